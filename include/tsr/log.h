@@ -1,0 +1,26 @@
+/* Logging: silent unless the caller passes a sink in a config. */
+#ifndef TSR_LOG_H
+#define TSR_LOG_H
+
+#include <tsr/status.h>
+
+TSR_BEGIN_DECLS
+
+typedef enum tsr_log_level {
+    TSR_LOG_WARN = 0, /* the caller probably wants to change something */
+    TSR_LOG_INFO = 1, /* once per object: what was chosen and why */
+    TSR_LOG_DEBUG = 2 /* for people who work on the library */
+} tsr_log_level;
+
+/* Receives one line without a newline. May be called from any thread that calls into the library, never from
+ * device threads. `text` is valid during the call only. */
+typedef void (*tsr_log_fn)(tsr_log_level level, const char *text, void *user);
+
+typedef struct tsr_logger {
+    tsr_log_fn fn; /* NULL: silent */
+    void *user;
+    tsr_log_level max_level;
+} tsr_logger;
+
+TSR_END_DECLS
+#endif

@@ -1,0 +1,59 @@
+/* Element types of tensors and the layout of their blocks.
+ *
+ * The values are those of GGUF files, so a number read from a file is a tsr_type once tsr_type_known()
+ * has accepted it. A row of ne[0] elements is stored as ne[0] / block_elems blocks of block_bytes each.
+ *
+ *     size_t row = tsr_type_row_bytes(TSR_TYPE_Q8_0, 4096);    (4096 / 32) * 34 bytes
+ */
+#ifndef TSR_TYPES_H
+#define TSR_TYPES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tsr/status.h>
+
+TSR_BEGIN_DECLS
+
+typedef enum tsr_type {
+    TSR_TYPE_F32 = 0,
+    TSR_TYPE_F16 = 1,
+    TSR_TYPE_Q4_0 = 2,
+    TSR_TYPE_Q8_0 = 8,
+    TSR_TYPE_Q4_K = 12,
+    TSR_TYPE_Q5_K = 13,
+    TSR_TYPE_Q6_K = 14,
+    TSR_TYPE_I32 = 26,
+    TSR_TYPE_I64 = 27,
+    TSR_TYPE_BF16 = 30
+} tsr_type;
+
+/* Whether the library has this type at all. */
+TSR_API bool tsr_type_known(int type);
+
+/* Name as GGUF tools print it ("Q4_K"), or "?" for an unknown type. */
+TSR_API const char *tsr_type_name(tsr_type type);
+
+/* The type of that name, letter case ignored; TSR_ERR_NOT_FOUND if there is none. */
+TSR_NODISCARD TSR_API tsr_status tsr_type_parse(const char *name, tsr_type *type_out);
+
+/* Elements in one block (1 for plain types), 0 for an unknown type. */
+TSR_API int64_t tsr_type_block_elems(tsr_type type);
+
+/* Bytes in one block, 0 for an unknown type. */
+TSR_API size_t tsr_type_block_bytes(tsr_type type);
+
+/* Bytes of one row of n_elems elements; 0 if n_elems is no multiple of the block or the product overflows. */
+TSR_API size_t tsr_type_row_bytes(tsr_type type, int64_t n_elems);
+
+/* Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. The plain reference
+ * that every kernel is tested against; not fast. TSR_ERR_UNSUPPORTED for the integer types. */
+TSR_NODISCARD TSR_API tsr_status tsr_type_to_f32(tsr_type type, const void *src, float *dst, int64_t n_elems);
+
+/* Encode src[n_elems] into whole blocks at dst: F32, F16, BF16 (round to nearest even), Q8_0, Q4_0, and plain
+ * (not error-minimising) Q4_K, Q5_K, Q6_K. TSR_ERR_INVALID if n_elems is no multiple of the block. */
+TSR_NODISCARD TSR_API tsr_status tsr_type_from_f32(tsr_type type, const float *src, void *dst, int64_t n_elems);
+
+TSR_END_DECLS
+#endif

@@ -1,0 +1,76 @@
+/* Status names, the per-thread error sentence (the library's only mutable global), and log lines. */
+#include "core/status.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MESSAGE_BYTES = 1024 };
+
+static _Thread_local char last_message[MESSAGE_BYTES];
+
+const char *tsr_status_name(tsr_status status)
+{
+    switch (status) {
+    case TSR_OK: return "OK";
+    case TSR_ERR_INVALID: return "ERR_INVALID";
+    case TSR_ERR_MEMORY: return "ERR_MEMORY";
+    case TSR_ERR_IO: return "ERR_IO";
+    case TSR_ERR_FORMAT: return "ERR_FORMAT";
+    case TSR_ERR_UNSUPPORTED: return "ERR_UNSUPPORTED";
+    case TSR_ERR_NOT_FOUND: return "ERR_NOT_FOUND";
+    case TSR_ERR_FULL: return "ERR_FULL";
+    case TSR_ERR_RANGE: return "ERR_RANGE";
+    case TSR_ERR_TIMEOUT: return "ERR_TIMEOUT";
+    case TSR_ERR_DEVICE: return "ERR_DEVICE";
+    case TSR_ERR_DEVICE_LOST: return "ERR_DEVICE_LOST";
+    }
+    return "unknown status";
+}
+
+const char *tsr_last_error(void)
+{
+    return last_message;
+}
+
+tsr_status tsr_fail(tsr_status status, const char *format, ...)
+{
+    /* Formatted aside first: an argument may be the old message. */
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(last_message, text, sizeof text);
+    return status;
+}
+
+tsr_status tsr_fail_in(tsr_status status, const char *format, ...)
+{
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (used >= 0 && (size_t)used < sizeof text)
+        snprintf(text + used, sizeof text - (size_t)used, ": %s", last_message);
+    memcpy(last_message, text, sizeof text);
+    return status;
+}
+
+void tsr_fail_clear(void)
+{
+    last_message[0] = '\0';
+}
+
+void tsr_log(const tsr_logger *logger, tsr_log_level level, const char *format, ...)
+{
+    if (!logger || !logger->fn || level > logger->max_level)
+        return;
+    char text[MESSAGE_BYTES];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    logger->fn(level, text, logger->user);
+}
