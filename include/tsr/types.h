@@ -53,7 +53,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_type_to_f32(tsr_type type, const void *src,
 
 /* Encode src[n_elems] into whole blocks at dst: F32, F16, BF16 (round to nearest even), Q8_0, Q4_0, and plain
  * (not error-minimising) Q4_K, Q5_K, Q6_K. TSR_ERR_INVALID if n_elems is no multiple of the block. */
-TSR_NODISCARD TSR_API tsr_status tsr_type_from_f32(tsr_type type, const float *src, void *dst, int64_t n_elems);
+TSR_NODISCARD TSR_API tsr_status tsr_type_from_f32(tsr_type type, const float *src, void *dst,
+                                                   int64_t n_elems);
 
 TSR_END_DECLS
 #endif

@@ -38,7 +38,8 @@ tsr_status tsr_mem_array(size_t count, size_t size, const char *what, void *out_
 {
     void *block = tsr_mem_calloc(count, size);
     if (!block)
-        return tsr_fail(TSR_ERR_MEMORY, "out of host memory: %zu x %zu bytes for %s; free memory or shrink the request",
+        return tsr_fail(TSR_ERR_MEMORY,
+                        "out of host memory: %zu x %zu bytes for %s; free memory or shrink the request",
                         count, size, what);
     memcpy(out_pointer, &block, sizeof block);
     return TSR_OK;

@@ -12,18 +12,30 @@ static _Thread_local char last_message[MESSAGE_BYTES];
 const char *tsr_status_name(tsr_status status)
 {
     switch (status) {
-    case TSR_OK: return "OK";
-    case TSR_ERR_INVALID: return "ERR_INVALID";
-    case TSR_ERR_MEMORY: return "ERR_MEMORY";
-    case TSR_ERR_IO: return "ERR_IO";
-    case TSR_ERR_FORMAT: return "ERR_FORMAT";
-    case TSR_ERR_UNSUPPORTED: return "ERR_UNSUPPORTED";
-    case TSR_ERR_NOT_FOUND: return "ERR_NOT_FOUND";
-    case TSR_ERR_FULL: return "ERR_FULL";
-    case TSR_ERR_RANGE: return "ERR_RANGE";
-    case TSR_ERR_TIMEOUT: return "ERR_TIMEOUT";
-    case TSR_ERR_DEVICE: return "ERR_DEVICE";
-    case TSR_ERR_DEVICE_LOST: return "ERR_DEVICE_LOST";
+    case TSR_OK:
+        return "OK";
+    case TSR_ERR_INVALID:
+        return "ERR_INVALID";
+    case TSR_ERR_MEMORY:
+        return "ERR_MEMORY";
+    case TSR_ERR_IO:
+        return "ERR_IO";
+    case TSR_ERR_FORMAT:
+        return "ERR_FORMAT";
+    case TSR_ERR_UNSUPPORTED:
+        return "ERR_UNSUPPORTED";
+    case TSR_ERR_NOT_FOUND:
+        return "ERR_NOT_FOUND";
+    case TSR_ERR_FULL:
+        return "ERR_FULL";
+    case TSR_ERR_RANGE:
+        return "ERR_RANGE";
+    case TSR_ERR_TIMEOUT:
+        return "ERR_TIMEOUT";
+    case TSR_ERR_DEVICE:
+        return "ERR_DEVICE";
+    case TSR_ERR_DEVICE_LOST:
+        return "ERR_DEVICE_LOST";
     }
     return "unknown status";
 }

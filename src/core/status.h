@@ -17,11 +17,11 @@ tsr_status tsr_fail_in(tsr_status status, const char *format, ...) TSR_PRINTF(2,
 void tsr_fail_clear(void);
 
 /* In a function with `tsr_status status` and a label `out`: leave through `out` on failure. */
-#define TSR_TRY(expression)                                                                                  \
-    do {                                                                                                     \
-        status = (expression);                                                                               \
-        if (status != TSR_OK)                                                                                \
-            goto out;                                                                                        \
+#define TSR_TRY(expression)    \
+    do {                       \
+        status = (expression); \
+        if (status != TSR_OK)  \
+            goto out;          \
     } while (0)
 
 /* One formatted line to the sink, if it wants that level; `logger` may be NULL. */

@@ -1,0 +1,122 @@
+/* GGUF model files, versions 2 and 3, read through a memory map.
+ *
+ * Opening maps the file (and, for a multi-file model, its sisters), checks every count, offset, size, string
+ * and type before it is used, and keeps an index of keys and tensors. No tensor byte is read or copied.
+ * Strings and arrays point into the map: they are valid until tsr_gguf_close() and are not NUL-terminated
+ * unless a function says so.
+ *
+ *     tsr_gguf *gguf;
+ *     if (tsr_gguf_open("model.gguf", NULL, &gguf) != TSR_OK) ...
+ *     uint64_t n_layers;
+ *     if (tsr_gguf_get_u64(gguf, "llama.block_count", &n_layers) != TSR_OK) ...
+ *     const tsr_gguf_tensor *w = tsr_gguf_find_tensor(gguf, "output.weight");
+ *     tsr_gguf_close(gguf);
+ *
+ * A finished tsr_gguf is read-only: any number of threads may query it.
+ */
+#ifndef TSR_GGUF_H
+#define TSR_GGUF_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tsr/status.h>
+#include <tsr/types.h>
+
+TSR_BEGIN_DECLS
+
+typedef struct tsr_gguf tsr_gguf;
+
+/* A string inside the file: `bytes` bytes, UTF-8 by convention, not NUL-terminated. */
+typedef struct tsr_gguf_string {
+    const char *data;
+    size_t bytes;
+} tsr_gguf_string;
+
+/* Value types as the file format numbers them. */
+typedef enum tsr_gguf_value_type {
+    TSR_GGUF_U8 = 0,
+    TSR_GGUF_I8 = 1,
+    TSR_GGUF_U16 = 2,
+    TSR_GGUF_I16 = 3,
+    TSR_GGUF_U32 = 4,
+    TSR_GGUF_I32 = 5,
+    TSR_GGUF_F32 = 6,
+    TSR_GGUF_BOOL = 7,
+    TSR_GGUF_STRING = 8,
+    TSR_GGUF_ARRAY = 9,
+    TSR_GGUF_U64 = 10,
+    TSR_GGUF_I64 = 11,
+    TSR_GGUF_F64 = 12
+} tsr_gguf_value_type;
+
+typedef struct tsr_gguf_tensor {
+    const char *name; /* NUL-terminated, owned by the tsr_gguf */
+    tsr_type type;
+    int n_dims;       /* 1..4 */
+    int64_t ne[4];    /* ne[0] is contiguous; missing dimensions are 1 */
+    size_t bytes;     /* whole tensor */
+    const void *data; /* in the map, read-only, aligned as the file says; NULL if the file was opened
+                         header_only and does not hold the data */
+    int file;         /* which file of a multi-file model */
+    uint64_t offset;  /* of data in that file */
+} tsr_gguf_tensor;
+
+typedef struct tsr_gguf_config {
+    size_t size;      /* sizeof(tsr_gguf_config) */
+    bool header_only; /* accept a file that ends before its tensor data (planning needs no more) */
+} tsr_gguf_config;
+
+#define TSR_GGUF_CONFIG_INIT           \
+    {                                  \
+        sizeof(tsr_gguf_config), false \
+    }
+
+/* Open a model. `path` of a multi-file model names its first file ("...-00001-of-00003.gguf"); the others are
+ * found beside it. `config` may be NULL. TSR_ERR_IO when a file cannot be opened or mapped, TSR_ERR_FORMAT
+ * when it is not a well-formed GGUF (message: file, key or tensor, offset), TSR_ERR_UNSUPPORTED for a version
+ * or tensor type that the library does not have. */
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config,
+                                               tsr_gguf **gguf_out);
+
+/* NULL is fine. Every pointer obtained from it dies. */
+TSR_API void tsr_gguf_close(tsr_gguf *gguf);
+
+TSR_API const char *tsr_gguf_path(const tsr_gguf *gguf);
+TSR_API int tsr_gguf_version(const tsr_gguf *gguf);
+TSR_API int tsr_gguf_n_files(const tsr_gguf *gguf);
+TSR_API size_t tsr_gguf_file_bytes(const tsr_gguf *gguf); /* all files together */
+
+TSR_API int64_t tsr_gguf_n_tensors(const tsr_gguf *gguf);
+TSR_API const tsr_gguf_tensor *tsr_gguf_tensor_at(const tsr_gguf *gguf,
+                                                  int64_t index); /* NULL out of range */
+TSR_API const tsr_gguf_tensor *tsr_gguf_find_tensor(const tsr_gguf *gguf,
+                                                    const char *name); /* NULL if absent */
+
+TSR_API int64_t tsr_gguf_n_keys(const tsr_gguf *gguf);
+TSR_API const char *tsr_gguf_key_at(const tsr_gguf *gguf,
+                                    int64_t index); /* NUL-terminated; NULL out of range */
+TSR_API bool tsr_gguf_has_key(const tsr_gguf *gguf, const char *key);
+
+/* Scalars. Any integer type converts where the value fits; get_f64 takes integers and floats.
+ * TSR_ERR_NOT_FOUND: no such key. TSR_ERR_FORMAT: it has another type or does not fit. */
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_u64(const tsr_gguf *gguf, const char *key, uint64_t *value_out);
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_f64(const tsr_gguf *gguf, const char *key, double *value_out);
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_bool(const tsr_gguf *gguf, const char *key, bool *value_out);
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_string(const tsr_gguf *gguf, const char *key,
+                                                     tsr_gguf_string *value_out);
+
+/* Arrays: element type and count; then one element at a time by index (numbers converted as for scalars;
+ * O(1), strings included). */
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_array(const tsr_gguf *gguf, const char *key,
+                                                    tsr_gguf_value_type *type_out, int64_t *n_out);
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_string(const tsr_gguf *gguf, const char *key, int64_t index,
+                                                       tsr_gguf_string *value_out);
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_f64(const tsr_gguf *gguf, const char *key, int64_t index,
+                                                    double *value_out);
+TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_i64(const tsr_gguf *gguf, const char *key, int64_t index,
+                                                    int64_t *value_out);
+
+TSR_END_DECLS
+#endif
