@@ -59,14 +59,15 @@ tsr_status tsr_fail(tsr_status status, const char *format, ...)
 
 tsr_status tsr_fail_in(tsr_status status, const char *format, ...)
 {
-    char text[MESSAGE_BYTES];
+    char text[2 * MESSAGE_BYTES + 2]; /* both sentences whole; the end is cut off when they are stored */
     va_list args;
     va_start(args, format);
-    int used = vsnprintf(text, sizeof text, format, args);
+    int used = vsnprintf(text, MESSAGE_BYTES, format, args);
     va_end(args);
-    if (used >= 0 && (size_t)used < sizeof text)
+    if (used >= 0 && used < MESSAGE_BYTES)
         snprintf(text + used, sizeof text - (size_t)used, ": %s", last_message);
-    memcpy(last_message, text, sizeof text);
+    memcpy(last_message, text, MESSAGE_BYTES);
+    last_message[MESSAGE_BYTES - 1] = '\0';
     return status;
 }
 
