@@ -1,0 +1,24 @@
+/* Who owns bytes on a device: the words of every memory report. */
+#ifndef TSR_MEMORY_H
+#define TSR_MEMORY_H
+
+#include <stddef.h>
+
+#include <tsr/status.h>
+
+TSR_BEGIN_DECLS
+
+typedef enum tsr_memory_owner {
+    TSR_MEMORY_WEIGHTS = 0, /* shards of weights, copied or viewed in a mapped file */
+    TSR_MEMORY_KV = 1,      /* the KV region at its full size */
+    TSR_MEMORY_ARENA = 2,   /* activations of compiled programs */
+    TSR_MEMORY_COMM = 3,    /* workspace of the collectives */
+    TSR_MEMORY_OTHER = 4,   /* anything a caller allocates for itself */
+    TSR_MEMORY_COUNT = 5
+} tsr_memory_owner;
+
+/* "weights", "kv", "arena", "comm", "other"; never NULL. */
+TSR_API const char *tsr_memory_owner_name(tsr_memory_owner owner);
+
+TSR_END_DECLS
+#endif

@@ -1,0 +1,69 @@
+/* Collectives between devices: one interface, several implementations (src/comm: shared memory; later NCCL,
+ * MPI).
+ *
+ * A collective is made when a program is compiled and names its ranks' buffers once; an op in each
+ * participating device's program refers to it. Every participant must run it equally often and in the same
+ * order as the others. */
+#ifndef TSR_CORE_COMM_H
+#define TSR_CORE_COMM_H
+
+#include <stdint.h>
+
+#include "core/device.h"
+#include "core/op.h"
+
+typedef struct tsr_comm tsr_comm;
+
+/* Description of one collective. Arrays are indexed by device index in the runtime; masks have bit i for
+ * device i.
+ *
+ * Partial buffers alternate between two slots per device from one collective to the next: a rank may write
+ * slot k again as soon as it has passed the collective after k, because by then every participant has read
+ * it. */
+typedef struct tsr_collective_desc {
+    tsr_op_kind kind;       /* ALL_REDUCE, ALL_GATHER, or SEND (the pair SEND/RECV shares one) */
+    uint64_t participants;  /* devices whose programs run it */
+    uint64_t contributors;  /* ALL_REDUCE: those with a partial; SEND: the sender's bit */
+    tsr_reduce_type reduce; /* ALL_REDUCE */
+    int64_t n;              /* elements: ALL_REDUCE and SEND in all; ALL_GATHER per row */
+    int64_t n_rows;         /* ALL_GATHER */
+    const int64_t *begin;   /* ALL_GATHER: [n_devices + 1] first element of each device's part; copied */
+    void *const
+        *partial;     /* [n_devices] each device's buffer (the sender's staging buffer for SEND); copied */
+    const char *name; /* for messages; outlives it */
+} tsr_collective_desc;
+
+struct tsr_collective; /* one implementation's form of it */
+typedef struct tsr_collective tsr_collective;
+
+struct tsr_comm_ops {
+    const char *kind; /* "local", ... */
+    void (*destroy)(tsr_comm *comm);
+    tsr_status (*collective_create)(tsr_comm *comm, const tsr_collective_desc *desc,
+                                    tsr_collective **collective_out);
+    void (*collective_destroy)(tsr_comm *comm, tsr_collective *collective);
+
+    /* Run by every thread of a host device's team (thread of n_threads) for an op of a collective kind.
+     * Returns when the op is done for this thread; the team's own barrier follows. Returns false if the comm
+     * was aborted. */
+    bool (*run)(tsr_comm *comm, tsr_device *device, const tsr_op *op, int thread, int n_threads);
+
+    /* Wake and fail everything that waits inside run(); used when a device of the group failed or a deadline
+     * passed. reset() makes the comm usable again once no program runs. */
+    void (*abort)(tsr_comm *comm);
+    void (*reset)(tsr_comm *comm);
+};
+
+struct tsr_comm {
+    const struct tsr_comm_ops *ops;
+    int n_devices;
+};
+
+/* Every implementation's collective starts with this. */
+struct tsr_collective {
+    tsr_comm *comm;
+};
+
+void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */
+
+#endif

@@ -1,0 +1,102 @@
+/* A device: something that owns memory and executes ops. struct tsr_device_ops is all that a kind of device
+ * (host, CUDA) must supply; everything above src/host and src/cuda talks to devices through the functions
+ * below, which add accounting, the memory cap and error texts.
+ *
+ * A device is used by one host thread at a time. Programs of different devices run at once: launch() on each,
+ * then synchronize() on each. Collectives inside a program wait for the other devices' programs, so every
+ * device that takes part must be launched. */
+#ifndef TSR_CORE_DEVICE_H
+#define TSR_CORE_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tsr/memory.h>
+
+#include "core/op.h"
+#include "core/status.h"
+
+typedef struct tsr_device tsr_device;
+
+/* A device's own form of an op list: host devices keep the list, CUDA devices capture it into a graph. */
+typedef struct tsr_device_program tsr_device_program;
+
+/* What one kind of device supplies. Every function that can fail writes its own message with tsr_fail().
+ * Pointers given to free/decommit/release are ones that alloc/commit/reserve returned, with the same sizes.
+ */
+struct tsr_device_ops {
+    const char *kind; /* "host", "cuda" */
+
+    void (*destroy)(tsr_device *device);
+
+    /* Memory. alloc: contents undefined, at least 256-byte aligned. reserve: address space only;
+     * commit/decommit make whole granules of it usable (new bytes read as zero) or give them back, at any
+     * time, in any order. */
+    tsr_status (*alloc)(tsr_device *device, size_t bytes, void **pointer_out);
+    void (*free)(tsr_device *device, void *pointer, size_t bytes);
+    tsr_status (*reserve)(tsr_device *device, size_t bytes, void **base_out);
+    void (*release)(tsr_device *device, void *base, size_t bytes);
+    tsr_status (*commit)(tsr_device *device, void *base, size_t offset, size_t bytes);
+    tsr_status (*decommit)(tsr_device *device, void *base, size_t offset, size_t bytes);
+    tsr_status (*memory_info)(tsr_device *device, size_t *free_out, size_t *total_out);
+
+    /* Make the caller's memory usable by ops without a copy. TSR_ERR_UNSUPPORTED where that would be slow or
+     * impossible. The memory must outlive the wrapping, and is never written. */
+    tsr_status (*wrap)(tsr_device *device, const void *pointer, size_t bytes, const void **wrapped_out);
+    void (*unwrap)(tsr_device *device, const void *wrapped, size_t bytes);
+
+    /* 2-D copies between host and device memory: `height` rows of `width` bytes. Blocking; ordered after
+     * everything launched before. */
+    tsr_status (*upload)(tsr_device *device, void *dst, size_t dst_stride, const void *src, size_t src_stride,
+                         size_t width, size_t height);
+    tsr_status (*download)(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                           size_t src_stride, size_t width, size_t height);
+
+    /* Copy inside the device's memory, no overlap. Blocking; ordered as upload. */
+    tsr_status (*copy)(tsr_device *device, void *dst, const void *src, size_t bytes);
+
+    /* Programs. `ops` is copied; what it points to is not. launch() only enqueues. synchronize() waits until
+     * everything launched has finished: TSR_ERR_TIMEOUT after timeout_ns (0 = wait for ever), TSR_ERR_RANGE
+     * (naming the op) if the exact reduction met an out-of-range value since the last call. */
+    tsr_status (*program_create)(tsr_device *device, const tsr_op *ops, int n_ops,
+                                 tsr_device_program **program_out);
+    void (*program_destroy)(tsr_device *device, tsr_device_program *program);
+    tsr_status (*launch)(tsr_device *device, tsr_device_program *program);
+    tsr_status (*synchronize)(tsr_device *device, uint64_t timeout_ns);
+};
+
+/* The part that every kind of device shares; a kind embeds it as its first member. */
+struct tsr_device {
+    const struct tsr_device_ops *ops;
+    int index; /* in its runtime */
+    char name[32];
+    size_t memory_cap;             /* bytes that accounting allows; SIZE_MAX = no cap */
+    size_t alignment;              /* of every tensor in this device's memory; a power of two */
+    size_t max_alloc;              /* largest single allocation; SIZE_MAX = no limit */
+    size_t granularity;            /* of commit/decommit; a power of two */
+    int n_threads;                 /* host devices: team size; else 0 */
+    size_t used[TSR_MEMORY_COUNT]; /* bytes by owner, see tsr/memory.h */
+};
+
+/* NULL is fine. */
+void tsr_device_destroy(tsr_device *device);
+
+/* Bytes of all owners. */
+size_t tsr_device_used(const tsr_device *device);
+
+/* Count `bytes` for an owner against the cap without touching memory (a mapped view, a reservation).
+ * TSR_ERR_MEMORY names device, `what`, bytes wanted and bytes left. */
+tsr_status tsr_device_charge(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what);
+void tsr_device_uncharge(tsr_device *device, tsr_memory_owner owner, size_t bytes);
+
+/* Charge and allocate; `bytes` 0 gives NULL. Freed with the same owner and bytes. */
+tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
+                            void **pointer_out);
+void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, size_t bytes);
+
+/* Contiguous copies. */
+tsr_status tsr_device_upload(tsr_device *device, void *dst, const void *src, size_t bytes);
+tsr_status tsr_device_download(tsr_device *device, void *dst, const void *src, size_t bytes);
+
+#endif

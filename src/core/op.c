@@ -1,0 +1,26 @@
+/* Names of the operations. */
+#include "core/op.h"
+
+const char *tsr_op_kind_name(tsr_op_kind kind)
+{
+    static const char *const names[TSR_OP_COUNT] = {
+        [TSR_OP_NONE] = "none",
+        [TSR_OP_GET_ROWS] = "get_rows",
+        [TSR_OP_RMS_NORM] = "rms_norm",
+        [TSR_OP_MUL_MAT] = "mul_mat",
+        [TSR_OP_ROPE] = "rope",
+        [TSR_OP_KV_WRITE] = "kv_write",
+        [TSR_OP_ATTENTION] = "attention",
+        [TSR_OP_GLU] = "glu",
+        [TSR_OP_ADD] = "add",
+        [TSR_OP_SCALE] = "scale",
+        [TSR_OP_SOFTMAX] = "softmax",
+        [TSR_OP_ARGMAX] = "argmax",
+        [TSR_OP_COPY] = "copy",
+        [TSR_OP_ALL_REDUCE] = "all_reduce",
+        [TSR_OP_ALL_GATHER] = "all_gather",
+        [TSR_OP_SEND] = "send",
+        [TSR_OP_RECV] = "recv",
+    };
+    return kind >= 0 && kind < TSR_OP_COUNT && names[kind] ? names[kind] : "?";
+}

@@ -1,0 +1,253 @@
+/* One operation as a device executes it: a kind and its arguments, all pointers in that device's memory.
+ *
+ * A compiled program is, per device, an array of these. Activations are f32, token-major: element (i, t) of a
+ * [n, n_tokens] tensor is x[t * stride + i], strides counted in elements. Every op is defined so that its
+ * result for one token does not depend on which other tokens share the call, nor on how rows, heads or
+ * granules are divided over devices and threads: that is what makes the output independent of the split. */
+#ifndef TSR_CORE_OP_H
+#define TSR_CORE_OP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tsr/types.h>
+
+typedef enum tsr_op_kind {
+    TSR_OP_NONE = 0,
+    TSR_OP_GET_ROWS,
+    TSR_OP_RMS_NORM,
+    TSR_OP_MUL_MAT,
+    TSR_OP_ROPE,
+    TSR_OP_KV_WRITE,
+    TSR_OP_ATTENTION,
+    TSR_OP_GLU,
+    TSR_OP_ADD,
+    TSR_OP_SCALE,
+    TSR_OP_SOFTMAX,
+    TSR_OP_ARGMAX,
+    TSR_OP_COPY,
+    TSR_OP_ALL_REDUCE,
+    TSR_OP_ALL_GATHER,
+    TSR_OP_SEND,
+    TSR_OP_RECV,
+    TSR_OP_COUNT
+} tsr_op_kind;
+
+/* What an op that yields PARTIAL writes, and what the all-reduce adds up. */
+typedef enum tsr_reduce_type {
+    TSR_REDUCE_EXACT = 0, /* int64 fixed point (core/fixed.h) */
+    TSR_REDUCE_F32 = 1    /* float; depends on the split */
+} tsr_reduce_type;
+
+/* y[j][:] = row ids[j] of the table, converted to f32. The device may hold only rows [row_begin, row_end) of
+ * the whole table; ids outside give zeros, so that the sum over devices is the row. */
+typedef struct tsr_op_get_rows {
+    tsr_type type;
+    const void *table;   /* row row_begin */
+    size_t table_stride; /* bytes between rows */
+    int64_t row_begin, row_end;
+    int64_t n_cols;
+    const int32_t *ids; /* [n_ids] */
+    int64_t n_ids;
+    bool partial;           /* write `reduce` format instead of f32 */
+    tsr_reduce_type reduce; /* with partial */
+    float limit;            /* with partial and EXACT: tsr_fixed_limit of one granule */
+    void *y;                /* [n_ids][n_cols], dense */
+} tsr_op_get_rows;
+
+/* y[r][i] = x[r][i] / sqrt(mean_i(x[r][i]^2) + eps) * weight[i]. x may equal y. */
+typedef struct tsr_op_rms_norm {
+    const float *x;      /* [n_rows][n], dense */
+    const float *weight; /* [n], NULL = ones */
+    float *y;            /* [n_rows][n], dense */
+    int64_t n, n_rows;
+    float eps;
+} tsr_op_rms_norm;
+
+/* y[t][r] = sum_k w[r][k] * x[t][k].
+ *
+ * partial == false: f32 y, each row one sum over k in a fixed order.
+ * partial == true: K is cut into granules of `granule` elements, counted from the first column held here (the
+ * last may be shorter); each granule is one f32 sum in the same fixed order, then EXACT: y is int64, the sum
+ * of tsr_fixed_from_f32(granule sum); out of `limit` raises the device's range fault; F32:   y is f32, the
+ * sum of granule sums in order. */
+typedef struct tsr_op_mul_mat {
+    tsr_type type;
+    const void *w;   /* first element held here; no byte past the last row's last block may be read */
+    size_t w_stride; /* bytes between rows */
+    int64_t n_rows, k;
+    const float *x;   /* [n_tokens][x_stride], k used */
+    int64_t x_stride; /* elements */
+    int64_t n_tokens;
+    bool partial;
+    tsr_reduce_type reduce;
+    int64_t granule;
+    float limit;
+    void *y;          /* [n_tokens][y_stride], n_rows used */
+    int64_t y_stride; /* elements of y's type */
+} tsr_op_mul_mat;
+
+/* Rotary embedding of the first n_rot elements of each head, from a table made once per step:
+ * table[t][2 i] = cos, table[t][2 i + 1] = sin of token t's angle i, i < n_rot / 2.
+ * interleaved: pairs (2i, 2i + 1) (llama); else pairs (i, i + n_rot / 2) (neox). x may equal y. */
+typedef struct tsr_op_rope {
+    const float *x;     /* [n_tokens][n_heads][head_dim], dense */
+    const float *table; /* [n_tokens][n_rot] */
+    float *y;
+    int64_t n_tokens, n_heads, head_dim, n_rot;
+    bool interleaved;
+} tsr_op_rope;
+
+/* Where one layer's keys and values lie on one device, and which page holds which token. Position p of a
+ * sequence lies in page page_table[seq_row][p / page_tokens], slot p % page_tokens. Inside a page a layer
+ * has, for K and for V, [n_heads][page_tokens][head_dim] elements of type_k / type_v. */
+typedef struct tsr_kv_view {
+    unsigned char *base; /* page 0 */
+    size_t page_bytes;
+    size_t k_offset, v_offset;              /* of this layer inside a page */
+    size_t k_row_bytes, v_row_bytes;        /* one head, one token */
+    tsr_type type_k, type_v;                /* F16, BF16, Q8_0, Q4_0 or F32 */
+    int64_t n_heads, head_dim, page_tokens; /* n_heads: KV heads held here */
+} tsr_kv_view;
+
+/* Which sequence and position each token of the batch has (device memory, refilled every step). */
+typedef struct tsr_kv_index {
+    const int32_t *page_table; /* [rows][table_stride] page numbers */
+    int64_t table_stride;
+    const int32_t *seq_row;  /* [n_tokens] row of page_table */
+    const int32_t *position; /* [n_tokens] */
+} tsr_kv_index;
+
+/* Convert and store one batch's keys and values. */
+typedef struct tsr_op_kv_write {
+    tsr_kv_view kv;
+    tsr_kv_index index;
+    const float *k, *v; /* [n_tokens][kv.n_heads][kv.head_dim], dense */
+    int64_t n_tokens;
+} tsr_op_kv_write;
+
+/* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
+ * (position[t] - window, position[t]] (window 0: from 0); scores pass through softcap * tanh(s / softcap)
+ * when softcap > 0. Online softmax, page after page from the first page of the range, in one fixed order. */
+typedef struct tsr_op_attention {
+    tsr_kv_view kv;
+    tsr_kv_index index;
+    const float *q;            /* [n_tokens][n_heads][kv.head_dim], dense */
+    float *y;                  /* the same shape */
+    int64_t n_tokens, n_heads; /* n_heads: query heads held here, a multiple of kv.n_heads */
+    float scale, softcap;
+    int64_t window;
+} tsr_op_attention;
+
+typedef enum tsr_glu_kind { TSR_GLU_SILU = 0, TSR_GLU_GELU_TANH = 1 } tsr_glu_kind;
+
+/* y[i] = act(gate[i]) * up[i], n elements. gate or up may equal y. */
+typedef struct tsr_op_glu {
+    tsr_glu_kind kind;
+    const float *gate, *up;
+    float *y;
+    int64_t n;
+} tsr_op_glu;
+
+/* y[r][i] = a[r][i] + b[r or 0][i]. a or b may equal y. */
+typedef struct tsr_op_add {
+    const float *a, *b;
+    float *y;
+    int64_t n, n_rows;
+    bool broadcast_b; /* b is one row */
+} tsr_op_add;
+
+/* y[i] = factor * x[i]. x may equal y. */
+typedef struct tsr_op_scale {
+    const float *x;
+    float *y;
+    int64_t n;
+    float factor;
+} tsr_op_scale;
+
+/* y[r] = softmax(scale * x[r]). x may equal y. */
+typedef struct tsr_op_softmax {
+    const float *x;
+    float *y;
+    int64_t n, n_rows;
+    float scale;
+} tsr_op_softmax;
+
+/* y[r] = index of the largest x[r][i]; the lowest index wins a tie. */
+typedef struct tsr_op_argmax {
+    const float *x;
+    int32_t *y;
+    int64_t n, n_rows;
+} tsr_op_argmax;
+
+/* Copy (and convert) n_rows rows of n f32 elements to dst_type. */
+typedef struct tsr_op_copy {
+    const float *x;
+    int64_t x_stride; /* elements */
+    tsr_type dst_type;
+    void *y;
+    size_t y_stride; /* bytes */
+    int64_t n, n_rows;
+} tsr_op_copy;
+
+struct tsr_collective; /* core/comm.h */
+
+/* Sum of every contributing rank's partial, as f32, on every participating rank:
+ * y[i] = to_f32(sum over ranks partial[rank][i]) (+ residual[i]). residual may equal y. */
+typedef struct tsr_op_all_reduce {
+    struct tsr_collective *collective;
+    const float *residual; /* NULL = none */
+    float *y;
+    int64_t n;
+} tsr_op_all_reduce;
+
+/* Rows of a [n, n_rows] tensor SPLIT along n become whole on every participating rank. Rank r's part is
+ * collective->partial[r], [n_rows][count of r] dense. */
+typedef struct tsr_op_all_gather {
+    struct tsr_collective *collective;
+    float *y; /* [n_rows][n] */
+    int64_t n, n_rows;
+} tsr_op_all_gather;
+
+/* Hand-over of n f32 elements from one rank to another: SEND publishes them (the sender may then reuse x),
+ * RECV waits and copies. */
+typedef struct tsr_op_send {
+    struct tsr_collective *collective;
+    const float *x;
+    int64_t n;
+} tsr_op_send;
+
+typedef struct tsr_op_recv {
+    struct tsr_collective *collective;
+    float *y;
+    int64_t n;
+} tsr_op_recv;
+
+typedef struct tsr_op {
+    tsr_op_kind kind;
+    const char *name; /* of the tensor it makes, for messages and traces; outlives the program */
+    union {
+        tsr_op_get_rows get_rows;
+        tsr_op_rms_norm rms_norm;
+        tsr_op_mul_mat mul_mat;
+        tsr_op_rope rope;
+        tsr_op_kv_write kv_write;
+        tsr_op_attention attention;
+        tsr_op_glu glu;
+        tsr_op_add add;
+        tsr_op_scale scale;
+        tsr_op_softmax softmax;
+        tsr_op_argmax argmax;
+        tsr_op_copy copy;
+        tsr_op_all_reduce all_reduce;
+        tsr_op_all_gather all_gather;
+        tsr_op_send send;
+        tsr_op_recv recv;
+    };
+} tsr_op;
+
+/* "mul_mat", "all_reduce", ...; never NULL. */
+const char *tsr_op_kind_name(tsr_op_kind kind);
+
+#endif

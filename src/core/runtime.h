@@ -1,0 +1,23 @@
+/* What every layer may know of a runtime: its devices, their communicator and the log sink. The runtime is
+ * opened in src/runtime, the only place that knows which kinds of devices there are. */
+#ifndef TSR_CORE_RUNTIME_H
+#define TSR_CORE_RUNTIME_H
+
+#include <tsr/log.h>
+
+#include "core/comm.h"
+#include "core/device.h"
+
+typedef struct tsr_runtime tsr_runtime;
+struct tsr_runtime {
+    int n_devices;
+    tsr_device **devices; /* [n_devices], devices[i]->index == i */
+    tsr_comm *comm;
+    tsr_logger logger;
+    bool no_alloc;      /* planning: devices are descriptions, nothing is allocated on them */
+    void *buffer_types; /* src/alloc keeps its cache here */
+    void (*buffer_types_destroy)(void *buffer_types);
+    void *private_data; /* src/runtime's own */
+};
+
+#endif
