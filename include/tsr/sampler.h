@@ -1,0 +1,84 @@
+/* Sampler: one token from a row of logits.
+ *
+ *     tsr_sampler_config config = TSR_SAMPLER_CONFIG_INIT;
+ *     config.temperature = 0.7f;
+ *     config.seed = 42;
+ *     TRY(tsr_sampler_create(&config, n_vocab, &sampler));
+ *     for (;;) {
+ *         ...                                                     decode gives logits[n_vocab]
+ *         TRY(tsr_sampler_sample(sampler, logits, n_vocab, &token));
+ *     }
+ *     tsr_sampler_destroy(sampler);
+ *
+ * A sample runs through these steps, in llama.cpp's order (penalty, top-k, top-p, min-p, temperature), so
+ * that settings tuned there mean the same here:
+ *
+ *   1. repeat penalty: the logit of each of the last repeat_last_n tokens is divided by repeat_penalty if it
+ * is positive and multiplied by it if it is negative (Keskar et al. 2019, "CTRL", section 4.1)
+ *   2. temperature 0: the largest logit wins, the lowest id of equal ones; nothing below applies
+ *   3. top-k: the k largest logits stay, lower ids first among equal ones (Fan et al. 2018)
+ *   4. top-p: of those, with p = softmax(logits), the smallest set of the likeliest with sum(p) >= top_p
+ * stays (Holtzman et al. 2020)
+ *   5. min-p: of those, the ones with p >= min_p * max(p) stay (Nguyen et al. 2024)
+ *   6. one is drawn from softmax(logits / temperature) over what is left
+ *
+ * The same seed, settings and logits give the same tokens on every machine: the random numbers come from
+ * xoshiro256** seeded through SplitMix64 (Blackman & Vigna 2018, prng.di.unimi.it), each sample with a
+ * temperature takes exactly one of them, and the exponential function is the library's own, so that no libm
+ * takes part.
+ *
+ * Threads: a sampler belongs to one thread at a time; different samplers are independent.
+ */
+#ifndef TSR_SAMPLER_H
+#define TSR_SAMPLER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tsr/status.h>
+
+TSR_BEGIN_DECLS
+
+typedef struct tsr_sampler tsr_sampler;
+
+typedef struct tsr_sampler_config {
+    size_t size;           /* sizeof(tsr_sampler_config) */
+    float temperature;     /* >= 0; 0: greedy */
+    int32_t top_k;         /* 0 or less: off */
+    float top_p;           /* 0..1; 1: off; 0: the likeliest token only */
+    float min_p;           /* 0..1; 0: off */
+    float repeat_penalty;  /* > 0; 1: off */
+    int32_t repeat_last_n; /* >= 0: tokens that the penalty looks back on; 0: off */
+    uint64_t seed;
+} tsr_sampler_config;
+
+/* llama.cpp's defaults, and seed 0. */
+#define TSR_SAMPLER_CONFIG_INIT                                         \
+    {                                                                   \
+        sizeof(tsr_sampler_config), 0.8f, 40, 0.95f, 0.05f, 1.0f, 64, 0 \
+    }
+
+/* A sampler for vocabularies of up to n_vocab tokens; `config` (NULL: the defaults) is copied. All memory is
+ * allocated here: 16 bytes per token of the vocabulary and 4 per token of repeat_last_n. TSR_ERR_INVALID: a
+ * setting is out of its range (message: which); TSR_ERR_MEMORY. */
+TSR_NODISCARD TSR_API tsr_status tsr_sampler_create(const tsr_sampler_config *config, int64_t n_vocab,
+                                                    tsr_sampler **sampler_out);
+
+/* NULL is fine. */
+TSR_API void tsr_sampler_destroy(tsr_sampler *sampler);
+
+/* Choose a token from logits[n_vocab] (read only), write its id to *token_out and remember it for the repeat
+ * penalty. A logit of -INFINITY forbids its token. TSR_ERR_RANGE: a logit is NaN or +INFINITY (message:
+ * which), or all of them are -INFINITY; TSR_ERR_INVALID: n_vocab is not 1..the sampler's. After a failure the
+ * sampler is as before, random numbers included. */
+TSR_NODISCARD TSR_API tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits,
+                                                    int64_t n_vocab, int32_t *token_out);
+
+/* Remember a token that was not sampled here (of a prompt, say) for the repeat penalty. */
+TSR_API void tsr_sampler_accept(tsr_sampler *sampler, int32_t token);
+
+/* As new: forget accepted tokens and start the random numbers at the seed again. */
+TSR_API void tsr_sampler_reset(tsr_sampler *sampler);
+
+TSR_END_DECLS
+#endif
