@@ -47,12 +47,14 @@ TSR_API size_t tsr_type_block_bytes(tsr_type type);
 /* Bytes of one row of n_elems elements; 0 if n_elems is no multiple of the block or the product overflows. */
 TSR_API size_t tsr_type_row_bytes(tsr_type type, int64_t n_elems);
 
-/* Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. The plain reference
- * that every kernel is tested against; not fast. TSR_ERR_UNSUPPORTED for the integer types. */
+/* Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. The plain reference that
+ * every kernel is tested against; not fast. Each value is the exact one, rounded once to f32.
+ * TSR_ERR_UNSUPPORTED for the integer types, TSR_ERR_INVALID if n_elems is no multiple of the block. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_to_f32(tsr_type type, const void *src, float *dst, int64_t n_elems);
 
-/* Encode src[n_elems] into whole blocks at dst: F32, F16, BF16 (round to nearest even), Q8_0, Q4_0, and plain
- * (not error-minimising) Q4_K, Q5_K, Q6_K. TSR_ERR_INVALID if n_elems is no multiple of the block. */
+/* Encode src[n_elems] into whole blocks at dst (any alignment): F32, F16, BF16 (round to nearest even), Q8_0,
+ * Q4_0, and plain (not error-minimising) Q4_K, Q5_K, Q6_K. A quantized block with an element that is not
+ * finite, or too large for the block's F16 scale, becomes NaN throughout. Errors as for tsr_type_to_f32. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_from_f32(tsr_type type, const float *src, void *dst,
                                                    int64_t n_elems);
 

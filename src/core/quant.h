@@ -1,0 +1,109 @@
+/* Blocks of the quantized types, byte for byte as GGUF files hold them (little-endian), and their codecs.
+ *
+ * A block covers 32 consecutive elements of a row (Q8_0, Q4_0) or 256 (the K types, "super-block"). Scales
+ * are F16. The layouts are those of ggml, the library GGUF comes from (https://github.com/ggml-org/ggml,
+ * MIT). In a super-block the elements are cut into sub-blocks with a small integer scale each, in units of
+ * `d`. All block sizes are even, so blocks of a tensor that starts at an even address are aligned for
+ * uint16_t.
+ *
+ * The codecs are the readable reference. Decoded values are the exact real value rounded once to f32:
+ * products of a half, a 6-bit (or 8-bit) scale and a quantum fit into 24 bits, and only the K types with a
+ * minimum subtract. A kernel that decodes may therefore be compared bit for bit. */
+#ifndef TSR_CORE_QUANT_H
+#define TSR_CORE_QUANT_H
+
+#include <stdint.h>
+
+#include "core/half.h"
+
+enum {
+    TSR_QUANT_BLOCK = 32,        /* elements in a block of Q8_0 and Q4_0 */
+    TSR_QUANT_SUPER_BLOCK = 256, /* elements in a block of Q4_K, Q5_K and Q6_K */
+    TSR_QUANT_SCALES_BYTES = 12  /* sixteen 6-bit numbers */
+};
+
+/* x[i] = d * q[i] */
+typedef struct tsr_block_q8_0 {
+    uint16_t d; /* F16 */
+    int8_t q[TSR_QUANT_BLOCK];
+} tsr_block_q8_0;
+
+/* x[i] = d * (nibble(i) - 8), where the low nibble of q[i] is element i and its high nibble element i + 16.
+ */
+typedef struct tsr_block_q4_0 {
+    uint16_t d; /* F16 */
+    uint8_t q[TSR_QUANT_BLOCK / 2];
+} tsr_block_q4_0;
+
+/* Eight sub-blocks of 32, with a scale and a minimum of 6 bits each:
+ *     x[32 s + i] = d * scale(s) * quantum - dmin * minimum(s)        (see tsr_quant_scale_min)
+ * The quanta lie in four groups of 32 bytes: byte i of group g holds sub-block 2g in its low nibbles and
+ * sub-block 2g + 1 in its high nibbles, both at element i. */
+typedef struct tsr_block_q4_k {
+    uint16_t d;    /* F16 */
+    uint16_t dmin; /* F16 */
+    uint8_t scales[TSR_QUANT_SCALES_BYTES];
+    uint8_t q[TSR_QUANT_SUPER_BLOCK / 2];
+} tsr_block_q4_k;
+
+/* As Q4_K with a fifth bit: bit s of high[i] is bit 4 of the quantum at element i of sub-block s. */
+typedef struct tsr_block_q5_k {
+    uint16_t d;    /* F16 */
+    uint16_t dmin; /* F16 */
+    uint8_t scales[TSR_QUANT_SCALES_BYTES];
+    uint8_t high[TSR_QUANT_SUPER_BLOCK / 8];
+    uint8_t q[TSR_QUANT_SUPER_BLOCK / 2];
+} tsr_block_q5_k;
+
+/* Sixteen sub-blocks of 16 with a signed 8-bit scale:
+ *     x[16 s + i] = d * scales[s] * (quantum - 32)
+ * The 6-bit quanta lie in two halves of 128 elements; half h owns low[64 h ..] and high[32 h ..]. An element
+ * 32 k + i of a half (k = 0..3, i = 0..31) has its low four bits in low[32 (k % 2) + i], in the low nibble
+ * for k < 2 and the high nibble otherwise, and its upper two bits at bit 2 k of high[i]. */
+typedef struct tsr_block_q6_k {
+    uint8_t low[TSR_QUANT_SUPER_BLOCK / 2];
+    uint8_t high[TSR_QUANT_SUPER_BLOCK / 4];
+    int8_t scales[TSR_QUANT_SUPER_BLOCK / 16];
+    uint16_t d; /* F16 */
+} tsr_block_q6_k;
+
+_Static_assert(sizeof(tsr_block_q8_0) == 34, "the block is laid out as in the file");
+_Static_assert(sizeof(tsr_block_q4_0) == 18, "the block is laid out as in the file");
+_Static_assert(sizeof(tsr_block_q4_k) == 144, "the block is laid out as in the file");
+_Static_assert(sizeof(tsr_block_q5_k) == 176, "the block is laid out as in the file");
+_Static_assert(sizeof(tsr_block_q6_k) == 210, "the block is laid out as in the file");
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are used in place; a big-endian CPU cannot");
+
+/* Scale and minimum (0..63) of sub-block s (0..7) from the 12 packed bytes of Q4_K and Q5_K. Bytes 0..3 hold
+ * scales 0..3 and bytes 4..7 minima 0..3 in their low six bits. Bytes 8..11 hold the low four bits of
+ * scales 4..7 (low nibble) and minima 4..7 (high nibble), whose upper two bits are the top two bits of bytes
+ * 0..3 and 4..7. */
+static inline void tsr_quant_scale_min(const uint8_t packed[TSR_QUANT_SCALES_BYTES], int s,
+                                       uint8_t *scale_out, uint8_t *min_out)
+{
+    if (s < 4) {
+        *scale_out = packed[s] & 63;
+        *min_out = packed[s + 4] & 63;
+    } else {
+        *scale_out = (uint8_t)((packed[s + 4] & 0x0f) | (packed[s - 4] >> 6) << 4);
+        *min_out = (uint8_t)(packed[s + 4] >> 4 | (packed[s] >> 6) << 4);
+    }
+}
+
+/* Decode n_blocks blocks at src (any alignment) into 32 or 256 floats each. */
+void tsr_quant_decode_q8_0(const void *src, float *dst, int64_t n_blocks);
+void tsr_quant_decode_q4_0(const void *src, float *dst, int64_t n_blocks);
+void tsr_quant_decode_q4_k(const void *src, float *dst, int64_t n_blocks);
+void tsr_quant_decode_q5_k(const void *src, float *dst, int64_t n_blocks);
+void tsr_quant_decode_q6_k(const void *src, float *dst, int64_t n_blocks);
+
+/* Encode 32 or 256 floats per block into n_blocks blocks at dst (any alignment). A block with an infinity or
+ * a NaN among its elements, or too large for an F16 scale, decodes to NaN throughout: trouble is passed on,
+ * not hidden. */
+void tsr_quant_encode_q8_0(const float *src, void *dst, int64_t n_blocks);
+void tsr_quant_encode_q4_0(const float *src, void *dst, int64_t n_blocks);
+void tsr_quant_encode_q4_k(const float *src, void *dst, int64_t n_blocks);
+void tsr_quant_encode_q5_k(const float *src, void *dst, int64_t n_blocks);
+void tsr_quant_encode_q6_k(const float *src, void *dst, int64_t n_blocks);
+
+#endif
