@@ -1,0 +1,30 @@
+/* Finds an entry of an array by its name in constant time. */
+#ifndef TSR_MODEL_GGUF_INDEX_H
+#define TSR_MODEL_GGUF_INDEX_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tsr/status.h>
+
+/* `entries` is an array of elements of `stride` bytes, each beginning with a `const char *` name. Borrowed.
+ */
+struct tsr_gguf_index {
+    const void *entries;
+    size_t stride;
+    uint32_t *slots; /* hash table: 1 + position in entries, 0 = empty */
+    size_t mask;     /* slots less one, a power of two less one */
+};
+
+/* Fill an index over n entries. On TSR_ERR_FORMAT two entries have one name, *duplicate_out is the position
+ * of the later one, and the message is left to the caller. TSR_ERR_MEMORY. Nothing to release after a
+ * failure. */
+tsr_status tsr_gguf_index_create(const void *entries, size_t stride, size_t n,
+                                 struct tsr_gguf_index *index_out, size_t *duplicate_out);
+
+/* The entry of that name or NULL. An index of all zeros is empty. */
+const void *tsr_gguf_index_find(const struct tsr_gguf_index *index, const char *name);
+
+void tsr_gguf_index_destroy(struct tsr_gguf_index *index);
+
+#endif
