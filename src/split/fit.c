@@ -1,0 +1,201 @@
+/* Rounding of several classes that share the devices' memory.
+ *
+ * Rounding each class alone is the answer whenever it fits. Otherwise fractional targets are computed, with
+ * the devices that would be over brought down to what they hold, and a search (fit_search.c) finds the
+ * nearest whole granules that fit. Everything is counted in bytes and in integers. */
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/status.h"
+#include "split/fit.h"
+#include "split/round.h"
+
+__extension__ typedef unsigned __int128 wide;
+
+typedef struct fit {
+    const tsr_split_class *classes;
+    int n_classes, n_devices;
+    bool used[TSR_MAX_DEVICES];    /* has a share in some class */
+    int64_t room[TSR_MAX_DEVICES]; /* bytes for granules, at most all there are */
+    int64_t needed;                /* bytes of all granules */
+    int64_t ideal[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
+    int64_t count[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
+} fit;
+
+static tsr_status check_classes(fit *f)
+{
+    tsr_status status = TSR_OK;
+
+    for (int k = 0; k < f->n_classes; k++) {
+        const tsr_split_class *c = &f->classes[k];
+        int64_t bytes;
+        if (!c->shares || c->n_granules < 0 || c->n_granules > TSR_SPLIT_MAX_GRANULES)
+            return tsr_fail(TSR_ERR_INVALID, "class %d needs shares and 0 to %lld granules; it has %lld", k,
+                            (long long)TSR_SPLIT_MAX_GRANULES, (long long)c->n_granules);
+        if (c->granule_bytes > INT64_MAX / 4 ||
+            __builtin_mul_overflow(c->n_granules, (int64_t)c->granule_bytes, &bytes) ||
+            bytes > INT64_MAX / 4 - f->needed)
+            return tsr_fail(TSR_ERR_INVALID, "class %s: %lld granules of %zu bytes are more than 2^61 bytes",
+                            c->name ? c->name : "?", (long long)c->n_granules, c->granule_bytes);
+        f->needed += bytes;
+        TSR_TRY(tsr_split_ideals(c->shares, f->n_devices, c->n_granules, f->ideal[k]));
+        for (int d = 0; d < f->n_devices; d++)
+            f->used[d] = f->used[d] || c->shares[d] > 0;
+        TSR_TRY(tsr_split_round(c->shares, f->n_devices, c->n_granules, NULL, f->count[k]));
+    }
+out:
+    return status;
+}
+
+static tsr_status check_rooms(fit *f, const tsr_split_room *rooms)
+{
+    for (int d = 0; d < f->n_devices; d++) {
+        if (!f->used[d])
+            continue;
+        if (rooms[d].fixed_bytes > rooms[d].capacity_bytes)
+            return tsr_fail(
+                TSR_ERR_MEMORY,
+                "device %d may hold %zu bytes, but %zu are needed there whatever it computes: %zu "
+                "bytes are missing; give it a share of 0 or more memory",
+                d, rooms[d].capacity_bytes, rooms[d].fixed_bytes,
+                rooms[d].fixed_bytes - rooms[d].capacity_bytes);
+        size_t room = rooms[d].capacity_bytes - rooms[d].fixed_bytes;
+        f->room[d] = room > (size_t)f->needed ? f->needed : (int64_t)room;
+    }
+    return TSR_OK;
+}
+
+/* By how many bytes a device's counts exceed its room (negative: that much is free). */
+static int64_t overrun(const fit *f, int d)
+{
+    int64_t bytes = -f->room[d];
+    for (int k = 0; k < f->n_classes; k++)
+        bytes += f->count[k][d] * (int64_t)f->classes[k].granule_bytes;
+    return bytes;
+}
+
+/* Fractional targets in bytes. Devices over their room are pinned at it, all their classes scaled alike; what
+ * they lose goes to the devices that are not pinned, in proportion to their shares; and so on while some
+ * device is over. Every round pins a device, so there are at most n_devices rounds. */
+static void set_targets(const fit *f, int64_t target[][TSR_MAX_DEVICES])
+{
+    bool pinned[TSR_MAX_DEVICES] = {false}, again = true;
+
+    while (again) {
+        again = false;
+        for (int k = 0; k < f->n_classes; k++) {
+            int64_t open = f->classes[k].n_granules * (int64_t)f->classes[k].granule_bytes, weights = 0;
+            for (int d = 0; d < f->n_devices; d++)
+                *(pinned[d] ? &open : &weights) += pinned[d] ? -target[k][d] : f->ideal[k][d];
+            for (int d = 0; d < f->n_devices; d++)
+                if (!pinned[d])
+                    target[k][d] = weights ? (int64_t)((wide)open * (wide)f->ideal[k][d] / (wide)weights) : 0;
+        }
+        for (int d = 0; d < f->n_devices; d++) {
+            int64_t sum = 0;
+            for (int k = 0; k < f->n_classes; k++)
+                sum += target[k][d];
+            if (pinned[d] || sum <= f->room[d])
+                continue;
+            for (int k = 0; k < f->n_classes; k++)
+                target[k][d] = (int64_t)((wide)target[k][d] * (wide)f->room[d] / (wide)sum);
+            pinned[d] = again = true;
+        }
+    }
+}
+
+/* The classes that take memory, those with the largest granules first. */
+static int order_classes(const fit *f, int *order)
+{
+    int n = 0;
+    for (int k = 0; k < f->n_classes; k++) {
+        if (f->classes[k].n_granules == 0 || f->classes[k].granule_bytes == 0)
+            continue;
+        int at = n++;
+        for (; at > 0 && f->classes[order[at - 1]].granule_bytes < f->classes[k].granule_bytes; at--)
+            order[at] = order[at - 1];
+        order[at] = k;
+    }
+    return n;
+}
+
+static tsr_status search_counts(fit *f, bool *fits_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_split_fit_problem problem = {.n_devices = f->n_devices};
+    int64_t target[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+    int64_t found[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
+    int order[TSR_SPLIT_MAX_CLASSES];
+
+    set_targets(f, target);
+    problem.n_classes = order_classes(f, order);
+    memcpy(problem.room_bytes, f->room, sizeof f->room);
+    for (int i = 0; i < problem.n_classes; i++) {
+        const tsr_split_class *c = &f->classes[order[i]];
+        problem.n_granules[i] = c->n_granules;
+        problem.granule_bytes[i] = (int64_t)c->granule_bytes;
+        memcpy(problem.target_bytes[i], target[order[i]], sizeof target[order[i]]);
+        for (int d = 0; d < f->n_devices; d++)
+            problem.allowed[i][d] = c->shares[d] > 0;
+    }
+    TSR_TRY(tsr_split_fit_search(&problem, fits_out, found));
+    for (int i = 0; *fits_out && i < problem.n_classes; i++)
+        memcpy(f->count[order[i]], found[i], sizeof found[i]);
+out:
+    return status;
+}
+
+/* Bytes that all devices together lack. */
+static int64_t shortage(const fit *f)
+{
+    int64_t missing = f->needed;
+    for (int d = 0; d < f->n_devices; d++)
+        missing = TSR_MAX(missing - f->room[d], 0);
+    return missing;
+}
+
+static tsr_status fail_short(const fit *f, const tsr_split_room *rooms)
+{
+    int worst = 0;
+
+    for (int d = 0; d < f->n_devices; d++)
+        worst = overrun(f, d) > overrun(f, worst) ? d : worst;
+    long long over = overrun(f, worst);
+    if (shortage(f) > 0)
+        return tsr_fail(
+            TSR_ERR_MEMORY,
+            "the weights do not fit: device %d, which may hold %zu bytes, is %lld bytes short, and "
+            "all devices together are %lld bytes short; add devices or memory, or use a smaller "
+            "model or context",
+            worst, rooms[worst].capacity_bytes, over, (long long)shortage(f));
+    return tsr_fail(TSR_ERR_MEMORY,
+                    "the weights do not fit in whole granules: device %d, which may hold %zu bytes, is %lld "
+                    "bytes short; give it more memory or change tensor_split",
+                    worst, rooms[worst].capacity_bytes, over);
+}
+
+tsr_status tsr_split_fit(const tsr_split_class *classes, int n_classes, const tsr_split_room *rooms,
+                         int n_devices, int64_t *count_out)
+{
+    tsr_status status = TSR_OK;
+    fit f = {.classes = classes, .n_classes = n_classes, .n_devices = n_devices};
+    bool fits = true;
+
+    if (!classes || !rooms || !count_out || n_classes < 1 || n_classes > TSR_SPLIT_MAX_CLASSES ||
+        n_devices < 1 || n_devices > TSR_MAX_DEVICES)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "cannot fit %d classes on %d devices: 1 to %d classes and 1 to %d devices", n_classes,
+                        n_devices, TSR_SPLIT_MAX_CLASSES, TSR_MAX_DEVICES);
+    TSR_TRY(check_classes(&f));
+    TSR_TRY(check_rooms(&f, rooms));
+    for (int d = 0; d < n_devices; d++)
+        fits = fits && overrun(&f, d) <= 0;
+    if (!fits && shortage(&f) == 0)
+        TSR_TRY(search_counts(&f, &fits));
+    if (!fits)
+        return fail_short(&f, rooms);
+    for (int k = 0; k < n_classes; k++)
+        memcpy(count_out + k * n_devices, f.count[k], (size_t)n_devices * sizeof *count_out);
+out:
+    return status;
+}

@@ -1,0 +1,24 @@
+/* Inside src/split: the search that tsr_split_fit() falls back on. */
+#ifndef TSR_SPLIT_FIT_H
+#define TSR_SPLIT_FIT_H
+
+#include <tsr/split.h>
+
+/* Classes in order of descending granule size; only those with granules of at least a byte. All byte counts
+ * fit int64_t together. */
+typedef struct tsr_split_fit_problem {
+    int n_devices, n_classes;
+    int64_t n_granules[TSR_SPLIT_MAX_CLASSES];
+    int64_t granule_bytes[TSR_SPLIT_MAX_CLASSES];
+    bool allowed[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];         /* has a share */
+    int64_t target_bytes[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES]; /* 0 where not allowed */
+    int64_t room_bytes[TSR_MAX_DEVICES];
+} tsr_split_fit_problem;
+
+/* Counts that fit the rooms, as near to the targets as tsr_split_fit() promises. *fits_out tells whether
+ * there are any; count_out is written only then. TSR_ERR_UNSUPPORTED where the search grew too long,
+ * TSR_ERR_MEMORY when host memory is short. */
+tsr_status tsr_split_fit_search(const tsr_split_fit_problem *problem, bool *fits_out,
+                                int64_t count_out[][TSR_MAX_DEVICES]);
+
+#endif
