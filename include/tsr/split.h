@@ -102,9 +102,9 @@ typedef struct tsr_split_room {
  *   2. Otherwise devices that would be over are brought down to exactly what they hold, all their classes
  *      alike, and the rest is spread over the others in proportion to their shares. From these (fractional)
  *      targets, the counts found have the smallest possible largest deviation, measured in bytes
- *      (|count - target| * granule_bytes over all classes and devices) among all assignments that fit; ties
- *      are settled for the class with the largest granules first, then by the same measure for the next one;
- *      the class with the smallest granules is rounded last, under the room that is left.
+ *      (|count - target| * granule_bytes over all classes and devices), among all assignments that fit. The
+ *      class with the largest granules is settled by that, then the others are brought as near to their
+ *      targets as the room left allows, in the same sense and one after another.
  *   3. An assignment is found whenever one exists. (The search visits count vectors of all classes but the
  * one with the smallest granules; should it have to weigh more than 2^28 transitions, far beyond real models,
  *      it gives up with TSR_ERR_UNSUPPORTED.)

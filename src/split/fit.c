@@ -10,8 +10,6 @@
 #include "split/fit.h"
 #include "split/round.h"
 
-__extension__ typedef unsigned __int128 wide;
-
 typedef struct fit {
     const tsr_split_class *classes;
     int n_classes, n_devices;
@@ -89,7 +87,7 @@ static void set_targets(const fit *f, int64_t target[][TSR_MAX_DEVICES])
                 *(pinned[d] ? &open : &weights) += pinned[d] ? -target[k][d] : f->ideal[k][d];
             for (int d = 0; d < f->n_devices; d++)
                 if (!pinned[d])
-                    target[k][d] = weights ? (int64_t)((wide)open * (wide)f->ideal[k][d] / (wide)weights) : 0;
+                    target[k][d] = weights ? tsr_split_scale(open, f->ideal[k][d], weights) : 0;
         }
         for (int d = 0; d < f->n_devices; d++) {
             int64_t sum = 0;
@@ -98,7 +96,7 @@ static void set_targets(const fit *f, int64_t target[][TSR_MAX_DEVICES])
             if (pinned[d] || sum <= f->room[d])
                 continue;
             for (int k = 0; k < f->n_classes; k++)
-                target[k][d] = (int64_t)((wide)target[k][d] * (wide)f->room[d] / (wide)sum);
+                target[k][d] = tsr_split_scale(target[k][d], f->room[d], sum);
             pinned[d] = again = true;
         }
     }

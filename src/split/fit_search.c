@@ -213,7 +213,7 @@ static void trace_back(const search *s, int64_t state, int64_t *count_out)
 static tsr_status try_deviation(search *s, int64_t deviation, bool *possible_out, int64_t *count_out)
 {
     tsr_status status = TSR_OK;
-    int64_t n_states;
+    int64_t n_states = 0;
 
     *possible_out = false;
     if (!set_intervals(s, deviation))
@@ -264,13 +264,12 @@ out:
 /* The last class in what the others have left. */
 static bool round_last(const search *s, int64_t *count_out)
 {
-    __extension__ typedef unsigned __int128 wide;
     const tsr_split_fit_problem *p = s->p;
     int last = p->n_classes - 1;
     int64_t ideal[TSR_MAX_DEVICES], cap[TSR_MAX_DEVICES], bytes = p->granule_bytes[last];
 
     for (int d = 0; d < p->n_devices; d++) {
-        ideal[d] = (int64_t)(((wide)p->target_bytes[last][d] << TSR_SPLIT_IDEAL_BITS) / (wide)bytes);
+        ideal[d] = tsr_split_scale(p->target_bytes[last][d], INT64_C(1) << TSR_SPLIT_IDEAL_BITS, bytes);
         cap[d] = p->allowed[last][d] ? TSR_MIN(p->n_granules[last], s->room[d] / bytes) : 0;
     }
     return tsr_split_round_ideals(ideal, cap, p->n_devices, p->n_granules[last], count_out);

@@ -17,10 +17,9 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-/* 128 bits for products of a level and a weight. */
-__extension__ typedef unsigned __int128 wide;
-
 static const int64_t ONE = INT64_C(1) << TSR_SPLIT_IDEAL_BITS;
+
+typedef tsr_split_wide wide;
 
 typedef struct rounding {
     const int64_t *ideal;
@@ -124,7 +123,7 @@ static void fill_intervals(const rounding *r, int64_t *count)
     for (int d = 0; d < r->n_devices; d++)
         whole += r->ideal[d];
     for (int d = 0; d < r->n_devices; d++)
-        weight[d] = TSR_MAX((int64_t)(((wide)r->ideal[d] << WEIGHT_BITS) / (wide)whole), 1);
+        weight[d] = TSR_MAX(tsr_split_scale(r->ideal[d], INT64_C(1) << WEIGHT_BITS, whole), 1);
 
     /* The highest level that does not overflow the total; every device is full at `above`, which may still be
      * no more than the total: then that is the answer. */

@@ -8,6 +8,14 @@
  * but not as doubles (3 * 1/6 and 1/2) tie. */
 #define TSR_SPLIT_IDEAL_BITS 20
 
+__extension__ typedef unsigned __int128 tsr_split_wide; /* for products of two 64-bit values */
+
+/* value * numerator / denominator, rounded down; all >= 0, denominator > 0, the result fits. */
+static inline int64_t tsr_split_scale(int64_t value, int64_t numerator, int64_t denominator)
+{
+    return (int64_t)((tsr_split_wide)value * (tsr_split_wide)numerator / (tsr_split_wide)denominator);
+}
+
 /* `count_out` sums to n_granules, count_out[d] <= cap[d] (cap 0: the device gets nothing), with the
  * properties of tsr_split_round. The ideals need not sum to n_granules. False when the caps hold less than
  * n_granules. */
