@@ -22,5 +22,13 @@ typedef struct tsr_logger {
     tsr_log_level max_level;
 } tsr_logger;
 
+/* Where a tsr_<object>_print() function writes: receives pieces of text, newlines included, in order. `text`
+ * is valid during the call only.
+ *
+ *     static void to_file(const char *text, void *user) { fputs(text, user); }
+ *     tsr_topology_print(topo, to_file, stdout);
+ */
+typedef void (*tsr_write_fn)(const char *text, void *user);
+
 TSR_END_DECLS
 #endif

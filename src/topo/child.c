@@ -1,0 +1,258 @@
+/* hwloc in a child process, for descriptions that come from elsewhere.
+ *
+ * Why a process: hwloc 2.9 dies of a segmentation fault on about one in a hundred randomly damaged XML files
+ * and reports others on stderr whatever one sets but an environment variable; it takes the root of a foreign
+ * /sys only from an environment variable; and its XML reader turns off libxml2's error output for everybody.
+ * A child has its own memory, stderr and environment, so nothing of this reaches the caller. It also bounds
+ * memory and time for files that claim absurd sizes.
+ *
+ * The answer crosses a pipe as a fixed header and either the bytes of a topology or an error sentence. Only
+ * the forking thread lives on in the child; a lock that another thread held inside hwloc or libxml2 would
+ * block it for ever, which the deadline turns into TSR_ERR_TIMEOUT. */
+#include <errno.h>
+#include <fcntl.h>
+#include <hwloc.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+#include "topo/topo.h"
+
+enum {
+    DEADLINE_MS = 30 * 1000,
+    CPU_SECONDS = 20,             /* the largest recorded machine takes 0.1 */
+    EXTRA_MEMORY_BYTES = 1 << 30, /* above what the caller already has mapped */
+    ERROR_BYTES = 1024
+};
+
+struct answer {
+    tsr_status status;
+    char error[ERROR_BYTES]; /* if status is not TSR_OK */
+    tsr_topology shape;      /* else its struct; then its arrays follow in the pipe */
+};
+
+/* ---- in the child ------------------------------------------------------------------------------------- */
+
+static void limit(int resource, rlim_t most)
+{
+    struct rlimit old;
+    if (getrlimit(resource, &old) == 0 && (old.rlim_max == RLIM_INFINITY || most < old.rlim_max)) {
+        struct rlimit now = {most, most};
+        (void)setrlimit(resource, &now); /* best effort: the deadline remains */
+    }
+}
+
+/* Bytes that the process has mapped, 0 if unknown. */
+static rlim_t mapped_bytes(void)
+{
+    unsigned long pages = 0;
+    FILE *statm = fopen("/proc/self/statm", "re");
+    if (statm) {
+        if (fscanf(statm, "%lu", &pages) != 1)
+            pages = 0;
+        fclose(statm);
+    }
+    return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+}
+
+/* The caller's crash handlers must not report our crash as theirs, nor may it leave a core file. */
+static void isolate(void)
+{
+    static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGXCPU, SIGPIPE};
+    for (size_t i = 0; i < sizeof fatal / sizeof *fatal; i++)
+        (void)signal(fatal[i], SIG_DFL);
+    int null = open("/dev/null", O_RDWR);
+    if (null >= 0)
+        for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+            (void)dup2(null, fd);
+    limit(RLIMIT_CORE, 0);
+    limit(RLIMIT_CPU, CPU_SECONDS);
+    rlim_t mapped = mapped_bytes();
+    if (mapped)
+        limit(RLIMIT_AS, mapped + EXTRA_MEMORY_BYTES);
+}
+
+/* hwloc's variables name a machine of their own and would override what we were asked for. */
+static void clean_environment(void)
+{
+    static const char *const variables[] = {"HWLOC_XMLFILE",    "HWLOC_SYNTHETIC",  "HWLOC_FSROOT",
+                                            "HWLOC_CPUID_PATH", "HWLOC_COMPONENTS", "HWLOC_THISSYSTEM"};
+    for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
+        (void)unsetenv(variables[i]);
+}
+
+static tsr_status set_source(hwloc_topology_t hw, tsr_topo_source_kind kind, const char *text, size_t bytes,
+                             const char *name)
+{
+    int failed = 0;
+    switch (kind) {
+    case TSR_TOPO_XML: /* the length includes the NUL, which the built-in parser wants */
+        failed = bytes >= INT32_MAX || hwloc_topology_set_xmlbuffer(hw, text, (int)bytes + 1) < 0;
+        break;
+    case TSR_TOPO_SYNTHETIC:
+        if (hwloc_topology_set_synthetic(hw, text) < 0)
+            return tsr_fail(
+                TSR_ERR_FORMAT,
+                "'%s' is no synthetic machine; write levels from the outside in, ending with pu, as "
+                "in 'synthetic:pack:2 core:4 pu:2'",
+                name);
+        break;
+    case TSR_TOPO_ROOT_DIR:
+        /* "x86" would ask this machine, not that one. */
+        failed = setenv("HWLOC_FSROOT", text, 1) < 0;
+        (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+        break;
+    }
+    return failed ? tsr_fail(TSR_ERR_FORMAT, "hwloc cannot parse '%s': %s; write it again with lstopo", name,
+                             strerror(errno))
+                  : TSR_OK;
+}
+
+/* No clean-up on failure: the process ends. */
+static tsr_status read_description(tsr_topo_source_kind kind, const char *text, size_t bytes,
+                                   const char *name, tsr_topology **topo_out)
+{
+    tsr_status status = TSR_OK;
+    hwloc_topology_t hw;
+    clean_environment();
+    if (hwloc_topology_init(&hw) < 0)
+        return tsr_fail(TSR_ERR_MEMORY, "hwloc could not start: %s", strerror(errno));
+    TSR_TRY(tsr_topo_hwloc_configure(hw));
+    TSR_TRY(set_source(hw, kind, text, bytes, name));
+    if (hwloc_topology_load(hw) < 0)
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "hwloc rejects '%s' (%s): it is malformed; write it again with lstopo", name,
+                        strerror(errno));
+    status = tsr_topo_from_hwloc(hw, topo_out);
+    if (status == TSR_ERR_FORMAT)
+        return tsr_fail_in(status, "'%s'", name);
+out:
+    return status;
+}
+
+static bool write_all(int fd, const void *data, size_t bytes)
+{
+    const char *from = data;
+    while (bytes > 0) {
+        ssize_t put = write(fd, from, bytes);
+        if (put < 0 && errno == EINTR)
+            continue;
+        if (put <= 0)
+            return false;
+        from += put;
+        bytes -= (size_t)put;
+    }
+    return true;
+}
+
+static void child_main(int fd, tsr_topo_source_kind kind, const char *text, size_t bytes, const char *name)
+{
+    tsr_topology *topo = NULL;
+    struct answer answer;
+    memset(&answer, 0, sizeof answer);
+    isolate();
+    answer.status = read_description(kind, text, bytes, name, &topo);
+    if (answer.status == TSR_OK)
+        answer.shape = *topo;
+    else
+        snprintf(answer.error, sizeof answer.error, "%s", tsr_last_error());
+    bool sent = write_all(fd, &answer, sizeof answer);
+    if (sent && topo)
+        sent = write_all(fd, topo + 1, tsr_topo_bytes(topo) - sizeof *topo);
+    _exit(sent ? 0 : 1);
+}
+
+/* ---- in the caller ------------------------------------------------------------------------------------ */
+
+static int64_t now_ms(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+}
+
+/* `bytes` bytes from the child. A child that ends early crashed or ran into a limit. */
+static tsr_status read_all(int fd, void *data, size_t bytes, int64_t deadline_ms, const char *name)
+{
+    char *to = data;
+    while (bytes > 0) {
+        int64_t left = deadline_ms - now_ms();
+        struct pollfd wait = {.fd = fd, .events = POLLIN};
+        int ready = left > 0 ? poll(&wait, 1, (int)left) : 0;
+        if (ready == 0)
+            return tsr_fail(TSR_ERR_TIMEOUT, "reading '%s' took more than %d s and was given up", name,
+                            DEADLINE_MS / 1000);
+        ssize_t got = ready > 0 ? read(fd, to, bytes) : -1;
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0)
+            return tsr_fail(TSR_ERR_IO, "reading '%s' failed: %s", name, strerror(errno));
+        if (got == 0)
+            return tsr_fail(
+                TSR_ERR_FORMAT,
+                "hwloc died reading '%s': it is malformed or claims an absurd size; write it again "
+                "with lstopo",
+                name);
+        to += got;
+        bytes -= (size_t)got;
+    }
+    return TSR_OK;
+}
+
+static tsr_status receive(int fd, const char *name, tsr_topology **topo_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_topology *topo = NULL;
+    struct answer answer;
+    int64_t deadline_ms = now_ms() + DEADLINE_MS;
+
+    TSR_TRY(read_all(fd, &answer, sizeof answer, deadline_ms, name));
+    if (answer.status != TSR_OK) {
+        answer.error[ERROR_BYTES - 1] = '\0';
+        status = tsr_fail(answer.status, "%s", answer.error);
+        goto out;
+    }
+    TSR_TRY(tsr_topo_alloc(&answer.shape, &topo));
+    TSR_TRY(read_all(fd, topo + 1, tsr_topo_bytes(topo) - sizeof *topo, deadline_ms, name));
+    *topo = answer.shape;
+    tsr_topo_link(topo);
+    *topo_out = topo;
+    topo = NULL;
+out:
+    tsr_topology_destroy(topo);
+    return status;
+}
+
+tsr_status tsr_topo_read_in_child(tsr_topo_source_kind kind, const char *text, size_t bytes, const char *name,
+                                  tsr_topology **topo_out)
+{
+    int ends[2];
+    if (pipe2(ends, O_CLOEXEC) < 0)
+        return tsr_fail(TSR_ERR_IO, "no pipe for the process that reads '%s': %s", name, strerror(errno));
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]);
+        child_main(ends[1], kind, text, bytes, name);
+    }
+    int fork_error = errno;
+    close(ends[1]);
+    if (child < 0) {
+        close(ends[0]);
+        return tsr_fail(TSR_ERR_IO, "no process to read '%s' in: %s", name, strerror(fork_error));
+    }
+    tsr_status status = receive(ends[0], name, topo_out);
+    close(ends[0]);
+
+    /* It has answered or never will. ECHILD, from a caller that ignores SIGCHLD, is as good. */
+    (void)kill(child, SIGKILL);
+    while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+        ;
+    return status;
+}

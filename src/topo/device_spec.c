@@ -1,0 +1,160 @@
+/* Parser of the --devices text, and of byte counts. The grammar is in tsr/topology.h. The text is cut at
+ * commas and each piece looked at alone, so that a message can quote the piece. */
+#include "topo/device_spec.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/mem.h"
+#include "core/status.h"
+
+enum { PIECE_BYTES = 64, MAX_THREADS = 1024 };
+
+static const char remedy[] = "write e.g. 'host:2,mem=4GiB,threads=8'";
+
+/* The next piece without surrounding blanks; false at the end of the text. */
+static bool next_piece(const char **text, char piece[PIECE_BYTES])
+{
+    if (!*text)
+        return false;
+    const char *comma = strchr(*text, ',');
+    const char *from = *text;
+    const char *to = comma ? comma : from + strlen(from);
+    while (from < to && isspace((unsigned char)*from))
+        from++;
+    while (to > from && isspace((unsigned char)to[-1]))
+        to--;
+    snprintf(piece, PIECE_BYTES, "%.*s", (int)TSR_MIN(to - from, PIECE_BYTES), from);
+    *text = comma ? comma + 1 : NULL;
+    return true;
+}
+
+/* A whole number in [1, most] and nothing after it. */
+static bool parse_count(const char *text, int most, int *value_out)
+{
+    char *end;
+    if (!isdigit((unsigned char)*text))
+        return false;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || *end || value < 1 || value > most)
+        return false;
+    *value_out = (int)value;
+    return true;
+}
+
+tsr_status tsr_bytes_parse(const char *text, uint64_t *bytes_out)
+{
+    static const struct {
+        const char *suffix;
+        double factor;
+    } units[] = {{"", 1},       {"B", 1},        {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
+                 {"TB", 1e12},  {"K", 0x1p10},   {"KiB", 0x1p10}, {"M", 0x1p20},  {"MiB", 0x1p20},
+                 {"G", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40},   {"TiB", 0x1p40}};
+    const char *p = text ? text : "";
+    /* Digits by hand: strtod would also take signs, exponents, "nan", and another locale's comma. */
+    double value = 0, place = 1;
+    bool digits = false;
+    for (; isdigit((unsigned char)*p); p++, digits = true)
+        value = value * 10 + (*p - '0');
+    if (*p == '.')
+        for (p++; isdigit((unsigned char)*p); p++, digits = true)
+            value += (*p - '0') * (place /= 10);
+    while (*p == ' ')
+        p++;
+    for (size_t i = 0; digits && i < sizeof units / sizeof *units; i++) {
+        if (strcasecmp(p, units[i].suffix) != 0)
+            continue;
+        if (value * units[i].factor >= 0x1p63)
+            return tsr_fail(TSR_ERR_INVALID, "'%s' is more bytes than any machine has", text);
+        *bytes_out = (uint64_t)(value * units[i].factor);
+        return TSR_OK;
+    }
+    return tsr_fail(TSR_ERR_INVALID, "'%s' is no byte count; write e.g. 200MiB, 1.5GB or 4096",
+                    text ? text : "(null)");
+}
+
+static tsr_status parse_option(const char *piece, tsr_device_item *item)
+{
+    if (strncmp(piece, "mem=", 4) == 0) {
+        if (item->mem_cap_bytes)
+            return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives mem= twice for one item; keep one", piece);
+        if (tsr_bytes_parse(piece + 4, &item->mem_cap_bytes) != TSR_OK || item->mem_cap_bytes == 0)
+            return tsr_fail(TSR_ERR_INVALID,
+                            "devices: '%s' is no memory cap; write e.g. mem=200MiB, mem=1.5GB or mem=4096",
+                            piece);
+        return TSR_OK;
+    }
+    if (strncmp(piece, "threads=", 8) == 0) {
+        if (item->threads)
+            return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives threads= twice for one item; keep one",
+                            piece);
+        if (!parse_count(piece + 8, MAX_THREADS, &item->threads))
+            return tsr_fail(TSR_ERR_INVALID,
+                            "devices: '%s' is no thread count; write threads=1 to threads=%d", piece,
+                            MAX_THREADS);
+        return TSR_OK;
+    }
+    return tsr_fail(TSR_ERR_INVALID,
+                    "devices: option '%s' is unknown; the options are mem=BYTES and threads=N", piece);
+}
+
+static tsr_status parse_device(const char *piece, tsr_device_item *item_out)
+{
+    size_t kind = strcspn(piece, ":");
+    if (strncmp(piece, "cuda", kind) == 0 && kind == 4)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "devices: '%s': this build has no CUDA; use host devices",
+                        piece);
+    if (strncmp(piece, "host", kind) != 0 || kind != 4)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "devices: '%s' is no kind of device; the kinds are host and cuda, %s", piece, remedy);
+    *item_out = (tsr_device_item){0};
+    if (piece[kind] == ':' && !parse_count(piece + kind + 1, TSR_MAX_DEVICES, &item_out->count))
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s': the number of devices is 1 to %d, %s", piece,
+                        TSR_MAX_DEVICES, remedy);
+    return TSR_OK;
+}
+
+static bool is_blank(const char *text)
+{
+    return !text || text[strspn(text, " \t\r\n")] == '\0';
+}
+
+tsr_status tsr_device_spec_parse(const char *text, tsr_device_spec *spec_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_device_spec spec = {0};
+    char piece[PIECE_BYTES];
+    const char *rest = is_blank(text) ? "host" : text;
+
+    while (next_piece(&rest, piece)) {
+        if (!*piece) {
+            status = tsr_fail(TSR_ERR_INVALID,
+                              "devices: '%s' has nothing between two commas or at an end; %s", text, remedy);
+            goto out;
+        }
+        if (strchr(piece, '=')) {
+            if (spec.n_items == 0) {
+                status = tsr_fail(TSR_ERR_INVALID, "devices: option '%s' comes before any device; %s", piece,
+                                  remedy);
+                goto out;
+            }
+            TSR_TRY(parse_option(piece, &spec.items[spec.n_items - 1]));
+            continue;
+        }
+        if (spec.n_items == TSR_MAX_DEVICES) {
+            status = tsr_fail(TSR_ERR_INVALID, "devices: '%s' is one item too many; at most %d devices",
+                              piece, TSR_MAX_DEVICES);
+            goto out;
+        }
+        TSR_TRY(parse_device(piece, &spec.items[spec.n_items]));
+        spec.n_items++;
+    }
+    *spec_out = spec;
+out:
+    return status;
+}

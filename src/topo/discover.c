@@ -1,0 +1,75 @@
+/* This machine, as far as this process may use it. */
+#include <hwloc.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "topo/topo.h"
+
+/* hwloc already leaves out what the cgroup's cpuset forbids. The affinity mask (taskset, numactl, a batch
+ * system) it does not look at, since a process may widen its own; we take it as the user's wish. The union
+ * over all threads is what counts: a caller may have pinned the one that asks. */
+static tsr_status keep_own_processors(hwloc_topology_t hw)
+{
+    tsr_status status = TSR_OK;
+    if (!hwloc_topology_is_thissystem(hw))
+        return TSR_OK; /* replaced through hwloc's environment variables */
+    hwloc_cpuset_t own = hwloc_bitmap_alloc();
+    if (!own)
+        return tsr_fail(TSR_ERR_MEMORY, "out of host memory for a processor set");
+    if (hwloc_get_cpubind(hw, own, HWLOC_CPUBIND_PROCESS) == 0 &&
+        hwloc_bitmap_intersects(own, hwloc_topology_get_topology_cpuset(hw)) &&
+        hwloc_topology_restrict(hw, own, HWLOC_RESTRICT_FLAG_ADAPT_IO) < 0)
+        status = tsr_fail(TSR_ERR_MEMORY, "hwloc could not restrict the topology to this process: %s",
+                          strerror(errno));
+    hwloc_bitmap_free(own);
+    return status;
+}
+
+void tsr_topo_hwloc_avoid_noise(hwloc_topology_t hw)
+{
+    bool has_sysfs = access("/sys/devices/system/cpu/cpu0/topology", R_OK) == 0;
+    (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST,
+                                        has_sysfs ? "x86" : "linux");
+}
+
+static tsr_status load_this_machine(hwloc_topology_t hw, tsr_topology **topo_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_topo_hwloc_configure(hw));
+    tsr_topo_hwloc_avoid_noise(hw);
+    if (hwloc_topology_load(hw) < 0) {
+        status = tsr_fail(TSR_ERR_UNSUPPORTED,
+                          "hwloc cannot describe this machine (%s); describe it with tsr_topology_load()",
+                          strerror(errno));
+        goto out;
+    }
+    TSR_TRY(keep_own_processors(hw));
+    TSR_TRY(tsr_topo_from_hwloc(hw, topo_out));
+out:
+    return status;
+}
+
+tsr_status tsr_topology_discover(const tsr_topology_config *config, tsr_topology **topo_out)
+{
+    hwloc_topology_t hw;
+    tsr_topology *topo = NULL;
+    tsr_status status = tsr_topo_check_config(config);
+    if (status != TSR_OK)
+        return status;
+    if (hwloc_topology_init(&hw) < 0)
+        return tsr_fail(TSR_ERR_MEMORY, "hwloc could not start: %s", strerror(errno));
+    status = load_this_machine(hw, &topo);
+    hwloc_topology_destroy(hw);
+    if (status != TSR_OK)
+        return status;
+
+    snprintf(topo->source, sizeof topo->source, "this machine");
+    if (config)
+        tsr_log(&config->logger, TSR_LOG_INFO, "this machine: %d NUMA nodes, %d cores, %d PCI devices",
+                topo->n_numa_nodes, topo->n_cores, topo->n_pci);
+    *topo_out = topo;
+    return TSR_OK;
+}

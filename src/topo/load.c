@@ -1,0 +1,179 @@
+/* A description of another machine: what kind it is, the errors that can be named without hwloc, then hwloc
+ * in a child process (child.c). Files get a short look first because hwloc only ever answers "invalid
+ * argument". */
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <hwloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+#include "topo/topo.h"
+
+/* The largest recorded machines are about 1 MB. */
+enum { MAX_FILE_BYTES = 64 << 20 };
+
+static const char synthetic_prefix[] = "synthetic:";
+
+/* The whole file, NUL-terminated. */
+static tsr_status read_file(const char *path, size_t size, char **text_out, size_t *bytes_out)
+{
+    tsr_status status = TSR_OK;
+    char *text = NULL;
+    size_t bytes = 0;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return tsr_fail(TSR_ERR_IO, "cannot open machine file '%s': %s", path, strerror(errno));
+    TSR_TRY(tsr_mem_array(size + 1, 1, "a machine file", &text));
+    while (bytes < size) {
+        ssize_t got = read(fd, text + bytes, size - bytes);
+        if (got < 0 && errno == EINTR)
+            continue;
+        if (got < 0) {
+            status = tsr_fail(TSR_ERR_IO, "cannot read machine file '%s': %s", path, strerror(errno));
+            goto out;
+        }
+        if (got == 0)
+            break;
+        bytes += (size_t)got;
+    }
+    *text_out = text;
+    *bytes_out = bytes;
+    text = NULL;
+out:
+    tsr_mem_free(text);
+    close(fd);
+    return status;
+}
+
+/* The first element, past declarations and comments; NULL if there is none. */
+static const char *root_element(const char *text)
+{
+    for (const char *p = strchr(text, '<'); p; p = strchr(p + 1, '<')) {
+        if (strncmp(p, "<!--", 4) == 0) {
+            p = strstr(p, "-->");
+            if (!p)
+                return NULL;
+        } else if (isalpha((unsigned char)p[1])) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+/* The number in version="3.0" of the root element; format 1 has no version. */
+static int xml_major_version(const char *root)
+{
+    size_t length = strcspn(root, ">");
+    const char *attribute = strstr(root, "version=\"");
+    if (!attribute || attribute >= root + length)
+        return 1;
+    return atoi(attribute + strlen("version=\""));
+}
+
+static tsr_status check_xml(const char *path, const char *text, size_t bytes)
+{
+    const char *root = strlen(text) == bytes ? root_element(text) : NULL;
+    if (!root)
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "machine file '%s' is not XML; give a file that `lstopo machine.xml` wrote", path);
+    if (strncmp(root, "<system", 7) == 0)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "machine file '%s' is an NCCL topology, which this build cannot read; give an hwloc "
+                        "XML of that machine (`lstopo machine.xml`)",
+                        path);
+    if (strncmp(root, "<topology", 9) != 0 || isalnum((unsigned char)root[9]))
+        return tsr_fail(
+            TSR_ERR_FORMAT,
+            "machine file '%s' begins with element '%.*s' instead of 'topology'; give a file that "
+            "`lstopo machine.xml` wrote",
+            path, (int)TSR_MIN(strcspn(root + 1, " \t\r\n/>"), (size_t)40), root + 1);
+    int newest = (int)(hwloc_get_api_version() >> 16); /* hwloc 2 reads formats 1 and 2 */
+    int version = xml_major_version(root);
+    if (version > newest)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "machine file '%s' has hwloc XML format %d, and this build's hwloc reads up to %d; write "
+            "it again with `lstopo --export-xml-flags v2 machine.xml`",
+            path, version, newest);
+    if (!strstr(root, "</topology>"))
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "machine file '%s' is cut off after %zu bytes: no closing </topology>; copy it again",
+                        path, bytes);
+    return TSR_OK;
+}
+
+static tsr_status load_xml(const char *path, size_t size, tsr_topology **topo_out)
+{
+    tsr_status status = TSR_OK;
+    char *text = NULL;
+    size_t bytes = 0;
+    if (size > MAX_FILE_BYTES)
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "machine file '%s' has %zu bytes; an hwloc XML has at most %d, give one of those",
+                        path, size, MAX_FILE_BYTES);
+    TSR_TRY(read_file(path, size, &text, &bytes));
+    TSR_TRY(check_xml(path, text, bytes));
+    TSR_TRY(tsr_topo_read_in_child(TSR_TOPO_XML, text, bytes, path, topo_out));
+out:
+    tsr_mem_free(text);
+    return status;
+}
+
+static tsr_status load_root_dir(const char *path, tsr_topology **topo_out)
+{
+    char probe[4096];
+    int used = snprintf(probe, sizeof probe, "%s/sys/devices/system/cpu", path);
+    if (used < 0 || (size_t)used >= sizeof probe || access(probe, R_OK) != 0)
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "directory '%s' has no sys/devices/system/cpu inside; give the root of a tree that "
+                        "hwloc-gather-topology wrote",
+                        path);
+    return tsr_topo_read_in_child(TSR_TOPO_ROOT_DIR, path, strlen(path), path, topo_out);
+}
+
+static tsr_status load_path(const char *path, tsr_topology **topo_out)
+{
+    struct stat info;
+    if (stat(path, &info) != 0)
+        return tsr_fail(errno == ENOENT || errno == ENOTDIR ? TSR_ERR_NOT_FOUND : TSR_ERR_IO,
+                        "machine file '%s': %s; give an hwloc XML file, a Linux root directory or "
+                        "'synthetic:pack:2 core:4 pu:2'",
+                        path, strerror(errno));
+    if (S_ISDIR(info.st_mode))
+        return load_root_dir(path, topo_out);
+    if (!S_ISREG(info.st_mode))
+        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' is no regular file; give an hwloc XML file", path);
+    return load_xml(path, (size_t)info.st_size, topo_out);
+}
+
+tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config, tsr_topology **topo_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_topology *topo = NULL;
+    size_t prefix = sizeof synthetic_prefix - 1;
+
+    TSR_TRY(tsr_topo_check_config(config));
+    if (!path || !*path) {
+        status = tsr_fail(TSR_ERR_INVALID, "no machine file was named; give its path, or call "
+                                           "tsr_topology_discover() for this machine");
+        goto out;
+    }
+    if (strncmp(path, synthetic_prefix, prefix) == 0)
+        TSR_TRY(
+            tsr_topo_read_in_child(TSR_TOPO_SYNTHETIC, path + prefix, strlen(path + prefix), path, &topo));
+    else
+        TSR_TRY(load_path(path, &topo));
+    snprintf(topo->source, sizeof topo->source, "%s", path);
+    topo->is_this_machine = false;
+    if (config)
+        tsr_log(&config->logger, TSR_LOG_INFO, "%s: %d NUMA nodes, %d cores, %d PCI devices", topo->source,
+                topo->n_numa_nodes, topo->n_cores, topo->n_pci);
+    *topo_out = topo;
+out:
+    return status;
+}

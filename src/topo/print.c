@@ -1,0 +1,280 @@
+/* A topology as text.
+ *
+ * Packages, NUMA nodes and shared caches are ranges of cores that nest, but in an order that differs between
+ * machines (a NUMA node inside a package, or two packages inside one node; an L3 cache inside a node, or
+ * across two). So the kinds are sorted by their largest range, and the tree is printed by walking the cores:
+ * at each depth, the object of that kind that holds the current core. At the bottom, neighbouring cores that
+ * look alike share a line. */
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "topo/topo.h"
+
+/* What may be a level of the tree, outermost first where ranges are equal. */
+enum level { LEVEL_PACKAGE, LEVEL_NUMA, LEVEL_L4, LEVEL_L3, LEVEL_L2, N_LEVELS };
+
+struct printer {
+    const tsr_topology *topo;
+    tsr_write_fn write;
+    void *user;
+    enum level order[N_LEVELS];
+    int n_order;
+};
+
+static void TSR_PRINTF(3, 4) put(const struct printer *p, int depth, const char *format, ...)
+{
+    char text[512];
+    int indent = TSR_MIN(2 * depth, 40);
+    memset(text, ' ', (size_t)indent);
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text + indent, sizeof text - (size_t)indent, format, args);
+    va_end(args);
+    p->write(text, p->user);
+}
+
+/* "31.3 GiB", "512 KiB", "0 B". */
+static const char *bytes_text(uint64_t bytes, char text[32])
+{
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= 1024 && unit < 6; unit++)
+        value /= 1024;
+    int whole = value == (double)(int)value || value >= 100;
+    snprintf(text, 32, "%.*f %s", whole ? 0 : 1, value, units[unit]);
+    return text;
+}
+
+/* "core 3", "cores 0-7". */
+static const char *cores_text(int first, int n, char text[48])
+{
+    if (n == 1)
+        snprintf(text, 48, "core %d", first);
+    else
+        snprintf(text, 48, "cores %d-%d", first, first + n - 1);
+    return text;
+}
+
+static int cache_level_of(enum level level)
+{
+    return level == LEVEL_L4 ? 4 : level == LEVEL_L3 ? 3 : 2;
+}
+
+/* The object of that kind that holds a core, and its range; -1 if there is none. */
+static int object_of(const tsr_topology *topo, enum level level, int core, int *first_out, int *n_out)
+{
+    const tsr_core *c = &topo->cores[core];
+    int index = level == LEVEL_PACKAGE ? c->package
+                : level == LEVEL_NUMA  ? c->numa_node
+                                       : c->cache[cache_level_of(level) - 1];
+    if (index < 0)
+        return -1;
+    *first_out = level == LEVEL_PACKAGE ? topo->packages[index].first_core
+                 : level == LEVEL_NUMA  ? topo->numa_nodes[index].first_core
+                                        : topo->caches[index].first_core;
+    *n_out = level == LEVEL_PACKAGE ? topo->packages[index].n_cores
+             : level == LEVEL_NUMA  ? topo->numa_nodes[index].n_cores
+                                    : topo->caches[index].n_cores;
+    return index;
+}
+
+/* Kinds that occur, largest range first. Caches of single cores belong to the core's line instead. */
+static void order_levels(struct printer *p)
+{
+    int largest[N_LEVELS] = {0};
+    for (int level = 0; level < N_LEVELS; level++) {
+        for (int core = 0, first, n; core < p->topo->n_cores; core++)
+            if (object_of(p->topo, (enum level)level, core, &first, &n) >= 0)
+                largest[level] = TSR_MAX(largest[level], n);
+        if (largest[level] <= (level >= LEVEL_L4 ? 1 : 0))
+            continue;
+        int at = p->n_order++;
+        for (; at > 0 && largest[p->order[at - 1]] < largest[level]; at--)
+            p->order[at] = p->order[at - 1];
+        p->order[at] = (enum level)level;
+    }
+}
+
+static void put_numa_node(const struct printer *p, int depth, int index)
+{
+    const tsr_numa_node *node = &p->topo->numa_nodes[index];
+    char bytes[32];
+    put(p, depth, "NUMA node %d%s%s: %s\n", node->os_index, *node->kind ? " " : "", node->kind,
+        bytes_text(node->memory_bytes, bytes));
+}
+
+static void put_object(const struct printer *p, int depth, enum level level, int index)
+{
+    const tsr_topology *topo = p->topo;
+    char bytes[32], cores[48];
+    if (level == LEVEL_PACKAGE) {
+        const tsr_package *package = &topo->packages[index];
+        put(p, depth, "Package %d%s%s\n", package->os_index, *package->cpu_model ? ": " : "",
+            package->cpu_model);
+    } else if (level == LEVEL_NUMA) {
+        const tsr_numa_node *node = &topo->numa_nodes[index];
+        put_numa_node(p, depth, index);
+        for (int i = 0; i < topo->n_numa_nodes; i++) /* further memory of the same cores */
+            if (i != index && topo->numa_nodes[i].n_cores == node->n_cores &&
+                topo->numa_nodes[i].first_core == node->first_core)
+                put_numa_node(p, depth, i);
+    } else {
+        const tsr_cache *cache = &topo->caches[index];
+        put(p, depth, "L%d %s shared by %s\n", cache->level, bytes_text(cache->size_bytes, bytes),
+            cores_text(cache->first_core, cache->n_cores, cores));
+    }
+}
+
+static bool same_cache(const tsr_topology *topo, const tsr_core *a, const tsr_core *b, int level)
+{
+    int x = a->cache[level], y = b->cache[level];
+    if (x < 0 || y < 0)
+        return x == y;
+    return topo->caches[x].size_bytes == topo->caches[y].size_bytes &&
+           topo->caches[x].n_cores == topo->caches[y].n_cores;
+}
+
+static bool alike(const tsr_topology *topo, const tsr_core *a, const tsr_core *b)
+{
+    bool same = a->n_pus == b->n_pus && a->efficiency == b->efficiency;
+    for (int level = 0; level < TSR_CACHE_LEVELS; level++)
+        same = same && same_cache(topo, a, b, level);
+    return same;
+}
+
+static int compare_ints(const void *a, const void *b)
+{
+    int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+static void put_pus(const struct printer *p, int first, int n)
+{
+    enum { MOST = 1024 }; /* far more than fit in the text */
+    const tsr_topology *topo = p->topo;
+    int list[MOST], n_list = 0;
+    for (int core = first; core < first + n; core++)
+        for (int i = 0; i < topo->cores[core].n_pus && n_list < MOST; i++)
+            list[n_list++] = topo->pus[topo->cores[core].first_pu + i].os_index;
+    qsort(list, (size_t)n_list, sizeof *list, compare_ints);
+    char text[160];
+    tsr_topo_format_list(list, n_list, text, sizeof text);
+    put(p, 0, ", CPU %s", text);
+}
+
+/* One line for cores [first, first + n), which are alike. */
+static void put_cores(const struct printer *p, int depth, int first, int n)
+{
+    const tsr_core *core = &p->topo->cores[first];
+    char text[48];
+    put(p, depth, "%s", cores_text(first, n, text));
+    if (core->n_pus > 1)
+        put(p, 0, " x %d threads", core->n_pus);
+    put_pus(p, first, n);
+    for (int level = TSR_CACHE_LEVELS - 1; level >= 0; level--) {
+        int cache = core->cache[level];
+        if (cache >= 0 && p->topo->caches[cache].n_cores == 1)
+            put(p, 0, ", L%d%s %s", level + 1, level == 0 ? "d" : "",
+                bytes_text(p->topo->caches[cache].size_bytes, text));
+    }
+    if (core->efficiency >= 0)
+        put(p, 0, ", speed rank %d", core->efficiency);
+    put(p, 0, "\n");
+}
+
+/* Cores [first, end) below the first `at` levels of the order. */
+static void put_range(const struct printer *p, int depth, int at, int first, int end)
+{
+    for (int core = first; core < end;) {
+        int next = core + 1, from, n, index;
+        if (at == p->n_order) {
+            while (next < end && alike(p->topo, &p->topo->cores[core], &p->topo->cores[next]))
+                next++;
+            put_cores(p, depth, core, next - core);
+        } else if ((index = object_of(p->topo, p->order[at], core, &from, &n)) >= 0) {
+            next = TSR_MAX(next, TSR_MIN(end, from + n));
+            put_object(p, depth, p->order[at], index);
+            put_range(p, depth + 1, at + 1, core, next);
+        } else {
+            while (next < end && object_of(p->topo, p->order[at], next, &from, &n) < 0)
+                next++;
+            put_range(p, depth, at + 1, core, next);
+        }
+        core = next;
+    }
+}
+
+/* The kinds of device that an important PCI class means (PCI Code and ID Assignment Specification). */
+static const char *class_name(int class_id)
+{
+    switch (class_id) {
+    case 0x0108:
+        return "NVMe";
+    case 0x0200:
+        return "Ethernet";
+    case 0x0207:
+        return "InfiniBand";
+    case 0x0300:
+        return "VGA";
+    case 0x0302:
+        return "3D";
+    case 0x0380:
+        return "display";
+    }
+    switch (class_id >> 8) {
+    case 0x01:
+        return "storage";
+    case 0x02:
+        return "network";
+    case 0x03:
+        return "display";
+    case 0x0b:
+        return "processor";
+    case 0x12:
+        return "accelerator";
+    }
+    return "device";
+}
+
+static void put_pci(const struct printer *p)
+{
+    for (int i = 0; i < p->topo->n_pci; i++) {
+        const tsr_pci_device *pci = &p->topo->pci[i];
+        put(p, 1, "PCI %s %s %04x:%04x", pci->bus_id, class_name(pci->class_id), pci->vendor_id,
+            pci->device_id);
+        if (*pci->name)
+            put(p, 0, " %s", pci->name);
+        if (pci->numa_node >= 0)
+            put(p, 0, ", NUMA node %d", p->topo->numa_nodes[pci->numa_node].os_index);
+        if (pci->link_bytes_per_s > 0)
+            put(p, 0, ", %.1f GB/s", pci->link_bytes_per_s / 1e9);
+        put(p, 0, "\n");
+    }
+}
+
+static const char *plural(int n)
+{
+    return n == 1 ? "" : "s";
+}
+
+void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user)
+{
+    struct printer p = {.topo = topo, .write = write, .user = user};
+    char bytes[32];
+    put(&p, 0, "%s%s%s%s\n", topo->source, *topo->machine_name ? " (" : "", topo->machine_name,
+        *topo->machine_name ? ")" : "");
+    put(&p, 1, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s, %s of memory\n", topo->n_packages,
+        plural(topo->n_packages), topo->n_numa_nodes, plural(topo->n_numa_nodes), topo->n_cores,
+        plural(topo->n_cores), topo->n_pus, plural(topo->n_pus), bytes_text(topo->memory_bytes, bytes));
+    order_levels(&p);
+    put_range(&p, 1, 0, 0, topo->n_cores);
+    for (int i = 0; i < topo->n_numa_nodes; i++)
+        if (topo->numa_nodes[i].n_cores == 0)
+            put_numa_node(&p, 1, i);
+    put_pci(&p);
+}

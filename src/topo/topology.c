@@ -1,0 +1,122 @@
+/* The topology value itself: one block that holds the struct and, after it, its arrays. */
+#include "topo/topo.h"
+
+#include <stdalign.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+/* The arrays in their order inside the block. Most strictly aligned first is not needed: offsets are rounded.
+ */
+struct layout {
+    size_t packages, numa_nodes, cores, pus, caches, pci, end;
+};
+
+static size_t place(size_t *end, int count, size_t bytes)
+{
+    size_t offset = tsr_align_up(*end, alignof(max_align_t));
+    *end = offset + (size_t)count * bytes;
+    return offset;
+}
+
+/* Counts are at most TSR_TOPO_MAX_OBJECTS, so no sum overflows. */
+static struct layout layout_of(const tsr_topology *shape)
+{
+    struct layout l = {.end = sizeof(tsr_topology)};
+    l.packages = place(&l.end, shape->n_packages, sizeof *shape->packages);
+    l.numa_nodes = place(&l.end, shape->n_numa_nodes, sizeof *shape->numa_nodes);
+    l.cores = place(&l.end, shape->n_cores, sizeof *shape->cores);
+    l.pus = place(&l.end, shape->n_pus, sizeof *shape->pus);
+    l.caches = place(&l.end, shape->n_caches, sizeof *shape->caches);
+    l.pci = place(&l.end, shape->n_pci, sizeof *shape->pci);
+    return l;
+}
+
+size_t tsr_topo_bytes(const tsr_topology *shape)
+{
+    return layout_of(shape).end;
+}
+
+void tsr_topo_link(tsr_topology *topo)
+{
+    struct layout l = layout_of(topo);
+    char *base = (char *)topo;
+    topo->packages = (tsr_package *)(base + l.packages);
+    topo->numa_nodes = (tsr_numa_node *)(base + l.numa_nodes);
+    topo->cores = (tsr_core *)(base + l.cores);
+    topo->pus = (tsr_pu *)(base + l.pus);
+    topo->caches = (tsr_cache *)(base + l.caches);
+    topo->pci = (tsr_pci_device *)(base + l.pci);
+}
+
+static tsr_status check_count(const char *what, int count)
+{
+    if (count >= 0 && count <= TSR_TOPO_MAX_OBJECTS)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_FORMAT, "the machine description has %d %s; at most %d are believed", count, what,
+                    TSR_TOPO_MAX_OBJECTS);
+}
+
+tsr_status tsr_topo_alloc(const tsr_topology *shape, tsr_topology **topo_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(check_count("packages", shape->n_packages));
+    TSR_TRY(check_count("NUMA nodes", shape->n_numa_nodes));
+    TSR_TRY(check_count("cores", shape->n_cores));
+    TSR_TRY(check_count("processing units", shape->n_pus));
+    TSR_TRY(check_count("caches", shape->n_caches));
+    TSR_TRY(check_count("PCI devices", shape->n_pci));
+
+    tsr_topology *topo;
+    TSR_TRY(tsr_mem_array(1, tsr_topo_bytes(shape), "the topology", &topo));
+    topo->n_packages = shape->n_packages;
+    topo->n_numa_nodes = shape->n_numa_nodes;
+    topo->n_cores = shape->n_cores;
+    topo->n_pus = shape->n_pus;
+    topo->n_caches = shape->n_caches;
+    topo->n_pci = shape->n_pci;
+    tsr_topo_link(topo);
+    *topo_out = topo;
+out:
+    return status;
+}
+
+tsr_status tsr_topo_check_config(const tsr_topology_config *config)
+{
+    if (config && config->size != sizeof *config)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_topology_config.size is %zu instead of %zu; begin with TSR_TOPOLOGY_CONFIG_INIT",
+                        config->size, sizeof *config);
+    return TSR_OK;
+}
+
+void tsr_topology_destroy(tsr_topology *topo)
+{
+    tsr_mem_free(topo);
+}
+
+void tsr_topo_format_list(const int *list, int n, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < n;) {
+        int last = i;
+        while (last + 1 < n && list[last + 1] == list[last] + 1)
+            last++;
+        char piece[32];
+        const char *comma = i ? "," : "";
+        if (last == i)
+            snprintf(piece, sizeof piece, "%s%d", comma, list[i]);
+        else
+            snprintf(piece, sizeof piece, "%s%d-%d", comma, list[i], list[last]);
+        /* Room stays for the dots that say the list goes on. */
+        if (used + strlen(piece) + sizeof ",..." > bytes) {
+            snprintf(text + used, bytes - used, "%s...", comma);
+            return;
+        }
+        memcpy(text + used, piece, strlen(piece) + 1);
+        used += strlen(piece);
+        i = last + 1;
+    }
+}
