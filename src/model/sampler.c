@@ -1,0 +1,329 @@
+/* The sampler: see tsr/sampler.h for its steps and their order.
+ *
+ * Candidates are taken from a heap in the order (largest logit, lowest id) only as long as the filters want
+ * more of them, so a usual setting sorts a few dozen of the vocabulary's tokens; without a filter nothing is
+ * sorted. Everything is computed in double with the four basic operations in a fixed order, so results are
+ * the same wherever IEEE 754 holds (the build turns contraction off).
+ */
+#include <tsr/sampler.h>
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/status.h"
+
+typedef struct candidate {
+    float logit;
+    int32_t id;
+} candidate;
+
+struct tsr_sampler {
+    tsr_sampler_config config;
+    int64_t n_vocab;
+    uint64_t random[4];
+    candidate *candidates; /* [n_vocab] */
+    double *weights;       /* [n_vocab] */
+    int32_t *recent;       /* [config.repeat_last_n] a ring */
+    int64_t n_accepted;
+};
+
+/* exp(x) for x <= 0 with basic operations only. x = k ln 2 + r with |r| <= ln 2 / 2, where the Taylor series
+ * to degree 13 leaves a relative error below 2^-56; ln 2 is split so that k times its high part is exact
+ * (Cody & Waite 1980, "Software Manual for the Elementary Functions", chapter 6; the split is that of
+ * fdlibm's e_exp.c). */
+static double exp_same_everywhere(double x)
+{
+    static const double ln2_high = 6.93147180369123816490e-01, ln2_low = 1.90821492927058770002e-10;
+    static const double inverse_ln2 = 1.44269504088896338700e+00;
+    static const double inverse_factorials[] = {1.0 / 6227020800.0,
+                                                1.0 / 479001600.0,
+                                                1.0 / 39916800.0,
+                                                1.0 / 3628800.0,
+                                                1.0 / 362880.0,
+                                                1.0 / 40320.0,
+                                                1.0 / 5040.0,
+                                                1.0 / 720.0,
+                                                1.0 / 120.0,
+                                                1.0 / 24.0,
+                                                1.0 / 6.0,
+                                                0.5,
+                                                1.0,
+                                                1.0};
+
+    if (x < -700.0)
+        return 0.0; /* e^-700 is 1e-304: no sum of weights with a 1 in it notices */
+    int k = (int)(x * inverse_ln2 - 0.5);
+    double r = (x - k * ln2_high) - k * ln2_low;
+    double sum = inverse_factorials[0];
+    for (size_t i = 1; i < sizeof inverse_factorials / sizeof *inverse_factorials; i++)
+        sum = sum * r + inverse_factorials[i];
+    uint64_t bits = (uint64_t)(1023 + k) << 52; /* 2^k; k >= -1010, so it is a normal number */
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return sum * power;
+}
+
+/* SplitMix64 and xoshiro256** (Blackman & Vigna, prng.di.unimi.it, public domain algorithms). */
+static uint64_t splitmix64_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9E3779B97F4A7C15u;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+static uint64_t rotate_left(uint64_t value, int bits)
+{
+    return value << bits | value >> (64 - bits);
+}
+
+static uint64_t xoshiro256ss_next(uint64_t state[4])
+{
+    uint64_t result = rotate_left(state[1] * 5, 7) * 9;
+    uint64_t shifted = state[1] << 17;
+    state[2] ^= state[0];
+    state[3] ^= state[1];
+    state[1] ^= state[2];
+    state[0] ^= state[3];
+    state[2] ^= shifted;
+    state[3] = rotate_left(state[3], 45);
+    return result;
+}
+
+/* Uniform in [0, 1), a multiple of 2^-53. */
+static double random_unit(tsr_sampler *sampler)
+{
+    return (double)(xoshiro256ss_next(sampler->random) >> 11) * 0x1p-53;
+}
+
+static tsr_status check_config(const tsr_sampler_config *c, int64_t n_vocab)
+{
+    if (c->size != sizeof *c)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_sampler_config.size is %zu, not %zu; use TSR_SAMPLER_CONFIG_INIT", c->size,
+                        sizeof *c);
+    if (n_vocab < 1 || n_vocab > INT32_MAX)
+        return tsr_fail(TSR_ERR_INVALID, "n_vocab is %lld; 1 to %d are possible", (long long)n_vocab,
+                        INT32_MAX);
+    if (!(c->temperature >= 0.0f) || isinf(c->temperature))
+        return tsr_fail(TSR_ERR_INVALID, "temperature is %g; it must be 0 (greedy) or a positive number",
+                        (double)c->temperature);
+    if (!(c->top_p >= 0.0f && c->top_p <= 1.0f))
+        return tsr_fail(TSR_ERR_INVALID, "top_p is %g; it must be between 0 and 1 (off)", (double)c->top_p);
+    if (!(c->min_p >= 0.0f && c->min_p <= 1.0f))
+        return tsr_fail(TSR_ERR_INVALID, "min_p is %g; it must be between 0 (off) and 1", (double)c->min_p);
+    if (!(c->repeat_penalty > 0.0f) || isinf(c->repeat_penalty))
+        return tsr_fail(TSR_ERR_INVALID, "repeat_penalty is %g; it must be a positive number (1: off)",
+                        (double)c->repeat_penalty);
+    if (c->repeat_last_n < 0)
+        return tsr_fail(TSR_ERR_INVALID, "repeat_last_n is %d; it must be 0 (off) or more", c->repeat_last_n);
+    return TSR_OK;
+}
+
+tsr_status tsr_sampler_create(const tsr_sampler_config *config, int64_t n_vocab, tsr_sampler **sampler_out)
+{
+    static const tsr_sampler_config defaults = TSR_SAMPLER_CONFIG_INIT;
+    tsr_status status = TSR_OK;
+    tsr_sampler *sampler = NULL;
+
+    if (!sampler_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_sampler_create: sampler_out must not be NULL");
+    config = config ? config : &defaults;
+    TSR_TRY(check_config(config, n_vocab));
+    TSR_TRY(tsr_mem_array(1, sizeof *sampler, "the sampler", &sampler));
+    sampler->config = *config;
+    sampler->n_vocab = n_vocab;
+    TSR_TRY(tsr_mem_array((size_t)n_vocab, sizeof *sampler->candidates, "the sampler", &sampler->candidates));
+    TSR_TRY(tsr_mem_array((size_t)n_vocab, sizeof *sampler->weights, "the sampler", &sampler->weights));
+    TSR_TRY(tsr_mem_array((size_t)config->repeat_last_n, sizeof *sampler->recent, "the sampler",
+                          &sampler->recent));
+    tsr_sampler_reset(sampler);
+    *sampler_out = sampler;
+    sampler = NULL;
+out:
+    tsr_sampler_destroy(sampler);
+    return status;
+}
+
+void tsr_sampler_destroy(tsr_sampler *sampler)
+{
+    if (!sampler)
+        return;
+    tsr_mem_free(sampler->recent);
+    tsr_mem_free(sampler->weights);
+    tsr_mem_free(sampler->candidates);
+    tsr_mem_free(sampler);
+}
+
+void tsr_sampler_reset(tsr_sampler *sampler)
+{
+    uint64_t state = sampler->config.seed;
+    for (int i = 0; i < 4; i++)
+        sampler->random[i] = splitmix64_next(&state);
+    sampler->n_accepted = 0;
+}
+
+void tsr_sampler_accept(tsr_sampler *sampler, int32_t token)
+{
+    if (sampler->config.repeat_last_n == 0)
+        return;
+    sampler->recent[sampler->n_accepted % sampler->config.repeat_last_n] = token;
+    sampler->n_accepted++;
+}
+
+/* Step 1. Each token once, however often it occurred. */
+static void penalize_repeats(tsr_sampler *sampler, int64_t n_vocab)
+{
+    float penalty = sampler->config.repeat_penalty;
+    int64_t n = TSR_MIN(sampler->n_accepted, (int64_t)sampler->config.repeat_last_n);
+
+    if (penalty == 1.0f)
+        return;
+    for (int64_t i = 0; i < n; i++) {
+        int32_t token = sampler->recent[i];
+        bool again = token < 0 || token >= n_vocab;
+        for (int64_t j = 0; j < i && !again; j++)
+            again = sampler->recent[j] == token;
+        if (again)
+            continue;
+        float *logit = &sampler->candidates[token].logit;
+        if (*logit == -INFINITY)
+            continue;
+        float penalized = *logit > 0.0f ? *logit / penalty : *logit * penalty;
+        *logit = fminf(fmaxf(penalized, -FLT_MAX), FLT_MAX); /* an infinity would mean something else */
+    }
+}
+
+/* Whether a comes before b. */
+static bool is_before(candidate a, candidate b)
+{
+    return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
+}
+
+static void sift_down(candidate *heap, int64_t n, int64_t at)
+{
+    candidate moving = heap[at];
+    for (int64_t child; (child = 2 * at + 1) < n; at = child) {
+        if (child + 1 < n && is_before(heap[child + 1], heap[child]))
+            child++;
+        if (!is_before(heap[child], moving))
+            break;
+        heap[at] = heap[child];
+    }
+    heap[at] = moving;
+}
+
+static void heapify(candidate *heap, int64_t n)
+{
+    for (int64_t at = n / 2 - 1; at >= 0; at--)
+        sift_down(heap, n, at);
+}
+
+/* Move the first of heap[n] to heap[n - 1]. */
+static void pop_to_end(candidate *heap, int64_t n)
+{
+    candidate first = heap[0];
+    heap[0] = heap[n - 1];
+    heap[n - 1] = first;
+    sift_down(heap, n - 1, 0);
+}
+
+/* Steps 3 to 5: leaves the survivors at the end of candidates[n], the likeliest last, and returns how many.
+ */
+static int64_t filter(tsr_sampler *sampler, int64_t n, double max)
+{
+    const tsr_sampler_config *c = &sampler->config;
+    candidate *heap = sampler->candidates;
+    int64_t n_top_k = c->top_k > 0 && c->top_k < n ? c->top_k : n;
+    double total = 0.0, kept = 0.0;
+    int64_t n_popped = 0, n_kept = 0;
+
+    heapify(heap, n);
+    /* The total that top-p is a share of: over the top k in their order, or over all in the heap's. */
+    if (n_top_k < n)
+        while (n_popped < n_top_k)
+            pop_to_end(heap, n - n_popped++);
+    if (c->top_p < 1.0f)
+        for (int64_t i = 0; i < n_top_k; i++)
+            total += exp_same_everywhere(heap[n_popped ? n - 1 - i : i].logit - max);
+
+    while (n_kept < n_top_k) {
+        if (n_popped <= n_kept)
+            pop_to_end(heap, n - n_popped++);
+        double weight = exp_same_everywhere(heap[n - 1 - n_kept].logit - max);
+        bool enough = n_kept > 0 &&
+                      ((c->top_p < 1.0f && kept >= (double)c->top_p * total) || weight < (double)c->min_p);
+        if (enough)
+            break;
+        kept += weight;
+        n_kept++;
+    }
+    return n_kept;
+}
+
+/* Step 6: from first[n]. */
+static int32_t draw(tsr_sampler *sampler, const candidate *first, int64_t n, double max)
+{
+    double temperature = (double)sampler->config.temperature, total = 0.0, below = 0.0;
+
+    for (int64_t i = 0; i < n; i++)
+        total += sampler->weights[i] = exp_same_everywhere((first[i].logit - max) / temperature);
+    /* target < total, even rounded, and `below` ends at total, so this stops at a weight above zero. */
+    double target = random_unit(sampler) * total;
+    int64_t i = 0;
+    while (i < n - 1 && target >= (below += sampler->weights[i]))
+        i++;
+    return first[i].id;
+}
+
+/* Fill candidates[n_vocab]; nothing of the sampler's state changes. */
+static tsr_status read_logits(tsr_sampler *sampler, const float *logits, int64_t n_vocab)
+{
+    bool any = false;
+
+    for (int64_t i = 0; i < n_vocab; i++) {
+        if (!(logits[i] < INFINITY))
+            return tsr_fail(
+                TSR_ERR_RANGE,
+                "the logit of token %lld is %g; the model's weights or its computation are broken",
+                (long long)i, (double)logits[i]);
+        any = any || logits[i] > -INFINITY;
+        sampler->candidates[i] = (candidate){logits[i], (int32_t)i};
+    }
+    if (!any)
+        return tsr_fail(TSR_ERR_RANGE, "every logit is -infinity: no token is allowed");
+    return TSR_OK;
+}
+
+tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits, int64_t n_vocab, int32_t *token_out)
+{
+    tsr_status status = TSR_OK;
+
+    if (!sampler || !logits || !token_out)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_sampler_sample: sampler, logits and token_out must not be NULL");
+    if (n_vocab < 1 || n_vocab > sampler->n_vocab)
+        return tsr_fail(TSR_ERR_INVALID, "n_vocab is %lld; this sampler was made for up to %lld",
+                        (long long)n_vocab, (long long)sampler->n_vocab);
+    TSR_TRY(read_logits(sampler, logits, n_vocab));
+    penalize_repeats(sampler, n_vocab);
+
+    const tsr_sampler_config *c = &sampler->config;
+    candidate best = sampler->candidates[0];
+    for (int64_t i = 1; i < n_vocab; i++)
+        if (is_before(sampler->candidates[i], best))
+            best = sampler->candidates[i];
+
+    int32_t token = best.id;
+    if (c->temperature > 0.0f) {
+        bool filtered = (c->top_k > 0 && c->top_k < n_vocab) || c->top_p < 1.0f || c->min_p > 0.0f;
+        int64_t n = filtered ? filter(sampler, n_vocab, best.logit) : n_vocab;
+        token = draw(sampler, sampler->candidates + n_vocab - n, n, best.logit);
+    }
+    tsr_sampler_accept(sampler, token);
+    *token_out = token;
+out:
+    return status;
+}
