@@ -1,0 +1,234 @@
+/* Pre-tokenizers on PCRE2.
+ *
+ * The patterns are facts of the models: they must cut exactly as in training, or the merges see words that
+ * they never saw then. They stand in one table, as their sources give them, but for one thing: \s means the
+ * Unicode property White_Space in the engines that the models were trained with, while PCRE2's \s adds U+180E
+ * and knows that property by name only since 10.40. So the table spells it out as WS.
+ *
+ * PCRE2 only ever sees valid UTF-8; stretches of other bytes are words of their own. That keeps the patterns'
+ * meaning out of PCRE2's rules for invalid text and lets it skip its own check.
+ */
+#include "model/pretokenizer.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "model/utf8.h"
+
+/* White_Space in the Unicode Character Database (PropList.txt, unchanged since 6.3). */
+#define WS "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
+
+/* github.com/openai/gpt-2, src/encoder.py */
+#define GPT2 \
+    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+
+/* github.com/meta-llama/llama3, llama/tokenizer.py. Qwen2's (huggingface.co/Qwen/Qwen2-7B, tokenizer.json)
+ * differs in the digits only: one at a time instead of up to three. */
+#define LLAMA3(digits)                                                              \
+    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" WS \
+    "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
+
+/* Which name means which pattern is llama.cpp's choice (src/llama-vocab.cpp, llama_vocab::impl::load), and so
+ * is the cutting of "default", which stands for files that do not say what they want. */
+static const tsr_pretokenizer_rule rules[] = {
+    {"default", false, false, {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
+    {"gpt-2 phi-2 mpt olmo", false, false, {GPT2}},
+    {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2", true, true, {LLAMA3("\\p{N}{1,3}")}},
+    {"dbrx smaug-bpe", false, false, {LLAMA3("\\p{N}{1,3}")}},
+    {"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan", false, false, {LLAMA3("\\p{N}")}},
+    {"smollm starcoder refact command-r codeshell", false, false, {"\\p{N}", GPT2}},
+};
+enum { N_RULES = sizeof rules / sizeof *rules };
+
+static bool list_has(const char *list, const char *name, size_t name_bytes)
+{
+    while (*list) {
+        size_t bytes = strcspn(list, " ");
+        if (bytes == name_bytes && !memcmp(list, name, bytes))
+            return true;
+        list += bytes;
+        list += *list == ' ';
+    }
+    return false;
+}
+
+tsr_status tsr_pretokenizer_find(const char *name, size_t name_bytes, const tsr_pretokenizer_rule **rule_out)
+{
+    char all[512] = "";
+    size_t used = 0;
+
+    for (int i = 0; i < N_RULES; i++) {
+        if (list_has(rules[i].names, name, name_bytes)) {
+            *rule_out = &rules[i];
+            return TSR_OK;
+        }
+        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? " " : "", rules[i].names);
+    }
+    return tsr_fail(
+        TSR_ERR_UNSUPPORTED,
+        "tokenizer.ggml.pre is \"%.*s\", a pre-tokenizer that this library does not have; it has: %s",
+        (int)TSR_MIN(name_bytes, (size_t)80), name, all);
+}
+
+struct tsr_pretokenizer {
+    pcre2_general_context *memory;
+    int n_stages;
+    pcre2_code *stages[TSR_PRETOKENIZER_MAX_STAGES];
+};
+
+static void *pcre_alloc(size_t bytes, void *user)
+{
+    (void)user;
+    return tsr_mem_realloc(NULL, bytes, 1);
+}
+
+static void pcre_free(void *block, void *user)
+{
+    (void)user;
+    tsr_mem_free(block);
+}
+
+static tsr_status out_of_memory(const char *what)
+{
+    return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %s; free memory and try again", what);
+}
+
+static tsr_status compile_stage(tsr_pretokenizer *pretokenizer, const char *pattern)
+{
+    int error;
+    PCRE2_SIZE offset;
+    pcre2_code *code;
+    pcre2_compile_context *context = pcre2_compile_context_create(pretokenizer->memory);
+
+    if (!context)
+        return out_of_memory("the pre-tokenizer");
+    code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED, PCRE2_UTF | PCRE2_UCP, &error, &offset,
+                         context);
+    pcre2_compile_context_free(context);
+    if (!code && error == PCRE2_ERROR_HEAP_FAILED)
+        return out_of_memory("the pre-tokenizer");
+    if (!code)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "this PCRE2 cannot compile a pre-tokenizer (error %d at offset %zu): it needs Unicode support",
+            error, (size_t)offset);
+    pretokenizer->stages[pretokenizer->n_stages++] = code;
+
+    /* Without compiled code (a PCRE2 or a kernel that does not allow it) matching is slower and no different.
+     */
+    (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
+    return TSR_OK;
+}
+
+tsr_status tsr_pretokenizer_create(const tsr_pretokenizer_rule *rule, tsr_pretokenizer **pretokenizer_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_pretokenizer *pretokenizer = NULL;
+
+    TSR_TRY(tsr_mem_array(1, sizeof *pretokenizer, "the pre-tokenizer", &pretokenizer));
+    pretokenizer->memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
+    if (!pretokenizer->memory)
+        TSR_TRY(out_of_memory("the pre-tokenizer"));
+    for (int i = 0; i < TSR_PRETOKENIZER_MAX_STAGES && rule->patterns[i]; i++)
+        TSR_TRY(compile_stage(pretokenizer, rule->patterns[i]));
+    *pretokenizer_out = pretokenizer;
+    pretokenizer = NULL;
+out:
+    tsr_pretokenizer_destroy(pretokenizer);
+    return status;
+}
+
+void tsr_pretokenizer_destroy(tsr_pretokenizer *pretokenizer)
+{
+    if (!pretokenizer)
+        return;
+    for (int i = 0; i < pretokenizer->n_stages; i++)
+        pcre2_code_free(pretokenizer->stages[i]);
+    pcre2_general_context_free(pretokenizer->memory);
+    tsr_mem_free(pretokenizer);
+}
+
+/* One call of tsr_pretokenizer_split(). */
+typedef struct splitter {
+    const tsr_pretokenizer *pretokenizer;
+    pcre2_match_data *match;
+    pcre2_match_context *limits;
+    tsr_word_fn fn;
+    void *user;
+    const char *text; /* the whole text, for messages */
+} splitter;
+
+static tsr_status match_failed(const splitter *s, const char *at, int error)
+{
+    if (error == PCRE2_ERROR_NOMEMORY)
+        return out_of_memory("the pre-tokenizer's matcher");
+    char reason[120] = "";
+    pcre2_get_error_message(error, (PCRE2_UCHAR *)reason, sizeof reason);
+    return tsr_fail(TSR_ERR_INVALID, "the pre-tokenizer gave up at byte %zu of the text (%s); split the text",
+                    (size_t)(at - s->text), reason);
+}
+
+/* `text` is valid UTF-8 and all that the pattern of this stage sees: its ends are the ends of the world. */
+static tsr_status split_stage(const splitter *s, int stage, const char *text, size_t bytes)
+{
+    tsr_status status = TSR_OK;
+
+    if (stage == s->pretokenizer->n_stages)
+        return s->fn(s->user, text, bytes);
+    for (size_t at = 0; at < bytes;) {
+        int found = pcre2_match(s->pretokenizer->stages[stage], (PCRE2_SPTR)text, bytes, at,
+                                PCRE2_NO_UTF_CHECK, s->match, s->limits);
+        size_t begin = bytes, end = bytes; /* no match: the rest is one piece */
+        if (found >= 0) {
+            const PCRE2_SIZE *ovector = pcre2_get_ovector_pointer(s->match);
+            begin = ovector[0];
+            end = ovector[1];
+        } else if (found != PCRE2_ERROR_NOMATCH) {
+            return match_failed(s, text + at, found);
+        }
+        if (begin > at)
+            TSR_TRY(split_stage(s, stage + 1, text + at, begin - at));
+        if (end > begin)
+            TSR_TRY(split_stage(s, stage + 1, text + begin, end - begin));
+        at = end;
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_pretokenizer_split(const tsr_pretokenizer *pretokenizer, const char *text, size_t bytes,
+                                  tsr_word_fn fn, void *user)
+{
+    tsr_status status = TSR_OK;
+    splitter s = {.pretokenizer = pretokenizer, .fn = fn, .user = user, .text = text};
+
+    /* No pattern steps back over more than what it has just walked over, so a small multiple of the length is
+     * far more than any match takes, and bounds the time if that should ever be wrong. */
+    size_t limit = TSR_MIN(bytes, (size_t)UINT32_MAX / 16) * 8 + 100000;
+
+    s.match = pcre2_match_data_create(1, pretokenizer->memory);
+    s.limits = pcre2_match_context_create(pretokenizer->memory);
+    if (!s.match || !s.limits)
+        TSR_TRY(out_of_memory("the pre-tokenizer's matcher"));
+    pcre2_set_match_limit(s.limits, (uint32_t)limit);
+
+    for (size_t at = 0; at < bytes;) {
+        size_t valid = tsr_utf8_valid_prefix(text + at, bytes - at);
+        if (valid)
+            TSR_TRY(split_stage(&s, 0, text + at, valid));
+        size_t stray = at + valid;
+        while (stray < bytes && !tsr_utf8_sequence(text + stray, bytes - stray, NULL))
+            stray++;
+        if (stray > at + valid)
+            TSR_TRY(fn(user, text + at + valid, stray - at - valid));
+        at = stray;
+    }
+out:
+    pcre2_match_context_free(s.limits);
+    pcre2_match_data_free(s.match);
+    return status;
+}
