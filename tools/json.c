@@ -1,0 +1,124 @@
+/* See json.h. */
+#include "json.h"
+
+#include <stdio.h>
+
+#include "options.h"
+
+/* json_pack() refuses text that is not UTF-8, as firmware's may be; then there is no name to show. */
+static json_t *text_or_null(const char *text)
+{
+    json_t *string = *text ? json_string(text) : NULL;
+    return string ? string : json_null();
+}
+
+static json_t *ints(const int *values, int n)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < n; i++)
+        json_array_append_new(array, json_integer(values[i]));
+    return array;
+}
+
+static json_t *packages(const tsr_topology *topo)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < topo->n_packages; i++) {
+        const tsr_package *p = &topo->packages[i];
+        json_array_append_new(array, json_pack("{s:i, s:o, s:i, s:i}", "os_index", p->os_index, "cpu_model",
+                                               text_or_null(p->cpu_model), "first_core", p->first_core,
+                                               "n_cores", p->n_cores));
+    }
+    return array;
+}
+
+static json_t *numa_nodes(const tsr_topology *topo)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < topo->n_numa_nodes; i++) {
+        const tsr_numa_node *n = &topo->numa_nodes[i];
+        json_array_append_new(array,
+                              json_pack("{s:i, s:o, s:I, s:i, s:i}", "os_index", n->os_index, "kind",
+                                        text_or_null(n->kind), "memory_bytes", (json_int_t)n->memory_bytes,
+                                        "first_core", n->first_core, "n_cores", n->n_cores));
+    }
+    return array;
+}
+
+static json_t *cores(const tsr_topology *topo)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < topo->n_cores; i++) {
+        const tsr_core *c = &topo->cores[i];
+        json_t *pus = json_array();
+        for (int j = 0; j < c->n_pus; j++)
+            json_array_append_new(pus, json_integer(topo->pus[c->first_pu + j].os_index));
+        json_array_append_new(array,
+                              json_pack("{s:i, s:i, s:i, s:o, s:o, s:i}", "os_index", c->os_index, "package",
+                                        c->package, "numa_node", c->numa_node, "pus", pus, "caches",
+                                        ints(c->cache, TSR_CACHE_LEVELS), "efficiency", c->efficiency));
+    }
+    return array;
+}
+
+static json_t *caches(const tsr_topology *topo)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < topo->n_caches; i++) {
+        const tsr_cache *c = &topo->caches[i];
+        json_array_append_new(array, json_pack("{s:i, s:I, s:i, s:i, s:i}", "level", c->level, "size_bytes",
+                                               (json_int_t)c->size_bytes, "line_bytes", c->line_bytes,
+                                               "first_core", c->first_core, "n_cores", c->n_cores));
+    }
+    return array;
+}
+
+static json_t *pci(const tsr_topology *topo)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < topo->n_pci; i++) {
+        const tsr_pci_device *p = &topo->pci[i];
+        json_array_append_new(array,
+                              json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:f}", "bus_id", p->bus_id, "name",
+                                        text_or_null(p->name), "class_id", p->class_id, "vendor_id",
+                                        p->vendor_id, "device_id", p->device_id, "numa_node", p->numa_node,
+                                        "link_bytes_per_s", p->link_bytes_per_s));
+    }
+    return array;
+}
+
+json_t *tool_json_topology(const tsr_topology *topo)
+{
+    return json_pack("{s:o, s:o, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "source", text_or_null(topo->source),
+                     "machine_name", text_or_null(topo->machine_name), "is_this_machine",
+                     topo->is_this_machine, "memory_bytes", (json_int_t)topo->memory_bytes, "packages",
+                     packages(topo), "numa_nodes", numa_nodes(topo), "cores", cores(topo), "caches",
+                     caches(topo), "pci", pci(topo));
+}
+
+json_t *tool_json_devices(const tsr_device_list *list)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < list->n_devices; i++) {
+        const tsr_device_desc *d = &list->devices[i];
+        json_array_append_new(
+            array, json_pack("{s:s, s:s, s:i, s:I, s:I, s:i, s:o, s:o, s:o}", "name", d->name, "kind",
+                             tsr_device_kind_name(d->kind), "numa_node", d->numa_node, "memory_total_bytes",
+                             (json_int_t)d->memory_total_bytes, "mem_cap_bytes", (json_int_t)d->mem_cap_bytes,
+                             "n_threads", d->n_threads, "cores", ints(d->cores, d->n_cores), "pus",
+                             ints(d->pus, d->n_pus), "thread_pus", ints(d->thread_pus, d->n_threads)));
+    }
+    return array;
+}
+
+int tool_json_print(const char *command, json_t *root)
+{
+    int code = TOOL_EXIT_OK;
+    if (!root || json_dumpf(root, stdout, JSON_INDENT(2) | JSON_PRESERVE_ORDER) != 0 ||
+        putchar('\n') == EOF) {
+        fprintf(stderr, "tsr %s: cannot write JSON: out of memory or standard output is closed\n", command);
+        code = TOOL_EXIT_FAILED;
+    }
+    json_decref(root);
+    return code;
+}

@@ -1,0 +1,206 @@
+/* See options.h. */
+#include "options.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tsr/topology.h>
+
+enum { HELP_COLUMN = 34, LONGEST_WORD = 40 };
+
+/* Edits (insert, delete, replace) that turn a into b; words are cut at LONGEST_WORD. */
+static int edit_distance(const char *a, const char *b)
+{
+    int row[LONGEST_WORD + 1];
+    int n = (int)strnlen(b, LONGEST_WORD);
+    for (int j = 0; j <= n; j++)
+        row[j] = j;
+    for (int i = 1; i <= LONGEST_WORD && a[i - 1]; i++) {
+        int diagonal = row[0];
+        row[0] = i;
+        for (int j = 1; j <= n; j++) {
+            int replaced = diagonal + (a[i - 1] != b[j - 1]);
+            int inserted = 1 + (row[j] < row[j - 1] ? row[j] : row[j - 1]);
+            diagonal = row[j];
+            row[j] = replaced < inserted ? replaced : inserted;
+        }
+    }
+    return row[n];
+}
+
+const char *tool_closest(const char *word, const char *const *candidates, int n)
+{
+    const char *best = NULL;
+    int best_distance = (int)strlen(word) / 3 + 1; /* further away is another word, not a slip */
+    for (int i = 0; i < n; i++) {
+        int distance = candidates[i] ? edit_distance(word, candidates[i]) : INT_MAX;
+        if (distance <= best_distance && (!best || distance < best_distance)) {
+            best = candidates[i];
+            best_distance = distance;
+        }
+    }
+    return best;
+}
+
+static bool is_name(const char *name, const char *text, size_t length)
+{
+    return name && strlen(name) == length && strncmp(name, text, length) == 0;
+}
+
+static const tool_option *find_option(const tool_command *command, const char *text, size_t length)
+{
+    for (int i = 0; i < command->n_options; i++)
+        if (is_name(command->options[i].short_name, text, length) ||
+            is_name(command->options[i].long_name, text, length))
+            return &command->options[i];
+    return NULL;
+}
+
+static void print_help(const tool_command *command, FILE *out)
+{
+    fprintf(out, "usage: tsr %s [options]\n\n%s\n\noptions:\n", command->name, command->summary);
+    for (int i = 0; i < command->n_options; i++) {
+        const tool_option *option = &command->options[i];
+        int width = fprintf(out, "  %s%s%s", option->short_name ? option->short_name : "",
+                            option->short_name && option->long_name ? ", " : "",
+                            option->long_name ? option->long_name : "");
+        if (option->argument)
+            width += fprintf(out, " %s", option->argument);
+        if (width >= HELP_COLUMN - 1)
+            width = fprintf(out, "\n") - 1;
+        fprintf(out, "%*s%s\n", HELP_COLUMN - width, "", option->help);
+    }
+    fprintf(out, "  -h, --help%*s%s\n", HELP_COLUMN - 12, "", "print this text");
+    if (command->notes)
+        fprintf(out, "\n%s", command->notes);
+}
+
+static int complain_unknown(const tool_command *command, const char *text, FILE *err)
+{
+    if (text[0] != '-' || text[1] == '\0') {
+        fprintf(err, "tsr %s: '%s' is no option; see `tsr %s --help`\n", command->name, text, command->name);
+        return TOOL_EXIT_USAGE;
+    }
+    int n = 0;
+    const char *names[256];
+    for (int i = 0; i < command->n_options && n + 2 <= TOOL_COUNT(names); i++) {
+        names[n++] = command->options[i].long_name;
+        names[n++] = command->options[i].short_name;
+    }
+    char word[LONGEST_WORD + 1];
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(text, "="), text);
+    const char *close = tool_closest(word, names, n);
+    if (close)
+        fprintf(err, "tsr %s: unknown option '%s'; did you mean '%s'?\n", command->name, text, close);
+    else
+        fprintf(err, "tsr %s: unknown option '%s'; see `tsr %s --help`\n", command->name, text,
+                command->name);
+    return TOOL_EXIT_USAGE;
+}
+
+static bool in_range(const tool_option *option, double value)
+{
+    return (option->min == 0 && option->max == 0) || (value >= option->min && value <= option->max);
+}
+
+/* Whole text -> number; false if it is none or outside what the type and the table allow. */
+static bool read_value(const tool_option *option, const char *text)
+{
+    char *end = (char *)text;
+    errno = 0;
+    switch (option->kind) {
+    case TOOL_INT: {
+        long value = strtol(text, &end, 10);
+        if (end == text || *end || errno || value < INT_MIN || value > INT_MAX ||
+            !in_range(option, (double)value))
+            return false;
+        *(int *)option->value = (int)value;
+        return true;
+    }
+    case TOOL_U64: {
+        unsigned long long value = strtoull(text, &end, 10);
+        if (end == text || *end || errno || strchr(text, '-') || !in_range(option, (double)value))
+            return false;
+        *(uint64_t *)option->value = value;
+        return true;
+    }
+    case TOOL_FLOAT: {
+        float value = strtof(text, &end);
+        if (end == text || *end || !isfinite(value) || !in_range(option, (double)value))
+            return false;
+        *(float *)option->value = value;
+        return true;
+    }
+    case TOOL_BYTES: {
+        uint64_t value;
+        if (tsr_bytes_parse(text, &value) != TSR_OK || !in_range(option, (double)value))
+            return false;
+        *(uint64_t *)option->value = value;
+        return true;
+    }
+    case TOOL_STRING:
+        *(const char **)option->value = text;
+        return true;
+    case TOOL_FLAG:
+        break;
+    }
+    return false;
+}
+
+static int complain_value(const tool_command *command, const tool_option *option, const char *name,
+                          const char *text, FILE *err)
+{
+    const char *what = option->kind == TOOL_BYTES   ? "a byte count such as 200MiB"
+                       : option->kind == TOOL_FLOAT ? "a number"
+                                                    : "a whole number";
+    fprintf(err, "tsr %s: %s takes %s", command->name, name, what);
+    if (option->min != 0 || option->max != 0)
+        fprintf(err, " from %.10g to %.10g", option->min, option->max);
+    fprintf(err, ", not '%s'\n", text);
+    return TOOL_EXIT_USAGE;
+}
+
+/* One option at argv[*at], and its argument; *at moves to the last one used. */
+static int parse_one(const tool_command *command, int argc, char **argv, int *at, FILE *err)
+{
+    const char *text = argv[*at];
+    size_t length = strncmp(text, "--", 2) == 0 ? strcspn(text, "=") : strlen(text);
+    const tool_option *option = find_option(command, text, length);
+    if (!option)
+        return complain_unknown(command, text, err);
+
+    char name[LONGEST_WORD + 1];
+    snprintf(name, sizeof name, "%.*s", (int)length, text);
+    const char *value = text[length] == '=' ? text + length + 1 : NULL;
+    if (option->kind == TOOL_FLAG) {
+        if (value) {
+            fprintf(err, "tsr %s: %s takes no value, remove '=%s'\n", command->name, name, value);
+            return TOOL_EXIT_USAGE;
+        }
+        *(bool *)option->value = true;
+        return TOOL_GO_ON;
+    }
+    if (!value && *at + 1 < argc && !find_option(command, argv[*at + 1], strlen(argv[*at + 1])))
+        value = argv[++*at];
+    if (!value) {
+        fprintf(err, "tsr %s: %s needs a value: %s %s\n", command->name, name, name, option->argument);
+        return TOOL_EXIT_USAGE;
+    }
+    return read_value(option, value) ? TOOL_GO_ON : complain_value(command, option, name, value, err);
+}
+
+int tool_options_parse(const tool_command *command, int argc, char **argv, FILE *out, FILE *err)
+{
+    int code = TOOL_GO_ON;
+    for (int at = 1; at < argc && code == TOOL_GO_ON; at++) {
+        if (strcmp(argv[at], "-h") == 0 || strcmp(argv[at], "--help") == 0) {
+            print_help(command, out);
+            return TOOL_EXIT_OK;
+        }
+        code = parse_one(command, argc, argv, &at, err);
+    }
+    return code;
+}

@@ -1,0 +1,64 @@
+/* Command-line options of the tsr command: one table per command says name, kind, range and help of each
+ * option; parsing, error messages and --help are made from it.
+ *
+ *     int n_ctx = 4096;
+ *     const char *model = NULL;
+ *     const tool_option options[] = {
+ *         {"-m", "--model", TOOL_STRING, &model, "FILE", "GGUF model to open", 0, 0},
+ *         {"-c", "--ctx-size", TOOL_INT, &n_ctx, "N", "tokens of context (default 4096)", 1, 1 << 20},
+ *     };
+ *     const tool_command command = {"run", "generate text", options, TOOL_COUNT(options), NULL};
+ *     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
+ *     if (code != TOOL_GO_ON)
+ *         return code;
+ *
+ * Names are matched whole, since people know short names of several letters ("-ts"). "--name value" and
+ * "--name=value" both work; a later option overrides an earlier one. "-h" and "--help" need no entry. */
+#ifndef TSR_TOOLS_OPTIONS_H
+#define TSR_TOOLS_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define TOOL_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
+
+/* What tool_options_parse() returns when the command should run; everything else is an exit code. */
+enum { TOOL_GO_ON = -1, TOOL_EXIT_OK = 0, TOOL_EXIT_FAILED = 1, TOOL_EXIT_USAGE = 2 };
+
+/* The comment says what tool_option.value points to. It keeps its old content if the option is not given. */
+typedef enum tool_option_kind {
+    TOOL_FLAG,   /* bool, set to true; takes no argument */
+    TOOL_STRING, /* const char *, points into argv */
+    TOOL_INT,    /* int */
+    TOOL_U64,    /* uint64_t */
+    TOOL_FLOAT,  /* float, finite */
+    TOOL_BYTES   /* uint64_t, as tsr_bytes_parse() reads it */
+} tool_option_kind;
+
+typedef struct tool_option {
+    const char *short_name; /* "-m", NULL if there is none */
+    const char *long_name;  /* "--model" */
+    tool_option_kind kind;
+    void *value;
+    const char *argument; /* what --help calls the argument; NULL for flags */
+    const char *help;     /* one line */
+    double min, max;      /* of numbers, inclusive; both 0: whatever the type holds */
+} tool_option;
+
+typedef struct tool_command {
+    const char *name;    /* "run" */
+    const char *summary; /* one line, lower case, no full stop */
+    const tool_option *options;
+    int n_options;
+    const char *notes; /* printed below the options by --help, e.g. examples; NULL if there are none */
+} tool_command;
+
+/* Read argv[1..argc); argv[0] is the command's name. Returns TOOL_GO_ON, TOOL_EXIT_OK after printing help to
+ * `out`, or TOOL_EXIT_USAGE after one line on `err` that names the option and what would be right. */
+int tool_options_parse(const tool_command *command, int argc, char **argv, FILE *out, FILE *err);
+
+/* Of `n` candidates the one most like `word`, NULL if none is close: for "did you mean". */
+const char *tool_closest(const char *word, const char *const *candidates, int n);
+
+#endif

@@ -1,0 +1,25 @@
+/* What the commands of the tsr tool share. A command lives in cmd_<name>.c, has the signature below with
+ * argv[0] its own name, returns an exit code (0 done, 1 failed, 2 asked wrongly), and has a line in main.c's
+ * table. */
+#ifndef TSR_TOOLS_TSR_H
+#define TSR_TOOLS_TSR_H
+
+#include <stdbool.h>
+#include <stdio.h>
+
+#include <tsr/log.h>
+#include <tsr/status.h>
+
+int tsr_cmd_topo(int argc, char **argv);
+
+/* Print "tsr COMMAND: the last error" and return the exit code: 2 where the user's words were wrong, else 1.
+ */
+int tool_fail(const char *command, tsr_status status);
+
+/* Prints warnings to stderr, and with `verbose` everything else too. */
+tsr_logger tool_logger(bool verbose);
+
+/* A tsr_write_fn; `file` is a FILE *. */
+void tool_write(const char *text, void *file);
+
+#endif
