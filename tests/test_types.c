@@ -14,23 +14,11 @@
 #include <tsr/types.h>
 
 #include "core/half.h"
+#include "support/random.h"
 
 static const tsr_type float_types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
                                        TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
 enum { N_FLOAT_TYPES = sizeof float_types / sizeof float_types[0] };
-
-static uint64_t next_random(uint64_t *seed) /* splitmix64 */
-{
-    uint64_t z = *seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
-}
-
-static double uniform(uint64_t *seed) /* in [-1, 1) */
-{
-    return (double)(int64_t)next_random(seed) * 0x1p-63;
-}
 
 /* ---- traits ---- */
 
@@ -254,7 +242,7 @@ static void quantized_blocks_decode_to_the_exact_value(void **state)
         uint8_t *blocks = storage + 1; /* any alignment will do */
         float *decoded = malloc(sizeof *decoded * N_BLOCKS * (size_t)elems);
         for (size_t i = 0; i < bytes * N_BLOCKS; i++)
-            blocks[i] = (uint8_t)next_random(&seed);
+            blocks[i] = (uint8_t)random_u64(&seed);
         assert_int_equal(tsr_type_to_f32(formats[f].type, blocks, decoded, (int64_t)elems * N_BLOCKS),
                          TSR_OK);
         for (int b = 0; b < N_BLOCKS; b++) {
@@ -334,7 +322,7 @@ static void encoding_stays_within_each_types_bound(void **state)
     for (int i = 0; i < N;
          i++) { /* blocks of very different sizes, some one-sided, some with an outlier, one zero */
         int block = i / 256;
-        double value = uniform(&seed) * ldexp(1, block % 20 - 10);
+        double value = random_uniform(&seed) * ldexp(1, block % 20 - 10);
         if (block % 3 == 1)
             value = block % 2 ? fabs(value) : -fabs(value);
         if (i % 97 == 0)
@@ -368,7 +356,7 @@ static void wider_types_are_more_accurate(void **state)
     static uint8_t blocks[4 * N];
     uint64_t seed = 3;
     for (int i = 0; i < N; i++)
-        x[i] = (float)(uniform(&seed) + uniform(&seed) + uniform(&seed));
+        x[i] = (float)(random_uniform(&seed) + random_uniform(&seed) + random_uniform(&seed));
     double previous = 1;
     for (size_t t = 0; t < sizeof by_width / sizeof by_width[0]; t++) {
         double error = 0, norm = 0;
