@@ -45,13 +45,17 @@ struct tsr_comm_ops {
 
     /* Run by every thread of a host device's team (thread of n_threads) for an op of a collective kind.
      * Returns when the op is done for this thread; the team's own barrier follows. Returns false if the comm
-     * was aborted. */
+     * was aborted. No barrier comes before an ALL_REDUCE or ALL_GATHER: the implementation must touch no buffer
+     * before every thread of the device's own team has come. */
     bool (*run)(tsr_comm *comm, tsr_device *device, const tsr_op *op, int thread, int n_threads);
 
     /* Wake and fail everything that waits inside run(); used when a device of the group failed or a deadline
      * passed. reset() makes the comm usable again once no program runs. */
     void (*abort)(tsr_comm *comm);
     void (*reset)(tsr_comm *comm);
+
+    /* For messages: the devices that device `index` waits for in a collective, one bit each. Any thread. */
+    uint64_t (*missing)(tsr_comm *comm, const tsr_collective *collective, int index);
 };
 
 struct tsr_comm {

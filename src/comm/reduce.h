@@ -1,0 +1,27 @@
+/* Adding up the ranks' partials: the arithmetic of the local all-reduce, without its synchronisation.
+ *
+ * `parts` are n_parts arrays of the reduce type's elements (int64 for EXACT, float for F32), added in that
+ * order. Both functions handle elements [begin, end), so threads and ranks can divide the work anywhere
+ * without changing a bit. */
+#ifndef TSR_COMM_REDUCE_H
+#define TSR_COMM_REDUCE_H
+
+#include <stdint.h>
+
+#include "core/op.h"
+
+enum { TSR_MAX_RANKS = 64 };
+
+typedef struct tsr_reducer {
+    /* y[i] = f32(sum of parts[j][i]) + residual[i]; residual NULL: nothing added. y may be residual. */
+    void (*finish)(const void *const *parts, int n_parts, const float *residual, float *y, int64_t begin,
+                   int64_t end);
+
+    /* sum[i] = sum of parts[j][i], in the parts' own type. sum may be one of the parts. */
+    void (*add)(const void *const *parts, int n_parts, void *sum, int64_t begin, int64_t end);
+} tsr_reducer;
+
+/* The fastest functions that this processor can run. */
+tsr_reducer tsr_reducer_select(tsr_reduce_type type);
+
+#endif

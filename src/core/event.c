@@ -1,0 +1,150 @@
+/* Sleeping and waking; event.h has the protocol. */
+#include "core/event.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <time.h>
+
+#ifndef TSR_EVENT_CONDVAR
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+enum { NS_PER_S = 1000000000 };
+
+uint64_t tsr_clock_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+uint64_t tsr_deadline_ns(uint64_t timeout_ns)
+{
+    uint64_t deadline;
+    if (timeout_ns == 0 || __builtin_add_overflow(tsr_clock_ns(), timeout_ns, &deadline))
+        return TSR_FOREVER;
+    return deadline;
+}
+
+static bool is_set(void *what)
+{
+    return atomic_load((_Atomic bool *)what);
+}
+
+int tsr_event_polls(uint64_t ns)
+{
+    enum { SAMPLE = 200, TRIES = 3 };
+    _Atomic bool flag = false;
+    uint64_t best = UINT64_MAX;
+    for (int try = 0; try < TRIES; try++) { /* the least: an interrupt makes a try longer, nothing shorter */
+        uint64_t start = tsr_clock_ns();
+        for (int i = 0; i < SAMPLE && !is_set(&flag); i++)
+            tsr_relax();
+        uint64_t took = tsr_clock_ns() - start;
+        best = took < best ? took : best;
+    }
+    uint64_t polls = ns * SAMPLE / (best ? best : 1);
+    return polls < INT_MAX / 2 ? (int)polls : INT_MAX / 2;
+}
+
+#ifndef TSR_EVENT_CONDVAR
+
+bool tsr_event_init(tsr_event *event)
+{
+    atomic_init(&event->sequence, 0);
+    atomic_init(&event->sleepers, 0);
+    return true;
+}
+
+void tsr_event_destroy(tsr_event *event)
+{
+    (void)event;
+}
+
+/* Sleep while the word has that value; false when the deadline has passed. */
+static bool sleep_once(tsr_event *event, uint32_t seen, uint64_t deadline_ns)
+{
+    struct timespec until = {(time_t)(deadline_ns / NS_PER_S), (long)(deadline_ns % NS_PER_S)};
+    /* WAIT_BITSET is the variant that takes an absolute, monotonic deadline. */
+    long result = syscall(SYS_futex, &event->sequence, FUTEX_WAIT_BITSET | FUTEX_PRIVATE_FLAG, seen,
+                          deadline_ns == TSR_FOREVER ? NULL : &until, NULL, FUTEX_BITSET_MATCH_ANY);
+    return !(result == -1 && errno == ETIMEDOUT);
+}
+
+void tsr_event_wake_all(tsr_event *event)
+{
+    atomic_fetch_add(&event->sequence, 1);
+    syscall(SYS_futex, &event->sequence, FUTEX_WAKE | FUTEX_PRIVATE_FLAG, INT_MAX, NULL, NULL, 0);
+}
+
+#else
+
+bool tsr_event_init(tsr_event *event)
+{
+    atomic_init(&event->sequence, 0);
+    atomic_init(&event->sleepers, 0);
+    if (pthread_mutex_init(&event->mutex, NULL) != 0)
+        return false;
+    if (pthread_cond_init(&event->changed, NULL) != 0) {
+        pthread_mutex_destroy(&event->mutex);
+        return false;
+    }
+    return true;
+}
+
+void tsr_event_destroy(tsr_event *event)
+{
+    pthread_cond_destroy(&event->changed);
+    pthread_mutex_destroy(&event->mutex);
+}
+
+/* Condition variables count in wall-clock time by default, and not every system lets one choose: wait in
+ * short steps, so that a changed clock costs one step. */
+static bool sleep_once(tsr_event *event, uint32_t seen, uint64_t deadline_ns)
+{
+    enum { STEP_NS = 100000000 };
+    pthread_mutex_lock(&event->mutex);
+    while (atomic_load(&event->sequence) == seen && tsr_clock_ns() < deadline_ns) {
+        uint64_t left = deadline_ns - tsr_clock_ns();
+        uint64_t step = left < STEP_NS ? left : STEP_NS;
+        struct timespec until;
+        clock_gettime(CLOCK_REALTIME, &until);
+        uint64_t ns = (uint64_t)until.tv_nsec + step;
+        until.tv_sec += (time_t)(ns / NS_PER_S);
+        until.tv_nsec = (long)(ns % NS_PER_S);
+        pthread_cond_timedwait(&event->changed, &event->mutex, &until);
+    }
+    bool woken = atomic_load(&event->sequence) != seen;
+    pthread_mutex_unlock(&event->mutex);
+    return woken;
+}
+
+void tsr_event_wake_all(tsr_event *event)
+{
+    pthread_mutex_lock(&event->mutex);
+    atomic_fetch_add(&event->sequence, 1);
+    pthread_cond_broadcast(&event->changed);
+    pthread_mutex_unlock(&event->mutex);
+}
+
+#endif
+
+bool tsr_event_sleep(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns)
+{
+    bool holds;
+    atomic_fetch_add(&event->sleepers, 1);
+    for (;;) {
+        uint32_t seen = atomic_load(&event->sequence);
+        holds = condition(what);
+        if (holds)
+            break;
+        if (!sleep_once(event, seen, deadline_ns)) {
+            holds = condition(what);
+            break;
+        }
+    }
+    atomic_fetch_sub(&event->sleepers, 1);
+    return holds;
+}

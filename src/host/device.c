@@ -1,0 +1,294 @@
+/* The host device's table of functions; see device.h. What runs inside the team is in program.c. */
+#include "host/device.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/comm.h"
+#include "core/event.h"
+#include "core/mem.h"
+#include "host/host.h"
+#include "host/memory.h"
+
+/* How long a thread polls before it sleeps, where every thread has a processor of its own. Longer than the
+ * usual spread between the devices of a step, shorter than anybody would notice in a power meter. */
+#define POLL_NS 200000
+
+static tsr_status host_alloc(tsr_device *device, size_t bytes, void **pointer_out)
+{
+    tsr_host_device *host = tsr_host(device);
+    tsr_status status = tsr_host_memory_alloc(bytes, host->numa_node, pointer_out);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", device->name);
+}
+
+static void host_free(tsr_device *device, void *pointer, size_t bytes)
+{
+    (void)device;
+    tsr_host_memory_free(pointer, bytes);
+}
+
+static tsr_status host_reserve(tsr_device *device, size_t bytes, void **base_out)
+{
+    tsr_host_device *host = tsr_host(device);
+    tsr_status status = tsr_host_memory_reserve(bytes, host->numa_node, base_out);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", device->name);
+}
+
+static void host_release(tsr_device *device, void *base, size_t bytes)
+{
+    (void)device;
+    tsr_host_memory_release(base, bytes);
+}
+
+/* commit and decommit take whole pages only. */
+static tsr_status check_pages(const tsr_device *device, size_t offset, size_t bytes)
+{
+    if ((offset | bytes) & (device->granularity - 1))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "device %s: offset %zu and size %zu of a commit must be multiples of %zu bytes",
+                        device->name, offset, bytes, device->granularity);
+    return TSR_OK;
+}
+
+static tsr_status host_commit(tsr_device *device, void *base, size_t offset, size_t bytes)
+{
+    tsr_status status = check_pages(device, offset, bytes);
+    if (status == TSR_OK) {
+        status = tsr_host_memory_commit(base, offset, bytes);
+        if (status != TSR_OK)
+            tsr_fail_in(status, "device %s", device->name);
+    }
+    return status;
+}
+
+static tsr_status host_decommit(tsr_device *device, void *base, size_t offset, size_t bytes)
+{
+    tsr_status status = check_pages(device, offset, bytes);
+    if (status == TSR_OK) {
+        status = tsr_host_memory_decommit(base, offset, bytes);
+        if (status != TSR_OK)
+            tsr_fail_in(status, "device %s", device->name);
+    }
+    return status;
+}
+
+/* A cap counts for both figures: what is above it does not exist for this device. */
+static tsr_status host_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
+{
+    size_t available, total;
+    tsr_status status = tsr_host_memory_info(tsr_host(device)->numa_node, &available, &total);
+    if (status != TSR_OK)
+        return tsr_fail_in(status, "device %s", device->name);
+    size_t used = tsr_device_used(device);
+    size_t left = device->memory_cap > used ? device->memory_cap - used : 0;
+    *free_out = TSR_MIN(available, left);
+    *total_out = TSR_MIN(total, device->memory_cap);
+    return TSR_OK;
+}
+
+static tsr_status host_wrap(tsr_device *device, const void *pointer, size_t bytes, const void **wrapped_out)
+{
+    (void)device, (void)bytes;
+    *wrapped_out = pointer;
+    return TSR_OK;
+}
+
+static void host_unwrap(tsr_device *device, const void *wrapped, size_t bytes)
+{
+    (void)device, (void)wrapped, (void)bytes;
+}
+
+/* A 2-D copy, divided over the team by rows; one long row by bytes. */
+typedef struct copy_job {
+    int n_threads;
+    char *dst;
+    const char *src;
+    size_t dst_stride, src_stride, width, height;
+} copy_job;
+
+static void copy_share(void *argument, int thread)
+{
+    const copy_job *job = argument;
+    size_t n = (size_t)job->n_threads, t = (size_t)thread;
+    if (job->height == 1) {
+        size_t share = tsr_align_up(job->width / n + 1, 4096);
+        size_t begin = TSR_MIN(share * t, job->width), end = TSR_MIN(begin + share, job->width);
+        memcpy(job->dst + begin, job->src + begin, end - begin);
+        return;
+    }
+    size_t share = job->height / n + 1;
+    size_t begin = TSR_MIN(share * t, job->height), end = TSR_MIN(begin + share, job->height);
+    for (size_t row = begin; row < end; row++)
+        memcpy(job->dst + row * job->dst_stride, job->src + row * job->src_stride, job->width);
+}
+
+/* Below this a copy by the calling thread is done before a team would have been woken. */
+enum { TEAM_COPY_BYTES = 1 << 20 };
+
+static tsr_status copy_rows(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                            size_t src_stride, size_t width, size_t height)
+{
+    tsr_host_device *host = tsr_host(device);
+    if (dst_stride == width && src_stride == width) { /* dense: one row */
+        width *= height;
+        height = 1;
+    }
+    copy_job job = {1, dst, src, dst_stride, src_stride, width, height};
+    tsr_team_wait(host->team, TSR_FOREVER);
+    if (width == 0 || height == 0)
+        return TSR_OK;
+    if (device->n_threads == 1 || width < TEAM_COPY_BYTES / height) {
+        copy_share(&job, 0);
+        return TSR_OK;
+    }
+    job.n_threads = device->n_threads;
+    tsr_status status = tsr_team_submit(host->team, copy_share, &job);
+    if (status == TSR_OK)
+        tsr_team_wait(host->team, TSR_FOREVER);
+    return status;
+}
+
+static tsr_status host_copy(tsr_device *device, void *dst, const void *src, size_t bytes)
+{
+    return copy_rows(device, dst, bytes, src, bytes, bytes, 1);
+}
+
+static void host_destroy(tsr_device *device)
+{
+    tsr_host_device *host = tsr_host(device);
+    tsr_team_destroy(host->team);
+    tsr_mem_free(host->scratch);
+    tsr_mem_free(host->threads);
+    tsr_mem_free(host);
+}
+
+static const struct tsr_device_ops host_ops = {
+    .kind = "host",
+    .destroy = host_destroy,
+    .alloc = host_alloc,
+    .free = host_free,
+    .reserve = host_reserve,
+    .release = host_release,
+    .commit = host_commit,
+    .decommit = host_decommit,
+    .memory_info = host_memory_info,
+    .wrap = host_wrap,
+    .unwrap = host_unwrap,
+    .upload = copy_rows,
+    .download = copy_rows,
+    .copy = host_copy,
+    .program_create = tsr_host_program_create,
+    .program_destroy = tsr_host_program_destroy,
+    .launch = tsr_host_program_launch,
+    .synchronize = tsr_host_synchronize,
+};
+
+/* Processors that this process may use. */
+static int allowed_processors(void)
+{
+#ifdef __linux__
+    cpu_set_t set;
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        return CPU_COUNT(&set);
+#endif
+    long n = sysconf(_SC_NPROCESSORS_ONLN);
+    return n > 0 ? (int)n : 1;
+}
+
+static tsr_status select_kernels(tsr_host_device *host, const tsr_host_device_config *config)
+{
+    host->kernels = config->kernels ? config->kernels : tsr_kernel_set_select(config->isa);
+    if (host->kernels)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "device %s: no kernels for the instruction set '%s' on this machine; leave it out to "
+                    "get the best there are",
+                    host->base.name, config->isa ? config->isa : "(default)");
+}
+
+/* Each thread's scratch memory starts and ends on a cache line. */
+static tsr_status alloc_threads(tsr_host_device *host)
+{
+    tsr_status status = TSR_OK;
+    size_t n = (size_t)host->base.n_threads, bytes;
+    TSR_TRY(tsr_mem_array(n, sizeof *host->threads, "the threads of a host device", &host->threads));
+    host->scratch_stride = tsr_align_up(host->kernels->scratch_bytes, TSR_HOST_ALIGNMENT);
+    if (!tsr_mul_size(n, host->scratch_stride, &bytes) || !tsr_add_size(bytes, TSR_HOST_ALIGNMENT, &bytes))
+        return tsr_fail(TSR_ERR_INVALID, "device %s: scratch memory of %zu threads is too large",
+                        host->base.name, n);
+    TSR_TRY(tsr_mem_array(bytes, 1, "the scratch memory of a host device", &host->scratch));
+    unsigned char *aligned =
+        (unsigned char *)tsr_align_up((uintptr_t)host->scratch, (size_t)TSR_HOST_ALIGNMENT);
+    for (size_t i = 0; i < n; i++) {
+        host->threads[i].fault_op = -1;
+        host->threads[i].scratch = aligned + i * host->scratch_stride;
+    }
+out:
+    return status;
+}
+
+static tsr_status start_team(tsr_host_device *host, const tsr_host_device_config *config)
+{
+    int total = TSR_MAX(config->total_threads, config->n_threads);
+    int processors = allowed_processors();
+    int polls = total <= processors ? tsr_event_polls(POLL_NS) : 0;
+    tsr_team_config team = {
+        .name = host->base.name,
+        .n_threads = config->n_threads,
+        .polls = polls,
+        /* Between jobs the application needs a processor too: poll only where there is one to spare. */
+        .idle_polls = total < processors ? polls : 0,
+        .pin = config->pin,
+        .pin_user = config->pin_user,
+    };
+    host->base.polls = polls;
+    tsr_status status = tsr_team_create(&team, &host->team);
+    if (status != TSR_OK)
+        return tsr_fail_in(status, "device %s", host->base.name);
+    int n_unpinned = tsr_team_n_unpinned(host->team);
+    if (n_unpinned > 0)
+        tsr_log(config->logger, TSR_LOG_WARN,
+                "device %s: %d of %d threads could not be pinned; timing may vary", host->base.name,
+                n_unpinned, config->n_threads);
+    tsr_log(config->logger, TSR_LOG_DEBUG, "device %s: %d threads, %s kernels, %s", host->base.name,
+            config->n_threads, host->kernels->isa, polls ? "polling before sleeping" : "sleeping at once");
+    return TSR_OK;
+}
+
+tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_device **device_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_host_device *host = NULL;
+
+    if (config->n_threads < 1)
+        return tsr_fail(TSR_ERR_INVALID, "device %s: %d threads; a host device needs at least one",
+                        config->name, config->n_threads);
+    TSR_TRY(tsr_mem_array(1, sizeof *host, "a host device", &host));
+    host->base = (tsr_device){
+        .ops = &host_ops,
+        .index = config->index,
+        .memory_cap = config->memory_cap ? config->memory_cap : SIZE_MAX,
+        .alignment = TSR_HOST_ALIGNMENT,
+        .max_alloc = SIZE_MAX,
+        .granularity = tsr_host_page_bytes(),
+        .n_threads = config->n_threads,
+    };
+    snprintf(host->base.name, sizeof host->base.name, "%s", config->name);
+    host->numa_node = config->numa_node;
+    TSR_TRY(select_kernels(host, config));
+    TSR_TRY(alloc_threads(host));
+    TSR_TRY(start_team(host, config));
+    *device_out = &host->base;
+    host = NULL;
+out:
+    if (host)
+        host_destroy(&host->base);
+    return status;
+}
+
+const char *tsr_host_device_isa(const tsr_device *device)
+{
+    return tsr_host((tsr_device *)device)->kernels->isa;
+}

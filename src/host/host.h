@@ -1,0 +1,59 @@
+/* Inside src/host: what a host device consists of, shared by device.c (memory, copies, creation) and
+ * program.c (launching and running op lists). */
+#ifndef TSR_HOST_HOST_H
+#define TSR_HOST_HOST_H
+
+#include <stdatomic.h>
+
+#include "core/device.h"
+#include "host/kernels.h"
+#include "host/team.h"
+
+/* One thread's own state; padded so that no two share a cache line. */
+typedef struct tsr_host_thread {
+    _Atomic int range_fault; /* kernels set it */
+    int fault_op;            /* first op of the running program that did; -1 = none */
+    void *scratch;
+    unsigned char gap[112];
+} tsr_host_thread;
+
+/* How a program ended, if not well. Written by the team, read after waiting for it. */
+typedef struct tsr_host_outcome {
+    tsr_status status; /* TSR_OK, TSR_ERR_RANGE or TSR_ERR_DEVICE */
+    tsr_op_kind op_kind;
+    char op_name[64];
+    uint64_t missing; /* devices that had not come to the collective */
+} tsr_host_outcome;
+
+typedef struct tsr_host_device {
+    tsr_device base;
+    const tsr_kernel_set *kernels;
+    tsr_team *team;
+    int numa_node;
+    tsr_host_thread *threads; /* [n_threads] */
+    void *scratch;            /* block that the threads' scratch memory lies in */
+    size_t scratch_stride;
+
+    unsigned char gap_0[64];
+    _Atomic int64_t next; /* chunk counter of the running op */
+    unsigned char gap_1[64];
+    _Atomic bool aborted;                  /* a thread's collective failed */
+    bool stop;                             /* `aborted` as the team saw it at the last barrier */
+    _Atomic(tsr_device_program *) running; /* and the op in it, for messages */
+    _Atomic int running_op;
+    tsr_host_outcome outcome; /* first bad one since the last synchronize */
+} tsr_host_device;
+
+static inline tsr_host_device *tsr_host(tsr_device *device)
+{
+    return (tsr_host_device *)device; /* base is its first member */
+}
+
+/* The program functions of struct tsr_device_ops. */
+tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
+                                   tsr_device_program **program_out);
+void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_host_program_launch(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_host_synchronize(tsr_device *device, uint64_t timeout_ns);
+
+#endif

@@ -1,0 +1,240 @@
+/* Op lists on a host device: every thread of the team walks the list, runs its share of each op and meets the
+ * others after it.
+ *
+ * The barrier after an op is left out where the next op is an all-reduce or all-gather: those wait for every
+ * thread of every participant, this team included, before they read or write anything. The serial part of the
+ * barrier resets the chunk counter and decides, for all threads alike, whether the program goes on. */
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/comm.h"
+#include "core/event.h"
+#include "core/mem.h"
+#include "host/host.h"
+
+struct tsr_device_program {
+    tsr_host_device *host;
+    int n_ops;
+    tsr_op *ops;         /* [n_ops] */
+    bool *barrier_after; /* [n_ops]; true for the last */
+};
+
+static struct tsr_collective *collective_of(const tsr_op *op)
+{
+    switch (op->kind) {
+    case TSR_OP_ALL_REDUCE:
+        return op->all_reduce.collective;
+    case TSR_OP_ALL_GATHER:
+        return op->all_gather.collective;
+    case TSR_OP_SEND:
+        return op->send.collective;
+    case TSR_OP_RECV:
+        return op->recv.collective;
+    default:
+        return NULL;
+    }
+}
+
+static bool waits_for_own_team(const tsr_op *op)
+{
+    return op->kind == TSR_OP_ALL_REDUCE || op->kind == TSR_OP_ALL_GATHER;
+}
+
+static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
+{
+    bool known = op->kind > TSR_OP_NONE && op->kind < TSR_OP_COUNT;
+    if (known && (host->kernels->run[op->kind] || collective_of(op)))
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: op '%s': the %s kernels have no %s", host->base.name,
+                    op->name ? op->name : "?", host->kernels->isa, tsr_op_kind_name(op->kind));
+}
+
+tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
+                                   tsr_device_program **program_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_host_device *host = tsr_host(device);
+    tsr_device_program *program = NULL;
+
+    TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
+    program->host = host;
+    program->n_ops = n_ops;
+    TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->ops, "the ops of a program", &program->ops));
+    TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->barrier_after, "the barriers of a program",
+                          &program->barrier_after));
+    for (int i = 0; i < n_ops; i++) {
+        TSR_TRY(check_op(host, &ops[i]));
+        program->ops[i] = ops[i];
+        program->barrier_after[i] = i + 1 == n_ops || !waits_for_own_team(&ops[i + 1]);
+    }
+    *program_out = program;
+    program = NULL;
+out:
+    tsr_host_program_destroy(device, program);
+    return status;
+}
+
+void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program)
+{
+    if (!program)
+        return;
+    tsr_team_wait(tsr_host(device)->team, TSR_FOREVER);
+    atomic_store(&tsr_host(device)->running, NULL);
+    tsr_mem_free(program->barrier_after);
+    tsr_mem_free(program->ops);
+    tsr_mem_free(program);
+}
+
+/* Remember how a program failed; the first failure since the last synchronize stays. */
+static void set_outcome(tsr_host_device *host, tsr_status status, const tsr_op *op)
+{
+    tsr_host_outcome *outcome = &host->outcome;
+    if (outcome->status != TSR_OK)
+        return;
+    outcome->status = status;
+    outcome->op_kind = op->kind;
+    snprintf(outcome->op_name, sizeof outcome->op_name, "%s", op->name ? op->name : "?");
+    const struct tsr_collective *collective = collective_of(op);
+    outcome->missing =
+        collective ? collective->comm->ops->missing(collective->comm, collective, host->base.index) : 0;
+}
+
+/* The serial part after the last op: collect what the threads saw. */
+static void finish_program(const tsr_device_program *program)
+{
+    tsr_host_device *host = program->host;
+    int fault_op = -1;
+    for (int i = 0; i < host->base.n_threads; i++) {
+        int op = host->threads[i].fault_op;
+        if (op >= 0 && (fault_op < 0 || op < fault_op))
+            fault_op = op;
+        host->threads[i].fault_op = -1;
+    }
+    if (fault_op >= 0)
+        set_outcome(host, TSR_ERR_RANGE, &program->ops[fault_op]);
+}
+
+/* The barrier after op i. False: the program ends here. */
+static bool meet_after(const tsr_device_program *program, int i)
+{
+    tsr_host_device *host = program->host;
+    if (tsr_team_gather(host->team)) {
+        atomic_store_explicit(&host->next, 0, memory_order_relaxed);
+        host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
+        if (host->stop) {
+            set_outcome(host, TSR_ERR_DEVICE, &program->ops[i]);
+            atomic_store_explicit(&host->aborted, false, memory_order_relaxed);
+        }
+        if (host->stop || i + 1 == program->n_ops)
+            finish_program(program);
+        tsr_team_release(host->team);
+    }
+    return !host->stop; /* changes only in the next serial part, which needs this thread */
+}
+
+static void run_op(tsr_host_device *host, const tsr_op *op, int op_index, const tsr_kernel_env *env)
+{
+    struct tsr_collective *collective = collective_of(op);
+    if (collective) {
+        tsr_comm *comm = collective->comm;
+        if (!comm->ops->run(comm, &host->base, op, env->thread, env->n_threads))
+            atomic_store_explicit(&host->aborted, true, memory_order_relaxed);
+        return;
+    }
+    host->kernels->run[op->kind](op, env);
+    tsr_host_thread *self = &host->threads[env->thread];
+    if (atomic_load_explicit(&self->range_fault, memory_order_relaxed)) {
+        atomic_store_explicit(&self->range_fault, 0, memory_order_relaxed);
+        if (self->fault_op < 0)
+            self->fault_op = op_index;
+    }
+}
+
+static void run_program(void *argument, int thread)
+{
+    tsr_device_program *program = argument;
+    tsr_host_device *host = program->host;
+    const tsr_kernel_env env = {
+        .thread = thread,
+        .n_threads = host->base.n_threads,
+        .next = &host->next,
+        .range_fault = &host->threads[thread].range_fault,
+        .scratch = host->threads[thread].scratch,
+    };
+    if (thread == 0) {
+        atomic_store(&host->running_op, 0);
+        atomic_store(&host->running, program);
+    }
+    for (int i = 0; i < program->n_ops; i++) {
+        if (thread == 0)
+            atomic_store_explicit(&host->running_op, i, memory_order_relaxed);
+        run_op(host, &program->ops[i], i, &env);
+        if (program->barrier_after[i] && !meet_after(program, i))
+            return;
+    }
+}
+
+tsr_status tsr_host_program_launch(tsr_device *device, tsr_device_program *program)
+{
+    return tsr_team_submit(tsr_host(device)->team, run_program, program);
+}
+
+/* "; device 1 and device 3 did not arrive" */
+static void describe_missing(uint64_t missing, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < 64 && missing >> i; i++) {
+        if (!(missing >> i & 1))
+            continue;
+        int n = snprintf(text + used, bytes - used, "%s device %d", used ? " and" : ";", i);
+        if (n < 0 || (size_t)n >= bytes - used)
+            return;
+        used += (size_t)n;
+    }
+    if (used)
+        snprintf(text + used, bytes - used, " did not arrive");
+}
+
+static tsr_status fail_timeout(tsr_host_device *host, uint64_t timeout_ns)
+{
+    char missing_text[256] = "";
+    double ms = (double)timeout_ns / 1e6;
+    const tsr_device_program *program = atomic_load(&host->running);
+    if (!program || program->n_ops == 0)
+        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", host->base.name, ms);
+    /* The two are not read at one instant: the index may belong to the next program. */
+    const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&host->running_op), program->n_ops - 1)];
+    const struct tsr_collective *collective = collective_of(op);
+    if (collective)
+        describe_missing(collective->comm->ops->missing(collective->comm, collective, host->base.index),
+                         missing_text, sizeof missing_text);
+    return tsr_fail(TSR_ERR_TIMEOUT, "device %s: op '%s' (%s) did not finish within %.3g ms%s",
+                    host->base.name, op->name ? op->name : "?", tsr_op_kind_name(op->kind), ms, missing_text);
+}
+
+static tsr_status fail_outcome(const tsr_host_device *host, const tsr_host_outcome *outcome)
+{
+    char missing_text[256];
+    if (outcome->status == TSR_ERR_RANGE)
+        return tsr_fail(TSR_ERR_RANGE,
+                        "device %s: op '%s' (%s): a partial sum is not a number or outside the exact "
+                        "reduction's range; use the f32 reduction for this model",
+                        host->base.name, outcome->op_name, tsr_op_kind_name(outcome->op_kind));
+    describe_missing(outcome->missing, missing_text, sizeof missing_text);
+    return tsr_fail(outcome->status,
+                    "device %s: the program ended at op '%s' (%s): the communicator was "
+                    "aborted%s",
+                    host->base.name, outcome->op_name, tsr_op_kind_name(outcome->op_kind), missing_text);
+}
+
+tsr_status tsr_host_synchronize(tsr_device *device, uint64_t timeout_ns)
+{
+    tsr_host_device *host = tsr_host(device);
+    if (!tsr_team_wait(host->team, tsr_deadline_ns(timeout_ns)))
+        return fail_timeout(host, timeout_ns);
+    tsr_host_outcome outcome = host->outcome;
+    host->outcome.status = TSR_OK;
+    return outcome.status == TSR_OK ? TSR_OK : fail_outcome(host, &outcome);
+}

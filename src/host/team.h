@@ -1,0 +1,54 @@
+/* A thread team: a fixed set of threads that execute jobs together, one job after another.
+ *
+ * Threads are made once and pinned by the caller's function; between jobs they poll for a moment and then
+ * sleep. A job is a function that every thread of the team calls with its own number; inside it the threads
+ * meet with tsr_team_gather(). Jobs are queued without blocking and run in order.
+ *
+ *     tsr_team_submit(team, run_program, program);      any number up to TSR_TEAM_MAX_JOBS
+ *     tsr_team_wait(team, tsr_deadline_ns(timeout));
+ *
+ * Submit and wait from one thread at a time. */
+#ifndef TSR_HOST_TEAM_H
+#define TSR_HOST_TEAM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "core/status.h"
+
+typedef struct tsr_team tsr_team;
+
+typedef void (*tsr_team_fn)(void *argument, int thread);
+
+enum { TSR_TEAM_MAX_JOBS = 64 }; /* submitted and not finished */
+
+typedef struct tsr_team_config {
+    const char *name; /* for messages; copied */
+    int n_threads;
+    int polls;      /* of a thread that waits for its team before it sleeps */
+    int idle_polls; /* of a thread that waits for the next job, and of the submitter that waits for the end */
+    tsr_status (*pin)(void *user, int thread); /* called first by every thread; NULL: not pinned */
+    void *pin_user;
+} tsr_team_config;
+
+/* TSR_ERR_MEMORY when the system refuses a thread. Returns after every thread has pinned itself. */
+tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out);
+
+/* Finishes the queued jobs first. NULL is fine. */
+void tsr_team_destroy(tsr_team *team);
+
+/* Threads whose pin function failed: they run unpinned. */
+int tsr_team_n_unpinned(const tsr_team *team);
+
+/* Queue a job; `argument` must live until it has finished. TSR_ERR_FULL when TSR_TEAM_MAX_JOBS are queued. */
+tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument);
+
+/* Wait until everything submitted has finished; false if the deadline (tsr_clock_ns()) passes first. */
+bool tsr_team_wait(tsr_team *team, uint64_t deadline_ns);
+
+/* A barrier with a serial part, called by every thread inside a job: the last thread to come gets true while
+ * the others still wait, does what must be done once, and lets them go with tsr_team_release(). */
+bool tsr_team_gather(tsr_team *team);
+void tsr_team_release(tsr_team *team);
+
+#endif
