@@ -1,0 +1,67 @@
+/* exp for vectors, and what follows from it. */
+#ifndef TSR_HOST_KERNELS_MATH_H
+#define TSR_HOST_KERNELS_MATH_H
+
+#include "host/kernels/vec.h"
+
+/* e^x within 2 units in the last place (tests measure it); exp(0) is exactly 1. 0 below -87.33 (the smallest
+ * normal float; -infinity included), +infinity above 88.37 (half a binade before f32 ends), NaN for NaN.
+ *
+ * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7, whose remainder there is
+ * below r^8 / 8! = 5e-9; then n is added to the exponent. ln 2 is taken in two pieces, the first short enough
+ * that its product with n is exact (Cody and Waite, Software Manual for the Elementary Functions, 1980). n
+ * comes from adding 1.5 * 2^23, which leaves it in the low bits of the sum. */
+ALWAYS_INLINE vec vec_exp(vec x)
+{
+    const float lowest = -87.336544f, highest = 88.376259f, round = 0x1.8p23f;
+    const vec clamped = -vec_max(vec_set1(-highest - 0.25f), -vec_max(vec_set1(lowest), x));
+    const vec shifted = vec_fma(clamped, vec_set1(1.44269504f), vec_set1(round));
+    const vec n = shifted - vec_set1(round);
+    const vec r = vec_fma(n, vec_set1(2.12194440e-4f), vec_fma(n, vec_set1(-0.693359375f), clamped));
+    vec p = vec_set1(1.0f / 5040);
+    p = vec_fma(p, r, vec_set1(1.0f / 720));
+    p = vec_fma(p, r, vec_set1(1.0f / 120));
+    p = vec_fma(p, r, vec_set1(1.0f / 24));
+    p = vec_fma(p, r, vec_set1(1.0f / 6));
+    p = vec_fma(p, r, vec_set1(0.5f));
+    p = vec_fma(p, r, vec_set1(1.0f));
+    p = vec_fma(p, r, vec_set1(1.0f));
+    const vec power = (vec)(((vec_bits)shifted << 23) + 0x3f800000); /* 2^n; infinity for n = 128 */
+    return vec_select((vec_int)(x < vec_set1(lowest)), vec_set1(0.0f), p * power);
+}
+
+ALWAYS_INLINE v16 v16_exp(v16 x)
+{
+    UNROLL for (int i = 0; i < V16_PARTS; i++) x.part[i] = vec_exp(x.part[i]);
+    return x;
+}
+
+ALWAYS_INLINE float f32_exp(float x)
+{
+    return vec_exp(vec_set1(x))[0];
+}
+
+/* x / (1 + e^-x) */
+ALWAYS_INLINE v16 v16_silu(v16 x)
+{
+    const v16 one = v16_set1(1.0f);
+    return v16_div(x, v16_add(one, v16_exp(v16_sub(v16_zero(), x))));
+}
+
+/* x / 2 (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + e^-2u): no cancellation. */
+ALWAYS_INLINE v16 v16_gelu_tanh(v16 x)
+{
+    const v16 cubic = v16_fma(v16_mul(v16_mul(x, x), v16_set1(0.044715f)), x, x);
+    const v16 minus_2u = v16_mul(cubic, v16_set1(-2.0f * 0.797884561f));
+    return v16_div(x, v16_add(v16_set1(1.0f), v16_exp(minus_2u)));
+}
+
+/* tanh x = 1 - 2 / (e^2x + 1), within 1.5e-7 absolute: enough for scores, which lose as much when they are
+ * rounded. */
+ALWAYS_INLINE v16 v16_tanh(v16 x)
+{
+    const v16 one = v16_set1(1.0f);
+    return v16_sub(one, v16_div(v16_set1(2.0f), v16_add(v16_exp(v16_add(x, x)), one)));
+}
+
+#endif

@@ -1,0 +1,26 @@
+/* The kernel set of one instruction set: included last by each of the files that compile the kernels. */
+#ifndef TSR_HOST_KERNELS_TABLE_H
+#define TSR_HOST_KERNELS_TABLE_H
+
+#include "host/kernels/attention.h"
+#include "host/kernels/elementwise.h"
+#include "host/kernels/mul_mat.h"
+#include "host/kernels/rows.h"
+#include "host/kernels/sets.h"
+
+#define TSR_KERNEL_SET(name)                                                                           \
+    {                                                                                                  \
+        .isa = name,                                                                                   \
+        .scratch_bytes =                                                                               \
+            sizeof(tile_scratch) > sizeof(attn_scratch) ? sizeof(tile_scratch) : sizeof(attn_scratch), \
+        .run = {                                                                                       \
+            [TSR_OP_GET_ROWS] = kernel_get_rows, [TSR_OP_RMS_NORM] = kernel_rms_norm,                  \
+            [TSR_OP_MUL_MAT] = kernel_mul_mat,   [TSR_OP_ROPE] = kernel_rope,                          \
+            [TSR_OP_KV_WRITE] = kernel_kv_write, [TSR_OP_ATTENTION] = kernel_attention,                \
+            [TSR_OP_GLU] = kernel_glu,           [TSR_OP_ADD] = kernel_add,                            \
+            [TSR_OP_SCALE] = kernel_scale,       [TSR_OP_SOFTMAX] = kernel_softmax,                    \
+            [TSR_OP_ARGMAX] = kernel_argmax,     [TSR_OP_COPY] = kernel_copy,                          \
+        },                                                                                             \
+    }
+
+#endif

@@ -1,0 +1,321 @@
+/* Vectors of floats, one source for every instruction set.
+ *
+ * `vec` is the machine's own vector: 16 lanes with AVX-512, 8 with AVX2, 4 otherwise. `v16` is always 16
+ * lanes, made of as many of them as it takes. Kernels are written with these two, so their order of
+ * operations, hence every bit of their results, does not depend on the width.
+ *
+ * AVX2 and AVX-512 agree bit for bit: both have a fused multiply-add. The generic build agrees with them
+ * where the target has one (__FP_FAST_FMAF, for example AArch64); on baseline x86-64 it multiplies and adds
+ * with two roundings, because an exact emulation would cost ten times as much, and its results differ in the
+ * last bits.
+ *
+ * The file that includes this defines TSR_ISA_AVX512, TSR_ISA_AVX2 or neither. Compiled with contraction off:
+ * a multiply-add is fused where it says v16_fma, and nowhere else. */
+#ifndef TSR_HOST_KERNELS_VEC_H
+#define TSR_HOST_KERNELS_VEC_H
+
+#include <stdint.h>
+#include <string.h>
+
+#include "core/half.h"
+
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#include <immintrin.h>
+#endif
+
+#define ALWAYS_INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("unroll")
+#else
+#define UNROLL _Pragma("GCC unroll 32")
+#endif
+
+#if defined(TSR_ISA_AVX512)
+enum { VEC_LANES = 16 };
+typedef __m512 vec;
+#elif defined(TSR_ISA_AVX2)
+enum { VEC_LANES = 8 };
+typedef __m256 vec;
+#else
+enum { VEC_LANES = 4 };
+typedef float vec __attribute__((vector_size(16)));
+#endif
+typedef int32_t vec_int __attribute__((vector_size(sizeof(vec))));
+typedef uint32_t vec_bits __attribute__((vector_size(sizeof(vec))));
+typedef uint8_t byte16 __attribute__((vector_size(16)));
+
+enum { V16_PARTS = 16 / VEC_LANES };
+typedef struct v16 {
+    vec part[V16_PARTS];
+} v16;
+
+/* ---- the machine's vector ---- */
+
+ALWAYS_INLINE vec vec_set1(float value)
+{
+    return value - (vec){0}; /* keeps the sign of -0, which value + 0 would not */
+}
+
+ALWAYS_INLINE vec vec_load(const float *p)
+{
+    vec a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+ALWAYS_INLINE void vec_store(float *p, vec a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+/* a * b + c */
+ALWAYS_INLINE vec vec_fma(vec a, vec b, vec c)
+{
+#if defined(TSR_ISA_AVX512)
+    return _mm512_fmadd_ps(a, b, c);
+#elif defined(TSR_ISA_AVX2)
+    return _mm256_fmadd_ps(a, b, c);
+#elif defined(__FP_FAST_FMAF)
+    for (int i = 0; i < VEC_LANES; i++)
+        c[i] = __builtin_fmaf(a[i], b[i], c[i]);
+    return c;
+#else
+    return a * b + c;
+#endif
+}
+
+/* mask ? a : b, lane by lane; mask lanes are all ones or all zeros. */
+ALWAYS_INLINE vec vec_select(vec_int mask, vec a, vec b)
+{
+    return (vec)((mask & (vec_int)a) | (~mask & (vec_int)b));
+}
+
+/* a > b ? a : b; b where either is not a number. */
+ALWAYS_INLINE vec vec_max(vec a, vec b)
+{
+#if defined(TSR_ISA_AVX512)
+    return _mm512_max_ps(a, b);
+#elif defined(TSR_ISA_AVX2)
+    return _mm256_max_ps(a, b);
+#else
+    return vec_select((vec_int)(a > b), a, b);
+#endif
+}
+
+/* ---- sixteen lanes ---- */
+
+ALWAYS_INLINE v16 v16_set1(float value)
+{
+    v16 a;
+    UNROLL for (int i = 0; i < V16_PARTS; i++) a.part[i] = vec_set1(value);
+    return a;
+}
+
+ALWAYS_INLINE v16 v16_zero(void)
+{
+    v16 a;
+    UNROLL for (int i = 0; i < V16_PARTS; i++) a.part[i] = (vec){0};
+    return a;
+}
+
+ALWAYS_INLINE v16 v16_load(const void *p)
+{
+    v16 a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+ALWAYS_INLINE void v16_store(float *p, v16 a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+/* The first n lanes (0 <= n <= 16) from memory, zero in the others; touches n floats only. */
+static inline v16 v16_load_n(const float *p, int64_t n)
+{
+    float lanes[16] = {0};
+    memcpy(lanes, p, (size_t)n * sizeof(float));
+    return v16_load(lanes);
+}
+
+static inline void v16_store_n(float *p, v16 a, int64_t n)
+{
+    float lanes[16];
+    v16_store(lanes, a);
+    memcpy(p, lanes, (size_t)n * sizeof(float));
+}
+
+#define V16_BINARY(name, expression)                \
+    ALWAYS_INLINE v16 v16_##name(v16 a, v16 b)      \
+    {                                               \
+        UNROLL for (int i = 0; i < V16_PARTS; i++)  \
+        {                                           \
+            const vec x = a.part[i], y = b.part[i]; \
+            a.part[i] = (expression);               \
+        }                                           \
+        return a;                                   \
+    }
+V16_BINARY(add, x + y)
+V16_BINARY(sub, x - y)
+V16_BINARY(mul, x *y)
+V16_BINARY(div, x / y)
+V16_BINARY(max, vec_max(x, y))
+#undef V16_BINARY
+
+/* a * b + c */
+ALWAYS_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
+{
+    UNROLL for (int i = 0; i < V16_PARTS; i++) c.part[i] = vec_fma(a.part[i], b.part[i], c.part[i]);
+    return c;
+}
+
+/* ---- across lanes: lane i + lane i + 8, then 4, 2, 1 apart; the one tree that every sum uses ---- */
+
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+/* The four sums that are left after the 8- and 4-apart steps. */
+ALWAYS_INLINE __m128 v16_sum_to_4(v16 a)
+{
+#if defined(TSR_ISA_AVX512)
+    const __m256 eight =
+        _mm256_add_ps(_mm512_castps512_ps256(a.part[0]), _mm512_extractf32x8_ps(a.part[0], 1));
+#else
+    const __m256 eight = _mm256_add_ps(a.part[0], a.part[1]);
+#endif
+    return _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+}
+
+ALWAYS_INLINE float v16_sum(v16 a)
+{
+    const __m128 four = v16_sum_to_4(a);
+    const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
+}
+
+/* out[i] = v16_sum(a[i]), the last two steps of four sums at a time. */
+ALWAYS_INLINE void v16_sum4(const v16 a[4], float out[4])
+{
+    const __m128 s0 = v16_sum_to_4(a[0]), s1 = v16_sum_to_4(a[1]);
+    const __m128 s2 = v16_sum_to_4(a[2]), s3 = v16_sum_to_4(a[3]);
+    const __m128 t01 = _mm_add_ps(_mm_unpacklo_ps(s0, s1), _mm_unpackhi_ps(s0, s1));
+    const __m128 t23 = _mm_add_ps(_mm_unpacklo_ps(s2, s3), _mm_unpackhi_ps(s2, s3));
+    _mm_storeu_ps(out, _mm_add_ps(_mm_movelh_ps(t01, t23), _mm_movehl_ps(t23, t01)));
+}
+#else
+ALWAYS_INLINE float v16_sum(v16 a)
+{
+    const vec four = (a.part[0] + a.part[2]) + (a.part[1] + a.part[3]);
+    return (four[0] + four[2]) + (four[1] + four[3]);
+}
+
+ALWAYS_INLINE void v16_sum4(const v16 a[4], float out[4])
+{
+    for (int i = 0; i < 4; i++)
+        out[i] = v16_sum(a[i]);
+}
+#endif
+
+ALWAYS_INLINE float v16_max_lane(v16 a)
+{
+    float lanes[16];
+    v16_store(lanes, a);
+    for (int half = 8; half > 0; half /= 2)
+        for (int i = 0; i < half; i++)
+            lanes[i] = lanes[i] > lanes[i + half] ? lanes[i] : lanes[i + half];
+    return lanes[0];
+}
+
+/* ---- conversions; all of them exact except where said ---- */
+
+ALWAYS_INLINE byte16 byte16_load(const void *p)
+{
+    byte16 a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+/* Sixteen unsigned or signed bytes as floats. */
+ALWAYS_INLINE v16 v16_from_u8(byte16 a)
+{
+#if defined(TSR_ISA_AVX512)
+    return (v16){{_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32((__m128i)a))}};
+#elif defined(TSR_ISA_AVX2)
+    return (v16){{_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32((__m128i)a)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128((__m128i)a, 8)))}};
+#else
+    float lanes[16];
+    for (int i = 0; i < 16; i++)
+        lanes[i] = (float)a[i];
+    return v16_load(lanes);
+#endif
+}
+
+ALWAYS_INLINE v16 v16_from_i8(byte16 a)
+{
+#if defined(TSR_ISA_AVX512)
+    return (v16){{_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)a))}};
+#elif defined(TSR_ISA_AVX2)
+    return (v16){{_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32((__m128i)a)),
+                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128((__m128i)a, 8)))}};
+#else
+    float lanes[16];
+    for (int i = 0; i < 16; i++)
+        lanes[i] = (float)(int8_t)a[i];
+    return v16_load(lanes);
+#endif
+}
+
+ALWAYS_INLINE v16 v16_load_f16(const void *p)
+{
+#if defined(TSR_ISA_AVX512)
+    return (v16){{_mm512_cvtph_ps(_mm256_loadu_si256(p))}};
+#elif defined(TSR_ISA_AVX2)
+    const __m128i *half = p;
+    return (v16){{_mm256_cvtph_ps(_mm_loadu_si128(half)), _mm256_cvtph_ps(_mm_loadu_si128(half + 1))}};
+#else
+    uint16_t half[16];
+    float lanes[16];
+    memcpy(half, p, sizeof half);
+    for (int i = 0; i < 16; i++)
+        lanes[i] = tsr_f16_to_f32(half[i]);
+    return v16_load(lanes);
+#endif
+}
+
+ALWAYS_INLINE v16 v16_load_bf16(const void *p)
+{
+#if defined(TSR_ISA_AVX512)
+    return (v16){{(vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)}};
+#elif defined(TSR_ISA_AVX2)
+    const __m128i *half = p;
+    return (v16){{(vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half)), 16),
+                  (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half + 1)), 16)}};
+#else
+    uint16_t half[16];
+    float lanes[16];
+    memcpy(half, p, sizeof half);
+    for (int i = 0; i < 16; i++)
+        lanes[i] = tsr_bf16_to_f32(half[i]);
+    return v16_load(lanes);
+#endif
+}
+
+/* Sixteen halves, rounded to nearest even as tsr_f32_to_f16 does. */
+ALWAYS_INLINE void v16_store_f16(void *p, v16 a)
+{
+#if defined(TSR_ISA_AVX512)
+    _mm256_storeu_si256(p, _mm512_cvtps_ph(a.part[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(TSR_ISA_AVX2)
+    __m128i *half = p;
+    _mm_storeu_si128(half, _mm256_cvtps_ph(a.part[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128(half + 1, _mm256_cvtps_ph(a.part[1], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+    float lanes[16];
+    uint16_t half[16];
+    v16_store(lanes, a);
+    for (int i = 0; i < 16; i++)
+        half[i] = tsr_f32_to_f16(lanes[i]);
+    memcpy(p, half, sizeof half);
+#endif
+}
+
+#endif

@@ -1,0 +1,103 @@
+#include "support/kernel_run.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+const tsr_kernel_set *kernel_run_set(int i)
+{
+    static const char *const names[] = {"generic", "avx2", "avx512"};
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        const tsr_kernel_set *set = tsr_kernel_set_select(names[n]);
+        if (set && i-- == 0)
+            return set;
+    }
+    return NULL;
+}
+
+typedef struct worker {
+    pthread_t thread;
+    const tsr_kernel_set *set;
+    const tsr_op *op;
+    tsr_kernel_env env;
+} worker;
+
+static void *work(void *argument)
+{
+    worker *self = argument;
+    self->env.scratch = aligned_alloc(64, (self->set->scratch_bytes + 63) / 64 * 64);
+    if (!self->env.scratch)
+        abort();
+    memset(self->env.scratch, 0xff, self->set->scratch_bytes);
+    self->set->run[self->op->kind](self->op, &self->env);
+    free(self->env.scratch);
+    return NULL;
+}
+
+bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
+{
+    worker workers[16];
+    _Atomic int64_t next = 0;
+    _Atomic int fault = 0;
+    for (int i = n_threads - 1; i >= 0; i--) {
+        workers[i] = (worker){.set = set, .op = op};
+        workers[i].env = (tsr_kernel_env){i, n_threads, &next, &fault, NULL};
+        if (i == 0)
+            work(&workers[i]);
+        else if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
+            abort();
+    }
+    for (int i = 1; i < n_threads; i++)
+        pthread_join(workers[i].thread, NULL);
+    return fault != 0;
+}
+
+static size_t guarded_bytes(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    return (bytes + page - 1) / page * page;
+}
+
+void *guarded_alloc(size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), usable = guarded_bytes(bytes);
+    char *base = mmap(NULL, usable + page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (base == MAP_FAILED || mprotect(base + usable, page, PROT_NONE) != 0)
+        abort();
+    memset(base, 0xff, usable);
+    return base + usable - bytes;
+}
+
+void guarded_free(void *pointer, size_t bytes)
+{
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE), usable = guarded_bytes(bytes);
+    if (pointer)
+        munmap((char *)pointer + bytes - usable, usable + page);
+}
+
+/* xorshift64* (Vigna, arXiv:1402.6246) */
+uint32_t random_u32(uint64_t *state)
+{
+    *state ^= *state >> 12;
+    *state ^= *state << 25;
+    *state ^= *state >> 27;
+    return (uint32_t)(*state * 0x2545f4914f6cdd1d >> 32);
+}
+
+float random_float(uint64_t *state, float low, float high)
+{
+    return low + (high - low) * ((float)(random_u32(state) >> 8) * 0x1p-24f);
+}
+
+int64_t random_int(uint64_t *state, int64_t low, int64_t high)
+{
+    return low + (int64_t)(random_u32(state) % (uint64_t)(high - low + 1));
+}
+
+void random_fill(uint64_t *state, float *x, int64_t n, float low, float high)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = random_float(state, low, high);
+}

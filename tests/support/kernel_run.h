@@ -1,0 +1,30 @@
+/* Running host kernels from tests: every instruction set that this machine has, teams of threads, buffers
+ * that end at an inaccessible page, and random numbers that are the same everywhere. */
+#ifndef TSR_TESTS_KERNEL_RUN_H
+#define TSR_TESTS_KERNEL_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "core/op.h"
+#include "host/kernels.h"
+
+/* The i-th instruction set of this machine, NULL after the last. Set 0 is "generic". */
+const tsr_kernel_set *kernel_run_set(int i);
+
+/* Run one op with a team of n_threads real threads. Returns whether the range fault was raised. */
+bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads);
+
+/* `bytes` bytes whose last one is the last accessible byte before an inaccessible page, filled with 0xff (NaN
+ * as floats): reading past the end crashes, reading what was never written shows. */
+void *guarded_alloc(size_t bytes);
+void guarded_free(void *pointer, size_t bytes);
+
+/* Uniform in [0, 2^32), in [low, high) and in [low, high]. */
+uint32_t random_u32(uint64_t *state);
+float random_float(uint64_t *state, float low, float high);
+int64_t random_int(uint64_t *state, int64_t low, int64_t high);
+void random_fill(uint64_t *state, float *x, int64_t n, float low, float high);
+
+#endif

@@ -1,0 +1,369 @@
+/* Attention and the writing of keys and values on the host: against a double-precision softmax over the
+ * values that the cache really holds, and bit for bit where the order of operations is promised. Pages are
+ * scattered, and what was never written is NaN, so reading it shows. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <tsr/types.h>
+
+#include "support/kernel_run.h"
+
+enum { MAX_TOKENS = 96, N_SEQUENCES = 3 };
+
+typedef struct setup {
+    tsr_type type_k, type_v;
+    int64_t kv_heads, group, head_dim, page_tokens, window;
+    float softcap;
+} setup;
+
+/* A cache of N_SEQUENCES sequences and a batch that continues them. */
+typedef struct cache {
+    setup s;
+    tsr_kv_view kv;
+    size_t bytes;
+    int64_t pages_per_sequence;
+    int32_t *page_table;
+    int64_t n_tokens; /* of the batch */
+    int32_t seq_row[MAX_TOKENS], position[MAX_TOKENS];
+    float *q, *k, *v; /* of the batch */
+    size_t q_bytes;
+} cache;
+
+static tsr_kv_index cache_index(const cache *c)
+{
+    return (tsr_kv_index){c->page_table, c->pages_per_sequence, c->seq_row, c->position};
+}
+
+static tsr_op write_op(const cache *c)
+{
+    return (tsr_op){
+        .kind = TSR_OP_KV_WRITE,
+        .kv_write = {.kv = c->kv, .index = cache_index(c), .k = c->k, .v = c->v, .n_tokens = c->n_tokens}};
+}
+
+static tsr_op attention_op(const cache *c, float *y)
+{
+    return (tsr_op){.kind = TSR_OP_ATTENTION,
+                    .attention = {.kv = c->kv,
+                                  .index = cache_index(c),
+                                  .q = c->q,
+                                  .y = y,
+                                  .n_tokens = c->n_tokens,
+                                  .n_heads = c->s.kv_heads * c->s.group,
+                                  .scale = 1.0f / sqrtf((float)c->s.head_dim),
+                                  .softcap = c->s.softcap,
+                                  .window = c->s.window}};
+}
+
+static void cache_layout(cache *c, int64_t max_positions)
+{
+    tsr_kv_view *kv = &c->kv;
+    kv->type_k = c->s.type_k, kv->type_v = c->s.type_v;
+    kv->n_heads = c->s.kv_heads, kv->head_dim = c->s.head_dim, kv->page_tokens = c->s.page_tokens;
+    kv->k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->head_dim);
+    kv->v_row_bytes = tsr_type_row_bytes(kv->type_v, kv->head_dim);
+    const size_t rows = (size_t)(kv->n_heads * kv->page_tokens);
+    kv->k_offset = 0;
+    kv->v_offset = rows * kv->k_row_bytes;
+    kv->page_bytes = rows * (kv->k_row_bytes + kv->v_row_bytes);
+    c->pages_per_sequence = (max_positions + kv->page_tokens - 1) / kv->page_tokens;
+    const int64_t pages = N_SEQUENCES * c->pages_per_sequence;
+    c->bytes = (size_t)pages * kv->page_bytes;
+    kv->base = guarded_alloc(c->bytes);
+    c->page_table = calloc((size_t)pages, sizeof(int32_t));
+    for (int64_t i = 0; i < pages;
+         i++) /* a permutation: the pages of a sequence are nowhere near each other */
+        c->page_table[i] = (int32_t)(pages - 1 - (i % N_SEQUENCES) * c->pages_per_sequence - i / N_SEQUENCES);
+}
+
+/* n tokens per sequence from position `past` on, the sequences one after another. */
+static void cache_batch(cache *c, int64_t past, int64_t n, uint64_t *seed)
+{
+    c->n_tokens = 0;
+    for (int row = 0; row < N_SEQUENCES; row++)
+        for (int64_t i = 0; i < n; i++, c->n_tokens++) {
+            c->seq_row[c->n_tokens] = row;
+            c->position[c->n_tokens] = (int32_t)(past + i);
+        }
+    const int64_t kv_floats = c->n_tokens * c->s.kv_heads * c->s.head_dim;
+    random_fill(seed, c->q, kv_floats * c->s.group, -2.0f, 2.0f);
+    random_fill(seed, c->k, kv_floats, -2.0f, 2.0f);
+    random_fill(seed, c->v, kv_floats, -1.0f, 1.0f);
+}
+
+/* The cache holds `past` positions of each sequence and the batch's n more. */
+static cache cache_create(setup s, int64_t past, int64_t n, uint64_t seed)
+{
+    cache c = {.s = s};
+    const tsr_kernel_set *set = kernel_run_set(0);
+    cache_layout(&c, past + n);
+    const size_t floats = (size_t)(MAX_TOKENS * s.kv_heads * s.head_dim);
+    c.q_bytes = floats * (size_t)s.group * sizeof(float);
+    c.q = guarded_alloc(c.q_bytes);
+    c.k = malloc(floats * sizeof(float));
+    c.v = malloc(floats * sizeof(float));
+    for (int64_t i = 0; i < past; i += MAX_TOKENS / N_SEQUENCES) {
+        const int64_t step = past - i < MAX_TOKENS / N_SEQUENCES ? past - i : MAX_TOKENS / N_SEQUENCES;
+        cache_batch(&c, i, step, &seed);
+        const tsr_op op = write_op(&c);
+        kernel_run(set, &op, 1);
+    }
+    cache_batch(&c, past, n, &seed);
+    const tsr_op op = write_op(&c);
+    kernel_run(set, &op, 1);
+    return c;
+}
+
+static void cache_destroy(cache *c)
+{
+    guarded_free(c->kv.base, c->bytes);
+    guarded_free(c->q, c->q_bytes);
+    free(c->page_table);
+    free(c->k);
+    free(c->v);
+}
+
+/* One key or value as the cache holds it. */
+static void cache_get(const cache *c, bool value, int64_t row, int64_t position, int64_t head, float *out)
+{
+    const tsr_kv_view *kv = &c->kv;
+    const int64_t page = c->page_table[row * c->pages_per_sequence + position / kv->page_tokens];
+    const int64_t slot = head * kv->page_tokens + position % kv->page_tokens;
+    const size_t offset =
+        value ? kv->v_offset + (size_t)slot * kv->v_row_bytes : (size_t)slot * kv->k_row_bytes;
+    assert_int_equal(tsr_type_to_f32(value ? kv->type_v : kv->type_k,
+                                     kv->base + (size_t)page * kv->page_bytes + offset, out, kv->head_dim),
+                     TSR_OK);
+}
+
+/* Softmax of one head of one token, straight from the definition. */
+static void attention_exact(const cache *c, int64_t t, int64_t head, double *out)
+{
+    const int64_t dim = c->s.head_dim, position = c->position[t];
+    const int64_t first = c->s.window > 0 && position + 1 > c->s.window ? position + 1 - c->s.window : 0;
+    const float *q = c->q + (t * c->s.kv_heads * c->s.group + head) * dim;
+    double *score = calloc((size_t)position + 1, sizeof(double)), top = -INFINITY, sum = 0;
+    float row[1024];
+    for (int64_t p = first; p <= position; p++) {
+        cache_get(c, false, c->seq_row[t], p, head / c->s.group, row);
+        for (int64_t i = 0; i < dim; i++)
+            score[p] += (double)q[i] * (double)row[i];
+        score[p] /= sqrt((double)dim);
+        if (c->s.softcap > 0)
+            score[p] = (double)c->s.softcap * tanh(score[p] / (double)c->s.softcap);
+        top = fmax(top, score[p]);
+    }
+    memset(out, 0, (size_t)dim * sizeof(double));
+    for (int64_t p = first; p <= position; p++) {
+        const double weight = exp(score[p] - top);
+        cache_get(c, true, c->seq_row[t], p, head / c->s.group, row);
+        sum += weight;
+        for (int64_t i = 0; i < dim; i++)
+            out[i] += weight * (double)row[i];
+    }
+    for (int64_t i = 0; i < dim; i++)
+        out[i] /= sum;
+    free(score);
+}
+
+/* Scores carry an absolute error of about |q||k| / sqrt(dim) * 2^-21, below 3e-6 * sqrt(dim) for these
+ * inputs; it moves each weight by that much relatively, and the output by at most twice that, since |v| <= 1.
+ * The exponential and the sums add less than 1e-6; softcap's tanh as much again. */
+static void check_close(const cache *c, const float *y)
+{
+    const int64_t dim = c->s.head_dim, heads = c->s.kv_heads * c->s.group;
+    const double bound = 2e-6 + 6e-7 * sqrt((double)dim);
+    double exact[1024];
+    for (int64_t t = 0; t < c->n_tokens; t++)
+        for (int64_t head = 0; head < heads; head++) {
+            attention_exact(c, t, head, exact);
+            for (int64_t i = 0; i < dim; i++) {
+                const double got = (double)y[(t * heads + head) * dim + i];
+                if (!(fabs(got - exact[i]) <= bound))
+                    fail_msg("token %d head %d element %d: %.9g, exact %.9g, bound %.3g", (int)t, (int)head,
+                             (int)i, got, exact[i], bound);
+            }
+        }
+}
+
+static size_t output_floats(const cache *c)
+{
+    return (size_t)(c->n_tokens * c->s.kv_heads * c->s.group * c->s.head_dim);
+}
+
+static void check_setup(setup s, int64_t past, int64_t n)
+{
+    cache c = cache_create(s, past, n, 1 + (uint64_t)past);
+    const size_t bytes = output_floats(&c) * sizeof(float);
+    float *y = guarded_alloc(bytes), *again = guarded_alloc(bytes), *avx2 = guarded_alloc(bytes);
+    const tsr_kernel_set *set;
+    for (int i = 0; (set = kernel_run_set(i)) != NULL; i++) {
+        tsr_op op = attention_op(&c, y);
+        kernel_run(set, &op, 1);
+        check_close(&c, y);
+        op.attention.y = again;
+        for (int threads = 2; threads <= 5; threads++) {
+            memset(again, 0xff, bytes);
+            kernel_run(set, &op, threads);
+            assert_memory_equal(y, again, bytes);
+        }
+        if (strcmp(set->isa, "avx2") == 0)
+            memcpy(avx2, y, bytes);
+        else if (strcmp(set->isa, "avx512") == 0)
+            assert_memory_equal(y, avx2, bytes);
+    }
+    guarded_free(y, bytes);
+    guarded_free(again, bytes);
+    guarded_free(avx2, bytes);
+    cache_destroy(&c);
+}
+
+static void test_attention_is_close_and_does_not_depend_on_threads(void **state)
+{
+    (void)state;
+    static const setup setups[] = {
+        {TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 32, 0, 0},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 1, 1, 20, 7, 0, 0},
+        {TSR_TYPE_BF16, TSR_TYPE_F16, 3, 2, 80, 16, 0, 30},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 2, 3, 128, 64, 0, 0},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 7, 96, 33, 0, 0},
+        {TSR_TYPE_F16, TSR_TYPE_Q8_0, 2, 2, 32, 40, 21, 0},
+        {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 70, 32, 32, 0, 0},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 1024, 32, 5, 50},
+    };
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        check_setup(setups[i], 0, 1);
+        check_setup(setups[i], 45, 1);
+        check_setup(setups[i], 70, 18);
+    }
+}
+
+/* One token alone gives the bits it has in a batch of several sequences. */
+static void test_a_token_does_not_feel_its_batch(void **state)
+{
+    (void)state;
+    static const setup setups[] = {{TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
+                                   {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
+                                   {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0}};
+    const tsr_kernel_set *set;
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
+        for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+            cache c = cache_create(setups[i], 50, 25, 3);
+            const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.n_tokens;
+            float *many = malloc(floats * sizeof(float)), *one = malloc(token_floats * sizeof(float));
+            tsr_op op = attention_op(&c, many);
+            kernel_run(set, &op, 3);
+            op.attention.y = one;
+            op.attention.n_tokens = 1;
+            for (int64_t t = 0; t < c.n_tokens; t++) {
+                op.attention.q = c.q + (size_t)t * token_floats;
+                op.attention.index.seq_row = c.seq_row + t;
+                op.attention.index.position = c.position + t;
+                kernel_run(set, &op, 1);
+                assert_memory_equal(one, many + (size_t)t * token_floats, token_floats * sizeof(float));
+            }
+            free(many);
+            free(one);
+            cache_destroy(&c);
+        }
+}
+
+/* A later token's infinite key and value must not reach the tokens before it. */
+static void test_what_a_token_may_not_see_cannot_reach_it(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        cache c = cache_create((setup){TSR_TYPE_F32, TSR_TYPE_F32, 1, 2, 32, 32, 0, 0}, 3, 12, 3);
+        const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.n_tokens;
+        float *before = malloc(floats * sizeof(float)), *after = malloc(floats * sizeof(float));
+        tsr_op op = attention_op(&c, before);
+        kernel_run(set, &op, 1);
+        const int64_t last = 11; /* of the first sequence */
+        for (int i = 0; i < 32; i++)
+            c.k[last * 32 + i] = c.v[last * 32 + i] = INFINITY;
+        const tsr_op write = write_op(&c);
+        kernel_run(set, &write, 1);
+        op.attention.y = after;
+        kernel_run(set, &op, 1);
+        for (int64_t t = 0; t < c.n_tokens; t++)
+            if (t != last)
+                assert_memory_equal(before + (size_t)t * token_floats, after + (size_t)t * token_floats,
+                                    token_floats * sizeof(float));
+        free(before);
+        free(after);
+        cache_destroy(&c);
+    }
+}
+
+/* Head by head on different devices: a device holds some KV heads and their query heads. */
+static void test_head_shards_give_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    enum { HEADS = 4, GROUP = 3, DIM = 64, TOKENS = 15 };
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        cache whole = cache_create((setup){TSR_TYPE_F16, TSR_TYPE_F16, HEADS, GROUP, DIM, 32, 0, 0}, 0, 5, 3);
+        cache part = cache_create((setup){TSR_TYPE_F16, TSR_TYPE_F16, 1, GROUP, DIM, 32, 0, 0}, 0, 5, 3);
+        float y[TOKENS][HEADS][GROUP * DIM], one[TOKENS][GROUP * DIM];
+        tsr_op op = attention_op(&whole, &y[0][0][0]);
+        kernel_run(set, &op, 2);
+        for (int head = 0; head < HEADS; head++) {
+            for (int t = 0; t < TOKENS; t++) {
+                memcpy(part.k + t * DIM, whole.k + (t * HEADS + head) * DIM, DIM * sizeof(float));
+                memcpy(part.v + t * DIM, whole.v + (t * HEADS + head) * DIM, DIM * sizeof(float));
+                memcpy(part.q + t * GROUP * DIM, whole.q + (t * HEADS + head) * GROUP * DIM, sizeof one[0]);
+            }
+            const tsr_op write = write_op(&part);
+            kernel_run(set, &write, 1);
+            op = attention_op(&part, &one[0][0]);
+            kernel_run(set, &op, 4); /* more threads than heads */
+            for (int t = 0; t < TOKENS; t++)
+                assert_memory_equal(one[t], y[t][head], sizeof one[t]);
+        }
+        cache_destroy(&whole);
+        cache_destroy(&part);
+    }
+}
+
+/* Stored bytes are those of the reference encoder. */
+static void test_kv_write_stores_what_the_encoders_make(void **state)
+{
+    (void)state;
+    static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int i = 0; i < 5; i++) {
+            cache c = cache_create((setup){types[i], types[4 - i], 2, 1, 96, 8, 0, 0}, 9, 4, 3);
+            memset(c.kv.base, 0xff, c.bytes);
+            const tsr_op op = write_op(&c);
+            kernel_run(set, &op, 3);
+            for (int64_t t = 0; t < c.n_tokens; t++)
+                for (int64_t head = 0; head < 2; head++) {
+                    unsigned char encoded[96 * 4];
+                    float stored[96], expected[96];
+                    const float *k = c.k + (t * 2 + head) * 96;
+                    assert_int_equal(tsr_type_from_f32(types[i], k, encoded, 96), TSR_OK);
+                    assert_int_equal(tsr_type_to_f32(types[i], encoded, expected, 96), TSR_OK);
+                    cache_get(&c, false, c.seq_row[t], c.position[t], head, stored);
+                    assert_memory_equal(stored, expected, sizeof stored);
+                }
+            cache_destroy(&c);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_kv_write_stores_what_the_encoders_make),
+        cmocka_unit_test(test_attention_is_close_and_does_not_depend_on_threads),
+        cmocka_unit_test(test_a_token_does_not_feel_its_batch),
+        cmocka_unit_test(test_what_a_token_may_not_see_cannot_reach_it),
+        cmocka_unit_test(test_head_shards_give_the_bits_of_the_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,432 @@
+/* The host's smaller kernels on every instruction set: against double precision with a stated bound, in place
+ * where the contract allows it, with any number of threads, and up to the last byte of a mapping. mul_mat and
+ * attention have test programs of their own. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <tsr/types.h>
+
+#include "core/fixed.h"
+#include "core/half.h"
+#include "support/kernel_run.h"
+
+enum { MAX_THREADS = 5 };
+
+static float *floats(int64_t n)
+{
+    return guarded_alloc((size_t)n * sizeof(float));
+}
+
+static void floats_free(float *x, int64_t n)
+{
+    guarded_free(x, (size_t)n * sizeof(float));
+}
+
+static float *random_floats(int64_t n, float low, float high, uint64_t seed)
+{
+    float *x = floats(n);
+    random_fill(&seed, x, n, low, high);
+    return x;
+}
+
+/* |got - exact| <= relative * |exact| + absolute */
+static void check(double got, double exact, double relative, double absolute)
+{
+    if (!(fabs(got - exact) <= relative * fabs(exact) + absolute))
+        fail_msg("%.9g, exact %.9g", got, exact);
+}
+
+static const double ulp = 0x1p-23; /* of 1; two roundings */
+
+/* ---- selection ---- */
+
+static void test_selection(void **state)
+{
+    (void)state;
+    assert_non_null(tsr_kernel_set_select(NULL));
+    assert_string_equal(tsr_kernel_set_select("generic")->isa, "generic");
+    assert_null(tsr_kernel_set_select("mmx"));
+    const tsr_kernel_set *set, *last = NULL;
+    for (int i = 0; (set = kernel_run_set(i)) != NULL; i++) {
+        last = set;
+        for (int kind = TSR_OP_NONE + 1; kind < TSR_OP_COUNT; kind++)
+            assert_int_equal(set->run[kind] == NULL, kind >= TSR_OP_ALL_REDUCE);
+    }
+    assert_ptr_equal(tsr_kernel_set_select(NULL), last);
+}
+
+/* ---- get_rows ---- */
+
+static void check_get_rows(const tsr_kernel_set *set, tsr_type type, int64_t n_cols)
+{
+    enum { TABLE = 9, IDS = 5, BEGIN = 3, END = 8 };
+    const int32_t ids[IDS] = {7, 0, 3, 8, 7}; /* rows 3..7 are here */
+    const size_t row_bytes = tsr_type_row_bytes(type, n_cols), bytes = row_bytes * (END - BEGIN);
+    float *values = random_floats(n_cols * TABLE, -1, 1, 5), *y = floats(IDS * n_cols);
+    unsigned char *table = guarded_alloc(bytes);
+    int64_t *fixed = malloc((size_t)(IDS * n_cols) * sizeof(int64_t));
+    for (int r = BEGIN; r < END; r++) {
+        unsigned char *row = table + (size_t)(r - BEGIN) * row_bytes;
+        assert_int_equal(tsr_type_from_f32(type, values + r * n_cols, row, n_cols), TSR_OK);
+        assert_int_equal(tsr_type_to_f32(type, row, values + r * n_cols, n_cols), TSR_OK);
+    }
+    tsr_op op = {.kind = TSR_OP_GET_ROWS,
+                 .get_rows = {.type = type,
+                              .table = table,
+                              .table_stride = row_bytes,
+                              .row_begin = BEGIN,
+                              .row_end = END,
+                              .n_cols = n_cols,
+                              .ids = ids,
+                              .n_ids = IDS,
+                              .limit = tsr_fixed_limit(1),
+                              .y = y}};
+    for (int threads = 1; threads <= 3; threads++) {
+        op.get_rows.partial = false, op.get_rows.y = y;
+        kernel_run(set, &op, threads);
+        op.get_rows.partial = true, op.get_rows.y = fixed;
+        assert_false(kernel_run(set, &op, threads));
+        for (int j = 0; j < IDS; j++)
+            for (int64_t i = 0; i < n_cols; i++) {
+                const bool here = ids[j] >= BEGIN && ids[j] < END;
+                const float expected = here ? values[ids[j] * n_cols + i] : 0.0f;
+                assert_memory_equal(&y[j * n_cols + i], &expected, sizeof expected);
+                assert_true(fixed[j * n_cols + i] == tsr_fixed_from_f32(expected));
+            }
+    }
+    op.get_rows.limit = 1e-4f;
+    assert_true(kernel_run(set, &op, 2));
+    free(fixed);
+    guarded_free(table, bytes);
+    floats_free(values, n_cols * TABLE);
+    floats_free(y, IDS * n_cols);
+}
+
+static void test_get_rows(void **state)
+{
+    (void)state;
+    static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
+                                     TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int i = 0; i < 8; i++) {
+            const int64_t block = tsr_type_block_elems(types[i]);
+            check_get_rows(set, types[i], block == 1 ? 37 : block);
+            check_get_rows(set, types[i], block == 1 ? 2100 : 9 * block);
+        }
+}
+
+/* ---- rms_norm ---- */
+
+static void test_rms_norm(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {1, 16, 77, 512, 4096, 5001};
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int i = 0; i < 6; i++) {
+            const int64_t n = sizes[i], rows = 4;
+            float *x = random_floats(n * rows, -3, 3, 1), *weight = random_floats(n, 0.5f, 2, 2),
+                  *y = floats(n * rows);
+            tsr_op op = {
+                .kind = TSR_OP_RMS_NORM,
+                .rms_norm = {.x = x, .weight = weight, .y = y, .n = n, .n_rows = rows, .eps = 1e-5f}};
+            kernel_run(set, &op, 3);
+            for (int64_t r = 0; r < rows; r++) {
+                double sum = 0;
+                for (int64_t j = 0; j < n; j++)
+                    sum += (double)x[r * n + j] * (double)x[r * n + j];
+                const double scale = 1 / sqrt(sum / (double)n + 1e-5);
+                /* the sum: 21 + n / 512 roundings, halved by the root; then five more */
+                const double relative = (16 + (double)n / 512) * ulp;
+                for (int64_t j = 0; j < n; j++)
+                    check((double)y[r * n + j], (double)x[r * n + j] * scale * (double)weight[j], relative,
+                          0);
+            }
+            op.rms_norm.y = x; /* in place */
+            kernel_run(set, &op, 1);
+            assert_memory_equal(x, y, (size_t)(n * rows) * sizeof(float));
+            op.rms_norm.weight = NULL;
+            kernel_run(set, &op, 2);
+            assert_true(isfinite(x[0]));
+            floats_free(x, n * rows);
+            floats_free(weight, n);
+            floats_free(y, n * rows);
+        }
+}
+
+/* ---- rope ---- */
+
+static void check_rope(const tsr_kernel_set *set, int64_t dim, int64_t n_rot, bool interleaved)
+{
+    enum { TOKENS = 3, HEADS = 2 };
+    const int64_t n = TOKENS * HEADS * dim;
+    float *x = random_floats(n, -3, 3, 1), *y = floats(n), *table = floats(TOKENS * n_rot);
+    for (int t = 0; t < TOKENS; t++)
+        for (int64_t i = 0; i < n_rot / 2; i++) {
+            table[t * n_rot + 2 * i] = cosf((float)(t + i));
+            table[t * n_rot + 2 * i + 1] = sinf((float)(t + i));
+        }
+    tsr_op op = {.kind = TSR_OP_ROPE, .rope = {x, table, y, TOKENS, HEADS, dim, n_rot, interleaved}};
+    kernel_run(set, &op, 4);
+    for (int64_t head = 0; head < TOKENS * HEADS; head++) {
+        const float *in = x + head * dim, *out = y + head * dim, *angles = table + head / HEADS * n_rot;
+        for (int64_t i = 0; i < n_rot / 2; i++) {
+            const int64_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + n_rot / 2;
+            const double c = (double)angles[2 * i], d = (double)angles[2 * i + 1];
+            check((double)out[a], (double)in[a] * c - (double)in[b] * d, 0, 6 * ulp);
+            check((double)out[b], (double)in[a] * d + (double)in[b] * c, 0, 6 * ulp);
+        }
+        for (int64_t i = n_rot; i < dim; i++)
+            assert_true(out[i] == in[i]);
+    }
+    op.rope.y = x;
+    kernel_run(set, &op, 1);
+    assert_memory_equal(x, y, (size_t)n * sizeof(float));
+    floats_free(x, n);
+    floats_free(y, n);
+    floats_free(table, TOKENS * n_rot);
+}
+
+static void test_rope(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int interleaved = 0; interleaved < 2; interleaved++) {
+            check_rope(set, 128, 128, interleaved);
+            check_rope(set, 80, 20, interleaved);
+            check_rope(set, 6, 2, interleaved);
+        }
+}
+
+/* ---- glu: also measures the library's exp ---- */
+
+static double act_exact(tsr_glu_kind kind, double x)
+{
+    return kind == TSR_GLU_SILU ? x / (1 + exp(-x))
+                                : 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+}
+
+static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, float range)
+{
+    float *gate = random_floats(n, -range, range, 1), *up = random_floats(n, -2, 2, 2), *y = floats(n);
+    tsr_op op = {.kind = TSR_OP_GLU, .glu = {kind, gate, up, y, n}};
+    for (int threads = MAX_THREADS; threads >= 1; threads--) {
+        kernel_run(set, &op, threads);
+        for (int64_t i = 0; i < n; i++) {
+            /* e^u has 2 ulp, and |du| = 3 ulp of u: relatively 3 |u| ulp, where u may be 20 before it
+             * vanishes */
+            const double relative = (kind == TSR_GLU_SILU ? 4 : 70) * ulp;
+            check((double)y[i], act_exact(kind, (double)gate[i]) * (double)up[i], relative, 1e-30);
+        }
+    }
+    op.glu.y = gate;
+    kernel_run(set, &op, 2);
+    assert_memory_equal(gate, y, (size_t)n * sizeof(float));
+    floats_free(gate, n);
+    floats_free(up, n);
+    floats_free(y, n);
+}
+
+static void test_glu(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        check_glu(set, TSR_GLU_SILU, 1, 3);
+        check_glu(set, TSR_GLU_SILU, 12345, 8);
+        check_glu(set, TSR_GLU_SILU, 5000, 86);
+        check_glu(set, TSR_GLU_GELU_TANH, 12345, 4);
+    }
+}
+
+/* ---- softmax ---- */
+
+static void check_softmax(const tsr_kernel_set *set, int64_t n, float scale, float range)
+{
+    const int64_t rows = 3;
+    float *x = random_floats(n * rows, -range, range, 1), *y = floats(n * rows);
+    tsr_op op = {.kind = TSR_OP_SOFTMAX, .softmax = {x, y, n, rows, scale}};
+    kernel_run(set, &op, 2);
+    for (int64_t r = 0; r < rows; r++) {
+        double top = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < n; i++)
+            top = fmax(top, (double)scale * (double)x[r * n + i]);
+        for (int64_t i = 0; i < n; i++)
+            sum += exp((double)scale * (double)x[r * n + i] - top);
+        /* scores are rounded once (half an ulp of |scale x|) and subtracted; then exp, sum and product */
+        const double relative = (8 + (double)n / 16 + 2 * fabs((double)scale) * (double)range) * ulp;
+        for (int64_t i = 0; i < n; i++)
+            check((double)y[r * n + i], exp((double)scale * (double)x[r * n + i] - top) / sum, relative,
+                  1e-37);
+    }
+    op.softmax.y = x;
+    kernel_run(set, &op, 1);
+    assert_memory_equal(x, y, (size_t)(n * rows) * sizeof(float));
+    floats_free(x, n * rows);
+    floats_free(y, n * rows);
+}
+
+static void test_softmax(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        check_softmax(set, 1, 1, 5);
+        check_softmax(set, 8, 1, 5);
+        check_softmax(set, 257, -2, 60);
+        check_softmax(set, 4096, 0.125f, 100);
+    }
+}
+
+/* ---- argmax ---- */
+
+static void test_argmax(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    static const int64_t sizes[] = {1, 15, 16, 33, 1000};
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int i = 0; i < 5; i++) {
+            const int64_t n = sizes[i];
+            uint64_t seed = 3;
+            float *x = random_floats(2 * n, -1, 1, 4);
+            int32_t y[2];
+            const tsr_op op = {.kind = TSR_OP_ARGMAX, .argmax = {x, y, n, 2}};
+            for (int repeat = 0; repeat < 50; repeat++) {
+                const int64_t first = random_int(&seed, 0, n - 1), second = random_int(&seed, first, n - 1);
+                const float before_first = x[first], before_second = x[second];
+                x[first] = x[second] = 2; /* a tie: the lower index wins */
+                if (first > 0)
+                    x[0] = NAN; /* never wins */
+                kernel_run(set, &op, 1 + repeat % 3);
+                assert_int_equal(y[0], first);
+                assert_true(y[1] >= 0 && y[1] < n);
+                for (int64_t j = 0; j < n; j++)
+                    assert_true(x[n + j] <= x[n + y[1]]);
+                x[0] = 0;
+                x[second] = before_second;
+                x[first] = before_first;
+            }
+            for (int64_t j = 0; j < n; j++)
+                x[j] = NAN;
+            kernel_run(set, &op, 1);
+            assert_int_equal(y[0], 0);
+            floats_free(x, 2 * n);
+        }
+}
+
+/* ---- add, scale, copy ---- */
+
+static void test_add_and_scale(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    enum { N = 53, ROWS = 4 };
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int threads = 1; threads <= MAX_THREADS; threads++) {
+            float *a = random_floats(N * ROWS, -1, 1, 1), *b = random_floats(N * ROWS, -1, 1, 2);
+            float *y = floats(N * ROWS), *row = random_floats(N, -1, 1, 3);
+            tsr_op op = {.kind = TSR_OP_ADD, .add = {a, b, y, N, ROWS, false}};
+            kernel_run(set, &op, threads);
+            for (int i = 0; i < N * ROWS; i++)
+                assert_true(y[i] == a[i] + b[i]);
+            op.add.b = row, op.add.broadcast_b = true;
+            kernel_run(set, &op, threads);
+            for (int i = 0; i < N * ROWS; i++)
+                assert_true(y[i] == a[i] + row[i % N]);
+            const tsr_op scale = {.kind = TSR_OP_SCALE, .scale = {b, b, N * ROWS, 3}};
+            memcpy(y, b, N * ROWS * sizeof(float));
+            kernel_run(set, &scale, threads);
+            for (int i = 0; i < N * ROWS; i++)
+                assert_true(b[i] == 3 * y[i]);
+            floats_free(a, N * ROWS);
+            floats_free(b, N * ROWS);
+            floats_free(y, N * ROWS);
+            floats_free(row, N);
+        }
+}
+
+/* Converted rows are those of the reference encoders, byte for byte, halves of every kind included. */
+static void test_copy(void **state)
+{
+    (void)state;
+    static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
+    enum { ROWS = 3, STRIDE = 100 };
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int i = 0; i < 5; i++) {
+            const int64_t n = tsr_type_block_elems(types[i]) == 1 ? 37 : 96;
+            const size_t row_bytes = tsr_type_row_bytes(types[i], n), bytes = ROWS * row_bytes;
+            float *x = random_floats((ROWS - 1) * STRIDE + n, -1, 1, 1);
+            if (n == 37) {
+                const float special[] = {0.0f,          -0.0f,     1e-7f,    3e-8f,
+                                         2.9802322e-8f, 6.1e-5f,   65519.0f, 65520.0f,
+                                         1e30f,         -INFINITY, 1.00049f, 1.0f + 0x3p-11f};
+                memcpy(x, special, sizeof special);
+            }
+            unsigned char *y = guarded_alloc(bytes), expected[96 * 4];
+            const tsr_op op = {.kind = TSR_OP_COPY, .copy = {x, STRIDE, types[i], y, row_bytes, n, ROWS}};
+            kernel_run(set, &op, 2);
+            for (int r = 0; r < ROWS; r++) {
+                assert_int_equal(tsr_type_from_f32(types[i], x + r * STRIDE, expected, n), TSR_OK);
+                assert_memory_equal(y + (size_t)r * row_bytes, expected, row_bytes);
+            }
+            guarded_free(y, bytes);
+            floats_free(x, (ROWS - 1) * STRIDE + n);
+        }
+}
+
+/* ---- every instruction set with a fused multiply-add gives the same bits ---- */
+
+static void test_avx2_and_avx512_agree(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *avx2 = tsr_kernel_set_select("avx2"), *avx512 = tsr_kernel_set_select("avx512");
+    if (!avx2 || !avx512) {
+        print_message("skipped: needs AVX2 and AVX-512\n");
+        skip();
+    }
+    enum { N = 3001 };
+    float *x = random_floats(N, -90, 90, 1), *up = random_floats(N, -1, 1, 2), *a = floats(N), *b = floats(N);
+    x[5] = INFINITY, x[6] = -INFINITY, x[7] = 0.0f;
+    tsr_op ops[] = {
+        {.kind = TSR_OP_GLU, .glu = {TSR_GLU_SILU, x, up, NULL, N}},
+        {.kind = TSR_OP_GLU, .glu = {TSR_GLU_GELU_TANH, x, up, NULL, N}},
+        {.kind = TSR_OP_SOFTMAX, .softmax = {up, NULL, N, 1, 20}},
+        {.kind = TSR_OP_RMS_NORM, .rms_norm = {up, up, NULL, N, 1, 1e-6f}},
+        {.kind = TSR_OP_ROPE, .rope = {up, x, NULL, 1, 1, N, N - 1, false}},
+    };
+    for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
+        for (int k = 0; k < 2; k++) {
+            float *y = k == 0 ? a : b;
+            ops[i].kind == TSR_OP_GLU       ? (ops[i].glu.y = y)
+            : ops[i].kind == TSR_OP_SOFTMAX ? (ops[i].softmax.y = y)
+            : ops[i].kind == TSR_OP_ROPE    ? (ops[i].rope.y = y)
+                                            : (ops[i].rms_norm.y = y);
+            kernel_run(k == 0 ? avx2 : avx512, &ops[i], 1);
+            if (k == 1)
+                assert_memory_equal(a, b, N * sizeof(float));
+        }
+    floats_free(x, N);
+    floats_free(up, N);
+    floats_free(a, N);
+    floats_free(b, N);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_selection), cmocka_unit_test(test_get_rows),
+        cmocka_unit_test(test_rms_norm),  cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_glu),       cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_argmax),    cmocka_unit_test(test_add_and_scale),
+        cmocka_unit_test(test_copy),      cmocka_unit_test(test_avx2_and_avx512_agree),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

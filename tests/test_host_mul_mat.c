@@ -1,0 +1,339 @@
+/* mul_mat on the host, every weight type on every instruction set: against a double-precision sum over the
+ * decoded weights, and bit for bit where the order of operations is promised (tokens, threads, rows,
+ * granules, AVX2 against AVX-512). Weights, activations and results lie at the end of a mapping, so that one
+ * byte too far crashes. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <tsr/types.h>
+
+#include "core/fixed.h"
+#include "support/kernel_run.h"
+
+static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
+                                 TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+enum { N_TYPES = sizeof types / sizeof *types };
+
+/* A matrix, activations, and what the product should be. */
+typedef struct problem {
+    tsr_type type;
+    int64_t n_rows, k, n_tokens;
+    size_t row_bytes, w_bytes, x_bytes;
+    unsigned char *w;  /* [n_rows] rows, dense */
+    float *x;          /* [n_tokens][k] */
+    float *decoded;    /* [n_rows][k] */
+    double *exact;     /* [n_tokens][n_rows] */
+    double *magnitude; /* [n_tokens][n_rows] sum of |w x| */
+} problem;
+
+static void problem_exact(problem *p)
+{
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        for (int64_t r = 0; r < p->n_rows; r++) {
+            double sum = 0, magnitude = 0;
+            for (int64_t i = 0; i < p->k; i++) {
+                const double product = (double)p->decoded[r * p->k + i] * (double)p->x[t * p->k + i];
+                sum += product;
+                magnitude += fabs(product);
+            }
+            p->exact[t * p->n_rows + r] = sum;
+            p->magnitude[t * p->n_rows + r] = magnitude;
+        }
+}
+
+static problem problem_create(tsr_type type, int64_t n_rows, int64_t k, int64_t n_tokens, uint64_t seed)
+{
+    problem p = {.type = type, .n_rows = n_rows, .k = k, .n_tokens = n_tokens};
+    const size_t outputs = (size_t)(n_rows * n_tokens);
+    p.row_bytes = tsr_type_row_bytes(type, k);
+    p.w_bytes = p.row_bytes * (size_t)n_rows;
+    p.x_bytes = (size_t)(n_tokens * k) * sizeof(float);
+    p.w = guarded_alloc(p.w_bytes);
+    p.x = guarded_alloc(p.x_bytes);
+    p.decoded = calloc((size_t)(n_rows * k), sizeof(float));
+    p.exact = calloc(outputs, sizeof(double));
+    p.magnitude = calloc(outputs, sizeof(double));
+    random_fill(&seed, p.x, n_tokens * k, -2.0f, 2.0f);
+    random_fill(&seed, p.decoded, n_rows * k, -1.0f, 1.0f);
+    for (int64_t r = 0; r < n_rows; r++) {
+        unsigned char *row = p.w + (size_t)r * p.row_bytes;
+        assert_int_equal(tsr_type_from_f32(type, p.decoded + r * k, row, k), TSR_OK);
+        assert_int_equal(tsr_type_to_f32(type, row, p.decoded + r * k, k), TSR_OK);
+    }
+    problem_exact(&p);
+    return p;
+}
+
+static void problem_destroy(problem *p)
+{
+    guarded_free(p->w, p->w_bytes);
+    guarded_free(p->x, p->x_bytes);
+    free(p->decoded);
+    free(p->exact);
+    free(p->magnitude);
+}
+
+static size_t output_bytes(const problem *p, bool partial, tsr_reduce_type reduce)
+{
+    return (size_t)(p->n_tokens * p->n_rows) *
+           (partial && reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float));
+}
+
+/* granule 0: a whole sum, else partial. */
+static tsr_op problem_op(const problem *p, int64_t granule, tsr_reduce_type reduce, void *y)
+{
+    return (tsr_op){
+        .kind = TSR_OP_MUL_MAT,
+        .mul_mat = {.type = p->type,
+                    .w = p->w,
+                    .w_stride = p->row_bytes,
+                    .n_rows = p->n_rows,
+                    .k = p->k,
+                    .x = p->x,
+                    .x_stride = p->k,
+                    .n_tokens = p->n_tokens,
+                    .partial = granule > 0,
+                    .reduce = reduce,
+                    .granule = granule,
+                    .limit = granule > 0 ? tsr_fixed_limit((p->k + granule - 1) / granule) : 0,
+                    .y = y,
+                    .y_stride = p->n_rows},
+    };
+}
+
+/* Rounding: a lane adds 16 products per segment, the tree adds 5 times, then segments and granules are added
+ * up, at most one rounding (two without a fused multiply-add) each: relative to the sum of magnitudes. */
+static void check_close(const problem *p, int64_t granule, tsr_reduce_type reduce, const void *y)
+{
+    const double n_granules = granule > 0 ? (double)((p->k + granule - 1) / granule) : 1;
+    const double roundings = 2 * 16 + 5 + (double)p->k / 512 + 1 + n_granules;
+    for (int64_t i = 0; i < p->n_tokens * p->n_rows; i++) {
+        const bool exact = granule > 0 && reduce == TSR_REDUCE_EXACT;
+        const double got = exact ? (double)((const int64_t *)y)[i] / TSR_FIXED_ONE : ((const float *)y)[i];
+        const double bound = roundings * 0x1p-24 * p->magnitude[i] + (exact ? n_granules * 0x1p-37 : 0);
+        if (!(fabs(got - p->exact[i]) <= bound))
+            fail_msg("%s rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",
+                     tsr_type_name(p->type), (int)p->n_rows, (int)p->k, (int)p->n_tokens, (int)granule,
+                     (int)i, got, p->exact[i], bound);
+    }
+}
+
+/* Run on every set: close to exact, the same with any number of threads, AVX-512 the same as AVX2. */
+static void check_sets(const problem *p, int64_t granule, tsr_reduce_type reduce)
+{
+    const size_t bytes = output_bytes(p, granule > 0, reduce);
+    void *y = guarded_alloc(bytes), *again = guarded_alloc(bytes), *avx2 = guarded_alloc(bytes);
+    const tsr_kernel_set *set;
+    for (int i = 0; (set = kernel_run_set(i)) != NULL; i++) {
+        tsr_op op = problem_op(p, granule, reduce, y);
+        assert_false(kernel_run(set, &op, 1));
+        check_close(p, granule, reduce, y);
+        for (int threads = 2; threads <= 5; threads++) {
+            op.mul_mat.y = again;
+            memset(again, 0xff, bytes);
+            assert_false(kernel_run(set, &op, threads));
+            assert_memory_equal(y, again, bytes);
+        }
+        if (strcmp(set->isa, "avx2") == 0)
+            memcpy(avx2, y, bytes);
+        else if (strcmp(set->isa, "avx512") == 0)
+            assert_memory_equal(y, avx2, bytes);
+    }
+    guarded_free(y, bytes);
+    guarded_free(again, bytes);
+    guarded_free(avx2, bytes);
+}
+
+static int64_t block_of(tsr_type type)
+{
+    return tsr_type_block_elems(type);
+}
+
+static void test_every_type_is_close_and_does_not_depend_on_threads(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {/* rows, k in blocks or elements, tokens */
+                                        {1, 1, 1},  {5, 2, 1},   {9, 7, 2},
+                                        {67, 3, 3}, {130, 5, 7}, {33, 6, 66}};
+    for (int i = 0; i < N_TYPES; i++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            /* plain types: lengths that are no multiple of anything */
+            const int64_t block = block_of(types[i]), k = shapes[s][1] * (block == 1 ? 157 : block);
+            problem p = problem_create(types[i], shapes[s][0], k, shapes[s][2], 1 + s);
+            check_sets(&p, 0, TSR_REDUCE_F32);
+            check_sets(&p, block == 1 ? 96 : block, TSR_REDUCE_EXACT);
+            check_sets(&p, block == 1 ? 50 : 2 * block, TSR_REDUCE_EXACT);
+            check_sets(&p, block == 1 ? 600 : 3 * block, TSR_REDUCE_F32);
+            check_sets(&p, 1 << 20, TSR_REDUCE_EXACT);
+            problem_destroy(&p);
+        }
+}
+
+static void test_one_token_gives_the_bits_of_many(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int i = 0; i < N_TYPES; i++)
+        for (int64_t granule = 0; granule <= 768; granule += 256) {
+            problem p = problem_create(types[i], 37, 1280, 9, 7);
+            const size_t bytes = output_bytes(&p, granule > 0, TSR_REDUCE_EXACT);
+            const size_t token_bytes = bytes / (size_t)p.n_tokens;
+            char *many = guarded_alloc(bytes), *one = guarded_alloc(token_bytes);
+            for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+                tsr_op op = problem_op(&p, granule, TSR_REDUCE_EXACT, many);
+                assert_false(kernel_run(set, &op, 1));
+                op.mul_mat.y = one;
+                op.mul_mat.n_tokens = 1;
+                for (int64_t t = 0; t < p.n_tokens; t++) {
+                    op.mul_mat.x = p.x + t * p.k;
+                    assert_false(kernel_run(set, &op, 1));
+                    assert_memory_equal(one, many + (size_t)t * token_bytes, token_bytes);
+                }
+            }
+            guarded_free(many, bytes);
+            guarded_free(one, token_bytes);
+            problem_destroy(&p);
+        }
+}
+
+static void test_row_shards_give_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int i = 0; i < N_TYPES; i++) {
+        problem p = problem_create(types[i], 53, 512, 4, 3);
+        const size_t bytes = output_bytes(&p, false, TSR_REDUCE_F32);
+        float *whole = guarded_alloc(bytes), *parts = guarded_alloc(bytes);
+        for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+            tsr_op op = problem_op(&p, 0, TSR_REDUCE_F32, whole);
+            kernel_run(set, &op, 2);
+            for (int64_t begin = 0, n = 1; begin < p.n_rows; begin += n, n += 3) {
+                op.mul_mat.w = p.w + (size_t)begin * p.row_bytes;
+                op.mul_mat.n_rows = n < p.n_rows - begin ? n : p.n_rows - begin;
+                op.mul_mat.y = parts + begin;
+                kernel_run(set, &op, 1);
+            }
+            assert_memory_equal(parts, whole, bytes);
+        }
+        guarded_free(whole, bytes);
+        guarded_free(parts, bytes);
+        problem_destroy(&p);
+    }
+}
+
+/* Column shards are views: the same rows, a later first element. Their int64 sums add up to the whole's. */
+static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
+{
+    (void)state;
+    enum { GRANULE = 256, GRANULES = 7, ROWS = 21, TOKENS = 3, N = ROWS * TOKENS };
+    const tsr_kernel_set *set;
+    for (int i = 0; i < N_TYPES; i++) {
+        problem p = problem_create(types[i], ROWS, GRANULE * GRANULES, TOKENS, 5);
+        int64_t whole[N], part[N], sum[N];
+        for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+            tsr_op op = problem_op(&p, GRANULE, TSR_REDUCE_EXACT, whole);
+            assert_false(kernel_run(set, &op, 1));
+            static const int cuts[] = {0, 1, 1, 4, GRANULES};
+            memset(sum, 0, sizeof sum);
+            op.mul_mat.y = part;
+            for (int c = 0; c < 4; c++) {
+                op.mul_mat.w = p.w + tsr_type_row_bytes(p.type, cuts[c] * GRANULE);
+                op.mul_mat.x = p.x + cuts[c] * GRANULE;
+                op.mul_mat.k = (cuts[c + 1] - cuts[c]) * GRANULE;
+                assert_false(kernel_run(set, &op, 2));
+                for (int n = 0; n < N; n++)
+                    sum[n] += part[n];
+            }
+            assert_memory_equal(sum, whole, sizeof whole);
+        }
+        problem_destroy(&p);
+    }
+}
+
+static void test_a_partial_out_of_range_raises_the_fault(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int64_t tokens = 1; tokens <= 2; tokens++) {
+        problem p = problem_create(TSR_TYPE_F32, 6, 256, tokens, 9);
+        int64_t y[12];
+        const float bad[] = {NAN, INFINITY, 1e30f};
+        for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+            for (int b = 0; b < 3; b++) {
+                tsr_op op = problem_op(&p, 64, TSR_REDUCE_EXACT, y);
+                assert_false(kernel_run(set, &op, 1));
+                float *element = &p.x[(tokens - 1) * p.k + 200], before = *element;
+                *element = bad[b];
+                assert_true(kernel_run(set, &op, 1));
+                *element = before;
+                op.mul_mat.limit = 1e-3f; /* smaller than the partials: rejected too */
+                assert_true(kernel_run(set, &op, 1));
+            }
+        problem_destroy(&p);
+    }
+}
+
+/* A strided view with strided activations and results; what lies between stays untouched. */
+static void test_strides(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    problem p = problem_create(TSR_TYPE_F16, 10, 160, 5, 11);
+    float dense[50], strided[5][13];
+    float *x = calloc(5 * 200, sizeof(float));
+    unsigned char *w = calloc(10, 1000);
+    for (int t = 0; t < 5; t++)
+        memcpy(x + t * 200, p.x + t * p.k, (size_t)p.k * sizeof(float));
+    for (int r = 0; r < 10; r++)
+        memcpy(w + r * 1000, p.w + (size_t)r * p.row_bytes, p.row_bytes);
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        tsr_op op = problem_op(&p, 0, TSR_REDUCE_F32, dense);
+        kernel_run(set, &op, 1);
+        memset(strided, 0, sizeof strided);
+        op.mul_mat.w = w, op.mul_mat.w_stride = 1000;
+        op.mul_mat.x = x, op.mul_mat.x_stride = 200;
+        op.mul_mat.y = strided, op.mul_mat.y_stride = 13;
+        kernel_run(set, &op, 1);
+        for (int t = 0; t < 5; t++) {
+            assert_memory_equal(strided[t], dense + t * 10, 10 * sizeof(float));
+            for (int i = 10; i < 13; i++)
+                assert_true(strided[t][i] == 0.0f);
+        }
+    }
+    free(x);
+    free(w);
+    problem_destroy(&p);
+}
+
+static void test_an_empty_sum_is_zero(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        float y[4] = {1, 2, 3, 4};
+        const tsr_op op = {
+            .kind = TSR_OP_MUL_MAT,
+            .mul_mat = {.type = TSR_TYPE_F32, .n_rows = 2, .n_tokens = 2, .y = y, .y_stride = 2}};
+        kernel_run(set, &op, 1);
+        for (int i = 0; i < 4; i++)
+            assert_true(y[i] == 0.0f);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_type_is_close_and_does_not_depend_on_threads),
+        cmocka_unit_test(test_one_token_gives_the_bits_of_many),
+        cmocka_unit_test(test_row_shards_give_the_bits_of_the_whole),
+        cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
+        cmocka_unit_test(test_a_partial_out_of_range_raises_the_fault),
+        cmocka_unit_test(test_strides),
+        cmocka_unit_test(test_an_empty_sum_is_zero),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
