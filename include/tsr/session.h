@@ -1,0 +1,68 @@
+/* Sessions: sequences of tokens and their KV region, and decoding.
+ *
+ * A session holds up to n_seq_max sequences, numbered from 0, and n_ctx tokens in all. Decoding a batch appends each token
+ * to its sequence and gives logits where asked. The bits of the logits depend on the model, the sequence and the types of
+ * the KV region, not on tensor_split, threads, or how tokens are grouped into batches (with the exact reduction).
+ *
+ *     tsr_session_create(model, &session);
+ *     tsr_batch batch = {.n_tokens = n, .tokens = prompt};
+ *     tsr_session_decode(session, &batch, logits);        logits[n_vocab] of the last token
+ *     tsr_sampler_sample(sampler, logits, n_vocab, &token);
+ *     batch = (tsr_batch){.n_tokens = 1, .tokens = &token};
+ *     tsr_session_decode(session, &batch, logits);
+ *
+ * Several sessions of one model may exist; each has its own KV region and arena. Used by one thread at a time, like the
+ * runtime.
+ */
+#ifndef TSR_SESSION_H
+#define TSR_SESSION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tsr/model.h>
+
+TSR_BEGIN_DECLS
+
+typedef struct tsr_session tsr_session;
+
+/* Allocate what the model's plan says for KV region, arena and workspace. TSR_ERR_MEMORY names device and bytes. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out);
+TSR_API void tsr_session_destroy(tsr_session *session); /* NULL is fine */
+
+/* Tokens to append. Arrays are read during the call only. */
+typedef struct tsr_batch {
+    int64_t n_tokens;
+    const int32_t *tokens; /* [n_tokens] ids, 0 .. n_vocab - 1 */
+    const int32_t *seqs;   /* [n_tokens] sequence of each token; NULL: all 0. A sequence's tokens come in order */
+    const bool *outputs;   /* [n_tokens] which tokens' logits are wanted; NULL: the last one's */
+} tsr_batch;
+
+/* Append the batch and compute. logits[n outputs][n_vocab], in batch order; may be NULL when no output is wanted.
+ * TSR_ERR_INVALID: a token or sequence does not exist. TSR_ERR_FULL: no room for the tokens. TSR_ERR_RANGE: a partial sum
+ * left the exact reduction's range. On any failure every sequence is as it was before the call. Blocks until done; allocates
+ * only when a batch of a new shape comes for the first time. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits);
+
+/* Tokens in a sequence; 0 if it is empty or does not exist. */
+TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
+
+/* Forget everything behind the first `length` tokens of a sequence. TSR_ERR_INVALID if it is shorter or unknown. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length);
+
+/* Make sequence `to` (which must be empty) a copy of `from`; both share memory until one grows. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_fork(tsr_session *session, int from, int to);
+
+/* What a session has done, for reports. */
+typedef struct tsr_session_stats {
+    int64_t n_steps;       /* programs run */
+    int64_t n_tokens;      /* computed */
+    int64_t n_all_reduces; /* over all steps */
+    int64_t n_programs;    /* shapes compiled so far */
+    int64_t kv_pages_used, kv_pages;
+} tsr_session_stats;
+
+TSR_API void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out);
+
+TSR_END_DECLS
+#endif

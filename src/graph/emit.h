@@ -1,0 +1,24 @@
+/* From a laid-out graph to op records with addresses. */
+#ifndef TSR_GRAPH_EMIT_H
+#define TSR_GRAPH_EMIT_H
+
+#include "graph/program.h"
+
+typedef struct tsr_emitter {
+    const tsr_lowered *low;
+    const tsr_layout *layout;         /* of this program */
+    const tsr_program_memory *memory; /* that it runs in */
+    tsr_reduce_type reduce;
+    tsr_collective *const *collectives;
+} tsr_emitter;
+
+/* Address of a value on a device; NULL if it is not there or empty. */
+void *tsr_emit_address(const tsr_emitter *emitter, int value, int device);
+
+/* Staging buffer of the SEND at instruction `i`, on the sending device. */
+void *tsr_emit_staging(const tsr_emitter *emitter, int i, int device);
+
+/* The op of instruction `i` on `device`; false if the device has nothing to do for it. */
+bool tsr_emit_op(const tsr_emitter *emitter, int i, int device, tsr_op *op_out);
+
+#endif

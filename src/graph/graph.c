@@ -1,0 +1,122 @@
+/* Graphs: creation, inputs, outputs, and the sticky failure that lets builders check once. */
+#include "graph/graph.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+tsr_status tsr_graph_create(tsr_runtime *rt, tsr_graph **graph_out)
+{
+    tsr_graph *graph;
+    if (!rt || !graph_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_graph_create: runtime and graph_out must not be NULL");
+    tsr_status status = tsr_mem_array(1, sizeof *graph, "a graph", &graph);
+    if (status != TSR_OK)
+        return status;
+    graph->rt = rt;
+    *graph_out = graph;
+    return TSR_OK;
+}
+
+void tsr_graph_destroy(tsr_graph *graph)
+{
+    if (!graph)
+        return;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        tsr_mem_free(graph->nodes[i]->tensor.shards);
+        tsr_mem_free(graph->nodes[i]);
+    }
+    tsr_mem_free(graph->nodes);
+    tsr_mem_free(graph);
+}
+
+void *tsr_graph_fail(tsr_graph *graph, tsr_status status)
+{
+    if (graph->status == TSR_OK) {
+        graph->status = status;
+        snprintf(graph->message, sizeof graph->message, "%s", tsr_last_error());
+    }
+    return NULL;
+}
+
+static bool reserve_node(tsr_graph *graph)
+{
+    if (graph->n_nodes < graph->capacity)
+        return true;
+    int capacity = graph->capacity ? 2 * graph->capacity : 64;
+    tsr_node **nodes = tsr_mem_realloc(graph->nodes, (size_t)capacity, sizeof(tsr_node *));
+    if (!nodes)
+        return false;
+    graph->nodes = nodes;
+    graph->capacity = capacity;
+    return true;
+}
+
+tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int64_t ne0, int64_t ne1,
+                           const char *name)
+{
+    tsr_node *node = tsr_mem_calloc(1, sizeof *node);
+    tsr_shard *shards = tsr_mem_calloc((size_t)graph->rt->n_devices, sizeof *shards);
+    if (!node || !shards || !reserve_node(graph)) {
+        tsr_mem_free(node);
+        tsr_mem_free(shards);
+        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_MEMORY, "out of host memory for graph node %s", name));
+    }
+    tsr_tensor *tensor = &node->tensor;
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
+    tensor->type = type;
+    tensor->ne[0] = ne0;
+    tensor->ne[1] = ne1;
+    tensor->ne[2] = tensor->ne[3] = 1;
+    tensor->op = op;
+    tensor->index = graph->n_nodes;
+    tensor->args = &node->args;
+    tensor->shards = shards;
+    graph->nodes[graph->n_nodes++] = node;
+    return node;
+}
+
+tsr_tensor *tsr_graph_input(tsr_graph *graph, tsr_type type, int64_t ne0, int64_t ne1, const char *name)
+{
+    if (type != TSR_TYPE_F32 && type != TSR_TYPE_I32)
+        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "input %s: type %s; inputs are F32 or I32", name,
+                                              tsr_type_name(type)));
+    if (ne0 < 0 || ne1 < 0)
+        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "input %s: shape [%lld, %lld] is negative", name,
+                                              (long long)ne0, (long long)ne1));
+    tsr_node *node = tsr_graph_append(graph, TSR_OP_NONE, type, ne0, ne1, name);
+    if (!node)
+        return NULL;
+    node->tensor.flags |= TSR_TENSOR_INPUT;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_graph_output(tsr_graph *graph, tsr_tensor *tensor)
+{
+    if (!tensor && graph->status == TSR_OK)
+        tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "tsr_graph_output: the tensor is NULL"));
+    if (tensor)
+        tensor->flags |= TSR_TENSOR_OUTPUT;
+    return tensor;
+}
+
+tsr_tensor *tsr_tensor_rename(tsr_tensor *tensor, const char *name)
+{
+    if (tensor)
+        snprintf(tensor->name, sizeof tensor->name, "%s", name);
+    return tensor;
+}
+
+int tsr_node_n_src(const tsr_tensor *tensor)
+{
+    int n = 0;
+    while (n < TSR_MAX_SRC && tensor->src[n])
+        n++;
+    return n;
+}
+
+bool tsr_tensor_is_weight(const tsr_tensor *tensor)
+{
+    return tensor->op == TSR_OP_NONE && !(tensor->flags & TSR_TENSOR_INPUT);
+}

@@ -1,0 +1,68 @@
+/* Graph nodes as the compiler sees them, and the ops that only the model layer uses (KV cache). */
+#ifndef TSR_GRAPH_GRAPH_H
+#define TSR_GRAPH_GRAPH_H
+
+#include <tsr/graph.h>
+
+#include "core/runtime.h"
+#include "core/tensor.h"
+
+struct tsr_kv;
+
+/* The step's inputs that say which token belongs where; all I32 graph inputs. */
+typedef struct tsr_kv_inputs {
+    tsr_tensor *page_table; /* [max pages of a sequence, rows] */
+    tsr_tensor *seq_row;    /* [n_tokens, 1] */
+    tsr_tensor *position;   /* [n_tokens, 1] */
+} tsr_kv_inputs;
+
+/* Parameters of a node, by its op. */
+typedef struct tsr_node_args {
+    float eps;         /* RMS_NORM */
+    float factor;      /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
+    float softcap;     /* ATTENTION */
+    int64_t window;    /* ATTENTION */
+    tsr_glu_kind glu;  /* GLU */
+    int64_t head_dim;  /* ROPE */
+    bool interleaved;  /* ROPE */
+    struct tsr_kv *kv; /* KV_WRITE, ATTENTION */
+    int layer;         /* KV_WRITE, ATTENTION */
+} tsr_node_args;
+
+/* One allocation per node: the public tensor first, so that a tsr_tensor * of a graph is its node. */
+typedef struct tsr_node {
+    tsr_tensor tensor;
+    tsr_node_args args;
+} tsr_node;
+
+struct tsr_graph {
+    tsr_runtime *rt;
+    tsr_node **nodes; /* in creation order, which is execution order */
+    int n_nodes, capacity;
+    tsr_status status; /* first failure of a constructor */
+    char message[512];
+};
+
+/* Append a node; NULL (and the graph's sticky failure) on shortage. */
+tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int64_t ne0, int64_t ne1,
+                           const char *name);
+
+/* Record a failure in the graph (the first one stays) and return NULL. */
+void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
+
+/* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no bytes. */
+tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
+                         const tsr_kv_inputs *inputs);
+
+/* Attention of q ([n_heads * head_dim, n_tokens], SPLIT by head like k) over everything stored for its
+ * sequence. */
+tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
+                          const tsr_kv_inputs *inputs, float scale, float softcap, int64_t window);
+
+/* How many entries of src are in use: src[0 .. n). */
+int tsr_node_n_src(const tsr_tensor *tensor);
+
+/* Whether a tensor is a weight: placed by a buffer, not computed and not an input. */
+bool tsr_tensor_is_weight(const tsr_tensor *tensor);
+
+#endif

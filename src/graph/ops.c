@@ -1,0 +1,223 @@
+/* Op constructors: check shapes and types, append a node. Shardings are not looked at here; they are decided
+ * when the graph is compiled. */
+#include "graph/graph.h"
+
+#include "core/mem.h"
+
+static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const tsr_tensor *b, const char *why)
+{
+    return tsr_graph_fail(
+        graph, tsr_fail(TSR_ERR_INVALID, "%s(%s [%lld, %lld], %s [%lld, %lld]): %s", op, a->name,
+                        (long long)a->ne[0], (long long)a->ne[1], b->name, (long long)b->ne[0],
+                        (long long)b->ne[1], why));
+}
+
+/* A NULL operand is the trace of an earlier failure, or the caller's mistake. */
+static bool operands_missing(tsr_graph *graph, const char *op, const tsr_tensor *a, const tsr_tensor *b)
+{
+    if (a && b)
+        return false;
+    if (graph->status == TSR_OK)
+        tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s: an operand is NULL", op));
+    return true;
+}
+
+static bool is_f32(const tsr_tensor *x)
+{
+    return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
+}
+
+static tsr_node *unary(tsr_graph *graph, tsr_op_kind op, tsr_tensor *x)
+{
+    const char *name = tsr_op_kind_name(op);
+    if (operands_missing(graph, name, x, x))
+        return NULL;
+    if (!is_f32(x))
+        return bad(graph, name, x, x, "the operand must be F32 of at most two dimensions");
+    tsr_node *node = tsr_graph_append(graph, op, TSR_TYPE_F32, x->ne[0], x->ne[1], name);
+    if (node)
+        node->tensor.src[0] = x;
+    return node;
+}
+
+tsr_tensor *tsr_get_rows(tsr_graph *graph, tsr_tensor *table, tsr_tensor *ids)
+{
+    if (operands_missing(graph, "get_rows", table, ids))
+        return NULL;
+    if (ids->type != TSR_TYPE_I32 || ids->ne[1] != 1)
+        return bad(graph, "get_rows", table, ids, "the ids must be I32 of one row");
+    if (table->ne[2] != 1 || table->ne[3] != 1)
+        return bad(graph, "get_rows", table, ids, "the table must have two dimensions");
+    tsr_node *node = tsr_graph_append(graph, TSR_OP_GET_ROWS, TSR_TYPE_F32, table->ne[0], ids->ne[0], "get_rows");
+    if (!node)
+        return NULL;
+    node->tensor.src[0] = table;
+    node->tensor.src[1] = ids;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_mul_mat(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x)
+{
+    if (operands_missing(graph, "mul_mat", w, x))
+        return NULL;
+    if (!is_f32(x))
+        return bad(graph, "mul_mat", w, x, "the second operand must be F32 of at most two dimensions");
+    if (w->ne[0] != x->ne[0])
+        return bad(graph, "mul_mat", w, x, "ne[0] of both must be equal");
+    if (w->ne[2] != 1 || w->ne[3] != 1)
+        return bad(graph, "mul_mat", w, x, "the weight must have two dimensions");
+    if (!tsr_tensor_is_weight(w))
+        return bad(graph, "mul_mat", w, x, "the first operand must be a weight");
+    tsr_node *node = tsr_graph_append(graph, TSR_OP_MUL_MAT, TSR_TYPE_F32, w->ne[1], x->ne[1], w->name);
+    if (!node)
+        return NULL;
+    node->tensor.src[0] = w;
+    node->tensor.src[1] = x;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_rms_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, float eps)
+{
+    if (operands_missing(graph, "rms_norm", x, weight))
+        return NULL;
+    if (weight->type != TSR_TYPE_F32 || tsr_tensor_rows(weight) != 1 || !tsr_tensor_is_weight(weight))
+        return bad(graph, "rms_norm", x, weight, "the weight must be an F32 weight of one row");
+    if (weight->ne[0] < 1 || x->ne[0] % weight->ne[0] != 0)
+        return bad(graph, "rms_norm", x, weight, "ne[0] of the weight must divide ne[0] of x");
+    tsr_node *node = unary(graph, TSR_OP_RMS_NORM, x);
+    if (!node)
+        return NULL;
+    node->tensor.src[1] = weight;
+    node->args.eps = eps;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t head_dim, bool interleaved)
+{
+    if (operands_missing(graph, "rope", x, table))
+        return NULL;
+    if (!is_f32(table) || table->ne[1] != x->ne[1] || !(table->flags & TSR_TENSOR_INPUT))
+        return bad(graph, "rope", x, table, "the table must be an F32 input with a row per token");
+    if (head_dim < 1 || x->ne[0] % head_dim != 0 || table->ne[0] > head_dim || table->ne[0] % 2 != 0)
+        return bad(graph, "rope", x, table,
+                   "head_dim must divide ne[0] of x, and table rows be even and at most head_dim");
+    tsr_node *node = unary(graph, TSR_OP_ROPE, x);
+    if (!node)
+        return NULL;
+    node->tensor.src[1] = table;
+    node->args.head_dim = head_dim;
+    node->args.interleaved = interleaved;
+    return &node->tensor;
+}
+
+static tsr_tensor *glu(tsr_graph *graph, tsr_glu_kind kind, tsr_tensor *gate, tsr_tensor *up)
+{
+    if (operands_missing(graph, "glu", gate, up))
+        return NULL;
+    if (!is_f32(up) || gate->ne[0] != up->ne[0] || gate->ne[1] != up->ne[1])
+        return bad(graph, "glu", gate, up, "both must be F32 of one shape");
+    tsr_node *node = unary(graph, TSR_OP_GLU, gate);
+    if (!node)
+        return NULL;
+    node->tensor.src[1] = up;
+    node->args.glu = kind;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_swiglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up)
+{
+    return glu(graph, TSR_GLU_SILU, gate, up);
+}
+
+tsr_tensor *tsr_geglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up)
+{
+    return glu(graph, TSR_GLU_GELU_TANH, gate, up);
+}
+
+tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b)
+{
+    if (operands_missing(graph, "add", a, b))
+        return NULL;
+    if (!is_f32(b) || a->ne[0] != b->ne[0] || (b->ne[1] != a->ne[1] && b->ne[1] != 1))
+        return bad(graph, "add", a, b, "both must be F32 of one shape, or the second have one row");
+    tsr_node *node = unary(graph, TSR_OP_ADD, a);
+    if (!node)
+        return NULL;
+    node->tensor.src[1] = b;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_scale(tsr_graph *graph, tsr_tensor *x, float factor)
+{
+    tsr_node *node = unary(graph, TSR_OP_SCALE, x);
+    if (!node)
+        return NULL;
+    node->args.factor = factor;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_softmax(tsr_graph *graph, tsr_tensor *x, float factor)
+{
+    tsr_node *node = unary(graph, TSR_OP_SOFTMAX, x);
+    if (!node)
+        return NULL;
+    node->args.factor = factor;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_argmax(tsr_graph *graph, tsr_tensor *x)
+{
+    tsr_node *node = unary(graph, TSR_OP_ARGMAX, x);
+    if (!node)
+        return NULL;
+    node->tensor.type = TSR_TYPE_I32;
+    node->tensor.ne[0] = 1;
+    return &node->tensor;
+}
+
+/* The three index inputs go to src[first ..]. */
+static bool take_kv_inputs(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, tsr_tensor **src)
+{
+    if (operands_missing(graph, op, inputs->page_table, inputs->seq_row) ||
+        operands_missing(graph, op, inputs->position, inputs->position))
+        return false;
+    src[0] = inputs->page_table;
+    src[1] = inputs->seq_row;
+    src[2] = inputs->position;
+    return true;
+}
+
+tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
+                         const tsr_kv_inputs *inputs)
+{
+    tsr_tensor *src[5] = {k, v};
+    if (operands_missing(graph, "kv_write", k, v) || !take_kv_inputs(graph, "kv_write", inputs, src + 2))
+        return NULL;
+    tsr_node *node = tsr_graph_append(graph, TSR_OP_KV_WRITE, TSR_TYPE_F32, 0, 0, k->name);
+    if (!node)
+        return NULL;
+    for (int i = 0; i < 5; i++)
+        node->tensor.src[i] = src[i];
+    node->args.kv = kv;
+    node->args.layer = layer;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
+                          const tsr_kv_inputs *inputs, float scale, float softcap, int64_t window)
+{
+    tsr_tensor *src[3];
+    if (!take_kv_inputs(graph, "attention", inputs, src))
+        return NULL;
+    tsr_node *node = unary(graph, TSR_OP_ATTENTION, q);
+    if (!node)
+        return NULL;
+    for (int i = 0; i < 3; i++)
+        node->tensor.src[1 + i] = src[i];
+    node->args.kv = kv;
+    node->args.layer = layer;
+    node->args.factor = scale;
+    node->args.softcap = softcap;
+    node->args.window = window;
+    return &node->tensor;
+}

@@ -1,0 +1,281 @@
+/* Compiling a graph (lower, lay out, emit) and running the result. */
+#include "graph/program.h"
+
+#include <stdio.h>
+
+#include "core/mem.h"
+#include "graph/emit.h"
+
+/* ---- collectives ---------------------------------------------------------------------------------------- */
+
+/* Who takes part: the devices of every instruction that refers to it (SEND and RECV share one). */
+static uint64_t participants_of(const tsr_lowered *low, int collective)
+{
+    uint64_t mask = 0;
+    for (int i = 0; i < low->n_instrs; i++)
+        if (low->instrs[i].collective == collective)
+            mask |= low->instrs[i].devices;
+    return mask;
+}
+
+static tsr_status create_collective(tsr_emitter *emitter, tsr_comm *comm, int i, tsr_collective **collective_out)
+{
+    const tsr_instr *instr = &emitter->low->instrs[i];
+    const tsr_value *value = &emitter->low->values[instr->in[0]];
+    int n_devices = emitter->layout->n_devices;
+    void *partial[TSR_MAX_DEVICES] = {0};
+    int64_t begin[TSR_MAX_DEVICES + 1] = {0};
+    tsr_collective_desc desc = {.kind = instr->kind,
+                                .participants = participants_of(emitter->low, instr->collective),
+                                .contributors = value->contributors,
+                                .reduce = emitter->reduce,
+                                .n = value->ne0 * value->ne1,
+                                .partial = partial,
+                                .name = instr->name};
+    if (desc.n == 0)
+        return TSR_OK;
+    for (int d = 0; d < n_devices; d++)
+        if (instr->devices >> d & 1)
+            partial[d] = instr->kind == TSR_OP_SEND ? tsr_emit_staging(emitter, i, d)
+                                                    : tsr_emit_address(emitter, instr->in[0], d);
+    if (instr->kind == TSR_OP_SEND)
+        desc.contributors = instr->devices;
+    if (instr->kind == TSR_OP_ALL_GATHER) {
+        for (int d = 0; d <= n_devices; d++)
+            begin[d] = tsr_shard_map_first(value->map, d);
+        desc.begin = begin;
+        desc.contributors = instr->devices;
+        desc.n = value->ne0;
+        desc.n_rows = value->ne1;
+    }
+    return comm->ops->collective_create(comm, &desc, collective_out);
+}
+
+static tsr_status create_collectives(tsr_program *program, tsr_emitter *emitter)
+{
+    tsr_status status = TSR_OK;
+    const tsr_lowered *low = emitter->low;
+    TSR_TRY(tsr_mem_array((size_t)low->n_collectives, sizeof(tsr_collective *), "collectives",
+                          &program->collectives));
+    program->n_collectives = low->n_collectives;
+    emitter->collectives = program->collectives;
+    for (int i = 0; i < low->n_instrs; i++)
+        if (low->instrs[i].collective >= 0 && low->instrs[i].kind != TSR_OP_RECV)
+            TSR_TRY(create_collective(emitter, program->rt->comm, i,
+                                      &program->collectives[low->instrs[i].collective]));
+out:
+    return status;
+}
+
+/* ---- compiling ------------------------------------------------------------------------------------------ */
+
+static tsr_reduce_type reduce_of(const tsr_program_config *config)
+{
+    return config && config->reduction == TSR_REDUCTION_F32 ? TSR_REDUCE_F32 : TSR_REDUCE_EXACT;
+}
+
+/* Lower, find lifetimes, pack. */
+static tsr_status plan_graph(const tsr_graph *graph, const tsr_program_config *config, const tsr_layout *reserved,
+                             tsr_lowered *lowered, tsr_layout *layout)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_lower(graph, lowered));
+    TSR_TRY(tsr_layout_create(graph->rt, lowered, reduce_of(config), layout));
+    TSR_TRY(tsr_layout_pack(graph->rt, reserved, layout));
+out:
+    return status;
+}
+
+tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config,
+                                     tsr_program_memory **memory_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_lowered lowered = {0};
+    tsr_layout layout = {0};
+    TSR_TRY(plan_graph(graph, config, NULL, &lowered, &layout));
+    TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, memory_out));
+out:
+    tsr_layout_free(&layout);
+    tsr_lowered_free(&lowered);
+    return status;
+}
+
+static tsr_status emit_device(tsr_program *program, const tsr_emitter *emitter, int d)
+{
+    tsr_status status = TSR_OK;
+    tsr_op *ops = NULL;
+    int n = 0;
+    tsr_device *device = program->rt->devices[d];
+    TSR_TRY(tsr_mem_array((size_t)emitter->low->n_instrs, sizeof *ops, "an op list", &ops));
+    for (int i = 0; i < emitter->low->n_instrs; i++)
+        if (tsr_emit_op(emitter, i, d, &ops[n]))
+            n++;
+    program->device_infos[d] =
+        (tsr_program_device_info){.n_ops = n,
+                                  .arena_bytes = tsr_layout_arena_bytes(emitter->layout, d),
+                                  .bound_bytes = emitter->layout->devices[d].bound_bytes,
+                                  .comm_bytes = tsr_layout_comm_bytes(emitter->layout, d)};
+    if (n > 0)
+        TSR_TRY(device->ops->program_create(device, ops, n, &program->programs[d]));
+out:
+    tsr_mem_free(ops);
+    return status;
+}
+
+/* Let the graph's inputs and outputs be set and read where they now lie. */
+static void place_tensors(tsr_graph *graph, const tsr_emitter *emitter)
+{
+    for (int i = 0; i < graph->n_nodes; i++) {
+        tsr_tensor *node = &graph->nodes[i]->tensor;
+        int index = emitter->low->value_of_node[i];
+        node->placement = (tsr_placement){0};
+        if (index < 0 || !(node->flags & (TSR_TENSOR_INPUT | TSR_TENSOR_OUTPUT)))
+            continue;
+        const tsr_value *value = &emitter->low->values[index];
+        node->placement =
+            (tsr_placement){.sharding = value->sharding, .devices = value->devices, .map = value->map};
+        for (int d = 0; d < emitter->layout->n_devices; d++) {
+            node->shards[d].data = tsr_emit_address(emitter, index, d);
+            node->shards[d].row_stride = (size_t)tsr_value_cols(value, d) * 4;
+        }
+    }
+}
+
+static void set_info(tsr_program *program, const tsr_lowered *low)
+{
+    program->info = (tsr_program_info){.n_devices = program->rt->n_devices,
+                                       .n_all_reduces = low->n_all_reduces,
+                                       .n_all_gathers = low->n_all_gathers,
+                                       .n_handovers = low->n_handovers};
+}
+
+static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, tsr_program_memory *shared,
+                          tsr_program **program_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_lowered lowered = {0};
+    tsr_layout layout = {0};
+    tsr_program *program = NULL;
+    size_t n_devices = (size_t)graph->rt->n_devices;
+
+    TSR_TRY(plan_graph(graph, config, shared ? &shared->layout : NULL, &lowered, &layout));
+    TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
+    program->rt = graph->rt;
+    program->timeout_ns = config ? config->timeout_ns : 0;
+    TSR_TRY(tsr_mem_array(n_devices, sizeof *program->device_infos, "a program", &program->device_infos));
+    TSR_TRY(tsr_mem_array(n_devices, sizeof *program->programs, "a program", &program->programs));
+    if (shared)
+        TSR_TRY(tsr_program_memory_check(shared, &layout));
+    else
+        TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, &program->own_memory));
+    tsr_program_memory *memory = shared ? shared : program->own_memory;
+    tsr_emitter emitter = {.low = &lowered,
+                           .layout = shared ? &layout : &memory->layout,
+                           .memory = memory,
+                           .reduce = reduce_of(config)};
+    TSR_TRY(create_collectives(program, &emitter));
+    for (int d = 0; d < graph->rt->n_devices; d++)
+        TSR_TRY(emit_device(program, &emitter, d));
+    set_info(program, &lowered);
+    place_tensors(graph, &emitter);
+    *program_out = program;
+    program = NULL;
+out:
+    tsr_program_destroy(program);
+    tsr_layout_free(&layout);
+    tsr_lowered_free(&lowered);
+    return status;
+}
+
+static tsr_status check_config(const tsr_program_config *config)
+{
+    if (config && config->size != sizeof *config)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.size is %zu, not %zu; use TSR_PROGRAM_CONFIG_INIT",
+                        config->size, sizeof *config);
+    if (config && config->reduction != TSR_REDUCTION_EXACT && config->reduction != TSR_REDUCTION_F32)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.reduction is %d; use EXACT or F32",
+                        (int)config->reduction);
+    return TSR_OK;
+}
+
+tsr_status tsr_program_compile_into(tsr_graph *graph, const tsr_program_config *config,
+                                    tsr_program_memory *memory, tsr_program **program_out)
+{
+    return compile(graph, config, memory, program_out);
+}
+
+tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *config, tsr_program **program_out)
+{
+    if (!graph || !program_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_program_compile: graph and program_out must not be NULL");
+    tsr_status status = check_config(config);
+    return status == TSR_OK ? compile(graph, config, NULL, program_out) : status;
+}
+
+void tsr_program_destroy(tsr_program *program)
+{
+    if (!program)
+        return;
+    for (int d = 0; program->programs && d < program->rt->n_devices; d++)
+        if (program->programs[d])
+            program->rt->devices[d]->ops->program_destroy(program->rt->devices[d], program->programs[d]);
+    for (int c = 0; c < program->n_collectives; c++)
+        if (program->collectives[c])
+            program->rt->comm->ops->collective_destroy(program->rt->comm, program->collectives[c]);
+    tsr_mem_free(program->programs);
+    tsr_mem_free(program->collectives);
+    tsr_mem_free(program->device_infos);
+    tsr_program_memory_destroy(program->own_memory);
+    tsr_mem_free(program);
+}
+
+/* ---- running -------------------------------------------------------------------------------------------- */
+
+/* A device that failed leaves the others waiting in a collective: release them, wait for all, and report the first
+ * failure. */
+static void release_waiting(tsr_program *program)
+{
+    tsr_comm *comm = program->rt->comm;
+    char first[512];
+    snprintf(first, sizeof first, "%s", tsr_last_error());
+    comm->ops->abort(comm);
+    for (int d = 0; d < program->rt->n_devices; d++)
+        if (program->programs[d])
+            (void)!program->rt->devices[d]->ops->synchronize(program->rt->devices[d], 0);
+    comm->ops->reset(comm);
+    tsr_fail(TSR_ERR_DEVICE, "%s", first);
+}
+
+tsr_status tsr_program_run(tsr_program *program)
+{
+    tsr_status status = TSR_OK, range = TSR_OK;
+    tsr_runtime *rt = program->rt;
+    for (int d = 0; d < rt->n_devices && status == TSR_OK; d++)
+        if (program->programs[d])
+            status = rt->devices[d]->ops->launch(rt->devices[d], program->programs[d]);
+    for (int d = 0; d < rt->n_devices && status == TSR_OK; d++) {
+        if (!program->programs[d])
+            continue;
+        status = rt->devices[d]->ops->synchronize(rt->devices[d], program->timeout_ns);
+        if (status == TSR_ERR_RANGE) { /* that device finished; so will the others */
+            range = status;
+            status = TSR_OK;
+        }
+    }
+    if (status != TSR_OK)
+        release_waiting(program);
+    return status != TSR_OK ? status : range;
+}
+
+void tsr_program_describe(const tsr_program *program, tsr_program_info *info_out)
+{
+    *info_out = program->info;
+}
+
+tsr_status tsr_program_describe_device(const tsr_program *program, int device, tsr_program_device_info *info_out)
+{
+    if (device < 0 || device >= program->rt->n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "device %d of %d does not exist", device, program->rt->n_devices);
+    *info_out = program->device_infos[device];
+    return TSR_OK;
+}
