@@ -22,7 +22,7 @@ TSR_BEGIN_DECLS
 typedef struct tsr_model tsr_model;
 
 /* Plan, then load. `config` may be NULL. Errors as tsr_gguf_open() and tsr_plan_create(); TSR_ERR_MEMORY names device and
- * bytes; a cancelled load gives TSR_ERR_INVALID "cancelled". */
+ * bytes. */
 TSR_NODISCARD TSR_API tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
                                                 tsr_model **model_out);
 TSR_API void tsr_model_close(tsr_model *model); /* NULL is fine */

@@ -15,6 +15,7 @@
 #ifndef TSR_PLAN_H
 #define TSR_PLAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -53,7 +54,7 @@ typedef struct tsr_model_config {
     tsr_reduction reduction;
     bool copy_weights;      /* host devices: copy shards into memory near the device instead of using the mapped file */
     uint64_t timeout_ns;    /* a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
-    bool (*progress)(double fraction, void *user); /* while loading, [0, 1]; false cancels; may be NULL */
+    void (*progress)(double fraction, void *user); /* while loading, [0, 1], on the calling thread; may be NULL */
     void *progress_user;
 } tsr_model_config;
 

@@ -65,6 +65,7 @@ tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int6
     }
     tsr_tensor *tensor = &node->tensor;
     snprintf(tensor->name, sizeof tensor->name, "%s", name);
+    tensor->rt = graph->rt;
     tensor->type = type;
     tensor->ne[0] = ne0;
     tensor->ne[1] = ne1;

@@ -1,0 +1,38 @@
+/* Architectures: what a family of models calls its tensors, how each is divided, and its graph. One file per
+ * architecture; the rest of the library knows none of them by name. */
+#ifndef TSR_MODEL_ARCH_H
+#define TSR_MODEL_ARCH_H
+
+#include <tsr/gguf.h>
+
+#include "graph/graph.h"
+#include "model/hparams.h"
+#include "model/weights.h"
+
+/* The step that a graph is built for, and its inputs. */
+typedef struct tsr_step_graph {
+    tsr_graph *graph;
+    struct tsr_kv *kv;
+    tsr_tensor *tokens;      /* I32 [n_tokens] */
+    tsr_tensor *rope_table;  /* F32 [n_rot, n_tokens] */
+    tsr_tensor *output_rows; /* I32 [n_outputs]: which tokens' logits are wanted */
+    tsr_kv_inputs kv_inputs;
+} tsr_step_graph;
+
+typedef struct tsr_arch {
+    const char *name; /* general.architecture */
+    tsr_status (*read_hparams)(const tsr_gguf *gguf, tsr_hparams *hparams_out);
+
+    /* Name every tensor of the model with its shape and class. */
+    tsr_status (*declare)(tsr_weights *weights, const tsr_hparams *hparams);
+
+    /* Build the forward pass; returns the logits [n_vocab, n_outputs], NULL with the graph's sticky failure. */
+    tsr_tensor *(*build)(const tsr_hparams *hparams, const tsr_weights *weights, const tsr_step_graph *step);
+} tsr_arch;
+
+extern const tsr_arch tsr_arch_llama;
+
+/* The architecture a file names; TSR_ERR_UNSUPPORTED lists those there are. */
+tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out);
+
+#endif

@@ -1,0 +1,204 @@
+/* Choosing a split that fits.
+ *
+ * The shares are rounded without regard to memory and the result is measured. Where a device is over its cap, what it
+ * holds whatever the counts (replicated tensors, arena, workspace) is known from the measurement, so the counts are
+ * found again under the room that is left, and measured again. The arena moves a little with the counts, hence a few
+ * rounds; what a device was once seen to hold is never assumed smaller later, so the rounds end. */
+#include <string.h>
+
+#include "core/mem.h"
+#include "model/plan.h"
+
+enum { MAX_ROUNDS = 8 };
+
+typedef struct decision {
+    const tsr_device_traits *traits;
+    int n_devices;
+    const tsr_model_shape *shape;
+    const tsr_model_config *config;
+    double shares[TSR_MAX_DEVICES];
+    size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules, weights and KV */
+    tsr_split_room rooms[TSR_MAX_DEVICES];
+} decision;
+
+static size_t total(const size_t used[TSR_MEMORY_COUNT])
+{
+    size_t bytes = 0;
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        bytes += used[o];
+    return bytes;
+}
+
+/* The first device over its cap, or -1. */
+static int find_overfull(const decision *dec, const tsr_measurement *m)
+{
+    for (int d = 0; d < dec->n_devices; d++)
+        if (total(m->used[d]) > dec->traits[d].memory_cap)
+            return d;
+    return -1;
+}
+
+static tsr_status fail_overfull(const decision *dec, const tsr_measurement *m, int d)
+{
+    size_t need = total(m->used[d]), cap = dec->traits[d].memory_cap;
+    return tsr_fail(TSR_ERR_MEMORY,
+                    "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu), has %zu, %zu are "
+                    "missing; use a smaller context (-c), a smaller share or another device",
+                    dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
+                    m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], cap, need - cap);
+}
+
+static size_t granule_bytes(const decision *dec, int c)
+{
+    size_t n = (size_t)dec->shape->granules.n[c];
+    return n ? (dec->class_bytes[c] + n - 1) / n : 0;
+}
+
+/* Class sizes: the weights by class, and the whole KV region, which is divided like attention. */
+static tsr_status find_class_bytes(decision *dec, const tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    tsr_weights weights = {0};
+    TSR_TRY(tsr_weights_init(&weights, dec->shape->gguf, dec->shape->hparams.n_layers));
+    TSR_TRY(dec->shape->arch->declare(&weights, &dec->shape->hparams));
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        dec->class_bytes[c] = tsr_weights_class_bytes(&weights, c);
+    for (int d = 0; d < dec->n_devices; d++)
+        dec->class_bytes[TSR_CLASS_ATTENTION] += m->used[d][TSR_MEMORY_KV];
+out:
+    tsr_weights_free(&weights);
+    return status;
+}
+
+/* ---- tensor mode ---------------------------------------------------------------------------------------- */
+
+static tsr_status fit_counts(const decision *dec, int64_t *counts)
+{
+    tsr_split_class classes[TSR_CLASS_COUNT];
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        classes[c] = (tsr_split_class){.name = tsr_split_class_name(c),
+                                       .n_granules = dec->shape->granules.n[c],
+                                       .granule_bytes = granule_bytes(dec, c),
+                                       .shares = dec->shares};
+    return tsr_split_fit(classes, TSR_CLASS_COUNT, dec->rooms, dec->n_devices, counts);
+}
+
+/* What a device was seen to hold besides its granules. */
+static void learn_fixed(decision *dec, const tsr_measurement *m, const int64_t *counts)
+{
+    for (int d = 0; d < dec->n_devices; d++) {
+        size_t granules = 0;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            granules += (size_t)counts[c * dec->n_devices + d] * granule_bytes(dec, c);
+        size_t used = total(m->used[d]);
+        size_t fixed = used > granules ? used - granules : 0;
+        dec->rooms[d].fixed_bytes = TSR_MAX(dec->rooms[d].fixed_bytes, fixed);
+        dec->rooms[d].capacity_bytes = dec->traits[d].memory_cap;
+    }
+}
+
+static tsr_status decide_tensor(decision *dec, tsr_model_split *split, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    int64_t counts[TSR_CLASS_COUNT * TSR_MAX_DEVICES];
+    for (int d = 0; d < dec->n_devices; d++)
+        dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX};
+    for (int round = 0; round < MAX_ROUNDS; round++) {
+        TSR_TRY(fit_counts(dec, counts));
+        tsr_model_split_free(split);
+        tsr_measurement_free(m);
+        TSR_TRY(tsr_model_split_tensor(&dec->shape->hparams, &dec->shape->granules, dec->shares, dec->n_devices,
+                                       counts, split));
+        TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
+        if (find_overfull(dec, m) < 0)
+            return TSR_OK;
+        if (round == 0)
+            TSR_TRY(find_class_bytes(dec, m));
+        learn_fixed(dec, m, counts);
+    }
+    status = fail_overfull(dec, m, find_overfull(dec, m));
+out:
+    return status;
+}
+
+/* ---- layer mode and "none" ------------------------------------------------------------------------------ */
+
+/* Most layers that fit on each device, from what it held with `layers`. */
+static void learn_layer_caps(const decision *dec, const tsr_measurement *m, const tsr_shard_map *layers,
+                             int64_t *caps)
+{
+    size_t per_layer = 0;
+    for (int c = 0; c < TSR_CLASS_COUNT - 1; c++)
+        per_layer += dec->class_bytes[c] / (size_t)dec->shape->hparams.n_layers;
+    for (int d = 0; d < dec->n_devices; d++) {
+        int64_t held = tsr_shard_map_count(layers, d);
+        size_t used = total(m->used[d]), cap = dec->traits[d].memory_cap;
+        if (used <= cap || per_layer == 0)
+            continue;
+        int64_t over = (int64_t)((used - cap + per_layer - 1) / per_layer);
+        caps[d] = TSR_MAX(held - over, 0);
+    }
+}
+
+static tsr_status decide_layers(decision *dec, tsr_model_split *split, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    int64_t n_items = dec->shape->hparams.n_layers + 1, caps[TSR_MAX_DEVICES];
+    tsr_shard_map layers;
+    for (int d = 0; d < dec->n_devices; d++)
+        caps[d] = -1;
+    for (int round = 0; round < MAX_ROUNDS; round++) {
+        TSR_TRY(tsr_split_layers(dec->shares, dec->n_devices, n_items, caps, &layers));
+        tsr_model_split_free(split);
+        tsr_measurement_free(m);
+        TSR_TRY(tsr_model_split_layers(&dec->shape->hparams, &dec->shape->granules, dec->shares,
+                                       dec->config->split_mode, &layers, split));
+        TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
+        if (find_overfull(dec, m) < 0)
+            return TSR_OK;
+        if (dec->config->split_mode == TSR_SPLIT_MODE_NONE)
+            break;
+        if (round == 0)
+            TSR_TRY(find_class_bytes(dec, m));
+        learn_layer_caps(dec, m, &layers, caps);
+    }
+    status = fail_overfull(dec, m, find_overfull(dec, m));
+out:
+    return status;
+}
+
+static tsr_status find_shares(decision *dec)
+{
+    const tsr_model_config *config = dec->config;
+    if (config->split_mode != TSR_SPLIT_MODE_NONE)
+        return tsr_split_check(config->tensor_split, config->n_tensor_split, dec->n_devices, dec->shares);
+    if (config->main_device < 0 || config->main_device >= dec->n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "main_device is %d; there are %d devices", config->main_device,
+                        dec->n_devices);
+    memset(dec->shares, 0, sizeof dec->shares);
+    dec->shares[config->main_device] = 1;
+    return TSR_OK;
+}
+
+tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                           const tsr_model_config *resolved, tsr_model_split *split_out,
+                           tsr_measurement *measurement_out)
+{
+    tsr_status status = TSR_OK;
+    decision dec = {.traits = traits, .n_devices = n_devices, .shape = shape, .config = resolved};
+    tsr_model_split split = {0};
+    tsr_measurement m = {0};
+    TSR_TRY(find_shares(&dec));
+    if (resolved->split_mode == TSR_SPLIT_MODE_TENSOR)
+        TSR_TRY(decide_tensor(&dec, &split, &m));
+    else
+        TSR_TRY(decide_layers(&dec, &split, &m));
+    *split_out = split;
+    *measurement_out = m;
+    split = (tsr_model_split){0};
+    m = (tsr_measurement){0};
+out:
+    tsr_model_split_free(&split);
+    tsr_measurement_free(&m);
+    return status;
+}

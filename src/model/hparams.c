@@ -1,0 +1,186 @@
+/* Reading hyper-parameters: every number that later becomes an extent is bounded here, so that no product of two of
+ * them overflows further down. */
+#include "model/hparams.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+enum { KEY_BYTES = 96 };
+
+typedef struct reader {
+    const tsr_gguf *gguf;
+    const char *architecture;
+    char key[KEY_BYTES]; /* the last one asked for, with its prefix */
+} reader;
+
+static const char *full_key(reader *r, const char *suffix)
+{
+    snprintf(r->key, sizeof r->key, "%s.%s", r->architecture, suffix);
+    return r->key;
+}
+
+/* Some files give one number per layer where others give one for all; equal numbers are one number. */
+static tsr_status uniform_array(reader *r, int64_t *value_out)
+{
+    tsr_gguf_value_type type;
+    int64_t n, first, value;
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_gguf_get_array(r->gguf, r->key, &type, &n));
+    if (n < 1)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is an empty array", tsr_gguf_path(r->gguf), r->key);
+    TSR_TRY(tsr_gguf_array_i64(r->gguf, r->key, 0, &first));
+    for (int64_t i = 1; i < n; i++) {
+        TSR_TRY(tsr_gguf_array_i64(r->gguf, r->key, i, &value));
+        if (value != first)
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s differs between layers (%lld and %lld)",
+                            tsr_gguf_path(r->gguf), r->key, (long long)first, (long long)value);
+    }
+    *value_out = first;
+out:
+    return status;
+}
+
+/* An integer in [low, high]; *value keeps its default where the key is absent and `required` is false. */
+static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t low, int64_t high, int64_t *value)
+{
+    const char *key = full_key(r, suffix);
+    tsr_gguf_value_type type;
+    int64_t n, number = 0;
+    uint64_t scalar;
+    tsr_status status = TSR_OK;
+    if (!required && !tsr_gguf_has_key(r->gguf, key))
+        return TSR_OK;
+    if (tsr_gguf_get_array(r->gguf, key, &type, &n) == TSR_OK) {
+        TSR_TRY(uniform_array(r, &number));
+    } else {
+        tsr_fail_clear();
+        TSR_TRY(tsr_gguf_get_u64(r->gguf, key, &scalar));
+        number = scalar > INT64_MAX ? INT64_MAX : (int64_t)scalar;
+    }
+    if (number < low || number > high)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %lld; it must be in [%lld, %lld]", tsr_gguf_path(r->gguf), key,
+                        (long long)number, (long long)low, (long long)high);
+    *value = number;
+out:
+    return status;
+}
+
+static tsr_status get_real(reader *r, const char *suffix, bool required, double low, double high, double *value)
+{
+    const char *key = full_key(r, suffix);
+    double number;
+    if (!required && !tsr_gguf_has_key(r->gguf, key))
+        return TSR_OK;
+    tsr_status status = tsr_gguf_get_f64(r->gguf, key, &number);
+    if (status != TSR_OK)
+        return status;
+    if (!(number >= low && number <= high))
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %g; it must be in [%g, %g]", tsr_gguf_path(r->gguf), key, number,
+                        low, high);
+    *value = number;
+    return TSR_OK;
+}
+
+static void copy_string(const tsr_gguf *gguf, const char *key, char *out, size_t capacity)
+{
+    tsr_gguf_string text;
+    out[0] = '\0';
+    if (!tsr_gguf_has_key(gguf, key) || tsr_gguf_get_string(gguf, key, &text) != TSR_OK) {
+        tsr_fail_clear();
+        return;
+    }
+    snprintf(out, capacity, "%.*s", (int)TSR_MIN(text.bytes, capacity - 1), text.data);
+}
+
+/* "<arch>.rope.scaling.*", or the older "<arch>.rope.scale_linear". */
+static tsr_status read_rope_scaling(reader *r, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    char type[16];
+    hp->rope_factor = 1;
+    hp->rope_attn_factor = 1;
+    hp->rope_beta_fast = 32;
+    hp->rope_beta_slow = 1;
+    hp->rope_n_ctx_orig = (double)hp->n_ctx_train;
+    copy_string(r->gguf, full_key(r, "rope.scaling.type"), type, sizeof type);
+    TSR_TRY(get_real(r, "rope.scale_linear", false, 1e-3, 1e6, &hp->rope_factor));
+    if (hp->rope_factor != 1)
+        hp->rope_scaling = TSR_ROPE_SCALING_LINEAR;
+    TSR_TRY(get_real(r, "rope.scaling.factor", false, 0, 1e6, &hp->rope_factor));
+    if (hp->rope_factor == 0) /* files say 0 for "none" */
+        hp->rope_factor = 1;
+    TSR_TRY(get_real(r, "rope.scaling.original_context_length", false, 1, 1e9, &hp->rope_n_ctx_orig));
+    TSR_TRY(get_real(r, "rope.scaling.attn_factor", false, 1e-3, 1e3, &hp->rope_attn_factor));
+    TSR_TRY(get_real(r, "rope.scaling.yarn_beta_fast", false, 1e-3, 1e6, &hp->rope_beta_fast));
+    TSR_TRY(get_real(r, "rope.scaling.yarn_beta_slow", false, 1e-3, 1e6, &hp->rope_beta_slow));
+    if (strcmp(type, "linear") == 0)
+        hp->rope_scaling = TSR_ROPE_SCALING_LINEAR;
+    else if (strcmp(type, "yarn") == 0)
+        hp->rope_scaling = TSR_ROPE_SCALING_YARN;
+    else if (strcmp(type, "none") == 0)
+        hp->rope_scaling = TSR_ROPE_SCALING_NONE;
+    else if (type[0] != '\0')
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s is \"%s\"; none, linear and yarn are supported",
+                        tsr_gguf_path(r->gguf), full_key(r, "rope.scaling.type"), type);
+out:
+    return status;
+}
+
+static tsr_status read_heads(reader *r, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(get_int(r, "attention.head_count", true, 1, 1 << 16, &hp->n_head));
+    hp->n_head_kv = hp->n_head;
+    TSR_TRY(get_int(r, "attention.head_count_kv", false, 1, 1 << 16, &hp->n_head_kv));
+    if (hp->n_head % hp->n_head_kv != 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads", tsr_gguf_path(r->gguf),
+                        (long long)hp->n_head, (long long)hp->n_head_kv);
+    hp->head_dim = hp->n_embd / hp->n_head;
+    TSR_TRY(get_int(r, "attention.key_length", false, 1, 1 << 12, &hp->head_dim));
+    int64_t value_length = hp->head_dim;
+    TSR_TRY(get_int(r, "attention.value_length", false, 1, 1 << 12, &value_length));
+    if (hp->head_dim < 1 || value_length != hp->head_dim)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: heads of %lld (keys) and %lld (values) elements; they must be equal",
+                        tsr_gguf_path(r->gguf), (long long)hp->head_dim, (long long)value_length);
+    hp->n_rot = hp->head_dim;
+    TSR_TRY(get_int(r, "rope.dimension_count", false, 2, hp->head_dim, &hp->n_rot));
+    if (hp->n_rot % 2 != 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: rope.dimension_count %lld is odd", tsr_gguf_path(r->gguf),
+                        (long long)hp->n_rot);
+out:
+    return status;
+}
+
+tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_hparams *hparams_out)
+{
+    tsr_status status = TSR_OK;
+    reader r = {.gguf = gguf, .architecture = architecture};
+    tsr_hparams hp = {0};
+    int64_t n_expert = 0;
+    double eps = 0;
+
+    snprintf(hp.architecture, sizeof hp.architecture, "%s", architecture);
+    copy_string(gguf, "general.name", hp.name, sizeof hp.name);
+    TSR_TRY(get_int(&r, "block_count", true, 1, 1 << 12, &hp.n_layers));
+    TSR_TRY(get_int(&r, "embedding_length", true, 1, 1 << 20, &hp.n_embd));
+    TSR_TRY(get_int(&r, "feed_forward_length", true, 1, 1 << 22, &hp.n_ff));
+    TSR_TRY(get_int(&r, "context_length", true, 1, INT32_MAX, &hp.n_ctx_train));
+    TSR_TRY(get_int(&r, "expert_count", false, 0, 1 << 16, &n_expert));
+    if (n_expert > 0) {
+        status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s: mixture-of-experts models (%lld experts) are not supported yet",
+                          tsr_gguf_path(gguf), (long long)n_expert);
+        goto out;
+    }
+    TSR_TRY(read_heads(&r, &hp));
+    TSR_TRY(get_real(&r, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps));
+    hp.norm_eps = (float)eps;
+    hp.rope_base = 10000;
+    TSR_TRY(get_real(&r, "rope.freq_base", false, 1e-3, 1e12, &hp.rope_base));
+    TSR_TRY(read_rope_scaling(&r, &hp));
+    *hparams_out = hp;
+out:
+    return status;
+}

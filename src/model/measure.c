@@ -1,0 +1,55 @@
+/* Measuring a split: load the model and make a session on devices that allocate nothing, then read their books. */
+#include <string.h>
+
+#include "core/mem.h"
+#include "model/plan.h"
+#include "model/session.h"
+
+static tsr_status read_books(const tsr_runtime *rt, tsr_session *session, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    size_t n = (size_t)rt->n_devices;
+    tsr_step *step;
+    TSR_TRY(tsr_mem_array(n, sizeof *m->used, "a measurement", &m->used));
+    TSR_TRY(tsr_mem_array(n, sizeof *m->arena_bound, "a measurement", &m->arena_bound));
+    for (size_t d = 0; d < n; d++) {
+        memcpy(m->used[d], rt->devices[d]->used, sizeof m->used[d]);
+        m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
+    }
+    TSR_TRY(tsr_session_step(session, 1, 1, &step));
+    m->program = step->program->info;
+out:
+    return status;
+}
+
+tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                                  const tsr_model_config *resolved, const tsr_model_split *split,
+                                  tsr_measurement *measurement_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = NULL;
+    tsr_model *model = NULL;
+    tsr_session *session = NULL;
+    tsr_measurement m = {0};
+    tsr_model_config config = *resolved;
+    config.progress = NULL;
+    TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
+    TSR_TRY(tsr_model_load(rt, shape, &config, split, &model));
+    TSR_TRY(tsr_session_create(model, &session));
+    TSR_TRY(read_books(rt, session, &m));
+    *measurement_out = m;
+    m = (tsr_measurement){0};
+out:
+    tsr_measurement_free(&m);
+    tsr_session_destroy(session);
+    tsr_model_close(model);
+    tsr_runtime_close(rt);
+    return status;
+}
+
+void tsr_measurement_free(tsr_measurement *measurement)
+{
+    tsr_mem_free(measurement->used);
+    tsr_mem_free(measurement->arena_bound);
+    *measurement = (tsr_measurement){0};
+}

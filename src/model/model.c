@@ -1,0 +1,239 @@
+/* Opening a model: file -> shape -> plan -> weights on devices. */
+#include "model/model.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "alloc/kv.h"
+#include "core/mem.h"
+
+/* ---- shape ---------------------------------------------------------------------------------------------- */
+
+/* The vocabulary is as large as the embedding matrix has rows. */
+static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    const tsr_gguf_tensor *embedding = tsr_gguf_find_tensor(gguf, "token_embd.weight");
+    if (!embedding)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor token_embd.weight is missing", tsr_gguf_path(gguf));
+    if (embedding->ne[1] > INT32_MAX)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: token_embd.weight has %lld rows", tsr_gguf_path(gguf),
+                        (long long)embedding->ne[1]);
+    hp->n_vocab = embedding->ne[1];
+    return TSR_OK;
+}
+
+tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_shape shape = {.gguf = gguf};
+    tsr_weights weights = {0};
+    TSR_TRY(tsr_arch_find(gguf, &shape.arch));
+    TSR_TRY(shape.arch->read_hparams(gguf, &shape.hparams));
+    TSR_TRY(read_vocab(gguf, &shape.hparams));
+    TSR_TRY(tsr_weights_init(&weights, gguf, shape.hparams.n_layers));
+    TSR_TRY(shape.arch->declare(&weights, &shape.hparams));
+    TSR_TRY(tsr_model_granules_find(&shape.hparams, tsr_weights_block(&weights, TSR_WEIGHT_Q_COLUMNS),
+                                    tsr_weights_block(&weights, TSR_WEIGHT_FFN_COLUMNS), &shape.granules));
+    *shape_out = shape;
+out:
+    tsr_weights_free(&weights);
+    return status;
+}
+
+/* ---- config --------------------------------------------------------------------------------------------- */
+
+static tsr_status check_range(const char *name, int64_t value, int64_t low, int64_t high)
+{
+    if (value >= low && value <= high)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_INVALID, "%s is %lld; it must be in [%lld, %lld]", name, (long long)value,
+                    (long long)low, (long long)high);
+}
+
+tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_model_config *config,
+                                    tsr_model_config *resolved_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_config c = TSR_MODEL_CONFIG_INIT;
+    if (config && config->size != sizeof *config)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_model_config.size is %zu, not %zu; use TSR_MODEL_CONFIG_INIT",
+                        config->size, sizeof *config);
+    if (config)
+        c = *config;
+    if (c.n_ctx == 0)
+        c.n_ctx = shape->hparams.n_ctx_train;
+    if (c.n_outputs_max == 0)
+        c.n_outputs_max = c.n_seq_max;
+    TSR_TRY(check_range("n_ctx", c.n_ctx, 1, INT32_MAX / 2));
+    TSR_TRY(check_range("n_seq_max", c.n_seq_max, 1, 1 << 16));
+    TSR_TRY(check_range("n_batch", c.n_batch, 1, 1 << 16));
+    TSR_TRY(check_range("n_outputs_max", c.n_outputs_max, 1, 1 << 16));
+    TSR_TRY(check_range("split_mode", c.split_mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_TENSOR));
+    TSR_TRY(check_range("reduction", c.reduction, TSR_REDUCTION_EXACT, TSR_REDUCTION_F32));
+    c.n_batch = (int)TSR_MIN((int64_t)c.n_batch, c.n_ctx);
+    c.n_outputs_max = TSR_MIN(c.n_outputs_max, c.n_batch);
+    *resolved_out = c;
+out:
+    return status;
+}
+
+/* ---- loading -------------------------------------------------------------------------------------------- */
+
+static tsr_status copy_split(const tsr_model_split *split, tsr_model_split *copy)
+{
+    tsr_status status = TSR_OK;
+    *copy = *split;
+    copy->groups = NULL;
+    copy->layer_group = NULL;
+    TSR_TRY(tsr_mem_array((size_t)split->n_groups, sizeof *split->groups, "device groups", &copy->groups));
+    TSR_TRY(tsr_mem_array((size_t)split->n_layers, sizeof(int), "layer groups", &copy->layer_group));
+    memcpy(copy->groups, split->groups, (size_t)split->n_groups * sizeof *split->groups);
+    memcpy(copy->layer_group, split->layer_group, (size_t)split->n_layers * sizeof(int));
+out:
+    return status;
+}
+
+/* Llama 3's frequency factors, one per rotated pair. */
+static tsr_status load_rope(tsr_model *model)
+{
+    tsr_status status = TSR_OK;
+    const tsr_gguf_tensor *source = tsr_gguf_find_tensor(model->shape.gguf, "rope_freqs.weight");
+    int64_t n = model->shape.hparams.n_rot / 2;
+    float *factors = NULL;
+    if (source && (source->type != TSR_TYPE_F32 || source->ne[0] != n || source->n_dims != 1))
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor rope_freqs.weight must be F32 [%lld]",
+                        tsr_gguf_path(model->shape.gguf), (long long)n);
+    if (source && source->data) {
+        TSR_TRY(tsr_mem_array((size_t)n, sizeof(float), "rotary factors", &factors));
+        memcpy(factors, source->data, (size_t)n * sizeof(float));
+        for (int64_t i = 0; i < n; i++)
+            if (!(factors[i] > 0)) {
+                status = tsr_fail(TSR_ERR_FORMAT, "%s: rope_freqs.weight[%lld] is %g; factors are positive",
+                                  tsr_gguf_path(model->shape.gguf), (long long)i, (double)factors[i]);
+                goto out;
+            }
+    }
+    TSR_TRY(tsr_rope_tables_create(&model->shape.hparams, factors, &model->rope));
+out:
+    tsr_mem_free(factors);
+    return status;
+}
+
+tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
+                          const tsr_model_split *split, tsr_model **model_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model *model = NULL;
+    TSR_TRY(tsr_mem_array(1, sizeof *model, "a model", &model));
+    model->rt = rt;
+    model->shape = *shape;
+    model->config = *resolved;
+    model->config.tensor_split = NULL;
+    TSR_TRY(copy_split(split, &model->split));
+    TSR_TRY(load_rope(model));
+    TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(shape->arch->declare(&model->weights, &shape->hparams));
+    TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, resolved->copy_weights, resolved->progress,
+                              resolved->progress_user));
+    *model_out = model;
+    model = NULL;
+out:
+    tsr_model_close(model);
+    return status;
+}
+
+/* A reduction's numbers must be there before anything is loaded: what the plan wants, against what is left. */
+static tsr_status check_room(const tsr_runtime *rt, const tsr_plan *plan)
+{
+    tsr_plan_device planned;
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_status status = tsr_plan_describe_device(plan, d, &planned);
+        if (status != TSR_OK)
+            return status;
+        size_t used = tsr_device_used(rt->devices[d]);
+        size_t left = rt->devices[d]->memory_cap > used ? rt->devices[d]->memory_cap - used : 0;
+        if (planned.total_bytes > left)
+            return tsr_fail(TSR_ERR_MEMORY,
+                            "device %s: the model needs %zu bytes, %zu are left; use a smaller context, give the "
+                            "device a smaller share, or raise its memory cap",
+                            planned.name, planned.total_bytes, left);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config, tsr_model **model_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_gguf *gguf = NULL;
+    tsr_plan *plan = NULL;
+    tsr_model *model = NULL;
+    tsr_model_shape shape;
+    tsr_model_config resolved;
+
+    if (!rt || !path || !model_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
+    TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
+    TSR_TRY(tsr_model_shape_read(gguf, &shape));
+    TSR_TRY(tsr_model_config_resolve(&shape, config, &resolved));
+    TSR_TRY(tsr_plan_for_runtime(rt, &shape, &resolved, &plan));
+    TSR_TRY(check_room(rt, plan));
+    TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), &model));
+    model->own_gguf = gguf;
+    model->plan = plan;
+    gguf = NULL;
+    plan = NULL;
+    *model_out = model;
+out:
+    tsr_plan_destroy(plan);
+    tsr_gguf_close(gguf);
+    return status;
+}
+
+void tsr_model_close(tsr_model *model)
+{
+    if (!model)
+        return;
+    tsr_weights_free(&model->weights);
+    tsr_rope_tables_free(&model->rope);
+    tsr_model_split_free(&model->split);
+    tsr_plan_destroy(model->plan);
+    tsr_gguf_close(model->own_gguf);
+    tsr_mem_free(model);
+}
+
+/* ---- queries -------------------------------------------------------------------------------------------- */
+
+void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out)
+{
+    const tsr_hparams *hp = &model->shape.hparams;
+    tsr_model_info info = {.n_layers = hp->n_layers,
+                           .n_embd = hp->n_embd,
+                           .n_head = hp->n_head,
+                           .n_head_kv = hp->n_head_kv,
+                           .head_dim = hp->head_dim,
+                           .n_ff = hp->n_ff,
+                           .n_vocab = hp->n_vocab,
+                           .n_ctx_train = hp->n_ctx_train,
+                           .weight_bytes = tsr_weights_bytes(&model->weights)};
+    snprintf(info.architecture, sizeof info.architecture, "%s", hp->architecture);
+    snprintf(info.name, sizeof info.name, "%s", hp->name);
+    for (int i = 0; i < model->weights.n; i++)
+        if (!model->weights.list[i]->tied)
+            info.n_params += model->weights.list[i]->tensor.ne[0] * model->weights.list[i]->tensor.ne[1];
+    *info_out = info;
+}
+
+const tsr_plan *tsr_model_plan(const tsr_model *model)
+{
+    return model->plan;
+}
+
+const tsr_gguf *tsr_model_gguf(const tsr_model *model)
+{
+    return model->shape.gguf;
+}
+
+tsr_status tsr_model_tokenizer(const tsr_model *model, tsr_tokenizer **tokenizer_out)
+{
+    return tsr_tokenizer_create(model->shape.gguf, tokenizer_out);
+}

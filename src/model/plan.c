@@ -1,0 +1,225 @@
+/* Plans as the public sees them: the decision, its bytes, and remarks. */
+#include "model/plan.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+const char *tsr_split_mode_name(tsr_split_mode mode)
+{
+    switch (mode) {
+    case TSR_SPLIT_MODE_NONE: return "none";
+    case TSR_SPLIT_MODE_LAYER: return "layer";
+    case TSR_SPLIT_MODE_TENSOR: return "tensor";
+    }
+    return "?";
+}
+
+tsr_status tsr_split_mode_parse(const char *name, tsr_split_mode *mode_out)
+{
+    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
+        if (strcmp(name, tsr_split_mode_name(mode)) == 0) {
+            *mode_out = mode;
+            return TSR_OK;
+        }
+    }
+    return tsr_fail(TSR_ERR_INVALID, "split mode \"%s\": use none, layer or tensor", name);
+}
+
+const char *tsr_split_class_name(tsr_split_class_id id)
+{
+    static const char *const names[TSR_CLASS_COUNT] = {"attention", "ffn", "output"};
+    return id >= 0 && id < TSR_CLASS_COUNT ? names[id] : "?";
+}
+
+/* ---- filling in ----------------------------------------------------------------------------------------- */
+
+static tsr_status add_note(tsr_plan *plan, const char *format, ...) TSR_PRINTF(2, 3);
+
+static tsr_status add_note(tsr_plan *plan, const char *format, ...)
+{
+    char text[256];
+    va_list args;
+    if (plan->n_notes == TSR_PLAN_MAX_NOTES)
+        return TSR_OK;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    plan->notes[plan->n_notes] = tsr_mem_strdup(text);
+    if (!plan->notes[plan->n_notes])
+        return tsr_fail(TSR_ERR_MEMORY, "out of host memory for the plan's notes");
+    plan->n_notes++;
+    return TSR_OK;
+}
+
+/* Granules of a class on a device: over its groups, which is one that matters in every mode. */
+static int64_t granules_held(const tsr_plan *plan, tsr_split_class_id id, int d)
+{
+    const tsr_model_split *split = &plan->split;
+    int g = split->mode == TSR_SPLIT_MODE_TENSOR ? 0 : id == TSR_CLASS_OUTPUT ? split->output_group : d;
+    const tsr_split_group *group = &split->groups[g];
+    const tsr_shard_map *map = id == TSR_CLASS_ATTENTION ? &group->kv_heads
+                               : id == TSR_CLASS_FFN     ? &group->ffn
+                                                         : &group->vocab;
+    return map->begin[d + 1] - map->begin[d];
+}
+
+static int64_t layers_of(const tsr_model_split *split, int d)
+{
+    int64_t n = 0;
+    for (int64_t l = 0; l < split->n_layers; l++)
+        n += split->groups[split->layer_group[l]].devices >> d & 1;
+    return n;
+}
+
+static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *traits, const tsr_measurement *m,
+                        tsr_plan_device *device)
+{
+    const tsr_model_split *split = &plan->split;
+    bool tensor = split->mode == TSR_SPLIT_MODE_TENSOR;
+    memcpy(device->name, traits->name, sizeof device->name);
+    device->requested = split->requested[d];
+    device->n_layers = layers_of(split, d);
+    device->memory_cap = traits->memory_cap;
+    device->arena_bound_bytes = m->arena_bound[d];
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++) {
+        device->bytes[o] = m->used[d][o];
+        device->total_bytes += m->used[d][o];
+    }
+    device->used = device->total_bytes > 0;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        bool by_layer = !tensor && c != TSR_CLASS_OUTPUT;
+        device->granules[c] = by_layer && device->n_layers == 0 ? 0 : granules_held(plan, c, d);
+        device->achieved[c] = by_layer ? (double)device->n_layers / (double)split->n_layers
+                                       : (double)device->granules[c] / (double)plan->info.n_granules[c];
+    }
+}
+
+/* What a user would otherwise wonder about. */
+static tsr_status write_notes(tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < plan->info.n_devices; d++) {
+        const tsr_plan_device *device = &plan->devices[d];
+        if (device->requested > 0 && !device->used)
+            TSR_TRY(add_note(plan, "%s gets nothing: its share of %.1f %% rounds to no granule of any class",
+                             device->name, 100 * device->requested));
+        if (plan->info.mode != TSR_SPLIT_MODE_TENSOR || !device->used || device->requested == 0)
+            continue;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            if (device->granules[c] == 0)
+                TSR_TRY(add_note(plan, "%s gets none of %s: %lld granule%s for %d devices", device->name,
+                                 tsr_split_class_name(c), (long long)plan->info.n_granules[c],
+                                 plan->info.n_granules[c] == 1 ? "" : "s", plan->info.n_devices));
+    }
+out:
+    return status;
+}
+
+static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                              const tsr_model_config *resolved, tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_plan *plan = NULL;
+    tsr_measurement m = {0};
+    TSR_TRY(tsr_mem_array(1, sizeof *plan, "a plan", &plan));
+    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
+    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, resolved, &plan->split, &m));
+    plan->info = (tsr_plan_info){.n_devices = n_devices,
+                                 .mode = resolved->split_mode,
+                                 .n_ctx = resolved->n_ctx,
+                                 .n_seq_max = resolved->n_seq_max,
+                                 .n_batch = resolved->n_batch,
+                                 .type_k = resolved->type_k,
+                                 .type_v = resolved->type_v,
+                                 .n_layers = shape->hparams.n_layers,
+                                 .n_all_reduces = m.program.n_all_reduces,
+                                 .n_handovers = m.program.n_handovers};
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        plan->info.n_granules[c] = shape->granules.n[c];
+        plan->info.granule_size[c] = shape->granules.size[c];
+    }
+    for (int d = 0; d < n_devices; d++)
+        fill_device(plan, d, &traits[d], &m, &plan->devices[d]);
+    TSR_TRY(write_notes(plan));
+    *plan_out = plan;
+    plan = NULL;
+out:
+    tsr_measurement_free(&m);
+    tsr_plan_destroy(plan);
+    return status;
+}
+
+/* ---- creation ------------------------------------------------------------------------------------------- */
+
+tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices, const tsr_model_config *config,
+                           tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_shape shape;
+    tsr_model_config resolved;
+    tsr_device_traits *traits = NULL;
+    if (!gguf || !devices || !plan_out || devices->n_devices < 1)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: a file, at least one device and plan_out are needed");
+    TSR_TRY(tsr_model_shape_read(gguf, &shape));
+    TSR_TRY(tsr_model_config_resolve(&shape, config, &resolved));
+    TSR_TRY(tsr_mem_array((size_t)devices->n_devices, sizeof *traits, "devices", &traits));
+    for (int d = 0; d < devices->n_devices; d++)
+        tsr_device_traits_of_desc(&devices->devices[d], &traits[d]);
+    TSR_TRY(plan_create(traits, devices->n_devices, &shape, &resolved, plan_out));
+out:
+    tsr_mem_free(traits);
+    return status;
+}
+
+tsr_status tsr_plan_for_runtime(const tsr_runtime *rt, const tsr_model_shape *shape,
+                                const tsr_model_config *resolved, tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_device_traits *traits = NULL;
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    for (int d = 0; d < rt->n_devices; d++)
+        tsr_device_traits_of(rt->devices[d], &traits[d]);
+    TSR_TRY(plan_create(traits, rt->n_devices, shape, resolved, plan_out));
+out:
+    tsr_mem_free(traits);
+    return status;
+}
+
+void tsr_plan_destroy(tsr_plan *plan)
+{
+    if (!plan)
+        return;
+    for (int i = 0; i < plan->n_notes; i++)
+        tsr_mem_free(plan->notes[i]);
+    tsr_model_split_free(&plan->split);
+    tsr_mem_free(plan->devices);
+    tsr_mem_free(plan);
+}
+
+/* ---- queries -------------------------------------------------------------------------------------------- */
+
+const tsr_model_split *tsr_plan_split(const tsr_plan *plan)
+{
+    return &plan->split;
+}
+
+void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out)
+{
+    *info_out = plan->info;
+}
+
+tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device, tsr_plan_device *device_out)
+{
+    if (device < 0 || device >= plan->info.n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the plan has %d", device, plan->info.n_devices);
+    *device_out = plan->devices[device];
+    return TSR_OK;
+}
+
+const char *tsr_plan_note(const tsr_plan *plan, int index)
+{
+    return index >= 0 && index < plan->n_notes ? plan->notes[index] : NULL;
+}

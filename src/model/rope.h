@@ -1,0 +1,21 @@
+/* Rotary embedding tables: made on the caller's side once per step, in double precision, for all layers and devices, so
+ * that no device needs its own sine. */
+#ifndef TSR_MODEL_ROPE_H
+#define TSR_MODEL_ROPE_H
+
+#include "model/hparams.h"
+
+typedef struct tsr_rope_tables {
+    int64_t n_rot;
+    double *inverse_frequency; /* [n_rot / 2] radians per position */
+    double magnitude;          /* on cos and sin */
+} tsr_rope_tables;
+
+/* `factors` ([n_rot / 2], NULL = ones) divide the frequencies (the tensor rope_freqs.weight of Llama 3). */
+tsr_status tsr_rope_tables_create(const tsr_hparams *hparams, const float *factors, tsr_rope_tables *tables_out);
+void tsr_rope_tables_free(tsr_rope_tables *tables);
+
+/* row[n_rot] = (cos, sin) pairs of one position. */
+void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row);
+
+#endif

@@ -1,0 +1,288 @@
+/* Sessions: creation, and decoding a batch chunk by chunk. */
+#include "model/session.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+
+/* ---- creation ------------------------------------------------------------------------------------------- */
+
+static tsr_status create_kv(tsr_session *session)
+{
+    tsr_status status = TSR_OK;
+    const tsr_model *model = session->model;
+    int n_layers = (int)model->shape.hparams.n_layers;
+    tsr_kv_layer *layers = NULL;
+    TSR_TRY(tsr_mem_array((size_t)n_layers, sizeof *layers, "KV layers", &layers));
+    for (int l = 0; l < n_layers; l++) {
+        const tsr_split_group *group = &model->split.groups[model->split.layer_group[l]];
+        layers[l] = (tsr_kv_layer){.devices = group->devices, .kv_heads = &group->kv_heads};
+    }
+    tsr_kv_config config = {.n_layers = n_layers,
+                            .layers = layers,
+                            .head_dim = model->shape.hparams.head_dim,
+                            .type_k = model->config.type_k,
+                            .type_v = model->config.type_v,
+                            .n_ctx = model->config.n_ctx,
+                            .n_seq_max = model->config.n_seq_max};
+    TSR_TRY(tsr_kv_create(model->rt, &config, &session->kv));
+out:
+    tsr_mem_free(layers);
+    return status;
+}
+
+static tsr_status create_inputs(tsr_session *session)
+{
+    tsr_status status = TSR_OK;
+    const tsr_model_config *config = &session->model->config;
+    size_t n_batch = (size_t)config->n_batch, n_seqs = (size_t)config->n_seq_max;
+    size_t n_rot = (size_t)session->model->rope.n_rot;
+    TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->positions));
+    TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->seq_rows));
+    TSR_TRY(tsr_mem_array((size_t)config->n_outputs_max, sizeof(int32_t), "step inputs", &session->output_rows));
+    TSR_TRY(tsr_mem_array(n_batch * n_rot, sizeof(float), "step inputs", &session->rope));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_seqs));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
+    memset(session->row_of_seq, -1, n_seqs * sizeof(int32_t));
+out:
+    return status;
+}
+
+tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_session *session = NULL;
+    if (!model || !session_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_create: model and session_out must not be NULL");
+    TSR_TRY(tsr_mem_array(1, sizeof *session, "a session", &session));
+    session->model = model;
+    TSR_TRY(create_inputs(session));
+    TSR_TRY(create_kv(session));
+    TSR_TRY(tsr_session_reserve(session));
+    *session_out = session;
+    session = NULL;
+out:
+    tsr_session_destroy(session);
+    return status;
+}
+
+void tsr_session_destroy(tsr_session *session)
+{
+    if (!session)
+        return;
+    tsr_session_drop_steps(session);
+    tsr_program_memory_destroy(session->memory);
+    tsr_kv_destroy(session->kv);
+    tsr_mem_free(session->positions);
+    tsr_mem_free(session->seq_rows);
+    tsr_mem_free(session->output_rows);
+    tsr_mem_free(session->rope);
+    tsr_mem_free(session->row_seqs);
+    tsr_mem_free(session->row_of_seq);
+    tsr_mem_free(session->old_lengths);
+    tsr_mem_free(session);
+}
+
+/* ---- one chunk ------------------------------------------------------------------------------------------ */
+
+/* Tokens [begin, end) of a batch, and how many of them want logits. */
+typedef struct chunk {
+    int64_t begin, end;
+    int64_t n_outputs;
+} chunk;
+
+static int seq_of(const tsr_batch *batch, int64_t i)
+{
+    return batch->seqs ? batch->seqs[i] : 0;
+}
+
+static bool is_output(const tsr_batch *batch, int64_t i)
+{
+    return batch->outputs ? batch->outputs[i] : i == batch->n_tokens - 1;
+}
+
+/* As many tokens from `begin` on as fit the largest program. */
+static chunk next_chunk(const tsr_session *session, const tsr_batch *batch, int64_t begin)
+{
+    chunk c = {.begin = begin, .end = begin};
+    while (c.end < batch->n_tokens && c.end - begin < session->model->config.n_batch) {
+        bool output = is_output(batch, c.end);
+        if (output && c.n_outputs == session->model->config.n_outputs_max)
+            break;
+        c.n_outputs += output;
+        c.end++;
+    }
+    return c;
+}
+
+/* Give every token its position and page-table row, making room in the KV region. */
+static tsr_status append_tokens(tsr_session *session, const tsr_batch *batch, const chunk *c)
+{
+    session->n_rows = 0;
+    int64_t n_outputs = 0;
+    for (int64_t i = c->begin; i < c->end;) {
+        int seq = seq_of(batch, i);
+        int64_t end = i + 1;
+        while (end < c->end && seq_of(batch, end) == seq)
+            end++;
+        int64_t position = tsr_kv_length(session->kv, seq);
+        tsr_status status = tsr_kv_append(session->kv, seq, end - i);
+        if (status != TSR_OK)
+            return status;
+        if (session->row_of_seq[seq] < 0) {
+            session->row_of_seq[seq] = session->n_rows;
+            session->row_seqs[session->n_rows++] = seq;
+        }
+        for (; i < end; i++, position++) {
+            session->positions[i - c->begin] = (int32_t)position;
+            session->seq_rows[i - c->begin] = session->row_of_seq[seq];
+            if (is_output(batch, i))
+                session->output_rows[n_outputs++] = (int32_t)(i - c->begin);
+        }
+    }
+    return TSR_OK;
+}
+
+static void forget_rows(tsr_session *session)
+{
+    for (int r = 0; r < session->n_rows; r++)
+        session->row_of_seq[session->row_seqs[r]] = -1;
+    session->n_rows = 0;
+}
+
+static tsr_status set_input(tsr_tensor *tensor, const void *data, size_t bytes)
+{
+    return bytes ? tsr_tensor_set(tensor, data, 0, bytes) : TSR_OK;
+}
+
+static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const chunk *c, tsr_step *step)
+{
+    tsr_status status = TSR_OK;
+    const tsr_step_graph *in = &step->inputs;
+    size_t n = (size_t)(c->end - c->begin), n_rot = (size_t)session->model->rope.n_rot;
+    size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv) * sizeof(int32_t);
+    for (size_t t = 0; t < n; t++)
+        tsr_rope_row(&session->model->rope, session->positions[t], session->rope + t * n_rot);
+    TSR_TRY(set_input(in->tokens, batch->tokens + c->begin, n * sizeof(int32_t)));
+    TSR_TRY(set_input(in->rope_table, session->rope, n * n_rot * sizeof(float)));
+    TSR_TRY(set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
+    TSR_TRY(set_input(in->kv_inputs.seq_row, session->seq_rows, n * sizeof(int32_t)));
+    TSR_TRY(set_input(in->kv_inputs.position, session->positions, n * sizeof(int32_t)));
+    for (int r = 0; r < session->n_rows; r++) {
+        int n_pages;
+        const int32_t *pages = tsr_kv_pages(session->kv, session->row_seqs[r], &n_pages);
+        TSR_TRY(tsr_tensor_set(in->kv_inputs.page_table, pages, (size_t)r * row_bytes,
+                               (size_t)n_pages * sizeof(int32_t)));
+    }
+out:
+    return status;
+}
+
+static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c, float *logits)
+{
+    tsr_status status = TSR_OK;
+    tsr_step *step;
+    size_t bytes = (size_t)c->n_outputs * (size_t)session->model->shape.hparams.n_vocab * sizeof(float);
+    TSR_TRY(tsr_session_step(session, c->end - c->begin, c->n_outputs, &step));
+    TSR_TRY(append_tokens(session, batch, c));
+    TSR_TRY(set_inputs(session, batch, c, step));
+    TSR_TRY(tsr_program_run(step->program));
+    if (bytes)
+        TSR_TRY(tsr_tensor_get(step->logits, logits, 0, bytes));
+    session->stats.n_steps++;
+    session->stats.n_tokens += c->end - c->begin;
+    session->stats.n_all_reduces += step->program->info.n_all_reduces;
+out:
+    forget_rows(session);
+    return status;
+}
+
+/* ---- a batch -------------------------------------------------------------------------------------------- */
+
+static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch, const float *logits)
+{
+    const tsr_model *model = session->model;
+    bool any_output = false;
+    if (batch->n_tokens < 0 || (batch->n_tokens > 0 && !batch->tokens))
+        return tsr_fail(TSR_ERR_INVALID, "batch: %lld tokens at %p", (long long)batch->n_tokens,
+                        (const void *)batch->tokens);
+    for (int64_t i = 0; i < batch->n_tokens; i++) {
+        if (batch->tokens[i] < 0 || batch->tokens[i] >= model->shape.hparams.n_vocab)
+            return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is %d; the vocabulary has 0 to %lld", (long long)i,
+                            batch->tokens[i], (long long)model->shape.hparams.n_vocab - 1);
+        if (seq_of(batch, i) < 0 || seq_of(batch, i) >= model->config.n_seq_max)
+            return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is for sequence %d; the session has 0 to %d (n_seq_max)",
+                            (long long)i, seq_of(batch, i), model->config.n_seq_max - 1);
+        any_output |= is_output(batch, i);
+    }
+    if (any_output && !logits)
+        return tsr_fail(TSR_ERR_INVALID, "batch: logits are wanted but there is no buffer for them");
+    return TSR_OK;
+}
+
+/* Lengths only grow during a decode, so going back is trimming. */
+static void restore_lengths(tsr_session *session)
+{
+    for (int s = 0; s < session->model->config.n_seq_max; s++)
+        if (tsr_kv_length(session->kv, s) > session->old_lengths[s])
+            (void)!tsr_kv_trim(session->kv, s, session->old_lengths[s]);
+}
+
+tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)
+{
+    if (!session || !batch)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session and batch must not be NULL");
+    tsr_status status = check_batch(session, batch, logits);
+    if (status != TSR_OK)
+        return status;
+    for (int s = 0; s < session->model->config.n_seq_max; s++)
+        session->old_lengths[s] = tsr_kv_length(session->kv, s);
+    for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
+        chunk c = next_chunk(session, batch, begin);
+        status = decode_chunk(session, batch, &c, logits);
+        if (c.n_outputs)
+            logits += c.n_outputs * session->model->shape.hparams.n_vocab;
+        begin = c.end;
+    }
+    if (status != TSR_OK)
+        restore_lengths(session);
+    return status;
+}
+
+/* ---- sequences ------------------------------------------------------------------------------------------ */
+
+static tsr_status check_seq(const tsr_session *session, int seq)
+{
+    if (seq >= 0 && seq < session->model->config.n_seq_max)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_INVALID, "sequence %d does not exist; the session has 0 to %d (n_seq_max)", seq,
+                    session->model->config.n_seq_max - 1);
+}
+
+int64_t tsr_session_length(const tsr_session *session, int seq)
+{
+    return seq >= 0 && seq < session->model->config.n_seq_max ? tsr_kv_length(session->kv, seq) : 0;
+}
+
+tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length)
+{
+    tsr_status status = check_seq(session, seq);
+    return status == TSR_OK ? tsr_kv_trim(session->kv, seq, length) : status;
+}
+
+tsr_status tsr_session_fork(tsr_session *session, int from, int to)
+{
+    tsr_status status = check_seq(session, from);
+    if (status == TSR_OK)
+        status = check_seq(session, to);
+    return status == TSR_OK ? tsr_kv_fork(session->kv, from, to) : status;
+}
+
+void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out)
+{
+    tsr_kv_stats kv = tsr_kv_stats_of(session->kv);
+    *stats_out = session->stats;
+    stats_out->kv_pages = kv.n_pages;
+    stats_out->kv_pages_used = kv.n_used;
+}

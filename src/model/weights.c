@@ -1,0 +1,225 @@
+/* Finding, checking and placing a model's tensors. */
+#include "model/weights.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "alloc/buffer.h"
+#include "core/mem.h"
+
+tsr_status tsr_weights_init(tsr_weights *weights, const tsr_gguf *gguf, int64_t n_layers)
+{
+    *weights = (tsr_weights){.gguf = gguf, .n_layers = n_layers};
+    return tsr_mem_array((size_t)n_layers, sizeof *weights->layers, "layers", &weights->layers);
+}
+
+void tsr_weights_free(tsr_weights *weights)
+{
+    tsr_buffer_destroy(weights->buffer);
+    for (int i = 0; i < weights->n; i++)
+        tsr_mem_free(weights->list[i]);
+    tsr_mem_free(weights->list);
+    tsr_mem_free(weights->layers);
+    *weights = (tsr_weights){0};
+}
+
+static tsr_status append(tsr_weights *weights, tsr_weight **weight_out)
+{
+    tsr_status status = TSR_OK;
+    if (weights->n == weights->capacity) {
+        int capacity = weights->capacity ? 2 * weights->capacity : 64;
+        tsr_weight **list = tsr_mem_realloc(weights->list, (size_t)capacity, sizeof *list);
+        if (!list)
+            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for the list of %d tensors", capacity);
+        weights->list = list;
+        weights->capacity = capacity;
+    }
+    TSR_TRY(tsr_mem_array(1, sizeof(tsr_weight), "a tensor", &weights->list[weights->n]));
+    *weight_out = weights->list[weights->n++];
+out:
+    return status;
+}
+
+tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer, int64_t ne0,
+                               int64_t ne1, tsr_tensor **tensor_out, const char *name_format, ...)
+{
+    char name[TSR_MAX_NAME];
+    va_list args;
+    va_start(args, name_format);
+    vsnprintf(name, sizeof name, name_format, args);
+    va_end(args);
+
+    const tsr_gguf_tensor *source = tsr_gguf_find_tensor(weights->gguf, name);
+    *tensor_out = NULL;
+    if (!source && !required)
+        return TSR_OK;
+    if (!source)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is missing", tsr_gguf_path(weights->gguf), name);
+    if (source->ne[0] != ne0 || source->ne[1] != ne1 || source->ne[2] != 1 || source->ne[3] != 1)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld]",
+                        tsr_gguf_path(weights->gguf), name, (long long)source->ne[0], (long long)source->ne[1],
+                        (long long)source->ne[2], (long long)source->ne[3], (long long)ne0, (long long)ne1);
+    if (ne1 == 1 && source->type != TSR_TYPE_F32)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
+                        tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type));
+    tsr_weight *weight;
+    tsr_status status = append(weights, &weight);
+    if (status != TSR_OK)
+        return status;
+    weight->source = source;
+    weight->role = role;
+    weight->layer = layer;
+    weight->tensor.type = source->type;
+    snprintf(weight->tensor.name, sizeof weight->tensor.name, "%s", name);
+    for (int i = 0; i < 4; i++)
+        weight->tensor.ne[i] = source->ne[i];
+    *tensor_out = &weight->tensor;
+    return TSR_OK;
+}
+
+tsr_status tsr_weights_tie_output(tsr_weights *weights)
+{
+    tsr_weight *weight;
+    tsr_status status = append(weights, &weight);
+    if (status != TSR_OK)
+        return status;
+    for (int i = 0; i < weights->n - 1; i++)
+        if (&weights->list[i]->tensor == weights->embedding)
+            *weight = *weights->list[i];
+    weight->layer = TSR_LAYER_OUTPUT;
+    weight->tied = true;
+    weights->output = &weight->tensor;
+    weights->tied_output = true;
+    return TSR_OK;
+}
+
+static int64_t lcm(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t t = x % y;
+        x = y;
+        y = t;
+    }
+    return a / x * b;
+}
+
+int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role)
+{
+    int64_t block = 1;
+    for (int i = 0; i < weights->n; i++)
+        if (weights->list[i]->role == role)
+            block = lcm(block, tsr_type_block_elems(weights->list[i]->source->type));
+    return block;
+}
+
+size_t tsr_weights_bytes(const tsr_weights *weights)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < weights->n; i++)
+        if (!weights->list[i]->tied)
+            bytes += weights->list[i]->source->bytes;
+    return bytes;
+}
+
+static bool in_class(tsr_weight_role role, tsr_split_class_id id)
+{
+    switch (role) {
+    case TSR_WEIGHT_REPLICATED: return false;
+    case TSR_WEIGHT_Q_ROWS:
+    case TSR_WEIGHT_KV_ROWS:
+    case TSR_WEIGHT_Q_COLUMNS: return id == TSR_CLASS_ATTENTION;
+    case TSR_WEIGHT_FFN_ROWS:
+    case TSR_WEIGHT_FFN_COLUMNS: return id == TSR_CLASS_FFN;
+    case TSR_WEIGHT_VOCAB_ROWS: return id == TSR_CLASS_OUTPUT;
+    }
+    return false;
+}
+
+size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < weights->n; i++)
+        if (!weights->list[i]->tied && in_class(weights->list[i]->role, id))
+            bytes += weights->list[i]->source->bytes;
+    return bytes;
+}
+
+static const tsr_split_group *group_of(const tsr_model_split *split, int layer)
+{
+    if (layer == TSR_LAYER_EMBEDDING)
+        return &split->groups[split->embedding_group];
+    if (layer == TSR_LAYER_OUTPUT)
+        return &split->groups[split->output_group];
+    return &split->groups[split->layer_group[layer]];
+}
+
+/* One-dimensional tensors (biases) are divided along their only axis. */
+static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_split *split)
+{
+    const tsr_split_group *group = group_of(split, weight->layer);
+    tsr_placement place = {.sharding = TSR_SHARDING_SPLIT,
+                           .axis = weight->tensor.ne[1] > 1 ? 1 : 0,
+                           .devices = group->devices};
+    switch (weight->role) {
+    case TSR_WEIGHT_REPLICATED: return (tsr_placement){.sharding = TSR_SHARDING_REPLICATED, .devices = group->devices};
+    case TSR_WEIGHT_Q_ROWS: place.map = &group->q; break;
+    case TSR_WEIGHT_KV_ROWS: place.map = &group->kv; break;
+    case TSR_WEIGHT_FFN_ROWS: place.map = &group->ffn; break;
+    case TSR_WEIGHT_VOCAB_ROWS: place.map = &group->vocab; break;
+    case TSR_WEIGHT_Q_COLUMNS:
+        place.axis = 0;
+        place.map = &group->q;
+        break;
+    case TSR_WEIGHT_FFN_COLUMNS:
+        place.axis = 0;
+        place.map = &group->ffn;
+        break;
+    }
+    return place;
+}
+
+typedef struct progress_adapter {
+    void (*progress)(double fraction, void *user);
+    void *user;
+} progress_adapter;
+
+static void report(size_t done, size_t total, void *user)
+{
+    progress_adapter *adapter = user;
+    if (adapter->progress)
+        adapter->progress(total ? (double)done / (double)total : 1, adapter->user);
+}
+
+tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split, bool copy,
+                             void (*progress)(double fraction, void *user), void *user)
+{
+    tsr_status status = TSR_OK;
+    tsr_tensor **tensors = NULL;
+    tsr_placement *placements = NULL;
+    const void **sources = NULL;
+    progress_adapter adapter = {progress, user};
+    bool share = split->embedding_group == split->output_group;
+    int n = 0;
+
+    TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *tensors, "tensor lists", &tensors));
+    TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *placements, "tensor placements", &placements));
+    TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *sources, "tensor sources", &sources));
+    for (int i = 0; i < weights->n; i++) {
+        tsr_weight *weight = weights->list[i];
+        if (weight->tied && share) /* both lie in the same places: one tensor serves */
+            continue;
+        tensors[n] = &weight->tensor;
+        placements[n] = placement_of(weight, split);
+        sources[n++] = weight->source->data;
+    }
+    if (weights->tied_output && share)
+        weights->output = weights->embedding;
+    TSR_TRY(tsr_weights_create(rt, tensors, placements, sources, n, copy, TSR_MEMORY_WEIGHTS, report, &adapter,
+                               &weights->buffer));
+out:
+    tsr_mem_free(tensors);
+    tsr_mem_free(placements);
+    tsr_mem_free(sources);
+    return status;
+}

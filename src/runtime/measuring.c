@@ -1,0 +1,51 @@
+/* Stand-ins for devices. They are unlimited, so that a plan that does not fit can still say by how much. */
+#include "runtime/measuring.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "alloc/measure.h"
+#include "comm/local.h"
+#include "core/mem.h"
+#include "host/device.h"
+#include "host/memory.h"
+
+void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *traits_out)
+{
+    uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
+    *traits_out = (tsr_device_traits){.memory_cap = cap && cap < SIZE_MAX ? (size_t)cap : SIZE_MAX,
+                                      .alignment = TSR_HOST_ALIGNMENT,
+                                      .granularity = tsr_host_page_bytes(),
+                                      .max_alloc = SIZE_MAX};
+    snprintf(traits_out->name, sizeof traits_out->name, "%s", desc->name);
+}
+
+void tsr_device_traits_of(const tsr_device *device, tsr_device_traits *traits_out)
+{
+    size_t used = tsr_device_used(device), cap = device->memory_cap;
+    *traits_out = (tsr_device_traits){.memory_cap = cap == SIZE_MAX ? SIZE_MAX : cap > used ? cap - used : 0,
+                                      .alignment = device->alignment,
+                                      .granularity = device->granularity,
+                                      .max_alloc = device->max_alloc};
+    memcpy(traits_out->name, device->name, sizeof traits_out->name);
+}
+
+tsr_status tsr_runtime_open_measuring(const tsr_device_traits *traits, int n_devices, tsr_runtime **rt_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = NULL;
+    TSR_TRY(tsr_mem_array(1, sizeof *rt, "a runtime", &rt));
+    rt->no_alloc = true;
+    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *rt->devices, "devices", &rt->devices));
+    for (; rt->n_devices < n_devices; rt->n_devices++) {
+        const tsr_device_traits *t = &traits[rt->n_devices];
+        TSR_TRY(tsr_measure_device_create(t->name, rt->n_devices, SIZE_MAX, t->alignment, t->max_alloc,
+                                          t->granularity, &rt->devices[rt->n_devices]));
+    }
+    TSR_TRY(tsr_comm_local_create(n_devices, &rt->comm));
+    *rt_out = rt;
+    rt = NULL;
+out:
+    tsr_runtime_close(rt);
+    return status;
+}

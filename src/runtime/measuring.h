@@ -1,0 +1,23 @@
+/* A runtime of devices that only measure: what planning runs the loader on. */
+#ifndef TSR_RUNTIME_MEASURING_H
+#define TSR_RUNTIME_MEASURING_H
+
+#include <tsr/runtime.h>
+
+#include "core/runtime.h"
+
+/* What a stand-in must share with the device it stands for. */
+typedef struct tsr_device_traits {
+    char name[32];
+    size_t memory_cap; /* for the plan to compare with; measuring itself is unlimited */
+    size_t alignment, granularity, max_alloc;
+} tsr_device_traits;
+
+/* Traits of a device that is described but not opened, and of one that is open (its cap is what it has left). */
+void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *traits_out);
+void tsr_device_traits_of(const tsr_device *device, tsr_device_traits *traits_out);
+
+/* Closed with tsr_runtime_close(). */
+tsr_status tsr_runtime_open_measuring(const tsr_device_traits *traits, int n_devices, tsr_runtime **rt_out);
+
+#endif

@@ -1,0 +1,123 @@
+/* Opening a runtime: the one place that knows which kinds of devices there are and wires them together. */
+#include <tsr/runtime.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/local.h"
+#include "core/mem.h"
+#include "core/runtime.h"
+#include "host/device.h"
+#include "topo/pin.h"
+
+/* What a real runtime keeps besides its devices. */
+typedef struct runtime_private {
+    tsr_topo_pinner *pinner;
+} runtime_private;
+
+static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_device_list *list,
+                                   const tsr_topo_pinner *pinner)
+{
+    const tsr_device_desc *desc = &list->devices[rt->n_devices];
+    tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
+    uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
+    int total_threads = 0;
+    for (int d = 0; d < list->n_devices; d++)
+        total_threads += list->devices[d].n_threads;
+    tsr_host_device_config host = {.name = desc->name,
+                                   .index = rt->n_devices,
+                                   .n_threads = desc->n_threads,
+                                   .total_threads = total_threads,
+                                   .memory_cap = cap > SIZE_MAX ? 0 : (size_t)cap,
+                                   .numa_node = desc->numa_node,
+                                   .isa = config->isa,
+                                   .pin = pinner ? tsr_topo_pin_team_thread : NULL,
+                                   .pin_user = &pins,
+                                   .logger = &rt->logger};
+    return tsr_host_device_create(&host, &rt->devices[rt->n_devices]);
+}
+
+static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo)
+{
+    tsr_status status = TSR_OK;
+    tsr_device_list *list = NULL;
+    runtime_private *priv = rt->private_data;
+    TSR_TRY(tsr_device_list_create(topo, config->devices, &rt->logger, &list));
+    TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->devices, "devices", &rt->devices));
+    if (topo->is_this_machine)
+        TSR_TRY(tsr_topo_pinner_create(&priv->pinner));
+    for (; rt->n_devices < list->n_devices; rt->n_devices++)
+        TSR_TRY(open_host_device(rt, config, list, priv->pinner));
+    TSR_TRY(tsr_comm_local_create(rt->n_devices, &rt->comm));
+out:
+    tsr_device_list_destroy(list);
+    return status;
+}
+
+tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime_config defaults = TSR_RUNTIME_CONFIG_INIT;
+    tsr_topology *found = NULL;
+    tsr_runtime *rt = NULL;
+
+    if (!rt_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_open: rt_out must not be NULL");
+    if (!config)
+        config = &defaults;
+    if (config->size != sizeof *config)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_config.size is %zu, not %zu; use TSR_RUNTIME_CONFIG_INIT",
+                        config->size, sizeof *config);
+    if (!config->topology) {
+        tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
+        topo_config.logger = config->logger;
+        TSR_TRY(tsr_topology_discover(&topo_config, &found));
+    }
+    TSR_TRY(tsr_mem_array(1, sizeof *rt, "a runtime", &rt));
+    rt->logger = config->logger;
+    TSR_TRY(tsr_mem_array(1, sizeof(runtime_private), "a runtime", &rt->private_data));
+    TSR_TRY(open_devices(rt, config, config->topology ? config->topology : found));
+    *rt_out = rt;
+    rt = NULL;
+out:
+    tsr_runtime_close(rt);
+    tsr_topology_destroy(found);
+    return status;
+}
+
+void tsr_runtime_close(tsr_runtime *rt)
+{
+    if (!rt)
+        return;
+    if (rt->buffer_types_destroy)
+        rt->buffer_types_destroy(rt->buffer_types);
+    tsr_comm_destroy(rt->comm);
+    for (int d = 0; rt->devices && d < rt->n_devices; d++)
+        tsr_device_destroy(rt->devices[d]);
+    runtime_private *priv = rt->private_data;
+    if (priv)
+        tsr_topo_pinner_destroy(priv->pinner);
+    tsr_mem_free(priv);
+    tsr_mem_free(rt->devices);
+    tsr_mem_free(rt);
+}
+
+int tsr_runtime_n_devices(const tsr_runtime *rt)
+{
+    return rt->n_devices;
+}
+
+tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info *info_out)
+{
+    if (device < 0 || device >= rt->n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", device, rt->n_devices);
+    const tsr_device *d = rt->devices[device];
+    tsr_device_info info = {
+        .kind = TSR_DEVICE_HOST, .n_threads = d->n_threads, .memory_cap = d->memory_cap};
+    memcpy(info.name, d->name, sizeof info.name);
+    if (!rt->no_alloc)
+        snprintf(info.isa, sizeof info.isa, "%s", tsr_host_device_isa(d));
+    memcpy(info.used, d->used, sizeof info.used);
+    *info_out = info;
+    return TSR_OK;
+}
