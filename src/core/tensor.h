@@ -5,19 +5,14 @@
 #include <stdint.h>
 
 #include <tsr/split.h>
+#include <tsr/tensor.h>
 #include <tsr/types.h>
 
 #include "core/device.h"
 #include "core/op.h"
+#include "core/runtime.h"
 
 enum { TSR_MAX_NAME = 64, TSR_MAX_SRC = 6 };
-
-typedef enum tsr_sharding {
-    TSR_SHARDING_NONE = 0,   /* not placed yet */
-    TSR_SHARDING_REPLICATED, /* each device of the set has all of it */
-    TSR_SHARDING_SPLIT,      /* divided along `axis` as `map` says */
-    TSR_SHARDING_PARTIAL     /* the value is the sum over the devices */
-} tsr_sharding;
 
 /* Where a tensor lives. SPLIT along axis 1 divides rows, along axis 0 columns. A device outside `devices` has
  * nothing of it; a device inside may still have an empty shard. */
@@ -36,14 +31,17 @@ typedef struct tsr_shard {
 
 struct tsr_buffer;
 
-typedef struct tsr_tensor tsr_tensor;
 struct tsr_tensor {
+    tsr_runtime *rt; /* whose devices hold it */
     char name[TSR_MAX_NAME];
     tsr_type type;
     int64_t ne[4];
     tsr_placement placement;
     struct tsr_buffer *buffer; /* that holds its shards; NULL for tensors computed by a graph */
     tsr_shard *shards;         /* [n_devices of the runtime]; NULL until allocated */
+
+    /* The buffer's list of its tensors: the next one, and what points to this one (src/alloc). */
+    tsr_tensor *buffer_next, **buffer_link;
 
     /* For nodes of a graph (src/graph). */
     tsr_op_kind op;
@@ -60,6 +58,27 @@ static inline int64_t tsr_tensor_rows(const tsr_tensor *tensor)
 {
     return tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
 }
+
+/* A tensor of the given shape that lies nowhere yet. TSR_ERR_INVALID, naming it, for an unknown type, an
+ * extent below 1, a row that is no whole number of blocks, or a size beyond the address space. The name is
+ * cut at TSR_MAX_NAME - 1 bytes; NULL is "". */
+tsr_status tsr_tensor_init(tsr_tensor *tensor, tsr_runtime *rt, tsr_type type, const int64_t ne[4],
+                           const char *name);
+
+/* Whether the placement suits the tensor: an axis of 0 or 1, a map of the axis's extent for the runtime's
+ * devices, columns cut at whole blocks, no shard outside the mask. TSR_ERR_INVALID names the tensor. */
+tsr_status tsr_placement_check(const tsr_tensor *tensor, const tsr_placement *placement);
+
+/* Elements [begin, end) of the columns (within a row) and of the rows that device `index` holds. Empty ones
+ * (0 to 0) for a device that holds nothing. */
+typedef struct tsr_window {
+    int64_t col_begin, col_end, row_begin, row_end;
+} tsr_window;
+
+tsr_window tsr_placement_window(const tsr_tensor *tensor, const tsr_placement *placement, int index);
+
+/* Bytes of that window, dense. */
+size_t tsr_placement_bytes(const tsr_tensor *tensor, const tsr_placement *placement, int index);
 
 /* Elements per row and rows that device `index` holds (0 x 0 if it holds nothing). */
 void tsr_tensor_local_shape(const tsr_tensor *tensor, int index, int64_t *n_cols_out, int64_t *n_rows_out);

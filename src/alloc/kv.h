@@ -1,0 +1,107 @@
+/* The KV region: keys and values of all sequences, in pages.
+ *
+ * A page holds page_tokens consecutive positions of one sequence, for every layer. There is one page table
+ * per sequence and it is the same on all devices: they hold the same tokens, each its own heads and layers,
+ * so a page number means the same positions everywhere. Where page p lies on a device: base + p * page_bytes.
+ *
+ * Each device has one region of address space, reserved for all pages when the region is made and charged at
+ * that full size (what was planned is what is taken); memory is committed as pages are first used, in order
+ * of their numbers. Growing never moves or copies anything. Pages that become free are used again before new
+ * ones are, so what is committed is the high-water mark of pages in use; giving committed memory back to the
+ * system (ops->decommit) is not done yet.
+ *
+ * Pages are counted by reference, so a fork shares all of its parent's pages at no cost. A sequence that
+ * continues inside a shared page gets a copy of it first (on every device); full pages stay shared.
+ *
+ *     tsr_kv_create(rt, &config, &kv);
+ *     if (tsr_kv_append(kv, seq, n_tokens) != TSR_OK) ...            (makes room for the next n positions)
+ *     const int32_t *table = tsr_kv_pages(kv, seq, &n_pages);        (for tsr_kv_index.page_table)
+ *     tsr_kv_view view;
+ *     tsr_kv_view_of(kv, device, layer, &view);                      (once, when a program is compiled)
+ *     ... run programs that write positions length - n .. length - 1 and attend to 0 .. length - 1 ...
+ *     tsr_kv_trim(kv, seq, shorter);
+ *     tsr_kv_remove(kv, seq);
+ *
+ * After creation nothing here allocates, and only commits and page copies reach a device. One thread at a
+ * time, and no program that uses the region may run during append, trim, remove or fork. */
+#ifndef TSR_ALLOC_KV_H
+#define TSR_ALLOC_KV_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tsr/split.h>
+#include <tsr/types.h>
+
+#include "core/op.h"
+#include "core/runtime.h"
+
+typedef struct tsr_kv tsr_kv;
+
+enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64 };
+
+/* Which devices keep the KV heads of one layer. A device holds its map's share of heads if its bit is set,
+ * none otherwise; every head must have a holder. */
+typedef struct tsr_kv_layer {
+    uint64_t devices;
+    const tsr_shard_map *kv_heads; /* extent: KV heads of the layer; read during creation only */
+} tsr_kv_layer;
+
+typedef struct tsr_kv_config {
+    int n_layers;
+    const tsr_kv_layer *layers; /* [n_layers], read during creation only */
+    int64_t head_dim;           /* whole blocks of type_k and type_v */
+    tsr_type type_k, type_v;    /* F32, F16, BF16, Q8_0 or Q4_0 */
+    int64_t n_ctx;              /* tokens of all sequences together, and the longest sequence */
+    int n_seq_max;
+    int page_tokens; /* 0: TSR_KV_PAGE_TOKENS */
+} tsr_kv_config;
+
+/* Make the region. n_ctx tokens always fit, however they are spread over the sequences: the number of pages
+ * is (n_ctx + n_seq_max * (page_tokens - 1)) / page_tokens rounded down, the largest sum over sequences of
+ * ceil(length / page_tokens). `rt` must outlive it. TSR_ERR_MEMORY names the device and the bytes. */
+tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out);
+void tsr_kv_destroy(tsr_kv *kv); /* NULL is fine */
+
+/* Where a layer's keys and values lie on a device; n_heads 0 and base NULL if it holds none. Stays valid as
+ * long as the region. Pages beyond the committed ones must not be touched: use only those of page tables. */
+void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_out);
+
+/* Tokens of a sequence, 0 <= seq < n_seq_max; all are empty at first. */
+int64_t tsr_kv_length(const tsr_kv *kv, int seq);
+
+/* Page numbers of a sequence, ceil(length / page_tokens) of them; valid until the sequence changes. At most
+ * tsr_kv_max_pages() = ceil(n_ctx / page_tokens). */
+const int32_t *tsr_kv_pages(const tsr_kv *kv, int seq, int *n_out);
+int tsr_kv_max_pages(const tsr_kv *kv);
+
+/* Whether append(seq, n_tokens) would find enough pages. */
+bool tsr_kv_fits(const tsr_kv *kv, int seq, int64_t n_tokens);
+
+/* Lengthen a sequence by n_tokens >= 0 positions, whose contents are undefined until they are written. The
+ * pages of the new positions belong to this sequence alone afterwards.
+ * TSR_ERR_FULL: too few free pages, or longer than n_ctx. TSR_ERR_MEMORY: a device could not commit memory.
+ * Another status: copying a shared page failed. Nothing has changed then, in this or any other sequence. */
+tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens);
+
+/* Shorten to `length` tokens (0 <= length <= the current one). */
+tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length);
+
+/* Make it empty. */
+tsr_status tsr_kv_remove(tsr_kv *kv, int seq);
+
+/* Make the empty sequence dst a copy of src, which shares its pages. */
+tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst);
+
+/* Counts of pages: in all; not used; used; used by more than one sequence. */
+typedef struct tsr_kv_stats {
+    int n_pages, n_free, n_used, n_shared;
+} tsr_kv_stats;
+
+tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv);
+
+/* Bytes of a device's region: reserved (= charged to TSR_MEMORY_KV), and committed so far. */
+size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device);
+size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device);
+
+#endif

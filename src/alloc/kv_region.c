@@ -1,0 +1,118 @@
+/* One device's stretch of the KV region (alloc/kv_region.h).
+ *
+ * A page is, for each layer held here in order: K as [heads][page_tokens][head_dim], then V likewise, each
+ * part at a multiple of 64 bytes (a cache line, and the widest vector load). All layers of a page lie
+ * together, so one commit and one copy serve a page whole. */
+#include "alloc/kv_region.h"
+
+#include "core/mem.h"
+#include "core/status.h"
+
+/* Append one part of n_heads x page_tokens rows to the page; false on overflow. */
+static bool add_part(size_t *page_bytes, int64_t n_heads, int64_t page_tokens, size_t row_bytes,
+                     size_t *offset_out)
+{
+    size_t bytes, end;
+    if (!tsr_mul_size((size_t)n_heads, (size_t)page_tokens, &bytes) ||
+        !tsr_mul_size(bytes, row_bytes, &bytes) || !tsr_add_size(*page_bytes, bytes, &end) ||
+        end > PTRDIFF_MAX - TSR_KV_PART_ALIGNMENT)
+        return false;
+    *offset_out = *page_bytes;
+    *page_bytes = tsr_align_up(end, TSR_KV_PART_ALIGNMENT);
+    return true;
+}
+
+static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config)
+{
+    size_t k_row = tsr_type_row_bytes(config->type_k, config->head_dim);
+    size_t v_row = tsr_type_row_bytes(config->type_v, config->head_dim);
+    for (int i = 0; i < config->n_layers; i++) {
+        const tsr_kv_layer *layer = &config->layers[i];
+        tsr_kv_part *part = &region->parts[i];
+        if (!(layer->devices >> region->device->index & 1))
+            continue;
+        part->n_heads = tsr_shard_map_count(layer->kv_heads, region->device->index);
+        if (part->n_heads == 0)
+            continue;
+        if (!add_part(&region->page_bytes, part->n_heads, config->page_tokens, k_row, &part->k_offset) ||
+            !add_part(&region->page_bytes, part->n_heads, config->page_tokens, v_row, &part->v_offset))
+            return tsr_fail(TSR_ERR_INVALID, "device %s: a KV page exceeds the address space",
+                            region->device->name);
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
+                              int n_pages)
+{
+    tsr_status status = TSR_OK;
+    size_t bytes;
+    void *base = NULL;
+
+    *region = (tsr_kv_region){.device = device};
+    TSR_TRY(tsr_mem_array((size_t)config->n_layers, sizeof *region->parts, "the layout of a KV page",
+                          &region->parts));
+    TSR_TRY(lay_out_page(region, config));
+    if (region->page_bytes == 0)
+        goto out;
+    if (!tsr_mul_size(region->page_bytes, (size_t)n_pages, &bytes) ||
+        bytes > PTRDIFF_MAX - device->granularity) {
+        status = tsr_fail(TSR_ERR_MEMORY, "device %s: %d KV pages of %zu bytes exceed the address space",
+                          device->name, n_pages, region->page_bytes);
+        goto out;
+    }
+    bytes = tsr_align_up(bytes, device->granularity);
+    TSR_TRY(tsr_device_charge(device, TSR_MEMORY_KV, bytes, "the KV region"));
+    status = device->ops->reserve(device, bytes, &base);
+    if (status != TSR_OK) {
+        tsr_device_uncharge(device, TSR_MEMORY_KV, bytes);
+        goto out;
+    }
+    region->base = base;
+    region->reserved = bytes;
+out:
+    return status;
+}
+
+void tsr_kv_region_close(tsr_kv_region *region)
+{
+    if (region->base) {
+        region->device->ops->release(region->device, region->base, region->reserved);
+        tsr_device_uncharge(region->device, TSR_MEMORY_KV, region->reserved);
+    }
+    tsr_mem_free(region->parts);
+    *region = (tsr_kv_region){0};
+}
+
+tsr_status tsr_kv_region_commit(tsr_kv_region *region, int n_pages)
+{
+    tsr_status status = TSR_OK;
+    tsr_device *device = region->device;
+    if (!region->base)
+        return TSR_OK;
+    size_t wanted = tsr_align_up(region->page_bytes * (size_t)n_pages, device->granularity);
+    if (wanted <= region->committed)
+        return TSR_OK;
+    TSR_TRY(device->ops->commit(device, region->base, region->committed, wanted - region->committed));
+    region->committed = wanted;
+out:
+    return status;
+}
+
+void tsr_kv_region_shrink(tsr_kv_region *region, size_t committed)
+{
+    tsr_device *device = region->device;
+    if (region->committed <= committed)
+        return;
+    /* Should even this fail, the bytes merely stay committed. */
+    if (device->ops->decommit(device, region->base, committed, region->committed - committed) == TSR_OK)
+        region->committed = committed;
+}
+
+tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src)
+{
+    if (!region->base)
+        return TSR_OK;
+    return region->device->ops->copy(region->device, region->base + (size_t)dst * region->page_bytes,
+                                     region->base + (size_t)src * region->page_bytes, region->page_bytes);
+}

@@ -1,0 +1,38 @@
+/* The device side of the KV region: one stretch of address space per device and the layout of a page in it.
+ * kv.c decides which pages are used; this part knows where they are and makes them usable. */
+#ifndef TSR_ALLOC_KV_REGION_H
+#define TSR_ALLOC_KV_REGION_H
+
+#include "alloc/kv.h"
+
+/* One layer's place inside a page of one device. */
+typedef struct tsr_kv_part {
+    size_t k_offset, v_offset;
+    int64_t n_heads; /* 0: the device does not hold the layer */
+} tsr_kv_part;
+
+typedef struct tsr_kv_region {
+    tsr_device *device;
+    unsigned char *base; /* NULL: nothing on this device */
+    size_t page_bytes;   /* a multiple of TSR_KV_PART_ALIGNMENT */
+    size_t reserved;     /* all pages, rounded up to the device's granularity */
+    size_t committed;    /* the first bytes of it */
+    tsr_kv_part *parts;  /* [n_layers] */
+} tsr_kv_region;
+
+/* Lay out a page, charge and reserve n_pages of it. The config has been checked. Leaves a region that
+ * tsr_kv_region_close() accepts even when it fails. */
+tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
+                              int n_pages);
+void tsr_kv_region_close(tsr_kv_region *region);
+
+/* Make pages 0 .. n_pages - 1 usable. */
+tsr_status tsr_kv_region_commit(tsr_kv_region *region, int n_pages);
+
+/* Take the last growth back: `committed` bytes remain. */
+void tsr_kv_region_shrink(tsr_kv_region *region, size_t committed);
+
+/* Copy one page over another. */
+tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src);
+
+#endif

@@ -1,0 +1,16 @@
+/* A device that only measures: planning runs the very code that loads a model, on devices of this kind, and
+ * then reads device->used[].
+ *
+ * alloc and reserve hand out addresses that are unique, aligned and never mapped; wrap gives the pointer
+ * back; copies do nothing; programs are accepted and dropped; launching one is TSR_ERR_UNSUPPORTED.
+ * Accounting, the memory cap and max_alloc work as on a real device. */
+#ifndef TSR_ALLOC_MEASURE_H
+#define TSR_ALLOC_MEASURE_H
+
+#include "core/device.h"
+
+/* alignment and granularity are powers of two; memory_cap and max_alloc may be SIZE_MAX (no limit). */
+tsr_status tsr_measure_device_create(const char *name, int index, size_t memory_cap, size_t alignment,
+                                     size_t max_alloc, size_t granularity, tsr_device **device_out);
+
+#endif
