@@ -1,0 +1,642 @@
+/* Collectives between host devices: what they compute, and that they come to an end whatever happens. Every
+ * value they add up is made by a kernel inside the program, so a missing wait shows as a wrong sum. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/local.h"
+#include "comm/reduce.h"
+#include "core/event.h"
+#include "core/fixed.h"
+#include "core/mem.h"
+#include "support/failing_alloc.h"
+#include "support/tiny_kernels.h"
+
+enum { MS = 1000000, MAX_RANKS = 64, MAX_OPS = 64 };
+
+/* Devices, their communicator, and a program under construction for each of them. */
+typedef struct group {
+    int n;
+    tsr_comm *comm;
+    tsr_device *devices[MAX_RANKS];
+    tsr_device_program *programs[MAX_RANKS];
+    tsr_op ops[MAX_RANKS][MAX_OPS];
+    int n_ops[MAX_RANKS];
+    tsr_collective *collectives[MAX_OPS];
+    int n_collectives;
+} group;
+
+static group *group_open(int n, const int *n_threads)
+{
+    group *g = calloc(1, sizeof *g);
+    int total = 0;
+    g->n = n;
+    for (int i = 0; i < n; i++)
+        total += n_threads ? n_threads[i] : 1;
+    for (int i = 0; i < n; i++)
+        g->devices[i] = tiny_device(i, n_threads ? n_threads[i] : 1, total);
+    assert_int_equal(tsr_comm_local_create(n, &g->comm), TSR_OK);
+    return g;
+}
+
+static tsr_collective *group_collective(group *g, const tsr_collective_desc *desc)
+{
+    tsr_collective *collective = NULL;
+    assert_int_equal(g->comm->ops->collective_create(g->comm, desc, &collective), TSR_OK);
+    g->collectives[g->n_collectives++] = collective;
+    return collective;
+}
+
+static void group_op(group *g, int rank, tsr_op op)
+{
+    assert_true(g->n_ops[rank] < MAX_OPS);
+    g->ops[rank][g->n_ops[rank]++] = op;
+}
+
+static void group_compile(group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        assert_int_equal(
+            g->devices[i]->ops->program_create(g->devices[i], g->ops[i], g->n_ops[i], &g->programs[i]),
+            TSR_OK);
+}
+
+static void group_launch(group *g, uint64_t ranks)
+{
+    for (int i = 0; i < g->n; i++)
+        if (ranks >> i & 1)
+            assert_int_equal(g->devices[i]->ops->launch(g->devices[i], g->programs[i]), TSR_OK);
+}
+
+static void group_synchronize(group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        assert_int_equal(g->devices[i]->ops->synchronize(g->devices[i], 0), TSR_OK);
+}
+
+static void group_run(group *g)
+{
+    group_launch(g, UINT64_MAX);
+    group_synchronize(g);
+}
+
+static void group_close(group *g)
+{
+    for (int i = 0; i < g->n; i++)
+        g->devices[i]->ops->program_destroy(g->devices[i], g->programs[i]);
+    for (int i = 0; i < g->n_collectives; i++)
+        g->comm->ops->collective_destroy(g->comm, g->collectives[i]);
+    tsr_comm_destroy(g->comm);
+    for (int i = 0; i < g->n; i++)
+        tsr_device_destroy(g->devices[i]);
+    free(g);
+}
+
+static uint64_t all_of(int n)
+{
+    return n == 64 ? UINT64_MAX : ((uint64_t)1 << n) - 1;
+}
+
+/* ------------------------------------------------------------------------------------ arithmetic */
+
+static void the_conversion_is_that_of_the_number_format(void **state)
+{
+    (void)state;
+    enum { N = 200000 };
+    int64_t *sums = malloc(N * sizeof *sums);
+    float *y = malloc(N * sizeof *y);
+    for (int i = 0; i < N; i++) {
+        uint64_t bits = tiny_hash(7, (uint64_t)i);
+        sums[i] = (int64_t)bits >> (i % 64); /* every magnitude, both signs */
+        if (i % 5 == 0)                      /* next to a tie of either rounding */
+            sums[i] = ((int64_t)1 << (i % 62)) + ((int64_t)1 << (i / 62 % 62)) + i % 3 - 1;
+    }
+    sums[0] = INT64_MAX, sums[1] = INT64_MIN, sums[2] = 0, sums[3] = -1;
+    const void *parts[] = {sums};
+    tsr_reducer_select(TSR_REDUCE_EXACT).finish(parts, 1, NULL, y, 0, N);
+    for (int i = 0; i < N; i++) {
+        float expected = tsr_fixed_to_f32(sums[i]);
+        assert_memory_equal(&y[i], &expected, sizeof expected);
+    }
+    free(sums);
+    free(y);
+}
+
+/* --------------------------------------------------------------------------------------- all-reduce */
+
+typedef struct reduce_case {
+    int n_ranks;
+    const int *n_threads; /* NULL: one each */
+    uint64_t participants, contributors;
+    tsr_reduce_type reduce;
+    int64_t n;
+    int n_collectives, n_runs;
+} reduce_case;
+
+enum { SEEDS_PER_COLLECTIVE = 1000 };
+
+static float reduced_naively(const reduce_case *c, uint64_t seed, int64_t i)
+{
+    int64_t sum = 0;
+    float sum_f32 = 0.0f;
+    bool first = true;
+    for (int r = 0; r < c->n_ranks; r++) {
+        if (!(c->contributors >> r & 1))
+            continue;
+        sum += tiny_partial_i64(seed + (uint64_t)r, i);
+        sum_f32 = first ? tiny_partial_f32(seed + (uint64_t)r, i)
+                        : sum_f32 + tiny_partial_f32(seed + (uint64_t)r, i);
+        first = false;
+    }
+    return c->reduce == TSR_REDUCE_EXACT ? tsr_fixed_to_f32(sum) : sum_f32;
+}
+
+/* A program like that of a model: partial, all-reduce with residual, partial, ... The partials alternate
+ * between two slots, and rank r's k-th partial comes from seed `run + 1000 k + r`. */
+static void check_all_reduce(const reduce_case *c)
+{
+    group *g = group_open(c->n_ranks, c->n_threads);
+    size_t n = (size_t)c->n, k_max = (size_t)c->n_collectives;
+    void *slots[2][MAX_RANKS] = {{0}};
+    float *y[MAX_RANKS] = {0}, run_number = 0.0f;
+    for (int r = 0; r < c->n_ranks; r++) {
+        y[r] = calloc(n * k_max, sizeof(float));
+        for (int s = 0; s < 2 && (c->contributors >> r & 1); s++)
+            slots[s][r] = calloc(n, sizeof(int64_t));
+    }
+    for (int k = 0; k < c->n_collectives; k++) {
+        tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                    .participants = c->participants,
+                                    .contributors = c->contributors,
+                                    .reduce = c->reduce,
+                                    .n = c->n,
+                                    .partial = slots[k % 2],
+                                    .name = "sum"};
+        tsr_collective *collective = group_collective(g, &desc);
+        for (int r = 0; r < c->n_ranks; r++) {
+            if (c->contributors >> r & 1)
+                group_op(g, r,
+                         (tsr_op){.kind = TSR_OP_MUL_MAT,
+                                  .name = "partial",
+                                  .mul_mat = {.x = &run_number,
+                                              .k = SEEDS_PER_COLLECTIVE * k + r,
+                                              .n_rows = c->n,
+                                              .reduce = c->reduce,
+                                              .y = slots[k % 2][r]}});
+            float *to = y[r] + (size_t)k * n;
+            if (c->participants >> r & 1)
+                group_op(g, r,
+                         (tsr_op){.kind = TSR_OP_ALL_REDUCE,
+                                  .name = "sum",
+                                  .all_reduce = {collective, k % 3 ? to - n : NULL, to, c->n}});
+        }
+    }
+    group_compile(g);
+    float *expected = calloc(n * k_max, sizeof(float));
+    for (int run = 0; run < c->n_runs; run++) {
+        run_number = (float)run;
+        group_run(g);
+        if (run % 100 && run != c->n_runs - 1)
+            continue;
+        for (size_t k = 0; k < k_max; k++)
+            for (size_t i = 0; i < n; i++) {
+                float value =
+                    reduced_naively(c, SEEDS_PER_COLLECTIVE * (uint64_t)k + (uint64_t)run, (int64_t)i);
+                expected[k * n + i] = k % 3 ? value + expected[(k - 1) * n + i] : value;
+            }
+        for (int r = 0; r < c->n_ranks; r++)
+            if (c->participants >> r & 1)
+                assert_memory_equal(y[r], expected, n * k_max * sizeof(float));
+    }
+    group_close(g);
+    for (int r = 0; r < c->n_ranks; r++) {
+        free(slots[0][r]);
+        free(slots[1][r]);
+        free(y[r]);
+    }
+    free(expected);
+}
+
+static void sums_are_exact_for_1_to_16_ranks(void **state)
+{
+    (void)state;
+    for (int n_ranks = 1; n_ranks <= 16; n_ranks++)
+        for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_F32; reduce++) {
+            reduce_case c = {
+                n_ranks, NULL, all_of(n_ranks), all_of(n_ranks), (tsr_reduce_type)reduce, 1000 + n_ranks,
+                5,       3};
+            check_all_reduce(&c);
+        }
+}
+
+static void any_size_is_right(void **state)
+{
+    (void)state;
+    const int64_t sizes[] = {1, 2, 15, 16, 17, 63, 64, 65, 1023, 16384, 50001};
+    const int n_threads[] = {2, 1, 3};
+    for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
+        for (int n_ranks = 2; n_ranks <= 3; n_ranks++)
+            for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_F32; reduce++) {
+                reduce_case c = {
+                    n_ranks, n_threads, all_of(n_ranks), all_of(n_ranks), (tsr_reduce_type)reduce, sizes[s],
+                    4,       2};
+                check_all_reduce(&c);
+            }
+}
+
+static void ranks_without_a_part_get_the_sum_too(void **state)
+{
+    (void)state;
+    const int n_threads[] = {1, 2, 1, 2, 1};
+    const uint64_t masks[][2] = {{0x1f, 0x01}, {0x1f, 0x12}, {0x1d, 0x0c}, {0x18, 0x10}, {0x1f, 0x1e}};
+    for (size_t m = 0; m < sizeof masks / sizeof *masks; m++)
+        for (int64_t n = 100; n <= 40000; n *= 20) {
+            reduce_case c = {5, n_threads, masks[m][0], masks[m][1], TSR_REDUCE_EXACT, n, 5, 3};
+            check_all_reduce(&c);
+        }
+}
+
+static void sixty_four_ranks_are_possible(void **state)
+{
+    (void)state;
+    reduce_case c = {64, NULL, UINT64_MAX, UINT64_MAX >> 32, TSR_REDUCE_EXACT, 200, 3, 2};
+    check_all_reduce(&c);
+}
+
+static void thousands_of_runs_on_uneven_teams_agree(void **state)
+{
+    (void)state;
+    const int teams[][4] = {{1, 1, 1, 1}, {1, 2, 1, 1}, {3, 1, 2, 4}};
+    for (int n_ranks = 2; n_ranks <= 4; n_ranks++)
+        for (size_t t = 0; t < sizeof teams / sizeof *teams; t++) {
+            reduce_case c = {n_ranks, teams[t], all_of(n_ranks), all_of(n_ranks), TSR_REDUCE_EXACT, 100,
+                             6,       1000};
+            check_all_reduce(&c);
+        }
+}
+
+static void nine_teams_of_three_share_the_machine(void **state)
+{
+    (void)state;
+    const int n_threads[] = {3, 3, 3, 3, 3, 3, 3, 3, 3};
+    reduce_case c = {9, n_threads, all_of(9), all_of(9), TSR_REDUCE_EXACT, 3000, 4, 20};
+    check_all_reduce(&c);
+}
+
+/* ------------------------------------------------------------------------- all-gather and hand-over */
+
+static void rows_become_whole_on_every_rank(void **state)
+{
+    (void)state;
+    enum { RANKS = 4, N = 100, ROWS = 7 };
+    const int n_threads[] = {1, 3, 2, 1};
+    const int64_t begin[RANKS + 1] = {0, 33, 33, 64, N}; /* rank 1 has nothing */
+    float *partial[RANKS], *y[RANKS], run_number = 0.0f;
+    group *g = group_open(RANKS, n_threads);
+    for (int r = 0; r < RANKS; r++) {
+        partial[r] = calloc(N * ROWS, sizeof(float));
+        y[r] = calloc(N * ROWS, sizeof(float));
+    }
+    tsr_collective_desc desc = {.kind = TSR_OP_ALL_GATHER,
+                                .participants = all_of(RANKS),
+                                .n = N,
+                                .n_rows = ROWS,
+                                .begin = begin,
+                                .partial = (void *const *)partial,
+                                .name = "logits"};
+    tsr_collective *collective = group_collective(g, &desc);
+    for (int r = 0; r < RANKS; r++) {
+        if (begin[r] < begin[r + 1])
+            group_op(g, r,
+                     (tsr_op){.kind = TSR_OP_MUL_MAT,
+                              .name = "part",
+                              .mul_mat = {.x = &run_number,
+                                          .k = 10 * r,
+                                          .n_rows = (begin[r + 1] - begin[r]) * ROWS,
+                                          .reduce = TSR_REDUCE_F32,
+                                          .y = partial[r]}});
+        group_op(
+            g, r,
+            (tsr_op){.kind = TSR_OP_ALL_GATHER, .name = "whole", .all_gather = {collective, y[r], N, ROWS}});
+    }
+    group_compile(g);
+    for (int run = 0; run < 200; run++) {
+        run_number = (float)run;
+        group_run(g);
+        for (int r = 0; r < RANKS; r++)
+            for (int64_t row = 0; row < ROWS; row++)
+                for (int64_t i = 0; i < N; i++) {
+                    int from = i < 33 ? 0 : i < 64 ? 2 : 3;
+                    int64_t local = row * (begin[from + 1] - begin[from]) + i - begin[from];
+                    assert_true(y[r][row * N + i] == tiny_partial_f32((uint64_t)(10 * from + run), local));
+                }
+    }
+    group_close(g);
+    for (int r = 0; r < RANKS; r++) {
+        free(partial[r]);
+        free(y[r]);
+    }
+}
+
+/* A pipeline 0 -> 1 -> 2, launched several times without waiting in between: the staging buffers must not be
+ * overwritten before they were read. */
+static void a_hand_over_keeps_up_with_queued_launches(void **state)
+{
+    (void)state;
+    enum { RANKS = 3, N = 5000, QUEUED = 8 };
+    const int n_threads[] = {2, 1, 3};
+    static float x[RANKS][2][N], staging[RANKS][N], total[N];
+    group *g = group_open(RANKS, n_threads);
+    for (int r = 0; r + 1 < RANKS; r++) {
+        void *buffers[RANKS] = {0};
+        buffers[r] = staging[r];
+        tsr_collective_desc desc = {.kind = TSR_OP_SEND,
+                                    .participants = (uint64_t)3 << r,
+                                    .contributors = (uint64_t)1 << r,
+                                    .n = N,
+                                    .partial = buffers,
+                                    .name = "hidden"};
+        tsr_collective *collective = group_collective(g, &desc);
+        if (r == 0) /* counts its runs: x = x + 1 */
+            group_op(g, r,
+                     (tsr_op){.kind = TSR_OP_ADD, .name = "count", .add = {x[0][0], x[0][1], x[0][0], N}});
+        group_op(g, r, (tsr_op){.kind = TSR_OP_SEND, .name = "send", .send = {collective, x[r][0], N}});
+        group_op(g, r + 1,
+                 (tsr_op){.kind = TSR_OP_RECV, .name = "recv", .recv = {collective, x[r + 1][0], N}});
+    }
+    group_op(g, 2, (tsr_op){.kind = TSR_OP_ADD, .name = "total", .add = {total, x[2][0], total, N}});
+    group_compile(g);
+    for (int i = 0; i < N; i++)
+        x[0][1][i] = 1.0f;
+    float expected = 0.0f, count = 0.0f;
+    for (int round = 0; round < 50; round++) {
+        for (int i = 0; i < QUEUED; i++) {
+            group_launch(g, UINT64_MAX);
+            count += 1.0f;
+            expected += count;
+        }
+        group_synchronize(g);
+        for (int i = 0; i < N; i++)
+            assert_true(total[i] == expected);
+    }
+    group_close(g);
+}
+
+/* ------------------------------------------------------------------------------- when things go wrong */
+
+/* Three ranks, one all-reduce; returned compiled. */
+static group *small_group(const int *n_threads, void **partial, float (*y)[64])
+{
+    group *g = group_open(3, n_threads);
+    tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                .participants = 7,
+                                .contributors = 7,
+                                .n = 64,
+                                .partial = partial,
+                                .name = "blk.3.sum"};
+    tsr_collective *collective = group_collective(g, &desc);
+    for (int r = 0; r < 3; r++) {
+        group_op(g, r,
+                 (tsr_op){.kind = TSR_OP_MUL_MAT,
+                          .name = "partial",
+                          .mul_mat = {.k = r, .n_rows = 64, .y = partial[r]}});
+        group_op(g, r,
+                 (tsr_op){.kind = TSR_OP_ALL_REDUCE,
+                          .name = "blk.3.sum",
+                          .all_reduce = {collective, NULL, y[r], 64}});
+        group_op(g, r, (tsr_op){.kind = TSR_OP_SCALE, .name = "after", .scale = {y[r], y[r], 0, 1.0f}});
+    }
+    group_compile(g);
+    return g;
+}
+
+static void a_device_that_does_not_come_is_named(void **state)
+{
+    (void)state;
+    const int teams[][3] = {{1, 1, 1}, {2, 1, 3}};
+    for (size_t t = 0; t < sizeof teams / sizeof *teams; t++) {
+        static int64_t buffers[3][64];
+        static float y[3][64];
+        void *partial[3] = {buffers[0], buffers[1], buffers[2]};
+        group *g = small_group(teams[t], partial, y);
+        for (int late = 0; late < 3; late++) {
+            char name[16];
+            snprintf(name, sizeof name, "device %d", late);
+            group_run(g); /* works before, and again after each reset */
+            group_launch(g, 7 & ~((uint64_t)1 << late));
+            for (int r = 0; r < 3; r++) {
+                tsr_device *device = g->devices[r];
+                if (r == late)
+                    continue;
+                uint64_t start = tsr_clock_ns();
+                assert_int_equal(device->ops->synchronize(device, 20 * MS), TSR_ERR_TIMEOUT);
+                assert_true(tsr_clock_ns() - start < 2000 * (uint64_t)MS);
+                assert_non_null(strstr(tsr_last_error(), "blk.3.sum"));
+                assert_non_null(strstr(tsr_last_error(), device->name));
+                assert_non_null(strstr(tsr_last_error(), name));
+            }
+            g->comm->ops->abort(g->comm);
+            for (int r = 0; r < 3; r++) {
+                tsr_device *device = g->devices[r];
+                tsr_status status = device->ops->synchronize(device, 0);
+                assert_int_equal(status, r == late ? TSR_OK : TSR_ERR_DEVICE);
+                if (r != late)
+                    assert_non_null(strstr(tsr_last_error(), name));
+            }
+            group_launch(g, 1); /* still aborted: ends at once */
+            assert_int_equal(g->devices[0]->ops->synchronize(g->devices[0], 0), TSR_ERR_DEVICE);
+            g->comm->ops->reset(g->comm);
+        }
+        group_run(g);
+        for (int r = 0; r < 3; r++)
+            assert_memory_equal(y[r], y[0], sizeof y[0]);
+        group_close(g);
+    }
+}
+
+static void a_receiver_names_its_sender(void **state)
+{
+    (void)state;
+    static float staging[16], x[16], y[16];
+    void *buffers[2] = {staging, NULL};
+    group *g = group_open(2, NULL);
+    tsr_collective_desc desc = {.kind = TSR_OP_SEND,
+                                .participants = 3,
+                                .contributors = 1,
+                                .n = 16,
+                                .partial = buffers,
+                                .name = "hidden"};
+    tsr_collective *collective = group_collective(g, &desc);
+    group_op(g, 0, (tsr_op){.kind = TSR_OP_SEND, .name = "send", .send = {collective, x, 16}});
+    group_op(g, 1, (tsr_op){.kind = TSR_OP_RECV, .name = "recv", .recv = {collective, y, 16}});
+    group_compile(g);
+    group_run(g);
+    group_launch(g, 2);
+    assert_int_equal(g->devices[1]->ops->synchronize(g->devices[1], 20 * MS), TSR_ERR_TIMEOUT);
+    assert_non_null(strstr(tsr_last_error(), "device 0"));
+    group_launch(g, 1); /* it comes after all */
+    group_synchronize(g);
+    group_launch(g, 1); /* one may be handed over ahead of the receiver, the next has to wait */
+    assert_int_equal(g->devices[0]->ops->synchronize(g->devices[0], 0), TSR_OK);
+    group_launch(g, 1);
+    assert_int_equal(g->devices[0]->ops->synchronize(g->devices[0], 20 * MS), TSR_ERR_TIMEOUT);
+    assert_non_null(strstr(tsr_last_error(), "device 1"));
+    g->comm->ops->abort(g->comm);
+    assert_int_equal(g->devices[0]->ops->synchronize(g->devices[0], 0), TSR_ERR_DEVICE);
+    g->comm->ops->reset(g->comm);
+    group_run(g);
+    group_close(g);
+}
+
+/* Abort at a random moment of a running program, many times: everybody ends, and the next run is right. */
+static void an_abort_at_any_moment_ends_the_run(void **state)
+{
+    (void)state;
+    const int teams[][3] = {{1, 1, 1}, {2, 1, 3}};
+    for (size_t t = 0; t < sizeof teams / sizeof *teams; t++) {
+        static int64_t buffers[3][64];
+        static float y[3][64];
+        void *partial[3] = {buffers[0], buffers[1], buffers[2]};
+        group *g = small_group(teams[t], partial, y);
+        for (int run = 0; run < 300; run++) {
+            for (int i = 0; i < 4; i++)
+                group_launch(g, 7);
+            for (volatile int spin = 0; spin < run * 37 % 5000; spin++)
+                continue;
+            g->comm->ops->abort(g->comm);
+            for (int r = 0; r < 3; r++) {
+                tsr_status status = g->devices[r]->ops->synchronize(g->devices[r], 0);
+                assert_true(status == TSR_OK || status == TSR_ERR_DEVICE);
+            }
+            g->comm->ops->reset(g->comm);
+            memset(y, 0, sizeof y);
+            group_run(g);
+            for (int i = 0; i < 64; i++) {
+                float expected = tsr_fixed_to_f32(tiny_partial_i64(0, i) + tiny_partial_i64(1, i) +
+                                                  tiny_partial_i64(2, i));
+                for (int r = 0; r < 3; r++)
+                    assert_true(y[r][i] == expected);
+            }
+        }
+        group_close(g);
+    }
+}
+
+static void nonsense_is_refused_with_the_collectives_name(void **state)
+{
+    (void)state;
+    static int64_t buffer[8];
+    void *both[2] = {buffer, buffer}, *one[2] = {buffer, NULL};
+    const int64_t begin[3] = {0, 4, 8};
+    const tsr_collective_desc bad[] = {
+        {.kind = TSR_OP_ADD, .participants = 3, .contributors = 3, .n = 8, .partial = both},
+        {.kind = TSR_OP_ALL_REDUCE, .participants = 0, .n = 8, .partial = both},
+        {.kind = TSR_OP_ALL_REDUCE, .participants = 7, .contributors = 3, .n = 8, .partial = both},
+        {.kind = TSR_OP_ALL_REDUCE, .participants = 1, .contributors = 3, .n = 8, .partial = both},
+        {.kind = TSR_OP_ALL_REDUCE, .participants = 3, .contributors = 0, .n = 8, .partial = both},
+        {.kind = TSR_OP_ALL_REDUCE, .participants = 3, .contributors = 3, .n = 8, .partial = one},
+        {.kind = TSR_OP_ALL_REDUCE, .participants = 3, .contributors = 3, .n = 8, .partial = NULL},
+        {.kind = TSR_OP_ALL_REDUCE, .participants = 3, .contributors = 3, .n = -1, .partial = both},
+        {.kind = TSR_OP_SEND, .participants = 3, .contributors = 3, .n = 8, .partial = both},
+        {.kind = TSR_OP_ALL_GATHER, .participants = 3, .n = 8, .n_rows = 1, .partial = both},
+        {.kind = TSR_OP_ALL_GATHER, .participants = 3, .n = 8, .n_rows = 1, .begin = begin, .partial = one},
+        {.kind = TSR_OP_ALL_GATHER, .participants = 1, .n = 8, .n_rows = 1, .begin = begin, .partial = both},
+    };
+    tsr_comm *comm = NULL;
+    assert_int_equal(tsr_comm_local_create(0, &comm), TSR_ERR_INVALID);
+    assert_int_equal(tsr_comm_local_create(65, &comm), TSR_ERR_INVALID);
+    assert_null(comm);
+    assert_int_equal(tsr_comm_local_create(2, &comm), TSR_OK);
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        tsr_collective_desc desc = bad[i];
+        tsr_collective *collective = NULL;
+        desc.name = "blk.9.sum";
+        assert_int_equal(comm->ops->collective_create(comm, &desc, &collective), TSR_ERR_INVALID);
+        assert_non_null(strstr(tsr_last_error(), "blk.9.sum"));
+        assert_null(collective);
+    }
+    comm->ops->collective_destroy(comm, NULL);
+    tsr_comm_destroy(comm);
+    tsr_comm_destroy(NULL);
+}
+
+static tsr_status make_collectives(void)
+{
+    static int64_t buffer[8];
+    void *partial[2] = {buffer, buffer};
+    const int64_t begin[3] = {0, 4, 8};
+    tsr_status status = TSR_OK;
+    tsr_comm *comm = NULL;
+    tsr_collective *sum = NULL, *whole = NULL;
+    tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                .participants = 3,
+                                .contributors = 3,
+                                .n = 8,
+                                .partial = partial,
+                                .name = "sum"};
+
+    TSR_TRY(tsr_comm_local_create(2, &comm));
+    TSR_TRY(comm->ops->collective_create(comm, &desc, &sum));
+    desc.kind = TSR_OP_ALL_GATHER;
+    desc.n_rows = 1;
+    desc.begin = begin;
+    TSR_TRY(comm->ops->collective_create(comm, &desc, &whole));
+out:
+    if (comm) {
+        comm->ops->collective_destroy(comm, sum); /* the older first */
+        comm->ops->collective_destroy(comm, whole);
+    }
+    tsr_comm_destroy(comm);
+    return status;
+}
+
+static void each_allocation_can_fail(void **state)
+{
+    (void)state;
+    bool done = false;
+    int n = 1;
+    for (; !done; n++) {
+        int64_t blocks = failing_alloc_live();
+        failing_alloc_set(n);
+        tsr_status status = make_collectives();
+        done = !failing_alloc_fired();
+        failing_alloc_set(0);
+        assert_int_equal(status, done ? TSR_OK : TSR_ERR_MEMORY);
+        assert_int_equal(failing_alloc_live(), blocks);
+    }
+    assert_true(n > 7);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_conversion_is_that_of_the_number_format),
+        cmocka_unit_test(sums_are_exact_for_1_to_16_ranks),
+        cmocka_unit_test(any_size_is_right),
+        cmocka_unit_test(ranks_without_a_part_get_the_sum_too),
+        cmocka_unit_test(sixty_four_ranks_are_possible),
+        cmocka_unit_test(thousands_of_runs_on_uneven_teams_agree),
+        cmocka_unit_test(nine_teams_of_three_share_the_machine),
+        cmocka_unit_test(rows_become_whole_on_every_rank),
+        cmocka_unit_test(a_hand_over_keeps_up_with_queued_launches),
+        cmocka_unit_test(a_device_that_does_not_come_is_named),
+        cmocka_unit_test(a_receiver_names_its_sender),
+        cmocka_unit_test(an_abort_at_any_moment_ends_the_run),
+        cmocka_unit_test(nonsense_is_refused_with_the_collectives_name),
+        cmocka_unit_test(each_allocation_can_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+/* TEMPORARY */
+__attribute__((weak)) const tsr_kernel_set *tsr_kernel_set_select(const char *isa)
+{
+    (void)isa;
+    return NULL;
+}
