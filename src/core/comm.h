@@ -19,7 +19,9 @@ typedef struct tsr_comm tsr_comm;
  *
  * Partial buffers alternate between two slots per device from one collective to the next: a rank may write
  * slot k again as soon as it has passed the collective after k, because by then every participant has read
- * it. */
+ * it. From one program to the next the alternation may break only if all devices were synchronized in
+ * between.
+ */
 typedef struct tsr_collective_desc {
     tsr_op_kind kind;       /* ALL_REDUCE, ALL_GATHER, or SEND (the pair SEND/RECV shares one) */
     uint64_t participants;  /* devices whose programs run it */
@@ -45,8 +47,8 @@ struct tsr_comm_ops {
 
     /* Run by every thread of a host device's team (thread of n_threads) for an op of a collective kind.
      * Returns when the op is done for this thread; the team's own barrier follows. Returns false if the comm
-     * was aborted. No barrier comes before an ALL_REDUCE or ALL_GATHER: the implementation must touch no buffer
-     * before every thread of the device's own team has come. */
+     * was aborted. No barrier comes before an ALL_REDUCE or ALL_GATHER: the implementation must touch no
+     * buffer before every thread of the device's own team has come. */
     bool (*run)(tsr_comm *comm, tsr_device *device, const tsr_op *op, int thread, int n_threads);
 
     /* Wake and fail everything that waits inside run(); used when a device of the group failed or a deadline

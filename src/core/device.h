@@ -58,7 +58,8 @@ struct tsr_device_ops {
 
     /* Programs. `ops` is copied; what it points to is not. launch() only enqueues. synchronize() waits until
      * everything launched has finished: TSR_ERR_TIMEOUT after timeout_ns (0 = wait for ever), TSR_ERR_RANGE
-     * (naming the op) if the exact reduction met an out-of-range value since the last call. */
+     * (naming the op) if the exact reduction met an out-of-range value since the last call, TSR_ERR_DEVICE if
+     * the communicator was aborted: that ended the program, and those queued behind it were dropped. */
     tsr_status (*program_create)(tsr_device *device, const tsr_op *ops, int n_ops,
                                  tsr_device_program **program_out);
     void (*program_destroy)(tsr_device *device, tsr_device_program *program);

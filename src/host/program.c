@@ -162,6 +162,8 @@ static void run_program(void *argument, int thread)
         .range_fault = &host->threads[thread].range_fault,
         .scratch = host->threads[thread].scratch,
     };
+    if (host->outcome.status == TSR_ERR_DEVICE)
+        return; /* queued behind an aborted one, whose buffers other devices may still read */
     if (thread == 0) {
         atomic_store(&host->running_op, 0);
         atomic_store(&host->running, program);
