@@ -2,7 +2,7 @@
  *
  * Opening maps the file (and, for a multi-file model, its sisters), checks every count, offset, size, string
  * and type before it is used, and keeps an index of keys and tensors. No tensor byte is read or copied:
- * opening costs what the header costs (about 10 ms for a vocabulary of 128k tokens), whatever the size of the
+ * opening costs what the header costs (a few ms for a vocabulary of 128k tokens), whatever the size of the
  * weights. Strings and arrays point into the map: they are valid until tsr_gguf_close() and are not
  * NUL-terminated unless a function says so. The files must not shrink while they are open (reading a page
  * that is no longer there raises SIGBUS, as with every memory map).
