@@ -209,6 +209,7 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
         tsr_weight *weight = weights->list[i];
         if (weight->tied && share) /* both lie in the same places: one tensor serves */
             continue;
+        weight->tensor.rt = rt;
         tensors[n] = &weight->tensor;
         placements[n] = placement_of(weight, split);
         sources[n++] = weight->source->data;
