@@ -12,6 +12,7 @@
 #include "core/mem.h"
 #include "support/failing_alloc.h"
 #include "support/fake_device.h"
+#include "support/random.h"
 
 enum {
     N_DEVICES = 3,
@@ -24,17 +25,11 @@ enum {
     MAX_TOKENS = 128
 };
 
-static uint64_t random_state = 1;
+static uint64_t seed = 1;
 
-static uint64_t random_next(void)
+static int below(int n)
 {
-    random_state = random_state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    return random_state >> 33;
-}
-
-static int random_below(int n)
-{
-    return (int)(random_next() % (uint64_t)n);
+    return (int)random_below(&seed, (uint64_t)n);
 }
 
 /* ---- a region over three devices: layer 0 on all, layer 1 on one (layer split), layer 2 on two ---- */
@@ -255,13 +250,13 @@ static void step_fork(fixture *f, model *m, int src, int dst)
 
 static void random_step(fixture *f, model *m)
 {
-    int seq = random_below(N_SEQ), kind = random_below(10);
+    int seq = below(N_SEQ), kind = below(10);
     if (kind < 5) {
-        step_append(f, m, seq, random_below(random_below(4) == 0 ? 60 : 6));
+        step_append(f, m, seq, below(below(4) == 0 ? 60 : 6));
     } else if (kind < 7) {
-        step_fork(f, m, seq, random_below(N_SEQ));
+        step_fork(f, m, seq, below(N_SEQ));
     } else if (kind < 9) {
-        int64_t length = random_below((int)m->length[seq] + 1);
+        int64_t length = below((int)m->length[seq] + 1);
         assert_int_equal(tsr_kv_trim(f->kv, seq, length), TSR_OK);
         m->length[seq] = length;
     } else {
@@ -277,9 +272,9 @@ static void run_random(tsr_type type_k, tsr_type type_v, int n_steps, bool injec
     memset(&m, 0, sizeof m);
     open_region(&f, type_k, type_v);
     for (int i = 0; i < n_steps; i++) {
-        tsr_device *device = f.fake.devices[random_below(N_DEVICES)];
-        fake_call call = random_below(2) ? FAKE_COMMIT : FAKE_COPY;
-        if (inject && random_below(3) == 0)
+        tsr_device *device = f.fake.devices[below(N_DEVICES)];
+        fake_call call = below(2) ? FAKE_COMMIT : FAKE_COPY;
+        if (inject && below(3) == 0)
             fake_device_fail(device, call, 1);
         random_step(&f, &m);
         fake_device_fail(device, call, 0);
@@ -317,7 +312,7 @@ static void a_context_of_tokens_fits_however_it_is_spread(void **state)
     for (int round = 0; round < 200; round++) {
         int left = N_CTX;
         for (int s = 0; s < N_SEQ; s++) {
-            int n = s == N_SEQ - 1 ? left : random_below(left + 1);
+            int n = s == N_SEQ - 1 ? left : below(left + 1);
             left -= n;
             assert_int_equal(tsr_kv_append(f.kv, s, n), TSR_OK);
         }
@@ -363,7 +358,7 @@ static void memory_is_committed_as_pages_are_used(void **state)
     }
     int64_t commits = fake_device_calls(f.fake.devices[1], FAKE_COMMIT);
     for (int round = 0; round < 50; round++) { /* returned pages are used again: no more commits */
-        assert_int_equal(tsr_kv_trim(f.kv, 0, 20 * PAGE - 1 - random_below(70)), TSR_OK);
+        assert_int_equal(tsr_kv_trim(f.kv, 0, 20 * PAGE - 1 - below(70)), TSR_OK);
         assert_int_equal(tsr_kv_append(f.kv, 0, 20 * PAGE - tsr_kv_length(f.kv, 0)), TSR_OK);
     }
     assert_int_equal(fake_device_calls(f.fake.devices[1], FAKE_COMMIT), commits);
