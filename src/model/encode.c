@@ -11,6 +11,9 @@
 #include "core/mem.h"
 #include "model/utf8.h"
 
+/* A shorter text takes less time than clearing the cache of words. */
+enum { MIN_CACHED_TEXT = 16 << 10 };
+
 void tsr_encoder_emit(tsr_encoder *encoder, int32_t token)
 {
     if (encoder->n < encoder->capacity)
@@ -21,6 +24,7 @@ void tsr_encoder_emit(tsr_encoder *encoder, int32_t token)
 void tsr_encoder_release(tsr_encoder *encoder)
 {
     tsr_merger_release(&encoder->merger);
+    tsr_word_cache_release(&encoder->words);
     tsr_mem_free(encoder->scratch);
     encoder->scratch = NULL;
 }
@@ -60,19 +64,65 @@ static tsr_status emit_bytes(tsr_encoder *encoder, const char *bytes, size_t n)
     return TSR_OK;
 }
 
-static tsr_status merge_and_emit(tsr_encoder *encoder)
+/* The symbols that a word starts as: bytes, or characters. */
+static void add_symbols(tsr_encoder *encoder, const char *word, size_t bytes)
+{
+    const tsr_vocab *vocab = encoder->vocab;
+
+    if (vocab->kind == TSR_VOCAB_BPE) {
+        for (size_t i = 0; i < bytes; i++)
+            tsr_merger_add(&encoder->merger, 1, vocab->byte_token[(uint8_t)word[i]]);
+        return;
+    }
+    for (size_t at = 0; at < bytes;) {
+        size_t length = tsr_utf8_sequence(word + at, bytes - at, NULL);
+        length = length ? length : 1;
+        int32_t id = tsr_vocab_find(vocab, word + at, length);
+        id = tsr_vocab_is(vocab, id, TSR_TOKEN_TEXT_TYPES) ? id : TSR_TOKEN_NONE;
+        tsr_merger_add(&encoder->merger, (uint32_t)length, id);
+        at += length;
+    }
+}
+
+/* Remember what the merger made of a word, if there is room for it. */
+static void remember(const tsr_merger *merger, const char *word, size_t bytes, tsr_cached_word *place)
+{
+    uint8_t n = 0;
+    for (int32_t i = 0; i >= 0; i = merger->symbols[i].next) {
+        if (n == TSR_WORD_CACHE_MAX_TOKENS || merger->symbols[i].token == TSR_TOKEN_NONE)
+            return;
+        place->bytes = 0; /* its tokens are no longer those of the word that was here */
+        place->tokens[n++] = merger->symbols[i].token;
+    }
+    place->n_tokens = n;
+    place->bytes = (uint8_t)bytes;
+    memcpy(place->word, word, bytes);
+}
+
+/* A stretch of text, 1 byte or more, that merges by itself. */
+static tsr_status merge_word(tsr_encoder *encoder, const char *word, size_t bytes)
 {
     tsr_status status = TSR_OK;
     tsr_merger *merger = &encoder->merger;
+    tsr_cached_word *place = tsr_word_cache_place(&encoder->words, word, bytes);
 
+    if (place && place->bytes == bytes && !memcmp(place->word, word, bytes)) {
+        for (uint8_t i = 0; i < place->n_tokens; i++)
+            tsr_encoder_emit(encoder, place->tokens[i]);
+        return TSR_OK;
+    }
+    TSR_TRY(tsr_merger_begin(merger, word, bytes));
+    add_symbols(encoder, word, bytes);
     tsr_merger_run(merger);
-    for (int32_t i = merger->n_symbols ? 0 : -1; i >= 0; i = merger->symbols[i].next) {
+    for (int32_t i = 0; i >= 0; i = merger->symbols[i].next) {
         const tsr_symbol *symbol = &merger->symbols[i];
         if (symbol->token != TSR_TOKEN_NONE)
             tsr_encoder_emit(encoder, symbol->token);
         else
-            TSR_TRY(emit_bytes(encoder, merger->text + symbol->begin, symbol->bytes));
+            TSR_TRY(emit_bytes(encoder, word + symbol->begin, symbol->bytes));
     }
+    if (place)
+        remember(merger, word, bytes, place);
 out:
     return status;
 }
@@ -96,43 +146,19 @@ out:
     return status;
 }
 
+/* A word from the pre-tokenizer. */
 static tsr_status add_word(void *user, const char *word, size_t bytes)
 {
     tsr_status status = TSR_OK;
     tsr_encoder *encoder = user;
-    const tsr_vocab *vocab = encoder->vocab;
+    int32_t whole = TSR_TOKEN_NONE;
 
-    if (vocab->pre->whole_words) {
-        int32_t id;
-        TSR_TRY(find_whole_word(encoder, word, bytes, &id));
-        if (id != TSR_TOKEN_NONE) {
-            tsr_encoder_emit(encoder, id);
-            return TSR_OK;
-        }
-    }
-    TSR_TRY(tsr_merger_begin(&encoder->merger, word, bytes));
-    for (size_t i = 0; i < bytes; i++)
-        tsr_merger_add(&encoder->merger, 1, vocab->byte_token[(uint8_t)word[i]]);
-    TSR_TRY(merge_and_emit(encoder));
-out:
-    return status;
-}
-
-/* A stretch of marked text that merging can treat by itself. */
-static tsr_status add_marked(tsr_encoder *encoder, const char *text, size_t bytes)
-{
-    tsr_status status = TSR_OK;
-
-    TSR_TRY(tsr_merger_begin(&encoder->merger, text, bytes));
-    for (size_t at = 0; at < bytes;) {
-        size_t length = tsr_utf8_sequence(text + at, bytes - at, NULL);
-        length = length ? length : 1;
-        int32_t id = tsr_vocab_find(encoder->vocab, text + at, length);
-        id = tsr_vocab_is(encoder->vocab, id, TSR_TOKEN_TEXT_TYPES) ? id : TSR_TOKEN_NONE;
-        tsr_merger_add(&encoder->merger, (uint32_t)length, id);
-        at += length;
-    }
-    TSR_TRY(merge_and_emit(encoder));
+    if (encoder->vocab->pre->whole_words)
+        TSR_TRY(find_whole_word(encoder, word, bytes, &whole));
+    if (whole != TSR_TOKEN_NONE)
+        tsr_encoder_emit(encoder, whole);
+    else
+        TSR_TRY(merge_word(encoder, word, bytes));
 out:
     return status;
 }
@@ -167,19 +193,26 @@ static tsr_status add_sentence(tsr_encoder *encoder, const char *text, size_t by
                           tsr_vocab_is_mark(marked + at - TSR_SPACE_MARK_BYTES, TSR_SPACE_MARK_BYTES);
         if (!marks_word || after_mark)
             continue;
-        TSR_TRY(add_marked(encoder, marked + begin, at - begin));
+        TSR_TRY(merge_word(encoder, marked + begin, at - begin));
         begin = at;
     }
-    TSR_TRY(add_marked(encoder, marked + begin, n - begin));
+    TSR_TRY(merge_word(encoder, marked + begin, n - begin));
 out:
     return status;
 }
 
 tsr_status tsr_encoder_add_text(tsr_encoder *encoder, const char *text, size_t bytes, bool after_special)
 {
+    tsr_status status = TSR_OK;
+
     if (bytes == 0)
         return TSR_OK;
+    if (!encoder->words.places && bytes >= MIN_CACHED_TEXT)
+        TSR_TRY(tsr_word_cache_create(&encoder->words));
     if (encoder->vocab->kind == TSR_VOCAB_SPM)
-        return add_sentence(encoder, text, bytes, after_special);
-    return tsr_pretokenizer_split(encoder->pretokenizer, text, bytes, add_word, encoder);
+        TSR_TRY(add_sentence(encoder, text, bytes, after_special));
+    else
+        TSR_TRY(tsr_pretokenizer_split(encoder->pretokenizer, text, bytes, add_word, encoder));
+out:
+    return status;
 }

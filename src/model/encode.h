@@ -5,6 +5,7 @@
 #include "model/merge.h"
 #include "model/pretokenizer.h"
 #include "model/vocab.h"
+#include "model/word_cache.h"
 
 /* One call of tsr_tokenizer_encode(): scratch memory, and the tokens so far. Tokens past the capacity are
  * counted but not stored. */
@@ -12,6 +13,7 @@ typedef struct tsr_encoder {
     const tsr_vocab *vocab;
     const tsr_pretokenizer *pretokenizer; /* BPE */
     tsr_merger merger;
+    tsr_word_cache words;
     char *scratch; /* BPE: a word's spelling; SPM: the text with its spaces marked */
     size_t scratch_bytes;
     int32_t *tokens; /* [capacity] */

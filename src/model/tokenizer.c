@@ -48,7 +48,9 @@ static tsr_status encode_text(tsr_encoder *encoder, const char *text, size_t byt
     if (flags & TSR_ENCODE_ADD_SPECIAL && vocab->add_bos)
         tsr_encoder_emit(encoder, vocab->bos);
     for (size_t at = 0; at < bytes;) {
-        int32_t id = tsr_vocab_find_special(vocab, text + at, bytes - at, types);
+        int32_t id = TSR_TOKEN_NONE;
+        if (vocab->first_byte[(uint8_t)text[at]] & types)
+            id = tsr_vocab_find_special(vocab, text + at, bytes - at, types);
         if (id == TSR_TOKEN_NONE) {
             at++;
             continue;

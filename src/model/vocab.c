@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/hash.h"
 
 void tsr_vocab_destroy(tsr_vocab *vocab)
 {
@@ -20,25 +21,6 @@ void tsr_vocab_destroy(tsr_vocab *vocab)
     tsr_mem_free(vocab->bytes);
     tsr_mem_free(vocab->tokens);
     tsr_mem_free(vocab);
-}
-
-/* Multiply-and-shift by an odd constant (2^64 / golden ratio; Knuth, TAOCP 3, section 6.4). */
-static uint64_t mix(uint64_t value)
-{
-    value *= 0x9E3779B97F4A7C15u;
-    return value ^ (value >> 32);
-}
-
-static uint32_t hash_text(const char *text, size_t bytes)
-{
-    uint64_t hash = bytes, chunk;
-    for (; bytes >= sizeof chunk; text += sizeof chunk, bytes -= sizeof chunk) {
-        memcpy(&chunk, text, sizeof chunk);
-        hash = mix(hash ^ chunk);
-    }
-    chunk = 0;
-    memcpy(&chunk, text, bytes);
-    return (uint32_t)mix(hash ^ chunk);
 }
 
 static size_t table_size(size_t n)
@@ -68,7 +50,7 @@ int32_t tsr_vocab_find(const tsr_vocab *vocab, const char *text, size_t bytes)
 {
     if (bytes == 0 || bytes > vocab->max_text_bytes)
         return TSR_TOKEN_NONE;
-    return find_slot(vocab, text, bytes, hash_text(text, bytes))->id;
+    return find_slot(vocab, text, bytes, tsr_hash_text(text, bytes))->id;
 }
 
 tsr_status tsr_vocab_index_tokens(tsr_vocab *vocab)
@@ -84,7 +66,7 @@ tsr_status tsr_vocab_index_tokens(tsr_vocab *vocab)
         const char *text = vocab->bytes + token->text;
         if (token->text_bytes == 0)
             continue; /* files pad their vocabularies with empty tokens; nothing can look like one */
-        uint32_t hash = hash_text(text, token->text_bytes);
+        uint32_t hash = tsr_hash_text(text, token->text_bytes);
         tsr_vocab_slot *slot = find_slot(vocab, text, token->text_bytes, hash);
         if (slot->id != TSR_TOKEN_NONE)
             return tsr_fail(
@@ -100,7 +82,7 @@ out:
 
 static tsr_vocab_merge *find_merge_place(const tsr_vocab *vocab, int32_t left, int32_t right)
 {
-    uint64_t hash = mix((uint64_t)(uint32_t)left << 32 | (uint32_t)right);
+    uint64_t hash = tsr_hash_mix((uint64_t)(uint32_t)left << 32 | (uint32_t)right);
     for (size_t i = hash & (vocab->n_merges - 1);; i = (i + 1) & (vocab->n_merges - 1)) {
         tsr_vocab_merge *merge = &vocab->merges[i];
         if (merge->left == TSR_TOKEN_NONE || (merge->left == left && merge->right == right))
@@ -159,8 +141,6 @@ out:
 
 int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t bytes, unsigned types)
 {
-    if (!bytes || !(vocab->first_byte[(uint8_t)*text] & types))
-        return TSR_TOKEN_NONE;
     for (size_t i = 0; i < vocab->n_special_lengths; i++) {
         uint32_t length = vocab->special_lengths[i];
         if (length > bytes)

@@ -108,7 +108,7 @@ int32_t tsr_vocab_find(const tsr_vocab *vocab, const char *text, size_t bytes);
 const tsr_vocab_merge *tsr_vocab_find_merge(const tsr_vocab *vocab, int32_t left, int32_t right);
 
 /* The longest special token, of the types in the mask, whose text stands at the beginning of text[bytes], or
- * TSR_TOKEN_NONE. */
+ * TSR_TOKEN_NONE. There is none unless first_byte[*text] has one of those types, which is quicker to see. */
 int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t bytes, unsigned types);
 
 /* Make the tables behind the three functions above from tokens and merges; used by tsr_vocab_load() only.

@@ -1,0 +1,217 @@
+/* Pre-tokenizers: where each one cuts. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <cmocka.h>
+
+#include "model/pretokenizer.h"
+#include "support/failing_alloc.h"
+
+typedef struct words {
+    char joined[4096]; /* with a '|' before each */
+    size_t n_words, n_bytes;
+} words;
+
+static tsr_status collect(void *user, const char *word, size_t bytes)
+{
+    words *w = user;
+    assert_true(bytes > 0);
+    size_t used = strlen(w->joined);
+    if (used + bytes + 2 < sizeof w->joined) {
+        w->joined[used] = '|';
+        memcpy(w->joined + used + 1, word, bytes);
+    }
+    w->n_words++;
+    w->n_bytes += bytes;
+    return TSR_OK;
+}
+
+static tsr_pretokenizer *open_rule(const char *name)
+{
+    const tsr_pretokenizer_rule *rule;
+    tsr_pretokenizer *pretokenizer;
+    assert_int_equal(tsr_pretokenizer_find(name, strlen(name), &rule), TSR_OK);
+    assert_int_equal(tsr_pretokenizer_create(rule, &pretokenizer), TSR_OK);
+    return pretokenizer;
+}
+
+static void check(const char *name, const char *text, const char *expected)
+{
+    words w = {0};
+    tsr_pretokenizer *pretokenizer = open_rule(name);
+    assert_int_equal(tsr_pretokenizer_split(pretokenizer, text, strlen(text), collect, &w), TSR_OK);
+    if (strcmp(w.joined, expected))
+        fail_msg("%s cuts '%s' into '%s', not '%s'", name, text, w.joined, expected);
+    tsr_pretokenizer_destroy(pretokenizer);
+}
+
+static void test_gpt2_keeps_letters_digits_and_signs_apart(void **state)
+{
+    (void)state;
+    check("gpt-2", "Hello, world! It's 2024.", "|Hello|,| world|!| It|'s| 2024|.");
+    check("gpt-2", "a  b   c \n d", "|a| | b|  | c| \n| d");
+    check("gpt-2", "end  ", "|end|  ");
+    check("gpt-2", "IT'S", "|IT|'|S"); /* its contractions are lower case only */
+    check("gpt-2", "Größe 日本語 １２", "|Größe| 日本語| １２");
+}
+
+static void test_llama_takes_digits_in_threes_and_newlines_together(void **state)
+{
+    (void)state;
+    check("llama-bpe", "Hello, world! IT'S 12345 3.14", "|Hello|,| world|!| IT|'S| |123|45| |3|.|14");
+    check("llama-bpe", "a\n\n b", "|a|\n\n| b");
+    check("llama-bpe", "x = (y);\n\tz", "|x| =| (|y|);\n|\tz");
+    check("llama-bpe", "$dollar #tag", "|$dollar| #|tag");
+    check("llama3", "123456", "|123|456");
+}
+
+static void test_qwen2_takes_digits_one_by_one(void **state)
+{
+    (void)state;
+    check("qwen2", "in 2024, we're", "|in| |2|0|2|4|,| we|'re");
+}
+
+static void test_smollm_cuts_digits_before_words(void **state)
+{
+    (void)state;
+    check("smollm", "in 2024 it's", "|in| |2|0|2|4| it|'s");
+}
+
+static void test_default_cuts_in_four_stages(void **state)
+{
+    (void)state;
+    check("default", "x=1234567, a", "|x|=|123|456|7|,| a");
+}
+
+/* The Mongolian vowel separator was a space until Unicode 6.3 and still is one to PCRE2's \s. */
+static void test_spaces_are_what_unicode_calls_white_space(void **state)
+{
+    (void)state;
+    check("gpt-2",
+          "a\xE1\xA0\x8E"
+          "b",
+          "|a|\xE1\xA0\x8E|b");
+    check("gpt-2",
+          "a\xC2\xA0\xC2\xA0"
+          "b",
+          "|a|\xC2\xA0|\xC2\xA0|b");
+    check("gpt-2", "!\xE3\x80\x80!", "|!|\xE3\x80\x80|!");
+}
+
+static void test_bytes_that_are_not_utf8_are_words_of_their_own(void **state)
+{
+    (void)state;
+    check("gpt-2",
+          "ab\xFF\xFE"
+          "cd \xE2\x82",
+          "|ab|\xFF\xFE|cd| |\xE2\x82");
+}
+
+static void test_an_unknown_name_is_refused_with_those_that_exist(void **state)
+{
+    (void)state;
+    const tsr_pretokenizer_rule *rule = NULL;
+    assert_int_equal(tsr_pretokenizer_find("klingon", 7, &rule), TSR_ERR_UNSUPPORTED);
+    assert_null(rule);
+    assert_non_null(strstr(tsr_last_error(), "\"klingon\""));
+    assert_non_null(strstr(tsr_last_error(), "gpt-2"));
+    assert_non_null(strstr(tsr_last_error(), "llama-bpe"));
+    assert_non_null(strstr(tsr_last_error(), "qwen2"));
+    /* part of a name, and several at once, are no names */
+    assert_int_equal(tsr_pretokenizer_find("gpt", 3, &rule), TSR_ERR_UNSUPPORTED);
+    assert_int_equal(tsr_pretokenizer_find("gpt-2 phi-2", 11, &rule), TSR_ERR_UNSUPPORTED);
+    assert_int_equal(tsr_pretokenizer_find("", 0, &rule), TSR_ERR_UNSUPPORTED);
+}
+
+static const char *const all_names[] = {"default", "gpt-2", "llama-bpe", "dbrx", "qwen2", "smollm"};
+
+/* A megabyte of one thing, and of two in turn, ends in reasonable time and loses nothing. */
+static void test_monotonous_text_of_any_kind_is_cut(void **state)
+{
+    (void)state;
+    enum { BYTES = 1 << 20 };
+    static const char *const units[] = {" ",   "a",  "1",  "!",   "\n", "'",   " \n",
+                                        "\n ", " a", "'s", "\t ", "é",  "\xFF"};
+    char *text = malloc(BYTES);
+    assert_non_null(text);
+    for (size_t name = 0; name < sizeof all_names / sizeof *all_names; name++) {
+        tsr_pretokenizer *pretokenizer = open_rule(all_names[name]);
+        for (size_t unit = 0; unit < sizeof units / sizeof *units; unit++) {
+            words w = {0};
+            for (size_t i = 0; i < BYTES; i++)
+                text[i] = units[unit][i % strlen(units[unit])];
+            assert_int_equal(tsr_pretokenizer_split(pretokenizer, text, BYTES, collect, &w), TSR_OK);
+            assert_int_equal(w.n_bytes, BYTES);
+        }
+        tsr_pretokenizer_destroy(pretokenizer);
+    }
+    free(text);
+}
+
+static tsr_status refuse(void *user, const char *word, size_t bytes)
+{
+    (void)word;
+    (void)bytes;
+    ++*(int *)user;
+    return TSR_ERR_FULL;
+}
+
+static void test_the_callers_refusal_ends_the_cutting(void **state)
+{
+    (void)state;
+    int calls = 0;
+    tsr_pretokenizer *pretokenizer = open_rule("default");
+    assert_int_equal(tsr_pretokenizer_split(pretokenizer, "a b c", 5, refuse, &calls), TSR_ERR_FULL);
+    assert_int_equal(calls, 1);
+    tsr_pretokenizer_destroy(pretokenizer);
+    tsr_pretokenizer_destroy(NULL);
+}
+
+static void test_every_failing_allocation_is_survived(void **state)
+{
+    (void)state;
+    const tsr_pretokenizer_rule *rule;
+    assert_int_equal(tsr_pretokenizer_find("default", 7, &rule), TSR_OK);
+    bool fired = true;
+    for (int n = 1; fired; n++) {
+        int64_t live = failing_alloc_live();
+        tsr_pretokenizer *pretokenizer = NULL;
+        words w = {0};
+        failing_alloc_set(n);
+        tsr_status status = tsr_pretokenizer_create(rule, &pretokenizer);
+        if (status == TSR_OK)
+            status = tsr_pretokenizer_split(pretokenizer, "a b, 1", 6, collect, &w);
+        fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        if (!fired)
+            assert_int_equal(status, TSR_OK);
+        if (status ==
+            TSR_OK) /* with one missing, patterns may have stayed uncompiled: slower, the same words */
+            assert_string_equal(w.joined, "|a| b|,| |1");
+        else
+            assert_int_equal(status, TSR_ERR_MEMORY);
+        tsr_pretokenizer_destroy(pretokenizer);
+        assert_int_equal(failing_alloc_live(), live);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_gpt2_keeps_letters_digits_and_signs_apart),
+        cmocka_unit_test(test_llama_takes_digits_in_threes_and_newlines_together),
+        cmocka_unit_test(test_qwen2_takes_digits_one_by_one),
+        cmocka_unit_test(test_smollm_cuts_digits_before_words),
+        cmocka_unit_test(test_default_cuts_in_four_stages),
+        cmocka_unit_test(test_spaces_are_what_unicode_calls_white_space),
+        cmocka_unit_test(test_bytes_that_are_not_utf8_are_words_of_their_own),
+        cmocka_unit_test(test_an_unknown_name_is_refused_with_those_that_exist),
+        cmocka_unit_test(test_monotonous_text_of_any_kind_is_cut),
+        cmocka_unit_test(test_the_callers_refusal_ends_the_cutting),
+        cmocka_unit_test(test_every_failing_allocation_is_survived),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
