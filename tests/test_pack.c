@@ -316,6 +316,63 @@ static void random_problems_are_packed_validly(void **state)
     assert_true(at_bound > 300);
 }
 
+/* The best of all orders of insertion at the lowest free place. Some order reaches the optimum: take an
+ * optimal packing from the lowest offset up, and no item ends higher than it was. */
+static void best_of_all_orders(const tsr_pack_problem *problem, size_t *offset, unsigned placed, size_t peak,
+                               size_t *best)
+{
+    const tsr_pack_item *items = problem->items;
+    int n = problem->n_items;
+    if (peak >= *best)
+        return;
+    if (placed == (1u << n) - 1)
+        *best = peak;
+    for (int i = 0; i < n; i++) {
+        if (placed >> i & 1)
+            continue;
+        size_t at = 0;
+        for (bool moved = true; moved;) {
+            moved = false;
+            for (int j = 0; j < n; j++)
+                if ((placed >> j & 1) && items[j].lower < items[i].upper && items[i].lower < items[j].upper &&
+                    at < offset[j] + items[j].size && offset[j] < at + items[i].size) {
+                    at = (offset[j] + items[j].size + items[i].alignment - 1) & ~(items[i].alignment - 1);
+                    moved = true;
+                }
+        }
+        offset[i] = at;
+        size_t end = at + items[i].size;
+        best_of_all_orders(problem, offset, placed | 1u << i, end > peak ? end : peak, best);
+    }
+}
+
+static void bound_and_total_enclose_the_optimum(void **state)
+{
+    (void)state;
+    uint64_t seed = 14;
+    int exact_bound = 0, optimal = 0;
+
+    for (int round = 0; round < 500; round++) {
+        tsr_pack_item items[6];
+        size_t offset[6], best = SIZE_MAX, grain = (size_t)1 << random_below(&seed, 5);
+        for (int i = 0; i < 6; i++) {
+            int64_t lower = random_below(&seed, 8);
+            items[i] =
+                item_of(lower, lower + 1 + random_below(&seed, 5), (size_t)(1 + random_below(&seed, 40)));
+            items[i].alignment = grain << random_below(&seed, 2);
+        }
+        tsr_pack_problem problem = {items, 6, 0};
+        tsr_pack_solution s;
+        solve(&problem, &s);
+        best_of_all_orders(&problem, offset, 0, 0, &best);
+        assert_true(s.bound_bytes <= best && best <= s.total_bytes);
+        exact_bound += s.bound_bytes == best;
+        optimal += s.total_bytes == best;
+        tsr_pack_solution_free(&s);
+    }
+    assert_true(exact_bound > 250 && optimal > 300);
+}
+
 static void any_failing_allocation_leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -429,6 +486,7 @@ int main(void)
         cmocka_unit_test(malformed_items_are_named),
         cmocka_unit_test(the_validator_sees_every_fault),
         cmocka_unit_test(random_problems_are_packed_validly),
+        cmocka_unit_test(bound_and_total_enclose_the_optimum),
         cmocka_unit_test(any_failing_allocation_leaves_nothing_behind),
         cmocka_unit_test(hard_instances_come_near_their_bound),
         cmocka_unit_test(transformer_graphs_meet_their_bound),

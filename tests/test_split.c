@@ -118,6 +118,37 @@ static void refuses_text_that_is_no_split(void **state)
     assert_int_equal(tsr_split_parse("1", out, 0, &n), TSR_ERR_INVALID);
 }
 
+/* Any bytes at all: either a message, or proportions that strtof() would read as well. */
+static void survives_any_text(void **state)
+{
+    (void)state;
+    static const char alphabet[] = "0123456789012345678901234567890123456789..,,//-+eE nainf\t\x80";
+    uint64_t seed = 7;
+    int good = 0;
+
+    for (int round = 0; round < 200000; round++) {
+        char text[24];
+        float out[8];
+        int n = 0, length = (int)random_below(&seed, sizeof text);
+        for (int i = 0; i < length; i++)
+            text[i] = alphabet[random_below(&seed, sizeof alphabet - 1)];
+        text[length] = '\0';
+        if (tsr_split_parse(text, out, 8, &n) != TSR_OK) {
+            assert_message_has("tensor_split entry ");
+            continue;
+        }
+        good++;
+        const char *at = text;
+        for (int d = 0; d < n; d++, at++) {
+            float expected = strtof(at, NULL);
+            assert_true(isfinite(out[d]) && fabsf(out[d] - expected) <= 1e-6f * expected + FLT_MIN);
+            at += strcspn(at, ",/");
+        }
+        assert_true(at == text + length + 1);
+    }
+    assert_true(good > 1000);
+}
+
 static void turns_a_split_into_shares(void **state)
 {
     (void)state;
@@ -767,6 +798,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_proportions),
         cmocka_unit_test(refuses_text_that_is_no_split),
+        cmocka_unit_test(survives_any_text),
         cmocka_unit_test(turns_a_split_into_shares),
         cmocka_unit_test(refuses_floats_that_are_no_split),
         cmocka_unit_test(rounds_as_documented),
