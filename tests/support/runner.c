@@ -1,0 +1,71 @@
+/* See runner.h. */
+#include "support/runner.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include <tsr/split.h>
+
+void runner_ok(tsr_status status, const char *what)
+{
+    if (status != TSR_OK)
+        fail_msg("%s: %s: %s", what, tsr_status_name(status), tsr_last_error());
+}
+
+void runner_open(runner *r, const char *path, const char *devices, const char *split,
+                 const tsr_model_config *config)
+{
+    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_model_config model_config = TSR_MODEL_CONFIG_INIT;
+    float proportions[TSR_MAX_DEVICES];
+    if (config)
+        model_config = *config;
+    if (split) {
+        runner_ok(tsr_split_parse(split, proportions, TSR_MAX_DEVICES, &model_config.n_tensor_split), split);
+        model_config.tensor_split = proportions;
+    }
+    runtime_config.devices = devices;
+    *r = (runner){0};
+    runner_ok(tsr_runtime_open(&runtime_config, &r->rt), devices);
+    runner_ok(tsr_model_open(r->rt, path, &model_config, &r->model), path);
+    runner_ok(tsr_session_create(r->model, &r->session), path);
+    tsr_model_info info;
+    tsr_model_describe(r->model, &info);
+    r->n_vocab = info.n_vocab;
+}
+
+void runner_close(runner *r)
+{
+    tsr_session_destroy(r->session);
+    tsr_model_close(r->model);
+    tsr_runtime_close(r->rt);
+    *r = (runner){0};
+}
+
+void runner_decode(runner *r, const int32_t *tokens, int64_t n, int64_t chunk, bool all, float *logits)
+{
+    bool *outputs = calloc((size_t)n, sizeof *outputs);
+    assert_non_null(outputs);
+    for (int64_t i = 0; i < n; i++)
+        outputs[i] = all || i == n - 1;
+    for (int64_t i = 0; i < n;) {
+        int64_t count = chunk && n - i > chunk ? chunk : n - i;
+        tsr_batch batch = {.n_tokens = count, .tokens = tokens + i, .outputs = outputs + i};
+        runner_ok(tsr_session_decode(r->session, &batch, all ? logits + i * r->n_vocab : logits), "decode");
+        i += count;
+    }
+    free(outputs);
+}
+
+int64_t runner_argmax(const float *x, int64_t n)
+{
+    int64_t best = 0;
+    for (int64_t i = 1; i < n; i++)
+        if (x[i] > x[best])
+            best = i;
+    return best;
+}
