@@ -360,7 +360,7 @@ tsr_status tsr_gguf_part_parse(struct tsr_gguf_part *part)
 {
     struct cursor cursor = {.part = part, .subject = "header"};
     tsr_status status = TSR_OK;
-    uint64_t n_tensors, n_keys;
+    uint64_t n_tensors = 0, n_keys = 0;
 
     TSR_TRY(parse_header(&cursor, &n_tensors, &n_keys));
     TSR_TRY(parse_keys(&cursor, n_keys));
