@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <tsr/memory.h>
+
 #include "../tools/format.h"
 #include "../tools/options.h"
 
@@ -171,9 +173,9 @@ static void bytes_are_shown_with_a_unit_that_fits(void **state)
                  {UINT64_C(200) << 20, "200 MiB"},
                  {UINT64_C(33600000000), "31.3 GiB"},
                  {UINT64_MAX, "16 EiB"}};
-    char text[TOOL_BYTES_TEXT];
+    char text[TSR_BYTES_TEXT];
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_string_equal(tool_bytes_text(cases[i].bytes, text), cases[i].text);
+        assert_string_equal(tsr_bytes_text(cases[i].bytes, text), cases[i].text);
 }
 
 /* ---- the program -------------------------------------------------------------------------------------- */
