@@ -9,13 +9,12 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include <tsr/memory.h>
 
 #include "../tools/format.h"
 #include "../tools/options.h"
+#include "support/program.h"
 
 /* ---- options ------------------------------------------------------------------------------------------ */
 
@@ -180,40 +179,6 @@ static void bytes_are_shown_with_a_unit_that_fits(void **state)
 
 /* ---- the program -------------------------------------------------------------------------------------- */
 
-static char program[4096];
-
-/* build/tests/test_tool -> build/bin/tsr */
-static int find_program(void **state)
-{
-    (void)state;
-    char self[2048];
-    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (length > 0) {
-        self[length] = '\0';
-        *strrchr(self, '/') = '\0';
-        snprintf(program, sizeof program, "%s/../bin/tsr", self);
-    }
-    return 0;
-}
-
-/* Standard output and error together; the exit code. */
-static int run(const char *arguments, char *text, size_t bytes)
-{
-    char line[8192];
-    if (access(program, X_OK) != 0) {
-        print_message("skipped: no program at %s\n", program);
-        skip();
-    }
-    snprintf(line, sizeof line, "'%s' 2>&1 %s", program, arguments);
-    FILE *pipe = popen(line, "r");
-    assert_non_null(pipe);
-    size_t used = fread(text, 1, bytes - 1, pipe);
-    text[used] = '\0';
-    int how = pclose(pipe);
-    assert_true(WIFEXITED(how));
-    return WEXITSTATUS(how);
-}
-
 static void the_program_answers_and_exits_as_documented(void **state)
 {
     (void)state;
@@ -241,7 +206,7 @@ static void the_program_answers_and_exits_as_documented(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[16384];
-        int code = run(cases[i].arguments, text, sizeof text);
+        int code = program_run(cases[i].arguments, text, sizeof text);
         if (code != cases[i].code || !strstr(text, cases[i].phrase))
             fail_msg("tsr %s: exit code %d: %s", cases[i].arguments, code, text);
         char *end = strchr(text, '\n');
@@ -254,15 +219,16 @@ static void topo_shows_devices_of_another_machine(void **state)
 {
     (void)state;
     char text[16384];
-    assert_int_equal(run("topo --machine-file 'synthetic:pack:2 [numa(memory=8GiB)] core:4 pu:2' "
-                         "--devices host:2,mem=200MiB,threads=1",
-                         text, sizeof text),
+    assert_int_equal(program_run("topo --machine-file 'synthetic:pack:2 [numa(memory=8GiB)] core:4 pu:2' "
+                                 "--devices host:2,mem=200MiB,threads=1",
+                                 text, sizeof text),
                      0);
     assert_non_null(strstr(text, "device  kind  NUMA node  cores  n  threads  memory      cap\n"
                                  "host0   host          0    0-3  4        1   8 GiB  200 MiB\n"
                                  "host1   host          1    4-7  4        1   8 GiB  200 MiB\n"));
     assert_int_equal(
-        run("topo --json --machine-file 'synthetic:core:2 pu:1' --devices host:2", text, sizeof text), 0);
+        program_run("topo --json --machine-file 'synthetic:core:2 pu:1' --devices host:2", text, sizeof text),
+        0);
     assert_non_null(strstr(text, "\"memory_bytes\": 1073741824"));
     assert_non_null(strstr(text, "\"name\": \"host1\""));
 }
@@ -279,5 +245,5 @@ int main(void)
         cmocka_unit_test(the_program_answers_and_exits_as_documented),
         cmocka_unit_test(topo_shows_devices_of_another_machine),
     };
-    return cmocka_run_group_tests(tests, find_program, NULL);
+    return cmocka_run_group_tests(tests, NULL, NULL);
 }
