@@ -1,5 +1,5 @@
-/* Machine descriptions: synthetic ones with the structure that is expected of them, recorded machines, broken
- * files, and this machine. */
+/* Machine descriptions: synthetic ones with the structure that is expected of them, recorded machines, and
+ * broken files. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,17 +11,13 @@
 #include <cmocka.h>
 #include <dirent.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <sched.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <tsr/topology.h>
 
 #include "support/failing_alloc.h"
 #include "support/topology.h"
-#include "topo/pin.h"
 
 /* A machine small enough to damage a thousand times: CPU numbers interleave, one package has SMT, a 3D
  * controller hangs off the first. */
@@ -538,121 +534,6 @@ static void failing_allocations_leave_nothing_behind(void **state)
     }
 }
 
-/* ---- this machine ------------------------------------------------------------------------------------- */
-
-static void this_machine_is_sound(void **state)
-{
-    (void)state;
-    tsr_topology *topo = NULL;
-    assert_int_equal(tsr_topology_discover(NULL, &topo), TSR_OK);
-    assert_null(topology_fault(topo));
-    assert_string_equal(topo->source, "this machine");
-    cpu_set_t allowed;
-    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
-    if (topo->is_this_machine) {
-        assert_int_equal(topo->n_pus, CPU_COUNT(&allowed));
-        for (int i = 0; i < topo->n_pus; i++)
-            assert_true(CPU_ISSET(topo->pus[i].os_index, &allowed));
-    }
-    tsr_topology_destroy(topo);
-}
-
-/* In a process of its own: affinity is the whole process's business. */
-static void a_process_confined_to_one_cpu_sees_one(void **state)
-{
-    (void)state;
-#ifdef __SANITIZE_THREAD__
-    print_message("skipped: ThreadSanitizer's own thread keeps the whole machine\n");
-    skip();
-#endif
-    pid_t child = fork();
-    if (child == 0) {
-        cpu_set_t set;
-        if (sched_getaffinity(0, sizeof set, &set) != 0)
-            _exit(1);
-        int last = CPU_SETSIZE - 1;
-        while (!CPU_ISSET(last, &set))
-            last--;
-        CPU_ZERO(&set);
-        CPU_SET(last, &set);
-        tsr_topology *topo = NULL;
-        if (sched_setaffinity(0, sizeof set, &set) != 0 || tsr_topology_discover(NULL, &topo) != TSR_OK)
-            _exit(2);
-        bool good = !topology_fault(topo) && topo->n_pus == 1 && topo->pus[0].os_index == last;
-        tsr_topology_destroy(topo);
-        _exit(good ? 0 : 3);
-    }
-    int how = -1;
-    assert_int_equal(waitpid(child, &how, 0), child);
-    assert_true(WIFEXITED(how));
-    assert_int_equal(WEXITSTATUS(how), 0);
-}
-
-static void *pin_one_thread(void *pinner)
-{
-    cpu_set_t set;
-    bool good = sched_getaffinity(0, sizeof set, &set) == 0;
-    int first = 0, last = CPU_SETSIZE - 1, nonsense = 1000000;
-    while (!CPU_ISSET(first, &set))
-        first++;
-    while (!CPU_ISSET(last, &set))
-        last--;
-    good = good && tsr_topo_pin_thread(pinner, &last, 1) == TSR_OK && sched_getcpu() == last;
-    good = good && tsr_topo_pin_thread(pinner, &nonsense, 1) == TSR_ERR_INVALID && sched_getcpu() == last;
-
-    /* Three threads on one processor: the first has it alone, the others any of the set. */
-    tsr_device_desc desc = {.name = "host0", .n_threads = 3, .n_pus = 2};
-    desc.pus = (int[]){first, last};
-    desc.thread_pus = (int[]){first, -1, -1};
-    tsr_topo_team_pins pins = {pinner, &desc};
-    good = good && tsr_topo_pin_team_thread(&pins, 0) == TSR_OK && sched_getcpu() == first;
-    good =
-        good && tsr_topo_pin_team_thread(&pins, 2) == TSR_OK && sched_getaffinity(0, sizeof set, &set) == 0;
-    good = good && CPU_ISSET(first, &set) && CPU_ISSET(last, &set);
-    good = good && tsr_topo_pin_team_thread(&pins, 3) == TSR_ERR_INVALID;
-    return good ? pinner : NULL;
-}
-
-static void threads_are_pinned_where_asked(void **state)
-{
-    (void)state;
-    tsr_topo_pinner *pinner = NULL;
-    assert_int_equal(tsr_topo_pinner_create(&pinner), TSR_OK);
-    pthread_t thread; /* so that the test itself stays unpinned */
-    void *good = NULL;
-    assert_int_equal(pthread_create(&thread, NULL, pin_one_thread, pinner), 0);
-    assert_int_equal(pthread_join(thread, &good), 0);
-    assert_non_null(good);
-    tsr_topo_pinner_destroy(pinner);
-    tsr_topo_pinner_destroy(NULL);
-}
-
-static void *load_many(void *good)
-{
-    for (int i = 0; i < 5; i++) {
-        tsr_topology *topo = NULL;
-        if (tsr_topology_load("synthetic:pack:2 l3:2 core:4 pu:2", NULL, &topo) != TSR_OK ||
-            topo->n_cores != 16)
-            *(bool *)good = false;
-        tsr_topology_destroy(topo);
-    }
-    return NULL;
-}
-
-static void several_threads_load_at_once(void **state)
-{
-    (void)state;
-    enum { THREADS = 4 };
-    pthread_t threads[THREADS];
-    bool good[THREADS] = {true, true, true, true};
-    for (int i = 0; i < THREADS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, load_many, &good[i]), 0);
-    for (int i = 0; i < THREADS; i++) {
-        pthread_join(threads[i], NULL);
-        assert_true(good[i]);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -666,10 +547,6 @@ int main(void)
         cmocka_unit_test(errors_name_the_file_and_the_remedy),
         cmocka_unit_test(damaged_files_give_an_error_or_a_sound_topology_in_silence),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
-        cmocka_unit_test(this_machine_is_sound),
-        cmocka_unit_test(a_process_confined_to_one_cpu_sees_one),
-        cmocka_unit_test(threads_are_pinned_where_asked),
-        cmocka_unit_test(several_threads_load_at_once),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

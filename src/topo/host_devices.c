@@ -147,9 +147,9 @@ static int snap(const tsr_topology *topo, int cut, int reach)
     return cut;
 }
 
-/* A cut may move by an eighth of the smaller neighbour: more would make devices unequal that were asked for as
- * equals. So cuts also stay in order, and nobody is left without cores. No cut moves so that a neighbour gets
- * fewer cores than threads, if it had enough. */
+/* A cut may move by an eighth of the smaller neighbour: more would make devices unequal that were asked for
+ * as equals. So cuts also stay in order, and nobody is left without cores. No cut moves so that a neighbour
+ * gets fewer cores than threads, if it had enough. */
 static void place_disjoint(struct placement *p)
 {
     choose_sizes(p);
@@ -222,6 +222,8 @@ static void describe_memory(const tsr_topology *topo, tsr_device_desc *desc)
             desc->memory_total_bytes += topo->numa_nodes[node].memory_bytes;
         previous = node;
     }
+    if (topo->memory_limit_bytes)
+        desc->memory_total_bytes = TSR_MIN(desc->memory_total_bytes, topo->memory_limit_bytes);
 }
 
 /* Threads take the first hardware thread of each core, then the second ones. Beyond that there is nothing to

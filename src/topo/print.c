@@ -257,9 +257,12 @@ void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user
     char bytes[TSR_BYTES_TEXT];
     put(&p, 0, "%s%s%s%s\n", topo->source, *topo->machine_name ? " (" : "", topo->machine_name,
         *topo->machine_name ? ")" : "");
-    put(&p, 1, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s, %s of memory\n", topo->n_packages,
+    put(&p, 1, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s, %s of memory", topo->n_packages,
         plural(topo->n_packages), topo->n_numa_nodes, plural(topo->n_numa_nodes), topo->n_cores,
         plural(topo->n_cores), topo->n_pus, plural(topo->n_pus), tsr_bytes_text(topo->memory_bytes, bytes));
+    if (topo->memory_limit_bytes)
+        put(&p, 0, ", limited to %s", tsr_bytes_text(topo->memory_limit_bytes, bytes));
+    put(&p, 0, "\n");
     order_levels(&p);
     put_range(&p, 1, 0, 0, topo->n_cores);
     for (int i = 0; i < topo->n_numa_nodes; i++)
