@@ -138,7 +138,7 @@ static void matrix(struct weights *weights, const char *name, int columns, int r
     while (columns % tsr_type_block_elems(choices[choice]) != 0)
         choice++;
     gguf_writer_tensor_normal(weights->writer, name, choices[choice], 2, (int64_t[]){columns, rows},
-                              weights->seed++, 1.0f / sqrtf((float)columns));
+                              weights->seed++, weights->config->weight_scale / sqrtf((float)columns));
 }
 
 static void norm(struct weights *weights, const char *name)
