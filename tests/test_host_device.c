@@ -505,10 +505,3 @@ int main(void)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-
-/* TEMPORARY */
-__attribute__((weak)) const tsr_kernel_set *tsr_kernel_set_select(const char *isa)
-{
-    (void)isa;
-    return NULL;
-}
