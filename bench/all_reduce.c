@@ -1,14 +1,17 @@
-/* Latency of the local all-reduce: one-thread host devices that do nothing but all-reduces, back to back, as
- * many per program as a model of 32 dense layers has.
+/* Latency of the local all-reduce: host devices that do nothing but all-reduces, back to back, as many per
+ * program as a model of 32 dense layers has.
  *
  *     bench/all_reduce [max_ranks]
  *
- * Per size and number of ranks: the median over launches of the time per all-reduce, and the slowest tenth
- * ("p90"). "op" is what any op costs that does nothing, barrier included. The algorithm bandwidth is the
- * partial's bytes over the median, as nccl-tests define it. */
+ * Per number of ranks, threads per rank and size: best, median and slowest tenth (p90) over launches of the
+ * time per all-reduce, waking and waiting for the devices included. "op" is what an op costs that does
+ * nothing, the team's barrier included. Bandwidth is that of the algorithm as nccl-tests define it: the
+ * partial's bytes over the median. Where there are more threads than processors, waiting means sleeping:
+ * expect tens of microseconds. */
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
+#include <unistd.h>
 
 #include "comm/local.h"
 #include "core/event.h"
@@ -43,16 +46,34 @@ static void nothing(const tsr_op *op, const tsr_kernel_env *env)
 
 static const tsr_kernel_set no_kernels = {.isa = "none", .run = {[TSR_OP_SCALE] = nothing}};
 
-static void open_devices(bench *b, int n_ranks)
+/* Thread `thread` of the devices so far goes to the next processor that this process may use. */
+static tsr_status pin(void *user, int thread)
+{
+    const int *first = user;
+    cpu_set_t allowed, one;
+    if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0)
+        return TSR_ERR_UNSUPPORTED;
+    int number = (*first + thread) % CPU_COUNT(&allowed), cpu = 0;
+    for (; !CPU_ISSET(cpu, &allowed) || number-- > 0; cpu++)
+        continue;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    return sched_setaffinity(0, sizeof one, &one) == 0 ? TSR_OK : TSR_ERR_UNSUPPORTED;
+}
+
+static void open_devices(bench *b, int n_ranks, int n_threads)
 {
     b->n_ranks = n_ranks;
     check(tsr_comm_local_create(n_ranks, &b->comm));
     for (int r = 0; r < n_ranks; r++) {
+        int first = r * n_threads;
         tsr_host_device_config config = {.name = "host",
                                          .index = r,
-                                         .n_threads = 1,
-                                         .total_threads = n_ranks,
+                                         .n_threads = n_threads,
+                                         .total_threads = n_ranks * n_threads,
                                          .numa_node = -1,
+                                         .pin = pin,
+                                         .pin_user = &first,
                                          .kernels = &no_kernels};
         check(tsr_host_device_create(&config, &b->devices[r]));
     }
@@ -114,10 +135,9 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Microseconds per op. */
-static void measure(bench *b, double *median_out, double *p90_out)
+/* Microseconds per op, sorted. */
+static void measure(bench *b, double us[LAUNCHES])
 {
-    double us[LAUNCHES];
     for (int i = -WARM_UP; i < LAUNCHES; i++) {
         uint64_t start = tsr_clock_ns();
         for (int r = 0; r < b->n_ranks; r++)
@@ -128,33 +148,44 @@ static void measure(bench *b, double *median_out, double *p90_out)
             us[i] = (double)(tsr_clock_ns() - start) / 1000.0 / PER_PROGRAM;
     }
     qsort(us, LAUNCHES, sizeof *us, ascending);
-    *median_out = us[LAUNCHES / 2];
-    *p90_out = us[LAUNCHES * 9 / 10];
+}
+
+static void measure_sizes(bench *b, tsr_reduce_type reduce, int n_threads)
+{
+    static const int64_t sizes[] = {0, 64, 1024, 4096, 16384, 65536, 524288};
+    bool exact = reduce == TSR_REDUCE_EXACT;
+    for (size_t s = exact ? 0 : 1; s < sizeof sizes / sizeof *sizes; s++) {
+        double us[LAUNCHES];
+        double bytes = (double)sizes[s] * (exact ? sizeof(int64_t) : sizeof(float));
+        compile(b, reduce, sizes[s]);
+        measure(b, us);
+        discard(b);
+        printf("%5d %7d %6s %8lld %9.2f %9.2f %9.2f %8.2f\n", b->n_ranks, n_threads,
+               sizes[s] == 0 ? "op"
+               : exact       ? "exact"
+                             : "f32",
+               (long long)sizes[s], us[0], us[LAUNCHES / 2], us[LAUNCHES * 9 / 10],
+               bytes / us[LAUNCHES / 2] / 1000.0);
+    }
 }
 
 int main(int argc, char **argv)
 {
-    static const int64_t sizes[] = {0, 64, 1024, 4096, 16384, 65536, 524288};
+    static const int shapes[][2] = {{1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {8, 1}, {16, 1}};
     int max_ranks = argc > 1 ? atoi(argv[1]) : 4;
     if (max_ranks < 1 || max_ranks > MAX_RANKS) {
         fprintf(stderr, "usage: %s [max_ranks, 1 to %d]\n", argv[0], MAX_RANKS);
         return 2;
     }
-    printf("%5s %6s %9s %9s %9s %9s\n", "ranks", "type", "n", "us", "us p90", "GB/s");
-    for (int n_ranks = 1; n_ranks <= max_ranks; n_ranks *= 2) {
+    printf("%5s %7s %6s %8s %9s %9s %9s %8s\n", "ranks", "threads", "type", "n", "us best", "us median",
+           "us p90", "GB/s");
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         bench b = {0};
-        open_devices(&b, n_ranks);
-        for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_F32; reduce++)
-            for (size_t s = reduce == TSR_REDUCE_EXACT ? 0 : 1; s < sizeof sizes / sizeof *sizes; s++) {
-                double median, p90;
-                size_t bytes = (size_t)sizes[s] * (reduce == TSR_REDUCE_EXACT ? 8 : 4);
-                const char *type = sizes[s] == 0 ? "op" : reduce == TSR_REDUCE_EXACT ? "exact" : "f32";
-                compile(&b, (tsr_reduce_type)reduce, sizes[s]);
-                measure(&b, &median, &p90);
-                discard(&b);
-                printf("%5d %6s %9lld %9.2f %9.2f %9.2f\n", n_ranks, type, (long long)sizes[s], median, p90,
-                       (double)bytes / median / 1000.0);
-            }
+        if (shapes[i][0] > max_ranks)
+            continue;
+        open_devices(&b, shapes[i][0], shapes[i][1]);
+        measure_sizes(&b, TSR_REDUCE_EXACT, shapes[i][1]);
+        measure_sizes(&b, TSR_REDUCE_F32, shapes[i][1]);
         close_devices(&b);
     }
     return 0;
