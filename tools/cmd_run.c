@@ -38,6 +38,14 @@ static void close_engine(tsr_runtime *rt, run_engine *engine)
     tsr_runtime_close(rt);
 }
 
+/* Apart from the text that follows, since both may be on one terminal. */
+static void show_plan(const tsr_plan *plan)
+{
+    fprintf(stderr, "\n");
+    tsr_plan_print(plan, tool_write, stderr);
+    fprintf(stderr, "\n");
+}
+
 static int run(const run_options *options, const tsr_model_config *config, const char *prompt,
                size_t prompt_bytes)
 {
@@ -48,11 +56,12 @@ static int run(const run_options *options, const tsr_model_config *config, const
     double start = run_clock();
     tsr_status status = open_engine(options, config, &rt, &engine);
     result.load_s = run_clock() - start;
+    tool_progress(1, NULL); /* a bar that a failure left behind */
     if (status != TSR_OK) {
         code = tool_fail("run", status);
     } else {
         if (options->verbose)
-            tsr_plan_print(tsr_model_plan(engine.model), tool_write, stderr);
+            show_plan(tsr_model_plan(engine.model));
         code = run_generate(&engine, options, prompt, prompt_bytes, &result);
     }
     if (code == TOOL_EXIT_OK)

@@ -177,6 +177,10 @@ static tsr_status continue_text(generation *g)
         }
         tsr_bytes text = tsr_detokenizer_push(g->stream, token);
         write_text(g, text.data, text.bytes);
+        if (ferror(stdout)) {
+            g->result->end = "the text cannot be written";
+            return TSR_OK;
+        }
         if (tsr_session_length(g->engine->session, 0) == g->n_ctx) {
             g->result->end = "context full, -c makes it larger";
             return TSR_OK;
