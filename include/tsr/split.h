@@ -92,6 +92,7 @@ typedef struct tsr_split_class {
 typedef struct tsr_split_room {
     size_t capacity_bytes; /* what the device may hold; SIZE_MAX: no limit */
     size_t fixed_bytes;    /* what it holds whatever its counts are: replicated tensors, arena, workspace */
+    const char *name;      /* for messages; NULL: "device" and its number */
 } tsr_split_room;
 
 /* Round several classes that share the devices' memory: count_out[k * n_devices + d] granules of class k on

@@ -208,7 +208,9 @@ void synth_model_write(const struct synth_model_config *config, const char *path
     norm(&weights, "output_norm.weight");
     if (!config->tied_output)
         matrix(&weights, "output.weight", config->n_embd, config->n_vocab);
-    if (config->n_files > 1)
+    if (config->header_only || config->holes)
+        gguf_writer_save_header(writer, path, config->holes);
+    else if (config->n_files > 1)
         gguf_writer_save_split(writer, path, config->n_files);
     else
         gguf_writer_save(writer, path);

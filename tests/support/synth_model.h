@@ -31,6 +31,8 @@ struct synth_model_config {
     bool tokenizer;       /* a byte-level gpt2 vocabulary; needs n_vocab >= 260 */
     float rope_freq_base;
     uint64_t seed;
+    bool header_only; /* nothing behind the header: for planning */
+    bool holes;       /* the file has its full length but weights of zero, which take no disk space */
     int n_files; /* more than 1: a multi-file model, and the path is its prefix (gguf_writer_save_split) */
 };
 
