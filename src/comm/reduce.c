@@ -7,7 +7,8 @@
  * rounds as core/fixed.h says. */
 #include "comm/reduce.h"
 
-#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
 
 #include "core/fixed.h"
 
@@ -148,9 +149,7 @@ ALWAYS_INLINE void add(bool exact, const void *const *parts, int n_parts, void *
                                         int64_t end)                                                       \
     {                                                                                                      \
         add(false, parts, n_parts, sum, begin, end);                                                       \
-    }                                                                                                      \
-    static const tsr_reducer exact_##isa = {finish_exact_##isa, add_exact_##isa};                          \
-    static const tsr_reducer f32_##isa = {finish_f32_##isa, add_f32_##isa};
+    }
 
 DEFINE_VARIANT(generic, )
 
@@ -159,16 +158,50 @@ DEFINE_VARIANT(avx2, __attribute__((target("avx2"))))
 DEFINE_VARIANT(avx512, __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"))))
 #endif
 
-tsr_reducer tsr_reducer_select(tsr_reduce_type type)
+/* [0] EXACT, [1] F32 */
+typedef struct variant {
+    const char *isa;
+    tsr_reducer reducers[2];
+} variant;
+
+#define VARIANT(isa)                               \
+    {                                              \
+#isa,                                      \
+        {                                          \
+            {finish_exact_##isa, add_exact_##isa}, \
+            {                                      \
+                finish_f32_##isa, add_f32_##isa    \
+            }                                      \
+        }                                          \
+    }
+
+static bool runs_here(const char *isa)
 {
-    bool exact = type == TSR_REDUCE_EXACT;
 #if defined(__x86_64__)
     __builtin_cpu_init();
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw"))
-        return exact ? exact_avx512 : f32_avx512;
-    if (__builtin_cpu_supports("avx2"))
-        return exact ? exact_avx2 : f32_avx2;
+    if (strcmp(isa, "avx512") == 0)
+        return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512bw");
+    if (strcmp(isa, "avx2") == 0)
+        return __builtin_cpu_supports("avx2");
 #endif
-    return exact ? exact_generic : f32_generic;
+    return strcmp(isa, "generic") == 0;
+}
+
+bool tsr_reducer_select(const char *isa, tsr_reduce_type type, tsr_reducer *reducer_out)
+{
+    static const variant variants[] = {
+#if defined(__x86_64__)
+        VARIANT(avx512),
+        VARIANT(avx2),
+#endif
+        VARIANT(generic),
+    };
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        if ((isa && strcmp(isa, variants[i].isa) != 0) || !runs_here(variants[i].isa))
+            continue;
+        *reducer_out = variants[i].reducers[type == TSR_REDUCE_EXACT ? 0 : 1];
+        return true;
+    }
+    return false;
 }
