@@ -14,7 +14,7 @@
 enum { TSR_HOST_ALIGNMENT = 64 };
 
 typedef struct tsr_host_device_config {
-    const char *name;  /* "host:0"; copied, cut after 31 characters */
+    const char *name;  /* "host0"; copied, cut after 31 characters */
     int index;         /* in the runtime */
     int n_threads;     /* >= 1 */
     int total_threads; /* of all host devices that will run together, this one included; 0: only this one.
