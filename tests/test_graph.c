@@ -363,6 +363,27 @@ static void an_unallocated_weight_is_refused(void **state)
     tsr_context_destroy(ctx);
 }
 
+/* What a caller sets before compiling, or reads without having marked it, must not vanish without a word. */
+static void only_a_compiled_graphs_inputs_and_outputs_have_memory(void **state)
+{
+    (void)state;
+    bench b;
+    float data[N_EMBD], out[N_FF];
+    bench_open(&b, "host:1");
+    random_floats(data, N_EMBD, 1);
+    tsr_tensor *w = weight(&b, tsr_device_buffer_type(b.rt, 0), N_EMBD, N_FF, 2);
+    tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, 1, "x");
+    tsr_tensor *unused = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, 1, "unused");
+    tsr_tensor *middle = tsr_mul_mat(b.graph, w, x);
+    tsr_tensor *y = tsr_graph_output(b.graph, tsr_scale(b.graph, middle, 2));
+    assert_int_equal(tsr_tensor_set(x, data, 0, sizeof data), TSR_ERR_INVALID);
+    run(&b, x, data, y, out);
+    assert_int_equal(tsr_tensor_get(middle, out, 0, sizeof out), TSR_ERR_INVALID);
+    assert_int_equal(tsr_tensor_set(unused, data, 0, sizeof data), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "unused"));
+    bench_close(&b);
+}
+
 static void compiling_survives_every_failing_allocation(void **state)
 {
     (void)state;
@@ -407,6 +428,7 @@ int main(void)
         cmocka_unit_test(a_partial_sum_out_of_range_is_reported_and_the_next_run_is_good),
         cmocka_unit_test(mistakes_are_named),
         cmocka_unit_test(an_unallocated_weight_is_refused),
+        cmocka_unit_test(only_a_compiled_graphs_inputs_and_outputs_have_memory),
         cmocka_unit_test(compiling_survives_every_failing_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
