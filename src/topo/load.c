@@ -66,13 +66,13 @@ static const char *root_element(const char *text)
 }
 
 /* The number in version="3.0" of the root element; format 1 has no version. */
-static int xml_major_version(const char *root)
+static long xml_major_version(const char *root)
 {
     size_t length = strcspn(root, ">");
     const char *attribute = strstr(root, "version=\"");
     if (!attribute || attribute >= root + length)
         return 1;
-    return atoi(attribute + strlen("version=\""));
+    return strtol(attribute + strlen("version=\""), NULL, 10);
 }
 
 static tsr_status check_xml(const char *path, const char *text, size_t bytes)
@@ -92,12 +92,12 @@ static tsr_status check_xml(const char *path, const char *text, size_t bytes)
             "machine file '%s' begins with element '%.*s' instead of 'topology'; give a file that "
             "`lstopo machine.xml` wrote",
             path, (int)TSR_MIN(strcspn(root + 1, " \t\r\n/>"), (size_t)40), root + 1);
-    int newest = (int)(hwloc_get_api_version() >> 16); /* hwloc 2 reads formats 1 and 2 */
-    int version = xml_major_version(root);
+    long newest = (long)(hwloc_get_api_version() >> 16); /* hwloc 2 reads formats 1 and 2 */
+    long version = xml_major_version(root);
     if (version > newest)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
-            "machine file '%s' has hwloc XML format %d, and this build's hwloc reads up to %d; write "
+            "machine file '%s' has hwloc XML format %ld, and this build's hwloc reads up to %ld; write "
             "it again with `lstopo --export-xml-flags v2 machine.xml`",
             path, version, newest);
     if (!strstr(root, "</topology>"))
