@@ -32,12 +32,9 @@ typedef struct tsr_runtime_config {
     tsr_logger logger;            /* silent by default */
 } tsr_runtime_config;
 
-#define TSR_RUNTIME_CONFIG_INIT                       \
-    {                                                 \
-        sizeof(tsr_runtime_config), NULL, NULL, NULL, \
-        {                                             \
-            0                                         \
-        }                                             \
+#define TSR_RUNTIME_CONFIG_INIT                                       \
+    {                                                                 \
+        sizeof(tsr_runtime_config), NULL, NULL, NULL, TSR_LOGGER_INIT \
     }
 
 /* Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text,

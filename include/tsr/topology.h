@@ -115,12 +115,9 @@ typedef struct tsr_topology_config {
     tsr_logger logger; /* silent by default */
 } tsr_topology_config;
 
-#define TSR_TOPOLOGY_CONFIG_INIT     \
-    {                                \
-        sizeof(tsr_topology_config), \
-        {                            \
-            0                        \
-        }                            \
+#define TSR_TOPOLOGY_CONFIG_INIT                     \
+    {                                                \
+        sizeof(tsr_topology_config), TSR_LOGGER_INIT \
     }
 
 /* Describe this machine, as far as this process may use it: cores outside its cgroup's cpuset or its CPU
