@@ -3,7 +3,6 @@
  * that knows how a shard map cuts a tensor. */
 #include "core/tensor.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -55,7 +54,7 @@ tsr_status tsr_tensor_init(tsr_tensor *tensor, tsr_runtime *rt, tsr_type type, c
     tensor->rt = rt;
     tensor->type = type;
     memcpy(tensor->ne, ne, sizeof tensor->ne);
-    snprintf(tensor->name, sizeof tensor->name, "%s", name);
+    strncpy(tensor->name, name, TSR_MAX_NAME - 1);
     return TSR_OK;
 }
 

@@ -98,12 +98,18 @@ static attn_block attn_block_at(const attn_item *item, int64_t position, int64_t
     return block;
 }
 
+/* Decode what the rows see of the block's keys (or values) into the tile, and ask memory for the rows at
+ * `ahead` (NULL: none), which are needed after this tile has been worked on. */
 static void attn_load(const attn_item *item, const attn_block *block, tsr_type type,
-                      const unsigned char *rows, size_t row_bytes, float *tile)
+                      const unsigned char *rows, size_t row_bytes, const unsigned char *ahead,
+                      size_t ahead_bytes, float *tile)
 {
-    for (int j = block->begin; j < block->end; j++)
+    for (int j = block->begin; j < block->end; j++) {
+        for (size_t line = 0; ahead && line < ahead_bytes; line += 64)
+            __builtin_prefetch(ahead + (size_t)j * ahead_bytes + line);
         decode_row(type, rows + (size_t)j * row_bytes, item->op->kv.head_dim,
                    tile + (size_t)j * item->stride);
+    }
 }
 
 /* weight[row][j] = q[row] . k[j], before scale. Slots outside [begin, end) get sums of stale scratch that
@@ -116,8 +122,8 @@ static void attn_scores(const attn_item *item, const attn_block *block, attn_scr
             for (size_t at = 0; at < item->stride; at += DOT_SEGMENT) {
                 const size_t length = item->stride - at < DOT_SEGMENT ? item->stride - at : DOT_SEGMENT;
                 float sums[DOT_TOKENS * DOT_ROWS];
-                dot_tile(n, s->tile + (size_t)j * item->stride + at, s->q + (size_t)row * item->stride + at,
-                         item->stride, (int64_t)length, sums);
+                dot_tile(n, s->tile + (size_t)j * item->stride + at, item->stride,
+                         s->q + (size_t)row * item->stride + at, item->stride, (int64_t)length, sums);
                 for (int i = 0; i < n * DOT_ROWS; i++) {
                     float *score = &s->weight[row + i / DOT_ROWS][j + i % DOT_ROWS];
                     *score = at == 0 ? sums[i] : *score + sums[i];
@@ -248,14 +254,18 @@ static void attn_run(const attn_item *item, attn_scratch *s)
     }
     for (int64_t position = lowest; position < end;) {
         const attn_block block = attn_block_at(item, position, lowest, end, s);
-        attn_load(item, &block, kv->type_k, block.k, kv->k_row_bytes, s->tile);
+        position = block.position + block.end;
+        attn_load(item, &block, kv->type_k, block.k, kv->k_row_bytes, block.v, kv->v_row_bytes, s->tile);
         attn_scores(item, &block, s);
         for (int row = 0; row < item->n_rows; row++)
             if (s->from[row] < s->to[row])
                 attn_softmax(item, row, s);
-        attn_load(item, &block, kv->type_v, block.v, kv->v_row_bytes, s->tile);
+        const unsigned char *next = NULL;
+        if (position < end)
+            next = kv_row(kv, &item->op->index, item->seq_row, position, item->kv_head, kv->k_offset,
+                          kv->k_row_bytes);
+        attn_load(item, &block, kv->type_v, block.v, kv->v_row_bytes, next, kv->k_row_bytes, s->tile);
         attn_values(item, s);
-        position = block.position + block.end;
     }
     attn_end(item, s);
 }

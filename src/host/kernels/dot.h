@@ -38,24 +38,25 @@ ALWAYS_INLINE void dot_step(dot_state *state, w32 w, v16 xa, v16 xb)
     state->b = v16_fma(w.b, xb, state->b);
 }
 
-/* Segment sums of DOT_ROWS rows with n_tokens tokens. Rows of w and of x are `stride` floats apart, n is a
+/* Segment sums of DOT_ROWS rows with n_tokens tokens. Rows lie w_stride and x_stride floats apart, n is a
  * multiple of 32, at most DOT_SEGMENT. out[t * DOT_ROWS + r].
  *
  * Each pass computes one machine vector of the 32 lanes, for all outputs: a stride of 32 through memory that
  * is in the first-level cache, in exchange for a register tile as large as if there were a single
  * accumulator. */
-ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x, size_t stride, int64_t n,
-                              float *out)
+ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, size_t w_stride, const float *x,
+                              size_t x_stride, int64_t n, float *out)
 {
     v16 half[2][DOT_TOKENS][DOT_ROWS];
-    for (int pass = 0; pass < DOT_PASSES; pass++) {
+    UNROLL for (int pass = 0; pass < DOT_PASSES; pass++)
+    {
         vec acc[DOT_TOKENS][DOT_ROWS] = {0};
         for (int64_t i = (int64_t)pass * VEC_LANES; i < n; i += 32) {
             vec xi[DOT_TOKENS];
-            UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = vec_load(x + (size_t)t * stride + i);
+            UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = vec_load(x + (size_t)t * x_stride + i);
             UNROLL for (int r = 0; r < DOT_ROWS; r++)
             {
-                const vec wi = vec_load(w + (size_t)r * stride + i);
+                const vec wi = vec_load_once(w + (size_t)r * w_stride + i);
                 UNROLL for (int t = 0; t < n_tokens; t++) acc[t][r] = vec_fma(wi, xi[t], acc[t][r]);
             }
         }
@@ -67,19 +68,20 @@ ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x
     {
         v16 sum[DOT_ROWS];
         UNROLL for (int r = 0; r < DOT_ROWS; r++) sum[r] = v16_add(half[0][t][r], half[1][t][r]);
-        UNROLL for (int r = 0; r < DOT_ROWS; r += 4) v16_sum4(sum + r, out + t * DOT_ROWS + r);
+        v16_sum_n(DOT_ROWS, sum, out + t * DOT_ROWS);
     }
 }
 
 /* The same for 1 <= n_tokens <= DOT_TOKENS. */
-static void dot_tile(int n_tokens, const float *w, const float *x, size_t stride, int64_t n, float *out)
+static void dot_tile(int n_tokens, const float *w, size_t w_stride, const float *x, size_t x_stride,
+                     int64_t n, float *out)
 {
     if (n_tokens >= 3 && DOT_TOKENS >= 3)
-        dot_tile_n(DOT_TOKENS >= 3 ? 3 : 1, w, x, stride, n, out);
+        dot_tile_n(DOT_TOKENS >= 3 ? 3 : 1, w, w_stride, x, x_stride, n, out);
     else if (n_tokens == 2)
-        dot_tile_n(2, w, x, stride, n, out);
+        dot_tile_n(2, w, w_stride, x, x_stride, n, out);
     else
-        dot_tile_n(1, w, x, stride, n, out);
+        dot_tile_n(1, w, w_stride, x, x_stride, n, out);
 }
 
 /* Dot product of two f32 rows of any length, in the order above. */

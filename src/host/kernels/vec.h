@@ -43,6 +43,8 @@ typedef float vec __attribute__((vector_size(16)));
 typedef int32_t vec_int __attribute__((vector_size(sizeof(vec))));
 typedef uint32_t vec_bits __attribute__((vector_size(sizeof(vec))));
 typedef uint8_t byte16 __attribute__((vector_size(16)));
+typedef uint8_t byte32 __attribute__((vector_size(32)));
+typedef uint16_t word16 __attribute__((vector_size(32)));
 
 enum { V16_PARTS = 16 / VEC_LANES };
 typedef struct v16 {
@@ -66,6 +68,19 @@ ALWAYS_INLINE vec vec_load(const float *p)
 ALWAYS_INLINE void vec_store(float *p, vec a)
 {
     memcpy(p, &a, sizeof a);
+}
+
+/* A load that the compiler must do once, into a register, where it would rather repeat it in every use's
+ * memory operand: two loads per cycle are as scarce as two multiply-adds. */
+ALWAYS_INLINE vec vec_load_once(const float *p)
+{
+    vec a = vec_load(p);
+#if defined(TSR_ISA_AVX512)
+    __asm__("" : "+v"(a));
+#elif defined(TSR_ISA_AVX2)
+    __asm__("" : "+x"(a));
+#endif
+    return a;
 }
 
 /* a * b + c */
@@ -191,6 +206,30 @@ ALWAYS_INLINE float v16_sum(v16 a)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
+#if defined(TSR_ISA_AVX512)
+/* out[i] = v16_sum(a[i]) for eight vectors: every step adds two vectors' halves in one addition. */
+ALWAYS_INLINE void v16_sum8(const v16 a[8], float out[8])
+{
+    __m512 eight[4], four[2];
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        const __m512 x = a[2 * i].part[0], y = a[2 * i + 1].part[0];
+        eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
+    }
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        const __m512 x = eight[2 * i], y = eight[2 * i + 1];
+        four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
+    }
+    /* 128-bit lane l of four[0] belongs to sum l, of four[1] to sum 4 + l */
+    const __m512 two =
+        _mm512_add_ps(_mm512_shuffle_ps(four[0], four[1], 0x44), _mm512_shuffle_ps(four[0], four[1], 0xee));
+    const __m512 one = _mm512_add_ps(_mm512_shuffle_ps(two, two, 0x88), _mm512_shuffle_ps(two, two, 0xdd));
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0);
+    _mm256_storeu_ps(out, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, one)));
+}
+#endif
+
 /* out[i] = v16_sum(a[i]), the last two steps of four sums at a time. */
 ALWAYS_INLINE void v16_sum4(const v16 a[4], float out[4])
 {
@@ -214,6 +253,18 @@ ALWAYS_INLINE void v16_sum4(const v16 a[4], float out[4])
 }
 #endif
 
+/* out[i] = v16_sum(a[i]); n is a constant multiple of four. */
+ALWAYS_INLINE void v16_sum_n(const int n, const v16 *a, float *out)
+{
+#if defined(TSR_ISA_AVX512)
+    if (n == 8) {
+        v16_sum8(a, out);
+        return;
+    }
+#endif
+    UNROLL for (int i = 0; i < n; i += 4) v16_sum4(a + i, out + i);
+}
+
 ALWAYS_INLINE float v16_max_lane(v16 a)
 {
     float lanes[16];
@@ -231,6 +282,28 @@ ALWAYS_INLINE byte16 byte16_load(const void *p)
     byte16 a;
     memcpy(&a, p, sizeof a);
     return a;
+}
+
+ALWAYS_INLINE byte32 byte32_load(const void *p)
+{
+    byte32 a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
+/* Every byte shifted left by `by` bits (right if negative), then masked; the mask must clear what a shift of
+ * 16-bit words carries over from the neighbour byte. `by` is a constant. */
+ALWAYS_INLINE byte32 byte32_bits(byte32 a, int by, uint8_t mask)
+{
+    const word16 words = (word16)a;
+    return (byte32)(by >= 0 ? words << by : words >> -by) & mask;
+}
+
+ALWAYS_INLINE byte16 byte32_half(byte32 a, int upper)
+{
+    byte16 halves[2];
+    memcpy(halves, &a, sizeof a);
+    return halves[upper];
 }
 
 /* Sixteen unsigned or signed bytes as floats. */

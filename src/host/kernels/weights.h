@@ -1,12 +1,12 @@
 /* Weights of any stored type as floats, 32 at a time.
  *
- * A stored block is 32 elements, or the 256 of a K type's super-block; a plain type counts as blocks of 32.
- * Within a super-block the scales are unpacked once (scales_of), then its eight groups of 32 are read one by
- * one.
+ * Rows are read in units, whose scales are unpacked at once: a super-block of a K type (eight groups of 32
+ * elements), four blocks of Q8_0 or Q4_0 (a group each), 128 elements of a plain type.
  *
  * Decoded values are the exact real value rounded once to f32, as core/quant.h says: d * scale * quantum fits
  * into 24 bits whatever the type, and only the subtraction of Q4_K and Q5_K's minimum rounds. A fused
- * multiply-subtract and a product followed by a subtraction therefore agree.
+ * multiply-subtract and a product followed by a subtraction therefore agree, and so does looking a nibble up
+ * in a table of its sixteen values (which AVX-512 does in one instruction).
  *
  * Every function takes the type as a constant and is inlined, so the switches vanish. */
 #ifndef TSR_HOST_KERNELS_WEIGHTS_H
@@ -28,21 +28,26 @@ typedef struct w32 {
     v16 a, b; /* elements 0..15 and 16..31 */
 } w32;
 
-/* Scales of one super-block, each already multiplied by d (Q4_K, Q5_K: 8 scales, then 8 minima times dmin;
- * Q6_K: 16 scales). Unused by the other types. */
-typedef struct block_scales {
+/* A unit's scales as floats. Q8_0, Q4_0: d of each block. Q4_K, Q5_K: eight scales times d, then eight minima
+ * times dmin. Q6_K: sixteen scales times d. Unused by the plain types. */
+typedef struct unit_scales {
     float value[16];
-} block_scales;
+} unit_scales;
 
 ALWAYS_INLINE bool is_plain(tsr_type type)
 {
     return type == TSR_TYPE_F32 || type == TSR_TYPE_F16 || type == TSR_TYPE_BF16;
 }
 
+ALWAYS_INLINE bool is_super_block(tsr_type type)
+{
+    return type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K || type == TSR_TYPE_Q6_K;
+}
+
+/* Elements of a block; plain types count as blocks of 32. */
 ALWAYS_INLINE int64_t block_elems(tsr_type type)
 {
-    return type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K || type == TSR_TYPE_Q6_K ? TSR_QUANT_SUPER_BLOCK
-                                                                                   : TSR_QUANT_BLOCK;
+    return is_super_block(type) ? TSR_QUANT_SUPER_BLOCK : TSR_QUANT_BLOCK;
 }
 
 ALWAYS_INLINE size_t block_bytes(tsr_type type)
@@ -75,6 +80,12 @@ ALWAYS_INLINE size_t elems_bytes(tsr_type type, int64_t n)
     return (size_t)(n / block_elems(type)) * block_bytes(type);
 }
 
+/* Groups of 32 in a whole unit. Where fewer are left (never in a K type), units are single groups. */
+ALWAYS_INLINE int unit_groups(tsr_type type)
+{
+    return is_super_block(type) ? 8 : 4;
+}
+
 ALWAYS_INLINE float load_half(const unsigned char *p)
 {
     uint16_t half;
@@ -84,6 +95,22 @@ ALWAYS_INLINE float load_half(const unsigned char *p)
 #else
     return tsr_f16_to_f32(half);
 #endif
+}
+
+/* The scales of four blocks, or of one, each at the start of its block of `bytes` bytes. (Not by a gather
+ * instruction: some processors run it slowly to close a leak.) */
+ALWAYS_INLINE void block_scales(const unsigned char *p, int groups, size_t bytes, float *scales)
+{
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+    if (groups == 4) {
+        short half[4];
+        UNROLL for (int i = 0; i < 4; i++) memcpy(&half[i], p + (size_t)i * bytes, sizeof half[i]);
+        _mm_storeu_ps(scales, _mm_cvtph_ps(_mm_setr_epi16(half[0], half[1], half[2], half[3], 0, 0, 0, 0)));
+        return;
+    }
+#endif
+    for (int i = 0; i < groups; i++)
+        scales[i] = load_half(p + (size_t)i * bytes);
 }
 
 /* The sixteen 6-bit numbers of Q4_K and Q5_K as bytes: scales 0..7, minima 0..7. Four at a time in a 32-bit
@@ -101,89 +128,118 @@ ALWAYS_INLINE byte16 unpack_scales_mins(const unsigned char *packed)
     return byte16_load(bytes);
 }
 
-ALWAYS_INLINE void scales_of(tsr_type type, const unsigned char *block, block_scales *scales)
+ALWAYS_INLINE void scales_of(tsr_type type, const unsigned char *unit, int groups, unit_scales *scales)
 {
-    if (type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K) {
-        const float d = load_half(block), dmin = load_half(block + offsetof(tsr_block_q4_k, dmin));
+    if (type == TSR_TYPE_Q8_0 || type == TSR_TYPE_Q4_0) {
+        block_scales(unit, groups, block_bytes(type), scales->value);
+    } else if (type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K) {
+        const float d = load_half(unit), dmin = load_half(unit + offsetof(tsr_block_q4_k, dmin));
         const float factor[16] = {d, d, d, d, d, d, d, d, dmin, dmin, dmin, dmin, dmin, dmin, dmin, dmin};
-        const v16 numbers = v16_from_u8(unpack_scales_mins(block + offsetof(tsr_block_q4_k, scales)));
+        const v16 numbers = v16_from_u8(unpack_scales_mins(unit + offsetof(tsr_block_q4_k, scales)));
         v16_store(scales->value, v16_mul(numbers, v16_load(factor)));
     } else if (type == TSR_TYPE_Q6_K) {
-        const v16 numbers = v16_from_i8(byte16_load(block + offsetof(tsr_block_q6_k, scales)));
-        const v16 d = v16_set1(load_half(block + offsetof(tsr_block_q6_k, d)));
+        const v16 numbers = v16_from_i8(byte16_load(unit + offsetof(tsr_block_q6_k, scales)));
+        const v16 d = v16_set1(load_half(unit + offsetof(tsr_block_q6_k, d)));
         v16_store(scales->value, v16_mul(numbers, d));
     }
+    /* Make the compiler fetch each scale from memory: a load can fill a vector with it at no cost, whereas
+     * taking it out of a register occupies the unit that also widens the quanta. */
+    if (!is_plain(type))
+        __asm__("" : "+m"(*scales));
 }
 
-/* The quanta of one group of 32: bytes 0..15 and 16..31. */
-typedef struct q32 {
-    byte16 a, b;
-} q32;
-
-ALWAYS_INLINE q32 nibbles_of(const unsigned char *p, bool high)
+/* The quanta of one group: 32 unsigned bytes (Q6_K: signed, 32 taken off). */
+ALWAYS_INLINE byte32 quanta_of(tsr_type type, const unsigned char *unit, int group)
 {
-    const byte16 a = byte16_load(p), b = byte16_load(p + 16);
-    return high ? (q32){a >> 4, b >> 4} : (q32){a & 0x0f, b & 0x0f};
-}
-
-ALWAYS_INLINE q32 quanta_q5_k(const unsigned char *block, int group)
-{
-    const unsigned char *high = block + offsetof(tsr_block_q5_k, high);
-    q32 q = nibbles_of(block + offsetof(tsr_block_q5_k, q) + 32 * (group / 2), group % 2 != 0);
-    q.a |= (byte16_load(high) >> group & 1) << 4;
-    q.b |= (byte16_load(high + 16) >> group & 1) << 4;
-    return q;
-}
-
-/* Signed: the quantum minus 32. */
-ALWAYS_INLINE q32 quanta_q6_k(const unsigned char *block, int group)
-{
+    if (type == TSR_TYPE_Q4_K) {
+        const byte32 q = byte32_load(unit + offsetof(tsr_block_q4_k, q) + 32 * (group / 2));
+        return byte32_bits(q, group % 2 ? -4 : 0, 0x0f);
+    }
+    if (type == TSR_TYPE_Q5_K) {
+        const byte32 q = byte32_load(unit + offsetof(tsr_block_q5_k, q) + 32 * (group / 2));
+        const byte32 high = byte32_load(unit + offsetof(tsr_block_q5_k, high));
+        return byte32_bits(q, group % 2 ? -4 : 0, 0x0f) | byte32_bits(high, 4 - group, 0x10);
+    }
     const int k = group % 4;
-    const unsigned char *low = block + offsetof(tsr_block_q6_k, low) + 64 * (group / 4) + 32 * (k % 2);
-    const unsigned char *high = block + offsetof(tsr_block_q6_k, high) + 32 * (group / 4);
-    q32 q = nibbles_of(low, k >= 2);
-    q.a = (q.a | (byte16_load(high) >> 2 * k & 3) << 4) - 32;
-    q.b = (q.b | (byte16_load(high + 16) >> 2 * k & 3) << 4) - 32;
-    return q;
+    const byte32 q = byte32_load(unit + offsetof(tsr_block_q6_k, low) + 64 * (group / 4) + 32 * (k % 2));
+    const byte32 high = byte32_load(unit + offsetof(tsr_block_q6_k, high) + 32 * (group / 4));
+    return (byte32_bits(q, k >= 2 ? -4 : 0, 0x0f) | byte32_bits(high, 4 - 2 * k, 0x30)) - 32;
 }
 
-/* quantum * scale - minimum */
-ALWAYS_INLINE w32 scaled_with_min(q32 q, float scale, float minimum)
+#if defined(TSR_ISA_AVX512)
+/* Sixteen bytes' low or high nibbles looked up in a table; the instruction ignores the upper bits of an
+ * index. */
+ALWAYS_INLINE v16 look_up_nibbles(const unsigned char *p, bool high, __m512 table)
 {
-    const v16 s = v16_set1(scale), m = v16_set1(-minimum);
-    return (w32){v16_fma(v16_from_u8(q.a), s, m), v16_fma(v16_from_u8(q.b), s, m)};
+    const __m512i bytes = _mm512_cvtepu8_epi32((__m128i)byte16_load(p));
+    return (v16){{_mm512_permutexvar_ps(high ? _mm512_srli_epi32(bytes, 4) : bytes, table)}};
 }
 
-/* Group `group` (0 for 32-element blocks, else 0..7, a constant after unrolling) of a block. */
-ALWAYS_INLINE w32 weights_of(tsr_type type, const unsigned char *block, const block_scales *scales, int group)
+/* 0, 1, ... 15 */
+ALWAYS_INLINE __m512 nibble_values(void)
+{
+    return _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+}
+#endif
+
+ALWAYS_INLINE w32 weights_of_q4_0(const unsigned char *block, float d)
+{
+    const unsigned char *q = block + offsetof(tsr_block_q4_0, q);
+#if defined(TSR_ISA_AVX512)
+    const __m512 table =
+        _mm512_mul_ps(_mm512_sub_ps(nibble_values(), _mm512_set1_ps(8.0f)), _mm512_set1_ps(d));
+    return (w32){look_up_nibbles(q, false, table), look_up_nibbles(q, true, table)};
+#else
+    const byte16 bytes = byte16_load(q);
+    return (w32){v16_mul(v16_from_i8((bytes & 0x0f) - 8), v16_set1(d)),
+                 v16_mul(v16_from_i8((bytes >> 4) - 8), v16_set1(d))};
+#endif
+}
+
+/* Q4_K and Q5_K: quantum * scale - minimum */
+ALWAYS_INLINE w32 weights_of_min(tsr_type type, const unsigned char *unit, const unit_scales *scales,
+                                 int group)
+{
+    const v16 scale = v16_set1(scales->value[group]), minus_min = v16_set1(-scales->value[8 + group]);
+#if defined(TSR_ISA_AVX512)
+    if (type == TSR_TYPE_Q4_K) {
+        const __m512 table = vec_fma(nibble_values(), scale.part[0], minus_min.part[0]);
+        const unsigned char *q = unit + offsetof(tsr_block_q4_k, q) + 32 * (group / 2);
+        return (w32){look_up_nibbles(q, group % 2, table), look_up_nibbles(q + 16, group % 2, table)};
+    }
+#endif
+    const byte32 q = quanta_of(type, unit, group);
+    return (w32){v16_fma(v16_from_u8(byte32_half(q, 0)), scale, minus_min),
+                 v16_fma(v16_from_u8(byte32_half(q, 1)), scale, minus_min)};
+}
+
+/* The 32 weights of one group of a unit; the group is a constant after unrolling for the K types. */
+ALWAYS_INLINE w32 weights_of(tsr_type type, const unsigned char *unit, const unit_scales *scales, int group)
 {
     switch (type) {
     case TSR_TYPE_F32:
-        return (w32){v16_load(block), v16_load(block + 16 * sizeof(float))};
+        unit += (size_t)group * 128;
+        return (w32){v16_load(unit), v16_load(unit + 64)};
     case TSR_TYPE_F16:
-        return (w32){v16_load_f16(block), v16_load_f16(block + 32)};
+        unit += (size_t)group * 64;
+        return (w32){v16_load_f16(unit), v16_load_f16(unit + 32)};
     case TSR_TYPE_BF16:
-        return (w32){v16_load_bf16(block), v16_load_bf16(block + 32)};
+        unit += (size_t)group * 64;
+        return (w32){v16_load_bf16(unit), v16_load_bf16(unit + 32)};
     case TSR_TYPE_Q8_0: {
-        const v16 d = v16_set1(load_half(block));
-        const unsigned char *q = block + offsetof(tsr_block_q8_0, q);
+        const unsigned char *q = unit + (size_t)group * sizeof(tsr_block_q8_0) + offsetof(tsr_block_q8_0, q);
+        const v16 d = v16_set1(scales->value[group]);
         return (w32){v16_mul(v16_from_i8(byte16_load(q)), d), v16_mul(v16_from_i8(byte16_load(q + 16)), d)};
     }
-    case TSR_TYPE_Q4_0: {
-        const v16 d = v16_set1(load_half(block));
-        const byte16 q = byte16_load(block + offsetof(tsr_block_q4_0, q));
-        return (w32){v16_mul(v16_from_i8((q & 0x0f) - 8), d), v16_mul(v16_from_i8((q >> 4) - 8), d)};
-    }
-    case TSR_TYPE_Q4_K: {
-        const unsigned char *q = block + offsetof(tsr_block_q4_k, q) + 32 * (group / 2);
-        return scaled_with_min(nibbles_of(q, group % 2 != 0), scales->value[group], scales->value[8 + group]);
-    }
+    case TSR_TYPE_Q4_0:
+        return weights_of_q4_0(unit + (size_t)group * sizeof(tsr_block_q4_0), scales->value[group]);
+    case TSR_TYPE_Q4_K:
     case TSR_TYPE_Q5_K:
-        return scaled_with_min(quanta_q5_k(block, group), scales->value[group], scales->value[8 + group]);
+        return weights_of_min(type, unit, scales, group);
     default: { /* Q6_K */
-        const q32 q = quanta_q6_k(block, group);
-        return (w32){v16_mul(v16_from_i8(q.a), v16_set1(scales->value[2 * group])),
-                     v16_mul(v16_from_i8(q.b), v16_set1(scales->value[2 * group + 1]))};
+        const byte32 q = quanta_of(type, unit, group);
+        return (w32){v16_mul(v16_from_i8(byte32_half(q, 0)), v16_set1(scales->value[2 * group])),
+                     v16_mul(v16_from_i8(byte32_half(q, 1)), v16_set1(scales->value[2 * group + 1]))};
     }
     }
 }
@@ -196,24 +252,30 @@ ALWAYS_INLINE w32 weights_tail(tsr_type type, const unsigned char *p, int64_t n)
     return weights_of(type, bytes, NULL, 0);
 }
 
+/* Decode `groups` groups, a constant, to dst. */
+ALWAYS_INLINE void unit_decode(tsr_type type, const int groups, const unsigned char *p, float *dst)
+{
+    unit_scales scales;
+    scales_of(type, p, groups, &scales);
+    UNROLL for (int group = 0; group < groups; group++)
+    {
+        const w32 w = weights_of(type, p, &scales, group);
+        v16_store(dst + 32 * group, w.a);
+        v16_store(dst + 32 * group + 16, w.b);
+    }
+}
+
 /* Decode n elements (whole blocks, or any n for plain types) into dst[n rounded up to 32], zeros at its end.
  */
 ALWAYS_INLINE void weights_decode(tsr_type type, const unsigned char *p, int64_t n, float *dst)
 {
-    const int groups = (int)(block_elems(type) / 32);
-    while (n >= block_elems(type)) {
-        block_scales scales;
-        scales_of(type, p, &scales);
-        UNROLL for (int group = 0; group < groups; group++)
-        {
-            const w32 w = weights_of(type, p, &scales, group);
-            v16_store(dst, w.a);
-            v16_store(dst + 16, w.b);
-            dst += 32;
-        }
-        p += block_bytes(type);
-        n -= block_elems(type);
-    }
+    const int groups = unit_groups(type);
+    for (; n >= groups * 32; n -= groups * 32, dst += groups * 32, p += elems_bytes(type, groups * 32))
+        unit_decode(type, groups, p, dst);
+    if (is_super_block(type))
+        return;
+    for (; n >= 32; n -= 32, dst += 32, p += elems_bytes(type, 32))
+        unit_decode(type, 1, p, dst);
     if (is_plain(type) && n > 0) {
         const w32 w = weights_tail(type, p, n);
         v16_store(dst, w.a);
