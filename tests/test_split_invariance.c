@@ -73,9 +73,10 @@ static void run_way(const char *path, const way *w, const int32_t *tokens, float
 }
 
 /* `reference[k]`: logits with KV type k, one device, one thread, one token at a time. */
-static void make_references(const char *path, const int32_t *tokens, size_t bytes, float **reference)
+static void make_references(const char *path, const int32_t *tokens, size_t bytes, int n_kv_types,
+                            float **reference)
 {
-    for (int k = 0; k < N_KV_TYPES; k++) {
+    for (int k = 0; k < n_kv_types; k++) {
         way plain = {
             .devices = "host:1,threads=1", .split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
         plain.config.type_k = plain.config.type_v = kv_types[k];
@@ -85,47 +86,79 @@ static void make_references(const char *path, const int32_t *tokens, size_t byte
     }
 }
 
-static void check_type(tsr_type type, uint64_t seed)
+/* Compare `rounds` random ways to run a model of this shape. */
+static void check_model(struct synth_model_config config, int n_kv_types, int64_t rounds, uint64_t seed)
 {
-    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
     char path[] = "/tmp/tsr_invariance_XXXXXX";
     int32_t tokens[N_TOKENS];
     float *reference[N_KV_TYPES], *logits;
-    config.weight_type = type;
-    config.head_dim = 64; /* so that a K-quant's blocks of 256 columns leave more than one granule */
-    config.n_ff = 768;
-    config.n_vocab = 384;
-    config.tied_output = seed % 2;
     size_t bytes = (size_t)N_TOKENS * (size_t)config.n_vocab * sizeof(float);
     close(mkstemp(path));
     synth_model_write(&config, path);
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (int32_t)random_below(&seed, (uint64_t)config.n_vocab);
-    make_references(path, tokens, bytes, reference);
+    make_references(path, tokens, bytes, n_kv_types, reference);
     logits = malloc(bytes);
     assert_non_null(logits);
-    for (int64_t i = 0; i < n_rounds(); i++) {
+    for (int64_t i = 0; i < rounds; i++) {
         way w = random_way(&seed);
-        int k = (int)random_below(&seed, N_KV_TYPES);
+        int k = (int)random_below(&seed, (uint64_t)n_kv_types);
         w.config.type_k = w.config.type_v = kv_types[k];
         memset(logits, 0xff, bytes);
         run_way(path, &w, tokens, logits);
         if (memcmp(logits, reference[k], bytes) != 0)
             fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, copy %d: other bits",
-                     tsr_type_name(type), w.devices, w.split, tsr_split_mode_name(w.config.split_mode),
-                     (long long)w.chunk, w.config.n_batch, tsr_type_name(kv_types[k]), w.config.copy_weights);
+                     tsr_type_name(config.weight_type), w.devices, w.split,
+                     tsr_split_mode_name(w.config.split_mode), (long long)w.chunk, w.config.n_batch,
+                     tsr_type_name(kv_types[k]), w.config.copy_weights);
     }
-    for (int k = 0; k < N_KV_TYPES; k++)
+    for (int k = 0; k < n_kv_types; k++)
         free(reference[k]);
     free(logits);
     unlink(path);
 }
 
-#define TYPE_TEST(name)                               \
-    static void name##_weights(void **state)          \
-    {                                                 \
-        (void)state;                                  \
-        check_type(TSR_TYPE_##name, TSR_TYPE_##name); \
+static void check_type(tsr_type type)
+{
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    config.weight_type = type;
+    config.head_dim = 64; /* so that a K-quant's blocks of 256 columns leave more than one granule */
+    config.n_ff = 768;
+    config.n_vocab = 384;
+    config.tied_output = type % 2;
+    check_model(config, N_KV_TYPES, n_rounds(), (uint64_t)type);
+}
+
+/* Extents that are multiples of nothing: short last granules, row tails, one KV head, more heads than
+ * columns. */
+static void odd_shapes(void **state)
+{
+    (void)state;
+    static const struct {
+        int n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab;
+    } shapes[] = {{72, 5, 5, 18, 200, 301},
+                  {40, 7, 1, 6, 129, 270},
+                  {100, 6, 2, 50, 1000, 333},
+                  {264, 9, 3, 40, 127, 261}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+        config.weight_type = i % 2 ? TSR_TYPE_BF16 : TSR_TYPE_F16;
+        config.n_embd = shapes[i].n_embd;
+        config.n_heads = shapes[i].n_heads;
+        config.n_kv_heads = shapes[i].n_kv_heads;
+        config.head_dim = shapes[i].head_dim;
+        config.n_ff = shapes[i].n_ff;
+        config.n_vocab = shapes[i].n_vocab;
+        config.rope_factors = i == 2;
+        check_model(config, 1, (n_rounds() + 3) / 4, i); /* F16 only: heads are no whole blocks */
+    }
+}
+
+#define TYPE_TEST(name)                      \
+    static void name##_weights(void **state) \
+    {                                        \
+        (void)state;                         \
+        check_type(TSR_TYPE_##name);         \
     }
 
 TYPE_TEST(F32)
@@ -142,7 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(F32_weights),  cmocka_unit_test(F16_weights),  cmocka_unit_test(BF16_weights),
         cmocka_unit_test(Q8_0_weights), cmocka_unit_test(Q4_0_weights), cmocka_unit_test(Q4_K_weights),
-        cmocka_unit_test(Q5_K_weights), cmocka_unit_test(Q6_K_weights),
+        cmocka_unit_test(Q5_K_weights), cmocka_unit_test(Q6_K_weights), cmocka_unit_test(odd_shapes),
     };
     return cmocka_run_group_tests_name("the split does not change a bit", tests, NULL, NULL);
 }

@@ -4,7 +4,7 @@
  * to come to a collective raises it by one, which publishes everything the team wrote before. Waiting means
  * waiting until the phases of all participants have reached one's own. Since a rank raises its phase only
  * after it has finished the collective before, a rank that has passed collective k + 1 knows that nobody
- * reads the buffers of collective k any more: that is why two alternating partial slots need no second
+ * reads the buffers of collective k any more: that is what lets graph/slots.c reuse them without a second
  * barrier. Phases also tell who has not come, when a deadline passes.
  *
  * A phase is written by one rank and read by the others, so it has a cache line of its own; the counter that
