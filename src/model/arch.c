@@ -9,6 +9,8 @@ tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out)
 {
     static const tsr_arch *const archs[] = {&tsr_arch_llama};
     tsr_gguf_string name;
+    if (!tsr_gguf_has_key(gguf, "general.architecture"))
+        return tsr_fail(TSR_ERR_FORMAT, "%s: key general.architecture is missing", tsr_gguf_path(gguf));
     tsr_status status = tsr_gguf_get_string(gguf, "general.architecture", &name);
     if (status != TSR_OK)
         return status;

@@ -43,6 +43,13 @@ out:
     return status;
 }
 
+static tsr_status absent(const reader *r, bool required)
+{
+    if (!required)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_FORMAT, "%s: key %s is missing", tsr_gguf_path(r->gguf), r->key);
+}
+
 /* An integer in [low, high]; *value keeps its default where the key is absent and `required` is false. */
 static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t low, int64_t high, int64_t *value)
 {
@@ -51,8 +58,8 @@ static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t 
     int64_t n, number = 0;
     uint64_t scalar;
     tsr_status status = TSR_OK;
-    if (!required && !tsr_gguf_has_key(r->gguf, key))
-        return TSR_OK;
+    if (!tsr_gguf_has_key(r->gguf, key))
+        return absent(r, required);
     if (tsr_gguf_get_array(r->gguf, key, &type, &n) == TSR_OK) {
         TSR_TRY(uniform_array(r, &number));
     } else {
@@ -72,8 +79,8 @@ static tsr_status get_real(reader *r, const char *suffix, bool required, double 
 {
     const char *key = full_key(r, suffix);
     double number;
-    if (!required && !tsr_gguf_has_key(r->gguf, key))
-        return TSR_OK;
+    if (!tsr_gguf_has_key(r->gguf, key))
+        return absent(r, required);
     tsr_status status = tsr_gguf_get_f64(r->gguf, key, &number);
     if (status != TSR_OK)
         return status;
@@ -107,11 +114,12 @@ static tsr_status read_rope_scaling(reader *r, tsr_hparams *hp)
     hp->rope_n_ctx_orig = (double)hp->n_ctx_train;
     copy_string(r->gguf, full_key(r, "rope.scaling.type"), type, sizeof type);
     TSR_TRY(get_real(r, "rope.scale_linear", false, 1e-3, 1e6, &hp->rope_factor));
-    if (hp->rope_factor != 1)
+    double factor = 0; /* files say 0 for "none" */
+    TSR_TRY(get_real(r, "rope.scaling.factor", false, 0, 1e6, &factor));
+    if (factor > 0)
+        TSR_TRY(get_real(r, "rope.scaling.factor", false, 1e-3, 1e6, &hp->rope_factor));
+    if (hp->rope_factor != 1) /* a factor without a type is linear */
         hp->rope_scaling = TSR_ROPE_SCALING_LINEAR;
-    TSR_TRY(get_real(r, "rope.scaling.factor", false, 0, 1e6, &hp->rope_factor));
-    if (hp->rope_factor == 0) /* files say 0 for "none" */
-        hp->rope_factor = 1;
     TSR_TRY(get_real(r, "rope.scaling.original_context_length", false, 1, 1e9, &hp->rope_n_ctx_orig));
     TSR_TRY(get_real(r, "rope.scaling.attn_factor", false, 1e-3, 1e3, &hp->rope_attn_factor));
     TSR_TRY(get_real(r, "rope.scaling.yarn_beta_fast", false, 1e-3, 1e6, &hp->rope_beta_fast));

@@ -1,6 +1,7 @@
 /* Opening a model: file -> shape -> plan -> weights on devices. */
 #include "model/model.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -107,8 +108,8 @@ static tsr_status load_rope(tsr_model *model)
         TSR_TRY(tsr_mem_array((size_t)n, sizeof(float), "rotary factors", &factors));
         memcpy(factors, source->data, (size_t)n * sizeof(float));
         for (int64_t i = 0; i < n; i++)
-            if (!(factors[i] > 0)) {
-                status = tsr_fail(TSR_ERR_FORMAT, "%s: rope_freqs.weight[%lld] is %g; factors are positive",
+            if (!(factors[i] > 0 && isfinite(factors[i]))) {
+                status = tsr_fail(TSR_ERR_FORMAT, "%s: rope_freqs.weight[%lld] is %g; factors are positive and finite",
                                   tsr_gguf_path(model->shape.gguf), (long long)i, (double)factors[i]);
                 goto out;
             }

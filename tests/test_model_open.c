@@ -1,0 +1,485 @@
+/* Opening models that are not what they should be: each fault gives the right status and one line that names
+ * the file and the key or tensor, whether the model is planned or opened, and leaves nothing behind. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/failing_alloc.h"
+#include "support/gguf_writer.h"
+#include "support/random.h"
+#include "support/runner.h"
+
+enum { N_LAYERS = 2, N_EMBD = 64, N_HEAD = 4, N_HEAD_KV = 2, HEAD_DIM = 16, N_FF = 256, N_VOCAB = 96 };
+
+/* ---- a small model with faults ---- */
+
+typedef enum how { DROP = 1, U32, I32, F32, U64, STRING, U32S, STRINGS, SHAPE, TYPE, FACTORS } how;
+
+/* A change to the key or tensor `name`; a name that the model does not have is added. */
+typedef struct edit {
+    const char *name;
+    how how;
+    double number;    /* U32, I32, F32, U64; FACTORS: every one */
+    const char *text; /* STRING */
+    uint32_t list[4]; /* U32S */
+    size_t n;         /* U32S, STRINGS, FACTORS */
+    int64_t ne[3];    /* SHAPE */
+    int n_dims;       /* SHAPE */
+    tsr_type type;    /* TYPE */
+} edit;
+
+enum { MAX_EDITS = 3 };
+
+static const edit *find(const edit *edits, const char *name)
+{
+    for (int i = 0; edits && i < MAX_EDITS && edits[i].name; i++)
+        if (strcmp(edits[i].name, name) == 0)
+            return &edits[i];
+    return NULL;
+}
+
+static void write_edited_key(gguf_writer *w, const edit *e)
+{
+    int32_t i32 = (int32_t)e->number;
+    uint64_t u64 = (uint64_t)e->number;
+    const char *const texts[] = {"4", "4"};
+    switch (e->how) {
+    case U32:
+        gguf_writer_u32(w, e->name, (uint32_t)e->number);
+        break;
+    case I32:
+        gguf_writer_value(w, e->name, TSR_GGUF_I32, &i32);
+        break;
+    case U64:
+        gguf_writer_value(w, e->name, TSR_GGUF_U64, &u64);
+        break;
+    case F32:
+        gguf_writer_f32(w, e->name, (float)e->number);
+        break;
+    case STRING:
+        gguf_writer_string(w, e->name, e->text);
+        break;
+    case U32S:
+        gguf_writer_array(w, e->name, TSR_GGUF_U32, e->list, e->n);
+        break;
+    case STRINGS:
+        gguf_writer_strings(w, e->name, texts, e->n);
+        break;
+    default:
+        break;
+    }
+}
+
+static void write_keys(gguf_writer *w, const edit *edits)
+{
+    static const struct {
+        const char *name;
+        uint32_t value;
+    } keys[] = {{"llama.block_count", N_LAYERS},        {"llama.embedding_length", N_EMBD},
+                {"llama.feed_forward_length", N_FF},    {"llama.context_length", 64},
+                {"llama.attention.head_count", N_HEAD}, {"llama.attention.head_count_kv", N_HEAD_KV}};
+    if (!find(edits, "general.architecture"))
+        gguf_writer_string(w, "general.architecture", "llama");
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (!find(edits, keys[i].name))
+            gguf_writer_u32(w, keys[i].name, keys[i].value);
+    if (!find(edits, "llama.attention.layer_norm_rms_epsilon"))
+        gguf_writer_f32(w, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    for (int i = 0; edits && i < MAX_EDITS && edits[i].name; i++)
+        write_edited_key(w, &edits[i]);
+}
+
+static void write_factors(gguf_writer *w, const edit *e)
+{
+    float values[64];
+    int64_t n = (int64_t)e->n;
+    for (size_t i = 0; i < e->n; i++)
+        values[i] = (float)e->number;
+    gguf_writer_tensor_f32(w, e->name, e->type, 1, &n, values);
+}
+
+static void write_tensor(gguf_writer *w, const edit *edits, const char *name, int64_t ne0, int64_t ne1,
+                         uint64_t seed)
+{
+    const edit *e = find(edits, name);
+    int64_t ne[3] = {ne0, ne1, 1};
+    int n_dims = ne1 ? 2 : 1;
+    tsr_type type = ne1 ? TSR_TYPE_F16 : TSR_TYPE_F32;
+    if (e && e->how == DROP)
+        return;
+    if (e && e->how == SHAPE) {
+        memcpy(ne, e->ne, sizeof ne);
+        n_dims = e->n_dims;
+    }
+    if (e && e->how == TYPE)
+        type = e->type;
+    gguf_writer_tensor_normal(w, name, type, n_dims, ne, seed, 0.1f);
+}
+
+static void write_model(const char *path, const edit *edits)
+{
+    static const struct {
+        const char *name;
+        int64_t ne0, ne1;
+    } parts[] = {{"attn_norm", N_EMBD, 0},
+                 {"attn_q", N_EMBD, N_HEAD * HEAD_DIM},
+                 {"attn_k", N_EMBD, N_HEAD_KV * HEAD_DIM},
+                 {"attn_v", N_EMBD, N_HEAD_KV * HEAD_DIM},
+                 {"attn_output", N_HEAD * HEAD_DIM, N_EMBD},
+                 {"ffn_norm", N_EMBD, 0},
+                 {"ffn_gate", N_EMBD, N_FF},
+                 {"ffn_up", N_EMBD, N_FF},
+                 {"ffn_down", N_FF, N_EMBD}};
+    gguf_writer *w = gguf_writer_create(3);
+    uint64_t seed = 1;
+    write_keys(w, edits);
+    write_tensor(w, edits, "token_embd.weight", N_EMBD, N_VOCAB, seed++);
+    for (int l = 0; l < N_LAYERS; l++)
+        for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+            char name[64];
+            snprintf(name, sizeof name, "blk.%d.%s.weight", l, parts[i].name);
+            write_tensor(w, edits, name, parts[i].ne0, parts[i].ne1, seed++);
+        }
+    write_tensor(w, edits, "output_norm.weight", N_EMBD, 0, seed++);
+    write_tensor(w, edits, "output.weight", N_EMBD, N_VOCAB, seed++);
+    for (int i = 0; edits && i < MAX_EDITS && edits[i].name; i++) {
+        const edit *e = &edits[i];
+        if (e->how == FACTORS)
+            write_factors(w, e);
+        else if (e->how == SHAPE && strstr(e->name, ".bias"))
+            gguf_writer_tensor_normal(w, e->name, TSR_TYPE_F32, e->n_dims, e->ne, seed++, 0.5f);
+    }
+    gguf_writer_save(w, path);
+    gguf_writer_destroy(w);
+}
+
+/* ---- what is expected ---- */
+
+typedef struct fixture {
+    char path[32];
+    tsr_runtime *rt;
+    tsr_device_list *list;
+} fixture;
+
+static int set_up(void **state)
+{
+    static fixture f = {.path = "/tmp/tsr_open_XXXXXX"};
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_topology *topo;
+    close(mkstemp(f.path));
+    runner_ok(tsr_topology_discover(NULL, &topo), "topology");
+    runner_ok(tsr_device_list_create(topo, "host:2,threads=1", NULL, &f.list), "devices");
+    config.devices = "host:2,threads=1";
+    config.topology = topo;
+    runner_ok(tsr_runtime_open(&config, &f.rt), "runtime");
+    tsr_topology_destroy(topo);
+    *state = &f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    tsr_runtime_close(f->rt);
+    tsr_device_list_destroy(f->list);
+    return unlink(f->path);
+}
+
+static void assert_message(const char *path, const char *object)
+{
+    const char *message = tsr_last_error();
+    if (!strstr(message, object) || !strstr(message, path) || strchr(message, '\n'))
+        fail_msg("this should name %s and be one line: %s", object, message);
+}
+
+static tsr_status plan_it(const fixture *f)
+{
+    tsr_gguf *gguf = NULL;
+    tsr_plan *plan = NULL;
+    tsr_status status = tsr_gguf_open(f->path, NULL, &gguf);
+    if (status == TSR_OK)
+        status = tsr_plan_create(gguf, f->list, NULL, &plan);
+    tsr_plan_destroy(plan);
+    tsr_gguf_close(gguf);
+    return status;
+}
+
+static void refuse(const fixture *f, const edit *edits, tsr_status expected, const char *object)
+{
+    int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
+    tsr_model *model = NULL;
+    write_model(f->path, edits);
+    tsr_status status = tsr_model_open(f->rt, f->path, NULL, &model);
+    if (status != expected || model)
+        fail_msg("%s: %s instead of %s: %s", object, tsr_status_name(status), tsr_status_name(expected),
+                 tsr_last_error());
+    assert_message(f->path, object);
+    bool by_data = edits[0].how == FACTORS; /* a plan reads no tensor */
+    if (!by_data) {
+        assert_int_equal(plan_it(f), expected);
+        assert_message(f->path, object);
+    }
+    assert_int_equal(failing_alloc_live(), blocks);
+    assert_int_equal(failing_alloc_live_maps(), maps);
+}
+
+#define REFUSED(status, object, ...)                 \
+    do {                                             \
+        const edit edits[MAX_EDITS] = {__VA_ARGS__}; \
+        refuse(*state, edits, status, object);       \
+    } while (0)
+
+/* Opens, and has the same bits on one device and on two. */
+static void accept(const fixture *f, const edit *edits)
+{
+    int32_t tokens[5] = {3, 90, 41, 0, 95};
+    float logits[3][N_VOCAB];
+    static const char *const devices[] = {"host:1,threads=1", "host:2,threads=1", "host:3,threads=1"};
+    write_model(f->path, edits);
+    for (int i = 0; i < 3; i++) {
+        runner r;
+        runner_open(&r, f->path, devices[i], NULL, NULL);
+        runner_decode(&r, tokens, 5, 0, false, logits[i]);
+        runner_close(&r);
+        assert_memory_equal(logits[i], logits[0], sizeof logits[0]);
+        for (int j = 0; j < N_VOCAB; j++)
+            assert_true(isfinite(logits[i][j]));
+    }
+}
+
+#define ACCEPTED(...)                                \
+    do {                                             \
+        const edit edits[MAX_EDITS] = {__VA_ARGS__}; \
+        accept(*state, edits);                       \
+    } while (0)
+
+/* ---- the faults ---- */
+
+static void missing_keys(void **state)
+{
+    static const char *const keys[] = {"general.architecture",
+                                       "llama.block_count",
+                                       "llama.embedding_length",
+                                       "llama.feed_forward_length",
+                                       "llama.context_length",
+                                       "llama.attention.head_count",
+                                       "llama.attention.layer_norm_rms_epsilon"};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        REFUSED(TSR_ERR_FORMAT, keys[i], {keys[i], DROP});
+}
+
+static void missing_tensors(void **state)
+{
+    static const char *const tensors[] = {
+        "token_embd.weight",   "blk.0.attn_norm.weight",   "blk.1.attn_q.weight",   "blk.0.attn_k.weight",
+        "blk.0.attn_v.weight", "blk.1.attn_output.weight", "blk.1.ffn_norm.weight", "blk.0.ffn_gate.weight",
+        "blk.1.ffn_up.weight", "blk.1.ffn_down.weight",    "output_norm.weight"};
+    for (size_t i = 0; i < sizeof tensors / sizeof *tensors; i++)
+        REFUSED(TSR_ERR_FORMAT, tensors[i], {tensors[i], DROP});
+    REFUSED(TSR_ERR_FORMAT, "blk.2.attn_norm.weight", {"llama.block_count", U32, .number = 3});
+}
+
+static void wrong_shapes(void **state)
+{
+    static const struct {
+        const char *name;
+        int64_t ne[3];
+        int n_dims;
+    } shapes[] = {{"token_embd.weight", {32, N_VOCAB}, 2},
+                  {"output.weight", {N_EMBD, N_VOCAB + 1}, 2}, /* another vocabulary than the embedding's */
+                  {"output.weight", {N_EMBD, N_VOCAB - 1}, 2},
+                  {"blk.0.attn_q.weight", {N_EMBD, 65}, 2},
+                  {"blk.1.attn_q.weight", {N_EMBD, 32}, 2},
+                  {"blk.0.attn_k.weight", {N_EMBD, 64}, 2},
+                  {"blk.0.attn_v.weight", {32, N_EMBD}, 2}, /* transposed */
+                  {"blk.1.attn_output.weight", {N_EMBD, 1}, 2},
+                  {"blk.0.ffn_gate.weight", {N_EMBD, N_FF, 2}, 3},
+                  {"blk.0.ffn_up.weight", {N_EMBD, N_FF + 128}, 2},
+                  {"blk.1.ffn_down.weight", {N_EMBD, N_FF}, 2},
+                  {"blk.1.ffn_norm.weight", {N_EMBD - 1}, 1},
+                  {"output_norm.weight", {1}, 1},
+                  {"blk.0.attn_q.bias", {N_EMBD - 1}, 1},
+                  {"blk.1.attn_k.bias", {N_EMBD}, 1}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+        REFUSED(TSR_ERR_FORMAT, shapes[i].name,
+                {shapes[i].name, SHAPE, .n_dims = shapes[i].n_dims,
+                 .ne = {shapes[i].ne[0], shapes[i].ne[1], shapes[i].ne[2]}});
+}
+
+static void wrong_types(void **state)
+{
+    REFUSED(TSR_ERR_UNSUPPORTED, "blk.0.attn_norm.weight",
+            {"blk.0.attn_norm.weight", TYPE, .type = TSR_TYPE_F16});
+    REFUSED(TSR_ERR_UNSUPPORTED, "output_norm.weight", {"output_norm.weight", TYPE, .type = TSR_TYPE_BF16});
+    REFUSED(TSR_ERR_FORMAT, "llama.block_count", {"llama.block_count", STRING, .text = "2"});
+    REFUSED(TSR_ERR_FORMAT, "llama.block_count", {"llama.block_count", F32, .number = 2});
+    REFUSED(TSR_ERR_FORMAT, "llama.block_count", {"llama.block_count", I32, .number = -2});
+    REFUSED(TSR_ERR_FORMAT, "general.architecture", {"general.architecture", U32, .number = 1});
+    REFUSED(TSR_ERR_FORMAT, "llama.attention.head_count", {"llama.attention.head_count", STRINGS, .n = 2});
+    REFUSED(TSR_ERR_FORMAT, "llama.rope.freq_base", {"llama.rope.freq_base", STRING, .text = "10000"});
+}
+
+static void what_this_library_does_not_have(void **state)
+{
+    REFUSED(TSR_ERR_UNSUPPORTED, "mamba", {"general.architecture", STRING, .text = "mamba"});
+    REFUSED(TSR_ERR_UNSUPPORTED, "\"\"", {"general.architecture", STRING, .text = ""});
+    REFUSED(TSR_ERR_UNSUPPORTED, "experts", {"llama.expert_count", U32, .number = 8});
+    REFUSED(TSR_ERR_UNSUPPORTED, "longrope", {"llama.rope.scaling.type", STRING, .text = "longrope"});
+    REFUSED(TSR_ERR_UNSUPPORTED, "llama.attention.head_count",
+            {"llama.attention.head_count", U32S, .list = {4, 2}, .n = 2});
+    REFUSED(TSR_ERR_UNSUPPORTED, "(values)", {"llama.attention.key_length", U32, .number = 16},
+            {"llama.attention.value_length", U32, .number = 8});
+}
+
+static void absurd_numbers(void **state)
+{
+    static const struct {
+        const char *key;
+        how how;
+        double number;
+    } cases[] = {{"llama.block_count", U32, 0},
+                 {"llama.block_count", U32, 4294967295.0},
+                 {"llama.block_count", U64, 1.8e19},
+                 {"llama.embedding_length", U32, 0},
+                 {"llama.embedding_length", U32, 1 << 30},
+                 {"llama.feed_forward_length", U32, 0},
+                 {"llama.feed_forward_length", U64, 1e18},
+                 {"llama.context_length", U32, 0},
+                 {"llama.context_length", U64, 1e15},
+                 {"llama.attention.head_count", U32, 0},
+                 {"llama.attention.head_count", U32, 1 << 20},
+                 {"llama.attention.head_count_kv", U32, 0},
+                 {"llama.attention.key_length", U32, 0},
+                 {"llama.attention.key_length", U32, 1 << 20},
+                 {"llama.rope.dimension_count", U32, 0},
+                 {"llama.rope.dimension_count", U32, HEAD_DIM + 2},
+                 {"llama.attention.layer_norm_rms_epsilon", F32, NAN},
+                 {"llama.attention.layer_norm_rms_epsilon", F32, INFINITY},
+                 {"llama.attention.layer_norm_rms_epsilon", F32, -1e-5},
+                 {"llama.attention.layer_norm_rms_epsilon", F32, 2},
+                 {"llama.rope.freq_base", F32, NAN},
+                 {"llama.rope.freq_base", F32, 0},
+                 {"llama.rope.freq_base", F32, -10000},
+                 {"llama.rope.freq_base", F32, INFINITY},
+                 {"llama.rope.scaling.factor", F32, NAN},
+                 {"llama.rope.scaling.factor", F32, -4},
+                 {"llama.rope.scaling.factor", F32, 1e-30},
+                 {"llama.rope.scaling.factor", F32, INFINITY},
+                 {"llama.rope.scaling.original_context_length", U32, 0},
+                 {"llama.rope.scaling.attn_factor", F32, NAN},
+                 {"llama.rope.scaling.yarn_beta_fast", F32, -1},
+                 {"llama.rope.scaling.yarn_beta_slow", F32, NAN}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        REFUSED(TSR_ERR_FORMAT, cases[i].key, {cases[i].key, cases[i].how, .number = cases[i].number});
+    REFUSED(TSR_ERR_FORMAT, "no multiple of 3 KV heads", {"llama.attention.head_count_kv", U32, .number = 3});
+    REFUSED(TSR_ERR_FORMAT, "no multiple of 8 KV heads", {"llama.attention.head_count_kv", U32, .number = 8});
+    REFUSED(TSR_ERR_FORMAT, "is odd", {"llama.rope.dimension_count", U32, .number = 15});
+    REFUSED(TSR_ERR_FORMAT, "blk.0.attn_q.weight", {"llama.attention.head_count", U32, .number = 6});
+    REFUSED(TSR_ERR_FORMAT, "empty array", {"llama.feed_forward_length", U32S, .n = 0});
+}
+
+static void rope_factors(void **state)
+{
+    static const char *const name = "rope_freqs.weight";
+    ACCEPTED({name, FACTORS, .number = 2, .n = HEAD_DIM / 2, .type = TSR_TYPE_F32});
+    REFUSED(TSR_ERR_FORMAT, name, {name, FACTORS, .number = 2, .n = HEAD_DIM, .type = TSR_TYPE_F32});
+    REFUSED(TSR_ERR_FORMAT, name, {name, FACTORS, .number = 2, .n = 1, .type = TSR_TYPE_F32});
+    REFUSED(TSR_ERR_FORMAT, name, {name, FACTORS, .number = 2, .n = HEAD_DIM / 2, .type = TSR_TYPE_F16});
+    static const double bad[] = {0, -1, NAN, INFINITY};
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+        REFUSED(TSR_ERR_FORMAT, name,
+                {name, FACTORS, .number = bad[i], .n = HEAD_DIM / 2, .type = TSR_TYPE_F32});
+}
+
+/* ---- unusual, but right ---- */
+
+static void unusual_models_open(void **state)
+{
+    ACCEPTED({0});
+    ACCEPTED({"output.weight", DROP});
+    ACCEPTED({"llama.block_count", U32, .number = 1}); /* tensors that nobody asked for are left alone */
+    ACCEPTED({"llama.expert_count", U32, .number = 0});
+    ACCEPTED({"llama.attention.head_count", U32S, .list = {4, 4}, .n = 2},
+             {"llama.attention.head_count_kv", U32S, .list = {2, 2}, .n = 2},
+             {"llama.feed_forward_length", U32S, .list = {N_FF, N_FF}, .n = 2});
+    ACCEPTED({"llama.rope.dimension_count", U32, .number = 8});
+    ACCEPTED({"llama.rope.scaling.type", STRING, .text = "yarn"},
+             {"llama.rope.scaling.factor", F32, .number = 4},
+             {"llama.rope.scaling.original_context_length", U32, .number = 32});
+    ACCEPTED({"llama.attention.layer_norm_rms_epsilon", F32, .number = 0});
+    ACCEPTED({"blk.0.attn_q.bias", SHAPE, .ne = {N_HEAD * HEAD_DIM}, .n_dims = 1},
+             {"blk.0.attn_k.bias", SHAPE, .ne = {N_HEAD_KV * HEAD_DIM}, .n_dims = 1},
+             {"blk.1.attn_v.bias", SHAPE, .ne = {N_HEAD_KV * HEAD_DIM}, .n_dims = 1});
+}
+
+/* Granules suit the coarsest type of any layer. */
+static void layers_may_differ_in_type(void **state)
+{
+    ACCEPTED({"blk.0.ffn_down.weight", TYPE, .type = TSR_TYPE_Q4_K},
+             {"blk.1.ffn_down.weight", TYPE, .type = TSR_TYPE_Q8_0},
+             {"blk.1.attn_output.weight", TYPE, .type = TSR_TYPE_Q8_0});
+    ACCEPTED({"blk.1.attn_q.weight", TYPE, .type = TSR_TYPE_F32},
+             {"blk.0.attn_v.weight", TYPE, .type = TSR_TYPE_Q4_0},
+             {"blk.0.ffn_gate.weight", TYPE, .type = TSR_TYPE_BF16});
+    ACCEPTED({"token_embd.weight", TYPE, .type = TSR_TYPE_Q4_0},
+             {"output.weight", TYPE, .type = TSR_TYPE_Q8_0},
+             {"blk.0.ffn_up.weight", TYPE, .type = TSR_TYPE_Q8_0});
+}
+
+static void arguments_and_paths(void **state)
+{
+    fixture *f = *state;
+    tsr_model *model = NULL;
+    assert_int_equal(tsr_model_open(NULL, f->path, NULL, &model), TSR_ERR_INVALID);
+    assert_int_equal(tsr_model_open(f->rt, NULL, NULL, &model), TSR_ERR_INVALID);
+    assert_int_equal(tsr_model_open(f->rt, f->path, NULL, NULL), TSR_ERR_INVALID);
+    assert_int_equal(tsr_model_open(f->rt, "/nonexistent/model.gguf", NULL, &model), TSR_ERR_IO);
+    assert_message("/nonexistent/model.gguf", "No such file");
+    assert_int_equal(tsr_model_open(f->rt, "/tmp", NULL, &model), TSR_ERR_IO);
+    assert_null(model);
+    tsr_model_close(NULL);
+    tsr_model_info info;
+    write_model(f->path, NULL);
+    runner_ok(tsr_model_open(f->rt, f->path, NULL, &model), f->path);
+    tsr_model_describe(model, &info);
+    assert_string_equal(info.architecture, "llama");
+    assert_string_equal(info.name, "");
+    assert_int_equal(info.n_layers, N_LAYERS);
+    assert_int_equal(info.n_embd, N_EMBD);
+    assert_int_equal(info.n_head, N_HEAD);
+    assert_int_equal(info.n_head_kv, N_HEAD_KV);
+    assert_int_equal(info.head_dim, HEAD_DIM);
+    assert_int_equal(info.n_ff, N_FF);
+    assert_int_equal(info.n_vocab, N_VOCAB);
+    assert_int_equal(info.n_ctx_train, 64);
+    int64_t layer = 2 * N_EMBD + 2 * N_EMBD * HEAD_DIM * (N_HEAD + N_HEAD_KV) + 3 * N_EMBD * N_FF;
+    assert_int_equal(info.n_params, 2 * N_EMBD * N_VOCAB + N_LAYERS * layer + N_EMBD);
+    size_t norms = (2 * N_LAYERS + 1) * N_EMBD;
+    assert_int_equal(info.weight_bytes, 4 * norms + 2 * ((size_t)info.n_params - norms));
+    assert_string_equal(tsr_gguf_path(tsr_model_gguf(model)), f->path);
+    tsr_model_close(model);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(missing_keys),
+        cmocka_unit_test(missing_tensors),
+        cmocka_unit_test(wrong_shapes),
+        cmocka_unit_test(wrong_types),
+        cmocka_unit_test(what_this_library_does_not_have),
+        cmocka_unit_test(absurd_numbers),
+        cmocka_unit_test(rope_factors),
+        cmocka_unit_test(unusual_models_open),
+        cmocka_unit_test(layers_may_differ_in_type),
+        cmocka_unit_test(arguments_and_paths),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
