@@ -137,8 +137,7 @@ static void large_sets_come_in_chunks_a_device_can_allocate(void **state)
     fake_device_config configs[2] = {fake_device_defaults(), fake_device_defaults()};
     tsr_context *ctx = NULL;
     tsr_buffer *buffer = NULL;
-    configs[1].max_alloc =
-        2500; /* three tensors of 832 aligned bytes would need 2496, a fourth does not fit */
+    configs[1].max_alloc = (size_t)3 * 832; /* exactly three tensors of 800 bytes, each aligned to 64 */
     fake_runtime_open(&fake, 2, configs);
     assert_int_equal(tsr_context_create(&fake.rt, &ctx), TSR_OK);
     tsr_tensor *t[10];

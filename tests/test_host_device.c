@@ -214,18 +214,18 @@ static void launches_queue_and_copies_wait_for_them(void **state)
     float a[N] = {0}, b[N] = {0}, out[N];
     a[0] = 1.0f;
     tsr_device *device = tiny_device(0, 2, 0);
-    const tsr_op ops[] = {sleep_op("nap", 5), scale_op("there", a, b, N, 2.0f),
+    const tsr_op ops[] = {sleep_op("nap", 100), scale_op("there", a, b, N, 2.0f),
                           scale_op("back", b, a, N, 2.0f)};
     tsr_device_program *program = program_of(device, ops, 3);
     tsr_device_program *empty = program_of(device, NULL, 0);
     uint64_t start = tsr_clock_ns();
-    for (int i = 0; i < 10; i++) {
+    for (int i = 0; i < 4; i++) {
         assert_int_equal(device->ops->launch(device, program), TSR_OK);
         assert_int_equal(device->ops->launch(device, empty), TSR_OK);
     }
-    assert_true(tsr_clock_ns() - start < 45 * MS); /* ten naps have not been waited for */
+    assert_true(tsr_clock_ns() - start < 350 * MS); /* the naps have not been waited for */
     assert_int_equal(tsr_device_download(device, out, a, sizeof a), TSR_OK);
-    assert_true(out[0] == 1048576.0f);
+    assert_true(out[0] == 256.0f);
     assert_int_equal(device->ops->synchronize(device, 0), TSR_OK);
     device->ops->program_destroy(device, program);
     device->ops->program_destroy(device, empty);
@@ -257,7 +257,7 @@ static void a_deadline_that_passes_names_the_op(void **state)
     (void)state;
     for (int n_threads = 1; n_threads <= 2; n_threads++) {
         tsr_device *device = tiny_device(0, n_threads, 0);
-        const tsr_op nap = sleep_op("long_nap", 300);
+        const tsr_op nap = sleep_op("long_nap", 500);
         tsr_device_program *program = program_of(device, &nap, 1);
         assert_int_equal(device->ops->launch(device, program), TSR_OK);
         uint64_t start = tsr_clock_ns();
@@ -504,11 +504,4 @@ int main(void)
         cmocka_unit_test(too_much_memory_is_an_error_with_a_name),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
-}
-
-/* TEMPORARY */
-__attribute__((weak)) const tsr_kernel_set *tsr_kernel_set_select(const char *isa)
-{
-    (void)isa;
-    return NULL;
 }

@@ -185,6 +185,10 @@ static void computed_tensors_are_read_through_their_strides(void **state)
     assert_true(some[0] == 4 && some[1] == 10 && some[2] == 11 && some[3] == 12);
     assert_int_equal(tsr_tensor_set(&y, some, 0, 8), TSR_OK);
     assert_true(((float *)shards[0].data)[1] == 10);
+    y.placement = (tsr_placement){TSR_SHARDING_REPLICATED, 0, 1, NULL}; /* whole rows of 20 bytes, 40 apart */
+    assert_int_equal(tsr_tensor_set(&y, got, 0, sizeof got), TSR_OK);
+    for (int i = 0; i < 15; i++)
+        assert_true(((float *)shards[0].data)[i / 5 * 10 + i % 5] == got[i]);
     y.placement = (tsr_placement){TSR_SHARDING_PARTIAL, 0, 3, NULL};
     assert_int_equal(tsr_tensor_get(&y, got, 0, sizeof got), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "partial"));

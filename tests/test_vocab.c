@@ -44,7 +44,7 @@ static void odd_pre(small_vocab *v)
 
 static void no_tokens(small_vocab *v)
 {
-    v->n_tokens = 0;
+    v->has_tokens = false;
 }
 
 static void repeated_token(small_vocab *v)
@@ -219,9 +219,10 @@ static void test_what_does_not_matter_is_let_through(void **state)
     (void)state;
     small_vocab v;
     good_vocab(&v, "gpt2");
-    v.pad = 123456;                  /* nothing depends on it */
-    v.n_types = 0;                   /* all normal */
-    v.pre = NULL;                    /* "default" */
+    v.pad = 123456; /* nothing depends on it */
+    v.n_types = 0;  /* all normal */
+    v.pre = NULL;   /* "default" */
+    small_vocab_merge(&v, "b", "d");
     small_vocab_merge(&v, "a", "b"); /* again: the first one counts */
     small_vocab_add(&v, "", 1, 0);   /* padding */
     small_vocab_add(&v, "", 1, 0);
@@ -237,6 +238,9 @@ static void test_what_does_not_matter_is_let_through(void **state)
     size_t n;
     assert_int_equal(tsr_tokenizer_encode(tokenizer, "abc", 3, 0, &id, 1, &n), TSR_OK);
     assert_int_equal(id, 257);
+    int32_t pair[2];
+    assert_int_equal(tsr_tokenizer_encode(tokenizer, "abd", 3, 0, pair, 2, &n), TSR_OK);
+    assert_int_equal(pair[0], 256); /* "ab", not "a" and "bd" */
     tsr_tokenizer_destroy(tokenizer);
     small_vocab_release(&v);
 }

@@ -1,6 +1,7 @@
 /* tsr topo: a machine as a tree, and the devices that a --devices text makes of it. */
 #include "tsr.h"
 
+#include <tsr/memory.h>
 #include <tsr/topology.h>
 
 #include "format.h"
@@ -22,7 +23,7 @@ static void print_ranges(const int *list, int n, char *text, size_t bytes)
 
 static void print_devices(const tsr_topology *topo, const tsr_device_list *list)
 {
-    char text[TOOL_BYTES_TEXT], cores[64];
+    char text[TSR_BYTES_TEXT], cores[64];
     tool_table table = {0};
     tool_table_header(
         &table, 8, (const char *[]){"device", "kind", "NUMA node", "cores", "n", "threads", "memory", "cap"});
@@ -38,8 +39,8 @@ static void print_devices(const tsr_topology *topo, const tsr_device_list *list)
         tool_table_cell(&table, "%s", cores);
         tool_table_cell(&table, "%d", d->n_cores);
         tool_table_cell(&table, "%d", d->n_threads);
-        tool_table_cell(&table, "%s", tool_bytes_text(d->memory_total_bytes, text));
-        tool_table_cell(&table, "%s", d->mem_cap_bytes ? tool_bytes_text(d->mem_cap_bytes, text) : "-");
+        tool_table_cell(&table, "%s", tsr_bytes_text(d->memory_total_bytes, text));
+        tool_table_cell(&table, "%s", d->mem_cap_bytes ? tsr_bytes_text(d->mem_cap_bytes, text) : "-");
     }
     tool_table_print(&table, stdout);
     tool_table_free(&table);

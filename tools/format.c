@@ -7,18 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-const char *tool_bytes_text(uint64_t bytes, char text[TOOL_BYTES_TEXT])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double value = (double)bytes;
-    int unit = 0;
-    for (; value >= 1024 && unit < 6; unit++)
-        value /= 1024;
-    bool whole = value == (double)(int)value || value >= 100;
-    snprintf(text, TOOL_BYTES_TEXT, "%.*f %s", whole ? 0 : 1, value, units[unit]);
-    return text;
-}
-
 /* Takes over `text`, which may be NULL. */
 static void add_cell(tool_table *table, char *text)
 {

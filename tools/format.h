@@ -1,21 +1,15 @@
-/* Text for people: byte counts and aligned tables. */
+/* Text for people: aligned tables. */
 #ifndef TSR_TOOLS_FORMAT_H
 #define TSR_TOOLS_FORMAT_H
 
-#include <stdint.h>
 #include <stdio.h>
-
-enum { TOOL_BYTES_TEXT = 32 };
-
-/* "31.3 GiB", "512 KiB", "17 B" in `text`, which is returned. */
-const char *tool_bytes_text(uint64_t bytes, char text[TOOL_BYTES_TEXT]);
 
 /* A table that is as wide as its content. Columns whose cells all begin with a digit or a sign are set right.
  *
  *     tool_table table = {0};
  *     tool_table_header(&table, 2, (const char *[]){"device", "weights"});
  *     tool_table_cell(&table, "%s", name);
- *     tool_table_cell(&table, "%s", tool_bytes_text(bytes, text));
+ *     tool_table_cell(&table, "%s", tsr_bytes_text(bytes, text));
  *     tool_table_print(&table, stdout);
  *     tool_table_free(&table);
  *

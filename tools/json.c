@@ -89,11 +89,12 @@ static json_t *pci(const tsr_topology *topo)
 
 json_t *tool_json_topology(const tsr_topology *topo)
 {
-    return json_pack("{s:o, s:o, s:b, s:I, s:o, s:o, s:o, s:o, s:o}", "source", text_or_null(topo->source),
-                     "machine_name", text_or_null(topo->machine_name), "is_this_machine",
-                     topo->is_this_machine, "memory_bytes", (json_int_t)topo->memory_bytes, "packages",
-                     packages(topo), "numa_nodes", numa_nodes(topo), "cores", cores(topo), "caches",
-                     caches(topo), "pci", pci(topo));
+    return json_pack("{s:o, s:o, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "source",
+                     text_or_null(topo->source), "machine_name", text_or_null(topo->machine_name),
+                     "is_this_machine", topo->is_this_machine, "memory_bytes", (json_int_t)topo->memory_bytes,
+                     "memory_limit_bytes", (json_int_t)topo->memory_limit_bytes, "packages", packages(topo),
+                     "numa_nodes", numa_nodes(topo), "cores", cores(topo), "caches", caches(topo), "pci",
+                     pci(topo));
 }
 
 json_t *tool_json_devices(const tsr_device_list *list)

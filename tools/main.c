@@ -15,6 +15,8 @@ static const struct {
     const char *summary;
 } commands[] = {
     {"topo", tsr_cmd_topo, "show a machine and the devices made from it"},
+    {"plan", tsr_cmd_plan, "show what a model takes on every device, without loading it"},
+    {"run", tsr_cmd_run, "generate text"},
 };
 
 static int print_usage(FILE *out)

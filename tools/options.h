@@ -24,7 +24,13 @@
 #define TOOL_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 /* What tool_options_parse() returns when the command should run; everything else is an exit code. */
-enum { TOOL_GO_ON = -1, TOOL_EXIT_OK = 0, TOOL_EXIT_FAILED = 1, TOOL_EXIT_USAGE = 2 };
+enum {
+    TOOL_GO_ON = -1,
+    TOOL_EXIT_OK = 0,
+    TOOL_EXIT_FAILED = 1,
+    TOOL_EXIT_USAGE = 2,
+    TOOL_EXIT_INTERRUPTED = 130 /* 128 + SIGINT, as shells have it */
+};
 
 /* The comment says what tool_option.value points to. It keeps its old content if the option is not given. */
 typedef enum tool_option_kind {

@@ -1,10 +1,10 @@
 /* Graphs over split tensors, and the programs they compile to.
  *
- * A graph is built once for one shape: inputs, weights (tensors of a context, placed in any buffer type), ops.
- * Compiling decides for every tensor whether it is REPLICATED (each device has all of it), SPLIT (each device has its
- * rows or columns) or PARTIAL (the value is the sum over devices), writes one op list per device, puts an all-reduce
- * exactly where a PARTIAL meets an op that needs the whole value, and packs all intermediate results into one arena per
- * device. Running sets all devices to work and waits for them.
+ * A graph is built once for one shape: inputs, weights (tensors of a context, placed in any buffer type),
+ * ops. Compiling decides for every tensor whether it is REPLICATED (each device has all of it), SPLIT (each
+ * device has its rows or columns) or PARTIAL (the value is the sum over devices), writes one op list per
+ * device, puts an all-reduce exactly where a PARTIAL meets an op that needs the whole value, and packs all
+ * intermediate results into one arena per device. Running sets all devices to work and waits for them.
  *
  *     tsr_tensor *x = tsr_graph_input(graph, TSR_TYPE_F32, 4096, 1, "x");
  *     tsr_tensor *y = tsr_mul_mat(graph, w, x);          w's rows are divided over the devices, so y is SPLIT
@@ -16,13 +16,14 @@
  *
  * Shapes: activations are F32, [ne0, n_tokens]; ne0 is contiguous. A weight is ne[1] rows of ne[0] columns.
  *
- * Errors: a constructor that fails returns NULL, the message is in tsr_last_error(), and the graph remembers the first
- * failure: later constructors given NULL return NULL too, and tsr_program_compile returns that first status. So a builder
- * may check once, at the end.
+ * Errors: a constructor that fails returns NULL, the message is in tsr_last_error(), and the graph remembers
+ * the first failure: later constructors given NULL return NULL too, and tsr_program_compile returns that
+ * first status. So a builder may check once, at the end.
  *
- * Threads: a graph and the programs made from it belong to one thread at a time. Ownership: the graph owns the tensors
- * its constructors return; weights stay the context's and must outlive every program that uses them. The graph must
- * outlive its program.
+ * Threads: a graph and the programs made from it belong to one thread at a time, like their runtime.
+ * Ownership: the graph owns the tensors its constructors return; weights stay the context's and must outlive
+ * every program that uses them. The graph must outlive its programs, and its inputs and outputs may be set
+ * and read only while the program lives that was compiled last.
  */
 #ifndef TSR_GRAPH_H
 #define TSR_GRAPH_H
@@ -41,9 +42,10 @@ typedef struct tsr_program tsr_program;
 TSR_NODISCARD TSR_API tsr_status tsr_graph_create(tsr_runtime *rt, tsr_graph **graph_out);
 TSR_API void tsr_graph_destroy(tsr_graph *graph); /* NULL is fine */
 
-/* A tensor that the caller fills with tsr_tensor_set() after compiling; every device that needs it gets a copy. It keeps
- * its value from run to run. F32 or I32. */
-TSR_API tsr_tensor *tsr_graph_input(tsr_graph *graph, tsr_type type, int64_t ne0, int64_t ne1, const char *name);
+/* A tensor that the caller fills with tsr_tensor_set() after compiling; every device that needs it gets a
+ * copy. It keeps its value from run to run. F32 or I32. */
+TSR_API tsr_tensor *tsr_graph_input(tsr_graph *graph, tsr_type type, int64_t ne0, int64_t ne1,
+                                    const char *name);
 
 /* Keep `tensor` until the run is over, so that tsr_tensor_get() can read it. Returns `tensor`. */
 TSR_API tsr_tensor *tsr_graph_output(tsr_graph *graph, tsr_tensor *tensor);
@@ -51,19 +53,23 @@ TSR_API tsr_tensor *tsr_graph_output(tsr_graph *graph, tsr_tensor *tensor);
 /* Give a computed tensor a name for messages and traces (cut to 63 bytes). Returns `tensor`. */
 TSR_API tsr_tensor *tsr_tensor_rename(tsr_tensor *tensor, const char *name);
 
-/* Rows ids[0..n) of `table` ([ne0, rows], any type) as F32 [ne0, n]. A table whose rows are SPLIT gives a PARTIAL. */
+/* Rows ids[0..n) of `table` ([ne0, rows]: a weight of any type, or an activation) as F32 [ne0, n]; an id that
+ * is no row gives zeros. A table whose rows are SPLIT gives a PARTIAL. */
 TSR_API tsr_tensor *tsr_get_rows(tsr_graph *graph, tsr_tensor *table, tsr_tensor *ids);
 
-/* w x: F32 [w.ne1, n_tokens]. w SPLIT by rows needs x whole and gives a SPLIT; w SPLIT by columns takes its part of x and
- * gives a PARTIAL. */
+/* w x: F32 [w.ne1, n_tokens]. w SPLIT by rows needs x whole and gives a SPLIT; w SPLIT by columns takes its
+ * part of x and gives a PARTIAL. */
 TSR_API tsr_tensor *tsr_mul_mat(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x);
 
 /* x / rms(x) * weight over ne0; with weight.ne0 a divisor of x.ne0, over each such part (a norm per head). */
 TSR_API tsr_tensor *tsr_rms_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, float eps);
 
-/* Rotary embedding of each head of x [n_heads * head_dim, n_tokens]. `table` is an input [n_rot, n_tokens] of (cos, sin)
- * pairs, see tsr_rope_table(). interleaved: pairs (2i, 2i + 1), as llama; else (i, i + n_rot / 2), as neox. */
-TSR_API tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t head_dim, bool interleaved);
+/* Rotary embedding of each head of x [n_heads * head_dim, n_tokens]. `table` is an input [n_rot, n_tokens] of
+ * (cos, sin) pairs: row t holds, for i = 0 .. n_rot / 2 - 1, the cosine and sine of token t's angle i at 2i
+ * and 2i + 1, e.g. of position * base^(-2i / n_rot). The first n_rot elements of each head are rotated.
+ * interleaved: pairs of elements (2i, 2i + 1), as llama; else (i, i + n_rot / 2), as neox. */
+TSR_API tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t head_dim,
+                             bool interleaved);
 
 /* silu(gate) * up, or with the tanh form of gelu. */
 TSR_API tsr_tensor *tsr_swiglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up);
@@ -92,27 +98,30 @@ typedef struct tsr_program_config {
     uint64_t timeout_ns; /* a run that takes longer fails with TSR_ERR_TIMEOUT; 0 = no limit */
 } tsr_program_config;
 
-#define TSR_PROGRAM_CONFIG_INIT                                                                              \
-    {                                                                                                        \
-        sizeof(tsr_program_config), TSR_REDUCTION_EXACT, 0                                                   \
+#define TSR_PROGRAM_CONFIG_INIT                            \
+    {                                                      \
+        sizeof(tsr_program_config), TSR_REDUCTION_EXACT, 0 \
     }
 
-/* Compile and allocate the arenas. `config` may be NULL. TSR_ERR_INVALID when shapes or shardings cannot meet (the
- * message names the tensor), TSR_ERR_MEMORY when an arena does not fit (the message names device and bytes). */
+/* Compile and allocate the arenas. `config` may be NULL; it is only read during the call. TSR_ERR_INVALID
+ * when shapes or shardings cannot meet (the message names the tensor), TSR_ERR_MEMORY when an arena does not
+ * fit (the message names device and bytes). */
 TSR_NODISCARD TSR_API tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *config,
                                                      tsr_program **program_out);
 TSR_API void tsr_program_destroy(tsr_program *program); /* NULL is fine */
 
-/* Run once and wait. TSR_ERR_RANGE: a partial sum left the exact reduction's range, the outputs are not to be used.
+/* Run once and wait. TSR_ERR_RANGE: a partial sum left the exact reduction's range. TSR_ERR_TIMEOUT:
+ * timeout_ns passed; the message names the device, the op, and the devices that did not arrive there.
+ * TSR_ERR_DEVICE: a device failed. After a failure the outputs are not to be used; the program may run again.
  * Allocates nothing. */
 TSR_NODISCARD TSR_API tsr_status tsr_program_run(tsr_program *program);
 
 /* What a compiled program needs and does. */
 typedef struct tsr_program_info {
     int n_devices;
-    int n_all_reduces;  /* per run */
+    int n_all_reduces; /* per run */
     int n_all_gathers;
-    int n_handovers;    /* copies of an activation from one device to another */
+    int n_handovers; /* copies of an activation from one device to another */
 } tsr_program_info;
 
 typedef struct tsr_program_device_info {

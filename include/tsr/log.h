@@ -2,6 +2,8 @@
 #ifndef TSR_LOG_H
 #define TSR_LOG_H
 
+#include <stddef.h>
+
 #include <tsr/status.h>
 
 TSR_BEGIN_DECLS
@@ -21,6 +23,11 @@ typedef struct tsr_logger {
     void *user;
     tsr_log_level max_level;
 } tsr_logger;
+
+#define TSR_LOGGER_INIT          \
+    {                            \
+        NULL, NULL, TSR_LOG_WARN \
+    }
 
 /* Where a tsr_<object>_print() function writes: receives pieces of text, newlines included, in order. `text`
  * is valid during the call only.

@@ -5,8 +5,8 @@
  *     tsr_model *model;
  *     if (tsr_model_open(rt, "model.gguf", &config, &model) != TSR_OK) ...
  *
- * On host devices the weights are views of the mapped file: opening takes milliseconds and reads no weight. A model is
- * used by one thread at a time, like its runtime, and must be closed before it, after its sessions.
+ * On host devices the weights are views of the mapped file: opening takes milliseconds and reads no weight. A
+ * model is used by one thread at a time, like its runtime, and must be closed before it, after its sessions.
  */
 #ifndef TSR_MODEL_H
 #define TSR_MODEL_H
@@ -21,10 +21,10 @@ TSR_BEGIN_DECLS
 
 typedef struct tsr_model tsr_model;
 
-/* Plan, then load. `config` may be NULL. Errors as tsr_gguf_open() and tsr_plan_create(); TSR_ERR_MEMORY names device and
- * bytes. */
-TSR_NODISCARD TSR_API tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
-                                                tsr_model **model_out);
+/* Plan, then load. `config` may be NULL; it is only read during the call. `rt` must outlive the model. Errors
+ * as tsr_gguf_open() and tsr_plan_create(); TSR_ERR_MEMORY names device and bytes. */
+TSR_NODISCARD TSR_API tsr_status tsr_model_open(tsr_runtime *rt, const char *path,
+                                                const tsr_model_config *config, tsr_model **model_out);
 TSR_API void tsr_model_close(tsr_model *model); /* NULL is fine */
 
 typedef struct tsr_model_info {
@@ -44,7 +44,8 @@ TSR_API const tsr_plan *tsr_model_plan(const tsr_model *model);
 /* The opened file; belongs to the model. */
 TSR_API const tsr_gguf *tsr_model_gguf(const tsr_model *model);
 
-/* Read the model's tokenizer; the caller destroys it. Errors as tsr_tokenizer_create(). */
+/* Read the model's tokenizer; the caller destroys it, before or after the model. Errors as
+ * tsr_tokenizer_create(). */
 TSR_NODISCARD TSR_API tsr_status tsr_model_tokenizer(const tsr_model *model, tsr_tokenizer **tokenizer_out);
 
 TSR_END_DECLS

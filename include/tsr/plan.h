@@ -1,7 +1,8 @@
 /* Plans: which device holds which part of a model, and how many bytes each needs, before anything is loaded.
  *
- * A plan is made by running the loader itself on devices that only measure, so its bytes are the bytes that loading will
- * allocate, not an estimate. It needs the file's header and a description of the devices; those may be of another machine.
+ * A plan is made by running the loader itself on devices that only measure, so its bytes are the bytes that
+ * loading will allocate, not an estimate. It needs the file's header and a description of the devices; those
+ * may be of another machine.
  *
  *     tsr_gguf_open("model.gguf", NULL, &gguf);
  *     tsr_device_list_create(topo, "host:2", NULL, &devices);
@@ -42,34 +43,37 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_mode_parse(const char *name, tsr_spli
 
 typedef struct tsr_model_config {
     size_t size;               /* sizeof(tsr_model_config) */
-    const float *tensor_split; /* [n_tensor_split] proportions in device order; NULL or all zeros: even. Copied */
+    const float *tensor_split; /* [n_tensor_split] proportions in device order; NULL or all 0: even */
     int n_tensor_split;
     tsr_split_mode split_mode;
-    int main_device;        /* for TSR_SPLIT_MODE_NONE */
-    int64_t n_ctx;          /* tokens that a session holds in all; 0: the context length the model was trained with */
-    int n_seq_max;          /* sequences that a session holds at once */
-    int n_batch;            /* most tokens computed at once; longer batches are cut, which changes no bit */
-    int n_outputs_max;      /* most rows of logits computed at once, likewise; 0: n_seq_max */
+    int main_device;   /* for TSR_SPLIT_MODE_NONE */
+    int64_t n_ctx;     /* tokens that a session holds in all; 0: as many as the model was trained with */
+    int n_seq_max;     /* sequences that a session holds at once */
+    int n_batch;       /* most tokens computed at once; longer batches are cut, which changes no bit */
+    int n_outputs_max; /* most rows of logits computed at once, likewise; 0: n_seq_max */
     tsr_type type_k, type_v; /* of the KV region: F32, F16, BF16, Q8_0, Q4_0 */
     tsr_reduction reduction;
-    bool copy_weights;      /* host devices: copy shards into memory near the device instead of using the mapped file */
-    uint64_t timeout_ns;    /* a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
-    void (*progress)(double fraction, void *user); /* while loading, [0, 1], on the calling thread; may be NULL */
+    bool copy_weights; /* host devices: copy shards into memory near the device, do not use the mapped file */
+    uint64_t timeout_ns; /* a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
+
+    /* Called while loading, on the calling thread, with 0 to 1; NULL: nobody listens. */
+    void (*progress)(double fraction, void *user);
     void *progress_user;
 } tsr_model_config;
 
-#define TSR_MODEL_CONFIG_INIT                                                                                \
-    {                                                                                                        \
-        sizeof(tsr_model_config), NULL, 0, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, TSR_TYPE_F16,             \
-            TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL                                          \
+#define TSR_MODEL_CONFIG_INIT                                                                    \
+    {                                                                                            \
+        sizeof(tsr_model_config), NULL, 0, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, TSR_TYPE_F16, \
+            TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL                              \
     }
 
 typedef struct tsr_plan tsr_plan;
 
-/* Plan `gguf` (opened whole or header_only) over `devices` as `config` (NULL: the defaults) says. All are only read
- * during the call. Allocates nothing on any device. TSR_ERR_INVALID for a bad config, TSR_ERR_UNSUPPORTED for an unknown
- * architecture or tensor type, TSR_ERR_FORMAT for a broken model, TSR_ERR_MEMORY when it does not fit: the message names
- * the device and the bytes that are missing. */
+/* Plan `gguf` (opened whole or header_only) over `devices` as `config` (NULL: the defaults) says. All are
+ * only read during the call. Allocates nothing on any device. TSR_ERR_INVALID for a bad config,
+ * TSR_ERR_UNSUPPORTED for an unknown architecture or tensor type, or a KV type whose blocks do not divide a
+ * head, TSR_ERR_FORMAT for a broken model, TSR_ERR_MEMORY when it does not fit: the message names the device
+ * and the bytes that are missing. */
 TSR_NODISCARD TSR_API tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                                                  const tsr_model_config *config, tsr_plan **plan_out);
 TSR_API void tsr_plan_destroy(tsr_plan *plan); /* NULL is fine */
@@ -103,10 +107,10 @@ typedef struct tsr_plan_device {
     double requested;                 /* share, all devices sum to 1 */
     double achieved[TSR_CLASS_COUNT]; /* share of the class's granules (layer mode: of layers) */
     int64_t granules[TSR_CLASS_COUNT];
-    int64_t n_layers;                 /* layers that it works on */
-    size_t bytes[TSR_MEMORY_COUNT];   /* by owner: exactly what loading will allocate */
+    int64_t n_layers;               /* layers that it works on */
+    size_t bytes[TSR_MEMORY_COUNT]; /* by owner: exactly what loading will allocate */
     size_t total_bytes;
-    size_t memory_cap; /* SIZE_MAX = no cap */
+    size_t memory_cap;        /* SIZE_MAX = no cap */
     size_t arena_bound_bytes; /* no packing of the activations could be smaller */
 } tsr_plan_device;
 
@@ -115,8 +119,8 @@ TSR_API void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out);
 TSR_NODISCARD TSR_API tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device,
                                                           tsr_plan_device *device_out);
 
-/* Remarks a user should see, one sentence each ("host2 gets no attention: 3 devices, 2 granules"); NULL past the
- * last. */
+/* Remarks a user should see, one sentence each ("host2 gets no attention: 3 devices, 2 granules"); NULL past
+ * the last. */
 TSR_API const char *tsr_plan_note(const tsr_plan *plan, int index);
 
 /* The whole plan as tables, for people. */

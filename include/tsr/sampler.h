@@ -13,12 +13,12 @@
  * A sample runs through these steps, in llama.cpp's order (penalty, top-k, top-p, min-p, temperature), so
  * that settings tuned there mean the same here:
  *
- *   1. repeat penalty: the logit of each of the last repeat_last_n tokens is divided by repeat_penalty if it
- * is positive and multiplied by it if it is negative (Keskar et al. 2019, "CTRL", section 4.1)
+ *   1. repeat penalty: the logit of each of the last repeat_last_n tokens is divided by repeat_penalty if
+ *      it is positive and multiplied by it if it is negative (Keskar et al. 2019, "CTRL", section 4.1)
  *   2. temperature 0: the largest logit wins, the lowest id of equal ones; nothing below applies
  *   3. top-k: the k largest logits stay, lower ids first among equal ones (Fan et al. 2018)
  *   4. top-p: of those, with p = softmax(logits), the smallest set of the likeliest with sum(p) >= top_p
- * stays (Holtzman et al. 2020)
+ *      stays (Holtzman et al. 2020)
  *   5. min-p: of those, the ones with p >= min_p * max(p) stay (Nguyen et al. 2024)
  *   6. one is drawn from softmax(logits / temperature) over what is left
  *

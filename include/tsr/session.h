@@ -1,8 +1,9 @@
 /* Sessions: sequences of tokens and their KV region, and decoding.
  *
- * A session holds up to n_seq_max sequences, numbered from 0, and n_ctx tokens in all. Decoding a batch appends each token
- * to its sequence and gives logits where asked. The bits of the logits depend on the model, the sequence and the types of
- * the KV region, not on tensor_split, threads, or how tokens are grouped into batches (with the exact reduction).
+ * A session holds up to n_seq_max sequences, numbered from 0, and n_ctx tokens in all. Decoding a batch
+ * appends each token to its sequence and gives logits where asked. The bits of the logits depend on the
+ * model, the sequence and the types of the KV region, not on tensor_split, threads, or how tokens are grouped
+ * into batches (with the exact reduction).
  *
  *     tsr_session_create(model, &session);
  *     tsr_batch batch = {.n_tokens = n, .tokens = prompt};
@@ -11,8 +12,8 @@
  *     batch = (tsr_batch){.n_tokens = 1, .tokens = &token};
  *     tsr_session_decode(session, &batch, logits);
  *
- * Several sessions of one model may exist; each has its own KV region and arena. Used by one thread at a time, like the
- * runtime.
+ * Several sessions of one model may exist; each has its own KV region and arena. Used by one thread at a
+ * time, like the runtime.
  */
 #ifndef TSR_SESSION_H
 #define TSR_SESSION_H
@@ -26,7 +27,8 @@ TSR_BEGIN_DECLS
 
 typedef struct tsr_session tsr_session;
 
-/* Allocate what the model's plan says for KV region, arena and workspace. TSR_ERR_MEMORY names device and bytes. */
+/* Allocate what the model's plan says for KV region, arena and workspace. TSR_ERR_MEMORY names device and
+ * bytes. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out);
 TSR_API void tsr_session_destroy(tsr_session *session); /* NULL is fine */
 
@@ -34,23 +36,29 @@ TSR_API void tsr_session_destroy(tsr_session *session); /* NULL is fine */
 typedef struct tsr_batch {
     int64_t n_tokens;
     const int32_t *tokens; /* [n_tokens] ids, 0 .. n_vocab - 1 */
-    const int32_t *seqs;   /* [n_tokens] sequence of each token; NULL: all 0. A sequence's tokens come in order */
-    const bool *outputs;   /* [n_tokens] which tokens' logits are wanted; NULL: the last one's */
+    const int32_t
+        *seqs; /* [n_tokens] sequence of each token; NULL: all 0. A sequence's tokens come in order */
+    const bool *outputs; /* [n_tokens] which tokens' logits are wanted; NULL: the last one's */
 } tsr_batch;
 
-/* Append the batch and compute. logits[n outputs][n_vocab], in batch order; may be NULL when no output is wanted.
- * TSR_ERR_INVALID: a token or sequence does not exist. TSR_ERR_FULL: no room for the tokens. TSR_ERR_RANGE: a partial sum
- * left the exact reduction's range. On any failure every sequence is as it was before the call. Blocks until done; allocates
- * only when a batch of a new shape comes for the first time. */
-TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits);
+/* Append the batch and compute. logits[n outputs][n_vocab], in batch order; may be NULL when no output is
+ * wanted. TSR_ERR_INVALID: a token or sequence does not exist. TSR_ERR_FULL: no room for the tokens.
+ * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On any failure every
+ * sequence is as it was before the call, and what logits[] holds is unspecified. Blocks until done. Allocates
+ * host memory only for a shape (number of tokens and of outputs) that is not among the last 16, and device
+ * memory only as the KV region grows into what was reserved. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
+                                                    float *logits);
 
 /* Tokens in a sequence; 0 if it is empty or does not exist. */
 TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
 
-/* Forget everything behind the first `length` tokens of a sequence. TSR_ERR_INVALID if it is shorter or unknown. */
+/* Forget everything behind the first `length` tokens of a sequence; 0 empties it. TSR_ERR_INVALID if it is
+ * shorter or unknown. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length);
 
-/* Make sequence `to` (which must be empty) a copy of `from`; both share memory until one grows. */
+/* Make sequence `to` (which must be empty) a copy of `from`; they share memory up to the last full page of 32
+ * tokens for as long as both keep it. TSR_ERR_INVALID: `to` is not empty, or one of them is unknown. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_fork(tsr_session *session, int from, int to);
 
 /* What a session has done, for reports. */

@@ -92,6 +92,7 @@ typedef struct tsr_split_class {
 typedef struct tsr_split_room {
     size_t capacity_bytes; /* what the device may hold; SIZE_MAX: no limit */
     size_t fixed_bytes;    /* what it holds whatever its counts are: replicated tensors, arena, workspace */
+    const char *name;      /* for messages; NULL: "device" and its number */
 } tsr_split_room;
 
 /* Round several classes that share the devices' memory: count_out[k * n_devices + d] granules of class k on
@@ -106,8 +107,8 @@ typedef struct tsr_split_room {
  *      class with the largest granules is settled by that, then the others are brought as near to their
  *      targets as the room left allows, in the same sense and one after another.
  *   3. An assignment is found whenever one exists. (The search visits count vectors of all classes but the
- * one with the smallest granules; should it have to weigh more than 2^28 transitions, far beyond real models,
- *      it gives up with TSR_ERR_UNSUPPORTED.)
+ *      one with the smallest granules; should it have to weigh more than 2^28 transitions, far beyond real
+ *      models, it gives up with TSR_ERR_UNSUPPORTED.)
  *
  * TSR_ERR_MEMORY when nothing fits: the message names the device and the bytes that are missing.
  * n_classes is 1..TSR_SPLIT_MAX_CLASSES. */

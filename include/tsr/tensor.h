@@ -90,7 +90,8 @@ TSR_API size_t tsr_tensor_device_bytes(const tsr_tensor *tensor, int device);
  * the bytes have arrived. On a runtime that only measures, nothing is copied.
  *
  * Works for allocated tensors of a context and for computed ones of a compiled graph alike. TSR_ERR_INVALID:
- * the range is out of the tensor or cuts a block, the tensor is not allocated, its memory is only borrowed
+ * the range is out of the tensor or cuts a block, the tensor is not allocated (of a graph, only the inputs
+ * that lead to an output and the outputs are, once it is compiled), its memory is only borrowed
  * (tsr_buffer_from_ptr, weights of a model: those are never written), or it holds partial sums. When a device
  * fails (TSR_ERR_DEVICE...) part of the bytes may have been copied. */
 TSR_NODISCARD TSR_API tsr_status tsr_tensor_set(tsr_tensor *tensor, const void *data, size_t offset,

@@ -90,10 +90,11 @@ typedef struct tsr_pci_device {
 } tsr_pci_device;
 
 typedef struct tsr_topology {
-    char source[256];      /* "this machine", or what tsr_topology_load() was given, cut to fit */
-    char machine_name[96]; /* vendor and product, "" if unknown */
-    bool is_this_machine;  /* its PUs can be pinned to by this process */
-    uint64_t memory_bytes; /* of all NUMA nodes */
+    char source[256];            /* "this machine", or what tsr_topology_load() was given, cut to fit */
+    char machine_name[96];       /* vendor and product, "" if unknown */
+    bool is_this_machine;        /* its PUs can be pinned to by this process */
+    uint64_t memory_bytes;       /* of all NUMA nodes */
+    uint64_t memory_limit_bytes; /* that this process's cgroups leave it (containers); 0 = no limit */
 
     int n_packages;
     int n_numa_nodes;
@@ -114,12 +115,9 @@ typedef struct tsr_topology_config {
     tsr_logger logger; /* silent by default */
 } tsr_topology_config;
 
-#define TSR_TOPOLOGY_CONFIG_INIT     \
-    {                                \
-        sizeof(tsr_topology_config), \
-        {                            \
-            0                        \
-        }                            \
+#define TSR_TOPOLOGY_CONFIG_INIT                     \
+    {                                                \
+        sizeof(tsr_topology_config), TSR_LOGGER_INIT \
     }
 
 /* Describe this machine, as far as this process may use it: cores outside its cgroup's cpuset or its CPU
@@ -158,7 +156,8 @@ typedef struct tsr_device_desc {
     tsr_device_kind kind;
     int numa_node; /* index of the node that its cores count as theirs, -1 if there are several */
     uint64_t memory_total_bytes; /* of that node, or of all nodes its cores belong to; not divided among
-                                    devices on the same node; 0 if unknown */
+                                    devices on the same node; at most topology.memory_limit_bytes where that
+                                    is set; 0 if unknown */
     uint64_t mem_cap_bytes;      /* most that the device may use, 0 = memory_total_bytes */
     int n_threads;
     int n_cores;

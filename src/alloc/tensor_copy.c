@@ -117,10 +117,11 @@ static tsr_status check_transfer(const tsr_tensor *tensor, const void *data, siz
 {
     if (!tensor)
         return tsr_fail(TSR_ERR_INVALID, "%s: the tensor is NULL; was its creation checked?", call);
-    if (!tensor->shards)
+    if (!tensor->shards || tensor->placement.sharding == TSR_SHARDING_NONE)
         return tsr_fail(TSR_ERR_INVALID,
-                        "%s: tensor %s has no memory; allocate its context or compile its graph first", call,
-                        tensor->name);
+                        "%s: tensor %s has no memory; allocate its context or compile its graph first (which "
+                        "keeps outputs, and inputs that lead to one)",
+                        call, tensor->name);
     if (tensor->placement.sharding == TSR_SHARDING_PARTIAL)
         return tsr_fail(
             TSR_ERR_INVALID,

@@ -354,7 +354,7 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
         collective->own[collective->n_parts] = desc->partial[i];
         collective->parts[collective->n_parts++] = desc->partial[i];
     }
-    collective->reducer = tsr_reducer_select(desc->reduce);
+    (void)tsr_reducer_select(NULL, desc->reduce, &collective->reducer); /* there is always the generic one */
     collective->in_two_steps = two_steps_pay(desc->n, collective->n_parts);
     if (!tsr_event_init(&collective->phase_raised))
         TSR_TRY(tsr_fail(TSR_ERR_MEMORY, "collective '%s': the system refused a condition variable",

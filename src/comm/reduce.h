@@ -6,6 +6,7 @@
 #ifndef TSR_COMM_REDUCE_H
 #define TSR_COMM_REDUCE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "core/op.h"
@@ -21,7 +22,8 @@ typedef struct tsr_reducer {
     void (*add)(const void *const *parts, int n_parts, void *sum, int64_t begin, int64_t end);
 } tsr_reducer;
 
-/* The fastest functions that this processor can run. */
-tsr_reducer tsr_reducer_select(tsr_reduce_type type);
+/* The functions for one instruction set ("generic", "avx2", "avx512"; NULL: the best there is); false when
+ * the name is unknown or this processor lacks it. All of them give the same bits. */
+bool tsr_reducer_select(const char *isa, tsr_reduce_type type, tsr_reducer *reducer_out);
 
 #endif

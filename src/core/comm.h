@@ -17,11 +17,9 @@ typedef struct tsr_comm tsr_comm;
 /* Description of one collective. Arrays are indexed by device index in the runtime; masks have bit i for
  * device i.
  *
- * Partial buffers alternate between two slots per device from one collective to the next: a rank may write
- * slot k again as soon as it has passed the collective after k, because by then every participant has read
- * it. From one program to the next the alternation may break only if all devices were synchronized in
- * between.
- */
+ * Nothing tells a rank when the others have finished reading its buffer; whoever makes the collectives must
+ * not let it be written again before every reader is known to have come to a later one (src/graph/slots.h
+ * does that). */
 typedef struct tsr_collective_desc {
     tsr_op_kind kind;       /* ALL_REDUCE, ALL_GATHER, or SEND (the pair SEND/RECV shares one) */
     uint64_t participants;  /* devices whose programs run it */

@@ -6,7 +6,7 @@
  * addition, which is associative: any split, any number of devices and any all-reduce algorithm give the same
  * bits.
  *
- * 36 fraction bits keep all 24 significant bits of any partial larger than 2^-12. The range is shared out so
+ * 36 fraction bits keep all 24 significant bits of any partial of at least 2^-13. The range is shared out so
  * that the sum of all granules of a tensor cannot wrap: with G granules in the whole tensor each partial must
  * stay below 2^(62 - 36 - ceil(log2 G)), which is 524288 for the 112 granules of a 14336-wide FFN. A partial
  * outside it, or not a number, is reported (TSR_ERR_RANGE), never wrapped. The limit depends on the tensor,

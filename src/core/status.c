@@ -45,7 +45,7 @@ const char *tsr_last_error(void)
     return last_message;
 }
 
-tsr_status tsr_fail(tsr_status status, const char *format, ...)
+void tsr_fail_store(const char *format, ...)
 {
     /* Formatted aside first: an argument may be the old message. */
     char text[MESSAGE_BYTES];
@@ -54,10 +54,9 @@ tsr_status tsr_fail(tsr_status status, const char *format, ...)
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     memcpy(last_message, text, sizeof text);
-    return status;
 }
 
-tsr_status tsr_fail_in(tsr_status status, const char *format, ...)
+void tsr_fail_prefix(const char *format, ...)
 {
     char text[2 * MESSAGE_BYTES + 2]; /* both sentences whole; the end is cut off when they are stored */
     va_list args;
@@ -68,7 +67,6 @@ tsr_status tsr_fail_in(tsr_status status, const char *format, ...)
         snprintf(text + used, sizeof text - (size_t)used, ": %s", last_message);
     memcpy(last_message, text, MESSAGE_BYTES);
     last_message[MESSAGE_BYTES - 1] = '\0';
-    return status;
 }
 
 void tsr_fail_clear(void)

@@ -5,13 +5,21 @@
 #include <tsr/log.h>
 #include <tsr/status.h>
 
-/* Store the sentence for tsr_last_error() and return `status`. Called by the function that first detects the
- * failure; callers only pass the status up. */
-tsr_status tsr_fail(tsr_status status, const char *format, ...) TSR_PRINTF(2, 3);
+static inline tsr_status tsr_failed(tsr_status status)
+{
+    return status;
+}
 
-/* Put "context: " in front of the stored sentence and return `status`; for a caller that alone knows which
+/* Store the sentence for tsr_last_error(); the value of the expression is `status`. Called by the function
+ * that first detects the failure; callers only pass the status up. (A macro, so that the compiler sees that
+ * the status is not TSR_OK and knows which variables are set where.) */
+#define tsr_fail(status, ...) (tsr_fail_store(__VA_ARGS__), tsr_failed(status))
+void tsr_fail_store(const char *format, ...) TSR_PRINTF(1, 2);
+
+/* Put "context: " in front of the stored sentence; the value is `status`. For a caller that alone knows which
  * object (file, tensor) was meant. */
-tsr_status tsr_fail_in(tsr_status status, const char *format, ...) TSR_PRINTF(2, 3);
+#define tsr_fail_in(status, ...) (tsr_fail_prefix(__VA_ARGS__), tsr_failed(status))
+void tsr_fail_prefix(const char *format, ...) TSR_PRINTF(1, 2);
 
 /* Forget the stored sentence (a failure that was handled must not surface later). */
 void tsr_fail_clear(void);

@@ -3,6 +3,7 @@
  * that knows how a shard map cuts a tensor. */
 #include "core/tensor.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -54,7 +55,7 @@ tsr_status tsr_tensor_init(tsr_tensor *tensor, tsr_runtime *rt, tsr_type type, c
     tensor->rt = rt;
     tensor->type = type;
     memcpy(tensor->ne, ne, sizeof tensor->ne);
-    strncpy(tensor->name, name, TSR_MAX_NAME - 1);
+    snprintf(tensor->name, sizeof tensor->name, "%s", name);
     return TSR_OK;
 }
 

@@ -1,6 +1,7 @@
 /* The table of element types and the public calls that read it. */
 #include <tsr/types.h>
 
+#include <stdio.h>
 #include <strings.h>
 
 #include "core/mem.h"
@@ -93,21 +94,27 @@ const char *tsr_type_name(tsr_type type)
     return traits ? traits->name : "?";
 }
 
+void tsr_type_list(char *text, size_t capacity)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < TABLE_SIZE && used < capacity; i++)
+        if (table[i].name)
+            used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", table[i].name);
+}
+
 tsr_status tsr_type_parse(const char *name, tsr_type *type_out)
 {
     if (!name || !type_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_type_parse: name and type_out must not be NULL");
-    char known[128] = "";
     for (int i = 0; i < TABLE_SIZE; i++) {
-        if (!table[i].name)
-            continue;
-        if (strcasecmp(name, table[i].name) == 0) {
+        if (table[i].name && strcasecmp(name, table[i].name) == 0) {
             *type_out = (tsr_type)i;
             return TSR_OK;
         }
-        strcat(known, known[0] ? ", " : "");
-        strcat(known, table[i].name);
     }
+    char known[128];
+    tsr_type_list(known, sizeof known);
     return tsr_fail(TSR_ERR_NOT_FOUND, "there is no type \"%s\"; known: %s", name, known);
 }
 

@@ -1,5 +1,6 @@
-/* From a laid-out graph to op records with addresses: one function per kind of op, each a transcription of shapes. An op
- * whose local output is empty is left out, except that a device with nothing to add still takes part in collectives. */
+/* From a laid-out graph to op records with addresses: one function per kind of op, each a transcription of
+ * shapes. An op whose local output is empty is left out, except that a device with nothing to add still takes
+ * part in collectives. */
 #include "graph/emit.h"
 
 #include "alloc/kv.h"
@@ -32,8 +33,9 @@ void *tsr_emit_address(const tsr_emitter *emitter, int value, int d)
 
 void *tsr_emit_staging(const tsr_emitter *emitter, int i, int d)
 {
+    const tsr_device_layout *layout = &emitter->memory->layout.devices[d];
     return workspace(emitter, d,
-                     2 * emitter->memory->layout.devices[d].slot_bytes + emitter->layout->staging_of[i]);
+                     (size_t)layout->n_slots * layout->slot_bytes + emitter->layout->staging_of[i]);
 }
 
 /* What every op function below works on. */
@@ -160,8 +162,10 @@ static tsr_kv_index kv_index(const emission *e, int first)
 static bool emit_kv_write(const emission *e, tsr_op *op)
 {
     tsr_op_kv_write *a = &op->kv_write;
-    *a = (tsr_op_kv_write){
-        .index = kv_index(e, 2), .k = in_address(e, 0), .v = in_address(e, 1), .n_tokens = in_value(e, 0)->ne1};
+    *a = (tsr_op_kv_write){.index = kv_index(e, 2),
+                           .k = in_address(e, 0),
+                           .v = in_address(e, 1),
+                           .n_tokens = in_value(e, 0)->ne1};
     tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
     return a->n_tokens > 0 && a->kv.n_heads > 0;
 }
@@ -253,7 +257,8 @@ static bool emit_copy(const emission *e, tsr_op *op)
 static bool emit_collective(const emission *e, tsr_op *op)
 {
     tsr_collective *collective = e->emitter->collectives[e->instr->collective];
-    const tsr_value *value = value_at(e->emitter, e->instr->kind == TSR_OP_SEND ? e->instr->in[0] : e->instr->out);
+    const tsr_value *value =
+        value_at(e->emitter, e->instr->kind == TSR_OP_SEND ? e->instr->in[0] : e->instr->out);
     int64_t n = value->ne0 * value->ne1;
     if (e->instr->kind == TSR_OP_ALL_REDUCE)
         op->all_reduce = (tsr_op_all_reduce){.collective = collective,
@@ -273,14 +278,22 @@ static bool emit_collective(const emission *e, tsr_op *op)
 bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
 {
     static bool (*const emit[TSR_OP_COUNT])(const emission *, tsr_op *) = {
-        [TSR_OP_GET_ROWS] = emit_get_rows,     [TSR_OP_RMS_NORM] = emit_rms_norm,
-        [TSR_OP_MUL_MAT] = emit_mul_mat,       [TSR_OP_ROPE] = emit_rope,
-        [TSR_OP_KV_WRITE] = emit_kv_write,     [TSR_OP_ATTENTION] = emit_attention,
-        [TSR_OP_GLU] = emit_glu,               [TSR_OP_ADD] = emit_add,
-        [TSR_OP_SCALE] = emit_scale,           [TSR_OP_SOFTMAX] = emit_softmax,
-        [TSR_OP_ARGMAX] = emit_argmax,         [TSR_OP_COPY] = emit_copy,
-        [TSR_OP_ALL_REDUCE] = emit_collective, [TSR_OP_ALL_GATHER] = emit_collective,
-        [TSR_OP_SEND] = emit_collective,       [TSR_OP_RECV] = emit_collective,
+        [TSR_OP_GET_ROWS] = emit_get_rows,
+        [TSR_OP_RMS_NORM] = emit_rms_norm,
+        [TSR_OP_MUL_MAT] = emit_mul_mat,
+        [TSR_OP_ROPE] = emit_rope,
+        [TSR_OP_KV_WRITE] = emit_kv_write,
+        [TSR_OP_ATTENTION] = emit_attention,
+        [TSR_OP_GLU] = emit_glu,
+        [TSR_OP_ADD] = emit_add,
+        [TSR_OP_SCALE] = emit_scale,
+        [TSR_OP_SOFTMAX] = emit_softmax,
+        [TSR_OP_ARGMAX] = emit_argmax,
+        [TSR_OP_COPY] = emit_copy,
+        [TSR_OP_ALL_REDUCE] = emit_collective,
+        [TSR_OP_ALL_GATHER] = emit_collective,
+        [TSR_OP_SEND] = emit_collective,
+        [TSR_OP_RECV] = emit_collective,
     };
     const tsr_instr *instr = &emitter->low->instrs[i];
     if (!(instr->devices >> d & 1))

@@ -81,11 +81,11 @@ tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int6
 tsr_tensor *tsr_graph_input(tsr_graph *graph, tsr_type type, int64_t ne0, int64_t ne1, const char *name)
 {
     if (type != TSR_TYPE_F32 && type != TSR_TYPE_I32)
-        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "input %s: type %s; inputs are F32 or I32", name,
-                                              tsr_type_name(type)));
+        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "input %s: type %s; inputs are F32 or I32",
+                                              name, tsr_type_name(type)));
     if (ne0 < 0 || ne1 < 0)
-        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "input %s: shape [%lld, %lld] is negative", name,
-                                              (long long)ne0, (long long)ne1));
+        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "input %s: shape [%lld, %lld] is negative",
+                                              name, (long long)ne0, (long long)ne1));
     tsr_node *node = tsr_graph_append(graph, TSR_OP_NONE, type, ne0, ne1, name);
     if (!node)
         return NULL;

@@ -50,7 +50,8 @@ tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int6
 /* Record a failure in the graph (the first one stays) and return NULL. */
 void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
 
-/* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no bytes. */
+/* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no
+ * bytes. */
 tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
                          const tsr_kv_inputs *inputs);
 

@@ -1,17 +1,19 @@
 /* Lifetimes and in-place reuse.
  *
- * On each device a value is live from the instruction that makes it to the last one there that reads it. Ops that go
- * element by element (or row by row, reading a row before writing it) may write over an operand that dies with them;
- * whether they may depends on the kind of op alone, never on sizes, so that the same graph built for fewer tokens has
- * the same items with the same lifetimes and can use the offsets found for the larger one. Inputs keep their memory for
- * the whole program, because the caller need not set them again; outputs keep it to the end. */
+ * On each device a value is live from the instruction that makes it to the last one there that reads it. Ops
+ * that go element by element (or row by row, reading a row before writing it) may write over an operand that
+ * dies with them; whether they may depends on the kind of op alone, never on sizes, so that the same graph
+ * built for fewer tokens has the same items with the same lifetimes and can use the offsets found for the
+ * larger one. Inputs keep their memory for the whole program, because the caller need not set them again;
+ * outputs keep it to the end. */
 #include "graph/layout.h"
 
 #include <string.h>
 
 #include "core/mem.h"
 
-/* ---- lifetimes ------------------------------------------------------------------------------------------ */
+/* ---- lifetimes ------------------------------------------------------------------------------------------
+ */
 
 typedef struct lifetimes {
     const tsr_runtime *rt;
@@ -37,10 +39,14 @@ static int n_in_place(const tsr_instr *instr)
     case TSR_OP_RMS_NORM:
     case TSR_OP_ROPE:
     case TSR_OP_SCALE:
-    case TSR_OP_SOFTMAX: return 1;
-    case TSR_OP_GLU: return 2;
-    case TSR_OP_ADD: return 1; /* the second operand may be a single row */
-    default: return 0;
+    case TSR_OP_SOFTMAX:
+        return 1;
+    case TSR_OP_GLU:
+        return 2;
+    case TSR_OP_ADD:
+        return 1; /* the second operand may be a single row */
+    default:
+        return 0;
     }
 }
 
@@ -129,6 +135,7 @@ static tsr_status define_workspace(lifetimes *life, int i, int d, tsr_reduce_typ
         device->staging_bytes += bytes;
     } else if (!empty) {
         device->slot_bytes = TSR_MAX(device->slot_bytes, bytes);
+        device->n_slots = TSR_MAX(device->n_slots, value->slot + 1);
     }
     return TSR_OK;
 }
@@ -195,7 +202,8 @@ void tsr_layout_free(tsr_layout *layout)
     memset(layout, 0, sizeof *layout);
 }
 
-/* ---- packing -------------------------------------------------------------------------------------------- */
+/* ---- packing --------------------------------------------------------------------------------------------
+ */
 
 static bool same_shape(const tsr_device_layout *reserved, const tsr_device_layout *wanted)
 {
@@ -203,14 +211,16 @@ static bool same_shape(const tsr_device_layout *reserved, const tsr_device_layou
         return false;
     for (int i = 0; i < wanted->n_items; i++)
         if (reserved->items[i].lower != wanted->items[i].lower ||
-            reserved->items[i].upper != wanted->items[i].upper || reserved->items[i].bytes < wanted->items[i].bytes)
+            reserved->items[i].upper != wanted->items[i].upper ||
+            reserved->items[i].bytes < wanted->items[i].bytes)
             return false;
     return true;
 }
 
 static tsr_status take_over(const tsr_device_layout *reserved, tsr_device_layout *device)
 {
-    tsr_status status = tsr_mem_array((size_t)reserved->n_chunks, sizeof(size_t), "arena chunks", &device->chunk_bytes);
+    tsr_status status =
+        tsr_mem_array((size_t)reserved->n_chunks, sizeof(size_t), "arena chunks", &device->chunk_bytes);
     if (status != TSR_OK)
         return status;
     device->n_chunks = reserved->n_chunks;
@@ -247,5 +257,6 @@ size_t tsr_layout_arena_bytes(const tsr_layout *layout, int device)
 
 size_t tsr_layout_comm_bytes(const tsr_layout *layout, int device)
 {
-    return 2 * layout->devices[device].slot_bytes + layout->devices[device].staging_bytes;
+    const tsr_device_layout *d = &layout->devices[device];
+    return (size_t)d->n_slots * d->slot_bytes + d->staging_bytes;
 }

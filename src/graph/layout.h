@@ -1,4 +1,5 @@
-/* Where every activation of a lowered graph lies: lifetimes, in-place reuse, and the packing of each device's arena. */
+/* Where every activation of a lowered graph lies: lifetimes, in-place reuse, and the packing of each device's
+ * arena. */
 #ifndef TSR_GRAPH_LAYOUT_H
 #define TSR_GRAPH_LAYOUT_H
 
@@ -18,7 +19,8 @@ typedef struct tsr_device_layout {
     size_t *chunk_bytes; /* [n_chunks] */
     int n_chunks;
     size_t bound_bytes;   /* max-live lower bound of the items */
-    size_t slot_bytes;    /* one of the two slots for partial sums */
+    int n_slots;          /* for partial sums, see slots.h */
+    size_t slot_bytes;    /* each */
     size_t staging_bytes; /* what this device sends in hand-overs */
 } tsr_device_layout;
 
@@ -34,9 +36,9 @@ tsr_status tsr_layout_create(const tsr_runtime *rt, const tsr_lowered *lowered, 
                              tsr_layout *layout_out);
 void tsr_layout_free(tsr_layout *layout);
 
-/* Give every item a chunk and an offset. `reserved` (may be NULL) is an earlier, packed layout: where it has the
- * same lifetimes and items no smaller than these, its offsets are taken over, which is valid, fast, and keeps a
- * smaller batch inside memory that was reserved for a larger one. */
+/* Give every item a chunk and an offset. `reserved` (may be NULL) is an earlier, packed layout: where it has
+ * the same lifetimes and items no smaller than these, its offsets are taken over, which is valid, fast, and
+ * keeps a smaller batch inside memory that was reserved for a larger one. */
 tsr_status tsr_layout_pack(const tsr_runtime *rt, const tsr_layout *reserved, tsr_layout *layout);
 
 /* Pack one device's items into chunks no larger than the device allows. */

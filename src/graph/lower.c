@@ -1,28 +1,29 @@
 /* Sharding propagation.
  *
- * Nodes are taken in order. What an op needs of its operands (whole, or divided like another tensor) follows from where
- * its weight lies; what it makes follows from the table in docs/architecture.md. A conversion is added only when an
- * operand is not what the op needs: PARTIAL -> all-reduce, SPLIT -> all-gather, wrong devices -> hand-over. The result
- * of a conversion is remembered, so that it happens once per value.
+ * Nodes are taken in order. What an op needs of its operands (whole, or divided like another tensor) follows
+ * from where its weight lies; what it makes follows from the table in docs/architecture.md. A conversion is
+ * added only when an operand is not what the op needs: PARTIAL -> all-reduce, SPLIT -> all-gather, wrong
+ * devices -> hand-over. The result of a conversion is remembered, so that it happens once per value.
  *
- * At most one PARTIAL is unresolved at any time: before a second one is made the first is summed up. So two
- * workspace slots per device, used alternately, are enough (core/comm.h says why two and not one). */
+ * At most one PARTIAL is unresolved at any time: before a second one is made the first is summed up. */
 #include "graph/lower.h"
 
 #include <string.h>
 
 #include "core/mem.h"
+#include "graph/slots.h"
 
 typedef struct lowering {
     const tsr_graph *graph;
     tsr_lowered *out;
-    int *n_uses;  /* [n_nodes] live consumers */
-    bool *live;   /* [n_nodes] */
-    int pending;  /* PARTIAL value not yet summed up, -1 = none */
-    int next_slot;
+    int *n_uses; /* [n_nodes] live consumers */
+    bool *live;  /* [n_nodes] */
+    int pending; /* PARTIAL value not yet summed up, -1 = none */
+    tsr_slots slots;
 } lowering;
 
-/* ---- values and instructions ---------------------------------------------------------------------------- */
+/* ---- values and instructions ----------------------------------------------------------------------------
+ */
 
 static tsr_status add_value(lowering *low, tsr_value value, int *index_out)
 {
@@ -73,7 +74,8 @@ int64_t tsr_value_cols(const tsr_value *value, int d)
     return value->sharding == TSR_SHARDING_SPLIT ? tsr_shard_map_count(value->map, d) : value->ne0;
 }
 
-/* ---- conversions ---------------------------------------------------------------------------------------- */
+/* ---- conversions ----------------------------------------------------------------------------------------
+ */
 
 /* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */
 static tsr_status all_reduce(lowering *low, int partial, int residual, int *whole_out)
@@ -91,7 +93,8 @@ static tsr_status all_reduce(lowering *low, int partial, int residual, int *whol
                                        .out = whole,
                                        .devices = value.devices,
                                        .collective = low->out->n_collectives}));
-    low->out->n_collectives++;
+    tsr_slots_meet(&low->slots, low->out->n_collectives++, value.devices,
+                   value_at(low, partial)->contributors, value.slot);
     low->out->n_all_reduces++;
     value_at(low, partial)->whole = whole;
     if (low->pending == partial)
@@ -107,7 +110,8 @@ static tsr_status resolve_pending(lowering *low)
     return low->pending < 0 ? TSR_OK : all_reduce(low, low->pending, -1, &whole);
 }
 
-/* A SPLIT value becomes whole on all its devices: each copies its part into the workspace, then all read all. */
+/* A SPLIT value becomes whole on all its devices: each copies its part into the workspace, then all read all.
+ */
 static tsr_status all_gather(lowering *low, int split, int *whole_out)
 {
     tsr_status status = TSR_OK;
@@ -115,8 +119,7 @@ static tsr_status all_gather(lowering *low, int split, int *whole_out)
     TSR_TRY(resolve_pending(low));
     tsr_value value = *value_at(low, split);
     value.sharding = TSR_SHARDING_PARTIAL;
-    value.slot = low->next_slot;
-    low->next_slot ^= 1;
+    TSR_TRY(tsr_slots_choose(&low->slots, value.devices, &value.slot));
     TSR_TRY(add_value(low, value, &part));
     TSR_TRY(add_instr(low, (tsr_instr){.kind = TSR_OP_COPY,
                                        .name = value.name,
@@ -134,7 +137,7 @@ static tsr_status all_gather(lowering *low, int split, int *whole_out)
                                        .out = whole,
                                        .devices = value.devices,
                                        .collective = low->out->n_collectives}));
-    low->out->n_collectives++;
+    tsr_slots_meet(&low->slots, low->out->n_collectives++, value.devices, value.devices, value.slot);
     low->out->n_all_gathers++;
     value_at(low, split)->whole = whole;
     *whole_out = whole;
@@ -160,13 +163,14 @@ static tsr_status hand_over(lowering *low, int index, uint64_t missing)
     instr.n_in = 0;
     TSR_TRY(add_instr(low, instr));
     value_at(low, index)->devices |= missing;
-    low->out->n_collectives++;
+    tsr_slots_hand_over(&low->slots, low->out->n_collectives++, sender, missing);
     low->out->n_handovers += __builtin_popcountll(missing);
 out:
     return status;
 }
 
-/* The whole of value `index` on every device of `devices`. Inputs are simply wanted there: the caller fills them. */
+/* The whole of value `index` on every device of `devices`. Inputs are simply wanted there: the caller fills
+ * them. */
 static tsr_status need_whole(lowering *low, int index, uint64_t devices, int *whole_out)
 {
     tsr_status status = TSR_OK;
@@ -201,16 +205,18 @@ static tsr_status need_summed(lowering *low, int index, int *index_out)
 
 static bool same_division(const tsr_value *a, const tsr_value *b)
 {
-    return a->sharding == TSR_SHARDING_SPLIT && b->sharding == TSR_SHARDING_SPLIT && a->devices == b->devices &&
-           tsr_shard_map_equal(a->map, b->map);
+    return a->sharding == TSR_SHARDING_SPLIT && b->sharding == TSR_SHARDING_SPLIT &&
+           a->devices == b->devices && tsr_shard_map_equal(a->map, b->map);
 }
 
-/* ---- one node ------------------------------------------------------------------------------------------- */
+/* ---- one node -------------------------------------------------------------------------------------------
+ */
 
 static tsr_status weight_placed(const tsr_tensor *weight)
 {
     if (weight->placement.sharding == TSR_SHARDING_NONE || !weight->shards)
-        return tsr_fail(TSR_ERR_INVALID, "weight %s is not allocated; call tsr_tensors_alloc() before compiling",
+        return tsr_fail(TSR_ERR_INVALID,
+                        "weight %s is not allocated; call tsr_tensors_alloc() before compiling",
                         weight->name);
     return TSR_OK;
 }
@@ -241,14 +247,14 @@ out:
 /* A node whose value is PARTIAL over `weight`'s devices. */
 static tsr_status emit_partial(lowering *low, const tsr_tensor *node, uint64_t contributors, tsr_instr instr)
 {
+    tsr_status status = TSR_OK;
     tsr_value value = {.sharding = TSR_SHARDING_PARTIAL,
                        .devices = instr.weight->placement.devices,
-                       .contributors = contributors,
-                       .slot = low->next_slot};
-    low->next_slot ^= 1;
-    tsr_status status = emit_node(low, node, value, instr);
-    if (status == TSR_OK)
-        low->pending = low->out->value_of_node[node->index];
+                       .contributors = contributors};
+    TSR_TRY(tsr_slots_choose(&low->slots, contributors, &value.slot));
+    TSR_TRY(emit_node(low, node, value, instr));
+    low->pending = low->out->value_of_node[node->index];
+out:
     return status;
 }
 
@@ -273,17 +279,19 @@ static tsr_status lower_get_rows(lowering *low, const tsr_tensor *node)
         uint64_t devices = value_at(low, instr.in[0])->devices;
         TSR_TRY(need_whole(low, value_of(low, node->src[1]), devices, &instr.in[1]));
         instr.n_in = 2;
-        return emit_node(low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = devices}, instr);
+        return emit_node(low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = devices},
+                         instr);
     }
     instr.weight = table;
     TSR_TRY(weight_placed(table));
     const tsr_placement *place = &table->placement;
     TSR_TRY(need_whole(low, value_of(low, node->src[1]), place->devices, &instr.in[0]));
     if (place->sharding == TSR_SHARDING_REPLICATED)
-        return emit_node(low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = place->devices},
-                         instr);
+        return emit_node(low, node,
+                         (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = place->devices}, instr);
     if (place->axis != 1)
-        return tsr_fail(TSR_ERR_INVALID, "get_rows: table %s is divided by columns; divide its rows", table->name);
+        return tsr_fail(TSR_ERR_INVALID, "get_rows: table %s is divided by columns; divide its rows",
+                        table->name);
     TSR_TRY(resolve_pending(low));
     return emit_partial(low, node, holders(table), instr);
 out:
@@ -338,14 +346,15 @@ static tsr_status lower_rms_norm(lowering *low, const tsr_tensor *node)
         !(x->devices & ~weight->placement.devices))
         return emit_node(low, node, *x, instr);
     TSR_TRY(need_whole(low, instr.in[0], weight->placement.devices, &instr.in[0]));
-    return emit_node(
-        low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = weight->placement.devices}, instr);
+    return emit_node(low, node,
+                     (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = weight->placement.devices},
+                     instr);
 out:
     return status;
 }
 
-/* Ops that treat heads (or elements) one by one keep the division of their first operand; the others in src are
- * whole inputs. */
+/* Ops that treat heads (or elements) one by one keep the division of their first operand; the others in src
+ * are whole inputs. */
 static tsr_status lower_by_head(lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -381,7 +390,8 @@ static tsr_status lower_kv_write(lowering *low, const tsr_tensor *node)
     tsr_instr instr = {.in = {value_of(low, node->src[0]), value_of(low, node->src[1])}, .n_in = 5};
     const tsr_value *k = value_at(low, instr.in[0]), *v = value_at(low, instr.in[1]);
     if (!same_division(k, v))
-        return tsr_fail(TSR_ERR_INVALID, "kv_write: %s and %s must be divided by the same heads", k->name, v->name);
+        return tsr_fail(TSR_ERR_INVALID, "kv_write: %s and %s must be divided by the same heads", k->name,
+                        v->name);
     uint64_t devices = k->devices;
     for (int i = 2; i < 5; i++)
         TSR_TRY(need_whole(low, value_of(low, node->src[i]), devices, &instr.in[i]));
@@ -487,25 +497,35 @@ static tsr_status lower_input(lowering *low, const tsr_tensor *node)
 static tsr_status lower_node(lowering *low, const tsr_tensor *node)
 {
     switch (node->op) {
-    case TSR_OP_NONE: return lower_input(low, node);
-    case TSR_OP_GET_ROWS: return lower_get_rows(low, node);
-    case TSR_OP_MUL_MAT: return lower_mul_mat(low, node);
-    case TSR_OP_RMS_NORM: return lower_rms_norm(low, node);
+    case TSR_OP_NONE:
+        return lower_input(low, node);
+    case TSR_OP_GET_ROWS:
+        return lower_get_rows(low, node);
+    case TSR_OP_MUL_MAT:
+        return lower_mul_mat(low, node);
+    case TSR_OP_RMS_NORM:
+        return lower_rms_norm(low, node);
     case TSR_OP_ROPE:
     case TSR_OP_ATTENTION:
-    case TSR_OP_SCALE: return lower_by_head(low, node);
+    case TSR_OP_SCALE:
+        return lower_by_head(low, node);
     case TSR_OP_SOFTMAX:
-    case TSR_OP_ARGMAX: return lower_whole_rows(low, node);
-    case TSR_OP_KV_WRITE: return lower_kv_write(low, node);
-    case TSR_OP_ADD: return lower_add(low, node);
-    case TSR_OP_GLU: return lower_elementwise(low, node);
+    case TSR_OP_ARGMAX:
+        return lower_whole_rows(low, node);
+    case TSR_OP_KV_WRITE:
+        return lower_kv_write(low, node);
+    case TSR_OP_ADD:
+        return lower_add(low, node);
+    case TSR_OP_GLU:
+        return lower_elementwise(low, node);
     default:
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: op %s cannot be part of a graph", node->name,
                         tsr_op_kind_name(node->op));
     }
 }
 
-/* ---- the whole graph ------------------------------------------------------------------------------------ */
+/* ---- the whole graph ------------------------------------------------------------------------------------
+ */
 
 /* Nodes that lead to an output or a KV write, and how many live consumers each has. */
 static tsr_status find_live(lowering *low)
@@ -557,6 +577,7 @@ tsr_status tsr_lower(const tsr_graph *graph, tsr_lowered *lowered_out)
     TSR_TRY(tsr_mem_array(n, sizeof(bool), "live graph nodes", &low.live));
     for (int i = 0; i < graph->n_nodes; i++)
         lowered.value_of_node[i] = -1;
+    TSR_TRY(tsr_slots_init(&low.slots, graph->rt->n_devices));
     TSR_TRY(find_live(&low));
     for (int i = 0; i < graph->n_nodes; i++)
         if (low.live[i])
@@ -568,6 +589,7 @@ tsr_status tsr_lower(const tsr_graph *graph, tsr_lowered *lowered_out)
     memset(&lowered, 0, sizeof lowered);
 out:
     tsr_lowered_free(&lowered);
+    tsr_slots_free(&low.slots);
     tsr_mem_free(low.n_uses);
     tsr_mem_free(low.live);
     return status;

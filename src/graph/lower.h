@@ -1,5 +1,6 @@
-/* A graph with every sharding decided: values that have storage on devices, and instructions in execution order, each
- * with the set of devices that run it. The step between the public graph and the per-device op lists. */
+/* A graph with every sharding decided: values that have storage on devices, and instructions in execution
+ * order, each with the set of devices that run it. The step between the public graph and the per-device op
+ * lists. */
 #ifndef TSR_GRAPH_LOWER_H
 #define TSR_GRAPH_LOWER_H
 
@@ -7,8 +8,8 @@
 
 enum { TSR_INSTR_MAX_IN = 5 };
 
-/* One activation. SPLIT values are divided along ne[0] by `map`; PARTIAL values live in a slot of the collectives'
- * workspace, not in the arena. */
+/* One activation. SPLIT values are divided along ne[0] by `map`; PARTIAL values live in a slot of the
+ * collectives' workspace, not in the arena. */
 typedef struct tsr_value {
     const char *name;
     tsr_type type; /* F32 or I32; a PARTIAL holds the reduction's format instead */
@@ -17,9 +18,9 @@ typedef struct tsr_value {
     uint64_t devices;         /* where it exists; grows by hand-overs */
     const tsr_shard_map *map; /* SPLIT */
     uint64_t contributors;    /* PARTIAL: devices whose part is not empty */
-    int slot;                 /* PARTIAL: 0 or 1 */
+    int slot;                 /* PARTIAL: which slot of the workspace, see slots.h */
     int whole;                /* PARTIAL, SPLIT: index of the REPLICATED value made from it, -1 = none yet */
-    unsigned flags;           /* TSR_TENSOR_INPUT: filled by the caller; TSR_TENSOR_OUTPUT: read by the caller */
+    unsigned flags; /* TSR_TENSOR_INPUT: filled by the caller; TSR_TENSOR_OUTPUT: read by the caller */
 } tsr_value;
 
 typedef struct tsr_instr {
@@ -29,9 +30,9 @@ typedef struct tsr_instr {
     const tsr_tensor *weight; /* the operand that is a weight, NULL if none */
     int in[TSR_INSTR_MAX_IN]; /* values */
     int n_in;
-    int out;                  /* value, -1 = none */
-    uint64_t devices;         /* that run it */
-    int collective;           /* index among the program's collectives, -1 = none */
+    int out;          /* value, -1 = none */
+    uint64_t devices; /* that run it */
+    int collective;   /* index among the program's collectives, -1 = none */
 } tsr_instr;
 
 typedef struct tsr_lowered {

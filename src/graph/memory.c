@@ -7,7 +7,8 @@ static tsr_status allocate_device(tsr_program_memory *memory, int d)
     tsr_status status = TSR_OK;
     const tsr_device_layout *layout = &memory->layout.devices[d];
     tsr_device *device = memory->rt->devices[d];
-    TSR_TRY(tsr_mem_array((size_t)layout->n_chunks, sizeof(void *), "arena chunks", &memory->devices[d].chunks));
+    TSR_TRY(
+        tsr_mem_array((size_t)layout->n_chunks, sizeof(void *), "arena chunks", &memory->devices[d].chunks));
     for (int c = 0; c < layout->n_chunks; c++)
         TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_ARENA, layout->chunk_bytes[c], "the arena",
                                  &memory->devices[d].chunks[c]));
@@ -26,7 +27,8 @@ tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_
     memory->rt = rt;
     memory->layout = *layout;
     *layout = (tsr_layout){0};
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *memory->devices, "program memory", &memory->devices));
+    TSR_TRY(
+        tsr_mem_array((size_t)rt->n_devices, sizeof *memory->devices, "program memory", &memory->devices));
     for (int d = 0; d < rt->n_devices; d++)
         TSR_TRY(allocate_device(memory, d));
     *memory_out = memory;
@@ -60,17 +62,18 @@ tsr_status tsr_program_memory_check(const tsr_program_memory *memory, const tsr_
 {
     for (int d = 0; d < layout->n_devices; d++) {
         const tsr_device_layout *have = &memory->layout.devices[d], *want = &layout->devices[d];
-        bool fits = want->slot_bytes <= have->slot_bytes && want->staging_bytes <= have->staging_bytes &&
-                    want->n_chunks <= have->n_chunks;
+        bool fits = want->slot_bytes <= have->slot_bytes && want->n_slots <= have->n_slots &&
+                    want->staging_bytes <= have->staging_bytes && want->n_chunks <= have->n_chunks;
         for (int c = 0; fits && c < want->n_chunks; c++)
             fits = want->chunk_bytes[c] <= have->chunk_bytes[c];
         if (!fits)
-            return tsr_fail(TSR_ERR_MEMORY,
-                            "device %s: the program needs %zu + %zu bytes (arena + workspace), %zu + %zu are reserved; "
-                            "use a smaller batch",
-                            memory->rt->devices[d]->name, tsr_layout_arena_bytes(layout, d),
-                            tsr_layout_comm_bytes(layout, d), tsr_layout_arena_bytes(&memory->layout, d),
-                            tsr_layout_comm_bytes(&memory->layout, d));
+            return tsr_fail(
+                TSR_ERR_MEMORY,
+                "device %s: the program needs %zu + %zu bytes (arena + workspace), %zu + %zu are reserved; "
+                "use a smaller batch",
+                memory->rt->devices[d]->name, tsr_layout_arena_bytes(layout, d),
+                tsr_layout_comm_bytes(layout, d), tsr_layout_arena_bytes(&memory->layout, d),
+                tsr_layout_comm_bytes(&memory->layout, d));
     }
     return TSR_OK;
 }

@@ -6,10 +6,9 @@
 
 static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const tsr_tensor *b, const char *why)
 {
-    return tsr_graph_fail(
-        graph, tsr_fail(TSR_ERR_INVALID, "%s(%s [%lld, %lld], %s [%lld, %lld]): %s", op, a->name,
-                        (long long)a->ne[0], (long long)a->ne[1], b->name, (long long)b->ne[0],
-                        (long long)b->ne[1], why));
+    return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s(%s [%lld, %lld], %s [%lld, %lld]): %s", op,
+                                          a->name, (long long)a->ne[0], (long long)a->ne[1], b->name,
+                                          (long long)b->ne[0], (long long)b->ne[1], why));
 }
 
 /* A NULL operand is the trace of an earlier failure, or the caller's mistake. */
@@ -48,7 +47,8 @@ tsr_tensor *tsr_get_rows(tsr_graph *graph, tsr_tensor *table, tsr_tensor *ids)
         return bad(graph, "get_rows", table, ids, "the ids must be I32 of one row");
     if (table->ne[2] != 1 || table->ne[3] != 1)
         return bad(graph, "get_rows", table, ids, "the table must have two dimensions");
-    tsr_node *node = tsr_graph_append(graph, TSR_OP_GET_ROWS, TSR_TYPE_F32, table->ne[0], ids->ne[0], "get_rows");
+    tsr_node *node =
+        tsr_graph_append(graph, TSR_OP_GET_ROWS, TSR_TYPE_F32, table->ne[0], ids->ne[0], "get_rows");
     if (!node)
         return NULL;
     node->tensor.src[0] = table;

@@ -6,7 +6,8 @@
 #include "core/mem.h"
 #include "graph/emit.h"
 
-/* ---- collectives ---------------------------------------------------------------------------------------- */
+/* ---- collectives ----------------------------------------------------------------------------------------
+ */
 
 /* Who takes part: the devices of every instruction that refers to it (SEND and RECV share one). */
 static uint64_t participants_of(const tsr_lowered *low, int collective)
@@ -18,7 +19,8 @@ static uint64_t participants_of(const tsr_lowered *low, int collective)
     return mask;
 }
 
-static tsr_status create_collective(tsr_emitter *emitter, tsr_comm *comm, int i, tsr_collective **collective_out)
+static tsr_status create_collective(tsr_emitter *emitter, tsr_comm *comm, int i,
+                                    tsr_collective **collective_out)
 {
     const tsr_instr *instr = &emitter->low->instrs[i];
     const tsr_value *value = &emitter->low->values[instr->in[0]];
@@ -67,7 +69,8 @@ out:
     return status;
 }
 
-/* ---- compiling ------------------------------------------------------------------------------------------ */
+/* ---- compiling ------------------------------------------------------------------------------------------
+ */
 
 static tsr_reduce_type reduce_of(const tsr_program_config *config)
 {
@@ -75,8 +78,8 @@ static tsr_reduce_type reduce_of(const tsr_program_config *config)
 }
 
 /* Lower, find lifetimes, pack. */
-static tsr_status plan_graph(const tsr_graph *graph, const tsr_program_config *config, const tsr_layout *reserved,
-                             tsr_lowered *lowered, tsr_layout *layout)
+static tsr_status plan_graph(const tsr_graph *graph, const tsr_program_config *config,
+                             const tsr_layout *reserved, tsr_lowered *lowered, tsr_layout *layout)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_lower(graph, lowered));
@@ -190,8 +193,9 @@ out:
 static tsr_status check_config(const tsr_program_config *config)
 {
     if (config && config->size != sizeof *config)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.size is %zu, not %zu; use TSR_PROGRAM_CONFIG_INIT",
-                        config->size, sizeof *config);
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_program_config.size is %zu, not %zu; use TSR_PROGRAM_CONFIG_INIT", config->size,
+                        sizeof *config);
     if (config && config->reduction != TSR_REDUCTION_EXACT && config->reduction != TSR_REDUCTION_F32)
         return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.reduction is %d; use EXACT or F32",
                         (int)config->reduction);
@@ -229,10 +233,11 @@ void tsr_program_destroy(tsr_program *program)
     tsr_mem_free(program);
 }
 
-/* ---- running -------------------------------------------------------------------------------------------- */
+/* ---- running --------------------------------------------------------------------------------------------
+ */
 
-/* A device that failed leaves the others waiting in a collective: release them, wait for all, and report the first
- * failure. */
+/* A device that failed leaves the others waiting in a collective: release them, wait for all, and report the
+ * first failure. */
 static void release_waiting(tsr_program *program)
 {
     tsr_comm *comm = program->rt->comm;
@@ -272,7 +277,8 @@ void tsr_program_describe(const tsr_program *program, tsr_program_info *info_out
     *info_out = program->info;
 }
 
-tsr_status tsr_program_describe_device(const tsr_program *program, int device, tsr_program_device_info *info_out)
+tsr_status tsr_program_describe_device(const tsr_program *program, int device,
+                                       tsr_program_device_info *info_out)
 {
     if (device < 0 || device >= program->rt->n_devices)
         return tsr_fail(TSR_ERR_INVALID, "device %d of %d does not exist", device, program->rt->n_devices);

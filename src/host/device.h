@@ -14,7 +14,7 @@
 enum { TSR_HOST_ALIGNMENT = 64 };
 
 typedef struct tsr_host_device_config {
-    const char *name;  /* "host:0"; copied, cut after 31 characters */
+    const char *name;  /* "host0"; copied, cut after 31 characters */
     int index;         /* in the runtime */
     int n_threads;     /* >= 1 */
     int total_threads; /* of all host devices that will run together, this one included; 0: only this one.
@@ -24,11 +24,12 @@ typedef struct tsr_host_device_config {
     int numa_node;     /* to place memory on; -1 = wherever it is touched first */
     const char *isa;   /* NULL = the best this machine has */
 
-    /* Called once by every team thread, on that thread. What it returns only decides about a warning. */
+    /* Called once by every team thread, on that thread; NULL: threads run where the system puts them. A
+     * failure is logged; the device works, and waits as if it were not pinned. */
     tsr_status (*pin)(void *user, int thread);
     void *pin_user;
 
-    const tsr_logger *logger;      /* may be NULL; copied */
+    const tsr_logger *logger;      /* may be NULL; used during creation only */
     const tsr_kernel_set *kernels; /* NULL = by `isa`; tests bring their own */
 } tsr_host_device_config;
 

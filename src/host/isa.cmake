@@ -6,6 +6,11 @@ target_sources(tsr_objects PRIVATE ${CMAKE_CURRENT_LIST_DIR}/kernels/generic.c)
 # point traps are used.
 # psabi: the baseline has no registers for 32-byte vectors, but the functions that return them are all inlined.
 set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-math -Wno-psabi)
+if(TSR_SANITIZE)
+  # Instrumented and unrolled, the register tiles take minutes to compile. At -O1 and without the undefined-behaviour
+  # checks (address and thread checks stay) it is seconds.
+  list(APPEND kernel_flags -O1 -fno-sanitize=undefined)
+endif()
 set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/generic.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)

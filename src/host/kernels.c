@@ -2,14 +2,24 @@
 #include "host/kernels.h"
 
 #include <string.h>
+#ifdef TSR_HAVE_X86_KERNELS
+#include <cpuid.h>
+#endif
 
 #include "host/kernels/sets.h"
 
 #ifdef TSR_HAVE_X86_KERNELS
+/* By hand, since clang's __builtin_cpu_supports did not know "f16c" before version 15. */
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
 /* __builtin_cpu_supports also asks the operating system whether it saves the wide registers. */
 static bool has_avx2(void)
 {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c");
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
 }
 
 static bool has_avx512(void)

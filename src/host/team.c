@@ -36,6 +36,7 @@ struct tsr_team {
     worker *workers; /* [n_threads] */
     int n_started;
     bool events_ready;
+    _Atomic int polls, idle_polls;
 
     LINE_GAP(gap_0);
     _Atomic int arrived; /* at the barrier */
@@ -72,7 +73,8 @@ bool tsr_team_gather(tsr_team *team)
     phase_wait wait = {team, atomic_load_explicit(&team->phase, memory_order_relaxed)};
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == n_threads - 1)
         return true;
-    tsr_event_wait(&team->phase_changed, phase_has_changed, &wait, team->config.polls, TSR_FOREVER);
+    tsr_event_wait(&team->phase_changed, phase_has_changed, &wait,
+                   atomic_load_explicit(&team->polls, memory_order_relaxed), TSR_FOREVER);
     return false;
 }
 
@@ -110,7 +112,8 @@ static void *worker_main(void *argument)
         self->unpinned = true;
     job_wait next = {team, 0};
     for (;; next.count++) {
-        tsr_event_wait(&team->job_submitted, has_job_or_stops, &next, team->config.idle_polls, TSR_FOREVER);
+        tsr_event_wait(&team->job_submitted, has_job_or_stops, &next,
+                       atomic_load_explicit(&team->idle_polls, memory_order_relaxed), TSR_FOREVER);
         if (atomic_load(&team->submitted) <= next.count)
             return NULL; /* stopped, and the queue is empty */
         const job *current = &team->jobs[next.count % TSR_TEAM_MAX_JOBS];
@@ -138,7 +141,14 @@ tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument)
 bool tsr_team_wait(tsr_team *team, uint64_t deadline_ns)
 {
     job_wait all = {team, atomic_load(&team->submitted)};
-    return tsr_event_wait(&team->job_finished, has_finished, &all, team->config.idle_polls, deadline_ns);
+    return tsr_event_wait(&team->job_finished, has_finished, &all,
+                          atomic_load_explicit(&team->idle_polls, memory_order_relaxed), deadline_ns);
+}
+
+void tsr_team_set_polls(tsr_team *team, int polls, int idle_polls)
+{
+    atomic_store_explicit(&team->polls, polls, memory_order_relaxed);
+    atomic_store_explicit(&team->idle_polls, idle_polls, memory_order_relaxed);
 }
 
 int tsr_team_n_unpinned(const tsr_team *team)

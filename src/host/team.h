@@ -25,8 +25,6 @@ enum { TSR_TEAM_MAX_JOBS = 64 }; /* submitted and not finished */
 typedef struct tsr_team_config {
     const char *name; /* for messages; copied */
     int n_threads;
-    int polls;      /* of a thread that waits for its team before it sleeps */
-    int idle_polls; /* of a thread that waits for the next job, and of the submitter that waits for the end */
     tsr_status (*pin)(void *user, int thread); /* called first by every thread; NULL: not pinned */
     void *pin_user;
 } tsr_team_config;
@@ -36,6 +34,10 @@ tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out);
 
 /* Finishes the queued jobs first. NULL is fine. */
 void tsr_team_destroy(tsr_team *team);
+
+/* How often a waiting thread looks before it sleeps (0 at first): `polls` for the others at a barrier,
+ * `idle_polls` for the next job, and the submitter for the end of a job. While no job runs. */
+void tsr_team_set_polls(tsr_team *team, int polls, int idle_polls);
 
 /* Threads whose pin function failed: they run unpinned. */
 int tsr_team_n_unpinned(const tsr_team *team);

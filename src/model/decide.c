@@ -102,7 +102,7 @@ static tsr_status decide_tensor(decision *dec, tsr_model_split *split, tsr_measu
     tsr_status status = TSR_OK;
     int64_t counts[TSR_CLASS_COUNT * TSR_MAX_DEVICES];
     for (int d = 0; d < dec->n_devices; d++)
-        dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX};
+        dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX, .name = dec->traits[d].name};
     for (int round = 0; round < MAX_ROUNDS; round++) {
         TSR_TRY(fit_counts(dec, counts));
         tsr_model_split_free(split);
@@ -140,6 +140,16 @@ static void learn_layer_caps(const decision *dec, const tsr_measurement *m, cons
     }
 }
 
+/* Whether the devices that take part may hold n_items layers together; a negative cap is none. */
+static bool caps_hold(const decision *dec, const int64_t *caps, int64_t n_items)
+{
+    int64_t sum = 0;
+    for (int d = 0; d < dec->n_devices; d++)
+        if (dec->shares[d] > 0)
+            sum += caps[d] < 0 ? n_items : caps[d];
+    return sum >= n_items;
+}
+
 static tsr_status decide_layers(decision *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
@@ -161,6 +171,8 @@ static tsr_status decide_layers(decision *dec, tsr_model_split *split, tsr_measu
         if (round == 0)
             TSR_TRY(find_class_bytes(dec, m));
         learn_layer_caps(dec, m, &layers, caps);
+        if (!caps_hold(dec, caps, n_items))
+            break;
     }
     status = fail_overfull(dec, m, find_overfull(dec, m));
 out:

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/quant.h"
 #include "model/gguf_value.h"
 
 enum {
@@ -258,20 +259,6 @@ out:
     return status;
 }
 
-/* ", " between the names of all types that the library has. */
-static void list_types(char *text, size_t capacity)
-{
-    text[0] = '\0';
-    for (int type = 0; type < 256; type++) {
-        size_t used = strlen(text);
-        const char *name = tsr_type_name((tsr_type)type);
-        if (tsr_type_known(type) && used + strlen(name) + 3 <= capacity) {
-            strcpy(text + used, used ? ", " : "");
-            strcat(text, name);
-        }
-    }
-}
-
 /* Extents and size of a tensor, once n_dims, ne and type have been read. */
 static tsr_status check_shape(struct cursor *cursor, tsr_gguf_tensor *tensor)
 {
@@ -317,7 +304,7 @@ static tsr_status parse_tensor(struct cursor *cursor, struct tsr_gguf_record *re
     TSR_TRY(take_u64(cursor, "the offset", &record->data_at));
     if (type > INT32_MAX || !tsr_type_known((int)type)) {
         char known[160];
-        list_types(known, sizeof known);
+        tsr_type_list(known, sizeof known);
         return CURSOR_FAIL(cursor, TSR_ERR_UNSUPPORTED, "type %u is not supported; supported: %s", type,
                            known);
     }
@@ -360,7 +347,7 @@ tsr_status tsr_gguf_part_parse(struct tsr_gguf_part *part)
 {
     struct cursor cursor = {.part = part, .subject = "header"};
     tsr_status status = TSR_OK;
-    uint64_t n_tensors, n_keys;
+    uint64_t n_tensors = 0, n_keys = 0;
 
     TSR_TRY(parse_header(&cursor, &n_tensors, &n_keys));
     TSR_TRY(parse_keys(&cursor, n_keys));

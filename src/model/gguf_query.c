@@ -92,7 +92,7 @@ static tsr_gguf_string string_at(const uint8_t *data)
 
 tsr_status tsr_gguf_get_u64(const tsr_gguf *gguf, const char *key, uint64_t *value_out)
 {
-    const struct tsr_gguf_key *found;
+    const struct tsr_gguf_key *found = NULL;
     uint64_t value;
     tsr_status status = find_key(gguf, key, false, value_out, &found);
     if (status != TSR_OK)
@@ -105,7 +105,7 @@ tsr_status tsr_gguf_get_u64(const tsr_gguf *gguf, const char *key, uint64_t *val
 
 tsr_status tsr_gguf_get_f64(const tsr_gguf *gguf, const char *key, double *value_out)
 {
-    const struct tsr_gguf_key *found;
+    const struct tsr_gguf_key *found = NULL;
     double value;
     tsr_status status = find_key(gguf, key, false, value_out, &found);
     if (status != TSR_OK)
@@ -118,7 +118,7 @@ tsr_status tsr_gguf_get_f64(const tsr_gguf *gguf, const char *key, double *value
 
 tsr_status tsr_gguf_get_bool(const tsr_gguf *gguf, const char *key, bool *value_out)
 {
-    const struct tsr_gguf_key *found;
+    const struct tsr_gguf_key *found = NULL;
     tsr_status status = find_key(gguf, key, false, value_out, &found);
     if (status != TSR_OK)
         return status;
@@ -130,7 +130,7 @@ tsr_status tsr_gguf_get_bool(const tsr_gguf *gguf, const char *key, bool *value_
 
 tsr_status tsr_gguf_get_string(const tsr_gguf *gguf, const char *key, tsr_gguf_string *value_out)
 {
-    const struct tsr_gguf_key *found;
+    const struct tsr_gguf_key *found = NULL;
     tsr_status status = find_key(gguf, key, false, value_out, &found);
     if (status != TSR_OK)
         return status;
@@ -143,7 +143,7 @@ tsr_status tsr_gguf_get_string(const tsr_gguf *gguf, const char *key, tsr_gguf_s
 tsr_status tsr_gguf_get_array(const tsr_gguf *gguf, const char *key, tsr_gguf_value_type *type_out,
                               int64_t *n_out)
 {
-    const struct tsr_gguf_key *found;
+    const struct tsr_gguf_key *found = NULL;
     tsr_status status = find_key(gguf, key, true, type_out && n_out ? type_out : NULL, &found);
     if (status != TSR_OK)
         return status;
@@ -172,7 +172,7 @@ static const uint8_t *element(const struct tsr_gguf_key *key, int64_t index)
 tsr_status tsr_gguf_array_string(const tsr_gguf *gguf, const char *key, int64_t index,
                                  tsr_gguf_string *value_out)
 {
-    const struct tsr_gguf_key *found;
+    const struct tsr_gguf_key *found = NULL;
     tsr_status status = find_element(gguf, key, index, value_out, &found);
     if (status != TSR_OK)
         return status;
@@ -184,7 +184,7 @@ tsr_status tsr_gguf_array_string(const tsr_gguf *gguf, const char *key, int64_t 
 
 tsr_status tsr_gguf_array_f64(const tsr_gguf *gguf, const char *key, int64_t index, double *value_out)
 {
-    const struct tsr_gguf_key *found;
+    const struct tsr_gguf_key *found = NULL;
     double value;
     tsr_status status = find_element(gguf, key, index, value_out, &found);
     if (status != TSR_OK)
@@ -197,7 +197,7 @@ tsr_status tsr_gguf_array_f64(const tsr_gguf *gguf, const char *key, int64_t ind
 
 tsr_status tsr_gguf_array_i64(const tsr_gguf *gguf, const char *key, int64_t index, int64_t *value_out)
 {
-    const struct tsr_gguf_key *found;
+    const struct tsr_gguf_key *found = NULL;
     int64_t value;
     tsr_status status = find_element(gguf, key, index, value_out, &found);
     if (status != TSR_OK)

@@ -51,6 +51,16 @@ static tsr_status check_range(const char *name, int64_t value, int64_t low, int6
                     (long long)low, (long long)high);
 }
 
+/* Which of them fit the heads of a model is the KV region's business. */
+static tsr_status check_kv_type(const char *name, tsr_type type)
+{
+    static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (type == types[i])
+            return TSR_OK;
+    return tsr_fail(TSR_ERR_INVALID, "%s is %s; use F32, F16, BF16, Q8_0 or Q4_0", name, tsr_type_name(type));
+}
+
 tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_model_config *config,
                                     tsr_model_config *resolved_out)
 {
@@ -70,6 +80,8 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_range("n_batch", c.n_batch, 1, 1 << 16));
     TSR_TRY(check_range("n_outputs_max", c.n_outputs_max, 1, 1 << 16));
     TSR_TRY(check_range("split_mode", c.split_mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_TENSOR));
+    TSR_TRY(check_kv_type("type_k", c.type_k));
+    TSR_TRY(check_kv_type("type_v", c.type_v));
     TSR_TRY(check_range("reduction", c.reduction, TSR_REDUCTION_EXACT, TSR_REDUCTION_F32));
     c.n_batch = (int)TSR_MIN((int64_t)c.n_batch, c.n_ctx);
     c.n_outputs_max = TSR_MIN(c.n_outputs_max, c.n_batch);

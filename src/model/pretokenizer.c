@@ -177,7 +177,8 @@ static tsr_status split_stage(const splitter *s, int stage, const char *text, si
 {
     tsr_status status = TSR_OK;
 
-    if (stage == s->pretokenizer->n_stages)
+    /* The second bound is for the compiler, which unrolls the recursion and cannot know n_stages. */
+    if (stage >= s->pretokenizer->n_stages || stage >= TSR_PRETOKENIZER_MAX_STAGES)
         return s->fn(s->user, text, bytes);
     for (size_t at = 0; at < bytes;) {
         int found = pcre2_match(s->pretokenizer->stages[stage], (PCRE2_SPTR)text, bytes, at,

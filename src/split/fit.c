@@ -3,6 +3,7 @@
  * Rounding each class alone is the answer whenever it fits. Otherwise fractional targets are computed, with
  * the devices that would be over brought down to what they hold, and a search (fit_search.c) finds the
  * nearest whole granules that fit. Everything is counted in bytes and in integers. */
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -45,18 +46,30 @@ out:
     return status;
 }
 
+enum { DEVICE_TEXT = 48 };
+
+/* What messages call device d; writes to text[DEVICE_TEXT] and returns it. */
+static const char *device_text(const tsr_split_room *rooms, int d, char *text)
+{
+    if (rooms[d].name)
+        snprintf(text, DEVICE_TEXT, "device %s", rooms[d].name);
+    else
+        snprintf(text, DEVICE_TEXT, "device %d", d);
+    return text;
+}
+
 static tsr_status check_rooms(fit *f, const tsr_split_room *rooms)
 {
+    char text[DEVICE_TEXT];
     for (int d = 0; d < f->n_devices; d++) {
         if (!f->used[d])
             continue;
         if (rooms[d].fixed_bytes > rooms[d].capacity_bytes)
-            return tsr_fail(
-                TSR_ERR_MEMORY,
-                "device %d may hold %zu bytes, but %zu are needed there whatever it computes: %zu "
-                "bytes are missing; give it a share of 0 or more memory",
-                d, rooms[d].capacity_bytes, rooms[d].fixed_bytes,
-                rooms[d].fixed_bytes - rooms[d].capacity_bytes);
+            return tsr_fail(TSR_ERR_MEMORY,
+                            "%s may hold %zu bytes, but %zu are needed there whatever it computes: %zu "
+                            "bytes are missing; give it a share of 0 or more memory",
+                            device_text(rooms, d, text), rooms[d].capacity_bytes, rooms[d].fixed_bytes,
+                            rooms[d].fixed_bytes - rooms[d].capacity_bytes);
         size_t room = rooms[d].capacity_bytes - rooms[d].fixed_bytes;
         f->room[d] = room > (size_t)f->needed ? f->needed : (int64_t)room;
     }
@@ -154,22 +167,23 @@ static int64_t shortage(const fit *f)
 
 static tsr_status fail_short(const fit *f, const tsr_split_room *rooms)
 {
+    char text[DEVICE_TEXT];
     int worst = 0;
 
     for (int d = 0; d < f->n_devices; d++)
         worst = overrun(f, d) > overrun(f, worst) ? d : worst;
     long long over = overrun(f, worst);
     if (shortage(f) > 0)
-        return tsr_fail(
-            TSR_ERR_MEMORY,
-            "the weights do not fit: device %d, which may hold %zu bytes, is %lld bytes short, and "
-            "all devices together are %lld bytes short; add devices or memory, or use a smaller "
-            "model or context",
-            worst, rooms[worst].capacity_bytes, over, (long long)shortage(f));
+        return tsr_fail(TSR_ERR_MEMORY,
+                        "the weights do not fit: %s, which may hold %zu bytes, is %lld bytes short, and "
+                        "all devices together are %lld bytes short; add devices or memory, or use a smaller "
+                        "model or context",
+                        device_text(rooms, worst, text), rooms[worst].capacity_bytes, over,
+                        (long long)shortage(f));
     return tsr_fail(TSR_ERR_MEMORY,
-                    "the weights do not fit in whole granules: device %d, which may hold %zu bytes, is %lld "
+                    "the weights do not fit in whole granules: %s, which may hold %zu bytes, is %lld "
                     "bytes short; give it more memory or change tensor_split",
-                    worst, rooms[worst].capacity_bytes, over);
+                    device_text(rooms, worst, text), rooms[worst].capacity_bytes, over);
 }
 
 tsr_status tsr_split_fit(const tsr_split_class *classes, int n_classes, const tsr_split_room *rooms,

@@ -35,6 +35,18 @@ void tsr_topo_hwloc_avoid_noise(hwloc_topology_t hw)
                                         has_sysfs ? "x86" : "linux");
 }
 
+/* A guest whose hypervisor hands out memory as it is touched shows only the part in use as its NUMA node's;
+ * the kernel's total is the machine's. With several nodes nobody knows where the rest will be. */
+static void count_memory(tsr_topology *topo)
+{
+    long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
+    uint64_t total = pages > 0 && page_bytes > 0 ? (uint64_t)pages * (uint64_t)page_bytes : 0;
+    if (topo->n_numa_nodes == 1 && total > topo->memory_bytes)
+        topo->memory_bytes = topo->numa_nodes[0].memory_bytes = total;
+    uint64_t limit = tsr_topo_cgroup_memory_limit("");
+    topo->memory_limit_bytes = limit < topo->memory_bytes ? limit : 0;
+}
+
 static tsr_status load_this_machine(hwloc_topology_t hw, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
@@ -67,6 +79,8 @@ tsr_status tsr_topology_discover(const tsr_topology_config *config, tsr_topology
         return status;
 
     snprintf(topo->source, sizeof topo->source, "this machine");
+    if (topo->is_this_machine)
+        count_memory(topo);
     if (config)
         tsr_log(&config->logger, TSR_LOG_INFO, "this machine: %d NUMA nodes, %d cores, %d PCI devices",
                 topo->n_numa_nodes, topo->n_cores, topo->n_pci);

@@ -147,8 +147,9 @@ static int snap(const tsr_topology *topo, int cut, int reach)
     return cut;
 }
 
-/* A cut may move by a quarter of the smaller neighbour, so cuts stay in order and nobody is left without
- * cores; and never so that a neighbour gets fewer cores than its threads asked for, if it had them. */
+/* A cut may move by an eighth of the smaller neighbour: more would make devices unequal that were asked for
+ * as equals. So cuts also stay in order, and nobody is left without cores. No cut moves so that a neighbour
+ * gets fewer cores than threads, if it had enough. */
 static void place_disjoint(struct placement *p)
 {
     choose_sizes(p);
@@ -156,7 +157,7 @@ static void place_disjoint(struct placement *p)
         p->devices[i].first = first;
     for (int i = 1; i < p->n_devices; i++) {
         struct placing *left = &p->devices[i - 1], *right = &p->devices[i];
-        int move = snap(p->topo, right->first, TSR_MIN(left->n, right->n) / 4) - right->first;
+        int move = snap(p->topo, right->first, TSR_MIN(left->n, right->n) / 8) - right->first;
         bool fits_left = move > 0 || left->n + move >= left->threads || left->n < left->threads;
         bool fits_right = move < 0 || right->n - move >= right->threads || right->n < right->threads;
         if (fits_left && fits_right) {
@@ -221,6 +222,8 @@ static void describe_memory(const tsr_topology *topo, tsr_device_desc *desc)
             desc->memory_total_bytes += topo->numa_nodes[node].memory_bytes;
         previous = node;
     }
+    if (topo->memory_limit_bytes)
+        desc->memory_total_bytes = TSR_MIN(desc->memory_total_bytes, topo->memory_limit_bytes);
 }
 
 /* Threads take the first hardware thread of each core, then the second ones. Beyond that there is nothing to

@@ -106,13 +106,16 @@ static int efficiency_of(struct import *in, hwloc_const_cpuset_t cpuset)
     return efficiency;
 }
 
-static void import_cores(struct import *in)
+/* hwloc believes a file that gives two processors the same number. */
+static tsr_status import_cores(struct import *in)
 {
     int n_cores = 0, n_pus = 0;
     hwloc_obj_t pu = NULL, current = NULL;
     for (int i = 0; i < in->n_os; i++)
         in->core_of_pu[i] = -1;
     while ((pu = hwloc_get_next_obj_by_type(in->hw, HWLOC_OBJ_PU, pu)) != NULL) {
+        if (in->core_of_pu[pu->os_index] >= 0)
+            return tsr_fail(TSR_ERR_FORMAT, "processor %u is described twice", pu->os_index);
         hwloc_obj_t obj = core_object(in->hw, pu);
         if (obj != current) {
             tsr_core *core = &in->topo->cores[n_cores++];
@@ -128,6 +131,7 @@ static void import_cores(struct import *in)
         in->topo->pus[n_pus++] = (tsr_pu){.os_index = (int)pu->os_index, .core = n_cores - 1};
         in->core_of_pu[pu->os_index] = n_cores - 1;
     }
+    return TSR_OK;
 }
 
 /* The cores that a cpuset touches, as a range. */
@@ -268,7 +272,7 @@ tsr_status tsr_topo_from_hwloc(hwloc_topology_t hw, tsr_topology **topo_out)
     TSR_TRY(count_objects(hw, &shape, &in.n_os));
     TSR_TRY(tsr_topo_alloc(&shape, &in.topo));
     TSR_TRY(tsr_mem_array((size_t)in.n_os, sizeof *in.core_of_pu, "the processor map", &in.core_of_pu));
-    import_cores(&in);
+    TSR_TRY(import_cores(&in));
     import_packages(&in);
     import_numa_nodes(&in);
     import_caches(&in);

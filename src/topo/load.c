@@ -66,13 +66,13 @@ static const char *root_element(const char *text)
 }
 
 /* The number in version="3.0" of the root element; format 1 has no version. */
-static int xml_major_version(const char *root)
+static long xml_major_version(const char *root)
 {
     size_t length = strcspn(root, ">");
     const char *attribute = strstr(root, "version=\"");
     if (!attribute || attribute >= root + length)
         return 1;
-    return atoi(attribute + strlen("version=\""));
+    return strtol(attribute + strlen("version=\""), NULL, 10);
 }
 
 static tsr_status check_xml(const char *path, const char *text, size_t bytes)
@@ -92,12 +92,12 @@ static tsr_status check_xml(const char *path, const char *text, size_t bytes)
             "machine file '%s' begins with element '%.*s' instead of 'topology'; give a file that "
             "`lstopo machine.xml` wrote",
             path, (int)TSR_MIN(strcspn(root + 1, " \t\r\n/>"), (size_t)40), root + 1);
-    int newest = (int)(hwloc_get_api_version() >> 16); /* hwloc 2 reads formats 1 and 2 */
-    int version = xml_major_version(root);
+    long newest = (long)(hwloc_get_api_version() >> 16); /* hwloc 2 reads formats 1 and 2 */
+    long version = xml_major_version(root);
     if (version > newest)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
-            "machine file '%s' has hwloc XML format %d, and this build's hwloc reads up to %d; write "
+            "machine file '%s' has hwloc XML format %ld, and this build's hwloc reads up to %ld; write "
             "it again with `lstopo --export-xml-flags v2 machine.xml`",
             path, version, newest);
     if (!strstr(root, "</topology>"))
@@ -151,21 +151,47 @@ static tsr_status load_path(const char *path, tsr_topology **topo_out)
     return load_xml(path, (size_t)info.st_size, topo_out);
 }
 
+/* hwloc would build billions of objects before anybody could count them, so the arities are multiplied first:
+ * the numbers that follow a colon or stand alone, outside of (attributes) and [memory]. */
+static tsr_status check_synthetic(const char *description, const char *name)
+{
+    int64_t product = 1;
+    int depth = 0;
+    for (const char *p = description; *p; p++) {
+        depth += (*p == '(' || *p == '[') - (*p == ')' || *p == ']');
+        bool begins = p == description || p[-1] == ':' || p[-1] == ' ';
+        if (depth == 0 && begins && isdigit((unsigned char)*p)) {
+            int64_t arity = strtoll(p, NULL, 10);
+            if (arity > TSR_TOPO_MAX_OBJECTS || (product *= TSR_MAX(arity, 1)) > TSR_TOPO_MAX_OBJECTS)
+                return tsr_fail(TSR_ERR_FORMAT,
+                                "'%s' has more than %d processors; describe a smaller machine", name,
+                                TSR_TOPO_MAX_OBJECTS);
+        }
+    }
+    return TSR_OK;
+}
+
+static tsr_status load_synthetic(const char *path, tsr_topology **topo_out)
+{
+    const char *description = path + sizeof synthetic_prefix - 1;
+    tsr_status status = check_synthetic(description, path);
+    if (status != TSR_OK)
+        return status;
+    return tsr_topo_read_in_child(TSR_TOPO_SYNTHETIC, description, strlen(description), path, topo_out);
+}
+
 tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     tsr_topology *topo = NULL;
-    size_t prefix = sizeof synthetic_prefix - 1;
-
     TSR_TRY(tsr_topo_check_config(config));
     if (!path || !*path) {
         status = tsr_fail(TSR_ERR_INVALID, "no machine file was named; give its path, or call "
                                            "tsr_topology_discover() for this machine");
         goto out;
     }
-    if (strncmp(path, synthetic_prefix, prefix) == 0)
-        TSR_TRY(
-            tsr_topo_read_in_child(TSR_TOPO_SYNTHETIC, path + prefix, strlen(path + prefix), path, &topo));
+    if (strncmp(path, synthetic_prefix, sizeof synthetic_prefix - 1) == 0)
+        TSR_TRY(load_synthetic(path, &topo));
     else
         TSR_TRY(load_path(path, &topo));
     snprintf(topo->source, sizeof topo->source, "%s", path);

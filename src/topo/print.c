@@ -11,6 +11,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tsr/memory.h>
+
 #include "core/mem.h"
 #include "topo/topo.h"
 
@@ -35,19 +37,6 @@ static void TSR_PRINTF(3, 4) put(const struct printer *p, int depth, const char 
     vsnprintf(text + indent, sizeof text - (size_t)indent, format, args);
     va_end(args);
     p->write(text, p->user);
-}
-
-/* "31.3 GiB", "512 KiB", "0 B". */
-static const char *bytes_text(uint64_t bytes, char text[32])
-{
-    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
-    double value = (double)bytes;
-    int unit = 0;
-    for (; value >= 1024 && unit < 6; unit++)
-        value /= 1024;
-    int whole = value == (double)(int)value || value >= 100;
-    snprintf(text, 32, "%.*f %s", whole ? 0 : 1, value, units[unit]);
-    return text;
 }
 
 /* "core 3", "cores 0-7". */
@@ -103,15 +92,15 @@ static void order_levels(struct printer *p)
 static void put_numa_node(const struct printer *p, int depth, int index)
 {
     const tsr_numa_node *node = &p->topo->numa_nodes[index];
-    char bytes[32];
+    char bytes[TSR_BYTES_TEXT];
     put(p, depth, "NUMA node %d%s%s: %s\n", node->os_index, *node->kind ? " " : "", node->kind,
-        bytes_text(node->memory_bytes, bytes));
+        tsr_bytes_text(node->memory_bytes, bytes));
 }
 
 static void put_object(const struct printer *p, int depth, enum level level, int index)
 {
     const tsr_topology *topo = p->topo;
-    char bytes[32], cores[48];
+    char bytes[TSR_BYTES_TEXT], cores[48];
     if (level == LEVEL_PACKAGE) {
         const tsr_package *package = &topo->packages[index];
         put(p, depth, "Package %d%s%s\n", package->os_index, *package->cpu_model ? ": " : "",
@@ -125,7 +114,7 @@ static void put_object(const struct printer *p, int depth, enum level level, int
                 put_numa_node(p, depth, i);
     } else {
         const tsr_cache *cache = &topo->caches[index];
-        put(p, depth, "L%d %s shared by %s\n", cache->level, bytes_text(cache->size_bytes, bytes),
+        put(p, depth, "L%d %s shared by %s\n", cache->level, tsr_bytes_text(cache->size_bytes, bytes),
             cores_text(cache->first_core, cache->n_cores, cores));
     }
 }
@@ -180,7 +169,7 @@ static void put_cores(const struct printer *p, int depth, int first, int n)
         int cache = core->cache[level];
         if (cache >= 0 && p->topo->caches[cache].n_cores == 1)
             put(p, 0, ", L%d%s %s", level + 1, level == 0 ? "d" : "",
-                bytes_text(p->topo->caches[cache].size_bytes, text));
+                tsr_bytes_text(p->topo->caches[cache].size_bytes, text));
     }
     if (core->efficiency >= 0)
         put(p, 0, ", speed rank %d", core->efficiency);
@@ -265,12 +254,15 @@ static const char *plural(int n)
 void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user)
 {
     struct printer p = {.topo = topo, .write = write, .user = user};
-    char bytes[32];
+    char bytes[TSR_BYTES_TEXT];
     put(&p, 0, "%s%s%s%s\n", topo->source, *topo->machine_name ? " (" : "", topo->machine_name,
         *topo->machine_name ? ")" : "");
-    put(&p, 1, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s, %s of memory\n", topo->n_packages,
+    put(&p, 1, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s, %s of memory", topo->n_packages,
         plural(topo->n_packages), topo->n_numa_nodes, plural(topo->n_numa_nodes), topo->n_cores,
-        plural(topo->n_cores), topo->n_pus, plural(topo->n_pus), bytes_text(topo->memory_bytes, bytes));
+        plural(topo->n_cores), topo->n_pus, plural(topo->n_pus), tsr_bytes_text(topo->memory_bytes, bytes));
+    if (topo->memory_limit_bytes)
+        put(&p, 0, ", limited to %s", tsr_bytes_text(topo->memory_limit_bytes, bytes));
+    put(&p, 0, "\n");
     order_levels(&p);
     put_range(&p, 1, 0, 0, topo->n_cores);
     for (int i = 0; i < topo->n_numa_nodes; i++)

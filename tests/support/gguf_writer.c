@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/random.h"
 
@@ -281,9 +282,10 @@ static void emit_tensor(FILE *file, const struct tensor *tensor)
     free(pool);
 }
 
-/* One file with the given keys and tensors [begin, end). */
-static void write_file(const gguf_writer *writer, FILE *file, const struct buffer *keys, size_t n_keys,
-                       size_t begin, size_t end)
+/* The header of a file with the given keys and tensors [begin, end). Returns the bytes of its tensors,
+ * padding included. */
+static uint64_t write_header(const gguf_writer *writer, FILE *file, const struct buffer *keys, size_t n_keys,
+                             size_t begin, size_t end)
 {
     struct buffer header = {0};
     uint64_t offset = 0;
@@ -304,6 +306,13 @@ static void write_file(const gguf_writer *writer, FILE *file, const struct buffe
     emit(file, header.data, header.bytes);
     emit_padding(file, header.bytes, writer->alignment);
     free(header.data);
+    return offset;
+}
+
+static void write_file(const gguf_writer *writer, FILE *file, const struct buffer *keys, size_t n_keys,
+                       size_t begin, size_t end)
+{
+    write_header(writer, file, keys, n_keys, begin, end);
     for (size_t i = begin; i < end; i++) {
         emit_tensor(file, &writer->tensors[i]);
         emit_padding(file, writer->tensors[i].bytes, writer->alignment);
@@ -328,6 +337,15 @@ void gguf_writer_save(const gguf_writer *writer, const char *path)
 {
     FILE *file = create_file(path);
     write_file(writer, file, &writer->keys, writer->n_keys, 0, writer->n_tensors);
+    close_file(file, path);
+}
+
+void gguf_writer_save_header(const gguf_writer *writer, const char *path, bool full_length)
+{
+    FILE *file = create_file(path);
+    uint64_t bytes = write_header(writer, file, &writer->keys, writer->n_keys, 0, writer->n_tensors);
+    if (full_length && (fflush(file) != 0 || ftruncate(fileno(file), ftello(file) + (off_t)bytes) != 0))
+        die("cannot write", path);
     close_file(file, path);
 }
 

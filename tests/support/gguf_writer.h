@@ -54,6 +54,10 @@ void gguf_writer_tensor_normal(gguf_writer *writer, const char *name, tsr_type t
 /* Write the file. A writer may be saved several times. */
 void gguf_writer_save(const gguf_writer *writer, const char *path);
 
+/* Write the header alone. With full_length the file is as long as it would be, its tensors are holes that
+ * read as zeros and take no disk space. */
+void gguf_writer_save_header(const gguf_writer *writer, const char *path, bool full_length);
+
 /* Write PREFIX-00001-of-0000N.gguf and so on, the tensors dealt out in order, with the split.* keys. */
 void gguf_writer_save_split(const gguf_writer *writer, const char *prefix, int n_files);
 

@@ -34,6 +34,7 @@ void small_vocab_init(small_vocab *v, const char *model)
 {
     memset(v, 0, sizeof *v);
     v->model = model;
+    v->has_tokens = true;
     v->bos = v->eos = v->eot = v->eom = v->unk = v->pad = -1;
     v->add_bos = v->add_eos = v->add_space_prefix = -1;
     if (!strcmp(model, "gpt2")) {
@@ -112,7 +113,7 @@ tsr_gguf *small_vocab_gguf(const small_vocab *v)
         vocab_file_string(file, "tokenizer.ggml.model", v->model);
     if (v->pre)
         vocab_file_string(file, "tokenizer.ggml.pre", v->pre);
-    if (v->n_tokens)
+    if (v->has_tokens)
         vocab_file_strings(file, "tokenizer.ggml.tokens", (const char *const *)v->tokens, v->n_tokens);
     if (v->n_types)
         vocab_file_i32s(file, "tokenizer.ggml.token_type", v->types, v->n_types);

@@ -26,7 +26,7 @@ typedef struct small_vocab {
     size_t n_tokens, n_types, n_scores; /* entries written; 0: the key is left out */
     char *merges[SMALL_VOCAB_MAX];
     size_t n_merges;
-    bool has_merges;
+    bool has_merges, has_tokens;
     int64_t bos, eos, eot, eom, unk, pad;
     int add_bos, add_eos, add_space_prefix;
 } small_vocab;

@@ -24,21 +24,24 @@ struct synth_model_config {
     int n_ff;
     int n_vocab;
     int n_ctx;
+    float weight_scale;   /* on every matrix: 1, or more to leave the range of the exact reduction */
     tsr_type weight_type; /* of all matrices; where a row is no multiple of its block: Q8_0, else F16 */
     bool tied_output;     /* no output.weight: the embedding serves */
     bool rope_factors;    /* a rope_freqs.weight as llama 3.1 has it */
     bool tokenizer;       /* a byte-level gpt2 vocabulary; needs n_vocab >= 260 */
     float rope_freq_base;
     uint64_t seed;
+    bool header_only; /* nothing behind the header: for planning */
+    bool holes;       /* the file has its full length but weights of zero, which take no disk space */
     int n_files; /* more than 1: a multi-file model, and the path is its prefix (gguf_writer_save_split) */
 };
 
 /* A model of 1.4 million weights with grouped queries, good for every weight type. */
-#define SYNTH_MODEL_CONFIG_INIT                                                                   \
-    {                                                                                             \
-        .n_layers = 2, .n_embd = 256, .n_heads = 8, .n_kv_heads = 4, .head_dim = 32, .n_ff = 512, \
-        .n_vocab = 512, .n_ctx = 256, .weight_type = TSR_TYPE_F16, .tokenizer = true,             \
-        .rope_freq_base = 10000, .seed = 1, .n_files = 1                                          \
+#define SYNTH_MODEL_CONFIG_INIT                                                                          \
+    {                                                                                                    \
+        .n_layers = 2, .n_embd = 256, .n_heads = 8, .n_kv_heads = 4, .head_dim = 32, .n_ff = 512,        \
+        .n_vocab = 512, .n_ctx = 256, .weight_scale = 1, .weight_type = TSR_TYPE_F16, .tokenizer = true, \
+        .rope_freq_base = 10000, .seed = 1, .n_files = 1                                                 \
     }
 
 void synth_model_write(const struct synth_model_config *config, const char *path);

@@ -1,0 +1,89 @@
+/* Reading with several streams per core: a single sequential stream does not keep enough cache misses in flight to
+ * reach a core's bandwidth. */
+#include "support/read_bandwidth.h"
+
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { N_STREAMS = 8, LINE_WORDS = 8, MAX_THREADS = 64 };
+
+double bench_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+typedef struct part {
+    const uint64_t *data;
+    size_t n_words;
+    int repeats;
+    pthread_barrier_t *barrier;
+    double best; /* seconds, thread 0 */
+    uint64_t sum;
+} part;
+
+static uint64_t read_all(const uint64_t *data, size_t n_words)
+{
+    size_t stream = n_words / N_STREAMS / LINE_WORDS * LINE_WORDS;
+    uint64_t sum[LINE_WORDS] = {0};
+    for (size_t i = 0; i < stream; i += LINE_WORDS)
+        for (int s = 0; s < N_STREAMS; s++)
+            for (int w = 0; w < LINE_WORDS; w++)
+                sum[w] += data[(size_t)s * stream + i + (size_t)w];
+    for (int w = 1; w < LINE_WORDS; w++)
+        sum[0] += sum[w];
+    return sum[0];
+}
+
+static void *read_part(void *argument)
+{
+    part *p = argument;
+    p->best = 1e30;
+    for (int r = 0; r < p->repeats; r++) {
+        pthread_barrier_wait(p->barrier);
+        double begin = bench_now();
+        p->sum += read_all(p->data, p->n_words);
+        pthread_barrier_wait(p->barrier);
+        double seconds = bench_now() - begin;
+        if (seconds < p->best)
+            p->best = seconds;
+    }
+    return NULL;
+}
+
+double bench_read_bandwidth(const void *data, size_t bytes, int n_threads, int repeats)
+{
+    pthread_t threads[MAX_THREADS];
+    part parts[MAX_THREADS];
+    pthread_barrier_t barrier;
+    size_t n_words = bytes / sizeof(uint64_t) / (size_t)n_threads;
+    volatile uint64_t sink = 0;
+    pthread_barrier_init(&barrier, NULL, (unsigned)n_threads);
+    for (int t = 0; t < n_threads; t++) {
+        parts[t] = (part){(const uint64_t *)data + (size_t)t * n_words, n_words, repeats, &barrier, 0, 0};
+        if (pthread_create(&threads[t], NULL, read_part, &parts[t]) != 0)
+            abort();
+    }
+    for (int t = 0; t < n_threads; t++) {
+        pthread_join(threads[t], NULL);
+        sink += parts[t].sum;
+    }
+    pthread_barrier_destroy(&barrier);
+    (void)sink;
+    return (double)(n_words * sizeof(uint64_t) * (size_t)n_threads) / parts[0].best;
+}
+
+static int compare(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_median(double *values, int n)
+{
+    qsort(values, (size_t)n, sizeof *values, compare);
+    return n % 2 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}

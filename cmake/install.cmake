@@ -1,0 +1,41 @@
+# What `cmake --install` puts where: libraries, headers, the CMake package tsr, tsr.pc, the tool, licence and docs.
+# The prefix may be moved afterwards: nothing in it holds an absolute path.
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tsr)
+
+# Two export sets: who links the shared library needs no hwloc or PCRE2 to build against.
+foreach(kind static shared)
+  install(TARGETS tsr_${kind} EXPORT tsr-${kind}
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT tsr-${kind} NAMESPACE tsr:: DESTINATION ${package_dir})
+endforeach()
+install(DIRECTORY include/tsr ${PROJECT_BINARY_DIR}/include/tsr DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h")
+
+configure_package_config_file(cmake/tsrConfig.cmake.in ${PROJECT_BINARY_DIR}/tsrConfig.cmake
+  INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/tsrConfigVersion.cmake
+  COMPATIBILITY SameMinorVersion) # until 1.0 a minor version may change the interface
+install(FILES ${PROJECT_BINARY_DIR}/tsrConfig.cmake ${PROJECT_BINARY_DIR}/tsrConfigVersion.cmake
+  DESTINATION ${package_dir})
+
+# pkg-config knows where tsr.pc lies (pcfiledir); the rest is relative to that.
+file(RELATIVE_PATH TSR_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" TSR_PC_TO_PREFIX "${TSR_PC_TO_PREFIX}")
+# Not Requires.private: that would ask for the .pc files even where libtsr.so needs none of them, and under --static
+# for what a static hwloc would drag along.
+list(JOIN HWLOC_LDFLAGS " " hwloc_libs)
+list(JOIN PCRE2_LDFLAGS " " pcre2_libs)
+set(TSR_PC_LIBS_PRIVATE "${hwloc_libs} ${pcre2_libs}")
+configure_file(cmake/tsr.pc.in ${PROJECT_BINARY_DIR}/tsr.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/tsr.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+if(TSR_BUILD_TOOLS)
+  install(TARGETS tsr_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+set(doc_dir ${CMAKE_INSTALL_DATAROOTDIR}/doc/tsr)
+install(FILES LICENSE DESTINATION ${doc_dir})
+install(FILES README.md DESTINATION ${doc_dir} OPTIONAL)
+install(DIRECTORY docs/ DESTINATION ${doc_dir} FILES_MATCHING PATTERN "*.md")

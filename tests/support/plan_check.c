@@ -1,0 +1,221 @@
+/* See plan_check.h. Sums over the tensors of the file and over devices; nothing clever. */
+#include "support/plan_check.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "alloc/kv.h"
+#include "core/mem.h"
+#include "model/plan.h"
+
+typedef struct checked {
+    const tsr_plan *plan;
+    const tsr_gguf *gguf;
+    const tsr_model_config *config;
+    tsr_plan_info info;
+    tsr_plan_device devices[TSR_MAX_DEVICES];
+} checked;
+
+/* The share that the config asks for, computed the obvious way. */
+static double requested(const checked *c, int d)
+{
+    double sum = 0;
+    if (c->info.mode == TSR_SPLIT_MODE_NONE)
+        return d == c->config->main_device;
+    for (int i = 0; c->config->tensor_split && i < c->config->n_tensor_split; i++)
+        sum += (double)c->config->tensor_split[i];
+    if (sum == 0)
+        return 1.0 / c->info.n_devices;
+    return d < c->config->n_tensor_split ? (double)c->config->tensor_split[d] / sum : 0;
+}
+
+static void check_shares(const checked *c, bool capped)
+{
+    double sum = 0;
+    int64_t n_layers = 0;
+    for (int d = 0; d < c->info.n_devices; d++) {
+        const tsr_plan_device *device = &c->devices[d];
+        size_t total = 0;
+        assert_float_equal(device->requested, requested(c, d), 1e-9);
+        sum += device->requested;
+        n_layers += device->n_layers;
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            total += device->bytes[o];
+        assert_int_equal(device->total_bytes, total);
+        assert_int_equal(device->used, total > 0);
+        assert_true(total <= device->memory_cap);
+        if (device->requested == 0) { /* left out altogether */
+            assert_int_equal(total, 0);
+            assert_int_equal(device->n_layers, 0);
+        }
+        if (device->requested > 0 && !capped && c->info.mode == TSR_SPLIT_MODE_LAYER)
+            assert_true(fabs((double)device->n_layers - device->requested * (double)(c->info.n_layers + 1)) <
+                        2); /* the output matrix is one item more */
+    }
+    assert_float_equal(sum, 1, 1e-9);
+    if (c->info.mode != TSR_SPLIT_MODE_TENSOR)
+        assert_int_equal(n_layers, c->info.n_layers);
+}
+
+static void check_classes(const checked *c, bool capped)
+{
+    for (int k = 0; k < TSR_CLASS_COUNT; k++) {
+        int64_t n = 0;
+        double share = 0;
+        for (int d = 0; d < c->info.n_devices; d++) {
+            const tsr_plan_device *device = &c->devices[d];
+            n += device->granules[k];
+            share += device->achieved[k];
+            assert_true(device->granules[k] >= 0);
+            if (c->info.mode != TSR_SPLIT_MODE_TENSOR)
+                continue;
+            assert_float_equal(device->achieved[k],
+                               (double)device->granules[k] / (double)c->info.n_granules[k], 1e-12);
+            if (!capped) /* largest remainder: less than one granule off */
+                assert_true(fabs((double)device->granules[k] -
+                                 device->requested * (double)c->info.n_granules[k]) < 1.0 + 1e-5);
+        }
+        assert_float_equal(share, 1, 1e-9);
+        if (c->info.mode == TSR_SPLIT_MODE_TENSOR)
+            assert_int_equal(n, c->info.n_granules[k]);
+    }
+}
+
+/* Device d holds elements [first of d, first of d + 1) of the axis: all of it, in order, without a gap. */
+static void check_map(const checked *c, const tsr_split_group *group, const tsr_shard_map *map,
+                      int64_t extent)
+{
+    int64_t next = 0;
+    assert_int_equal(map->extent, extent);
+    assert_int_equal(map->n_devices, c->info.n_devices);
+    for (int d = 0; d < map->n_devices; d++) {
+        int64_t first = map->begin[d] * map->granule, end = map->begin[d + 1] * map->granule;
+        first = first < extent ? first : extent;
+        end = end < extent ? end : extent;
+        assert_int_equal(first, next);
+        assert_true(end >= first);
+        if (end > first)
+            assert_true(group->devices >> d & 1);
+        next = end;
+    }
+    assert_int_equal(next, extent);
+}
+
+static int64_t key(const checked *c, const char *name)
+{
+    uint64_t value;
+    assert_int_equal(tsr_gguf_get_u64(c->gguf, name, &value), TSR_OK);
+    return (int64_t)value;
+}
+
+static int64_t rows_of(const checked *c, const char *name)
+{
+    const tsr_gguf_tensor *tensor = tsr_gguf_find_tensor(c->gguf, name);
+    assert_non_null(tensor);
+    return tensor->ne[1];
+}
+
+static void check_maps(const checked *c)
+{
+    const tsr_model_split *split = tsr_plan_split(c->plan);
+    for (int g = 0; g < split->n_groups; g++) {
+        const tsr_split_group *group = &split->groups[g];
+        check_map(c, group, &group->q, rows_of(c, "blk.0.attn_q.weight"));
+        check_map(c, group, &group->kv, rows_of(c, "blk.0.attn_k.weight"));
+        check_map(c, group, &group->kv_heads, key(c, "llama.attention.head_count_kv"));
+        check_map(c, group, &group->ffn, rows_of(c, "blk.0.ffn_gate.weight"));
+        check_map(c, group, &group->vocab, rows_of(c, "token_embd.weight"));
+        for (int d = 0; d < c->info.n_devices; d++) /* heads go together with their rows */
+            assert_int_equal(group->q.begin[d], group->kv.begin[d]);
+    }
+}
+
+/* Matrices once, norms once per device that works on their layer, the embedding a second time where a tied
+ * output matrix lies elsewhere. Copies add padding of less than the alignment per tensor and device. */
+static void check_weights(const checked *c)
+{
+    const tsr_model_split *split = tsr_plan_split(c->plan);
+    size_t expected = 0, planned = 0, n_used = 0, slack = 0;
+    for (int d = 0; d < c->info.n_devices; d++) {
+        planned += c->devices[d].bytes[TSR_MEMORY_WEIGHTS];
+        n_used += c->devices[d].used;
+    }
+    for (int64_t i = 0; i < tsr_gguf_n_tensors(c->gguf); i++) {
+        const tsr_gguf_tensor *tensor = tsr_gguf_tensor_at(c->gguf, i);
+        bool replicated = tensor->n_dims == 1 && c->info.mode == TSR_SPLIT_MODE_TENSOR;
+        if (strcmp(tensor->name, "rope_freqs.weight") == 0) /* read on the caller's side */
+            continue;
+        expected += tensor->bytes * (replicated ? n_used : 1);
+    }
+    if (!tsr_gguf_find_tensor(c->gguf, "output.weight") && split->embedding_group != split->output_group)
+        expected += tsr_gguf_find_tensor(c->gguf, "token_embd.weight")->bytes;
+    if (c->config->copy_weights)
+        slack = n_used * 64 * (size_t)(tsr_gguf_n_tensors(c->gguf) + 1);
+    assert_true(planned >= expected);
+    assert_true(planned <= expected + slack);
+}
+
+/* Keys and values of every page, rounded up per part and device. */
+static void check_kv(const checked *c)
+{
+    int64_t n_kv = key(c, "llama.attention.head_count_kv");
+    int64_t head_dim = rows_of(c, "blk.0.attn_k.weight") / n_kv;
+    int64_t n_pages =
+        (c->info.n_ctx + c->info.n_seq_max * (int64_t)(TSR_KV_PAGE_TOKENS - 1)) / TSR_KV_PAGE_TOKENS;
+    size_t row = tsr_type_row_bytes(c->info.type_k, head_dim) + tsr_type_row_bytes(c->info.type_v, head_dim);
+    size_t exact = (size_t)(n_pages * TSR_KV_PAGE_TOKENS * n_kv * c->info.n_layers) * row, planned = 0;
+    size_t slack = (size_t)c->info.n_devices * ((size_t)(n_pages * c->info.n_layers) * 2 * 64 + 65536);
+    for (int d = 0; d < c->info.n_devices; d++) {
+        planned += c->devices[d].bytes[TSR_MEMORY_KV];
+        if (c->info.mode == TSR_SPLIT_MODE_TENSOR)
+            assert_int_equal(c->devices[d].bytes[TSR_MEMORY_KV] > 0,
+                             c->devices[d].granules[TSR_CLASS_ATTENTION] > 0);
+        else
+            assert_int_equal(c->devices[d].bytes[TSR_MEMORY_KV] > 0, c->devices[d].n_layers > 0);
+    }
+    assert_true(planned >= exact && planned <= exact + slack);
+}
+
+void plan_check(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config, bool capped)
+{
+    checked c = {.plan = plan, .gguf = gguf, .config = config};
+    tsr_plan_describe(plan, &c.info);
+    assert_int_equal(c.info.mode, config->split_mode);
+    assert_int_equal(c.info.n_layers, key(&c, "llama.block_count"));
+    for (int d = 0; d < c.info.n_devices; d++)
+        assert_int_equal(tsr_plan_describe_device(plan, d, &c.devices[d]), TSR_OK);
+    check_shares(&c, capped);
+    check_classes(&c, capped);
+    check_maps(&c);
+    check_weights(&c);
+    check_kv(&c);
+    for (int d = 0; d < c.info.n_devices; d++) /* the packing is as small as any */
+        assert_int_equal(c.devices[d].bytes[TSR_MEMORY_ARENA], c.devices[d].arena_bound_bytes);
+}
+
+void plan_check_equal(const tsr_plan *a, const tsr_plan *b)
+{
+    tsr_plan_info info[2];
+    tsr_plan_describe(a, &info[0]);
+    tsr_plan_describe(b, &info[1]);
+    assert_memory_equal(&info[0], &info[1], sizeof info[0]);
+    for (int d = 0; d < info[0].n_devices; d++) {
+        tsr_plan_device device[2];
+        assert_int_equal(tsr_plan_describe_device(a, d, &device[0]), TSR_OK);
+        assert_int_equal(tsr_plan_describe_device(b, d, &device[1]), TSR_OK);
+        assert_string_equal(device[0].name, device[1].name);
+        assert_int_equal(device[0].used, device[1].used);
+        size_t begin = offsetof(tsr_plan_device, requested); /* no padding from here on */
+        assert_memory_equal((char *)&device[0] + begin, (char *)&device[1] + begin, sizeof device[0] - begin);
+    }
+    for (int i = 0; tsr_plan_note(a, i) || tsr_plan_note(b, i); i++) {
+        assert_non_null(tsr_plan_note(a, i));
+        assert_non_null(tsr_plan_note(b, i));
+        assert_string_equal(tsr_plan_note(a, i), tsr_plan_note(b, i));
+    }
+}

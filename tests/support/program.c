@@ -1,0 +1,42 @@
+/* See program.h. */
+#include "support/program.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const char *program_path(void)
+{
+    static char path[4096];
+    char self[2048];
+    ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+    if (length > 0) {
+        self[length] = '\0';
+        *strrchr(self, '/') = '\0';
+        snprintf(path, sizeof path, "%s/../bin/tsr", self);
+    }
+    if (access(path, X_OK) != 0) {
+        print_message("skipped: no program at %s\n", path);
+        skip();
+    }
+    return path;
+}
+
+int program_run(const char *arguments, char *text, size_t bytes)
+{
+    char line[8192];
+    snprintf(line, sizeof line, "'%s' 2>&1 %s", program_path(), arguments);
+    FILE *pipe = popen(line, "r");
+    assert_non_null(pipe);
+    size_t used = fread(text, 1, bytes - 1, pipe);
+    text[used] = '\0';
+    int how = pclose(pipe);
+    assert_true(WIFEXITED(how));
+    return WEXITSTATUS(how);
+}

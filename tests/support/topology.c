@@ -1,0 +1,129 @@
+/* See topology.h. Quadratic and obvious on purpose; shares nothing with src/topo. */
+#include "support/topology.h"
+
+#include <string.h>
+
+#define MUST(condition)        \
+    do {                       \
+        if (!(condition))      \
+            return #condition; \
+    } while (0)
+
+static const char *range_fault(const tsr_topology *topo, int first, int n)
+{
+    MUST(first >= 0);
+    MUST(n >= 0);
+    MUST(first + n <= topo->n_cores);
+    return NULL;
+}
+
+static const char *core_fault(const tsr_topology *topo, int index)
+{
+    const tsr_core *core = &topo->cores[index];
+    MUST(core->n_pus >= 1);
+    MUST(core->first_pu == (index ? topo->cores[index - 1].first_pu + topo->cores[index - 1].n_pus : 0));
+    MUST(core->first_pu + core->n_pus <= topo->n_pus);
+    for (int i = 0; i < core->n_pus; i++)
+        MUST(topo->pus[core->first_pu + i].core == index);
+    MUST(core->package >= -1 && core->package < topo->n_packages);
+    MUST(core->numa_node >= -1 && core->numa_node < topo->n_numa_nodes);
+    if (core->numa_node >= 0) {
+        const tsr_numa_node *node = &topo->numa_nodes[core->numa_node];
+        MUST(node->memory_bytes > 0);
+        MUST(index >= node->first_core && index < node->first_core + node->n_cores);
+    }
+    for (int level = 0; level < TSR_CACHE_LEVELS; level++) {
+        MUST(core->cache[level] >= -1 && core->cache[level] < topo->n_caches);
+        if (core->cache[level] >= 0) {
+            const tsr_cache *cache = &topo->caches[core->cache[level]];
+            MUST(cache->level == level + 1);
+            MUST(index >= cache->first_core && index < cache->first_core + cache->n_cores);
+        }
+    }
+    return NULL;
+}
+
+static const char *pu_fault(const tsr_topology *topo)
+{
+    for (int i = 0; i < topo->n_pus; i++) {
+        MUST(topo->pus[i].os_index >= 0);
+        MUST(topo->pus[i].core >= 0 && topo->pus[i].core < topo->n_cores);
+        for (int j = 0; j < i && topo->n_pus < 4096; j++)
+            MUST(topo->pus[i].os_index != topo->pus[j].os_index);
+    }
+    return NULL;
+}
+
+static const char *pci_fault(const tsr_topology *topo)
+{
+    for (int i = 0; i < topo->n_pci; i++) {
+        MUST(strlen(topo->pci[i].bus_id) == strlen("0000:17:00.0"));
+        MUST(topo->pci[i].numa_node >= -1 && topo->pci[i].numa_node < topo->n_numa_nodes);
+        MUST(topo->pci[i].link_bytes_per_s >= 0);
+    }
+    return NULL;
+}
+
+const char *topology_fault(const tsr_topology *topo)
+{
+    const char *fault = NULL;
+    MUST(topo->n_cores >= 1);
+    MUST(topo->n_pus >= topo->n_cores);
+    MUST(topo->cores[topo->n_cores - 1].first_pu + topo->cores[topo->n_cores - 1].n_pus == topo->n_pus);
+    for (int i = 0; i < topo->n_packages && !fault; i++)
+        fault = range_fault(topo, topo->packages[i].first_core, topo->packages[i].n_cores);
+    for (int i = 0; i < topo->n_numa_nodes && !fault; i++)
+        fault = range_fault(topo, topo->numa_nodes[i].first_core, topo->numa_nodes[i].n_cores);
+    for (int i = 0; i < topo->n_caches && !fault; i++)
+        fault = range_fault(topo, topo->caches[i].first_core, topo->caches[i].n_cores);
+    for (int i = 0; i < topo->n_cores && !fault; i++)
+        fault = core_fault(topo, i);
+    if (!fault)
+        fault = pu_fault(topo);
+    return fault ? fault : pci_fault(topo);
+}
+
+static const char *device_fault(const tsr_device_desc *d, const tsr_topology *topo)
+{
+    MUST(d->kind == TSR_DEVICE_HOST);
+    MUST(d->name[0] != '\0');
+    MUST(d->n_threads >= 1);
+    MUST(d->n_cores >= 1);
+    int pu = 0;
+    for (int i = 0; i < d->n_cores; i++) {
+        MUST(d->cores[i] >= 0 && d->cores[i] < topo->n_cores);
+        MUST(i == 0 || d->cores[i] == d->cores[i - 1] + 1);
+        const tsr_core *core = &topo->cores[d->cores[i]];
+        MUST(d->numa_node == -1 || d->numa_node == core->numa_node);
+        for (int j = 0; j < core->n_pus; j++, pu++) {
+            MUST(pu < d->n_pus);
+            MUST(d->pus[pu] == topo->pus[core->first_pu + j].os_index);
+        }
+    }
+    MUST(pu == d->n_pus);
+    for (int i = 0; i < d->n_threads; i++) {
+        bool found = d->thread_pus[i] == -1 && d->n_threads > d->n_pus;
+        for (int j = 0; j < d->n_pus; j++)
+            found = found || d->thread_pus[i] == d->pus[j];
+        MUST(found);
+        for (int j = 0; j < i; j++)
+            MUST(d->thread_pus[i] == -1 || d->thread_pus[i] != d->thread_pus[j]);
+    }
+    return NULL;
+}
+
+const char *device_list_fault(const tsr_device_list *list, const tsr_topology *topo)
+{
+    MUST(list->n_devices >= 1 && list->n_devices <= TSR_MAX_DEVICES);
+    for (int i = 0; i < list->n_devices; i++) {
+        const char *fault = device_fault(&list->devices[i], topo);
+        if (fault)
+            return fault;
+        for (int j = 0; j < i; j++) {
+            MUST(strcmp(list->devices[i].name, list->devices[j].name) != 0);
+            if (list->n_devices <= topo->n_cores) /* disjoint, in order */
+                MUST(list->devices[i].cores[0] > list->devices[j].cores[list->devices[j].n_cores - 1]);
+        }
+    }
+    return NULL;
+}

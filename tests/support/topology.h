@@ -1,0 +1,14 @@
+/* What tests of machine descriptions share. */
+#ifndef TSR_TESTS_TOPOLOGY_H
+#define TSR_TESTS_TOPOLOGY_H
+
+#include <tsr/topology.h>
+
+/* Everything that must hold between a topology's arrays, checked one plain statement at a time. NULL if it
+ * holds, else which statement does not. */
+const char *topology_fault(const tsr_topology *topo);
+
+/* The same for a device list made of `topo`. */
+const char *device_list_fault(const tsr_device_list *list, const tsr_topology *topo);
+
+#endif

@@ -1,0 +1,195 @@
+/* This machine, as this process may use it: processors, memory limits, pinning, and several threads at it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+#include <sched.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tsr/topology.h>
+
+#include "support/topology.h"
+#include "topo/pin.h"
+#include "topo/topo.h"
+
+static char directory[] = "/tmp/tsr-machine-XXXXXX";
+
+static int make_directory(void **state)
+{
+    (void)state;
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    return system(command);
+}
+
+static void this_machine_is_sound(void **state)
+{
+    (void)state;
+    tsr_topology *topo = NULL;
+    assert_int_equal(tsr_topology_discover(NULL, &topo), TSR_OK);
+    assert_null(topology_fault(topo));
+    assert_string_equal(topo->source, "this machine");
+    cpu_set_t allowed;
+    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    if (topo->is_this_machine) {
+        assert_int_equal(topo->n_pus, CPU_COUNT(&allowed));
+        for (int i = 0; i < topo->n_pus; i++)
+            assert_true(CPU_ISSET(topo->pus[i].os_index, &allowed));
+    }
+    tsr_topology_destroy(topo);
+}
+
+/* A file below the test's directory, and the directories on its way. */
+static void write_below(const char *name, const char *text)
+{
+    char command[1024];
+    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s/%s')\"", directory, name);
+    assert_int_equal(system(command), 0);
+    snprintf(command, sizeof command, "%s/%s", directory, name);
+    FILE *file = fopen(command, "w");
+    assert_non_null(file);
+    assert_true(fputs(text, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+}
+
+static void the_least_memory_limit_of_the_cgroups_counts(void **state)
+{
+    (void)state;
+    char root[sizeof directory + 8];
+    snprintf(root, sizeof root, "%s/v2", directory);
+    assert_int_equal(tsr_topo_cgroup_memory_limit(root), 0); /* not Linux, or no /proc */
+    write_below("v2/proc/self/cgroup", "0::/a/b\n");
+    assert_int_equal(tsr_topo_cgroup_memory_limit(root), 0);
+    write_below("v2/sys/fs/cgroup/a/b/memory.max", "max\n");
+    assert_int_equal(tsr_topo_cgroup_memory_limit(root), 0);
+    write_below("v2/sys/fs/cgroup/a/memory.max", "2000000\n"); /* the parent's holds too */
+    assert_int_equal(tsr_topo_cgroup_memory_limit(root), 2000000);
+    write_below("v2/sys/fs/cgroup/a/b/memory.max", "3000000\n");
+    assert_int_equal(tsr_topo_cgroup_memory_limit(root), 2000000);
+
+    snprintf(root, sizeof root, "%s/v1", directory);
+    write_below("v1/proc/self/cgroup", "nonsense\n9:cpu,cpuacct:/x\n4:memory:/docker/123\n0::/\n");
+    write_below("v1/sys/fs/cgroup/memory/memory.limit_in_bytes", "5000000\n"); /* the container's root */
+    assert_int_equal(tsr_topo_cgroup_memory_limit(root), 5000000);
+}
+
+/* In a process of its own: affinity is the whole process's business. */
+static void a_process_confined_to_one_cpu_sees_one(void **state)
+{
+    (void)state;
+#ifdef __SANITIZE_THREAD__
+    print_message("skipped: ThreadSanitizer's own thread keeps the whole machine\n");
+    skip();
+#endif
+    pid_t child = fork();
+    if (child == 0) {
+        cpu_set_t set;
+        if (sched_getaffinity(0, sizeof set, &set) != 0)
+            _exit(1);
+        int last = CPU_SETSIZE - 1;
+        while (!CPU_ISSET(last, &set))
+            last--;
+        CPU_ZERO(&set);
+        CPU_SET(last, &set);
+        tsr_topology *topo = NULL;
+        if (sched_setaffinity(0, sizeof set, &set) != 0 || tsr_topology_discover(NULL, &topo) != TSR_OK)
+            _exit(2);
+        bool good = !topology_fault(topo) && topo->n_pus == 1 && topo->pus[0].os_index == last;
+        tsr_topology_destroy(topo);
+        _exit(good ? 0 : 3);
+    }
+    int how = -1;
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 0);
+}
+
+static void *pin_one_thread(void *pinner)
+{
+    cpu_set_t set;
+    bool good = sched_getaffinity(0, sizeof set, &set) == 0;
+    int first = 0, last = CPU_SETSIZE - 1, nonsense = 1000000;
+    while (!CPU_ISSET(first, &set))
+        first++;
+    while (!CPU_ISSET(last, &set))
+        last--;
+    good = good && tsr_topo_pin_thread(pinner, &last, 1) == TSR_OK && sched_getcpu() == last;
+    good = good && tsr_topo_pin_thread(pinner, &nonsense, 1) == TSR_ERR_INVALID && sched_getcpu() == last;
+
+    /* Three threads on one processor: the first has it alone, the others any of the set. */
+    tsr_device_desc desc = {.name = "host0", .n_threads = 3, .n_pus = 2};
+    desc.pus = (int[]){first, last};
+    desc.thread_pus = (int[]){first, -1, -1};
+    tsr_topo_team_pins pins = {pinner, &desc};
+    good = good && tsr_topo_pin_team_thread(&pins, 0) == TSR_OK && sched_getcpu() == first;
+    good =
+        good && tsr_topo_pin_team_thread(&pins, 2) == TSR_OK && sched_getaffinity(0, sizeof set, &set) == 0;
+    good = good && CPU_ISSET(first, &set) && CPU_ISSET(last, &set);
+    good = good && tsr_topo_pin_team_thread(&pins, 3) == TSR_ERR_INVALID;
+    return good ? pinner : NULL;
+}
+
+static void threads_are_pinned_where_asked(void **state)
+{
+    (void)state;
+    tsr_topo_pinner *pinner = NULL;
+    assert_int_equal(tsr_topo_pinner_create(&pinner), TSR_OK);
+    pthread_t thread; /* so that the test itself stays unpinned */
+    void *good = NULL;
+    assert_int_equal(pthread_create(&thread, NULL, pin_one_thread, pinner), 0);
+    assert_int_equal(pthread_join(thread, &good), 0);
+    assert_non_null(good);
+    tsr_topo_pinner_destroy(pinner);
+    tsr_topo_pinner_destroy(NULL);
+}
+
+static void *load_many(void *good)
+{
+    for (int i = 0; i < 5; i++) {
+        tsr_topology *topo = NULL;
+        if (tsr_topology_load("synthetic:pack:2 l3:2 core:4 pu:2", NULL, &topo) != TSR_OK ||
+            topo->n_cores != 16)
+            *(bool *)good = false;
+        tsr_topology_destroy(topo);
+    }
+    return NULL;
+}
+
+static void several_threads_load_at_once(void **state)
+{
+    (void)state;
+    enum { THREADS = 4 };
+    pthread_t threads[THREADS];
+    bool good[THREADS] = {true, true, true, true};
+    for (int i = 0; i < THREADS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, load_many, &good[i]), 0);
+    for (int i = 0; i < THREADS; i++) {
+        pthread_join(threads[i], NULL);
+        assert_true(good[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(this_machine_is_sound),
+        cmocka_unit_test(the_least_memory_limit_of_the_cgroups_counts),
+        cmocka_unit_test(a_process_confined_to_one_cpu_sees_one),
+        cmocka_unit_test(threads_are_pinned_where_asked),
+        cmocka_unit_test(several_threads_load_at_once),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}

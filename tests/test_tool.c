@@ -1,0 +1,249 @@
+/* The tsr command: its options parser and tables as functions, then the program itself, as a user meets it.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tsr/memory.h>
+
+#include "../tools/format.h"
+#include "../tools/options.h"
+#include "support/program.h"
+
+/* ---- options ------------------------------------------------------------------------------------------ */
+
+static struct {
+    const char *model;
+    int n_ctx;
+    uint64_t seed, cap;
+    float temp;
+    bool json;
+} got;
+
+static const tool_option options[] = {
+    {"-m", "--model", TOOL_STRING, &got.model, "FILE", "model to open", 0, 0},
+    {"-c", "--ctx-size", TOOL_INT, &got.n_ctx, "N", "tokens of context", 1, 1000},
+    {"-s", "--seed", TOOL_U64, &got.seed, "N", "seed", 0, 0},
+    {NULL, "--temp", TOOL_FLOAT, &got.temp, "T", "temperature", 0, 10},
+    {"-ts", NULL, TOOL_BYTES, &got.cap, "BYTES", "memory", 0, 0},
+    {NULL, "--json", TOOL_FLAG, &got.json, NULL, "print JSON", 0, 0},
+};
+static const tool_command command = {"try", "try the parser", options, TOOL_COUNT(options), "notes here\n"};
+
+/* Parse blank-separated words; what was printed ends up in `text`. */
+static int parse(const char *words, char *text, size_t bytes)
+{
+    static char copy[512];
+    char *argv[32] = {"try"};
+    int argc = 1;
+    snprintf(copy, sizeof copy, "%s", words);
+    for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+        argv[argc++] = word;
+    memset(&got, 0, sizeof got);
+    got.n_ctx = 7;
+    memset(text, 0, bytes);
+    FILE *out = fmemopen(text, bytes - 1, "w");
+    assert_non_null(out);
+    int code = tool_options_parse(&command, argc, argv, out, out);
+    fclose(out);
+    return code;
+}
+
+static void options_are_read_into_their_variables(void **state)
+{
+    (void)state;
+    char text[2048];
+    assert_int_equal(
+        parse("-m a.gguf -c 1000 --seed=18446744073709551615 --temp 0.5 -ts 2KiB --json", text, sizeof text),
+        TOOL_GO_ON);
+    assert_string_equal(got.model, "a.gguf");
+    assert_int_equal(got.n_ctx, 1000);
+    assert_true(got.seed == UINT64_MAX);
+    assert_true(got.temp == 0.5f);
+    assert_int_equal(got.cap, 2048);
+    assert_true(got.json);
+    assert_string_equal(text, "");
+
+    assert_int_equal(parse("", text, sizeof text), TOOL_GO_ON); /* defaults stay */
+    assert_int_equal(got.n_ctx, 7);
+    assert_null(got.model);
+    assert_int_equal(parse("-c 1 -c 2", text, sizeof text), TOOL_GO_ON); /* the later one counts */
+    assert_int_equal(got.n_ctx, 2);
+    assert_int_equal(parse("--model -x --temp=0", text, sizeof text), TOOL_GO_ON); /* no option's name */
+    assert_string_equal(got.model, "-x");
+}
+
+static void wrong_options_get_one_line_and_code_2(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *words, *expected;
+    } cases[] = {
+        {"--modell x", "tsr try: unknown option '--modell'; did you mean '--model'?\n"},
+        {"--ctx_size=5", "tsr try: unknown option '--ctx_size=5'; did you mean '--ctx-size'?\n"},
+        {"--zzzzzzzzzzzz", "tsr try: unknown option '--zzzzzzzzzzzz'; see `tsr try --help`\n"},
+        {"file.gguf", "tsr try: 'file.gguf' is no option; see `tsr try --help`\n"},
+        {"-", "tsr try: '-' is no option; see `tsr try --help`\n"},
+        {"-m", "tsr try: -m needs a value: -m FILE\n"},
+        {"-m --json", "tsr try: -m needs a value: -m FILE\n"},
+        {"--json=1", "tsr try: --json takes no value, remove '=1'\n"},
+        {"-c 0", "tsr try: -c takes a whole number from 1 to 1000, not '0'\n"},
+        {"-c 1001", "tsr try: -c takes a whole number from 1 to 1000, not '1001'\n"},
+        {"-c 5x", "tsr try: -c takes a whole number from 1 to 1000, not '5x'\n"},
+        {"--ctx-size=", "tsr try: --ctx-size takes a whole number from 1 to 1000, not ''\n"},
+        {"-c 99999999999999999999",
+         "tsr try: -c takes a whole number from 1 to 1000, not '99999999999999999999'\n"},
+        {"-s -1", "tsr try: -s takes a whole number, not '-1'\n"},
+        {"-s 18446744073709551616", "tsr try: -s takes a whole number, not '18446744073709551616'\n"},
+        {"--temp nan", "tsr try: --temp takes a number from 0 to 10, not 'nan'\n"},
+        {"--temp -0.1", "tsr try: --temp takes a number from 0 to 10, not '-0.1'\n"},
+        {"-ts 5X", "tsr try: -ts takes a byte count such as 200MiB, not '5X'\n"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[2048];
+        assert_int_equal(parse(cases[i].words, text, sizeof text), TOOL_EXIT_USAGE);
+        assert_string_equal(text, cases[i].expected);
+    }
+}
+
+static void help_lists_every_option(void **state)
+{
+    (void)state;
+    char text[4096];
+    assert_int_equal(parse("-m x --help", text, sizeof text), TOOL_EXIT_OK);
+    assert_string_equal(text, "usage: tsr try [options]\n\ntry the parser\n\noptions:\n"
+                              "  -m, --model FILE                model to open\n"
+                              "  -c, --ctx-size N                tokens of context\n"
+                              "  -s, --seed N                    seed\n"
+                              "  --temp T                        temperature\n"
+                              "  -ts BYTES                       memory\n"
+                              "  --json                          print JSON\n"
+                              "  -h, --help                      print this text\n\nnotes here\n");
+}
+
+static void a_slip_finds_the_word_and_another_word_does_not(void **state)
+{
+    (void)state;
+    static const char *const words[] = {"topo", NULL, "plan", "version"};
+    assert_string_equal(tool_closest("topl", words, 4), "topo");
+    assert_string_equal(tool_closest("verson", words, 4), "version");
+    assert_null(tool_closest("benchmark", words, 4));
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------- */
+
+static void tables_align_text_left_and_numbers_right(void **state)
+{
+    (void)state;
+    char text[512] = "";
+    tool_table table = {0};
+    tool_table_header(&table, 3, (const char *[]){"device", "weights", "note"});
+    tool_table_cell(&table, "%s", "host0");
+    tool_table_cell(&table, "%d MiB", 1234);
+    tool_table_cell(&table, "%s", "caché"); /* two bytes for the last letter, one column */
+    tool_table_cell(&table, "%s", "a longer one");
+    tool_table_cell(&table, "%s", "-");
+    tool_table_cell(&table, "%s", "x");
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    tool_table_print(&table, out);
+    fclose(out);
+    tool_table_free(&table);
+    assert_string_equal(text, "device         weights  note\n"
+                              "host0         1234 MiB  caché\n"
+                              "a longer one         -  x\n");
+}
+
+static void bytes_are_shown_with_a_unit_that_fits(void **state)
+{
+    (void)state;
+    static const struct {
+        uint64_t bytes;
+        const char *text;
+    } cases[] = {{0, "0 B"},
+                 {1023, "1023 B"},
+                 {1024, "1 KiB"},
+                 {1536, "1.5 KiB"},
+                 {UINT64_C(200) << 20, "200 MiB"},
+                 {UINT64_C(33600000000), "31.3 GiB"},
+                 {UINT64_MAX, "16 EiB"}};
+    char text[TSR_BYTES_TEXT];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        assert_string_equal(tsr_bytes_text(cases[i].bytes, text), cases[i].text);
+}
+
+/* ---- the program -------------------------------------------------------------------------------------- */
+
+static void the_program_answers_and_exits_as_documented(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments;
+        int code;
+        const char *phrase;
+    } cases[] = {
+        {"", 2, "no command given"},
+        {"tpoo", 2, "unknown command 'tpoo'; did you mean 'topo'?"},
+        {"frobnicate", 2, "unknown command 'frobnicate'; `tsr help` lists them"},
+        {"--version", 0, "tsr "},
+        {"version", 0, "tsr "},
+        {"--help", 0, "usage: tsr COMMAND"},
+        {"help topo", 0, "usage: tsr topo"},
+        {"help frobnicate", 2, "unknown command"},
+        {"topo --help", 0, "--machine-file FILE"},
+        {"topo", 0, "host0"},
+        {"topo --jsn", 2, "did you mean '--json'?"},
+        {"topo --machine-file /nope.xml", 1, "tsr topo: machine file '/nope.xml': No such file"},
+        {"topo --devices host:0", 2, "tsr topo: devices: 'host:0'"},
+        {"topo --devices cuda:0", 1, "this build has no CUDA"},
+        {"topo > /dev/full", 1, "cannot write to standard output"},
+        {"topo --json > /dev/full", 1, "cannot write"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[16384];
+        int code = program_run(cases[i].arguments, text, sizeof text);
+        if (code != cases[i].code || !strstr(text, cases[i].phrase))
+            fail_msg("tsr %s: exit code %d: %s", cases[i].arguments, code, text);
+        char *end = strchr(text, '\n');
+        if (code && (!end || end[1]))
+            fail_msg("tsr %s: more than one line: %s", cases[i].arguments, text);
+    }
+}
+
+static void topo_shows_devices_of_another_machine(void **state)
+{
+    (void)state;
+    char text[16384];
+    assert_int_equal(program_run("topo --machine-file 'synthetic:pack:2 [numa(memory=8GiB)] core:4 pu:2' "
+                                 "--devices host:2,mem=200MiB,threads=1",
+                                 text, sizeof text),
+                     0);
+    assert_non_null(strstr(text, "device  kind  NUMA node  cores  n  threads  memory      cap\n"
+                                 "host0   host          0    0-3  4        1   8 GiB  200 MiB\n"
+                                 "host1   host          1    4-7  4        1   8 GiB  200 MiB\n"));
+    assert_int_equal(
+        program_run("topo --json --machine-file 'synthetic:core:2 pu:1' --devices host:2", text, sizeof text),
+        0);
+    assert_non_null(strstr(text, "\"memory_bytes\": 1073741824"));
+    assert_non_null(strstr(text, "\"name\": \"host1\""));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(options_are_read_into_their_variables),
+        cmocka_unit_test(wrong_options_get_one_line_and_code_2),
+        cmocka_unit_test(help_lists_every_option),
+        cmocka_unit_test(a_slip_finds_the_word_and_another_word_does_not),
+        cmocka_unit_test(tables_align_text_left_and_numbers_right),
+        cmocka_unit_test(bytes_are_shown_with_a_unit_that_fits),
+        cmocka_unit_test(the_program_answers_and_exits_as_documented),
+        cmocka_unit_test(topo_shows_devices_of_another_machine),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,386 @@
+/* tsr plan and tsr run as a user meets them: exit codes, one-line messages, JSON, and text that does not
+ * depend on the split. All on the model in examples/models. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <jansson.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <tsr/gguf.h>
+
+#include "support/program.h"
+
+#define MODEL  "examples/models/glossary-7m-Q8_0.gguf"
+#define RUN    "run -m " MODEL " "
+#define PROMPT "lighthouse (n.):"
+
+/* ---- wrong words ----------------------------------------------------------------------------------------
+ */
+
+static void mistakes_get_one_line_and_an_exit_code(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments;
+        int code;
+        const char *phrase;
+    } cases[] = {
+        {"run", 2, "which prompt?"},
+        {"run -p hi", 2, "which model? give -m FILE"},
+        {"plan", 2, "which model? give -m FILE"},
+        {RUN "-p hi -f x", 2, "give -p or -f, not both"},
+        {RUN "-p hi --tmep 0", 2, "did you mean '--temp'?"},
+        {RUN "-p hi --temp -1", 2, "--temp takes a number from 0"},
+        {RUN "-p hi --top-p 2", 2, "--top-p takes a number from 0 to 1"},
+        {RUN "-p hi --repeat-penalty 0", 2, "repeat_penalty is 0"},
+        {RUN "-p hi -n -2", 2, "-n takes a whole number from -1"},
+        {RUN "-p hi -sm row", 2, "-sm takes none, layer or tensor, not 'row'"},
+        {RUN "-p hi -ts 3,x", 2, "tensor_split entry 2 is \"x\""},
+        {RUN "-p hi -ts 3,-1", 2, "must not be negative"},
+        {RUN "-p hi --devices host:2 -ts 1,1,1", 2, "tensor_split entry 3 has no device"},
+        {RUN "-p hi -sm none -mg 7", 2, "main_device is 7"},
+        {RUN "-p hi -ctk q6_k", 2, "-ctk takes f32, f16, bf16, q8_0 or q4_0, not 'q6_k'"},
+        {RUN "-p hi -ctv nope", 2, "-ctv takes"},
+        {RUN "-p hi --reduction bf8", 2, "--reduction takes exact or f32"},
+        {RUN "-p hi --devices gpu:1", 2, "'gpu:1' is no kind of device"},
+        {RUN "-p hi --isa mmx", 1, "'mmx'"},
+        {RUN "-p hi --devices host:2,mem=1MiB", 1, "bytes"},
+        {"run -m /nope.gguf -p hi", 1, "tsr run: cannot open /nope.gguf: No such file"},
+        {"run -m LICENSE -p hi", 1, "not a GGUF file"},
+        {"plan -m LICENSE", 1, "not a GGUF file"},
+        {"plan -m " MODEL " --devices host:2,mem=4MiB", 1, "do not fit"},
+        {"plan -m " MODEL " --machine-file /nope.xml", 1, "No such file"},
+        {RUN "-f /nope.txt", 1, "cannot read the prompt from /nope.txt: No such file"},
+        {RUN "-f .", 1, "cannot read the prompt from .: Is a directory"},
+        {RUN "-p 'one two three four' -c 2", 1, "the context holds 2; use a larger -c or a shorter prompt"},
+        {RUN "-p hi -n 4 > /dev/full 2> /dev/null", 1, ""},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        char text[16384];
+        int code = program_run(cases[i].arguments, text, sizeof text);
+        if (code != cases[i].code || !strstr(text, cases[i].phrase))
+            fail_msg("tsr %s: exit code %d: %s", cases[i].arguments, code, text);
+        char *end = strchr(text, '\n');
+        if (end && end[1])
+            fail_msg("tsr %s: more than one line: %s", cases[i].arguments, text);
+    }
+}
+
+/* ---- plan -----------------------------------------------------------------------------------------------
+ */
+
+static json_t *plan_json(const char *arguments)
+{
+    static char line[1024], text[1 << 16];
+    json_error_t error;
+    snprintf(line, sizeof line, "plan -m %s --json %s 2>/dev/null", MODEL, arguments);
+    assert_int_equal(program_run(line, text, sizeof text), 0);
+    json_t *root = json_loads(text, 0, &error);
+    if (!root)
+        fail_msg("%s at line %d of: %s", error.text, error.line, text);
+    return root;
+}
+
+static json_int_t integer(const json_t *object, const char *key)
+{
+    const json_t *value = json_object_get(object, key);
+    if (!json_is_integer(value))
+        fail_msg("%s is no integer", key);
+    return json_integer_value(value);
+}
+
+/* Every device's bytes add up, and the devices' shares to the whole. */
+static void check_sums(const json_t *root)
+{
+    double requested = 0;
+    const json_t *devices = json_object_get(root, "devices");
+    for (size_t d = 0; d < json_array_size(devices); d++) {
+        const json_t *device = json_array_get(devices, d);
+        const char *owner;
+        json_t *value;
+        json_int_t sum = 0;
+        json_object_foreach(json_object_get(device, "bytes"), owner, value) sum += json_integer_value(value);
+        assert_int_equal(sum, integer(device, "total_bytes"));
+        assert_int_equal(json_is_true(json_object_get(device, "used")), sum > 0);
+        assert_true(integer(device, "arena_bound_bytes") <=
+                    integer(json_object_get(device, "bytes"), "arena"));
+        requested += json_real_value(json_object_get(device, "requested"));
+    }
+    assert_true(requested > 0.999999 && requested < 1.000001);
+}
+
+/* Shares and granules of every class sum to all of it. */
+static void check_classes(const json_t *root)
+{
+    const json_t *devices = json_object_get(root, "devices");
+    const char *name;
+    json_t *class;
+    json_object_foreach(json_object_get(root, "classes"), name, class)
+    {
+        json_int_t granules = 0;
+        double achieved = 0;
+        for (size_t d = 0; d < json_array_size(devices); d++) {
+            const json_t *part =
+                json_object_get(json_object_get(json_array_get(devices, d), "classes"), name);
+            granules += integer(part, "granules");
+            achieved += json_real_value(json_object_get(part, "achieved"));
+        }
+        assert_int_equal(granules, integer(class, "n_granules"));
+        assert_true(achieved > 0.999999 && achieved < 1.000001);
+    }
+}
+
+static json_int_t all_bytes(const json_t *root, const char *owner)
+{
+    json_int_t sum = 0;
+    const json_t *devices = json_object_get(root, "devices");
+    for (size_t d = 0; d < json_array_size(devices); d++)
+        sum += integer(json_object_get(json_array_get(devices, d), "bytes"), owner);
+    return sum;
+}
+
+static void plan_json_adds_up(void **state)
+{
+    (void)state;
+    static const char *const cases[] = {"-sm none", "--devices host:2 -ts 3,1",
+                                        "--devices host:4 -ts 0,5,0,1 -np 3",
+                                        "--devices host:9 -ctk q8_0 -ctv q4_0 -c 1000 -ub 17"};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        json_t *root = plan_json(cases[i]);
+        check_sums(root);
+        check_classes(root);
+        json_decref(root);
+    }
+}
+
+static void plan_says_what_was_asked(void **state)
+{
+    (void)state;
+    json_t *root = plan_json("--devices host:3,mem=1GiB -ts 3,0,1 -c 512 -np 2 -b 32 -ctk q8_0");
+    assert_int_equal(integer(root, "n_ctx"), 512);
+    assert_int_equal(integer(root, "n_seq_max"), 2);
+    assert_int_equal(integer(root, "n_batch"), 32);
+    assert_string_equal(json_string_value(json_object_get(root, "type_k")), "Q8_0");
+    assert_string_equal(json_string_value(json_object_get(root, "type_v")), "F16");
+    const json_t *unused = json_array_get(json_object_get(root, "devices"), 1);
+    assert_int_equal(integer(unused, "total_bytes"), 0);
+    assert_int_equal(integer(unused, "memory_cap_bytes"), 1 << 30);
+    json_decref(root);
+
+    json_t *layers = plan_json("--devices host:3 -sm layer -ts 3,0,1");
+    json_int_t n_layers = 0;
+    for (size_t d = 0; d < 3; d++)
+        n_layers += integer(json_array_get(json_object_get(layers, "devices"), d), "n_layers");
+    assert_int_equal(n_layers, integer(layers, "n_layers"));
+    assert_true(integer(layers, "n_handovers") > 0);
+    json_decref(layers);
+}
+
+/* Twice the context takes twice the KV region, split or not. */
+static void plan_kv_follows_the_context(void **state)
+{
+    (void)state;
+    json_t *one = plan_json("-sm none -c 1024"), *two = plan_json("--devices host:2 -ts 3,1 -c 2048");
+    assert_int_equal(2 * all_bytes(one, "kv"), all_bytes(two, "kv"));
+    json_decref(one);
+    json_decref(two);
+}
+
+static void plan_table_shows_devices_and_shares(void **state)
+{
+    (void)state;
+    static char text[1 << 14];
+    assert_int_equal(program_run("plan -m " MODEL " --devices host:2 -ts 3,1", text, sizeof text), 0);
+    assert_non_null(strstr(text, "Split mode tensor: 6 layers over 2 of 2 devices"));
+    assert_non_null(
+        strstr(text, "\nhost0     75.0 %  75.0 %  3 of 4  83.3 %  5 of 6  75.0 %  3072 of 4096\n"));
+    assert_non_null(
+        strstr(text, "\nhost1     25.0 %  25.0 %  1 of 4  16.7 %  1 of 6  25.0 %  1024 of 4096\n"));
+    assert_int_equal(program_run("plan -m " MODEL " --devices host:5", text, sizeof text), 0);
+    assert_non_null(strstr(text, "\nNote: host4 gets none of attention: 4 granules for 5 devices\n"));
+}
+
+/* A file that ends where its tensors begin is enough for a plan and not for a run. */
+static void plan_needs_the_header_only(void **state)
+{
+    (void)state;
+    char line[256], text[1 << 14], path[] = "/tmp/tsr_header_XXXXXX";
+    tsr_gguf *gguf;
+    assert_int_equal(tsr_gguf_open(MODEL, NULL, &gguf), TSR_OK);
+    size_t bytes = (size_t)tsr_gguf_tensor_at(gguf, 0)->offset;
+    tsr_gguf_close(gguf);
+
+    char *header = malloc(bytes);
+    FILE *model = fopen(MODEL, "rb");
+    int file = mkstemp(path);
+    assert_true(header && model && file >= 0);
+    assert_int_equal(fread(header, 1, bytes, model), bytes);
+    assert_int_equal(write(file, header, bytes), bytes);
+    fclose(model);
+    close(file);
+    free(header);
+
+    snprintf(line, sizeof line, "plan -m %s --devices host:2 -ts 3,1 | tail -n +3", path);
+    assert_int_equal(program_run(line, text, sizeof text), 0);
+    assert_non_null(strstr(text, "host1"));
+    snprintf(line, sizeof line, "run -m %s -p hi", path);
+    assert_int_equal(program_run(line, text, sizeof text), 1);
+    unlink(path);
+}
+
+/* ---- run ------------------------------------------------------------------------------------------------
+ */
+
+static char first_text[1 << 14], next_text[1 << 14];
+
+static void generate(const char *arguments, char *text, size_t bytes)
+{
+    char line[1024];
+    snprintf(line, sizeof line, RUN "%s", arguments);
+    if (program_run(line, text, bytes) != 0)
+        fail_msg("tsr %s: %s", line, text);
+}
+
+static void text_is_the_same_for_every_split(void **state)
+{
+    (void)state;
+    static const char *const splits[] = {
+        "--devices host:2,threads=1 -ts 3,1",        "--devices host:2,threads=1 -ts 1,1",
+        "--devices host:2,threads=1 -ts 1,0",        "--devices host:3,threads=1 -ts 1,2,1",
+        "--devices host:2,threads=1 -ts 3,1 -ub 1",  "--devices host:3,threads=1 -sm layer",
+        "--devices host:2,threads=1 -sm none -mg 1", "--no-mmap"};
+    char line[1024];
+    generate("-p '" PROMPT "' -n 24 --seed 7 2>/dev/null", first_text, sizeof first_text);
+    assert_memory_equal(first_text, PROMPT, strlen(PROMPT));
+    assert_true(strlen(first_text) > strlen(PROMPT) + 10);
+    for (size_t i = 0; i < sizeof splits / sizeof *splits; i++) {
+        snprintf(line, sizeof line, "-p '" PROMPT "' -n 24 --seed 7 %s 2>/dev/null", splits[i]);
+        generate(line, next_text, sizeof next_text);
+        assert_string_equal(next_text, first_text);
+    }
+}
+
+static void seeds_make_different_texts(void **state)
+{
+    (void)state;
+    int n_different = 0;
+    generate("-p '" PROMPT "' -n 16 --seed 1 2>/dev/null", first_text, sizeof first_text);
+    for (int seed = 2; seed < 6; seed++) {
+        char line[256];
+        snprintf(line, sizeof line, "-p '" PROMPT "' -n 16 --seed %d 2>/dev/null", seed);
+        generate(line, next_text, sizeof next_text);
+        n_different += strcmp(first_text, next_text) != 0;
+    }
+    assert_true(n_different > 0);
+}
+
+static void prompts_come_from_arguments_files_and_stdin(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tsr_prompt_XXXXXX", line[256];
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    assert_int_equal(write(file, PROMPT "\n", strlen(PROMPT) + 1), strlen(PROMPT) + 1);
+    close(file);
+    generate("-n 8 --temp 0 -p '" PROMPT "' 2>/dev/null", first_text, sizeof first_text);
+    const char *const forms[] = {"-f %s", "-f - < %s", "-p - < %s"};
+    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+        int n = snprintf(line, sizeof line, "-n 8 --temp 0 2>/dev/null ");
+        snprintf(line + n, sizeof line - (size_t)n, forms[i], path);
+        generate(line, next_text, sizeof next_text);
+        assert_string_equal(next_text, first_text);
+    }
+    generate("-n 8 --temp 0 -p '" PROMPT "' --no-display-prompt 2>/dev/null", next_text, sizeof next_text);
+    assert_string_equal(next_text, first_text + strlen(PROMPT));
+    generate("-n 0 -p '" PROMPT "' 2>/dev/null", next_text, sizeof next_text);
+    assert_string_equal(next_text, PROMPT "\n");
+    unlink(path);
+}
+
+static void the_report_is_on_stderr(void **state)
+{
+    (void)state;
+    generate("-n 6 --temp 0 -p '" PROMPT "' --devices host:2,threads=1 -ts 3,1 2>&1 >/dev/null", next_text,
+             sizeof next_text);
+    assert_non_null(strstr(next_text, "tokens/s"));
+    assert_non_null(strstr(next_text, "\nhost1 "));
+    assert_non_null(strstr(next_text, "reductions (exact, 13 per step)"));
+    assert_non_null(strstr(next_text, "2 shape programs"));
+    assert_non_null(strstr(next_text, "ended: as many tokens as asked"));
+}
+
+static void generation_ends_where_the_context_does(void **state)
+{
+    (void)state;
+    generate("-p '" PROMPT "' -c 20 --ignore-eos 2>&1 >/dev/null", next_text, sizeof next_text);
+    assert_non_null(strstr(next_text, "ended: context full"));
+    assert_non_null(strstr(next_text, "20 of 20 tokens of context in use"));
+}
+
+static void read_whole(const char *path, char *text, size_t bytes)
+{
+    FILE *file = fopen(path, "rb");
+    assert_non_null(file);
+    text[fread(text, 1, bytes - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* Interrupt a run that would go on for long, as soon as it has written something. */
+static void ctrl_c_ends_with_the_report(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tsr_output_XXXXXX";
+    struct stat info = {0};
+    int how, file = mkstemp(path);
+    assert_true(file >= 0);
+    const char *program = program_path();
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(file, STDOUT_FILENO);
+        dup2(file, STDERR_FILENO);
+        execl(program, "tsr", "run", "-m", MODEL, "-p", PROMPT, "-c", "200000", "--ignore-eos", (char *)NULL);
+        _exit(127);
+    }
+    for (int wait_ms = 0; wait_ms < 60000 && info.st_size <= (off_t)strlen(PROMPT); wait_ms += 5) {
+        usleep(5000);
+        fstat(file, &info);
+    }
+    kill(child, SIGINT);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    read_whole(path, next_text, sizeof next_text);
+    unlink(path);
+    close(file);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 130);
+    assert_memory_equal(next_text, PROMPT, strlen(PROMPT));
+    assert_non_null(strstr(next_text, "ended: interrupted"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
+        cmocka_unit_test(plan_json_adds_up),
+        cmocka_unit_test(plan_says_what_was_asked),
+        cmocka_unit_test(plan_kv_follows_the_context),
+        cmocka_unit_test(plan_table_shows_devices_and_shares),
+        cmocka_unit_test(plan_needs_the_header_only),
+        cmocka_unit_test(text_is_the_same_for_every_split),
+        cmocka_unit_test(seeds_make_different_texts),
+        cmocka_unit_test(prompts_come_from_arguments_files_and_stdin),
+        cmocka_unit_test(the_report_is_on_stderr),
+        cmocka_unit_test(generation_ends_where_the_context_does),
+        cmocka_unit_test(ctrl_c_ends_with_the_report),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,406 @@
+/* Weights of a mapped file on their devices: views where a device can read the file, copies where not. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#include <cmocka.h>
+
+#include "alloc/buffer.h"
+#include "core/mem.h"
+#include "support/failing_alloc.h"
+#include "support/fake_device.h"
+#include "support/random.h"
+
+enum { MAX_WEIGHTS = 12 };
+
+/* A model's worth of tensors, as a loader has them: not in a context, each with a place and a source. */
+typedef struct weights {
+    int n;
+    tsr_tensor tensors[MAX_WEIGHTS];
+    tsr_tensor *pointers[MAX_WEIGHTS];
+    tsr_placement placements[MAX_WEIGHTS];
+    tsr_shard_map maps[MAX_WEIGHTS];
+    const void *sources[MAX_WEIGHTS];
+    unsigned char *file;
+    size_t file_bytes;
+} weights;
+
+static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
+                                 TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+
+/* Divide an axis at random; some devices get nothing of it. */
+static void random_map(int64_t extent, int64_t granule, int n_devices, uint64_t *seed, tsr_shard_map *map)
+{
+    int64_t counts[TSR_MAX_DEVICES], left = (extent + granule - 1) / granule;
+    for (int d = 0; d < n_devices; d++) {
+        counts[d] = d == n_devices - 1 ? left : (int64_t)random_below(seed, (uint64_t)left + 1);
+        left -= counts[d];
+    }
+    assert_int_equal(tsr_shard_map_init(extent, granule, n_devices, counts, map), TSR_OK);
+}
+
+static void random_weights(weights *w, tsr_runtime *rt, uint64_t *seed)
+{
+    memset(w, 0, sizeof *w);
+    w->n = 1 + (int)random_below(seed, MAX_WEIGHTS);
+    for (int i = 0; i < w->n; i++) {
+        tsr_type type = types[random_below(seed, sizeof types / sizeof *types)];
+        int64_t block = tsr_type_block_elems(type);
+        const int64_t ne[4] = {block * (int64_t)(1 + random_below(seed, 9)),
+                               1 + (int64_t)random_below(seed, 30), 1, 1};
+        tsr_placement *p = &w->placements[i];
+        assert_int_equal(tsr_tensor_init(&w->tensors[i], rt, type, ne, "weight"), TSR_OK);
+        w->pointers[i] = &w->tensors[i];
+        w->file_bytes += tsr_align_up(tsr_tensor_bytes(&w->tensors[i]), 32);
+        p->devices = (UINT64_C(1) << rt->n_devices) - 1;
+        p->axis = (int)random_below(seed, 2);
+        if (random_below(seed, 4) == 0) {
+            p->sharding = TSR_SHARDING_REPLICATED;
+            p->devices = 1 + random_below(seed, p->devices); /* any mask but none */
+            continue;
+        }
+        p->sharding = TSR_SHARDING_SPLIT;
+        p->map = &w->maps[i];
+        random_map(ne[p->axis], p->axis == 0 ? block * (int64_t)(1 + random_below(seed, 2)) : 1,
+                   rt->n_devices, seed, &w->maps[i]);
+    }
+}
+
+/* The file, filled or (protection PROT_NONE) impossible to read. */
+static void map_file(weights *w, int protection, uint64_t *seed)
+{
+    w->file = mmap(NULL, w->file_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(w->file != MAP_FAILED);
+    for (size_t i = 0; protection != PROT_NONE && i < w->file_bytes; i++)
+        w->file[i] = (unsigned char)random_u64(seed);
+    assert_int_equal(mprotect(w->file, w->file_bytes, protection), 0);
+    size_t at = 0;
+    for (int i = 0; i < w->n; i++) {
+        w->sources[i] = w->file + at;
+        at += tsr_align_up(tsr_tensor_bytes(&w->tensors[i]), 32);
+    }
+}
+
+static tsr_status load(tsr_runtime *rt, weights *w, bool copy, tsr_buffer **buffer_out)
+{
+    return tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, copy, TSR_MEMORY_WEIGHTS,
+                              NULL, NULL, buffer_out);
+}
+
+static size_t shard_bytes(const weights *w, int d)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < w->n; i++)
+        bytes += tsr_tensor_device_bytes(&w->tensors[i], d);
+    return bytes;
+}
+
+static void check_contents(const weights *w)
+{
+    for (int i = 0; i < w->n; i++) {
+        size_t bytes = tsr_tensor_bytes(&w->tensors[i]);
+        unsigned char *got = malloc(bytes);
+        assert_int_equal(tsr_tensor_get(&w->tensors[i], got, 0, bytes), TSR_OK);
+        assert_memory_equal(got, w->sources[i], bytes);
+        free(got);
+    }
+}
+
+static void views_read_no_byte_and_cost_exactly_their_shards(void **state)
+{
+    (void)state;
+    static weights w;
+    uint64_t seed = 1;
+    for (int round = 0; round < 200; round++) {
+        fake_runtime fake;
+        tsr_buffer *buffer = NULL;
+        fake_runtime_open(&fake, 1 + (int)random_below(&seed, 6), NULL);
+        random_weights(&w, &fake.rt, &seed);
+        map_file(&w, PROT_NONE, &seed); /* a read would end the program */
+        assert_int_equal(load(&fake.rt, &w, false, &buffer), TSR_OK);
+        for (int i = 0; i < w.n; i++) {
+            const tsr_tensor *t = &w.tensors[i];
+            assert_ptr_equal(t->buffer, buffer);
+            for (int d = 0; d < fake.rt.n_devices; d++) {
+                if (tsr_tensor_device_bytes(t, d) == 0) {
+                    assert_null(t->shards[d].data);
+                    continue;
+                }
+                tsr_window window = tsr_placement_window(t, &w.placements[i], d);
+                size_t row_bytes = tsr_type_row_bytes(t->type, t->ne[0]);
+                assert_int_equal(t->shards[d].row_stride, row_bytes);
+                assert_ptr_equal(t->shards[d].data, (const unsigned char *)w.sources[i] +
+                                                        (size_t)window.row_begin * row_bytes +
+                                                        tsr_type_row_bytes(t->type, window.col_begin));
+            }
+        }
+        for (int d = 0; d < fake.rt.n_devices; d++) {
+            assert_int_equal(fake.devices[d]->used[TSR_MEMORY_WEIGHTS], shard_bytes(&w, d));
+            assert_int_equal(tsr_buffer_bytes(buffer, d), shard_bytes(&w, d));
+            assert_int_equal(fake_device_calls(fake.devices[d], FAKE_ALLOC), 0);
+            assert_int_equal(fake_device_calls(fake.devices[d], FAKE_UPLOAD), 0);
+        }
+        tsr_buffer_destroy(buffer);
+        assert_null(w.tensors[0].shards);
+        munmap(w.file, w.file_bytes);
+        fake_runtime_close(&fake);
+    }
+}
+
+static void views_and_copies_hold_the_file(void **state)
+{
+    (void)state;
+    static weights w;
+    uint64_t seed = 2;
+    for (int round = 0; round < 200; round++) {
+        fake_runtime fake;
+        fake_device_config configs[6];
+        tsr_buffer *buffer = NULL;
+        bool copy = round % 2;
+        for (int d = 0; d < 6;
+             d++) { /* some devices can read the file, some cannot, some take it in chunks */
+            configs[d] = fake_device_defaults();
+            configs[d].refuses_wrap = random_below(&seed, 2);
+            configs[d].alignment = (size_t)32 << random_below(&seed, 4);
+            configs[d].max_alloc = random_below(&seed, 2) ? SIZE_MAX : 300000;
+        }
+        fake_runtime_open(&fake, 6, configs);
+        random_weights(&w, &fake.rt, &seed);
+        map_file(&w, PROT_READ, &seed); /* a write would end the program */
+        assert_int_equal(load(&fake.rt, &w, copy, &buffer), TSR_OK);
+        check_contents(&w);
+        assert_int_equal(tsr_tensor_set(&w.tensors[0], w.sources[0], 0, tsr_tensor_bytes(&w.tensors[0])),
+                         TSR_ERR_INVALID);
+        for (int d = 0; d < 6; d++) {
+            bool copied = copy || configs[d].refuses_wrap;
+            size_t padded = 0;
+            for (int i = 0; i < w.n; i++) {
+                int64_t columns, rows;
+                tsr_tensor_local_shape(&w.tensors[i], d, &columns, &rows);
+                padded += tsr_align_up(tsr_tensor_device_bytes(&w.tensors[i], d), configs[d].alignment);
+                if (copied && rows > 0)
+                    assert_int_equal(w.tensors[i].shards[d].row_stride,
+                                     tsr_type_row_bytes(w.tensors[i].type, columns));
+                if (copied)
+                    assert_int_equal((uintptr_t)w.tensors[i].shards[d].data % configs[d].alignment, 0);
+            }
+            assert_int_equal(fake.devices[d]->used[TSR_MEMORY_WEIGHTS], copied ? padded : shard_bytes(&w, d));
+            assert_int_equal(fake_device_calls(fake.devices[d], FAKE_UPLOAD) > 0, copied && padded > 0);
+        }
+        tsr_buffer_destroy(buffer);
+        munmap(w.file, w.file_bytes);
+        fake_runtime_close(&fake);
+    }
+}
+
+static void measuring_needs_no_file_and_counts_the_same(void **state)
+{
+    (void)state;
+    static weights w;
+    for (uint64_t round = 0; round < 100; round++) {
+        fake_runtime fake, measuring;
+        tsr_buffer *buffer = NULL, *planned = NULL;
+        bool copy = round % 2;
+        uint64_t seed = round;
+        fake_runtime_open(&fake, 5, NULL);
+        fake_runtime_open_measuring(&measuring, 5, NULL);
+        random_weights(&w, &measuring.rt, &seed);
+        assert_int_equal(load(&measuring.rt, &w, copy, &planned), TSR_OK);
+        size_t bytes[5];
+        for (int d = 0; d < 5; d++)
+            bytes[d] = measuring.devices[d]->used[TSR_MEMORY_WEIGHTS];
+        tsr_buffer_destroy(planned);
+        seed = round;
+        random_weights(&w, &fake.rt, &seed);
+        map_file(&w, PROT_READ, &seed);
+        assert_int_equal(load(&fake.rt, &w, copy, &buffer), TSR_OK);
+        for (int d = 0; d < 5; d++)
+            assert_int_equal(fake.devices[d]->used[TSR_MEMORY_WEIGHTS], bytes[d]);
+        tsr_buffer_destroy(buffer);
+        munmap(w.file, w.file_bytes);
+        fake_runtime_close(&measuring);
+        fake_runtime_close(&fake);
+    }
+}
+
+/* ---- progress ---- */
+
+typedef struct progress_log {
+    int n_calls;
+    size_t done, total;
+} progress_log;
+
+static void note_progress(size_t done, size_t total, void *user)
+{
+    progress_log *log = user;
+    assert_true(done >= log->done && done <= total);
+    assert_true(log->n_calls == 0 || total == log->total);
+    *log = (progress_log){log->n_calls + 1, done, total};
+}
+
+static void progress_grows_to_the_sum_of_all_shards(void **state)
+{
+    (void)state;
+    static weights w;
+    uint64_t seed = 3;
+    for (int copy = 0; copy < 2; copy++) {
+        fake_runtime fake;
+        tsr_buffer *buffer = NULL;
+        progress_log log = {0};
+        size_t total = 0;
+        fake_runtime_open(&fake, 3, NULL);
+        random_weights(&w, &fake.rt, &seed);
+        map_file(&w, PROT_READ, &seed);
+        assert_int_equal(tsr_weights_create(&fake.rt, w.pointers, w.placements, w.sources, w.n, copy,
+                                            TSR_MEMORY_WEIGHTS, note_progress, &log, &buffer),
+                         TSR_OK);
+        for (int d = 0; d < 3; d++)
+            total += shard_bytes(&w, d);
+        assert_int_equal(log.total, total);
+        assert_int_equal(log.done, total);
+        assert_true(log.n_calls > copy);
+        tsr_buffer_destroy(buffer);
+        munmap(w.file, w.file_bytes);
+        fake_runtime_close(&fake);
+    }
+}
+
+/* ---- failures ---- */
+
+static void check_untouched(const fake_runtime *fake, const weights *w, const tsr_buffer *buffer)
+{
+    assert_null(buffer);
+    for (int i = 0; i < w->n; i++) {
+        assert_null(w->tensors[i].shards);
+        assert_null(w->tensors[i].buffer);
+        assert_int_equal(tsr_tensor_sharding(&w->tensors[i]), TSR_SHARDING_NONE);
+    }
+    for (int d = 0; d < fake->rt.n_devices; d++) {
+        assert_int_equal(tsr_device_used(fake->devices[d]), 0);
+        assert_int_equal(fake_device_live_bytes(fake->devices[d]), 0);
+    }
+}
+
+static void every_device_call_can_fail(void **state)
+{
+    (void)state;
+    static weights w;
+    static const fake_call calls[2] = {FAKE_WRAP, FAKE_UPLOAD};
+    uint64_t seed = 4;
+    for (int copy = 0; copy < 2; copy++)
+        for (int d = 0; d < 3; d++) {
+            fake_runtime fake;
+            tsr_buffer *buffer = NULL;
+            int n = 1;
+            fake_runtime_open(&fake, 3, NULL);
+            random_weights(&w, &fake.rt, &seed);
+            map_file(&w, PROT_READ, &seed);
+            for (;; n++) {
+                int64_t before = fake_device_calls(fake.devices[d], calls[copy]);
+                fake_device_fail(fake.devices[d], calls[copy], n);
+                tsr_status status = load(&fake.rt, &w, copy, &buffer);
+                if (fake_device_calls(fake.devices[d], calls[copy]) - before < n) {
+                    assert_int_equal(status, TSR_OK);
+                    break;
+                }
+                assert_int_equal(status, TSR_ERR_DEVICE);
+                check_untouched(&fake, &w, buffer);
+            }
+            tsr_buffer_destroy(buffer);
+            munmap(w.file, w.file_bytes);
+            fake_runtime_close(&fake);
+        }
+}
+
+static void every_allocation_can_fail(void **state)
+{
+    (void)state;
+    static weights w;
+    uint64_t seed = 5;
+    for (int copy = 0; copy < 2; copy++) {
+        fake_runtime fake;
+        tsr_buffer *buffer = NULL;
+        fake_runtime_open(&fake, 4, NULL);
+        random_weights(&w, &fake.rt, &seed);
+        map_file(&w, PROT_READ, &seed);
+        for (int n = 1;; n++) {
+            int64_t blocks = failing_alloc_live();
+            failing_alloc_set(n);
+            tsr_status status = load(&fake.rt, &w, copy, &buffer);
+            bool fired = failing_alloc_fired();
+            failing_alloc_set(0);
+            if (!fired) {
+                assert_int_equal(status, TSR_OK);
+                assert_true(n > 4);
+                break;
+            }
+            assert_int_equal(status, TSR_ERR_MEMORY);
+            check_untouched(&fake, &w, buffer);
+            assert_int_equal(failing_alloc_live(), blocks);
+        }
+        tsr_buffer_destroy(buffer);
+        munmap(w.file, w.file_bytes);
+        fake_runtime_close(&fake);
+    }
+}
+
+static void expect_refused(fake_runtime *fake, weights *w, tsr_status status, const char *word)
+{
+    tsr_buffer *buffer = NULL;
+    assert_int_equal(load(&fake->rt, w, false, &buffer), status);
+    assert_non_null(strstr(tsr_last_error(), word));
+    assert_non_null(strstr(tsr_last_error(), "ffn_down"));
+    check_untouched(fake, w, buffer);
+}
+
+static void a_bad_placement_names_the_tensor(void **state)
+{
+    (void)state;
+    static weights w;
+    fake_runtime fake;
+    const int64_t ne[4] = {96, 4, 1, 1}, halves[2] = {1, 1}, wrong[2] = {2, 2};
+    unsigned char data[4 * 3 * 34] = {0};
+    fake_device_config configs[2] = {fake_device_defaults(), fake_device_defaults()};
+    configs[1].memory_cap = 100;
+    fake_runtime_open(&fake, 2, configs);
+    memset(&w, 0, sizeof w);
+    w.n = 1;
+    w.pointers[0] = &w.tensors[0];
+    w.sources[0] = data;
+    assert_int_equal(tsr_tensor_init(&w.tensors[0], &fake.rt, TSR_TYPE_Q8_0, ne, "ffn_down"), TSR_OK);
+    assert_int_equal(tsr_shard_map_init(96, 48, 2, halves, &w.maps[0]), TSR_OK);
+    w.placements[0] = (tsr_placement){TSR_SHARDING_SPLIT, 0, 3, &w.maps[0]};
+    expect_refused(&fake, &w, TSR_ERR_INVALID, "granules of 48 columns cut Q8_0 blocks");
+    w.placements[0].axis = 1;
+    expect_refused(&fake, &w, TSR_ERR_INVALID, "does not suit 4 rows");
+    assert_int_equal(tsr_shard_map_init(4, 1, 2, wrong, &w.maps[0]), TSR_OK);
+    w.placements[0].devices = 1;
+    expect_refused(&fake, &w, TSR_ERR_INVALID, "fake:1");
+    w.placements[0].devices = 7;
+    expect_refused(&fake, &w, TSR_ERR_INVALID, "0x7");
+    w.placements[0] = (tsr_placement){TSR_SHARDING_PARTIAL, 0, 3, NULL};
+    expect_refused(&fake, &w, TSR_ERR_INVALID, "partial");
+    w.placements[0] = (tsr_placement){TSR_SHARDING_REPLICATED, 0, 3, NULL};
+    expect_refused(&fake, &w, TSR_ERR_MEMORY, "408 bytes"); /* over the cap */
+    w.sources[0] = NULL;
+    expect_refused(&fake, &w, TSR_ERR_INVALID, "no data");
+    fake_runtime_close(&fake);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(views_read_no_byte_and_cost_exactly_their_shards),
+        cmocka_unit_test(views_and_copies_hold_the_file),
+        cmocka_unit_test(measuring_needs_no_file_and_counts_the_same),
+        cmocka_unit_test(progress_grows_to_the_sum_of_all_shards),
+        cmocka_unit_test(every_device_call_can_fail),
+        cmocka_unit_test(every_allocation_can_fail),
+        cmocka_unit_test(a_bad_placement_names_the_tensor),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

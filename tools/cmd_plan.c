@@ -1,0 +1,79 @@
+/* tsr plan: what a model would take on every device, without loading it. The devices may be another
+ * machine's, and the file may be a header alone. */
+#include "tsr.h"
+
+#include <tsr/gguf.h>
+#include <tsr/plan.h>
+#include <tsr/topology.h>
+
+#include "json.h"
+#include "json_plan.h"
+#include "model_options.h"
+#include "options.h"
+
+static tsr_status make_plan(const tool_model_options *options, const char *machine,
+                            const tsr_model_config *config, tsr_plan **plan_out)
+{
+    tsr_topology *topo = NULL;
+    tsr_device_list *devices = NULL;
+    tsr_gguf *gguf = NULL;
+    tsr_logger logger = tool_logger(false);
+    tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
+    tsr_gguf_config gguf_config = TSR_GGUF_CONFIG_INIT;
+    topo_config.logger = logger;
+    gguf_config.header_only = true;
+
+    tsr_status status = tsr_gguf_open(options->model, &gguf_config, &gguf);
+    if (status == TSR_OK)
+        status = machine ? tsr_topology_load(machine, &topo_config, &topo)
+                         : tsr_topology_discover(&topo_config, &topo);
+    if (status == TSR_OK)
+        status = tsr_device_list_create(topo, options->devices, &logger, &devices);
+    if (status == TSR_OK)
+        status = tsr_plan_create(gguf, devices, config, plan_out);
+    tsr_gguf_close(gguf);
+    tsr_device_list_destroy(devices);
+    tsr_topology_destroy(topo);
+    return status;
+}
+
+int tsr_cmd_plan(int argc, char **argv)
+{
+    tool_model_options model = TOOL_MODEL_OPTIONS_INIT;
+    const char *machine = NULL;
+    bool as_json = false;
+    const tool_option options[] = {
+        TOOL_MODEL_OPTION_ROWS(model),
+        {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences at once (default 1)", 1, 1 << 16},
+        {NULL, "--machine-file", TOOL_STRING, &machine, "FILE",
+         "another machine: hwloc XML, a Linux root directory, or synthetic:...", 0, 0},
+        {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON, all sizes in bytes", 0, 0},
+    };
+    const tool_command command = {
+        "plan", "show what a model takes on every device, without loading it", options, TOOL_COUNT(options),
+        "examples:\n"
+        "  tsr plan -m model.gguf --devices host:2 -ts 3,1\n"
+        "  tsr plan -m model.gguf --machine-file server.xml -c 8192 -ctk q8_0 --json\n"};
+    int code = tool_options_parse(&command, argc, argv, stdout, stderr);
+    if (code != TOOL_GO_ON)
+        return code;
+
+    float split[TSR_MAX_DEVICES];
+    tsr_model_config config;
+    code = tool_model_options_read("plan", &model, split, &config);
+    if (code != TOOL_GO_ON)
+        return code;
+
+    tsr_plan *plan = NULL;
+    tsr_status status = make_plan(&model, machine, &config, &plan);
+    if (status != TSR_OK) {
+        code = tool_fail("plan", status);
+    } else if (as_json) {
+        code = tool_json_print("plan", tool_json_plan(plan, model.model));
+    } else {
+        tsr_plan_print(plan, tool_write, stdout);
+        code = TOOL_EXIT_OK;
+    }
+    tsr_plan_destroy(plan);
+    return code;
+}

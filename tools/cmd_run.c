@@ -1,0 +1,92 @@
+/* tsr run: open the devices and the model, generate, report. */
+#include "tsr.h"
+
+#include <stdlib.h>
+
+#include "progress.h"
+#include "run.h"
+
+static tsr_status open_engine(const run_options *options, const tsr_model_config *config, tsr_runtime **rt,
+                              run_engine *engine)
+{
+    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_model_info info;
+    runtime_config.devices = options->model.devices;
+    runtime_config.isa = options->isa;
+    runtime_config.logger = tool_logger(options->verbose);
+
+    tsr_status status = tsr_runtime_open(&runtime_config, rt);
+    if (status == TSR_OK)
+        status = tsr_model_open(*rt, options->model.model, config, &engine->model);
+    if (status == TSR_OK)
+        status = tsr_model_tokenizer(engine->model, &engine->tokenizer);
+    if (status == TSR_OK)
+        status = tsr_session_create(engine->model, &engine->session);
+    if (status == TSR_OK) {
+        tsr_model_describe(engine->model, &info);
+        status = tsr_sampler_create(&options->sampler, info.n_vocab, &engine->sampler);
+    }
+    return status;
+}
+
+static void close_engine(tsr_runtime *rt, run_engine *engine)
+{
+    tsr_sampler_destroy(engine->sampler);
+    tsr_session_destroy(engine->session);
+    tsr_tokenizer_destroy(engine->tokenizer);
+    tsr_model_close(engine->model);
+    tsr_runtime_close(rt);
+}
+
+/* Apart from the text that follows, since both may be on one terminal. */
+static void show_plan(const tsr_plan *plan)
+{
+    fprintf(stderr, "\n");
+    tsr_plan_print(plan, tool_write, stderr);
+    fprintf(stderr, "\n");
+}
+
+static int run(const run_options *options, const tsr_model_config *config, const char *prompt,
+               size_t prompt_bytes)
+{
+    tsr_runtime *rt = NULL;
+    run_engine engine = {0};
+    run_result result = {0};
+    int code;
+    double start = run_clock();
+    tsr_status status = open_engine(options, config, &rt, &engine);
+    result.load_s = run_clock() - start;
+    tool_progress(1, NULL); /* a bar that a failure left behind */
+    if (status != TSR_OK) {
+        code = tool_fail("run", status);
+    } else {
+        if (options->verbose)
+            show_plan(tsr_model_plan(engine.model));
+        code = run_generate(&engine, options, prompt, prompt_bytes, &result);
+    }
+    if (code == TOOL_EXIT_OK)
+        run_report(rt, &engine, options, &result);
+    close_engine(rt, &engine);
+    return result.interrupted ? TOOL_EXIT_INTERRUPTED : code;
+}
+
+int tsr_cmd_run(int argc, char **argv)
+{
+    run_options options;
+    tsr_model_config config;
+    float split[TSR_MAX_DEVICES];
+    char *prompt = NULL;
+    size_t prompt_bytes = 0;
+    int code = run_options_read(argc, argv, &options);
+    if (code == TOOL_GO_ON)
+        code = tool_model_options_read("run", &options.model, split, &config);
+    if (code == TOOL_GO_ON)
+        code = run_prompt_read(&options, &prompt, &prompt_bytes);
+    if (code == TOOL_GO_ON) {
+        config.progress = tool_progress;
+        config.progress_user = (void *)"loading";
+        code = run(&options, &config, prompt, prompt_bytes);
+    }
+    free(prompt);
+    return code;
+}

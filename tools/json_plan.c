@@ -1,0 +1,77 @@
+/* See json_plan.h. */
+#include "json_plan.h"
+
+#include <stdint.h>
+
+static json_t *bytes_by_owner(const size_t bytes[TSR_MEMORY_COUNT])
+{
+    json_t *object = json_object();
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        json_object_set_new(object, tsr_memory_owner_name(o), json_integer((json_int_t)bytes[o]));
+    return object;
+}
+
+static json_t *classes(const tsr_plan_info *info)
+{
+    static const char *const units[TSR_CLASS_COUNT] = {"kv_heads", "columns", "rows"};
+    json_t *object = json_object();
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        json_object_set_new(object, tsr_split_class_name(c),
+                            json_pack("{s:I, s:I, s:s}", "n_granules", (json_int_t)info->n_granules[c],
+                                      "granule_size", (json_int_t)info->granule_size[c], "granule_unit",
+                                      units[c]));
+    return object;
+}
+
+static json_t *device_classes(const tsr_plan_device *device)
+{
+    json_t *object = json_object();
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        json_object_set_new(object, tsr_split_class_name(c),
+                            json_pack("{s:f, s:I}", "achieved", device->achieved[c], "granules",
+                                      (json_int_t)device->granules[c]));
+    return object;
+}
+
+static json_t *device_object(const tsr_plan_device *device)
+{
+    json_t *cap = device->memory_cap == SIZE_MAX ? json_null() : json_integer((json_int_t)device->memory_cap);
+    return json_pack("{s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:o, s:I}", "name", device->name, "used",
+                     device->used, "requested", device->requested, "classes", device_classes(device),
+                     "n_layers", (json_int_t)device->n_layers, "bytes", bytes_by_owner(device->bytes),
+                     "total_bytes", (json_int_t)device->total_bytes, "memory_cap_bytes", cap,
+                     "arena_bound_bytes", (json_int_t)device->arena_bound_bytes);
+}
+
+static json_t *devices(const tsr_plan *plan, int n)
+{
+    json_t *array = json_array();
+    tsr_plan_device device;
+    for (int d = 0; d < n; d++)
+        if (tsr_plan_describe_device(plan, d, &device) == TSR_OK)
+            json_array_append_new(array, device_object(&device));
+    return array;
+}
+
+static json_t *notes(const tsr_plan *plan)
+{
+    json_t *array = json_array();
+    for (int i = 0; tsr_plan_note(plan, i); i++)
+        json_array_append_new(array, json_string(tsr_plan_note(plan, i)));
+    return array;
+}
+
+json_t *tool_json_plan(const tsr_plan *plan, const char *model)
+{
+    tsr_plan_info info;
+    tsr_plan_describe(plan, &info);
+    /* json_string() refuses a path that is not UTF-8. */
+    json_t *path = json_string(model);
+    return json_pack("{s:o, s:s, s:I, s:i, s:i, s:s, s:s, s:I, s:i, s:i, s:o, s:o, s:o}", "model",
+                     path ? path : json_null(), "split_mode", tsr_split_mode_name(info.mode), "n_ctx",
+                     (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch, "type_k",
+                     tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
+                     (json_int_t)info.n_layers, "n_all_reduces", info.n_all_reduces, "n_handovers",
+                     info.n_handovers, "classes", classes(&info), "devices", devices(plan, info.n_devices),
+                     "notes", notes(plan));
+}

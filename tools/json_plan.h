@@ -1,0 +1,12 @@
+/* A plan as JSON. */
+#ifndef TSR_TOOLS_JSON_PLAN_H
+#define TSR_TOOLS_JSON_PLAN_H
+
+#include <jansson.h>
+
+#include <tsr/plan.h>
+
+/* New reference; NULL when memory ran out. All sizes are bytes, shares are fractions of 1. */
+json_t *tool_json_plan(const tsr_plan *plan, const char *model);
+
+#endif

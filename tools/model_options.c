@@ -1,0 +1,69 @@
+/* See model_options.h. */
+#include "model_options.h"
+
+#include <string.h>
+
+#include "tsr.h"
+
+static int complain(const char *command, const char *name, const char *text, const char *choices)
+{
+    fprintf(stderr, "tsr %s: %s takes %s, not '%s'\n", command, name, choices, text);
+    return TOOL_EXIT_USAGE;
+}
+
+static int read_kv_type(const char *command, const char *name, const char *text, tsr_type *type)
+{
+    static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
+    tsr_type found;
+    if (!text)
+        return TOOL_GO_ON;
+    if (tsr_type_parse(text, &found) == TSR_OK)
+        for (int i = 0; i < TOOL_COUNT(types); i++)
+            if (types[i] == found) {
+                *type = found;
+                return TOOL_GO_ON;
+            }
+    return complain(command, name, text, "f32, f16, bf16, q8_0 or q4_0");
+}
+
+static int read_reduction(const char *command, const char *text, tsr_reduction *reduction)
+{
+    if (!text)
+        return TOOL_GO_ON;
+    if (strcmp(text, "exact") != 0 && strcmp(text, "f32") != 0)
+        return complain(command, "--reduction", text, "exact or f32");
+    *reduction = strcmp(text, "f32") == 0 ? TSR_REDUCTION_F32 : TSR_REDUCTION_EXACT;
+    return TOOL_GO_ON;
+}
+
+int tool_model_options_read(const char *command, const tool_model_options *options,
+                            float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out)
+{
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    if (!options->model) {
+        fprintf(stderr, "tsr %s: which model? give -m FILE; see `tsr %s --help`\n", command, command);
+        return TOOL_EXIT_USAGE;
+    }
+    if (options->split_mode && tsr_split_mode_parse(options->split_mode, &config.split_mode) != TSR_OK)
+        return complain(command, "-sm", options->split_mode, "none, layer or tensor");
+    if (options->tensor_split && tsr_split_parse(options->tensor_split, tensor_split, TSR_MAX_DEVICES,
+                                                 &config.n_tensor_split) != TSR_OK) {
+        fprintf(stderr, "tsr %s: -ts: %s\n", command, tsr_last_error());
+        return TOOL_EXIT_USAGE;
+    }
+    int code = read_kv_type(command, "-ctk", options->type_k, &config.type_k);
+    if (code == TOOL_GO_ON)
+        code = read_kv_type(command, "-ctv", options->type_v, &config.type_v);
+    if (code == TOOL_GO_ON)
+        code = read_reduction(command, options->reduction, &config.reduction);
+    if (code != TOOL_GO_ON)
+        return code;
+    config.tensor_split = config.n_tensor_split ? tensor_split : NULL;
+    config.main_device = options->main_device;
+    config.n_ctx = options->n_ctx;
+    config.n_seq_max = options->n_seq;
+    config.n_batch = options->n_batch;
+    config.copy_weights = options->no_mmap;
+    *config_out = config;
+    return TOOL_GO_ON;
+}

@@ -1,0 +1,63 @@
+/* The options that say which model is laid over which devices, and how: those of every command that plans or
+ * loads. */
+#ifndef TSR_TOOLS_MODEL_OPTIONS_H
+#define TSR_TOOLS_MODEL_OPTIONS_H
+
+#include <tsr/plan.h>
+#include <tsr/split.h>
+
+#include "options.h"
+
+/* As given; NULL where not. */
+typedef struct tool_model_options {
+    const char *model, *devices;
+    const char *tensor_split, *split_mode, *type_k, *type_v, *reduction;
+    int main_device, n_ctx, n_seq, n_batch;
+    bool no_mmap;
+} tool_model_options;
+
+#define TOOL_MODEL_OPTIONS_INIT    \
+    {                              \
+        .n_seq = 1, .n_batch = 512 \
+    }
+
+/* Rows for a command's table of options; `o` is a tool_model_options. */
+#define TOOL_MODEL_OPTION_ROWS(o)                                                                            \
+    {"-m", "--model", TOOL_STRING, &(o).model, "FILE", "GGUF model; of several files, the first", 0, 0},     \
+        {"-dev",      "--devices",                                                                           \
+         TOOL_STRING, &(o).devices,                                                                          \
+         "SPEC",      "e.g. host:2,mem=4GiB,threads=1 (default: one per NUMA node)",                         \
+         0,           0},                                                                                    \
+        {"-ts",       "--tensor-split",                                                                      \
+         TOOL_STRING, &(o).tensor_split,                                                                     \
+         "N,N,...",   "proportions in device order, 0 = unused (default: even)",                             \
+         0,           0},                                                                                    \
+        {"-sm", "--split-mode", TOOL_STRING, &(o).split_mode, "MODE", "tensor (default), layer or none", 0,  \
+         0},                                                                                                 \
+        {"-mg", "--main-gpu",       TOOL_INT, &(o).main_device, "N", "the device for -sm none (default 0)",  \
+         0,     TSR_MAX_DEVICES - 1},                                                                        \
+        {"-c",       "--ctx-size", TOOL_INT,                                                                 \
+         &(o).n_ctx, "N",          "tokens of context (default 0: as the model was trained)",                \
+         0,          1 << 30},                                                                               \
+        {"-b", "--batch-size", TOOL_INT, &(o).n_batch, "N", "most tokens computed at once (default 512)",    \
+         1,    1 << 16},                                                                                     \
+        {"-ub", "--ubatch-size", TOOL_INT, &(o).n_batch, "N", "the same", 1, 1 << 16},                       \
+        {"-ctk",      "--cache-type-k",                                                                      \
+         TOOL_STRING, &(o).type_k,                                                                           \
+         "TYPE",      "keys in the KV region: f32, f16 (default), bf16, q8_0, q4_0",                         \
+         0,           0},                                                                                    \
+        {"-ctv", "--cache-type-v", TOOL_STRING, &(o).type_v, "TYPE", "values, likewise", 0, 0},              \
+        {NULL,        "--reduction",                                                                         \
+         TOOL_STRING, &(o).reduction,                                                                        \
+         "KIND",      "exact (default): the same bits for every split; or f32",                              \
+         0,           0},                                                                                    \
+    {                                                                                                        \
+        NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL, "copy weights into memory near their device", 0, 0 \
+    }
+
+/* Turn them into a config that borrows `tensor_split`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE after one line
+ * on stderr. */
+int tool_model_options_read(const char *command, const tool_model_options *options,
+                            float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out);
+
+#endif

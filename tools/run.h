@@ -1,0 +1,61 @@
+/* tsr run, in parts: what was asked (run_options.c), the prompt (run_prompt.c), generating (run_generate.c),
+ * the closing tables (run_report.c). cmd_run.c puts them together. */
+#ifndef TSR_TOOLS_RUN_H
+#define TSR_TOOLS_RUN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tsr/model.h>
+#include <tsr/sampler.h>
+#include <tsr/session.h>
+
+#include "model_options.h"
+
+typedef struct run_options {
+    tool_model_options model;
+    tsr_sampler_config sampler;
+    const char *prompt, *prompt_file; /* one of them is given */
+    const char *isa;
+    int n_predict; /* -1: no limit */
+    bool hide_prompt, ignore_eos, verbose;
+} run_options;
+
+/* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after saying why. */
+int run_options_read(int argc, char **argv, run_options *options);
+
+/* The prompt's bytes, from the command line, a file or standard input; the caller frees them. Returns
+ * TOOL_GO_ON or an exit code, after saying why. */
+int run_prompt_read(const run_options *options, char **text_out, size_t *bytes_out);
+
+/* What generation works with; all borrowed. */
+typedef struct run_engine {
+    tsr_model *model;
+    tsr_tokenizer *tokenizer;
+    tsr_session *session;
+    tsr_sampler *sampler;
+} run_engine;
+
+typedef struct run_result {
+    double load_s, prompt_s, decode_s;
+    int64_t n_prompt; /* tokens */
+    int64_t
+        n_decoded;   /* tokens computed one at a time: the first of the text comes from the prompt's logits */
+    const char *end; /* why it ended, for people */
+    bool interrupted;
+} run_result;
+
+/* Compute the prompt and write prompt and continuation to stdout. Ctrl-C ends it early; a second one ends the
+ * process. Returns an exit code, after saying why if it is not 0. */
+int run_generate(const run_engine *engine, const run_options *options, const char *prompt,
+                 size_t prompt_bytes, run_result *result);
+
+/* Speed, memory and reductions on stderr. */
+void run_report(const tsr_runtime *rt, const run_engine *engine, const run_options *options,
+                const run_result *result);
+
+/* Seconds on a clock that never jumps. */
+double run_clock(void);
+
+#endif

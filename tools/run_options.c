@@ -1,0 +1,43 @@
+/* The command line of tsr run; names and defaults are llama.cpp's where it has them. */
+#include "run.h"
+
+int run_options_read(int argc, char **argv, run_options *o)
+{
+    *o = (run_options){.model = TOOL_MODEL_OPTIONS_INIT, .sampler = TSR_SAMPLER_CONFIG_INIT, .n_predict = -1};
+    const tool_option options[] = {
+        TOOL_MODEL_OPTION_ROWS(o->model),
+        {NULL, "--isa", TOOL_STRING, &o->isa, "NAME", "kernels: generic, avx2, avx512 (default: the best)", 0,
+         0},
+        {"-p", "--prompt", TOOL_STRING, &o->prompt, "TEXT", "what to continue; - reads standard input", 0, 0},
+        {"-f", "--file", TOOL_STRING, &o->prompt_file, "FILE", "a file with the prompt; - as above", 0, 0},
+        {"-n", "--n-predict", TOOL_INT, &o->n_predict, "N",
+         "tokens to generate (default -1: to the end of the text)", -1, INT32_MAX},
+        {NULL, "--temp", TOOL_FLOAT, &o->sampler.temperature, "T", "temperature, 0 = greedy (default 0.8)", 0,
+         1000},
+        {NULL, "--top-k", TOOL_INT, &o->sampler.top_k, "K", "of the K likeliest, 0 = off (default 40)", 0, 0},
+        {NULL, "--top-p", TOOL_FLOAT, &o->sampler.top_p, "P",
+         "of those that sum up to P, 1 = off (default 0.95)", 0, 1},
+        {NULL, "--min-p", TOOL_FLOAT, &o->sampler.min_p, "P",
+         "of those at least P times the likeliest, 0 = off (default 0.05)", 0, 1},
+        {NULL, "--repeat-penalty", TOOL_FLOAT, &o->sampler.repeat_penalty, "X",
+         "makes repetition less likely, 1 = off (default 1)", 0, 0},
+        {NULL, "--repeat-last-n", TOOL_INT, &o->sampler.repeat_last_n, "N",
+         "tokens that it looks back (default 64)", 0, 1 << 24},
+        {"-s", "--seed", TOOL_U64, &o->sampler.seed, "S", "of the random numbers (default 0)", 0, 0},
+        {NULL, "--no-display-prompt", TOOL_FLAG, &o->hide_prompt, NULL, "print the continuation only", 0, 0},
+        {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "go on past the end of the text", 0, 0},
+        {"-v", "--verbose", TOOL_FLAG, &o->verbose, NULL, "show the plan and what the library chose", 0, 0},
+    };
+    const tool_command command = {
+        "run", "generate text: the text on stdout, speed and memory on stderr", options, TOOL_COUNT(options),
+        "examples:\n"
+        "  tsr run -m model.gguf -p 'lighthouse (n.):' -n 40 --temp 0\n"
+        "  tsr run -m model.gguf -f prompt.txt --devices host:2 -ts 3,1 -ctk q8_0\n"};
+    int code = tool_options_parse(&command, argc, argv, stdout, stderr);
+    if (code == TOOL_GO_ON && !o->prompt == !o->prompt_file) {
+        fprintf(stderr, "tsr run: %s; see `tsr run --help`\n",
+                o->prompt ? "give -p or -f, not both" : "which prompt? give -p TEXT or -f FILE");
+        code = TOOL_EXIT_USAGE;
+    }
+    return code;
+}

@@ -1,0 +1,95 @@
+/* The closing tables of tsr run: how fast each phase was, what lies where, what the devices exchanged. */
+#include "run.h"
+
+#include <time.h>
+
+#include "format.h"
+
+double run_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+static void add_phase(tool_table *table, const char *name, double seconds, int64_t n_tokens)
+{
+    tool_table_cell(table, "%s", name);
+    tool_table_cell(table, seconds < 10 ? "%.1f ms" : "%.0f ms", 1e3 * seconds);
+    if (n_tokens) {
+        tool_table_cell(table, "%lld", (long long)n_tokens);
+        tool_table_cell(table, "%.1f", seconds > 0 ? (double)n_tokens / seconds : 0.0);
+    } else {
+        tool_table_cell(table, "-");
+        tool_table_cell(table, "-");
+    }
+}
+
+static void print_phases(const run_result *result)
+{
+    tool_table table = {0};
+    tool_table_header(&table, 4, (const char *[]){"phase", "time", "tokens", "tokens/s"});
+    add_phase(&table, "load", result->load_s, 0);
+    add_phase(&table, "prompt", result->prompt_s, result->n_prompt);
+    add_phase(&table, "decode", result->decode_s, result->n_decoded);
+    tool_table_print(&table, stderr);
+    tool_table_free(&table);
+}
+
+static void add_bytes(tool_table *table, size_t bytes)
+{
+    char text[TSR_BYTES_TEXT];
+    tool_table_cell(table, "%s", bytes ? tsr_bytes_text(bytes, text) : "-");
+}
+
+static void print_devices(const tsr_runtime *rt)
+{
+    tool_table table = {0};
+    tool_table_header(
+        &table, 8,
+        (const char *[]){"device", "threads", "kernels", "weights", "KV", "arena", "reduce", "total"});
+    for (int d = 0; d < tsr_runtime_n_devices(rt); d++) {
+        tsr_device_info info;
+        size_t total = 0;
+        if (tsr_runtime_device(rt, d, &info) != TSR_OK)
+            continue;
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            total += info.used[o];
+        tool_table_cell(&table, "%s", info.name);
+        tool_table_cell(&table, "%d", info.n_threads);
+        tool_table_cell(&table, "%s", info.isa);
+        add_bytes(&table, info.used[TSR_MEMORY_WEIGHTS]);
+        add_bytes(&table, info.used[TSR_MEMORY_KV]);
+        add_bytes(&table, info.used[TSR_MEMORY_ARENA]);
+        add_bytes(&table, info.used[TSR_MEMORY_COMM]);
+        add_bytes(&table, total);
+    }
+    tool_table_print(&table, stderr);
+    tool_table_free(&table);
+}
+
+static void print_work(const run_engine *engine, const run_options *options, const run_result *result)
+{
+    tsr_session_stats stats;
+    tsr_plan_info plan;
+    tsr_session_describe(engine->session, &stats);
+    tsr_plan_describe(tsr_model_plan(engine->model), &plan);
+    const char *kind = options->model.reduction ? options->model.reduction : "exact";
+    fprintf(stderr,
+            "%lld steps, %lld reductions (%s, %d per step), %d hand-overs per step, %lld shape program%s\n",
+            (long long)stats.n_steps, (long long)stats.n_all_reduces, kind, plan.n_all_reduces,
+            plan.n_handovers, (long long)stats.n_programs, stats.n_programs == 1 ? "" : "s");
+    fprintf(stderr, "ended: %s; %lld of %lld tokens of context in use\n", result->end,
+            (long long)tsr_session_length(engine->session, 0), (long long)plan.n_ctx);
+}
+
+void run_report(const tsr_runtime *rt, const run_engine *engine, const run_options *options,
+                const run_result *result)
+{
+    fprintf(stderr, "\n");
+    print_phases(result);
+    fprintf(stderr, "\n");
+    print_devices(rt);
+    fprintf(stderr, "\n");
+    print_work(engine, options, result);
+}
