@@ -1,0 +1,239 @@
+/* Rotary tables against formulas written out here in long double, from the papers and not from the code:
+ *
+ *   Su et al., arXiv:2104.09864, section 3.2.2    theta_i = base^(-2i / d), pair i turned by position *
+ * theta_i Chen et al., arXiv:2306.15595                 linear scaling: positions divided by the factor Peng
+ * et al., arXiv:2309.00071, section 3.2    YaRN: pairs that turn often stay, slow ones are interpolated Llama
+ * 3 files' rope_freqs.weight              theta_i divided by factor i */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "model/rope.h"
+#include "support/failing_alloc.h"
+#include "support/gguf_open.h"
+#include "support/runner.h"
+
+enum { MAX_ROT = 256 };
+
+static const long double pi = 3.14159265358979323846264338327950288L;
+
+static long double theta(const tsr_hparams *hp, int64_t i)
+{
+    return expl(-2.0L * (long double)i / (long double)hp->n_rot * logl((long double)hp->rope_base));
+}
+
+/* One float's rounding, and the angle's error in double precision: a few ulp of position * theta. */
+static void assert_rows(const tsr_rope_tables *tables, const long double *frequency, long double magnitude)
+{
+    static const int64_t positions[] = {0, 1, 2, 17, 511, 4095, 8192, 131071, 1000000};
+    float row[MAX_ROT];
+    for (size_t p = 0; p < sizeof positions / sizeof *positions; p++) {
+        tsr_rope_row(tables, positions[p], row);
+        for (int64_t i = 0; i < tables->n_rot / 2; i++) {
+            long double angle = (long double)positions[p] * frequency[i];
+            long double bound = magnitude * (0x1p-24L + 0x1p-50L * (1 + angle));
+            assert_true(fabsl((long double)row[2 * i] - magnitude * cosl(angle)) <= bound);
+            assert_true(fabsl((long double)row[2 * i + 1] - magnitude * sinl(angle)) <= bound);
+        }
+    }
+}
+
+static tsr_hparams plain(int64_t n_rot, double base)
+{
+    return (tsr_hparams){.n_rot = n_rot,
+                         .rope_base = base,
+                         .rope_factor = 1,
+                         .rope_attn_factor = 1,
+                         .rope_n_ctx_orig = 8192,
+                         .rope_beta_fast = 32,
+                         .rope_beta_slow = 1};
+}
+
+static const struct {
+    int64_t n_rot;
+    double base;
+} shapes[] = {{2, 10000}, {32, 10000}, {64, 1000000}, {80, 10000}, {128, 500000}, {256, 10000}};
+
+enum { N_SHAPES = sizeof shapes / sizeof *shapes };
+
+static void unscaled(void **state)
+{
+    (void)state;
+    for (int s = 0; s < N_SHAPES; s++) {
+        tsr_hparams hp = plain(shapes[s].n_rot, shapes[s].base);
+        tsr_rope_tables tables;
+        long double frequency[MAX_ROT / 2];
+        hp.rope_factor = 4; /* of no account without a scaling type */
+        runner_ok(tsr_rope_tables_create(&hp, NULL, &tables), "tables");
+        assert_int_equal(tables.n_rot, hp.n_rot);
+        for (int64_t i = 0; i < hp.n_rot / 2; i++)
+            frequency[i] = theta(&hp, i);
+        assert_rows(&tables, frequency, 1);
+        tsr_rope_tables_free(&tables);
+    }
+}
+
+static void linear(void **state)
+{
+    (void)state;
+    static const double factors[] = {0.5, 1, 2, 8, 40};
+    for (int s = 0; s < N_SHAPES; s++)
+        for (size_t k = 0; k < sizeof factors / sizeof *factors; k++) {
+            tsr_hparams hp = plain(shapes[s].n_rot, shapes[s].base);
+            tsr_rope_tables tables;
+            long double frequency[MAX_ROT / 2];
+            hp.rope_scaling = TSR_ROPE_SCALING_LINEAR;
+            hp.rope_factor = factors[k];
+            runner_ok(tsr_rope_tables_create(&hp, NULL, &tables), "tables");
+            for (int64_t i = 0; i < hp.n_rot / 2; i++)
+                frequency[i] = theta(&hp, i) / (long double)factors[k];
+            assert_rows(&tables, frequency, 1);
+            tsr_rope_tables_free(&tables);
+        }
+}
+
+/* Factors as Llama 3.1 computes them (factor 8, low 1, high 4, over 8192 tokens): its reference code divides
+ * slow frequencies by 8, keeps fast ones and blends between; the file's tensor holds the quotients. */
+static void llama3_factors(void **state)
+{
+    (void)state;
+    tsr_hparams hp = plain(128, 500000);
+    tsr_rope_tables tables;
+    long double frequency[MAX_ROT / 2];
+    float factors[MAX_ROT / 2];
+    for (int64_t i = 0; i < 64; i++) {
+        long double turns = 8192 * theta(&hp, i) / (2 * pi), smooth = (turns - 1) / (4 - 1);
+        smooth = smooth < 0 ? 0 : smooth > 1 ? 1 : smooth;
+        factors[i] = (float)(1 / ((1 - smooth) / 8 + smooth));
+        frequency[i] = theta(&hp, i) / (long double)factors[i];
+    }
+    assert_true(factors[0] == 1 && factors[63] == 8);
+    runner_ok(tsr_rope_tables_create(&hp, factors, &tables), "tables");
+    assert_rows(&tables, frequency, 1);
+    tsr_rope_tables_free(&tables);
+}
+
+/* The pair (not a whole number) that turns `turns` times within n tokens: solve n * theta_i = 2 pi turns. */
+static long double pair_turning(const tsr_hparams *hp, long double turns)
+{
+    long double n = (long double)hp->rope_n_ctx_orig;
+    return (long double)hp->n_rot / 2 * logl(n / (2 * pi * turns)) / logl((long double)hp->rope_base);
+}
+
+static void yarn(void **state)
+{
+    (void)state;
+    static const double factors[] = {1, 2, 16, 40};
+    for (int s = 1; s < N_SHAPES; s++)
+        for (size_t k = 0; k < sizeof factors / sizeof *factors; k++) {
+            tsr_hparams hp = plain(shapes[s].n_rot, shapes[s].base);
+            tsr_rope_tables tables;
+            long double frequency[MAX_ROT / 2], factor = (long double)factors[k];
+            int64_t n_kept = 0, n_stretched = 0;
+            hp.rope_scaling = TSR_ROPE_SCALING_YARN;
+            hp.rope_factor = factors[k];
+            hp.rope_n_ctx_orig = s % 2 ? 4096 : 32768;
+            hp.rope_attn_factor = s % 2 ? 1 : 0.75;
+            runner_ok(tsr_rope_tables_create(&hp, NULL, &tables), "tables");
+            long double first = floorl(pair_turning(&hp, 32)), last = ceill(pair_turning(&hp, 1));
+            first = first < 0 ? 0 : first;
+            last = last > (long double)hp.n_rot - 1 ? (long double)hp.n_rot - 1 : last;
+            for (int64_t i = 0; i < hp.n_rot / 2; i++) {
+                long double stretched = ((long double)i - first) / (last - first);
+                stretched = stretched < 0 ? 0 : stretched > 1 ? 1 : stretched;
+                frequency[i] = theta(&hp, i) * ((1 - stretched) + stretched / factor);
+                n_kept += stretched == 0;
+                n_stretched += stretched == 1;
+                /* Whatever the ramp: fast pairs stay as trained, slow ones are interpolated. */
+                long double turns = (long double)hp.rope_n_ctx_orig * theta(&hp, i) / (2 * pi);
+                if (turns > 32 * theta(&hp, 0) / theta(&hp, 1))
+                    assert_float_equal(tables.inverse_frequency[i] / (double)theta(&hp, i), 1, 1e-12);
+                if (turns < theta(&hp, 1))
+                    assert_float_equal(tables.inverse_frequency[i] * factors[k] / (double)theta(&hp, i), 1,
+                                       1e-12);
+            }
+            assert_true(n_kept > 0 && n_stretched > 0);
+            assert_rows(&tables, frequency,
+                        (long double)hp.rope_attn_factor * (1 + logl(factor) / 10)); /* eq. 22 */
+            tsr_rope_tables_free(&tables);
+        }
+}
+
+/* ---- from the keys of a file ---- */
+
+static tsr_hparams read_keys(const char *type, const char *key, double value)
+{
+    gguf_writer *w = gguf_writer_create(3);
+    tsr_hparams hp;
+    gguf_writer_u32(w, "x.block_count", 1);
+    gguf_writer_u32(w, "x.embedding_length", 256);
+    gguf_writer_u32(w, "x.feed_forward_length", 256);
+    gguf_writer_u32(w, "x.context_length", 2048);
+    gguf_writer_u32(w, "x.attention.head_count", 4);
+    gguf_writer_f32(w, "x.attention.layer_norm_rms_epsilon", 1e-6f);
+    if (type)
+        gguf_writer_string(w, "x.rope.scaling.type", type);
+    if (key)
+        gguf_writer_f32(w, key, (float)value);
+    tsr_gguf *gguf = gguf_writer_open(w);
+    runner_ok(tsr_hparams_read(gguf, "x", &hp), "keys");
+    tsr_gguf_close(gguf);
+    return hp;
+}
+
+static void scaling_is_read_from_keys(void **state)
+{
+    (void)state;
+    tsr_hparams hp = read_keys(NULL, NULL, 0);
+    assert_int_equal(hp.n_rot, 64);
+    assert_float_equal(hp.rope_base, 10000, 0);
+    assert_float_equal(hp.rope_n_ctx_orig, 2048, 0);
+    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_NONE);
+    hp = read_keys("linear", "x.rope.scaling.factor", 4);
+    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_LINEAR);
+    assert_float_equal(hp.rope_factor, 4, 0);
+    hp = read_keys(NULL, "x.rope.scaling.factor", 4); /* linear unless it says otherwise */
+    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_LINEAR);
+    hp = read_keys(NULL, "x.rope.scale_linear", 2); /* the older key */
+    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_LINEAR);
+    assert_float_equal(hp.rope_factor, 2, 0);
+    hp = read_keys("none", "x.rope.scaling.factor", 4);
+    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_NONE);
+    hp = read_keys(NULL, "x.rope.scaling.factor", 0); /* files say 0 for none */
+    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_NONE);
+    hp = read_keys("yarn", "x.rope.scaling.factor", 16);
+    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_YARN);
+    assert_float_equal(hp.rope_beta_fast, 32, 0);
+    assert_float_equal(hp.rope_beta_slow, 1, 0);
+}
+
+static void memory_may_be_short(void **state)
+{
+    (void)state;
+    tsr_hparams hp = plain(64, 10000);
+    tsr_rope_tables tables = {0};
+    failing_alloc_set(1);
+    tsr_status status = tsr_rope_tables_create(&hp, NULL, &tables);
+    failing_alloc_set(0);
+    assert_int_equal(status, TSR_ERR_MEMORY);
+    assert_null(tables.inverse_frequency);
+    tsr_rope_tables_free(&tables);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(unscaled),
+        cmocka_unit_test(linear),
+        cmocka_unit_test(llama3_factors),
+        cmocka_unit_test(yarn),
+        cmocka_unit_test(scaling_is_read_from_keys),
+        cmocka_unit_test(memory_may_be_short),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
