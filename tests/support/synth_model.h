@@ -32,7 +32,7 @@ struct synth_model_config {
     float rope_freq_base;
     uint64_t seed;
     bool header_only; /* nothing behind the header: for planning */
-    bool holes;       /* the file has its full length but weights of zero, which take no disk space */
+    bool holes;       /* of full length, but weights of zero that take no disk space; no rope_factors then */
     int n_files; /* more than 1: a multi-file model, and the path is its prefix (gguf_writer_save_split) */
 };
 
