@@ -11,6 +11,7 @@
 
 #include "alloc/pack.h"
 #include "support/failing_alloc.h"
+#include "support/message.h"
 
 static uint64_t next_random(uint64_t *state)
 {
@@ -60,14 +61,7 @@ static void solve(const tsr_pack_problem *problem, tsr_pack_solution *solution)
     assert_true(solution->bound_bytes >= naive_bound(problem));
 }
 
-#define assert_message_has(text)                                                     \
-    do {                                                                             \
-        if (!strstr(tsr_last_error(), (text)))                                       \
-            fail_msg("\"%s\" is not in the message \"%s\"", text, tsr_last_error()); \
-    } while (0)
-
-/* ---- small, by hand --------------------------------------------------------------------------------------
- */
+/* ---- small, by hand -------------------------------------------------------------------------- */
 
 static void items_that_do_not_meet_share_bytes(void **state)
 {
@@ -180,8 +174,7 @@ static void chunks_keep_their_limit(void **state)
     tsr_pack_solution_free(&s);
 }
 
-/* ---- what is refused -------------------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------- */
 
 static void malformed_items_are_named(void **state)
 {
@@ -258,8 +251,7 @@ static void the_validator_sees_every_fault(void **state)
     }
 }
 
-/* ---- random ----------------------------------------------------------------------------------------------
- */
+/* ---- random ---------------------------------------------------------------------------------- */
 
 enum { RANDOM_ITEMS = 120 };
 
@@ -408,8 +400,7 @@ static void any_failing_allocation_leaves_nothing_behind(void **state)
     assert_true(failures > 15);
 }
 
-/* ---- published and recorded instances --------------------------------------------------------------------
- */
+/* ---- published and recorded instances -------------------------------------------------------- */
 
 enum { MOST_ITEMS = 2048 };
 

@@ -23,8 +23,7 @@
 #define RUN    "run -m " MODEL " "
 #define PROMPT "lighthouse (n.):"
 
-/* ---- wrong words ----------------------------------------------------------------------------------------
- */
+/* ---- wrong words ----------------------------------------------------------------------------- */
 
 static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
@@ -75,8 +74,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
     }
 }
 
-/* ---- plan -----------------------------------------------------------------------------------------------
- */
+/* ---- plan ------------------------------------------------------------------------------------ */
 
 static json_t *plan_json(const char *arguments)
 {
@@ -237,14 +235,13 @@ static void plan_needs_the_header_only(void **state)
     unlink(path);
 }
 
-/* ---- run ------------------------------------------------------------------------------------------------
- */
+/* ---- run ------------------------------------------------------------------------------------- */
 
 static char first_text[1 << 14], next_text[1 << 14];
 
 static void generate(const char *arguments, char *text, size_t bytes)
 {
-    char line[1024];
+    char line[2048];
     snprintf(line, sizeof line, RUN "%s", arguments);
     if (program_run(line, text, bytes) != 0)
         fail_msg("tsr %s: %s", line, text);

@@ -3,6 +3,7 @@
 #ifndef TSR_TESTS_TINY_KERNELS_H
 #define TSR_TESTS_TINY_KERNELS_H
 
+#include <stdio.h>
 #include <time.h>
 
 #include "host/device.h"
@@ -26,8 +27,8 @@ static inline float tiny_partial_f32(uint64_t seed, int64_t i)
     return (float)((int64_t)tiny_hash(seed, (uint64_t)i) >> 40) / 4096.0f;
 }
 
-/* SCALE: y[i] = factor * x[n - 1 - i]: reads what other threads wrote, in chunks handed out by the counter.
- */
+/* SCALE: y[i] = factor * x[n - 1 - i]: reads what other threads wrote, in chunks handed out by the
+ * counter. */
 static inline void tiny_scale(const tsr_op *op, const tsr_kernel_env *env)
 {
     enum { CHUNK = 8 };

@@ -1,0 +1,100 @@
+/* The arithmetic of collectives: every instruction set's variant against plain loops. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "comm/reduce.h"
+#include "core/fixed.h"
+#include "support/tiny_kernels.h"
+
+static const char *const reducer_isas[] = {"generic", "avx2", "avx512"};
+
+static void the_conversion_is_that_of_the_number_format(void **state)
+{
+    (void)state;
+    enum { N = 200003 };
+    int64_t *sums = malloc(N * sizeof *sums);
+    float *y = malloc(N * sizeof *y);
+    for (int i = 0; i < N; i++) {
+        uint64_t bits = tiny_hash(7, (uint64_t)i);
+        sums[i] = (int64_t)bits >> (i % 64); /* every magnitude, both signs */
+        if (i % 5 == 0)                      /* next to a tie of either rounding */
+            sums[i] = ((int64_t)1 << (i % 62)) + ((int64_t)1 << (i / 62 % 62)) + i % 3 - 1;
+    }
+    sums[0] = INT64_MAX, sums[1] = INT64_MIN, sums[2] = 0, sums[3] = -1;
+    const void *parts[] = {sums};
+    for (int v = 0; v < 3; v++) {
+        tsr_reducer reducer;
+        if (!tsr_reducer_select(reducer_isas[v], TSR_REDUCE_EXACT, &reducer)) {
+            print_message("no %s on this machine\n", reducer_isas[v]);
+            continue;
+        }
+        memset(y, 0, N * sizeof *y);
+        reducer.finish(parts, 1, NULL, y, 0, N);
+        for (int i = 0; i < N; i++) {
+            float expected = tsr_fixed_to_f32(sums[i]);
+            assert_memory_equal(&y[i], &expected, sizeof expected);
+        }
+    }
+    free(sums);
+    free(y);
+}
+
+/* Sums of three parts against plain loops, over ranges that begin and end anywhere; nothing else is
+ * written. */
+static void every_variant_adds_the_same(void **state)
+{
+    (void)state;
+    enum { N = 200, PARTS = 3 };
+    int64_t exact[PARTS][N];
+    float f32[PARTS][N], residual[N];
+    for (int i = 0; i < N; i++) {
+        residual[i] = tiny_partial_f32(99, i);
+        for (uint64_t j = 0; j < PARTS; j++) {
+            exact[j][i] = tiny_partial_i64(j, i);
+            f32[j][i] = tiny_partial_f32(j, i);
+        }
+    }
+    const void *exact_parts[] = {exact[0], exact[1], exact[2]}, *f32_parts[] = {f32[0], f32[1], f32[2]};
+    for (int v = 0; v < 3; v++)
+        for (int begin = 0; begin < 40; begin += 3)
+            for (int end = begin; end <= N; end += 7) {
+                tsr_reducer of_exact, of_f32;
+                int64_t sum[N] = {0};
+                float sum_f32[N] = {0}, y[N] = {0}, y_f32[N];
+                if (!tsr_reducer_select(reducer_isas[v], TSR_REDUCE_EXACT, &of_exact) ||
+                    !tsr_reducer_select(reducer_isas[v], TSR_REDUCE_F32, &of_f32))
+                    continue;
+                memcpy(y_f32, residual, sizeof y_f32); /* in place */
+                of_exact.add(exact_parts, PARTS, sum, begin, end);
+                of_exact.finish(exact_parts, PARTS, residual, y, begin, end);
+                of_f32.add(f32_parts, PARTS, sum_f32, begin, end);
+                of_f32.finish(f32_parts, PARTS, y_f32, y_f32, begin, end);
+                for (int i = 0; i < N; i++) {
+                    bool inside = i >= begin && i < end;
+                    int64_t total = exact[0][i] + exact[1][i] + exact[2][i];
+                    float total_f32 = f32[0][i] + f32[1][i] + f32[2][i];
+                    assert_true(sum[i] == (inside ? total : 0));
+                    assert_true(y[i] == (inside ? tsr_fixed_to_f32(total) + residual[i] : 0.0f));
+                    assert_true(sum_f32[i] == (inside ? total_f32 : 0.0f));
+                    assert_true(y_f32[i] == (inside ? total_f32 + residual[i] : residual[i]));
+                }
+            }
+    tsr_reducer none;
+    assert_false(tsr_reducer_select("abacus", TSR_REDUCE_EXACT, &none));
+    assert_true(tsr_reducer_select(NULL, TSR_REDUCE_F32, &none));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_conversion_is_that_of_the_number_format),
+        cmocka_unit_test(every_variant_adds_the_same),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
