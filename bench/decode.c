@@ -2,10 +2,11 @@
  *
  *     build/bench/decode [TYPE ...]          (default F16 Q8_0 Q4_K Q4_0 Q6_K BF16)
  *
- * A random-weight model larger than the last-level cache is decoded token by token on one device with one and with two
- * threads and on two devices with one thread each. The bytes of weights read per token over the time, divided by the measured
- * read bandwidth of as many threads, is the share of bandwidth in use. Machines are shared: every round measures all
- * configurations in turn, and the table gives medians of the rounds, with the smallest and largest ratio. */
+ * A random-weight model larger than the last-level cache is decoded token by token on one device with one and
+ * with two threads and on two devices with one thread each. The bytes of weights read per token over the
+ * time, divided by the measured read bandwidth of as many threads, is the share of bandwidth in use. Machines
+ * are shared: every round measures all configurations in turn, and the table gives medians of the rounds,
+ * with the smallest and largest ratio. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +112,8 @@ static void report(const char *type, double bytes, double facts[N_FACTS][N_ROUND
     for (int r = 0; r < N_ROUNDS; r++)
         ratio[r] = facts[1][r] / facts[2][r];
     spread(ratio, N_ROUNDS, &low, &median, &high);
-    printf("%-6s two one-thread devices over one two-thread device: %.3f  [%.3f, %.3f]\n", type, median, low, high);
+    printf("%-6s two one-thread devices over one two-thread device: %.3f  [%.3f, %.3f]\n", type, median, low,
+           high);
     fflush(stdout);
 }
 
@@ -152,11 +154,13 @@ int main(int argc, char **argv)
 {
     static const char *const defaults[] = {"F16", "Q8_0", "Q4_K", "Q4_0", "Q6_K", "BF16"};
     size_t bytes = (size_t)512 << 20;
-    void *scratch = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    void *scratch =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     if (scratch == MAP_FAILED)
         return 1;
     memset(scratch, 1, bytes);
-    printf("%-6s %-22s %8s %9s %10s %8s  %s\n", "type", "on", "token/s", "GB/s", "read GB/s", "share", "[min, max]");
+    printf("%-6s %-22s %8s %9s %10s %8s  %s\n", "type", "on", "token/s", "GB/s", "read GB/s", "share",
+           "[min, max]");
     if (argc > 1)
         for (int i = 1; i < argc; i++)
             bench_type(argv[i], scratch, bytes);

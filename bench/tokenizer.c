@@ -34,8 +34,8 @@ static uint32_t next_random(uint32_t *state) /* Numerical Recipes' linear congru
     return *state = *state * 1664525u + 1013904223u;
 }
 
-/* Words of the vocabulary, commoner (lower) ids more often, as merges are learned in the order of frequency.
- */
+/* Words of the vocabulary, commoner (lower) ids more often, as merges are learned in the order of
+ * frequency. */
 static size_t make_prose(const tsr_tokenizer *tokenizer, char *text, size_t bytes)
 {
     uint32_t state = 1;

@@ -94,8 +94,7 @@ static void run(bench *b, tsr_tensor *x, const float *data, tsr_tensor *y, float
     runner_ok(tsr_tensor_get(y, out, 0, tsr_tensor_bytes(y)), "get output");
 }
 
-/* ---- two halves of an FFN -------------------------------------------------------------------------------
- */
+/* ---- two halves of an FFN -------------------------------------------------------------------- */
 
 /* up (rows split) then down (columns split), residual added; returns the program's facts. */
 static tsr_program_info ffn(const char *devices, const float *split, int n, tsr_reduction reduction,
@@ -153,8 +152,7 @@ static void float_reduction_is_close_to_the_exact_one(void **state)
         assert_true(fabsf(exact[i] - rounded[i]) <= 1e-5f * (1 + fabsf(exact[i])));
 }
 
-/* ---- random placements against a plain loop -------------------------------------------------------------
- */
+/* ---- random placements against a plain loop -------------------------------------------------- */
 
 static void reference_mul(const double *x, const tsr_tensor *w, double *y)
 {
@@ -247,8 +245,7 @@ static void any_placement_of_weights_gives_the_same_numbers(void **state)
         check_random_placement(seed);
 }
 
-/* ---- collectives ----------------------------------------------------------------------------------------
- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
 static void a_split_result_is_gathered_only_where_it_is_needed_whole(void **state)
 {
@@ -322,8 +319,7 @@ static void a_partial_sum_out_of_range_is_reported_and_the_next_run_is_good(void
     bench_close(&b);
 }
 
-/* ---- errors ---------------------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void mistakes_are_named(void **state)
 {

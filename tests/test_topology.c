@@ -118,7 +118,7 @@ static tsr_topology *load(const char *path)
     return topo;
 }
 
-/* ---- descriptions with known content ------------------------------------------------------------------ */
+/* ---- descriptions with known content --------------------------------------------------------- */
 
 static void synthetic_machines_have_the_structure_they_describe(void **state)
 {
@@ -227,7 +227,7 @@ static void the_tree_nests_what_contains_what(void **state)
     tsr_topology_destroy(topo);
 }
 
-/* ---- recorded machines -------------------------------------------------------------------------------- */
+/* ---- recorded machines ----------------------------------------------------------------------- */
 
 #define SHARED "../shared/topo"
 
@@ -352,7 +352,7 @@ static void linux_root_directories_load(void **state)
     assert_null(getenv("HWLOC_FSROOT")); /* set in the child only */
 }
 
-/* ---- what cannot be loaded ---------------------------------------------------------------------------- */
+/* ---- what cannot be loaded ------------------------------------------------------------------- */
 
 static void assert_refused(const char *path, tsr_status expected, const char *phrase)
 {
@@ -412,8 +412,8 @@ static uint64_t next_random(uint64_t *seed)
     return *seed >> 33;
 }
 
-/* One to four of: a byte replaced, a stretch removed, a digit changed, a number made of nines, the end cut.
- */
+/* One to four of: a byte replaced, a stretch removed, a digit changed, a number made of nines, the end
+ * cut. */
 static size_t damage(char *text, size_t bytes, uint64_t *seed)
 {
     for (uint64_t n = 1 + next_random(seed) % 4; n > 0 && bytes > 64; n--) {
@@ -484,7 +484,7 @@ static void damaged_files_give_an_error_or_a_sound_topology_in_silence(void **st
     assert_in_range(loaded, ROUNDS / 20, ROUNDS - ROUNDS / 20); /* else the damage tests nothing */
 }
 
-/* ---- allocation failures ------------------------------------------------------------------------------ */
+/* ---- allocation failures --------------------------------------------------------------------- */
 
 static tsr_status discover_it(tsr_topology **topo_out)
 {

@@ -297,8 +297,8 @@ static double error_bound(tsr_type type, const float *x, int e)
             largest_step = fmax(largest_step, step[s]);
             largest_offset = fmax(largest_offset, -low);
         }
-        /* Half a step; plus, at the ends, half a unit of the 6-bit minimum and `top` half units of the scale.
-         */
+        /* Half a step; plus, at the ends, half a unit of the 6-bit minimum and `top` half units of the
+         * scale. */
         return slack * (step[e / 32] / 2 + largest_offset / 63 / 2 + largest_step / 63 * (top + 1) / 2) +
                largest_offset * 0x1p-11 + largest_step * top * 0x1p-11;
     }

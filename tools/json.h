@@ -6,8 +6,8 @@
 
 #include <tsr/topology.h>
 
-/* New references. Indices refer to the arrays of the same document; sizes are bytes, speeds bytes per second.
- */
+/* New references. Indices refer to the arrays of the same document; sizes are bytes, speeds bytes per
+ * second. */
 json_t *tool_json_topology(const tsr_topology *topo);
 json_t *tool_json_devices(const tsr_device_list *list);
 

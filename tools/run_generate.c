@@ -40,8 +40,7 @@ static void write_text(generation *g, const char *text, size_t bytes)
     g->last = text[bytes - 1];
 }
 
-/* ---- preparing ------------------------------------------------------------------------------------------
- */
+/* ---- preparing ------------------------------------------------------------------------------- */
 
 static int fail_memory(void)
 {
@@ -119,8 +118,7 @@ static void release(generation *g)
     free(g->eog);
 }
 
-/* ---- computing ------------------------------------------------------------------------------------------
- */
+/* ---- computing ------------------------------------------------------------------------------- */
 
 /* Chunk by chunk, so that Ctrl-C is heard during a long prompt; the bits are the same. */
 static tsr_status compute_prompt(generation *g)

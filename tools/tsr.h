@@ -14,8 +14,8 @@ int tsr_cmd_topo(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
 
-/* Print "tsr COMMAND: the last error" and return the exit code: 2 where the user's words were wrong, else 1.
- */
+/* Print "tsr COMMAND: the last error" and return the exit code: 2 where the user's words were wrong, else
+ * 1. */
 int tool_fail(const char *command, tsr_status status);
 
 /* Prints warnings to stderr, and with `verbose` everything else too. */

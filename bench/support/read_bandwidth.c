@@ -1,5 +1,5 @@
-/* Reading with several streams per core: a single sequential stream does not keep enough cache misses in flight to
- * reach a core's bandwidth. */
+/* Reading with several streams per core: a single sequential stream does not keep enough cache misses in
+ * flight to reach a core's bandwidth. */
 #include "support/read_bandwidth.h"
 
 #include <pthread.h>

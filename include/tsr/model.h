@@ -6,8 +6,8 @@
  *     if (tsr_model_open(rt, "model.gguf", &config, &model) != TSR_OK) ...
  *
  * On host devices the weights are views of the mapped file: opening takes milliseconds and reads no weight. A
- * model is used by one thread at a time, like its runtime, and must be closed before it, after its sessions.
- */
+ * model is used by one thread at a time, like its runtime, and must be closed before it, after its
+ * sessions. */
 #ifndef TSR_MODEL_H
 #define TSR_MODEL_H
 

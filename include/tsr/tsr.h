@@ -2,8 +2,8 @@
  *
  * From the ground up: status, log, types (values and words); topology and split (machines and proportions);
  * runtime, tensor, buffer and graph (devices, and computing on them); gguf, plan, model, session, tokenizer
- * and sampler (language models). An engine that brings its own model code needs the first three groups only.
- */
+ * and sampler (language models). An engine that brings its own model code needs the first three groups
+ * only. */
 #ifndef TSR_TSR_H
 #define TSR_TSR_H
 

@@ -52,8 +52,8 @@ tsr_status tsr_pack_bound(tsr_pack_work *w)
     TSR_TRY(tsr_mem_array((size_t)w->n_steps, sizeof *live, "packing", &live));
     TSR_TRY(tsr_mem_array((size_t)n_blocks, sizeof *block, "packing", &block));
 
-    /* The grain is the smallest alignment: alignments are powers of two, so all offsets are multiples of it.
-     */
+    /* The grain is the smallest alignment: alignments are powers of two, so all offsets are multiples of
+     * it. */
     for (int i = 0; i < w->n; i++)
         grain = TSR_MIN(grain, w->alignment[i]);
     for (int i = 0; i < w->n; i++)

@@ -139,8 +139,8 @@ static bool meet(const caller *me)
 /* ------------------------------------------------------------------------------------- collectives */
 
 /* Reduce-scatter into the contributors' own partials, then all-gather with the conversion. Contributor j owns
- * share j of the elements: only it reads that part of its partial in the first step, so it may write there.
- */
+ * share j of the elements: only it reads that part of its partial in the first step, so it may write
+ * there. */
 static bool all_reduce_in_two_steps(const caller *me, const tsr_op_all_reduce *op)
 {
     const local_collective *c = me->collective;

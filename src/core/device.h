@@ -23,8 +23,8 @@ typedef struct tsr_device tsr_device;
 typedef struct tsr_device_program tsr_device_program;
 
 /* What one kind of device supplies. Every function that can fail writes its own message with tsr_fail().
- * Pointers given to free/decommit/release are ones that alloc/commit/reserve returned, with the same sizes.
- */
+ * Pointers given to free/decommit/release are ones that alloc/commit/reserve returned, with the same
+ * sizes. */
 struct tsr_device_ops {
     const char *kind; /* "host", "cuda" */
 

@@ -3,8 +3,8 @@
  *
  * Widening is exact. Narrowing rounds to nearest, ties to even, from subnormals up to infinity, and does not
  * depend on the CPU's rounding mode. A NaN stays a NaN: its quiet bit is set and the payload bits that fit
- * are kept, as x86's and Arm's conversion instructions do, so a vector kernel agrees with these bit for bit.
- */
+ * are kept, as x86's and Arm's conversion instructions do, so a vector kernel agrees with these bit for
+ * bit. */
 #ifndef TSR_CORE_HALF_H
 #define TSR_CORE_HALF_H
 

@@ -29,8 +29,8 @@ typedef struct tsr_block_q8_0 {
     int8_t q[TSR_QUANT_BLOCK];
 } tsr_block_q8_0;
 
-/* x[i] = d * (nibble(i) - 8), where the low nibble of q[i] is element i and its high nibble element i + 16.
- */
+/* x[i] = d * (nibble(i) - 8), where the low nibble of q[i] is element i and its high nibble element i +
+ * 16. */
 typedef struct tsr_block_q4_0 {
     uint16_t d; /* F16 */
     uint8_t q[TSR_QUANT_BLOCK / 2];
@@ -107,8 +107,8 @@ void tsr_quant_encode_q4_k(const float *src, void *dst, int64_t n_blocks);
 void tsr_quant_encode_q5_k(const float *src, void *dst, int64_t n_blocks);
 void tsr_quant_encode_q6_k(const float *src, void *dst, int64_t n_blocks);
 
-/* The names of all types with ", " between them, cut off at capacity: what a message offers in place of an unknown
- * one. */
+/* The names of all types with ", " between them, cut off at capacity: what a message offers in place of an
+ * unknown one. */
 void tsr_type_list(char *text, size_t capacity);
 
 #endif

@@ -22,8 +22,7 @@ typedef struct lowering {
     tsr_slots slots;
 } lowering;
 
-/* ---- values and instructions ----------------------------------------------------------------------------
- */
+/* ---- values and instructions ----------------------------------------------------------------- */
 
 static tsr_status add_value(lowering *low, tsr_value value, int *index_out)
 {
@@ -74,8 +73,7 @@ int64_t tsr_value_cols(const tsr_value *value, int d)
     return value->sharding == TSR_SHARDING_SPLIT ? tsr_shard_map_count(value->map, d) : value->ne0;
 }
 
-/* ---- conversions ----------------------------------------------------------------------------------------
- */
+/* ---- conversions ----------------------------------------------------------------------------- */
 
 /* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */
 static tsr_status all_reduce(lowering *low, int partial, int residual, int *whole_out)
@@ -110,8 +108,8 @@ static tsr_status resolve_pending(lowering *low)
     return low->pending < 0 ? TSR_OK : all_reduce(low, low->pending, -1, &whole);
 }
 
-/* A SPLIT value becomes whole on all its devices: each copies its part into the workspace, then all read all.
- */
+/* A SPLIT value becomes whole on all its devices: each copies its part into the workspace, then all read
+ * all. */
 static tsr_status all_gather(lowering *low, int split, int *whole_out)
 {
     tsr_status status = TSR_OK;
@@ -209,8 +207,7 @@ static bool same_division(const tsr_value *a, const tsr_value *b)
            a->devices == b->devices && tsr_shard_map_equal(a->map, b->map);
 }
 
-/* ---- one node -------------------------------------------------------------------------------------------
- */
+/* ---- one node -------------------------------------------------------------------------------- */
 
 static tsr_status weight_placed(const tsr_tensor *weight)
 {
@@ -524,8 +521,7 @@ static tsr_status lower_node(lowering *low, const tsr_tensor *node)
     }
 }
 
-/* ---- the whole graph ------------------------------------------------------------------------------------
- */
+/* ---- the whole graph ------------------------------------------------------------------------- */
 
 /* Nodes that lead to an output or a KV write, and how many live consumers each has. */
 static tsr_status find_live(lowering *low)

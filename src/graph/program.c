@@ -6,8 +6,7 @@
 #include "core/mem.h"
 #include "graph/emit.h"
 
-/* ---- collectives ----------------------------------------------------------------------------------------
- */
+/* ---- collectives ----------------------------------------------------------------------------- */
 
 /* Who takes part: the devices of every instruction that refers to it (SEND and RECV share one). */
 static uint64_t participants_of(const tsr_lowered *low, int collective)
@@ -69,8 +68,7 @@ out:
     return status;
 }
 
-/* ---- compiling ------------------------------------------------------------------------------------------
- */
+/* ---- compiling ------------------------------------------------------------------------------- */
 
 static tsr_reduce_type reduce_of(const tsr_program_config *config)
 {
@@ -233,8 +231,7 @@ void tsr_program_destroy(tsr_program *program)
     tsr_mem_free(program);
 }
 
-/* ---- running --------------------------------------------------------------------------------------------
- */
+/* ---- running --------------------------------------------------------------------------------- */
 
 /* A device that failed leaves the others waiting in a collective: release them, wait for all, and report the
  * first failure. */

@@ -26,7 +26,8 @@ typedef struct tsr_arch {
     /* Name every tensor of the model with its shape and class. */
     tsr_status (*declare)(tsr_weights *weights, const tsr_hparams *hparams);
 
-    /* Build the forward pass; returns the logits [n_vocab, n_outputs], NULL with the graph's sticky failure. */
+    /* Build the forward pass; returns the logits [n_vocab, n_outputs], NULL with the graph's sticky
+     * failure. */
     tsr_tensor *(*build)(const tsr_hparams *hparams, const tsr_weights *weights, const tsr_step_graph *step);
 } tsr_arch;
 

@@ -1,9 +1,10 @@
 /* Choosing a split that fits.
  *
- * The shares are rounded without regard to memory and the result is measured. Where a device is over its cap, what it
- * holds whatever the counts (replicated tensors, arena, workspace) is known from the measurement, so the counts are
- * found again under the room that is left, and measured again. The arena moves a little with the counts, hence a few
- * rounds; what a device was once seen to hold is never assumed smaller later, so the rounds end. */
+ * The shares are rounded without regard to memory and the result is measured. Where a device is over its cap,
+ * what it holds whatever the counts (replicated tensors, arena, workspace) is known from the measurement, so
+ * the counts are found again under the room that is left, and measured again. The arena moves a little with
+ * the counts, hence a few rounds; what a device was once seen to hold is never assumed smaller later, so the
+ * rounds end. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -41,11 +42,12 @@ static int find_overfull(const decision *dec, const tsr_measurement *m)
 static tsr_status fail_overfull(const decision *dec, const tsr_measurement *m, int d)
 {
     size_t need = total(m->used[d]), cap = dec->traits[d].memory_cap;
-    return tsr_fail(TSR_ERR_MEMORY,
-                    "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu), has %zu, %zu are "
-                    "missing; use a smaller context (-c), a smaller share or another device",
-                    dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
-                    m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], cap, need - cap);
+    return tsr_fail(
+        TSR_ERR_MEMORY,
+        "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu), has %zu, %zu are "
+        "missing; use a smaller context (-c), a smaller share or another device",
+        dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
+        m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], cap, need - cap);
 }
 
 static size_t granule_bytes(const decision *dec, int c)
@@ -70,7 +72,7 @@ out:
     return status;
 }
 
-/* ---- tensor mode ---------------------------------------------------------------------------------------- */
+/* ---- tensor mode ----------------------------------------------------------------------------- */
 
 static tsr_status fit_counts(const decision *dec, int64_t *counts)
 {
@@ -107,8 +109,8 @@ static tsr_status decide_tensor(decision *dec, tsr_model_split *split, tsr_measu
         TSR_TRY(fit_counts(dec, counts));
         tsr_model_split_free(split);
         tsr_measurement_free(m);
-        TSR_TRY(tsr_model_split_tensor(&dec->shape->hparams, &dec->shape->granules, dec->shares, dec->n_devices,
-                                       counts, split));
+        TSR_TRY(tsr_model_split_tensor(&dec->shape->hparams, &dec->shape->granules, dec->shares,
+                                       dec->n_devices, counts, split));
         TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
         if (find_overfull(dec, m) < 0)
             return TSR_OK;
@@ -121,7 +123,7 @@ out:
     return status;
 }
 
-/* ---- layer mode and "none" ------------------------------------------------------------------------------ */
+/* ---- layer mode and "none" ------------------------------------------------------------------- */
 
 /* Most layers that fit on each device, from what it held with `layers`. */
 static void learn_layer_caps(const decision *dec, const tsr_measurement *m, const tsr_shard_map *layers,

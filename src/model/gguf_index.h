@@ -7,8 +7,8 @@
 
 #include <tsr/status.h>
 
-/* `entries` is an array of elements of `stride` bytes, each beginning with a `const char *` name. Borrowed.
- */
+/* `entries` is an array of elements of `stride` bytes, each beginning with a `const char *` name.
+ * Borrowed. */
 struct tsr_gguf_index {
     const void *entries;
     size_t stride;

@@ -1,5 +1,5 @@
-/* Reading hyper-parameters: every number that later becomes an extent is bounded here, so that no product of two of
- * them overflows further down. */
+/* Reading hyper-parameters: every number that later becomes an extent is bounded here, so that no product of
+ * two of them overflows further down. */
 #include "model/hparams.h"
 
 #include <math.h>
@@ -51,7 +51,8 @@ static tsr_status absent(const reader *r, bool required)
 }
 
 /* An integer in [low, high]; *value keeps its default where the key is absent and `required` is false. */
-static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t low, int64_t high, int64_t *value)
+static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t low, int64_t high,
+                          int64_t *value)
 {
     const char *key = full_key(r, suffix);
     tsr_gguf_value_type type;
@@ -68,14 +69,15 @@ static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t 
         number = scalar > INT64_MAX ? INT64_MAX : (int64_t)scalar;
     }
     if (number < low || number > high)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %lld; it must be in [%lld, %lld]", tsr_gguf_path(r->gguf), key,
-                        (long long)number, (long long)low, (long long)high);
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %lld; it must be in [%lld, %lld]", tsr_gguf_path(r->gguf),
+                        key, (long long)number, (long long)low, (long long)high);
     *value = number;
 out:
     return status;
 }
 
-static tsr_status get_real(reader *r, const char *suffix, bool required, double low, double high, double *value)
+static tsr_status get_real(reader *r, const char *suffix, bool required, double low, double high,
+                           double *value)
 {
     const char *key = full_key(r, suffix);
     double number;
@@ -85,8 +87,8 @@ static tsr_status get_real(reader *r, const char *suffix, bool required, double 
     if (status != TSR_OK)
         return status;
     if (!(number >= low && number <= high))
-        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %g; it must be in [%g, %g]", tsr_gguf_path(r->gguf), key, number,
-                        low, high);
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s is %g; it must be in [%g, %g]", tsr_gguf_path(r->gguf), key,
+                        number, low, high);
     *value = number;
     return TSR_OK;
 }
@@ -144,14 +146,15 @@ static tsr_status read_heads(reader *r, tsr_hparams *hp)
     hp->n_head_kv = hp->n_head;
     TSR_TRY(get_int(r, "attention.head_count_kv", false, 1, 1 << 16, &hp->n_head_kv));
     if (hp->n_head % hp->n_head_kv != 0)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads", tsr_gguf_path(r->gguf),
-                        (long long)hp->n_head, (long long)hp->n_head_kv);
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads",
+                        tsr_gguf_path(r->gguf), (long long)hp->n_head, (long long)hp->n_head_kv);
     hp->head_dim = hp->n_embd / hp->n_head;
     TSR_TRY(get_int(r, "attention.key_length", false, 1, 1 << 12, &hp->head_dim));
     int64_t value_length = hp->head_dim;
     TSR_TRY(get_int(r, "attention.value_length", false, 1, 1 << 12, &value_length));
     if (hp->head_dim < 1 || value_length != hp->head_dim)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: heads of %lld (keys) and %lld (values) elements; they must be equal",
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: heads of %lld (keys) and %lld (values) elements; they must be equal",
                         tsr_gguf_path(r->gguf), (long long)hp->head_dim, (long long)value_length);
     hp->n_rot = hp->head_dim;
     TSR_TRY(get_int(r, "rope.dimension_count", false, 2, hp->head_dim, &hp->n_rot));
@@ -178,7 +181,8 @@ tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_
     TSR_TRY(get_int(&r, "context_length", true, 1, INT32_MAX, &hp.n_ctx_train));
     TSR_TRY(get_int(&r, "expert_count", false, 0, 1 << 16, &n_expert));
     if (n_expert > 0) {
-        status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s: mixture-of-experts models (%lld experts) are not supported yet",
+        status = tsr_fail(TSR_ERR_UNSUPPORTED,
+                          "%s: mixture-of-experts models (%lld experts) are not supported yet",
                           tsr_gguf_path(gguf), (long long)n_expert);
         goto out;
     }

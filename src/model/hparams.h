@@ -23,14 +23,14 @@ typedef struct tsr_hparams {
     bool rope_interleaved;
     double rope_base;
     tsr_rope_scaling rope_scaling;
-    double rope_factor;                       /* context is stretched by it */
-    double rope_n_ctx_orig;                   /* YaRN: context before stretching */
-    double rope_attn_factor;                  /* YaRN: extra factor on cos and sin */
-    double rope_beta_fast, rope_beta_slow;    /* YaRN: rotations that bound the ramp */
+    double rope_factor;                    /* context is stretched by it */
+    double rope_n_ctx_orig;                /* YaRN: context before stretching */
+    double rope_attn_factor;               /* YaRN: extra factor on cos and sin */
+    double rope_beta_fast, rope_beta_slow; /* YaRN: rotations that bound the ramp */
 } tsr_hparams;
 
-/* Read what a decoder-only transformer has; `architecture` is the prefix of its keys. TSR_ERR_FORMAT names the key that is
- * missing or out of range, TSR_ERR_UNSUPPORTED the feature. */
+/* Read what a decoder-only transformer has; `architecture` is the prefix of its keys. TSR_ERR_FORMAT names
+ * the key that is missing or out of range, TSR_ERR_UNSUPPORTED the feature. */
 tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_hparams *hparams_out);
 
 #endif

@@ -17,7 +17,7 @@ static tsr_status declare_layer(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_layer_weights *layer = &w->layers[l];
     int64_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
 
-#define DECLARE(field, required, role, ne0, ne1, name)                                                       \
+#define DECLARE(field, required, role, ne0, ne1, name) \
     TSR_TRY(tsr_weights_declare(w, required, role, l, ne0, ne1, &layer->field, "blk.%d." name, l))
     DECLARE(attn_norm, true, TSR_WEIGHT_REPLICATED, hp->n_embd, 1, "attn_norm.weight");
     DECLARE(wq, true, TSR_WEIGHT_Q_ROWS, hp->n_embd, n_q, "attn_q.weight");
@@ -43,8 +43,8 @@ static tsr_status declare(tsr_weights *w, const tsr_hparams *hp)
                                 &w->embedding, "token_embd.weight"));
     for (int l = 0; l < (int)hp->n_layers; l++)
         TSR_TRY(declare_layer(w, hp, l));
-    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_REPLICATED, TSR_LAYER_OUTPUT, hp->n_embd, 1, &w->output_norm,
-                                "output_norm.weight"));
+    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_REPLICATED, TSR_LAYER_OUTPUT, hp->n_embd, 1,
+                                &w->output_norm, "output_norm.weight"));
     TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_embd, hp->n_vocab,
                                 &w->output, "output.weight"));
     if (!w->output)
@@ -75,7 +75,8 @@ static tsr_tensor *build_attention(const tsr_hparams *hp, const tsr_layer_weight
     return tsr_add(graph, tsr_mul_mat(graph, w->wo, a), x);
 }
 
-static tsr_tensor *build_ffn(const tsr_hparams *hp, const tsr_layer_weights *w, tsr_graph *graph, tsr_tensor *x)
+static tsr_tensor *build_ffn(const tsr_hparams *hp, const tsr_layer_weights *w, tsr_graph *graph,
+                             tsr_tensor *x)
 {
     tsr_tensor *h = tsr_rms_norm(graph, x, w->ffn_norm, hp->norm_eps);
     tsr_tensor *gate = tsr_mul_mat(graph, w->gate, h);

@@ -1,4 +1,5 @@
-/* Measuring a split: load the model and make a session on devices that allocate nothing, then read their books. */
+/* Measuring a split: load the model and make a session on devices that allocate nothing, then read their
+ * books. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -22,9 +23,9 @@ out:
     return status;
 }
 
-tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                                  const tsr_model_config *resolved, const tsr_model_split *split,
-                                  tsr_measurement *measurement_out)
+tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices,
+                                  const tsr_model_shape *shape, const tsr_model_config *resolved,
+                                  const tsr_model_split *split, tsr_measurement *measurement_out)
 {
     tsr_status status = TSR_OK;
     tsr_runtime *rt = NULL;

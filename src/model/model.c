@@ -8,7 +8,7 @@
 #include "alloc/kv.h"
 #include "core/mem.h"
 
-/* ---- shape ---------------------------------------------------------------------------------------------- */
+/* ---- shape ----------------------------------------------------------------------------------- */
 
 /* The vocabulary is as large as the embedding matrix has rows. */
 static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
@@ -41,7 +41,7 @@ out:
     return status;
 }
 
-/* ---- config --------------------------------------------------------------------------------------------- */
+/* ---- config ---------------------------------------------------------------------------------- */
 
 static tsr_status check_range(const char *name, int64_t value, int64_t low, int64_t high)
 {
@@ -90,7 +90,7 @@ out:
     return status;
 }
 
-/* ---- loading -------------------------------------------------------------------------------------------- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static tsr_status copy_split(const tsr_model_split *split, tsr_model_split *copy)
 {
@@ -121,7 +121,8 @@ static tsr_status load_rope(tsr_model *model)
         memcpy(factors, source->data, (size_t)n * sizeof(float));
         for (int64_t i = 0; i < n; i++)
             if (!(factors[i] > 0 && isfinite(factors[i]))) {
-                status = tsr_fail(TSR_ERR_FORMAT, "%s: rope_freqs.weight[%lld] is %g; factors are positive and finite",
+                status = tsr_fail(TSR_ERR_FORMAT,
+                                  "%s: rope_freqs.weight[%lld] is %g; factors are positive and finite",
                                   tsr_gguf_path(model->shape.gguf), (long long)i, (double)factors[i]);
                 goto out;
             }
@@ -155,7 +156,8 @@ out:
     return status;
 }
 
-/* A reduction's numbers must be there before anything is loaded: what the plan wants, against what is left. */
+/* A reduction's numbers must be there before anything is loaded: what the plan wants, against what is
+ * left. */
 static tsr_status check_room(const tsr_runtime *rt, const tsr_plan *plan)
 {
     tsr_plan_device planned;
@@ -166,15 +168,17 @@ static tsr_status check_room(const tsr_runtime *rt, const tsr_plan *plan)
         size_t used = tsr_device_used(rt->devices[d]);
         size_t left = rt->devices[d]->memory_cap > used ? rt->devices[d]->memory_cap - used : 0;
         if (planned.total_bytes > left)
-            return tsr_fail(TSR_ERR_MEMORY,
-                            "device %s: the model needs %zu bytes, %zu are left; use a smaller context, give the "
-                            "device a smaller share, or raise its memory cap",
-                            planned.name, planned.total_bytes, left);
+            return tsr_fail(
+                TSR_ERR_MEMORY,
+                "device %s: the model needs %zu bytes, %zu are left; use a smaller context, give the "
+                "device a smaller share, or raise its memory cap",
+                planned.name, planned.total_bytes, left);
     }
     return TSR_OK;
 }
 
-tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config, tsr_model **model_out)
+tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
+                          tsr_model **model_out)
 {
     tsr_status status = TSR_OK;
     tsr_gguf *gguf = NULL;
@@ -214,7 +218,7 @@ void tsr_model_close(tsr_model *model)
     tsr_mem_free(model);
 }
 
-/* ---- queries -------------------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out)
 {

@@ -18,7 +18,7 @@ typedef struct tsr_model_shape {
 
 struct tsr_model {
     tsr_runtime *rt;
-    tsr_gguf *own_gguf;     /* NULL: the caller's */
+    tsr_gguf *own_gguf; /* NULL: the caller's */
     tsr_model_shape shape;
     tsr_model_config config; /* with defaults filled in; tensor_split is not kept */
     tsr_model_split split;

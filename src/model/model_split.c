@@ -24,8 +24,8 @@ out:
 }
 
 /* counts[class * n_devices + d], as tsr_split_fit gives them. */
-static tsr_status group_init(const tsr_hparams *hp, const tsr_model_granules *g, int n_devices, const int64_t *counts,
-                             tsr_split_group *group)
+static tsr_status group_init(const tsr_hparams *hp, const tsr_model_granules *g, int n_devices,
+                             const int64_t *counts, tsr_split_group *group)
 {
     tsr_status status = TSR_OK;
     const int64_t *attention = counts + TSR_CLASS_ATTENTION * n_devices;
@@ -36,8 +36,8 @@ static tsr_status group_init(const tsr_hparams *hp, const tsr_model_granules *g,
     TSR_TRY(tsr_shard_map_init(hp->n_head_kv, g->kv_heads, n_devices, attention, &group->kv_heads));
     TSR_TRY(tsr_shard_map_init(hp->n_head_kv * hp->head_dim, g->kv_heads * hp->head_dim, n_devices, attention,
                                &group->kv));
-    TSR_TRY(
-        tsr_shard_map_init(hp->n_head * hp->head_dim, g->kv_heads * head_group, n_devices, attention, &group->q));
+    TSR_TRY(tsr_shard_map_init(hp->n_head * hp->head_dim, g->kv_heads * head_group, n_devices, attention,
+                               &group->q));
     TSR_TRY(tsr_shard_map_init(hp->n_ff, g->ffn_columns, n_devices, ffn, &group->ffn));
     TSR_TRY(tsr_shard_map_init(hp->n_vocab, TSR_GRANULE_ROWS, n_devices, output, &group->vocab));
     for (int d = 0; d < n_devices; d++)
@@ -60,8 +60,9 @@ out:
     return status;
 }
 
-tsr_status tsr_model_split_tensor(const tsr_hparams *hp, const tsr_model_granules *granules, const double *shares,
-                                  int n_devices, const int64_t *counts, tsr_model_split *split_out)
+tsr_status tsr_model_split_tensor(const tsr_hparams *hp, const tsr_model_granules *granules,
+                                  const double *shares, int n_devices, const int64_t *counts,
+                                  tsr_model_split *split_out)
 {
     tsr_status status = TSR_OK;
     tsr_model_split split = {0};
@@ -84,8 +85,9 @@ static tsr_status solo_group(const tsr_hparams *hp, const tsr_model_granules *gr
     return group_init(hp, granules, n_devices, counts, group);
 }
 
-tsr_status tsr_model_split_layers(const tsr_hparams *hp, const tsr_model_granules *granules, const double *shares,
-                                  tsr_split_mode mode, const tsr_shard_map *layers, tsr_model_split *split_out)
+tsr_status tsr_model_split_layers(const tsr_hparams *hp, const tsr_model_granules *granules,
+                                  const double *shares, tsr_split_mode mode, const tsr_shard_map *layers,
+                                  tsr_model_split *split_out)
 {
     tsr_status status = TSR_OK;
     tsr_model_split split = {0};

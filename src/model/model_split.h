@@ -1,7 +1,8 @@
 /* How one model is divided over devices: the decision that a plan makes and the loader carries out.
  *
- * Devices work in groups. Inside a group every matrix is divided; each layer belongs to one group. Tensor mode is one
- * group of all used devices, layer mode one group per device, mode "none" one group of one device. */
+ * Devices work in groups. Inside a group every matrix is divided; each layer belongs to one group. Tensor
+ * mode is one group of all used devices, layer mode one group per device, mode "none" one group of one
+ * device. */
 #ifndef TSR_MODEL_MODEL_SPLIT_H
 #define TSR_MODEL_MODEL_SPLIT_H
 
@@ -12,14 +13,14 @@
 
 /* Sizes of the granules, from the shape and the quantization blocks of the matrices divided by columns. */
 typedef struct tsr_model_granules {
-    int64_t kv_heads;    /* per attention granule */
-    int64_t ffn_columns; /* per FFN granule */
+    int64_t kv_heads;              /* per attention granule */
+    int64_t ffn_columns;           /* per FFN granule */
     int64_t n[TSR_CLASS_COUNT];    /* granules of each class */
     int64_t size[TSR_CLASS_COUNT]; /* KV heads, columns, rows */
 } tsr_model_granules;
 
-/* `attention_block`, `ffn_block`: elements that the columns of W_o and W_down must be cut at (the least common multiple
- * over layers). */
+/* `attention_block`, `ffn_block`: elements that the columns of W_o and W_down must be cut at (the least
+ * common multiple over layers). */
 tsr_status tsr_model_granules_find(const tsr_hparams *hparams, int64_t attention_block, int64_t ffn_block,
                                    tsr_model_granules *granules_out);
 

@@ -10,9 +10,12 @@
 const char *tsr_split_mode_name(tsr_split_mode mode)
 {
     switch (mode) {
-    case TSR_SPLIT_MODE_NONE: return "none";
-    case TSR_SPLIT_MODE_LAYER: return "layer";
-    case TSR_SPLIT_MODE_TENSOR: return "tensor";
+    case TSR_SPLIT_MODE_NONE:
+        return "none";
+    case TSR_SPLIT_MODE_LAYER:
+        return "layer";
+    case TSR_SPLIT_MODE_TENSOR:
+        return "tensor";
     }
     return "?";
 }
@@ -34,7 +37,7 @@ const char *tsr_split_class_name(tsr_split_class_id id)
     return id >= 0 && id < TSR_CLASS_COUNT ? names[id] : "?";
 }
 
-/* ---- filling in ----------------------------------------------------------------------------------------- */
+/* ---- filling in ------------------------------------------------------------------------------ */
 
 static tsr_status add_note(tsr_plan *plan, const char *format, ...) TSR_PRINTF(2, 3);
 
@@ -74,8 +77,8 @@ static int64_t layers_of(const tsr_model_split *split, int d)
     return n;
 }
 
-static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *traits, const tsr_measurement *m,
-                        tsr_plan_device *device)
+static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *traits,
+                        const tsr_measurement *m, tsr_plan_device *device)
 {
     const tsr_model_split *split = &plan->split;
     bool tensor = split->mode == TSR_SPLIT_MODE_TENSOR;
@@ -152,17 +155,18 @@ out:
     return status;
 }
 
-/* ---- creation ------------------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
-tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices, const tsr_model_config *config,
-                           tsr_plan **plan_out)
+tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
+                           const tsr_model_config *config, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
     tsr_model_shape shape;
     tsr_model_config resolved;
     tsr_device_traits *traits = NULL;
     if (!gguf || !devices || !plan_out || devices->n_devices < 1)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: a file, at least one device and plan_out are needed");
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_plan_create: a file, at least one device and plan_out are needed");
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
     TSR_TRY(tsr_model_config_resolve(&shape, config, &resolved));
     TSR_TRY(tsr_mem_array((size_t)devices->n_devices, sizeof *traits, "devices", &traits));
@@ -199,7 +203,7 @@ void tsr_plan_destroy(tsr_plan *plan)
     tsr_mem_free(plan);
 }
 
-/* ---- queries -------------------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 const tsr_model_split *tsr_plan_split(const tsr_plan *plan)
 {
@@ -214,7 +218,8 @@ void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out)
 tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device, tsr_plan_device *device_out)
 {
     if (device < 0 || device >= plan->info.n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the plan has %d", device, plan->info.n_devices);
+        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the plan has %d", device,
+                        plan->info.n_devices);
     *device_out = plan->devices[device];
     return TSR_OK;
 }

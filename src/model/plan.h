@@ -22,13 +22,13 @@ typedef struct tsr_measurement {
     tsr_program_info program;
 } tsr_measurement;
 
-tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                                  const tsr_model_config *resolved, const tsr_model_split *split,
-                                  tsr_measurement *measurement_out);
+tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices,
+                                  const tsr_model_shape *shape, const tsr_model_config *resolved,
+                                  const tsr_model_split *split, tsr_measurement *measurement_out);
 void tsr_measurement_free(tsr_measurement *measurement);
 
-/* Choose granule counts (or layers) for the devices so that everything fits, and measure the result. On failure the
- * message names the device and the bytes that are missing. */
+/* Choose granule counts (or layers) for the devices so that everything fits, and measure the result. On
+ * failure the message names the device and the bytes that are missing. */
 tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
                            const tsr_model_config *resolved, tsr_model_split *split_out,
                            tsr_measurement *measurement_out);

@@ -1,8 +1,8 @@
 /* A plan as text: what it lays out, a table of memory, a table of shares, remarks.
  *
  * A table is a list of columns, each a heading and a function that writes one cell. Every cell is written
- * twice, once to learn the widths and once to print, so that nothing is allocated and printing cannot fail.
- */
+ * twice, once to learn the widths and once to print, so that nothing is allocated and printing cannot
+ * fail. */
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -32,8 +32,7 @@ static void put(const printer *p, const char *format, ...)
     p->write(text, p->user);
 }
 
-/* ---- tables ---------------------------------------------------------------------------------------------
- */
+/* ---- tables ---------------------------------------------------------------------------------- */
 
 /* `arg` says which of several like columns it is: a memory owner or a class. */
 typedef void (*cell_fn)(const tsr_plan *plan, const tsr_plan_device *device, int arg, char text[CELL_BYTES]);
@@ -98,8 +97,7 @@ static void cell_name(const tsr_plan *plan, const tsr_plan_device *device, int a
     snprintf(text, CELL_BYTES, "%s", device->name);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------------------
- */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 static void write_bytes(size_t bytes, char text[CELL_BYTES])
 {
@@ -153,8 +151,7 @@ static void put_memory(const printer *p)
     put_table(p, columns, COUNT(columns), p->plan->info.n_devices > 1 ? &sum : NULL);
 }
 
-/* ---- shares ---------------------------------------------------------------------------------------------
- */
+/* ---- shares ---------------------------------------------------------------------------------- */
 
 static void cell_requested(const tsr_plan *plan, const tsr_plan_device *device, int arg,
                            char text[CELL_BYTES])
@@ -218,8 +215,7 @@ static void put_shares(const printer *p)
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------------------
- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static const char *plural(long long n)
 {
@@ -232,8 +228,7 @@ static void put_heading(const printer *p)
     int n_used = 0;
     for (int d = 0; d < info->n_devices; d++)
         n_used += p->plan->devices[d].used;
-    put(p,
-        "Split mode %s: %lld layer%s over %d of %d device%s, %d reduction%s and %d hand-over%s per step\n",
+    put(p, "Split mode %s: %lld layer%s over %d of %d device%s, %d reduction%s and %d hand-over%s per step\n",
         tsr_split_mode_name(info->mode), (long long)info->n_layers, plural(info->n_layers), n_used,
         info->n_devices, plural(info->n_devices), info->n_all_reduces, plural(info->n_all_reduces),
         info->n_handovers, plural(info->n_handovers));

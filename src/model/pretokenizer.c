@@ -118,8 +118,8 @@ static tsr_status compile_stage(tsr_pretokenizer *pretokenizer, const char *patt
             error, (size_t)offset);
     pretokenizer->stages[pretokenizer->n_stages++] = code;
 
-    /* Without compiled code (a PCRE2 or a kernel that does not allow it) matching is slower and no different.
-     */
+    /* Without compiled code (a PCRE2 or a kernel that does not allow it) matching is slower and no
+     * different. */
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     return TSR_OK;
 }

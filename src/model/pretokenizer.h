@@ -31,8 +31,8 @@ void tsr_pretokenizer_destroy(tsr_pretokenizer *pretokenizer);
 typedef tsr_status (*tsr_word_fn)(void *user, const char *word, size_t bytes);
 
 /* Call `fn` for every word of text[bytes], from left to right; the words are the whole text. Bytes that are
- * not UTF-8 form words of their own. TSR_ERR_INVALID: a pattern's match limit was reached (message: where).
- */
+ * not UTF-8 form words of their own. TSR_ERR_INVALID: a pattern's match limit was reached (message:
+ * where). */
 tsr_status tsr_pretokenizer_split(const tsr_pretokenizer *pretokenizer, const char *text, size_t bytes,
                                   tsr_word_fn fn, void *user);
 

@@ -1,5 +1,6 @@
-/* Frequencies of the rotary embedding (Su et al., arXiv:2104.09864): theta_i = base^(-2i / n_rot) per position, changed by
- * a factors tensor (Llama 3), linear scaling, or YaRN (Peng et al., arXiv:2309.00071, section 3.2). */
+/* Frequencies of the rotary embedding (Su et al., arXiv:2104.09864): theta_i = base^(-2i / n_rot) per
+ * position, changed by a factors tensor (Llama 3), linear scaling, or YaRN (Peng et al., arXiv:2309.00071,
+ * section 3.2). */
 #include "model/rope.h"
 
 #include <math.h>
@@ -8,7 +9,8 @@
 
 static const double two_pi = 6.283185307179586476925;
 
-/* Index of the pair that turns `rotations` times over the original context (YaRN, eq. 17, halved: pairs, not elements). */
+/* Index of the pair that turns `rotations` times over the original context (YaRN, eq. 17, halved: pairs, not
+ * elements). */
 static double pair_of_rotations(const tsr_hparams *hp, double rotations)
 {
     return (double)hp->n_rot * log(hp->rope_n_ctx_orig / (rotations * two_pi)) / (2 * log(hp->rope_base));
@@ -31,7 +33,8 @@ tsr_status tsr_rope_tables_create(const tsr_hparams *hp, const float *factors, t
     if (status != TSR_OK)
         return status;
     for (int64_t i = 0; i < hp->n_rot / 2; i++) {
-        double trained = pow(hp->rope_base, -2.0 * (double)i / (double)hp->n_rot) / (factors ? factors[i] : 1);
+        double trained =
+            pow(hp->rope_base, -2.0 * (double)i / (double)hp->n_rot) / (factors ? factors[i] : 1);
         double stretched = trained / hp->rope_factor;
         double keep = hp->rope_scaling == TSR_ROPE_SCALING_YARN ? yarn_keep(hp, i) : 0;
         tables.inverse_frequency[i] =

@@ -1,5 +1,5 @@
-/* Rotary embedding tables: made on the caller's side once per step, in double precision, for all layers and devices, so
- * that no device needs its own sine. */
+/* Rotary embedding tables: made on the caller's side once per step, in double precision, for all layers and
+ * devices, so that no device needs its own sine. */
 #ifndef TSR_MODEL_ROPE_H
 #define TSR_MODEL_ROPE_H
 
@@ -12,7 +12,8 @@ typedef struct tsr_rope_tables {
 } tsr_rope_tables;
 
 /* `factors` ([n_rot / 2], NULL = ones) divide the frequencies (the tensor rope_freqs.weight of Llama 3). */
-tsr_status tsr_rope_tables_create(const tsr_hparams *hparams, const float *factors, tsr_rope_tables *tables_out);
+tsr_status tsr_rope_tables_create(const tsr_hparams *hparams, const float *factors,
+                                  tsr_rope_tables *tables_out);
 void tsr_rope_tables_free(tsr_rope_tables *tables);
 
 /* row[n_rot] = (cos, sin) pairs of one position. */

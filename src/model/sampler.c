@@ -230,8 +230,8 @@ static void pop_to_end(candidate *heap, int64_t n)
     sift_down(heap, n - 1, 0);
 }
 
-/* Steps 3 to 5: leaves the survivors at the end of candidates[n], the likeliest last, and returns how many.
- */
+/* Steps 3 to 5: leaves the survivors at the end of candidates[n], the likeliest last, and returns how
+ * many. */
 static int64_t filter(tsr_sampler *sampler, int64_t n, double max)
 {
     const tsr_sampler_config *c = &sampler->config;

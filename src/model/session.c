@@ -5,7 +5,7 @@
 
 #include "core/mem.h"
 
-/* ---- creation ------------------------------------------------------------------------------------------- */
+/* ---- creation -------------------------------------------------------------------------------- */
 
 static tsr_status create_kv(tsr_session *session)
 {
@@ -39,7 +39,8 @@ static tsr_status create_inputs(tsr_session *session)
     size_t n_rot = (size_t)session->model->rope.n_rot;
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->positions));
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->seq_rows));
-    TSR_TRY(tsr_mem_array((size_t)config->n_outputs_max, sizeof(int32_t), "step inputs", &session->output_rows));
+    TSR_TRY(
+        tsr_mem_array((size_t)config->n_outputs_max, sizeof(int32_t), "step inputs", &session->output_rows));
     TSR_TRY(tsr_mem_array(n_batch * n_rot, sizeof(float), "step inputs", &session->rope));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_seqs));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
@@ -84,7 +85,7 @@ void tsr_session_destroy(tsr_session *session)
     tsr_mem_free(session);
 }
 
-/* ---- one chunk ------------------------------------------------------------------------------------------ */
+/* ---- one chunk ------------------------------------------------------------------------------- */
 
 /* Tokens [begin, end) of a batch, and how many of them want logits. */
 typedef struct chunk {
@@ -198,7 +199,7 @@ out:
     return status;
 }
 
-/* ---- a batch -------------------------------------------------------------------------------------------- */
+/* ---- a batch --------------------------------------------------------------------------------- */
 
 static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch, const float *logits)
 {
@@ -209,10 +210,11 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
                         (const void *)batch->tokens);
     for (int64_t i = 0; i < batch->n_tokens; i++) {
         if (batch->tokens[i] < 0 || batch->tokens[i] >= model->shape.hparams.n_vocab)
-            return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is %d; the vocabulary has 0 to %lld", (long long)i,
-                            batch->tokens[i], (long long)model->shape.hparams.n_vocab - 1);
+            return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is %d; the vocabulary has 0 to %lld",
+                            (long long)i, batch->tokens[i], (long long)model->shape.hparams.n_vocab - 1);
         if (seq_of(batch, i) < 0 || seq_of(batch, i) >= model->config.n_seq_max)
-            return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is for sequence %d; the session has 0 to %d (n_seq_max)",
+            return tsr_fail(TSR_ERR_INVALID,
+                            "batch: token %lld is for sequence %d; the session has 0 to %d (n_seq_max)",
                             (long long)i, seq_of(batch, i), model->config.n_seq_max - 1);
         any_output |= is_output(batch, i);
     }
@@ -250,7 +252,7 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
     return status;
 }
 
-/* ---- sequences ------------------------------------------------------------------------------------------ */
+/* ---- sequences ------------------------------------------------------------------------------- */
 
 static tsr_status check_seq(const tsr_session *session, int seq)
 {

@@ -45,7 +45,8 @@ tsr_status tsr_session_reserve(tsr_session *session)
     tsr_status status = TSR_OK;
     tsr_step worst = {0};
     tsr_program_config config = program_config(session);
-    TSR_TRY(build_step(session, session->model->config.n_batch, session->model->config.n_outputs_max, &worst));
+    TSR_TRY(
+        build_step(session, session->model->config.n_batch, session->model->config.n_outputs_max, &worst));
     TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, &session->memory));
 out:
     step_free(&worst);

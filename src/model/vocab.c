@@ -153,8 +153,8 @@ int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t 
 }
 
 /* Bytes that are visible characters in Latin-1 stand for themselves, the n-th of the others is spelled U+0100
- * + n (bytes_to_unicode in github.com/openai/gpt-2, src/encoder.py). The others are 0..32, 127..160 and 173.
- */
+ * + n (bytes_to_unicode in github.com/openai/gpt-2, src/encoder.py). The others are 0..32, 127..160 and
+ * 173. */
 size_t tsr_vocab_spell_byte(uint8_t byte, char out[2])
 {
     unsigned point = byte;

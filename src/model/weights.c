@@ -40,8 +40,9 @@ out:
     return status;
 }
 
-tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer, int64_t ne0,
-                               int64_t ne1, tsr_tensor **tensor_out, const char *name_format, ...)
+tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
+                               int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
+                               ...)
 {
     char name[TSR_MAX_NAME];
     va_list args;
@@ -56,9 +57,10 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
     if (!source)
         return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is missing", tsr_gguf_path(weights->gguf), name);
     if (source->ne[0] != ne0 || source->ne[1] != ne1 || source->ne[2] != 1 || source->ne[3] != 1)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld]",
-                        tsr_gguf_path(weights->gguf), name, (long long)source->ne[0], (long long)source->ne[1],
-                        (long long)source->ne[2], (long long)source->ne[3], (long long)ne0, (long long)ne1);
+        return tsr_fail(
+            TSR_ERR_FORMAT, "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld]",
+            tsr_gguf_path(weights->gguf), name, (long long)source->ne[0], (long long)source->ne[1],
+            (long long)source->ne[2], (long long)source->ne[3], (long long)ne0, (long long)ne1);
     if (ne1 == 1 && source->type != TSR_TYPE_F32)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
                         tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type));
@@ -125,13 +127,17 @@ size_t tsr_weights_bytes(const tsr_weights *weights)
 static bool in_class(tsr_weight_role role, tsr_split_class_id id)
 {
     switch (role) {
-    case TSR_WEIGHT_REPLICATED: return false;
+    case TSR_WEIGHT_REPLICATED:
+        return false;
     case TSR_WEIGHT_Q_ROWS:
     case TSR_WEIGHT_KV_ROWS:
-    case TSR_WEIGHT_Q_COLUMNS: return id == TSR_CLASS_ATTENTION;
+    case TSR_WEIGHT_Q_COLUMNS:
+        return id == TSR_CLASS_ATTENTION;
     case TSR_WEIGHT_FFN_ROWS:
-    case TSR_WEIGHT_FFN_COLUMNS: return id == TSR_CLASS_FFN;
-    case TSR_WEIGHT_VOCAB_ROWS: return id == TSR_CLASS_OUTPUT;
+    case TSR_WEIGHT_FFN_COLUMNS:
+        return id == TSR_CLASS_FFN;
+    case TSR_WEIGHT_VOCAB_ROWS:
+        return id == TSR_CLASS_OUTPUT;
     }
     return false;
 }
@@ -158,15 +164,23 @@ static const tsr_split_group *group_of(const tsr_model_split *split, int layer)
 static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_split *split)
 {
     const tsr_split_group *group = group_of(split, weight->layer);
-    tsr_placement place = {.sharding = TSR_SHARDING_SPLIT,
-                           .axis = weight->tensor.ne[1] > 1 ? 1 : 0,
-                           .devices = group->devices};
+    tsr_placement place = {
+        .sharding = TSR_SHARDING_SPLIT, .axis = weight->tensor.ne[1] > 1 ? 1 : 0, .devices = group->devices};
     switch (weight->role) {
-    case TSR_WEIGHT_REPLICATED: return (tsr_placement){.sharding = TSR_SHARDING_REPLICATED, .devices = group->devices};
-    case TSR_WEIGHT_Q_ROWS: place.map = &group->q; break;
-    case TSR_WEIGHT_KV_ROWS: place.map = &group->kv; break;
-    case TSR_WEIGHT_FFN_ROWS: place.map = &group->ffn; break;
-    case TSR_WEIGHT_VOCAB_ROWS: place.map = &group->vocab; break;
+    case TSR_WEIGHT_REPLICATED:
+        return (tsr_placement){.sharding = TSR_SHARDING_REPLICATED, .devices = group->devices};
+    case TSR_WEIGHT_Q_ROWS:
+        place.map = &group->q;
+        break;
+    case TSR_WEIGHT_KV_ROWS:
+        place.map = &group->kv;
+        break;
+    case TSR_WEIGHT_FFN_ROWS:
+        place.map = &group->ffn;
+        break;
+    case TSR_WEIGHT_VOCAB_ROWS:
+        place.map = &group->vocab;
+        break;
     case TSR_WEIGHT_Q_COLUMNS:
         place.axis = 0;
         place.map = &group->q;
@@ -216,8 +230,8 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
     }
     if (weights->tied_output && share)
         weights->output = weights->embedding;
-    TSR_TRY(tsr_weights_create(rt, tensors, placements, sources, n, copy, TSR_MEMORY_WEIGHTS, report, &adapter,
-                               &weights->buffer));
+    TSR_TRY(tsr_weights_create(rt, tensors, placements, sources, n, copy, TSR_MEMORY_WEIGHTS, report,
+                               &adapter, &weights->buffer));
 out:
     tsr_mem_free(tensors);
     tsr_mem_free(placements);

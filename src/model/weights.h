@@ -10,12 +10,12 @@
 /* How a tensor is divided inside its group. */
 typedef enum tsr_weight_role {
     TSR_WEIGHT_REPLICATED = 0,
-    TSR_WEIGHT_Q_ROWS,     /* by query heads */
-    TSR_WEIGHT_KV_ROWS,    /* by KV heads */
-    TSR_WEIGHT_Q_COLUMNS,  /* W_o */
-    TSR_WEIGHT_FFN_ROWS,   /* gate, up */
+    TSR_WEIGHT_Q_ROWS,      /* by query heads */
+    TSR_WEIGHT_KV_ROWS,     /* by KV heads */
+    TSR_WEIGHT_Q_COLUMNS,   /* W_o */
+    TSR_WEIGHT_FFN_ROWS,    /* gate, up */
     TSR_WEIGHT_FFN_COLUMNS, /* down */
-    TSR_WEIGHT_VOCAB_ROWS  /* embedding, output */
+    TSR_WEIGHT_VOCAB_ROWS   /* embedding, output */
 } tsr_weight_role;
 
 /* Which group a tensor belongs to: a layer's (>= 0), or one of these. */
@@ -23,8 +23,8 @@ enum { TSR_LAYER_EMBEDDING = -1, TSR_LAYER_OUTPUT = -2 };
 
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
-    tsr_tensor *bq, *bk, *bv;           /* biases; NULL where the model has none */
-    tsr_tensor *q_norm, *k_norm;        /* norms per head; NULL likewise */
+    tsr_tensor *bq, *bk, *bv;    /* biases; NULL where the model has none */
+    tsr_tensor *q_norm, *k_norm; /* norms per head; NULL likewise */
     tsr_tensor *ffn_norm, *gate, *up, *down;
 } tsr_layer_weights;
 
@@ -52,14 +52,14 @@ typedef struct tsr_weights {
 tsr_status tsr_weights_init(tsr_weights *weights, const tsr_gguf *gguf, int64_t n_layers);
 void tsr_weights_free(tsr_weights *weights);
 
-/* Declare the tensor `name` (formatted) of shape [ne0, ne1] (ne1 1: one dimension). An absent one is TSR_ERR_FORMAT
- * if required, else *tensor_out = NULL. TSR_ERR_FORMAT for another shape than expected. */
-tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer, int64_t ne0,
-                               int64_t ne1, tsr_tensor **tensor_out, const char *name_format, ...)
-    TSR_PRINTF(8, 9);
+/* Declare the tensor `name` (formatted) of shape [ne0, ne1] (ne1 1: one dimension). An absent one is
+ * TSR_ERR_FORMAT if required, else *tensor_out = NULL. TSR_ERR_FORMAT for another shape than expected. */
+tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
+                               int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
+                               ...) TSR_PRINTF(8, 9);
 
-/* The output matrix is the embedding again. Where a split puts both in one group they become one tensor, else the output's
- * group gets its own copy (or view). */
+/* The output matrix is the embedding again. Where a split puts both in one group they become one tensor, else
+ * the output's group gets its own copy (or view). */
 tsr_status tsr_weights_tie_output(tsr_weights *weights);
 
 /* Least common multiple of the quantization blocks of the tensors in one role; 1 if there are none. */

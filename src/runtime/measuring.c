@@ -23,7 +23,9 @@ void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *t
 void tsr_device_traits_of(const tsr_device *device, tsr_device_traits *traits_out)
 {
     size_t used = tsr_device_used(device), cap = device->memory_cap;
-    *traits_out = (tsr_device_traits){.memory_cap = cap == SIZE_MAX ? SIZE_MAX : cap > used ? cap - used : 0,
+    *traits_out = (tsr_device_traits){.memory_cap = cap == SIZE_MAX ? SIZE_MAX
+                                                    : cap > used    ? cap - used
+                                                                    : 0,
                                       .alignment = device->alignment,
                                       .granularity = device->granularity,
                                       .max_alloc = device->max_alloc};

@@ -13,7 +13,8 @@ typedef struct tsr_device_traits {
     size_t alignment, granularity, max_alloc;
 } tsr_device_traits;
 
-/* Traits of a device that is described but not opened, and of one that is open (its cap is what it has left). */
+/* Traits of a device that is described but not opened, and of one that is open (its cap is what it has
+ * left). */
 void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *traits_out);
 void tsr_device_traits_of(const tsr_device *device, tsr_device_traits *traits_out);
 

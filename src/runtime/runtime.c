@@ -15,8 +15,8 @@ typedef struct runtime_private {
     tsr_topo_pinner *pinner;
 } runtime_private;
 
-static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_device_list *list,
-                                   const tsr_topo_pinner *pinner)
+static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *config,
+                                   const tsr_device_list *list, const tsr_topo_pinner *pinner)
 {
     const tsr_device_desc *desc = &list->devices[rt->n_devices];
     tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
@@ -66,8 +66,9 @@ tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_o
     if (!config)
         config = &defaults;
     if (config->size != sizeof *config)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_config.size is %zu, not %zu; use TSR_RUNTIME_CONFIG_INIT",
-                        config->size, sizeof *config);
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_runtime_config.size is %zu, not %zu; use TSR_RUNTIME_CONFIG_INIT", config->size,
+                        sizeof *config);
     if (!config->topology) {
         tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
         topo_config.logger = config->logger;
@@ -110,10 +111,10 @@ int tsr_runtime_n_devices(const tsr_runtime *rt)
 tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info *info_out)
 {
     if (device < 0 || device >= rt->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", device, rt->n_devices);
+        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", device,
+                        rt->n_devices);
     const tsr_device *d = rt->devices[device];
-    tsr_device_info info = {
-        .kind = TSR_DEVICE_HOST, .n_threads = d->n_threads, .memory_cap = d->memory_cap};
+    tsr_device_info info = {.kind = TSR_DEVICE_HOST, .n_threads = d->n_threads, .memory_cap = d->memory_cap};
     memcpy(info.name, d->name, sizeof info.name);
     if (!rt->no_alloc)
         snprintf(info.isa, sizeof info.isa, "%s", tsr_host_device_isa(d));

@@ -232,8 +232,8 @@ out:
     return status;
 }
 
-/* Counts of the first open class in an assignment with the smallest possible deviation of all open classes.
- */
+/* Counts of the first open class in an assignment with the smallest possible deviation of all open
+ * classes. */
 static tsr_status settle_class(search *s, bool *fits_out, int64_t *count_out)
 {
     tsr_status status = TSR_OK;

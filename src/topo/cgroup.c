@@ -13,8 +13,8 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* The number in a limit file; no limit ("max", or what version 1 writes for it) and no file are UINT64_MAX.
- */
+/* The number in a limit file; no limit ("max", or what version 1 writes for it) and no file are
+ * UINT64_MAX. */
 static uint64_t read_limit(const char *path)
 {
     unsigned long long value = 0;

@@ -25,7 +25,7 @@ struct placement {
     struct placing devices[TSR_MAX_DEVICES];
 };
 
-/* ---- how many devices --------------------------------------------------------------------------------- */
+/* ---- how many devices ------------------------------------------------------------------------ */
 
 /* Whether a node makes a device of its own under "host": memory, and cores that count it as theirs. */
 static bool node_has_device(const tsr_topology *topo, int node, int *first_out, int *n_out)
@@ -65,7 +65,7 @@ static tsr_status expand_items(const tsr_device_spec *spec, struct placement *p)
     return TSR_OK;
 }
 
-/* ---- which cores -------------------------------------------------------------------------------------- */
+/* ---- which cores ----------------------------------------------------------------------------- */
 
 /* "host" alone: the nodes as they are, however unequal. False if no node has both cores and memory. */
 static bool place_by_node(struct placement *p)
@@ -183,7 +183,7 @@ static void place(const tsr_device_spec *spec, struct placement *p, const tsr_lo
     place_disjoint(p);
 }
 
-/* ---- the list ----------------------------------------------------------------------------------------- */
+/* ---- the list -------------------------------------------------------------------------------- */
 
 /* The list, its descriptions and all their numbers in one block; `numbers_out` is where the numbers begin. */
 static tsr_status allocate(const struct placement *p, tsr_device_list **list_out, int **numbers_out)

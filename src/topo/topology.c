@@ -7,8 +7,8 @@
 
 #include "core/mem.h"
 
-/* The arrays in their order inside the block. Most strictly aligned first is not needed: offsets are rounded.
- */
+/* The arrays in their order inside the block. Most strictly aligned first is not needed: offsets are
+ * rounded. */
 struct layout {
     size_t packages, numa_nodes, cores, pus, caches, pci, end;
 };

@@ -1,8 +1,8 @@
 /* Link-time replacements of the allocating functions; failing_alloc.h is the manual.
  *
  * With -Wl,--wrap=f the linker sends every call of f to __wrap_f and calls of __real_f to f. This works on
- * calls between object files only, which is why src/core keeps tsr_mem_calloc and its callers in two files.
- */
+ * calls between object files only, which is why src/core keeps tsr_mem_calloc and its callers in two
+ * files. */
 #include "support/failing_alloc.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* A file that exists in memory only but has a path, for code that opens files by name (Linux: memfd_create).
- */
+/* A file that exists in memory only but has a path, for code that opens files by name (Linux:
+ * memfd_create). */
 #ifndef TSR_TESTS_MEMORY_FILE_H
 #define TSR_TESTS_MEMORY_FILE_H
 

@@ -51,8 +51,8 @@ tsr_gguf *small_vocab_gguf(const small_vocab *v);
 tsr_tokenizer *small_vocab_tokenizer(const small_vocab *v);
 
 /* Byte-level BPE with merges l+l h+e he+ll hell+o Ġ+w o+r (in this order), control tokens <|bos|> <|eos|>
- * <|start|>, user-defined [tool] [tool]s, and <|eot_id|> marked as a normal token; add_bos_token is left out.
- */
+ * <|start|>, user-defined [tool] [tool]s, and <|eot_id|> marked as a normal token; add_bos_token is left
+ * out. */
 tsr_tokenizer *small_vocab_hello(void);
 
 #endif

@@ -74,8 +74,8 @@ static void attn_begin(const attn_item *item, attn_scratch *s)
     }
 }
 
-/* The block that holds `position`, cut to what the item's rows see; [lowest, end) is what any of them does.
- */
+/* The block that holds `position`, cut to what the item's rows see; [lowest, end) is what any of them
+ * does. */
 static attn_block attn_block_at(const attn_item *item, int64_t position, int64_t lowest, int64_t end,
                                 attn_scratch *s)
 {

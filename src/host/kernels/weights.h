@@ -265,8 +265,8 @@ ALWAYS_INLINE void unit_decode(tsr_type type, const int groups, const unsigned c
     }
 }
 
-/* Decode n elements (whole blocks, or any n for plain types) into dst[n rounded up to 32], zeros at its end.
- */
+/* Decode n elements (whole blocks, or any n for plain types) into dst[n rounded up to 32], zeros at its
+ * end. */
 ALWAYS_INLINE void weights_decode(tsr_type type, const unsigned char *p, int64_t n, float *dst)
 {
     const int groups = unit_groups(type);
