@@ -467,6 +467,30 @@ static void arguments_and_paths(void **state)
     tsr_model_close(model);
 }
 
+static void note_progress(double fraction, void *user)
+{
+    double *last = user;
+    assert_true(fraction >= *last && fraction <= 1);
+    *last = fraction;
+}
+
+static void progress_ends_at_one(void **state)
+{
+    fixture *f = *state;
+    write_model(f->path, NULL);
+    for (int copy = 0; copy < 2; copy++) {
+        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model *model;
+        double last = 0;
+        config.copy_weights = copy;
+        config.progress = note_progress;
+        config.progress_user = &last;
+        runner_ok(tsr_model_open(f->rt, f->path, &config, &model), f->path);
+        assert_true(last == 1);
+        tsr_model_close(model);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -479,6 +503,7 @@ int main(void)
         cmocka_unit_test(rope_factors),
         cmocka_unit_test(unusual_models_open),
         cmocka_unit_test(layers_may_differ_in_type),
+        cmocka_unit_test(progress_ends_at_one),
         cmocka_unit_test(arguments_and_paths),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -3,6 +3,7 @@
  *
  * Every comparison is memcmp over whole rows of logits against the plainest way to compute them: one
  * sequence, one device, one token at a time. */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -359,6 +360,53 @@ static void sessions_and_runtimes_do_not_meet(void **state)
     tsr_session_destroy(NULL);
 }
 
+/* Nothing is shared between runtimes, so each may have a thread of its own. */
+typedef struct worker {
+    pthread_t thread;
+    const char *devices;
+    int32_t tokens[48];
+    float *plain;
+} worker;
+
+static void *work(void *user)
+{
+    worker *w = user;
+    float logits[SESSION_VOCAB];
+    bool right = true;
+    tsr_model_config config = session_config(48, 1, 16, 0);
+    for (int round = 0; round < 3 && right; round++) {
+        runner r;
+        runner_open(&r, session_model_path, w->devices, NULL, &config);
+        right = session_append(r.session, 0, w->tokens, 40, logits) == TSR_OK;
+        for (int i = 40; i < 48 && right; i++)
+            right = session_append(r.session, 0, w->tokens + i, 1, logits) == TSR_OK &&
+                    memcmp(logits, w->plain + i * SESSION_VOCAB, sizeof logits) == 0;
+        runner_close(&r);
+    }
+    return right ? w : NULL;
+}
+
+static void runtimes_may_have_threads_of_their_own(void **state)
+{
+    (void)state;
+    enum { N_WORKERS = 3 };
+    worker workers[N_WORKERS] = {
+        {.devices = DEVICES}, {.devices = "host:1,threads=2"}, {.devices = "host:3,threads=1"}};
+    uint64_t seed = 19;
+    for (int i = 0; i < N_WORKERS; i++) {
+        session_random_tokens(&seed, workers[i].tokens, 48);
+        workers[i].plain = session_plain_logits(NULL, workers[i].tokens, 48);
+    }
+    for (int i = 0; i < N_WORKERS; i++)
+        assert_int_equal(pthread_create(&workers[i].thread, NULL, work, &workers[i]), 0);
+    for (int i = 0; i < N_WORKERS; i++) {
+        void *right;
+        assert_int_equal(pthread_join(workers[i].thread, &right), 0);
+        assert_non_null(right);
+        free(workers[i].plain);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -371,6 +419,7 @@ int main(void)
         cmocka_unit_test(a_batch_of_no_tokens_is_fine),
         cmocka_unit_test(every_pair_of_kv_types_works),
         cmocka_unit_test(sessions_and_runtimes_do_not_meet),
+        cmocka_unit_test(runtimes_may_have_threads_of_their_own),
     };
     return cmocka_run_group_tests(tests, session_model_write, session_model_remove);
 }
