@@ -88,9 +88,10 @@ static void a_cap_moves_granules(void **state)
             tsr_plan_device first = device_of(plan, 0), second = device_of(plan, 1);
             assert_int_equal(first.memory_cap, cap);
             assert_true(first.total_bytes <= cap);
-            if (modes[m] == TSR_SPLIT_MODE_TENSOR)
-                assert_true(first.used && second.used);
-            assert_true(second.total_bytes > device_of(free_plan, 1).total_bytes);
+            if (modes[m] == TSR_SPLIT_MODE_TENSOR) { /* little more than the largest granule lies idle */
+                assert_true(second.used);
+                assert_true(first.total_bytes > cap - cap / 5);
+            }
             tsr_plan_destroy(plan);
         }
         tsr_plan_destroy(free_plan);

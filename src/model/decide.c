@@ -2,9 +2,8 @@
  *
  * The shares are rounded without regard to memory and the result is measured. Where a device is over its cap,
  * what it holds whatever the counts (replicated tensors, arena, workspace) is known from the measurement, so
- * the counts are found again under the room that is left, and measured again. The arena moves a little with
- * the counts, hence a few rounds; what a device was once seen to hold is never assumed smaller later, so the
- * rounds end. */
+ * the counts are found again under the room that is left, and measured again. The arena moves with the
+ * counts, hence a few rounds. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -85,17 +84,24 @@ static tsr_status fit_counts(const decision *dec, int64_t *counts)
     return tsr_split_fit(classes, TSR_CLASS_COUNT, dec->rooms, dec->n_devices, counts);
 }
 
-/* What a device was seen to hold besides its granules. */
-static void learn_fixed(decision *dec, const tsr_measurement *m, const int64_t *counts)
+/* What a device holds besides its granules: as just measured. Only where a device was over its cap at the
+ * first look it will end up with fewer granules than now, hence with a smaller arena; in proportion is a good
+ * guess, and where it proves too small, the next look tells. In the second half of the rounds nothing once
+ * seen is assumed smaller again, so that they settle. */
+static void learn_fixed(decision *dec, const tsr_measurement *m, const int64_t *counts, int round)
 {
     for (int d = 0; d < dec->n_devices; d++) {
-        size_t granules = 0;
+        tsr_split_room *room = &dec->rooms[d];
+        size_t used = total(m->used[d]), cap = dec->traits[d].memory_cap, granules = 0;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             granules += (size_t)counts[c * dec->n_devices + d] * granule_bytes(dec, c);
-        size_t used = total(m->used[d]);
         size_t fixed = used > granules ? used - granules : 0;
-        dec->rooms[d].fixed_bytes = TSR_MAX(dec->rooms[d].fixed_bytes, fixed);
-        dec->rooms[d].capacity_bytes = dec->traits[d].memory_cap;
+        if (round == 0 && used > cap) {
+            double arena = (double)m->used[d][TSR_MEMORY_ARENA];
+            fixed -= TSR_MIN(fixed, (size_t)(arena * (1 - (double)cap / (double)used)));
+        }
+        room->fixed_bytes = round < MAX_ROUNDS / 2 ? fixed : TSR_MAX(room->fixed_bytes, fixed);
+        room->capacity_bytes = cap;
     }
 }
 
@@ -116,7 +122,7 @@ static tsr_status decide_tensor(decision *dec, tsr_model_split *split, tsr_measu
             return TSR_OK;
         if (round == 0)
             TSR_TRY(find_class_bytes(dec, m));
-        learn_fixed(dec, m, counts);
+        learn_fixed(dec, m, counts, round);
     }
     status = fail_overfull(dec, m, find_overfull(dec, m));
 out:
