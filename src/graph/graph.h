@@ -41,6 +41,7 @@ struct tsr_graph {
     int n_nodes, capacity;
     tsr_status status; /* first failure of a constructor */
     char message[512];
+    tsr_program *program; /* compiled last: where inputs and outputs lie; NULL = nowhere */
 };
 
 /* Append a node; NULL (and the graph's sticky failure) on shortage. */

@@ -2,6 +2,7 @@
 #include "graph/program.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "core/mem.h"
 #include "graph/emit.h"
@@ -162,6 +163,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     TSR_TRY(plan_graph(graph, config, shared ? &shared->layout : NULL, &lowered, &layout));
     TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
     program->rt = graph->rt;
+    program->graph = graph;
     program->timeout_ns = config ? config->timeout_ns : 0;
     TSR_TRY(tsr_mem_array(n_devices, sizeof *program->device_infos, "a program", &program->device_infos));
     TSR_TRY(tsr_mem_array(n_devices, sizeof *program->programs, "a program", &program->programs));
@@ -179,6 +181,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
         TSR_TRY(emit_device(program, &emitter, d));
     set_info(program, &lowered);
     place_tensors(graph, &emitter);
+    graph->program = program;
     *program_out = program;
     program = NULL;
 out:
@@ -214,10 +217,24 @@ tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *confi
     return status == TSR_OK ? compile(graph, config, NULL, program_out) : status;
 }
 
+/* Inputs and outputs lie nowhere any more, unless a later program has placed them again. */
+static void displace_tensors(tsr_program *program)
+{
+    tsr_graph *graph = program->graph;
+    if (!graph || graph->program != program)
+        return;
+    for (int i = 0; i < graph->n_nodes; i++) {
+        graph->nodes[i]->tensor.placement = (tsr_placement){0};
+        memset(graph->nodes[i]->tensor.shards, 0, (size_t)program->rt->n_devices * sizeof(tsr_shard));
+    }
+    graph->program = NULL;
+}
+
 void tsr_program_destroy(tsr_program *program)
 {
     if (!program)
         return;
+    displace_tensors(program);
     for (int d = 0; program->programs && d < program->rt->n_devices; d++)
         if (program->programs[d])
             program->rt->devices[d]->ops->program_destroy(program->rt->devices[d], program->programs[d]);

@@ -43,8 +43,4 @@ tsr_status tsr_plan_for_runtime(const tsr_runtime *rt, const tsr_model_shape *sh
                                 const tsr_model_config *resolved, tsr_plan **plan_out);
 const tsr_model_split *tsr_plan_split(const tsr_plan *plan);
 
-/* What one compiled step of a session does; for plans. */
-void tsr_session_program_info(const tsr_session *session, tsr_program_info *info_out);
-size_t tsr_session_arena_bound(const tsr_session *session, int device);
-
 #endif

@@ -103,6 +103,9 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
 /* What a user would otherwise wonder about. */
 static tsr_status write_notes(tsr_plan *plan)
 {
+    int n_wanted = 0; /* devices with a share */
+    for (int d = 0; d < plan->info.n_devices; d++)
+        n_wanted += plan->devices[d].requested > 0;
     tsr_status status = TSR_OK;
     for (int d = 0; d < plan->info.n_devices; d++) {
         const tsr_plan_device *device = &plan->devices[d];
@@ -115,7 +118,7 @@ static tsr_status write_notes(tsr_plan *plan)
             if (device->granules[c] == 0)
                 TSR_TRY(add_note(plan, "%s gets none of %s: %lld granule%s for %d devices", device->name,
                                  tsr_split_class_name(c), (long long)plan->info.n_granules[c],
-                                 plan->info.n_granules[c] == 1 ? "" : "s", plan->info.n_devices));
+                                 plan->info.n_granules[c] == 1 ? "" : "s", n_wanted));
     }
 out:
     return status;

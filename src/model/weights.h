@@ -23,8 +23,7 @@ enum { TSR_LAYER_EMBEDDING = -1, TSR_LAYER_OUTPUT = -2 };
 
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
-    tsr_tensor *bq, *bk, *bv;    /* biases; NULL where the model has none */
-    tsr_tensor *q_norm, *k_norm; /* norms per head; NULL likewise */
+    tsr_tensor *bq, *bk, *bv; /* biases; NULL where the model has none */
     tsr_tensor *ffn_norm, *gate, *up, *down;
 } tsr_layer_weights;
 
@@ -45,7 +44,6 @@ typedef struct tsr_weights {
     tsr_layer_weights *layers; /* [n_layers] */
     tsr_tensor *embedding, *output_norm, *output;
     bool tied_output;
-    const tsr_gguf_tensor *rope_factors; /* read on the caller's side; NULL if none */
     struct tsr_buffer *buffer;
 } tsr_weights;
 
