@@ -47,7 +47,7 @@ ALWAYS_INLINE void dot_step(dot_state *state, w32 w, v16 xa, v16 xb)
 ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, size_t w_stride, const float *x,
                               size_t x_stride, int64_t n, float *out)
 {
-    v16 half[2][DOT_TOKENS][DOT_ROWS];
+    float lanes[DOT_TOKENS][DOT_ROWS][32];
     UNROLL for (int pass = 0; pass < DOT_PASSES; pass++)
     {
         vec acc[DOT_TOKENS][DOT_ROWS] = {0};
@@ -61,13 +61,13 @@ ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, size_t w_strid
             }
         }
         UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int r = 0; r < DOT_ROWS; r++)
-            half[pass / V16_PARTS][t][r]
-                .part[pass % V16_PARTS] = acc[t][r];
+            vec_store(lanes[t][r] + pass * VEC_LANES, acc[t][r]);
     }
     UNROLL for (int t = 0; t < n_tokens; t++)
     {
         v16 sum[DOT_ROWS];
-        UNROLL for (int r = 0; r < DOT_ROWS; r++) sum[r] = v16_add(half[0][t][r], half[1][t][r]);
+        UNROLL for (int r = 0; r < DOT_ROWS; r++) sum[r] =
+            v16_add(v16_load(lanes[t][r]), v16_load(lanes[t][r] + 16));
         v16_sum_n(DOT_ROWS, sum, out + t * DOT_ROWS);
     }
 }

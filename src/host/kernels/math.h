@@ -30,10 +30,9 @@ ALWAYS_INLINE vec vec_exp(vec x)
     return vec_select((vec_int)(x < vec_set1(lowest)), vec_set1(0.0f), p * power);
 }
 
-ALWAYS_INLINE v16 v16_exp(v16 x)
+ALWAYS_INLINE v16 v16_exp(v16 a)
 {
-    UNROLL for (int i = 0; i < V16_PARTS; i++) x.part[i] = vec_exp(x.part[i]);
-    return x;
+    return V16_EACH1(vec_exp);
 }
 
 ALWAYS_INLINE float f32_exp(float x)

@@ -14,6 +14,7 @@
 #ifndef TSR_HOST_KERNELS_VEC_H
 #define TSR_HOST_KERNELS_VEC_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -47,9 +48,36 @@ typedef uint8_t byte32 __attribute__((vector_size(32)));
 typedef uint16_t word16 __attribute__((vector_size(32)));
 
 enum { V16_PARTS = 16 / VEC_LANES };
+
+/* Named parts rather than an array: compilers keep the members of a struct in registers, but an array that is
+ * indexed in a loop often goes through memory, even when the loop is unrolled. V16_EACHn(f) applies a
+ * function of n vectors to the parts of a (and b, c). */
+#if defined(TSR_ISA_AVX512)
 typedef struct v16 {
-    vec part[V16_PARTS];
+    vec p0;
 } v16;
+#define V16_EACH0(f) ((v16){f(0)})
+#define V16_EACH1(f) ((v16){f(a.p0)})
+#define V16_EACH2(f) ((v16){f(a.p0, b.p0)})
+#define V16_EACH3(f) ((v16){f(a.p0, b.p0, c.p0)})
+#elif defined(TSR_ISA_AVX2)
+typedef struct v16 {
+    vec p0, p1;
+} v16;
+#define V16_EACH0(f) ((v16){f(0), f(1)})
+#define V16_EACH1(f) ((v16){f(a.p0), f(a.p1)})
+#define V16_EACH2(f) ((v16){f(a.p0, b.p0), f(a.p1, b.p1)})
+#define V16_EACH3(f) ((v16){f(a.p0, b.p0, c.p0), f(a.p1, b.p1, c.p1)})
+#else
+typedef struct v16 {
+    vec p0, p1, p2, p3;
+} v16;
+#define V16_EACH0(f) ((v16){f(0), f(1), f(2), f(3)})
+#define V16_EACH1(f) ((v16){f(a.p0), f(a.p1), f(a.p2), f(a.p3)})
+#define V16_EACH2(f) ((v16){f(a.p0, b.p0), f(a.p1, b.p1), f(a.p2, b.p2), f(a.p3, b.p3)})
+#define V16_EACH3(f) \
+    ((v16){f(a.p0, b.p0, c.p0), f(a.p1, b.p1, c.p1), f(a.p2, b.p2, c.p2), f(a.p3, b.p3, c.p3)})
+#endif
 
 /* ---- the machine's vector ---- */
 
@@ -58,7 +86,7 @@ ALWAYS_INLINE vec vec_set1(float value)
     return value - (vec){0}; /* keeps the sign of -0, which value + 0 would not */
 }
 
-ALWAYS_INLINE vec vec_load(const float *p)
+ALWAYS_INLINE vec vec_load(const void *p)
 {
     vec a;
     memcpy(&a, p, sizeof a);
@@ -121,23 +149,22 @@ ALWAYS_INLINE vec vec_max(vec a, vec b)
 
 ALWAYS_INLINE v16 v16_set1(float value)
 {
-    v16 a;
-    UNROLL for (int i = 0; i < V16_PARTS; i++) a.part[i] = vec_set1(value);
-    return a;
+    const vec a = vec_set1(value);
+#define PART(i) a
+    return V16_EACH0(PART);
+#undef PART
 }
 
 ALWAYS_INLINE v16 v16_zero(void)
 {
-    v16 a;
-    UNROLL for (int i = 0; i < V16_PARTS; i++) a.part[i] = (vec){0};
-    return a;
+    return v16_set1(0.0f);
 }
 
 ALWAYS_INLINE v16 v16_load(const void *p)
 {
-    v16 a;
-    memcpy(&a, p, sizeof a);
-    return a;
+#define PART(i) vec_load((const char *)p + (size_t)(i) * sizeof(vec))
+    return V16_EACH0(PART);
+#undef PART
 }
 
 ALWAYS_INLINE void v16_store(float *p, v16 a)
@@ -160,28 +187,30 @@ static inline void v16_store_n(float *p, v16 a, int64_t n)
     memcpy(p, lanes, (size_t)n * sizeof(float));
 }
 
-#define V16_BINARY(name, expression)                \
-    ALWAYS_INLINE v16 v16_##name(v16 a, v16 b)      \
-    {                                               \
-        UNROLL for (int i = 0; i < V16_PARTS; i++)  \
-        {                                           \
-            const vec x = a.part[i], y = b.part[i]; \
-            a.part[i] = (expression);               \
-        }                                           \
-        return a;                                   \
+#define V16_BINARY(name, operation)            \
+    ALWAYS_INLINE vec vec_##name(vec x, vec y) \
+    {                                          \
+        return x operation y;                  \
+    }                                          \
+    ALWAYS_INLINE v16 v16_##name(v16 a, v16 b) \
+    {                                          \
+        return V16_EACH2(vec_##name);          \
     }
-V16_BINARY(add, x + y)
-V16_BINARY(sub, x - y)
-V16_BINARY(mul, x *y)
-V16_BINARY(div, x / y)
-V16_BINARY(max, vec_max(x, y))
+V16_BINARY(add, +)
+V16_BINARY(sub, -)
+V16_BINARY(mul, *)
+V16_BINARY(div, /)
 #undef V16_BINARY
+
+ALWAYS_INLINE v16 v16_max(v16 a, v16 b)
+{
+    return V16_EACH2(vec_max);
+}
 
 /* a * b + c */
 ALWAYS_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
 {
-    UNROLL for (int i = 0; i < V16_PARTS; i++) c.part[i] = vec_fma(a.part[i], b.part[i], c.part[i]);
-    return c;
+    return V16_EACH3(vec_fma);
 }
 
 /* ---- across lanes: lane i + lane i + 8, then 4, 2, 1 apart; the one tree that every sum uses ---- */
@@ -191,10 +220,9 @@ ALWAYS_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
 ALWAYS_INLINE __m128 v16_sum_to_4(v16 a)
 {
 #if defined(TSR_ISA_AVX512)
-    const __m256 eight =
-        _mm256_add_ps(_mm512_castps512_ps256(a.part[0]), _mm512_extractf32x8_ps(a.part[0], 1));
+    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.p0), _mm512_extractf32x8_ps(a.p0, 1));
 #else
-    const __m256 eight = _mm256_add_ps(a.part[0], a.part[1]);
+    const __m256 eight = _mm256_add_ps(a.p0, a.p1);
 #endif
     return _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
 }
@@ -213,7 +241,7 @@ ALWAYS_INLINE void v16_sum8(const v16 a[8], float out[8])
     __m512 eight[4], four[2];
     UNROLL for (int i = 0; i < 4; i++)
     {
-        const __m512 x = a[2 * i].part[0], y = a[2 * i + 1].part[0];
+        const __m512 x = a[2 * i].p0, y = a[2 * i + 1].p0;
         eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
     }
     UNROLL for (int i = 0; i < 2; i++)
@@ -242,7 +270,7 @@ ALWAYS_INLINE void v16_sum4(const v16 a[4], float out[4])
 #else
 ALWAYS_INLINE float v16_sum(v16 a)
 {
-    const vec four = (a.part[0] + a.part[2]) + (a.part[1] + a.part[3]);
+    const vec four = (a.p0 + a.p2) + (a.p1 + a.p3);
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
@@ -310,10 +338,10 @@ ALWAYS_INLINE byte16 byte32_half(byte32 a, int upper)
 ALWAYS_INLINE v16 v16_from_u8(byte16 a)
 {
 #if defined(TSR_ISA_AVX512)
-    return (v16){{_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32((__m128i)a))}};
+    return (v16){_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32((__m128i)a))};
 #elif defined(TSR_ISA_AVX2)
-    return (v16){{_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32((__m128i)a)),
-                  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128((__m128i)a, 8)))}};
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32((__m128i)a)),
+                 _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128((__m128i)a, 8)))};
 #else
     float lanes[16];
     for (int i = 0; i < 16; i++)
@@ -325,10 +353,10 @@ ALWAYS_INLINE v16 v16_from_u8(byte16 a)
 ALWAYS_INLINE v16 v16_from_i8(byte16 a)
 {
 #if defined(TSR_ISA_AVX512)
-    return (v16){{_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)a))}};
+    return (v16){_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32((__m128i)a))};
 #elif defined(TSR_ISA_AVX2)
-    return (v16){{_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32((__m128i)a)),
-                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128((__m128i)a, 8)))}};
+    return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32((__m128i)a)),
+                 _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128((__m128i)a, 8)))};
 #else
     float lanes[16];
     for (int i = 0; i < 16; i++)
@@ -340,10 +368,10 @@ ALWAYS_INLINE v16 v16_from_i8(byte16 a)
 ALWAYS_INLINE v16 v16_load_f16(const void *p)
 {
 #if defined(TSR_ISA_AVX512)
-    return (v16){{_mm512_cvtph_ps(_mm256_loadu_si256(p))}};
+    return (v16){_mm512_cvtph_ps(_mm256_loadu_si256(p))};
 #elif defined(TSR_ISA_AVX2)
     const __m128i *half = p;
-    return (v16){{_mm256_cvtph_ps(_mm_loadu_si128(half)), _mm256_cvtph_ps(_mm_loadu_si128(half + 1))}};
+    return (v16){_mm256_cvtph_ps(_mm_loadu_si128(half)), _mm256_cvtph_ps(_mm_loadu_si128(half + 1))};
 #else
     uint16_t half[16];
     float lanes[16];
@@ -357,11 +385,11 @@ ALWAYS_INLINE v16 v16_load_f16(const void *p)
 ALWAYS_INLINE v16 v16_load_bf16(const void *p)
 {
 #if defined(TSR_ISA_AVX512)
-    return (v16){{(vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)}};
+    return (v16){(vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)};
 #elif defined(TSR_ISA_AVX2)
     const __m128i *half = p;
-    return (v16){{(vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half)), 16),
-                  (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half + 1)), 16)}};
+    return (v16){(vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half)), 16),
+                 (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half + 1)), 16)};
 #else
     uint16_t half[16];
     float lanes[16];
@@ -376,11 +404,11 @@ ALWAYS_INLINE v16 v16_load_bf16(const void *p)
 ALWAYS_INLINE void v16_store_f16(void *p, v16 a)
 {
 #if defined(TSR_ISA_AVX512)
-    _mm256_storeu_si256(p, _mm512_cvtps_ph(a.part[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm256_storeu_si256(p, _mm512_cvtps_ph(a.p0, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #elif defined(TSR_ISA_AVX2)
     __m128i *half = p;
-    _mm_storeu_si128(half, _mm256_cvtps_ph(a.part[0], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
-    _mm_storeu_si128(half + 1, _mm256_cvtps_ph(a.part[1], _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128(half, _mm256_cvtps_ph(a.p0, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+    _mm_storeu_si128(half + 1, _mm256_cvtps_ph(a.p1, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
 #else
     float lanes[16];
     uint16_t half[16];

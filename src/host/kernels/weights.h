@@ -172,7 +172,7 @@ ALWAYS_INLINE byte32 quanta_of(tsr_type type, const unsigned char *unit, int gro
 ALWAYS_INLINE v16 look_up_nibbles(const unsigned char *p, bool high, __m512 table)
 {
     const __m512i bytes = _mm512_cvtepu8_epi32((__m128i)byte16_load(p));
-    return (v16){{_mm512_permutexvar_ps(high ? _mm512_srli_epi32(bytes, 4) : bytes, table)}};
+    return (v16){_mm512_permutexvar_ps(high ? _mm512_srli_epi32(bytes, 4) : bytes, table)};
 }
 
 /* 0, 1, ... 15 */
@@ -203,7 +203,7 @@ ALWAYS_INLINE w32 weights_of_min(tsr_type type, const unsigned char *unit, const
     const v16 scale = v16_set1(scales->value[group]), minus_min = v16_set1(-scales->value[8 + group]);
 #if defined(TSR_ISA_AVX512)
     if (type == TSR_TYPE_Q4_K) {
-        const __m512 table = vec_fma(nibble_values(), scale.part[0], minus_min.part[0]);
+        const __m512 table = vec_fma(nibble_values(), scale.p0, minus_min.p0);
         const unsigned char *q = unit + offsetof(tsr_block_q4_k, q) + 32 * (group / 2);
         return (w32){look_up_nibbles(q, group % 2, table), look_up_nibbles(q + 16, group % 2, table)};
     }
