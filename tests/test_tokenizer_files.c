@@ -59,7 +59,7 @@ static void check(const tsr_tokenizer *tokenizer, const char *text, size_t bytes
                 fail_msg("'%.*s': more than %zu tokens expected", (int)bytes, text, n);
             break;
         }
-        char *end;
+        char *end = NULL;
         long id = *at == '\n' ? -1 : strtol(at, &end, 10);
         if (*at == '\n' || end == at || id != tokens[i])
             fail_msg("'%.*s': token %zu is %d, expected %ld", (int)bytes, text, i, tokens[i], id);
