@@ -110,8 +110,8 @@ static void the_better_search_wins(void **state)
         tsr_pack_item items[40];
         for (int i = 0; i < 40; i++) {
             int64_t lower = random_below(&seed, 50);
-            items[i] =
-                item_of(lower, lower + 1 + random_below(&seed, 12), (size_t)(1 + random_below(&seed, 100)));
+            size_t size = (size_t)(1 + random_below(&seed, 100));
+            items[i] = item_of(lower, lower + 1 + random_below(&seed, 12), size);
         }
         tsr_pack_problem problem = {items, 40, 0};
         tsr_pack_solution s;
@@ -264,7 +264,8 @@ static void random_problem(uint64_t *seed, tsr_pack_item *items, tsr_pack_proble
 
     for (int i = 0; i < n; i++) {
         int64_t lower = random_below(seed, steps) - 5;
-        items[i] = item_of(lower, lower + 1 + random_below(seed, steps), (size_t)random_below(seed, sizes));
+        size_t size = (size_t)random_below(seed, sizes); /* not an argument: their order is the compiler's */
+        items[i] = item_of(lower, lower + 1 + random_below(seed, steps), size);
         items[i].alignment = align ? (size_t)1 << random_below(seed, 9) : (size_t)random_below(seed, 2);
         if (fix && random_below(seed, 8) == 0) {
             int64_t alignment = items[i].alignment ? (int64_t)items[i].alignment : 1;
@@ -349,8 +350,8 @@ static void bound_and_total_enclose_the_optimum(void **state)
         size_t offset[6], best = SIZE_MAX, grain = (size_t)1 << random_below(&seed, 5);
         for (int i = 0; i < 6; i++) {
             int64_t lower = random_below(&seed, 8);
-            items[i] =
-                item_of(lower, lower + 1 + random_below(&seed, 5), (size_t)(1 + random_below(&seed, 40)));
+            size_t size = (size_t)(1 + random_below(&seed, 40));
+            items[i] = item_of(lower, lower + 1 + random_below(&seed, 5), size);
             items[i].alignment = grain << random_below(&seed, 2);
         }
         tsr_pack_problem problem = {items, 6, 0};
@@ -374,8 +375,8 @@ static void any_failing_allocation_leaves_nothing_behind(void **state)
     /* Hard enough to miss the bound, so that every search runs. */
     for (int i = 0; i < RANDOM_ITEMS; i++) {
         int64_t lower = random_below(&seed, 300);
-        items[i] =
-            item_of(lower, lower + 1 + random_below(&seed, 60), (size_t)(1 + random_below(&seed, 1000)));
+        size_t size = (size_t)(1 + random_below(&seed, 1000));
+        items[i] = item_of(lower, lower + 1 + random_below(&seed, 60), size);
     }
     tsr_pack_problem problem = {items, RANDOM_ITEMS, 0};
     for (int n = 1;; n++) {
