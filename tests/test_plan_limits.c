@@ -268,6 +268,24 @@ static void devices_beyond_the_granules_are_remarked_on(void **state)
 
 /* ---- configs that are refused ---- */
 
+static void names_of_modes_and_classes(void **state)
+{
+    (void)state;
+    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
+        tsr_split_mode parsed = (tsr_split_mode)-1;
+        runner_ok(tsr_split_mode_parse(tsr_split_mode_name(mode), &parsed), "its own name");
+        assert_int_equal(parsed, mode);
+    }
+    tsr_split_mode untouched = TSR_SPLIT_MODE_LAYER;
+    assert_int_equal(tsr_split_mode_parse("row", &untouched), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "\"row\""));
+    assert_int_equal(tsr_split_mode_parse("", &untouched), TSR_ERR_INVALID);
+    assert_int_equal(untouched, TSR_SPLIT_MODE_LAYER);
+    assert_string_equal(tsr_split_mode_name((tsr_split_mode)9), "?");
+    assert_string_equal(tsr_split_class_name(TSR_CLASS_OUTPUT), "output");
+    assert_string_equal(tsr_split_class_name((tsr_split_class_id)-1), "?");
+}
+
 static void refuse(const fixture *f, const char *field, const tsr_model_config *config)
 {
     tsr_plan *plan = NULL;
@@ -392,6 +410,7 @@ int main(void)
         cmocka_unit_test(the_largest_configs_do_not_overflow),
         cmocka_unit_test(a_header_is_enough_for_a_plan),
         cmocka_unit_test(devices_beyond_the_granules_are_remarked_on),
+        cmocka_unit_test(names_of_modes_and_classes),
         cmocka_unit_test(bad_configs_name_the_field),
         cmocka_unit_test(planning_a_70b_model_is_quick),
     };

@@ -53,7 +53,7 @@ static void mixed_sequences_give_the_bits_of_separate_runs(void **state)
         session_random_tokens(&seed, tokens[s], SEQ_TOKENS);
         plain[s] = session_plain_logits(NULL, tokens[s], SEQ_TOKENS);
     }
-    for (int round = 0; round < 6; round++) {
+    for (int round = 0; round < 4; round++) {
         tsr_model_config config =
             session_config(N_SEQS * SEQ_TOKENS, N_SEQS, 1 + (int)random_below(&seed, 40), round % 3 ? 4 : 0);
         runner r;
@@ -182,7 +182,7 @@ static void trimmed_sequences_can_be_redone(void **state)
     session_random_tokens(&seed, tokens, SESSION_MAX_TOKENS);
     runner_open(&r, session_model_path, DEVICES, "1,2", &config);
     runner_ok(session_append(r.session, 0, tokens, SESSION_MAX_TOKENS, logits), "prompt");
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 5; round++) {
         int64_t keep = (int64_t)random_below(&seed, 100), more = 1 + (int64_t)random_below(&seed, 60);
         runner_ok(tsr_session_trim(r.session, 0, keep), "trim");
         assert_int_equal(tsr_session_length(r.session, 0), keep);
@@ -288,6 +288,21 @@ static void a_batch_of_no_tokens_is_fine(void **state)
     assert_int_equal(tsr_session_length(r.session, 0), 3);
     tsr_session_describe(r.session, &stats);
     assert_int_equal(stats.n_steps, 1);
+    runner_close(&r);
+}
+
+static void a_session_needs_a_model_and_a_place(void **state)
+{
+    (void)state;
+    tsr_session *session = NULL;
+    tsr_tokenizer *tokenizer;
+    runner r;
+    runner_open(&r, session_model_path, DEVICES, NULL, NULL);
+    assert_int_equal(tsr_session_create(NULL, &session), TSR_ERR_INVALID);
+    assert_int_equal(tsr_session_create(r.model, NULL), TSR_ERR_INVALID);
+    assert_null(session);
+    runner_ok(tsr_model_tokenizer(r.model, &tokenizer), "tokenizer");
+    tsr_tokenizer_destroy(tokenizer);
     runner_close(&r);
 }
 
@@ -417,6 +432,7 @@ int main(void)
         cmocka_unit_test(long_batches_are_cut_without_a_trace),
         cmocka_unit_test(evicted_shapes_are_compiled_again),
         cmocka_unit_test(a_batch_of_no_tokens_is_fine),
+        cmocka_unit_test(a_session_needs_a_model_and_a_place),
         cmocka_unit_test(every_pair_of_kv_types_works),
         cmocka_unit_test(sessions_and_runtimes_do_not_meet),
         cmocka_unit_test(runtimes_may_have_threads_of_their_own),

@@ -156,27 +156,6 @@ out:
     return status;
 }
 
-/* A reduction's numbers must be there before anything is loaded: what the plan wants, against what is
- * left. */
-static tsr_status check_room(const tsr_runtime *rt, const tsr_plan *plan)
-{
-    tsr_plan_device planned;
-    for (int d = 0; d < rt->n_devices; d++) {
-        tsr_status status = tsr_plan_describe_device(plan, d, &planned);
-        if (status != TSR_OK)
-            return status;
-        size_t used = tsr_device_used(rt->devices[d]);
-        size_t left = rt->devices[d]->memory_cap > used ? rt->devices[d]->memory_cap - used : 0;
-        if (planned.total_bytes > left)
-            return tsr_fail(
-                TSR_ERR_MEMORY,
-                "device %s: the model needs %zu bytes, %zu are left; use a smaller context, give the "
-                "device a smaller share, or raise its memory cap",
-                planned.name, planned.total_bytes, left);
-    }
-    return TSR_OK;
-}
-
 tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
                           tsr_model **model_out)
 {
@@ -193,7 +172,6 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
     TSR_TRY(tsr_model_config_resolve(&shape, config, &resolved));
     TSR_TRY(tsr_plan_for_runtime(rt, &shape, &resolved, &plan));
-    TSR_TRY(check_room(rt, plan));
     TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), &model));
     model->own_gguf = gguf;
     model->plan = plan;
