@@ -60,7 +60,7 @@ static bool read_item(const char *line, const int column[3], tsr_pack_item *item
 static bool read_problem(const char *path, tsr_pack_item **items_out, int *n_out)
 {
     char line[512];
-    int n = 0, capacity = 0, column[3];
+    int n = 0, capacity = 0, column[3] = {0};
     tsr_pack_item *items = NULL;
     FILE *file = fopen(path, "r");
     bool good = file && fgets(line, sizeof line, file) && read_header(line, column);
