@@ -1,16 +1,26 @@
 # Compiler flags that every target of the project shares, as one interface library.
 add_library(tsr_flags INTERFACE)
-target_compile_options(tsr_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wpointer-arith -Wstrict-prototypes -Wmissing-prototypes
-  -Wno-missing-field-initializers
+set(TSR_FLAGS
+  -Wall -Wextra -Wshadow -Wpointer-arith -Wno-missing-field-initializers
   # Contraction is decided in the source (explicit fma), never by the compiler: bits must not depend on flags.
   -ffp-contract=off)
-target_compile_definitions(tsr_flags INTERFACE _GNU_SOURCE)
 if(TSR_WERROR)
-  target_compile_options(tsr_flags INTERFACE -Werror)
+  list(APPEND TSR_FLAGS -Werror)
 endif()
 if(TSR_SANITIZE)
-  target_compile_options(tsr_flags INTERFACE -fsanitize=${TSR_SANITIZE} -fno-omit-frame-pointer
-    -fno-sanitize-recover=all -g)
+  list(APPEND TSR_FLAGS -fsanitize=${TSR_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
   target_link_options(tsr_flags INTERFACE -fsanitize=${TSR_SANITIZE})
 endif()
+
+# nvcc hands them to the host compiler one by one; its own generated code does not survive -Wextra's company.
+set(TSR_NVCC_FLAGS -Xcompiler=-Wall)
+foreach(flag ${TSR_FLAGS})
+  if(NOT flag MATCHES "^-(W|g$)")
+    list(APPEND TSR_NVCC_FLAGS "SHELL:-Xcompiler \"${flag}\"")
+  endif()
+endforeach()
+target_compile_options(tsr_flags INTERFACE
+  "$<$<COMPILE_LANGUAGE:C,CXX>:${TSR_FLAGS}>"
+  "$<$<COMPILE_LANGUAGE:C>:-Wstrict-prototypes;-Wmissing-prototypes>"
+  "$<$<COMPILE_LANGUAGE:CUDA>:${TSR_NVCC_FLAGS}>")
+target_compile_definitions(tsr_flags INTERFACE $<$<COMPILE_LANGUAGE:C>:_GNU_SOURCE>)
