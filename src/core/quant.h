@@ -12,6 +12,7 @@
 #ifndef TSR_CORE_QUANT_H
 #define TSR_CORE_QUANT_H
 
+#include <assert.h> /* static_assert */
 #include <stddef.h>
 #include <stdint.h>
 
@@ -68,12 +69,12 @@ typedef struct tsr_block_q6_k {
     uint16_t d; /* F16 */
 } tsr_block_q6_k;
 
-_Static_assert(sizeof(tsr_block_q8_0) == 34, "the block is laid out as in the file");
-_Static_assert(sizeof(tsr_block_q4_0) == 18, "the block is laid out as in the file");
-_Static_assert(sizeof(tsr_block_q4_k) == 144, "the block is laid out as in the file");
-_Static_assert(sizeof(tsr_block_q5_k) == 176, "the block is laid out as in the file");
-_Static_assert(sizeof(tsr_block_q6_k) == 210, "the block is laid out as in the file");
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are used in place; a big-endian CPU cannot");
+static_assert(sizeof(tsr_block_q8_0) == 34, "the block is laid out as in the file");
+static_assert(sizeof(tsr_block_q4_0) == 18, "the block is laid out as in the file");
+static_assert(sizeof(tsr_block_q4_k) == 144, "the block is laid out as in the file");
+static_assert(sizeof(tsr_block_q5_k) == 176, "the block is laid out as in the file");
+static_assert(sizeof(tsr_block_q6_k) == 210, "the block is laid out as in the file");
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "files are used in place; a big-endian CPU cannot");
 
 /* Scale and minimum (0..63) of sub-block s (0..7) from the 12 packed bytes of Q4_K and Q5_K. Bytes 0..3 hold
  * scales 0..3 and bytes 4..7 minima 0..3 in their low six bits. Bytes 8..11 hold the low four bits of

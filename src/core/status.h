@@ -5,6 +5,8 @@
 #include <tsr/log.h>
 #include <tsr/status.h>
 
+TSR_BEGIN_DECLS
+
 static inline tsr_status tsr_failed(tsr_status status)
 {
     return status;
@@ -34,5 +36,7 @@ void tsr_fail_clear(void);
 
 /* One formatted line to the sink, if it wants that level; `logger` may be NULL. */
 void tsr_log(const tsr_logger *logger, tsr_log_level level, const char *format, ...) TSR_PRINTF(3, 4);
+
+TSR_END_DECLS
 
 #endif

@@ -1,0 +1,377 @@
+/* y[t][h] = softmax(scale q[t][h] . k) v over the positions that token t sees, from the paged cache; q and y
+ * are [n_tokens][n_heads][head_dim].
+ *
+ * Positions come in segments of 128, counted from position 0 (the caches' page size does not matter). A block
+ * of four warps takes one token and up to eight query heads that share a KV head, so that each key and value
+ * is loaded and converted once for all of them. Per segment:
+ *
+ *   scores   half a warp per key, an octet of it per lane; the sums over lanes of all heads at once
+ *   softmax  a warp per head: top score, weights, their sum, and how to merge with the segments before
+ *   values   a thread per element of the head: weight times value, position after position
+ *
+ * In decoding there are few tokens and long sequences, so the segments are dealt out to many blocks, which
+ * leave each segment's (top, sum, output) in scratch memory, and combine_kernel merges them; with many tokens
+ * a block walks over all segments and merges as it goes. Both merge in the same order with the same function,
+ * so it makes no difference to the result. */
+#include "cuda/kv.cuh"
+#include "cuda/quant.cuh"
+
+enum { SEGMENT = 128, ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
+
+struct attention_args {
+    tsr_op_attention op;
+    int64_t group, parts; /* query heads per KV head; blocks that share them */
+    bool wide_k;          /* keys lie as tsr_wide_rows() asks */
+    float *segments;      /* NULL: merge in place; else [n_tokens][n_heads][max_segments][head_dim + 2] */
+    int64_t max_segments;
+};
+
+/* The positions [begin, end) that a token sees. */
+struct attention_range {
+    int64_t begin, end;
+};
+
+TSR_DEVICE attention_range range_of(const tsr_op_attention &op, int64_t t)
+{
+    const int64_t position = op.index.position[t];
+    return {op.window > 0 && position >= op.window ? position - op.window + 1 : 0, position + 1};
+}
+
+/* What the segments so far add up to, and the factors for their output and for the next segment's. */
+struct attention_merge {
+    float top, sum, keep, take;
+};
+
+TSR_DEVICE void merge_segment(attention_merge *m, float top, float sum)
+{
+    const float higher = fmaxf(m->top, top);
+    m->keep = expf(m->top - higher);
+    m->take = expf(top - higher);
+    m->sum = fmaf(m->sum, m->keep, sum * m->take);
+    m->top = higher;
+}
+
+TSR_DEVICE float merge_output(const attention_merge &m, float before, float segment)
+{
+    return fmaf(before, m.keep, segment * m.take);
+}
+
+/* One token's work in shared memory, for HEADS query heads; those that do not exist have zero queries. */
+template <int HEADS> struct attention_block {
+    float weight[SEGMENT][HEADS]; /* scores, then weights */
+    tsr_kv_place place[SEGMENT];
+    attention_merge merge[HEADS];
+    float top[HEADS], sum[HEADS]; /* of the segment */
+};
+
+/* Which part of the op a block has, the same in all its threads. */
+struct attention_item {
+    int64_t t, kv_head, first_head, head_dim;
+    int n_heads;
+    attention_range range;
+    float *q;   /* shared: [HEADS][padded head_dim] */
+    float *out; /* shared: [HEADS][padded head_dim] */
+};
+
+TSR_DEVICE int64_t padded(int64_t head_dim)
+{
+    return (head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
+}
+
+/* ---- scores ---- */
+
+/* weight[i][h] = score of slots i in [from, to) of the segment. */
+template <int HEADS, tsr_type TYPE>
+TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &item, int from, int to,
+                                 attention_block<HEADS> *b)
+{
+    const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
+    const int64_t stride = padded(item.head_dim);
+    for (int pair = from / 2 * 2 + 2 * warp; pair < to; pair += 2 * ATTENTION_WARPS) {
+        const int slot = pair + lane / 16;
+        const bool seen = slot >= from && slot < to;
+        const unsigned char *key = seen ? tsr_kv_key(a.op.kv, b->place[slot]) : NULL;
+        float sums[HEADS];
+        TSR_UNROLL
+        for (int h = 0; h < HEADS; h++)
+            sums[h] = 0.0f;
+        for (int64_t at = lane % 16 * TSR_OCTET; at < item.head_dim && seen; at += 16 * TSR_OCTET) {
+            const int64_t rest = item.head_dim - at;
+            tsr_octet o;
+            tsr_octet_load<TYPE>(key, at, (int)(rest < TSR_OCTET ? rest : TSR_OCTET), a.wide_k, &o);
+            TSR_UNROLL
+            for (int h = 0; h < HEADS; h++) {
+                float q[TSR_OCTET];
+                tsr_load_floats(item.q + h * stride + at, TSR_OCTET, true, q);
+                sums[h] = sums[h] + tsr_octet_dot<TYPE>(o, q, 0.0f);
+            }
+        }
+        tsr_tree_sum<HEADS>(sums, lane, true);
+        TSR_UNROLL
+        for (int h = 0; h < HEADS; h++)
+            if (seen && lane % 16 == tsr_tree_lane<HEADS>(h, true)) {
+                const float score = sums[0] * a.op.scale, cap = a.op.softcap;
+                b->weight[slot][h] = cap > 0.0f ? cap * tanhf(score / cap) : score;
+            }
+    }
+}
+
+/* ---- softmax ---- */
+
+template <int HEADS>
+TSR_DEVICE void attention_softmax(const attention_item &item, int from, int to, attention_block<HEADS> *b)
+{
+    const int lane = threadIdx.x % TSR_WARP;
+    for (int h = threadIdx.x / TSR_WARP; h < item.n_heads; h += ATTENTION_WARPS) {
+        float weight[SEGMENT / TSR_WARP], top = -INFINITY, sum = 0.0f;
+        TSR_UNROLL
+        for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
+            const int slot = i * TSR_WARP + lane;
+            weight[i] = slot >= from && slot < to ? b->weight[slot][h] : -INFINITY;
+            top = fmaxf(top, weight[i]);
+        }
+        top = tsr_warp_max(top);
+        TSR_UNROLL
+        for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
+            const int slot = i * TSR_WARP + lane;
+            if (slot < from || slot >= to)
+                continue;
+            weight[i] = expf(weight[i] - top);
+            b->weight[slot][h] = weight[i];
+            sum = sum + weight[i];
+        }
+        sum = tsr_warp_sum(sum);
+        if (lane == 0) {
+            b->top[h] = top;
+            b->sum[h] = sum;
+            merge_segment(&b->merge[h], top, sum);
+        }
+    }
+}
+
+/* ---- values ---- */
+
+template <tsr_type TYPE> TSR_DEVICE float value_at(const unsigned char *row, int64_t i)
+{
+    if (TYPE == TSR_TYPE_F32)
+        return reinterpret_cast<const float *>(row)[i];
+    if (tsr_weight<TYPE>::plain)
+        return tsr_from_16_bits<TYPE>(reinterpret_cast<const uint16_t *>(row)[i]);
+    const int j = (int)(i % TSR_QUANT_BLOCK);
+    if (TYPE == TSR_TYPE_Q8_0) {
+        const unsigned char *block = row + i / TSR_QUANT_BLOCK * (int64_t)sizeof(tsr_block_q8_0);
+        return tsr_load_half(block) * tsr_small_float(block[2 + j] ^ 0x80u, 128.0f);
+    }
+    const unsigned char *block = row + i / TSR_QUANT_BLOCK * (int64_t)sizeof(tsr_block_q4_0);
+    return tsr_load_half(block) * tsr_small_float(block[2 + j % 16] >> (j / 16 * 4) & 15u, 8.0f);
+}
+
+/* The segment's output, merged into item.out or left in scratch. */
+template <int HEADS, tsr_type TYPE>
+TSR_DEVICE void attention_values(const attention_args &a, const attention_item &item, int64_t segment,
+                                 int from, int to, const attention_block<HEADS> *b)
+{
+    const int64_t stride = padded(item.head_dim);
+    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS) {
+        float out[HEADS];
+        TSR_UNROLL
+        for (int h = 0; h < HEADS; h++)
+            out[h] = 0.0f;
+        for (int slot = from; slot < to; slot++) {
+            const float value = value_at<TYPE>(tsr_kv_value(a.op.kv, b->place[slot]), i);
+            TSR_UNROLL
+            for (int h = 0; h < HEADS; h++)
+                out[h] = fmaf(b->weight[slot][h], value, out[h]);
+        }
+        TSR_UNROLL
+        for (int h = 0; h < HEADS; h++) {
+            if (h >= item.n_heads)
+                break;
+            const int64_t head = item.t * a.op.n_heads + item.first_head + h;
+            if (a.segments)
+                a.segments[(head * a.max_segments + segment) * (item.head_dim + 2) + 2 + i] = out[h];
+            else
+                item.out[h * stride + i] = merge_output(b->merge[h], item.out[h * stride + i], out[h]);
+        }
+    }
+}
+
+/* ---- the kernel ---- */
+
+template <int HEADS>
+TSR_DEVICE void attention_segment(const attention_args &a, const attention_item &item, int64_t segment,
+                                  attention_block<HEADS> *b)
+{
+    const int64_t start = segment * SEGMENT;
+    const int from = (int)(item.range.begin > start ? item.range.begin - start : 0);
+    const int to = (int)(item.range.end - start < SEGMENT ? item.range.end - start : SEGMENT);
+    const int slot = threadIdx.x;
+    __syncthreads(); /* the segment before is done with */
+    if (slot >= from && slot < to)
+        b->place[slot] =
+            tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[item.t], start + slot, item.kv_head);
+    __syncthreads();
+    switch (a.op.kv.type_k) {
+#define SCORES_CASE(type)                                    \
+    case type:                                               \
+        attention_scores<HEADS, type>(a, item, from, to, b); \
+        break;
+        TSR_FOR_EACH_CACHE_TYPE(SCORES_CASE)
+#undef SCORES_CASE
+    default:
+        break;
+    }
+    __syncthreads();
+    attention_softmax<HEADS>(item, from, to, b);
+    __syncthreads();
+    switch (a.op.kv.type_v) {
+#define VALUES_CASE(type)                                             \
+    case type:                                                        \
+        attention_values<HEADS, type>(a, item, segment, from, to, b); \
+        break;
+        TSR_FOR_EACH_CACHE_TYPE(VALUES_CASE)
+#undef VALUES_CASE
+    default:
+        break;
+    }
+    const int h = threadIdx.x;
+    if (a.segments && h < item.n_heads) {
+        const int64_t head = item.t * a.op.n_heads + item.first_head + h;
+        float *left = a.segments + (head * a.max_segments + segment) * (item.head_dim + 2);
+        left[0] = b->top[h];
+        left[1] = b->sum[h];
+    }
+}
+
+/* Grid: x = token, KV head and part of its query heads; y = blocks that share the segments. */
+template <int HEADS>
+__global__ void __launch_bounds__(ATTENTION_THREADS) attention_kernel(const attention_args a)
+{
+    TSR_DYNAMIC_SHARED(float, operands);
+    __shared__ attention_block<HEADS> b;
+    const int64_t part = blockIdx.x % a.parts, row = blockIdx.x / a.parts;
+    const int64_t stride = padded(a.op.kv.head_dim), rest = a.group - part * HEADS;
+    attention_item item;
+    item.t = row / a.op.kv.n_heads;
+    item.kv_head = row % a.op.kv.n_heads;
+    item.first_head = item.kv_head * a.group + part * HEADS;
+    item.head_dim = a.op.kv.head_dim;
+    item.n_heads = (int)(rest < HEADS ? rest : HEADS);
+    item.range = range_of(a.op, item.t);
+    item.q = operands;
+    item.out = operands + HEADS * stride;
+
+    const int64_t first = (item.t * a.op.n_heads + item.first_head) * item.head_dim;
+    for (int64_t i = threadIdx.x; i < HEADS * stride; i += ATTENTION_THREADS) {
+        const int64_t h = i / stride, at = i % stride;
+        item.q[i] = h < item.n_heads && at < item.head_dim ? a.op.q[first + h * item.head_dim + at] : 0.0f;
+        item.out[i] = 0.0f;
+    }
+    if (threadIdx.x < HEADS)
+        b.merge[threadIdx.x] = {-INFINITY, 0.0f, 0.0f, 0.0f};
+
+    for (int64_t segment = item.range.begin / SEGMENT + blockIdx.y; segment * SEGMENT < item.range.end;
+         segment += gridDim.y)
+        attention_segment<HEADS>(a, item, segment, &b);
+    if (a.segments)
+        return;
+    for (int64_t i = threadIdx.x; i < item.head_dim;
+         i += ATTENTION_THREADS) /* elements of this thread only */
+        for (int h = 0; h < item.n_heads; h++)
+            a.op.y[first + h * item.head_dim + i] = item.out[h * stride + i] / b.merge[h].sum;
+}
+
+/* Merge the segments that attention_kernel left in scratch: one block per token and head, one thread per
+ * element. */
+__global__ void combine_kernel(const attention_args a)
+{
+    const int64_t head_dim = a.op.kv.head_dim, head = blockIdx.x;
+    const attention_range range = range_of(a.op, head / a.op.n_heads);
+    const float *segments = a.segments + head * a.max_segments * (head_dim + 2);
+    for (int64_t i = threadIdx.x; i < head_dim; i += ATTENTION_THREADS) {
+        attention_merge merge = {-INFINITY, 0.0f, 0.0f, 0.0f};
+        float out = 0.0f;
+        for (int64_t segment = range.begin / SEGMENT; segment * SEGMENT < range.end; segment++) {
+            const float *left = segments + segment * (head_dim + 2);
+            merge_segment(&merge, left[0], left[1]);
+            out = merge_output(merge, out, left[2 + i]);
+        }
+        a.op.y[head * head_dim + i] = out / merge.sum;
+    }
+}
+
+/* ---- launchers ---- */
+
+/* Segments of the longest sequence that the page table can describe. */
+static int64_t max_segments(const tsr_op_attention *op)
+{
+    return (op->index.table_stride * op->kv.page_tokens + SEGMENT - 1) / SEGMENT;
+}
+
+static size_t scratch_needed(const tsr_op_attention *op)
+{
+    return (size_t)(op->n_tokens * op->n_heads * max_segments(op) * (op->kv.head_dim + 2)) * sizeof(float);
+}
+
+/* Query heads of a block: as many as share a KV head, while their queries and outputs fit into the 48 KiB of
+ * shared memory that every kernel may have. */
+static int heads_per_block(const tsr_op_attention *op, int64_t group)
+{
+    int heads = op->kv.head_dim <= 512 ? MAX_HEADS : MAX_HEADS / 2;
+    while (heads / 2 >= group)
+        heads /= 2;
+    return heads;
+}
+
+static cudaError_t enqueue(const attention_args &a, int heads, dim3 grid, const tsr_cuda_stream *s)
+{
+    const dim3 block(ATTENTION_THREADS);
+    const size_t padded_dim = (size_t)(a.op.kv.head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
+    const size_t shared = (size_t)heads * padded_dim * 2 * sizeof(float);
+    if (heads == 1)
+        return TSR_LAUNCH((attention_kernel<1>), grid, block, shared, s->stream, a);
+    if (heads == 2)
+        return TSR_LAUNCH((attention_kernel<2>), grid, block, shared, s->stream, a);
+    if (heads == 4)
+        return TSR_LAUNCH((attention_kernel<4>), grid, block, shared, s->stream, a);
+    return TSR_LAUNCH((attention_kernel<8>), grid, block, shared, s->stream, a);
+}
+
+/* Splitting pays while a token and head per block leaves the card idle. */
+static bool worth_splitting(const tsr_op_attention *op)
+{
+    return op->n_tokens <= 8 && max_segments(op) > 1;
+}
+
+extern "C" size_t tsr_cuda_attention_scratch(const tsr_op_attention *op)
+{
+    return worth_splitting(op) ? scratch_needed(op) : 0;
+}
+
+extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s)
+{
+    tsr_status status = TSR_OK;
+    if (op->n_heads == 0 || op->n_tokens == 0)
+        return TSR_OK;
+    attention_args a = {};
+    a.op = *op;
+    a.group = op->n_heads / op->kv.n_heads;
+    const int heads = heads_per_block(op, a.group);
+    a.parts = (a.group + heads - 1) / heads;
+    a.wide_k = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.k_offset | op->kv.k_row_bytes);
+    a.max_segments = max_segments(op);
+    const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
+    unsigned splits = 1;
+    if (worth_splitting(op) && s->scratch_bytes >= scratch_needed(op)) {
+        const int64_t wanted = (int64_t)s->traits->n_sms * 8 / items + 1; /* blocks for a full card */
+        splits = (unsigned)(wanted < a.max_segments ? wanted : a.max_segments);
+        a.segments = splits > 1 ? static_cast<float *>(s->scratch) : NULL;
+    }
+    TSR_TRY(tsr_cuda_result(enqueue(a, heads, dim3((unsigned)items, splits), s), "attention_kernel"));
+    if (a.segments)
+        TSR_TRY(tsr_cuda_result(TSR_LAUNCH(combine_kernel, dim3((unsigned)(op->n_tokens * op->n_heads)),
+                                           dim3(ATTENTION_THREADS), 0, s->stream, a),
+                                "combine_kernel"));
+out:
+    return status;
+}

@@ -1,0 +1,105 @@
+/* The CUDA kernels as the rest of src/cuda sees them: one launcher per op of core/op.h.
+ *
+ * A launcher enqueues its kernels on the stream of `s` and returns; it never waits, allocates or reads device
+ * memory, so it may be captured into a graph. The caller has made the stream's device current. What fails is
+ * a launch (TSR_ERR_DEVICE, TSR_ERR_DEVICE_LOST); ops that cannot be run at all are refused beforehand by
+ * tsr_cuda_op_check(). Empty ops (no rows, no tokens) launch nothing.
+ *
+ * The order of sums. A result is the same for one token or many and for any division of rows, heads and
+ * granules, because every output's operations and their order follow from the op's fields alone:
+ *
+ *   mul_mat   A granule's elements are cut into chunks of 256, counted from its first element, and a chunk
+ *             into 32 octets of 8 elements. An octet is a chain of fused multiply-adds over quanta and
+ *             activations, first to last, times the block's scale, less (for types with a minimum) minimum
+ *             times the sum of the octet's activations. A chunk is the sum of its octets as a binary tree
+ *             over neighbours: pairs, pairs of pairs, and so on. A granule is its chunks added in order, then
+ *             rounded to fixed point (EXACT). A sum in f32 (not partial, or reduce F32, which promises no
+ *             independence of the split) takes each chunk as a granule: chunk c goes to strand c % 4, a
+ * strand is added in order, and the strands as (0 + 1) + (2 + 3). Lane l of a warp has octet l, so a warp
+ * reads a chunk of a row as one piece (512 bytes of F16), the tree is five shuffles, and four warps of a
+ * block share a row's chunks; many tokens only mean that a weight, once decoded, is used more often.
+ *   attention Positions are cut into segments of 128, counted from position 0. A segment has its own top
+ *             score, sum of weights and output, positions in order; segments are merged in order, as the
+ *             online softmax does (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second
+ *             kernel after many blocks.
+ *   rows      rms_norm and softmax add 256 strided strands, then the strands as a binary tree.
+ */
+#ifndef TSR_CUDA_KERNELS_H
+#define TSR_CUDA_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cuda_runtime.h>
+
+#include "core/op.h"
+#include "core/status.h"
+
+TSR_BEGIN_DECLS
+
+/* Limit that a program must keep: head_dim of attention. */
+enum { TSR_CUDA_MAX_HEAD_DIM = 1024 };
+
+/* Facts of a card that a launcher's choices (never its results) depend on. */
+typedef struct tsr_cuda_traits {
+    int n_sms;
+    int compute_capability; /* 10 * major + minor */
+} tsr_cuda_traits;
+
+/* Where and for whom a launcher works. */
+typedef struct tsr_cuda_stream {
+    cudaStream_t stream;
+    int *fault;   /* device memory: range faults are atomicMax'd into it as op_index + 1 */
+    int op_index; /* of the op in its program */
+    void *scratch;
+    size_t scratch_bytes; /* device memory, 256-byte aligned, used by one op at a time */
+    const tsr_cuda_traits *traits;
+} tsr_cuda_stream;
+
+/* Whether the kernels can run this op (types, head_dim); TSR_ERR_UNSUPPORTED names what they cannot.
+ * Collectives are not for kernels: TSR_ERR_UNSUPPORTED too. */
+tsr_status tsr_cuda_op_check(const tsr_op *op);
+
+/* Scratch memory with which the op runs best; with less it runs slower. */
+size_t tsr_cuda_op_scratch(const tsr_op *op);
+
+/* Call the launcher of op->kind. `op` has passed tsr_cuda_op_check(). */
+tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s);
+
+tsr_status tsr_cuda_get_rows(const tsr_op_get_rows *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s);
+size_t tsr_cuda_attention_scratch(const tsr_op_attention *op);
+tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_add(const tsr_op_add *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_scale(const tsr_op_scale *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_softmax(const tsr_op_softmax *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_copy(const tsr_op_copy *op, const tsr_cuda_stream *s);
+
+/* Adding up ranks' partials, as src/comm/reduce.h does on the host:
+ * y[i] = f32(sum over j of parts[j][i]) (+ residual[i]), i < n, parts in order (which matters for F32 only).
+ * All pointers are readable from the stream's device (own, peer or mapped memory). y may equal residual. */
+enum { TSR_CUDA_MAX_PARTS = 64 };
+
+typedef struct tsr_cuda_reduction {
+    tsr_reduce_type type;
+    int n_parts;
+    const void *parts[TSR_CUDA_MAX_PARTS]; /* int64 (EXACT) or float elements */
+    const float *residual;                 /* NULL = none */
+    float *y;
+    int64_t n;
+} tsr_cuda_reduction;
+
+tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const tsr_cuda_stream *s);
+
+/* sum[i] = sum over j of parts[j][i] in the parts' own type, for a sum that goes on elsewhere. `residual` and
+ * `y` of the reduction are not used; sum may be one of the parts. */
+tsr_status tsr_cuda_reduce_parts(const tsr_cuda_reduction *reduction, void *sum, const tsr_cuda_stream *s);
+
+TSR_END_DECLS
+
+#endif

@@ -1,0 +1,49 @@
+/* mul_mat: the launcher, and tiles of eight tokens for five and more. Weights [n_rows][k], activations
+ * [n_tokens][x_stride], y [n_tokens][y_stride]; the kernel is in mul_mat.cuh.
+ *
+ * Few or many tokens get the same bits, hence the same kernel; a library's matrix product, which has an order
+ * of its own, could not serve here. */
+#include "cuda/mul_mat.cuh"
+
+/* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
+static tsr_status clear(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
+{
+    const size_t elem = op->partial && op->reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float);
+    return TSR_CUDA(cudaMemset2DAsync(op->y, (size_t)op->y_stride * elem, 0, (size_t)op->n_rows * elem,
+                                      (size_t)op->n_tokens, s->stream));
+}
+
+static mul_mat_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
+{
+    mul_mat_args a = {};
+    a.w = static_cast<const unsigned char *>(op->w);
+    a.w_stride = op->w_stride;
+    a.x = op->x;
+    a.x_stride = op->x_stride;
+    a.y = op->y;
+    a.y_stride = op->y_stride;
+    a.n_rows = op->n_rows;
+    a.k = op->k;
+    a.n_tokens = op->n_tokens;
+    a.exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
+    a.granule = a.exact ? op->granule : (int64_t)MUL_MAT_CHUNK;
+    a.narrow = a.exact && op->granule <= MUL_MAT_CHUNK / 2;
+    a.limit = op->limit;
+    const bool octets_aligned = a.granule % TSR_OCTET == 0;
+    a.wide_w = octets_aligned && tsr_wide_rows(op->w, op->w_stride);
+    a.wide_x = octets_aligned && tsr_wide_rows(op->x, (size_t)op->x_stride * sizeof(float));
+    a.fault = tsr_fault_of(s);
+    return a;
+}
+
+extern "C" tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
+{
+    if (op->n_rows == 0 || op->n_tokens == 0)
+        return TSR_OK;
+    if (op->k == 0)
+        return clear(op, s);
+    const mul_mat_args a = args_of(op, s);
+    if (op->n_tokens <= MUL_MAT_TOKENS / 2)
+        return mul_mat_few_tokens(op->type, a, s);
+    return mul_mat_enqueue_type<MUL_MAT_TOKENS>(op->type, a, s);
+}

@@ -1,0 +1,27 @@
+/* y[r][i] = x[r][i] / sqrt(mean_i(x[r][i]^2) + eps) * weight[i]: one block per row of [n_rows][n]. */
+#include "cuda/common.cuh"
+
+__global__ void rms_norm_kernel(const tsr_op_rms_norm op)
+{
+    __shared__ float shared[TSR_ROW_WARPS];
+    for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
+        const float *x = op.x + r * op.n;
+        float *y = op.y + r * op.n;
+        float squares = 0.0f;
+        for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS)
+            squares = fmaf(x[i], x[i], squares);
+        const float sum = tsr_block_sum(squares, shared);
+        const float scale = 1.0f / sqrtf(sum / (float)op.n + op.eps);
+        for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS)
+            y[i] = op.weight ? x[i] * scale * op.weight[i] : x[i] * scale;
+    }
+}
+
+extern "C" tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cuda_stream *s)
+{
+    if (op->n_rows == 0 || op->n == 0)
+        return TSR_OK;
+    return tsr_cuda_result(
+        TSR_LAUNCH(rms_norm_kernel, tsr_row_grid(op->n_rows), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
+        "rms_norm_kernel");
+}
