@@ -176,8 +176,10 @@ static void wrong_texts_are_named_with_a_remedy(void **state)
         tsr_status status;
         const char *piece, *remedy;
     } cases[] = {
-        {"cuda:0", TSR_ERR_UNSUPPORTED, "'cuda:0'", "this build has no CUDA"},
-        {"host:2,cuda", TSR_ERR_UNSUPPORTED, "'cuda'", "this build has no CUDA"},
+        {"cuda:0", TSR_ERR_UNSUPPORTED, "'cuda'", "use host devices"},
+        {"host:2,cuda", TSR_ERR_UNSUPPORTED, "'cuda'", "use host devices"},
+        {"cuda:-1", TSR_ERR_INVALID, "'cuda:-1'", "numbered from 0"},
+        {"cuda:0,threads=1", TSR_ERR_INVALID, "'threads=1'", "host devices"},
         {"hst:2", TSR_ERR_INVALID, "'hst:2'", "the kinds are host and cuda"},
         {"hos", TSR_ERR_INVALID, "'hos'", "the kinds are host and cuda"},
         {"host2", TSR_ERR_INVALID, "'host2'", "the kinds are host and cuda"},

@@ -200,7 +200,7 @@ static void the_program_answers_and_exits_as_documented(void **state)
         {"topo --jsn", 2, "did you mean '--json'?"},
         {"topo --machine-file /nope.xml", 1, "tsr topo: machine file '/nope.xml': No such file"},
         {"topo --devices host:0", 2, "tsr topo: devices: 'host:0'"},
-        {"topo --devices cuda:0", 1, "this build has no CUDA"},
+        {"topo --devices cuda:0", 1, "no GPU is usable"},
         {"topo > /dev/full", 1, "cannot write to standard output"},
         {"topo --json > /dev/full", 1, "cannot write"},
     };

@@ -34,6 +34,9 @@ TSR_BEGIN_DECLS
 /* Most devices that one runtime, plan or device list may have. */
 #define TSR_MAX_DEVICES 64
 
+/* Most GPUs that a topology lists. */
+#define TSR_MAX_GPUS 32
+
 /* Cache levels 1 to 4 can be told apart. */
 #define TSR_CACHE_LEVELS 4
 
@@ -89,6 +92,19 @@ typedef struct tsr_pci_device {
                                 0 if unknown */
 } tsr_pci_device;
 
+/* A GPU that CUDA can use. */
+typedef struct tsr_gpu {
+    int ordinal;      /* CUDA's number, counted after CUDA_VISIBLE_DEVICES */
+    char name[64];    /* as the driver calls it, "NVIDIA H200" */
+    char bus_id[16];  /* as in tsr_pci_device */
+    int numa_node;    /* index of the nearest node, -1 if unknown */
+    int n_sms;        /* streaming multiprocessors */
+    int compute_capability;    /* 10 * major + minor */
+    uint64_t memory_bytes;     /* all of it; some is the driver's */
+    uint64_t commit_bytes;     /* unit in which growing memory is backed */
+    double memory_bytes_per_s; /* peak, from clock and bus width; 0 if unknown */
+} tsr_gpu;
+
 typedef struct tsr_topology {
     char source[256];            /* "this machine", or what tsr_topology_load() was given, cut to fit */
     char machine_name[96];       /* vendor and product, "" if unknown */
@@ -108,6 +124,10 @@ typedef struct tsr_topology {
     tsr_pu *pus;
     tsr_cache *caches;
     tsr_pci_device *pci; /* storage, network, display and accelerator devices; no bridges */
+
+    int n_gpus; /* only of this machine; descriptions of others have none */
+    tsr_gpu gpus[TSR_MAX_GPUS];
+    char gpu_note[160]; /* of this machine, if it has none: why, in a few words; else "" */
 } tsr_topology;
 
 typedef struct tsr_topology_config {
@@ -152,14 +172,16 @@ typedef enum tsr_device_kind {
 
 /* A device as asked for; nothing is allocated or started for it yet. */
 typedef struct tsr_device_desc {
-    char name[32]; /* "host0", "host1", ... */
+    char name[32]; /* "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU */
     tsr_device_kind kind;
+    int gpu;       /* index into topology.gpus; -1 for host devices */
     int numa_node; /* index of the node that its cores count as theirs, -1 if there are several */
-    uint64_t memory_total_bytes; /* of that node, or of all nodes its cores belong to; not divided among
+    uint64_t commit_bytes;       /* unit in which its growing memory is backed; 0 for host devices: a page */
+    uint64_t memory_total_bytes; /* of the GPU; or of that node, or of all nodes its cores belong to; not divided among
                                     devices on the same node; at most topology.memory_limit_bytes where that
                                     is set; 0 if unknown */
     uint64_t mem_cap_bytes;      /* most that the device may use, 0 = memory_total_bytes */
-    int n_threads;
+    int n_threads; /* this and what follows: of host devices */
     int n_cores;
     int n_pus;
     const int *cores;      /* n_cores indices into topology.cores, ascending */
@@ -173,23 +195,30 @@ typedef struct tsr_device_list {
     tsr_device_desc *devices;
 } tsr_device_list;
 
-/* The devices that `spec` asks for, in its order. NULL or "" means "host". Grammar, blanks ignored:
+/* The devices that `spec` asks for, in its order. NULL or "" means every GPU ("cuda") if there is one, else
+ * "host". Grammar, blanks ignored:
  *
  *     spec   = item { "," item }
- *     item   = "host" [ ":" N ] { "," option }        N in 1..TSR_MAX_DEVICES
- *     option = "mem=" BYTES | "threads=" K            for each device of the item before it
+ *     item   = "host" [ ":" N ] { "," option }        N devices, 1..TSR_MAX_DEVICES
+ *            | "cuda" [ ":" G ] { "," option }        GPU number G; without a number, every GPU
+ *     option = "mem=" BYTES                           for each device of the item before it
+ *            | "threads=" K                           the same; host devices only
  *     BYTES  = number with an optional B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB or K M G T (of 1024)
  *
  * "host" alone is one device per NUMA node that has cores and memory. Otherwise the cores are cut, in their
  * order, into one contiguous set per device: a device with threads=K counts as K cores and one without as a
  * single core; cores left over go first to devices without threads=, and a cut that falls near the edge of a
  * NUMA node moves onto it. Threads sit on the first cores of their set, one each (default: one per core).
+ * A GPU may be named several times: each is a device of its own ("virtual"), with its own memory cap, which is
+ * an equal part of the GPU's memory unless mem= says otherwise.
+ *
  * With more devices than cores, devices share cores; that, and more threads than cores, warns through
  * `logger` (NULL: silent) and works.
  *
  * `topo` is only read during the call. The result is the caller's, freed with tsr_device_list_destroy().
- * TSR_ERR_INVALID names the piece of `spec` that is wrong and what would be right; TSR_ERR_UNSUPPORTED: a
- * kind of device that this build does not have. TSR_ERR_MEMORY. */
+ * TSR_ERR_INVALID names the piece of `spec` that is wrong and what would be right; TSR_ERR_UNSUPPORTED:
+ * GPUs where there are none that can be used. TSR_ERR_NOT_FOUND: a GPU number that does not exist.
+ * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec,
                                                         const tsr_logger *logger, tsr_device_list **list_out);
 

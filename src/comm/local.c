@@ -338,6 +338,7 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
     TSR_TRY(check_desc(comm, desc));
     TSR_TRY(tsr_mem_array(1, sizeof *collective, "a collective", &collective));
     collective->base.comm = comm;
+    collective->base.desc = &collective->desc;
     collective->desc = *desc;
     TSR_TRY(tsr_mem_array(n, sizeof *collective->ranks, "a collective's ranks", &collective->ranks));
     TSR_TRY(tsr_mem_array(n, sizeof *collective->partial, "a collective's buffers", &collective->partial));
@@ -366,6 +367,20 @@ out:
     if (collective)
         local_collective_destroy(comm, &collective->base);
     return status;
+}
+
+/* The parts are in rank order, one per contributor. */
+static void local_stage(tsr_comm *comm, tsr_collective *base, int index, void *buffer)
+{
+    (void)comm;
+    local_collective *collective = (local_collective *)base;
+    uint64_t bit = (uint64_t)1 << index;
+    collective->partial[index] = buffer;
+    if (collective->desc.contributors & bit) {
+        int part = __builtin_popcountll(collective->desc.contributors & (bit - 1));
+        collective->own[part] = buffer;
+        collective->parts[part] = buffer;
+    }
 }
 
 static void local_abort(tsr_comm *base)
@@ -419,6 +434,7 @@ static const struct tsr_comm_ops local_ops = {
     .collective_create = local_collective_create,
     .collective_destroy = local_collective_destroy,
     .run = local_run,
+    .stage = local_stage,
     .abort = local_abort,
     .reset = local_reset,
     .missing = local_missing,

@@ -49,6 +49,18 @@ struct tsr_comm_ops {
      * buffer before every thread of the device's own team has come. */
     bool (*run)(tsr_comm *comm, tsr_device *device, const tsr_op *op, int thread, int n_threads);
 
+    /* For devices that work in streams. Exactly one of two ways serves such a device.
+     *
+     * enqueue: put the op into `stream` (a cudaStream_t of the device, which is current; perhaps being
+     * captured) and return. NULL where the implementation cannot.
+     *
+     * stage: from now on device `index` contributes to the collective through `buffer`, host memory of the
+     * same size as its partial, which it owns and fills before it calls run() itself, with one thread and with
+     * host memory in place of the op's other pointers. Called before anything of the collective runs. NULL
+     * where every device must enqueue. */
+    tsr_status (*enqueue)(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
+    void (*stage)(tsr_comm *comm, tsr_collective *collective, int index, void *buffer);
+
     /* Wake and fail everything that waits inside run(); used when a device of the group failed or a deadline
      * passed. reset() makes the comm usable again once no program runs. */
     void (*abort)(tsr_comm *comm);
@@ -66,6 +78,7 @@ struct tsr_comm {
 /* Every implementation's collective starts with this. */
 struct tsr_collective {
     tsr_comm *comm;
+    const tsr_collective_desc *desc; /* what it was made from, with arrays of its own */
 };
 
 void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */

@@ -77,7 +77,9 @@ struct tsr_device {
     size_t max_alloc;              /* largest single allocation; SIZE_MAX = no limit */
     size_t granularity;            /* of commit/decommit; a power of two */
     int n_threads;                 /* host devices: team size; else 0 */
-    int polls;                     /* host devices: looks of a waiting thread before it sleeps */
+    int polls;                     /* looks of a waiting thread before it sleeps */
+    bool was_aborted;              /* the last synchronize failed only because the communicator was aborted:
+                                      the cause is another device's */
     size_t used[TSR_MEMORY_COUNT]; /* bytes by owner, see tsr/memory.h */
 };
 

@@ -250,29 +250,53 @@ void tsr_program_destroy(tsr_program *program)
 
 /* ---- running --------------------------------------------------------------------------------- */
 
-/* A device that failed leaves the others waiting in a collective: release them, wait for all, and report the
- * first failure. */
-static void release_waiting(tsr_program *program)
+/* How long a device may take to come to rest once its communicator was aborted, before it is told that a
+ * deadline has passed: a device that tells a stopped GPU from a slow one does so then. */
+#define RELEASE_NS 2000000000u
+
+/* Wait for one device after an abort. The value is its own failure, TSR_OK if it only was aborted. */
+static tsr_status wait_released(tsr_device *device)
+{
+    tsr_status status = device->ops->synchronize(device, RELEASE_NS);
+    if (status == TSR_ERR_TIMEOUT)
+        status = device->ops->synchronize(device, 0);
+    return status == TSR_ERR_RANGE || device->was_aborted ? TSR_OK : status;
+}
+
+/* A device that failed (`culprit`, with `status`) leaves the others waiting in a collective: release them and
+ * wait for all. The value and the stored sentence are those of the failure that came first: where the culprit
+ * was itself only aborted, another device's. */
+static tsr_status release_waiting(tsr_program *program, tsr_device *culprit, tsr_status status)
 {
     tsr_comm *comm = program->rt->comm;
-    char first[512];
-    snprintf(first, sizeof first, "%s", tsr_last_error());
+    char cause[512];
+    bool is_cause = !(status == TSR_ERR_DEVICE && culprit->was_aborted);
+    snprintf(cause, sizeof cause, "%s", tsr_last_error());
     comm->ops->abort(comm);
-    for (int d = 0; d < program->rt->n_devices; d++)
-        if (program->programs[d])
-            (void)!program->rt->devices[d]->ops->synchronize(program->rt->devices[d], 0);
+    for (int d = 0; d < program->rt->n_devices; d++) {
+        tsr_status own = program->programs[d] ? wait_released(program->rt->devices[d]) : TSR_OK;
+        if (own == TSR_OK || is_cause)
+            continue;
+        is_cause = true;
+        status = own;
+        snprintf(cause, sizeof cause, "%s", tsr_last_error());
+    }
     comm->ops->reset(comm);
-    tsr_fail(TSR_ERR_DEVICE, "%s", first);
+    return tsr_fail(status, "%s", cause);
 }
 
 tsr_status tsr_program_run(tsr_program *program)
 {
     tsr_status status = TSR_OK, range = TSR_OK;
     tsr_runtime *rt = program->rt;
-    for (int d = 0; d < rt->n_devices && status == TSR_OK; d++)
+    tsr_device *culprit = NULL;
+    for (int d = 0; d < rt->n_devices && status == TSR_OK; d++) {
+        culprit = rt->devices[d];
         if (program->programs[d])
             status = rt->devices[d]->ops->launch(rt->devices[d], program->programs[d]);
+    }
     for (int d = 0; d < rt->n_devices && status == TSR_OK; d++) {
+        culprit = rt->devices[d];
         if (!program->programs[d])
             continue;
         status = rt->devices[d]->ops->synchronize(rt->devices[d], program->timeout_ns);
@@ -282,8 +306,8 @@ tsr_status tsr_program_run(tsr_program *program)
         }
     }
     if (status != TSR_OK)
-        release_waiting(program);
-    return status != TSR_OK ? status : range;
+        return release_waiting(program, culprit, status);
+    return range;
 }
 
 void tsr_program_describe(const tsr_program *program, tsr_program_info *info_out)

@@ -238,5 +238,6 @@ tsr_status tsr_host_synchronize(tsr_device *device, uint64_t timeout_ns)
         return fail_timeout(host, timeout_ns);
     tsr_host_outcome outcome = host->outcome;
     host->outcome.status = TSR_OK;
+    device->was_aborted = outcome.status == TSR_ERR_DEVICE;
     return outcome.status == TSR_OK ? TSR_OK : fail_outcome(host, &outcome);
 }

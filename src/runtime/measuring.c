@@ -10,6 +10,9 @@
 #include "host/device.h"
 #include "host/memory.h"
 
+/* As in src/cuda, which a build may lack while it plans for GPUs. */
+enum { CUDA_ALIGNMENT = 256 };
+
 void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *traits_out)
 {
     uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
@@ -17,6 +20,10 @@ void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *t
                                       .alignment = TSR_HOST_ALIGNMENT,
                                       .granularity = tsr_host_page_bytes(),
                                       .max_alloc = SIZE_MAX};
+    if (desc->kind == TSR_DEVICE_CUDA) {
+        traits_out->alignment = CUDA_ALIGNMENT;
+        traits_out->granularity = (size_t)desc->commit_bytes;
+    }
     snprintf(traits_out->name, sizeof traits_out->name, "%s", desc->name);
 }
 

@@ -7,6 +7,9 @@
 #include "comm/local.h"
 #include "core/mem.h"
 #include "core/runtime.h"
+#ifdef TSR_WITH_CUDA
+#include "cuda/device.h"
+#endif
 #include "host/device.h"
 #include "topo/pin.h"
 
@@ -37,6 +40,24 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
     return tsr_host_device_create(&host, &rt->devices[rt->n_devices]);
 }
 
+#ifdef TSR_WITH_CUDA
+static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc)
+{
+    tsr_cuda_device_config cuda = {.name = desc->name,
+                                   .index = rt->n_devices,
+                                   .ordinal = topo->gpus[desc->gpu].ordinal,
+                                   .memory_cap = (size_t)desc->mem_cap_bytes,
+                                   .logger = &rt->logger};
+    return tsr_cuda_device_create(&cuda, &rt->devices[rt->n_devices]);
+}
+#else
+static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc)
+{
+    (void)rt, (void)topo;
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: this build has no CUDA; use host devices", desc->name);
+}
+#endif
+
 static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo)
 {
     tsr_status status = TSR_OK;
@@ -46,8 +67,11 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
     TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->devices, "devices", &rt->devices));
     if (topo->is_this_machine)
         TSR_TRY(tsr_topo_pinner_create(&priv->pinner));
-    for (; rt->n_devices < list->n_devices; rt->n_devices++)
-        TSR_TRY(open_host_device(rt, config, list, priv->pinner));
+    for (; rt->n_devices < list->n_devices; rt->n_devices++) {
+        const tsr_device_desc *desc = &list->devices[rt->n_devices];
+        TSR_TRY(desc->kind == TSR_DEVICE_CUDA ? open_cuda_device(rt, topo, desc)
+                                              : open_host_device(rt, config, list, priv->pinner));
+    }
     TSR_TRY(tsr_comm_local_create(rt->n_devices, &rt->comm));
 out:
     tsr_device_list_destroy(list);
@@ -114,9 +138,11 @@ tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info
         return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", device,
                         rt->n_devices);
     const tsr_device *d = rt->devices[device];
-    tsr_device_info info = {.kind = TSR_DEVICE_HOST, .n_threads = d->n_threads, .memory_cap = d->memory_cap};
+    bool is_cuda = strcmp(d->ops->kind, "cuda") == 0;
+    tsr_device_info info = {
+        .kind = is_cuda ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST, .n_threads = d->n_threads, .memory_cap = d->memory_cap};
     memcpy(info.name, d->name, sizeof info.name);
-    if (!rt->no_alloc)
+    if (!rt->no_alloc && !is_cuda)
         snprintf(info.isa, sizeof info.isa, "%s", tsr_host_device_isa(d));
     memcpy(info.used, d->used, sizeof info.used);
     *info_out = info;

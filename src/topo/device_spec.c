@@ -4,6 +4,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,15 +34,15 @@ static bool next_piece(const char **text, char piece[PIECE_BYTES])
     return true;
 }
 
-/* A whole number in [1, most] and nothing after it. */
-static bool parse_count(const char *text, int most, int *value_out)
+/* A whole number in [least, most] and nothing after it. */
+static bool parse_number(const char *text, int least, int most, int *value_out)
 {
     char *end;
     if (!isdigit((unsigned char)*text))
         return false;
     errno = 0;
     long value = strtol(text, &end, 10);
-    if (errno || *end || value < 1 || value > most)
+    if (errno || *end || value < least || value > most)
         return false;
     *value_out = (int)value;
     return true;
@@ -89,11 +90,14 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
                             piece);
         return TSR_OK;
     }
+    if (strncmp(piece, "threads=", 8) == 0 && item->kind == TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a cuda device; threads= is for host devices",
+                        piece);
     if (strncmp(piece, "threads=", 8) == 0) {
         if (item->threads)
             return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives threads= twice for one item; keep one",
                             piece);
-        if (!parse_count(piece + 8, MAX_THREADS, &item->threads))
+        if (!parse_number(piece + 8, 1, MAX_THREADS, &item->threads))
             return tsr_fail(TSR_ERR_INVALID,
                             "devices: '%s' is no thread count; write threads=1 to threads=%d", piece,
                             MAX_THREADS);
@@ -105,17 +109,20 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
 
 static tsr_status parse_device(const char *piece, tsr_device_item *item_out)
 {
-    size_t kind = strcspn(piece, ":");
-    if (strncmp(piece, "cuda", kind) == 0 && kind == 4)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "devices: '%s': this build has no CUDA; use host devices",
-                        piece);
-    if (strncmp(piece, "host", kind) != 0 || kind != 4)
+    size_t length = strcspn(piece, ":");
+    const char *number = piece[length] == ':' ? piece + length + 1 : NULL;
+    bool is_host = length == 4 && strncmp(piece, "host", length) == 0;
+    bool is_cuda = length == 4 && strncmp(piece, "cuda", length) == 0;
+    if (!is_host && !is_cuda)
         return tsr_fail(TSR_ERR_INVALID,
                         "devices: '%s' is no kind of device; the kinds are host and cuda, %s", piece, remedy);
-    *item_out = (tsr_device_item){0};
-    if (piece[kind] == ':' && !parse_count(piece + kind + 1, TSR_MAX_DEVICES, &item_out->count))
+    *item_out = (tsr_device_item){.kind = is_cuda ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST, .gpu = -1};
+    if (number && is_host && !parse_number(number, 1, TSR_MAX_DEVICES, &item_out->count))
         return tsr_fail(TSR_ERR_INVALID, "devices: '%s': the number of devices is 1 to %d, %s", piece,
                         TSR_MAX_DEVICES, remedy);
+    if (number && is_cuda && !parse_number(number, 0, INT_MAX, &item_out->gpu))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "devices: '%s': GPUs are numbered from 0; write e.g. 'cuda:0,cuda:1'", piece);
     return TSR_OK;
 }
 
@@ -124,12 +131,12 @@ static bool is_blank(const char *text)
     return !text || text[strspn(text, " \t\r\n")] == '\0';
 }
 
-tsr_status tsr_device_spec_parse(const char *text, tsr_device_spec *spec_out)
+tsr_status tsr_device_spec_parse(const char *text, const char *by_default, tsr_device_spec *spec_out)
 {
     tsr_status status = TSR_OK;
     tsr_device_spec spec = {0};
     char piece[PIECE_BYTES];
-    const char *rest = is_blank(text) ? "host" : text;
+    const char *rest = is_blank(text) ? by_default : text;
 
     while (next_piece(&rest, piece)) {
         if (!*piece) {

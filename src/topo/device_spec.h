@@ -4,10 +4,12 @@
 
 #include <tsr/topology.h>
 
-/* "host:2,mem=200MiB,threads=1": one item. */
+/* "host:2,mem=200MiB,threads=1" or "cuda:0,mem=8GiB": one item. */
 typedef struct tsr_device_item {
-    int count;              /* devices; 0 = one per NUMA node ("host" without a number) */
-    int threads;            /* of each device; 0 = one per core */
+    tsr_device_kind kind;
+    int count;              /* host devices; 0 = one per NUMA node ("host" without a number) */
+    int gpu;                /* CUDA's number; -1 = every GPU ("cuda" without a number) */
+    int threads;            /* of each host device; 0 = one per core */
     uint64_t mem_cap_bytes; /* of each device; 0 = none */
 } tsr_device_item;
 
@@ -16,7 +18,7 @@ typedef struct tsr_device_spec {
     tsr_device_item items[TSR_MAX_DEVICES];
 } tsr_device_spec;
 
-/* `text` NULL or blank means "host". Grammar and errors: tsr_device_list_create(). */
-tsr_status tsr_device_spec_parse(const char *text, tsr_device_spec *spec_out);
+/* `text` NULL or blank means `by_default`. Grammar and errors: tsr_device_list_create(). */
+tsr_status tsr_device_spec_parse(const char *text, const char *by_default, tsr_device_spec *spec_out);
 
 #endif

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/gpu.h"
 #include "topo/topo.h"
 
 /* hwloc already leaves out what the cgroup's cpuset forbids. The affinity mask (taskset, numactl, a batch
@@ -47,6 +48,23 @@ static void count_memory(tsr_topology *topo)
     topo->memory_limit_bytes = limit < topo->memory_bytes ? limit : 0;
 }
 
+/* The GPUs, and where they hang in the tree. A machine without any is described all the same. */
+static void add_gpus(tsr_topology *topo, const tsr_logger *logger)
+{
+    if (tsr_gpu_probe(topo->gpus, TSR_MAX_GPUS, &topo->n_gpus) != TSR_OK) {
+        snprintf(topo->gpu_note, sizeof topo->gpu_note, "%s", tsr_last_error());
+        tsr_fail_clear();
+        tsr_log(logger, TSR_LOG_INFO, "no GPU is usable: %s", topo->gpu_note);
+    }
+    for (int i = 0; i < topo->n_gpus; i++) {
+        tsr_gpu *gpu = &topo->gpus[i];
+        gpu->numa_node = -1;
+        for (int j = 0; j < topo->n_pci; j++)
+            if (strcmp(topo->pci[j].bus_id, gpu->bus_id) == 0)
+                gpu->numa_node = topo->pci[j].numa_node;
+    }
+}
+
 static tsr_status load_this_machine(hwloc_topology_t hw, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
@@ -81,6 +99,8 @@ tsr_status tsr_topology_discover(const tsr_topology_config *config, tsr_topology
     snprintf(topo->source, sizeof topo->source, "this machine");
     if (topo->is_this_machine)
         count_memory(topo);
+    if (topo->is_this_machine)
+        add_gpus(topo, config ? &config->logger : NULL);
     if (config)
         tsr_log(&config->logger, TSR_LOG_INFO, "this machine: %d NUMA nodes, %d cores, %d PCI devices",
                 topo->n_numa_nodes, topo->n_cores, topo->n_pci);

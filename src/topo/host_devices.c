@@ -1,4 +1,5 @@
-/* Host devices on a machine: which cores, hardware threads and memory each device of a --devices text gets.
+/* Devices on a machine. GPUs are taken as they are; of host devices: which cores, hardware threads and memory
+ * each device of a --devices text gets.
  *
  * The cores are a line (logical order), and devices are consecutive pieces of it. So placement is choosing
  * the cuts: first how many cores each device should have, then moving cuts onto nearby edges of NUMA nodes,
@@ -21,8 +22,13 @@ struct placing {
 
 struct placement {
     const tsr_topology *topo;
-    int n_devices;
+    int n_devices; /* host devices */
     struct placing devices[TSR_MAX_DEVICES];
+    int n_host_items;
+    bool one_per_node; /* the last host item has no number */
+    int n_gpu_devices;
+    int gpu_of[TSR_MAX_DEVICES]; /* of each device asked for, in order: a GPU, or -1: the next host device */
+    uint64_t gpu_cap[TSR_MAX_DEVICES]; /* of the former */
 };
 
 /* ---- how many devices ------------------------------------------------------------------------ */
@@ -50,19 +56,55 @@ static int count_node_devices(const tsr_topology *topo)
     return TSR_MAX(count, 1);
 }
 
+static tsr_status add_host_item(const tsr_device_item *item, struct placement *p)
+{
+    int count = item->count ? item->count : count_node_devices(p->topo);
+    if (count > TSR_MAX_DEVICES - p->n_devices - p->n_gpu_devices)
+        return tsr_fail(TSR_ERR_INVALID, "devices: %d and more were asked for; at most %d are possible",
+                        p->n_devices + p->n_gpu_devices + count, TSR_MAX_DEVICES);
+    for (int j = 0; j < count; j++) {
+        p->gpu_of[p->n_devices + p->n_gpu_devices] = -1;
+        p->devices[p->n_devices++] = (struct placing){.threads = item->threads, .cap = item->mem_cap_bytes};
+    }
+    p->n_host_items++;
+    p->one_per_node = item->count == 0;
+    return TSR_OK;
+}
+
+static tsr_status add_gpu_item(const tsr_device_item *item, struct placement *p)
+{
+    const tsr_topology *topo = p->topo;
+    bool found = false;
+    if (topo->n_gpus == 0)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "devices: 'cuda': no GPU is usable on this machine%s%s; use host devices",
+                        *topo->gpu_note ? ": " : "", topo->gpu_note);
+    for (int g = 0; g < topo->n_gpus; g++) {
+        int at = p->n_devices + p->n_gpu_devices;
+        if (item->gpu >= 0 && topo->gpus[g].ordinal != item->gpu)
+            continue;
+        if (at == TSR_MAX_DEVICES)
+            return tsr_fail(TSR_ERR_INVALID, "devices: more than %d were asked for", TSR_MAX_DEVICES);
+        found = true;
+        p->gpu_of[at] = g;
+        p->gpu_cap[at] = item->mem_cap_bytes;
+        p->n_gpu_devices++;
+    }
+    if (found)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_NOT_FOUND, "devices: 'cuda:%d' does not exist; the machine has GPUs 0 to %d",
+                    item->gpu, topo->n_gpus - 1);
+}
+
 static tsr_status expand_items(const tsr_device_spec *spec, struct placement *p)
 {
+    tsr_status status = TSR_OK;
     for (int i = 0; i < spec->n_items; i++) {
         const tsr_device_item *item = &spec->items[i];
-        int count = item->count ? item->count : count_node_devices(p->topo);
-        if (count > TSR_MAX_DEVICES - p->n_devices)
-            return tsr_fail(TSR_ERR_INVALID, "devices: %d and more were asked for; at most %d are possible",
-                            p->n_devices + count, TSR_MAX_DEVICES);
-        for (int j = 0; j < count; j++)
-            p->devices[p->n_devices++] =
-                (struct placing){.threads = item->threads, .cap = item->mem_cap_bytes};
+        TSR_TRY(item->kind == TSR_DEVICE_CUDA ? add_gpu_item(item, p) : add_host_item(item, p));
     }
-    return TSR_OK;
+out:
+    return status;
 }
 
 /* ---- which cores ----------------------------------------------------------------------------- */
@@ -168,9 +210,9 @@ static void place_disjoint(struct placement *p)
     }
 }
 
-static void place(const tsr_device_spec *spec, struct placement *p, const tsr_logger *logger)
+static void place(struct placement *p, const tsr_logger *logger)
 {
-    if (spec->n_items == 1 && spec->items[0].count == 0 && place_by_node(p))
+    if (p->n_devices == 0 || (p->n_host_items == 1 && p->one_per_node && place_by_node(p)))
         return;
     if (p->n_devices > p->topo->n_cores) {
         tsr_log(
@@ -189,7 +231,8 @@ static void place(const tsr_device_spec *spec, struct placement *p, const tsr_lo
 static tsr_status allocate(const struct placement *p, tsr_device_list **list_out, int **numbers_out)
 {
     size_t head = tsr_align_up(sizeof(tsr_device_list), _Alignof(max_align_t));
-    size_t descs = tsr_align_up((size_t)p->n_devices * sizeof(tsr_device_desc), _Alignof(max_align_t));
+    size_t n_descs = (size_t)(p->n_devices + p->n_gpu_devices);
+    size_t descs = tsr_align_up(n_descs * sizeof(tsr_device_desc), _Alignof(max_align_t));
     size_t numbers = 0; /* at most TSR_MAX_DEVICES * (2 * TSR_TOPO_MAX_OBJECTS + 1024) */
     for (int i = 0; i < p->n_devices; i++) {
         const struct placing *device = &p->devices[i];
@@ -202,7 +245,7 @@ static tsr_status allocate(const struct placement *p, tsr_device_list **list_out
     if (status != TSR_OK)
         return status;
     *list_out = (tsr_device_list *)block;
-    (*list_out)->n_devices = p->n_devices;
+    (*list_out)->n_devices = (int)n_descs;
     (*list_out)->devices = (tsr_device_desc *)(block + head);
     *numbers_out = (int *)(block + head + descs);
     return TSR_OK;
@@ -250,6 +293,7 @@ static void describe(const tsr_topology *topo, const struct placing *device, int
 {
     snprintf(desc->name, sizeof desc->name, "host%d", index);
     desc->kind = TSR_DEVICE_HOST;
+    desc->gpu = -1;
     desc->mem_cap_bytes = device->cap;
     desc->n_threads = device->threads ? device->threads : device->n;
     desc->n_cores = device->n;
@@ -271,6 +315,39 @@ static void describe(const tsr_topology *topo, const struct placing *device, int
     place_threads(topo, desc, thread_pus);
 }
 
+/* The device at place `at` in the list, on a GPU: how many share it, and how many of them came before. */
+static void describe_gpu_device(const struct placement *p, int at, tsr_device_desc *desc)
+{
+    const tsr_gpu *gpu = &p->topo->gpus[p->gpu_of[at]];
+    int sharers = 0, before = 0;
+    for (int i = 0; i < p->n_devices + p->n_gpu_devices; i++) {
+        sharers += p->gpu_of[i] == p->gpu_of[at];
+        before += i < at && p->gpu_of[i] == p->gpu_of[at];
+    }
+    if (before == 0)
+        snprintf(desc->name, sizeof desc->name, "cuda%d", gpu->ordinal);
+    else
+        snprintf(desc->name, sizeof desc->name, "cuda%d.%d", gpu->ordinal, before);
+    desc->kind = TSR_DEVICE_CUDA;
+    desc->gpu = p->gpu_of[at];
+    desc->numa_node = gpu->numa_node;
+    desc->commit_bytes = gpu->commit_bytes;
+    desc->memory_total_bytes = gpu->memory_bytes;
+    desc->mem_cap_bytes = p->gpu_cap[at];
+    if (sharers > 1 && desc->mem_cap_bytes == 0)
+        desc->mem_cap_bytes = gpu->memory_bytes / (uint64_t)sharers;
+}
+
+static void warn_of_excess(const tsr_device_desc *desc, const tsr_logger *logger)
+{
+    if (desc->n_threads > desc->n_cores)
+        tsr_log(logger, TSR_LOG_WARN, "%s: %d threads on %d core%s; threads=%d or fewer is usually faster",
+                desc->name, desc->n_threads, desc->n_cores, desc->n_cores == 1 ? "" : "s", desc->n_cores);
+    if (desc->mem_cap_bytes && desc->memory_total_bytes && desc->mem_cap_bytes > desc->memory_total_bytes)
+        tsr_log(logger, TSR_LOG_WARN, "%s: mem= asks for %llu bytes and its memory has %llu", desc->name,
+                (unsigned long long)desc->mem_cap_bytes, (unsigned long long)desc->memory_total_bytes);
+}
+
 tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec_text, const tsr_logger *logger,
                                   tsr_device_list **list_out)
 {
@@ -280,25 +357,22 @@ tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec_tex
     tsr_device_list *list = NULL;
     int *numbers = NULL;
 
-    TSR_TRY(tsr_device_spec_parse(spec_text, &spec));
+    TSR_TRY(tsr_device_spec_parse(spec_text, topo->n_gpus > 0 ? "cuda" : "host", &spec));
     if (topo->n_cores < 1) {
-        status =
-            tsr_fail(TSR_ERR_INVALID, "the topology '%s' has no cores to make host devices of", topo->source);
+        status = tsr_fail(TSR_ERR_INVALID, "the topology '%s' has no cores to make devices of", topo->source);
         goto out;
     }
     TSR_TRY(expand_items(&spec, &p));
-    place(&spec, &p, logger);
+    place(&p, logger);
     TSR_TRY(allocate(&p, &list, &numbers));
-    for (int i = 0; i < p.n_devices; i++) {
-        tsr_device_desc *desc = &list->devices[i];
-        describe(topo, &p.devices[i], i, &numbers, desc);
-        if (desc->n_threads > desc->n_cores)
-            tsr_log(logger, TSR_LOG_WARN,
-                    "%s: %d threads on %d core%s; threads=%d or fewer is usually faster", desc->name,
-                    desc->n_threads, desc->n_cores, desc->n_cores == 1 ? "" : "s", desc->n_cores);
-        if (desc->mem_cap_bytes && desc->memory_total_bytes && desc->mem_cap_bytes > desc->memory_total_bytes)
-            tsr_log(logger, TSR_LOG_WARN, "%s: mem= asks for %llu bytes and its memory has %llu", desc->name,
-                    (unsigned long long)desc->mem_cap_bytes, (unsigned long long)desc->memory_total_bytes);
+    for (int i = 0, host = 0; i < list->n_devices; i++) {
+        if (p.gpu_of[i] >= 0) {
+            describe_gpu_device(&p, i, &list->devices[i]);
+        } else {
+            describe(topo, &p.devices[host], host, &numbers, &list->devices[i]);
+            host++;
+        }
+        warn_of_excess(&list->devices[i], logger);
     }
     *list_out = list;
 out:

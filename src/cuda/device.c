@@ -1,0 +1,217 @@
+/* The CUDA device's table of functions; see device.h. Memory is in memory.c and wrap.c, copies in upload.c,
+ * programs in program.c. */
+#include "cuda/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/event.h"
+#include "core/mem.h"
+#include "cuda/check.h"
+#include "cuda/gpu.h"
+
+/* What kernels find to work in: partial results of attention over long contexts, dequantized tiles. Taken
+ * once per device and, like the driver's own memory, not part of a plan. */
+enum { SCRATCH_BYTES = 4 << 20 };
+
+#define DEFAULT_GRACE_NS 10000000000u
+
+/* A GPU is usually done within this many looks; then the thread sleeps between looks, each a system call's
+ * worth of time apart. */
+enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000 };
+
+/* ---- shared by the files of a device --------------------------------------------------------------------
+ */
+
+static tsr_status fail_hung(const tsr_cuda_device *cuda)
+{
+    return tsr_fail(
+        TSR_ERR_DEVICE_LOST,
+        "device %s: CUDA device %d stopped and was given up; it is unusable until the process restarts",
+        cuda->base.name, cuda->ordinal);
+}
+
+tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out)
+{
+    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (atomic_load(&cuda->hung))
+        return fail_hung(cuda);
+    return tsr_cuda_push_device(cuda->ordinal, previous_out);
+}
+
+void tsr_cuda_leave(int previous)
+{
+    tsr_cuda_pop_device(previous);
+}
+
+tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
+{
+    for (int polls = 0;; polls++) {
+        cudaError_t error = cudaEventQuery(event);
+        if (error == cudaSuccess)
+            return TSR_OK;
+        if (error != cudaErrorNotReady)
+            return tsr_cuda_result(error, "cudaEventQuery");
+        (void)cudaGetLastError(); /* "not ready" counts as an error there */
+        if (atomic_load(&cuda->hung))
+            return fail_hung(cuda);
+        if (polls >= POLLS_BEFORE_SLEEP)
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        else
+            tsr_relax();
+    }
+}
+
+tsr_status tsr_cuda_drain(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->done, cuda->stream)));
+    TSR_TRY(tsr_cuda_wait_event(cuda, cuda->done));
+out:
+    return status;
+}
+
+static tsr_status copy_inside(tsr_device *device, void *dst, const void *src, size_t bytes)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    int previous;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    if (bytes > 0)
+        status = TSR_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, cuda->stream));
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: copy", device->name);
+}
+
+/* ---- life -----------------------------------------------------------------------------------------------
+ */
+
+/* Whatever creation got to. A device that stopped would block every release, so its CUDA objects stay. */
+static void close_device(tsr_cuda_device *cuda)
+{
+    int previous;
+    tsr_cuda_worker_destroy(cuda->worker);
+    if (!atomic_load(&cuda->hung) && tsr_cuda_push_device(cuda->ordinal, &previous) == TSR_OK) {
+        if (cuda->stream)
+            (void)cudaStreamSynchronize(cuda->stream);
+        tsr_cuda_ring_destroy(&cuda->ring);
+        if (cuda->scratch)
+            (void)cudaFree(cuda->scratch);
+        if (cuda->fault)
+            (void)cudaFree(cuda->fault);
+        if (cuda->fault_copy)
+            (void)cudaFreeHost(cuda->fault_copy);
+        if (cuda->done)
+            (void)cudaEventDestroy(cuda->done);
+        if (cuda->stream)
+            (void)cudaStreamDestroy(cuda->stream);
+        (void)cudaGetLastError();
+        tsr_cuda_leave(previous);
+    }
+    tsr_mem_free(cuda);
+}
+
+static void cuda_destroy(tsr_device *device)
+{
+    close_device(tsr_cuda(device));
+}
+
+static const struct tsr_device_ops cuda_ops = {
+    .kind = "cuda",
+    .destroy = cuda_destroy,
+    .alloc = tsr_cuda_alloc,
+    .free = tsr_cuda_free,
+    .reserve = tsr_cuda_reserve,
+    .release = tsr_cuda_release,
+    .commit = tsr_cuda_commit,
+    .decommit = tsr_cuda_decommit,
+    .memory_info = tsr_cuda_memory_info,
+    .wrap = tsr_cuda_wrap,
+    .unwrap = tsr_cuda_unwrap,
+    .upload = tsr_cuda_upload,
+    .download = tsr_cuda_download,
+    .copy = copy_inside,
+    .program_create = tsr_cuda_program_create,
+    .program_destroy = tsr_cuda_program_destroy,
+    .launch = tsr_cuda_program_launch,
+    .synchronize = tsr_cuda_synchronize,
+};
+
+static tsr_status read_traits(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    int major, minor;
+    size_t granularity;
+    TSR_TRY(
+        TSR_CUDA(cudaDeviceGetAttribute(&cuda->traits.n_sms, cudaDevAttrMultiProcessorCount, cuda->ordinal)));
+    TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal)));
+    TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal)));
+    cuda->traits.compute_capability = 10 * major + minor;
+    TSR_TRY(tsr_cuda_driver_load(&cuda->driver));
+    TSR_TRY(tsr_cuda_granularity(&cuda->driver, cuda->ordinal, &granularity));
+    cuda->has_vmm = granularity > 0;
+    cuda->base.granularity = cuda->has_vmm ? granularity : TSR_CUDA_PLAIN_GRANULARITY;
+out:
+    return status;
+}
+
+/* The device is current. */
+static tsr_status make_objects(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    size_t available, total;
+    TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking)));
+    TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming)));
+    TSR_TRY(
+        TSR_CUDA(cudaHostAlloc((void **)&cuda->fault_copy, sizeof *cuda->fault_copy, cudaHostAllocPortable)));
+    *cuda->fault_copy = 0;
+    TSR_TRY(TSR_CUDA(cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault)));
+    TSR_TRY(TSR_CUDA(cudaMalloc(&cuda->scratch, SCRATCH_BYTES)));
+    cuda->scratch_bytes = SCRATCH_BYTES;
+    TSR_TRY(tsr_cuda_ring_create(&cuda->ring));
+    TSR_TRY(TSR_CUDA(cudaMemGetInfo(&available, &total)));
+    cuda->base.memory_cap = TSR_MIN(cuda->base.memory_cap, available);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_device **device_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = NULL;
+    int previous;
+
+    TSR_TRY(tsr_mem_array(1, sizeof *cuda, "a CUDA device", &cuda));
+    cuda->base = (tsr_device){
+        .ops = &cuda_ops,
+        .index = config->index,
+        .memory_cap = config->memory_cap ? config->memory_cap : SIZE_MAX,
+        .alignment = TSR_CUDA_ALIGNMENT,
+        .max_alloc = SIZE_MAX,
+        .polls = config->polls,
+    };
+    snprintf(cuda->base.name, sizeof cuda->base.name, "%s", config->name);
+    cuda->ordinal = config->ordinal;
+    cuda->always_wrap = config->always_wrap;
+    cuda->grace_ns = config->grace_ns ? config->grace_ns : DEFAULT_GRACE_NS;
+    if (config->logger)
+        cuda->logger = *config->logger;
+    TSR_TRY(tsr_cuda_push_device(cuda->ordinal, &previous));
+    status = read_traits(cuda);
+    if (status == TSR_OK)
+        status = make_objects(cuda);
+    tsr_cuda_leave(previous);
+    if (status != TSR_OK)
+        goto out;
+    TSR_TRY(tsr_cuda_worker_create(config->polls, &cuda->worker));
+    *device_out = &cuda->base;
+    cuda = NULL;
+out:
+    if (cuda) {
+        tsr_fail_in(status, "device %s", config->name);
+        close_device(cuda);
+    }
+    return status;
+}

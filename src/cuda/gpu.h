@@ -1,0 +1,78 @@
+/* Inside src/cuda: what a CUDA device consists of.
+ *
+ * Everything is ordered by one compute stream: copies are enqueued on it, programs are enqueued on it by the
+ * device's own host thread, and a call from outside first waits until that thread has nothing to do. So no
+ * two host threads ever use a device's CUDA objects at once. */
+#ifndef TSR_CUDA_GPU_H
+#define TSR_CUDA_GPU_H
+
+#include <stdatomic.h>
+
+#include <cuda_runtime.h>
+
+#include "core/device.h"
+#include "cuda/driver.h"
+#include "cuda/kernels.h"
+#include "cuda/memory.h"
+#include "cuda/upload.h"
+#include "cuda/worker.h"
+
+/* Why the programs launched since the last synchronize ended, if not well; first one stays. */
+typedef struct tsr_cuda_outcome {
+    tsr_status status;
+    bool aborted; /* only because the communicator was: another device knows the cause */
+    char text[512];
+} tsr_cuda_outcome;
+
+typedef struct tsr_cuda_device {
+    tsr_device base;
+    int ordinal;
+    bool always_wrap; /* map host memory even where reading it is slow */
+    uint64_t grace_ns;
+    tsr_logger logger;
+    tsr_cuda_traits traits;
+    tsr_cuda_driver driver;
+    bool has_vmm; /* virtual memory management; without it a reservation is plain memory */
+    tsr_cuda_reservation *reservations;
+    tsr_cuda_registrations registrations;
+
+    cudaStream_t stream;
+    cudaEvent_t done; /* for waiting until the stream is empty */
+    int *fault;       /* device memory: range faults, see kernels.h */
+    int *fault_copy;  /* pinned */
+    void *scratch;    /* device memory of kernels */
+    size_t scratch_bytes;
+    tsr_cuda_ring ring;
+    tsr_cuda_worker *worker;
+
+    _Atomic bool hung; /* gave up waiting for it: only its memory on the host is released any more */
+    bool overdue;      /* a deadline has passed since the device last came to rest */
+    _Atomic(tsr_device_program *) running; /* and the op it waits for, for messages */
+    _Atomic int running_op;
+    tsr_cuda_outcome outcome; /* written by the host thread, read after waiting for it */
+} tsr_cuda_device;
+
+static inline tsr_cuda_device *tsr_cuda(tsr_device *device)
+{
+    return (tsr_cuda_device *)device; /* base is its first member */
+}
+
+/* Begin of every call from outside: wait for the device's host thread and make the device current. Ends with
+ * tsr_cuda_leave(), which is not called when this fails. */
+tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out);
+void tsr_cuda_leave(int previous);
+
+/* Poll until the event has happened; TSR_ERR_DEVICE_LOST once `hung` is set. */
+tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
+
+/* Wait until everything on the stream has happened. */
+tsr_status tsr_cuda_drain(tsr_cuda_device *cuda);
+
+/* The program functions of struct tsr_device_ops. */
+tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
+                                   tsr_device_program **program_out);
+void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns);
+
+#endif

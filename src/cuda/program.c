@@ -1,0 +1,362 @@
+/* Op lists on a CUDA device.
+ *
+ * A program is cut into segments at its staged collectives (staged.h). A segment is work that a stream can do
+ * alone; it is captured once into a CUDA graph and replayed, so that a decode step costs one launch per
+ * segment. Where capture is refused, the segment's launches are made anew each time. The device's host thread
+ * goes through the segments: launch, wait, take part in the collective, go on. */
+#include <stdio.h>
+
+#include "core/comm.h"
+#include "core/event.h"
+#include "core/mem.h"
+#include "cuda/check.h"
+#include "cuda/gpu.h"
+#include "cuda/staged.h"
+
+typedef struct segment {
+    int begin, end;        /* ops */
+    int before, after;     /* staged collectives that it completes and begins; -1 = none */
+    int after_op;          /* index of the op that `after` is; for messages */
+    cudaGraphExec_t graph; /* NULL: launched op by op */
+} segment;
+
+struct tsr_device_program {
+    tsr_cuda_device *cuda;
+    tsr_comm *comm; /* of its collectives; NULL = none */
+    int n_ops;
+    tsr_op *ops;
+    int n_segments;
+    segment *segments;
+    tsr_cuda_staged *staged;
+    void *pinned; /* memory of the staged collectives */
+};
+
+/* ---- making ---------------------------------------------------------------------------------------------
+ */
+
+static bool is_staged(const tsr_op *op)
+{
+    tsr_collective *collective = tsr_cuda_collective_of(op);
+    return collective && !collective->comm->ops->enqueue;
+}
+
+static tsr_status check_ops(const tsr_cuda_device *cuda, const tsr_op *ops, int n_ops)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < n_ops; i++) {
+        const tsr_collective *collective = tsr_cuda_collective_of(&ops[i]);
+        if (!collective)
+            status = tsr_cuda_op_check(&ops[i]);
+        else if (!collective->comm->ops->enqueue && !collective->comm->ops->stage)
+            status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s communicators do not serve CUDA devices",
+                              collective->comm->ops->kind);
+        if (status != TSR_OK)
+            return tsr_fail_in(status, "device %s: op '%s' (%s)", cuda->base.name,
+                               ops[i].name ? ops[i].name : "?", tsr_op_kind_name(ops[i].kind));
+    }
+    return TSR_OK;
+}
+
+static tsr_status cut(tsr_device_program *program)
+{
+    int n = 1;
+    for (int i = 0; i < program->n_ops; i++)
+        n += is_staged(&program->ops[i]);
+    tsr_status status =
+        tsr_mem_array((size_t)n, sizeof *program->segments, "the segments of a program", &program->segments);
+    if (status != TSR_OK)
+        return status;
+    program->n_segments = n;
+    segment *s = program->segments;
+    *s = (segment){.before = -1, .after = -1};
+    for (int i = 0; i < program->n_ops; i++) {
+        tsr_collective *collective = tsr_cuda_collective_of(&program->ops[i]);
+        if (collective)
+            program->comm = collective->comm;
+        if (!is_staged(&program->ops[i]))
+            continue;
+        s->end = i;
+        s->after = (int)(s - program->segments);
+        s->after_op = i;
+        s[1] = (segment){.begin = i + 1, .before = s->after, .after = -1};
+        s++;
+    }
+    s->end = program->n_ops;
+    return TSR_OK;
+}
+
+static tsr_status enqueue_op(tsr_device_program *program, int index)
+{
+    tsr_cuda_device *cuda = program->cuda;
+    const tsr_op *op = &program->ops[index];
+    tsr_collective *collective = tsr_cuda_collective_of(op);
+    tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->scratch, cuda->scratch_bytes, &cuda->traits};
+    tsr_status status = collective
+                            ? collective->comm->ops->enqueue(collective->comm, &cuda->base, op, cuda->stream)
+                            : tsr_cuda_op_launch(op, &s);
+    if (status != TSR_OK)
+        tsr_fail_in(status, "op '%s' (%s)", op->name ? op->name : "?", tsr_op_kind_name(op->kind));
+    return status;
+}
+
+/* The work of one segment, onto the stream or into the graph that is being captured from it. The fault word
+ * is cleared by the first and brought home by the last. */
+static tsr_status enqueue_segment(tsr_device_program *program, const segment *seg)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = program->cuda;
+    const tsr_cuda_stream s = {.stream = cuda->stream, .traits = &cuda->traits};
+    if (seg == program->segments)
+        TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream)));
+    if (seg->before >= 0)
+        TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
+    for (int i = seg->begin; i < seg->end; i++)
+        TSR_TRY(enqueue_op(program, i));
+    if (seg->after >= 0)
+        TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], cuda->stream));
+    else
+        TSR_TRY(TSR_CUDA(cudaMemcpyAsync(cuda->fault_copy, cuda->fault, sizeof *cuda->fault,
+                                         cudaMemcpyDeviceToHost, cuda->stream)));
+out:
+    return status;
+}
+
+/* Relaxed: this thread makes no call that a capture forbids, and what other threads do is not our affair. */
+static tsr_status capture(tsr_device_program *program, segment *seg)
+{
+    tsr_cuda_device *cuda = program->cuda;
+    cudaGraph_t graph = NULL;
+    tsr_status status = TSR_CUDA(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeRelaxed));
+    if (status != TSR_OK)
+        return status;
+    status = enqueue_segment(program, seg);
+    cudaError_t ended = cudaStreamEndCapture(cuda->stream, &graph); /* in any case */
+    if (status == TSR_OK)
+        status = tsr_cuda_result(ended, "cudaStreamEndCapture");
+    (void)cudaGetLastError();
+    if (status == TSR_OK)
+        status = TSR_CUDA(cudaGraphInstantiate(&seg->graph, graph, 0));
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    return status;
+}
+
+/* A program that cannot be captured still runs; one whose device is gone does not. */
+static tsr_status capture_all(tsr_device_program *program)
+{
+    for (int i = 0; i < program->n_segments; i++) {
+        segment *seg = &program->segments[i];
+        seg->graph = NULL;
+        tsr_status status = capture(program, seg);
+        if (status == TSR_OK)
+            continue;
+        seg->graph = NULL;
+        if (status == TSR_ERR_DEVICE_LOST)
+            return status;
+        tsr_log(&program->cuda->logger, TSR_LOG_WARN,
+                "device %s: a program runs without a CUDA graph, each step launches its kernels anew: %s",
+                program->cuda->base.name, tsr_last_error());
+        tsr_fail_clear();
+        return TSR_OK;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
+                                   tsr_device_program **program_out)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    tsr_device_program *program = NULL;
+    int previous;
+    tsr_status status = check_ops(cuda, ops, n_ops);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
+    program->cuda = cuda;
+    program->n_ops = n_ops;
+    TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->ops, "the ops of a program", &program->ops));
+    for (int i = 0; i < n_ops; i++)
+        program->ops[i] = ops[i];
+    TSR_TRY(cut(program));
+    if (program->n_segments > 1)
+        TSR_TRY(tsr_cuda_staged_create(cuda, ops, n_ops, &program->staged, &program->pinned));
+    TSR_TRY(capture_all(program));
+    *program_out = program;
+    program = NULL;
+out:
+    tsr_cuda_leave(previous);
+    if (program) {
+        tsr_fail_in(status, "device %s", device->name);
+        tsr_cuda_program_destroy(device, program);
+    }
+    return status;
+}
+
+void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    int previous;
+    if (!program)
+        return;
+    if (tsr_cuda_enter(cuda, &previous) == TSR_OK) {
+        for (int i = 0; i < program->n_segments; i++)
+            if (program->segments[i].graph)
+                (void)cudaGraphExecDestroy(program->segments[i].graph);
+        if (program->pinned)
+            (void)cudaFreeHost(program->pinned);
+        (void)cudaGetLastError();
+        tsr_cuda_leave(previous);
+    }
+    atomic_store(&cuda->running, NULL);
+    tsr_mem_free(program->staged);
+    tsr_mem_free(program->segments);
+    tsr_mem_free(program->ops);
+    tsr_mem_free(program);
+}
+
+/* ---- running: on the device's host thread ---------------------------------------------------------------
+ */
+
+/* "; device 1 and device 3 did not arrive" */
+static void describe_missing(uint64_t missing, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < 64 && missing >> i; i++) {
+        if (!(missing >> i & 1))
+            continue;
+        int n = snprintf(text + used, bytes - used, "%s device %d", used ? " and" : ";", i);
+        if (n < 0 || (size_t)n >= bytes - used)
+            return;
+        used += (size_t)n;
+    }
+    if (used)
+        snprintf(text + used, bytes - used, " did not arrive");
+}
+
+static tsr_status run_collective(tsr_device_program *program, const segment *seg)
+{
+    tsr_cuda_device *cuda = program->cuda;
+    const tsr_op *op = &program->staged[seg->after].op;
+    tsr_collective *collective = tsr_cuda_collective_of(op);
+    char missing[256];
+    if (collective->comm->ops->run(collective->comm, &cuda->base, op, 0, 1))
+        return TSR_OK;
+    cuda->outcome.aborted = true;
+    describe_missing(collective->comm->ops->missing(collective->comm, collective, cuda->base.index), missing,
+                     sizeof missing);
+    return tsr_fail(TSR_ERR_DEVICE, "the program ended at op '%s' (%s): the communicator was aborted%s",
+                    op->name ? op->name : "?", tsr_op_kind_name(op->kind), missing);
+}
+
+static tsr_status run_segment(tsr_device_program *program, segment *seg)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = program->cuda;
+    if (seg->graph)
+        TSR_TRY(TSR_CUDA(cudaGraphLaunch(seg->graph, cuda->stream)));
+    else
+        TSR_TRY(enqueue_segment(program, seg));
+    TSR_TRY(tsr_cuda_drain(cuda));
+    if (seg->after >= 0) {
+        atomic_store(&cuda->running_op, seg->after_op);
+        TSR_TRY(run_collective(program, seg));
+    }
+out:
+    return status;
+}
+
+static tsr_status check_fault(const tsr_device_program *program)
+{
+    int fault = *program->cuda->fault_copy;
+    if (fault <= 0 || fault > program->n_ops)
+        return TSR_OK;
+    const tsr_op *op = &program->ops[fault - 1];
+    return tsr_fail(
+        TSR_ERR_RANGE,
+        "op '%s' (%s): a partial sum is not a number or outside the exact reduction's range; use the "
+        "f32 reduction for this model",
+        op->name ? op->name : "?", tsr_op_kind_name(op->kind));
+}
+
+static void run_program(void *argument)
+{
+    tsr_device_program *program = argument;
+    tsr_cuda_device *cuda = program->cuda;
+    tsr_cuda_outcome *outcome = &cuda->outcome;
+    int previous;
+    if (outcome->status != TSR_OK && outcome->status != TSR_ERR_RANGE)
+        return; /* queued behind one that failed, whose buffers other devices may still read */
+    atomic_store(&cuda->running_op, 0);
+    atomic_store(&cuda->running, program);
+    tsr_status status = tsr_cuda_push_device(cuda->ordinal, &previous);
+    if (status == TSR_OK) {
+        for (int i = 0; i < program->n_segments && status == TSR_OK; i++)
+            status = run_segment(program, &program->segments[i]);
+        if (status == TSR_OK)
+            status = check_fault(program);
+        tsr_cuda_pop_device(previous);
+    }
+    if (status == TSR_OK || (status == TSR_ERR_RANGE && outcome->status == TSR_ERR_RANGE))
+        return;
+    outcome->status = status;
+    snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
+    if (status != TSR_ERR_RANGE && !outcome->aborted && program->comm)
+        program->comm->ops->abort(program->comm); /* the others would wait for this device */
+}
+
+/* ---- launching and waiting: the caller's thread ---------------------------------------------------------
+ */
+
+tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program)
+{
+    return tsr_cuda_worker_submit(tsr_cuda(device)->worker, run_program, program);
+}
+
+static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
+{
+    char missing[256] = "";
+    double ms = (double)timeout_ns / 1e6;
+    const tsr_device_program *program = atomic_load(&cuda->running);
+    cuda->overdue = true;
+    if (!program || program->n_ops == 0)
+        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", cuda->base.name, ms);
+    /* The two are not read at one instant: the index may belong to the next program. */
+    const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&cuda->running_op), program->n_ops - 1)];
+    const tsr_collective *collective = tsr_cuda_collective_of(op);
+    if (collective)
+        describe_missing(collective->comm->ops->missing(collective->comm, collective, cuda->base.index),
+                         missing, sizeof missing);
+    return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not get past op '%s' (%s) within %.3g ms%s",
+                    cuda->base.name, op->name ? op->name : "?", tsr_op_kind_name(op->kind), ms, missing);
+}
+
+/* After a timeout the communicator has been aborted, so whoever still does not come to rest is a GPU that has
+ * stopped. It gets a grace, then the device is given up. */
+static tsr_status wait_overdue(tsr_cuda_device *cuda)
+{
+    if (tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(cuda->grace_ns)))
+        return TSR_OK;
+    atomic_store(&cuda->hung, true);
+    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER); /* its polling loop sees the flag */
+    return TSR_OK;
+}
+
+tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    if (cuda->overdue && timeout_ns == 0)
+        (void)!wait_overdue(cuda);
+    else if (!tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(timeout_ns)))
+        return fail_timeout(cuda, timeout_ns);
+    cuda->overdue = false;
+    tsr_cuda_outcome *outcome = &cuda->outcome;
+    tsr_status status = outcome->status;
+    device->was_aborted = outcome->aborted;
+    outcome->status = TSR_OK;
+    outcome->aborted = false;
+    return status == TSR_OK ? TSR_OK : tsr_fail(status, "%s", outcome->text);
+}

@@ -1,0 +1,175 @@
+/* The ring of pinned buffers; see upload.h. */
+#include "cuda/upload.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+#include "cuda/check.h"
+#include "cuda/gpu.h"
+
+tsr_status tsr_cuda_ring_create(tsr_cuda_ring *ring)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
+        tsr_cuda_slot *slot = &ring->slots[i];
+        TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming)));
+        TSR_TRY(TSR_CUDA(cudaHostAlloc((void **)&slot->data, TSR_CUDA_SLOT_BYTES, cudaHostAllocPortable)));
+    }
+out:
+    return status;
+}
+
+void tsr_cuda_ring_destroy(tsr_cuda_ring *ring)
+{
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
+        tsr_cuda_slot *slot = &ring->slots[i];
+        if (slot->data)
+            (void)cudaFreeHost(slot->data);
+        if (slot->done)
+            (void)cudaEventDestroy(slot->done);
+        *slot = (tsr_cuda_slot){0};
+    }
+}
+
+/* Some rows of a 2-D copy, or a part of one row, that fit into a slot. */
+typedef struct piece {
+    size_t row, column, width, height;
+} piece;
+
+/* A 2-D copy in progress. */
+typedef struct transfer {
+    tsr_cuda_device *cuda;
+    unsigned char *dst;
+    const unsigned char *src;
+    size_t dst_stride, src_stride, width, height;
+    piece next;
+} transfer;
+
+/* Dense on both sides is one long row. */
+static transfer begin_transfer(tsr_cuda_device *cuda, void *dst, size_t dst_stride, const void *src,
+                               size_t src_stride, size_t width, size_t height)
+{
+    if (dst_stride == width && src_stride == width) {
+        width *= height;
+        height = 1;
+        dst_stride = src_stride = width;
+    }
+    return (transfer){cuda, dst, src, dst_stride, src_stride, width, height, {0, 0, 0, 0}};
+}
+
+static bool next_piece(transfer *t, piece *piece_out)
+{
+    piece *p = &t->next;
+    if (t->width == 0 || p->row >= t->height)
+        return false;
+    p->width = TSR_MIN(t->width - p->column, (size_t)TSR_CUDA_SLOT_BYTES);
+    p->height = p->width == t->width ? TSR_MIN(TSR_CUDA_SLOT_BYTES / p->width, t->height - p->row) : 1;
+    *piece_out = *p;
+    p->column += p->width;
+    if (p->column == t->width) {
+        p->column = 0;
+        p->row += p->height;
+    }
+    return true;
+}
+
+static void copy_rows(unsigned char *dst, size_t dst_stride, const unsigned char *src, size_t src_stride,
+                      size_t width, size_t height)
+{
+    for (size_t row = 0; row < height; row++)
+        memcpy(dst + row * dst_stride, src + row * src_stride, width);
+}
+
+/* The next slot, free. */
+static tsr_status take_slot(tsr_cuda_device *cuda, tsr_cuda_slot **slot_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_ring *ring = &cuda->ring;
+    tsr_cuda_slot *slot = &ring->slots[ring->next];
+    if (slot->busy)
+        TSR_TRY(tsr_cuda_wait_event(cuda, slot->done));
+    slot->busy = false;
+    ring->next = (ring->next + 1) % TSR_CUDA_RING_SLOTS;
+    *slot_out = slot;
+out:
+    return status;
+}
+
+/* Between a slot, where rows are dense, and device memory. */
+static tsr_status enqueue_piece(tsr_cuda_device *cuda, tsr_cuda_slot *slot, void *dst, size_t dst_stride,
+                                const void *src, size_t src_stride, const piece *p, enum cudaMemcpyKind kind)
+{
+    tsr_status status = TSR_OK;
+    if (p->height == 1 || (dst_stride == p->width && src_stride == p->width))
+        TSR_TRY(TSR_CUDA(cudaMemcpyAsync(dst, src, p->width * p->height, kind, cuda->stream)));
+    else
+        TSR_TRY(TSR_CUDA(
+            cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, p->width, p->height, kind, cuda->stream)));
+    status = TSR_CUDA(cudaEventRecord(slot->done, cuda->stream));
+    slot->busy = status == TSR_OK;
+    if (status != TSR_OK) /* the slot must not be used while the copy runs */
+        (void)!tsr_cuda_drain(cuda);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_upload(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                           size_t src_stride, size_t width, size_t height)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    transfer t = begin_transfer(cuda, dst, dst_stride, src, src_stride, width, height);
+    piece p;
+    int previous;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    while (next_piece(&t, &p)) {
+        tsr_cuda_slot *slot;
+        TSR_TRY(take_slot(cuda, &slot));
+        copy_rows(slot->data, p.width, t.src + p.row * t.src_stride + p.column, t.src_stride, p.width,
+                  p.height);
+        TSR_TRY(enqueue_piece(cuda, slot, t.dst + p.row * t.dst_stride + p.column, t.dst_stride, slot->data,
+                              p.width, &p, cudaMemcpyHostToDevice));
+    }
+out:
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: upload", device->name);
+}
+
+static tsr_status finish_download(const transfer *t, tsr_cuda_slot *slot, const piece *p)
+{
+    tsr_status status = tsr_cuda_wait_event(t->cuda, slot->done);
+    if (status != TSR_OK)
+        return status;
+    slot->busy = false;
+    copy_rows(t->dst + p->row * t->dst_stride + p->column, t->dst_stride, slot->data, p->width, p->width,
+              p->height);
+    return TSR_OK;
+}
+
+tsr_status tsr_cuda_download(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                             size_t src_stride, size_t width, size_t height)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    transfer t = begin_transfer(cuda, dst, dst_stride, src, src_stride, width, height);
+    tsr_cuda_slot *slot, *last_slot = NULL;
+    piece p, last;
+    int previous;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    while (next_piece(&t, &p)) {
+        TSR_TRY(take_slot(cuda, &slot));
+        TSR_TRY(enqueue_piece(cuda, slot, slot->data, p.width, t.src + p.row * t.src_stride + p.column,
+                              t.src_stride, &p, cudaMemcpyDeviceToHost));
+        if (last_slot)
+            TSR_TRY(finish_download(&t, last_slot, &last));
+        last_slot = slot;
+        last = p;
+    }
+    if (last_slot)
+        TSR_TRY(finish_download(&t, last_slot, &last));
+out:
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: download", device->name);
+}
