@@ -96,9 +96,8 @@ TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &
         for (int h = 0; h < HEADS; h++)
             sums[h] = 0.0f;
         for (int64_t at = lane % 16 * TSR_OCTET; at < item.head_dim && seen; at += 16 * TSR_OCTET) {
-            const int64_t rest = item.head_dim - at;
             tsr_octet o;
-            tsr_octet_load<TYPE>(key, at, (int)(rest < TSR_OCTET ? rest : TSR_OCTET), a.wide_k, &o);
+            tsr_octet_load<TYPE>(key, at, tsr_octet_length(item.head_dim - at), a.wide_k, &o);
             TSR_UNROLL
             for (int h = 0; h < HEADS; h++) {
                 float q[TSR_OCTET];
@@ -204,7 +203,7 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
 {
     const int64_t start = segment * SEGMENT;
     const int from = (int)(item.range.begin > start ? item.range.begin - start : 0);
-    const int to = (int)(item.range.end - start < SEGMENT ? item.range.end - start : SEGMENT);
+    const int to = item.range.end - start < SEGMENT ? (int)(item.range.end - start) : (int)SEGMENT;
     const int slot = threadIdx.x;
     __syncthreads(); /* the segment before is done with */
     if (slot >= from && slot < to)

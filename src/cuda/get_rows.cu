@@ -27,8 +27,7 @@ __global__ void get_rows_kernel(const tsr_op_get_rows op, bool wide, bool exact,
     const int64_t octets = (op.n_cols + TSR_OCTET - 1) / TSR_OCTET;
     for (int64_t i = tsr_flat_begin(); i < octets * op.n_ids; i += tsr_flat_step()) {
         const int64_t j = i / octets, column = i % octets * TSR_OCTET, id = op.ids[j];
-        const int64_t rest = op.n_cols - column;
-        const int left = (int)(rest < TSR_OCTET ? rest : TSR_OCTET);
+        const int left = tsr_octet_length(op.n_cols - column);
         tsr_octet o = {};
         if (id >= op.row_begin && id < op.row_end)
             tsr_octet_load<TYPE>(static_cast<const unsigned char *>(op.table) +

@@ -78,8 +78,8 @@ TSR_DEVICE void mul_mat_unit(const mul_mat_args &a, const unsigned char *const *
     const int64_t chunks = a.narrow ? 1 : (end - begin + MUL_MAT_CHUNK - 1) / MUL_MAT_CHUNK;
     const int first = (a.narrow ? lane % 16 : lane) * TSR_OCTET;
     for (int64_t c = 0; c < chunks; c++) {
-        const int64_t at = begin + c * MUL_MAT_CHUNK + first, rest = end - at;
-        const mul_mat_octet part = {at, rest <= 0 ? 0 : rest < TSR_OCTET ? (int)rest : (int)TSR_OCTET};
+        const int64_t at = begin + c * MUL_MAT_CHUNK + first;
+        const mul_mat_octet part = {at, tsr_octet_length(end - at)};
         float sums[N];
         mul_mat_octets<TYPE, TOKENS>(a, w, x, part, sums);
         tsr_tree_sum<N>(sums, lane, a.narrow);

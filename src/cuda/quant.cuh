@@ -37,6 +37,12 @@ template <tsr_type TYPE> struct tsr_weight {
     static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K;
 };
 
+/* How many elements an octet has where `rest` are left. */
+TSR_DEVICE int tsr_octet_length(int64_t rest)
+{
+    return rest <= 0 ? 0 : rest < 8 ? (int)rest : 8;
+}
+
 /* Whether every octet that starts at a multiple of 8 elements of rows at `base`, `stride` bytes apart, may be
  * loaded in wide pieces. */
 static inline bool tsr_wide_rows(const void *base, size_t stride)

@@ -1,0 +1,141 @@
+/* Running single CUDA ops from tests: device memory that ends at the end of a page, so that what reads or
+ * writes past it leaves the allocation, and copies there and back. Nothing here is special to the simulated
+ * machine. */
+#ifndef TSR_TESTS_GPU_RUN_H
+#define TSR_TESTS_GPU_RUN_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include <cuda_runtime.h>
+
+#include "cuda/kernels.h"
+#include "support/random.h"
+
+enum { GPU_BLOCKS = 256, GPU_PAGE = 4096, GPU_OP_INDEX = 6 };
+
+typedef struct gpu {
+    cudaStream_t stream;
+    tsr_cuda_traits traits;
+    int *fault;
+    size_t scratch_bytes; /* given to ops; 0 to make them do without */
+    void *blocks[GPU_BLOCKS];
+    int n_blocks;
+} gpu;
+
+#define GPU_OK(call) assert_int_equal((call), cudaSuccess)
+
+static inline gpu gpu_open(void)
+{
+    gpu g = {.traits = {.n_sms = 8, .compute_capability = 90}, .scratch_bytes = (size_t)8 << 20};
+    GPU_OK(cudaSetDevice(0));
+    GPU_OK(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
+    GPU_OK(cudaMalloc((void **)&g.fault, sizeof(int)));
+    GPU_OK(cudaMemset(g.fault, 0, sizeof(int)));
+    return g;
+}
+
+/* Free everything that was allocated or put. */
+static inline void gpu_clear(gpu *g)
+{
+    while (g->n_blocks > 0)
+        GPU_OK(cudaFree(g->blocks[--g->n_blocks]));
+}
+
+static inline void gpu_close(gpu *g)
+{
+    gpu_clear(g);
+    GPU_OK(cudaFree(g->fault));
+    GPU_OK(cudaStreamDestroy(g->stream));
+}
+
+/* Bytes that read as NaN. At the start of an allocation if `aligned`, else at the end of a page. */
+static inline void *gpu_alloc(gpu *g, size_t bytes, bool aligned)
+{
+    const size_t whole = (bytes + GPU_PAGE - 1) / GPU_PAGE * GPU_PAGE + (bytes == 0 ? GPU_PAGE : 0);
+    assert_true(g->n_blocks < GPU_BLOCKS);
+    GPU_OK(cudaMalloc(&g->blocks[g->n_blocks], whole));
+    char *base = g->blocks[g->n_blocks++];
+    GPU_OK(cudaMemset(base, 0xff, whole));
+    return aligned ? base : base + (whole - bytes);
+}
+
+static inline void *gpu_put(gpu *g, const void *from, size_t bytes, bool aligned)
+{
+    void *copy = gpu_alloc(g, bytes, aligned);
+    if (bytes > 0)
+        GPU_OK(cudaMemcpy(copy, from, bytes, cudaMemcpyHostToDevice));
+    return copy;
+}
+
+static inline void gpu_get(void *to, const void *from, size_t bytes)
+{
+    GPU_OK(cudaMemcpy(to, from, bytes, cudaMemcpyDeviceToHost));
+}
+
+static inline tsr_cuda_stream gpu_stream(gpu *g, void *scratch)
+{
+    return (tsr_cuda_stream){.stream = g->stream,
+                             .fault = g->fault,
+                             .op_index = GPU_OP_INDEX,
+                             .scratch = scratch,
+                             .scratch_bytes = scratch ? g->scratch_bytes : 0,
+                             .traits = &g->traits};
+}
+
+/* Whether the fault word was raised since it was last asked for. */
+static inline bool gpu_fault(gpu *g)
+{
+    int fault;
+    GPU_OK(cudaStreamSynchronize(g->stream));
+    gpu_get(&fault, g->fault, sizeof fault);
+    GPU_OK(cudaMemset(g->fault, 0, sizeof fault));
+    if (fault != 0)
+        assert_int_equal(fault, GPU_OP_INDEX + 1);
+    return fault != 0;
+}
+
+/* Run one op to its end. The value tells whether it raised the range fault. */
+static inline bool gpu_run(gpu *g, const tsr_op *op)
+{
+    void *scratch = NULL;
+    assert_int_equal(tsr_cuda_op_check(op), TSR_OK);
+    if (tsr_cuda_op_scratch(op) > 0 && g->scratch_bytes > 0) {
+        assert_true(tsr_cuda_op_scratch(op) <= g->scratch_bytes);
+        GPU_OK(cudaMalloc(&scratch, g->scratch_bytes));
+    }
+    const tsr_cuda_stream s = gpu_stream(g, scratch);
+    assert_int_equal(tsr_cuda_op_launch(op, &s), TSR_OK);
+    const bool fault = gpu_fault(g);
+    if (scratch)
+        GPU_OK(cudaFree(scratch));
+    return fault;
+}
+
+/* Uniform in [low, high). */
+static inline float *random_floats(int64_t n, float low, float high, uint64_t seed)
+{
+    float *x = malloc((size_t)n * sizeof(float) + 1);
+    for (int64_t i = 0; i < n; i++)
+        x[i] = low + (high - low) * ((float)(random_u64(&seed) >> 40) * 0x1p-24f);
+    return x;
+}
+
+/* The same on the device, at the end of a page; *copy_out (if asked for) is the caller's to free. */
+static inline float *gpu_random(gpu *g, int64_t n, float low, float high, uint64_t seed, float **copy_out)
+{
+    float *x = random_floats(n, low, high, seed);
+    float *device = gpu_put(g, x, (size_t)n * sizeof(float), false);
+    if (copy_out)
+        *copy_out = x;
+    else
+        free(x);
+    return device;
+}
+
+#endif
