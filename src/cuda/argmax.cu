@@ -2,6 +2,8 @@
  * never wins; a row of nothing but NaN gives 0. */
 #include "cuda/common.cuh"
 
+enum { ARGMAX_THREADS = 1024 }; /* vocabularies are long, and there are few rows */
+
 struct candidate {
     float value;
     int64_t index; /* INT64_MAX: nothing seen yet */
@@ -15,17 +17,17 @@ TSR_DEVICE bool beats(const candidate &a, const candidate &b)
 
 __global__ void argmax_kernel(const tsr_op_argmax op)
 {
-    __shared__ candidate shared[TSR_ROW_THREADS];
+    __shared__ candidate shared[ARGMAX_THREADS];
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
         candidate best = {-INFINITY, INT64_MAX};
-        for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS) {
+        for (int64_t i = threadIdx.x; i < op.n; i += ARGMAX_THREADS) {
             const candidate next = {x[i], i};
             if (beats(next, best))
                 best = next;
         }
         shared[threadIdx.x] = best;
-        for (unsigned n = TSR_ROW_THREADS / 2; n > 0; n /= 2) {
+        for (unsigned n = ARGMAX_THREADS / 2; n > 0; n /= 2) {
             __syncthreads();
             if (threadIdx.x < n && beats(shared[threadIdx.x + n], shared[threadIdx.x]))
                 shared[threadIdx.x] = shared[threadIdx.x + n];
@@ -41,6 +43,6 @@ extern "C" tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_st
     if (op->n_rows == 0)
         return TSR_OK;
     return tsr_cuda_result(
-        TSR_LAUNCH(argmax_kernel, tsr_row_grid(op->n_rows), dim3(TSR_ROW_THREADS), 0, s->stream, *op),
+        TSR_LAUNCH(argmax_kernel, tsr_row_grid(op->n_rows), dim3(ARGMAX_THREADS), 0, s->stream, *op),
         "argmax_kernel");
 }

@@ -1,29 +1,36 @@
 /* y[t][h] = softmax(scale q[t][h] . k) v over the positions that token t sees, from the paged cache; q and y
  * are [n_tokens][n_heads][head_dim].
  *
- * Positions come in segments of 128, counted from position 0 (the caches' page size does not matter). A block
- * of four warps takes one token and up to eight query heads that share a KV head, so that each key and value
- * is loaded and converted once for all of them. Per segment:
+ * Positions come in segments of 128, and segments in groups of 4, counted from position 0 (the cache's page
+ * size does not matter). A block of four warps takes one token and up to eight query heads that share a KV
+ * head, so that each key and value is loaded and converted once for all of them. Per segment:
  *
  *   scores   half a warp per key, an octet of it per lane; the sums over lanes of all heads at once
  *   softmax  a warp per head: top score, weights, their sum, and how to merge with the segments before
  *   values   a thread per element of the head: weight times value, position after position
  *
- * In decoding there are few tokens and long sequences, so the segments are dealt out to many blocks, which
- * leave each segment's (top, sum, output) in scratch memory, and combine_kernel merges them; with many tokens
- * a block walks over all segments and merges as it goes. Both merge in the same order with the same function,
- * so it makes no difference to the result. */
+ * Segments are merged into their group. In decoding there are few tokens and long sequences, so the groups
+ * are dealt out to many blocks, which leave each group's (top, sum, output) in scratch memory, and
+ * combine_kernel merges them; with many tokens a block walks over all groups and merges as it goes. Both
+ * merge in the same order with the same function, so it makes no difference to the result. */
 #include "cuda/kv.cuh"
 #include "cuda/quant.cuh"
 
-enum { SEGMENT = 128, ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
+enum {
+    SEGMENT = 128,
+    GROUP_SEGMENTS = 4, /* enough groups to fill a card, and few enough that their results fit into scratch */
+    GROUP = GROUP_SEGMENTS * SEGMENT,
+    ATTENTION_WARPS = 4,
+    ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP,
+    MAX_HEADS = 8
+};
 
 struct attention_args {
     tsr_op_attention op;
-    int64_t group, parts; /* query heads per KV head; blocks that share them */
+    int64_t share, parts; /* query heads per KV head; blocks that share them */
     bool wide_k;          /* keys lie as tsr_wide_rows() asks */
-    float *segments;      /* NULL: merge in place; else [n_tokens][n_heads][max_segments][head_dim + 2] */
-    int64_t max_segments;
+    float *groups;        /* NULL: merge in place; else [n_tokens][n_heads][max_groups][head_dim + 2] */
+    int64_t max_groups;
 };
 
 /* The positions [begin, end) that a token sees. */
@@ -37,12 +44,18 @@ TSR_DEVICE attention_range range_of(const tsr_op_attention &op, int64_t t)
     return {op.window > 0 && position >= op.window ? position - op.window + 1 : 0, position + 1};
 }
 
-/* What the segments so far add up to, and the factors for their output and for the next segment's. */
+/* What the pieces so far (segments of a group, or groups) add up to, and the factors for their output and for
+ * that of the piece that came last. */
 struct attention_merge {
     float top, sum, keep, take;
 };
 
-TSR_DEVICE void merge_segment(attention_merge *m, float top, float sum)
+TSR_DEVICE attention_merge merge_nothing(void)
+{
+    return {-INFINITY, 0.0f, 0.0f, 0.0f};
+}
+
+TSR_DEVICE void merge_piece(attention_merge *m, float top, float sum)
 {
     const float higher = fmaxf(m->top, top);
     m->keep = expf(m->top - higher);
@@ -51,17 +64,16 @@ TSR_DEVICE void merge_segment(attention_merge *m, float top, float sum)
     m->top = higher;
 }
 
-TSR_DEVICE float merge_output(const attention_merge &m, float before, float segment)
+TSR_DEVICE float merge_output(const attention_merge &m, float before, float piece)
 {
-    return fmaf(before, m.keep, segment * m.take);
+    return fmaf(before, m.keep, piece * m.take);
 }
 
 /* One token's work in shared memory, for HEADS query heads; those that do not exist have zero queries. */
 template <int HEADS> struct attention_block {
     float weight[SEGMENT][HEADS]; /* scores, then weights */
     tsr_kv_place place[SEGMENT];
-    attention_merge merge[HEADS];
-    float top[HEADS], sum[HEADS]; /* of the segment */
+    attention_merge group[HEADS], total[HEADS];
 };
 
 /* Which part of the op a block has, the same in all its threads. */
@@ -69,8 +81,8 @@ struct attention_item {
     int64_t t, kv_head, first_head, head_dim;
     int n_heads;
     attention_range range;
-    float *q;   /* shared: [HEADS][padded head_dim] */
-    float *out; /* shared: [HEADS][padded head_dim] */
+    float *q, *out,
+        *total; /* shared, [HEADS][padded head_dim] each: queries, outputs of a group and in all */
 };
 
 TSR_DEVICE int64_t padded(int64_t head_dim)
@@ -140,11 +152,8 @@ TSR_DEVICE void attention_softmax(const attention_item &item, int from, int to, 
             sum = sum + weight[i];
         }
         sum = tsr_warp_sum(sum);
-        if (lane == 0) {
-            b->top[h] = top;
-            b->sum[h] = sum;
-            merge_segment(&b->merge[h], top, sum);
-        }
+        if (lane == 0)
+            merge_piece(&b->group[h], top, sum);
     }
 }
 
@@ -165,10 +174,11 @@ template <tsr_type TYPE> TSR_DEVICE float value_at(const unsigned char *row, int
     return tsr_load_half(block) * tsr_small_float(block[2 + j % 16] >> (j / 16 * 4) & 15u, 8.0f);
 }
 
-/* The segment's output, merged into item.out or left in scratch. */
+/* The segment's output, merged into item.out. Thread j has elements j, j + threads, ... of every head, here
+ * and in what follows. */
 template <int HEADS, tsr_type TYPE>
-TSR_DEVICE void attention_values(const attention_args &a, const attention_item &item, int64_t segment,
-                                 int from, int to, const attention_block<HEADS> *b)
+TSR_DEVICE void attention_values(const attention_args &a, const attention_item &item, int from, int to,
+                                 const attention_block<HEADS> *b)
 {
     const int64_t stride = padded(item.head_dim);
     for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS) {
@@ -183,15 +193,9 @@ TSR_DEVICE void attention_values(const attention_args &a, const attention_item &
                 out[h] = fmaf(b->weight[slot][h], value, out[h]);
         }
         TSR_UNROLL
-        for (int h = 0; h < HEADS; h++) {
-            if (h >= item.n_heads)
-                break;
-            const int64_t head = item.t * a.op.n_heads + item.first_head + h;
-            if (a.segments)
-                a.segments[(head * a.max_segments + segment) * (item.head_dim + 2) + 2 + i] = out[h];
-            else
-                item.out[h * stride + i] = merge_output(b->merge[h], item.out[h * stride + i], out[h]);
-        }
+        for (int h = 0; h < HEADS; h++)
+            if (h < item.n_heads)
+                item.out[h * stride + i] = merge_output(b->group[h], item.out[h * stride + i], out[h]);
     }
 }
 
@@ -224,100 +228,146 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
     attention_softmax<HEADS>(item, from, to, b);
     __syncthreads();
     switch (a.op.kv.type_v) {
-#define VALUES_CASE(type)                                             \
-    case type:                                                        \
-        attention_values<HEADS, type>(a, item, segment, from, to, b); \
+#define VALUES_CASE(type)                                    \
+    case type:                                               \
+        attention_values<HEADS, type>(a, item, from, to, b); \
         break;
         TSR_FOR_EACH_CACHE_TYPE(VALUES_CASE)
 #undef VALUES_CASE
     default:
         break;
     }
-    const int h = threadIdx.x;
-    if (a.segments && h < item.n_heads) {
+}
+
+/* All segments of a group, into b->group and item.out. */
+template <int HEADS>
+TSR_DEVICE void attention_group(const attention_args &a, const attention_item &item, int64_t group,
+                                attention_block<HEADS> *b)
+{
+    const int64_t stride = padded(item.head_dim);
+    __syncthreads(); /* the group before is done with */
+    if (threadIdx.x < HEADS)
+        b->group[threadIdx.x] = merge_nothing();
+    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+        for (int h = 0; h < item.n_heads; h++)
+            item.out[h * stride + i] = 0.0f;
+    for (int64_t segment = group * GROUP_SEGMENTS; segment < (group + 1) * GROUP_SEGMENTS; segment++)
+        if ((segment + 1) * SEGMENT > item.range.begin && segment * SEGMENT < item.range.end)
+            attention_segment<HEADS>(a, item, segment, b);
+}
+
+/* Leave the group's result in scratch for combine_kernel. */
+template <int HEADS>
+TSR_DEVICE void attention_leave(const attention_args &a, const attention_item &item, int64_t group,
+                                const attention_block<HEADS> *b)
+{
+    const int64_t stride = padded(item.head_dim);
+    for (int h = 0; h < item.n_heads; h++) {
         const int64_t head = item.t * a.op.n_heads + item.first_head + h;
-        float *left = a.segments + (head * a.max_segments + segment) * (item.head_dim + 2);
-        left[0] = b->top[h];
-        left[1] = b->sum[h];
+        float *left = a.groups + (head * a.max_groups + group) * (item.head_dim + 2);
+        if (threadIdx.x == 0) {
+            left[0] = b->group[h].top;
+            left[1] = b->group[h].sum;
+        }
+        for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+            left[2 + i] = item.out[h * stride + i];
     }
 }
 
-/* Grid: x = token, KV head and part of its query heads; y = blocks that share the segments. */
+/* Merge the group's result into b->total and item.total. */
+template <int HEADS> TSR_DEVICE void attention_add(const attention_item &item, attention_block<HEADS> *b)
+{
+    const int64_t stride = padded(item.head_dim);
+    if ((int)threadIdx.x < item.n_heads)
+        merge_piece(&b->total[threadIdx.x], b->group[threadIdx.x].top, b->group[threadIdx.x].sum);
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+        for (int h = 0; h < item.n_heads; h++)
+            item.total[h * stride + i] =
+                merge_output(b->total[h], item.total[h * stride + i], item.out[h * stride + i]);
+}
+
+/* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups. */
 template <int HEADS>
 __global__ void __launch_bounds__(ATTENTION_THREADS) attention_kernel(const attention_args a)
 {
     TSR_DYNAMIC_SHARED(float, operands);
     __shared__ attention_block<HEADS> b;
     const int64_t part = blockIdx.x % a.parts, row = blockIdx.x / a.parts;
-    const int64_t stride = padded(a.op.kv.head_dim), rest = a.group - part * HEADS;
+    const int64_t stride = padded(a.op.kv.head_dim), rest = a.share - part * HEADS;
     attention_item item;
     item.t = row / a.op.kv.n_heads;
     item.kv_head = row % a.op.kv.n_heads;
-    item.first_head = item.kv_head * a.group + part * HEADS;
+    item.first_head = item.kv_head * a.share + part * HEADS;
     item.head_dim = a.op.kv.head_dim;
     item.n_heads = (int)(rest < HEADS ? rest : HEADS);
     item.range = range_of(a.op, item.t);
     item.q = operands;
     item.out = operands + HEADS * stride;
+    item.total = operands + 2 * HEADS * stride;
 
     const int64_t first = (item.t * a.op.n_heads + item.first_head) * item.head_dim;
     for (int64_t i = threadIdx.x; i < HEADS * stride; i += ATTENTION_THREADS) {
         const int64_t h = i / stride, at = i % stride;
         item.q[i] = h < item.n_heads && at < item.head_dim ? a.op.q[first + h * item.head_dim + at] : 0.0f;
-        item.out[i] = 0.0f;
+        item.total[i] = 0.0f;
     }
     if (threadIdx.x < HEADS)
-        b.merge[threadIdx.x] = {-INFINITY, 0.0f, 0.0f, 0.0f};
+        b.total[threadIdx.x] = merge_nothing();
 
-    for (int64_t segment = item.range.begin / SEGMENT + blockIdx.y; segment * SEGMENT < item.range.end;
-         segment += gridDim.y)
-        attention_segment<HEADS>(a, item, segment, &b);
-    if (a.segments)
+    for (int64_t group = item.range.begin / GROUP + blockIdx.y; group * GROUP < item.range.end;
+         group += gridDim.y) {
+        attention_group<HEADS>(a, item, group, &b);
+        if (a.groups)
+            attention_leave<HEADS>(a, item, group, &b);
+        else
+            attention_add<HEADS>(item, &b);
+    }
+    if (a.groups)
         return;
-    for (int64_t i = threadIdx.x; i < item.head_dim;
-         i += ATTENTION_THREADS) /* elements of this thread only */
+    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
         for (int h = 0; h < item.n_heads; h++)
-            a.op.y[first + h * item.head_dim + i] = item.out[h * stride + i] / b.merge[h].sum;
+            a.op.y[first + h * item.head_dim + i] = item.total[h * stride + i] / b.total[h].sum;
 }
 
-/* Merge the segments that attention_kernel left in scratch: one block per token and head, one thread per
+/* Merge the groups that attention_kernel left in scratch: one block per token and head, one thread per
  * element. */
 __global__ void combine_kernel(const attention_args a)
 {
     const int64_t head_dim = a.op.kv.head_dim, head = blockIdx.x;
     const attention_range range = range_of(a.op, head / a.op.n_heads);
-    const float *segments = a.segments + head * a.max_segments * (head_dim + 2);
+    const float *groups = a.groups + head * a.max_groups * (head_dim + 2);
     for (int64_t i = threadIdx.x; i < head_dim; i += ATTENTION_THREADS) {
-        attention_merge merge = {-INFINITY, 0.0f, 0.0f, 0.0f};
+        attention_merge total = merge_nothing();
         float out = 0.0f;
-        for (int64_t segment = range.begin / SEGMENT; segment * SEGMENT < range.end; segment++) {
-            const float *left = segments + segment * (head_dim + 2);
-            merge_segment(&merge, left[0], left[1]);
-            out = merge_output(merge, out, left[2 + i]);
+        for (int64_t group = range.begin / GROUP; group * GROUP < range.end; group++) {
+            const float *left = groups + group * (head_dim + 2);
+            merge_piece(&total, left[0], left[1]);
+            out = merge_output(total, out, left[2 + i]);
         }
-        a.op.y[head * head_dim + i] = out / merge.sum;
+        a.op.y[head * head_dim + i] = out / total.sum;
     }
 }
 
 /* ---- launchers ---- */
 
-/* Segments of the longest sequence that the page table can describe. */
-static int64_t max_segments(const tsr_op_attention *op)
+/* Groups of the longest sequence that the page table can describe. */
+static int64_t max_groups(const tsr_op_attention *op)
 {
-    return (op->index.table_stride * op->kv.page_tokens + SEGMENT - 1) / SEGMENT;
+    return (op->index.table_stride * op->kv.page_tokens + GROUP - 1) / GROUP;
 }
 
 static size_t scratch_needed(const tsr_op_attention *op)
 {
-    return (size_t)(op->n_tokens * op->n_heads * max_segments(op) * (op->kv.head_dim + 2)) * sizeof(float);
+    return (size_t)(op->n_tokens * op->n_heads * max_groups(op) * (op->kv.head_dim + 2)) * sizeof(float);
 }
 
-/* Query heads of a block: as many as share a KV head, while their queries and outputs fit into the 48 KiB of
- * shared memory that every kernel may have. */
-static int heads_per_block(const tsr_op_attention *op, int64_t group)
+/* Query heads of a block: as many as share a KV head, while their queries and outputs (24 KiB) fit into the
+ * 48 KiB of shared memory that every kernel may have. */
+static int heads_per_block(const tsr_op_attention *op, int64_t share)
 {
-    int heads = op->kv.head_dim <= 512 ? MAX_HEADS : MAX_HEADS / 2;
-    while (heads / 2 >= group)
+    int heads = op->kv.head_dim <= 256 ? MAX_HEADS : op->kv.head_dim <= 512 ? MAX_HEADS / 2 : MAX_HEADS / 4;
+    while (heads / 2 >= share)
         heads /= 2;
     return heads;
 }
@@ -326,7 +376,7 @@ static cudaError_t enqueue(const attention_args &a, int heads, dim3 grid, const 
 {
     const dim3 block(ATTENTION_THREADS);
     const size_t padded_dim = (size_t)(a.op.kv.head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
-    const size_t shared = (size_t)heads * padded_dim * 2 * sizeof(float);
+    const size_t shared = (size_t)heads * padded_dim * 3 * sizeof(float);
     if (heads == 1)
         return TSR_LAUNCH((attention_kernel<1>), grid, block, shared, s->stream, a);
     if (heads == 2)
@@ -339,7 +389,7 @@ static cudaError_t enqueue(const attention_args &a, int heads, dim3 grid, const 
 /* Splitting pays while a token and head per block leaves the card idle. */
 static bool worth_splitting(const tsr_op_attention *op)
 {
-    return op->n_tokens <= 8 && max_segments(op) > 1;
+    return op->n_tokens <= 8 && max_groups(op) > 1;
 }
 
 extern "C" size_t tsr_cuda_attention_scratch(const tsr_op_attention *op)
@@ -354,20 +404,20 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
         return TSR_OK;
     attention_args a = {};
     a.op = *op;
-    a.group = op->n_heads / op->kv.n_heads;
-    const int heads = heads_per_block(op, a.group);
-    a.parts = (a.group + heads - 1) / heads;
+    a.share = op->n_heads / op->kv.n_heads;
+    const int heads = heads_per_block(op, a.share);
+    a.parts = (a.share + heads - 1) / heads;
     a.wide_k = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.k_offset | op->kv.k_row_bytes);
-    a.max_segments = max_segments(op);
+    a.max_groups = max_groups(op);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
     unsigned splits = 1;
     if (worth_splitting(op) && s->scratch_bytes >= scratch_needed(op)) {
         const int64_t wanted = (int64_t)s->traits->n_sms * 8 / items + 1; /* blocks for a full card */
-        splits = (unsigned)(wanted < a.max_segments ? wanted : a.max_segments);
-        a.segments = splits > 1 ? static_cast<float *>(s->scratch) : NULL;
+        splits = (unsigned)(wanted < a.max_groups ? wanted : a.max_groups);
+        a.groups = splits > 1 ? static_cast<float *>(s->scratch) : NULL;
     }
     TSR_TRY(tsr_cuda_result(enqueue(a, heads, dim3((unsigned)items, splits), s), "attention_kernel"));
-    if (a.segments)
+    if (a.groups)
         TSR_TRY(tsr_cuda_result(TSR_LAUNCH(combine_kernel, dim3((unsigned)(op->n_tokens * op->n_heads)),
                                            dim3(ATTENTION_THREADS), 0, s->stream, a),
                                 "combine_kernel"));

@@ -173,30 +173,32 @@ template <int N> TSR_DEVICE int tsr_tree_slot(int o, bool narrow)
 }
 
 /* Threads of a kernel that works on one row per block. */
-enum { TSR_ROW_THREADS = 256, TSR_ROW_WARPS = TSR_ROW_THREADS / TSR_WARP };
+enum { TSR_ROW_THREADS = 512, TSR_ROW_WARPS = TSR_ROW_THREADS / TSR_WARP };
 
-/* Sum over a block of TSR_ROW_THREADS threads; every thread gets it. `shared` has TSR_ROW_WARPS floats. */
-TSR_DEVICE float tsr_block_sum(float value, float *shared)
+/* Hand every warp's value to every warp: lane l of each gets that of warp l % TSR_ROW_WARPS. `shared` has
+ * TSR_ROW_WARPS floats. */
+TSR_DEVICE float tsr_block_exchange(float value, float *shared)
 {
-    value = tsr_warp_sum(value);
     __syncthreads(); /* shared may still be read by its previous use */
     if (threadIdx.x % TSR_WARP == 0)
         shared[threadIdx.x / TSR_WARP] = value;
     __syncthreads();
-    return ((shared[0] + shared[1]) + (shared[2] + shared[3])) +
-           ((shared[4] + shared[5]) + (shared[6] + shared[7]));
+    return shared[threadIdx.x % TSR_ROW_WARPS];
+}
+
+/* Sum over a block of TSR_ROW_THREADS threads as one binary tree over neighbours; every thread gets it. */
+TSR_DEVICE float tsr_block_sum(float value, float *shared)
+{
+    value = tsr_block_exchange(tsr_warp_sum(value), shared);
+    TSR_UNROLL
+    for (int mask = 1; mask < TSR_ROW_WARPS; mask *= 2)
+        value = value + __shfl_xor_sync(TSR_ALL_LANES, value, mask);
+    return value;
 }
 
 TSR_DEVICE float tsr_block_max(float value, float *shared)
 {
-    value = tsr_warp_max(value);
-    __syncthreads();
-    if (threadIdx.x % TSR_WARP == 0)
-        shared[threadIdx.x / TSR_WARP] = value;
-    __syncthreads();
-    for (int i = 0; i < TSR_ROW_WARPS; i++)
-        value = fmaxf(value, shared[i]);
-    return value;
+    return tsr_warp_max(tsr_block_exchange(tsr_warp_max(value), shared));
 }
 
 /* ---- grids ---- */

@@ -18,11 +18,11 @@
  * strand is added in order, and the strands as (0 + 1) + (2 + 3). Lane l of a warp has octet l, so a warp
  * reads a chunk of a row as one piece (512 bytes of F16), the tree is five shuffles, and four warps of a
  * block share a row's chunks; many tokens only mean that a weight, once decoded, is used more often.
- *   attention Positions are cut into segments of 128, counted from position 0. A segment has its own top
- *             score, sum of weights and output, positions in order; segments are merged in order, as the
- *             online softmax does (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second
- *             kernel after many blocks.
- *   rows      rms_norm and softmax add 256 strided strands, then the strands as a binary tree.
+ *   attention Positions are cut into segments of 128 and groups of 4 segments, counted from position 0. A
+ *             segment has its own top score, sum of weights and output, positions in order; segments are
+ *             merged into their group and groups into the result, in order, as the online softmax does
+ *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
+ *   rows      rms_norm and softmax add 512 strided strands, then the strands as a binary tree.
  */
 #ifndef TSR_CUDA_KERNELS_H
 #define TSR_CUDA_KERNELS_H
