@@ -45,12 +45,13 @@
 #define TSR_STORE_BODY(order, bits, constraint, host_order) __atomic_store_n(address, value, host_order);
 #endif
 
-#define TSR_ORDERED_LOAD(order, bits, constraint, host_order)                                            \
-    static __device__ __forceinline__ uint##bits##_t tsr_load_##order##_u##bits(const uint##bits##_t *address) \
-    {                                                                                                    \
-        uint##bits##_t value;                                                                            \
-        TSR_LOAD_BODY(#order, bits, constraint, host_order)                                              \
-        return value;                                                                                    \
+#define TSR_ORDERED_LOAD(order, bits, constraint, host_order)                    \
+    static __device__ __forceinline__ uint##bits##_t tsr_load_##order##_u##bits( \
+        const uint##bits##_t *address)                                           \
+    {                                                                            \
+        uint##bits##_t value;                                                    \
+        TSR_LOAD_BODY(#order, bits, constraint, host_order)                      \
+        return value;                                                            \
     }
 
 #define TSR_ORDERED_STORE(order, bits, constraint, host_order)                                  \
@@ -60,8 +61,8 @@
         TSR_STORE_BODY(#order, bits, constraint, host_order)                                    \
     }
 
-/* uint32_t tsr_load_acquire_u32(const uint32_t *address); and so on. `address` is naturally aligned global memory
- * of this GPU, of a peer, or pinned host memory. */
+/* uint32_t tsr_load_acquire_u32(const uint32_t *address); and so on. `address` is naturally aligned global
+ * memory of this GPU, of a peer, or pinned host memory. */
 TSR_ORDERED_LOAD(acquire, 32, "r", __ATOMIC_ACQUIRE)
 TSR_ORDERED_LOAD(acquire, 64, "l", __ATOMIC_ACQUIRE)
 TSR_ORDERED_LOAD(relaxed, 32, "r", __ATOMIC_RELAXED)

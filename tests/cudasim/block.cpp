@@ -1,0 +1,550 @@
+/* One block of a kernel on one host thread.
+ *
+ * A fiber starts the block's threads one after another as plain calls and goes on to the next when one
+ * returns; only when a thread must wait (barrier, warp operation, a spinning load) does its fiber keep its
+ * stack, and another fiber starts the threads that are left. So a kernel without barriers switches never, and
+ * one with barriers switches once per thread and barrier. Threads start in rising or falling order, drawn per
+ * block: a missing barrier then shows in one of the two.
+ *
+ * __shared__ is `static __thread`: the host thread runs only this block until it is over. */
+#include "sim.h"
+
+#include <cudasim_launch.h>
+
+#include <string.h>
+#include <sys/mman.h>
+
+#if defined(__SANITIZE_ADDRESS__)
+#include <sanitizer/asan_interface.h>
+#include <sanitizer/common_interface_defs.h>
+#endif
+
+__thread uint3 threadIdx;
+__thread uint3 blockIdx;
+__thread dim3 blockDim;
+__thread dim3 gridDim;
+
+namespace cudasim
+{
+
+enum { MAX_THREADS = 1024, WARP = 32, MAX_WARPS = MAX_THREADS / WARP };
+#if defined(__SANITIZE_ADDRESS__)
+static const size_t stack_bytes = (size_t)256 << 10;
+#else
+static const size_t stack_bytes = (size_t)64 << 10;
+#endif
+static const size_t shared_capacity = (size_t)232 << 10; /* of an H100 block, with room for alignment */
+
+/* ---- switching ---- */
+
+/* A context that does not run is its stack pointer; all else is on its stack. */
+struct Context {
+    void *sp = NULL;
+    void *stack = NULL; /* lowest address */
+    size_t size = 0;
+};
+
+#if defined(__x86_64__)
+/* Callee-saved registers of the System V ABI. MXCSR and the x87 control word are left out: nothing here
+ * changes them. */
+extern "C" void cudasim_switch(void **save, void *to);
+__asm__(".text\n"
+        ".p2align 4\n"
+        ".globl cudasim_switch\n"
+        ".type cudasim_switch, @function\n"
+        "cudasim_switch:\n"
+        "    pushq %rbp\n"
+        "    pushq %rbx\n"
+        "    pushq %r12\n"
+        "    pushq %r13\n"
+        "    pushq %r14\n"
+        "    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n"
+        "    popq %r14\n"
+        "    popq %r13\n"
+        "    popq %r12\n"
+        "    popq %rbx\n"
+        "    popq %rbp\n"
+        "    ret\n"
+        ".size cudasim_switch, . - cudasim_switch\n");
+
+static void prepare(Context &context, void (*entry)())
+{
+    void **top = (void **)((char *)context.stack + context.size - 16);
+    *--top = NULL; /* the return address of entry, which never returns */
+    *--top = (void *)entry;
+    for (int i = 0; i < 6; i++)
+        *--top = NULL;
+    context.sp = top;
+}
+
+static inline void raw_switch(Context &from, Context &to)
+{
+    cudasim_switch(&from.sp, to.sp);
+}
+#else
+/* Elsewhere: the C library's contexts, slower because they also switch the signal mask. */
+#include <ucontext.h>
+static void prepare(Context &context, void (*entry)())
+{
+    ucontext_t *made = (ucontext_t *)context.sp;
+    if (made == NULL)
+        context.sp = made = new ucontext_t;
+    getcontext(made);
+    made->uc_stack.ss_sp = context.stack;
+    made->uc_stack.ss_size = context.size;
+    made->uc_link = NULL;
+    makecontext(made, entry, 0);
+}
+
+static inline void raw_switch(Context &from, Context &to)
+{
+    if (from.sp == NULL)
+        from.sp = new ucontext_t;
+    swapcontext((ucontext_t *)from.sp, (ucontext_t *)to.sp);
+}
+#endif
+
+static inline void switch_context(Context &from, Context &to)
+{
+#if defined(__SANITIZE_ADDRESS__)
+    void *fake;
+    __sanitizer_start_switch_fiber(&fake, to.stack, to.size);
+    raw_switch(from, to);
+    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+#else
+    raw_switch(from, to);
+#endif
+}
+
+/* ---- the block ---- */
+
+struct Fiber {
+    Context context;
+    unsigned thread;
+    uint64_t value, result; /* of a warp operation */
+    int source;
+    const volatile void *loaded;
+};
+
+/* Lanes that have come to a warp operation and wait for the rest of its mask. */
+struct Group {
+    const char *what;
+    uint32_t mask, arrived;
+    Fiber *fiber[WARP];
+};
+
+struct Warp {
+    uint32_t alive;
+    int n_groups;
+    Group groups[WARP];
+};
+
+struct BlockMemory {
+    unsigned char *stacks, *shared;
+    Fiber fibers[MAX_THREADS];
+    Warp warps[MAX_WARPS];
+    Fiber *ready[MAX_THREADS], *at_barrier[MAX_THREADS], *spinning[MAX_THREADS], *free[MAX_THREADS];
+};
+
+struct Block {
+    BlockMemory *memory;
+    Worker *worker;
+    const Body *body;
+    unsigned n_threads, started = 0, exited = 0;
+    bool falling;
+    unsigned ready_head = 0, n_ready = 0, n_at_barrier = 0, n_spinning = 0, n_free = 0;
+    const char *barrier_file;
+    int barrier_line, barrier_kind, barrier_count, barrier_result;
+    bool over = false; /* the kernel ends here */
+    Context main;
+};
+
+static __thread Block *block;
+static __thread Fiber *self;
+
+static inline void take_identity(unsigned thread)
+{
+    const dim3 &size = block->body->block;
+    threadIdx.x = thread % size.x;
+    threadIdx.y = thread / size.x % size.y;
+    threadIdx.z = thread / size.x / size.y;
+}
+
+static inline void make_ready(Fiber *fiber)
+{
+    unsigned at = block->ready_head + block->n_ready++;
+    block->memory->ready[at < MAX_THREADS ? at : at - MAX_THREADS] = fiber;
+}
+
+static void fiber_main();
+static const uint64_t canary = 0x5afe57acc0de5afeull; /* at a stack's far end */
+
+/* Whom to run next; NULL: nobody can, ask outside the block. */
+static inline Fiber *next_fiber()
+{
+    Block *b = block;
+    if (b->n_ready != 0) {
+        Fiber *fiber = b->memory->ready[b->ready_head];
+        b->ready_head = b->ready_head + 1 < MAX_THREADS ? b->ready_head + 1 : 0;
+        b->n_ready--;
+        return fiber;
+    }
+    if (b->started < b->n_threads) {
+        Fiber *fiber = b->memory->free[--b->n_free];
+        *(uint64_t *)fiber->context.stack = canary;
+        prepare(fiber->context, fiber_main);
+        return fiber;
+    }
+    return NULL;
+}
+
+/* The calling fiber waits; it has been noted where it will be found. */
+static void suspend()
+{
+    Fiber *mine = self, *next = next_fiber();
+    if (next == mine)
+        return;
+    if (next != NULL)
+        self = next;
+    switch_context(mine->context, next != NULL ? next->context : block->main);
+    self = mine;
+    take_identity(mine->thread);
+}
+
+[[noreturn]] void leave_kernel()
+{
+    block->over = true;
+    Context nowhere;
+    Fiber *mine = self;
+    switch_context(mine != NULL ? mine->context : nowhere, block->main);
+    __builtin_unreachable();
+}
+
+/* The kernel broke a rule: its device is lost. */
+[[noreturn]] static void end_kernel(cudaError_t error, const std::string &why)
+{
+    violate("%s %s", kernel_place().c_str(), why.c_str());
+    poison(block->body->device, error);
+    leave_kernel();
+}
+
+int kernel_device()
+{
+    return block != NULL && self != NULL ? block->body->device : -1;
+}
+
+std::string kernel_place()
+{
+    char text[256];
+    snprintf(text, sizeof text, "kernel %.80s on device %d, block (%u,%u,%u), thread (%u,%u,%u)",
+             block->body->name.c_str(), block->body->device, blockIdx.x, blockIdx.y, blockIdx.z, threadIdx.x,
+             threadIdx.y, threadIdx.z);
+    return text;
+}
+
+/* ---- barriers ---- */
+
+static int barrier(const char *file, int line, int kind, int predicate)
+{
+    Block *b = block;
+    if (b->exited != 0)
+        end_kernel(cudaErrorLaunchFailure, "waits at the barrier of " + std::string(file) + ":" +
+                                               std::to_string(line) + ", but " + std::to_string(b->exited) +
+                                               " threads of the block have returned");
+    if (b->n_at_barrier == 0) {
+        b->barrier_file = file;
+        b->barrier_line = line;
+        b->barrier_kind = kind;
+        b->barrier_count = 0;
+    } else if (b->barrier_line != line || b->barrier_kind != kind) {
+        end_kernel(cudaErrorLaunchFailure, "is at the barrier of line " + std::to_string(line) +
+                                               " while others of its block are at that of " +
+                                               b->barrier_file + ":" + std::to_string(b->barrier_line));
+    }
+    b->barrier_count += predicate;
+    if (b->n_at_barrier + 1 < b->n_threads) {
+        b->memory->at_barrier[b->n_at_barrier++] = self;
+        suspend();
+        return b->barrier_result;
+    }
+    for (unsigned i = 0; i < b->n_at_barrier; i++)
+        make_ready(b->memory->at_barrier[i]);
+    b->n_at_barrier = 0;
+    int n = b->barrier_count;
+    b->barrier_result = kind == CUDASIM_BARRIER_AND  ? n == (int)b->n_threads
+                        : kind == CUDASIM_BARRIER_OR ? n != 0
+                                                     : n;
+    return b->barrier_result;
+}
+
+/* ---- warp operations ---- */
+
+static void complete(Warp &warp, Group &group)
+{
+    uint32_t votes = 0;
+    for (int lane = 0; lane < WARP; lane++)
+        if ((group.arrived >> lane & 1) && group.fiber[lane]->source < 0 && group.fiber[lane]->value != 0)
+            votes |= 1u << lane;
+    for (int lane = 0; lane < WARP; lane++) {
+        if (!(group.arrived >> lane & 1))
+            continue;
+        Fiber *fiber = group.fiber[lane];
+        if (fiber->source < 0)
+            fiber->result = votes;
+        else if (group.arrived >> fiber->source & 1)
+            fiber->result = group.fiber[fiber->source]->value;
+        else
+            fiber->result = 0x7fc0dead7fc0deadull; /* undefined on a GPU; a NaN shows */
+        if (fiber != self)
+            make_ready(fiber);
+    }
+    if (&group != &warp.groups[--warp.n_groups])
+        group = warp.groups[warp.n_groups];
+}
+
+/* Lane operations meet here: a vote has source -1. */
+static uint64_t meet(const char *what, uint32_t mask, uint64_t value, int source)
+{
+    Fiber *mine = self;
+    unsigned lane = mine->thread % WARP;
+    Warp &warp = block->memory->warps[mine->thread / WARP];
+    if (!(mask >> lane & 1))
+        end_kernel(cudaErrorLaunchFailure,
+                   std::string("calls ") + what + " with a mask that leaves out its own lane");
+    Group *group = NULL;
+    for (int i = 0; i < warp.n_groups; i++)
+        if (warp.groups[i].mask == mask)
+            group = &warp.groups[i];
+    if (group == NULL) {
+        group = &warp.groups[warp.n_groups++];
+        group->what = what;
+        group->mask = mask;
+        group->arrived = 0;
+    } else if (strcmp(group->what, what) != 0) {
+        end_kernel(cudaErrorLaunchFailure,
+                   std::string("calls ") + what + " while lanes of its mask are at " + group->what);
+    }
+    mine->value = value;
+    mine->source = source;
+    group->arrived |= 1u << lane;
+    group->fiber[lane] = mine;
+    if ((group->arrived & warp.alive) == (mask & warp.alive))
+        complete(warp, *group);
+    else
+        suspend();
+    return mine->result;
+}
+
+/* ---- running ---- */
+
+static void thread_exit(Fiber *fiber)
+{
+    Block *b = block;
+    b->exited++;
+    if (*(uint64_t *)fiber->context.stack != canary)
+        end_kernel(cudaErrorHardwareStackError, "uses more stack than the simulation has");
+    if (b->n_at_barrier != 0)
+        end_kernel(cudaErrorLaunchFailure, "returns while others of its block wait at the barrier of " +
+                                               std::string(b->barrier_file) + ":" +
+                                               std::to_string(b->barrier_line));
+    Warp &warp = b->memory->warps[fiber->thread / WARP];
+    warp.alive &= ~(1u << fiber->thread % WARP);
+    for (int i = warp.n_groups - 1; i >= 0; i--) {
+        Group &group = warp.groups[i];
+        if ((group.arrived & warp.alive) == (group.mask & warp.alive) && (group.arrived & warp.alive) != 0)
+            complete(warp, group);
+    }
+}
+
+/* The first function on a fresh stack. */
+static void fiber_main()
+{
+#if defined(__SANITIZE_ADDRESS__)
+    __sanitizer_finish_switch_fiber(NULL, NULL, NULL);
+#endif
+    Block *b = block;
+    Fiber *mine = self;
+    do {
+        unsigned nth = b->started++;
+        mine->thread = b->falling ? b->n_threads - 1 - nth : nth;
+        mine->loaded = NULL;
+        take_identity(mine->thread);
+        b->body->thread();
+        thread_exit(mine);
+    } while (b->started < b->n_threads && b->n_ready == 0);
+    b->memory->free[b->n_free++] = mine;
+    Fiber *next = next_fiber();
+    self = next;
+    switch_context(mine->context, next != NULL ? next->context : b->main);
+    __builtin_unreachable();
+}
+
+BlockMemory *block_memory_create()
+{
+    BlockMemory *memory = new BlockMemory();
+    size_t bytes = stack_bytes * MAX_THREADS;
+    memory->stacks = (unsigned char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    for (int i = 0; i < MAX_THREADS; i++) {
+        memory->fibers[i].context.stack = memory->stacks + stack_bytes * (size_t)i;
+        memory->fibers[i].context.size = stack_bytes;
+    }
+    /* Dynamic shared memory ends where an unmapped page begins. */
+    memory->shared = (unsigned char *)mmap(NULL, shared_capacity + 4096, PROT_READ | PROT_WRITE,
+                                           MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    mprotect(memory->shared + shared_capacity, 4096, PROT_NONE);
+    return memory;
+}
+
+static void describe_deadlock(Block &b)
+{
+    std::string text;
+    if (b.n_at_barrier != 0)
+        text = std::to_string(b.n_at_barrier) + " threads at the barrier of " + b.barrier_file + ":" +
+               std::to_string(b.barrier_line);
+    for (unsigned w = 0; w * WARP < b.n_threads; w++) {
+        Warp &warp = b.memory->warps[w];
+        for (int i = 0; i < warp.n_groups; i++)
+            text += std::string(text.empty() ? "" : ", ") +
+                    std::to_string(__builtin_popcount(warp.groups[i].arrived)) + " lanes of warp " +
+                    std::to_string(w) + " at " + warp.groups[i].what;
+    }
+    violate("kernel %.80s on device %d, block (%u,%u,%u): threads wait for each other: %s",
+            b.body->name.c_str(), b.body->device, blockIdx.x, blockIdx.y, blockIdx.z, text.c_str());
+    poison(b.body->device, cudaErrorLaunchFailure);
+    b.over = true;
+}
+
+static void prepare_block(Block &b, Grid &grid, uint64_t index)
+{
+    const Body &body = *b.body;
+    b.n_threads = body.block.x * body.block.y * body.block.z;
+    b.falling = machine().random() & 1;
+    gridDim = body.grid;
+    blockDim = body.block;
+    blockIdx.x = (unsigned)(index % body.grid.x);
+    blockIdx.y = (unsigned)(index / body.grid.x % body.grid.y);
+    blockIdx.z = (unsigned)(index / body.grid.x / body.grid.y);
+    for (unsigned i = 0; i < b.n_threads; i++)
+        b.memory->free[b.n_free++] = &b.memory->fibers[b.n_threads - 1 - i];
+    for (unsigned w = 0; w * WARP < b.n_threads; w++) {
+        unsigned lanes = b.n_threads - w * WARP;
+        b.memory->warps[w].alive = lanes >= WARP ? 0xffffffffu : (1u << lanes) - 1;
+        b.memory->warps[w].n_groups = 0;
+    }
+    if (body.shared_bytes != 0)
+        memset(cudasim_dynamic_shared(), 0xff, body.shared_bytes);
+    (void)grid;
+}
+
+bool run_block(Worker *worker, BlockMemory *memory, Grid &grid, uint64_t index)
+{
+    Block b;
+    b.memory = memory;
+    b.worker = worker;
+    b.body = grid.op->body.get();
+    block = &b;
+#if defined(__SANITIZE_ADDRESS__)
+    pthread_attr_t attributes;
+    pthread_getattr_np(pthread_self(), &attributes);
+    pthread_attr_getstack(&attributes, &b.main.stack, &b.main.size);
+    pthread_attr_destroy(&attributes);
+#endif
+    prepare_block(b, grid, index);
+    grant(b.body->device);
+    Device &device = machine().devices[(size_t)b.body->device];
+    while (!b.over) {
+        Fiber *next = next_fiber();
+        if (next == NULL && b.n_spinning != 0) {
+            park(worker);
+            for (unsigned i = 0; i < b.n_spinning; i++)
+                make_ready(memory->spinning[i]);
+            b.n_spinning = 0;
+            if (grid.aborted || device.sticky != cudaSuccess)
+                break;
+            continue;
+        }
+        if (next == NULL) {
+            if (b.exited < b.n_threads)
+                describe_deadlock(b);
+            break;
+        }
+        self = next;
+        switch_context(b.main, next->context);
+        self = NULL;
+    }
+    grant(-1);
+    bool complete = b.exited == b.n_threads && !b.over;
+#if defined(__SANITIZE_ADDRESS__)
+    if (!complete)
+        __asan_unpoison_memory_region(memory->stacks, stack_bytes * b.n_threads);
+#endif
+    block = NULL;
+    self = NULL;
+    return complete;
+}
+
+} // namespace cudasim
+
+using namespace cudasim;
+
+int cudasim_barrier(const char *file, int line, int kind, int predicate)
+{
+    return barrier(file, line, kind, predicate);
+}
+
+uint64_t cudasim_exchange(const char *what, uint32_t mask, uint64_t value, int source)
+{
+    return meet(what, mask, value, source & (WARP - 1));
+}
+
+uint32_t cudasim_vote(const char *what, uint32_t mask, int predicate)
+{
+    return (uint32_t)meet(what, mask, predicate != 0, -1);
+}
+
+void cudasim_syncwarp(uint32_t mask)
+{
+    meet("__syncwarp", mask, 0, -1);
+}
+
+uint32_t cudasim_activemask()
+{
+    return block->memory->warps[self->thread / WARP].alive;
+}
+
+int cudasim_lane()
+{
+    return (int)(self->thread % WARP);
+}
+
+void cudasim_trap(const char *what)
+{
+    end_kernel(cudaErrorLaunchFailure, std::string("calls ") + what);
+}
+
+void *cudasim_dynamic_shared()
+{
+    return block->memory->shared + shared_capacity - (block->body->shared_bytes + 15) / 16 * 16;
+}
+
+void cudasim_yield()
+{
+    if (self == NULL) /* on the host */
+        return;
+    block->memory->spinning[block->n_spinning++] = self;
+    suspend();
+}
+
+void cudasim_loaded(const volatile void *address)
+{
+    if (self == NULL)
+        return;
+    if (self->loaded == address)
+        cudasim_yield();
+    else
+        self->loaded = address;
+}

@@ -1,0 +1,113 @@
+/* The simulated machine's own controls, for tests.
+ *
+ * A machine has N GPUs of a given memory size. Configure it first (that also forgets everything before), use
+ * CUDA, the driver's virtual memory calls and NCCL as ever, and ask at the end what leaked and what was
+ * violated:
+ *
+ *     cudasim_config config = CUDASIM_CONFIG_INIT;
+ *     config.n_devices = 3;
+ *     cudasim_configure(&config);
+ *     ... run the code under test ...
+ *     assert_int_equal(cudasim_leaks(stderr), 0);
+ *     assert_string_equal(cudasim_violation(), "");
+ *
+ * Asynchronous work waits in queues. It is carried out when a host thread waits or asks for it, or earlier,
+ * in an order drawn from `seed` among those that streams and events allow. Kernels run on host threads that
+ * take turns, so a machine is as deterministic as the program that uses it.
+ *
+ * What is caught. In kernels: memory of another device without peer access, freed or unmapped memory, writes
+ * past an allocation's last page, threads of a block that part at a barrier, lanes of a warp that part at a
+ * warp operation or pass wrong masks; each ends the kernel and poisons the device's context, as a GPU does.
+ * On the host: touching device memory (prints where and ends the program), calls that a capture forbids,
+ * handles of another machine, NCCL calls that differ between ranks. Each finding's sentence is kept. */
+#ifndef CUDASIM_H
+#define CUDASIM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { CUDASIM_MAX_DEVICES = 12 };
+
+typedef struct cudasim_config {
+    int n_devices;                         /* 0: as on a machine whose driver finds none */
+    size_t memory;                         /* bytes per device */
+    size_t memory_of[CUDASIM_MAX_DEVICES]; /* where not 0: instead of `memory` */
+    uint64_t seed;                         /* of the order of asynchronous work */
+    bool peer_access;                      /* every pair of devices; see cudasim_forbid_peer */
+    bool integrated;                       /* GPU and CPU share memory; pageable memory is accessible */
+    bool register_read_only;               /* cudaHostRegisterReadOnly is supported */
+    int compute_capability;                /* 90 = 9.0 */
+    int n_sms;                             /* two blocks are resident at once on each */
+    size_t vmm_granularity;                /* of cuMemCreate; a multiple of 4096 */
+    int nccl_version;                      /* NCCL_VERSION_CODE's format */
+    unsigned hang_ms;                      /* nothing moves for so long: the waiting call fails */
+    bool eager;                            /* enqueued work is carried out at once where it can be */
+} cudasim_config;
+
+#define CUDASIM_CONFIG_INIT                                                                            \
+    {                                                                                                  \
+        .n_devices = 1, .memory = (size_t)256 << 20, .memory_of = {0}, .seed = 1, .peer_access = true, \
+        .integrated = false, .register_read_only = true, .compute_capability = 90, .n_sms = 8,         \
+        .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false   \
+    }
+
+/* Begin with a fresh machine. Without a call the machine has one device with the values above. Not while
+ * another thread is in a CUDA call. NULL: the values above. */
+void cudasim_configure(const cudasim_config *config);
+
+/* Take away (both ways) peer access between two devices. */
+void cudasim_forbid_peer(int a, int b);
+
+/* What is left: device memory, pinned memory, address ranges, physical handles, streams, events, graphs and
+ * communicators that were not released. Each on a line to `out` unless it is NULL. The value is their
+ * number. */
+int cudasim_leaks(FILE *out);
+
+/* Bytes of device memory in use, now and at most. */
+size_t cudasim_used(int device);
+size_t cudasim_peak(int device);
+
+/* The first rule broken since cudasim_configure, "" for none; and how many. */
+const char *cudasim_violation(void);
+int cudasim_violations(void);
+void cudasim_forget_violations(void);
+
+/* Calls of CUDA, the driver and NCCL since cudasim_configure (all threads), and the name of call `index`
+ * (from 0), "" beyond the last million. */
+uint64_t cudasim_calls(void);
+const char *cudasim_call_name(uint64_t index);
+uint64_t cudasim_calls_of(const char *name);
+
+/* Faults. Make call number `index` (as cudasim_calls counts, from 0), or call number `nth` (from 1, counted
+ * from now) of the function `name`, fail with `error`; 0 takes an error that this function can return.
+ * Kernel launches are called "cudaLaunchKernel". Calls that release something still do so. */
+void cudasim_fail_call(uint64_t index, int error);
+void cudasim_fail_named(const char *name, uint64_t nth, int error);
+void cudasim_clear_faults(void);
+uint64_t cudasim_faults_hit(void);
+
+/* Poison the context of a device, as a faulting kernel does. `error` is a cudaError_t such as
+ * cudaErrorIllegalAddress; 0 heals it. */
+void cudasim_poison_device(int device, int error);
+
+/* While stalled, a device carries out nothing. */
+void cudasim_stall_device(int device, bool stalled);
+
+/* From now on ncclCommGetAsyncError reports `error` (an ncclResult_t) on communicators of this device, and
+ * their collectives no longer complete. */
+void cudasim_nccl_async_error(int device, int error);
+
+/* Kernels and other operations carried out so far. */
+uint64_t cudasim_operations(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,352 @@
+/* The machine as a whole: its configuration, the way into every call, injected faults, and the test API. */
+#include "sim.h"
+
+#include <stdarg.h>
+#include <string.h>
+#include <time.h>
+
+namespace cudasim
+{
+
+Machine &machine()
+{
+    static Machine *m = [] {
+        Machine *made = new Machine; /* never destroyed: worker threads live as long as the process */
+        cudasim_config usual = CUDASIM_CONFIG_INIT;
+        made->config = usual;
+        return made;
+    }();
+    return *m;
+}
+
+double now_ms()
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec * 1e3 + (double)t.tv_nsec * 1e-6;
+}
+
+void violate(const char *format, ...)
+{
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    Machine &m = machine();
+    if (m.n_violations++ == 0)
+        m.violation = text;
+}
+
+void poison(int ordinal, cudaError_t error)
+{
+    Device &device = machine().devices[(size_t)ordinal];
+    if (device.sticky == cudaSuccess)
+        device.sticky = error;
+}
+
+static void start_devices(Machine &m)
+{
+    m.generation++;
+    m.random.seed(m.config.seed);
+    m.devices = std::vector<Device>((size_t)m.config.n_devices);
+    for (int i = 0; i < m.config.n_devices; i++) {
+        Device &device = m.devices[(size_t)i];
+        device.ordinal = i;
+        device.memory = m.config.memory_of[i] != 0 ? m.config.memory_of[i] : m.config.memory;
+        memory_start(device);
+        device.legacy = new CUstream_st(i, true);
+        device.legacy->is_legacy = true;
+    }
+}
+
+/* A machine nobody configured is made at its first use. */
+static void ensure_started(Machine &m)
+{
+    if (m.generation == 0)
+        start_devices(m);
+}
+
+Thread &thread_state()
+{
+    static thread_local Thread state;
+    static int next_id;
+    Machine &m = machine();
+    if (state.generation != m.generation) {
+        int id = state.id != 0 ? state.id : __atomic_add_fetch(&next_id, 1, __ATOMIC_RELAXED);
+        state = Thread();
+        state.id = id;
+        state.generation = m.generation;
+    }
+    return state;
+}
+
+Device *current_device()
+{
+    Machine &m = machine();
+    size_t index = (size_t)thread_state().device;
+    return index < m.devices.size() ? &m.devices[index] : NULL;
+}
+
+static int take_fault(Machine &m, const char *name, uint64_t index)
+{
+    for (size_t i = 0; i < m.faults.size(); i++) {
+        Fault &fault = m.faults[i];
+        bool hit =
+            fault.name.empty() ? fault.countdown == index : fault.name == name && --fault.countdown == 0;
+        if (hit) {
+            int error = fault.error != 0 ? fault.error : -1;
+            m.faults.erase(m.faults.begin() + (long)i);
+            m.faults_hit++;
+            return error;
+        }
+    }
+    return 0;
+}
+
+Call::Call(const char *name, unsigned flags, int usual_fault) : flags_(flags)
+{
+    Machine &m = machine();
+    __atomic_add_fetch(&m.waiting_for_lock, 1, __ATOMIC_RELAXED);
+    pthread_mutex_lock(&m.mutex);
+    __atomic_sub_fetch(&m.waiting_for_lock, 1, __ATOMIC_RELAXED);
+    ensure_started(m);
+    uint64_t index = m.n_calls++;
+    if (index < 1000000)
+        m.trace.push_back(name);
+    m.calls_of[name]++;
+
+    int fault = take_fault(m, name, index);
+    if (fault != 0) {
+        injected_ = fault > 0 ? fault : usual_fault;
+        error_ = (cudaError_t)injected_;
+        failed_ = !(flags & CALL_RELEASE);
+        if (!failed_)
+            return;
+    } else if ((flags & CALL_UNSAFE) && forbidden_by_capture()) {
+        error_ = cudaErrorStreamCaptureUnsupported;
+        failed_ = true;
+    } else if (flags & CALL_CONTEXT) {
+        Device *device = current_device();
+        error_ = device == NULL ? cudaErrorNoDevice : device->sticky;
+        failed_ = error_ != cudaSuccess;
+    }
+}
+
+Call::~Call()
+{
+    pthread_mutex_unlock(&machine().mutex);
+}
+
+cudaError_t Call::end(cudaError_t error)
+{
+    if (error == cudaSuccess && injected_ != 0)
+        error = (cudaError_t)injected_;
+    if (error != cudaSuccess && !(flags_ & CALL_QUIET))
+        thread_state().last = error;
+    return error;
+}
+
+CUresult Call::end_driver(CUresult error)
+{
+    return error == CUDA_SUCCESS && injected_ != 0 ? (CUresult)injected_ : error;
+}
+
+ncclResult_t Call::end_nccl(ncclResult_t error)
+{
+    return error == ncclSuccess && injected_ != 0 ? (ncclResult_t)injected_ : error;
+}
+
+/* Lock without being a counted call: the test API. */
+class Locked
+{
+  public:
+    Locked()
+    {
+        Machine &m = machine();
+        __atomic_add_fetch(&m.waiting_for_lock, 1, __ATOMIC_RELAXED);
+        pthread_mutex_lock(&m.mutex);
+        __atomic_sub_fetch(&m.waiting_for_lock, 1, __ATOMIC_RELAXED);
+        ensure_started(m);
+    }
+    ~Locked()
+    {
+        pthread_mutex_unlock(&machine().mutex);
+    }
+};
+
+static int leaked(FILE *out, const char *what, size_t n)
+{
+    if (n != 0 && out != NULL)
+        fprintf(out, "cudasim: %zu %s not released\n", n, what);
+    return (int)n;
+}
+
+static int leaked_memory(FILE *out)
+{
+    static const char *const kinds[] = {"device memory", "mapped device memory", "managed memory",
+                                        "pinned memory", "registered memory"};
+    int n = 0;
+    for (const auto &entry : machine().regions) {
+        const Region &region = entry.second;
+        n++;
+        if (out != NULL)
+            fprintf(out, "cudasim: %zu bytes of %s (device %d) not released\n", region.size,
+                    kinds[region.kind], region.device);
+    }
+    return n;
+}
+
+} // namespace cudasim
+
+using namespace cudasim;
+
+void cudasim_configure(const cudasim_config *config)
+{
+    Locked lock;
+    Machine &m = machine();
+    cudasim_config usual = CUDASIM_CONFIG_INIT;
+    abort_everything();
+    memory_stop();
+    m.config = config != NULL ? *config : usual;
+    for (Device &device : m.devices)
+        delete device.legacy;
+    for (cudaStream_t stream : m.streams)
+        delete stream;
+    for (cudaEvent_t event : m.events)
+        delete event;
+    for (cudaGraph_t graph : m.graphs)
+        delete graph;
+    for (cudaGraphExec_t exec : m.execs)
+        delete exec;
+    m.streams.clear();
+    m.events.clear();
+    m.graphs.clear();
+    m.execs.clear();
+    m.comms.clear(); /* their memory is left: nobody may use it, and a test that fails here has leaked it */
+    m.handles.clear();
+    m.reservations.clear();
+    memset(m.no_peer, 0, sizeof m.no_peer);
+    m.n_calls = m.faults_hit = m.operations = m.steps = 0;
+    m.trace.clear();
+    m.calls_of.clear();
+    m.faults.clear();
+    m.violation.clear();
+    m.n_violations = 0;
+    start_devices(m);
+}
+
+void cudasim_forbid_peer(int a, int b)
+{
+    Locked lock;
+    machine().no_peer[a] |= 1u << b;
+    machine().no_peer[b] |= 1u << a;
+}
+
+int cudasim_leaks(FILE *out)
+{
+    Locked lock;
+    Machine &m = machine();
+    return leaked_memory(out) + leaked(out, "address ranges", m.reservations.size()) +
+           leaked(out, "physical handles", m.handles.size()) + leaked(out, "streams", m.streams.size()) +
+           leaked(out, "events", m.events.size()) + leaked(out, "graphs", m.graphs.size()) +
+           leaked(out, "executable graphs", m.execs.size()) + leaked(out, "communicators", m.comms.size());
+}
+
+size_t cudasim_used(int device)
+{
+    Locked lock;
+    return machine().devices[(size_t)device].used;
+}
+
+size_t cudasim_peak(int device)
+{
+    Locked lock;
+    return machine().devices[(size_t)device].peak;
+}
+
+const char *cudasim_violation(void)
+{
+    Locked lock;
+    return machine().violation.c_str();
+}
+
+int cudasim_violations(void)
+{
+    Locked lock;
+    return machine().n_violations;
+}
+
+void cudasim_forget_violations(void)
+{
+    Locked lock;
+    machine().violation.clear();
+    machine().n_violations = 0;
+}
+
+uint64_t cudasim_calls(void)
+{
+    Locked lock;
+    return machine().n_calls;
+}
+
+const char *cudasim_call_name(uint64_t index)
+{
+    Locked lock;
+    return index < machine().trace.size() ? machine().trace[index] : "";
+}
+
+uint64_t cudasim_calls_of(const char *name)
+{
+    Locked lock;
+    auto found = machine().calls_of.find(name);
+    return found != machine().calls_of.end() ? found->second : 0;
+}
+
+void cudasim_fail_call(uint64_t index, int error)
+{
+    Locked lock;
+    machine().faults.push_back({"", index, error});
+}
+
+void cudasim_fail_named(const char *name, uint64_t nth, int error)
+{
+    Locked lock;
+    machine().faults.push_back({name, nth, error});
+}
+
+void cudasim_clear_faults(void)
+{
+    Locked lock;
+    machine().faults.clear();
+}
+
+uint64_t cudasim_faults_hit(void)
+{
+    Locked lock;
+    return machine().faults_hit;
+}
+
+void cudasim_poison_device(int device, int error)
+{
+    Locked lock;
+    machine().devices[(size_t)device].sticky = (cudaError_t)error;
+}
+
+void cudasim_stall_device(int device, bool stalled)
+{
+    Locked lock;
+    machine().devices[(size_t)device].stalled = stalled;
+}
+
+void cudasim_nccl_async_error(int device, int error)
+{
+    Locked lock;
+    machine().devices[(size_t)device].nccl_error = (ncclResult_t)error;
+}
+
+uint64_t cudasim_operations(void)
+{
+    Locked lock;
+    return machine().operations;
+}

@@ -1,0 +1,342 @@
+/* Inside the simulated machine: what its parts know of each other.
+ *
+ *   machine.cpp   configuration, the way into every call (lock, count, faults, sticky errors), the test API
+ *   memory.cpp    device, pinned and virtual memory; who may touch what
+ *   schedule.cpp  operations, their dependencies, the worker threads that carry them out
+ *   block.cpp     one block of a kernel: fibers, barriers, warp operations
+ *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl.cpp   the API, by chapter
+ *
+ * One mutex protects everything; a kernel runs with it held. Host threads that call the API wait for it. */
+#ifndef CUDASIM_SIM_H
+#define CUDASIM_SIM_H
+
+#include <pthread.h>
+#include <stdint.h>
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include "cudasim.h"
+
+namespace cudasim
+{
+
+/* ---- operations -------------------------------------------------------------------------------------- */
+
+struct Op;
+using OpRef = std::shared_ptr<Op>;
+
+/* What an operation does. Not changed once submitted; shared by the replays of a graph. */
+struct Body {
+    enum Kind { NOTHING, ACTION, KERNEL, COLLECTIVE };
+    Kind kind = NOTHING;
+    int device = 0;
+    std::string name;
+    std::function<cudaError_t()> action; /* ACTION: done at once; an error poisons the device */
+    std::function<void()> thread;        /* KERNEL: one thread of it */
+    dim3 grid, block;
+    size_t shared_bytes = 0;
+    std::function<void(const OpRef &)> arrive; /* COLLECTIVE: finish() is called later, when all have come */
+};
+using BodyRef = std::shared_ptr<const Body>;
+
+/* One carrying-out of a body. Ready when all it depends on is done. */
+struct Op {
+    BodyRef body;
+    int unfinished = 0; /* operations it waits for */
+    bool done = false;
+    double done_ms = 0; /* on the machine's clock */
+    std::vector<OpRef> next;
+};
+
+/* A kernel being carried out. */
+struct Grid {
+    OpRef op;
+    uint64_t next = 0, total = 0, left = 0; /* blocks: the next to start, all, not finished */
+    bool aborted = false;
+};
+using GridRef = std::shared_ptr<Grid>;
+
+struct Worker;
+
+/* A host thread waits until `done`, or until nothing more can be done, or until some steps were made. */
+struct Waiter {
+    std::function<bool()> done;
+    bool until_idle = false;
+    uint64_t until_step = UINT64_MAX;
+    bool satisfied = false;
+    pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
+};
+
+/* ---- memory ------------------------------------------------------------------------------------------ */
+
+struct Region {
+    enum Kind { MALLOC, VMM, MANAGED, PINNED, REGISTERED };
+    Kind kind;
+    uintptr_t va;  /* first usable byte */
+    size_t size;   /* usable bytes */
+    uintptr_t map; /* first mapped byte */
+    size_t map_size;
+    int device;      /* owner of the memory; for host memory the device current at allocation */
+    size_t offset;   /* of `map` in the device's physical memory */
+    uint32_t access; /* VMM: devices allowed, one bit each */
+    unsigned flags;
+    uint64_t handle; /* VMM */
+    int protection;  /* without protection keys: what mprotect was last told */
+    bool is_host() const
+    {
+        return kind == PINNED || kind == REGISTERED;
+    }
+};
+
+struct Handle { /* cuMemCreate */
+    int device;
+    size_t size, offset;
+    int mapped = 0;
+    bool released = false;
+};
+
+/* ---- devices ----------------------------------------------------------------------------------------- */
+
+struct Device {
+    int ordinal = 0;
+    size_t memory = 0, used = 0, peak = 0;
+    int fd = -1;                 /* its physical memory */
+    unsigned char *alias = NULL; /* all of it, always accessible to the simulation itself */
+    size_t physical = 0;
+    std::map<size_t, size_t> holes; /* free extents of it: offset, bytes */
+    uintptr_t va_next = 0, va_end = 0;
+    uint32_t peers = 0; /* enabled */
+    cudaError_t sticky = cudaSuccess;
+    bool stalled = false;
+    ncclResult_t nccl_error = ncclSuccess;
+    int resident = 0; /* blocks */
+    int pending = 0;  /* operations not done */
+    cudaStream_t legacy = NULL;
+};
+
+/* ---- the machine ------------------------------------------------------------------------------------- */
+
+struct Fault {
+    std::string name; /* "" = by index */
+    uint64_t countdown;
+    int error;
+};
+
+struct Machine {
+    pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    int waiting_for_lock = 0; /* host threads; changed atomically */
+    uint64_t generation = 0;
+    cudasim_config config;
+    std::vector<Device> devices;
+    uint32_t no_peer[CUDASIM_MAX_DEVICES] = {};
+    std::mt19937_64 random;
+
+    std::map<uintptr_t, Region> regions; /* by first usable byte */
+    std::map<uintptr_t, size_t> reservations;
+    std::map<uint64_t, Handle> handles;
+    uint64_t next_handle = 1;
+
+    std::set<cudaStream_t> streams;
+    std::set<cudaEvent_t> events;
+    std::set<cudaGraph_t> graphs;
+    std::set<cudaGraphExec_t> execs;
+    std::set<ncclComm_t> comms;
+
+    std::vector<OpRef> ready;
+    std::vector<GridRef> grids; /* with blocks to start */
+    std::vector<Worker *> parked, idle, workers;
+    Worker *driver = NULL; /* who carries out operations now */
+    std::vector<Waiter *> waiters;
+    uint64_t steps = 0, operations = 0, fruitless = 0;
+    double progress_ms = 0;
+
+    uint64_t n_calls = 0;
+    std::vector<const char *> trace;
+    std::map<std::string, uint64_t> calls_of;
+    std::vector<Fault> faults;
+    uint64_t faults_hit = 0;
+    std::string violation;
+    int n_violations = 0;
+};
+
+Machine &machine();
+double now_ms();
+
+/* Note a broken rule. */
+void violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* Device `ordinal` is lost: everything queued on it ends without being done. */
+void poison(int ordinal, cudaError_t error);
+
+/* ---- the way into a call ----------------------------------------------------------------------------- */
+
+enum {
+    CALL_CONTEXT = 1, /* fails where the current device's context is poisoned */
+    CALL_UNSAFE = 2,  /* forbidden while a capture is on */
+    CALL_RELEASE = 4, /* an injected fault is reported, but the work is done */
+    CALL_QUIET = 8    /* its result is not kept for cudaGetLastError */
+};
+
+/* Holds the machine's lock. `failed()` tells that the call must return `result()` at once; `end` is the last
+ * thing a call does. */
+class Call
+{
+  public:
+    Call(const char *name, unsigned flags, int usual_fault);
+    ~Call();
+    bool failed() const
+    {
+        return failed_;
+    }
+    cudaError_t result()
+    {
+        return end(error_);
+    }
+    cudaError_t end(cudaError_t error);
+    CUresult end_driver(CUresult error);
+    ncclResult_t end_nccl(ncclResult_t error);
+    int injected() const
+    {
+        return injected_;
+    }
+
+  private:
+    unsigned flags_;
+    bool failed_ = false;
+    cudaError_t error_ = cudaSuccess;
+    int injected_ = 0;
+};
+
+/* The calling thread's. */
+struct Thread {
+    uint64_t generation = 0;
+    int device = 0;
+    cudaError_t last = cudaSuccess;
+    cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal;
+    int id = 0;
+    int group_depth = 0;
+};
+Thread &thread_state();
+Device *current_device(); /* NULL on a machine without any */
+
+/* ---- schedule.cpp ------------------------------------------------------------------------------------ */
+
+OpRef submit(BodyRef body, const std::vector<OpRef> &after);
+void finish(const OpRef &op);
+bool wait_for(std::function<bool()> done); /* false: the machine hangs; its devices are poisoned */
+void advance(uint64_t steps);              /* carry out some operations */
+void after_submit();                       /* perhaps carry out some */
+void abort_everything();                   /* end all kernels and operations; for a new machine */
+void park(Worker *worker);                 /* from block.cpp: let others run, return when it is our turn */
+
+/* ---- block.cpp --------------------------------------------------------------------------------------- */
+
+struct BlockMemory; /* a worker's stacks, reused by every block it runs */
+BlockMemory *block_memory_create();
+
+/* Run one block. Returns false if the kernel must end (a fault or an abort). */
+bool run_block(Worker *worker, BlockMemory *memory, Grid &grid, uint64_t index);
+
+/* From the signal handler: whether the thread is inside a kernel, of which device, and where to go on. */
+int kernel_device();
+std::string kernel_place();
+[[noreturn]] void leave_kernel(); /* the fiber never runs again */
+
+/* ---- memory.cpp -------------------------------------------------------------------------------------- */
+
+void catch_faults(); /* again before kernels run: test frameworks install handlers of their own */
+cudaError_t memory_start(Device &device); /* a new machine */
+void memory_stop();
+cudaError_t device_alloc(Device &device, size_t bytes, void **out);
+cudaError_t device_free(uintptr_t va);
+bool physical_alloc(Device &device, size_t bytes, size_t *offset_out);
+void physical_free(Device &device, size_t offset, size_t bytes);
+uintptr_t address_reserve(Device &device, size_t bytes, size_t alignment);
+void region_map(Region &region);    /* its physical memory appears at region.map */
+void region_unmap(Region &region);  /* and disappears; the addresses fault */
+void region_access(Region &region); /* after region.access changed */
+Region *region_of(const void *pointer);
+
+/* Let the calling thread touch what kernels of `device` may touch; -1: nothing of any device. */
+void grant(int device);
+
+/* The simulation's own view of [pointer, pointer + bytes): a piece of it, its length in *length. NULL where
+ * device memory is not mapped. Host addresses are themselves. */
+unsigned char *host_view(const void *pointer, size_t bytes, size_t *length);
+bool is_device_range(const void *pointer); /* in the addresses of some device, mapped or not */
+/* Whether all of it can be accessed: host memory, or one or more adjacent mappings. */
+bool range_ok(const void *pointer, size_t bytes);
+void copy_bytes(void *dst, const void *src, size_t bytes);
+void set_bytes(void *dst, int value, size_t bytes);
+
+/* ---- streams and graphs ------------------------------------------------------------------------------ */
+
+struct Node {
+    BodyRef body;
+    std::vector<int> after; /* indices of earlier nodes */
+};
+
+struct Capture {
+    cudaGraph_t graph;
+    cudaStream_t origin;
+    cudaStreamCaptureMode mode;
+    int thread;
+    bool invalid = false;
+};
+using CaptureRef = std::shared_ptr<Capture>;
+
+cudaStream_t find_stream(cudaStream_t stream); /* NULL: no such stream */
+
+/* Put `body` into the stream, or into the graph its capture builds. `op_out` may be NULL; it is left alone
+ * in a capture. */
+cudaError_t enqueue(cudaStream_t stream, BodyRef body, OpRef *op_out);
+
+/* A capture that forbids an unsafe call of this thread is invalidated: true. */
+bool forbidden_by_capture();
+
+} // namespace cudasim
+
+struct CUstream_st {
+    CUstream_st(int device_, bool blocking_) : device(device_), blocking(blocking_)
+    {
+    }
+    int device;
+    bool blocking; /* synchronises with the legacy stream */
+    bool is_legacy = false;
+    cudasim::OpRef last;
+    cudasim::CaptureRef capture;
+    std::vector<int> frontier; /* in a capture: the nodes that what comes next follows */
+};
+
+struct CUevent_st {
+    int device;
+    unsigned flags;
+    cudasim::OpRef op; /* last record; NULL: never */
+    cudasim::CaptureRef capture;
+    std::vector<int> nodes; /* in a capture */
+};
+
+struct CUgraphNode_st {
+};
+
+struct CUgraph_st {
+    std::vector<cudasim::Node> nodes;
+};
+
+struct CUgraphExec_st {
+    std::vector<cudasim::Node> nodes;
+    cudasim::OpRef last;
+};
+
+#endif

@@ -1,0 +1,461 @@
+/* Streams, events and kernel launches: how work comes into the queues. */
+#include "sim.h"
+
+#include <cudasim_launch.h>
+
+#include <algorithm>
+
+namespace cudasim
+{
+
+cudaStream_t find_stream(cudaStream_t stream)
+{
+    Machine &m = machine();
+    if (stream == NULL || stream == cudaStreamLegacy || stream == cudaStreamPerThread) {
+        Device *device = current_device();
+        return device != NULL ? device->legacy : NULL;
+    }
+    return m.streams.count(stream) != 0 ? stream : NULL;
+}
+
+bool forbidden_by_capture()
+{
+    Machine &m = machine();
+    Thread &thread = thread_state();
+    bool forbidden = false;
+    for (cudaStream_t stream : m.streams) {
+        Capture *capture = stream->capture.get();
+        if (capture == NULL || stream != capture->origin || capture->mode == cudaStreamCaptureModeRelaxed)
+            continue;
+        bool concerns = capture->mode == cudaStreamCaptureModeGlobal
+                            ? thread.mode == cudaStreamCaptureModeGlobal || capture->thread == thread.id
+                            : capture->thread == thread.id;
+        if (concerns && thread.mode != cudaStreamCaptureModeRelaxed) {
+            capture->invalid = true;
+            forbidden = true;
+        }
+    }
+    return forbidden;
+}
+
+/* The legacy stream may not be used while a stream that synchronises with it captures. */
+static bool implicit_dependency(cudaStream_t stream)
+{
+    bool found = false;
+    for (cudaStream_t other : machine().streams) {
+        if (stream->is_legacy && other->blocking && other->device == stream->device &&
+            other->capture != NULL) {
+            other->capture->invalid = true;
+            found = true;
+        }
+    }
+    return found;
+}
+
+static std::vector<OpRef> dependencies(cudaStream_t stream)
+{
+    std::vector<OpRef> after = {stream->last};
+    Machine &m = machine();
+    if (stream->is_legacy) {
+        for (cudaStream_t other : m.streams)
+            if (other->blocking && other->device == stream->device)
+                after.push_back(other->last);
+    } else if (stream->blocking) {
+        after.push_back(m.devices[(size_t)stream->device].legacy->last);
+    }
+    return after;
+}
+
+cudaError_t enqueue(cudaStream_t stream, BodyRef body, OpRef *op_out)
+{
+    if (stream->capture != NULL) {
+        if (stream->capture->invalid)
+            return cudaErrorStreamCaptureInvalidated;
+        std::vector<Node> &nodes = stream->capture->graph->nodes;
+        nodes.push_back({body, stream->frontier});
+        stream->frontier = {(int)nodes.size() - 1};
+        return cudaSuccess;
+    }
+    if (implicit_dependency(stream))
+        return cudaErrorStreamCaptureImplicit;
+    stream->last = submit(body, dependencies(stream));
+    if (op_out != NULL)
+        *op_out = stream->last;
+    after_submit();
+    return cudaSuccess;
+}
+
+} // namespace cudasim
+
+using namespace cudasim;
+
+static cudaError_t create_stream(const char *name, cudaStream_t *out, unsigned flags)
+{
+    Call call(name, CALL_CONTEXT | CALL_UNSAFE, cudaErrorMemoryAllocation);
+    if (call.failed())
+        return call.result();
+    if (flags > cudaStreamNonBlocking)
+        return call.end(cudaErrorInvalidValue);
+    cudaStream_t stream = new CUstream_st(current_device()->ordinal, flags == cudaStreamDefault);
+    machine().streams.insert(stream);
+    *out = stream;
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaStreamCreate(cudaStream_t *stream)
+{
+    return create_stream("cudaStreamCreate", stream, cudaStreamDefault);
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags)
+{
+    return create_stream("cudaStreamCreateWithFlags", stream, flags);
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int)
+{
+    return create_stream("cudaStreamCreateWithPriority", stream, flags);
+}
+
+/* Work that is queued is still done. */
+cudaError_t cudaStreamDestroy(cudaStream_t stream)
+{
+    Call call("cudaStreamDestroy", CALL_RELEASE, cudaErrorUnknown);
+    if (call.failed())
+        return call.result();
+    if (machine().streams.count(stream) == 0) {
+        violate("cudaStreamDestroy: no such stream");
+        return call.end(cudaErrorInvalidResourceHandle);
+    }
+    if (stream->capture != NULL)
+        stream->capture->invalid = true;
+    machine().streams.erase(stream);
+    delete stream;
+    return call.end(cudaSuccess);
+}
+
+static cudaError_t sticky_of(int device)
+{
+    return machine().devices[(size_t)device].sticky;
+}
+
+/* What a stream waits for as a whole; the legacy stream also for those that synchronise with it. */
+static bool stream_done(const std::vector<OpRef> &ops)
+{
+    return std::all_of(ops.begin(), ops.end(), [](const OpRef &op) { return op == NULL || op->done; });
+}
+
+static std::vector<OpRef> stream_ops(cudaStream_t stream)
+{
+    return stream->is_legacy ? dependencies(stream) : std::vector<OpRef>{stream->last};
+}
+
+static cudaError_t capture_forbids(cudaStream_t stream)
+{
+    if (stream->capture == NULL)
+        return cudaSuccess;
+    stream->capture->invalid = true;
+    return cudaErrorStreamCaptureUnsupported;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t stream)
+{
+    Call call("cudaStreamSynchronize", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed())
+        return call.result();
+    stream = find_stream(stream);
+    if (stream == NULL)
+        return call.end(cudaErrorInvalidResourceHandle);
+    cudaError_t error = capture_forbids(stream);
+    if (error != cudaSuccess)
+        return call.end(error);
+    int device = stream->device;
+    std::vector<OpRef> ops = stream_ops(stream);
+    wait_for([&] { return stream_done(ops) || sticky_of(device) != cudaSuccess; });
+    return call.end(sticky_of(device));
+}
+
+cudaError_t cudaStreamQuery(cudaStream_t stream)
+{
+    Call call("cudaStreamQuery", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed())
+        return call.result();
+    stream = find_stream(stream);
+    if (stream == NULL)
+        return call.end(cudaErrorInvalidResourceHandle);
+    cudaError_t error = capture_forbids(stream);
+    if (error != cudaSuccess)
+        return call.end(error);
+    int device = stream->device;
+    std::vector<OpRef> ops = stream_ops(stream);
+    if (!stream_done(ops))
+        advance(1 + machine().random() % 64);
+    if (sticky_of(device) != cudaSuccess)
+        return call.end(sticky_of(device));
+    return call.end(stream_done(ops) ? cudaSuccess : cudaErrorNotReady);
+}
+
+/* ---- events ---- */
+
+static cudaError_t create_event(const char *name, cudaEvent_t *out, unsigned flags)
+{
+    Call call(name, CALL_CONTEXT, cudaErrorMemoryAllocation);
+    if (call.failed())
+        return call.result();
+    cudaEvent_t event = new CUevent_st{current_device()->ordinal, flags, NULL, NULL, {}};
+    machine().events.insert(event);
+    *out = event;
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *event)
+{
+    return create_event("cudaEventCreate", event, 0);
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned int flags)
+{
+    return create_event("cudaEventCreateWithFlags", event, flags);
+}
+
+cudaError_t cudaEventDestroy(cudaEvent_t event)
+{
+    Call call("cudaEventDestroy", CALL_RELEASE, cudaErrorUnknown);
+    if (call.failed())
+        return call.result();
+    if (machine().events.erase(event) == 0) {
+        violate("cudaEventDestroy: no such event");
+        return call.end(cudaErrorInvalidResourceHandle);
+    }
+    delete event;
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream)
+{
+    Call call("cudaEventRecord", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed())
+        return call.result();
+    stream = find_stream(stream);
+    if (stream == NULL || machine().events.count(event) == 0)
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (event->device != stream->device) {
+        violate("cudaEventRecord: an event of device %d in a stream of device %d", event->device,
+                stream->device);
+        return call.end(cudaErrorInvalidResourceHandle);
+    }
+    if (stream->capture != NULL) {
+        if (stream->capture->invalid)
+            return call.end(cudaErrorStreamCaptureInvalidated);
+        event->capture = stream->capture;
+        event->nodes = stream->frontier;
+        event->op = NULL;
+        return call.end(cudaSuccess);
+    }
+    auto body = std::make_shared<Body>();
+    body->device = stream->device;
+    body->name = "event record";
+    OpRef op;
+    cudaError_t error = enqueue(stream, body, &op);
+    if (error == cudaSuccess) {
+        event->capture = NULL;
+        event->op = op;
+    }
+    return call.end(error);
+}
+
+/* A stream that waits for an event of a capture joins the capture. */
+static cudaError_t wait_in_capture(cudaStream_t stream, cudaEvent_t event)
+{
+    if (event->capture == NULL ||
+        event->capture->graph == NULL) { /* recorded outside, or in a capture long over */
+        if (stream->capture == NULL || event->op == NULL || event->op->done)
+            return stream->capture != NULL ? cudaErrorStreamCaptureIsolation : cudaSuccess;
+        stream->capture->invalid = true;
+        return cudaErrorStreamCaptureIsolation;
+    }
+    if (event->capture->invalid)
+        return cudaErrorStreamCaptureInvalidated;
+    if (stream->is_legacy) {
+        event->capture->invalid = true;
+        return cudaErrorStreamCaptureImplicit;
+    }
+    if (stream->capture != NULL && stream->capture != event->capture) {
+        stream->capture->invalid = event->capture->invalid = true;
+        return cudaErrorStreamCaptureMerge;
+    }
+    stream->capture = event->capture;
+    for (int node : event->nodes)
+        if (std::find(stream->frontier.begin(), stream->frontier.end(), node) == stream->frontier.end())
+            stream->frontier.push_back(node);
+    return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned int)
+{
+    Call call("cudaStreamWaitEvent", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed())
+        return call.result();
+    stream = find_stream(stream);
+    if (stream == NULL || machine().events.count(event) == 0)
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (stream->capture != NULL || (event->capture != NULL && event->capture->graph != NULL))
+        return call.end(wait_in_capture(stream, event));
+    if (event->op == NULL) /* never recorded: nothing to wait for */
+        return call.end(cudaSuccess);
+    auto body = std::make_shared<Body>();
+    body->device = stream->device;
+    body->name = "event wait";
+    std::vector<OpRef> after = dependencies(stream);
+    after.push_back(event->op);
+    stream->last = submit(body, after);
+    after_submit();
+    return call.end(cudaSuccess);
+}
+
+static cudaError_t event_ready(cudaEvent_t event)
+{
+    if (machine().events.count(event) == 0)
+        return cudaErrorInvalidResourceHandle;
+    return event->capture != NULL ? cudaErrorCapturedEvent : cudaSuccess;
+}
+
+cudaError_t cudaEventSynchronize(cudaEvent_t event)
+{
+    Call call("cudaEventSynchronize", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed())
+        return call.result();
+    cudaError_t error = event_ready(event);
+    if (error != cudaSuccess || event->op == NULL)
+        return call.end(error);
+    OpRef op = event->op;
+    int device = event->device;
+    wait_for([&] { return op->done || sticky_of(device) != cudaSuccess; });
+    return call.end(sticky_of(device));
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t event)
+{
+    Call call("cudaEventQuery", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed())
+        return call.result();
+    cudaError_t error = event_ready(event);
+    if (error != cudaSuccess || event->op == NULL)
+        return call.end(error);
+    OpRef op = event->op;
+    int device = event->device;
+    if (!op->done)
+        advance(1 + machine().random() % 64);
+    if (sticky_of(device) != cudaSuccess)
+        return call.end(sticky_of(device));
+    return call.end(op->done ? cudaSuccess : cudaErrorNotReady);
+}
+
+cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEvent_t end)
+{
+    Call call("cudaEventElapsedTime", CALL_CONTEXT, cudaErrorUnknown);
+    if (call.failed())
+        return call.result();
+    if (event_ready(start) != cudaSuccess || event_ready(end) != cudaSuccess || start->op == NULL ||
+        end->op == NULL || ((start->flags | end->flags) & cudaEventDisableTiming))
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (!start->op->done || !end->op->done)
+        return call.end(cudaErrorNotReady);
+    *milliseconds = (float)(end->op->done_ms - start->op->done_ms);
+    return call.end(cudaSuccess);
+}
+
+/* ---- work ---- */
+
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user_data)
+{
+    Call call("cudaLaunchHostFunc", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed())
+        return call.result();
+    stream = find_stream(stream);
+    if (stream == NULL)
+        return call.end(cudaErrorInvalidResourceHandle);
+    auto body = std::make_shared<Body>();
+    body->kind = Body::ACTION;
+    body->device = stream->device;
+    body->name = "host function";
+    body->action = [=] {
+        pthread_mutex_unlock(&machine().mutex); /* it may wait for a lock whose holder waits for ours */
+        function(user_data);
+        pthread_mutex_lock(&machine().mutex);
+        return cudaSuccess;
+    };
+    return call.end(enqueue(stream, body, NULL));
+}
+
+static std::map<const void *, size_t> &shared_limits()
+{
+    static std::map<const void *, size_t> limits;
+    return limits;
+}
+
+static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, size_t shared_bytes)
+{
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
+        return cudaErrorInvalidConfiguration;
+    if (block.x == 0 || block.y == 0 || block.z == 0 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
+        (uint64_t)block.x * block.y * block.z > 1024)
+        return cudaErrorInvalidConfiguration;
+    auto limit = shared_limits().find(function);
+    if (shared_bytes > (limit != shared_limits().end() ? limit->second : (size_t)48 << 10))
+        return cudaErrorInvalidValue;
+    return cudaSuccess;
+}
+
+cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 grid, dim3 block,
+                                size_t shared_bytes, cudaStream_t stream, std::function<void()> thread)
+{
+    Call call("cudaLaunchKernel", CALL_CONTEXT, cudaErrorLaunchFailure);
+    if (call.failed()) {
+        if (call.injected() == cudaErrorLaunchFailure)
+            poison(current_device()->ordinal, cudaErrorLaunchFailure);
+        return call.result();
+    }
+    stream = find_stream(stream);
+    if (stream == NULL)
+        return call.end(cudaErrorInvalidResourceHandle);
+    if (stream->device != current_device()->ordinal) {
+        violate("kernel %s launched in a stream of device %d while device %d is current", name,
+                stream->device, current_device()->ordinal);
+        return call.end(cudaErrorInvalidResourceHandle);
+    }
+    cudaError_t error = check_launch(function, grid, block, shared_bytes);
+    if (error != cudaSuccess)
+        return call.end(error);
+    auto body = std::make_shared<Body>();
+    body->kind = Body::KERNEL;
+    body->device = stream->device;
+    body->name = name;
+    body->thread = std::move(thread);
+    body->grid = grid;
+    body->block = block;
+    body->shared_bytes = shared_bytes;
+    return call.end(enqueue(stream, body, NULL));
+}
+
+cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)
+{
+    Call call("cudaFuncSetAttribute", CALL_CONTEXT, cudaErrorInvalidValue);
+    if (call.failed())
+        return call.result();
+    if (attribute == cudaFuncAttributeMaxDynamicSharedMemorySize) {
+        if (value < 0 || value > 227 << 10)
+            return call.end(cudaErrorInvalidValue);
+        shared_limits()[function] = (size_t)value;
+    }
+    return call.end(cudaSuccess);
+}
+
+cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *, int, size_t)
+{
+    Call call("cudaOccupancyMaxActiveBlocksPerMultiprocessor", CALL_CONTEXT, cudaErrorInvalidValue);
+    if (call.failed())
+        return call.result();
+    *blocks = 2;
+    return call.end(cudaSuccess);
+}
