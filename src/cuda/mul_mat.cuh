@@ -42,15 +42,19 @@ struct mul_mat_octet {
     int left;
 };
 
-/* Sums of the lane's octet for every (row, token) pair, tokens fastest. */
-template <tsr_type TYPE, int TOKENS>
+/* Sums of the lane's octet for every (row, token) pair, tokens fastest. FULL: all lanes have eight elements
+ * that may be loaded in wide pieces; then there is no branch, and the loads of all rows are under way at
+ * once.
+ */
+template <tsr_type TYPE, int TOKENS, bool FULL>
 TSR_DEVICE void mul_mat_octets(const mul_mat_args &a, const unsigned char *const *w, const float *const *x,
                                mul_mat_octet part, float *sums)
 {
+    const int left = FULL ? (int)TSR_OCTET : part.left;
     float xs[TOKENS][TSR_OCTET], x_sum[TOKENS];
     TSR_UNROLL
     for (int t = 0; t < TOKENS; t++) {
-        tsr_load_floats(x[t] + part.at, part.left, a.wide_x, xs[t]);
+        tsr_load_floats(x[t] + part.at, left, FULL || a.wide_x, xs[t]);
         x_sum[t] = xs[t][0];
         if (tsr_weight<TYPE>::minimum)
             TSR_UNROLL
@@ -60,7 +64,7 @@ TSR_DEVICE void mul_mat_octets(const mul_mat_args &a, const unsigned char *const
     TSR_UNROLL
     for (int r = 0; r < MUL_MAT_ROWS; r++) {
         tsr_octet o;
-        tsr_octet_load<TYPE>(w[r], part.at, part.left, a.wide_w, &o);
+        tsr_octet_load<TYPE>(w[r], part.at, left, FULL || a.wide_w, &o);
         TSR_UNROLL
         for (int t = 0; t < TOKENS; t++)
             sums[r * TOKENS + t] = tsr_octet_dot<TYPE>(o, xs[t], x_sum[t]);
@@ -77,11 +81,18 @@ TSR_DEVICE void mul_mat_unit(const mul_mat_args &a, const unsigned char *const *
     const int64_t end = begin + a.granule < a.k ? begin + a.granule : a.k;
     const int64_t chunks = a.narrow ? 1 : (end - begin + MUL_MAT_CHUNK - 1) / MUL_MAT_CHUNK;
     const int first = (a.narrow ? lane % 16 : lane) * TSR_OCTET;
+    /* Whether chunks may be full, and where the first chunk ends if it is; the same in all lanes. */
+    const bool wide = a.wide_x && (tsr_weight<TYPE>::never_wide || a.wide_w) &&
+                      (!a.narrow || a.granule == MUL_MAT_CHUNK / 2);
+    const int64_t last = (a.narrow ? 2 * unit : unit) * a.granule + MUL_MAT_CHUNK;
     for (int64_t c = 0; c < chunks; c++) {
         const int64_t at = begin + c * MUL_MAT_CHUNK + first;
         const mul_mat_octet part = {at, tsr_octet_length(end - at)};
         float sums[N];
-        mul_mat_octets<TYPE, TOKENS>(a, w, x, part, sums);
+        if (wide && last + c * MUL_MAT_CHUNK <= a.k && (a.narrow || (c + 1) * MUL_MAT_CHUNK <= a.granule))
+            mul_mat_octets<TYPE, TOKENS, true>(a, w, x, part, sums);
+        else
+            mul_mat_octets<TYPE, TOKENS, false>(a, w, x, part, sums);
         tsr_tree_sum<N>(sums, lane, a.narrow);
         TSR_UNROLL
         for (int i = 0; i < (N == 32 ? 2 : 1); i++)

@@ -35,6 +35,8 @@ struct tsr_octet {
 template <tsr_type TYPE> struct tsr_weight {
     static constexpr bool plain = TYPE == TSR_TYPE_F32 || TYPE == TSR_TYPE_F16 || TYPE == TSR_TYPE_BF16;
     static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K;
+    static constexpr bool never_wide =
+        TYPE == TSR_TYPE_Q8_0 || TYPE == TSR_TYPE_Q4_0 || TYPE == TSR_TYPE_Q6_K;
 };
 
 /* How many elements an octet has where `rest` are left. */
@@ -50,15 +52,19 @@ static inline bool tsr_wide_rows(const void *base, size_t stride)
     return ((uintptr_t)base | stride) % 16 == 0;
 }
 
-/* 0..255 as a float without a conversion: the number in the low mantissa bits of 2^23. */
+/* Eight bytes, less a bias, as floats without a conversion: a byte in the lowest mantissa bits of 2^23. The
+ * permutation takes byte i of the word and three bytes of the constant. */
+TSR_DEVICE void tsr_unpack(const uint32_t word[2], float bias, float *q)
+{
+    TSR_UNROLL
+    for (int i = 0; i < TSR_OCTET; i++)
+        q[i] = tsr_bits_to_f32(__byte_perm(word[i / 4], 0x4b000000u, 0x7440u | i % 4)) - (8388608.0f + bias);
+}
+
+/* One byte, as tsr_unpack has it. */
 TSR_DEVICE float tsr_small_float(uint32_t number, float bias)
 {
     return tsr_bits_to_f32(0x4b000000u | number) - (8388608.0f + bias);
-}
-
-TSR_DEVICE uint32_t tsr_byte_of(const uint32_t word[2], int i)
-{
-    return word[i / 4] >> (8 * (i % 4)) & 0xff;
 }
 
 /* Eight bytes at an even address. */
@@ -118,22 +124,24 @@ template <tsr_type TYPE> TSR_DEVICE void tsr_load_halves(const uint16_t *from, i
 TSR_DEVICE void tsr_octet_q8_0(const unsigned char *row, uint32_t index, tsr_octet *o)
 {
     const unsigned char *block = row + (size_t)(index / 4) * sizeof(tsr_block_q8_0);
-    const tsr_bytes_8 bytes = tsr_load_8(block + 2 + index % 4 * 8, false);
+    tsr_bytes_8 bytes = tsr_load_8(block + 2 + index % 4 * 8, false);
     o->scale = tsr_load_half(block);
     TSR_UNROLL
-    for (int i = 0; i < TSR_OCTET; i++) /* two's complement plus 128 is the sign bit flipped */
-        o->q[i] = tsr_small_float(tsr_byte_of(bytes.word, i) ^ 0x80, 128.0f);
+    for (int i = 0; i < 2; i++)
+        bytes.word[i] ^= 0x80808080u; /* two's complement plus 128 is the sign bit flipped */
+    tsr_unpack(bytes.word, 128.0f, o->q);
 }
 
 TSR_DEVICE void tsr_octet_q4_0(const unsigned char *row, uint32_t index, tsr_octet *o)
 {
     const unsigned char *block = row + (size_t)(index / 4) * sizeof(tsr_block_q4_0);
     const int part = (int)(index % 4); /* elements 0..7, 8..15 in low nibbles, 16..23, 24..31 in high ones */
-    const tsr_bytes_8 bytes = tsr_load_8(block + 2 + part % 2 * 8, false);
+    tsr_bytes_8 bytes = tsr_load_8(block + 2 + part % 2 * 8, false);
     o->scale = tsr_load_half(block);
     TSR_UNROLL
-    for (int i = 0; i < TSR_OCTET; i++)
-        o->q[i] = tsr_small_float(tsr_byte_of(bytes.word, i) >> (part / 2 * 4) & 15, 8.0f);
+    for (int i = 0; i < 2; i++)
+        bytes.word[i] = bytes.word[i] >> (part / 2 * 4) & 0x0f0f0f0fu;
+    tsr_unpack(bytes.word, 8.0f, o->q);
 }
 
 /* The header of Q4_K and Q5_K, and the scale and minimum of sub-block s from it (tsr_quant_scale_min). */
@@ -160,11 +168,12 @@ TSR_DEVICE void tsr_octet_q4_k(const unsigned char *row, uint32_t index, bool wi
 {
     const unsigned char *block = row + (size_t)(index / 32) * sizeof(tsr_block_q4_k);
     const int s = (int)(index % 32) / 4, first = (int)(index % 4) * 8;
-    const tsr_bytes_8 bytes = tsr_load_8(block + 16 + s / 2 * 32 + first, wide);
+    tsr_bytes_8 bytes = tsr_load_8(block + 16 + s / 2 * 32 + first, wide);
     tsr_load_scale_min(block, s, wide, o);
     TSR_UNROLL
-    for (int i = 0; i < TSR_OCTET; i++)
-        o->q[i] = tsr_small_float(tsr_byte_of(bytes.word, i) >> (s % 2 * 4) & 15, 0.0f);
+    for (int i = 0; i < 2; i++)
+        bytes.word[i] = bytes.word[i] >> (s % 2 * 4) & 0x0f0f0f0fu;
+    tsr_unpack(bytes.word, 0.0f, o->q);
 }
 
 TSR_DEVICE void tsr_octet_q5_k(const unsigned char *row, uint32_t index, bool wide, tsr_octet *o)
@@ -172,28 +181,27 @@ TSR_DEVICE void tsr_octet_q5_k(const unsigned char *row, uint32_t index, bool wi
     const unsigned char *block = row + (size_t)(index / 32) * sizeof(tsr_block_q5_k);
     const int s = (int)(index % 32) / 4, first = (int)(index % 4) * 8;
     const tsr_bytes_8 high = tsr_load_8(block + 16 + first, wide);
-    const tsr_bytes_8 low = tsr_load_8(block + 48 + s / 2 * 32 + first, wide);
+    tsr_bytes_8 bytes = tsr_load_8(block + 48 + s / 2 * 32 + first, wide);
     tsr_load_scale_min(block, s, wide, o);
     TSR_UNROLL
-    for (int i = 0; i < TSR_OCTET; i++) {
-        const uint32_t nibble = tsr_byte_of(low.word, i) >> (s % 2 * 4) & 15;
-        o->q[i] = tsr_small_float(nibble | (tsr_byte_of(high.word, i) >> s & 1) << 4, 0.0f);
-    }
+    for (int i = 0; i < 2; i++)
+        bytes.word[i] = (bytes.word[i] >> (s % 2 * 4) & 0x0f0f0f0fu) | (high.word[i] >> s & 0x01010101u) << 4;
+    tsr_unpack(bytes.word, 0.0f, o->q);
 }
 
 TSR_DEVICE void tsr_octet_q6_k(const unsigned char *row, uint32_t index, tsr_octet *o)
 {
     const unsigned char *block = row + (size_t)(index / 32) * sizeof(tsr_block_q6_k);
     const int element = (int)(index % 32) * 8, half = element / 128, k = element / 32 % 4, i0 = element % 32;
-    const tsr_bytes_8 low = tsr_load_8(block + 64 * half + 32 * (k % 2) + i0, false);
+    tsr_bytes_8 bytes = tsr_load_8(block + 64 * half + 32 * (k % 2) + i0, false);
     const tsr_bytes_8 high = tsr_load_8(block + 128 + 32 * half + i0, false);
     const signed char scale = static_cast<signed char>(block[192 + element / 16]);
     o->scale = tsr_load_half(block + 208) * (float)scale;
     TSR_UNROLL
-    for (int i = 0; i < TSR_OCTET; i++) {
-        const uint32_t nibble = tsr_byte_of(low.word, i) >> (k / 2 * 4) & 15;
-        o->q[i] = tsr_small_float(nibble | (tsr_byte_of(high.word, i) >> (2 * k) & 3) << 4, 32.0f);
-    }
+    for (int i = 0; i < 2; i++)
+        bytes.word[i] = (bytes.word[i] >> (k / 2 * 4) & 0x0f0f0f0fu) | (high.word[i] >> (2 * k) & 0x03030303u)
+                                                                           << 4;
+    tsr_unpack(bytes.word, 32.0f, o->q);
 }
 
 /* ---- any type ---- */
