@@ -34,12 +34,6 @@ struct tsr_device_program {
 /* ---- making ---------------------------------------------------------------------------------------------
  */
 
-static bool is_staged(const tsr_op *op)
-{
-    tsr_collective *collective = tsr_cuda_collective_of(op);
-    return collective && !collective->comm->ops->enqueue;
-}
-
 static tsr_status check_ops(const tsr_cuda_device *cuda, const tsr_op *ops, int n_ops)
 {
     tsr_status status = TSR_OK;
@@ -61,7 +55,7 @@ static tsr_status cut(tsr_device_program *program)
 {
     int n = 1;
     for (int i = 0; i < program->n_ops; i++)
-        n += is_staged(&program->ops[i]);
+        n += tsr_cuda_is_staged(&program->ops[i]);
     tsr_status status =
         tsr_mem_array((size_t)n, sizeof *program->segments, "the segments of a program", &program->segments);
     if (status != TSR_OK)
@@ -73,7 +67,7 @@ static tsr_status cut(tsr_device_program *program)
         tsr_collective *collective = tsr_cuda_collective_of(&program->ops[i]);
         if (collective)
             program->comm = collective->comm;
-        if (!is_staged(&program->ops[i]))
+        if (!tsr_cuda_is_staged(&program->ops[i]))
             continue;
         s->end = i;
         s->after = (int)(s - program->segments);
@@ -85,15 +79,37 @@ static tsr_status cut(tsr_device_program *program)
     return TSR_OK;
 }
 
+/* The sum of one partial is its conversion; the gathering of one part is its copy. */
+static tsr_status enqueue_alone(const tsr_op *op, int device, const tsr_cuda_stream *s)
+{
+    const void *partial = tsr_cuda_collective_of(op)->desc->partial[device];
+    if (op->kind == TSR_OP_ALL_REDUCE) {
+        const tsr_cuda_reduction reduction = {.type = op->all_reduce.collective->desc->reduce,
+                                              .n_parts = 1,
+                                              .parts = {partial},
+                                              .residual = op->all_reduce.residual,
+                                              .y = op->all_reduce.y,
+                                              .n = op->all_reduce.n};
+        return tsr_cuda_reduce(&reduction, s);
+    }
+    return TSR_CUDA(cudaMemcpyAsync(op->all_gather.y, partial,
+                                    (size_t)(op->all_gather.n * op->all_gather.n_rows) * sizeof(float),
+                                    cudaMemcpyDeviceToDevice, s->stream));
+}
+
 static tsr_status enqueue_op(tsr_device_program *program, int index)
 {
+    tsr_status status;
     tsr_cuda_device *cuda = program->cuda;
     const tsr_op *op = &program->ops[index];
     tsr_collective *collective = tsr_cuda_collective_of(op);
     tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->scratch, cuda->scratch_bytes, &cuda->traits};
-    tsr_status status = collective
-                            ? collective->comm->ops->enqueue(collective->comm, &cuda->base, op, cuda->stream)
-                            : tsr_cuda_op_launch(op, &s);
+    if (!collective)
+        status = tsr_cuda_op_launch(op, &s);
+    else if (tsr_cuda_is_alone(collective))
+        status = enqueue_alone(op, cuda->base.index, &s);
+    else
+        status = collective->comm->ops->enqueue(collective->comm, &cuda->base, op, cuda->stream);
     if (status != TSR_OK)
         tsr_fail_in(status, "op '%s' (%s)", op->name ? op->name : "?", tsr_op_kind_name(op->kind));
     return status;

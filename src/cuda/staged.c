@@ -27,6 +27,18 @@ tsr_collective *tsr_cuda_collective_of(const tsr_op *op)
     }
 }
 
+bool tsr_cuda_is_alone(const tsr_collective *collective)
+{
+    uint64_t participants = collective->desc->participants;
+    return (participants & (participants - 1)) == 0;
+}
+
+bool tsr_cuda_is_staged(const tsr_op *op)
+{
+    tsr_collective *collective = tsr_cuda_collective_of(op);
+    return collective && !collective->comm->ops->enqueue && !tsr_cuda_is_alone(collective);
+}
+
 /* The device's buffer that the other ranks read: its address in the device's memory (of a send, its staging
  * buffer, which the GPU never touches here) and its size. Bytes 0: it has none. */
 static void partial_of(const tsr_collective_desc *desc, int index, const void **partial_out,
@@ -165,13 +177,13 @@ tsr_status tsr_cuda_staged_create(tsr_cuda_device *cuda, const tsr_op *ops, int 
     int n = 0, index = cuda->base.index;
 
     for (int i = 0; i < n_ops; i++)
-        n += tsr_cuda_collective_of(&ops[i]) != NULL;
+        n += tsr_cuda_is_staged(&ops[i]);
     if (n == 0)
         return TSR_OK;
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *staged, "the collectives of a program", &staged));
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *plan.places, "the collectives of a program", &plan.places));
     for (int i = 0, j = 0; i < n_ops; i++)
-        if (tsr_cuda_collective_of(&ops[i]))
+        if (tsr_cuda_is_staged(&ops[i]))
             staged[j++] = describe(&ops[i], index);
     plan_memory(&plan, staged, n, index);
     TSR_TRY(TSR_CUDA(

@@ -27,7 +27,13 @@ typedef struct tsr_cuda_staged {
 /* The collective of an op, NULL if it is of another kind. */
 tsr_collective *tsr_cuda_collective_of(const tsr_op *op);
 
-/* The staged form of each collective op among ops[0, n_ops), in order, and the pinned block that they share.
+/* A collective between a device and itself: nobody to wait for. */
+bool tsr_cuda_is_alone(const tsr_collective *collective);
+
+/* A collective with others whose communicator cannot work in streams. */
+bool tsr_cuda_is_staged(const tsr_op *op);
+
+/* The form of each staged op among ops[0, n_ops), in order, and the pinned block that they share.
  * The device is current. Both are NULL where there is none. Frees nothing on failure but what it made. */
 tsr_status tsr_cuda_staged_create(tsr_cuda_device *cuda, const tsr_op *ops, int n_ops,
                                   tsr_cuda_staged **staged_out, void **pinned_out);

@@ -1,0 +1,165 @@
+/* Models over simulated GPUs: the logits are those of host devices within rounding, and the same bits for
+ * every split, number of GPUs and chunk size; also with host devices among the GPUs, several devices on one
+ * GPU, and GPUs without peer access. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <cuda_runtime.h>
+#include <cudasim.h>
+
+#include "support/random.h"
+#include "support/runner.h"
+#include "support/synth_model.h"
+
+static const char glossary[] = "examples/models/glossary-7m-Q8_0.gguf";
+
+enum { N_TOKENS = 9 };
+
+static void machine(int n_devices, bool peer_access)
+{
+    cudasim_config config = CUDASIM_CONFIG_INIT;
+    config.n_devices = n_devices;
+    config.peer_access = peer_access;
+    cudasim_configure(&config);
+}
+
+static float *run(const char *path, const char *devices, const char *split, int64_t chunk,
+                  int64_t *n_vocab_out)
+{
+    int32_t tokens[N_TOKENS];
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    config.n_ctx = 64;
+    config.n_batch = N_TOKENS;
+    config.n_outputs_max = N_TOKENS;
+    runner r;
+    runner_open(&r, path, devices, split, &config);
+    for (int i = 0; i < N_TOKENS; i++)
+        tokens[i] = (int32_t)((i * 97 + 11) % (r.n_vocab - 1));
+    float *logits = malloc((size_t)(N_TOKENS * r.n_vocab) * sizeof *logits);
+    runner_decode(&r, tokens, N_TOKENS, chunk, true, logits);
+    *n_vocab_out = r.n_vocab;
+    runner_close(&r);
+    return logits;
+}
+
+/* The largest difference, relative to the largest logit. */
+static void assert_close(const float *a, const float *b, int64_t n, double bound)
+{
+    double difference = 0, largest = 0;
+    for (int64_t i = 0; i < n; i++) {
+        difference = fmax(difference, fabs((double)a[i] - b[i]));
+        largest = fmax(largest, fabs((double)b[i]));
+    }
+    if (!(difference <= bound * largest))
+        fail_msg("logits differ by %g of %g", difference, largest);
+}
+
+typedef struct way {
+    int n_gpus;
+    bool peer_access;
+    const char *devices, *split;
+    int64_t chunk;
+} way;
+
+/* All ways give the bits of the first, which is close to what host devices give. Host devices round
+ * differently, so ways that contain one are only close. */
+static void check_ways(const char *path, const way *ways, int n_ways)
+{
+    int64_t n_vocab;
+    float *host = run(path, "host:1,threads=1", NULL, N_TOKENS, &n_vocab), *first = NULL;
+    size_t bytes = (size_t)(N_TOKENS * n_vocab) * sizeof(float);
+    for (int i = 0; i < n_ways; i++) {
+        const way *w = &ways[i];
+        machine(w->n_gpus, w->peer_access);
+        float *logits = run(path, w->devices, w->split, w->chunk, &n_vocab);
+        assert_close(logits, host, N_TOKENS * n_vocab, 1e-3);
+        bool pure = strstr(w->devices, "host") == NULL;
+        if (first && pure && memcmp(logits, first, bytes) != 0)
+            fail_msg("%s, split %s, chunks of %lld: other bits", w->devices, w->split ? w->split : "-",
+                     (long long)w->chunk);
+        assert_int_equal(cudasim_leaks(stderr), 0);
+        assert_string_equal(cudasim_violation(), "");
+        if (first || !pure) {
+            free(logits);
+        } else {
+            first = logits;
+        }
+    }
+    free(first);
+    free(host);
+}
+
+static void the_shipped_model(void **state)
+{
+    (void)state;
+    static const way ways[] = {
+        {1, true, "cuda", NULL, N_TOKENS},        {1, true, "cuda:0", NULL, 1},
+        {2, true, "cuda", "1,1", N_TOKENS},       {3, true, "cuda", "3,1,2", 4},
+        {5, true, "cuda", "1,2,0,3,1", N_TOKENS},
+    };
+    if (access(glossary, R_OK) != 0) {
+        print_message("skipped: no %s\n", glossary);
+        skip();
+    }
+    check_ways(glossary, ways, sizeof ways / sizeof *ways);
+}
+
+static void check_synthetic(tsr_type type, const way *ways, int n_ways)
+{
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    char path[] = "/tmp/tsr_cuda_model_XXXXXX";
+    config.weight_type = type;
+    config.head_dim = 64;
+    config.n_ff = 768;
+    config.n_vocab = 384;
+    close(mkstemp(path));
+    synth_model_write(&config, path);
+    check_ways(path, ways, n_ways);
+    unlink(path);
+}
+
+static void every_weight_type(void **state)
+{
+    (void)state;
+    static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
+                                     TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+    static const way ways[] = {
+        {1, true, "cuda", NULL, N_TOKENS},
+        {3, true, "cuda", "1,0.1,17", 2},
+        {2, true, "cuda:1,cuda:0", "1,3", 1},
+    };
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        check_synthetic(types[i], ways, sizeof ways / sizeof *ways);
+}
+
+static void several_devices_on_one_gpu_mixed_and_without_peers(void **state)
+{
+    (void)state;
+    static const way ways[] = {
+        {1, true, "cuda", NULL, N_TOKENS},
+        {1, true, "cuda:0,mem=40MiB,cuda:0,mem=50MiB,cuda:0,mem=30MiB", "1,1,1", 3},
+        {2, true, "cuda:0,cuda:1,cuda:0", "2,1,1", N_TOKENS},
+        {3, false, "cuda", "1,1,2", 5},
+        {1, true, "cuda:0,host:1,threads=1", "3,1", 4},
+        {2, false, "host:2,threads=1,cuda", "1,1,1,1", N_TOKENS},
+        {2, true, "cuda:1,host:1,threads=2,cuda:0", "1,2,1", 1},
+    };
+    check_synthetic(TSR_TYPE_Q8_0, ways, sizeof ways / sizeof *ways);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_shipped_model),
+        cmocka_unit_test(every_weight_type),
+        cmocka_unit_test(several_devices_on_one_gpu_mixed_and_without_peers),
+    };
+    return cmocka_run_group_tests_name("models over simulated GPUs", tests, NULL, NULL);
+}
