@@ -285,6 +285,17 @@ out:
     return status;
 }
 
+/* Kernels that wait for other devices return when the communicator is aborted, and what comes after them
+ * works on whatever lies there. */
+static tsr_status check_aborted(const tsr_device_program *program)
+{
+    tsr_comm *comm = program->comm;
+    if (!comm || !comm->ops->aborted || !comm->ops->aborted(comm))
+        return TSR_OK;
+    program->cuda->outcome.aborted = true;
+    return tsr_fail(TSR_ERR_DEVICE, "the program ended early: the communicator was aborted");
+}
+
 static tsr_status check_fault(const tsr_device_program *program)
 {
     int fault = *program->cuda->fault_copy;
@@ -312,6 +323,8 @@ static void run_program(void *argument)
     if (status == TSR_OK) {
         for (int i = 0; i < program->n_segments && status == TSR_OK; i++)
             status = run_segment(program, &program->segments[i]);
+        if (status == TSR_OK)
+            status = check_aborted(program);
         if (status == TSR_OK)
             status = check_fault(program);
         tsr_cuda_pop_device(previous);

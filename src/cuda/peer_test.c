@@ -1,0 +1,119 @@
+/* Whether devices can work in each other's memory. What the driver says is not enough: behind some IOMMUs and
+ * PCIe switches it promises peer access, and transfers then arrive wrong or not at all. So a kernel of each
+ * device reads from and writes to the other's memory, and what arrived is compared. */
+#include <string.h>
+
+#include "core/mem.h"
+#include "cuda/check.h"
+#include "cuda/gpu.h"
+#include "cuda/peer.h"
+
+enum { PATTERN_FLOATS = 4096 };
+
+/* More devices than this on one GPU may share a hardware queue, where one that waits stops one that it waits
+ * for (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). */
+enum { MAX_PER_GPU = 8 };
+
+/* `cuda` may use memory of GPU `ordinal` from now on. */
+static tsr_status enable(tsr_cuda_device *cuda, int ordinal, bool *can_out)
+{
+    int previous, can = 0;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    *can_out = false;
+    TSR_TRY(TSR_CUDA(cudaDeviceCanAccessPeer(&can, cuda->ordinal, ordinal)));
+    if (can) {
+        cudaError_t error = cudaDeviceEnablePeerAccess(ordinal, 0);
+        if (error == cudaErrorPeerAccessAlreadyEnabled)
+            (void)cudaGetLastError();
+        else if (error != cudaSuccess)
+            TSR_TRY(tsr_cuda_result(error, "cudaDeviceEnablePeerAccess"));
+    }
+    *can_out = can != 0;
+out:
+    tsr_cuda_leave(previous);
+    return status;
+}
+
+static tsr_status copy_by_kernel(tsr_cuda_device *cuda, const float *x, float *y)
+{
+    int previous;
+    const tsr_op_scale op = {.x = x, .y = y, .n = PATTERN_FLOATS, .factor = 1};
+    const tsr_cuda_stream s = {.stream = cuda->stream, .traits = &cuda->traits};
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(tsr_cuda_scale(&op, &s));
+    TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    tsr_cuda_leave(previous);
+    return status;
+}
+
+/* The pattern goes from the one's first half to the other's first half by the one's kernel, from there to the
+ * other's second half, and from there back to the one's second half, again by the one's kernel. */
+static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool *good_out)
+{
+    tsr_status status = TSR_OK;
+    enum { BYTES = PATTERN_FLOATS * sizeof(float) };
+    float *pattern = NULL, *here = NULL, *there = NULL;
+    TSR_TRY(tsr_mem_array(2 * PATTERN_FLOATS, sizeof *pattern, "a test pattern", &pattern));
+    TSR_TRY(one->base.ops->alloc(&one->base, 2 * BYTES, (void **)&here));
+    TSR_TRY(other->base.ops->alloc(&other->base, 2 * BYTES, (void **)&there));
+    for (int i = 0; i < PATTERN_FLOATS; i++)
+        pattern[i] = (float)(i * 977 + 131 * one->ordinal + other->ordinal);
+    TSR_TRY(tsr_device_upload(&one->base, here, pattern, BYTES));
+    TSR_TRY(copy_by_kernel(one, here, there));
+    TSR_TRY(copy_by_kernel(other, there, there + PATTERN_FLOATS));
+    TSR_TRY(copy_by_kernel(one, there + PATTERN_FLOATS, here + PATTERN_FLOATS));
+    TSR_TRY(tsr_device_download(&one->base, pattern + PATTERN_FLOATS, here + PATTERN_FLOATS, BYTES));
+    *good_out = memcmp(pattern, pattern + PATTERN_FLOATS, BYTES) == 0;
+out:
+    one->base.ops->free(&one->base, here, 2 * BYTES);
+    other->base.ops->free(&other->base, there, 2 * BYTES);
+    tsr_mem_free(pattern);
+    return status;
+}
+
+static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, bool *good_out)
+{
+    tsr_status status = TSR_OK;
+    bool there = false, back = false;
+    *good_out = one->ordinal == other->ordinal;
+    if (*good_out)
+        goto out;
+    TSR_TRY(enable(one, other->ordinal, &there));
+    TSR_TRY(enable(other, one->ordinal, &back));
+    if (!there || !back)
+        goto out;
+    TSR_TRY(try_pattern(one, other, &there));
+    TSR_TRY(try_pattern(other, one, &back));
+    *good_out = there && back;
+    if (!*good_out)
+        tsr_log(
+            &one->logger, TSR_LOG_WARN,
+            "devices %s and %s: the driver offers peer access, but patterns arrive changed; collectives go "
+            "through host memory",
+            one->base.name, other->base.name);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, bool *all_out)
+{
+    tsr_status status = TSR_OK;
+    bool all = true;
+    for (int i = 0; i < n_devices && all; i++) {
+        int sharers = 0;
+        for (int j = 0; j < n_devices && all; j++) {
+            sharers += tsr_cuda(devices[i])->ordinal == tsr_cuda(devices[j])->ordinal;
+            if (j < i)
+                TSR_TRY(test_pair(tsr_cuda(devices[i]), tsr_cuda(devices[j]), &all));
+        }
+        all = all && sharers <= MAX_PER_GPU;
+    }
+    *all_out = all;
+out:
+    return status;
+}
