@@ -37,7 +37,8 @@ tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out)
     tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
     if (atomic_load(&cuda->hung))
         return fail_hung(cuda);
-    return tsr_cuda_push_device(cuda->ordinal, previous_out);
+    tsr_status status = tsr_cuda_push_device(cuda->ordinal, previous_out);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", cuda->base.name);
 }
 
 void tsr_cuda_leave(int previous)
@@ -80,7 +81,8 @@ static tsr_status copy_inside(tsr_device *device, void *dst, const void *src, si
     if (status != TSR_OK)
         return status;
     if (bytes > 0)
-        status = TSR_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToDevice, cuda->stream));
+        /* "Default", because the source may be wrapped host memory. */
+        status = TSR_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda->stream));
     tsr_cuda_leave(previous);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: copy", device->name);
 }
