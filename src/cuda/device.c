@@ -41,6 +41,20 @@ tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out)
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", cuda->base.name);
 }
 
+bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out)
+{
+    if (cuda->worker)
+        tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (atomic_load(&cuda->hung))
+        return false;
+    if (cudaGetDevice(previous_out) != cudaSuccess)
+        *previous_out = cuda->ordinal;
+    if (*previous_out != cuda->ordinal)
+        (void)cudaSetDevice(cuda->ordinal);
+    (void)cudaGetLastError();
+    return true;
+}
+
 void tsr_cuda_leave(int previous)
 {
     tsr_cuda_pop_device(previous);
@@ -95,7 +109,8 @@ static void close_device(tsr_cuda_device *cuda)
 {
     int previous;
     tsr_cuda_worker_destroy(cuda->worker);
-    if (!atomic_load(&cuda->hung) && tsr_cuda_push_device(cuda->ordinal, &previous) == TSR_OK) {
+    cuda->worker = NULL;
+    if (tsr_cuda_enter_to_release(cuda, &previous)) {
         if (cuda->stream)
             (void)cudaStreamSynchronize(cuda->stream);
         tsr_cuda_ring_destroy(&cuda->ring);

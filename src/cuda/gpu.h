@@ -62,6 +62,11 @@ static inline tsr_cuda_device *tsr_cuda(tsr_device *device)
 tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out);
 void tsr_cuda_leave(int previous);
 
+/* The same for calls that only release something: they go on where they can, and store no sentence, since
+ * they often run after a failure whose sentence is still wanted. False for a device that was given up:
+ * releasing would wait for it. */
+bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out);
+
 /* Poll until the event has happened; TSR_ERR_DEVICE_LOST once `hung` is set. */
 tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
 

@@ -41,7 +41,7 @@ void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes)
 {
     (void)bytes;
     int previous;
-    if (!pointer || tsr_cuda_enter(tsr_cuda(device), &previous) != TSR_OK)
+    if (!pointer || !tsr_cuda_enter_to_release(tsr_cuda(device), &previous))
         return;
     (void)cudaFree(pointer); /* waits for what uses it */
     (void)cudaGetLastError();
@@ -69,7 +69,7 @@ tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *to
 /* ---- virtual --------------------------------------------------------------------------------------------
  */
 
-/* Undo the mappings of backed granules [begin, end), run by run. */
+/* Undo the mappings of backed granules [begin, end), run by run. What fails stays, the rest goes. */
 static tsr_status unmap(tsr_cuda_device *cuda, tsr_cuda_reservation *r, size_t begin, size_t end)
 {
     tsr_status status = TSR_OK;
@@ -80,12 +80,13 @@ static tsr_status unmap(tsr_cuda_device *cuda, tsr_cuda_reservation *r, size_t b
             continue;
         while (run < end && r->backed[run])
             run++;
-        TSR_TRY(TSR_CU(
-            cuda->driver.cuMemUnmap((CUdeviceptr)(uintptr_t)(r->base + i * granule), (run - i) * granule)));
-        for (size_t j = i; j < run; j++)
+        tsr_status own = TSR_CU(
+            cuda->driver.cuMemUnmap((CUdeviceptr)(uintptr_t)(r->base + i * granule), (run - i) * granule));
+        if (own != TSR_OK)
+            status = own;
+        for (size_t j = i; j < run && own == TSR_OK; j++)
             r->backed[j] = false;
     }
-out:
     return status;
 }
 
@@ -191,7 +192,7 @@ void tsr_cuda_release(tsr_device *device, void *base, size_t bytes)
     int previous;
     if (!r)
         return;
-    if (tsr_cuda_enter(cuda, &previous) == TSR_OK) {
+    if (tsr_cuda_enter_to_release(cuda, &previous)) {
         (void)!tsr_cuda_drain(cuda);
         if (cuda->has_vmm) {
             (void)!unmap(cuda, r, 0, r->bytes / device->granularity);
@@ -273,7 +274,7 @@ tsr_status tsr_cuda_decommit(tsr_device *device, void *base, size_t offset, size
     if (cuda->has_vmm)
         TSR_TRY(unmap(cuda, r, begin, end));
     for (size_t i = begin; i < end; i++)
-        r->backed[i] = false;
+        r->backed[i] = false; /* as unmap has noted; without virtual memory it is all there is to do */
 out:
     tsr_cuda_leave(previous);
     return status == TSR_OK ? TSR_OK

@@ -217,7 +217,7 @@ static void peer_destroy(tsr_comm *base)
     peer_comm *comm = (peer_comm *)base;
     int previous;
     for (int i = 0; i < base->n_devices; i++) {
-        if (!comm->counters[i] || tsr_cuda_enter(comm->devices[i], &previous) != TSR_OK)
+        if (!comm->counters[i] || !tsr_cuda_enter_to_release(comm->devices[i], &previous))
             continue;
         (void)cudaFree(comm->counters[i]);
         (void)cudaGetLastError();

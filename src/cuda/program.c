@@ -217,7 +217,7 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
     int previous;
     if (!program)
         return;
-    if (tsr_cuda_enter(cuda, &previous) == TSR_OK) {
+    if (tsr_cuda_enter_to_release(cuda, &previous)) {
         for (int i = 0; i < program->n_segments; i++)
             if (program->segments[i].graph)
                 (void)cudaGraphExecDestroy(program->segments[i].graph);

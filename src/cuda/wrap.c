@@ -148,7 +148,7 @@ void tsr_cuda_unwrap(tsr_device *device, const void *wrapped, size_t bytes)
     tsr_cuda_device *cuda = tsr_cuda(device);
     int previous;
     if (--cuda->registrations.n_wraps > 0 || !cuda->registrations.list ||
-        tsr_cuda_enter(cuda, &previous) != TSR_OK)
+        !tsr_cuda_enter_to_release(cuda, &previous))
         return;
     (void)!tsr_cuda_drain(cuda); /* nothing may still read it */
     drop_registrations(cuda);
