@@ -69,23 +69,34 @@ tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *to
 /* ---- virtual --------------------------------------------------------------------------------------------
  */
 
-/* Undo the mappings of backed granules [begin, end), run by run. What fails stays, the rest goes. */
+/* Undo the mappings of granules [begin, end), which are all backed. */
+static tsr_status unmap_run(tsr_cuda_device *cuda, tsr_cuda_reservation *r, size_t begin, size_t end)
+{
+    size_t granule = cuda->base.granularity;
+    tsr_status status = TSR_CU(cuda->driver.cuMemUnmap((CUdeviceptr)(uintptr_t)(r->base + begin * granule),
+                                                       (end - begin) * granule));
+    for (size_t i = begin; i < end && status == TSR_OK; i++)
+        r->backed[i] = false;
+    return status;
+}
+
+/* Undo what is backed of [begin, end), run by run; a run that fails, granule by granule. What fails even so
+ * stays, the rest goes. */
 static tsr_status unmap(tsr_cuda_device *cuda, tsr_cuda_reservation *r, size_t begin, size_t end)
 {
     tsr_status status = TSR_OK;
-    size_t granule = cuda->base.granularity;
     for (size_t i = begin, run; i < end; i = run) {
         run = i + 1;
         if (!r->backed[i])
             continue;
         while (run < end && r->backed[run])
             run++;
-        tsr_status own = TSR_CU(
-            cuda->driver.cuMemUnmap((CUdeviceptr)(uintptr_t)(r->base + i * granule), (run - i) * granule));
-        if (own != TSR_OK)
-            status = own;
-        for (size_t j = i; j < run && own == TSR_OK; j++)
-            r->backed[j] = false;
+        if (unmap_run(cuda, r, i, run) == TSR_OK)
+            continue;
+        for (size_t j = i; j < run; j++) {
+            tsr_status own = unmap_run(cuda, r, j, j + 1);
+            status = own == TSR_OK ? status : own;
+        }
     }
     return status;
 }
