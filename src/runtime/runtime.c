@@ -81,11 +81,20 @@ static tsr_status create_comm(tsr_runtime *rt)
 }
 #endif
 
+/* Who built with CUDA expects a GPU. */
+#ifdef TSR_WITH_CUDA
+#define NO_GPU_LEVEL TSR_LOG_WARN
+#else
+#define NO_GPU_LEVEL TSR_LOG_DEBUG
+#endif
+
 static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo)
 {
     tsr_status status = TSR_OK;
     tsr_device_list *list = NULL;
     runtime_private *priv = rt->private_data;
+    if (!config->devices && *topo->gpu_note)
+        tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); going on with host devices", topo->gpu_note);
     TSR_TRY(tsr_device_list_create(topo, config->devices, &rt->logger, &list));
     TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->devices, "devices", &rt->devices));
     if (topo->is_this_machine)

@@ -251,6 +251,22 @@ static const char *plural(int n)
     return n == 1 ? "" : "s";
 }
 
+static void put_gpus(const struct printer *p)
+{
+    char bytes[TSR_BYTES_TEXT];
+    for (int i = 0; i < p->topo->n_gpus; i++) {
+        const tsr_gpu *gpu = &p->topo->gpus[i];
+        put(p, 1, "GPU %d: %s, %s at %.0f GB/s, %d SMs of generation %d.%d, %s", gpu->ordinal, gpu->name,
+            tsr_bytes_text(gpu->memory_bytes, bytes), gpu->memory_bytes_per_s / 1e9, gpu->n_sms,
+            gpu->compute_capability / 10, gpu->compute_capability % 10, gpu->bus_id);
+        if (gpu->numa_node >= 0)
+            put(p, 0, ", near NUMA node %d", gpu->numa_node);
+        put(p, 0, "\n");
+    }
+    if (*p->topo->gpu_note)
+        put(p, 1, "no GPU is usable: %s\n", p->topo->gpu_note);
+}
+
 void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user)
 {
     struct printer p = {.topo = topo, .write = write, .user = user};
@@ -269,4 +285,5 @@ void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user
         if (topo->numa_nodes[i].n_cores == 0)
             put_numa_node(&p, 1, i);
     put_pci(&p);
+    put_gpus(&p);
 }
