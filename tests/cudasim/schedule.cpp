@@ -231,6 +231,8 @@ static void kick(Machine &m)
     }
 }
 
+static void give_up(Machine &m);
+
 /* Do one thing. `self` is the worker that drives; `parked` tells that its own thread holds a block that gave
  * up its turn, so it cannot start another. Returns false when it is no longer the driver. */
 static bool drive_once(Machine &m, Worker *self, bool parked)
@@ -264,6 +266,8 @@ static bool drive_once(Machine &m, Worker *self, bool parked)
     /* All that can be done is to let kernels look again at what they wait for: leave the processor to others.
      */
     if (++m.fruitless > 4 * m.parked.size() + 16) {
+        if (now_ms() - m.progress_ms > m.config.hang_ms) /* a waiting thread may not get the lock to say so */
+            give_up(m);
         wanted(m, true);
         pthread_mutex_unlock(&m.mutex);
         usleep(20);
