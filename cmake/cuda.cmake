@@ -1,5 +1,6 @@
 # The CUDA device and NCCL, where a toolkit is installed. Sets TSR_HAVE_CUDA and TSR_HAVE_NCCL, and fills the
-# interface library tsr_cuda_deps with what src/cuda and src/comm/nccl* need.
+# interface library tsr_cuda_deps with what src/cuda needs to compile. Who links the library links
+# the static CUDA runtime; the driver, NVML and NCCL are loaded when the program runs, where they are there.
 #
 # TSR_CUDA: AUTO takes what is there, ON insists, OFF builds without (the simulated machine in tests/cudasim
 # needs no toolkit and is built in any case).
@@ -55,7 +56,7 @@ if(CUDAToolkit_FOUND)
 
   # The runtime is linked statically and the driver is loaded by it: the library starts on machines without
   # either. -fmad=false: as -ffp-contract=off in flags.cmake, only an explicit fmaf() fuses.
-  target_link_libraries(tsr_cuda_deps INTERFACE CUDA::cudart_static)
+  target_include_directories(tsr_cuda_deps SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_definitions(tsr_cuda_deps INTERFACE TSR_WITH_CUDA)
   target_compile_options(tsr_cuda_deps INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
 
@@ -63,15 +64,12 @@ if(CUDAToolkit_FOUND)
   file(GLOB nccl_wheels
     $ENV{VIRTUAL_ENV}/lib/python3*/site-packages/nvidia/nccl
     /usr/local/lib/python3*/*-packages/nvidia/nccl /usr/lib/python3*/*-packages/nvidia/nccl)
-  set(nccl_hints $ENV{NCCL_HOME} ${NCCL_ROOT} ${CUDAToolkit_TARGET_DIR} ${CUDAToolkit_LIBRARY_ROOT}
-    /usr/local/cuda ${nccl_wheels})
-  find_path(TSR_NCCL_INCLUDE_DIR nccl.h HINTS ${nccl_hints} PATH_SUFFIXES include)
-  find_library(TSR_NCCL_LIBRARY NAMES nccl libnccl.so.2 HINTS ${nccl_hints} PATH_SUFFIXES lib lib64)
-  mark_as_advanced(TSR_NCCL_INCLUDE_DIR TSR_NCCL_LIBRARY)
-  if(TSR_NCCL_INCLUDE_DIR AND TSR_NCCL_LIBRARY)
+  find_path(TSR_NCCL_INCLUDE_DIR nccl.h PATH_SUFFIXES include
+    HINTS $ENV{NCCL_HOME} ${NCCL_ROOT} ${CUDAToolkit_INCLUDE_DIRS} /usr/local/cuda ${nccl_wheels})
+  mark_as_advanced(TSR_NCCL_INCLUDE_DIR)
+  if(TSR_NCCL_INCLUDE_DIR)
     set(TSR_HAVE_NCCL ON)
     target_include_directories(tsr_cuda_deps SYSTEM INTERFACE ${TSR_NCCL_INCLUDE_DIR})
-    target_link_libraries(tsr_cuda_deps INTERFACE ${TSR_NCCL_LIBRARY})
     target_compile_definitions(tsr_cuda_deps INTERFACE TSR_WITH_NCCL)
   endif()
   message(STATUS "CUDA ${CUDAToolkit_VERSION} for ${CMAKE_CUDA_ARCHITECTURES}, NCCL: ${TSR_HAVE_NCCL}")

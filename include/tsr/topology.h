@@ -94,11 +94,11 @@ typedef struct tsr_pci_device {
 
 /* A GPU that CUDA can use. */
 typedef struct tsr_gpu {
-    int ordinal;      /* CUDA's number, counted after CUDA_VISIBLE_DEVICES */
-    char name[64];    /* as the driver calls it, "NVIDIA H200" */
-    char bus_id[16];  /* as in tsr_pci_device */
-    int numa_node;    /* index of the nearest node, -1 if unknown */
-    int n_sms;        /* streaming multiprocessors */
+    int ordinal;               /* CUDA's number, counted after CUDA_VISIBLE_DEVICES */
+    char name[64];             /* as the driver calls it, "NVIDIA H200" */
+    char bus_id[16];           /* as in tsr_pci_device */
+    int numa_node;             /* index of the nearest node, -1 if unknown */
+    int n_sms;                 /* streaming multiprocessors */
     int compute_capability;    /* 10 * major + minor */
     uint64_t memory_bytes;     /* all of it; some is the driver's */
     uint64_t commit_bytes;     /* unit in which growing memory is backed */
@@ -174,14 +174,14 @@ typedef enum tsr_device_kind {
 typedef struct tsr_device_desc {
     char name[32]; /* "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU */
     tsr_device_kind kind;
-    int gpu;       /* index into topology.gpus; -1 for host devices */
-    int numa_node; /* index of the node that its cores count as theirs, -1 if there are several */
-    uint64_t commit_bytes;       /* unit in which its growing memory is backed; 0 for host devices: a page */
-    uint64_t memory_total_bytes; /* of the GPU; or of that node, or of all nodes its cores belong to; not divided among
-                                    devices on the same node; at most topology.memory_limit_bytes where that
-                                    is set; 0 if unknown */
+    int gpu;               /* index into topology.gpus; -1 for host devices */
+    int numa_node;         /* index of the node that its cores count as theirs, -1 if there are several */
+    uint64_t commit_bytes; /* unit in which its growing memory is backed; 0 for host devices: a page */
+    uint64_t memory_total_bytes; /* of the GPU; or of that node, or of all nodes its cores belong to; not
+                                    divided among devices on the same node; at most
+                                    topology.memory_limit_bytes where that is set; 0 if unknown */
     uint64_t mem_cap_bytes;      /* most that the device may use, 0 = memory_total_bytes */
-    int n_threads; /* this and what follows: of host devices */
+    int n_threads;               /* this and what follows: of host devices */
     int n_cores;
     int n_pus;
     const int *cores;      /* n_cores indices into topology.cores, ascending */
@@ -209,8 +209,8 @@ typedef struct tsr_device_list {
  * order, into one contiguous set per device: a device with threads=K counts as K cores and one without as a
  * single core; cores left over go first to devices without threads=, and a cut that falls near the edge of a
  * NUMA node moves onto it. Threads sit on the first cores of their set, one each (default: one per core).
- * A GPU may be named several times: each is a device of its own ("virtual"), with its own memory cap, which is
- * an equal part of the GPU's memory unless mem= says otherwise.
+ * A GPU may be named several times: each is a device of its own ("virtual"), with its own memory cap, which
+ * is an equal part of the GPU's memory unless mem= says otherwise.
  *
  * With more devices than cores, devices share cores; that, and more threads than cores, warns through
  * `logger` (NULL: silent) and works.

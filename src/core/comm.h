@@ -55,12 +55,12 @@ struct tsr_comm_ops {
      * captured) and return. NULL where the implementation cannot.
      *
      * stage: from now on device `index` contributes to the collective through `buffer`, host memory of the
-     * same size as its partial, which it owns and fills before it calls run() itself, with one thread and with
-     * host memory in place of the op's other pointers. Called before anything of the collective runs. NULL
-     * where every device must enqueue.
+     * same size as its partial, which it owns and fills before it calls run() itself, with one thread and
+     * with host memory in place of the op's other pointers. Called before anything of the collective runs.
+     * NULL where every device must enqueue.
      *
-     * aborted: whether abort() came since the last reset(); asked after enqueued work has finished, since that
-     * then means nothing. NULL where enqueue is. */
+     * aborted: whether abort() came since the last reset(); asked after enqueued work has finished, since
+     * that then means nothing. NULL where enqueue is. */
     tsr_status (*enqueue)(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
     bool (*aborted)(tsr_comm *comm);
     void (*stage)(tsr_comm *comm, tsr_collective *collective, int index, void *buffer);

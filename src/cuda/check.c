@@ -72,23 +72,6 @@ tsr_status tsr_cu_result(CUresult result, const char *call)
     return result == CUDA_SUCCESS ? TSR_OK : fail_with((cudaError_t)result, call);
 }
 
-#ifdef TSR_WITH_NCCL
-tsr_status tsr_nccl_result(ncclResult_t result, ncclComm_t comm, const char *call)
-{
-    if (result == ncclSuccess || result == ncclInProgress)
-        return TSR_OK;
-    int device = -1;
-    if (cudaGetDevice(&device) != cudaSuccess)
-        device = -1;
-    const char *detail = ncclGetLastError(comm);
-    (void)cudaGetLastError();
-    return tsr_fail(result == ncclInvalidArgument ? TSR_ERR_INVALID : TSR_ERR_DEVICE,
-                    "CUDA device %d: %.*s failed: %s%s%s", device, name_length(call), call,
-                    ncclGetErrorString(result), detail != NULL && detail[0] != '\0' ? ": " : "",
-                    detail != NULL ? detail : "");
-}
-#endif
-
 tsr_status tsr_cuda_push_device(int ordinal, int *previous_out)
 {
     tsr_status status = TSR_OK;

@@ -1,4 +1,4 @@
-/* From CUDA's and NCCL's error codes to tsr_status: every call of theirs passes through one of these macros.
+/* From CUDA's error codes to tsr_status: every call of theirs passes through one of these macros.
  *
  *     TSR_TRY(TSR_CUDA(cudaMalloc(&pointer, bytes)));
  *
@@ -16,9 +16,6 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
-#ifdef TSR_WITH_NCCL
-#include <nccl.h>
-#endif
 
 #include "core/status.h"
 
@@ -26,7 +23,7 @@
 extern "C" {
 #endif
 
-/* The runtime API, the driver API, NCCL: the value is a tsr_status. */
+/* The runtime API, the driver API: the value is a tsr_status. */
 #define TSR_CUDA(call) tsr_cuda_result((call), #call)
 #define TSR_CU(call)   tsr_cu_result((call), #call)
 
@@ -35,15 +32,6 @@ tsr_status tsr_cuda_result(cudaError_t error, const char *call);
 
 /* Driver errors have the numbers and names of the runtime's. */
 tsr_status tsr_cu_result(CUresult result, const char *call);
-
-#ifdef TSR_WITH_NCCL
-/* TSR_NCCL counts ncclInProgress as success: a non-blocking communicator answers it to calls it has accepted.
- * TSR_NCCL_ON adds the communicator's own account of what went wrong. */
-#define TSR_NCCL(call)          tsr_nccl_result((call), NULL, #call)
-#define TSR_NCCL_ON(comm, call) tsr_nccl_result((call), (comm), #call)
-
-tsr_status tsr_nccl_result(ncclResult_t result, ncclComm_t comm, const char *call);
-#endif
 
 /* Whether `error` means that the context is poisoned. */
 bool tsr_cuda_is_sticky(cudaError_t error);

@@ -94,7 +94,8 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
     tsr_device_list *list = NULL;
     runtime_private *priv = rt->private_data;
     if (!config->devices && *topo->gpu_note)
-        tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); going on with host devices", topo->gpu_note);
+        tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); going on with host devices",
+                topo->gpu_note);
     TSR_TRY(tsr_device_list_create(topo, config->devices, &rt->logger, &list));
     TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->devices, "devices", &rt->devices));
     if (topo->is_this_machine)
@@ -171,8 +172,9 @@ tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info
                         rt->n_devices);
     const tsr_device *d = rt->devices[device];
     bool is_cuda = strcmp(d->ops->kind, "cuda") == 0;
-    tsr_device_info info = {
-        .kind = is_cuda ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST, .n_threads = d->n_threads, .memory_cap = d->memory_cap};
+    tsr_device_info info = {.kind = is_cuda ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST,
+                            .n_threads = d->n_threads,
+                            .memory_cap = d->memory_cap};
     memcpy(info.name, d->name, sizeof info.name);
     if (!rt->no_alloc && !is_cuda)
         snprintf(info.isa, sizeof info.isa, "%s", tsr_host_device_isa(d));
