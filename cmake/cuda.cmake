@@ -55,10 +55,12 @@ if(CUDAToolkit_FOUND)
   set(CMAKE_CUDA_STANDARD_REQUIRED ON)
 
   # The runtime is linked statically and the driver is loaded by it: the library starts on machines without
-  # either. -fmad=false: as -ffp-contract=off in flags.cmake, only an explicit fmaf() fuses.
+  # either. -fmad=false: as -ffp-contract=off in flags.cmake, only an explicit fmaf() fuses. Without exceptions and
+  # guarded statics the library needs nothing of C++ at run time, so that C programs link it.
   target_include_directories(tsr_cuda_deps SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS})
   target_compile_definitions(tsr_cuda_deps INTERFACE TSR_WITH_CUDA)
-  target_compile_options(tsr_cuda_deps INTERFACE $<$<COMPILE_LANGUAGE:CUDA>:-fmad=false>)
+  target_compile_options(tsr_cuda_deps INTERFACE 
+    "$<$<COMPILE_LANGUAGE:CUDA>:-fmad=false;-Xcompiler=-fno-exceptions;-Xcompiler=-fno-threadsafe-statics>")
 
   # Beside the toolkit, in the system, or in the layout of the Python package nvidia-nccl-cu*.
   file(GLOB nccl_wheels
