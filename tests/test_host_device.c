@@ -298,15 +298,18 @@ static void an_op_without_kernel_is_refused(void **state)
 {
     (void)state;
     tsr_device *device = tiny_device(0, 1, 0);
-    const tsr_op ops[] = {{.kind = TSR_OP_ATTENTION, .name = "attn.7"},
-                          {.kind = TSR_OP_NONE, .name = "nothing"},
-                          {.kind = TSR_OP_ALL_REDUCE, .name = "of nothing"}};
-    for (int i = 0; i < 3; i++) {
+    const tsr_op ops[] = {
+        {.kind = TSR_OP_ATTENTION, .name = "attn.7"},
+        {.kind = TSR_OP_NONE, .name = "nothing"},
+        {.kind = TSR_OP_ALL_REDUCE, .name = "of nothing"},
+        {.kind = TSR_OP_ATTENTION, .name = "wide heads", .attention.kv.head_dim = TSR_MAX_HEAD_DIM + 1}};
+    for (int i = 0; i < 4; i++) {
         tsr_device_program *program = NULL;
         assert_int_equal(device->ops->program_create(device, &ops[i], 1, &program), TSR_ERR_UNSUPPORTED);
         assert_non_null(strstr(tsr_last_error(), ops[i].name));
         assert_null(program);
     }
+    assert_non_null(strstr(tsr_last_error(), "1025 elements")); /* the last one, for its size */
     tsr_device_destroy(device);
 }
 

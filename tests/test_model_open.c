@@ -334,6 +334,8 @@ static void what_this_library_does_not_have(void **state)
     REFUSED(TSR_ERR_UNSUPPORTED, "longrope", {"llama.rope.scaling.type", STRING, .text = "longrope"});
     REFUSED(TSR_ERR_UNSUPPORTED, "llama.attention.head_count",
             {"llama.attention.head_count", U32S, .list = {4, 2}, .n = 2});
+    REFUSED(TSR_ERR_UNSUPPORTED, "heads of 1040", {"llama.attention.key_length", U32, .number = 1040},
+            {"llama.attention.value_length", U32, .number = 1040});
     REFUSED(TSR_ERR_UNSUPPORTED, "(values)", {"llama.attention.key_length", U32, .number = 16},
             {"llama.attention.value_length", U32, .number = 8});
 }

@@ -37,9 +37,6 @@
 
 TSR_BEGIN_DECLS
 
-/* Limit that a program must keep: head_dim of attention. */
-enum { TSR_CUDA_MAX_HEAD_DIM = 1024 };
-
 /* Facts of a card that a launcher's choices (never its results) depend on. */
 typedef struct tsr_cuda_traits {
     int n_sms;

@@ -12,9 +12,6 @@
 
 #include "core/op.h"
 
-/* Limits that a program must keep; the host device refuses one that does not. head_dim of attention: */
-enum { TSR_KERNEL_MAX_HEAD_DIM = 1024 };
-
 typedef struct tsr_kernel_env {
     int thread, n_threads;
     _Atomic int64_t *next;    /* chunk counter shared by the team, 0 when the op starts */

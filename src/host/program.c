@@ -43,11 +43,15 @@ static bool waits_for_own_team(const tsr_op *op)
 
 static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
 {
+    const char *name = op->name ? op->name : "?";
+    if (op->kind == TSR_OP_ATTENTION && op->attention.kv.head_dim > TSR_MAX_HEAD_DIM)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: op '%s': heads of %lld elements; attention takes %d",
+                        host->base.name, name, (long long)op->attention.kv.head_dim, TSR_MAX_HEAD_DIM);
     bool known = op->kind > TSR_OP_NONE && op->kind < TSR_OP_COUNT;
     if (known && (host->kernels->run[op->kind] || collective_of(op)))
         return TSR_OK;
     return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: op '%s': the %s kernels have no %s", host->base.name,
-                    op->name ? op->name : "?", host->kernels->isa, tsr_op_kind_name(op->kind));
+                    name, host->kernels->isa, tsr_op_kind_name(op->kind));
 }
 
 tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_ops,

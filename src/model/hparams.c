@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "core/op.h"
 
 enum { KEY_BYTES = 96 };
 
@@ -149,13 +150,16 @@ static tsr_status read_heads(reader *r, tsr_hparams *hp)
         return tsr_fail(TSR_ERR_FORMAT, "%s: %lld heads are no multiple of %lld KV heads",
                         tsr_gguf_path(r->gguf), (long long)hp->n_head, (long long)hp->n_head_kv);
     hp->head_dim = hp->n_embd / hp->n_head;
-    TSR_TRY(get_int(r, "attention.key_length", false, 1, 1 << 12, &hp->head_dim));
+    TSR_TRY(get_int(r, "attention.key_length", false, 1, 1 << 16, &hp->head_dim));
     int64_t value_length = hp->head_dim;
-    TSR_TRY(get_int(r, "attention.value_length", false, 1, 1 << 12, &value_length));
+    TSR_TRY(get_int(r, "attention.value_length", false, 1, 1 << 16, &value_length));
     if (hp->head_dim < 1 || value_length != hp->head_dim)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: heads of %lld (keys) and %lld (values) elements; they must be equal",
                         tsr_gguf_path(r->gguf), (long long)hp->head_dim, (long long)value_length);
+    if (hp->head_dim > TSR_MAX_HEAD_DIM)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: attention heads of %lld elements; up to %d are possible",
+                        tsr_gguf_path(r->gguf), (long long)hp->head_dim, TSR_MAX_HEAD_DIM);
     hp->n_rot = hp->head_dim;
     TSR_TRY(get_int(r, "rope.dimension_count", false, 2, hp->head_dim, &hp->n_rot));
     if (hp->n_rot % 2 != 0)

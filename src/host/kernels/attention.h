@@ -27,11 +27,11 @@ enum {
 typedef struct attn_scratch {
     float q[ATTN_FLOATS];
     float out[ATTN_FLOATS];
-    float tile[ATTN_BLOCK * TSR_KERNEL_MAX_HEAD_DIM]; /* keys, then values, of a block */
-    float weight[ATTN_ROWS][ATTN_BLOCK];              /* scores, then weights */
-    float top[ATTN_ROWS], sum[ATTN_ROWS];             /* m and the sum of the weights */
-    int64_t begin[ATTN_ROWS], end[ATTN_ROWS];         /* positions that a row sees */
-    int from[ATTN_ROWS], to[ATTN_ROWS];               /* the same inside the block; from >= to: none */
+    float tile[ATTN_BLOCK * TSR_MAX_HEAD_DIM]; /* keys, then values, of a block */
+    float weight[ATTN_ROWS][ATTN_BLOCK];       /* scores, then weights */
+    float top[ATTN_ROWS], sum[ATTN_ROWS];      /* m and the sum of the weights */
+    int64_t begin[ATTN_ROWS], end[ATTN_ROWS];  /* positions that a row sees */
+    int from[ATTN_ROWS], to[ATTN_ROWS];        /* the same inside the block; from >= to: none */
 } attn_scratch;
 
 /* Rows of an item are (token, head) pairs, heads fastest. */
