@@ -350,8 +350,8 @@ static void ctrl_c_ends_with_the_report(void **state)
     if (child == 0) {
         dup2(file, STDOUT_FILENO);
         dup2(file, STDERR_FILENO);
-        execl(program, "tsr", "run", "-m", MODEL, "-p", PROMPT, "-c", "200000", "--ignore-eos",
-              "--devices", "host:1", (char *)NULL);
+        execl(program, "tsr", "run", "-m", MODEL, "-p", PROMPT, "-c", "200000", "--ignore-eos", "--devices",
+              "host:1", (char *)NULL);
         _exit(127);
     }
     for (int wait_ms = 0; wait_ms < 60000 && info.st_size <= (off_t)strlen(PROMPT); wait_ms += 5) {
