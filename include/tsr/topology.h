@@ -92,18 +92,96 @@ typedef struct tsr_pci_device {
                                 0 if unknown */
 } tsr_pci_device;
 
-/* A GPU that CUDA can use. */
+/* A PCIe link. 0: unknown. Generation 3 carries 8 GT/s per lane, 4 16 GT/s, 5 32 GT/s (PCI Express Base
+ * Specification). */
+typedef struct tsr_pcie_link {
+    int generation; /* 1..7 */
+    int width;      /* lanes, 1..32 */
+} tsr_pcie_link;
+
+/* Most different ends that the NVLinks of one GPU lead to; an H100 or B200 has 18 links. */
+#define TSR_MAX_NVLINK_ENDS 18
+
+typedef enum tsr_nvlink_end_kind {
+    TSR_NVLINK_END_UNKNOWN = 0,
+    TSR_NVLINK_END_GPU,
+    TSR_NVLINK_END_SWITCH, /* NVSwitch: on to every other GPU that has links to one */
+    TSR_NVLINK_END_CPU     /* NVLink or C2C to a processor: POWER9, Grace */
+} tsr_nvlink_end_kind;
+
+/* The NVLinks of a GPU that lead to the same place. */
+typedef struct tsr_nvlink_end {
+    tsr_nvlink_end_kind kind;
+    int gpu;            /* index into topology.gpus; -1 for other kinds, or a GPU that is not listed */
+    char bus_id[16];    /* of the other end, as in tsr_pci_device; "" if unknown */
+    int n_links;        /* active ones */
+    int version;        /* NVLink generation; 0 if unknown */
+    double bytes_per_s; /* of all of them together, one direction; 0 if unknown */
+} tsr_nvlink_end;
+
+/* Facts of a GPU that a description may lack, and that are then completed from a table of cards. */
+typedef enum tsr_gpu_fact {
+    TSR_GPU_MEMORY = 1 << 0,    /* memory_bytes */
+    TSR_GPU_BANDWIDTH = 1 << 1, /* memory_bytes_per_s */
+    TSR_GPU_COMPUTE = 1 << 2,   /* n_sms, compute_capability, clocks, tensor_flops */
+    TSR_GPU_PCIE = 1 << 3,      /* pcie, pcie_max, pcie_bytes_per_s */
+    TSR_GPU_NVLINK = 1 << 4     /* nvlinks, and what gpu_pairs says of them */
+} tsr_gpu_fact;
+
+/* A GPU that CUDA can use. Numbers are 0 and texts "" where a thing is unknown. */
 typedef struct tsr_gpu {
-    int ordinal;               /* CUDA's number, counted after CUDA_VISIBLE_DEVICES */
-    char name[64];             /* as the driver calls it, "NVIDIA H200" */
-    char bus_id[16];           /* as in tsr_pci_device */
-    int numa_node;             /* index of the nearest node, -1 if unknown */
-    int n_sms;                 /* streaming multiprocessors */
-    int compute_capability;    /* 10 * major + minor */
-    uint64_t memory_bytes;     /* all of it; some is the driver's */
-    uint64_t commit_bytes;     /* unit in which growing memory is backed */
-    double memory_bytes_per_s; /* peak, from clock and bus width; 0 if unknown */
+    int ordinal;            /* what "cuda:N" means: CUDA's number, counted after CUDA_VISIBLE_DEVICES; in the
+                               description of another machine the index */
+    char name[64];          /* as the driver calls it, "NVIDIA H200" */
+    char uuid[48];          /* "GPU-8a56a4bc-...", "MIG-..." for a MIG instance */
+    char bus_id[16];        /* as in tsr_pci_device */
+    int numa_node;          /* index of the nearest node, -1 if unknown */
+    bool is_mig;            /* an instance of a GPU that is divided by MIG: it has a part of what follows */
+    bool integrated;        /* has no memory of its own but the host's */
+    bool pageable_access;   /* reads any host memory of the process without copies (coherent or ATS) */
+    int n_sms;              /* streaming multiprocessors */
+    int compute_capability; /* 10 * major + minor */
+    int sm_clock_khz;       /* most that they run at */
+    double tensor_flops;   /* dense F16 matrix rate, accumulating in F32, operations/s, by a table of cards */
+    uint64_t memory_bytes; /* all of it; some is the driver's */
+    uint64_t memory_free_bytes; /* when it was looked at */
+    uint64_t commit_bytes;      /* unit in which growing memory is backed */
+    int memory_clock_khz;
+    int memory_bus_bits;
+    double memory_bytes_per_s; /* peak: 2 x clock x bus width / 8, or the maker's figure */
+    int power_limit_mw;        /* milliwatts that the card may take now */
+    tsr_pcie_link pcie;        /* as it runs now: an idle GPU lowers the generation to save power */
+    tsr_pcie_link pcie_max;    /* the most that card and slot have in common */
+    double pcie_bytes_per_s;   /* one direction, under load: generation of pcie_max, lanes of pcie; line
+                                  code subtracted, packet overhead not */
+    int n_nvlink_ends;
+    tsr_nvlink_end nvlink_ends[TSR_MAX_NVLINK_ENDS];
+    unsigned guessed; /* tsr_gpu_fact bits: not told by the machine but taken from a table of cards */
 } tsr_gpu;
+
+/* Where the PCIe paths of two GPUs meet: the words of `nvidia-smi topo -m`. */
+typedef enum tsr_gpu_path {
+    TSR_GPU_PATH_UNKNOWN = 0,
+    TSR_GPU_PATH_SAME,  /* one GPU, or two MIG instances of one */
+    TSR_GPU_PATH_BOARD, /* a bridge on a card with two GPUs */
+    TSR_GPU_PATH_PIX,   /* one PCIe bridge or switch */
+    TSR_GPU_PATH_PXB,   /* several PCIe switches, no host bridge */
+    TSR_GPU_PATH_PHB,   /* a host bridge (root complex) */
+    TSR_GPU_PATH_NODE,  /* several host bridges of one NUMA node */
+    TSR_GPU_PATH_SYS    /* the interconnect between NUMA nodes or sockets */
+} tsr_gpu_path;
+
+typedef enum tsr_answer { TSR_UNKNOWN = 0, TSR_NO, TSR_YES } tsr_answer;
+
+/* How GPU a reaches GPU b, in topology.gpu_pairs[a][b]. */
+typedef struct tsr_gpu_pair {
+    tsr_gpu_path path;         /* by PCIe */
+    int n_nvlinks;             /* that serve the pair, directly or through NVSwitches: NV# of nvidia-smi */
+    double nvlink_bytes_per_s; /* by these, one direction; 0 if none or unknown */
+    tsr_answer peer_access;    /* the driver offers a access to b's memory; TSR_YES for a itself */
+    tsr_answer native_atomics; /* atomic operations on it are done by hardware */
+    int performance_rank;      /* of the access, the driver's: 0 is best; 0 too where unknown */
+} tsr_gpu_pair;
 
 typedef struct tsr_topology {
     char source[256];            /* "this machine", or what tsr_topology_load() was given, cut to fit */
@@ -125,9 +203,13 @@ typedef struct tsr_topology {
     tsr_cache *caches;
     tsr_pci_device *pci; /* storage, network, display and accelerator devices; no bridges */
 
-    int n_gpus; /* only of this machine; descriptions of others have none */
+    int n_gpus;
     tsr_gpu gpus[TSR_MAX_GPUS];
-    char gpu_note[160]; /* of this machine, if it has none: why, in a few words; else "" */
+    tsr_gpu_pair gpu_pairs[TSR_MAX_GPUS][TSR_MAX_GPUS];
+    char gpu_note[256];      /* of this machine: why it has no GPU, or why one is left out; else "" */
+    char driver_version[24]; /* of the GPUs, "580.65.06"; "" if unknown */
+    int cuda_driver_version; /* newest CUDA that the driver knows, 1000 * major + 10 * minor; 0 if unknown */
+    int cuda_version;        /* of the CUDA runtime in this build, in the same form; 0 if there is none */
 } tsr_topology;
 
 typedef struct tsr_topology_config {

@@ -93,7 +93,7 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
     tsr_status status = TSR_OK;
     tsr_device_list *list = NULL;
     runtime_private *priv = rt->private_data;
-    if (!config->devices && *topo->gpu_note)
+    if (!config->devices && topo->n_gpus == 0 && *topo->gpu_note)
         tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); going on with host devices",
                 topo->gpu_note);
     TSR_TRY(tsr_device_list_create(topo, config->devices, &rt->logger, &list));

@@ -264,7 +264,7 @@ static void put_gpus(const struct printer *p)
         put(p, 0, "\n");
     }
     if (*p->topo->gpu_note)
-        put(p, 1, "no GPU is usable: %s\n", p->topo->gpu_note);
+        put(p, 1, "%s: %s\n", p->topo->n_gpus > 0 ? "not usable" : "no GPU is usable", p->topo->gpu_note);
 }
 
 void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user)
