@@ -1,0 +1,126 @@
+/* Tensor cores, asynchronous copies to shared memory and loads that leave no trace in the first-level cache:
+ * all inline PTX of the matrix kernels. Each has a reference path in plain C++ for the simulated machine,
+ * which says what it means.
+ *
+ * Fragments of the 16 x 8 x 16 product (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane = 4 g + t holds
+ *
+ *     a[0], a[1]   rows g and g + 8, columns 2t and 2t + 1    (two 16-bit elements each, the first below)
+ *     a[2], a[3]   rows g and g + 8, columns 2t + 8 and 2t + 9
+ *     b[0], b[1]   rows 2t, 2t + 1 and 2t + 8, 2t + 9 of column g
+ *     c[0..3]      (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
+ *
+ * A column of c depends on that column of b alone, and on the order in which products are added to it, which
+ * is the card's own and always the same. */
+#ifndef TSR_CUDA_MMA_CUH
+#define TSR_CUDA_MMA_CUH
+
+#include <tsr/types.h>
+
+#include "cuda/common.cuh"
+
+#ifdef TSR_CUDASIM
+
+/* One lane's operands as numbers, in the order of the registers. */
+struct tsr_mma_lane {
+    float a[8], b[4];
+};
+
+template <tsr_type TYPE> TSR_DEVICE float tsr_mma_number(uint32_t pair, int i)
+{
+    const uint16_t bits = (uint16_t)(pair >> (16 * i));
+    return TYPE == TSR_TYPE_F16 ? tsr_half_to_f32(bits) : tsr_bfloat_to_f32(bits);
+}
+
+/* c += a b, each element rounded once. The block is one-dimensional. */
+template <tsr_type TYPE>
+TSR_DEVICE void tsr_mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    __shared__ tsr_mma_lane lanes[1024];
+    tsr_mma_lane *const warp = lanes + threadIdx.x / TSR_WARP * TSR_WARP;
+    const int lane = threadIdx.x % TSR_WARP, g = lane / 4, t = lane % 4;
+    for (int i = 0; i < 8; i++)
+        warp[lane].a[i] = tsr_mma_number<TYPE>(a[i / 2], i % 2);
+    for (int i = 0; i < 4; i++)
+        warp[lane].b[i] = tsr_mma_number<TYPE>(i < 2 ? b0 : b1, i % 2);
+    __syncwarp();
+    for (int i = 0; i < 4; i++) {
+        double sum = (double)c[i];
+        for (int j = 0; j < 4; j++) {
+            const float *row = warp[4 * g + j].a + i / 2 * 2, *column = warp[4 * (2 * t + i % 2) + j].b;
+            sum += (double)row[0] * (double)column[0] + (double)row[1] * (double)column[1];
+            sum += (double)row[4] * (double)column[2] + (double)row[5] * (double)column[3];
+        }
+        c[i] = (float)sum;
+    }
+    __syncwarp();
+}
+
+/* 16 bytes from global to shared memory, both aligned so; there after the wait for its group. */
+TSR_DEVICE void tsr_copy_async_16(void *shared, const void *global)
+{
+    memcpy(shared, global, 16);
+}
+
+/* End a group of copies. */
+TSR_DEVICE void tsr_copy_async_commit(void)
+{
+}
+
+/* Wait for all but this thread's LATER last groups. Other threads' copies are there after a barrier. */
+template <int LATER> TSR_DEVICE void tsr_copy_async_wait(void)
+{
+}
+
+/* 16 bytes that are read once. */
+TSR_DEVICE tsr_bytes_16 tsr_load_once_16(const void *from)
+{
+    return *static_cast<const tsr_bytes_16 *>(from);
+}
+
+#else
+
+template <tsr_type TYPE>
+TSR_DEVICE void tsr_mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
+{
+    if (TYPE == TSR_TYPE_F16)
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    else
+        asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+            "{%0,%1,%2,%3};"
+            : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+TSR_DEVICE void tsr_copy_async_16(void *shared, const void *global)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;"
+                 :
+                 : "r"((unsigned)__cvta_generic_to_shared(shared)), "l"(global)
+                 : "memory");
+}
+
+TSR_DEVICE void tsr_copy_async_commit(void)
+{
+    asm volatile("cp.async.commit_group;" : : : "memory");
+}
+
+template <int LATER> TSR_DEVICE void tsr_copy_async_wait(void)
+{
+    asm volatile("cp.async.wait_group %0;" : : "n"(LATER) : "memory");
+}
+
+TSR_DEVICE tsr_bytes_16 tsr_load_once_16(const void *from)
+{
+    tsr_bytes_16 v;
+    asm("ld.global.nc.L1::no_allocate.v4.u32 {%0,%1,%2,%3}, [%4];"
+        : "=r"(v.word[0]), "=r"(v.word[1]), "=r"(v.word[2]), "=r"(v.word[3])
+        : "l"(from));
+    return v;
+}
+
+#endif
+
+#endif
