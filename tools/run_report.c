@@ -42,12 +42,25 @@ static void add_bytes(tool_table *table, size_t bytes)
     tool_table_cell(table, "%s", bytes ? tsr_bytes_text(bytes, text) : "-");
 }
 
+/* Only GPUs have any. */
+static bool has_scratch(const tsr_runtime *rt)
+{
+    tsr_device_info info;
+    for (int d = 0; d < tsr_runtime_n_devices(rt); d++)
+        if (tsr_runtime_device(rt, d, &info) == TSR_OK && info.used[TSR_MEMORY_SCRATCH] > 0)
+            return true;
+    return false;
+}
+
 static void print_devices(const tsr_runtime *rt)
 {
     tool_table table = {0};
-    tool_table_header(
-        &table, 8,
-        (const char *[]){"device", "threads", "kernels", "weights", "KV", "arena", "reduce", "total"});
+    bool scratch = has_scratch(rt);
+    tool_table_header(&table, scratch ? 9 : 8,
+                      scratch ? (const char *[]){"device", "threads", "kernels", "weights", "KV", "arena",
+                                                 "reduce", "scratch", "total"}
+                              : (const char *[]){"device", "threads", "kernels", "weights", "KV", "arena",
+                                                 "reduce", "total"});
     for (int d = 0; d < tsr_runtime_n_devices(rt); d++) {
         tsr_device_info info;
         size_t total = 0;
@@ -62,6 +75,8 @@ static void print_devices(const tsr_runtime *rt)
         add_bytes(&table, info.used[TSR_MEMORY_KV]);
         add_bytes(&table, info.used[TSR_MEMORY_ARENA]);
         add_bytes(&table, info.used[TSR_MEMORY_COMM]);
+        if (scratch)
+            add_bytes(&table, info.used[TSR_MEMORY_SCRATCH]);
         add_bytes(&table, total);
     }
     tool_table_print(&table, stderr);

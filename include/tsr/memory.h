@@ -14,11 +14,12 @@ typedef enum tsr_memory_owner {
     TSR_MEMORY_KV = 1,      /* the KV region at its full size */
     TSR_MEMORY_ARENA = 2,   /* activations of compiled programs */
     TSR_MEMORY_COMM = 3,    /* workspace of the collectives */
-    TSR_MEMORY_OTHER = 4,   /* anything a caller allocates for itself */
-    TSR_MEMORY_COUNT = 5
+    TSR_MEMORY_SCRATCH = 4, /* what kernels of a GPU work in besides the arena; shared by all its programs */
+    TSR_MEMORY_OTHER = 5,   /* anything a caller allocates for itself */
+    TSR_MEMORY_COUNT = 6
 } tsr_memory_owner;
 
-/* "weights", "kv", "arena", "comm", "other"; never NULL. */
+/* "weights", "kv", "arena", "comm", "scratch", "other"; never NULL. */
 TSR_API const char *tsr_memory_owner_name(tsr_memory_owner owner);
 
 /* Room for any byte count as text. */

@@ -98,7 +98,7 @@ static tsr_status load_device(tsr_buffer *buffer, int d, tsr_buffer_item *items,
     tsr_status status = TSR_ERR_UNSUPPORTED;
     int n_kept = buffer->n_regions;
 
-    if (!copy) {
+    if (!copy && !buffer->rt->devices[d]->prefers_copies) {
         status = view_device(buffer, d, items, n);
         if (status == TSR_ERR_UNSUPPORTED) {
             tsr_buffer_drop_regions(buffer, n_kept);

@@ -15,6 +15,8 @@ const char *tsr_memory_owner_name(tsr_memory_owner owner)
         return "arena";
     case TSR_MEMORY_COMM:
         return "comm";
+    case TSR_MEMORY_SCRATCH:
+        return "scratch";
     case TSR_MEMORY_OTHER:
         return "other";
     case TSR_MEMORY_COUNT:
@@ -85,6 +87,24 @@ void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, 
         return;
     device->ops->free(device, pointer, bytes);
     tsr_device_uncharge(device, owner, bytes);
+}
+
+tsr_status tsr_device_hold_scratch(tsr_device *device)
+{
+    tsr_status status = TSR_OK;
+    if (device->scratch_users == 0)
+        status = tsr_device_alloc(device, TSR_MEMORY_SCRATCH, device->scratch_bytes, "the kernels' scratch",
+                                  &device->scratch);
+    device->scratch_users += status == TSR_OK;
+    return status;
+}
+
+void tsr_device_drop_scratch(tsr_device *device)
+{
+    if (--device->scratch_users > 0)
+        return;
+    tsr_device_free(device, TSR_MEMORY_SCRATCH, device->scratch, device->scratch_bytes);
+    device->scratch = NULL;
 }
 
 tsr_status tsr_device_upload(tsr_device *device, void *dst, const void *src, size_t bytes)

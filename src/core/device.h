@@ -81,6 +81,10 @@ struct tsr_device {
     bool was_aborted;              /* the last synchronize failed only because the communicator was aborted:
                                       the cause is another device's */
     size_t used[TSR_MEMORY_COUNT]; /* bytes by owner, see tsr/memory.h */
+    size_t scratch_bytes;          /* that programs share besides their arenas; 0: none is needed */
+    void *scratch;                 /* allocated while scratch_users > 0 */
+    int scratch_users;
+    bool prefers_copies; /* weights are read faster from its own memory than in place, though it may wrap */
 };
 
 /* NULL is fine. */
@@ -98,6 +102,11 @@ void tsr_device_uncharge(tsr_device *device, tsr_memory_owner owner, size_t byte
 tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
                             void **pointer_out);
 void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, size_t bytes);
+
+/* Scratch: allocated for the first that holds it, freed by the last that drops it. Memory that programs run
+ * in holds it, and so may programs; a device that runs none has none. */
+tsr_status tsr_device_hold_scratch(tsr_device *device);
+void tsr_device_drop_scratch(tsr_device *device);
 
 /* Contiguous copies. */
 tsr_status tsr_device_upload(tsr_device *device, void *dst, const void *src, size_t bytes);

@@ -7,13 +7,10 @@
 #include <time.h>
 
 #include "core/event.h"
+#include "core/gpu_memory.h"
 #include "core/mem.h"
 #include "cuda/check.h"
 #include "cuda/gpu.h"
-
-/* What kernels find to work in: partial results of attention over long contexts, dequantized tiles. Taken
- * once per device and, like the driver's own memory, not part of a plan. */
-enum { SCRATCH_BYTES = 4 << 20 };
 
 #define DEFAULT_GRACE_NS 10000000000u
 
@@ -114,8 +111,6 @@ static void close_device(tsr_cuda_device *cuda)
         if (cuda->stream)
             (void)cudaStreamSynchronize(cuda->stream);
         tsr_cuda_ring_destroy(&cuda->ring);
-        if (cuda->scratch)
-            (void)cudaFree(cuda->scratch);
         if (cuda->fault)
             (void)cudaFree(cuda->fault);
         if (cuda->fault_copy)
@@ -185,8 +180,6 @@ static tsr_status make_objects(tsr_cuda_device *cuda)
         TSR_CUDA(cudaHostAlloc((void **)&cuda->fault_copy, sizeof *cuda->fault_copy, cudaHostAllocPortable)));
     *cuda->fault_copy = 0;
     TSR_TRY(TSR_CUDA(cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault)));
-    TSR_TRY(TSR_CUDA(cudaMalloc(&cuda->scratch, SCRATCH_BYTES)));
-    cuda->scratch_bytes = SCRATCH_BYTES;
     TSR_TRY(tsr_cuda_ring_create(&cuda->ring));
     TSR_TRY(TSR_CUDA(cudaMemGetInfo(&available, &total)));
     cuda->base.memory_cap = TSR_MIN(cuda->base.memory_cap, available);
@@ -205,8 +198,10 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
         .ops = &cuda_ops,
         .index = config->index,
         .memory_cap = config->memory_cap ? config->memory_cap : SIZE_MAX,
-        .alignment = TSR_CUDA_ALIGNMENT,
+        .alignment = TSR_GPU_ALIGNMENT,
         .max_alloc = SIZE_MAX,
+        .scratch_bytes = TSR_GPU_SCRATCH_BYTES,
+        .prefers_copies = true,
         .polls = config->polls,
     };
     snprintf(cuda->base.name, sizeof cuda->base.name, "%s", config->name);

@@ -40,8 +40,6 @@ typedef struct tsr_cuda_device {
     cudaEvent_t done; /* for waiting until the stream is empty */
     int *fault;       /* device memory: range faults, see kernels.h */
     int *fault_copy;  /* pinned */
-    void *scratch;    /* device memory of kernels */
-    size_t scratch_bytes;
     tsr_cuda_ring ring;
     tsr_cuda_worker *worker;
 

@@ -5,9 +5,6 @@
 
 #include "core/device.h"
 
-/* Alignment of every tensor: what cudaMalloc guarantees, and more than any kernel's widest load. */
-enum { TSR_CUDA_ALIGNMENT = 256 };
-
 /* Where the device has no virtual memory management: commits are only bookkeeping. */
 enum { TSR_CUDA_PLAIN_GRANULARITY = 64 << 10 };
 

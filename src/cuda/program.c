@@ -23,6 +23,7 @@ typedef struct segment {
 struct tsr_device_program {
     tsr_cuda_device *cuda;
     tsr_comm *comm; /* of its collectives; NULL = none */
+    bool holds_scratch;
     int n_ops;
     tsr_op *ops;
     int n_segments;
@@ -103,7 +104,8 @@ static tsr_status enqueue_op(tsr_device_program *program, int index)
     tsr_cuda_device *cuda = program->cuda;
     const tsr_op *op = &program->ops[index];
     tsr_collective *collective = tsr_cuda_collective_of(op);
-    tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->scratch, cuda->scratch_bytes, &cuda->traits};
+    tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
+                         &cuda->traits};
     if (!collective)
         status = tsr_cuda_op_launch(op, &s);
     else if (tsr_cuda_is_alone(collective))
@@ -192,6 +194,8 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
         return status;
     TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
     program->cuda = cuda;
+    TSR_TRY(tsr_device_hold_scratch(device)); /* its address goes into the graphs */
+    program->holds_scratch = true;
     program->n_ops = n_ops;
     TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->ops, "the ops of a program", &program->ops));
     for (int i = 0; i < n_ops; i++)
@@ -227,6 +231,8 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
         tsr_cuda_leave(previous);
     }
     atomic_store(&cuda->running, NULL);
+    if (program->holds_scratch)
+        tsr_device_drop_scratch(device);
     tsr_mem_free(program->staged);
     tsr_mem_free(program->segments);
     tsr_mem_free(program->ops);

@@ -7,6 +7,10 @@ static tsr_status allocate_device(tsr_program_memory *memory, int d)
     tsr_status status = TSR_OK;
     const tsr_device_layout *layout = &memory->layout.devices[d];
     tsr_device *device = memory->rt->devices[d];
+    if (tsr_layout_arena_bytes(&memory->layout, d) == 0 && tsr_layout_comm_bytes(&memory->layout, d) == 0)
+        return TSR_OK; /* the device takes no part */
+    TSR_TRY(tsr_device_hold_scratch(device));
+    memory->devices[d].holds_scratch = true;
     TSR_TRY(
         tsr_mem_array((size_t)layout->n_chunks, sizeof(void *), "arena chunks", &memory->devices[d].chunks));
     for (int c = 0; c < layout->n_chunks; c++)
@@ -50,6 +54,8 @@ void tsr_program_memory_destroy(tsr_program_memory *memory)
                             layout->chunk_bytes[c]);
         tsr_device_free(memory->rt->devices[d], TSR_MEMORY_COMM, memory->devices[d].comm,
                         tsr_layout_comm_bytes(&memory->layout, d));
+        if (memory->devices[d].holds_scratch)
+            tsr_device_drop_scratch(memory->rt->devices[d]);
         tsr_mem_free(memory->devices[d].chunks);
     }
     tsr_mem_free(memory->devices);

@@ -13,6 +13,7 @@ typedef struct tsr_program_memory {
     struct {
         void **chunks; /* [layout.devices[d].n_chunks] */
         void *comm;
+        bool holds_scratch;
     } * devices; /* [n_devices] */
 } tsr_program_memory;
 

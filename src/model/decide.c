@@ -41,12 +41,13 @@ static int find_overfull(const decision *dec, const tsr_measurement *m)
 static tsr_status fail_overfull(const decision *dec, const tsr_measurement *m, int d)
 {
     size_t need = total(m->used[d]), cap = dec->traits[d].memory_cap;
-    return tsr_fail(
-        TSR_ERR_MEMORY,
-        "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu), has %zu, %zu are "
-        "missing; use a smaller context (-c), a smaller share or another device",
-        dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
-        m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], cap, need - cap);
+    return tsr_fail(TSR_ERR_MEMORY,
+                    "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu, scratch "
+                    "%zu), has %zu, %zu "
+                    "are missing; use a smaller context (-c), a smaller share or another device",
+                    dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
+                    m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], m->used[d][TSR_MEMORY_SCRATCH],
+                    cap, need - cap);
 }
 
 static size_t granule_bytes(const decision *dec, int c)

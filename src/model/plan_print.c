@@ -131,16 +131,20 @@ static void cell_cap(const tsr_plan *plan, const tsr_plan_device *device, int ar
     write_bytes(device->memory_cap == SIZE_MAX ? 0 : device->memory_cap, text);
 }
 
+/* Only GPUs have scratch memory: elsewhere its column is left out. */
 static void put_memory(const printer *p)
 {
-    static const column columns[] = {{"memory", cell_name, 0},
-                                     {"weights", cell_owner, TSR_MEMORY_WEIGHTS},
-                                     {"KV", cell_owner, TSR_MEMORY_KV},
-                                     {"arena", cell_owner, TSR_MEMORY_ARENA},
-                                     {"reduce", cell_owner, TSR_MEMORY_COMM},
-                                     {"total", cell_total, 0},
-                                     {"in bytes", cell_exact, 0},
-                                     {"cap", cell_cap, 0}};
+    static const column all[] = {{"memory", cell_name, 0},
+                                 {"weights", cell_owner, TSR_MEMORY_WEIGHTS},
+                                 {"KV", cell_owner, TSR_MEMORY_KV},
+                                 {"arena", cell_owner, TSR_MEMORY_ARENA},
+                                 {"reduce", cell_owner, TSR_MEMORY_COMM},
+                                 {"scratch", cell_owner, TSR_MEMORY_SCRATCH},
+                                 {"total", cell_total, 0},
+                                 {"in bytes", cell_exact, 0},
+                                 {"cap", cell_cap, 0}};
+    column columns[COUNT(all)];
+    int n_columns = 0;
     /* Caps are not summed: devices of one NUMA node may share its memory. */
     tsr_plan_device sum = {.name = "all", .memory_cap = SIZE_MAX};
     for (int d = 0; d < p->plan->info.n_devices; d++) {
@@ -148,7 +152,10 @@ static void put_memory(const printer *p)
             sum.bytes[o] += p->plan->devices[d].bytes[o];
         sum.total_bytes += p->plan->devices[d].total_bytes;
     }
-    put_table(p, columns, COUNT(columns), p->plan->info.n_devices > 1 ? &sum : NULL);
+    for (int c = 0; c < (int)COUNT(all); c++)
+        if (all[c].cell != cell_owner || all[c].arg != TSR_MEMORY_SCRATCH || sum.bytes[TSR_MEMORY_SCRATCH])
+            columns[n_columns++] = all[c];
+    put_table(p, columns, n_columns, p->plan->info.n_devices > 1 ? &sum : NULL);
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */

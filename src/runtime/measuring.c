@@ -6,12 +6,10 @@
 
 #include "alloc/measure.h"
 #include "comm/local.h"
+#include "core/gpu_memory.h"
 #include "core/mem.h"
 #include "host/device.h"
 #include "host/memory.h"
-
-/* As in src/cuda, which a build may lack while it plans for GPUs. */
-enum { CUDA_ALIGNMENT = 256 };
 
 void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *traits_out)
 {
@@ -21,8 +19,10 @@ void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *t
                                       .granularity = tsr_host_page_bytes(),
                                       .max_alloc = SIZE_MAX};
     if (desc->kind == TSR_DEVICE_CUDA) {
-        traits_out->alignment = CUDA_ALIGNMENT;
-        traits_out->granularity = (size_t)desc->commit_bytes;
+        traits_out->alignment = TSR_GPU_ALIGNMENT;
+        traits_out->granularity = desc->commit_bytes ? (size_t)desc->commit_bytes : TSR_GPU_COMMIT_BYTES;
+        traits_out->scratch_bytes = TSR_GPU_SCRATCH_BYTES;
+        traits_out->prefers_copies = true;
     }
     snprintf(traits_out->name, sizeof traits_out->name, "%s", desc->name);
 }
@@ -35,7 +35,9 @@ void tsr_device_traits_of(const tsr_device *device, tsr_device_traits *traits_ou
                                                                     : 0,
                                       .alignment = device->alignment,
                                       .granularity = device->granularity,
-                                      .max_alloc = device->max_alloc};
+                                      .max_alloc = device->max_alloc,
+                                      .scratch_bytes = device->scratch_bytes,
+                                      .prefers_copies = device->prefers_copies};
     memcpy(traits_out->name, device->name, sizeof traits_out->name);
 }
 
@@ -50,6 +52,8 @@ tsr_status tsr_runtime_open_measuring(const tsr_device_traits *traits, int n_dev
         const tsr_device_traits *t = &traits[rt->n_devices];
         TSR_TRY(tsr_measure_device_create(t->name, rt->n_devices, SIZE_MAX, t->alignment, t->max_alloc,
                                           t->granularity, &rt->devices[rt->n_devices]));
+        rt->devices[rt->n_devices]->scratch_bytes = t->scratch_bytes;
+        rt->devices[rt->n_devices]->prefers_copies = t->prefers_copies;
     }
     TSR_TRY(tsr_comm_local_create(n_devices, &rt->comm));
     *rt_out = rt;

@@ -10,7 +10,8 @@
 typedef struct tsr_device_traits {
     char name[32];
     size_t memory_cap; /* for the plan to compare with; measuring itself is unlimited */
-    size_t alignment, granularity, max_alloc;
+    size_t alignment, granularity, max_alloc, scratch_bytes;
+    bool prefers_copies; /* as of struct tsr_device */
 } tsr_device_traits;
 
 /* Traits of a device that is described but not opened, and of one that is open (its cap is what it has
