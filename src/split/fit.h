@@ -1,4 +1,4 @@
-/* Inside src/split: the search that tsr_split_fit() falls back on. */
+/* Inside src/split: the search behind tsr_split_fit() and tsr_split_optimize() where memory is short. */
 #ifndef TSR_SPLIT_FIT_H
 #define TSR_SPLIT_FIT_H
 
@@ -20,5 +20,11 @@ typedef struct tsr_split_fit_problem {
  * TSR_ERR_MEMORY when host memory is short. */
 tsr_status tsr_split_fit_search(const tsr_split_fit_problem *problem, bool *fits_out,
                                 int64_t count_out[][TSR_MAX_DEVICES]);
+
+/* Counts that fit the rooms with at most most[class][device] granules (>= 0) each, targets aside; *fits_out
+ * tells whether there are any. Device steps are counted off *work_left: TSR_ERR_UNSUPPORTED when it runs out.
+ * TSR_ERR_MEMORY when host memory is short. */
+tsr_status tsr_split_place(const tsr_split_fit_problem *problem, const int64_t most[][TSR_MAX_DEVICES],
+                           int64_t *work_left, bool *fits_out, int64_t count_out[][TSR_MAX_DEVICES]);
 
 #endif

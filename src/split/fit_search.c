@@ -180,9 +180,9 @@ static tsr_status fill_values(search *s, int64_t n_states)
     return TSR_OK;
 }
 
-/* Which granules of the first open class each device took on the way to `state`. Any predecessor that
- * explains a state's value will do; states are tried in a fixed order, so the answer is always the same. */
-static void trace_back(const search *s, int64_t state, int64_t *count_out)
+/* Which granules of the state classes each device took on the way to `state`. Any predecessor that explains a
+ * state's value will do; states are tried in a fixed order, so the answer is always the same. */
+static void trace_back(const search *s, int64_t state, int64_t count_out[][TSR_MAX_DEVICES])
 {
     int64_t reached[MOST_DIMS], count[MOST_DIMS], take[MOST_DIMS];
 
@@ -200,7 +200,8 @@ static void trace_back(const search *s, int64_t state, int64_t *count_out)
             }
             int64_t filled = allowed ? fill(s, d, take) : -1;
             if (filled >= 0 && before + filled == s->value[state]) {
-                count_out[d] = take[0];
+                for (int i = 0; i < s->n_dims; i++)
+                    count_out[i][d] = take[i];
                 memcpy(reached, count, sizeof count);
                 state = b->first + from;
                 break;
@@ -209,15 +210,13 @@ static void trace_back(const search *s, int64_t state, int64_t *count_out)
     }
 }
 
-/* Decide one deviation. Where counts exist, those of the first open class are written to count_out. */
-static tsr_status try_deviation(search *s, int64_t deviation, bool *possible_out, int64_t *count_out)
+/* Whether counts inside the intervals fit; where they do, those of the state classes are written. */
+static tsr_status try_intervals(search *s, bool *possible_out, int64_t count_out[][TSR_MAX_DEVICES])
 {
     tsr_status status = TSR_OK;
     int64_t n_states = 0;
 
     *possible_out = false;
-    if (!set_intervals(s, deviation))
-        return TSR_OK;
     TSR_TRY(set_bands(s, &n_states));
     TSR_TRY(tsr_mem_array((size_t)n_states, sizeof *s->value, "the search for a split", &s->value));
     TSR_TRY(fill_values(s, n_states));
@@ -229,6 +228,19 @@ static tsr_status try_deviation(search *s, int64_t deviation, bool *possible_out
 out:
     tsr_mem_free(s->value);
     s->value = NULL;
+    return status;
+}
+
+/* Decide one deviation. Where counts exist, those of the first open class are written to count_out. */
+static tsr_status try_deviation(search *s, int64_t deviation, bool *possible_out, int64_t *count_out)
+{
+    int64_t counts[MOST_DIMS][TSR_MAX_DEVICES];
+    *possible_out = false;
+    if (!set_intervals(s, deviation))
+        return TSR_OK;
+    tsr_status status = try_intervals(s, possible_out, counts);
+    if (status == TSR_OK && *possible_out)
+        memcpy(count_out, counts[0], (size_t)s->p->n_devices * sizeof *count_out);
     return status;
 }
 
@@ -291,5 +303,40 @@ tsr_status tsr_split_fit_search(const tsr_split_fit_problem *problem, bool *fits
     }
     *fits_out = fits && round_last(&s, count_out[problem->n_classes - 1]);
 out:
+    return status;
+}
+
+/* The last class fills what the others leave, in device order. */
+static void place_last(const search *s, int64_t count_out[][TSR_MAX_DEVICES])
+{
+    int last = s->p->n_classes - 1;
+    int64_t left = s->p->n_granules[last], take[MOST_DIMS];
+    for (int d = 0; d < s->p->n_devices; d++) {
+        for (int i = 0; i < s->n_dims; i++)
+            take[i] = count_out[i][d];
+        count_out[last][d] = TSR_MIN(fill(s, d, take), left);
+        left -= count_out[last][d];
+    }
+}
+
+tsr_status tsr_split_place(const tsr_split_fit_problem *problem, const int64_t most[][TSR_MAX_DEVICES],
+                           int64_t *work_left, bool *fits_out, int64_t count_out[][TSR_MAX_DEVICES])
+{
+    search s = {.p = problem, .n_dims = problem->n_classes - 1, .transitions_left = *work_left};
+    *fits_out = false;
+    memcpy(s.room, problem->room_bytes, sizeof s.room);
+    for (int k = 0; k < problem->n_classes; k++) {
+        int64_t sum = 0;
+        for (int d = 0; d < problem->n_devices; d++) {
+            s.high[k][d] = TSR_MIN(most[k][d], s.room[d] / problem->granule_bytes[k]);
+            sum += s.high[k][d];
+        }
+        if (sum < problem->n_granules[k])
+            return TSR_OK;
+    }
+    tsr_status status = try_intervals(&s, fits_out, count_out);
+    if (status == TSR_OK && *fits_out)
+        place_last(&s, count_out);
+    *work_left = TSR_MAX(s.transitions_left, 0);
     return status;
 }
