@@ -1,8 +1,8 @@
-/* mul_mat: the launcher, and tiles of eight tokens for five and more. Weights [n_rows][k], activations
- * [n_tokens][x_stride], y [n_tokens][y_stride]; the kernel is in mul_mat.cuh.
+/* mul_mat: the launcher. Weights [n_rows][k], activations [n_tokens][x_stride], y [n_tokens][y_stride].
  *
- * Few or many tokens get the same bits, hence the same kernel; a library's matrix product, which has an order
- * of its own, could not serve here. */
+ * Which kernel works depends on the class of the weights' type and on the number of tokens; that the latter
+ * never shows in the bits is the kernels' promise (kernels.h), so a library's matrix product, which has an
+ * order of its own, could not serve here. */
 #include "cuda/mul_mat.cuh"
 
 /* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
@@ -36,6 +36,11 @@ static mul_mat_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
     return a;
 }
 
+static bool is_plain(tsr_type type)
+{
+    return type == TSR_TYPE_F32 || type == TSR_TYPE_F16 || type == TSR_TYPE_BF16;
+}
+
 extern "C" tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 {
     if (op->n_rows == 0 || op->n_tokens == 0)
@@ -43,7 +48,8 @@ extern "C" tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_
     if (op->k == 0)
         return clear(op, s);
     const mul_mat_args a = args_of(op, s);
-    if (op->n_tokens <= MUL_MAT_TOKENS / 2)
-        return mul_mat_few_tokens(op->type, a, s);
-    return mul_mat_enqueue_type<MUL_MAT_TOKENS>(op->type, a, s);
+    if (!is_plain(op->type))
+        return mul_mat_quantized(op->type, a, s);
+    return op->n_tokens <= MUL_MAT_FEW_TOKENS ? mul_mat_plain_few(op->type, a, s)
+                                              : mul_mat_plain_many(op->type, a, s);
 }

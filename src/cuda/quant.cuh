@@ -23,10 +23,10 @@ struct tsr_octet {
     float scale, minimum;
 };
 
-#define TSR_FOR_EACH_WEIGHT_TYPE(X) \
-    X(TSR_TYPE_F32)                 \
-    X(TSR_TYPE_F16)                 \
-    X(TSR_TYPE_BF16) X(TSR_TYPE_Q8_0) X(TSR_TYPE_Q4_0) X(TSR_TYPE_Q4_K) X(TSR_TYPE_Q5_K) X(TSR_TYPE_Q6_K)
+#define TSR_FOR_EACH_PLAIN_TYPE(X) X(TSR_TYPE_F32) X(TSR_TYPE_F16) X(TSR_TYPE_BF16)
+#define TSR_FOR_EACH_QUANTIZED_TYPE(X) \
+    X(TSR_TYPE_Q8_0) X(TSR_TYPE_Q4_0) X(TSR_TYPE_Q4_K) X(TSR_TYPE_Q5_K) X(TSR_TYPE_Q6_K)
+#define TSR_FOR_EACH_WEIGHT_TYPE(X) TSR_FOR_EACH_PLAIN_TYPE(X) TSR_FOR_EACH_QUANTIZED_TYPE(X)
 
 /* What kv_write and copy can make, and attention reads. */
 #define TSR_FOR_EACH_CACHE_TYPE(X) \
