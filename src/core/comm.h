@@ -60,8 +60,17 @@ struct tsr_comm_ops {
      * NULL where every device must enqueue.
      *
      * aborted: whether abort() came since the last reset(); asked after enqueued work has finished, since
-     * that then means nothing. NULL where enqueue is. */
+     * that then means nothing. NULL where enqueue is.
+     *
+     * enqueue_meets: enqueue() may wait until the other participants enqueue the same collective. Then each
+     * device must do so on a host thread of its own while all programs run, not while they are created, and
+     * all of them inside a capture or none.
+     *
+     * poll: asked now and then by a device's host thread while it waits for enqueued work; a failure tells
+     * that the work will never finish. NULL where that cannot be known. */
+    bool enqueue_meets;
     tsr_status (*enqueue)(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
+    tsr_status (*poll)(tsr_comm *comm, tsr_device *device);
     bool (*aborted)(tsr_comm *comm);
     void (*stage)(tsr_comm *comm, tsr_collective *collective, int index, void *buffer);
 
@@ -77,6 +86,7 @@ struct tsr_comm_ops {
 struct tsr_comm {
     const struct tsr_comm_ops *ops;
     int n_devices;
+    uint64_t epoch; /* raised by reset() where what was captured before must not be launched again */
 };
 
 /* Every implementation's collective starts with this. */

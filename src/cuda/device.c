@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/comm.h"
 #include "core/event.h"
 #include "core/gpu_memory.h"
 #include "core/mem.h"
@@ -15,8 +16,8 @@
 #define DEFAULT_GRACE_NS 10000000000u
 
 /* A GPU is usually done within this many looks; then the thread sleeps between looks, each a system call's
- * worth of time apart. */
-enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000 };
+ * worth of time apart. Every so many looks it asks whether the other devices are well. */
+enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000, POLLS_PER_WATCH = 256 };
 
 /* ---- shared by the files of a device --------------------------------------------------------------------
  */
@@ -68,6 +69,11 @@ tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
         (void)cudaGetLastError(); /* "not ready" counts as an error there */
         if (atomic_load(&cuda->hung))
             return fail_hung(cuda);
+        if (cuda->watched && polls % POLLS_PER_WATCH == POLLS_PER_WATCH - 1) {
+            tsr_status status = cuda->watched->ops->poll(cuda->watched, &cuda->base);
+            if (status != TSR_OK)
+                return status;
+        }
         if (polls >= POLLS_BEFORE_SLEEP)
             nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
         else

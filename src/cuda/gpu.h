@@ -43,8 +43,9 @@ typedef struct tsr_cuda_device {
     tsr_cuda_ring ring;
     tsr_cuda_worker *worker;
 
-    _Atomic bool hung; /* gave up waiting for it: only its memory on the host is released any more */
-    bool overdue;      /* a deadline has passed since the device last came to rest */
+    struct tsr_comm *watched; /* asked for failures while enqueued work is waited for; NULL = none */
+    _Atomic bool hung;        /* gave up waiting for it: only its memory on the host is released any more */
+    bool overdue;             /* a deadline has passed since the device last came to rest */
     _Atomic(tsr_device_program *) running; /* and the op it waits for, for messages */
     _Atomic int running_op;
     tsr_cuda_outcome outcome; /* written by the host thread, read after waiting for it */

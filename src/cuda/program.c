@@ -3,7 +3,10 @@
  * A program is cut into segments at its staged collectives (staged.h). A segment is work that a stream can do
  * alone; it is captured once into a CUDA graph and replayed, so that a decode step costs one launch per
  * segment. Where capture is refused, the segment's launches are made anew each time. The device's host thread
- * goes through the segments: launch, wait, take part in the collective, go on. */
+ * goes through the segments: launch, wait, take part in the collective, go on.
+ *
+ * Programs are captured when they are created, except those whose collectives must be enqueued by all devices
+ * at once: these are captured by the devices' host threads when they first run. */
 #include <stdio.h>
 
 #include "core/comm.h"
@@ -24,6 +27,8 @@ struct tsr_device_program {
     tsr_cuda_device *cuda;
     tsr_comm *comm; /* of its collectives; NULL = none */
     bool holds_scratch;
+    bool captured;  /* late, see captured_late() */
+    uint64_t epoch; /* of the communicator, then */
     int n_ops;
     tsr_op *ops;
     int n_segments;
@@ -180,6 +185,41 @@ static tsr_status capture_all(tsr_device_program *program)
     return TSR_OK;
 }
 
+static void drop_graphs(tsr_device_program *program)
+{
+    for (int i = 0; i < program->n_segments; i++) {
+        if (program->segments[i].graph)
+            (void)cudaGraphExecDestroy(program->segments[i].graph);
+        program->segments[i].graph = NULL;
+    }
+    (void)cudaGetLastError();
+}
+
+static bool captured_late(const tsr_device_program *program)
+{
+    return program->comm && program->comm->ops->enqueue_meets;
+}
+
+/* Before the first run, and the first after a reset that makes the graphs void. It has to succeed, since all
+ * devices must do it or none. */
+static tsr_status capture_late(tsr_device_program *program)
+{
+    tsr_status status = TSR_OK;
+    tsr_comm *comm = program->comm;
+    if (!captured_late(program) || (program->captured && program->epoch == comm->epoch))
+        return TSR_OK;
+    program->captured = false;
+    drop_graphs(program);
+    for (int i = 0; i < program->n_segments; i++)
+        TSR_TRY(capture(program, &program->segments[i]));
+    program->captured = true;
+    program->epoch = comm->epoch;
+out:
+    if (status == TSR_ERR_DEVICE)
+        program->cuda->outcome.aborted = comm->ops->aborted(comm);
+    return status;
+}
+
 tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
                                    tsr_device_program **program_out)
 {
@@ -203,7 +243,8 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
     TSR_TRY(cut(program));
     if (program->n_segments > 1)
         TSR_TRY(tsr_cuda_staged_create(cuda, ops, n_ops, &program->staged, &program->pinned));
-    TSR_TRY(capture_all(program));
+    if (!captured_late(program))
+        TSR_TRY(capture_all(program));
     *program_out = program;
     program = NULL;
 out:
@@ -222,9 +263,7 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
     if (!program)
         return;
     if (tsr_cuda_enter_to_release(cuda, &previous)) {
-        for (int i = 0; i < program->n_segments; i++)
-            if (program->segments[i].graph)
-                (void)cudaGraphExecDestroy(program->segments[i].graph);
+        drop_graphs(program);
         if (program->pinned)
             (void)cudaFreeHost(program->pinned);
         (void)cudaGetLastError();
@@ -315,6 +354,28 @@ static tsr_status check_fault(const tsr_device_program *program)
         op->name ? op->name : "?", tsr_op_kind_name(op->kind));
 }
 
+static tsr_status run_segments(tsr_device_program *program)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(capture_late(program));
+    for (int i = 0; i < program->n_segments; i++)
+        TSR_TRY(run_segment(program, &program->segments[i]));
+    TSR_TRY(check_aborted(program));
+    TSR_TRY(check_fault(program));
+out:
+    return status;
+}
+
+/* The others would wait for a device that failed. What it has enqueued itself may wait for them; it ends once
+ * the communicator is aborted. */
+static void release_others(tsr_device_program *program)
+{
+    tsr_comm *comm = program->comm;
+    comm->ops->abort(comm);
+    if (comm->ops->poll && program->cuda->outcome.status != TSR_ERR_DEVICE_LOST)
+        (void)!tsr_cuda_drain(program->cuda);
+}
+
 static void run_program(void *argument)
 {
     tsr_device_program *program = argument;
@@ -326,21 +387,20 @@ static void run_program(void *argument)
     atomic_store(&cuda->running_op, 0);
     atomic_store(&cuda->running, program);
     tsr_status status = tsr_cuda_push_device(cuda->ordinal, &previous);
-    if (status == TSR_OK) {
-        for (int i = 0; i < program->n_segments && status == TSR_OK; i++)
-            status = run_segment(program, &program->segments[i]);
-        if (status == TSR_OK)
-            status = check_aborted(program);
-        if (status == TSR_OK)
-            status = check_fault(program);
-        tsr_cuda_pop_device(previous);
+    bool entered = status == TSR_OK;
+    if (entered) {
+        cuda->watched = program->comm && program->comm->ops->poll ? program->comm : NULL;
+        status = run_segments(program);
+        cuda->watched = NULL;
     }
-    if (status == TSR_OK || (status == TSR_ERR_RANGE && outcome->status == TSR_ERR_RANGE))
-        return;
-    outcome->status = status;
-    snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
-    if (status != TSR_ERR_RANGE && !outcome->aborted && program->comm)
-        program->comm->ops->abort(program->comm); /* the others would wait for this device */
+    if (status != TSR_OK && (status != TSR_ERR_RANGE || outcome->status != TSR_ERR_RANGE)) {
+        outcome->status = status;
+        snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
+        if (status != TSR_ERR_RANGE && !outcome->aborted && program->comm)
+            release_others(program);
+    }
+    if (entered)
+        tsr_cuda_pop_device(previous);
 }
 
 /* ---- launching and waiting: the caller's thread ---------------------------------------------------------
@@ -351,6 +411,19 @@ tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *progr
     return tsr_cuda_worker_submit(tsr_cuda(device)->worker, run_program, program);
 }
 
+/* Of collectives in the stream it is not known which is under way: whoever is late for any. */
+static uint64_t missing_in_stream(const tsr_device_program *program)
+{
+    uint64_t missing = 0;
+    for (int i = 0; i < program->n_ops; i++) {
+        const tsr_collective *collective = tsr_cuda_collective_of(&program->ops[i]);
+        if (collective && !tsr_cuda_is_alone(collective))
+            missing |=
+                collective->comm->ops->missing(collective->comm, collective, program->cuda->base.index);
+    }
+    return missing;
+}
+
 static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
 {
     char missing[256] = "";
@@ -359,6 +432,11 @@ static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
     cuda->overdue = true;
     if (!program || program->n_ops == 0)
         return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", cuda->base.name, ms);
+    if (program->comm && program->comm->ops->enqueue) {
+        describe_missing(missing_in_stream(program), missing, sizeof missing);
+        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not finish within %.3g ms%s",
+                        cuda->base.name, ms, missing);
+    }
     /* The two are not read at one instant: the index may belong to the next program. */
     const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&cuda->running_op), program->n_ops - 1)];
     const tsr_collective *collective = tsr_cuda_collective_of(op);
