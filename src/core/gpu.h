@@ -7,8 +7,12 @@
 
 #include "core/status.h"
 
-/* Describe the first `max` GPUs that can be used (numa_node is left to the caller). Not one:
- * TSR_ERR_UNSUPPORTED or TSR_ERR_NOT_FOUND, and the sentence says why, without a full stop. */
-tsr_status tsr_gpu_probe(tsr_gpu *gpus, int max, int *n_out);
+/* Describe the GPUs of this machine that can be used, in topo->gpus, gpu_pairs (peer access, PCIe paths),
+ * gpu_note and the versions, all of them zero before. Never fails: a GPU that does not answer is left out and
+ * the note says why, a fact that cannot be had stays unknown and a debug line says so. Left to the caller:
+ * numa_node (-1), pcie_bytes_per_s, tensor_flops, what the NVLinks mean for pairs, and whatever is unknown.
+ *
+ * Makes no context on any GPU, so it takes none of their memory. */
+void tsr_gpu_probe(tsr_topology *topo, const tsr_logger *logger);
 
 #endif

@@ -1,10 +1,12 @@
 /* The GPUs of a build without the CUDA device. */
+#include <stdio.h>
+
 #include "core/gpu.h"
 
 #ifndef TSR_WITH_CUDA
-tsr_status tsr_gpu_probe(tsr_gpu *gpus, int max, int *n_out)
+void tsr_gpu_probe(tsr_topology *topo, const tsr_logger *logger)
 {
-    (void)gpus, (void)max, (void)n_out;
-    return tsr_fail(TSR_ERR_UNSUPPORTED, "this build has no CUDA");
+    (void)logger;
+    snprintf(topo->gpu_note, sizeof topo->gpu_note, "this build has no CUDA");
 }
 #endif

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/gpu.h"
+#include "topo/gpus.h"
 #include "topo/topo.h"
 
 /* hwloc already leaves out what the cgroup's cpuset forbids. The affinity mask (taskset, numactl, a batch
@@ -48,21 +49,15 @@ static void count_memory(tsr_topology *topo)
     topo->memory_limit_bytes = limit < topo->memory_bytes ? limit : 0;
 }
 
-/* The GPUs, and where they hang in the tree. A machine without any is described all the same. */
+/* A machine without any GPU is described all the same. */
 static void add_gpus(tsr_topology *topo, const tsr_logger *logger)
 {
-    if (tsr_gpu_probe(topo->gpus, TSR_MAX_GPUS, &topo->n_gpus) != TSR_OK) {
-        snprintf(topo->gpu_note, sizeof topo->gpu_note, "%s", tsr_last_error());
-        tsr_fail_clear();
+    tsr_gpu_probe(topo, logger);
+    if (topo->n_gpus == 0)
         tsr_log(logger, TSR_LOG_INFO, "no GPU is usable: %s", topo->gpu_note);
-    }
-    for (int i = 0; i < topo->n_gpus; i++) {
-        tsr_gpu *gpu = &topo->gpus[i];
-        gpu->numa_node = -1;
-        for (int j = 0; j < topo->n_pci; j++)
-            if (strcmp(topo->pci[j].bus_id, gpu->bus_id) == 0)
-                gpu->numa_node = topo->pci[j].numa_node;
-    }
+    tsr_topo_gpus_locate(topo, "");
+    tsr_topo_gpus_link(topo);
+    tsr_topo_gpus_rate(topo);
 }
 
 static tsr_status load_this_machine(hwloc_topology_t hw, tsr_topology **topo_out)

@@ -14,20 +14,19 @@
 #include <tsr/memory.h>
 
 #include "core/mem.h"
+#include "topo/print.h"
 #include "topo/topo.h"
 
 /* What may be a level of the tree, outermost first where ranges are equal. */
 enum level { LEVEL_PACKAGE, LEVEL_NUMA, LEVEL_L4, LEVEL_L3, LEVEL_L2, N_LEVELS };
 
 struct printer {
-    const tsr_topology *topo;
-    tsr_write_fn write;
-    void *user;
+    tsr_topo_printer base;
     enum level order[N_LEVELS];
     int n_order;
 };
 
-static void TSR_PRINTF(3, 4) put(const struct printer *p, int depth, const char *format, ...)
+void tsr_topo_put(const tsr_topo_printer *p, int depth, const char *format, ...)
 {
     char text[512];
     int indent = TSR_MIN(2 * depth, 40);
@@ -38,6 +37,8 @@ static void TSR_PRINTF(3, 4) put(const struct printer *p, int depth, const char 
     va_end(args);
     p->write(text, p->user);
 }
+
+#define put(p, ...) tsr_topo_put(&(p)->base, __VA_ARGS__)
 
 /* "core 3", "cores 0-7". */
 static const char *cores_text(int first, int n, char text[48])
@@ -77,8 +78,8 @@ static void order_levels(struct printer *p)
 {
     int largest[N_LEVELS] = {0};
     for (int level = 0; level < N_LEVELS; level++) {
-        for (int core = 0, first, n; core < p->topo->n_cores; core++)
-            if (object_of(p->topo, (enum level)level, core, &first, &n) >= 0)
+        for (int core = 0, first, n; core < p->base.topo->n_cores; core++)
+            if (object_of(p->base.topo, (enum level)level, core, &first, &n) >= 0)
                 largest[level] = TSR_MAX(largest[level], n);
         if (largest[level] <= (level >= LEVEL_L4 ? 1 : 0))
             continue;
@@ -91,7 +92,7 @@ static void order_levels(struct printer *p)
 
 static void put_numa_node(const struct printer *p, int depth, int index)
 {
-    const tsr_numa_node *node = &p->topo->numa_nodes[index];
+    const tsr_numa_node *node = &p->base.topo->numa_nodes[index];
     char bytes[TSR_BYTES_TEXT];
     put(p, depth, "NUMA node %d%s%s: %s\n", node->os_index, *node->kind ? " " : "", node->kind,
         tsr_bytes_text(node->memory_bytes, bytes));
@@ -99,7 +100,7 @@ static void put_numa_node(const struct printer *p, int depth, int index)
 
 static void put_object(const struct printer *p, int depth, enum level level, int index)
 {
-    const tsr_topology *topo = p->topo;
+    const tsr_topology *topo = p->base.topo;
     char bytes[TSR_BYTES_TEXT], cores[48];
     if (level == LEVEL_PACKAGE) {
         const tsr_package *package = &topo->packages[index];
@@ -145,7 +146,7 @@ static int compare_ints(const void *a, const void *b)
 static void put_pus(const struct printer *p, int first, int n)
 {
     enum { MOST = 1024 }; /* far more than fit in the text */
-    const tsr_topology *topo = p->topo;
+    const tsr_topology *topo = p->base.topo;
     int list[MOST], n_list = 0;
     for (int core = first; core < first + n; core++)
         for (int i = 0; i < topo->cores[core].n_pus && n_list < MOST; i++)
@@ -159,7 +160,7 @@ static void put_pus(const struct printer *p, int first, int n)
 /* One line for cores [first, first + n), which are alike. */
 static void put_cores(const struct printer *p, int depth, int first, int n)
 {
-    const tsr_core *core = &p->topo->cores[first];
+    const tsr_core *core = &p->base.topo->cores[first];
     char text[48];
     put(p, depth, "%s", cores_text(first, n, text));
     if (core->n_pus > 1)
@@ -167,9 +168,9 @@ static void put_cores(const struct printer *p, int depth, int first, int n)
     put_pus(p, first, n);
     for (int level = TSR_CACHE_LEVELS - 1; level >= 0; level--) {
         int cache = core->cache[level];
-        if (cache >= 0 && p->topo->caches[cache].n_cores == 1)
+        if (cache >= 0 && p->base.topo->caches[cache].n_cores == 1)
             put(p, 0, ", L%d%s %s", level + 1, level == 0 ? "d" : "",
-                tsr_bytes_text(p->topo->caches[cache].size_bytes, text));
+                tsr_bytes_text(p->base.topo->caches[cache].size_bytes, text));
     }
     if (core->efficiency >= 0)
         put(p, 0, ", speed rank %d", core->efficiency);
@@ -177,20 +178,22 @@ static void put_cores(const struct printer *p, int depth, int first, int n)
 }
 
 /* Cores [first, end) below the first `at` levels of the order. */
-static void put_range(const struct printer *p, int depth, int at, int first, int end)
+static void put_range(struct printer *p, int depth, int at, int first, int end)
 {
     for (int core = first; core < end;) {
         int next = core + 1, from, n, index;
         if (at == p->n_order) {
-            while (next < end && alike(p->topo, &p->topo->cores[core], &p->topo->cores[next]))
+            while (next < end && alike(p->base.topo, &p->base.topo->cores[core], &p->base.topo->cores[next]))
                 next++;
             put_cores(p, depth, core, next - core);
-        } else if ((index = object_of(p->topo, p->order[at], core, &from, &n)) >= 0) {
+        } else if ((index = object_of(p->base.topo, p->order[at], core, &from, &n)) >= 0) {
             next = TSR_MAX(next, TSR_MIN(end, from + n));
             put_object(p, depth, p->order[at], index);
             put_range(p, depth + 1, at + 1, core, next);
+            if (p->order[at] == LEVEL_NUMA)
+                tsr_topo_put_gpus_at(&p->base, depth + 1, index);
         } else {
-            while (next < end && object_of(p->topo, p->order[at], next, &from, &n) < 0)
+            while (next < end && object_of(p->base.topo, p->order[at], next, &from, &n) < 0)
                 next++;
             put_range(p, depth, at + 1, core, next);
         }
@@ -230,16 +233,27 @@ static const char *class_name(int class_id)
     return "device";
 }
 
+/* A GPU stands where it belongs. */
+static bool is_gpu(const tsr_topology *topo, const tsr_pci_device *pci)
+{
+    for (int i = 0; i < topo->n_gpus; i++)
+        if (strcmp(topo->gpus[i].bus_id, pci->bus_id) == 0)
+            return true;
+    return false;
+}
+
 static void put_pci(const struct printer *p)
 {
-    for (int i = 0; i < p->topo->n_pci; i++) {
-        const tsr_pci_device *pci = &p->topo->pci[i];
+    for (int i = 0; i < p->base.topo->n_pci; i++) {
+        const tsr_pci_device *pci = &p->base.topo->pci[i];
+        if (is_gpu(p->base.topo, pci))
+            continue;
         put(p, 1, "PCI %s %s %04x:%04x", pci->bus_id, class_name(pci->class_id), pci->vendor_id,
             pci->device_id);
         if (*pci->name)
             put(p, 0, " %s", pci->name);
         if (pci->numa_node >= 0)
-            put(p, 0, ", NUMA node %d", p->topo->numa_nodes[pci->numa_node].os_index);
+            put(p, 0, ", NUMA node %d", p->base.topo->numa_nodes[pci->numa_node].os_index);
         if (pci->link_bytes_per_s > 0)
             put(p, 0, ", %.1f GB/s", pci->link_bytes_per_s / 1e9);
         put(p, 0, "\n");
@@ -251,25 +265,9 @@ static const char *plural(int n)
     return n == 1 ? "" : "s";
 }
 
-static void put_gpus(const struct printer *p)
-{
-    char bytes[TSR_BYTES_TEXT];
-    for (int i = 0; i < p->topo->n_gpus; i++) {
-        const tsr_gpu *gpu = &p->topo->gpus[i];
-        put(p, 1, "GPU %d: %s, %s at %.0f GB/s, %d SMs of generation %d.%d, %s", gpu->ordinal, gpu->name,
-            tsr_bytes_text(gpu->memory_bytes, bytes), gpu->memory_bytes_per_s / 1e9, gpu->n_sms,
-            gpu->compute_capability / 10, gpu->compute_capability % 10, gpu->bus_id);
-        if (gpu->numa_node >= 0)
-            put(p, 0, ", near NUMA node %d", gpu->numa_node);
-        put(p, 0, "\n");
-    }
-    if (*p->topo->gpu_note)
-        put(p, 1, "%s: %s\n", p->topo->n_gpus > 0 ? "not usable" : "no GPU is usable", p->topo->gpu_note);
-}
-
 void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user)
 {
-    struct printer p = {.topo = topo, .write = write, .user = user};
+    struct printer p = {.base = {.topo = topo, .write = write, .user = user}};
     char bytes[TSR_BYTES_TEXT];
     put(&p, 0, "%s%s%s%s\n", topo->source, *topo->machine_name ? " (" : "", topo->machine_name,
         *topo->machine_name ? ")" : "");
@@ -279,11 +277,13 @@ void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user
     if (topo->memory_limit_bytes)
         put(&p, 0, ", limited to %s", tsr_bytes_text(topo->memory_limit_bytes, bytes));
     put(&p, 0, "\n");
+    tsr_topo_put_gpu_summary(&p.base);
     order_levels(&p);
     put_range(&p, 1, 0, 0, topo->n_cores);
     for (int i = 0; i < topo->n_numa_nodes; i++)
         if (topo->numa_nodes[i].n_cores == 0)
             put_numa_node(&p, 1, i);
+    tsr_topo_put_gpus_at(&p.base, 1, -1);
     put_pci(&p);
-    put_gpus(&p);
+    tsr_topo_put_gpu_pairs(&p.base);
 }

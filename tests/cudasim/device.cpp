@@ -241,7 +241,9 @@ static void fill_properties(struct cudaDeviceProp *prop, const Device &device)
     auto get = [&](cudaDeviceAttr attribute) { return attribute_of(device, attribute); };
     memset(prop, 0, sizeof *prop);
     snprintf(prop->name, sizeof prop->name, "Simulated GPU");
-    prop->uuid.bytes[0] = (char)device.ordinal;
+    prop->uuid.bytes[0] = 0x51;
+    prop->uuid.bytes[1] = 0x42;
+    prop->uuid.bytes[15] = (char)device.ordinal;
     prop->totalGlobalMem = device.memory;
     prop->sharedMemPerBlock = (size_t)get(cudaDevAttrMaxSharedMemoryPerBlock);
     prop->sharedMemPerBlockOptin = (size_t)get(cudaDevAttrMaxSharedMemoryPerBlockOptin);

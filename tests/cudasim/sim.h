@@ -4,7 +4,7 @@
  *   memory.cpp    device, pinned and virtual memory; who may touch what
  *   schedule.cpp  operations, their dependencies, the worker threads that carry them out
  *   block.cpp     one block of a kernel: fibers, barriers, warp operations
- *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl.cpp   the API, by chapter
+ *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl.cpp, nvml.cpp   the API, by chapter
  *
  * One mutex protects everything; a kernel runs with it held. Host threads that call the API wait for it. */
 #ifndef CUDASIM_SIM_H

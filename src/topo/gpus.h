@@ -1,0 +1,24 @@
+/* What a machine's GPUs mean for each other and for its tree, worked out from what is known of each. */
+#ifndef TSR_TOPO_GPUS_H
+#define TSR_TOPO_GPUS_H
+
+#include <tsr/topology.h>
+
+/* From bus ids: which GPU each NVLink end is (tsr_nvlink_end.gpu, and kind where it was unknown); from the
+ * ends: n_nvlinks and nvlink_bytes_per_s of every pair. Two GPUs with links to switches reach each other
+ * through them with as many links as the one that has fewer. */
+void tsr_topo_gpus_link(tsr_topology *topo);
+
+/* Complete, by bus id, what is unknown of this machine's GPUs: their NUMA nodes by topo->pci or sysfs; their
+ * PCIe links and the paths between them by sysfs below `root` ("" for this machine; tests pass a directory
+ * with sys/ inside). */
+void tsr_topo_gpus_locate(tsr_topology *topo, const char *root);
+
+/* pcie_bytes_per_s; and tensor_flops, which nobody but the table of cards knows. */
+void tsr_topo_gpus_rate(tsr_topology *topo);
+
+/* "NV18", "PIX", "SYS", ...: the word of `nvidia-smi topo -m` for how a reaches b, "X" for itself, "?" if
+ * unknown. */
+const char *tsr_topo_gpu_pair_word(const tsr_topology *topo, int a, int b, char word[16]);
+
+#endif
