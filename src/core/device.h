@@ -42,12 +42,14 @@ struct tsr_device_ops {
     tsr_status (*memory_info)(tsr_device *device, size_t *free_out, size_t *total_out);
 
     /* Make the caller's memory usable by ops without a copy. TSR_ERR_UNSUPPORTED where that would be slow or
-     * impossible. The memory must outlive the wrapping, and is never written. */
+     * impossible. The memory must outlive the wrapping, and is never written. Devices of one runtime are not
+     * called at once. */
     tsr_status (*wrap)(tsr_device *device, const void *pointer, size_t bytes, const void **wrapped_out);
     void (*unwrap)(tsr_device *device, const void *wrapped, size_t bytes);
 
     /* 2-D copies between host and device memory: `height` rows of `width` bytes. Blocking; ordered after
-     * everything launched before. */
+     * everything launched before. Up to n_uploaders threads may upload at once, to different bytes, while
+     * nothing else uses the device. */
     tsr_status (*upload)(tsr_device *device, void *dst, size_t dst_stride, const void *src, size_t src_stride,
                          size_t width, size_t height);
     tsr_status (*download)(tsr_device *device, void *dst, size_t dst_stride, const void *src,
@@ -77,6 +79,7 @@ struct tsr_device {
     size_t max_alloc;              /* largest single allocation; SIZE_MAX = no limit */
     size_t granularity;            /* of commit/decommit; a power of two */
     int n_threads;                 /* host devices: team size; else 0 */
+    int n_uploaders;               /* threads that may upload at once; 0 counts as 1 */
     int polls;                     /* looks of a waiting thread before it sleeps */
     bool was_aborted;              /* the last synchronize failed only because the communicator was aborted:
                                       the cause is another device's */

@@ -30,13 +30,38 @@ static tsr_status fail_hung(const tsr_cuda_device *cuda)
         cuda->base.name, cuda->ordinal);
 }
 
-tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out)
+tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out)
 {
     tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
     if (atomic_load(&cuda->hung))
         return fail_hung(cuda);
     tsr_status status = tsr_cuda_push_device(cuda->ordinal, previous_out);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", cuda->base.name);
+}
+
+tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    if (!atomic_load(&cuda->copies_pending))
+        return TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->copied, cuda->copies)));
+    TSR_TRY(TSR_CUDA(cudaStreamWaitEvent(cuda->stream, cuda->copied, 0)));
+    atomic_store(&cuda->copies_pending, false);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_cuda_enter_to_copy(cuda, previous_out));
+    status = tsr_cuda_join_copies(cuda);
+    if (status != TSR_OK) {
+        tsr_cuda_leave(*previous_out);
+        tsr_fail_in(status, "device %s", cuda->base.name);
+    }
+out:
+    return status;
 }
 
 bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out)
@@ -90,16 +115,37 @@ out:
     return status;
 }
 
+tsr_status tsr_cuda_settle(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->copied, cuda->copies)));
+    TSR_TRY(tsr_cuda_wait_event(cuda, cuda->copied));
+    TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    return status;
+}
+
+void tsr_cuda_settle_to_release(tsr_cuda_device *cuda)
+{
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    (void)!tsr_cuda_settle(cuda);
+    tsr_fail_store("%s", sentence);
+}
+
 static tsr_status copy_inside(tsr_device *device, void *dst, const void *src, size_t bytes)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_check_writable(cuda, dst, bytes);
+    if (status == TSR_OK)
+        status = tsr_cuda_enter_to_copy(cuda, &previous);
     if (status != TSR_OK)
         return status;
     if (bytes > 0)
         /* "Default", because the source may be wrapped host memory. */
-        status = TSR_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda->stream));
+        status = TSR_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda->copies));
+    atomic_store(&cuda->copies_pending, true);
     tsr_cuda_leave(previous);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: copy", device->name);
 }
@@ -114,6 +160,8 @@ static void close_device(tsr_cuda_device *cuda)
     tsr_cuda_worker_destroy(cuda->worker);
     cuda->worker = NULL;
     if (tsr_cuda_enter_to_release(cuda, &previous)) {
+        if (cuda->copies)
+            (void)cudaStreamSynchronize(cuda->copies);
         if (cuda->stream)
             (void)cudaStreamSynchronize(cuda->stream);
         tsr_cuda_ring_destroy(&cuda->ring);
@@ -121,6 +169,10 @@ static void close_device(tsr_cuda_device *cuda)
             (void)cudaFree(cuda->fault);
         if (cuda->fault_copy)
             (void)cudaFreeHost(cuda->fault_copy);
+        if (cuda->copied)
+            (void)cudaEventDestroy(cuda->copied);
+        if (cuda->copies)
+            (void)cudaStreamDestroy(cuda->copies);
         if (cuda->done)
             (void)cudaEventDestroy(cuda->done);
         if (cuda->stream)
@@ -128,6 +180,8 @@ static void close_device(tsr_cuda_device *cuda)
         (void)cudaGetLastError();
         tsr_cuda_leave(previous);
     }
+    tsr_cuda_ranges_abandon(cuda); /* there are none, but of a device that was given up */
+    tsr_cuda_wrapping_close(cuda);
     tsr_mem_free(cuda);
 }
 
@@ -157,20 +211,44 @@ static const struct tsr_device_ops cuda_ops = {
     .synchronize = tsr_cuda_synchronize,
 };
 
+/* How memory is taken; what it costs where that is not the usual way. */
+static tsr_status choose_memory(tsr_cuda_device *cuda, const tsr_cuda_device_config *config)
+{
+    tsr_status status = TSR_OK;
+    size_t granularity;
+    int can_manage = 0;
+    TSR_TRY(tsr_cuda_driver_load(&cuda->driver));
+    TSR_TRY(tsr_cuda_granularity(&cuda->driver, cuda->ordinal, &granularity));
+    cuda->has_vmm = granularity > 0;
+    cuda->base.granularity = cuda->has_vmm ? granularity : TSR_CUDA_PLAIN_GRANULARITY;
+    cuda->managed = config->managed;
+    if (cuda->managed) {
+        TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&can_manage, cudaDevAttrManagedMemory, cuda->ordinal)));
+        if (!can_manage)
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "the GPU has no managed memory; open it without managed=1");
+        tsr_log(&cuda->logger, TSR_LOG_WARN,
+                "device %s: managed memory: what exceeds the GPU's own stays with the host and crosses the "
+                "bus page by page on every use",
+                cuda->base.name);
+    } else if (!cuda->has_vmm) {
+        tsr_log(&cuda->logger, TSR_LOG_INFO,
+                "device %s: the driver offers no virtual memory management for it: the KV region takes all "
+                "of its memory at once",
+                cuda->base.name);
+    }
+out:
+    return status;
+}
+
 static tsr_status read_traits(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
     int major, minor;
-    size_t granularity;
     TSR_TRY(
         TSR_CUDA(cudaDeviceGetAttribute(&cuda->traits.n_sms, cudaDevAttrMultiProcessorCount, cuda->ordinal)));
     TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal)));
     TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal)));
     cuda->traits.compute_capability = 10 * major + minor;
-    TSR_TRY(tsr_cuda_driver_load(&cuda->driver));
-    TSR_TRY(tsr_cuda_granularity(&cuda->driver, cuda->ordinal, &granularity));
-    cuda->has_vmm = granularity > 0;
-    cuda->base.granularity = cuda->has_vmm ? granularity : TSR_CUDA_PLAIN_GRANULARITY;
 out:
     return status;
 }
@@ -182,11 +260,15 @@ static tsr_status make_objects(tsr_cuda_device *cuda)
     size_t available, total;
     TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking)));
     TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming)));
+    TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking)));
+    TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->copied, cudaEventDisableTiming)));
     TSR_TRY(
         TSR_CUDA(cudaHostAlloc((void **)&cuda->fault_copy, sizeof *cuda->fault_copy, cudaHostAllocPortable)));
     *cuda->fault_copy = 0;
     TSR_TRY(TSR_CUDA(cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault)));
     TSR_TRY(tsr_cuda_ring_create(&cuda->ring));
+    if (cuda->managed && cuda->base.memory_cap != SIZE_MAX)
+        goto out;
     TSR_TRY(TSR_CUDA(cudaMemGetInfo(&available, &total)));
     cuda->base.memory_cap = TSR_MIN(cuda->base.memory_cap, available);
 out:
@@ -207,17 +289,20 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
         .alignment = TSR_GPU_ALIGNMENT,
         .max_alloc = SIZE_MAX,
         .scratch_bytes = TSR_GPU_SCRATCH_BYTES,
-        .prefers_copies = true,
+        .n_uploaders = TSR_CUDA_UPLOADERS,
         .polls = config->polls,
     };
     snprintf(cuda->base.name, sizeof cuda->base.name, "%s", config->name);
     cuda->ordinal = config->ordinal;
-    cuda->always_wrap = config->always_wrap;
     cuda->grace_ns = config->grace_ns ? config->grace_ns : DEFAULT_GRACE_NS;
     if (config->logger)
         cuda->logger = *config->logger;
     TSR_TRY(tsr_cuda_push_device(cuda->ordinal, &previous));
     status = read_traits(cuda);
+    if (status == TSR_OK)
+        status = choose_memory(cuda, config);
+    if (status == TSR_OK)
+        status = tsr_cuda_wrapping_open(cuda, config);
     if (status == TSR_OK)
         status = make_objects(cuda);
     tsr_cuda_leave(previous);

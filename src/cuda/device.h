@@ -11,7 +11,10 @@ typedef struct tsr_cuda_device_config {
     int ordinal;       /* CUDA's number of the GPU */
     size_t memory_cap; /* bytes; 0 = what is free when it is opened */
     int polls;         /* looks of its waiting host thread before that sleeps */
-    bool always_wrap;  /* let it read weights in host memory even over a bus */
+    bool always_wrap;  /* let it read weights in host memory even over a bus (wrap.h) */
+    bool managed;      /* managed memory: may exceed the GPU's, at the price of moving it over the bus */
+    double link_bytes_per_s; /* of the bus to the host, one direction, for messages; 0 if unknown */
+    tsr_device *sibling;     /* a CUDA device of the same runtime, NULL for the first */
     uint64_t grace_ns; /* after a deadline has passed, how long it may take to come to rest before it is given
                           up as lost; 0 = 10 s */
     const tsr_logger *logger; /* may be NULL; copied */
@@ -20,6 +23,6 @@ typedef struct tsr_cuda_device_config {
 /* TSR_ERR_NOT_FOUND: no such GPU. TSR_ERR_UNSUPPORTED: the driver is too old. TSR_ERR_MEMORY, TSR_ERR_DEVICE,
  * TSR_ERR_DEVICE_LOST. The calling thread's current CUDA device is left as found, here and in every function
  * of the device. */
-tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_device **device_out);
+tsr_status tsr_cuda_device_create(const struct tsr_cuda_device_config *config, tsr_device **device_out);
 
 #endif

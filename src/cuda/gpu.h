@@ -1,8 +1,11 @@
 /* Inside src/cuda: what a CUDA device consists of.
  *
- * Everything is ordered by one compute stream: copies are enqueued on it, programs are enqueued on it by the
- * device's own host thread, and a call from outside first waits until that thread has nothing to do. So no
- * two host threads ever use a device's CUDA objects at once. */
+ * There are two streams. `stream` is for programs, which the device's own host thread enqueues; what any
+ * other thread puts there it waits for (tsr_cuda_drain) before it leaves. `copies` is for everything else:
+ * uploads, downloads, zeroing. A call from outside first waits until the host thread has nothing to do, which
+ * it has only when `stream` is empty, so what is then put on `copies` comes after all programs; and `stream`
+ * waits for `copies` before the next program (copies_pending). Hence no two host threads ever use a device's
+ * CUDA objects at once, but for the uploads of struct tsr_device's n_uploaders. */
 #ifndef TSR_CUDA_GPU_H
 #define TSR_CUDA_GPU_H
 
@@ -15,7 +18,12 @@
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
 #include "cuda/upload.h"
+#include "cuda/vmm.h"
 #include "cuda/worker.h"
+#include "cuda/wrap.h"
+
+/* More GPUs than this in one machine get no peer access. */
+enum { TSR_CUDA_MAX_GPUS = 64 };
 
 /* Why the programs launched since the last synchronize ended, if not well; first one stays. */
 typedef struct tsr_cuda_outcome {
@@ -27,19 +35,23 @@ typedef struct tsr_cuda_outcome {
 typedef struct tsr_cuda_device {
     tsr_device base;
     int ordinal;
-    bool always_wrap; /* map host memory even where reading it is slow */
+    bool managed; /* allocations are managed memory, which may exceed the GPU's */
     uint64_t grace_ns;
     tsr_logger logger;
     tsr_cuda_traits traits;
     tsr_cuda_driver driver;
-    bool has_vmm; /* virtual memory management; without it a reservation is plain memory */
-    tsr_cuda_reservation *reservations;
-    tsr_cuda_registrations registrations;
+    bool has_vmm;           /* virtual memory management; without it a reservation is plain memory */
+    tsr_cuda_range *ranges; /* mapped memory, and reservations */
+    uint64_t peers;         /* GPUs that may use the shared ones, one bit per ordinal */
+    tsr_cuda_wrapping wrapping;
 
     cudaStream_t stream;
-    cudaEvent_t done; /* for waiting until the stream is empty */
-    int *fault;       /* device memory: range faults, see kernels.h */
-    int *fault_copy;  /* pinned */
+    cudaEvent_t done; /* for waiting until it is empty */
+    cudaStream_t copies;
+    cudaEvent_t copied; /* likewise */
+    _Atomic bool copies_pending;
+    int *fault;      /* device memory: range faults, see kernels.h */
+    int *fault_copy; /* pinned */
     tsr_cuda_ring ring;
     tsr_cuda_worker *worker;
 
@@ -56,21 +68,31 @@ static inline tsr_cuda_device *tsr_cuda(tsr_device *device)
     return (tsr_cuda_device *)device; /* base is its first member */
 }
 
-/* Begin of every call from outside: wait for the device's host thread and make the device current. Ends with
- * tsr_cuda_leave(), which is not called when this fails. */
+/* Begin of every call from outside: wait for the device's host thread, make the device current, and let
+ * `stream` wait for `copies`. Ends with tsr_cuda_leave(), which is not called when this fails. */
 tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out);
 void tsr_cuda_leave(int previous);
+
+/* The same for calls that put nothing on `stream`. */
+tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out);
+
+/* Let `stream` wait for what was put on `copies`, if anything was. */
+tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda);
 
 /* The same for calls that only release something: they go on where they can, and store no sentence, since
  * they often run after a failure whose sentence is still wanted. False for a device that was given up:
  * releasing would wait for it. */
 bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out);
 
+/* As tsr_cuda_settle(), for them: what fails is not told, and the stored sentence stays. */
+void tsr_cuda_settle_to_release(tsr_cuda_device *cuda);
+
 /* Poll until the event has happened; TSR_ERR_DEVICE_LOST once `hung` is set. */
 tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
 
-/* Wait until everything on the stream has happened. */
+/* Wait until everything on `stream` has happened; on both streams. */
 tsr_status tsr_cuda_drain(tsr_cuda_device *cuda);
+tsr_status tsr_cuda_settle(tsr_cuda_device *cuda);
 
 /* The program functions of struct tsr_device_ops. */
 tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,

@@ -14,10 +14,10 @@ enum { PATTERN_FLOATS = 4096 };
  * for (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). */
 enum { MAX_PER_GPU = 8 };
 
-/* `cuda` may use memory of GPU `ordinal` from now on. */
-static tsr_status enable(tsr_cuda_device *cuda, int ordinal, bool *can_out)
+/* `cuda` may use the other's memory from now on: what cudaMalloc gave, and what is mapped. */
+static tsr_status enable(tsr_cuda_device *cuda, tsr_cuda_device *other, bool *can_out)
 {
-    int previous, can = 0;
+    int previous, can = 0, ordinal = other->ordinal;
     tsr_status status = tsr_cuda_enter(cuda, &previous);
     if (status != TSR_OK)
         return status;
@@ -29,6 +29,7 @@ static tsr_status enable(tsr_cuda_device *cuda, int ordinal, bool *can_out)
             (void)cudaGetLastError();
         else if (error != cudaSuccess)
             TSR_TRY(tsr_cuda_result(error, "cudaDeviceEnablePeerAccess"));
+        TSR_TRY(tsr_cuda_vmm_let_peer(other, cuda->ordinal));
     }
     *can_out = can != 0;
 out:
@@ -83,8 +84,8 @@ static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, bool *
     *good_out = one->ordinal == other->ordinal;
     if (*good_out)
         goto out;
-    TSR_TRY(enable(one, other->ordinal, &there));
-    TSR_TRY(enable(other, one->ordinal, &back));
+    TSR_TRY(enable(one, other, &there));
+    TSR_TRY(enable(other, one, &back));
     if (!there || !back)
         goto out;
     TSR_TRY(try_pattern(one, other, &there));

@@ -10,10 +10,11 @@
 tsr_status tsr_cuda_ring_create(tsr_cuda_ring *ring)
 {
     tsr_status status = TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaHostAlloc((void **)&ring->memory, (size_t)TSR_CUDA_RING_SLOTS * TSR_CUDA_SLOT_BYTES,
+                                   cudaHostAllocPortable)));
     for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
-        tsr_cuda_slot *slot = &ring->slots[i];
-        TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&slot->done, cudaEventDisableTiming)));
-        TSR_TRY(TSR_CUDA(cudaHostAlloc((void **)&slot->data, TSR_CUDA_SLOT_BYTES, cudaHostAllocPortable)));
+        ring->slots[i].data = ring->memory + (size_t)i * TSR_CUDA_SLOT_BYTES;
+        TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&ring->slots[i].done, cudaEventDisableTiming)));
     }
 out:
     return status;
@@ -21,14 +22,12 @@ out:
 
 void tsr_cuda_ring_destroy(tsr_cuda_ring *ring)
 {
-    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
-        tsr_cuda_slot *slot = &ring->slots[i];
-        if (slot->data)
-            (void)cudaFreeHost(slot->data);
-        if (slot->done)
-            (void)cudaEventDestroy(slot->done);
-        *slot = (tsr_cuda_slot){0};
-    }
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++)
+        if (ring->slots[i].done)
+            (void)cudaEventDestroy(ring->slots[i].done);
+    if (ring->memory)
+        (void)cudaFreeHost(ring->memory);
+    *ring = (tsr_cuda_ring){0};
 }
 
 /* Some rows of a 2-D copy, or a part of one row, that fit into a slot. */
@@ -80,19 +79,31 @@ static void copy_rows(unsigned char *dst, size_t dst_stride, const unsigned char
         memcpy(dst + row * dst_stride, src + row * src_stride, width);
 }
 
-/* The next slot, free. */
+/* The next slot that no other thread has, and that is not on the bus any more. There are more slots than
+ * threads need at once, so a round finds one. */
 static tsr_status take_slot(tsr_cuda_device *cuda, tsr_cuda_slot **slot_out)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_ring *ring = &cuda->ring;
-    tsr_cuda_slot *slot = &ring->slots[ring->next];
+    tsr_cuda_slot *slot;
+    do
+        slot = &ring->slots[atomic_fetch_add(&ring->next, 1) % TSR_CUDA_RING_SLOTS];
+    while (atomic_exchange(&slot->taken, true));
     if (slot->busy)
-        TSR_TRY(tsr_cuda_wait_event(cuda, slot->done));
-    slot->busy = false;
-    ring->next = (ring->next + 1) % TSR_CUDA_RING_SLOTS;
-    *slot_out = slot;
-out:
+        status = tsr_cuda_wait_event(cuda, slot->done);
+    if (status == TSR_OK) {
+        slot->busy = false;
+        *slot_out = slot;
+    } else {
+        atomic_store(&slot->taken, false);
+    }
     return status;
+}
+
+static void give_slot(tsr_cuda_slot *slot)
+{
+    if (slot)
+        atomic_store(&slot->taken, false);
 }
 
 /* Between a slot, where rows are dense, and device memory. */
@@ -101,15 +112,30 @@ static tsr_status enqueue_piece(tsr_cuda_device *cuda, tsr_cuda_slot *slot, void
 {
     tsr_status status = TSR_OK;
     if (p->height == 1 || (dst_stride == p->width && src_stride == p->width))
-        TSR_TRY(TSR_CUDA(cudaMemcpyAsync(dst, src, p->width * p->height, kind, cuda->stream)));
+        TSR_TRY(TSR_CUDA(cudaMemcpyAsync(dst, src, p->width * p->height, kind, cuda->copies)));
     else
         TSR_TRY(TSR_CUDA(
-            cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, p->width, p->height, kind, cuda->stream)));
-    status = TSR_CUDA(cudaEventRecord(slot->done, cuda->stream));
+            cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, p->width, p->height, kind, cuda->copies)));
+    atomic_store(&cuda->copies_pending, true);
+    status = TSR_CUDA(cudaEventRecord(slot->done, cuda->copies));
     slot->busy = status == TSR_OK;
     if (status != TSR_OK) /* the slot must not be used while the copy runs */
-        (void)!tsr_cuda_drain(cuda);
+        (void)!tsr_cuda_settle(cuda);
 out:
+    return status;
+}
+
+static tsr_status upload_piece(const transfer *t, const piece *p)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_slot *slot = NULL;
+    TSR_TRY(take_slot(t->cuda, &slot));
+    copy_rows(slot->data, p->width, t->src + p->row * t->src_stride + p->column, t->src_stride, p->width,
+              p->height);
+    TSR_TRY(enqueue_piece(t->cuda, slot, t->dst + p->row * t->dst_stride + p->column, t->dst_stride,
+                          slot->data, p->width, p, cudaMemcpyHostToDevice));
+out:
+    give_slot(slot);
     return status;
 }
 
@@ -120,31 +146,38 @@ tsr_status tsr_cuda_upload(tsr_device *device, void *dst, size_t dst_stride, con
     transfer t = begin_transfer(cuda, dst, dst_stride, src, src_stride, width, height);
     piece p;
     int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status =
+        height ? tsr_cuda_check_writable(cuda, dst, (height - 1) * dst_stride + width) : TSR_OK;
+    if (status == TSR_OK)
+        status = tsr_cuda_enter_to_copy(cuda, &previous);
     if (status != TSR_OK)
         return status;
-    while (next_piece(&t, &p)) {
-        tsr_cuda_slot *slot;
-        TSR_TRY(take_slot(cuda, &slot));
-        copy_rows(slot->data, p.width, t.src + p.row * t.src_stride + p.column, t.src_stride, p.width,
-                  p.height);
-        TSR_TRY(enqueue_piece(cuda, slot, t.dst + p.row * t.dst_stride + p.column, t.dst_stride, slot->data,
-                              p.width, &p, cudaMemcpyHostToDevice));
-    }
-out:
+    while (status == TSR_OK && next_piece(&t, &p))
+        status = upload_piece(&t, &p);
     tsr_cuda_leave(previous);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: upload", device->name);
 }
 
-static tsr_status finish_download(const transfer *t, tsr_cuda_slot *slot, const piece *p)
+/* A piece on its way to the host; slot NULL: none is. */
+typedef struct arrival {
+    tsr_cuda_slot *slot;
+    piece piece;
+} arrival;
+
+static tsr_status finish_download(const transfer *t, arrival *a)
 {
-    tsr_status status = tsr_cuda_wait_event(t->cuda, slot->done);
-    if (status != TSR_OK)
-        return status;
-    slot->busy = false;
-    copy_rows(t->dst + p->row * t->dst_stride + p->column, t->dst_stride, slot->data, p->width, p->width,
+    tsr_status status = TSR_OK;
+    if (!a->slot)
+        return TSR_OK;
+    const piece *p = &a->piece;
+    TSR_TRY(tsr_cuda_wait_event(t->cuda, a->slot->done));
+    a->slot->busy = false;
+    copy_rows(t->dst + p->row * t->dst_stride + p->column, t->dst_stride, a->slot->data, p->width, p->width,
               p->height);
-    return TSR_OK;
+out:
+    give_slot(a->slot);
+    a->slot = NULL;
+    return status;
 }
 
 tsr_status tsr_cuda_download(tsr_device *device, void *dst, size_t dst_stride, const void *src,
@@ -152,24 +185,25 @@ tsr_status tsr_cuda_download(tsr_device *device, void *dst, size_t dst_stride, c
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     transfer t = begin_transfer(cuda, dst, dst_stride, src, src_stride, width, height);
-    tsr_cuda_slot *slot, *last_slot = NULL;
-    piece p, last;
+    arrival last = {0}, next = {0};
     int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    tsr_status status = tsr_cuda_enter_to_copy(cuda, &previous);
     if (status != TSR_OK)
         return status;
-    while (next_piece(&t, &p)) {
-        TSR_TRY(take_slot(cuda, &slot));
-        TSR_TRY(enqueue_piece(cuda, slot, slot->data, p.width, t.src + p.row * t.src_stride + p.column,
-                              t.src_stride, &p, cudaMemcpyDeviceToHost));
-        if (last_slot)
-            TSR_TRY(finish_download(&t, last_slot, &last));
-        last_slot = slot;
-        last = p;
+    while (next_piece(&t, &next.piece)) {
+        const piece *p = &next.piece;
+        TSR_TRY(take_slot(cuda, &next.slot));
+        TSR_TRY(enqueue_piece(cuda, next.slot, next.slot->data, p->width,
+                              t.src + p->row * t.src_stride + p->column, t.src_stride, p,
+                              cudaMemcpyDeviceToHost));
+        TSR_TRY(finish_download(&t, &last));
+        last = next;
+        next.slot = NULL;
     }
-    if (last_slot)
-        TSR_TRY(finish_download(&t, last_slot, &last));
+    TSR_TRY(finish_download(&t, &last));
 out:
+    give_slot(last.slot);
+    give_slot(next.slot);
     tsr_cuda_leave(previous);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: download", device->name);
 }

@@ -1,12 +1,19 @@
-/* Copies between host and device memory through pinned buffers.
+/* Copies between host and device memory through a ring of pinned buffers.
  *
  * A GPU copies at full speed only from and to pinned memory, and only then while the host does something
- * else. So pieces of 4 MiB go through two pinned buffers: while one is on the bus, the host fills or empties
- * the other. Rows that are not dense on the host are gathered on the way, so that a split along columns costs
- * one copy per piece instead of one per row. */
+ * else. So pieces of 4 MiB go through the ring: while some are on the bus, the host fills or empties others.
+ * Several threads may upload at once, each filling a buffer of its own: one core copies memory slower than
+ * a PCIe link of generation 4 or 5 does.
+ *
+ * Rows that are not dense on the host are gathered on the way. What comes from a mapped file has to pass
+ * through pinned memory in any case, so gathering there costs nothing, whatever the width, and a split along
+ * columns goes over the bus as one dense copy per piece; a 2-D copy from the host instead would break up into
+ * one transaction per row, which for the usual rows of a few hundred bytes to a few KiB is a fraction of the
+ * link's speed. */
 #ifndef TSR_CUDA_UPLOAD_H
 #define TSR_CUDA_UPLOAD_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -14,20 +21,25 @@
 
 #include "core/device.h"
 
-enum { TSR_CUDA_RING_SLOTS = 2, TSR_CUDA_SLOT_BYTES = 4 << 20 };
+enum {
+    TSR_CUDA_SLOT_BYTES = 4 << 20,
+    TSR_CUDA_UPLOADERS = 4, /* at about 10 GB/s a core, most of a PCIe 5 x16 link (63 GB/s) */
+    TSR_CUDA_RING_SLOTS =
+        2 * TSR_CUDA_UPLOADERS /* each thread fills one while one of its own is on the bus */
+};
 
 typedef struct tsr_cuda_slot {
-    unsigned char *data; /* pinned */
+    unsigned char *data;
     cudaEvent_t done;
-    bool busy; /* until `done` has happened */
+    bool busy;          /* until `done` has happened */
+    _Atomic bool taken; /* by the thread that fills or empties it */
 } tsr_cuda_slot;
 
 typedef struct tsr_cuda_ring {
+    unsigned char *memory; /* pinned */
     tsr_cuda_slot slots[TSR_CUDA_RING_SLOTS];
-    int next;
+    _Atomic unsigned next;
 } tsr_cuda_ring;
-
-struct tsr_cuda_device;
 
 /* The device is current. A ring that was created in part is fine to destroy. */
 tsr_status tsr_cuda_ring_create(tsr_cuda_ring *ring);

@@ -1,0 +1,62 @@
+/* Ranges of addresses of a GPU, backed granule by granule (cuMemMap), or, where the driver cannot do that, by
+ * plain memory from the start; a commit then only zeroes it.
+ *
+ * A range belongs to one device. Its own GPU may always use it; a peer only where the range is shared
+ * (allocations are, the KV region is not) and tsr_cuda_vmm_let_peer() was called: what
+ * cudaDeviceEnablePeerAccess opens is cudaMalloc's memory only, a mapping needs cuMemSetAccess.
+ *
+ * Callers make the device current and see to it that nothing on the GPU uses what is undone. */
+#ifndef TSR_CUDA_VMM_H
+#define TSR_CUDA_VMM_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/status.h"
+
+struct tsr_cuda_device;
+
+typedef struct tsr_cuda_range {
+    struct tsr_cuda_range *next; /* in the device's list */
+    unsigned char *base;
+    size_t bytes; /* whole granules */
+    bool shared;  /* peers get access */
+    bool plain;   /* memory of cudaMalloc or its like; nothing is ever mapped */
+    bool whole;   /* one mapping is all of it; else each granule has its own */
+    bool *backed; /* [bytes / granularity]; not used if `whole` */
+} tsr_cuda_range;
+
+/* Addresses without memory; `bytes` is rounded up. The range is in the device's list until it is destroyed,
+ * which undoes its mappings. */
+tsr_status tsr_cuda_range_create(struct tsr_cuda_device *cuda, size_t bytes, bool shared,
+                                 tsr_cuda_range **range_out);
+
+/* The same of `bytes` bytes (whole granules) of plain memory, which cudaFree() takes: it belongs to the range
+ * from then on, unless this fails. */
+tsr_status tsr_cuda_range_of_memory(struct tsr_cuda_device *cuda, void *memory, size_t bytes,
+                                    tsr_cuda_range **range_out);
+
+void tsr_cuda_range_destroy(struct tsr_cuda_device *cuda, tsr_cuda_range *range);
+
+/* Forget all ranges of a device that was given up; its memory is lost. */
+void tsr_cuda_ranges_abandon(struct tsr_cuda_device *cuda);
+
+/* The range that begins at `base`; NULL if there is none. */
+tsr_cuda_range *tsr_cuda_range_find(const struct tsr_cuda_device *cuda, const void *base);
+
+/* Back all of a new range by one allocation; contents undefined. */
+tsr_status tsr_cuda_range_fill(struct tsr_cuda_device *cuda, tsr_cuda_range *range);
+
+/* Back what is not backed yet of granules [begin, end) with zeros, enqueued on the device's copy stream;
+ * after a failure, none of it (of plain memory: it may be zeroed). */
+tsr_status tsr_cuda_range_commit(struct tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin,
+                                 size_t end);
+
+/* Give back what is backed of [begin, end). What cannot be undone stays, the rest goes. */
+tsr_status tsr_cuda_range_decommit(struct tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin,
+                                   size_t end);
+
+/* From now on GPU `ordinal` may use this device's shared ranges, those that exist included. */
+tsr_status tsr_cuda_vmm_let_peer(struct tsr_cuda_device *cuda, int ordinal);
+
+#endif

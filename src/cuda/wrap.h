@@ -1,0 +1,48 @@
+/* Host memory that kernels read where it lies, without a copy.
+ *
+ * Offered where it is fast: a GPU that has no memory but the host's (integrated), and one that walks the
+ * host's page tables over a coherent link (Grace Hopper), which needs no preparation. A GPU that pages host
+ * memory in by faults (pageable access without page tables) does not count. Everywhere else the bytes cross
+ * the bus on every use, 20 to 50 times slower than the GPU's own memory: refused unless the device was opened
+ * to do it anyway, and then the log says what a token costs.
+ *
+ * Other than by page tables, memory is registered with CUDA. That works on whole pages, and a page can be
+ * registered once in a process, while neighbouring tensors share pages and several devices read one file. So
+ * the devices of a runtime share a list of what is registered, counted by use. What is never written: upload
+ * and copy refuse wrapped memory as their destination. */
+#ifndef TSR_CUDA_WRAP_H
+#define TSR_CUDA_WRAP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "core/device.h"
+
+struct tsr_cuda_device;
+struct tsr_cuda_device_config;
+
+typedef struct tsr_cuda_wrapping {
+    bool forced;             /* even over a bus */
+    double link_bytes_per_s; /* of that bus; 0 if unknown */
+    bool integrated, coherent;
+    bool can_register, read_only_flag;
+    struct tsr_cuda_registry *registry; /* shared with other devices */
+    struct tsr_cuda_wrap *wraps;        /* what this device has wrapped */
+    size_t bytes, told_bytes;           /* in all; when the cost was logged last */
+} tsr_cuda_wrapping;
+
+/* Look at what the GPU can do; close is fine after a failure, and more than once. */
+tsr_status tsr_cuda_wrapping_open(struct tsr_cuda_device *cuda, const struct tsr_cuda_device_config *config);
+void tsr_cuda_wrapping_close(struct tsr_cuda_device *cuda);
+
+/* As in struct tsr_device_ops; devices of one runtime are not called at once. */
+tsr_status tsr_cuda_wrap(tsr_device *device, const void *pointer, size_t bytes, const void **wrapped_out);
+void tsr_cuda_unwrap(tsr_device *device, const void *wrapped, size_t bytes);
+
+/* TSR_ERR_INVALID if [dst, dst + bytes) touches wrapped memory. */
+tsr_status tsr_cuda_check_writable(const struct tsr_cuda_device *cuda, const void *dst, size_t bytes);
+
+/* Log what reading the wrapped memory over the bus costs, if that has changed. */
+void tsr_cuda_wrapping_tell(struct tsr_cuda_device *cuda);
+
+#endif
