@@ -318,6 +318,151 @@ static void failing_allocations_leave_nothing_behind(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* ---- GPUs ------------------------------------------------------------------------------------ */
+
+/* Two nodes of four cores with two hardware threads each; GPUs 0 and 1 near the first, 3 near the second (2
+ * did not answer), 4 nowhere. */
+static tsr_topology *machine_with_gpus(void)
+{
+    static const char *const uuids[] = {"GPU-8a56a4bc-9184-a047-2620-1ea8e3a1d8f0",
+                                        "GPU-8a56ffff-9184-a047-2620-1ea8e3a1d8f1",
+                                        "MIG-11111111-9184-a047-2620-1ea8e3a1d8f2", ""};
+    static const char *const ids[] = {"0000:17:00.0", "0000:65:00.0", "0001:65:00.0", ""};
+    static const int ordinals[] = {0, 1, 3, 4}, nodes[] = {0, 0, 1, -1};
+    tsr_topology *topo = machine("synthetic:pack:2 [numa(memory=8GiB)] core:4 pu:2");
+    topo->n_gpus = 4;
+    for (int i = 0; i < 4; i++) {
+        topo->gpus[i] = (tsr_gpu){.ordinal = ordinals[i],
+                                  .numa_node = nodes[i],
+                                  .memory_bytes = UINT64_C(24) << 30,
+                                  .commit_bytes = 2 << 20};
+        snprintf(topo->gpus[i].uuid, sizeof topo->gpus[i].uuid, "%s", uuids[i]);
+        snprintf(topo->gpus[i].bus_id, sizeof topo->gpus[i].bus_id, "%s", ids[i]);
+    }
+    snprintf(topo->gpu_note, sizeof topo->gpu_note, "GPU 2 does not answer");
+    return topo;
+}
+
+/* "name@gpu index cap in GiB" of each device. */
+static void describe_gpus(const tsr_device_list *list, char *text, size_t bytes)
+{
+    size_t used = 0;
+    for (int i = 0; i < list->n_devices; i++) {
+        const tsr_device_desc *d = &list->devices[i];
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s@%d %.4g", i ? ", " : "", d->name, d->gpu,
+                                 (double)d->mem_cap_bytes / 0x1p30);
+    }
+}
+
+static void gpus_are_named_by_number_uuid_or_bus_id(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec, *expected;
+    } cases[] = {
+        {NULL, "cuda0@0 0, cuda1@1 0, cuda3@2 0, cuda4@3 0"}, /* every GPU, no host device */
+        {"cuda", "cuda0@0 0, cuda1@1 0, cuda3@2 0, cuda4@3 0"},
+        {"cuda,mem=2GiB", "cuda0@0 2, cuda1@1 2, cuda3@2 2, cuda4@3 2"},
+        {"cuda:3,cuda:0", "cuda3@2 0, cuda0@0 0"},
+        {"cuda:3,mem=24GiB", "cuda3@2 24"},
+        {"cuda:GPU-8a56a", "cuda0@0 0"},
+        {"cuda:gpu-8A56FFFF-9184-a047-2620-1ea8e3a1d8f1", "cuda1@1 0"},
+        {"cuda:MIG-1", "cuda3@2 0"},
+        {"cuda:0000:65:00.0, cuda:17:00.0", "cuda1@1 0, cuda0@0 0"},
+        {"cuda:00000001:65:00.0,mem=1GiB", "cuda3@2 1"},
+        {"cuda:65:00", "cuda1@1 0"},
+        {"cuda:0,host:1,cuda:0", "cuda0@0 12, host0@-1 0, cuda0.1@0 12"},
+        {"cuda:0,cuda:0,cuda:0", "cuda0@0 8, cuda0.1@0 8, cuda0.2@0 8"},
+        {"cuda:0,mem=20GiB,cuda:0,cuda:0", "cuda0@0 20, cuda0.1@0 2, cuda0.2@0 2"},
+        {"cuda:0,mem=20GiB,cuda:0,mem=4GiB", "cuda0@0 20, cuda0.1@0 4"},
+    };
+    tsr_topology *topo = machine_with_gpus();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_device_list *list = NULL;
+        char text[512];
+        if (tsr_device_list_create(topo, cases[i].spec, NULL, &list) != TSR_OK)
+            fail_msg("%s: %s", cases[i].spec, tsr_last_error());
+        describe_gpus(list, text, sizeof text);
+        if (strcmp(text, cases[i].expected) != 0)
+            fail_msg("%s: %s", cases[i].spec, text);
+        tsr_device_list_destroy(list);
+    }
+    tsr_topology_destroy(topo);
+}
+
+static void assert_cpus(const tsr_topology *topo, const char *spec, const int *cpus, int n)
+{
+    tsr_device_list *list = NULL;
+    if (tsr_device_list_create(topo, spec, NULL, &list) != TSR_OK)
+        fail_msg("%s: %s", spec, tsr_last_error());
+    const tsr_device_desc *d = &list->devices[list->n_devices - 1];
+    assert_int_equal(d->kind, TSR_DEVICE_CUDA);
+    assert_int_equal(d->n_threads, 0);
+    assert_int_equal(d->n_pus, n);
+    for (int i = 0, core = 0; i < n; i++) {
+        assert_int_equal(d->pus[i], cpus[i]);
+        while (core < d->n_cores &&
+               topo->pus[topo->cores[d->cores[core]].first_pu].os_index / 2 != cpus[i] / 2)
+            core++;
+        assert_true(core < d->n_cores);
+    }
+    tsr_device_list_destroy(list);
+}
+
+static void a_gpus_host_thread_runs_near_it_or_where_asked(void **state)
+{
+    (void)state;
+    tsr_topology *topo = machine_with_gpus();
+    assert_cpus(topo, "cuda:0", (int[]){0, 1, 2, 3, 4, 5, 6, 7}, 8);
+    assert_cpus(topo, "host:2,cuda:0,cuda:3", (int[]){8, 9, 10, 11, 12, 13, 14, 15}, 8);
+    assert_cpus(topo, "cuda:4", NULL, 0); /* nobody knows what is near */
+    assert_cpus(topo, "cuda:3,cpus=2", (int[]){2}, 1);
+    assert_cpus(topo, "cuda:0,cuda:3,mem=1GiB,cpus=0-2,9,14-15", (int[]){0, 1, 2, 9, 14, 15}, 6);
+    tsr_topology_destroy(topo);
+}
+
+static void wrong_gpus_are_named_with_a_remedy(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *spec;
+        tsr_status status;
+        const char *piece, *remedy;
+    } cases[] = {
+        {"cuda:2", TSR_ERR_NOT_FOUND, "'cuda:2'", "4 usable GPUs: 0-1,3-4; left out: GPU 2 does not answer"},
+        {"cuda:99", TSR_ERR_NOT_FOUND, "'cuda:99'", "4 usable GPUs"},
+        {"cuda:0000:99:00.0", TSR_ERR_NOT_FOUND, "'cuda:0000:99:00.0'", "4 usable GPUs"},
+        {"cuda:GPU-77", TSR_ERR_NOT_FOUND, "'cuda:GPU-77'", "4 usable GPUs"},
+        {"cuda:GPU-8a56", TSR_ERR_INVALID, "'cuda:GPU-8a56'", "write more of the UUID"},
+        {"cuda:GPU-", TSR_ERR_INVALID, "'cuda:GPU-'", "a UUID or PCI bus id"},
+        {"cuda:x", TSR_ERR_INVALID, "'cuda:x'", "numbered from 0"},
+        {"cuda:", TSR_ERR_INVALID, "'cuda:'", "numbered from 0"},
+        {"cuda:1:2:3:4:5", TSR_ERR_NOT_FOUND, "'cuda:1:2:3:4:5'", "4 usable GPUs"},
+        {"cuda:0,mem=200GiB", TSR_ERR_INVALID, "200 GiB on GPU 0", "which has 24 GiB; ask for less"},
+        {"cuda:0,mem=20GiB,cuda:0,mem=5GiB", TSR_ERR_INVALID, "25 GiB on GPU 0 altogether", "24 GiB"},
+        {"cuda:0,mem=24GiB,cuda:0", TSR_ERR_INVALID, "24 GiB on GPU 0", "nothing is left"},
+        {"cuda:0,cpus=", TSR_ERR_INVALID, "'cpus='", "cpus=0-7,16-23"},
+        {"cuda:0,cpus=3-1", TSR_ERR_INVALID, "'cpus=3-1'", "cpus=0-7,16-23"},
+        {"cuda:0,cpus=1,x", TSR_ERR_INVALID, "'x'", "the kinds are host and cuda"},
+        {"cuda:0,cpus=1,2-", TSR_ERR_INVALID, "'2-'", "cpus=0-7,16-23"},
+        {"cuda:0,cpus=1,cpus=2", TSR_ERR_INVALID, "'cpus=2'", "keep one"},
+        {"cuda:0,cpus=0-16", TSR_ERR_INVALID, "CPU 16", "does not have"},
+        {"host:1,cpus=0", TSR_ERR_INVALID, "'cpus=0'", "cuda devices"},
+        {"cuda:0,3", TSR_ERR_INVALID, "'3'", "the kinds are host and cuda"},
+    };
+    tsr_topology *topo = machine_with_gpus();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_device_list *list = NULL;
+        tsr_status status = tsr_device_list_create(topo, cases[i].spec, NULL, &list);
+        const char *text = tsr_last_error();
+        if (status != cases[i].status || !strstr(text, cases[i].piece) || !strstr(text, cases[i].remedy))
+            fail_msg("%s: %s: %s", cases[i].spec, tsr_status_name(status), text);
+        assert_null(list);
+        assert_null(strchr(text, '\n'));
+    }
+    tsr_topology_destroy(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,6 +474,9 @@ int main(void)
         cmocka_unit_test(byte_counts_are_read_as_people_write_them),
         cmocka_unit_test(random_texts_give_a_sound_list_or_an_error),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
+        cmocka_unit_test(gpus_are_named_by_number_uuid_or_bus_id),
+        cmocka_unit_test(a_gpus_host_thread_runs_near_it_or_where_asked),
+        cmocka_unit_test(wrong_gpus_are_named_with_a_remedy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

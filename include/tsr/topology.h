@@ -263,13 +263,14 @@ typedef struct tsr_device_desc {
                                     divided among devices on the same node; at most
                                     topology.memory_limit_bytes where that is set; 0 if unknown */
     uint64_t mem_cap_bytes;      /* most that the device may use, 0 = memory_total_bytes */
-    int n_threads;               /* this and what follows: of host devices */
+    int n_threads;               /* of host devices; 0 for GPUs */
     int n_cores;
     int n_pus;
-    const int *cores;      /* n_cores indices into topology.cores, ascending */
-    const int *pus;        /* n_pus os indices: every hardware thread of those cores */
+    const int *cores;      /* n_cores indices into topology.cores, ascending; of a GPU: those near it, where
+                              its host thread runs (0 if none are known to be) */
+    const int *pus;        /* n_pus os indices: hardware threads of those cores, of host devices all */
     const int *thread_pus; /* n_threads os indices: where to pin each thread; -1 = any of `pus`, for threads
-                              beyond the number of hardware threads */
+                              beyond the number of hardware threads; of host devices */
 } tsr_device_desc;
 
 typedef struct tsr_device_list {
@@ -282,25 +283,31 @@ typedef struct tsr_device_list {
  *
  *     spec   = item { "," item }
  *     item   = "host" [ ":" N ] { "," option }        N devices, 1..TSR_MAX_DEVICES
- *            | "cuda" [ ":" G ] { "," option }        GPU number G; without a number, every GPU
+ *            | "cuda" [ ":" GPU ] { "," option }      one GPU; without a name, every GPU
+ *     GPU    = its number | its UUID, or enough of it ("GPU-8a56") | its PCI bus id ("0000:65:00.0")
  *     option = "mem=" BYTES                           for each device of the item before it
  *            | "threads=" K                           the same; host devices only
+ *            | "cpus=" LIST                           the same; GPUs only
+ *     LIST   = CPU [ "-" CPU ] { "," CPU [ "-" CPU ] }   as the operating system numbers them
  *     BYTES  = number with an optional B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB or K M G T (of 1024)
  *
  * "host" alone is one device per NUMA node that has cores and memory. Otherwise the cores are cut, in their
  * order, into one contiguous set per device: a device with threads=K counts as K cores and one without as a
  * single core; cores left over go first to devices without threads=, and a cut that falls near the edge of a
  * NUMA node moves onto it. Threads sit on the first cores of their set, one each (default: one per core).
+ *
  * A GPU may be named several times: each is a device of its own ("virtual"), with its own memory cap, which
- * is an equal part of the GPU's memory unless mem= says otherwise.
+ * is an equal part of what the GPU's others leave unless mem= says otherwise. The host thread of a GPU runs
+ * on the cores of its NUMA node, or on cpus=; it shares them with host devices.
  *
  * With more devices than cores, devices share cores; that, and more threads than cores, warns through
- * `logger` (NULL: silent) and works.
+ * `logger` (NULL: silent) and works. So does a host device whose mem= is above its memory; of a GPU that is
+ * an error.
  *
  * `topo` is only read during the call. The result is the caller's, freed with tsr_device_list_destroy().
  * TSR_ERR_INVALID names the piece of `spec` that is wrong and what would be right; TSR_ERR_UNSUPPORTED:
- * GPUs where there are none that can be used. TSR_ERR_NOT_FOUND: a GPU number that does not exist.
- * TSR_ERR_MEMORY. */
+ * GPUs where there are none that can be used. TSR_ERR_NOT_FOUND: a GPU that does not exist; the message says
+ * which do. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec,
                                                         const tsr_logger *logger, tsr_device_list **list_out);
 

@@ -13,7 +13,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-enum { PIECE_BYTES = 64, MAX_THREADS = 1024 };
+enum { PIECE_BYTES = 64, MAX_THREADS = 1024, MAX_CPU = 65535 };
 
 static const char remedy[] = "write e.g. 'host:2,mem=4GiB,threads=8'";
 
@@ -79,6 +79,30 @@ tsr_status tsr_bytes_parse(const char *text, uint64_t *bytes_out)
                     text ? text : "(null)");
 }
 
+/* "0-7" or "3"; a piece "16-23" after it continues the list. */
+static tsr_status parse_cpus(const char *range, const char *piece, tsr_device_item *item)
+{
+    char first[PIECE_BYTES];
+    const char *dash = strchr(range, '-');
+    int from, to, n = item->n_cpu_ranges;
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(range, "-"), range);
+    if (item->kind != TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "devices: '%s' follows a host device; cpus= is for the host threads of cuda devices, "
+                        "host devices have threads=",
+                        piece);
+    if (!parse_number(first, 0, MAX_CPU, &from) || !parse_number(dash ? dash + 1 : first, from, MAX_CPU, &to))
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is no list of CPUs; write e.g. cpus=0-7,16-23",
+                        piece);
+    if (n == TSR_DEVICE_CPU_RANGES)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is one range too many; at most %d", piece,
+                        TSR_DEVICE_CPU_RANGES);
+    item->cpus[n].first = from;
+    item->cpus[n].last = to;
+    item->n_cpu_ranges++;
+    return TSR_OK;
+}
+
 static tsr_status parse_option(const char *piece, tsr_device_item *item)
 {
     if (strncmp(piece, "mem=", 4) == 0) {
@@ -89,6 +113,11 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
                             "devices: '%s' is no memory cap; write e.g. mem=200MiB, mem=1.5GB or mem=4096",
                             piece);
         return TSR_OK;
+    }
+    if (strncmp(piece, "cpus=", 5) == 0) {
+        if (item->n_cpu_ranges)
+            return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives cpus= twice for one item; keep one", piece);
+        return parse_cpus(piece + 5, piece, item);
     }
     if (strncmp(piece, "threads=", 8) == 0 && item->kind == TSR_DEVICE_CUDA)
         return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a cuda device; threads= is for host devices",
@@ -104,7 +133,17 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
         return TSR_OK;
     }
     return tsr_fail(TSR_ERR_INVALID,
-                    "devices: option '%s' is unknown; the options are mem=BYTES and threads=N", piece);
+                    "devices: option '%s' is unknown; the options are mem=BYTES and threads=N, of cuda "
+                    "devices mem=BYTES and cpus=LIST",
+                    piece);
+}
+
+/* Whether it looks like a UUID or a PCI bus id; which GPU it is, is known only where the GPUs are. */
+static bool is_gpu_name(const char *text)
+{
+    bool is_uuid = strncasecmp(text, "GPU-", 4) == 0 || strncasecmp(text, "MIG-", 4) == 0;
+    bool is_bus_id = strchr(text, ':') && strspn(text, "0123456789abcdefABCDEF:.") == strlen(text);
+    return (is_uuid && text[4]) || is_bus_id;
 }
 
 static tsr_status parse_device(const char *piece, tsr_device_item *item_out)
@@ -120,9 +159,13 @@ static tsr_status parse_device(const char *piece, tsr_device_item *item_out)
     if (number && is_host && !parse_number(number, 1, TSR_MAX_DEVICES, &item_out->count))
         return tsr_fail(TSR_ERR_INVALID, "devices: '%s': the number of devices is 1 to %d, %s", piece,
                         TSR_MAX_DEVICES, remedy);
-    if (number && is_cuda && !parse_number(number, 0, INT_MAX, &item_out->gpu))
+    if (number && is_cuda && is_gpu_name(number) && strlen(number) < sizeof item_out->gpu_name)
+        snprintf(item_out->gpu_name, sizeof item_out->gpu_name, "%s", number);
+    else if (number && is_cuda && !parse_number(number, 0, INT_MAX, &item_out->gpu))
         return tsr_fail(TSR_ERR_INVALID,
-                        "devices: '%s': GPUs are numbered from 0; write e.g. 'cuda:0,cuda:1'", piece);
+                        "devices: '%s': GPUs are numbered from 0; write e.g. 'cuda:0,cuda:1', or a UUID or "
+                        "PCI bus id as nvidia-smi has them",
+                        piece);
     return TSR_OK;
 }
 
@@ -136,6 +179,7 @@ tsr_status tsr_device_spec_parse(const char *text, const char *by_default, tsr_d
     tsr_status status = TSR_OK;
     tsr_device_spec spec = {0};
     char piece[PIECE_BYTES];
+    bool in_cpus = false; /* the piece before was cpus= or went on with it */
     const char *rest = is_blank(text) ? by_default : text;
 
     while (next_piece(&rest, piece)) {
@@ -144,6 +188,11 @@ tsr_status tsr_device_spec_parse(const char *text, const char *by_default, tsr_d
                               "devices: '%s' has nothing between two commas or at an end; %s", text, remedy);
             goto out;
         }
+        if (isdigit((unsigned char)*piece) && in_cpus) {
+            TSR_TRY(parse_cpus(piece, piece, &spec.items[spec.n_items - 1]));
+            continue;
+        }
+        in_cpus = strncmp(piece, "cpus=", 5) == 0;
         if (strchr(piece, '=')) {
             if (spec.n_items == 0) {
                 status = tsr_fail(TSR_ERR_INVALID, "devices: option '%s' comes before any device; %s", piece,

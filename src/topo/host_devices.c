@@ -1,5 +1,5 @@
-/* Devices on a machine. GPUs are taken as they are; of host devices: which cores, hardware threads and memory
- * each device of a --devices text gets.
+/* Devices on a machine: the list that a --devices text asks for. GPUs are gpu_devices.c's; of host devices,
+ * here: which cores, hardware threads and memory each gets.
  *
  * The cores are a line (logical order), and devices are consecutive pieces of it. So placement is choosing
  * the cuts: first how many cores each device should have, then moving cuts onto nearby edges of NUMA nodes,
@@ -9,27 +9,8 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "topo/device_spec.h"
+#include "topo/devices.h"
 #include "topo/topo.h"
-
-/* One device while it is being placed. */
-struct placing {
-    int threads;  /* asked for; 0 = one per core */
-    uint64_t cap; /* bytes, 0 = none */
-    int first;    /* cores [first, first + n) */
-    int n;
-};
-
-struct placement {
-    const tsr_topology *topo;
-    int n_devices; /* host devices */
-    struct placing devices[TSR_MAX_DEVICES];
-    int n_host_items;
-    bool one_per_node; /* the last host item has no number */
-    int n_gpu_devices;
-    int gpu_of[TSR_MAX_DEVICES]; /* of each device asked for, in order: a GPU, or -1: the next host device */
-    uint64_t gpu_cap[TSR_MAX_DEVICES]; /* of the former */
-};
 
 /* ---- how many devices ------------------------------------------------------------------------ */
 
@@ -56,52 +37,27 @@ static int count_node_devices(const tsr_topology *topo)
     return TSR_MAX(count, 1);
 }
 
-static tsr_status add_host_item(const tsr_device_item *item, struct placement *p)
+static tsr_status add_host_item(const tsr_device_item *item, tsr_topo_placement *p)
 {
     int count = item->count ? item->count : count_node_devices(p->topo);
     if (count > TSR_MAX_DEVICES - p->n_devices - p->n_gpu_devices)
         return tsr_fail(TSR_ERR_INVALID, "devices: %d and more were asked for; at most %d are possible",
                         p->n_devices + p->n_gpu_devices + count, TSR_MAX_DEVICES);
     for (int j = 0; j < count; j++) {
-        p->gpu_of[p->n_devices + p->n_gpu_devices] = -1;
-        p->devices[p->n_devices++] = (struct placing){.threads = item->threads, .cap = item->mem_cap_bytes};
+        p->order[p->n_devices + p->n_gpu_devices].gpu = -1;
+        p->devices[p->n_devices++] = (tsr_topo_placing){.threads = item->threads, .cap = item->mem_cap_bytes};
     }
     p->n_host_items++;
     p->one_per_node = item->count == 0;
     return TSR_OK;
 }
 
-static tsr_status add_gpu_item(const tsr_device_item *item, struct placement *p)
-{
-    const tsr_topology *topo = p->topo;
-    bool found = false;
-    if (topo->n_gpus == 0)
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "devices: 'cuda': no GPU is usable on this machine%s%s; use host devices",
-                        *topo->gpu_note ? ": " : "", topo->gpu_note);
-    for (int g = 0; g < topo->n_gpus; g++) {
-        int at = p->n_devices + p->n_gpu_devices;
-        if (item->gpu >= 0 && topo->gpus[g].ordinal != item->gpu)
-            continue;
-        if (at == TSR_MAX_DEVICES)
-            return tsr_fail(TSR_ERR_INVALID, "devices: more than %d were asked for", TSR_MAX_DEVICES);
-        found = true;
-        p->gpu_of[at] = g;
-        p->gpu_cap[at] = item->mem_cap_bytes;
-        p->n_gpu_devices++;
-    }
-    if (found)
-        return TSR_OK;
-    return tsr_fail(TSR_ERR_NOT_FOUND, "devices: 'cuda:%d' does not exist; the machine has GPUs 0 to %d",
-                    item->gpu, topo->n_gpus - 1);
-}
-
-static tsr_status expand_items(const tsr_device_spec *spec, struct placement *p)
+static tsr_status expand_items(const tsr_device_spec *spec, tsr_topo_placement *p)
 {
     tsr_status status = TSR_OK;
     for (int i = 0; i < spec->n_items; i++) {
         const tsr_device_item *item = &spec->items[i];
-        TSR_TRY(item->kind == TSR_DEVICE_CUDA ? add_gpu_item(item, p) : add_host_item(item, p));
+        TSR_TRY(item->kind == TSR_DEVICE_CUDA ? tsr_topo_add_gpus(item, p) : add_host_item(item, p));
     }
 out:
     return status;
@@ -110,7 +66,7 @@ out:
 /* ---- which cores ----------------------------------------------------------------------------- */
 
 /* "host" alone: the nodes as they are, however unequal. False if no node has both cores and memory. */
-static bool place_by_node(struct placement *p)
+static bool place_by_node(tsr_topo_placement *p)
 {
     int device = 0;
     for (int node = 0; node < p->topo->n_numa_nodes && device < p->n_devices; node++) {
@@ -124,7 +80,7 @@ static bool place_by_node(struct placement *p)
 }
 
 /* More devices than cores: each has one core, taken in turn. */
-static void place_shared(struct placement *p)
+static void place_shared(tsr_topo_placement *p)
 {
     for (int i = 0; i < p->n_devices; i++) {
         p->devices[i].first = (int)((int64_t)i * p->topo->n_cores / p->n_devices);
@@ -132,13 +88,13 @@ static void place_shared(struct placement *p)
     }
 }
 
-static int wish_of(const struct placing *device)
+static int wish_of(const tsr_topo_placing *device)
 {
     return TSR_MAX(device->threads, 1);
 }
 
 /* Hand out `extra` cores evenly, to every device or only to those without a thread count. */
-static void spread(struct placement *p, int extra, bool only_open)
+static void spread(tsr_topo_placement *p, int extra, bool only_open)
 {
     int takers = 0, taker = 0;
     for (int i = 0; i < p->n_devices; i++)
@@ -153,7 +109,7 @@ static void spread(struct placement *p, int extra, bool only_open)
 }
 
 /* Cores per device, all of them handed out, at least one each. */
-static void choose_sizes(struct placement *p)
+static void choose_sizes(tsr_topo_placement *p)
 {
     int n_cores = p->topo->n_cores, open = 0;
     int64_t wishes = 0;
@@ -192,13 +148,13 @@ static int snap(const tsr_topology *topo, int cut, int reach)
 /* A cut may move by an eighth of the smaller neighbour: more would make devices unequal that were asked for
  * as equals. So cuts also stay in order, and nobody is left without cores. No cut moves so that a neighbour
  * gets fewer cores than threads, if it had enough. */
-static void place_disjoint(struct placement *p)
+static void place_disjoint(tsr_topo_placement *p)
 {
     choose_sizes(p);
     for (int i = 0, first = 0; i < p->n_devices; first += p->devices[i++].n)
         p->devices[i].first = first;
     for (int i = 1; i < p->n_devices; i++) {
-        struct placing *left = &p->devices[i - 1], *right = &p->devices[i];
+        tsr_topo_placing *left = &p->devices[i - 1], *right = &p->devices[i];
         int move = snap(p->topo, right->first, TSR_MIN(left->n, right->n) / 8) - right->first;
         bool fits_left = move > 0 || left->n + move >= left->threads || left->n < left->threads;
         bool fits_right = move < 0 || right->n - move >= right->threads || right->n < right->threads;
@@ -210,7 +166,7 @@ static void place_disjoint(struct placement *p)
     }
 }
 
-static void place(struct placement *p, const tsr_logger *logger)
+static void place(tsr_topo_placement *p, const tsr_logger *logger)
 {
     if (p->n_devices == 0 || (p->n_host_items == 1 && p->one_per_node && place_by_node(p)))
         return;
@@ -228,14 +184,15 @@ static void place(struct placement *p, const tsr_logger *logger)
 /* ---- the list -------------------------------------------------------------------------------- */
 
 /* The list, its descriptions and all their numbers in one block; `numbers_out` is where the numbers begin. */
-static tsr_status allocate(const struct placement *p, tsr_device_list **list_out, int **numbers_out)
+static tsr_status allocate(const tsr_topo_placement *p, tsr_device_list **list_out, int **numbers_out)
 {
     size_t head = tsr_align_up(sizeof(tsr_device_list), _Alignof(max_align_t));
     size_t n_descs = (size_t)(p->n_devices + p->n_gpu_devices);
     size_t descs = tsr_align_up(n_descs * sizeof(tsr_device_desc), _Alignof(max_align_t));
-    size_t numbers = 0; /* at most TSR_MAX_DEVICES * (2 * TSR_TOPO_MAX_OBJECTS + 1024) */
+    size_t numbers = tsr_topo_gpu_numbers(p); /* these and the rest: at most
+                                                 TSR_MAX_DEVICES * (2 * TSR_TOPO_MAX_OBJECTS + 1024) */
     for (int i = 0; i < p->n_devices; i++) {
-        const struct placing *device = &p->devices[i];
+        const tsr_topo_placing *device = &p->devices[i];
         numbers += (size_t)device->n + (size_t)(device->threads ? device->threads : device->n);
         for (int j = 0; j < device->n; j++)
             numbers += (size_t)p->topo->cores[device->first + j].n_pus;
@@ -288,7 +245,7 @@ static void place_threads(const tsr_topology *topo, const tsr_device_desc *desc,
 }
 
 /* Fill one description; its numbers are taken from *numbers, which moves on. */
-static void describe(const tsr_topology *topo, const struct placing *device, int index, int **numbers,
+static void describe(const tsr_topology *topo, const tsr_topo_placing *device, int index, int **numbers,
                      tsr_device_desc *desc)
 {
     snprintf(desc->name, sizeof desc->name, "host%d", index);
@@ -315,29 +272,6 @@ static void describe(const tsr_topology *topo, const struct placing *device, int
     place_threads(topo, desc, thread_pus);
 }
 
-/* The device at place `at` in the list, on a GPU: how many share it, and how many of them came before. */
-static void describe_gpu_device(const struct placement *p, int at, tsr_device_desc *desc)
-{
-    const tsr_gpu *gpu = &p->topo->gpus[p->gpu_of[at]];
-    int sharers = 0, before = 0;
-    for (int i = 0; i < p->n_devices + p->n_gpu_devices; i++) {
-        sharers += p->gpu_of[i] == p->gpu_of[at];
-        before += i < at && p->gpu_of[i] == p->gpu_of[at];
-    }
-    if (before == 0)
-        snprintf(desc->name, sizeof desc->name, "cuda%d", gpu->ordinal);
-    else
-        snprintf(desc->name, sizeof desc->name, "cuda%d.%d", gpu->ordinal, before);
-    desc->kind = TSR_DEVICE_CUDA;
-    desc->gpu = p->gpu_of[at];
-    desc->numa_node = gpu->numa_node;
-    desc->commit_bytes = gpu->commit_bytes;
-    desc->memory_total_bytes = gpu->memory_bytes;
-    desc->mem_cap_bytes = p->gpu_cap[at];
-    if (sharers > 1 && desc->mem_cap_bytes == 0)
-        desc->mem_cap_bytes = gpu->memory_bytes / (uint64_t)sharers;
-}
-
 static void warn_of_excess(const tsr_device_desc *desc, const tsr_logger *logger)
 {
     if (desc->n_threads > desc->n_cores)
@@ -353,7 +287,7 @@ tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec_tex
 {
     tsr_status status = TSR_OK;
     tsr_device_spec spec;
-    struct placement p = {.topo = topo};
+    tsr_topo_placement p = {.topo = topo};
     tsr_device_list *list = NULL;
     int *numbers = NULL;
 
@@ -363,16 +297,17 @@ tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec_tex
         goto out;
     }
     TSR_TRY(expand_items(&spec, &p));
+    TSR_TRY(tsr_topo_check_gpus(&p));
     place(&p, logger);
     TSR_TRY(allocate(&p, &list, &numbers));
     for (int i = 0, host = 0; i < list->n_devices; i++) {
-        if (p.gpu_of[i] >= 0) {
-            describe_gpu_device(&p, i, &list->devices[i]);
+        if (p.order[i].gpu >= 0) {
+            tsr_topo_describe_gpu_device(&p, i, &numbers, &list->devices[i]);
         } else {
             describe(topo, &p.devices[host], host, &numbers, &list->devices[i]);
+            warn_of_excess(&list->devices[i], logger);
             host++;
         }
-        warn_of_excess(&list->devices[i], logger);
     }
     *list_out = list;
 out:
