@@ -1,4 +1,4 @@
-/* The --devices text as data; where devices then go on a machine is host_devices.c's business. */
+/* The --devices text as data; where devices then go on a machine is devices.h. */
 #ifndef TSR_TOPO_DEVICE_SPEC_H
 #define TSR_TOPO_DEVICE_SPEC_H
 
