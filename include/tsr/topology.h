@@ -53,6 +53,7 @@ typedef struct tsr_numa_node {
     int n_cores;           /* 0: memory without cores (CXL, a GPU's memory). Two nodes may share cores
                               (DDR and HBM); core.numa_node tells which of them the cores count as theirs */
     uint64_t memory_bytes; /* 0 if unknown */
+    double bytes_per_s;    /* of reading it with all its cores; 0 if unknown */
     char kind[16];         /* "" for ordinary memory, else as hwloc calls it ("HBM", "MCDRAM", "GPUMemory") */
 } tsr_numa_node;
 
@@ -81,6 +82,14 @@ typedef struct tsr_cache {
     int n_cores;
 } tsr_cache;
 
+/* A host bridge, or a port of a PCIe switch: where the links of the devices below it come together. */
+typedef struct tsr_pci_bridge {
+    char bus_id[16];         /* as in tsr_pci_device; "" for most host bridges */
+    int parent;              /* index of the bridge above, always smaller; -1 for a host bridge */
+    int numa_node;           /* as in tsr_pci_device */
+    double link_bytes_per_s; /* of its link, one direction; 0 for host bridges, or if unknown */
+} tsr_pci_bridge;
+
 typedef struct tsr_pci_device {
     char bus_id[16]; /* "0000:17:00.0": domain, bus, device, function, in lower-case hexadecimal */
     char name[96];   /* vendor and model, "" if unknown */
@@ -88,6 +97,7 @@ typedef struct tsr_pci_device {
     int vendor_id;   /* e.g. 0x10de */
     int device_id;
     int numa_node;           /* index of the nearest node, -1 if it is near several or unknown */
+    int bridge;              /* index of the bridge that it hangs off, -1 if unknown */
     double link_bytes_per_s; /* of its PCI link, one direction, as last seen (an idle link may be slower);
                                 0 if unknown */
 } tsr_pci_device;
@@ -195,13 +205,15 @@ typedef struct tsr_topology {
     int n_cores;
     int n_pus;
     int n_caches;
+    int n_bridges;
     int n_pci;
     tsr_package *packages;
     tsr_numa_node *numa_nodes;
     tsr_core *cores;
     tsr_pu *pus;
     tsr_cache *caches;
-    tsr_pci_device *pci; /* storage, network, display and accelerator devices; no bridges */
+    tsr_pci_bridge *bridges; /* with a device of `pci` below them, outermost first */
+    tsr_pci_device *pci;     /* storage, network, display and accelerator devices, NVSwitches */
 
     int n_gpus;
     tsr_gpu gpus[TSR_MAX_GPUS];
@@ -210,16 +222,21 @@ typedef struct tsr_topology {
     char driver_version[24]; /* of the GPUs, "580.65.06"; "" if unknown */
     int cuda_driver_version; /* newest CUDA that the driver knows, 1000 * major + 10 * minor; 0 if unknown */
     int cuda_version;        /* of the CUDA runtime in this build, in the same form; 0 if there is none */
+    char notes[512]; /* what a description left open or contradicts, and what was taken instead: sentences
+                        separated by newlines; "" if nothing */
 } tsr_topology;
 
 typedef struct tsr_topology_config {
     size_t size;       /* sizeof(tsr_topology_config) */
     tsr_logger logger; /* silent by default */
+    const char *cards; /* of a description: which cards its GPUs are, "0=rtx3090,1=a100" or "all=t4"; the
+                          number counts its NVIDIA GPUs from 0, and a bus id may stand for it. Overrides the
+                          description. NULL: as it says */
 } tsr_topology_config;
 
-#define TSR_TOPOLOGY_CONFIG_INIT                     \
-    {                                                \
-        sizeof(tsr_topology_config), TSR_LOGGER_INIT \
+#define TSR_TOPOLOGY_CONFIG_INIT                           \
+    {                                                      \
+        sizeof(tsr_topology_config), TSR_LOGGER_INIT, NULL \
     }
 
 /* Describe this machine, as far as this process may use it: cores outside its cgroup's cpuset or its CPU
@@ -229,17 +246,54 @@ typedef struct tsr_topology_config {
 TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config *config,
                                                        tsr_topology **topo_out);
 
-/* Describe another machine. `path` is an hwloc XML file (format 1 or 2, `lstopo machine.xml`), a directory
- * that holds copies of a Linux machine's /sys and /proc (hwloc-gather-topology), or "synthetic:" followed by
- * hwloc's synthetic description ("synthetic:pack:2 core:4 pu:2"). `config` may be NULL.
+/* Describe another machine. What `path` holds is found out from its content:
  *
- * The description is read in a short-lived child process (fork): hwloc crashes on some malformed files and
- * complains on stderr about others, and neither may reach the caller. The child is gone on return.
+ *   hwloc XML          format 1 or 2, `lstopo machine.xml`
+ *   NCCL XML           NCCL_TOPO_DUMP_FILE=machine.xml, or the topology file of a cloud's machine type
+ *   nvidia-smi text    `nvidia-smi topo -m >machine.txt`
+ *   a directory        with copies of a Linux machine's /sys and /proc (hwloc-gather-topology), or a tar
+ *                      archive of one (compressed or not; needs the tar command)
+ *   "synthetic:..."    no file: hwloc's synthetic description ("synthetic:pack:2 core:4 pu:2")
+ *
+ * What the description does not say of a GPU is taken from a table of common cards and marked in
+ * tsr_gpu.guessed; a GPU whose model is neither named nor in the table is left out, and gpu_note says so and
+ * how config->cards can name it. `config` may be NULL.
+ *
+ * hwloc's descriptions are read in a short-lived child process (fork): hwloc crashes on some malformed files
+ * and complains on stderr about others, and neither may reach the caller. The child is gone on return.
  * TSR_ERR_NOT_FOUND: no such path. TSR_ERR_FORMAT: not a description, or a broken one. TSR_ERR_UNSUPPORTED: a
- * known format that this build cannot read (hwloc 3 XML, NCCL XML). TSR_ERR_IO: read or fork refused.
- * TSR_ERR_TIMEOUT: not read within half a minute. TSR_ERR_MEMORY. */
+ * known format that this build cannot read (hwloc 3 XML). TSR_ERR_INVALID: config->cards is wrong.
+ * TSR_ERR_IO: read or fork refused. TSR_ERR_TIMEOUT: not read within half a minute. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config,
                                                    tsr_topology **topo_out);
+
+/* Describe a machine in a line of text, "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s".
+ * Grammar, blanks separate words:
+ *
+ *     machine = group { "," group }
+ *     group   = [ N "x" ] CARD { word }     N GPUs (default 1), each with host bridge and link of its own
+ *             | [ N "x" ] "host" { word }   N sockets (default: one, 16 cores, 64 GiB)
+ *     CARD    = a card of the table, "rtx3090"; the message for an unknown one lists them all
+ *     word    = "nvlink" [ K ]              of GPUs: each pair of the group is joined by K NVLinks (default:
+ *                                           all that the card has, shared evenly among the others)
+ *             | "nvswitch"                  all NVLinks of each lead to NVSwitches
+ *             | "switch"                    the group is behind one PCIe switch with an uplink like theirs
+ *             | "pcie" GEN "x" LANES        of the GPUs' links, "pcie4x8" (default: the card's)
+ *             | "node" I                    NUMA node (default: groups take the sockets in turn)
+ *             | N "cores"                   of a socket
+ *             | BYTES                       memory of each GPU or socket, "24GiB"
+ *             | NUMBER "GB/s"               memory bandwidth of each GPU or socket
+ *
+ * Everything that the text does not say is marked as guessed. TSR_ERR_INVALID quotes the place in the text
+ * and says what would be right. TSR_ERR_MEMORY. */
+TSR_NODISCARD TSR_API tsr_status tsr_topology_describe(const char *text, const tsr_topology_config *config,
+                                                       tsr_topology **topo_out);
+
+/* Write the machine as NCCL's XML (version 1), as NCCL_TOPO_FILE takes it: NUMA nodes, the PCI tree above
+ * GPUs and network cards, NVLinks. Only what that format has: memory and rates are lost, and come back from
+ * the table of cards when it is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU. TSR_ERR_MEMORY. */
+TSR_NODISCARD TSR_API tsr_status tsr_topology_write_nccl_xml(const tsr_topology *topo, tsr_write_fn write,
+                                                             void *user);
 
 /* NULL is fine. */
 TSR_API void tsr_topology_destroy(tsr_topology *topo);

@@ -30,6 +30,7 @@ typedef struct tsr_card {
     double c2c_gbs;         /* to the processor, one direction, 1e9 bytes/s */
     tsr_answer peer_access; /* the driver lets a card like it read another one's memory over PCIe */
     bool integrated;        /* shares the host's memory */
+    bool wired; /* a module whose NVLinks its board connects (SXM, Grace); others need a bridge on top */
 } tsr_card;
 
 /* The n-th card of the table; NULL past its end. */
@@ -47,7 +48,7 @@ const tsr_card *tsr_card_by_id(int device_id);
 void tsr_card_list(char *text, size_t bytes);
 
 /* Fill what `gpu` does not say from a card, and set the bits of what was filled in gpu->guessed. With
- * `override`, memory, rates and links are replaced, too: somebody said that it is that card. */
+ * `override`, memory and rates are replaced, too: somebody said that it is that card. */
 void tsr_card_complete(const tsr_card *card, bool override, tsr_gpu *gpu);
 
 /* Bytes per second of a PCIe link, one direction, line code subtracted; 0 for generations unknown. */

@@ -32,8 +32,8 @@ tsr_status tsr_topo_hwloc_configure(hwloc_topology_t hw)
 
     if (hwloc_topology_set_icache_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_NONE) < 0 ||
         hwloc_topology_set_type_filter(hw, HWLOC_OBJ_MISC, HWLOC_TYPE_FILTER_KEEP_NONE) < 0 ||
-        hwloc_topology_set_type_filter(hw, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_NONE) < 0 ||
-        hwloc_topology_set_type_filter(hw, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_NONE) < 0 ||
+        hwloc_topology_set_type_filter(hw, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) < 0 ||
+        hwloc_topology_set_type_filter(hw, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) < 0 ||
         hwloc_topology_set_type_filter(hw, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) < 0)
         return tsr_fail(TSR_ERR_MEMORY, "hwloc refused its configuration; memory is probably short");
     return TSR_OK;
@@ -88,6 +88,7 @@ static tsr_status count_objects(hwloc_topology_t hw, tsr_topology *shape, int *n
 
     shape->n_packages = hwloc_get_nbobjs_by_type(hw, HWLOC_OBJ_PACKAGE);
     shape->n_numa_nodes = hwloc_get_nbobjs_by_type(hw, HWLOC_OBJ_NUMANODE);
+    shape->n_bridges = hwloc_get_nbobjs_by_type(hw, HWLOC_OBJ_BRIDGE);
     shape->n_pci = hwloc_get_nbobjs_by_type(hw, HWLOC_OBJ_PCI_DEVICE);
     for (obj = next_cache(hw, NULL); obj; obj = next_cache(hw, obj))
         shape->n_caches++;
@@ -228,6 +229,42 @@ static int nearest_node(const struct import *in, hwloc_obj_t io)
     return node;
 }
 
+/* hwloc counts GB/s; the comparison also drops what a malformed file may hold (negative, NaN). */
+static double link_speed(const struct hwloc_pcidev_attr_s *attr)
+{
+    return attr->linkspeed > 0 && attr->linkspeed < 1e6F ? (double)attr->linkspeed * 1e9 : 0;
+}
+
+static void bus_id_of(const struct hwloc_pcidev_attr_s *attr, char bus_id[16])
+{
+    snprintf(bus_id, 16, "%04x:%02x:%02x.%x", attr->domain & 0xfffffU, attr->bus, attr->dev & 0x1fU,
+             attr->func & 7U);
+}
+
+/* The index of the bridge above an object: hwloc numbers the bridges of a topology, and an outer one comes
+ * before those below it. */
+static int bridge_above(const struct import *in, hwloc_obj_t obj)
+{
+    while (obj && obj->type != HWLOC_OBJ_BRIDGE)
+        obj = obj->parent;
+    return obj && (int)obj->logical_index < in->topo->n_bridges ? (int)obj->logical_index : -1;
+}
+
+static void import_bridges(struct import *in)
+{
+    hwloc_obj_t obj = NULL;
+    while ((obj = hwloc_get_next_obj_by_type(in->hw, HWLOC_OBJ_BRIDGE, obj)) != NULL) {
+        tsr_pci_bridge *bridge = &in->topo->bridges[obj->logical_index];
+        int parent = bridge_above(in, obj->parent);
+        bridge->parent = parent < (int)obj->logical_index ? parent : -1;
+        bridge->numa_node = nearest_node(in, obj);
+        if (obj->attr->bridge.upstream_type == HWLOC_OBJ_BRIDGE_PCI) {
+            bus_id_of(&obj->attr->bridge.upstream.pci, bridge->bus_id);
+            bridge->link_bytes_per_s = link_speed(&obj->attr->bridge.upstream.pci);
+        }
+    }
+}
+
 static void import_pci(struct import *in)
 {
     int n = 0;
@@ -235,8 +272,7 @@ static void import_pci(struct import *in)
     while ((obj = hwloc_get_next_pcidev(in->hw, obj)) != NULL) {
         const struct hwloc_pcidev_attr_s *attr = &obj->attr->pcidev;
         tsr_pci_device *pci = &in->topo->pci[n++];
-        snprintf(pci->bus_id, sizeof pci->bus_id, "%04x:%02x:%02x.%x", attr->domain, attr->bus, attr->dev,
-                 attr->func);
+        bus_id_of(attr, pci->bus_id);
         const char *vendor = hwloc_obj_get_info_by_name(obj, "PCIVendor");
         const char *device = hwloc_obj_get_info_by_name(obj, "PCIDevice");
         snprintf(pci->name, sizeof pci->name, "%s%s%s", vendor ? vendor : "", vendor && device ? " " : "",
@@ -245,8 +281,8 @@ static void import_pci(struct import *in)
         pci->vendor_id = attr->vendor_id;
         pci->device_id = attr->device_id;
         pci->numa_node = nearest_node(in, obj);
-        /* hwloc counts GB/s; the comparison also drops what a malformed file may hold (negative, NaN). */
-        pci->link_bytes_per_s = attr->linkspeed > 0 ? (double)attr->linkspeed * 1e9 : 0;
+        pci->bridge = bridge_above(in, obj->parent);
+        pci->link_bytes_per_s = link_speed(attr);
     }
 }
 
@@ -276,8 +312,11 @@ tsr_status tsr_topo_from_hwloc(hwloc_topology_t hw, tsr_topology **topo_out)
     import_packages(&in);
     import_numa_nodes(&in);
     import_caches(&in);
+    import_bridges(&in);
     import_pci(&in);
     import_machine(&in);
+    if (!in.topo->is_this_machine) /* this machine's are src/cuda's business */
+        tsr_topo_import_gpus(hw, in.topo);
     *topo_out = in.topo;
     in.topo = NULL;
 out:

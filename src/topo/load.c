@@ -1,6 +1,6 @@
-/* A description of another machine: what kind it is, the errors that can be named without hwloc, then hwloc
- * in a child process (child.c). Files get a short look first because hwloc only ever answers "invalid
- * argument". */
+/* A description of another machine: which kind it is, the errors that can be named without hwloc, then the
+ * reader of that kind: hwloc in a child process (child.c), or one of machine_file.h. hwloc's files get a
+ * short look first because hwloc only ever answers "invalid argument". */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -12,10 +12,8 @@
 #include <unistd.h>
 
 #include "core/mem.h"
-#include "topo/topo.h"
-
-/* The largest recorded machines are about 1 MB. */
-enum { MAX_FILE_BYTES = 64 << 20 };
+#include "topo/draft.h"
+#include "topo/machine_file.h"
 
 static const char synthetic_prefix[] = "synthetic:";
 
@@ -50,21 +48,6 @@ out:
     return status;
 }
 
-/* The first element, past declarations and comments; NULL if there is none. */
-static const char *root_element(const char *text)
-{
-    for (const char *p = strchr(text, '<'); p; p = strchr(p + 1, '<')) {
-        if (strncmp(p, "<!--", 4) == 0) {
-            p = strstr(p, "-->");
-            if (!p)
-                return NULL;
-        } else if (isalpha((unsigned char)p[1])) {
-            return p;
-        }
-    }
-    return NULL;
-}
-
 /* The number in version="3.0" of the root element; format 1 has no version. */
 static long xml_major_version(const char *root)
 {
@@ -75,23 +58,9 @@ static long xml_major_version(const char *root)
     return strtol(attribute + strlen("version=\""), NULL, 10);
 }
 
-static tsr_status check_xml(const char *path, const char *text, size_t bytes)
+static tsr_status check_hwloc_xml(const char *path, const char *text, size_t bytes)
 {
-    const char *root = strlen(text) == bytes ? root_element(text) : NULL;
-    if (!root)
-        return tsr_fail(TSR_ERR_FORMAT,
-                        "machine file '%s' is not XML; give a file that `lstopo machine.xml` wrote", path);
-    if (strncmp(root, "<system", 7) == 0)
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "machine file '%s' is an NCCL topology, which this build cannot read; give an hwloc "
-                        "XML of that machine (`lstopo machine.xml`)",
-                        path);
-    if (strncmp(root, "<topology", 9) != 0 || isalnum((unsigned char)root[9]))
-        return tsr_fail(
-            TSR_ERR_FORMAT,
-            "machine file '%s' begins with element '%.*s' instead of 'topology'; give a file that "
-            "`lstopo machine.xml` wrote",
-            path, (int)TSR_MIN(strcspn(root + 1, " \t\r\n/>"), (size_t)40), root + 1);
+    const char *root = tsr_xml_root_text(text);
     long newest = (long)(hwloc_get_api_version() >> 16); /* hwloc 2 reads formats 1 and 2 */
     long version = xml_major_version(root);
     if (version > newest)
@@ -107,18 +76,49 @@ static tsr_status check_xml(const char *path, const char *text, size_t bytes)
     return TSR_OK;
 }
 
-static tsr_status load_xml(const char *path, size_t size, tsr_topology **topo_out)
+static tsr_status load_unknown(const char *path, const char *text, size_t bytes)
+{
+    const char *root = strlen(text) == bytes ? tsr_xml_root_text(text) : NULL;
+    if (!root)
+        return tsr_fail(
+            TSR_ERR_FORMAT,
+            "machine file '%s' is not XML, nor what `nvidia-smi topo -m` prints; give a file that "
+            "`lstopo machine.xml` wrote",
+            path);
+    return tsr_fail(
+        TSR_ERR_FORMAT,
+        "machine file '%s' begins with element '%.*s' instead of 'topology' (hwloc) or 'system' (NCCL); "
+        "give a file that `lstopo machine.xml` wrote",
+        path, (int)TSR_MIN(strcspn(root + 1, " \t\r\n/>"), (size_t)40), root + 1);
+}
+
+static tsr_status load_file(const char *path, size_t size, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     char *text = NULL;
     size_t bytes = 0;
-    if (size > MAX_FILE_BYTES)
+    if (size > TSR_MACHINE_FILE_BYTES)
         return tsr_fail(TSR_ERR_FORMAT,
-                        "machine file '%s' has %zu bytes; an hwloc XML has at most %d, give one of those",
-                        path, size, MAX_FILE_BYTES);
+                        "machine file '%s' has %zu bytes; a description of a machine has at most %d", path,
+                        size, TSR_MACHINE_FILE_BYTES);
     TSR_TRY(read_file(path, size, &text, &bytes));
-    TSR_TRY(check_xml(path, text, bytes));
-    TSR_TRY(tsr_topo_read_in_child(TSR_TOPO_XML, text, bytes, path, topo_out));
+    switch (tsr_machine_kind_of(text, bytes)) {
+    case TSR_MACHINE_HWLOC_XML:
+        TSR_TRY(check_hwloc_xml(path, text, bytes));
+        TSR_TRY(tsr_topo_read_in_child(TSR_TOPO_XML, text, bytes, path, topo_out));
+        break;
+    case TSR_MACHINE_NCCL_XML:
+        TSR_TRY(tsr_topo_read_nccl_xml(text, bytes, path, topo_out));
+        break;
+    case TSR_MACHINE_NVIDIA_SMI:
+        TSR_TRY(tsr_topo_read_nvidia_smi(text, bytes, path, topo_out));
+        break;
+    case TSR_MACHINE_ARCHIVE:
+        TSR_TRY(tsr_topo_read_archive(path, topo_out));
+        break;
+    case TSR_MACHINE_UNKNOWN:
+        TSR_TRY(load_unknown(path, text, bytes));
+    }
 out:
     tsr_mem_free(text);
     return status;
@@ -141,14 +141,15 @@ static tsr_status load_path(const char *path, tsr_topology **topo_out)
     struct stat info;
     if (stat(path, &info) != 0)
         return tsr_fail(errno == ENOENT || errno == ENOTDIR ? TSR_ERR_NOT_FOUND : TSR_ERR_IO,
-                        "machine file '%s': %s; give an hwloc XML file, a Linux root directory or "
-                        "'synthetic:pack:2 core:4 pu:2'",
+                        "machine file '%s': %s; give an hwloc or NCCL XML file, `nvidia-smi topo -m` "
+                        "text, a Linux root directory or 'synthetic:pack:2 core:4 pu:2'",
                         path, strerror(errno));
     if (S_ISDIR(info.st_mode))
         return load_root_dir(path, topo_out);
     if (!S_ISREG(info.st_mode))
-        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' is no regular file; give an hwloc XML file", path);
-    return load_xml(path, (size_t)info.st_size, topo_out);
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "machine file '%s' is no regular file; give an hwloc or NCCL XML file", path);
+    return load_file(path, (size_t)info.st_size, topo_out);
 }
 
 /* hwloc would build billions of objects before anybody could count them, so the arities are multiplied first:
@@ -180,6 +181,30 @@ static tsr_status load_synthetic(const char *path, tsr_topology **topo_out)
     return tsr_topo_read_in_child(TSR_TOPO_SYNTHETIC, description, strlen(description), path, topo_out);
 }
 
+/* Each of the notes is a line of its own to the logger. */
+static void log_notes(const tsr_topology *topo, const tsr_logger *logger)
+{
+    for (const char *line = topo->notes; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        tsr_log(logger, TSR_LOG_INFO, "%s: %.*s", topo->source, (int)strcspn(line, "\n"), line);
+    if (*topo->gpu_note)
+        tsr_log(logger, TSR_LOG_WARN, "%s: %s", topo->source, topo->gpu_note);
+}
+
+static tsr_status finish(tsr_topology *topo, const char *source, const tsr_topology_config *config)
+{
+    tsr_status status = TSR_OK;
+    snprintf(topo->source, sizeof topo->source, "%s", source);
+    topo->is_this_machine = false;
+    TSR_TRY(tsr_topo_settle(topo, config ? config->cards : NULL));
+    if (config) {
+        tsr_log(&config->logger, TSR_LOG_INFO, "%s: %d NUMA nodes, %d cores, %d PCI devices, %d GPUs",
+                topo->source, topo->n_numa_nodes, topo->n_cores, topo->n_pci, topo->n_gpus);
+        log_notes(topo, &config->logger);
+    }
+out:
+    return status;
+}
+
 tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
@@ -194,12 +219,28 @@ tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config
         TSR_TRY(load_synthetic(path, &topo));
     else
         TSR_TRY(load_path(path, &topo));
-    snprintf(topo->source, sizeof topo->source, "%s", path);
-    topo->is_this_machine = false;
-    if (config)
-        tsr_log(&config->logger, TSR_LOG_INFO, "%s: %d NUMA nodes, %d cores, %d PCI devices", topo->source,
-                topo->n_numa_nodes, topo->n_cores, topo->n_pci);
+    TSR_TRY(finish(topo, path, config));
     *topo_out = topo;
+    topo = NULL;
 out:
+    tsr_topology_destroy(topo);
+    return status;
+}
+
+tsr_status tsr_topology_describe(const char *text, const tsr_topology_config *config, tsr_topology **topo_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_topology *topo = NULL;
+    TSR_TRY(tsr_topo_check_config(config));
+    if (!text) {
+        status = tsr_fail(TSR_ERR_INVALID, "no machine was described; write e.g. '2x rtx3090 nvlink'");
+        goto out;
+    }
+    TSR_TRY(tsr_topo_read_machine_spec(text, &topo));
+    TSR_TRY(finish(topo, text, config));
+    *topo_out = topo;
+    topo = NULL;
+out:
+    tsr_topology_destroy(topo);
     return status;
 }

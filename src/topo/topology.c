@@ -10,7 +10,7 @@
 /* The arrays in their order inside the block. Most strictly aligned first is not needed: offsets are
  * rounded. */
 struct layout {
-    size_t packages, numa_nodes, cores, pus, caches, pci, end;
+    size_t packages, numa_nodes, cores, pus, caches, bridges, pci, end;
 };
 
 static size_t place(size_t *end, int count, size_t bytes)
@@ -29,6 +29,7 @@ static struct layout layout_of(const tsr_topology *shape)
     l.cores = place(&l.end, shape->n_cores, sizeof *shape->cores);
     l.pus = place(&l.end, shape->n_pus, sizeof *shape->pus);
     l.caches = place(&l.end, shape->n_caches, sizeof *shape->caches);
+    l.bridges = place(&l.end, shape->n_bridges, sizeof *shape->bridges);
     l.pci = place(&l.end, shape->n_pci, sizeof *shape->pci);
     return l;
 }
@@ -47,6 +48,7 @@ void tsr_topo_link(tsr_topology *topo)
     topo->cores = (tsr_core *)(base + l.cores);
     topo->pus = (tsr_pu *)(base + l.pus);
     topo->caches = (tsr_cache *)(base + l.caches);
+    topo->bridges = (tsr_pci_bridge *)(base + l.bridges);
     topo->pci = (tsr_pci_device *)(base + l.pci);
 }
 
@@ -66,6 +68,7 @@ tsr_status tsr_topo_alloc(const tsr_topology *shape, tsr_topology **topo_out)
     TSR_TRY(check_count("cores", shape->n_cores));
     TSR_TRY(check_count("processing units", shape->n_pus));
     TSR_TRY(check_count("caches", shape->n_caches));
+    TSR_TRY(check_count("PCI bridges", shape->n_bridges));
     TSR_TRY(check_count("PCI devices", shape->n_pci));
 
     tsr_topology *topo;
@@ -75,6 +78,7 @@ tsr_status tsr_topo_alloc(const tsr_topology *shape, tsr_topology **topo_out)
     topo->n_cores = shape->n_cores;
     topo->n_pus = shape->n_pus;
     topo->n_caches = shape->n_caches;
+    topo->n_bridges = shape->n_bridges;
     topo->n_pci = shape->n_pci;
     tsr_topo_link(topo);
     *topo_out = topo;

@@ -1,0 +1,37 @@
+/* The readers of machine descriptions, and finding out which one a file is for. Each reader makes a topology
+ * that tsr_topo_settle() has still to complete. */
+#ifndef TSR_TOPO_MACHINE_FILE_H
+#define TSR_TOPO_MACHINE_FILE_H
+
+#include "topo/topo.h"
+
+/* Largest machine file that is read; the largest recorded machines are about 1 MB. */
+enum { TSR_MACHINE_FILE_BYTES = 64 << 20 };
+
+typedef enum tsr_machine_kind {
+    TSR_MACHINE_UNKNOWN,
+    TSR_MACHINE_HWLOC_XML,
+    TSR_MACHINE_NCCL_XML,
+    TSR_MACHINE_NVIDIA_SMI, /* `nvidia-smi topo -m` */
+    TSR_MACHINE_ARCHIVE     /* tar, plain or compressed */
+} tsr_machine_kind;
+
+/* Looks at the content; `text` is NUL-terminated after `bytes` bytes. */
+tsr_machine_kind tsr_machine_kind_of(const char *text, size_t bytes);
+
+/* The first element of XML text, past declarations and comments; NULL if there is none. */
+const char *tsr_xml_root_text(const char *text);
+
+/* All: `name` is the file's, for messages. TSR_ERR_FORMAT, TSR_ERR_UNSUPPORTED, TSR_ERR_MEMORY. */
+tsr_status tsr_topo_read_nccl_xml(const char *text, size_t bytes, const char *name, tsr_topology **topo_out);
+tsr_status tsr_topo_read_nvidia_smi(const char *text, size_t bytes, const char *name,
+                                    tsr_topology **topo_out);
+
+/* A --machine text; grammar at tsr_topology_describe(). TSR_ERR_INVALID, TSR_ERR_MEMORY. */
+tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out);
+
+/* An archive of a Linux root directory: unpacked by the tar command into a temporary folder that is gone on
+ * return. */
+tsr_status tsr_topo_read_archive(const char *path, tsr_topology **topo_out);
+
+#endif

@@ -1,0 +1,352 @@
+/* From what a description says of its GPUs to what planning needs.
+ *
+ * Descriptions differ in what they leave out: a cloud's NCCL file has bus ids alone, sysfs has no memory
+ * sizes, a recording of an idle machine shows its PCIe links at the lowest speed. Each gap is filled from the
+ * card table (cards.c) or by the rule written at the function, and leaves a mark in tsr_gpu.guessed or a
+ * sentence in the notes. Nothing is replaced that the description states, unless it is an idle link's speed.
+ */
+#include "topo/draft.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/mem.h"
+#include "topo/cards.h"
+
+enum {
+    NVIDIA = 0x10de,
+    COMMIT_BYTES = 2 << 20 /* CUDA's unit of physical memory on every card of the table */
+};
+
+#define NOTE(topo, ...) tsr_topo_note((topo)->notes, sizeof(topo)->notes, __VA_ARGS__)
+
+static tsr_pci_device *pci_of(const tsr_topology *topo, const tsr_gpu *gpu)
+{
+    for (int i = 0; i < topo->n_pci && *gpu->bus_id; i++)
+        if (strcmp(topo->pci[i].bus_id, gpu->bus_id) == 0)
+            return &topo->pci[i];
+    return NULL;
+}
+
+/* ---- which card ------------------------------------------------------------------------------ */
+
+static tsr_status unknown_card(const char *name)
+{
+    char list[900];
+    tsr_card_list(list, sizeof list);
+    return tsr_fail(TSR_ERR_INVALID, "cards: '%s' is not in the table of cards; known are %s", name, list);
+}
+
+/* One "WHICH=CARD" of the text: the card, and which GPUs it is for (-1: all). */
+static tsr_status parse_choice(const tsr_topology *topo, const char *piece, const tsr_card **card_out,
+                               int *gpu_out)
+{
+    char which[32], bus_id[16];
+    const char *equals = strchr(piece, '=');
+    if (!equals || (size_t)(equals - piece) >= sizeof which || equals == piece || !equals[1])
+        return tsr_fail(TSR_ERR_INVALID,
+                        "cards: '%s' is no choice of a card; write e.g. 0=rtx3090,1=a100 or all=t4", piece);
+    snprintf(which, sizeof which, "%.*s", (int)(equals - piece), piece);
+    *card_out = tsr_card_by_name(equals + 1);
+    if (!*card_out)
+        return unknown_card(equals + 1);
+    *gpu_out = -1;
+    if (strcasecmp(which, "all") == 0)
+        return TSR_OK;
+    char *end;
+    long number = strtol(which, &end, 10);
+    if (*end == '\0' && number >= 0 && number < topo->n_gpus) {
+        *gpu_out = (int)number;
+        return TSR_OK;
+    }
+    for (int i = 0; i < topo->n_gpus && tsr_bus_id_parse(which, bus_id); i++)
+        if (strcmp(topo->gpus[i].bus_id, bus_id) == 0) {
+            *gpu_out = i;
+            return TSR_OK;
+        }
+    return tsr_fail(TSR_ERR_INVALID, "cards: '%s': the machine has %d NVIDIA GPU%s, numbered from 0", piece,
+                    topo->n_gpus, topo->n_gpus == 1 ? "" : "s");
+}
+
+static tsr_status choose_cards(const tsr_topology *topo, const char *text,
+                               const tsr_card *chosen[TSR_MAX_GPUS])
+{
+    tsr_status status = TSR_OK;
+    char piece[80];
+    while (text && *text) {
+        size_t length = strcspn(text, ",");
+        const tsr_card *card;
+        int gpu;
+        snprintf(piece, sizeof piece, "%.*s", (int)TSR_MIN(length, sizeof piece - 1), text);
+        TSR_TRY(parse_choice(topo, piece, &card, &gpu));
+        for (int i = 0; i < topo->n_gpus; i++)
+            if (gpu < 0 || gpu == i)
+                chosen[i] = card;
+        text += length + (text[length] == ',');
+    }
+out:
+    return status;
+}
+
+static const tsr_card *card_of(const tsr_topology *topo, const tsr_gpu *gpu)
+{
+    const tsr_pci_device *pci = pci_of(topo, gpu);
+    const tsr_card *card = pci && pci->vendor_id == NVIDIA ? tsr_card_by_id(pci->device_id) : NULL;
+    if (!card && *gpu->name)
+        card = tsr_card_by_name(gpu->name);
+    return card ? card : pci && *pci->name ? tsr_card_by_name(pci->name) : NULL;
+}
+
+/* Leave out GPUs whose memory is unknown: nothing can be planned for them. Indices follow. */
+static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
+{
+    int to[TSR_MAX_GPUS], n = 0, first = -1;
+    for (int i = 0; i < topo->n_gpus; i++) {
+        to[i] = topo->gpus[i].memory_bytes ? n++ : -1;
+        if (to[i] < 0 && first < 0)
+            first = i;
+    }
+    if (first < 0)
+        return;
+    const tsr_pci_device *pci = pci_of(topo, &topo->gpus[first]);
+    char id[24] = "no model given";
+    if (pci && pci->device_id)
+        snprintf(id, sizeof id, "PCI id %04x:%04x", pci->vendor_id, pci->device_id);
+    snprintf(
+        topo->gpu_note, sizeof topo->gpu_note,
+        "%d GPU%s of unknown model left out (the first is number %d%s%s, %s); name them with cards, e.g. "
+        "'%d=rtx3090' or 'all=a100'",
+        topo->n_gpus - n, topo->n_gpus - n == 1 ? "" : "s", first, *topo->gpus[first].bus_id ? " at " : "",
+        topo->gpus[first].bus_id, id, first);
+    for (int i = 0; i < topo->n_gpus; i++) {
+        if (to[i] < 0)
+            continue;
+        topo->gpus[to[i]] = topo->gpus[i];
+        cards[to[i]] = cards[i];
+        for (int j = 0; j < topo->n_gpus; j++)
+            if (to[j] >= 0)
+                topo->gpu_pairs[to[i]][to[j]] = topo->gpu_pairs[i][j];
+        for (int e = 0; e < topo->gpus[to[i]].n_nvlink_ends; e++) {
+            tsr_nvlink_end *end = &topo->gpus[to[i]].nvlink_ends[e];
+            end->gpu = end->gpu >= 0 ? to[end->gpu] : -1;
+        }
+    }
+    for (int i = n; i < topo->n_gpus; i++)
+        memset(&topo->gpus[i], 0, sizeof topo->gpus[i]);
+    topo->n_gpus = n;
+    for (int i = 0; i < n; i++)
+        topo->gpus[i].ordinal = i;
+}
+
+/* ---- PCIe ------------------------------------------------------------------------------------ */
+
+static const char idle_note[] =
+    "PCIe links that show 2.5 or 5 GT/s are taken to be idle: the GPUs' own generation counts";
+
+/* Lanes of a link that runs at 2.5 GT/s (or 5, where lanes would be more than 16), 0 if it runs faster:
+ * generations 1 and 2 carry a multiple of 0.25 GB/s, the later ones of 0.985. */
+static int lanes_if_slow(double bytes_per_s)
+{
+    double quarters = bytes_per_s / 0.25e9;
+    if (!(quarters >= 0.99 && quarters < 32.5) || fabs(quarters - round(quarters)) > 0.005 * quarters)
+        return 0;
+    return (int)round(quarters) > 16 ? (int)round(quarters) / 2 : (int)round(quarters);
+}
+
+/* The link that the description states, if any; what stays open is the card table's to fill. A link at the
+ * speed of generation 1 or 2 below a newer card is taken to have been idle: drivers slow the link of an idle
+ * GPU down, and the ports above follow. */
+static void take_stated_link(tsr_topology *topo, tsr_gpu *gpu, const tsr_card *card)
+{
+    const tsr_pci_device *pci = pci_of(topo, gpu);
+    double stated = pci ? pci->link_bytes_per_s : 0;
+    int lanes = card && card->pcie_generation >= 3 ? lanes_if_slow(stated) : 0;
+    if (gpu->pcie_bytes_per_s > 0)
+        return;
+    if (lanes) {
+        gpu->pcie = (tsr_pcie_link){.generation = 1, .width = lanes};
+        NOTE(topo, "%s", idle_note);
+    } else if (stated > 0) {
+        gpu->pcie_bytes_per_s = stated;
+    } else if (card && card->pcie_generation) {
+        NOTE(topo, "the speed of PCIe links to GPUs is not described: that of the data sheets counts");
+    }
+}
+
+/* Bridges above GPUs: an unknown or idle link is taken to be as fast as the GPU's, on its own lanes. */
+static void settle_bridges(tsr_topology *topo)
+{
+    for (int i = 0; i < topo->n_gpus; i++) {
+        const tsr_gpu *gpu = &topo->gpus[i];
+        const tsr_pci_device *pci = pci_of(topo, gpu);
+        for (int b = pci ? pci->bridge : -1; b >= 0; b = topo->bridges[b].parent) {
+            tsr_pci_bridge *bridge = &topo->bridges[b];
+            if (bridge->parent < 0 && !*bridge->bus_id)
+                continue; /* a host bridge has no link */
+            int lanes = lanes_if_slow(bridge->link_bytes_per_s);
+            if (!(bridge->link_bytes_per_s > 0)) {
+                bridge->link_bytes_per_s = gpu->pcie_bytes_per_s;
+                NOTE(topo, "the speed of PCIe bridges above GPUs is not described: that of the GPUs counts");
+            } else if (lanes && bridge->link_bytes_per_s < gpu->pcie_bytes_per_s) {
+                int wide = TSR_MAX(gpu->pcie.width, TSR_MAX(gpu->pcie_max.width, 16));
+                bridge->link_bytes_per_s = gpu->pcie_bytes_per_s * TSR_MIN(lanes, wide) / wide;
+                NOTE(topo,
+                     "PCIe links that show 2.5 or 5 GT/s are taken to be idle: GPUs' own generation counts");
+            }
+        }
+    }
+}
+
+static int depth_of(const tsr_topology *topo, int bridge)
+{
+    int depth = 0;
+    for (; bridge >= 0; bridge = topo->bridges[bridge].parent)
+        depth++;
+    return depth;
+}
+
+/* Where two PCI devices meet, in nvidia-smi's words. */
+static tsr_gpu_path path_between(const tsr_topology *topo, const tsr_pci_device *a, const tsr_pci_device *b)
+{
+    int x = a->bridge, y = b->bridge, hops_x = 0, hops_y = 0;
+    while (x != y) {
+        int depth_x = depth_of(topo, x), depth_y = depth_of(topo, y);
+        if (depth_x >= depth_y) {
+            x = topo->bridges[x].parent;
+            hops_x++;
+        }
+        if (depth_y >= depth_x) {
+            y = topo->bridges[y].parent;
+            hops_y++;
+        }
+    }
+    if (x >= 0 && topo->bridges[x].parent < 0)
+        return TSR_GPU_PATH_PHB;
+    if (x >= 0) /* a switch is one upstream port and its downstream ports */
+        return hops_x <= 1 && hops_y <= 1 ? TSR_GPU_PATH_PIX : TSR_GPU_PATH_PXB;
+    if (a->numa_node < 0 || b->numa_node < 0)
+        return TSR_GPU_PATH_UNKNOWN;
+    return a->numa_node == b->numa_node ? TSR_GPU_PATH_NODE : TSR_GPU_PATH_SYS;
+}
+
+/* ---- NVLink ---------------------------------------------------------------------------------- */
+
+static void settle_ends(tsr_gpu *gpu, const tsr_card *card)
+{
+    for (int e = 0; e < gpu->n_nvlink_ends && card; e++) {
+        tsr_nvlink_end *end = &gpu->nvlink_ends[e];
+        if (!end->version)
+            end->version = card->nvlink_version;
+        if (!(end->bytes_per_s > 0) && card->nvlink_gbs > 0) {
+            end->bytes_per_s = end->n_links * card->nvlink_gbs * 1e9;
+            gpu->guessed |= TSR_GPU_NVLINK;
+        }
+        if (!end->n_links && end->bytes_per_s > 0 && card->nvlink_gbs > 0)
+            end->n_links = (int)lround(end->bytes_per_s / (card->nvlink_gbs * 1e9));
+    }
+}
+
+/* Modules' NVLinks, where the description has none at all: boards of eight and more have NVSwitches since the
+ * A100 (HGX and DGX data sheets), boards of up to four join each pair by an equal part of the links. */
+static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
+{
+    int n = topo->n_gpus;
+    bool power =
+        topo->n_packages && strstr(topo->packages[0].cpu_model, "POWER"); /* links go to the CPU there */
+    for (int i = 0; i < n; i++)
+        if (!cards[i] || cards[i] != cards[0] || !cards[i]->wired || topo->gpus[i].n_nvlink_ends)
+            return;
+    bool is_switched = n >= 8 && n <= 16 && cards[0]->nvlink_version >= 3;
+    if (n < 2 || power || (n > 4 && !is_switched))
+        return;
+    for (int i = 0; i < n; i++) {
+        tsr_gpu *gpu = &topo->gpus[i];
+        for (int j = 0; j < n; j++) {
+            int links = is_switched ? cards[0]->n_nvlinks : cards[0]->n_nvlinks / (n - 1);
+            if (j == i || (is_switched && gpu->n_nvlink_ends))
+                continue;
+            gpu->nvlink_ends[gpu->n_nvlink_ends++] =
+                (tsr_nvlink_end){.kind = is_switched ? TSR_NVLINK_END_SWITCH : TSR_NVLINK_END_GPU,
+                                 .gpu = is_switched ? -1 : j,
+                                 .n_links = links};
+        }
+        gpu->guessed |= TSR_GPU_NVLINK;
+    }
+    NOTE(topo, "NVLinks are not described: those of a usual board with %d such modules count", n);
+}
+
+static void sum_ends(const tsr_gpu *gpu, tsr_nvlink_end_kind kind, int to, int *n_out, double *bytes_out)
+{
+    *n_out = 0;
+    *bytes_out = 0;
+    for (int e = 0; e < gpu->n_nvlink_ends; e++)
+        if (gpu->nvlink_ends[e].kind == kind && (to < 0 || gpu->nvlink_ends[e].gpu == to)) {
+            *n_out += gpu->nvlink_ends[e].n_links;
+            *bytes_out += gpu->nvlink_ends[e].bytes_per_s;
+        }
+}
+
+static void settle_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pair)
+{
+    const tsr_pci_device *pci_a = pci_of(topo, &topo->gpus[a]), *pci_b = pci_of(topo, &topo->gpus[b]);
+    int direct, up, down;
+    double direct_bytes, up_bytes, down_bytes;
+    pair->performance_rank = -1;
+    if (a == b) {
+        pair->path = TSR_GPU_PATH_SAME;
+        pair->peer_access = pair->native_atomics = TSR_YES;
+        return;
+    }
+    if (!pair->path && pci_a && pci_b)
+        pair->path = path_between(topo, pci_a, pci_b);
+    sum_ends(&topo->gpus[a], TSR_NVLINK_END_GPU, b, &direct, &direct_bytes);
+    sum_ends(&topo->gpus[a], TSR_NVLINK_END_SWITCH, -1, &up, &up_bytes);
+    sum_ends(&topo->gpus[b], TSR_NVLINK_END_SWITCH, -1, &down, &down_bytes);
+    pair->n_nvlinks = direct + TSR_MIN(up, down);
+    pair->nvlink_bytes_per_s = direct_bytes + TSR_MIN(up_bytes, down_bytes);
+    if (pair->n_nvlinks > 0)
+        pair->peer_access = pair->native_atomics = TSR_YES;
+}
+
+/* ---- all of it ------------------------------------------------------------------------------- */
+
+static void note_old_gpus(tsr_topology *topo)
+{
+    for (int i = 0; i < topo->n_gpus; i++)
+        if (topo->gpus[i].compute_capability && topo->gpus[i].compute_capability < 80)
+            NOTE(topo,
+                 "GPUs older than compute capability 8.0 can be planned for, but this library does not run "
+                 "on them");
+}
+
+tsr_status tsr_topo_settle(tsr_topology *topo, const char *cards_text)
+{
+    tsr_status status = TSR_OK;
+    const tsr_card *chosen[TSR_MAX_GPUS] = {0}, *cards[TSR_MAX_GPUS] = {0};
+    TSR_TRY(choose_cards(topo, cards_text, chosen));
+    for (int i = 0; i < topo->n_gpus; i++) {
+        tsr_gpu *gpu = &topo->gpus[i];
+        const tsr_pci_device *pci = pci_of(topo, gpu);
+        cards[i] = chosen[i] ? chosen[i] : card_of(topo, gpu);
+        take_stated_link(topo, gpu, cards[i]);
+        if (cards[i])
+            tsr_card_complete(cards[i], chosen[i] != NULL, gpu);
+        if (pci && gpu->numa_node < 0)
+            gpu->numa_node = pci->numa_node;
+        gpu->commit_bytes = COMMIT_BYTES;
+    }
+    drop_unknown(topo, cards);
+    guess_nvlinks(topo, cards);
+    for (int i = 0; i < topo->n_gpus; i++)
+        settle_ends(&topo->gpus[i], cards[i]);
+    settle_bridges(topo);
+    for (int a = 0; a < topo->n_gpus; a++)
+        for (int b = 0; b < topo->n_gpus; b++)
+            settle_pair(topo, a, b, &topo->gpu_pairs[a][b]);
+    note_old_gpus(topo);
+out:
+    return status;
+}
