@@ -377,7 +377,7 @@ static void errors_name_the_file_and_the_remedy(void **state)
         {"<!-- <topology> ", TSR_ERR_FORMAT, "is not XML"},
         {"<html></html>", TSR_ERR_FORMAT, "begins with element 'html'"},
         {"<topologydiff></topologydiff>", TSR_ERR_FORMAT, "begins with element 'topologydiff'"},
-        {"<system version=\"1\"></system>", TSR_ERR_UNSUPPORTED, "NCCL"},
+        {"<system version=\"1\"></system>", TSR_ERR_FORMAT, "describes no cpu"},
         {"<topology version=\"3.0\"></topology>", TSR_ERR_UNSUPPORTED, "lstopo --export-xml-flags v2"},
         {"<topology version=\"2.0\"><object", TSR_ERR_FORMAT, "cut off after 31 bytes"},
         {"<topology version=\"2.0\"></topology>", TSR_ERR_FORMAT, "malformed"},

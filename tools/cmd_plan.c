@@ -8,25 +8,23 @@
 
 #include "json.h"
 #include "json_plan.h"
+#include "machine_options.h"
 #include "model_options.h"
 #include "options.h"
 
-static tsr_status make_plan(const tool_model_options *options, const char *machine,
+static tsr_status make_plan(const tool_model_options *options, const tool_machine_options *machine,
                             const tsr_model_config *config, tsr_plan **plan_out)
 {
     tsr_topology *topo = NULL;
     tsr_device_list *devices = NULL;
     tsr_gguf *gguf = NULL;
     tsr_logger logger = tool_logger(false);
-    tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
     tsr_gguf_config gguf_config = TSR_GGUF_CONFIG_INIT;
-    topo_config.logger = logger;
     gguf_config.header_only = true;
 
     tsr_status status = tsr_gguf_open(options->model, &gguf_config, &gguf);
     if (status == TSR_OK)
-        status = machine ? tsr_topology_load(machine, &topo_config, &topo)
-                         : tsr_topology_discover(&topo_config, &topo);
+        status = tool_machine_topology(machine, &logger, &topo);
     if (status == TSR_OK)
         status = tsr_device_list_create(topo, options->devices, &logger, &devices);
     if (status == TSR_OK)
@@ -40,21 +38,23 @@ static tsr_status make_plan(const tool_model_options *options, const char *machi
 int tsr_cmd_plan(int argc, char **argv)
 {
     tool_model_options model = TOOL_MODEL_OPTIONS_INIT;
-    const char *machine = NULL;
+    tool_machine_options machine = {0};
     bool as_json = false;
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(model),
         {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences at once (default 1)", 1, 1 << 16},
-        {NULL, "--machine-file", TOOL_STRING, &machine, "FILE",
-         "another machine: hwloc XML, a Linux root directory, or synthetic:...", 0, 0},
+        TOOL_MACHINE_OPTION_ROWS(machine),
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON, all sizes in bytes", 0, 0},
     };
     const tool_command command = {
         "plan", "show what a model takes on every device, without loading it", options, TOOL_COUNT(options),
         "examples:\n"
         "  tsr plan -m model.gguf --devices host:2 -ts 3,1\n"
-        "  tsr plan -m model.gguf --machine-file server.xml -c 8192 -ctk q8_0 --json\n"};
+        "  tsr plan -m model.gguf --machine-file server.xml -c 8192 -ctk q8_0 --json\n"
+        "  tsr plan -m model.gguf --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'\n"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
+    if (code == TOOL_GO_ON)
+        code = tool_machine_options_check("plan", &machine);
     if (code != TOOL_GO_ON)
         return code;
 
@@ -65,7 +65,7 @@ int tsr_cmd_plan(int argc, char **argv)
         return code;
 
     tsr_plan *plan = NULL;
-    tsr_status status = make_plan(&model, machine, &config, &plan);
+    tsr_status status = make_plan(&model, &machine, &config, &plan);
     if (status != TSR_OK) {
         code = tool_fail("plan", status);
     } else if (as_json) {

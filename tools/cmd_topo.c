@@ -1,11 +1,15 @@
 /* tsr topo: a machine as a tree, and the devices that a --devices text makes of it. */
 #include "tsr.h"
 
+#include <errno.h>
+#include <string.h>
+
 #include <tsr/memory.h>
 #include <tsr/topology.h>
 
 #include "format.h"
 #include "json.h"
+#include "machine_options.h"
 #include "options.h"
 
 /* "0-3,8"; the list is ascending. */
@@ -57,35 +61,58 @@ static int print_all(const tsr_topology *topo, const tsr_device_list *list, bool
     return TOOL_EXIT_OK;
 }
 
+static int write_nccl_xml(const tsr_topology *topo, const char *path)
+{
+    FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    if (!file) {
+        fprintf(stderr, "tsr topo: cannot write '%s': %s\n", path, strerror(errno));
+        return TOOL_EXIT_FAILED;
+    }
+    tsr_status status = tsr_topology_write_nccl_xml(topo, tool_write, file);
+    bool written = !ferror(file) && (file == stdout ? fflush(file) : fclose(file)) == 0;
+    if (status == TSR_OK && written)
+        return TOOL_EXIT_OK;
+    if (status != TSR_OK)
+        return tool_fail("topo", status);
+    fprintf(stderr, "tsr topo: cannot write '%s': %s\n", path, strerror(errno));
+    return TOOL_EXIT_FAILED;
+}
+
 int tsr_cmd_topo(int argc, char **argv)
 {
     bool as_json = false;
-    const char *machine = NULL, *devices = NULL;
+    const char *devices = NULL, *nccl_xml = NULL;
+    tool_machine_options machine = {0};
     const tool_option options[] = {
-        {NULL, "--machine-file", TOOL_STRING, &machine, "FILE",
-         "another machine: hwloc XML, a Linux root directory, or synthetic:...", 0, 0},
+        TOOL_MACHINE_OPTION_ROWS(machine),
         {"-dev", "--devices", TOOL_STRING, &devices, "SPEC", "devices to make of it (default host)", 0, 0},
+        {NULL, "--nccl-xml", TOOL_STRING, &nccl_xml, "FILE",
+         "write it for NCCL_TOPO_FILE; - is standard output", 0, 0},
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON", 0, 0},
     };
     const tool_command command = {"topo", "show a machine and the devices made from it", options,
                                   TOOL_COUNT(options),
                                   "examples:\n"
                                   "  tsr topo --devices host:2,mem=200MiB,threads=1\n"
-                                  "  tsr topo --machine-file 'synthetic:pack:2 core:4 pu:2' --json\n"};
+                                  "  tsr topo --machine-file 'synthetic:pack:2 core:4 pu:2' --json\n"
+                                  "  tsr topo --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'\n"
+                                  "  tsr topo --machine-file g5.xml --card all=a10g\n"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
+    if (code == TOOL_GO_ON)
+        code = tool_machine_options_check("topo", &machine);
     if (code != TOOL_GO_ON)
         return code;
 
     tsr_topology *topo = NULL;
     tsr_device_list *list = NULL;
-    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
     tsr_logger logger = tool_logger(false);
-    config.logger = logger;
-    tsr_status status =
-        machine ? tsr_topology_load(machine, &config, &topo) : tsr_topology_discover(&config, &topo);
-    if (status == TSR_OK)
+    tsr_status status = tool_machine_topology(&machine, &logger, &topo);
+    if (status == TSR_OK && !nccl_xml)
         status = tsr_device_list_create(topo, devices, &logger, &list);
-    code = status == TSR_OK ? print_all(topo, list, as_json) : tool_fail("topo", status);
+    if (status != TSR_OK)
+        code = tool_fail("topo", status);
+    else
+        code = nccl_xml ? write_nccl_xml(topo, nccl_xml) : print_all(topo, list, as_json);
     tsr_device_list_destroy(list);
     tsr_topology_destroy(topo);
     return code;

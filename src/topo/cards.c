@@ -282,7 +282,8 @@ static void complete_pcie(const tsr_card *card, tsr_gpu *gpu)
 void tsr_card_complete(const tsr_card *card, bool override, tsr_gpu *gpu)
 {
     if (!*gpu->name || override)
-        snprintf(gpu->name, sizeof gpu->name, "NVIDIA %s", card->name);
+        snprintf(gpu->name, sizeof gpu->name, "%s%s", strncmp(card->name, "T", 1) == 0 ? "" : "NVIDIA ",
+                 card->name); /* "Tesla ..." and "TITAN ..." stand alone */
     if (!gpu->memory_bytes || override) {
         gpu->memory_bytes = (uint64_t)card->memory_mib << 20;
         gpu->guessed |= TSR_GPU_MEMORY;

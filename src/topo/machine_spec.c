@@ -280,7 +280,6 @@ out:
 static void describe_gpu(const struct group *group, int first, int index, tsr_gpu *gpu)
 {
     const tsr_card *card = group->card;
-    snprintf(gpu->name, sizeof gpu->name, "NVIDIA %s", card->name);
     gpu->memory_bytes = group->memory_bytes;
     gpu->memory_bytes_per_s = group->bytes_per_s;
     if (group->pcie.generation) {

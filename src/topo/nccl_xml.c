@@ -264,12 +264,11 @@ static tsr_status read_device(struct reader *in, const tsr_xml_element *element,
     TSR_TRY(number(in, element, "vendor", 0, 0xffff, 0, &pci->vendor_id));
     TSR_TRY(number(in, element, "device", 0, 0xffff, 0, &pci->device_id));
     TSR_TRY(read_speed(in, element, &pci->link_bytes_per_s));
-    if (gpu || class_id >> 16 == 0x03)
+    if (gpu || class_id >> 16 == 0x03 || class_id == 0)
         TSR_TRY(read_gpu(in, gpu, pci));
-    else if (class_id == 0)
+    if (!gpu && class_id == 0)
         tsr_topo_note(in->draft->notes, sizeof in->draft->notes,
-                      "PCI devices without a class, %s and perhaps others, are not counted as GPUs",
-                      pci->bus_id);
+                      "PCI devices without a class may be GPUs: name those that are by number or bus id");
 out:
     return status;
 }

@@ -1,0 +1,32 @@
+/* The options that name another machine, shared by the commands that describe or plan. */
+#ifndef TSR_TOOLS_MACHINE_OPTIONS_H
+#define TSR_TOOLS_MACHINE_OPTIONS_H
+
+#include <tsr/topology.h>
+
+#include "options.h"
+
+typedef struct tool_machine_options {
+    const char *file;  /* --machine-file */
+    const char *text;  /* --machine */
+    const char *cards; /* --card */
+} tool_machine_options;
+
+/* clang-format off */
+#define TOOL_MACHINE_OPTION_ROWS(machine)                                                         \
+    {NULL, "--machine-file", TOOL_STRING, &(machine).file, "FILE",                                \
+     "another machine: hwloc or NCCL XML, nvidia-smi topo -m, a Linux root", 0, 0},               \
+    {NULL, "--machine", TOOL_STRING, &(machine).text, "TEXT",                                     \
+     "another machine in words, e.g. '2x rtx3090 nvlink'", 0, 0},                                 \
+    {NULL, "--card", TOOL_STRING, &(machine).cards, "N=CARD,...",                                 \
+     "which cards its GPUs are, e.g. 0=rtx3090 or all=a100", 0, 0}
+/* clang-format on */
+
+/* TOOL_GO_ON, or the exit code after a line on stderr about options that exclude each other. */
+int tool_machine_options_check(const char *command, const tool_machine_options *options);
+
+/* The machine that the options name, or this one. */
+tsr_status tool_machine_topology(const tool_machine_options *options, const tsr_logger *logger,
+                                 tsr_topology **topo_out);
+
+#endif
