@@ -199,14 +199,17 @@ static void the_tree_nests_what_contains_what(void **state)
     snprintf(expected, sizeof expected,
              "%s (Tiny)\n"
              "  2 packages, 2 NUMA nodes, 3 cores, 4 CPUs, 6 GiB of memory\n"
+             "  1 GPU\n"
              "  Package 0: Model A\n"
              "    NUMA node 0: 4 GiB\n"
              "      L3 8 MiB shared by cores 0-1\n"
              "        cores 0-1, CPU 0,2\n"
+             "      GPU 0 NVIDIA H200, ~140 GiB at ~4.80 TB/s, ~132 SMs, sm_90\n"
+             "        PCI 0000:17:00.0, PCIe 31.5 GB/s\n"
              "  Package 1\n"
              "    NUMA node 1: 2 GiB\n"
              "      core 2 x 2 threads, CPU 1,3\n"
-             "  PCI 0000:17:00.0 3D 10de:2335 NVIDIA GH100, NUMA node 0, 31.5 GB/s\n",
+             "  ~ not described: guessed from a table of cards\n",
              path);
     tsr_topology_print(topo, append, text);
     assert_string_equal(text, expected);

@@ -292,9 +292,10 @@ void tsr_card_complete(const tsr_card *card, bool override, tsr_gpu *gpu)
         gpu->memory_bytes_per_s = card->memory_gbs * 1e9;
         gpu->guessed |= TSR_GPU_BANDWIDTH;
     }
-    if (!gpu->n_sms || !gpu->compute_capability || override) {
-        gpu->n_sms = card->n_sms;
+    if (!gpu->compute_capability || override) /* follows from the model */
         gpu->compute_capability = card->compute_capability;
+    if (!gpu->n_sms || override) {
+        gpu->n_sms = card->n_sms;
         gpu->guessed |= TSR_GPU_COMPUTE;
     }
     if (!(gpu->tensor_flops > 0) || override) /* no description has it, so it needs no mark */

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "core/gpu.h"
+#include "topo/draft.h"
 #include "topo/gpus.h"
 #include "topo/topo.h"
 
@@ -96,6 +97,12 @@ tsr_status tsr_topology_discover(const tsr_topology_config *config, tsr_topology
         count_memory(topo);
     if (topo->is_this_machine)
         add_gpus(topo, config ? &config->logger : NULL);
+    else /* hwloc's variables named another one */
+        status = tsr_topo_settle(topo, NULL);
+    if (status != TSR_OK) {
+        tsr_topology_destroy(topo);
+        return status;
+    }
     if (config)
         tsr_log(&config->logger, TSR_LOG_INFO, "this machine: %d NUMA nodes, %d cores, %d PCI devices",
                 topo->n_numa_nodes, topo->n_cores, topo->n_pci);

@@ -265,6 +265,17 @@ static const char *plural(int n)
     return n == 1 ? "" : "s";
 }
 
+static void put_notes(const struct printer *p)
+{
+    bool guessed = false;
+    for (int i = 0; i < p->base.topo->n_gpus; i++)
+        guessed = guessed || p->base.topo->gpus[i].guessed;
+    if (guessed)
+        put(p, 1, "~ not described: guessed from a table of cards\n");
+    for (const char *line = p->base.topo->notes; *line; line += strcspn(line, "\n"), line += *line == '\n')
+        put(p, 1, "note: %.*s\n", (int)TSR_MIN(strcspn(line, "\n"), (size_t)400), line);
+}
+
 void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user)
 {
     struct printer p = {.base = {.topo = topo, .write = write, .user = user}};
@@ -286,4 +297,5 @@ void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user
     tsr_topo_put_gpus_at(&p.base, 1, -1);
     put_pci(&p);
     tsr_topo_put_gpu_pairs(&p.base);
+    put_notes(&p);
 }

@@ -15,6 +15,7 @@
 
 #include "core/mem.h"
 #include "topo/cards.h"
+#include "topo/gpus.h"
 
 enum {
     NVIDIA = 0x10de,
@@ -234,10 +235,14 @@ static tsr_gpu_path path_between(const tsr_topology *topo, const tsr_pci_device 
 
 /* ---- NVLink ---------------------------------------------------------------------------------- */
 
-static void settle_ends(tsr_gpu *gpu, const tsr_card *card)
+static void settle_ends(const tsr_topology *topo, tsr_gpu *gpu, const tsr_card *card)
 {
-    for (int e = 0; e < gpu->n_nvlink_ends && card; e++) {
+    for (int e = 0; e < gpu->n_nvlink_ends; e++) {
         tsr_nvlink_end *end = &gpu->nvlink_ends[e];
+        if (end->gpu >= 0 && !*end->bus_id)
+            memcpy(end->bus_id, topo->gpus[end->gpu].bus_id, sizeof end->bus_id);
+        if (!card)
+            continue;
         if (!end->version)
             end->version = card->nvlink_version;
         if (!(end->bytes_per_s > 0) && card->nvlink_gbs > 0) {
@@ -278,22 +283,9 @@ static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS
     NOTE(topo, "NVLinks are not described: those of a usual board with %d such modules count", n);
 }
 
-static void sum_ends(const tsr_gpu *gpu, tsr_nvlink_end_kind kind, int to, int *n_out, double *bytes_out)
-{
-    *n_out = 0;
-    *bytes_out = 0;
-    for (int e = 0; e < gpu->n_nvlink_ends; e++)
-        if (gpu->nvlink_ends[e].kind == kind && (to < 0 || gpu->nvlink_ends[e].gpu == to)) {
-            *n_out += gpu->nvlink_ends[e].n_links;
-            *bytes_out += gpu->nvlink_ends[e].bytes_per_s;
-        }
-}
-
 static void settle_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pair)
 {
     const tsr_pci_device *pci_a = pci_of(topo, &topo->gpus[a]), *pci_b = pci_of(topo, &topo->gpus[b]);
-    int direct, up, down;
-    double direct_bytes, up_bytes, down_bytes;
     pair->performance_rank = -1;
     if (a == b) {
         pair->path = TSR_GPU_PATH_SAME;
@@ -302,11 +294,6 @@ static void settle_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pa
     }
     if (!pair->path && pci_a && pci_b)
         pair->path = path_between(topo, pci_a, pci_b);
-    sum_ends(&topo->gpus[a], TSR_NVLINK_END_GPU, b, &direct, &direct_bytes);
-    sum_ends(&topo->gpus[a], TSR_NVLINK_END_SWITCH, -1, &up, &up_bytes);
-    sum_ends(&topo->gpus[b], TSR_NVLINK_END_SWITCH, -1, &down, &down_bytes);
-    pair->n_nvlinks = direct + TSR_MIN(up, down);
-    pair->nvlink_bytes_per_s = direct_bytes + TSR_MIN(up_bytes, down_bytes);
     if (pair->n_nvlinks > 0)
         pair->peer_access = pair->native_atomics = TSR_YES;
 }
@@ -341,8 +328,9 @@ tsr_status tsr_topo_settle(tsr_topology *topo, const char *cards_text)
     drop_unknown(topo, cards);
     guess_nvlinks(topo, cards);
     for (int i = 0; i < topo->n_gpus; i++)
-        settle_ends(&topo->gpus[i], cards[i]);
+        settle_ends(topo, &topo->gpus[i], cards[i]);
     settle_bridges(topo);
+    tsr_topo_gpus_link(topo);
     for (int a = 0; a < topo->n_gpus; a++)
         for (int b = 0; b < topo->n_gpus; b++)
             settle_pair(topo, a, b, &topo->gpu_pairs[a][b]);
