@@ -28,17 +28,20 @@ typedef struct tsr_runtime_config {
     const char *devices; /* what tsr_device_list_create() takes, e.g. "host:2,mem=4GiB,threads=1"; NULL: one
                             host device per NUMA node */
     const char *isa;     /* host kernels: "generic", "avx2", "avx512"; NULL: the best this machine has */
+    const char *collectives;      /* how devices exchange data: "auto" (NULL), "peer", "nccl" or "staged"; see
+                                     below.      Never changes a result of the exact reduction */
     const tsr_topology *topology; /* of this machine, only read during the call; NULL: discovered */
     tsr_logger logger;            /* silent by default */
 } tsr_runtime_config;
 
-#define TSR_RUNTIME_CONFIG_INIT                                       \
-    {                                                                 \
-        sizeof(tsr_runtime_config), NULL, NULL, NULL, TSR_LOGGER_INIT \
+#define TSR_RUNTIME_CONFIG_INIT                                             \
+    {                                                                       \
+        sizeof(tsr_runtime_config), NULL, NULL, NULL, NULL, TSR_LOGGER_INIT \
     }
 
-/* Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text,
- * TSR_ERR_UNSUPPORTED for a kind of device that this build or an instruction set that this machine lacks,
+/* Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text or
+ * name of collectives, TSR_ERR_UNSUPPORTED for a kind of device that this build or an instruction set that
+ * this machine lacks and for collectives that cannot serve these devices (the message says why),
  * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
@@ -59,6 +62,28 @@ typedef struct tsr_device_info {
 /* TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_device(const tsr_runtime *rt, int device,
                                                     tsr_device_info *info_out);
+
+/* How the devices' partial sums are added up, by the size of one device's partial:
+ *
+ *     "peer"           kernels read the other GPUs' memory, each adds up everything: least latency
+ *     "peer two-shot"  the same, each adds up its share and reads the others' sums: least traffic
+ *     "nccl"           NVIDIA's library
+ *     "staged"         through host memory: works between any devices, GPUs and host devices included
+ *
+ * With "auto" those that can serve are timed when the runtime is opened (under 0.1 s for eight GPUs, NCCL's
+ * own start-up not included), and each size is served by the fastest; "peer" lets both forms compete. */
+typedef struct tsr_collectives_row {
+    size_t bytes; /* serves up to so many (and more than the row before); the last row: all larger */
+    char implementation[16]; /* as above */
+    uint64_t latency_ns;     /* of one all-reduce of `bytes`; 0: not measured, there was no alternative */
+} tsr_collectives_row;
+
+enum { TSR_COLLECTIVES_MAX_ROWS = 8 };
+
+/* The value is the number of rows; 0 where devices exchange nothing or share their memory (one device, host
+ * devices alone). */
+TSR_API int tsr_runtime_collectives(const tsr_runtime *rt,
+                                    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS]);
 
 TSR_END_DECLS
 #endif

@@ -429,7 +429,7 @@ static void local_destroy(tsr_comm *comm)
 }
 
 static const struct tsr_comm_ops local_ops = {
-    .kind = "local",
+    .kind = "staged", /* what a GPU sees of it */
     .destroy = local_destroy,
     .collective_create = local_collective_create,
     .collective_destroy = local_collective_destroy,

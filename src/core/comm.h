@@ -37,11 +37,14 @@ struct tsr_collective; /* one implementation's form of it */
 typedef struct tsr_collective tsr_collective;
 
 struct tsr_comm_ops {
-    const char *kind; /* "local", ... */
+    const char *kind; /* "staged", "peer", ...: as tsr/runtime.h names them */
     void (*destroy)(tsr_comm *comm);
     tsr_status (*collective_create)(tsr_comm *comm, const tsr_collective_desc *desc,
                                     tsr_collective **collective_out);
     void (*collective_destroy)(tsr_comm *comm, tsr_collective *collective);
+
+    /* Whether it can make this collective. NULL: any between its devices. */
+    bool (*serves)(const tsr_comm *comm, const tsr_collective_desc *desc);
 
     /* Run by every thread of a host device's team (thread of n_threads) for an op of a collective kind.
      * Returns when the op is done for this thread; the team's own barrier follows. Returns false if the comm
@@ -59,6 +62,10 @@ struct tsr_comm_ops {
      * with host memory in place of the op's other pointers. Called before anything of the collective runs.
      * NULL where every device must enqueue.
      *
+     * enqueue_norm: as enqueue, for an ALL_REDUCE whose sum the RMS_NORM op `norm` reads next, where both
+     * together are faster than one after the other: enqueues both and sets *done_out. Else it enqueues
+     * nothing. Same bits. NULL: never.
+     *
      * aborted: whether abort() came since the last reset(); asked after enqueued work has finished, since
      * that then means nothing. NULL where enqueue is.
      *
@@ -70,6 +77,8 @@ struct tsr_comm_ops {
      * that the work will never finish. NULL where that cannot be known. */
     bool enqueue_meets;
     tsr_status (*enqueue)(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
+    tsr_status (*enqueue_norm)(tsr_comm *comm, tsr_device *device, const tsr_op *op, const tsr_op *norm,
+                               void *stream, bool *done_out);
     tsr_status (*poll)(tsr_comm *comm, tsr_device *device);
     bool (*aborted)(tsr_comm *comm);
     void (*stage)(tsr_comm *comm, tsr_collective *collective, int index, void *buffer);
@@ -86,8 +95,15 @@ struct tsr_comm_ops {
 struct tsr_comm {
     const struct tsr_comm_ops *ops;
     int n_devices;
-    uint64_t epoch; /* raised by reset() where what was captured before must not be launched again */
+    uint64_t epoch;  /* raised by reset() where what was captured before must not be launched again */
+    tsr_comm *whole; /* the communicator that has several to choose from, this one among them, and that is to
+                        be asked whether it was aborted, and aborted; NULL: this one is on its own */
 };
+
+static inline tsr_comm *tsr_comm_whole(tsr_comm *comm)
+{
+    return comm->whole ? comm->whole : comm;
+}
 
 /* Every implementation's collective starts with this. */
 struct tsr_collective {

@@ -18,9 +18,12 @@
 #include "cuda/launch.h"
 
 #ifdef __CUDACC__
-#define TSR_UNROLL _Pragma("unroll")
+#define TSR_PRAGMA(text)     _Pragma(#text)
+#define TSR_UNROLL           _Pragma("unroll")
+#define TSR_UNROLL_BY(times) TSR_PRAGMA(unroll times)
 #else
 #define TSR_UNROLL
+#define TSR_UNROLL_BY(times)
 #endif
 
 #define TSR_DEVICE static __device__ __forceinline__

@@ -91,11 +91,10 @@ typedef struct tsr_cuda_reduction {
     int64_t n;
 } tsr_cuda_reduction;
 
-tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const tsr_cuda_stream *s);
-
-/* sum[i] = sum over j of parts[j][i] in the parts' own type, for a sum that goes on elsewhere. `residual` and
- * `y` of the reduction are not used; sum may be one of the parts. */
-tsr_status tsr_cuda_reduce_parts(const tsr_cuda_reduction *reduction, void *sum, const tsr_cuda_stream *s);
+/* With `norm` the rows of the sum are normalised, too: norm->x is reduction->y, and norm->y overlaps nothing
+ * but, element by element, y or the residual. Same bits as tsr_cuda_rms_norm() afterwards. */
+tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const tsr_op_rms_norm *norm,
+                           const tsr_cuda_stream *s);
 
 TSR_END_DECLS
 

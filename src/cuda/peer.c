@@ -13,50 +13,98 @@
 
 typedef struct peer_comm {
     tsr_comm base;
-    tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS];
-    uint64_t *counters[TSR_CUDA_MAX_PEERS]; /* in device memory: [n] sent, then [n] received */
-    uint64_t *progress;                     /* pinned: [device][other] meetings announced */
-    uint32_t *aborted;                      /* pinned */
+    bool two_shot;
+    int max_blocks;                               /* of a kernel that meets */
+    tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: can reach nobody */
+    uint64_t reach[TSR_CUDA_MAX_PEERS];           /* whom device i reaches, one bit each */
+    uint64_t *counters[TSR_CUDA_MAX_PEERS];       /* in device memory: [block][n] sent, then received */
+    uint64_t *progress;                           /* pinned: [device][other] meetings announced */
+    uint32_t *aborted;                            /* pinned */
 } peer_comm;
 
 typedef struct peer_collective {
     tsr_collective base;
     tsr_collective_desc desc; /* arrays are ours */
+    bool two_shot;
     int64_t *begin;
     void **partial;
 } peer_collective;
 
+/* A row that one block adds up and normalises is loaded by 512 threads, eight bytes each per part and step;
+ * beyond so many loads it is faster to let more blocks add up and one normalise afterwards. */
+enum { MAX_ROW_LOADS = 16384 };
+
 /* ---- the ops of a stream --------------------------------------------------------------------------------
  */
 
-static tsr_status meet(const peer_comm *comm, int self, uint64_t participants, cudaStream_t stream)
+static tsr_cuda_meeting meeting_of(const peer_comm *comm, int self, uint64_t participants)
 {
     int n = comm->base.n_devices;
     tsr_cuda_meeting m = {.self = self,
+                          .n_devices = n,
+                          .max_blocks = comm->max_blocks,
                           .participants = participants,
                           .sent = comm->counters[self],
-                          .received = comm->counters[self] + n,
+                          .received = comm->counters[self] + n * TSR_CUDA_MAX_MEETING_BLOCKS,
                           .progress = comm->progress + self * n,
                           .aborted = comm->aborted};
     for (int i = 0; i < n; i++)
-        m.announce[i] = comm->counters[i] + n + self;
-    return tsr_cuda_meet(&m, stream);
+        if (comm->counters[i])
+            m.announce[i] = comm->counters[i] + n * TSR_CUDA_MAX_MEETING_BLOCKS + self;
+    return m;
+}
+
+static tsr_status meet(const peer_comm *comm, int self, uint64_t participants, cudaStream_t stream)
+{
+    const tsr_cuda_meeting meeting = meeting_of(comm, self, participants);
+    return tsr_cuda_meet(&meeting, stream);
+}
+
+static tsr_cuda_reduction reduction_of(const tsr_op_all_reduce *op)
+{
+    const tsr_collective_desc *desc = op->collective->desc;
+    tsr_cuda_reduction reduction = {.type = desc->reduce, .residual = op->residual, .y = op->y, .n = op->n};
+    for (uint64_t rest = desc->contributors; rest; rest &= rest - 1)
+        reduction.parts[reduction.n_parts++] = desc->partial[__builtin_ctzll(rest)];
+    return reduction;
+}
+
+/* Which of the parts is this device's; -1: none. */
+static int part_of(const tsr_collective_desc *desc, int device)
+{
+    uint64_t bit = (uint64_t)1 << device;
+    return desc->contributors & bit ? __builtin_popcountll(desc->contributors & (bit - 1)) : -1;
 }
 
 static tsr_status enqueue_all_reduce(const peer_comm *comm, int self, const tsr_op_all_reduce *op,
-                                     cudaStream_t stream)
+                                     const tsr_op_rms_norm *norm, cudaStream_t stream)
 {
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
     const tsr_cuda_stream s = {.stream = stream, .traits = &comm->devices[self]->traits};
-    tsr_cuda_reduction reduction = {.type = desc->reduce, .residual = op->residual, .y = op->y, .n = op->n};
-    for (int i = 0; i < comm->base.n_devices; i++)
-        if (desc->contributors >> i & 1)
-            reduction.parts[reduction.n_parts++] = desc->partial[i];
-    TSR_TRY(meet(comm, self, desc->participants, stream));
-    TSR_TRY(tsr_cuda_reduce(&reduction, &s));
+    const tsr_cuda_meeting meeting = meeting_of(comm, self, desc->participants);
+    const tsr_cuda_reduction reduction = reduction_of(op);
+    if (((const peer_collective *)op->collective)->two_shot) {
+        TSR_TRY(tsr_cuda_meet_reduce_share(&meeting, &reduction, part_of(desc, self), &s));
+        TSR_TRY(tsr_cuda_meet_gather_shares(&meeting, &reduction, &s));
+    } else {
+        TSR_TRY(tsr_cuda_meet_reduce(&meeting, &reduction, norm, &s));
+    }
 out:
     return status;
+}
+
+static tsr_status peer_enqueue_norm(tsr_comm *base, tsr_device *device, const tsr_op *op, const tsr_op *norm,
+                                    void *stream, bool *done_out)
+{
+    const tsr_collective_desc *desc = op->all_reduce.collective->desc;
+    int n_parts = __builtin_popcountll(desc->contributors);
+    *done_out = !((const peer_collective *)op->all_reduce.collective)->two_shot &&
+                norm->rms_norm.n <= MAX_ROW_LOADS / n_parts;
+    if (!*done_out)
+        return TSR_OK;
+    return enqueue_all_reduce((const peer_comm *)base, device->index, &op->all_reduce, &norm->rms_norm,
+                              stream);
 }
 
 static tsr_status enqueue_all_gather(const peer_comm *comm, int self, const tsr_op_all_gather *op,
@@ -108,7 +156,7 @@ static tsr_status peer_enqueue(tsr_comm *base, tsr_device *device, const tsr_op 
     const peer_comm *comm = (const peer_comm *)base;
     switch (op->kind) {
     case TSR_OP_ALL_REDUCE:
-        return enqueue_all_reduce(comm, device->index, &op->all_reduce, stream);
+        return enqueue_all_reduce(comm, device->index, &op->all_reduce, NULL, stream);
     case TSR_OP_ALL_GATHER:
         return enqueue_all_gather(comm, device->index, &op->all_gather, stream);
     case TSR_OP_SEND:
@@ -132,12 +180,37 @@ static void collective_destroy(tsr_comm *comm, tsr_collective *base)
     tsr_mem_free(c);
 }
 
+/* Every pair of the participants. */
+static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
+{
+    const peer_comm *comm = (const peer_comm *)base;
+    for (uint64_t rest = desc->participants; rest; rest &= rest - 1)
+        if (desc->participants & ~comm->reach[__builtin_ctzll(rest)])
+            return false;
+    return true;
+}
+
+/* Two devices that add up half each read less than two that add up all. Partials are aligned wherever a
+ * program's workspace has them. */
+static bool goes_in_two_shots(const peer_comm *comm, const tsr_collective_desc *desc)
+{
+    bool can =
+        comm->two_shot && desc->kind == TSR_OP_ALL_REDUCE && __builtin_popcountll(desc->contributors) > 1;
+    for (uint64_t rest = desc->contributors; rest && can; rest &= rest - 1)
+        can = (uintptr_t)desc->partial[__builtin_ctzll(rest)] % 16 == 0;
+    return can;
+}
+
 static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *desc,
                                     tsr_collective **collective_out)
 {
     tsr_status status = TSR_OK;
     peer_collective *c = NULL;
     size_t n = (size_t)comm->n_devices;
+    if (!peer_serves(comm, desc))
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "collective '%s' (%s): not all of its devices reach each other's memory",
+                        desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
     TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
     c->desc = *desc;
     TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
@@ -146,6 +219,7 @@ static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *d
         TSR_TRY(tsr_mem_array(n + 1, sizeof *c->begin, "a collective's shards", &c->begin));
         memcpy(c->begin, desc->begin, (n + 1) * sizeof *c->begin);
     }
+    c->two_shot = goes_in_two_shots((const peer_comm *)comm, desc);
     c->desc.partial = c->partial;
     c->desc.begin = c->begin;
     c->base = (tsr_collective){.comm = comm, .desc = &c->desc};
@@ -172,7 +246,7 @@ static bool peer_aborted(tsr_comm *base)
 
 static size_t counter_bytes(const peer_comm *comm)
 {
-    return 2 * (size_t)comm->base.n_devices * sizeof(uint64_t);
+    return 2 * (size_t)comm->base.n_devices * TSR_CUDA_MAX_MEETING_BLOCKS * sizeof(uint64_t);
 }
 
 /* Devices that left meetings at different places have different counts: start over. A device that is lost
@@ -183,7 +257,7 @@ static void peer_reset(tsr_comm *base)
     int previous;
     for (int i = 0; i < base->n_devices; i++) {
         tsr_cuda_device *cuda = comm->devices[i];
-        if (tsr_cuda_enter(cuda, &previous) != TSR_OK)
+        if (!cuda || tsr_cuda_enter(cuda, &previous) != TSR_OK)
             continue;
         if (cudaMemsetAsync(comm->counters[i], 0, counter_bytes(comm), cuda->stream) == cudaSuccess)
             (void)!tsr_cuda_drain(cuda);
@@ -229,17 +303,50 @@ static void peer_destroy(tsr_comm *base)
     tsr_mem_free(comm);
 }
 
-static const struct tsr_comm_ops peer_ops = {
+static const struct tsr_comm_ops one_shot_ops = {
     .kind = "peer",
     .destroy = peer_destroy,
     .collective_create = collective_create,
     .collective_destroy = collective_destroy,
+    .serves = peer_serves,
     .enqueue = peer_enqueue,
+    .enqueue_norm = peer_enqueue_norm,
     .aborted = peer_aborted,
     .abort = peer_abort,
     .reset = peer_reset,
     .missing = peer_missing,
 };
+
+static const struct tsr_comm_ops two_shot_ops = {
+    .kind = "peer two-shot",
+    .destroy = peer_destroy,
+    .collective_create = collective_create,
+    .collective_destroy = collective_destroy,
+    .serves = peer_serves,
+    .enqueue = peer_enqueue,
+    .enqueue_norm = peer_enqueue_norm,
+    .aborted = peer_aborted,
+    .abort = peer_abort,
+    .reset = peer_reset,
+    .missing = peer_missing,
+};
+
+/* What the host and all GPUs see. */
+static tsr_status make_shared(peer_comm *comm, int i)
+{
+    size_t n = (size_t)comm->base.n_devices * (size_t)comm->base.n_devices;
+    int previous;
+    tsr_status status = tsr_cuda_enter(comm->devices[i], &previous);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(TSR_CUDA(cudaHostAlloc((void **)&comm->progress, (n + 1) * sizeof *comm->progress,
+                                   cudaHostAllocPortable | cudaHostAllocMapped)));
+    memset(comm->progress, 0, (n + 1) * sizeof *comm->progress);
+    comm->aborted = (uint32_t *)(comm->progress + n);
+out:
+    tsr_cuda_leave(previous);
+    return status;
+}
 
 static tsr_status make_counters(peer_comm *comm, int i)
 {
@@ -248,13 +355,6 @@ static tsr_status make_counters(peer_comm *comm, int i)
     tsr_status status = tsr_cuda_enter(cuda, &previous);
     if (status != TSR_OK)
         return status;
-    if (i == 0) {
-        size_t n = (size_t)comm->base.n_devices * (size_t)comm->base.n_devices;
-        TSR_TRY(TSR_CUDA(cudaHostAlloc((void **)&comm->progress, (n + 1) * sizeof *comm->progress,
-                                       cudaHostAllocPortable | cudaHostAllocMapped)));
-        memset(comm->progress, 0, (n + 1) * sizeof *comm->progress);
-        comm->aborted = (uint32_t *)(comm->progress + n);
-    }
     TSR_TRY(TSR_CUDA(cudaMalloc((void **)&comm->counters[i], counter_bytes(comm))));
     TSR_TRY(TSR_CUDA(cudaMemsetAsync(comm->counters[i], 0, counter_bytes(comm), cuda->stream)));
     TSR_TRY(tsr_cuda_drain(cuda));
@@ -264,7 +364,22 @@ out:
                             : tsr_fail_in(status, "device %s: counters of the collectives", cuda->base.name);
 }
 
-tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, tsr_comm **comm_out)
+/* Waiting blocks take at most half of the multiprocessors of a GPU, whoever shares it; meet.h says why. */
+static int meeting_blocks(const peer_comm *comm)
+{
+    int most = TSR_CUDA_MAX_MEETING_BLOCKS;
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        int sharers = 0;
+        for (int j = 0; j < comm->base.n_devices && comm->devices[i]; j++)
+            sharers += comm->devices[j] && comm->devices[j]->ordinal == comm->devices[i]->ordinal;
+        if (comm->devices[i])
+            most = TSR_MIN(most, comm->devices[i]->traits.n_sms / 2 / sharers);
+    }
+    return TSR_MAX(most, 1);
+}
+
+tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const uint64_t *reach,
+                                bool two_shot, tsr_comm **comm_out)
 {
     tsr_status status = TSR_OK;
     peer_comm *comm = NULL;
@@ -272,11 +387,20 @@ tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, tsr_c
         return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
                         (int)TSR_CUDA_MAX_PEERS);
     TSR_TRY(tsr_mem_array(1, sizeof *comm, "a communicator", &comm));
-    comm->base = (tsr_comm){.ops = &peer_ops, .n_devices = n_devices};
-    for (int i = 0; i < n_devices; i++)
-        comm->devices[i] = tsr_cuda(devices[i]);
-    for (int i = 0; i < n_devices; i++)
+    comm->base = (tsr_comm){.ops = two_shot ? &two_shot_ops : &one_shot_ops, .n_devices = n_devices};
+    comm->two_shot = two_shot;
+    for (int i = 0; i < n_devices; i++) {
+        comm->reach[i] = reach[i];
+        comm->devices[i] = reach[i] ? tsr_cuda(devices[i]) : NULL;
+    }
+    comm->max_blocks = meeting_blocks(comm);
+    for (int i = 0; i < n_devices; i++) {
+        if (!comm->devices[i])
+            continue;
+        if (!comm->progress)
+            TSR_TRY(make_shared(comm, i));
         TSR_TRY(make_counters(comm, i));
+    }
     *comm_out = &comm->base;
     comm = NULL;
 out:

@@ -2,19 +2,25 @@
  * one GPU. Everything is kernels and copies in the devices' own streams, so a whole step can be captured into
  * one CUDA graph.
  *
- * An all-reduce is one-shot: a small kernel tells every participant that this device's partial is ready and
- * waits until all are, then each device adds up all partials itself. That is the fastest way for messages of
- * a decode step, where latency is all that counts. */
+ * An all-reduce is one kernel in one shot: each device says that its partial is ready, waits until all are,
+ * and adds up all partials itself. That is the fastest way for messages of a decode step, where latency is
+ * all that counts, and the norm that follows fits into the same kernel. In two shots (two_shot.cu) the
+ * devices share out the adding and then read each other's sums: for messages of a prompt, where bytes count.
+ * Each is a communicator, so that they can be measured against each other (comm/choice.h). */
 #ifndef TSR_CUDA_PEER_H
 #define TSR_CUDA_PEER_H
 
 #include "core/comm.h"
 
-/* Whether these devices can all read and write each other's memory; peer access is enabled on the way, and
- * tried with patterns in both directions before it is believed. A pair that cannot is no failure. */
-tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, bool *all_out);
+/* Which devices can read and write each other's memory: reach_out[i] has bit j if i and j both can; it is 0
+ * for host devices. Peer access is enabled on the way, and tried with patterns in both directions before it
+ * is believed; a pair that fails is logged as a warning, and is no error. */
+tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
+                               uint64_t *reach_out);
 
-/* For CUDA devices, which must outlive it, with devices[i]->index == i, that passed the test. */
-tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, tsr_comm **comm_out);
+/* For CUDA devices, which must outlive it, with devices[i]->index == i, and what the test says of them. It
+ * serves collectives whose participants all reach each other. */
+tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const uint64_t *reach,
+                                bool two_shot, tsr_comm **comm_out);
 
 #endif

@@ -6,6 +6,7 @@
 #include "core/mem.h"
 #include "cuda/check.h"
 #include "cuda/gpu.h"
+#include "cuda/meet.h"
 #include "cuda/peer.h"
 
 enum { PATTERN_FLOATS = 4096 };
@@ -13,6 +14,11 @@ enum { PATTERN_FLOATS = 4096 };
 /* More devices than this on one GPU may share a hardware queue, where one that waits stops one that it waits
  * for (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). */
 enum { MAX_PER_GPU = 8 };
+
+static bool is_cuda(const tsr_device *device)
+{
+    return strcmp(device->ops->kind, "cuda") == 0;
+}
 
 /* `cuda` may use the other's memory from now on: what cudaMalloc gave, and what is mapped. */
 static tsr_status enable(tsr_cuda_device *cuda, tsr_cuda_device *other, bool *can_out)
@@ -77,7 +83,8 @@ out:
     return status;
 }
 
-static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, bool *good_out)
+static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, const tsr_logger *logger,
+                            bool *good_out)
 {
     tsr_status status = TSR_OK;
     bool there = false, back = false;
@@ -92,29 +99,45 @@ static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, bool *
     TSR_TRY(try_pattern(other, one, &back));
     *good_out = there && back;
     if (!*good_out)
-        tsr_log(
-            &one->logger, TSR_LOG_WARN,
-            "devices %s and %s: the driver offers peer access, but patterns arrive changed; collectives go "
-            "through host memory",
-            one->base.name, other->base.name);
+        tsr_log(logger, TSR_LOG_WARN,
+                "devices %s and %s: the driver offers peer access, but patterns arrive changed; their "
+                "collectives go another way",
+                one->base.name, other->base.name);
 out:
     return status;
 }
 
-tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, bool *all_out)
+/* A GPU with fewer multiprocessors than devices has no room for all of them to wait (meet.h). */
+static bool has_room(tsr_device *const *devices, int n_devices, int i)
+{
+    int sharers = 0;
+    for (int j = 0; j < n_devices; j++)
+        sharers += is_cuda(devices[j]) && tsr_cuda(devices[j])->ordinal == tsr_cuda(devices[i])->ordinal;
+    return sharers <= MAX_PER_GPU && sharers < tsr_cuda(devices[i])->traits.n_sms;
+}
+
+tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
+                               uint64_t *reach_out)
 {
     tsr_status status = TSR_OK;
-    bool all = true;
-    for (int i = 0; i < n_devices && all; i++) {
-        int sharers = 0;
-        for (int j = 0; j < n_devices && all; j++) {
-            sharers += tsr_cuda(devices[i])->ordinal == tsr_cuda(devices[j])->ordinal;
-            if (j < i)
-                TSR_TRY(test_pair(tsr_cuda(devices[i]), tsr_cuda(devices[j]), &all));
+    uint64_t reach[TSR_CUDA_MAX_PEERS] = {0};
+    if (n_devices > TSR_CUDA_MAX_PEERS)
+        return tsr_fail(TSR_ERR_INVALID, "peer access between %d devices; at most %d are possible", n_devices,
+                        (int)TSR_CUDA_MAX_PEERS);
+    for (int i = 0; i < n_devices; i++) {
+        if (!is_cuda(devices[i]))
+            continue;
+        reach[i] |= (uint64_t)1 << i;
+        for (int j = 0; j < i; j++) {
+            bool good = false;
+            if (!is_cuda(devices[j]) || !has_room(devices, n_devices, i) || !has_room(devices, n_devices, j))
+                continue;
+            TSR_TRY(test_pair(tsr_cuda(devices[i]), tsr_cuda(devices[j]), logger, &good));
+            reach[i] |= (uint64_t)good << j;
+            reach[j] |= (uint64_t)good << i;
         }
-        all = all && sharers <= MAX_PER_GPU;
     }
-    *all_out = all;
+    memcpy(reach_out, reach, (size_t)n_devices * sizeof *reach);
 out:
     return status;
 }

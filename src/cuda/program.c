@@ -25,9 +25,10 @@ typedef struct segment {
 
 struct tsr_device_program {
     tsr_cuda_device *cuda;
-    tsr_comm *comm; /* of its collectives; NULL = none */
+    tsr_comm *comm; /* of its collectives, as a whole; NULL = none */
     bool holds_scratch;
-    bool captured;  /* late, see captured_late() */
+    bool late;      /* to be captured when it first runs */
+    bool captured;  /* that has happened */
     uint64_t epoch; /* of the communicator, then */
     int n_ops;
     tsr_op *ops;
@@ -71,8 +72,10 @@ static tsr_status cut(tsr_device_program *program)
     *s = (segment){.before = -1, .after = -1};
     for (int i = 0; i < program->n_ops; i++) {
         tsr_collective *collective = tsr_cuda_collective_of(&program->ops[i]);
-        if (collective)
-            program->comm = collective->comm;
+        if (collective) {
+            program->comm = tsr_comm_whole(collective->comm);
+            program->late |= collective->comm->ops->enqueue_meets && !tsr_cuda_is_alone(collective);
+        }
         if (!tsr_cuda_is_staged(&program->ops[i]))
             continue;
         s->end = i;
@@ -85,8 +88,29 @@ static tsr_status cut(tsr_device_program *program)
     return TSR_OK;
 }
 
+static bool overlap(const float *a, int64_t n_a, const float *b, int64_t n_b)
+{
+    return (uintptr_t)a < (uintptr_t)(b + n_b) && (uintptr_t)b < (uintptr_t)(a + n_a);
+}
+
+/* The RMS_NORM op right after an all-reduce that normalises its sum and does not write where the sum's other
+ * rows are still to be read; NULL: none such. */
+static const tsr_op *norm_after(const tsr_device_program *program, int index, int end)
+{
+    const tsr_op *op = &program->ops[index], *next = op + 1;
+    if (op->kind != TSR_OP_ALL_REDUCE || index + 1 >= end || next->kind != TSR_OP_RMS_NORM)
+        return NULL;
+    const tsr_op_all_reduce *sum = &op->all_reduce;
+    const tsr_op_rms_norm *norm = &next->rms_norm;
+    int64_t n = norm->n * norm->n_rows;
+    bool apart = norm->y == sum->y || !overlap(norm->y, n, sum->y, n);
+    if (sum->residual)
+        apart = apart && (norm->y == sum->residual || !overlap(norm->y, n, sum->residual, n));
+    return norm->x == sum->y && n == sum->n && n > 0 && apart ? next : NULL;
+}
+
 /* The sum of one partial is its conversion; the gathering of one part is its copy. */
-static tsr_status enqueue_alone(const tsr_op *op, int device, const tsr_cuda_stream *s)
+static tsr_status enqueue_alone(const tsr_op *op, const tsr_op *norm, int device, const tsr_cuda_stream *s)
 {
     const void *partial = tsr_cuda_collective_of(op)->desc->partial[device];
     if (op->kind == TSR_OP_ALL_REDUCE) {
@@ -96,27 +120,35 @@ static tsr_status enqueue_alone(const tsr_op *op, int device, const tsr_cuda_str
                                               .residual = op->all_reduce.residual,
                                               .y = op->all_reduce.y,
                                               .n = op->all_reduce.n};
-        return tsr_cuda_reduce(&reduction, s);
+        return tsr_cuda_reduce(&reduction, norm ? &norm->rms_norm : NULL, s);
     }
     return TSR_CUDA(cudaMemcpyAsync(op->all_gather.y, partial,
                                     (size_t)(op->all_gather.n * op->all_gather.n_rows) * sizeof(float),
                                     cudaMemcpyDeviceToDevice, s->stream));
 }
 
-static tsr_status enqueue_op(tsr_device_program *program, int index)
+/* Op `index` of a segment that ends at `end`, and perhaps the next one with it. */
+static tsr_status enqueue_op(tsr_device_program *program, int index, int end, bool *with_next_out)
 {
-    tsr_status status;
+    tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
-    const tsr_op *op = &program->ops[index];
+    const tsr_op *op = &program->ops[index], *norm = norm_after(program, index, end);
     tsr_collective *collective = tsr_cuda_collective_of(op);
     tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
                          &cuda->traits};
-    if (!collective)
+    *with_next_out = false;
+    if (!collective) {
         status = tsr_cuda_op_launch(op, &s);
-    else if (tsr_cuda_is_alone(collective))
-        status = enqueue_alone(op, cuda->base.index, &s);
-    else
-        status = collective->comm->ops->enqueue(collective->comm, &cuda->base, op, cuda->stream);
+    } else if (tsr_cuda_is_alone(collective)) {
+        status = enqueue_alone(op, norm, cuda->base.index, &s);
+        *with_next_out = norm != NULL;
+    } else {
+        tsr_comm *comm = collective->comm;
+        if (norm && comm->ops->enqueue_norm)
+            status = comm->ops->enqueue_norm(comm, &cuda->base, op, norm, cuda->stream, with_next_out);
+        if (status == TSR_OK && !*with_next_out)
+            status = comm->ops->enqueue(comm, &cuda->base, op, cuda->stream);
+    }
     if (status != TSR_OK)
         tsr_fail_in(status, "op '%s' (%s)", op->name ? op->name : "?", tsr_op_kind_name(op->kind));
     return status;
@@ -133,8 +165,11 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
         TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream)));
     if (seg->before >= 0)
         TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
-    for (int i = seg->begin; i < seg->end; i++)
-        TSR_TRY(enqueue_op(program, i));
+    for (int i = seg->begin; i < seg->end; i++) {
+        bool with_next;
+        TSR_TRY(enqueue_op(program, i, seg->end, &with_next));
+        i += with_next;
+    }
     if (seg->after >= 0)
         TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], cuda->stream));
     else
@@ -202,18 +237,13 @@ static void drop_graphs(tsr_device_program *program)
     (void)cudaGetLastError();
 }
 
-static bool captured_late(const tsr_device_program *program)
-{
-    return program->comm && program->comm->ops->enqueue_meets;
-}
-
 /* Before the first run, and the first after a reset that makes the graphs void. It has to succeed, since all
  * devices must do it or none. */
 static tsr_status capture_late(tsr_device_program *program)
 {
     tsr_status status = TSR_OK;
     tsr_comm *comm = program->comm;
-    if (!captured_late(program) || (program->captured && program->epoch == comm->epoch))
+    if (!program->late || (program->captured && program->epoch == comm->epoch))
         return TSR_OK;
     program->captured = false;
     drop_graphs(program);
@@ -250,7 +280,7 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
     TSR_TRY(cut(program));
     if (program->n_segments > 1)
         TSR_TRY(tsr_cuda_staged_create(cuda, ops, n_ops, &program->staged, &program->pinned));
-    if (!captured_late(program))
+    if (!program->late)
         TSR_TRY(capture_all(program));
     tsr_cuda_wrapping_tell(cuda);
     *program_out = program;
@@ -421,15 +451,19 @@ tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *progr
     return tsr_cuda_worker_submit(tsr_cuda(device)->worker, run_program, program);
 }
 
-/* Of collectives in the stream it is not known which is under way: whoever is late for any. */
-static uint64_t missing_in_stream(const tsr_device_program *program)
+/* The devices that a program waits for. Where its host thread takes part in a collective it is this one;
+ * inside a stream nobody knows how far it has come, but which devices it has announced itself to in vain. */
+static uint64_t missing_for(const tsr_device_program *program, const tsr_op *current)
 {
+    const tsr_collective *collective = tsr_cuda_collective_of(current);
+    int index = program->cuda->base.index;
     uint64_t missing = 0;
-    for (int i = 0; i < program->n_ops; i++) {
-        const tsr_collective *collective = tsr_cuda_collective_of(&program->ops[i]);
-        if (collective && !tsr_cuda_is_alone(collective))
-            missing |=
-                collective->comm->ops->missing(collective->comm, collective, program->cuda->base.index);
+    if (tsr_cuda_is_staged(current))
+        missing = collective->comm->ops->missing(collective->comm, collective, index);
+    for (int i = 0; i < program->n_ops && !missing; i++) {
+        collective = tsr_cuda_collective_of(&program->ops[i]);
+        if (collective && collective->comm->ops->enqueue && !tsr_cuda_is_alone(collective))
+            missing = collective->comm->ops->missing(collective->comm, collective, index);
     }
     return missing;
 }
@@ -442,17 +476,12 @@ static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
     cuda->overdue = true;
     if (!program || program->n_ops == 0)
         return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", cuda->base.name, ms);
-    if (program->comm && program->comm->ops->enqueue) {
-        describe_missing(missing_in_stream(program), missing, sizeof missing);
-        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not finish within %.3g ms%s",
-                        cuda->base.name, ms, missing);
-    }
     /* The two are not read at one instant: the index may belong to the next program. */
     const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&cuda->running_op), program->n_ops - 1)];
-    const tsr_collective *collective = tsr_cuda_collective_of(op);
-    if (collective)
-        describe_missing(collective->comm->ops->missing(collective->comm, collective, cuda->base.index),
-                         missing, sizeof missing);
+    describe_missing(missing_for(program, op), missing, sizeof missing);
+    if (!tsr_cuda_is_staged(op))
+        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not finish within %.3g ms%s",
+                        cuda->base.name, ms, missing);
     return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not get past op '%s' (%s) within %.3g ms%s",
                     cuda->base.name, op->name ? op->name : "?", tsr_op_kind_name(op->kind), ms, missing);
 }

@@ -1,63 +1,107 @@
-/* Sums of several ranks' partials, [n] each, one thread per element: to f32 with a residual, or in their own
- * type. The pointers travel in the kernel's parameters. */
-#include "cuda/common.cuh"
+/* Sums of several ranks' partials, [n] each, to f32, with a residual and (for the same rows) the norm that
+ * follows: for one device alone, and as the one-shot all-reduce between devices that read each other's
+ * memory. The pointers travel in the kernel's parameters. */
+#include "cuda/meet.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/rms_norm.cuh"
 
-template <typename Partial> TSR_DEVICE Partial sum_of_parts(const tsr_cuda_reduction &reduction, int64_t i)
+/* 16 bytes of partials per thread and part. */
+enum { REDUCE_THREADS = TSR_ROW_THREADS, EXACT_PACK = 2, F32_PACK = 4, REDUCE_PER_BLOCK = 1024 };
+
+template <typename Partial, int V>
+__global__ void reduce_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+                              const __grid_constant__ tsr_cuda_reduction reduction)
 {
-    Partial sum = 0;
-    for (int j = 0; j < reduction.n_parts; j++) {
-        const Partial part = static_cast<const Partial *>(reduction.parts[j])[i];
-        sum = j == 0 ? part : sum + part;
-    }
-    return sum;
+    tsr_meet(meeting);
+    const int64_t n = reduction.n / V, step = (int64_t)gridDim.x * REDUCE_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * REDUCE_THREADS + threadIdx.x; i < n; i += step)
+        tsr_store_sum<V>(reduction, i, tsr_sum_of_parts<Partial, V>(reduction, i));
 }
 
-TSR_DEVICE float to_f32(int64_t sum)
-{
-    return tsr_fixed_value(sum);
-}
-
-TSR_DEVICE float to_f32(float sum)
-{
-    return sum;
-}
-
-template <typename Partial> __global__ void reduce_kernel(const tsr_cuda_reduction reduction)
-{
-    for (int64_t i = tsr_flat_begin(); i < reduction.n; i += tsr_flat_step()) {
-        const float value = to_f32(sum_of_parts<Partial>(reduction, i));
-        reduction.y[i] = reduction.residual ? value + reduction.residual[i] : value;
-    }
-}
-
+/* One block per row, in the order of rms_norm.cu. Every thread reads again just what it wrote itself. */
 template <typename Partial>
-__global__ void reduce_parts_kernel(const tsr_cuda_reduction reduction, Partial *sum)
+__global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+                                   const __grid_constant__ tsr_cuda_reduction reduction,
+                                   const __grid_constant__ tsr_op_rms_norm norm)
 {
-    for (int64_t i = tsr_flat_begin(); i < reduction.n; i += tsr_flat_step())
-        sum[i] = sum_of_parts<Partial>(reduction, i);
+    __shared__ float shared[TSR_ROW_WARPS];
+    tsr_meet(meeting);
+    for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
+        const int64_t row = r * norm.n;
+        float squares = 0.0f;
+        TSR_UNROLL_BY(4)
+        for (int64_t i = threadIdx.x; i < norm.n; i += TSR_ROW_THREADS) {
+            float value = tsr_sum_of_parts<Partial, 1>(reduction, row + i).at[0];
+            if (reduction.residual)
+                value = value + reduction.residual[row + i];
+            reduction.y[row + i] = value;
+            squares = fmaf(value, value, squares);
+        }
+        const float scale = tsr_rms_scale(squares, norm.n, norm.eps, shared);
+        tsr_rms_apply(reduction.y + row, norm.weight, scale, norm.y + row, norm.n);
+    }
 }
 
-extern "C" tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const tsr_cuda_stream *s)
+/* ---- launchers ---- */
+
+/* Whether every access of a pack is aligned, and nothing is left over. */
+static bool can_pack(const tsr_cuda_reduction *reduction, int pack)
 {
-    if (reduction->n == 0)
-        return TSR_OK;
-    const dim3 grid = tsr_flat_grid(reduction->n, s), block(TSR_FLAT_THREADS);
-    return tsr_cuda_result(reduction->type == TSR_REDUCE_EXACT
-                               ? TSR_LAUNCH((reduce_kernel<int64_t>), grid, block, 0, s->stream, *reduction)
-                               : TSR_LAUNCH((reduce_kernel<float>), grid, block, 0, s->stream, *reduction),
-                           "reduce_kernel");
+    const size_t part_bytes = 16, value_bytes = (size_t)pack * sizeof(float);
+    bool can = reduction->n % pack == 0 && (uintptr_t)reduction->y % value_bytes == 0 &&
+               (uintptr_t)reduction->residual % value_bytes == 0;
+    for (int j = 0; j < reduction->n_parts; j++)
+        can = can && (uintptr_t)reduction->parts[j] % part_bytes == 0;
+    return can;
 }
 
-extern "C" tsr_status tsr_cuda_reduce_parts(const tsr_cuda_reduction *reduction, void *sum,
-                                            const tsr_cuda_stream *s)
+template <typename Partial, int V>
+static tsr_status launch_reduce(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                                dim3 grid, const tsr_cuda_stream *s)
 {
+    const dim3 block(REDUCE_THREADS);
+    return tsr_cuda_result(
+        can_pack(reduction, V)
+            ? TSR_LAUNCH((reduce_kernel<Partial, V>), grid, block, 0, s->stream, *meeting, *reduction)
+            : TSR_LAUNCH((reduce_kernel<Partial, 1>), grid, block, 0, s->stream, *meeting, *reduction),
+        "reduce_kernel");
+}
+
+static tsr_status launch(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                         const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
+{
+    const dim3 block(REDUCE_THREADS);
+    const bool exact = reduction->type == TSR_REDUCE_EXACT;
+    if (norm)
+        return tsr_cuda_result(exact ? TSR_LAUNCH((reduce_norm_kernel<int64_t>), grid, block, 0, s->stream,
+                                                  *meeting, *reduction, *norm)
+                                     : TSR_LAUNCH((reduce_norm_kernel<float>), grid, block, 0, s->stream,
+                                                  *meeting, *reduction, *norm),
+                               "reduce_norm_kernel");
+    return exact ? launch_reduce<int64_t, EXACT_PACK>(meeting, reduction, grid, s)
+                 : launch_reduce<float, F32_PACK>(meeting, reduction, grid, s);
+}
+
+static unsigned blocks_for(int64_t n, int64_t most)
+{
+    const int64_t blocks = (n + REDUCE_PER_BLOCK - 1) / REDUCE_PER_BLOCK;
+    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+extern "C" tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const tsr_op_rms_norm *norm,
+                                      const tsr_cuda_stream *s)
+{
+    static const tsr_cuda_meeting with_nobody = {};
     if (reduction->n == 0)
         return TSR_OK;
-    const dim3 grid = tsr_flat_grid(reduction->n, s), block(TSR_FLAT_THREADS);
-    return tsr_cuda_result(reduction->type == TSR_REDUCE_EXACT
-                               ? TSR_LAUNCH((reduce_parts_kernel<int64_t>), grid, block, 0, s->stream,
-                                            *reduction, static_cast<int64_t *>(sum))
-                               : TSR_LAUNCH((reduce_parts_kernel<float>), grid, block, 0, s->stream,
-                                            *reduction, static_cast<float *>(sum)),
-                           "reduce_parts_kernel");
+    const dim3 grid =
+        norm ? tsr_row_grid(norm->n_rows) : dim3(blocks_for(reduction->n, (int64_t)s->traits->n_sms * 8));
+    return launch(&with_nobody, reduction, norm, grid, s);
+}
+
+extern "C" tsr_status tsr_cuda_meet_reduce(const tsr_cuda_meeting *meeting,
+                                           const tsr_cuda_reduction *reduction, const tsr_op_rms_norm *norm,
+                                           const tsr_cuda_stream *s)
+{
+    return launch(meeting, reduction, norm, dim3(blocks_for(reduction->n, meeting->max_blocks)), s);
 }

@@ -1,19 +1,15 @@
 /* y[r][i] = x[r][i] / sqrt(mean_i(x[r][i]^2) + eps) * weight[i]: one block per row of [n_rows][n]. */
-#include "cuda/common.cuh"
+#include "cuda/rms_norm.cuh"
 
 __global__ void rms_norm_kernel(const tsr_op_rms_norm op)
 {
     __shared__ float shared[TSR_ROW_WARPS];
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
-        float *y = op.y + r * op.n;
         float squares = 0.0f;
         for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS)
             squares = fmaf(x[i], x[i], squares);
-        const float sum = tsr_block_sum(squares, shared);
-        const float scale = 1.0f / sqrtf(sum / (float)op.n + op.eps);
-        for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS)
-            y[i] = op.weight ? x[i] * scale * op.weight[i] : x[i] * scale;
+        tsr_rms_apply(x, op.weight, tsr_rms_scale(squares, op.n, op.eps, shared), op.y + r * op.n, op.n);
     }
 }
 

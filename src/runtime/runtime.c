@@ -4,14 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "comm/local.h"
 #include "core/mem.h"
 #include "core/runtime.h"
 #ifdef TSR_WITH_CUDA
 #include "cuda/device.h"
-#include "cuda/peer.h"
 #endif
 #include "host/device.h"
+#include "runtime/collectives.h"
 #include "topo/pin.h"
 
 /* What a real runtime keeps besides its devices. */
@@ -51,33 +50,11 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, co
                                    .logger = &rt->logger};
     return tsr_cuda_device_create(&cuda, &rt->devices[rt->n_devices]);
 }
-
-/* GPUs that see each other's memory talk through it; everything else goes through host memory. */
-static tsr_status create_comm(tsr_runtime *rt)
-{
-    tsr_status status = TSR_OK;
-    bool peers = rt->n_devices > 1;
-    for (int d = 0; d < rt->n_devices; d++)
-        peers = peers && strcmp(rt->devices[d]->ops->kind, "cuda") == 0;
-    if (peers)
-        TSR_TRY(tsr_cuda_peers_test(rt->devices, rt->n_devices, &peers));
-    TSR_TRY(peers ? tsr_comm_peer_create(rt->devices, rt->n_devices, &rt->comm)
-                  : tsr_comm_local_create(rt->n_devices, &rt->comm));
-    tsr_log(&rt->logger, TSR_LOG_INFO, "collectives between %d devices: %s", rt->n_devices,
-            peers ? "kernels over peer memory" : "host memory");
-out:
-    return status;
-}
 #else
 static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc)
 {
     (void)rt, (void)topo;
     return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: this build has no CUDA; use host devices", desc->name);
-}
-
-static tsr_status create_comm(tsr_runtime *rt)
-{
-    return tsr_comm_local_create(rt->n_devices, &rt->comm);
 }
 #endif
 
@@ -105,7 +82,7 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
         TSR_TRY(desc->kind == TSR_DEVICE_CUDA ? open_cuda_device(rt, topo, desc)
                                               : open_host_device(rt, config, list, priv->pinner));
     }
-    TSR_TRY(create_comm(rt));
+    TSR_TRY(tsr_runtime_connect(rt, config->collectives));
 out:
     tsr_device_list_destroy(list);
     return status;

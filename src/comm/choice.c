@@ -1,0 +1,316 @@
+/* Choosing between communicators; see choice.h. The measuring is in trial.c. */
+#include "comm/choice.h"
+
+#include <stdio.h>
+
+#include <tsr/memory.h>
+
+#include "comm/trial.h"
+#include "core/event.h"
+#include "core/mem.h"
+
+typedef struct choice_row {
+    size_t bytes;
+    int best; /* index of the implementation */
+    uint64_t latency_ns;
+} choice_row;
+
+typedef struct choice_comm {
+    tsr_comm base;
+    int n_comms;
+    tsr_comm *comms[TSR_COMM_MAX_CHOICES];
+    bool measured[TSR_COMM_MAX_CHOICES]; /* the others do not serve all devices together */
+    int n_rows;
+    choice_row rows[TSR_COMM_MAX_ROWS];
+} choice_comm;
+
+/* ---- the interface of a communicator --------------------------------------------------------------------
+ */
+
+static bool serves(const tsr_comm *comm, const tsr_collective_desc *desc)
+{
+    return !comm->ops->serves || comm->ops->serves(comm, desc);
+}
+
+static size_t bytes_of(const tsr_collective_desc *desc)
+{
+    size_t n = (size_t)desc->n * (size_t)(desc->kind == TSR_OP_ALL_GATHER ? desc->n_rows : 1);
+    bool exact = desc->kind == TSR_OP_ALL_REDUCE && desc->reduce == TSR_REDUCE_EXACT;
+    return n * (exact ? sizeof(int64_t) : sizeof(float));
+}
+
+/* The table's choice. Where that leaves the stream (or does not serve these devices), an implementation that
+ * was not in the race, because it serves this part of the devices but not all, is better. */
+static tsr_comm *choose(const choice_comm *choice, const tsr_collective_desc *desc)
+{
+    int row = 0;
+    while (row + 1 < choice->n_rows && choice->rows[row].bytes < bytes_of(desc))
+        row++;
+    tsr_comm *best = choice->comms[choice->rows[row].best];
+    if (serves(best, desc) && best->ops->enqueue)
+        return best;
+    for (int c = 0; c < choice->n_comms; c++)
+        if (!choice->measured[c] && choice->comms[c]->ops->enqueue && serves(choice->comms[c], desc))
+            return choice->comms[c];
+    return serves(best, desc) ? best : choice->comms[choice->n_comms - 1];
+}
+
+static tsr_status choice_collective_create(tsr_comm *base, const tsr_collective_desc *desc,
+                                           tsr_collective **collective_out)
+{
+    tsr_comm *comm = choose((const choice_comm *)base, desc);
+    return comm->ops->collective_create(comm, desc, collective_out);
+}
+
+static void choice_collective_destroy(tsr_comm *base, tsr_collective *collective)
+{
+    (void)base;
+    collective->comm->ops->collective_destroy(collective->comm, collective);
+}
+
+/* The devices may be in collectives of any of them. */
+static void choice_abort(tsr_comm *base)
+{
+    const choice_comm *choice = (const choice_comm *)base;
+    for (int c = 0; c < choice->n_comms; c++)
+        choice->comms[c]->ops->abort(choice->comms[c]);
+}
+
+/* Each only rises, so the sum rises when one does. */
+static uint64_t epoch_of(const choice_comm *choice)
+{
+    uint64_t epoch = 0;
+    for (int c = 0; c < choice->n_comms; c++)
+        epoch += choice->comms[c]->epoch;
+    return epoch;
+}
+
+static void choice_reset(tsr_comm *base)
+{
+    choice_comm *choice = (choice_comm *)base;
+    for (int c = 0; c < choice->n_comms; c++)
+        choice->comms[c]->ops->reset(choice->comms[c]);
+    base->epoch = epoch_of(choice);
+}
+
+static tsr_status choice_poll(tsr_comm *base, tsr_device *device)
+{
+    const choice_comm *choice = (const choice_comm *)base;
+    tsr_status status = TSR_OK;
+    for (int c = 0; c < choice->n_comms && status == TSR_OK; c++)
+        if (choice->comms[c]->ops->poll)
+            status = choice->comms[c]->ops->poll(choice->comms[c], device);
+    return status;
+}
+
+static bool choice_aborted(tsr_comm *base)
+{
+    const choice_comm *choice = (const choice_comm *)base;
+    for (int c = 0; c < choice->n_comms; c++)
+        if (choice->comms[c]->ops->aborted && choice->comms[c]->ops->aborted(choice->comms[c]))
+            return true;
+    return false;
+}
+
+static uint64_t choice_missing(tsr_comm *base, const tsr_collective *collective, int index)
+{
+    (void)base;
+    return collective->comm->ops->missing(collective->comm, collective, index);
+}
+
+static void choice_destroy(tsr_comm *base)
+{
+    choice_comm *choice = (choice_comm *)base;
+    for (int c = 0; c < choice->n_comms; c++)
+        tsr_comm_destroy(choice->comms[c]);
+    tsr_mem_free(choice);
+}
+
+/* Collectives are run by the communicator that made them. */
+static const struct tsr_comm_ops choice_ops = {
+    .kind = "choice",
+    .destroy = choice_destroy,
+    .collective_create = choice_collective_create,
+    .collective_destroy = choice_collective_destroy,
+    .poll = choice_poll,
+    .aborted = choice_aborted,
+    .abort = choice_abort,
+    .reset = choice_reset,
+    .missing = choice_missing,
+};
+
+/* ---- the race -------------------------------------------------------------------------------------------
+ */
+
+/* Sizes of one device's partial: the exact sums of an 8B model are 32 KiB per token. A size costs about four
+ * times as much as the one before. */
+static const size_t sizes[] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
+enum { N_SIZES = (int)(sizeof sizes / sizeof *sizes), COST_FACTOR = 4 };
+
+/* Small ones follow one another as in a step; large ones are slow enough alone. */
+enum { SMALL = 64 << 10, N_SMALL = 8, N_LARGE = 2 };
+
+/* Of the trial: an odd number of elements; time enough for code to be loaded and connections to be made. */
+enum { CHECK_ELEMENTS = 2055 };
+#define CHECK_TIMEOUT_NS 2000000000u
+
+static void drop(choice_comm *choice, int index)
+{
+    tsr_comm *comm = choice->comms[index];
+    choice->n_comms--;
+    for (int c = index; c < choice->n_comms; c++) {
+        choice->comms[c] = choice->comms[c + 1];
+        choice->measured[c] = choice->measured[c + 1];
+    }
+    tsr_comm_destroy(comm);
+}
+
+/* Whatever works inside a GPU's stream has to show that it does. The last one serves everything, so there is
+ * nothing else if it fails. */
+static tsr_status try_all(choice_comm *choice, tsr_device *const *devices, const tsr_logger *logger)
+{
+    tsr_status status = TSR_OK;
+    tsr_trial *trial = NULL;
+    for (int c = 0; c < choice->n_comms;) {
+        char problem[512] = "";
+        if (choice->measured[c] && choice->comms[c]->ops->enqueue) {
+            /* Afresh for each: the partials of the one before may have changed. */
+            TSR_TRY(tsr_trial_create(devices, choice->base.n_devices, CHECK_ELEMENTS, false, &trial));
+            TSR_TRY(tsr_trial_check(trial, choice->comms[c], CHECK_TIMEOUT_NS, problem, sizeof problem));
+            tsr_trial_destroy(trial);
+            trial = NULL;
+        }
+        if (*problem && choice->n_comms == 1)
+            TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "collectives: %s: %s", choice->comms[c]->ops->kind, problem));
+        if (*problem) {
+            tsr_log(logger, TSR_LOG_WARN, "collectives: %s is not used: %s", choice->comms[c]->ops->kind,
+                    problem);
+            drop(choice, c);
+        } else {
+            c++;
+        }
+    }
+out:
+    tsr_trial_destroy(trial);
+    return status;
+}
+
+/* One size; its row is added once all have run. */
+static tsr_status race(choice_comm *choice, tsr_device *const *devices, size_t bytes)
+{
+    tsr_status status = TSR_OK;
+    choice_row row = {.bytes = bytes, .latency_ns = UINT64_MAX};
+    tsr_trial *trial = NULL;
+    TSR_TRY(
+        tsr_trial_create(devices, choice->base.n_devices, (int64_t)(bytes / sizeof(int64_t)), true, &trial));
+    for (int c = 0; c < choice->n_comms; c++) {
+        uint64_t ns;
+        if (!choice->measured[c])
+            continue;
+        TSR_TRY(tsr_trial_measure(trial, choice->comms[c], bytes <= SMALL ? N_SMALL : N_LARGE, row.latency_ns,
+                                  &ns));
+        if (ns < row.latency_ns) {
+            row.latency_ns = ns;
+            row.best = c;
+        }
+    }
+    choice->rows[choice->n_rows++] = row;
+out:
+    tsr_trial_destroy(trial);
+    return status;
+}
+
+/* Fill the table. What there is no memory for, or no time, is not measured. */
+static tsr_status race_all(choice_comm *choice, tsr_device *const *devices, uint64_t budget_ns)
+{
+    uint64_t begin = tsr_clock_ns(), cost = 0;
+    int racers = 0, first = choice->n_comms - 1;
+    for (int c = choice->n_comms - 1; c >= 0; c--) {
+        racers += choice->measured[c];
+        if (choice->measured[c])
+            first = c;
+    }
+    for (int i = 0; i < N_SIZES && racers > 1; i++) {
+        uint64_t now = tsr_clock_ns();
+        if (now - begin + COST_FACTOR * cost > budget_ns)
+            break;
+        tsr_status status = race(choice, devices, sizes[i]);
+        if (status == TSR_ERR_MEMORY) {
+            tsr_fail_clear();
+            break;
+        }
+        if (status != TSR_OK)
+            return status;
+        cost = tsr_clock_ns() - now;
+    }
+    if (choice->n_rows == 0)
+        choice->rows[choice->n_rows++] = (choice_row){.best = first};
+    return TSR_OK;
+}
+
+/* "peer up to 64 KiB (6.1 us for 4 KiB), nccl above (35 us for 256 KiB)" */
+static void log_table(const choice_comm *choice, const tsr_logger *logger)
+{
+    char text[256] = "", bytes[TSR_BYTES_TEXT];
+    size_t used = 0;
+    for (int r = 0, next; r < choice->n_rows; r = next) {
+        const choice_row *row = &choice->rows[r];
+        for (next = r + 1; next < choice->n_rows && choice->rows[next].best == row->best; next++)
+            continue;
+        bool last = next == choice->n_rows;
+        int n = snprintf(text + used, sizeof text - used, "%s%s", r ? ", " : "",
+                         choice->comms[row->best]->ops->kind);
+        used = TSR_MIN(used + (size_t)TSR_MAX(n, 0), sizeof text - 1);
+        if (!last || r > 0)
+            n = snprintf(text + used, sizeof text - used, last ? " above" : " up to %s",
+                         tsr_bytes_text(choice->rows[next - 1].bytes, bytes));
+        used = TSR_MIN(used + (size_t)TSR_MAX(n, 0), sizeof text - 1);
+    }
+    tsr_log(logger, TSR_LOG_INFO, "collectives between %d devices: %s", choice->base.n_devices, text);
+}
+
+/* ---- creation -------------------------------------------------------------------------------------------
+ */
+
+tsr_status tsr_comm_choice_create(tsr_device *const *devices, int n_devices, tsr_comm *const *comms,
+                                  int n_comms, uint64_t budget_ns, const tsr_logger *logger,
+                                  tsr_comm **comm_out)
+{
+    choice_comm *choice = NULL;
+    tsr_status status = n_comms < 1 || n_comms > TSR_COMM_MAX_CHOICES
+                            ? tsr_fail(TSR_ERR_INVALID, "a choice between %d communicators", n_comms)
+                            : tsr_mem_array(1, sizeof *choice, "a communicator", &choice);
+    if (status != TSR_OK) {
+        for (int c = 0; c < n_comms; c++)
+            tsr_comm_destroy(comms[c]);
+        return status;
+    }
+    choice->base = (tsr_comm){.ops = &choice_ops, .n_devices = n_devices};
+    choice->n_comms = n_comms;
+    for (int c = 0; c < n_comms; c++) {
+        choice->comms[c] = comms[c];
+        choice->comms[c]->whole = &choice->base;
+        choice->measured[c] = tsr_trial_serves(comms[c]);
+    }
+    TSR_TRY(try_all(choice, devices, logger));
+    TSR_TRY(race_all(choice, devices, budget_ns));
+    log_table(choice, logger);
+    *comm_out = &choice->base;
+    choice = NULL;
+out:
+    if (choice)
+        choice_destroy(&choice->base);
+    return status;
+}
+
+int tsr_comm_choice_rows(const tsr_comm *base, tsr_comm_row rows[TSR_COMM_MAX_ROWS])
+{
+    const choice_comm *choice = (const choice_comm *)base;
+    if (base->ops != &choice_ops)
+        return 0;
+    for (int r = 0; r < choice->n_rows; r++)
+        rows[r] = (tsr_comm_row){.bytes = choice->rows[r].bytes,
+                                 .kind = choice->comms[choice->rows[r].best]->ops->kind,
+                                 .latency_ns = choice->rows[r].latency_ns};
+    return choice->n_rows;
+}

@@ -1,0 +1,143 @@
+/* Connecting the devices of a runtime.
+ *
+ * Host memory serves all of them. GPUs that reach each other's memory have kernels that work there, and GPUs
+ * that are distinct have NCCL, where it is installed. Unless one of these is asked for by name, all that can
+ * serve compete (comm/choice.h). */
+#include "runtime/collectives.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <tsr/runtime.h>
+
+#include "comm/choice.h"
+#include "comm/local.h"
+#include "comm/reduce.h"
+#ifdef TSR_WITH_CUDA
+#include "cuda/peer.h"
+#endif
+
+/* Bits of what is wanted. */
+enum { STAGED = 1, PEER = 2, NCCL = 4, AUTO = STAGED | PEER | NCCL };
+
+static tsr_status parse(const char *name, int *wanted_out)
+{
+    static const struct {
+        const char *name;
+        int wanted;
+    } names[] = {{"auto", AUTO}, {"peer", PEER}, {"nccl", NCCL}, {"staged", STAGED}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!name || strcmp(name, names[i].name) == 0) {
+            *wanted_out = names[i].wanted;
+            return TSR_OK;
+        }
+    return tsr_fail(TSR_ERR_INVALID, "collectives '%s': there are auto, peer, nccl and staged", name);
+}
+
+#ifdef TSR_WITH_CUDA
+
+/* Measuring begins no size that would make it last longer than so, eight GPUs included. */
+#define BUDGET_NS 80000000u
+
+/* What is being put together. */
+typedef struct candidates {
+    tsr_comm *comms[TSR_COMM_MAX_CHOICES];
+    int n;
+} candidates;
+
+/* Device i reaches all others? The first pair that does not, in words. */
+static tsr_status check_reach(const tsr_runtime *rt, const uint64_t *reach)
+{
+    for (int i = 0; i < rt->n_devices; i++)
+        for (int j = 0; j < i; j++)
+            if (!(reach[i] >> j & 1))
+                return tsr_fail(TSR_ERR_UNSUPPORTED,
+                                "collectives 'peer': devices %s and %s have no (working) access to each "
+                                "other's memory; use auto, nccl or staged",
+                                rt->devices[j]->name, rt->devices[i]->name);
+    return TSR_OK;
+}
+
+/* Kernels over peer memory, one-shot and two-shot: for all devices if that was asked for, else for whichever
+ * reach each other. */
+static tsr_status add_peer(tsr_runtime *rt, bool required, candidates *found)
+{
+    tsr_status status = TSR_OK;
+    uint64_t reach[TSR_MAX_RANKS] = {0};
+    bool any = false;
+    TSR_TRY(tsr_cuda_peers_test(rt->devices, rt->n_devices, &rt->logger, reach));
+    if (required)
+        TSR_TRY(check_reach(rt, reach));
+    for (int i = 0; i < rt->n_devices; i++)
+        any = any || (reach[i] & (reach[i] - 1)) != 0;
+    for (int two_shot = 0; two_shot < 2 && any; two_shot++) {
+        TSR_TRY(tsr_comm_peer_create(rt->devices, rt->n_devices, reach, two_shot, &found->comms[found->n]));
+        found->n++;
+    }
+out:
+    return status;
+}
+
+static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
+{
+    tsr_status status = TSR_OK;
+    candidates found = {0};
+    if (wanted & PEER)
+        TSR_TRY(add_peer(rt, wanted == PEER, &found));
+    if (wanted & STAGED) { /* serves what the others do not, hence the last */
+        TSR_TRY(tsr_comm_local_create(rt->n_devices, &found.comms[found.n]));
+        found.n++;
+    }
+    int n = found.n;
+    found.n = 0; /* no longer ours */
+    TSR_TRY(tsr_comm_choice_create(rt->devices, rt->n_devices, found.comms, n, BUDGET_NS, &rt->logger,
+                                   &rt->comm));
+out:
+    for (int c = 0; c < found.n; c++)
+        tsr_comm_destroy(found.comms[c]);
+    return status;
+}
+
+#else
+
+/* A build without CUDA opens no GPU. */
+static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
+{
+    (void)wanted;
+    return tsr_comm_local_create(rt->n_devices, &rt->comm);
+}
+
+#endif
+
+static bool has_gpu(const tsr_runtime *rt)
+{
+    bool any = false;
+    for (int d = 0; d < rt->n_devices; d++)
+        any = any || strcmp(rt->devices[d]->ops->kind, "cuda") == 0;
+    return any;
+}
+
+tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
+{
+    int wanted;
+    tsr_status status = parse(name, &wanted);
+    if (status != TSR_OK)
+        return status;
+    if (rt->n_devices > 1 && has_gpu(rt))
+        return connect_gpus(rt, wanted);
+    if (rt->n_devices > 1 && !(wanted & STAGED))
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "collectives '%s' are between GPUs; host devices share their memory: use auto", name);
+    return tsr_comm_local_create(rt->n_devices, &rt->comm);
+}
+
+int tsr_runtime_collectives(const tsr_runtime *rt, tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS])
+{
+    tsr_comm_row table[TSR_COMM_MAX_ROWS];
+    int n = tsr_comm_choice_rows(rt->comm, table);
+    for (int r = 0; r < n; r++) {
+        rows[r] = (tsr_collectives_row){.bytes = table[r].bytes, .latency_ns = table[r].latency_ns};
+        snprintf(rows[r].implementation, sizeof rows[r].implementation, "%s", table[r].kind);
+    }
+    return n;
+}
