@@ -81,22 +81,29 @@ void tsr_buffer_attach(tsr_buffer *buffer, const tsr_buffer_item *item);
 /* Make a tensor unallocated; nothing happens if it is. To be called before a tensor's memory is freed. */
 void tsr_buffer_detach(tsr_tensor *tensor);
 
-/* Reports bytes copied so far and in all; called on the calling thread, now and then. */
+/* Reports bytes copied so far and in all; called on the calling thread, now and then, never with less than
+ * before, and at the end with all. */
 typedef void (*tsr_weights_progress)(size_t done_bytes, size_t total_bytes, void *user);
+
+enum {
+    TSR_WEIGHTS_COPY = 1,  /* copies on all devices, views on none */
+    TSR_WEIGHTS_VERIFY = 2 /* read copies back and compare them with their source: twice the time and more */
+};
 
 /* Put n tensors on the devices as their placements say: sources[i] is tensor i, whole and dense, in read-only
  * memory (a mapped file) that outlives the buffer.
  *
- * copy == false: every shard is a view of the source (device->ops->wrap); no byte of it is touched, and
- * exactly the shard's bytes are charged. A device that answers TSR_ERR_UNSUPPORTED gets copies. copy == true:
- * all devices get copies: packed, dense shards at the device's alignment.
- * On measuring devices sources may be NULL (views are then fake addresses).
+ * Without TSR_WEIGHTS_COPY every shard is a view of the source (device->ops->wrap) on devices that do not
+ * prefer copies; no byte of it is touched, and exactly the shard's bytes are charged. A device that prefers
+ * copies, or answers TSR_ERR_UNSUPPORTED, gets them: packed, dense shards at the device's alignment, uploaded
+ * to all devices at once (alloc/upload.h). On measuring devices sources may be NULL (views are then fake
+ * addresses).
  *
  * Fills tensor->rt, ->placement (maps are copied into the buffer), ->shards and ->buffer; tensors may be any,
  * of a context or not. Those of no context: destroy the buffer or detach them before freeing them. The
  * tensors are read-only from then on. progress may be NULL. On failure no tensor has changed. */
 tsr_status tsr_weights_create(tsr_runtime *rt, tsr_tensor *const *tensors, const tsr_placement *placements,
-                              const void *const *sources, int n, bool copy, tsr_memory_owner owner,
+                              const void *const *sources, int n, unsigned flags, tsr_memory_owner owner,
                               tsr_weights_progress progress, void *user, tsr_buffer **buffer_out);
 
 #endif
