@@ -269,6 +269,51 @@ static void progress_grows_to_the_sum_of_all_shards(void **state)
     }
 }
 
+/* ---- verifying ---- */
+
+static tsr_status load_verified(tsr_runtime *rt, weights *w, unsigned flags, tsr_buffer **buffer_out)
+{
+    return tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, flags | TSR_WEIGHTS_VERIFY,
+                              TSR_MEMORY_WEIGHTS, NULL, NULL, buffer_out);
+}
+
+static void what_comes_back_changed_names_device_and_tensor(void **state)
+{
+    (void)state;
+    static weights w;
+    uint64_t seed = 6;
+    for (int d = 0; d < 3; d++) {
+        fake_runtime fake;
+        tsr_buffer *buffer = NULL;
+        fake_runtime_open(&fake, 3, NULL);
+        fake.devices[d]->prefers_copies = true; /* the others get views, which nobody has to verify */
+        random_weights(&w, &fake.rt, &seed);
+        map_file(&w, PROT_READ, &seed);
+        for (int64_t n = 1;; n++) {
+            int64_t before = fake_device_calls(fake.devices[d], FAKE_UPLOAD);
+            fake_device_corrupt(fake.devices[d], n);
+            tsr_status status = load_verified(&fake.rt, &w, 0, &buffer);
+            int64_t uploads = fake_device_calls(fake.devices[d], FAKE_UPLOAD) - before;
+            assert_int_equal(fake_device_calls(fake.devices[(d + 1) % 3], FAKE_UPLOAD), 0);
+            if (uploads < n) {
+                assert_int_equal(status, TSR_OK);
+                assert_int_equal(fake_device_calls(fake.devices[d], FAKE_DOWNLOAD),
+                                 fake_device_calls(fake.devices[d], FAKE_UPLOAD));
+                break;
+            }
+            assert_int_equal(status, TSR_ERR_DEVICE);
+            assert_non_null(strstr(tsr_last_error(), fake.devices[d]->name));
+            assert_non_null(strstr(tsr_last_error(), "came back"));
+            assert_null(buffer);
+        }
+        fake_device_corrupt(fake.devices[d], 0);
+        check_contents(&w);
+        tsr_buffer_destroy(buffer);
+        munmap(w.file, w.file_bytes);
+        fake_runtime_close(&fake);
+    }
+}
+
 /* ---- failures ---- */
 
 static void check_untouched(const fake_runtime *fake, const weights *w, const tsr_buffer *buffer)
@@ -398,6 +443,7 @@ int main(void)
         cmocka_unit_test(views_and_copies_hold_the_file),
         cmocka_unit_test(measuring_needs_no_file_and_counts_the_same),
         cmocka_unit_test(progress_grows_to_the_sum_of_all_shards),
+        cmocka_unit_test(what_comes_back_changed_names_device_and_tensor),
         cmocka_unit_test(every_device_call_can_fail),
         cmocka_unit_test(every_allocation_can_fail),
         cmocka_unit_test(a_bad_placement_names_the_tensor),

@@ -83,6 +83,7 @@ int tsr_cmd_run(int argc, char **argv)
     if (code == TOOL_GO_ON)
         code = run_prompt_read(&options, &prompt, &prompt_bytes);
     if (code == TOOL_GO_ON) {
+        config.verify_upload = options.verify_upload;
         config.progress = tool_progress;
         config.progress_user = (void *)"loading";
         code = run(&options, &config, prompt, prompt_bytes);

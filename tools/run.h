@@ -19,7 +19,7 @@ typedef struct run_options {
     const char *prompt, *prompt_file; /* one of them is given */
     const char *isa;
     int n_predict; /* -1: no limit */
-    bool hide_prompt, ignore_eos, verbose;
+    bool hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;
 
 /* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after saying why. */

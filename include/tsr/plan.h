@@ -59,12 +59,14 @@ typedef struct tsr_model_config {
     /* Called while loading, on the calling thread, with 0 to 1; NULL: nobody listens. */
     void (*progress)(double fraction, void *user);
     void *progress_user;
+
+    bool verify_upload; /* read copied weights back from their device and compare them with the file */
 } tsr_model_config;
 
 #define TSR_MODEL_CONFIG_INIT                                                                    \
     {                                                                                            \
         sizeof(tsr_model_config), NULL, 0, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, TSR_TYPE_F16, \
-            TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL                              \
+            TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false                       \
     }
 
 typedef struct tsr_plan tsr_plan;

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "alloc/buffer.h"
 #include "alloc/kv.h"
 #include "core/mem.h"
 
@@ -147,7 +148,9 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     TSR_TRY(load_rope(model));
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(shape->arch->declare(&model->weights, &shape->hparams));
-    TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, resolved->copy_weights, resolved->progress,
+    unsigned flags =
+        (resolved->copy_weights ? TSR_WEIGHTS_COPY : 0) | (resolved->verify_upload ? TSR_WEIGHTS_VERIFY : 0);
+    TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, flags, resolved->progress,
                               resolved->progress_user));
     *model_out = model;
     model = NULL;

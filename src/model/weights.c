@@ -205,8 +205,8 @@ static void report(size_t done, size_t total, void *user)
         adapter->progress(total ? (double)done / (double)total : 1, adapter->user);
 }
 
-tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split, bool copy,
-                             void (*progress)(double fraction, void *user), void *user)
+tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split,
+                             unsigned flags, void (*progress)(double fraction, void *user), void *user)
 {
     tsr_status status = TSR_OK;
     tsr_tensor **tensors = NULL;
@@ -230,7 +230,7 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
     }
     if (weights->tied_output && share)
         weights->output = weights->embedding;
-    TSR_TRY(tsr_weights_create(rt, tensors, placements, sources, n, copy, TSR_MEMORY_WEIGHTS, report,
+    TSR_TRY(tsr_weights_create(rt, tensors, placements, sources, n, flags, TSR_MEMORY_WEIGHTS, report,
                                &adapter, &weights->buffer));
 out:
     tsr_mem_free(tensors);

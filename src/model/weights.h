@@ -69,8 +69,9 @@ size_t tsr_weights_bytes(const tsr_weights *weights);
 /* Bytes over all layers (or, for VOCAB_ROWS, the matrices) of the tensors in the roles of one class. */
 size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id);
 
-/* Put every declared tensor where `split` says. `split` must stay until the weights are freed. */
-tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split, bool copy,
-                             void (*progress)(double fraction, void *user), void *user);
+/* Put every declared tensor where `split` says; flags are those of tsr_weights_create(). `split` must stay
+ * until the weights are freed. */
+tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split,
+                             unsigned flags, void (*progress)(double fraction, void *user), void *user);
 
 #endif

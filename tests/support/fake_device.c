@@ -30,6 +30,7 @@ typedef struct fake_device {
     block *blocks;
     int64_t calls[FAKE_CALL_COUNT];
     int64_t fail_at[FAKE_CALL_COUNT]; /* in numbers of calls[], 0 = none */
+    int64_t corrupt;                  /* uploads until one is changed, 0 = none */
 } fake_device;
 
 static fake_device *self_of(tsr_device *device)
@@ -223,6 +224,8 @@ static tsr_status fake_upload(tsr_device *device, void *dst, size_t dst_stride, 
     assert_true(width > 0 && height > 0 && dst_stride >= width && src_stride >= width);
     check_access(self_of(device), dst, (height - 1) * dst_stride + width, true);
     copy_2d(dst, dst_stride, src, src_stride, width, height);
+    if (self_of(device)->corrupt > 0 && --self_of(device)->corrupt == 0)
+        ((unsigned char *)dst)[(height - 1) * dst_stride + width - 1] ^= 1;
 out:
     return status;
 }
@@ -320,6 +323,11 @@ void fake_device_fail(tsr_device *device, fake_call call, int64_t n)
 {
     fake_device *self = self_of(device);
     self->fail_at[call] = n > 0 ? self->calls[call] + n : 0;
+}
+
+void fake_device_corrupt(tsr_device *device, int64_t n)
+{
+    self_of(device)->corrupt = n;
 }
 
 int64_t fake_device_calls(const tsr_device *device, fake_call call)
