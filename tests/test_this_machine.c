@@ -139,6 +139,12 @@ static void *pin_one_thread(void *pinner)
         good && tsr_topo_pin_team_thread(&pins, 2) == TSR_OK && sched_getaffinity(0, sizeof set, &set) == 0;
     good = good && CPU_ISSET(first, &set) && CPU_ISSET(last, &set);
     good = good && tsr_topo_pin_team_thread(&pins, 3) == TSR_ERR_INVALID;
+
+    /* The one host thread of a GPU may use any of its processors. */
+    tsr_device_desc gpu = {.name = "cuda0", .kind = TSR_DEVICE_CUDA, .n_pus = 1, .pus = &last};
+    pins.desc = &gpu;
+    good = good && tsr_topo_pin_team_thread(&pins, 0) == TSR_OK && sched_getcpu() == last;
+    good = good && tsr_topo_pin_team_thread(&pins, 1) == TSR_ERR_INVALID;
     return good ? pinner : NULL;
 }
 

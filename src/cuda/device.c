@@ -275,6 +275,38 @@ out:
     return status;
 }
 
+/* The host thread's first job. */
+typedef struct pin_job {
+    const tsr_cuda_device_config *config;
+    tsr_status status;
+    char text[256]; /* sentences are per thread */
+} pin_job;
+
+static void pin_host_thread(void *argument)
+{
+    pin_job *job = argument;
+    job->status = job->config->pin(job->config->pin_user, 0);
+    if (job->status != TSR_OK)
+        snprintf(job->text, sizeof job->text, "%s", tsr_last_error());
+}
+
+static tsr_status start_host_thread(tsr_cuda_device *cuda, const tsr_cuda_device_config *config)
+{
+    tsr_status status = TSR_OK;
+    pin_job job = {.config = config};
+    TSR_TRY(tsr_cuda_worker_create(config->polls, &cuda->worker));
+    if (!config->pin)
+        goto out;
+    TSR_TRY(tsr_cuda_worker_submit(cuda->worker, pin_host_thread, &job));
+    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (job.status != TSR_OK)
+        tsr_log(&cuda->logger, TSR_LOG_INFO,
+                "device %s: its host thread stays unpinned, which may cost some speed: %s", cuda->base.name,
+                job.text);
+out:
+    return status;
+}
+
 tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_device **device_out)
 {
     tsr_status status = TSR_OK;
@@ -308,7 +340,7 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
     tsr_cuda_leave(previous);
     if (status != TSR_OK)
         goto out;
-    TSR_TRY(tsr_cuda_worker_create(config->polls, &cuda->worker));
+    TSR_TRY(start_host_thread(cuda, config));
     *device_out = &cuda->base;
     cuda = NULL;
 out:

@@ -17,6 +17,11 @@ typedef struct tsr_cuda_device_config {
     tsr_device *sibling;     /* a CUDA device of the same runtime, NULL for the first */
     uint64_t grace_ns; /* after a deadline has passed, how long it may take to come to rest before it is given
                           up as lost; 0 = 10 s */
+    /* Called by the device's host thread with thread 0, before this returns, to move to processors near the
+     * GPU; NULL: it stays where the system puts it. A failure is logged, and the device works all the
+     * same. */
+    tsr_status (*pin)(void *user, int thread);
+    void *pin_user;
     const tsr_logger *logger; /* may be NULL; copied */
 } tsr_cuda_device_config;
 

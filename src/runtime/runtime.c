@@ -12,6 +12,7 @@
 #include "host/device.h"
 #include "runtime/collectives.h"
 #include "topo/pin.h"
+#include "topo/topo.h"
 
 /* What a real runtime keeps besides its devices. */
 typedef struct runtime_private {
@@ -41,19 +42,35 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
 }
 
 #ifdef TSR_WITH_CUDA
-static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc)
+static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc,
+                                   const tsr_topo_pinner *pinner)
 {
+    const tsr_gpu *gpu = &topo->gpus[desc->gpu];
+    tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
     tsr_cuda_device_config cuda = {.name = desc->name,
                                    .index = rt->n_devices,
-                                   .ordinal = topo->gpus[desc->gpu].ordinal,
+                                   .ordinal = gpu->ordinal,
                                    .memory_cap = (size_t)desc->mem_cap_bytes,
+                                   .link_bytes_per_s = gpu->pcie_bytes_per_s,
+                                   .pin = pinner && desc->n_pus > 0 ? tsr_topo_pin_team_thread : NULL,
+                                   .pin_user = &pins,
                                    .logger = &rt->logger};
+    if (!topo->is_this_machine)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "device %s: '%s' is a description; its GPUs can be planned for, "
+                        "not opened",
+                        desc->name, topo->source);
+    char cpus[64];
+    tsr_topo_format_list(desc->pus, desc->n_pus, cpus, sizeof cpus);
+    tsr_log(&rt->logger, TSR_LOG_DEBUG, "device %s: host thread on %s%s", desc->name,
+            cuda.pin ? "CPU " : "any CPU; which are near is not known", cuda.pin ? cpus : "");
     return tsr_cuda_device_create(&cuda, &rt->devices[rt->n_devices]);
 }
 #else
-static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc)
+static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc,
+                                   const tsr_topo_pinner *pinner)
 {
-    (void)rt, (void)topo;
+    (void)rt, (void)topo, (void)pinner;
     return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: this build has no CUDA; use host devices", desc->name);
 }
 #endif
@@ -79,7 +96,7 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
         TSR_TRY(tsr_topo_pinner_create(&priv->pinner));
     for (; rt->n_devices < list->n_devices; rt->n_devices++) {
         const tsr_device_desc *desc = &list->devices[rt->n_devices];
-        TSR_TRY(desc->kind == TSR_DEVICE_CUDA ? open_cuda_device(rt, topo, desc)
+        TSR_TRY(desc->kind == TSR_DEVICE_CUDA ? open_cuda_device(rt, topo, desc, priv->pinner)
                                               : open_host_device(rt, config, list, priv->pinner));
     }
     TSR_TRY(tsr_runtime_connect(rt, config->collectives));

@@ -74,6 +74,8 @@ tsr_status tsr_topo_pin_team_thread(void *team_pins, int thread)
 {
     const tsr_topo_team_pins *pins = team_pins;
     const tsr_device_desc *desc = pins->desc;
+    if (desc->kind == TSR_DEVICE_CUDA && thread == 0)
+        return tsr_topo_pin_thread(pins->pinner, desc->pus, desc->n_pus);
     if (thread < 0 || thread >= desc->n_threads)
         return tsr_fail(TSR_ERR_INVALID, "%s has no thread %d", desc->name, thread);
     if (desc->thread_pus[thread] < 0)

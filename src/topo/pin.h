@@ -31,7 +31,8 @@ typedef struct tsr_topo_team_pins {
     const tsr_device_desc *desc;
 } tsr_topo_team_pins;
 
-/* Pin the calling thread as thread number `thread` of a device; `team_pins` is a tsr_topo_team_pins. */
+/* Pin the calling thread as thread number `thread` of a device; `team_pins` is a tsr_topo_team_pins. A GPU's
+ * device has one, number 0, which may use any of its processors. */
 tsr_status tsr_topo_pin_team_thread(void *team_pins, int thread);
 
 #endif

@@ -12,8 +12,13 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 #include <cudasim_nvml.h>
+#include <dirent.h>
+#include <sched.h>
+#include <tsr/runtime.h>
 
+#include "core/device.h"
 #include "core/gpu.h"
+#include "cuda/device.h"
 #include "cuda/nvml_api.h"
 #include "support/failing_alloc.h"
 #include "support/topology.h"
@@ -330,6 +335,95 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
+/* ---- host threads ----------------------------------------------------------------------------- */
+
+/* Threads of this process that may run on `cpu` and nowhere else. */
+static int threads_bound_to(int cpu)
+{
+    int n = 0;
+    DIR *tasks = opendir("/proc/self/task");
+    assert_non_null(tasks);
+    for (struct dirent *entry; (entry = readdir(tasks)) != NULL;) {
+        cpu_set_t set;
+        pid_t id = (pid_t)strtol(entry->d_name, NULL, 10);
+        if (id > 0 && sched_getaffinity(id, sizeof set, &set) == 0)
+            n += CPU_COUNT(&set) == 1 && CPU_ISSET(cpu, &set);
+    }
+    closedir(tasks);
+    return n;
+}
+
+static void a_host_thread_runs_where_asked(void **state)
+{
+    (void)state;
+    cpu_set_t allowed;
+    int last = CPU_SETSIZE - 1;
+    char devices[64];
+    lines log;
+    tsr_runtime *rt = NULL;
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
+    if (CPU_COUNT(&allowed) < 2) {
+        print_message("skipped: one CPU only\n");
+        skip();
+    }
+    while (!CPU_ISSET(last, &allowed))
+        last--;
+    machine(1, CUDASIM_NO_NVLINK, 0);
+    snprintf(devices, sizeof devices, "cuda:0,cpus=%d", last);
+    memset(&log, 0, sizeof log);
+    config.devices = devices;
+    config.logger = (tsr_logger){keep_line, &log, TSR_LOG_DEBUG};
+    int before = threads_bound_to(last);
+    if (tsr_runtime_open(&config, &rt) != TSR_OK)
+        fail_msg("%s", tsr_last_error());
+    assert_int_equal(threads_bound_to(last), before + 1);
+    snprintf(devices, sizeof devices, "device cuda0: host thread on CPU %d\n", last);
+    assert_non_null(strstr(log.text, devices));
+    tsr_runtime_close(rt);
+}
+
+static tsr_status refuse(void *n_calls, int thread)
+{
+    assert_int_equal(thread, 0);
+    ++*(int *)n_calls;
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "not permitted");
+}
+
+static void a_thread_that_may_not_be_pinned_works_where_it_is(void **state)
+{
+    (void)state;
+    lines log;
+    int n_calls = 0;
+    tsr_device *device = NULL;
+    tsr_logger logger = {keep_line, &log, TSR_LOG_INFO};
+    tsr_cuda_device_config config = {.name = "cuda0", .pin = refuse, .pin_user = &n_calls, .logger = &logger};
+    memset(&log, 0, sizeof log);
+    machine(1, CUDASIM_NO_NVLINK, 0);
+    assert_int_equal(tsr_cuda_device_create(&config, &device), TSR_OK);
+    assert_int_equal(n_calls, 1);
+    assert_non_null(strstr(log.text, "device cuda0: its host thread stays unpinned"));
+    assert_non_null(strstr(log.text, "not permitted"));
+    assert_int_equal(log.n_warnings, 0);
+    tsr_device_destroy(device);
+    assert_int_equal(cudasim_leaks(stderr), 0);
+}
+
+static void gpus_of_a_described_machine_are_not_opened(void **state)
+{
+    (void)state;
+    lines log;
+    machine(1, CUDASIM_NO_NVLINK, 0);
+    tsr_topology *topo = describe(&log);
+    tsr_runtime *rt = NULL;
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    config.topology = topo;
+    assert_int_equal(tsr_runtime_open(&config, &rt), TSR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tsr_last_error(), "is a description"));
+    assert_null(rt);
+    tsr_topology_destroy(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -341,6 +435,9 @@ int main(void)
         cmocka_unit_test(why_there_is_no_gpu_is_said_in_a_few_words),
         cmocka_unit_test(every_call_may_fail_once),
         cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(a_host_thread_runs_where_asked),
+        cmocka_unit_test(a_thread_that_may_not_be_pinned_works_where_it_is),
+        cmocka_unit_test(gpus_of_a_described_machine_are_not_opened),
     };
     return cmocka_run_group_tests_name("GPUs in a machine's description", tests, NULL, NULL);
 }
