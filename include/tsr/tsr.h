@@ -1,6 +1,7 @@
 /* The whole library in one include.
  *
- * From the ground up: status, log, types (values and words); topology and split (machines and proportions);
+ * From the ground up: status, log, types (values and words); topology, links and split (machines and
+ * proportions);
  * runtime, tensor, buffer and graph (devices, and computing on them); gguf, plan, model, session, tokenizer
  * and sampler (language models). An engine that brings its own model code needs the first three groups
  * only. */
@@ -10,6 +11,7 @@
 #include <tsr/buffer.h>
 #include <tsr/gguf.h>
 #include <tsr/graph.h>
+#include <tsr/links.h>
 #include <tsr/log.h>
 #include <tsr/memory.h>
 #include <tsr/model.h>

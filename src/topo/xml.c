@@ -52,6 +52,15 @@ static void stop(struct builder *b, tsr_status status)
     XML_StopParser(b->parser, XML_FALSE);
 }
 
+/* A copy at *at, which moves behind it. */
+static const char *copy_text(char **at, const char *text)
+{
+    size_t bytes = strlen(text) + 1;
+    char *copy = memcpy(*at, text, bytes);
+    *at += bytes;
+    return copy;
+}
+
 /* The block of an element, with copies of its texts. */
 static struct block *copy_element(const XML_Char *name, const XML_Char **attributes, int n)
 {
@@ -65,13 +74,10 @@ static struct block *copy_element(const XML_Char *name, const XML_Char **attribu
     struct block *block = (struct block *)memory;
     tsr_xml_attribute *copies = (tsr_xml_attribute *)(memory + sizeof *block);
     char *text = memory + head;
-    block->element.name = strcpy(text, name);
-    text += strlen(text) + 1;
+    block->element.name = copy_text(&text, name);
     for (int i = 0; i < n; i++) {
-        copies[i].name = strcpy(text, attributes[2 * i]);
-        text += strlen(text) + 1;
-        copies[i].value = strcpy(text, attributes[2 * i + 1]);
-        text += strlen(text) + 1;
+        copies[i].name = copy_text(&text, attributes[2 * i]);
+        copies[i].value = copy_text(&text, attributes[2 * i + 1]);
     }
     block->element.attributes = copies;
     block->element.n_attributes = n;

@@ -1,0 +1,129 @@
+/* How fast devices reach each other, and what an all-reduce over some of them takes.
+ *
+ * The machine is a graph of wires, each with bytes per second per direction: a GPU's PCIe link, the uplinks
+ * of switches, the interconnect between sockets, NVLinks, ports of NVSwitches, host memory. Every ordered
+ * pair of devices has a route over them. Routes that share a wire share its bandwidth, so four cards behind
+ * one uplink are slower together than each alone. Rates come from the topology; what it does not say is
+ * guessed (with its source, in src/topo/links.c) and marked, and measured values replace both.
+ *
+ *     tsr_links *links = NULL;
+ *     tsr_link pair;
+ *     if (tsr_links_create(topo, devices, &links) == TSR_OK) {
+ *         tsr_links_pair(links, 0, 1, &pair);
+ *         double ns = tsr_links_all_reduce_ns(links, 3, 4096 * sizeof(int64_t));
+ *     }
+ *     tsr_links_destroy(links);
+ *
+ * A tsr_links is changed by tsr_links_set_measured() and tsr_links_load() only; otherwise any number of
+ * threads may read it at once. */
+#ifndef TSR_LINKS_H
+#define TSR_LINKS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <tsr/log.h>
+#include <tsr/status.h>
+#include <tsr/topology.h>
+
+TSR_BEGIN_DECLS
+
+typedef struct tsr_links tsr_links;
+
+/* What the slowest part of a route is, best first. */
+typedef enum tsr_link_kind {
+    TSR_LINK_SAME = 0, /* one device, or two virtual ones on the same GPU: its memory */
+    TSR_LINK_NVLINK,
+    TSR_LINK_NVSWITCH,
+    TSR_LINK_C2C,    /* chip to chip, GPU and processor in one package */
+    TSR_LINK_MEMORY, /* host devices on one NUMA node */
+    TSR_LINK_PCIE,   /* GPUs that reach each other's memory over PCIe */
+    TSR_LINK_SOCKET, /* the same, or host devices, across the interconnect of sockets */
+    TSR_LINK_STAGED  /* through host memory: no peer access, or one end is a host device */
+} tsr_link_kind;
+
+/* From one device to another. */
+typedef struct tsr_link {
+    tsr_link_kind kind;
+    double bytes_per_s; /* one direction, nothing else going on */
+    double latency_ns;  /* of a signal that the other sees */
+    bool guessed;       /* some part of the route is not described by the topology */
+} tsr_link;
+
+typedef enum tsr_all_reduce_algorithm {
+    TSR_ALL_REDUCE_NONE = 0, /* fewer than two devices */
+    TSR_ALL_REDUCE_ONE_SHOT, /* each device reads what all others have */
+    TSR_ALL_REDUCE_TWO_SHOT, /* each sums up its part, then all read the sums */
+    TSR_ALL_REDUCE_RING,     /* NCCL's; GPUs only */
+    TSR_ALL_REDUCE_MEASURED  /* from a table: whichever was run */
+} tsr_all_reduce_algorithm;
+
+typedef struct tsr_all_reduce_cost {
+    double ns;         /* from when the last device arrives until the last one has the sum */
+    double latency_ns; /* the part of it that does not depend on the bytes; 0 if measured */
+    tsr_all_reduce_algorithm algorithm;
+    tsr_link_kind slowest; /* the worst kind of route in it */
+    bool guessed;
+} tsr_all_reduce_cost;
+
+/* Both arguments are only read during the call. Devices are numbered as in the list. The result is the
+ * caller's, freed with tsr_links_destroy(). TSR_ERR_UNSUPPORTED: a PCI tree too large to follow.
+ * TSR_ERR_MEMORY. */
+TSR_NODISCARD TSR_API tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *devices,
+                                                  tsr_links **links_out);
+
+/* NULL is fine. */
+TSR_API void tsr_links_destroy(tsr_links *links);
+
+TSR_API int tsr_links_n_devices(const tsr_links *links);
+
+/* The route from device `from` to device `to`. TSR_ERR_INVALID: no such device. */
+TSR_NODISCARD TSR_API tsr_status tsr_links_pair(const tsr_links *links, int from, int to, tsr_link *link_out);
+
+/* "nvlink", "nvswitch", "c2c", "memory", "pcie", "socket", "staged", "same". */
+TSR_API const char *tsr_link_kind_name(tsr_link_kind kind);
+
+/* "none", "one-shot", "two-shot", "ring", "measured". */
+TSR_API const char *tsr_all_reduce_algorithm_name(tsr_all_reduce_algorithm algorithm);
+
+/* Nanoseconds of handing `bytes` over from one device to another; 0 for from == to, and for numbers that are
+ * no devices. */
+TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint64_t bytes);
+
+/* Nanoseconds of an all-reduce of `bytes` (on each device) over the devices whose bits are set, bit i being
+ * device i; bits beyond the last device are ignored, and it is 0 for fewer than two devices. Measured values
+ * of that set are interpolated; without any, it is the least of
+ *
+ *     one-shot   base + hop +         max over wires of n_routes x bytes / bytes_per_s
+ *     two-shot   base + 2 hop +       max over wires of n_routes x (2 bytes / n) / bytes_per_s
+ *     ring       ring_base + 2 (n - 1) hop + max over wires of n_ring_routes x 2 (n - 1) / n x bytes /
+ * bytes_per_s
+ *
+ * with n devices, hop the largest latency among the routes, n_routes the number of ordered pairs whose routes
+ * cross the wire in that direction, and ring only among GPUs. The ring's bandwidth term is that of Patarasuk
+ * and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations" (2009); ring_base and the
+ * ring's hops are NCCL's tuning constants. No allocation, no lock: made for a planner's inner loop. */
+TSR_API double tsr_links_all_reduce_ns(const tsr_links *links, uint64_t device_mask, uint64_t bytes);
+
+/* The same with how it came about. */
+TSR_API void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
+                                  tsr_all_reduce_cost *cost_out);
+
+/* Record that an all-reduce of `bytes` over that set of devices took so long; a second value for the same set
+ * and size replaces the first. Sizes between two values are interpolated linearly, smaller ones take the
+ * smallest value's time, larger ones go on at the rate of the two largest values. TSR_ERR_INVALID: fewer than
+ * two devices, or a time that is not positive. TSR_ERR_MEMORY. */
+TSR_NODISCARD TSR_API tsr_status tsr_links_set_measured(tsr_links *links, uint64_t device_mask,
+                                                        uint64_t bytes, double ns);
+
+/* Write the measured values as text, or read those that concern these devices; `path` NULL is
+ * $XDG_CACHE_HOME/tsr/links-ID.txt (else ~/.cache), ID standing for the machine: its processors, GPUs and
+ * their driver. Values of another machine, driver or set of devices are not taken. *n_out, may be NULL: how
+ * many values were read. tsr_links_load() of a file that is not there reads none and is no error.
+ * TSR_ERR_IO, TSR_ERR_FORMAT (names file and line), TSR_ERR_MEMORY. */
+TSR_NODISCARD TSR_API tsr_status tsr_links_save(const tsr_links *links, const char *path);
+TSR_NODISCARD TSR_API tsr_status tsr_links_load(tsr_links *links, const char *path, int *n_out);
+
+TSR_END_DECLS
+#endif

@@ -1,0 +1,377 @@
+/* The link model: routes and all-reduce times of described machines, worked out by hand; measured values and
+ * their file. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <unistd.h>
+
+#include <tsr/links.h>
+
+#include "support/failing_alloc.h"
+
+static const double nvlink = 0.8, pcie = 0.76; /* parts of the nominal rates */
+
+typedef struct world {
+    tsr_topology *topo;
+    tsr_device_list *devices;
+    tsr_links *links;
+} world;
+
+static void ok(tsr_status status, const char *what)
+{
+    if (status != TSR_OK)
+        fail_msg("%s: %s: %s", what, tsr_status_name(status), tsr_last_error());
+}
+
+static world open_world(const char *machine, const char *file, const char *cards, const char *devices)
+{
+    world w = {0};
+    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+    config.cards = cards;
+    ok(machine ? tsr_topology_describe(machine, &config, &w.topo) : tsr_topology_load(file, &config, &w.topo),
+       machine ? machine : file);
+    ok(tsr_device_list_create(w.topo, devices, NULL, &w.devices), devices ? devices : "devices");
+    ok(tsr_links_create(w.topo, w.devices, &w.links), "links");
+    return w;
+}
+
+static void close_world(world *w)
+{
+    tsr_links_destroy(w->links);
+    tsr_device_list_destroy(w->devices);
+    tsr_topology_destroy(w->topo);
+}
+
+static tsr_link pair(const world *w, int a, int b)
+{
+    tsr_link link;
+    ok(tsr_links_pair(w->links, a, b, &link), "pair");
+    return link;
+}
+
+static void assert_near(double value, double expected)
+{
+    if (!(value > expected * 0.999 && value < expected * 1.001))
+        fail_msg("%g instead of %g", value, expected);
+}
+
+static void assert_pair(const world *w, int a, int b, tsr_link_kind kind, double bytes_per_s)
+{
+    tsr_link link = pair(w, a, b);
+    if (link.kind != kind)
+        fail_msg("%d to %d: %s instead of %s", a, b, tsr_link_kind_name(link.kind), tsr_link_kind_name(kind));
+    assert_near(link.bytes_per_s, bytes_per_s);
+}
+
+/* ---- machines in words ------------------------------------------------------------------------ */
+
+static void a_bridge_of_nvlinks_joins_two_cards(void **state)
+{
+    (void)state;
+    world w = open_world("2x rtx3090 nvlink, 1x rtx4060ti pcie4x8", NULL, NULL, NULL);
+    assert_int_equal(tsr_links_n_devices(w.links), 3);
+    assert_pair(&w, 0, 1, TSR_LINK_NVLINK, 4 * 14.0625e9 * nvlink);
+    assert_true(pair(&w, 0, 1).latency_ns == 600);
+    assert_true(pair(&w, 0, 1).guessed);
+    /* GeForce cards reach each other through host memory only: up one link, down the slower other. */
+    assert_pair(&w, 0, 2, TSR_LINK_STAGED, 15.7538e9 * pcie);
+    assert_pair(&w, 2, 1, TSR_LINK_STAGED, 15.7538e9 * pcie);
+
+    /* 1 MB over the bridge: one-shot is the same two ways and costs least: 2000 + 600 + 1e6 / 45 GB/s. */
+    tsr_all_reduce_cost cost;
+    tsr_links_all_reduce(w.links, 3, 1000000, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_ONE_SHOT);
+    assert_int_equal(cost.slowest, TSR_LINK_NVLINK);
+    assert_near(cost.ns, 2600 + 1e6 / 45.0);
+    assert_near(cost.latency_ns, 2600);
+    assert_near(tsr_links_all_reduce_ns(w.links, 3, 1000000), cost.ns);
+    assert_near(tsr_links_copy_ns(w.links, 0, 1, 1000000), 600 + 1e6 / 45.0);
+    assert_true(tsr_links_all_reduce_ns(w.links, 7, 1000000) > 2 * cost.ns);
+    assert_true(tsr_links_all_reduce_ns(w.links, 1, 1000000) == 0);
+    assert_true(tsr_links_all_reduce_ns(w.links, 0, 1000000) == 0);
+    assert_true(tsr_links_all_reduce_ns(w.links, ~UINT64_C(7) | 1, 1000000) == 0);
+    close_world(&w);
+}
+
+static void an_nvswitch_gives_every_pair_all_links(void **state)
+{
+    (void)state;
+    world w = open_world("8x h100 nvswitch", NULL, NULL, NULL);
+    for (int a = 0; a < 8; a++)
+        for (int b = 0; b < 8; b++)
+            if (a != b)
+                assert_pair(&w, a, b, TSR_LINK_NVSWITCH, 450e9 * nvlink);
+    /* Eight at once: each port takes in 7 times 2 / 8 of the bytes. */
+    tsr_all_reduce_cost cost;
+    tsr_links_all_reduce(w.links, 255, 64000000, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_TWO_SHOT);
+    assert_near(cost.ns, 2000 + 2 * 600 + 64e6 * 7 * 2 / 8 / 360);
+    tsr_links_all_reduce(w.links, 255, 4096, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_ONE_SHOT);
+    assert_near(cost.ns, 2000 + 600 + 4096 * 7 / 360.0);
+    close_world(&w);
+}
+
+/* Four cards, two behind each of two switches: routes between the halves share the uplinks. */
+static void uplinks_are_shared(void **state)
+{
+    (void)state;
+    world w = open_world("2x a100-pcie switch, 2x a100-pcie switch", NULL, NULL, NULL);
+    double link = 31.5077e9 * pcie;
+    for (int a = 0; a < 4; a++)
+        for (int b = 0; b < 4; b++)
+            if (a != b)
+                assert_pair(&w, a, b, TSR_LINK_PCIE, link);
+    tsr_all_reduce_cost inside, across, all;
+    tsr_links_all_reduce(w.links, 3, 1 << 20, &inside);
+    tsr_links_all_reduce(w.links, 5, 1 << 20, &across);
+    assert_near(inside.ns, across.ns); /* alone, a route across is as fast */
+    assert_near(inside.ns, 2000 + 1000 + (1 << 20) / link * 1e9);
+    /* Two-shot over all: 4 routes of bytes / 2 through each uplink; a ring crosses it once, with 3 / 2. */
+    tsr_links_all_reduce(w.links, 15, 1 << 30, &all);
+    assert_int_equal(all.algorithm, TSR_ALL_REDUCE_RING);
+    assert_near(all.ns, 6600 + 6 * 1000 + 1.5 * (1 << 30) / link * 1e9);
+    tsr_links_all_reduce(w.links, 15, 65536, &all);
+    assert_int_equal(all.algorithm, TSR_ALL_REDUCE_TWO_SHOT);
+    assert_near(all.ns, 2000 + 2 * 1000 + 4 * 0.5 * 65536 / link * 1e9);
+    close_world(&w);
+}
+
+static void sockets_are_crossed_by_one_link(void **state)
+{
+    (void)state;
+    world w = open_world("2x l4, 2x host 64GiB 100GB/s", NULL, NULL, NULL);
+    /* No peer access between sockets: through host memory and the interconnect, 20.8 GB/s of UPI. */
+    assert_pair(&w, 0, 1, TSR_LINK_STAGED, 20.8e9);
+    assert_true(pair(&w, 0, 1).guessed);
+    assert_near(pair(&w, 0, 1).latency_ns, 500 + 2 * 1000 + 300);
+    close_world(&w);
+
+    w = open_world("2x l4, 1x host", NULL, NULL, NULL);
+    assert_pair(&w, 0, 1, TSR_LINK_PCIE, 31.5077e9 * pcie);
+    close_world(&w);
+}
+
+static void host_devices_meet_in_memory(void **state)
+{
+    (void)state;
+    world w = open_world("2x host 4cores 40GB/s 8GiB", NULL, NULL, "host:4");
+    assert_pair(&w, 0, 1, TSR_LINK_MEMORY, 24e9); /* two cores at 12 GB/s */
+    assert_pair(&w, 0, 2, TSR_LINK_SOCKET, 20.8e9);
+    tsr_all_reduce_cost cost;
+    tsr_links_all_reduce(w.links, 15, 32768, &cost);
+    assert_true(cost.algorithm == TSR_ALL_REDUCE_ONE_SHOT || cost.algorithm == TSR_ALL_REDUCE_TWO_SHOT);
+    assert_int_equal(cost.slowest, TSR_LINK_SOCKET);
+    close_world(&w);
+
+    w = open_world("1x rtx4090, 1x host 8cores", NULL, NULL, "cuda,host:1");
+    assert_int_equal(pair(&w, 0, 1).kind, TSR_LINK_STAGED);
+    tsr_links_all_reduce(w.links, 3, 1 << 30, &cost);
+    assert_int_not_equal(cost.algorithm, TSR_ALL_REDUCE_RING); /* NCCL knows GPUs only */
+    close_world(&w);
+}
+
+static void virtual_devices_share_a_gpu(void **state)
+{
+    (void)state;
+    world w = open_world("1x rtx3090", NULL, NULL, "cuda:0,cuda:0");
+    assert_pair(&w, 0, 1, TSR_LINK_SAME, 936e9 / 2);
+    assert_true(tsr_links_copy_ns(w.links, 0, 0, 100) == 0);
+    close_world(&w);
+}
+
+/* ---- recorded machines ------------------------------------------------------------------------ */
+
+#define SHARED "../shared/topo"
+
+static bool has_recordings(void)
+{
+    bool found = access(SHARED "/nccl", R_OK) == 0;
+    if (!found)
+        print_message("skipped: no recorded machines at " SHARED "\n");
+    return found;
+}
+
+static void recorded_machines_have_their_links(void **state)
+{
+    (void)state;
+    if (!has_recordings())
+        skip();
+    world w = open_world(NULL, SHARED "/nccl/hgx-8xH200-4nvswitch-2numa.xml", NULL, NULL);
+    assert_pair(&w, 0, 7, TSR_LINK_NVSWITCH, 18 * 25e9 * nvlink);
+    close_world(&w);
+
+    w = open_world(NULL, SHARED "/nccl/hgx-8xB200-nvswitch-sentinel-2numa.xml", NULL, NULL);
+    assert_pair(&w, 0, 7, TSR_LINK_NVSWITCH, 18 * 50e9 * nvlink);
+    close_world(&w);
+
+    w = open_world(NULL, SHARED "/nccl/perlmutter-4xA100-NV4mesh-4numa.xml", NULL, NULL);
+    for (int b = 1; b < 4; b++)
+        assert_pair(&w, 0, b, TSR_LINK_NVLINK, 4 * 25e9 * nvlink);
+    close_world(&w);
+
+    w = open_world(NULL, SHARED "/hwloc/prrte-turin-4gpu-nvml.xml", NULL, NULL);
+    assert_pair(&w, 0, 3, TSR_LINK_NVLINK, 150e9 * nvlink);
+    close_world(&w);
+
+    w = open_world(NULL, SHARED "/hwloc/hwloctest-nvidiaDGX2.xml", NULL, NULL);
+    assert_pair(&w, 0, 15, TSR_LINK_NVSWITCH, 6 * 25e9 * nvlink);
+    close_world(&w);
+
+    /* Two P100 behind one switch; peers at the speed of PCIe 3 x16. */
+    w = open_world(NULL, SHARED "/hwloc/mpibind-cts1-pascal.xml", NULL, NULL);
+    assert_int_equal(w.topo->gpu_pairs[0][1].path, TSR_GPU_PATH_PIX);
+    assert_pair(&w, 0, 1, TSR_LINK_PCIE, 15.753846e9 * pcie);
+    close_world(&w);
+}
+
+/* ---- measured values -------------------------------------------------------------------------- */
+
+static void measured_values_override_and_are_interpolated(void **state)
+{
+    (void)state;
+    tsr_all_reduce_cost cost;
+    world w = open_world("3x l4", NULL, NULL, NULL);
+    double guess = tsr_links_all_reduce_ns(w.links, 5, 3000);
+    ok(tsr_links_set_measured(w.links, 3, 4000, 9000), "set");
+    ok(tsr_links_set_measured(w.links, 3, 1000, 5000), "set");
+    ok(tsr_links_set_measured(w.links, 3, 2000, 1), "set");
+    ok(tsr_links_set_measured(w.links, 3, 2000, 6000), "set"); /* replaces */
+    assert_near(tsr_links_all_reduce_ns(w.links, 3, 10), 5000);
+    assert_near(tsr_links_all_reduce_ns(w.links, 3, 1500), 5500);
+    assert_near(tsr_links_all_reduce_ns(w.links, 3, 3000), 7500);
+    assert_near(tsr_links_all_reduce_ns(w.links, 3, 8000), 15000);
+    assert_near(tsr_links_all_reduce_ns(w.links, 5, 3000), guess); /* another set */
+    tsr_links_all_reduce(w.links, 3, 3000, &cost);
+    assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_MEASURED);
+    assert_false(cost.guessed);
+    assert_int_equal(tsr_links_set_measured(w.links, 1, 1000, 5000), TSR_ERR_INVALID);
+    assert_int_equal(tsr_links_set_measured(w.links, 3, 1000, 0), TSR_ERR_INVALID);
+    assert_int_equal(tsr_links_set_measured(w.links, 3, 1000, -1), TSR_ERR_INVALID);
+    close_world(&w);
+}
+
+static void the_file_keeps_values_of_the_same_machine_only(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tsr-links-XXXXXX", command[64];
+    int n = -1;
+    assert_non_null(mkdtemp(folder));
+    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
+    world w = open_world("3x l4", NULL, NULL, "cuda:0,cuda:2,cuda:1");
+    ok(tsr_links_load(w.links, NULL, &n), "no file yet");
+    assert_int_equal(n, 0);
+    ok(tsr_links_set_measured(w.links, 3, 1000, 5000), "set"); /* cuda:0 and cuda:2 */
+    ok(tsr_links_set_measured(w.links, 7, 1000, 7000), "set");
+    ok(tsr_links_save(w.links, NULL), "save");
+    close_world(&w);
+
+    w = open_world("3x l4", NULL, NULL, "cuda"); /* in another order */
+    ok(tsr_links_load(w.links, NULL, &n), "load");
+    assert_int_equal(n, 2);
+    assert_near(tsr_links_all_reduce_ns(w.links, 5, 1000), 5000);
+    assert_near(tsr_links_all_reduce_ns(w.links, 7, 1000), 7000);
+    close_world(&w);
+
+    w = open_world("3x l4", NULL, NULL, "cuda:0,cuda:1"); /* one of them is missing */
+    ok(tsr_links_load(w.links, NULL, &n), "load");
+    assert_int_equal(n, 0);
+    close_world(&w);
+
+    w = open_world("3x l40s", NULL, NULL, "cuda");
+    ok(tsr_links_load(w.links, NULL, &n), "load");
+    assert_int_equal(n, 0);
+    char path[128];
+    snprintf(path, sizeof path, "%s/copy.txt", folder);
+    ok(tsr_links_set_measured(w.links, 7, 1000, 7000), "set");
+    ok(tsr_links_save(w.links, path), "save");
+    snprintf(w.topo->driver_version, sizeof w.topo->driver_version, "580.1"); /* another driver */
+    tsr_links_destroy(w.links);
+    ok(tsr_links_create(w.topo, w.devices, &w.links), "links");
+    ok(tsr_links_load(w.links, path, &n), "load");
+    assert_int_equal(n, 0);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs("hello\n", file);
+    fclose(file);
+    assert_int_equal(tsr_links_load(w.links, path, &n), TSR_ERR_FORMAT);
+    assert_int_equal(tsr_links_load(w.links, folder, &n) == TSR_OK ? n : 0, 0);
+    assert_int_equal(tsr_links_save(w.links, "/nowhere/at/all"), TSR_ERR_IO);
+    close_world(&w);
+    snprintf(command, sizeof command, "rm -rf '%s'", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* ---- what must hold of every machine ----------------------------------------------------------- */
+
+static void more_devices_and_more_bytes_never_take_less(void **state)
+{
+    (void)state;
+    static const char *const machines[] = {"8x rtx4090, 2x host", "4x a100 nvlink, 2x rtx3090 nvlink 16GiB",
+                                           "8x h200", "3x l40s switch, 2x t4 pcie3x8, 2x host 32cores",
+                                           "2x gh200, 2x gb10"};
+    for (size_t m = 0; m < sizeof machines / sizeof *machines; m++) {
+        world w = open_world(machines[m], NULL, NULL, "cuda,host");
+        int n = tsr_links_n_devices(w.links);
+        for (uint64_t mask = 0; mask < UINT64_C(1) << n; mask++) {
+            double small = tsr_links_all_reduce_ns(w.links, mask, 1024);
+            double large = tsr_links_all_reduce_ns(w.links, mask, 1 << 20);
+            assert_true(large >= small && small >= 0);
+            assert_true((small > 0) == ((mask & (mask - 1)) != 0));
+        }
+        for (int a = 0; a < n; a++)
+            for (int b = 0; b < n; b++)
+                if (a != b)
+                    assert_near(pair(&w, a, b).bytes_per_s, pair(&w, b, a).bytes_per_s);
+        tsr_link link;
+        assert_int_equal(tsr_links_pair(w.links, 0, n, &link), TSR_ERR_INVALID);
+        close_world(&w);
+    }
+    tsr_links_destroy(NULL);
+}
+
+static void failing_allocations_leave_nothing_behind(void **state)
+{
+    (void)state;
+    world w = open_world("2x rtx3090 nvlink", NULL, NULL, NULL);
+    tsr_links_destroy(w.links);
+    for (int n = 1;; n++) {
+        int64_t blocks = failing_alloc_live();
+        w.links = NULL;
+        failing_alloc_set(n);
+        tsr_status status = tsr_links_create(w.topo, w.devices, &w.links);
+        failing_alloc_set(0);
+        if (status == TSR_OK) {
+            assert_true(n > 4);
+            break;
+        }
+        assert_int_equal(status, TSR_ERR_MEMORY);
+        assert_null(w.links);
+        assert_int_equal(failing_alloc_live(), blocks);
+    }
+    close_world(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_bridge_of_nvlinks_joins_two_cards),
+        cmocka_unit_test(an_nvswitch_gives_every_pair_all_links),
+        cmocka_unit_test(uplinks_are_shared),
+        cmocka_unit_test(sockets_are_crossed_by_one_link),
+        cmocka_unit_test(host_devices_meet_in_memory),
+        cmocka_unit_test(virtual_devices_share_a_gpu),
+        cmocka_unit_test(recorded_machines_have_their_links),
+        cmocka_unit_test(measured_values_override_and_are_interpolated),
+        cmocka_unit_test(the_file_keeps_values_of_the_same_machine_only),
+        cmocka_unit_test(more_devices_and_more_bytes_never_take_less),
+        cmocka_unit_test(failing_allocations_leave_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
