@@ -123,4 +123,10 @@ TSR_DEVICE tsr_bytes_16 tsr_load_once_16(const void *from)
 
 #endif
 
+/* The first or second half of 16 bytes. */
+TSR_DEVICE void tsr_store_8(tsr_bytes_16 *into, int half, const tsr_bytes_8 &value)
+{
+    *(static_cast<tsr_bytes_8 *>(static_cast<void *>(into)) + half) = value;
+}
+
 #endif

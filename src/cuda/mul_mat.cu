@@ -4,6 +4,7 @@
  * never shows in the bits is the kernels' promise (kernels.h), so a library's matrix product, which has an
  * order of its own, could not serve here. */
 #include "cuda/mul_mat.cuh"
+#include "cuda/mul_mat_half.h"
 
 /* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
 static tsr_status clear(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
@@ -47,6 +48,8 @@ extern "C" tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_
         return TSR_OK;
     if (op->k == 0)
         return clear(op, s);
+    if (op->type == TSR_TYPE_F16 || op->type == TSR_TYPE_BF16)
+        return tsr_cuda_mul_mat_half(op, s);
     const mul_mat_args a = args_of(op, s);
     if (!is_plain(op->type))
         return mul_mat_quantized(op->type, a, s);
