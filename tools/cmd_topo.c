@@ -39,10 +39,13 @@ static void print_devices(const tsr_topology *topo, const tsr_device_list *list)
         if (d->numa_node >= 0)
             tool_table_cell(&table, "%d", topo->numa_nodes[d->numa_node].os_index);
         else
-            tool_table_cell(&table, "%s", "several");
-        tool_table_cell(&table, "%s", cores);
+            tool_table_cell(&table, "%s", d->kind == TSR_DEVICE_CUDA ? "unknown" : "several");
+        tool_table_cell(&table, "%s", d->n_cores ? cores : "-");
         tool_table_cell(&table, "%d", d->n_cores);
-        tool_table_cell(&table, "%d", d->n_threads);
+        if (d->kind == TSR_DEVICE_CUDA)
+            tool_table_cell(&table, "%s", "-");
+        else
+            tool_table_cell(&table, "%d", d->n_threads);
         tool_table_cell(&table, "%s", tsr_bytes_text(d->memory_total_bytes, text));
         tool_table_cell(&table, "%s", d->mem_cap_bytes ? tsr_bytes_text(d->mem_cap_bytes, text) : "-");
     }
@@ -85,7 +88,8 @@ int tsr_cmd_topo(int argc, char **argv)
     tool_machine_options machine = {0};
     const tool_option options[] = {
         TOOL_MACHINE_OPTION_ROWS(machine),
-        {"-dev", "--devices", TOOL_STRING, &devices, "SPEC", "devices to make of it (default host)", 0, 0},
+        {"-dev", "--devices", TOOL_STRING, &devices, "SPEC",
+         "devices to make of it (default: the GPUs, else host)", 0, 0},
         {NULL, "--nccl-xml", TOOL_STRING, &nccl_xml, "FILE",
          "write it for NCCL_TOPO_FILE; - is standard output", 0, 0},
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON", 0, 0},
@@ -94,6 +98,7 @@ int tsr_cmd_topo(int argc, char **argv)
                                   TOOL_COUNT(options),
                                   "examples:\n"
                                   "  tsr topo --devices host:2,mem=200MiB,threads=1\n"
+                                  "  tsr topo --devices cuda:0,mem=20GiB,cuda:1,host:1\n"
                                   "  tsr topo --machine-file 'synthetic:pack:2 core:4 pu:2' --json\n"
                                   "  tsr topo --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'\n"
                                   "  tsr topo --machine-file g5.xml --card all=a10g\n"};

@@ -2,7 +2,9 @@
 #include "json.h"
 
 #include <stdio.h>
+#include <string.h>
 
+#include "json_gpus.h"
 #include "options.h"
 
 /* json_pack() refuses text that is not UTF-8, as firmware's may be; then there is no name to show. */
@@ -37,10 +39,10 @@ static json_t *numa_nodes(const tsr_topology *topo)
     json_t *array = json_array();
     for (int i = 0; i < topo->n_numa_nodes; i++) {
         const tsr_numa_node *n = &topo->numa_nodes[i];
-        json_array_append_new(array,
-                              json_pack("{s:i, s:o, s:I, s:i, s:i}", "os_index", n->os_index, "kind",
-                                        text_or_null(n->kind), "memory_bytes", (json_int_t)n->memory_bytes,
-                                        "first_core", n->first_core, "n_cores", n->n_cores));
+        json_array_append_new(array, json_pack("{s:i, s:o, s:I, s:f, s:i, s:i}", "os_index", n->os_index,
+                                               "kind", text_or_null(n->kind), "memory_bytes",
+                                               (json_int_t)n->memory_bytes, "bytes_per_s", n->bytes_per_s,
+                                               "first_core", n->first_core, "n_cores", n->n_cores));
     }
     return array;
 }
@@ -79,22 +81,69 @@ static json_t *pci(const tsr_topology *topo)
     for (int i = 0; i < topo->n_pci; i++) {
         const tsr_pci_device *p = &topo->pci[i];
         json_array_append_new(array,
-                              json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:f}", "bus_id", p->bus_id, "name",
-                                        text_or_null(p->name), "class_id", p->class_id, "vendor_id",
+                              json_pack("{s:s, s:o, s:i, s:i, s:i, s:i, s:i, s:f}", "bus_id", p->bus_id,
+                                        "name", text_or_null(p->name), "class_id", p->class_id, "vendor_id",
                                         p->vendor_id, "device_id", p->device_id, "numa_node", p->numa_node,
-                                        "link_bytes_per_s", p->link_bytes_per_s));
+                                        "bridge", p->bridge, "link_bytes_per_s", p->link_bytes_per_s));
     }
     return array;
 }
 
+/* What a description left open, a sentence each; they are separated by newlines. */
+static json_t *notes(const tsr_topology *topo)
+{
+    json_t *array = json_array();
+    for (const char *at = topo->notes; *at;) {
+        size_t length = strcspn(at, "\n");
+        if (length > 0)
+            json_array_append_new(array, json_stringn(at, length));
+        at += length + (at[length] == '\n');
+    }
+    return array;
+}
+
+static json_t *bridges(const tsr_topology *topo)
+{
+    json_t *array = json_array();
+    for (int i = 0; i < topo->n_bridges; i++) {
+        const tsr_pci_bridge *b = &topo->bridges[i];
+        json_array_append_new(array, json_pack("{s:o, s:i, s:i, s:f}", "bus_id", text_or_null(b->bus_id),
+                                               "parent", b->parent, "numa_node", b->numa_node,
+                                               "link_bytes_per_s", b->link_bytes_per_s));
+    }
+    return array;
+}
+
+/* 13000 -> "13.0"; null if unknown. */
+static json_t *cuda_version(int version)
+{
+    char text[24];
+    snprintf(text, sizeof text, "%d.%d", version / 1000, version % 1000 / 10);
+    return version > 0 ? json_string(text) : json_null();
+}
+
 json_t *tool_json_topology(const tsr_topology *topo)
 {
-    return json_pack("{s:o, s:o, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o}", "source",
-                     text_or_null(topo->source), "machine_name", text_or_null(topo->machine_name),
-                     "is_this_machine", topo->is_this_machine, "memory_bytes", (json_int_t)topo->memory_bytes,
-                     "memory_limit_bytes", (json_int_t)topo->memory_limit_bytes, "packages", packages(topo),
-                     "numa_nodes", numa_nodes(topo), "cores", cores(topo), "caches", caches(topo), "pci",
-                     pci(topo));
+    json_t *machine =
+        json_pack("{s:o, s:o, s:b, s:I, s:I, s:o}", "source", text_or_null(topo->source), "machine_name",
+                  text_or_null(topo->machine_name), "is_this_machine", topo->is_this_machine, "memory_bytes",
+                  (json_int_t)topo->memory_bytes, "memory_limit_bytes", (json_int_t)topo->memory_limit_bytes,
+                  "notes", notes(topo));
+    json_t *parts = json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "packages", packages(topo), "numa_nodes",
+                              numa_nodes(topo), "cores", cores(topo), "caches", caches(topo), "bridges",
+                              bridges(topo), "pci", pci(topo));
+    json_t *gpus =
+        json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "gpus", tool_json_gpus(topo), "gpu_pairs",
+                  tool_json_gpu_pairs(topo), "gpu_note", text_or_null(topo->gpu_note), "driver_version",
+                  text_or_null(topo->driver_version), "cuda_driver_version",
+                  cuda_version(topo->cuda_driver_version), "cuda_version", cuda_version(topo->cuda_version));
+    if (!machine || json_object_update(machine, parts) != 0 || json_object_update(machine, gpus) != 0) {
+        json_decref(machine);
+        machine = NULL;
+    }
+    json_decref(parts);
+    json_decref(gpus);
+    return machine;
 }
 
 json_t *tool_json_devices(const tsr_device_list *list)
@@ -103,11 +152,12 @@ json_t *tool_json_devices(const tsr_device_list *list)
     for (int i = 0; i < list->n_devices; i++) {
         const tsr_device_desc *d = &list->devices[i];
         json_array_append_new(
-            array, json_pack("{s:s, s:s, s:i, s:I, s:I, s:i, s:o, s:o, s:o}", "name", d->name, "kind",
-                             tsr_device_kind_name(d->kind), "numa_node", d->numa_node, "memory_total_bytes",
-                             (json_int_t)d->memory_total_bytes, "mem_cap_bytes", (json_int_t)d->mem_cap_bytes,
-                             "n_threads", d->n_threads, "cores", ints(d->cores, d->n_cores), "pus",
-                             ints(d->pus, d->n_pus), "thread_pus", ints(d->thread_pus, d->n_threads)));
+            array, json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:i, s:o, s:o, s:o}", "name", d->name, "kind",
+                             tsr_device_kind_name(d->kind), "gpu", d->gpu, "numa_node", d->numa_node,
+                             "memory_total_bytes", (json_int_t)d->memory_total_bytes, "mem_cap_bytes",
+                             (json_int_t)d->mem_cap_bytes, "n_threads", d->n_threads, "cores",
+                             ints(d->cores, d->n_cores), "pus", ints(d->pus, d->n_pus), "thread_pus",
+                             ints(d->thread_pus, d->n_threads)));
     }
     return array;
 }

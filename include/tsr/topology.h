@@ -190,7 +190,7 @@ typedef struct tsr_gpu_pair {
     double nvlink_bytes_per_s; /* by these, one direction; 0 if none or unknown */
     tsr_answer peer_access;    /* the driver offers a access to b's memory; TSR_YES for a itself */
     tsr_answer native_atomics; /* atomic operations on it are done by hardware */
-    int performance_rank;      /* of the access, the driver's: 0 is best; 0 too where unknown */
+    int performance_rank;      /* of the access, the driver's: 0 is best; -1 if unknown */
 } tsr_gpu_pair;
 
 typedef struct tsr_topology {
@@ -367,6 +367,10 @@ TSR_NODISCARD TSR_API tsr_status tsr_device_list_create(const tsr_topology *topo
 
 /* NULL is fine. */
 TSR_API void tsr_device_list_destroy(tsr_device_list *list);
+
+/* "PIX", "SYS", ... as `nvidia-smi topo -m` calls it; "same", "board", "?" for those that it has no word for;
+ * never NULL. */
+TSR_API const char *tsr_gpu_path_name(tsr_gpu_path path);
 
 /* "host" or "cuda". */
 TSR_API const char *tsr_device_kind_name(tsr_device_kind kind);

@@ -139,6 +139,7 @@ static void describe_pair(const probe *p, int from, int to, tsr_gpu_pair *pair)
         *pair = (tsr_gpu_pair){.path = TSR_GPU_PATH_SAME, .peer_access = TSR_YES, .native_atomics = TSR_YES};
         return;
     }
+    pair->performance_rank = -1;
     if (ANSWERED(p, a, cudaDeviceCanAccessPeer(&value, a, b)))
         pair->peer_access = answer_of(value);
     if (pair->peer_access != TSR_YES)

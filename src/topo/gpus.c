@@ -242,15 +242,20 @@ void tsr_topo_gpus_rate(tsr_topology *topo)
     }
 }
 
+const char *tsr_gpu_path_name(tsr_gpu_path path)
+{
+    static const char *const names[] = {"?", "same", "board", "PIX", "PXB", "PHB", "NODE", "SYS"};
+    return path >= 0 && path <= TSR_GPU_PATH_SYS ? names[path] : "?";
+}
+
 const char *tsr_topo_gpu_pair_word(const tsr_topology *topo, int a, int b, char word[16])
 {
-    static const char *const words[] = {"?", "same", "board", "PIX", "PXB", "PHB", "NODE", "SYS"};
     const tsr_gpu_pair *pair = &topo->gpu_pairs[a][b];
     if (a == b)
         snprintf(word, 16, "X");
     else if (pair->n_nvlinks > 0)
         snprintf(word, 16, "NV%d", pair->n_nvlinks);
     else
-        snprintf(word, 16, "%s", pair->path <= TSR_GPU_PATH_SYS ? words[pair->path] : "?");
+        snprintf(word, 16, "%s", tsr_gpu_path_name(pair->path));
     return word;
 }

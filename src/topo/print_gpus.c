@@ -190,7 +190,6 @@ static void put_legend(const tsr_topo_printer *p, bool no_peer)
                                            "one host bridge",
                                            "host bridges of one NUMA node",
                                            "between NUMA nodes"};
-    static const char *const words[] = {"?", "same", "board", "PIX", "PXB", "PHB", "NODE", "SYS"};
     char speed[32];
     uint64_t shown = 0;
     for (int a = 0; a < p->topo->n_gpus; a++) {
@@ -208,7 +207,8 @@ static void put_legend(const tsr_topo_printer *p, bool no_peer)
     for (int path = 0; path <= TSR_GPU_PATH_SYS; path++) {
         if (!has_path(p->topo, (tsr_gpu_path)path))
             continue;
-        put(p, shown ? 0 : 1, "%s%s: %s", shown ? ", " : "", words[path], meanings[path]);
+        put(p, shown ? 0 : 1, "%s%s: %s", shown ? ", " : "", tsr_gpu_path_name((tsr_gpu_path)path),
+            meanings[path]);
         shown = 1;
     }
     if (no_peer)
