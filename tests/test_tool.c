@@ -196,11 +196,11 @@ static void the_program_answers_and_exits_as_documented(void **state)
         {"help topo", 0, "usage: tsr topo"},
         {"help frobnicate", 2, "unknown command"},
         {"topo --help", 0, "--machine-file FILE"},
-        {"topo", 0, "host0"},
+        {"topo", 0, "this machine"},
         {"topo --jsn", 2, "did you mean '--json'?"},
         {"topo --machine-file /nope.xml", 1, "tsr topo: machine file '/nope.xml': No such file"},
         {"topo --devices host:0", 2, "tsr topo: devices: 'host:0'"},
-        {"topo --devices cuda:0", 1, "no GPU is usable"},
+        {"topo --machine-file synthetic:pu:1 --devices cuda:0", 1, "no GPU is usable"},
         {"topo > /dev/full", 1, "cannot write to standard output"},
         {"topo --json > /dev/full", 1, "cannot write"},
     };

@@ -108,11 +108,11 @@ json_t *tool_json_gpu_pairs(const tsr_topology *topo)
             json_t *path =
                 pair->path == TSR_GPU_PATH_UNKNOWN ? json_null() : json_string(tsr_gpu_path_name(pair->path));
             json_t *rank = pair->performance_rank < 0 ? json_null() : json_integer(pair->performance_rank);
-            json_array_append_new(
-                row, json_pack("{s:o, s:i, s:o, s:o, s:o, s:o}", "path", path, "n_nvlinks", pair->n_nvlinks,
-                               "nvlink_bytes_per_s", real(pair->nvlink_bytes_per_s), "peer_access",
-                               answer(pair->peer_access), "native_atomics", answer(pair->native_atomics),
-                               "performance_rank", rank));
+            json_array_append_new(row, json_pack("{s:o, s:i, s:o, s:o, s:o, s:o}", "path", path, "n_nvlinks",
+                                                 pair->n_nvlinks, "nvlink_bytes_per_s",
+                                                 real(pair->nvlink_bytes_per_s), "peer_access",
+                                                 answer(pair->peer_access), "native_atomics",
+                                                 answer(pair->native_atomics), "performance_rank", rank));
         }
         json_array_append_new(array, row);
     }

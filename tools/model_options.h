@@ -26,7 +26,7 @@ typedef struct tool_model_options {
     {"-m", "--model", TOOL_STRING, &(o).model, "FILE", "GGUF model; of several files, the first", 0, 0},     \
         {"-dev",      "--devices",                                                                           \
          TOOL_STRING, &(o).devices,                                                                          \
-         "SPEC",      "e.g. host:2,mem=4GiB,threads=1 (default: one per NUMA node)",                         \
+         "SPEC",      "e.g. cuda:0,mem=20GiB or host:2,threads=1 (default: the GPUs, else host)",            \
          0,           0},                                                                                    \
         {"-ts",       "--tensor-split",                                                                      \
          TOOL_STRING, &(o).tensor_split,                                                                     \
