@@ -313,11 +313,17 @@ typedef struct tsr_device_desc {
     int gpu;               /* index into topology.gpus; -1 for host devices */
     int numa_node;         /* index of the node that its cores count as theirs, -1 if there are several */
     uint64_t commit_bytes; /* unit in which its growing memory is backed; 0 for host devices: a page */
-    uint64_t memory_total_bytes; /* of the GPU; or of that node, or of all nodes its cores belong to; not
-                                    divided among devices on the same node; at most
-                                    topology.memory_limit_bytes where that is set; 0 if unknown */
-    uint64_t mem_cap_bytes;      /* most that the device may use, 0 = memory_total_bytes */
-    int n_threads;               /* of host devices; 0 for GPUs */
+    uint64_t memory_total_bytes;  /* of the GPU; or of that node, or of all nodes its cores belong to; not
+                                     divided among devices on the same node; at most
+                                     topology.memory_limit_bytes where that is set; 0 if unknown */
+    uint64_t mem_cap_bytes;       /* most that the device may use, 0 = memory_total_bytes */
+    uint64_t memory_usable_bytes; /* of GPUs: what the device can count on, hence its cap in plans and when it
+                                     is opened: of what was free (of all, if unknown) less what the driver
+                                     takes, its part, and at most mem_cap_bytes. 0 for host devices */
+    bool integrated;              /* of GPUs: no memory but the host's, so weights are read where they lie */
+    bool managed;                 /* managed=1 */
+    bool wrap;                    /* wrap=1 */
+    int n_threads;                /* of host devices; 0 for GPUs */
     int n_cores;
     int n_pus;
     const int *cores;      /* n_cores indices into topology.cores, ascending; of a GPU: those near it, where
@@ -341,6 +347,8 @@ typedef struct tsr_device_list {
  *     GPU    = its number | its UUID, or enough of it ("GPU-8a56") | its PCI bus id ("0000:65:00.0")
  *     option = "mem=" BYTES                           for each device of the item before it
  *            | "threads=" K                           the same; host devices only
+ *            | "managed=" ( "0" | "1" )              the same; GPUs only
+ *            | "wrap=" ( "0" | "1" )                 the same; GPUs only
  *            | "cpus=" LIST                           the same; GPUs only
  *     LIST   = CPU [ "-" CPU ] { "," CPU [ "-" CPU ] }   as the operating system numbers them
  *     BYTES  = number with an optional B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB or K M G T (of 1024)
@@ -353,6 +361,12 @@ typedef struct tsr_device_list {
  * A GPU may be named several times: each is a device of its own ("virtual"), with its own memory cap, which
  * is an equal part of what the GPU's others leave unless mem= says otherwise. The host thread of a GPU runs
  * on the cores of its NUMA node, or on cpus=; it shares them with host devices.
+ *
+ * managed=1 takes CUDA's managed memory, which may exceed the GPU's: mem= may then be more than the GPU has,
+ * and what does not fit moves over the bus, page by page, whenever it is used. wrap=1 lets the GPU read the
+ * weights in host memory, so that only KV and activations lie on it: every token then waits for all weights
+ * to cross the bus. The log says what that costs. Both are 0 unless asked for; a GPU that shares the host's
+ * memory reads weights in place anyway.
  *
  * With more devices than cores, devices share cores; that, and more threads than cores, warns through
  * `logger` (NULL: silent) and works. So does a host device whose mem= is above its memory; of a GPU that is

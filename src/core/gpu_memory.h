@@ -4,6 +4,7 @@
 #define TSR_CORE_GPU_MEMORY_H
 
 #include <stddef.h>
+#include <stdint.h>
 
 enum {
     /* Of every tensor: what cudaMalloc guarantees ("CUDA C++ Programming Guide", device memory accesses), and
@@ -17,5 +18,16 @@ enum {
     /* What kernels find to work in: partial results of attention over long contexts, dequantized tiles. */
     TSR_GPU_SCRATCH_BYTES = 4 << 20
 };
+
+/* Of a GPU's memory, what devices on it can count on. The driver takes some when a process begins to use the
+ * GPU, more as kernels are loaded and graphs made, and every allocation is rounded up to pages of 2 MiB: from
+ * 0.2 GiB on small cards to 0.7 GiB on the largest, so a 64th is left to it, at most 1 GiB (an estimate).
+ * `free_bytes`: as it was before, 0 if unknown. */
+static inline uint64_t tsr_gpu_usable_bytes(uint64_t total_bytes, uint64_t free_bytes)
+{
+    uint64_t most = (uint64_t)1 << 30, reserve = total_bytes / 64 < most ? total_bytes / 64 : most;
+    uint64_t there = free_bytes ? free_bytes : total_bytes;
+    return there > reserve ? there - reserve : 0;
+}
 
 #endif

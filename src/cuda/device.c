@@ -253,6 +253,20 @@ out:
     return status;
 }
 
+/* What is free now counts, whatever was planned; but not for what need not lie on the GPU. */
+static void lower_cap(tsr_cuda_device *cuda, size_t available)
+{
+    char had[TSR_BYTES_TEXT], has[TSR_BYTES_TEXT];
+    size_t *cap = &cuda->base.memory_cap;
+    bool may_exceed = cuda->managed || cuda->wrapping.forced;
+    if (*cap <= available || (may_exceed && *cap != SIZE_MAX))
+        return;
+    if (*cap != SIZE_MAX)
+        tsr_log(&cuda->logger, TSR_LOG_WARN, "device %s: %s of its GPU are free, not %s; that is its cap now",
+                cuda->base.name, tsr_bytes_text(available, has), tsr_bytes_text(*cap, had));
+    *cap = available;
+}
+
 /* The device is current. */
 static tsr_status make_objects(tsr_cuda_device *cuda)
 {
@@ -267,10 +281,8 @@ static tsr_status make_objects(tsr_cuda_device *cuda)
     *cuda->fault_copy = 0;
     TSR_TRY(TSR_CUDA(cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault)));
     TSR_TRY(tsr_cuda_ring_create(&cuda->ring));
-    if (cuda->managed && cuda->base.memory_cap != SIZE_MAX)
-        goto out;
     TSR_TRY(TSR_CUDA(cudaMemGetInfo(&available, &total)));
-    cuda->base.memory_cap = TSR_MIN(cuda->base.memory_cap, available);
+    lower_cap(cuda, available);
 out:
     return status;
 }

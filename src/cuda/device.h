@@ -9,7 +9,8 @@ typedef struct tsr_cuda_device_config {
     const char *name;  /* "cuda0"; copied, cut after 31 characters */
     int index;         /* in the runtime */
     int ordinal;       /* CUDA's number of the GPU */
-    size_t memory_cap; /* bytes; 0 = what is free when it is opened */
+    size_t memory_cap; /* bytes; 0 or SIZE_MAX = what is free when it is opened, which otherwise is the most
+                          (but for managed and always_wrap) */
     int polls;         /* looks of its waiting host thread before that sleeps */
     bool always_wrap;  /* let it read weights in host memory even over a bus (wrap.h) */
     bool managed;      /* managed memory: may exceed the GPU's, at the price of moving it over the bus */

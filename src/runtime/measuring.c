@@ -13,16 +13,19 @@
 
 void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *traits_out)
 {
+    bool gpu = desc->kind == TSR_DEVICE_CUDA;
     uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
+    if (gpu && desc->memory_usable_bytes)
+        cap = desc->memory_usable_bytes;
     *traits_out = (tsr_device_traits){.memory_cap = cap && cap < SIZE_MAX ? (size_t)cap : SIZE_MAX,
                                       .alignment = TSR_HOST_ALIGNMENT,
                                       .granularity = tsr_host_page_bytes(),
                                       .max_alloc = SIZE_MAX};
-    if (desc->kind == TSR_DEVICE_CUDA) {
+    if (gpu) {
         traits_out->alignment = TSR_GPU_ALIGNMENT;
         traits_out->granularity = desc->commit_bytes ? (size_t)desc->commit_bytes : TSR_GPU_COMMIT_BYTES;
         traits_out->scratch_bytes = TSR_GPU_SCRATCH_BYTES;
-        traits_out->prefers_copies = true;
+        traits_out->prefers_copies = !desc->integrated && !desc->wrap;
     }
     snprintf(traits_out->name, sizeof traits_out->name, "%s", desc->name);
 }

@@ -11,6 +11,7 @@
 #endif
 #include "host/device.h"
 #include "runtime/collectives.h"
+#include "runtime/measuring.h"
 #include "topo/pin.h"
 #include "topo/topo.h"
 
@@ -42,16 +43,30 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
 }
 
 #ifdef TSR_WITH_CUDA
+/* Its devices know of each other what they must share. */
+static tsr_device *first_cuda_device(const tsr_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++)
+        if (strcmp(rt->devices[d]->ops->kind, "cuda") == 0)
+            return rt->devices[d];
+    return NULL;
+}
+
 static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc,
                                    const tsr_topo_pinner *pinner)
 {
     const tsr_gpu *gpu = &topo->gpus[desc->gpu];
     tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
+    tsr_device_traits planned;
+    tsr_device_traits_of_desc(desc, &planned);
     tsr_cuda_device_config cuda = {.name = desc->name,
                                    .index = rt->n_devices,
                                    .ordinal = gpu->ordinal,
-                                   .memory_cap = (size_t)desc->mem_cap_bytes,
+                                   .memory_cap = planned.memory_cap,
+                                   .always_wrap = desc->wrap,
+                                   .managed = desc->managed,
                                    .link_bytes_per_s = gpu->pcie_bytes_per_s,
+                                   .sibling = first_cuda_device(rt),
                                    .pin = pinner && desc->n_pus > 0 ? tsr_topo_pin_team_thread : NULL,
                                    .pin_user = &pins,
                                    .logger = &rt->logger};

@@ -103,8 +103,26 @@ static tsr_status parse_cpus(const char *range, const char *piece, tsr_device_it
     return TSR_OK;
 }
 
+/* "managed=1" and the like: of GPUs. */
+static tsr_status parse_switch(const char *piece, const tsr_device_item *item, bool *on)
+{
+    const char *value = strchr(piece, '=') + 1;
+    if (item->kind != TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a host device; it is for cuda devices",
+                        piece);
+    if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is neither on nor off; write %.*s=1 or %.*s=0", piece,
+                        (int)(value - piece - 1), piece, (int)(value - piece - 1), piece);
+    *on = *value == '1';
+    return TSR_OK;
+}
+
 static tsr_status parse_option(const char *piece, tsr_device_item *item)
 {
+    if (strncmp(piece, "managed=", 8) == 0)
+        return parse_switch(piece, item, &item->managed);
+    if (strncmp(piece, "wrap=", 5) == 0)
+        return parse_switch(piece, item, &item->wrap);
     if (strncmp(piece, "mem=", 4) == 0) {
         if (item->mem_cap_bytes)
             return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives mem= twice for one item; keep one", piece);
@@ -134,7 +152,7 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
     }
     return tsr_fail(TSR_ERR_INVALID,
                     "devices: option '%s' is unknown; the options are mem=BYTES and threads=N, of cuda "
-                    "devices mem=BYTES and cpus=LIST",
+                    "devices mem=BYTES, cpus=LIST, managed=1 and wrap=1",
                     piece);
 }
 

@@ -7,12 +7,10 @@
 
 #include <tsr/memory.h>
 
+#include "core/gpu_memory.h"
 #include "core/mem.h"
 #include "topo/devices.h"
 #include "topo/topo.h"
-
-/* What drivers have asked for up to now, for machines that are only described. */
-enum { USUAL_COMMIT_BYTES = 2 << 20 };
 
 /* ---- which GPU -------------------------------------------------------------------------------- */
 
@@ -95,6 +93,12 @@ tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
 
 /* ---- its memory ------------------------------------------------------------------------------- */
 
+/* Whether mem= counts memory that need not be the GPU's. */
+static bool may_exceed(const tsr_device_item *item)
+{
+    return item->managed || item->wrap;
+}
+
 /* Devices on a GPU, those without mem= among them, and what the others ask for together. */
 static void count_sharers(const tsr_topo_placement *p, int gpu, int *n_out, int *n_open_out,
                           uint64_t *asked_out)
@@ -104,9 +108,10 @@ static void count_sharers(const tsr_topo_placement *p, int gpu, int *n_out, int 
     for (int i = 0; i < p->n_devices + p->n_gpu_devices; i++) {
         if (p->order[i].gpu != gpu)
             continue;
-        uint64_t cap = p->order[i].item->mem_cap_bytes;
+        const tsr_device_item *item = p->order[i].item;
+        uint64_t cap = may_exceed(item) ? 0 : item->mem_cap_bytes;
         *asked_out = *asked_out + cap < cap ? UINT64_MAX : *asked_out + cap;
-        *n_open_out += cap == 0;
+        *n_open_out += item->mem_cap_bytes == 0;
         ++*n_out;
     }
 }
@@ -124,6 +129,18 @@ static tsr_status check_memory(const tsr_topo_placement *p, int gpu)
                     tsr_bytes_text(asked, asked_text), g->ordinal, n > 1 ? " altogether" : "",
                     tsr_bytes_text(g->memory_bytes, has_text),
                     n_open ? " and nothing is left for the others" : "");
+}
+
+/* What a device on the GPU can count on: its part of what is there, where `asked` bytes are others' (or its
+ * own) by mem= and n_open devices share the rest. At least a byte, since 0 would mean that nothing is known.
+ */
+static uint64_t usable_bytes(const tsr_gpu *gpu, const tsr_device_item *item, uint64_t asked, int n_open)
+{
+    uint64_t usable = tsr_gpu_usable_bytes(gpu->memory_bytes, gpu->memory_free_bytes);
+    if (item->mem_cap_bytes)
+        return may_exceed(item) ? item->mem_cap_bytes : TSR_MIN(item->mem_cap_bytes, TSR_MAX(usable, 1u));
+    usable = (usable - TSR_MIN(asked, usable)) / (uint64_t)n_open;
+    return TSR_MAX(usable, 1u);
 }
 
 /* ---- its processors --------------------------------------------------------------------------- */
@@ -209,11 +226,15 @@ void tsr_topo_describe_gpu_device(const tsr_topo_placement *p, int at, int **num
     desc->kind = TSR_DEVICE_CUDA;
     desc->gpu = index;
     desc->numa_node = gpu->numa_node;
-    desc->commit_bytes = gpu->commit_bytes ? gpu->commit_bytes : USUAL_COMMIT_BYTES;
+    desc->commit_bytes = gpu->commit_bytes ? gpu->commit_bytes : TSR_GPU_COMMIT_BYTES;
     desc->memory_total_bytes = gpu->memory_bytes;
     desc->mem_cap_bytes = item->mem_cap_bytes;
     count_sharers(p, index, &n, &n_open, &asked);
     if (n > 1 && desc->mem_cap_bytes == 0)
         desc->mem_cap_bytes = (gpu->memory_bytes - TSR_MIN(asked, gpu->memory_bytes)) / (uint64_t)n_open;
+    desc->memory_usable_bytes = gpu->memory_bytes ? usable_bytes(gpu, item, asked, n_open) : 0;
+    desc->integrated = gpu->integrated;
+    desc->managed = item->managed;
+    desc->wrap = item->wrap;
     describe_processors(p->topo, item, gpu, numbers, desc);
 }
