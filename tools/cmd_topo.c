@@ -29,8 +29,12 @@ static void print_devices(const tsr_topology *topo, const tsr_device_list *list)
 {
     char text[TSR_BYTES_TEXT], cores[64];
     tool_table table = {0};
+    bool has_gpu = false;
+    for (int i = 0; i < list->n_devices; i++)
+        has_gpu = has_gpu || list->devices[i].kind == TSR_DEVICE_CUDA;
     tool_table_header(
-        &table, 8, (const char *[]){"device", "kind", "NUMA node", "cores", "n", "threads", "memory", "cap"});
+        &table, has_gpu ? 9 : 8,
+        (const char *[]){"device", "kind", "NUMA node", "cores", "n", "threads", "memory", "cap", "usable"});
     for (int i = 0; i < list->n_devices; i++) {
         const tsr_device_desc *d = &list->devices[i];
         print_ranges(d->cores, d->n_cores, cores, sizeof cores);
@@ -48,6 +52,9 @@ static void print_devices(const tsr_topology *topo, const tsr_device_list *list)
             tool_table_cell(&table, "%d", d->n_threads);
         tool_table_cell(&table, "%s", tsr_bytes_text(d->memory_total_bytes, text));
         tool_table_cell(&table, "%s", d->mem_cap_bytes ? tsr_bytes_text(d->mem_cap_bytes, text) : "-");
+        if (has_gpu)
+            tool_table_cell(&table, "%s",
+                            d->memory_usable_bytes ? tsr_bytes_text(d->memory_usable_bytes, text) : "-");
     }
     tool_table_print(&table, stdout);
     tool_table_free(&table);
