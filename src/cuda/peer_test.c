@@ -51,6 +51,7 @@ static tsr_status copy_by_kernel(tsr_cuda_device *cuda, const float *x, float *y
     tsr_status status = tsr_cuda_enter(cuda, &previous);
     if (status != TSR_OK)
         return status;
+    TSR_TRY(tsr_cuda_join_copies(cuda));
     TSR_TRY(tsr_cuda_scale(&op, &s));
     TSR_TRY(tsr_cuda_drain(cuda));
 out:
@@ -65,9 +66,11 @@ static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool
     tsr_status status = TSR_OK;
     enum { BYTES = PATTERN_FLOATS * sizeof(float) };
     float *pattern = NULL, *here = NULL, *there = NULL;
+    /* Of a size that gets the kind of memory that programs work in. */
+    size_t bytes = TSR_MAX((size_t)2 * BYTES, TSR_MAX(one->base.granularity, other->base.granularity));
     TSR_TRY(tsr_mem_array(2 * PATTERN_FLOATS, sizeof *pattern, "a test pattern", &pattern));
-    TSR_TRY(one->base.ops->alloc(&one->base, 2 * BYTES, (void **)&here));
-    TSR_TRY(other->base.ops->alloc(&other->base, 2 * BYTES, (void **)&there));
+    TSR_TRY(one->base.ops->alloc(&one->base, bytes, (void **)&here));
+    TSR_TRY(other->base.ops->alloc(&other->base, bytes, (void **)&there));
     for (int i = 0; i < PATTERN_FLOATS; i++)
         pattern[i] = (float)(i * 977 + 131 * one->ordinal + other->ordinal);
     TSR_TRY(tsr_device_upload(&one->base, here, pattern, BYTES));
@@ -77,8 +80,8 @@ static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool
     TSR_TRY(tsr_device_download(&one->base, pattern + PATTERN_FLOATS, here + PATTERN_FLOATS, BYTES));
     *good_out = memcmp(pattern, pattern + PATTERN_FLOATS, BYTES) == 0;
 out:
-    one->base.ops->free(&one->base, here, 2 * BYTES);
-    other->base.ops->free(&other->base, there, 2 * BYTES);
+    one->base.ops->free(&one->base, here, bytes);
+    other->base.ops->free(&other->base, there, bytes);
     tsr_mem_free(pattern);
     return status;
 }

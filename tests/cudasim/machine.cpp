@@ -227,6 +227,7 @@ void cudasim_configure(const cudasim_config *config)
     m.handles.clear();
     m.reservations.clear();
     memset(m.no_peer, 0, sizeof m.no_peer);
+    memset(m.corrupt, 0, sizeof m.corrupt);
     m.n_calls = m.faults_hit = m.operations = m.steps = 0;
     m.trace.clear();
     m.calls_of.clear();
@@ -241,6 +242,12 @@ void cudasim_forbid_peer(int a, int b)
     Locked lock;
     machine().no_peer[a] |= 1u << b;
     machine().no_peer[b] |= 1u << a;
+}
+
+void cudasim_corrupt_peer(int writer, int owner)
+{
+    Locked lock;
+    machine().corrupt[writer] |= 1u << owner;
 }
 
 int cudasim_leaks(FILE *out)

@@ -91,6 +91,7 @@ static void start(Machine &m, const OpRef &op)
         GridRef grid = std::make_shared<Grid>();
         grid->op = op;
         grid->total = grid->left = (uint64_t)body.grid.x * body.grid.y * body.grid.z;
+        note_before(*grid);
         m.grids.push_back(grid);
     }
 }
@@ -190,8 +191,10 @@ static void run_next_block(Machine &m, Worker *worker, GridRef grid)
             grid->next = grid->total;
         }
     }
-    if (--grid->left == 0)
+    if (--grid->left == 0) {
+        damage_written(*grid);
         finish(grid->op);
+    }
     progress(m);
 }
 

@@ -4,6 +4,7 @@
  *   memory.cpp    device, pinned and virtual memory; who may touch what
  *   schedule.cpp  operations, their dependencies, the worker threads that carry them out
  *   block.cpp     one block of a kernel: fibers, barriers, warp operations
+ *   corrupt.cpp   writes to a peer's memory that arrive wrong
  *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl.cpp, nvml.cpp   the API, by chapter
  *
  * One mutex protects everything; a kernel runs with it held. Host threads that call the API wait for it. */
@@ -64,6 +65,7 @@ struct Grid {
     OpRef op;
     uint64_t next = 0, total = 0, left = 0; /* blocks: the next to start, all, not finished */
     bool aborted = false;
+    std::map<uintptr_t, std::vector<unsigned char>> before; /* what it may damage (corrupt.cpp) */
 };
 using GridRef = std::shared_ptr<Grid>;
 
@@ -140,6 +142,7 @@ struct Machine {
     cudasim_config config;
     std::vector<Device> devices;
     uint32_t no_peer[CUDASIM_MAX_DEVICES] = {};
+    uint32_t corrupt[CUDASIM_MAX_DEVICES] = {}; /* whose memory a device's kernels damage when they write to it */
     std::mt19937_64 random;
 
     std::map<uintptr_t, Region> regions; /* by first usable byte */
@@ -239,6 +242,11 @@ void advance(uint64_t steps);              /* carry out some operations */
 void after_submit();                       /* perhaps carry out some */
 void abort_everything();                   /* end all kernels and operations; for a new machine */
 void park(Worker *worker);                 /* from block.cpp: let others run, return when it is our turn */
+
+/* ---- corrupt.cpp ------------------------------------------------------------------------------------- */
+
+void note_before(Grid &grid);    /* a kernel starts */
+void damage_written(Grid &grid); /* it has ended */
 
 /* ---- block.cpp --------------------------------------------------------------------------------------- */
 

@@ -64,6 +64,10 @@ void cudasim_configure(const cudasim_config *config);
 /* Take away (both ways) peer access between two devices. */
 void cudasim_forbid_peer(int a, int b);
 
+/* From now on what kernels of `writer` write into memory of `owner` arrives changed, as behind an IOMMU or a
+ * switch that is not up to it: the driver says nothing of that. */
+void cudasim_corrupt_peer(int writer, int owner);
+
 /* What is left: device memory, pinned memory, address ranges, physical handles, streams, events, graphs and
  * communicators that were not released. Each on a line to `out` unless it is NULL. The value is their
  * number. */

@@ -1,0 +1,614 @@
+/* Collectives between simulated GPUs, by every implementation: the same sums to the bit, through host memory
+ * and through peer memory in one shot and in two, for odd sizes and any subset of contributors; what happens
+ * where peer access is missing, damaged, or a device never comes; and who is chosen. Every partial is made by
+ * a kernel inside the program and every slot is used again and again, so a missing wait shows as a wrong
+ * sum. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <cuda_runtime.h>
+#include <cudasim.h>
+
+#include <tsr/runtime.h>
+
+#include "comm/choice.h"
+#include "comm/local.h"
+#include "core/fixed.h"
+#include "core/mem.h"
+#include "cuda/device.h"
+#include "cuda/meet.h"
+#include "cuda/peer.h"
+#include "support/failing_alloc.h"
+#include "support/random.h"
+
+enum { MS = 1000000, MAX_GPUS = 8, STEPS = 5, MB = 1 << 20 };
+
+static void machine_of(int n_gpus, uint64_t seed)
+{
+    cudasim_config config = CUDASIM_CONFIG_INIT;
+    config.n_devices = n_gpus;
+    config.seed = seed;
+    config.memory = 96 * MB;
+    cudasim_configure(&config);
+}
+
+static void ok(tsr_status status)
+{
+    if (status != TSR_OK)
+        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
+}
+
+static void nothing_is_left(void)
+{
+    assert_int_equal(cudasim_leaks(stderr), 0);
+    assert_string_equal(cudasim_violation(), "");
+}
+
+/* ---- devices and a communicator -------------------------------------------------------------------------
+ */
+
+typedef enum way { STAGED, ONE_SHOT, TWO_SHOT, N_WAYS } way;
+
+static const char *const way_names[] = {"staged", "one-shot", "two-shot"};
+
+typedef struct group {
+    int n;
+    tsr_device *devices[MAX_GPUS];
+    uint64_t reach[MAX_GPUS];
+    tsr_comm *comm;
+} group;
+
+/* n devices on n_gpus GPUs, dealt out in turn. */
+static void open_devices(group *g, int n, int n_gpus)
+{
+    *g = (group){.n = n};
+    for (int d = 0; d < n; d++) {
+        char name[16];
+        snprintf(name, sizeof name, "cuda%d", d);
+        tsr_cuda_device_config config = {
+            .name = name, .index = d, .ordinal = d % n_gpus, .memory_cap = 16 * MB};
+        ok(tsr_cuda_device_create(&config, &g->devices[d]));
+    }
+    ok(tsr_cuda_peers_test(g->devices, n, NULL, g->reach));
+}
+
+static void connect(group *g, way w)
+{
+    ok(w == STAGED ? tsr_comm_local_create(g->n, &g->comm)
+                   : tsr_comm_peer_create(g->devices, g->n, g->reach, w == TWO_SHOT, &g->comm));
+}
+
+static void close_group(group *g)
+{
+    tsr_comm_destroy(g->comm);
+    for (int d = 0; d < g->n; d++)
+        tsr_device_destroy(g->devices[d]);
+}
+
+/* ---- a program of sums ----------------------------------------------------------------------------------
+ *
+ * Step k: contributors look up row block k of a table of their own as partials, all add them up, with the sum
+ * of the step before as residual (or none), and normalise the rows. */
+
+typedef struct sums_case {
+    int n_devices, n_gpus;
+    int64_t row, n_rows; /* elements per row, rows */
+    uint64_t contributors;
+    tsr_reduce_type reduce;
+    bool residual;
+} sums_case;
+
+typedef struct sums {
+    const sums_case *c;
+    size_t n; /* elements */
+    float *table[MAX_GPUS], *y[MAX_GPUS], *z[MAX_GPUS], *weight[MAX_GPUS];
+    int32_t *ids[MAX_GPUS];
+    void *slot[2][MAX_GPUS];
+    tsr_collective *collectives[STEPS];
+    tsr_device_program *programs[MAX_GPUS];
+    float *host_table[MAX_GPUS];
+} sums;
+
+static void *take(tsr_device *device, size_t bytes)
+{
+    void *pointer = NULL;
+    ok(device->ops->alloc(device, bytes, &pointer));
+    return pointer;
+}
+
+static void *put(tsr_device *device, const void *from, size_t bytes)
+{
+    void *pointer = take(device, bytes);
+    ok(tsr_device_upload(device, pointer, from, bytes));
+    return pointer;
+}
+
+static void make_buffers(group *g, sums *s)
+{
+    const sums_case *c = s->c;
+    int32_t ids[STEPS * 16];
+    uint64_t seed = 5;
+    float *weight = malloc((size_t)c->row * sizeof *weight);
+    for (int i = 0; i < STEPS * 16; i++)
+        ids[i] = i;
+    for (int64_t i = 0; i < c->row; i++)
+        weight[i] = 0.5f + (float)(i % 7);
+    assert_true(c->n_rows <= 16);
+    for (int d = 0; d < g->n; d++) {
+        tsr_device *device = g->devices[d];
+        size_t cells = STEPS * s->n;
+        s->host_table[d] = malloc(cells * sizeof(float));
+        for (size_t i = 0; i < cells; i++)
+            s->host_table[d][i] = (float)(int32_t)(random_u64(&seed) >> 33) * 0x1p-27f - 8.0f;
+        s->table[d] = put(device, s->host_table[d], cells * sizeof(float));
+        s->ids[d] = put(device, ids, sizeof ids);
+        s->weight[d] = put(device, weight, (size_t)c->row * sizeof *weight);
+        s->y[d] = take(device, cells * sizeof(float));
+        s->z[d] = take(device, cells * sizeof(float));
+        for (int slot = 0; slot < 2; slot++)
+            s->slot[slot][d] = take(device, s->n * sizeof(int64_t));
+    }
+    free(weight);
+}
+
+static int make_ops(const sums *s, int d, tsr_op *ops)
+{
+    const sums_case *c = s->c;
+    int n = 0;
+    for (int k = 0; k < STEPS; k++) {
+        float *y = s->y[d] + (size_t)k * s->n;
+        if (c->contributors >> d & 1)
+            ops[n++] = (tsr_op){.kind = TSR_OP_GET_ROWS,
+                                .name = "partial",
+                                .get_rows = {.type = TSR_TYPE_F32,
+                                             .table = s->table[d],
+                                             .table_stride = (size_t)c->row * sizeof(float),
+                                             .row_end = STEPS * c->n_rows,
+                                             .n_cols = c->row,
+                                             .ids = s->ids[d] + k * c->n_rows,
+                                             .n_ids = c->n_rows,
+                                             .partial = true,
+                                             .reduce = c->reduce,
+                                             .limit = tsr_fixed_limit(1),
+                                             .y = s->slot[k % 2][d]}};
+        const float *residual = c->residual && k > 0 ? y - s->n : NULL;
+        ops[n++] = (tsr_op){.kind = TSR_OP_ALL_REDUCE,
+                            .name = "sum",
+                            .all_reduce = {s->collectives[k], residual, y, (int64_t)s->n}};
+        ops[n++] =
+            (tsr_op){.kind = TSR_OP_RMS_NORM,
+                     .name = "norm",
+                     .rms_norm = {y, s->weight[d], s->z[d] + (size_t)k * s->n, c->row, c->n_rows, 1e-5f}};
+    }
+    return n;
+}
+
+static void make_sums(group *g, const sums_case *c, sums *s)
+{
+    tsr_op ops[3 * STEPS];
+    *s = (sums){.c = c, .n = (size_t)(c->row * c->n_rows)};
+    make_buffers(g, s);
+    for (int k = 0; k < STEPS; k++) {
+        const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                          .participants = ((uint64_t)1 << g->n) - 1,
+                                          .contributors = c->contributors,
+                                          .reduce = c->reduce,
+                                          .n = (int64_t)s->n,
+                                          .partial = s->slot[k % 2],
+                                          .name = "sum"};
+        ok(g->comm->ops->collective_create(g->comm, &desc, &s->collectives[k]));
+    }
+    for (int d = 0; d < g->n; d++) {
+        int n = make_ops(s, d, ops);
+        ok(g->devices[d]->ops->program_create(g->devices[d], ops, n, &s->programs[d]));
+    }
+}
+
+static void drop_sums(group *g, sums *s)
+{
+    for (int d = 0; d < g->n; d++) {
+        tsr_device *device = g->devices[d];
+        void *blocks[] = {s->table[d], s->ids[d],     s->weight[d], s->y[d],
+                          s->z[d],     s->slot[0][d], s->slot[1][d]};
+        device->ops->program_destroy(device, s->programs[d]);
+        for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++)
+            device->ops->free(device, blocks[i], 0);
+        free(s->host_table[d]);
+    }
+    for (int k = 0; k < STEPS; k++)
+        g->comm->ops->collective_destroy(g->comm, s->collectives[k]);
+}
+
+static void launch_all(group *g, const sums *s)
+{
+    for (int d = 0; d < g->n; d++)
+        ok(g->devices[d]->ops->launch(g->devices[d], s->programs[d]));
+}
+
+/* What step k's sum must be. */
+static void expect(const sums *s, int k, const float *before, float *y)
+{
+    for (size_t i = 0; i < s->n; i++) {
+        int64_t fixed = 0;
+        float plain = 0;
+        bool first = true;
+        for (uint64_t rest = s->c->contributors; rest; rest &= rest - 1, first = false) {
+            float x = s->host_table[__builtin_ctzll(rest)][(size_t)k * s->n + i];
+            fixed += tsr_fixed_from_f32(x);
+            plain = first ? x : plain + x;
+        }
+        y[i] = s->c->reduce == TSR_REDUCE_EXACT ? tsr_fixed_to_f32(fixed) : plain;
+        if (s->c->residual && k > 0)
+            y[i] += before[i];
+    }
+}
+
+/* Run three times, two of them queued behind one another. The norms of all steps are the caller's to free. */
+static float *run_sums(const sums_case *c, way w)
+{
+    group g;
+    sums s;
+    open_devices(&g, c->n_devices, c->n_gpus);
+    connect(&g, w);
+    make_sums(&g, c, &s);
+    size_t cells = STEPS * s.n, bytes = cells * sizeof(float);
+    float *got = malloc(bytes), *expected = malloc(bytes), *norms = malloc(bytes);
+    for (int round = 0; round < 2; round++) {
+        for (int again = 0; again <= round; again++)
+            launch_all(&g, &s);
+        for (int d = 0; d < g.n; d++)
+            ok(g.devices[d]->ops->synchronize(g.devices[d], 0));
+    }
+    for (int k = 0; k < STEPS; k++)
+        expect(&s, k, expected + (size_t)TSR_MAX(k - 1, 0) * s.n, expected + (size_t)k * s.n);
+    for (int d = 0; d < g.n; d++) {
+        ok(tsr_device_download(g.devices[d], got, s.y[d], bytes));
+        if (memcmp(got, expected, bytes) != 0)
+            fail_msg("%s, %d devices, %lld x %lld: device %d has other sums", way_names[w], g.n,
+                     (long long)c->n_rows, (long long)c->row, d);
+        ok(tsr_device_download(g.devices[d], d == 0 ? norms : got, s.z[d], bytes));
+        if (d > 0 && memcmp(got, norms, bytes) != 0)
+            fail_msg("%s, %d devices: device %d has other norms", way_names[w], g.n, d);
+    }
+    drop_sums(&g, &s);
+    close_group(&g);
+    free(got);
+    free(expected);
+    return norms;
+}
+
+static void check_ways_agree(const sums_case *c, uint64_t seed)
+{
+    float *first = NULL;
+    for (way w = STAGED; w < N_WAYS; w++) {
+        machine_of(c->n_gpus, seed);
+        float *norms = run_sums(c, w);
+        if (first && memcmp(first, norms, (size_t)(STEPS * c->row * c->n_rows) * sizeof(float)) != 0)
+            fail_msg("%s: other norms than staged", way_names[w]);
+        nothing_is_left();
+        if (first)
+            free(norms);
+        else
+            first = norms;
+    }
+    free(first);
+}
+
+static void all_ways_give_the_same_bits(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t row, n_rows;
+    } shapes[] = {{1, 1}, {513, 1}, {1024, 3}, {2055, 2}};
+    static const int counts[] = {1, 2, 3, 5, 8};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++)
+        for (size_t k = 0; k < sizeof shapes / sizeof *shapes; k++) {
+            if (counts[i] == 8 && shapes[k].row > 2000)
+                continue; /* the simulation's time */
+            const sums_case c = {.n_devices = counts[i],
+                                 .n_gpus = counts[i],
+                                 .row = shapes[k].row,
+                                 .n_rows = shapes[k].n_rows,
+                                 .contributors = ((uint64_t)1 << counts[i]) - 1,
+                                 .reduce = k % 2 ? TSR_REDUCE_F32 : TSR_REDUCE_EXACT,
+                                 .residual = (i + k) % 2 == 0};
+            check_ways_agree(&c, 10 * i + k);
+        }
+}
+
+static void any_subset_contributes_and_devices_share_gpus(void **state)
+{
+    (void)state;
+    static const sums_case cases[] = {
+        {3, 3, 1301, 1, 2, TSR_REDUCE_EXACT, true},    {3, 1, 2049, 1, 5, TSR_REDUCE_EXACT, true},
+        {5, 2, 777, 2, 0x16, TSR_REDUCE_EXACT, false}, {5, 5, 3, 5, 0x11, TSR_REDUCE_F32, true},
+        {4, 1, 1100, 2, 0xf, TSR_REDUCE_EXACT, true},  {8, 2, 515, 1, 0xff, TSR_REDUCE_EXACT, true},
+        {2, 1, 4097, 2, 3, TSR_REDUCE_EXACT, false},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        check_ways_agree(&cases[i], 77 + i);
+}
+
+/* ---- trouble --------------------------------------------------------------------------------------------
+ */
+
+/* The last device gets no program: as if it had stopped. */
+static void a_device_that_never_comes_is_named(void **state)
+{
+    (void)state;
+    const sums_case c = {3, 3, 700, 1, 7, TSR_REDUCE_EXACT, true};
+    for (way w = ONE_SHOT; w < N_WAYS; w++) {
+        group g;
+        sums s;
+        machine_of(3, 4);
+        open_devices(&g, 3, 3);
+        connect(&g, w);
+        make_sums(&g, &c, &s);
+        for (int d = 0; d < 2; d++)
+            ok(g.devices[d]->ops->launch(g.devices[d], s.programs[d]));
+        assert_int_equal(g.devices[0]->ops->synchronize(g.devices[0], 30 * MS), TSR_ERR_TIMEOUT);
+        if (!strstr(tsr_last_error(), "cuda0") || !strstr(tsr_last_error(), "device 2 did not arrive"))
+            fail_msg("%s: '%s'", way_names[w], tsr_last_error());
+        g.comm->ops->abort(g.comm);
+        for (int d = 0; d < 2; d++) {
+            assert_int_equal(g.devices[d]->ops->synchronize(g.devices[d], 0), TSR_ERR_DEVICE);
+            assert_true(g.devices[d]->was_aborted);
+        }
+        g.comm->ops->reset(g.comm);
+        launch_all(&g, &s); /* and then as if nothing had been */
+        for (int d = 0; d < 3; d++)
+            ok(g.devices[d]->ops->synchronize(g.devices[d], 0));
+        drop_sums(&g, &s);
+        close_group(&g);
+        nothing_is_left();
+    }
+}
+
+static int warnings;
+static char warning[512], info[512];
+
+static void hear(tsr_log_level level, const char *text, void *user)
+{
+    (void)user;
+    warnings += level == TSR_LOG_WARN;
+    if (level == TSR_LOG_WARN)
+        snprintf(warning, sizeof warning, "%s", text);
+    else
+        snprintf(info, sizeof info, "%s", text);
+}
+
+static const tsr_logger logger = {hear, NULL, TSR_LOG_INFO};
+
+static void only_pairs_that_work_are_believed(void **state)
+{
+    (void)state;
+    group g;
+    uint64_t reach[4];
+    machine_of(4, 1);
+    open_devices(&g, 4, 4);
+    for (int d = 0; d < 4; d++)
+        assert_int_equal(g.reach[d], 0xf);
+    close_group(&g);
+
+    machine_of(4, 1);
+    cudasim_forbid_peer(0, 2);
+    cudasim_corrupt_peer(3, 1); /* one way only */
+    g = (group){0};
+    open_devices(&g, 4, 4);
+    warnings = 0;
+    ok(tsr_cuda_peers_test(g.devices, 4, &logger, reach));
+    assert_int_equal(warnings, 1);
+    assert_non_null(strstr(warning, "cuda3"));
+    assert_non_null(strstr(warning, "cuda1"));
+    assert_int_equal(reach[0], 0xb);
+    assert_int_equal(reach[1], 0x7);
+    assert_int_equal(reach[2], 0xe);
+    assert_int_equal(reach[3], 0xd);
+    /* Collectives between those that reach each other are served, others refused. */
+    connect(&g, ONE_SHOT);
+    void *partial[4] = {take(g.devices[0], 64), take(g.devices[1], 64), take(g.devices[2], 64),
+                        take(g.devices[3], 64)};
+    for (uint64_t participants = 1; participants < 16; participants++) {
+        const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                          .participants = participants,
+                                          .contributors = participants,
+                                          .n = 8,
+                                          .partial = partial,
+                                          .name = "sum"};
+        bool split = (participants & 5) == 5 || (participants & 10) == 10;
+        tsr_collective *made = NULL;
+        assert_int_equal(g.comm->ops->serves(g.comm, &desc), !split);
+        assert_int_equal(g.comm->ops->collective_create(g.comm, &desc, &made),
+                         split ? TSR_ERR_UNSUPPORTED : TSR_OK);
+        if (made)
+            g.comm->ops->collective_destroy(g.comm, made);
+    }
+    for (int d = 0; d < 4; d++)
+        g.devices[d]->ops->free(g.devices[d], partial[d], 64);
+    close_group(&g);
+    assert_int_equal(cudasim_leaks(stderr), 0);
+}
+
+/* ---- the choice -----------------------------------------------------------------------------------------
+ */
+
+static int open_runtime(const char *devices, const char *collectives, tsr_collectives_row *rows)
+{
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime *rt = NULL;
+    config.devices = devices;
+    config.collectives = collectives;
+    config.logger = logger;
+    *warning = *info = '\0';
+    ok(tsr_runtime_open(&config, &rt));
+    int n = tsr_runtime_collectives(rt, rows);
+    tsr_runtime_close(rt);
+    nothing_is_left();
+    return n;
+}
+
+static void assert_refused(const char *devices, const char *collectives, tsr_status expected,
+                           const char *reason)
+{
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime *rt = NULL;
+    config.devices = devices;
+    config.collectives = collectives;
+    assert_int_equal(tsr_runtime_open(&config, &rt), expected);
+    assert_null(rt);
+    if (!strstr(tsr_last_error(), reason))
+        fail_msg("'%s' lacks '%s'", tsr_last_error(), reason);
+    nothing_is_left();
+}
+
+static void the_fastest_is_chosen_and_shown(void **state)
+{
+    (void)state;
+    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
+    machine_of(3, 2);
+    int n = open_runtime("cuda", NULL, rows);
+    assert_in_range(n, 1, TSR_COLLECTIVES_MAX_ROWS);
+    for (int r = 0; r < n; r++) {
+        assert_true(rows[r].latency_ns > 0);
+        assert_true(r == 0 || rows[r].bytes > rows[r - 1].bytes);
+        assert_non_null(strstr(info, rows[r].implementation));
+    }
+    assert_string_equal(warning, "");
+    assert_non_null(strstr(info, "collectives between 3 devices: "));
+
+    n = open_runtime("cuda", "peer", rows);
+    for (int r = 0; r < n; r++)
+        assert_int_equal(strncmp(rows[r].implementation, "peer", 4), 0);
+    assert_int_equal(open_runtime("cuda", "staged", rows), 1);
+    assert_string_equal(rows[0].implementation, "staged");
+    assert_int_equal(rows[0].latency_ns, 0);
+    assert_int_equal(open_runtime("cuda:0,cuda:0,cuda:1", "peer", rows) > 0, 1);
+    assert_int_equal(open_runtime("cuda:0", "peer", rows), 0);
+    assert_int_equal(open_runtime("cuda:0,host:1,threads=1", NULL, rows), 1);
+    assert_string_equal(rows[0].implementation, "staged");
+}
+
+static void what_cannot_serve_is_refused_with_the_reason(void **state)
+{
+    (void)state;
+    machine_of(3, 2);
+    assert_refused("cuda", "gossip", TSR_ERR_INVALID, "gossip");
+    assert_refused("cuda:0,host:1,threads=1", "peer", TSR_ERR_UNSUPPORTED, "host0");
+    assert_refused("host:2,threads=1", "peer", TSR_ERR_UNSUPPORTED, "host devices");
+    cudasim_forbid_peer(1, 2);
+    assert_refused("cuda", "peer", TSR_ERR_UNSUPPORTED, "cuda1 and cuda2");
+}
+
+static void a_pair_without_peer_access_leaves_the_rest_its_own(void **state)
+{
+    (void)state;
+    tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS];
+    machine_of(3, 2);
+    cudasim_forbid_peer(1, 2);
+    assert_int_equal(open_runtime("cuda", NULL, rows), 1); /* nobody else serves all three */
+    assert_string_equal(rows[0].implementation, "staged");
+
+    group g;
+    tsr_comm *comms[3], *choice = NULL;
+    open_devices(&g, 3, 3);
+    ok(tsr_comm_peer_create(g.devices, 3, g.reach, false, &comms[0]));
+    ok(tsr_comm_peer_create(g.devices, 3, g.reach, true, &comms[1]));
+    ok(tsr_comm_local_create(3, &comms[2]));
+    ok(tsr_comm_choice_create(g.devices, 3, comms, 3, 0, NULL, &choice));
+    void *partial[3] = {take(g.devices[0], 64), take(g.devices[1], 64), take(g.devices[2], 64)};
+    for (uint64_t participants = 3; participants < 8; participants++) {
+        const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                          .participants = participants,
+                                          .contributors = participants,
+                                          .n = 8,
+                                          .partial = partial,
+                                          .name = "sum"};
+        tsr_collective *made = NULL;
+        ok(choice->ops->collective_create(choice, &desc, &made));
+        assert_string_equal(made->comm->ops->kind, (participants & 6) == 6 ? "staged" : "peer");
+        assert_ptr_equal(tsr_comm_whole(made->comm), choice);
+        choice->ops->collective_destroy(choice, made);
+    }
+    for (int d = 0; d < 3; d++)
+        g.devices[d]->ops->free(g.devices[d], partial[d], 64);
+    g.comm = choice;
+    close_group(&g);
+    nothing_is_left();
+}
+
+static void opening_fails_cleanly_at_every_call(void **state)
+{
+    (void)state;
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    config.devices = "cuda";
+    config.collectives = "peer";
+    config.logger = logger;
+    uint64_t first = 0, n_calls = 1, failed = 0;
+    for (uint64_t call = first; call < n_calls; call += call < 150 ? 1 : 7) {
+        machine_of(2, 2);
+        int64_t blocks = failing_alloc_live();
+        if (call > 0)
+            cudasim_fail_call(call - 1, 0);
+        tsr_runtime *rt = NULL;
+        tsr_status status = tsr_runtime_open(&config, &rt);
+        if (call == 0) {
+            ok(status);
+            n_calls = cudasim_calls() / 2;
+        }
+        failed += status != TSR_OK;
+        assert_true(status != TSR_OK || rt);
+        tsr_runtime_close(rt);
+        if (cudasim_leaks(stderr) != 0)
+            fail_msg("call %llu, %s, leaves something behind", (unsigned long long)call,
+                     cudasim_call_name(call - 1));
+        assert_int_equal(failing_alloc_live(), blocks);
+    }
+    assert_true(failed > 50);
+}
+
+/* Where the simulation itself runs out of memory its peers do not work, which is not an error. */
+static void opening_fails_cleanly_without_memory(void **state)
+{
+    (void)state;
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    config.devices = "cuda";
+    config.logger = logger;
+    for (int n = 1;; n += n < 60 ? 1 : 5) {
+        machine_of(2, 2);
+        tsr_runtime *rt = NULL;
+        int64_t blocks = failing_alloc_live();
+        failing_alloc_set(n);
+        tsr_status status = tsr_runtime_open(&config, &rt);
+        bool fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        if (status != TSR_OK && status != TSR_ERR_MEMORY)
+            fail_msg("allocation %d: %s: %s (%s)", n, tsr_status_name(status), tsr_last_error(), warning);
+        tsr_runtime_close(rt);
+        assert_int_equal(cudasim_leaks(stderr), 0);
+        assert_int_equal(failing_alloc_live(), blocks);
+        if (!fired)
+            break;
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_ways_give_the_same_bits),
+        cmocka_unit_test(any_subset_contributes_and_devices_share_gpus),
+        cmocka_unit_test(a_device_that_never_comes_is_named),
+        cmocka_unit_test(only_pairs_that_work_are_believed),
+        cmocka_unit_test(the_fastest_is_chosen_and_shown),
+        cmocka_unit_test(what_cannot_serve_is_refused_with_the_reason),
+        cmocka_unit_test(a_pair_without_peer_access_leaves_the_rest_its_own),
+        cmocka_unit_test(opening_fails_cleanly_at_every_call),
+        cmocka_unit_test(opening_fails_cleanly_without_memory),
+    };
+    return cmocka_run_group_tests_name("collectives between simulated GPUs", tests, NULL, NULL);
+}
