@@ -13,6 +13,7 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     tsr_model_info info;
     runtime_config.devices = options->model.devices;
     runtime_config.isa = options->isa;
+    runtime_config.collectives = options->collectives;
     runtime_config.logger = tool_logger(options->verbose);
 
     tsr_status status = tsr_runtime_open(&runtime_config, rt);

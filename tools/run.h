@@ -17,7 +17,7 @@ typedef struct run_options {
     tool_model_options model;
     tsr_sampler_config sampler;
     const char *prompt, *prompt_file; /* one of them is given */
-    const char *isa;
+    const char *isa, *collectives;
     int n_predict; /* -1: no limit */
     bool hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;

@@ -8,6 +8,8 @@ int run_options_read(int argc, char **argv, run_options *o)
         TOOL_MODEL_OPTION_ROWS(o->model),
         {NULL, "--isa", TOOL_STRING, &o->isa, "NAME", "kernels: generic, avx2, avx512 (default: the best)", 0,
          0},
+        {NULL, "--collectives", TOOL_STRING, &o->collectives, "KIND",
+         "between GPUs: peer, nccl, staged (default auto: the fastest measured)", 0, 0},
         {NULL, "--verify-upload", TOOL_FLAG, &o->verify_upload, NULL,
          "read copied weights back from their device and compare", 0, 0},
         {"-p", "--prompt", TOOL_STRING, &o->prompt, "TEXT", "what to continue; - reads standard input", 0, 0},

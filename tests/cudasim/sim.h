@@ -142,7 +142,7 @@ struct Machine {
     cudasim_config config;
     std::vector<Device> devices;
     uint32_t no_peer[CUDASIM_MAX_DEVICES] = {};
-    uint32_t corrupt[CUDASIM_MAX_DEVICES] = {}; /* whose memory a device's kernels damage when they write to it */
+    uint32_t corrupt[CUDASIM_MAX_DEVICES] = {}; /* whose memory a device's kernels damage */
     std::mt19937_64 random;
 
     std::map<uintptr_t, Region> regions; /* by first usable byte */
