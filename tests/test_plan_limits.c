@@ -72,9 +72,12 @@ static void a_cap_moves_granules(void **state)
 {
     const fixture *f = *state;
     static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER};
+    static const float even[] = {1, 1};
     for (size_t m = 0; m < 2; m++) {
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_plan *free_plan;
+        config.tensor_split = even;
+        config.n_tensor_split = 2;
         config.split_mode = modes[m];
         runner_ok(plan_over(f, f->gguf, "host:2", &config, &free_plan), "without caps");
         size_t whole = device_of(free_plan, 0).total_bytes;
@@ -240,6 +243,9 @@ static void devices_beyond_the_granules_are_remarked_on(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_plan *plan;
     int n_notes = 0, n_idle = 0;
+    static const float even[] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
+    config.tensor_split = even;
+    config.n_tensor_split = 9;
     runner_ok(plan_over(f, f->gguf, "host:9", &config, &plan), "9 devices");
     plan_check(plan, f->gguf, &config, false);
     for (int d = 0; d < 9; d++)

@@ -208,7 +208,7 @@ static void plan_table_shows_devices_and_shares(void **state)
         strstr(text, "\nhost0     75.0 %  75.0 %  3 of 4  83.3 %  5 of 6  75.0 %  3072 of 4096\n"));
     assert_non_null(
         strstr(text, "\nhost1     25.0 %  25.0 %  1 of 4  16.7 %  1 of 6  25.0 %  1024 of 4096\n"));
-    assert_int_equal(program_run("plan -m " MODEL " --devices host:5", text, sizeof text), 0);
+    assert_int_equal(program_run("plan -m " MODEL " --devices host:5 -ts 1,1,1,1,1", text, sizeof text), 0);
     assert_non_null(strstr(text, "\nNote: host4 gets none of attention: 4 granules for 5 devices\n"));
 }
 

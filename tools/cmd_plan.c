@@ -39,11 +39,13 @@ int tsr_cmd_plan(int argc, char **argv)
 {
     tool_model_options model = TOOL_MODEL_OPTIONS_INIT;
     tool_machine_options machine = {0};
-    bool as_json = false;
+    bool as_json = false, why = false;
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(model),
         {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences at once (default 1)", 1, 1 << 16},
         TOOL_MACHINE_OPTION_ROWS(machine),
+        {NULL, "--why", TOOL_FLAG, &why, NULL,
+         "and the predicted times, by part and device, beside other layouts'", 0, 0},
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON, all sizes in bytes", 0, 0},
     };
     const tool_command command = {
@@ -72,6 +74,10 @@ int tsr_cmd_plan(int argc, char **argv)
         code = tool_json_print("plan", tool_json_plan(plan, model.model));
     } else {
         tsr_plan_print(plan, tool_write, stdout);
+        if (why) {
+            printf("\n");
+            tsr_plan_explain(plan, tool_write, stdout);
+        }
         code = TOOL_EXIT_OK;
     }
     tsr_plan_destroy(plan);

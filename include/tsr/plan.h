@@ -24,6 +24,7 @@
 #include <tsr/graph.h>
 #include <tsr/log.h>
 #include <tsr/memory.h>
+#include <tsr/rates.h>
 #include <tsr/topology.h>
 #include <tsr/types.h>
 
@@ -43,8 +44,12 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_mode_parse(const char *name, tsr_spli
 
 typedef struct tsr_model_config {
     size_t size;               /* sizeof(tsr_model_config) */
-    const float *tensor_split; /* [n_tensor_split] proportions in device order; NULL or all 0: even */
+    const float *tensor_split; /* [n_tensor_split] proportions in device order; NULL or all 0: the planner
+                                  chooses what takes the least time */
     int n_tensor_split;
+    const tsr_device_rates *rates; /* [number of devices] how fast they are; NULL: as described
+                                      (tsr_device_rates_guess) */
+    int plan_tokens;               /* tokens per step that the planner's choice is best for; 1: decoding */
     tsr_split_mode split_mode;
     int main_device;   /* for TSR_SPLIT_MODE_NONE */
     int64_t n_ctx;     /* tokens that a session holds in all; 0: as many as the model was trained with */
@@ -63,10 +68,10 @@ typedef struct tsr_model_config {
     bool verify_upload; /* read copied weights back from their device and compare them with the file */
 } tsr_model_config;
 
-#define TSR_MODEL_CONFIG_INIT                                                                    \
-    {                                                                                            \
-        sizeof(tsr_model_config), NULL, 0, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, TSR_TYPE_F16, \
-            TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false                       \
+#define TSR_MODEL_CONFIG_INIT                                                                             \
+    {                                                                                                     \
+        sizeof(tsr_model_config), NULL, 0, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, TSR_TYPE_F16, \
+            TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false                                \
     }
 
 typedef struct tsr_plan tsr_plan;
@@ -120,6 +125,41 @@ TSR_API void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out);
 /* TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device,
                                                           tsr_plan_device *device_out);
+
+/* Predicted time of one kind of step: of each class of tensors, `repeats` times the work of its slowest
+ * device and the meeting (all-reduce) after it. In layer mode devices work one after another: work_ns is the
+ * mean over the layers, slowest the device that takes longest for one. */
+typedef struct tsr_plan_phase {
+    int64_t n_tokens; /* in the step, with half of the context before each */
+    double total_ns;
+    double repeats[TSR_CLASS_COUNT]; /* layers; 1 for the output */
+    double work_ns[TSR_CLASS_COUNT], sync_ns[TSR_CLASS_COUNT];
+    double device_ns[TSR_CLASS_COUNT][TSR_MAX_DEVICES]; /* work of every device */
+    int slowest[TSR_CLASS_COUNT];                       /* -1 where there is no work */
+} tsr_plan_phase;
+
+typedef struct tsr_plan_times {
+    bool automatic;        /* the planner chose the shares */
+    bool proven;           /* automatic: no other shares, nor other devices, would be faster by these rates */
+    bool measured;         /* by rates that were measured; else from descriptions or assumed */
+    tsr_plan_phase decode; /* one token */
+    tsr_plan_phase prompt; /* n_batch tokens */
+} tsr_plan_times;
+
+TSR_API void tsr_plan_predict(const tsr_plan *plan, tsr_plan_times *times_out);
+
+/* Another way to lay the model out, memory aside, and what it would take by the same rates. */
+typedef struct tsr_plan_alternative {
+    char text[64]; /* "even shares", "cuda0 alone", "without cuda3", "whole layers" */
+    double decode_ns, prompt_ns;
+} tsr_plan_alternative;
+
+/* False past the last one. */
+TSR_API bool tsr_plan_alternative_at(const tsr_plan *plan, int index, tsr_plan_alternative *alternative_out);
+
+/* Why the plan is as it is, for people: per phase the slowest device and what the meetings take, what every
+ * device does, and the alternatives. */
+TSR_API void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user);
 
 /* Remarks a user should see, one sentence each ("host2 gets no attention: 3 devices, 2 granules"); NULL past
  * the last. */

@@ -323,7 +323,12 @@ typedef struct tsr_device_desc {
     bool integrated;              /* of GPUs: no memory but the host's, so weights are read where they lie */
     bool managed;                 /* managed=1 */
     bool wrap;                    /* wrap=1 */
-    int n_threads;                /* of host devices; 0 for GPUs */
+    /* Peak rates, 0 where neither the machine nor a table of cards tells; of the whole GPU even where several
+     * devices share it. */
+    double memory_bytes_per_s; /* reading its memory */
+    double flops_per_s;        /* F16 matrix products, operations */
+    double link_bytes_per_s;   /* to the host, one direction */
+    int n_threads;             /* of host devices; 0 for GPUs */
     int n_cores;
     int n_pus;
     const int *cores;      /* n_cores indices into topology.cores, ascending; of a GPU: those near it, where

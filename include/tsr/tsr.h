@@ -16,6 +16,7 @@
 #include <tsr/memory.h>
 #include <tsr/model.h>
 #include <tsr/plan.h>
+#include <tsr/rates.h>
 #include <tsr/runtime.h>
 #include <tsr/sampler.h>
 #include <tsr/session.h>

@@ -4,18 +4,19 @@
 #define TSR_CORE_RUNTIME_H
 
 #include <tsr/log.h>
+#include <tsr/rates.h>
 
 #include "core/comm.h"
 #include "core/device.h"
 
-typedef struct tsr_runtime tsr_runtime;
 struct tsr_runtime {
     int n_devices;
     tsr_device **devices; /* [n_devices], devices[i]->index == i */
     tsr_comm *comm;
     tsr_logger logger;
-    bool no_alloc;      /* planning: devices are descriptions, nothing is allocated on them */
-    void *buffer_types; /* src/alloc keeps its cache here */
+    tsr_device_rates *rates; /* [n_devices] as described; NULL where no_alloc */
+    bool no_alloc;           /* planning: devices are descriptions, nothing is allocated on them */
+    void *buffer_types;      /* src/alloc keeps its cache here */
     void (*buffer_types_destroy)(void *buffer_types);
     void *private_data; /* src/runtime's own */
 };

@@ -1,17 +1,18 @@
-/* Choosing a split that fits.
+/* Choosing a split that fits, and without a tensor_split the one that takes the least time.
  *
- * The shares are rounded without regard to memory and the result is measured. Where a device is over its cap,
- * what it holds whatever the counts (replicated tensors, arena, workspace) is known from the measurement, so
- * the counts are found again under the room that is left, and measured again. The arena moves with the
- * counts, hence a few rounds. */
+ * The counts are found without regard to memory, from the shares or by tsr_split_optimize(), and the result
+ * is measured. Where a device is over its cap, what it holds whatever the counts (replicated tensors, arena,
+ * workspace) is known from the measurement, so the counts are found again under the room that is left, and
+ * measured again. The arena moves with the counts, hence a few rounds. */
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/cost.h"
 #include "model/plan.h"
 
 enum { MAX_ROUNDS = 8 };
 
-typedef struct decision {
+typedef struct deciding {
     const tsr_device_traits *traits;
     int n_devices;
     const tsr_model_shape *shape;
@@ -19,7 +20,9 @@ typedef struct decision {
     double shares[TSR_MAX_DEVICES];
     size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules, weights and KV */
     tsr_split_room rooms[TSR_MAX_DEVICES];
-} decision;
+    bool automatic, proven;
+    tsr_model_cost cost; /* where automatic */
+} deciding;
 
 static size_t total(const size_t used[TSR_MEMORY_COUNT])
 {
@@ -30,7 +33,7 @@ static size_t total(const size_t used[TSR_MEMORY_COUNT])
 }
 
 /* The first device over its cap, or -1. */
-static int find_overfull(const decision *dec, const tsr_measurement *m)
+static int find_overfull(const deciding *dec, const tsr_measurement *m)
 {
     for (int d = 0; d < dec->n_devices; d++)
         if (total(m->used[d]) > dec->traits[d].memory_cap)
@@ -38,7 +41,7 @@ static int find_overfull(const decision *dec, const tsr_measurement *m)
     return -1;
 }
 
-static tsr_status fail_overfull(const decision *dec, const tsr_measurement *m, int d)
+static tsr_status fail_overfull(const deciding *dec, const tsr_measurement *m, int d)
 {
     size_t need = total(m->used[d]), cap = dec->traits[d].memory_cap;
     return tsr_fail(TSR_ERR_MEMORY,
@@ -50,14 +53,14 @@ static tsr_status fail_overfull(const decision *dec, const tsr_measurement *m, i
                     cap, need - cap);
 }
 
-static size_t granule_bytes(const decision *dec, int c)
+static size_t granule_bytes(const deciding *dec, int c)
 {
     size_t n = (size_t)dec->shape->granules.n[c];
     return n ? (dec->class_bytes[c] + n - 1) / n : 0;
 }
 
 /* Class sizes: the weights by class, and the whole KV region, which is divided like attention. */
-static tsr_status find_class_bytes(decision *dec, const tsr_measurement *m)
+static tsr_status find_class_bytes(deciding *dec, const tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
     tsr_weights weights = {0};
@@ -74,7 +77,7 @@ out:
 
 /* ---- tensor mode ----------------------------------------------------------------------------- */
 
-static tsr_status fit_counts(const decision *dec, int64_t *counts)
+static tsr_status fit_counts(const deciding *dec, int64_t *counts)
 {
     tsr_split_class classes[TSR_CLASS_COUNT];
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
@@ -89,7 +92,7 @@ static tsr_status fit_counts(const decision *dec, int64_t *counts)
  * first look it will end up with fewer granules than now, hence with a smaller arena; in proportion is a good
  * guess, and where it proves too small, the next look tells. In the second half of the rounds nothing once
  * seen is assumed smaller again, so that they settle. */
-static void learn_fixed(decision *dec, const tsr_measurement *m, const int64_t *counts, int round)
+static void learn_fixed(deciding *dec, const tsr_measurement *m, const int64_t *counts, int round)
 {
     for (int d = 0; d < dec->n_devices; d++) {
         tsr_split_room *room = &dec->rooms[d];
@@ -106,14 +109,40 @@ static void learn_fixed(decision *dec, const tsr_measurement *m, const int64_t *
     }
 }
 
-static tsr_status decide_tensor(decision *dec, tsr_model_split *split, tsr_measurement *m)
+/* The fastest counts in the rooms. The shares that they come to are what was "requested". */
+static tsr_status optimize_counts(deciding *dec, int64_t *counts)
+{
+    tsr_status status = TSR_OK;
+    tsr_cost_result result;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        if (dec->class_bytes[c])
+            dec->cost.classes[c].granule_bytes = granule_bytes(dec, c);
+    memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->n_devices * sizeof *dec->rooms);
+    TSR_TRY(tsr_split_optimize(&dec->cost.problem, &result));
+    double all = 0;
+    for (int d = 0; d < dec->n_devices; d++) {
+        dec->shares[d] = 0;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+            counts[c * dec->n_devices + d] = result.counts[c][d];
+            dec->shares[d] += (double)result.counts[c][d] * (double)dec->cost.classes[c].granule_bytes;
+        }
+        all += dec->shares[d];
+    }
+    for (int d = 0; d < dec->n_devices; d++)
+        dec->shares[d] /= all;
+    dec->proven = result.proven;
+out:
+    return status;
+}
+
+static tsr_status decide_tensor(deciding *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
     int64_t counts[TSR_CLASS_COUNT * TSR_MAX_DEVICES];
     for (int d = 0; d < dec->n_devices; d++)
         dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX, .name = dec->traits[d].name};
     for (int round = 0; round < MAX_ROUNDS; round++) {
-        TSR_TRY(fit_counts(dec, counts));
+        TSR_TRY(dec->automatic ? optimize_counts(dec, counts) : fit_counts(dec, counts));
         tsr_model_split_free(split);
         tsr_measurement_free(m);
         TSR_TRY(tsr_model_split_tensor(&dec->shape->hparams, &dec->shape->granules, dec->shares,
@@ -133,7 +162,7 @@ out:
 /* ---- layer mode and "none" ------------------------------------------------------------------- */
 
 /* Most layers that fit on each device, from what it held with `layers`. */
-static void learn_layer_caps(const decision *dec, const tsr_measurement *m, const tsr_shard_map *layers,
+static void learn_layer_caps(const deciding *dec, const tsr_measurement *m, const tsr_shard_map *layers,
                              int64_t *caps)
 {
     size_t per_layer = 0;
@@ -150,7 +179,7 @@ static void learn_layer_caps(const decision *dec, const tsr_measurement *m, cons
 }
 
 /* Whether the devices that take part may hold n_items layers together; a negative cap is none. */
-static bool caps_hold(const decision *dec, const int64_t *caps, int64_t n_items)
+static bool caps_hold(const deciding *dec, const int64_t *caps, int64_t n_items)
 {
     int64_t sum = 0;
     for (int d = 0; d < dec->n_devices; d++)
@@ -159,7 +188,7 @@ static bool caps_hold(const decision *dec, const int64_t *caps, int64_t n_items)
     return sum >= n_items;
 }
 
-static tsr_status decide_layers(decision *dec, tsr_model_split *split, tsr_measurement *m)
+static tsr_status decide_layers(deciding *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
     int64_t n_items = dec->shape->hparams.n_layers + 1, caps[TSR_MAX_DEVICES];
@@ -188,9 +217,19 @@ out:
     return status;
 }
 
-static tsr_status find_shares(decision *dec)
+/* Whether the planner chooses the shares. */
+static bool is_automatic(const tsr_model_config *config, int n_devices)
+{
+    bool automatic = config->split_mode == TSR_SPLIT_MODE_TENSOR && n_devices > 1;
+    for (int i = 0; config->tensor_split && i < config->n_tensor_split; i++)
+        automatic = automatic && config->tensor_split[i] == 0;
+    return automatic;
+}
+
+static tsr_status find_shares(deciding *dec)
 {
     const tsr_model_config *config = dec->config;
+    dec->automatic = is_automatic(config, dec->n_devices);
     if (config->split_mode != TSR_SPLIT_MODE_NONE)
         return tsr_split_check(config->tensor_split, config->n_tensor_split, dec->n_devices, dec->shares);
     if (config->main_device < 0 || config->main_device >= dec->n_devices)
@@ -202,24 +241,36 @@ static tsr_status find_shares(decision *dec)
 }
 
 tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                           const tsr_model_config *resolved, tsr_model_split *split_out,
-                           tsr_measurement *measurement_out)
+                           const tsr_model_config *resolved, tsr_decision *decision_out)
 {
     tsr_status status = TSR_OK;
-    decision dec = {.traits = traits, .n_devices = n_devices, .shape = shape, .config = resolved};
-    tsr_model_split split = {0};
-    tsr_measurement m = {0};
-    TSR_TRY(find_shares(&dec));
+    deciding *dec = NULL;
+    tsr_decision result = {0};
+    TSR_TRY(tsr_mem_array(1, sizeof *dec, "a decision", &dec));
+    dec->traits = traits;
+    dec->n_devices = n_devices;
+    dec->shape = shape;
+    dec->config = resolved;
+    TSR_TRY(find_shares(dec));
+    if (dec->automatic)
+        TSR_TRY(tsr_model_cost_init(shape, resolved, resolved->rates, n_devices, resolved->plan_tokens,
+                                    &dec->cost));
     if (resolved->split_mode == TSR_SPLIT_MODE_TENSOR)
-        TSR_TRY(decide_tensor(&dec, &split, &m));
+        TSR_TRY(decide_tensor(dec, &result.split, &result.measurement));
     else
-        TSR_TRY(decide_layers(&dec, &split, &m));
-    *split_out = split;
-    *measurement_out = m;
-    split = (tsr_model_split){0};
-    m = (tsr_measurement){0};
+        TSR_TRY(decide_layers(dec, &result.split, &result.measurement));
+    result.automatic = dec->automatic;
+    result.proven = dec->proven;
+    *decision_out = result;
+    result = (tsr_decision){0};
 out:
-    tsr_model_split_free(&split);
-    tsr_measurement_free(&m);
+    tsr_decision_free(&result);
+    tsr_mem_free(dec);
     return status;
+}
+
+void tsr_decision_free(tsr_decision *decision)
+{
+    tsr_model_split_free(&decision->split);
+    tsr_measurement_free(&decision->measurement);
 }

@@ -100,13 +100,41 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
     }
 }
 
+/* Devices that the planner did not use: what it would cost to. */
+static tsr_status note_left_out(tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < plan->info.n_devices; d++) {
+        char with[64];
+        double ns = 0;
+        if (plan->devices[d].used)
+            continue;
+        snprintf(with, sizeof with, "with %s", plan->devices[d].name);
+        for (int i = 0; i < plan->n_alternatives; i++)
+            if (strcmp(plan->alternatives[i].text, with) == 0)
+                ns = plan->alternatives[i].decode_ns;
+        if (ns > 0)
+            TSR_TRY(add_note(plan,
+                             "%s is left out: with it a token is predicted to take %.3g ms, without %.3g ms; "
+                             "-ts uses it all the same",
+                             plan->devices[d].name, ns * 1e-6, plan->times.decode.total_ns * 1e-6));
+        else
+            TSR_TRY(
+                add_note(plan, "%s is left out: without it a token takes less time", plan->devices[d].name));
+    }
+out:
+    return status;
+}
+
 /* What a user would otherwise wonder about. */
 static tsr_status write_notes(tsr_plan *plan)
 {
+    tsr_status status = TSR_OK;
     int n_wanted = 0; /* devices with a share */
     for (int d = 0; d < plan->info.n_devices; d++)
         n_wanted += plan->devices[d].requested > 0;
-    tsr_status status = TSR_OK;
+    if (plan->times.automatic)
+        TSR_TRY(note_left_out(plan));
     for (int d = 0; d < plan->info.n_devices; d++) {
         const tsr_plan_device *device = &plan->devices[d];
         if (device->requested > 0 && !device->used)
@@ -129,10 +157,15 @@ static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, co
 {
     tsr_status status = TSR_OK;
     tsr_plan *plan = NULL;
-    tsr_measurement m = {0};
+    tsr_decision decision = {0};
+    const tsr_measurement *m = &decision.measurement;
     TSR_TRY(tsr_mem_array(1, sizeof *plan, "a plan", &plan));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
-    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, resolved, &plan->split, &m));
+    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, resolved, &decision));
+    plan->split = decision.split;
+    decision.split = (tsr_model_split){0};
+    plan->times.automatic = decision.automatic;
+    plan->times.proven = decision.proven;
     plan->info = (tsr_plan_info){.n_devices = n_devices,
                                  .mode = resolved->split_mode,
                                  .n_ctx = resolved->n_ctx,
@@ -141,19 +174,20 @@ static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, co
                                  .type_k = resolved->type_k,
                                  .type_v = resolved->type_v,
                                  .n_layers = shape->hparams.n_layers,
-                                 .n_all_reduces = m.program.n_all_reduces,
-                                 .n_handovers = m.program.n_handovers};
+                                 .n_all_reduces = m->program.n_all_reduces,
+                                 .n_handovers = m->program.n_handovers};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         plan->info.n_granules[c] = shape->granules.n[c];
         plan->info.granule_size[c] = shape->granules.size[c];
     }
     for (int d = 0; d < n_devices; d++)
-        fill_device(plan, d, &traits[d], &m, &plan->devices[d]);
+        fill_device(plan, d, &traits[d], m, &plan->devices[d]);
+    TSR_TRY(tsr_plan_predict_times(plan, shape, resolved));
     TSR_TRY(write_notes(plan));
     *plan_out = plan;
     plan = NULL;
 out:
-    tsr_measurement_free(&m);
+    tsr_decision_free(&decision);
     tsr_plan_destroy(plan);
     return status;
 }
@@ -167,6 +201,7 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     tsr_model_shape shape;
     tsr_model_config resolved;
     tsr_device_traits *traits = NULL;
+    tsr_device_rates *rates = NULL;
     if (!gguf || !devices || !plan_out || devices->n_devices < 1)
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_plan_create: a file, at least one device and plan_out are needed");
@@ -175,8 +210,14 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     TSR_TRY(tsr_mem_array((size_t)devices->n_devices, sizeof *traits, "devices", &traits));
     for (int d = 0; d < devices->n_devices; d++)
         tsr_device_traits_of_desc(&devices->devices[d], &traits[d]);
+    if (!resolved.rates) {
+        TSR_TRY(tsr_mem_array((size_t)devices->n_devices, sizeof *rates, "rates", &rates));
+        tsr_device_rates_guess(devices->devices, devices->n_devices, rates);
+        resolved.rates = rates;
+    }
     TSR_TRY(plan_create(traits, devices->n_devices, &shape, &resolved, plan_out));
 out:
+    tsr_mem_free(rates);
     tsr_mem_free(traits);
     return status;
 }
@@ -185,11 +226,14 @@ tsr_status tsr_plan_for_runtime(const tsr_runtime *rt, const tsr_model_shape *sh
                                 const tsr_model_config *resolved, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
+    tsr_model_config config = *resolved;
     tsr_device_traits *traits = NULL;
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
     for (int d = 0; d < rt->n_devices; d++)
         tsr_device_traits_of(rt->devices[d], &traits[d]);
-    TSR_TRY(plan_create(traits, rt->n_devices, shape, resolved, plan_out));
+    if (!config.rates)
+        config.rates = rt->rates;
+    TSR_TRY(plan_create(traits, rt->n_devices, shape, &config, plan_out));
 out:
     tsr_mem_free(traits);
     return status;
@@ -203,6 +247,7 @@ void tsr_plan_destroy(tsr_plan *plan)
         tsr_mem_free(plan->notes[i]);
     tsr_model_split_free(&plan->split);
     tsr_mem_free(plan->devices);
+    tsr_mem_free(plan->alternatives);
     tsr_mem_free(plan);
 }
 

@@ -11,6 +11,9 @@ struct tsr_plan {
     tsr_plan_info info;
     tsr_plan_device *devices; /* [info.n_devices] */
     tsr_model_split split;
+    tsr_plan_times times;
+    tsr_plan_alternative *alternatives; /* [n_alternatives] */
+    int n_alternatives;
     char *notes[TSR_PLAN_MAX_NOTES];
     int n_notes;
 };
@@ -27,10 +30,21 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
                                   const tsr_model_split *split, tsr_measurement *measurement_out);
 void tsr_measurement_free(tsr_measurement *measurement);
 
-/* Choose granule counts (or layers) for the devices so that everything fits, and measure the result. On
- * failure the message names the device and the bytes that are missing. */
+typedef struct tsr_decision {
+    tsr_model_split split;
+    tsr_measurement measurement;
+    bool automatic, proven; /* as in tsr_plan_times */
+} tsr_decision;
+
+/* Choose granule counts (or layers) for the devices so that everything fits, and measure the result. Without
+ * a tensor_split the counts are those that take the least time by resolved->rates. On failure the message
+ * names the device and the bytes that are missing. */
 tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                           const tsr_model_config *resolved, tsr_model_split *split_out,
-                           tsr_measurement *measurement_out);
+                           const tsr_model_config *resolved, tsr_decision *decision_out);
+void tsr_decision_free(tsr_decision *decision);
+
+/* Fill plan->times and the alternatives from plan->split and the rates. */
+tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape,
+                                  const tsr_model_config *resolved);
 
 #endif

@@ -114,6 +114,8 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
         TSR_TRY(desc->kind == TSR_DEVICE_CUDA ? open_cuda_device(rt, topo, desc, priv->pinner)
                                               : open_host_device(rt, config, list, priv->pinner));
     }
+    TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->rates, "rates", &rt->rates));
+    tsr_device_rates_guess(list->devices, list->n_devices, rt->rates);
     TSR_TRY(tsr_runtime_connect(rt, config->collectives));
 out:
     tsr_device_list_destroy(list);
@@ -165,6 +167,7 @@ void tsr_runtime_close(tsr_runtime *rt)
     if (priv)
         tsr_topo_pinner_destroy(priv->pinner);
     tsr_mem_free(priv);
+    tsr_mem_free(rt->rates);
     tsr_mem_free(rt->devices);
     tsr_mem_free(rt);
 }

@@ -193,7 +193,8 @@ static tsr_status list_sets(optimizer *o)
     o->capacity = 1 << TSR_OPTIMIZE_ALL_SUBSETS;
     TSR_TRY(tsr_mem_array((size_t)o->capacity, sizeof *o->list, "sets of devices", &o->list));
     if (o->all_sets)
-        for (uint64_t set = all; set; set = (set - 1) & all)
+        for (uint64_t set = all & -all; set;
+             set = (set - all) & all) /* ascending: of equals the first devices */
             add_set(o, set);
     else
         add_shrinking_sets(o);
@@ -226,7 +227,7 @@ static tsr_status try_set(optimizer *o, uint64_t devices, bool *proven)
     bool found = true;
     set_up(p, devices, &set);
     for (int c = 0; c < p->n_classes; c++)
-        tsr_cost_level_counts(&p->classes[c], p->n_devices, set.cap[c], set.level[c], counts[c]);
+        TSR_TRY(tsr_cost_level_counts(&p->classes[c], p->n_devices, set.cap[c], set.level[c], counts[c]));
     if (!fits(&set, counts))
         TSR_TRY(tsr_cost_under_memory(&set, &o->work_left, &best_ns, &found, counts, proven));
     if (found) {

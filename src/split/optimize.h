@@ -53,6 +53,9 @@ typedef struct tsr_cost_result {
     bool proven;                           /* total_ns is the minimum */
 } tsr_cost_result;
 
+/* cost(class, device, n) above. */
+double tsr_cost_of(const tsr_cost_class *c, int device, int64_t n);
+
 /* Time of given counts; `devices` is taken from them. bound_ns is 0, proven false. */
 void tsr_cost_evaluate(const tsr_cost_problem *problem, const int64_t counts[][TSR_MAX_DEVICES],
                        tsr_cost_result *result_out);

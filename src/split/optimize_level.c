@@ -4,6 +4,7 @@
 #include "split/optimize_parts.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "core/mem.h"
 
@@ -55,24 +56,18 @@ double tsr_cost_level(const tsr_cost_class *c, int n_devices, const int64_t *cap
     }
 }
 
-void tsr_cost_level_counts(const tsr_cost_class *c, int n_devices, const int64_t *cap, double level,
-                           int64_t *count_out)
+tsr_status tsr_cost_level_counts(const tsr_cost_class *c, int n_devices, const int64_t *cap, double level,
+                                 int64_t *count_out)
 {
-    int64_t spare = -c->n_granules;
+    double speed[TSR_MAX_DEVICES];
+    int64_t most[TSR_MAX_DEVICES];
     for (int d = 0; d < n_devices; d++) {
-        count_out[d] = tsr_cost_most(c, d, level, cap[d]);
-        spare += count_out[d];
+        most[d] = tsr_cost_most(c, d, level, cap[d]);
+        speed[d] = most[d] > 0 ? 1 / c->granule_ns[d] : 0;
     }
-    /* A tie at the top: one granule less for the last of those that are there. */
-    for (int d = n_devices - 1; d >= 0 && spare > 0; d--) {
-        if (count_out[d] > 0 && tsr_cost_of(c, d, count_out[d]) >= level) {
-            count_out[d]--;
-            spare--;
-        }
+    if (c->n_granules == 0) {
+        memset(count_out, 0, (size_t)n_devices * sizeof *count_out);
+        return TSR_OK;
     }
-    for (int d = n_devices - 1; d >= 0 && spare > 0; d--) { /* costs too close to tell apart */
-        int64_t less = TSR_MIN(count_out[d], spare);
-        count_out[d] -= less;
-        spare -= less;
-    }
+    return tsr_split_round(speed, n_devices, c->n_granules, most, count_out);
 }

@@ -5,9 +5,6 @@
 
 #include "split/optimize.h"
 
-/* Cost of n granules on a device. */
-double tsr_cost_of(const tsr_cost_class *c, int device, int64_t n);
-
 /* Most granules, at most `cap`, that a device does within `ns`. */
 int64_t tsr_cost_most(const tsr_cost_class *c, int device, double ns, int64_t cap);
 
@@ -15,9 +12,10 @@ int64_t tsr_cost_most(const tsr_cost_class *c, int device, double ns, int64_t ca
  * the caps are too small. It equals the cost of some count on some device. */
 double tsr_cost_level(const tsr_cost_class *c, int n_devices, const int64_t *cap);
 
-/* Counts, summing to n_granules, that take no longer than `level`, which tsr_cost_level() gave. */
-void tsr_cost_level_counts(const tsr_cost_class *c, int n_devices, const int64_t *cap, double level,
-                           int64_t *count_out);
+/* Counts, summing to n_granules, that take no longer than `level`, which tsr_cost_level() gave: by speed, as
+ * far as that allows. */
+tsr_status tsr_cost_level_counts(const tsr_cost_class *c, int n_devices, const int64_t *cap, double level,
+                                 int64_t *count_out);
 
 /* One set of devices. */
 typedef struct tsr_cost_set {

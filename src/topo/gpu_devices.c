@@ -228,6 +228,9 @@ void tsr_topo_describe_gpu_device(const tsr_topo_placement *p, int at, int **num
     desc->numa_node = gpu->numa_node;
     desc->commit_bytes = gpu->commit_bytes ? gpu->commit_bytes : TSR_GPU_COMMIT_BYTES;
     desc->memory_total_bytes = gpu->memory_bytes;
+    desc->memory_bytes_per_s = gpu->memory_bytes_per_s;
+    desc->flops_per_s = gpu->tensor_flops;
+    desc->link_bytes_per_s = gpu->pcie_bytes_per_s;
     desc->mem_cap_bytes = item->mem_cap_bytes;
     count_sharers(p, index, &n, &n_open, &asked);
     if (n > 1 && desc->mem_cap_bytes == 0)

@@ -1,0 +1,138 @@
+/* Costs of the three classes from the tensors of a file.
+ *
+ * A matrix takes the longer of reading it and multiplying by it; attention reads the keys and values of half
+ * the context besides. Norms, rotations and the like are small and counted as ops. */
+#include "model/cost.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+
+/* Ops of one layer's attention (norm, three products and two rotations, KV write, attention, product, sum),
+ * of its FFN (norm, two products, activation, product, sum), and around the layers (embedding, its sum, norm,
+ * product). */
+static const int n_ops[TSR_CLASS_COUNT] = {10, 6, 4};
+
+static int class_of(const tsr_weight *weight)
+{
+    switch (weight->role) {
+    case TSR_WEIGHT_Q_ROWS:
+    case TSR_WEIGHT_KV_ROWS:
+    case TSR_WEIGHT_Q_COLUMNS:
+        return TSR_CLASS_ATTENTION;
+    case TSR_WEIGHT_FFN_ROWS:
+    case TSR_WEIGHT_FFN_COLUMNS:
+        return TSR_CLASS_FFN;
+    case TSR_WEIGHT_VOCAB_ROWS: /* of the embedding a few rows are read */
+        return weight->layer == TSR_LAYER_OUTPUT ? TSR_CLASS_OUTPUT : -1;
+    case TSR_WEIGHT_REPLICATED:
+        break;
+    }
+    return -1;
+}
+
+/* Nanoseconds for a whole matrix on a device; 0 for a type whose rates are not known. */
+static double matrix_ns(const tsr_gguf_tensor *w, const tsr_device_rates *rates, int64_t n_tokens)
+{
+    int type = tsr_rate_index(w->type);
+    if (type < 0 || !(rates->read_bytes_per_s[type] > 0) || !(rates->flops_per_s[type] > 0))
+        return 0;
+    double read = (double)w->bytes / rates->read_bytes_per_s[type];
+    double work = 2.0 * (double)w->ne[0] * (double)w->ne[1] * (double)n_tokens / rates->flops_per_s[type];
+    return TSR_MAX(read, work) * 1e9;
+}
+
+/* The keys and values of one layer, all heads, read once for every sequence in the step. */
+static double attention_ns(const tsr_hparams *hp, const tsr_model_config *config,
+                           const tsr_device_rates *rates, int64_t n_tokens)
+{
+    double positions = (double)config->n_ctx / 2;
+    double bytes = (double)hp->n_head_kv * positions *
+                   ((double)tsr_type_row_bytes(config->type_k, hp->head_dim) +
+                    (double)tsr_type_row_bytes(config->type_v, hp->head_dim));
+    double flops = 4.0 * (double)hp->n_head * (double)hp->head_dim * positions * (double)n_tokens;
+    double read_rate = 0, flop_rate = 0;
+    for (int i = 0; i < TSR_RATE_TYPES; i++) { /* plain floats are the fastest to read */
+        read_rate = TSR_MAX(read_rate, rates->read_bytes_per_s[i]);
+        flop_rate = TSR_MAX(flop_rate, rates->flops_per_s[i]);
+    }
+    return read_rate > 0 ? TSR_MAX(bytes / read_rate, flops / flop_rate) * 1e9 : 0;
+}
+
+/* Meetings among fewer devices take less: latency and bytes grow with the others that there are. */
+static double sync_ns(void *user, uint64_t devices, int class_index)
+{
+    const tsr_model_cost *cost = user;
+    int n = __builtin_popcountll(devices), all = cost->problem.n_devices;
+    double ns = 0;
+    for (int d = 0; d < all; d++) {
+        const tsr_device_rates *r = &cost->rates[d];
+        if (n > 1 && devices >> d & 1 && r->sync_bytes_per_s > 0)
+            ns = TSR_MAX(ns, r->sync_ns + cost->sync_bytes[class_index] / r->sync_bytes_per_s * 1e9);
+    }
+    return n > 1 ? ns * (n - 1) / (all - 1) : 0;
+}
+
+static tsr_status add_weight(const tsr_weight *weight, const tsr_model_shape *shape, int64_t n_tokens,
+                             int64_t n_outputs, tsr_model_cost *cost)
+{
+    int c = class_of(weight);
+    const tsr_gguf_tensor *source = weight->source;
+    if (c < 0 || source->ne[1] < 2) /* biases are small */
+        return TSR_OK;
+    tsr_cost_class *k = &cost->classes[c];
+    if (c == TSR_CLASS_OUTPUT)
+        n_tokens = n_outputs;
+    for (int d = 0; d < cost->problem.n_devices; d++) {
+        double ns = matrix_ns(source, &cost->rates[d], n_tokens);
+        if (ns == 0)
+            return tsr_fail(TSR_ERR_INVALID,
+                            "the rate of device %d with %s weights (%s) is not known; measure "
+                            "or describe it, or give a tensor_split",
+                            d, tsr_type_name(source->type), source->name);
+        k->granule_ns[d] += ns / (double)shape->granules.n[c] / k->repeats;
+    }
+    return TSR_OK;
+}
+
+tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_model_config *config,
+                               const tsr_device_rates *rates, int n_devices, int64_t n_tokens,
+                               tsr_model_cost *cost)
+{
+    tsr_status status = TSR_OK;
+    tsr_weights weights = {0};
+    double row = (double)shape->hparams.n_embd * (double)n_tokens * sizeof(int64_t);
+    memset(cost, 0, sizeof *cost);
+    cost->rates = rates;
+    cost->problem = (tsr_cost_problem){.n_devices = n_devices,
+                                       .n_classes = TSR_CLASS_COUNT,
+                                       .classes = cost->classes,
+                                       .rooms = cost->rooms,
+                                       .allowed = ~UINT64_C(0),
+                                       .sync_ns = sync_ns,
+                                       .user = cost};
+    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        size_t n = (size_t)TSR_MAX(shape->granules.n[c], 1);
+        cost->classes[c] =
+            (tsr_cost_class){.name = tsr_split_class_name(c),
+                             .n_granules = shape->granules.n[c],
+                             .granule_bytes = (tsr_weights_class_bytes(&weights, c) + n - 1) / n,
+                             .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
+        cost->sync_bytes[c] = row;
+    }
+    for (int i = 0; i < weights.n; i++)
+        TSR_TRY(add_weight(weights.list[i], shape, n_tokens, TSR_MIN(n_tokens, config->n_outputs_max), cost));
+    for (int d = 0; d < n_devices; d++) {
+        cost->rooms[d].capacity_bytes = SIZE_MAX;
+        cost->classes[TSR_CLASS_ATTENTION].granule_ns[d] +=
+            attention_ns(&shape->hparams, config, &rates[d], n_tokens) /
+            (double)shape->granules.n[TSR_CLASS_ATTENTION];
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            cost->classes[c].fixed_ns[d] = n_ops[c] * rates[d].op_ns;
+    }
+out:
+    tsr_weights_free(&weights);
+    return status;
+}

@@ -1,0 +1,23 @@
+/* What a step of a model costs on devices of given rates: the problem that src/split/optimize.h solves. */
+#ifndef TSR_MODEL_COST_H
+#define TSR_MODEL_COST_H
+
+#include "model/model.h"
+#include "split/optimize.h"
+
+typedef struct tsr_model_cost {
+    tsr_cost_problem problem; /* points into this struct; rooms and `allowed` are the caller's to set */
+    tsr_cost_class classes[TSR_CLASS_COUNT];
+    tsr_split_room rooms[TSR_MAX_DEVICES];
+    const tsr_device_rates *rates;      /* [n_devices]; the caller's */
+    double sync_bytes[TSR_CLASS_COUNT]; /* of one device's partial sums in the meeting after a class */
+} tsr_model_cost;
+
+/* Costs of a step of n_tokens (1: decoding), each with half of the context before it; of the output, of the
+ * rows that are computed at once (config->n_outputs_max). rooms are unlimited and
+ * all devices allowed. TSR_ERR_INVALID where rates are unknown. */
+tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_model_config *config,
+                               const tsr_device_rates *rates, int n_devices, int64_t n_tokens,
+                               tsr_model_cost *cost_out);
+
+#endif
