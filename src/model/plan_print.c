@@ -12,7 +12,7 @@
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-enum { CELL_BYTES = 64, MAX_COLUMNS = 8 };
+enum { CELL_BYTES = 64, MAX_COLUMNS = 12 };
 
 typedef struct printer {
     const tsr_plan *plan;

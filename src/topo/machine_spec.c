@@ -47,8 +47,9 @@ struct parser {
 /* `what` says what the word is or should be, without a full stop. */
 static tsr_status wrong(const struct parser *p, const char *what)
 {
-    return tsr_fail(TSR_ERR_INVALID, "machine, column %d: '%s' %s", (int)(p->word_at - p->text) + 1, p->word,
-                    what);
+    const char *quote = *p->word ? "'" : "";
+    return tsr_fail(TSR_ERR_INVALID, "machine, column %d: %s%s%s %s", (int)(p->word_at - p->text) + 1, quote,
+                    *p->word ? p->word : "the end", quote, what);
 }
 
 /* The next word; a comma is one, the end of the text is "". */
@@ -83,7 +84,7 @@ static bool parse_rate(const char *word, double *bytes_per_s_out)
     char bytes[WORD_BYTES];
     size_t length = strlen(word);
     uint64_t value;
-    if (length < 6 || strcasecmp(word + length - 2, "/s") != 0)
+    if (length < 5 || strcasecmp(word + length - 2, "/s") != 0)
         return false;
     snprintf(bytes, sizeof bytes, "%.*s", (int)length - 2, word);
     if (tsr_bytes_parse(bytes, &value) != TSR_OK || value < 1000000 || value > UINT64_C(1000000000000000))
@@ -201,7 +202,7 @@ static tsr_status parse_group(struct parser *p, struct group *group)
         goto out;
     }
     if (ends_group(p)) {
-        status = wrong(p, "where a card should be; write e.g. '2x rtx3090 nvlink, 1x host 64GiB'");
+        status = wrong(p, "is where a card should be; write e.g. '2x rtx3090 nvlink, 1x host 64GiB'");
         goto out;
     }
     TSR_TRY(parse_card(p, group));
@@ -229,7 +230,7 @@ static tsr_status parse(struct parser *p)
         TSR_TRY(parse_group(p, &p->groups[p->n_groups]));
         n_hosts += !p->groups[p->n_groups++].card;
         if (n_hosts > 1) {
-            status = wrong(p, "ends a second host; write '2x host' for two sockets");
+            status = wrong(p, "comes after a second host; write '2x host' for two sockets");
             goto out;
         }
     } while (p->word[0] == ',');

@@ -269,25 +269,26 @@ out:
     return status;
 }
 
-/* A bridge for each set of GPUs that meet no later than at `level`, below the bridge in above[]. Sets of one
- * need no bridge of their own but at the top. `above` then holds the new ones. */
+/* A bridge for each set of GPUs that meet no later than at `level`, some of them just there, below the bridge
+ * in above[]; at the top for every set. `above` then holds the new ones. */
 static tsr_status add_level(const struct matrix *m, tsr_gpu_path level, const int *node_of_gpu,
                             tsr_topo_draft *draft, int above[TSR_MAX_GPUS])
 {
     tsr_status status = TSR_OK;
     int below[TSR_MAX_GPUS];
     for (int g = 0; g < m->n_gpus; g++) {
-        int first = g, members = 0;
+        int first = g;
+        bool just_here = level == TSR_GPU_PATH_PHB;
         for (int other = m->n_gpus - 1; other >= 0; other--) {
             bool meets = other == g || (m->path[g][other] && m->path[g][other] <= level);
-            members += meets;
+            just_here = just_here || (other != g && m->path[g][other] == level);
             if (meets && other < first)
                 first = other;
         }
         below[g] = above[g];
         if (first < g) {
             below[g] = below[first];
-        } else if (members > 1 || level == TSR_GPU_PATH_PHB) {
+        } else if (just_here) {
             tsr_pci_bridge *bridge;
             TSR_TRY(tsr_draft_add_bridge(draft, &bridge));
             bridge->parent = above[g];

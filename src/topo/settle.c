@@ -116,12 +116,11 @@ static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS]
     char id[24] = "no model given";
     if (pci && pci->device_id)
         snprintf(id, sizeof id, "PCI id %04x:%04x", pci->vendor_id, pci->device_id);
-    snprintf(
-        topo->gpu_note, sizeof topo->gpu_note,
-        "%d GPU%s of unknown model left out (the first is number %d%s%s, %s); name them with cards, e.g. "
-        "'%d=rtx3090' or 'all=a100'",
-        topo->n_gpus - n, topo->n_gpus - n == 1 ? "" : "s", first, *topo->gpus[first].bus_id ? " at " : "",
-        topo->gpus[first].bus_id, id, first);
+    snprintf(topo->gpu_note, sizeof topo->gpu_note,
+             "%d GPU%s of unknown model (the first is number %d%s%s, %s); name them with cards, e.g. "
+             "'%d=rtx3090' or 'all=a100'",
+             topo->n_gpus - n, topo->n_gpus - n == 1 ? "" : "s", first,
+             *topo->gpus[first].bus_id ? " at " : "", topo->gpus[first].bus_id, id, first);
     for (int i = 0; i < topo->n_gpus; i++) {
         if (to[i] < 0)
             continue;

@@ -1,0 +1,487 @@
+/* Machines from files: every recorded one, what NCCL's XML and nvidia-smi's matrix mean field by field, and
+ * what cannot be read. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <dirent.h>
+#include <unistd.h>
+
+#include <tsr/topology.h>
+
+#include "support/failing_alloc.h"
+#include "support/topology.h"
+#include "topo/cards.h"
+
+#define SHARED "../shared/topo"
+
+/* Two sockets: a switch with two GPUs joined by NVLinks under the first, a GPU with an idle link and a
+ * network card under the second. */
+static const char nccl_xml[] =
+    "<!-- a comment -->\n"
+    "<system version=\"1\">\n"
+    " <cpu numaid=\"0\" affinity=\"00000000,0000000f\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\""
+    " modelid=\"143\">\n"
+    "  <pci busid=\"0000:10:00.0\" class=\"0x060400\" link_speed=\"32.0 GT/s PCIe\" link_width=\"16\">\n"
+    "   <pci busid=\"0000:12:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x20b2\""
+    " link_speed=\"16 GT/s\" link_width=\"16\">\n"
+    "    <gpu dev=\"2\" sm=\"80\" rank=\"2\" gdr=\"1\">\n"
+    "     <nvlink target=\"0000:11:00.0\" count=\"12\" tclass=\"0x030200\"/>\n"
+    "    </gpu>\n"
+    "   </pci>\n"
+    "   <pci busid=\"0000:11:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x20b2\""
+    " link_speed=\"16.0 GT/s PCIe\" link_width=\"8\">\n"
+    "    <gpu dev=\"0\" sm=\"80\" rank=\"0\" gdr=\"1\">\n"
+    "     <nvlink target=\"0000:12:00.0\" count=\"12\" tclass=\"0x030200\"/>\n"
+    "    </gpu>\n"
+    "   </pci>\n"
+    "  </pci>\n"
+    " </cpu>\n"
+    " <cpu numaid=\"1\" affinity=\"00000000,000000f0\" arch=\"x86_64\" vendor=\"GenuineIntel\" familyid=\"6\""
+    " modelid=\"143\">\n"
+    "  <pci busid=\"0000:81:00.0\" class=\"0x030000\" vendor=\"0x10de\" device=\"0x2684\""
+    " link_speed=\"2.5 GT/s PCIe\" link_width=\"16\"/>\n"
+    "  <pci busid=\"0000:82:00.0\" class=\"0x020700\" link_speed=\"16.0 GT/s PCIe\" link_width=\"16\">\n"
+    "   <nic><net name=\"mlx5_0\" speed=\"200000\"/></nic>\n"
+    "  </pci>\n"
+    " </cpu>\n"
+    "</system>\n";
+
+static const char smi_text[] =
+    "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
+    "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-2)\n"
+    "GPU 2: NVIDIA L40S (UUID: GPU-3)\n"
+    "\t\033[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\033[0m\n"
+    "GPU0\t X \tNV4\tSYS\tPXB\t0-3,8\t0\t\tN/A\n"
+    "GPU1\tNV4\t X \tSYS\tSYS\t0-3,8\t0\t\tN/A\n"
+    "GPU2\tSYS\tSYS\t X \tNODE\t4-7\t1\t\tN/A\n"
+    "NIC0\tPXB\tSYS\tNODE\t X \n"
+    "\nLegend:\n\n  X    = Self\n";
+
+static char directory[] = "/tmp/tsr-machine-XXXXXX";
+
+static int make_directory(void **state)
+{
+    (void)state;
+    return mkdtemp(directory) ? 0 : -1;
+}
+
+static int remove_directory(void **state)
+{
+    (void)state;
+    char command[128];
+    snprintf(command, sizeof command, "rm -rf '%s'", directory);
+    return system(command);
+}
+
+static const char *write_file(const char *name, const char *text, size_t bytes)
+{
+    static char path[512];
+    snprintf(path, sizeof path, "%s/%s", directory, name);
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
+    assert_int_equal(fclose(file), 0);
+    return path;
+}
+
+static tsr_topology *load(const char *path, const char *cards)
+{
+    tsr_topology *topo = NULL;
+    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+    config.cards = cards;
+    tsr_status status = tsr_topology_load(path, &config, &topo);
+    if (status != TSR_OK)
+        fail_msg("%s: %s: %s", path, tsr_status_name(status), tsr_last_error());
+    const char *fault = topology_fault(topo);
+    if (fault)
+        fail_msg("%s: does not hold: %s", path, fault);
+    return topo;
+}
+
+static tsr_topology *load_text(const char *text)
+{
+    return load(write_file("machine", text, strlen(text)), NULL);
+}
+
+/* ---- NCCL ------------------------------------------------------------------------------------- */
+
+static void an_nccl_file_gives_every_field(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text(nccl_xml);
+    assert_int_equal(topo->n_numa_nodes, 2);
+    assert_int_equal(topo->n_cores, 8);
+    assert_int_equal(topo->numa_nodes[1].first_core, 4);
+    assert_int_equal(topo->pus[4].os_index, 4);
+    assert_int_equal(topo->n_bridges, 3); /* two host bridges and a switch */
+    assert_int_equal(topo->n_pci, 4);
+    assert_int_equal(topo->n_gpus, 3);
+    /* In the order of dev, which has a gap. */
+    assert_string_equal(topo->gpus[0].bus_id, "0000:11:00.0");
+    assert_string_equal(topo->gpus[1].bus_id, "0000:12:00.0");
+    assert_string_equal(topo->gpus[2].bus_id, "0000:81:00.0");
+    assert_int_equal(topo->gpus[1].ordinal, 1);
+    assert_int_equal(topo->gpus[2].numa_node, 1);
+    assert_string_equal(topo->gpus[0].name, "NVIDIA A100-SXM4-80GB");
+    assert_true(topo->gpus[0].guessed & TSR_GPU_MEMORY);
+    assert_false(topo->gpus[0].guessed & TSR_GPU_PCIE);
+    assert_true(topo->gpus[0].pcie_bytes_per_s > 15.7e9 && topo->gpus[0].pcie_bytes_per_s < 15.8e9);
+    assert_true(topo->gpus[1].pcie_bytes_per_s > 31.5e9 && topo->gpus[1].pcie_bytes_per_s < 31.6e9);
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 12);
+    assert_int_equal(topo->gpu_pairs[0][1].peer_access, TSR_YES);
+    assert_int_equal(topo->gpu_pairs[0][1].path, TSR_GPU_PATH_PIX);
+    assert_int_equal(topo->gpu_pairs[0][2].path, TSR_GPU_PATH_SYS);
+    assert_int_equal(topo->gpu_pairs[0][2].n_nvlinks, 0);
+    /* The RTX 4090 was idle: its own generation on its lanes, as a guess with a note. */
+    assert_int_equal(topo->gpus[2].pcie.generation, 1);
+    assert_int_equal(topo->gpus[2].pcie_max.generation, 4);
+    assert_true(topo->gpus[2].guessed & TSR_GPU_PCIE);
+    assert_true(topo->gpus[2].pcie_bytes_per_s > 31.5e9);
+    assert_non_null(strstr(topo->notes, "taken to be idle"));
+    tsr_topology_destroy(topo);
+}
+
+static void unknown_speeds_are_noted_and_not_taken_for_generation_3(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "<system version=\"1\"><cpu numaid=\"-1\">"
+        "<pci busid=\"0000:01:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\""
+        " link_speed=\"Unknown\" link_width=\"0\"/>"
+        "<pci busid=\"0000:02:00.0\" class=\"0x030200\" vendor=\"0x10de\" device=\"0x2330\""
+        " link_speed=\"47 GT/s\" link_width=\"16\"/>"
+        "</cpu></system>";
+    tsr_topology *topo = load_text(text);
+    for (int g = 0; g < 2; g++) {
+        assert_true(topo->gpus[g].pcie_bytes_per_s > 63e9); /* the data sheet's generation 5 */
+        assert_true(topo->gpus[g].guessed & TSR_GPU_PCIE);
+    }
+    assert_non_null(strstr(topo->notes, "'47 GT/s' is not known"));
+    assert_non_null(strstr(topo->notes, "not described"));
+    /* Two such modules are joined on their board. */
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 18);
+    assert_true(topo->gpus[0].guessed & TSR_GPU_NVLINK);
+    tsr_topology_destroy(topo);
+}
+
+static void append(const char *text, void *user)
+{
+    char *all = user;
+    strncat(all, text, 65535 - strlen(all));
+}
+
+static void assert_same_machine(const tsr_topology *a, const tsr_topology *b)
+{
+    assert_int_equal(a->n_gpus, b->n_gpus);
+    assert_int_equal(a->n_cores, b->n_cores);
+    assert_int_equal(a->n_numa_nodes, b->n_numa_nodes);
+    for (int i = 0; i < a->n_gpus; i++) {
+        const tsr_gpu *x = &a->gpus[i], *y = &b->gpus[i];
+        assert_string_equal(x->name, y->name);
+        assert_string_equal(x->bus_id, y->bus_id);
+        assert_int_equal(x->numa_node, y->numa_node);
+        assert_int_equal(x->memory_bytes, y->memory_bytes);
+        assert_int_equal(x->compute_capability, y->compute_capability);
+        assert_int_equal(x->n_nvlink_ends, y->n_nvlink_ends);
+        assert_true(x->pcie_bytes_per_s < y->pcie_bytes_per_s * 1.02 &&
+                    y->pcie_bytes_per_s < x->pcie_bytes_per_s * 1.02);
+        for (int j = 0; j < a->n_gpus; j++) {
+            assert_int_equal(a->gpu_pairs[i][j].n_nvlinks, b->gpu_pairs[i][j].n_nvlinks);
+            assert_int_equal(a->gpu_pairs[i][j].path, b->gpu_pairs[i][j].path);
+        }
+    }
+}
+
+static void machines_survive_nccl_xml(void **state)
+{
+    (void)state;
+    static const char *const described[] = {"2x a100 nvlink, 2x host", "8x h100 nvswitch, 2x host 32cores",
+                                            "2x l40s switch, 1x rtx4060ti pcie4x8, 1x gh200"};
+    char *text = malloc(65536);
+    for (size_t i = 0; i <= sizeof described / sizeof *described; i++) {
+        tsr_topology *first = NULL;
+        if (i == 0)
+            first = load_text(nccl_xml);
+        else
+            assert_int_equal(tsr_topology_describe(described[i - 1], NULL, &first), TSR_OK);
+        text[0] = '\0';
+        assert_int_equal(tsr_topology_write_nccl_xml(first, append, text), TSR_OK);
+        tsr_topology *second = load_text(text);
+        assert_same_machine(first, second);
+        tsr_topology_destroy(first);
+        tsr_topology_destroy(second);
+    }
+    tsr_topology *none = load("synthetic:pack:1 core:2 pu:1", NULL);
+    assert_int_equal(tsr_topology_write_nccl_xml(none, append, text), TSR_ERR_UNSUPPORTED);
+    tsr_topology_destroy(none);
+    free(text);
+}
+
+/* ---- nvidia-smi ------------------------------------------------------------------------------- */
+
+static void a_matrix_gives_links_and_places(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text(smi_text);
+    assert_int_equal(topo->n_gpus, 3);
+    assert_string_equal(topo->gpus[0].name, "NVIDIA A100-SXM4-80GB");
+    assert_string_equal(topo->gpus[2].name, "NVIDIA L40S");
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 4);
+    assert_int_equal(topo->gpu_pairs[0][2].path, TSR_GPU_PATH_SYS);
+    assert_int_equal(topo->n_numa_nodes, 2);
+    assert_int_equal(topo->gpus[2].numa_node, 1);
+    assert_int_equal(topo->numa_nodes[0].n_cores, 5);
+    assert_int_equal(topo->pus[4].os_index, 8);
+    assert_non_null(strstr(topo->notes, "bus ids are invented"));
+    tsr_topology_destroy(topo);
+}
+
+/* Pasted into a forum post, tabs became blanks; older drivers say SOC and have no NUMA column. */
+static void a_pasted_matrix_builds_its_tree(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text("        GPU0    GPU1    GPU2    GPU3    mlx5_0  CPU Affinity\n"
+                                   "GPU0     X      PIX     PHB     SOC     PHB     0-7\n"
+                                   "GPU1    PIX      X      PHB     SOC     PHB     0-7\n"
+                                   "GPU2    PHB     PHB      X      SOC     PIX     0-7\n"
+                                   "GPU3    SOC     SOC     SOC      X      SOC     8-15\n"
+                                   "mlx5_0  PHB     PHB     PIX     SOC      X\n");
+    assert_int_equal(topo->n_gpus, 0); /* no models */
+    assert_non_null(strstr(topo->gpu_note, "4 GPUs of unknown model"));
+    assert_int_equal(topo->pci[0].bridge, topo->pci[1].bridge);
+    assert_int_not_equal(topo->pci[0].bridge, topo->pci[2].bridge);
+    assert_int_equal(topo->bridges[topo->pci[0].bridge].parent, topo->pci[2].bridge);
+    assert_int_equal(topo->n_numa_nodes, 2);
+    tsr_topology_destroy(topo);
+}
+
+static void nvswitches_show_by_more_links_than_a_card_has(void **state)
+{
+    (void)state;
+    char text[4096] = "\t", cell[64];
+    for (int g = 0; g < 8; g++) {
+        snprintf(cell, sizeof cell, "GPU%d\t", g);
+        strcat(text, cell);
+    }
+    strcat(text, "CPU Affinity\tNUMA Affinity\n");
+    for (int a = 0; a < 8; a++) {
+        snprintf(cell, sizeof cell, "GPU%d\t", a);
+        strcat(text, cell);
+        for (int b = 0; b < 8; b++)
+            strcat(text, a == b ? "X\t" : "NV12\t");
+        strcat(text, a < 4 ? "0-63\t0\n" : "64-127\t1\n");
+    }
+    tsr_topology *topo = load(write_file("switched.txt", text, strlen(text)), "all=a100");
+    assert_int_equal(topo->n_gpus, 8);
+    assert_int_equal(topo->gpus[7].n_nvlink_ends, 1);
+    assert_int_equal(topo->gpus[7].nvlink_ends[0].kind, TSR_NVLINK_END_SWITCH);
+    assert_int_equal(topo->gpu_pairs[0][7].n_nvlinks, 12);
+    assert_true(topo->gpu_pairs[0][7].nvlink_bytes_per_s == 300e9);
+    tsr_topology_destroy(topo);
+}
+
+/* ---- cards ------------------------------------------------------------------------------------ */
+
+static void cards_can_be_named(void **state)
+{
+    (void)state;
+    const char *path = write_file("named.xml", nccl_xml, strlen(nccl_xml));
+    tsr_topology *topo = load(path, "0=rtx3090,0000:81:00.0=t4");
+    assert_string_equal(topo->gpus[0].name, "NVIDIA GeForce RTX 3090");
+    assert_int_equal(topo->gpus[0].memory_bytes, UINT64_C(24576) << 20);
+    assert_int_equal(topo->gpus[0].compute_capability, 86);
+    assert_string_equal(topo->gpus[1].name, "NVIDIA A100-SXM4-80GB");
+    assert_string_equal(topo->gpus[2].name, "Tesla T4");
+    tsr_topology_destroy(topo);
+
+    static const struct {
+        const char *cards, *phrase;
+    } wrong[] = {{"0=rtx3091", "known are rtx2080ti"},
+                 {"7=t4", "has 3 NVIDIA GPUs"},
+                 {"t4", "0=rtx3090"},
+                 {"=t4", "0=rtx3090"},
+                 {"0=", "0=rtx3090"},
+                 {"0=t4,,", "0=rtx3090"},
+                 {"-1=t4", "has 3 NVIDIA GPUs"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+        config.cards = wrong[i].cards;
+        topo = NULL;
+        assert_int_equal(tsr_topology_load(path, &config, &topo), TSR_ERR_INVALID);
+        if (!strstr(tsr_last_error(), wrong[i].phrase))
+            fail_msg("%s: %s", wrong[i].cards, tsr_last_error());
+        assert_null(topo);
+    }
+}
+
+/* ---- every recorded machine ------------------------------------------------------------------- */
+
+static int n_loaded, n_with_gpus;
+
+static void load_folder(const char *folder)
+{
+    DIR *listing = opendir(folder);
+    assert_non_null(listing);
+    for (struct dirent *entry; (entry = readdir(listing)) != NULL;) {
+        char path[600];
+        tsr_topology *topo = NULL;
+        if (entry->d_name[0] == '.')
+            continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        topo = load(path, NULL);
+        n_loaded++;
+        n_with_gpus += topo->n_gpus > 0;
+        if (topo->n_gpus > 0) { /* and comes back from NCCL's format */
+            char *text = calloc(1, 65536);
+            assert_int_equal(tsr_topology_write_nccl_xml(topo, append, text), TSR_OK);
+            tsr_topology *again = load_text(text);
+            int n_known = 0; /* the format has no memory sizes, so the others do not come back */
+            for (int g = 0; g < topo->n_gpus; g++)
+                n_known += tsr_card_by_name(topo->gpus[g].name) != NULL;
+            assert_int_equal(again->n_gpus, n_known);
+            tsr_topology_destroy(again);
+            free(text);
+        }
+        tsr_topology_destroy(topo);
+    }
+    closedir(listing);
+}
+
+static void every_recorded_machine_loads(void **state)
+{
+    (void)state;
+    if (access(SHARED "/nccl", R_OK) != 0) {
+        print_message("skipped: no recorded machines at " SHARED "\n");
+        skip();
+    }
+    load_folder(SHARED "/hwloc");
+    load_folder(SHARED "/nccl");
+    if (system("tar --version >/dev/null 2>&1") == 0 && system("bzip2 --help >/dev/null 2>&1") == 0)
+        load_folder(SHARED "/hwloc-fsroot");
+    print_message("%d machines, %d with GPUs of known model\n", n_loaded, n_with_gpus);
+    assert_true(n_loaded >= 40 && n_with_gpus >= 12);
+}
+
+/* ---- what cannot be read ---------------------------------------------------------------------- */
+
+static void errors_name_file_place_and_remedy(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text;
+        tsr_status status;
+        const char *phrase;
+    } cases[] = {
+        {"<system version=\"1\"><cpu numaid=\"0\">", TSR_ERR_FORMAT, "line 1: no element found"},
+        {"<system version=\"2\"><cpu/></system>", TSR_ERR_UNSUPPORTED, "version 2"},
+        {"<system version=\"1\"/>", TSR_ERR_FORMAT, "describes no cpu"},
+        {"<system><cpu host_hash=\"0x1\"/><cpu host_hash=\"0x2\"/></system>", TSR_ERR_UNSUPPORTED,
+         "second machine"},
+        {"<system><cpu numaid=\"99999999999\"/></system>", TSR_ERR_FORMAT, "numaid"},
+        {"<system><cpu affinity=\"xyz\"/></system>", TSR_ERR_FORMAT, "affinity"},
+        {"<system><cpu>\n<pci/></cpu></system>", TSR_ERR_FORMAT, "line 2: busid"},
+        {"<system><cpu><pci busid=\"0:1\"/></cpu></system>", TSR_ERR_FORMAT, "busid '0:1'"},
+        {"<system><cpu><pci busid=\"0000:01:00.0\" class=\"0x03\" link_width=\"1e9\"/></cpu></system>",
+         TSR_ERR_FORMAT, "link_width"},
+        {"<system><cpu><pci busid=\"0000:01:00.0\"/><pci busid=\"0000:01:00.0\"/></cpu></system>",
+         TSR_ERR_FORMAT, "described twice"},
+        {"<system><cpu><pci busid=\"0000:01:00.0\"><gpu><nvlink target=\"0000:02:00.0\" count=\"4\" "
+         "tclass=\"0x030200\"/></gpu></pci></cpu></system>",
+         TSR_ERR_FORMAT, "where no other GPU is"},
+        {"<system><cpu><pci busid=\"0000:01:00.0\"><gpu><nvlink target=\"0000:01:00.0\" count=\"4\" "
+         "tclass=\"0x030200\"/></gpu></pci></cpu></system>",
+         TSR_ERR_FORMAT, "where no other GPU is"}, /* to itself */
+        {"<system><cpu><pci busid=\"0000:01:00.0\"><gpu><nvlink count=\"4000000\" "
+         "tclass=\"0x068000\"/></gpu></pci>"
+         "</cpu></system>",
+         TSR_ERR_FORMAT, "count"},
+        {"<system><cpu><pci busid=\"0000:01:00.0\"><gpu><nvlink count=\"4\" "
+         "tclass=\"0x99\"/></gpu></pci></cpu>"
+         "</system>",
+         TSR_ERR_FORMAT, "tclass"},
+        {"<!DOCTYPE system [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]>\n<system><cpu/></system>",
+         TSR_ERR_FORMAT, "DOCTYPE"},
+        {"<system a=\"\xff\xfe\"/>", TSR_ERR_FORMAT, "not well-formed"},
+        {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tNV4\t0\n", TSR_ERR_FORMAT, "GPU1 has a column and no row"},
+        {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tNV4\t0\nGPU1\tNV2\tX\t0\n", TSR_ERR_FORMAT, "disagree"},
+        {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tQPI\t0\n", TSR_ERR_FORMAT, "'QPI' in column 2"},
+        {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\n", TSR_ERR_FORMAT, "ends after 1 of 2"},
+        {"\tGPU0\tGPU2\tCPU Affinity\n", TSR_ERR_FORMAT, "in order"},
+        {"GPU0 is nice\n", TSR_ERR_FORMAT, "no matrix"},
+        {"BZh and no archive", TSR_ERR_FORMAT, "tar cannot unpack"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const char *path = write_file("bad", cases[i].text, strlen(cases[i].text));
+        tsr_topology *topo = NULL;
+        tsr_status status = tsr_topology_load(path, NULL, &topo);
+        if (status != cases[i].status || !strstr(tsr_last_error(), cases[i].phrase))
+            fail_msg("%s: %s: %s", cases[i].text, tsr_status_name(status), tsr_last_error());
+        assert_non_null(strstr(tsr_last_error(), path));
+        assert_null(strchr(tsr_last_error(), '\n'));
+        assert_null(topo);
+    }
+}
+
+static void deep_nesting_is_refused(void **state)
+{
+    (void)state;
+    enum { DEPTH = 100000 };
+    char *text = malloc(32 * DEPTH);
+    size_t used = (size_t)sprintf(text, "<system><cpu>");
+    for (int i = 0; i < DEPTH; i++)
+        used += (size_t)sprintf(text + used, "<pci busid=\"0:0.0\">");
+    tsr_topology *topo = NULL;
+    assert_int_equal(tsr_topology_load(write_file("deep.xml", text, used), NULL, &topo), TSR_ERR_FORMAT);
+    assert_non_null(strstr(tsr_last_error(), "64 levels"));
+    free(text);
+}
+
+static void failing_allocations_leave_nothing_behind(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {nccl_xml, smi_text};
+    for (size_t i = 0; i < 2; i++) {
+        const char *path = write_file("alloc", texts[i], strlen(texts[i]));
+        for (int n = 1;; n++) {
+            int64_t blocks = failing_alloc_live();
+            tsr_topology *topo = NULL;
+            failing_alloc_set(n);
+            tsr_status status = tsr_topology_load(path, NULL, &topo);
+            failing_alloc_set(0);
+            if (status == TSR_OK) {
+                tsr_topology_destroy(topo);
+                assert_int_equal(failing_alloc_live(), blocks);
+                assert_true(n > 6);
+                break;
+            }
+            if (status != TSR_ERR_MEMORY)
+                fail_msg("allocation %d: %s: %s", n, tsr_status_name(status), tsr_last_error());
+            assert_null(topo);
+            assert_int_equal(failing_alloc_live(), blocks);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_nccl_file_gives_every_field),
+        cmocka_unit_test(unknown_speeds_are_noted_and_not_taken_for_generation_3),
+        cmocka_unit_test(machines_survive_nccl_xml),
+        cmocka_unit_test(a_matrix_gives_links_and_places),
+        cmocka_unit_test(a_pasted_matrix_builds_its_tree),
+        cmocka_unit_test(nvswitches_show_by_more_links_than_a_card_has),
+        cmocka_unit_test(cards_can_be_named),
+        cmocka_unit_test(every_recorded_machine_loads),
+        cmocka_unit_test(errors_name_file_place_and_remedy),
+        cmocka_unit_test(deep_nesting_is_refused),
+        cmocka_unit_test(failing_allocations_leave_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+}
