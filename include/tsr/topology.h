@@ -271,7 +271,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_t
  * Grammar, blanks separate words:
  *
  *     machine = group { "," group }
- *     group   = [ N "x" ] CARD { word }     N GPUs (default 1), each with host bridge and link of its own
+ *     group   = [ N "x" ] CARD { word }     N GPUs (default 1), each with a link of its own; "2x" is one word
  *             | [ N "x" ] "host" { word }   N sockets (default: one, 16 cores, 64 GiB)
  *     CARD    = a card of the table, "rtx3090"; the message for an unknown one lists them all
  *     word    = "nvlink" [ K ]              of GPUs: each pair of the group is joined by K NVLinks (default:

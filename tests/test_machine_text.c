@@ -1,0 +1,178 @@
+/* Machines in a line of text: what each word means, and that errors say where and what would be right. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tsr/topology.h>
+
+#include "support/failing_alloc.h"
+#include "support/topology.h"
+
+static tsr_topology *describe(const char *text)
+{
+    tsr_topology *topo = NULL;
+    tsr_status status = tsr_topology_describe(text, NULL, &topo);
+    if (status != TSR_OK)
+        fail_msg("%s: %s: %s", text, tsr_status_name(status), tsr_last_error());
+    const char *fault = topology_fault(topo);
+    if (fault)
+        fail_msg("%s: does not hold: %s", text, fault);
+    assert_string_equal(topo->source, text);
+    assert_false(topo->is_this_machine);
+    return topo;
+}
+
+static void cards_come_with_the_figures_of_their_sheets(void **state)
+{
+    (void)state;
+    tsr_topology *topo = describe("2x rtx3090 nvlink, 1x rtx4060ti pcie4x8");
+    assert_int_equal(topo->n_gpus, 3);
+    assert_string_equal(topo->gpus[1].name, "NVIDIA GeForce RTX 3090");
+    assert_int_equal(topo->gpus[1].ordinal, 1);
+    assert_int_equal(topo->gpus[1].memory_bytes, UINT64_C(24576) << 20);
+    assert_true(topo->gpus[1].memory_bytes_per_s == 936e9);
+    assert_int_equal(topo->gpus[1].guessed,
+                     TSR_GPU_MEMORY | TSR_GPU_BANDWIDTH | TSR_GPU_COMPUTE | TSR_GPU_PCIE | TSR_GPU_NVLINK);
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 4);
+    assert_int_equal(topo->gpu_pairs[0][2].n_nvlinks, 0);
+    assert_int_equal(topo->gpu_pairs[0][2].path, TSR_GPU_PATH_PHB);
+    assert_int_equal(topo->gpus[2].pcie_max.width, 8);
+    assert_false(topo->gpus[2].guessed & TSR_GPU_PCIE);
+    /* Nothing was said of the host. */
+    assert_int_equal(topo->n_cores, 16);
+    assert_non_null(strstr(topo->notes, "guessed of each socket: 16 cores 64 GiB 50 GB/s"));
+    tsr_topology_destroy(topo);
+}
+
+static void every_figure_can_be_said(void **state)
+{
+    (void)state;
+    tsr_topology *topo = describe(
+        "3x a100 20GiB 1.5TB/s nvlink2 node 1,RTX4090 switch node 0 , 2x host 4 cores 32GiB 100GB/s");
+    assert_int_equal(topo->n_gpus, 4);
+    for (int g = 0; g < 3; g++) {
+        assert_int_equal(topo->gpus[g].memory_bytes, UINT64_C(20) << 30);
+        assert_true(topo->gpus[g].memory_bytes_per_s == 1.5e12);
+        assert_false(topo->gpus[g].guessed & (TSR_GPU_MEMORY | TSR_GPU_BANDWIDTH));
+        assert_int_equal(topo->gpus[g].numa_node, 1);
+        assert_int_equal(topo->gpu_pairs[g][(g + 1) % 3].n_nvlinks, 2);
+    }
+    assert_int_equal(topo->gpus[3].numa_node, 0);
+    assert_int_equal(topo->gpu_pairs[0][3].path, TSR_GPU_PATH_SYS);
+    assert_int_equal(topo->n_packages, 2);
+    assert_int_equal(topo->n_numa_nodes, 2);
+    assert_int_equal(topo->n_cores, 8);
+    assert_int_equal(topo->memory_bytes, UINT64_C(64) << 30);
+    assert_true(topo->numa_nodes[1].bytes_per_s == 100e9);
+    assert_null(strstr(topo->notes, "guessed of each socket"));
+    tsr_topology_destroy(topo);
+
+    topo = describe("2x a6000 switch, 2x a6000 switch, 2x host");
+    assert_int_equal(topo->gpu_pairs[0][1].path, TSR_GPU_PATH_PIX);
+    assert_int_equal(topo->gpu_pairs[0][2].path, TSR_GPU_PATH_SYS);
+    assert_int_equal(topo->gpus[0].numa_node, 0);
+    assert_int_equal(topo->gpus[3].numa_node, 1);
+    tsr_topology_destroy(topo);
+
+    topo = describe("8x b200 nvswitch");
+    assert_int_equal(topo->gpu_pairs[0][7].n_nvlinks, 18);
+    assert_true(topo->gpu_pairs[0][7].nvlink_bytes_per_s == 900e9);
+    tsr_topology_destroy(topo);
+
+    topo = describe("host");
+    assert_int_equal(topo->n_gpus, 0);
+    tsr_topology_destroy(topo);
+}
+
+static void cards_in_words_can_be_overridden(void **state)
+{
+    (void)state;
+    tsr_topology *topo = NULL;
+    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+    config.cards = "1=rtx3090ti";
+    assert_int_equal(tsr_topology_describe("2x rtx3090", &config, &topo), TSR_OK);
+    assert_string_equal(topo->gpus[0].name, "NVIDIA GeForce RTX 3090");
+    assert_string_equal(topo->gpus[1].name, "NVIDIA GeForce RTX 3090 Ti");
+    tsr_topology_destroy(topo);
+}
+
+static void errors_say_where_and_what_would_be_right(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *phrase;
+    } cases[] = {
+        {"", "column 1: the end is where a card should be"},
+        {" , ", "column 2: ',' is where a card should be"},
+        {"2x rtx3090,", "column 12: the end"},
+        {"2x rtx309", "column 4: 'rtx309' is no card; known are host rtx2080ti titanrtx"},
+        {"2x rtx309", "gb10 orin"}, /* the whole list */
+        {"2 rtx3090", "column 1: '2' is no card"},
+        {"0x rtx3090", "column 1: '0x' is no number of cards"},
+        {"33x t4", "column 1: '33x' is no number of cards"},
+        {"20x t4, 20x t4", "40 cards; at most 32"},
+        {"rtx3090 nvlink", "column 9: 'nvlink' joins the cards of a group"},
+        {"2x rtx4090 nvlink", "column 12: 'nvlink' follows a card that has no NVLink"},
+        {"3x rtx3090 nvlink3", "column 12: 'nvlink3' asks for more links"},
+        {"8x rtx3090 nvlink", "write nvswitch"},
+        {"2x rtx3090 pcie9x8", "column 12: 'pcie9x8' is no PCIe link"},
+        {"2x rtx3090 pcie4", "'pcie4' is no PCIe link"},
+        {"2x rtx3090 foo", "column 12: 'foo' is unknown; words of a card are"},
+        {"2x rtx3090 node 1", "write '2x host'"},
+        {"2x rtx3090 node x", "column 17: 'x' is no NUMA node"},
+        {"1x host 9999 cores", "is no number of cores"},
+        {"1x host 16 bananas", "column 12: 'bananas' follows a bare number"},
+        {"1x host nvlink", "words of a host are"},
+        {"host, host", "second host"},
+        {"99x host", "1 to 32"},
+        {"9x host", "9 sockets; at most 8"},
+        {"2x rtx3090 0GiB", "'0GiB' is unknown"},
+        {"2x rtx3090 99999999999999999999GiB", "is unknown"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tsr_topology *topo = NULL;
+        tsr_status status = tsr_topology_describe(cases[i].text, NULL, &topo);
+        if (status != TSR_ERR_INVALID || !strstr(tsr_last_error(), cases[i].phrase))
+            fail_msg("%s: %s: %s", cases[i].text, tsr_status_name(status), tsr_last_error());
+        assert_null(strchr(tsr_last_error(), '\n'));
+        assert_null(topo);
+    }
+    tsr_topology *topo = NULL;
+    assert_int_equal(tsr_topology_describe(NULL, NULL, &topo), TSR_ERR_INVALID);
+}
+
+static void failing_allocations_leave_nothing_behind(void **state)
+{
+    (void)state;
+    for (int n = 1;; n++) {
+        int64_t blocks = failing_alloc_live();
+        tsr_topology *topo = NULL;
+        failing_alloc_set(n);
+        tsr_status status = tsr_topology_describe("2x rtx3090 nvlink, host", NULL, &topo);
+        failing_alloc_set(0);
+        if (status == TSR_OK) {
+            tsr_topology_destroy(topo);
+            assert_int_equal(failing_alloc_live(), blocks);
+            assert_true(n > 5);
+            break;
+        }
+        assert_int_equal(status, TSR_ERR_MEMORY);
+        assert_null(topo);
+        assert_int_equal(failing_alloc_live(), blocks);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(cards_come_with_the_figures_of_their_sheets),
+        cmocka_unit_test(every_figure_can_be_said),
+        cmocka_unit_test(cards_in_words_can_be_overridden),
+        cmocka_unit_test(errors_say_where_and_what_would_be_right),
+        cmocka_unit_test(failing_allocations_leave_nothing_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
