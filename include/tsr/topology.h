@@ -279,7 +279,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_t
  *             | "nvswitch"                  all NVLinks of each lead to NVSwitches
  *             | "switch"                    the group is behind one PCIe switch with an uplink like theirs
  *             | "pcie" GEN "x" LANES        of the GPUs' links, "pcie4x8" (default: the card's)
- *             | "node" I                    NUMA node (default: groups take the sockets in turn)
+ *             | "node" I                    NUMA node (default: all cards are spread over the sockets)
  *             | N "cores"                   of a socket
  *             | BYTES                       memory of each GPU or socket, "24GiB"
  *             | NUMBER "GB/s"               memory bandwidth of each GPU or socket
