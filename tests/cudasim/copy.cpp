@@ -283,6 +283,26 @@ static cudaError_t carry_out(const Copy &copy)
     return cudaSuccess;
 }
 
+/* Of a copy into `device`'s memory that a test wants to arrive changed: do that. */
+static void corrupt(Device &device, const Copy &copy)
+{
+    Region *region = region_of(copy.dst);
+    if (device.corrupt == 0 || copy.width * copy.height < device.corrupt_bytes || region == NULL ||
+        region->is_host() || region->device != device.ordinal || is_device_range(copy.src))
+        return;
+    if (--device.corrupt != 0)
+        return;
+    size_t length;
+    *host_view((char *)copy.dst + (copy.height - 1) * copy.dst_pitch + copy.width / 2, 1, &length) ^= 4;
+}
+
+/* A stream's device reaches mapped memory only where cuMemSetAccess says so; peer access does not count. */
+static bool may_reach(const void *pointer, int device)
+{
+    Region *region = region_of(pointer);
+    return region == NULL || region->kind != Region::VMM || (region->access >> device & 1) != 0;
+}
+
 static bool on_device(const void *pointer)
 {
     return is_device_range(pointer) || region_of(pointer) != NULL;
@@ -320,11 +340,18 @@ static cudaError_t copy_async(Call &call, Copy copy, cudaMemcpyKind kind, cudaSt
     cudaError_t error = check_copy(copy, kind);
     if (error != cudaSuccess || copy.width == 0 || copy.height == 0)
         return call.end(error);
+    int device = stream->device;
+    if (!may_reach(copy.dst, device) || !may_reach(copy.src, device)) {
+        violate("a copy by device %d between %p and %p: it has no access (cuMemSetAccess) to that mapping",
+                device, copy.dst, copy.src);
+        return call.end(cudaErrorInvalidValue);
+    }
     auto body = std::make_shared<Body>();
     body->kind = Body::ACTION;
-    body->device = stream->device;
+    body->device = device;
     body->name = "copy";
     bool captured = stream->capture != NULL;
+    std::shared_ptr<std::vector<char>> keep;
     if (!captured && !on_device(copy.src)) {
         auto staged = std::make_shared<std::vector<char>>(copy.width * copy.height);
         for (size_t row = 0; row < copy.height; row++)
@@ -332,13 +359,15 @@ static cudaError_t copy_async(Call &call, Copy copy, cudaMemcpyKind kind, cudaSt
                    copy.width);
         copy.src = staged->data();
         copy.src_pitch = copy.width;
-        body->action = [copy, staged] { return carry_out(copy); };
-    } else {
-        body->action = [copy] { return carry_out(copy); };
+        keep = staged;
     }
+    body->action = [copy, keep, device] {
+        cudaError_t result = carry_out(copy);
+        corrupt(machine().devices[(size_t)device], copy);
+        return result;
+    };
     OpRef op;
     error = enqueue(stream, body, &op);
-    int device = stream->device;
     if (error == cudaSuccess && !captured && !on_device(copy.dst)) {
         wait_for([&] { return op->done || machine().devices[(size_t)device].sticky != cudaSuccess; });
         error = machine().devices[(size_t)device].sticky;

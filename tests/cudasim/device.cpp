@@ -192,9 +192,10 @@ static int attribute_of(const Device &device, cudaDeviceAttr attribute)
         return 2048;
     case cudaDevAttrMaxBlocksPerMultiprocessor:
         return 2;
-    case cudaDevAttrIntegrated:
     case cudaDevAttrPageableMemoryAccess:
     case cudaDevAttrPageableMemoryAccessUsesHostPageTables:
+        return config.coherent || (config.integrated && !config.registers);
+    case cudaDevAttrIntegrated:
     case cudaDevAttrDirectManagedMemAccessFromHost:
     case cudaDevAttrHostNativeAtomicSupported:
         return config.integrated;

@@ -66,7 +66,7 @@ CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice
     Call call("cuDeviceGetAttribute", 0, CUDA_ERROR_INVALID_VALUE);
     if (call.failed())
         return call.end_driver((CUresult)call.injected());
-    *value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED;
+    *value = attribute == CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED && !machine().config.no_vmm;
     return call.end_driver(CUDA_SUCCESS);
 }
 

@@ -340,6 +340,13 @@ void cudasim_poison_device(int device, int error)
     machine().devices[(size_t)device].sticky = (cudaError_t)error;
 }
 
+void cudasim_corrupt_copy(int device, uint64_t nth, size_t bytes)
+{
+    Locked lock;
+    machine().devices[(size_t)device].corrupt = nth;
+    machine().devices[(size_t)device].corrupt_bytes = bytes;
+}
+
 void cudasim_stall_device(int device, bool stalled)
 {
     Locked lock;

@@ -121,6 +121,8 @@ struct Device {
     uint32_t peers = 0; /* enabled */
     cudaError_t sticky = cudaSuccess;
     bool stalled = false;
+    uint64_t corrupt = 0; /* copies of corrupt_bytes and more until one is changed */
+    size_t corrupt_bytes = 0;
     ncclResult_t nccl_error = ncclSuccess;
     int resident = 0; /* blocks */
     int pending = 0;  /* operations not done */

@@ -41,6 +41,9 @@ typedef struct cudasim_config {
     uint64_t seed;                         /* of the order of asynchronous work */
     bool peer_access;                      /* every pair of devices; see cudasim_forbid_peer */
     bool integrated;                       /* GPU and CPU share memory; pageable memory is accessible */
+    bool registers;                        /* ... but only memory that was registered (older ones) */
+    bool coherent;                         /* not integrated, walks the host's page tables (Grace Hopper) */
+    bool no_vmm;                           /* no virtual memory management (cuMemMap and its like) */
     bool register_read_only;               /* cudaHostRegisterReadOnly is supported */
     int compute_capability;                /* 90 = 9.0 */
     int n_sms;                             /* two blocks are resident at once on each */
@@ -53,7 +56,8 @@ typedef struct cudasim_config {
 #define CUDASIM_CONFIG_INIT                                                                            \
     {                                                                                                  \
         .n_devices = 1, .memory = (size_t)256 << 20, .memory_of = {0}, .seed = 1, .peer_access = true, \
-        .integrated = false, .register_read_only = true, .compute_capability = 90, .n_sms = 8,         \
+        .integrated = false, .registers = false, .coherent = false, .no_vmm = false,                   \
+        .register_read_only = true, .compute_capability = 90, .n_sms = 8,                              \
         .vmm_granularity = (size_t)64 << 10, .nccl_version = 22809, .hang_ms = 20000, .eager = false   \
     }
 
@@ -99,6 +103,10 @@ uint64_t cudasim_faults_hit(void);
 /* Poison the context of a device, as a faulting kernel does. `error` is a cudaError_t such as
  * cudaErrorIllegalAddress; 0 heals it. */
 void cudasim_poison_device(int device, int error);
+
+/* Of the copies of at least `bytes` bytes from the host to this device, the nth from now (1 = the next)
+ * arrives with a bit changed; 0 = none. */
+void cudasim_corrupt_copy(int device, uint64_t nth, size_t bytes);
 
 /* While stalled, a device carries out nothing. */
 void cudasim_stall_device(int device, bool stalled);
