@@ -47,9 +47,11 @@ struct tsr_device_ops {
     tsr_status (*wrap)(tsr_device *device, const void *pointer, size_t bytes, const void **wrapped_out);
     void (*unwrap)(tsr_device *device, const void *wrapped, size_t bytes);
 
-    /* 2-D copies between host and device memory: `height` rows of `width` bytes. Blocking; ordered after
-     * everything launched before. Up to n_uploaders threads may upload at once, to different bytes, while
-     * nothing else uses the device. */
+    /* 2-D copies between host and device memory: `height` rows of `width` bytes. Ordered after everything
+     * launched before. Blocking as far as host memory goes: an upload has read its source when it returns,
+     * and has arrived for everything that this device does afterwards; that another device reads it at once
+     * is not to be relied on. Up to n_uploaders threads may upload at once, to different bytes, while nothing
+     * else uses the device. */
     tsr_status (*upload)(tsr_device *device, void *dst, size_t dst_stride, const void *src, size_t src_stride,
                          size_t width, size_t height);
     tsr_status (*download)(tsr_device *device, void *dst, size_t dst_stride, const void *src,

@@ -158,6 +158,7 @@ static void peers_reach_allocations_of_every_size_and_age(void **state)
             int e = (d + 1) % n;
             float there[3] = {0};
             ok(tsr_device_upload(devices[d], old[d] + LARGE - 1, &value, 4));
+            ok(tsr_device_download(devices[d], &value, old[d] + LARGE - 1, 4));     /* it has arrived */
             ok(double_it(devices[e], old[d] + LARGE - 1, fresh[d] + LARGE - 1, 1)); /* all of it elsewhere */
             ok(double_it(devices[e], fresh[d] + LARGE - 1, small[d], 1));
             ok(devices[e]->ops->copy(devices[e], fresh[e], small[d], 4));
