@@ -11,6 +11,7 @@
 #include "machine_options.h"
 #include "model_options.h"
 #include "options.h"
+#include "rates_file.h"
 
 static tsr_status make_plan(const tool_model_options *options, const tool_machine_options *machine,
                             const tsr_model_config *config, tsr_plan **plan_out)
@@ -20,6 +21,8 @@ static tsr_status make_plan(const tool_model_options *options, const tool_machin
     tsr_gguf *gguf = NULL;
     tsr_logger logger = tool_logger(false);
     tsr_gguf_config gguf_config = TSR_GGUF_CONFIG_INIT;
+    tsr_model_config with_rates = *config;
+    tsr_device_rates rates[TSR_MAX_DEVICES];
     gguf_config.header_only = true;
 
     tsr_status status = tsr_gguf_open(options->model, &gguf_config, &gguf);
@@ -27,8 +30,10 @@ static tsr_status make_plan(const tool_model_options *options, const tool_machin
         status = tool_machine_topology(machine, &logger, &topo);
     if (status == TSR_OK)
         status = tsr_device_list_create(topo, options->devices, &logger, &devices);
+    if (status == TSR_OK && topo->is_this_machine && tool_rates_load(topo, devices, rates))
+        with_rates.rates = rates;
     if (status == TSR_OK)
-        status = tsr_plan_create(gguf, devices, config, plan_out);
+        status = tsr_plan_create(gguf, devices, &with_rates, plan_out);
     tsr_gguf_close(gguf);
     tsr_device_list_destroy(devices);
     tsr_topology_destroy(topo);

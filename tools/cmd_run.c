@@ -4,7 +4,25 @@
 #include <stdlib.h>
 
 #include "progress.h"
+#include "rates_file.h"
 #include "run.h"
+
+static tsr_status discover(const tsr_runtime_config *config, tsr_topology **topo)
+{
+    tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
+    topo_config.logger = config->logger;
+    return tsr_topology_discover(&topo_config, topo);
+}
+
+/* As `tsr bench` measured them; a bad device text is the runtime's to complain of. */
+static bool rates_of(const tsr_topology *topo, const char *devices, tsr_device_rates *rates)
+{
+    tsr_device_list *list = NULL;
+    bool found =
+        tsr_device_list_create(topo, devices, NULL, &list) == TSR_OK && tool_rates_load(topo, list, rates);
+    tsr_device_list_destroy(list);
+    return found;
+}
 
 static tsr_status open_engine(const run_options *options, const tsr_model_config *config, tsr_runtime **rt,
                               run_engine *engine)
@@ -16,9 +34,18 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     runtime_config.collectives = options->collectives;
     runtime_config.logger = tool_logger(options->verbose);
 
-    tsr_status status = tsr_runtime_open(&runtime_config, rt);
+    tsr_topology *topo = NULL;
+    tsr_model_config with_rates = *config;
+    tsr_device_rates rates[TSR_MAX_DEVICES];
+    tsr_status status = discover(&runtime_config, &topo);
+    runtime_config.topology = topo;
+    if (status == TSR_OK && rates_of(topo, options->model.devices, rates))
+        with_rates.rates = rates;
     if (status == TSR_OK)
-        status = tsr_model_open(*rt, options->model.model, config, &engine->model);
+        status = tsr_runtime_open(&runtime_config, rt);
+    tsr_topology_destroy(topo);
+    if (status == TSR_OK)
+        status = tsr_model_open(*rt, options->model.model, &with_rates, &engine->model);
     if (status == TSR_OK)
         status = tsr_model_tokenizer(engine->model, &engine->tokenizer);
     if (status == TSR_OK)

@@ -30,7 +30,7 @@ typedef struct tool_model_options {
          0,           0},                                                                                    \
         {"-ts",       "--tensor-split",                                                                      \
          TOOL_STRING, &(o).tensor_split,                                                                     \
-         "N,N,...",   "proportions in device order, 0 = unused (default: even)",                             \
+         "N,N,...",   "proportions in device order, 0 = unused (default: the fastest)",                      \
          0,           0},                                                                                    \
         {"-sm", "--split-mode", TOOL_STRING, &(o).split_mode, "MODE", "tensor (default), layer or none", 0,  \
          0},                                                                                                 \

@@ -13,6 +13,7 @@
 int tsr_cmd_topo(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
+int tsr_cmd_bench(int argc, char **argv);
 
 /* Print "tsr COMMAND: the last error" and return the exit code: 2 where the user's words were wrong, else
  * 1. */
