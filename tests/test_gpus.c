@@ -162,6 +162,50 @@ static void nvlinks_join_pairs_directly_or_through_switches(void **state)
     tsr_topology_destroy(topo);
 }
 
+static void what_the_driver_does_not_know_the_card_table_may(void **state)
+{
+    (void)state;
+    tsr_topology *topo = two_nodes(4);
+    tsr_gpu *gpus = topo->gpus;
+    static const char *const names[] = {"NVIDIA GB10", "NVIDIA A100-SXM4-80GB",
+                                        "NVIDIA A100-SXM4-80GB MIG 1g.10gb", "NVIDIA Zonk 1"};
+    for (int i = 0; i < 4; i++)
+        snprintf(gpus[i].name, sizeof gpus[i].name, "%s", names[i]);
+    gpus[1].memory_bytes_per_s = 2.039e12;
+    gpus[2].is_mig = true;
+    gpus[2].memory_bytes = UINT64_C(10) << 30;
+    gpus[1].n_sms = 108;
+    gpus[2].n_sms = 14;
+    tsr_topo_gpus_rate(topo);
+    assert_true(gpus[0].memory_bytes_per_s > 2.7e11 && gpus[0].memory_bytes_per_s < 3.1e11);
+    assert_int_equal(gpus[0].guessed, TSR_GPU_BANDWIDTH);
+    assert_int_equal(gpus[1].guessed, 0);
+    assert_true(gpus[1].tensor_flops == 312e12);
+    assert_true(gpus[2].memory_bytes_per_s > 2.4e11 && gpus[2].memory_bytes_per_s < 2.7e11);
+    assert_true(gpus[2].tensor_flops > 40e12 && gpus[2].tensor_flops < 41e12);
+    assert_true(gpus[3].memory_bytes_per_s == 0 && gpus[3].tensor_flops == 0);
+    tsr_topology_destroy(topo);
+}
+
+static void proc_tells_the_drivers_version(void **state)
+{
+    (void)state;
+    tsr_topology *topo = two_nodes(1);
+    tsr_topo_gpus_locate(topo, directory);
+    assert_string_equal(topo->driver_version, "");
+    shell(
+        "mkdir -p '%s/proc/driver/nvidia' && echo 'NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  "
+        "580.65.06  Release Build  (dvs-builder@U22)  Sun Jul 27 07:20:12 UTC 2025' "
+        ">'%s/proc/driver/nvidia/version'",
+        directory, directory);
+    tsr_topo_gpus_locate(topo, directory);
+    assert_string_equal(topo->driver_version, "580.65.06");
+    snprintf(topo->driver_version, sizeof topo->driver_version, "1"); /* NVML's word counts */
+    tsr_topo_gpus_locate(topo, directory);
+    assert_string_equal(topo->driver_version, "1");
+    tsr_topology_destroy(topo);
+}
+
 static void append(const char *text, void *user)
 {
     char *all = user;
@@ -202,6 +246,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sysfs_tells_links_nodes_and_where_paths_meet),
         cmocka_unit_test(nvlinks_join_pairs_directly_or_through_switches),
+        cmocka_unit_test(what_the_driver_does_not_know_the_card_table_may),
+        cmocka_unit_test(proc_tells_the_drivers_version),
         cmocka_unit_test(what_is_guessed_or_unknown_is_printed_so),
     };
     return cmocka_run_group_tests_name("GPUs among themselves", tests, make_directory, remove_directory);

@@ -14,7 +14,7 @@
 #include "core/mem.h"
 #include "topo/cards.h"
 
-enum { PATH_BYTES = 1024, LINE_BYTES = 64 };
+enum { PATH_BYTES = 1024, LINE_BYTES = 192 };
 
 /* ---- NVLinks ---------------------------------------------------------------------------------- */
 
@@ -202,6 +202,24 @@ static void locate_pairs(tsr_topology *topo, char (*folders)[PATH_BYTES])
     }
 }
 
+/* "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build ...": the first word
+ * that begins like a version. */
+static void read_driver_version(tsr_topology *topo, const char *root)
+{
+    char folder[PATH_BYTES], line[LINE_BYTES];
+    int used = snprintf(folder, sizeof folder, "%s/proc/driver/nvidia", root);
+    if (*topo->driver_version || used < 0 || (size_t)used >= sizeof folder ||
+        !read_line(folder, "version", line))
+        return;
+    for (const char *word = line; (word = strchr(word, ' ')) != NULL; word++) {
+        size_t length = strspn(word + 1, "0123456789.");
+        if (length >= 5 && strchr(" \n", word[1 + length]) && length < sizeof topo->driver_version) {
+            snprintf(topo->driver_version, sizeof topo->driver_version, "%.*s", (int)length, word + 1);
+            return;
+        }
+    }
+}
+
 void tsr_topo_gpus_locate(tsr_topology *topo, const char *root)
 {
     char folders[TSR_MAX_GPUS][PATH_BYTES];
@@ -223,11 +241,26 @@ void tsr_topo_gpus_locate(tsr_topology *topo, const char *root)
             gpu->numa_node = 0;
     }
     locate_pairs(topo, folders);
+    if (topo->n_gpus > 0)
+        read_driver_version(topo, root);
 }
 
 /* ---- rates ------------------------------------------------------------------------------------ */
 
-/* Where only the link's speed now is known, it may be that of an idle GPU, and the rate stays unknown. */
+/* Where the driver does not know the clock (unified memory), the card's data sheet does. A MIG instance has
+ * the part of the bandwidth that it has of the memory. */
+static void guess_bandwidth(const tsr_card *card, tsr_gpu *gpu)
+{
+    double whole = card->memory_mib * 0x1p20;
+    double part = gpu->is_mig && whole > 0 ? TSR_MIN((double)gpu->memory_bytes / whole, 1.0) : 1;
+    if (gpu->memory_bytes_per_s > 0 || card->memory_gbs <= 0)
+        return;
+    gpu->memory_bytes_per_s = card->memory_gbs * 1e9 * part;
+    gpu->guessed |= TSR_GPU_BANDWIDTH;
+}
+
+/* Where only the PCIe link's speed now is known, it may be that of an idle GPU, and the rate stays
+ * unknown. */
 void tsr_topo_gpus_rate(tsr_topology *topo)
 {
     for (int g = 0; g < topo->n_gpus; g++) {
@@ -236,7 +269,10 @@ void tsr_topo_gpus_rate(tsr_topology *topo)
         int width = gpu->pcie.width > 0 ? gpu->pcie.width : gpu->pcie_max.width;
         if (gpu->pcie_bytes_per_s == 0 && gpu->pcie_max.generation > 0 && width > 0)
             gpu->pcie_bytes_per_s = tsr_pcie_bytes_per_s(gpu->pcie_max.generation, width);
-        if (gpu->tensor_flops == 0 && card && card->n_sms > 0)
+        if (!card)
+            continue;
+        guess_bandwidth(card, gpu);
+        if (gpu->tensor_flops == 0 && card->n_sms > 0)
             gpu->tensor_flops =
                 card->f16_tflops * 1e12 * TSR_MIN(gpu->n_sms, card->n_sms) / (double)card->n_sms;
     }

@@ -9,12 +9,13 @@
  * through them with as many links as the one that has fewer. */
 void tsr_topo_gpus_link(tsr_topology *topo);
 
-/* Complete, by bus id, what is unknown of this machine's GPUs: their NUMA nodes by topo->pci or sysfs; their
- * PCIe links and the paths between them by sysfs below `root` ("" for this machine; tests pass a directory
- * with sys/ inside). */
+/* Complete what is unknown of this machine's GPUs: their NUMA nodes by topo->pci or sysfs, their PCIe links
+ * and the paths between them by sysfs, the driver's version by /proc. `root` is "" for this machine; tests
+ * pass a directory with sys/ and proc/ inside. */
 void tsr_topo_gpus_locate(tsr_topology *topo, const char *root);
 
-/* pcie_bytes_per_s; and tensor_flops, which nobody but the table of cards knows. */
+/* pcie_bytes_per_s; tensor_flops, which nobody but the table of cards knows; and memory_bytes_per_s, where
+ * only the table knows it, as a guess. */
 void tsr_topo_gpus_rate(tsr_topology *topo);
 
 /* "NV18", "PIX", "SYS", ...: the word of `nvidia-smi topo -m` for how a reaches b, "X" for itself, "?" if
