@@ -243,12 +243,15 @@ out:
 static tsr_status read_traits(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
-    int major, minor;
+    int major, minor, shared_bytes;
     TSR_TRY(
         TSR_CUDA(cudaDeviceGetAttribute(&cuda->traits.n_sms, cudaDevAttrMultiProcessorCount, cuda->ordinal)));
     TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal)));
     TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal)));
     cuda->traits.compute_capability = 10 * major + minor;
+    TSR_TRY(TSR_CUDA(
+        cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal)));
+    cuda->traits.shared_bytes = (size_t)shared_bytes;
 out:
     return status;
 }

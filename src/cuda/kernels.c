@@ -1,8 +1,6 @@
 /* From an op record to its launcher, and the refusal of what no kernel can do. */
 #include "cuda/kernels.h"
 
-#include "cuda/mul_mat_half.h"
-
 static bool is_weight_type(tsr_type type)
 {
     switch (type) {
@@ -80,9 +78,7 @@ size_t tsr_cuda_op_scratch(const tsr_op *op)
 {
     if (op->kind == TSR_OP_ATTENTION)
         return tsr_cuda_attention_scratch(&op->attention);
-    if (op->kind == TSR_OP_MUL_MAT && (op->mul_mat.type == TSR_TYPE_F16 || op->mul_mat.type == TSR_TYPE_BF16))
-        return tsr_cuda_mul_mat_half_scratch(&op->mul_mat);
-    return 0;
+    return op->kind == TSR_OP_MUL_MAT ? tsr_cuda_mul_mat_scratch(&op->mul_mat) : 0;
 }
 
 tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)

@@ -8,16 +8,13 @@
  * The order of sums. A result is the same for one token or many and for any division of rows, heads and
  * granules, because every output's operations and their order follow from the op's fields alone:
  *
- *   mul_mat   F16 and BF16: mul_mat_half.cuh. Other types: a granule's elements are cut into chunks of 256,
- * counted from its first element, and a chunk into 32 octets of 8 elements. An octet is a chain of fused
- * multiply-adds over quanta and activations, first to last, times the block's scale, less (for types with a
- * minimum) minimum times the sum of the octet's activations. A chunk is the sum of its octets as a binary
- * tree over neighbours: pairs, pairs of pairs, and so on. A granule is its chunks added in order, then
- *             rounded to fixed point (EXACT). A sum in f32 (not partial, or reduce F32, which promises no
- *             independence of the split) takes each chunk as a granule: chunk c goes to strand c % 4, a
- * strand is added in order, and the strands as (0 + 1) + (2 + 3). Lane l of a warp has octet l, so a warp
- * reads a chunk of a row as one piece (512 bytes of F16), the tree is five shuffles, and four warps of a
- * block share a row's chunks; many tokens only mean that a weight, once decoded, is used more often.
+ *   mul_mat   F16 and BF16: mul_mat_half.cuh. Quantized types: mul_mat_q.cuh. F32: a granule's elements are
+ *             cut into chunks of 256, counted from its first element, and a chunk into 32 octets of 8
+ *             elements. An octet is a chain of fused multiply-adds, first to last. A chunk is the sum of its
+ *             octets as a binary tree over neighbours: pairs, pairs of pairs, and so on. A granule is its
+ *             chunks added in order, then rounded to fixed point (EXACT). A sum in f32 (not partial, or
+ *             reduce F32, which promises no independence of the split) takes each chunk as a granule: chunk
+ *             c goes to strand c % 4, a strand is added in order, and the strands as (0 + 1) + (2 + 3).
  *   attention Positions are cut into segments of 128 and groups of 4 segments, counted from position 0. A
  *             segment has its own top score, sum of weights and output, positions in order; segments are
  *             merged into their group and groups into the result, in order, as the online softmax does
@@ -41,6 +38,7 @@ TSR_BEGIN_DECLS
 typedef struct tsr_cuda_traits {
     int n_sms;
     int compute_capability; /* 10 * major + minor */
+    size_t shared_bytes;    /* most shared memory that a block may ask for */
 } tsr_cuda_traits;
 
 /* Where and for whom a launcher works. */
@@ -66,6 +64,7 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_get_rows(const tsr_op_get_rows *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_rms_norm(const tsr_op_rms_norm *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
+size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
 tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s);

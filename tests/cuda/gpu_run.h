@@ -32,7 +32,8 @@ typedef struct gpu {
 
 static inline gpu gpu_open(void)
 {
-    gpu g = {.traits = {.n_sms = 8, .compute_capability = 90}, .scratch_bytes = (size_t)8 << 20};
+    gpu g = {.traits = {.n_sms = 8, .compute_capability = 90, .shared_bytes = 227 << 10},
+             .scratch_bytes = (size_t)8 << 20};
     GPU_OK(cudaSetDevice(0));
     GPU_OK(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
     GPU_OK(cudaMalloc((void **)&g.fault, sizeof(int)));

@@ -1,0 +1,381 @@
+/* mul_mat with quantized weights on CUDA: activations are rounded to 16-bit integers with a scale per chunk
+ * of 128, so results are compared with a double-precision sum over the decoded weights and these rounded
+ * activations. And bit for bit: any number of tokens, with scratch memory and without, from any address.
+ * Matrices, activations and results lie at the end of a page, so that reading or writing a byte too far
+ * leaves the allocation. */
+#include "gpu_run.h"
+
+#include <math.h>
+
+#include <tsr/types.h>
+
+#include "core/fixed.h"
+#include "core/status.h"
+
+static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+enum { N_TYPES = sizeof types / sizeof *types, CHUNK = 128 };
+
+/* A matrix and activations; granule 0: a whole sum, else an exact partial. */
+typedef struct problem {
+    gpu *g;
+    tsr_type type;
+    int64_t n_rows, k, n_tokens, granule;
+    size_t row_bytes;
+    unsigned char *w;
+    float *x, *decoded; /* [n_tokens][k], [n_rows][k] */
+    tsr_op op;          /* y and x as the test wants them */
+} problem;
+
+static size_t elem_bytes(const problem *p)
+{
+    return p->granule > 0 ? sizeof(int64_t) : sizeof(float);
+}
+
+static size_t result_bytes(const problem *p)
+{
+    return (size_t)(p->n_tokens * p->n_rows) * elem_bytes(p);
+}
+
+static problem problem_create(gpu *g, tsr_type type, int64_t n_rows, int64_t k, int64_t n_tokens,
+                              int64_t granule)
+{
+    problem p = {.g = g, .type = type, .n_rows = n_rows, .k = k, .n_tokens = n_tokens, .granule = granule};
+    p.row_bytes = tsr_type_row_bytes(type, k);
+    p.w = malloc(p.row_bytes * (size_t)n_rows);
+    p.x = random_floats(n_tokens * k, -2, 2, 1);
+    p.decoded = random_floats(n_rows * k, -1, 1, 2);
+    for (int64_t r = 0; r < n_rows; r++) {
+        unsigned char *row = p.w + (size_t)r * p.row_bytes;
+        assert_int_equal(tsr_type_from_f32(type, p.decoded + r * k, row, k), TSR_OK);
+        assert_int_equal(tsr_type_to_f32(type, row, p.decoded + r * k, k), TSR_OK);
+    }
+    p.op = (tsr_op){
+        .kind = TSR_OP_MUL_MAT,
+        .mul_mat = {.type = type,
+                    .w = gpu_put(g, p.w, p.row_bytes * (size_t)n_rows, false),
+                    .w_stride = p.row_bytes,
+                    .n_rows = n_rows,
+                    .k = k,
+                    .x = gpu_put(g, p.x, (size_t)(n_tokens * k) * sizeof(float), false),
+                    .x_stride = k,
+                    .n_tokens = n_tokens,
+                    .partial = granule > 0,
+                    .reduce = TSR_REDUCE_EXACT,
+                    .granule = granule,
+                    .limit = granule > 0 ? tsr_fixed_limit((k + granule - 1) / granule) : 0,
+                    .y = gpu_alloc(g, result_bytes(&p), false),
+                    .y_stride = n_rows},
+    };
+    return p;
+}
+
+static void problem_destroy(problem *p)
+{
+    free(p->w);
+    free(p->x);
+    free(p->decoded);
+    gpu_clear(p->g);
+}
+
+/* Run it and bring the results of `n_tokens` back; the caller frees them. */
+static void *results_of(const problem *p, const tsr_op *op)
+{
+    const size_t bytes = (size_t)(op->mul_mat.n_tokens * p->n_rows) * elem_bytes(p);
+    void *y = malloc(bytes);
+    assert_false(gpu_run(p->g, op));
+    gpu_get(y, op->mul_mat.y, bytes);
+    return y;
+}
+
+/* One token's activations as the kernels round them: codes of at most 32639 times a scale, chunks counted
+ * from each granule's first element. */
+static void round_activations(const problem *p, const float *x, double *rounded)
+{
+    const int64_t granule = p->granule > 0 ? p->granule : p->k;
+    for (int64_t begin = 0, end; begin < p->k; begin = end) {
+        const int64_t left = granule - begin % granule;
+        float largest = 0;
+        end = begin + (left < CHUNK ? left : CHUNK);
+        end = end < p->k ? end : p->k;
+        for (int64_t i = begin; i < end; i++)
+            largest = fmaxf(largest, fabsf(x[i]));
+        const float scale = largest / 32639.0f, reciprocal = 32639.0f / largest;
+        for (int64_t i = begin; i < end; i++) {
+            rounded[i] = (double)scale * (double)rintf(x[i] * reciprocal);
+            assert_true(fabs(rounded[i] - (double)x[i]) <= 0.51 * (double)scale);
+        }
+    }
+}
+
+/* Rounding relative to the sum of magnitudes: the sum of a block (1), its scale and minimum (2), the tree
+ * (2), the chunk's scale (1), one per chunk, and the parts or the granules. Where there is a minimum,
+ * magnitudes are those of scale * quantum and minimum apart: at most three times |w| plus twice the largest
+ * weight (about 1) for these inputs. */
+static void check_close(const problem *p)
+{
+    const bool minimum = p->type == TSR_TYPE_Q4_K || p->type == TSR_TYPE_Q5_K;
+    const double granules = p->granule > 0 ? (double)((p->k + p->granule - 1) / p->granule) : 8;
+    const double roundings = 6 + (double)p->k / CHUNK + 1 + granules;
+    double *rounded = malloc((size_t)p->k * sizeof *rounded);
+    void *y = results_of(p, &p->op);
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        round_activations(p, p->x + t * p->k, rounded);
+        for (int64_t r = 0; r < p->n_rows; r++) {
+            const float *w = p->decoded + r * p->k;
+            const int64_t i = t * p->n_rows + r;
+            double exact = 0, magnitude = 0;
+            for (int64_t j = 0; j < p->k; j++) {
+                const double size = fabs((double)w[j]);
+                exact += (double)w[j] * rounded[j];
+                magnitude += (size + (minimum ? 2 * (1 + size) : 0)) * fabs(rounded[j]);
+            }
+            const double got =
+                p->granule > 0 ? (double)((int64_t *)y)[i] / TSR_FIXED_ONE : (double)((float *)y)[i];
+            const double bound = roundings * 0x1p-24 * magnitude + granules * 0x1p-37;
+            if (!(fabs(got - exact) <= bound))
+                fail_msg("%s rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",
+                         tsr_type_name(p->type), (int)p->n_rows, (int)p->k, (int)p->n_tokens, (int)p->granule,
+                         (int)i, got, exact, bound);
+        }
+    }
+    free(y);
+    free(rounded);
+}
+
+static void test_every_type_is_close_to_exact(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {/* rows, k in blocks, tokens */
+                                        {1, 1, 1},  {5, 2, 2},  {17, 7, 3},  {33, 3, 6},
+                                        {16, 9, 8}, {40, 5, 9}, {130, 4, 70}};
+    gpu g = gpu_open();
+    for (int i = 0; i < N_TYPES; i++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            const int64_t block = tsr_type_block_elems(types[i]), k = shapes[s][1] * block;
+            const int64_t granules[] = {0, block, 2 * block, 3 * block, 1 << 20};
+            for (int j = 0; j < 5; j++) {
+                problem p = problem_create(&g, types[i], shapes[s][0], k, shapes[s][2], granules[j]);
+                check_close(&p);
+                problem_destroy(&p);
+            }
+        }
+    gpu_close(&g);
+}
+
+/* More chunks than parts of K, and more rows than blocks have at a time. */
+static void test_long_and_tall(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    for (int i = 0; i < N_TYPES; i++) {
+        problem p = problem_create(&g, types[i], 21, 256 * 37, 2, i % 2 == 0 ? 0 : 768);
+        check_close(&p);
+        problem_destroy(&p);
+        p = problem_create(&g, types[i], 700, 512, 1, i % 2 == 0 ? 256 : 0);
+        check_close(&p);
+        problem_destroy(&p);
+    }
+    gpu_close(&g);
+}
+
+/* All numbers of tokens from 1 to 40: every token's results are those it has alone. */
+static void check_token_counts(gpu *g, tsr_type type, int64_t n_rows, int64_t k, int64_t granule)
+{
+    enum { TOKENS = 40 };
+    problem p = problem_create(g, type, n_rows, k, TOKENS, granule);
+    const size_t token_bytes = (size_t)n_rows * elem_bytes(&p);
+    const float *x = p.op.mul_mat.x;
+    char *alone = malloc(TOKENS * token_bytes);
+    p.op.mul_mat.n_tokens = 1;
+    for (int t = 0; t < TOKENS; t++) {
+        p.op.mul_mat.x = x + t * k;
+        char *one = results_of(&p, &p.op);
+        memcpy(alone + (size_t)t * token_bytes, one, token_bytes);
+        free(one);
+    }
+    for (int n = 2; n <= TOKENS; n++) {
+        const int first = (TOKENS - n) / 2;
+        p.op.mul_mat.x = x + first * k;
+        p.op.mul_mat.n_tokens = n;
+        char *many = results_of(&p, &p.op);
+        assert_memory_equal(many, alone + (size_t)first * token_bytes, (size_t)n * token_bytes);
+        free(many);
+    }
+    free(alone);
+    problem_destroy(&p);
+}
+
+static void test_one_token_gives_the_bits_of_many(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    for (int i = 0; i < N_TYPES; i++) {
+        const int64_t block = tsr_type_block_elems(types[i]);
+        check_token_counts(&g, types[i], 19, 3 * block, i % 2 == 0 ? 0 : block);
+        if (block == 32) {
+            check_token_counts(&g, types[i], 37, 1184, 0);   /* no whole number of chunks */
+            check_token_counts(&g, types[i], 18, 1056, 128); /* the last granule is shorter */
+            check_token_counts(&g, types[i], 5, 480, 160);   /* granules of more than one chunk, not whole */
+        } else {
+            check_token_counts(&g, types[i], 35, 2304, 0);
+            check_token_counts(&g, types[i], 7, 2304, 512);
+        }
+    }
+    gpu_close(&g);
+}
+
+/* Less scratch memory or less shared memory: other kernels, the same bits. */
+static void test_memory_does_not_change_the_bits(void **state)
+{
+    (void)state;
+    enum { ROWS = 20, TOKENS = 23, K = 1280 };
+    gpu g = gpu_open();
+    const size_t scratch = g.scratch_bytes, shared = g.traits.shared_bytes;
+    for (int i = 0; i < N_TYPES; i++)
+        for (int64_t n = 1; n <= TOKENS; n += 11) {
+            problem p = problem_create(&g, types[i], ROWS, K, TOKENS, i % 2 == 0 ? 0 : 512);
+            p.op.mul_mat.n_tokens = n;
+            const size_t need = tsr_cuda_op_scratch(&p.op);
+            const size_t bytes = (size_t)(n * ROWS) * elem_bytes(&p);
+            char *full = results_of(&p, &p.op);
+            for (int less = 0; less < 3; less++) {
+                void *few = gpu_alloc(&g, need, true);
+                tsr_cuda_stream s = gpu_stream(&g, few);
+                g.traits.shared_bytes = less == 0 ? 99 << 10 : less == 1 ? 93 << 10 : shared;
+                s.scratch_bytes = less == 0 ? need : less == 1 ? need / (size_t)n * 10 : 0;
+                GPU_OK(cudaMemset(p.op.mul_mat.y, 0xff, bytes));
+                assert_int_equal(tsr_cuda_op_launch(&p.op, &s), TSR_OK);
+                assert_false(gpu_fault(&g));
+                char *again = malloc(bytes);
+                gpu_get(again, p.op.mul_mat.y, bytes);
+                assert_memory_equal(again, full, bytes);
+                free(again);
+            }
+            g.traits.shared_bytes = shared;
+            free(full);
+            problem_destroy(&p);
+        }
+    assert_int_equal(g.scratch_bytes, scratch);
+    gpu_close(&g);
+}
+
+static void test_no_memory_at_all_is_an_error(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    problem p = problem_create(&g, TSR_TYPE_Q8_0, 2, 256, 1, 0);
+    const tsr_cuda_stream s = gpu_stream(&g, NULL);
+    g.traits.shared_bytes = 1 << 10;
+    assert_int_equal(tsr_cuda_op_launch(&p.op, &s), TSR_ERR_MEMORY);
+    assert_non_null(strstr(tsr_last_error(), "scratch memory"));
+    problem_destroy(&p);
+    gpu_close(&g);
+}
+
+/* Any even address and stride of weights, any stride of activations and results; what lies between stays
+ * untouched, and a matrix that begins and ends with its allocation is not read beyond. */
+static void test_addresses_and_strides(void **state)
+{
+    (void)state;
+    enum { ROWS = 37, TOKENS = 11, K = 768, X_STRIDE = K + 5, Y_STRIDE = ROWS + 3 };
+    gpu g = gpu_open();
+    for (int i = 0; i < N_TYPES; i++)
+        for (size_t gap = 0; gap < 20; gap += i % 2 == 0 ? 6 : 4) {
+            problem p = problem_create(&g, types[i], ROWS, K, TOKENS, 0);
+            const size_t stride = p.row_bytes + gap, bytes = (ROWS - 1) * stride + p.row_bytes;
+            unsigned char *w = calloc(1, bytes);
+            float *x = calloc(TOKENS, X_STRIDE * sizeof(float)), y[TOKENS * Y_STRIDE] = {0};
+            float *dense = results_of(&p, &p.op);
+            for (int r = 0; r < ROWS; r++)
+                memcpy(w + (size_t)r * stride, p.w + (size_t)r * p.row_bytes, p.row_bytes);
+            for (int t = 0; t < TOKENS; t++)
+                memcpy(x + t * X_STRIDE, p.x + t * K, K * sizeof(float));
+            p.op.mul_mat.w = gpu_put(&g, w, bytes, gap == 0), p.op.mul_mat.w_stride = stride;
+            p.op.mul_mat.x = gpu_put(&g, x, (size_t)((TOKENS - 1) * X_STRIDE + K) * sizeof(float), false);
+            p.op.mul_mat.x_stride = X_STRIDE;
+            p.op.mul_mat.y = gpu_put(&g, y, sizeof y, false), p.op.mul_mat.y_stride = Y_STRIDE;
+            for (int n = TOKENS; n > 0; n -= 5) {
+                p.op.mul_mat.n_tokens = n;
+                assert_false(gpu_run(&g, &p.op));
+                gpu_get(y, p.op.mul_mat.y, sizeof y);
+                for (int t = 0; t < TOKENS; t++) {
+                    assert_memory_equal(y + t * Y_STRIDE, dense + t * ROWS, ROWS * sizeof(float));
+                    for (int r = ROWS; r < Y_STRIDE; r++)
+                        assert_true(y[t * Y_STRIDE + r] == 0.0f);
+                }
+            }
+            free(dense);
+            free(w);
+            free(x);
+            problem_destroy(&p);
+        }
+    gpu_close(&g);
+}
+
+/* What is not finite shows: as the fault, or as NaN in all rows of its token and in no other. */
+static void test_what_is_not_finite_shows(void **state)
+{
+    (void)state;
+    enum { ROWS = 6, K = 256 };
+    const float bad[] = {NAN, INFINITY, -INFINITY};
+    gpu g = gpu_open();
+    for (int i = 0; i < N_TYPES; i++)
+        for (int64_t tokens = 1; tokens <= 9; tokens += 4)
+            for (int64_t granule = 0; granule <= 256; granule += 256) {
+                problem p = problem_create(&g, types[i], ROWS, K, tokens, granule);
+                p.x[(tokens - 1) * K + 200] = bad[i % 3];
+                p.op.mul_mat.x = gpu_put(&g, p.x, (size_t)(tokens * K) * sizeof(float), false);
+                assert_int_equal(gpu_run(&g, &p.op), granule > 0);
+                if (granule == 0) {
+                    float y[9 * ROWS];
+                    gpu_get(y, p.op.mul_mat.y, result_bytes(&p));
+                    for (int64_t j = 0; j < tokens * ROWS; j++)
+                        assert_int_equal(isnan(y[j]) != 0, j / ROWS == tokens - 1);
+                }
+                problem_destroy(&p);
+            }
+    gpu_close(&g);
+}
+
+/* Zeros, and what is too small for a scale, count as zeros; huge values keep their precision. */
+static void test_the_range_of_activations(void **state)
+{
+    (void)state;
+    enum { ROWS = 4, K = 256 };
+    const float sizes[] = {0, 1e-45f, 1e-38f, 1e-29f, 1e30f};
+    gpu g = gpu_open();
+    for (int i = 0; i < 5; i++) {
+        problem p = problem_create(&g, TSR_TYPE_Q4_K, ROWS, K, 1, 0);
+        float y[ROWS];
+        for (int j = 0; j < K; j++)
+            p.x[j] = sizes[i];
+        p.op.mul_mat.x = gpu_put(&g, p.x, K * sizeof(float), false);
+        assert_false(gpu_run(&g, &p.op));
+        gpu_get(y, p.op.mul_mat.y, sizeof y);
+        for (int r = 0; r < ROWS; r++) {
+            double exact = 0;
+            for (int j = 0; j < K; j++)
+                exact += (double)p.decoded[r * K + j] * (double)sizes[i];
+            const double bound = K * 3 * (double)sizes[i] * 0x1p-15 * 0.5 + 0x1p-100 * K;
+            assert_true(fabs((double)y[r] - exact) <= bound);
+            assert_true(sizes[i] > 1e-30f || y[r] == 0.0f);
+        }
+        problem_destroy(&p);
+    }
+    gpu_close(&g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_every_type_is_close_to_exact),
+        cmocka_unit_test(test_long_and_tall),
+        cmocka_unit_test(test_one_token_gives_the_bits_of_many),
+        cmocka_unit_test(test_memory_does_not_change_the_bits),
+        cmocka_unit_test(test_no_memory_at_all_is_an_error),
+        cmocka_unit_test(test_addresses_and_strides),
+        cmocka_unit_test(test_what_is_not_finite_shows),
+        cmocka_unit_test(test_the_range_of_activations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
