@@ -19,6 +19,7 @@ static tsr_status make_plan(const tool_model_options *options, const tool_machin
     tsr_topology *topo = NULL;
     tsr_device_list *devices = NULL;
     tsr_gguf *gguf = NULL;
+    tsr_links *links = NULL;
     tsr_logger logger = tool_logger(false);
     tsr_gguf_config gguf_config = TSR_GGUF_CONFIG_INIT;
     tsr_model_config with_rates = *config;
@@ -33,7 +34,11 @@ static tsr_status make_plan(const tool_model_options *options, const tool_machin
     if (status == TSR_OK && topo->is_this_machine && tool_rates_load(topo, devices, rates))
         with_rates.rates = rates;
     if (status == TSR_OK)
+        status = tsr_links_create(topo, devices, &links);
+    with_rates.links = links;
+    if (status == TSR_OK)
         status = tsr_plan_create(gguf, devices, &with_rates, plan_out);
+    tsr_links_destroy(links);
     tsr_gguf_close(gguf);
     tsr_device_list_destroy(devices);
     tsr_topology_destroy(topo);

@@ -14,14 +14,19 @@ static tsr_status discover(const tsr_runtime_config *config, tsr_topology **topo
     return tsr_topology_discover(&topo_config, topo);
 }
 
-/* As `tsr bench` measured them; a bad device text is the runtime's to complain of. */
-static bool rates_of(const tsr_topology *topo, const char *devices, tsr_device_rates *rates)
+/* Rates as `tsr bench` measured them, and links, so that what runs is what tsr plan shows. */
+static tsr_status describe_devices(const tsr_topology *topo, const char *devices, tsr_device_rates *rates,
+                                   tsr_links **links, tsr_model_config *config)
 {
     tsr_device_list *list = NULL;
-    bool found =
-        tsr_device_list_create(topo, devices, NULL, &list) == TSR_OK && tool_rates_load(topo, list, rates);
+    tsr_status status = tsr_device_list_create(topo, devices, NULL, &list);
+    if (status == TSR_OK && tool_rates_load(topo, list, rates))
+        config->rates = rates;
+    if (status == TSR_OK)
+        status = tsr_links_create(topo, list, links);
+    config->links = *links;
     tsr_device_list_destroy(list);
-    return found;
+    return status;
 }
 
 static tsr_status open_engine(const run_options *options, const tsr_model_config *config, tsr_runtime **rt,
@@ -35,17 +40,19 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     runtime_config.logger = tool_logger(options->verbose);
 
     tsr_topology *topo = NULL;
+    tsr_links *links = NULL;
     tsr_model_config with_rates = *config;
     tsr_device_rates rates[TSR_MAX_DEVICES];
     tsr_status status = discover(&runtime_config, &topo);
     runtime_config.topology = topo;
-    if (status == TSR_OK && rates_of(topo, options->model.devices, rates))
-        with_rates.rates = rates;
+    if (status == TSR_OK)
+        status = describe_devices(topo, options->model.devices, rates, &links, &with_rates);
     if (status == TSR_OK)
         status = tsr_runtime_open(&runtime_config, rt);
     tsr_topology_destroy(topo);
     if (status == TSR_OK)
         status = tsr_model_open(*rt, options->model.model, &with_rates, &engine->model);
+    tsr_links_destroy(links);
     if (status == TSR_OK)
         status = tsr_model_tokenizer(engine->model, &engine->tokenizer);
     if (status == TSR_OK)

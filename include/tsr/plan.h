@@ -22,6 +22,7 @@
 
 #include <tsr/gguf.h>
 #include <tsr/graph.h>
+#include <tsr/links.h>
 #include <tsr/log.h>
 #include <tsr/memory.h>
 #include <tsr/rates.h>
@@ -49,7 +50,9 @@ typedef struct tsr_model_config {
     int n_tensor_split;
     const tsr_device_rates *rates; /* [number of devices] how fast they are; NULL: as described
                                       (tsr_device_rates_guess) */
-    int plan_tokens;               /* tokens per step that the planner's choice is best for; 1: decoding */
+    const tsr_links *links; /* between the same devices, for what meeting costs; NULL, or where rates were
+                               measured: the rates' own figures */
+    int plan_tokens;        /* tokens per step that the planner's choice is best for; 1: decoding */
     tsr_split_mode split_mode;
     int main_device;   /* for TSR_SPLIT_MODE_NONE */
     int64_t n_ctx;     /* tokens that a session holds in all; 0: as many as the model was trained with */
@@ -68,10 +71,10 @@ typedef struct tsr_model_config {
     bool verify_upload; /* read copied weights back from their device and compare them with the file */
 } tsr_model_config;
 
-#define TSR_MODEL_CONFIG_INIT                                                                             \
-    {                                                                                                     \
-        sizeof(tsr_model_config), NULL, 0, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, TSR_TYPE_F16, \
-            TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false                                \
+#define TSR_MODEL_CONFIG_INIT                                                                     \
+    {                                                                                             \
+        sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, \
+            TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false          \
     }
 
 typedef struct tsr_plan tsr_plan;

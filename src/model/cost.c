@@ -60,17 +60,34 @@ static double attention_ns(const tsr_hparams *hp, const tsr_model_config *config
 }
 
 /* Meetings among fewer devices take less: latency and bytes grow with the others that there are. */
-static double sync_ns(void *user, uint64_t devices, int class_index)
+static double sync_by_rates(const tsr_model_cost *cost, uint64_t devices)
 {
-    const tsr_model_cost *cost = user;
     int n = __builtin_popcountll(devices), all = cost->problem.n_devices;
     double ns = 0;
     for (int d = 0; d < all; d++) {
         const tsr_device_rates *r = &cost->rates[d];
-        if (n > 1 && devices >> d & 1 && r->sync_bytes_per_s > 0)
-            ns = TSR_MAX(ns, r->sync_ns + cost->sync_bytes[class_index] / r->sync_bytes_per_s * 1e9);
+        if (devices >> d & 1 && r->sync_bytes_per_s > 0)
+            ns = TSR_MAX(ns, r->sync_ns + (double)cost->sync_bytes / r->sync_bytes_per_s * 1e9);
     }
-    return n > 1 ? ns * (n - 1) / (all - 1) : 0;
+    return ns * (n - 1) / (all - 1);
+}
+
+/* The same after every class: one row of partial sums per token. The search asks for the same sets over and
+ * over. */
+static double sync_ns(void *user, uint64_t devices, int class_index)
+{
+    tsr_model_cost *cost = user;
+    (void)class_index;
+    bool remembered = devices < sizeof cost->set_sync_ns / sizeof *cost->set_sync_ns;
+    if (__builtin_popcountll(devices) < 2)
+        return 0;
+    if (remembered && cost->set_sync_ns[devices] > 0)
+        return cost->set_sync_ns[devices];
+    double ns = cost->links ? tsr_links_all_reduce_ns(cost->links, devices, cost->sync_bytes)
+                            : sync_by_rates(cost, devices);
+    if (remembered)
+        cost->set_sync_ns[devices] = ns;
+    return ns;
 }
 
 static tsr_status add_weight(const tsr_weight *weight, const tsr_model_shape *shape, int64_t n_tokens,
@@ -101,9 +118,10 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_model_con
 {
     tsr_status status = TSR_OK;
     tsr_weights weights = {0};
-    double row = (double)shape->hparams.n_embd * (double)n_tokens * sizeof(int64_t);
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
+    cost->links = rates[0].measured ? NULL : config->links;
+    cost->sync_bytes = (uint64_t)shape->hparams.n_embd * (uint64_t)n_tokens * sizeof(int64_t);
     cost->problem = (tsr_cost_problem){.n_devices = n_devices,
                                        .n_classes = TSR_CLASS_COUNT,
                                        .classes = cost->classes,
@@ -120,7 +138,6 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_model_con
                              .n_granules = shape->granules.n[c],
                              .granule_bytes = (tsr_weights_class_bytes(&weights, c) + n - 1) / n,
                              .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
-        cost->sync_bytes[c] = row;
     }
     for (int i = 0; i < weights.n; i++)
         TSR_TRY(add_weight(weights.list[i], shape, n_tokens, TSR_MIN(n_tokens, config->n_outputs_max), cost));

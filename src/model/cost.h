@@ -9,8 +9,10 @@ typedef struct tsr_model_cost {
     tsr_cost_problem problem; /* points into this struct; rooms and `allowed` are the caller's to set */
     tsr_cost_class classes[TSR_CLASS_COUNT];
     tsr_split_room rooms[TSR_MAX_DEVICES];
-    const tsr_device_rates *rates;      /* [n_devices]; the caller's */
-    double sync_bytes[TSR_CLASS_COUNT]; /* of one device's partial sums in the meeting after a class */
+    const tsr_device_rates *rates;                     /* [n_devices]; the caller's */
+    const tsr_links *links;                            /* NULL: meetings as the rates say */
+    uint64_t sync_bytes;                               /* of one device's partial sums in a meeting */
+    double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
 } tsr_model_cost;
 
 /* Costs of a step of n_tokens (1: decoding), each with half of the context before it; of the output, of the
