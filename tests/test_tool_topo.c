@@ -9,6 +9,7 @@
 
 #include <cmocka.h>
 #include <jansson.h>
+#include <unistd.h>
 
 #include "support/program.h"
 
@@ -120,11 +121,35 @@ static void devices_are_the_gpus_unless_asked_otherwise(void **state)
     }
 }
 
+static void a_plan_for_described_gpus_names_them(void **state)
+{
+    (void)state;
+    static const char model[] = "examples/models/glossary-7m-Q8_0.gguf";
+    char text[16384], line[512];
+    json_error_t error;
+    if (access(model, R_OK) != 0) {
+        print_message("skipped: no %s\n", model);
+        skip();
+    }
+    snprintf(line, sizeof line,
+             "plan -m %s --json " TWO_CARDS " --devices cuda:0,cuda:2,mem=1GiB,host:1 2>&1", model);
+    assert_int_equal(program_run(line, text, sizeof text), 0);
+    json_t *root = json_loads(text, 0, &error);
+    assert_non_null(root);
+    assert_int_equal(json_array_size(at(root, "devices")), 3);
+    assert_string_equal(json_string_value(at(root, "devices.0.name")), "cuda0");
+    assert_string_equal(json_string_value(at(root, "devices.1.name")), "cuda2");
+    assert_int_equal(json_integer_value(at(root, "devices.1.memory_cap_bytes")), 1 << 30);
+    assert_string_equal(json_string_value(at(root, "devices.2.name")), "host0");
+    json_decref(root);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_has_every_fact_of_the_gpus),
         cmocka_unit_test(a_machine_without_gpus_has_the_same_keys),
+        cmocka_unit_test(a_plan_for_described_gpus_names_them),
         cmocka_unit_test(devices_are_the_gpus_unless_asked_otherwise),
     };
     return cmocka_run_group_tests_name("tsr topo", tests, NULL, NULL);

@@ -1,7 +1,6 @@
 /* Devices on GPUs: which GPU an item of a --devices text means, the memory of devices that share one, and the
  * processors near it, for its host thread. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -10,39 +9,18 @@
 #include "core/gpu_memory.h"
 #include "core/mem.h"
 #include "topo/devices.h"
+#include "topo/draft.h"
 #include "topo/topo.h"
 
 /* ---- which GPU -------------------------------------------------------------------------------- */
 
-/* "0000:65:00.0", "65:00.0", "00000000:65:00.0", "65:00" -> its numbers. */
-static bool parse_bus_id(const char *text, unsigned long numbers[4])
-{
-    unsigned long parts[3];
-    int n = 0;
-    char *end;
-    numbers[3] = 0;
-    for (;; text = end + 1) {
-        if (n == 3 || strspn(text, "0123456789abcdefABCDEF") == 0)
-            return false;
-        parts[n++] = strtoul(text, &end, 16);
-        if (*end != ':')
-            break;
-    }
-    if (*end == '.')
-        numbers[3] = strtoul(end + 1, &end, 16);
-    if (*end || n < 2)
-        return false;
-    numbers[0] = n == 3 ? parts[0] : 0;
-    numbers[1] = parts[n - 2];
-    numbers[2] = parts[n - 1];
-    return true;
-}
-
+/* By PCI bus id, its function may be missing ("65:00"), or by the beginning of the UUID. */
 static bool is_named(const tsr_gpu *gpu, const char *name)
 {
-    unsigned long wanted[4], has[4];
-    if (parse_bus_id(name, wanted))
-        return parse_bus_id(gpu->bus_id, has) && memcmp(wanted, has, sizeof has) == 0;
+    char text[64], bus_id[16];
+    snprintf(text, sizeof text, "%s%s", name, strchr(name, '.') ? "" : ".0");
+    if (tsr_bus_id_parse(text, bus_id))
+        return strcmp(gpu->bus_id, bus_id) == 0;
     return strncasecmp(gpu->uuid, name, strlen(name)) == 0;
 }
 
