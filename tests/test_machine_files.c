@@ -407,6 +407,9 @@ static void errors_name_file_place_and_remedy(void **state)
          TSR_ERR_FORMAT, "tclass"},
         {"<!DOCTYPE system [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]>\n<system><cpu/></system>",
          TSR_ERR_FORMAT, "DOCTYPE"},
+        {"<!DOCTYPE topology [<!ENTITY a \"aaaa\"><!ENTITY b \"&a;&a;\">]><topology "
+         "version=\"2.0\">&b;</topology>",
+         TSR_ERR_FORMAT, "defines XML entities"},
         {"<system a=\"\xff\xfe\"/>", TSR_ERR_FORMAT, "not well-formed"},
         {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tNV4\t0\n", TSR_ERR_FORMAT, "GPU1 has a column and no row"},
         {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tNV4\t0\nGPU1\tNV2\tX\t0\n", TSR_ERR_FORMAT, "disagree"},

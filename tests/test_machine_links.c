@@ -177,6 +177,16 @@ static void host_devices_meet_in_memory(void **state)
     close_world(&w);
 }
 
+/* Grace and its GPU: 450 GB/s each way, and the host's memory is the narrowest. */
+static void a_chip_to_chip_link_leads_to_the_host(void **state)
+{
+    (void)state;
+    world w = open_world("1x gh200, host 72cores 480GiB 500GB/s", NULL, NULL, "cuda,host:1");
+    assert_pair(&w, 0, 1, TSR_LINK_C2C, 500e9 / 2);
+    assert_true(pair(&w, 0, 1).guessed);
+    close_world(&w);
+}
+
 static void virtual_devices_share_a_gpu(void **state)
 {
     (void)state;
@@ -366,6 +376,7 @@ int main(void)
         cmocka_unit_test(uplinks_are_shared),
         cmocka_unit_test(sockets_are_crossed_by_one_link),
         cmocka_unit_test(host_devices_meet_in_memory),
+        cmocka_unit_test(a_chip_to_chip_link_leads_to_the_host),
         cmocka_unit_test(virtual_devices_share_a_gpu),
         cmocka_unit_test(recorded_machines_have_their_links),
         cmocka_unit_test(measured_values_override_and_are_interpolated),

@@ -61,6 +61,10 @@ static long xml_major_version(const char *root)
 static tsr_status check_hwloc_xml(const char *path, const char *text, size_t bytes)
 {
     const char *root = tsr_xml_root_text(text);
+    if (strstr(text, "<!ENTITY"))
+        return tsr_fail(
+            TSR_ERR_FORMAT,
+            "machine file '%s' defines XML entities, which lstopo never does; write it again with it", path);
     long newest = (long)(hwloc_get_api_version() >> 16); /* hwloc 2 reads formats 1 and 2 */
     long version = xml_major_version(root);
     if (version > newest)

@@ -282,6 +282,20 @@ static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS
     NOTE(topo, "NVLinks are not described: those of a usual board with %d such modules count", n);
 }
 
+/* A chip-to-chip link is part of the module (Grace), so a description without it is silent, not different. */
+static void guess_c2c(tsr_gpu *gpu, const tsr_card *card)
+{
+    bool found =
+        !card || !(card->c2c_gbs > 0) || gpu->integrated || gpu->n_nvlink_ends == TSR_MAX_NVLINK_ENDS;
+    for (int e = 0; e < gpu->n_nvlink_ends; e++)
+        found = found || gpu->nvlink_ends[e].kind == TSR_NVLINK_END_CPU;
+    if (found)
+        return;
+    gpu->nvlink_ends[gpu->n_nvlink_ends++] = (tsr_nvlink_end){
+        .kind = TSR_NVLINK_END_CPU, .gpu = -1, .n_links = 1, .bytes_per_s = card->c2c_gbs * 1e9};
+    gpu->guessed |= TSR_GPU_NVLINK;
+}
+
 static void settle_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pair)
 {
     const tsr_pci_device *pci_a = pci_of(topo, &topo->gpus[a]), *pci_b = pci_of(topo, &topo->gpus[b]);
@@ -326,8 +340,10 @@ tsr_status tsr_topo_settle(tsr_topology *topo, const char *cards_text)
     }
     drop_unknown(topo, cards);
     guess_nvlinks(topo, cards);
-    for (int i = 0; i < topo->n_gpus; i++)
+    for (int i = 0; i < topo->n_gpus; i++) {
         settle_ends(topo, &topo->gpus[i], cards[i]);
+        guess_c2c(&topo->gpus[i], cards[i]);
+    }
     settle_bridges(topo);
     tsr_topo_gpus_link(topo);
     for (int a = 0; a < topo->n_gpus; a++)
