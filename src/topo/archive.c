@@ -90,13 +90,21 @@ static bool find_root(const char *folder, char root[PATH_BYTES])
     return found;
 }
 
+/* Such an archive is ten thousand files of a few bytes: memory takes them in a blink, a disk may take a
+ * minute. */
+static const char *temporary_folder(void)
+{
+    const char *named = getenv("TMPDIR");
+    if (named && *named)
+        return named;
+    return access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+}
+
 tsr_status tsr_topo_read_archive(const char *path, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     char folder[PATH_BYTES], root[PATH_BYTES];
-    const char *temporary = getenv("TMPDIR");
-    int used = snprintf(folder, sizeof folder, "%s/tsr-machine-XXXXXX",
-                        temporary && *temporary ? temporary : "/tmp");
+    int used = snprintf(folder, sizeof folder, "%s/tsr-machine-XXXXXX", temporary_folder());
     if (used < 0 || (size_t)used >= sizeof folder || !mkdtemp(folder))
         return tsr_fail(TSR_ERR_IO, "no temporary folder to unpack '%s' in: %s", path, strerror(errno));
     TSR_TRY(unpack(path, folder));
