@@ -67,6 +67,8 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t *graph)
     CaptureRef capture = stream->capture;
     if (capture == NULL)
         return call.end(cudaErrorIllegalState);
+    if (stream->nccl_pending != 0) /* a failed NCCL call may end a capture; what it still does is lost */
+        capture->invalid = true;
     if (capture->origin != stream) {
         capture->invalid = true;
         return call.end(cudaErrorStreamCaptureUnmatched);
@@ -165,6 +167,10 @@ static cudaError_t launch(cudaGraphExec_t exec, cudaStream_t stream)
     if (error != cudaSuccess)
         return error;
     std::vector<OpRef> ops, all;
+    for (const Node &node : exec->nodes)
+        if (node.body->revoked != NULL && *node.body->revoked)
+            violate("a graph with %s is launched after its communicator was released",
+                    node.body->name.c_str());
     for (const Node &node : exec->nodes) {
         std::vector<OpRef> after;
         for (int other : node.after)

@@ -1,11 +1,12 @@
-/* The simulated NCCL.
+/* The simulated NCCL's operations.
  *
- * Ranks of a communicator share a Clique. A call becomes an operation in its stream; when its turn comes the
- * rank has *arrived*, and the last rank to arrive carries the collective out for all. Ranks are compared as
- * they arrive: kind, count, type, operation and root must agree, as they must for NCCL, which checks little
+ * A call becomes an operation in its stream; when its turn comes the rank has *arrived*, and the last rank to
+ * arrive carries the collective out for all. Ranks are compared as they arrive: kind, count, type, operation,
+ * root, and whether the call was captured into a graph must agree, as they must for NCCL, which checks little
  * of it and hangs or returns rubbish. A disagreement is noted as a violation and becomes the asynchronous
- * error of all ranks. Calls in a group become one operation per communicator and stream. */
-#include "sim.h"
+ * error of all ranks. Calls in a group become one operation per communicator and stream. The first collective
+ * of a clique connects its ranks: it is enqueued when all of them have called one. */
+#include "nccl_sim.h"
 
 #include <string.h>
 
@@ -17,49 +18,10 @@
 namespace cudasim
 {
 
-enum Kind { ALL_REDUCE, REDUCE, BROADCAST, ALL_GATHER, REDUCE_SCATTER, SEND, RECV };
-static const char *const kind_names[] = {"ncclAllReduce",     "ncclReduce", "ncclBroadcast", "ncclAllGather",
-                                         "ncclReduceScatter", "ncclSend",   "ncclRecv"};
+const char *const nccl_kind_names[] = {"ncclAllReduce",     "ncclReduce", "ncclBroadcast", "ncclAllGather",
+                                       "ncclReduceScatter", "ncclSend",   "ncclRecv"};
 
-/* One rank's part in one operation. */
-struct Part {
-    Kind kind;
-    const void *send;
-    void *receive;
-    size_t count;
-    ncclDataType_t type;
-    ncclRedOp_t op;
-    int peer; /* or root */
-    ncclComm_t comm;
-    OpRef running;             /* once arrived */
-    std::shared_ptr<int> left; /* parts of `running` that are not done */
-};
-using PartRef = std::shared_ptr<Part>;
-
-struct Clique {
-    uint64_t id = 0;
-    int n_ranks = 0;
-    std::vector<ncclComm_t> ranks;
-    int joined = 0;
-    bool failed = false;
-    std::map<uint64_t, std::vector<PartRef>> slots;                  /* collectives by number: who arrived */
-    std::map<std::pair<int, int>, std::deque<PartRef>> sends, recvs; /* by source and destination */
-};
-
-struct Pending {
-    PartRef part;
-    cudaStream_t stream;
-};
-
-struct Group {
-    uint64_t generation = 0;
-    int depth = 0;
-    std::vector<Pending> pending;
-    std::vector<std::shared_ptr<Clique>> joining;
-    ncclResult_t error = ncclSuccess;
-};
-
-static Group &group()
+Group &group()
 {
     static thread_local Group state;
     if (state.generation != machine().generation) {
@@ -68,29 +30,6 @@ static Group &group()
     }
     return state;
 }
-
-static std::map<uint64_t, std::shared_ptr<Clique>> &cliques()
-{
-    static std::map<uint64_t, std::shared_ptr<Clique>> all;
-    return all;
-}
-
-} // namespace cudasim
-
-using namespace cudasim;
-
-struct ncclComm {
-    std::shared_ptr<Clique> clique;
-    int rank, device;
-    bool blocking;
-    ncclResult_t async = ncclSuccess;
-    uint64_t next = 0;              /* number of its next collective */
-    int thread = 0;                 /* that last made a call outside a group */
-    std::vector<OpRef> outstanding; /* arrived, not done */
-};
-
-namespace cudasim
-{
 
 static size_t type_size(ncclDataType_t type)
 {
@@ -170,7 +109,7 @@ static std::vector<char> fetch(const PartRef &part, size_t bytes)
     if (range_ok(part->send, bytes))
         copy_bytes(data.data(), part->send, bytes);
     else {
-        violate("%s on device %d sends %zu bytes at %p that are not allocated", kind_names[part->kind],
+        violate("%s on device %d sends %zu bytes at %p that are not allocated", nccl_kind_names[part->kind],
                 part->comm->device, bytes, part->send);
         poison(part->comm->device, cudaErrorIllegalAddress);
     }
@@ -183,8 +122,8 @@ static void store(const PartRef &part, const char *data, size_t offset, size_t b
     if (range_ok(to, bytes))
         copy_bytes(to, data, bytes);
     else {
-        violate("%s on device %d receives %zu bytes at %p that are not allocated", kind_names[part->kind],
-                part->comm->device, bytes, (void *)to);
+        violate("%s on device %d receives %zu bytes at %p that are not allocated",
+                nccl_kind_names[part->kind], part->comm->device, bytes, (void *)to);
         poison(part->comm->device, cudaErrorIllegalAddress);
     }
 }
@@ -222,11 +161,11 @@ static void carry_out(const std::vector<PartRef> &parts)
 
 static void disagree(Clique &clique, const Part &a, const Part &b)
 {
-    violate("NCCL: rank %d calls %s(count %zu, type %d, op %d, root %d) while rank %d calls %s(count %zu, "
-            "type %d, op "
-            "%d, root %d)",
-            a.comm->rank, kind_names[a.kind], a.count, a.type, a.op, a.peer, b.comm->rank, kind_names[b.kind],
-            b.count, b.type, b.op, b.peer);
+    violate("NCCL: rank %d calls %s(count %zu, type %d, op %d, root %d)%s while rank %d calls %s(count %zu, "
+            "type %d, op %d, root %d)%s",
+            a.comm->rank, nccl_kind_names[a.kind], a.count, a.type, a.op, a.peer,
+            a.captured ? " in a graph" : "", b.comm->rank, nccl_kind_names[b.kind], b.count, b.type, b.op,
+            b.peer, b.captured ? " in a graph" : "");
     for (ncclComm_t comm : clique.ranks)
         if (comm != NULL)
             comm->async = ncclInvalidUsage;
@@ -239,7 +178,7 @@ static void arrive_collective(Clique &clique, const PartRef &part)
     if (!slot.empty()) {
         const Part &other = *slot[0];
         if (other.kind != part->kind || other.count != part->count || other.type != part->type ||
-            other.op != part->op || other.peer != part->peer) {
+            other.op != part->op || other.peer != part->peer || other.captured != part->captured) {
             disagree(clique, *part, other);
             part_done(part);
             return;
@@ -268,7 +207,7 @@ static void arrive_pair(Clique &clique, const PartRef &part)
     PartRef other = others.front();
     others.pop_front();
     PartRef send = part->kind == SEND ? part : other, receive = part->kind == SEND ? other : part;
-    if (send->count != receive->count || send->type != receive->type) {
+    if (send->count != receive->count || send->type != receive->type || send->captured != receive->captured) {
         disagree(clique, *send, *receive);
     } else {
         size_t bytes = send->count * type_size(send->type);
@@ -281,8 +220,7 @@ static void arrive_pair(Clique &clique, const PartRef &part)
 
 static void arrive(ncclComm_t comm, const std::vector<Part> &parts, const OpRef &op)
 {
-    if (machine().comms.count(comm) == 0) {
-        violate("an NCCL operation runs after its communicator was destroyed");
+    if (comm->gone) { /* aborted while it waited for its turn: its kernel sees that and ends */
         finish(op);
         return;
     }
@@ -302,14 +240,39 @@ static void arrive(ncclComm_t comm, const std::vector<Part> &parts, const OpRef 
     }
 }
 
-static ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, const std::vector<Part> &parts)
+ncclResult_t launch(ncclComm_t comm, const Launch &what)
 {
+    std::vector<Part> parts = what.parts;
+    for (Part &part : parts)
+        part.captured = what.stream->capture != NULL;
     auto body = std::make_shared<Body>();
     body->kind = Body::COLLECTIVE;
     body->device = comm->device;
-    body->name = kind_names[parts[0].kind];
+    body->name = nccl_kind_names[parts[0].kind];
+    body->clique = comm->clique->id;
+    body->revoked = &comm->released;
     body->arrive = [comm, parts](const OpRef &op) { arrive(comm, parts, op); };
-    return enqueue(stream, body, NULL) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+    return enqueue(what.stream, body, NULL) == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
+
+static bool is_pairwise(const Part &part)
+{
+    return part.kind == SEND || part.kind == RECV;
+}
+
+bool may_launch(ncclComm_t comm)
+{
+    Clique &clique = *comm->clique;
+    bool all = true;
+    for (ncclComm_t other : clique.ranks)
+        all = all && other != NULL && other->called;
+    clique.connected = clique.connected || all;
+    if (clique.connected)
+        return true;
+    for (const Launch &launch : comm->pending)
+        if (!std::all_of(launch.parts.begin(), launch.parts.end(), is_pairwise))
+            return false;
+    return true;
 }
 
 /* ---- calls ---- */
@@ -317,35 +280,97 @@ static ncclResult_t launch(ncclComm_t comm, cudaStream_t stream, const std::vect
 static ncclResult_t check(const Part &part, cudaStream_t stream)
 {
     ncclComm_t comm = part.comm;
-    if (machine().comms.count(comm) == 0)
+    const char *name = nccl_kind_names[part.kind];
+    if (!comm_alive(comm, name))
         return ncclInvalidArgument;
-    if (comm->clique->joined != comm->clique->n_ranks || comm->clique->failed)
-        return comm->clique->failed ? ncclInvalidUsage : ncclInvalidArgument;
-    if (stream == NULL || stream->device != comm->device) {
-        violate("%s: rank %d is of device %d, its stream is not", kind_names[part.kind], comm->rank,
-                comm->device);
+    if (comm->clique->failed)
+        return ncclInvalidUsage;
+    if (!comm_ready(comm) || !comm->pending.empty()) {
+        violate("%s: rank %d is used before its last call has ended (ncclCommGetAsyncError)", name,
+                comm->rank);
         return ncclInvalidArgument;
     }
-    bool rooted = part.kind == REDUCE || part.kind == BROADCAST || part.kind == SEND || part.kind == RECV;
+    if (stream == NULL || stream->device != comm->device) {
+        violate("%s: rank %d is of device %d, its stream is not", name, comm->rank, comm->device);
+        return ncclInvalidArgument;
+    }
+    bool rooted = part.kind == REDUCE || part.kind == BROADCAST || is_pairwise(part);
     if (type_size(part.type) == 0 || (unsigned)part.op >= ncclNumOps ||
         (rooted && (part.peer < 0 || part.peer >= comm->clique->n_ranks)))
         return ncclInvalidArgument;
     return ncclSuccess;
 }
 
-/* One thread that serves several ranks must group their calls: outside a group, a call may wait for the
- * others. */
-static ncclResult_t check_thread(ncclComm_t comm)
+/* One thread that serves several ranks must do so in one group: a call may wait for the others. */
+static ncclResult_t check_thread(ncclComm_t comm, const std::vector<ncclComm_t> &together)
 {
     int me = thread_state().id;
     for (ncclComm_t other : comm->clique->ranks) {
-        if (other != NULL && other != comm && other->thread == me) {
+        if (other != NULL && other->thread == me &&
+            std::find(together.begin(), together.end(), other) == together.end()) {
             violate("NCCL: one thread makes calls for ranks %d and %d outside a group", other->rank,
                     comm->rank);
             return ncclInvalidUsage;
         }
     }
-    comm->thread = me;
+    return ncclSuccess;
+}
+
+/* One operation per communicator and stream, in the order of their first calls. */
+static std::vector<Launch> merge(const std::vector<Launch> &calls)
+{
+    std::vector<Launch> merged;
+    for (const Launch &each : calls) {
+        auto same = std::find_if(merged.begin(), merged.end(), [&](const Launch &other) {
+            return other.stream == each.stream && other.parts[0].comm == each.parts[0].comm;
+        });
+        if (same != merged.end())
+            same->parts.push_back(each.parts[0]);
+        else
+            merged.push_back(each);
+    }
+    return merged;
+}
+
+/* Carry out the calls of a group, or a single one. */
+static ncclResult_t issue(const std::vector<Launch> &calls)
+{
+    std::vector<Launch> launches = merge(calls);
+    std::vector<ncclComm_t> comms;
+    for (const Launch &each : launches)
+        comms.push_back(each.parts[0].comm);
+    for (ncclComm_t comm : comms) {
+        if (comm->blocking != comms[0]->blocking) {
+            violate("NCCL: blocking and non-blocking communicators in one group");
+            return ncclInvalidArgument;
+        }
+        ncclResult_t result = check_thread(comm, comms);
+        if (result != ncclSuccess)
+            return result;
+    }
+    for (const Launch &each : launches) {
+        ncclComm_t comm = each.parts[0].comm;
+        comm->thread = thread_state().id;
+        comm->called = comm->called || !std::all_of(each.parts.begin(), each.parts.end(), is_pairwise);
+        comm->pending.push_back(each);
+        if (!comm->blocking) {
+            each.stream->nccl_pending++;
+            comm->patience = (int)(machine().random() % 4);
+        }
+    }
+    if (comms.empty() || !comms[0]->blocking)
+        return comms.empty() ? ncclSuccess : ncclInProgress;
+    for (const Launch &each : launches) {
+        ncclComm_t comm = each.parts[0].comm;
+        if (!wait_for([&] { return may_launch(comm); }))
+            return ncclSystemError;
+        comm->pending.clear();
+    }
+    for (const Launch &each : launches) {
+        ncclResult_t result = launch(each.parts[0].comm, each);
+        if (result != ncclSuccess)
+            return result;
+    }
     return ncclSuccess;
 }
 
@@ -358,271 +383,33 @@ static ncclResult_t call_part(const char *name, Part part, cudaStream_t stream)
     ncclResult_t result = check(part, stream);
     if (group().depth != 0) {
         if (result == ncclSuccess)
-            group().pending.push_back({std::make_shared<Part>(part), stream});
+            group().launches.push_back({stream, {part}});
         else
             group().error = result;
         return result;
     }
-    if (result == ncclSuccess)
-        result = check_thread(part.comm);
-    if (result == ncclSuccess)
-        result = launch(part.comm, stream, {part});
-    return call.end_nccl(result);
+    return call.end_nccl(result == ncclSuccess ? issue({{stream, {part}}}) : result);
 }
 
-static ncclResult_t join(ncclComm_t *out, int n_ranks, uint64_t id, int rank, int device, bool blocking)
-{
-    if (n_ranks < 1 || rank < 0 || rank >= n_ranks)
-        return ncclInvalidArgument;
-    std::shared_ptr<Clique> &clique = cliques()[id];
-    if (clique == NULL) {
-        clique = std::make_shared<Clique>();
-        clique->id = id;
-        clique->n_ranks = n_ranks;
-        clique->ranks.resize((size_t)n_ranks);
-    }
-    if (clique->n_ranks != n_ranks || clique->ranks[(size_t)rank] != NULL) {
-        violate("NCCL: rank %d of %d joins a communicator of %d ranks a second time or wrongly", rank,
-                n_ranks, clique->n_ranks);
-        clique->failed = true;
-        return ncclInvalidArgument;
-    }
-    for (ncclComm_t other : clique->ranks)
-        if (other != NULL && other->device == device &&
-            machine().config.nccl_version < NCCL_VERSION(2, 30, 0)) {
-            clique->failed = true;
-            return ncclInvalidUsage; /* "Duplicate GPU detected" */
-        }
-    ncclComm_t comm = new ncclComm();
-    comm->clique = clique;
-    comm->rank = rank;
-    comm->device = device;
-    comm->blocking = blocking;
-    clique->ranks[(size_t)rank] = comm;
-    clique->joined++;
-    machine().comms.insert(comm);
-    *out = comm;
-    return ncclSuccess;
-}
-
-static ncclResult_t wait_joined(const std::shared_ptr<Clique> &clique)
-{
-    bool came = wait_for([&] { return clique->failed || clique->joined == clique->n_ranks; });
-    return clique->failed ? ncclInvalidUsage : came ? ncclSuccess : ncclSystemError;
-}
-
-static void leave(ncclComm_t comm)
-{
-    Clique &clique = *comm->clique;
-    clique.ranks[(size_t)comm->rank] = NULL;
-    if (std::all_of(clique.ranks.begin(), clique.ranks.end(), [](ncclComm_t other) { return other == NULL; }))
-        cliques().erase(clique.id);
-    machine().comms.erase(comm);
-    delete comm;
-}
-
-} // namespace cudasim
-
-ncclResult_t ncclGetVersion(int *version)
-{
-    Call call("ncclGetVersion", CALL_QUIET, ncclSystemError);
-    if (call.failed())
-        return (ncclResult_t)call.injected();
-    *version = machine().config.nccl_version;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
-{
-    static uint64_t next;
-    Call call("ncclGetUniqueId", CALL_QUIET, ncclSystemError);
-    if (call.failed())
-        return (ncclResult_t)call.injected();
-    uint64_t n = ++next;
-    memset(id, 0, sizeof *id);
-    memcpy(id->internal, &n, sizeof n);
-    return ncclSuccess;
-}
-
-static ncclResult_t init_rank(const char *name, ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
-                              bool blocking)
-{
-    Call call(name, CALL_QUIET | CALL_CONTEXT, ncclSystemError);
-    if (call.failed())
-        return call.injected() != 0 ? (ncclResult_t)call.injected() : ncclUnhandledCudaError;
-    uint64_t number;
-    memcpy(&number, id.internal, sizeof number);
-    ncclResult_t result = join(comm, n_ranks, number, rank, current_device()->ordinal, blocking);
-    if (result != ncclSuccess)
-        return result;
-    std::shared_ptr<Clique> clique = (*comm)->clique;
-    if (group().depth != 0) {
-        group().joining.push_back(clique);
-        return blocking ? ncclSuccess : ncclInProgress;
-    }
-    if (!blocking)
-        return clique->joined == n_ranks ? ncclSuccess : ncclInProgress;
-    result = wait_joined(clique);
-    if (result != ncclSuccess) {
-        leave(*comm);
-        *comm = NULL;
-    }
-    return result;
-}
-
-ncclResult_t ncclCommInitRank(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank)
-{
-    return init_rank("ncclCommInitRank", comm, n_ranks, id, rank, true);
-}
-
-ncclResult_t ncclCommInitRankConfig(ncclComm_t *comm, int n_ranks, ncclUniqueId id, int rank,
-                                    ncclConfig_t *config)
-{
-    if (config != NULL && (config->size != sizeof *config || config->magic != CUDASIM_NCCL_MAGIC))
-        return ncclInvalidArgument; /* not initialised with NCCL_CONFIG_INITIALIZER */
-    return init_rank("ncclCommInitRankConfig", comm, n_ranks, id, rank,
-                     config == NULL || config->blocking != 0);
-}
-
-ncclResult_t ncclCommInitAll(ncclComm_t *comms, int n_devices, const int *devices)
-{
-    ncclUniqueId id;
-    ncclResult_t result = ncclGetUniqueId(&id);
-    if (result != ncclSuccess)
-        return result;
-    Call call("ncclCommInitAll", CALL_QUIET, ncclSystemError);
-    if (call.failed())
-        return (ncclResult_t)call.injected();
-    uint64_t number;
-    memcpy(&number, id.internal, sizeof number);
-    for (int i = 0; i < n_devices; i++) {
-        result = join(&comms[i], n_devices, number, i, devices != NULL ? devices[i] : i, true);
-        for (int j = 0; result != ncclSuccess && j < i; j++)
-            leave(comms[j]);
-        if (result != ncclSuccess)
-            break;
-    }
-    return result;
-}
-
-static void end_outstanding(ncclComm_t comm)
+/* What an aborted rank brought is taken back. */
+void end_outstanding(ncclComm_t comm)
 {
     std::vector<OpRef> ops;
     ops.swap(comm->outstanding);
-    for (auto &slot : comm->clique->slots) /* what this rank brought is taken back */
-        slot.second.erase(std::remove_if(slot.second.begin(), slot.second.end(),
-                                         [&](const PartRef &part) { return part->comm == comm; }),
-                          slot.second.end());
+    auto mine = [&](const PartRef &part) { return part->comm == comm; };
+    for (auto &slot : comm->clique->slots)
+        slot.second.erase(std::remove_if(slot.second.begin(), slot.second.end(), mine), slot.second.end());
     for (auto *pairs : {&comm->clique->sends, &comm->clique->recvs})
         for (auto &queue : *pairs)
-            queue.second.erase(std::remove_if(queue.second.begin(), queue.second.end(),
-                                              [&](const PartRef &part) { return part->comm == comm; }),
+            queue.second.erase(std::remove_if(queue.second.begin(), queue.second.end(), mine),
                                queue.second.end());
     for (const OpRef &op : ops)
         finish(op);
 }
 
-/* Waits for what is under way, as NCCL does; only a hang or a poisoned device ends it otherwise. */
-static ncclResult_t finalize(ncclComm_t comm)
-{
-    Device &device = machine().devices[(size_t)comm->device];
-    if (!comm->outstanding.empty())
-        wait_for([&] { return comm->outstanding.empty() || device.sticky != cudaSuccess; });
-    return ncclSuccess;
-}
+} // namespace cudasim
 
-ncclResult_t ncclCommFinalize(ncclComm_t comm)
-{
-    Call call("ncclCommFinalize", CALL_QUIET | CALL_RELEASE, ncclSystemError);
-    if (call.failed())
-        return (ncclResult_t)call.injected();
-    return call.end_nccl(machine().comms.count(comm) != 0 ? finalize(comm) : ncclInvalidArgument);
-}
-
-static ncclResult_t destroy(const char *name, ncclComm_t comm, bool abort)
-{
-    Call call(name, CALL_QUIET | CALL_RELEASE, ncclSystemError);
-    if (call.failed())
-        return (ncclResult_t)call.injected();
-    if (machine().comms.count(comm) == 0) {
-        violate("%s: no such communicator", name);
-        return ncclInvalidArgument;
-    }
-    if (!abort)
-        finalize(comm);
-    end_outstanding(comm);
-    leave(comm);
-    return call.end_nccl(ncclSuccess);
-}
-
-ncclResult_t ncclCommDestroy(ncclComm_t comm)
-{
-    return destroy("ncclCommDestroy", comm, false);
-}
-
-ncclResult_t ncclCommAbort(ncclComm_t comm)
-{
-    return destroy("ncclCommAbort", comm, true);
-}
-
-ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
-{
-    Call call("ncclCommGetAsyncError", CALL_QUIET, ncclSystemError);
-    if (call.failed())
-        return (ncclResult_t)call.injected();
-    if (machine().comms.count(comm) == 0)
-        return ncclInvalidArgument;
-    ncclResult_t injected = machine().devices[(size_t)comm->device].nccl_error;
-    *error = injected != ncclSuccess                         ? injected
-             : comm->clique->failed                          ? ncclInvalidUsage
-             : comm->clique->joined != comm->clique->n_ranks ? ncclInProgress
-                                                             : comm->async;
-    return ncclSuccess;
-}
-
-static ncclResult_t ask(const char *name, ncclComm_t comm, int *out, int (*get)(ncclComm_t))
-{
-    Call call(name, CALL_QUIET, ncclSystemError);
-    if (call.failed())
-        return (ncclResult_t)call.injected();
-    if (machine().comms.count(comm) == 0)
-        return ncclInvalidArgument;
-    *out = get(comm);
-    return ncclSuccess;
-}
-
-ncclResult_t ncclCommCount(ncclComm_t comm, int *count)
-{
-    return ask("ncclCommCount", comm, count, [](ncclComm_t c) { return c->clique->n_ranks; });
-}
-
-ncclResult_t ncclCommCuDevice(ncclComm_t comm, int *device)
-{
-    return ask("ncclCommCuDevice", comm, device, [](ncclComm_t c) { return c->device; });
-}
-
-ncclResult_t ncclCommUserRank(ncclComm_t comm, int *rank)
-{
-    return ask("ncclCommUserRank", comm, rank, [](ncclComm_t c) { return c->rank; });
-}
-
-const char *ncclGetErrorString(ncclResult_t result)
-{
-    static const char *const texts[] = {"no error",
-                                        "unhandled cuda error",
-                                        "unhandled system error",
-                                        "internal error",
-                                        "invalid argument",
-                                        "invalid usage",
-                                        "remote process exited or there was a network error",
-                                        "NCCL operation in progress"};
-    return (unsigned)result < ncclNumResults ? texts[result] : "unknown result code";
-}
-
-const char *ncclGetLastError(ncclComm_t)
-{
-    return "";
-}
+using namespace cudasim;
 
 ncclResult_t ncclGroupStart(void)
 {
@@ -633,21 +420,13 @@ ncclResult_t ncclGroupStart(void)
     return ncclSuccess;
 }
 
-/* One operation per communicator and stream, in the order of their first calls. */
-static ncclResult_t launch_group(const std::vector<Pending> &pending)
+/* What ranks that join in this group get: blocking ones wait, the others go on in the background. */
+static ncclResult_t join_group(const std::vector<ncclComm_t> &joining)
 {
-    std::vector<bool> taken(pending.size());
-    for (size_t i = 0; i < pending.size(); i++) {
-        if (taken[i])
-            continue;
-        std::vector<Part> parts;
-        for (size_t j = i; j < pending.size(); j++) {
-            if (pending[j].part->comm == pending[i].part->comm && pending[j].stream == pending[i].stream) {
-                parts.push_back(*pending[j].part);
-                taken[j] = true;
-            }
-        }
-        ncclResult_t result = launch(pending[i].part->comm, pending[i].stream, parts);
+    for (ncclComm_t comm : joining) {
+        if (!comm->blocking)
+            return ncclInProgress;
+        ncclResult_t result = wait_joined(comm);
         if (result != ncclSuccess)
             return result;
     }
@@ -669,57 +448,54 @@ ncclResult_t ncclGroupEnd(void)
     Group mine;
     std::swap(mine, state);
     state.generation = mine.generation;
+    if (!mine.joining.empty() && !mine.launches.empty())
+        violate("NCCL: communicators are made and used in one group");
     ncclResult_t result = mine.error;
-    for (const auto &clique : mine.joining)
-        if (result == ncclSuccess && clique->ranks[0] != NULL && clique->ranks[0]->blocking)
-            result = wait_joined(clique);
     if (result == ncclSuccess)
-        result = launch_group(mine.pending);
+        result = mine.joining.empty() ? issue(mine.launches) : join_group(mine.joining);
     return call.end_nccl(result);
 }
 
 ncclResult_t ncclAllReduce(const void *send, void *receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    return call_part("ncclAllReduce", {ALL_REDUCE, send, receive, count, type, op, 0, comm, NULL, NULL},
-                     stream);
+    return call_part("ncclAllReduce", {ALL_REDUCE, send, receive, count, type, op, 0, comm}, stream);
 }
 
 ncclResult_t ncclReduce(const void *send, void *receive, size_t count, ncclDataType_t type, ncclRedOp_t op,
                         int root, ncclComm_t comm, cudaStream_t stream)
 {
-    return call_part("ncclReduce", {REDUCE, send, receive, count, type, op, root, comm, NULL, NULL}, stream);
+    return call_part("ncclReduce", {REDUCE, send, receive, count, type, op, root, comm}, stream);
 }
 
 ncclResult_t ncclBroadcast(const void *send, void *receive, size_t count, ncclDataType_t type, int root,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    return call_part("ncclBroadcast",
-                     {BROADCAST, send, receive, count, type, ncclSum, root, comm, NULL, NULL}, stream);
+    return call_part("ncclBroadcast", {BROADCAST, send, receive, count, type, ncclSum, root, comm}, stream);
 }
 
 ncclResult_t ncclAllGather(const void *send, void *receive, size_t send_count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream)
 {
-    return call_part("ncclAllGather",
-                     {ALL_GATHER, send, receive, send_count, type, ncclSum, 0, comm, NULL, NULL}, stream);
+    return call_part("ncclAllGather", {ALL_GATHER, send, receive, send_count, type, ncclSum, 0, comm},
+                     stream);
 }
 
 ncclResult_t ncclReduceScatter(const void *send, void *receive, size_t receive_count, ncclDataType_t type,
                                ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
 {
-    return call_part("ncclReduceScatter",
-                     {REDUCE_SCATTER, send, receive, receive_count, type, op, 0, comm, NULL, NULL}, stream);
+    return call_part("ncclReduceScatter", {REDUCE_SCATTER, send, receive, receive_count, type, op, 0, comm},
+                     stream);
 }
 
 ncclResult_t ncclSend(const void *send, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    return call_part("ncclSend", {SEND, send, NULL, count, type, ncclSum, peer, comm, NULL, NULL}, stream);
+    return call_part("ncclSend", {SEND, send, NULL, count, type, ncclSum, peer, comm}, stream);
 }
 
 ncclResult_t ncclRecv(void *receive, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream)
 {
-    return call_part("ncclRecv", {RECV, NULL, receive, count, type, ncclSum, peer, comm, NULL, NULL}, stream);
+    return call_part("ncclRecv", {RECV, NULL, receive, count, type, ncclSum, peer, comm}, stream);
 }

@@ -5,7 +5,7 @@
  *   schedule.cpp  operations, their dependencies, the worker threads that carry them out
  *   block.cpp     one block of a kernel: fibers, barriers, warp operations
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
- *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl.cpp, nvml.cpp   the API, by chapter
+ *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp   the API, by chapter
  *
  * One mutex protects everything; a kernel runs with it held. Host threads that call the API wait for it. */
 #ifndef CUDASIM_SIM_H
@@ -48,6 +48,8 @@ struct Body {
     dim3 grid, block;
     size_t shared_bytes = 0;
     std::function<void(const OpRef &)> arrive; /* COLLECTIVE: finish() is called later, when all have come */
+    uint64_t clique = 0;                       /* COLLECTIVE: its communicators */
+    const bool *revoked = NULL; /* COLLECTIVE: becomes true when its communicator is released */
 };
 using BodyRef = std::shared_ptr<const Body>;
 
@@ -124,6 +126,7 @@ struct Device {
     uint64_t corrupt = 0; /* copies of corrupt_bytes and more until one is changed */
     size_t corrupt_bytes = 0;
     ncclResult_t nccl_error = ncclSuccess;
+    bool nccl_absent = false;
     int resident = 0; /* blocks */
     int pending = 0;  /* operations not done */
     cudaStream_t legacy = NULL;
@@ -242,6 +245,7 @@ void finish(const OpRef &op);
 bool wait_for(std::function<bool()> done); /* false: the machine hangs; its devices are poisoned */
 void advance(uint64_t steps);              /* carry out some operations */
 void after_submit();                       /* perhaps carry out some */
+void nccl_forget();                        /* all communicators; for a new machine */
 void abort_everything();                   /* end all kernels and operations; for a new machine */
 void park(Worker *worker);                 /* from block.cpp: let others run, return when it is our turn */
 
@@ -324,6 +328,7 @@ struct CUstream_st {
     int device;
     bool blocking; /* synchronises with the legacy stream */
     bool is_legacy = false;
+    int nccl_pending = 0; /* NCCL calls that are still being enqueued, by non-blocking communicators */
     cudasim::OpRef last;
     cudasim::CaptureRef capture;
     std::vector<int> frontier; /* in a capture: the nodes that what comes next follows */

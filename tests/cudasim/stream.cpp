@@ -68,6 +68,9 @@ static std::vector<OpRef> dependencies(cudaStream_t stream)
 
 cudaError_t enqueue(cudaStream_t stream, BodyRef body, OpRef *op_out)
 {
+    if (stream->nccl_pending != 0 && body->kind != Body::NOTHING)
+        violate("%s is enqueued in a stream of device %d before a non-blocking NCCL call there has ended",
+                body->name.c_str(), stream->device);
     if (stream->capture != NULL) {
         if (stream->capture->invalid)
             return cudaErrorStreamCaptureInvalidated;

@@ -115,6 +115,9 @@ void cudasim_stall_device(int device, bool stalled);
  * their collectives no longer complete. */
 void cudasim_nccl_async_error(int device, int error);
 
+/* While absent, a device does not connect: communicators that it is to join do not come into being. */
+void cudasim_nccl_absent(int device, bool absent);
+
 /* Kernels and other operations carried out so far. */
 uint64_t cudasim_operations(void);
 
