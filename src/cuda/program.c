@@ -397,8 +397,10 @@ static tsr_status run_segments(tsr_device_program *program)
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_cuda_join_copies(program->cuda));
     TSR_TRY(capture_late(program));
-    for (int i = 0; i < program->n_segments; i++)
+    for (int i = 0; i < program->n_segments; i++) {
+        TSR_TRY(check_aborted(program)); /* nothing would come of it any more */
         TSR_TRY(run_segment(program, &program->segments[i]));
+    }
     TSR_TRY(check_aborted(program));
     TSR_TRY(check_fault(program));
 out:

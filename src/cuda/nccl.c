@@ -1,0 +1,612 @@
+/* Collectives by NCCL; see nccl.h.
+ *
+ * An all-reduce is NCCL's sum, in place in the device's partial, and our own kernel that converts it and adds
+ * the residual. A device with nothing to add has no such buffer and hands in zeros from its scratch, piece by
+ * piece where that is smaller; the other devices cut the same pieces.
+ *
+ * An all-gather is a broadcast by each device of its part, all in one group. The parts of one row lie side by
+ * side where they are wanted; those of several rows go through the scratch and are copied to their columns.
+ *
+ * Hand-overs go through the clique of all devices, sums and gatherings through one of the participants. */
+#include "cuda/nccl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/event.h"
+#include "core/mem.h"
+#include "cuda/check.h"
+#include "cuda/gpu.h"
+#include "cuda/nccl_announce.h"
+#include "cuda/nccl_clique.h"
+#include "cuda/nccl_trial.h"
+
+enum { MAX_RANKS = 64 };
+
+#define DEFAULT_TIMEOUT_NS 30000000000u
+
+/* The communicators of some devices; they are replaced after an abort. */
+typedef struct nccl_group {
+    struct nccl_group *next;
+    uint64_t members;
+    tsr_nccl_clique *clique; /* NULL: could not be made again */
+} nccl_group;
+
+typedef struct nccl_comm {
+    tsr_comm base;
+    tsr_nccl_library nccl;
+    tsr_logger logger;
+    uint64_t timeout_ns;
+    tsr_cuda_device *devices[MAX_RANKS];
+    size_t caps[MAX_RANKS];      /* the devices' memory caps as they were; 0: left alone */
+    size_t scratch_bytes;        /* the same on all devices */
+    uint64_t *counts[MAX_RANKS]; /* in device memory: [other] collectives with it, see nccl_announce.h */
+    uint64_t *progress;          /* pinned: [device][other] the same */
+    nccl_group *groups;
+    tsr_nccl_clique *retired; /* aborted, and perhaps not released by NCCL yet */
+    _Atomic bool aborted;
+    tsr_status broken; /* why there are no communicators any more; TSR_OK: there are */
+    char broken_text[512];
+} nccl_comm;
+
+typedef struct nccl_collective {
+    tsr_collective base;
+    tsr_collective_desc desc; /* arrays are ours */
+    nccl_group *group;
+    int64_t *begin;
+    void **partial;
+} nccl_collective;
+
+static uint64_t all_devices(const nccl_comm *comm)
+{
+    return UINT64_MAX >> (64 - comm->base.n_devices);
+}
+
+static uint64_t bit_of(int index)
+{
+    return (uint64_t)1 << index;
+}
+
+/* ---- the ops of a stream --------------------------------------------------------------------------------
+ */
+
+/* Who enqueues what. */
+typedef struct enqueueing {
+    nccl_comm *comm;
+    const nccl_collective *collective;
+    tsr_cuda_device *cuda;
+    cudaStream_t stream;
+    /* of the calls in one group */
+    const void *from;
+    void *to;
+    size_t count; /* elements of the reduction; rows of a gathering */
+} enqueueing;
+
+static tsr_status announce(const enqueueing *e, uint64_t participants)
+{
+    int self = e->cuda->base.index;
+    return tsr_cuda_nccl_announce(participants & ~bit_of(self), e->comm->counts[self],
+                                  e->comm->progress + self * e->comm->base.n_devices, e->stream);
+}
+
+static tsr_status issue(enqueueing *e, tsr_nccl_calls calls)
+{
+    if (!e->collective->group->clique)
+        return tsr_fail(e->comm->broken, "%s", e->comm->broken_text);
+    return tsr_nccl_clique_issue(e->collective->group->clique, bit_of(e->cuda->base.index), calls, e,
+                                 TSR_FOREVER);
+}
+
+static tsr_status call_all_reduce(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    const enqueueing *e = what;
+    ncclDataType_t type = e->collective->desc.reduce == TSR_REDUCE_EXACT ? ncclInt64 : ncclFloat32;
+    (void)index;
+    return TSR_NCCL_ON(nccl, comm, ncclAllReduce(e->from, e->to, e->count, type, ncclSum, comm, e->stream));
+}
+
+/* Whether the sum is made in one piece. */
+static bool is_whole(const tsr_collective_desc *desc)
+{
+    return desc->contributors == desc->participants;
+}
+
+/* `norm`, only where the sum is whole, may be NULL. */
+static tsr_status enqueue_all_reduce(enqueueing *e, const tsr_op_all_reduce *op, const tsr_op_rms_norm *norm)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = &e->collective->desc;
+    const tsr_cuda_stream s = {.stream = e->stream, .traits = &e->cuda->traits};
+    size_t size = desc->reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float);
+    bool contributes = desc->contributors >> e->cuda->base.index & 1;
+    int64_t piece = op->n;
+    if (!is_whole(desc))
+        piece = TSR_MIN(piece, (int64_t)(e->comm->scratch_bytes / size));
+    TSR_TRY(announce(e, desc->participants));
+    for (int64_t begin = 0; begin < op->n; begin += piece) {
+        e->count = (size_t)TSR_MIN(piece, op->n - begin);
+        e->to = contributes ? (unsigned char *)desc->partial[e->cuda->base.index] + (size_t)begin * size
+                            : e->cuda->base.scratch;
+        e->from = e->to;
+        if (!contributes)
+            TSR_TRY(TSR_CUDA(cudaMemsetAsync(e->to, 0, e->count * size, e->stream)));
+        TSR_TRY(issue(e, call_all_reduce));
+        const tsr_cuda_reduction reduction = {.type = desc->reduce,
+                                              .n_parts = 1,
+                                              .parts = {e->to},
+                                              .residual = op->residual ? op->residual + begin : NULL,
+                                              .y = op->y + begin,
+                                              .n = (int64_t)e->count};
+        TSR_TRY(tsr_cuda_reduce(&reduction, norm, &s));
+    }
+out:
+    return status;
+}
+
+/* Of every participant's part e->count rows, from e->from of this device's own, to blocks one after another
+ * at e->to. */
+static tsr_status call_broadcasts(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    tsr_status status = TSR_OK;
+    const enqueueing *e = what;
+    const tsr_collective_desc *desc = &e->collective->desc;
+    (void)index;
+    for (int i = 0; i < e->comm->base.n_devices; i++) {
+        size_t n = (size_t)(desc->begin[i + 1] - desc->begin[i]) * e->count;
+        float *to = (float *)e->to + (size_t)desc->begin[i] * e->count;
+        if (n > 0)
+            TSR_TRY(TSR_NCCL_ON(nccl, comm,
+                                ncclBroadcast(e->from, to, n, ncclFloat32,
+                                              tsr_nccl_clique_rank(e->collective->group->clique, i), comm,
+                                              e->stream)));
+    }
+out:
+    return status;
+}
+
+/* From blocks in the scratch to columns. */
+static tsr_status copy_columns(const enqueueing *e, float *y, int64_t n)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = &e->collective->desc;
+    for (int i = 0; i < e->comm->base.n_devices; i++) {
+        size_t width = (size_t)(desc->begin[i + 1] - desc->begin[i]) * sizeof(float);
+        if (width > 0)
+            TSR_TRY(TSR_CUDA(cudaMemcpy2DAsync(y + desc->begin[i], (size_t)n * sizeof(float),
+                                               (const float *)e->to + (size_t)desc->begin[i] * e->count,
+                                               width, width, e->count, cudaMemcpyDeviceToDevice, e->stream)));
+    }
+out:
+    return status;
+}
+
+static tsr_status enqueue_all_gather(enqueueing *e, const tsr_op_all_gather *op)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = &e->collective->desc;
+    int self = e->cuda->base.index;
+    int64_t width = desc->begin[self + 1] - desc->begin[self];
+    int64_t fit = (int64_t)(e->comm->scratch_bytes / sizeof(float)) / TSR_MAX(op->n, 1);
+    int64_t piece = TSR_MAX(TSR_MIN(op->n_rows, fit), 1);
+    TSR_TRY(announce(e, desc->participants));
+    for (int64_t row = 0; row < op->n_rows; row += piece) {
+        float *y = op->y + row * op->n;
+        e->count = (size_t)TSR_MIN(piece, op->n_rows - row);
+        e->from = width > 0 ? (const float *)desc->partial[self] + row * width : NULL;
+        e->to = piece > 1 ? e->cuda->base.scratch : y;
+        TSR_TRY(issue(e, call_broadcasts));
+        if (piece > 1)
+            TSR_TRY(copy_columns(e, y, op->n));
+    }
+out:
+    return status;
+}
+
+/* To every receiver. */
+static tsr_status call_sends(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    tsr_status status = TSR_OK;
+    const enqueueing *e = what;
+    const tsr_nccl_clique *clique = e->collective->group->clique;
+    for (int i = 0; i < e->comm->base.n_devices; i++)
+        if (i != index && e->collective->desc.participants >> i & 1)
+            TSR_TRY(TSR_NCCL_ON(
+                nccl, comm,
+                ncclSend(e->from, e->count, ncclFloat32, tsr_nccl_clique_rank(clique, i), comm, e->stream)));
+out:
+    return status;
+}
+
+static tsr_status call_recv(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    const enqueueing *e = what;
+    int sender = __builtin_ctzll(e->collective->desc.contributors);
+    (void)index;
+    return TSR_NCCL_ON(nccl, comm,
+                       ncclRecv(e->to, e->count, ncclFloat32,
+                                tsr_nccl_clique_rank(e->collective->group->clique, sender), comm, e->stream));
+}
+
+static tsr_status nccl_enqueue(tsr_comm *base, tsr_device *device, const tsr_op *op, void *stream)
+{
+    tsr_status status = TSR_OK;
+    enqueueing e = {.comm = (nccl_comm *)base, .cuda = tsr_cuda(device), .stream = stream};
+    switch (op->kind) {
+    case TSR_OP_ALL_REDUCE:
+        e.collective = (const nccl_collective *)op->all_reduce.collective;
+        return enqueue_all_reduce(&e, &op->all_reduce, NULL);
+    case TSR_OP_ALL_GATHER:
+        e.collective = (const nccl_collective *)op->all_gather.collective;
+        return enqueue_all_gather(&e, &op->all_gather);
+    case TSR_OP_SEND:
+        e.collective = (const nccl_collective *)op->send.collective;
+        e.from = op->send.x;
+        e.count = (size_t)op->send.n;
+        TSR_TRY(announce(&e, e.collective->desc.participants));
+        return issue(&e, call_sends);
+    case TSR_OP_RECV:
+        e.collective = (const nccl_collective *)op->recv.collective;
+        e.to = op->recv.y;
+        e.count = (size_t)op->recv.n;
+        TSR_TRY(announce(&e, e.collective->desc.contributors));
+        return issue(&e, call_recv);
+    default:
+        status = tsr_fail(TSR_ERR_INVALID, "%s is no collective", tsr_op_kind_name(op->kind));
+    }
+out:
+    return status;
+}
+
+/* The kernel that converts the sum normalises it, too. */
+static tsr_status nccl_enqueue_norm(tsr_comm *base, tsr_device *device, const tsr_op *op, const tsr_op *norm,
+                                    void *stream, bool *done_out)
+{
+    const nccl_collective *collective = (const nccl_collective *)op->all_reduce.collective;
+    enqueueing e = {
+        .comm = (nccl_comm *)base, .collective = collective, .cuda = tsr_cuda(device), .stream = stream};
+    *done_out = is_whole(&collective->desc);
+    return *done_out ? enqueue_all_reduce(&e, &op->all_reduce, &norm->rms_norm) : TSR_OK;
+}
+
+/* ---- collectives ----------------------------------------------------------------------------------------
+ */
+
+static tsr_status make_clique(nccl_comm *comm, uint64_t members, tsr_nccl_clique **clique_out)
+{
+    return tsr_nccl_clique_create(&comm->nccl, comm->devices, members, comm->timeout_ns, clique_out);
+}
+
+static tsr_status find_group(nccl_comm *comm, uint64_t members, nccl_group **group_out)
+{
+    tsr_status status = TSR_OK;
+    nccl_group *group = comm->groups;
+    while (group && group->members != members)
+        group = group->next;
+    if (group) {
+        *group_out = group;
+        return TSR_OK;
+    }
+    TSR_TRY(tsr_mem_array(1, sizeof *group, "NCCL communicators", &group));
+    group->members = members;
+    TSR_TRY(make_clique(comm, members, &group->clique));
+    group->next = comm->groups;
+    comm->groups = group;
+    *group_out = group;
+    group = NULL;
+out:
+    tsr_mem_free(group);
+    return status;
+}
+
+static void collective_destroy(tsr_comm *comm, tsr_collective *base)
+{
+    (void)comm;
+    nccl_collective *c = (nccl_collective *)base;
+    tsr_mem_free(c->begin);
+    tsr_mem_free(c->partial);
+    tsr_mem_free(c);
+}
+
+static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *desc,
+                                    tsr_collective **collective_out)
+{
+    tsr_status status = TSR_OK;
+    nccl_comm *comm = (nccl_comm *)base;
+    nccl_collective *c = NULL;
+    size_t n = (size_t)base->n_devices;
+    bool alone = (desc->participants & (desc->participants - 1)) == 0;
+    if (comm->broken != TSR_OK)
+        return tsr_fail(comm->broken, "%s", comm->broken_text);
+    TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
+    c->desc = *desc;
+    TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
+    memcpy(c->partial, desc->partial, n * sizeof *c->partial);
+    if (desc->begin) {
+        TSR_TRY(tsr_mem_array(n + 1, sizeof *c->begin, "a collective's shards", &c->begin));
+        memcpy(c->begin, desc->begin, (n + 1) * sizeof *c->begin);
+    }
+    c->desc.partial = c->partial;
+    c->desc.begin = c->begin;
+    c->base = (tsr_collective){.comm = base, .desc = &c->desc};
+    if (!alone)
+        TSR_TRY(
+            find_group(comm, desc->kind == TSR_OP_SEND ? all_devices(comm) : desc->participants, &c->group));
+    *collective_out = &c->base;
+    c = NULL;
+out:
+    if (c)
+        collective_destroy(base, &c->base);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "collective '%s'", desc->name ? desc->name : "?");
+}
+
+/* ---- aborting -------------------------------------------------------------------------------------------
+ */
+
+static void nccl_abort(tsr_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    atomic_store(&comm->aborted, true);
+    for (nccl_group *group = comm->groups; group; group = group->next)
+        if (group->clique)
+            tsr_nccl_clique_abort(group->clique);
+}
+
+static bool nccl_aborted(tsr_comm *base)
+{
+    return atomic_load(&((nccl_comm *)base)->aborted);
+}
+
+static tsr_status nccl_poll(tsr_comm *base, tsr_device *device)
+{
+    const nccl_comm *comm = (const nccl_comm *)base;
+    tsr_status status = TSR_OK;
+    for (nccl_group *group = comm->groups; group && status == TSR_OK; group = group->next)
+        if (group->clique && group->members >> device->index & 1)
+            status = tsr_nccl_clique_poll(group->clique, device->index);
+    return status;
+}
+
+static size_t count_bytes(const nccl_comm *comm)
+{
+    return (size_t)comm->base.n_devices * sizeof(uint64_t);
+}
+
+/* Devices that left at different places have different counts: start over. The first that is lost, NULL for
+ * none. */
+static const tsr_cuda_device *reset_counts(nccl_comm *comm)
+{
+    const tsr_cuda_device *lost = NULL;
+    int previous;
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        tsr_cuda_device *cuda = comm->devices[i];
+        if (tsr_cuda_enter(cuda, &previous) != TSR_OK) {
+            lost = lost ? lost : cuda;
+            continue;
+        }
+        if (cudaMemsetAsync(comm->counts[i], 0, count_bytes(comm), cuda->stream) != cudaSuccess ||
+            tsr_cuda_drain(cuda) != TSR_OK)
+            lost = lost ? lost : cuda;
+        (void)cudaGetLastError();
+        tsr_cuda_leave(previous);
+    }
+    for (int i = 0; i < comm->base.n_devices * comm->base.n_devices; i++)
+        __atomic_store_n(&comm->progress[i], 0, __ATOMIC_SEQ_CST);
+    return lost;
+}
+
+/* NCCL releases a clique when the graphs with its operations are gone, which are other people's. */
+static void retire(nccl_comm *comm, nccl_group *group)
+{
+    if (!group->clique)
+        return;
+    *tsr_nccl_clique_next(group->clique) = comm->retired;
+    comm->retired = group->clique;
+    group->clique = NULL;
+}
+
+static tsr_status make_again(nccl_comm *comm, const tsr_cuda_device *lost)
+{
+    tsr_status status = TSR_OK;
+    for (nccl_group *group = comm->groups; group; group = group->next) {
+        if (group->clique)
+            tsr_nccl_clique_stop(group->clique, comm->timeout_ns);
+        retire(comm, group);
+    }
+    if (lost)
+        return tsr_fail(TSR_ERR_DEVICE_LOST, "device %s is lost", lost->base.name);
+    for (nccl_group *group = comm->groups; group; group = group->next)
+        TSR_TRY(make_clique(comm, group->members, &group->clique));
+out:
+    return status;
+}
+
+/* What follows an abort. It may fail, and cannot say so: who uses the communicator next is told. */
+static void nccl_reset(tsr_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    if (!atomic_load(&comm->aborted))
+        return;
+    comm->broken = make_again(comm, reset_counts(comm));
+    if (comm->broken != TSR_OK)
+        snprintf(comm->broken_text, sizeof comm->broken_text,
+                 "NCCL's communicators were aborted and could not be made again: %s; open the devices anew",
+                 tsr_last_error());
+    base->epoch++;
+    atomic_store(&comm->aborted, false);
+}
+
+/* A device waits for those that have announced fewer collectives with it than it with them. */
+static uint64_t nccl_missing(tsr_comm *base, const tsr_collective *collective, int index)
+{
+    const nccl_comm *comm = (const nccl_comm *)base;
+    uint64_t missing = 0;
+    for (int i = 0; i < base->n_devices; i++) {
+        uint64_t to = __atomic_load_n(&comm->progress[index * base->n_devices + i], __ATOMIC_SEQ_CST);
+        uint64_t from = __atomic_load_n(&comm->progress[i * base->n_devices + index], __ATOMIC_SEQ_CST);
+        if (collective->desc->participants >> i & 1 && from < to)
+            missing |= bit_of(i);
+    }
+    return missing;
+}
+
+/* ---- creation -------------------------------------------------------------------------------------------
+ */
+
+static void release_counts(nccl_comm *comm)
+{
+    int previous;
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        if (comm->caps[i])
+            comm->devices[i]->base.memory_cap = comm->caps[i];
+        if (!comm->counts[i] || !tsr_cuda_enter_to_release(comm->devices[i], &previous))
+            continue;
+        (void)cudaFree(comm->counts[i]);
+        tsr_cuda_leave(previous);
+    }
+    if (comm->progress)
+        (void)cudaFreeHost(comm->progress);
+    (void)cudaGetLastError();
+}
+
+/* Programs are gone by now, and their graphs with them, so that NCCL releases everything. */
+static void nccl_destroy(tsr_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    nccl_group *group = comm->groups;
+    while (group) {
+        nccl_group *next = group->next;
+        retire(comm, group);
+        tsr_mem_free(group);
+        group = next;
+    }
+    while (comm->retired) {
+        tsr_nccl_clique *clique = comm->retired;
+        comm->retired = *tsr_nccl_clique_next(clique);
+        tsr_nccl_clique_destroy(clique, comm->timeout_ns);
+    }
+    release_counts(comm);
+    tsr_mem_free(comm);
+}
+
+static const struct tsr_comm_ops nccl_ops = {
+    .kind = "nccl",
+    .destroy = nccl_destroy,
+    .collective_create = collective_create,
+    .collective_destroy = collective_destroy,
+    .enqueue_meets = true,
+    .enqueue = nccl_enqueue,
+    .enqueue_norm = nccl_enqueue_norm,
+    .poll = nccl_poll,
+    .aborted = nccl_aborted,
+    .abort = nccl_abort,
+    .reset = nccl_reset,
+    .missing = nccl_missing,
+};
+
+static tsr_status make_counts(nccl_comm *comm, int i)
+{
+    tsr_cuda_device *cuda = comm->devices[i];
+    int previous;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    if (i == 0) {
+        size_t bytes = (size_t)comm->base.n_devices * count_bytes(comm);
+        TSR_TRY(TSR_CUDA(
+            cudaHostAlloc((void **)&comm->progress, bytes, cudaHostAllocPortable | cudaHostAllocMapped)));
+        memset(comm->progress, 0, bytes);
+    }
+    TSR_TRY(TSR_CUDA(cudaMalloc((void **)&comm->counts[i], count_bytes(comm))));
+    TSR_TRY(TSR_CUDA(cudaMemsetAsync(comm->counts[i], 0, count_bytes(comm), cuda->stream)));
+    TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK
+                            : tsr_fail_in(status, "device %s: counters of the collectives", cuda->base.name);
+}
+
+/* What NCCL has taken is not there for others. */
+static tsr_status lower_cap(nccl_comm *comm, int i)
+{
+    tsr_cuda_device *cuda = comm->devices[i];
+    size_t available, total;
+    tsr_status status = cuda->base.ops->memory_info(&cuda->base, &available, &total);
+    if (status != TSR_OK)
+        return status;
+    size_t cap = tsr_device_used(&cuda->base) + available;
+    if (cap < cuda->base.memory_cap) {
+        comm->caps[i] = cuda->base.memory_cap;
+        cuda->base.memory_cap = cap;
+    }
+    return TSR_OK;
+}
+
+/* Two devices on one GPU, by their numbers. */
+static bool share_gpu(const nccl_comm *comm, int *a_out, int *b_out)
+{
+    for (int a = 0; a < comm->base.n_devices; a++)
+        for (int b = a + 1; b < comm->base.n_devices; b++)
+            if (comm->devices[a]->ordinal == comm->devices[b]->ordinal) {
+                *a_out = a;
+                *b_out = b;
+                return true;
+            }
+    return false;
+}
+
+static tsr_status connect_devices(nccl_comm *comm)
+{
+    nccl_group *group;
+    int a = 0, b = 0, version = comm->nccl.version;
+    bool shared = share_gpu(comm, &a, &b);
+    if (shared && version < TSR_NCCL_SHARED_GPU_VERSION)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "NCCL %d.%d.%d serves one device per GPU, and devices %s and %s are on one; NCCL 2.30 "
+            "can, with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
+            version / 10000, version / 100 % 100, version % 100, comm->devices[a]->base.name,
+            comm->devices[b]->base.name);
+    tsr_status status = find_group(comm, all_devices(comm), &group);
+    if (status == TSR_OK)
+        return tsr_nccl_trial(group->clique, comm->devices, comm->base.n_devices, comm->timeout_ns);
+    if (shared && status == TSR_ERR_DEVICE)
+        return tsr_fail_in(TSR_ERR_UNSUPPORTED,
+                           "NCCL refuses devices %s and %s on one GPU; perhaps for want of "
+                           "NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
+                           comm->devices[a]->base.name, comm->devices[b]->base.name);
+    return status;
+}
+
+tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const tsr_comm_nccl_config *config,
+                                tsr_comm **comm_out)
+{
+    tsr_status status = TSR_OK;
+    nccl_comm *comm = NULL;
+    if (n_devices < 1 || n_devices > MAX_RANKS)
+        return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
+                        MAX_RANKS);
+    TSR_TRY(tsr_mem_array(1, sizeof *comm, "a communicator", &comm));
+    comm->base = (tsr_comm){.ops = &nccl_ops, .n_devices = n_devices};
+    comm->timeout_ns = config && config->timeout_ns ? config->timeout_ns : DEFAULT_TIMEOUT_NS;
+    if (config && config->logger)
+        comm->logger = *config->logger;
+    comm->scratch_bytes = SIZE_MAX;
+    for (int i = 0; i < n_devices; i++) {
+        comm->devices[i] = tsr_cuda(devices[i]);
+        comm->scratch_bytes = TSR_MIN(comm->scratch_bytes, devices[i]->scratch_bytes);
+    }
+    TSR_TRY(tsr_nccl_library_load(&comm->nccl));
+    for (int i = 0; i < n_devices; i++)
+        TSR_TRY(make_counts(comm, i));
+    TSR_TRY(connect_devices(comm));
+    for (int i = 0; i < n_devices; i++)
+        TSR_TRY(lower_cap(comm, i));
+    tsr_log(&comm->logger, TSR_LOG_INFO, "NCCL %d.%d.%d connects %d devices", comm->nccl.version / 10000,
+            comm->nccl.version / 100 % 100, comm->nccl.version % 100, n_devices);
+    *comm_out = &comm->base;
+    comm = NULL;
+out:
+    if (comm)
+        nccl_destroy(&comm->base);
+    return status;
+}

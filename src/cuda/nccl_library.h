@@ -1,0 +1,59 @@
+/* NCCL's functions, found at run time, and the way from its results to statuses.
+ *
+ *     tsr_nccl_library nccl;
+ *     TSR_TRY(tsr_nccl_library_load(&nccl));
+ *     TSR_TRY(TSR_NCCL(&nccl, ncclGetUniqueId(&id)));
+ *     TSR_TRY(TSR_NCCL_ON(&nccl, comm, ncclAllReduce(from, to, n, ncclInt64, ncclSum, comm, stream)));
+ *
+ * On failure the stored sentence names the call and has NCCL's own words; the caller puts the device in
+ * front. ncclInProgress counts as success: it is how calls on a non-blocking communicator succeed, and
+ * whoever makes them waits for their end (nccl_clique.h). */
+#ifndef TSR_CUDA_NCCL_LIBRARY_H
+#define TSR_CUDA_NCCL_LIBRARY_H
+
+#include <nccl.h>
+
+#include "core/status.h"
+
+/* 2.18 is the first whose communicators, in one process, are destroyed only after all of their ranks have
+ * come to rest (commReclaim in its src/init.cc); before, a rank's memory could go while others still read
+ * it. */
+#define TSR_NCCL_MIN_VERSION NCCL_VERSION(2, 18, 1)
+
+/* Since then several ranks may share a GPU, if the environment variable NCCL_MULTI_RANK_GPU_ENABLE is 1. */
+#define TSR_NCCL_SHARED_GPU_VERSION NCCL_VERSION(2, 30, 0)
+
+#define TSR_NCCL_FUNCTIONS(F) \
+    F(ncclGetVersion)         \
+    F(ncclGetErrorString)     \
+    F(ncclGetLastError)       \
+    F(ncclGetUniqueId)        \
+    F(ncclCommInitRankConfig) \
+    F(ncclCommGetAsyncError)  \
+    F(ncclCommAbort)          \
+    F(ncclGroupStart)         \
+    F(ncclGroupEnd)           \
+    F(ncclAllReduce)          \
+    F(ncclBroadcast)          \
+    F(ncclSend)               \
+    F(ncclRecv)
+
+typedef struct tsr_nccl_library {
+    int version; /* NCCL_VERSION_CODE's format */
+#define TSR_NCCL_MEMBER(name) __typeof__(&name) name;
+    TSR_NCCL_FUNCTIONS(TSR_NCCL_MEMBER)
+#undef TSR_NCCL_MEMBER
+} tsr_nccl_library;
+
+/* TSR_ERR_UNSUPPORTED: there is no libnccl.so.2, or it is too old, or lacks a function. The library stays
+ * loaded until the process ends, since it has threads of its own. */
+tsr_status tsr_nccl_library_load(tsr_nccl_library *nccl_out);
+
+/* `comm` NULL: none yet. `call` is the call's source text; what follows the name is dropped. */
+tsr_status tsr_nccl_result(const tsr_nccl_library *nccl, ncclComm_t comm, ncclResult_t result,
+                           const char *call);
+
+#define TSR_NCCL(nccl, call)          tsr_nccl_result(nccl, NULL, (nccl)->call, #call)
+#define TSR_NCCL_ON(nccl, comm, call) tsr_nccl_result(nccl, comm, (nccl)->call, #call)
+
+#endif
