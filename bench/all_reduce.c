@@ -1,32 +1,33 @@
-/* Latency of the local all-reduce: host devices that do nothing but all-reduces, back to back, as many per
- * program as a model of 32 dense layers has.
+/* Latency of the all-reduce by size, for each implementation that serves the devices:
  *
- *     bench/all_reduce [max_ranks]
+ *     build/bench/all_reduce [--devices SPEC]      (default: the GPUs, or a few shapes of host devices)
  *
- * Per number of ranks, threads per rank and size: best, median and slowest tenth (p90) over launches of the
- * time per all-reduce, waking and waiting for the devices included. "op" is what an op costs that does
- * nothing, the team's barrier included. Bandwidth is that of the algorithm as nccl-tests define it: the
- * partial's bytes over the median. Where there are more threads than processors, waiting means sleeping:
- * expect tens of microseconds. */
-#include <sched.h>
+ * Devices do nothing but all-reduces, back to back, as many per program as a model of 32 dense layers has,
+ * with two buffers in turn as a program has them. Per implementation, kind of sum and size: best, median and
+ * slowest tenth (p90) over launches of the time per all-reduce, starting and waiting for the devices
+ * included. "op" is what an op costs that does nothing. Bandwidths are those of nccl-tests: algbw is one
+ * partial's bytes over the median, busbw is that times 2 (n - 1) / n. Host devices with more threads than
+ * processors wait by sleeping: expect tens of microseconds. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
+#include <string.h>
 
-#include "comm/local.h"
+#include <tsr/runtime.h>
+
+#include "comm/choice.h"
+#include "comm/trial.h"
 #include "core/event.h"
-#include "core/mem.h"
-#include "host/device.h"
+#include "core/runtime.h"
 
-enum { MAX_RANKS = 16, PER_PROGRAM = 64, LAUNCHES = 60, WARM_UP = 10 };
+enum { MAX_RANKS = 64, PER_PROGRAM = 64, LAUNCHES = 40, WARM_UP = 5 };
 
 typedef struct bench {
-    int n_ranks;
-    tsr_device *devices[MAX_RANKS];
+    tsr_runtime *rt;
+    tsr_comm *comm; /* the implementation that is measured */
+    int n_ops;
     tsr_device_program *programs[MAX_RANKS];
-    tsr_comm *comm;
     tsr_collective *collectives[PER_PROGRAM];
-    int64_t *partial[2][MAX_RANKS];
+    void *partial[2][MAX_RANKS];
     float *y[MAX_RANKS];
 } bench;
 
@@ -38,96 +39,83 @@ static void check(tsr_status status)
     exit(1);
 }
 
-static void nothing(const tsr_op *op, const tsr_kernel_env *env)
+/* ---- programs -------------------------------------------------------------------------------------------
+ */
+
+static void *zeros(tsr_device *device, size_t bytes)
 {
-    (void)op;
-    (void)env;
+    void *there = NULL, *here = calloc(1, bytes);
+    if (!here)
+        exit(1);
+    check(device->ops->alloc(device, bytes, &there));
+    check(tsr_device_upload(device, there, here, bytes));
+    free(here);
+    return there;
 }
 
-static const tsr_kernel_set no_kernels = {.isa = "none", .run = {[TSR_OP_SCALE] = nothing}};
-
-/* Thread `thread` of the devices so far goes to the next processor that this process may use. */
-static tsr_status pin(void *user, int thread)
+static tsr_collective *make_collective(bench *b, int k, tsr_reduce_type reduce, int64_t n)
 {
-    const int *first = user;
-    cpu_set_t allowed, one;
-    if (sched_getaffinity(getpid(), sizeof allowed, &allowed) != 0)
-        return TSR_ERR_UNSUPPORTED;
-    int number = (*first + thread) % CPU_COUNT(&allowed), cpu = 0;
-    for (; !CPU_ISSET(cpu, &allowed) || number-- > 0; cpu++)
-        continue;
-    CPU_ZERO(&one);
-    CPU_SET(cpu, &one);
-    return sched_setaffinity(0, sizeof one, &one) == 0 ? TSR_OK : TSR_ERR_UNSUPPORTED;
+    uint64_t all = b->rt->n_devices == 64 ? UINT64_MAX : ((uint64_t)1 << b->rt->n_devices) - 1;
+    tsr_collective *made = NULL;
+    const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                      .participants = all,
+                                      .contributors = all,
+                                      .reduce = reduce,
+                                      .n = n,
+                                      .partial = b->partial[k % 2],
+                                      .name = "sum"};
+    check(b->comm->ops->collective_create(b->comm, &desc, &made));
+    return made;
 }
 
-static void open_devices(bench *b, int n_ranks, int n_threads)
+/* Fewer of the large ones, which need no averaging: a launch takes some 16 MiB at most. */
+static int ops_for(int64_t n)
 {
-    b->n_ranks = n_ranks;
-    check(tsr_comm_local_create(n_ranks, &b->comm));
-    for (int r = 0; r < n_ranks; r++) {
-        int first = r * n_threads;
-        tsr_host_device_config config = {.name = "host",
-                                         .index = r,
-                                         .n_threads = n_threads,
-                                         .total_threads = n_ranks * n_threads,
-                                         .numa_node = -1,
-                                         .pin = pin,
-                                         .pin_user = &first,
-                                         .kernels = &no_kernels};
-        check(tsr_host_device_create(&config, &b->devices[r]));
-    }
-}
-
-static void close_devices(bench *b)
-{
-    tsr_comm_destroy(b->comm);
-    for (int r = 0; r < b->n_ranks; r++)
-        tsr_device_destroy(b->devices[r]);
+    int64_t fit = n > 0 ? ((int64_t)16 << 20) / (n * (int64_t)sizeof(int64_t)) : PER_PROGRAM;
+    return (int)(fit < 1 ? 1 : fit < PER_PROGRAM ? fit : PER_PROGRAM);
 }
 
 /* All-reduces of n elements; n 0: ops that do nothing. */
 static void compile(bench *b, tsr_reduce_type reduce, int64_t n)
 {
-    static tsr_op ops[MAX_RANKS][PER_PROGRAM];
-    for (int r = 0; r < b->n_ranks; r++) {
+    tsr_op ops[PER_PROGRAM];
+    b->n_ops = ops_for(n);
+    for (int d = 0; d < b->rt->n_devices; d++) {
         for (int slot = 0; slot < 2; slot++)
-            b->partial[slot][r] = calloc((size_t)n + 1, sizeof(int64_t));
-        b->y[r] = calloc((size_t)n + 1, sizeof(float));
+            b->partial[slot][d] = zeros(b->rt->devices[d], (size_t)(n + 1) * sizeof(int64_t));
+        b->y[d] = zeros(b->rt->devices[d], (size_t)(n + 1) * sizeof(float));
     }
-    for (int k = 0; k < PER_PROGRAM; k++) {
-        tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
-                                    .participants = (1u << b->n_ranks) - 1,
-                                    .contributors = (1u << b->n_ranks) - 1,
-                                    .reduce = reduce,
-                                    .n = n,
-                                    .partial = (void *const *)b->partial[k % 2],
-                                    .name = "sum"};
-        check(b->comm->ops->collective_create(b->comm, &desc, &b->collectives[k]));
-        for (int r = 0; r < b->n_ranks; r++) {
+    for (int k = 0; k < b->n_ops; k++)
+        b->collectives[k] = n > 0 ? make_collective(b, k, reduce, n) : NULL;
+    for (int d = 0; d < b->rt->n_devices; d++) {
+        for (int k = 0; k < b->n_ops; k++) {
             if (n == 0)
-                ops[r][k] = (tsr_op){.kind = TSR_OP_SCALE, .name = "nothing"};
+                ops[k] = (tsr_op){.kind = TSR_OP_SCALE, .name = "nothing", .scale = {b->y[d], b->y[d], 0, 1}};
             else
-                ops[r][k] = (tsr_op){.kind = TSR_OP_ALL_REDUCE,
-                                     .name = "sum",
-                                     .all_reduce = {b->collectives[k], NULL, b->y[r], n}};
+                ops[k] = (tsr_op){.kind = TSR_OP_ALL_REDUCE,
+                                  .name = "sum",
+                                  .all_reduce = {b->collectives[k], NULL, b->y[d], n}};
         }
+        check(b->rt->devices[d]->ops->program_create(b->rt->devices[d], ops, b->n_ops, &b->programs[d]));
     }
-    for (int r = 0; r < b->n_ranks; r++)
-        check(b->devices[r]->ops->program_create(b->devices[r], ops[r], PER_PROGRAM, &b->programs[r]));
 }
 
-static void discard(bench *b)
+static void discard(bench *b, int64_t n)
 {
-    for (int r = 0; r < b->n_ranks; r++) {
-        b->devices[r]->ops->program_destroy(b->devices[r], b->programs[r]);
-        free(b->partial[0][r]);
-        free(b->partial[1][r]);
-        free(b->y[r]);
+    size_t partial_bytes = (size_t)(n + 1) * sizeof(int64_t), y_bytes = (size_t)(n + 1) * sizeof(float);
+    for (int d = 0; d < b->rt->n_devices; d++) {
+        tsr_device *device = b->rt->devices[d];
+        device->ops->program_destroy(device, b->programs[d]);
+        for (int slot = 0; slot < 2; slot++)
+            device->ops->free(device, b->partial[slot][d], partial_bytes);
+        device->ops->free(device, b->y[d], y_bytes);
     }
-    for (int k = 0; k < PER_PROGRAM; k++)
+    for (int k = 0; k < b->n_ops && n > 0; k++)
         b->comm->ops->collective_destroy(b->comm, b->collectives[k]);
 }
+
+/* ---- measuring ------------------------------------------------------------------------------------------
+ */
 
 static int ascending(const void *a, const void *b)
 {
@@ -140,53 +128,91 @@ static void measure(bench *b, double us[LAUNCHES])
 {
     for (int i = -WARM_UP; i < LAUNCHES; i++) {
         uint64_t start = tsr_clock_ns();
-        for (int r = 0; r < b->n_ranks; r++)
-            check(b->devices[r]->ops->launch(b->devices[r], b->programs[r]));
-        for (int r = 0; r < b->n_ranks; r++)
-            check(b->devices[r]->ops->synchronize(b->devices[r], 0));
+        for (int d = 0; d < b->rt->n_devices; d++)
+            check(b->rt->devices[d]->ops->launch(b->rt->devices[d], b->programs[d]));
+        for (int d = 0; d < b->rt->n_devices; d++)
+            check(b->rt->devices[d]->ops->synchronize(b->rt->devices[d], 0));
         if (i >= 0)
-            us[i] = (double)(tsr_clock_ns() - start) / 1000.0 / PER_PROGRAM;
+            us[i] = (double)(tsr_clock_ns() - start) / 1000.0 / b->n_ops;
     }
     qsort(us, LAUNCHES, sizeof *us, ascending);
 }
 
-static void measure_sizes(bench *b, tsr_reduce_type reduce, int n_threads)
+static void measure_sizes(bench *b, tsr_reduce_type reduce)
 {
-    static const int64_t sizes[] = {0, 64, 1024, 4096, 16384, 65536, 524288};
+    static const int64_t sizes[] = {0, 64, 512, 4096, 16384, 65536, 524288};
     bool exact = reduce == TSR_REDUCE_EXACT;
+    int ranks = b->rt->n_devices;
     for (size_t s = exact ? 0 : 1; s < sizeof sizes / sizeof *sizes; s++) {
         double us[LAUNCHES];
         double bytes = (double)sizes[s] * (exact ? sizeof(int64_t) : sizeof(float));
         compile(b, reduce, sizes[s]);
         measure(b, us);
-        discard(b);
-        printf("%5d %7d %6s %8lld %9.2f %9.2f %9.2f %8.2f\n", b->n_ranks, n_threads,
+        discard(b, sizes[s]);
+        double algbw = bytes / us[LAUNCHES / 2] / 1000.0;
+        printf("%-14s %5d %6s %8lld %9.2f %9.2f %9.2f %9.2f %9.2f\n", b->comm->ops->kind, ranks,
                sizes[s] == 0 ? "op"
                : exact       ? "exact"
                              : "f32",
-               (long long)sizes[s], us[0], us[LAUNCHES / 2], us[LAUNCHES * 9 / 10],
-               bytes / us[LAUNCHES / 2] / 1000.0);
+               (long long)sizes[s], us[0], us[LAUNCHES / 2], us[LAUNCHES * 9 / 10], algbw,
+               algbw * 2 * (ranks - 1) / ranks);
     }
+}
+
+static void warn(tsr_log_level level, const char *text, void *user)
+{
+    (void)user;
+    if (level == TSR_LOG_WARN)
+        fprintf(stderr, "all_reduce: %s\n", text);
+}
+
+/* Each implementation by itself. One that serves only some of the devices together is left out. */
+static void bench_devices(const char *spec)
+{
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    bench b = {0};
+    tsr_comm *members[TSR_COMM_MAX_CHOICES];
+    config.devices = spec;
+    config.logger.fn = warn;
+    check(tsr_runtime_open(&config, &b.rt));
+    printf("\ndevices: %s\n%-14s %5s %6s %8s %9s %9s %9s %9s %9s\n", spec, "kind", "ranks", "type", "n",
+           "us best", "us median", "us p90", "algbw GB/s", "busbw");
+    int n = tsr_comm_choice_members(b.rt->comm, members);
+    for (int m = 0; m < n; m++) {
+        b.comm = members[m];
+        if (!tsr_trial_serves(b.comm))
+            continue;
+        measure_sizes(&b, TSR_REDUCE_EXACT);
+        measure_sizes(&b, TSR_REDUCE_F32);
+    }
+    tsr_runtime_close(b.rt);
+}
+
+static bool has_gpus(void)
+{
+    tsr_topology *topo = NULL;
+    tsr_device_list *list = NULL;
+    bool has = tsr_topology_discover(NULL, &topo) == TSR_OK &&
+               tsr_device_list_create(topo, "cuda", NULL, &list) == TSR_OK && list->n_devices > 1;
+    tsr_device_list_destroy(list);
+    tsr_topology_destroy(topo);
+    return has;
 }
 
 int main(int argc, char **argv)
 {
-    static const int shapes[][2] = {{1, 1}, {2, 1}, {1, 2}, {4, 1}, {2, 2}, {8, 1}, {16, 1}};
-    int max_ranks = argc > 1 ? atoi(argv[1]) : 4;
-    if (max_ranks < 1 || max_ranks > MAX_RANKS) {
-        fprintf(stderr, "usage: %s [max_ranks, 1 to %d]\n", argv[0], MAX_RANKS);
+    static const char *const shapes[] = {"host:1,threads=1", "host:2,threads=1", "host:1,threads=2",
+                                         "host:4,threads=1"};
+    if (argc == 3 && strcmp(argv[1], "--devices") == 0) {
+        bench_devices(argv[2]);
+    } else if (argc != 1) {
+        fprintf(stderr, "usage: %s [--devices SPEC]\n", argv[0]);
         return 2;
-    }
-    printf("%5s %7s %6s %8s %9s %9s %9s %8s\n", "ranks", "threads", "type", "n", "us best", "us median",
-           "us p90", "GB/s");
-    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
-        bench b = {0};
-        if (shapes[i][0] > max_ranks)
-            continue;
-        open_devices(&b, shapes[i][0], shapes[i][1]);
-        measure_sizes(&b, TSR_REDUCE_EXACT, shapes[i][1]);
-        measure_sizes(&b, TSR_REDUCE_F32, shapes[i][1]);
-        close_devices(&b);
+    } else if (has_gpus()) {
+        bench_devices("cuda");
+    } else {
+        for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
+            bench_devices(shapes[i]);
     }
     return 0;
 }

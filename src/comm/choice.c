@@ -303,6 +303,17 @@ out:
     return status;
 }
 
+int tsr_comm_choice_members(tsr_comm *base, tsr_comm *members[TSR_COMM_MAX_CHOICES])
+{
+    choice_comm *choice = (choice_comm *)base;
+    members[0] = base;
+    if (base->ops != &choice_ops)
+        return 1;
+    for (int c = 0; c < choice->n_comms; c++)
+        members[c] = choice->comms[c];
+    return choice->n_comms;
+}
+
 int tsr_comm_choice_rows(const tsr_comm *base, tsr_comm_row rows[TSR_COMM_MAX_ROWS])
 {
     const choice_comm *choice = (const choice_comm *)base;

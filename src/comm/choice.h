@@ -34,6 +34,10 @@ tsr_status tsr_comm_choice_create(tsr_device *const *devices, int n_devices, tsr
                                   int n_comms, uint64_t budget_ns, const tsr_logger *logger,
                                   tsr_comm **comm_out);
 
+/* What there is to choose from, in the order of preference; the value is their number. A communicator that
+ * was not made by the function above is its own only one. For measuring them. */
+int tsr_comm_choice_members(tsr_comm *comm, tsr_comm *members[TSR_COMM_MAX_CHOICES]);
+
 /* The table; the value is its number of rows, at least 1. 0 for a communicator that was not made by the
  * function above. */
 int tsr_comm_choice_rows(const tsr_comm *comm, tsr_comm_row rows[TSR_COMM_MAX_ROWS]);
