@@ -30,8 +30,8 @@ static void machine(int n_devices, bool peer_access)
     cudasim_configure(&config);
 }
 
-static float *run(const char *path, const char *devices, const char *split, int64_t chunk,
-                  int64_t *n_vocab_out)
+static float *run_with(const char *path, const char *devices, const char *collectives, const char *split,
+                       int64_t chunk, int64_t *n_vocab_out)
 {
     int32_t tokens[N_TOKENS];
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
@@ -39,7 +39,7 @@ static float *run(const char *path, const char *devices, const char *split, int6
     config.n_batch = N_TOKENS;
     config.n_outputs_max = N_TOKENS;
     runner r;
-    runner_open(&r, path, devices, split, &config);
+    runner_open_with(&r, path, devices, collectives, split, &config);
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (int32_t)((i * 97 + 11) % (r.n_vocab - 1));
     float *logits = malloc((size_t)(N_TOKENS * r.n_vocab) * sizeof *logits);
@@ -47,6 +47,12 @@ static float *run(const char *path, const char *devices, const char *split, int6
     *n_vocab_out = r.n_vocab;
     runner_close(&r);
     return logits;
+}
+
+static float *run(const char *path, const char *devices, const char *split, int64_t chunk,
+                  int64_t *n_vocab_out)
+{
+    return run_with(path, devices, NULL, split, chunk, n_vocab_out);
 }
 
 /* The largest difference, relative to the largest logit. */
@@ -154,12 +160,92 @@ static void several_devices_on_one_gpu_mixed_and_without_peers(void **state)
     check_synthetic(TSR_TYPE_Q8_0, ways, sizeof ways / sizeof *ways);
 }
 
+static void write_small_model(char *path)
+{
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    config.weight_type = TSR_TYPE_Q8_0;
+    config.head_dim = 64;
+    config.n_ff = 768;
+    config.n_vocab = 384;
+    close(mkstemp(path));
+    synth_model_write(&config, path);
+}
+
+static void collectives_change_no_bit(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *collectives, *devices, *split;
+    } ways[] = {
+        {"staged", "cuda", "1,1,1"},      {"peer", "cuda", "1,1,1"},
+        {"peer", "cuda:2,cuda:0", "2,1"}, {"peer", "cuda:0,cuda:0,cuda:0", "1,2,1"},
+        {"auto", "cuda:0,cuda:1", "1,3"}, {"staged", "cuda:1,cuda:1,cuda:2", "3,1,2"},
+    };
+    char path[] = "/tmp/tsr_cuda_model_XXXXXX";
+    float *first = NULL;
+    write_small_model(path);
+    for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+        int64_t n_vocab;
+        machine(3, true);
+        float *logits =
+            run_with(path, ways[i].devices, ways[i].collectives, ways[i].split, i % 2 ? 4 : 9, &n_vocab);
+        if (first && memcmp(logits, first, (size_t)(N_TOKENS * n_vocab) * sizeof *first) != 0)
+            fail_msg("%s over %s: other bits", ways[i].collectives, ways[i].devices);
+        assert_int_equal(cudasim_leaks(stderr), 0);
+        assert_string_equal(cudasim_violation(), "");
+        if (first)
+            free(logits);
+        else
+            first = logits;
+    }
+    free(first);
+    unlink(path);
+}
+
+/* GPUs and host devices round differently, so what each family holds matters; who of a family holds it, with
+ * how many threads and in which chunks, does not. */
+static void mixed_bits_depend_on_what_each_family_holds(void **state)
+{
+    (void)state;
+    static const way ways[][3] = {
+        {{1, true, "cuda:0,host:1,threads=1", "1,1", N_TOKENS},
+         {1, true, "cuda:0,host:1,threads=2", "1,1", 2},
+         {2, true, "cuda:1,host:1,threads=1", "2,2", 1}},
+        {{2, true, "host:1,threads=1,cuda:0,cuda:1", "2,1,1", N_TOKENS},
+         {1, false, "host:1,threads=1,cuda:0", "1,1", 3},
+         {1, true, "host:2,threads=1,cuda:0", "1,1,2", 4}},
+    };
+    char path[] = "/tmp/tsr_cuda_model_XXXXXX";
+    write_small_model(path);
+    for (size_t g = 0; g < sizeof ways / sizeof *ways; g++) {
+        float *first = NULL;
+        for (size_t i = 0; i < sizeof ways[g] / sizeof *ways[g]; i++) {
+            const way *w = &ways[g][i];
+            int64_t n_vocab;
+            machine(w->n_gpus, w->peer_access);
+            float *logits = run(path, w->devices, w->split, w->chunk, &n_vocab);
+            if (first && memcmp(logits, first, (size_t)(N_TOKENS * n_vocab) * sizeof *first) != 0)
+                fail_msg("%s, split %s, chunks of %lld: other bits", w->devices, w->split,
+                         (long long)w->chunk);
+            assert_int_equal(cudasim_leaks(stderr), 0);
+            if (first)
+                free(logits);
+            else
+                first = logits;
+        }
+        free(first);
+    }
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shipped_model),
         cmocka_unit_test(every_weight_type),
         cmocka_unit_test(several_devices_on_one_gpu_mixed_and_without_peers),
+        cmocka_unit_test(collectives_change_no_bit),
+        cmocka_unit_test(mixed_bits_depend_on_what_each_family_holds),
     };
     return cmocka_run_group_tests_name("models over simulated GPUs", tests, NULL, NULL);
 }

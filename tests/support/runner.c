@@ -16,8 +16,8 @@ void runner_ok(tsr_status status, const char *what)
         fail_msg("%s: %s: %s", what, tsr_status_name(status), tsr_last_error());
 }
 
-void runner_open(runner *r, const char *path, const char *devices, const char *split,
-                 const tsr_model_config *config)
+void runner_open_with(runner *r, const char *path, const char *devices, const char *collectives,
+                      const char *split, const tsr_model_config *config)
 {
     tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_config model_config = TSR_MODEL_CONFIG_INIT;
@@ -29,6 +29,7 @@ void runner_open(runner *r, const char *path, const char *devices, const char *s
         model_config.tensor_split = proportions;
     }
     runtime_config.devices = devices;
+    runtime_config.collectives = collectives;
     *r = (runner){0};
     runner_ok(tsr_runtime_open(&runtime_config, &r->rt), devices);
     runner_ok(tsr_model_open(r->rt, path, &model_config, &r->model), path);
@@ -36,6 +37,12 @@ void runner_open(runner *r, const char *path, const char *devices, const char *s
     tsr_model_info info;
     tsr_model_describe(r->model, &info);
     r->n_vocab = info.n_vocab;
+}
+
+void runner_open(runner *r, const char *path, const char *devices, const char *split,
+                 const tsr_model_config *config)
+{
+    runner_open_with(r, path, devices, NULL, split, config);
 }
 
 void runner_close(runner *r)

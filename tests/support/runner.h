@@ -20,6 +20,10 @@ void runner_ok(tsr_status status, const char *what);
 /* `split` is a --tensor-split text or NULL. */
 void runner_open(runner *r, const char *path, const char *devices, const char *split,
                  const tsr_model_config *config);
+
+/* The same with collectives as tsr_runtime_config has them. */
+void runner_open_with(runner *r, const char *path, const char *devices, const char *collectives,
+                      const char *split, const tsr_model_config *config);
 void runner_close(runner *r);
 
 /* Append tokens to sequence 0 in chunks of `chunk` tokens (0: all at once), with the logits of every token
