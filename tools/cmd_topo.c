@@ -11,6 +11,7 @@
 #include "json.h"
 #include "machine_options.h"
 #include "options.h"
+#include "topo_links.h"
 
 /* "0-3,8"; the list is ascending. */
 static void print_ranges(const int *list, int n, char *text, size_t bytes)
@@ -90,7 +91,7 @@ static int write_nccl_xml(const tsr_topology *topo, const char *path)
 
 int tsr_cmd_topo(int argc, char **argv)
 {
-    bool as_json = false;
+    bool as_json = false, show_links = false;
     const char *devices = NULL, *nccl_xml = NULL;
     tool_machine_options machine = {0};
     const tool_option options[] = {
@@ -99,6 +100,8 @@ int tsr_cmd_topo(int argc, char **argv)
          "devices to make of it (default: the GPUs, else host)", 0, 0},
         {NULL, "--nccl-xml", TOOL_STRING, &nccl_xml, "FILE",
          "write it for NCCL_TOPO_FILE; - is standard output", 0, 0},
+        {NULL, "--links", TOOL_FLAG, &show_links, NULL, "how fast the devices reach each other, predicted", 0,
+         0},
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON", 0, 0},
     };
     const tool_command command = {"topo", "show a machine and the devices made from it", options,
@@ -125,6 +128,10 @@ int tsr_cmd_topo(int argc, char **argv)
         code = tool_fail("topo", status);
     else
         code = nccl_xml ? write_nccl_xml(topo, nccl_xml) : print_all(topo, list, as_json);
+    if (code == TOOL_EXIT_OK && show_links && list && !as_json) {
+        status = tool_print_links(topo, list);
+        code = status == TSR_OK ? code : tool_fail("topo", status);
+    }
     tsr_device_list_destroy(list);
     tsr_topology_destroy(topo);
     return code;

@@ -52,11 +52,15 @@ static void stop(struct builder *b, tsr_status status)
     XML_StopParser(b->parser, XML_FALSE);
 }
 
-/* A copy at *at, which moves behind it. */
+/* A copy at *at, which moves behind it. Line ends and other control characters, which character references
+ * can bring in, become blanks: messages quote values, and are one line. */
 static const char *copy_text(char **at, const char *text)
 {
     size_t bytes = strlen(text) + 1;
     char *copy = memcpy(*at, text, bytes);
+    for (size_t i = 0; i + 1 < bytes; i++)
+        if ((unsigned char)copy[i] < ' ' || copy[i] == 0x7f)
+            copy[i] = ' ';
     *at += bytes;
     return copy;
 }
