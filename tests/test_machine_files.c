@@ -385,7 +385,7 @@ static void errors_name_file_place_and_remedy(void **state)
          "second machine"},
         {"<system><cpu numaid=\"99999999999\"/></system>", TSR_ERR_FORMAT, "numaid"},
         {"<system><cpu affinity=\"xyz\"/></system>", TSR_ERR_FORMAT, "affinity"},
-        {"<system><cpu affinity=\"x&#10;&#27;y\"/></system>", TSR_ERR_FORMAT, "affinity 'x  y'"},
+        {"<system><cpu affinity=\"x&#10;&#9;y\"/></system>", TSR_ERR_FORMAT, "affinity 'x  y'"},
         {"<system><cpu>\n<pci/></cpu></system>", TSR_ERR_FORMAT, "line 2: busid"},
         {"<system><cpu><pci busid=\"0:1\"/></cpu></system>", TSR_ERR_FORMAT, "busid '0:1'"},
         {"<system><cpu><pci busid=\"0000:01:00.0\" class=\"0x03\" link_width=\"1e9\"/></cpu></system>",
