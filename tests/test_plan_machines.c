@@ -1,0 +1,139 @@
+/* A model of 70 billion parameters planned, from its header alone, for every machine in ../shared/topo. */
+#include <dirent.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <tsr/links.h>
+
+#include "support/plan_check.h"
+#include "support/runner.h"
+#include "support/sanitized.h"
+#include "support/synth_model.h"
+
+#define SHARED "../shared/topo"
+
+typedef struct fixture {
+    char path[40];
+    tsr_gguf *gguf;
+    int n_planned, n_short, n_unreadable;
+    double slowest_s;
+} fixture;
+
+static int set_up(void **state)
+{
+    static fixture f = {.path = "/tmp/tsr_machines_XXXXXX"};
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    config.n_layers = 80;
+    config.n_embd = 8192;
+    config.n_heads = 64;
+    config.n_kv_heads = 8;
+    config.head_dim = 128;
+    config.n_ff = 28672;
+    config.n_vocab = 128256;
+    config.n_ctx = 8192;
+    config.weight_type = TSR_TYPE_Q4_K;
+    config.tokenizer = false;
+    config.header_only = true;
+    header.header_only = true;
+    close(mkstemp(f.path));
+    synth_model_write(&config, f.path);
+    runner_ok(tsr_gguf_open(f.path, &header, &f.gguf), f.path);
+    *state = &f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    tsr_gguf_close(f->gguf);
+    return unlink(f->path);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* One line, and about something. */
+static void check_message(const char *path)
+{
+    const char *text = tsr_last_error();
+    if (strlen(text) < 20 || strchr(text, '\n'))
+        fail_msg("%s: \"%s\" is no good message", path, text);
+}
+
+static void plan_machine(fixture *f, const char *path)
+{
+    tsr_topology *topo = NULL;
+    tsr_device_list *list = NULL;
+    tsr_links *links = NULL;
+    tsr_plan *plan = NULL;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    double start = now();
+    if (tsr_topology_load(path, NULL, &topo) != TSR_OK) {
+        check_message(path);
+        f->n_unreadable++;
+        return;
+    }
+    runner_ok(tsr_device_list_create(topo, NULL, NULL, &list), path);
+    runner_ok(tsr_links_create(topo, list, &links), path);
+    config.links = links;
+    tsr_status status = tsr_plan_create(f->gguf, list, &config, &plan);
+    if (now() - start > 1)
+        print_message("%s took %.1f s\n", path, now() - start);
+    f->slowest_s = now() - start > f->slowest_s ? now() - start : f->slowest_s;
+    if (status == TSR_OK) {
+        plan_check(plan, f->gguf, &config, true);
+        f->n_planned++;
+    } else {
+        assert_int_equal(status, TSR_ERR_MEMORY);
+        check_message(path);
+        f->n_short++;
+    }
+    tsr_plan_destroy(plan);
+    tsr_links_destroy(links);
+    tsr_device_list_destroy(list);
+    tsr_topology_destroy(topo);
+}
+
+static void every_machine_is_planned_or_refused(void **state)
+{
+    fixture *f = *state;
+    static const char *const folders[] = {SHARED "/hwloc", SHARED "/nccl", SHARED "/hwloc-fsroot"};
+    for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
+        DIR *dir = opendir(folders[i]);
+        if (!dir) {
+            print_message("skipped: %s is not there\n", folders[i]);
+            skip();
+        }
+        for (struct dirent *entry = readdir(dir); entry; entry = readdir(dir)) {
+            char path[512];
+            snprintf(path, sizeof path, "%s/%s", folders[i], entry->d_name);
+            if (entry->d_name[0] != '.')
+                plan_machine(f, path);
+        }
+        closedir(dir);
+    }
+    print_message("%d planned, %d too small, %d unreadable; the slowest took %.0f ms\n", f->n_planned,
+                  f->n_short, f->n_unreadable, 1e3 * f->slowest_s);
+    assert_true(f->n_planned >= 10);
+    if (!TSR_TEST_SANITIZED)
+        assert_true(f->slowest_s < 20); /* an idle machine takes well under a second */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_machine_is_planned_or_refused)};
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
