@@ -1,0 +1,97 @@
+/* Other machines on the command line: tsr topo and tsr plan with --machine, --machine-file and --card. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <unistd.h>
+
+#include "support/program.h"
+
+#define MODEL "examples/models/glossary-7m-Q8_0.gguf"
+
+static char text[1 << 16];
+
+static void assert_prints(const char *arguments, int code, const char *phrase)
+{
+    int got = program_run(arguments, text, sizeof text);
+    if (got != code || !strstr(text, phrase))
+        fail_msg("tsr %s: exit code %d: %s", arguments, got, text);
+}
+
+static void mistakes_get_one_line_and_an_exit_code(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *arguments;
+        int code;
+        const char *phrase;
+    } cases[] = {
+        {"topo --machine '2x rtx309'", 2, "column 4: 'rtx309' is no card; known are host"},
+        {"topo --machine 'host' --machine-file x.xml", 2, "two machines; give one"},
+        {"topo --card 0=t4", 2, "--card goes with"},
+        {"topo --machine '2x t4' --card 5=l4", 2, "has 2 NVIDIA GPUs"},
+        {"topo --machine host --nccl-xml -", 1, "has no GPU"},
+        {"topo --machine 't4' --nccl-xml /nowhere/x.xml", 1, "cannot write '/nowhere/x.xml'"},
+        {"plan -m " MODEL " --machine '2x t4' --devices cuda:7", 1, "cuda:7"},
+        {"plan -m " MODEL " --machine '2x'", 2, "column 3: the end"},
+        {"topo --machine-file LICENSE", 1, "is not XML, nor what"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        assert_prints(cases[i].arguments, cases[i].code, cases[i].phrase);
+        const char *end = strchr(text, '\n');
+        if (end && end[1])
+            fail_msg("tsr %s: more than one line: %s", cases[i].arguments, text);
+    }
+}
+
+static void a_machine_in_words_is_shown_with_its_guesses(void **state)
+{
+    (void)state;
+    assert_prints("topo --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'", 0,
+                  "GPU 0 NVIDIA GeForce RTX 3090, ~24 GiB at ~936 GB/s");
+    assert_non_null(strstr(text, "4 NVLinks ~56.2 GB/s to GPU 1"));
+    assert_non_null(strstr(text, "PCIe 4 x8 15.8 GB/s")); /* said, not guessed */
+    assert_non_null(strstr(text, "~ not described: guessed from a table of cards"));
+    assert_non_null(strstr(text, "note: guessed of each socket"));
+    assert_prints("topo --machine '2x rtx3090 nvlink, host' --links", 0, "cuda0  cuda1  nvlink  ~45.0");
+    assert_non_null(strstr(text, "one-shot"));
+}
+
+static void plans_are_made_for_described_gpus(void **state)
+{
+    (void)state;
+    assert_prints("plan -m " MODEL " --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8' -ts 2,1,1", 0,
+                  "cuda2");
+    assert_prints("plan -m " MODEL " --machine '1x h200, host 64GiB' --devices cuda,host:1", 0, "host0");
+}
+
+static void nccl_files_are_written_and_read_again(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tsr_nccl_XXXXXX", line[256];
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    snprintf(line, sizeof line, "topo --machine '8x h100 nvswitch, 2x host' --nccl-xml %s", path);
+    assert_prints(line, 0, "");
+    snprintf(line, sizeof line, "topo --machine-file %s", path);
+    assert_prints(line, 0, "18 NVLinks ~450 GB/s to NVSwitches");
+    snprintf(line, sizeof line, "topo --machine-file %s --card all=h200", path);
+    assert_prints(line, 0, "GPU 7 NVIDIA H200");
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mistakes_get_one_line_and_an_exit_code),
+        cmocka_unit_test(a_machine_in_words_is_shown_with_its_guesses),
+        cmocka_unit_test(plans_are_made_for_described_gpus),
+        cmocka_unit_test(nccl_files_are_written_and_read_again),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
