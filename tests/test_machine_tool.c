@@ -59,6 +59,7 @@ static void a_machine_in_words_is_shown_with_its_guesses(void **state)
     assert_non_null(strstr(text, "note: guessed of each socket"));
     assert_prints("topo --machine '2x rtx3090 nvlink, host' --links", 0, "cuda0  cuda1  nvlink  ~45.0");
     assert_non_null(strstr(text, "one-shot"));
+    assert_prints("topo --machine '2x rtx3090 nvlink, host' --links --json", 0, "\"kind\": \"nvlink\"");
 }
 
 static void plans_are_made_for_described_gpus(void **state)

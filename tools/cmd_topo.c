@@ -61,15 +61,32 @@ static void print_devices(const tsr_topology *topo, const tsr_device_list *list)
     tool_table_free(&table);
 }
 
-static int print_all(const tsr_topology *topo, const tsr_device_list *list, bool as_json)
+/* `links` NULL: they were not asked for. */
+static int print_all(const tsr_topology *topo, const tsr_device_list *list, const tsr_links *links,
+                     bool as_json)
 {
-    if (as_json)
-        return tool_json_print("topo", json_pack("{s:o, s:o}", "topology", tool_json_topology(topo),
-                                                 "devices", tool_json_devices(list)));
+    if (as_json) {
+        json_t *root =
+            json_pack("{s:o, s:o}", "topology", tool_json_topology(topo), "devices", tool_json_devices(list));
+        if (root && links)
+            json_object_set_new(root, "links", tool_json_links(links));
+        return tool_json_print("topo", root);
+    }
     tsr_topology_print(topo, tool_write, stdout);
     printf("\n");
     print_devices(topo, list);
+    if (links)
+        tool_print_links(links, list);
     return TOOL_EXIT_OK;
+}
+
+/* With what was measured on this machine, if anything was. */
+static tsr_status make_links(const tsr_topology *topo, const tsr_device_list *list, tsr_links **links_out)
+{
+    tsr_status status = tsr_links_create(topo, list, links_out);
+    if (status == TSR_OK && topo->is_this_machine)
+        status = tsr_links_load(*links_out, NULL, NULL);
+    return status;
 }
 
 static int write_nccl_xml(const tsr_topology *topo, const char *path)
@@ -120,18 +137,18 @@ int tsr_cmd_topo(int argc, char **argv)
 
     tsr_topology *topo = NULL;
     tsr_device_list *list = NULL;
+    tsr_links *links = NULL;
     tsr_logger logger = tool_logger(false);
     tsr_status status = tool_machine_topology(&machine, &logger, &topo);
     if (status == TSR_OK && !nccl_xml)
         status = tsr_device_list_create(topo, devices, &logger, &list);
+    if (status == TSR_OK && show_links && list)
+        status = make_links(topo, list, &links);
     if (status != TSR_OK)
         code = tool_fail("topo", status);
     else
-        code = nccl_xml ? write_nccl_xml(topo, nccl_xml) : print_all(topo, list, as_json);
-    if (code == TOOL_EXIT_OK && show_links && list && !as_json) {
-        status = tool_print_links(topo, list);
-        code = status == TSR_OK ? code : tool_fail("topo", status);
-    }
+        code = nccl_xml ? write_nccl_xml(topo, nccl_xml) : print_all(topo, list, links, as_json);
+    tsr_links_destroy(links);
     tsr_device_list_destroy(list);
     tsr_topology_destroy(topo);
     return code;

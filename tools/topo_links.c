@@ -12,17 +12,21 @@ static const char *mark(bool guessed)
     return guessed ? "~" : "";
 }
 
-static tsr_status print_pairs(const tsr_links *links, const tsr_device_list *list)
+/* Both numbers are devices, so there is nothing that could fail. */
+static tsr_link link_of(const tsr_links *links, int from, int to)
 {
-    tsr_status status = TSR_OK;
+    tsr_link link = {0};
+    (void)!tsr_links_pair(links, from, to, &link);
+    return link;
+}
+
+static void print_pairs(const tsr_links *links, const tsr_device_list *list)
+{
     tool_table table = {0};
     tool_table_header(&table, 5, (const char *[]){"from", "to", "by", "GB/s", "latency us"});
-    for (int a = 0; a < list->n_devices && status == TSR_OK; a++) {
-        for (int b = a + 1; b < list->n_devices && status == TSR_OK; b++) {
-            tsr_link link;
-            status = tsr_links_pair(links, a, b, &link);
-            if (status != TSR_OK)
-                break;
+    for (int a = 0; a < list->n_devices; a++) {
+        for (int b = a + 1; b < list->n_devices; b++) {
+            tsr_link link = link_of(links, a, b);
             tool_table_cell(&table, "%s", list->devices[a].name);
             tool_table_cell(&table, "%s", list->devices[b].name);
             tool_table_cell(&table, "%s", tsr_link_kind_name(link.kind));
@@ -32,7 +36,6 @@ static tsr_status print_pairs(const tsr_links *links, const tsr_device_list *lis
     }
     tool_table_print(&table, stdout);
     tool_table_free(&table);
-    return status;
 }
 
 /* Over all devices; bus bandwidth as nccl-tests counts it, 2 (n - 1) / n x bytes / time. */
@@ -55,19 +58,29 @@ static void print_all_reduces(const tsr_links *links, int n)
     tool_table_free(&table);
 }
 
-tsr_status tool_print_links(const tsr_topology *topo, const tsr_device_list *list)
+void tool_print_links(const tsr_links *links, const tsr_device_list *list)
 {
-    tsr_links *links = NULL;
-    tsr_status status = tsr_links_create(topo, list, &links);
-    if (status == TSR_OK && topo->is_this_machine)
-        status = tsr_links_load(links, NULL, NULL);
     printf("\n");
-    if (status == TSR_OK && list->n_devices < 2)
+    if (list->n_devices < 2) {
         printf("One device: no links.\n");
-    else if (status == TSR_OK)
-        status = print_pairs(links, list);
-    if (status == TSR_OK && list->n_devices > 1)
-        print_all_reduces(links, list->n_devices);
-    tsr_links_destroy(links);
-    return status;
+        return;
+    }
+    print_pairs(links, list);
+    print_all_reduces(links, list->n_devices);
+}
+
+json_t *tool_json_links(const tsr_links *links)
+{
+    json_t *array = json_array();
+    for (int a = 0; a < tsr_links_n_devices(links); a++) {
+        for (int b = 0; b < tsr_links_n_devices(links); b++) {
+            tsr_link link = link_of(links, a, b);
+            if (a != b)
+                json_array_append_new(array, json_pack("{s:i, s:i, s:s, s:f, s:f, s:b}", "from", a, "to", b,
+                                                       "kind", tsr_link_kind_name(link.kind), "bytes_per_s",
+                                                       link.bytes_per_s, "latency_ns", link.latency_ns,
+                                                       "guessed", link.guessed));
+        }
+    }
+    return array;
 }
