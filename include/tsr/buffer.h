@@ -89,8 +89,11 @@ TSR_NODISCARD TSR_API tsr_status tsr_tensors_alloc(tsr_context *context, const t
 /* ---- buffers ---- */
 
 /* Use the caller's memory on a device without a copy; tensors are put into it with tsr_tensor_place(). The
- * memory must stay as it is until the buffer is destroyed; the library never writes it. TSR_ERR_UNSUPPORTED
- * where the device cannot read host memory at speed. */
+ * memory must stay as it is (mapped, and registered with CUDA if the caller registered it) until the buffer
+ * is destroyed, which does not free it; the library never writes it, and tsr_tensor_set() on what is placed
+ * in it is TSR_ERR_INVALID. Host devices use it directly; GPUs where they share the host's memory or read it
+ * coherently. TSR_ERR_UNSUPPORTED for other GPUs, unless their devices text says wrap=1: then every use
+ * crosses the bus, and the log says what that costs. */
 TSR_NODISCARD TSR_API tsr_status tsr_buffer_from_ptr(tsr_runtime *rt, int device, const void *pointer,
                                                      size_t bytes, tsr_buffer **buffer_out);
 

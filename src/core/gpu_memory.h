@@ -20,9 +20,9 @@ enum {
 };
 
 /* Of a GPU's memory, what devices on it can count on. The driver takes some when a process begins to use the
- * GPU, more as kernels are loaded and graphs made, and every allocation is rounded up to pages of 2 MiB: from
- * 0.2 GiB on small cards to 0.7 GiB on the largest, so a 64th is left to it, at most 1 GiB (an estimate).
- * `free_bytes`: as it was before, 0 if unknown. */
+ * GPU, more as kernels are loaded and graphs made, collectives keep counters there, and every allocation is
+ * rounded up to pages of 2 MiB: from 0.2 GiB on small cards to 0.7 GiB on the largest, so a 64th is left to
+ * it, at most 1 GiB (an estimate). `free_bytes`: as it was before, 0 if unknown. */
 static inline uint64_t tsr_gpu_usable_bytes(uint64_t total_bytes, uint64_t free_bytes)
 {
     uint64_t most = (uint64_t)1 << 30, reserve = total_bytes / 64 < most ? total_bytes / 64 : most;

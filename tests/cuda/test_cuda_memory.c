@@ -13,9 +13,12 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 
+#include <tsr/runtime.h>
+
 #include "core/mem.h"
 #include "cuda/device.h"
 #include "cuda/peer.h"
+#include "runtime/measuring.h"
 #include "support/failing_alloc.h"
 
 enum { MIB = 1 << 20, GRANULE = 64 << 10, PAGE = 4096 };
@@ -282,6 +285,42 @@ static void a_cap_is_at_most_what_is_free(void **state)
     tsr_device_destroy(second);
     drop(first, taken, 40 * MIB);
     tsr_device_destroy(first);
+    nothing_is_left();
+}
+
+/* What a plan from descriptions counts on is what the opened devices have, also where they share a GPU. */
+static void a_plan_and_a_runtime_see_the_same_cap(void **state)
+{
+    (void)state;
+    static const char text[] =
+        "cuda:0,cuda:0,mem=20MiB,cuda:0,cuda:1,cuda:2,mem=30MiB,cuda:2,managed=1,mem=1GiB";
+    tsr_topology *topo = NULL;
+    tsr_device_list *list = NULL;
+    tsr_runtime *rt = NULL;
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    uint64_t on_first = 0;
+    plain_machine(3);
+    ok(tsr_topology_discover(NULL, &topo));
+    ok(tsr_device_list_create(topo, text, NULL, &list));
+    config.devices = text;
+    config.topology = topo;
+    config.collectives = "staged"; /* which takes no memory on devices */
+    ok(tsr_runtime_open(&config, &rt));
+    assert_int_equal(tsr_runtime_n_devices(rt), 6);
+    for (int d = 0; d < 6; d++) {
+        tsr_device_info info;
+        tsr_device_traits traits;
+        ok(tsr_runtime_device(rt, d, &info));
+        tsr_device_traits_of_desc(&list->devices[d], &traits);
+        assert_int_equal(info.memory_cap, traits.memory_cap);
+        on_first += d < 3 ? info.memory_cap : 0;
+        if (d == 3) /* alone on its GPU */
+            assert_int_equal(info.memory_cap, 63 * MIB);
+    }
+    assert_true(on_first <= 63 * MIB && on_first > 62 * MIB);
+    tsr_runtime_close(rt);
+    tsr_device_list_destroy(list);
+    tsr_topology_destroy(topo);
     nothing_is_left();
 }
 
@@ -592,6 +631,7 @@ int main(void)
         cmocka_unit_test(without_virtual_memory_everything_works_and_the_log_says_so),
         cmocka_unit_test(managed_memory_may_exceed_the_gpu_and_says_what_it_costs),
         cmocka_unit_test(a_cap_is_at_most_what_is_free),
+        cmocka_unit_test(a_plan_and_a_runtime_see_the_same_cap),
         cmocka_unit_test(pages_are_registered_once_however_tensors_lie),
         cmocka_unit_test(a_coherent_gpu_needs_no_registration),
         cmocka_unit_test(devices_of_a_runtime_share_what_is_registered),
