@@ -1,7 +1,7 @@
 /* y[t][h] = softmax(scale q[t][h] . k) v over the positions that token t sees, from the paged cache; q and y
  * are [n_tokens][n_heads][head_dim].
  *
- * Positions come in segments of 128, and segments in groups of 4, counted from position 0 (the cache's page
+ * Positions come in segments of 128, and segments in groups of 2, counted from position 0 (the cache's page
  * size does not matter). A block of four warps takes one token and up to eight query heads that share a KV
  * head, so that each key and value is loaded and converted once for all of them. Per segment:
  *
@@ -11,63 +11,12 @@
  *
  * Segments are merged into their group. In decoding there are few tokens and long sequences, so the groups
  * are dealt out to many blocks, which leave each group's (top, sum, output) in scratch memory, and
- * combine_kernel merges them; with many tokens a block walks over all groups and merges as it goes. Both
+ * combine_kernel merges them; with many tokens a block walks over all groups and merges as it goes, and tiles
+ * of tokens of one sequence are taken over by attention_tile.cu, which shares keys and values. All of them
  * merge in the same order with the same function, so it makes no difference to the result. */
-#include "cuda/kv.cuh"
-#include "cuda/quant.cuh"
+#include "cuda/attention.cuh"
 
-enum {
-    SEGMENT = 128,
-    GROUP_SEGMENTS = 4, /* enough groups to fill a card, and few enough that their results fit into scratch */
-    GROUP = GROUP_SEGMENTS * SEGMENT,
-    ATTENTION_WARPS = 4,
-    ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP,
-    MAX_HEADS = 8
-};
-
-struct attention_args {
-    tsr_op_attention op;
-    int64_t share, parts; /* query heads per KV head; blocks that share them */
-    bool wide_k;          /* keys lie as tsr_wide_rows() asks */
-    float *groups;        /* NULL: merge in place; else [n_tokens][n_heads][max_groups][head_dim + 2] */
-    int64_t max_groups;
-};
-
-/* The positions [begin, end) that a token sees. */
-struct attention_range {
-    int64_t begin, end;
-};
-
-TSR_DEVICE attention_range range_of(const tsr_op_attention &op, int64_t t)
-{
-    const int64_t position = op.index.position[t];
-    return {op.window > 0 && position >= op.window ? position - op.window + 1 : 0, position + 1};
-}
-
-/* What the pieces so far (segments of a group, or groups) add up to, and the factors for their output and for
- * that of the piece that came last. */
-struct attention_merge {
-    float top, sum, keep, take;
-};
-
-TSR_DEVICE attention_merge merge_nothing(void)
-{
-    return {-INFINITY, 0.0f, 0.0f, 0.0f};
-}
-
-TSR_DEVICE void merge_piece(attention_merge *m, float top, float sum)
-{
-    const float higher = fmaxf(m->top, top);
-    m->keep = expf(m->top - higher);
-    m->take = expf(top - higher);
-    m->sum = fmaf(m->sum, m->keep, sum * m->take);
-    m->top = higher;
-}
-
-TSR_DEVICE float merge_output(const attention_merge &m, float before, float piece)
-{
-    return fmaf(before, m.keep, piece * m.take);
-}
+enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
 
 /* One token's work in shared memory, for HEADS query heads; those that do not exist have zero queries. */
 template <int HEADS> struct attention_block {
@@ -85,45 +34,53 @@ struct attention_item {
         *total; /* shared, [HEADS][padded head_dim] each: queries, outputs of a group and in all */
 };
 
-TSR_DEVICE int64_t padded(int64_t head_dim)
-{
-    return (head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
-}
-
 /* ---- scores ---- */
 
-/* weight[i][h] = score of slots i in [from, to) of the segment. */
-template <int HEADS, tsr_type TYPE>
+/* Octet [at, at + 8) of a key. FULL: it lies inside the head and may be loaded in wide pieces; then there is
+ * no branch, and the loads of several keys are under way at once. */
+template <tsr_type TYPE, bool FULL>
+TSR_DEVICE void load_key(const attention_args &a, const tsr_kv_place &place, int64_t at, tsr_octet *o)
+{
+    const int left = FULL ? (int)TSR_OCTET : tsr_octet_length(a.op.kv.head_dim - at);
+    tsr_octet_load<TYPE>(tsr_kv_key(a.op.kv, place), at, left, FULL || a.wide_k, o);
+}
+
+/* weight[i][h] = score of slots i in [from, to) of the segment. A warp takes two keys at a time, and KEYS
+ * such pairs at once; slots behind the last stand for it, and are dropped. */
+template <int HEADS, tsr_type TYPE, bool FULL>
 TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &item, int from, int to,
                                  attention_block<HEADS> *b)
 {
+    constexpr int KEYS = 4;
     const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
     const int64_t stride = padded(item.head_dim);
-    for (int pair = from / 2 * 2 + 2 * warp; pair < to; pair += 2 * ATTENTION_WARPS) {
-        const int slot = pair + lane / 16;
-        const bool seen = slot >= from && slot < to;
-        const unsigned char *key = seen ? tsr_kv_key(a.op.kv, b->place[slot]) : NULL;
-        float sums[HEADS];
-        TSR_UNROLL
-        for (int h = 0; h < HEADS; h++)
-            sums[h] = 0.0f;
-        for (int64_t at = lane % 16 * TSR_OCTET; at < item.head_dim && seen; at += 16 * TSR_OCTET) {
-            tsr_octet o;
-            tsr_octet_load<TYPE>(key, at, tsr_octet_length(item.head_dim - at), a.wide_k, &o);
+    for (int first = from + 2 * warp; first < to; first += 2 * ATTENTION_WARPS * KEYS) {
+        float sums[KEYS][HEADS] = {};
+        for (int64_t at = lane % 16 * TSR_OCTET; at < item.head_dim; at += 16 * TSR_OCTET) {
+            tsr_octet o[KEYS];
+            TSR_UNROLL
+            for (int i = 0; i < KEYS; i++) {
+                const int slot = first + 2 * ATTENTION_WARPS * i + lane / 16;
+                load_key<TYPE, FULL>(a, b->place[slot < to ? slot : to - 1], at, &o[i]);
+            }
             TSR_UNROLL
             for (int h = 0; h < HEADS; h++) {
                 float q[TSR_OCTET];
                 tsr_load_floats(item.q + h * stride + at, TSR_OCTET, true, q);
-                sums[h] = sums[h] + tsr_octet_dot<TYPE>(o, q, 0.0f);
+                TSR_UNROLL
+                for (int i = 0; i < KEYS; i++)
+                    sums[i][h] = sums[i][h] + tsr_octet_dot<TYPE>(o[i], q, 0.0f);
             }
         }
-        tsr_tree_sum<HEADS>(sums, lane, true);
         TSR_UNROLL
-        for (int h = 0; h < HEADS; h++)
-            if (seen && lane % 16 == tsr_tree_lane<HEADS>(h, true)) {
-                const float score = sums[0] * a.op.scale, cap = a.op.softcap;
-                b->weight[slot][h] = cap > 0.0f ? cap * tanhf(score / cap) : score;
-            }
+        for (int i = 0; i < KEYS; i++) {
+            const int slot = first + 2 * ATTENTION_WARPS * i + lane / 16;
+            tsr_tree_sum<HEADS>(sums[i], lane, true);
+            TSR_UNROLL
+            for (int h = 0; h < HEADS; h++)
+                if (slot < to && lane % 16 == tsr_tree_lane<HEADS>(h, true))
+                    b->weight[slot][h] = attention_score(a.op, sums[i][0]);
+        }
     }
 }
 
@@ -180,13 +137,27 @@ template <int HEADS, tsr_type TYPE>
 TSR_DEVICE void attention_values(const attention_args &a, const attention_item &item, int from, int to,
                                  const attention_block<HEADS> *b)
 {
+    constexpr int VALUES = 16;
     const int64_t stride = padded(item.head_dim);
     for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS) {
         float out[HEADS];
         TSR_UNROLL
         for (int h = 0; h < HEADS; h++)
             out[h] = 0.0f;
-        for (int slot = from; slot < to; slot++) {
+        int slot = from;
+        for (; slot + VALUES <= to; slot += VALUES) { /* so many loads under way at once */
+            float value[VALUES];
+            TSR_UNROLL
+            for (int j = 0; j < VALUES; j++)
+                value[j] = value_at<TYPE>(tsr_kv_value(a.op.kv, b->place[slot + j]), i);
+            TSR_UNROLL
+            for (int j = 0; j < VALUES; j++) {
+                TSR_UNROLL
+                for (int h = 0; h < HEADS; h++)
+                    out[h] = fmaf(b->weight[slot + j][h], value[j], out[h]);
+            }
+        }
+        for (; slot < to; slot++) {
             const float value = value_at<TYPE>(tsr_kv_value(a.op.kv, b->place[slot]), i);
             TSR_UNROLL
             for (int h = 0; h < HEADS; h++)
@@ -215,9 +186,12 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
             tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[item.t], start + slot, item.kv_head);
     __syncthreads();
     switch (a.op.kv.type_k) {
-#define SCORES_CASE(type)                                    \
-    case type:                                               \
-        attention_scores<HEADS, type>(a, item, from, to, b); \
+#define SCORES_CASE(type)                                               \
+    case type:                                                          \
+        if (a.full_k)                                                   \
+            attention_scores<HEADS, type, true>(a, item, from, to, b);  \
+        else                                                            \
+            attention_scores<HEADS, type, false>(a, item, from, to, b); \
         break;
         TSR_FOR_EACH_CACHE_TYPE(SCORES_CASE)
 #undef SCORES_CASE
@@ -289,7 +263,8 @@ template <int HEADS> TSR_DEVICE void attention_add(const attention_item &item, a
 
 /* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups. */
 template <int HEADS>
-__global__ void __launch_bounds__(ATTENTION_THREADS) attention_kernel(const attention_args a)
+__global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
+    attention_kernel(const attention_args a)
 {
     TSR_DYNAMIC_SHARED(float, operands);
     __shared__ attention_block<HEADS> b;
@@ -297,6 +272,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS) attention_kernel(const atte
     const int64_t stride = padded(a.op.kv.head_dim), rest = a.share - part * HEADS;
     attention_item item;
     item.t = row / a.op.kv.n_heads;
+    if (is_tile(a, item.t))
+        return;
     item.kv_head = row % a.op.kv.n_heads;
     item.first_head = item.kv_head * a.share + part * HEADS;
     item.head_dim = a.op.kv.head_dim;
@@ -408,7 +385,11 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     const int heads = heads_per_block(op, a.share);
     a.parts = (a.share + heads - 1) / heads;
     a.wide_k = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.k_offset | op->kv.k_row_bytes);
+    a.full_k = op->kv.head_dim % TSR_OCTET == 0 &&
+               (a.wide_k || op->kv.type_k == TSR_TYPE_Q8_0 || op->kv.type_k == TSR_TYPE_Q4_0);
+    a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
     a.max_groups = max_groups(op);
+    a.tile_tokens = worth_splitting(op) ? 0 : tsr_cuda_attention_tile_tokens(op, s);
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
     unsigned splits = 1;
     if (worth_splitting(op) && s->scratch_bytes >= scratch_needed(op)) {
@@ -416,6 +397,8 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
         splits = (unsigned)(wanted < a.max_groups ? wanted : a.max_groups);
         a.groups = splits > 1 ? static_cast<float *>(s->scratch) : NULL;
     }
+    if (a.tile_tokens > 0)
+        TSR_TRY(tsr_cuda_attention_tiles(a, s));
     TSR_TRY(tsr_cuda_result(enqueue(a, heads, dim3((unsigned)items, splits), s), "attention_kernel"));
     if (a.groups)
         TSR_TRY(tsr_cuda_result(TSR_LAUNCH(combine_kernel, dim3((unsigned)(op->n_tokens * op->n_heads)),

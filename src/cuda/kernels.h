@@ -15,7 +15,7 @@
  *             chunks added in order, then rounded to fixed point (EXACT). A sum in f32 (not partial, or
  *             reduce F32, which promises no independence of the split) takes each chunk as a granule: chunk
  *             c goes to strand c % 4, a strand is added in order, and the strands as (0 + 1) + (2 + 3).
- *   attention Positions are cut into segments of 128 and groups of 4 segments, counted from position 0. A
+ *   attention Positions are cut into segments of 128 and groups of 2 segments, counted from position 0. A
  *             segment has its own top score, sum of weights and output, positions in order; segments are
  *             merged into their group and groups into the result, in order, as the online softmax does
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.

@@ -272,11 +272,51 @@ static void test_a_token_does_not_feel_its_batch(void **state)
     gpu_close(&g);
 }
 
+/* A prompt goes in tiles of one sequence's tokens; each token gives the bits it has alone. */
+static void check_prompt(gpu *g, setup s, int64_t past, int64_t n)
+{
+    cache c = cache_create(g, s, past, n);
+    const size_t token = (size_t)(s.kv_heads * s.group * s.head_dim);
+    tsr_op op = attention_op(&c);
+    float *many = outputs_of(g, &op);
+    check_close(&c, many);
+    op.attention.n_tokens = 1;
+    for (int64_t t = 0; t < c.n_tokens; t += 5) {
+        op.attention.q = c.gpu_q + (size_t)t * token;
+        op.attention.index.seq_row = c.gpu_seq_row + t;
+        op.attention.index.position = c.gpu_position + t;
+        float *one = outputs_of(g, &op);
+        assert_memory_equal(one, many + (size_t)t * token, token * sizeof(float));
+        free(one);
+    }
+    free(many);
+    cache_destroy(&c);
+}
+
+static void test_a_prompt_gives_the_bits_of_its_tokens(void **state)
+{
+    (void)state;
+    static const setup setups[] = {
+        {TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 32, 0, 0},
+        {TSR_TYPE_F32, TSR_TYPE_F32, 1, 1, 20, 7, 0, 0},
+        {TSR_TYPE_BF16, TSR_TYPE_F16, 1, 7, 80, 16, 0, 30},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q8_0, 1, 3, 128, 32, 150, 0},
+        {TSR_TYPE_Q4_0, TSR_TYPE_BF16, 1, 16, 256, 32, 9, 0},
+        {TSR_TYPE_F16, TSR_TYPE_Q4_0, 1, 2, 160, 48, 0, 0},
+    };
+    gpu g = gpu_open();
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        check_prompt(&g, setups[i], 0, 20);
+        check_prompt(&g, setups[i], 240, 33); /* across segments and groups */
+    }
+    gpu_close(&g);
+}
+
 /* A later token's infinite key and value must not reach the tokens before it. */
 static void test_what_a_token_may_not_see_cannot_reach_it(void **state)
 {
     (void)state;
-    enum { DIM = 32, LAST = 11 /* of the first sequence */ };
+    enum { DIM = 32, LAST = 23 /* of the second sequence, in a tile with those before it */ };
     gpu g = gpu_open();
     cache c = cache_create(&g, (setup){TSR_TYPE_F32, TSR_TYPE_F32, 1, 2, DIM, 32, 0, 0}, 3, 12);
     tsr_op op = attention_op(&c);
@@ -363,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_kv_write_stores_what_the_encoders_make),
         cmocka_unit_test(test_attention_is_close_to_exact_split_or_not),
         cmocka_unit_test(test_a_token_does_not_feel_its_batch),
+        cmocka_unit_test(test_a_prompt_gives_the_bits_of_its_tokens),
         cmocka_unit_test(test_what_a_token_may_not_see_cannot_reach_it),
         cmocka_unit_test(test_head_shards_give_the_bits_of_the_whole),
     };
