@@ -146,12 +146,11 @@ static void stop(trial_run *run)
 }
 
 /* After a failure: let go of the devices that wait, and wait for all. Only a device that is lost makes this
- * fail. */
+ * fail. The other communicators of a choice are in nobody's way. */
 static tsr_status release(const trial_run *run, uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
-    tsr_comm *whole = tsr_comm_whole(run->comm);
-    whole->ops->abort(whole);
+    run->comm->ops->abort(run->comm);
     for (int d = 0; d < run->trial->n_devices; d++) {
         tsr_device *device = run->trial->devices[d];
         tsr_status own = device->ops->synchronize(device, timeout_ns);
@@ -160,7 +159,7 @@ static tsr_status release(const trial_run *run, uint64_t timeout_ns)
         if (own == TSR_ERR_DEVICE_LOST)
             status = own;
     }
-    whole->ops->reset(whole);
+    run->comm->ops->reset(run->comm);
     return status;
 }
 

@@ -30,7 +30,8 @@
  *    streams that programs use.
  *  - A kernel's code may be loaded at its first launch (CUDA_MODULE_LOADING=LAZY, the default), and loading
  *    may wait for the GPU to be idle. A program is captured when it is created, which loads the code of all
- *    its kernels while nothing runs.
+ *    its kernels while nothing runs. (One with collectives by NCCL is captured later, but those are between
+ *    GPUs of their own.)
  *  - Nothing that waits for the whole GPU (cudaMalloc, cudaFree, cudaDeviceSynchronize) is called between the
  *    launch of a program on the first device and on the last. */
 #ifndef TSR_CUDA_MEET_H

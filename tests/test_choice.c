@@ -1,0 +1,292 @@
+/* The communicator that chooses: it takes the fastest for each size, shows what it measured, and does without
+ * those that bring back wrong sums or none. Host devices stand for GPUs, and communicators that wrap the
+ * local one for better and worse ways of connecting them. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include <tsr/runtime.h>
+
+#include "comm/choice.h"
+#include "comm/local.h"
+#include "core/mem.h"
+#include "core/runtime.h"
+#include "support/failing_alloc.h"
+
+enum { N = 3 };
+
+/* ---- communicators with properties ----------------------------------------------------------------------
+ */
+
+typedef struct odd_comm {
+    tsr_comm base;
+    tsr_comm *inner;
+    int64_t slow_from; /* elements */
+    long delay_us;     /* of those */
+    bool forgets;      /* leaves a partial out */
+    bool stalls;
+    bool partial_only; /* does not serve all devices */
+    _Atomic bool aborted;
+} odd_comm;
+
+static void odd_destroy(tsr_comm *base)
+{
+    tsr_comm_destroy(((odd_comm *)base)->inner);
+    free(base);
+}
+
+static tsr_status odd_create(tsr_comm *base, const tsr_collective_desc *desc, tsr_collective **collective_out)
+{
+    odd_comm *odd = (odd_comm *)base;
+    tsr_collective_desc changed = *desc;
+    if (odd->forgets)
+        changed.contributors &= changed.contributors - 1;
+    tsr_status status = odd->inner->ops->collective_create(odd->inner, &changed, collective_out);
+    if (status == TSR_OK)
+        (*collective_out)->comm = base;
+    return status;
+}
+
+static void odd_collective_destroy(tsr_comm *base, tsr_collective *collective)
+{
+    tsr_comm *inner = ((odd_comm *)base)->inner;
+    inner->ops->collective_destroy(inner, collective);
+}
+
+static bool odd_serves(const tsr_comm *base, const tsr_collective_desc *desc)
+{
+    return !((const odd_comm *)base)->partial_only || __builtin_popcountll(desc->participants) < N;
+}
+
+static bool odd_run(tsr_comm *base, tsr_device *device, const tsr_op *op, int thread, int n_threads)
+{
+    odd_comm *odd = (odd_comm *)base;
+    struct timespec pause = {.tv_nsec = odd->delay_us * 1000};
+    if (odd->stalls && device->index == 1) {
+        pause.tv_nsec = 1000000;
+        while (!atomic_load(&odd->aborted))
+            nanosleep(&pause, NULL);
+        return false;
+    }
+    if (op->all_reduce.n >= odd->slow_from)
+        nanosleep(&pause, NULL);
+    return odd->inner->ops->run(odd->inner, device, op, thread, n_threads);
+}
+
+/* Host devices never call it; that it is there says that the sums must be tried. */
+static tsr_status odd_enqueue(tsr_comm *base, tsr_device *device, const tsr_op *op, void *stream)
+{
+    (void)base, (void)device, (void)op, (void)stream;
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "not here");
+}
+
+static void odd_abort(tsr_comm *base)
+{
+    odd_comm *odd = (odd_comm *)base;
+    atomic_store(&odd->aborted, true);
+    odd->inner->ops->abort(odd->inner);
+}
+
+static void odd_reset(tsr_comm *base)
+{
+    odd_comm *odd = (odd_comm *)base;
+    atomic_store(&odd->aborted, false);
+    odd->inner->ops->reset(odd->inner);
+}
+
+static bool odd_aborted(tsr_comm *base)
+{
+    return atomic_load(&((odd_comm *)base)->aborted);
+}
+
+static uint64_t odd_missing(tsr_comm *base, const tsr_collective *collective, int index)
+{
+    tsr_comm *inner = ((odd_comm *)base)->inner;
+    return inner->ops->missing(inner, collective, index);
+}
+
+static struct tsr_comm_ops ops_named(const char *kind)
+{
+    return (struct tsr_comm_ops){.kind = kind,
+                                 .destroy = odd_destroy,
+                                 .collective_create = odd_create,
+                                 .collective_destroy = odd_collective_destroy,
+                                 .serves = odd_serves,
+                                 .run = odd_run,
+                                 .enqueue = odd_enqueue,
+                                 .aborted = odd_aborted,
+                                 .abort = odd_abort,
+                                 .reset = odd_reset,
+                                 .missing = odd_missing};
+}
+
+static tsr_comm *make_odd(const struct tsr_comm_ops *ops, odd_comm properties)
+{
+    odd_comm *odd = malloc(sizeof *odd);
+    *odd = properties;
+    odd->base = (tsr_comm){.ops = ops, .n_devices = N};
+    assert_int_equal(tsr_comm_local_create(N, &odd->inner), TSR_OK);
+    return &odd->base;
+}
+
+/* ---- what is heard --------------------------------------------------------------------------------------
+ */
+
+static char heard[2][512]; /* the last warning, the last other line */
+
+static void hear(tsr_log_level level, const char *text, void *user)
+{
+    (void)user;
+    snprintf(heard[level == TSR_LOG_WARN ? 0 : 1], sizeof heard[0], "%s", text);
+}
+
+static const tsr_logger logger = {hear, NULL, TSR_LOG_INFO};
+
+static tsr_runtime *open_hosts(void)
+{
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime *rt = NULL;
+    config.devices = "host:3,threads=1";
+    assert_int_equal(tsr_runtime_open(&config, &rt), TSR_OK);
+    heard[0][0] = heard[1][0] = '\0';
+    return rt;
+}
+
+static const char *kind_for(tsr_comm *choice, int64_t n, uint64_t participants)
+{
+    static int64_t buffer[4];
+    void *partial[N] = {buffer, buffer, buffer};
+    tsr_collective *made = NULL;
+    const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
+                                      .participants = participants,
+                                      .contributors = participants,
+                                      .n = n,
+                                      .partial = partial,
+                                      .name = "sum"};
+    assert_int_equal(choice->ops->collective_create(choice, &desc, &made), TSR_OK);
+    const char *kind = made->comm->ops->kind;
+    assert_ptr_equal(tsr_comm_whole(made->comm), choice);
+    choice->ops->collective_destroy(choice, made);
+    return kind;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------------------
+ */
+
+static void each_size_goes_to_the_fastest(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops quick = ops_named("quick"), steady = ops_named("steady"),
+                              last = ops_named("last");
+    tsr_runtime *rt = open_hosts();
+    tsr_comm *choice = NULL, *members[TSR_COMM_MAX_CHOICES];
+    tsr_comm *comms[] = {make_odd(&steady, (odd_comm){.delay_us = 10000}),
+                         make_odd(&quick, (odd_comm){.slow_from = 4096, .delay_us = 150000}),
+                         make_odd(&last, (odd_comm){.delay_us = 12000})};
+    tsr_comm_row rows[TSR_COMM_MAX_ROWS];
+    assert_int_equal(tsr_comm_choice_create(rt->devices, N, comms, 3, UINT64_MAX, &logger, &choice), TSR_OK);
+    int n = tsr_comm_choice_rows(choice, rows);
+    assert_true(n >= 4);
+    for (int r = 0; r < n; r++) {
+        bool small = rows[r].bytes / sizeof(int64_t) < 4096;
+        assert_int_equal(strcmp(rows[r].kind, "quick") == 0, small);
+        assert_true(rows[r].latency_ns > 0);
+        assert_string_equal(kind_for(choice, (int64_t)(rows[r].bytes / sizeof(int64_t)), 7), rows[r].kind);
+    }
+    assert_string_equal(kind_for(choice, 1, 7), "quick");
+    assert_string_equal(kind_for(choice, (int64_t)1 << 30, 7), rows[n - 1].kind);
+    assert_string_equal(kind_for(choice, 100, 3), "quick"); /* some of the devices */
+    assert_string_equal(heard[0], "");
+    assert_non_null(strstr(heard[1], "collectives between 3 devices: quick up to 16 KiB, "));
+    assert_int_equal(tsr_comm_choice_members(choice, members), 3);
+    assert_ptr_equal(members[0], comms[0]);
+    tsr_comm_destroy(choice);
+    tsr_runtime_close(rt);
+}
+
+static void wrong_sums_and_none_at_all_are_found_out(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops wrong = ops_named("wrong"), stuck = ops_named("stuck"),
+                              good = ops_named("good");
+    for (int bad = 0; bad < 2; bad++) {
+        tsr_runtime *rt = open_hosts();
+        tsr_comm *choice = NULL;
+        tsr_comm *comms[] = {bad ? make_odd(&stuck, (odd_comm){.stalls = true})
+                                 : make_odd(&wrong, (odd_comm){.forgets = true}),
+                             make_odd(&good, (odd_comm){.delay_us = 1})};
+        assert_int_equal(tsr_comm_choice_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+        assert_non_null(strstr(heard[0], bad ? "stuck is not used" : "wrong is not used"));
+        assert_non_null(strstr(heard[0], bad ? "did not" : "wrong sum"));
+        assert_string_equal(kind_for(choice, 100, 7), "good");
+        tsr_comm_destroy(choice);
+        /* With nothing else there is no communicator. */
+        tsr_comm *alone = make_odd(&wrong, (odd_comm){.forgets = true});
+        assert_int_equal(tsr_comm_choice_create(rt->devices, N, &alone, 1, 0, &logger, &choice),
+                         TSR_ERR_DEVICE);
+        assert_non_null(strstr(tsr_last_error(), "wrong sum"));
+        tsr_runtime_close(rt);
+    }
+}
+
+static void what_serves_some_devices_is_used_for_those(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops pairs = ops_named("pairs");
+    tsr_runtime *rt = open_hosts();
+    tsr_comm *choice = NULL;
+    tsr_comm *comms[] = {make_odd(&pairs, (odd_comm){.partial_only = true}), NULL};
+    tsr_comm_row rows[TSR_COMM_MAX_ROWS];
+    assert_int_equal(tsr_comm_local_create(N, &comms[1]), TSR_OK);
+    assert_int_equal(tsr_comm_choice_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+    assert_int_equal(tsr_comm_choice_rows(choice, rows), 1);
+    assert_string_equal(rows[0].kind, "staged");
+    assert_int_equal(rows[0].latency_ns, 0); /* nothing to measure it against */
+    assert_string_equal(kind_for(choice, 100, 7), "staged");
+    assert_string_equal(kind_for(choice, 100, 5), "pairs");
+    tsr_comm_destroy(choice);
+    tsr_runtime_close(rt);
+}
+
+static void each_allocation_can_fail(void **state)
+{
+    (void)state;
+    const struct tsr_comm_ops one = ops_named("one"), two = ops_named("two");
+    tsr_runtime *rt = open_hosts();
+    for (int n = 1;; n++) {
+        int64_t blocks = failing_alloc_live();
+        tsr_comm *choice = NULL;
+        tsr_comm *comms[] = {make_odd(&one, (odd_comm){.delay_us = 1}),
+                             make_odd(&two, (odd_comm){.delay_us = 1})};
+        failing_alloc_set(n);
+        tsr_status status = tsr_comm_choice_create(rt->devices, N, comms, 2, 0, NULL, &choice);
+        bool fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        assert_true(status == TSR_OK || status == TSR_ERR_MEMORY);
+        if (status == TSR_OK)
+            tsr_comm_destroy(choice); /* what cannot be measured for lack of memory is not */
+        assert_int_equal(failing_alloc_live(), blocks);
+        if (!fired)
+            break;
+    }
+    tsr_runtime_close(rt);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_size_goes_to_the_fastest),
+        cmocka_unit_test(wrong_sums_and_none_at_all_are_found_out),
+        cmocka_unit_test(what_serves_some_devices_is_used_for_those),
+        cmocka_unit_test(each_allocation_can_fail),
+    };
+    return cmocka_run_group_tests_name("choosing a communicator", tests, NULL, NULL);
+}
