@@ -16,6 +16,9 @@
 #ifdef TSR_WITH_CUDA
 #include "cuda/peer.h"
 #endif
+#ifdef TSR_WITH_NCCL
+#include "cuda/nccl.h"
+#endif
 
 /* Bits of what is wanted. */
 enum { STAGED = 1, PEER = 2, NCCL = 4, AUTO = STAGED | PEER | NCCL };
@@ -78,12 +81,52 @@ out:
     return status;
 }
 
+#ifdef TSR_WITH_NCCL
+
+static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
+{
+    const tsr_comm_nccl_config config = {.logger = &rt->logger};
+    for (int d = 0; d < rt->n_devices; d++)
+        if (strcmp(rt->devices[d]->ops->kind, "cuda") != 0)
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "NCCL does not serve device %s", rt->devices[d]->name);
+    return tsr_comm_nccl_create(rt->devices, rt->n_devices, &config, comm_out);
+}
+
+#else
+
+static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
+{
+    (void)rt, (void)comm_out;
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "this build has no NCCL: nccl.h was not found");
+}
+
+#endif
+
+/* Unless it was asked for, its absence is no failure. That it is there and does not work is worth a warning.
+ */
+static tsr_status add_nccl(tsr_runtime *rt, bool required, candidates *found)
+{
+    tsr_status status = create_nccl(rt, &found->comms[found->n]);
+    if (status == TSR_OK) {
+        found->n++;
+        return TSR_OK;
+    }
+    if (required)
+        return tsr_fail_in(status, "collectives 'nccl'");
+    tsr_log(&rt->logger, status == TSR_ERR_UNSUPPORTED ? TSR_LOG_INFO : TSR_LOG_WARN,
+            "collectives: nccl is not used: %s", tsr_last_error());
+    tsr_fail_clear();
+    return TSR_OK;
+}
+
 static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
 {
     tsr_status status = TSR_OK;
     candidates found = {0};
     if (wanted & PEER)
         TSR_TRY(add_peer(rt, wanted == PEER, &found));
+    if (wanted & NCCL)
+        TSR_TRY(add_nccl(rt, wanted == NCCL, &found));
     if (wanted & STAGED) { /* serves what the others do not, hence the last */
         TSR_TRY(tsr_comm_local_create(rt->n_devices, &found.comms[found.n]));
         found.n++;

@@ -180,6 +180,7 @@ static void collectives_change_no_bit(void **state)
         {"staged", "cuda", "1,1,1"},      {"peer", "cuda", "1,1,1"},
         {"peer", "cuda:2,cuda:0", "2,1"}, {"peer", "cuda:0,cuda:0,cuda:0", "1,2,1"},
         {"auto", "cuda:0,cuda:1", "1,3"}, {"staged", "cuda:1,cuda:1,cuda:2", "3,1,2"},
+        {"nccl", "cuda", "1,0,1"},        {"nccl", "cuda:2,cuda:0", "2,1"},
     };
     char path[] = "/tmp/tsr_cuda_model_XXXXXX";
     float *first = NULL;
