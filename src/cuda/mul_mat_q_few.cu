@@ -228,11 +228,12 @@ static few_layout few_layout_of(const q_args &a, int groups)
     return l;
 }
 
-/* Two groups where they fit, and give the card's SMs something to do. */
+/* Two groups where they fit and one would not leave an SM idle. */
 static few_layout few_choose(const q_args &a, const tsr_cuda_traits *traits)
 {
     const few_layout two = few_layout_of(a, FEW_GROUPS);
-    return two.bytes <= traits->shared_bytes ? two : few_layout_of(a, 1);
+    const bool busy = a.n_rows > (int64_t)traits->n_sms * Q_ROWS;
+    return busy && two.bytes <= traits->shared_bytes ? two : few_layout_of(a, 1);
 }
 
 bool mul_mat_q_few_fits(const q_args &a, const tsr_cuda_traits *traits)
