@@ -11,6 +11,7 @@
 
 #include <cudasim_launch.h>
 
+#include <stdarg.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -31,8 +32,11 @@ enum { MAX_THREADS = 1024, WARP = 32, MAX_WARPS = MAX_THREADS / WARP };
 #if defined(__SANITIZE_ADDRESS__)
 static const size_t stack_bytes = (size_t)256 << 10;
 #else
-static const size_t stack_bytes = (size_t)64 << 10;
+static const size_t stack_bytes = (size_t)32 << 10; /* the signal handler for faults needs a third of it */
 #endif
+/* A stack begins so much further on from the one before than its size: at equal distances of a power of two
+ * the tops of all stacks would compete for the same few lines of every cache. */
+static const size_t stack_shift = 17 * 64;
 static const size_t shared_capacity = (size_t)232 << 10; /* of an H100 block, with room for alignment */
 
 /* ---- switching ---- */
@@ -123,7 +127,9 @@ static inline void switch_context(Context &from, Context &to)
 
 struct Fiber {
     Context context;
+    bool watched; /* for stack overflow */
     unsigned thread;
+    uint3 index;            /* the thread's threadIdx */
     uint64_t value, result; /* of a warp operation */
     int source;
     const volatile void *loaded;
@@ -132,6 +138,7 @@ struct Fiber {
 /* Lanes that have come to a warp operation and wait for the rest of its mask. */
 struct Group {
     const char *what;
+    bool is_vote;
     uint32_t mask, arrived;
     Fiber *fiber[WARP];
 };
@@ -155,6 +162,7 @@ struct Block {
     const Body *body;
     unsigned n_threads, started = 0, exited = 0;
     bool falling;
+    uint3 next_index; /* of the thread to start next */
     unsigned ready_head = 0, n_ready = 0, n_at_barrier = 0, n_spinning = 0, n_free = 0;
     const char *barrier_file;
     int barrier_line, barrier_kind, barrier_count, barrier_result;
@@ -165,12 +173,31 @@ struct Block {
 static __thread Block *block;
 static __thread Fiber *self;
 
-static inline void take_identity(unsigned thread)
+/* The fiber takes the next thread of the block. Counting spares three divisions per thread. */
+static inline void take_thread(Fiber *fiber)
 {
-    const dim3 &size = block->body->block;
-    threadIdx.x = thread % size.x;
-    threadIdx.y = thread / size.x % size.y;
-    threadIdx.z = thread / size.x / size.y;
+    Block *b = block;
+    const dim3 &size = b->body->block;
+    unsigned nth = b->started++;
+    uint3 &next = b->next_index;
+    fiber->thread = b->falling ? b->n_threads - 1 - nth : nth;
+    fiber->loaded = NULL;
+    threadIdx = fiber->index = next;
+    if (b->falling) {
+        if (next.x-- == 0) {
+            next.x = size.x - 1;
+            if (next.y-- == 0) {
+                next.y = size.y - 1;
+                next.z--;
+            }
+        }
+    } else if (++next.x == size.x) {
+        next.x = 0;
+        if (++next.y == size.y) {
+            next.y = 0;
+            next.z++;
+        }
+    }
 }
 
 static inline void make_ready(Fiber *fiber)
@@ -180,7 +207,9 @@ static inline void make_ready(Fiber *fiber)
 }
 
 static void fiber_main();
-static const uint64_t canary = 0x5afe57acc0de5afeull; /* at a stack's far end */
+/* At the far end of a watched fiber's stack. Few are, as the far end is never in the cache, and threads of a
+ * kernel use about as much stack as their neighbours. */
+static const uint64_t canary = 0x5afe57acc0de5afeull;
 
 /* Whom to run next; NULL: nobody can, ask outside the block. */
 static inline Fiber *next_fiber()
@@ -194,7 +223,8 @@ static inline Fiber *next_fiber()
     }
     if (b->started < b->n_threads) {
         Fiber *fiber = b->memory->free[--b->n_free];
-        *(uint64_t *)fiber->context.stack = canary;
+        if (fiber->watched)
+            *(uint64_t *)fiber->context.stack = canary;
         prepare(fiber->context, fiber_main);
         return fiber;
     }
@@ -211,7 +241,7 @@ static void suspend()
         self = next;
     switch_context(mine->context, next != NULL ? next->context : block->main);
     self = mine;
-    take_identity(mine->thread);
+    threadIdx = mine->index;
 }
 
 [[noreturn]] void leave_kernel()
@@ -223,10 +253,18 @@ static void suspend()
     __builtin_unreachable();
 }
 
-/* The kernel broke a rule: its device is lost. */
-[[noreturn]] static void end_kernel(cudaError_t error, const std::string &why)
+/* The kernel broke a rule: its device is lost. Frames of a kernel that ends so are never left in the usual
+ * way: nothing in them may own memory. */
+[[noreturn]] static void end_kernel(cudaError_t error, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static void end_kernel(cudaError_t error, const char *format, ...)
 {
-    violate("%s %s", kernel_place().c_str(), why.c_str());
+    char why[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(why, sizeof why, format, args);
+    va_end(args);
+    violate("%s %s", kernel_place().c_str(), why);
     poison(block->body->device, error);
     leave_kernel();
 }
@@ -251,18 +289,18 @@ static int barrier(const char *file, int line, int kind, int predicate)
 {
     Block *b = block;
     if (b->exited != 0)
-        end_kernel(cudaErrorLaunchFailure, "waits at the barrier of " + std::string(file) + ":" +
-                                               std::to_string(line) + ", but " + std::to_string(b->exited) +
-                                               " threads of the block have returned");
+        end_kernel(cudaErrorLaunchFailure,
+                   "waits at the barrier of %s:%d, but %u threads of the block have returned", file, line,
+                   b->exited);
     if (b->n_at_barrier == 0) {
         b->barrier_file = file;
         b->barrier_line = line;
         b->barrier_kind = kind;
         b->barrier_count = 0;
     } else if (b->barrier_line != line || b->barrier_kind != kind) {
-        end_kernel(cudaErrorLaunchFailure, "is at the barrier of line " + std::to_string(line) +
-                                               " while others of its block are at that of " +
-                                               b->barrier_file + ":" + std::to_string(b->barrier_line));
+        end_kernel(cudaErrorLaunchFailure,
+                   "is at the barrier of line %d while others of its block are at that of %s:%d", line,
+                   b->barrier_file, b->barrier_line);
     }
     b->barrier_count += predicate;
     if (b->n_at_barrier + 1 < b->n_threads) {
@@ -285,14 +323,12 @@ static int barrier(const char *file, int line, int kind, int predicate)
 static void complete(Warp &warp, Group &group)
 {
     uint32_t votes = 0;
-    for (int lane = 0; lane < WARP; lane++)
-        if ((group.arrived >> lane & 1) && group.fiber[lane]->source < 0 && group.fiber[lane]->value != 0)
-            votes |= 1u << lane;
-    for (int lane = 0; lane < WARP; lane++) {
-        if (!(group.arrived >> lane & 1))
-            continue;
-        Fiber *fiber = group.fiber[lane];
-        if (fiber->source < 0)
+    if (group.is_vote)
+        for (uint32_t left = group.arrived; left != 0; left &= left - 1)
+            votes |= group.fiber[__builtin_ctz(left)]->value != 0 ? left & -left : 0;
+    for (uint32_t left = group.arrived; left != 0; left &= left - 1) {
+        Fiber *fiber = group.fiber[__builtin_ctz(left)];
+        if (group.is_vote)
             fiber->result = votes;
         else if (group.arrived >> fiber->source & 1)
             fiber->result = group.fiber[fiber->source]->value;
@@ -312,8 +348,7 @@ static uint64_t meet(const char *what, uint32_t mask, uint64_t value, int source
     unsigned lane = mine->thread % WARP;
     Warp &warp = block->memory->warps[mine->thread / WARP];
     if (!(mask >> lane & 1))
-        end_kernel(cudaErrorLaunchFailure,
-                   std::string("calls ") + what + " with a mask that leaves out its own lane");
+        end_kernel(cudaErrorLaunchFailure, "calls %s with a mask that leaves out its own lane", what);
     Group *group = NULL;
     for (int i = 0; i < warp.n_groups; i++)
         if (warp.groups[i].mask == mask)
@@ -321,11 +356,11 @@ static uint64_t meet(const char *what, uint32_t mask, uint64_t value, int source
     if (group == NULL) {
         group = &warp.groups[warp.n_groups++];
         group->what = what;
+        group->is_vote = source < 0;
         group->mask = mask;
         group->arrived = 0;
-    } else if (strcmp(group->what, what) != 0) {
-        end_kernel(cudaErrorLaunchFailure,
-                   std::string("calls ") + what + " while lanes of its mask are at " + group->what);
+    } else if (group->what != what && strcmp(group->what, what) != 0) {
+        end_kernel(cudaErrorLaunchFailure, "calls %s while lanes of its mask are at %s", what, group->what);
     }
     mine->value = value;
     mine->source = source;
@@ -344,12 +379,11 @@ static void thread_exit(Fiber *fiber)
 {
     Block *b = block;
     b->exited++;
-    if (*(uint64_t *)fiber->context.stack != canary)
+    if (fiber->watched && *(uint64_t *)fiber->context.stack != canary)
         end_kernel(cudaErrorHardwareStackError, "uses more stack than the simulation has");
     if (b->n_at_barrier != 0)
-        end_kernel(cudaErrorLaunchFailure, "returns while others of its block wait at the barrier of " +
-                                               std::string(b->barrier_file) + ":" +
-                                               std::to_string(b->barrier_line));
+        end_kernel(cudaErrorLaunchFailure, "returns while others of its block wait at the barrier of %s:%d",
+                   b->barrier_file, b->barrier_line);
     Warp &warp = b->memory->warps[fiber->thread / WARP];
     warp.alive &= ~(1u << fiber->thread % WARP);
     for (int i = warp.n_groups - 1; i >= 0; i--) {
@@ -368,10 +402,7 @@ static void fiber_main()
     Block *b = block;
     Fiber *mine = self;
     do {
-        unsigned nth = b->started++;
-        mine->thread = b->falling ? b->n_threads - 1 - nth : nth;
-        mine->loaded = NULL;
-        take_identity(mine->thread);
+        take_thread(mine);
         b->body->thread();
         thread_exit(mine);
     } while (b->started < b->n_threads && b->n_ready == 0);
@@ -385,12 +416,17 @@ static void fiber_main()
 BlockMemory *block_memory_create()
 {
     BlockMemory *memory = new BlockMemory();
-    size_t bytes = stack_bytes * MAX_THREADS;
+    size_t stride = stack_bytes + stack_shift;
+    size_t bytes = stride * MAX_THREADS;
     memory->stacks = (unsigned char *)mmap(NULL, bytes, PROT_READ | PROT_WRITE,
                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+#if !defined(__SANITIZE_ADDRESS__)
+    madvise(memory->stacks, bytes, MADV_HUGEPAGE); /* else every switch looks for another page */
+#endif
     for (int i = 0; i < MAX_THREADS; i++) {
-        memory->fibers[i].context.stack = memory->stacks + stack_bytes * (size_t)i;
+        memory->fibers[i].context.stack = memory->stacks + stride * (size_t)i;
         memory->fibers[i].context.size = stack_bytes;
+        memory->fibers[i].watched = i % WARP == 0;
     }
     /* Dynamic shared memory ends where an unmapped page begins. */
     memory->shared = (unsigned char *)mmap(NULL, shared_capacity + 4096, PROT_READ | PROT_WRITE,
@@ -423,6 +459,9 @@ static void prepare_block(Block &b, Grid &grid, uint64_t index)
     const Body &body = *b.body;
     b.n_threads = body.block.x * body.block.y * body.block.z;
     b.falling = machine().random() & 1;
+    b.next_index = {0, 0, 0};
+    if (b.falling)
+        b.next_index = {body.block.x - 1, body.block.y - 1, body.block.z - 1};
     gridDim = body.grid;
     blockDim = body.block;
     blockIdx.x = (unsigned)(index % body.grid.x);
@@ -480,7 +519,7 @@ bool run_block(Worker *worker, BlockMemory *memory, Grid &grid, uint64_t index)
     bool complete = b.exited == b.n_threads && !b.over;
 #if defined(__SANITIZE_ADDRESS__)
     if (!complete)
-        __asan_unpoison_memory_region(memory->stacks, stack_bytes * b.n_threads);
+        __asan_unpoison_memory_region(memory->stacks, (stack_bytes + stack_shift) * b.n_threads);
 #endif
     block = NULL;
     self = NULL;
@@ -523,7 +562,7 @@ int cudasim_lane()
 
 void cudasim_trap(const char *what)
 {
-    end_kernel(cudaErrorLaunchFailure, std::string("calls ") + what);
+    end_kernel(cudaErrorLaunchFailure, "calls %s", what);
 }
 
 void *cudasim_dynamic_shared()
