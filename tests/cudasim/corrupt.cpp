@@ -33,9 +33,8 @@ void damage_written(Grid &grid)
 {
     for (const auto &[va, before] : grid.before) {
         size_t length = 0;
-        unsigned char *now = region_of((const void *)va) != NULL
-                                 ? host_view((const void *)va, before.size(), &length)
-                                 : NULL;
+        unsigned char *now =
+            region_of((const void *)va) != NULL ? host_view((const void *)va, before.size(), &length) : NULL;
         if (now == NULL || length < before.size())
             continue;
         auto [was, is] = std::mismatch(before.begin(), before.end(), now);

@@ -4,7 +4,8 @@
  * itself copies and adds, and piece by piece at the addresses that programs and kernels know. The latter
  * mappings are closed to everyone except a kernel of a device that may use them, by protection keys where the
  * CPU has them (a register per thread: cheap and exact), else with mprotect at every change of device.
- * Allocations end at the end of a page and an unmapped page follows; freed addresses are unmapped and not
+ * Allocations end at the end of a page (to 256 bytes, which are looked at when they are freed) and an
+ * unmapped page follows; freed addresses are unmapped and not
  * used again soon. New memory is full of 0xff: a NaN in every float format. */
 #include "sim.h"
 
@@ -328,6 +329,20 @@ cudaError_t device_alloc(Device &device, size_t bytes, void **out)
     return cudaSuccess;
 }
 
+/* Whether the bytes around an allocation are still those it began with. */
+static bool margins_whole(const Device &device, const Region &region)
+{
+    const unsigned char *page_bytes = device.alias + region.offset;
+    const unsigned char *own = page_bytes + (region.va - region.map);
+    for (const unsigned char *byte = page_bytes; byte < page_bytes + region.map_size; byte++) {
+        if (byte == own)
+            byte += region.size;
+        if (byte < page_bytes + region.map_size && *byte != 0xff)
+            return false;
+    }
+    return true;
+}
+
 cudaError_t device_free(uintptr_t va)
 {
     Machine &m = machine();
@@ -340,6 +355,9 @@ cudaError_t device_free(uintptr_t va)
     if (region.kind == Region::MANAGED) {
         munmap((void *)region.map, region.map_size);
     } else {
+        if (!margins_whole(device, region))
+            violate("memory before the begin or past the end of %zu bytes of device %d was written",
+                    region.size, device.ordinal);
         region_unmap(region);
         physical_free(device, region.offset, region.map_size);
     }

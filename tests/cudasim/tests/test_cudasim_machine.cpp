@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -228,6 +229,70 @@ static void events_order_streams(void **)
         OK(cudaSetDevice(0));
         assert_int_equal(cudasim_leaks(stderr), 0);
     }
+}
+
+/* A program that forgets the event between writer and reader is caught by some order, one that has it by
+ * none. */
+static void a_missing_event_shows_in_some_order(void **)
+{
+    int wrong[2] = {0, 0};
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        for (int has_event = 0; has_event < 2; has_event++) {
+            machine_of(1, seed);
+            int *p, *q, value = 0;
+            cudaStream_t a, b;
+            cudaEvent_t event;
+            OK(cudaMalloc(&p, 4));
+            OK(cudaMalloc(&q, 4));
+            OK(cudaStreamCreateWithFlags(&a, cudaStreamNonBlocking));
+            OK(cudaStreamCreateWithFlags(&b, cudaStreamNonBlocking));
+            OK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+            OK(TSR_LAUNCH(set, 1, 1, 0, a, p, 42));
+            OK(cudaEventRecord(event, a));
+            if (has_event)
+                OK(cudaStreamWaitEvent(b, event, 0));
+            OK(TSR_LAUNCH(read_into, 1, 1, 0, b, q, p));
+            OK(cudaDeviceSynchronize());
+            OK(cudaMemcpy(&value, q, 4, cudaMemcpyDeviceToHost));
+            wrong[has_event] += value != 42;
+            OK(cudaStreamDestroy(a));
+            OK(cudaStreamDestroy(b));
+            OK(cudaEventDestroy(event));
+            OK(cudaFree(p));
+            OK(cudaFree(q));
+        }
+    }
+    assert_true(wrong[0] > 5);
+    assert_int_equal(wrong[1], 0);
+}
+
+/* What lies between an allocation's end and the end of its page is looked at when it is freed. */
+static void a_write_just_past_an_allocation_is_seen_when_it_is_freed(void **)
+{
+    int *p;
+    OK(cudaMalloc(&p, 4));
+    OK(TSR_LAUNCH(set, 1, 1, 0, 0, p + 1, 5));
+    OK(cudaDeviceSynchronize());
+    assert_string_equal(cudasim_violation(), "");
+    OK(cudaFree(p));
+    assert_non_null(strstr(cudasim_violation(), "past the end"));
+}
+
+/* As libtsr maps model files: neither host nor kernels may write. */
+static void registered_read_only_memory_cannot_be_written(void **)
+{
+    int *host = (int *)mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *p, *q, value = 1;
+    OK(cudaHostRegister(host, 4096, cudaHostRegisterMapped | cudaHostRegisterReadOnly));
+    OK(cudaHostGetDevicePointer((void **)&p, host, 0));
+    OK(cudaMalloc(&q, 4));
+    OK(TSR_LAUNCH(read_into, 1, 1, 0, 0, q, p));
+    OK(cudaMemcpy(&value, q, 4, cudaMemcpyDeviceToHost));
+    assert_int_equal(value, 0);
+    OK(TSR_LAUNCH(set, 1, 1, 0, 0, p, 5));
+    assert_int_equal(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
+    assert_int_equal(cudaFree(q), cudaErrorIllegalAddress);
+    OK(cudaHostUnregister(host));
+    munmap(host, 4096);
 }
 
 /* A copy from pinned memory reads when its turn comes: a program that refills the buffer too early is caught
@@ -454,10 +519,13 @@ int main()
         TEST(memory_ends_at_the_cap),
         TEST(new_memory_is_full_of_nans),
         TEST(host_code_cannot_touch_device_memory),
+        TEST(a_write_just_past_an_allocation_is_seen_when_it_is_freed),
+        TEST(registered_read_only_memory_cannot_be_written),
         TEST(peers_need_access),
         TEST(virtual_memory_grows_without_moving),
         TEST(streams_interleave_in_every_legal_order),
         TEST(events_order_streams),
+        TEST(a_missing_event_shows_in_some_order),
         TEST(copies_from_pinned_memory_are_late),
         TEST(kernels_that_wait_for_a_peer_proceed),
         TEST(a_kernel_that_waits_for_ever_is_ended),
