@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "alloc/kv.h"
+#include "core/gpu_memory.h"
 #include "core/mem.h"
 #include "model/plan.h"
 
@@ -18,6 +19,8 @@ typedef struct checked {
     const tsr_gguf *gguf;
     const tsr_model_config *config;
     bool automatic;
+    bool copies;                   /* weights, rather than views of them */
+    size_t alignment, granularity; /* of the devices */
     tsr_plan_info info;
     tsr_plan_device devices[TSR_MAX_DEVICES];
 } checked;
@@ -156,8 +159,8 @@ static void check_weights(const checked *c)
     }
     if (!tsr_gguf_find_tensor(c->gguf, "output.weight") && split->embedding_group != split->output_group)
         expected += tsr_gguf_find_tensor(c->gguf, "token_embd.weight")->bytes;
-    if (c->config->copy_weights)
-        slack = n_used * 64 * (size_t)(tsr_gguf_n_tensors(c->gguf) + 1);
+    if (c->copies)
+        slack = n_used * c->alignment * (size_t)(tsr_gguf_n_tensors(c->gguf) + 1);
     assert_true(planned >= expected);
     assert_true(planned <= expected + slack);
 }
@@ -171,7 +174,8 @@ static void check_kv(const checked *c)
         (c->info.n_ctx + c->info.n_seq_max * (int64_t)(TSR_KV_PAGE_TOKENS - 1)) / TSR_KV_PAGE_TOKENS;
     size_t row = tsr_type_row_bytes(c->info.type_k, head_dim) + tsr_type_row_bytes(c->info.type_v, head_dim);
     size_t exact = (size_t)(n_pages * TSR_KV_PAGE_TOKENS * n_kv * c->info.n_layers) * row, planned = 0;
-    size_t slack = (size_t)c->info.n_devices * ((size_t)(n_pages * c->info.n_layers) * 2 * 64 + 65536);
+    size_t parts = (size_t)(n_pages * c->info.n_layers) * 2;
+    size_t slack = (size_t)c->info.n_devices * (parts * c->alignment + c->granularity);
     for (int d = 0; d < c->info.n_devices; d++) {
         planned += c->devices[d].bytes[TSR_MEMORY_KV];
         if (c->info.mode == TSR_SPLIT_MODE_TENSOR)
@@ -183,9 +187,10 @@ static void check_kv(const checked *c)
     assert_true(planned >= exact && planned <= exact + slack);
 }
 
-void plan_check(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config, bool capped)
+static void check(checked c, bool capped)
 {
-    checked c = {.plan = plan, .gguf = gguf, .config = config};
+    const tsr_plan *plan = c.plan;
+    const tsr_model_config *config = c.config;
     tsr_plan_times times;
     tsr_plan_describe(plan, &c.info);
     tsr_plan_predict(plan, &times);
@@ -202,6 +207,29 @@ void plan_check(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_conf
     check_kv(&c);
     for (int d = 0; d < c.info.n_devices; d++) /* the packing is as small as any */
         assert_int_equal(c.devices[d].bytes[TSR_MEMORY_ARENA], c.devices[d].arena_bound_bytes);
+}
+
+void plan_check(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config, bool capped)
+{
+    const checked c = {.plan = plan,
+                       .gguf = gguf,
+                       .config = config,
+                       .copies = config->copy_weights,
+                       .alignment = 64,
+                       .granularity = 65536};
+    check(c, capped);
+}
+
+void plan_check_gpus(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config,
+                     size_t granularity)
+{
+    const checked c = {.plan = plan,
+                       .gguf = gguf,
+                       .config = config,
+                       .copies = true,
+                       .alignment = TSR_GPU_ALIGNMENT,
+                       .granularity = granularity};
+    check(c, false);
 }
 
 void plan_check_equal(const tsr_plan *a, const tsr_plan *b)

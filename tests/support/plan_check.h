@@ -8,6 +8,10 @@
  * memory cap, so that achieved shares may be far from the requested ones. */
 void plan_check(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config, bool capped);
 
+/* The same for GPUs whose memory grows by `granularity` bytes: they copy weights in any case. */
+void plan_check_gpus(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config,
+                     size_t granularity);
+
 /* Fail the test unless two plans say the same, notes included. */
 void plan_check_equal(const tsr_plan *a, const tsr_plan *b);
 

@@ -1,0 +1,162 @@
+/* See planned.h. */
+#include "support/planned.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/plan_check.h"
+#include "support/random.h"
+#include "support/runner.h"
+#include "support/synth_model.h"
+
+enum { N_MODELS = PLANNED_MODELS, MAX_DEVICES = 8 };
+
+static void random_model(uint64_t *seed, int index, const char *path)
+{
+    static const tsr_type types[] = {TSR_TYPE_F16,  TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,
+                                     TSR_TYPE_BF16, TSR_TYPE_F32,  TSR_TYPE_Q6_K};
+    static const int head_dims[] = {32, 64, 96};
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    config.n_layers = 1 + (int)random_below(seed, 4);
+    config.n_embd = 256 * (1 + (int)random_below(seed, 2));
+    config.n_kv_heads = 1 << random_below(seed, 4);
+    config.n_heads = config.n_kv_heads * (1 + (int)random_below(seed, 3));
+    config.head_dim = head_dims[random_below(seed, 3)];
+    config.n_ff = 256 * (1 + (int)random_below(seed, 6));
+    config.n_vocab = 260 + (int)random_below(seed, 300);
+    config.weight_type = types[index % (int)(sizeof types / sizeof *types)];
+    config.tied_output = random_below(seed, 2);
+    config.rope_factors = random_below(seed, 2);
+    synth_model_write(&config, path);
+}
+
+void planned_models_write(planned_models *models)
+{
+    uint64_t seed = 31;
+    for (int i = 0; i < N_MODELS; i++) {
+        snprintf(models->paths[i], sizeof models->paths[i], "/tmp/tsr_plan_XXXXXX");
+        close(mkstemp(models->paths[i]));
+        random_model(&seed, i, models->paths[i]);
+    }
+}
+
+void planned_models_remove(const planned_models *models)
+{
+    for (int i = 0; i < N_MODELS; i++)
+        unlink(models->paths[i]);
+}
+
+/* Proportions with zeros; sometimes fewer than devices, sometimes none. */
+static void random_split(uint64_t *seed, int n_devices, float *split, tsr_model_config *config)
+{
+    static const float choices[] = {0, 0, 1, 1, 2, 3, 0.1f, 17, 1000, 1e-6f};
+    config->n_tensor_split = (int)random_below(seed, (uint64_t)n_devices + 1);
+    config->tensor_split = config->n_tensor_split ? split : NULL;
+    for (int d = 0; d < config->n_tensor_split; d++)
+        split[d] = choices[random_below(seed, sizeof choices / sizeof *choices)];
+}
+
+static tsr_model_config random_config(uint64_t *seed, int n_devices, float *split)
+{
+    static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_F32, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    uint64_t mode = random_below(seed, 8);
+    random_split(seed, n_devices, split, &config);
+    config.split_mode = mode == 0   ? TSR_SPLIT_MODE_NONE
+                        : mode <= 2 ? TSR_SPLIT_MODE_LAYER
+                                    : TSR_SPLIT_MODE_TENSOR;
+    config.main_device = (int)random_below(seed, (uint64_t)n_devices);
+    config.n_ctx = random_below(seed, 4) ? 1 + (int64_t)random_below(seed, 700) : 0;
+    config.n_seq_max = 1 + (int)random_below(seed, 6);
+    config.n_batch = 1 + (int)random_below(seed, 130);
+    config.n_outputs_max = (int)random_below(seed, 9);
+    config.type_k = types[random_below(seed, 5)];
+    config.type_v = types[random_below(seed, 5)];
+    config.reduction = random_below(seed, 4) ? TSR_REDUCTION_EXACT : TSR_REDUCTION_F32;
+    config.copy_weights = random_below(seed, 3) == 0;
+    return config;
+}
+
+static void assert_used(const tsr_runtime *rt, const tsr_plan *plan, const char *when)
+{
+    for (int d = 0; d < tsr_runtime_n_devices(rt); d++) {
+        tsr_device_info info;
+        tsr_plan_device device = {0};
+        runner_ok(tsr_runtime_device(rt, d, &info), when);
+        if (plan)
+            runner_ok(tsr_plan_describe_device(plan, d, &device), when);
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            if (info.used[o] != device.bytes[o])
+                fail_msg("%s: %s has %zu bytes of %s, the plan says %zu", when, info.name, info.used[o],
+                         tsr_memory_owner_name((tsr_memory_owner)o), device.bytes[o]);
+    }
+}
+
+/* Two steps of different shapes, which must find all their memory there already. */
+static void run_steps(tsr_session *session, const tsr_model_config *config, int64_t n_vocab, int64_t n_ctx)
+{
+    int32_t tokens[3] = {1, 2, 3};
+    float *logits = malloc((size_t)n_vocab * sizeof *logits);
+    assert_non_null(logits);
+    for (int64_t n = 1; n <= 2 && n_ctx >= 3; n++) {
+        tsr_batch batch = {.n_tokens = n, .tokens = tokens};
+        runner_ok(tsr_session_decode(session, &batch, logits), "step");
+    }
+    (void)config;
+    free(logits);
+}
+
+void planned_check(const planned_models *models, uint64_t *seed, const tsr_topology *topo, const char *spec,
+                   int n_devices, const planned_gpus *gpus, planned_look *look)
+{
+    float split[MAX_DEVICES];
+    const char *path = models->paths[random_below(seed, N_MODELS)];
+    assert_true(n_devices <= MAX_DEVICES);
+    tsr_model_config config = random_config(seed, n_devices, split);
+    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_gguf *gguf;
+    tsr_device_list *list;
+    tsr_plan *plan;
+    tsr_runtime *rt;
+    tsr_model *model;
+    tsr_session *session;
+    tsr_model_info info;
+    tsr_plan_info plan_info;
+    runner_ok(tsr_gguf_open(path, NULL, &gguf), path);
+    runner_ok(tsr_device_list_create(topo, spec, NULL, &list), spec);
+    runner_ok(tsr_plan_create(gguf, list, &config, &plan), "plan");
+    if (gpus)
+        plan_check_gpus(plan, gguf, &config, gpus->granularity);
+    else
+        plan_check(plan, gguf, &config, false);
+    runtime_config.devices = spec;
+    runtime_config.collectives = gpus ? gpus->collectives : NULL;
+    runtime_config.topology = topo;
+    runner_ok(tsr_runtime_open(&runtime_config, &rt), spec);
+    runner_ok(tsr_model_open(rt, path, &config, &model), path);
+    plan_check_equal(plan, tsr_model_plan(model));
+    runner_ok(tsr_session_create(model, &session), path);
+    assert_used(rt, plan, "loaded");
+    if (look)
+        look(rt);
+    tsr_model_describe(model, &info);
+    tsr_plan_describe(plan, &plan_info);
+    if (!gpus || gpus->run)
+        run_steps(session, &config, info.n_vocab, plan_info.n_ctx);
+    assert_used(rt, plan, "after two steps");
+    if (look)
+        look(rt);
+    tsr_session_destroy(session);
+    tsr_model_close(model);
+    assert_used(rt, NULL, "closed");
+    tsr_runtime_close(rt);
+    tsr_plan_destroy(plan);
+    tsr_device_list_destroy(list);
+    tsr_gguf_close(gguf);
+}

@@ -1,0 +1,148 @@
+/* See ways.h. */
+#include "support/ways.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/random.h"
+#include "support/runner.h"
+#include "support/synth_model.h"
+
+enum { N_TOKENS = 21, N_KV_TYPES = 4 };
+
+static const tsr_type kv_types[N_KV_TYPES] = {TSR_TYPE_F16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_F32};
+
+int64_t ways_rounds(void)
+{
+    const char *text = getenv("TSR_TEST_ROUNDS");
+    return text && atol(text) > 0 ? atol(text) : 300;
+}
+
+/* Proportions with zeros and lopsided values; at least one is positive. */
+static void random_split(uint64_t *seed, int n, char *text, size_t capacity)
+{
+    static const char *const choices[] = {"0", "1", "1", "2", "3", "0.1", "17", "1000"};
+    int sure = (int)random_below(seed, (uint64_t)n);
+    size_t used = 0;
+    for (int i = 0; i < n; i++) {
+        const char *choice = i == sure ? "1" : choices[random_below(seed, sizeof choices / sizeof *choices)];
+        used += (size_t)snprintf(text + used, capacity - used, "%s%s", i ? "," : "", choice);
+    }
+}
+
+static way random_way(const way_family *family, uint64_t *seed)
+{
+    way w = {.config = TSR_MODEL_CONFIG_INIT};
+    int n_devices = family->prepare(seed, &w);
+    uint64_t mode = random_below(seed, 10);
+    random_split(seed, n_devices, w.split, sizeof w.split);
+    w.config.split_mode = mode == 0   ? TSR_SPLIT_MODE_NONE
+                          : mode <= 2 ? TSR_SPLIT_MODE_LAYER
+                                      : TSR_SPLIT_MODE_TENSOR;
+    w.config.main_device = (int)random_below(seed, (uint64_t)n_devices);
+    w.config.copy_weights = random_below(seed, 4) == 0;
+    w.config.n_ctx = 64;
+    w.config.n_batch = 1 + (int)random_below(seed, N_TOKENS);
+    w.config.n_outputs_max = 1 + (int)random_below(seed, N_TOKENS);
+    w.chunk = 1 + (int64_t)random_below(seed, N_TOKENS);
+    return w;
+}
+
+static void run_way(const char *path, const way *w, const int32_t *tokens, float *logits)
+{
+    runner r;
+    runner_open_with(&r, path, w->devices, w->collectives, w->split, &w->config);
+    runner_decode(&r, tokens, N_TOKENS, w->chunk, true, logits);
+    runner_close(&r);
+}
+
+/* `reference[k]`: logits with KV type k on one plain device, one token at a time. */
+static void make_references(const way_family *family, const char *path, const int32_t *tokens, size_t bytes,
+                            int n_kv_types, float **reference)
+{
+    for (int k = 0; k < n_kv_types; k++) {
+        way plain = {.split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
+        snprintf(plain.devices, sizeof plain.devices, "%s", family->plain);
+        plain.config.type_k = plain.config.type_v = kv_types[k];
+        reference[k] = malloc(bytes);
+        assert_non_null(reference[k]);
+        run_way(path, &plain, tokens, reference[k]);
+    }
+}
+
+/* Compare `rounds` random ways to run a model of this shape. */
+static void check_model(const way_family *family, struct synth_model_config config, int n_kv_types,
+                        int64_t rounds, uint64_t seed)
+{
+    char path[] = "/tmp/tsr_invariance_XXXXXX";
+    int32_t tokens[N_TOKENS];
+    float *reference[N_KV_TYPES], *logits;
+    size_t bytes = (size_t)N_TOKENS * (size_t)config.n_vocab * sizeof(float);
+    close(mkstemp(path));
+    synth_model_write(&config, path);
+    for (int i = 0; i < N_TOKENS; i++)
+        tokens[i] = (int32_t)random_below(&seed, (uint64_t)config.n_vocab);
+    make_references(family, path, tokens, bytes, n_kv_types, reference);
+    logits = malloc(bytes);
+    assert_non_null(logits);
+    for (int64_t i = 0; i < rounds; i++) {
+        way w = random_way(family, &seed);
+        int k = (int)random_below(&seed, (uint64_t)n_kv_types);
+        w.config.type_k = w.config.type_v = kv_types[k];
+        memset(logits, 0xff, bytes);
+        run_way(path, &w, tokens, logits);
+        if (memcmp(logits, reference[k], bytes) != 0)
+            fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, copy %d%s: other bits",
+                     tsr_type_name(config.weight_type), w.devices, w.split,
+                     tsr_split_mode_name(w.config.split_mode), (long long)w.chunk, w.config.n_batch,
+                     tsr_type_name(kv_types[k]), w.config.copy_weights, w.about);
+        if (family->done)
+            family->done(&w);
+    }
+    for (int k = 0; k < n_kv_types; k++)
+        free(reference[k]);
+    free(logits);
+    unlink(path);
+}
+
+void ways_check_type(const way_family *family, tsr_type type, int64_t rounds)
+{
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    config.weight_type = type;
+    config.head_dim = 64; /* so that a K-quant's blocks of 256 columns leave more than one granule */
+    config.n_ff = 768;
+    config.n_vocab = 384;
+    config.tied_output = type % 2;
+    check_model(family, config, N_KV_TYPES, rounds, (uint64_t)type);
+}
+
+/* Extents that are multiples of nothing: short last granules, row tails, one KV head, more heads than
+ * columns. */
+void ways_check_odd_shapes(const way_family *family, int64_t rounds)
+{
+    static const struct {
+        int n_embd, n_heads, n_kv_heads, head_dim, n_ff, n_vocab;
+    } shapes[] = {{72, 5, 5, 18, 200, 301},
+                  {40, 7, 1, 6, 129, 270},
+                  {100, 6, 2, 50, 1000, 333},
+                  {264, 9, 3, 40, 127, 261}};
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+        config.weight_type = i % 2 ? TSR_TYPE_BF16 : TSR_TYPE_F16;
+        config.n_embd = shapes[i].n_embd;
+        config.n_heads = shapes[i].n_heads;
+        config.n_kv_heads = shapes[i].n_kv_heads;
+        config.head_dim = shapes[i].head_dim;
+        config.n_ff = shapes[i].n_ff;
+        config.n_vocab = shapes[i].n_vocab;
+        config.rope_factors = i == 2;
+        check_model(family, config, 1, (rounds + 3) / 4, i); /* F16 only: heads are no whole blocks */
+    }
+}
