@@ -1,0 +1,96 @@
+/* Planned bytes are allocated bytes (support/planned.h), on simulated GPUs; and what the books of a GPU's
+ * devices say is what the simulated driver has handed out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <cudasim.h>
+
+#include "support/planned.h"
+#include "support/random.h"
+#include "support/runner.h"
+#include "support/sanitized.h"
+
+enum { N_CONFIGS = TSR_TEST_SANITIZED ? 20 : 120, MAX_GPUS = 8 };
+
+/* What one device may take beside its books: a few words of its own (fault flag, counters), and what is lost
+ * to rounding in each of a few allocations. */
+enum { UNBOOKED_BYTES = 64 << 10, UNBOOKED_GRANULES = 4 };
+
+static int n_gpus;
+static planned_gpus gpus;
+
+static void compare_with_the_driver(const tsr_runtime *rt)
+{
+    size_t fixed = 0, kv = 0, used = 0;
+    int n_devices = tsr_runtime_n_devices(rt);
+    for (int d = 0; d < n_devices; d++) {
+        tsr_device_info info;
+        runner_ok(tsr_runtime_device(rt, d, &info), "device");
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            *(o == TSR_MEMORY_KV ? &kv : &fixed) += info.used[o];
+    }
+    for (int g = 0; g < n_gpus; g++)
+        used += cudasim_used(g);
+    /* The KV region is booked when it is reserved and grows afterwards. */
+    if (used < fixed ||
+        used > fixed + kv + (size_t)n_devices * (UNBOOKED_BYTES + UNBOOKED_GRANULES * gpus.granularity))
+        fail_msg("the driver has handed out %zu bytes; the books have %zu and up to %zu of KV", used, fixed,
+                 kv);
+}
+
+/* All GPUs of the machine, or one GPU as several devices. With a cap, as a plan for a description of the
+ * machine does not know how much of a GPU's memory is free. */
+static int random_machine(uint64_t *seed, char *spec, size_t capacity)
+{
+    cudasim_config config = CUDASIM_CONFIG_INIT;
+    int n_devices = 1 + (int)random_below(seed, MAX_GPUS);
+    n_gpus = random_below(seed, 3) ? n_devices : 1;
+    config.n_devices = n_gpus;
+    config.memory = (size_t)1 << 30;
+    config.seed = random_u64(seed);
+    config.peer_access = random_below(seed, 3) != 0;
+    config.vmm_granularity = gpus.granularity = (size_t)4096 << random_below(seed, 10);
+    gpus.collectives = config.peer_access && random_below(seed, 2) ? "peer"
+                       : random_below(seed, 4)                     ? "staged"
+                                                                   : NULL;
+    cudasim_configure(&config);
+    if (n_gpus == n_devices) {
+        snprintf(spec, capacity, "cuda,mem=100MiB");
+        return n_devices;
+    }
+    size_t used = 0;
+    for (int d = 0; d < n_devices; d++)
+        used += (size_t)snprintf(spec + used, capacity - used, "%scuda:0,mem=100MiB", d ? "," : "");
+    return n_devices;
+}
+
+static void planned_bytes_are_allocated_bytes(void **state)
+{
+    (void)state;
+    uint64_t seed = 33;
+    planned_models models;
+    planned_models_write(&models);
+    for (int i = 0; i < N_CONFIGS; i++) {
+        char spec[256];
+        gpus.run = i % 6 == 0;
+        tsr_topology *topo;
+        int n_devices = random_machine(&seed, spec, sizeof spec);
+        runner_ok(tsr_topology_discover(NULL, &topo), "topology");
+        planned_check(&models, &seed, topo, spec, n_devices, &gpus, compare_with_the_driver);
+        tsr_topology_destroy(topo);
+        assert_int_equal(cudasim_leaks(stderr), 0);
+        assert_string_equal(cudasim_violation(), "");
+    }
+    planned_models_remove(&models);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(planned_bytes_are_allocated_bytes),
+    };
+    return cmocka_run_group_tests_name("plans for simulated GPUs", tests, NULL, NULL);
+}

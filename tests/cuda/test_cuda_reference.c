@@ -1,0 +1,82 @@
+/* Recorded logits of real models (support/reference.h) on simulated machines of 1, 2, 3, 5 and 8 GPUs. The
+ * tokens after a prompt are decoded one by one on some machines and several at once on others: the same bits
+ * are expected, from kernels of their own.
+ *
+ * A short prompt runs on every machine, another short one and one of 200 tokens on one machine for each
+ * model, not always the same; with TSR_TEST_LONG=1 everything runs on all. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+#include <cudasim.h>
+
+#include "support/reference.h"
+
+static const struct {
+    int n_gpus;
+    const char *collectives, *split;
+    int64_t chunk;
+} machines[] = {{1, NULL, NULL, 1},
+                {2, "peer", "3,1", 8},
+                {3, "staged", "1,2,1", 4},
+                {5, NULL, "1,3,0.5,2,1", 32},
+                {8, "peer", NULL, 16}};
+
+static void check_model(const char *name, int index)
+{
+    enum { N_MACHINES = sizeof machines / sizeof *machines, SMALL = 3 };
+    char path[256];
+    const bool everything = getenv("TSR_TEST_LONG") != NULL;
+    if (!reference_path(name, path, sizeof path))
+        skip();
+    for (int i = 0; i < N_MACHINES; i++) {
+        unsigned prompts = 1;
+        if (everything || i == index % N_MACHINES)
+            prompts |= 2;
+        if (everything || i == index % SMALL)
+            prompts |= REFERENCE_LONG;
+        cudasim_config config = CUDASIM_CONFIG_INIT;
+        config.n_devices = machines[i].n_gpus;
+        config.seed = (uint64_t)i + 1;
+        cudasim_configure(&config);
+        print_message("%d GPUs\n", config.n_devices);
+        reference_check(name, "cuda", machines[i].collectives, machines[i].split, machines[i].chunk, prompts);
+        assert_int_equal(cudasim_leaks(stderr), 0);
+        assert_string_equal(cudasim_violation(), "");
+    }
+}
+
+#define MODEL_TEST(function, name, index) \
+    static void function(void **state)    \
+    {                                     \
+        (void)state;                      \
+        check_model(name, index);         \
+    }
+
+MODEL_TEST(f16_with_tied_output_and_rope_factors, "nano-l31-F16", 0)
+MODEL_TEST(f16_without_grouped_queries, "nano-mha-F16", 1)
+MODEL_TEST(bf16, "nano-mha-BF16", 2)
+MODEL_TEST(q6_k_with_q8_0_down, "nano-mha-Q6_K", 3)
+MODEL_TEST(trained_q8_0, "glossary-7m-Q8_0", 4)
+MODEL_TEST(trained_q4_0, "glossary-7m-Q4_0", 5)
+MODEL_TEST(trained_q4_k, "glossary-7m-Q4_K_M", 6)
+MODEL_TEST(trained_q5_k, "glossary-7m-Q5_K_M", 7)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(f16_with_tied_output_and_rope_factors),
+        cmocka_unit_test(f16_without_grouped_queries),
+        cmocka_unit_test(bf16),
+        cmocka_unit_test(q6_k_with_q8_0_down),
+        cmocka_unit_test(trained_q8_0),
+        cmocka_unit_test(trained_q4_0),
+        cmocka_unit_test(trained_q4_k),
+        cmocka_unit_test(trained_q5_k),
+    };
+    return cmocka_run_group_tests_name("recorded logits on simulated GPUs", tests, NULL, NULL);
+}
