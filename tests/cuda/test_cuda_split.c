@@ -56,7 +56,7 @@ static int prepare(uint64_t *seed, way *w)
         snprintf(w->devices, sizeof w->devices, "cuda");
     else
         draw_devices(seed, n_devices, config.n_devices, w->devices, sizeof w->devices);
-    w->collectives = draw_collectives(seed, config.peer_access && peers[0] == 'a');
+    w->collectives = draw_collectives(seed, peers[0] == 'a' && config.n_devices == n_devices);
     bool graphs = random_below(seed, 4) != 0;
     for (int i = 0; i < MAX_CAPTURES && !graphs; i++)
         cudasim_fail_named("cudaStreamBeginCapture", 1, 0);
