@@ -29,6 +29,7 @@
 enum { PROMPT = 5, GROWTH = 30, N_TOKENS = PROMPT + GROWTH, N_VOCAB = 264, LIMIT_S = 120 };
 
 static char model_path[] = "/tmp/tsr_cuda_failures_XXXXXX";
+static const float halves[] = {1, 1};
 static char under_test[256]; /* said if it hangs */
 static float clean[N_VOCAB];
 
@@ -94,6 +95,8 @@ static tsr_status open_all(runner *r)
     runtime_config.devices = "cuda:0,cuda:1";
     runtime_config.collectives = collectives_of_machine;
     model_config.n_ctx = 64;
+    model_config.tensor_split = halves;
+    model_config.n_tensor_split = 2;
     model_config.n_batch = N_TOKENS;
     *r = (runner){.n_vocab = N_VOCAB};
     TSR_TRY(tsr_runtime_open(&runtime_config, &r->rt));
@@ -299,6 +302,8 @@ static void check_stalled(bool peer_access, bool comes_back)
     runtime_config.devices = "cuda:0,cuda:1";
     runtime_config.collectives = collectives_of_machine;
     config.n_ctx = 64;
+    config.tensor_split = halves;
+    config.n_tensor_split = 2;
     config.timeout_ns = 300000000;
     runner_ok(tsr_runtime_open(&runtime_config, &r.rt), "open");
     runner_ok(tsr_model_open(r.rt, model_path, &config, &r.model), "open");

@@ -24,7 +24,7 @@ static const struct {
                 {2, "peer", "3,1", 8},
                 {3, "staged", "1,2,1", 4},
                 {5, NULL, "1,3,0.5,2,1", 32},
-                {8, "peer", NULL, 16}};
+                {8, "peer", "1,2,1,1,3,1,1,2", 16}};
 
 static void check_model(const char *name, int index)
 {
