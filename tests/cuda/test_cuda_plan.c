@@ -53,9 +53,8 @@ static int random_machine(uint64_t *seed, char *spec, size_t capacity)
     config.seed = random_u64(seed);
     config.peer_access = random_below(seed, 3) != 0;
     config.vmm_granularity = gpus.granularity = (size_t)4096 << random_below(seed, 10);
-    gpus.collectives = config.peer_access && n_gpus == n_devices && random_below(seed, 2) ? "peer"
-                       : random_below(seed, 4)                                            ? "staged"
-                                                                                          : NULL;
+    /* Not NCCL, whose memory is its own affair. */
+    gpus.collectives = config.peer_access && n_gpus == n_devices && random_below(seed, 2) ? "peer" : "staged";
     cudasim_configure(&config);
     if (n_gpus == n_devices) {
         snprintf(spec, capacity, "cuda,mem=100MiB");
