@@ -15,8 +15,10 @@ enum {
      * cuMemGetAllocationGranularity answers on every card since Pascal. */
     TSR_GPU_COMMIT_BYTES = 2 << 20,
 
-    /* What kernels find to work in: partial results of attention over long contexts, dequantized tiles. */
-    TSR_GPU_SCRATCH_BYTES = 4 << 20
+    /* What kernels find to work in: partial results of attention over long contexts, a batch's activations in
+     * the form that tensor cores take (512 tokens of 14336 elements: 17 MB; larger products are done in
+     * portions). */
+    TSR_GPU_SCRATCH_BYTES = 24 << 20
 };
 
 /* Of a GPU's memory, what devices on it can count on. The driver takes some when a process begins to use the

@@ -34,7 +34,7 @@ static void machine_of(int n_gpus, uint64_t seed)
     cudasim_config config = CUDASIM_CONFIG_INIT;
     config.n_devices = n_gpus;
     config.seed = seed;
-    config.memory = 96 * MB;
+    config.memory = 320 * MB;
     cudasim_configure(&config);
 }
 
@@ -72,7 +72,7 @@ static void open_devices(group *g, int n, int n_gpus)
         char name[16];
         snprintf(name, sizeof name, "cuda%d", d);
         tsr_cuda_device_config config = {
-            .name = name, .index = d, .ordinal = d % n_gpus, .memory_cap = 16 * MB};
+            .name = name, .index = d, .ordinal = d % n_gpus, .memory_cap = 40 * MB};
         ok(tsr_cuda_device_create(&config, &g->devices[d]));
     }
     ok(tsr_cuda_peers_test(g->devices, n, NULL, g->reach));
