@@ -204,6 +204,18 @@ TSR_DEVICE float tsr_block_max(float value, float *shared)
     return tsr_warp_max(tsr_block_exchange(tsr_warp_max(value), shared));
 }
 
+/* ---- launching ---- */
+
+/* Let launches of a kernel have `bytes` of dynamic shared memory and, since the limit belongs to the kernel
+ * and not to a launch, as much as the card has: one that moved with each launch would be too low for those
+ * captured before, and for another thread's that shares the GPU. For kernels whose launches differ in size.
+ */
+static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, const tsr_cuda_stream *s)
+{
+    const size_t most = bytes > s->traits->shared_bytes ? bytes : s->traits->shared_bytes;
+    return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most));
+}
+
 /* ---- grids ---- */
 
 /* Elementwise kernels: thread i of the grid takes elements i, i + threads of the grid, ... */

@@ -248,8 +248,7 @@ template <tsr_type TYPE, int QUADS> static tsr_status launch(const q_args &a, co
     /* One block of two groups per SM, or as many small ones: each goes on with further rows. */
     const int64_t most = (int64_t)s->traits->n_sms * (FEW_GROUPS / layout.groups);
     tsr_status status =
-        TSR_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS>),
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)layout.bytes));
+        tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS>), layout.bytes, s);
     if (status != TSR_OK)
         return status;
     return tsr_cuda_result(

@@ -173,8 +173,7 @@ template <tsr_type TYPE, typename Total> static tsr_status launch(const q_args &
     const size_t bytes =
         2 * ((size_t)MANY_ROWS * (size_t)a.slot_stride + MANY_TOKENS * (Q_CODE_BYTES + sizeof(q_meta)));
     tsr_status status =
-        TSR_CUDA(cudaFuncSetAttribute(reinterpret_cast<const void *>(&q_many_kernel<TYPE, Total>),
-                                      cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+        tsr_allow_shared(reinterpret_cast<const void *>(&q_many_kernel<TYPE, Total>), bytes, s);
     if (status != TSR_OK)
         return status;
     return tsr_cuda_result(TSR_LAUNCH((q_many_kernel<TYPE, Total>), dim3((unsigned)blocks),

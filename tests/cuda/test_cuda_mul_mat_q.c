@@ -270,6 +270,50 @@ static void test_memory_does_not_change_the_bits(void **state)
     gpu_close(&g);
 }
 
+/* A program is captured before any of it runs, so no launch may narrow what an earlier one needs. */
+static void test_sizes_may_follow_each_other_in_a_graph(void **state)
+{
+    (void)state;
+    enum { ROWS = 40, N_PROBLEMS = 3, N_COUNTS = 2 };
+    static const int64_t ks[N_PROBLEMS] = {512, 4096, 256}, counts[N_COUNTS] = {2, 20};
+    gpu g = gpu_open();
+    for (int i = 0; i < N_COUNTS; i++) {
+        problem p[N_PROBLEMS];
+        void *alone[N_PROBLEMS], *scratch;
+        cudaGraph_t graph;
+        cudaGraphExec_t exec;
+        GPU_OK(cudaMalloc(&scratch, g.scratch_bytes));
+        for (int j = 0; j < N_PROBLEMS; j++) {
+            p[j] = problem_create(&g, TSR_TYPE_Q4_0, ROWS, ks[j], counts[i], 0);
+            if (j == 1) /* not aligned as the others, so more pieces to copy */
+                p[j].op.mul_mat.w = gpu_put(&g, p[j].w, p[j].row_bytes * ROWS, true);
+            alone[j] = results_of(&p[j], &p[j].op);
+            GPU_OK(cudaMemset(p[j].op.mul_mat.y, 0xff, result_bytes(&p[j])));
+        }
+        const tsr_cuda_stream s = gpu_stream(&g, scratch);
+        GPU_OK(cudaStreamBeginCapture(g.stream, cudaStreamCaptureModeRelaxed));
+        for (int j = 0; j < N_PROBLEMS; j++)
+            assert_int_equal(tsr_cuda_op_launch(&p[j].op, &s), TSR_OK);
+        GPU_OK(cudaStreamEndCapture(g.stream, &graph));
+        GPU_OK(cudaGraphInstantiate(&exec, graph, 0));
+        GPU_OK(cudaGraphLaunch(exec, g.stream));
+        assert_false(gpu_fault(&g));
+        for (int j = 0; j < N_PROBLEMS; j++) {
+            void *y = malloc(result_bytes(&p[j]));
+            gpu_get(y, p[j].op.mul_mat.y, result_bytes(&p[j]));
+            assert_memory_equal(y, alone[j], result_bytes(&p[j]));
+            free(y);
+            free(alone[j]);
+        }
+        GPU_OK(cudaGraphExecDestroy(exec));
+        GPU_OK(cudaGraphDestroy(graph));
+        GPU_OK(cudaFree(scratch));
+        for (int j = 0; j < N_PROBLEMS; j++)
+            problem_destroy(&p[j]);
+    }
+    gpu_close(&g);
+}
+
 static void test_no_memory_at_all_is_an_error(void **state)
 {
     (void)state;
@@ -383,6 +427,7 @@ int main(void)
         cmocka_unit_test(test_long_and_tall),
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),
         cmocka_unit_test(test_memory_does_not_change_the_bits),
+        cmocka_unit_test(test_sizes_may_follow_each_other_in_a_graph),
         cmocka_unit_test(test_no_memory_at_all_is_an_error),
         cmocka_unit_test(test_addresses_and_strides),
         cmocka_unit_test(test_what_is_not_finite_shows),

@@ -119,6 +119,14 @@ static cudaError_t instantiate(const char *name, cudaGraphExec_t *exec, cudaGrap
         return call.result();
     if (machine().graphs.count(graph) == 0)
         return call.end(cudaErrorInvalidValue);
+    for (const auto &node : graph->nodes) {
+        const Body &body = *node.body;
+        if (body.kind == Body::KERNEL && body.shared_bytes > shared_limit(body.function)) {
+            violate("kernel %s was captured with %zu bytes of shared memory, and its limit lowered since",
+                    body.name.c_str(), body.shared_bytes);
+            return call.end(cudaErrorInvalidValue);
+        }
+    }
     *exec = new CUgraphExec_st{graph->nodes, NULL};
     machine().execs.insert(*exec);
     return call.end(cudaSuccess);

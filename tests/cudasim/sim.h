@@ -45,6 +45,7 @@ struct Body {
     std::string name;
     std::function<cudaError_t()> action; /* ACTION: done at once; an error poisons the device */
     std::function<void()> thread;        /* KERNEL: one thread of it */
+    const void *function = NULL;         /* KERNEL: the whole of it, by address */
     dim3 grid, block;
     size_t shared_bytes = 0;
     std::function<void(const OpRef &)> arrive; /* COLLECTIVE: finish() is called later, when all have come */
@@ -315,6 +316,9 @@ cudaStream_t find_stream(cudaStream_t stream); /* NULL: no such stream */
 /* Put `body` into the stream, or into the graph its capture builds. `op_out` may be NULL; it is left alone
  * in a capture. */
 cudaError_t enqueue(cudaStream_t stream, BodyRef body, OpRef *op_out);
+
+/* A kernel's launches may have so much dynamic shared memory now. */
+size_t shared_limit(const void *function);
 
 /* A capture that forbids an unsafe call of this thread is invalidated: true. */
 bool forbidden_by_capture();

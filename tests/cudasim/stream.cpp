@@ -397,6 +397,12 @@ static std::map<const void *, size_t> &shared_limits()
     return limits;
 }
 
+size_t cudasim::shared_limit(const void *function)
+{
+    auto limit = shared_limits().find(function);
+    return limit != shared_limits().end() ? limit->second : (size_t)48 << 10;
+}
+
 static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, size_t shared_bytes)
 {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0 || grid.x > 0x7fffffff || grid.y > 65535 || grid.z > 65535)
@@ -404,8 +410,7 @@ static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, siz
     if (block.x == 0 || block.y == 0 || block.z == 0 || block.x > 1024 || block.y > 1024 || block.z > 64 ||
         (uint64_t)block.x * block.y * block.z > 1024)
         return cudaErrorInvalidConfiguration;
-    auto limit = shared_limits().find(function);
-    if (shared_bytes > (limit != shared_limits().end() ? limit->second : (size_t)48 << 10))
+    if (shared_bytes > shared_limit(function))
         return cudaErrorInvalidValue;
     return cudaSuccess;
 }
@@ -435,6 +440,7 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
     body->device = stream->device;
     body->name = name;
     body->thread = std::move(thread);
+    body->function = function;
     body->grid = grid;
     body->block = block;
     body->shared_bytes = shared_bytes;
