@@ -86,6 +86,23 @@ out:
     return status;
 }
 
+/* enable(), but what is refused is an answer: a GPU takes no more than eight peers where there is no
+ * NVSwitch, and some systems promise access and then do not grant it. */
+static tsr_status try_enable(tsr_cuda_device *cuda, tsr_cuda_device *other, const tsr_logger *logger,
+                             bool *can_out)
+{
+    tsr_status status = enable(cuda, other, can_out);
+    if (status != TSR_ERR_DEVICE && status != TSR_ERR_UNSUPPORTED)
+        return status;
+    tsr_log(
+        logger, TSR_LOG_WARN,
+        "devices %s and %s: peer access is offered and then refused; their collectives go another way: %s",
+        cuda->base.name, other->base.name, tsr_last_error());
+    tsr_fail_clear();
+    *can_out = false;
+    return TSR_OK;
+}
+
 static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, const tsr_logger *logger,
                             bool *good_out)
 {
@@ -94,8 +111,9 @@ static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, const 
     *good_out = one->ordinal == other->ordinal;
     if (*good_out)
         goto out;
-    TSR_TRY(enable(one, other, &there));
-    TSR_TRY(enable(other, one, &back));
+    TSR_TRY(try_enable(one, other, logger, &there));
+    if (there)
+        TSR_TRY(try_enable(other, one, logger, &back));
     if (!there || !back)
         goto out;
     TSR_TRY(try_pattern(one, other, &there));

@@ -390,6 +390,35 @@ static void hear(tsr_log_level level, const char *text, void *user)
 
 static const tsr_logger logger = {hear, NULL, TSR_LOG_INFO};
 
+/* As where a GPU has as many peers as it can. */
+static void access_that_is_refused_is_no_failure(void **state)
+{
+    (void)state;
+    group g;
+    uint64_t reach[3];
+    for (int first = 0; first < 2; first++) { /* which of a pair's two calls */
+        machine_of(3, 1);
+        g = (group){.n = 3};
+        for (int d = 0; d < 3; d++) {
+            const tsr_cuda_device_config config = {
+                .name = "cuda", .index = d, .ordinal = d, .memory_cap = 16 * MB};
+            ok(tsr_cuda_device_create(&config, &g.devices[d]));
+        }
+        warnings = 0;
+        cudasim_fail_named("cudaDeviceEnablePeerAccess", (uint64_t)first + 1, cudaErrorTooManyPeers);
+        ok(tsr_cuda_peers_test(g.devices, 3, &logger, reach));
+        assert_int_equal(warnings, 1);
+        assert_non_null(strstr(warning, "refused"));
+        assert_int_equal(reach[0], 0x5);
+        assert_int_equal(reach[1], 0x6);
+        assert_int_equal(reach[2], 0x7);
+        memcpy(g.reach, reach, sizeof reach);
+        connect(&g, ONE_SHOT);
+        close_group(&g);
+        nothing_is_left();
+    }
+}
+
 static void only_pairs_that_work_are_believed(void **state)
 {
     (void)state;
@@ -610,6 +639,7 @@ int main(void)
         cmocka_unit_test(all_ways_give_the_same_bits),
         cmocka_unit_test(any_subset_contributes_and_devices_share_gpus),
         cmocka_unit_test(a_device_that_never_comes_is_named),
+        cmocka_unit_test(access_that_is_refused_is_no_failure),
         cmocka_unit_test(only_pairs_that_work_are_believed),
         cmocka_unit_test(the_fastest_is_chosen_and_shown),
         cmocka_unit_test(what_cannot_serve_is_refused_with_the_reason),

@@ -37,6 +37,7 @@
     X(cudaErrorSetOnActiveProcess, 708, "set while a context is active")                    \
     X(cudaErrorContextIsDestroyed, 709, "context is destroyed")                             \
     X(cudaErrorAssert, 710, "device-side assert")                                           \
+    X(cudaErrorTooManyPeers, 711, "too many peers")                                         \
     X(cudaErrorHostMemoryAlreadyRegistered, 712, "host memory is already registered")       \
     X(cudaErrorHostMemoryNotRegistered, 713, "host memory is not registered")               \
     X(cudaErrorHardwareStackError, 714, "hardware stack error")                             \
