@@ -145,19 +145,23 @@ static void stop(trial_run *run)
             run->comm->ops->collective_destroy(run->comm, run->collectives[k]);
 }
 
-/* After a failure: let go of the devices that wait, and wait for all. Only a device that is lost makes this
- * fail. The other communicators of a choice are in nobody's way. */
-static tsr_status release(const trial_run *run, uint64_t timeout_ns)
+enum { CAUSE_BYTES = 512 };
+
+/* After a failure: let go of the devices that wait, and wait for all. A device that turns out to be lost is
+ * the true cause. The other communicators of a choice are in nobody's way. */
+static tsr_status release(const trial_run *run, uint64_t timeout_ns, tsr_status status,
+                          char cause[CAUSE_BYTES])
 {
-    tsr_status status = TSR_OK;
     run->comm->ops->abort(run->comm);
     for (int d = 0; d < run->trial->n_devices; d++) {
         tsr_device *device = run->trial->devices[d];
         tsr_status own = device->ops->synchronize(device, timeout_ns);
         if (own == TSR_ERR_TIMEOUT)
             own = device->ops->synchronize(device, 0);
-        if (own == TSR_ERR_DEVICE_LOST)
-            status = own;
+        if (own != TSR_ERR_DEVICE_LOST || status == TSR_ERR_DEVICE_LOST)
+            continue;
+        status = own;
+        snprintf(cause, CAUSE_BYTES, "%s", tsr_last_error());
     }
     run->comm->ops->reset(run->comm);
     return status;
@@ -168,7 +172,7 @@ static tsr_status run_once(const trial_run *run, uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
     const tsr_trial *trial = run->trial;
-    char cause[512];
+    char cause[CAUSE_BYTES];
     for (int d = 0; d < trial->n_devices && status == TSR_OK; d++)
         status = trial->devices[d]->ops->launch(trial->devices[d], run->programs[d]);
     for (int d = 0; d < trial->n_devices && status == TSR_OK; d++)
@@ -176,8 +180,8 @@ static tsr_status run_once(const trial_run *run, uint64_t timeout_ns)
     if (status == TSR_OK)
         return TSR_OK;
     snprintf(cause, sizeof cause, "%s", tsr_last_error());
-    tsr_status released = release(run, timeout_ns);
-    return released == TSR_OK ? tsr_fail(status, "%s", cause) : released;
+    status = release(run, timeout_ns, status, cause);
+    return tsr_fail(status, "%s", cause);
 }
 
 /* ---- what they are for ----------------------------------------------------------------------------------
