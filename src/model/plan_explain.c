@@ -1,29 +1,10 @@
 /* Why a plan is as it is: the predicted time of a step by its parts, what every device does in it, and what
  * other layouts would take. */
-#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
-#include "model/plan.h"
-
-typedef struct printer {
-    const tsr_plan *plan;
-    tsr_write_fn write;
-    void *user;
-} printer;
-
-static void put(const printer *p, const char *format, ...) TSR_PRINTF(2, 3);
-
-static void put(const printer *p, const char *format, ...)
-{
-    char text[512];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    p->write(text, p->user);
-}
+#include "model/plan_text.h"
 
 enum { TIME_TEXT = 24 };
 
@@ -38,20 +19,20 @@ static const char *time_text(double ns, char *text)
     return text;
 }
 
-static void put_phase(const printer *p, const char *name, const tsr_plan_phase *phase)
+static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_plan_phase *phase)
 {
     char total[TIME_TEXT], work[TIME_TEXT], sync[TIME_TEXT];
-    put(p, "%s, %lld token%s: %s, %.1f tokens/s\n", name, (long long)phase->n_tokens,
-        phase->n_tokens == 1 ? "" : "s", time_text(phase->total_ns, total),
-        (double)phase->n_tokens / phase->total_ns * 1e9);
+    tsr_plan_put(p, "%s, %lld token%s: %s, %.1f tokens/s\n", name, (long long)phase->n_tokens,
+                 phase->n_tokens == 1 ? "" : "s", time_text(phase->total_ns, total),
+                 (double)phase->n_tokens / phase->total_ns * 1e9);
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         if (phase->slowest[c] < 0)
             continue;
-        put(p, "  %-9s  %3.0f x (%s on %s", tsr_split_class_name(c), phase->repeats[c],
-            time_text(phase->work_ns[c], work), p->plan->devices[phase->slowest[c]].name);
+        tsr_plan_put(p, "  %-9s  %3.0f x (%s on %s", tsr_split_class_name(c), phase->repeats[c],
+                     time_text(phase->work_ns[c], work), p->plan->devices[phase->slowest[c]].name);
         if (phase->sync_ns[c] > 0)
-            put(p, " + %s to meet", time_text(phase->sync_ns[c], sync));
-        put(p, ")\n");
+            tsr_plan_put(p, " + %s to meet", time_text(phase->sync_ns[c], sync));
+        tsr_plan_put(p, ")\n");
     }
 }
 
@@ -66,43 +47,45 @@ static double work_of(const tsr_plan *plan, const tsr_plan_phase *phase, int d)
     return ns;
 }
 
-static void put_devices(const printer *p)
+static void put_devices(const tsr_plan_printer *p)
 {
     const tsr_plan_times *t = &p->plan->times;
     char decode[TIME_TEXT], prompt[TIME_TEXT];
-    put(p, "\n%-12s  %12s  %6s  %12s  %6s\n", "device", "decode work", "busy", "prompt work", "busy");
+    tsr_plan_put(p, "\n%-12s  %12s  %6s  %12s  %6s\n", "device", "decode work", "busy", "prompt work",
+                 "busy");
     for (int d = 0; d < p->plan->info.n_devices; d++) {
         double a = work_of(p->plan, &t->decode, d), b = work_of(p->plan, &t->prompt, d);
-        put(p, "%-12s  %12s  %4.0f %%  %12s  %4.0f %%\n", p->plan->devices[d].name, time_text(a, decode),
-            100 * a / t->decode.total_ns, time_text(b, prompt), 100 * b / t->prompt.total_ns);
+        tsr_plan_put(p, "%-12s  %12s  %4.0f %%  %12s  %4.0f %%\n", p->plan->devices[d].name,
+                     time_text(a, decode), 100 * a / t->decode.total_ns, time_text(b, prompt),
+                     100 * b / t->prompt.total_ns);
     }
 }
 
-static void put_alternatives(const printer *p)
+static void put_alternatives(const tsr_plan_printer *p)
 {
     const tsr_plan *plan = p->plan;
     char decode[TIME_TEXT], prompt[TIME_TEXT];
-    put(p, "\n%-24s  %12s  %12s   (memory aside)\n", "layout", "decode", "prompt");
-    put(p, "%-24s  %12s  %12s\n", "this plan", time_text(plan->times.decode.total_ns, decode),
-        time_text(plan->times.prompt.total_ns, prompt));
+    tsr_plan_put(p, "\n%-24s  %12s  %12s   (memory aside)\n", "layout", "decode", "prompt");
+    tsr_plan_put(p, "%-24s  %12s  %12s\n", "this plan", time_text(plan->times.decode.total_ns, decode),
+                 time_text(plan->times.prompt.total_ns, prompt));
     for (int i = 0; i < plan->n_alternatives; i++) {
         const tsr_plan_alternative *a = &plan->alternatives[i];
-        put(p, "%-24s  %12s  %12s\n", a->text, time_text(a->decode_ns, decode),
-            time_text(a->prompt_ns, prompt));
+        tsr_plan_put(p, "%-24s  %12s  %12s\n", a->text, time_text(a->decode_ns, decode),
+                     time_text(a->prompt_ns, prompt));
     }
 }
 
 void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
 {
-    printer p = {.plan = plan, .write = write, .user = user};
+    tsr_plan_printer p = {.plan = plan, .write = write, .user = user};
     const tsr_plan_times *t = &plan->times;
-    put(&p, "Predicted by rates that were %s.\n",
-        t->measured ? "measured" : "taken from descriptions or assumed, not measured");
+    tsr_plan_put(&p, "Predicted by rates that were %s.\n",
+                 t->measured ? "measured" : "taken from descriptions or assumed, not measured");
     if (t->automatic)
-        put(&p, "The shares are the planner's: %s\n",
-            t->proven ? "no others would take less time by these rates."
-                      : "good ones, though not proven to be the best by these rates.");
-    put(&p, "\n");
+        tsr_plan_put(&p, "The shares are the planner's: %s\n",
+                     t->proven ? "no others would take less time by these rates."
+                               : "good ones, though not proven to be the best by these rates.");
+    tsr_plan_put(&p, "\n");
     put_phase(&p, "decode", &t->decode);
     put_phase(&p, "prompt", &t->prompt);
     put_devices(&p);

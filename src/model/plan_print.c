@@ -8,21 +8,13 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "model/plan.h"
+#include "model/plan_text.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
 enum { CELL_BYTES = 64, MAX_COLUMNS = 12 };
 
-typedef struct printer {
-    const tsr_plan *plan;
-    tsr_write_fn write;
-    void *user;
-} printer;
-
-static void put(const printer *p, const char *format, ...) TSR_PRINTF(2, 3);
-
-static void put(const printer *p, const char *format, ...)
+void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...)
 {
     char text[512];
     va_list args;
@@ -55,12 +47,12 @@ static size_t column_width(const column *c, const tsr_plan *plan, const tsr_plan
 }
 
 /* The first column is set left, the others right. */
-static void put_cell(const printer *p, int index, size_t width, const char *text)
+static void put_cell(const tsr_plan_printer *p, int index, size_t width, const char *text)
 {
-    put(p, index == 0 ? "%-*s" : "  %*s", (int)width, text);
+    tsr_plan_put(p, index == 0 ? "%-*s" : "  %*s", (int)width, text);
 }
 
-static void put_rows(const printer *p, const column *columns, int n_columns, const size_t *widths,
+static void put_rows(const tsr_plan_printer *p, const column *columns, int n_columns, const size_t *widths,
                      const tsr_plan_device *rows, int n_rows)
 {
     char text[CELL_BYTES];
@@ -69,23 +61,24 @@ static void put_rows(const printer *p, const column *columns, int n_columns, con
             columns[c].cell(p->plan, &rows[r], columns[c].arg, text);
             put_cell(p, c, widths[c], text);
         }
-        put(p, "\n");
+        tsr_plan_put(p, "\n");
     }
 }
 
 /* One row per device, and one for their sum where `sum` is not NULL. */
-static void put_table(const printer *p, const column *columns, int n_columns, const tsr_plan_device *sum)
+static void put_table(const tsr_plan_printer *p, const column *columns, int n_columns,
+                      const tsr_plan_device *sum)
 {
     const tsr_plan *plan = p->plan;
     size_t widths[MAX_COLUMNS];
-    put(p, "\n");
+    tsr_plan_put(p, "\n");
     for (int c = 0; c < n_columns; c++) {
         widths[c] = column_width(&columns[c], plan, plan->devices, plan->info.n_devices);
         if (sum)
             widths[c] = TSR_MAX(widths[c], column_width(&columns[c], plan, sum, 1));
         put_cell(p, c, widths[c], columns[c].heading);
     }
-    put(p, "\n");
+    tsr_plan_put(p, "\n");
     put_rows(p, columns, n_columns, widths, plan->devices, plan->info.n_devices);
     if (sum)
         put_rows(p, columns, n_columns, widths, sum, 1);
@@ -132,7 +125,7 @@ static void cell_cap(const tsr_plan *plan, const tsr_plan_device *device, int ar
 }
 
 /* Only GPUs have scratch memory: elsewhere its column is left out. */
-static void put_memory(const printer *p)
+static void put_memory(const tsr_plan_printer *p)
 {
     static const column all[] = {{"memory", cell_name, 0},
                                  {"weights", cell_owner, TSR_MEMORY_WEIGHTS},
@@ -189,19 +182,19 @@ static void cell_granules(const tsr_plan *plan, const tsr_plan_device *device, i
              (long long)device->granules[class_id], (long long)plan->info.n_granules[class_id]);
 }
 
-static void put_granule_sizes(const printer *p)
+static void put_granule_sizes(const tsr_plan_printer *p)
 {
     static const char *const units[TSR_CLASS_COUNT] = {"KV head", "column", "row"};
-    put(p, "One granule:");
+    tsr_plan_put(p, "One granule:");
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         long long size = (long long)p->plan->info.granule_size[c];
-        put(p, "%s %s %lld %s%s", c ? "," : "", tsr_split_class_name(c), size, units[c],
-            size == 1 ? "" : "s");
+        tsr_plan_put(p, "%s %s %lld %s%s", c ? "," : "", tsr_split_class_name(c), size, units[c],
+                     size == 1 ? "" : "s");
     }
-    put(p, "\n");
+    tsr_plan_put(p, "\n");
 }
 
-static void put_shares(const printer *p)
+static void put_shares(const tsr_plan_printer *p)
 {
     static const column by_granule[] = {{"share", cell_name, 0},
                                         {"requested", cell_requested, 0},
@@ -229,28 +222,30 @@ static const char *plural(long long n)
     return n == 1 ? "" : "s";
 }
 
-static void put_heading(const printer *p)
+static void put_heading(const tsr_plan_printer *p)
 {
     const tsr_plan_info *info = &p->plan->info;
     int n_used = 0;
     for (int d = 0; d < info->n_devices; d++)
         n_used += p->plan->devices[d].used;
-    put(p, "Split mode %s: %lld layer%s over %d of %d device%s, %d reduction%s and %d hand-over%s per step\n",
+    tsr_plan_put(
+        p, "Split mode %s: %lld layer%s over %d of %d device%s, %d reduction%s and %d hand-over%s per step\n",
         tsr_split_mode_name(info->mode), (long long)info->n_layers, plural(info->n_layers), n_used,
         info->n_devices, plural(info->n_devices), info->n_all_reduces, plural(info->n_all_reduces),
         info->n_handovers, plural(info->n_handovers));
-    put(p, "%lld token%s of context in %d sequence%s, KV in %s and %s, up to %d token%s computed at once\n",
+    tsr_plan_put(
+        p, "%lld token%s of context in %d sequence%s, KV in %s and %s, up to %d token%s computed at once\n",
         (long long)info->n_ctx, plural(info->n_ctx), info->n_seq_max, plural(info->n_seq_max),
         tsr_type_name(info->type_k), tsr_type_name(info->type_v), info->n_batch, plural(info->n_batch));
 }
 
 void tsr_plan_print(const tsr_plan *plan, tsr_write_fn write, void *user)
 {
-    printer p = {.plan = plan, .write = write, .user = user};
+    tsr_plan_printer p = {.plan = plan, .write = write, .user = user};
     put_heading(&p);
     put_memory(&p);
     if (plan->info.n_devices > 1)
         put_shares(&p);
     for (int i = 0; i < plan->n_notes; i++)
-        put(&p, "%sNote: %s\n", i ? "" : "\n", plan->notes[i]);
+        tsr_plan_put(&p, "%sNote: %s\n", i ? "" : "\n", plan->notes[i]);
 }

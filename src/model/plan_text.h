@@ -1,0 +1,17 @@
+/* Inside the printing of plans: what its files share. */
+#ifndef TSR_MODEL_PLAN_TEXT_H
+#define TSR_MODEL_PLAN_TEXT_H
+
+#include "core/status.h"
+#include "model/plan.h"
+
+typedef struct tsr_plan_printer {
+    const tsr_plan *plan;
+    tsr_write_fn write;
+    void *user;
+} tsr_plan_printer;
+
+/* A piece of a line, at most 511 bytes of it. */
+void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...) TSR_PRINTF(2, 3);
+
+#endif
