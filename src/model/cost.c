@@ -112,12 +112,12 @@ static tsr_status add_weight(const tsr_weight *weight, const tsr_model_shape *sh
     return TSR_OK;
 }
 
-tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_model_config *config,
-                               const tsr_device_rates *rates, int n_devices, int64_t n_tokens,
+tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
+                               const tsr_model_config *config, int n_devices, int64_t n_tokens,
                                tsr_model_cost *cost)
 {
     tsr_status status = TSR_OK;
-    tsr_weights weights = {0};
+    const tsr_device_rates *rates = config->rates;
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
     cost->links = rates[0].measured ? NULL : config->links;
@@ -129,18 +129,17 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_model_con
                                        .allowed = ~UINT64_C(0),
                                        .sync_ns = sync_ns,
                                        .user = cost};
-    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         size_t n = (size_t)TSR_MAX(shape->granules.n[c], 1);
         cost->classes[c] =
             (tsr_cost_class){.name = tsr_split_class_name(c),
                              .n_granules = shape->granules.n[c],
-                             .granule_bytes = (tsr_weights_class_bytes(&weights, c) + n - 1) / n,
+                             .granule_bytes = (tsr_weights_class_bytes(weights, c) + n - 1) / n,
                              .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
     }
-    for (int i = 0; i < weights.n; i++)
-        TSR_TRY(add_weight(weights.list[i], shape, n_tokens, TSR_MIN(n_tokens, config->n_outputs_max), cost));
+    for (int i = 0; i < weights->n; i++)
+        TSR_TRY(
+            add_weight(weights->list[i], shape, n_tokens, TSR_MIN(n_tokens, config->n_outputs_max), cost));
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         cost->classes[TSR_CLASS_ATTENTION].granule_ns[d] +=
@@ -150,6 +149,5 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_model_con
             cost->classes[c].fixed_ns[d] = n_ops[c] * rates[d].op_ns;
     }
 out:
-    tsr_weights_free(&weights);
     return status;
 }

@@ -16,10 +16,10 @@ typedef struct tsr_model_cost {
 } tsr_model_cost;
 
 /* Costs of a step of n_tokens (1: decoding), each with half of the context before it; of the output, of the
- * rows that are computed at once (config->n_outputs_max). rooms are unlimited and
- * all devices allowed. TSR_ERR_INVALID where rates are unknown. */
-tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_model_config *config,
-                               const tsr_device_rates *rates, int n_devices, int64_t n_tokens,
+ * rows that are computed at once (config->n_outputs_max). `weights` are the declared ones, rates and links
+ * the config's. rooms are unlimited and all devices allowed. TSR_ERR_INVALID where rates are unknown. */
+tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
+                               const tsr_model_config *config, int n_devices, int64_t n_tokens,
                                tsr_model_cost *cost_out);
 
 #endif

@@ -16,6 +16,7 @@ typedef struct deciding {
     const tsr_device_traits *traits;
     int n_devices;
     const tsr_model_shape *shape;
+    const tsr_weights *weights;
     const tsr_model_config *config;
     double shares[TSR_MAX_DEVICES];
     size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules, weights and KV */
@@ -60,19 +61,12 @@ static size_t granule_bytes(const deciding *dec, int c)
 }
 
 /* Class sizes: the weights by class, and the whole KV region, which is divided like attention. */
-static tsr_status find_class_bytes(deciding *dec, const tsr_measurement *m)
+static void find_class_bytes(deciding *dec, const tsr_measurement *m)
 {
-    tsr_status status = TSR_OK;
-    tsr_weights weights = {0};
-    TSR_TRY(tsr_weights_init(&weights, dec->shape->gguf, dec->shape->hparams.n_layers));
-    TSR_TRY(dec->shape->arch->declare(&weights, &dec->shape->hparams));
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        dec->class_bytes[c] = tsr_weights_class_bytes(&weights, c);
+        dec->class_bytes[c] = tsr_weights_class_bytes(dec->weights, c);
     for (int d = 0; d < dec->n_devices; d++)
         dec->class_bytes[TSR_CLASS_ATTENTION] += m->used[d][TSR_MEMORY_KV];
-out:
-    tsr_weights_free(&weights);
-    return status;
 }
 
 /* ---- tensor mode ----------------------------------------------------------------------------- */
@@ -151,7 +145,7 @@ static tsr_status decide_tensor(deciding *dec, tsr_model_split *split, tsr_measu
         if (find_overfull(dec, m) < 0)
             return TSR_OK;
         if (round == 0)
-            TSR_TRY(find_class_bytes(dec, m));
+            find_class_bytes(dec, m);
         learn_fixed(dec, m, counts, round);
     }
     status = fail_overfull(dec, m, find_overfull(dec, m));
@@ -207,7 +201,7 @@ static tsr_status decide_layers(deciding *dec, tsr_model_split *split, tsr_measu
         if (dec->config->split_mode == TSR_SPLIT_MODE_NONE)
             break;
         if (round == 0)
-            TSR_TRY(find_class_bytes(dec, m));
+            find_class_bytes(dec, m);
         learn_layer_caps(dec, m, &layers, caps);
         if (!caps_hold(dec, caps, n_items))
             break;
@@ -241,7 +235,8 @@ static tsr_status find_shares(deciding *dec)
 }
 
 tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                           const tsr_model_config *resolved, tsr_decision *decision_out)
+                           const tsr_weights *weights, const tsr_model_config *resolved,
+                           tsr_decision *decision_out)
 {
     tsr_status status = TSR_OK;
     deciding *dec = NULL;
@@ -250,11 +245,11 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
     dec->traits = traits;
     dec->n_devices = n_devices;
     dec->shape = shape;
+    dec->weights = weights;
     dec->config = resolved;
     TSR_TRY(find_shares(dec));
     if (dec->automatic)
-        TSR_TRY(tsr_model_cost_init(shape, resolved, resolved->rates, n_devices, resolved->plan_tokens,
-                                    &dec->cost));
+        TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->plan_tokens, &dec->cost));
     if (resolved->split_mode == TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(decide_tensor(dec, &result.split, &result.measurement));
     else

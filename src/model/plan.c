@@ -159,9 +159,12 @@ static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, co
     tsr_plan *plan = NULL;
     tsr_decision decision = {0};
     const tsr_measurement *m = &decision.measurement;
+    tsr_weights weights = {0};
     TSR_TRY(tsr_mem_array(1, sizeof *plan, "a plan", &plan));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
-    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, resolved, &decision));
+    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
+    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, &weights, resolved, &decision));
     plan->split = decision.split;
     decision.split = (tsr_model_split){0};
     plan->times.automatic = decision.automatic;
@@ -182,12 +185,13 @@ static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, co
     }
     for (int d = 0; d < n_devices; d++)
         fill_device(plan, d, &traits[d], m, &plan->devices[d]);
-    TSR_TRY(tsr_plan_predict_times(plan, shape, resolved));
+    TSR_TRY(tsr_plan_predict_times(plan, shape, &weights, resolved));
     TSR_TRY(write_notes(plan));
     *plan_out = plan;
     plan = NULL;
 out:
     tsr_decision_free(&decision);
+    tsr_weights_free(&weights);
     tsr_plan_destroy(plan);
     return status;
 }

@@ -40,11 +40,12 @@ typedef struct tsr_decision {
  * a tensor_split the counts are those that take the least time by resolved->rates. On failure the message
  * names the device and the bytes that are missing. */
 tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                           const tsr_model_config *resolved, tsr_decision *decision_out);
+                           const tsr_weights *weights, const tsr_model_config *resolved,
+                           tsr_decision *decision_out);
 void tsr_decision_free(tsr_decision *decision);
 
 /* Fill plan->times and the alternatives from plan->split and the rates. */
-tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape,
+tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
                                   const tsr_model_config *resolved);
 
 #endif

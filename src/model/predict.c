@@ -173,7 +173,7 @@ out:
 
 /* ---- the plan -------------------------------------------------------------------------------- */
 
-tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape,
+tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
                                   const tsr_model_config *resolved)
 {
     tsr_status status = TSR_OK;
@@ -183,8 +183,8 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape,
     TSR_TRY(tsr_mem_array(1, sizeof *p, "a prediction", &p));
     TSR_TRY(tsr_mem_array(MAX_ALTERNATIVES, sizeof *plan->alternatives, "a prediction", &plan->alternatives));
     p->plan = plan;
-    TSR_TRY(tsr_model_cost_init(shape, resolved, resolved->rates, n_devices, 1, &p->decode));
-    TSR_TRY(tsr_model_cost_init(shape, resolved, resolved->rates, n_devices, resolved->n_batch, &p->prompt));
+    TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, 1, &p->decode));
+    TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->n_batch, &p->prompt));
     times->measured = true;
     for (int d = 0; d < n_devices; d++)
         times->measured = times->measured && resolved->rates[d].measured;
