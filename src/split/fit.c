@@ -115,15 +115,14 @@ static void set_targets(const fit *f, int64_t target[][TSR_MAX_DEVICES])
     }
 }
 
-/* The classes that take memory, those with the largest granules first. */
-static int order_classes(const fit *f, int *order)
+int tsr_split_order(const size_t *bytes, int n_classes, int *order)
 {
     int n = 0;
-    for (int k = 0; k < f->n_classes; k++) {
-        if (f->classes[k].n_granules == 0 || f->classes[k].granule_bytes == 0)
+    for (int k = 0; k < n_classes; k++) {
+        if (bytes[k] == 0)
             continue;
         int at = n++;
-        for (; at > 0 && f->classes[order[at - 1]].granule_bytes < f->classes[k].granule_bytes; at--)
+        for (; at > 0 && bytes[order[at - 1]] < bytes[k]; at--)
             order[at] = order[at - 1];
         order[at] = k;
     }
@@ -136,10 +135,13 @@ static tsr_status search_counts(fit *f, bool *fits_out)
     tsr_split_fit_problem problem = {.n_devices = f->n_devices};
     int64_t target[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
     int64_t found[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
+    size_t bytes[TSR_SPLIT_MAX_CLASSES];
     int order[TSR_SPLIT_MAX_CLASSES];
 
     set_targets(f, target);
-    problem.n_classes = order_classes(f, order);
+    for (int k = 0; k < f->n_classes; k++)
+        bytes[k] = f->classes[k].n_granules ? f->classes[k].granule_bytes : 0;
+    problem.n_classes = tsr_split_order(bytes, f->n_classes, order);
     memcpy(problem.room_bytes, f->room, sizeof f->room);
     for (int i = 0; i < problem.n_classes; i++) {
         const tsr_split_class *c = &f->classes[order[i]];

@@ -15,6 +15,10 @@ typedef struct tsr_split_fit_problem {
     int64_t room_bytes[TSR_MAX_DEVICES];
 } tsr_split_fit_problem;
 
+/* Indices of the classes with bytes[n] > 0, those with the largest granules first, the lower index first in a
+ * tie; returns how many. */
+int tsr_split_order(const size_t *bytes, int n, int *order);
+
 /* Counts that fit the rooms, as near to the targets as tsr_split_fit() promises. *fits_out tells whether
  * there are any; count_out is written only then. TSR_ERR_UNSUPPORTED where the search grew too long,
  * TSR_ERR_MEMORY when host memory is short. */

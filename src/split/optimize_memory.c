@@ -267,16 +267,11 @@ static void set_up(levels *l)
 {
     const tsr_cost_problem *p = l->set->problem;
     l->fit.n_devices = p->n_devices;
+    size_t bytes[TSR_SPLIT_MAX_CLASSES];
     memcpy(l->fit.room_bytes, l->set->room, sizeof l->fit.room_bytes);
-    for (int c = 0; c < p->n_classes; c++) {
-        if (p->classes[c].n_granules == 0)
-            continue;
-        int at = l->n++;
-        for (; at > 0 && class_at(l, at - 1)->granule_bytes < p->classes[c].granule_bytes; at--)
-            l->order[at] = l->order[at - 1];
-        l->order[at] = c;
-    }
-    l->fit.n_classes = l->n;
+    for (int c = 0; c < p->n_classes; c++)
+        bytes[c] = p->classes[c].n_granules ? p->classes[c].granule_bytes : 0;
+    l->n = l->fit.n_classes = tsr_split_order(bytes, p->n_classes, l->order);
     for (int i = 0; i < l->n; i++) {
         l->fit.n_granules[i] = class_at(l, i)->n_granules;
         l->fit.granule_bytes[i] = (int64_t)class_at(l, i)->granule_bytes;
