@@ -88,6 +88,14 @@ out:
     return status;
 }
 
+static tsr_program_info info_of(const tsr_runtime *rt, const tsr_lowered *low)
+{
+    return (tsr_program_info){.n_devices = rt->n_devices,
+                              .n_all_reduces = low->n_all_reduces,
+                              .n_all_gathers = low->n_all_gathers,
+                              .n_handovers = low->n_handovers};
+}
+
 tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config,
                                      tsr_program_memory **memory_out)
 {
@@ -96,6 +104,7 @@ tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_c
     tsr_layout layout = {0};
     TSR_TRY(plan_graph(graph, config, NULL, &lowered, &layout));
     TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, memory_out));
+    (*memory_out)->info = info_of(graph->rt, &lowered);
 out:
     tsr_layout_free(&layout);
     tsr_lowered_free(&lowered);
@@ -143,14 +152,6 @@ static void place_tensors(tsr_graph *graph, const tsr_emitter *emitter)
     }
 }
 
-static void set_info(tsr_program *program, const tsr_lowered *low)
-{
-    program->info = (tsr_program_info){.n_devices = program->rt->n_devices,
-                                       .n_all_reduces = low->n_all_reduces,
-                                       .n_all_gathers = low->n_all_gathers,
-                                       .n_handovers = low->n_handovers};
-}
-
 static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, tsr_program_memory *shared,
                           tsr_program **program_out)
 {
@@ -179,7 +180,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     TSR_TRY(create_collectives(program, &emitter));
     for (int d = 0; d < graph->rt->n_devices; d++)
         TSR_TRY(emit_device(program, &emitter, d));
-    set_info(program, &lowered);
+    program->info = info_of(graph->rt, &lowered);
     place_tensors(graph, &emitter);
     graph->program = program;
     *program_out = program;

@@ -10,15 +10,13 @@ static tsr_status read_books(const tsr_runtime *rt, tsr_session *session, tsr_me
 {
     tsr_status status = TSR_OK;
     size_t n = (size_t)rt->n_devices;
-    tsr_step *step;
     TSR_TRY(tsr_mem_array(n, sizeof *m->used, "a measurement", &m->used));
     TSR_TRY(tsr_mem_array(n, sizeof *m->arena_bound, "a measurement", &m->arena_bound));
     for (size_t d = 0; d < n; d++) {
         memcpy(m->used[d], rt->devices[d]->used, sizeof m->used[d]);
         m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
     }
-    TSR_TRY(tsr_session_step(session, 1, 1, &step));
-    m->program = step->program->info;
+    m->program = session->memory->info;
 out:
     return status;
 }
