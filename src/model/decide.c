@@ -9,6 +9,7 @@
 #include "core/mem.h"
 #include "model/cost.h"
 #include "model/plan.h"
+#include "split/fit.h"
 
 enum { MAX_ROUNDS = 8 };
 
@@ -21,6 +22,7 @@ typedef struct deciding {
     double shares[TSR_MAX_DEVICES];
     size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules, weights and KV */
     tsr_split_room rooms[TSR_MAX_DEVICES];
+    tsr_outlook outlook; /* `wanted` may be NULL */
     bool automatic, proven;
     tsr_model_cost cost; /* where automatic */
 } deciding;
@@ -33,18 +35,24 @@ static size_t total(const size_t used[TSR_MEMORY_COUNT])
     return bytes;
 }
 
+static size_t room_of(const deciding *dec, int d)
+{
+    return tsr_device_traits_room(&dec->traits[d]);
+}
+
 /* The first device over its cap, or -1. */
 static int find_overfull(const deciding *dec, const tsr_measurement *m)
 {
     for (int d = 0; d < dec->n_devices; d++)
-        if (total(m->used[d]) > dec->traits[d].memory_cap)
+        if (total(m->used[d]) > room_of(dec, d))
             return d;
     return -1;
 }
 
-static tsr_status fail_overfull(const deciding *dec, const tsr_measurement *m, int d)
+static tsr_status fail_overfull(deciding *dec, const tsr_measurement *m, int d)
 {
-    size_t need = total(m->used[d]), cap = dec->traits[d].memory_cap;
+    size_t need = total(m->used[d]), cap = room_of(dec, d);
+    dec->outlook.no_room = true;
     return tsr_fail(TSR_ERR_MEMORY,
                     "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu, scratch "
                     "%zu), has %zu, %zu "
@@ -52,6 +60,13 @@ static tsr_status fail_overfull(const deciding *dec, const tsr_measurement *m, i
                     dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
                     m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], m->used[d][TSR_MEMORY_SCRATCH],
                     cap, need - cap);
+}
+
+/* The first look was at a split without regard to memory. */
+static void look_out(deciding *dec, const tsr_measurement *m)
+{
+    if (dec->outlook.wanted)
+        memcpy(dec->outlook.wanted, m->used, (size_t)dec->n_devices * sizeof *m->used);
 }
 
 static size_t granule_bytes(const deciding *dec, int c)
@@ -71,7 +86,7 @@ static void find_class_bytes(deciding *dec, const tsr_measurement *m)
 
 /* ---- tensor mode ----------------------------------------------------------------------------- */
 
-static tsr_status fit_counts(const deciding *dec, int64_t *counts)
+static tsr_status fit_counts(deciding *dec, int64_t *counts)
 {
     tsr_split_class classes[TSR_CLASS_COUNT];
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
@@ -79,7 +94,8 @@ static tsr_status fit_counts(const deciding *dec, int64_t *counts)
                                        .n_granules = dec->shape->granules.n[c],
                                        .granule_bytes = granule_bytes(dec, c),
                                        .shares = dec->shares};
-    return tsr_split_fit(classes, TSR_CLASS_COUNT, dec->rooms, dec->n_devices, counts);
+    return tsr_split_fit_in_rooms(classes, TSR_CLASS_COUNT, dec->rooms, dec->n_devices, counts,
+                                  &dec->outlook.no_room);
 }
 
 /* What a device holds besides its granules: as just measured. Only where a device was over its cap at the
@@ -90,7 +106,7 @@ static void learn_fixed(deciding *dec, const tsr_measurement *m, const int64_t *
 {
     for (int d = 0; d < dec->n_devices; d++) {
         tsr_split_room *room = &dec->rooms[d];
-        size_t used = total(m->used[d]), cap = dec->traits[d].memory_cap, granules = 0;
+        size_t used = total(m->used[d]), cap = room_of(dec, d), granules = 0;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             granules += (size_t)counts[c * dec->n_devices + d] * granule_bytes(dec, c);
         size_t fixed = used > granules ? used - granules : 0;
@@ -108,6 +124,7 @@ static tsr_status optimize_counts(deciding *dec, int64_t *counts)
 {
     tsr_status status = TSR_OK;
     tsr_cost_result result;
+    dec->cost.problem.no_room = &dec->outlook.no_room;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         if (dec->class_bytes[c])
             dec->cost.classes[c].granule_bytes = granule_bytes(dec, c);
@@ -142,6 +159,8 @@ static tsr_status decide_tensor(deciding *dec, tsr_model_split *split, tsr_measu
         TSR_TRY(tsr_model_split_tensor(&dec->shape->hparams, &dec->shape->granules, dec->shares,
                                        dec->n_devices, counts, split));
         TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
+        if (round == 0)
+            look_out(dec, m);
         if (find_overfull(dec, m) < 0)
             return TSR_OK;
         if (round == 0)
@@ -164,7 +183,7 @@ static void learn_layer_caps(const deciding *dec, const tsr_measurement *m, cons
         per_layer += dec->class_bytes[c] / (size_t)dec->shape->hparams.n_layers;
     for (int d = 0; d < dec->n_devices; d++) {
         int64_t held = tsr_shard_map_count(layers, d);
-        size_t used = total(m->used[d]), cap = dec->traits[d].memory_cap;
+        size_t used = total(m->used[d]), cap = room_of(dec, d);
         if (used <= cap || per_layer == 0)
             continue;
         int64_t over = (int64_t)((used - cap + per_layer - 1) / per_layer);
@@ -196,6 +215,8 @@ static tsr_status decide_layers(deciding *dec, tsr_model_split *split, tsr_measu
         TSR_TRY(tsr_model_split_layers(&dec->shape->hparams, &dec->shape->granules, dec->shares,
                                        dec->config->split_mode, &layers, split));
         TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
+        if (round == 0)
+            look_out(dec, m);
         if (find_overfull(dec, m) < 0)
             return TSR_OK;
         if (dec->config->split_mode == TSR_SPLIT_MODE_NONE)
@@ -235,7 +256,7 @@ static tsr_status find_shares(deciding *dec)
 }
 
 tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                           const tsr_weights *weights, const tsr_model_config *resolved,
+                           const tsr_weights *weights, const tsr_model_config *resolved, tsr_outlook *outlook,
                            tsr_decision *decision_out)
 {
     tsr_status status = TSR_OK;
@@ -247,6 +268,8 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
     dec->shape = shape;
     dec->weights = weights;
     dec->config = resolved;
+    if (outlook)
+        dec->outlook.wanted = outlook->wanted;
     TSR_TRY(find_shares(dec));
     if (dec->automatic)
         TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->plan_tokens, &dec->cost));
@@ -259,6 +282,8 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
     *decision_out = result;
     result = (tsr_decision){0};
 out:
+    if (dec && outlook)
+        outlook->no_room = dec->outlook.no_room;
     tsr_decision_free(&result);
     tsr_mem_free(dec);
     return status;

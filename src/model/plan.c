@@ -164,7 +164,7 @@ static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, co
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
-    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, &weights, resolved, &decision));
+    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, &weights, resolved, NULL, &decision));
     plan->split = decision.split;
     decision.split = (tsr_model_split){0};
     plan->times.automatic = decision.automatic;

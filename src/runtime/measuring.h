@@ -10,9 +10,18 @@
 typedef struct tsr_device_traits {
     char name[32];
     size_t memory_cap; /* for the plan to compare with; measuring itself is unlimited */
+    size_t margin;     /* bytes of it that a plan leaves free */
     size_t alignment, granularity, max_alloc, scratch_bytes;
     bool prefers_copies; /* as of struct tsr_device */
 } tsr_device_traits;
+
+/* What a plan may take of the device: SIZE_MAX where it has no cap. */
+static inline size_t tsr_device_traits_room(const tsr_device_traits *traits)
+{
+    if (traits->memory_cap == SIZE_MAX)
+        return SIZE_MAX;
+    return traits->memory_cap > traits->margin ? traits->memory_cap - traits->margin : 0;
+}
 
 /* Traits of a device that is described but not opened, and of one that is open (its cap is what it has
  * left). */

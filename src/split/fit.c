@@ -188,8 +188,8 @@ static tsr_status fail_short(const fit *f, const tsr_split_room *rooms)
                     device_text(rooms, worst, text), rooms[worst].capacity_bytes, over);
 }
 
-tsr_status tsr_split_fit(const tsr_split_class *classes, int n_classes, const tsr_split_room *rooms,
-                         int n_devices, int64_t *count_out)
+tsr_status tsr_split_fit_in_rooms(const tsr_split_class *classes, int n_classes, const tsr_split_room *rooms,
+                                  int n_devices, int64_t *count_out, bool *no_room)
 {
     tsr_status status = TSR_OK;
     fit f = {.classes = classes, .n_classes = n_classes, .n_devices = n_devices};
@@ -201,15 +201,28 @@ tsr_status tsr_split_fit(const tsr_split_class *classes, int n_classes, const ts
                         "cannot fit %d classes on %d devices: 1 to %d classes and 1 to %d devices", n_classes,
                         n_devices, TSR_SPLIT_MAX_CLASSES, TSR_MAX_DEVICES);
     TSR_TRY(check_classes(&f));
-    TSR_TRY(check_rooms(&f, rooms));
+    status = check_rooms(&f, rooms);
+    if (status != TSR_OK) {
+        *no_room = true;
+        return status;
+    }
     for (int d = 0; d < n_devices; d++)
         fits = fits && overrun(&f, d) <= 0;
     if (!fits && shortage(&f) == 0)
         TSR_TRY(search_counts(&f, &fits));
-    if (!fits)
+    if (!fits) {
+        *no_room = true;
         return fail_short(&f, rooms);
+    }
     for (int k = 0; k < n_classes; k++)
         memcpy(count_out + k * n_devices, f.count[k], (size_t)n_devices * sizeof *count_out);
 out:
     return status;
+}
+
+tsr_status tsr_split_fit(const tsr_split_class *classes, int n_classes, const tsr_split_room *rooms,
+                         int n_devices, int64_t *count_out)
+{
+    bool no_room = false;
+    return tsr_split_fit_in_rooms(classes, n_classes, rooms, n_devices, count_out, &no_room);
 }

@@ -19,6 +19,11 @@ typedef struct tsr_split_fit_problem {
  * tie; returns how many. */
 int tsr_split_order(const size_t *bytes, int n, int *order);
 
+/* tsr_split_fit() that tells what TSR_ERR_MEMORY means: *no_room is set where the devices' memory is what is
+ * short, and left alone otherwise. */
+tsr_status tsr_split_fit_in_rooms(const tsr_split_class *classes, int n_classes, const tsr_split_room *rooms,
+                                  int n_devices, int64_t *count_out, bool *no_room);
+
 /* Counts that fit the rooms, as near to the targets as tsr_split_fit() promises. *fits_out tells whether
  * there are any; count_out is written only then. TSR_ERR_UNSUPPORTED where the search grew too long,
  * TSR_ERR_MEMORY when host memory is short. */

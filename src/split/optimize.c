@@ -277,6 +277,7 @@ static tsr_status fall_back(optimizer *o)
     int64_t flat[TSR_SPLIT_MAX_CLASSES * TSR_MAX_DEVICES];
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
     uint64_t devices = usable(o) ? usable(o) : p->allowed;
+    bool ignored, *no_room = p->no_room ? p->no_room : &ignored;
     for (int c = 0; c < p->n_classes; c++) {
         const tsr_cost_class *k = &p->classes[c];
         for (int d = 0; d < p->n_devices; d++)
@@ -286,7 +287,7 @@ static tsr_status fall_back(optimizer *o)
                                        .granule_bytes = k->granule_bytes,
                                        .shares = shares[c]};
     }
-    TSR_TRY(tsr_split_fit(classes, p->n_classes, p->rooms, p->n_devices, flat));
+    TSR_TRY(tsr_split_fit_in_rooms(classes, p->n_classes, p->rooms, p->n_devices, flat, no_room));
     for (int c = 0; c < p->n_classes; c++)
         memcpy(counts[c], flat + c * p->n_devices, (size_t)p->n_devices * sizeof *flat);
     tsr_cost_evaluate(p, counts, &o->best);

@@ -40,6 +40,8 @@ typedef struct tsr_cost_problem {
     /* What follows one walk of a class when `devices` share it: the all-reduce. NULL: nothing. */
     double (*sync_ns)(void *user, uint64_t devices, int class_index);
     void *user;
+
+    bool *no_room; /* set where the devices' memory is what TSR_ERR_MEMORY is about; NULL: nobody asks */
 } tsr_cost_problem;
 
 typedef struct tsr_cost_result {
