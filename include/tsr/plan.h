@@ -113,12 +113,12 @@ typedef struct tsr_plan_info {
 
 typedef struct tsr_plan_device {
     char name[32];
-    bool used;                        /* false: nothing is allocated on it */
-    double requested;                 /* share, all devices sum to 1 */
-    double achieved[TSR_CLASS_COUNT]; /* share of the class's granules (layer mode: of layers) */
-    int64_t granules[TSR_CLASS_COUNT];
-    int64_t n_layers;               /* layers that it works on */
-    size_t bytes[TSR_MEMORY_COUNT]; /* by owner: exactly what loading will allocate */
+    bool used;                         /* false: nothing is allocated on it */
+    double requested;                  /* share, all devices sum to 1 */
+    double achieved[TSR_CLASS_COUNT];  /* share of the class's granules, over all layers */
+    int64_t granules[TSR_CLASS_COUNT]; /* in one layer; where layers differ, the most in any */
+    int64_t n_layers;                  /* layers that it works on */
+    size_t bytes[TSR_MEMORY_COUNT];    /* by owner: exactly what loading will allocate */
     size_t total_bytes;
     size_t memory_cap;        /* SIZE_MAX = no cap */
     size_t arena_bound_bytes; /* no packing of the activations could be smaller */
@@ -129,16 +129,17 @@ TSR_API void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out);
 TSR_NODISCARD TSR_API tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device,
                                                           tsr_plan_device *device_out);
 
-/* Predicted time of one kind of step: of each class of tensors, `repeats` times the work of its slowest
- * device and the meeting (all-reduce) after it. In layer mode devices work one after another: work_ns is the
- * mean over the layers, slowest the device that takes longest for one. */
+/* Predicted time of one kind of step: of each class of tensors, `repeats` times the work of the slowest
+ * device of the group that works on it and the meeting (all-reduce) after it; and the hand-overs between
+ * groups. Where layers differ, as they do in layer mode and with offload, all are means over the layers. */
 typedef struct tsr_plan_phase {
     int64_t n_tokens; /* in the step, with half of the context before each */
     double total_ns;
     double repeats[TSR_CLASS_COUNT]; /* layers; 1 for the output */
     double work_ns[TSR_CLASS_COUNT], sync_ns[TSR_CLASS_COUNT];
     double device_ns[TSR_CLASS_COUNT][TSR_MAX_DEVICES]; /* work of every device */
-    int slowest[TSR_CLASS_COUNT];                       /* -1 where there is no work */
+    int slowest[TSR_CLASS_COUNT]; /* the device that is waited for longest; -1 where there is no work */
+    double handover_ns;           /* of the whole step */
 } tsr_plan_phase;
 
 typedef struct tsr_plan_times {

@@ -13,24 +13,6 @@
  * product). */
 static const int n_ops[TSR_CLASS_COUNT] = {10, 6, 4};
 
-static int class_of(const tsr_weight *weight)
-{
-    switch (weight->role) {
-    case TSR_WEIGHT_Q_ROWS:
-    case TSR_WEIGHT_KV_ROWS:
-    case TSR_WEIGHT_Q_COLUMNS:
-        return TSR_CLASS_ATTENTION;
-    case TSR_WEIGHT_FFN_ROWS:
-    case TSR_WEIGHT_FFN_COLUMNS:
-        return TSR_CLASS_FFN;
-    case TSR_WEIGHT_VOCAB_ROWS: /* of the embedding a few rows are read */
-        return weight->layer == TSR_LAYER_OUTPUT ? TSR_CLASS_OUTPUT : -1;
-    case TSR_WEIGHT_REPLICATED:
-        break;
-    }
-    return -1;
-}
-
 /* Nanoseconds for a whole matrix on a device; 0 for a type whose rates are not known. */
 static double matrix_ns(const tsr_gguf_tensor *w, const tsr_device_rates *rates, int64_t n_tokens)
 {
@@ -90,13 +72,30 @@ static double sync_ns(void *user, uint64_t devices, int class_index)
     return ns;
 }
 
+double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens)
+{
+    uint64_t missing = to & ~from, bytes = cost->row_bytes * (uint64_t)n_tokens;
+    int sender = __builtin_ctzll(from), all = cost->problem.n_devices;
+    double ns = 0;
+    for (int d = 0; d < all; d++) {
+        const tsr_device_rates *r = &cost->rates[d];
+        if (!(missing >> d & 1))
+            continue;
+        if (cost->links)
+            ns = TSR_MAX(ns, tsr_links_copy_ns(cost->links, sender, d, bytes));
+        else if (r->sync_bytes_per_s > 0) /* as a meeting of two */
+            ns = TSR_MAX(ns, (r->sync_ns + (double)bytes / r->sync_bytes_per_s * 1e9) / (all - 1));
+    }
+    return ns;
+}
+
 static tsr_status add_weight(const tsr_weight *weight, const tsr_model_shape *shape, int64_t n_tokens,
                              int64_t n_outputs, tsr_model_cost *cost)
 {
-    int c = class_of(weight);
+    tsr_split_class_id c = tsr_weight_class(weight);
     const tsr_gguf_tensor *source = weight->source;
-    if (c < 0 || source->ne[1] < 2) /* biases are small */
-        return TSR_OK;
+    if (c == TSR_CLASS_COUNT || source->ne[1] < 2 || weight->layer == TSR_LAYER_EMBEDDING)
+        return TSR_OK; /* norms and biases are small; of the embedding a few rows are read */
     tsr_cost_class *k = &cost->classes[c];
     if (c == TSR_CLASS_OUTPUT)
         n_tokens = n_outputs;
@@ -121,6 +120,9 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
     cost->links = rates[0].measured ? NULL : config->links;
+    cost->n_tokens = n_tokens;
+    cost->n_outputs = TSR_MIN(n_tokens, (int64_t)config->n_outputs_max);
+    cost->row_bytes = (uint64_t)shape->hparams.n_embd * sizeof(float);
     cost->sync_bytes = (uint64_t)shape->hparams.n_embd * (uint64_t)n_tokens * sizeof(int64_t);
     cost->problem = (tsr_cost_problem){.n_devices = n_devices,
                                        .n_classes = TSR_CLASS_COUNT,
@@ -138,8 +140,7 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
                              .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
     }
     for (int i = 0; i < weights->n; i++)
-        TSR_TRY(
-            add_weight(weights->list[i], shape, n_tokens, TSR_MIN(n_tokens, config->n_outputs_max), cost));
+        TSR_TRY(add_weight(weights->list[i], shape, n_tokens, cost->n_outputs, cost));
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         cost->classes[TSR_CLASS_ATTENTION].granule_ns[d] +=

@@ -11,6 +11,8 @@ typedef struct tsr_model_cost {
     tsr_split_room rooms[TSR_MAX_DEVICES];
     const tsr_device_rates *rates;                     /* [n_devices]; the caller's */
     const tsr_links *links;                            /* NULL: meetings as the rates say */
+    int64_t n_tokens, n_outputs;                       /* of the step */
+    uint64_t row_bytes;                                /* of one token's activations */
     uint64_t sync_bytes;                               /* of one device's partial sums in a meeting */
     double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
 } tsr_model_cost;
@@ -21,5 +23,9 @@ typedef struct tsr_model_cost {
 tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
                                const tsr_model_config *config, int n_devices, int64_t n_tokens,
                                tsr_model_cost *cost_out);
+
+/* Nanoseconds of handing n_tokens rows of activations over, from the devices `from` to those of `to` that do
+ * not have them. */
+double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens);
 
 #endif

@@ -19,7 +19,7 @@ static tsr_status declare_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 
 #define DECLARE(field, required, role, ne0, ne1, name) \
     TSR_TRY(tsr_weights_declare(w, required, role, l, ne0, ne1, &layer->field, "blk.%d." name, l))
-    DECLARE(attn_norm, true, TSR_WEIGHT_REPLICATED, hp->n_embd, 1, "attn_norm.weight");
+    DECLARE(attn_norm, true, TSR_WEIGHT_ATTENTION_WHOLE, hp->n_embd, 1, "attn_norm.weight");
     DECLARE(wq, true, TSR_WEIGHT_Q_ROWS, hp->n_embd, n_q, "attn_q.weight");
     DECLARE(wk, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_k.weight");
     DECLARE(wv, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_v.weight");
@@ -27,7 +27,7 @@ static tsr_status declare_layer(tsr_weights *w, const tsr_hparams *hp, int l)
     DECLARE(bq, false, TSR_WEIGHT_Q_ROWS, n_q, 1, "attn_q.bias");
     DECLARE(bk, false, TSR_WEIGHT_KV_ROWS, n_kv, 1, "attn_k.bias");
     DECLARE(bv, false, TSR_WEIGHT_KV_ROWS, n_kv, 1, "attn_v.bias");
-    DECLARE(ffn_norm, true, TSR_WEIGHT_REPLICATED, hp->n_embd, 1, "ffn_norm.weight");
+    DECLARE(ffn_norm, true, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, 1, "ffn_norm.weight");
     DECLARE(gate, true, TSR_WEIGHT_FFN_ROWS, hp->n_embd, hp->n_ff, "ffn_gate.weight");
     DECLARE(up, true, TSR_WEIGHT_FFN_ROWS, hp->n_embd, hp->n_ff, "ffn_up.weight");
     DECLARE(down, true, TSR_WEIGHT_FFN_COLUMNS, hp->n_ff, hp->n_embd, "ffn_down.weight");
@@ -43,7 +43,7 @@ static tsr_status declare(tsr_weights *w, const tsr_hparams *hp)
                                 &w->embedding, "token_embd.weight"));
     for (int l = 0; l < (int)hp->n_layers; l++)
         TSR_TRY(declare_layer(w, hp, l));
-    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_REPLICATED, TSR_LAYER_OUTPUT, hp->n_embd, 1,
+    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
                                 &w->output_norm, "output_norm.weight"));
     TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_embd, hp->n_vocab,
                                 &w->output, "output.weight"));

@@ -94,20 +94,6 @@ out:
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-static tsr_status copy_split(const tsr_model_split *split, tsr_model_split *copy)
-{
-    tsr_status status = TSR_OK;
-    *copy = *split;
-    copy->groups = NULL;
-    copy->layer_group = NULL;
-    TSR_TRY(tsr_mem_array((size_t)split->n_groups, sizeof *split->groups, "device groups", &copy->groups));
-    TSR_TRY(tsr_mem_array((size_t)split->n_layers, sizeof(int), "layer groups", &copy->layer_group));
-    memcpy(copy->groups, split->groups, (size_t)split->n_groups * sizeof *split->groups);
-    memcpy(copy->layer_group, split->layer_group, (size_t)split->n_layers * sizeof(int));
-out:
-    return status;
-}
-
 /* Llama 3's frequency factors, one per rotated pair. */
 static tsr_status load_rope(tsr_model *model)
 {
@@ -145,7 +131,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     model->shape = *shape;
     model->config = *resolved;
     model->config.tensor_split = NULL;
-    TSR_TRY(copy_split(split, &model->split));
+    TSR_TRY(tsr_model_split_copy(split, &model->split));
     TSR_TRY(load_rope(model));
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(shape->arch->declare(&model->weights, &shape->hparams));

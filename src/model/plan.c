@@ -57,34 +57,41 @@ static tsr_status add_note(tsr_plan *plan, const char *format, ...)
     return TSR_OK;
 }
 
-/* Granules of a class on a device: over its groups, which is one that matters in every mode. */
-static int64_t granules_held(const tsr_plan *plan, tsr_split_class_id id, int d)
+static int64_t granules_in(const tsr_model_split *split, tsr_block block, int64_t layer,
+                           tsr_split_class_id id, int d)
 {
-    const tsr_model_split *split = &plan->split;
-    int g = split->mode == TSR_SPLIT_MODE_TENSOR ? 0 : id == TSR_CLASS_OUTPUT ? split->output_group : d;
-    const tsr_split_group *group = &split->groups[g];
-    const tsr_shard_map *map = id == TSR_CLASS_ATTENTION ? &group->kv_heads
-                               : id == TSR_CLASS_FFN     ? &group->ffn
-                                                         : &group->vocab;
+    const tsr_shard_map *map = tsr_split_group_map(tsr_model_split_group(split, block, layer), id);
     return map->begin[d + 1] - map->begin[d];
 }
 
-static int64_t layers_of(const tsr_model_split *split, int d)
+/* Granules of attention and FFN, over all layers. */
+static void fill_layers(const tsr_plan *plan, int d, tsr_plan_device *device)
 {
-    int64_t n = 0;
-    for (int64_t l = 0; l < split->n_layers; l++)
-        n += split->groups[split->layer_group[l]].devices >> d & 1;
-    return n;
+    static const tsr_block blocks[2] = {TSR_BLOCK_ATTENTION, TSR_BLOCK_FFN};
+    static const tsr_split_class_id ids[2] = {TSR_CLASS_ATTENTION, TSR_CLASS_FFN};
+    const tsr_model_split *split = &plan->split;
+    int64_t all[2] = {0};
+    for (int64_t l = 0; l < split->n_layers; l++) {
+        uint64_t devices = 0;
+        for (int b = 0; b < 2; b++) {
+            int64_t n = granules_in(split, blocks[b], l, ids[b], d);
+            device->granules[ids[b]] = TSR_MAX(device->granules[ids[b]], n);
+            all[b] += n;
+            devices |= tsr_model_split_group(split, blocks[b], l)->devices;
+        }
+        device->n_layers += devices >> d & 1;
+    }
+    for (int b = 0; b < 2; b++)
+        device->achieved[ids[b]] =
+            (double)all[b] / ((double)split->n_layers * (double)plan->info.n_granules[ids[b]]);
 }
 
 static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *traits,
                         const tsr_measurement *m, tsr_plan_device *device)
 {
     const tsr_model_split *split = &plan->split;
-    bool tensor = split->mode == TSR_SPLIT_MODE_TENSOR;
     memcpy(device->name, traits->name, sizeof device->name);
     device->requested = split->requested[d];
-    device->n_layers = layers_of(split, d);
     device->memory_cap = traits->memory_cap;
     device->arena_bound_bytes = m->arena_bound[d];
     for (int o = 0; o < TSR_MEMORY_COUNT; o++) {
@@ -92,12 +99,10 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
         device->total_bytes += m->used[d][o];
     }
     device->used = device->total_bytes > 0;
-    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
-        bool by_layer = !tensor && c != TSR_CLASS_OUTPUT;
-        device->granules[c] = by_layer && device->n_layers == 0 ? 0 : granules_held(plan, c, d);
-        device->achieved[c] = by_layer ? (double)device->n_layers / (double)split->n_layers
-                                       : (double)device->granules[c] / (double)plan->info.n_granules[c];
-    }
+    fill_layers(plan, d, device);
+    device->granules[TSR_CLASS_OUTPUT] = granules_in(split, TSR_BLOCK_OUTPUT, 0, TSR_CLASS_OUTPUT, d);
+    device->achieved[TSR_CLASS_OUTPUT] =
+        (double)device->granules[TSR_CLASS_OUTPUT] / (double)plan->info.n_granules[TSR_CLASS_OUTPUT];
 }
 
 /* Devices that the planner did not use: what it would cost to. */

@@ -34,16 +34,16 @@ static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_pla
             tsr_plan_put(p, " + %s to meet", time_text(phase->sync_ns[c], sync));
         tsr_plan_put(p, ")\n");
     }
+    if (phase->handover_ns > 0)
+        tsr_plan_put(p, "  hand-overs %s\n", time_text(phase->handover_ns, work));
 }
 
-/* What a device works in a step; in layer mode, of its own layers only. */
-static double work_of(const tsr_plan *plan, const tsr_plan_phase *phase, int d)
+/* What a device works in a step. */
+static double work_of(const tsr_plan_phase *phase, int d)
 {
     double ns = 0;
-    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
-        bool by_layer = plan->info.mode != TSR_SPLIT_MODE_TENSOR && c != TSR_CLASS_OUTPUT;
-        ns += phase->device_ns[c][d] * (by_layer ? (double)plan->devices[d].n_layers : phase->repeats[c]);
-    }
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        ns += phase->device_ns[c][d] * phase->repeats[c];
     return ns;
 }
 
@@ -54,7 +54,7 @@ static void put_devices(const tsr_plan_printer *p)
     tsr_plan_put(p, "\n%-12s  %12s  %6s  %12s  %6s\n", "device", "decode work", "busy", "prompt work",
                  "busy");
     for (int d = 0; d < p->plan->info.n_devices; d++) {
-        double a = work_of(p->plan, &t->decode, d), b = work_of(p->plan, &t->prompt, d);
+        double a = work_of(&t->decode, d), b = work_of(&t->prompt, d);
         tsr_plan_put(p, "%-12s  %12s  %4.0f %%  %12s  %4.0f %%\n", p->plan->devices[d].name,
                      time_text(a, decode), 100 * a / t->decode.total_ns, time_text(b, prompt),
                      100 * b / t->prompt.total_ns);

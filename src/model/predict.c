@@ -11,65 +11,91 @@ enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 2 };
 
 typedef struct predictor {
     tsr_plan *plan;
+    const tsr_model_shape *shape;
     tsr_model_cost decode, prompt;
 } predictor;
 
 /* ---- phases ---------------------------------------------------------------------------------- */
 
-static void phase_of_result(const tsr_model_cost *cost, const tsr_cost_result *result, tsr_plan_phase *phase)
-{
-    phase->total_ns = result->total_ns;
-    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
-        phase->repeats[c] = cost->classes[c].repeats;
-        phase->work_ns[c] = result->work_ns[c];
-        phase->sync_ns[c] = result->sync_ns[c];
-        phase->slowest[c] = result->slowest[c];
-        for (int d = 0; d < cost->problem.n_devices; d++)
-            phase->device_ns[c][d] = tsr_cost_of(&cost->classes[c], d, result->counts[c][d]);
-    }
-}
+/* Sums over the walks of one class. */
+typedef struct walks {
+    double work_ns, sync_ns;
+    double device_ns[TSR_MAX_DEVICES];
+    double waited_ns[TSR_MAX_DEVICES]; /* for the device, as the slowest of its group */
+} walks;
 
-/* Devices one after another: layers[d] whole layers each, the output on one of them. */
-static void phase_of_layers(const tsr_model_cost *cost, const int64_t *layers, int output_device,
-                            tsr_plan_phase *phase)
+static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, tsr_split_class_id c,
+                      double repeats, walks *sum)
 {
-    int n_devices = cost->problem.n_devices;
-    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
-        const tsr_cost_class *k = &cost->classes[c];
-        double all = 0;
-        phase->repeats[c] = k->repeats;
-        phase->slowest[c] = -1;
-        for (int d = 0; d < n_devices; d++) {
-            double n = c == TSR_CLASS_OUTPUT ? d == output_device : (double)layers[d];
-            phase->device_ns[c][d] = n > 0 ? tsr_cost_of(k, d, k->n_granules) : 0;
-            all += n * phase->device_ns[c][d];
-            if (n > 0 &&
-                (phase->slowest[c] < 0 || phase->device_ns[c][d] > phase->device_ns[c][phase->slowest[c]]))
-                phase->slowest[c] = d;
+    const tsr_shard_map *map = tsr_split_group_map(group, c);
+    const tsr_cost_problem *problem = &cost->problem;
+    double work = 0;
+    int slowest = -1;
+    for (int d = 0; d < problem->n_devices; d++) {
+        int64_t n = map->begin[d + 1] - map->begin[d];
+        double ns = tsr_cost_of(&cost->classes[c], d, n);
+        sum->device_ns[d] += repeats * ns;
+        if (n > 0 && (slowest < 0 || ns > work)) {
+            slowest = d;
+            work = ns;
         }
-        phase->work_ns[c] = all / k->repeats;
-        phase->total_ns += all;
     }
+    if (slowest >= 0)
+        sum->waited_ns[slowest] += repeats * work;
+    sum->work_ns += repeats * work;
+    sum->sync_ns += repeats * problem->sync_ns(problem->user, group->devices, c);
 }
 
-static void predict_phase(const tsr_plan *plan, const tsr_model_cost *cost, tsr_plan_phase *phase)
+static void predict_class(const tsr_model_split *split, const tsr_model_cost *cost, tsr_split_class_id c,
+                          tsr_plan_phase *phase)
 {
-    int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}}, layers[TSR_MAX_DEVICES];
-    int output_device = 0;
-    tsr_cost_result result;
-    for (int d = 0; d < plan->info.n_devices; d++) {
-        layers[d] = plan->devices[d].n_layers;
-        for (int c = 0; c < TSR_CLASS_COUNT; c++)
-            counts[c][d] = plan->devices[d].granules[c];
-        if (plan->devices[d].granules[TSR_CLASS_OUTPUT] > 0)
-            output_device = d;
+    walks sum = {0};
+    double repeats = cost->classes[c].repeats;
+    const int *group = c == TSR_CLASS_ATTENTION ? split->attention_group : split->ffn_group;
+    for (int g = 0; g < split->n_groups; g++) {
+        int n = 0;
+        for (int64_t l = 0; c != TSR_CLASS_OUTPUT && l < split->n_layers; l++)
+            n += group[l] == g;
+        if (c == TSR_CLASS_OUTPUT)
+            n = split->output_group == g;
+        if (n > 0)
+            add_walks(cost, &split->groups[g], c, n, &sum);
     }
-    if (plan->info.mode != TSR_SPLIT_MODE_TENSOR) {
-        phase_of_layers(cost, layers, output_device, phase);
-        return;
+    phase->repeats[c] = repeats;
+    phase->work_ns[c] = sum.work_ns / repeats;
+    phase->sync_ns[c] = sum.sync_ns / repeats;
+    phase->slowest[c] = -1;
+    for (int d = 0; d < split->n_devices; d++) {
+        int slowest = phase->slowest[c];
+        phase->device_ns[c][d] = sum.device_ns[d] / repeats;
+        if (sum.waited_ns[d] > 0 && (slowest < 0 || sum.waited_ns[d] > sum.waited_ns[slowest]))
+            phase->slowest[c] = d;
     }
-    tsr_cost_evaluate(&cost->problem, counts, &result);
-    phase_of_result(cost, &result, phase);
+    phase->total_ns += sum.work_ns + sum.sync_ns;
+}
+
+/* From each block to the next, where that is another group's. */
+static double handovers_ns(const tsr_model_split *split, const tsr_model_cost *cost)
+{
+    double ns = 0;
+    uint64_t here = split->groups[split->embedding_group].devices;
+    for (int64_t l = 0; l < split->n_layers; l++) {
+        uint64_t attention = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l)->devices;
+        uint64_t ffn = tsr_model_split_group(split, TSR_BLOCK_FFN, l)->devices;
+        ns += tsr_model_cost_handover_ns(cost, here, attention, cost->n_tokens);
+        ns += tsr_model_cost_handover_ns(cost, attention, ffn, cost->n_tokens);
+        here = ffn;
+    }
+    return ns + tsr_model_cost_handover_ns(cost, here, split->groups[split->output_group].devices,
+                                           cost->n_outputs);
+}
+
+static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase)
+{
+    *phase = (tsr_plan_phase){.n_tokens = cost->n_tokens, .handover_ns = handovers_ns(split, cost)};
+    phase->total_ns = phase->handover_ns;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        predict_class(split, cost, c, phase);
 }
 
 /* ---- alternatives ---------------------------------------------------------------------------- */
@@ -128,16 +154,20 @@ static tsr_status add_whole_layers(predictor *p)
 {
     tsr_status status = TSR_OK;
     double even[TSR_MAX_DEVICES];
-    int64_t layers[TSR_MAX_DEVICES];
-    tsr_plan_phase decode = {0}, prompt = {0};
+    tsr_shard_map layers;
+    tsr_model_split split = {0};
+    tsr_plan_phase decode, prompt;
     int n_devices = p->plan->info.n_devices;
     for (int d = 0; d < n_devices; d++)
         even[d] = 1;
-    TSR_TRY(tsr_split_round(even, n_devices, p->plan->info.n_layers, NULL, layers));
-    phase_of_layers(&p->decode, layers, n_devices - 1, &decode);
-    phase_of_layers(&p->prompt, layers, n_devices - 1, &prompt);
+    TSR_TRY(tsr_split_layers(even, n_devices, p->plan->info.n_layers + 1, NULL, &layers));
+    TSR_TRY(tsr_model_split_layers(&p->shape->hparams, &p->shape->granules, even, TSR_SPLIT_MODE_LAYER,
+                                   &layers, &split));
+    predict_phase(&split, &p->decode, &decode);
+    predict_phase(&split, &p->prompt, &prompt);
     add_alternative(p, "whole layers, evenly", decode.total_ns, prompt.total_ns);
 out:
+    tsr_model_split_free(&split);
     return status;
 }
 
@@ -183,15 +213,14 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
     TSR_TRY(tsr_mem_array(1, sizeof *p, "a prediction", &p));
     TSR_TRY(tsr_mem_array(MAX_ALTERNATIVES, sizeof *plan->alternatives, "a prediction", &plan->alternatives));
     p->plan = plan;
+    p->shape = shape;
     TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, 1, &p->decode));
     TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->n_batch, &p->prompt));
     times->measured = true;
     for (int d = 0; d < n_devices; d++)
         times->measured = times->measured && resolved->rates[d].measured;
-    times->decode.n_tokens = 1;
-    times->prompt.n_tokens = resolved->n_batch;
-    predict_phase(plan, &p->decode, &times->decode);
-    predict_phase(plan, &p->prompt, &times->prompt);
+    predict_phase(&plan->split, &p->decode, &times->decode);
+    predict_phase(&plan->split, &p->prompt, &times->prompt);
     if (n_devices > 1)
         TSR_TRY(add_alternatives(p));
 out:

@@ -15,7 +15,7 @@ static tsr_status create_kv(tsr_session *session)
     tsr_kv_layer *layers = NULL;
     TSR_TRY(tsr_mem_array((size_t)n_layers, sizeof *layers, "KV layers", &layers));
     for (int l = 0; l < n_layers; l++) {
-        const tsr_split_group *group = &model->split.groups[model->split.layer_group[l]];
+        const tsr_split_group *group = tsr_model_split_group(&model->split, TSR_BLOCK_ATTENTION, l);
         layers[l] = (tsr_kv_layer){.devices = group->devices, .kv_heads = &group->kv_heads};
     }
     tsr_kv_config config = {.n_layers = n_layers,

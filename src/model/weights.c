@@ -124,50 +124,60 @@ size_t tsr_weights_bytes(const tsr_weights *weights)
     return bytes;
 }
 
-static bool in_class(tsr_weight_role role, tsr_split_class_id id)
+tsr_block tsr_weight_block(const tsr_weight *weight)
 {
-    switch (role) {
-    case TSR_WEIGHT_REPLICATED:
-        return false;
+    switch (weight->role) {
+    case TSR_WEIGHT_ATTENTION_WHOLE:
     case TSR_WEIGHT_Q_ROWS:
     case TSR_WEIGHT_KV_ROWS:
     case TSR_WEIGHT_Q_COLUMNS:
-        return id == TSR_CLASS_ATTENTION;
+        return TSR_BLOCK_ATTENTION;
+    case TSR_WEIGHT_FFN_WHOLE:
     case TSR_WEIGHT_FFN_ROWS:
     case TSR_WEIGHT_FFN_COLUMNS:
-        return id == TSR_CLASS_FFN;
+        return TSR_BLOCK_FFN;
+    case TSR_WEIGHT_OUTPUT_WHOLE:
     case TSR_WEIGHT_VOCAB_ROWS:
-        return id == TSR_CLASS_OUTPUT;
+        break;
     }
-    return false;
+    return weight->layer == TSR_LAYER_EMBEDDING ? TSR_BLOCK_EMBEDDING : TSR_BLOCK_OUTPUT;
+}
+
+static bool is_whole(tsr_weight_role role)
+{
+    return role == TSR_WEIGHT_ATTENTION_WHOLE || role == TSR_WEIGHT_FFN_WHOLE ||
+           role == TSR_WEIGHT_OUTPUT_WHOLE;
+}
+
+tsr_split_class_id tsr_weight_class(const tsr_weight *weight)
+{
+    if (is_whole(weight->role))
+        return TSR_CLASS_COUNT;
+    tsr_block block = tsr_weight_block(weight);
+    return block == TSR_BLOCK_ATTENTION ? TSR_CLASS_ATTENTION
+           : block == TSR_BLOCK_FFN     ? TSR_CLASS_FFN
+                                        : TSR_CLASS_OUTPUT;
 }
 
 size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id)
 {
     size_t bytes = 0;
     for (int i = 0; i < weights->n; i++)
-        if (!weights->list[i]->tied && in_class(weights->list[i]->role, id))
+        if (!weights->list[i]->tied && tsr_weight_class(weights->list[i]) == id)
             bytes += weights->list[i]->source->bytes;
     return bytes;
-}
-
-static const tsr_split_group *group_of(const tsr_model_split *split, int layer)
-{
-    if (layer == TSR_LAYER_EMBEDDING)
-        return &split->groups[split->embedding_group];
-    if (layer == TSR_LAYER_OUTPUT)
-        return &split->groups[split->output_group];
-    return &split->groups[split->layer_group[layer]];
 }
 
 /* One-dimensional tensors (biases) are divided along their only axis. */
 static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_split *split)
 {
-    const tsr_split_group *group = group_of(split, weight->layer);
+    const tsr_split_group *group = tsr_model_split_group(split, tsr_weight_block(weight), weight->layer);
     tsr_placement place = {
         .sharding = TSR_SHARDING_SPLIT, .axis = weight->tensor.ne[1] > 1 ? 1 : 0, .devices = group->devices};
     switch (weight->role) {
-    case TSR_WEIGHT_REPLICATED:
+    case TSR_WEIGHT_ATTENTION_WHOLE:
+    case TSR_WEIGHT_FFN_WHOLE:
+    case TSR_WEIGHT_OUTPUT_WHOLE:
         return (tsr_placement){.sharding = TSR_SHARDING_REPLICATED, .devices = group->devices};
     case TSR_WEIGHT_Q_ROWS:
         place.map = &group->q;

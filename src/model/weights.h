@@ -7,18 +7,20 @@
 #include "core/tensor.h"
 #include "model/model_split.h"
 
-/* How a tensor is divided inside its group. */
+/* Which block a tensor belongs to, and how it is divided in that block's group. */
 typedef enum tsr_weight_role {
-    TSR_WEIGHT_REPLICATED = 0,
-    TSR_WEIGHT_Q_ROWS,      /* by query heads */
-    TSR_WEIGHT_KV_ROWS,     /* by KV heads */
-    TSR_WEIGHT_Q_COLUMNS,   /* W_o */
+    TSR_WEIGHT_ATTENTION_WHOLE = 0, /* norms and the like: whole on every device of the block's group */
+    TSR_WEIGHT_Q_ROWS,              /* by query heads */
+    TSR_WEIGHT_KV_ROWS,             /* by KV heads */
+    TSR_WEIGHT_Q_COLUMNS,           /* W_o */
+    TSR_WEIGHT_FFN_WHOLE,
     TSR_WEIGHT_FFN_ROWS,    /* gate, up */
     TSR_WEIGHT_FFN_COLUMNS, /* down */
-    TSR_WEIGHT_VOCAB_ROWS   /* embedding, output */
+    TSR_WEIGHT_OUTPUT_WHOLE,
+    TSR_WEIGHT_VOCAB_ROWS /* embedding, output */
 } tsr_weight_role;
 
-/* Which group a tensor belongs to: a layer's (>= 0), or one of these. */
+/* Which layer a tensor belongs to (>= 0), or one of these. */
 enum { TSR_LAYER_EMBEDDING = -1, TSR_LAYER_OUTPUT = -2 };
 
 typedef struct tsr_layer_weights {
@@ -62,6 +64,11 @@ tsr_status tsr_weights_tie_output(tsr_weights *weights);
 
 /* Least common multiple of the quantization blocks of the tensors in one role; 1 if there are none. */
 int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role);
+
+tsr_block tsr_weight_block(const tsr_weight *weight);
+
+/* The class whose counts divide it; TSR_CLASS_COUNT for one that is whole everywhere. */
+tsr_split_class_id tsr_weight_class(const tsr_weight *weight);
 
 /* Bytes of all tensors in use. */
 size_t tsr_weights_bytes(const tsr_weights *weights);
