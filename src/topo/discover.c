@@ -2,6 +2,7 @@
 #include <hwloc.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -38,6 +39,16 @@ void tsr_topo_hwloc_avoid_noise(hwloc_topology_t hw)
                                         has_sysfs ? "x86" : "linux");
 }
 
+int tsr_topo_hwloc_load(hwloc_topology_t hw)
+{
+    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_lock(&one_at_a_time);
+    int result = hwloc_topology_load(hw), error = errno;
+    pthread_mutex_unlock(&one_at_a_time);
+    errno = error;
+    return result;
+}
+
 /* A guest whose hypervisor hands out memory as it is touched shows only the part in use as its NUMA node's;
  * the kernel's total is the machine's. With several nodes nobody knows where the rest will be. */
 static void count_memory(tsr_topology *topo)
@@ -66,7 +77,7 @@ static tsr_status load_this_machine(hwloc_topology_t hw, tsr_topology **topo_out
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_topo_hwloc_configure(hw));
     tsr_topo_hwloc_avoid_noise(hw);
-    if (hwloc_topology_load(hw) < 0) {
+    if (tsr_topo_hwloc_load(hw) < 0) {
         status = tsr_fail(TSR_ERR_UNSUPPORTED,
                           "hwloc cannot describe this machine (%s); describe it with tsr_topology_load()",
                           strerror(errno));

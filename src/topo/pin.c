@@ -20,7 +20,7 @@ static tsr_status load_for_binding(hwloc_topology_t hw)
     TSR_TRY(tsr_topo_hwloc_configure(hw));
     tsr_topo_hwloc_avoid_noise(hw);
     if (hwloc_topology_set_all_types_filter(hw, HWLOC_TYPE_FILTER_KEEP_NONE) < 0 ||
-        hwloc_topology_load(hw) < 0)
+        tsr_topo_hwloc_load(hw) < 0)
         status = tsr_fail(TSR_ERR_UNSUPPORTED, "hwloc cannot describe this machine for pinning: %s",
                           strerror(errno));
 out:

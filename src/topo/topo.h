@@ -43,6 +43,10 @@ tsr_status tsr_topo_hwloc_configure(struct hwloc_topology *hw);
  * there is, and hwloc's Linux part would print. So leave out one of them. */
 void tsr_topo_hwloc_avoid_noise(struct hwloc_topology *hw);
 
+/* hwloc_topology_load() of this machine: 0, or -1 and errno. One thread at a time, whoever calls: hwloc asks
+ * libudev, which seeds its hash tables on first use without a lock. */
+int tsr_topo_hwloc_load(struct hwloc_topology *hw);
+
 /* What a loaded hwloc topology, whose PCI devices `topo` has already, says of NVIDIA's GPUs: model and memory
  * from the CUDA and NVML objects, NVLinks from the bandwidth matrix. At most TSR_MAX_GPUS. */
 void tsr_topo_import_gpus(struct hwloc_topology *hw, tsr_topology *topo);
