@@ -357,7 +357,6 @@ static void a_late_device_is_named_and_the_next_run_is_well(void **state)
     sum s = {TSR_REDUCE_EXACT, 0x7, 0x7, 100, true};
     sum_make(&g, &s);
     group_compile(&g);
-    g.timeout_ns = 300 * MS;
     for (uint64_t run = 0; run < 3; run++) { /* the first is captured, the second replayed */
         sum_fill(&g, &s, run);
         cudasim_stall_device(2, run == 1);
@@ -365,7 +364,7 @@ static void a_late_device_is_named_and_the_next_run_is_well(void **state)
         if (run == 1) {
             for (int i = 0; i < g.n; i++)
                 ok(g.devices[i]->ops->launch(g.devices[i], g.programs[i]));
-            status = g.devices[0]->ops->synchronize(g.devices[0], g.timeout_ns);
+            status = g.devices[0]->ops->synchronize(g.devices[0], 300 * MS);
             assert_int_equal(status, TSR_ERR_TIMEOUT);
             assert_non_null(strstr(tsr_last_error(), "cuda0"));
             assert_non_null(strstr(tsr_last_error(), "device 2 did not arrive"));
@@ -391,9 +390,9 @@ static void a_stopped_device_is_lost_and_the_communicator_says_so(void **state)
     sum s = {TSR_REDUCE_EXACT, 0x7, 0x7, 100, true};
     sum_make(&g, &s);
     group_compile(&g);
-    g.timeout_ns = 100 * MS;
     sum_fill(&g, &s, 0);
     ok(group_run(&g));
+    g.timeout_ns = 100 * MS;
     cudasim_stall_device(1, true);
     assert_int_equal(group_run(&g), TSR_ERR_TIMEOUT);
     assert_non_null(strstr(tsr_last_error(), "device 1 did not arrive"));
@@ -418,7 +417,7 @@ static void a_device_that_does_not_connect_is_named(void **state)
     assert_int_equal(tsr_comm_nccl_create(g.devices, g.n, &config, &g.comm), TSR_ERR_TIMEOUT);
     assert_non_null(strstr(tsr_last_error(), "cuda2"));
     cudasim_nccl_absent(2, false);
-    ok(tsr_comm_nccl_create(g.devices, g.n, &config, &g.comm));
+    ok(tsr_comm_nccl_create(g.devices, g.n, NULL, &g.comm));
     run_sum(&g, &(sum){TSR_REDUCE_EXACT, 0x7, 0x7, 100, true});
     group_close(&g);
     nothing_is_left();

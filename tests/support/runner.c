@@ -22,16 +22,21 @@ void runner_open_with(runner *r, const char *path, const char *devices, const ch
     tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_config model_config = TSR_MODEL_CONFIG_INIT;
     float proportions[TSR_MAX_DEVICES];
+    runtime_config.devices = devices;
+    runtime_config.collectives = collectives;
+    *r = (runner){0};
+    runner_ok(tsr_runtime_open(&runtime_config, &r->rt), devices);
     if (config)
         model_config = *config;
     if (split) {
         runner_ok(tsr_split_parse(split, proportions, TSR_MAX_DEVICES, &model_config.n_tensor_split), split);
         model_config.tensor_split = proportions;
+    } else if (!model_config.tensor_split) {
+        model_config.n_tensor_split = tsr_runtime_n_devices(r->rt);
+        for (int d = 0; d < model_config.n_tensor_split; d++)
+            proportions[d] = 1;
+        model_config.tensor_split = proportions;
     }
-    runtime_config.devices = devices;
-    runtime_config.collectives = collectives;
-    *r = (runner){0};
-    runner_ok(tsr_runtime_open(&runtime_config, &r->rt), devices);
     runner_ok(tsr_model_open(r->rt, path, &model_config, &r->model), path);
     runner_ok(tsr_session_create(r->model, &r->session), path);
     tsr_model_info info;

@@ -17,7 +17,8 @@ typedef struct runner {
 /* Fail the test with the library's message unless `status` is TSR_OK. */
 void runner_ok(tsr_status status, const char *what);
 
-/* `split` is a --tensor-split text or NULL. */
+/* `split` is a --tensor-split text; NULL: the config's, or where that has none even shares of all devices
+ * (the planner would leave devices out for models as small as the tests'). */
 void runner_open(runner *r, const char *path, const char *devices, const char *split,
                  const tsr_model_config *config);
 
