@@ -101,7 +101,7 @@ static void shares_follow_speed(void **state)
     }
     tsr_plan_predict(plan, &times);
     assert_true(times.automatic);
-    assert_true(times.proven);
+    assert_true(times.proven && times.known);
     assert_false(times.measured);
     tsr_plan_destroy(plan);
 }
@@ -148,6 +148,7 @@ static void a_device_that_slows_the_rest_is_left_out(void **state)
     for (int i = 0; tsr_plan_alternative_at(plan, i, &with) && !found; i++)
         found = strcmp(with.text, "with cuda2") == 0;
     assert_true(found);
+    assert_non_null(strstr(tsr_plan_note(plan, 0), "with it a token"));
     assert_true(with.decode_ns > times.decode.total_ns);
     tsr_plan_destroy(plan);
 }
@@ -235,6 +236,35 @@ static void unknown_rates_are_refused(void **state)
     assert_null(plan);
 }
 
+/* What the caller chose needs no rates; there is only nothing to predict by. */
+static void a_choice_of_the_caller_needs_no_rates(void **state)
+{
+    const fixture *f = *state;
+    static const float even[] = {1, 1, 1};
+    static char text[8192];
+    static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER, TSR_SPLIT_MODE_NONE};
+    tsr_device_rates rates[N];
+    tsr_plan_alternative other;
+    tsr_plan_times times;
+    memset(rates, 0, sizeof rates);
+    for (int m = 0; m < 3; m++) {
+        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        config.rates = rates;
+        config.split_mode = modes[m];
+        config.tensor_split = even;
+        config.n_tensor_split = N;
+        tsr_plan *plan = plan_of(f, &config);
+        tsr_plan_predict(plan, &times);
+        assert_false(times.known || times.automatic || times.measured);
+        assert_true(times.decode.total_ns == 0 && times.prompt.total_ns == 0);
+        assert_false(tsr_plan_alternative_at(plan, 0, &other));
+        text[0] = '\0';
+        tsr_plan_explain(plan, append, text);
+        assert_non_null(strstr(text, "not predicted"));
+        tsr_plan_destroy(plan);
+    }
+}
+
 /* ---- measuring ------------------------------------------------------------------------------- */
 
 static void measured_rates_are_there_and_leave_nothing(void **state)
@@ -313,6 +343,7 @@ int main(void)
         cmocka_unit_test(memory_comes_first),
         cmocka_unit_test(the_explanation_names_parts_devices_and_layouts),
         cmocka_unit_test(unknown_rates_are_refused),
+        cmocka_unit_test(a_choice_of_the_caller_needs_no_rates),
         cmocka_unit_test(measured_rates_are_there_and_leave_nothing),
         cmocka_unit_test(a_device_without_room_cannot_be_measured),
         cmocka_unit_test(measuring_survives_any_failing_allocation),

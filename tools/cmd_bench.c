@@ -110,6 +110,15 @@ static tsr_status time_session(const bench *b, tsr_session *session, float *logi
     return status;
 }
 
+/* "-" where the planner knows no rates. */
+static void add_predicted(bench *b, const tsr_plan_phase *phase)
+{
+    if (phase->total_ns > 0)
+        tool_table_cell(&b->table, "%.1f", (double)phase->n_tokens * 1e9 / phase->total_ns);
+    else
+        tool_table_cell(&b->table, "-");
+}
+
 static void add_row(bench *b, const char *text, const tsr_plan *plan, const speeds *measured)
 {
     tsr_plan_times times;
@@ -117,9 +126,9 @@ static void add_row(bench *b, const char *text, const tsr_plan *plan, const spee
     tsr_plan_predict(plan, &times);
     tool_table_cell(&b->table, "%s", text);
     tool_table_cell(&b->table, "%.1f", decode);
-    tool_table_cell(&b->table, "%.1f", 1e9 / times.decode.total_ns);
+    add_predicted(b, &times.decode);
     tool_table_cell(&b->table, "%.1f", prompt);
-    tool_table_cell(&b->table, "%.1f", (double)times.prompt.n_tokens * 1e9 / times.prompt.total_ns);
+    add_predicted(b, &times.prompt);
     if (decode > b->best_decode) {
         b->best_decode = decode;
         snprintf(b->best_text, sizeof b->best_text, "%s", text);

@@ -61,17 +61,45 @@ static json_t *notes(const tsr_plan *plan)
     return array;
 }
 
+static json_t *phase_object(const tsr_plan_phase *phase)
+{
+    return json_pack("{s:I, s:f, s:f}", "n_tokens", (json_int_t)phase->n_tokens, "ns", phase->total_ns,
+                     "handover_ns", phase->handover_ns);
+}
+
+static json_t *alternatives(const tsr_plan *plan)
+{
+    json_t *array = json_array();
+    tsr_plan_alternative a;
+    for (int i = 0; tsr_plan_alternative_at(plan, i, &a); i++)
+        json_array_append_new(array, json_pack("{s:s, s:f, s:f}", "layout", a.text, "decode_ns", a.decode_ns,
+                                               "prompt_ns", a.prompt_ns));
+    return array;
+}
+
+/* null where rates are not known. */
+static json_t *predicted(const tsr_plan *plan)
+{
+    tsr_plan_times t;
+    tsr_plan_predict(plan, &t);
+    if (!t.known)
+        return json_null();
+    return json_pack("{s:b, s:b, s:b, s:o, s:o, s:o}", "automatic", t.automatic, "proven", t.proven,
+                     "measured", t.measured, "decode", phase_object(&t.decode), "prompt",
+                     phase_object(&t.prompt), "alternatives", alternatives(plan));
+}
+
 json_t *tool_json_plan(const tsr_plan *plan, const char *model)
 {
     tsr_plan_info info;
     tsr_plan_describe(plan, &info);
     /* json_string() refuses a path that is not UTF-8. */
     json_t *path = json_string(model);
-    return json_pack("{s:o, s:s, s:I, s:i, s:i, s:s, s:s, s:I, s:i, s:i, s:o, s:o, s:o}", "model",
+    return json_pack("{s:o, s:s, s:I, s:i, s:i, s:s, s:s, s:I, s:i, s:i, s:o, s:o, s:o, s:o}", "model",
                      path ? path : json_null(), "split_mode", tsr_split_mode_name(info.mode), "n_ctx",
                      (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch, "type_k",
                      tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
                      (json_int_t)info.n_layers, "n_all_reduces", info.n_all_reduces, "n_handovers",
                      info.n_handovers, "classes", classes(&info), "devices", devices(plan, info.n_devices),
-                     "notes", notes(plan));
+                     "predicted", predicted(plan), "notes", notes(plan));
 }

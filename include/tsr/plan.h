@@ -145,11 +145,14 @@ typedef struct tsr_plan_phase {
 typedef struct tsr_plan_times {
     bool automatic;        /* the planner chose the shares */
     bool proven;           /* automatic: no other shares, nor other devices, would be faster by these rates */
+    bool known;            /* false: some rates are not, so all times are 0 and there are no alternatives */
     bool measured;         /* by rates that were measured; else from descriptions or assumed */
     tsr_plan_phase decode; /* one token */
     tsr_plan_phase prompt; /* n_batch tokens */
 } tsr_plan_times;
 
+/* Rates are unknown where a weight type's are 0 in the config's rates. Only a choice of the planner's needs
+ * them (it fails without): a plan as the caller's tensor_split or mode says is made all the same. */
 TSR_API void tsr_plan_predict(const tsr_plan *plan, tsr_plan_times *times_out);
 
 /* Another way to lay the model out, memory aside, and what it would take by the same rates. */

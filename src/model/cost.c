@@ -89,26 +89,57 @@ double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uin
     return ns;
 }
 
-static tsr_status add_weight(const tsr_weight *weight, const tsr_model_shape *shape, int64_t n_tokens,
-                             int64_t n_outputs, tsr_model_cost *cost)
+/* Norms and biases are small; of the embedding a few rows are read. */
+static bool takes_time(const tsr_weight *weight)
+{
+    return tsr_weight_class(weight) != TSR_CLASS_COUNT && weight->source->ne[1] > 1 &&
+           weight->layer != TSR_LAYER_EMBEDDING;
+}
+
+/* The first weight whose rate on some device is not known, and that device; NULL: all are. */
+static const tsr_gguf_tensor *find_unknown(const tsr_weights *weights, const tsr_device_rates *rates,
+                                           int n_devices, int *device_out)
+{
+    for (int i = 0; i < weights->n; i++)
+        for (int d = 0; takes_time(weights->list[i]) && d < n_devices; d++) {
+            *device_out = d;
+            if (matrix_ns(weights->list[i]->source, &rates[d], 1) == 0)
+                return weights->list[i]->source;
+        }
+    return NULL;
+}
+
+bool tsr_model_cost_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices)
+{
+    int device;
+    return !find_unknown(weights, rates, n_devices, &device);
+}
+
+static tsr_status check_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices)
+{
+    int device;
+    const tsr_gguf_tensor *w = find_unknown(weights, rates, n_devices, &device);
+    if (w)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "the rate of device %d with %s weights (%s) is not known; measure "
+                        "or describe it, or give a tensor_split",
+                        device, tsr_type_name(w->type), w->name);
+    return TSR_OK;
+}
+
+static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, int64_t n_tokens,
+                       int64_t n_outputs, tsr_model_cost *cost)
 {
     tsr_split_class_id c = tsr_weight_class(weight);
-    const tsr_gguf_tensor *source = weight->source;
-    if (c == TSR_CLASS_COUNT || source->ne[1] < 2 || weight->layer == TSR_LAYER_EMBEDDING)
-        return TSR_OK; /* norms and biases are small; of the embedding a few rows are read */
+    if (!takes_time(weight))
+        return;
     tsr_cost_class *k = &cost->classes[c];
     if (c == TSR_CLASS_OUTPUT)
         n_tokens = n_outputs;
     for (int d = 0; d < cost->problem.n_devices; d++) {
-        double ns = matrix_ns(source, &cost->rates[d], n_tokens);
-        if (ns == 0)
-            return tsr_fail(TSR_ERR_INVALID,
-                            "the rate of device %d with %s weights (%s) is not known; measure "
-                            "or describe it, or give a tensor_split",
-                            d, tsr_type_name(source->type), source->name);
+        double ns = matrix_ns(weight->source, &cost->rates[d], n_tokens);
         k->granule_ns[d] += ns / (double)shape->granules.n[c] / k->repeats;
     }
-    return TSR_OK;
 }
 
 tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
@@ -117,6 +148,7 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
 {
     tsr_status status = TSR_OK;
     const tsr_device_rates *rates = config->rates;
+    TSR_TRY(check_known(weights, rates, n_devices));
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
     cost->links = rates[0].measured ? NULL : config->links;
@@ -140,7 +172,7 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
                              .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
     }
     for (int i = 0; i < weights->n; i++)
-        TSR_TRY(add_weight(weights->list[i], shape, n_tokens, cost->n_outputs, cost));
+        add_weight(weights->list[i], shape, n_tokens, cost->n_outputs, cost);
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
         cost->classes[TSR_CLASS_ATTENTION].granule_ns[d] +=

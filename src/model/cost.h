@@ -17,6 +17,9 @@ typedef struct tsr_model_cost {
     double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
 } tsr_model_cost;
 
+/* Whether all of rates[n_devices] that the weights need are known. */
+bool tsr_model_cost_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices);
+
 /* Costs of a step of n_tokens (1: decoding), each with half of the context before it; of the output, of the
  * rows that are computed at once (config->n_outputs_max). `weights` are the declared ones, rates and links
  * the config's. rooms are unlimited and all devices allowed. TSR_ERR_INVALID where rates are unknown. */

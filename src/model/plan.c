@@ -110,19 +110,14 @@ static tsr_status note_left_out(tsr_plan *plan)
 {
     tsr_status status = TSR_OK;
     for (int d = 0; d < plan->info.n_devices; d++) {
-        char with[64];
-        double ns = 0;
         if (plan->devices[d].used)
             continue;
-        snprintf(with, sizeof with, "with %s", plan->devices[d].name);
-        for (int i = 0; i < plan->n_alternatives; i++)
-            if (strcmp(plan->alternatives[i].text, with) == 0)
-                ns = plan->alternatives[i].decode_ns;
-        if (ns > 0)
+        if (plan->with_ns[d] > 0)
             TSR_TRY(add_note(plan,
                              "%s is left out: with it a token is predicted to take %.3g ms, without %.3g ms; "
                              "-ts uses it all the same",
-                             plan->devices[d].name, ns * 1e-6, plan->times.decode.total_ns * 1e-6));
+                             plan->devices[d].name, plan->with_ns[d] * 1e-6,
+                             plan->times.decode.total_ns * 1e-6));
         else
             TSR_TRY(
                 add_note(plan, "%s is left out: without it a token takes less time", plan->devices[d].name));

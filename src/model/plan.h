@@ -14,6 +14,7 @@ struct tsr_plan {
     tsr_plan_times times;
     tsr_plan_alternative *alternatives; /* [n_alternatives] */
     int n_alternatives;
+    double with_ns[TSR_MAX_DEVICES]; /* decoding if a device that is left out took part; 0: not known */
     char *notes[TSR_PLAN_MAX_NOTES];
     int n_notes;
 };

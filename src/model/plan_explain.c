@@ -79,6 +79,11 @@ void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
 {
     tsr_plan_printer p = {.plan = plan, .write = write, .user = user};
     const tsr_plan_times *t = &plan->times;
+    if (!t->known) {
+        tsr_plan_put(&p, "Times are not predicted: the rates of some devices with this model's types of "
+                         "weights are unknown. `tsr bench` measures them.\n");
+        return;
+    }
     tsr_plan_put(&p, "Predicted by rates that were %s.\n",
                  t->measured ? "measured" : "taken from descriptions or assumed, not measured");
     if (t->automatic)

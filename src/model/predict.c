@@ -141,13 +141,17 @@ out:
 /* A device that got nothing takes part as much as its speed allows. */
 static tsr_status add_with(predictor *p, int device)
 {
+    tsr_status status = TSR_OK;
     double shares[TSR_MAX_DEVICES];
     char text[64];
     for (int d = 0; d < p->plan->info.n_devices; d++)
         shares[d] =
             p->plan->devices[d].used || d == device ? 1 / p->decode.classes[TSR_CLASS_FFN].granule_ns[d] : 0;
     snprintf(text, sizeof text, "with %s", p->plan->devices[device].name);
-    return add_shares(p, text, shares);
+    TSR_TRY(add_shares(p, text, shares));
+    p->plan->with_ns[device] = p->plan->alternatives[p->plan->n_alternatives - 1].decode_ns;
+out:
+    return status;
 }
 
 static tsr_status add_whole_layers(predictor *p)
@@ -210,6 +214,9 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
     predictor *p = NULL;
     tsr_plan_times *times = &plan->times;
     int n_devices = plan->info.n_devices;
+    times->known = tsr_model_cost_known(weights, resolved->rates, n_devices);
+    if (!times->known && !times->automatic)
+        return TSR_OK; /* what was asked for needs no rates */
     TSR_TRY(tsr_mem_array(1, sizeof *p, "a prediction", &p));
     TSR_TRY(tsr_mem_array(MAX_ALTERNATIVES, sizeof *plan->alternatives, "a prediction", &plan->alternatives));
     p->plan = plan;
