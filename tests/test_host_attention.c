@@ -10,87 +10,42 @@
 
 #include <tsr/types.h>
 
+#include "support/attention_case.h"
 #include "support/kernel_run.h"
 
-enum { MAX_TOKENS = 96, N_SEQUENCES = 3 };
+enum { MAX_TOKENS = ATTENTION_MAX_TOKENS, N_SEQUENCES = 3 };
 
-typedef struct setup {
-    tsr_type type_k, type_v;
-    int64_t kv_heads, group, head_dim, page_tokens, window;
-    float softcap;
-} setup;
+typedef attention_setup setup;
 
-/* A cache of N_SEQUENCES sequences and a batch that continues them. */
 typedef struct cache {
-    setup s;
-    tsr_kv_view kv;
-    size_t bytes;
-    int64_t pages_per_sequence;
-    int32_t *page_table;
-    int64_t n_tokens; /* of the batch */
-    int32_t seq_row[MAX_TOKENS], position[MAX_TOKENS];
+    attention_case a;
     float *q, *k, *v; /* of the batch */
     size_t q_bytes;
 } cache;
 
 static tsr_kv_index cache_index(const cache *c)
 {
-    return (tsr_kv_index){c->page_table, c->pages_per_sequence, c->seq_row, c->position};
+    return (tsr_kv_index){c->a.page_table, c->a.pages_per_sequence, c->a.seq_row, c->a.position};
 }
 
 static tsr_op write_op(const cache *c)
 {
     return (tsr_op){
         .kind = TSR_OP_KV_WRITE,
-        .kv_write = {.kv = c->kv, .index = cache_index(c), .k = c->k, .v = c->v, .n_tokens = c->n_tokens}};
+        .kv_write = {
+            .kv = c->a.kv, .index = cache_index(c), .k = c->k, .v = c->v, .n_tokens = c->a.n_tokens}};
 }
 
 static tsr_op attention_op(const cache *c, float *y)
 {
-    return (tsr_op){.kind = TSR_OP_ATTENTION,
-                    .attention = {.kv = c->kv,
-                                  .index = cache_index(c),
-                                  .q = c->q,
-                                  .y = y,
-                                  .n_tokens = c->n_tokens,
-                                  .n_heads = c->s.kv_heads * c->s.group,
-                                  .scale = 1.0f / sqrtf((float)c->s.head_dim),
-                                  .softcap = c->s.softcap,
-                                  .window = c->s.window}};
+    return attention_case_op(&c->a, cache_index(c), c->q, y);
 }
 
-static void cache_layout(cache *c, int64_t max_positions)
-{
-    tsr_kv_view *kv = &c->kv;
-    kv->type_k = c->s.type_k, kv->type_v = c->s.type_v;
-    kv->n_heads = c->s.kv_heads, kv->head_dim = c->s.head_dim, kv->page_tokens = c->s.page_tokens;
-    kv->k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->head_dim);
-    kv->v_row_bytes = tsr_type_row_bytes(kv->type_v, kv->head_dim);
-    const size_t rows = (size_t)(kv->n_heads * kv->page_tokens);
-    kv->k_offset = 0;
-    kv->v_offset = rows * kv->k_row_bytes;
-    kv->page_bytes = rows * (kv->k_row_bytes + kv->v_row_bytes);
-    c->pages_per_sequence = (max_positions + kv->page_tokens - 1) / kv->page_tokens;
-    const int64_t pages = N_SEQUENCES * c->pages_per_sequence;
-    c->bytes = (size_t)pages * kv->page_bytes;
-    kv->base = guarded_alloc(c->bytes);
-    c->page_table = calloc((size_t)pages, sizeof(int32_t));
-    for (int64_t i = 0; i < pages;
-         i++) /* a permutation: the pages of a sequence are nowhere near each other */
-        c->page_table[i] = (int32_t)(pages - 1 - (i % N_SEQUENCES) * c->pages_per_sequence - i / N_SEQUENCES);
-}
-
-/* n tokens per sequence from position `past` on, the sequences one after another. */
 static void cache_batch(cache *c, int64_t past, int64_t n, uint64_t *seed)
 {
-    c->n_tokens = 0;
-    for (int row = 0; row < N_SEQUENCES; row++)
-        for (int64_t i = 0; i < n; i++, c->n_tokens++) {
-            c->seq_row[c->n_tokens] = row;
-            c->position[c->n_tokens] = (int32_t)(past + i);
-        }
-    const int64_t kv_floats = c->n_tokens * c->s.kv_heads * c->s.head_dim;
-    random_fill(seed, c->q, kv_floats * c->s.group, -2.0f, 2.0f);
+    attention_case_batch(&c->a, past, n);
+    const int64_t kv_floats = attention_case_kv_floats(&c->a);
+    random_fill(seed, c->q, kv_floats * c->a.s.group, -2.0f, 2.0f);
     random_fill(seed, c->k, kv_floats, -2.0f, 2.0f);
     random_fill(seed, c->v, kv_floats, -1.0f, 1.0f);
 }
@@ -98,12 +53,13 @@ static void cache_batch(cache *c, int64_t past, int64_t n, uint64_t *seed)
 /* The cache holds `past` positions of each sequence and the batch's n more. */
 static cache cache_create(setup s, int64_t past, int64_t n, uint64_t seed)
 {
-    cache c = {.s = s};
+    cache c = {0};
     const tsr_kernel_set *set = kernel_run_set(0);
-    cache_layout(&c, past + n);
+    attention_case_layout(&c.a, s, N_SEQUENCES, past + n);
+    c.a.cache = c.a.kv.base = guarded_alloc(c.a.bytes);
     const size_t floats = (size_t)(MAX_TOKENS * s.kv_heads * s.head_dim);
     c.q_bytes = floats * (size_t)s.group * sizeof(float);
-    c.q = guarded_alloc(c.q_bytes);
+    c.a.q = c.q = guarded_alloc(c.q_bytes);
     c.k = malloc(floats * sizeof(float));
     c.v = malloc(floats * sizeof(float));
     for (int64_t i = 0; i < past; i += MAX_TOKENS / N_SEQUENCES) {
@@ -120,79 +76,16 @@ static cache cache_create(setup s, int64_t past, int64_t n, uint64_t seed)
 
 static void cache_destroy(cache *c)
 {
-    guarded_free(c->kv.base, c->bytes);
+    guarded_free(c->a.kv.base, c->a.bytes);
     guarded_free(c->q, c->q_bytes);
-    free(c->page_table);
+    free(c->a.page_table);
     free(c->k);
     free(c->v);
 }
 
-/* One key or value as the cache holds it. */
-static void cache_get(const cache *c, bool value, int64_t row, int64_t position, int64_t head, float *out)
-{
-    const tsr_kv_view *kv = &c->kv;
-    const int64_t page = c->page_table[row * c->pages_per_sequence + position / kv->page_tokens];
-    const int64_t slot = head * kv->page_tokens + position % kv->page_tokens;
-    const size_t offset =
-        value ? kv->v_offset + (size_t)slot * kv->v_row_bytes : (size_t)slot * kv->k_row_bytes;
-    assert_int_equal(tsr_type_to_f32(value ? kv->type_v : kv->type_k,
-                                     kv->base + (size_t)page * kv->page_bytes + offset, out, kv->head_dim),
-                     TSR_OK);
-}
-
-/* Softmax of one head of one token, straight from the definition. */
-static void attention_exact(const cache *c, int64_t t, int64_t head, double *out)
-{
-    const int64_t dim = c->s.head_dim, position = c->position[t];
-    const int64_t first = c->s.window > 0 && position + 1 > c->s.window ? position + 1 - c->s.window : 0;
-    const float *q = c->q + (t * c->s.kv_heads * c->s.group + head) * dim;
-    double *score = calloc((size_t)position + 1, sizeof(double)), top = -INFINITY, sum = 0;
-    float row[1024];
-    for (int64_t p = first; p <= position; p++) {
-        cache_get(c, false, c->seq_row[t], p, head / c->s.group, row);
-        for (int64_t i = 0; i < dim; i++)
-            score[p] += (double)q[i] * (double)row[i];
-        score[p] /= sqrt((double)dim);
-        if (c->s.softcap > 0)
-            score[p] = (double)c->s.softcap * tanh(score[p] / (double)c->s.softcap);
-        top = fmax(top, score[p]);
-    }
-    memset(out, 0, (size_t)dim * sizeof(double));
-    for (int64_t p = first; p <= position; p++) {
-        const double weight = exp(score[p] - top);
-        cache_get(c, true, c->seq_row[t], p, head / c->s.group, row);
-        sum += weight;
-        for (int64_t i = 0; i < dim; i++)
-            out[i] += weight * (double)row[i];
-    }
-    for (int64_t i = 0; i < dim; i++)
-        out[i] /= sum;
-    free(score);
-}
-
-/* Scores carry an absolute error of about |q||k| / sqrt(dim) * 2^-21, below 3e-6 * sqrt(dim) for these
- * inputs; it moves each weight by that much relatively, and the output by at most twice that, since |v| <= 1.
- * The exponential and the sums add less than 1e-6; softcap's tanh as much again. */
-static void check_close(const cache *c, const float *y)
-{
-    const int64_t dim = c->s.head_dim, heads = c->s.kv_heads * c->s.group;
-    const double bound = 2e-6 + 6e-7 * sqrt((double)dim);
-    double exact[1024];
-    for (int64_t t = 0; t < c->n_tokens; t++)
-        for (int64_t head = 0; head < heads; head++) {
-            attention_exact(c, t, head, exact);
-            for (int64_t i = 0; i < dim; i++) {
-                const double got = (double)y[(t * heads + head) * dim + i];
-                if (!(fabs(got - exact[i]) <= bound))
-                    fail_msg("token %d head %d element %d: %.9g, exact %.9g, bound %.3g", (int)t, (int)head,
-                             (int)i, got, exact[i], bound);
-            }
-        }
-}
-
 static size_t output_floats(const cache *c)
 {
-    return (size_t)(c->n_tokens * c->s.kv_heads * c->s.group * c->s.head_dim);
+    return (size_t)(attention_case_kv_floats(&c->a) * c->a.s.group);
 }
 
 static void check_setup(setup s, int64_t past, int64_t n)
@@ -204,7 +97,7 @@ static void check_setup(setup s, int64_t past, int64_t n)
     for (int i = 0; (set = kernel_run_set(i)) != NULL; i++) {
         tsr_op op = attention_op(&c, y);
         kernel_run(set, &op, 1);
-        check_close(&c, y);
+        attention_case_check(&c.a, y, 2e-6); /* softcap's tanh adds as much as the exponential */
         op.attention.y = again;
         for (int threads = 2; threads <= 5; threads++) {
             memset(again, 0xff, bytes);
@@ -253,16 +146,16 @@ static void test_a_token_does_not_feel_its_batch(void **state)
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
         for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
             cache c = cache_create(setups[i], 50, 25, 3);
-            const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.n_tokens;
+            const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.a.n_tokens;
             float *many = malloc(floats * sizeof(float)), *one = malloc(token_floats * sizeof(float));
             tsr_op op = attention_op(&c, many);
             kernel_run(set, &op, 3);
             op.attention.y = one;
             op.attention.n_tokens = 1;
-            for (int64_t t = 0; t < c.n_tokens; t++) {
+            for (int64_t t = 0; t < c.a.n_tokens; t++) {
                 op.attention.q = c.q + (size_t)t * token_floats;
-                op.attention.index.seq_row = c.seq_row + t;
-                op.attention.index.position = c.position + t;
+                op.attention.index.seq_row = c.a.seq_row + t;
+                op.attention.index.position = c.a.position + t;
                 kernel_run(set, &op, 1);
                 assert_memory_equal(one, many + (size_t)t * token_floats, token_floats * sizeof(float));
             }
@@ -279,7 +172,7 @@ static void test_what_a_token_may_not_see_cannot_reach_it(void **state)
     const tsr_kernel_set *set;
     for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
         cache c = cache_create((setup){TSR_TYPE_F32, TSR_TYPE_F32, 1, 2, 32, 32, 0, 0}, 3, 12, 3);
-        const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.n_tokens;
+        const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.a.n_tokens;
         float *before = malloc(floats * sizeof(float)), *after = malloc(floats * sizeof(float));
         tsr_op op = attention_op(&c, before);
         kernel_run(set, &op, 1);
@@ -290,7 +183,7 @@ static void test_what_a_token_may_not_see_cannot_reach_it(void **state)
         kernel_run(set, &write, 1);
         op.attention.y = after;
         kernel_run(set, &op, 1);
-        for (int64_t t = 0; t < c.n_tokens; t++)
+        for (int64_t t = 0; t < c.a.n_tokens; t++)
             if (t != last)
                 assert_memory_equal(before + (size_t)t * token_floats, after + (size_t)t * token_floats,
                                     token_floats * sizeof(float));
@@ -339,17 +232,17 @@ static void test_kv_write_stores_what_the_encoders_make(void **state)
     for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
         for (int i = 0; i < 5; i++) {
             cache c = cache_create((setup){types[i], types[4 - i], 2, 1, 96, 8, 0, 0}, 9, 4, 3);
-            memset(c.kv.base, 0xff, c.bytes);
+            memset(c.a.kv.base, 0xff, c.a.bytes);
             const tsr_op op = write_op(&c);
             kernel_run(set, &op, 3);
-            for (int64_t t = 0; t < c.n_tokens; t++)
+            for (int64_t t = 0; t < c.a.n_tokens; t++)
                 for (int64_t head = 0; head < 2; head++) {
                     unsigned char encoded[96 * 4];
                     float stored[96], expected[96];
                     const float *k = c.k + (t * 2 + head) * 96;
                     assert_int_equal(tsr_type_from_f32(types[i], k, encoded, 96), TSR_OK);
                     assert_int_equal(tsr_type_to_f32(types[i], encoded, expected, 96), TSR_OK);
-                    cache_get(&c, false, c.seq_row[t], c.position[t], head, stored);
+                    attention_case_get(&c.a, false, c.a.seq_row[t], c.a.position[t], head, stored);
                     assert_memory_equal(stored, expected, sizeof stored);
                 }
             cache_destroy(&c);

@@ -5,59 +5,28 @@
 
 #include <math.h>
 
-#include <tsr/types.h>
+#include "support/attention_case.h"
 
-enum { MAX_TOKENS = 96, N_SEQUENCES = 2 };
+enum { MAX_TOKENS = ATTENTION_MAX_TOKENS, N_SEQUENCES = 2 };
 
-typedef struct setup {
-    tsr_type type_k, type_v;
-    int64_t kv_heads, group, head_dim, page_tokens, window;
-    float softcap;
-} setup;
+typedef attention_setup setup;
 
-/* A cache of N_SEQUENCES sequences and a batch that continues them. */
 typedef struct cache {
     gpu *g;
-    setup s;
-    tsr_kv_view kv; /* base is device memory */
-    size_t bytes;
-    unsigned char *bytes_back; /* copy of the cache */
-    int64_t pages_per_sequence;
-    int32_t *page_table, *gpu_page_table;
-    int64_t n_tokens; /* of the batch */
-    int32_t seq_row[MAX_TOKENS], position[MAX_TOKENS], *gpu_seq_row, *gpu_position;
+    attention_case a; /* kv.base is device memory */
+    unsigned char *bytes_back;
+    int32_t *gpu_page_table, *gpu_seq_row, *gpu_position;
     float *q, *k, *v, *gpu_q, *gpu_k, *gpu_v; /* of the batch */
 } cache;
 
 static int64_t kv_floats(const cache *c)
 {
-    return c->n_tokens * c->s.kv_heads * c->s.head_dim;
+    return attention_case_kv_floats(&c->a);
 }
 
 static tsr_kv_index cache_index(const cache *c)
 {
-    return (tsr_kv_index){c->gpu_page_table, c->pages_per_sequence, c->gpu_seq_row, c->gpu_position};
-}
-
-static void cache_layout(cache *c, int64_t max_positions)
-{
-    tsr_kv_view *kv = &c->kv;
-    kv->type_k = c->s.type_k, kv->type_v = c->s.type_v;
-    kv->n_heads = c->s.kv_heads, kv->head_dim = c->s.head_dim, kv->page_tokens = c->s.page_tokens;
-    kv->k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->head_dim);
-    kv->v_row_bytes = tsr_type_row_bytes(kv->type_v, kv->head_dim);
-    const size_t rows = (size_t)(kv->n_heads * kv->page_tokens);
-    kv->v_offset = rows * kv->k_row_bytes;
-    kv->page_bytes = rows * (kv->k_row_bytes + kv->v_row_bytes);
-    c->pages_per_sequence = (max_positions + kv->page_tokens - 1) / kv->page_tokens;
-    const int64_t pages = N_SEQUENCES * c->pages_per_sequence;
-    c->bytes = (size_t)pages * kv->page_bytes;
-    kv->base = gpu_alloc(c->g, c->bytes, c->s.head_dim % 32 == 0);
-    c->bytes_back = malloc(c->bytes);
-    c->page_table = calloc((size_t)pages, sizeof(int32_t));
-    for (int64_t i = 0; i < pages; i++) /* the pages of a sequence are nowhere near each other */
-        c->page_table[i] = (int32_t)(pages - 1 - (i % N_SEQUENCES) * c->pages_per_sequence - i / N_SEQUENCES);
-    c->gpu_page_table = gpu_put(c->g, c->page_table, (size_t)pages * sizeof(int32_t), false);
+    return (tsr_kv_index){c->gpu_page_table, c->a.pages_per_sequence, c->gpu_seq_row, c->gpu_position};
 }
 
 static void cache_write(cache *c)
@@ -65,25 +34,21 @@ static void cache_write(cache *c)
     const tsr_op op = {
         .kind = TSR_OP_KV_WRITE,
         .kv_write = {
-            .kv = c->kv, .index = cache_index(c), .k = c->gpu_k, .v = c->gpu_v, .n_tokens = c->n_tokens}};
+            .kv = c->a.kv, .index = cache_index(c), .k = c->gpu_k, .v = c->gpu_v, .n_tokens = c->a.n_tokens}};
     gpu_run(c->g, &op);
 }
 
-/* n tokens per sequence from position `past` on, the sequences one after another; written to the cache. */
+/* The batch is written to the cache. */
 static void cache_batch(cache *c, int64_t past, int64_t n, uint64_t seed)
 {
-    c->n_tokens = 0;
-    for (int row = 0; row < N_SEQUENCES; row++)
-        for (int64_t i = 0; i < n; i++, c->n_tokens++) {
-            c->seq_row[c->n_tokens] = row;
-            c->position[c->n_tokens] = (int32_t)(past + i);
-        }
+    attention_case_batch(&c->a, past, n);
     free(c->q), free(c->k), free(c->v);
-    c->gpu_q = gpu_random(c->g, kv_floats(c) * c->s.group, -2, 2, seed, &c->q);
+    c->gpu_q = gpu_random(c->g, kv_floats(c) * c->a.s.group, -2, 2, seed, &c->q);
     c->gpu_k = gpu_random(c->g, kv_floats(c), -2, 2, seed + 1, &c->k);
     c->gpu_v = gpu_random(c->g, kv_floats(c), -1, 1, seed + 2, &c->v);
-    c->gpu_seq_row = gpu_put(c->g, c->seq_row, (size_t)c->n_tokens * sizeof(int32_t), false);
-    c->gpu_position = gpu_put(c->g, c->position, (size_t)c->n_tokens * sizeof(int32_t), false);
+    c->a.q = c->q;
+    c->gpu_seq_row = gpu_put(c->g, c->a.seq_row, (size_t)c->a.n_tokens * sizeof(int32_t), false);
+    c->gpu_position = gpu_put(c->g, c->a.position, (size_t)c->a.n_tokens * sizeof(int32_t), false);
     cache_write(c);
 }
 
@@ -91,55 +56,33 @@ static void cache_batch(cache *c, int64_t past, int64_t n, uint64_t seed)
 static cache cache_create(gpu *g, setup s, int64_t past, int64_t n)
 {
     enum { STEP = MAX_TOKENS / N_SEQUENCES };
-    cache c = {.g = g, .s = s};
-    cache_layout(&c, past + n);
+    cache c = {.g = g};
+    attention_case_layout(&c.a, s, N_SEQUENCES, past + n);
+    c.a.kv.base = gpu_alloc(g, c.a.bytes, s.head_dim % 32 == 0);
+    c.a.cache = c.bytes_back = malloc(c.a.bytes);
+    c.gpu_page_table =
+        gpu_put(g, c.a.page_table, (size_t)(N_SEQUENCES * c.a.pages_per_sequence) * sizeof(int32_t), false);
     for (int64_t i = 0; i < past; i += STEP)
         cache_batch(&c, i, past - i < STEP ? past - i : STEP, (uint64_t)i);
     cache_batch(&c, past, n, (uint64_t)past);
-    gpu_get(c.bytes_back, c.kv.base, c.bytes);
+    gpu_get(c.bytes_back, c.a.kv.base, c.a.bytes);
     return c;
 }
 
 static void cache_destroy(cache *c)
 {
     free(c->bytes_back);
-    free(c->page_table);
+    free(c->a.page_table);
     free(c->q);
     free(c->k);
     free(c->v);
     gpu_clear(c->g);
 }
 
-/* One key or value as the cache holds it. */
-static const unsigned char *cache_at(const cache *c, bool value, int64_t row, int64_t position, int64_t head)
-{
-    const tsr_kv_view *kv = &c->kv;
-    const int64_t page = c->page_table[row * c->pages_per_sequence + position / kv->page_tokens];
-    const int64_t slot = head * kv->page_tokens + position % kv->page_tokens;
-    return c->bytes_back + (size_t)page * kv->page_bytes +
-           (value ? kv->v_offset + (size_t)slot * kv->v_row_bytes : (size_t)slot * kv->k_row_bytes);
-}
-
-static void cache_get(const cache *c, bool value, int64_t row, int64_t position, int64_t head, float *out)
-{
-    assert_int_equal(tsr_type_to_f32(value ? c->kv.type_v : c->kv.type_k,
-                                     cache_at(c, value, row, position, head), out, c->kv.head_dim),
-                     TSR_OK);
-}
-
 static tsr_op attention_op(const cache *c)
 {
-    return (tsr_op){
-        .kind = TSR_OP_ATTENTION,
-        .attention = {.kv = c->kv,
-                      .index = cache_index(c),
-                      .q = c->gpu_q,
-                      .y = gpu_alloc(c->g, (size_t)(kv_floats(c) * c->s.group) * sizeof(float), false),
-                      .n_tokens = c->n_tokens,
-                      .n_heads = c->s.kv_heads * c->s.group,
-                      .scale = 1.0f / sqrtf((float)c->s.head_dim),
-                      .softcap = c->s.softcap,
-                      .window = c->s.window}};
+    float *y = gpu_alloc(c->g, (size_t)(kv_floats(c) * c->a.s.group) * sizeof(float), false);
+    return attention_case_op(&c->a, cache_index(c), c->gpu_q, y);
 }
 
 /* Run it and bring the outputs back; the caller frees them. */
@@ -153,54 +96,10 @@ static float *outputs_of(gpu *g, const tsr_op *op)
     return y;
 }
 
-/* Softmax of one head of one token, straight from the definition. */
-static void attention_exact(const cache *c, int64_t t, int64_t head, double *out)
-{
-    const int64_t dim = c->s.head_dim, position = c->position[t];
-    const int64_t first = c->s.window > 0 && position + 1 > c->s.window ? position + 1 - c->s.window : 0;
-    const float *q = c->q + (t * c->s.kv_heads * c->s.group + head) * dim;
-    double *score = calloc((size_t)position + 1, sizeof(double)), top = -INFINITY, sum = 0;
-    float row[1024];
-    for (int64_t p = first; p <= position; p++) {
-        cache_get(c, false, c->seq_row[t], p, head / c->s.group, row);
-        for (int64_t i = 0; i < dim; i++)
-            score[p] += (double)q[i] * (double)row[i];
-        score[p] /= sqrt((double)dim);
-        if (c->s.softcap > 0)
-            score[p] = (double)c->s.softcap * tanh(score[p] / (double)c->s.softcap);
-        top = fmax(top, score[p]);
-    }
-    memset(out, 0, (size_t)dim * sizeof(double));
-    for (int64_t p = first; p <= position; p++) {
-        const double weight = exp(score[p] - top);
-        cache_get(c, true, c->seq_row[t], p, head / c->s.group, row);
-        sum += weight;
-        for (int64_t i = 0; i < dim; i++)
-            out[i] += weight * (double)row[i];
-    }
-    for (int64_t i = 0; i < dim; i++)
-        out[i] /= sum;
-    free(score);
-}
-
-/* Scores carry an absolute error of about |q||k| / sqrt(dim) * 2^-21, below 3e-6 * sqrt(dim) for these
- * inputs; it moves each weight by that much relatively, and the output by at most twice that, since |v| <= 1.
- * Exponentials, sums and up to 128 additions per segment add less than 1e-5. */
+/* Exponentials, sums and up to 128 additions per segment add less than this. */
 static void check_close(const cache *c, const float *y)
 {
-    const int64_t dim = c->s.head_dim, heads = c->s.kv_heads * c->s.group;
-    const double bound = 1e-5 + 6e-7 * sqrt((double)dim);
-    double exact[1024];
-    for (int64_t t = 0; t < c->n_tokens; t++)
-        for (int64_t head = 0; head < heads; head++) {
-            attention_exact(c, t, head, exact);
-            for (int64_t i = 0; i < dim; i++) {
-                const double got = (double)y[(t * heads + head) * dim + i];
-                if (!(fabs(got - exact[i]) <= bound))
-                    fail_msg("token %d head %d element %d: %.9g, exact %.9g, bound %.3g", (int)t, (int)head,
-                             (int)i, got, exact[i], bound);
-            }
-        }
+    attention_case_check(&c->a, y, 1e-5);
 }
 
 /* Close to exact, and the same whether the groups of segments are shared out to blocks or not. */
@@ -254,11 +153,11 @@ static void test_a_token_does_not_feel_its_batch(void **state)
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         cache c = cache_create(&g, setups[i], 130, 6);
-        const size_t token = (size_t)(c.s.kv_heads * c.s.group * c.s.head_dim);
+        const size_t token = (size_t)(c.a.s.kv_heads * c.a.s.group * c.a.s.head_dim);
         tsr_op op = attention_op(&c);
         float *many = outputs_of(&g, &op);
         op.attention.n_tokens = 1;
-        for (int64_t t = 0; t < c.n_tokens; t++) {
+        for (int64_t t = 0; t < c.a.n_tokens; t++) {
             op.attention.q = c.gpu_q + (size_t)t * token;
             op.attention.index.seq_row = c.gpu_seq_row + t;
             op.attention.index.position = c.gpu_position + t;
@@ -281,7 +180,7 @@ static void check_prompt(gpu *g, setup s, int64_t past, int64_t n)
     float *many = outputs_of(g, &op);
     check_close(&c, many);
     op.attention.n_tokens = 1;
-    for (int64_t t = 0; t < c.n_tokens; t += 5) {
+    for (int64_t t = 0; t < c.a.n_tokens; t += 5) {
         op.attention.q = c.gpu_q + (size_t)t * token;
         op.attention.index.seq_row = c.gpu_seq_row + t;
         op.attention.index.position = c.gpu_position + t;
@@ -327,7 +226,7 @@ static void test_what_a_token_may_not_see_cannot_reach_it(void **state)
     c.gpu_v = gpu_put(&g, c.v, (size_t)kv_floats(&c) * sizeof(float), false);
     cache_write(&c);
     float *after = outputs_of(&g, &op);
-    for (int64_t t = 0; t < c.n_tokens; t++)
+    for (int64_t t = 0; t < c.a.n_tokens; t++)
         if (t != LAST)
             assert_memory_equal(before + t * 2 * DIM, after + t * 2 * DIM, 2 * DIM * sizeof(float));
     free(before);
@@ -383,14 +282,14 @@ static void test_kv_write_stores_what_the_encoders_make(void **state)
     gpu g = gpu_open();
     for (int i = 0; i < 5; i++) {
         cache c = cache_create(&g, (setup){types[i], types[4 - i], 2, 1, 96, 8, 0, 0}, 9, 4);
-        for (int64_t t = 0; t < c.n_tokens; t++)
+        for (int64_t t = 0; t < c.a.n_tokens; t++)
             for (int64_t head = 0; head < 2; head++)
                 for (int value = 0; value < 2; value++) {
                     unsigned char encoded[96 * 4];
                     const float *x = (value ? c.v : c.k) + (t * 2 + head) * 96;
                     assert_int_equal(tsr_type_from_f32(types[value ? 4 - i : i], x, encoded, 96), TSR_OK);
-                    assert_memory_equal(cache_at(&c, value, c.seq_row[t], c.position[t], head), encoded,
-                                        value ? c.kv.v_row_bytes : c.kv.k_row_bytes);
+                    assert_memory_equal(attention_case_at(&c.a, value, c.a.seq_row[t], c.a.position[t], head),
+                                        encoded, value ? c.a.kv.v_row_bytes : c.a.kv.k_row_bytes);
                 }
         cache_destroy(&c);
     }

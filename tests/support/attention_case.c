@@ -1,0 +1,126 @@
+/* See attention_case.h. */
+#include "support/attention_case.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+void attention_case_layout(attention_case *c, attention_setup s, int n_sequences, int64_t max_positions)
+{
+    tsr_kv_view *kv = &c->kv;
+    const size_t rows = (size_t)(s.kv_heads * s.page_tokens);
+    c->s = s;
+    c->n_sequences = n_sequences;
+    kv->type_k = s.type_k, kv->type_v = s.type_v;
+    kv->n_heads = s.kv_heads, kv->head_dim = s.head_dim, kv->page_tokens = s.page_tokens;
+    kv->k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->head_dim);
+    kv->v_row_bytes = tsr_type_row_bytes(kv->type_v, kv->head_dim);
+    kv->k_offset = 0;
+    kv->v_offset = rows * kv->k_row_bytes;
+    kv->page_bytes = rows * (kv->k_row_bytes + kv->v_row_bytes);
+    c->pages_per_sequence = (max_positions + s.page_tokens - 1) / s.page_tokens;
+    const int64_t pages = n_sequences * c->pages_per_sequence;
+    c->bytes = (size_t)pages * kv->page_bytes;
+    c->page_table = calloc((size_t)pages, sizeof(int32_t));
+    for (int64_t i = 0; i < pages; i++)
+        c->page_table[i] = (int32_t)(pages - 1 - (i % n_sequences) * c->pages_per_sequence - i / n_sequences);
+}
+
+void attention_case_batch(attention_case *c, int64_t past, int64_t n)
+{
+    c->n_tokens = 0;
+    for (int row = 0; row < c->n_sequences; row++)
+        for (int64_t i = 0; i < n; i++, c->n_tokens++) {
+            c->seq_row[c->n_tokens] = row;
+            c->position[c->n_tokens] = (int32_t)(past + i);
+        }
+}
+
+int64_t attention_case_kv_floats(const attention_case *c)
+{
+    return c->n_tokens * c->s.kv_heads * c->s.head_dim;
+}
+
+const unsigned char *attention_case_at(const attention_case *c, bool value, int64_t row, int64_t position,
+                                       int64_t head)
+{
+    const tsr_kv_view *kv = &c->kv;
+    const int64_t page = c->page_table[row * c->pages_per_sequence + position / kv->page_tokens];
+    const int64_t slot = head * kv->page_tokens + position % kv->page_tokens;
+    return c->cache + (size_t)page * kv->page_bytes +
+           (value ? kv->v_offset + (size_t)slot * kv->v_row_bytes : (size_t)slot * kv->k_row_bytes);
+}
+
+void attention_case_get(const attention_case *c, bool value, int64_t row, int64_t position, int64_t head,
+                        float *out)
+{
+    assert_int_equal(tsr_type_to_f32(value ? c->kv.type_v : c->kv.type_k,
+                                     attention_case_at(c, value, row, position, head), out, c->kv.head_dim),
+                     TSR_OK);
+}
+
+tsr_op attention_case_op(const attention_case *c, tsr_kv_index index, const float *q, float *y)
+{
+    return (tsr_op){.kind = TSR_OP_ATTENTION,
+                    .attention = {.kv = c->kv,
+                                  .index = index,
+                                  .q = q,
+                                  .y = y,
+                                  .n_tokens = c->n_tokens,
+                                  .n_heads = c->s.kv_heads * c->s.group,
+                                  .scale = 1.0f / sqrtf((float)c->s.head_dim),
+                                  .softcap = c->s.softcap,
+                                  .window = c->s.window}};
+}
+
+/* Softmax of one head of one token, straight from the definition. */
+static void attention_exact(const attention_case *c, int64_t t, int64_t head, double *out)
+{
+    const int64_t dim = c->s.head_dim, position = c->position[t];
+    const int64_t first = c->s.window > 0 && position + 1 > c->s.window ? position + 1 - c->s.window : 0;
+    const float *q = c->q + (t * c->s.kv_heads * c->s.group + head) * dim;
+    double *score = calloc((size_t)position + 1, sizeof(double)), top = -INFINITY, sum = 0;
+    float row[1024];
+    for (int64_t p = first; p <= position; p++) {
+        attention_case_get(c, false, c->seq_row[t], p, head / c->s.group, row);
+        for (int64_t i = 0; i < dim; i++)
+            score[p] += (double)q[i] * (double)row[i];
+        score[p] /= sqrt((double)dim);
+        if (c->s.softcap > 0)
+            score[p] = (double)c->s.softcap * tanh(score[p] / (double)c->s.softcap);
+        top = fmax(top, score[p]);
+    }
+    memset(out, 0, (size_t)dim * sizeof(double));
+    for (int64_t p = first; p <= position; p++) {
+        const double weight = exp(score[p] - top);
+        attention_case_get(c, true, c->seq_row[t], p, head / c->s.group, row);
+        sum += weight;
+        for (int64_t i = 0; i < dim; i++)
+            out[i] += weight * (double)row[i];
+    }
+    for (int64_t i = 0; i < dim; i++)
+        out[i] /= sum;
+    free(score);
+}
+
+void attention_case_check(const attention_case *c, const float *y, double floor)
+{
+    const int64_t dim = c->s.head_dim, heads = c->s.kv_heads * c->s.group;
+    const double bound = floor + 6e-7 * sqrt((double)dim);
+    double exact[1024];
+    for (int64_t t = 0; t < c->n_tokens; t++)
+        for (int64_t head = 0; head < heads; head++) {
+            attention_exact(c, t, head, exact);
+            for (int64_t i = 0; i < dim; i++) {
+                const double got = (double)y[(t * heads + head) * dim + i];
+                if (!(fabs(got - exact[i]) <= bound))
+                    fail_msg("token %d head %d element %d: %.9g, exact %.9g, bound %.3g", (int)t, (int)head,
+                             (int)i, got, exact[i], bound);
+            }
+        }
+}
