@@ -10,23 +10,8 @@
 #include <cmocka.h>
 #include <unistd.h>
 
+#include "support/directory.h"
 #include "topo/gpus.h"
-
-static char directory[] = "/tmp/tsr-gpus-XXXXXX";
-
-static int make_directory(void **state)
-{
-    (void)state;
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    return system(command);
-}
 
 static void __attribute__((format(printf, 1, 2))) shell(const char *format, ...)
 {
@@ -47,7 +32,7 @@ static void put_device(const char *path, const char *speed, int width, const cha
           "ln -s ../../../devices/%s \"$b/%s\" && echo '%s' >\"$d/current_link_speed\" && "
           "echo %d >\"$d/current_link_width\" && echo '%s' >\"$d/max_link_speed\" && "
           "echo %d >\"$d/max_link_width\" && echo %d >\"$d/numa_node\"",
-          directory, path, directory, path, id, speed, width, most, most_width, node);
+          directory_path(), path, directory_path(), path, id, speed, width, most, most_width, node);
 }
 
 static tsr_topology *two_nodes(int n_gpus)
@@ -92,13 +77,13 @@ static void sysfs_tells_links_nodes_and_where_paths_meet(void **state)
     /* The slot above GPU 3 is older and narrower than the card. */
     shell("cd '%s/sys/devices/pci0000:00/0000:00:02.0' && echo '8.0 GT/s PCIe' >max_link_speed && "
           "echo 8 >max_link_width",
-          directory);
+          directory_path());
 
     tsr_topology *topo = two_nodes(7);
     for (int i = 0; i < 7; i++)
         set_bus_id(&topo->gpus[i], ids[i]);
     topo->gpus[4].pcie_max = (tsr_pcie_link){4, 8}; /* somebody knew better */
-    tsr_topo_gpus_locate(topo, directory);
+    tsr_topo_gpus_locate(topo, directory_path());
     tsr_topo_gpus_link(topo);
     tsr_topo_gpus_rate(topo);
 
@@ -191,17 +176,17 @@ static void proc_tells_the_drivers_version(void **state)
 {
     (void)state;
     tsr_topology *topo = two_nodes(1);
-    tsr_topo_gpus_locate(topo, directory);
+    tsr_topo_gpus_locate(topo, directory_path());
     assert_string_equal(topo->driver_version, "");
     shell(
         "mkdir -p '%s/proc/driver/nvidia' && echo 'NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  "
         "580.65.06  Release Build  (dvs-builder@U22)  Sun Jul 27 07:20:12 UTC 2025' "
         ">'%s/proc/driver/nvidia/version'",
-        directory, directory);
-    tsr_topo_gpus_locate(topo, directory);
+        directory_path(), directory_path());
+    tsr_topo_gpus_locate(topo, directory_path());
     assert_string_equal(topo->driver_version, "580.65.06");
     snprintf(topo->driver_version, sizeof topo->driver_version, "1"); /* NVML's word counts */
-    tsr_topo_gpus_locate(topo, directory);
+    tsr_topo_gpus_locate(topo, directory_path());
     assert_string_equal(topo->driver_version, "1");
     tsr_topology_destroy(topo);
 }
@@ -250,5 +235,5 @@ int main(void)
         cmocka_unit_test(proc_tells_the_drivers_version),
         cmocka_unit_test(what_is_guessed_or_unknown_is_printed_so),
     };
-    return cmocka_run_group_tests_name("GPUs among themselves", tests, make_directory, remove_directory);
+    return cmocka_run_group_tests_name("GPUs among themselves", tests, directory_make, directory_remove);
 }

@@ -14,6 +14,7 @@
 
 #include <tsr/topology.h>
 
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/topology.h"
 #include "topo/cards.h"
@@ -63,33 +64,6 @@ static const char smi_text[] =
     "NIC0\tPXB\tSYS\tNODE\t X \n"
     "\nLegend:\n\n  X    = Self\n";
 
-static char directory[] = "/tmp/tsr-machine-XXXXXX";
-
-static int make_directory(void **state)
-{
-    (void)state;
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    return system(command);
-}
-
-static const char *write_file(const char *name, const char *text, size_t bytes)
-{
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
 static tsr_topology *load(const char *path, const char *cards)
 {
     tsr_topology *topo = NULL;
@@ -106,7 +80,7 @@ static tsr_topology *load(const char *path, const char *cards)
 
 static tsr_topology *load_text(const char *text)
 {
-    return load(write_file("machine", text, strlen(text)), NULL);
+    return load(directory_write("machine", text, strlen(text)), NULL);
 }
 
 /* ---- NCCL ------------------------------------------------------------------------------------- */
@@ -277,7 +251,7 @@ static void nvswitches_show_by_more_links_than_a_card_has(void **state)
             strcat(text, a == b ? "X\t" : "NV12\t");
         strcat(text, a < 4 ? "0-63\t0\n" : "64-127\t1\n");
     }
-    tsr_topology *topo = load(write_file("switched.txt", text, strlen(text)), "all=a100");
+    tsr_topology *topo = load(directory_write("switched.txt", text, strlen(text)), "all=a100");
     assert_int_equal(topo->n_gpus, 8);
     assert_int_equal(topo->gpus[7].n_nvlink_ends, 1);
     assert_int_equal(topo->gpus[7].nvlink_ends[0].kind, TSR_NVLINK_END_SWITCH);
@@ -291,7 +265,7 @@ static void nvswitches_show_by_more_links_than_a_card_has(void **state)
 static void cards_can_be_named(void **state)
 {
     (void)state;
-    const char *path = write_file("named.xml", nccl_xml, strlen(nccl_xml));
+    const char *path = directory_write("named.xml", nccl_xml, strlen(nccl_xml));
     tsr_topology *topo = load(path, "0=rtx3090,0000:81:00.0=t4");
     assert_string_equal(topo->gpus[0].name, "NVIDIA GeForce RTX 3090");
     assert_int_equal(topo->gpus[0].memory_bytes, UINT64_C(24576) << 20);
@@ -421,7 +395,7 @@ static void errors_name_file_place_and_remedy(void **state)
         {"BZh and no archive", TSR_ERR_FORMAT, "tar cannot unpack"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        const char *path = write_file("bad", cases[i].text, strlen(cases[i].text));
+        const char *path = directory_write("bad", cases[i].text, strlen(cases[i].text));
         tsr_topology *topo = NULL;
         tsr_status status = tsr_topology_load(path, NULL, &topo);
         if (status != cases[i].status || !strstr(tsr_last_error(), cases[i].phrase))
@@ -441,7 +415,7 @@ static void deep_nesting_is_refused(void **state)
     for (int i = 0; i < DEPTH; i++)
         used += (size_t)sprintf(text + used, "<pci busid=\"0:0.0\">");
     tsr_topology *topo = NULL;
-    assert_int_equal(tsr_topology_load(write_file("deep.xml", text, used), NULL, &topo), TSR_ERR_FORMAT);
+    assert_int_equal(tsr_topology_load(directory_write("deep.xml", text, used), NULL, &topo), TSR_ERR_FORMAT);
     assert_non_null(strstr(tsr_last_error(), "64 levels"));
     free(text);
 }
@@ -451,7 +425,7 @@ static void failing_allocations_leave_nothing_behind(void **state)
     (void)state;
     static const char *const texts[] = {nccl_xml, smi_text};
     for (size_t i = 0; i < 2; i++) {
-        const char *path = write_file("alloc", texts[i], strlen(texts[i]));
+        const char *path = directory_write("alloc", texts[i], strlen(texts[i]));
         for (int n = 1;; n++) {
             int64_t blocks = failing_alloc_live();
             tsr_topology *topo = NULL;
@@ -487,5 +461,5 @@ int main(void)
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

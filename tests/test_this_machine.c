@@ -15,25 +15,10 @@
 
 #include <tsr/topology.h>
 
+#include "support/directory.h"
 #include "support/topology.h"
 #include "topo/pin.h"
 #include "topo/topo.h"
-
-static char directory[] = "/tmp/tsr-machine-XXXXXX";
-
-static int make_directory(void **state)
-{
-    (void)state;
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    return system(command);
-}
 
 static void this_machine_is_sound(void **state)
 {
@@ -52,37 +37,29 @@ static void this_machine_is_sound(void **state)
     tsr_topology_destroy(topo);
 }
 
-/* A file below the test's directory, and the directories on its way. */
-static void write_below(const char *name, const char *text)
+static void write_text(const char *name, const char *text)
 {
-    char command[1024];
-    snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s/%s')\"", directory, name);
-    assert_int_equal(system(command), 0);
-    snprintf(command, sizeof command, "%s/%s", directory, name);
-    FILE *file = fopen(command, "w");
-    assert_non_null(file);
-    assert_true(fputs(text, file) >= 0);
-    assert_int_equal(fclose(file), 0);
+    directory_write(name, text, strlen(text));
 }
 
 static void the_least_memory_limit_of_the_cgroups_counts(void **state)
 {
     (void)state;
-    char root[sizeof directory + 8];
-    snprintf(root, sizeof root, "%s/v2", directory);
+    char root[64];
+    snprintf(root, sizeof root, "%s", directory_file("v2"));
     assert_int_equal(tsr_topo_cgroup_memory_limit(root), 0); /* not Linux, or no /proc */
-    write_below("v2/proc/self/cgroup", "0::/a/b\n");
+    write_text("v2/proc/self/cgroup", "0::/a/b\n");
     assert_int_equal(tsr_topo_cgroup_memory_limit(root), 0);
-    write_below("v2/sys/fs/cgroup/a/b/memory.max", "max\n");
+    write_text("v2/sys/fs/cgroup/a/b/memory.max", "max\n");
     assert_int_equal(tsr_topo_cgroup_memory_limit(root), 0);
-    write_below("v2/sys/fs/cgroup/a/memory.max", "2000000\n"); /* the parent's holds too */
+    write_text("v2/sys/fs/cgroup/a/memory.max", "2000000\n"); /* the parent's holds too */
     assert_int_equal(tsr_topo_cgroup_memory_limit(root), 2000000);
-    write_below("v2/sys/fs/cgroup/a/b/memory.max", "3000000\n");
+    write_text("v2/sys/fs/cgroup/a/b/memory.max", "3000000\n");
     assert_int_equal(tsr_topo_cgroup_memory_limit(root), 2000000);
 
-    snprintf(root, sizeof root, "%s/v1", directory);
-    write_below("v1/proc/self/cgroup", "nonsense\n9:cpu,cpuacct:/x\n4:memory:/docker/123\n0::/\n");
-    write_below("v1/sys/fs/cgroup/memory/memory.limit_in_bytes", "5000000\n"); /* the container's root */
+    snprintf(root, sizeof root, "%s", directory_file("v1"));
+    write_text("v1/proc/self/cgroup", "nonsense\n9:cpu,cpuacct:/x\n4:memory:/docker/123\n0::/\n");
+    write_text("v1/sys/fs/cgroup/memory/memory.limit_in_bytes", "5000000\n"); /* the container's root */
     assert_int_equal(tsr_topo_cgroup_memory_limit(root), 5000000);
 }
 
@@ -203,5 +180,5 @@ int main(void)
         cmocka_unit_test(threads_are_pinned_where_asked),
         cmocka_unit_test(several_threads_load_at_once),
     };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }

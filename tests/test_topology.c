@@ -16,6 +16,7 @@
 
 #include <tsr/topology.h>
 
+#include "support/directory.h"
 #include "support/failing_alloc.h"
 #include "support/topology.h"
 
@@ -71,39 +72,6 @@ static const char small_xml[] =
     " </object>\n"
     "</topology>\n";
 
-static char directory[] = "/tmp/tsr-topology-XXXXXX";
-
-static int make_directory(void **state)
-{
-    (void)state;
-    return mkdtemp(directory) ? 0 : -1;
-}
-
-static int remove_directory(void **state)
-{
-    (void)state;
-    char command[128];
-    snprintf(command, sizeof command, "rm -rf '%s'", directory);
-    return system(command);
-}
-
-static const char *path_of(const char *name)
-{
-    static char path[512];
-    snprintf(path, sizeof path, "%s/%s", directory, name);
-    return path;
-}
-
-static const char *write_file(const char *name, const char *text, size_t bytes)
-{
-    const char *path = path_of(name);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    assert_int_equal(fwrite(text, 1, bytes, file), bytes);
-    assert_int_equal(fclose(file), 0);
-    return path;
-}
-
 static tsr_topology *load(const char *path)
 {
     tsr_topology *topo = NULL;
@@ -150,7 +118,7 @@ static void synthetic_machines_have_the_structure_they_describe(void **state)
 static void an_xml_file_gives_every_field(void **state)
 {
     (void)state;
-    tsr_topology *topo = load(write_file("small.xml", small_xml, strlen(small_xml)));
+    tsr_topology *topo = load(directory_write("small.xml", small_xml, strlen(small_xml)));
     assert_string_equal(topo->machine_name, "Tiny");
     assert_int_equal(topo->memory_bytes, UINT64_C(6) << 30);
     assert_int_equal(topo->n_packages, 2);
@@ -193,7 +161,7 @@ static void the_tree_nests_what_contains_what(void **state)
 {
     (void)state;
     char text[4096] = "";
-    char *path = strdup(write_file("small.xml", small_xml, strlen(small_xml)));
+    char *path = strdup(directory_write("small.xml", small_xml, strlen(small_xml)));
     tsr_topology *topo = load(path);
     char expected[4096];
     snprintf(expected, sizeof expected,
@@ -340,12 +308,12 @@ static void linux_root_directories_load(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char command[1024];
         snprintf(command, sizeof command, "tar -xjf '" SHARED "/hwloc-fsroot/%s' -C '%s'", cases[i].archive,
-                 directory);
+                 directory_path());
         if (system(command) != 0) {
             print_message("skipped: tar cannot unpack .tar.bz2 here\n");
             skip();
         }
-        tsr_topology *topo = load(path_of(cases[i].root));
+        tsr_topology *topo = load(directory_file(cases[i].root));
         assert_int_equal(topo->n_packages, cases[i].packages);
         assert_int_equal(topo->n_numa_nodes, cases[i].nodes);
         assert_int_equal(topo->n_cores, cases[i].cores);
@@ -387,11 +355,11 @@ static void errors_name_the_file_and_the_remedy(void **state)
         {"<topology version=\"2.0\"><object type=\"Machine\"/></topology>", TSR_ERR_FORMAT, "malformed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        assert_refused(write_file("bad.xml", cases[i].text, strlen(cases[i].text)), cases[i].status,
+        assert_refused(directory_write("bad.xml", cases[i].text, strlen(cases[i].text)), cases[i].status,
                        cases[i].phrase);
-    assert_refused(write_file("zeros.xml", "<topology>\0</topology>", 22), TSR_ERR_FORMAT, "is not XML");
-    assert_refused(path_of("missing.xml"), TSR_ERR_NOT_FOUND, "No such file");
-    assert_refused(directory, TSR_ERR_FORMAT, "sys/devices/system/cpu");
+    assert_refused(directory_write("zeros.xml", "<topology>\0</topology>", 22), TSR_ERR_FORMAT, "is not XML");
+    assert_refused(directory_file("missing.xml"), TSR_ERR_NOT_FOUND, "No such file");
+    assert_refused(directory_path(), TSR_ERR_FORMAT, "sys/devices/system/cpu");
     assert_refused("/dev/null", TSR_ERR_FORMAT, "no regular file");
     assert_refused("synthetic:", TSR_ERR_FORMAT, "no synthetic machine");
     assert_refused("synthetic:pack:0 pu:1", TSR_ERR_FORMAT, "no synthetic machine");
@@ -454,7 +422,7 @@ static void damaged_files_give_an_error_or_a_sound_topology_in_silence(void **st
     int loaded = 0;
     char *text = malloc(sizeof small_xml);
     int old_stderr = dup(STDERR_FILENO);
-    int noise = open(path_of("noise"), O_RDWR | O_CREAT | O_TRUNC, 0600);
+    int noise = open(directory_file("noise"), O_RDWR | O_CREAT | O_TRUNC, 0600);
     assert_true(noise >= 0);
 
     fflush(stderr);
@@ -462,7 +430,7 @@ static void damaged_files_give_an_error_or_a_sound_topology_in_silence(void **st
     const char *fault = NULL;
     for (int round = 0; round < ROUNDS && !fault; round++) {
         memcpy(text, small_xml, sizeof small_xml);
-        const char *path = write_file("damaged.xml", text, damage(text, sizeof small_xml - 1, &seed));
+        const char *path = directory_write("damaged.xml", text, damage(text, sizeof small_xml - 1, &seed));
         tsr_topology *topo = NULL;
         tsr_status status = tsr_topology_load(path, NULL, &topo);
         if (status == TSR_OK) {
@@ -481,7 +449,7 @@ static void damaged_files_give_an_error_or_a_sound_topology_in_silence(void **st
     close(noise);
     free(text);
     if (fault)
-        fail_msg("%s: does not hold: %s", path_of("damaged.xml"), fault);
+        fail_msg("%s: does not hold: %s", directory_file("damaged.xml"), fault);
     assert_int_equal(info.st_size, 0);
     print_message("%d of %d damaged files still loaded\n", loaded, ROUNDS);
     assert_in_range(loaded, ROUNDS / 20, ROUNDS - ROUNDS / 20); /* else the damage tests nothing */
@@ -501,7 +469,7 @@ static tsr_status load_synthetic(tsr_topology **topo_out)
 
 static tsr_status load_xml(tsr_topology **topo_out)
 {
-    return tsr_topology_load(path_of("small.xml"), NULL, topo_out);
+    return tsr_topology_load(directory_file("small.xml"), NULL, topo_out);
 }
 
 /* The child counts on its own and cannot tell us that its allocation was the one to fail, so the walk goes on
@@ -513,7 +481,7 @@ static void failing_allocations_leave_nothing_behind(void **state)
         tsr_status (*call)(tsr_topology **);
         int at_least;
     } cases[] = {{discover_it, 2}, {load_synthetic, 2}, {load_xml, 3}};
-    write_file("small.xml", small_xml, strlen(small_xml));
+    directory_write("small.xml", small_xml, strlen(small_xml));
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int failures = 0;
         for (int n = 1;; n++) {
@@ -551,5 +519,5 @@ int main(void)
         cmocka_unit_test(damaged_files_give_an_error_or_a_sound_topology_in_silence),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };
-    return cmocka_run_group_tests(tests, make_directory, remove_directory);
+    return cmocka_run_group_tests(tests, directory_make, directory_remove);
 }
