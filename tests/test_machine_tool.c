@@ -17,19 +17,13 @@ static char text[1 << 16];
 
 static void assert_prints(const char *arguments, int code, const char *phrase)
 {
-    int got = program_run(arguments, text, sizeof text);
-    if (got != code || !strstr(text, phrase))
-        fail_msg("tsr %s: exit code %d: %s", arguments, got, text);
+    program_check(arguments, code, phrase, text, sizeof text);
 }
 
 static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
-    static const struct {
-        const char *arguments;
-        int code;
-        const char *phrase;
-    } cases[] = {
+    static const program_case cases[] = {
         {"topo --machine '2x rtx309'", 2, "column 4: 'rtx309' is no card; known are host"},
         {"topo --machine 'host' --machine-file x.xml", 2, "two machines; give one"},
         {"topo --card 0=t4", 2, "--card goes with"},
@@ -40,12 +34,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"plan -m " MODEL " --machine '2x'", 2, "column 3: the end"},
         {"topo --machine-file LICENSE", 1, "is not XML, nor what"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        assert_prints(cases[i].arguments, cases[i].code, cases[i].phrase);
-        const char *end = strchr(text, '\n');
-        if (end && end[1])
-            fail_msg("tsr %s: more than one line: %s", cases[i].arguments, text);
-    }
+    program_check_cases(cases, sizeof cases / sizeof *cases);
 }
 
 static void a_machine_in_words_is_shown_with_its_guesses(void **state)

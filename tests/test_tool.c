@@ -182,11 +182,7 @@ static void bytes_are_shown_with_a_unit_that_fits(void **state)
 static void the_program_answers_and_exits_as_documented(void **state)
 {
     (void)state;
-    static const struct {
-        const char *arguments;
-        int code;
-        const char *phrase;
-    } cases[] = {
+    static const program_case cases[] = {
         {"", 2, "no command given"},
         {"tpoo", 2, "unknown command 'tpoo'; did you mean 'topo'?"},
         {"frobnicate", 2, "unknown command 'frobnicate'; `tsr help` lists them"},
@@ -204,15 +200,7 @@ static void the_program_answers_and_exits_as_documented(void **state)
         {"topo > /dev/full", 1, "cannot write to standard output"},
         {"topo --json > /dev/full", 1, "cannot write"},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[16384];
-        int code = program_run(cases[i].arguments, text, sizeof text);
-        if (code != cases[i].code || !strstr(text, cases[i].phrase))
-            fail_msg("tsr %s: exit code %d: %s", cases[i].arguments, code, text);
-        char *end = strchr(text, '\n');
-        if (code && (!end || end[1]))
-            fail_msg("tsr %s: more than one line: %s", cases[i].arguments, text);
-    }
+    program_check_cases(cases, sizeof cases / sizeof *cases);
 }
 
 static void topo_shows_devices_of_another_machine(void **state)

@@ -25,17 +25,10 @@
 
 /* ---- wrong words ----------------------------------------------------------------------------- */
 
-/* A build with CUDA says this first on a machine without a GPU, unless it was told which devices to take. */
-#define NO_GPU "tsr: warning: no GPU is usable ("
-
 static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
-    static const struct {
-        const char *arguments;
-        int code;
-        const char *phrase;
-    } cases[] = {
+    static const program_case cases[] = {
         {"run", 2, "which prompt?"},
         {"run -p hi", 2, "which model? give -m FILE"},
         {"plan", 2, "which model? give -m FILE"},
@@ -66,17 +59,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {RUN "-p 'one two three four' -c 2", 1, "the context holds 2; use a larger -c or a shorter prompt"},
         {RUN "-p hi -n 4 > /dev/full 2> /dev/null", 1, ""},
     };
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        char text[16384];
-        int code = program_run(cases[i].arguments, text, sizeof text);
-        if (code != cases[i].code || !strstr(text, cases[i].phrase))
-            fail_msg("tsr %s: exit code %d: %s", cases[i].arguments, code, text);
-        const char *end = strchr(text, '\n');
-        if (end && strncmp(text, NO_GPU, strlen(NO_GPU)) == 0)
-            end = strchr(end + 1, '\n');
-        if (end && end[1])
-            fail_msg("tsr %s: more than one line: %s", cases[i].arguments, text);
-    }
+    program_check_cases(cases, sizeof cases / sizeof *cases);
 }
 
 /* ---- plan ------------------------------------------------------------------------------------ */

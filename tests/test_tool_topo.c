@@ -98,11 +98,7 @@ static void a_machine_without_gpus_has_the_same_keys(void **state)
 static void devices_are_the_gpus_unless_asked_otherwise(void **state)
 {
     (void)state;
-    static const struct {
-        const char *arguments;
-        int code;
-        const char *phrase;
-    } cases[] = {
+    static const program_case cases[] = {
         {TWO_CARDS, 0, "\ncuda2 "},
         {TWO_CARDS " --devices cuda:1,cuda:1,cuda:1", 0, "\ncuda1.2 "},
         {TWO_CARDS " --devices cuda:0,host:1", 0, "\nhost0 "},
@@ -113,9 +109,7 @@ static void devices_are_the_gpus_unless_asked_otherwise(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         char text[16384], line[512];
         snprintf(line, sizeof line, "topo %s", cases[i].arguments);
-        int code = program_run(line, text, sizeof text);
-        if (code != cases[i].code || !strstr(text, cases[i].phrase))
-            fail_msg("tsr %s: exit code %d: %s", line, code, text);
+        program_check(line, cases[i].code, cases[i].phrase, text, sizeof text);
         if (i == 0)
             assert_null(strstr(text, "\nhost0"));
     }

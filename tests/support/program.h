@@ -11,4 +11,17 @@ const char *program_path(void);
  * NUL-terminated, unless the arguments redirect them. Returns the exit code; fails the test on a signal. */
 int program_run(const char *arguments, char *text, size_t bytes);
 
+/* The same; fails the test unless it exits with `code` and prints `phrase`. */
+void program_check(const char *arguments, int code, const char *phrase, char *text, size_t bytes);
+
+typedef struct program_case {
+    const char *arguments;
+    int code;
+    const char *phrase;
+} program_case;
+
+/* Check each; one that fails (exit code not 0) must have printed exactly one line, unless its arguments
+ * redirect that. A build with CUDA, on a machine without a GPU, may say so in a line before it. */
+void program_check_cases(const program_case *cases, size_t n);
+
 #endif
