@@ -109,6 +109,8 @@ typedef struct tsr_plan_info {
     int64_t n_granules[TSR_CLASS_COUNT];   /* 0 where the model has none */
     int64_t granule_size[TSR_CLASS_COUNT]; /* KV heads, columns, rows */
     int n_all_reduces, n_handovers;        /* per step */
+    bool runnable;                         /* tsr_model_open() would load it; else a note says why not */
+    bool exact_arena; /* false: the arena is that of a similar graph, or not counted; a note says which */
 } tsr_plan_info;
 
 typedef struct tsr_plan_device {

@@ -20,7 +20,8 @@ typedef struct tsr_step_graph {
 } tsr_step_graph;
 
 typedef struct tsr_arch {
-    const char *name; /* general.architecture */
+    const char *name;  /* general.architecture */
+    bool planned_only; /* `declare` is all it has (model/planned.h) */
     tsr_status (*read_hparams)(const tsr_gguf *gguf, tsr_hparams *hparams_out);
 
     /* Name every tensor of the model with its shape and class. */

@@ -1,9 +1,11 @@
 /* Costs of the three classes from the tensors of a file.
  *
- * A matrix takes the longer of reading it and multiplying by it; attention reads the keys and values of half
- * the context besides. Norms, rotations and the like are small and counted as ops. */
+ * A matrix takes the longer of reading it and multiplying by it; of a mixture of experts those count that the
+ * tokens of the step use. Attention reads the keys and values of half the context besides. Norms, rotations
+ * and the like are small and counted as ops. */
 #include "model/cost.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -13,25 +15,56 @@
  * product). */
 static const int n_ops[TSR_CLASS_COUNT] = {10, 6, 4};
 
-/* Nanoseconds for a whole matrix on a device; 0 for a type whose rates are not known. */
-static double matrix_ns(const tsr_gguf_tensor *w, const tsr_device_rates *rates, int64_t n_tokens)
+/* Of a granule with nothing in it: the search wants times above 0. */
+#define LEAST_NS 1e-6
+
+/* Which part of the experts a step reads, if every token takes any of them alike: for one token those it
+ * uses, for a prompt soon all. */
+static double experts_read(const tsr_hparams *hp, int64_t n_tokens)
 {
+    return 1 - pow(1 - (double)hp->n_expert_used / (double)hp->n_expert, (double)n_tokens);
+}
+
+static bool is_known(tsr_type type, const tsr_device_rates *rates)
+{
+    int i = tsr_rate_index(type);
+    return i >= 0 && rates->read_bytes_per_s[i] > 0 && rates->flops_per_s[i] > 0;
+}
+
+/* Nanoseconds for a whole matrix on a device; 0 for a type whose rates are not known. */
+static double matrix_ns(const tsr_weight *weight, const tsr_hparams *hp, const tsr_device_rates *rates,
+                        int64_t n_tokens)
+{
+    const tsr_gguf_tensor *w = weight->source;
+    bool expert = weight->expert && hp->n_expert > 0;
     int type = tsr_rate_index(w->type);
-    if (type < 0 || !(rates->read_bytes_per_s[type] > 0) || !(rates->flops_per_s[type] > 0))
+    if (!is_known(w->type, rates))
         return 0;
     double read = (double)w->bytes / rates->read_bytes_per_s[type];
-    double work = 2.0 * (double)w->ne[0] * (double)w->ne[1] * (double)n_tokens / rates->flops_per_s[type];
+    double n_elems = (double)w->ne[0] * (double)w->ne[1] * (double)w->ne[2];
+    double work = 2.0 * n_elems * (double)n_tokens / rates->flops_per_s[type];
+    if (expert) {
+        read *= experts_read(hp, n_tokens);
+        work *= (double)hp->n_expert_used / (double)hp->n_expert;
+    }
     return TSR_MAX(read, work) * 1e9;
+}
+
+static double elem_bytes(tsr_type type)
+{
+    int64_t block = tsr_type_block_elems(type);
+    return (double)tsr_type_row_bytes(type, block) / (double)block;
 }
 
 /* The keys and values of one layer, all heads, read once for every sequence in the step. */
 static double attention_ns(const tsr_hparams *hp, const tsr_model_config *config,
                            const tsr_device_rates *rates, int64_t n_tokens)
 {
-    double positions = (double)config->n_ctx / 2;
-    double bytes = (double)hp->n_head_kv * positions *
-                   ((double)tsr_type_row_bytes(config->type_k, hp->head_dim) +
-                    (double)tsr_type_row_bytes(config->type_v, hp->head_dim));
+    double positions = (double)config->n_ctx / 2, of_heads = (double)(hp->n_head_kv * hp->head_dim);
+    bool as_heads = hp->kv.k_elems == 0 && hp->kv.v_elems == 0;
+    positions += hp->kv.windowed * (TSR_MIN(positions, (double)hp->kv.window) - positions);
+    double bytes = positions * ((as_heads ? of_heads : hp->kv.k_elems) * elem_bytes(config->type_k) +
+                                (as_heads ? of_heads : hp->kv.v_elems) * elem_bytes(config->type_v));
     double flops = 4.0 * (double)hp->n_head * (double)hp->head_dim * positions * (double)n_tokens;
     double read_rate = 0, flop_rate = 0;
     for (int i = 0; i < TSR_RATE_TYPES; i++) { /* plain floats are the fastest to read */
@@ -103,7 +136,7 @@ static const tsr_gguf_tensor *find_unknown(const tsr_weights *weights, const tsr
     for (int i = 0; i < weights->n; i++)
         for (int d = 0; takes_time(weights->list[i]) && d < n_devices; d++) {
             *device_out = d;
-            if (matrix_ns(weights->list[i]->source, &rates[d], 1) == 0)
+            if (!is_known(weights->list[i]->source->type, &rates[d]))
                 return weights->list[i]->source;
         }
     return NULL;
@@ -137,7 +170,7 @@ static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, i
     if (c == TSR_CLASS_OUTPUT)
         n_tokens = n_outputs;
     for (int d = 0; d < cost->problem.n_devices; d++) {
-        double ns = matrix_ns(weight->source, &cost->rates[d], n_tokens);
+        double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], n_tokens);
         k->granule_ns[d] += ns / (double)shape->granules.n[c] / k->repeats;
     }
 }
@@ -168,18 +201,23 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
         cost->classes[c] =
             (tsr_cost_class){.name = tsr_split_class_name(c),
                              .n_granules = shape->granules.n[c],
-                             .granule_bytes = (tsr_weights_class_bytes(weights, c) + n - 1) / n,
+                             .granule_bytes = TSR_MAX((tsr_weights_class_bytes(weights, c) + n - 1) / n, 1),
                              .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
     }
     for (int i = 0; i < weights->n; i++)
         add_weight(weights->list[i], shape, n_tokens, cost->n_outputs, cost);
     for (int d = 0; d < n_devices; d++) {
         cost->rooms[d].capacity_bytes = SIZE_MAX;
-        cost->classes[TSR_CLASS_ATTENTION].granule_ns[d] +=
-            attention_ns(&shape->hparams, config, &rates[d], n_tokens) /
-            (double)shape->granules.n[TSR_CLASS_ATTENTION];
-        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        tsr_cost_class *attention = &cost->classes[TSR_CLASS_ATTENTION];
+        double kv_ns = attention_ns(&shape->hparams, config, &rates[d], n_tokens);
+        for (int c = 0; c < TSR_CLASS_COUNT; c++) {
             cost->classes[c].fixed_ns[d] = n_ops[c] * rates[d].op_ns;
+            cost->classes[c].granule_ns[d] = TSR_MAX(cost->classes[c].granule_ns[d], LEAST_NS);
+        }
+        if (shape->hparams.kv.whole)
+            attention->fixed_ns[d] += kv_ns;
+        else
+            attention->granule_ns[d] += kv_ns / (double)attention->n_granules;
     }
 out:
     return status;

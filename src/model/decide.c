@@ -75,12 +75,12 @@ static size_t granule_bytes(const deciding *dec, int c)
     return n ? (dec->class_bytes[c] + n - 1) / n : 0;
 }
 
-/* Class sizes: the weights by class, and the whole KV region, which is divided like attention. */
+/* Class sizes: the weights by class, and the whole KV region where it is divided like attention. */
 static void find_class_bytes(deciding *dec, const tsr_measurement *m)
 {
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         dec->class_bytes[c] = tsr_weights_class_bytes(dec->weights, c);
-    for (int d = 0; d < dec->n_devices; d++)
+    for (int d = 0; d < dec->n_devices && !dec->shape->hparams.kv.whole; d++)
         dec->class_bytes[TSR_CLASS_ATTENTION] += m->used[d][TSR_MEMORY_KV];
 }
 

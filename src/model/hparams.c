@@ -51,9 +51,18 @@ static tsr_status absent(const reader *r, bool required)
     return tsr_fail(TSR_ERR_FORMAT, "%s: key %s is missing", tsr_gguf_path(r->gguf), r->key);
 }
 
-/* An integer in [low, high]; *value keeps its default where the key is absent and `required` is false. */
-static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t low, int64_t high,
-                          int64_t *value)
+static tsr_status element(reader *r, int64_t n, int64_t layer, int64_t *value_out)
+{
+    if (layer < n)
+        return tsr_gguf_array_i64(r->gguf, r->key, layer, value_out);
+    return tsr_fail(TSR_ERR_FORMAT, "%s: %s has %lld entries, none for layer %lld", tsr_gguf_path(r->gguf),
+                    r->key, (long long)n, (long long)layer);
+}
+
+/* An integer in [low, high] of one layer (ALL_LAYERS: the same in all of them); *value keeps its default
+ * where the key is absent and `required` is false. */
+static tsr_status get_layer_int(reader *r, const char *suffix, int64_t layer, bool required, int64_t low,
+                                int64_t high, int64_t *value)
 {
     const char *key = full_key(r, suffix);
     tsr_gguf_value_type type;
@@ -63,7 +72,7 @@ static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t 
     if (!tsr_gguf_has_key(r->gguf, key))
         return absent(r, required);
     if (tsr_gguf_get_array(r->gguf, key, &type, &n) == TSR_OK) {
-        TSR_TRY(uniform_array(r, &number));
+        TSR_TRY(layer == TSR_ALL_LAYERS ? uniform_array(r, &number) : element(r, n, layer, &number));
     } else {
         tsr_fail_clear();
         TSR_TRY(tsr_gguf_get_u64(r->gguf, key, &scalar));
@@ -75,6 +84,19 @@ static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t 
     *value = number;
 out:
     return status;
+}
+
+static tsr_status get_int(reader *r, const char *suffix, bool required, int64_t low, int64_t high,
+                          int64_t *value)
+{
+    return get_layer_int(r, suffix, TSR_ALL_LAYERS, required, low, high, value);
+}
+
+tsr_status tsr_hparams_key(const tsr_gguf *gguf, const char *architecture, const char *suffix, int64_t layer,
+                           bool required, int64_t low, int64_t high, int64_t *value)
+{
+    reader r = {.gguf = gguf, .architecture = architecture};
+    return get_layer_int(&r, suffix, layer, required, low, high, value);
 }
 
 static tsr_status get_real(reader *r, const char *suffix, bool required, double low, double high,

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "model/plan.h"
+#include "model/measure_planned.h"
 #include "model/session.h"
 
 static tsr_status read_books(const tsr_runtime *rt, tsr_session *session, tsr_measurement *m)
@@ -30,6 +30,8 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
     tsr_model *model = NULL;
     tsr_session *session = NULL;
     tsr_measurement m = {0};
+    if (shape->arch->planned_only)
+        return tsr_measurement_create_planned(traits, n_devices, shape, resolved, split, measurement_out);
     tsr_model_config config = *resolved;
     config.progress = NULL;
     TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));

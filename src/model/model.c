@@ -98,7 +98,8 @@ out:
 static tsr_status load_rope(tsr_model *model)
 {
     tsr_status status = TSR_OK;
-    const tsr_gguf_tensor *source = tsr_gguf_find_tensor(model->shape.gguf, "rope_freqs.weight");
+    const tsr_gguf *gguf = model->shape.gguf; /* NULL: a stand-in of no file */
+    const tsr_gguf_tensor *source = gguf ? tsr_gguf_find_tensor(gguf, "rope_freqs.weight") : NULL;
     int64_t n = model->shape.hparams.n_rot / 2;
     float *factors = NULL;
     if (source && (source->type != TSR_TYPE_F32 || source->ne[0] != n || source->n_dims != 1))

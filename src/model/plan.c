@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/planned.h"
 
 const char *tsr_split_mode_name(tsr_split_mode mode)
 {
@@ -43,7 +44,7 @@ static tsr_status add_note(tsr_plan *plan, const char *format, ...) TSR_PRINTF(2
 
 static tsr_status add_note(tsr_plan *plan, const char *format, ...)
 {
-    char text[256];
+    char text[320];
     va_list args;
     if (plan->n_notes == TSR_PLAN_MAX_NOTES)
         return TSR_OK;
@@ -178,7 +179,9 @@ static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, co
                                  .type_v = resolved->type_v,
                                  .n_layers = shape->hparams.n_layers,
                                  .n_all_reduces = m->program.n_all_reduces,
-                                 .n_handovers = m->program.n_handovers};
+                                 .n_handovers = m->program.n_handovers,
+                                 .runnable = !shape->arch->planned_only,
+                                 .exact_arena = !shape->arch->planned_only};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         plan->info.n_granules[c] = shape->granules.n[c];
         plan->info.granule_size[c] = shape->granules.size[c];
@@ -186,6 +189,8 @@ static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, co
     for (int d = 0; d < n_devices; d++)
         fill_device(plan, d, &traits[d], m, &plan->devices[d]);
     TSR_TRY(tsr_plan_predict_times(plan, shape, &weights, resolved));
+    for (int i = 0; i < shape->n_remarks; i++)
+        TSR_TRY(add_note(plan, "%s", shape->remarks[i]));
     TSR_TRY(write_notes(plan));
     *plan_out = plan;
     plan = NULL;
@@ -209,7 +214,7 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     if (!gguf || !devices || !plan_out || devices->n_devices < 1)
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_plan_create: a file, at least one device and plan_out are needed");
-    TSR_TRY(tsr_model_shape_read(gguf, &shape));
+    TSR_TRY(tsr_plan_shape_read(gguf, &shape));
     TSR_TRY(tsr_model_config_resolve(&shape, config, &resolved));
     TSR_TRY(tsr_mem_array((size_t)devices->n_devices, sizeof *traits, "devices", &traits));
     for (int d = 0; d < devices->n_devices; d++)

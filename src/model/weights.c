@@ -40,6 +40,40 @@ out:
     return status;
 }
 
+tsr_status tsr_weights_append(tsr_weights *weights, const tsr_gguf_tensor *source, tsr_weight_role role,
+                              int layer, tsr_weight **weight_out)
+{
+    tsr_weight *weight;
+    tsr_status status = append(weights, &weight);
+    if (status != TSR_OK)
+        return status;
+    weight->source = source;
+    weight->role = role;
+    weight->layer = layer;
+    weight->tensor.type = source->type;
+    snprintf(weight->tensor.name, sizeof weight->tensor.name, "%s", source->name);
+    weight->tensor.ne[0] = source->ne[0];
+    weight->tensor.ne[1] = source->ne[1] * source->ne[2] * source->ne[3];
+    weight->tensor.ne[2] = weight->tensor.ne[3] = 1;
+    *weight_out = weight;
+    return TSR_OK;
+}
+
+/* A tensor of no file: for measuring what is computed with it. */
+static tsr_status declare_unfounded(tsr_weights *weights, tsr_weight_role role, int layer, int64_t ne0,
+                                    int64_t ne1, tsr_tensor **tensor_out)
+{
+    const tsr_gguf_tensor shape = {
+        .name = "", .type = ne1 > 1 ? TSR_TYPE_F16 : TSR_TYPE_F32, .ne = {ne0, ne1, 1, 1}};
+    tsr_weight *weight;
+    tsr_status status = tsr_weights_append(weights, &shape, role, layer, &weight);
+    if (status != TSR_OK)
+        return status;
+    weight->source = NULL;
+    *tensor_out = &weight->tensor;
+    return TSR_OK;
+}
+
 tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
                                ...)
@@ -50,8 +84,10 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
     vsnprintf(name, sizeof name, name_format, args);
     va_end(args);
 
-    const tsr_gguf_tensor *source = tsr_gguf_find_tensor(weights->gguf, name);
     *tensor_out = NULL;
+    if (!weights->gguf)
+        return required ? declare_unfounded(weights, role, layer, ne0, ne1, tensor_out) : TSR_OK;
+    const tsr_gguf_tensor *source = tsr_gguf_find_tensor(weights->gguf, name);
     if (!source && !required)
         return TSR_OK;
     if (!source)
@@ -65,18 +101,10 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
                         tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type));
     tsr_weight *weight;
-    tsr_status status = append(weights, &weight);
-    if (status != TSR_OK)
-        return status;
-    weight->source = source;
-    weight->role = role;
-    weight->layer = layer;
-    weight->tensor.type = source->type;
-    snprintf(weight->tensor.name, sizeof weight->tensor.name, "%s", name);
-    for (int i = 0; i < 4; i++)
-        weight->tensor.ne[i] = source->ne[i];
-    *tensor_out = &weight->tensor;
-    return TSR_OK;
+    tsr_status status = tsr_weights_append(weights, source, role, layer, &weight);
+    if (status == TSR_OK)
+        *tensor_out = &weight->tensor;
+    return status;
 }
 
 tsr_status tsr_weights_tie_output(tsr_weights *weights)
@@ -203,6 +231,22 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
     return place;
 }
 
+void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out)
+{
+    int64_t n = (extent + granule - 1) / granule, all = tsr_shard_map_n_granules(like);
+    *map_out = (tsr_shard_map){.extent = extent, .granule = granule, .n_devices = like->n_devices};
+    for (int d = 0; all > 0 && d <= like->n_devices; d++)
+        map_out->begin[d] = (like->begin[d] * n * 2 + all) / (2 * all);
+}
+
+static int count_own_granules(const tsr_weights *weights)
+{
+    int n = 0;
+    for (int i = 0; i < weights->n; i++)
+        n += weights->list[i]->granule > 0;
+    return n;
+}
+
 typedef struct progress_adapter {
     void (*progress)(double fraction, void *user);
     void *user;
@@ -222,13 +266,15 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
     tsr_tensor **tensors = NULL;
     tsr_placement *placements = NULL;
     const void **sources = NULL;
+    tsr_shard_map *maps = NULL;
     progress_adapter adapter = {progress, user};
     bool share = split->embedding_group == split->output_group;
-    int n = 0;
+    int n = 0, n_maps = 0;
 
     TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *tensors, "tensor lists", &tensors));
     TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *placements, "tensor placements", &placements));
     TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *sources, "tensor sources", &sources));
+    TSR_TRY(tsr_mem_array((size_t)count_own_granules(weights), sizeof *maps, "shard maps", &maps));
     for (int i = 0; i < weights->n; i++) {
         tsr_weight *weight = weights->list[i];
         if (weight->tied && share) /* both lie in the same places: one tensor serves */
@@ -236,7 +282,12 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
         weight->tensor.rt = rt;
         tensors[n] = &weight->tensor;
         placements[n] = placement_of(weight, split);
-        sources[n++] = weight->source->data;
+        if (weight->granule && placements[n].map) {
+            tsr_weights_scale_map(placements[n].map, weight->tensor.ne[placements[n].axis], weight->granule,
+                                  &maps[n_maps]);
+            placements[n].map = &maps[n_maps++];
+        }
+        sources[n++] = weight->source ? weight->source->data : NULL;
     }
     if (weights->tied_output && share)
         weights->output = weights->embedding;
@@ -246,5 +297,6 @@ out:
     tsr_mem_free(tensors);
     tsr_mem_free(placements);
     tsr_mem_free(sources);
+    tsr_mem_free(maps); /* the buffer keeps its own */
     return status;
 }

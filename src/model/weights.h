@@ -35,11 +35,13 @@ typedef struct tsr_weight {
     const tsr_gguf_tensor *source;
     tsr_weight_role role;
     int layer;
-    bool tied; /* the embedding once more, as output matrix */
+    bool tied;       /* the embedding once more, as output matrix */
+    bool expert;     /* of a mixture of experts: [columns, rows, experts], of which a token uses a few */
+    int64_t granule; /* elements of the divided axis that stay together; 0: as the role's map says */
 } tsr_weight;
 
 typedef struct tsr_weights {
-    const tsr_gguf *gguf;
+    const tsr_gguf *gguf; /* NULL: no file; every required tensor exists, matrices in F16 */
     tsr_weight **list;
     int n, capacity;
     int64_t n_layers;
@@ -58,6 +60,11 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
                                int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
                                ...) TSR_PRINTF(8, 9);
 
+/* The same for a tensor of the file whatever its shape. tensor.ne is [ne[0], rows] with all outer dimensions
+ * multiplied. */
+tsr_status tsr_weights_append(tsr_weights *weights, const tsr_gguf_tensor *source, tsr_weight_role role,
+                              int layer, tsr_weight **weight_out);
+
 /* The output matrix is the embedding again. Where a split puts both in one group they become one tensor, else
  * the output's group gets its own copy (or view). */
 tsr_status tsr_weights_tie_output(tsr_weights *weights);
@@ -75,6 +82,11 @@ size_t tsr_weights_bytes(const tsr_weights *weights);
 
 /* Bytes over all layers (or, for VOCAB_ROWS, the matrices) of the tensors in the roles of one class. */
 size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id);
+
+/* A map of another axis of the same class: cut where `like` is cut, in proportion, at the nearest whole
+ * granule. So axes of different lengths go to the devices alike. */
+void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t granule,
+                           tsr_shard_map *map_out);
 
 /* Put every declared tensor where `split` says; flags are those of tsr_weights_create(). `split` must stay
  * until the weights are freed. */

@@ -1,0 +1,75 @@
+/* Measuring a model that does not run: its own tensors are placed as the loader would place them, its KV
+ * region is counted, and the arena is that of a llama of the same widths. */
+#include "model/measure_planned.h"
+
+#include <string.h>
+
+#include "alloc/buffer.h"
+#include "core/mem.h"
+#include "model/planned.h"
+#include "model/session.h"
+
+static tsr_status place_weights(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *config,
+                                const tsr_model_split *split, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    tsr_weights weights = {0};
+    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
+    TSR_TRY(tsr_weights_place(&weights, rt, split, config->copy_weights ? TSR_WEIGHTS_COPY : 0, NULL, NULL));
+    for (int d = 0; d < rt->n_devices; d++)
+        m->used[d][TSR_MEMORY_WEIGHTS] = rt->devices[d]->used[TSR_MEMORY_WEIGHTS];
+out:
+    tsr_weights_free(&weights);
+    return status;
+}
+
+/* Everything but weights and KV, of a llama that has no file. */
+static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *config,
+                               const tsr_model_split *split, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    tsr_model *model = NULL;
+    tsr_session *session = NULL;
+    tsr_model_shape llama = {.arch = &tsr_arch_llama, .hparams = shape->hparams, .granules = shape->granules};
+    tsr_model_config plain = *config;
+    plain.type_k = plain.type_v = TSR_TYPE_F16;
+    plain.progress = NULL;
+    TSR_TRY(tsr_model_load(rt, &llama, &plain, split, &model));
+    TSR_TRY(tsr_session_create(model, &session));
+    for (int d = 0; d < rt->n_devices; d++) {
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            if (o != TSR_MEMORY_WEIGHTS && o != TSR_MEMORY_KV)
+                m->used[d][o] = rt->devices[d]->used[o];
+        m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
+    }
+    m->program = session->memory->info;
+out:
+    tsr_session_destroy(session);
+    tsr_model_close(model);
+    return status;
+}
+
+tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n_devices,
+                                          const tsr_model_shape *shape, const tsr_model_config *resolved,
+                                          const tsr_model_split *split, tsr_measurement *measurement_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = NULL;
+    tsr_measurement m = {0};
+    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.used, "a measurement", &m.used));
+    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.arena_bound, "a measurement", &m.arena_bound));
+    TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
+    TSR_TRY(place_weights(rt, shape, resolved, split, &m));
+    if (shape->arch != &tsr_arch_by_size)
+        TSR_TRY(run_stand_in(rt, shape, resolved, split, &m));
+    for (int d = 0; d < n_devices; d++)
+        TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, d, traits[d].granularity,
+                                     &m.used[d][TSR_MEMORY_KV]));
+    *measurement_out = m;
+    m = (tsr_measurement){0};
+out:
+    tsr_measurement_free(&m);
+    tsr_runtime_close(rt);
+    return status;
+}

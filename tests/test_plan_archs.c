@@ -1,0 +1,165 @@
+/* Planning models of architectures that do not run, from headers with the shapes of published models: every
+ * byte of the file is planned somewhere, KV is what the models are known to take, what is estimated is said
+ * to be, and nothing of it can be opened. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <tsr/model.h>
+
+#include "support/arch_models.h"
+#include "support/runner.h"
+
+typedef struct fixture {
+    char path[40];
+    tsr_topology *topo;
+} fixture;
+
+static int set_up(void **state)
+{
+    static fixture f = {.path = "/tmp/tsr_archs_XXXXXX"};
+    close(mkstemp(f.path));
+    runner_ok(tsr_topology_discover(NULL, &f.topo), "topology");
+    *state = &f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    tsr_topology_destroy(f->topo);
+    return unlink(f->path);
+}
+
+static tsr_gguf *open_header(const char *path)
+{
+    tsr_gguf *gguf;
+    tsr_gguf_config config = TSR_GGUF_CONFIG_INIT;
+    config.header_only = true;
+    runner_ok(tsr_gguf_open(path, &config, &gguf), path);
+    return gguf;
+}
+
+static tsr_status plan_on(const fixture *f, const char *devices, const tsr_gguf *gguf,
+                          const tsr_model_config *config, tsr_plan **plan_out)
+{
+    tsr_device_list *list;
+    runner_ok(tsr_device_list_create(f->topo, devices, NULL, &list), devices);
+    tsr_status status = tsr_plan_create(gguf, list, config, plan_out);
+    tsr_device_list_destroy(list);
+    return status;
+}
+
+static bool has_note(const tsr_plan *plan, const char *part)
+{
+    for (int i = 0; tsr_plan_note(plan, i); i++)
+        if (strstr(tsr_plan_note(plan, i), part))
+            return true;
+    return false;
+}
+
+/* Of all tensors, and of those that every device has whole. */
+static void count_file(const struct arch_model *m, const tsr_gguf *gguf, int64_t *n_params_out,
+                       size_t *bytes_out, size_t *whole_out)
+{
+    *n_params_out = 0;
+    *bytes_out = *whole_out = 0;
+    for (int64_t i = 0; i < tsr_gguf_n_tensors(gguf); i++) {
+        const tsr_gguf_tensor *tensor = tsr_gguf_tensor_at(gguf, i);
+        const char *suffix = strncmp(tensor->name, "blk.", 4) == 0 ? strchr(tensor->name + 4, '.') : NULL;
+        *n_params_out += tensor->ne[0] * tensor->ne[1] * tensor->ne[2];
+        *bytes_out += tensor->bytes;
+        for (const struct arch_tensor *t = m->tensors; t->name; t++)
+            if (strcmp(suffix ? suffix : tensor->name, suffix ? t->name + strlen("blk.%d") : t->name) == 0)
+                *whole_out += t->whole ? tensor->bytes : 0;
+    }
+}
+
+static size_t planned(const tsr_plan *plan, tsr_memory_owner owner, int *n_used_out)
+{
+    tsr_plan_info info;
+    size_t bytes = 0;
+    tsr_plan_describe(plan, &info);
+    *n_used_out = 0;
+    for (int d = 0; d < info.n_devices; d++) {
+        tsr_plan_device device;
+        runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+        bytes += device.bytes[owner];
+        *n_used_out += device.bytes[owner] > 0;
+        assert_true(!device.used || device.bytes[TSR_MEMORY_ARENA] > 0);
+    }
+    return bytes;
+}
+
+static void check_plan(const fixture *f, const struct arch_model *m, const tsr_gguf *gguf,
+                       const char *devices, tsr_split_mode mode)
+{
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_plan *plan;
+    tsr_plan_info info;
+    int64_t n_params;
+    size_t bytes, whole;
+    int n_used, n_kv;
+    const float even[] = {1, 1, 1};
+    config.n_ctx = 4096; /* whole pages */
+    config.split_mode = mode;
+    config.tensor_split = even;
+    config.n_tensor_split = devices[strlen("host:")] - '0';
+    runner_ok(plan_on(f, devices, gguf, &config, &plan), m->title);
+    count_file(m, gguf, &n_params, &bytes, &whole);
+    assert_int_equal(n_params, m->n_params);
+
+    size_t weights = planned(plan, TSR_MEMORY_WEIGHTS, &n_used);
+    size_t kv = planned(plan, TSR_MEMORY_KV, &n_kv);
+    size_t embedding = tsr_gguf_find_tensor(gguf, "token_embd.weight")->bytes;
+    bool tied = !tsr_gguf_find_tensor(gguf, "output.weight");
+    assert_int_equal(n_used, config.n_tensor_split);
+    if (mode == TSR_SPLIT_MODE_TENSOR)
+        assert_int_equal(weights, bytes + (size_t)(n_used - 1) * whole);
+    else
+        assert_int_equal(weights, bytes + (tied && n_used > 1 ? embedding : 0));
+
+    size_t kv_bytes = (size_t)(m->kv_token_bytes * config.n_ctx);
+    if (m->kv_whole && mode == TSR_SPLIT_MODE_TENSOR)
+        kv_bytes *= (size_t)n_kv;
+    assert_true(kv >= kv_bytes && kv <= kv_bytes + (size_t)n_kv * (1 << 16)); /* whole system pages */
+
+    tsr_plan_describe(plan, &info);
+    assert_false(info.runnable);
+    assert_false(info.exact_arena);
+    assert_true(has_note(plan, "planned, not run"));
+    assert_false(has_note(plan, "unknown names"));
+    tsr_plan_destroy(plan);
+}
+
+static void published_models_are_planned(void **state)
+{
+    const fixture *f = *state;
+    static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_K};
+    for (size_t i = 0; i < n_arch_models; i++) {
+        for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
+            gguf_writer *w = arch_model_writer(&arch_models[i], types[t]);
+            gguf_writer_save_header(w, f->path, false);
+            tsr_gguf *gguf = open_header(f->path);
+            check_plan(f, &arch_models[i], gguf, "host:1,mem=400GiB", TSR_SPLIT_MODE_TENSOR);
+            check_plan(f, &arch_models[i], gguf, "host:3,mem=400GiB", TSR_SPLIT_MODE_TENSOR);
+            check_plan(f, &arch_models[i], gguf, "host:2,mem=400GiB", TSR_SPLIT_MODE_LAYER);
+            tsr_gguf_close(gguf);
+            gguf_writer_destroy(w);
+        }
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(published_models_are_planned),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
