@@ -1,5 +1,5 @@
-/* The link model: routes and all-reduce times of described machines, worked out by hand; measured values and
- * their file. */
+/* The link model: routes and all-reduce times of described machines, worked out by hand; measured values. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -243,16 +243,22 @@ static void recorded_machines_have_their_links(void **state)
 
 /* ---- measured values -------------------------------------------------------------------------- */
 
+static tsr_status set_measured(const world *w, int from, uint64_t devices, uint64_t bytes, double ns)
+{
+    const tsr_links_value value = {from, devices, bytes, ns};
+    return tsr_links_set_measured(w->links, &value);
+}
+
 static void measured_values_override_and_are_interpolated(void **state)
 {
     (void)state;
     tsr_all_reduce_cost cost;
     world w = open_world("3x l4", NULL, NULL, NULL);
     double guess = tsr_links_all_reduce_ns(w.links, 5, 3000);
-    ok(tsr_links_set_measured(w.links, 3, 4000, 9000), "set");
-    ok(tsr_links_set_measured(w.links, 3, 1000, 5000), "set");
-    ok(tsr_links_set_measured(w.links, 3, 2000, 1), "set");
-    ok(tsr_links_set_measured(w.links, 3, 2000, 6000), "set"); /* replaces */
+    ok(set_measured(&w, -1, 3, 4000, 9000), "set");
+    ok(set_measured(&w, -1, 3, 1000, 5000), "set");
+    ok(set_measured(&w, -1, 3, 2000, 1), "set");
+    ok(set_measured(&w, -1, 3, 2000, 6000), "set"); /* replaces */
     assert_near(tsr_links_all_reduce_ns(w.links, 3, 10), 5000);
     assert_near(tsr_links_all_reduce_ns(w.links, 3, 1500), 5500);
     assert_near(tsr_links_all_reduce_ns(w.links, 3, 3000), 7500);
@@ -261,61 +267,63 @@ static void measured_values_override_and_are_interpolated(void **state)
     tsr_links_all_reduce(w.links, 3, 3000, &cost);
     assert_int_equal(cost.algorithm, TSR_ALL_REDUCE_MEASURED);
     assert_false(cost.guessed);
-    assert_int_equal(tsr_links_set_measured(w.links, 1, 1000, 5000), TSR_ERR_INVALID);
-    assert_int_equal(tsr_links_set_measured(w.links, 3, 1000, 0), TSR_ERR_INVALID);
-    assert_int_equal(tsr_links_set_measured(w.links, 3, 1000, -1), TSR_ERR_INVALID);
     close_world(&w);
 }
 
-static void the_file_keeps_values_of_the_same_machine_only(void **state)
+static void measured_hand_overs_are_of_one_direction(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/tsr-links-XXXXXX", command[64];
-    int n = -1;
-    assert_non_null(mkdtemp(folder));
-    assert_int_equal(setenv("XDG_CACHE_HOME", folder, 1), 0);
-    world w = open_world("3x l4", NULL, NULL, "cuda:0,cuda:2,cuda:1");
-    ok(tsr_links_load(w.links, NULL, &n), "no file yet");
-    assert_int_equal(n, 0);
-    ok(tsr_links_set_measured(w.links, 3, 1000, 5000), "set"); /* cuda:0 and cuda:2 */
-    ok(tsr_links_set_measured(w.links, 7, 1000, 7000), "set");
-    ok(tsr_links_save(w.links, NULL), "save");
+    world w = open_world("3x l4", NULL, NULL, NULL);
+    tsr_link before = pair(&w, 1, 0);
+    double all_reduce = tsr_links_all_reduce_ns(w.links, 3, 4096);
+    ok(set_measured(&w, 0, 2, 4096, 3000), "set"); /* from 0 to 1 */
+    ok(set_measured(&w, 0, 2, 1 << 20, 103000), "set");
+    assert_near(tsr_links_copy_ns(w.links, 0, 1, 100), 3000);
+    assert_near(tsr_links_copy_ns(w.links, 0, 1, (4096 + (1 << 20)) / 2), 53000);
+    assert_near(pair(&w, 0, 1).latency_ns, 3000);
+    assert_near(pair(&w, 0, 1).bytes_per_s, (1 << 20) / 103000e-9);
+    assert_true(pair(&w, 0, 1).measured);
+    assert_near(pair(&w, 1, 0).bytes_per_s, before.bytes_per_s);
+    assert_false(pair(&w, 1, 0).measured);
+    assert_near(tsr_links_all_reduce_ns(w.links, 3, 4096), all_reduce);
     close_world(&w);
+}
 
-    w = open_world("3x l4", NULL, NULL, "cuda"); /* in another order */
-    ok(tsr_links_load(w.links, NULL, &n), "load");
-    assert_int_equal(n, 2);
-    assert_near(tsr_links_all_reduce_ns(w.links, 5, 1000), 5000);
-    assert_near(tsr_links_all_reduce_ns(w.links, 7, 1000), 7000);
+static void all_measured_values_can_be_read_back(void **state)
+{
+    (void)state;
+    world w = open_world("3x l4", NULL, NULL, NULL);
+    assert_int_equal(tsr_links_n_measured(w.links), 0);
+    assert_null(tsr_links_measured(w.links, 0));
+    ok(set_measured(&w, 2, 1, 10, 30), "set");
+    ok(set_measured(&w, -1, 7, 10, 20), "set");
+    ok(set_measured(&w, -1, 3, 20, 10), "set");
+    ok(set_measured(&w, -1, 3, 10, 5), "set");
+    assert_int_equal(tsr_links_n_measured(w.links), 4);
+    static const double expected[] = {5, 10, 20, 30};
+    for (int i = 0; i < 4; i++)
+        assert_near(tsr_links_measured(w.links, i)->ns, expected[i]);
+    assert_int_equal(tsr_links_measured(w.links, 3)->from, 2);
+    assert_null(tsr_links_measured(w.links, 4));
+    assert_null(tsr_links_measured(w.links, -1));
     close_world(&w);
+}
 
-    w = open_world("3x l4", NULL, NULL, "cuda:0,cuda:1"); /* one of them is missing */
-    ok(tsr_links_load(w.links, NULL, &n), "load");
-    assert_int_equal(n, 0);
+static void values_that_measure_nothing_are_refused(void **state)
+{
+    (void)state;
+    world w = open_world("3x l4", NULL, NULL, NULL);
+    static const tsr_links_value wrong[] = {
+        {-1, 1, 1000, 5000}, /* one device */
+        {-1, 8, 1000, 5000}, /* which is not there */
+        {-1, 3, 1000, 0},    {-1, 3, 1000, -1},  {-1, 3, 1000, NAN}, {0, 1, 1000, 5000}, /* to itself */
+        {0, 6, 1000, 5000},                                                              /* to two */
+        {0, 0, 1000, 5000},  {3, 1, 1000, 5000},
+    };
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
+        assert_int_equal(tsr_links_set_measured(w.links, &wrong[i]), TSR_ERR_INVALID);
+    assert_int_equal(tsr_links_n_measured(w.links), 0);
     close_world(&w);
-
-    w = open_world("3x l40s", NULL, NULL, "cuda");
-    ok(tsr_links_load(w.links, NULL, &n), "load");
-    assert_int_equal(n, 0);
-    char path[128];
-    snprintf(path, sizeof path, "%s/copy.txt", folder);
-    ok(tsr_links_set_measured(w.links, 7, 1000, 7000), "set");
-    ok(tsr_links_save(w.links, path), "save");
-    snprintf(w.topo->driver_version, sizeof w.topo->driver_version, "580.1"); /* another driver */
-    tsr_links_destroy(w.links);
-    ok(tsr_links_create(w.topo, w.devices, &w.links), "links");
-    ok(tsr_links_load(w.links, path, &n), "load");
-    assert_int_equal(n, 0);
-    FILE *file = fopen(path, "w");
-    assert_non_null(file);
-    fputs("hello\n", file);
-    fclose(file);
-    assert_int_equal(tsr_links_load(w.links, path, &n), TSR_ERR_FORMAT);
-    assert_int_equal(tsr_links_load(w.links, folder, &n) == TSR_OK ? n : 0, 0);
-    assert_int_equal(tsr_links_save(w.links, "/nowhere/at/all"), TSR_ERR_IO);
-    close_world(&w);
-    snprintf(command, sizeof command, "rm -rf '%s'", folder);
-    assert_int_equal(system(command), 0);
 }
 
 /* ---- what must hold of every machine ----------------------------------------------------------- */
@@ -380,7 +388,9 @@ int main(void)
         cmocka_unit_test(virtual_devices_share_a_gpu),
         cmocka_unit_test(recorded_machines_have_their_links),
         cmocka_unit_test(measured_values_override_and_are_interpolated),
-        cmocka_unit_test(the_file_keeps_values_of_the_same_machine_only),
+        cmocka_unit_test(measured_hand_overs_are_of_one_direction),
+        cmocka_unit_test(all_measured_values_can_be_read_back),
+        cmocka_unit_test(values_that_measure_nothing_are_refused),
         cmocka_unit_test(more_devices_and_more_bytes_never_take_less),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };

@@ -28,6 +28,8 @@ static int tear_down(void **state)
     (void)state;
     snprintf(path, sizeof path, "%s/tsr/rates.json", cache);
     unlink(path);
+    snprintf(path, sizeof path, "%s/tsr/links.json", cache);
+    unlink(path);
     snprintf(path, sizeof path, "%s/tsr", cache);
     rmdir(path);
     return rmdir(cache);
@@ -51,7 +53,7 @@ static void rates_are_kept_for_plan_and_run(void **state)
     (void)state;
     run("plan -m " MODEL DEVICES " --why", 0);
     find("not measured");
-    run("bench" DEVICES, 0);
+    run("bench -r 1" DEVICES, 0);
     find("F16 GB/s");
     find("host1");
     find("kept in");
@@ -69,11 +71,71 @@ static void splits_are_measured_beside_the_planner_s(void **state)
     find("the planner's");
     find("\n1,1 ");
     find("\n3,1 ");
-    find("fastest measured: ");
-    run("bench -m " MODEL DEVICES " --ratios 3 -p 4 -n 2 -r 1", 0);
+    find("decode, measured best:  ");
+    run("bench -m " MODEL DEVICES " --sweep 3 -p 4 -n 2 -r 1", 0);
     find("75.0 % on host0");
+    find("decode, predicted best: ");
+    find(" ffn, ");
+    find("% in time");
     run("bench -m " MODEL " --devices host:1 -p 4 -n 2 -r 1", 0);
     find("one device");
+}
+
+static void measured_links_are_kept_and_used(void **state)
+{
+    (void)state;
+    run("topo --links" DEVICES, 0);
+    find("one-shot");
+    run("bench links" DEVICES, 0);
+    find("host0  host1  memory ");
+    find("   4 KiB ");
+    find("kept in");
+    run("topo --links" DEVICES, 0);
+    find(" measured");
+    if (strstr(text, "one-shot"))
+        fail_msg("predicted where measured:\n%s", text);
+    run("topo --links --json" DEVICES, 0);
+    find("\"measured\": true");
+    run("topo --links --devices host:3,threads=1", 0); /* other devices */
+    if (strstr(text, " measured"))
+        fail_msg("measured of other devices:\n%s", text);
+    run("bench links --json" DEVICES, 0);
+    find("\"kind\": \"hand-over\"");
+    find("\"predicted_ns\"");
+    find("links.json\"");
+    run("run -m " MODEL DEVICES " -p hi -n 2", 0);
+    run("bench links --devices host:1", 0);
+    find("no links");
+    run("bench links nonsense", 2);
+}
+
+/* Values that contradict themselves are left out, the rest counts. */
+static void spoiled_values_of_links_are_ignored(void **state)
+{
+    (void)state;
+    char path[64], file[1 << 16], *at;
+    static const char *const spoils[][2] = {{"\"ns\"", "\"no\""},
+                                            {"\"bytes\"", "\"bites\""},
+                                            {"\"devices\": [", "\"devices\": [-7,"},
+                                            {"\"from\": 0", "\"from\": 9"}};
+    snprintf(path, sizeof path, "%s/tsr/links.json", cache);
+    FILE *stream = fopen(path, "r"); /* as the test before left it */
+    assert_non_null(stream);
+    file[fread(file, 1, sizeof file - 1, stream)] = '\0';
+    fclose(stream);
+    for (size_t i = 0; i < sizeof spoils / sizeof *spoils; i++) {
+        const char *rest = file;
+        int n = 0;
+        stream = fopen(path, "w");
+        assert_non_null(stream);
+        for (; (at = strstr(rest, spoils[i][0])); rest = at + strlen(spoils[i][0]), n++)
+            fprintf(stream, "%.*s%s", (int)(at - rest), rest, spoils[i][1]);
+        fputs(rest, stream);
+        fclose(stream);
+        assert_true(n > 0);
+        run("plan -m " MODEL DEVICES, 0);
+        run("topo --links" DEVICES, 0);
+    }
 }
 
 /* Nothing that lies in the cache can make a command fail. */
@@ -91,7 +153,7 @@ static void a_spoiled_cache_is_ignored_and_replaced(void **state)
         run("plan -m " MODEL DEVICES " --why", 0);
         find("not measured");
     }
-    run("bench" DEVICES, 0);
+    run("bench -r 1" DEVICES, 0);
     run("plan -m " MODEL DEVICES " --why", 0);
     find("rates that were measured");
 }
@@ -113,6 +175,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_are_kept_for_plan_and_run),
         cmocka_unit_test(splits_are_measured_beside_the_planner_s),
+        cmocka_unit_test(measured_links_are_kept_and_used),
+        cmocka_unit_test(spoiled_values_of_links_are_ignored),
         cmocka_unit_test(a_spoiled_cache_is_ignored_and_replaced),
         cmocka_unit_test(mistakes_are_named),
     };

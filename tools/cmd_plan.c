@@ -9,9 +9,9 @@
 #include "json.h"
 #include "json_plan.h"
 #include "machine_options.h"
+#include "measured.h"
 #include "model_options.h"
 #include "options.h"
-#include "rates_file.h"
 
 static tsr_status make_plan(const tool_model_options *options, const tool_machine_options *machine,
                             const tsr_model_config *config, tsr_plan **plan_out)
@@ -19,11 +19,10 @@ static tsr_status make_plan(const tool_model_options *options, const tool_machin
     tsr_topology *topo = NULL;
     tsr_device_list *devices = NULL;
     tsr_gguf *gguf = NULL;
-    tsr_links *links = NULL;
     tsr_logger logger = tool_logger(false);
     tsr_gguf_config gguf_config = TSR_GGUF_CONFIG_INIT;
     tsr_model_config with_rates = *config;
-    tsr_device_rates rates[TSR_MAX_DEVICES];
+    tool_measured measured = {0};
     gguf_config.header_only = true;
 
     tsr_status status = tsr_gguf_open(options->model, &gguf_config, &gguf);
@@ -31,14 +30,11 @@ static tsr_status make_plan(const tool_model_options *options, const tool_machin
         status = tool_machine_topology(machine, &logger, &topo);
     if (status == TSR_OK)
         status = tsr_device_list_create(topo, options->devices, &logger, &devices);
-    if (status == TSR_OK && topo->is_this_machine && tool_rates_load(topo, devices, rates))
-        with_rates.rates = rates;
     if (status == TSR_OK)
-        status = tsr_links_create(topo, devices, &links);
-    with_rates.links = links;
+        status = tool_measured_apply(topo, devices, &measured, &with_rates);
     if (status == TSR_OK)
         status = tsr_plan_create(gguf, devices, &with_rates, plan_out);
-    tsr_links_destroy(links);
+    tool_measured_free(&measured);
     tsr_gguf_close(gguf);
     tsr_device_list_destroy(devices);
     tsr_topology_destroy(topo);

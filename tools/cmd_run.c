@@ -3,28 +3,19 @@
 
 #include <stdlib.h>
 
+#include "machine_options.h"
+#include "measured.h"
 #include "progress.h"
-#include "rates_file.h"
 #include "run.h"
 
-static tsr_status discover(const tsr_runtime_config *config, tsr_topology **topo)
-{
-    tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
-    topo_config.logger = config->logger;
-    return tsr_topology_discover(&topo_config, topo);
-}
-
-/* Rates as `tsr bench` measured them, and links, so that what runs is what tsr plan shows. */
-static tsr_status describe_devices(const tsr_topology *topo, const char *devices, tsr_device_rates *rates,
-                                   tsr_links **links, tsr_model_config *config)
+/* Rates and links as they were measured, so that what runs is what tsr plan shows. */
+static tsr_status describe_devices(const tsr_topology *topo, const char *devices, tool_measured *measured,
+                                   tsr_model_config *config)
 {
     tsr_device_list *list = NULL;
     tsr_status status = tsr_device_list_create(topo, devices, NULL, &list);
-    if (status == TSR_OK && tool_rates_load(topo, list, rates))
-        config->rates = rates;
     if (status == TSR_OK)
-        status = tsr_links_create(topo, list, links);
-    config->links = *links;
+        status = tool_measured_apply(topo, list, measured, config);
     tsr_device_list_destroy(list);
     return status;
 }
@@ -40,19 +31,19 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     runtime_config.logger = tool_logger(options->verbose);
 
     tsr_topology *topo = NULL;
-    tsr_links *links = NULL;
+    tool_machine_options here = {0};
+    tool_measured measured = {0};
     tsr_model_config with_rates = *config;
-    tsr_device_rates rates[TSR_MAX_DEVICES];
-    tsr_status status = discover(&runtime_config, &topo);
+    tsr_status status = tool_machine_topology(&here, &runtime_config.logger, &topo);
     runtime_config.topology = topo;
     if (status == TSR_OK)
-        status = describe_devices(topo, options->model.devices, rates, &links, &with_rates);
+        status = describe_devices(topo, options->model.devices, &measured, &with_rates);
     if (status == TSR_OK)
         status = tsr_runtime_open(&runtime_config, rt);
     tsr_topology_destroy(topo);
     if (status == TSR_OK)
         status = tsr_model_open(*rt, options->model.model, &with_rates, &engine->model);
-    tsr_links_destroy(links);
+    tool_measured_free(&measured);
     if (status == TSR_OK)
         status = tsr_model_tokenizer(engine->model, &engine->tokenizer);
     if (status == TSR_OK)
@@ -88,9 +79,9 @@ static int run(const run_options *options, const tsr_model_config *config, const
     run_engine engine = {0};
     run_result result = {0};
     int code;
-    double start = run_clock();
+    double start = tool_clock();
     tsr_status status = open_engine(options, config, &rt, &engine);
-    result.load_s = run_clock() - start;
+    result.load_s = tool_clock() - start;
     tool_progress(1, NULL); /* a bar that a failure left behind */
     if (status != TSR_OK) {
         code = tool_fail("run", status);

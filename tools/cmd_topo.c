@@ -10,6 +10,7 @@
 #include "format.h"
 #include "json.h"
 #include "machine_options.h"
+#include "measured.h"
 #include "options.h"
 #include "topo_links.h"
 
@@ -80,15 +81,6 @@ static int print_all(const tsr_topology *topo, const tsr_device_list *list, cons
     return TOOL_EXIT_OK;
 }
 
-/* With what was measured on this machine, if anything was. */
-static tsr_status make_links(const tsr_topology *topo, const tsr_device_list *list, tsr_links **links_out)
-{
-    tsr_status status = tsr_links_create(topo, list, links_out);
-    if (status == TSR_OK && topo->is_this_machine)
-        status = tsr_links_load(*links_out, NULL, NULL);
-    return status;
-}
-
 static int write_nccl_xml(const tsr_topology *topo, const char *path)
 {
     FILE *file = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
@@ -143,7 +135,7 @@ int tsr_cmd_topo(int argc, char **argv)
     if (status == TSR_OK && !nccl_xml)
         status = tsr_device_list_create(topo, devices, &logger, &list);
     if (status == TSR_OK && show_links && list)
-        status = make_links(topo, list, &links);
+        status = tool_measured_links(topo, list, &links);
     if (status != TSR_OK)
         code = tool_fail("topo", status);
     else

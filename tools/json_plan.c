@@ -36,11 +36,11 @@ static json_t *device_classes(const tsr_plan_device *device)
 static json_t *device_object(const tsr_plan_device *device)
 {
     json_t *cap = device->memory_cap == SIZE_MAX ? json_null() : json_integer((json_int_t)device->memory_cap);
-    return json_pack("{s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:o, s:I}", "name", device->name, "used",
-                     device->used, "requested", device->requested, "classes", device_classes(device),
-                     "n_layers", (json_int_t)device->n_layers, "bytes", bytes_by_owner(device->bytes),
-                     "total_bytes", (json_int_t)device->total_bytes, "memory_cap_bytes", cap,
-                     "arena_bound_bytes", (json_int_t)device->arena_bound_bytes);
+    return json_pack("{s:s, s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:o, s:I}", "name", device->name, "kind",
+                     tsr_device_kind_name(device->kind), "used", device->used, "requested", device->requested,
+                     "classes", device_classes(device), "n_layers", (json_int_t)device->n_layers, "bytes",
+                     bytes_by_owner(device->bytes), "total_bytes", (json_int_t)device->total_bytes,
+                     "memory_cap_bytes", cap, "arena_bound_bytes", (json_int_t)device->arena_bound_bytes);
 }
 
 static json_t *devices(const tsr_plan *plan, int n)

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <tsr/version.h>
 
@@ -110,6 +111,13 @@ static void print_log(tsr_log_level level, const char *text, void *user)
 tsr_logger tool_logger(bool verbose)
 {
     return (tsr_logger){.fn = print_log, .max_level = verbose ? TSR_LOG_DEBUG : TSR_LOG_WARN};
+}
+
+double tool_clock(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 void tool_write(const char *text, void *file)

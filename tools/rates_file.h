@@ -1,6 +1,4 @@
-/* Measured rates, kept from `tsr bench` for `tsr plan` and `tsr run`: a JSON file in the user's cache, one
- * entry per machine and set of devices. Another driver, other cores or another version of the library make
- * another entry. */
+/* Measured rates, kept from `tsr bench` for `tsr plan` and `tsr run` (cache_file.h). */
 #ifndef TSR_TOOLS_RATES_FILE_H
 #define TSR_TOOLS_RATES_FILE_H
 
@@ -9,10 +7,7 @@
 #include <tsr/rates.h>
 #include <tsr/topology.h>
 
-enum { TOOL_PATH = 4096 };
-
-/* $XDG_CACHE_HOME/tsr/rates.json, or below ~/.cache; false where there is neither. */
-bool tool_rates_path(char path[TOOL_PATH]);
+#define TOOL_RATES_FILE "rates.json"
 
 /* rates_out[list->n_devices] as measured before; false where they are not in the file, or it cannot be read.
  */

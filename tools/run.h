@@ -55,7 +55,4 @@ int run_generate(const run_engine *engine, const run_options *options, const cha
 void run_report(const tsr_runtime *rt, const run_engine *engine, const run_options *options,
                 const run_result *result);
 
-/* Seconds on a clock that never jumps. */
-double run_clock(void);
-
 #endif

@@ -124,7 +124,7 @@ static void release(generation *g)
 static tsr_status compute_prompt(generation *g)
 {
     tsr_status status = TSR_OK;
-    double start = run_clock();
+    double start = tool_clock();
     int64_t n = g->result->n_prompt;
     for (int64_t at = 0; at < n && status == TSR_OK && !interrupted; at += g->n_batch) {
         bool last = n - at <= g->n_batch;
@@ -135,16 +135,16 @@ static tsr_status compute_prompt(generation *g)
     }
     for (int64_t i = 0; i < n; i++)
         tsr_sampler_accept(g->engine->sampler, g->prompt[i]);
-    g->result->prompt_s = run_clock() - start;
+    g->result->prompt_s = tool_clock() - start;
     return status;
 }
 
 static tsr_status compute_token(generation *g, int32_t token)
 {
-    double start = run_clock();
+    double start = tool_clock();
     tsr_batch batch = {.n_tokens = 1, .tokens = &token};
     tsr_status status = tsr_session_decode(g->engine->session, &batch, g->logits);
-    g->result->decode_s += run_clock() - start;
+    g->result->decode_s += tool_clock() - start;
     g->result->n_decoded += status == TSR_OK;
     return status;
 }

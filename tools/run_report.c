@@ -2,16 +2,8 @@
 #include "run.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "format.h"
-
-double run_clock(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 static void add_phase(tool_table *table, const char *name, double seconds, int64_t n_tokens)
 {

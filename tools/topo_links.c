@@ -31,7 +31,7 @@ static void print_pairs(const tsr_links *links, const tsr_device_list *list)
             tool_table_cell(&table, "%s", list->devices[b].name);
             tool_table_cell(&table, "%s", tsr_link_kind_name(link.kind));
             tool_table_cell(&table, "%s%.1f", mark(link.guessed), link.bytes_per_s / 1e9);
-            tool_table_cell(&table, "~%.1f", link.latency_ns / 1e3);
+            tool_table_cell(&table, "%s%.1f", mark(!link.measured), link.latency_ns / 1e3);
         }
     }
     tool_table_print(&table, stdout);
@@ -76,10 +76,11 @@ json_t *tool_json_links(const tsr_links *links)
         for (int b = 0; b < tsr_links_n_devices(links); b++) {
             tsr_link link = link_of(links, a, b);
             if (a != b)
-                json_array_append_new(array, json_pack("{s:i, s:i, s:s, s:f, s:f, s:b}", "from", a, "to", b,
-                                                       "kind", tsr_link_kind_name(link.kind), "bytes_per_s",
-                                                       link.bytes_per_s, "latency_ns", link.latency_ns,
-                                                       "guessed", link.guessed));
+                json_array_append_new(array,
+                                      json_pack("{s:i, s:i, s:s, s:f, s:f, s:b, s:b}", "from", a, "to", b,
+                                                "kind", tsr_link_kind_name(link.kind), "bytes_per_s",
+                                                link.bytes_per_s, "latency_ns", link.latency_ns, "guessed",
+                                                link.guessed, "measured", link.measured));
         }
     }
     return array;

@@ -13,7 +13,8 @@
 int tsr_cmd_topo(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
-int tsr_cmd_bench(int argc, char **argv);
+int tsr_cmd_bench(int argc, char **argv);       /* and, by its first word: */
+int tsr_cmd_bench_links(int argc, char **argv); /* argv[0] is "links" */
 
 /* Print "tsr COMMAND: the last error" and return the exit code: 2 where the user's words were wrong, else
  * 1. */
@@ -21,6 +22,9 @@ int tool_fail(const char *command, tsr_status status);
 
 /* Prints warnings to stderr, and with `verbose` everything else too. */
 tsr_logger tool_logger(bool verbose);
+
+/* Seconds on a clock that never jumps. */
+double tool_clock(void);
 
 /* A tsr_write_fn; `file` is a FILE *. */
 void tool_write(const char *text, void *file);

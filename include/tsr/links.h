@@ -14,8 +14,9 @@
  *     }
  *     tsr_links_destroy(links);
  *
- * A tsr_links is changed by tsr_links_set_measured() and tsr_links_load() only; otherwise any number of
- * threads may read it at once. */
+ * Measured values come from tsr_runtime_measure_links() (tsr/rates.h); to keep them is up to the caller, as
+ * `tsr bench links` does. A tsr_links is changed by tsr_links_set_measured() and that only; otherwise any
+ * number of threads may read it at once. */
 #ifndef TSR_LINKS_H
 #define TSR_LINKS_H
 
@@ -49,6 +50,7 @@ typedef struct tsr_link {
     double bytes_per_s; /* one direction, nothing else going on */
     double latency_ns;  /* of a signal that the other sees */
     bool guessed;       /* some part of the route is not described by the topology */
+    bool measured;      /* rate and latency are; else the latency is always a guess */
 } tsr_link;
 
 typedef enum tsr_all_reduce_algorithm {
@@ -110,20 +112,27 @@ TSR_API double tsr_links_all_reduce_ns(const tsr_links *links, uint64_t device_m
 TSR_API void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
                                   tsr_all_reduce_cost *cost_out);
 
-/* Record that an all-reduce of `bytes` over that set of devices took so long; a second value for the same set
- * and size replaces the first. Sizes between two values are interpolated linearly, smaller ones take the
- * smallest value's time, larger ones go on at the rate of the two largest values. TSR_ERR_INVALID: fewer than
- * two devices, or a time that is not positive. TSR_ERR_MEMORY. */
-TSR_NODISCARD TSR_API tsr_status tsr_links_set_measured(tsr_links *links, uint64_t device_mask,
-                                                        uint64_t bytes, double ns);
+/* A measured time: of an all-reduce, or of handing bytes over from one device to another. */
+typedef struct tsr_links_value {
+    int from; /* the sender of a hand-over; -1: an all-reduce */
+    uint64_t
+        devices;    /* bit i for device i: of an all-reduce all that take part, of a hand-over the receiver */
+    uint64_t bytes; /* on each device, or handed over */
+    double ns;
+} tsr_links_value;
 
-/* Write the measured values as text, or read those that concern these devices; `path` NULL is
- * $XDG_CACHE_HOME/tsr/links-ID.txt (else ~/.cache), ID standing for the machine: its processors, GPUs and
- * their driver. Values of another machine, driver or set of devices are not taken. *n_out, may be NULL: how
- * many values were read. tsr_links_load() of a file that is not there reads none and is no error.
- * TSR_ERR_IO, TSR_ERR_FORMAT (names file and line), TSR_ERR_MEMORY. */
-TSR_NODISCARD TSR_API tsr_status tsr_links_save(const tsr_links *links, const char *path);
-TSR_NODISCARD TSR_API tsr_status tsr_links_load(tsr_links *links, const char *path, int *n_out);
+/* Record a value, which is copied; a second one for the same devices and size replaces the first. What was
+ * measured replaces what is predicted: sizes between two values are interpolated linearly, smaller ones take
+ * the smallest value's time, larger ones go on at the rate of the two largest values. tsr_links_pair() then
+ * tells the smallest hand-over's time as latency, and the largest one's rate. TSR_ERR_INVALID: an all-reduce
+ * of fewer than two devices, a hand-over that is not from one device to another, or a time that is not
+ * positive. TSR_ERR_MEMORY. */
+TSR_NODISCARD TSR_API tsr_status tsr_links_set_measured(tsr_links *links, const tsr_links_value *value);
+
+/* All that were recorded, all-reduces first, each in the order of devices and bytes; NULL for an index beyond
+ * them. Good until the next one is recorded. */
+TSR_API int tsr_links_n_measured(const tsr_links *links);
+TSR_API const tsr_links_value *tsr_links_measured(const tsr_links *links, int index);
 
 TSR_END_DECLS
 #endif

@@ -50,8 +50,8 @@ typedef struct tsr_model_config {
     int n_tensor_split;
     const tsr_device_rates *rates; /* [number of devices] how fast they are; NULL: as described
                                       (tsr_device_rates_guess) */
-    const tsr_links *links; /* between the same devices, for what meeting costs; NULL, or where rates were
-                               measured: the rates' own figures */
+    const tsr_links *links; /* between the same devices, for what meeting costs: all that it was measured
+                               for, and the rest unless rates were measured; NULL: the rates' own figures */
     int plan_tokens;        /* tokens per step that the planner's choice is best for; 1: decoding */
     tsr_split_mode split_mode;
     int main_device;   /* for TSR_SPLIT_MODE_NONE */
@@ -115,6 +115,7 @@ typedef struct tsr_plan_info {
 
 typedef struct tsr_plan_device {
     char name[32];
+    tsr_device_kind kind;
     bool used;                         /* false: nothing is allocated on it */
     double requested;                  /* share, all devices sum to 1 */
     double achieved[TSR_CLASS_COUNT];  /* share of the class's granules, over all layers */

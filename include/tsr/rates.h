@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 
+#include <tsr/links.h>
 #include <tsr/runtime.h>
 #include <tsr/types.h>
 
@@ -45,6 +46,15 @@ TSR_NODISCARD TSR_API tsr_status tsr_runtime_measure(tsr_runtime *rt, const tsr_
  * reduced to what kernels reach of them as a rule; what a description leaves open is assumed (the factors and
  * assumptions are at the definition). `measured` is false. */
 TSR_API void tsr_device_rates_guess(const tsr_device_desc *devices, int n, tsr_device_rates *rates_out);
+
+/* Time all-reduces over all devices and over every two of them, and hand-overs between every two (there and
+ * back; both directions get the mean), and record them in `links`, which is of the same devices in the same
+ * order. Sizes go from 4 KiB to 16 MiB, each eight times the one before; none is begun that would probably
+ * take more than 10 ms. About a second per pair at most; nothing else may run on the devices. Buffers of up
+ * to 72 MiB are allocated on each for the time, uncharged. On failure `links` is as it was. TSR_ERR_INVALID
+ * for links of other devices, TSR_ERR_TIMEOUT where a collective does not end, TSR_ERR_MEMORY, and what
+ * devices report. */
+TSR_NODISCARD TSR_API tsr_status tsr_runtime_measure_links(tsr_runtime *rt, tsr_links *links);
 
 TSR_END_DECLS
 #endif

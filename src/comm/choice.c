@@ -175,7 +175,9 @@ static tsr_status try_all(choice_comm *choice, tsr_device *const *devices, const
         char problem[512] = "";
         if (choice->measured[c] && choice->comms[c]->ops->enqueue) {
             /* Afresh for each: the partials of the one before may have changed. */
-            TSR_TRY(tsr_trial_create(devices, choice->base.n_devices, CHECK_ELEMENTS, false, &trial));
+            const tsr_trial_config config = {devices, choice->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
+                                             .n = CHECK_ELEMENTS};
+            TSR_TRY(tsr_trial_create(&config, &trial));
             TSR_TRY(tsr_trial_check(trial, choice->comms[c], CHECK_TIMEOUT_NS, problem, sizeof problem));
             tsr_trial_destroy(trial);
             trial = NULL;
@@ -201,8 +203,9 @@ static tsr_status race(choice_comm *choice, tsr_device *const *devices, size_t b
     tsr_status status = TSR_OK;
     choice_row row = {.bytes = bytes, .latency_ns = UINT64_MAX};
     tsr_trial *trial = NULL;
-    TSR_TRY(
-        tsr_trial_create(devices, choice->base.n_devices, (int64_t)(bytes / sizeof(int64_t)), true, &trial));
+    const tsr_trial_config config = {devices, choice->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
+                                     .n = (int64_t)(bytes / sizeof(int64_t)), .zeros = true};
+    TSR_TRY(tsr_trial_create(&config, &trial));
     for (int c = 0; c < choice->n_comms; c++) {
         uint64_t ns;
         if (!choice->measured[c])

@@ -1,4 +1,4 @@
-/* Trial all-reduces; see trial.h. They go through the devices' programs, so on a GPU what is timed (and found
+/* Trial collectives; see trial.h. They go through the devices' programs, so on a GPU what is timed (and found
  * to work) is the captured graph that a model's step is made of. */
 #include "comm/trial.h"
 
@@ -9,12 +9,10 @@
 #include "core/fixed.h"
 #include "core/mem.h"
 
-enum { MAX_OPS = 8, MAX_DEVICES = 64 };
+enum { MAX_DEVICES = 64 };
 
 struct tsr_trial {
-    int n_devices;
-    tsr_device *const *devices;
-    int64_t n;
+    tsr_trial_config config;
     void *partial[2][MAX_DEVICES];
     float *sum[MAX_DEVICES];
 };
@@ -24,13 +22,18 @@ typedef struct trial_run {
     tsr_trial *trial;
     tsr_comm *comm;
     int n_ops;
-    tsr_collective *collectives[MAX_OPS];
+    tsr_collective *collectives[TSR_TRIAL_MAX_OPS];
     tsr_device_program *programs[MAX_DEVICES];
 } trial_run;
 
 static uint64_t all_of(int n_devices)
 {
     return n_devices == 64 ? UINT64_MAX : ((uint64_t)1 << n_devices) - 1;
+}
+
+static bool takes_part(const tsr_trial *trial, int device)
+{
+    return trial->config.participants >> device & 1;
 }
 
 /* ---- buffers --------------------------------------------------------------------------------------------
@@ -42,35 +45,39 @@ static int64_t number(int d, int64_t i)
     return (i * 7919 - 4 * (int64_t)(d + 1) * (i % 13)) * ((int64_t)1 << 20) + d;
 }
 
-static tsr_status fill(tsr_trial *trial, int d, bool zeros, int64_t *scratch)
+static tsr_status fill(tsr_trial *trial, int d, int64_t *scratch)
 {
     tsr_status status = TSR_OK;
-    for (int64_t i = 0; i < trial->n; i++)
-        scratch[i] = zeros ? 0 : number(d, i);
+    const tsr_trial_config *c = &trial->config;
+    for (int64_t i = 0; i < c->n; i++)
+        scratch[i] = c->zeros ? 0 : number(d, i);
     for (int slot = 0; slot < 2; slot++)
-        TSR_TRY(tsr_device_upload(trial->devices[d], trial->partial[slot][d], scratch,
-                                  (size_t)trial->n * sizeof(int64_t)));
+        TSR_TRY(tsr_device_upload(c->devices[d], trial->partial[slot][d], scratch,
+                                  (size_t)c->n * sizeof(int64_t)));
+    TSR_TRY(tsr_device_upload(c->devices[d], trial->sum[d], scratch, (size_t)c->n * sizeof(float)));
 out:
     return status;
 }
 
-tsr_status tsr_trial_create(tsr_device *const *devices, int n_devices, int64_t n, bool zeros,
-                            tsr_trial **trial_out)
+tsr_status tsr_trial_create(const tsr_trial_config *config, tsr_trial **trial_out)
 {
     tsr_status status = TSR_OK;
     tsr_trial *trial = NULL;
     int64_t *scratch = NULL;
-    size_t partial_bytes = (size_t)n * sizeof(int64_t), sum_bytes = (size_t)n * sizeof(float);
+    size_t partial_bytes = (size_t)config->n * sizeof(int64_t), sum_bytes = (size_t)config->n * sizeof(float);
     TSR_TRY(tsr_mem_array(1, sizeof *trial, "a trial of the collectives", &trial));
-    trial->n_devices = n_devices;
-    trial->devices = devices;
-    trial->n = n;
-    TSR_TRY(tsr_mem_array((size_t)n, sizeof *scratch, "a trial of the collectives", &scratch));
-    for (int d = 0; d < n_devices; d++) {
+    trial->config = *config;
+    if (!config->participants)
+        trial->config.participants = all_of(config->n_devices);
+    TSR_TRY(tsr_mem_array((size_t)config->n, sizeof *scratch, "a trial of the collectives", &scratch));
+    for (int d = 0; d < config->n_devices; d++) {
+        tsr_device *device = config->devices[d];
+        if (!takes_part(trial, d))
+            continue;
         for (int slot = 0; slot < 2; slot++)
-            TSR_TRY(devices[d]->ops->alloc(devices[d], partial_bytes, &trial->partial[slot][d]));
-        TSR_TRY(devices[d]->ops->alloc(devices[d], sum_bytes, (void **)&trial->sum[d]));
-        TSR_TRY(fill(trial, d, zeros, scratch));
+            TSR_TRY(device->ops->alloc(device, partial_bytes, &trial->partial[slot][d]));
+        TSR_TRY(device->ops->alloc(device, sum_bytes, (void **)&trial->sum[d]));
+        TSR_TRY(fill(trial, d, scratch));
     }
     *trial_out = trial;
     trial = NULL;
@@ -84,13 +91,14 @@ void tsr_trial_destroy(tsr_trial *trial)
 {
     if (!trial)
         return;
-    for (int d = 0; d < trial->n_devices; d++) {
-        tsr_device *device = trial->devices[d];
+    const tsr_trial_config *c = &trial->config;
+    for (int d = 0; d < c->n_devices; d++) {
+        tsr_device *device = c->devices[d];
         for (int slot = 0; slot < 2; slot++)
             if (trial->partial[slot][d])
-                device->ops->free(device, trial->partial[slot][d], (size_t)trial->n * sizeof(int64_t));
+                device->ops->free(device, trial->partial[slot][d], (size_t)c->n * sizeof(int64_t));
         if (trial->sum[d])
-            device->ops->free(device, trial->sum[d], (size_t)trial->n * sizeof(float));
+            device->ops->free(device, trial->sum[d], (size_t)c->n * sizeof(float));
     }
     tsr_mem_free(trial);
 }
@@ -98,38 +106,63 @@ void tsr_trial_destroy(tsr_trial *trial)
 /* ---- programs -------------------------------------------------------------------------------------------
  */
 
-static tsr_collective_desc describe(int n_devices, int64_t n, void *const *partial)
+/* The k-th of them. A hand-over goes back on the way on which the one before came, so that each waits for the
+ * one before and a staging buffer has been read long before it is filled again. */
+static tsr_collective_desc describe(const tsr_trial *trial, int k)
 {
-    return (tsr_collective_desc){.kind = TSR_OP_ALL_REDUCE,
-                                 .participants = all_of(n_devices),
-                                 .contributors = all_of(n_devices),
+    const tsr_trial_config *c = &trial->config;
+    uint64_t first = c->participants & ~(c->participants - 1);
+    bool sends = c->kind == TSR_OP_SEND;
+    return (tsr_collective_desc){.kind = c->kind,
+                                 .participants = c->participants,
+                                 .contributors = !sends      ? c->participants
+                                                 : k % 2 > 0 ? c->participants & ~first
+                                                             : first,
                                  .reduce = TSR_REDUCE_EXACT,
-                                 .n = n,
-                                 .partial = partial,
+                                 .n = c->n,
+                                 .partial = trial->partial[(sends ? k / 2 : k) % 2],
                                  .name = "trial of the collectives"};
 }
 
 bool tsr_trial_serves(const tsr_comm *comm)
 {
-    const tsr_collective_desc desc = describe(comm->n_devices, 0, NULL);
+    const tsr_trial trial = {.config = {.kind = TSR_OP_ALL_REDUCE, .participants = all_of(comm->n_devices)}};
+    const tsr_collective_desc desc = describe(&trial, 0);
     return !comm->ops->serves || comm->ops->serves(comm, &desc);
+}
+
+/* Device d's side of a collective. */
+static tsr_op make_op(const tsr_trial *trial, tsr_collective *collective, int k, int d)
+{
+    const tsr_trial_config *c = &trial->config;
+    tsr_op op = {.kind = c->kind, .name = "trial of the collectives"};
+    if (c->kind == TSR_OP_ALL_REDUCE) {
+        op.all_reduce = (tsr_op_all_reduce){collective, NULL, trial->sum[d], c->n};
+    } else if (describe(trial, k).contributors >> d & 1) {
+        op.send = (tsr_op_send){collective, trial->sum[d], c->n};
+    } else {
+        op.kind = TSR_OP_RECV;
+        op.recv = (tsr_op_recv){collective, trial->sum[d], c->n};
+    }
+    return op;
 }
 
 static tsr_status start(trial_run *run, tsr_trial *trial, tsr_comm *comm, int n_ops)
 {
     tsr_status status = TSR_OK;
-    tsr_op ops[MAX_OPS];
+    const tsr_trial_config *c = &trial->config;
+    tsr_op ops[TSR_TRIAL_MAX_OPS];
     *run = (trial_run){.trial = trial, .comm = comm, .n_ops = n_ops};
     for (int k = 0; k < n_ops; k++) {
-        const tsr_collective_desc desc = describe(trial->n_devices, trial->n, trial->partial[k % 2]);
+        const tsr_collective_desc desc = describe(trial, k);
         TSR_TRY(comm->ops->collective_create(comm, &desc, &run->collectives[k]));
     }
-    for (int d = 0; d < trial->n_devices; d++) {
+    for (int d = 0; d < c->n_devices; d++) {
+        if (!takes_part(trial, d))
+            continue;
         for (int k = 0; k < n_ops; k++)
-            ops[k] = (tsr_op){.kind = TSR_OP_ALL_REDUCE,
-                              .name = "trial of the collectives",
-                              .all_reduce = {run->collectives[k], NULL, trial->sum[d], trial->n}};
-        TSR_TRY(trial->devices[d]->ops->program_create(trial->devices[d], ops, n_ops, &run->programs[d]));
+            ops[k] = make_op(trial, run->collectives[k], k, d);
+        TSR_TRY(c->devices[d]->ops->program_create(c->devices[d], ops, n_ops, &run->programs[d]));
     }
 out:
     return status;
@@ -137,9 +170,10 @@ out:
 
 static void stop(trial_run *run)
 {
-    for (int d = 0; d < run->trial->n_devices; d++)
+    for (int d = 0; d < run->trial->config.n_devices; d++)
         if (run->programs[d])
-            run->trial->devices[d]->ops->program_destroy(run->trial->devices[d], run->programs[d]);
+            run->trial->config.devices[d]->ops->program_destroy(run->trial->config.devices[d],
+                                                                run->programs[d]);
     for (int k = 0; k < run->n_ops; k++)
         if (run->collectives[k])
             run->comm->ops->collective_destroy(run->comm, run->collectives[k]);
@@ -153,8 +187,8 @@ static tsr_status release(const trial_run *run, uint64_t timeout_ns, tsr_status 
                           char cause[CAUSE_BYTES])
 {
     run->comm->ops->abort(run->comm);
-    for (int d = 0; d < run->trial->n_devices; d++) {
-        tsr_device *device = run->trial->devices[d];
+    for (int d = 0; d < run->trial->config.n_devices; d++) {
+        tsr_device *device = run->trial->config.devices[d];
         tsr_status own = device->ops->synchronize(device, timeout_ns);
         if (own == TSR_ERR_TIMEOUT)
             own = device->ops->synchronize(device, 0);
@@ -171,12 +205,14 @@ static tsr_status release(const trial_run *run, uint64_t timeout_ns, tsr_status 
 static tsr_status run_once(const trial_run *run, uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
-    const tsr_trial *trial = run->trial;
+    const tsr_trial_config *c = &run->trial->config;
     char cause[CAUSE_BYTES];
-    for (int d = 0; d < trial->n_devices && status == TSR_OK; d++)
-        status = trial->devices[d]->ops->launch(trial->devices[d], run->programs[d]);
-    for (int d = 0; d < trial->n_devices && status == TSR_OK; d++)
-        status = trial->devices[d]->ops->synchronize(trial->devices[d], timeout_ns);
+    for (int d = 0; d < c->n_devices && status == TSR_OK; d++)
+        if (run->programs[d])
+            status = c->devices[d]->ops->launch(c->devices[d], run->programs[d]);
+    for (int d = 0; d < c->n_devices && status == TSR_OK; d++)
+        if (run->programs[d])
+            status = c->devices[d]->ops->synchronize(c->devices[d], timeout_ns);
     if (status == TSR_OK)
         return TSR_OK;
     snprintf(cause, sizeof cause, "%s", tsr_last_error());
@@ -190,16 +226,19 @@ static tsr_status run_once(const trial_run *run, uint64_t timeout_ns)
 static tsr_status compare(const tsr_trial *trial, char *problem, size_t problem_bytes)
 {
     tsr_status status = TSR_OK;
+    const tsr_trial_config *c = &trial->config;
     float *sums = NULL;
-    TSR_TRY(tsr_mem_array((size_t)trial->n, sizeof *sums, "a trial of the collectives", &sums));
-    for (int d = 0; d < trial->n_devices && !*problem; d++) {
-        TSR_TRY(tsr_device_download(trial->devices[d], sums, trial->sum[d], (size_t)trial->n * sizeof *sums));
-        for (int64_t i = 0; i < trial->n && !*problem; i++) {
+    TSR_TRY(tsr_mem_array((size_t)c->n, sizeof *sums, "a trial of the collectives", &sums));
+    for (int d = 0; d < c->n_devices && !*problem; d++) {
+        if (!takes_part(trial, d))
+            continue;
+        TSR_TRY(tsr_device_download(c->devices[d], sums, trial->sum[d], (size_t)c->n * sizeof *sums));
+        for (int64_t i = 0; i < c->n && !*problem; i++) {
             int64_t expected = 0;
-            for (int r = 0; r < trial->n_devices; r++)
-                expected += number(r, i);
+            for (int r = 0; r < c->n_devices; r++)
+                expected += takes_part(trial, r) ? number(r, i) : 0;
             if (sums[i] != tsr_fixed_to_f32(expected))
-                snprintf(problem, problem_bytes, "device %s got a wrong sum", trial->devices[d]->name);
+                snprintf(problem, problem_bytes, "device %s got a wrong sum", c->devices[d]->name);
         }
     }
 out:
@@ -241,10 +280,10 @@ tsr_status tsr_trial_measure(tsr_trial *trial, tsr_comm *comm, int n_ops, uint64
     uint64_t ns[RUNS];
     int n = 0;
     TSR_TRY(start(&run, trial, comm, n_ops));
-    TSR_TRY(run_once(&run, 0));
+    TSR_TRY(run_once(&run, trial->config.timeout_ns));
     while (n < RUNS) {
         uint64_t begin = tsr_clock_ns();
-        TSR_TRY(run_once(&run, 0));
+        TSR_TRY(run_once(&run, trial->config.timeout_ns));
         ns[n++] = (tsr_clock_ns() - begin) / (uint64_t)n_ops;
         if (ns[n - 1] / FAR > best_ns)
             break;

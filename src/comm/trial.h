@@ -1,29 +1,39 @@
-/* All-reduces between all devices for nothing but to see that they work and how long they take. */
+/* All-reduces and hand-overs between devices for nothing but to see that they work and how long they take. */
 #ifndef TSR_COMM_TRIAL_H
 #define TSR_COMM_TRIAL_H
 
 #include "core/comm.h"
 
-/* Buffers of `n` elements on every device: two partials, used in turn, and a sum. */
+enum { TSR_TRIAL_MAX_OPS = 32 };
+
+typedef struct tsr_trial_config {
+    tsr_device *const *devices; /* [n_devices], those of the communicators to try */
+    int n_devices;
+    uint64_t participants; /* bit i for device i; 0: all of them */
+    tsr_op_kind kind;      /* ALL_REDUCE of exact partials; or SEND between two participants, to and fro */
+    int64_t n;             /* elements */
+    bool zeros;            /* else numbers whose sum is known */
+    uint64_t timeout_ns;   /* of one run that is timed; 0: none */
+} tsr_trial_config;
+
+/* Buffers of `n` elements on every participant: two partials, used in turn, and a sum. */
 typedef struct tsr_trial tsr_trial;
 
-/* Partials are exact (int64), filled with numbers whose sum is known, or with zeros. Nothing is charged to
- * the devices. TSR_ERR_MEMORY, or a failure of a device. */
-tsr_status tsr_trial_create(tsr_device *const *devices, int n_devices, int64_t n, bool zeros,
-                            tsr_trial **trial_out);
+/* Nothing is charged to the devices. TSR_ERR_MEMORY, or a failure of a device. */
+tsr_status tsr_trial_create(const tsr_trial_config *config, tsr_trial **trial_out);
 void tsr_trial_destroy(tsr_trial *trial); /* NULL is fine */
 
 /* Whether the communicator makes all-reduces between all its devices. */
 bool tsr_trial_serves(const tsr_comm *comm);
 
-/* Run one and compare the sums. Where they are wrong, or not there within `timeout_ns`, `problem` becomes a
- * sentence about it, and every device has come to rest again; "" where all is well. */
+/* Run one all-reduce and compare the sums. Where they are wrong, or not there within `timeout_ns`, `problem`
+ * becomes a sentence about it, and every device has come to rest again; "" where all is well. */
 tsr_status tsr_trial_check(tsr_trial *trial, tsr_comm *comm, uint64_t timeout_ns, char *problem,
                            size_t problem_bytes);
 
-/* Time per all-reduce when `n_ops` follow one another, the devices' starting and stopping included: the
- * median of three runs after one that does not count. It may stop earlier once it is clear that it takes far
- * longer than `best_ns`. */
+/* Time per operation when `n_ops` (at most TSR_TRIAL_MAX_OPS) follow one another, the devices' starting and
+ * stopping included: the median of three runs after one that does not count. It may stop earlier once it is
+ * clear that it takes far longer than `best_ns`. */
 tsr_status tsr_trial_measure(tsr_trial *trial, tsr_comm *comm, int n_ops, uint64_t best_ns, uint64_t *ns_out);
 
 #endif

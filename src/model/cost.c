@@ -87,6 +87,17 @@ static double sync_by_rates(const tsr_model_cost *cost, uint64_t devices)
     return ns * (n - 1) / (all - 1);
 }
 
+/* The best that is known of this set: its own measured time, else what was measured of all devices together,
+ * else what the link model predicts. */
+static double meeting_ns(const tsr_model_cost *cost, uint64_t devices)
+{
+    tsr_all_reduce_cost cost_by_links = {.algorithm = TSR_ALL_REDUCE_NONE};
+    if (cost->links)
+        tsr_links_all_reduce(cost->links, devices, cost->sync_bytes, &cost_by_links);
+    bool use_links = cost_by_links.algorithm == TSR_ALL_REDUCE_MEASURED || !cost->rates[0].measured;
+    return cost->links && use_links ? cost_by_links.ns : sync_by_rates(cost, devices);
+}
+
 /* The same after every class: one row of partial sums per token. The search asks for the same sets over and
  * over. */
 static double sync_ns(void *user, uint64_t devices, int class_index)
@@ -98,11 +109,18 @@ static double sync_ns(void *user, uint64_t devices, int class_index)
         return 0;
     if (remembered && cost->set_sync_ns[devices] > 0)
         return cost->set_sync_ns[devices];
-    double ns = cost->links ? tsr_links_all_reduce_ns(cost->links, devices, cost->sync_bytes)
-                            : sync_by_rates(cost, devices);
+    double ns = meeting_ns(cost, devices);
     if (remembered)
         cost->set_sync_ns[devices] = ns;
     return ns;
+}
+
+/* Whether the links know more of a hand-over than the rates do. */
+static bool by_links(const tsr_model_cost *cost, int from, int to)
+{
+    tsr_link link;
+    return cost->links && tsr_links_pair(cost->links, from, to, &link) == TSR_OK &&
+           (link.measured || !cost->rates[0].measured);
 }
 
 double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens)
@@ -114,7 +132,7 @@ double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uin
         const tsr_device_rates *r = &cost->rates[d];
         if (!(missing >> d & 1))
             continue;
-        if (cost->links)
+        if (by_links(cost, sender, d))
             ns = TSR_MAX(ns, tsr_links_copy_ns(cost->links, sender, d, bytes));
         else if (r->sync_bytes_per_s > 0) /* as a meeting of two */
             ns = TSR_MAX(ns, (r->sync_ns + (double)bytes / r->sync_bytes_per_s * 1e9) / (all - 1));
@@ -184,7 +202,7 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
     TSR_TRY(check_known(weights, rates, n_devices));
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
-    cost->links = rates[0].measured ? NULL : config->links;
+    cost->links = config->links;
     cost->n_tokens = n_tokens;
     cost->n_outputs = TSR_MIN(n_tokens, (int64_t)config->n_outputs_max);
     cost->row_bytes = (uint64_t)shape->hparams.n_embd * sizeof(float);

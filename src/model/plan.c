@@ -92,6 +92,7 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
 {
     const tsr_model_split *split = &plan->split;
     memcpy(device->name, traits->name, sizeof device->name);
+    device->kind = traits->kind;
     device->requested = split->requested[d];
     device->memory_cap = traits->memory_cap;
     device->arena_bound_bytes = m->arena_bound[d];

@@ -17,7 +17,8 @@ void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *t
     uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
     if (gpu && desc->memory_usable_bytes)
         cap = desc->memory_usable_bytes;
-    *traits_out = (tsr_device_traits){.memory_cap = cap && cap < SIZE_MAX ? (size_t)cap : SIZE_MAX,
+    *traits_out = (tsr_device_traits){.kind = desc->kind,
+                                      .memory_cap = cap && cap < SIZE_MAX ? (size_t)cap : SIZE_MAX,
                                       .alignment = TSR_HOST_ALIGNMENT,
                                       .granularity = tsr_host_page_bytes(),
                                       .max_alloc = SIZE_MAX};
@@ -33,7 +34,9 @@ void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *t
 void tsr_device_traits_of(const tsr_device *device, tsr_device_traits *traits_out)
 {
     size_t used = tsr_device_used(device), cap = device->memory_cap;
-    *traits_out = (tsr_device_traits){.memory_cap = cap == SIZE_MAX ? SIZE_MAX
+    bool gpu = strcmp(device->ops->kind, "cuda") == 0;
+    *traits_out = (tsr_device_traits){.kind = gpu ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST,
+                                      .memory_cap = cap == SIZE_MAX ? SIZE_MAX
                                                     : cap > used    ? cap - used
                                                                     : 0,
                                       .alignment = device->alignment,

@@ -9,6 +9,7 @@
 /* What a stand-in must share with the device it stands for. */
 typedef struct tsr_device_traits {
     char name[32];
+    tsr_device_kind kind;
     size_t memory_cap; /* for the plan to compare with; measuring itself is unlimited */
     size_t margin;     /* bytes of it that a plan leaves free */
     size_t alignment, granularity, max_alloc, scratch_bytes;

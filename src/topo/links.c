@@ -396,7 +396,6 @@ tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *dev
     for (int d = 0; d < devices->n_devices; d++)
         links->is_gpu[d] = devices->devices[d].kind == TSR_DEVICE_CUDA;
     order_ring(links);
-    tsr_links_identify(topo, devices, links);
     *links_out = links;
     links = NULL;
 out:
@@ -432,6 +431,7 @@ tsr_status tsr_links_pair(const tsr_links *links, int from, int to, tsr_link *li
                            .bytes_per_s = route_rate(links, route),
                            .latency_ns = route->latency_ns,
                            .guessed = route->guessed};
+    (void)tsr_links_measured_link(links, from, to, link_out);
     return TSR_OK;
 }
 
@@ -439,6 +439,9 @@ double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint64_t byte
 {
     if (from == to || from < 0 || to < 0 || from >= links->n_devices || to >= links->n_devices)
         return 0;
+    double measured = tsr_links_measured_ns(links, from, UINT64_C(1) << to, bytes);
+    if (measured >= 0)
+        return measured;
     const tsr_route *route = tsr_links_route(links, from, to);
     return route->latency_ns + (double)bytes / route_rate(links, route) * 1e9;
 }

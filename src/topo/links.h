@@ -6,7 +6,7 @@
 
 #include "core/status.h"
 
-enum { TSR_LINKS_MAX_WIRES = 4096, TSR_LINKS_MAX_HOPS = 48, TSR_LINKS_KEY_BYTES = 64 };
+enum { TSR_LINKS_MAX_WIRES = 4096, TSR_LINKS_MAX_HOPS = 48 };
 
 /* Something that carries bytes, so many per second in each direction. */
 typedef struct tsr_wire {
@@ -23,21 +23,14 @@ typedef struct tsr_route {
     uint16_t hops[TSR_LINKS_MAX_HOPS];
 } tsr_route;
 
-typedef struct tsr_measured {
-    uint64_t mask, bytes;
-    double ns;
-} tsr_measured;
-
 struct tsr_links {
     int n_devices, n_wires;
     bool is_gpu[TSR_MAX_DEVICES];
-    char keys[TSR_MAX_DEVICES][TSR_LINKS_KEY_BYTES]; /* what a device is called in files */
-    char machine_id[20];
     int ring[TSR_MAX_DEVICES]; /* devices in the order in which a ring visits them */
     tsr_wire *wires;
     tsr_route *routes; /* [from][to] */
-    int n_measured;
-    tsr_measured *measured; /* by mask, then bytes */
+    int n_measured, n_room;
+    tsr_links_value *measured; /* [n_room], by `from`, devices and bytes */
 };
 
 static inline const tsr_route *tsr_links_route(const tsr_links *links, int from, int to)
@@ -45,10 +38,14 @@ static inline const tsr_route *tsr_links_route(const tsr_links *links, int from,
     return &links->routes[from * links->n_devices + to];
 }
 
-/* Nanoseconds by the table of measured values; negative if there is none for that set. */
-double tsr_links_measured_ns(const tsr_links *links, uint64_t mask, uint64_t bytes);
+/* Nanoseconds by the table of measured values; negative if there is none for that set (`from` -1) or for that
+ * hand-over (`devices`: the bit of its target). */
+double tsr_links_measured_ns(const tsr_links *links, int from, uint64_t devices, uint64_t bytes);
 
-/* machine_id and keys of links->n_devices devices. */
-void tsr_links_identify(const tsr_topology *topo, const tsr_device_list *devices, tsr_links *links);
+/* Rate and latency of a measured hand-over; false, and nothing is written, if there is none. */
+bool tsr_links_measured_link(const tsr_links *links, int from, int to, tsr_link *link);
+
+/* Make room for `n` more values, so that recording them cannot fail for want of memory. */
+tsr_status tsr_links_reserve(tsr_links *links, int n);
 
 #endif

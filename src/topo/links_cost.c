@@ -104,7 +104,7 @@ void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t
     take_if_less(cost_out, &load, TSR_ALL_REDUCE_TWO_SHOT, base + 2 * load.latency_ns,
                  per_byte * 2 * size / n);
 
-    double measured = tsr_links_measured_ns(links, device_mask, bytes);
+    double measured = tsr_links_measured_ns(links, -1, device_mask, bytes);
     if (measured >= 0) {
         *cost_out = (tsr_all_reduce_cost){
             .ns = measured, .algorithm = TSR_ALL_REDUCE_MEASURED, .slowest = load.slowest, .guessed = false};

@@ -1,0 +1,107 @@
+/* Measuring what devices exchange: see tsr_runtime_measure_links(). Everything goes through the runtime's own
+ * communicator in programs of many collectives one after another, as the steps of a model are, so the numbers
+ * contain what a planner must count with: the signal, the copy or the sum, and nothing of starting a program.
+ *
+ * Each number is the least of a few medians. What other processes do to a machine makes a collective slower,
+ * never faster. */
+#include <tsr/rates.h>
+
+#include <string.h>
+
+#include "comm/trial.h"
+#include "core/mem.h"
+#include "core/runtime.h"
+#include "topo/links.h"
+
+enum { N_SIZES = 5, GROWTH = 8, REPEATS = 3, OPS_SMALL = TSR_TRIAL_MAX_OPS, OPS_LARGE = 4 };
+static const uint64_t smallest_bytes = 4096, small_bytes = 65536, slow_ns = 10000000;
+static const uint64_t timeout_ns = UINT64_C(60000000000); /* a machine that is busy, or simulated, is slow */
+
+typedef struct bench {
+    tsr_runtime *rt;
+    tsr_links_value *values;
+    int n;
+} bench;
+
+/* One size; *ns_out is of one operation. */
+static tsr_status time_size(bench *b, tsr_op_kind kind, uint64_t devices, uint64_t bytes, uint64_t *ns_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_trial *trial = NULL;
+    uint64_t element = kind == TSR_OP_ALL_REDUCE ? sizeof(int64_t) : sizeof(float), best = UINT64_MAX, ns;
+    const tsr_trial_config config = {.devices = b->rt->devices,
+                                     .n_devices = b->rt->n_devices,
+                                     .participants = devices,
+                                     .kind = kind,
+                                     .n = (int64_t)(bytes / element),
+                                     .zeros = true,
+                                     .timeout_ns = timeout_ns};
+    TSR_TRY(tsr_trial_create(&config, &trial));
+    for (int i = 0; i < REPEATS; i++) {
+        TSR_TRY(tsr_trial_measure(trial, b->rt->comm, bytes <= small_bytes ? OPS_SMALL : OPS_LARGE,
+                                  UINT64_MAX, &ns));
+        best = TSR_MIN(best, ns);
+    }
+    *ns_out = TSR_MAX(best, 1);
+out:
+    tsr_trial_destroy(trial);
+    return status;
+}
+
+static void add_value(bench *b, int from, uint64_t devices, uint64_t bytes, uint64_t ns)
+{
+    b->values[b->n++] = (tsr_links_value){.from = from, .devices = devices, .bytes = bytes, .ns = (double)ns};
+}
+
+static tsr_status time_all_reduces(bench *b, uint64_t devices)
+{
+    tsr_status status = TSR_OK;
+    uint64_t bytes = smallest_bytes, ns = 0;
+    for (int i = 0; i < N_SIZES && ns * GROWTH <= slow_ns; i++, bytes *= GROWTH) {
+        TSR_TRY(time_size(b, TSR_OP_ALL_REDUCE, devices, bytes, &ns));
+        add_value(b, -1, devices, bytes, ns);
+    }
+out:
+    return status;
+}
+
+static tsr_status time_hand_overs(bench *b, int x, int y)
+{
+    tsr_status status = TSR_OK;
+    uint64_t bytes = smallest_bytes, ns = 0, one = UINT64_C(1) << x, other = UINT64_C(1) << y;
+    for (int i = 0; i < N_SIZES && ns * GROWTH <= slow_ns; i++, bytes *= GROWTH) {
+        TSR_TRY(time_size(b, TSR_OP_SEND, one | other, bytes, &ns));
+        add_value(b, x, other, bytes, ns);
+        add_value(b, y, one, bytes, ns);
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_runtime_measure_links(tsr_runtime *rt, tsr_links *links)
+{
+    tsr_status status = TSR_OK;
+    bench b = {.rt = rt};
+    int n = rt->n_devices, n_pairs = n * (n - 1) / 2;
+    uint64_t everyone = n >= 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+    if (n != links->n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "the links are between %d devices, the runtime has %d",
+                        links->n_devices, n);
+    if (n < 2)
+        return TSR_OK;
+    TSR_TRY(tsr_mem_array((size_t)(1 + 3 * n_pairs) * N_SIZES, sizeof *b.values, "measured values of links",
+                          &b.values));
+    for (int x = 0; x < n; x++)
+        for (int y = x + 1; y < n; y++) {
+            if (n > 2)
+                TSR_TRY(time_all_reduces(&b, UINT64_C(1) << x | UINT64_C(1) << y));
+            TSR_TRY(time_hand_overs(&b, x, y));
+        }
+    TSR_TRY(time_all_reduces(&b, everyone));
+    TSR_TRY(tsr_links_reserve(links, b.n));
+    for (int i = 0; i < b.n; i++)
+        TSR_TRY(tsr_links_set_measured(links, &b.values[i]));
+out:
+    tsr_mem_free(b.values);
+    return status;
+}

@@ -1,0 +1,50 @@
+/* Measuring what simulated GPUs exchange, through each kind of collectives, and with a host device. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+#include <cudasim.h>
+
+#include "support/links_check.h"
+
+static void machine(int n_devices, bool peer_access)
+{
+    cudasim_config config = CUDASIM_CONFIG_INIT;
+    config.n_devices = n_devices;
+    config.peer_access = peer_access;
+    cudasim_configure(&config);
+}
+
+static void check(const char *devices)
+{
+    links_check_measured(devices);
+    assert_int_equal(cudasim_leaks(stderr), 0);
+    assert_string_equal(cudasim_violation(), "");
+}
+
+static void gpus_that_are_peers(void **state)
+{
+    (void)state;
+    machine(3, true);
+    check("cuda");
+    check("cuda:0,cuda:0");
+}
+
+static void gpus_through_host_memory(void **state)
+{
+    (void)state;
+    machine(2, false);
+    check("cuda");
+    check("cuda:1,host:1,threads=1");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpus_that_are_peers),
+        cmocka_unit_test(gpus_through_host_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,131 @@
+/* Measuring what host devices exchange (tsr_runtime_measure_links), and plans that count with it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tsr/rates.h>
+
+#include "support/failing_alloc.h"
+#include "support/links_check.h"
+#include "support/runner.h"
+
+static void every_pair_and_the_whole_set_are_measured(void **state)
+{
+    (void)state;
+    links_check_measured("host:1");
+    links_check_measured("host:2,threads=1");
+    links_check_measured("host:1,threads=2,host:2,threads=1");
+}
+
+typedef struct pair {
+    tsr_topology *topo;
+    tsr_device_list *list;
+    tsr_links *links;
+    tsr_runtime *rt;
+} pair;
+
+static void open_pair(pair *p)
+{
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    config.devices = "host:2,threads=1";
+    runner_ok(tsr_topology_discover(NULL, &p->topo), "topology");
+    runner_ok(tsr_device_list_create(p->topo, config.devices, NULL, &p->list), "devices");
+    runner_ok(tsr_links_create(p->topo, p->list, &p->links), "links");
+    runner_ok(tsr_runtime_open(&config, &p->rt), "runtime");
+}
+
+static void close_pair(pair *p)
+{
+    tsr_runtime_close(p->rt);
+    tsr_links_destroy(p->links);
+    tsr_device_list_destroy(p->list);
+    tsr_topology_destroy(p->topo);
+}
+
+static void links_of_other_devices_are_refused(void **state)
+{
+    (void)state;
+    pair p;
+    tsr_device_list *three;
+    tsr_links *links;
+    open_pair(&p);
+    runner_ok(tsr_device_list_create(p.topo, "host:3", NULL, &three), "devices");
+    runner_ok(tsr_links_create(p.topo, three, &links), "links");
+    assert_int_equal(tsr_runtime_measure_links(p.rt, links), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "3"));
+    tsr_links_destroy(links);
+    tsr_device_list_destroy(three);
+    close_pair(&p);
+}
+
+static void a_failing_allocation_leaves_the_links_as_they_were(void **state)
+{
+    (void)state;
+    pair p;
+    open_pair(&p);
+    for (int n = 1;; n += 1 + n / 4) { /* a whole measurement takes its time */
+        int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
+        failing_alloc_set(n);
+        tsr_status status = tsr_runtime_measure_links(p.rt, p.links);
+        bool fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        assert_int_equal(failing_alloc_live_maps(), maps);
+        if (!fired) {
+            runner_ok(status, "measuring");
+            break;
+        }
+        assert_int_equal(status, TSR_ERR_MEMORY);
+        assert_int_equal(failing_alloc_live(), blocks);
+        assert_int_equal(tsr_links_n_measured(p.links), 0);
+    }
+    assert_true(tsr_links_n_measured(p.links) > 0);
+    close_pair(&p);
+}
+
+/* What was measured of these devices takes the place of the rates' own figure for a meeting. */
+static void plans_count_with_measured_links(void **state)
+{
+    (void)state;
+    static const char path[] = "examples/models/glossary-7m-Q8_0.gguf";
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_device_rates rates[2];
+    const float split[] = {1, 1};
+    const double ns[] = {50000, 70000};
+    tsr_plan_times times;
+    tsr_gguf *gguf;
+    pair p;
+    open_pair(&p);
+    runner_ok(tsr_gguf_open(path, NULL, &gguf), path);
+    tsr_device_rates_guess(p.list->devices, 2, rates);
+    config.rates = rates;
+    config.links = p.links;
+    config.tensor_split = split;
+    config.n_tensor_split = 2;
+    for (int i = 0; i < 2; i++) {
+        tsr_plan *plan;
+        const tsr_links_value value = {.from = -1, .devices = 3, .bytes = 4096, .ns = ns[i]};
+        runner_ok(tsr_links_set_measured(p.links, &value), "measured");
+        rates[0].measured = rates[1].measured = i;
+        runner_ok(tsr_plan_create(gguf, p.list, &config, &plan), "plan");
+        tsr_plan_predict(plan, &times);
+        assert_true(times.decode.sync_ns[0] == ns[i]); /* 256 wide: 2 KiB */
+        tsr_plan_destroy(plan);
+    }
+    tsr_gguf_close(gguf);
+    close_pair(&p);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_pair_and_the_whole_set_are_measured),
+        cmocka_unit_test(links_of_other_devices_are_refused),
+        cmocka_unit_test(a_failing_allocation_leaves_the_links_as_they_were),
+        cmocka_unit_test(plans_count_with_measured_links),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,144 @@
+/* See cache_file.h. */
+#include "cache_file.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <tsr/version.h>
+
+/* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). */
+static uint64_t hash(uint64_t h, const char *text)
+{
+    for (; *text; text++)
+        h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
+    return (h ^ 0xff) * UINT64_C(0x100000001b3); /* so that neighbours do not run together */
+}
+
+/* Everything that speed depends on, as one name. */
+static void entry_name(const tsr_topology *topo, const tsr_device_list *list, char name[20])
+{
+    char number[64];
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    h = hash(h, TSR_VERSION_STRING);
+    h = hash(h, topo->machine_name);
+    h = hash(h, topo->driver_version);
+    for (int p = 0; p < topo->n_packages; p++)
+        h = hash(h, topo->packages[p].cpu_model);
+    for (int d = 0; d < list->n_devices; d++) {
+        const tsr_device_desc *desc = &list->devices[d];
+        h = hash(h, tsr_device_kind_name(desc->kind));
+        if (desc->gpu >= 0) {
+            h = hash(h, topo->gpus[desc->gpu].name);
+            h = hash(h, topo->gpus[desc->gpu].uuid);
+            h = hash(h, topo->gpus[desc->gpu].bus_id);
+        }
+        snprintf(number, sizeof number, "%d threads%s%s", desc->n_threads, desc->wrap ? " wrap" : "",
+                 desc->managed ? " managed" : "");
+        h = hash(h, number);
+        for (int i = 0; i < desc->n_pus; i++) {
+            snprintf(number, sizeof number, "%d", desc->pus[i]);
+            h = hash(h, number);
+        }
+    }
+    snprintf(name, 20, "%016llx", (unsigned long long)h);
+}
+
+bool tool_cache_path(const char *file, char path[TOOL_PATH])
+{
+    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    int n;
+    if (cache && *cache == '/') /* the specification: relative ones are to be ignored */
+        n = snprintf(path, TOOL_PATH, "%s/tsr/%s", cache, file);
+    else if (home && *home)
+        n = snprintf(path, TOOL_PATH, "%s/.cache/tsr/%s", home, file);
+    else
+        return false;
+    return n < TOOL_PATH;
+}
+
+json_t *tool_cache_load(const char *file, const tsr_topology *topo, const tsr_device_list *list)
+{
+    char path[TOOL_PATH], name[20];
+    entry_name(topo, list, name);
+    json_t *root = tool_cache_path(file, path) ? json_load_file(path, 0, NULL) : NULL;
+    json_t *values = json_incref(json_object_get(json_object_get(root, name), "values"));
+    json_decref(root);
+    return values;
+}
+
+bool tool_cache_number(const json_t *object, const char *key, double *out)
+{
+    const json_t *number = json_object_get(object, key);
+    *out = json_number_value(number);
+    return json_is_number(number) && *out >= 0;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Every folder that `path` lies in. */
+static bool make_folders(char *path)
+{
+    for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+        *slash = '\0';
+        bool made = mkdir(path, 0700) == 0 || errno == EEXIST;
+        *slash = '/';
+        if (!made)
+            return false;
+    }
+    return true;
+}
+
+/* Whole or not at all: under another name first. */
+static bool write_file(const json_t *root, const char *path)
+{
+    char draft[TOOL_PATH + 16];
+    snprintf(draft, sizeof draft, "%s.%ld", path, (long)getpid());
+    if (json_dump_file(root, draft, JSON_INDENT(1)) == 0 && rename(draft, path) == 0)
+        return true;
+    int error = errno;
+    unlink(draft);
+    errno = error;
+    return false;
+}
+
+/* json_string() refuses what is not UTF-8. */
+static json_t *text_or_null(const char *text)
+{
+    json_t *string = json_string(text);
+    return string ? string : json_null();
+}
+
+/* The values, and for people who look into the file what they are of. */
+static json_t *make_entry(const tsr_topology *topo, const tsr_device_list *list, json_t *values)
+{
+    json_t *devices = json_array();
+    for (int d = 0; d < list->n_devices; d++)
+        json_array_append_new(devices, json_string(list->devices[d].name));
+    return json_pack("{s:o, s:o, s:o, s:o}", "machine", text_or_null(topo->machine_name), "driver",
+                     text_or_null(topo->driver_version), "devices", devices, "values", values);
+}
+
+bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_device_list *list, json_t *values)
+{
+    char path[TOOL_PATH], name[20];
+    errno = ENOENT;
+    if (!tool_cache_path(file, path) || !make_folders(path)) {
+        json_decref(values);
+        return false;
+    }
+    json_t *root = json_load_file(path, 0, NULL);
+    if (!json_is_object(root)) { /* none yet, or spoiled */
+        json_decref(root);
+        root = json_object();
+    }
+    entry_name(topo, list, name);
+    errno = ENOMEM;
+    bool good = json_object_set_new(root, name, make_entry(topo, list, values)) == 0;
+    good = good && write_file(root, path);
+    json_decref(root);
+    return good;
+}

@@ -1,0 +1,29 @@
+/* See measured.h. */
+#include "measured.h"
+
+#include "links_file.h"
+#include "rates_file.h"
+
+tsr_status tool_measured_links(const tsr_topology *topo, const tsr_device_list *list, tsr_links **links_out)
+{
+    tsr_status status = tsr_links_create(topo, list, links_out);
+    if (status == TSR_OK && topo->is_this_machine)
+        tool_links_load(topo, list, *links_out);
+    return status;
+}
+
+tsr_status tool_measured_apply(const tsr_topology *topo, const tsr_device_list *list, tool_measured *measured,
+                               tsr_model_config *config)
+{
+    tsr_status status = tool_measured_links(topo, list, &measured->links);
+    config->links = measured->links;
+    if (topo->is_this_machine && tool_rates_load(topo, list, measured->rates))
+        config->rates = measured->rates;
+    return status;
+}
+
+void tool_measured_free(tool_measured *measured)
+{
+    tsr_links_destroy(measured->links);
+    measured->links = NULL;
+}
