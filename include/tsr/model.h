@@ -13,6 +13,7 @@
 
 #include <stdint.h>
 
+#include <tsr/fit.h>
 #include <tsr/plan.h>
 #include <tsr/runtime.h>
 #include <tsr/tokenizer.h>
@@ -40,6 +41,10 @@ TSR_API void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out
 
 /* The plan that was carried out; belongs to the model. */
 TSR_API const tsr_plan *tsr_model_plan(const tsr_model *model);
+
+/* What config.fit had to cut; belongs to the model. NULL where it was not set. Its plan is tsr_model_plan().
+ */
+TSR_API const tsr_fit *tsr_model_fit(const tsr_model *model);
 
 /* The opened file; belongs to the model. */
 TSR_API const tsr_gguf *tsr_model_gguf(const tsr_model *model);

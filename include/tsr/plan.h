@@ -69,12 +69,15 @@ typedef struct tsr_model_config {
     void *progress_user;
 
     bool verify_upload; /* read copied weights back from their device and compare them with the file */
+
+    const struct tsr_fit_config *fit; /* cut what is left open here until it fits (tsr/fit.h); NULL: what does
+                                         not fit fails */
 } tsr_model_config;
 
 #define TSR_MODEL_CONFIG_INIT                                                                     \
     {                                                                                             \
         sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, \
-            TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false          \
+            TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, NULL    \
     }
 
 typedef struct tsr_plan tsr_plan;
@@ -124,6 +127,7 @@ typedef struct tsr_plan_device {
     size_t bytes[TSR_MEMORY_COUNT];    /* by owner: exactly what loading will allocate */
     size_t total_bytes;
     size_t memory_cap;        /* SIZE_MAX = no cap */
+    size_t margin_bytes;      /* of the cap, left free as a fit demanded */
     size_t arena_bound_bytes; /* no packing of the activations could be smaller */
 } tsr_plan_device;
 

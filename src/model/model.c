@@ -8,6 +8,7 @@
 #include "alloc/buffer.h"
 #include "alloc/kv.h"
 #include "core/mem.h"
+#include "model/fit.h"
 
 /* ---- shape ----------------------------------------------------------------------------------- */
 
@@ -132,6 +133,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     model->shape = *shape;
     model->config = *resolved;
     model->config.tensor_split = NULL;
+    model->config.fit = NULL;
     TSR_TRY(tsr_model_split_copy(split, &model->split));
     TSR_TRY(load_rope(model));
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
@@ -147,11 +149,37 @@ out:
     return status;
 }
 
+/* Plan as `config` says, and fit where it says so: *plan_out then belongs to *fit_out. */
+static tsr_status plan_model(const tsr_runtime *rt, const tsr_model_shape *shape,
+                             const tsr_model_config *config, tsr_model_config *resolved_out,
+                             tsr_fit **fit_out, tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_config fitted;
+    TSR_TRY(tsr_model_config_resolve(shape, config, resolved_out));
+    if (!resolved_out->fit)
+        return tsr_plan_for_runtime(rt, shape, resolved_out, plan_out);
+    TSR_TRY(tsr_fit_for_runtime(rt, shape, config, fit_out));
+    *plan_out = (*fit_out)->plan;
+    tsr_fit_result(*fit_out, &fitted);
+    TSR_TRY(tsr_model_config_resolve(shape, &fitted, resolved_out));
+out:
+    return status;
+}
+
+static void drop_plan(tsr_fit *fit, tsr_plan *plan)
+{
+    if (!fit)
+        tsr_plan_destroy(plan);
+    tsr_fit_destroy(fit);
+}
+
 tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
                           tsr_model **model_out)
 {
     tsr_status status = TSR_OK;
     tsr_gguf *gguf = NULL;
+    tsr_fit *fit = NULL;
     tsr_plan *plan = NULL;
     tsr_model *model = NULL;
     tsr_model_shape shape;
@@ -161,16 +189,17 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
         return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
     TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
-    TSR_TRY(tsr_model_config_resolve(&shape, config, &resolved));
-    TSR_TRY(tsr_plan_for_runtime(rt, &shape, &resolved, &plan));
+    TSR_TRY(plan_model(rt, &shape, config, &resolved, &fit, &plan));
     TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), &model));
     model->own_gguf = gguf;
     model->plan = plan;
+    model->fit = fit;
     gguf = NULL;
     plan = NULL;
+    fit = NULL;
     *model_out = model;
 out:
-    tsr_plan_destroy(plan);
+    drop_plan(fit, plan);
     tsr_gguf_close(gguf);
     return status;
 }
@@ -182,7 +211,7 @@ void tsr_model_close(tsr_model *model)
     tsr_weights_free(&model->weights);
     tsr_rope_tables_free(&model->rope);
     tsr_model_split_free(&model->split);
-    tsr_plan_destroy(model->plan);
+    drop_plan(model->fit, model->plan);
     tsr_gguf_close(model->own_gguf);
     tsr_mem_free(model);
 }
@@ -212,6 +241,11 @@ void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out)
 const tsr_plan *tsr_model_plan(const tsr_model *model)
 {
     return model->plan;
+}
+
+const tsr_fit *tsr_model_fit(const tsr_model *model)
+{
+    return model->fit;
 }
 
 const tsr_gguf *tsr_model_gguf(const tsr_model *model)

@@ -22,11 +22,12 @@ struct tsr_model {
     tsr_runtime *rt;
     tsr_gguf *own_gguf; /* NULL: the caller's */
     tsr_model_shape shape;
-    tsr_model_config config; /* with defaults filled in; tensor_split is not kept */
+    tsr_model_config config; /* with defaults filled in; tensor_split and fit are not kept */
     tsr_model_split split;
     tsr_weights weights;
     tsr_rope_tables rope;
     tsr_plan *plan; /* NULL on measuring devices */
+    tsr_fit *fit;   /* NULL, or what the plan belongs to */
 };
 
 /* Read architecture, hyper-parameters and granules. */

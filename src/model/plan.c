@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/fit.h"
 #include "model/planned.h"
 
 const char *tsr_split_mode_name(tsr_split_mode mode)
@@ -95,6 +96,7 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
     device->kind = traits->kind;
     device->requested = split->requested[d];
     device->memory_cap = traits->memory_cap;
+    device->margin_bytes = traits->margin;
     device->arena_bound_bytes = m->arena_bound[d];
     for (int o = 0; o < TSR_MEMORY_COUNT; o++) {
         device->bytes[o] = m->used[d][o];
@@ -154,23 +156,19 @@ out:
     return status;
 }
 
-static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                              const tsr_model_config *resolved, tsr_plan **plan_out)
+tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                                const tsr_weights *weights, const tsr_model_config *resolved,
+                                tsr_decision *decision, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
     tsr_plan *plan = NULL;
-    tsr_decision decision = {0};
-    const tsr_measurement *m = &decision.measurement;
-    tsr_weights weights = {0};
+    const tsr_measurement *m = &decision->measurement;
     TSR_TRY(tsr_mem_array(1, sizeof *plan, "a plan", &plan));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
-    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
-    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, &weights, resolved, NULL, &decision));
-    plan->split = decision.split;
-    decision.split = (tsr_model_split){0};
-    plan->times.automatic = decision.automatic;
-    plan->times.proven = decision.proven;
+    plan->split = decision->split;
+    decision->split = (tsr_model_split){0};
+    plan->times.automatic = decision->automatic;
+    plan->times.proven = decision->proven;
     plan->info = (tsr_plan_info){.n_devices = n_devices,
                                  .mode = resolved->split_mode,
                                  .n_ctx = resolved->n_ctx,
@@ -189,46 +187,96 @@ static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, co
     }
     for (int d = 0; d < n_devices; d++)
         fill_device(plan, d, &traits[d], m, &plan->devices[d]);
-    TSR_TRY(tsr_plan_predict_times(plan, shape, &weights, resolved));
+    TSR_TRY(tsr_plan_predict_times(plan, shape, weights, resolved));
     for (int i = 0; i < shape->n_remarks; i++)
         TSR_TRY(add_note(plan, "%s", shape->remarks[i]));
     TSR_TRY(write_notes(plan));
     *plan_out = plan;
     plan = NULL;
 out:
+    tsr_plan_destroy(plan);
+    return status;
+}
+
+static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                              const tsr_model_config *resolved, tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_decision decision = {0};
+    tsr_weights weights = {0};
+    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
+    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, &weights, resolved, NULL, &decision));
+    TSR_TRY(tsr_plan_of_decision(traits, n_devices, shape, &weights, resolved, &decision, plan_out));
+out:
     tsr_decision_free(&decision);
     tsr_weights_free(&weights);
-    tsr_plan_destroy(plan);
     return status;
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+tsr_status tsr_planning_of_list(const tsr_gguf *gguf, const tsr_device_list *devices,
+                                tsr_planning *planning_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_planning planning = {0};
+    if (!gguf || !devices || devices->n_devices < 1)
+        return tsr_fail(TSR_ERR_INVALID, "planning needs a file and at least one device");
+    size_t n = (size_t)devices->n_devices;
+    planning.n_devices = devices->n_devices;
+    TSR_TRY(tsr_plan_shape_read(gguf, &planning.shape));
+    TSR_TRY(tsr_mem_array(n, sizeof *planning.traits, "devices", &planning.traits));
+    for (size_t d = 0; d < n; d++)
+        tsr_device_traits_of_desc(&devices->devices[d], &planning.traits[d]);
+    TSR_TRY(tsr_mem_array(n, sizeof *planning.rates, "rates", &planning.rates));
+    tsr_device_rates_guess(devices->devices, devices->n_devices, planning.rates);
+    *planning_out = planning;
+    planning = (tsr_planning){0};
+out:
+    tsr_planning_free(&planning);
+    return status;
+}
+
+void tsr_planning_free(tsr_planning *planning)
+{
+    tsr_mem_free(planning->traits);
+    tsr_mem_free(planning->rates);
+    *planning = (tsr_planning){0};
+}
+
+/* What the fit decided, without its report. */
+static tsr_status plan_fitted(const tsr_gguf *gguf, const tsr_device_list *devices,
+                              const tsr_model_config *config, tsr_plan **plan_out)
+{
+    tsr_fit *fit;
+    tsr_status status = tsr_fit_create(gguf, devices, config, &fit);
+    if (status != TSR_OK)
+        return status;
+    *plan_out = tsr_fit_take_plan(fit);
+    tsr_fit_destroy(fit);
+    return TSR_OK;
+}
+
 tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                            const tsr_model_config *config, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
-    tsr_model_shape shape;
+    tsr_planning planning = {0};
     tsr_model_config resolved;
-    tsr_device_traits *traits = NULL;
-    tsr_device_rates *rates = NULL;
-    if (!gguf || !devices || !plan_out || devices->n_devices < 1)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tsr_plan_create: a file, at least one device and plan_out are needed");
-    TSR_TRY(tsr_plan_shape_read(gguf, &shape));
-    TSR_TRY(tsr_model_config_resolve(&shape, config, &resolved));
-    TSR_TRY(tsr_mem_array((size_t)devices->n_devices, sizeof *traits, "devices", &traits));
-    for (int d = 0; d < devices->n_devices; d++)
-        tsr_device_traits_of_desc(&devices->devices[d], &traits[d]);
-    if (!resolved.rates) {
-        TSR_TRY(tsr_mem_array((size_t)devices->n_devices, sizeof *rates, "rates", &rates));
-        tsr_device_rates_guess(devices->devices, devices->n_devices, rates);
-        resolved.rates = rates;
+    if (!plan_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: plan_out must not be NULL");
+    TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
+    TSR_TRY(tsr_model_config_resolve(&planning.shape, config, &resolved));
+    if (resolved.fit) {
+        TSR_TRY(plan_fitted(gguf, devices, config, plan_out));
+        goto out;
     }
-    TSR_TRY(plan_create(traits, devices->n_devices, &shape, &resolved, plan_out));
+    if (!resolved.rates)
+        resolved.rates = planning.rates;
+    TSR_TRY(plan_create(planning.traits, planning.n_devices, &planning.shape, &resolved, plan_out));
 out:
-    tsr_mem_free(rates);
-    tsr_mem_free(traits);
+    tsr_planning_free(&planning);
     return status;
 }
 

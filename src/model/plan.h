@@ -52,6 +52,23 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
                            tsr_decision *decision_out);
 void tsr_decision_free(tsr_decision *decision);
 
+/* What a plan is made of. */
+typedef struct tsr_planning {
+    tsr_model_shape shape;
+    tsr_device_traits *traits; /* [n_devices] */
+    tsr_device_rates *rates;   /* [n_devices] guessed, for a config without any */
+    int n_devices;
+} tsr_planning;
+
+tsr_status tsr_planning_of_list(const tsr_gguf *gguf, const tsr_device_list *devices,
+                                tsr_planning *planning_out);
+void tsr_planning_free(tsr_planning *planning);
+
+/* The plan of a decision, whose split it takes over. */
+tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                                const tsr_weights *weights, const tsr_model_config *resolved,
+                                tsr_decision *decision, tsr_plan **plan_out);
+
 /* Fill plan->times and the alternatives from plan->split and the rates. */
 tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
                                   const tsr_model_config *resolved);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/fit.h"
 #include "model/plan_text.h"
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
@@ -67,19 +68,19 @@ static void put_rows(const tsr_plan_printer *p, const column *columns, int n_col
 
 /* One row per device, and one for their sum where `sum` is not NULL. */
 static void put_table(const tsr_plan_printer *p, const column *columns, int n_columns,
-                      const tsr_plan_device *sum)
+                      const tsr_plan_device *devices, int n_devices, const tsr_plan_device *sum)
 {
     const tsr_plan *plan = p->plan;
     size_t widths[MAX_COLUMNS];
     tsr_plan_put(p, "\n");
     for (int c = 0; c < n_columns; c++) {
-        widths[c] = column_width(&columns[c], plan, plan->devices, plan->info.n_devices);
+        widths[c] = column_width(&columns[c], plan, devices, n_devices);
         if (sum)
             widths[c] = TSR_MAX(widths[c], column_width(&columns[c], plan, sum, 1));
         put_cell(p, c, widths[c], columns[c].heading);
     }
     tsr_plan_put(p, "\n");
-    put_rows(p, columns, n_columns, widths, plan->devices, plan->info.n_devices);
+    put_rows(p, columns, n_columns, widths, devices, n_devices);
     if (sum)
         put_rows(p, columns, n_columns, widths, sum, 1);
 }
@@ -124,8 +125,30 @@ static void cell_cap(const tsr_plan *plan, const tsr_plan_device *device, int ar
     write_bytes(device->memory_cap == SIZE_MAX ? 0 : device->memory_cap, text);
 }
 
-/* Only GPUs have scratch memory: elsewhere its column is left out. */
-static void put_memory(const tsr_plan_printer *p)
+static void cell_margin(const tsr_plan *plan, const tsr_plan_device *device, int arg, char text[CELL_BYTES])
+{
+    (void)plan, (void)arg;
+    write_bytes(device->memory_cap == SIZE_MAX ? 0 : device->margin_bytes, text);
+}
+
+static void cell_missing(const tsr_plan *plan, const tsr_plan_device *device, int arg, char text[CELL_BYTES])
+{
+    (void)plan, (void)arg;
+    write_bytes(tsr_fit_missing(device), text);
+}
+
+/* Whether a column has a place in this table. Only GPUs have scratch memory. */
+static bool has_column(const column *c, const tsr_plan_device *sum, bool wanted)
+{
+    if (c->cell == cell_owner && c->arg == TSR_MEMORY_SCRATCH)
+        return sum->bytes[TSR_MEMORY_SCRATCH] > 0;
+    if (c->cell == cell_margin)
+        return wanted || sum->margin_bytes > 0;
+    return wanted ? c->cell != cell_exact : c->cell != cell_missing;
+}
+
+void tsr_plan_put_memory(const tsr_plan_printer *p, const tsr_plan_device *devices, int n_devices,
+                         bool wanted)
 {
     static const column all[] = {{"memory", cell_name, 0},
                                  {"weights", cell_owner, TSR_MEMORY_WEIGHTS},
@@ -135,20 +158,23 @@ static void put_memory(const tsr_plan_printer *p)
                                  {"scratch", cell_owner, TSR_MEMORY_SCRATCH},
                                  {"total", cell_total, 0},
                                  {"in bytes", cell_exact, 0},
-                                 {"cap", cell_cap, 0}};
+                                 {"cap", cell_cap, 0},
+                                 {"margin", cell_margin, 0},
+                                 {"missing", cell_missing, 0}};
     column columns[COUNT(all)];
     int n_columns = 0;
     /* Caps are not summed: devices of one NUMA node may share its memory. */
     tsr_plan_device sum = {.name = "all", .memory_cap = SIZE_MAX};
-    for (int d = 0; d < p->plan->info.n_devices; d++) {
+    for (int d = 0; d < n_devices; d++) {
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
-            sum.bytes[o] += p->plan->devices[d].bytes[o];
-        sum.total_bytes += p->plan->devices[d].total_bytes;
+            sum.bytes[o] += devices[d].bytes[o];
+        sum.total_bytes += devices[d].total_bytes;
+        sum.margin_bytes += devices[d].margin_bytes;
     }
     for (int c = 0; c < (int)COUNT(all); c++)
-        if (all[c].cell != cell_owner || all[c].arg != TSR_MEMORY_SCRATCH || sum.bytes[TSR_MEMORY_SCRATCH])
+        if (has_column(&all[c], &sum, wanted))
             columns[n_columns++] = all[c];
-    put_table(p, columns, n_columns, p->plan->info.n_devices > 1 ? &sum : NULL);
+    put_table(p, columns, n_columns, devices, n_devices, n_devices > 1 ? &sum : NULL);
 }
 
 /* ---- shares ---------------------------------------------------------------------------------- */
@@ -208,10 +234,10 @@ static void put_shares(const tsr_plan_printer *p)
                                       {"ffn", cell_achieved, TSR_CLASS_FFN},
                                       {"output", cell_achieved, TSR_CLASS_OUTPUT}};
     if (p->plan->info.mode == TSR_SPLIT_MODE_TENSOR) {
-        put_table(p, by_granule, COUNT(by_granule), NULL);
+        put_table(p, by_granule, COUNT(by_granule), p->plan->devices, p->plan->info.n_devices, NULL);
         put_granule_sizes(p);
     } else {
-        put_table(p, by_layer, COUNT(by_layer), NULL);
+        put_table(p, by_layer, COUNT(by_layer), p->plan->devices, p->plan->info.n_devices, NULL);
     }
 }
 
@@ -243,7 +269,7 @@ void tsr_plan_print(const tsr_plan *plan, tsr_write_fn write, void *user)
 {
     tsr_plan_printer p = {.plan = plan, .write = write, .user = user};
     put_heading(&p);
-    put_memory(&p);
+    tsr_plan_put_memory(&p, plan->devices, plan->info.n_devices, false);
     if (plan->info.n_devices > 1)
         put_shares(&p);
     for (int i = 0; i < plan->n_notes; i++)

@@ -14,4 +14,8 @@ typedef struct tsr_plan_printer {
 /* A piece of a line, at most 511 bytes of it. */
 void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...) TSR_PRINTF(2, 3);
 
+/* The table of what devices hold: of a plan, or (`wanted`) of what would be wanted, with what is missing. */
+void tsr_plan_put_memory(const tsr_plan_printer *p, const tsr_plan_device *devices, int n_devices,
+                         bool wanted);
+
 #endif

@@ -1,0 +1,115 @@
+/* Fitting: what gives way so that a model finds room, decided before anything is loaded.
+ *
+ * A model wants its full context and all of its layers on the devices. Where that is more than they have,
+ * tsr_fit_create() cuts what the config leaves open, in this order, no rung before the one above is used up
+ * and none further than needed:
+ *
+ *     1. the context (n_ctx 0), in steps of TSR_FIT_CTX_STEP tokens, down to n_ctx_min
+ *     2. the types of keys and values, to those that the fit allows
+ *
+ * until every device keeps its margin free. What a config sets itself (n_ctx, tensor_split, ...) is never
+ * changed. Every candidate is planned as tsr_plan_create() plans, so the result is exact: its bytes are those
+ * that loading allocates, and TSR_FIT_CTX_STEP more tokens would not have fitted. The last rung is coarser
+ * than a step of context; what it leaves over is given back to the context.
+ *
+ *     tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+ *     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+ *     config.fit = &fit_config;
+ *     tsr_fit_create(gguf, devices, &config, &fit);      (allocates nothing on any device)
+ *     tsr_fit_print(fit, write, NULL);
+ *     tsr_fit_result(fit, &config);                      (n_ctx and types as they fit)
+ *
+ * tsr_plan_create() and tsr_model_open() do the same by themselves where config.fit is set.
+ *
+ * A finished fit is read-only: any number of threads may query it, and make others at the same time. */
+#ifndef TSR_FIT_H
+#define TSR_FIT_H
+
+#include <tsr/plan.h>
+
+TSR_BEGIN_DECLS
+
+/* Bytes that a device keeps free unless a fit says otherwise. */
+#define TSR_FIT_MARGIN ((size_t)1 << 30)
+
+/* The context that a fit does not go below unless told otherwise, and the step that it is cut in: tokens. */
+#define TSR_FIT_CTX_MIN  4096
+#define TSR_FIT_CTX_STEP 256
+
+typedef struct tsr_fit_config {
+    size_t size;             /* sizeof(tsr_fit_config) */
+    int64_t n_ctx_min;       /* tokens; a model trained with fewer is not cut at all */
+    tsr_type type_k, type_v; /* what keys and values may be stored in instead; TSR_TYPE_F32, or a type that
+                                is no smaller than the config's: they stay as they are */
+    const size_t *margins;   /* [n_margins] bytes to leave free: one for all devices, or one per device in
+                                their order; NULL: TSR_FIT_MARGIN on each. Devices without a cap have none */
+    int n_margins;
+} tsr_fit_config;
+
+#define TSR_FIT_CONFIG_INIT                                                          \
+    {                                                                                \
+        sizeof(tsr_fit_config), TSR_FIT_CTX_MIN, TSR_TYPE_F32, TSR_TYPE_F32, NULL, 0 \
+    }
+
+typedef struct tsr_fit tsr_fit;
+
+/* Fit `gguf` (opened whole or header_only) into `devices`. `config` NULL: the defaults; config->fit NULL: the
+ * defaults of a fit. All are only read during the call; what `config` points to must outlive the use of
+ * tsr_fit_result(). Errors as tsr_plan_create(), and TSR_ERR_INVALID for a bad fit config; TSR_ERR_MEMORY
+ * when it does not fit cut as far as allowed: the message names the devices and the bytes that each lacks. */
+TSR_NODISCARD TSR_API tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
+                                                const tsr_model_config *config, tsr_fit **fit_out);
+TSR_API void tsr_fit_destroy(tsr_fit *fit); /* NULL is fine */
+
+/* What a fit decides about. */
+typedef struct tsr_fit_choice {
+    int64_t n_ctx;
+    tsr_type type_k, type_v;
+} tsr_fit_choice;
+
+typedef struct tsr_fit_info {
+    int n_devices, n_steps;
+    tsr_fit_choice wanted, chosen; /* equal where nothing had to be cut */
+} tsr_fit_info;
+
+TSR_API void tsr_fit_describe(const tsr_fit *fit, tsr_fit_info *info_out);
+
+/* What a device would hold if nothing were cut and memory were no object, and how many bytes of that and of
+ * its margin it does not have (0 where it fits). TSR_ERR_INVALID if there is no such device. */
+TSR_NODISCARD TSR_API tsr_status tsr_fit_wanted(const tsr_fit *fit, int device, tsr_plan_device *device_out,
+                                                size_t *missing_bytes_out);
+
+typedef enum tsr_fit_cut {
+    TSR_FIT_CUT_CONTEXT = 0,
+    TSR_FIT_CUT_KV_TYPE = 1,
+    TSR_FIT_GROW_CONTEXT = 2, /* what a later, coarser cut left over, given back */
+    TSR_FIT_CUT_COUNT = 3
+} tsr_fit_cut;
+
+/* "context", "kv_type", "context_back"; never NULL. */
+TSR_API const char *tsr_fit_cut_name(tsr_fit_cut cut);
+
+typedef struct tsr_fit_step {
+    tsr_fit_cut cut;
+    tsr_fit_choice before, after;
+    char text[96];                         /* "context 131072 -> 8192 tokens" */
+    int64_t saved_bytes;                   /* on all devices together; negative where context is given back */
+    int64_t device_bytes[TSR_MAX_DEVICES]; /* on each */
+} tsr_fit_step;
+
+/* The cuts in the order in which they were made; false past the last one. */
+TSR_API bool tsr_fit_step_at(const tsr_fit *fit, int index, tsr_fit_step *step_out);
+
+/* The placement that was found; belongs to the fit. */
+TSR_API const tsr_plan *tsr_fit_plan(const tsr_fit *fit);
+
+/* The config with which planning and loading come to just that: the one given, and what was chosen. It
+ * points to what the one given pointed to, the fit's margins included. */
+TSR_API void tsr_fit_result(const tsr_fit *fit, tsr_model_config *config_out);
+
+/* All of it as tables, for people; and without the placement, for logs. */
+TSR_API void tsr_fit_print(const tsr_fit *fit, tsr_write_fn write, void *user);
+TSR_API void tsr_fit_print_cuts(const tsr_fit *fit, tsr_write_fn write, void *user);
+
+TSR_END_DECLS
+#endif

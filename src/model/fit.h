@@ -1,0 +1,78 @@
+/* Inside a fit. */
+#ifndef TSR_MODEL_FIT_H
+#define TSR_MODEL_FIT_H
+
+#include <tsr/fit.h>
+
+#include "model/plan.h"
+
+enum { TSR_FIT_MAX_STEPS = TSR_FIT_CUT_COUNT };
+
+struct tsr_fit {
+    tsr_fit_info info;
+    tsr_plan_device *wanted; /* [info.n_devices] */
+    tsr_fit_step steps[TSR_FIT_MAX_STEPS];
+    tsr_model_config config; /* as given, with what was chosen */
+    tsr_plan *plan;
+};
+
+/* One config, planned. */
+typedef struct tsr_attempt {
+    tsr_model_config config;                          /* not resolved */
+    size_t wanted[TSR_MAX_DEVICES][TSR_MEMORY_COUNT]; /* if memory were no object */
+    bool fits;
+    tsr_decision decision; /* where it fits */
+} tsr_attempt;
+
+/* The work on a fit. */
+typedef struct tsr_fitting {
+    const tsr_device_traits *traits; /* [n_devices], with margins */
+    int n_devices;
+    const tsr_model_shape *shape;
+    const tsr_weights *weights;    /* declared */
+    const tsr_device_rates *rates; /* where the config has none */
+    const tsr_model_config *given; /* not resolved */
+    tsr_fit_config limits;
+    tsr_fit_choice wanted; /* before anything was cut */
+    tsr_attempt attempts[3];
+    tsr_attempt *now, *next, *spare; /* of them: as far as it has been cut; the next step; to try things in */
+    tsr_fit_step steps[TSR_FIT_MAX_STEPS];
+    int n_steps;
+} tsr_fitting;
+
+/* Plan `config` into *attempt_out, whose decision is freed first. That the devices have no room is no
+ * failure but attempt_out->fits. */
+tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_model_config *config,
+                           tsr_attempt *attempt_out);
+
+/* Cut fitting->now down the ladder until it fits, or to the end of the ladder; each cut becomes a step. */
+tsr_status tsr_fit_descend(tsr_fitting *fitting);
+
+/* What a config that is not resolved chooses. */
+tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config);
+
+/* tsr_fit_create() for devices that are open; `config` is not resolved, config->fit not NULL. */
+tsr_status tsr_fit_for_runtime(const tsr_runtime *rt, const tsr_model_shape *shape,
+                               const tsr_model_config *config, tsr_fit **fit_out);
+
+/* The fit's plan, which the caller now owns. */
+tsr_plan *tsr_fit_take_plan(tsr_fit *fit);
+
+/* Bytes of what the device would hold and of its margin that it does not have. */
+static inline size_t tsr_fit_missing(const tsr_plan_device *wanted)
+{
+    tsr_device_traits traits = {.memory_cap = wanted->memory_cap, .margin = wanted->margin_bytes};
+    size_t room = tsr_device_traits_room(&traits);
+    return wanted->total_bytes > room ? wanted->total_bytes - room : 0;
+}
+
+/* Bytes over all owners. */
+static inline size_t tsr_used_total(const size_t used[TSR_MEMORY_COUNT])
+{
+    size_t bytes = 0;
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        bytes += used[o];
+    return bytes;
+}
+
+#endif
