@@ -1,0 +1,30 @@
+/* Fits are what loading takes: for random models, caps, margins and configurations the fit keeps every
+ * margin, planning with its result gives its plan, one step more of context does not fit, and opening a model
+ * with fit set allocates just those bytes. */
+#ifndef TSR_TESTS_FITTED_H
+#define TSR_TESTS_FITTED_H
+
+#include <stdint.h>
+
+#include <tsr/fit.h>
+
+enum { FITTED_MODELS = 6 };
+
+typedef struct fitted_models {
+    char paths[FITTED_MODELS][64];
+} fitted_models;
+
+/* Random models with long contexts, the same every time. */
+void fitted_models_write(fitted_models *models);
+void fitted_models_remove(const fitted_models *models);
+
+typedef struct fitted_look {
+    int n_cut, n_short; /* fits that cut something; that did not exist */
+} fitted_look;
+
+/* Fit one of the models with a random configuration into n_devices devices, each `device` (a --devices item)
+ * with a cap of its own, and check it. */
+void fitted_check(const fitted_models *models, uint64_t *seed, const tsr_topology *topo, const char *device,
+                  int n_devices, fitted_look *look);
+
+#endif
