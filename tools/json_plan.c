@@ -95,11 +95,12 @@ json_t *tool_json_plan(const tsr_plan *plan, const char *model)
     tsr_plan_describe(plan, &info);
     /* json_string() refuses a path that is not UTF-8. */
     json_t *path = json_string(model);
-    return json_pack("{s:o, s:s, s:I, s:i, s:i, s:s, s:s, s:I, s:i, s:i, s:o, s:o, s:o, s:o}", "model",
-                     path ? path : json_null(), "split_mode", tsr_split_mode_name(info.mode), "n_ctx",
-                     (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch, "type_k",
-                     tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
+    return json_pack("{s:o, s:s, s:I, s:i, s:i, s:s, s:s, s:I, s:i, s:i, s:b, s:b, s:o, s:o, s:o, s:o}",
+                     "model", path ? path : json_null(), "split_mode", tsr_split_mode_name(info.mode),
+                     "n_ctx", (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch,
+                     "type_k", tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
                      (json_int_t)info.n_layers, "n_all_reduces", info.n_all_reduces, "n_handovers",
-                     info.n_handovers, "classes", classes(&info), "devices", devices(plan, info.n_devices),
-                     "predicted", predicted(plan), "notes", notes(plan));
+                     info.n_handovers, "runnable", info.runnable, "exact_arena", info.exact_arena, "classes",
+                     classes(&info), "devices", devices(plan, info.n_devices), "predicted", predicted(plan),
+                     "notes", notes(plan));
 }

@@ -9,9 +9,10 @@
 #include <string.h>
 
 static const char *const architectures[] = {
-    "llama",  "mistral3", "qwen2",     "qwen2moe",   "qwen3",     "qwen3moe", "gemma",
-    "gemma2", "gemma3",   "phi3",      "deepseek2",  "deepseek",  "granite",  "olmo2",
-    "olmoe",  "stablelm", "command-r", "granitemoe", "internlm2", "exaone",   "starcoder2"};
+    "llama",   "mistral3", "qwen2",     "qwen2moe",   "qwen3",     "qwen3moe", "gemma",
+    "gemma2",  "gemma3",   "phi3",      "deepseek2",  "deepseek",  "granite",  "olmo2",
+    "olmoe",   "stablelm", "command-r", "granitemoe", "internlm2", "exaone",   "starcoder2",
+    "cohere2", "glm4",     "chatglm",   "smollm3",    "ernie4_5",  "minicpm",  "xverse"};
 
 #define ATTENTION_WHOLE TSR_WEIGHT_ATTENTION_WHOLE, TSR_EXTENT_NONE, 0
 #define FFN_WHOLE       TSR_WEIGHT_FFN_WHOLE, TSR_EXTENT_NONE, 0
@@ -71,6 +72,8 @@ static const tsr_tensor_row tensors[] = {
     {"blk.#.ffn_gate_exps.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
     {"blk.#.ffn_up_exps.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
     {"blk.#.ffn_down_exps.weight", TSR_WEIGHT_FFN_COLUMNS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
+    {"blk.#.ffn_gate_up_exps.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT,
+     TSR_TENSOR_EXPERT | TSR_TENSOR_TWICE},
     {"blk.#.ffn_gate.#.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
     {"blk.#.ffn_up.#.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
     {"blk.#.ffn_down.#.weight", TSR_WEIGHT_FFN_COLUMNS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},

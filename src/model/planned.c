@@ -10,7 +10,9 @@
 #include "core/mem.h"
 #include "model/arch_table.h"
 
-/* A key, where its number goes, and what it may be. */
+/* Keys of an architecture that is not known may mean anything: those that do not make sense are as absent.
+ *
+ * A key, where its number goes, and what it may be. */
 typedef struct key_row {
     const char *suffix;
     size_t field; /* offset of the int64_t */
@@ -53,11 +55,14 @@ static tsr_status read_keys(const tsr_planned *planned, const key_row *rows, siz
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < n; i++) {
         int64_t *field = (int64_t *)((char *)fields + rows[i].field);
-        TSR_TRY(tsr_hparams_key(planned->gguf, planned->architecture, rows[i].suffix, layer,
-                                rows[i].required && !planned->by_size, rows[i].low, rows[i].high, field));
+        bool required = rows[i].required && !planned->by_size;
+        status = tsr_hparams_key(planned->gguf, planned->architecture, rows[i].suffix, layer, required,
+                                 rows[i].low, rows[i].high, field);
+        if (status != TSR_OK && !planned->by_size)
+            return status;
+        tsr_fail_clear();
     }
-out:
-    return status;
+    return TSR_OK;
 }
 
 /* ---- the model ------------------------------------------------------------------------------- */
@@ -113,11 +118,11 @@ static tsr_status read_experts(tsr_planned *p)
     int64_t n_shared = 0, n_ff = 0;
     if (p->n_expert == 0)
         return TSR_OK;
-    TSR_TRY(tsr_hparams_key(p->gguf, p->architecture, "expert_used_count", TSR_ALL_LAYERS, !p->by_size, 1,
+    TSR_TRY(tsr_hparams_key(p->gguf, p->architecture, "expert_used_count", TSR_ALL_LAYERS, true, 1,
                             p->n_expert, &p->n_expert_used));
     TSR_TRY(tsr_hparams_key(p->gguf, p->architecture, "expert_shared_count", TSR_ALL_LAYERS, false, 0,
                             1 << 16, &n_shared));
-    if (p->n_ff_expert == 0 && !p->by_size) { /* Mixtral: its experts are all the FFN there is */
+    if (p->n_ff_expert == 0) { /* Mixtral: its experts are all the FFN there is */
         TSR_TRY(tsr_hparams_key(p->gguf, p->architecture, "feed_forward_length", 0, true, 1, 1 << 22, &n_ff));
         p->n_ff_expert = n_ff;
     }
@@ -135,7 +140,10 @@ tsr_status tsr_planned_read(const tsr_gguf *gguf, tsr_planned *planned_out)
     TSR_TRY(read_keys(&p, model_keys, COUNT(model_keys), TSR_ALL_LAYERS, &p));
     TSR_TRY(count_layers(&p));
     TSR_TRY(read_vocab(&p));
-    TSR_TRY(read_experts(&p));
+    if (!p.by_size)
+        TSR_TRY(read_experts(&p));
+    if (p.by_size) /* what else its keys mean is not known either */
+        p.n_expert = p.kv_lora_rank = p.window = 0;
     *planned_out = p;
 out:
     return status;
@@ -187,8 +195,12 @@ tsr_status tsr_planned_layer_read(const tsr_planned *p, int64_t layer, tsr_plann
         l.key_length = l.n_head > 0 ? p->n_embd / l.n_head : 0;
     if (l.value_length == 0)
         l.value_length = l.key_length;
-    TSR_TRY(check_heads(p, layer, &l));
-    TSR_TRY(read_window(p, layer, &l.windowed));
+    if (!p->by_size) {
+        TSR_TRY(check_heads(p, layer, &l));
+        TSR_TRY(read_window(p, layer, &l.windowed));
+    } else if (l.n_head_kv > 0 && l.n_head % l.n_head_kv != 0) {
+        l.n_head = l.n_head_kv = 0;
+    }
     *layer_out = l;
 out:
     return status;
