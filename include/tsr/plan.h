@@ -43,6 +43,12 @@ TSR_API const char *tsr_split_mode_name(tsr_split_mode mode);
 /* TSR_ERR_INVALID for another name. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_mode_parse(const char *name, tsr_split_mode *mode_out);
 
+/* The blocks whose tensors' names `pattern` (PCRE2, searched, not anchored) is found in go to `device`. */
+typedef struct tsr_override {
+    const char *pattern;
+    const char *device; /* its name in plans ("host0", "cuda1"), its number, or "CPU": the offload device */
+} tsr_override;
+
 typedef struct tsr_model_config {
     size_t size;               /* sizeof(tsr_model_config) */
     const float *tensor_split; /* [n_tensor_split] proportions in device order; NULL or all 0: the planner
@@ -70,14 +76,25 @@ typedef struct tsr_model_config {
 
     bool verify_upload; /* read copied weights back from their device and compare them with the file */
 
+    /* Offload: blocks (attention or FFN of a layer, the embedding, the output) that one device works on
+     * alone, while the rest is divided over the others as usual. A host device with such blocks has no part
+     * in the rest unless tensor_split gives it a share. The bits of the logits stay the same. */
+    int n_gpu_layers; /* layers that are not offloaded, the last ones; with one more than the model has, the
+                         embedding and the output stay, too; -1: all */
+    int n_cpu_moe;    /* of so many layers, the first ones, the FFN with its experts is offloaded */
+    const tsr_override *overrides; /* [n_overrides] before the two above; of several that match, the first */
+    int n_overrides;
+    const char *offload_device; /* by name or number; NULL: the last host device */
+
     const struct tsr_fit_config *fit; /* cut what is left open here until it fits (tsr/fit.h); NULL: what does
                                          not fit fails */
 } tsr_model_config;
 
-#define TSR_MODEL_CONFIG_INIT                                                                     \
-    {                                                                                             \
-        sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0, \
-            TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, NULL    \
+#define TSR_MODEL_CONFIG_INIT                                                                             \
+    {                                                                                                     \
+        sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0,         \
+            TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, -1, 0, NULL, 0, \
+            NULL, NULL                                                                                    \
     }
 
 typedef struct tsr_plan tsr_plan;

@@ -8,6 +8,7 @@
 
 #include "core/mem.h"
 #include "model/cost.h"
+#include "model/pins.h"
 #include "model/plan.h"
 #include "split/fit.h"
 
@@ -20,7 +21,8 @@ typedef struct deciding {
     const tsr_weights *weights;
     const tsr_model_config *config;
     double shares[TSR_MAX_DEVICES];
-    size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules, weights and KV */
+    tsr_pins pins;
+    size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules of the free blocks, weights and KV */
     tsr_split_room rooms[TSR_MAX_DEVICES];
     tsr_outlook outlook; /* `wanted` may be NULL */
     bool automatic, proven;
@@ -75,13 +77,41 @@ static size_t granule_bytes(const deciding *dec, int c)
     return n ? (dec->class_bytes[c] + n - 1) / n : 0;
 }
 
-/* Class sizes: the weights by class, and the whole KV region where it is divided like attention. */
+/* Class sizes: the weights by class, and the KV region of the free layers, where it is divided like
+ * attention.
+ */
 static void find_class_bytes(deciding *dec, const tsr_measurement *m)
 {
+    size_t kv = 0, n_free = (size_t)tsr_pins_n_free(&dec->pins, TSR_CLASS_ATTENTION);
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        dec->class_bytes[c] = tsr_weights_class_bytes(dec->weights, c);
+        dec->class_bytes[c] = tsr_pins_free_bytes(&dec->pins, dec->weights, c);
     for (int d = 0; d < dec->n_devices && !dec->shape->hparams.kv.whole; d++)
-        dec->class_bytes[TSR_CLASS_ATTENTION] += m->used[d][TSR_MEMORY_KV];
+        kv += m->used[d][TSR_MEMORY_KV];
+    dec->class_bytes[TSR_CLASS_ATTENTION] += kv / (size_t)dec->shape->hparams.n_layers * n_free;
+}
+
+/* Granules of a class to divide: none where every block of it is pinned. */
+static int64_t n_granules(const deciding *dec, int c)
+{
+    return tsr_pins_n_free(&dec->pins, c) ? dec->shape->granules.n[c] : 0;
+}
+
+static bool all_pinned(const deciding *dec)
+{
+    int64_t n = 0;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        n += tsr_pins_n_free(&dec->pins, c);
+    return n == 0;
+}
+
+/* Move the pinned blocks, and look what the split takes. */
+static tsr_status finish_split(const deciding *dec, tsr_model_split *split, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_pins_carry_out(&dec->pins, &dec->shape->hparams, &dec->shape->granules, split));
+    TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
+out:
+    return status;
 }
 
 /* ---- tensor mode ----------------------------------------------------------------------------- */
@@ -91,7 +121,7 @@ static tsr_status fit_counts(deciding *dec, int64_t *counts)
     tsr_split_class classes[TSR_CLASS_COUNT];
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         classes[c] = (tsr_split_class){.name = tsr_split_class_name(c),
-                                       .n_granules = dec->shape->granules.n[c],
+                                       .n_granules = n_granules(dec, c),
                                        .granule_bytes = granule_bytes(dec, c),
                                        .shares = dec->shares};
     return tsr_split_fit_in_rooms(classes, TSR_CLASS_COUNT, dec->rooms, dec->n_devices, counts,
@@ -125,9 +155,14 @@ static tsr_status optimize_counts(deciding *dec, int64_t *counts)
     tsr_status status = TSR_OK;
     tsr_cost_result result;
     dec->cost.problem.no_room = &dec->outlook.no_room;
-    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        dec->cost.classes[c].n_granules = n_granules(dec, c);
+        if (c != TSR_CLASS_OUTPUT)
+            dec->cost.classes[c].repeats = (double)tsr_pins_n_free(&dec->pins, c);
         if (dec->class_bytes[c])
             dec->cost.classes[c].granule_bytes = granule_bytes(dec, c);
+    }
+    dec->cost.problem.allowed = ~dec->pins.apart;
     memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->n_devices * sizeof *dec->rooms);
     TSR_TRY(tsr_split_optimize(&dec->cost.problem, &result));
     double all = 0;
@@ -146,6 +181,25 @@ out:
     return status;
 }
 
+static tsr_status choose_counts(deciding *dec, int64_t *counts)
+{
+    if (all_pinned(dec)) {
+        memset(counts, 0, TSR_CLASS_COUNT * TSR_MAX_DEVICES * sizeof *counts);
+        return TSR_OK;
+    }
+    return dec->automatic ? optimize_counts(dec, counts) : fit_counts(dec, counts);
+}
+
+/* Whether a device is over its cap with what is pinned to it alone. */
+static bool is_hopeless(const deciding *dec, const tsr_measurement *m, const int64_t *counts)
+{
+    int d = find_overfull(dec, m);
+    bool any = false;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        any |= counts[c * dec->n_devices + d] > 0;
+    return !any;
+}
+
 static tsr_status decide_tensor(deciding *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
@@ -153,16 +207,18 @@ static tsr_status decide_tensor(deciding *dec, tsr_model_split *split, tsr_measu
     for (int d = 0; d < dec->n_devices; d++)
         dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX, .name = dec->traits[d].name};
     for (int round = 0; round < MAX_ROUNDS; round++) {
-        TSR_TRY(dec->automatic ? optimize_counts(dec, counts) : fit_counts(dec, counts));
+        TSR_TRY(choose_counts(dec, counts));
         tsr_model_split_free(split);
         tsr_measurement_free(m);
         TSR_TRY(tsr_model_split_tensor(&dec->shape->hparams, &dec->shape->granules, dec->shares,
                                        dec->n_devices, counts, split));
-        TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
+        TSR_TRY(finish_split(dec, split, m));
         if (round == 0)
             look_out(dec, m);
         if (find_overfull(dec, m) < 0)
             return TSR_OK;
+        if (is_hopeless(dec, m, counts))
+            break;
         if (round == 0)
             find_class_bytes(dec, m);
         learn_fixed(dec, m, counts, round);
@@ -201,52 +257,102 @@ static bool caps_hold(const deciding *dec, const int64_t *caps, int64_t n_items)
     return sum >= n_items;
 }
 
+static bool is_pinned(const deciding *dec, int64_t layer)
+{
+    return dec->pins.attention[layer] != TSR_FREE && dec->pins.ffn[layer] != TSR_FREE;
+}
+
+/* Layers with a free block, and the output if it is free; at least one, for a free embedding. */
+static int64_t count_items(const deciding *dec)
+{
+    int64_t n = dec->pins.output == TSR_FREE;
+    for (int64_t l = 0; l < dec->shape->hparams.n_layers; l++)
+        n += !is_pinned(dec, l);
+    return TSR_MAX(n, 1);
+}
+
+/* devices[l] of every layer, and the output's behind them: the free ones in order; one that is pinned counts
+ * to the next free one, which is where a free embedding goes. */
+static void place_items(const deciding *dec, const tsr_shard_map *items, int *devices)
+{
+    int64_t item = 0, n_layers = dec->shape->hparams.n_layers, last = items->extent - 1;
+    for (int64_t l = 0; l < n_layers; l++) {
+        devices[l] = tsr_shard_map_device(items, TSR_MIN(item, last));
+        item += !is_pinned(dec, l);
+    }
+    devices[n_layers] = tsr_shard_map_device(items, last);
+}
+
 static tsr_status decide_layers(deciding *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
-    int64_t n_items = dec->shape->hparams.n_layers + 1, caps[TSR_MAX_DEVICES];
-    tsr_shard_map layers;
+    int64_t n_layers = dec->shape->hparams.n_layers, n_items = count_items(dec), caps[TSR_MAX_DEVICES];
+    tsr_shard_map items;
+    int *devices = NULL;
+    TSR_TRY(tsr_mem_array((size_t)n_layers + 1, sizeof *devices, "layers", &devices));
     for (int d = 0; d < dec->n_devices; d++)
         caps[d] = -1;
     for (int round = 0; round < MAX_ROUNDS; round++) {
-        TSR_TRY(tsr_split_layers(dec->shares, dec->n_devices, n_items, caps, &layers));
+        TSR_TRY(tsr_split_layers(dec->shares, dec->n_devices, n_items, caps, &items));
+        place_items(dec, &items, devices);
         tsr_model_split_free(split);
         tsr_measurement_free(m);
         TSR_TRY(tsr_model_split_layers(&dec->shape->hparams, &dec->shape->granules, dec->shares,
-                                       dec->config->split_mode, &layers, split));
-        TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
+                                       dec->n_devices, dec->config->split_mode, devices, split));
+        TSR_TRY(finish_split(dec, split, m));
         if (round == 0)
             look_out(dec, m);
         if (find_overfull(dec, m) < 0)
-            return TSR_OK;
+            goto out;
         if (dec->config->split_mode == TSR_SPLIT_MODE_NONE)
             break;
         if (round == 0)
             find_class_bytes(dec, m);
-        learn_layer_caps(dec, m, &layers, caps);
+        learn_layer_caps(dec, m, &items, caps);
         if (!caps_hold(dec, caps, n_items))
             break;
     }
     status = fail_overfull(dec, m, find_overfull(dec, m));
 out:
+    tsr_mem_free(devices);
     return status;
+}
+
+static bool has_tensor_split(const tsr_model_config *config)
+{
+    for (int i = 0; config->tensor_split && i < config->n_tensor_split; i++)
+        if (config->tensor_split[i] != 0)
+            return true;
+    return false;
 }
 
 /* Whether the planner chooses the shares. */
 static bool is_automatic(const tsr_model_config *config, int n_devices)
 {
-    bool automatic = config->split_mode == TSR_SPLIT_MODE_TENSOR && n_devices > 1;
-    for (int i = 0; config->tensor_split && i < config->n_tensor_split; i++)
-        automatic = automatic && config->tensor_split[i] == 0;
-    return automatic;
+    return config->split_mode == TSR_SPLIT_MODE_TENSOR && n_devices > 1 && !has_tensor_split(config);
+}
+
+/* Even shares are for the devices that are not set apart. */
+static void share_evenly(deciding *dec)
+{
+    int n = 0;
+    for (int d = 0; d < dec->n_devices; d++)
+        n += !(dec->pins.apart >> d & 1);
+    for (int d = 0; d < dec->n_devices; d++)
+        dec->shares[d] = dec->pins.apart >> d & 1 ? 0 : 1.0 / n;
 }
 
 static tsr_status find_shares(deciding *dec)
 {
     const tsr_model_config *config = dec->config;
     dec->automatic = is_automatic(config, dec->n_devices);
-    if (config->split_mode != TSR_SPLIT_MODE_NONE)
-        return tsr_split_check(config->tensor_split, config->n_tensor_split, dec->n_devices, dec->shares);
+    if (config->split_mode != TSR_SPLIT_MODE_NONE) {
+        tsr_status status =
+            tsr_split_check(config->tensor_split, config->n_tensor_split, dec->n_devices, dec->shares);
+        if (status == TSR_OK && !has_tensor_split(config))
+            share_evenly(dec);
+        return status;
+    }
     if (config->main_device < 0 || config->main_device >= dec->n_devices)
         return tsr_fail(TSR_ERR_INVALID, "main_device is %d; there are %d devices", config->main_device,
                         dec->n_devices);
@@ -270,6 +376,7 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
     dec->config = resolved;
     if (outlook)
         dec->outlook.wanted = outlook->wanted;
+    TSR_TRY(tsr_pins_find(traits, n_devices, weights, resolved, &dec->pins));
     TSR_TRY(find_shares(dec));
     if (dec->automatic)
         TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->plan_tokens, &dec->cost));
@@ -285,6 +392,8 @@ out:
     if (dec && outlook)
         outlook->no_room = dec->outlook.no_room;
     tsr_decision_free(&result);
+    if (dec)
+        tsr_pins_free(&dec->pins);
     tsr_mem_free(dec);
     return status;
 }

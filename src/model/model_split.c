@@ -109,6 +109,15 @@ out:
     return status;
 }
 
+tsr_status tsr_split_group_init_alone(const tsr_hparams *hp, const tsr_model_granules *granules,
+                                      int n_devices, int d, tsr_split_group *group_out)
+{
+    int64_t counts[TSR_CLASS_COUNT * TSR_MAX_DEVICES] = {0};
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        counts[c * n_devices + d] = granules->n[c];
+    return group_init(hp, granules, n_devices, counts, group_out);
+}
+
 tsr_status tsr_model_split_tensor(const tsr_hparams *hp, const tsr_model_granules *granules,
                                   const double *shares, int n_devices, const int64_t *counts,
                                   tsr_model_split *split_out)
@@ -132,33 +141,27 @@ out:
 }
 
 tsr_status tsr_model_split_layers(const tsr_hparams *hp, const tsr_model_granules *granules,
-                                  const double *shares, tsr_split_mode mode, const tsr_shard_map *layers,
-                                  tsr_model_split *split_out)
+                                  const double *shares, int n_devices, tsr_split_mode mode,
+                                  const int *devices, tsr_model_split *split_out)
 {
     tsr_status status = TSR_OK;
-    int n_devices = layers->n_devices;
-    int *device = NULL;
     int64_t(*counts)[TSR_CLASS_COUNT * TSR_MAX_DEVICES] = NULL;
-    TSR_TRY(tsr_mem_array((size_t)hp->n_layers, sizeof *device, "layer groups", &device));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *counts, "device groups", &counts));
     for (int d = 0; d < n_devices; d++)
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             counts[d][c * n_devices + d] = granules->n[c];
-    for (int64_t layer = 0; layer < hp->n_layers; layer++)
-        device[layer] = tsr_shard_map_device(layers, layer);
     tsr_split_layout layout = {.mode = mode,
                                .n_devices = n_devices,
                                .requested = shares,
                                .n_groups = n_devices,
                                .counts = (const int64_t(*)[TSR_CLASS_COUNT * TSR_MAX_DEVICES]) counts,
-                               .attention_group = device,
-                               .ffn_group = device,
-                               .embedding_group = device[0],
-                               .output_group = tsr_shard_map_device(layers, hp->n_layers)};
+                               .attention_group = devices,
+                               .ffn_group = devices,
+                               .embedding_group = devices[0],
+                               .output_group = devices[hp->n_layers]};
     TSR_TRY(tsr_model_split_create(hp, granules, &layout, split_out));
 out:
     tsr_mem_free(counts);
-    tsr_mem_free(device);
     return status;
 }
 

@@ -83,14 +83,19 @@ tsr_status tsr_model_split_tensor(const tsr_hparams *hparams, const tsr_model_gr
                                   const double *shares, int n_devices, const int64_t *counts,
                                   tsr_model_split *split_out);
 
-/* Layer mode and "none": layers (and, last, the output matrix) in device order as `layers` says. */
+/* Layer mode and "none": devices[l] of every layer, and devices[n_layers] of the output. The embedding is
+ * where the first layer is. */
 tsr_status tsr_model_split_layers(const tsr_hparams *hparams, const tsr_model_granules *granules,
-                                  const double *shares, tsr_split_mode mode, const tsr_shard_map *layers,
-                                  tsr_model_split *split_out);
+                                  const double *shares, int n_devices, tsr_split_mode mode,
+                                  const int *devices, tsr_model_split *split_out);
 
 void tsr_model_split_free(tsr_model_split *split);
 
 tsr_status tsr_model_split_copy(const tsr_model_split *split, tsr_model_split *copy_out);
+
+/* The group in which device d holds all of everything. */
+tsr_status tsr_split_group_init_alone(const tsr_hparams *hparams, const tsr_model_granules *granules,
+                                      int n_devices, int d, tsr_split_group *group_out);
 
 /* The group of a block; `layer` is looked at for attention and FFN only. */
 const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_block block, int64_t layer);

@@ -159,18 +159,24 @@ static tsr_status add_whole_layers(predictor *p)
     tsr_status status = TSR_OK;
     double even[TSR_MAX_DEVICES];
     tsr_shard_map layers;
+    int *devices = NULL;
     tsr_model_split split = {0};
     tsr_plan_phase decode, prompt;
     int n_devices = p->plan->info.n_devices;
     for (int d = 0; d < n_devices; d++)
         even[d] = 1;
-    TSR_TRY(tsr_split_layers(even, n_devices, p->plan->info.n_layers + 1, NULL, &layers));
-    TSR_TRY(tsr_model_split_layers(&p->shape->hparams, &p->shape->granules, even, TSR_SPLIT_MODE_LAYER,
-                                   &layers, &split));
+    int64_t n_items = p->plan->info.n_layers + 1;
+    TSR_TRY(tsr_mem_array((size_t)n_items, sizeof *devices, "layers", &devices));
+    TSR_TRY(tsr_split_layers(even, n_devices, n_items, NULL, &layers));
+    for (int64_t i = 0; i < n_items; i++)
+        devices[i] = tsr_shard_map_device(&layers, i);
+    TSR_TRY(tsr_model_split_layers(&p->shape->hparams, &p->shape->granules, even, n_devices,
+                                   TSR_SPLIT_MODE_LAYER, devices, &split));
     predict_phase(&split, &p->decode, &decode);
     predict_phase(&split, &p->prompt, &prompt);
     add_alternative(p, "whole layers, evenly", decode.total_ns, prompt.total_ns);
 out:
+    tsr_mem_free(devices);
     tsr_model_split_free(&split);
     return status;
 }

@@ -1,0 +1,269 @@
+/* Offload: blocks that the user sent to one device really lie and run there, with the same bits, the planned
+ * bytes, and errors that say what to do. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "model/plan.h"
+#include "support/failing_alloc.h"
+#include "support/message.h"
+#include "support/random.h"
+#include "support/runner.h"
+#include "support/synth_model.h"
+
+enum { N_LAYERS = 4, N_TOKENS = 11, N_VOCAB = 300, N_DEVICES = 3, N_KV_TYPES = 2 };
+
+/* Two "fast" devices, and one to offload to. */
+#define DEVICES "host:2,threads=1,host:1,threads=1,mem=64MiB"
+
+static const tsr_type kv_types[N_KV_TYPES] = {TSR_TYPE_F16, TSR_TYPE_Q8_0};
+
+typedef struct fixture {
+    char path[64];
+    int32_t tokens[N_TOKENS];
+    float plain[N_KV_TYPES][N_TOKENS * N_VOCAB];
+} fixture;
+
+static tsr_model_config small_config(int kv)
+{
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    config.n_ctx = 64;
+    config.n_batch = 4;
+    config.n_outputs_max = 4;
+    config.type_k = config.type_v = kv_types[kv];
+    return config;
+}
+
+static int setup(void **state)
+{
+    fixture *f = calloc(1, sizeof *f);
+    struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
+    uint64_t seed = 5;
+    assert_non_null(f);
+    model.n_layers = N_LAYERS;
+    model.weight_type = TSR_TYPE_Q8_0;
+    model.n_vocab = N_VOCAB;
+    strcpy(f->path, "/tmp/tsr_offload_XXXXXX");
+    close(mkstemp(f->path));
+    synth_model_write(&model, f->path);
+    for (int i = 0; i < N_TOKENS; i++)
+        f->tokens[i] = (int32_t)random_below(&seed, N_VOCAB);
+    for (int kv = 0; kv < N_KV_TYPES; kv++) {
+        tsr_model_config config = small_config(kv);
+        runner r;
+        runner_open(&r, f->path, "host:1,threads=1", NULL, &config);
+        runner_decode(&r, f->tokens, N_TOKENS, 1, true, f->plain[kv]);
+        runner_close(&r);
+    }
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture *f = *state;
+    unlink(f->path);
+    free(f);
+    return 0;
+}
+
+/* ---- bits and bytes -------------------------------------------------------------------------- */
+
+typedef struct offload_case {
+    const char *name;
+    int n_gpu_layers;
+    tsr_override overrides[3];
+    int n_overrides;
+    tsr_split_mode mode;
+    const char *split; /* "0": the planner's */
+    const char *offload_device;
+    const char *layers; /* how many layers each device works on; '?' any number */
+} offload_case;
+
+#define LAYERS  "blk\\.[0-9]+\\."
+#define TENSOR  TSR_SPLIT_MODE_TENSOR
+#define LAYER   TSR_SPLIT_MODE_LAYER
+#define NO_PART {{NULL, NULL}}, 0
+
+static const offload_case cases[] = {
+    {"all stay", -1, NO_PART, TENSOR, "1,1,1", NULL, "444"},
+    {"all stay, counted", N_LAYERS + 1, NO_PART, TENSOR, "1,1,1", NULL, "444"},
+    {"none stay", 0, NO_PART, TENSOR, "0", NULL, "004"},
+    {"one stays", 1, NO_PART, TENSOR, "0", NULL, "??3"},
+    {"the output goes", N_LAYERS, NO_PART, TENSOR, "1,1", NULL, "440"},
+    {"some stay, by hand", 2, NO_PART, TENSOR, "3,1", NULL, "222"},
+    {"a share for the offload device", 3, NO_PART, TENSOR, "1,1,1", NULL, "334"},
+    {"to another device", 1, NO_PART, TENSOR, "0,1,1", "host0", "311"},
+    {"whole layers", 2, NO_PART, LAYER, "0", NULL, "112"},
+    {"whole layers, none stay", 0, NO_PART, LAYER, "0", NULL, "004"},
+    {"one device and one apart", 3, NO_PART, TSR_SPLIT_MODE_NONE, "0", NULL, "301"},
+    {"FFN by pattern", -1, {{LAYERS "ffn_(gate|up|down)", "CPU"}}, 1, TENSOR, "1,1", NULL, "444"},
+    {"attention by name", -1, {{"attn_[qkvo]", "host1"}}, 1, TENSOR, "1,0,1", NULL, "444"},
+    {"the first pattern decides",
+     -1,
+     {{"blk\\.0\\.", "host0"}, {"blk\\.[01]\\.", "2"}, {"^output", "host1"}},
+     3,
+     TENSOR,
+     "1,1",
+     NULL,
+     "321"},
+    {"patterns come before counts", 0, {{"blk\\.3\\.ffn", "host0"}}, 1, TENSOR, "0", NULL, "104"},
+    {"whole layers and a pattern", -1, {{"blk\\.1\\.attn", "CPU"}}, 1, LAYER, "1,1", NULL, "311"},
+    {"the embedding alone", -1, {{"token_embd", "CPU"}}, 1, TENSOR, "1,1", NULL, "440"},
+    {"layers and embedding", -1, {{"blk\\.0|token_embd", "CPU"}}, 1, LAYER, "1,1", NULL, "211"},
+};
+
+static tsr_model_config config_of(const offload_case *c, int kv)
+{
+    tsr_model_config config = small_config(kv);
+    config.n_gpu_layers = c->n_gpu_layers;
+    config.overrides = c->overrides;
+    config.n_overrides = c->n_overrides;
+    config.split_mode = c->mode;
+    config.offload_device = c->offload_device;
+    return config;
+}
+
+static void check_books(const offload_case *c, const runner *r)
+{
+    tsr_plan_times times;
+    tsr_plan_predict(tsr_model_plan(r->model), &times);
+    assert_true(times.decode.total_ns > 0 && times.prompt.total_ns > 0);
+    for (int d = 0; d < N_DEVICES; d++) {
+        tsr_plan_device device;
+        runner_ok(tsr_plan_describe_device(tsr_model_plan(r->model), d, &device), "device");
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            if (r->rt->devices[d]->used[o] != device.bytes[o])
+                fail_msg("%s: %s: %zu bytes of %s, planned %zu", c->name, device.name,
+                         r->rt->devices[d]->used[o], tsr_memory_owner_name((tsr_memory_owner)o),
+                         device.bytes[o]);
+        if (c->layers[d] != '?' && device.n_layers != c->layers[d] - '0')
+            fail_msg("%s: %s works on %lld layers, not %c", c->name, device.name, (long long)device.n_layers,
+                     c->layers[d]);
+    }
+}
+
+static void offloaded_blocks_give_the_same_bits(void **state)
+{
+    const fixture *f = *state;
+    static float logits[N_TOKENS * N_VOCAB];
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        int kv = (int)i % N_KV_TYPES;
+        tsr_model_config config = config_of(&cases[i], kv);
+        runner r;
+        runner_open(&r, f->path, DEVICES, cases[i].split, &config);
+        check_books(&cases[i], &r);
+        memset(logits, 0xff, sizeof logits);
+        runner_decode(&r, f->tokens, N_TOKENS, 3, true, logits);
+        if (memcmp(logits, f->plain[kv], sizeof logits) != 0)
+            fail_msg("%s: other bits", cases[i].name);
+        check_books(&cases[i], &r);
+        runner_close(&r);
+    }
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
+
+static tsr_status try_plan(const fixture *f, const tsr_model_config *config, tsr_plan **plan_out)
+{
+    tsr_topology *topo;
+    tsr_device_list *devices;
+    tsr_gguf *gguf;
+    runner_ok(tsr_topology_discover(NULL, &topo), "topology");
+    runner_ok(tsr_device_list_create(topo, DEVICES, NULL, &devices), DEVICES);
+    runner_ok(tsr_gguf_open(f->path, NULL, &gguf), f->path);
+    tsr_status status = tsr_plan_create(gguf, devices, config, plan_out);
+    tsr_gguf_close(gguf);
+    tsr_device_list_destroy(devices);
+    tsr_topology_destroy(topo);
+    return status;
+}
+
+static void errors_name_what_is_wrong(void **state)
+{
+    const fixture *f = *state;
+    static const struct {
+        tsr_override override;
+        const char *message[2];
+    } overrides[] = {
+        {{"blk\\.2\\.ffn_up", "CPU"}, {"leaves blk.2.ffn_gate.weight behind", "the FFN of layer 2"}},
+        {{"attn_norm", "CPU"}, {"blk.0.attn_q.weight behind", "attention of layer 0"}},
+        {{"output_norm", "host0"}, {"leaves output.weight behind", "the output stays together"}},
+        {{"blk\\.(", "CPU"}, {"blk\\.(", "character 7"}},
+        {{"blk\\.9\\.", "CPU"}, {"no tensor", "blk\\.9\\."}},
+        {{"ffn", "cuda0"}, {"no device \"cuda0\"", "host0, host1, host2"}},
+        {{"ffn", "3"}, {"no device \"3\"", "host2"}},
+        {{"ffn", NULL}, {"override 0", "lacks"}},
+    };
+    for (size_t i = 0; i < sizeof overrides / sizeof *overrides; i++) {
+        tsr_model_config config = small_config(0);
+        tsr_plan *plan = NULL;
+        config.overrides = &overrides[i].override;
+        config.n_overrides = 1;
+        assert_int_equal(try_plan(f, &config, &plan), TSR_ERR_INVALID);
+        assert_null(plan);
+        assert_message_has(overrides[i].message[0]);
+        assert_message_has(overrides[i].message[1]);
+    }
+    static const struct {
+        int n_gpu_layers, n_cpu_moe;
+        const char *offload_device, *message;
+    } counts[] = {{-2, 0, NULL, "n_gpu_layers is -2"},
+                  {-1, -1, NULL, "n_cpu_moe is -1"},
+                  {-1, 2, NULL, "no experts"},
+                  {1, 0, "host7", "no device \"host7\""}};
+    for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
+        tsr_model_config config = small_config(0);
+        tsr_plan *plan = NULL;
+        config.n_gpu_layers = counts[i].n_gpu_layers;
+        config.n_cpu_moe = counts[i].n_cpu_moe;
+        config.offload_device = counts[i].offload_device;
+        assert_int_equal(try_plan(f, &config, &plan), TSR_ERR_INVALID);
+        assert_message_has(counts[i].message);
+    }
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    const fixture *f = *state;
+    tsr_topology *topo;
+    tsr_device_list *devices;
+    tsr_gguf *gguf;
+    tsr_model_config config = config_of(&cases[13], 0);
+    config.n_gpu_layers = 3;
+    runner_ok(tsr_topology_discover(NULL, &topo), "topology");
+    runner_ok(tsr_device_list_create(topo, DEVICES, NULL, &devices), DEVICES);
+    runner_ok(tsr_gguf_open(f->path, NULL, &gguf), f->path);
+    for (int n = 1;; n++) {
+        int64_t blocks = failing_alloc_live();
+        tsr_plan *plan = NULL;
+        failing_alloc_set(n);
+        tsr_status status = tsr_plan_create(gguf, devices, &config, &plan);
+        bool fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        tsr_plan_destroy(plan);
+        assert_int_equal(failing_alloc_live(), blocks);
+        if (!fired) {
+            runner_ok(status, "plan");
+            break;
+        }
+        assert_int_equal(status, TSR_ERR_MEMORY);
+    }
+    tsr_gguf_close(gguf);
+    tsr_device_list_destroy(devices);
+    tsr_topology_destroy(topo);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(offloaded_blocks_give_the_same_bits),
+                                       cmocka_unit_test(errors_name_what_is_wrong),
+                                       cmocka_unit_test(every_allocation_may_fail)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
