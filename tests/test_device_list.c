@@ -199,12 +199,16 @@ static void wrong_texts_are_named_with_a_remedy(void **state)
         {"host,threads=2000", TSR_ERR_INVALID, "'threads=2000'", "threads=1 to threads=1024"},
         {"host,threads=", TSR_ERR_INVALID, "'threads='", "threads=1 to threads=1024"},
         {"host,threads=1,threads=2", TSR_ERR_INVALID, "'threads=2'", "keep one"},
+        {"host,isa=", TSR_ERR_INVALID, "'isa='", "isa=generic"},
+        {"host,isa=avx512avx512avx5", TSR_ERR_INVALID, "'isa=avx512avx512avx5'", "isa=generic"},
+        {"host,isa=avx2,isa=avx2", TSR_ERR_INVALID, "'isa=avx2'", "keep one"},
+        {"cuda,isa=avx2", TSR_ERR_INVALID, "'isa=avx2'", "host devices"},
         {"host,mem=1,mem=2", TSR_ERR_INVALID, "'mem=2'", "keep one"},
         {"host,mem=0", TSR_ERR_INVALID, "'mem=0'", "mem=200MiB"},
         {"host,mem=-1", TSR_ERR_INVALID, "'mem=-1'", "mem=200MiB"},
         {"host,mem=1XB", TSR_ERR_INVALID, "'mem=1XB'", "mem=200MiB"},
         {"host,mem=99999999TiB", TSR_ERR_INVALID, "'mem=99999999TiB'", "mem=200MiB"},
-        {"host,memory=1", TSR_ERR_INVALID, "'memory=1'", "mem=BYTES and threads=N"},
+        {"host,memory=1", TSR_ERR_INVALID, "'memory=1'", "mem=BYTES, threads=N and isa=NAME"},
     };
     tsr_topology *topo = machine("synthetic:core:4 pu:1");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

@@ -410,6 +410,30 @@ static void a_cap_holds_while_things_are_open(void **state)
     close_runtime(&t);
 }
 
+static void a_device_may_have_other_kernels(void **state)
+{
+    (void)state;
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime *rt = NULL;
+    tsr_device_info best, first, second;
+    config.devices = "host:1";
+    runner_ok(tsr_runtime_open(&config, &rt), config.devices);
+    runner_ok(tsr_runtime_device(rt, 0, &best), "device");
+    tsr_runtime_close(rt);
+    config.devices = "host:1,threads=1,isa=generic,host:1,threads=1";
+    runner_ok(tsr_runtime_open(&config, &rt), config.devices);
+    runner_ok(tsr_runtime_device(rt, 0, &first), "device");
+    runner_ok(tsr_runtime_device(rt, 1, &second), "device");
+    assert_string_equal(first.isa, "generic");
+    assert_string_equal(second.isa, best.isa);
+    tsr_runtime_close(rt);
+    rt = NULL;
+    config.devices = "host:1,isa=sse9";
+    assert_int_equal(tsr_runtime_open(&config, &rt), TSR_ERR_UNSUPPORTED);
+    assert_non_null(strstr(tsr_last_error(), "sse9"));
+    assert_null(rt);
+}
+
 static void wrong_configs_are_refused(void **state)
 {
     (void)state;
@@ -449,6 +473,7 @@ static void wrong_configs_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_device_may_have_other_kernels),
         cmocka_unit_test(opening_a_runtime),
         cmocka_unit_test(opening_a_file),
         cmocka_unit_test(planning),

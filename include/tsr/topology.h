@@ -306,6 +306,9 @@ typedef enum tsr_device_kind {
     TSR_DEVICE_CUDA = 1
 } tsr_device_kind;
 
+/* Of an instruction set's name ("avx512"), its end included. */
+#define TSR_ISA_BYTES 16
+
 /* A device as asked for; nothing is allocated or started for it yet. */
 typedef struct tsr_device_desc {
     char name[32]; /* "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU */
@@ -329,6 +332,7 @@ typedef struct tsr_device_desc {
     double flops_per_s;        /* F16 matrix products, operations */
     double link_bytes_per_s;   /* to the host, one direction */
     int n_threads;             /* of host devices; 0 for GPUs */
+    char isa[TSR_ISA_BYTES];   /* isa=, of host devices; "": the runtime's */
     int n_cores;
     int n_pus;
     const int *cores;      /* n_cores indices into topology.cores, ascending; of a GPU: those near it, where
@@ -352,6 +356,7 @@ typedef struct tsr_device_list {
  *     GPU    = its number | its UUID, or enough of it ("GPU-8a56") | its PCI bus id ("0000:65:00.0")
  *     option = "mem=" BYTES                           for each device of the item before it
  *            | "threads=" K                           the same; host devices only
+ *            | "isa=" NAME                             the same; host devices only
  *            | "managed=" ( "0" | "1" )              the same; GPUs only
  *            | "wrap=" ( "0" | "1" )                 the same; GPUs only
  *            | "cpus=" LIST                           the same; GPUs only
@@ -366,6 +371,9 @@ typedef struct tsr_device_list {
  * A GPU may be named several times: each is a device of its own ("virtual"), with its own memory cap, which
  * is an equal part of what the GPU's others leave unless mem= says otherwise. The host thread of a GPU runs
  * on the cores of its NUMA node, or on cpus=; it shares them with host devices.
+ *
+ * isa=generic and the like take kernels of that instruction set for this host device instead of those that
+ * the runtime is opened with. They change no bit of a result, only the speed: a way to have unequal devices.
  *
  * managed=1 takes CUDA's managed memory, which may exceed the GPU's: mem= may then be more than the GPU has,
  * and what does not fit moves over the bus, page by page, whenever it is used. wrap=1 lets the GPU read the

@@ -117,6 +117,23 @@ static tsr_status parse_switch(const char *piece, const tsr_device_item *item, b
     return TSR_OK;
 }
 
+/* Which names there are is for the host device to know. */
+static tsr_status parse_isa(const char *piece, tsr_device_item *item)
+{
+    const char *name = piece + 4;
+    if (item->kind == TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a cuda device; isa= is for host devices",
+                        piece);
+    if (*item->isa)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives isa= twice for one item; keep one", piece);
+    if (!*name || strlen(name) >= sizeof item->isa)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "devices: '%s' is no instruction set; write isa=generic, isa=avx2 or isa=avx512",
+                        piece);
+    snprintf(item->isa, sizeof item->isa, "%s", name);
+    return TSR_OK;
+}
+
 static tsr_status parse_option(const char *piece, tsr_device_item *item)
 {
     if (strncmp(piece, "managed=", 8) == 0)
@@ -150,9 +167,11 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
                             MAX_THREADS);
         return TSR_OK;
     }
+    if (strncmp(piece, "isa=", 4) == 0)
+        return parse_isa(piece, item);
     return tsr_fail(TSR_ERR_INVALID,
-                    "devices: option '%s' is unknown; the options are mem=BYTES and threads=N, of cuda "
-                    "devices mem=BYTES, cpus=LIST, managed=1 and wrap=1",
+                    "devices: option '%s' is unknown; the options are mem=BYTES, threads=N and isa=NAME, of "
+                    "cuda devices mem=BYTES, cpus=LIST, managed=1 and wrap=1",
                     piece);
 }
 

@@ -11,7 +11,8 @@
 typedef struct tsr_topo_placing {
     int threads;  /* asked for; 0 = one per core */
     uint64_t cap; /* bytes, 0 = none */
-    int first;    /* cores [first, first + n) */
+    const char *isa;
+    int first; /* cores [first, first + n) */
     int n;
 } tsr_topo_placing;
 
