@@ -61,6 +61,23 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq,
  * tokens for as long as both keep it. TSR_ERR_INVALID: `to` is not empty, or one of them is unknown. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_fork(tsr_session *session, int from, int to);
 
+/* Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. What they share
+ * is stored once. The file replaces one that is there only when it is whole and on the disk; an interrupted
+ * save leaves that as it was (and perhaps a file `path`.XXXXXX). It can be read under any tensor_split, on
+ * any devices. It holds keys and values, not the tokens: keep those yourself. TSR_ERR_INVALID: no such
+ * sequence. TSR_ERR_IO, TSR_ERR_MEMORY; TSR_ERR_DEVICE if a device cannot be read. Blocks until done. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs,
+                                                  const char *path);
+
+/* Load every sequence of a file: the i-th becomes sequence seqs[i] (n_seqs must be their number), or with
+ * seqs NULL the sequence that it was. These must be empty; they share memory as they did. Afterwards decoding
+ * goes on with the bits that it would have had without the detour. On any failure they are empty again.
+ * TSR_ERR_FORMAT: not such a file, cut off or damaged. TSR_ERR_INVALID: of another model or other KV types;
+ * a sequence is not empty or does not exist. TSR_ERR_FULL: no room. TSR_ERR_UNSUPPORTED: of a later version.
+ * TSR_ERR_NOT_FOUND, TSR_ERR_IO, TSR_ERR_MEMORY, TSR_ERR_DEVICE. Blocks until done. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_load(tsr_session *session, const int *seqs, int n_seqs,
+                                                  const char *path);
+
 /* What a session has done, for reports. */
 typedef struct tsr_session_stats {
     int64_t n_steps;       /* programs run */

@@ -24,6 +24,7 @@ struct tsr_kv {
     int page_tokens;
     int64_t head_dim, n_ctx;
     tsr_type type_k, type_v;
+    int64_t *n_heads;         /* [n_layers] KV heads, on all devices */
     tsr_kv_region *regions;   /* [n_devices] */
     size_t *committed_before; /* [n_devices] scratch of append() */
 
@@ -147,6 +148,9 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **k
         (int)((config.n_ctx + (int64_t)config.n_seq_max * (config.page_tokens - 1)) / config.page_tokens);
     kv->max_pages = pages_for(kv, config.n_ctx);
     TSR_TRY(make_tables(kv));
+    TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->n_heads, "KV layers", &kv->n_heads));
+    for (int i = 0; i < kv->n_layers; i++)
+        kv->n_heads[i] = config.layers[i].kv_heads->extent;
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *kv->regions, "KV regions", &kv->regions));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *kv->committed_before, "KV regions",
                           &kv->committed_before));
@@ -169,6 +173,7 @@ void tsr_kv_destroy(tsr_kv *kv)
         tsr_kv_region_close(&kv->regions[d]);
     tsr_mem_free(kv->committed_before);
     tsr_mem_free(kv->regions);
+    tsr_mem_free(kv->n_heads);
     tsr_mem_free(kv->returned);
     tsr_mem_free(kv->references);
     tsr_mem_free(kv->tables);
@@ -343,6 +348,64 @@ tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst)
     for (int i = 0; i < n; i++)
         share_page(kv, to->pages[i]);
     to->length = from->length;
+out:
+    return status;
+}
+
+/* ---- whole pages ---- */
+
+size_t tsr_kv_page_bytes(const tsr_kv *kv)
+{
+    return kv->regions[0].whole_bytes;
+}
+
+static tsr_status find_page(const tsr_kv *kv, int seq, int index, int32_t *page_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(check_seq(kv, seq));
+    const sequence *s = &kv->sequences[seq];
+    if (index < 0 || index >= pages_for(kv, s->length))
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens has no KV page %d", seq,
+                        (long long)s->length, index);
+    *page_out = s->pages[index];
+out:
+    return status;
+}
+
+/* Rows of a whole page lie head by head; clear what each head has behind its first n_tokens. */
+static void clear_behind(const tsr_kv *kv, int64_t n_tokens, unsigned char *bytes)
+{
+    size_t rows[2] = {tsr_type_row_bytes(kv->type_k, kv->head_dim),
+                      tsr_type_row_bytes(kv->type_v, kv->head_dim)};
+    for (int i = 0; i < kv->n_layers; i++)
+        for (int part = 0; part < 2; part++) {
+            size_t head = rows[part] * (size_t)kv->page_tokens, kept = rows[part] * (size_t)n_tokens;
+            for (int64_t h = 0; h < kv->n_heads[i]; h++, bytes += head)
+                memset(bytes + kept, 0, head - kept);
+        }
+}
+
+tsr_status tsr_kv_page_get(const tsr_kv *kv, int seq, int index, unsigned char *bytes)
+{
+    tsr_status status = TSR_OK;
+    int32_t page;
+    TSR_TRY(find_page(kv, seq, index, &page));
+    for (int d = 0; d < kv->n_devices; d++)
+        TSR_TRY(tsr_kv_region_get_page(&kv->regions[d], page, bytes));
+    int64_t left = kv->sequences[seq].length - (int64_t)index * kv->page_tokens;
+    if (left < kv->page_tokens)
+        clear_behind(kv, left, bytes);
+out:
+    return status;
+}
+
+tsr_status tsr_kv_page_put(tsr_kv *kv, int seq, int index, const unsigned char *bytes)
+{
+    tsr_status status = TSR_OK;
+    int32_t page;
+    TSR_TRY(find_page(kv, seq, index, &page));
+    for (int d = 0; d < kv->n_devices; d++)
+        TSR_TRY(tsr_kv_region_put_page(&kv->regions[d], page, bytes));
 out:
     return status;
 }

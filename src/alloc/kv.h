@@ -93,6 +93,15 @@ tsr_status tsr_kv_remove(tsr_kv *kv, int seq);
 /* Make the empty sequence dst a copy of src, which shares its pages. */
 tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst);
 
+/* A page as no split shows it, for files: per layer the keys of all heads, [heads][page_tokens][head_dim] in
+ * the KV types, then the values, nothing between. Of the last page of a sequence the positions that it does
+ * not reach are zero bytes, so that equal sequences are equal bytes. `index` counts the sequence's pages from
+ * 0. Blocks. TSR_ERR_INVALID: there is no such page. put() writes the page for every sequence that shares it.
+ */
+size_t tsr_kv_page_bytes(const tsr_kv *kv);
+tsr_status tsr_kv_page_get(const tsr_kv *kv, int seq, int index, unsigned char *bytes);
+tsr_status tsr_kv_page_put(tsr_kv *kv, int seq, int index, const unsigned char *bytes);
+
 /* Counts of pages: in all; not used; used; used by more than one sequence. */
 typedef struct tsr_kv_stats {
     int n_pages, n_free, n_used, n_shared;

@@ -10,7 +10,7 @@
 
 /* Append one part of n_heads x page_tokens rows to the page; false on overflow. */
 static bool add_part(size_t *page_bytes, int64_t n_heads, int64_t page_tokens, size_t row_bytes,
-                     size_t *offset_out)
+                     size_t *offset_out, size_t *bytes_out)
 {
     size_t bytes, end;
     if (!tsr_mul_size((size_t)n_heads, (size_t)page_tokens, &bytes) ||
@@ -18,27 +18,52 @@ static bool add_part(size_t *page_bytes, int64_t n_heads, int64_t page_tokens, s
         end > PTRDIFF_MAX - TSR_KV_PART_ALIGNMENT)
         return false;
     *offset_out = *page_bytes;
+    *bytes_out = bytes;
     *page_bytes = tsr_align_up(end, TSR_KV_PART_ALIGNMENT);
     return true;
 }
 
-static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config)
+/* What one row of heads takes in a whole page, and where this device's begin in it; false on overflow. */
+static bool add_whole(size_t *whole_bytes, const tsr_shard_map *heads, int device, int64_t page_tokens,
+                      size_t row_bytes, size_t *offset_out)
 {
+    size_t head, bytes, end;
+    if (!tsr_mul_size((size_t)page_tokens, row_bytes, &head) ||
+        !tsr_mul_size((size_t)heads->extent, head, &bytes) || !tsr_add_size(*whole_bytes, bytes, &end) ||
+        end > PTRDIFF_MAX)
+        return false;
+    *offset_out = *whole_bytes + (size_t)tsr_shard_map_first(heads, device) * head;
+    *whole_bytes = end;
+    return true;
+}
+
+static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_config *config, const tsr_kv_layer *layer,
+                          tsr_kv_part *part)
+{
+    int device = region->device->index;
     size_t k_row = tsr_type_row_bytes(config->type_k, config->head_dim);
     size_t v_row = tsr_type_row_bytes(config->type_v, config->head_dim);
-    for (int i = 0; i < config->n_layers; i++) {
-        const tsr_kv_layer *layer = &config->layers[i];
-        tsr_kv_part *part = &region->parts[i];
-        if (!(layer->devices >> region->device->index & 1))
-            continue;
-        part->n_heads = tsr_shard_map_count(layer->kv_heads, region->device->index);
-        if (part->n_heads == 0)
-            continue;
-        if (!add_part(&region->page_bytes, part->n_heads, config->page_tokens, k_row, &part->k_offset) ||
-            !add_part(&region->page_bytes, part->n_heads, config->page_tokens, v_row, &part->v_offset))
+    if (!add_whole(&region->whole_bytes, layer->kv_heads, device, config->page_tokens, k_row,
+                   &part->k_whole) ||
+        !add_whole(&region->whole_bytes, layer->kv_heads, device, config->page_tokens, v_row, &part->v_whole))
+        return false;
+    if (layer->devices >> device & 1)
+        part->n_heads = tsr_shard_map_count(layer->kv_heads, device);
+    if (part->n_heads == 0)
+        return true;
+    return add_part(&region->page_bytes, part->n_heads, config->page_tokens, k_row, &part->k_offset,
+                    &part->k_bytes) &&
+           add_part(&region->page_bytes, part->n_heads, config->page_tokens, v_row, &part->v_offset,
+                    &part->v_bytes);
+}
+
+static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config)
+{
+    region->n_layers = config->n_layers;
+    for (int i = 0; i < config->n_layers; i++)
+        if (!lay_out_layer(region, config, &config->layers[i], &region->parts[i]))
             return tsr_fail(TSR_ERR_INVALID, "device %s: a KV page exceeds the address space",
                             region->device->name);
-    }
     return TSR_OK;
 }
 
@@ -115,4 +140,40 @@ tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src)
         return TSR_OK;
     return region->device->ops->copy(region->device, region->base + (size_t)dst * region->page_bytes,
                                      region->base + (size_t)src * region->page_bytes, region->page_bytes);
+}
+
+tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigned char *whole)
+{
+    tsr_status status = TSR_OK;
+    tsr_device *device = region->device;
+    const unsigned char *base = region->base + (size_t)page * region->page_bytes;
+    for (int i = 0; i < region->n_layers; i++) {
+        const tsr_kv_part *part = &region->parts[i];
+        if (part->n_heads == 0)
+            continue;
+        TSR_TRY(device->ops->download(device, whole + part->k_whole, part->k_bytes, base + part->k_offset,
+                                      part->k_bytes, part->k_bytes, 1));
+        TSR_TRY(device->ops->download(device, whole + part->v_whole, part->v_bytes, base + part->v_offset,
+                                      part->v_bytes, part->v_bytes, 1));
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_kv_region_put_page(tsr_kv_region *region, int page, const unsigned char *whole)
+{
+    tsr_status status = TSR_OK;
+    tsr_device *device = region->device;
+    unsigned char *base = region->base + (size_t)page * region->page_bytes;
+    for (int i = 0; i < region->n_layers; i++) {
+        const tsr_kv_part *part = &region->parts[i];
+        if (part->n_heads == 0)
+            continue;
+        TSR_TRY(device->ops->upload(device, base + part->k_offset, part->k_bytes, whole + part->k_whole,
+                                    part->k_bytes, part->k_bytes, 1));
+        TSR_TRY(device->ops->upload(device, base + part->v_offset, part->v_bytes, whole + part->v_whole,
+                                    part->v_bytes, part->v_bytes, 1));
+    }
+out:
+    return status;
 }

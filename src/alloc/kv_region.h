@@ -8,16 +8,20 @@
 /* One layer's place inside a page of one device. */
 typedef struct tsr_kv_part {
     size_t k_offset, v_offset;
-    int64_t n_heads; /* 0: the device does not hold the layer */
+    size_t k_bytes, v_bytes;
+    size_t k_whole, v_whole; /* offsets of the same bytes in a whole page (tsr_kv_page_get()) */
+    int64_t n_heads;         /* 0: the device does not hold the layer */
 } tsr_kv_part;
 
 typedef struct tsr_kv_region {
     tsr_device *device;
     unsigned char *base; /* NULL: nothing on this device */
     size_t page_bytes;   /* a multiple of TSR_KV_PART_ALIGNMENT */
-    size_t reserved;     /* all pages, rounded up to the device's granularity */
-    size_t committed;    /* the first bytes of it */
-    tsr_kv_part *parts;  /* [n_layers] */
+    size_t whole_bytes;  /* of a page with the heads of all devices, nothing between its parts */
+    int n_layers;
+    size_t reserved;    /* all pages, rounded up to the device's granularity */
+    size_t committed;   /* the first bytes of it */
+    tsr_kv_part *parts; /* [n_layers] */
 } tsr_kv_region;
 
 /* Lay out a page, charge and reserve n_pages of it. The config has been checked. Leaves a region that
@@ -34,5 +38,9 @@ void tsr_kv_region_shrink(tsr_kv_region *region, size_t committed);
 
 /* Copy one page over another. */
 tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src);
+
+/* Copy this device's part of a page to its place in whole[whole_bytes], and back. */
+tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigned char *whole);
+tsr_status tsr_kv_region_put_page(tsr_kv_region *region, int page, const unsigned char *whole);
 
 #endif
