@@ -2,44 +2,10 @@
  * machine's, and the file may be a header alone. */
 #include "tsr.h"
 
-#include <tsr/gguf.h>
-#include <tsr/plan.h>
-#include <tsr/topology.h>
-
 #include "json.h"
 #include "json_plan.h"
-#include "machine_options.h"
-#include "measured.h"
-#include "model_options.h"
 #include "options.h"
-
-static tsr_status make_plan(const tool_model_options *options, const tool_machine_options *machine,
-                            const tsr_model_config *config, tsr_plan **plan_out)
-{
-    tsr_topology *topo = NULL;
-    tsr_device_list *devices = NULL;
-    tsr_gguf *gguf = NULL;
-    tsr_logger logger = tool_logger(false);
-    tsr_gguf_config gguf_config = TSR_GGUF_CONFIG_INIT;
-    tsr_model_config with_rates = *config;
-    tool_measured measured = {0};
-    gguf_config.header_only = true;
-
-    tsr_status status = tsr_gguf_open(options->model, &gguf_config, &gguf);
-    if (status == TSR_OK)
-        status = tool_machine_topology(machine, &logger, &topo);
-    if (status == TSR_OK)
-        status = tsr_device_list_create(topo, options->devices, &logger, &devices);
-    if (status == TSR_OK)
-        status = tool_measured_apply(topo, devices, &measured, &with_rates);
-    if (status == TSR_OK)
-        status = tsr_plan_create(gguf, devices, &with_rates, plan_out);
-    tool_measured_free(&measured);
-    tsr_gguf_close(gguf);
-    tsr_device_list_destroy(devices);
-    tsr_topology_destroy(topo);
-    return status;
-}
+#include "plan_inputs.h"
 
 int tsr_cmd_plan(int argc, char **argv)
 {
@@ -73,7 +39,11 @@ int tsr_cmd_plan(int argc, char **argv)
         return code;
 
     tsr_plan *plan = NULL;
-    tsr_status status = make_plan(&model, &machine, &config, &plan);
+    tool_plan_inputs in = {0};
+    tsr_status status = tool_plan_inputs_open(&model, &machine, &config, &in);
+    if (status == TSR_OK)
+        status = tsr_plan_create(in.gguf, in.devices, &in.config, &plan);
+    tool_plan_inputs_close(&in);
     if (status != TSR_OK) {
         code = tool_fail("plan", status);
     } else if (as_json) {

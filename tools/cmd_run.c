@@ -64,6 +64,16 @@ static void close_engine(tsr_runtime *rt, run_engine *engine)
     tsr_runtime_close(rt);
 }
 
+/* Told also without -v: the user gets less than the model could have. */
+static void show_cuts(const tsr_fit *fit)
+{
+    tsr_fit_info info;
+    if (fit)
+        tsr_fit_describe(fit, &info);
+    if (fit && info.n_steps)
+        tsr_fit_print_cuts(fit, tool_write, stderr);
+}
+
 /* Apart from the text that follows, since both may be on one terminal. */
 static void show_plan(const tsr_plan *plan)
 {
@@ -86,6 +96,7 @@ static int run(const run_options *options, const tsr_model_config *config, const
     if (status != TSR_OK) {
         code = tool_fail("run", status);
     } else {
+        show_cuts(tsr_model_fit(engine.model));
         if (options->verbose)
             show_plan(tsr_model_plan(engine.model));
         code = run_generate(&engine, options, prompt, prompt_bytes, &result);
@@ -101,14 +112,19 @@ int tsr_cmd_run(int argc, char **argv)
     run_options options;
     tsr_model_config config;
     float split[TSR_MAX_DEVICES];
+    size_t margins[TSR_MAX_DEVICES];
+    tsr_fit_config fit_config;
     char *prompt = NULL;
     size_t prompt_bytes = 0;
     int code = run_options_read(argc, argv, &options);
     if (code == TOOL_GO_ON)
         code = tool_model_options_read("run", &options.model, split, &config);
     if (code == TOOL_GO_ON)
+        code = tool_fit_options_read("run", &options.fitting, &options.model, margins, &fit_config);
+    if (code == TOOL_GO_ON)
         code = run_prompt_read(&options, &prompt, &prompt_bytes);
     if (code == TOOL_GO_ON) {
+        config.fit = options.fit ? &fit_config : NULL;
         config.verify_upload = options.verify_upload;
         config.progress = tool_progress;
         config.progress_user = (void *)"loading";

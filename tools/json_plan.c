@@ -3,7 +3,7 @@
 
 #include <stdint.h>
 
-static json_t *bytes_by_owner(const size_t bytes[TSR_MEMORY_COUNT])
+json_t *tool_json_bytes(const size_t bytes[TSR_MEMORY_COUNT])
 {
     json_t *object = json_object();
     for (int o = 0; o < TSR_MEMORY_COUNT; o++)
@@ -39,7 +39,7 @@ static json_t *device_object(const tsr_plan_device *device)
     return json_pack("{s:s, s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:o, s:I}", "name", device->name, "kind",
                      tsr_device_kind_name(device->kind), "used", device->used, "requested", device->requested,
                      "classes", device_classes(device), "n_layers", (json_int_t)device->n_layers, "bytes",
-                     bytes_by_owner(device->bytes), "total_bytes", (json_int_t)device->total_bytes,
+                     tool_json_bytes(device->bytes), "total_bytes", (json_int_t)device->total_bytes,
                      "memory_cap_bytes", cap, "arena_bound_bytes", (json_int_t)device->arena_bound_bytes);
 }
 

@@ -17,6 +17,7 @@ static const struct {
 } commands[] = {
     {"topo", tsr_cmd_topo, "show a machine and the devices made from it"},
     {"plan", tsr_cmd_plan, "show what a model takes on every device, without loading it"},
+    {"fit", tsr_cmd_fit, "show what has to give way so that a model fits"},
     {"run", tsr_cmd_run, "generate text"},
     {"bench", tsr_cmd_bench, "measure the devices, and a model at different splits"},
 };

@@ -11,18 +11,24 @@ static int complain(const char *command, const char *name, const char *text, con
     return TOOL_EXIT_USAGE;
 }
 
-static int read_kv_type(const char *command, const char *name, const char *text, tsr_type *type)
+bool tool_kv_type_parse(const char *text, tsr_type *type_out)
 {
     static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
     tsr_type found;
-    if (!text)
+    if (tsr_type_parse(text, &found) != TSR_OK)
+        return false;
+    for (int i = 0; i < TOOL_COUNT(types); i++)
+        if (types[i] == found) {
+            *type_out = found;
+            return true;
+        }
+    return false;
+}
+
+static int read_kv_type(const char *command, const char *name, const char *text, tsr_type *type)
+{
+    if (!text || tool_kv_type_parse(text, type))
         return TOOL_GO_ON;
-    if (tsr_type_parse(text, &found) == TSR_OK)
-        for (int i = 0; i < TOOL_COUNT(types); i++)
-            if (types[i] == found) {
-                *type = found;
-                return TOOL_GO_ON;
-            }
     return complain(command, name, text, "f32, f16, bf16, q8_0 or q4_0");
 }
 

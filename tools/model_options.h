@@ -60,4 +60,7 @@ typedef struct tool_model_options {
 int tool_model_options_read(const char *command, const tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out);
 
+/* A type that the KV region can have; false for any other text. */
+bool tool_kv_type_parse(const char *text, tsr_type *type_out);
+
 #endif

@@ -11,15 +11,17 @@
 #include <tsr/sampler.h>
 #include <tsr/session.h>
 
+#include "fit_options.h"
 #include "model_options.h"
 
 typedef struct run_options {
     tool_model_options model;
+    tool_fit_options fitting;
     tsr_sampler_config sampler;
     const char *prompt, *prompt_file; /* one of them is given */
     const char *isa, *collectives;
     int n_predict; /* -1: no limit */
-    bool hide_prompt, ignore_eos, verbose, verify_upload;
+    bool fit, hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;
 
 /* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after saying why. */

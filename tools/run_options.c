@@ -6,6 +6,9 @@ int run_options_read(int argc, char **argv, run_options *o)
     *o = (run_options){.model = TOOL_MODEL_OPTIONS_INIT, .sampler = TSR_SAMPLER_CONFIG_INIT, .n_predict = -1};
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(o->model),
+        {NULL, "--fit", TOOL_FLAG, &o->fit, NULL, "cut what is not set until it fits, as tsr fit shows", 0,
+         0},
+        TOOL_FIT_OPTION_ROWS(o->fitting),
         {NULL, "--isa", TOOL_STRING, &o->isa, "NAME", "kernels: generic, avx2, avx512 (default: the best)", 0,
          0},
         {NULL, "--collectives", TOOL_STRING, &o->collectives, "KIND",
@@ -41,6 +44,10 @@ int run_options_read(int argc, char **argv, run_options *o)
     if (code == TOOL_GO_ON && !o->prompt == !o->prompt_file) {
         fprintf(stderr, "tsr run: %s; see `tsr run --help`\n",
                 o->prompt ? "give -p or -f, not both" : "which prompt? give -p TEXT or -f FILE");
+        code = TOOL_EXIT_USAGE;
+    }
+    if (code == TOOL_GO_ON && !o->fit && (o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins)) {
+        fprintf(stderr, "tsr run: --fit-ctx, --fit-kv and --fit-margin go with --fit\n");
         code = TOOL_EXIT_USAGE;
     }
     return code;

@@ -34,12 +34,23 @@ static void put_saved(const tsr_plan_printer *p, const tsr_fit *fit, const tsr_f
     tsr_plan_put(p, "%s\n", n ? ")" : "");
 }
 
+static bool lacks_on_some_device(const tsr_fit *fit)
+{
+    for (int d = 0; d < fit->info.n_devices; d++)
+        if (tsr_fit_missing(&fit->wanted[d]))
+            return true;
+    return false;
+}
+
 static void put_cuts(const tsr_plan_printer *p, const tsr_fit *fit)
 {
     size_t width = 0;
     for (int i = 0; i < fit->info.n_steps; i++)
         width = TSR_MAX(width, strlen(fit->steps[i].text));
-    tsr_plan_put(p, fit->info.n_steps ? "Cut to fit:\n" : "It fits: nothing is cut\n");
+    tsr_plan_put(p, "%s\n",
+                 fit->info.n_steps           ? "Cut to fit:"
+                 : lacks_on_some_device(fit) ? "Nothing is cut: other devices take what is missing"
+                                             : "Nothing is cut");
     for (int i = 0; i < fit->info.n_steps; i++) {
         tsr_plan_put(p, "  %-*s  ", (int)width, fit->steps[i].text);
         put_saved(p, fit, &fit->steps[i]);

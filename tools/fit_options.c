@@ -1,0 +1,114 @@
+/* See fit_options.h. */
+#include "fit_options.h"
+
+#include <ctype.h>
+#include <string.h>
+
+#include "tsr.h"
+
+/* The part of `text` up to the next comma; NULL past the last. */
+static const char *next_part(const char *text, char *part, size_t capacity)
+{
+    size_t n = strcspn(text, ",");
+    snprintf(part, capacity, "%.*s", (int)n, text);
+    return text[n] ? text + n + 1 : NULL;
+}
+
+static int read_kv(const char *command, const char *text, tsr_fit_config *config)
+{
+    char part[32];
+    const char *rest = text;
+    tsr_type types[2];
+    bool good = true;
+    int n = 0;
+    while (rest && good && n < 2) {
+        rest = next_part(rest, part, sizeof part);
+        good = tool_kv_type_parse(part, &types[n++]);
+    }
+    if (rest || !good) {
+        fprintf(stderr,
+                "tsr %s: --fit-kv takes f32, f16, bf16, q8_0 or q4_0, or one for keys and one for values "
+                "(q8_0,q4_0), not '%s'\n",
+                command, text);
+        return TOOL_EXIT_USAGE;
+    }
+    config->type_k = types[0];
+    config->type_v = types[n - 1];
+    return TOOL_GO_ON;
+}
+
+/* "1024" is MiB, as is the default in every text; "2GiB" is what it says. */
+static tsr_status parse_margin(const char *text, size_t *margin)
+{
+    char with_unit[40];
+    uint64_t bytes;
+    bool bare = *text && text[strspn(text, "0123456789.")] == '\0';
+    snprintf(with_unit, sizeof with_unit, "%s%s", text, bare ? "MiB" : "");
+    tsr_status status = tsr_bytes_parse(with_unit, &bytes);
+    if (status == TSR_OK)
+        *margin = bytes < SIZE_MAX ? (size_t)bytes : SIZE_MAX;
+    return status;
+}
+
+static int read_margins(const char *command, const char *text, size_t margins[TSR_MAX_DEVICES],
+                        tsr_fit_config *config)
+{
+    char part[32];
+    const char *rest = text;
+    config->margins = margins;
+    while (rest && config->n_margins < TSR_MAX_DEVICES) {
+        rest = next_part(rest, part, sizeof part);
+        if (parse_margin(part, &margins[config->n_margins]) != TSR_OK) {
+            fprintf(stderr,
+                    "tsr %s: --fit-margin takes MiB such as 1024, or 2GiB, one for all devices or one "
+                    "for each, not '%s'\n",
+                    command, part);
+            return TOOL_EXIT_USAGE;
+        }
+        config->n_margins++;
+    }
+    if (rest) {
+        fprintf(stderr, "tsr %s: --fit-margin has more than %d entries\n", command, TSR_MAX_DEVICES);
+        return TOOL_EXIT_USAGE;
+    }
+    return TOOL_GO_ON;
+}
+
+int tool_fit_options_read(const char *command, const tool_fit_options *options,
+                          const tool_model_options *model, size_t margins[TSR_MAX_DEVICES],
+                          tsr_fit_config *config_out)
+{
+    tsr_fit_config config = TSR_FIT_CONFIG_INIT;
+    int code = TOOL_GO_ON;
+    if (options->n_ctx_min)
+        config.n_ctx_min = options->n_ctx_min;
+    if (options->kv)
+        code = read_kv(command, options->kv, &config);
+    if (code == TOOL_GO_ON && options->margins)
+        code = read_margins(command, options->margins, margins, &config);
+    if (code != TOOL_GO_ON)
+        return code;
+    if (model->type_k)
+        config.type_k = TSR_TYPE_F32;
+    if (model->type_v)
+        config.type_v = TSR_TYPE_F32;
+    *config_out = config;
+    return TOOL_GO_ON;
+}
+
+static void print_type(const char *option, tsr_type type, FILE *out)
+{
+    fprintf(out, " %s ", option);
+    for (const char *c = tsr_type_name(type); *c; c++)
+        fputc(tolower((unsigned char)*c), out);
+}
+
+void tool_fit_print_options(const tsr_fit *fit, FILE *out)
+{
+    tsr_fit_info info;
+    tsr_fit_describe(fit, &info);
+    fprintf(out, "Options: -c %lld", (long long)info.chosen.n_ctx);
+    print_type("-ctk", info.chosen.type_k, out);
+    print_type("-ctv", info.chosen.type_v, out);
+    fprintf(out, "\n");
+}

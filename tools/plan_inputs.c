@@ -1,0 +1,30 @@
+/* See plan_inputs.h. */
+#include "plan_inputs.h"
+
+#include "tsr.h"
+
+tsr_status tool_plan_inputs_open(const tool_model_options *options, const tool_machine_options *machine,
+                                 const tsr_model_config *config, tool_plan_inputs *in)
+{
+    tsr_logger logger = tool_logger(false);
+    tsr_gguf_config gguf_config = TSR_GGUF_CONFIG_INIT;
+    gguf_config.header_only = true;
+    in->config = *config;
+
+    tsr_status status = tsr_gguf_open(options->model, &gguf_config, &in->gguf);
+    if (status == TSR_OK)
+        status = tool_machine_topology(machine, &logger, &in->topo);
+    if (status == TSR_OK)
+        status = tsr_device_list_create(in->topo, options->devices, &logger, &in->devices);
+    if (status == TSR_OK)
+        status = tool_measured_apply(in->topo, in->devices, &in->measured, &in->config);
+    return status;
+}
+
+void tool_plan_inputs_close(tool_plan_inputs *inputs)
+{
+    tool_measured_free(&inputs->measured);
+    tsr_gguf_close(inputs->gguf);
+    tsr_device_list_destroy(inputs->devices);
+    tsr_topology_destroy(inputs->topo);
+}

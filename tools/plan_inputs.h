@@ -1,0 +1,27 @@
+/* What planning takes, from the command line: the file's header, the devices of this machine or another, and
+ * what is known of their speed. */
+#ifndef TSR_TOOLS_PLAN_INPUTS_H
+#define TSR_TOOLS_PLAN_INPUTS_H
+
+#include <tsr/gguf.h>
+#include <tsr/plan.h>
+#include <tsr/topology.h>
+
+#include "machine_options.h"
+#include "measured.h"
+#include "model_options.h"
+
+typedef struct tool_plan_inputs {
+    tsr_gguf *gguf; /* header only */
+    tsr_topology *topo;
+    tsr_device_list *devices;
+    tool_measured measured;
+    tsr_model_config config; /* points into `measured`, so this struct must not be moved */
+} tool_plan_inputs;
+
+/* `inputs_out` starts as zeros and is closed by the caller in any case. */
+tsr_status tool_plan_inputs_open(const tool_model_options *options, const tool_machine_options *machine,
+                                 const tsr_model_config *config, tool_plan_inputs *inputs_out);
+void tool_plan_inputs_close(tool_plan_inputs *inputs);
+
+#endif
