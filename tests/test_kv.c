@@ -248,9 +248,49 @@ static void step_fork(fixture *f, model *m, int src, int dst)
     memcpy(m->page[dst], m->page[src], sizeof m->page[dst]);
 }
 
+/* Afterwards no more is committed than the pages in use take, unless something was made to fail. */
+static void step_compact(const fixture *f)
+{
+    size_t granularity = f->fake.devices[0]->granularity;
+    tsr_kv_stats stats = tsr_kv_stats_of(f->kv);
+    tsr_status status = tsr_kv_compact(f->kv);
+    for (int d = 0; d < N_DEVICES && status == TSR_OK; d++) {
+        tsr_kv_view view = {0};
+        for (int layer = 0; layer < N_LAYERS && !view.base; layer++)
+            tsr_kv_view_of(f->kv, d, layer, &view);
+        assert_int_equal(tsr_kv_committed_bytes(f->kv, d),
+                         tsr_align_up(view.base ? view.page_bytes * (size_t)stats.n_used : 0, granularity));
+    }
+    assert_true(status == TSR_OK || status == TSR_ERR_DEVICE);
+}
+
+/* A sequence leaves the region and comes back: its pages are alone now, and hold what they held. */
+static void step_save_and_load(fixture *f, model *m, int seq)
+{
+    size_t bytes = tsr_kv_page_bytes(f->kv);
+    int64_t length = m->length[seq];
+    int n = model_n_pages(m, seq);
+    unsigned char *saved = malloc(bytes * (size_t)n + 1), *again = malloc(bytes);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(tsr_kv_page_get(f->kv, seq, i, saved + (size_t)i * bytes), TSR_OK);
+    assert_int_equal(tsr_kv_remove(f->kv, seq), TSR_OK);
+    m->length[seq] = 0;
+    if (tsr_kv_append(f->kv, seq, length) == TSR_OK) { /* else: made to fail, or no room unshared */
+        m->length[seq] = length;
+        for (int i = 0; i < n; i++) {
+            m->page[seq][i] = m->next_page++;
+            assert_int_equal(tsr_kv_page_put(f->kv, seq, i, saved + (size_t)i * bytes), TSR_OK);
+            assert_int_equal(tsr_kv_page_get(f->kv, seq, i, again), TSR_OK);
+            assert_memory_equal(again, saved + (size_t)i * bytes, bytes);
+        }
+    }
+    free(saved);
+    free(again);
+}
+
 static void random_step(fixture *f, model *m)
 {
-    int seq = below(N_SEQ), kind = below(10);
+    int seq = below(N_SEQ), kind = below(12);
     if (kind < 5) {
         step_append(f, m, seq, below(below(4) == 0 ? 60 : 6));
     } else if (kind < 7) {
@@ -259,9 +299,13 @@ static void random_step(fixture *f, model *m)
         int64_t length = below((int)m->length[seq] + 1);
         assert_int_equal(tsr_kv_trim(f->kv, seq, length), TSR_OK);
         m->length[seq] = length;
-    } else {
+    } else if (kind < 10) {
         assert_int_equal(tsr_kv_remove(f->kv, seq), TSR_OK);
         m->length[seq] = 0;
+    } else if (kind < 11) {
+        step_compact(f);
+    } else {
+        step_save_and_load(f, m, seq);
     }
 }
 
@@ -273,7 +317,8 @@ static void run_random(tsr_type type_k, tsr_type type_v, int n_steps, bool injec
     open_region(&f, type_k, type_v);
     for (int i = 0; i < n_steps; i++) {
         tsr_device *device = f.fake.devices[below(N_DEVICES)];
-        fake_call call = below(2) ? FAKE_COMMIT : FAKE_COPY;
+        static const fake_call calls[] = {FAKE_COMMIT, FAKE_COPY, FAKE_DECOMMIT};
+        fake_call call = calls[below(3)];
         if (inject && below(3) == 0)
             fake_device_fail(device, call, 1);
         random_step(&f, &m);
@@ -293,13 +338,13 @@ static void thousands_of_random_operations_keep_every_row(void **state)
     (void)state;
     static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
     for (int i = 0; i < 5; i++)
-        run_random(types[i], types[(i + 2) % 5], 600, false);
+        run_random(types[i], types[(i + 2) % 5], 1000, false);
 }
 
 static void failing_commits_and_copies_lose_nothing(void **state)
 {
     (void)state;
-    run_random(TSR_TYPE_F16, TSR_TYPE_Q8_0, 2000, true);
+    run_random(TSR_TYPE_F16, TSR_TYPE_Q8_0, 5000, true);
 }
 
 /* ---- behaviours one by one ---- */

@@ -422,6 +422,40 @@ static void runtimes_may_have_threads_of_their_own(void **state)
     }
 }
 
+/* The sequences that stay lie behind those that go. */
+static void compacting_gives_memory_back_and_changes_no_bit(void **state)
+{
+    (void)state;
+    enum { N = 3, LENGTH = 150, MORE = 10 };
+    uint64_t seed = 31;
+    int32_t tokens[N][LENGTH + MORE];
+    float *plain[N], logits[SESSION_VOCAB];
+    tsr_session_stats before, after;
+    tsr_model_config config = session_config(N * (LENGTH + MORE), N, 64, 0);
+    runner r;
+    runner_open(&r, session_model_path, DEVICES, "3,1", &config);
+    for (int s = 0; s < N; s++) {
+        session_random_tokens(&seed, tokens[s], LENGTH + MORE);
+        plain[s] = session_plain_logits(NULL, tokens[s], LENGTH + MORE);
+        runner_ok(session_append(r.session, s, tokens[s], LENGTH, logits), "prompt");
+    }
+    tsr_session_describe(r.session, &before);
+    runner_ok(tsr_session_trim(r.session, 0, 0), "trim");
+    runner_ok(tsr_session_trim(r.session, 1, 40), "trim");
+    runner_ok(tsr_session_compact(r.session), "compact");
+    tsr_session_describe(r.session, &after);
+    assert_true(after.kv_committed_bytes * 2 < before.kv_committed_bytes);
+    runner_ok(session_append(r.session, 2, tokens[2] + LENGTH, MORE, logits), "go on");
+    session_assert_row(logits, plain[2], LENGTH + MORE - 1);
+    runner_ok(session_append(r.session, 1, tokens[1] + 40, LENGTH - 40, logits), "go on");
+    session_assert_row(logits, plain[1], LENGTH - 1);
+    runner_ok(session_append(r.session, 0, tokens[0], LENGTH, logits), "anew");
+    session_assert_row(logits, plain[0], LENGTH - 1);
+    runner_close(&r);
+    for (int s = 0; s < N; s++)
+        free(plain[s]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,6 +463,7 @@ int main(void)
         cmocka_unit_test(all_sequences_at_full_length),
         cmocka_unit_test(forks_continue_on_their_own),
         cmocka_unit_test(trimmed_sequences_can_be_redone),
+        cmocka_unit_test(compacting_gives_memory_back_and_changes_no_bit),
         cmocka_unit_test(long_batches_are_cut_without_a_trace),
         cmocka_unit_test(evicted_shapes_are_compiled_again),
         cmocka_unit_test(a_batch_of_no_tokens_is_fine),

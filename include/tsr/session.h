@@ -61,6 +61,11 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq,
  * tokens for as long as both keep it. TSR_ERR_INVALID: `to` is not empty, or one of them is unknown. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_fork(tsr_session *session, int from, int to);
 
+/* Give memory of the KV region that no sequence uses any more back to the devices: pages in use move together
+ * (no bit of them changes) and what lies behind them is freed; it comes back as sequences grow. Costs a copy
+ * of the pages that move. On failure nothing is lost, and less is given back. Blocks until done. */
+TSR_NODISCARD TSR_API tsr_status tsr_session_compact(tsr_session *session);
+
 /* Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. What they share
  * is stored once. The file replaces one that is there only when it is whole and on the disk; an interrupted
  * save leaves that as it was (and perhaps a file `path`.XXXXXX). It can be read under any tensor_split, on
@@ -85,6 +90,7 @@ typedef struct tsr_session_stats {
     int64_t n_all_reduces; /* over all steps */
     int64_t n_programs;    /* shapes compiled so far */
     int64_t kv_pages_used, kv_pages;
+    size_t kv_committed_bytes; /* memory behind the KV region by now, of all devices */
 } tsr_session_stats;
 
 TSR_API void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out);

@@ -352,6 +352,65 @@ out:
     return status;
 }
 
+/* ---- compaction ---- */
+
+/* Copy pages in use from the top to free ones at the bottom. moved[page] is where a page that moved lies now;
+ * entries of others are not looked at. */
+static tsr_status move_down(tsr_kv *kv, int32_t *moved)
+{
+    tsr_status status = TSR_OK;
+    for (int low = 0, high = kv->n_touched - 1;;) {
+        while (low < high && kv->references[low] > 0)
+            low++;
+        while (low < high && kv->references[high] == 0)
+            high--;
+        if (low >= high)
+            break;
+        for (int d = 0; d < kv->n_devices; d++)
+            TSR_TRY(tsr_kv_region_copy_page(&kv->regions[d], low, high));
+        kv->references[low] = kv->references[high];
+        kv->references[high] = 0;
+        moved[high] = low;
+    }
+out:
+    return status;
+}
+
+/* Tables name pages that have moved: those are free now, others in use are not. */
+static void follow_moves(tsr_kv *kv, const int32_t *moved)
+{
+    for (int s = 0; s < kv->n_seq_max; s++) {
+        sequence *q = &kv->sequences[s];
+        for (int i = 0; i < pages_for(kv, q->length); i++)
+            if (kv->references[q->pages[i]] == 0)
+                q->pages[i] = moved[q->pages[i]];
+    }
+}
+
+/* Free pages below the highest one in use, the lowest on top of the stack; those above were never touched. */
+static void collect_free(tsr_kv *kv)
+{
+    while (kv->n_touched > 0 && kv->references[kv->n_touched - 1] == 0)
+        kv->n_touched--;
+    kv->n_returned = 0;
+    for (int page = kv->n_touched; page-- > 0;)
+        if (kv->references[page] == 0)
+            kv->returned[kv->n_returned++] = page;
+}
+
+tsr_status tsr_kv_compact(tsr_kv *kv)
+{
+    /* The stack is made anew afterwards, and has an entry per page. */
+    tsr_status status = move_down(kv, kv->returned);
+    follow_moves(kv, kv->returned);
+    collect_free(kv);
+    for (int d = 0; d < kv->n_devices; d++) {
+        tsr_status own = tsr_kv_region_trim(&kv->regions[d], kv->n_touched);
+        status = status == TSR_OK ? own : status;
+    }
+    return status;
+}
+
 /* ---- whole pages ---- */
 
 size_t tsr_kv_page_bytes(const tsr_kv *kv)

@@ -7,8 +7,8 @@
  * Each device has one region of address space, reserved for all pages when the region is made and charged at
  * that full size (what was planned is what is taken); memory is committed as pages are first used, in order
  * of their numbers. Growing never moves or copies anything. Pages that become free are used again before new
- * ones are, so what is committed is the high-water mark of pages in use; giving committed memory back to the
- * system (ops->decommit) is not done yet.
+ * ones are, so what is committed is the high-water mark of pages in use, until tsr_kv_compact() moves pages
+ * together and gives the rest back.
  *
  * Pages are counted by reference, so a fork shares all of its parent's pages at no cost. A sequence that
  * continues inside a shared page gets a copy of it first (on every device); full pages stay shared.
@@ -23,7 +23,7 @@
  *     tsr_kv_remove(kv, seq);
  *
  * After creation nothing here allocates, and only commits and page copies reach a device. One thread at a
- * time, and no program that uses the region may run during append, trim, remove or fork. */
+ * time, and no program that uses the region may run during append, trim, remove, fork or compact. */
 #ifndef TSR_ALLOC_KV_H
 #define TSR_ALLOC_KV_H
 
@@ -92,6 +92,11 @@ tsr_status tsr_kv_remove(tsr_kv *kv, int seq);
 
 /* Make the empty sequence dst a copy of src, which shares its pages. */
 tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst);
+
+/* Move the pages in use to the lowest numbers and give the memory behind them back to the devices. Page
+ * tables change; contents do not. Where a page cannot be copied or memory cannot be given back, the status
+ * says so and what was reached by then holds: nothing is lost, and less memory is returned. */
+tsr_status tsr_kv_compact(tsr_kv *kv);
 
 /* A page as no split shows it, for files: per layer the keys of all heads, [heads][page_tokens][head_dim] in
  * the KV types, then the values, nothing between. Of the last page of a sequence the positions that it does

@@ -124,14 +124,28 @@ out:
     return status;
 }
 
+static tsr_status decommit_behind(tsr_kv_region *region, size_t kept)
+{
+    tsr_status status = TSR_OK;
+    if (region->committed <= kept)
+        return TSR_OK;
+    TSR_TRY(region->device->ops->decommit(region->device, region->base, kept, region->committed - kept));
+    region->committed = kept;
+out:
+    return status;
+}
+
 void tsr_kv_region_shrink(tsr_kv_region *region, size_t committed)
 {
-    tsr_device *device = region->device;
-    if (region->committed <= committed)
-        return;
-    /* Should even this fail, the bytes merely stay committed. */
-    if (device->ops->decommit(device, region->base, committed, region->committed - committed) == TSR_OK)
-        region->committed = committed;
+    (void)!decommit_behind(region, committed);
+}
+
+tsr_status tsr_kv_region_trim(tsr_kv_region *region, int n_pages)
+{
+    if (!region->base)
+        return TSR_OK;
+    return decommit_behind(region,
+                           tsr_align_up(region->page_bytes * (size_t)n_pages, region->device->granularity));
 }
 
 tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src)

@@ -33,8 +33,11 @@ void tsr_kv_region_close(tsr_kv_region *region);
 /* Make pages 0 .. n_pages - 1 usable. */
 tsr_status tsr_kv_region_commit(tsr_kv_region *region, int n_pages);
 
-/* Take the last growth back: `committed` bytes remain. */
+/* Take the last growth back: `committed` bytes remain, or more should even this fail. */
 void tsr_kv_region_shrink(tsr_kv_region *region, size_t committed);
+
+/* Give back what is committed behind pages 0 .. n_pages - 1. */
+tsr_status tsr_kv_region_trim(tsr_kv_region *region, int n_pages);
 
 /* Copy one page over another. */
 tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src);

@@ -281,10 +281,17 @@ tsr_status tsr_session_fork(tsr_session *session, int from, int to)
     return status == TSR_OK ? tsr_kv_fork(session->kv, from, to) : status;
 }
 
+tsr_status tsr_session_compact(tsr_session *session)
+{
+    return tsr_kv_compact(session->kv);
+}
+
 void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out)
 {
     tsr_kv_stats kv = tsr_kv_stats_of(session->kv);
     *stats_out = session->stats;
     stats_out->kv_pages = kv.n_pages;
     stats_out->kv_pages_used = kv.n_used;
+    for (int d = 0; d < session->model->rt->n_devices; d++)
+        stats_out->kv_committed_bytes += tsr_kv_committed_bytes(session->kv, d);
 }

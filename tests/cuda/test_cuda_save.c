@@ -81,8 +81,44 @@ static void sequences_move_between_machines(void **state)
     assert_string_equal(cudasim_violation(), "");
 }
 
+/* Pages move on every GPU, and what lies behind them is unmapped and mapped again. */
+static void memory_is_given_back_and_taken_again(void **state)
+{
+    (void)state;
+    enum { LONG = 100 };
+    int32_t tokens[LONG];
+    float expected[SESSION_VOCAB], logits[SESSION_VOCAB];
+    tsr_session_stats before, after;
+    uint64_t seed = 4;
+    runner r;
+    cudasim_config config = CUDASIM_CONFIG_INIT;
+    config.n_devices = 2;
+    config.vmm_granularity = 4096;
+    cudasim_configure(&config);
+    tsr_model_config model_config = session_config(256, 2, 64, 1);
+    session_random_tokens(&seed, tokens, LONG);
+    runner_open_with(&r, session_model_path, "cuda:0,cuda:1", "staged", "3,1", &model_config);
+    append(&r, 0, tokens, LONG, expected);
+    append(&r, 1, tokens, N, logits);
+    tsr_session_describe(r.session, &before);
+    runner_ok(tsr_session_trim(r.session, 0, 0), "trim");
+    runner_ok(tsr_session_compact(r.session), "compact");
+    tsr_session_describe(r.session, &after);
+    assert_true(after.kv_committed_bytes * 2 < before.kv_committed_bytes);
+    append(&r, 1, tokens + N, LONG - N, logits);
+    assert_memory_equal(logits, expected, sizeof expected);
+    append(&r, 0, tokens, LONG, logits);
+    assert_memory_equal(logits, expected, sizeof expected);
+    runner_close(&r);
+    assert_int_equal(cudasim_leaks(stderr), 0);
+    assert_string_equal(cudasim_violation(), "");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(sequences_move_between_machines)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sequences_move_between_machines),
+        cmocka_unit_test(memory_is_given_back_and_taken_again),
+    };
     return cmocka_run_group_tests_name("saved sequences on GPUs", tests, set_up, tear_down);
 }
