@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <tsr/fit.h>
 #include <tsr/model.h>
 
 #include "support/arch_models.h"
@@ -474,6 +475,56 @@ static void absurd_numbers_end_in_one_line(void **state)
     }
 }
 
+/* ---- offload and fit ------------------------------------------------------------------------- */
+
+/* The first layer's FFN, router included, goes to the second device; nothing else does. */
+static void experts_may_be_offloaded(void **state)
+{
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_plan *plan;
+    const size_t experts = 3 * 512 * 1024 * 8 * 2, router = 512 * 8 * 2;
+    const size_t attention = 2 * (512 * 512 + 512 * 256) * 2, ends = 512 * 1000 * 2 + 512 * 4;
+    config.n_cpu_moe = 1;
+    config.offload_device = "host1";
+    runner_ok(plan_writer(*state, moe_writer(&together, 2), 2, &config, &plan), "offload");
+    assert_int_equal(bytes_of(plan, 1, TSR_MEMORY_WEIGHTS), experts + router);
+    assert_int_equal(bytes_of(plan, 1, TSR_MEMORY_KV), 0);
+    assert_int_equal(bytes_of(plan, 0, TSR_MEMORY_WEIGHTS), experts + router + 2 * attention + ends);
+    tsr_plan_destroy(plan);
+}
+
+static void fits_are_found_from_headers(void **state)
+{
+    const fixture *f = *state;
+    const struct arch_model *models[] = {published("DeepSeek-V2-Lite"), published("Gemma-3-12B")};
+    for (int m = 0; m < 2; m++) {
+        tsr_gguf *gguf;
+        tsr_device_list *list;
+        tsr_fit *fit;
+        tsr_fit_info info;
+        tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        gguf_writer *w = arch_model_writer(models[m], TSR_TYPE_Q8_0);
+        header.header_only = true;
+        config.n_seq_max = 4;
+        gguf_writer_save_header(w, f->path, false);
+        gguf_writer_destroy(w);
+        runner_ok(tsr_gguf_open(f->path, &header, &gguf), f->path);
+        runner_ok(tsr_device_list_create(f->topo, "host:2,mem=9728MiB", NULL, &list), "");
+        runner_ok(tsr_fit_create(gguf, list, &config, &fit), models[m]->title);
+        tsr_fit_describe(fit, &info);
+        assert_true(info.chosen.n_ctx < 32768 && info.chosen.n_ctx >= 4096);
+        for (int d = 0; d < 2; d++) {
+            tsr_plan_device device;
+            runner_ok(tsr_plan_describe_device(tsr_fit_plan(fit), d, &device), "device");
+            assert_true(device.total_bytes <= device.memory_cap);
+        }
+        tsr_fit_destroy(fit);
+        tsr_device_list_destroy(list);
+        tsr_gguf_close(gguf);
+    }
+}
+
 /* ---- opening, and memory --------------------------------------------------------------------- */
 
 static void opening_is_refused_by_name(void **state)
@@ -544,6 +595,8 @@ int main(void)
         cmocka_unit_test(unknown_architectures_are_planned_by_size),
         cmocka_unit_test(damage_is_named),
         cmocka_unit_test(absurd_numbers_end_in_one_line),
+        cmocka_unit_test(experts_may_be_offloaded),
+        cmocka_unit_test(fits_are_found_from_headers),
         cmocka_unit_test(opening_is_refused_by_name),
         cmocka_unit_test(every_allocation_may_fail),
     };
