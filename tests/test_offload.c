@@ -103,6 +103,8 @@ static const offload_case cases[] = {
     {"whole layers", 2, NO_PART, LAYER, "0", NULL, "112"},
     {"whole layers, none stay", 0, NO_PART, LAYER, "0", NULL, "004"},
     {"one device and one apart", 3, NO_PART, TSR_SPLIT_MODE_NONE, "0", NULL, "301"},
+    {"FFN by the planner", -1, {{"ffn_(gate|up|down)", "CPU"}}, 1, TENSOR, "0", NULL, "??4"},
+    {"output by the planner", -1, {{"^output", "CPU"}}, 1, TENSOR, "0", NULL, "??0"},
     {"FFN by pattern", -1, {{LAYERS "ffn_(gate|up|down)", "CPU"}}, 1, TENSOR, "1,1", NULL, "444"},
     {"attention by name", -1, {{"attn_[qkvo]", "host1"}}, 1, TENSOR, "1,0,1", NULL, "444"},
     {"the first pattern decides",
@@ -235,7 +237,10 @@ static void every_allocation_may_fail(void **state)
     tsr_topology *topo;
     tsr_device_list *devices;
     tsr_gguf *gguf;
-    tsr_model_config config = config_of(&cases[13], 0);
+    tsr_model_config config = config_of(&cases[0], 0);
+    static const tsr_override override = {"blk\\.3\\.ffn", "host0"};
+    config.overrides = &override;
+    config.n_overrides = 1;
     config.n_gpu_layers = 3;
     runner_ok(tsr_topology_discover(NULL, &topo), "topology");
     runner_ok(tsr_device_list_create(topo, DEVICES, NULL, &devices), DEVICES);

@@ -42,7 +42,7 @@ static int read_reduction(const char *command, const char *text, tsr_reduction *
     return TOOL_GO_ON;
 }
 
-int tool_model_options_read(const char *command, const tool_model_options *options,
+int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out)
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
@@ -62,6 +62,8 @@ int tool_model_options_read(const char *command, const tool_model_options *optio
         code = read_kv_type(command, "-ctv", options->type_v, &config.type_v);
     if (code == TOOL_GO_ON)
         code = read_reduction(command, options->reduction, &config.reduction);
+    if (code == TOOL_GO_ON)
+        code = tool_offload_options_read(command, &options->offload, &config);
     if (code != TOOL_GO_ON)
         return code;
     config.tensor_split = config.n_tensor_split ? tensor_split : NULL;

@@ -6,6 +6,7 @@
 #include <tsr/plan.h>
 #include <tsr/split.h>
 
+#include "offload_options.h"
 #include "options.h"
 
 /* As given; NULL where not. */
@@ -14,11 +15,12 @@ typedef struct tool_model_options {
     const char *tensor_split, *split_mode, *type_k, *type_v, *reduction;
     int main_device, n_ctx, n_seq, n_batch;
     bool no_mmap;
+    tool_offload_options offload;
 } tool_model_options;
 
-#define TOOL_MODEL_OPTIONS_INIT    \
-    {                              \
-        .n_seq = 1, .n_batch = 512 \
+#define TOOL_MODEL_OPTIONS_INIT                                          \
+    {                                                                    \
+        .n_seq = 1, .n_batch = 512, .offload = TOOL_OFFLOAD_OPTIONS_INIT \
     }
 
 /* Rows for a command's table of options; `o` is a tool_model_options. */
@@ -36,6 +38,7 @@ typedef struct tool_model_options {
          0},                                                                                                 \
         {"-mg", "--main-gpu",       TOOL_INT, &(o).main_device, "N", "the device for -sm none (default 0)",  \
          0,     TSR_MAX_DEVICES - 1},                                                                        \
+        TOOL_OFFLOAD_OPTION_ROWS((o).offload),                                                               \
         {"-c",       "--ctx-size", TOOL_INT,                                                                 \
          &(o).n_ctx, "N",          "tokens of context (default 0: as the model was trained)",                \
          0,          1 << 30},                                                                               \
@@ -55,9 +58,9 @@ typedef struct tool_model_options {
         NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL, "copy weights into memory near their device", 0, 0 \
     }
 
-/* Turn them into a config that borrows `tensor_split`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE after one line
- * on stderr. */
-int tool_model_options_read(const char *command, const tool_model_options *options,
+/* Turn them into a config that borrows `tensor_split` and `options`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE
+ * after one line on stderr. */
+int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out);
 
 /* A type that the KV region can have; false for any other text. */

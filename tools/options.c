@@ -144,6 +144,13 @@ static bool read_value(const tool_option *option, const char *text)
     case TOOL_STRING:
         *(const char **)option->value = text;
         return true;
+    case TOOL_LIST: {
+        tool_list *list = option->value;
+        if (list->n == TOOL_COUNT(list->items))
+            return false;
+        list->items[list->n++] = text;
+        return true;
+    }
     case TOOL_FLAG:
         break;
     }
@@ -155,6 +162,7 @@ static int complain_value(const tool_command *command, const tool_option *option
 {
     const char *what = option->kind == TOOL_BYTES   ? "a byte count such as 200MiB"
                        : option->kind == TOOL_FLOAT ? "a number"
+                       : option->kind == TOOL_LIST  ? "no more texts"
                                                     : "a whole number";
     fprintf(err, "tsr %s: %s takes %s", command->name, name, what);
     if (option->min != 0 || option->max != 0)

@@ -13,7 +13,8 @@
  *         return code;
  *
  * Names are matched whole, since people know short names of several letters ("-ts"). "--name value" and
- * "--name=value" both work; a later option overrides an earlier one. "-h" and "--help" need no entry. */
+ * "--name=value" both work; a later option overrides an earlier one (but for lists). "-h" and "--help" need
+ * no entry. */
 #ifndef TSR_TOOLS_OPTIONS_H
 #define TSR_TOOLS_OPTIONS_H
 
@@ -36,11 +37,18 @@ enum {
 typedef enum tool_option_kind {
     TOOL_FLAG,   /* bool, set to true; takes no argument */
     TOOL_STRING, /* const char *, points into argv */
+    TOOL_LIST,   /* tool_list, which gets one more item every time the option is given */
     TOOL_INT,    /* int */
     TOOL_U64,    /* uint64_t */
     TOOL_FLOAT,  /* float, finite */
     TOOL_BYTES   /* uint64_t, as tsr_bytes_parse() reads it */
 } tool_option_kind;
+
+/* Texts in the order in which they were given; they point into argv. */
+typedef struct tool_list {
+    const char *items[32];
+    int n;
+} tool_list;
 
 typedef struct tool_option {
     const char *short_name; /* "-m", NULL if there is none */

@@ -157,8 +157,8 @@ static tsr_status optimize_counts(deciding *dec, int64_t *counts)
     dec->cost.problem.no_room = &dec->outlook.no_room;
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         dec->cost.classes[c].n_granules = n_granules(dec, c);
-        if (c != TSR_CLASS_OUTPUT)
-            dec->cost.classes[c].repeats = (double)tsr_pins_n_free(&dec->pins, c);
+        if (c != TSR_CLASS_OUTPUT) /* of nothing to divide the time does not matter */
+            dec->cost.classes[c].repeats = (double)TSR_MAX(tsr_pins_n_free(&dec->pins, c), 1);
         if (dec->class_bytes[c])
             dec->cost.classes[c].granule_bytes = granule_bytes(dec, c);
     }
@@ -384,6 +384,8 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
         TSR_TRY(decide_tensor(dec, &result.split, &result.measurement));
     else
         TSR_TRY(decide_layers(dec, &result.split, &result.measurement));
+    result.pins = dec->pins;
+    dec->pins = (tsr_pins){0};
     result.automatic = dec->automatic;
     result.proven = dec->proven;
     *decision_out = result;
@@ -400,6 +402,7 @@ out:
 
 void tsr_decision_free(tsr_decision *decision)
 {
+    tsr_pins_free(&decision->pins);
     tsr_model_split_free(&decision->split);
     tsr_measurement_free(&decision->measurement);
 }

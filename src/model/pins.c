@@ -110,10 +110,8 @@ static tsr_status pin_experts(const tsr_weights *weights, const tsr_model_config
             pins->ffn[l] = offload_device;
     }
     if (!any)
-        return tsr_fail(
-            TSR_ERR_INVALID,
-            "n_cpu_moe is %d, but the model has no experts; n_gpu_layers (-ngl) moves whole layers",
-            config->n_cpu_moe);
+        return tsr_fail(TSR_ERR_INVALID, "n_cpu_moe offloads experts, and the model has no experts; "
+                                         "n_gpu_layers (-ngl) moves whole layers");
     if (offload_device < 0)
         return tsr_fail(TSR_ERR_INVALID,
                         "n_cpu_moe is %d, and there is no host device for the experts; add "

@@ -130,8 +130,28 @@ out:
     return status;
 }
 
+/* What is pinned to a device. */
+static tsr_status note_pinned(tsr_plan *plan, const tsr_pins *pins, int d)
+{
+    int n_attention = 0, n_ffn = 0;
+    char layers[96];
+    for (int64_t l = 0; l < pins->n_layers; l++) {
+        n_attention += pins->attention[l] == d;
+        n_ffn += pins->ffn[l] == d;
+    }
+    if (n_attention == n_ffn)
+        snprintf(layers, sizeof layers, "%d of %lld layers", n_ffn, (long long)pins->n_layers);
+    else
+        snprintf(layers, sizeof layers, "the attention of %d and the FFN of %d of %lld layers", n_attention,
+                 n_ffn, (long long)pins->n_layers);
+    if (n_attention + n_ffn == 0 && pins->embedding != d && pins->output != d)
+        return TSR_OK;
+    return add_note(plan, "offloaded to %s: %s%s%s", plan->devices[d].name, layers,
+                    pins->embedding == d ? ", the embedding" : "", pins->output == d ? ", the output" : "");
+}
+
 /* What a user would otherwise wonder about. */
-static tsr_status write_notes(tsr_plan *plan)
+static tsr_status write_notes(tsr_plan *plan, const tsr_pins *pins)
 {
     tsr_status status = TSR_OK;
     int n_wanted = 0; /* devices with a share */
@@ -141,13 +161,14 @@ static tsr_status write_notes(tsr_plan *plan)
         TSR_TRY(note_left_out(plan));
     for (int d = 0; d < plan->info.n_devices; d++) {
         const tsr_plan_device *device = &plan->devices[d];
+        TSR_TRY(note_pinned(plan, pins, d));
         if (device->requested > 0 && !device->used)
             TSR_TRY(add_note(plan, "%s gets nothing: its share of %.1f %% rounds to no granule of any class",
                              device->name, 100 * device->requested));
         if (plan->info.mode != TSR_SPLIT_MODE_TENSOR || !device->used || device->requested == 0)
             continue;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
-            if (device->granules[c] == 0)
+            if (device->granules[c] == 0 && tsr_pins_n_free(pins, c) > 0)
                 TSR_TRY(add_note(plan, "%s gets none of %s: %lld granule%s for %d devices", device->name,
                                  tsr_split_class_name(c), (long long)plan->info.n_granules[c],
                                  plan->info.n_granules[c] == 1 ? "" : "s", n_wanted));
@@ -190,7 +211,7 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
     TSR_TRY(tsr_plan_predict_times(plan, shape, weights, resolved));
     for (int i = 0; i < shape->n_remarks; i++)
         TSR_TRY(add_note(plan, "%s", shape->remarks[i]));
-    TSR_TRY(write_notes(plan));
+    TSR_TRY(write_notes(plan, &decision->pins));
     *plan_out = plan;
     plan = NULL;
 out:

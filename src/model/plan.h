@@ -2,7 +2,7 @@
 #ifndef TSR_MODEL_PLAN_H
 #define TSR_MODEL_PLAN_H
 
-#include "model/model.h"
+#include "model/pins.h"
 #include "runtime/measuring.h"
 
 enum { TSR_PLAN_MAX_NOTES = TSR_MAX_DEVICES + 8 };
@@ -32,6 +32,7 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
 void tsr_measurement_free(tsr_measurement *measurement);
 
 typedef struct tsr_decision {
+    tsr_pins pins;
     tsr_model_split split;
     tsr_measurement measurement;
     bool automatic, proven; /* as in tsr_plan_times */

@@ -1,0 +1,62 @@
+/* See offload_options.h. */
+#include "offload_options.h"
+
+#include <limits.h>
+#include <string.h>
+
+#include "tsr.h"
+
+/* One "regex=device" of `length` bytes, copied to options->text at *used. A pattern may contain '=', a device
+ * does not. */
+static int read_override(const char *command, const char *text, size_t length, size_t *used,
+                         tool_offload_options *options, tsr_model_config *config)
+{
+    if (config->n_overrides == TOOL_MAX_OVERRIDES || *used + length + 1 > sizeof options->text) {
+        fprintf(stderr, "tsr %s: -ot: at most %d overrides of %d characters in all\n", command,
+                TOOL_MAX_OVERRIDES, TOOL_OVERRIDE_BYTES);
+        return TOOL_EXIT_USAGE;
+    }
+    char *pattern = options->text + *used;
+    memcpy(pattern, text, length);
+    pattern[length] = '\0';
+    *used += length + 1;
+    char *equals = strrchr(pattern, '=');
+    if (!equals || equals == pattern || !equals[1]) {
+        fprintf(stderr, "tsr %s: -ot takes REGEX=DEVICE,..., e.g. 'ffn=CPU', not '%s'\n", command, pattern);
+        return TOOL_EXIT_USAGE;
+    }
+    *equals = '\0';
+    options->list[config->n_overrides++] = (tsr_override){.pattern = pattern, .device = equals + 1};
+    return TOOL_GO_ON;
+}
+
+/* A comma that no "=device" goes before is one of the pattern, as in "blk\\.\\d{1,2}=CPU". */
+static size_t override_length(const char *text)
+{
+    size_t length = strcspn(text, ",");
+    while (text[length] && !memchr(text, '=', length))
+        length += 1 + strcspn(text + length + 1, ",");
+    return length;
+}
+
+int tool_offload_options_read(const char *command, tool_offload_options *options, tsr_model_config *config)
+{
+    int code = TOOL_GO_ON;
+    size_t used = 0;
+    config->n_gpu_layers = options->n_gpu_layers;
+    config->n_cpu_moe = options->cpu_moe ? INT_MAX : options->n_cpu_moe;
+    config->offload_device = options->device;
+    config->overrides = options->list;
+    config->n_overrides = 0;
+    for (int i = 0; i < options->overrides.n; i++) {
+        const char *text = options->overrides.items[i];
+        do {
+            size_t length = override_length(text);
+            code = read_override(command, text, length, &used, options, config);
+            text += length + (text[length] == ',');
+        } while (code == TOOL_GO_ON && *text);
+        if (code != TOOL_GO_ON)
+            break;
+    }
+    return code;
+}

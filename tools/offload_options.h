@@ -1,0 +1,54 @@
+/* The options that send parts of a model to a device of their own, with llama.cpp's names. */
+#ifndef TSR_TOOLS_OFFLOAD_OPTIONS_H
+#define TSR_TOOLS_OFFLOAD_OPTIONS_H
+
+#include <tsr/plan.h>
+
+#include "options.h"
+
+enum { TOOL_MAX_OVERRIDES = 64, TOOL_OVERRIDE_BYTES = 4096 };
+
+typedef struct tool_offload_options {
+    int n_gpu_layers, n_cpu_moe;
+    bool cpu_moe;
+    tool_list overrides;
+    const char *device;
+
+    /* What the config points to. */
+    tsr_override list[TOOL_MAX_OVERRIDES];
+    char text[TOOL_OVERRIDE_BYTES];
+} tool_offload_options;
+
+#define TOOL_OFFLOAD_OPTIONS_INIT \
+    {                             \
+        .n_gpu_layers = -1        \
+    }
+
+/* Rows for a command's table of options; `o` is a tool_offload_options. */
+#define TOOL_OFFLOAD_OPTION_ROWS(o)                                                                       \
+    {"-ngl",   "--n-gpu-layers",                                                                          \
+     TOOL_INT, &(o).n_gpu_layers,                                                                         \
+     "N",      "keep the last N layers, and offload the others (default -1: none)",                       \
+     -1,       1 << 20},                                                                                  \
+        {NULL, "--gpu-layers", TOOL_INT, &(o).n_gpu_layers, "N", "the same", -1, 1 << 20},                \
+        {"-ncmoe", "--n-cpu-moe", TOOL_INT, &(o).n_cpu_moe, "N", "offload experts of the first N layers", \
+         0,        1 << 20},                                                                              \
+        {"-cmoe", "--cpu-moe", TOOL_FLAG, &(o).cpu_moe, NULL, "offload all experts", 0, 0},               \
+        {"-ot",                                                                                           \
+         "--override-tensor",                                                                             \
+         TOOL_LIST,                                                                                       \
+         &(o).overrides,                                                                                  \
+         "REGEX=DEV,...",                                                                                 \
+         "the blocks of these tensors to a device; CPU: the one to offload to",                           \
+         0,                                                                                               \
+         0},                                                                                              \
+    {                                                                                                     \
+        NULL, "--offload-device", TOOL_STRING, &(o).device, "DEV",                                        \
+            "by name or number (default: the last host device)", 0, 0                                     \
+    }
+
+/* Put them into a config, which borrows `options`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE after one line on
+ * stderr. */
+int tool_offload_options_read(const char *command, tool_offload_options *options, tsr_model_config *config);
+
+#endif
