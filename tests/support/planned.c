@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -36,6 +37,13 @@ static void random_model(uint64_t *seed, int index, const char *path)
     synth_model_write(&config, path);
 }
 
+int planned_rounds(int n)
+{
+    const char *text = getenv("TSR_TEST_ROUNDS");
+    long rounds = text && atol(text) > 0 ? n * atol(text) / 300 : n;
+    return rounds < 8 ? 8 : (int)rounds;
+}
+
 void planned_models_write(planned_models *models)
 {
     uint64_t seed = 31;
@@ -52,6 +60,29 @@ void planned_models_remove(const planned_models *models)
         unlink(models->paths[i]);
 }
 
+/* What a config borrows. */
+typedef struct borrowed {
+    float split[MAX_DEVICES];
+    tsr_override overrides[2];
+    char names[2][12];
+} borrowed;
+
+/* Blocks that one device works on alone: by count, by pattern, or both. */
+static void random_offload(uint64_t *seed, int n_devices, borrowed *own, tsr_model_config *config)
+{
+    static const char *const patterns[] = {"blk\\.0\\.",  "blk\\.[01]\\.ffn", "ffn_(gate|up|down)",
+                                           "attn_[qkvo]", "token_embd",       "^output"};
+    if (random_below(seed, 3))
+        config->n_gpu_layers = (int)random_below(seed, 6);
+    config->n_overrides = (int)random_below(seed, 3);
+    config->overrides = own->overrides;
+    for (int i = 0; i < config->n_overrides; i++) {
+        snprintf(own->names[i], sizeof own->names[i], "%d", (int)random_below(seed, (uint64_t)n_devices));
+        own->overrides[i].pattern = patterns[random_below(seed, sizeof patterns / sizeof *patterns)];
+        own->overrides[i].device = own->names[i];
+    }
+}
+
 /* Proportions with zeros; sometimes fewer than devices, sometimes none. */
 static void random_split(uint64_t *seed, int n_devices, float *split, tsr_model_config *config)
 {
@@ -62,12 +93,12 @@ static void random_split(uint64_t *seed, int n_devices, float *split, tsr_model_
         split[d] = choices[random_below(seed, sizeof choices / sizeof *choices)];
 }
 
-static tsr_model_config random_config(uint64_t *seed, int n_devices, float *split)
+static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *own)
 {
     static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_F32, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     uint64_t mode = random_below(seed, 8);
-    random_split(seed, n_devices, split, &config);
+    random_split(seed, n_devices, own->split, &config);
     config.split_mode = mode == 0   ? TSR_SPLIT_MODE_NONE
                         : mode <= 2 ? TSR_SPLIT_MODE_LAYER
                                     : TSR_SPLIT_MODE_TENSOR;
@@ -80,6 +111,8 @@ static tsr_model_config random_config(uint64_t *seed, int n_devices, float *spli
     config.type_v = types[random_below(seed, 5)];
     config.reduction = random_below(seed, 4) ? TSR_REDUCTION_EXACT : TSR_REDUCTION_F32;
     config.copy_weights = random_below(seed, 3) == 0;
+    if (n_devices > 1 && random_below(seed, 3) == 0)
+        random_offload(seed, n_devices, own, &config);
     return config;
 }
 
@@ -99,7 +132,7 @@ static void assert_used(const tsr_runtime *rt, const tsr_plan *plan, const char 
 }
 
 /* Two steps of different shapes, which must find all their memory there already. */
-static void run_steps(tsr_session *session, const tsr_model_config *config, int64_t n_vocab, int64_t n_ctx)
+static void run_steps(tsr_session *session, int64_t n_vocab, int64_t n_ctx)
 {
     int32_t tokens[3] = {1, 2, 3};
     float *logits = malloc((size_t)n_vocab * sizeof *logits);
@@ -108,38 +141,29 @@ static void run_steps(tsr_session *session, const tsr_model_config *config, int6
         tsr_batch batch = {.n_tokens = n, .tokens = tokens};
         runner_ok(tsr_session_decode(session, &batch, logits), "step");
     }
-    (void)config;
     free(logits);
 }
 
-void planned_check(const planned_models *models, uint64_t *seed, const tsr_topology *topo, const char *spec,
-                   int n_devices, const planned_gpus *gpus, planned_look *look)
+static void check_plan(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config,
+                       const planned_gpus *gpus, bool capped)
 {
-    float split[MAX_DEVICES];
-    const char *path = models->paths[random_below(seed, N_MODELS)];
-    assert_true(n_devices <= MAX_DEVICES);
-    tsr_model_config config = random_config(seed, n_devices, split);
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_gguf *gguf;
-    tsr_device_list *list;
-    tsr_plan *plan;
-    tsr_runtime *rt;
+    if (config->n_gpu_layers >= 0 || config->n_overrides > 0)
+        return; /* the naive check knows nothing of offload */
+    if (gpus)
+        plan_check_gpus(plan, gguf, config, gpus->granularity);
+    else
+        plan_check(plan, gguf, config, capped);
+}
+
+/* Load what was planned, run, close. */
+static void check_loaded(const tsr_plan *plan, tsr_runtime *rt, const char *path,
+                         const tsr_model_config *config, bool run, planned_look *look)
+{
     tsr_model *model;
     tsr_session *session;
     tsr_model_info info;
     tsr_plan_info plan_info;
-    runner_ok(tsr_gguf_open(path, NULL, &gguf), path);
-    runner_ok(tsr_device_list_create(topo, spec, NULL, &list), spec);
-    runner_ok(tsr_plan_create(gguf, list, &config, &plan), "plan");
-    if (gpus)
-        plan_check_gpus(plan, gguf, &config, gpus->granularity);
-    else
-        plan_check(plan, gguf, &config, false);
-    runtime_config.devices = spec;
-    runtime_config.collectives = gpus ? gpus->collectives : NULL;
-    runtime_config.topology = topo;
-    runner_ok(tsr_runtime_open(&runtime_config, &rt), spec);
-    runner_ok(tsr_model_open(rt, path, &config, &model), path);
+    runner_ok(tsr_model_open(rt, path, config, &model), path);
     plan_check_equal(plan, tsr_model_plan(model));
     runner_ok(tsr_session_create(model, &session), path);
     assert_used(rt, plan, "loaded");
@@ -147,16 +171,56 @@ void planned_check(const planned_models *models, uint64_t *seed, const tsr_topol
         look(rt);
     tsr_model_describe(model, &info);
     tsr_plan_describe(plan, &plan_info);
-    if (!gpus || gpus->run)
-        run_steps(session, &config, info.n_vocab, plan_info.n_ctx);
+    if (run)
+        run_steps(session, info.n_vocab, plan_info.n_ctx);
     assert_used(rt, plan, "after two steps");
     if (look)
         look(rt);
     tsr_session_destroy(session);
     tsr_model_close(model);
     assert_used(rt, NULL, "closed");
+}
+
+/* What cannot be planned cannot be loaded, and nothing is left of the attempt. */
+static void check_refused(tsr_runtime *rt, const char *path, const tsr_model_config *config,
+                          tsr_status status)
+{
+    tsr_model *model = NULL;
+    if (status != TSR_ERR_MEMORY && status != TSR_ERR_INVALID)
+        fail_msg("%s: %s", path, tsr_last_error());
+    assert_int_equal(tsr_model_open(rt, path, config, &model), status);
+    assert_null(model);
+    assert_used(rt, NULL, "refused");
+}
+
+bool planned_check(const planned_models *models, uint64_t *seed, const tsr_topology *topo, const char *spec,
+                   int n_devices, const planned_gpus *gpus, planned_look *look)
+{
+    borrowed own;
+    const char *path = models->paths[random_below(seed, N_MODELS)];
+    assert_true(n_devices <= MAX_DEVICES);
+    tsr_model_config config = random_config(seed, n_devices, &own);
+    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_gguf *gguf;
+    tsr_device_list *list;
+    tsr_plan *plan = NULL;
+    tsr_runtime *rt;
+    runtime_config.devices = spec;
+    runtime_config.collectives = gpus ? gpus->collectives : NULL;
+    runtime_config.topology = topo;
+    runner_ok(tsr_gguf_open(path, NULL, &gguf), path);
+    runner_ok(tsr_device_list_create(topo, spec, NULL, &list), spec);
+    runner_ok(tsr_runtime_open(&runtime_config, &rt), spec);
+    tsr_status status = tsr_plan_create(gguf, list, &config, &plan);
+    if (status == TSR_OK) {
+        check_plan(plan, gguf, &config, gpus, strstr(spec, "mem=") != NULL);
+        check_loaded(plan, rt, path, &config, !gpus || gpus->run, look);
+    } else {
+        check_refused(rt, path, &config, status);
+    }
     tsr_runtime_close(rt);
     tsr_plan_destroy(plan);
     tsr_device_list_destroy(list);
     tsr_gguf_close(gguf);
+    return status == TSR_OK;
 }

@@ -9,7 +9,10 @@
 
 #include <tsr/runtime.h>
 
-enum { PLANNED_MODELS = 10 };
+enum { PLANNED_MODELS = 14 };
+
+/* `n` configurations, less or more where TSR_TEST_ROUNDS (300 by default) says so; at least 8. */
+int planned_rounds(int n);
 
 typedef struct planned_models {
     char paths[PLANNED_MODELS][64];
@@ -31,8 +34,9 @@ typedef struct planned_gpus {
 
 /* Plan one of the models with a random configuration for `spec` on `topo`, load it there, run two steps and
  * close it, comparing the books with the plan at each point. `look` may be NULL.
- * `gpus` is NULL for host devices. */
-void planned_check(const planned_models *models, uint64_t *seed, const tsr_topology *topo, const char *spec,
+ * `gpus` is NULL for host devices. False where planning was refused (a cap is too low, or blocks cannot be
+ * offloaded like that); then loading was, too, for the same reason. */
+bool planned_check(const planned_models *models, uint64_t *seed, const tsr_topology *topo, const char *spec,
                    int n_devices, const planned_gpus *gpus, planned_look *look);
 
 #endif
