@@ -2,7 +2,8 @@
  *
  * A plan is made by running the loader itself on devices that only measure, so its bytes are the bytes that
  * loading will allocate, not an estimate. It needs the file's header and a description of the devices; those
- * may be of another machine.
+ * may be of another machine. Models that tsr_model_open() does not run are planned, too: their weights and KV
+ * are counted, their arena is estimated (tsr_plan_info.runnable, exact_arena; docs/models.md).
  *
  *     tsr_gguf_open("model.gguf", NULL, &gguf);
  *     tsr_device_list_create(topo, "host:2", NULL, &devices);
@@ -101,9 +102,8 @@ typedef struct tsr_plan tsr_plan;
 
 /* Plan `gguf` (opened whole or header_only) over `devices` as `config` (NULL: the defaults) says. All are
  * only read during the call. Allocates nothing on any device. TSR_ERR_INVALID for a bad config,
- * TSR_ERR_UNSUPPORTED for an unknown architecture or tensor type, or a KV type whose blocks do not divide a
- * head, TSR_ERR_FORMAT for a broken model, TSR_ERR_MEMORY when it does not fit: the message names the device
- * and the bytes that are missing. */
+ * TSR_ERR_UNSUPPORTED for a KV type whose blocks do not divide a head, TSR_ERR_FORMAT for a broken model,
+ * TSR_ERR_MEMORY when it does not fit: the message names the device and the bytes that are missing. */
 TSR_NODISCARD TSR_API tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                                                  const tsr_model_config *config, tsr_plan **plan_out);
 TSR_API void tsr_plan_destroy(tsr_plan *plan); /* NULL is fine */

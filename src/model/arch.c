@@ -20,7 +20,8 @@ tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out)
             return TSR_OK;
         }
     }
-    return tsr_fail(TSR_ERR_UNSUPPORTED,
-                    "%s: architecture \"%.*s\" is not supported; this version runs: llama",
-                    tsr_gguf_path(gguf), (int)TSR_MIN(name.bytes, (size_t)64), name.data);
+    return tsr_fail(
+        TSR_ERR_UNSUPPORTED,
+        "%s: architecture \"%.*s\" is not supported; this version runs: llama; others can be planned",
+        tsr_gguf_path(gguf), (int)TSR_MIN(name.bytes, (size_t)64), name.data);
 }

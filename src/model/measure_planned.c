@@ -56,6 +56,7 @@ tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n
 {
     tsr_status status = TSR_OK;
     tsr_runtime *rt = NULL;
+    size_t kv[TSR_MAX_DEVICES];
     tsr_measurement m = {0};
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.used, "a measurement", &m.used));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.arena_bound, "a measurement", &m.arena_bound));
@@ -63,9 +64,9 @@ tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n
     TSR_TRY(place_weights(rt, shape, resolved, split, &m));
     if (shape->arch != &tsr_arch_by_size)
         TSR_TRY(run_stand_in(rt, shape, resolved, split, &m));
+    TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, kv));
     for (int d = 0; d < n_devices; d++)
-        TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, d, traits[d].granularity,
-                                     &m.used[d][TSR_MEMORY_KV]));
+        m.used[d][TSR_MEMORY_KV] = tsr_align_up(kv[d], traits[d].granularity);
     *measurement_out = m;
     m = (tsr_measurement){0};
 out:

@@ -276,23 +276,23 @@ out:
 }
 
 tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                const tsr_model_split *split, int d, size_t granularity, size_t *bytes_out)
+                                const tsr_model_split *split, size_t *bytes_out)
 {
     tsr_status status = TSR_OK;
     tsr_planned p;
     tsr_planned_layer l;
-    size_t bytes = 0;
+    size_t bytes[TSR_MAX_DEVICES] = {0};
     TSR_TRY(tsr_planned_read(shape->gguf, &p));
     for (int64_t i = 0; i < p.n_layers; i++) {
         const tsr_shard_map *map = &tsr_model_split_group(split, TSR_BLOCK_ATTENTION, i)->kv_heads;
         tsr_shard_map heads;
         TSR_TRY(tsr_planned_layer_read(&p, i, &l));
-        if (l.n_head_kv == 0 || map->begin[d] == map->begin[d + 1])
-            continue;
         tsr_weights_scale_map(map, l.n_head_kv, 1, &heads);
-        TSR_TRY(add_layer(&p, &l, resolved, tsr_shard_map_count(&heads, d), &bytes));
+        for (int d = 0; d < split->n_devices && l.n_head_kv > 0; d++)
+            if (map->begin[d] < map->begin[d + 1])
+                TSR_TRY(add_layer(&p, &l, resolved, tsr_shard_map_count(&heads, d), &bytes[d]));
     }
-    *bytes_out = tsr_align_up(bytes, granularity);
+    memcpy(bytes_out, bytes, (size_t)split->n_devices * sizeof *bytes);
 out:
     return status;
 }

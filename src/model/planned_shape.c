@@ -340,6 +340,10 @@ static tsr_status find_rows(const tsr_planned *p, const tsr_weights *w, tsr_mode
             g->n[TSR_CLASS_FFN] = TSR_MIN(g->n[TSR_CLASS_FFN], w->list[i]->tensor.ne[1]);
     g->ffn_columns = g->size[TSR_CLASS_FFN] = 1;
     shape->hparams.n_ff = g->n[TSR_CLASS_FFN];
+    if (shape->hparams.kv.k_elems == 0) { /* nothing to divide: as if it went with the rows */
+        g->n[TSR_CLASS_ATTENTION] = g->n[TSR_CLASS_FFN];
+        shape->hparams.n_head = shape->hparams.n_head_kv = g->n[TSR_CLASS_FFN];
+    }
     return TSR_OK;
 }
 
@@ -387,7 +391,7 @@ static void write_remarks(const tsr_planned *p, const char *reason, tsr_model_sh
                "architecture \"%s\" is not known: planned by size only; matrices are divided by rows, "
                "activations are not counted, %s",
                p->architecture,
-               p->n_embd > 0 && shape->hparams.n_head > 1 ? "KV is that of ordinary attention" : "nor is KV");
+               shape->hparams.kv.k_elems > 0 ? "KV is that of ordinary attention" : "nor is KV");
         return;
     }
     remark(shape, "arena estimated: architecture %s is planned, not run%s%.160s", p->architecture,
