@@ -434,6 +434,39 @@ static void a_device_may_have_other_kernels(void **state)
     assert_null(rt);
 }
 
+typedef struct told {
+    int n;
+    char text[512];
+} told;
+
+static void hear(tsr_log_level level, const char *text, void *user)
+{
+    told *t = user;
+    if (level != TSR_LOG_WARN)
+        return;
+    t->n++;
+    snprintf(t->text, sizeof t->text, "%s", text);
+}
+
+static void memory_that_is_left_over_is_told(void **state)
+{
+    (void)state;
+    told t = {0};
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime *rt;
+    config.devices = "host:2,threads=1";
+    config.logger = (tsr_logger){hear, &t, TSR_LOG_WARN};
+    runner_ok(tsr_runtime_open(&config, &rt), "open");
+    tsr_runtime_close(rt);
+    assert_int_equal(t.n, 0);
+    runner_ok(tsr_runtime_open(&config, &rt), "open");
+    runner_ok(tsr_device_charge(rt->devices[1], TSR_MEMORY_KV, 3 << 20, "a region that is never closed"),
+              "charge");
+    tsr_runtime_close(rt);
+    assert_int_equal(t.n, 1);
+    assert_non_null(strstr(t.text, "device host1: 3 MiB of kv are still in use"));
+}
+
 static void wrong_configs_are_refused(void **state)
 {
     (void)state;
@@ -482,6 +515,7 @@ int main(void)
         cmocka_unit_test(decoding_new_shapes),
         cmocka_unit_test(steady_decoding_allocates_nothing),
         cmocka_unit_test(a_cap_holds_while_things_are_open),
+        cmocka_unit_test(memory_that_is_left_over_is_told),
         cmocka_unit_test(wrong_configs_are_refused),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -45,7 +45,8 @@ typedef struct tsr_runtime_config {
  * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
-/* Stop the devices' threads and free everything; nothing may run or exist on it any more. NULL is fine. */
+/* Stop the devices' threads and free everything; nothing may run or exist on it any more. Memory that still
+ * has an owner is told to the logger, by device and owner. NULL is fine. */
 TSR_API void tsr_runtime_close(tsr_runtime *rt);
 
 TSR_API int tsr_runtime_n_devices(const tsr_runtime *rt);
