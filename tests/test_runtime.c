@@ -11,6 +11,7 @@
 
 #include <cmocka.h>
 
+#include "core/runtime.h"
 #include "support/failing_alloc.h"
 #include "support/sanitized.h"
 #include "support/session_check.h"
