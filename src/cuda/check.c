@@ -3,20 +3,31 @@
 
 #include <string.h>
 
+/* Those of which cudaError_t's documentation says that they leave the process in an inconsistent state, that
+ * further work returns the same error, or that the context is gone (CUDA Runtime API 13.0, "Data types used
+ * by CUDA Runtime"; CUresult's says the same of the same numbers), and memory errors that the hardware could
+ * not correct, after which the driver ends the context's work (NVIDIA, "GPU Memory Error Management"). By
+ * number where an older toolkit has no name. */
 bool tsr_cuda_is_sticky(cudaError_t error)
 {
-    switch (error) {
+    enum { CONTAINED = 226, TENSOR_MEMORY_LEAK = 721, MPS_CLIENT_TERMINATED = 810, EXTERNAL_DEVICE = 911 };
+    switch ((int)error) {
     case cudaErrorECCUncorrectable:
     case cudaErrorNvlinkUncorrectable:
+    case CONTAINED:
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorContextIsDestroyed:
+    case cudaErrorAssert:
     case cudaErrorHardwareStackError:
     case cudaErrorIllegalInstruction:
     case cudaErrorMisalignedAddress:
     case cudaErrorInvalidAddressSpace:
     case cudaErrorInvalidPc:
-    case cudaErrorIllegalAddress:
-    case cudaErrorAssert:
     case cudaErrorLaunchFailure:
-    case cudaErrorLaunchTimeout:
+    case TENSOR_MEMORY_LEAK:
+    case MPS_CLIENT_TERMINATED:
+    case EXTERNAL_DEVICE:
         return true;
     default:
         return false;
@@ -25,13 +36,12 @@ bool tsr_cuda_is_sticky(cudaError_t error)
 
 static tsr_status status_of(cudaError_t error)
 {
-    if (tsr_cuda_is_sticky(error))
-        return TSR_ERR_DEVICE_LOST;
     switch (error) {
     case cudaErrorMemoryAllocation:
         return TSR_ERR_MEMORY;
     case cudaErrorNotSupported:
     case cudaErrorInsufficientDriver:
+    case cudaErrorInvalidDeviceFunction: /* both: this GPU is not among those built for */
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorPeerAccessUnsupported:
         return TSR_ERR_UNSUPPORTED;
@@ -43,6 +53,17 @@ static tsr_status status_of(cudaError_t error)
     }
 }
 
+/* The unknown error may be a call's own, or what all calls return once a GPU has fallen off the bus; then
+ * asking the context anything fails, too. */
+static bool is_lost(cudaError_t error)
+{
+    size_t available, total;
+    if (error != cudaErrorUnknown)
+        return tsr_cuda_is_sticky(error);
+    (void)cudaGetLastError();
+    return cudaMemGetInfo(&available, &total) != cudaSuccess;
+}
+
 /* Length of the function's name at the start of a call's source text. */
 static int name_length(const char *call)
 {
@@ -51,7 +72,7 @@ static int name_length(const char *call)
 
 static tsr_status fail_with(cudaError_t error, const char *call)
 {
-    tsr_status status = status_of(error);
+    tsr_status status = is_lost(error) ? TSR_ERR_DEVICE_LOST : status_of(error);
     int device = -1;
     if (cudaGetDevice(&device) != cudaSuccess)
         device = -1;

@@ -33,7 +33,8 @@ tsr_status tsr_cuda_result(cudaError_t error, const char *call);
 /* Driver errors have the numbers and names of the runtime's. */
 tsr_status tsr_cu_result(CUresult result, const char *call);
 
-/* Whether `error` means that the context is poisoned. */
+/* Whether `error` always means that the context is poisoned. (cudaErrorUnknown may: on that the context is
+ * asked.) */
 bool tsr_cuda_is_sticky(cudaError_t error);
 
 /* Make `ordinal` the calling thread's current device and say which one was; pop makes that one current

@@ -94,6 +94,11 @@ tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
 tsr_status tsr_cuda_drain(tsr_cuda_device *cuda);
 tsr_status tsr_cuda_settle(tsr_cuda_device *cuda);
 
+/* Capture what `enqueue` puts on `stream` into a graph that is ready to be launched; NULL on failure. The
+ * device is current. The caller's cudaGraphExecDestroy(). */
+tsr_status tsr_cuda_capture(tsr_cuda_device *cuda, tsr_status (*enqueue)(void *what), void *what,
+                            cudaGraphExec_t *graph_out);
+
 /* The program functions of struct tsr_device_ops. */
 tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
                                    tsr_device_program **program_out);

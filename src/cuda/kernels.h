@@ -51,6 +51,9 @@ typedef struct tsr_cuda_stream {
     const tsr_cuda_traits *traits;
 } tsr_cuda_stream;
 
+/* Load the code of all kernels onto the current device, so that no launch has to. */
+tsr_status tsr_cuda_kernels_load(void);
+
 /* Whether the kernels can run this op (types, head_dim); TSR_ERR_UNSUPPORTED names what they cannot.
  * Collectives are not for kernels: TSR_ERR_UNSUPPORTED too. */
 tsr_status tsr_cuda_op_check(const tsr_op *op);

@@ -9,7 +9,10 @@
  * The kernel is a function or a template with all its arguments given; put the latter in parentheses:
  * TSR_LAUNCH((dequantize<half, 32>), ...). Arguments are converted to the kernel's parameter types as in a
  * call; too few or too many do not compile. The value is the launch's own error (bad configuration, a lost
- * context), also left for cudaGetLastError() as by <<<>>>; pass it to TSR_CUDA (check.h). */
+ * context), also left for cudaGetLastError() as by <<<>>>; pass it to TSR_CUDA (check.h).
+ *
+ * A kernel that is launched somewhere is thereby in the list of those that tsr_cuda_kernels_load()
+ * (kernels.h) loads onto a GPU before anything runs there. */
 #ifndef TSR_CUDA_LAUNCH_H
 #define TSR_CUDA_LAUNCH_H
 
@@ -17,45 +20,60 @@
 
 #ifdef __cplusplus
 
+#include <type_traits>
+
 #ifdef TSR_CUDASIM
-
 #include <cudasim_launch.h>
-
-#define TSR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
-    cudasim_launch(#kernel, kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
-
 #define TSR_DYNAMIC_SHARED(type, name) type *const name = static_cast<type *>(cudasim_dynamic_shared())
-
 #else
-
-#define TSR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
-    tsr_launch(kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
-
 /* `name` points to the block's dynamic shared memory, 16-byte aligned. All uses in a kernel name the same
  * bytes. */
 #define TSR_DYNAMIC_SHARED(type, name)                                         \
     extern __shared__ __align__(16) unsigned char tsr_dynamic_shared_memory[]; \
     type *const name = reinterpret_cast<type *>(tsr_dynamic_shared_memory)
+#endif
+
+#define TSR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
+    tsr_launch<(kernel)>(#kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
+
+/* The list of kernels, made before main() by their entries' constructors and never changed afterwards. */
+struct tsr_kernel_entry {
+    const void *function;
+    const tsr_kernel_entry *next;
+    static inline const tsr_kernel_entry *all = NULL;
+
+    explicit tsr_kernel_entry(const void *function_) : function(function_), next(all)
+    {
+        all = this;
+    }
+};
+
+template <auto KERNEL> struct tsr_kernel_use {
+    static inline const tsr_kernel_entry entry{reinterpret_cast<const void *>(KERNEL)};
+};
 
 template <typename... Params>
-static inline cudaError_t tsr_launch_exact(void (*kernel)(Params...), dim3 grid, dim3 block,
-                                           size_t shared_bytes, cudaStream_t stream, Params... params)
+static inline cudaError_t tsr_launch_exact(const char *name, void (*kernel)(Params...), dim3 grid, dim3 block,
+                                           size_t shared_bytes, cudaStream_t stream,
+                                           std::common_type_t<Params>... params)
 {
+#ifdef TSR_CUDASIM
+    return cudasim_launch(name, kernel, grid, block, shared_bytes, stream, params...);
+#else
     void *pointers[sizeof...(Params) + 1] = {const_cast<void *>(static_cast<const void *>(&params))...};
+    (void)name;
     return cudaLaunchKernel(reinterpret_cast<const void *>(kernel), grid, block, pointers, shared_bytes,
                             stream);
+#endif
 }
 
-template <typename... Params, typename... Args>
-static inline cudaError_t tsr_launch(void (*kernel)(Params...), dim3 grid, dim3 block, size_t shared_bytes,
+template <auto KERNEL, typename... Args>
+static inline cudaError_t tsr_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
                                      cudaStream_t stream, Args... args)
 {
-    static_assert(sizeof...(Params) == sizeof...(Args), "one argument per parameter of the kernel");
-    return tsr_launch_exact<Params...>(kernel, grid, block, shared_bytes, stream,
-                                       static_cast<Params>(args)...);
+    (void)&tsr_kernel_use<KERNEL>::entry; /* which makes there be one */
+    return tsr_launch_exact(name, KERNEL, grid, block, shared_bytes, stream, args...);
 }
-
-#endif /* TSR_CUDASIM */
 
 #endif /* __cplusplus */
 

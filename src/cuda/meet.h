@@ -28,10 +28,8 @@
  *    on one GPU are not offered these kernels, and whether the queues were in fact dealt out well is tried
  *    with a deadline before any program relies on it (comm/choice.h), with captured graphs on the very
  *    streams that programs use.
- *  - A kernel's code may be loaded at its first launch (CUDA_MODULE_LOADING=LAZY, the default), and loading
- *    may wait for the GPU to be idle. A program is captured when it is created, which loads the code of all
- *    its kernels while nothing runs. (One with collectives by NCCL is captured later, but those are between
- *    GPUs of their own.)
+ *  - A kernel's code may be loaded at its first launch, and loading may wait for the GPU to be idle. All
+ *    kernels are loaded when a device is opened (kernels_load.cu).
  *  - Nothing that waits for the whole GPU (cudaMalloc, cudaFree, cudaDeviceSynchronize) is called between the
  *    launch of a program on the first device and on the last. */
 #ifndef TSR_CUDA_MEET_H

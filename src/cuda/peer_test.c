@@ -1,6 +1,8 @@
 /* Whether devices can work in each other's memory. What the driver says is not enough: behind some IOMMUs and
  * PCIe switches it promises peer access, and transfers then arrive wrong or not at all. So a kernel of each
- * device reads from and writes to the other's memory, and what arrived is compared. */
+ * device reads from and writes to the other's memory, its copies read from there, and what arrived is
+ * compared.
+ */
 #include <string.h>
 
 #include "core/mem.h"
@@ -9,7 +11,8 @@
 #include "cuda/meet.h"
 #include "cuda/peer.h"
 
-enum { PATTERN_FLOATS = 4096 };
+/* In copies a pattern is that many rows, in two halves. */
+enum { PATTERN_ROWS = 64, PATTERN_COLS = 64, PATTERN_FLOATS = PATTERN_ROWS * PATTERN_COLS };
 
 /* More devices than this on one GPU may share a hardware queue, where one that waits stops one that it waits
  * for (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). */
@@ -59,26 +62,67 @@ out:
     return status;
 }
 
-/* The pattern goes from the one's first half to the other's first half by the one's kernel, from there to the
- * other's second half, and from there back to the one's second half, again by the one's kernel. */
+typedef struct copying {
+    tsr_cuda_device *cuda;
+    const float *x;
+    float *y;
+} copying;
+
+/* As programs gather parts (peer.c): one column of parts after the other. */
+static tsr_status enqueue_copies(void *what)
+{
+    enum { WIDTH = PATTERN_COLS / 2 * sizeof(float), PITCH = PATTERN_COLS * sizeof(float) };
+    const copying *c = what;
+    tsr_status status = TSR_OK;
+    for (int column = 0; column < PATTERN_COLS && status == TSR_OK; column += PATTERN_COLS / 2)
+        status = TSR_CUDA(cudaMemcpy2DAsync(c->y + column, PITCH, c->x + column, PITCH, WIDTH, PATTERN_ROWS,
+                                            cudaMemcpyDefault, c->cuda->stream));
+    return status;
+}
+
+/* By a captured graph, as in programs; where capture is refused, they do without one, too. */
+static tsr_status copy_by_graph(tsr_cuda_device *cuda, const float *x, float *y)
+{
+    int previous;
+    cudaGraphExec_t graph = NULL;
+    copying c = {cuda, x, y};
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_cuda_capture(cuda, enqueue_copies, &c, &graph);
+    if (status == TSR_OK)
+        status = TSR_CUDA(cudaGraphLaunch(graph, cuda->stream));
+    else if (status != TSR_ERR_DEVICE_LOST)
+        status = enqueue_copies(&c);
+    if (status == TSR_OK)
+        status = tsr_cuda_drain(cuda);
+    if (graph)
+        (void)cudaGraphExecDestroy(graph);
+    tsr_cuda_leave(previous);
+    return status;
+}
+
+/* The pattern goes from the one's memory to the other's by the one's kernel, from there to a second place of
+ * the other's, and from there back by the one's kernel and, elsewhere, by its copies. */
 static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool *good_out)
 {
     tsr_status status = TSR_OK;
-    enum { BYTES = PATTERN_FLOATS * sizeof(float) };
+    enum { N = PATTERN_FLOATS, BYTES = N * sizeof(float) };
     float *pattern = NULL, *here = NULL, *there = NULL;
     /* Of a size that gets the kind of memory that programs work in. */
-    size_t bytes = TSR_MAX((size_t)2 * BYTES, TSR_MAX(one->base.granularity, other->base.granularity));
-    TSR_TRY(tsr_mem_array(2 * PATTERN_FLOATS, sizeof *pattern, "a test pattern", &pattern));
+    size_t bytes = TSR_MAX((size_t)3 * BYTES, TSR_MAX(one->base.granularity, other->base.granularity));
+    TSR_TRY(tsr_mem_array(3 * N, sizeof *pattern, "a test pattern", &pattern));
     TSR_TRY(one->base.ops->alloc(&one->base, bytes, (void **)&here));
     TSR_TRY(other->base.ops->alloc(&other->base, bytes, (void **)&there));
-    for (int i = 0; i < PATTERN_FLOATS; i++)
+    for (int i = 0; i < N; i++)
         pattern[i] = (float)(i * 977 + 131 * one->ordinal + other->ordinal);
     TSR_TRY(tsr_device_upload(&one->base, here, pattern, BYTES));
     TSR_TRY(copy_by_kernel(one, here, there));
-    TSR_TRY(copy_by_kernel(other, there, there + PATTERN_FLOATS));
-    TSR_TRY(copy_by_kernel(one, there + PATTERN_FLOATS, here + PATTERN_FLOATS));
-    TSR_TRY(tsr_device_download(&one->base, pattern + PATTERN_FLOATS, here + PATTERN_FLOATS, BYTES));
-    *good_out = memcmp(pattern, pattern + PATTERN_FLOATS, BYTES) == 0;
+    TSR_TRY(copy_by_kernel(other, there, there + N));
+    TSR_TRY(copy_by_kernel(one, there + N, here + N));
+    TSR_TRY(copy_by_graph(one, there + N, here + 2 * N));
+    TSR_TRY(tsr_device_download(&one->base, pattern + N, here + N, 2 * BYTES));
+    *good_out = memcmp(pattern, pattern + N, BYTES) == 0 && memcmp(pattern, pattern + 2 * N, BYTES) == 0;
 out:
     one->base.ops->free(&one->base, here, bytes);
     other->base.ops->free(&other->base, there, bytes);

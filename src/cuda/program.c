@@ -179,43 +179,31 @@ out:
     return status;
 }
 
-/* Relaxed: this thread makes no call that a capture forbids, and what other threads do is not our affair. */
+/* One segment of a program. */
+typedef struct segment_of {
+    tsr_device_program *program;
+    const segment *seg;
+} segment_of;
+
+static tsr_status enqueue_captured(void *what)
+{
+    const segment_of *of = what;
+    return enqueue_segment(of->program, of->seg);
+}
+
 static tsr_status capture(tsr_device_program *program, segment *seg)
 {
-    tsr_cuda_device *cuda = program->cuda;
-    cudaGraph_t graph = NULL;
-    tsr_status status = TSR_CUDA(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeRelaxed));
-    if (status != TSR_OK)
-        return status;
-    status = enqueue_segment(program, seg);
-    cudaError_t ended = cudaStreamEndCapture(cuda->stream, &graph); /* in any case */
-    if (status == TSR_OK)
-        status = tsr_cuda_result(ended, "cudaStreamEndCapture");
-    (void)cudaGetLastError();
-    if (status == TSR_OK)
-        status = TSR_CUDA(cudaGraphInstantiate(&seg->graph, graph, 0));
-    if (graph)
-        (void)cudaGraphDestroy(graph);
-    if (status == TSR_OK) { /* now, so that the first launch is as fast as the others */
-        status = TSR_CUDA(cudaGraphUpload(seg->graph, cuda->stream));
-        if (status != TSR_OK) {
-            (void)cudaGraphExecDestroy(seg->graph);
-            seg->graph = NULL;
-        }
-    }
-    return status;
+    segment_of of = {program, seg};
+    return tsr_cuda_capture(program->cuda, enqueue_captured, &of, &seg->graph);
 }
 
 /* A program that cannot be captured still runs; one whose device is gone does not. */
 static tsr_status capture_all(tsr_device_program *program)
 {
     for (int i = 0; i < program->n_segments; i++) {
-        segment *seg = &program->segments[i];
-        seg->graph = NULL;
-        tsr_status status = capture(program, seg);
+        tsr_status status = capture(program, &program->segments[i]);
         if (status == TSR_OK)
             continue;
-        seg->graph = NULL;
         if (status == TSR_ERR_DEVICE_LOST)
             return status;
         tsr_log(&program->cuda->logger, TSR_LOG_WARN,

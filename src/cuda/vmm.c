@@ -188,14 +188,14 @@ out:
     return status;
 }
 
-/* The next run of granules in [*begin, end) whose `backed` is `wanted`; false if there is none. */
-static bool next_run(const tsr_cuda_range *range, bool wanted, size_t end, size_t *begin, size_t *run_end)
+/* The next run of granules in [*begin, end) that nothing backs; false if there is none. */
+static bool next_gap(const tsr_cuda_range *range, size_t end, size_t *begin, size_t *run_end)
 {
     size_t i = *begin;
-    while (i < end && range->backed[i] != wanted)
+    while (i < end && range->backed[i])
         i++;
     *begin = i;
-    while (i < end && range->backed[i] == wanted)
+    while (i < end && !range->backed[i])
         i++;
     *run_end = i;
     return *begin < end;
@@ -227,8 +227,7 @@ tsr_status tsr_cuda_range_commit(tsr_cuda_device *cuda, tsr_cuda_range *range, s
     TSR_TRY(tsr_mem_array(end - begin, sizeof *was_backed, "a commit", &was_backed));
     for (size_t i = begin; i < end; i++)
         was_backed[i - begin] = range->backed[i];
-    for (size_t at = begin, run_end; status == TSR_OK && next_run(range, false, end, &at, &run_end);
-         at = run_end)
+    for (size_t at = begin, run_end; status == TSR_OK && next_gap(range, end, &at, &run_end); at = run_end)
         status = back_run(cuda, range, at, run_end);
     if (status != TSR_OK) {
         char first[512];
@@ -244,28 +243,20 @@ out:
     return status;
 }
 
-static tsr_status unmap_granules(const tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
-{
-    size_t granule = cuda->base.granularity;
-    tsr_status status = TSR_OK;
-    if (!range->plain)
-        status = TSR_CU(cuda->driver.cuMemUnmap(address(range, begin * granule), (end - begin) * granule));
-    for (size_t i = begin; i < end && status == TSR_OK; i++)
-        range->backed[i] = false;
-    return status;
-}
-
-/* Run by run; a run that fails, granule by granule. */
+/* One at a time: the range given to cuMemUnmap "must be the entire contiguous address range that was mapped"
+ * (CUDA Driver API, "Virtual Memory Management"), and each granule is a mapping. */
 tsr_status tsr_cuda_range_decommit(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
 {
     tsr_status status = TSR_OK;
-    for (size_t at = begin, run_end; next_run(range, true, end, &at, &run_end); at = run_end) {
-        if (unmap_granules(cuda, range, at, run_end) == TSR_OK)
-            continue;
-        for (size_t i = at; i < run_end; i++) {
-            tsr_status own = unmap_granules(cuda, range, i, i + 1);
-            status = own == TSR_OK ? status : own;
-        }
+    size_t granule = cuda->base.granularity;
+    for (size_t i = begin; i < end; i++) {
+        tsr_status own = TSR_OK;
+        if (range->backed[i] && !range->plain)
+            own = TSR_CU(cuda->driver.cuMemUnmap(address(range, i * granule), granule));
+        if (own == TSR_OK)
+            range->backed[i] = false;
+        else
+            status = own; /* the others go all the same */
     }
     return status;
 }

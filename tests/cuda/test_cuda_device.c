@@ -14,6 +14,7 @@
 
 #include "core/fixed.h"
 #include "core/mem.h"
+#include "cuda/check.h"
 #include "cuda/device.h"
 #include "support/failing_alloc.h"
 
@@ -253,6 +254,7 @@ static void a_program_is_captured_once_and_replayed(void **state)
     ok(make_scaling(device, &s, 300));
     uint64_t launches = cudasim_calls_of("cudaLaunchKernel"), graphs = cudasim_calls_of("cudaGraphLaunch");
     check_scaling(device, &s);
+    assert_int_equal(cudasim_late_loads(), 0); /* all kernels were loaded before */
     assert_int_equal(cudasim_calls_of("cudaLaunchKernel"), launches);
     assert_int_equal(cudasim_calls_of("cudaGraphLaunch"), graphs + 3);
     drop_scaling(device, &s, 300);
@@ -401,6 +403,44 @@ static void a_poisoned_context_is_a_lost_device(void **state)
     tsr_device_destroy(other);
 }
 
+/* Whatever a GPU's context died of; an unknown error is asked about. */
+static void every_error_that_poisons_a_context_loses_the_device(void **state)
+{
+    (void)state;
+    static const cudaError_t errors[] = {cudaErrorECCUncorrectable,
+                                         cudaErrorNvlinkUncorrectable,
+                                         (cudaError_t)226 /* contained */,
+                                         cudaErrorIllegalAddress,
+                                         cudaErrorLaunchTimeout,
+                                         cudaErrorContextIsDestroyed,
+                                         cudaErrorAssert,
+                                         cudaErrorHardwareStackError,
+                                         cudaErrorIllegalInstruction,
+                                         cudaErrorMisalignedAddress,
+                                         cudaErrorInvalidAddressSpace,
+                                         cudaErrorInvalidPc,
+                                         cudaErrorLaunchFailure,
+                                         (cudaError_t)721 /* leak */,
+                                         (cudaError_t)810 /* MPS */,
+                                         (cudaError_t)911 /* external device */,
+                                         cudaErrorUnknown};
+    float bytes[4] = {0};
+    for (size_t i = 0; i < sizeof errors / sizeof *errors; i++) {
+        machine(1, 64 << 20);
+        tsr_device *device = open_device(0, 0);
+        float *memory = alloc(device, sizeof bytes);
+        cudasim_poison_device(0, (int)errors[i]);
+        assert_int_equal(tsr_device_upload(device, memory, bytes, sizeof bytes), TSR_ERR_DEVICE_LOST);
+        assert_int_equal(tsr_cuda_result(errors[i], "cudaMalloc"), TSR_ERR_DEVICE_LOST);
+        assert_int_equal(tsr_cu_result((CUresult)errors[i], "cuMemMap"), TSR_ERR_DEVICE_LOST);
+        cudasim_poison_device(0, 0);
+        assert_int_equal(tsr_cuda_result(cudaErrorUnknown, "cudaMalloc"), TSR_ERR_DEVICE);
+        device->ops->free(device, memory, sizeof bytes);
+        tsr_device_destroy(device);
+        nothing_is_left();
+    }
+}
+
 /* The whole life of a device. */
 static tsr_status live(void)
 {
@@ -493,6 +533,7 @@ int main(void)
         cmocka_unit_test(a_cap_is_a_device_of_that_size),
         cmocka_unit_test(a_stopped_gpu_is_given_up_after_its_grace),
         cmocka_unit_test(a_poisoned_context_is_a_lost_device),
+        cmocka_unit_test(every_error_that_poisons_a_context_loses_the_device),
         cmocka_unit_test(every_call_may_fail),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };

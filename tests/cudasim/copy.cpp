@@ -283,17 +283,22 @@ static cudaError_t carry_out(const Copy &copy)
     return cudaSuccess;
 }
 
-/* Of a copy into `device`'s memory that a test wants to arrive changed: do that. */
+/* Whether a test wants this copy into `device`'s memory to arrive changed. */
+static bool to_be_corrupted(Device &device, const Copy &copy)
+{
+    const Region *from = region_of(copy.src), *to = region_of(copy.dst);
+    if (to == NULL || to->is_host() || to->device != device.ordinal)
+        return false;
+    if (is_device_range(copy.src))
+        return from != NULL && (machine().corrupt_copies[device.ordinal] >> from->device & 1);
+    return device.corrupt != 0 && copy.width * copy.height >= device.corrupt_bytes && --device.corrupt == 0;
+}
+
 static void corrupt(Device &device, const Copy &copy)
 {
-    Region *region = region_of(copy.dst);
-    if (device.corrupt == 0 || copy.width * copy.height < device.corrupt_bytes || region == NULL ||
-        region->is_host() || region->device != device.ordinal || is_device_range(copy.src))
-        return;
-    if (--device.corrupt != 0)
-        return;
     size_t length;
-    *host_view((char *)copy.dst + (copy.height - 1) * copy.dst_pitch + copy.width / 2, 1, &length) ^= 4;
+    if (to_be_corrupted(device, copy))
+        *host_view((char *)copy.dst + (copy.height - 1) * copy.dst_pitch + copy.width / 2, 1, &length) ^= 4;
 }
 
 /* A stream's device reaches mapped memory only where cuMemSetAccess says so; peer access does not count. */

@@ -230,18 +230,16 @@ CUresult cuMemUnmap(CUdeviceptr pointer, size_t size)
     if (call.failed())
         return call.end_driver((CUresult)call.result());
     std::vector<uintptr_t> mappings = mappings_of((uintptr_t)pointer, size);
-    if (mappings.empty()) {
-        violate("cuMemUnmap: the range is not made of whole mappings");
+    if (mappings.size() != 1) { /* drivers take several as well, which is not documented */
+        violate("cuMemUnmap: the range is not the whole of one mapping");
         return call.end_driver(CUDA_ERROR_INVALID_VALUE);
     }
-    for (uintptr_t at : mappings) {
-        Region &region = machine().regions[at];
-        uint64_t handle = region.handle;
-        region_unmap(region);
-        machine().regions.erase(at);
-        machine().handles[handle].mapped--;
-        drop_if_unused(handle);
-    }
+    Region &region = machine().regions[mappings[0]];
+    uint64_t handle = region.handle;
+    region_unmap(region);
+    machine().regions.erase(mappings[0]);
+    machine().handles[handle].mapped--;
+    drop_if_unused(handle);
     return call.end_driver(CUDA_SUCCESS);
 }
 

@@ -229,7 +229,8 @@ void cudasim_configure(const cudasim_config *config)
     m.reservations.clear();
     memset(m.no_peer, 0, sizeof m.no_peer);
     memset(m.corrupt, 0, sizeof m.corrupt);
-    m.n_calls = m.faults_hit = m.operations = m.steps = 0;
+    memset(m.corrupt_copies, 0, sizeof m.corrupt_copies);
+    m.n_calls = m.faults_hit = m.late_loads = m.operations = m.steps = 0;
     m.trace.clear();
     m.calls_of.clear();
     m.faults.clear();
@@ -249,6 +250,12 @@ void cudasim_corrupt_peer(int writer, int owner)
 {
     Locked lock;
     machine().corrupt[writer] |= 1u << owner;
+}
+
+void cudasim_corrupt_peer_copies(int reader, int owner)
+{
+    Locked lock;
+    machine().corrupt_copies[reader] |= 1u << owner;
 }
 
 int cudasim_leaks(FILE *out)
@@ -364,6 +371,12 @@ void cudasim_nccl_absent(int device, bool absent)
 {
     Locked lock;
     machine().devices[(size_t)device].nccl_absent = absent;
+}
+
+uint64_t cudasim_late_loads(void)
+{
+    Locked lock;
+    return machine().late_loads;
 }
 
 uint64_t cudasim_operations(void)

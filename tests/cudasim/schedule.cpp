@@ -311,6 +311,14 @@ void park(Worker *worker)
     grant(worker->device);
 }
 
+bool spins(int device)
+{
+    for (const Worker *worker : machine().parked)
+        if (worker->device == device)
+            return true;
+    return false;
+}
+
 /* ---- for host threads ---- */
 
 /* Nothing moved for too long: say what is stuck, and end it, as a watchdog would. */

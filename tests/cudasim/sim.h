@@ -128,8 +128,9 @@ struct Device {
     size_t corrupt_bytes = 0;
     ncclResult_t nccl_error = ncclSuccess;
     bool nccl_absent = false;
-    int resident = 0; /* blocks */
-    int pending = 0;  /* operations not done */
+    int resident = 0;              /* blocks */
+    int pending = 0;               /* operations not done */
+    std::set<const void *> loaded; /* kernels */
     cudaStream_t legacy = NULL;
 };
 
@@ -148,7 +149,8 @@ struct Machine {
     cudasim_config config;
     std::vector<Device> devices;
     uint32_t no_peer[CUDASIM_MAX_DEVICES] = {};
-    uint32_t corrupt[CUDASIM_MAX_DEVICES] = {}; /* whose memory a device's kernels damage */
+    uint32_t corrupt[CUDASIM_MAX_DEVICES] = {};        /* whose memory a device's kernels damage */
+    uint32_t corrupt_copies[CUDASIM_MAX_DEVICES] = {}; /* whose memory its copies read wrong */
     std::mt19937_64 random;
 
     std::map<uintptr_t, Region> regions; /* by first usable byte */
@@ -175,6 +177,7 @@ struct Machine {
     std::map<std::string, uint64_t> calls_of;
     std::vector<Fault> faults;
     uint64_t faults_hit = 0;
+    uint64_t late_loads = 0;
     std::string violation;
     int n_violations = 0;
 };
@@ -245,6 +248,7 @@ OpRef submit(BodyRef body, const std::vector<OpRef> &after);
 void finish(const OpRef &op);
 bool wait_for(std::function<bool()> done); /* false: the machine hangs; its devices are poisoned */
 void advance(uint64_t steps);              /* carry out some operations */
+bool spins(int device);                    /* a kernel there waits for another block or device */
 void after_submit();                       /* perhaps carry out some */
 void nccl_forget();                        /* all communicators; for a new machine */
 void abort_everything();                   /* end all kernels and operations; for a new machine */

@@ -415,6 +415,17 @@ static cudaError_t check_launch(const void *function, dim3 grid, dim3 block, siz
     return cudaSuccess;
 }
 
+/* A kernel that nobody has loaded is loaded now, for which a GPU may want to be idle. */
+static void load(const void *function, const char *name, Device &device)
+{
+    if (!device.loaded.insert(function).second)
+        return;
+    machine().late_loads++;
+    if (spins(device.ordinal))
+        violate("kernel %s is loaded by its first launch, while a kernel on device %d waits: a deadlock",
+                name, device.ordinal);
+}
+
 cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 grid, dim3 block,
                                 size_t shared_bytes, cudaStream_t stream, std::function<void()> thread)
 {
@@ -435,6 +446,7 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
     cudaError_t error = check_launch(function, grid, block, shared_bytes);
     if (error != cudaSuccess)
         return call.end(error);
+    load(function, name, *current_device());
     auto body = std::make_shared<Body>();
     body->kind = Body::KERNEL;
     body->device = stream->device;
@@ -445,6 +457,16 @@ cudaError_t cudasim_launch_body(const char *name, const void *function, dim3 gri
     body->block = block;
     body->shared_bytes = shared_bytes;
     return call.end(enqueue(stream, body, NULL));
+}
+
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function)
+{
+    Call call("cudaFuncGetAttributes", CALL_CONTEXT, cudaErrorInvalidDeviceFunction);
+    if (call.failed())
+        return call.result();
+    current_device()->loaded.insert(function);
+    attributes->maxDynamicSharedSizeBytes = (int)cudasim::shared_limit(function);
+    return call.end(cudaSuccess);
 }
 
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value)

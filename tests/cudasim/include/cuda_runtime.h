@@ -100,6 +100,10 @@ typedef enum cudaStreamCaptureStatus {
     cudaStreamCaptureStatusInvalidated = 2
 } cudaStreamCaptureStatus;
 
+typedef struct cudaFuncAttributes {
+    int maxDynamicSharedSizeBytes;
+} cudaFuncAttributes;
+
 typedef enum cudaFuncAttribute {
     cudaFuncAttributeMaxDynamicSharedMemorySize = 8,
     cudaFuncAttributePreferredSharedMemoryCarveout = 9
@@ -333,6 +337,7 @@ cudaError_t cudaGraphDestroy(cudaGraph_t graph);
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec);
 
 /* Kernels (launched through cudasim_launch.h) */
+cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *attributes, const void *function);
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value);
 cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, const void *function, int block_size,
                                                           size_t dynamic_shared);

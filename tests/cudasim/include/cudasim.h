@@ -19,7 +19,8 @@
  * past an allocation's last page, threads of a block that part at a barrier, lanes of a warp that part at a
  * warp operation or pass wrong masks; each ends the kernel and poisons the device's context, as a GPU does.
  * On the host: touching device memory (prints where and ends the program), calls that a capture forbids,
- * handles of another machine, NCCL calls that differ between ranks. Each finding's sentence is kept. */
+ * handles of another machine, NCCL calls that differ between ranks, a kernel that is launched for the first
+ * time, and so would be loaded, while another waits on that GPU. Each finding's sentence is kept. */
 #ifndef CUDASIM_H
 #define CUDASIM_H
 
@@ -72,6 +73,9 @@ void cudasim_forbid_peer(int a, int b);
  * switch that is not up to it: the driver says nothing of that. */
 void cudasim_corrupt_peer(int writer, int owner);
 
+/* The same for what `reader`'s copies fetch from memory of `owner`. */
+void cudasim_corrupt_peer_copies(int reader, int owner);
+
 /* What is left: device memory, pinned memory, address ranges, physical handles, streams, events, graphs and
  * communicators that were not released. Each on a line to `out` unless it is NULL. The value is their
  * number. */
@@ -117,6 +121,9 @@ void cudasim_nccl_async_error(int device, int error);
 
 /* While absent, a device does not connect: communicators that it is to join do not come into being. */
 void cudasim_nccl_absent(int device, bool absent);
+
+/* Kernels that were loaded by their first launch on a device (cudaFuncGetAttributes loads them before). */
+uint64_t cudasim_late_loads(void);
 
 /* Kernels and other operations carried out so far. */
 uint64_t cudasim_operations(void);

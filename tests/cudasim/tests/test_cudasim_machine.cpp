@@ -155,7 +155,11 @@ static void virtual_memory_grows_without_moving(void **)
     assert_int_equal(seen[0], 5);
     assert_int_equal(seen[1], 6);
     assert_int_equal(cudasim_used(0), 2 * granule);
-    OK((cudaError_t)cuMemUnmap(base, 2 * granule));
+    assert_int_equal(cuMemUnmap(base, 2 * granule), CUDA_ERROR_INVALID_VALUE); /* each by its own range */
+    assert_string_not_equal(cudasim_violation(), "");
+    cudasim_forget_violations();
+    OK((cudaError_t)cuMemUnmap(base, granule));
+    OK((cudaError_t)cuMemUnmap(base + granule, granule));
     assert_int_equal(cudasim_used(0), granule);
     OK((cudaError_t)cuMemRelease(second));
     OK((cudaError_t)cuMemAddressFree(base, 4 * granule));
@@ -365,6 +369,47 @@ static void a_kernel_that_waits_for_ever_is_ended(void **)
     assert_int_equal(cudaFree(flag), cudaErrorLaunchTimeout);
 }
 
+__global__ void wait_for_flag(uint32_t *flag)
+{
+    while (tsr_load_acquire_u32(flag) == 0)
+        tsr_spin_pause();
+}
+
+__global__ void raise_flag(uint32_t *flag)
+{
+    tsr_store_release_u32(flag, 1);
+}
+
+/* The code of a kernel that nobody loaded before is loaded by its first launch, which may wait for those that
+ * run: here, for one that waits for it. */
+static void a_kernel_loaded_while_another_waits_is_noticed(void **)
+{
+    for (int loaded = 0; loaded < 2; loaded++) {
+        machine_of(1, 1);
+        uint32_t *flag;
+        cudaStream_t waiting, raising;
+        cudaFuncAttributes attributes;
+        OK(cudaMalloc(&flag, 4));
+        OK(cudaMemset(flag, 0, 4));
+        OK(cudaStreamCreateWithFlags(&waiting, cudaStreamNonBlocking));
+        OK(cudaStreamCreateWithFlags(&raising, cudaStreamNonBlocking));
+        if (loaded) {
+            OK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(wait_for_flag)));
+            OK(cudaFuncGetAttributes(&attributes, reinterpret_cast<const void *>(raise_flag)));
+        }
+        OK(TSR_LAUNCH(wait_for_flag, 1, 1, 0, waiting, flag));
+        for (int look = 0; look < 100; look++)
+            assert_int_equal(cudaStreamQuery(waiting), cudaErrorNotReady);
+        OK(TSR_LAUNCH(raise_flag, 1, 1, 0, raising, flag));
+        OK(cudaStreamSynchronize(waiting));
+        assert_int_equal(cudasim_late_loads(), loaded ? 0 : 2);
+        assert_int_equal(strstr(cudasim_violation(), "raise_flag is loaded") != NULL, !loaded);
+        OK(cudaStreamDestroy(waiting));
+        OK(cudaStreamDestroy(raising));
+        OK(cudaFree(flag));
+    }
+}
+
 /* ---- graphs ---- */
 
 __global__ void add(int *p, const int *amount)
@@ -529,6 +574,7 @@ int main()
         TEST(copies_from_pinned_memory_are_late),
         TEST(kernels_that_wait_for_a_peer_proceed),
         TEST(a_kernel_that_waits_for_ever_is_ended),
+        TEST(a_kernel_loaded_while_another_waits_is_noticed),
         TEST(graphs_replay_what_was_captured),
         TEST(captures_refuse_what_cannot_be_captured),
         TEST(any_call_can_be_made_to_fail),
