@@ -79,7 +79,8 @@ typedef struct tsr_model_config {
 
     /* Offload: blocks (attention or FFN of a layer, the embedding, the output) that one device works on
      * alone, while the rest is divided over the others as usual. A host device with such blocks has no part
-     * in the rest unless tensor_split gives it a share. The bits of the logits stay the same. */
+     * in the rest unless tensor_split gives it a share. Among devices of one kind the logits stay the same
+     * to the bit; GPUs and host devices round differently. */
     int n_gpu_layers; /* layers that are not offloaded, the last ones; with one more than the model has, the
                          embedding and the output stay, too; -1: all */
     int n_cpu_moe;    /* of so many layers, the first ones, the FFN with its experts is offloaded */
