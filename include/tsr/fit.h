@@ -6,18 +6,24 @@
  *
  *     1. the context (n_ctx 0), in steps of TSR_FIT_CTX_STEP tokens, down to n_ctx_min
  *     2. the types of keys and values, to those that the fit allows
+ *     3. experts (n_cpu_moe 0), offloaded from the first layer on
+ *     4. layers (n_gpu_layers -1), offloaded with embedding and output, from the first one on
  *
- * until every device keeps its margin free. What a config sets itself (n_ctx, tensor_split, ...) is never
- * changed. Every candidate is planned as tsr_plan_create() plans, so the result is exact: its bytes are those
- * that loading allocates, and TSR_FIT_CTX_STEP more tokens would not have fitted. The last rung is coarser
- * than a step of context; what it leaves over is given back to the context.
+ * until every device keeps its margin free. Rungs 3 and 4 need a device to offload to that has no other part:
+ * a host device beside GPUs, or the one that config.offload_device names. While it is not needed nothing is
+ * on it, unless tensor_split gives it a share.
+ *
+ * What a config sets itself (n_ctx, tensor_split, overrides, ...) is never changed. Every candidate is
+ * planned as tsr_plan_create() plans, so the result is exact: its bytes are those that loading allocates, and
+ * TSR_FIT_CTX_STEP more tokens would not have fitted. Rungs 2 to 4 are coarser than a step of context; what
+ * they leave over is given back to the context.
  *
  *     tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
  *     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
  *     config.fit = &fit_config;
  *     tsr_fit_create(gguf, devices, &config, &fit);      (allocates nothing on any device)
  *     tsr_fit_print(fit, write, NULL);
- *     tsr_fit_result(fit, &config);                      (n_ctx and types as they fit)
+ *     tsr_fit_result(fit, &config);                      (n_ctx, types and layers as they fit)
  *
  * tsr_plan_create() and tsr_model_open() do the same by themselves where config.fit is set.
  *
@@ -65,6 +71,8 @@ TSR_API void tsr_fit_destroy(tsr_fit *fit); /* NULL is fine */
 typedef struct tsr_fit_choice {
     int64_t n_ctx;
     tsr_type type_k, type_v;
+    int n_gpu_layers, n_cpu_moe; /* as in tsr_model_config; one more layer than the model has: all stay, and
+                                    the offload device is apart */
 } tsr_fit_choice;
 
 typedef struct tsr_fit_info {
@@ -82,19 +90,22 @@ TSR_NODISCARD TSR_API tsr_status tsr_fit_wanted(const tsr_fit *fit, int device, 
 typedef enum tsr_fit_cut {
     TSR_FIT_CUT_CONTEXT = 0,
     TSR_FIT_CUT_KV_TYPE = 1,
-    TSR_FIT_GROW_CONTEXT = 2, /* what a later, coarser cut left over, given back */
-    TSR_FIT_CUT_COUNT = 3
+    TSR_FIT_CUT_EXPERTS = 2,
+    TSR_FIT_CUT_LAYERS = 3,
+    TSR_FIT_GROW_CONTEXT = 4, /* what a later, coarser cut left over, given back */
+    TSR_FIT_CUT_COUNT = 5
 } tsr_fit_cut;
 
-/* "context", "kv_type", "context_back"; never NULL. */
+/* "context", "kv_type", "experts", "layers", "context_back"; never NULL. */
 TSR_API const char *tsr_fit_cut_name(tsr_fit_cut cut);
 
 typedef struct tsr_fit_step {
     tsr_fit_cut cut;
     tsr_fit_choice before, after;
     char text[96];                         /* "context 131072 -> 8192 tokens" */
-    int64_t saved_bytes;                   /* on all devices together; negative where context is given back */
-    int64_t device_bytes[TSR_MAX_DEVICES]; /* on each */
+    int64_t saved_bytes;                   /* on all devices together but the offload device; negative where
+                                              context is given back */
+    int64_t device_bytes[TSR_MAX_DEVICES]; /* on each, the offload device included */
 } tsr_fit_step;
 
 /* The cuts in the order in which they were made; false past the last one. */

@@ -82,7 +82,8 @@ typedef struct tsr_model_config {
      * in the rest unless tensor_split gives it a share. Among devices of one kind the logits stay the same
      * to the bit; GPUs and host devices round differently. */
     int n_gpu_layers; /* layers that are not offloaded, the last ones; with one more than the model has, the
-                         embedding and the output stay, too; -1: all */
+                         embedding and the output stay, too, and the offload device has no part unless
+                         tensor_split gives it a share; -1: all */
     int n_cpu_moe;    /* of so many layers, the first ones, the FFN with its experts is offloaded */
     const tsr_override *overrides; /* [n_overrides] before the two above; of several that match, the first */
     int n_overrides;

@@ -6,17 +6,13 @@
 
 #include "core/mem.h"
 
-const char *tsr_fit_cut_name(tsr_fit_cut cut)
-{
-    static const char *const names[TSR_FIT_CUT_COUNT] = {"context", "kv_type", "context_back"};
-    return cut >= 0 && cut < TSR_FIT_CUT_COUNT ? names[cut] : "?";
-}
-
 tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config)
 {
     return (tsr_fit_choice){.n_ctx = config->n_ctx ? config->n_ctx : shape->hparams.n_ctx_train,
                             .type_k = config->type_k,
-                            .type_v = config->type_v};
+                            .type_v = config->type_v,
+                            .n_gpu_layers = config->n_gpu_layers,
+                            .n_cpu_moe = config->n_cpu_moe};
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
@@ -51,10 +47,17 @@ static size_t missing_bytes(const tsr_device_traits *traits, size_t wanted)
     return wanted > room ? wanted - room : 0;
 }
 
+/* A layer more than the model has means that all stay. */
+static bool offloads(const tsr_fitting *fitting, const tsr_fit_choice *choice)
+{
+    return choice->n_cpu_moe > 0 ||
+           (choice->n_gpu_layers >= 0 && choice->n_gpu_layers <= fitting->shape->hparams.n_layers);
+}
+
 /* Which devices lack how much, as far as everything has been cut. */
 static tsr_status fail_to_fit(const tsr_fitting *fitting)
 {
-    enum { TEXT = 640 };
+    enum { TEXT = 560 };
     tsr_fit_choice choice = tsr_fit_choice_of(fitting->shape, &fitting->now->config);
     char text[TEXT] = "";
     size_t used = 0;
@@ -69,23 +72,45 @@ static tsr_status fail_to_fit(const tsr_fitting *fitting)
                                      TSR_MIN(traits->margin, traits->memory_cap), wanted);
     }
     return tsr_fail(TSR_ERR_MEMORY,
-                    "the model does not fit with %lld tokens of context and KV in %s and %s, cut as far as "
-                    "allowed:%s; allow less context, smaller KV types or margins, or add memory",
-                    (long long)choice.n_ctx, tsr_type_name(choice.type_k), tsr_type_name(choice.type_v),
-                    n_short ? text : " only parts of a granule or layer find no device any more");
+                    "the model does not fit with %lld tokens of context%s and KV in %s and %s, cut as far as "
+                    "allowed:%s; allow less context, smaller KV types or margins, or add memory%s",
+                    (long long)choice.n_ctx, offloads(fitting, &choice) ? ", parts offloaded" : "",
+                    tsr_type_name(choice.type_k), tsr_type_name(choice.type_v),
+                    n_short ? text : " the last granule or layer finds no device",
+                    fitting->offload_device < 0 ? " or a host device to offload to (-dev cuda,host:1)" : "");
 }
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+/* Find the device to offload to. All layers stay on the others to begin with, which is said by counting one
+ * more than there are. */
+static tsr_status set_apart(tsr_fitting *fitting, tsr_model_config *start)
+{
+    tsr_status status = TSR_OK;
+    size_t n = (size_t)fitting->n_devices;
+    TSR_TRY(tsr_pins_spare_device(fitting->traits, fitting->n_devices, start, &fitting->offload_device));
+    TSR_TRY(tsr_mem_array(n, sizeof *fitting->lenient, "devices", &fitting->lenient));
+    memcpy(fitting->lenient, fitting->traits, n * sizeof *fitting->lenient);
+    if (fitting->offload_device < 0)
+        return TSR_OK;
+    fitting->lenient[fitting->offload_device].memory_cap = SIZE_MAX;
+    if (start->n_gpu_layers == -1)
+        start->n_gpu_layers = (int)fitting->shape->hparams.n_layers + 1;
+out:
+    return status;
+}
+
 static tsr_status begin(tsr_fitting *fitting, const tsr_model_config *given, tsr_fit *fit)
 {
     tsr_status status = TSR_OK;
+    tsr_model_config start = *given;
     fitting->given = given;
-    fitting->wanted = tsr_fit_choice_of(fitting->shape, given);
     fitting->now = &fitting->attempts[0];
     fitting->next = &fitting->attempts[1];
     fitting->spare = &fitting->attempts[2];
-    TSR_TRY(tsr_fit_attempt(fitting, given, fitting->now));
+    TSR_TRY(set_apart(fitting, &start));
+    fitting->wanted = tsr_fit_choice_of(fitting->shape, &start);
+    TSR_TRY(tsr_fit_attempt(fitting, fitting->traits, &start, fitting->now));
     TSR_TRY(tsr_mem_array((size_t)fitting->n_devices, sizeof *fit->wanted, "a fit", &fit->wanted));
     for (int d = 0; d < fitting->n_devices; d++) {
         tsr_plan_device *device = &fit->wanted[d];
@@ -118,6 +143,8 @@ static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
     fit->config.n_ctx = fit->info.chosen.n_ctx;
     fit->config.type_k = fit->info.chosen.type_k;
     fit->config.type_v = fit->info.chosen.type_v;
+    fit->config.n_gpu_layers = fit->info.chosen.n_gpu_layers;
+    fit->config.n_cpu_moe = fit->info.chosen.n_cpu_moe;
 out:
     return status;
 }
@@ -155,6 +182,8 @@ static tsr_status fit_create(tsr_device_traits *traits, int n_devices, const tsr
 out:
     for (int i = 0; fitting && i < 3; i++)
         tsr_decision_free(&fitting->attempts[i].decision);
+    if (fitting)
+        tsr_mem_free(fitting->lenient);
     tsr_mem_free(fitting);
     tsr_weights_free(&weights);
     tsr_fit_destroy(fit);

@@ -15,8 +15,8 @@
 
 /* ---- one attempt ----------------------------------------------------------------------------- */
 
-tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_model_config *config,
-                           tsr_attempt *attempt_out)
+tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_traits *traits,
+                           const tsr_model_config *config, tsr_attempt *attempt_out)
 {
     tsr_status status = TSR_OK;
     tsr_model_config resolved;
@@ -27,7 +27,7 @@ tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_model_config *c
     TSR_TRY(tsr_model_config_resolve(fitting->shape, config, &resolved));
     if (!resolved.rates)
         resolved.rates = fitting->rates;
-    status = tsr_plan_decide(fitting->traits, fitting->n_devices, fitting->shape, fitting->weights, &resolved,
+    status = tsr_plan_decide(traits, fitting->n_devices, fitting->shape, fitting->weights, &resolved,
                              &outlook, &attempt_out->decision);
     attempt_out->fits = status == TSR_OK;
     if (status == TSR_ERR_MEMORY && outlook.no_room) {
@@ -38,14 +38,15 @@ out:
     return status;
 }
 
-/* Bytes wanted beyond the room of the devices together; where that is none, of the one that lacks most. */
+/* Bytes wanted beyond the room of the devices together, the offload device aside; where that is none, of the
+ * one that lacks most. */
 static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
 {
     double all = 0, worst = 0;
     for (int d = 0; d < fitting->n_devices; d++) {
         size_t wanted = tsr_used_total(attempt->wanted[d]),
                room = tsr_device_traits_room(&fitting->traits[d]);
-        if (wanted == 0 || room == SIZE_MAX)
+        if (wanted == 0 || room == SIZE_MAX || d == fitting->offload_device)
             continue;
         double over = (double)wanted - (double)room;
         all += over;
@@ -54,67 +55,15 @@ static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
     return all > 0 || attempt->fits ? all : worst;
 }
 
-/* ---- rungs ----------------------------------------------------------------------------------- */
-
-typedef struct rung {
-    tsr_fit_cut cut;
-    int64_t (*n_cuts)(const tsr_fitting *fitting);
-    void (*apply)(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config);
-} rung;
-
-/* Cut 1 is the last whole step below the full context, the last cut the least context itself. */
-static int64_t context_cuts(const tsr_fitting *fitting)
-{
-    int64_t full = fitting->wanted.n_ctx, least = fitting->limits.n_ctx_min;
-    bool open = fitting->given->n_ctx == 0;
-    return open && full > least ? (full - 1) / TSR_FIT_CTX_STEP - least / TSR_FIT_CTX_STEP + 1 : 0;
-}
-
-static void cut_context(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
-{
-    int64_t full = fitting->wanted.n_ctx;
-    config->n_ctx = cut == 0 ? full
-                    : cut == context_cuts(fitting)
-                        ? fitting->limits.n_ctx_min
-                        : ((full - 1) / TSR_FIT_CTX_STEP - cut + 1) * TSR_FIT_CTX_STEP;
-}
-
-static bool is_smaller(tsr_type a, tsr_type b)
-{
-    return tsr_type_block_bytes(a) * (size_t)tsr_type_block_elems(b) <
-           tsr_type_block_bytes(b) * (size_t)tsr_type_block_elems(a);
-}
-
-static int64_t kv_type_cuts(const tsr_fitting *fitting)
-{
-    const tsr_fit_config *limits = &fitting->limits;
-    return is_smaller(limits->type_k, fitting->wanted.type_k) ||
-           is_smaller(limits->type_v, fitting->wanted.type_v);
-}
-
-static void cut_kv_type(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
-{
-    const tsr_fit_config *limits = &fitting->limits;
-    if (cut && is_smaller(limits->type_k, config->type_k))
-        config->type_k = limits->type_k;
-    if (cut && is_smaller(limits->type_v, config->type_v))
-        config->type_v = limits->type_v;
-}
-
-static const rung context_rung = {TSR_FIT_CUT_CONTEXT, context_cuts, cut_context};
-static const rung kv_type_rung = {TSR_FIT_CUT_KV_TYPE, kv_type_cuts, cut_kv_type};
-
-/* From the first to give way to the last. */
-static const rung *const ladder[] = {&context_rung, &kv_type_rung};
-
 /* ---- the least cut --------------------------------------------------------------------------- */
 
 /* Plan the rung at `cut`, everything else as it stands, into fitting->spare. */
-static tsr_status try_cut(tsr_fitting *fitting, const rung *r, int64_t cut)
+static tsr_status try_cut(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t cut)
 {
     tsr_model_config config = fitting->now->config;
     r->apply(fitting, cut, &config);
-    return tsr_fit_attempt(fitting, &config, fitting->spare);
+    return tsr_fit_attempt(fitting, r->offloads ? fitting->lenient : fitting->traits, &config,
+                           fitting->spare);
 }
 
 static void swap(tsr_attempt **a, tsr_attempt **b)
@@ -135,7 +84,8 @@ static int64_t guess_cut(const tsr_fitting *fitting, int64_t low, double low_exc
 
 /* fitting->next fits at cut `high`, and nothing fits at `low`, where low_excess was found: bring
  * fitting->next to the least cut that fits. */
-static tsr_status close_in(tsr_fitting *fitting, const rung *r, int64_t low, double low_excess, int64_t high)
+static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t low, double low_excess,
+                           int64_t high)
 {
     tsr_status status = TSR_OK;
     int64_t cut = guess_cut(fitting, low, low_excess, high), stride = 1;
@@ -159,17 +109,6 @@ out:
 
 /* ---- descending ------------------------------------------------------------------------------ */
 
-static void describe_step(tsr_fit_step *step)
-{
-    const tsr_fit_choice *a = &step->before, *b = &step->after;
-    if (step->cut != TSR_FIT_CUT_KV_TYPE)
-        snprintf(step->text, sizeof step->text, "context %lld -> %lld tokens", (long long)a->n_ctx,
-                 (long long)b->n_ctx);
-    else
-        snprintf(step->text, sizeof step->text, "KV in %s and %s -> %s and %s", tsr_type_name(a->type_k),
-                 tsr_type_name(a->type_v), tsr_type_name(b->type_k), tsr_type_name(b->type_v));
-}
-
 /* fitting->next is how things stand now. */
 static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)
 {
@@ -180,13 +119,15 @@ static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)
     for (int d = 0; d < fitting->n_devices; d++) {
         step->device_bytes[d] = (int64_t)tsr_used_total(fitting->now->wanted[d]) -
                                 (int64_t)tsr_used_total(fitting->next->wanted[d]);
-        step->saved_bytes += step->device_bytes[d];
+        if (d != fitting->offload_device)
+            step->saved_bytes += step->device_bytes[d];
     }
-    describe_step(step);
+    tsr_fit_describe_step(fitting, step);
     swap(&fitting->now, &fitting->next);
 }
 
-static tsr_status take_rung(tsr_fitting *fitting, const rung *r)
+/* The ladder ends in *end where the devices have room and the offload device has not. */
+static tsr_status take_rung(tsr_fitting *fitting, const tsr_fit_rung *r, bool *end)
 {
     tsr_status status = TSR_OK;
     int64_t n = r->n_cuts(fitting);
@@ -196,6 +137,11 @@ static tsr_status take_rung(tsr_fitting *fitting, const rung *r)
     swap(&fitting->next, &fitting->spare);
     if (fitting->next->fits)
         TSR_TRY(close_in(fitting, r, 0, excess(fitting, fitting->now), n));
+    *end = fitting->next->fits;
+    if (r->offloads && fitting->next->fits) {
+        TSR_TRY(tsr_fit_attempt(fitting, fitting->traits, &fitting->next->config, fitting->spare));
+        swap(&fitting->next, &fitting->spare);
+    }
     take_step(fitting, r->cut);
 out:
     return status;
@@ -205,19 +151,20 @@ out:
 static tsr_status grow_context(tsr_fitting *fitting)
 {
     tsr_status status = TSR_OK;
-    int64_t n = context_cuts(fitting);
-    TSR_TRY(try_cut(fitting, &context_rung, 0));
+    const tsr_fit_rung *context = &tsr_fit_ladder[0];
+    int64_t n = context->n_cuts(fitting);
+    TSR_TRY(try_cut(fitting, context, 0));
     if (fitting->spare->fits) {
         swap(&fitting->next, &fitting->spare);
     } else {
         double full_excess = excess(fitting, fitting->spare);
         if (n == 1)
             return TSR_OK;
-        TSR_TRY(try_cut(fitting, &context_rung, n - 1));
+        TSR_TRY(try_cut(fitting, context, n - 1));
         if (!fitting->spare->fits)
             return TSR_OK;
         swap(&fitting->next, &fitting->spare);
-        TSR_TRY(close_in(fitting, &context_rung, 0, full_excess, n - 1));
+        TSR_TRY(close_in(fitting, context, 0, full_excess, n - 1));
     }
     take_step(fitting, TSR_FIT_GROW_CONTEXT);
 out:
@@ -227,8 +174,9 @@ out:
 tsr_status tsr_fit_descend(tsr_fitting *fitting)
 {
     tsr_status status = TSR_OK;
-    for (size_t i = 0; i < sizeof ladder / sizeof *ladder && !fitting->now->fits; i++)
-        TSR_TRY(take_rung(fitting, ladder[i]));
+    bool end = fitting->now->fits;
+    for (int i = 0; i < TSR_FIT_RUNGS && !end; i++)
+        TSR_TRY(take_rung(fitting, &tsr_fit_ladder[i], &end));
     if (fitting->now->fits && fitting->n_steps > 1 && fitting->steps[0].cut == TSR_FIT_CUT_CONTEXT)
         TSR_TRY(grow_context(fitting));
 out:

@@ -53,6 +53,25 @@ static tsr_status find_offload_device(const tsr_device_traits *traits, int n_dev
     return TSR_OK;
 }
 
+tsr_status tsr_pins_spare_device(const tsr_device_traits *traits, int n_devices,
+                                 const tsr_model_config *config, int *device_out)
+{
+    int d;
+    tsr_status status = find_offload_device(traits, n_devices, config, &d);
+    if (status != TSR_OK)
+        return status;
+    *device_out = -1;
+    if (d < 0 || n_devices < 2)
+        return TSR_OK;
+    bool alone = config->split_mode == TSR_SPLIT_MODE_NONE;
+    bool beside = config->offload_device || alone || !all_alike(traits, n_devices);
+    bool shares = alone ? d == config->main_device
+                        : config->tensor_split && d < config->n_tensor_split && config->tensor_split[d] > 0;
+    if (beside && !shares)
+        *device_out = d;
+    return TSR_OK;
+}
+
 /* ---- layers ---------------------------------------------------------------------------------- */
 
 int *tsr_pins_at(tsr_pins *pins, tsr_block block, int64_t layer)
@@ -180,6 +199,8 @@ tsr_status tsr_pins_find(const tsr_device_traits *traits, int n_devices, const t
     TSR_TRY(tsr_overrides_apply(traits, n_devices, weights, config, offload_device, &pins));
     uint64_t pinned = devices_of(&pins);
     pins.any = pinned != 0;
+    if (config->n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
+        pinned |= UINT64_C(1) << offload_device;
     pins.apart = devices_apart(traits, n_devices, pinned, offload_device);
     *pins_out = pins;
     pins = (tsr_pins){0};

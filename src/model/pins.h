@@ -42,6 +42,12 @@ tsr_status tsr_pins_carry_out(const tsr_pins *pins, const tsr_hparams *hparams,
 tsr_status tsr_overrides_apply(const tsr_device_traits *traits, int n_devices, const tsr_weights *weights,
                                const tsr_model_config *config, int offload_device, tsr_pins *pins);
 
+/* The device that could be offloaded to and has no other part: the one that config->offload_device names, or
+ * the last host device, if it is beside GPUs or beside the only device of TSR_SPLIT_MODE_NONE. -1: there is
+ * none, or tensor_split gives it a share. */
+tsr_status tsr_pins_spare_device(const tsr_device_traits *traits, int n_devices,
+                                 const tsr_model_config *config, int *device_out);
+
 /* The device that a text names: its name, or its number. TSR_ERR_INVALID lists those there are; `what` is
  * where the text comes from. */
 tsr_status tsr_pins_find_device(const tsr_device_traits *traits, int n_devices, const char *text,

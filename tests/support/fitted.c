@@ -49,7 +49,7 @@ void fitted_models_remove(const fitted_models *models)
 /* One random question. */
 typedef struct question {
     const char *path;
-    char spec[512];
+    char spec[512], offload_device[16];
     float split[MAX_DEVICES];
     size_t margins[MAX_DEVICES];
     tsr_fit_config fit;
@@ -65,6 +65,7 @@ static size_t largest(const tsr_gguf *gguf, const tsr_topology *topo, const char
     tsr_plan_device only;
     config.split_mode = TSR_SPLIT_MODE_NONE;
     config.main_device = 0;
+    config.offload_device = NULL;
     runner_ok(tsr_device_list_create(topo, device, NULL, &list), device);
     runner_ok(tsr_plan_create(gguf, list, &config, &plan), "all on one device");
     runner_ok(tsr_plan_describe_device(plan, 0, &only), device);
@@ -96,15 +97,24 @@ static void ask(uint64_t *seed, const tsr_gguf *gguf, const tsr_topology *topo, 
         q->config.tensor_split = q->split;
         q->config.n_tensor_split = n_devices;
     }
+    int n_split = n_devices; /* devices that share the model's memory */
+    if (n_devices > 1 && random_below(seed, 2)) {
+        n_split--;
+        snprintf(q->offload_device, sizeof q->offload_device, "%d", n_split);
+        q->config.offload_device = q->offload_device;
+        q->config.n_tensor_split = q->config.n_tensor_split ? n_split : 0;
+        q->config.main_device %= n_split;
+    }
     size_t whole = largest(gguf, topo, device, q->config);
-    size_t shared =
-        q->config.split_mode == TSR_SPLIT_MODE_NONE ? whole : whole / (size_t)n_devices + whole / 8;
+    size_t shared = q->config.split_mode == TSR_SPLIT_MODE_NONE ? whole : whole / (size_t)n_split + whole / 8;
     for (int d = 0; d < n_devices; d++) {
         size_t cap = shared / 3 + random_below(seed, shared);
+        if (d >= n_split)
+            cap = whole / 4 + random_below(seed, 2 * whole);
         q->split[d] = (float)(1 + random_below(seed, 4));
         q->margins[d] = random_below(seed, cap / 8);
-        used += (size_t)snprintf(q->spec + used, sizeof q->spec - used, "%s%s,mem=%zu", d ? "," : "", device,
-                                 cap);
+        used += (size_t)snprintf(q->spec + used, sizeof q->spec - used, "%s%s,mem=%zu", d ? "," : "",
+                                 d < n_split ? device : "host:1,threads=1", cap);
     }
 }
 
@@ -162,9 +172,28 @@ static void check_cuts(const question *q, const tsr_fit *fit, const tsr_gguf *gg
     if (fits_with(q, gguf, list, result, next))
         fail_msg("%s: %lld tokens were chosen, but %lld fit", q->spec, (long long)info.chosen.n_ctx,
                  (long long)next);
-    /* A later rung only where the least context did not fit. */
+}
+
+/* A later rung was taken only where the ones above, used up, did not fit. */
+static void check_order(const question *q, const tsr_fit *fit, const tsr_gguf *gguf,
+                        const tsr_device_list *list)
+{
+    tsr_fit_info info;
+    tsr_model_config config = q->config;
+    tsr_fit_describe(fit, &info);
+    int64_t least = q->config.n_ctx                        ? q->config.n_ctx
+                    : q->fit.n_ctx_min < info.wanted.n_ctx ? q->fit.n_ctx_min
+                                                           : info.wanted.n_ctx;
+    config.n_gpu_layers = info.wanted.n_gpu_layers;
     if (info.chosen.type_k != q->config.type_k || info.chosen.type_v != q->config.type_v)
-        assert_false(fits_with(q, gguf, list, q->config, q->fit.n_ctx_min));
+        assert_false(fits_with(q, gguf, list, config, least));
+    config.type_k = info.chosen.type_k;
+    config.type_v = info.chosen.type_v;
+    if (info.chosen.n_gpu_layers == info.wanted.n_gpu_layers)
+        return;
+    assert_false(fits_with(q, gguf, list, config, least));
+    config.n_gpu_layers = info.chosen.n_gpu_layers + 1;
+    assert_false(fits_with(q, gguf, list, config, least));
 }
 
 static void load(const question *q, const tsr_fit *fit, const tsr_topology *topo)
@@ -224,6 +253,8 @@ void fitted_check(const fitted_models *models, uint64_t *seed, const tsr_topolog
         look->n_cut += info.n_steps > 0;
         check_margins(&q, tsr_fit_plan(fit), n_devices);
         check_cuts(&q, fit, gguf, list);
+        check_order(&q, fit, gguf, list);
+        look->n_offloaded += info.chosen.n_gpu_layers < info.wanted.n_gpu_layers;
         tsr_model_config result;
         tsr_plan *plan;
         tsr_fit_result(fit, &result);

@@ -19,11 +19,11 @@ void fitted_models_write(fitted_models *models);
 void fitted_models_remove(const fitted_models *models);
 
 typedef struct fitted_look {
-    int n_cut, n_short; /* fits that cut something; that did not exist */
+    int n_cut, n_offloaded, n_short; /* fits that cut something; that offloaded layers; that do not exist */
 } fitted_look;
 
 /* Fit one of the models with a random configuration into n_devices devices, each `device` (a --devices item)
- * with a cap of its own, and check it. */
+ * with a cap of its own, or the last one a host device to offload to, and check it. */
 void fitted_check(const fitted_models *models, uint64_t *seed, const tsr_topology *topo, const char *device,
                   int n_devices, fitted_look *look);
 
