@@ -31,10 +31,13 @@ int tsr_cmd_fit(int argc, char **argv)
         "fit", "show what has to give way so that a model fits, without loading it", options,
         TOOL_COUNT(options),
         "What an option sets is not touched; the rest is cut in this order, as little as possible: the\n"
-        "context, in steps of 256 tokens down to --fit-ctx; the KV types, to --fit-kv.\n\n"
+        "context, in steps of 256 tokens down to --fit-ctx; the KV types, to --fit-kv; and, where there is "
+        "a\n"
+        "device to offload to, experts (-ncmoe), then layers (-ngl).\n\n"
         "examples:\n"
         "  tsr fit -m model.gguf --devices host:2,mem=8GiB --fit-margin 512\n"
-        "  tsr fit -m model.gguf --machine '2x rtx3090 nvlink' --fit-ctx 8192 --fit-kv q8_0\n"};
+        "  tsr fit -m model.gguf --machine '2x rtx3090 nvlink' --fit-ctx 8192 --fit-kv q8_0\n"
+        "  tsr fit -m model.gguf --devices cuda,host:1\n"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = tool_machine_options_check("fit", &machine);

@@ -110,5 +110,9 @@ void tool_fit_print_options(const tsr_fit *fit, FILE *out)
     fprintf(out, "Options: -c %lld", (long long)info.chosen.n_ctx);
     print_type("-ctk", info.chosen.type_k, out);
     print_type("-ctv", info.chosen.type_v, out);
+    if (info.chosen.n_cpu_moe)
+        fprintf(out, " -ncmoe %d", info.chosen.n_cpu_moe);
+    if (info.chosen.n_gpu_layers >= 0)
+        fprintf(out, " -ngl %d", info.chosen.n_gpu_layers);
     fprintf(out, "\n");
 }

@@ -7,8 +7,9 @@
 
 static json_t *choice_object(const tsr_fit_choice *choice)
 {
-    return json_pack("{s:I, s:s, s:s}", "n_ctx", (json_int_t)choice->n_ctx, "type_k",
-                     tsr_type_name(choice->type_k), "type_v", tsr_type_name(choice->type_v));
+    return json_pack("{s:I, s:s, s:s, s:i, s:i}", "n_ctx", (json_int_t)choice->n_ctx, "type_k",
+                     tsr_type_name(choice->type_k), "type_v", tsr_type_name(choice->type_v), "n_cpu_moe",
+                     choice->n_cpu_moe, "n_gpu_layers", choice->n_gpu_layers);
 }
 
 static json_t *wanted_devices(const tsr_fit *fit, int n)

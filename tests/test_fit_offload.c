@@ -1,0 +1,276 @@
+/* Fits that offload: experts before layers, as few of them as suffice, and only where there is a device for
+ * them that has no other part. From headers of published models. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include <tsr/fit.h>
+
+#include "support/arch_models.h"
+#include "support/plan_check.h"
+#include "support/runner.h"
+
+#define GIB ((size_t)1 << 30)
+
+typedef struct fixture {
+    char moe_path[40], dense_path[40];
+    tsr_gguf *moe, *dense;
+    int n_moe_layers, n_dense_layers;
+    tsr_topology *topo;
+} fixture;
+
+static const struct arch_model *published(const char *title)
+{
+    for (size_t i = 0; i < n_arch_models; i++)
+        if (strcmp(arch_models[i].title, title) == 0)
+            return &arch_models[i];
+    fail_msg("no model %s", title);
+    return NULL;
+}
+
+static void open_header(const char *title, char *path, tsr_gguf **gguf, int *n_layers)
+{
+    const struct arch_model *model = published(title);
+    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    gguf_writer *w = arch_model_writer(model, TSR_TYPE_Q8_0);
+    header.header_only = true;
+    close(mkstemp(path));
+    gguf_writer_save_header(w, path, false);
+    gguf_writer_destroy(w);
+    *n_layers = model->n_layers;
+    runner_ok(tsr_gguf_open(path, &header, gguf), path);
+}
+
+static int set_up(void **state)
+{
+    static fixture f = {.moe_path = "/tmp/tsr_fit_moe_XXXXXX", .dense_path = "/tmp/tsr_fit_dense_XXXXXX"};
+    open_header("Mixtral-8x7B", f.moe_path, &f.moe, &f.n_moe_layers);
+    open_header("Qwen2.5-7B", f.dense_path, &f.dense, &f.n_dense_layers);
+    runner_ok(tsr_topology_describe("2x rtx3090 nvlink, 1x host 32 cores 256GiB", NULL, &f.topo), "machine");
+    *state = &f;
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    fixture *f = *state;
+    tsr_gguf_close(f->moe);
+    tsr_gguf_close(f->dense);
+    tsr_topology_destroy(f->topo);
+    return unlink(f->moe_path) | unlink(f->dense_path);
+}
+
+static tsr_status fit_over(const fixture *f, const tsr_gguf *gguf, const char *spec,
+                           const tsr_model_config *config, tsr_fit **fit_out)
+{
+    tsr_device_list *list;
+    runner_ok(tsr_device_list_create(f->topo, spec, NULL, &list), spec);
+    tsr_status status = tsr_fit_create(gguf, list, config, fit_out);
+    tsr_device_list_destroy(list);
+    return status;
+}
+
+static tsr_fit_info info_of(const tsr_fit *fit)
+{
+    tsr_fit_info info;
+    tsr_fit_describe(fit, &info);
+    return info;
+}
+
+static tsr_fit_step step_of(const tsr_fit *fit, int index)
+{
+    tsr_fit_step step;
+    assert_true(tsr_fit_step_at(fit, index, &step));
+    return step;
+}
+
+static tsr_plan_device device_of(const tsr_fit *fit, int d)
+{
+    tsr_plan_device device;
+    runner_ok(tsr_plan_describe_device(tsr_fit_plan(fit), d, &device), "device");
+    return device;
+}
+
+/* Whether a choice fits that is not the fit's: everything set, nothing left to cut. */
+static bool fits_with(const fixture *f, const tsr_gguf *gguf, const char *spec, tsr_model_config config)
+{
+    tsr_fit *fit = NULL;
+    tsr_status status = fit_over(f, gguf, spec, &config, &fit);
+    bool uncut = status == TSR_OK && info_of(fit).n_steps == 0;
+    tsr_fit_destroy(fit);
+    return uncut;
+}
+
+/* ---- the ladder ---- */
+
+/* What is needed of the host is its experts; the layers' other parts stay. */
+static void experts_go_before_layers(void **state)
+{
+    const fixture *f = *state;
+    static const char *const spec = "cuda,host:1";
+    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
+    tsr_fit *fit;
+    config.fit = &fit_config;
+    runner_ok(fit_over(f, f->moe, spec, &config, &fit), spec);
+    assert_int_equal(info_of(fit).wanted.n_gpu_layers, f->n_moe_layers + 1);
+    assert_int_equal(step_of(fit, 0).cut, TSR_FIT_CUT_CONTEXT);
+    assert_int_equal(step_of(fit, 0).after.n_ctx, TSR_FIT_CTX_MIN);
+    assert_int_equal(step_of(fit, 1).cut, TSR_FIT_CUT_EXPERTS);
+    assert_non_null(strstr(step_of(fit, 1).text, " -> host0"));
+    assert_true(step_of(fit, 1).saved_bytes > 0);
+    assert_true(step_of(fit, 1).device_bytes[2] < 0);
+    assert_int_equal(info_of(fit).chosen.n_gpu_layers, f->n_moe_layers + 1);
+    int n_moe = info_of(fit).chosen.n_cpu_moe;
+    assert_true(n_moe > 0 && n_moe < f->n_moe_layers);
+    assert_int_equal(device_of(fit, 2).bytes[TSR_MEMORY_KV], 0);
+    assert_true(device_of(fit, 2).bytes[TSR_MEMORY_WEIGHTS] > (size_t)n_moe * GIB);
+    tsr_fit_result(fit, &other);
+    tsr_fit_destroy(fit);
+
+    /* It is the least, and all of the context that was left over. */
+    assert_true(fits_with(f, f->moe, spec, other));
+    other.n_ctx += TSR_FIT_CTX_STEP;
+    assert_false(fits_with(f, f->moe, spec, other));
+    other.n_ctx = TSR_FIT_CTX_MIN;
+    other.n_cpu_moe--;
+    assert_false(fits_with(f, f->moe, spec, other));
+}
+
+/* GPUs that not even all experts make room on. */
+static void layers_go_last(void **state)
+{
+    const fixture *f = *state;
+    static const char *const spec = "cuda:0,mem=2GiB,host:1";
+    static const size_t margin = GIB / 4;
+    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
+    tsr_fit *fit;
+    fit_config.margins = &margin;
+    fit_config.n_margins = 1;
+    config.fit = &fit_config;
+    runner_ok(fit_over(f, f->moe, spec, &config, &fit), spec);
+    assert_int_equal(info_of(fit).chosen.n_cpu_moe, f->n_moe_layers);
+    assert_int_equal(step_of(fit, 2).cut, TSR_FIT_CUT_LAYERS);
+    assert_true(info_of(fit).chosen.n_gpu_layers > 0 && info_of(fit).chosen.n_gpu_layers <= f->n_moe_layers);
+    assert_true(device_of(fit, 0).total_bytes + margin <= 2 * GIB);
+    tsr_fit_result(fit, &other);
+    tsr_fit_destroy(fit);
+    other.n_ctx = TSR_FIT_CTX_MIN;
+    assert_true(fits_with(f, f->moe, spec, other));
+    other.n_gpu_layers++;
+    assert_false(fits_with(f, f->moe, spec, other));
+}
+
+/* A model without experts, in every mode and under the user's proportions. */
+static void layers_go_in_every_mode(void **state)
+{
+    const fixture *f = *state;
+    static const char *const spec = "cuda:0,mem=3GiB,cuda:1,mem=4GiB,host:1";
+    static const float split[] = {1, 2};
+    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
+        for (int by_hand = 0; by_hand < 2; by_hand++) {
+            tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+            tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
+            tsr_fit *fit;
+            config.fit = &fit_config;
+            config.split_mode = mode;
+            config.tensor_split = by_hand ? split : NULL;
+            config.n_tensor_split = by_hand ? 2 : 0;
+            runner_ok(fit_over(f, f->dense, spec, &config, &fit), spec);
+            int n = info_of(fit).chosen.n_gpu_layers;
+            if (n < 1 || n > f->n_dense_layers)
+                fail_msg("mode %s: %d layers stay", tsr_split_mode_name(mode), n);
+            for (int d = 0; d < 2; d++)
+                assert_true(device_of(fit, d).total_bytes <= (size_t)(2 + d) * GIB);
+            assert_int_equal(device_of(fit, 2).n_layers, f->n_dense_layers - n);
+            tsr_fit_result(fit, &other);
+            tsr_fit_destroy(fit);
+            other.n_ctx = TSR_FIT_CTX_MIN;
+            other.n_gpu_layers++;
+            assert_false(fits_with(f, f->dense, spec, other));
+        }
+    }
+}
+
+/* ---- what is not cut ---- */
+
+static void what_is_set_stays(void **state)
+{
+    const fixture *f = *state;
+    static const tsr_override override = {"blk\\.31\\.ffn", "CPU"};
+    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
+    tsr_fit *fit;
+    config.fit = &fit_config;
+    config.n_gpu_layers = 20;
+    config.overrides = &override;
+    config.n_overrides = 1;
+    runner_ok(fit_over(f, f->moe, "cuda,host:1", &config, &fit), "20 layers");
+    tsr_fit_result(fit, &other);
+    assert_int_equal(other.n_gpu_layers, 20);
+    assert_ptr_equal(other.overrides, &override);
+    tsr_fit_destroy(fit);
+
+    /* With the experts set, too few for these GPUs, only layers are left. */
+    config.n_gpu_layers = -1;
+    config.n_cpu_moe = 1;
+    runner_ok(fit_over(f, f->moe, "cuda:0,host:1", &config, &fit), "experts of one layer");
+    assert_int_equal(info_of(fit).chosen.n_cpu_moe, 1);
+    assert_true(info_of(fit).chosen.n_gpu_layers <= f->n_moe_layers);
+    tsr_fit_destroy(fit);
+}
+
+/* While it is not needed, nothing is on the host device; a share for it in tensor_split makes it one like the
+ * others. */
+static void the_host_device_is_apart(void **state)
+{
+    const fixture *f = *state;
+    static const float shares[] = {1, 1, 1};
+    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit *fit;
+    config.fit = &fit_config;
+    runner_ok(fit_over(f, f->dense, "cuda,host:1", &config, &fit), "room for all");
+    assert_int_equal(info_of(fit).n_steps, 0);
+    assert_false(device_of(fit, 2).used);
+    tsr_fit_destroy(fit);
+    config.tensor_split = shares;
+    config.n_tensor_split = 3;
+    runner_ok(fit_over(f, f->dense, "cuda,host:1", &config, &fit), "a share for the host");
+    assert_true(device_of(fit, 2).used);
+    assert_int_equal(info_of(fit).chosen.n_gpu_layers, -1);
+    tsr_fit_destroy(fit);
+}
+
+static void the_error_says_who_is_short(void **state)
+{
+    const fixture *f = *state;
+    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit *fit = NULL;
+    config.fit = &fit_config;
+    assert_int_equal(fit_over(f, f->moe, "cuda:0,host:1,mem=4GiB", &config, &fit), TSR_ERR_MEMORY);
+    assert_non_null(strstr(tsr_last_error(), "host0 lacks "));
+    assert_null(strstr(tsr_last_error(), "cuda0 lacks "));
+    assert_int_equal(fit_over(f, f->moe, "cuda:0", &config, &fit), TSR_ERR_MEMORY);
+    assert_non_null(strstr(tsr_last_error(), "cuda0 lacks "));
+    assert_non_null(strstr(tsr_last_error(), "-dev cuda,host:1"));
+    assert_null(fit);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(experts_go_before_layers), cmocka_unit_test(layers_go_last),
+        cmocka_unit_test(layers_go_in_every_mode),  cmocka_unit_test(what_is_set_stays),
+        cmocka_unit_test(the_host_device_is_apart), cmocka_unit_test(the_error_says_who_is_short),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
