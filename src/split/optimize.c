@@ -66,11 +66,15 @@ void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX
 
 /* ---- sets of devices ------------------------------------------------------------------------- */
 
+int64_t tsr_cost_room(const tsr_split_room *room)
+{
+    size_t bytes = room->capacity_bytes > room->fixed_bytes ? room->capacity_bytes - room->fixed_bytes : 0;
+    return bytes > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)bytes;
+}
+
 static int64_t room_of(const tsr_cost_problem *p, int d)
 {
-    size_t capacity = p->rooms[d].capacity_bytes, fixed = p->rooms[d].fixed_bytes;
-    size_t room = capacity > fixed ? capacity - fixed : 0;
-    return room > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)room;
+    return tsr_cost_room(&p->rooms[d]);
 }
 
 static bool alike(const tsr_cost_problem *p, int a, int b)
@@ -217,19 +221,38 @@ static bool fits(const tsr_cost_set *set, const int64_t counts[][TSR_MAX_DEVICES
     return true;
 }
 
+/* Where memory is short, first what is hardly slower than it would be otherwise: searching there is quick,
+ * and what is found makes looking further unnecessary. */
+static tsr_status try_under_memory(optimizer *o, const tsr_cost_set *set, double bound_ns, bool *found,
+                                   int64_t counts[][TSR_MAX_DEVICES], bool *proven)
+{
+    tsr_status status = TSR_OK;
+    static const double slack[] = {1.01, 1.05, 1.2, 2, INFINITY};
+    *found = false;
+    for (int i = 0; i < (int)(sizeof slack / sizeof *slack) && !*found; i++) {
+        double limit = bound_ns * slack[i], best_ns = fmin(o->best.total_ns, limit);
+        bool complete = true;
+        TSR_TRY(tsr_cost_under_memory(set, &o->work_left, &best_ns, found, counts, &complete));
+        *proven = *proven && complete;
+        if (o->best.total_ns <= limit)
+            break;
+    }
+out:
+    return status;
+}
+
 static tsr_status try_set(optimizer *o, uint64_t devices, bool *proven)
 {
     tsr_status status = TSR_OK;
     const tsr_cost_problem *p = o->p;
     tsr_cost_set set;
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
-    double best_ns = o->best.total_ns;
     bool found = true;
-    set_up(p, devices, &set);
+    double bound_ns = set_up(p, devices, &set);
     for (int c = 0; c < p->n_classes; c++)
         TSR_TRY(tsr_cost_level_counts(&p->classes[c], p->n_devices, set.cap[c], set.level[c], counts[c]));
     if (!fits(&set, counts))
-        TSR_TRY(tsr_cost_under_memory(&set, &o->work_left, &best_ns, &found, counts, proven));
+        TSR_TRY(try_under_memory(o, &set, bound_ns, &found, counts, proven));
     if (found) {
         tsr_cost_result result;
         tsr_cost_evaluate(p, counts, &result);
@@ -240,9 +263,25 @@ out:
     return status;
 }
 
+tsr_status tsr_cost_optimize_set(const tsr_cost_problem *problem, uint64_t devices, double limit_ns,
+                                 int64_t *work_left, tsr_cost_result *result_out)
+{
+    tsr_status status = TSR_OK;
+    optimizer o = {.p = problem, .work_left = *work_left, .best.total_ns = limit_ns};
+    tsr_cost_set set;
+    bool proven = true;
+    if (set_up(problem, devices, &set) < limit_ns)
+        TSR_TRY(try_set(&o, devices, &proven));
+    o.best.proven = proven;
+    *work_left = o.work_left;
+    *result_out = o.best;
+out:
+    return status;
+}
+
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static tsr_status check(const tsr_cost_problem *p)
+tsr_status tsr_cost_check(const tsr_cost_problem *p)
 {
     int64_t bytes = 0, of_class;
     for (int c = 0; c < p->n_classes; c++) {
@@ -308,7 +347,7 @@ tsr_status tsr_split_optimize(const tsr_cost_problem *problem, tsr_cost_result *
     optimizer o = {.p = problem, .work_left = MOST_WORK, .best.total_ns = INFINITY};
     bool proven = true;
     double bound_ns = INFINITY;
-    TSR_TRY(check(problem));
+    TSR_TRY(tsr_cost_check(problem));
     find_kinds(&o);
     TSR_TRY(list_sets(&o));
     for (int i = 0; i < o.n_candidates && o.list[i].bound_ns < o.best.total_ns; i++) {

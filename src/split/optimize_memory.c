@@ -20,7 +20,10 @@
 #include "core/mem.h"
 #include "split/fit.h"
 
-enum { MOST_COMBINATIONS = 1 << 16 };
+enum {
+    MOST_COMBINATIONS = 1 << 16,
+    FLUID_STEPS = 16 /* what finding the last level of a combination takes, per device */
+};
 
 typedef struct combination {
     double ns;                           /* of a step, at least; the meetings included */
@@ -36,6 +39,7 @@ typedef struct levels {
     int64_t n_choices[TSR_SPLIT_MAX_CLASSES];
     combination *list;
     int64_t n_combinations;
+    int64_t *work_left;
     bool complete; /* all that could be faster than the best are in the list */
 } levels;
 
@@ -139,7 +143,7 @@ out:
 
 static void add_combination(levels *l, const combination *c)
 {
-    if (l->n_combinations == MOST_COMBINATIONS)
+    if (l->n_combinations == MOST_COMBINATIONS || *l->work_left <= 0)
         l->complete = false;
     else
         l->list[l->n_combinations++] = *c;
@@ -151,9 +155,10 @@ static void combine(levels *l, int rank, combination *c, int64_t most[][TSR_MAX_
 {
     double repeats = class_at(l, rank)->repeats, least = l->set->level[l->order[rank]], ns = c->ns;
     if (rank == l->n - 1 || rank == TSR_SPLIT_MAX_CLASSES - 1) { /* the second tells the compiler a bound */
+        *l->work_left -= FLUID_STEPS * l->fit.n_devices;
         c->level[rank] = fmax(fluid_level(l, most), least);
         c->ns = ns + repeats * (c->level[rank] - least);
-        if (c->ns < best_ns)
+        if (c->ns < best_ns || *l->work_left <= 0)
             add_combination(l, c);
         c->ns = ns;
         return;
@@ -287,6 +292,7 @@ tsr_status tsr_cost_under_memory(const tsr_cost_set *set, int64_t *work_left, do
     int64_t most[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
     TSR_TRY(tsr_mem_array(1, sizeof *l, "the search for a split", &l));
     l->set = set;
+    l->work_left = work_left;
     l->complete = true;
     set_up(l);
     for (int i = 0; i < l->n; i++)

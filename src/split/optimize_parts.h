@@ -17,6 +17,17 @@ double tsr_cost_level(const tsr_cost_class *c, int n_devices, const int64_t *cap
 tsr_status tsr_cost_level_counts(const tsr_cost_class *c, int n_devices, const int64_t *cap, double level,
                                  int64_t *count_out);
 
+/* Bytes for granules, at most INT64_MAX / 4. */
+int64_t tsr_cost_room(const tsr_split_room *room);
+
+/* TSR_ERR_INVALID: counts, bytes or times out of range. */
+tsr_status tsr_cost_check(const tsr_cost_problem *problem);
+
+/* The fastest split over `devices` together that takes less than limit_ns; without one, total_ns is limit_ns.
+ * Work is counted off *work_left, and `proven` is false where that ran out. The problem was checked. */
+tsr_status tsr_cost_optimize_set(const tsr_cost_problem *problem, uint64_t devices, double limit_ns,
+                                 int64_t *work_left, tsr_cost_result *result_out);
+
 /* One set of devices. */
 typedef struct tsr_cost_set {
     const tsr_cost_problem *problem;

@@ -1,0 +1,266 @@
+/* Groups of devices in a row: compared with trying every pipeline, and with what can be said by hand. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "split/pipeline.h"
+#include "support/failing_alloc.h"
+#include "support/random.h"
+
+enum { C = TSR_PIPELINE_CLASSES, MAX_N = 4, MAX_LAYERS = 5 };
+
+typedef struct problem {
+    tsr_pipeline_problem p;
+    tsr_cost_class classes[C];
+    tsr_split_room rooms[TSR_MAX_DEVICES];
+    double hand[2][TSR_MAX_DEVICES][TSR_MAX_DEVICES];
+    double sync_per_device;
+} problem;
+
+static double sync_by_count(void *user, uint64_t devices, int class_index)
+{
+    const problem *q = user;
+    int n = __builtin_popcountll(devices);
+    return n > 1 ? q->sync_per_device * (n + class_index) : 0;
+}
+
+static void wire(problem *q)
+{
+    q->p.classes = q->classes;
+    q->p.rooms = q->rooms;
+    q->p.allowed = ~UINT64_C(0);
+    q->p.sync_ns = sync_by_count;
+    q->p.user = q;
+    q->p.handover_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[0];
+    q->p.output_handover_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[1];
+}
+
+/* ---- every pipeline, one by one -------------------------------------------------------------- */
+
+typedef struct brute {
+    const problem *q;
+    bool layers_mode;
+    double memo[1 << MAX_N][2][2][MAX_LAYERS + 1]; /* of a stage; 0: not yet */
+    int64_t counts[C][MAX_N];
+    double best_ns;
+} brute;
+
+/* Everything about one stage by the definition: -1 where it does not fit or a device has nothing. */
+static double time_of_counts(const brute *b, int set, bool first, bool last, int64_t n_layers)
+{
+    const tsr_pipeline_problem *p = &b->q->p;
+    double ns = 0;
+    for (int d = 0; d < p->n_devices; d++) {
+        size_t bytes = p->rooms[d].fixed_bytes, row = first && last ? p->shared_bytes
+                                                      : first       ? p->embedding_bytes
+                                                                    : p->classes[2].granule_bytes;
+        bytes += (size_t)(b->counts[0][d] * n_layers) * p->classes[0].granule_bytes;
+        bytes += (size_t)(b->counts[1][d] * n_layers) * p->classes[1].granule_bytes;
+        bytes += (size_t)b->counts[2][d] * row;
+        if (!(set >> d & 1))
+            continue;
+        if (bytes > p->rooms[d].capacity_bytes || b->counts[0][d] + b->counts[1][d] + b->counts[2][d] == 0)
+            return INFINITY;
+    }
+    for (int c = 0; c < C; c++) {
+        double slowest = 0, times = c < 2 ? (double)n_layers : 1;
+        for (int d = 0; d < p->n_devices; d++)
+            if (b->counts[c][d])
+                slowest = fmax(slowest, p->classes[c].fixed_ns[d] +
+                                            (double)b->counts[c][d] * p->classes[c].granule_ns[d]);
+        if (c < 2 || last)
+            ns += times * slowest;
+        if ((c < 2 || first) && p->classes[c].n_granules)
+            ns += times * p->sync_ns(p->user, (uint64_t)set, c);
+    }
+    return ns;
+}
+
+static void try_counts(brute *b, int set, bool first, bool last, int64_t n_layers, int c, int d, int64_t left,
+                       double *least)
+{
+    if (c == C) {
+        *least = fmin(*least, time_of_counts(b, set, first, last, n_layers));
+        return;
+    }
+    bool none = (c < 2 && n_layers == 0) || (c == 2 && !first && !last);
+    if (d < 0) {
+        d = 0;
+        left = none ? 0 : b->q->classes[c].n_granules;
+    }
+    int n = b->q->p.n_devices;
+    for (int64_t k = d == n - 1 ? left : 0; k <= (set >> d & 1 ? left : 0); k++) {
+        b->counts[c][d] = k;
+        if (d == n - 1)
+            try_counts(b, set, first, last, n_layers, c + 1, -1, 0, least);
+        else
+            try_counts(b, set, first, last, n_layers, c, d + 1, left - k, least);
+    }
+    b->counts[c][d] = 0;
+}
+
+static double stage_time(brute *b, int set, bool first, bool last, int64_t n_layers)
+{
+    double *memo = &b->memo[set][first][last][n_layers];
+    if (*memo == 0) {
+        *memo = INFINITY;
+        try_counts(b, set, first, last, n_layers, 0, -1, 0, memo);
+    }
+    return *memo;
+}
+
+static double handover(const problem *q, int from, int to, bool output)
+{
+    double ns = 0;
+    for (int d = 0; d < q->p.n_devices; d++)
+        if (to >> d & 1)
+            ns = fmax(ns, q->hand[output][__builtin_ctz((unsigned)from)][d]);
+    return ns;
+}
+
+static void try_pipelines(brute *b, int used, int previous, int64_t left, double ns)
+{
+    int all = (1 << b->q->p.n_devices) - 1;
+    for (int set = 1; set <= all; set++) {
+        bool allowed = !(set & used);
+        if (b->layers_mode)
+            allowed = allowed && (set & (set - 1)) == 0 && set > previous;
+        for (int64_t l = previous ? 0 : 1; allowed && l <= left; l++) {
+            if (l == 0 && left > 0)
+                continue;
+            double here = ns + (previous ? handover(b->q, previous, set, l == 0) : 0);
+            if (l == left)
+                b->best_ns = fmin(b->best_ns, here + stage_time(b, set, !previous, true, l));
+            if (l > 0)
+                try_pipelines(b, used | set, set, left - l, here + stage_time(b, set, !previous, false, l));
+        }
+    }
+}
+
+/* ---- random problems ------------------------------------------------------------------------- */
+
+static void random_problem(uint64_t *r, problem *q, double tightness)
+{
+    memset(q, 0, sizeof *q);
+    wire(q);
+    bool all_alike = random_below(r, 4) == 0;
+    q->p.n_devices = 1 + (int)random_below(r, MAX_N);
+    q->p.n_layers = 1 + (int64_t)random_below(r, MAX_LAYERS);
+    q->sync_per_device = (double)random_below(r, 25);
+    for (int c = 0; c < C; c++)
+        q->classes[c] = (tsr_cost_class){.name = "some",
+                                         .n_granules = 1 + (int64_t)random_below(r, 4),
+                                         .granule_bytes = 1 + random_below(r, 12),
+                                         .repeats = 1};
+    q->p.embedding_bytes = 1 + random_below(r, 12);
+    q->p.shared_bytes = q->p.embedding_bytes + (random_below(r, 2) ? q->classes[2].granule_bytes : 0);
+    size_t all = (size_t)q->classes[2].n_granules * q->p.shared_bytes;
+    for (int c = 0; c < 2; c++)
+        all += (size_t)(q->p.n_layers * q->classes[c].n_granules) * q->classes[c].granule_bytes;
+    double hand = (double)random_below(r, 30);
+    for (int d = 0; d < q->p.n_devices; d++) {
+        double speed = all_alike ? 2 : 1 + (double)random_below(r, 5);
+        for (int c = 0; c < C; c++) {
+            q->classes[c].granule_ns[d] = speed * (double)(5 + c);
+            q->classes[c].fixed_ns[d] = all_alike ? 4 : (double)random_below(r, 3) * 4;
+        }
+        double even = (double)all / q->p.n_devices, most = even * (1.05 + random_below(r, 100) * 0.01);
+        q->rooms[d].fixed_bytes = all_alike ? 3 : random_below(r, 20);
+        size_t room = (size_t)(most / (tightness > 0 ? tightness : 1)) + random_below(r, 20);
+        q->rooms[d].capacity_bytes = tightness > 0 ? room : SIZE_MAX;
+        if (all_alike && d > 0)
+            q->rooms[d].capacity_bytes = q->rooms[0].capacity_bytes;
+        for (int e = 0; e < q->p.n_devices; e++)
+            for (int o = 0; o < 2; o++)
+                q->hand[o][d][e] = d == e      ? 0
+                                   : all_alike ? hand / (o + 1)
+                                               : (double)(1 + random_below(r, 40)) / (o + 1);
+    }
+}
+
+/* Stages as they should be, found without the optimiser's help. */
+static void check_pipeline(const problem *q, const tsr_pipeline *result, bool layers_mode)
+{
+    uint64_t used = 0;
+    int64_t layers = 0;
+    for (int i = 0; i < result->n_stages; i++) {
+        const tsr_pipeline_stage *s = &result->stages[i];
+        bool first = i == 0, last = i == result->n_stages - 1;
+        assert_true((s->devices & used) == 0 && s->devices != 0);
+        if (layers_mode)
+            assert_true(s->devices > used && (s->devices & (s->devices - 1)) == 0);
+        used |= s->devices;
+        layers += s->n_layers;
+        assert_true(s->n_layers > 0 || (last && !first));
+        for (int c = 0; c < C; c++) {
+            bool has = c < 2 ? s->n_layers > 0 : first || last;
+            int64_t sum = 0;
+            for (int d = 0; d < q->p.n_devices; d++)
+                sum += s->counts[c][d];
+            assert_int_equal(sum, has ? q->classes[c].n_granules : 0);
+        }
+        for (int d = 0; d < q->p.n_devices; d++) {
+            size_t row = first && last ? q->p.shared_bytes
+                         : first       ? q->p.embedding_bytes
+                                       : q->classes[2].granule_bytes;
+            size_t bytes = q->rooms[d].fixed_bytes + (size_t)s->counts[2][d] * row +
+                           (size_t)(s->counts[0][d] * s->n_layers) * q->classes[0].granule_bytes +
+                           (size_t)(s->counts[1][d] * s->n_layers) * q->classes[1].granule_bytes;
+            if (s->devices >> d & 1)
+                assert_true(bytes <= q->rooms[d].capacity_bytes);
+        }
+    }
+    assert_int_equal(layers, q->p.n_layers);
+    assert_true(fabs(tsr_pipeline_evaluate(&q->p, result) - result->total_ns) <= 1e-9 * result->total_ns);
+}
+
+static void no_pipeline_of_all_is_faster(void **state)
+{
+    (void)state;
+    static const double tightness[] = {0, 0.7, 0.9, 1};
+    static problem q;
+    static tsr_pipeline result;
+    static brute b;
+    uint64_t r = 5;
+    int n_solved[2] = {0}, n_long = 0, n_groups = 0;
+    for (int i = 0; i < 600; i++) {
+        random_problem(&r, &q, tightness[i % 4]);
+        for (int layers_mode = 0; layers_mode < 2; layers_mode++) {
+            memset(&b, 0, sizeof b);
+            b = (brute){.q = &q, .layers_mode = layers_mode, .best_ns = INFINITY};
+            try_pipelines(&b, 0, 0, q.p.n_layers, 0);
+            tsr_status status =
+                layers_mode ? tsr_pipeline_layers(&q.p, &result) : tsr_pipeline_optimize(&q.p, &result);
+            if (status != (isinf(b.best_ns) ? TSR_ERR_MEMORY : TSR_OK))
+                fail_msg("problem %d: %s, but %g is possible", i, status ? tsr_last_error() : "solved",
+                         b.best_ns);
+            if (status != TSR_OK)
+                continue;
+            check_pipeline(&q, &result, layers_mode);
+            if (result.proven && fabs(result.total_ns - b.best_ns) > 1e-9 * b.best_ns)
+                fail_msg("problem %d: %g, but %g is possible", i, result.total_ns, b.best_ns);
+            if (!result.proven)
+                fail_msg("problem %d: not proven", i);
+            n_solved[layers_mode]++;
+            if (!layers_mode)
+                for (int k = 0; k < result.n_stages; k++) {
+                    n_long += k == 1;
+                    n_groups += result.n_stages > 1 && __builtin_popcountll(result.stages[k].devices) > 1;
+                }
+        }
+    }
+    print_message("%d and %d problems solved, %d in several stages, %d of them groups\n", n_solved[0],
+                  n_solved[1], n_long, n_groups);
+    assert_true(n_solved[0] > 400 && n_solved[1] > 200 && n_long > 50 && n_groups > 20);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(no_pipeline_of_all_is_faster),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
