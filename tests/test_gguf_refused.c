@@ -235,8 +235,8 @@ static void unknown_tensor_types_are_listed(void **state)
 {
     (void)state;
     expect_patch_refused(
-        AT_TYPE, 3, 4, TSR_ERR_UNSUPPORTED,
-        "type 3 is not supported; supported: F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, I32, I64, BF16");
+        AT_TYPE, 4, 4, TSR_ERR_UNSUPPORTED,
+        "type 4 is not supported; supported: F32, F16, Q4_0, Q8_0, Q4_K, Q5_K, Q6_K, I32, I64, BF16");
     expect_patch_refused(AT_TYPE, UINT32_MAX, 4, TSR_ERR_UNSUPPORTED, "type 4294967295");
 }
 

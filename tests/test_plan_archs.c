@@ -141,7 +141,8 @@ static void check_plan(const fixture *f, const struct arch_model *m, const tsr_g
 static void published_models_are_planned(void **state)
 {
     const fixture *f = *state;
-    static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_K};
+    static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_K, TSR_TYPE_MXFP4,
+                                     TSR_TYPE_IQ3_S};
     for (size_t i = 0; i < n_arch_models; i++) {
         for (size_t t = 0; t < sizeof types / sizeof *types; t++) {
             gguf_writer *w = arch_model_writer(&arch_models[i], types[t]);

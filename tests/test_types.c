@@ -40,6 +40,7 @@ static void traits_are_those_of_the_format(void **state)
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         tsr_type type = TSR_TYPE_F32;
         assert_true(tsr_type_known(expected[i].type));
+        assert_true(tsr_type_sized(expected[i].type));
         assert_string_equal(tsr_type_name(expected[i].type), expected[i].name);
         assert_int_equal(tsr_type_block_elems(expected[i].type), expected[i].elems);
         assert_int_equal(tsr_type_block_bytes(expected[i].type), expected[i].bytes);
@@ -53,13 +54,41 @@ static void traits_are_those_of_the_format(void **state)
 static void unknown_types_are_refused(void **state)
 {
     (void)state;
-    const int unknown[] = {-1, 3, 10, 15, 25, 31, 1000, INT32_MIN, INT32_MAX};
+    const int unknown[] = {-1, 4, 9, 15, 25, 31, 38, 40, 1000, INT32_MIN, INT32_MAX};
     for (size_t i = 0; i < sizeof unknown / sizeof unknown[0]; i++) {
         assert_false(tsr_type_known(unknown[i]));
+        assert_false(tsr_type_sized(unknown[i]));
         assert_string_equal(tsr_type_name((tsr_type)unknown[i]), "?");
         assert_int_equal(tsr_type_block_elems((tsr_type)unknown[i]), 0);
         assert_int_equal(tsr_type_block_bytes((tsr_type)unknown[i]), 0);
         assert_int_equal(tsr_type_row_bytes((tsr_type)unknown[i], 256), 0);
+    }
+}
+
+static void types_that_are_only_planned_have_sizes(void **state)
+{
+    (void)state;
+    const struct {
+        int type; /* as the GGUF specification numbers it */
+        const char *name;
+        int64_t elems;
+        double bits; /* per element */
+    } expected[] = {{3, "Q4_1", 32, 5},          {6, "Q5_0", 32, 5.5},         {7, "Q5_1", 32, 6},
+                    {10, "Q2_K", 256, 2.625},    {11, "Q3_K", 256, 3.4375},    {16, "IQ2_XXS", 256, 2.0625},
+                    {17, "IQ2_XS", 256, 2.3125}, {18, "IQ3_XXS", 256, 3.0625}, {19, "IQ1_S", 256, 1.5625},
+                    {20, "IQ4_NL", 32, 4.5},     {21, "IQ3_S", 256, 3.4375},   {22, "IQ2_S", 256, 2.5625},
+                    {23, "IQ4_XS", 256, 4.25},   {29, "IQ1_M", 256, 1.75},     {34, "TQ1_0", 256, 1.6875},
+                    {35, "TQ2_0", 256, 2.0625},  {39, "MXFP4", 32, 4.25}};
+    for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
+        tsr_type type = (tsr_type)expected[i].type;
+        float value = 1;
+        assert_false(tsr_type_known(expected[i].type));
+        assert_true(tsr_type_sized(expected[i].type));
+        assert_string_equal(tsr_type_name(type), expected[i].name);
+        assert_int_equal(tsr_type_block_elems(type), expected[i].elems);
+        assert_float_equal((double)tsr_type_row_bytes(type, 1024) * 8 / 1024, expected[i].bits, 0);
+        assert_int_equal(tsr_type_to_f32(type, &value, &value, 1024), TSR_ERR_UNSUPPORTED);
+        assert_int_equal(tsr_type_parse(expected[i].name, &type), TSR_ERR_NOT_FOUND);
     }
 }
 
@@ -436,6 +465,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(traits_are_those_of_the_format),
         cmocka_unit_test(unknown_types_are_refused),
+        cmocka_unit_test(types_that_are_only_planned_have_sizes),
         cmocka_unit_test(names_parse_in_any_case),
         cmocka_unit_test(row_bytes_checks_blocks_and_overflow),
         cmocka_unit_test(every_half_widens_exactly),

@@ -79,8 +79,8 @@ typedef struct tsr_gguf_config {
  * found beside it, their tensors follow in file order, and keys are read from the first file alone. `config`
  * may be NULL. The call reads headers from disk and may block on that. TSR_ERR_IO: a file cannot be opened or
  * mapped. TSR_ERR_FORMAT: it is not a well-formed GGUF (the message names file, key or tensor, and byte).
- * TSR_ERR_UNSUPPORTED: another version, a big-endian file, arrays of arrays, or a tensor type that the
- * library does not have. TSR_ERR_INVALID: `path` is a later file of a multi-file model. TSR_ERR_MEMORY. */
+ * TSR_ERR_UNSUPPORTED: another version, a big-endian file, arrays of arrays, or a tensor type of
+ * unknown size. TSR_ERR_INVALID: `path` is a later file of a multi-file model. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config,
                                                tsr_gguf **gguf_out);
 

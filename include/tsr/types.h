@@ -26,16 +26,40 @@ typedef enum tsr_type {
     TSR_TYPE_Q6_K = 14,
     TSR_TYPE_I32 = 26,
     TSR_TYPE_I64 = 27,
-    TSR_TYPE_BF16 = 30
+    TSR_TYPE_BF16 = 30,
+
+    /* Only the sizes of these are known, for planning: nothing computes with them. */
+    TSR_TYPE_Q4_1 = 3,
+    TSR_TYPE_Q5_0 = 6,
+    TSR_TYPE_Q5_1 = 7,
+    TSR_TYPE_Q2_K = 10,
+    TSR_TYPE_Q3_K = 11,
+    TSR_TYPE_IQ2_XXS = 16,
+    TSR_TYPE_IQ2_XS = 17,
+    TSR_TYPE_IQ3_XXS = 18,
+    TSR_TYPE_IQ1_S = 19,
+    TSR_TYPE_IQ4_NL = 20,
+    TSR_TYPE_IQ3_S = 21,
+    TSR_TYPE_IQ2_S = 22,
+    TSR_TYPE_IQ4_XS = 23,
+    TSR_TYPE_IQ1_M = 29,
+    TSR_TYPE_TQ1_0 = 34,
+    TSR_TYPE_TQ2_0 = 35,
+    TSR_TYPE_MXFP4 = 39
 } tsr_type;
 
-/* Whether the library has this type at all. */
+/* Whether the library computes with this type. */
 TSR_API bool tsr_type_known(int type);
+
+/* Whether the sizes of this type are known: of every type of tsr_type. */
+TSR_API bool tsr_type_sized(int type);
 
 /* Name as GGUF tools print it ("Q4_K"), or "?" for an unknown type. */
 TSR_API const char *tsr_type_name(tsr_type type);
 
-/* The type of that name, letter case ignored; TSR_ERR_NOT_FOUND if there is none. */
+/* The type of that name, letter case ignored; TSR_ERR_NOT_FOUND if there is none, or only its sizes are
+ * known.
+ */
 TSR_NODISCARD TSR_API tsr_status tsr_type_parse(const char *name, tsr_type *type_out);
 
 /* Elements in one block (1 for plain types), 0 for an unknown type. */
@@ -49,7 +73,8 @@ TSR_API size_t tsr_type_row_bytes(tsr_type type, int64_t n_elems);
 
 /* Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. The plain reference that
  * every kernel is tested against; not fast. Each value is the exact one, rounded once to f32.
- * TSR_ERR_UNSUPPORTED for the integer types, TSR_ERR_INVALID if n_elems is no multiple of the block. */
+ * TSR_ERR_UNSUPPORTED for the integer types and those of which only sizes are known, TSR_ERR_INVALID if
+ * n_elems is no multiple of the block. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_to_f32(tsr_type type, const void *src, float *dst, int64_t n_elems);
 
 /* Encode src[n_elems] into whole blocks at dst (any alignment): F32, F16, BF16 (round to nearest even), Q8_0,

@@ -108,8 +108,8 @@ void tsr_quant_encode_q4_k(const float *src, void *dst, int64_t n_blocks);
 void tsr_quant_encode_q5_k(const float *src, void *dst, int64_t n_blocks);
 void tsr_quant_encode_q6_k(const float *src, void *dst, int64_t n_blocks);
 
-/* The names of all types with ", " between them, cut off at capacity: what a message offers in place of an
- * unknown one. */
+/* The names of all types that the library computes with, with ", " between them, cut off at capacity: what a
+ * message offers in place of an unknown one. */
 void tsr_type_list(char *text, size_t capacity);
 
 #endif

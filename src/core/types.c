@@ -58,7 +58,13 @@ struct type_traits {
     size_t block_bytes;
     void (*decode)(const void *src, float *dst, int64_t n_blocks); /* NULL for the integer types */
     void (*encode)(const float *src, void *dst, int64_t n_blocks);
+    bool sizes_only; /* nothing computes with it; sizes as in ggml's ggml-common.h */
 };
+
+#define SIZES_ONLY(name, block_elems, block_bytes)       \
+    {                                                    \
+        name, block_elems, block_bytes, NULL, NULL, true \
+    }
 
 static const struct type_traits table[] = {
     [TSR_TYPE_F32] = {"F32", 1, 4, decode_f32, encode_f32},
@@ -71,11 +77,28 @@ static const struct type_traits table[] = {
     [TSR_TYPE_Q6_K] = {"Q6_K", 256, sizeof(tsr_block_q6_k), tsr_quant_decode_q6_k, tsr_quant_encode_q6_k},
     [TSR_TYPE_I32] = {"I32", 1, 4, NULL, NULL},
     [TSR_TYPE_I64] = {"I64", 1, 8, NULL, NULL},
+    [TSR_TYPE_Q4_1] = SIZES_ONLY("Q4_1", 32, 20),
+    [TSR_TYPE_Q5_0] = SIZES_ONLY("Q5_0", 32, 22),
+    [TSR_TYPE_Q5_1] = SIZES_ONLY("Q5_1", 32, 24),
+    [TSR_TYPE_Q2_K] = SIZES_ONLY("Q2_K", 256, 84),
+    [TSR_TYPE_Q3_K] = SIZES_ONLY("Q3_K", 256, 110),
+    [TSR_TYPE_IQ2_XXS] = SIZES_ONLY("IQ2_XXS", 256, 66),
+    [TSR_TYPE_IQ2_XS] = SIZES_ONLY("IQ2_XS", 256, 74),
+    [TSR_TYPE_IQ3_XXS] = SIZES_ONLY("IQ3_XXS", 256, 98),
+    [TSR_TYPE_IQ1_S] = SIZES_ONLY("IQ1_S", 256, 50),
+    [TSR_TYPE_IQ4_NL] = SIZES_ONLY("IQ4_NL", 32, 18),
+    [TSR_TYPE_IQ3_S] = SIZES_ONLY("IQ3_S", 256, 110),
+    [TSR_TYPE_IQ2_S] = SIZES_ONLY("IQ2_S", 256, 82),
+    [TSR_TYPE_IQ4_XS] = SIZES_ONLY("IQ4_XS", 256, 136),
+    [TSR_TYPE_IQ1_M] = SIZES_ONLY("IQ1_M", 256, 56),
+    [TSR_TYPE_TQ1_0] = SIZES_ONLY("TQ1_0", 256, 54),
+    [TSR_TYPE_TQ2_0] = SIZES_ONLY("TQ2_0", 256, 66),
+    [TSR_TYPE_MXFP4] = SIZES_ONLY("MXFP4", 32, 17),
 };
 
 enum { TABLE_SIZE = sizeof table / sizeof table[0] };
 
-/* NULL for a type the library does not have. */
+/* NULL for a type of which nothing is known. */
 static const struct type_traits *traits_of(int type)
 {
     if (type < 0 || type >= TABLE_SIZE || !table[type].name)
@@ -84,6 +107,12 @@ static const struct type_traits *traits_of(int type)
 }
 
 bool tsr_type_known(int type)
+{
+    const struct type_traits *traits = traits_of(type);
+    return traits && !traits->sizes_only;
+}
+
+bool tsr_type_sized(int type)
 {
     return traits_of(type) != NULL;
 }
@@ -99,7 +128,7 @@ void tsr_type_list(char *text, size_t capacity)
     size_t used = 0;
     text[0] = '\0';
     for (int i = 0; i < TABLE_SIZE && used < capacity; i++)
-        if (table[i].name)
+        if (tsr_type_known(i))
             used += (size_t)snprintf(text + used, capacity - used, "%s%s", used ? ", " : "", table[i].name);
 }
 
@@ -108,7 +137,7 @@ tsr_status tsr_type_parse(const char *name, tsr_type *type_out)
     if (!name || !type_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_type_parse: name and type_out must not be NULL");
     for (int i = 0; i < TABLE_SIZE; i++) {
-        if (table[i].name && strcasecmp(name, table[i].name) == 0) {
+        if (tsr_type_known(i) && strcasecmp(name, table[i].name) == 0) {
             *type_out = (tsr_type)i;
             return TSR_OK;
         }

@@ -9,10 +9,10 @@
 #include <string.h>
 
 static const char *const architectures[] = {
-    "llama",   "mistral3", "qwen2",     "qwen2moe",   "qwen3",     "qwen3moe", "gemma",
-    "gemma2",  "gemma3",   "phi3",      "deepseek2",  "deepseek",  "granite",  "olmo2",
-    "olmoe",   "stablelm", "command-r", "granitemoe", "internlm2", "exaone",   "starcoder2",
-    "cohere2", "glm4",     "chatglm",   "smollm3",    "ernie4_5",  "minicpm",  "xverse"};
+    "llama",     "mistral3",   "qwen2",     "qwen2moe", "qwen3",      "qwen3moe", "gemma", "gemma2",
+    "gemma3",    "phi3",       "deepseek2", "deepseek", "granite",    "olmo2",    "olmoe", "stablelm",
+    "command-r", "granitemoe", "internlm2", "exaone",   "starcoder2", "cohere2",  "glm4",  "chatglm",
+    "smollm3",   "ernie4_5",   "minicpm",   "xverse",   "gpt-oss"};
 
 #define ATTENTION_WHOLE TSR_WEIGHT_ATTENTION_WHOLE, TSR_EXTENT_NONE, 0
 #define FFN_WHOLE       TSR_WEIGHT_FFN_WHOLE, TSR_EXTENT_NONE, 0
@@ -44,6 +44,7 @@ static const tsr_tensor_row tensors[] = {
     {"blk.#.attn_output.bias", ATTENTION_WHOLE},
     {"blk.#.attn_q_norm.weight", ATTENTION_WHOLE}, /* of one head, or over all of them */
     {"blk.#.attn_k_norm.weight", ATTENTION_WHOLE},
+    {"blk.#.attn_sinks.weight", TSR_WEIGHT_Q_ROWS, TSR_EXTENT_HEADS, 0},
     {"blk.#.post_attention_norm.weight", ATTENTION_WHOLE},
 
     /* MLA: what is compressed is whole on every device, what leads out of it is divided by heads */
@@ -68,10 +69,14 @@ static const tsr_tensor_row tensors[] = {
 
     /* mixtures of experts: the router, the experts in one tensor (or, in old files, one each), the shared */
     {"blk.#.ffn_gate_inp.weight", FFN_WHOLE},
+    {"blk.#.ffn_gate_inp.bias", FFN_WHOLE},
     {"blk.#.exp_probs_b.bias", FFN_WHOLE},
     {"blk.#.ffn_gate_exps.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
     {"blk.#.ffn_up_exps.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
     {"blk.#.ffn_down_exps.weight", TSR_WEIGHT_FFN_COLUMNS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
+    {"blk.#.ffn_gate_exps.bias", TSR_WEIGHT_FFN_COLUMNS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
+    {"blk.#.ffn_up_exps.bias", TSR_WEIGHT_FFN_COLUMNS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
+    {"blk.#.ffn_down_exps.bias", FFN_WHOLE},
     {"blk.#.ffn_gate_up_exps.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT,
      TSR_TENSOR_EXPERT | TSR_TENSOR_TWICE},
     {"blk.#.ffn_gate.#.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},

@@ -25,9 +25,24 @@ static double experts_read(const tsr_hparams *hp, int64_t n_tokens)
     return 1 - pow(1 - (double)hp->n_expert_used / (double)hp->n_expert, (double)n_tokens);
 }
 
+/* Types that nothing computes with yet take as long as one that is unpacked alike. */
+static int rate_index(tsr_type type)
+{
+    switch (type) {
+    case TSR_TYPE_Q4_1:
+    case TSR_TYPE_Q5_0:
+    case TSR_TYPE_Q5_1:
+    case TSR_TYPE_IQ4_NL:
+    case TSR_TYPE_MXFP4:
+        return tsr_rate_index(TSR_TYPE_Q4_0);
+    default:
+        return tsr_rate_index(tsr_type_known((int)type) ? type : TSR_TYPE_Q4_K);
+    }
+}
+
 static bool is_known(tsr_type type, const tsr_device_rates *rates)
 {
-    int i = tsr_rate_index(type);
+    int i = rate_index(type);
     return i >= 0 && rates->read_bytes_per_s[i] > 0 && rates->flops_per_s[i] > 0;
 }
 
@@ -37,7 +52,7 @@ static double matrix_ns(const tsr_weight *weight, const tsr_hparams *hp, const t
 {
     const tsr_gguf_tensor *w = weight->source;
     bool expert = weight->expert && hp->n_expert > 0;
-    int type = tsr_rate_index(w->type);
+    int type = rate_index(w->type);
     if (!is_known(w->type, rates))
         return 0;
     double read = (double)w->bytes / rates->read_bytes_per_s[type];

@@ -6,6 +6,7 @@
 
 #include "alloc/buffer.h"
 #include "core/mem.h"
+#include "core/quant.h"
 
 tsr_status tsr_weights_init(tsr_weights *weights, const tsr_gguf *gguf, int64_t n_layers)
 {
@@ -97,6 +98,12 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
             TSR_ERR_FORMAT, "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld]",
             tsr_gguf_path(weights->gguf), name, (long long)source->ne[0], (long long)source->ne[1],
             (long long)source->ne[2], (long long)source->ne[3], (long long)ne0, (long long)ne1);
+    if (!tsr_type_known((int)source->type)) {
+        char known[128];
+        tsr_type_list(known, sizeof known);
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; supported: %s",
+                        tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type), known);
+    }
     if (ne1 == 1 && source->type != TSR_TYPE_F32)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
                         tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type));
