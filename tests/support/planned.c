@@ -71,7 +71,7 @@ typedef struct borrowed {
 static void random_offload(uint64_t *seed, int n_devices, borrowed *own, tsr_model_config *config)
 {
     static const char *const patterns[] = {"blk\\.0\\.",  "blk\\.[01]\\.ffn", "ffn_(gate|up|down)",
-                                           "attn_[qkvo]", "token_embd",       "^output"};
+                                           "attn_[qkvo]", "token_embd",       "^(output|token_embd)"};
     if (random_below(seed, 3))
         config->n_gpu_layers = (int)random_below(seed, 6);
     config->n_overrides = (int)random_below(seed, 3);

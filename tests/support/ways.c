@@ -37,6 +37,25 @@ static void random_split(uint64_t *seed, int n, char *text, size_t capacity)
     }
 }
 
+/* One way in four leaves blocks to one of the devices alone. */
+static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *config)
+{
+    static const char *const devices[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
+    static const tsr_override overrides[] = {{"ffn_(gate|up|down)", "CPU"},
+                                             {"blk\\.1\\.attn", "CPU"},
+                                             {"blk\\.0\\.", "0"},
+                                             {"token_embd", "CPU"},
+                                             {"^(output|token_embd)", "0"}};
+    if (n_devices < 2 || n_devices > 8 || random_below(seed, 4) != 0)
+        return;
+    config->offload_device = devices[random_below(seed, (uint64_t)n_devices)];
+    config->n_gpu_layers = (int)random_below(seed, 5) - 1;
+    if (random_below(seed, 2)) {
+        config->overrides = &overrides[random_below(seed, sizeof overrides / sizeof *overrides)];
+        config->n_overrides = 1;
+    }
+}
+
 static way random_way(const way_family *family, uint64_t *seed)
 {
     way w = {.config = TSR_MODEL_CONFIG_INIT};
@@ -52,6 +71,7 @@ static way random_way(const way_family *family, uint64_t *seed)
     w.config.n_batch = 1 + (int)random_below(seed, N_TOKENS);
     w.config.n_outputs_max = 1 + (int)random_below(seed, N_TOKENS);
     w.chunk = 1 + (int64_t)random_below(seed, N_TOKENS);
+    random_offload(seed, n_devices, &w.config);
     return w;
 }
 
@@ -99,10 +119,13 @@ static void check_model(const way_family *family, struct synth_model_config conf
         memset(logits, 0xff, bytes);
         run_way(path, &w, tokens, logits);
         if (memcmp(logits, reference[k], bytes) != 0)
-            fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, copy %d%s: other bits",
+            fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, copy %d, keeping %d layers "
+                     "from %s, override %s%s: other bits",
                      tsr_type_name(config.weight_type), w.devices, w.split,
                      tsr_split_mode_name(w.config.split_mode), (long long)w.chunk, w.config.n_batch,
-                     tsr_type_name(kv_types[k]), w.config.copy_weights, w.about);
+                     tsr_type_name(kv_types[k]), w.config.copy_weights, w.config.n_gpu_layers,
+                     w.config.offload_device ? w.config.offload_device : "-",
+                     w.config.n_overrides ? w.config.overrides->pattern : "-", w.about);
         if (family->done)
             family->done(&w);
     }
