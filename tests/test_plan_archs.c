@@ -1,41 +1,16 @@
 /* Planning models of architectures that do not run, from headers with the shapes of published models: every
  * byte of the file is planned somewhere, KV is what the models are known to take, what is estimated is said
- * to be, and nothing of it can be opened. */
+ * to be. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include <cmocka.h>
 
-#include <tsr/model.h>
-
-#include "support/arch_models.h"
+#include "support/header_plan.h"
 #include "support/runner.h"
-
-typedef struct fixture {
-    char path[40];
-    tsr_topology *topo;
-} fixture;
-
-static int set_up(void **state)
-{
-    static fixture f = {.path = "/tmp/tsr_archs_XXXXXX"};
-    close(mkstemp(f.path));
-    runner_ok(tsr_topology_discover(NULL, &f.topo), "topology");
-    *state = &f;
-    return 0;
-}
-
-static int tear_down(void **state)
-{
-    fixture *f = *state;
-    tsr_topology_destroy(f->topo);
-    return unlink(f->path);
-}
 
 static tsr_gguf *open_header(const char *path)
 {
@@ -46,7 +21,7 @@ static tsr_gguf *open_header(const char *path)
     return gguf;
 }
 
-static tsr_status plan_on(const fixture *f, const char *devices, const tsr_gguf *gguf,
+static tsr_status plan_on(const header_fixture *f, const char *devices, const tsr_gguf *gguf,
                           const tsr_model_config *config, tsr_plan **plan_out)
 {
     tsr_device_list *list;
@@ -54,14 +29,6 @@ static tsr_status plan_on(const fixture *f, const char *devices, const tsr_gguf 
     tsr_status status = tsr_plan_create(gguf, list, config, plan_out);
     tsr_device_list_destroy(list);
     return status;
-}
-
-static bool has_note(const tsr_plan *plan, const char *part)
-{
-    for (int i = 0; tsr_plan_note(plan, i); i++)
-        if (strstr(tsr_plan_note(plan, i), part))
-            return true;
-    return false;
 }
 
 /* Of all tensors, and of those that every device has whole. */
@@ -97,7 +64,7 @@ static size_t planned(const tsr_plan *plan, tsr_memory_owner owner, int *n_used_
     return bytes;
 }
 
-static void check_plan(const fixture *f, const struct arch_model *m, const tsr_gguf *gguf,
+static void check_plan(const header_fixture *f, const struct arch_model *m, const tsr_gguf *gguf,
                        const char *devices, tsr_split_mode mode)
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
@@ -133,14 +100,14 @@ static void check_plan(const fixture *f, const struct arch_model *m, const tsr_g
     tsr_plan_describe(plan, &info);
     assert_false(info.runnable);
     assert_false(info.exact_arena);
-    assert_true(has_note(plan, "planned, not run"));
-    assert_false(has_note(plan, "unknown names"));
+    assert_true(header_has_note(plan, "planned, not run"));
+    assert_false(header_has_note(plan, "unknown names"));
     tsr_plan_destroy(plan);
 }
 
 static void published_models_are_planned(void **state)
 {
-    const fixture *f = *state;
+    const header_fixture *f = *state;
     static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_K, TSR_TYPE_MXFP4,
                                      TSR_TYPE_IQ3_S};
     for (size_t i = 0; i < n_arch_models; i++) {
@@ -162,5 +129,5 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(published_models_are_planned),
     };
-    return cmocka_run_group_tests(tests, set_up, tear_down);
+    return cmocka_run_group_tests(tests, header_set_up, header_tear_down);
 }

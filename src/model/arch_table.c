@@ -12,7 +12,7 @@ static const char *const architectures[] = {
     "llama",     "mistral3",   "qwen2",     "qwen2moe", "qwen3",      "qwen3moe", "gemma", "gemma2",
     "gemma3",    "phi3",       "deepseek2", "deepseek", "granite",    "olmo2",    "olmoe", "stablelm",
     "command-r", "granitemoe", "internlm2", "exaone",   "starcoder2", "cohere2",  "glm4",  "chatglm",
-    "smollm3",   "ernie4_5",   "minicpm",   "xverse",   "gpt-oss"};
+    "smollm3",   "ernie4_5",   "minicpm",   "xverse",   "gpt-oss",    "qwen2vl"};
 
 #define ATTENTION_WHOLE TSR_WEIGHT_ATTENTION_WHOLE, TSR_EXTENT_NONE, 0
 #define FFN_WHOLE       TSR_WEIGHT_FFN_WHOLE, TSR_EXTENT_NONE, 0

@@ -77,15 +77,15 @@ static size_t granule_bytes(const deciding *dec, int c)
     return n ? (dec->class_bytes[c] + n - 1) / n : 0;
 }
 
-/* Class sizes: the weights by class, and the KV region of the free layers, where it is divided like
- * attention.
- */
+/* Class sizes: the weights by class, and the KV region of the free layers, where it is divided like attention
+ * or goes with its layer. */
 static void find_class_bytes(deciding *dec, const tsr_measurement *m)
 {
     size_t kv = 0, n_free = (size_t)tsr_pins_n_free(&dec->pins, TSR_CLASS_ATTENTION);
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         dec->class_bytes[c] = tsr_pins_free_bytes(&dec->pins, dec->weights, c);
-    for (int d = 0; d < dec->n_devices && !dec->shape->hparams.kv.whole; d++)
+    bool divided = !dec->shape->hparams.kv.whole || dec->config->split_mode != TSR_SPLIT_MODE_TENSOR;
+    for (int d = 0; d < dec->n_devices && divided; d++)
         kv += m->used[d][TSR_MEMORY_KV];
     dec->class_bytes[TSR_CLASS_ATTENTION] += kv / (size_t)dec->shape->hparams.n_layers * n_free;
 }
