@@ -115,6 +115,11 @@ typedef struct reduce_case {
 
 enum { SEEDS_PER_COLLECTIVE = 1000 };
 
+static float rounded_to_bf16(float value)
+{
+    return tsr_bf16_to_f32(tsr_f32_to_bf16(value));
+}
+
 static float reduced_naively(const reduce_case *c, uint64_t seed, int64_t i)
 {
     int64_t sum = 0;
@@ -124,10 +129,14 @@ static float reduced_naively(const reduce_case *c, uint64_t seed, int64_t i)
         if (!(c->contributors >> r & 1))
             continue;
         sum += tiny_partial_i64(seed + (uint64_t)r, i);
-        sum_f32 = first ? tiny_partial_f32(seed + (uint64_t)r, i)
-                        : sum_f32 + tiny_partial_f32(seed + (uint64_t)r, i);
+        float part = tiny_partial_f32(seed + (uint64_t)r, i);
+        if (c->reduce == TSR_REDUCE_BF16)
+            part = rounded_to_bf16(part);
+        sum_f32 = first ? part : sum_f32 + part;
         first = false;
     }
+    if (c->reduce == TSR_REDUCE_BF16)
+        return rounded_to_bf16(sum_f32);
     return c->reduce == TSR_REDUCE_EXACT ? tsr_fixed_to_f32(sum) : sum_f32;
 }
 
@@ -197,11 +206,11 @@ static void check_all_reduce(const reduce_case *c)
     free(expected);
 }
 
-static void sums_are_exact_for_1_to_16_ranks(void **state)
+static void sums_are_right_for_1_to_16_ranks(void **state)
 {
     (void)state;
     for (int n_ranks = 1; n_ranks <= 16; n_ranks++)
-        for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_F32; reduce++) {
+        for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_BF16; reduce++) {
             reduce_case c = {
                 n_ranks, NULL, all_of(n_ranks), all_of(n_ranks), (tsr_reduce_type)reduce, 1000 + n_ranks,
                 5,       3};
@@ -216,7 +225,7 @@ static void any_size_is_right(void **state)
     const int n_threads[] = {2, 1, 3};
     for (size_t s = 0; s < sizeof sizes / sizeof *sizes; s++)
         for (int n_ranks = 2; n_ranks <= 3; n_ranks++)
-            for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_F32; reduce++) {
+            for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_BF16; reduce++) {
                 reduce_case c = {
                     n_ranks, n_threads, all_of(n_ranks), all_of(n_ranks), (tsr_reduce_type)reduce, sizes[s],
                     4,       2};
@@ -600,7 +609,7 @@ static void each_allocation_can_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(sums_are_exact_for_1_to_16_ranks),
+        cmocka_unit_test(sums_are_right_for_1_to_16_ranks),
         cmocka_unit_test(any_size_is_right),
         cmocka_unit_test(ranks_without_a_part_get_the_sum_too),
         cmocka_unit_test(sixty_four_ranks_are_possible),

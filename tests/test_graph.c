@@ -152,6 +152,23 @@ static void float_reduction_is_close_to_the_exact_one(void **state)
         assert_true(fabsf(exact[i] - rounded[i]) <= 1e-5f * (1 + fabsf(exact[i])));
 }
 
+/* Each device's part and the sum lose at most 2^-9 of their size. */
+static void bfloat16_reduction_is_near_the_exact_one(void **state)
+{
+    (void)state;
+    static const float split[] = {2, 1, 1};
+    float data[N_EMBD * N_TOKENS], exact[N_EMBD * N_TOKENS], rounded[N_EMBD * N_TOKENS];
+    double largest = 0;
+    random_floats(data, N_EMBD * N_TOKENS, 4);
+    ffn("host:3,threads=1", split, 3, TSR_REDUCTION_EXACT, data, exact);
+    ffn("host:3,threads=1", split, 3, TSR_REDUCTION_BF16, data, rounded);
+    for (int i = 0; i < N_EMBD * N_TOKENS; i++)
+        largest = fmax(largest, fabs((double)exact[i]));
+    for (int i = 0; i < N_EMBD * N_TOKENS; i++)
+        assert_true(fabs((double)exact[i] - rounded[i]) <= 8 * 0x1p-9 * largest);
+    assert_true(memcmp(exact, rounded, sizeof exact) != 0);
+}
+
 /* ---- random placements against a plain loop -------------------------------------------------- */
 
 static void reference_mul(const double *x, const tsr_tensor *w, double *y)
@@ -418,6 +435,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(column_then_row_parallel_needs_one_all_reduce_and_no_split_changes_a_bit),
         cmocka_unit_test(float_reduction_is_close_to_the_exact_one),
+        cmocka_unit_test(bfloat16_reduction_is_near_the_exact_one),
         cmocka_unit_test(any_placement_of_weights_gives_the_same_numbers),
         cmocka_unit_test(a_split_result_is_gathered_only_where_it_is_needed_whole),
         cmocka_unit_test(weights_on_different_devices_hand_activations_over),

@@ -12,6 +12,7 @@
 #include <tsr/types.h>
 
 #include "core/fixed.h"
+#include "core/half.h"
 #include "support/kernel_run.h"
 
 static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
@@ -79,8 +80,7 @@ static void problem_destroy(problem *p)
 
 static size_t output_bytes(const problem *p, bool partial, tsr_reduce_type reduce)
 {
-    return (size_t)(p->n_tokens * p->n_rows) *
-           (partial && reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float));
+    return (size_t)(p->n_tokens * p->n_rows) * (partial ? tsr_reduce_bytes(reduce) : sizeof(float));
 }
 
 /* granule 0: a whole sum, else partial. */
@@ -105,16 +105,27 @@ static tsr_op problem_op(const problem *p, int64_t granule, tsr_reduce_type redu
     };
 }
 
+static double output_at(const void *y, bool partial, tsr_reduce_type reduce, int64_t i)
+{
+    if (partial && reduce == TSR_REDUCE_EXACT)
+        return (double)((const int64_t *)y)[i] / TSR_FIXED_ONE;
+    return partial && reduce == TSR_REDUCE_BF16 ? tsr_bf16_to_f32(((const uint16_t *)y)[i])
+                                                : ((const float *)y)[i];
+}
+
 /* Rounding: a lane adds 16 products per segment, the tree adds 5 times, then segments and granules are added
- * up, at most one rounding (two without a fused multiply-add) each: relative to the sum of magnitudes. */
+ * up, at most one rounding (two without a fused multiply-add) each: relative to the sum of magnitudes. A
+ * bfloat16 has 8 bits of the sum. */
 static void check_close(const problem *p, int64_t granule, tsr_reduce_type reduce, const void *y)
 {
     const double n_granules = granule > 0 ? (double)((p->k + granule - 1) / granule) : 1;
     const double roundings = 2 * 16 + 5 + (double)p->k / 512 + 1 + n_granules;
     for (int64_t i = 0; i < p->n_tokens * p->n_rows; i++) {
         const bool exact = granule > 0 && reduce == TSR_REDUCE_EXACT;
-        const double got = exact ? (double)((const int64_t *)y)[i] / TSR_FIXED_ONE : ((const float *)y)[i];
-        const double bound = roundings * 0x1p-24 * p->magnitude[i] + (exact ? n_granules * 0x1p-37 : 0);
+        const bool bf16 = granule > 0 && reduce == TSR_REDUCE_BF16;
+        const double got = output_at(y, granule > 0, reduce, i);
+        const double bound = roundings * 0x1p-24 * p->magnitude[i] + (exact ? n_granules * 0x1p-37 : 0) +
+                             (bf16 ? 0x1p-8 * fabs(p->exact[i]) : 0);
         if (!(fabs(got - p->exact[i]) <= bound))
             fail_msg("%s rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",
                      tsr_type_name(p->type), (int)p->n_rows, (int)p->k, (int)p->n_tokens, (int)granule,
@@ -168,6 +179,7 @@ static void test_every_type_is_close_and_does_not_depend_on_threads(void **state
             check_sets(&p, block == 1 ? 96 : block, TSR_REDUCE_EXACT);
             check_sets(&p, block == 1 ? 50 : 2 * block, TSR_REDUCE_EXACT);
             check_sets(&p, block == 1 ? 600 : 3 * block, TSR_REDUCE_F32);
+            check_sets(&p, block == 1 ? 96 : block, TSR_REDUCE_BF16);
             check_sets(&p, 1 << 20, TSR_REDUCE_EXACT);
             problem_destroy(&p);
         }

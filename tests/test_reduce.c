@@ -1,4 +1,5 @@
 /* The arithmetic of collectives: every instruction set's variant against plain loops. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,6 +11,7 @@
 
 #include "comm/reduce.h"
 #include "core/fixed.h"
+#include "core/half.h"
 #include "support/tiny_kernels.h"
 
 static const char *const reducer_isas[] = {"generic", "avx2", "avx512"};
@@ -85,6 +87,47 @@ static void every_variant_adds_the_same(void **state)
                     assert_true(y_f32[i] == (inside ? total_f32 + residual[i] : residual[i]));
                 }
             }
+}
+
+/* The f32 sum of bfloat16 parts in order, rounded once: as add() leaves it and as finish() hands it on, with
+ * infinities, NaN, ties and sums that are too large among the values. */
+static void bfloat16_is_added_in_f32_and_rounded_once(void **state)
+{
+    (void)state;
+    enum { N = 4099, PARTS = 5 };
+    static uint16_t part[PARTS][N], sum[N];
+    static float residual[N], y[N];
+    const void *parts[PARTS];
+    for (int j = 0; j < PARTS; j++) {
+        parts[j] = part[j];
+        for (int i = 0; i < N; i++) { /* every pattern of 16 bits may come, small exponents more often */
+            uint16_t bits = (uint16_t)tiny_hash((uint64_t)j, (uint64_t)i);
+            part[j][i] = i % 4 ? (uint16_t)((bits & 0x83ff) | 0x3c00) : bits;
+            residual[i] = i % 4 ? tiny_partial_f32(99, i) : 0.0f;
+        }
+    }
+    for (int v = 0; v < 3; v++) {
+        tsr_reducer reducer;
+        if (!tsr_reducer_select(reducer_isas[v], TSR_REDUCE_BF16, &reducer))
+            continue;
+        for (int n_parts = 1; n_parts <= PARTS; n_parts += 2) {
+            reducer.add(parts, n_parts, sum, 0, N);
+            reducer.finish(parts, n_parts, residual, y, 0, N);
+            for (int i = 0; i < N; i++) {
+                float total = tsr_bf16_to_f32(part[0][i]);
+                for (int j = 1; j < n_parts; j++)
+                    total += tsr_bf16_to_f32(part[j][i]);
+                float rounded = tsr_bf16_to_f32(tsr_f32_to_bf16(total));
+                assert_true(isnan(total) ? isnan(tsr_bf16_to_f32(sum[i])) : sum[i] == tsr_f32_to_bf16(total));
+                assert_true(isnan(total) ? isnan(y[i]) : y[i] == rounded + residual[i]);
+            }
+        }
+    }
+}
+
+static void unknown_instruction_sets_are_refused(void **state)
+{
+    (void)state;
     tsr_reducer none;
     assert_false(tsr_reducer_select("abacus", TSR_REDUCE_EXACT, &none));
     assert_true(tsr_reducer_select(NULL, TSR_REDUCE_F32, &none));
@@ -95,6 +138,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_conversion_is_that_of_the_number_format),
         cmocka_unit_test(every_variant_adds_the_same),
+        cmocka_unit_test(bfloat16_is_added_in_f32_and_rounded_once),
+        cmocka_unit_test(unknown_instruction_sets_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

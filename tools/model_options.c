@@ -36,10 +36,14 @@ static int read_reduction(const char *command, const char *text, tsr_reduction *
 {
     if (!text)
         return TOOL_GO_ON;
-    if (strcmp(text, "exact") != 0 && strcmp(text, "f32") != 0)
-        return complain(command, "--reduction", text, "exact or f32");
-    *reduction = strcmp(text, "f32") == 0 ? TSR_REDUCTION_F32 : TSR_REDUCTION_EXACT;
-    return TOOL_GO_ON;
+    static const char *const names[] = {
+        [TSR_REDUCTION_EXACT] = "exact", [TSR_REDUCTION_F32] = "f32", [TSR_REDUCTION_BF16] = "bf16"};
+    for (int i = 0; i < TOOL_COUNT(names); i++)
+        if (strcmp(text, names[i]) == 0) {
+            *reduction = (tsr_reduction)i;
+            return TOOL_GO_ON;
+        }
+    return complain(command, "--reduction", text, "exact, f32 or bf16");
 }
 
 int tool_model_options_read(const char *command, tool_model_options *options,

@@ -52,7 +52,7 @@ typedef struct tool_model_options {
         {"-ctv", "--cache-type-v", TOOL_STRING, &(o).type_v, "TYPE", "values, likewise", 0, 0},              \
         {NULL,        "--reduction",                                                                         \
          TOOL_STRING, &(o).reduction,                                                                        \
-         "KIND",      "exact (default): the same bits for every split; or f32",                              \
+         "KIND",      "exact (default): the same bits for every split; f32, bf16",                           \
          0,           0},                                                                                    \
     {                                                                                                        \
         NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL, "copy weights into memory near their device", 0, 0 \

@@ -89,7 +89,9 @@ TSR_API tsr_tensor *tsr_argmax(tsr_graph *graph, tsr_tensor *x);
 /* How PARTIAL results are added up. */
 typedef enum tsr_reduction {
     TSR_REDUCTION_EXACT = 0, /* 64-bit fixed point: the same bits for every split; 8 bytes per element */
-    TSR_REDUCTION_F32 = 1    /* float: half the bytes, bits depend on the split */
+    TSR_REDUCTION_F32 = 1,   /* float: half the bytes, bits depend on the split */
+    TSR_REDUCTION_BF16 = 2 /* bfloat16: a quarter of the bytes; every device's part and the sum are rounded to
+                              8 bits of mantissa. docs/exact-reduction.md compares the three */
 } tsr_reduction;
 
 typedef struct tsr_program_config {

@@ -35,8 +35,7 @@ static bool serves(const tsr_comm *comm, const tsr_collective_desc *desc)
 static size_t bytes_of(const tsr_collective_desc *desc)
 {
     size_t n = (size_t)desc->n * (size_t)(desc->kind == TSR_OP_ALL_GATHER ? desc->n_rows : 1);
-    bool exact = desc->kind == TSR_OP_ALL_REDUCE && desc->reduce == TSR_REDUCE_EXACT;
-    return n * (exact ? sizeof(int64_t) : sizeof(float));
+    return n * (desc->kind == TSR_OP_ALL_REDUCE ? tsr_reduce_bytes(desc->reduce) : sizeof(float));
 }
 
 /* The table's choice. Where that leaves the stream (or does not serve these devices), an implementation that

@@ -3,14 +3,15 @@
  * Each function walks the elements sixteen at a time in two vectors of eight (the compilers' vector types:
  * left to themselves they vectorise the wrong loop here) and finishes one by one. It is compiled once per
  * instruction set, which differ in how many instructions a vector of eight takes. Every variant gives the
- * same bits: integer sums have no order, float sums are taken in rank order per element, and the conversion
- * rounds as core/fixed.h says. */
+ * same bits: integer sums have no order, float sums are taken in rank order per element (those of BF16 parts
+ * in f32, rounded once), and conversions round as core/fixed.h and core/half.h say. */
 #include "comm/reduce.h"
 
 #include <stddef.h>
 #include <string.h>
 
 #include "core/fixed.h"
+#include "core/half.h"
 
 enum { LANES = 8, STEP = 2 * LANES };
 
@@ -19,6 +20,8 @@ typedef int64_t i64_vector __attribute__((vector_size(64), aligned(8), may_alias
 typedef uint64_t u64_vector __attribute__((vector_size(64), aligned(8), may_alias));
 typedef double f64_vector __attribute__((vector_size(64), aligned(8), may_alias));
 typedef float f32_vector __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint32_t u32_vector __attribute__((vector_size(32), aligned(4), may_alias));
+typedef uint16_t u16_vector __attribute__((vector_size(16), aligned(2), may_alias));
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
@@ -34,6 +37,21 @@ ALWAYS_INLINE void convert(const i64_vector *sum, f32_vector *out)
     *out = __builtin_convertvector(value * (1.0 / TSR_FIXED_ONE), f32_vector);
 }
 
+/* *out = the f32 of eight bfloat16. */
+ALWAYS_INLINE void widen(const uint16_t *part, f32_vector *out)
+{
+    *out = (f32_vector)(__builtin_convertvector(*(const u16_vector *)part, u32_vector) << 16);
+}
+
+/* *value to the nearest bfloat16, as tsr_f32_to_bf16() rounds. */
+ALWAYS_INLINE void round_to_bf16(f32_vector *value)
+{
+    u32_vector bits = (u32_vector)*value;
+    u32_vector is_nan = (u32_vector)((bits & 0x7fffffffu) > 0x7f800000u);
+    u32_vector rounded = bits + 0x7fffu + (bits >> 16 & 1u);
+    *value = (f32_vector)(((is_nan & (bits | 0x400000u)) | (~is_nan & rounded)) & 0xffff0000u);
+}
+
 ALWAYS_INLINE void sum_step_exact(const void *const *parts, int n_parts, int64_t i, i64_vector sum[2])
 {
     const int64_t *part = (const int64_t *)parts[0] + i;
@@ -46,16 +64,30 @@ ALWAYS_INLINE void sum_step_exact(const void *const *parts, int n_parts, int64_t
     }
 }
 
-ALWAYS_INLINE void sum_step_f32(const void *const *parts, int n_parts, int64_t i, f32_vector sum[2])
+ALWAYS_INLINE void load_floats(tsr_reduce_type type, const void *part, int64_t i, f32_vector values[2])
 {
-    const float *part = (const float *)parts[0] + i;
-    sum[0] = *(const f32_vector *)part;
-    sum[1] = *(const f32_vector *)(part + LANES);
-    for (int j = 1; j < n_parts; j++) {
-        part = (const float *)parts[j] + i;
-        sum[0] += *(const f32_vector *)part;
-        sum[1] += *(const f32_vector *)(part + LANES);
+    if (type == TSR_REDUCE_BF16) {
+        widen((const uint16_t *)part + i, &values[0]);
+        widen((const uint16_t *)part + i + LANES, &values[1]);
+    } else {
+        values[0] = *(const f32_vector *)((const float *)part + i);
+        values[1] = *(const f32_vector *)((const float *)part + i + LANES);
     }
+}
+
+/* Of floats: what add() stores, as f32. */
+ALWAYS_INLINE void sum_step_floats(tsr_reduce_type type, const void *const *parts, int n_parts, int64_t i,
+                                   f32_vector sum[2])
+{
+    load_floats(type, parts[0], i, sum);
+    for (int j = 1; j < n_parts; j++) {
+        f32_vector part[2];
+        load_floats(type, parts[j], i, part);
+        sum[0] += part[0];
+        sum[1] += part[1];
+    }
+    for (int h = 0; h < 2 && type == TSR_REDUCE_BF16; h++)
+        round_to_bf16(&sum[h]);
 }
 
 ALWAYS_INLINE int64_t sum_one_exact(const void *const *parts, int n_parts, int64_t i)
@@ -66,27 +98,32 @@ ALWAYS_INLINE int64_t sum_one_exact(const void *const *parts, int n_parts, int64
     return sum;
 }
 
-ALWAYS_INLINE float sum_one_f32(const void *const *parts, int n_parts, int64_t i)
+ALWAYS_INLINE float part_at(tsr_reduce_type type, const void *part, int64_t i)
 {
-    float sum = ((const float *)parts[0])[i];
-    for (int j = 1; j < n_parts; j++)
-        sum += ((const float *)parts[j])[i];
-    return sum;
+    return type == TSR_REDUCE_BF16 ? tsr_bf16_to_f32(((const uint16_t *)part)[i]) : ((const float *)part)[i];
 }
 
-ALWAYS_INLINE void finish(bool exact, const void *const *parts, int n_parts, const float *residual, float *y,
-                          int64_t begin, int64_t end)
+ALWAYS_INLINE float sum_one_float(tsr_reduce_type type, const void *const *parts, int n_parts, int64_t i)
+{
+    float sum = part_at(type, parts[0], i);
+    for (int j = 1; j < n_parts; j++)
+        sum += part_at(type, parts[j], i);
+    return type == TSR_REDUCE_BF16 ? tsr_bf16_to_f32(tsr_f32_to_bf16(sum)) : sum;
+}
+
+ALWAYS_INLINE void finish(tsr_reduce_type type, const void *const *parts, int n_parts, const float *residual,
+                          float *y, int64_t begin, int64_t end)
 {
     int64_t i = begin;
     for (; i + STEP <= end; i += STEP) {
         f32_vector value[2];
-        if (exact) {
+        if (type == TSR_REDUCE_EXACT) {
             i64_vector sum[2];
             sum_step_exact(parts, n_parts, i, sum);
             convert(&sum[0], &value[0]);
             convert(&sum[1], &value[1]);
         } else {
-            sum_step_f32(parts, n_parts, i, value);
+            sum_step_floats(type, parts, n_parts, i, value);
         }
         if (residual) {
             value[0] += *(const f32_vector *)(residual + i);
@@ -96,60 +133,67 @@ ALWAYS_INLINE void finish(bool exact, const void *const *parts, int n_parts, con
         *(f32_vector *)(y + i + LANES) = value[1];
     }
     for (; i < end; i++) {
-        float value =
-            exact ? tsr_fixed_to_f32(sum_one_exact(parts, n_parts, i)) : sum_one_f32(parts, n_parts, i);
+        float value = type == TSR_REDUCE_EXACT ? tsr_fixed_to_f32(sum_one_exact(parts, n_parts, i))
+                                               : sum_one_float(type, parts, n_parts, i);
         y[i] = residual ? value + residual[i] : value;
     }
 }
 
-ALWAYS_INLINE void add(bool exact, const void *const *parts, int n_parts, void *sum, int64_t begin,
-                       int64_t end)
+/* Sixteen sums, in the parts' own type. */
+ALWAYS_INLINE void add_step(tsr_reduce_type type, const void *const *parts, int n_parts, void *sum, int64_t i)
 {
-    int64_t i = begin;
-    for (; i + STEP <= end; i += STEP) {
-        if (exact) {
-            i64_vector total[2];
-            sum_step_exact(parts, n_parts, i, total);
-            *(i64_vector *)((int64_t *)sum + i) = total[0];
-            *(i64_vector *)((int64_t *)sum + i + LANES) = total[1];
-        } else {
-            f32_vector total[2];
-            sum_step_f32(parts, n_parts, i, total);
-            *(f32_vector *)((float *)sum + i) = total[0];
-            *(f32_vector *)((float *)sum + i + LANES) = total[1];
-        }
+    if (type == TSR_REDUCE_EXACT) {
+        i64_vector total[2];
+        sum_step_exact(parts, n_parts, i, total);
+        *(i64_vector *)((int64_t *)sum + i) = total[0];
+        *(i64_vector *)((int64_t *)sum + i + LANES) = total[1];
+        return;
     }
-    for (; i < end; i++) {
-        if (exact)
-            ((int64_t *)sum)[i] = sum_one_exact(parts, n_parts, i);
+    f32_vector total[2];
+    sum_step_floats(type, parts, n_parts, i, total);
+    for (int h = 0; h < 2; h++) {
+        if (type == TSR_REDUCE_BF16)
+            *(u16_vector *)((uint16_t *)sum + i + h * LANES) =
+                __builtin_convertvector((u32_vector)total[h] >> 16, u16_vector);
         else
-            ((float *)sum)[i] = sum_one_f32(parts, n_parts, i);
+            *(f32_vector *)((float *)sum + i + h * LANES) = total[h];
     }
 }
 
-/* The four functions compiled for one instruction set. Not with target_clones: its resolvers run before the
- * sanitizers' runtimes are up. */
-#define DEFINE_VARIANT(isa, attribute)                                                                     \
-    attribute static void finish_exact_##isa(const void *const *parts, int n_parts, const float *residual, \
-                                             float *y, int64_t begin, int64_t end)                         \
-    {                                                                                                      \
-        finish(true, parts, n_parts, residual, y, begin, end);                                             \
-    }                                                                                                      \
-    attribute static void finish_f32_##isa(const void *const *parts, int n_parts, const float *residual,   \
-                                           float *y, int64_t begin, int64_t end)                           \
-    {                                                                                                      \
-        finish(false, parts, n_parts, residual, y, begin, end);                                            \
-    }                                                                                                      \
-    attribute static void add_exact_##isa(const void *const *parts, int n_parts, void *sum, int64_t begin, \
-                                          int64_t end)                                                     \
-    {                                                                                                      \
-        add(true, parts, n_parts, sum, begin, end);                                                        \
-    }                                                                                                      \
-    attribute static void add_f32_##isa(const void *const *parts, int n_parts, void *sum, int64_t begin,   \
-                                        int64_t end)                                                       \
-    {                                                                                                      \
-        add(false, parts, n_parts, sum, begin, end);                                                       \
+ALWAYS_INLINE void add(tsr_reduce_type type, const void *const *parts, int n_parts, void *sum, int64_t begin,
+                       int64_t end)
+{
+    int64_t i = begin;
+    for (; i + STEP <= end; i += STEP)
+        add_step(type, parts, n_parts, sum, i);
+    for (; i < end; i++) {
+        if (type == TSR_REDUCE_EXACT)
+            ((int64_t *)sum)[i] = sum_one_exact(parts, n_parts, i);
+        else if (type == TSR_REDUCE_F32)
+            ((float *)sum)[i] = sum_one_float(type, parts, n_parts, i);
+        else
+            ((uint16_t *)sum)[i] = tsr_f32_to_bf16(sum_one_float(type, parts, n_parts, i));
     }
+}
+
+/* The two functions of one type compiled for one instruction set. Not with target_clones: its resolvers run
+ * before the sanitizers' runtimes are up. */
+#define DEFINE_TYPE(isa, attribute, name, type)                                                              \
+    attribute static void finish_##name##_##isa(const void *const *parts, int n_parts,                       \
+                                                const float *residual, float *y, int64_t begin, int64_t end) \
+    {                                                                                                        \
+        finish(type, parts, n_parts, residual, y, begin, end);                                               \
+    }                                                                                                        \
+    attribute static void add_##name##_##isa(const void *const *parts, int n_parts, void *sum,               \
+                                             int64_t begin, int64_t end)                                     \
+    {                                                                                                        \
+        add(type, parts, n_parts, sum, begin, end);                                                          \
+    }
+
+#define DEFINE_VARIANT(isa, attribute)                   \
+    DEFINE_TYPE(isa, attribute, exact, TSR_REDUCE_EXACT) \
+    DEFINE_TYPE(isa, attribute, f32, TSR_REDUCE_F32)     \
+    DEFINE_TYPE(isa, attribute, bf16, TSR_REDUCE_BF16)
 
 DEFINE_VARIANT(generic, )
 
@@ -158,21 +202,21 @@ DEFINE_VARIANT(avx2, __attribute__((target("avx2"))))
 DEFINE_VARIANT(avx512, __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"))))
 #endif
 
-/* [0] EXACT, [1] F32 */
+/* By tsr_reduce_type. */
 typedef struct variant {
     const char *isa;
-    tsr_reducer reducers[2];
+    tsr_reducer reducers[3];
 } variant;
 
-#define VARIANT(isa)                               \
-    {                                              \
-#isa,                                      \
-        {                                          \
-            {finish_exact_##isa, add_exact_##isa}, \
-            {                                      \
-                finish_f32_##isa, add_f32_##isa    \
-            }                                      \
-        }                                          \
+#define VARIANT(isa)                                                                  \
+    {                                                                                 \
+#isa,                                                                         \
+        {                                                                             \
+            {finish_exact_##isa, add_exact_##isa}, {finish_f32_##isa, add_f32_##isa}, \
+            {                                                                         \
+                finish_bf16_##isa, add_bf16_##isa                                     \
+            }                                                                         \
+        }                                                                             \
     }
 
 static bool runs_here(const char *isa)
@@ -200,7 +244,7 @@ bool tsr_reducer_select(const char *isa, tsr_reduce_type type, tsr_reducer *redu
     for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
         if ((isa && strcmp(isa, variants[i].isa) != 0) || !runs_here(variants[i].isa))
             continue;
-        *reducer_out = variants[i].reducers[type == TSR_REDUCE_EXACT ? 0 : 1];
+        *reducer_out = variants[i].reducers[type];
         return true;
     }
     return false;

@@ -1,8 +1,8 @@
 /* Adding up the ranks' partials: the arithmetic of the local all-reduce, without its synchronisation.
  *
- * `parts` are n_parts arrays of the reduce type's elements (int64 for EXACT, float for F32), added in that
- * order. Both functions handle elements [begin, end), so threads and ranks can divide the work anywhere
- * without changing a bit. */
+ * `parts` are n_parts arrays of the reduce type's elements (int64 for EXACT, float for F32, bfloat16 for
+ * BF16), added in that order. Both functions handle elements [begin, end), so threads and ranks can divide
+ * the work anywhere without changing a bit. */
 #ifndef TSR_COMM_REDUCE_H
 #define TSR_COMM_REDUCE_H
 
@@ -18,7 +18,8 @@ typedef struct tsr_reducer {
     void (*finish)(const void *const *parts, int n_parts, const float *residual, float *y, int64_t begin,
                    int64_t end);
 
-    /* sum[i] = sum of parts[j][i], in the parts' own type. sum may be one of the parts. */
+    /* sum[i] = sum of parts[j][i], in the parts' own type (BF16: added in f32, rounded once; finish() does
+     * the same). sum may be one of the parts. */
     void (*add)(const void *const *parts, int n_parts, void *sum, int64_t begin, int64_t end);
 } tsr_reducer;
 

@@ -37,8 +37,17 @@ typedef enum tsr_op_kind {
 /* What an op that yields PARTIAL writes, and what the all-reduce adds up. */
 typedef enum tsr_reduce_type {
     TSR_REDUCE_EXACT = 0, /* int64 fixed point (core/fixed.h) */
-    TSR_REDUCE_F32 = 1    /* float; depends on the split */
+    TSR_REDUCE_F32 = 1,   /* float; depends on the split */
+    TSR_REDUCE_BF16 = 2   /* bfloat16 (core/half.h), summed in f32 and rounded; depends on the split */
 } tsr_reduce_type;
+
+/* Bytes of one element of a partial. */
+static inline size_t tsr_reduce_bytes(tsr_reduce_type type)
+{
+    return type == TSR_REDUCE_EXACT ? sizeof(int64_t)
+           : type == TSR_REDUCE_F32 ? sizeof(float)
+                                    : sizeof(uint16_t);
+}
 
 /* y[j][:] = row ids[j] of the table, converted to f32. The device may hold only rows [row_begin, row_end) of
  * the whole table; ids outside give zeros, so that the sum over devices is the row. */
@@ -71,7 +80,7 @@ typedef struct tsr_op_rms_norm {
  * partial == true: K is cut into granules of `granule` elements, counted from the first column held here (the
  * last may be shorter); each granule is one f32 sum in the same fixed order, then EXACT: y is int64, the sum
  * of tsr_fixed_from_f32(granule sum); out of `limit` raises the device's range fault; F32:   y is f32, the
- * sum of granule sums in order. */
+ * sum of granule sums in order; BF16:  y is bfloat16, one f32 sum over all of k, rounded once. */
 typedef struct tsr_op_mul_mat {
     tsr_type type;
     const void *w;   /* first element held here; no byte past the last row's last block may be read */
@@ -197,7 +206,9 @@ typedef struct tsr_op_copy {
 struct tsr_collective; /* core/comm.h */
 
 /* Sum of every contributing rank's partial, as f32, on every participating rank:
- * y[i] = to_f32(sum over ranks partial[rank][i]) (+ residual[i]). residual may equal y. */
+ * y[i] = to_f32(sum over ranks partial[rank][i]) (+ residual[i]). residual may equal y.
+ * F32 is added in rank order, BF16 in f32 in rank order and rounded to bfloat16 once, before the residual;
+ * NCCL has an order of its own for both, and rounds BF16 at every step. */
 typedef struct tsr_op_all_reduce {
     struct tsr_collective *collective;
     const float *residual; /* NULL = none */

@@ -76,6 +76,15 @@ TSR_DEVICE uint16_t tsr_bfloat_from_f32(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
+/* Output `at` of an op that gives plain sums: f32, or bfloat16 as the all-reduce adds it. */
+TSR_DEVICE void tsr_put_sum(void *y, int64_t at, float sum, bool bf16)
+{
+    if (bf16)
+        static_cast<uint16_t *>(y)[at] = tsr_bfloat_from_f32(sum);
+    else
+        static_cast<float *>(y)[at] = sum;
+}
+
 /* ---- the exact reduction (core/fixed.h) ---- */
 
 /* To fixed point; out of range raises `bad` and gives 0. The product with 2^36 is exact in f32 too: a power

@@ -2,9 +2,9 @@
  * thread per octet. Rows that this device does not hold give zeros. */
 #include "cuda/quant.cuh"
 
-/* y holds 64-bit fixed point (EXACT) or floats. */
-TSR_DEVICE void put(const tsr_op_get_rows &op, int64_t at, const tsr_octet &o, int left, bool exact,
-                    tsr_fault_word fault)
+/* y holds what `reduce` says; F32 if it is no partial. */
+TSR_DEVICE void put(const tsr_op_get_rows &op, int64_t at, const tsr_octet &o, int left,
+                    tsr_reduce_type reduce, tsr_fault_word fault)
 {
     bool bad = false;
     TSR_UNROLL
@@ -12,17 +12,18 @@ TSR_DEVICE void put(const tsr_op_get_rows &op, int64_t at, const tsr_octet &o, i
         if (i >= left)
             break;
         const float value = tsr_octet_value(o, i);
-        if (exact)
+        if (reduce == TSR_REDUCE_EXACT)
             static_cast<int64_t *>(op.y)[at + i] = tsr_fixed_of(value, op.limit, &bad);
         else
-            static_cast<float *>(op.y)[at + i] = value;
+            tsr_put_sum(op.y, at + i, value, reduce == TSR_REDUCE_BF16);
     }
     if (bad)
         tsr_fault_raise(fault);
 }
 
 template <tsr_type TYPE>
-__global__ void get_rows_kernel(const tsr_op_get_rows op, bool wide, bool exact, tsr_fault_word fault)
+__global__ void get_rows_kernel(const tsr_op_get_rows op, bool wide, tsr_reduce_type reduce,
+                                tsr_fault_word fault)
 {
     const int64_t octets = (op.n_cols + TSR_OCTET - 1) / TSR_OCTET;
     for (int64_t i = tsr_flat_begin(); i < octets * op.n_ids; i += tsr_flat_step()) {
@@ -33,7 +34,7 @@ __global__ void get_rows_kernel(const tsr_op_get_rows op, bool wide, bool exact,
             tsr_octet_load<TYPE>(static_cast<const unsigned char *>(op.table) +
                                      (size_t)(id - op.row_begin) * op.table_stride,
                                  column, left, wide, &o);
-        put(op, j * op.n_cols + column, o, left, exact, fault);
+        put(op, j * op.n_cols + column, o, left, reduce, fault);
     }
 }
 
@@ -44,12 +45,12 @@ extern "C" tsr_status tsr_cuda_get_rows(const tsr_op_get_rows *op, const tsr_cud
         return TSR_OK;
     const dim3 grid = tsr_flat_grid(octets, s), block(TSR_FLAT_THREADS);
     const bool wide = tsr_wide_rows(op->table, op->table_stride);
-    const bool exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
+    const tsr_reduce_type reduce = op->partial ? op->reduce : TSR_REDUCE_F32;
     switch (op->type) {
 #define GET_ROWS_CASE(type)                                                                              \
     case type:                                                                                           \
         return tsr_cuda_result(TSR_LAUNCH((get_rows_kernel<type>), grid, block, 0, s->stream, *op, wide, \
-                                          exact, tsr_fault_of(s)),                                       \
+                                          reduce, tsr_fault_of(s)),                                      \
                                "get_rows_kernel");
         TSR_FOR_EACH_WEIGHT_TYPE(GET_ROWS_CASE)
 #undef GET_ROWS_CASE

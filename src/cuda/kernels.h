@@ -80,14 +80,15 @@ tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_copy(const tsr_op_copy *op, const tsr_cuda_stream *s);
 
 /* Adding up ranks' partials, as src/comm/reduce.h does on the host:
- * y[i] = f32(sum over j of parts[j][i]) (+ residual[i]), i < n, parts in order (which matters for F32 only).
- * All pointers are readable from the stream's device (own, peer or mapped memory). y may equal residual. */
+ * y[i] = f32(sum over j of parts[j][i]) (+ residual[i]), i < n, parts in order (which matters for floats
+ * only). All pointers are readable from the stream's device (own, peer or mapped memory). y may equal
+ * residual. */
 enum { TSR_CUDA_MAX_PARTS = 64 };
 
 typedef struct tsr_cuda_reduction {
     tsr_reduce_type type;
     int n_parts;
-    const void *parts[TSR_CUDA_MAX_PARTS]; /* int64 (EXACT) or float elements */
+    const void *parts[TSR_CUDA_MAX_PARTS]; /* int64 (EXACT), float or bfloat16 elements */
     const float *residual;                 /* NULL = none */
     float *y;
     int64_t n;

@@ -10,7 +10,7 @@
 /* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
 static tsr_status clear(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 {
-    const size_t elem = op->partial && op->reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float);
+    const size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
     return TSR_CUDA(cudaMemset2DAsync(op->y, (size_t)op->y_stride * elem, 0, (size_t)op->n_rows * elem,
                                       (size_t)op->n_tokens, s->stream));
 }

@@ -25,12 +25,12 @@ struct f32_args {
     size_t w_stride;
     const float *x;
     int64_t x_stride;
-    void *y; /* int64 if exact, else float */
+    void *y; /* int64 if exact, bfloat16 if bf16, else float */
     int64_t y_stride;
     int64_t n_rows, k, n_tokens;
     int64_t granule; /* of an f32 sum: a chunk */
     float limit;
-    bool exact, narrow, wide_w, wide_x;
+    bool exact, bf16, narrow, wide_w, wide_x;
     tsr_fault_word fault;
 };
 
@@ -151,7 +151,7 @@ template <int TOKENS> __global__ void __launch_bounds__(F32_WARPS *TSR_WARP) f32
     if (a.exact)
         static_cast<int64_t *>(a.y)[t * a.y_stride + r] = f32_total<N, 2>(shared_fixed, o, a.narrow);
     else
-        static_cast<float *>(a.y)[t * a.y_stride + r] = f32_total<N, 1>(shared_float, o, false);
+        tsr_put_sum(a.y, t * a.y_stride + r, f32_total<N, 1>(shared_float, o, false), a.bf16);
 }
 
 /* Enqueue the kernel for one type and tile width. */
@@ -177,6 +177,7 @@ static f32_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
     a.k = op->k;
     a.n_tokens = op->n_tokens;
     a.exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
+    a.bf16 = op->partial && op->reduce == TSR_REDUCE_BF16;
     a.granule = a.exact ? op->granule : (int64_t)F32_CHUNK;
     a.narrow = a.exact && op->granule <= F32_CHUNK / 2;
     a.limit = op->limit;

@@ -42,6 +42,7 @@ static half_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
     a.chunks = chunks_of(op);
     a.limit = op->limit;
     a.exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
+    a.bf16 = op->partial && op->reduce == TSR_REDUCE_BF16;
     const bool aligned = a.granule % TSR_OCTET == 0 || a.granule == a.k;
     a.wide_w = aligned && tsr_wide_rows(op->w, op->w_stride);
     a.wide_x = aligned && tsr_wide_rows(op->x, (size_t)op->x_stride * sizeof(float));

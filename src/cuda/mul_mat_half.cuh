@@ -52,13 +52,13 @@ struct half_args {
     size_t w_stride;
     const float *x;
     int64_t x_stride;
-    void *y; /* int64 if exact, else float */
+    void *y; /* int64 if exact, bfloat16 if bf16, else float */
     int64_t y_stride;
     int64_t n_rows, k, n_tokens;
     int64_t granule;            /* all of k for a plain sum */
     int granule_chunks, chunks; /* per granule, and in all */
     float limit;
-    bool exact;
+    bool exact, bf16;
     bool wide_w, wide_x; /* pieces of a chunk lie as tsr_wide_rows() asks */
     tsr_fault_word fault;
 };
@@ -211,7 +211,7 @@ TSR_DEVICE void half_store(const half_args &a, int64_t row, int64_t token, const
     if (a.exact)
         static_cast<int64_t *>(a.y)[token * a.y_stride + row] = sum.fixed;
     else
-        static_cast<float *>(a.y)[token * a.y_stride + row] = sum.granule;
+        tsr_put_sum(a.y, token * a.y_stride + row, sum.granule, a.bf16);
 }
 
 /* ---- the kernels' launchers ---- */

@@ -35,6 +35,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
 static void divide(const tsr_op_mul_mat *op, q_args *a)
 {
     a->exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
+    a->bf16 = op->partial && op->reduce == TSR_REDUCE_BF16;
     a->unit = a->exact && op->granule < op->k ? op->granule : op->k;
     const int64_t units = ceil_div(op->k, a->unit);
     const int64_t last = op->k - (units - 1) * a->unit;
@@ -137,7 +138,7 @@ static tsr_status quantize(q_args *a, const tsr_cuda_stream *s)
 tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 {
     q_args a = args_of(op, s);
-    const size_t elem = a.exact ? sizeof(int64_t) : sizeof(float);
+    const size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
     for (int64_t token = 0; token < op->n_tokens; token += a.n_tokens) {
         bool through_scratch;
         a.codes = NULL;

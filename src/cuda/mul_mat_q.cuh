@@ -52,16 +52,17 @@ struct q_args {
     size_t w_stride;
     const float *x;
     int64_t x_stride;
-    void *y; /* int64 if exact, else float */
+    void *y; /* int64 if exact, bfloat16 if bf16, else float */
     int64_t y_stride;
     int64_t n_rows, k, unit;
     int n_tokens;
     int chunks, unit_chunks, part_chunks; /* of k, of a whole unit, of a part (but the last ones) */
     float limit;
-    bool exact, bytewise; /* bytewise: weights are at an odd multiple of two bytes where words are wanted */
-    bool wide_x;          /* activations may be loaded 16 bytes at a time */
-    int slot_pieces;      /* of 16 bytes that hold a row's step, wherever it begins */
-    int slot_stride;      /* bytes between rows in shared memory: at least those pieces */
+    bool exact, bf16;
+    bool bytewise;   /* bytewise: weights are at an odd multiple of two bytes where words are wanted */
+    bool wide_x;     /* activations may be loaded 16 bytes at a time */
+    int slot_pieces; /* of 16 bytes that hold a row's step, wherever it begins */
+    int slot_stride; /* bytes between rows in shared memory: at least those pieces */
     const unsigned char *codes; /* [n_tokens][chunks][Q_CODE_BYTES], or NULL: the kernel makes its own */
     const q_meta *meta;         /* [n_tokens][chunks] */
     tsr_fault_word fault;

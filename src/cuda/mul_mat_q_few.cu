@@ -149,7 +149,7 @@ TSR_DEVICE void few_store(const q_args &a, const few_place &p, int64_t row, cons
     float total = 0.0f;
     for (int part = 0; part < Q_PARTS; part++)
         total = total + *reinterpret_cast<const float *>(sums + part * outputs + thread);
-    static_cast<float *>(a.y)[at] = total;
+    tsr_put_sum(a.y, at, total, a.bf16);
 }
 
 template <int QUADS>

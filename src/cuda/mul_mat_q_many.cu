@@ -113,6 +113,16 @@ TSR_DEVICE void many_close(const q_args &a, q_sum<Total> (*sums)[MANY_QUADS][2],
         q_close(&sums[band][quad][r], a.limit, bad);
 }
 
+TSR_DEVICE void many_put(const q_args &a, int64_t at, int64_t sum)
+{
+    static_cast<int64_t *>(a.y)[at] = sum;
+}
+
+TSR_DEVICE void many_put(const q_args &a, int64_t at, float sum)
+{
+    tsr_put_sum(a.y, at, sum, a.bf16);
+}
+
 template <typename Total>
 TSR_DEVICE void many_store(const q_args &a, const many_place &p, const q_sum<Total> (*sums)[MANY_QUADS][2])
 {
@@ -125,7 +135,7 @@ TSR_DEVICE void many_store(const q_args &a, const many_place &p, const q_sum<Tot
         const int64_t row = p.row + (p.down * MANY_BANDS + band) * Q_ROWS + p.lane / 4 + 8 * r;
         const int64_t token = p.token + (p.across * MANY_QUADS + quad) * Q_TOKENS + p.lane % 4;
         if (row < a.n_rows && token < a.n_tokens)
-            static_cast<Total *>(a.y)[token * a.y_stride + row] = sums[band][quad][r].closed;
+            many_put(a, token * a.y_stride + row, sums[band][quad][r].closed);
     }
 }
 

@@ -100,7 +100,9 @@ static tsr_status issue(enqueueing *e, tsr_nccl_calls calls)
 static tsr_status call_all_reduce(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
     const enqueueing *e = what;
-    ncclDataType_t type = e->collective->desc.reduce == TSR_REDUCE_EXACT ? ncclInt64 : ncclFloat32;
+    static const ncclDataType_t types[] = {
+        [TSR_REDUCE_EXACT] = ncclInt64, [TSR_REDUCE_F32] = ncclFloat32, [TSR_REDUCE_BF16] = ncclBfloat16};
+    ncclDataType_t type = types[e->collective->desc.reduce];
     (void)index;
     return TSR_NCCL_ON(nccl, comm, ncclAllReduce(e->from, e->to, e->count, type, ncclSum, comm, e->stream));
 }
@@ -117,7 +119,7 @@ static tsr_status enqueue_all_reduce(enqueueing *e, const tsr_op_all_reduce *op,
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = &e->collective->desc;
     const tsr_cuda_stream s = {.stream = e->stream, .traits = &e->cuda->traits};
-    size_t size = desc->reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float);
+    size_t size = tsr_reduce_bytes(desc->reduce);
     bool contributes = desc->contributors >> e->cuda->base.index & 1;
     int64_t piece = op->n;
     if (!is_whole(desc))

@@ -6,7 +6,13 @@
 #include "cuda/rms_norm.cuh"
 
 /* 16 bytes of partials per thread and part. */
-enum { REDUCE_THREADS = TSR_ROW_THREADS, EXACT_PACK = 2, F32_PACK = 4, REDUCE_PER_BLOCK = 1024 };
+enum {
+    REDUCE_THREADS = TSR_ROW_THREADS,
+    EXACT_PACK = 2,
+    F32_PACK = 4,
+    BF16_PACK = 8,
+    REDUCE_PER_BLOCK = 1024
+};
 
 template <typename Partial, int V>
 __global__ void reduce_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
@@ -67,19 +73,35 @@ static tsr_status launch_reduce(const tsr_cuda_meeting *meeting, const tsr_cuda_
         "reduce_kernel");
 }
 
+template <typename Partial>
+static tsr_status launch_reduce_norm(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                                     const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
+{
+    return tsr_cuda_result(TSR_LAUNCH((reduce_norm_kernel<Partial>), grid, dim3(REDUCE_THREADS), 0, s->stream,
+                                      *meeting, *reduction, *norm),
+                           "reduce_norm_kernel");
+}
+
+template <typename Partial, int V>
+static tsr_status launch_type(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                              const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
+{
+    return norm ? launch_reduce_norm<Partial>(meeting, reduction, norm, grid, s)
+                : launch_reduce<Partial, V>(meeting, reduction, grid, s);
+}
+
 static tsr_status launch(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
                          const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
 {
-    const dim3 block(REDUCE_THREADS);
-    const bool exact = reduction->type == TSR_REDUCE_EXACT;
-    if (norm)
-        return tsr_cuda_result(exact ? TSR_LAUNCH((reduce_norm_kernel<int64_t>), grid, block, 0, s->stream,
-                                                  *meeting, *reduction, *norm)
-                                     : TSR_LAUNCH((reduce_norm_kernel<float>), grid, block, 0, s->stream,
-                                                  *meeting, *reduction, *norm),
-                               "reduce_norm_kernel");
-    return exact ? launch_reduce<int64_t, EXACT_PACK>(meeting, reduction, grid, s)
-                 : launch_reduce<float, F32_PACK>(meeting, reduction, grid, s);
+    switch (reduction->type) {
+    case TSR_REDUCE_EXACT:
+        return launch_type<int64_t, EXACT_PACK>(meeting, reduction, norm, grid, s);
+    case TSR_REDUCE_F32:
+        return launch_type<float, F32_PACK>(meeting, reduction, norm, grid, s);
+    case TSR_REDUCE_BF16:
+        return launch_type<tsr_bfloat, BF16_PACK>(meeting, reduction, norm, grid, s);
+    }
+    return tsr_cuda_result(cudaErrorNotSupported, "reduce_kernel");
 }
 
 static unsigned blocks_for(int64_t n, int64_t most)

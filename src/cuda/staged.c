@@ -46,8 +46,8 @@ static void partial_of(const tsr_collective_desc *desc, int index, const void **
 {
     bool contributes = desc->contributors >> index & 1;
     size_t n = (size_t)desc->n, size = sizeof(float);
-    if (desc->kind == TSR_OP_ALL_REDUCE && desc->reduce == TSR_REDUCE_EXACT)
-        size = sizeof(int64_t);
+    if (desc->kind == TSR_OP_ALL_REDUCE)
+        size = tsr_reduce_bytes(desc->reduce);
     if (desc->kind == TSR_OP_ALL_GATHER) {
         n = (size_t)(desc->begin[index + 1] - desc->begin[index]) * (size_t)desc->n_rows;
         contributes = true;

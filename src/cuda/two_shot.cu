@@ -3,13 +3,21 @@
  * the sums. Each device reads 1/P of every partial and then n f32, where in one shot it reads P whole
  * partials.
  *
- * Elements are handled in tiles. A contributor's share is a range of tiles, and the f32 sums of a tile lie at
- * the front of the tile's own bytes in its owner's partial. Only the owner reads that tile of its partial in
- * the first kernel, in one block, and that block has read all of it before it writes. */
+ * Elements are handled in tiles. A contributor's share is a range of tiles, and the sums of a tile, as f32 or
+ * of BF16 in their own type, lie at the front of the tile's own bytes in its owner's partial. Only the owner
+ * reads that tile of its partial in the first kernel, in one block, and that block has read all of it before
+ * it writes. */
 #include "cuda/meet.cuh"
 #include "cuda/reduce.cuh"
 
-enum { PACK = 2, TILE_THREADS = 512, TILE = PACK * TILE_THREADS };
+enum { TILE_THREADS = 512 };
+
+/* Elements of a thread: 8 bytes at least, for loads over a link. */
+template <typename Partial> struct shot {
+    static constexpr int pack = sizeof(Partial) < sizeof(float) ? 4 : 2;
+    static constexpr int tile = pack * TILE_THREADS;
+    typedef typename tsr_sum_of<Partial>::stored stored;
+};
 
 TSR_DEVICE int64_t first_tile(int64_t n_tiles, int part, int n_parts)
 {
@@ -18,16 +26,29 @@ TSR_DEVICE int64_t first_tile(int64_t n_tiles, int part, int n_parts)
 
 /* The sums of tile `tile`, in the partial of the one who makes them. */
 template <typename Partial>
-TSR_DEVICE float *sums_of_tile(const tsr_cuda_reduction &reduction, int owner, int64_t tile)
+TSR_DEVICE typename shot<Partial>::stored *sums_of_tile(const tsr_cuda_reduction &reduction, int owner,
+                                                        int64_t tile)
 {
     Partial *part = static_cast<Partial *>(const_cast<void *>(reduction.parts[owner]));
-    return reinterpret_cast<float *>(part + tile * TILE);
+    return reinterpret_cast<typename shot<Partial>::stored *>(part + tile * shot<Partial>::tile);
+}
+
+TSR_DEVICE void store_sum(float *to, float sum)
+{
+    *to = sum;
+}
+
+TSR_DEVICE void store_sum(tsr_bfloat *to, float sum)
+{
+    to->bits = tsr_bfloat_from_f32(sum); /* it is rounded already */
 }
 
 template <typename Partial>
 __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
                                     const __grid_constant__ tsr_cuda_reduction reduction, int part)
 {
+    constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
+    typedef typename shot<Partial>::stored stored;
     tsr_meet(meeting);
     if (part < 0)
         return;
@@ -35,17 +56,22 @@ __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_meeting mee
     const int64_t end = first_tile(n_tiles, part + 1, reduction.n_parts);
     for (int64_t t = first_tile(n_tiles, part, reduction.n_parts) + blockIdx.x; t < end; t += gridDim.x) {
         const int64_t i = t * TILE + PACK * (int64_t)threadIdx.x;
+        const int64_t left = reduction.n - i;
         tsr_pack<float, PACK> sum = {};
-        if (i + 1 < reduction.n)
+        if (left >= PACK)
             sum = tsr_sum_of_parts<Partial, PACK>(reduction, i / PACK);
-        else if (i < reduction.n)
-            sum.at[0] = tsr_sum_of_parts<Partial, 1>(reduction, i).at[0];
+        for (int v = 0; left < PACK && v < left; v++)
+            sum.at[v] = tsr_sum_of_parts<Partial, 1>(reduction, i + v).at[0];
         __syncthreads(); /* everybody has read this tile of our own partial */
-        float *sums = sums_of_tile<Partial>(reduction, part, t) + PACK * threadIdx.x;
-        if (i + 1 < reduction.n)
-            *reinterpret_cast<tsr_pack<float, PACK> *>(sums) = sum;
-        else if (i < reduction.n)
-            sums[0] = sum.at[0];
+        stored *sums = sums_of_tile<Partial>(reduction, part, t) + PACK * threadIdx.x;
+        tsr_pack<stored, PACK> rounded;
+        TSR_UNROLL
+        for (int v = 0; v < PACK; v++)
+            store_sum(&rounded.at[v], sum.at[v]);
+        if (left >= PACK)
+            *reinterpret_cast<tsr_pack<stored, PACK> *>(sums) = rounded;
+        for (int v = 0; left < PACK && v < left; v++)
+            sums[v] = rounded.at[v];
     }
 }
 
@@ -53,54 +79,81 @@ template <typename Partial>
 __global__ void gather_shares_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
                                      const __grid_constant__ tsr_cuda_reduction reduction)
 {
+    constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
     tsr_meet(meeting);
     const int64_t n_tiles = (reduction.n + TILE - 1) / TILE;
     int owner = 0;
     for (int64_t t = blockIdx.x; t < n_tiles; t += gridDim.x) {
         while (t >= first_tile(n_tiles, owner + 1, reduction.n_parts))
             owner++;
-        const float *sums = sums_of_tile<Partial>(reduction, owner, t);
+        const typename shot<Partial>::stored *sums = sums_of_tile<Partial>(reduction, owner, t);
         TSR_UNROLL
         for (int k = 0; k < PACK; k++) {
             const int at = (int)threadIdx.x + k * TILE_THREADS;
             const int64_t i = t * TILE + at;
-            if (i < reduction.n)
-                reduction.y[i] = reduction.residual ? sums[at] + reduction.residual[i] : sums[at];
+            if (i >= reduction.n)
+                continue;
+            const float sum = tsr_part_to_add(sums[at]);
+            reduction.y[i] = reduction.residual ? sum + reduction.residual[i] : sum;
         }
     }
 }
 
 /* ---- launchers ---- */
 
-static unsigned blocks_for(int64_t n_tiles, int max_blocks)
+template <typename Partial> static dim3 grid_for(int64_t n, int n_shares, int max_blocks)
 {
-    return (unsigned)(n_tiles < 1 ? 1 : n_tiles < max_blocks ? n_tiles : max_blocks);
+    const int64_t n_tiles = (n + shot<Partial>::tile - 1) / shot<Partial>::tile;
+    const int64_t largest_share = (n_tiles + n_shares - 1) / n_shares;
+    return dim3((unsigned)(largest_share < 1 ? 1 : largest_share < max_blocks ? largest_share : max_blocks));
+}
+
+template <typename Partial>
+static tsr_status reduce_share(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction, int part,
+                               const tsr_cuda_stream *s)
+{
+    const dim3 grid = grid_for<Partial>(reduction->n, reduction->n_parts, meeting->max_blocks);
+    return tsr_cuda_result(TSR_LAUNCH((reduce_share_kernel<Partial>), grid, dim3(TILE_THREADS), 0, s->stream,
+                                      *meeting, *reduction, part),
+                           "reduce_share_kernel");
+}
+
+template <typename Partial>
+static tsr_status gather_shares(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                                const tsr_cuda_stream *s)
+{
+    const dim3 grid = grid_for<Partial>(reduction->n, 1, meeting->max_blocks);
+    return tsr_cuda_result(TSR_LAUNCH((gather_shares_kernel<Partial>), grid, dim3(TILE_THREADS), 0, s->stream,
+                                      *meeting, *reduction),
+                           "gather_shares_kernel");
 }
 
 extern "C" tsr_status tsr_cuda_meet_reduce_share(const tsr_cuda_meeting *meeting,
                                                  const tsr_cuda_reduction *reduction, int part,
                                                  const tsr_cuda_stream *s)
 {
-    const int64_t n_tiles = (reduction->n + TILE - 1) / TILE;
-    const int64_t largest_share = (n_tiles + reduction->n_parts - 1) / reduction->n_parts;
-    const dim3 grid(blocks_for(largest_share, meeting->max_blocks)), block(TILE_THREADS);
-    return tsr_cuda_result(
-        reduction->type == TSR_REDUCE_EXACT
-            ? TSR_LAUNCH((reduce_share_kernel<int64_t>), grid, block, 0, s->stream, *meeting, *reduction,
-                         part)
-            : TSR_LAUNCH((reduce_share_kernel<float>), grid, block, 0, s->stream, *meeting, *reduction, part),
-        "reduce_share_kernel");
+    switch (reduction->type) {
+    case TSR_REDUCE_EXACT:
+        return reduce_share<int64_t>(meeting, reduction, part, s);
+    case TSR_REDUCE_F32:
+        return reduce_share<float>(meeting, reduction, part, s);
+    case TSR_REDUCE_BF16:
+        return reduce_share<tsr_bfloat>(meeting, reduction, part, s);
+    }
+    return tsr_cuda_result(cudaErrorNotSupported, "reduce_share_kernel");
 }
 
 extern "C" tsr_status tsr_cuda_meet_gather_shares(const tsr_cuda_meeting *meeting,
                                                   const tsr_cuda_reduction *reduction,
                                                   const tsr_cuda_stream *s)
 {
-    const int64_t n_tiles = (reduction->n + TILE - 1) / TILE;
-    const dim3 grid(blocks_for(n_tiles, meeting->max_blocks)), block(TILE_THREADS);
-    return tsr_cuda_result(
-        reduction->type == TSR_REDUCE_EXACT
-            ? TSR_LAUNCH((gather_shares_kernel<int64_t>), grid, block, 0, s->stream, *meeting, *reduction)
-            : TSR_LAUNCH((gather_shares_kernel<float>), grid, block, 0, s->stream, *meeting, *reduction),
-        "gather_shares_kernel");
+    switch (reduction->type) {
+    case TSR_REDUCE_EXACT:
+        return gather_shares<int64_t>(meeting, reduction, s);
+    case TSR_REDUCE_F32:
+        return gather_shares<float>(meeting, reduction, s);
+    case TSR_REDUCE_BF16:
+        return gather_shares<tsr_bfloat>(meeting, reduction, s);
+    }
+    return tsr_cuda_result(cudaErrorNotSupported, "gather_shares_kernel");
 }

@@ -16,6 +16,14 @@ typedef struct tsr_kv_inputs {
     tsr_tensor *position;   /* [n_tokens, 1] */
 } tsr_kv_inputs;
 
+/* What PARTIAL values are made of under a reduction. */
+static inline tsr_reduce_type tsr_reduce_type_of(tsr_reduction reduction)
+{
+    return reduction == TSR_REDUCTION_BF16  ? TSR_REDUCE_BF16
+           : reduction == TSR_REDUCTION_F32 ? TSR_REDUCE_F32
+                                            : TSR_REDUCE_EXACT;
+}
+
 /* Parameters of a node, by its op. */
 typedef struct tsr_node_args {
     float eps;         /* RMS_NORM */

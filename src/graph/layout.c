@@ -123,7 +123,7 @@ static tsr_status define_workspace(lifetimes *life, int i, int d, tsr_reduce_typ
     const tsr_value *value = &life->low->values[sends ? instr->in[0] : instr->out];
     int64_t cols = instr->kind == TSR_OP_COPY ? tsr_shard_map_count(value->map, d) : value->ne0;
     bool empty = !sends && instr->kind != TSR_OP_COPY && !(value->contributors >> d & 1);
-    size_t bytes, element = instr->kind == TSR_OP_COPY || sends || reduce == TSR_REDUCE_F32 ? 4 : 8;
+    size_t bytes, element = instr->kind == TSR_OP_COPY || sends ? sizeof(float) : tsr_reduce_bytes(reduce);
     if (!tsr_mul_size((size_t)cols, (size_t)value->ne1, &bytes) || !tsr_mul_size(bytes, element, &bytes) ||
         bytes > SIZE_MAX / 4)
         return tsr_fail(TSR_ERR_INVALID, "%s: [%lld, %lld] is too large", value->name, (long long)value->ne0,

@@ -73,7 +73,7 @@ out:
 
 static tsr_reduce_type reduce_of(const tsr_program_config *config)
 {
-    return config && config->reduction == TSR_REDUCTION_F32 ? TSR_REDUCE_F32 : TSR_REDUCE_EXACT;
+    return config ? tsr_reduce_type_of(config->reduction) : TSR_REDUCE_EXACT;
 }
 
 /* Lower, find lifetimes, pack. */
@@ -198,8 +198,8 @@ static tsr_status check_config(const tsr_program_config *config)
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_program_config.size is %zu, not %zu; use TSR_PROGRAM_CONFIG_INIT", config->size,
                         sizeof *config);
-    if (config && config->reduction != TSR_REDUCTION_EXACT && config->reduction != TSR_REDUCTION_F32)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.reduction is %d; use EXACT or F32",
+    if (config && (config->reduction < TSR_REDUCTION_EXACT || config->reduction > TSR_REDUCTION_BF16))
+        return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.reduction is %d; use EXACT, F32 or BF16",
                         (int)config->reduction);
     return TSR_OK;
 }

@@ -221,7 +221,8 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
     cost->n_tokens = n_tokens;
     cost->n_outputs = TSR_MIN(n_tokens, (int64_t)config->n_outputs_max);
     cost->row_bytes = (uint64_t)shape->hparams.n_embd * sizeof(float);
-    cost->sync_bytes = (uint64_t)shape->hparams.n_embd * (uint64_t)n_tokens * sizeof(int64_t);
+    cost->sync_bytes = (uint64_t)shape->hparams.n_embd * (uint64_t)n_tokens *
+                       tsr_reduce_bytes(tsr_reduce_type_of(config->reduction));
     cost->problem = (tsr_cost_problem){.n_devices = n_devices,
                                        .n_classes = TSR_CLASS_COUNT,
                                        .classes = cost->classes,

@@ -85,7 +85,7 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_kv_type("type_k", c.type_k));
     TSR_TRY(check_kv_type("type_v", c.type_v));
     TSR_TRY(check_range("plan_tokens", c.plan_tokens, 1, 1 << 16));
-    TSR_TRY(check_range("reduction", c.reduction, TSR_REDUCTION_EXACT, TSR_REDUCTION_F32));
+    TSR_TRY(check_range("reduction", c.reduction, TSR_REDUCTION_EXACT, TSR_REDUCTION_BF16));
     c.n_batch = (int)TSR_MIN((int64_t)c.n_batch, c.n_ctx);
     c.n_outputs_max = TSR_MIN(c.n_outputs_max, c.n_batch);
     *resolved_out = c;

@@ -18,6 +18,7 @@
 
 #include "core/comm.h"
 #include "core/fixed.h"
+#include "core/half.h"
 #include "cuda/device.h"
 #include "cuda/nccl.h"
 #include "cuda/peer.h"
@@ -198,7 +199,7 @@ typedef struct sum {
 
 static inline size_t sum_bytes(const sum *s)
 {
-    return (size_t)s->n * (s->reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float));
+    return (size_t)s->n * tsr_reduce_bytes(s->reduce);
 }
 
 static inline float residual_at(int64_t i)
@@ -218,6 +219,12 @@ static inline float partial_f32_at(int device, int64_t i, uint64_t seed)
     return (float)(partial_at(device, i, seed) % 1000);
 }
 
+/* bf16: so small that sums of eight devices are exact, too. */
+static inline float partial_bf16_at(int device, int64_t i, uint64_t seed)
+{
+    return (float)(partial_at(device, i, seed) % 32);
+}
+
 /* New partials on all contributors, for the next run. */
 static inline void sum_fill(group *g, const sum *s, uint64_t seed)
 {
@@ -229,6 +236,8 @@ static inline void sum_fill(group *g, const sum *s, uint64_t seed)
         for (int64_t i = 0; i < s->n; i++)
             if (s->reduce == TSR_REDUCE_EXACT)
                 ((int64_t *)values)[i] = partial_at(d, i, seed);
+            else if (s->reduce == TSR_REDUCE_BF16)
+                ((uint16_t *)values)[i] = tsr_f32_to_bf16(partial_bf16_at(d, i, seed));
             else
                 ((float *)values)[i] = partial_f32_at(d, i, seed);
         ok(tsr_device_upload(g->devices[d], s->partial[d], values, bytes));
@@ -270,7 +279,7 @@ static inline float sum_at(const sum *s, int64_t i, uint64_t seed)
     for (int d = 0; d < MAX_RANKS; d++)
         if (s->contributors >> d & 1) {
             exact += partial_at(d, i, seed);
-            f32 += partial_f32_at(d, i, seed);
+            f32 += s->reduce == TSR_REDUCE_BF16 ? partial_bf16_at(d, i, seed) : partial_f32_at(d, i, seed);
         }
     float value = s->reduce == TSR_REDUCE_EXACT ? tsr_fixed_to_f32(exact) : f32;
     return s->with_residual ? value + residual_at(i) : value;

@@ -20,6 +20,7 @@
 #include "comm/choice.h"
 #include "comm/local.h"
 #include "core/fixed.h"
+#include "core/half.h"
 #include "core/mem.h"
 #include "cuda/device.h"
 #include "cuda/meet.h"
@@ -240,10 +241,14 @@ static void expect(const sums *s, int k, const float *before, float *y)
         bool first = true;
         for (uint64_t rest = s->c->contributors; rest; rest &= rest - 1, first = false) {
             float x = s->host_table[__builtin_ctzll(rest)][(size_t)k * s->n + i];
+            if (s->c->reduce == TSR_REDUCE_BF16)
+                x = tsr_bf16_to_f32(tsr_f32_to_bf16(x));
             fixed += tsr_fixed_from_f32(x);
             plain = first ? x : plain + x;
         }
         y[i] = s->c->reduce == TSR_REDUCE_EXACT ? tsr_fixed_to_f32(fixed) : plain;
+        if (s->c->reduce == TSR_REDUCE_BF16)
+            y[i] = tsr_bf16_to_f32(tsr_f32_to_bf16(plain));
         if (s->c->residual && k > 0)
             y[i] += before[i];
     }
@@ -316,7 +321,7 @@ static void all_ways_give_the_same_bits(void **state)
                                  .row = shapes[k].row,
                                  .n_rows = shapes[k].n_rows,
                                  .contributors = ((uint64_t)1 << counts[i]) - 1,
-                                 .reduce = k % 2 ? TSR_REDUCE_F32 : TSR_REDUCE_EXACT,
+                                 .reduce = (tsr_reduce_type)((i + k) % 3),
                                  .residual = (i + k) % 2 == 0};
             check_ways_agree(&c, 10 * i + k);
         }
@@ -329,7 +334,8 @@ static void any_subset_contributes_and_devices_share_gpus(void **state)
         {3, 3, 1301, 1, 2, TSR_REDUCE_EXACT, true},    {3, 1, 2049, 1, 5, TSR_REDUCE_EXACT, true},
         {5, 2, 777, 2, 0x16, TSR_REDUCE_EXACT, false}, {5, 5, 3, 5, 0x11, TSR_REDUCE_F32, true},
         {4, 1, 1100, 2, 0xf, TSR_REDUCE_EXACT, true},  {8, 2, 515, 1, 0xff, TSR_REDUCE_EXACT, true},
-        {2, 1, 4097, 2, 3, TSR_REDUCE_EXACT, false},
+        {2, 1, 4097, 2, 3, TSR_REDUCE_EXACT, false},   {3, 3, 4099, 1, 7, TSR_REDUCE_BF16, true},
+        {5, 2, 777, 2, 0x16, TSR_REDUCE_BF16, false},  {3, 1, 9001, 1, 5, TSR_REDUCE_BF16, false},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         check_ways_agree(&cases[i], 77 + i);

@@ -7,6 +7,7 @@
 #include <tsr/types.h>
 
 #include "core/fixed.h"
+#include "core/half.h"
 
 static const double ulp = 0x1p-23; /* of 1; two roundings */
 
@@ -414,6 +415,24 @@ static void test_reduce_adds_parts_in_order(void **state)
     for (int i = 0; i < N; i++)
         expected[i] = plain[0][i] + plain[1][i] + plain[2][i];
     check_same(f32.y, expected, N);
+
+    tsr_cuda_reduction bf16 = f32;
+    bf16.type = TSR_REDUCE_BF16;
+    for (int i = 0; i < N; i++)
+        expected[i] = 0;
+    for (int j = 0; j < PARTS; j++) {
+        uint16_t rounded[N];
+        for (int i = 0; i < N; i++) {
+            rounded[i] = tsr_f32_to_bf16(plain[j][i]);
+            expected[i] += tsr_bf16_to_f32(rounded[i]);
+        }
+        bf16.parts[j] = gpu_put(&g, rounded, sizeof rounded, false);
+    }
+    for (int i = 0; i < N; i++)
+        expected[i] = tsr_bf16_to_f32(tsr_f32_to_bf16(expected[i]));
+    assert_int_equal(tsr_cuda_reduce(&bf16, NULL, &s), TSR_OK);
+    assert_false(gpu_fault(&g));
+    check_same(bf16.y, expected, N);
     for (int j = 0; j < PARTS; j++)
         free(plain[j]);
     free(residual);

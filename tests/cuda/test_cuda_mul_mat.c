@@ -9,6 +9,7 @@
 #include <tsr/types.h>
 
 #include "core/fixed.h"
+#include "core/half.h"
 
 static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
                                  TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
@@ -54,7 +55,7 @@ static void problem_destroy(problem *p)
 
 static size_t elem_bytes(int64_t granule, tsr_reduce_type reduce)
 {
-    return granule > 0 && reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float);
+    return granule > 0 ? tsr_reduce_bytes(reduce) : sizeof(float);
 }
 
 /* granule 0: a whole sum, else partial. */
@@ -107,8 +108,12 @@ static void check_close(const problem *p, int64_t granule, tsr_reduce_type reduc
             magnitude += fabs((double)w[j]) * fabs((double)x[j]);
         }
         const bool fixed = elem == sizeof(int64_t);
-        const double got = fixed ? (double)((int64_t *)y)[i] / TSR_FIXED_ONE : (double)((float *)y)[i];
-        const double bound = roundings * 0x1p-24 * magnitude + (fixed ? granules * 0x1p-37 : 0);
+        const bool bf16 = elem == sizeof(uint16_t); /* 8 bits of the sum */
+        const double got = fixed  ? (double)((int64_t *)y)[i] / TSR_FIXED_ONE
+                           : bf16 ? (double)tsr_bf16_to_f32(((uint16_t *)y)[i])
+                                  : (double)((float *)y)[i];
+        const double bound = roundings * 0x1p-24 * magnitude + (fixed ? granules * 0x1p-37 : 0) +
+                             (bf16 ? 0x1p-8 * fabs(exact) : 0);
         if (!(fabs(got - exact) <= bound))
             fail_msg("%s rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",
                      tsr_type_name(p->type), (int)p->n_rows, (int)p->k, (int)p->n_tokens, (int)granule,
@@ -136,6 +141,7 @@ static void test_plain_types_are_close_to_exact(void **state)
             check_close(&p, 96, TSR_REDUCE_EXACT);
             check_close(&p, 50, TSR_REDUCE_EXACT);
             check_close(&p, 600, TSR_REDUCE_F32);
+            check_close(&p, 96, TSR_REDUCE_BF16);
             check_close(&p, 1 << 20, TSR_REDUCE_EXACT);
             problem_destroy(&p);
         }

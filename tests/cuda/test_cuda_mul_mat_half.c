@@ -8,6 +8,7 @@
 #include <tsr/types.h>
 
 #include "core/fixed.h"
+#include "core/half.h"
 
 static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_BF16};
 enum { N_TYPES = 2, CHUNK = 128 };
@@ -148,6 +149,31 @@ static void test_products_are_close_to_exact_whatever_the_magnitude(void **state
     problem p = problem_create(&g, TSR_TYPE_F16, 20, 256, 20, 1e30f, true); /* in f32 only */
     check_close(&p, 0);
     problem_destroy(&p);
+    gpu_close(&g);
+}
+
+/* What a BF16 partial holds is the plain sum, rounded once: from either kernel, and whatever the granule. */
+static void test_bfloat16_partials_are_the_rounded_sums(void **state)
+{
+    (void)state;
+    enum { ROWS = 21, K = 333 };
+    gpu g = gpu_open();
+    for (int i = 0; i < N_TYPES; i++)
+        for (int64_t tokens = 3; tokens <= 40; tokens += 37) {
+            problem p = problem_create(&g, types[i], ROWS, K, tokens, 1, false);
+            tsr_op op = problem_op(&p, 0);
+            float *sums = outputs_of(&g, &op);
+            uint16_t rounded[ROWS * 40];
+            op.mul_mat.partial = true;
+            op.mul_mat.reduce = TSR_REDUCE_BF16;
+            op.mul_mat.granule = 64;
+            assert_false(gpu_run(&g, &op));
+            gpu_get(rounded, op.mul_mat.y, sizeof rounded[0] * (size_t)(ROWS * tokens));
+            for (int64_t j = 0; j < ROWS * tokens; j++)
+                assert_int_equal(rounded[j], tsr_f32_to_bf16(sums[j]));
+            free(sums);
+            problem_destroy(&p);
+        }
     gpu_close(&g);
 }
 
@@ -319,6 +345,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products_are_close_to_exact_whatever_the_magnitude),
+        cmocka_unit_test(test_bfloat16_partials_are_the_rounded_sums),
         cmocka_unit_test(test_every_number_of_tokens_gives_the_same_bits),
         cmocka_unit_test(test_slabs_of_tokens_give_the_bits_of_the_whole),
         cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),

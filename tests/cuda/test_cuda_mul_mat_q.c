@@ -10,6 +10,7 @@
 #include <tsr/types.h>
 
 #include "core/fixed.h"
+#include "core/half.h"
 #include "core/status.h"
 
 static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
@@ -105,6 +106,30 @@ static void round_activations(const problem *p, const float *x, double *rounded)
             assert_true(fabs(rounded[i] - (double)x[i]) <= 0.51 * (double)scale);
         }
     }
+}
+
+/* What a BF16 partial holds is the plain sum, rounded once: from either kernel, and token by token. */
+static void test_bfloat16_partials_are_the_rounded_sums(void **state)
+{
+    (void)state;
+    enum { ROWS = 21, K = 512, TOKENS = 40 };
+    gpu g = gpu_open();
+    for (int64_t tokens = 3; tokens <= TOKENS; tokens += TOKENS - 3) {
+        problem p = problem_create(&g, TSR_TYPE_Q4_K, ROWS, K, tokens, 0);
+        float *sums = results_of(&p, &p.op);
+        uint16_t rounded[ROWS * TOKENS];
+        tsr_op op = p.op;
+        op.mul_mat.partial = true;
+        op.mul_mat.reduce = TSR_REDUCE_BF16;
+        op.mul_mat.granule = 256;
+        assert_false(gpu_run(&g, &op));
+        gpu_get(rounded, op.mul_mat.y, sizeof rounded[0] * (size_t)(ROWS * tokens));
+        for (int64_t j = 0; j < ROWS * tokens; j++)
+            assert_int_equal(rounded[j], tsr_f32_to_bf16(sums[j]));
+        free(sums);
+        problem_destroy(&p);
+    }
+    gpu_close(&g);
 }
 
 /* Rounding relative to the sum of magnitudes: the sum of a block (1), its scale and minimum (2), the tree
@@ -423,6 +448,7 @@ static void test_the_range_of_activations(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_bfloat16_partials_are_the_rounded_sums),
         cmocka_unit_test(test_every_type_is_close_to_exact),
         cmocka_unit_test(test_long_and_tall),
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),

@@ -32,6 +32,7 @@ static void sums_are_exact_whatever_the_number_of_devices(void **state)
         run_sum(&g, &(sum){TSR_REDUCE_EXACT, all, all, 1000, true});
         run_sum(&g, &(sum){TSR_REDUCE_EXACT, all, all, 1, false});
         run_sum(&g, &(sum){TSR_REDUCE_F32, all, all, 777, true});
+        run_sum(&g, &(sum){TSR_REDUCE_BF16, all, all, 777, true});
         group_close(&g);
         nothing_is_left();
     }
@@ -79,6 +80,7 @@ static void devices_without_a_partial_take_part(void **state)
     for (int i = 0; i < 4; i++) {
         run_sum(&g, &(sum){TSR_REDUCE_EXACT, 0x1f, contributors[i], 10000, true});
         run_sum(&g, &(sum){TSR_REDUCE_F32, 0x1f, contributors[i], 100, false});
+        run_sum(&g, &(sum){TSR_REDUCE_BF16, 0x1f, contributors[i], 30011, true});
     }
     group_close(&g);
     nothing_is_left();

@@ -109,7 +109,8 @@ static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *o
     config.n_outputs_max = (int)random_below(seed, 9);
     config.type_k = types[random_below(seed, 5)];
     config.type_v = types[random_below(seed, 5)];
-    config.reduction = random_below(seed, 4) ? TSR_REDUCTION_EXACT : TSR_REDUCTION_F32;
+    config.reduction =
+        random_below(seed, 4) ? TSR_REDUCTION_EXACT : (tsr_reduction)(1 + random_below(seed, 2));
     config.copy_weights = random_below(seed, 3) == 0;
     if (n_devices > 1 && random_below(seed, 3) == 0)
         random_offload(seed, n_devices, own, &config);

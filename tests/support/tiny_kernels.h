@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "core/half.h"
 #include "host/device.h"
 
 /* A number that depends on every bit of both arguments (the finalizer of MurmurHash3). */
@@ -52,6 +53,8 @@ static inline void tiny_fill(const tsr_op *op, const tsr_kernel_env *env)
     for (int64_t i = env->thread; i < a->n_rows; i += env->n_threads) {
         if (a->reduce == TSR_REDUCE_EXACT)
             ((int64_t *)a->y)[i] = tiny_partial_i64(seed, i);
+        else if (a->reduce == TSR_REDUCE_BF16)
+            ((uint16_t *)a->y)[i] = tsr_f32_to_bf16(tiny_partial_f32(seed, i));
         else
             ((float *)a->y)[i] = tiny_partial_f32(seed, i);
     }

@@ -52,9 +52,11 @@ ALWAYS_INLINE k_segment segment_at(int64_t begin, int64_t granule, int64_t granu
         begin, left < DOT_SEGMENT ? left : DOT_SEGMENT, granule, granule_end, opens, left <= DOT_SEGMENT};
 }
 
+/* A BF16 partial is one sum over K: between granules it would be rounded where it lies. */
 ALWAYS_INLINE k_segment segment_first(const tsr_op_mul_mat *op)
 {
-    const int64_t granule = op->partial && op->granule < op->k ? op->granule : op->k;
+    const bool in_granules = op->partial && op->reduce != TSR_REDUCE_BF16;
+    const int64_t granule = in_granules && op->granule < op->k ? op->granule : op->k;
     return segment_at(0, granule, granule, true);
 }
 
@@ -112,6 +114,11 @@ ALWAYS_INLINE void fold_sums(const tsr_op_mul_mat *op, const k_segment *segment,
     const bool first = segment->granule_end == segment->granule;
     if (op->partial && op->reduce == TSR_REDUCE_EXACT) {
         fold_exact(sums, n, first, op->limit, (int64_t *)op->y + at, fault);
+        return;
+    }
+    if (op->partial && op->reduce == TSR_REDUCE_BF16) {
+        for (int i = 0; i < n; i++)
+            ((uint16_t *)op->y)[at + i] = tsr_f32_to_bf16(sums[i]);
         return;
     }
     float *y = (float *)op->y + at;
@@ -284,7 +291,7 @@ static void mul_mat_tile(const tsr_op_mul_mat *op, int64_t row, int64_t row_end,
 /* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
 static void mul_mat_clear(const tsr_op_mul_mat *op, int64_t row, int64_t row_end)
 {
-    const size_t elem = op->partial && op->reduce == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float);
+    const size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
     for (int64_t t = 0; t < op->n_tokens; t++)
         memset((char *)op->y + (size_t)(t * op->y_stride + row) * elem, 0, (size_t)(row_end - row) * elem);
 }

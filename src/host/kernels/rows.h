@@ -19,6 +19,11 @@ static void get_rows_put(const tsr_op_get_rows *op, int64_t at, const float *val
         memcpy((float *)op->y + at, values, (size_t)n * sizeof(float));
         return;
     }
+    if (op->reduce == TSR_REDUCE_BF16) {
+        for (int64_t i = 0; i < n; i++)
+            ((uint16_t *)op->y)[at + i] = tsr_f32_to_bf16(values[i]);
+        return;
+    }
     int64_t *y = (int64_t *)op->y + at;
     for (int64_t i = 0; i < n; i++) {
         const bool ok = tsr_fixed_in_range(values[i], op->limit);
