@@ -1,8 +1,11 @@
 /* The table of cards: names and ids as drivers, lspci and people write them find the right one, and
  * completing a GPU says what was guessed. */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -68,6 +71,86 @@ static void the_table_is_sound(void **state)
     assert_null(tsr_card_by_id(0x06d2));
 }
 
+/* ---- beside facts that others collected -------------------------------------------------------- */
+
+enum { NAME, MEMORY, BANDWIDTH, F16, F32, PCIE, NVLINK, NVLINK_RATE, CAPABILITY, SMS, N_FIELDS };
+
+static const char facts[] = "../shared/topo/gpu_facts.csv";
+
+/* What the file calls a card, where a name alone does not tell. */
+static const tsr_card *card_of_fact(const char *name)
+{
+    static const char *const keys[][2] = {{"RTX 4060 Ti 16G", "rtx4060ti-16gb"},
+                                          {"RTX 4070 Ti S", "rtx4070tisuper"},
+                                          {"A100 40 SXM", "a100-40gb"},
+                                          {"A100 80 SXM", "a100"},
+                                          {"H100 SXM", "h100"},
+                                          {"V100 SXM2", "v100-sxm2"}};
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++)
+        if (strcmp(name, keys[i][0]) == 0)
+            return tsr_card_by_name(keys[i][1]);
+    return tsr_card_by_name(name);
+}
+
+/* The number that a field begins with, if any, against the table's within a part of it. */
+static void compare(const char *card, const char *what, const char *field, double value, double tolerance)
+{
+    double fact = strtod(field, NULL);
+    if (fact > 0 && fabs(value - fact) > tolerance * fact)
+        fail_msg("%s: %s is %g in the table of cards, %s says %s", card, what, value, facts, field);
+}
+
+static void compare_card(char *const field[N_FIELDS])
+{
+    const tsr_card *card = card_of_fact(field[NAME]);
+    int generation, lanes, version, links;
+    if (!card)
+        fail_msg("%s is not in the table of cards", field[NAME]);
+    /* Nominal sizes are a little more than what programs see; GB and GiB are mixed. */
+    compare(card->key, "memory in GiB", field[MEMORY], card->memory_mib / 1024.0, 0.09);
+    compare(card->key, "memory bandwidth in GB/s", field[BANDWIDTH], card->memory_gbs, 0.01);
+    compare(card->key, "F16 TFLOP/s", field[F16], card->f16_tflops, 0.01);
+    compare(card->key, "F32 TFLOP/s", field[F32], card->f32_tflops, 0.07); /* boards of one chip differ */
+    if (sscanf(field[PCIE], "%dx%d", &generation, &lanes) == 2) {
+        assert_int_equal(card->pcie_generation, generation);
+        assert_int_equal(card->pcie_lanes, lanes);
+    }
+    if (sscanf(field[NVLINK], "v%d %d links", &version, &links) == 2) {
+        assert_int_equal(card->nvlink_version, version);
+        assert_int_equal(card->n_nvlinks, links);
+        compare(card->key, "GB/s of all NVLinks", field[NVLINK_RATE], card->nvlink_gbs * links, 0.001);
+    } else if (strcmp(field[NVLINK], "none") == 0) {
+        assert_int_equal(card->n_nvlinks, 0);
+    }
+    compare(card->key, "compute capability", field[CAPABILITY], card->compute_capability / 10.0, 1e-9);
+    compare(card->key, "SMs", field[SMS], card->n_sms, 1e-9);
+}
+
+static void figures_agree_with_collected_facts(void **state)
+{
+    (void)state;
+    char line[512];
+    int n = 0;
+    FILE *file = fopen(facts, "r");
+    if (!file) {
+        print_message("skipped: there is no %s\n", facts);
+        return;
+    }
+    assert_non_null(fgets(line, sizeof line, file)); /* the heads of the columns */
+    while (fgets(line, sizeof line, file)) {
+        char *field[N_FIELDS], *rest = line;
+        for (int f = 0; f < N_FIELDS; f++) {
+            field[f] = strsep(&rest, ",\n");
+            assert_non_null(field[f]);
+        }
+        compare_card(field);
+        n++;
+    }
+    fclose(file);
+    assert_true(n > 0);
+    print_message("%d cards compared\n", n);
+}
+
 static void only_what_is_missing_is_filled_and_marked(void **state)
 {
     (void)state;
@@ -93,6 +176,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_find_their_card),
         cmocka_unit_test(the_table_is_sound),
+        cmocka_unit_test(figures_agree_with_collected_facts),
         cmocka_unit_test(only_what_is_missing_is_filled_and_marked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -392,6 +392,24 @@ static void errors_name_file_place_and_remedy(void **state)
         {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\n", TSR_ERR_FORMAT, "ends after 1 of 2"},
         {"\tGPU0\tGPU2\tCPU Affinity\n", TSR_ERR_FORMAT, "in order"},
         {"GPU0 is nice\n", TSR_ERR_FORMAT, "no matrix"},
+        {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tNV4\tNV4\t0\nGPU1\tNV4\tX\t0\n", TSR_ERR_FORMAT,
+         "GPU0 has 'NV4'"},
+        {"\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tNV999\t0\n", TSR_ERR_FORMAT, "not a number of links"},
+        {"\tGPU0\tCPU Affinity\nGPU0\tX\t0-4294967295\n", TSR_ERR_FORMAT, "CPU affinity '0-4294967295'"},
+        {"\tGPU0\tCPU Affinity\nGPU0\tX\t9-3\n", TSR_ERR_FORMAT, "CPU affinity '9-3'"},
+        {"\tGPU0\tCPU Affinity\nGPU0\tX\t,,,\n", TSR_ERR_FORMAT, "CPU affinity ',,,'"},
+        {"\tGPU0\tCPU Affinity\nGPU0\tX\t0-3x\n", TSR_ERR_FORMAT, "CPU affinity '0-3x'"},
+        {"\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\tX\t0-3\t99999999999\n", TSR_ERR_FORMAT,
+         "NUMA affinity '99999999999'"},
+        {"<system><cpu><pci busid=\"0000:10:00.0\" class=\"0x060400\">\n<pci busid=\"0000:10:00.0\" "
+         "class=\"0x060400\"/></pci></cpu></system>",
+         TSR_ERR_FORMAT, "line 2: PCI switch 0000:10:00.0 lies inside itself"},
+        {"<system><cpu><pci busid=\"0000:01:00.0\" class=\"0x030200\"><gpu><c2c count=\"2\" "
+         "bw=\"-25000\"/></gpu></pci></cpu></system>",
+         TSR_ERR_FORMAT, "bw '-25000'"},
+        {"<system><cpu><pci busid=\"0000:01:00.0\" class=\"0x03\" link_width=\"x16\"/></cpu></system>",
+         TSR_ERR_FORMAT, "link_width 'x16'"},
+        {"<system><cpu/></system><system><cpu/></system>", TSR_ERR_FORMAT, "junk after"},
         {"BZh and no archive", TSR_ERR_FORMAT, "tar cannot unpack"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -404,6 +422,41 @@ static void errors_name_file_place_and_remedy(void **state)
         assert_null(strchr(tsr_last_error(), '\n'));
         assert_null(topo);
     }
+}
+
+/* hwloc takes "64GiB" for 64; nothing is that small, nor 8 PiB large. */
+static void memory_in_other_units_is_not_believed(void **state)
+{
+    (void)state;
+    static const char *const machines[] = {"synthetic:numa:1(memory=64) pu:1",
+                                           "synthetic:numa:1(memory=9007199254740993) pu:1"};
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) {
+        tsr_topology *topo = NULL;
+        assert_int_equal(tsr_topology_load(machines[i], NULL, &topo), TSR_ERR_FORMAT);
+        assert_non_null(strstr(tsr_last_error(), "sizes are in bytes"));
+        assert_null(topo);
+    }
+}
+
+/* Such a link would describe this machine under another one's name. */
+static void links_out_of_an_archive_are_refused(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/tsr_archive_XXXXXX", command[256], path[64];
+    tsr_topology *topo = NULL;
+    if (system("tar --version >/dev/null 2>&1") != 0) {
+        print_message("skipped: no tar\n");
+        return;
+    }
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/machine.tar", folder);
+    snprintf(command, sizeof command, "cd %s && ln -s /sys sys && tar -cf machine.tar sys", folder);
+    assert_int_equal(system(command), 0);
+    assert_int_equal(tsr_topology_load(path, NULL, &topo), TSR_ERR_FORMAT);
+    assert_non_null(strstr(tsr_last_error(), "'sys' is a link that leads out of it"));
+    assert_null(topo);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
 }
 
 static void deep_nesting_is_refused(void **state)
@@ -458,6 +511,8 @@ int main(void)
         cmocka_unit_test(cards_can_be_named),
         cmocka_unit_test(every_recorded_machine_loads),
         cmocka_unit_test(errors_name_file_place_and_remedy),
+        cmocka_unit_test(memory_in_other_units_is_not_believed),
+        cmocka_unit_test(links_out_of_an_archive_are_refused),
         cmocka_unit_test(deep_nesting_is_refused),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };

@@ -6,7 +6,9 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <fts.h>
 #include <ftw.h>
+#include <limits.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdio.h>
@@ -68,6 +70,27 @@ static tsr_status unpack(const char *path, const char *folder)
     return TSR_OK;
 }
 
+/* A link out of the folder would describe this machine as the archive's. */
+static tsr_status check_links(const char *path, char *folder)
+{
+    tsr_status status = TSR_OK;
+    char base[PATH_MAX], target[PATH_MAX];
+    char *const roots[] = {folder, NULL};
+    FTS *tree = realpath(folder, base) ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
+    if (!tree)
+        return tsr_fail(TSR_ERR_IO, "cannot look through what '%s' holds: %s", path, strerror(errno));
+    for (FTSENT *entry; status == TSR_OK && (entry = fts_read(tree)) != NULL;) {
+        bool is_link = entry->fts_info == FTS_SL || entry->fts_info == FTS_SLNONE;
+        size_t length = strlen(base);
+        if (is_link && realpath(entry->fts_path, target) &&
+            (strncmp(target, base, length) != 0 || (target[length] && target[length] != '/')))
+            status = tsr_fail(TSR_ERR_FORMAT, "archive '%s': '%.200s' is a link that leads out of it", path,
+                              entry->fts_path + strlen(folder) + 1);
+    }
+    fts_close(tree);
+    return status;
+}
+
 static bool is_root(const char *folder)
 {
     char probe[PATH_BYTES];
@@ -108,6 +131,7 @@ tsr_status tsr_topo_read_archive(const char *path, tsr_topology **topo_out)
     if (used < 0 || (size_t)used >= sizeof folder || !mkdtemp(folder))
         return tsr_fail(TSR_ERR_IO, "no temporary folder to unpack '%s' in: %s", path, strerror(errno));
     TSR_TRY(unpack(path, folder));
+    TSR_TRY(check_links(path, folder));
     if (!find_root(folder, root)) {
         status = tsr_fail(TSR_ERR_FORMAT,
                           "archive '%s' has no sys/devices/system/cpu inside; give one that "

@@ -165,26 +165,35 @@ static int depth_of(const char *path, size_t length)
     return depth;
 }
 
-/* As nvidia-smi and NCCL count: a switch is a bridge with further bridges right below it, so two GPUs meet at
- * one switch if at most one bridge of its own is between each and the place where the paths part. */
-static tsr_gpu_path path_between(const char *a, const char *b, bool same_node)
+/* A switch is a bridge with further bridges right below it, so two devices meet at one switch if at most one
+ * bridge of its own is between each and the place where their ways part. */
+tsr_gpu_path tsr_topo_gpu_path(int common, int below_a, int below_b, int node_a, int node_b)
+{
+    if (common > 1)
+        return below_a <= 1 && below_b <= 1 ? TSR_GPU_PATH_PIX : TSR_GPU_PATH_PXB;
+    if (common == 1)
+        return TSR_GPU_PATH_PHB;
+    if (node_a < 0 || node_b < 0)
+        return TSR_GPU_PATH_UNKNOWN;
+    return node_a == node_b ? TSR_GPU_PATH_NODE : TSR_GPU_PATH_SYS;
+}
+
+/* Of two folders below /sys/devices: each piece from "/pci0000:16" on is a bridge, the last one the device.
+ */
+static tsr_gpu_path path_between(const char *a, const char *b, int node_a, int node_b)
 {
     const char *complex_a = strstr(a, "/pci"), *complex_b = strstr(b, "/pci");
-    size_t common = 0, last = 0;
+    size_t same = 0, last = 0;
     if (!complex_a || !complex_b)
         return TSR_GPU_PATH_UNKNOWN;
     if (strcmp(a, b) == 0)
         return TSR_GPU_PATH_SAME;
-    for (; complex_a[common] && complex_a[common] == complex_b[common]; common++)
-        if (complex_a[common] == '/')
-            last = common;
-    if (last == 0)
-        return same_node ? TSR_GPU_PATH_NODE : TSR_GPU_PATH_SYS;
-    if (depth_of(complex_a, last + 1) == 2)
-        return TSR_GPU_PATH_PHB;
-    int below_a = depth_of(complex_a + last, strlen(complex_a + last));
-    int below_b = depth_of(complex_b + last, strlen(complex_b + last));
-    return below_a <= 2 && below_b <= 2 ? TSR_GPU_PATH_PIX : TSR_GPU_PATH_PXB;
+    for (; complex_a[same] && complex_a[same] == complex_b[same]; same++)
+        if (complex_a[same] == '/')
+            last = same;
+    int common = last == 0 ? 0 : depth_of(complex_a, last);
+    return tsr_topo_gpu_path(common, depth_of(complex_a + last, strlen(complex_a + last)) - 1,
+                             depth_of(complex_b + last, strlen(complex_b + last)) - 1, node_a, node_b);
 }
 
 static void locate_pairs(tsr_topology *topo, char (*folders)[PATH_BYTES])
@@ -192,12 +201,11 @@ static void locate_pairs(tsr_topology *topo, char (*folders)[PATH_BYTES])
     for (int a = 0; a < topo->n_gpus; a++) {
         for (int b = 0; b < topo->n_gpus; b++) {
             tsr_gpu_path *path = &topo->gpu_pairs[a][b].path;
-            bool same_node =
-                topo->gpus[a].numa_node >= 0 && topo->gpus[a].numa_node == topo->gpus[b].numa_node;
             if (a == b)
                 *path = TSR_GPU_PATH_SAME;
             else if (*path == TSR_GPU_PATH_UNKNOWN)
-                *path = path_between(folders[a], folders[b], same_node);
+                *path =
+                    path_between(folders[a], folders[b], topo->gpus[a].numa_node, topo->gpus[b].numa_node);
         }
     }
 }

@@ -18,6 +18,10 @@ void tsr_topo_gpus_locate(tsr_topology *topo, const char *root);
  * only the table knows it, as a guess. */
 void tsr_topo_gpus_rate(tsr_topology *topo);
 
+/* Where two PCI devices meet, in the words of nvidia-smi and NCCL: `common` bridges are above both, the host
+ * bridge included, and below_a, below_b further ones above each alone; nodes are indices, -1 unknown. */
+tsr_gpu_path tsr_topo_gpu_path(int common, int below_a, int below_b, int node_a, int node_b);
+
 /* "NV18", "PIX", "SYS", ...: the word of `nvidia-smi topo -m` for how a reaches b, "X" for itself, "?" if
  * unknown. */
 const char *tsr_topo_gpu_pair_word(const tsr_topology *topo, int a, int b, char word[16]);

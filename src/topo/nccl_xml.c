@@ -232,6 +232,12 @@ static tsr_status read_switch(struct reader *in, const tsr_xml_element *element,
         status = bad(in, element, "busid", bus_id);
         goto out;
     }
+    for (int b = parent; b >= 0; b = in->draft->bridges[b].parent)
+        if (strcmp(in->draft->bridges[b].bus_id, bridge->bus_id) == 0) {
+            status = tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: PCI switch %s lies inside itself",
+                              in->name, element->line, bridge->bus_id);
+            goto out;
+        }
     bridge->parent = parent;
     bridge->numa_node = node;
     TSR_TRY(read_speed(in, element, &bridge->link_bytes_per_s));

@@ -120,7 +120,7 @@ static tsr_status read_cell(struct matrix *m, int row, int column, const char *w
     if (strncmp(word, "NV", 2) == 0 && isdigit((unsigned char)word[2])) {
         char *end;
         long n = strtol(word + 2, &end, 10);
-        if (*end || n < 1 || n > 4 * MOST_NVLINKS)
+        if (*end || n < 1 || n > 4 * MOST_NVLINKS || row == column)
             return tsr_fail(TSR_ERR_FORMAT, "machine file '%s': GPU%d has '%s': not a number of links",
                             m->name, row, word);
         if (column < m->n_gpus)
@@ -144,6 +144,25 @@ static tsr_status read_cell(struct matrix *m, int row, int column, const char *w
         m->name, row, word, column + 1);
 }
 
+/* A list of CPUs, or a word for none ("N/A"). */
+static tsr_status check_affinity(const struct matrix *m, int row)
+{
+    const char *text = m->affinity[row];
+    bool good = isalnum((unsigned char)*text);
+    while (good && isdigit((unsigned char)*text)) {
+        char *end;
+        long first = strtol(text, &end, 10), last = first;
+        if (*end == '-')
+            last = strtol(end + 1, &end, 10);
+        good = first <= last && last < TSR_DRAFT_MAX_PUS && (*end == ',' || !*end);
+        text = end + (*end == ',');
+    }
+    if (!good || (*text && text != m->affinity[row]))
+        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s': GPU%d has CPU affinity '%.40s'; CPUs are 0 to %d",
+                        m->name, row, m->affinity[row], TSR_DRAFT_MAX_PUS - 1);
+    return TSR_OK;
+}
+
 static tsr_status read_row(struct matrix *m, const char *line)
 {
     tsr_status status = TSR_OK;
@@ -163,11 +182,20 @@ static tsr_status read_row(struct matrix *m, const char *line)
         }
         TSR_TRY(read_cell(m, row, column, word));
     }
-    if (next_word(&line, word, sizeof word))
+    if (next_word(&line, word, sizeof word)) {
         snprintf(m->affinity[row], sizeof m->affinity[row], "%s", word);
+        TSR_TRY(check_affinity(m, row));
+    }
     m->node[row] = -1;
-    if (next_word(&line, word, sizeof word) && isdigit((unsigned char)word[0]))
-        m->node[row] = (int)TSR_MIN(strtol(word, NULL, 10), (long)TSR_DRAFT_MAX_PUS);
+    if (next_word(&line, word, sizeof word) && isdigit((unsigned char)word[0])) {
+        long node = strtol(word, NULL, 10);
+        if (node >= TSR_DRAFT_MAX_PUS) {
+            status = tsr_fail(TSR_ERR_FORMAT, "machine file '%s': GPU%d has NUMA affinity '%.40s'", m->name,
+                              row, word);
+            goto out;
+        }
+        m->node[row] = (int)node;
+    }
 out:
     return status;
 }

@@ -22,6 +22,9 @@ enum {
     COMMIT_BYTES = 2 << 20 /* CUDA's unit of physical memory on every card of the table */
 };
 
+#define LEAST_NODE_BYTES ((uint64_t)1 << 20)
+#define MOST_NODE_BYTES  ((uint64_t)1 << 50)
+
 #define NOTE(topo, ...) tsr_topo_note((topo)->notes, sizeof(topo)->notes, __VA_ARGS__)
 
 static tsr_pci_device *pci_of(const tsr_topology *topo, const tsr_gpu *gpu)
@@ -30,6 +33,27 @@ static tsr_pci_device *pci_of(const tsr_topology *topo, const tsr_gpu *gpu)
         if (strcmp(topo->pci[i].bus_id, gpu->bus_id) == 0)
             return &topo->pci[i];
     return NULL;
+}
+
+/* ---- what cannot be -------------------------------------------------------------------------- */
+
+/* Figures in other units than the file's, and places that two GPUs claim. A node without memory of its own is
+ * usual; so are MIG instances of one GPU. */
+static tsr_status check_believable(const tsr_topology *topo)
+{
+    for (int i = 0; i < topo->n_numa_nodes; i++) {
+        uint64_t bytes = topo->numa_nodes[i].memory_bytes;
+        if (bytes > MOST_NODE_BYTES || (bytes > 0 && bytes < LEAST_NODE_BYTES))
+            return tsr_fail(TSR_ERR_FORMAT,
+                            "'%s': %llu bytes of memory at NUMA node %d are not believed; sizes are in bytes",
+                            topo->source, (unsigned long long)bytes, topo->numa_nodes[i].os_index);
+    }
+    for (int i = 0; i < topo->n_gpus; i++)
+        for (int j = 0; j < i && *topo->gpus[i].bus_id; j++)
+            if (strcmp(topo->gpus[i].bus_id, topo->gpus[j].bus_id) == 0 && !topo->gpus[i].is_mig)
+                return tsr_fail(TSR_ERR_FORMAT, "'%s': two GPUs are at PCI bus id %s; one of them is wrong",
+                                topo->source, topo->gpus[i].bus_id);
+    return TSR_OK;
 }
 
 /* ---- which card ------------------------------------------------------------------------------ */
@@ -208,28 +232,22 @@ static int depth_of(const tsr_topology *topo, int bridge)
     return depth;
 }
 
-/* Where two PCI devices meet, in nvidia-smi's words. */
+/* Counts the bridges above both and above each alone; the lower of two cannot be above the other. */
 static tsr_gpu_path path_between(const tsr_topology *topo, const tsr_pci_device *a, const tsr_pci_device *b)
 {
-    int x = a->bridge, y = b->bridge, hops_x = 0, hops_y = 0;
+    int x = a->bridge, y = b->bridge, below_a = 0, below_b = 0;
     while (x != y) {
         int depth_x = depth_of(topo, x), depth_y = depth_of(topo, y);
         if (depth_x >= depth_y) {
             x = topo->bridges[x].parent;
-            hops_x++;
+            below_a++;
         }
         if (depth_y >= depth_x) {
             y = topo->bridges[y].parent;
-            hops_y++;
+            below_b++;
         }
     }
-    if (x >= 0 && topo->bridges[x].parent < 0)
-        return TSR_GPU_PATH_PHB;
-    if (x >= 0) /* a switch is one upstream port and its downstream ports */
-        return hops_x <= 1 && hops_y <= 1 ? TSR_GPU_PATH_PIX : TSR_GPU_PATH_PXB;
-    if (a->numa_node < 0 || b->numa_node < 0)
-        return TSR_GPU_PATH_UNKNOWN;
-    return a->numa_node == b->numa_node ? TSR_GPU_PATH_NODE : TSR_GPU_PATH_SYS;
+    return tsr_topo_gpu_path(depth_of(topo, x), below_a, below_b, a->numa_node, b->numa_node);
 }
 
 /* ---- NVLink ---------------------------------------------------------------------------------- */
@@ -326,6 +344,7 @@ tsr_status tsr_topo_settle(tsr_topology *topo, const char *cards_text)
 {
     tsr_status status = TSR_OK;
     const tsr_card *chosen[TSR_MAX_GPUS] = {0}, *cards[TSR_MAX_GPUS] = {0};
+    TSR_TRY(check_believable(topo));
     TSR_TRY(choose_cards(topo, cards_text, chosen));
     for (int i = 0; i < topo->n_gpus; i++) {
         tsr_gpu *gpu = &topo->gpus[i];
