@@ -277,7 +277,7 @@ static void devices_beyond_the_granules_are_remarked_on(void **state)
 static void names_of_modes_and_classes(void **state)
 {
     (void)state;
-    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
+    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
         tsr_split_mode parsed = (tsr_split_mode)-1;
         runner_ok(tsr_split_mode_parse(tsr_split_mode_name(mode), &parsed), "its own name");
         assert_int_equal(parsed, mode);
@@ -320,7 +320,7 @@ static void bad_configs_name_the_field(void **state)
     REFUSED("tensor_split", c.tensor_split = many; c.n_tensor_split = -1);
     REFUSED("main_device", c.split_mode = TSR_SPLIT_MODE_NONE; c.main_device = 2);
     REFUSED("main_device", c.split_mode = TSR_SPLIT_MODE_NONE; c.main_device = -1);
-    REFUSED("split_mode", c.split_mode = (tsr_split_mode)3);
+    REFUSED("split_mode", c.split_mode = (tsr_split_mode)4);
     REFUSED("split_mode", c.split_mode = (tsr_split_mode)-1);
     REFUSED("n_ctx", c.n_ctx = -1);
     REFUSED("n_ctx", c.n_ctx = INT64_MIN);

@@ -34,8 +34,10 @@ typedef struct tool_model_options {
          TOOL_STRING, &(o).tensor_split,                                                                     \
          "N,N,...",   "proportions in device order, 0 = unused (default: the fastest)",                      \
          0,           0},                                                                                    \
-        {"-sm", "--split-mode", TOOL_STRING, &(o).split_mode, "MODE", "tensor (default), layer or none", 0,  \
-         0},                                                                                                 \
+        {"-sm",       "--split-mode",                                                                        \
+         TOOL_STRING, &(o).split_mode,                                                                       \
+         "MODE",      "tensor (default), layer, none or auto",                                               \
+         0,           0},                                                                                    \
         {"-mg", "--main-gpu",       TOOL_INT, &(o).main_device, "N", "the device for -sm none (default 0)",  \
          0,     TSR_MAX_DEVICES - 1},                                                                        \
         TOOL_OFFLOAD_OPTION_ROWS((o).offload),                                                               \

@@ -34,12 +34,18 @@ TSR_BEGIN_DECLS
 
 /* How a model is laid over devices; the names are llama.cpp's. */
 typedef enum tsr_split_mode {
-    TSR_SPLIT_MODE_NONE = 0,  /* all of it on main_device */
-    TSR_SPLIT_MODE_LAYER = 1, /* whole layers, in device order */
-    TSR_SPLIT_MODE_TENSOR = 2 /* every matrix divided by rows or columns */
+    TSR_SPLIT_MODE_NONE = 0, /* all of it on main_device */
+    /* Whole layers, in device order. Without a tensor_split as many on each device as take the least time in
+     * its memory: of a step's devices one works at a time, so the fastest get all that they hold. */
+    TSR_SPLIT_MODE_LAYER = 1,
+    TSR_SPLIT_MODE_TENSOR = 2, /* every matrix divided by rows or columns */
+    /* Whatever takes the least time: one of the above, or several groups of devices one after another, the
+     * matrices divided inside each. With a tensor_split, and where blocks are offloaded, tensor mode. In the
+     * info of a plan: groups one after another; else it names what was chosen. */
+    TSR_SPLIT_MODE_AUTO = 3
 } tsr_split_mode;
 
-/* "none", "layer", "tensor"; never NULL. */
+/* "none", "layer", "tensor", "auto"; never NULL. */
 TSR_API const char *tsr_split_mode_name(tsr_split_mode mode);
 /* TSR_ERR_INVALID for another name. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_mode_parse(const char *name, tsr_split_mode *mode_out);
@@ -154,6 +160,16 @@ TSR_API void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out);
 /* TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device,
                                                           tsr_plan_device *device_out);
+
+/* Consecutive layers on the same devices. The first stage has the embedding, the last the output, unless they
+ * are offloaded. */
+typedef struct tsr_plan_stage {
+    uint64_t devices;              /* one bit each */
+    int64_t first_layer, n_layers; /* n_layers 0: the last stage has the output only */
+} tsr_plan_stage;
+
+/* False past the last one. Tensor mode has one stage. */
+TSR_API bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *stage_out);
 
 /* Predicted time of one kind of step: of each class of tensors, `repeats` times the work of the slowest
  * device of the group that works on it and the meeting (all-reduce) after it; and the hand-overs between

@@ -1,6 +1,7 @@
 /* Choosing a split that fits, and without a tensor_split the one that takes the least time.
  *
- * The counts are found without regard to memory, from the shares or by tsr_split_optimize(), and the result
+ * The counts are found without regard to memory, from the shares or by a search (split/optimize.h for one
+ * group, split/pipeline.h for stages), and the result
  * is measured. Where a device is over its cap, what it holds whatever the counts (replicated tensors, arena,
  * workspace) is known from the measurement, so the counts are found again under the room that is left, and
  * measured again. The arena moves with the counts, hence a few rounds. */
@@ -10,6 +11,7 @@
 #include "model/cost.h"
 #include "model/pins.h"
 #include "model/plan.h"
+#include "model/stages.h"
 #include "split/fit.h"
 
 enum { MAX_ROUNDS = 8 };
@@ -25,8 +27,11 @@ typedef struct deciding {
     size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules of the free blocks, weights and KV */
     tsr_split_room rooms[TSR_MAX_DEVICES];
     tsr_outlook outlook; /* `wanted` may be NULL */
+    tsr_split_mode mode; /* what the config comes to */
     bool automatic, proven;
     tsr_model_cost cost; /* where automatic */
+    tsr_stages_problem stages;
+    tsr_pipeline pipeline;
 } deciding;
 
 static size_t total(const size_t used[TSR_MEMORY_COUNT])
@@ -318,6 +323,76 @@ out:
     return status;
 }
 
+/* ---- stages by time: layer mode and "auto" --------------------------------------------------- */
+
+static tsr_status choose_stages(deciding *dec)
+{
+    tsr_status status = TSR_OK;
+    const tsr_pipeline_problem *problem = &dec->stages.problem;
+    dec->cost.problem.no_room = &dec->outlook.no_room;
+    memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->n_devices * sizeof *dec->rooms);
+    tsr_stages_problem_init(&dec->cost, dec->weights, dec->shape->hparams.n_layers, dec->class_bytes,
+                            &dec->stages);
+    TSR_TRY(dec->mode == TSR_SPLIT_MODE_LAYER ? tsr_pipeline_layers(problem, &dec->pipeline)
+                                              : tsr_pipeline_optimize(problem, &dec->pipeline));
+    dec->proven = dec->pipeline.proven;
+out:
+    return status;
+}
+
+/* As learn_fixed(). A device that has nothing yet is expected to need what the others do at most: stages move
+ * on to it as soon as those before are full. */
+static void learn_fixed_of_stages(deciding *dec, const tsr_measurement *m, int round)
+{
+    size_t most = 0;
+    for (int d = 0; d < dec->n_devices; d++) {
+        size_t used = total(m->used[d]), granules = 0, *fixed = &dec->rooms[d].fixed_bytes;
+        for (int i = 0; i < dec->pipeline.n_stages; i++)
+            granules += tsr_stages_bytes(&dec->stages, &dec->pipeline, i, d);
+        size_t seen = used > granules ? used - granules : 0;
+        *fixed = round < MAX_ROUNDS / 2 ? seen : TSR_MAX(*fixed, seen);
+        most = TSR_MAX(most, seen);
+        dec->rooms[d].capacity_bytes = room_of(dec, d);
+    }
+    for (int d = 0; d < dec->n_devices; d++)
+        if (total(m->used[d]) == 0)
+            dec->rooms[d].fixed_bytes = TSR_MAX(dec->rooms[d].fixed_bytes, most);
+}
+
+static tsr_status decide_stages(deciding *dec, tsr_model_split *split, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        dec->class_bytes[c] = tsr_weights_class_bytes(dec->weights, c);
+    for (int d = 0; d < dec->n_devices; d++)
+        dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX, .name = dec->traits[d].name};
+    for (int round = 0; round < MAX_ROUNDS; round++) {
+        TSR_TRY(choose_stages(dec));
+        tsr_model_split_free(split);
+        tsr_measurement_free(m);
+        TSR_TRY(tsr_stages_split(&dec->stages, dec->shape, &dec->pipeline, split));
+        TSR_TRY(finish_split(dec, split, m));
+        if (round == 0)
+            look_out(dec, m);
+        if (find_overfull(dec, m) < 0)
+            goto out;
+        if (round == 0) {
+            find_class_bytes(dec, m);
+            tsr_stages_problem_init(&dec->cost, dec->weights, dec->shape->hparams.n_layers, dec->class_bytes,
+                                    &dec->stages);
+        }
+        learn_fixed_of_stages(dec, m, round);
+    }
+    status = fail_overfull(dec, m, find_overfull(dec, m));
+out:
+    /* One device in layer mode is still layer mode. */
+    if (status == TSR_OK && dec->mode == TSR_SPLIT_MODE_LAYER)
+        split->mode = TSR_SPLIT_MODE_LAYER;
+    return status;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------- */
+
 static bool has_tensor_split(const tsr_model_config *config)
 {
     for (int i = 0; config->tensor_split && i < config->n_tensor_split; i++)
@@ -326,10 +401,17 @@ static bool has_tensor_split(const tsr_model_config *config)
     return false;
 }
 
-/* Whether the planner chooses the shares. */
-static bool is_automatic(const tsr_model_config *config, int n_devices)
+/* What "auto" leaves open, and who chooses the shares: the planner, where there is no tensor_split to obey.
+ * Blocks that are pinned leave the rest to tensor mode, and to even shares in layer mode. */
+static void find_mode(deciding *dec)
 {
-    return config->split_mode == TSR_SPLIT_MODE_TENSOR && n_devices > 1 && !has_tensor_split(config);
+    const tsr_model_config *config = dec->config;
+    bool is_open = dec->n_devices > 1 && !has_tensor_split(config);
+    dec->mode = config->split_mode;
+    if (dec->mode == TSR_SPLIT_MODE_AUTO && (!is_open || dec->pins.any))
+        dec->mode = TSR_SPLIT_MODE_TENSOR;
+    dec->automatic =
+        is_open && dec->mode != TSR_SPLIT_MODE_NONE && !(dec->mode == TSR_SPLIT_MODE_LAYER && dec->pins.any);
 }
 
 /* Even shares are for the devices that are not set apart. */
@@ -345,7 +427,6 @@ static void share_evenly(deciding *dec)
 static tsr_status find_shares(deciding *dec)
 {
     const tsr_model_config *config = dec->config;
-    dec->automatic = is_automatic(config, dec->n_devices);
     if (config->split_mode != TSR_SPLIT_MODE_NONE) {
         tsr_status status =
             tsr_split_check(config->tensor_split, config->n_tensor_split, dec->n_devices, dec->shares);
@@ -377,10 +458,13 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
     if (outlook)
         dec->outlook.wanted = outlook->wanted;
     TSR_TRY(tsr_pins_find(traits, n_devices, weights, resolved, &dec->pins));
+    find_mode(dec);
     TSR_TRY(find_shares(dec));
     if (dec->automatic)
         TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->plan_tokens, &dec->cost));
-    if (resolved->split_mode == TSR_SPLIT_MODE_TENSOR)
+    if (dec->automatic && dec->mode != TSR_SPLIT_MODE_TENSOR)
+        TSR_TRY(decide_stages(dec, &result.split, &result.measurement));
+    else if (dec->mode == TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(decide_tensor(dec, &result.split, &result.measurement));
     else
         TSR_TRY(decide_layers(dec, &result.split, &result.measurement));

@@ -81,7 +81,7 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_range("n_seq_max", c.n_seq_max, 1, 1 << 16));
     TSR_TRY(check_range("n_batch", c.n_batch, 1, 1 << 16));
     TSR_TRY(check_range("n_outputs_max", c.n_outputs_max, 1, 1 << 16));
-    TSR_TRY(check_range("split_mode", c.split_mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_TENSOR));
+    TSR_TRY(check_range("split_mode", c.split_mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_AUTO));
     TSR_TRY(check_kv_type("type_k", c.type_k));
     TSR_TRY(check_kv_type("type_v", c.type_v));
     TSR_TRY(check_range("plan_tokens", c.plan_tokens, 1, 1 << 16));

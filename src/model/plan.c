@@ -18,19 +18,21 @@ const char *tsr_split_mode_name(tsr_split_mode mode)
         return "layer";
     case TSR_SPLIT_MODE_TENSOR:
         return "tensor";
+    case TSR_SPLIT_MODE_AUTO:
+        return "auto";
     }
     return "?";
 }
 
 tsr_status tsr_split_mode_parse(const char *name, tsr_split_mode *mode_out)
 {
-    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
+    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
         if (strcmp(name, tsr_split_mode_name(mode)) == 0) {
             *mode_out = mode;
             return TSR_OK;
         }
     }
-    return tsr_fail(TSR_ERR_INVALID, "split mode \"%s\": use none, layer or tensor", name);
+    return tsr_fail(TSR_ERR_INVALID, "split mode \"%s\": use tensor, layer, none or auto", name);
 }
 
 const char *tsr_split_class_name(tsr_split_class_id id)
@@ -116,7 +118,7 @@ static tsr_status note_left_out(tsr_plan *plan)
     for (int d = 0; d < plan->info.n_devices; d++) {
         if (plan->devices[d].used)
             continue;
-        if (plan->with_ns[d] > 0)
+        if (plan->with_ns[d] > 0 && plan->info.mode == TSR_SPLIT_MODE_TENSOR)
             TSR_TRY(add_note(plan,
                              "%s is left out: with it a token is predicted to take %.3g ms, without %.3g ms; "
                              "-ts uses it all the same",
@@ -191,7 +193,7 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
     plan->times.automatic = decision->automatic;
     plan->times.proven = decision->proven;
     plan->info = (tsr_plan_info){.n_devices = n_devices,
-                                 .mode = resolved->split_mode,
+                                 .mode = plan->split.mode,
                                  .n_ctx = resolved->n_ctx,
                                  .n_seq_max = resolved->n_seq_max,
                                  .n_batch = resolved->n_batch,

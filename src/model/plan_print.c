@@ -238,6 +238,7 @@ static void put_shares(const tsr_plan_printer *p)
         put_granule_sizes(p);
     } else {
         put_table(p, by_layer, COUNT(by_layer), p->plan->devices, p->plan->info.n_devices, NULL);
+        tsr_plan_put_stages(p);
     }
 }
 

@@ -11,6 +11,9 @@ typedef struct tsr_plan_printer {
     void *user;
 } tsr_plan_printer;
 
+/* "Stage 1: layers 0 to 39 on cuda0, cuda1", a line for each. */
+void tsr_plan_put_stages(const tsr_plan_printer *p);
+
 /* A piece of a line, at most 511 bytes of it. */
 void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...) TSR_PRINTF(2, 3);
 

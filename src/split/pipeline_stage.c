@@ -104,19 +104,26 @@ tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *p)
 {
     int64_t need = p->n_layers * tsr_pipeline_layer_bytes(p) + tsr_stage_end_bytes(p, TSR_STAGE_ONLY),
             has = 0;
-    for (int d = 0; d < p->n_devices; d++)
+    int largest = 0;
+    for (int d = 0; d < p->n_devices; d++) {
         has = TSR_MIN(has + tsr_pipeline_room(p, d), INT64_MAX / 2);
+        largest = tsr_pipeline_room(p, d) > tsr_pipeline_room(p, largest) ? d : largest;
+    }
+    const char *name = p->rooms[largest].name ? p->rooms[largest].name : "the largest device";
+    long long room = tsr_pipeline_room(p, largest);
     if (p->no_room)
         *p->no_room = true;
     if (need <= has)
-        return tsr_fail(TSR_ERR_MEMORY,
-                        "the weights do not fit: all devices together have %lld bytes for the %lld that are "
-                        "needed, but pieces of the model do not go in; add memory, or use a smaller context",
-                        (long long)has, (long long)need);
+        return tsr_fail(
+            TSR_ERR_MEMORY,
+            "the weights do not fit: of %lld bytes a whole layer takes %lld, and what %s, which has "
+            "room for %lld bytes, and the others hold of such pieces is not enough; add memory or "
+            "use a smaller context or split mode tensor",
+            (long long)need, (long long)tsr_pipeline_layer_bytes(p), name, room);
     return tsr_fail(TSR_ERR_MEMORY,
-                    "the weights do not fit: %lld bytes are needed and all devices together are %lld bytes "
-                    "short; add devices or memory, or use a smaller model or context",
-                    (long long)need, (long long)(need - has));
+                    "the weights do not fit: %lld bytes are needed, %s has room for %lld and all devices "
+                    "together are %lld bytes short; add devices or memory, or use a smaller model or context",
+                    (long long)need, name, room, (long long)(need - has));
 }
 
 double tsr_pipeline_handover(const double (*between)[TSR_MAX_DEVICES], int n_devices, uint64_t from,
