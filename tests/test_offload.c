@@ -73,6 +73,21 @@ static int teardown(void **state)
     return 0;
 }
 
+static tsr_status try_plan(const fixture *f, const tsr_model_config *config, tsr_plan **plan_out)
+{
+    tsr_topology *topo;
+    tsr_device_list *devices;
+    tsr_gguf *gguf;
+    runner_ok(tsr_topology_discover(NULL, &topo), "topology");
+    runner_ok(tsr_device_list_create(topo, DEVICES, NULL, &devices), DEVICES);
+    runner_ok(tsr_gguf_open(f->path, NULL, &gguf), f->path);
+    tsr_status status = tsr_plan_create(gguf, devices, config, plan_out);
+    tsr_gguf_close(gguf);
+    tsr_device_list_destroy(devices);
+    tsr_topology_destroy(topo);
+    return status;
+}
+
 /* ---- bits and bytes -------------------------------------------------------------------------- */
 
 typedef struct offload_case {
@@ -170,22 +185,116 @@ static void offloaded_blocks_give_the_same_bits(void **state)
     }
 }
 
-/* ---- errors ---------------------------------------------------------------------------------- */
+/* ---- memory and times ------------------------------------------------------------------------ */
 
-static tsr_status try_plan(const fixture *f, const tsr_model_config *config, tsr_plan **plan_out)
+static size_t used_by(const runner *r, int d)
 {
-    tsr_topology *topo;
-    tsr_device_list *devices;
-    tsr_gguf *gguf;
-    runner_ok(tsr_topology_discover(NULL, &topo), "topology");
-    runner_ok(tsr_device_list_create(topo, DEVICES, NULL, &devices), DEVICES);
-    runner_ok(tsr_gguf_open(f->path, NULL, &gguf), f->path);
-    tsr_status status = tsr_plan_create(gguf, devices, config, plan_out);
-    tsr_gguf_close(gguf);
-    tsr_device_list_destroy(devices);
-    tsr_topology_destroy(topo);
-    return status;
+    size_t bytes = 0;
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        bytes += r->rt->devices[d]->used[o];
+    return bytes;
 }
+
+/* A small fast device and a large slow one: what does not fit does so with layers offloaded. */
+static void a_small_device_runs_what_it_can_keep(void **state)
+{
+    const fixture *f = *state;
+    static float logits[N_TOKENS * N_VOCAB];
+    tsr_model_config config = small_config(0);
+    char spec[96];
+    runner r;
+    config.split_mode = TSR_SPLIT_MODE_NONE;
+    config.n_gpu_layers = 2;
+    runner_open(&r, f->path, "host:1,threads=1,host:1,threads=1", "0", &config);
+    size_t with_two = used_by(&r, 0);
+    runner_close(&r);
+    snprintf(spec, sizeof spec, "host:1,threads=1,mem=%zu,host:1,threads=1", with_two);
+    for (int n = -1; n <= N_LAYERS; n++) {
+        tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+        runtime_config.devices = spec;
+        config.n_gpu_layers = n;
+        r = (runner){.n_vocab = N_VOCAB};
+        runner_ok(tsr_runtime_open(&runtime_config, &r.rt), spec);
+        tsr_status status = tsr_model_open(r.rt, f->path, &config, &r.model);
+        assert_int_equal(status, n >= 0 && n <= 2 ? TSR_OK : TSR_ERR_MEMORY);
+        if (status == TSR_OK) {
+            runner_ok(tsr_session_create(r.model, &r.session), "session");
+            runner_decode(&r, f->tokens, N_TOKENS, 4, true, logits);
+            assert_memory_equal(logits, f->plain[0], sizeof logits);
+            assert_true(used_by(&r, 0) <= with_two);
+        } else {
+            assert_message_has("device host0: needs");
+        }
+        runner_close(&r);
+    }
+}
+
+/* The planner divides what is free under the caps of the other devices, beside what is pinned to them. */
+static void caps_hold_beside_pinned_blocks(void **state)
+{
+    const fixture *f = *state;
+    static float logits[N_TOKENS * N_VOCAB];
+    static const tsr_override overrides[] = {{"blk\\.[01]\\.attn", "host0"}, {"blk\\.1\\.ffn", "host1"}};
+    tsr_model_config config = small_config(0);
+    int n_fit = 0;
+    config.n_gpu_layers = 3;
+    config.overrides = overrides;
+    config.n_overrides = 2;
+    for (size_t cap = 300000; cap <= 2400000; cap += 300000) {
+        tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+        char spec[96];
+        runner r = {.n_vocab = N_VOCAB};
+        snprintf(spec, sizeof spec, "host:1,threads=1,mem=%zu,host:2,threads=1", cap);
+        runtime_config.devices = spec;
+        runner_ok(tsr_runtime_open(&runtime_config, &r.rt), spec);
+        tsr_status status = tsr_model_open(r.rt, f->path, &config, &r.model);
+        if (status == TSR_OK) {
+            runner_ok(tsr_session_create(r.model, &r.session), "session");
+            runner_decode(&r, f->tokens, N_TOKENS, 4, true, logits);
+            assert_memory_equal(logits, f->plain[0], sizeof logits);
+            assert_true(used_by(&r, 0) <= cap);
+            n_fit++;
+        } else {
+            assert_int_equal(status, TSR_ERR_MEMORY);
+            assert_message_has("host0");
+        }
+        runner_close(&r);
+    }
+    assert_in_range(n_fit, 2, 7);
+}
+
+/* Predicted times are the sum of their parts: the work of every block where it lies, and the hand-overs. */
+static void times_have_the_offloaded_work(void **state)
+{
+    const fixture *f = *state;
+    tsr_model_config config = small_config(0);
+    static const float split[] = {1, 1};
+    double total[2];
+    for (int offloads = 0; offloads < 2; offloads++) {
+        tsr_plan *plan;
+        tsr_plan_times times;
+        tsr_plan_info info;
+        config.tensor_split = split;
+        config.n_tensor_split = 2;
+        config.n_gpu_layers = offloads ? 2 : -1;
+        runner_ok(try_plan(f, &config, &plan), "plan");
+        tsr_plan_predict(plan, &times);
+        tsr_plan_describe(plan, &info);
+        const tsr_plan_phase *p = &times.decode;
+        total[offloads] = p->handover_ns;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            total[offloads] += p->repeats[c] * (p->work_ns[c] + p->sync_ns[c]);
+        assert_float_equal(total[offloads] / p->total_ns, 1, 1e-9);
+        /* Two devices wait for the embedding's device, one for the last layer's. */
+        assert_int_equal(info.n_handovers, offloads ? 3 : 0);
+        assert_int_equal(p->handover_ns > 0, offloads);
+        assert_int_equal(p->device_ns[TSR_CLASS_FFN][2] > 0, offloads);
+        assert_int_equal(p->device_ns[TSR_CLASS_OUTPUT][0] > 0, !offloads);
+        tsr_plan_destroy(plan);
+    }
+}
+
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static void errors_name_what_is_wrong(void **state)
 {
@@ -268,6 +377,9 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(offloaded_blocks_give_the_same_bits),
+                                       cmocka_unit_test(a_small_device_runs_what_it_can_keep),
+                                       cmocka_unit_test(caps_hold_beside_pinned_blocks),
+                                       cmocka_unit_test(times_have_the_offloaded_work),
                                        cmocka_unit_test(errors_name_what_is_wrong),
                                        cmocka_unit_test(every_allocation_may_fail)};
     return cmocka_run_group_tests(tests, setup, teardown);

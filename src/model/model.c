@@ -133,6 +133,9 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     model->shape = *shape;
     model->config = *resolved;
     model->config.tensor_split = NULL;
+    model->config.overrides = NULL;
+    model->config.n_overrides = 0;
+    model->config.offload_device = NULL;
     model->config.fit = NULL;
     TSR_TRY(tsr_model_split_copy(split, &model->split));
     TSR_TRY(load_rope(model));
