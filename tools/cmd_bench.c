@@ -85,10 +85,11 @@ static tsr_status open_devices(bench *b)
     tsr_logger logger = tool_logger(o->verbose);
     tsr_status status = tool_machine_topology(&here, &logger, &b->topo);
     if (status == TSR_OK)
-        status = tsr_device_list_create(b->topo, o->model.devices, NULL, &b->list);
+        config.devices = tool_model_devices(&o->model, b->topo);
+    if (status == TSR_OK)
+        status = tsr_device_list_create(b->topo, config.devices, NULL, &b->list);
     if (status == TSR_OK)
         status = tool_measured_links(b->topo, b->list, &b->links);
-    config.devices = o->model.devices;
     config.topology = b->topo;
     config.logger = logger;
     if (status == TSR_OK)

@@ -25,7 +25,6 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
 {
     tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_info info;
-    runtime_config.devices = options->model.devices;
     runtime_config.isa = options->isa;
     runtime_config.collectives = options->collectives;
     runtime_config.logger = tool_logger(options->verbose);
@@ -37,7 +36,9 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     tsr_status status = tool_machine_topology(&here, &runtime_config.logger, &topo);
     runtime_config.topology = topo;
     if (status == TSR_OK)
-        status = describe_devices(topo, options->model.devices, &measured, &with_rates);
+        runtime_config.devices = tool_model_devices(&options->model, topo);
+    if (status == TSR_OK)
+        status = describe_devices(topo, runtime_config.devices, &measured, &with_rates);
     if (status == TSR_OK)
         status = tsr_runtime_open(&runtime_config, rt);
     tsr_topology_destroy(topo);

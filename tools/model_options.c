@@ -79,3 +79,9 @@ int tool_model_options_read(const char *command, tool_model_options *options,
     *config_out = config;
     return TOOL_GO_ON;
 }
+
+const char *tool_model_devices(const tool_model_options *options, const tsr_topology *topo)
+{
+    return options->devices ? options->devices
+                            : tool_offload_devices(&options->offload, options->model, topo);
+}

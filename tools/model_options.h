@@ -65,6 +65,9 @@ typedef struct tool_model_options {
 int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out);
 
+/* The --devices text to use on a machine: as given, or the default (see tool_offload_devices). */
+const char *tool_model_devices(const tool_model_options *options, const tsr_topology *topo);
+
 /* A type that the KV region can have; false for any other text. */
 bool tool_kv_type_parse(const char *text, tsr_type *type_out);
 

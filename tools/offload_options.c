@@ -3,6 +3,9 @@
 
 #include <limits.h>
 #include <string.h>
+#include <strings.h>
+
+#include <tsr/gguf.h>
 
 #include "tsr.h"
 
@@ -58,5 +61,43 @@ int tool_offload_options_read(const char *command, tool_offload_options *options
         if (code != TOOL_GO_ON)
             break;
     }
+    options->n_list = config->n_overrides;
     return code;
+}
+
+/* 0 where the file does not tell; what is wrong with it will be told when it is opened to be used. */
+static uint64_t count_layers(const char *model)
+{
+    tsr_gguf_config config = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf *gguf = NULL;
+    tsr_gguf_string name;
+    char key[128];
+    uint64_t n = 0;
+    config.header_only = true;
+    if (tsr_gguf_open(model, &config, &gguf) != TSR_OK)
+        return 0;
+    if (tsr_gguf_get_string(gguf, "general.architecture", &name) == TSR_OK) {
+        snprintf(key, sizeof key, "%.*s.block_count", (int)name.bytes, name.data);
+        if (tsr_gguf_get_u64(gguf, key, &n) != TSR_OK)
+            n = 0;
+    }
+    tsr_gguf_close(gguf);
+    return n;
+}
+
+static bool wants_host(const tool_offload_options *options, const char *model)
+{
+    for (int i = 0; i < options->n_list; i++)
+        if (strcasecmp(options->list[i].device, "CPU") == 0 ||
+            strncmp(options->list[i].device, "host", 4) == 0)
+            return true;
+    if (options->cpu_moe || options->n_cpu_moe > 0)
+        return true;
+    return options->n_gpu_layers >= 0 && (uint64_t)options->n_gpu_layers <= count_layers(model);
+}
+
+const char *tool_offload_devices(const tool_offload_options *options, const char *model,
+                                 const tsr_topology *topo)
+{
+    return model && topo->n_gpus > 0 && wants_host(options, model) ? "cuda,host:1" : NULL;
 }

@@ -3,6 +3,7 @@
 #define TSR_TOOLS_OFFLOAD_OPTIONS_H
 
 #include <tsr/plan.h>
+#include <tsr/topology.h>
 
 #include "options.h"
 
@@ -16,6 +17,7 @@ typedef struct tool_offload_options {
 
     /* What the config points to. */
     tsr_override list[TOOL_MAX_OVERRIDES];
+    int n_list;
     char text[TOOL_OVERRIDE_BYTES];
 } tool_offload_options;
 
@@ -50,5 +52,10 @@ typedef struct tool_offload_options {
 /* Put them into a config, which borrows `options`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE after one line on
  * stderr. */
 int tool_offload_options_read(const char *command, tool_offload_options *options, tsr_model_config *config);
+
+/* The devices when none were named: NULL, the default, unless that is GPUs and something of `model` (a file)
+ * is to go to a host device, which then joins them. After tool_offload_options_read(). */
+const char *tool_offload_devices(const tool_offload_options *options, const char *model,
+                                 const tsr_topology *topo);
 
 #endif

@@ -15,7 +15,8 @@ tsr_status tool_plan_inputs_open(const tool_model_options *options, const tool_m
     if (status == TSR_OK)
         status = tool_machine_topology(machine, &logger, &in->topo);
     if (status == TSR_OK)
-        status = tsr_device_list_create(in->topo, options->devices, &logger, &in->devices);
+        status =
+            tsr_device_list_create(in->topo, tool_model_devices(options, in->topo), &logger, &in->devices);
     if (status == TSR_OK)
         status = tool_measured_apply(in->topo, in->devices, &in->measured, &in->config);
     return status;

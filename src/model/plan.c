@@ -136,20 +136,22 @@ out:
 static tsr_status note_pinned(tsr_plan *plan, const tsr_pins *pins, int d)
 {
     int n_attention = 0, n_ffn = 0;
-    char layers[96];
+    char attention[64] = "", ffn[64] = "";
     for (int64_t l = 0; l < pins->n_layers; l++) {
         n_attention += pins->attention[l] == d;
         n_ffn += pins->ffn[l] == d;
     }
-    if (n_attention == n_ffn)
-        snprintf(layers, sizeof layers, "%d of %lld layers", n_ffn, (long long)pins->n_layers);
-    else
-        snprintf(layers, sizeof layers, "the attention of %d and the FFN of %d of %lld layers", n_attention,
-                 n_ffn, (long long)pins->n_layers);
-    if (n_attention + n_ffn == 0 && pins->embedding != d && pins->output != d)
-        return TSR_OK;
-    return add_note(plan, "offloaded to %s: %s%s%s", plan->devices[d].name, layers,
-                    pins->embedding == d ? ", the embedding" : "", pins->output == d ? ", the output" : "");
+    if (n_attention && n_attention != n_ffn)
+        snprintf(attention, sizeof attention, ", the attention of %d of %lld layers", n_attention,
+                 (long long)pins->n_layers);
+    if (n_ffn)
+        snprintf(ffn, sizeof ffn, ", %s%d of %lld layers", n_attention == n_ffn ? "" : "the FFN of ", n_ffn,
+                 (long long)pins->n_layers);
+    const char *embedding = pins->embedding == d ? ", the embedding" : "";
+    const char *output = pins->output == d ? ", the output" : "";
+    char text[192];
+    snprintf(text, sizeof text, "%s%s%s%s", attention, ffn, embedding, output);
+    return text[0] ? add_note(plan, "offloaded to %s: %s", plan->devices[d].name, text + 2) : TSR_OK;
 }
 
 /* What a user would otherwise wonder about. */
