@@ -25,7 +25,8 @@
  *     tsr_fit_print(fit, write, NULL);
  *     tsr_fit_result(fit, &config);                      (n_ctx, types and layers as they fit)
  *
- * tsr_plan_create() and tsr_model_open() do the same by themselves where config.fit is set.
+ * tsr_plan_create() and tsr_model_open() do the same by themselves where config.fit is set; the latter for
+ * what its devices have free by then, should others have taken memory since the runtime was opened.
  *
  * A finished fit is read-only: any number of threads may query it, and make others at the same time. */
 #ifndef TSR_FIT_H

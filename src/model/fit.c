@@ -206,14 +206,33 @@ out:
     return status;
 }
 
+/* What others have taken since the device was opened is not there any more. Where weights are views of the
+ * file, what is free says little: the system makes room for them as they are read. */
+static tsr_status limit_to_free(tsr_device *device, bool copy_weights, tsr_device_traits *traits)
+{
+    size_t free_bytes, total_bytes;
+    if (!device->prefers_copies && !copy_weights)
+        return TSR_OK;
+    tsr_status status = device->ops->memory_info(device, &free_bytes, &total_bytes);
+    if (status == TSR_ERR_UNSUPPORTED) { /* a system that does not tell */
+        tsr_fail_clear();
+        return TSR_OK;
+    }
+    if (status == TSR_OK)
+        traits->memory_cap = TSR_MIN(traits->memory_cap, free_bytes);
+    return status;
+}
+
 tsr_status tsr_fit_for_runtime(const tsr_runtime *rt, const tsr_model_shape *shape,
                                const tsr_model_config *config, tsr_fit **fit_out)
 {
     tsr_status status = TSR_OK;
     tsr_device_traits *traits = NULL;
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
-    for (int d = 0; d < rt->n_devices; d++)
+    for (int d = 0; d < rt->n_devices; d++) {
         tsr_device_traits_of(rt->devices[d], &traits[d]);
+        TSR_TRY(limit_to_free(rt->devices[d], config->copy_weights, &traits[d]));
+    }
     TSR_TRY(fit_create(traits, rt->n_devices, shape, rt->rates, config, fit_out));
 out:
     tsr_mem_free(traits);

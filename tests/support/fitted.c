@@ -105,10 +105,12 @@ static void ask(uint64_t *seed, const tsr_gguf *gguf, const tsr_topology *topo, 
         q->config.n_tensor_split = q->config.n_tensor_split ? n_split : 0;
         q->config.main_device %= n_split;
     }
-    size_t whole = largest(gguf, topo, device, q->config);
-    size_t shared = q->config.split_mode == TSR_SPLIT_MODE_NONE ? whole : whole / (size_t)n_split + whole / 8;
+    /* GPUs have scratch memory each, which is not divided. */
+    size_t scratch = strncmp(device, "cuda", 4) == 0 ? (size_t)24 << 20 : 0;
+    size_t whole = largest(gguf, topo, device, q->config) - scratch;
+    size_t shared = q->config.split_mode == TSR_SPLIT_MODE_NONE ? whole : whole / (size_t)n_split + whole / 4;
     for (int d = 0; d < n_devices; d++) {
-        size_t cap = shared / 3 + random_below(seed, shared);
+        size_t cap = scratch + shared / 3 + random_below(seed, shared);
         if (d >= n_split)
             cap = whole / 4 + random_below(seed, 2 * whole);
         q->split[d] = (float)(1 + random_below(seed, 4));

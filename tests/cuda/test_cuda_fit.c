@@ -1,0 +1,116 @@
+/* Fits on simulated GPUs: exact and loaded as on host devices (support/fitted.h), with the host to offload
+ * to, and into what is free when a model is opened, not into what was free before. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <cuda_runtime.h>
+#include <cudasim.h>
+
+#include "support/fitted.h"
+#include "support/random.h"
+#include "support/runner.h"
+#include "support/sanitized.h"
+#include "support/synth_model.h"
+
+enum { MAX_DEVICES = 4 };
+
+static void random_fits_are_exact_and_loaded(void **state)
+{
+    (void)state;
+    const int n_rounds = TSR_TEST_SANITIZED ? 6 : 30;
+    uint64_t seed = 92;
+    fitted_models models;
+    fitted_look look = {0};
+    fitted_models_write(&models);
+    for (int i = 0; i < n_rounds; i++) {
+        cudasim_config config = CUDASIM_CONFIG_INIT;
+        tsr_topology *topo;
+        config.memory = (size_t)1 << 30;
+        config.seed = random_u64(&seed);
+        config.vmm_granularity = (size_t)4096 << random_below(&seed, 6);
+        cudasim_configure(&config);
+        runner_ok(tsr_topology_discover(NULL, &topo), "topology");
+        fitted_check(&models, &seed, topo, "cuda:0", 1 + (int)random_below(&seed, MAX_DEVICES), &look);
+        tsr_topology_destroy(topo);
+        assert_int_equal(cudasim_leaks(stderr), 0);
+        assert_string_equal(cudasim_violation(), "");
+    }
+    print_message("%d of %d cut, %d with layers offloaded; %d did not fit\n", look.n_cut, n_rounds,
+                  look.n_offloaded, look.n_short);
+    assert_true(look.n_cut > 0 && look.n_short < n_rounds / 2);
+    fitted_models_remove(&models);
+}
+
+/* Opened when most of the memory was free, loaded when it is not. */
+static void a_model_is_fitted_into_what_is_free_by_then(void **state)
+{
+    (void)state;
+    enum { N_CTX = 32768, MIB = 1 << 20 };
+    static const size_t margin = 4 * MIB;
+    char path[] = "/tmp/tsr_cuda_fit_XXXXXX";
+    struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
+    cudasim_config machine = CUDASIM_CONFIG_INIT;
+    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_fit_info before, after;
+    tsr_device_info device;
+    tsr_runtime *rt;
+    tsr_model *model;
+    void *others;
+    synth.n_ctx = N_CTX;
+    close(mkstemp(path));
+    synth_model_write(&synth, path);
+    machine.memory = 128 * MIB;
+    cudasim_configure(&machine);
+    runtime_config.devices = "cuda:0";
+    runner_ok(tsr_runtime_open(&runtime_config, &rt), "cuda:0");
+    fit_config.margins = &margin;
+    fit_config.n_margins = 1;
+    config.fit = &fit_config;
+    runner_ok(tsr_model_open(rt, path, &config, &model), "while memory is free");
+    tsr_fit_describe(tsr_model_fit(model), &before);
+    assert_int_equal(before.chosen.n_ctx, N_CTX);
+    tsr_model_close(model);
+
+    assert_int_equal(cudaMalloc(&others, 64 * MIB), cudaSuccess);
+    runner_ok(tsr_model_open(rt, path, &config, &model), "while half of it is taken");
+    tsr_fit_describe(tsr_model_fit(model), &after);
+    assert_true(after.chosen.n_ctx < N_CTX && after.chosen.n_ctx > TSR_FIT_CTX_MIN);
+    assert_int_equal(after.chosen.n_ctx % TSR_FIT_CTX_STEP, 0);
+    tsr_session *session;
+    runner_ok(tsr_session_create(model, &session), "session");
+    runner_ok(tsr_runtime_device(rt, 0, &device), "device");
+    size_t used = 0;
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        used += device.used[o];
+    assert_true(used + margin <= 64 * MIB && used + 2 * margin > 60 * MIB);
+    tsr_session_destroy(session);
+    tsr_model_close(model);
+
+    /* What cannot be cut is an error. */
+    config.n_ctx = N_CTX;
+    model = NULL;
+    assert_int_equal(tsr_model_open(rt, path, &config, &model), TSR_ERR_MEMORY);
+    assert_null(model);
+    assert_non_null(strstr(tsr_last_error(), "cuda0 lacks "));
+    assert_int_equal(cudaFree(others), cudaSuccess);
+    tsr_runtime_close(rt);
+    unlink(path);
+    assert_int_equal(cudasim_leaks(stderr), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(random_fits_are_exact_and_loaded),
+        cmocka_unit_test(a_model_is_fitted_into_what_is_free_by_then),
+    };
+    return cmocka_run_group_tests_name("fits on simulated GPUs", tests, NULL, NULL);
+}
