@@ -197,10 +197,14 @@ typedef struct tsr_plan_times {
  * them (it fails without): a plan as the caller's tensor_split or mode says is made all the same. */
 TSR_API void tsr_plan_predict(const tsr_plan *plan, tsr_plan_times *times_out);
 
-/* Another way to lay the model out, memory aside, and what it would take by the same rates. */
+/* Another way to lay the model out and what it would take by the same rates: memory aside, or the best of a
+ * mode in the devices' memory (none where nothing of that mode fits). */
 typedef struct tsr_plan_alternative {
-    char text[64]; /* "even shares", "cuda0 alone", "without cuda3", "whole layers" */
+    /* "even shares", "cuda0 alone", "without cuda3", "whole layers"; in memory "none: cuda0", "tensor:
+     * cuda0+cuda1", "layer: cuda0 30, cuda1 50" with the layers of each, "auto: cuda0+cuda1 60, cuda2 20" */
+    char text[128];
     double decode_ns, prompt_ns;
+    bool in_memory;
 } tsr_plan_alternative;
 
 /* False past the last one. */

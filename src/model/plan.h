@@ -5,6 +5,8 @@
 #include "model/pins.h"
 #include "runtime/measuring.h"
 
+struct tsr_model_cost;
+
 enum { TSR_PLAN_MAX_NOTES = TSR_MAX_DEVICES + 8 };
 
 struct tsr_plan {
@@ -73,5 +75,13 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
 /* Fill plan->times and the alternatives from plan->split and the rates. */
 tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
                                   const tsr_model_config *resolved);
+
+enum { TSR_PLAN_MODE_ALTERNATIVES = 4 };
+
+/* Add the best of every mode to the alternatives, which have room for so many, but of `wanted` where the plan
+ * is that. The costs are of its two phases; those of decoding are changed. */
+tsr_status tsr_plan_add_modes(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
+                              struct tsr_model_cost *decode, struct tsr_model_cost *prompt,
+                              tsr_split_mode wanted);
 
 #endif

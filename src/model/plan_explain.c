@@ -61,17 +61,29 @@ static void put_devices(const tsr_plan_printer *p)
     }
 }
 
-static void put_alternatives(const tsr_plan_printer *p)
+/* Those in memory, or those memory aside. */
+static void put_alternatives(const tsr_plan_printer *p, const char *heading, bool in_memory)
 {
     const tsr_plan *plan = p->plan;
     char decode[TIME_TEXT], prompt[TIME_TEXT];
-    tsr_plan_put(p, "\n%-24s  %12s  %12s   (memory aside)\n", "layout", "decode", "prompt");
-    tsr_plan_put(p, "%-24s  %12s  %12s\n", "this plan", time_text(plan->times.decode.total_ns, decode),
+    size_t width = strlen(heading);
+    bool any = false;
+    for (int i = 0; i < plan->n_alternatives; i++)
+        if (plan->alternatives[i].in_memory == in_memory) {
+            width = TSR_MAX(width, strlen(plan->alternatives[i].text));
+            any = true;
+        }
+    if (!any)
+        return;
+    tsr_plan_put(p, "\n%-*s  %12s  %12s\n", (int)width, heading, "decode", "prompt");
+    tsr_plan_put(p, "%-*s  %12s  %12s\n", (int)width, "this plan",
+                 time_text(plan->times.decode.total_ns, decode),
                  time_text(plan->times.prompt.total_ns, prompt));
     for (int i = 0; i < plan->n_alternatives; i++) {
         const tsr_plan_alternative *a = &plan->alternatives[i];
-        tsr_plan_put(p, "%-24s  %12s  %12s\n", a->text, time_text(a->decode_ns, decode),
-                     time_text(a->prompt_ns, prompt));
+        if (a->in_memory == in_memory)
+            tsr_plan_put(p, "%-*s  %12s  %12s\n", (int)width, a->text, time_text(a->decode_ns, decode),
+                         time_text(a->prompt_ns, prompt));
     }
 }
 
@@ -94,6 +106,6 @@ void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
     put_phase(&p, "decode", &t->decode);
     put_phase(&p, "prompt", &t->prompt);
     put_devices(&p);
-    if (plan->n_alternatives > 0)
-        put_alternatives(&p);
+    put_alternatives(&p, "best of other modes", true);
+    put_alternatives(&p, "layout, memory aside", false);
 }

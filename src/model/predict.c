@@ -7,7 +7,7 @@
 #include "model/plan.h"
 
 /* More devices than this are not shown one by one among the alternatives. */
-enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 2 };
+enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 2 + TSR_PLAN_MODE_ALTERNATIVES };
 
 typedef struct predictor {
     tsr_plan *plan;
@@ -236,6 +236,9 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
     predict_phase(&plan->split, &p->prompt, &times->prompt);
     if (n_devices > 1)
         TSR_TRY(add_alternatives(p));
+    bool offloads = resolved->n_gpu_layers >= 0 || resolved->n_cpu_moe > 0 || resolved->n_overrides > 0;
+    if (n_devices > 1 && !offloads)
+        TSR_TRY(tsr_plan_add_modes(plan, shape, weights, &p->decode, &p->prompt, resolved->split_mode));
 out:
     tsr_mem_free(p);
     return status;

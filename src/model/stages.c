@@ -1,7 +1,6 @@
 /* See stages.h. Layers are taken as all alike: where a model's differ, with their means. */
 #include "model/stages.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -122,22 +121,4 @@ out:
     tsr_mem_free(groups);
     tsr_mem_free(counts);
     return status;
-}
-
-void tsr_stages_text(const tsr_pipeline *pipeline, const char *(*name)(const void *user, int device),
-                     const void *user, char *text, size_t size)
-{
-    size_t n = 0;
-    text[0] = '\0';
-    for (int i = 0; i < pipeline->n_stages; i++) {
-        const tsr_pipeline_stage *s = &pipeline->stages[i];
-        bool any = false;
-        for (int d = 0; d < TSR_MAX_DEVICES; d++)
-            if (s->devices >> d & 1 && n < size) {
-                n += (size_t)snprintf(text + n, size - n, "%s%s", any ? "+" : i ? ", " : "", name(user, d));
-                any = true;
-            }
-        if (pipeline->n_stages > 1 && n < size)
-            n += (size_t)snprintf(text + n, size - n, " %lld", (long long)s->n_layers);
-    }
 }

@@ -26,8 +26,4 @@ size_t tsr_stages_bytes(const tsr_stages_problem *stages, const tsr_pipeline *pi
 tsr_status tsr_stages_split(const tsr_stages_problem *stages, const tsr_model_shape *shape,
                             const tsr_pipeline *pipeline, tsr_model_split *split_out);
 
-/* "cuda0+cuda1: 40, cuda2: 8", names[device] and layers of the stages; cut to what `text` holds. */
-void tsr_stages_text(const tsr_pipeline *pipeline, const char *(*name)(const void *user, int device),
-                     const void *user, char *text, size_t size);
-
 #endif
