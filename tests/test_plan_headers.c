@@ -97,6 +97,7 @@ static void windows_count_where_the_file_tells(void **state)
         if (form == 2)
             gguf_writer_array(w, key, TSR_GGUF_BOOL, flags, 48);
         tsr_plan *plan = header_planned(*state, w, 1, n_ctx);
+        assert_int_equal(header_has_note(plan, "sliding window of 1024"), form == 0);
         int64_t tokens = form ? 8 * n_ctx + 40 * windowed : 48 * n_ctx;
         assert_int_equal(header_bytes(plan, 0, TSR_MEMORY_KV), round_up((size_t)(tokens * layer_token)));
         tsr_plan_destroy(plan);

@@ -14,7 +14,7 @@ typedef struct tsr_model_shape {
     const tsr_arch *arch;
     tsr_hparams hparams;
     tsr_model_granules granules;
-    char remarks[2][320]; /* for a plan's notes */
+    char remarks[3][320]; /* for a plan's notes */
     int n_remarks;
 } tsr_model_shape;
 

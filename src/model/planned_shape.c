@@ -384,6 +384,18 @@ static void remark_strangers(tsr_model_shape *shape)
                n == 1 ? " is" : "s are", first);
 }
 
+/* Windows that the file does not tell the layers of. */
+static void remark_window(const tsr_planned *p, tsr_model_shape *shape)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", p->architecture);
+    if (p->window > 0 && !tsr_gguf_has_key(p->gguf, key))
+        remark(shape,
+               "KV counts every layer with the whole context: the file has a sliding window of %lld tokens, "
+               "but does not say of which layers",
+               (long long)p->window);
+}
+
 static void write_remarks(const tsr_planned *p, const char *reason, tsr_model_shape *shape)
 {
     if (p->by_size) {
@@ -397,6 +409,7 @@ static void write_remarks(const tsr_planned *p, const char *reason, tsr_model_sh
     remark(shape, "arena estimated: architecture %s is planned, not run%s%.160s", p->architecture,
            reason[0] ? ": " : "", reason);
     remark_strangers(shape);
+    remark_window(p, shape);
 }
 
 /* Why an architecture that runs does not run this file: the sentence without the path that it begins with. Of
