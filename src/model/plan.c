@@ -154,29 +154,47 @@ static tsr_status note_pinned(tsr_plan *plan, const tsr_pins *pins, int d)
     return text[0] ? add_note(plan, "offloaded to %s: %s", plan->devices[d].name, text + 2) : TSR_OK;
 }
 
-/* What a user would otherwise wonder about. */
-static tsr_status write_notes(tsr_plan *plan, const tsr_pins *pins)
+/* Devices whose shares came to less than they asked for. */
+static tsr_status note_shares(tsr_plan *plan, const tsr_pins *pins)
 {
     tsr_status status = TSR_OK;
+    const bool divided[TSR_CLASS_COUNT] = {tsr_pins_n_free(pins, TSR_CLASS_ATTENTION) > 0,
+                                           tsr_pins_n_free(pins, TSR_CLASS_FFN) > 0,
+                                           pins->output == TSR_FREE};
     int n_wanted = 0; /* devices with a share */
     for (int d = 0; d < plan->info.n_devices; d++)
         n_wanted += plan->devices[d].requested > 0;
-    if (plan->times.automatic)
-        TSR_TRY(note_left_out(plan));
     for (int d = 0; d < plan->info.n_devices; d++) {
         const tsr_plan_device *device = &plan->devices[d];
-        TSR_TRY(note_pinned(plan, pins, d));
         if (device->requested > 0 && !device->used)
             TSR_TRY(add_note(plan, "%s gets nothing: its share of %.1f %% rounds to no granule of any class",
                              device->name, 100 * device->requested));
         if (plan->info.mode != TSR_SPLIT_MODE_TENSOR || !device->used || device->requested == 0)
             continue;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
-            if (device->granules[c] == 0 && tsr_pins_n_free(pins, c) > 0)
+            if (device->granules[c] == 0 && divided[c])
                 TSR_TRY(add_note(plan, "%s gets none of %s: %lld granule%s for %d devices", device->name,
                                  tsr_split_class_name(c), (long long)plan->info.n_granules[c],
                                  plan->info.n_granules[c] == 1 ? "" : "s", n_wanted));
     }
+out:
+    return status;
+}
+
+/* What a user would otherwise wonder about. */
+static tsr_status write_notes(tsr_plan *plan, const tsr_pins *pins)
+{
+    tsr_status status = TSR_OK;
+    int64_t n_free = 0;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        n_free += tsr_pins_n_free(pins, c);
+    for (int d = 0; d < plan->info.n_devices; d++)
+        TSR_TRY(note_pinned(plan, pins, d));
+    if (n_free == 0)
+        return TSR_OK;
+    if (plan->times.automatic)
+        TSR_TRY(note_left_out(plan));
+    TSR_TRY(note_shares(plan, pins));
 out:
     return status;
 }
