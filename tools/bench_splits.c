@@ -39,7 +39,7 @@ static int no_memory(void)
 
 /* ---- one split ------------------------------------------------------------------------------- */
 
-static tsr_status time_round(const bench *b, const steps *s, candidate *c)
+static tsr_status time_round(const bench *b, const steps *s, int n_decode, candidate *c)
 {
     const bench_options *o = b->options;
     tsr_batch prompt = {.n_tokens = o->n_prompt, .tokens = s->tokens},
@@ -49,12 +49,12 @@ static tsr_status time_round(const bench *b, const steps *s, candidate *c)
     if (status == TSR_OK)
         status = tsr_session_decode(s->session, &prompt, s->logits);
     double between = tool_clock();
-    for (int i = 0; i < o->n_decode && status == TSR_OK; i++)
+    for (int i = 0; i < n_decode && status == TSR_OK; i++)
         status = tsr_session_decode(s->session, &one, s->logits);
     double end = tool_clock();
     if (status == TSR_OK) {
         c->prompt_s = fmin(c->prompt_s, between - start);
-        c->decode_s = fmin(c->decode_s, (end - between) / o->n_decode);
+        c->decode_s = fmin(c->decode_s, (end - between) / n_decode);
     }
     return status;
 }
@@ -90,9 +90,9 @@ static int time_candidate(const bench *b, candidate *c, int n_rounds)
     }
     candidate unused = *c;
     if (status == TSR_OK && code == TOOL_EXIT_OK)
-        status = time_round(b, &s, &unused);
+        status = time_round(b, &s, 1, &unused);
     for (int i = 0; i < n_rounds && status == TSR_OK && code == TOOL_EXIT_OK; i++)
-        status = time_round(b, &s, c);
+        status = time_round(b, &s, b->options->n_decode, c);
     if (status != TSR_OK)
         code = tool_fail("bench", status);
     free(s.logits);
