@@ -101,6 +101,7 @@ static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *o
     random_split(seed, n_devices, own->split, &config);
     config.split_mode = mode == 0   ? TSR_SPLIT_MODE_NONE
                         : mode <= 2 ? TSR_SPLIT_MODE_LAYER
+                        : mode == 3 ? TSR_SPLIT_MODE_AUTO
                                     : TSR_SPLIT_MODE_TENSOR;
     config.main_device = (int)random_below(seed, (uint64_t)n_devices);
     config.n_ctx = random_below(seed, 4) ? 1 + (int64_t)random_below(seed, 700) : 0;
@@ -148,8 +149,9 @@ static void run_steps(tsr_session *session, int64_t n_vocab, int64_t n_ctx)
 static void check_plan(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config,
                        const planned_gpus *gpus, bool capped)
 {
-    if (config->n_gpu_layers >= 0 || config->n_overrides > 0)
-        return; /* the naive check knows nothing of offload */
+    bool offloads = config->n_gpu_layers >= 0 || config->n_overrides > 0;
+    if (offloads || config->split_mode == TSR_SPLIT_MODE_AUTO)
+        return; /* the naive check knows nothing of offload, nor of groups in a row */
     if (gpus)
         plan_check_gpus(plan, gguf, config, gpus->granularity);
     else
