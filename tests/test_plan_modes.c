@@ -218,6 +218,16 @@ static void groups_go_one_after_another_where_that_is_fastest(void **state)
     assert_true(times.automatic && times.proven);
     assert_true(times.decode.handover_ns > 0 && times.prompt.handover_ns > 0);
     double best = decode_ns(plan);
+    tsr_plan_alternative other;
+    int n_modes = 0;
+    for (int i = 0; tsr_plan_alternative_at(plan, i, &other); i++) {
+        if (!other.in_memory)
+            continue;
+        assert_true(strncmp(other.text, "auto", 4) != 0);
+        assert_true(other.decode_ns > best);
+        n_modes++;
+    }
+    assert_int_equal(n_modes, 2); /* layer and tensor; none is too small */
     tsr_plan_destroy(plan);
     static const tsr_split_mode others[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER};
     for (int i = 0; i < 2; i++) {

@@ -257,10 +257,116 @@ static void no_pipeline_of_all_is_faster(void **state)
     assert_true(n_solved[0] > 400 && n_solved[1] > 200 && n_long > 50 && n_groups > 20);
 }
 
+/* ---- by hand --------------------------------------------------------------------------------- */
+
+/* n equal devices with room for `layers` layers each; a layer takes one of them 100. */
+static void equal_devices(problem *q, int n, int64_t n_layers, size_t layers, double sync_per_device)
+{
+    memset(q, 0, sizeof *q);
+    wire(q);
+    q->p.n_devices = n;
+    q->p.n_layers = n_layers;
+    q->p.embedding_bytes = q->p.shared_bytes = 1;
+    q->sync_per_device = sync_per_device;
+    for (int c = 0; c < C; c++) {
+        q->classes[c] = (tsr_cost_class){
+            .name = "some", .n_granules = c < 2 ? 8 : 1, .granule_bytes = c < 2 ? 100 : 1, .repeats = 1};
+        for (int d = 0; d < n; d++)
+            q->classes[c].granule_ns[d] = c < 2 ? 100.0 / 16 : 1;
+    }
+    for (int d = 0; d < n; d++) {
+        q->rooms[d].capacity_bytes = layers * 1600 + 10;
+        for (int e = 0; e < n; e++)
+            q->hand[0][d][e] = q->hand[1][d][e] = d == e ? 0 : 5;
+    }
+}
+
+/* Pairs are faster than one device and than all, and hold half of the model each. */
+static void pairs_follow_one_another(void **state)
+{
+    (void)state;
+    static problem q;
+    static tsr_pipeline result;
+    equal_devices(&q, 4, 8, 2, 8);
+    assert_int_equal(tsr_pipeline_optimize(&q.p, &result), TSR_OK);
+    assert_true(result.proven);
+    check_pipeline(&q, &result, false);
+    assert_int_equal(result.n_stages, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(__builtin_popcountll(result.stages[i].devices), 2);
+        assert_int_equal(result.stages[i].n_layers, 4);
+    }
+}
+
+/* More devices than all sets can be looked at of: still something that fits and beats whole layers. */
+static void many_devices_are_taken_by_neighbours(void **state)
+{
+    (void)state;
+    static problem q;
+    static tsr_pipeline result, layers;
+    equal_devices(&q, 20, 40, 3, 8);
+    assert_int_equal(tsr_pipeline_optimize(&q.p, &result), TSR_OK);
+    assert_int_equal(tsr_pipeline_layers(&q.p, &layers), TSR_OK);
+    assert_false(result.proven);
+    assert_true(layers.proven);
+    check_pipeline(&q, &result, false);
+    check_pipeline(&q, &layers, true);
+    assert_true(result.total_ns < layers.total_ns);
+}
+
+static void values_out_of_range_and_models_too_large_are_refused(void **state)
+{
+    (void)state;
+    static problem q;
+    static tsr_pipeline result;
+    bool no_room = false;
+    equal_devices(&q, 4, 8, 1, 8);
+    q.p.no_room = &no_room;
+    assert_int_equal(tsr_pipeline_optimize(&q.p, &result), TSR_ERR_MEMORY);
+    assert_non_null(strstr(tsr_last_error(), "short"));
+    assert_true(no_room);
+    no_room = false;
+    assert_int_equal(tsr_pipeline_layers(&q.p, &result), TSR_ERR_MEMORY);
+    assert_true(no_room);
+    equal_devices(&q, 4, 8, 2, 8);
+    q.classes[1].granule_ns[2] = NAN;
+    assert_int_equal(tsr_pipeline_optimize(&q.p, &result), TSR_ERR_INVALID);
+    equal_devices(&q, 4, 0, 2, 8);
+    assert_int_equal(tsr_pipeline_layers(&q.p, &result), TSR_ERR_INVALID);
+    equal_devices(&q, 4, 8, 2, 8);
+    q.classes[0].granule_bytes = SIZE_MAX / 2;
+    assert_int_equal(tsr_pipeline_optimize(&q.p, &result), TSR_ERR_INVALID);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static problem q;
+    static tsr_pipeline result;
+    equal_devices(&q, 4, 8, 2, 8);
+    for (int layers = 0; layers < 2; layers++)
+        for (int n = 1;; n++) {
+            int64_t blocks = failing_alloc_live();
+            failing_alloc_set(n);
+            tsr_status status =
+                layers ? tsr_pipeline_layers(&q.p, &result) : tsr_pipeline_optimize(&q.p, &result);
+            bool fired = failing_alloc_fired();
+            failing_alloc_set(0);
+            assert_int_equal(failing_alloc_live(), blocks);
+            assert_int_equal(status, fired ? TSR_ERR_MEMORY : TSR_OK);
+            if (!fired)
+                break;
+        }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_pipeline_of_all_is_faster),
+        cmocka_unit_test(pairs_follow_one_another),
+        cmocka_unit_test(many_devices_are_taken_by_neighbours),
+        cmocka_unit_test(values_out_of_range_and_models_too_large_are_refused),
+        cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

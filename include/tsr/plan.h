@@ -172,8 +172,10 @@ typedef struct tsr_plan_stage {
 TSR_API bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *stage_out);
 
 /* Predicted time of one kind of step: of each class of tensors, `repeats` times the work of the slowest
- * device of the group that works on it and the meeting (all-reduce) after it; and the hand-overs between
- * groups. Where layers differ, as they do in layer mode and with offload, all are means over the layers. */
+ * device of the group that works on it and the meeting (all-reduce) after it (of the output's class: after
+ * the embedding); and the hand-overs between groups. Groups work one after another, in a prompt too: the
+ * runtime runs one step at a time. Where layers differ, as they do in layer mode and with offload, all are
+ * means over the layers. */
 typedef struct tsr_plan_phase {
     int64_t n_tokens; /* in the step, with half of the context before each */
     double total_ns;

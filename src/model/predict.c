@@ -24,8 +24,9 @@ typedef struct walks {
     double waited_ns[TSR_MAX_DEVICES]; /* for the device, as the slowest of its group */
 } walks;
 
+/* `meeting`: the devices that meet afterwards. */
 static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, tsr_split_class_id c,
-                      double repeats, walks *sum)
+                      double repeats, uint64_t meeting, walks *sum)
 {
     const tsr_shard_map *map = tsr_split_group_map(group, c);
     const tsr_cost_problem *problem = &cost->problem;
@@ -43,7 +44,7 @@ static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, 
     if (slowest >= 0)
         sum->waited_ns[slowest] += repeats * work;
     sum->work_ns += repeats * work;
-    sum->sync_ns += repeats * problem->sync_ns(problem->user, group->devices, c);
+    sum->sync_ns += repeats * problem->sync_ns(problem->user, meeting, c);
 }
 
 static void predict_class(const tsr_model_split *split, const tsr_model_cost *cost, tsr_split_class_id c,
@@ -58,8 +59,11 @@ static void predict_class(const tsr_model_split *split, const tsr_model_cost *co
             n += group[l] == g;
         if (c == TSR_CLASS_OUTPUT)
             n = split->output_group == g;
+        /* The output matrix's parts stay where they are; of its class it is the embedding that is summed up.
+         */
+        int meeting = c == TSR_CLASS_OUTPUT ? split->embedding_group : g;
         if (n > 0)
-            add_walks(cost, &split->groups[g], c, n, &sum);
+            add_walks(cost, &split->groups[g], c, n, split->groups[meeting].devices, &sum);
     }
     phase->repeats[c] = repeats;
     phase->work_ns[c] = sum.work_ns / repeats;
