@@ -227,7 +227,7 @@ static void every_device_keeps_its_own_margin(void **state)
     size_t cap = bytes_of(f, config) / 3;
     snprintf(spec, sizeof spec, "host:3,mem=%zu", cap);
     config.fit = &fit_config;
-    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
+    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
         config.split_mode = mode;
         runner_ok(fit_over(f, spec, &config, &fit), spec);
         assert_true(info_of(fit).n_steps > 0);

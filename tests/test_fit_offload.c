@@ -174,7 +174,7 @@ static void layers_go_in_every_mode(void **state)
     const fixture *f = *state;
     static const char *const spec = "cuda:0,mem=3GiB,cuda:1,mem=4GiB,host:1";
     static const float split[] = {1, 2};
-    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
+    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
         for (int by_hand = 0; by_hand < 2; by_hand++) {
             tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
             tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;

@@ -231,13 +231,38 @@ static tsr_status take_over(const tsr_device_layout *reserved, tsr_device_layout
     return TSR_OK;
 }
 
+static bool same_items(const tsr_device_layout *a, const tsr_device_layout *b)
+{
+    if (!same_shape(a, b))
+        return false;
+    for (int i = 0; i < a->n_items; i++)
+        if (a->items[i].bytes != b->items[i].bytes)
+            return false;
+    return true;
+}
+
+/* A device before `d` with the very same problem, as devices of equal shares have; -1 if there is none. */
+static int find_twin(const tsr_runtime *rt, const tsr_layout *layout, int d)
+{
+    const tsr_device *device = rt->devices[d];
+    for (int e = d - 1; e >= 0; e--)
+        if (rt->devices[e]->alignment == device->alignment &&
+            rt->devices[e]->max_alloc == device->max_alloc &&
+            same_items(&layout->devices[e], &layout->devices[d]))
+            return e;
+    return -1;
+}
+
 tsr_status tsr_layout_pack(const tsr_runtime *rt, const tsr_layout *reserved, tsr_layout *layout)
 {
     tsr_status status = TSR_OK;
     for (int d = 0; d < layout->n_devices; d++) {
         tsr_device_layout *device = &layout->devices[d];
+        int twin;
         if (reserved && same_shape(&reserved->devices[d], device))
             TSR_TRY(take_over(&reserved->devices[d], device));
+        else if ((twin = find_twin(rt, layout, d)) >= 0)
+            TSR_TRY(take_over(&layout->devices[twin], device));
         else
             TSR_TRY(tsr_layout_pack_device(rt->devices[d], device));
     }

@@ -330,6 +330,7 @@ static tsr_status choose_stages(deciding *dec)
     tsr_status status = TSR_OK;
     const tsr_pipeline_problem *problem = &dec->stages.problem;
     dec->cost.problem.no_room = &dec->outlook.no_room;
+    dec->cost.problem.allowed = ~dec->pins.apart;
     memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->n_devices * sizeof *dec->rooms);
     tsr_stages_problem_init(&dec->cost, dec->weights, dec->shape->hparams.n_layers, dec->class_bytes,
                             &dec->stages);

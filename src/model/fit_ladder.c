@@ -82,6 +82,23 @@ static int64_t guess_cut(const tsr_fitting *fitting, int64_t low, double low_exc
     return TSR_MAX(low + 1, TSR_MIN(guess, high - 1));
 }
 
+/* Contexts grow with the bytes of the KV region, on the split that fitting->next was found with. A larger one
+ * may fit on another split, but on several devices, which hold whole granules or layers, this is nearer than
+ * guess_cut(). */
+static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
+{
+    const tsr_attempt *fits = fitting->next;
+    double growth = INFINITY;
+    for (int d = 0; d < fitting->n_devices; d++) {
+        const size_t *used = fits->decision.measurement.used[d];
+        size_t room = tsr_device_traits_room(&fitting->traits[d]);
+        if (used[TSR_MEMORY_KV] > 0 && room != SIZE_MAX)
+            growth = fmin(growth, (double)(room - tsr_used_total(used)) / (double)used[TSR_MEMORY_KV]);
+    }
+    double steps = growth * (double)fits->config.n_ctx / TSR_FIT_CTX_STEP;
+    return high - (int64_t)fmin(floor(steps), (double)high);
+}
+
 /* fitting->next fits at cut `high`, and nothing fits at `low`, where low_excess was found: bring
  * fitting->next to the least cut that fits. */
 static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t low, double low_excess,
@@ -89,6 +106,7 @@ static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t 
 {
     tsr_status status = TSR_OK;
     int64_t cut = guess_cut(fitting, low, low_excess, high), stride = 1;
+    int64_t grown_from = -1;
     while (high - low > 1) {
         TSR_TRY(try_cut(fitting, r, cut));
         if (fitting->spare->fits) {
@@ -100,6 +118,14 @@ static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t 
             cut += stride;
         }
         stride *= 2;
+        if (r->cut == TSR_FIT_CUT_CONTEXT && high != grown_from) {
+            grown_from = high;
+            int64_t grown = grow_on_this_split(fitting, high);
+            if (grown < high) {
+                cut = grown;
+                stride = 1;
+            }
+        }
         if (cut <= low || cut >= high)
             cut = low + (high - low) / 2;
     }

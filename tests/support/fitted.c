@@ -81,7 +81,7 @@ static void ask(uint64_t *seed, const tsr_gguf *gguf, const tsr_topology *topo, 
     size_t used = 0;
     q->fit = (tsr_fit_config)TSR_FIT_CONFIG_INIT;
     q->config = (tsr_model_config)TSR_MODEL_CONFIG_INIT;
-    q->config.split_mode = (tsr_split_mode)random_below(seed, TSR_SPLIT_MODE_TENSOR + 1);
+    q->config.split_mode = (tsr_split_mode)random_below(seed, TSR_SPLIT_MODE_AUTO + 1);
     q->config.main_device = (int)random_below(seed, (uint64_t)n_devices);
     q->config.n_seq_max = 1 + (int)random_below(seed, 3);
     q->config.n_batch = 1 + (int)random_below(seed, 128);
