@@ -171,9 +171,31 @@ static void options_that_are_set_stay(void **state)
     assert_string_equal(json_string_value(json_object_get(json_object_get(root, "chosen"), "type_v")),
                         "Q4_0");
     json_decref(root);
-    snprintf(line, sizeof line, "fit -m %s " CARDS "-c 30000 -ctk f16 -ctv f16 --fit-kv q4_0", path);
+    snprintf(line, sizeof line, "fit -m %s " CARDS "--devices cuda -c 30000 -ctk f16 -ctv f16 --fit-kv q4_0",
+             path);
     program_check(line, 1, "does not fit with 30000 tokens of context and KV in F16 and F16", text,
                   sizeof text);
+}
+
+/* Where GPUs are the default, the host joins them only when they do not suffice. */
+static void the_host_joins_where_gpus_do_not_suffice(void **state)
+{
+    (void)state;
+    static const char *const small = "--machine '1x rtx4060ti, 1x host' --fit-margin 512 --fit-ctx 2048";
+    json_t *root = json_of("fit", small);
+    const json_t *devices = json_object_get(json_object_get(root, "plan"), "devices");
+    assert_int_equal(json_array_size(devices), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 1), "name")), "host0");
+    json_int_t n = integer(json_object_get(root, "chosen"), "n_gpu_layers");
+    assert_true(n > 0 && n <= 40);
+    assert_int_equal(integer(json_array_get(devices, 1), "n_layers"), 40 - n);
+    json_decref(root);
+    root = json_of("fit", "--machine '1x rtx3090, 1x host'");
+    assert_int_equal(json_array_size(json_object_get(json_object_get(root, "plan"), "devices")), 1);
+    json_decref(root);
+    root = json_of("fit", "--machine '2x rtx4060ti, 1x host' --fit-margin 512,4096 --fit-ctx 16000");
+    assert_int_equal(json_array_size(json_object_get(json_object_get(root, "plan"), "devices")), 3);
+    json_decref(root);
 }
 
 /* tsr run --fit cuts the context, says so, and generates. */
@@ -197,6 +219,7 @@ int main(void)
         cmocka_unit_test(tables_show_what_was_wanted_cut_and_placed),
         cmocka_unit_test(json_adds_up),
         cmocka_unit_test(options_that_are_set_stay),
+        cmocka_unit_test(the_host_joins_where_gpus_do_not_suffice),
         cmocka_unit_test(run_cuts_and_says_so),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

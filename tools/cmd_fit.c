@@ -57,9 +57,7 @@ int tsr_cmd_fit(int argc, char **argv)
 
     tsr_fit *fit = NULL;
     tool_plan_inputs in = {0};
-    tsr_status status = tool_plan_inputs_open(&model, &machine, &config, &in);
-    if (status == TSR_OK)
-        status = tsr_fit_create(in.gguf, in.devices, &in.config, &fit);
+    tsr_status status = tool_fit_create(&model, &machine, &config, margins, &in, &fit);
     code = TOOL_EXIT_OK;
     if (status != TSR_OK)
         code = tool_fail("fit", status);

@@ -6,6 +6,7 @@
 #include "machine_options.h"
 #include "measured.h"
 #include "progress.h"
+#include "plan_inputs.h"
 #include "run.h"
 
 /* Rates and links as they were measured, so that what runs is what tsr plan shows. */
@@ -108,6 +109,24 @@ static int run(const run_options *options, const tsr_model_config *config, const
     return result.interrupted ? TOOL_EXIT_INTERRUPTED : code;
 }
 
+/* Whether a host device has to join the GPUs is found out before any is opened. */
+static tsr_status find_devices(tool_model_options *model, tsr_fit_config *fit_config,
+                               const tsr_model_config *config, size_t margins[TSR_MAX_DEVICES])
+{
+    const tool_machine_options here = {0};
+    tool_plan_inputs in = {0};
+    tsr_fit *fit = NULL;
+    tsr_fit_info info = {0};
+    tsr_status status = tool_fit_create(model, &here, config, margins, &in, &fit);
+    if (status == TSR_OK)
+        tsr_fit_describe(fit, &info);
+    if (status == TSR_OK && fit_config->n_margins > 1)
+        fit_config->n_margins = info.n_devices;
+    tsr_fit_destroy(fit);
+    tool_plan_inputs_close(&in);
+    return status;
+}
+
 int tsr_cmd_run(int argc, char **argv)
 {
     run_options options;
@@ -129,7 +148,10 @@ int tsr_cmd_run(int argc, char **argv)
         config.verify_upload = options.verify_upload;
         config.progress = tool_progress;
         config.progress_user = (void *)"loading";
-        code = run(&options, &config, prompt, prompt_bytes);
+        tsr_status status = TSR_OK;
+        if (options.fit)
+            status = find_devices(&options.model, &fit_config, &config, margins);
+        code = status == TSR_OK ? run(&options, &config, prompt, prompt_bytes) : tool_fail("run", status);
     }
     free(prompt);
     return code;

@@ -96,6 +96,37 @@ int tool_fit_options_read(const char *command, const tool_fit_options *options,
     return TOOL_GO_ON;
 }
 
+static tsr_status fit_into(const tool_model_options *model, const tool_machine_options *machine,
+                           const tsr_model_config *config, tool_plan_inputs *in, tsr_fit **fit_out)
+{
+    tsr_status status = tool_plan_inputs_open(model, machine, config, in);
+    if (status == TSR_OK)
+        status = tsr_fit_create(in->gguf, in->devices, &in->config, fit_out);
+    return status;
+}
+
+tsr_status tool_fit_create(tool_model_options *model, const tool_machine_options *machine,
+                           const tsr_model_config *config, size_t margins[TSR_MAX_DEVICES],
+                           tool_plan_inputs *in, tsr_fit **fit_out)
+{
+    tsr_status status = fit_into(model, machine, config, in, fit_out);
+    int n = in->devices ? in->devices->n_devices : 0;
+    if (status != TSR_ERR_MEMORY || model->devices || n == 0 || n == TSR_MAX_DEVICES ||
+        in->devices->devices[n - 1].kind == TSR_DEVICE_HOST)
+        return status;
+    tsr_fit_config with_host = *config->fit;
+    tsr_model_config again = *config;
+    if (with_host.n_margins == n && n > 1) /* one for each GPU was given */
+        margins[with_host.n_margins++] = TSR_FIT_MARGIN;
+    again.fit = &with_host;
+    model->devices = "cuda,host:1";
+    tool_plan_inputs_close(in);
+    *in = (tool_plan_inputs){0};
+    status = fit_into(model, machine, &again, in, fit_out);
+    in->config.fit = config->fit;
+    return status;
+}
+
 static void print_type(const char *option, tsr_type type, FILE *out)
 {
     fprintf(out, " %s ", option);

@@ -4,7 +4,7 @@
 
 #include <tsr/fit.h>
 
-#include "model_options.h"
+#include "plan_inputs.h"
 
 /* As given; NULL where not. All zeros to begin with. */
 typedef struct tool_fit_options {
@@ -27,6 +27,13 @@ typedef struct tool_fit_options {
 int tool_fit_options_read(const char *command, const tool_fit_options *options,
                           const tool_model_options *model, size_t margins[TSR_MAX_DEVICES],
                           tsr_fit_config *config_out);
+
+/* Fit what `model` and `machine` name, as config->fit says, into `in` (zeros; closed by the caller in any
+ * case). Where no devices were named and the GPUs alone have no room, however much is cut, a host device to
+ * offload to joins them: model->devices then says so. `margins` are those that config->fit borrows. */
+tsr_status tool_fit_create(tool_model_options *model, const tool_machine_options *machine,
+                           const tsr_model_config *config, size_t margins[TSR_MAX_DEVICES],
+                           tool_plan_inputs *in, tsr_fit **fit_out);
 
 /* The options of `tsr run` that come to what the fit chose, on one line. */
 void tool_fit_print_options(const tsr_fit *fit, FILE *out);
