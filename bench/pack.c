@@ -1,11 +1,14 @@
 /* Packs one instance and reports what came out.
  *
- *     pack FILE.csv [--capacity BYTES] [--chunk BYTES]
+ *     pack FILE.csv [--capacity BYTES] [--chunk BYTES] [--seconds S] [--nodes N] [--output OUT.csv]
  *
  * FILE has a header naming the columns id, lower, upper and size (in any order), then one buffer per line,
- * live in [lower, upper). Prints one line:
+ * live in [lower, upper). Looks for the smallest packing, or one of at most `capacity`, for S seconds
+ * (default 5) and N nodes (default: no limit). Prints one line:
  *
  *     peak=BYTES bound=BYTES ratio=R seconds=S nodes=N
+ *
+ * with the packer's CPU time, and writes chunk and offset of every buffer to OUT.csv.
  *
  * Exit status 0 when the packing is valid and no larger than the capacity (if one is given), 1 when it is
  * not, 2 when the arguments or the file are wrong. */
@@ -18,10 +21,10 @@
 
 #include "alloc/pack.h"
 
-static double now_seconds(void)
+static double cpu_seconds(void)
 {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
@@ -44,13 +47,13 @@ static bool read_item(const char *line, const int column[3], tsr_pack_item *item
     int64_t values[3] = {-1, -1, -1};
     const char *at = line;
     for (int index = 0; *at; index++) {
-        char *end;
-        int64_t value = strtoll(at, &end, 10);
-        if (end == at)
-            return false;
+        char *end = (char *)at + strcspn(at, ", \r\n");
         for (int i = 0; i < 3; i++)
-            if (column[i] == index)
-                values[i] = value;
+            if (column[i] == index) {
+                values[i] = strtoll(at, &end, 10);
+                if (end == at)
+                    return false;
+            }
         at = end + strspn(end, ", \r\n");
     }
     *item = (tsr_pack_item){values[0], values[1], (size_t)values[2], 1, TSR_PACK_FREE, NULL};
@@ -85,8 +88,9 @@ static bool read_problem(const char *path, tsr_pack_item **items_out, int *n_out
 }
 
 typedef struct arguments {
-    const char *path;
-    size_t capacity, max_chunk_bytes;
+    const char *path, *output;
+    size_t max_chunk_bytes;
+    tsr_pack_limits limits;
 } arguments;
 
 static bool read_bytes(const char *text, size_t *bytes_out)
@@ -96,20 +100,55 @@ static bool read_bytes(const char *text, size_t *bytes_out)
     return end != text && !*end;
 }
 
+static bool read_seconds(const char *text, double *seconds_out)
+{
+    char *end;
+    *seconds_out = strtod(text, &end);
+    return end != text && !*end && *seconds_out > 0;
+}
+
+static bool read_argument(char **argv, arguments *a)
+{
+    size_t nodes;
+    if (!argv[1])
+        return false;
+    if (!strcmp(argv[0], "--capacity"))
+        return read_bytes(argv[1], &a->limits.capacity);
+    if (!strcmp(argv[0], "--chunk"))
+        return read_bytes(argv[1], &a->max_chunk_bytes);
+    if (!strcmp(argv[0], "--seconds"))
+        return read_seconds(argv[1], &a->limits.max_cpu_seconds);
+    if (!strcmp(argv[0], "--nodes")) {
+        bool good = read_bytes(argv[1], &nodes) && nodes <= INT64_MAX;
+        a->limits.max_nodes = good ? (int64_t)nodes : 0;
+        return good;
+    }
+    a->output = argv[1];
+    return !strcmp(argv[0], "--output");
+}
+
 static bool read_arguments(int argc, char **argv, arguments *a)
 {
     for (int i = 1; i < argc; i++) {
-        bool good;
-        if (!strcmp(argv[i], "--capacity"))
-            good = ++i < argc && read_bytes(argv[i], &a->capacity);
-        else if (!strcmp(argv[i], "--chunk"))
-            good = ++i < argc && read_bytes(argv[i], &a->max_chunk_bytes);
-        else
-            good = argv[i][0] != '-' && !a->path && (a->path = argv[i]);
-        if (!good)
+        if (argv[i][0] != '-' && !a->path)
+            a->path = argv[i];
+        else if (!read_argument(&argv[i++], a))
             return false;
     }
     return a->path != NULL;
+}
+
+static bool write_offsets(const char *path, const tsr_pack_problem *problem, const tsr_pack_solution *s)
+{
+    FILE *file = fopen(path, "w");
+    if (!file)
+        return false;
+    fprintf(file, "id,lower,upper,size,chunk,offset\n");
+    for (int i = 0; i < problem->n_items; i++)
+        fprintf(file, "%d,%" PRId64 ",%" PRId64 ",%zu,%d,%zu\n", i, problem->items[i].lower,
+                problem->items[i].upper, problem->items[i].size, s->places[i].chunk, s->places[i].offset);
+    bool good = !ferror(file);
+    return !fclose(file) && good;
 }
 
 static void print_result(const tsr_pack_solution *s, double seconds)
@@ -121,14 +160,15 @@ static void print_result(const tsr_pack_solution *s, double seconds)
 
 int main(int argc, char **argv)
 {
-    arguments args = {0};
+    arguments args = {.limits = {.max_nodes = INT64_MAX, .max_cpu_seconds = 5}};
     tsr_pack_problem problem = {0};
     tsr_pack_solution solution = {0};
     tsr_pack_item *items = NULL;
     int result = 2;
 
     if (!read_arguments(argc, argv, &args)) {
-        fprintf(stderr, "usage: pack FILE.csv [--capacity BYTES] [--chunk BYTES]\n");
+        fprintf(stderr, "usage: pack FILE.csv [--capacity BYTES] [--chunk BYTES] [--seconds S] [--nodes N] "
+                        "[--output OUT.csv]\n");
         return 2;
     }
     if (!read_problem(args.path, &items, &problem.n_items)) {
@@ -138,9 +178,9 @@ int main(int argc, char **argv)
     problem.items = items;
     problem.max_chunk_bytes = args.max_chunk_bytes;
 
-    double start = now_seconds();
-    tsr_status status = tsr_pack_solve(&problem, &solution);
-    double seconds = now_seconds() - start;
+    double start = cpu_seconds();
+    tsr_status status = tsr_pack_solve(&problem, &args.limits, &solution);
+    double seconds = cpu_seconds() - start;
     if (status == TSR_OK)
         status = tsr_pack_check(&problem, &solution);
     if (status != TSR_OK) {
@@ -148,7 +188,11 @@ int main(int argc, char **argv)
         goto out;
     }
     print_result(&solution, seconds);
-    result = args.capacity && solution.total_bytes > args.capacity;
+    result = args.limits.capacity && solution.total_bytes > args.limits.capacity;
+    if (args.output && !write_offsets(args.output, &problem, &solution)) {
+        fprintf(stderr, "pack: cannot write %s\n", args.output);
+        result = 2;
+    }
 out:
     tsr_pack_solution_free(&solution);
     free(items);

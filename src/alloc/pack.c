@@ -1,7 +1,8 @@
-/* The packer: runs the searches from the cheapest on, stops at the bound, and keeps the best. */
+/* The packer: greedy packings first, the exact search where none of them meets the bound. */
 #include "alloc/pack.h"
 
 #include <string.h>
+#include <time.h>
 
 #include "alloc/pack_work.h"
 #include "core/mem.h"
@@ -59,6 +60,7 @@ static tsr_status write_solution(const tsr_pack_work *w, const int64_t *offset, 
     }
     s.n_chunks = n_chunks;
     s.method = method;
+    s.optimal = (int64_t)s.total_bytes == w->least;
     *solution_out = s;
     memset(&s, 0, sizeof s);
 out:
@@ -66,34 +68,63 @@ out:
     return status;
 }
 
-tsr_status tsr_pack_solve(const tsr_pack_problem *problem, tsr_pack_solution *solution_out)
+/* The limits as a budget; the default costs about the same for few items as for many. */
+static tsr_pack_budget budget_of(const tsr_pack_work *w, const tsr_pack_limits *limits)
+{
+    enum { DEFAULT_ITEMS = 1000000 }; /* looked at, of the order of 0.1 us each */
+    struct timespec now;
+    tsr_pack_budget budget = {.nodes = limits ? limits->max_nodes : DEFAULT_ITEMS / TSR_MAX(w->n, 1)};
+
+    if (limits && limits->max_cpu_seconds > 0) {
+        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        budget.deadline_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec +
+                             (int64_t)(TSR_MIN(limits->max_cpu_seconds, 1e9) * 1e9);
+    }
+    return budget;
+}
+
+/* The best of the greedy packings, up to the first that meets the bound; its name. */
+static tsr_status pack_greedily(tsr_pack_work *w, int64_t *best, const char **method_out)
+{
+    tsr_status status = TSR_OK;
+    int64_t *trial = NULL;
+
+    TSR_TRY(tsr_mem_array((size_t)w->n, sizeof *trial, "packing", &trial));
+    TSR_TRY(tsr_pack_best_fit(w, best));
+    *method_out = "best fit";
+    for (int order = 0; order < TSR_PACK_SKYLINE_ORDERS && tsr_pack_total(w, best) > w->bound; order++) {
+        TSR_TRY(tsr_pack_skyline(w, order, trial));
+        if (tsr_pack_total(w, trial) < tsr_pack_total(w, best)) {
+            memcpy(best, trial, (size_t)w->n * sizeof *best);
+            *method_out = "skyline";
+        }
+    }
+out:
+    tsr_mem_free(trial);
+    return status;
+}
+
+tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits,
+                          tsr_pack_solution *solution_out)
 {
     tsr_status status = TSR_OK;
     tsr_pack_work w = {0};
-    int64_t *best = NULL, *trial = NULL, best_total;
-    const char *method = "best fit";
+    int64_t *offset = NULL;
+    const char *method;
 
     TSR_TRY(tsr_pack_work_init(problem, &w));
-    TSR_TRY(tsr_mem_array((size_t)w.n, sizeof *best, "packing", &best));
-    TSR_TRY(tsr_mem_array((size_t)w.n, sizeof *trial, "packing", &trial));
-
-    TSR_TRY(tsr_pack_best_fit(&w, best));
-    best_total = tsr_pack_total(&w, best);
-    for (int order = 0; order < TSR_PACK_SKYLINE_ORDERS && best_total > w.bound; order++) {
-        TSR_TRY(tsr_pack_skyline(&w, order, trial));
-        int64_t total = tsr_pack_total(&w, trial);
-        if (total < best_total) {
-            int64_t *swap = best;
-            best = trial;
-            trial = swap;
-            best_total = total;
-            method = "skyline";
-        }
+    TSR_TRY(tsr_mem_array((size_t)w.n, sizeof *offset, "packing", &offset));
+    TSR_TRY(pack_greedily(&w, offset, &method));
+    int64_t greedy = tsr_pack_total(&w, offset);
+    if (greedy > w.bound) {
+        tsr_pack_budget budget = budget_of(&w, limits);
+        int64_t capacity = limits ? (int64_t)TSR_MIN(limits->capacity, (size_t)INT64_MAX) : 0;
+        TSR_TRY(tsr_pack_exact(&w, capacity, &budget, offset));
+        method = tsr_pack_total(&w, offset) < greedy ? "exact" : method;
     }
-    TSR_TRY(write_solution(&w, best, method, solution_out));
+    TSR_TRY(write_solution(&w, offset, method, solution_out));
 out:
-    tsr_mem_free(trial);
-    tsr_mem_free(best);
+    tsr_mem_free(offset);
     tsr_pack_work_free(&w);
     return status;
 }

@@ -9,7 +9,7 @@
  * TSR_PACK_FREE},
  *                              {.lower = 1, .upper = 3, .size = 8192, .alignment = 256, .fixed_offset =
  * TSR_PACK_FREE}}; tsr_pack_problem problem = {.items = items, .n_items = 2}; tsr_pack_solution solution;
- *     TSR_TRY(tsr_pack_solve(&problem, &solution));
+ *     TSR_TRY(tsr_pack_solve(&problem, NULL, &solution));
  *     ... solution.places[1].offset, solution.total_bytes ...
  *     tsr_pack_solution_free(&solution);
  *
@@ -17,6 +17,7 @@
 #ifndef TSR_ALLOC_PACK_H
 #define TSR_ALLOC_PACK_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -38,6 +39,13 @@ typedef struct tsr_pack_problem {
     size_t max_chunk_bytes; /* 0: one chunk of any size */
 } tsr_pack_problem;
 
+/* How hard to try when no greedy packing meets the bound. */
+typedef struct tsr_pack_limits {
+    int64_t max_nodes;      /* placements that the exact search may try; 0: none, greedy packing only */
+    double max_cpu_seconds; /* 0: no limit. With one, the result depends on the machine */
+    size_t capacity;        /* 0: look for the smallest packing; else one of so many bytes is good enough */
+} tsr_pack_limits;
+
 typedef struct tsr_pack_place {
     int chunk;
     size_t offset; /* bytes from the chunk's begin */
@@ -49,17 +57,20 @@ typedef struct tsr_pack_solution {
     size_t *chunk_bytes; /* [n_chunks], each at most max_chunk_bytes */
     int n_chunks;
     size_t total_bytes; /* sum of chunk_bytes */
-    size_t bound_bytes; /* no packing has a smaller total */
+    size_t bound_bytes; /* bytes live at the busiest step: no packing has a smaller total */
+    bool optimal;       /* proven: no packing has a smaller total than this one */
     int64_t n_nodes;    /* placements that were tried */
-    const char *method; /* what found it: "best fit", "skyline"; static */
+    const char *method; /* what found it: "best fit", "skyline", "exact"; static */
 } tsr_pack_solution;
 
-/* Pack. *solution_out is written only on success and released with tsr_pack_solution_free(). Deterministic:
- * the same problem has the same solution on every machine. 500 items of a transformer take well under a
- * millisecond, 2000 of the hardest kind some milliseconds.
+/* Pack. *solution_out is written only on success and released with tsr_pack_solution_free(). Where `limits`
+ * is NULL the exact search may try about a million items over all its placements (some tenths of a second).
+ * Without a time limit the result is deterministic: the same problem has the same solution on every machine.
+ * 500 items of a transformer meet the bound without a search, in well under a millisecond.
  * TSR_ERR_INVALID: a malformed item, or fixed items that overlap (the message names them). TSR_ERR_MEMORY: an
  * item is larger than a chunk may be, or host memory is short. */
-TSR_NODISCARD tsr_status tsr_pack_solve(const tsr_pack_problem *problem, tsr_pack_solution *solution_out);
+TSR_NODISCARD tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits,
+                                        tsr_pack_solution *solution_out);
 
 /* Zeroes the value as well; a zeroed value or NULL is fine. */
 void tsr_pack_solution_free(tsr_pack_solution *solution);

@@ -70,8 +70,10 @@ tsr_status tsr_pack_bound(tsr_pack_work *w)
     for (int i = 0; i < w->n; i++)
         w->contention[i] = max_between(live, block, w->lower[i], w->upper[i]);
     w->bound = TSR_MAX(w->bound, max_in(live, 0, w->n_steps));
-    for (int f = 0; f < w->n_fixed; f++)
-        w->bound = TSR_MAX(w->bound, w->fixed_at[w->fixed[f]] + w->size[w->fixed[f]]);
+    for (int i = 0; i < w->n; i++)
+        if (w->fixed_at[i] != TSR_PACK_FREE)
+            w->bound = TSR_MAX(w->bound, w->fixed_at[i] + w->size[i]);
+    w->least = w->bound;
 out:
     tsr_mem_free(block);
     tsr_mem_free(live);

@@ -79,20 +79,6 @@ static int lowest_of_all(skyline *s)
     return best;
 }
 
-/* The lowest place from `from` on that fixed items leave free. They are ascending by offset, so one pass
- * does: an item that is clear of one of them by lying below it is clear of all later ones. */
-static int64_t clear_of_fixed(const tsr_pack_work *w, int item, int64_t from)
-{
-    int64_t at = tsr_pack_fit(w, item, from);
-    for (int f = 0; f < w->n_fixed; f++) {
-        int other = w->fixed[f];
-        int64_t begin = w->fixed_at[other], end = begin + w->size[other];
-        if (at < end && begin < at + w->size[item] && tsr_pack_overlap(w, item, other))
-            at = tsr_pack_fit(w, item, end);
-    }
-    return at;
-}
-
 static void place(skyline *s, int item, int64_t *offset_out)
 {
     const tsr_pack_work *w = s->w;
@@ -105,7 +91,7 @@ static void place(skyline *s, int item, int64_t *offset_out)
     for (int i = 0; i < n_neighbours; i++) {
         int other = s->neighbours[i];
         if (s->slot[other] < height) {
-            s->slot[other] = clear_of_fixed(w, other, height);
+            s->slot[other] = tsr_pack_clear_of_fixed(w, other, height);
             s->lowest[other / TSR_PACK_BLOCK] = -1;
         }
     }
@@ -130,7 +116,7 @@ tsr_status tsr_pack_skyline(tsr_pack_work *w, int order, int64_t *offset_out)
         int item = keys[k].item;
         s.rank[item] = k;
         offset_out[item] = w->size[item] ? w->fixed_at[item] : tsr_pack_empty_offset(w, item);
-        s.slot[item] = offset_out[item] < 0 ? clear_of_fixed(w, item, 0) : INT64_MAX;
+        s.slot[item] = offset_out[item] < 0 ? tsr_pack_clear_of_fixed(w, item, 0) : INT64_MAX;
         left += offset_out[item] < 0;
     }
     for (; left > 0; left--) {

@@ -166,6 +166,20 @@ static tsr_status set_fixed(tsr_pack_work *w, const tsr_pack_item *items)
     return TSR_OK;
 }
 
+/* The fixed items ascend by offset, so one pass does: an item that is clear of one of them by lying below it
+ * is clear of all later ones. */
+int64_t tsr_pack_clear_of_fixed(const tsr_pack_work *w, int item, int64_t from)
+{
+    int64_t at = tsr_pack_fit(w, item, from);
+    for (int f = 0; f < w->n_fixed; f++) {
+        int other = w->fixed[f];
+        int64_t bottom = w->fixed_at[other], end = bottom + w->size[other];
+        if (at < end && bottom < at + w->size[item] && tsr_pack_overlap(w, item, other))
+            at = tsr_pack_fit(w, item, end);
+    }
+    return at;
+}
+
 static tsr_status allocate(tsr_pack_work *w)
 {
     tsr_status status = TSR_OK;

@@ -28,7 +28,8 @@ typedef struct tsr_pack_work {
     int *first_at;        /* [n_steps + 1] first item with lower >= that step */
     int32_t *block_upper; /* largest upper of each TSR_PACK_BLOCK items */
     int64_t chunk_bytes;  /* INT64_MAX: one chunk holds everything */
-    int64_t bound;        /* lower bound of the total */
+    int64_t bound;        /* lower bound of the total: the bytes live at once */
+    int64_t least;        /* proven since: no packing has a smaller total; at least `bound` */
     int64_t n_nodes;
 } tsr_pack_work;
 
@@ -43,6 +44,9 @@ tsr_status tsr_pack_bound(tsr_pack_work *work);
  * `items_out` has room for n. */
 int tsr_pack_neighbours(const tsr_pack_work *work, int item, int *items_out);
 
+/* The lowest place of `item` from `from` on that fixed items leave free. */
+int64_t tsr_pack_clear_of_fixed(const tsr_pack_work *work, int item, int64_t from);
+
 /* Bytes that offset[n] takes over all chunks. */
 int64_t tsr_pack_total(const tsr_pack_work *work, const int64_t *offset);
 
@@ -52,6 +56,17 @@ tsr_status tsr_pack_best_fit(tsr_pack_work *work, int64_t *offset_out);
 /* Orders in which tsr_pack_skyline() prefers items; each is one dive. */
 enum { TSR_PACK_SKYLINE_ORDERS = 3 };
 tsr_status tsr_pack_skyline(tsr_pack_work *work, int order, int64_t *offset_out);
+
+/* What the exact search may spend. */
+typedef struct tsr_pack_budget {
+    int64_t nodes;       /* placements to try; what was spent is taken off */
+    int64_t deadline_ns; /* of the thread's CPU clock; 0: none, so that every machine finds the same */
+} tsr_pack_budget;
+
+/* Improves offset[n] until it is the smallest, the budget is spent, or (where capacity is not 0) the total is
+ * at most `capacity`. Raises work->least by what it proves. */
+tsr_status tsr_pack_exact(tsr_pack_work *work, int64_t capacity, const tsr_pack_budget *budget,
+                          int64_t *offset);
 
 static inline bool tsr_pack_overlap(const tsr_pack_work *work, int a, int b)
 {

@@ -19,7 +19,7 @@ tsr_status tsr_layout_pack_device(const tsr_device *device, tsr_device_layout *l
     tsr_pack_problem problem = {.items = items,
                                 .n_items = layout->n_items,
                                 .max_chunk_bytes = device->max_alloc == SIZE_MAX ? 0 : device->max_alloc};
-    TSR_TRY(tsr_pack_solve(&problem, &solution));
+    TSR_TRY(tsr_pack_solve(&problem, NULL, &solution));
     for (int i = 0; i < layout->n_items; i++) {
         layout->items[i].chunk = solution.places[i].chunk;
         layout->items[i].offset = solution.places[i].offset;
