@@ -149,9 +149,6 @@ static void run_steps(tsr_session *session, int64_t n_vocab, int64_t n_ctx)
 static void check_plan(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_config *config,
                        const planned_gpus *gpus, bool capped)
 {
-    bool offloads = config->n_gpu_layers >= 0 || config->n_overrides > 0;
-    if (offloads || config->split_mode == TSR_SPLIT_MODE_AUTO)
-        return; /* the naive check knows nothing of offload, nor of groups in a row */
     if (gpus)
         plan_check_gpus(plan, gguf, config, gpus->granularity);
     else
