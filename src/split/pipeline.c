@@ -14,7 +14,7 @@ enum { MAX_SETS = 1 << TSR_PIPELINE_ALL_SETS };
 
 /* Work of tsr_cost_optimize_set() and transitions between states over the whole search: tens of milliseconds
  * each, on a machine with nothing else to do. */
-static const int64_t MOST_WORK = INT64_C(1) << 22, MOST_TRANSITIONS = INT64_C(1) << 26;
+static const int64_t MOST_WORK = INT64_C(1) << 22, MOST_TRANSITIONS = INT64_C(1) << 25;
 /* Times that differ by rounding only are equal. */
 static const double SAME = 1 + 1e-12;
 
@@ -117,7 +117,7 @@ static void find_units(search *s)
         if (tsr_pipeline_room(p, d) > 0)
             usable[n++] = d;
     for (double work = pow(3, most), layers = (double)p->n_layers;
-         most > 1 && work * layers * layers > 2 * (double)MOST_TRANSITIONS; work /= 3)
+         most > 1 && work * layers * layers > 4 * (double)MOST_TRANSITIONS; work /= 3)
         most--;
     s->n_units = TSR_MIN(n, most);
     s->n_sets = 1 << s->n_units;
@@ -232,6 +232,30 @@ static void find_speeds(search *s)
     }
 }
 
+/* The set of as many devices of each kind, the first ones: it takes the same. */
+static int first_like(const search *s, int set)
+{
+    int like = 0;
+    for (int u = 0, next = 0; u < s->n_units; u++) {
+        if (!s->alike_before[u])
+            next = u;
+        if (set >> u & 1)
+            like |= 1 << next++;
+    }
+    return like;
+}
+
+static void copy_bounds(search *s, int set, int like)
+{
+    s->room[set] = s->room[like];
+    s->layer_ns[set] = s->layer_ns[like];
+    s->layer_sync_ns[set] = s->layer_sync_ns[like];
+    for (int role = 0; role < TSR_STAGE_ROLES; role++)
+        s->end_ns[role][set] = s->end_ns[role][like];
+    memcpy(&s->price[price_at(s, set, TSR_STAGE_INNER, 0)], &s->price[price_at(s, like, TSR_STAGE_INNER, 0)],
+           (price_at(s, 1, TSR_STAGE_INNER, 0)) * sizeof *s->price);
+}
+
 static void find_prices(search *s)
 {
     find_speeds(s);
@@ -240,6 +264,12 @@ static void find_prices(search *s)
     for (int role = 0; role < TSR_STAGE_ROLES; role++)
         s->end_bytes[role] = tsr_stage_end_bytes(s->p, role);
     for (int set = 1; set < s->n_sets; set++) {
+        int like = first_like(s, set);
+        if (like != set) {
+            copy_bounds(s, set, like);
+            find_least(s, set);
+            continue;
+        }
         find_bounds(s, set);
         find_least(s, set);
         for (int role = 0; role < TSR_STAGE_ROLES; role++)
