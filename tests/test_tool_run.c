@@ -38,7 +38,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {RUN "-p hi --top-p 2", 2, "--top-p takes a number from 0 to 1"},
         {RUN "-p hi --repeat-penalty 0", 2, "repeat_penalty is 0"},
         {RUN "-p hi -n -2", 2, "-n takes a whole number from -1"},
-        {RUN "-p hi -sm row", 2, "-sm takes none, layer or tensor, not 'row'"},
+        {RUN "-p hi -sm row", 2, "-sm takes tensor, layer, none or auto, not 'row'"},
         {RUN "-p hi -ts 3,x", 2, "tensor_split entry 2 is \"x\""},
         {RUN "-p hi -ts 3,-1", 2, "must not be negative"},
         {RUN "-p hi --devices host:2 -ts 1,1,1", 2, "tensor_split entry 3 has no device"},

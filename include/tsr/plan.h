@@ -145,7 +145,7 @@ typedef struct tsr_plan_device {
     char name[32];
     tsr_device_kind kind;
     bool used;                         /* false: nothing is allocated on it */
-    double requested;                  /* share, all devices sum to 1 */
+    double requested;                  /* share of what is not offloaded, all devices sum to 1 */
     double achieved[TSR_CLASS_COUNT];  /* share of the class's granules, over all layers */
     int64_t granules[TSR_CLASS_COUNT]; /* in one layer; where layers differ, the most in any */
     int64_t n_layers;                  /* layers that it works on */

@@ -60,13 +60,15 @@ static tsr_status fail_overfull(deciding *dec, const tsr_measurement *m, int d)
 {
     size_t need = total(m->used[d]), cap = room_of(dec, d);
     dec->outlook.no_room = true;
-    return tsr_fail(TSR_ERR_MEMORY,
-                    "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu, scratch "
-                    "%zu), has %zu, %zu "
-                    "are missing; use a smaller context (-c), a smaller share or another device",
-                    dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
-                    m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], m->used[d][TSR_MEMORY_SCRATCH],
-                    cap, need - cap);
+    return tsr_fail(
+        TSR_ERR_MEMORY,
+        "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu, scratch "
+        "%zu), has %zu, %zu "
+        "are missing; use a smaller context (-c), a smaller share, fewer layers there (-ngl) or another "
+        "device",
+        dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
+        m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], m->used[d][TSR_MEMORY_SCRATCH], cap,
+        need - cap);
 }
 
 /* The first look was at a split without regard to memory. */
