@@ -119,12 +119,10 @@ static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t 
         }
         stride *= 2;
         if (r->cut == TSR_FIT_CUT_CONTEXT && high != grown_from) {
-            grown_from = high;
+            /* Strides go on growing, lest splits that give a little each time make this a long walk. */
             int64_t grown = grow_on_this_split(fitting, high);
-            if (grown < high) {
-                cut = grown;
-                stride = 1;
-            }
+            cut = grown_from < 0 && grown < high ? grown : TSR_MIN(cut, grown);
+            grown_from = high;
         }
         if (cut <= low || cut >= high)
             cut = low + (high - low) / 2;
