@@ -217,7 +217,7 @@ static void a_header_is_enough_for_a_plan(void **state)
     close(mkstemp(path));
     synth_model_write(&synth, path);
     header.header_only = true;
-    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
+    for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_plan *plan, *of_header;
         tsr_gguf *gguf = NULL;

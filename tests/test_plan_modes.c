@@ -12,6 +12,7 @@
 
 #include <tsr/rates.h>
 
+#include "support/failing_alloc.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
 
@@ -258,6 +259,30 @@ static void auto_has_its_limits(void **state)
     assert_null(plan);
 }
 
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_LAYER, TSR_SPLIT_MODE_AUTO};
+    double sync_ns;
+    pairs(&sync_ns);
+    for (int m = 0; m < 2; m++)
+        for (int n = 1;; n += 1 + n / 16) {
+            tsr_plan *plan = NULL;
+            int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
+            f.config.split_mode = modes[m];
+            failing_alloc_set(n);
+            tsr_status status = tsr_plan_create(f.gguf, &f.list, &f.config, &plan);
+            bool fired = failing_alloc_fired();
+            failing_alloc_set(0);
+            assert_int_equal(status, fired ? TSR_ERR_MEMORY : TSR_OK);
+            tsr_plan_destroy(plan);
+            assert_int_equal(failing_alloc_live(), blocks);
+            assert_int_equal(failing_alloc_live_maps(), maps);
+            if (!fired)
+                break;
+        }
+}
+
 /* ---- running --------------------------------------------------------------------------------- */
 
 static void run(const char *devices, const char *split, const tsr_model_config *config, float *logits,
@@ -297,6 +322,7 @@ int main(void)
         cmocka_unit_test(auto_takes_the_mode_that_is_fastest),
         cmocka_unit_test(groups_go_one_after_another_where_that_is_fastest),
         cmocka_unit_test(auto_has_its_limits),
+        cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(groups_give_the_same_bits_as_one_device),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

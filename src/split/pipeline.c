@@ -527,16 +527,18 @@ static tsr_status try_other_shapes(search *s)
     without_caller.no_room = &no_room;
     tsr_stage_problem_init(s->p, s->p->n_layers, TSR_STAGE_ONLY, &stage);
     stage.cost.no_room = &no_room;
-    if (!s->proven)
+    if (!s->proven) {
         status = tsr_split_optimize(&stage.cost, &result);
-    if (!s->proven && status == TSR_OK && result.total_ns < s->best.total_ns) {
-        s->best = (tsr_pipeline){.n_stages = 1, .total_ns = result.total_ns};
-        s->best.stages[0].devices = result.devices;
-        s->best.stages[0].n_layers = s->p->n_layers;
-        memcpy(s->best.stages[0].counts, result.counts, sizeof s->best.stages[0].counts);
+        if (status == TSR_OK && result.total_ns < s->best.total_ns) {
+            s->best = (tsr_pipeline){.n_stages = 1, .total_ns = result.total_ns};
+            s->best.stages[0].devices = result.devices;
+            s->best.stages[0].n_layers = s->p->n_layers;
+            memcpy(s->best.stages[0].counts, result.counts, sizeof s->best.stages[0].counts);
+        }
+        TSR_TRY(no_room ? TSR_OK : status);
     }
-    if (status == TSR_OK || no_room)
-        status = tsr_pipeline_layers(&without_caller, layers);
+    no_room = false;
+    status = tsr_pipeline_layers(&without_caller, layers);
     if (status == TSR_OK && layers->total_ns < s->best.total_ns)
         s->best = *layers;
     if (no_room)
