@@ -210,9 +210,98 @@ static void a_capacity_is_met_where_that_is_possible(void **state)
     assert_true(searched > 0);
 }
 
-/* ---- published instances --------------------------------------------------------------------------- */
+/* ---- transformer graphs ---------------------------------------------------------------------------- */
 
-enum { MOST_ITEMS = 512 };
+enum { MOST_ITEMS = 512, MOST_LAYERS = 16 };
+
+typedef struct graph {
+    tsr_pack_item items[MOST_ITEMS];
+    int n;
+} graph;
+
+/* The result of the next operation, which reads up to two earlier ones (-1: none); its number. */
+static int op(graph *g, size_t size, int a, int b)
+{
+    int step = g->n;
+    g->items[step] = (tsr_pack_item){step, step + 1, size, 128, TSR_PACK_FREE, NULL};
+    if (a >= 0)
+        g->items[a].upper = step + 1;
+    if (b >= 0)
+        g->items[b].upper = step + 1;
+    return g->n++;
+}
+
+typedef struct shape {
+    size_t width, ffn, kv, scores; /* bytes */
+    bool flash;
+} shape;
+
+/* Values of a layer that its backward pass reads. */
+typedef struct kept {
+    int norm, query, ffn_norm, up;
+} kept;
+
+static int layer_forward(graph *g, const shape *s, int x, int position, kept *kept_out)
+{
+    int norm = op(g, s->width, x, -1), query = op(g, s->width, norm, -1), key = op(g, s->kv, norm, -1);
+    int value = op(g, s->kv, norm, -1), keys = op(g, s->kv, key, position);
+    int turned = op(g, s->width, query, position);
+    int weights = s->flash ? turned : op(g, s->scores, op(g, s->scores, turned, keys), -1);
+    int mixed = op(g, s->width, weights, s->flash ? keys : value);
+    if (s->flash)
+        g->items[value].upper = g->n;
+    int sum = op(g, s->width, op(g, s->width, mixed, -1), x), ffn_norm = op(g, s->width, sum, -1);
+    int up = op(g, s->ffn, ffn_norm, -1), gate = op(g, s->ffn, ffn_norm, -1);
+    int down = op(g, s->width, op(g, s->ffn, up, gate), -1);
+    *kept_out = (kept){norm, turned, ffn_norm, up};
+    return op(g, s->width, down, sum);
+}
+
+static int layer_backward(graph *g, const shape *s, int gradient, const kept *k)
+{
+    int hidden = op(g, s->ffn, gradient, k->up), inner = op(g, s->width, hidden, k->ffn_norm);
+    int sum = op(g, s->width, inner, gradient), mixed = op(g, s->width, sum, k->query);
+    return op(g, s->width, op(g, s->width, mixed, k->norm), sum);
+}
+
+static void random_transformer(uint64_t *seed, graph *g)
+{
+    size_t n_tokens = 1 + (size_t)random_below(seed, 700), row = 256 * (1 + (size_t)random_below(seed, 16));
+    shape s = {.width = n_tokens * row, .flash = random_below(seed, 2)};
+    s.ffn = s.width * (2 + (size_t)random_below(seed, 3));
+    s.kv = s.width / (1 + (size_t)random_below(seed, 8));
+    s.scores = n_tokens * 4096 * (1 + (size_t)random_below(seed, 8));
+    int n_layers = 2 + (int)random_below(seed, MOST_LAYERS - 1);
+    bool train = random_below(seed, 3) == 0;
+    kept layers[MOST_LAYERS];
+
+    g->n = 0;
+    int position = op(g, 4 * n_tokens, -1, -1), x = op(g, s.width, position, -1);
+    for (int l = 0; l < n_layers; l++)
+        x = layer_forward(g, &s, x, position, &layers[l]);
+    x = op(g, n_tokens * 32000, op(g, s.width, x, -1), -1);
+    if (train)
+        x = op(g, s.width, x, -1);
+    for (int l = n_layers - 1; train && l >= 0; l--)
+        x = layer_backward(g, &s, x, &layers[l]);
+}
+
+static void transformers_of_many_shapes_meet_their_bound(void **state)
+{
+    (void)state;
+    static graph g;
+    uint64_t seed = 24;
+    for (int round = 0; round < 150; round++) {
+        tsr_pack_solution s;
+        random_transformer(&seed, &g);
+        tsr_pack_problem problem = {.items = g.items, .n_items = g.n};
+        solve(&problem, NULL, &s);
+        assert_int_equal(s.total_bytes, s.bound_bytes);
+        tsr_pack_solution_free(&s);
+    }
+}
+
+/* ---- published instances --------------------------------------------------------------------------- */
 
 /* Lines of id,lower,upper,size behind a header; -1 where the file is missing. */
 static int read_instance(char letter, tsr_pack_item *items)
@@ -260,6 +349,7 @@ int main(void)
         cmocka_unit_test(chunks_cost_bytes_at_most),
         cmocka_unit_test(a_spent_budget_leaves_the_greedy_packing_unproven),
         cmocka_unit_test(a_capacity_is_met_where_that_is_possible),
+        cmocka_unit_test(transformers_of_many_shapes_meet_their_bound),
         cmocka_unit_test(hard_instances_are_packed_into_their_capacity),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

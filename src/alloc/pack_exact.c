@@ -41,7 +41,8 @@ static tsr_pack_answer ask(exact *e, int64_t target, int64_t most_nodes)
     tsr_pack_answer answer = TSR_PACK_GAVE_UP;
 
     for (int attempt = 0; answer == TSR_PACK_GAVE_UP && e->budget.nodes > least && !is_over(e); attempt++) {
-        int64_t nodes = TSR_MIN(luby(attempt + 1) * 4 * e->search.n, e->budget.nodes - least);
+        /* Twice the items: a dive places each once, and a little putting right is worth it. */
+        int64_t nodes = TSR_MIN(luby(attempt + 1) * 2 * e->search.n, e->budget.nodes - least);
         answer = tsr_pack_search_run(&e->search, target, attempt, nodes, &e->budget, e->trial);
     }
     if (answer == TSR_PACK_FOUND) {
