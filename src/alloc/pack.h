@@ -5,7 +5,8 @@
  * a chunk and an offset for every item, such that no two items live at the same step share a byte. Its
  * quality is known, because the bytes live at the busiest step are a lower bound for every packing.
  *
- *     tsr_pack_item items[] = {{0, 2, 4096, 256, TSR_PACK_FREE, "norm"}, {1, 3, 8192, 256, TSR_PACK_FREE, "q"}};
+ *     tsr_pack_item items[] = {{0, 2, 4096, 256, TSR_PACK_FREE, "norm"},
+ *                              {1, 3, 8192, 256, TSR_PACK_FREE, "query"}};
  *     tsr_pack_problem problem = {.items = items, .n_items = 2};
  *     tsr_pack_solution solution;
  *     TSR_TRY(tsr_pack_solve(&problem, NULL, &solution));
