@@ -28,6 +28,7 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     tsr_model_info info;
     runtime_config.isa = options->isa;
     runtime_config.collectives = options->collectives;
+    runtime_config.library_tokens = options->library_tokens;
     runtime_config.logger = tool_logger(options->verbose);
 
     tsr_topology *topo = NULL;

@@ -20,7 +20,8 @@ typedef struct run_options {
     tsr_sampler_config sampler;
     const char *prompt, *prompt_file; /* one of them is given */
     const char *isa, *collectives;
-    int n_predict; /* -1: no limit */
+    int library_tokens; /* as in tsr_runtime_config */
+    int n_predict;      /* -1: no limit */
     bool fit, hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;
 

@@ -13,6 +13,8 @@ int run_options_read(int argc, char **argv, run_options *o)
          0},
         {NULL, "--collectives", TOOL_STRING, &o->collectives, "KIND",
          "between GPUs: peer, nccl, staged (default auto: the fastest measured)", 0, 0},
+        {NULL, "--library-tokens", TOOL_INT, &o->library_tokens, "N",
+         "tokens from which cuBLASLt may multiply, -1 = never (default 32)", -1, INT32_MAX},
         {NULL, "--verify-upload", TOOL_FLAG, &o->verify_upload, NULL,
          "read copied weights back from their device and compare", 0, 0},
         {"-p", "--prompt", TOOL_STRING, &o->prompt, "TEXT", "what to continue; - reads standard input", 0, 0},

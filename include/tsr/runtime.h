@@ -32,11 +32,14 @@ typedef struct tsr_runtime_config {
                                      below.      Never changes a result of the exact reduction */
     const tsr_topology *topology; /* of this machine, only read during the call; NULL: discovered */
     tsr_logger logger;            /* silent by default */
+    int64_t
+        library_tokens; /* GPUs, where the reduction is not exact: from so many tokens at once on, cuBLASLt
+                           multiplies F16 and BF16 weights, if it is installed; 0: 32; negative: never */
 } tsr_runtime_config;
 
-#define TSR_RUNTIME_CONFIG_INIT                                             \
-    {                                                                       \
-        sizeof(tsr_runtime_config), NULL, NULL, NULL, NULL, TSR_LOGGER_INIT \
+#define TSR_RUNTIME_CONFIG_INIT                                                \
+    {                                                                          \
+        sizeof(tsr_runtime_config), NULL, NULL, NULL, NULL, TSR_LOGGER_INIT, 0 \
     }
 
 /* Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text or

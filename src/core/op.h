@@ -90,7 +90,8 @@ typedef struct tsr_op_mul_mat {
     int64_t x_stride; /* elements */
     int64_t n_tokens;
     bool partial;
-    tsr_reduce_type reduce;
+    tsr_reduce_type reduce; /* of the program; where it is not EXACT, sums need not be the same for one token
+                               and many, even if this is no partial */
     int64_t granule;
     float limit;
     void *y;          /* [n_tokens][y_stride], n_rows used */

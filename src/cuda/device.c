@@ -164,6 +164,8 @@ static void close_device(tsr_cuda_device *cuda)
             (void)cudaStreamSynchronize(cuda->copies);
         if (cuda->stream)
             (void)cudaStreamSynchronize(cuda->stream);
+        tsr_cublas_destroy(cuda->cublas);
+        cuda->cublas = NULL;
         tsr_cuda_ring_destroy(&cuda->ring);
         if (cuda->fault)
             (void)cudaFree(cuda->fault);
@@ -182,6 +184,7 @@ static void close_device(tsr_cuda_device *cuda)
     }
     tsr_cuda_ranges_abandon(cuda); /* there are none, but of a device that was given up */
     tsr_cuda_wrapping_close(cuda);
+    tsr_mem_free(cuda->cublas);
     tsr_mem_free(cuda);
 }
 
@@ -342,6 +345,7 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
     };
     snprintf(cuda->base.name, sizeof cuda->base.name, "%s", config->name);
     cuda->ordinal = config->ordinal;
+    cuda->library_tokens = config->library_tokens ? TSR_MAX(config->library_tokens, 0) : TSR_CUBLAS_TOKENS;
     cuda->grace_ns = config->grace_ns ? config->grace_ns : DEFAULT_GRACE_NS;
     if (config->logger)
         cuda->logger = *config->logger;

@@ -16,6 +16,7 @@ typedef struct tsr_cuda_device_config {
     bool managed;      /* managed memory: may exceed the GPU's, at the price of moving it over the bus */
     double link_bytes_per_s; /* of the bus to the host, one direction, for messages; 0 if unknown */
     tsr_device *sibling;     /* a CUDA device of the same runtime, NULL for the first */
+    int64_t library_tokens;  /* 0: TSR_CUBLAS_TOKENS; negative: never (cublas.h) */
     uint64_t grace_ns; /* after a deadline has passed, how long it may take to come to rest before it is given
                           up as lost; 0 = 10 s */
     /* Called by the device's host thread with thread 0, before this returns, to move to processors near the

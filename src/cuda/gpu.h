@@ -14,6 +14,7 @@
 #include <cuda_runtime.h>
 
 #include "core/device.h"
+#include "cuda/cublas.h"
 #include "cuda/driver.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
@@ -44,6 +45,8 @@ typedef struct tsr_cuda_device {
     tsr_cuda_range *ranges; /* mapped memory, and reservations */
     uint64_t peers;         /* GPUs that may use the shared ones, one bit per ordinal */
     tsr_cuda_wrapping wrapping;
+    int64_t library_tokens; /* from how many on cuBLASLt may multiply (cublas.h); 0: never */
+    tsr_cublas *cublas;     /* NULL: nothing has asked for it */
 
     cudaStream_t stream;
     cudaEvent_t done; /* for waiting until it is empty */

@@ -34,6 +34,7 @@ struct tsr_device_program {
     tsr_op *ops;
     int n_segments;
     segment *segments;
+    tsr_cublas_products *products; /* NULL: no op is cuBLASLt's */
     tsr_cuda_staged *staged;
     void *pinned; /* memory of the staged collectives */
 };
@@ -137,7 +138,9 @@ static tsr_status enqueue_op(tsr_device_program *program, int index, int end, bo
     tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
                          &cuda->traits};
     *with_next_out = false;
-    if (!collective) {
+    if (tsr_cublas_serves(program->products, index)) {
+        status = tsr_cublas_launch(program->products, index, &op->mul_mat, &s);
+    } else if (!collective) {
         status = tsr_cuda_op_launch(op, &s);
     } else if (tsr_cuda_is_alone(collective)) {
         status = enqueue_alone(op, norm, cuda->base.index, &s);
@@ -266,6 +269,7 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
     for (int i = 0; i < n_ops; i++)
         program->ops[i] = ops[i];
     TSR_TRY(cut(program));
+    TSR_TRY(tsr_cublas_products_create(cuda, program->ops, n_ops, &program->products));
     if (program->n_segments > 1)
         TSR_TRY(tsr_cuda_staged_create(cuda, ops, n_ops, &program->staged, &program->pinned));
     if (!program->late)
@@ -298,6 +302,7 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
     atomic_store(&cuda->running, NULL);
     if (program->holds_scratch)
         tsr_device_drop_scratch(device);
+    tsr_cublas_products_destroy(program->products);
     tsr_mem_free(program->staged);
     tsr_mem_free(program->segments);
     tsr_mem_free(program->ops);

@@ -112,12 +112,12 @@ static bool emit_mul_mat(const emission *e, tsr_op *op)
                           .x = in_address(e, 0),
                           .x_stride = tsr_value_cols(x, e->d),
                           .n_tokens = x->ne1,
+                          .reduce = e->emitter->reduce,
                           .y = out_address(e)};
     tsr_tensor_local_shape(w, e->d, &a->k, &a->n_rows);
     a->y_stride = a->n_rows;
     if (e->out->sharding == TSR_SHARDING_PARTIAL) {
         a->partial = true;
-        a->reduce = e->emitter->reduce;
         a->granule = place->map->granule;
         a->limit = partial_limit(place, false);
         if (x->sharding == TSR_SHARDING_REPLICATED) /* our columns of a whole x */

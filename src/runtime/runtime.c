@@ -52,7 +52,8 @@ static tsr_device *first_cuda_device(const tsr_runtime *rt)
     return NULL;
 }
 
-static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc,
+static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
+                                   const tsr_topology *topo, const tsr_device_desc *desc,
                                    const tsr_topo_pinner *pinner)
 {
     const tsr_gpu *gpu = &topo->gpus[desc->gpu];
@@ -66,6 +67,7 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, co
                                    .always_wrap = desc->wrap,
                                    .managed = desc->managed,
                                    .link_bytes_per_s = gpu->pcie_bytes_per_s,
+                                   .library_tokens = config->library_tokens,
                                    .sibling = first_cuda_device(rt),
                                    .pin = pinner && desc->n_pus > 0 ? tsr_topo_pin_team_thread : NULL,
                                    .pin_user = &pins,
@@ -82,10 +84,11 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, co
     return tsr_cuda_device_create(&cuda, &rt->devices[rt->n_devices]);
 }
 #else
-static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_topology *topo, const tsr_device_desc *desc,
+static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
+                                   const tsr_topology *topo, const tsr_device_desc *desc,
                                    const tsr_topo_pinner *pinner)
 {
-    (void)rt, (void)topo, (void)pinner;
+    (void)rt, (void)config, (void)topo, (void)pinner;
     return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: this build has no CUDA; use host devices", desc->name);
 }
 #endif
@@ -111,7 +114,7 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
         TSR_TRY(tsr_topo_pinner_create(&priv->pinner));
     for (; rt->n_devices < list->n_devices; rt->n_devices++) {
         const tsr_device_desc *desc = &list->devices[rt->n_devices];
-        TSR_TRY(desc->kind == TSR_DEVICE_CUDA ? open_cuda_device(rt, topo, desc, priv->pinner)
+        TSR_TRY(desc->kind == TSR_DEVICE_CUDA ? open_cuda_device(rt, config, topo, desc, priv->pinner)
                                               : open_host_device(rt, config, list, priv->pinner));
     }
     TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->rates, "rates", &rt->rates));

@@ -225,6 +225,7 @@ void cudasim_configure(const cudasim_config *config)
     m.graphs.clear();
     m.execs.clear();
     nccl_forget();
+    m.cublas_objects.clear();
     m.handles.clear();
     m.reservations.clear();
     memset(m.no_peer, 0, sizeof m.no_peer);
@@ -265,7 +266,8 @@ int cudasim_leaks(FILE *out)
     return leaked_memory(out) + leaked(out, "address ranges", m.reservations.size()) +
            leaked(out, "physical handles", m.handles.size()) + leaked(out, "streams", m.streams.size()) +
            leaked(out, "events", m.events.size()) + leaked(out, "graphs", m.graphs.size()) +
-           leaked(out, "executable graphs", m.execs.size()) + leaked(out, "communicators", m.comms.size());
+           leaked(out, "executable graphs", m.execs.size()) + leaked(out, "communicators", m.comms.size()) +
+           leaked(out, "cuBLASLt objects", m.cublas_objects.size());
 }
 
 size_t cudasim_used(int device)

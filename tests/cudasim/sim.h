@@ -5,7 +5,8 @@
  *   schedule.cpp  operations, their dependencies, the worker threads that carry them out
  *   block.cpp     one block of a kernel: fibers, barriers, warp operations
  *   corrupt.cpp   writes to a peer's memory that arrive wrong
- *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp   the API, by chapter
+ *   device.cpp, copy.cpp, stream.cpp, graph.cpp, driver.cpp, nccl*.cpp, nvml.cpp, cublas.cpp
+ *                 the API, by chapter
  *
  * One mutex protects everything; a kernel runs with it held. Host threads that call the API wait for it. */
 #ifndef CUDASIM_SIM_H
@@ -163,6 +164,7 @@ struct Machine {
     std::set<cudaGraph_t> graphs;
     std::set<cudaGraphExec_t> execs;
     std::set<ncclComm_t> comms;
+    std::set<void *> cublas_objects;
 
     std::vector<OpRef> ready;
     std::vector<GridRef> grids; /* with blocks to start */
