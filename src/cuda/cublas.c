@@ -19,7 +19,7 @@ enum { WORKSPACE_BYTES = 8 << 20, PART_ALIGNMENT = 256, X_ALIGNMENT = 8, SLAB_TO
 
 struct tsr_cublas {
     tsr_cublas_library lt;
-    cublasLtHandle_t handle; /* NULL: there is no library */
+    cublasLtHandle_t handle; /* NULL: there is no library that works */
 };
 
 /* One product of a shape. */
@@ -48,7 +48,8 @@ struct tsr_cublas_products {
 /* ---- the library ----------------------------------------------------------------------------------------
  */
 
-/* Without a library the device remembers that, so that it says so once. */
+/* Without a library, or with one that the driver or the card does not suit, the device remembers that, so
+ * that it says so once. */
 static tsr_status get_library(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
@@ -57,18 +58,22 @@ static tsr_status get_library(tsr_cuda_device *cuda)
         return TSR_OK;
     TSR_TRY(tsr_mem_array(1, sizeof *cublas, "a cuBLASLt handle", &cublas));
     status = tsr_cublas_library_load(&cublas->lt);
-    if (status == TSR_ERR_UNSUPPORTED) {
-        tsr_log(&cuda->logger, TSR_LOG_WARN, "device %s: %s; own kernels multiply F16 and BF16 weights",
-                cuda->base.name, tsr_last_error());
-        tsr_fail_clear();
-        status = TSR_OK;
-    } else if (status == TSR_OK) {
-        TSR_TRY(TSR_CUBLAS(&cublas->lt, cublasLtCreate(&cublas->handle)));
+    if (status == TSR_OK)
+        status = TSR_CUBLAS(&cublas->lt, cublasLtCreate(&cublas->handle));
+    if (status == TSR_OK) {
         tsr_log(
             &cuda->logger, TSR_LOG_INFO,
             "device %s: cuBLASLt %zu multiplies F16 and BF16 weights from %lld tokens on, as the reduction "
             "is not exact",
             cuda->base.name, cublas->lt.version, (long long)cuda->library_tokens);
+    } else if (status == TSR_ERR_UNSUPPORTED) {
+        tsr_log(&cuda->logger, TSR_LOG_WARN, "device %s: %s; own kernels multiply F16 and BF16 weights",
+                cuda->base.name, tsr_last_error());
+        tsr_fail_clear();
+        cublas->handle = NULL;
+        status = TSR_OK;
+    } else {
+        goto out;
     }
     cuda->cublas = cublas;
     cublas = NULL;

@@ -65,8 +65,10 @@ tsr_status tsr_cublas_result(const tsr_cublas_library *lt, cublasStatus_t result
     if (result == CUBLAS_STATUS_SUCCESS)
         return TSR_OK;
     (void)cudaGetLastError(); /* its own CUDA calls may have left one */
-    return tsr_fail(result == CUBLAS_STATUS_ALLOC_FAILED    ? TSR_ERR_MEMORY
-                    : result == CUBLAS_STATUS_NOT_SUPPORTED ? TSR_ERR_UNSUPPORTED
-                                                            : TSR_ERR_DEVICE,
+    bool unsuited = result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_NOT_INITIALIZED ||
+                    result == CUBLAS_STATUS_ARCH_MISMATCH; /* the driver is older, or the card */
+    return tsr_fail(result == CUBLAS_STATUS_ALLOC_FAILED ? TSR_ERR_MEMORY
+                    : unsuited                           ? TSR_ERR_UNSUPPORTED
+                                                         : TSR_ERR_DEVICE,
                     "%.*s failed: %s", (int)strcspn(call, "("), call, lt->cublasLtGetStatusName(result));
 }

@@ -39,7 +39,8 @@ typedef struct tsr_cublas_library {
  * the process ends. */
 tsr_status tsr_cublas_library_load(tsr_cublas_library *lt_out);
 
-/* `call` is the call's source text; what follows the name is dropped. */
+/* TSR_ERR_UNSUPPORTED for what the library, the driver or the card has not; TSR_ERR_MEMORY, TSR_ERR_DEVICE.
+ * `call` is the call's source text; what follows the name is dropped. */
 tsr_status tsr_cublas_result(const tsr_cublas_library *lt, cublasStatus_t result, const char *call);
 
 #define TSR_CUBLAS(lt, call) tsr_cublas_result(lt, (lt)->call, #call)

@@ -288,6 +288,25 @@ static void every_call_fails_once(void **state)
         }
 }
 
+/* As cublasLtCreate() says it: own kernels multiply. */
+static void a_library_newer_than_the_driver_is_not_used(void **state)
+{
+    (void)state;
+    const problem p = {TSR_TYPE_F16, 20, 64, 0, 64, 40, TSR_REDUCE_F32, 1};
+    setting s = {0};
+    cudasim_configure(NULL);
+    ok(device_open(0, 0, &s.device));
+    cudasim_fail_named("cublasLtCreate", 1, CUBLAS_STATUS_NOT_INITIALIZED);
+    ok(set_up(&p, &s));
+    float *y = malloc(s.y_bytes);
+    ok(run(&s, y));
+    compare(&p, &s, y);
+    assert_int_equal(cudasim_calls_of("cublasLtMatmul"), 0);
+    free(y);
+    tear_down(&s);
+    nothing_is_left();
+}
+
 /* A product whose launch fails while it is made anew each time, as after a failed capture. */
 static void a_launch_that_fails_is_told(void **state)
 {
@@ -318,6 +337,7 @@ int main(void)
         cmocka_unit_test(little_scratch_memory_takes_slabs),
         cmocka_unit_test(only_many_tokens_of_inexact_reductions_are_the_librarys),
         cmocka_unit_test(every_call_fails_once),
+        cmocka_unit_test(a_library_newer_than_the_driver_is_not_used),
         cmocka_unit_test(a_launch_that_fails_is_told),
     };
     return cmocka_run_group_tests_name("products by cuBLASLt on a simulated GPU", tests, NULL, NULL);
