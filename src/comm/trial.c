@@ -147,7 +147,7 @@ static tsr_op make_op(const tsr_trial *trial, tsr_collective *collective, int k,
     return op;
 }
 
-static tsr_status start(trial_run *run, tsr_trial *trial, tsr_comm *comm, int n_ops)
+static tsr_status start(trial_run *run, tsr_trial *trial, tsr_comm *comm, int n_ops, uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
     const tsr_trial_config *c = &trial->config;
@@ -164,6 +164,7 @@ static tsr_status start(trial_run *run, tsr_trial *trial, tsr_comm *comm, int n_
             ops[k] = make_op(trial, run->collectives[k], k, d);
         TSR_TRY(c->devices[d]->ops->program_create(c->devices[d], ops, n_ops, &run->programs[d]));
     }
+    TSR_TRY(tsr_comm_prepare(comm, c->devices, run->programs, c->n_devices, timeout_ns));
 out:
     return status;
 }
@@ -252,8 +253,9 @@ tsr_status tsr_trial_check(tsr_trial *trial, tsr_comm *comm, uint64_t timeout_ns
     tsr_status status = TSR_OK;
     trial_run run;
     *problem = '\0';
-    TSR_TRY(start(&run, trial, comm, 1));
-    status = run_once(&run, timeout_ns);
+    status = start(&run, trial, comm, 1, timeout_ns);
+    if (status == TSR_OK)
+        status = run_once(&run, timeout_ns);
     if (status == TSR_ERR_TIMEOUT) {
         snprintf(problem, problem_bytes, "%s", tsr_last_error());
         tsr_fail_clear();
@@ -261,7 +263,6 @@ tsr_status tsr_trial_check(tsr_trial *trial, tsr_comm *comm, uint64_t timeout_ns
     } else if (status == TSR_OK) {
         status = compare(trial, problem, problem_bytes);
     }
-out:
     stop(&run);
     return status;
 }
@@ -279,7 +280,7 @@ tsr_status tsr_trial_measure(tsr_trial *trial, tsr_comm *comm, int n_ops, uint64
     trial_run run;
     uint64_t ns[RUNS];
     int n = 0;
-    TSR_TRY(start(&run, trial, comm, n_ops));
+    TSR_TRY(start(&run, trial, comm, n_ops, trial->config.timeout_ns));
     TSR_TRY(run_once(&run, trial->config.timeout_ns));
     while (n < RUNS) {
         uint64_t begin = tsr_clock_ns();

@@ -69,9 +69,9 @@ struct tsr_comm_ops {
      * aborted: whether abort() came since the last reset(); asked after enqueued work has finished, since
      * that then means nothing. NULL where enqueue is.
      *
-     * enqueue_meets: enqueue() may wait until the other participants enqueue the same collective. Then each
-     * device must do so on a host thread of its own while all programs run, not while they are created, and
-     * all of them inside a capture or none.
+     * enqueue_meets: enqueue() may wait until the other participants enqueue the same collective, and all of
+     * them must do so inside a capture or none. Then each device enqueues on a host thread of its own, and
+     * its program is captured by tsr_comm_prepare() or not at all.
      *
      * poll: asked now and then by a device's host thread while it waits for enqueued work; a failure tells
      * that the work will never finish. NULL where that cannot be known. */
@@ -96,6 +96,7 @@ struct tsr_comm {
     const struct tsr_comm_ops *ops;
     int n_devices;
     uint64_t epoch;  /* raised by reset() where what was captured before must not be launched again */
+    bool no_graphs;  /* tsr_comm_prepare() has found that capture is refused, and tries no more */
     tsr_comm *whole; /* the communicator that has several to choose from, this one among them, and that is to
                         be asked whether it was aborted, and aborted; NULL: this one is on its own */
 };
@@ -112,5 +113,13 @@ struct tsr_collective {
 };
 
 void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */
+
+/* Let the programs of all devices that were made of one thing (programs[i] on devices[i], NULL: none there)
+ * be captured together, where their collectives ask for that: by all or, if one refuses, by none. Those that
+ * were not captured run all the same. Once after they are made and again whenever the communicator's epoch
+ * has changed; no program runs. `comm` is whom abort() and reset() are for. On failure (a lost device, a
+ * deadline that passes) everything has come to rest. */
+tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_device_program *const *programs,
+                            int n_devices, uint64_t timeout_ns);
 
 #endif

@@ -68,6 +68,12 @@ struct tsr_device_ops {
                                  tsr_device_program **program_out);
     void (*program_destroy)(tsr_device *device, tsr_device_program *program);
     tsr_status (*launch)(tsr_device *device, tsr_device_program *program);
+
+    /* Capture together with other devices; tsr_comm_prepare() calls these. prepare() only enqueues;
+     * synchronize() then says whether it went well, TSR_ERR_UNSUPPORTED if capture was refused. discard()
+     * drops what was captured. NULL where nothing is. */
+    tsr_status (*prepare)(tsr_device *device, tsr_device_program *program);
+    void (*discard)(tsr_device *device, tsr_device_program *program);
     tsr_status (*synchronize)(tsr_device *device, uint64_t timeout_ns);
 };
 

@@ -210,6 +210,8 @@ static const struct tsr_device_ops cuda_ops = {
     .copy = copy_inside,
     .program_create = tsr_cuda_program_create,
     .program_destroy = tsr_cuda_program_destroy,
+    .prepare = tsr_cuda_program_prepare,
+    .discard = tsr_cuda_program_discard,
     .launch = tsr_cuda_program_launch,
     .synchronize = tsr_cuda_synchronize,
 };

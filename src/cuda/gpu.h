@@ -106,6 +106,8 @@ tsr_status tsr_cuda_capture(tsr_cuda_device *cuda, tsr_status (*enqueue)(void *w
 tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
                                    tsr_device_program **program_out);
 void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *program);
+void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program);
 tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program);
 tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns);
 

@@ -6,7 +6,7 @@
  * goes through the segments: launch, wait, take part in the collective, go on.
  *
  * Programs are captured when they are created, except those whose collectives must be enqueued by all devices
- * at once: these are captured by the devices' host threads when they first run. */
+ * at once: these are captured by the devices' host threads when tsr_comm_prepare() asks for it. */
 #include <stdio.h>
 
 #include "core/comm.h"
@@ -27,9 +27,8 @@ struct tsr_device_program {
     tsr_cuda_device *cuda;
     tsr_comm *comm; /* of its collectives, as a whole; NULL = none */
     bool holds_scratch;
-    bool late;      /* to be captured when it first runs */
-    bool captured;  /* that has happened */
-    uint64_t epoch; /* of the communicator, then */
+    bool meets;     /* it has collectives that all devices must enqueue at once, captured or not */
+    uint64_t epoch; /* of the communicator, when it was captured */
     int n_ops;
     tsr_op *ops;
     int n_segments;
@@ -75,7 +74,7 @@ static tsr_status cut(tsr_device_program *program)
         tsr_collective *collective = tsr_cuda_collective_of(&program->ops[i]);
         if (collective) {
             program->comm = tsr_comm_whole(collective->comm);
-            program->late |= collective->comm->ops->enqueue_meets && !tsr_cuda_is_alone(collective);
+            program->meets |= collective->comm->ops->enqueue_meets && !tsr_cuda_is_alone(collective);
         }
         if (!tsr_cuda_is_staged(&program->ops[i]))
             continue;
@@ -228,26 +227,6 @@ static void drop_graphs(tsr_device_program *program)
     (void)cudaGetLastError();
 }
 
-/* Before the first run, and the first after a reset that makes the graphs void. It has to succeed, since all
- * devices must do it or none. */
-static tsr_status capture_late(tsr_device_program *program)
-{
-    tsr_status status = TSR_OK;
-    tsr_comm *comm = program->comm;
-    if (!program->late || (program->captured && program->epoch == comm->epoch))
-        return TSR_OK;
-    program->captured = false;
-    drop_graphs(program);
-    for (int i = 0; i < program->n_segments; i++)
-        TSR_TRY(capture(program, &program->segments[i]));
-    program->captured = true;
-    program->epoch = comm->epoch;
-out:
-    if (status == TSR_ERR_DEVICE)
-        program->cuda->outcome.aborted = comm->ops->aborted(comm);
-    return status;
-}
-
 tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
                                    tsr_device_program **program_out)
 {
@@ -272,7 +251,7 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
     TSR_TRY(tsr_cublas_products_create(cuda, program->ops, n_ops, &program->products));
     if (program->n_segments > 1)
         TSR_TRY(tsr_cuda_staged_create(cuda, ops, n_ops, &program->staged, &program->pinned));
-    if (!program->late)
+    if (!program->meets)
         TSR_TRY(capture_all(program));
     tsr_cuda_wrapping_tell(cuda);
     *program_out = program;
@@ -389,7 +368,8 @@ static tsr_status run_segments(tsr_device_program *program)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_cuda_join_copies(program->cuda));
-    TSR_TRY(capture_late(program));
+    if (program->meets && program->epoch != program->comm->epoch)
+        drop_graphs(program); /* with operations of communicators that are no more */
     for (int i = 0; i < program->n_segments; i++) {
         TSR_TRY(check_aborted(program)); /* nothing would come of it any more */
         TSR_TRY(run_segment(program, &program->segments[i]));
@@ -438,12 +418,49 @@ static void run_program(void *argument)
         tsr_cuda_pop_device(previous);
 }
 
+/* As run_program(), of which nothing is run. */
+static void prepare_program(void *argument)
+{
+    tsr_device_program *program = argument;
+    tsr_cuda_device *cuda = program->cuda;
+    tsr_cuda_outcome *outcome = &cuda->outcome;
+    int previous;
+    tsr_status status = tsr_cuda_push_device(cuda->ordinal, &previous);
+    if (status == TSR_OK) {
+        drop_graphs(program);
+        status = capture_all(program);
+        program->epoch = program->comm->epoch;
+        tsr_cuda_pop_device(previous);
+    }
+    if (status == TSR_OK && !program->segments[program->n_segments - 1].graph)
+        status = tsr_fail(TSR_ERR_UNSUPPORTED, "the program was not captured");
+    if (status == TSR_OK)
+        return;
+    outcome->status = status;
+    snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
+}
+
 /* ---- launching and waiting: the caller's thread ---------------------------------------------------------
  */
 
 tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program)
 {
     return tsr_cuda_worker_submit(tsr_cuda(device)->worker, run_program, program);
+}
+
+tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *program)
+{
+    return program->meets ? tsr_cuda_worker_submit(tsr_cuda(device)->worker, prepare_program, program)
+                          : TSR_OK;
+}
+
+void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program)
+{
+    int previous;
+    if (!program->meets || !tsr_cuda_enter_to_release(tsr_cuda(device), &previous))
+        return;
+    drop_graphs(program);
+    tsr_cuda_leave(previous);
 }
 
 /* The devices that a program waits for. Where its host thread takes part in a collective it is this one;

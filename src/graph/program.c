@@ -152,6 +152,16 @@ static void place_tensors(tsr_graph *graph, const tsr_emitter *emitter)
     }
 }
 
+/* Also after a reset that made void what was captured before. */
+static tsr_status prepare(tsr_program *program)
+{
+    tsr_runtime *rt = program->rt;
+    tsr_status status =
+        tsr_comm_prepare(rt->comm, rt->devices, program->programs, rt->n_devices, program->timeout_ns);
+    program->epoch = rt->comm->epoch;
+    return status;
+}
+
 static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, tsr_program_memory *shared,
                           tsr_program **program_out)
 {
@@ -180,6 +190,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     TSR_TRY(create_collectives(program, &emitter));
     for (int d = 0; d < graph->rt->n_devices; d++)
         TSR_TRY(emit_device(program, &emitter, d));
+    TSR_TRY(prepare(program));
     program->info = info_of(graph->rt, &lowered);
     place_tensors(graph, &emitter);
     graph->program = program;
@@ -291,6 +302,10 @@ tsr_status tsr_program_run(tsr_program *program)
     tsr_status status = TSR_OK, range = TSR_OK;
     tsr_runtime *rt = program->rt;
     tsr_device *culprit = NULL;
+    if (program->epoch != rt->comm->epoch)
+        status = prepare(program);
+    if (status != TSR_OK)
+        return status;
     for (int d = 0; d < rt->n_devices && status == TSR_OK; d++) {
         culprit = rt->devices[d];
         if (program->programs[d])

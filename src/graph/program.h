@@ -40,6 +40,7 @@ struct tsr_program {
     tsr_program_info info;
     tsr_program_device_info *device_infos; /* [n_devices] */
     tsr_device_program **programs;         /* [n_devices], NULL where a device has nothing to do */
+    uint64_t epoch;                        /* of the communicator, when they were prepared */
     tsr_collective **collectives;          /* [n_collectives], NULL where it would move nothing */
     int n_collectives;
 };

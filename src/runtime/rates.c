@@ -242,6 +242,7 @@ static tsr_status time_sync(bench *b, int64_t n, double *ns_out)
 {
     tsr_status status = TSR_OK;
     tsr_collective *collectives[N_SYNCS] = {NULL};
+    tsr_device_program *programs[TSR_MAX_DEVICES] = {NULL};
     tsr_op ops[N_SYNCS];
     double slowest = 0;
     TSR_TRY(make_collectives(b, n, collectives));
@@ -253,7 +254,9 @@ static tsr_status time_sync(bench *b, int64_t n, double *ns_out)
                               .all_reduce = {.collective = collectives[i], .y = w->y, .n = n}};
         TSR_TRY(w->device->ops->program_create(w->device, ops, N_SYNCS, &w->program));
         w->n_launches = SYNC_LAUNCHES;
+        programs[d] = w->program;
     }
+    TSR_TRY(tsr_comm_prepare(b->rt->comm, b->rt->devices, programs, b->rt->n_devices, DEADLINE_NS));
     TSR_TRY(run_all(b));
     for (int d = 0; d < b->rt->n_devices; d++)
         slowest = TSR_MAX(slowest, b->workers[d].program_ns);

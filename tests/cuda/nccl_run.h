@@ -44,6 +44,8 @@ typedef struct group {
     block blocks[MAX_BLOCKS];
     int n_blocks;
     uint64_t timeout_ns;
+    bool is_prepared; /* in this epoch of the communicator */
+    uint64_t epoch;
 } group;
 
 static inline void ok(tsr_status status)
@@ -114,6 +116,7 @@ static inline tsr_collective *group_collective(group *g, const tsr_collective_de
 
 static inline void group_compile(group *g)
 {
+    g->is_prepared = false;
     for (int i = 0; i < g->n; i++)
         if (g->n_ops[i] > 0)
             ok(g->devices[i]->ops->program_create(g->devices[i], g->ops[i], g->n_ops[i], &g->programs[i]));
@@ -126,6 +129,13 @@ static inline tsr_status group_run(group *g)
     tsr_status status = TSR_OK;
     char text[512] = "";
     bool is_cause = true;
+    if (!g->is_prepared || g->epoch != g->comm->epoch) {
+        status = tsr_comm_prepare(g->comm, g->devices, g->programs, g->n, g->timeout_ns);
+        g->is_prepared = true;
+        g->epoch = g->comm->epoch;
+        if (status != TSR_OK)
+            return status;
+    }
     for (int i = 0; i < g->n; i++)
         if (g->programs[i])
             ok(g->devices[i]->ops->launch(g->devices[i], g->programs[i]));

@@ -262,7 +262,7 @@ static void a_norm_that_follows_has_the_same_bits_in_one_kernel(void **state)
     nothing_is_left();
 }
 
-static void a_program_is_captured_at_its_first_run_and_replayed(void **state)
+static void programs_are_captured_together_and_replayed(void **state)
 {
     (void)state;
     machine(2, 5);
@@ -504,9 +504,7 @@ static void every_nccl_call_may_fail(void **state)
 static void cuda_calls_may_fail_under_the_collectives(void **state)
 {
     (void)state;
-    static const char *const calls[] = {"cudaStreamBeginCapture", "cudaStreamEndCapture",
-                                        "cudaGraphInstantiate",   "cudaGraphLaunch",
-                                        "cudaMemsetAsync",        "cudaEventRecord"};
+    static const char *const calls[] = {"cudaGraphLaunch", "cudaEventRecord"};
     for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
         machine(3, c);
         group g = group_open(3);
@@ -524,6 +522,90 @@ static void cuda_calls_may_fail_under_the_collectives(void **state)
         group_close(&g);
         nothing_is_left();
     }
+}
+
+/* Two sums with a kernel between them, three times. */
+static void run_program(group *g)
+{
+    sum first = {TSR_REDUCE_EXACT, 0x7, 0x7, 100, true}, second = {TSR_REDUCE_EXACT, 0x7, 0x3, 64, false};
+    sum_make(g, &first);
+    for (int d = 0; d < g->n; d++)
+        group_op(g, d,
+                 (tsr_op){.kind = TSR_OP_SCALE, .name = "h", .scale = {first.y[d], first.y[d], 100, 1}});
+    sum_make(g, &second);
+    group_compile(g);
+    for (uint64_t run = 0; run < 3; run++) {
+        sum_fill(g, &first, run);
+        sum_fill(g, &second, run + 10);
+        ok(group_run(g));
+        sum_check(g, &first, run);
+        sum_check(g, &second, run + 10);
+    }
+    group_clear(g);
+}
+
+static void without_graphs_programs_run_all_the_same(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 3; seed++) {
+        machine(3, seed);
+        group g = group_open(3);
+        for (int i = 0; i < 1000; i++)
+            cudasim_fail_named("cudaStreamBeginCapture", 1, 0);
+        run_program(&g);
+        run_program(&g);
+        assert_int_equal(cudasim_calls_of("cudaGraphLaunch"), 0);
+        group_close(&g);
+        cudasim_clear_faults();
+        nothing_is_left();
+    }
+}
+
+/* At any call, by any of the devices: then none of them replays a graph. */
+static void where_one_device_refuses_capture_none_has_graphs(void **state)
+{
+    (void)state;
+    static const char *const calls[] = {
+        "cudaStreamBeginCapture", "cudaLaunchKernel",     "cudaMemsetAsync", "ncclAllReduce",
+        "cudaStreamEndCapture",   "cudaGraphInstantiate", "cudaGraphUpload"};
+    for (size_t c = 0; c < sizeof calls / sizeof *calls; c++) {
+        for (uint64_t nth = 1; nth <= 3; nth += 2) {
+            machine(3, 20 * c + nth);
+            group g = group_open(3);
+            sum s = {TSR_REDUCE_EXACT, 0x7, 0x3, 64, true};
+            sum_make(&g, &s);
+            group_compile(&g);
+            sum_fill(&g, &s, 0);
+            cudasim_fail_named(calls[c], nth,
+                               strcmp(calls[c], "cudaLaunchKernel") == 0 ? cudaErrorInvalidValue : 0);
+            for (uint64_t run = 0; run < 3; run++) {
+                sum_fill(&g, &s, run);
+                ok(group_run(&g));
+                sum_check(&g, &s, run);
+                assert_int_equal(cudasim_faults_hit(), 1);
+                assert_int_equal(cudasim_calls_of("cudaGraphLaunch"), 0);
+            }
+            group_close(&g);
+            nothing_is_left();
+        }
+    }
+}
+
+/* Lost while the others capture: the program is not prepared, and nobody waits. */
+static void a_device_lost_in_the_capture_is_a_failure(void **state)
+{
+    (void)state;
+    machine(3, 5);
+    group g = group_open(3);
+    sum s = {TSR_REDUCE_EXACT, 0x7, 0x7, 64, true};
+    sum_make(&g, &s);
+    group_compile(&g);
+    sum_fill(&g, &s, 0);
+    cudasim_poison_device(1, cudaErrorIllegalAddress);
+    assert_int_equal(group_run(&g), TSR_ERR_DEVICE_LOST);
+    assert_non_null(strstr(tsr_last_error(), "cuda1"));
+    group_close(&g);
+    assert_string_equal(cudasim_violation(), "");
 }
 
 static void failing_allocations_leave_nothing_behind(void **state)
@@ -562,7 +644,7 @@ int main(void)
         cmocka_unit_test(a_value_is_handed_to_several),
         cmocka_unit_test(collectives_keep_their_place_between_kernels),
         cmocka_unit_test(a_norm_that_follows_has_the_same_bits_in_one_kernel),
-        cmocka_unit_test(a_program_is_captured_at_its_first_run_and_replayed),
+        cmocka_unit_test(programs_are_captured_together_and_replayed),
         cmocka_unit_test(an_old_version_is_refused),
         cmocka_unit_test(devices_on_one_gpu_are_refused_where_nccl_would),
         cmocka_unit_test(the_cap_leaves_nccl_its_memory),
@@ -572,6 +654,9 @@ int main(void)
         cmocka_unit_test(an_asynchronous_error_ends_the_run),
         cmocka_unit_test(every_nccl_call_may_fail),
         cmocka_unit_test(cuda_calls_may_fail_under_the_collectives),
+        cmocka_unit_test(without_graphs_programs_run_all_the_same),
+        cmocka_unit_test(where_one_device_refuses_capture_none_has_graphs),
+        cmocka_unit_test(a_device_lost_in_the_capture_is_a_failure),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),
     };
     return cmocka_run_group_tests_name("collectives by NCCL", tests, NULL, NULL);

@@ -58,8 +58,6 @@ static int prepare(uint64_t *seed, way *w)
         draw_devices(seed, n_devices, config.n_devices, w->devices, sizeof w->devices);
     w->collectives = draw_collectives(seed, peers[0] == 'a' && config.n_devices == n_devices);
     bool graphs = random_below(seed, 4) != 0;
-    if (!graphs && !w->collectives) /* NCCL's are captured or not made */
-        w->collectives = "staged";
     for (int i = 0; i < MAX_CAPTURES && !graphs; i++)
         cudasim_fail_named("cudaStreamBeginCapture", 1, 0);
     snprintf(w->about, sizeof w->about, ", %d GPUs, order %llu, %s, %s, collectives %s, %s", config.n_devices,

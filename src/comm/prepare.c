@@ -1,0 +1,107 @@
+/* Capturing programs of several devices that enqueue collectives together (NCCL's).
+ *
+ * Each device captures on its own host thread, since each may wait there for the others. All must replay
+ * graphs or none, so nothing is kept before all are done. One that is refused (its driver has no memory for
+ * the graph, a tool forbids capture) may leave the others waiting for calls that it will not make, and the
+ * communicator with some ranks ahead of others. So the communicator is aborted and made anew, which takes a
+ * moment, and no further capture is tried with it. */
+#include <stdio.h>
+
+#include "core/comm.h"
+#include "core/event.h"
+
+#define LOOK_NS 5000000u /* at each device in turn */
+#define RELEASE_NS                                                                          \
+    2000000000u /* for a device whose communicator was aborted, before it counts as stopped \
+                 */
+
+typedef struct preparation {
+    tsr_device *const *devices;
+    tsr_device_program *const *programs;
+    int n_devices;
+    uint64_t busy; /* devices that have not come to an end, one bit each */
+    bool refused;
+    uint64_t deadline_ns;
+} preparation;
+
+static tsr_status begin(preparation *p)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < p->n_devices && status == TSR_OK; d++) {
+        if (!p->programs[d] || !p->devices[d]->ops->prepare)
+            continue;
+        status = p->devices[d]->ops->prepare(p->devices[d], p->programs[d]);
+        if (status == TSR_OK)
+            p->busy |= (uint64_t)1 << d;
+    }
+    return status;
+}
+
+/* Ask each device that is busy once more. */
+static tsr_status look(preparation *p)
+{
+    for (int d = 0; d < p->n_devices; d++) {
+        if (!(p->busy >> d & 1))
+            continue;
+        tsr_status status = p->devices[d]->ops->synchronize(p->devices[d], LOOK_NS);
+        if (status == TSR_ERR_TIMEOUT)
+            continue;
+        p->busy &= ~((uint64_t)1 << d);
+        p->refused |= status == TSR_ERR_UNSUPPORTED;
+        if (status != TSR_OK && status != TSR_ERR_UNSUPPORTED)
+            return status;
+    }
+    return TSR_OK;
+}
+
+/* TSR_OK: all have ended, or one was refused. */
+static tsr_status wait_for_all(preparation *p)
+{
+    tsr_status status = TSR_OK;
+    while (p->busy && !p->refused && status == TSR_OK) {
+        status = look(p);
+        if (status == TSR_OK && p->busy && !p->refused && tsr_clock_ns() >= p->deadline_ns)
+            status = tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program was not captured in time",
+                              p->devices[__builtin_ctzll(p->busy)]->name);
+    }
+    return status;
+}
+
+/* Let go of those that wait for others that will not come, and drop what the others captured: the
+ * communicator is gone only when the graphs with its operations are. */
+static void give_up(const preparation *p, tsr_comm *comm)
+{
+    comm->ops->abort(comm);
+    for (int d = 0; d < p->n_devices; d++)
+        if (p->busy >> d & 1 && p->devices[d]->ops->synchronize(p->devices[d], RELEASE_NS) == TSR_ERR_TIMEOUT)
+            (void)!p->devices[d]->ops->synchronize(p->devices[d], 0);
+    for (int d = 0; d < p->n_devices; d++)
+        if (p->programs[d] && p->devices[d]->ops->discard)
+            p->devices[d]->ops->discard(p->devices[d], p->programs[d]);
+    comm->ops->reset(comm);
+}
+
+tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_device_program *const *programs,
+                            int n_devices, uint64_t timeout_ns)
+{
+    char sentence[512];
+    preparation p = {.devices = devices,
+                     .programs = programs,
+                     .n_devices = n_devices,
+                     .deadline_ns = tsr_deadline_ns(timeout_ns)};
+    tsr_comm *whole = tsr_comm_whole(comm);
+    if (whole->no_graphs)
+        return TSR_OK;
+    tsr_status status = begin(&p);
+    if (status == TSR_OK)
+        status = wait_for_all(&p);
+    if (status == TSR_OK && !p.refused)
+        return TSR_OK;
+    whole->no_graphs = p.refused;
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    give_up(&p, comm);
+    if (status != TSR_OK)
+        return tsr_fail(status, "%s", sentence);
+    tsr_fail_clear();
+    return TSR_OK;
+}
