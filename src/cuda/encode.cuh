@@ -72,14 +72,12 @@ TSR_DEVICE void tsr_encode_q4_0(float x, int lane, unsigned char *block)
         block[2 + lane] = (unsigned char)(q | upper << 4);
 }
 
-/* Group number `group` (32 elements; `left` of them exist) of the row from x to row y. Called by all lanes of
- * a warp. Other types are refused when a program is made. */
-TSR_DEVICE void tsr_encode_group(tsr_type type, const float *x, unsigned char *y, int64_t group, int64_t left,
+/* Element `group` * 32 + `lane` of row y, which exists if `here`. Called by all lanes of a warp, each with
+ * its own value, 0 where there is none. Other types are refused when a program is made. */
+TSR_DEVICE void tsr_encode_value(tsr_type type, float value, bool here, unsigned char *y, int64_t group,
                                  int lane)
 {
     const int64_t at = group * TSR_ENCODE_GROUP + lane;
-    const bool here = lane < left;
-    const float value = here ? x[at] : 0.0f;
     if (type == TSR_TYPE_Q8_0)
         tsr_encode_q8_0(value, lane, y + group * (int64_t)sizeof(tsr_block_q8_0));
     else if (type == TSR_TYPE_Q4_0)
@@ -90,6 +88,14 @@ TSR_DEVICE void tsr_encode_group(tsr_type type, const float *x, unsigned char *y
         reinterpret_cast<uint16_t *>(y)[at] = tsr_half_from_f32(value);
     else if (type == TSR_TYPE_BF16 && here)
         reinterpret_cast<uint16_t *>(y)[at] = tsr_bfloat_from_f32(value);
+}
+
+/* Group number `group` (32 elements; `left` of them exist) of the row from x to row y. */
+TSR_DEVICE void tsr_encode_group(tsr_type type, const float *x, unsigned char *y, int64_t group, int64_t left,
+                                 int lane)
+{
+    const bool here = lane < left;
+    tsr_encode_value(type, here ? x[group * TSR_ENCODE_GROUP + lane] : 0.0f, here, y, group, lane);
 }
 
 #endif

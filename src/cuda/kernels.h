@@ -70,6 +70,10 @@ tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
 tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s);
+/* Both ropes (q may be NULL) and the write of the keys that the second makes, for which
+ * tsr_cuda_fuse_rope_kv() (fuse.h) has found that they can be done at once. Same bits. */
+tsr_status tsr_cuda_rope_kv(const tsr_op_rope *q, const tsr_op_rope *k, const tsr_op_kv_write *write,
+                            const tsr_cuda_stream *s);
 tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_attention_scratch(const tsr_op_attention *op);
 tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *s);

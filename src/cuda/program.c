@@ -13,6 +13,7 @@
 #include "core/event.h"
 #include "core/mem.h"
 #include "cuda/check.h"
+#include "cuda/fuse.h"
 #include "cuda/gpu.h"
 #include "cuda/staged.h"
 
@@ -88,27 +89,6 @@ static tsr_status cut(tsr_device_program *program)
     return TSR_OK;
 }
 
-static bool overlap(const float *a, int64_t n_a, const float *b, int64_t n_b)
-{
-    return (uintptr_t)a < (uintptr_t)(b + n_b) && (uintptr_t)b < (uintptr_t)(a + n_a);
-}
-
-/* The RMS_NORM op right after an all-reduce that normalises its sum and does not write where the sum's other
- * rows are still to be read; NULL: none such. */
-static const tsr_op *norm_after(const tsr_device_program *program, int index, int end)
-{
-    const tsr_op *op = &program->ops[index], *next = op + 1;
-    if (op->kind != TSR_OP_ALL_REDUCE || index + 1 >= end || next->kind != TSR_OP_RMS_NORM)
-        return NULL;
-    const tsr_op_all_reduce *sum = &op->all_reduce;
-    const tsr_op_rms_norm *norm = &next->rms_norm;
-    int64_t n = norm->n * norm->n_rows;
-    bool apart = norm->y == sum->y || !overlap(norm->y, n, sum->y, n);
-    if (sum->residual)
-        apart = apart && (norm->y == sum->residual || !overlap(norm->y, n, sum->residual, n));
-    return norm->x == sum->y && n == sum->n && n > 0 && apart ? next : NULL;
-}
-
 /* The sum of one partial is its conversion; the gathering of one part is its copy. */
 static tsr_status enqueue_alone(const tsr_op *op, const tsr_op *norm, int device, const tsr_cuda_stream *s)
 {
@@ -127,30 +107,43 @@ static tsr_status enqueue_alone(const tsr_op *op, const tsr_op *norm, int device
                                     cudaMemcpyDeviceToDevice, s->stream));
 }
 
-/* Op `index` of a segment that ends at `end`, and perhaps the next one with it. */
-static tsr_status enqueue_op(tsr_device_program *program, int index, int end, bool *with_next_out)
+static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, const tsr_op *norm,
+                                     const tsr_cuda_stream *s, bool *with_norm_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_collective *collective = tsr_cuda_collective_of(op);
+    tsr_comm *comm = collective->comm;
+    *with_norm_out = false;
+    if (tsr_cuda_is_alone(collective)) {
+        *with_norm_out = norm != NULL;
+        return enqueue_alone(op, norm, cuda->base.index, s);
+    }
+    if (norm && comm->ops->enqueue_norm)
+        status = comm->ops->enqueue_norm(comm, &cuda->base, op, norm, cuda->stream, with_norm_out);
+    if (status == TSR_OK && !*with_norm_out)
+        status = comm->ops->enqueue(comm, &cuda->base, op, cuda->stream);
+    return status;
+}
+
+/* Op `index` of a segment that ends at `end`, and perhaps those after it; how many. */
+static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, int *n_out)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
-    const tsr_op *op = &program->ops[index], *norm = norm_after(program, index, end);
-    tsr_collective *collective = tsr_cuda_collective_of(op);
+    const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, end - index);
+    const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, end - index);
     tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
                          &cuda->traits};
-    *with_next_out = false;
-    if (tsr_cublas_serves(program->products, index)) {
+    bool with_norm = false;
+    if (tsr_cuda_collective_of(op))
+        status = enqueue_collective(cuda, op, norm, &s, &with_norm);
+    else if (tsr_cublas_serves(program->products, index))
         status = tsr_cublas_launch(program->products, index, &op->mul_mat, &s);
-    } else if (!collective) {
+    else if (rope_kv.n_ops > 0)
+        status = tsr_cuda_rope_kv(rope_kv.q, rope_kv.k, rope_kv.write, &s);
+    else
         status = tsr_cuda_op_launch(op, &s);
-    } else if (tsr_cuda_is_alone(collective)) {
-        status = enqueue_alone(op, norm, cuda->base.index, &s);
-        *with_next_out = norm != NULL;
-    } else {
-        tsr_comm *comm = collective->comm;
-        if (norm && comm->ops->enqueue_norm)
-            status = comm->ops->enqueue_norm(comm, &cuda->base, op, norm, cuda->stream, with_next_out);
-        if (status == TSR_OK && !*with_next_out)
-            status = comm->ops->enqueue(comm, &cuda->base, op, cuda->stream);
-    }
+    *n_out = rope_kv.n_ops > 0 ? rope_kv.n_ops : with_norm ? 2 : 1;
     if (status != TSR_OK)
         tsr_fail_in(status, "op '%s' (%s)", op->name ? op->name : "?", tsr_op_kind_name(op->kind));
     return status;
@@ -167,11 +160,8 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
         TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream)));
     if (seg->before >= 0)
         TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
-    for (int i = seg->begin; i < seg->end; i++) {
-        bool with_next;
-        TSR_TRY(enqueue_op(program, i, seg->end, &with_next));
-        i += with_next;
-    }
+    for (int i = seg->begin, n; i < seg->end; i += n)
+        TSR_TRY(enqueue_ops(program, i, seg->end, &n));
     if (seg->after >= 0)
         TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], cuda->stream));
     else
