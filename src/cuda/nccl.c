@@ -406,14 +406,19 @@ static void retire(nccl_comm *comm, nccl_group *group)
     group->clique = NULL;
 }
 
-static tsr_status make_again(nccl_comm *comm, const tsr_cuda_device *lost)
+/* Calls that have not taken effect do so no more. */
+static void stop_all(nccl_comm *comm)
 {
-    tsr_status status = TSR_OK;
     for (nccl_group *group = comm->groups; group; group = group->next) {
         if (group->clique)
             tsr_nccl_clique_stop(group->clique, comm->timeout_ns);
         retire(comm, group);
     }
+}
+
+static tsr_status make_again(nccl_comm *comm, const tsr_cuda_device *lost)
+{
+    tsr_status status = TSR_OK;
     if (lost)
         return tsr_fail(TSR_ERR_DEVICE_LOST, "device %s is lost", lost->base.name);
     for (nccl_group *group = comm->groups; group; group = group->next)
@@ -428,6 +433,7 @@ static void nccl_reset(tsr_comm *base)
     nccl_comm *comm = (nccl_comm *)base;
     if (!atomic_load(&comm->aborted))
         return;
+    stop_all(comm); /* before anything else is put on the devices' streams */
     comm->broken = make_again(comm, reset_counts(comm));
     if (comm->broken != TSR_OK)
         snprintf(comm->broken_text, sizeof comm->broken_text,
