@@ -182,19 +182,23 @@ static void stop(trial_run *run)
 
 enum { CAUSE_BYTES = 512 };
 
-/* After a failure: let go of the devices that wait, and wait for all. A device that turns out to be lost is
- * the true cause. The other communicators of a choice are in nobody's way. */
-static tsr_status release(const trial_run *run, uint64_t timeout_ns, tsr_status status,
-                          char cause[CAUSE_BYTES])
+/* After a failure of `culprit`: let go of the devices that wait, and wait for all. A device that turns out to
+ * be lost is the true cause, and so is one that failed where the culprit was only aborted. The other
+ * communicators of a choice are in nobody's way. */
+static tsr_status release(const trial_run *run, uint64_t timeout_ns, const tsr_device *culprit,
+                          tsr_status status, char cause[CAUSE_BYTES])
 {
+    bool is_cause = !(status == TSR_ERR_DEVICE && culprit->was_aborted);
     run->comm->ops->abort(run->comm);
     for (int d = 0; d < run->trial->config.n_devices; d++) {
         tsr_device *device = run->trial->config.devices[d];
         tsr_status own = device->ops->synchronize(device, timeout_ns);
         if (own == TSR_ERR_TIMEOUT)
             own = device->ops->synchronize(device, 0);
-        if (own != TSR_ERR_DEVICE_LOST || status == TSR_ERR_DEVICE_LOST)
+        bool lost = own == TSR_ERR_DEVICE_LOST && status != TSR_ERR_DEVICE_LOST;
+        if (own == TSR_OK || device->was_aborted || (is_cause && !lost))
             continue;
+        is_cause = true;
         status = own;
         snprintf(cause, CAUSE_BYTES, "%s", tsr_last_error());
     }
@@ -207,17 +211,22 @@ static tsr_status run_once(const trial_run *run, uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
     const tsr_trial_config *c = &run->trial->config;
+    const tsr_device *culprit = NULL;
     char cause[CAUSE_BYTES];
-    for (int d = 0; d < c->n_devices && status == TSR_OK; d++)
+    for (int d = 0; d < c->n_devices && status == TSR_OK; d++) {
+        culprit = c->devices[d];
         if (run->programs[d])
             status = c->devices[d]->ops->launch(c->devices[d], run->programs[d]);
-    for (int d = 0; d < c->n_devices && status == TSR_OK; d++)
+    }
+    for (int d = 0; d < c->n_devices && status == TSR_OK; d++) {
+        culprit = c->devices[d];
         if (run->programs[d])
             status = c->devices[d]->ops->synchronize(c->devices[d], timeout_ns);
+    }
     if (status == TSR_OK)
         return TSR_OK;
     snprintf(cause, sizeof cause, "%s", tsr_last_error());
-    status = release(run, timeout_ns, status, cause);
+    status = release(run, timeout_ns, culprit, status, cause);
     return tsr_fail(status, "%s", cause);
 }
 
