@@ -39,12 +39,14 @@ void tsr_topo_hwloc_avoid_noise(hwloc_topology_t hw)
                                         has_sysfs ? "x86" : "linux");
 }
 
+/* It guards what libudev keeps for the whole process, so no handle could hold it. */
+static pthread_mutex_t hwloc_turn = PTHREAD_MUTEX_INITIALIZER;
+
 int tsr_topo_hwloc_load(hwloc_topology_t hw)
 {
-    static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-    pthread_mutex_lock(&one_at_a_time);
+    pthread_mutex_lock(&hwloc_turn);
     int result = hwloc_topology_load(hw), error = errno;
-    pthread_mutex_unlock(&one_at_a_time);
+    pthread_mutex_unlock(&hwloc_turn);
     errno = error;
     return result;
 }
