@@ -15,7 +15,6 @@
 #include "support/fitted.h"
 #include "support/random.h"
 #include "support/runner.h"
-#include "support/sanitized.h"
 #include "support/synth_model.h"
 
 enum { MAX_DEVICES = 4 };
@@ -23,12 +22,12 @@ enum { MAX_DEVICES = 4 };
 static void random_fits_are_exact_and_loaded(void **state)
 {
     (void)state;
-    const int n_rounds = TSR_TEST_SANITIZED ? 6 : 30;
+    enum { N_ROUNDS = 30 };
     uint64_t seed = 92;
     fitted_models models;
     fitted_look look = {0};
     fitted_models_write(&models);
-    for (int i = 0; i < n_rounds; i++) {
+    for (int i = 0; i < N_ROUNDS; i++) {
         cudasim_config config = CUDASIM_CONFIG_INIT;
         tsr_topology *topo;
         config.memory = (size_t)1 << 30;
@@ -41,9 +40,9 @@ static void random_fits_are_exact_and_loaded(void **state)
         assert_int_equal(cudasim_leaks(stderr), 0);
         assert_string_equal(cudasim_violation(), "");
     }
-    print_message("%d of %d cut, %d with layers offloaded; %d did not fit\n", look.n_cut, n_rounds,
+    print_message("%d of %d cut, %d with layers offloaded; %d did not fit\n", look.n_cut, N_ROUNDS,
                   look.n_offloaded, look.n_short);
-    assert_true(look.n_cut > 0 && look.n_short < n_rounds / 2);
+    assert_true(look.n_cut > 0 && look.n_short < N_ROUNDS / 2);
     fitted_models_remove(&models);
 }
 
