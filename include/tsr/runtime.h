@@ -29,7 +29,7 @@ typedef struct tsr_runtime_config {
                             host device per NUMA node */
     const char *isa;     /* host kernels: "generic", "avx2", "avx512"; NULL: the best this machine has */
     const char *collectives;      /* how devices exchange data: "auto" (NULL), "peer", "nccl" or "staged"; see
-                                     below.      Never changes a result of the exact reduction */
+                                     below. Never changes a result of the exact reduction */
     const tsr_topology *topology; /* of this machine, only read during the call; NULL: discovered */
     tsr_logger logger;            /* silent by default */
     int64_t

@@ -11,9 +11,8 @@
 #include "core/event.h"
 
 #define LOOK_NS 5000000u /* at each device in turn */
-#define RELEASE_NS                                                                          \
-    2000000000u /* for a device whose communicator was aborted, before it counts as stopped \
-                 */
+/* For a device whose communicator was aborted, before it counts as stopped. */
+#define RELEASE_NS 2000000000u
 
 typedef struct preparation {
     tsr_device *const *devices;

@@ -1,10 +1,10 @@
 /* Choosing a split that fits, and without a tensor_split the one that takes the least time.
  *
  * The counts are found without regard to memory, from the shares or by a search (split/optimize.h for one
- * group, split/pipeline.h for stages), and the result
- * is measured. Where a device is over its cap, what it holds whatever the counts (replicated tensors, arena,
- * workspace) is known from the measurement, so the counts are found again under the room that is left, and
- * measured again. The arena moves with the counts, hence a few rounds. */
+ * group, split/pipeline.h for stages), and the result is measured. Where a device is over its cap, what it
+ * holds whatever the counts (replicated tensors, arena, workspace) is known from the measurement, so the
+ * counts are found again under the room that is left, and measured again. The arena moves with the counts,
+ * hence a few rounds. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -34,14 +34,6 @@ typedef struct deciding {
     tsr_pipeline pipeline;
 } deciding;
 
-static size_t total(const size_t used[TSR_MEMORY_COUNT])
-{
-    size_t bytes = 0;
-    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
-        bytes += used[o];
-    return bytes;
-}
-
 static size_t room_of(const deciding *dec, int d)
 {
     return tsr_device_traits_room(&dec->traits[d]);
@@ -51,14 +43,14 @@ static size_t room_of(const deciding *dec, int d)
 static int find_overfull(const deciding *dec, const tsr_measurement *m)
 {
     for (int d = 0; d < dec->n_devices; d++)
-        if (total(m->used[d]) > room_of(dec, d))
+        if (tsr_used_total(m->used[d]) > room_of(dec, d))
             return d;
     return -1;
 }
 
 static tsr_status fail_overfull(deciding *dec, const tsr_measurement *m, int d)
 {
-    size_t need = total(m->used[d]), cap = room_of(dec, d);
+    size_t need = tsr_used_total(m->used[d]), cap = room_of(dec, d);
     dec->outlook.no_room = true;
     return tsr_fail(
         TSR_ERR_MEMORY,
@@ -143,7 +135,7 @@ static void learn_fixed(deciding *dec, const tsr_measurement *m, const int64_t *
 {
     for (int d = 0; d < dec->n_devices; d++) {
         tsr_split_room *room = &dec->rooms[d];
-        size_t used = total(m->used[d]), cap = room_of(dec, d), granules = 0;
+        size_t used = tsr_used_total(m->used[d]), cap = room_of(dec, d), granules = 0;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             granules += (size_t)counts[c * dec->n_devices + d] * granule_bytes(dec, c);
         size_t fixed = used > granules ? used - granules : 0;
@@ -246,7 +238,7 @@ static void learn_layer_caps(const deciding *dec, const tsr_measurement *m, cons
         per_layer += dec->class_bytes[c] / (size_t)dec->shape->hparams.n_layers;
     for (int d = 0; d < dec->n_devices; d++) {
         int64_t held = tsr_shard_map_count(layers, d);
-        size_t used = total(m->used[d]), cap = room_of(dec, d);
+        size_t used = tsr_used_total(m->used[d]), cap = room_of(dec, d);
         if (used <= cap || per_layer == 0)
             continue;
         int64_t over = (int64_t)((used - cap + per_layer - 1) / per_layer);
@@ -349,7 +341,7 @@ static void learn_fixed_of_stages(deciding *dec, const tsr_measurement *m, int r
 {
     size_t most = 0;
     for (int d = 0; d < dec->n_devices; d++) {
-        size_t used = total(m->used[d]), granules = 0, *fixed = &dec->rooms[d].fixed_bytes;
+        size_t used = tsr_used_total(m->used[d]), granules = 0, *fixed = &dec->rooms[d].fixed_bytes;
         for (int i = 0; i < dec->pipeline.n_stages; i++)
             granules += tsr_stages_bytes(&dec->stages, &dec->pipeline, i, d);
         size_t seen = used > granules ? used - granules : 0;
@@ -358,7 +350,7 @@ static void learn_fixed_of_stages(deciding *dec, const tsr_measurement *m, int r
         dec->rooms[d].capacity_bytes = room_of(dec, d);
     }
     for (int d = 0; d < dec->n_devices; d++)
-        if (total(m->used[d]) == 0)
+        if (tsr_used_total(m->used[d]) == 0)
             dec->rooms[d].fixed_bytes = TSR_MAX(dec->rooms[d].fixed_bytes, most);
 }
 

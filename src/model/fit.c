@@ -41,12 +41,6 @@ static void set_margins(const tsr_fit_config *fit, tsr_device_traits *traits, in
 
 /* ---- what is missing ------------------------------------------------------------------------- */
 
-static size_t missing_bytes(const tsr_device_traits *traits, size_t wanted)
-{
-    size_t room = tsr_device_traits_room(traits);
-    return wanted > room ? wanted - room : 0;
-}
-
 /* A layer more than the model has means that all stay. */
 static bool offloads(const tsr_fitting *fitting, const tsr_fit_choice *choice)
 {
@@ -64,7 +58,8 @@ static tsr_status fail_to_fit(const tsr_fitting *fitting)
     int n_short = 0;
     for (int d = 0; d < fitting->n_devices && used < TEXT - 160; d++) {
         const tsr_device_traits *traits = &fitting->traits[d];
-        size_t wanted = tsr_used_total(fitting->now->wanted[d]), missing = missing_bytes(traits, wanted);
+        size_t wanted = tsr_used_total(fitting->now->wanted[d]),
+               missing = tsr_device_traits_missing(traits, wanted);
         if (missing)
             used += (size_t)snprintf(text + used, TEXT - used,
                                      "%s %s lacks %zu bytes (it has %zu, %zu stay free, %zu are wanted)",

@@ -80,17 +80,7 @@ tsr_plan *tsr_fit_take_plan(tsr_fit *fit);
 static inline size_t tsr_fit_missing(const tsr_plan_device *wanted)
 {
     tsr_device_traits traits = {.memory_cap = wanted->memory_cap, .margin = wanted->margin_bytes};
-    size_t room = tsr_device_traits_room(&traits);
-    return wanted->total_bytes > room ? wanted->total_bytes - room : 0;
-}
-
-/* Bytes over all owners. */
-static inline size_t tsr_used_total(const size_t used[TSR_MEMORY_COUNT])
-{
-    size_t bytes = 0;
-    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
-        bytes += used[o];
-    return bytes;
+    return tsr_device_traits_missing(&traits, wanted->total_bytes);
 }
 
 #endif

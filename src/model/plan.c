@@ -100,10 +100,8 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
     device->memory_cap = traits->memory_cap;
     device->margin_bytes = traits->margin;
     device->arena_bound_bytes = m->arena_bound[d];
-    for (int o = 0; o < TSR_MEMORY_COUNT; o++) {
-        device->bytes[o] = m->used[d][o];
-        device->total_bytes += m->used[d][o];
-    }
+    memcpy(device->bytes, m->used[d], sizeof device->bytes);
+    device->total_bytes = tsr_used_total(device->bytes);
     device->used = device->total_bytes > 0;
     fill_layers(plan, d, device);
     device->granules[TSR_CLASS_OUTPUT] = granules_in(split, TSR_BLOCK_OUTPUT, 0, TSR_CLASS_OUTPUT, d);

@@ -24,6 +24,22 @@ static inline size_t tsr_device_traits_room(const tsr_device_traits *traits)
     return traits->memory_cap > traits->margin ? traits->memory_cap - traits->margin : 0;
 }
 
+/* Bytes of `wanted` that it does not have. */
+static inline size_t tsr_device_traits_missing(const tsr_device_traits *traits, size_t wanted)
+{
+    size_t room = tsr_device_traits_room(traits);
+    return wanted > room ? wanted - room : 0;
+}
+
+/* Bytes over all owners. */
+static inline size_t tsr_used_total(const size_t used[TSR_MEMORY_COUNT])
+{
+    size_t bytes = 0;
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        bytes += used[o];
+    return bytes;
+}
+
 /* Traits of a device that is described but not opened, and of one that is open (its cap is what it has
  * left). */
 void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *traits_out);
