@@ -254,7 +254,7 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
 
 /* ---- sequences ------------------------------------------------------------------------------- */
 
-static tsr_status check_seq(const tsr_session *session, int seq)
+tsr_status tsr_session_check_seq(const tsr_session *session, int seq)
 {
     if (seq >= 0 && seq < session->model->config.n_seq_max)
         return TSR_OK;
@@ -269,15 +269,15 @@ int64_t tsr_session_length(const tsr_session *session, int seq)
 
 tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length)
 {
-    tsr_status status = check_seq(session, seq);
+    tsr_status status = tsr_session_check_seq(session, seq);
     return status == TSR_OK ? tsr_kv_trim(session->kv, seq, length) : status;
 }
 
 tsr_status tsr_session_fork(tsr_session *session, int from, int to)
 {
-    tsr_status status = check_seq(session, from);
+    tsr_status status = tsr_session_check_seq(session, from);
     if (status == TSR_OK)
-        status = check_seq(session, to);
+        status = tsr_session_check_seq(session, to);
     return status == TSR_OK ? tsr_kv_fork(session->kv, from, to) : status;
 }
 

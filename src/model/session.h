@@ -44,4 +44,7 @@ tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_ou
 tsr_status tsr_session_reserve(tsr_session *session);
 void tsr_session_drop_steps(tsr_session *session);
 
+/* TSR_ERR_INVALID where there is no such sequence. */
+tsr_status tsr_session_check_seq(const tsr_session *session, int seq);
+
 #endif

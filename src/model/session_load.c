@@ -74,12 +74,10 @@ static tsr_status check_sequence(const loading *l, uint32_t index)
 static tsr_status place_sequence(loading *l, const int *seqs, uint32_t index)
 {
     tsr_saved_sequence *s = &l->sequences[index];
-    int n_all = l->session->model->config.n_seq_max;
     s->id = seqs ? seqs[index] : s->id;
-    if (s->id < 0 || s->id >= n_all)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "'%s': sequence %d does not exist; the session has 0 to %d (n_seq_max)", l->path,
-                        s->id, n_all - 1);
+    tsr_status status = tsr_session_check_seq(l->session, s->id);
+    if (status != TSR_OK)
+        return tsr_fail_in(status, "'%s'", l->path);
     if (tsr_kv_length(l->session->kv, s->id) > 0)
         return tsr_fail(TSR_ERR_INVALID, "'%s': sequence %d is not empty; trim it to 0 first", l->path,
                         s->id);

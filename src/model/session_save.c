@@ -68,9 +68,7 @@ static tsr_status list_sequences(saving *s, const int *seqs, int n_seqs)
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *s->sequences, "sequences to save", &s->sequences));
     for (int i = 0; i < n; i++) {
         int id = seqs ? seqs[i] : i;
-        if (id < 0 || id >= n_all)
-            return tsr_fail(TSR_ERR_INVALID,
-                            "sequence %d does not exist; the session has 0 to %d (n_seq_max)", id, n_all - 1);
+        TSR_TRY(tsr_session_check_seq(s->session, id));
         int64_t length = tsr_kv_length(s->session->kv, id);
         if (!seqs && length == 0)
             continue;
