@@ -52,16 +52,6 @@ static int tear_down(void **state)
     return unlink(f->path);
 }
 
-static tsr_status fit_over(const fixture *f, const char *spec, const tsr_model_config *config,
-                           tsr_fit **fit_out)
-{
-    tsr_device_list *list;
-    runner_ok(tsr_device_list_create(f->topo, spec, NULL, &list), spec);
-    tsr_status status = tsr_fit_create(f->gguf, list, config, fit_out);
-    tsr_device_list_destroy(list);
-    return status;
-}
-
 /* What the model takes on one device with this config, all in one piece. */
 static size_t bytes_of(const fixture *f, tsr_model_config config)
 {
@@ -78,20 +68,6 @@ static size_t bytes_of(const fixture *f, tsr_model_config config)
     return device.total_bytes;
 }
 
-static tsr_fit_info info_of(const tsr_fit *fit)
-{
-    tsr_fit_info info;
-    tsr_fit_describe(fit, &info);
-    return info;
-}
-
-static tsr_fit_step step_of(const tsr_fit *fit, int index)
-{
-    tsr_fit_step step;
-    assert_true(tsr_fit_step_at(fit, index, &step));
-    return step;
-}
-
 /* ---- what is cut ---- */
 
 static void what_fits_is_left_alone(void **state)
@@ -106,9 +82,9 @@ static void what_fits_is_left_alone(void **state)
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
     config.fit = &fit_config;
-    runner_ok(fit_over(f, "host:2", &config, &fit), "no cap");
-    assert_int_equal(info_of(fit).n_steps, 0);
-    assert_int_equal(info_of(fit).chosen.n_ctx, N_CTX);
+    runner_ok(fitted_over(f->topo, f->gguf, "host:2", &config, &fit), "no cap");
+    assert_int_equal(fitted_info(fit).n_steps, 0);
+    assert_int_equal(fitted_info(fit).chosen.n_ctx, N_CTX);
     assert_false(tsr_fit_step_at(fit, 0, &(tsr_fit_step){0}));
 
     config.fit = NULL;
@@ -141,9 +117,9 @@ static void the_context_is_cut_to_the_byte(void **state)
         config.fit = &fit_config;
         for (int short_by = 0; short_by < 2; short_by++) {
             snprintf(spec, sizeof spec, "host:1,mem=%zu", bytes - (size_t)short_by);
-            runner_ok(fit_over(f, spec, &config, &fit), spec);
-            assert_int_equal(info_of(fit).chosen.n_ctx, n_ctx - short_by * TSR_FIT_CTX_STEP);
-            assert_int_equal(info_of(fit).n_steps, n_ctx - short_by * TSR_FIT_CTX_STEP < N_CTX);
+            runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
+            assert_int_equal(fitted_info(fit).chosen.n_ctx, n_ctx - short_by * TSR_FIT_CTX_STEP);
+            assert_int_equal(fitted_info(fit).n_steps, n_ctx - short_by * TSR_FIT_CTX_STEP < N_CTX);
             tsr_fit_destroy(fit);
         }
     }
@@ -166,34 +142,34 @@ static void the_ladder_is_taken_from_the_top(void **state)
     snprintf(spec, sizeof spec, "host:1,mem=%zu", bytes_of(f, config) - 1);
     config.n_ctx = 0;
     config.fit = &fit_config;
-    runner_ok(fit_over(f, spec, &config, &fit), spec);
-    assert_int_equal(info_of(fit).n_steps, 3);
-    assert_int_equal(step_of(fit, 0).cut, TSR_FIT_CUT_CONTEXT);
-    assert_int_equal(step_of(fit, 0).before.n_ctx, N_CTX);
-    assert_int_equal(step_of(fit, 0).after.n_ctx, fit_config.n_ctx_min);
-    assert_int_equal(step_of(fit, 1).cut, TSR_FIT_CUT_KV_TYPE);
-    assert_int_equal(step_of(fit, 1).after.type_k, TSR_TYPE_Q8_0);
-    assert_int_equal(step_of(fit, 1).after.type_v, TSR_TYPE_F16); /* F32 is larger: not allowed */
-    assert_int_equal(step_of(fit, 2).cut, TSR_FIT_GROW_CONTEXT);
-    assert_true(step_of(fit, 2).saved_bytes < 0);
-    assert_true(info_of(fit).chosen.n_ctx > fit_config.n_ctx_min);
-    assert_int_equal(info_of(fit).chosen.n_ctx % TSR_FIT_CTX_STEP, 0);
+    runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
+    assert_int_equal(fitted_info(fit).n_steps, 3);
+    assert_int_equal(fitted_step(fit, 0).cut, TSR_FIT_CUT_CONTEXT);
+    assert_int_equal(fitted_step(fit, 0).before.n_ctx, N_CTX);
+    assert_int_equal(fitted_step(fit, 0).after.n_ctx, fit_config.n_ctx_min);
+    assert_int_equal(fitted_step(fit, 1).cut, TSR_FIT_CUT_KV_TYPE);
+    assert_int_equal(fitted_step(fit, 1).after.type_k, TSR_TYPE_Q8_0);
+    assert_int_equal(fitted_step(fit, 1).after.type_v, TSR_TYPE_F16); /* F32 is larger: not allowed */
+    assert_int_equal(fitted_step(fit, 2).cut, TSR_FIT_GROW_CONTEXT);
+    assert_true(fitted_step(fit, 2).saved_bytes < 0);
+    assert_true(fitted_info(fit).chosen.n_ctx > fit_config.n_ctx_min);
+    assert_int_equal(fitted_info(fit).chosen.n_ctx % TSR_FIT_CTX_STEP, 0);
     for (int i = 0; i < 3; i++) {
         int64_t sum = 0;
         for (int d = 0; d < TSR_MAX_DEVICES; d++)
-            sum += step_of(fit, i).device_bytes[d];
-        assert_int_equal(sum, step_of(fit, i).saved_bytes);
+            sum += fitted_step(fit, i).device_bytes[d];
+        assert_int_equal(sum, fitted_step(fit, i).saved_bytes);
         assert_true(i == 2 || sum > 0);
-        assert_non_null(strstr(step_of(fit, i).text, " -> "));
+        assert_non_null(strstr(fitted_step(fit, i).text, " -> "));
     }
     tsr_fit_destroy(fit);
 
     /* With the context given, the types are the first to give way, and the context does not move. */
     config.n_ctx = fit_config.n_ctx_min;
-    runner_ok(fit_over(f, spec, &config, &fit), spec);
-    assert_int_equal(info_of(fit).n_steps, 1);
-    assert_int_equal(step_of(fit, 0).cut, TSR_FIT_CUT_KV_TYPE);
-    assert_int_equal(info_of(fit).chosen.n_ctx, fit_config.n_ctx_min);
+    runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
+    assert_int_equal(fitted_info(fit).n_steps, 1);
+    assert_int_equal(fitted_step(fit, 0).cut, TSR_FIT_CUT_KV_TYPE);
+    assert_int_equal(fitted_info(fit).chosen.n_ctx, fit_config.n_ctx_min);
     tsr_fit_destroy(fit);
 }
 
@@ -206,7 +182,7 @@ static void a_short_context_is_not_cut(void **state)
     tsr_fit *fit = NULL;
     fit_config.n_ctx_min = 2 * N_CTX;
     config.fit = &fit_config;
-    assert_int_equal(fit_over(f, "host:1,mem=1025MiB", &config, &fit), TSR_ERR_MEMORY);
+    assert_int_equal(fitted_over(f->topo, f->gguf, "host:1,mem=1025MiB", &config, &fit), TSR_ERR_MEMORY);
     assert_null(fit);
     assert_non_null(strstr(tsr_last_error(), "16384 tokens"));
 }
@@ -229,8 +205,8 @@ static void every_device_keeps_its_own_margin(void **state)
     config.fit = &fit_config;
     for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
         config.split_mode = mode;
-        runner_ok(fit_over(f, spec, &config, &fit), spec);
-        assert_true(info_of(fit).n_steps > 0);
+        runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
+        assert_true(fitted_info(fit).n_steps > 0);
         for (int d = 0; d < 3; d++) {
             tsr_plan_device device;
             runner_ok(tsr_plan_describe_device(tsr_fit_plan(fit), d, &device), "device");
@@ -269,7 +245,7 @@ static void wants_are_told_per_device(void **state)
     size_t cap = planned.total_bytes * 3 / 4;
     snprintf(spec, sizeof spec, "host:1,mem=%zu,host:1,mem=%zu", cap, 2 * planned.total_bytes);
     config.fit = &fit_config;
-    runner_ok(fit_over(f, spec, &config, &fit), spec);
+    runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
     runner_ok(tsr_fit_wanted(fit, 0, &first, &missing_first), "host0");
     runner_ok(tsr_fit_wanted(fit, 1, &second, &missing_second), "host1");
     assert_memory_equal(first.bytes, planned.bytes, sizeof planned.bytes);
@@ -278,7 +254,7 @@ static void wants_are_told_per_device(void **state)
     assert_int_equal(missing_second, 0);
     assert_int_equal(tsr_fit_wanted(fit, 2, &first, &missing_first), TSR_ERR_INVALID);
     assert_int_equal(tsr_fit_wanted(fit, -1, &first, &missing_first), TSR_ERR_INVALID);
-    assert_int_equal(info_of(fit).n_steps, 0); /* the second device takes what the first cannot */
+    assert_int_equal(fitted_info(fit).n_steps, 0); /* the second device takes what the first cannot */
     tsr_fit_destroy(fit);
 }
 
@@ -301,7 +277,7 @@ static void the_error_names_devices_and_bytes(void **state)
     config.fit = &fit_config;
     tsr_fit *fit = NULL;
     snprintf(spec, sizeof spec, "host:1,mem=%zu", bytes + margin - 4096);
-    assert_int_equal(fit_over(f, spec, &config, &fit), TSR_ERR_MEMORY);
+    assert_int_equal(fitted_over(f->topo, f->gguf, spec, &config, &fit), TSR_ERR_MEMORY);
     assert_null(fit);
     snprintf(expected, sizeof expected, "host0 lacks 4096 bytes (it has %zu, 777 stay free",
              bytes + margin - 4096);
@@ -310,7 +286,7 @@ static void the_error_names_devices_and_bytes(void **state)
 
     config.tensor_split = even;
     config.n_tensor_split = 2;
-    assert_int_equal(fit_over(f, "host:2,mem=100KiB", &config, &fit), TSR_ERR_MEMORY);
+    assert_int_equal(fitted_over(f->topo, f->gguf, "host:2,mem=100KiB", &config, &fit), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "host0 lacks "));
     assert_non_null(strstr(tsr_last_error(), "host1 lacks "));
     assert_null(strchr(tsr_last_error(), '\n'));
@@ -321,7 +297,7 @@ static void the_error_names_devices_and_bytes(void **state)
     config.tensor_split = many;
     config.n_tensor_split = 40;
     config.split_mode = TSR_SPLIT_MODE_LAYER;
-    assert_int_equal(fit_over(f, "host:40,mem=1KiB", &config, &fit), TSR_ERR_MEMORY);
+    assert_int_equal(fitted_over(f->topo, f->gguf, "host:40,mem=1KiB", &config, &fit), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "host3 lacks "));
 }
 
@@ -332,7 +308,7 @@ static void the_error_names_devices_and_bytes(void **state)
         tsr_fit *none = NULL;                                                       \
         c.fit = &fc;                                                                \
         __VA_ARGS__;                                                                \
-        tsr_status got = fit_over(f, "host:2", &c, &none);                          \
+        tsr_status got = fitted_over(f->topo, f->gguf, "host:2", &c, &none);        \
         if (got != TSR_ERR_INVALID || none || !strstr(tsr_last_error(), phrase))    \
             fail_msg("%s: %s: %s", phrase, tsr_status_name(got), tsr_last_error()); \
     } while (0)
@@ -356,7 +332,7 @@ static void bad_configs_are_refused(void **state)
     assert_int_equal(tsr_fit_create(f->gguf, NULL, NULL, &fit), TSR_ERR_INVALID);
     assert_int_equal(tsr_fit_create(f->gguf, &none, NULL, &fit), TSR_ERR_INVALID);
     assert_int_equal(tsr_fit_create(f->gguf, &none, NULL, NULL), TSR_ERR_INVALID);
-    runner_ok(fit_over(f, "host:2", NULL, &fit), "the defaults");
+    runner_ok(fitted_over(f->topo, f->gguf, "host:2", NULL, &fit), "the defaults");
     tsr_fit_destroy(fit);
     for (tsr_fit_cut cut = 0; cut < TSR_FIT_CUT_COUNT; cut++)
         assert_string_not_equal(tsr_fit_cut_name(cut), "?");
@@ -412,7 +388,7 @@ static void threads_fit_side_by_side(void **state)
         pthread_join(threads[i], NULL);
     for (int i = 0; i < N; i++) {
         assert_int_equal(workers[i].status, TSR_OK);
-        assert_int_equal(info_of(workers[i].fit).chosen.n_ctx, info_of(workers[0].fit).chosen.n_ctx);
+        assert_int_equal(fitted_info(workers[i].fit).chosen.n_ctx, fitted_info(workers[0].fit).chosen.n_ctx);
         plan_check_equal(tsr_fit_plan(workers[i].fit), tsr_fit_plan(workers[0].fit));
     }
     for (int i = 0; i < N; i++)

@@ -12,6 +12,7 @@
 
 #include <tsr/fit.h>
 
+#include "support/fitted.h"
 #include "support/arch_models.h"
 #include "support/plan_check.h"
 #include "support/runner.h"
@@ -66,30 +67,6 @@ static int tear_down(void **state)
     return unlink(f->moe_path) | unlink(f->dense_path);
 }
 
-static tsr_status fit_over(const fixture *f, const tsr_gguf *gguf, const char *spec,
-                           const tsr_model_config *config, tsr_fit **fit_out)
-{
-    tsr_device_list *list;
-    runner_ok(tsr_device_list_create(f->topo, spec, NULL, &list), spec);
-    tsr_status status = tsr_fit_create(gguf, list, config, fit_out);
-    tsr_device_list_destroy(list);
-    return status;
-}
-
-static tsr_fit_info info_of(const tsr_fit *fit)
-{
-    tsr_fit_info info;
-    tsr_fit_describe(fit, &info);
-    return info;
-}
-
-static tsr_fit_step step_of(const tsr_fit *fit, int index)
-{
-    tsr_fit_step step;
-    assert_true(tsr_fit_step_at(fit, index, &step));
-    return step;
-}
-
 static tsr_plan_device device_of(const tsr_fit *fit, int d)
 {
     tsr_plan_device device;
@@ -101,8 +78,8 @@ static tsr_plan_device device_of(const tsr_fit *fit, int d)
 static bool fits_with(const fixture *f, const tsr_gguf *gguf, const char *spec, tsr_model_config config)
 {
     tsr_fit *fit = NULL;
-    tsr_status status = fit_over(f, gguf, spec, &config, &fit);
-    bool uncut = status == TSR_OK && info_of(fit).n_steps == 0;
+    tsr_status status = fitted_over(f->topo, gguf, spec, &config, &fit);
+    bool uncut = status == TSR_OK && fitted_info(fit).n_steps == 0;
     tsr_fit_destroy(fit);
     return uncut;
 }
@@ -118,16 +95,16 @@ static void experts_go_before_layers(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
     tsr_fit *fit;
     config.fit = &fit_config;
-    runner_ok(fit_over(f, f->moe, spec, &config, &fit), spec);
-    assert_int_equal(info_of(fit).wanted.n_gpu_layers, f->n_moe_layers + 1);
-    assert_int_equal(step_of(fit, 0).cut, TSR_FIT_CUT_CONTEXT);
-    assert_int_equal(step_of(fit, 0).after.n_ctx, TSR_FIT_CTX_MIN);
-    assert_int_equal(step_of(fit, 1).cut, TSR_FIT_CUT_EXPERTS);
-    assert_non_null(strstr(step_of(fit, 1).text, " -> host0"));
-    assert_true(step_of(fit, 1).saved_bytes > 0);
-    assert_true(step_of(fit, 1).device_bytes[2] < 0);
-    assert_int_equal(info_of(fit).chosen.n_gpu_layers, f->n_moe_layers + 1);
-    int n_moe = info_of(fit).chosen.n_cpu_moe;
+    runner_ok(fitted_over(f->topo, f->moe, spec, &config, &fit), spec);
+    assert_int_equal(fitted_info(fit).wanted.n_gpu_layers, f->n_moe_layers + 1);
+    assert_int_equal(fitted_step(fit, 0).cut, TSR_FIT_CUT_CONTEXT);
+    assert_int_equal(fitted_step(fit, 0).after.n_ctx, TSR_FIT_CTX_MIN);
+    assert_int_equal(fitted_step(fit, 1).cut, TSR_FIT_CUT_EXPERTS);
+    assert_non_null(strstr(fitted_step(fit, 1).text, " -> host0"));
+    assert_true(fitted_step(fit, 1).saved_bytes > 0);
+    assert_true(fitted_step(fit, 1).device_bytes[2] < 0);
+    assert_int_equal(fitted_info(fit).chosen.n_gpu_layers, f->n_moe_layers + 1);
+    int n_moe = fitted_info(fit).chosen.n_cpu_moe;
     assert_true(n_moe > 0 && n_moe < f->n_moe_layers);
     assert_int_equal(device_of(fit, 2).bytes[TSR_MEMORY_KV], 0);
     assert_true(device_of(fit, 2).bytes[TSR_MEMORY_WEIGHTS] > (size_t)n_moe * GIB);
@@ -155,10 +132,11 @@ static void layers_go_last(void **state)
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
     config.fit = &fit_config;
-    runner_ok(fit_over(f, f->moe, spec, &config, &fit), spec);
-    assert_int_equal(info_of(fit).chosen.n_cpu_moe, f->n_moe_layers);
-    assert_int_equal(step_of(fit, 2).cut, TSR_FIT_CUT_LAYERS);
-    assert_true(info_of(fit).chosen.n_gpu_layers > 0 && info_of(fit).chosen.n_gpu_layers <= f->n_moe_layers);
+    runner_ok(fitted_over(f->topo, f->moe, spec, &config, &fit), spec);
+    assert_int_equal(fitted_info(fit).chosen.n_cpu_moe, f->n_moe_layers);
+    assert_int_equal(fitted_step(fit, 2).cut, TSR_FIT_CUT_LAYERS);
+    assert_true(fitted_info(fit).chosen.n_gpu_layers > 0 &&
+                fitted_info(fit).chosen.n_gpu_layers <= f->n_moe_layers);
     assert_true(device_of(fit, 0).total_bytes + margin <= 2 * GIB);
     tsr_fit_result(fit, &other);
     tsr_fit_destroy(fit);
@@ -183,8 +161,8 @@ static void layers_go_in_every_mode(void **state)
             config.split_mode = mode;
             config.tensor_split = by_hand ? split : NULL;
             config.n_tensor_split = by_hand ? 2 : 0;
-            runner_ok(fit_over(f, f->dense, spec, &config, &fit), spec);
-            int n = info_of(fit).chosen.n_gpu_layers;
+            runner_ok(fitted_over(f->topo, f->dense, spec, &config, &fit), spec);
+            int n = fitted_info(fit).chosen.n_gpu_layers;
             if (n < 1 || n > f->n_dense_layers)
                 fail_msg("mode %s: %d layers stay", tsr_split_mode_name(mode), n);
             for (int d = 0; d < 2; d++)
@@ -212,7 +190,7 @@ static void what_is_set_stays(void **state)
     config.n_gpu_layers = 20;
     config.overrides = &override;
     config.n_overrides = 1;
-    runner_ok(fit_over(f, f->moe, "cuda,host:1", &config, &fit), "20 layers");
+    runner_ok(fitted_over(f->topo, f->moe, "cuda,host:1", &config, &fit), "20 layers");
     tsr_fit_result(fit, &other);
     assert_int_equal(other.n_gpu_layers, 20);
     assert_ptr_equal(other.overrides, &override);
@@ -221,9 +199,9 @@ static void what_is_set_stays(void **state)
     /* With the experts set, too few for these GPUs, only layers are left. */
     config.n_gpu_layers = -1;
     config.n_cpu_moe = 1;
-    runner_ok(fit_over(f, f->moe, "cuda:0,host:1", &config, &fit), "experts of one layer");
-    assert_int_equal(info_of(fit).chosen.n_cpu_moe, 1);
-    assert_true(info_of(fit).chosen.n_gpu_layers <= f->n_moe_layers);
+    runner_ok(fitted_over(f->topo, f->moe, "cuda:0,host:1", &config, &fit), "experts of one layer");
+    assert_int_equal(fitted_info(fit).chosen.n_cpu_moe, 1);
+    assert_true(fitted_info(fit).chosen.n_gpu_layers <= f->n_moe_layers);
     tsr_fit_destroy(fit);
 }
 
@@ -237,15 +215,15 @@ static void the_host_device_is_apart(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_fit *fit;
     config.fit = &fit_config;
-    runner_ok(fit_over(f, f->dense, "cuda,host:1", &config, &fit), "room for all");
-    assert_int_equal(info_of(fit).n_steps, 0);
+    runner_ok(fitted_over(f->topo, f->dense, "cuda,host:1", &config, &fit), "room for all");
+    assert_int_equal(fitted_info(fit).n_steps, 0);
     assert_false(device_of(fit, 2).used);
     tsr_fit_destroy(fit);
     config.tensor_split = shares;
     config.n_tensor_split = 3;
-    runner_ok(fit_over(f, f->dense, "cuda,host:1", &config, &fit), "a share for the host");
+    runner_ok(fitted_over(f->topo, f->dense, "cuda,host:1", &config, &fit), "a share for the host");
     assert_true(device_of(fit, 2).used);
-    assert_int_equal(info_of(fit).chosen.n_gpu_layers, -1);
+    assert_int_equal(fitted_info(fit).chosen.n_gpu_layers, -1);
     tsr_fit_destroy(fit);
 }
 
@@ -256,10 +234,10 @@ static void the_error_says_who_is_short(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_fit *fit = NULL;
     config.fit = &fit_config;
-    assert_int_equal(fit_over(f, f->moe, "cuda:0,host:1,mem=4GiB", &config, &fit), TSR_ERR_MEMORY);
+    assert_int_equal(fitted_over(f->topo, f->moe, "cuda:0,host:1,mem=4GiB", &config, &fit), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "host0 lacks "));
     assert_null(strstr(tsr_last_error(), "cuda0 lacks "));
-    assert_int_equal(fit_over(f, f->moe, "cuda:0", &config, &fit), TSR_ERR_MEMORY);
+    assert_int_equal(fitted_over(f->topo, f->moe, "cuda:0", &config, &fit), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "cuda0 lacks "));
     assert_non_null(strstr(tsr_last_error(), "-dev cuda,host:1"));
     assert_null(fit);

@@ -269,3 +269,27 @@ void fitted_check(const fitted_models *models, uint64_t *seed, const tsr_topolog
     tsr_device_list_destroy(list);
     tsr_gguf_close(gguf);
 }
+
+tsr_status fitted_over(const tsr_topology *topo, const tsr_gguf *gguf, const char *devices,
+                       const tsr_model_config *config, tsr_fit **fit_out)
+{
+    tsr_device_list *list;
+    runner_ok(tsr_device_list_create(topo, devices, NULL, &list), devices);
+    tsr_status status = tsr_fit_create(gguf, list, config, fit_out);
+    tsr_device_list_destroy(list);
+    return status;
+}
+
+tsr_fit_info fitted_info(const tsr_fit *fit)
+{
+    tsr_fit_info info;
+    tsr_fit_describe(fit, &info);
+    return info;
+}
+
+tsr_fit_step fitted_step(const tsr_fit *fit, int index)
+{
+    tsr_fit_step step;
+    assert_true(tsr_fit_step_at(fit, index, &step));
+    return step;
+}

@@ -27,4 +27,12 @@ typedef struct fitted_look {
 void fitted_check(const fitted_models *models, uint64_t *seed, const tsr_topology *topo, const char *device,
                   int n_devices, fitted_look *look);
 
+/* tsr_fit_create() over the devices of a --devices text. */
+tsr_status fitted_over(const tsr_topology *topo, const tsr_gguf *gguf, const char *devices,
+                       const tsr_model_config *config, tsr_fit **fit_out);
+
+/* A fit's description, and a step that it must have. */
+tsr_fit_info fitted_info(const tsr_fit *fit);
+tsr_fit_step fitted_step(const tsr_fit *fit, int index);
+
 #endif
