@@ -10,9 +10,8 @@
 #include <unistd.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 
-#include "support/program.h"
+#include "support/program_json.h"
 #include "support/synth_model.h"
 
 #define MODEL "examples/models/glossary-7m-Q8_0.gguf"
@@ -51,22 +50,9 @@ static int tear_down(void **state)
 
 static json_t *json_of(const char *command, const char *arguments)
 {
-    static char line[1024], text[1 << 16];
-    json_error_t error;
-    snprintf(line, sizeof line, "%s -m %s --json %s 2>/dev/null", command, path, arguments);
-    int code = program_run(line, text, sizeof text);
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    if (code != 0 || !root)
-        fail_msg("tsr %s: exit code %d, %s", line, code, error.text);
-    return root;
-}
-
-static json_int_t integer(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value))
-        fail_msg("%s is no integer", key);
-    return json_integer_value(value);
+    static char line[1024];
+    snprintf(line, sizeof line, "%s -m %s --json %s", command, path, arguments);
+    return program_json(line);
 }
 
 static void mistakes_get_one_line_and_an_exit_code(void **state)
@@ -131,26 +117,26 @@ static void json_adds_up(void **state)
         json_t *root = json_of("fit", arguments);
         const json_t *wanted = json_object_get(root, "wanted"), *chosen = json_object_get(root, "chosen");
         const json_t *steps = json_object_get(root, "steps"), *plan = json_object_get(root, "plan");
-        assert_int_equal(integer(wanted, "n_ctx"), 32768);
+        assert_int_equal(program_json_integer(wanted, "n_ctx"), 32768);
         assert_true(json_array_size(steps) > 0);
-        assert_int_equal(integer(plan, "n_ctx"), integer(chosen, "n_ctx"));
+        assert_int_equal(program_json_integer(plan, "n_ctx"), program_json_integer(chosen, "n_ctx"));
         for (size_t s = 0; s < json_array_size(steps); s++) {
             const json_t *step = json_array_get(steps, s),
                          *devices = json_object_get(step, "saved_device_bytes");
             json_int_t sum = 0;
             for (size_t d = 0; d < json_array_size(devices); d++)
                 sum += json_integer_value(json_array_get(devices, d));
-            assert_int_equal(sum, integer(step, "saved_bytes"));
+            assert_int_equal(sum, program_json_integer(step, "saved_bytes"));
             assert_true(json_is_string(json_object_get(step, "text")));
         }
         for (size_t d = 0; d < 2; d++) {
             const json_t *before = json_array_get(json_object_get(wanted, "devices"), d);
             const json_t *after = json_array_get(json_object_get(plan, "devices"), d);
-            json_int_t room = integer(before, "memory_cap_bytes") - expected[i][d];
-            json_int_t missing = integer(before, "total_bytes") - room;
-            assert_int_equal(integer(before, "margin_bytes"), expected[i][d]);
-            assert_int_equal(integer(before, "missing_bytes"), missing > 0 ? missing : 0);
-            assert_true(integer(after, "total_bytes") <= room);
+            json_int_t room = program_json_integer(before, "memory_cap_bytes") - expected[i][d];
+            json_int_t missing = program_json_integer(before, "total_bytes") - room;
+            assert_int_equal(program_json_integer(before, "margin_bytes"), expected[i][d]);
+            assert_int_equal(program_json_integer(before, "missing_bytes"), missing > 0 ? missing : 0);
+            assert_true(program_json_integer(after, "total_bytes") <= room);
         }
         json_decref(root);
     }
@@ -162,7 +148,7 @@ static void options_that_are_set_stay(void **state)
     (void)state;
     char line[256], text[4096];
     json_t *root = json_of("fit", CARDS "-c 22000 --fit-kv q8_0");
-    assert_int_equal(integer(json_object_get(root, "chosen"), "n_ctx"), 22000);
+    assert_int_equal(program_json_integer(json_object_get(root, "chosen"), "n_ctx"), 22000);
     assert_string_equal(json_string_value(json_object_get(json_object_get(root, "chosen"), "type_k")),
                         "Q8_0");
     json_decref(root);
@@ -186,9 +172,9 @@ static void the_host_joins_where_gpus_do_not_suffice(void **state)
     const json_t *devices = json_object_get(json_object_get(root, "plan"), "devices");
     assert_int_equal(json_array_size(devices), 2);
     assert_string_equal(json_string_value(json_object_get(json_array_get(devices, 1), "name")), "host0");
-    json_int_t n = integer(json_object_get(root, "chosen"), "n_gpu_layers");
+    json_int_t n = program_json_integer(json_object_get(root, "chosen"), "n_gpu_layers");
     assert_true(n > 0 && n <= 40);
-    assert_int_equal(integer(json_array_get(devices, 1), "n_layers"), 40 - n);
+    assert_int_equal(program_json_integer(json_array_get(devices, 1), "n_layers"), 40 - n);
     json_decref(root);
     root = json_of("fit", "--machine '1x rtx3090, 1x host'");
     assert_int_equal(json_array_size(json_object_get(json_object_get(root, "plan"), "devices")), 1);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -17,7 +16,7 @@
 
 #include <tsr/gguf.h>
 
-#include "support/program.h"
+#include "support/program_json.h"
 
 #define MODEL  "examples/models/glossary-7m-Q8_0.gguf"
 #define RUN    "run -m " MODEL " "
@@ -66,22 +65,9 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 
 static json_t *plan_json(const char *arguments)
 {
-    static char line[1024], text[1 << 16];
-    json_error_t error;
-    snprintf(line, sizeof line, "plan -m %s --json %s 2>/dev/null", MODEL, arguments);
-    assert_int_equal(program_run(line, text, sizeof text), 0);
-    json_t *root = json_loads(text, 0, &error);
-    if (!root)
-        fail_msg("%s at line %d of: %s", error.text, error.line, text);
-    return root;
-}
-
-static json_int_t integer(const json_t *object, const char *key)
-{
-    const json_t *value = json_object_get(object, key);
-    if (!json_is_integer(value))
-        fail_msg("%s is no integer", key);
-    return json_integer_value(value);
+    static char line[1024];
+    snprintf(line, sizeof line, "plan -m %s --json %s", MODEL, arguments);
+    return program_json(line);
 }
 
 /* Every device's bytes add up, and the devices' shares to the whole. */
@@ -95,10 +81,10 @@ static void check_sums(const json_t *root)
         json_t *value;
         json_int_t sum = 0;
         json_object_foreach(json_object_get(device, "bytes"), owner, value) sum += json_integer_value(value);
-        assert_int_equal(sum, integer(device, "total_bytes"));
+        assert_int_equal(sum, program_json_integer(device, "total_bytes"));
         assert_int_equal(json_is_true(json_object_get(device, "used")), sum > 0);
-        assert_true(integer(device, "arena_bound_bytes") <=
-                    integer(json_object_get(device, "bytes"), "arena"));
+        assert_true(program_json_integer(device, "arena_bound_bytes") <=
+                    program_json_integer(json_object_get(device, "bytes"), "arena"));
         requested += json_real_value(json_object_get(device, "requested"));
     }
     assert_true(requested > 0.999999 && requested < 1.000001);
@@ -117,10 +103,10 @@ static void check_classes(const json_t *root)
         for (size_t d = 0; d < json_array_size(devices); d++) {
             const json_t *part =
                 json_object_get(json_object_get(json_array_get(devices, d), "classes"), name);
-            granules += integer(part, "granules");
+            granules += program_json_integer(part, "granules");
             achieved += json_real_value(json_object_get(part, "achieved"));
         }
-        assert_int_equal(granules, integer(class, "n_granules"));
+        assert_int_equal(granules, program_json_integer(class, "n_granules"));
         assert_true(achieved > 0.999999 && achieved < 1.000001);
     }
 }
@@ -130,7 +116,7 @@ static json_int_t all_bytes(const json_t *root, const char *owner)
     json_int_t sum = 0;
     const json_t *devices = json_object_get(root, "devices");
     for (size_t d = 0; d < json_array_size(devices); d++)
-        sum += integer(json_object_get(json_array_get(devices, d), "bytes"), owner);
+        sum += program_json_integer(json_object_get(json_array_get(devices, d), "bytes"), owner);
     return sum;
 }
 
@@ -152,22 +138,22 @@ static void plan_says_what_was_asked(void **state)
 {
     (void)state;
     json_t *root = plan_json("--devices host:3,mem=1GiB -ts 3,0,1 -c 512 -np 2 -b 32 -ctk q8_0");
-    assert_int_equal(integer(root, "n_ctx"), 512);
-    assert_int_equal(integer(root, "n_seq_max"), 2);
-    assert_int_equal(integer(root, "n_batch"), 32);
+    assert_int_equal(program_json_integer(root, "n_ctx"), 512);
+    assert_int_equal(program_json_integer(root, "n_seq_max"), 2);
+    assert_int_equal(program_json_integer(root, "n_batch"), 32);
     assert_string_equal(json_string_value(json_object_get(root, "type_k")), "Q8_0");
     assert_string_equal(json_string_value(json_object_get(root, "type_v")), "F16");
     const json_t *unused = json_array_get(json_object_get(root, "devices"), 1);
-    assert_int_equal(integer(unused, "total_bytes"), 0);
-    assert_int_equal(integer(unused, "memory_cap_bytes"), 1 << 30);
+    assert_int_equal(program_json_integer(unused, "total_bytes"), 0);
+    assert_int_equal(program_json_integer(unused, "memory_cap_bytes"), 1 << 30);
     json_decref(root);
 
     json_t *layers = plan_json("--devices host:3 -sm layer -ts 3,0,1");
     json_int_t n_layers = 0;
     for (size_t d = 0; d < 3; d++)
-        n_layers += integer(json_array_get(json_object_get(layers, "devices"), d), "n_layers");
-    assert_int_equal(n_layers, integer(layers, "n_layers"));
-    assert_true(integer(layers, "n_handovers") > 0);
+        n_layers += program_json_integer(json_array_get(json_object_get(layers, "devices"), d), "n_layers");
+    assert_int_equal(n_layers, program_json_integer(layers, "n_layers"));
+    assert_true(program_json_integer(layers, "n_handovers") > 0);
     json_decref(layers);
 }
 

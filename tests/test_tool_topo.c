@@ -8,24 +8,17 @@
 #include <string.h>
 
 #include <cmocka.h>
-#include <jansson.h>
 #include <unistd.h>
 
-#include "support/program.h"
+#include "support/program_json.h"
 
 #define TWO_CARDS "--machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'"
 
 static json_t *topo_json(const char *arguments)
 {
-    static char text[1 << 20];
     char line[512];
-    json_error_t error;
-    snprintf(line, sizeof line, "topo --json %s 2>/dev/null", arguments);
-    int code = program_run(line, text, sizeof text);
-    json_t *root = json_loads(text, JSON_REJECT_DUPLICATES, &error);
-    if (code != 0 || !root)
-        fail_msg("tsr %s: exit code %d, %s", line, code, error.text);
-    return root;
+    snprintf(line, sizeof line, "topo --json %s", arguments);
+    return program_json(line);
 }
 
 /* The value at a path of keys and indices, "topology.gpus.0.name". */
