@@ -1,27 +1,53 @@
 /* The table of architectures. */
 #include "model/arch.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
 
+static const tsr_arch *const archs[] = {&tsr_arch_llama};
+
+enum { N_ARCHS = sizeof archs / sizeof *archs, LIST_BYTES = 512 };
+
+/* "llama, qwen2, ..." */
+static void list_archs(char *text)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < N_ARCHS && used < LIST_BYTES; i++)
+        used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s", i ? ", " : "", archs[i]->name);
+}
+
 tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out)
 {
-    static const tsr_arch *const archs[] = {&tsr_arch_llama};
     tsr_gguf_string name;
+    char list[LIST_BYTES] = "";
     if (!tsr_gguf_has_key(gguf, "general.architecture"))
         return tsr_fail(TSR_ERR_FORMAT, "%s: key general.architecture is missing", tsr_gguf_path(gguf));
     tsr_status status = tsr_gguf_get_string(gguf, "general.architecture", &name);
     if (status != TSR_OK)
         return status;
-    for (size_t i = 0; i < sizeof archs / sizeof *archs; i++) {
+    for (size_t i = 0; i < N_ARCHS; i++) {
         if (strlen(archs[i]->name) == name.bytes && memcmp(archs[i]->name, name.data, name.bytes) == 0) {
             *arch_out = archs[i];
             return TSR_OK;
         }
     }
+    list_archs(list);
     return tsr_fail(
         TSR_ERR_UNSUPPORTED,
-        "%s: architecture \"%.*s\" is not supported; this version runs: llama; others can be planned",
-        tsr_gguf_path(gguf), (int)TSR_MIN(name.bytes, (size_t)64), name.data);
+        "%s: architecture \"%.*s\" is not supported; this version runs: %s; others can be planned",
+        tsr_gguf_path(gguf), (int)TSR_MIN(name.bytes, (size_t)64), name.data, list);
+}
+
+tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_hparams hp;
+    TSR_TRY(tsr_hparams_read(gguf, arch->name, &hp));
+    if (arch->read_hparams)
+        TSR_TRY(arch->read_hparams(gguf, &hp));
+    *hparams_out = hp;
+out:
+    return status;
 }

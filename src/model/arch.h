@@ -1,5 +1,5 @@
 /* Architectures: what a family of models calls its tensors, how each is divided, and its graph. One file per
- * architecture; the rest of the library knows none of them by name. */
+ * family in model/arch, made of the blocks of model/blocks.h; the rest of the library knows none by name. */
 #ifndef TSR_MODEL_ARCH_H
 #define TSR_MODEL_ARCH_H
 
@@ -22,7 +22,9 @@ typedef struct tsr_step_graph {
 typedef struct tsr_arch {
     const char *name;  /* general.architecture */
     bool planned_only; /* `declare` is all it has (model/planned.h) */
-    tsr_status (*read_hparams)(const tsr_gguf *gguf, tsr_hparams *hparams_out);
+
+    /* Read what only this architecture has. *hparams holds what tsr_hparams_read() found. NULL: nothing. */
+    tsr_status (*read_hparams)(const tsr_gguf *gguf, tsr_hparams *hparams);
 
     /* Name every tensor of the model with its shape and class. */
     tsr_status (*declare)(tsr_weights *weights, const tsr_hparams *hparams);
@@ -36,5 +38,8 @@ extern const tsr_arch tsr_arch_llama;
 
 /* The architecture a file names; TSR_ERR_UNSUPPORTED lists those there are. */
 tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out);
+
+/* Its hyper-parameters, n_vocab excepted. */
+tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out);
 
 #endif

@@ -31,7 +31,7 @@ tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out
     tsr_model_shape shape = {.gguf = gguf};
     tsr_weights weights = {0};
     TSR_TRY(tsr_arch_find(gguf, &shape.arch));
-    TSR_TRY(shape.arch->read_hparams(gguf, &shape.hparams));
+    TSR_TRY(tsr_arch_read_hparams(shape.arch, gguf, &shape.hparams));
     TSR_TRY(read_vocab(gguf, &shape.hparams));
     TSR_TRY(tsr_weights_init(&weights, gguf, shape.hparams.n_layers));
     TSR_TRY(shape.arch->declare(&weights, &shape.hparams));

@@ -23,10 +23,12 @@ typedef enum tsr_weight_role {
 /* Which layer a tensor belongs to (>= 0), or one of these. */
 enum { TSR_LAYER_EMBEDDING = -1, TSR_LAYER_OUTPUT = -2 };
 
+/* What one layer is made of; NULL where the model has no such thing. */
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
-    tsr_tensor *bq, *bk, *bv; /* biases; NULL where the model has none */
+    tsr_tensor *bq, *bk, *bv, *bo; /* biases */
     tsr_tensor *ffn_norm, *gate, *up, *down;
+    tsr_tensor *gate_bias, *up_bias, *down_bias;
 } tsr_layer_weights;
 
 /* One declared tensor. */

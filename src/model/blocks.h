@@ -1,0 +1,68 @@
+/* The vocabulary that architectures are written in: the blocks of a decoder-only transformer, each declared
+ * (which tensors of the file it is made of) and built (its nodes of a step's graph).
+ *
+ * A layer is a function from the residual stream to the residual stream. A pre-norm one reads
+ *
+ *     h = tsr_block_norm(at, x, at->w->attn_norm);
+ *     x = tsr_block_residual(at, x, tsr_block_attention(at, h));
+ *
+ * Blocks take what a model may or may not have (biases, norms of queries and keys, scales, windows) from the
+ * tensors that were declared and from the hyper-parameters. So an architecture's file says which tensors
+ * there are and in which order the blocks follow each other, and nothing about devices: where each tensor
+ * lies decides about that (graph/lower.h). */
+#ifndef TSR_MODEL_BLOCKS_H
+#define TSR_MODEL_BLOCKS_H
+
+#include "model/arch.h"
+
+/* ---- declaring ------------------------------------------------------------------------------- */
+
+/* The embedding, every layer by `layer`, the last norm, and the output matrix (the embedding again where the
+ * file has none). */
+tsr_status tsr_declare_decoder(tsr_weights *weights, const tsr_hparams *hparams,
+                               tsr_status (*layer)(tsr_weights *weights, const tsr_hparams *hparams, int l));
+
+/* "blk.<l>.<name>.weight" of n elements, required: TSR_WEIGHT_ATTENTION_WHOLE or TSR_WEIGHT_FFN_WHOLE. */
+tsr_status tsr_declare_norm(tsr_weights *weights, tsr_weight_role role, int l, int64_t n, const char *name,
+                            tsr_tensor **norm_out);
+
+/* attn_norm and ffn_norm: what comes before the blocks of a pre-norm layer. */
+tsr_status tsr_declare_pre_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* W_q, W_k, W_v, W_o; their biases are optional. */
+tsr_status tsr_declare_attention(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* A dense FFN: gate, up, down; their biases are optional. */
+tsr_status tsr_declare_ffn(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* ---- building -------------------------------------------------------------------------------- */
+
+/* One layer of a step. */
+typedef struct tsr_layer {
+    const tsr_step_graph *step;
+    const tsr_hparams *hp;
+    const tsr_layer_weights *w;
+    int index;
+} tsr_layer;
+
+/* Embedding, every layer by `layer`, last norm, output: the logits. */
+tsr_tensor *tsr_build_decoder(const tsr_hparams *hparams, const tsr_weights *weights,
+                              const tsr_step_graph *step,
+                              tsr_tensor *(*layer)(const tsr_layer *at, tsr_tensor *x));
+
+/* RMS norm over the rows of x, or over every head where the weight has the length of one. */
+tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight);
+
+/* W x + bias; bias NULL: none. */
+tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bias, tsr_tensor *x);
+
+/* Self-attention of h (normed already), up to and with W_o. */
+tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
+
+/* The dense FFN of h (normed already), up to and with W_down. */
+tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);
+
+/* x + y, y a block's result; the sum over devices and this one are one pass where y is not used otherwise. */
+tsr_tensor *tsr_block_residual(const tsr_layer *at, tsr_tensor *x, tsr_tensor *y);
+
+#endif

@@ -1,0 +1,66 @@
+/* What encloses the layers of a decoder: embedding, last norm, output matrix; and the sums between blocks. */
+#include "core/status.h"
+#include "model/blocks.h"
+
+tsr_status tsr_declare_decoder(tsr_weights *w, const tsr_hparams *hp,
+                               tsr_status (*layer)(tsr_weights *, const tsr_hparams *, int))
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_EMBEDDING, hp->n_embd, hp->n_vocab,
+                                &w->embedding, "token_embd.weight"));
+    for (int l = 0; l < (int)hp->n_layers; l++)
+        TSR_TRY(layer(w, hp, l));
+    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
+                                &w->output_norm, "output_norm.weight"));
+    TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_embd, hp->n_vocab,
+                                &w->output, "output.weight"));
+    if (!w->output)
+        TSR_TRY(tsr_weights_tie_output(w));
+out:
+    return status;
+}
+
+tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const tsr_step_graph *step,
+                              tsr_tensor *(*layer)(const tsr_layer *, tsr_tensor *))
+{
+    tsr_tensor *x = tsr_get_rows(step->graph, w->embedding, step->tokens);
+    for (int l = 0; l < (int)hp->n_layers; l++) {
+        tsr_layer at = {.step = step, .hp = hp, .w = &w->layers[l], .index = l};
+        x = layer(&at, x);
+    }
+    x = tsr_get_rows(step->graph, x, step->output_rows);
+    x = tsr_rms_norm(step->graph, x, w->output_norm, hp->norm_eps);
+    return tsr_mul_mat(step->graph, w->output, x);
+}
+
+tsr_status tsr_declare_norm(tsr_weights *w, tsr_weight_role role, int l, int64_t n, const char *name,
+                            tsr_tensor **norm_out)
+{
+    return tsr_weights_declare(w, true, role, l, n, 1, norm_out, "blk.%d.%s.weight", l, name);
+}
+
+tsr_status tsr_declare_pre_norms(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, "attn_norm", &layer->attn_norm));
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd, "ffn_norm", &layer->ffn_norm));
+out:
+    return status;
+}
+
+tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
+{
+    return tsr_rms_norm(at->step->graph, x, weight, at->hp->norm_eps);
+}
+
+tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bias, tsr_tensor *x)
+{
+    tsr_tensor *y = tsr_mul_mat(at->step->graph, w, x);
+    return bias ? tsr_add(at->step->graph, y, bias) : y;
+}
+
+tsr_tensor *tsr_block_residual(const tsr_layer *at, tsr_tensor *x, tsr_tensor *y)
+{
+    return tsr_add(at->step->graph, y, x);
+}
