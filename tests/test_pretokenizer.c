@@ -80,6 +80,62 @@ static void test_smollm_cuts_digits_before_words(void **state)
     check("smollm", "in 2024 it's", "|in| |2|0|2|4| it|'s");
 }
 
+static void test_falcon_takes_digits_in_threes_from_the_left(void **state)
+{
+    (void)state;
+    check("falcon", "x=12345, `a` we're", "|x|=|123|45|,| |`|a|`| we|'|re");
+}
+
+static void test_deepseek_keeps_scripts_apart(void **state)
+{
+    (void)state;
+    check("deepseek-llm", "Hello, world 12345\n\n x  ", "|Hello|,| world| |12345|\n|\n| x|  ");
+    check("deepseek-llm", "ab\xE6\x97\xA5\xE6\x9C\xAC!", "|ab|\xE6\x97\xA5\xE6\x9C\xAC|!");
+    check("deepseek-coder", "x1 = 12;\r\n", "|x|1| = |1|2|;|\r|\n");
+    check("deepseek-v3", "f(x) = 12345 abc.def\n", "|f|(x|)| =| |123|45| abc|.def|\n");
+}
+
+static void test_changes_from_small_to_capital_begin_words(void **state)
+{
+    (void)state;
+    check("tekken", "helloWorld XMLParser's 12", "|hello|World| XMLParser|'s| |1|2");
+    check("gpt-4o", "helloWorld's I'M 12345/ a", "|hello|World's| I'M| |123|45|/| a");
+    check("llama4", "/usr//\n/ x", "|/usr|//\n/| x");
+    check("kimi-k2",
+          "a\xE4\xB8\xAD\xE6\x96\x87"
+          "b 1234",
+          "|a|\xE4\xB8\xAD\xE6\x96\x87|b| |123|4");
+}
+
+static void test_numbers_are_cut_in_threes_from_the_right(void **state)
+{
+    (void)state;
+    check("superbpe", "in 1234567 and 12", "|in |1|234|567| and |12");
+    check("afmoe", "1234 x", "|1|234| x");
+    check("tiny_aya", "1234 x", "|1|234| x");
+    check("tiny_aya", "1234x", "|123|4|x"); /* no number by itself */
+}
+
+static void test_marks_stay_with_their_letters_where_the_model_wants(void **state)
+{
+    (void)state;
+    check("qwen35", "e\xCC\x81t\xC3\xA9", "|e\xCC\x81t\xC3\xA9");
+    check("qwen2", "e\xCC\x81t\xC3\xA9", "|e|\xCC\x81t\xC3\xA9");
+}
+
+static void test_other_families_cut_their_own_way(void **state)
+{
+    (void)state;
+    check("bloom", "Hi there, (you) 12", "|Hi| there|, (|you|)| 12");
+    check("viking", "a 12", "|a| |1|2");
+    check("bailingmoe", "a\n\nb", "|a|\n\n|b");
+    check("seed-coder", "a;\n\nb 12", "|a|;|\n\n|b| |1|2");
+    check("exaone-moe", "how are you 12", "|how are you| |1|2");
+    check("jais-2", "a       b", "|a|    |  | b"); /* 4, 2, and the one that goes with the word */
+    check("chameleon", "IMGIMGABZ<sentinel:12>", "|IMGIMGABZ|<|sentinel|:|1|2|>");
+    check("gemma4", "a b\n\n c", "|a b|\n\n| c");
+}
+
 static void test_default_cuts_in_four_stages(void **state)
 {
     (void)state;
@@ -126,24 +182,26 @@ static void test_an_unknown_name_is_refused_with_those_that_exist(void **state)
     assert_int_equal(tsr_pretokenizer_find("", 0, &rule), TSR_ERR_UNSUPPORTED);
 }
 
-static const char *const all_names[] = {"default", "gpt-2", "llama-bpe", "dbrx", "qwen2", "smollm"};
-
-/* A megabyte of one thing, and of two in turn, ends in reasonable time and loses nothing. */
+/* A lot of one thing, and of two in turn, ends in reasonable time and loses nothing, by every rule. */
 static void test_monotonous_text_of_any_kind_is_cut(void **state)
 {
     (void)state;
-    enum { BYTES = 1 << 20 };
-    static const char *const units[] = {" ",   "a",  "1",  "!",   "\n", "'",   " \n",
-                                        "\n ", " a", "'s", "\t ", "é",  "\xFF"};
+    enum { BYTES = 1 << 16 };
+    static const char *const units[] = {" ",  "a",   "1", "!",    "\n", "'",  " \n", "\n ", " a",
+                                        "'s", "\t ", "é", "\xFF", "日", "ア", "aB",  "12 "};
     char *text = malloc(BYTES);
     assert_non_null(text);
-    for (size_t name = 0; name < sizeof all_names / sizeof *all_names; name++) {
-        tsr_pretokenizer *pretokenizer = open_rule(all_names[name]);
+    for (int rule = 0; tsr_pretokenizer_names(rule); rule++) {
+        char name[32];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(tsr_pretokenizer_names(rule), " "),
+                 tsr_pretokenizer_names(rule));
+        tsr_pretokenizer *pretokenizer = open_rule(name);
         for (size_t unit = 0; unit < sizeof units / sizeof *units; unit++) {
             words w = {0};
             for (size_t i = 0; i < BYTES; i++)
                 text[i] = units[unit][i % strlen(units[unit])];
-            assert_int_equal(tsr_pretokenizer_split(pretokenizer, text, BYTES, collect, &w), TSR_OK);
+            if (tsr_pretokenizer_split(pretokenizer, text, BYTES, collect, &w) != TSR_OK)
+                fail_msg("%s, '%s': %s", name, units[unit], tsr_last_error());
             assert_int_equal(w.n_bytes, BYTES);
         }
         tsr_pretokenizer_destroy(pretokenizer);
@@ -205,6 +263,12 @@ int main(void)
         cmocka_unit_test(test_llama_takes_digits_in_threes_and_newlines_together),
         cmocka_unit_test(test_qwen2_takes_digits_one_by_one),
         cmocka_unit_test(test_smollm_cuts_digits_before_words),
+        cmocka_unit_test(test_falcon_takes_digits_in_threes_from_the_left),
+        cmocka_unit_test(test_deepseek_keeps_scripts_apart),
+        cmocka_unit_test(test_changes_from_small_to_capital_begin_words),
+        cmocka_unit_test(test_numbers_are_cut_in_threes_from_the_right),
+        cmocka_unit_test(test_marks_stay_with_their_letters_where_the_model_wants),
+        cmocka_unit_test(test_other_families_cut_their_own_way),
         cmocka_unit_test(test_default_cuts_in_four_stages),
         cmocka_unit_test(test_spaces_are_what_unicode_calls_white_space),
         cmocka_unit_test(test_bytes_that_are_not_utf8_are_words_of_their_own),

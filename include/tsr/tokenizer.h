@@ -1,8 +1,9 @@
 /* Tokenizer: text to token ids and back, as the vocabulary inside a GGUF file says.
  *
- * Two kinds of vocabulary (key tokenizer.ggml.model): "gpt2", byte-level BPE whose text is first cut into
- * words by the pattern named in tokenizer.ggml.pre, and "llama", SentencePiece-style BPE with scores and byte
- * fallback. A tokenizer copies what it needs: the tsr_gguf may be closed once it exists.
+ * Kinds of vocabulary (key tokenizer.ggml.model): "gpt2", byte-level BPE whose text is first cut into words
+ * by the pattern named in tokenizer.ggml.pre; "gemma4", BPE over characters; and "llama", SentencePiece-style
+ * BPE with scores and byte fallback. A tokenizer copies what it needs: the tsr_gguf may be closed once it
+ * exists.
  *
  *     tsr_tokenizer *tokenizer;
  *     TRY(tsr_tokenizer_create(gguf, &tokenizer));

@@ -2,7 +2,7 @@
  *
  * Byte-level BPE: the pre-tokenizer's words, one symbol per byte. SentencePiece: the whole text with its
  * spaces marked, one symbol per character; what stays a character that no token has falls back to byte
- * tokens.
+ * tokens. BPE of raw text is the former's merging of the latter's symbols.
  */
 #include "model/encode.h"
 
@@ -69,7 +69,7 @@ static void add_symbols(tsr_encoder *encoder, const char *word, size_t bytes)
 {
     const tsr_vocab *vocab = encoder->vocab;
 
-    if (vocab->kind == TSR_VOCAB_BPE) {
+    if (tsr_vocab_spells_bytes(vocab)) {
         for (size_t i = 0; i < bytes; i++)
             tsr_merger_add(&encoder->merger, 1, vocab->byte_token[(uint8_t)word[i]]);
         return;
@@ -134,7 +134,9 @@ static tsr_status find_whole_word(tsr_encoder *encoder, const char *word, size_t
     const tsr_vocab *vocab = encoder->vocab;
     int32_t id = TSR_TOKEN_NONE;
 
-    if (bytes <= vocab->max_piece_bytes) {
+    if (!tsr_vocab_spells_bytes(vocab)) {
+        id = tsr_vocab_find(vocab, word, bytes);
+    } else if (bytes <= vocab->max_piece_bytes) {
         size_t n = 0;
         TSR_TRY(reserve_scratch(encoder, 2 * bytes));
         for (size_t i = 0; i < bytes; i++)
@@ -151,9 +153,11 @@ static tsr_status add_word(void *user, const char *word, size_t bytes)
 {
     tsr_status status = TSR_OK;
     tsr_encoder *encoder = user;
+    unsigned flags = encoder->vocab->pre->flags;
     int32_t whole = TSR_TOKEN_NONE;
 
-    if (encoder->vocab->pre->whole_words)
+    /* A pre-tokenizer with this flag leaves newlines to themselves. */
+    if (flags & TSR_PRE_WHOLE_WORDS || (flags & TSR_PRE_WHOLE_NEWLINES && *word == '\n'))
         TSR_TRY(find_whole_word(encoder, word, bytes, &whole));
     if (whole != TSR_TOKEN_NONE)
         tsr_encoder_emit(encoder, whole);
@@ -169,21 +173,34 @@ static size_t mark_space(char *out)
     return TSR_SPACE_MARK_BYTES;
 }
 
-static tsr_status add_sentence(tsr_encoder *encoder, const char *text, size_t bytes, bool after_special)
+/* Text with its spaces marked, in the scratch memory, and one more in front if `prefix`. */
+static tsr_status mark_spaces(tsr_encoder *encoder, const char *text, size_t bytes, bool prefix,
+                              size_t *n_out)
 {
     tsr_status status = TSR_OK;
     size_t n = 0;
 
     TSR_TRY(reserve_scratch(encoder, (bytes + 1) * TSR_SPACE_MARK_BYTES));
-    char *marked = encoder->scratch;
-    if (after_special && encoder->vocab->add_space_prefix)
-        n = mark_space(marked);
+    if (prefix)
+        n = mark_space(encoder->scratch);
     for (size_t i = 0; i < bytes; i++) {
         if (text[i] == ' ')
-            n += mark_space(marked + n);
+            n += mark_space(encoder->scratch + n);
         else
-            marked[n++] = text[i];
+            encoder->scratch[n++] = text[i];
     }
+    *n_out = n;
+out:
+    return status;
+}
+
+static tsr_status add_sentence(tsr_encoder *encoder, const char *text, size_t bytes, bool after_special)
+{
+    tsr_status status = TSR_OK;
+    size_t n;
+
+    TSR_TRY(mark_spaces(encoder, text, bytes, after_special && encoder->vocab->add_space_prefix, &n));
+    const char *marked = encoder->scratch;
 
     /* Where no token reaches into the next word, words merge independently; short ones stay in the cache. */
     size_t begin = 0;
@@ -210,9 +227,12 @@ tsr_status tsr_encoder_add_text(tsr_encoder *encoder, const char *text, size_t b
     if (!encoder->words.places && bytes >= MIN_CACHED_TEXT)
         TSR_TRY(tsr_word_cache_create(&encoder->words));
     if (encoder->vocab->kind == TSR_VOCAB_SPM)
-        TSR_TRY(add_sentence(encoder, text, bytes, after_special));
-    else
-        TSR_TRY(tsr_pretokenizer_split(encoder->pretokenizer, text, bytes, add_word, encoder));
+        return add_sentence(encoder, text, bytes, after_special);
+    if (!tsr_vocab_spells_bytes(encoder->vocab)) {
+        TSR_TRY(mark_spaces(encoder, text, bytes, false, &bytes));
+        text = encoder->scratch;
+    }
+    TSR_TRY(tsr_pretokenizer_split(encoder->pretokenizer, text, bytes, add_word, encoder));
 out:
     return status;
 }

@@ -1,10 +1,5 @@
 /* Pre-tokenizers on PCRE2.
  *
- * The patterns are facts of the models: they must cut exactly as in training, or the merges see words that
- * they never saw then. They stand in one table, as their sources give them, but for one thing: \s means the
- * Unicode property White_Space in the engines that the models were trained with, while PCRE2's \s adds U+180E
- * and knows that property by name only since 10.40. So the table spells it out as WS.
- *
  * PCRE2 only ever sees valid UTF-8; stretches of other bytes are words of their own. That keeps the patterns'
  * meaning out of PCRE2's rules for invalid text and lets it skip its own check.
  */
@@ -13,68 +8,11 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
-#include <stdio.h>
-#include <string.h>
-
 #include "core/mem.h"
 #include "model/utf8.h"
 
-/* White_Space in the Unicode Character Database (PropList.txt, unchanged since 6.3). */
-#define WS "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
-
-/* github.com/openai/gpt-2, src/encoder.py */
-#define GPT2 \
-    "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^" WS "\\p{L}\\p{N}]+|[" WS "]+(?![^" WS "])|[" WS "]+"
-
-/* github.com/meta-llama/llama3, llama/tokenizer.py. Qwen2's (huggingface.co/Qwen/Qwen2-7B, tokenizer.json)
- * differs in the digits only: one at a time instead of up to three. */
-#define LLAMA3(digits)                                                              \
-    "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|" digits "| ?[^" WS \
-    "\\p{L}\\p{N}]+[\\r\\n]*|[" WS "]*[\\r\\n]+|[" WS "]+(?![^" WS "])|[" WS "]+"
-
-/* Which name means which pattern is llama.cpp's choice (src/llama-vocab.cpp, llama_vocab::impl::load), and so
- * is the cutting of "default", which stands for files that do not say what they want. */
-static const tsr_pretokenizer_rule rules[] = {
-    {"default", false, false, {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
-    {"gpt-2 phi-2 mpt olmo", false, false, {GPT2}},
-    {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral lfm2", true, true, {LLAMA3("\\p{N}{1,3}")}},
-    {"dbrx smaug-bpe", false, false, {LLAMA3("\\p{N}{1,3}")}},
-    {"qwen2 deepseek-r1-qwen stablelm2 megrez hunyuan", false, false, {LLAMA3("\\p{N}")}},
-    {"smollm starcoder refact command-r codeshell", false, false, {"\\p{N}", GPT2}},
-};
-enum { N_RULES = sizeof rules / sizeof *rules };
-
-static bool list_has(const char *list, const char *name, size_t name_bytes)
-{
-    while (*list) {
-        size_t bytes = strcspn(list, " ");
-        if (bytes == name_bytes && !memcmp(list, name, bytes))
-            return true;
-        list += bytes;
-        list += *list == ' ';
-    }
-    return false;
-}
-
-tsr_status tsr_pretokenizer_find(const char *name, size_t name_bytes, const tsr_pretokenizer_rule **rule_out)
-{
-    char all[512] = "";
-    size_t used = 0;
-
-    for (int i = 0; i < N_RULES; i++) {
-        if (list_has(rules[i].names, name, name_bytes)) {
-            *rule_out = &rules[i];
-            return TSR_OK;
-        }
-        used += (size_t)snprintf(all + used, sizeof all - used, "%s%s", i ? " " : "", rules[i].names);
-    }
-    return tsr_fail(
-        TSR_ERR_UNSUPPORTED,
-        "tokenizer.ggml.pre is \"%.*s\", a pre-tokenizer that this library does not have; it has: %s",
-        (int)TSR_MIN(name_bytes, (size_t)80), name, all);
-}
-
 struct tsr_pretokenizer {
+    const tsr_pretokenizer_rule *rule;
     pcre2_general_context *memory;
     int n_stages;
     pcre2_code *stages[TSR_PRETOKENIZER_MAX_STAGES];
@@ -130,6 +68,7 @@ tsr_status tsr_pretokenizer_create(const tsr_pretokenizer_rule *rule, tsr_pretok
     tsr_pretokenizer *pretokenizer = NULL;
 
     TSR_TRY(tsr_mem_array(1, sizeof *pretokenizer, "the pre-tokenizer", &pretokenizer));
+    pretokenizer->rule = rule;
     pretokenizer->memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     if (!pretokenizer->memory)
         TSR_TRY(out_of_memory("the pre-tokenizer"));
@@ -172,6 +111,41 @@ static tsr_status match_failed(const splitter *s, const char *at, int error)
                     (size_t)(at - s->text), reason);
 }
 
+/* A match of one character or more at or behind text[at]. Compiled code keeps its place in patterns with
+ * repeated groups on a small stack; where that does not suffice the interpreter, which uses memory, does. */
+static int find_match(const splitter *s, const pcre2_code *code, const char *text, size_t bytes, size_t at)
+{
+    const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
+    int found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at, options, s->match, s->limits);
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+        found = pcre2_match(code, (PCRE2_SPTR)text, bytes, at, options | PCRE2_NO_JIT, s->match, s->limits);
+    return found;
+}
+
+static tsr_status split_stage(const splitter *s, int stage, const char *text, size_t bytes);
+
+/* A match of the stage before, for the stage `stage`: whole, or as a number that is read in threes. */
+static tsr_status split_found(const splitter *s, int stage, const char *text, size_t bytes)
+{
+    tsr_status status = TSR_OK;
+    size_t n = 0; /* characters from here on */
+
+    if (stage != 1 || !(s->pretokenizer->rule->flags & TSR_PRE_DIGITS_IN_THREES))
+        return split_stage(s, stage, text, bytes);
+    for (size_t at = 0; at < bytes; at += tsr_utf8_sequence(text + at, bytes - at, NULL))
+        n++;
+    for (size_t at = 0; at < bytes;) {
+        size_t begin = at;
+        do {
+            at += tsr_utf8_sequence(text + at, bytes - at, NULL);
+            n--;
+        } while (n % 3);
+        TSR_TRY(split_stage(s, stage, text + begin, at - begin));
+    }
+out:
+    return status;
+}
+
 /* `text` is valid UTF-8 and all that the pattern of this stage sees: its ends are the ends of the world. */
 static tsr_status split_stage(const splitter *s, int stage, const char *text, size_t bytes)
 {
@@ -181,8 +155,7 @@ static tsr_status split_stage(const splitter *s, int stage, const char *text, si
     if (stage >= s->pretokenizer->n_stages || stage >= TSR_PRETOKENIZER_MAX_STAGES)
         return s->fn(s->user, text, bytes);
     for (size_t at = 0; at < bytes;) {
-        int found = pcre2_match(s->pretokenizer->stages[stage], (PCRE2_SPTR)text, bytes, at,
-                                PCRE2_NO_UTF_CHECK, s->match, s->limits);
+        int found = find_match(s, s->pretokenizer->stages[stage], text, bytes, at);
         size_t begin = bytes, end = bytes; /* no match: the rest is one piece */
         if (found >= 0) {
             const PCRE2_SIZE *ovector = pcre2_get_ovector_pointer(s->match);
@@ -194,7 +167,7 @@ static tsr_status split_stage(const splitter *s, int stage, const char *text, si
         if (begin > at)
             TSR_TRY(split_stage(s, stage + 1, text + at, begin - at));
         if (end > begin)
-            TSR_TRY(split_stage(s, stage + 1, text + begin, end - begin));
+            TSR_TRY(split_found(s, stage + 1, text + begin, end - begin));
         at = end;
     }
 out:
@@ -216,6 +189,7 @@ tsr_status tsr_pretokenizer_split(const tsr_pretokenizer *pretokenizer, const ch
     if (!s.match || !s.limits)
         TSR_TRY(out_of_memory("the pre-tokenizer's matcher"));
     pcre2_set_match_limit(s.limits, (uint32_t)limit);
+    pcre2_set_heap_limit(s.limits, (uint32_t)TSR_MIN(limit / 16, (size_t)UINT32_MAX)); /* KiB: 512 a byte */
 
     for (size_t at = 0; at < bytes;) {
         size_t valid = tsr_utf8_valid_prefix(text + at, bytes - at);

@@ -7,19 +7,31 @@
 
 #include "core/status.h"
 
-enum { TSR_PRETOKENIZER_MAX_STAGES = 4 };
+enum { TSR_PRETOKENIZER_MAX_STAGES = 6 };
+
+/* What a rule says besides its patterns, or-ed together. */
+typedef enum tsr_pretokenizer_flags {
+    TSR_PRE_WHOLE_WORDS = 1,      /* a word that is a token is taken as it is, whatever the merges say */
+    TSR_PRE_ADDS_BOS = 2,         /* unless tokenizer.ggml.add_bos_token says otherwise */
+    TSR_PRE_DIGITS_IN_THREES = 4, /* the first stage's matches are cut into threes, counted from the right */
+    TSR_PRE_RAW_TEXT = 8, /* tokens are spelled as SentencePiece does: no byte alphabet, '▁' for ' ' */
+    TSR_PRE_WHOLE_NEWLINES = 16 /* as WHOLE_WORDS, for words of newlines only */
+} tsr_pretokenizer_flags;
 
 /* One way of cutting. Each stage cuts every piece that the stage before left into the matches of its pattern
  * and what lies between them. */
 typedef struct tsr_pretokenizer_rule {
-    const char *names; /* values of tokenizer.ggml.pre, separated by spaces */
-    bool whole_words;  /* a word that is a token is taken as it is, whatever the merges say */
-    bool adds_bos;     /* unless tokenizer.ggml.add_bos_token says otherwise */
+    const char *names;                                 /* values of tokenizer.ggml.pre, separated by spaces */
+    unsigned flags;                                    /* tsr_pretokenizer_flags */
     const char *patterns[TSR_PRETOKENIZER_MAX_STAGES]; /* PCRE2, UTF; unused stages are NULL */
 } tsr_pretokenizer_rule;
 
-/* The rule of that name. TSR_ERR_UNSUPPORTED: there is none (message: the name and all that exist). */
+/* The rule of that name. TSR_ERR_UNSUPPORTED: there is none (message: the name, and one name of every rule).
+ */
 tsr_status tsr_pretokenizer_find(const char *name, size_t name_bytes, const tsr_pretokenizer_rule **rule_out);
+
+/* The names of the i-th rule, separated by spaces; NULL past the last. */
+const char *tsr_pretokenizer_names(int i);
 
 /* A compiled rule. Read-only once created: any number of threads may use it. */
 typedef struct tsr_pretokenizer tsr_pretokenizer;

@@ -37,6 +37,11 @@ void tsr_tokenizer_destroy(tsr_tokenizer *tokenizer)
     tsr_mem_free(tokenizer);
 }
 
+static bool is_ascii_space(char c)
+{
+    return c == ' ' || (c >= '\t' && c <= '\r');
+}
+
 static tsr_status encode_text(tsr_encoder *encoder, const char *text, size_t bytes, unsigned flags)
 {
     tsr_status status = TSR_OK;
@@ -58,6 +63,8 @@ static tsr_status encode_text(tsr_encoder *encoder, const char *text, size_t byt
         TSR_TRY(tsr_encoder_add_text(encoder, text + begin, at - begin, true));
         tsr_encoder_emit(encoder, id);
         at += vocab->tokens[id].text_bytes;
+        while (vocab->tokens[id].strips_right && at < bytes && is_ascii_space(text[at]))
+            at++;
         begin = at;
     }
     TSR_TRY(tsr_encoder_add_text(encoder, text + begin, bytes - begin, true));

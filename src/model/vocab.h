@@ -19,7 +19,7 @@
 #include "model/pretokenizer.h"
 
 typedef enum tsr_vocab_kind {
-    TSR_VOCAB_BPE, /* "gpt2" */
+    TSR_VOCAB_BPE, /* "gpt2", "gemma4" */
     TSR_VOCAB_SPM  /* "llama" */
 } tsr_vocab_kind;
 
@@ -59,6 +59,7 @@ typedef struct tsr_vocab_token {
     uint32_t rank;               /* SPM: merges that make tokens of lower rank come first */
     uint8_t type;                /* tsr_token_type */
     bool eog;
+    bool strips_right; /* in text, white space (ASCII) behind it belongs to it */
 } tsr_vocab_token;
 
 /* A place of the table that finds tokens by text; id is TSR_TOKEN_NONE where it is free. */
@@ -111,6 +112,10 @@ const tsr_vocab_merge *tsr_vocab_find_merge(const tsr_vocab *vocab, int32_t left
  * TSR_TOKEN_NONE. There is none unless first_byte[*text] has one of those types, which is quicker to see. */
 int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t bytes, unsigned types);
 
+/* The last step of tsr_vocab_load() before the tables of special tokens: their ids, the flags, and what ends
+ * a generation. */
+tsr_status tsr_vocab_read_specials(const tsr_gguf *gguf, tsr_vocab *vocab);
+
 /* Make the tables behind the three functions above from tokens and merges; used by tsr_vocab_load() only.
  * TSR_ERR_FORMAT: two tokens have one text. */
 tsr_status tsr_vocab_index_tokens(tsr_vocab *vocab);
@@ -120,6 +125,12 @@ tsr_status tsr_vocab_index_specials(tsr_vocab *vocab);
 
 /* Byte-level BPE's spelling of a byte: writes 1 or 2 bytes of UTF-8 to out and returns how many. */
 size_t tsr_vocab_spell_byte(uint8_t byte, char out[2]);
+
+/* Whether tokens are spelled in byte-level BPE's alphabet; otherwise in UTF-8, with '▁' for ' '. */
+static inline bool tsr_vocab_spells_bytes(const tsr_vocab *vocab)
+{
+    return vocab->kind == TSR_VOCAB_BPE && !(vocab->pre->flags & TSR_PRE_RAW_TEXT);
+}
 
 static inline bool tsr_vocab_has(const tsr_vocab *vocab, int32_t id)
 {

@@ -15,22 +15,6 @@
 
 #define KEY "tokenizer.ggml."
 
-/* Names that model families use for tokens that end a generation. Some files forget to mark them as control
- * tokens, so the name decides. From llama.cpp, src/llama-vocab.cpp (llama_vocab::impl::load). */
-static const char *const eog_names[] = {
-    "<|eot_id|>",         /* Llama 3 */
-    "<|eom_id|>",         /* Llama 3.1 */
-    "<|end_of_text|>",    /* Llama 3, Granite */
-    "<|im_end|>",         /* ChatML: Qwen, SmolLM */
-    "<|endoftext|>",      /* GPT-2, Qwen */
-    "<|end|>",            /* Phi-3 */
-    "<end_of_turn>",      /* Gemma */
-    "<end_of_utterance>", /* SmolVLM */
-    "<EOT>",
-    "_<EOT>",
-    "[EOT]",
-};
-
 static tsr_bytes as_bytes(tsr_gguf_string s)
 {
     return (tsr_bytes){s.data, s.bytes};
@@ -50,19 +34,26 @@ static tsr_status read_kind(const tsr_gguf *gguf, tsr_vocab *vocab)
         return tsr_fail(TSR_ERR_NOT_FOUND, "%s has no vocabulary (key " KEY "model is missing)",
                         tsr_gguf_path(gguf));
     TSR_TRY(tsr_gguf_get_string(gguf, KEY "model", &model));
+    if (bytes_equal(as_bytes(model), "no_vocab") || bytes_equal(as_bytes(model), "none"))
+        return tsr_fail(TSR_ERR_NOT_FOUND, "%s was made without a vocabulary (key " KEY "model is \"%.*s\")",
+                        tsr_gguf_path(gguf), (int)model.bytes, model.data);
     if (bytes_equal(as_bytes(model), "llama")) {
         vocab->kind = TSR_VOCAB_SPM;
-    } else if (bytes_equal(as_bytes(model), "gpt2")) {
-        vocab->kind = TSR_VOCAB_BPE;
-        if (tsr_gguf_has_key(gguf, KEY "pre"))
-            TSR_TRY(tsr_gguf_get_string(gguf, KEY "pre", &pre));
-        TSR_TRY(tsr_pretokenizer_find(pre.data, pre.bytes, &vocab->pre));
-    } else {
+        return TSR_OK;
+    }
+    bool gemma4 = bytes_equal(as_bytes(model), "gemma4");
+    if (!gemma4 && !bytes_equal(as_bytes(model), "gpt2"))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         KEY
-                        "model is \"%.*s\", a tokenizer that this library does not have; it has: gpt2 llama",
+                        "model is \"%.*s\", a tokenizer that this library does not have; it has: gpt2 llama "
+                        "gemma4",
                         (int)TSR_MIN(model.bytes, (size_t)80), model.data);
-    }
+    vocab->kind = TSR_VOCAB_BPE;
+    if (gemma4)
+        pre = (tsr_gguf_string){"gemma4", 6};
+    else if (tsr_gguf_has_key(gguf, KEY "pre"))
+        TSR_TRY(tsr_gguf_get_string(gguf, KEY "pre", &pre));
+    TSR_TRY(tsr_pretokenizer_find(pre.data, pre.bytes, &vocab->pre));
 out:
     return status;
 }
@@ -164,7 +155,7 @@ static tsr_status make_piece(const tsr_vocab *vocab, int32_t id, tsr_bytes text,
 {
     switch (vocab->tokens[id].type) {
     case TSR_TOKEN_NORMAL:
-        *n_out = vocab->kind == TSR_VOCAB_BPE ? unspell(text, piece) : unmark_spaces(text, piece);
+        *n_out = tsr_vocab_spells_bytes(vocab) ? unspell(text, piece) : unmark_spaces(text, piece);
         return TSR_OK;
     case TSR_TOKEN_USER_DEFINED:
         memcpy(piece, text.data, text.bytes);
@@ -183,14 +174,6 @@ static tsr_status make_piece(const tsr_vocab *vocab, int32_t id, tsr_bytes text,
         *n_out = 0;
         return TSR_OK;
     }
-}
-
-static bool is_eog_name(tsr_bytes text)
-{
-    for (size_t i = 0; i < sizeof eog_names / sizeof *eog_names; i++)
-        if (bytes_equal(text, eog_names[i]))
-            return true;
-    return false;
 }
 
 /* Space for every text and every piece, which is never longer than its text. */
@@ -232,10 +215,6 @@ static tsr_status read_tokens(const tsr_gguf *gguf, tsr_vocab *vocab)
         tsr_gguf_string text;
         TSR_TRY(tsr_gguf_array_string(gguf, KEY "tokens", id, &text));
         TSR_TRY(read_type(gguf, has_types, id, &token->type));
-        if (is_eog_name(as_bytes(text))) {
-            token->eog = true;
-            token->type = TSR_TOKEN_CONTROL;
-        }
         token->text = used;
         token->text_bytes = (uint32_t)text.bytes;
         memcpy(vocab->bytes + used, text.data, text.bytes);
@@ -258,7 +237,7 @@ static void find_byte_tokens(tsr_vocab *vocab)
         char text[8] = {(char)byte};
         size_t n = 1;
         int32_t id = TSR_TOKEN_NONE;
-        if (vocab->kind == TSR_VOCAB_BPE) {
+        if (tsr_vocab_spells_bytes(vocab)) {
             n = tsr_vocab_spell_byte((uint8_t)byte, text);
         } else {
             char name[8];
@@ -323,7 +302,8 @@ static tsr_status read_merge(const tsr_gguf *gguf, tsr_vocab *vocab, int64_t lin
     tsr_gguf_string text;
     TSR_TRY(tsr_gguf_array_string(gguf, KEY "merges", line, &text));
 
-    const char *space = text.bytes ? memchr(text.data, ' ', text.bytes) : NULL;
+    /* Raw text has no spaces of its own either, but an element may begin with one by mistake. */
+    const char *space = text.bytes > 1 ? memchr(text.data + 1, ' ', text.bytes - 1) : NULL;
     if (!space)
         return tsr_fail(TSR_ERR_FORMAT, KEY "merges[%lld] is not two tokens with a space between them",
                         (long long)line);
@@ -370,72 +350,6 @@ out:
     return status;
 }
 
-static tsr_status read_special_id(const tsr_gguf *gguf, const tsr_vocab *vocab, const char *key,
-                                  int32_t otherwise, int32_t *id_out)
-{
-    tsr_status status = TSR_OK;
-    uint64_t id;
-
-    if (!tsr_gguf_has_key(gguf, key)) {
-        *id_out = tsr_vocab_has(vocab, otherwise) ? otherwise : TSR_TOKEN_NONE;
-        return TSR_OK;
-    }
-    TSR_TRY(tsr_gguf_get_u64(gguf, key, &id));
-    if (id >= (uint64_t)vocab->n_tokens)
-        return tsr_fail(TSR_ERR_FORMAT, "%s is %llu, but the vocabulary has tokens 0 to %d", key,
-                        (unsigned long long)id, vocab->n_tokens - 1);
-    *id_out = (int32_t)id;
-out:
-    return status;
-}
-
-static tsr_status read_special_ids(const tsr_gguf *gguf, tsr_vocab *vocab)
-{
-    tsr_status status = TSR_OK;
-    bool spm = vocab->kind == TSR_VOCAB_SPM;
-
-    TSR_TRY(read_special_id(gguf, vocab, KEY "bos_token_id", spm ? 1 : TSR_TOKEN_NONE, &vocab->bos));
-    TSR_TRY(read_special_id(gguf, vocab, KEY "eos_token_id", spm ? 2 : TSR_TOKEN_NONE, &vocab->eos));
-    TSR_TRY(read_special_id(gguf, vocab, KEY "unknown_token_id", spm ? 0 : TSR_TOKEN_NONE, &vocab->unk));
-    TSR_TRY(read_special_id(gguf, vocab, KEY "eot_token_id", TSR_TOKEN_NONE, &vocab->eot));
-    TSR_TRY(read_special_id(gguf, vocab, KEY "eom_token_id", TSR_TOKEN_NONE, &vocab->eom));
-    /* Nothing here depends on padding, and files of models that were never trained with it name ids past the
-     * end or -1: no reason to refuse the model. */
-    if (read_special_id(gguf, vocab, KEY "padding_token_id", TSR_TOKEN_NONE, &vocab->pad) != TSR_OK) {
-        vocab->pad = TSR_TOKEN_NONE;
-        tsr_fail_clear();
-    }
-    const int32_t ends[] = {vocab->eos, vocab->eot, vocab->eom};
-    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
-        if (ends[i] != TSR_TOKEN_NONE)
-            vocab->tokens[ends[i]].eog = true;
-out:
-    return status;
-}
-
-static tsr_status read_flag(const tsr_gguf *gguf, const char *key, bool otherwise, bool *flag_out)
-{
-    *flag_out = otherwise;
-    return tsr_gguf_has_key(gguf, key) ? tsr_gguf_get_bool(gguf, key, flag_out) : TSR_OK;
-}
-
-static tsr_status read_flags(const tsr_gguf *gguf, tsr_vocab *vocab)
-{
-    tsr_status status = TSR_OK;
-    bool spm = vocab->kind == TSR_VOCAB_SPM;
-
-    TSR_TRY(read_flag(gguf, KEY "add_bos_token", spm || vocab->pre->adds_bos, &vocab->add_bos));
-    TSR_TRY(read_flag(gguf, KEY "add_eos_token", false, &vocab->add_eos));
-    TSR_TRY(read_flag(gguf, KEY "add_space_prefix", spm, &vocab->add_space_prefix));
-    vocab->add_space_prefix = vocab->add_space_prefix && spm;
-    if (vocab->add_bos && vocab->bos == TSR_TOKEN_NONE)
-        return tsr_fail(TSR_ERR_FORMAT, KEY "add_bos_token is set, but " KEY "bos_token_id is missing");
-    if (vocab->add_eos && vocab->eos == TSR_TOKEN_NONE)
-        return tsr_fail(TSR_ERR_FORMAT, KEY "add_eos_token is set, but " KEY "eos_token_id is missing");
-out:
-    return status;
-}
-
 tsr_status tsr_vocab_load(const tsr_gguf *gguf, tsr_vocab **vocab_out)
 {
     tsr_status status = TSR_OK;
@@ -446,8 +360,7 @@ tsr_status tsr_vocab_load(const tsr_gguf *gguf, tsr_vocab **vocab_out)
     TSR_TRY(read_tokens(gguf, vocab));
     find_byte_tokens(vocab);
     TSR_TRY(vocab->kind == TSR_VOCAB_BPE ? read_merges(gguf, vocab) : read_scores(gguf, vocab));
-    TSR_TRY(read_special_ids(gguf, vocab));
-    TSR_TRY(read_flags(gguf, vocab));
+    TSR_TRY(tsr_vocab_read_specials(gguf, vocab));
     TSR_TRY(tsr_vocab_index_specials(vocab));
     *vocab_out = vocab;
     vocab = NULL;

@@ -111,6 +111,8 @@ tsr_gguf *small_vocab_gguf(const small_vocab *v)
 
     if (v->model)
         vocab_file_string(file, "tokenizer.ggml.model", v->model);
+    if (v->name)
+        vocab_file_string(file, "general.name", v->name);
     if (v->pre)
         vocab_file_string(file, "tokenizer.ggml.pre", v->pre);
     if (v->has_tokens)

@@ -19,7 +19,7 @@
 enum { SMALL_VOCAB_MAX = 4096 };
 
 typedef struct small_vocab {
-    const char *model, *pre; /* NULL: the key is left out; so are those below that are negative */
+    const char *model, *pre, *name; /* NULL: the key is left out; so are those below that are negative */
     char *tokens[SMALL_VOCAB_MAX];
     int32_t types[SMALL_VOCAB_MAX];
     float scores[SMALL_VOCAB_MAX];
