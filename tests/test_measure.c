@@ -86,7 +86,7 @@ static void programs_are_accepted_but_do_not_run(void **state)
     device->ops->unwrap(device, wrapped, 4);
     assert_int_equal(tsr_device_upload(device, (void *)(uintptr_t)64, text, 4), TSR_OK); /* touches nothing */
     assert_int_equal(tsr_device_download(device, text, (void *)(uintptr_t)64, 4), TSR_OK);
-    assert_int_equal(device->ops->copy(device, (void *)(uintptr_t)64, (void *)(uintptr_t)128, 4), TSR_OK);
+    assert_int_equal(tsr_device_copy(device, (void *)(uintptr_t)64, (void *)(uintptr_t)128, 4), TSR_OK);
     assert_string_equal(text, same);
     tsr_device_destroy(device);
     tsr_device_destroy(NULL);

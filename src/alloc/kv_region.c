@@ -152,8 +152,8 @@ tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src)
 {
     if (!region->base)
         return TSR_OK;
-    return region->device->ops->copy(region->device, region->base + (size_t)dst * region->page_bytes,
-                                     region->base + (size_t)src * region->page_bytes, region->page_bytes);
+    return tsr_device_copy(region->device, region->base + (size_t)dst * region->page_bytes,
+                           region->base + (size_t)src * region->page_bytes, region->page_bytes);
 }
 
 tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigned char *whole)

@@ -79,12 +79,6 @@ static tsr_status measure_copy_2d(tsr_device *device, void *dst, size_t dst_stri
     return TSR_OK;
 }
 
-static tsr_status measure_copy(tsr_device *device, void *dst, const void *src, size_t bytes)
-{
-    (void)device, (void)dst, (void)src, (void)bytes;
-    return TSR_OK;
-}
-
 /* A program is a token: the device itself. */
 static tsr_status measure_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
                                          tsr_device_program **program_out)
@@ -127,7 +121,7 @@ static const struct tsr_device_ops measure_ops = {
     .unwrap = measure_unwrap,
     .upload = measure_copy_2d,
     .download = measure_copy_2d,
-    .copy = measure_copy,
+    .copy = measure_copy_2d,
     .program_create = measure_program_create,
     .program_destroy = measure_program_destroy,
     .launch = measure_launch,

@@ -116,3 +116,8 @@ tsr_status tsr_device_download(tsr_device *device, void *dst, const void *src, s
 {
     return device->ops->download(device, dst, bytes, src, bytes, bytes, 1);
 }
+
+tsr_status tsr_device_copy(tsr_device *device, void *dst, const void *src, size_t bytes)
+{
+    return device->ops->copy(device, dst, bytes, src, bytes, bytes, 1);
+}

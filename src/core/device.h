@@ -57,8 +57,9 @@ struct tsr_device_ops {
     tsr_status (*download)(tsr_device *device, void *dst, size_t dst_stride, const void *src,
                            size_t src_stride, size_t width, size_t height);
 
-    /* Copy inside the device's memory, no overlap. Blocking; ordered as upload. */
-    tsr_status (*copy)(tsr_device *device, void *dst, const void *src, size_t bytes);
+    /* The same inside the device's memory, no overlap. */
+    tsr_status (*copy)(tsr_device *device, void *dst, size_t dst_stride, const void *src, size_t src_stride,
+                       size_t width, size_t height);
 
     /* Programs. `ops` is copied; what it points to is not. launch() only enqueues. synchronize() waits until
      * everything launched has finished: TSR_ERR_TIMEOUT after timeout_ns (0 = wait for ever), TSR_ERR_RANGE
@@ -122,5 +123,6 @@ void tsr_device_drop_scratch(tsr_device *device);
 /* Contiguous copies. */
 tsr_status tsr_device_upload(tsr_device *device, void *dst, const void *src, size_t bytes);
 tsr_status tsr_device_download(tsr_device *device, void *dst, const void *src, size_t bytes);
+tsr_status tsr_device_copy(tsr_device *device, void *dst, const void *src, size_t bytes);
 
 #endif

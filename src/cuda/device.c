@@ -133,18 +133,25 @@ void tsr_cuda_settle_to_release(tsr_cuda_device *cuda)
     tsr_fail_store("%s", sentence);
 }
 
-static tsr_status copy_inside(tsr_device *device, void *dst, const void *src, size_t bytes)
+static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                              size_t src_stride, size_t width, size_t height)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     int previous;
-    tsr_status status = tsr_cuda_check_writable(cuda, dst, bytes);
+    if (width == 0 || height == 0)
+        return TSR_OK;
+    tsr_status status = tsr_cuda_check_writable(cuda, dst, (height - 1) * dst_stride + width);
     if (status == TSR_OK)
         status = tsr_cuda_enter_to_copy(cuda, &previous);
     if (status != TSR_OK)
         return status;
-    if (bytes > 0)
-        /* "Default", because the source may be wrapped host memory. */
-        status = TSR_CUDA(cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDefault, cuda->copies));
+    /* "Default", because the source may be wrapped host memory. Strides of 2-D copies are limited to 2 GiB
+     * (cudaDevAttrMaxPitch), so what is dense is one row. */
+    if (height == 1 || (dst_stride == width && src_stride == width))
+        status = TSR_CUDA(cudaMemcpyAsync(dst, src, width * height, cudaMemcpyDefault, cuda->copies));
+    else
+        status = TSR_CUDA(cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, width, height,
+                                            cudaMemcpyDefault, cuda->copies));
     atomic_store(&cuda->copies_pending, true);
     tsr_cuda_leave(previous);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: copy", device->name);

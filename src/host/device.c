@@ -155,11 +155,6 @@ static tsr_status copy_rows(tsr_device *device, void *dst, size_t dst_stride, co
     return status;
 }
 
-static tsr_status host_copy(tsr_device *device, void *dst, const void *src, size_t bytes)
-{
-    return copy_rows(device, dst, bytes, src, bytes, bytes, 1);
-}
-
 static void host_destroy(tsr_device *device)
 {
     tsr_host_device *host = tsr_host(device);
@@ -183,7 +178,7 @@ static const struct tsr_device_ops host_ops = {
     .unwrap = host_unwrap,
     .upload = copy_rows,
     .download = copy_rows,
-    .copy = host_copy,
+    .copy = copy_rows,
     .program_create = tsr_host_program_create,
     .program_destroy = tsr_host_program_destroy,
     .launch = tsr_host_program_launch,

@@ -182,7 +182,7 @@ static void host_memory_is_wrapped_only_where_it_is_fast(void **state)
         ok(device->ops->wrap(device, weights + 5000, 60000, &b));
         fill(weights, sizeof weights, 9);
         unsigned char *copy = alloc(device, 60000), *back = malloc(60000);
-        ok(device->ops->copy(device, copy, b, 60000));
+        ok(tsr_device_copy(device, copy, b, 60000));
         ok(tsr_device_download(device, back, copy, 60000));
         assert_memory_equal(back, weights + 5000, 60000);
         tsr_device_free(device, TSR_MEMORY_OTHER, copy, 60000);
@@ -455,7 +455,7 @@ static tsr_status live(void)
     TSR_TRY(run_scaling(device, &s, values, 300));
     TSR_TRY(device->ops->reserve(device, 16 * device->granularity, &base));
     TSR_TRY(device->ops->commit(device, base, 0, 4 * device->granularity));
-    TSR_TRY(device->ops->copy(device, base, s.x, 300 * 4));
+    TSR_TRY(tsr_device_copy(device, base, s.x, 300 * 4));
     TSR_TRY(device->ops->decommit(device, base, 0, 2 * device->granularity));
 out:
     if (device) {

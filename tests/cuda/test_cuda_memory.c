@@ -164,7 +164,7 @@ static void peers_reach_allocations_of_every_size_and_age(void **state)
             ok(tsr_device_download(devices[d], &value, old[d] + LARGE - 1, 4));     /* it has arrived */
             ok(double_it(devices[e], old[d] + LARGE - 1, fresh[d] + LARGE - 1, 1)); /* all of it elsewhere */
             ok(double_it(devices[e], fresh[d] + LARGE - 1, small[d], 1));
-            ok(devices[e]->ops->copy(devices[e], fresh[e], small[d], 4));
+            ok(tsr_device_copy(devices[e], fresh[e], small[d], 4));
             ok(tsr_device_download(devices[d], &there[0], fresh[d] + LARGE - 1, 4));
             ok(tsr_device_download(devices[d], &there[1], small[d], 4));
             ok(tsr_device_download(devices[e], &there[2], fresh[e], 4));
@@ -495,8 +495,8 @@ static void wrapped_memory_is_never_written(void **state)
     assert_non_null(strstr(tsr_last_error(), "cuda0"));
     assert_non_null(strstr(tsr_last_error(), "never written"));
     assert_int_equal(device->ops->upload(device, (char *)dst - 64, 64, &value, 4, 4, 2), TSR_ERR_INVALID);
-    assert_int_equal(device->ops->copy(device, dst, mine, 4), TSR_ERR_INVALID);
-    ok(device->ops->copy(device, mine, dst, 64));
+    assert_int_equal(tsr_device_copy(device, dst, mine, 4), TSR_ERR_INVALID);
+    ok(tsr_device_copy(device, mine, dst, 64));
     assert_true(file[8] == 9);
     device->ops->unwrap(device, wrapped, 2 * PAGE);
     drop(device, mine, 64);
@@ -602,7 +602,7 @@ static void the_callers_device_stays_current(void **state)
     STAYS_VOID(ops->unwrap(device, wrapped, 100));
     STAYS(tsr_device_upload(device, x, &value, 4));
     STAYS(tsr_device_download(device, &value, x, 4));
-    STAYS(ops->copy(device, (char *)x + 64, x, 4));
+    STAYS(tsr_device_copy(device, (char *)x + 64, x, 4));
     const tsr_op op = {.kind = TSR_OP_SCALE, .name = "doubled", .scale = {x, x, 1, 2.0f}};
     STAYS(ops->program_create(device, &op, 1, &program));
     STAYS(ops->launch(device, program));

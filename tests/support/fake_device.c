@@ -242,13 +242,15 @@ out:
     return status;
 }
 
-static tsr_status fake_copy(tsr_device *device, void *dst, const void *src, size_t bytes)
+static tsr_status fake_copy(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                            size_t src_stride, size_t width, size_t height)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(count_call(device, FAKE_COPY));
-    check_access(self_of(device), src, bytes, false);
-    check_access(self_of(device), dst, bytes, true);
-    memcpy(dst, src, bytes);
+    assert_true(width > 0 && height > 0 && dst_stride >= width && src_stride >= width);
+    check_access(self_of(device), src, (height - 1) * src_stride + width, false);
+    check_access(self_of(device), dst, (height - 1) * dst_stride + width, true);
+    copy_2d(dst, dst_stride, src, src_stride, width, height);
 out:
     return status;
 }
