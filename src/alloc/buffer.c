@@ -188,6 +188,14 @@ size_t tsr_buffer_bytes(const tsr_buffer *buffer, int device)
     return bytes;
 }
 
+bool tsr_buffer_has_copies(const tsr_buffer *buffer, int device)
+{
+    for (int i = 0; i < buffer->n_regions; i++)
+        if (buffer->regions[i].device == device && !buffer->regions[i].wrapped)
+            return true;
+    return false;
+}
+
 tsr_status tsr_buffer_from_ptr(tsr_runtime *rt, int device, const void *pointer, size_t bytes,
                                tsr_buffer **buffer_out)
 {

@@ -69,6 +69,9 @@ tsr_status tsr_buffer_add_wrapped(tsr_buffer *buffer, int device, const void *po
 /* Give back the regions from index `n_kept` on. */
 void tsr_buffer_drop_regions(tsr_buffer *buffer, int n_kept);
 
+/* Whether any of the regions on a device is memory of its own rather than a view. */
+bool tsr_buffer_has_copies(const tsr_buffer *buffer, int device);
+
 /* Lay the items' shards on one device out one behind the other, aligned, in as few regions as max_alloc
  * allows; fills item->shards[device] and adds to *bytes what the device needs. With buffer == NULL nothing is
  * allocated and no shard is written: measuring and allocating are this one function. */

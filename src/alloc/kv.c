@@ -411,6 +411,30 @@ tsr_status tsr_kv_compact(tsr_kv *kv)
     return status;
 }
 
+/* ---- another split ---- */
+
+tsr_status tsr_kv_take_over(tsr_kv *kv, const tsr_kv *from)
+{
+    tsr_status status = TSR_OK;
+    size_t n_pages = (size_t)kv->n_pages;
+    if (kv->n_pages != from->n_pages || kv->n_seq_max != from->n_seq_max || kv->n_touched > 0)
+        return tsr_fail(TSR_ERR_INVALID, "KV pages can be taken over only by a new region of the same size");
+    for (int d = 0; d < kv->n_devices; d++)
+        TSR_TRY(tsr_kv_region_commit(&kv->regions[d], from->n_touched));
+    TSR_TRY(
+        tsr_kv_regions_move(kv->regions, from->regions, kv->n_devices, from->references, from->n_touched));
+    memcpy(kv->tables, from->tables, (size_t)kv->n_seq_max * (size_t)kv->max_pages * sizeof *kv->tables);
+    for (int s = 0; s < kv->n_seq_max; s++)
+        kv->sequences[s].length = from->sequences[s].length;
+    memcpy(kv->references, from->references, n_pages * sizeof *kv->references);
+    memcpy(kv->returned, from->returned, n_pages * sizeof *kv->returned);
+    kv->n_returned = from->n_returned;
+    kv->n_touched = from->n_touched;
+    kv->n_shared = from->n_shared;
+out:
+    return status;
+}
+
 /* ---- whole pages ---- */
 
 size_t tsr_kv_page_bytes(const tsr_kv *kv)
@@ -508,7 +532,7 @@ int tsr_kv_max_pages(const tsr_kv *kv)
 
 tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv)
 {
-    return (tsr_kv_stats){kv->n_pages, n_free(kv), kv->n_pages - n_free(kv), kv->n_shared};
+    return (tsr_kv_stats){kv->n_pages, n_free(kv), kv->n_pages - n_free(kv), kv->n_shared, kv->n_touched};
 }
 
 size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device)

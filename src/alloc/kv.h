@@ -98,6 +98,12 @@ tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst);
  * says so and what was reached by then holds: nothing is lost, and less memory is returned. */
 tsr_status tsr_kv_compact(tsr_kv *kv);
 
+/* Make the new, empty region `kv` hold what `from` holds: the same sequences in pages of the same numbers,
+ * shared as they are there. Both were made with one config but for the devices of the layers. What each
+ * device lacks is copied from those that have it; `from` stays as it is. Blocks. On failure `kv` can only be
+ * destroyed: TSR_ERR_MEMORY if a device cannot commit memory, or a device's own status. */
+tsr_status tsr_kv_take_over(tsr_kv *kv, const tsr_kv *from);
+
 /* A page as no split shows it, for files: per layer the keys of all heads, [heads][page_tokens][head_dim] in
  * the KV types, then the values, nothing between. Of the last page of a sequence the positions that it does
  * not reach are zero bytes, so that equal sequences are equal bytes. `index` counts the sequence's pages from
@@ -107,9 +113,9 @@ size_t tsr_kv_page_bytes(const tsr_kv *kv);
 tsr_status tsr_kv_page_get(const tsr_kv *kv, int seq, int index, unsigned char *bytes);
 tsr_status tsr_kv_page_put(tsr_kv *kv, int seq, int index, const unsigned char *bytes);
 
-/* Counts of pages: in all; not used; used; used by more than one sequence. */
+/* Counts of pages: in all; not used; used; used by more than one sequence; committed by what is used. */
 typedef struct tsr_kv_stats {
-    int n_pages, n_free, n_used, n_shared;
+    int n_pages, n_free, n_used, n_shared, n_touched;
 } tsr_kv_stats;
 
 tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv);

@@ -46,4 +46,10 @@ tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src);
 tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigned char *whole);
 tsr_status tsr_kv_region_put_page(tsr_kv_region *region, int page, const unsigned char *whole);
 
+/* Copy the pages 0 .. n_pages - 1 that have references from the regions from[n_devices], which hold every
+ * head, to to[n_devices], which hold the same layers, types and pages, their heads divided otherwise. All are
+ * committed so far. Needs up to 1 MiB of host memory, or one layer's keys in a page. */
+tsr_status tsr_kv_regions_move(const tsr_kv_region *to, const tsr_kv_region *from, int n_devices,
+                               const int32_t *references, int n_pages);
+
 #endif
