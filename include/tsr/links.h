@@ -75,6 +75,9 @@ typedef struct tsr_all_reduce_cost {
 TSR_NODISCARD TSR_API tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *devices,
                                                   tsr_links **links_out);
 
+/* The same once more, measured values included; the caller's as well. TSR_ERR_MEMORY. */
+TSR_NODISCARD TSR_API tsr_status tsr_links_copy(const tsr_links *links, tsr_links **copy_out);
+
 /* NULL is fine. */
 TSR_API void tsr_links_destroy(tsr_links *links);
 

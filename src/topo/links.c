@@ -406,6 +406,32 @@ out:
     return status;
 }
 
+tsr_status tsr_links_copy(const tsr_links *links, tsr_links **copy_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_links *copy = NULL;
+    size_t n_routes = (size_t)links->n_devices * (size_t)links->n_devices;
+    TSR_TRY(tsr_mem_array(1, sizeof *copy, "links", &copy));
+    *copy = *links;
+    copy->wires = NULL;
+    copy->routes = NULL;
+    copy->measured = NULL;
+    copy->n_measured = copy->n_room = 0;
+    TSR_TRY(tsr_mem_array((size_t)links->n_wires, sizeof *copy->wires, "wires of links", &copy->wires));
+    TSR_TRY(tsr_mem_array(n_routes, sizeof *copy->routes, "routes of links", &copy->routes));
+    TSR_TRY(tsr_links_reserve(copy, links->n_measured));
+    memcpy(copy->wires, links->wires, (size_t)links->n_wires * sizeof *copy->wires);
+    memcpy(copy->routes, links->routes, n_routes * sizeof *copy->routes);
+    if (links->n_measured > 0)
+        memcpy(copy->measured, links->measured, (size_t)links->n_measured * sizeof *copy->measured);
+    copy->n_measured = links->n_measured;
+    *copy_out = copy;
+    copy = NULL;
+out:
+    tsr_links_destroy(copy);
+    return status;
+}
+
 void tsr_links_destroy(tsr_links *links)
 {
     if (!links)
