@@ -28,6 +28,28 @@ TSR_NODISCARD TSR_API tsr_status tsr_model_open(tsr_runtime *rt, const char *pat
                                                 const tsr_model_config *config, tsr_model **model_out);
 TSR_API void tsr_model_close(tsr_model *model); /* NULL is fine */
 
+/* Change the split of a loaded model and of its sessions: afterwards all are as if the model had been opened
+ * with this tensor_split[n_tensor_split] (n 0, or all zeros: the planner chooses anew) and the rest of its
+ * config. Handles stay valid, sequences keep their tokens, and decoding goes on with the bits that it would
+ * have had without the change. What tsr_model_plan() gave before is gone.
+ *
+ * Weights that are views of the file stay where they are; other pointers to them are written. Where devices
+ * have copies, a device whose part stays the same keeps them; others get new memory, filled from their own
+ * copies as far as these reach and else from the file: it is there, holds the same bytes, and needs no device
+ * but the one that is filled. KV pages are copied once, shared ones too, to the devices that hold their heads
+ * now. The old split goes on to exist until the new one is complete, so a device must for a moment have room
+ * for both: copied weights, committed KV pages, arenas.
+ *
+ * TSR_ERR_MEMORY when it does not fit: the message names the device and the bytes that are missing.
+ * TSR_ERR_INVALID: no such split. A device's own status if it fails. On any failure the model and its
+ * sessions are as they were. Blocks until done. */
+TSR_NODISCARD TSR_API tsr_status tsr_model_resplit(tsr_model *model, const float *tensor_split,
+                                                   int n_tensor_split);
+
+/* The same for all models that are open on a runtime: all of them change, or none. */
+TSR_NODISCARD TSR_API tsr_status tsr_runtime_resplit(tsr_runtime *rt, const float *tensor_split,
+                                                     int n_tensor_split);
+
 typedef struct tsr_model_info {
     char architecture[32];
     char name[128]; /* general.name, "" if none */
@@ -39,11 +61,12 @@ typedef struct tsr_model_info {
 
 TSR_API void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out);
 
-/* The plan that was carried out; belongs to the model. */
+/* The plan that was carried out, with room for config.n_sessions sessions, after a change of split for those
+ * that there are; belongs to the model, until its split changes. */
 TSR_API const tsr_plan *tsr_model_plan(const tsr_model *model);
 
-/* What config.fit had to cut; belongs to the model. NULL where it was not set. Its plan is tsr_model_plan().
- */
+/* What config.fit had to cut; belongs to the model. NULL where it was not set. Its plan is that of the
+ * opening. */
 TSR_API const tsr_fit *tsr_model_fit(const tsr_model *model);
 
 /* The opened file; belongs to the model. */

@@ -97,13 +97,14 @@ typedef struct tsr_model_config {
 
     const struct tsr_fit_config *fit; /* cut what is left open here until it fits (tsr/fit.h); NULL: what does
                                          not fit fails */
+    int n_sessions; /* of the model at once, that a plan has room for; each has a KV region and an arena */
 } tsr_model_config;
 
 #define TSR_MODEL_CONFIG_INIT                                                                             \
     {                                                                                                     \
         sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0,         \
             TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, -1, 0, NULL, 0, \
-            NULL, NULL                                                                                    \
+            NULL, NULL, 1                                                                                 \
     }
 
 typedef struct tsr_plan tsr_plan;

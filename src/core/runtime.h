@@ -16,6 +16,7 @@ struct tsr_runtime {
     tsr_logger logger;
     tsr_device_rates *rates; /* [n_devices] as described; NULL where no_alloc */
     bool no_alloc;           /* planning: devices are descriptions, nothing is allocated on them */
+    struct tsr_model *models; /* src/model keeps the list of open models here */
     void *buffer_types;      /* src/alloc keeps its cache here */
     void (*buffer_types_destroy)(void *buffer_types);
     void *private_data; /* src/runtime's own */

@@ -28,7 +28,7 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
     tsr_status status = TSR_OK;
     tsr_runtime *rt = NULL;
     tsr_model *model = NULL;
-    tsr_session *session = NULL;
+    tsr_session *session;
     tsr_measurement m = {0};
     if (shape->arch->planned_only)
         return tsr_measurement_create_planned(traits, n_devices, shape, resolved, split, measurement_out);
@@ -36,13 +36,15 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
     config.progress = NULL;
     TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
     TSR_TRY(tsr_model_load(rt, shape, &config, split, &model));
-    TSR_TRY(tsr_session_create(model, &session));
+    for (int i = 0; i < config.n_sessions; i++)
+        TSR_TRY(tsr_session_create(model, &session));
     TSR_TRY(read_books(rt, session, &m));
     *measurement_out = m;
     m = (tsr_measurement){0};
 out:
     tsr_measurement_free(&m);
-    tsr_session_destroy(session);
+    while (model && model->sessions)
+        tsr_session_destroy(model->sessions);
     tsr_model_close(model);
     tsr_runtime_close(rt);
     return status;

@@ -24,6 +24,13 @@ out:
     return status;
 }
 
+/* Sessions share weights and scratch; of the rest each has its own. */
+static size_t n_of(tsr_memory_owner owner, const tsr_model_config *config)
+{
+    bool shared = owner == TSR_MEMORY_WEIGHTS || owner == TSR_MEMORY_SCRATCH;
+    return shared ? 1 : (size_t)config->n_sessions;
+}
+
 /* Everything but weights and KV, of a llama that has no file. */
 static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *config,
                                const tsr_model_split *split, tsr_measurement *m)
@@ -40,7 +47,7 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, co
     for (int d = 0; d < rt->n_devices; d++) {
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             if (o != TSR_MEMORY_WEIGHTS && o != TSR_MEMORY_KV)
-                m->used[d][o] = rt->devices[d]->used[o];
+                m->used[d][o] = rt->devices[d]->used[o] * n_of(o, config);
         m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
     }
     m->program = session->memory->info;
@@ -66,7 +73,7 @@ tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n
         TSR_TRY(run_stand_in(rt, shape, resolved, split, &m));
     TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, kv));
     for (int d = 0; d < n_devices; d++)
-        m.used[d][TSR_MEMORY_KV] = tsr_align_up(kv[d], traits[d].granularity);
+        m.used[d][TSR_MEMORY_KV] = tsr_align_up(kv[d], traits[d].granularity) * n_of(TSR_MEMORY_KV, resolved);
     *measurement_out = m;
     m = (tsr_measurement){0};
 out:

@@ -79,6 +79,7 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
         c.n_outputs_max = c.n_seq_max;
     TSR_TRY(check_range("n_ctx", c.n_ctx, 1, INT32_MAX / 2));
     TSR_TRY(check_range("n_seq_max", c.n_seq_max, 1, 1 << 16));
+    TSR_TRY(check_range("n_sessions", c.n_sessions, 1, 1 << 10));
     TSR_TRY(check_range("n_batch", c.n_batch, 1, 1 << 16));
     TSR_TRY(check_range("n_outputs_max", c.n_outputs_max, 1, 1 << 16));
     TSR_TRY(check_range("split_mode", c.split_mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_AUTO));
@@ -123,6 +124,21 @@ out:
     return status;
 }
 
+/* What they lead to is the caller's, and need not be there later. */
+static void forget_pointers(tsr_model_config *config)
+{
+    config->tensor_split = NULL;
+    config->n_tensor_split = 0;
+    config->rates = NULL;
+    config->links = NULL;
+    config->progress = NULL;
+    config->progress_user = NULL;
+    config->overrides = NULL;
+    config->n_overrides = 0;
+    config->offload_device = NULL;
+    config->fit = NULL;
+}
+
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
                           const tsr_model_split *split, tsr_model **model_out)
 {
@@ -132,11 +148,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     model->rt = rt;
     model->shape = *shape;
     model->config = *resolved;
-    model->config.tensor_split = NULL;
-    model->config.overrides = NULL;
-    model->config.n_overrides = 0;
-    model->config.offload_device = NULL;
-    model->config.fit = NULL;
+    forget_pointers(&model->config);
     TSR_TRY(tsr_model_split_copy(split, &model->split));
     TSR_TRY(load_rope(model));
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
@@ -170,11 +182,32 @@ out:
     return status;
 }
 
+/* The fit's own plan goes with it. */
 static void drop_plan(tsr_fit *fit, tsr_plan *plan)
 {
-    if (!fit)
+    if (!fit || fit->plan != plan)
         tsr_plan_destroy(plan);
-    tsr_fit_destroy(fit);
+}
+
+void tsr_model_set_plan(tsr_model *model, tsr_plan *plan)
+{
+    drop_plan(model->fit, model->plan);
+    model->plan = plan;
+}
+
+/* Copies of what a plan was made of; the model was loaded without. */
+static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved)
+{
+    tsr_model_config config = *resolved;
+    tsr_status status = tsr_model_config_keep(&config, model->rt->n_devices, &model->kept);
+    if (status != TSR_OK)
+        return status;
+    model->config.rates = config.rates;
+    model->config.links = config.links;
+    model->config.overrides = config.overrides;
+    model->config.n_overrides = config.n_overrides;
+    model->config.offload_device = config.offload_device;
+    return TSR_OK;
 }
 
 tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
@@ -194,15 +227,21 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
     TSR_TRY(plan_model(rt, &shape, config, &resolved, &fit, &plan));
     TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), &model));
+    TSR_TRY(keep_config(model, &resolved));
     model->own_gguf = gguf;
     model->plan = plan;
     model->fit = fit;
+    model->next = rt->models;
+    rt->models = model;
     gguf = NULL;
     plan = NULL;
     fit = NULL;
     *model_out = model;
+    model = NULL;
 out:
+    tsr_model_close(model);
     drop_plan(fit, plan);
+    tsr_fit_destroy(fit);
     tsr_gguf_close(gguf);
     return status;
 }
@@ -211,10 +250,17 @@ void tsr_model_close(tsr_model *model)
 {
     if (!model)
         return;
+    for (tsr_model **at = &model->rt->models; *at; at = &(*at)->next)
+        if (*at == model) {
+            *at = model->next;
+            break;
+        }
     tsr_weights_free(&model->weights);
     tsr_rope_tables_free(&model->rope);
     tsr_model_split_free(&model->split);
     drop_plan(model->fit, model->plan);
+    tsr_fit_destroy(model->fit);
+    tsr_kept_config_drop(&model->kept);
     tsr_gguf_close(model->own_gguf);
     tsr_mem_free(model);
 }

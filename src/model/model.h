@@ -18,16 +18,28 @@ typedef struct tsr_model_shape {
     int n_remarks;
 } tsr_model_shape;
 
+/* Copies of what a config's pointers lead to, for planning once more after opening. */
+typedef struct tsr_kept_config {
+    tsr_device_rates *rates;
+    tsr_links *links;
+    tsr_override *overrides;
+    char **texts; /* [n_texts] of the overrides, and the offload device */
+    int n_texts;
+} tsr_kept_config;
+
 struct tsr_model {
     tsr_runtime *rt;
-    tsr_gguf *own_gguf; /* NULL: the caller's */
+    tsr_model *next;       /* in rt->models; only opened ones are in the list */
+    tsr_session *sessions; /* a list through their `next` */
+    tsr_gguf *own_gguf;    /* NULL: the caller's */
     tsr_model_shape shape;
-    tsr_model_config config; /* with defaults filled in; tensor_split and fit are not kept */
+    tsr_model_config config; /* with defaults filled in; what it points to is in `kept`, or NULL */
+    tsr_kept_config kept;    /* of opened models */
     tsr_model_split split;
     tsr_weights weights;
     tsr_rope_tables rope;
     tsr_plan *plan; /* NULL on measuring devices */
-    tsr_fit *fit;   /* NULL, or what the plan belongs to */
+    tsr_fit *fit;   /* NULL, or what the plan belonged to at first */
 };
 
 /* Read architecture, hyper-parameters and granules. */
@@ -37,6 +49,11 @@ tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out
 tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_model_config *config,
                                     tsr_model_config *resolved_out);
 
+/* Copy the rates, links, overrides and offload device of `config`, which points to the copies afterwards. On
+ * failure what was kept so far can be dropped. */
+tsr_status tsr_model_config_keep(tsr_model_config *config, int n_devices, tsr_kept_config *kept);
+void tsr_kept_config_drop(tsr_kept_config *kept);
+
 /* Place the weights as `split` (copied) says. The same code loads a model and measures it. */
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
                           const tsr_model_split *split, tsr_model **model_out);
@@ -44,6 +61,9 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
 /* Decide a split for the devices of `rt` and measure it on stand-ins for them. */
 tsr_status tsr_plan_for_runtime(const tsr_runtime *rt, const tsr_model_shape *shape,
                                 const tsr_model_config *resolved, tsr_plan **plan_out);
+
+/* Make plan the model's, in place of the one it has. */
+void tsr_model_set_plan(tsr_model *model, tsr_plan *plan);
 const tsr_model_split *tsr_plan_split(const tsr_plan *plan);
 
 #endif

@@ -239,8 +239,8 @@ out:
     return status;
 }
 
-static tsr_status plan_create(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                              const tsr_model_config *resolved, tsr_plan **plan_out)
+tsr_status tsr_plan_for_devices(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                                const tsr_model_config *resolved, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
     tsr_decision decision = {0};
@@ -315,7 +315,7 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     }
     if (!resolved.rates)
         resolved.rates = planning.rates;
-    TSR_TRY(plan_create(planning.traits, planning.n_devices, &planning.shape, &resolved, plan_out));
+    TSR_TRY(tsr_plan_for_devices(planning.traits, planning.n_devices, &planning.shape, &resolved, plan_out));
 out:
     tsr_planning_free(&planning);
     return status;
@@ -332,7 +332,7 @@ tsr_status tsr_plan_for_runtime(const tsr_runtime *rt, const tsr_model_shape *sh
         tsr_device_traits_of(rt->devices[d], &traits[d]);
     if (!config.rates)
         config.rates = rt->rates;
-    TSR_TRY(plan_create(traits, rt->n_devices, shape, &config, plan_out));
+    TSR_TRY(tsr_plan_for_devices(traits, rt->n_devices, shape, &config, plan_out));
 out:
     tsr_mem_free(traits);
     return status;

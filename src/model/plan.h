@@ -72,6 +72,10 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
                                 const tsr_weights *weights, const tsr_model_config *resolved,
                                 tsr_decision *decision, tsr_plan **plan_out);
 
+/* Plan for devices of these traits; resolved->rates must be there. */
+tsr_status tsr_plan_for_devices(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                                const tsr_model_config *resolved, tsr_plan **plan_out);
+
 /* Fill plan->times and the alternatives from plan->split and the rates. */
 tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
                                   const tsr_model_config *resolved);

@@ -61,6 +61,8 @@ tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
     TSR_TRY(create_inputs(session));
     TSR_TRY(create_kv(session));
     TSR_TRY(tsr_session_reserve(session));
+    session->next = model->sessions;
+    model->sessions = session;
     *session_out = session;
     session = NULL;
 out:
@@ -72,6 +74,11 @@ void tsr_session_destroy(tsr_session *session)
 {
     if (!session)
         return;
+    for (tsr_session **at = &session->model->sessions; *at; at = &(*at)->next)
+        if (*at == session) {
+            *at = session->next;
+            break;
+        }
     tsr_session_drop_steps(session);
     tsr_program_memory_destroy(session->memory);
     tsr_kv_destroy(session->kv);

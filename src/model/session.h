@@ -20,6 +20,8 @@ enum { TSR_SESSION_MAX_STEPS = 16 };
 
 struct tsr_session {
     tsr_model *model;
+    tsr_session *next;      /* of the model's */
+    tsr_session *successor; /* during a resplit: what it exchanges contents with */
     tsr_kv *kv;
     tsr_program_memory *memory; /* that all steps run in */
     tsr_step steps[TSR_SESSION_MAX_STEPS];

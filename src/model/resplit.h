@@ -1,0 +1,44 @@
+/* Inside a change of split: models made anew beside those that are there, and what that takes of the devices.
+ */
+#ifndef TSR_MODEL_RESPLIT_H
+#define TSR_MODEL_RESPLIT_H
+
+#include "model/plan.h"
+#include "model/session.h"
+
+/* Bytes of one model and its sessions on one device, by owner. */
+typedef struct tsr_holding {
+    size_t bytes[TSR_MEMORY_COUNT];
+    size_t kv_committed;
+    bool copies; /* of weights; else views */
+} tsr_holding;
+
+/* One model on its way. */
+typedef struct tsr_resplit {
+    tsr_model *model;
+    tsr_model *next; /* the same under the new split, with a successor for every session */
+    tsr_plan *plan;
+} tsr_resplit;
+
+/* Several models that change together or not at all. */
+typedef struct tsr_resplits {
+    tsr_runtime *rt;
+    const float *tensor_split; /* [n_tensor_split] */
+    int n_tensor_split;
+    tsr_resplit *list; /* [n] */
+    int n;
+    size_t caps[TSR_MAX_DEVICES];    /* of the devices; lifted meanwhile, since the books count both */
+    size_t leaving[TSR_MAX_DEVICES]; /* bytes of models in the list whose successors are there */
+    size_t present[TSR_MAX_DEVICES]; /* bytes that are really taken, old and new */
+} tsr_resplits;
+
+void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out);
+
+/* The plan of one model under the new split, in the room that all but the leaving ones leave. */
+tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr_plan **plan_out);
+
+/* Whether the old and the new can be there at once: adds to all->present what the new takes besides, or
+ * TSR_ERR_MEMORY naming the device and the bytes that are missing. */
+tsr_status tsr_resplit_admit(tsr_resplits *all, const tsr_model *model, const tsr_plan *plan);
+
+#endif

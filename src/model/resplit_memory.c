@@ -1,0 +1,120 @@
+/* What a change of split takes: planned before anything is touched.
+ *
+ * Afterwards a device holds what the plan of the new split says. Until the last piece is in place the old
+ * split must be able to go on, so for a moment it holds both: copied weights, arenas and workspaces twice,
+ * committed KV pages twice. Views are the same memory under both splits, and of the KV region only what is
+ * committed is there; the books count views and reservations in full, so their caps are lifted while both
+ * exist and this sum decides instead. */
+#include "alloc/buffer.h"
+#include "core/mem.h"
+#include "model/resplit.h"
+
+void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)
+{
+    const tsr_device *device = model->rt->devices[d];
+    tsr_holding h = {.copies = tsr_buffer_has_copies(model->weights.buffer, d)};
+    h.bytes[TSR_MEMORY_WEIGHTS] = tsr_buffer_bytes(model->weights.buffer, d);
+    for (const tsr_session *s = model->sessions; s; s = s->next) {
+        h.bytes[TSR_MEMORY_KV] += tsr_kv_reserved_bytes(s->kv, d);
+        h.bytes[TSR_MEMORY_ARENA] += tsr_layout_arena_bytes(&s->memory->layout, d);
+        h.bytes[TSR_MEMORY_COMM] += tsr_layout_comm_bytes(&s->memory->layout, d);
+        h.kv_committed += tsr_kv_committed_bytes(s->kv, d);
+    }
+    /* There once for all programs of the device; every plan counts it again. */
+    h.bytes[TSR_MEMORY_SCRATCH] = device->used[TSR_MEMORY_SCRATCH];
+    *holding_out = h;
+}
+
+static int count_sessions(const tsr_model *model)
+{
+    int n = 0;
+    for (const tsr_session *s = model->sessions; s; s = s->next)
+        n++;
+    return n;
+}
+
+tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = all->rt;
+    tsr_device_traits *traits = NULL;
+    tsr_model_config config = model->config;
+    config.tensor_split = all->tensor_split;
+    config.n_tensor_split = all->n_tensor_split;
+    config.rates = config.rates ? config.rates : rt->rates;
+    config.n_sessions = TSR_MAX(count_sessions(model), 1);
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_holding own;
+        tsr_plan_device before;
+        tsr_holding_of(model, d, &own);
+        tsr_device_traits_of(rt->devices[d], &traits[d]);
+        size_t used = tsr_device_used(rt->devices[d]), goes = tsr_used_total(own.bytes) + all->leaving[d];
+        size_t stays = used > goes ? used - goes : 0;
+        if (all->caps[d] < SIZE_MAX)
+            traits[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
+        TSR_TRY(tsr_plan_describe_device(model->plan, d, &before));
+        traits[d].margin = before.margin_bytes;
+    }
+    TSR_TRY(tsr_plan_for_devices(traits, rt->n_devices, &model->shape, &config, plan_out));
+out:
+    tsr_mem_free(traits);
+    return status;
+}
+
+/* A plan counts every session's region in full; of the pages in use a new region commits as many as the old
+ * one. Rounded up to be safe. */
+static size_t new_committed(const tsr_model *model, int d, size_t reserved)
+{
+    size_t bytes = 0, granularity = model->rt->devices[d]->granularity;
+    for (const tsr_session *s = model->sessions; s; s = s->next) {
+        tsr_kv_stats stats = tsr_kv_stats_of(s->kv);
+        double part = (double)stats.n_touched / (double)stats.n_pages;
+        bytes += tsr_align_up((size_t)((double)reserved * part), granularity) + granularity;
+    }
+    return TSR_MIN(bytes, reserved);
+}
+
+static size_t excess(size_t wanted, size_t there)
+{
+    return wanted > there ? wanted - there : 0;
+}
+
+/* Bytes that the new split takes of device d while the old one is still there. */
+static size_t bytes_besides(const tsr_model *model, const tsr_plan *plan, int d)
+{
+    const size_t *new = plan->devices[d].bytes;
+    const tsr_device *device = model->rt->devices[d];
+    tsr_holding old;
+    tsr_holding_of(model, d, &old);
+    bool copies = old.copies || device->prefers_copies || model->config.copy_weights;
+    size_t weights = new[TSR_MEMORY_WEIGHTS], kv = new[TSR_MEMORY_KV];
+    if (!copies)
+        weights = excess(weights, old.bytes[TSR_MEMORY_WEIGHTS]);
+    if (model->sessions)
+        kv = TSR_MAX(kv, old.kv_committed + new_committed(model, d, kv));
+    size_t bytes = weights + excess(kv, old.bytes[TSR_MEMORY_KV]);
+    if (!model->sessions)
+        return weights;
+    return bytes + new[TSR_MEMORY_ARENA] + new[TSR_MEMORY_COMM] +
+           excess(new[TSR_MEMORY_SCRATCH], old.bytes[TSR_MEMORY_SCRATCH]);
+}
+
+tsr_status tsr_resplit_admit(tsr_resplits *all, const tsr_model *model, const tsr_plan *plan)
+{
+    size_t besides[TSR_MAX_DEVICES];
+    for (int d = 0; d < all->rt->n_devices; d++) {
+        besides[d] = bytes_besides(model, plan, d);
+        size_t room = excess(all->caps[d], all->present[d]);
+        if (besides[d] > room)
+            return tsr_fail(
+                TSR_ERR_MEMORY,
+                "device %s: a change of split needs %zu bytes there while the old split still exists, has "
+                "%zu "
+                "left of %zu, %zu are missing; destroy sessions, or open the model anew with the new split",
+                all->rt->devices[d]->name, besides[d], room, all->caps[d], besides[d] - room);
+    }
+    for (int d = 0; d < all->rt->n_devices; d++)
+        all->present[d] += besides[d];
+    return TSR_OK;
+}
