@@ -47,13 +47,15 @@ static void sequences_go_on_with_the_same_bits(void **state)
                                            TSR_SPLIT_MODE_AUTO};
     uint64_t seed = 1;
     for (int k = 0; k < 4; k++) {
-        walk w = {.devices = "host:4,threads=1", .seed = seed + (uint64_t)k, .config = walk_config()};
+        walk w = {.devices = "host:4,threads=1",
+                  .seed = seed + (uint64_t)k,
+                  .config = walk_config(),
+                  .length = WALK_LENGTH};
         w.config.type_k = types[k][0];
         w.config.type_v = types[k][1];
-        float *plain = walk_plain_logits(PLAIN, &w.config);
+        float *plain = walk_make_plain(&w, PLAIN);
         for (int copies = 0; copies < 2; copies++) {
             walk again = w;
-            again.plain = plain;
             again.config.copy_weights = copies;
             again.config.split_mode = modes[(k + copies) % 4];
             check_walk(&again, 4, 12);
@@ -66,10 +68,9 @@ static void blocks_that_are_pinned_stay_where_they_are(void **state)
 {
     (void)state;
     char pattern[] = "blk\\.1\\.ffn", device[] = "0", spare[] = "2";
-    walk w = {.devices = "host:3,threads=1", .seed = 9, .config = walk_config()};
-    float *plain = walk_plain_logits(PLAIN, &w.config);
+    walk w = {.devices = "host:3,threads=1", .seed = 9, .config = walk_config(), .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
     tsr_override override = {pattern, device};
-    w.plain = plain;
     w.config.overrides = &override;
     w.config.n_overrides = 1;
     w.config.n_gpu_layers = 2;
@@ -94,9 +95,8 @@ static void blocks_that_are_pinned_stay_where_they_are(void **state)
 static void without_a_tensor_split_all_is_on_one_device(void **state)
 {
     (void)state;
-    walk w = {.devices = "host:2,threads=1", .seed = 3, .config = walk_config()};
-    float *plain = walk_plain_logits(PLAIN, &w.config);
-    w.plain = plain;
+    walk w = {.devices = "host:2,threads=1", .seed = 3, .config = walk_config(), .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
     w.config.split_mode = TSR_SPLIT_MODE_NONE;
     w.config.main_device = 1;
     walk_open(&w, "1,1");
@@ -114,11 +114,10 @@ static void all_models_of_a_runtime_change_together(void **state)
 {
     (void)state;
     static const float splits[][2] = {{1, 0}, {1, 3}};
-    walk w = {.devices = "host:2,threads=1", .seed = 5, .config = walk_config()};
-    float *plain = walk_plain_logits(PLAIN, &w.config);
+    walk w = {.devices = "host:2,threads=1", .seed = 5, .config = walk_config(), .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
     tsr_model *other;
     tsr_plan_device device;
-    w.plain = plain;
     walk_open(&w, "1,1");
     runner_ok(tsr_model_open(w.rt, walk_model_path, NULL, &other), "the other model");
     walk_step(&w, 10);
@@ -142,9 +141,8 @@ static void bad_splits_change_nothing(void **state)
 {
     (void)state;
     static const float negative[2] = {1, -1}, many[3] = {1, 1, 1};
-    walk w = {.devices = "host:2,threads=1", .seed = 6, .config = walk_config()};
-    float *plain = walk_plain_logits(PLAIN, &w.config);
-    w.plain = plain;
+    walk w = {.devices = "host:2,threads=1", .seed = 6, .config = walk_config(), .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
     walk_open(&w, "1,1");
     walk_step(&w, 5);
     assert_int_equal(tsr_model_resplit(w.model, negative, 2), TSR_ERR_INVALID);
@@ -165,9 +163,8 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
 {
     (void)state;
     for (int copies = 0; copies < 2; copies++) {
-        walk w = {.devices = "host:3,threads=1", .seed = 7, .config = walk_config()};
-        float *plain = walk_plain_logits(PLAIN, &w.config);
-        w.plain = plain;
+        walk w = {.devices = "host:3,threads=1", .seed = 7, .config = walk_config(), .length = WALK_LENGTH};
+        float *plain = walk_make_plain(&w, PLAIN);
         w.config.copy_weights = copies;
         walk_open(&w, "1,1");
         walk_step(&w, 20);
@@ -201,9 +198,8 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
 static void changes_there_and_back_leave_nothing_behind(void **state)
 {
     (void)state;
-    walk w = {.devices = "host:2,threads=1", .seed = 8, .config = walk_config()};
-    float *plain = walk_plain_logits(PLAIN, &w.config);
-    w.plain = plain;
+    walk w = {.devices = "host:2,threads=1", .seed = 8, .config = walk_config(), .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
     walk_open(&w, "1,1");
     walk_step(&w, 20);
     int64_t blocks = 0, maps = 0;

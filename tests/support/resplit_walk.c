@@ -56,31 +56,32 @@ static int32_t token_at(int text, int64_t position)
     return (int32_t)random_below(&seed, WALK_VOCAB);
 }
 
-static const float *plain_row(const float *plain, int text, int64_t position)
+static const float *plain_row(const walk *w, int text, int64_t position)
 {
-    return plain + (text * WALK_LENGTH + position) * WALK_VOCAB;
+    return w->plain + (text * w->length + position) * WALK_VOCAB;
 }
 
-float *walk_plain_logits(const char *devices, const tsr_model_config *config)
+float *walk_make_plain(walk *w, const char *devices)
 {
-    float *plain = malloc(sizeof *plain * WALK_TEXTS * WALK_LENGTH * WALK_VOCAB);
+    float *plain = malloc(sizeof *plain * WALK_TEXTS * WALK_VOCAB * (size_t)w->length);
     int32_t tokens[WALK_LENGTH];
     tsr_model_config one = TSR_MODEL_CONFIG_INIT;
     runner r;
     assert_non_null(plain);
-    one.n_ctx = WALK_LENGTH;
+    one.n_ctx = w->length;
     one.n_batch = 8;
     one.n_outputs_max = 8;
-    one.type_k = config->type_k;
-    one.type_v = config->type_v;
+    one.type_k = w->config.type_k;
+    one.type_v = w->config.type_v;
     runner_open(&r, walk_model_path, devices, NULL, &one);
     for (int text = 0; text < WALK_TEXTS; text++) {
-        for (int64_t i = 0; i < WALK_LENGTH; i++)
+        for (int64_t i = 0; i < w->length; i++)
             tokens[i] = token_at(text, i);
         runner_ok(tsr_session_trim(r.session, 0, 0), "trim");
-        runner_decode(&r, tokens, WALK_LENGTH, 8, true, plain + text * WALK_LENGTH * WALK_VOCAB);
+        runner_decode(&r, tokens, w->length, 8, true, plain + text * w->length * WALK_VOCAB);
     }
     runner_close(&r);
+    w->plain = plain;
     return plain;
 }
 
@@ -138,7 +139,7 @@ static void append(walk *w, int s, int q, int64_t n)
     float row[WALK_VOCAB];
     int text = w->text[s][q];
     int64_t length = tsr_session_length(w->sessions[s], q);
-    n = n < WALK_LENGTH - length ? n : WALK_LENGTH - length;
+    n = n < w->length - length ? n : w->length - length;
     n = n < room(w, s) ? n : room(w, s);
     if (n <= 0)
         return;
@@ -148,7 +149,7 @@ static void append(walk *w, int s, int q, int64_t n)
     }
     tsr_batch batch = {.n_tokens = n, .tokens = tokens, .seqs = seqs};
     runner_ok(tsr_session_decode(w->sessions[s], &batch, row), "decode");
-    if (memcmp(row, plain_row(w->plain, text, length + n - 1), sizeof row) != 0)
+    if (memcmp(row, plain_row(w, text, length + n - 1), sizeof row) != 0)
         fail_msg("%s: session %d, sequence %d: other bits at position %lld", w->devices, s, q,
                  (long long)(length + n - 1));
 }

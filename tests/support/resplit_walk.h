@@ -19,7 +19,8 @@ typedef struct walk {
     const char *devices;
     uint64_t seed;
     tsr_model_config config;
-    const float *plain; /* [WALK_TEXTS][WALK_LENGTH][WALK_VOCAB] */
+    int64_t length;     /* of the texts, at most WALK_LENGTH */
+    const float *plain; /* [WALK_TEXTS][length][WALK_VOCAB] */
     tsr_runtime *rt;
     tsr_model *model;
     tsr_session *sessions[WALK_SESSIONS];
@@ -34,10 +35,10 @@ int walk_model_remove(void **state);
 /* A config for it, with room for all sequences. */
 tsr_model_config walk_config(void);
 
-/* Logits of the texts with the KV types of `config`, on `devices`; the caller frees them. */
-float *walk_plain_logits(const char *devices, const tsr_model_config *config);
+/* Make w->plain with the KV types of w->config, on `devices`; the caller frees it. */
+float *walk_make_plain(walk *w, const char *devices);
 
-/* Open the model (w->devices, config, plain and seed are set) with a --tensor-split text, NULL: what
+/* Open the model (w->devices, config, length, plain and seed are set) with a --tensor-split text, NULL: what
  * w->config says. */
 void walk_open(walk *w, const char *split);
 void walk_close(walk *w);
