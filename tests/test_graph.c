@@ -262,6 +262,50 @@ static void any_placement_of_weights_gives_the_same_numbers(void **state)
         check_random_placement(seed);
 }
 
+/* ---- the order of the ops --------------------------------------------------------------------- */
+
+/* Two branches of wide values, written side by side or one after the other. */
+static void branches(bool side_by_side, const float *data, float *out, tsr_program_info *info,
+                     tsr_program_device_info *device)
+{
+    bench b;
+    bench_open(&b, "host:2,threads=1");
+    const tsr_buffer_type *type = tsr_replicated_buffer_type(b.rt);
+    tsr_tensor *wa = weight(&b, type, N_EMBD, N_FF, 1), *wb = weight(&b, type, N_EMBD, N_FF, 2);
+    tsr_tensor *wc = weight(&b, type, N_FF, N_EMBD, 3), *wd = weight(&b, type, N_FF, N_EMBD, 4);
+    tsr_tensor *norm = weight(&b, type, N_EMBD, 1, 5);
+    tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+    tsr_tensor *h = tsr_rms_norm(b.graph, x, norm, 1e-5f);
+    tsr_tensor *wide_a = tsr_mul_mat(b.graph, wa, h);
+    tsr_tensor *wide_b = side_by_side ? tsr_mul_mat(b.graph, wb, h) : NULL;
+    tsr_tensor *narrow_a = tsr_mul_mat(b.graph, wc, wide_a);
+    wide_b = side_by_side ? wide_b : tsr_mul_mat(b.graph, wb, h);
+    tsr_tensor *narrow_b = tsr_mul_mat(b.graph, wd, wide_b);
+    tsr_tensor *y = tsr_graph_output(b.graph, tsr_add(b.graph, narrow_a, narrow_b));
+    run(&b, x, data, y, out);
+    tsr_program_describe(b.program, info);
+    runner_ok(tsr_program_describe_device(b.program, 1, device), "device");
+    bench_close(&b);
+}
+
+static void how_a_graph_is_written_costs_no_memory_and_changes_no_bit(void **state)
+{
+    (void)state;
+    float data[N_EMBD * N_TOKENS], out[2][N_EMBD * N_TOKENS];
+    tsr_program_info info[2];
+    tsr_program_device_info device[2];
+    random_floats(data, N_EMBD * N_TOKENS, 8);
+    for (int i = 0; i < 2; i++)
+        branches(i, data, out[i], &info[i], &device[i]);
+    assert_memory_equal(out[0], out[1], sizeof out[0]);
+    assert_true(info[0].n_moved == 0 && info[1].n_moved > 0);
+    assert_true(info[0].least_order && info[1].least_order);
+    assert_int_equal(device[0].arena_bytes, device[1].arena_bytes);
+    assert_int_equal(device[0].unordered_bytes, device[0].bound_bytes);
+    assert_int_equal(device[1].unordered_bytes - device[1].bound_bytes,
+                     (N_FF - N_EMBD) * N_TOKENS * sizeof(float)); /* a wide value less, a narrow one more */
+}
+
 /* ---- collectives ----------------------------------------------------------------------------- */
 
 static void a_split_result_is_gathered_only_where_it_is_needed_whole(void **state)
@@ -437,6 +481,7 @@ int main(void)
         cmocka_unit_test(float_reduction_is_close_to_the_exact_one),
         cmocka_unit_test(bfloat16_reduction_is_near_the_exact_one),
         cmocka_unit_test(any_placement_of_weights_gives_the_same_numbers),
+        cmocka_unit_test(how_a_graph_is_written_costs_no_memory_and_changes_no_bit),
         cmocka_unit_test(a_split_result_is_gathered_only_where_it_is_needed_whole),
         cmocka_unit_test(weights_on_different_devices_hand_activations_over),
         cmocka_unit_test(a_partial_sum_out_of_range_is_reported_and_the_next_run_is_good),

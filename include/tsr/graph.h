@@ -123,14 +123,17 @@ typedef struct tsr_program_info {
     int n_devices;
     int n_all_reduces; /* per run */
     int n_all_gathers;
-    int n_handovers; /* copies of an activation from one device to another */
+    int n_handovers;  /* copies of an activation from one device to another */
+    int n_moved;      /* ops at another place than in the order in which the graph was built */
+    bool least_order; /* proven: no order of the ops would need less of one device and not more of another */
 } tsr_program_info;
 
 typedef struct tsr_program_device_info {
     int n_ops;
-    size_t arena_bytes; /* packed size of the activations */
-    size_t bound_bytes; /* max-live lower bound: no packing can be smaller */
-    size_t comm_bytes;  /* workspace of the collectives */
+    size_t arena_bytes;     /* packed size of the activations */
+    size_t bound_bytes;     /* max-live lower bound: no packing can be smaller */
+    size_t comm_bytes;      /* workspace of the collectives */
+    size_t unordered_bytes; /* the bound if the ops ran in the order in which the graph was built */
 } tsr_program_device_info;
 
 TSR_API void tsr_program_describe(const tsr_program *program, tsr_program_info *info_out);

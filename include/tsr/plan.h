@@ -138,6 +138,8 @@ typedef struct tsr_plan_info {
     int64_t n_granules[TSR_CLASS_COUNT];   /* 0 where the model has none */
     int64_t granule_size[TSR_CLASS_COUNT]; /* KV heads, columns, rows */
     int n_all_reduces, n_handovers;        /* per step */
+    int n_moved;                           /* ops of a step that were moved to lower the arenas */
+    bool least_order;                      /* proven: moving others would lower no arena, or raise another */
     bool runnable;                         /* tsr_model_open() would load it; else a note says why not */
     bool exact_arena; /* false: the arena is that of a similar graph, or not counted; a note says which */
 } tsr_plan_info;
@@ -152,9 +154,10 @@ typedef struct tsr_plan_device {
     int64_t n_layers;                  /* layers that it works on */
     size_t bytes[TSR_MEMORY_COUNT];    /* by owner: exactly what loading will allocate */
     size_t total_bytes;
-    size_t memory_cap;        /* SIZE_MAX = no cap */
-    size_t margin_bytes;      /* of the cap, left free as a fit demanded */
-    size_t arena_bound_bytes; /* no packing of the activations could be smaller */
+    size_t memory_cap;            /* SIZE_MAX = no cap */
+    size_t margin_bytes;          /* of the cap, left free as a fit demanded */
+    size_t arena_bound_bytes;     /* no packing of the activations could be smaller */
+    size_t arena_unordered_bytes; /* that bound if ops ran in the order in which the architecture has them */
 } tsr_plan_device;
 
 TSR_API void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out);

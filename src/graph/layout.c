@@ -31,34 +31,37 @@ static int *item_of(lifetimes *life, int value, int d)
     return &life->layout->item_of[value * life->layout->n_devices + d];
 }
 
-/* In-place candidates: instr.in[i] for i < returned count has the output's shape and may be overwritten. */
-static int n_in_place(const tsr_instr *instr)
+void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out)
 {
+    int first = 0, end = 0;
     switch (instr->kind) {
     case TSR_OP_RMS_NORM:
     case TSR_OP_ROPE:
     case TSR_OP_SCALE:
     case TSR_OP_SOFTMAX:
-        return 1;
+    case TSR_OP_ADD: /* its second operand may be a single row */
+        end = 1;
+        break;
     case TSR_OP_GLU:
-        return 2;
-    case TSR_OP_ADD:
-        return 1; /* the second operand may be a single row */
+        end = 2;
+        break;
+    case TSR_OP_ALL_REDUCE: /* the residual */
+        first = 1;
+        end = 2;
+        break;
     default:
-        return 0;
+        break;
     }
+    *first_out = first;
+    *end_out = TSR_MIN(end, instr->n_in);
 }
 
-/* The all-reduce may write over its residual, which is in[1]. */
 static int in_place_operand(lifetimes *life, int i, int d)
 {
     const tsr_instr *instr = &life->low->instrs[i];
-    int first = 0, end = n_in_place(instr);
-    if (instr->kind == TSR_OP_ALL_REDUCE && instr->n_in == 2) {
-        first = 1;
-        end = 2;
-    }
-    for (int k = first; k < end && k < instr->n_in; k++) {
+    int first, end;
+    tsr_instr_in_place(instr, &first, &end);
+    for (int k = first; k < end; k++) {
         const tsr_value *value = &life->low->values[instr->in[k]];
         if (*item_of(life, instr->in[k], d) >= 0 && *last_of(life, instr->in[k], d) == i &&
             !(value->flags & (TSR_TENSOR_INPUT | TSR_TENSOR_OUTPUT)))
@@ -79,15 +82,14 @@ static void find_last_uses(lifetimes *life)
                     *last_of(life, low->instrs[i].in[k], d) = i;
 }
 
-static tsr_status value_bytes(lifetimes *life, int v, int d, size_t *bytes_out)
+tsr_status tsr_value_bytes(const tsr_runtime *rt, const tsr_value *value, int d, size_t *bytes_out)
 {
-    const tsr_value *value = &life->low->values[v];
     size_t bytes;
     if (!tsr_mul_size((size_t)tsr_value_cols(value, d), (size_t)value->ne1, &bytes) ||
         !tsr_mul_size(bytes, 4, &bytes) || bytes > SIZE_MAX / 2)
         return tsr_fail(TSR_ERR_INVALID, "%s: [%lld, %lld] is too large", value->name, (long long)value->ne0,
                         (long long)value->ne1);
-    *bytes_out = tsr_align_up(bytes, life->rt->devices[d]->alignment);
+    *bytes_out = tsr_align_up(bytes, rt->devices[d]->alignment);
     return TSR_OK;
 }
 
@@ -106,7 +108,7 @@ static tsr_status define(lifetimes *life, int v, int d, int i)
         return TSR_OK;
     }
     tsr_item item = {.lower = TSR_MAX(i, 0), .upper = TSR_MAX(upper, 1)};
-    tsr_status status = value_bytes(life, v, d, &item.bytes);
+    tsr_status status = tsr_value_bytes(life->rt, value, d, &item.bytes);
     if (status != TSR_OK)
         return status;
     *item_of(life, v, d) = device->n_items;
@@ -198,6 +200,7 @@ void tsr_layout_free(tsr_layout *layout)
     tsr_mem_free(layout->devices);
     tsr_mem_free(layout->item_of);
     tsr_mem_free(layout->staging_of);
+    tsr_order_free(&layout->order);
     memset(layout, 0, sizeof *layout);
 }
 

@@ -3,7 +3,7 @@
 #ifndef TSR_GRAPH_LAYOUT_H
 #define TSR_GRAPH_LAYOUT_H
 
-#include "graph/lower.h"
+#include "graph/order.h"
 
 /* One piece of arena; several values may share it in place. Live during instructions [lower, upper). */
 typedef struct tsr_item {
@@ -28,6 +28,7 @@ typedef struct tsr_layout {
     int n_devices, n_values;
     int *item_of;               /* [n_values][n_devices], -1 = not in that device's arena */
     size_t *staging_of;         /* [n_instrs] offset of a SEND's staging buffer behind the slots */
+    tsr_order order;            /* that the instructions were put into, for programs in the same memory */
     tsr_device_layout *devices; /* [n_devices] */
 } tsr_layout;
 
@@ -43,6 +44,12 @@ tsr_status tsr_layout_pack(const tsr_runtime *rt, const tsr_layout *reserved, ts
 
 /* Pack one device's items into chunks no larger than the device allows. */
 tsr_status tsr_layout_pack_device(const tsr_device *device, tsr_device_layout *layout);
+
+/* Bytes of a value on device `d`, aligned as its arena is; TSR_ERR_INVALID if they cannot be counted. */
+tsr_status tsr_value_bytes(const tsr_runtime *rt, const tsr_value *value, int d, size_t *bytes_out);
+
+/* Operands [first, end) of an instruction that its result may be written over if they die with it. */
+void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out);
 
 /* Bytes of one device's arena and collective workspace. */
 size_t tsr_layout_arena_bytes(const tsr_layout *layout, int device);

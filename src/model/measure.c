@@ -12,9 +12,11 @@ static tsr_status read_books(const tsr_runtime *rt, tsr_session *session, tsr_me
     size_t n = (size_t)rt->n_devices;
     TSR_TRY(tsr_mem_array(n, sizeof *m->used, "a measurement", &m->used));
     TSR_TRY(tsr_mem_array(n, sizeof *m->arena_bound, "a measurement", &m->arena_bound));
+    TSR_TRY(tsr_mem_array(n, sizeof *m->arena_unordered, "a measurement", &m->arena_unordered));
     for (size_t d = 0; d < n; d++) {
         memcpy(m->used[d], rt->devices[d]->used, sizeof m->used[d]);
         m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
+        m->arena_unordered[d] = session->memory->layout.order.given_bytes[d];
     }
     m->program = session->memory->info;
 out:
@@ -54,5 +56,6 @@ void tsr_measurement_free(tsr_measurement *measurement)
 {
     tsr_mem_free(measurement->used);
     tsr_mem_free(measurement->arena_bound);
+    tsr_mem_free(measurement->arena_unordered);
     *measurement = (tsr_measurement){0};
 }

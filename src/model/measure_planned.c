@@ -49,6 +49,7 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, co
             if (o != TSR_MEMORY_WEIGHTS && o != TSR_MEMORY_KV)
                 m->used[d][o] = rt->devices[d]->used[o] * n_of(o, config);
         m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
+        m->arena_unordered[d] = session->memory->layout.order.given_bytes[d];
     }
     m->program = session->memory->info;
 out:
@@ -67,6 +68,7 @@ tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n
     tsr_measurement m = {0};
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.used, "a measurement", &m.used));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.arena_bound, "a measurement", &m.arena_bound));
+    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.arena_unordered, "a measurement", &m.arena_unordered));
     TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
     TSR_TRY(place_weights(rt, shape, resolved, split, &m));
     if (shape->arch != &tsr_arch_by_size)

@@ -100,6 +100,7 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
     device->memory_cap = traits->memory_cap;
     device->margin_bytes = traits->margin;
     device->arena_bound_bytes = m->arena_bound[d];
+    device->arena_unordered_bytes = m->arena_unordered[d];
     memcpy(device->bytes, m->used[d], sizeof device->bytes);
     device->total_bytes = tsr_used_total(device->bytes);
     device->used = device->total_bytes > 0;
@@ -220,6 +221,8 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
                                  .n_layers = shape->hparams.n_layers,
                                  .n_all_reduces = m->program.n_all_reduces,
                                  .n_handovers = m->program.n_handovers,
+                                 .n_moved = m->program.n_moved,
+                                 .least_order = m->program.least_order,
                                  .runnable = !shape->arch->planned_only,
                                  .exact_arena = !shape->arch->planned_only};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {

@@ -25,6 +25,7 @@ struct tsr_plan {
 typedef struct tsr_measurement {
     size_t (*used)[TSR_MEMORY_COUNT]; /* [n_devices] */
     size_t *arena_bound;              /* [n_devices] */
+    size_t *arena_unordered;          /* [n_devices] */
     tsr_program_info program;
 } tsr_measurement;
 
