@@ -3,12 +3,12 @@
  *     pack FILE.csv [--capacity BYTES] [--chunk BYTES] [--seconds S] [--nodes N] [--output OUT.csv]
  *
  * FILE has a header naming the columns id, lower, upper and size (in any order), then one buffer per line,
- * live in [lower, upper). Looks for the smallest packing, or one of at most `capacity`, for S seconds
- * (default 5) and N nodes (default: no limit). Prints one line:
+ * live in [lower, upper); support/pack_file.h has the details. Looks for the smallest packing, or one of at
+ * most `capacity`, for S seconds (default 4.5) and N nodes (default: no limit). Prints one line:
  *
  *     peak=BYTES bound=BYTES ratio=R seconds=S nodes=N
  *
- * with the packer's CPU time, and writes chunk and offset of every buffer to OUT.csv.
+ * with the packer's CPU time, and writes the lines with an offset each to OUT.csv.
  *
  * Exit status 0 when the packing is valid and no larger than the capacity (if one is given), 1 when it is
  * not, 2 when the arguments or the file are wrong. */
@@ -19,72 +19,13 @@
 #include <string.h>
 #include <time.h>
 
-#include "alloc/pack.h"
+#include "support/pack_file.h"
 
 static double cpu_seconds(void)
 {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-/* Which column holds what, from the header line; false when one is missing. */
-static bool read_header(char *line, int column[3])
-{
-    static const char *const names[3] = {"lower", "upper", "size"};
-    int index = 0, found = 0;
-    for (char *field = strtok(line, ", \r\n"); field; field = strtok(NULL, ", \r\n"), index++)
-        for (int i = 0; i < 3; i++)
-            if (!strcmp(field, names[i])) {
-                column[i] = index;
-                found++;
-            }
-    return found == 3;
-}
-
-static bool read_item(const char *line, const int column[3], tsr_pack_item *item)
-{
-    int64_t values[3] = {-1, -1, -1};
-    const char *at = line;
-    for (int index = 0; *at; index++) {
-        char *end = (char *)at + strcspn(at, ", \r\n");
-        for (int i = 0; i < 3; i++)
-            if (column[i] == index) {
-                values[i] = strtoll(at, &end, 10);
-                if (end == at)
-                    return false;
-            }
-        at = end + strspn(end, ", \r\n");
-    }
-    *item = (tsr_pack_item){values[0], values[1], (size_t)values[2], 1, TSR_PACK_FREE, NULL};
-    return values[0] >= 0 && values[1] >= 0 && values[2] >= 0;
-}
-
-static bool read_problem(const char *path, tsr_pack_item **items_out, int *n_out)
-{
-    char line[512];
-    int n = 0, capacity = 0, column[3] = {0};
-    tsr_pack_item *items = NULL;
-    FILE *file = fopen(path, "r");
-    bool good = file && fgets(line, sizeof line, file) && read_header(line, column);
-
-    while (good && fgets(line, sizeof line, file)) {
-        if (n == capacity) {
-            capacity = 2 * capacity + 256;
-            tsr_pack_item *grown = realloc(items, (size_t)capacity * sizeof *items);
-            if (!grown) {
-                good = false;
-                break;
-            }
-            items = grown;
-        }
-        good = read_item(line, column, &items[n++]);
-    }
-    if (file)
-        fclose(file);
-    *items_out = items;
-    *n_out = n;
-    return good;
 }
 
 typedef struct arguments {
@@ -138,19 +79,6 @@ static bool read_arguments(int argc, char **argv, arguments *a)
     return a->path != NULL;
 }
 
-static bool write_offsets(const char *path, const tsr_pack_problem *problem, const tsr_pack_solution *s)
-{
-    FILE *file = fopen(path, "w");
-    if (!file)
-        return false;
-    fprintf(file, "id,lower,upper,size,chunk,offset\n");
-    for (int i = 0; i < problem->n_items; i++)
-        fprintf(file, "%d,%" PRId64 ",%" PRId64 ",%zu,%d,%zu\n", i, problem->items[i].lower,
-                problem->items[i].upper, problem->items[i].size, s->places[i].chunk, s->places[i].offset);
-    bool good = !ferror(file);
-    return !fclose(file) && good;
-}
-
 static void print_result(const tsr_pack_solution *s, double seconds)
 {
     double ratio = s->bound_bytes ? (double)s->total_bytes / (double)s->bound_bytes : 1.0;
@@ -160,10 +88,10 @@ static void print_result(const tsr_pack_solution *s, double seconds)
 
 int main(int argc, char **argv)
 {
-    arguments args = {.limits = {.max_nodes = INT64_MAX, .max_cpu_seconds = 5}};
-    tsr_pack_problem problem = {0};
+    arguments args = {.limits = {.max_nodes = INT64_MAX, .max_cpu_seconds = 4.5}};
     tsr_pack_solution solution = {0};
-    tsr_pack_item *items = NULL;
+    pack_file file = {0};
+    char message[PACK_FILE_MESSAGE];
     int result = 2;
 
     if (!read_arguments(argc, argv, &args)) {
@@ -171,12 +99,11 @@ int main(int argc, char **argv)
                         "[--output OUT.csv]\n");
         return 2;
     }
-    if (!read_problem(args.path, &items, &problem.n_items)) {
-        fprintf(stderr, "pack: %s: cannot read lines of id,lower,upper,size\n", args.path);
-        goto out;
+    if (!pack_file_read(args.path, &file, message)) {
+        fprintf(stderr, "pack: %s: %s\n", args.path, message);
+        return 2;
     }
-    problem.items = items;
-    problem.max_chunk_bytes = args.max_chunk_bytes;
+    tsr_pack_problem problem = {file.items, file.n_items, args.max_chunk_bytes};
 
     double start = cpu_seconds();
     tsr_status status = tsr_pack_solve(&problem, &args.limits, &solution);
@@ -189,12 +116,12 @@ int main(int argc, char **argv)
     }
     print_result(&solution, seconds);
     result = args.limits.capacity && solution.total_bytes > args.limits.capacity;
-    if (args.output && !write_offsets(args.output, &problem, &solution)) {
+    if (args.output && !pack_file_write(args.output, &file, &solution)) {
         fprintf(stderr, "pack: cannot write %s\n", args.output);
         result = 2;
     }
 out:
     tsr_pack_solution_free(&solution);
-    free(items);
+    pack_file_free(&file);
     return result;
 }
