@@ -2,6 +2,7 @@
 #include "tsr.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "machine_options.h"
 #include "measured.h"
@@ -18,6 +19,20 @@ static tsr_status describe_devices(const tsr_topology *topo, const char *devices
     if (status == TSR_OK)
         status = tool_measured_apply(topo, list, measured, config);
     tsr_device_list_destroy(list);
+    return status;
+}
+
+/* The template that was named or, told on stderr, the one that the file's looks like. */
+static tsr_status find_chat(const run_options *options, run_engine *engine)
+{
+    if (!options->chat)
+        return TSR_OK;
+    if (strcmp(options->chat, "auto") != 0)
+        return tsr_chat_find(options->chat, &engine->chat);
+    tsr_status status = tsr_chat_guess(tsr_model_gguf(engine->model), &engine->chat);
+    if (status == TSR_OK)
+        fprintf(stderr, "chat template: %s, as the file's looks; --chat NAME takes another\n",
+                tsr_chat_name(engine->chat));
     return status;
 }
 
@@ -51,6 +66,8 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
         status = tsr_model_tokenizer(engine->model, &engine->tokenizer);
     if (status == TSR_OK)
         status = tsr_session_create(engine->model, &engine->session);
+    if (status == TSR_OK)
+        status = find_chat(options, engine);
     if (status == TSR_OK) {
         tsr_model_describe(engine->model, &info);
         status = tsr_sampler_create(&options->sampler, info.n_vocab, &engine->sampler);
@@ -102,7 +119,8 @@ static int run(const run_options *options, const tsr_model_config *config, const
         show_cuts(tsr_model_fit(engine.model));
         if (options->verbose)
             show_plan(tsr_model_plan(engine.model));
-        code = run_generate(&engine, options, prompt, prompt_bytes, &result);
+        code = (options->interactive ? run_converse : run_generate)(&engine, options, prompt, prompt_bytes,
+                                                                    &result);
     }
     if (code == TOOL_EXIT_OK)
         run_report(rt, &engine, options, &result);

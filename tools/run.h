@@ -1,5 +1,6 @@
-/* tsr run, in parts: what was asked (run_options.c), the prompt (run_prompt.c), generating (run_generate.c),
- * the closing tables (run_report.c). cmd_run.c puts them together. */
+/* tsr run, in parts: what was asked (run_options.c), the prompt (run_prompt.c), its tokens (run_tokens.c),
+ * generating (run_decode.c) once (run_generate.c) or in a conversation (run_chat.c), the closing tables
+ * (run_report.c). cmd_run.c puts them together. */
 #ifndef TSR_TOOLS_RUN_H
 #define TSR_TOOLS_RUN_H
 
@@ -7,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tsr/chat.h>
 #include <tsr/model.h>
 #include <tsr/sampler.h>
 #include <tsr/session.h>
@@ -18,18 +20,21 @@ typedef struct run_options {
     tool_model_options model;
     tool_fit_options fitting;
     tsr_sampler_config sampler;
-    const char *prompt, *prompt_file; /* one of them is given */
+    const char *prompt, *prompt_file; /* one of them is given, but for a conversation */
+    const char *chat;                 /* a template's name or "auto"; NULL: the prompt as it stands */
+    const char *system;               /* NULL: no system message */
     const char *isa, *collectives;
     int library_tokens; /* as in tsr_runtime_config */
     int n_predict;      /* -1: no limit */
+    bool interactive;
     bool fit, hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;
 
 /* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after saying why. */
 int run_options_read(int argc, char **argv, run_options *options);
 
-/* The prompt's bytes, from the command line, a file or standard input; the caller frees them. Returns
- * TOOL_GO_ON or an exit code, after saying why. */
+/* The prompt's bytes, from the command line, a file or standard input; the caller frees them. NULL where none
+ * is given. Returns TOOL_GO_ON or an exit code, after saying why. */
 int run_prompt_read(const run_options *options, char **text_out, size_t *bytes_out);
 
 /* What generation works with; all borrowed. */
@@ -38,6 +43,7 @@ typedef struct run_engine {
     tsr_tokenizer *tokenizer;
     tsr_session *session;
     tsr_sampler *sampler;
+    const tsr_chat *chat; /* NULL: prompts are taken as they stand */
 } run_engine;
 
 typedef struct run_result {
@@ -53,6 +59,11 @@ typedef struct run_result {
  * process. Returns an exit code, after saying why if it is not 0. */
 int run_generate(const run_engine *engine, const run_options *options, const char *prompt,
                  size_t prompt_bytes, run_result *result);
+
+/* A conversation over standard input and output, which `first` begins unless it is NULL. Ctrl-C stops an
+ * answer, the end of the input ends it. Returns an exit code, after saying why if it is not 0. */
+int run_converse(const run_engine *engine, const run_options *options, const char *first, size_t first_bytes,
+                 run_result *result);
 
 /* Speed, memory and reductions on stderr. */
 void run_report(const tsr_runtime *rt, const run_engine *engine, const run_options *options,

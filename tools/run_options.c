@@ -1,6 +1,32 @@
 /* The command line of tsr run; names and defaults are llama.cpp's where it has them. */
 #include "run.h"
 
+#include <string.h>
+
+/* Whether what is said about prompt and chat goes together, and what follows from it. */
+static int check_prompt(run_options *o)
+{
+    const char *wrong = NULL;
+    if (o->prompt && o->prompt_file)
+        wrong = "give -p or -f, not both";
+    else if (!o->prompt && !o->prompt_file && !o->interactive)
+        wrong = "which prompt? give -p TEXT or -f FILE, or -i for a conversation";
+    else if (o->interactive && strcmp(o->prompt ? o->prompt : o->prompt_file ? o->prompt_file : "", "-") == 0)
+        wrong = "with -i standard input is the conversation's; give the first message in words or a file";
+    else if (o->system && !o->chat && !o->interactive)
+        wrong = "--system goes with --chat or -i";
+    const tsr_chat *named;
+    if (!wrong && o->chat && strcmp(o->chat, "auto") != 0 && tsr_chat_find(o->chat, &named) != TSR_OK)
+        wrong = tsr_last_error();
+    if (wrong) {
+        fprintf(stderr, "tsr run: %s; see `tsr run --help`\n", wrong);
+        return TOOL_EXIT_USAGE;
+    }
+    if (o->interactive && !o->chat)
+        o->chat = "auto";
+    return TOOL_GO_ON;
+}
+
 int run_options_read(int argc, char **argv, run_options *o)
 {
     *o = (run_options){.model = TOOL_MODEL_OPTIONS_INIT, .sampler = TSR_SAMPLER_CONFIG_INIT, .n_predict = -1};
@@ -19,6 +45,10 @@ int run_options_read(int argc, char **argv, run_options *o)
          "read copied weights back from their device and compare", 0, 0},
         {"-p", "--prompt", TOOL_STRING, &o->prompt, "TEXT", "what to continue; - reads standard input", 0, 0},
         {"-f", "--file", TOOL_STRING, &o->prompt_file, "FILE", "a file with the prompt; - as above", 0, 0},
+        {"-i", "--interactive", TOOL_FLAG, &o->interactive, NULL, "a conversation, a line a message", 0, 0},
+        {NULL, "--chat", TOOL_STRING, &o->chat, "NAME",
+         "chat template: chatml, llama3, gemma, ...; auto (default with -i): the file's", 0, 0},
+        {NULL, "--system", TOOL_STRING, &o->system, "TEXT", "system message of a chat", 0, 0},
         {"-n", "--n-predict", TOOL_INT, &o->n_predict, "N",
          "tokens to generate (default -1: to the end of the text)", -1, INT32_MAX},
         {NULL, "--temp", TOOL_FLOAT, &o->sampler.temperature, "T", "temperature, 0 = greedy (default 0.8)", 0,
@@ -37,17 +67,15 @@ int run_options_read(int argc, char **argv, run_options *o)
         {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "go on past the end of the text", 0, 0},
         {"-v", "--verbose", TOOL_FLAG, &o->verbose, NULL, "show the plan and what the library chose", 0, 0},
     };
-    const tool_command command = {
-        "run", "generate text: the text on stdout, speed and memory on stderr", options, TOOL_COUNT(options),
-        "examples:\n"
-        "  tsr run -m model.gguf -p 'lighthouse (n.):' -n 40 --temp 0\n"
-        "  tsr run -m model.gguf -f prompt.txt --devices host:2 -ts 3,1 -ctk q8_0\n"};
+    const tool_command command = {"run", "generate text: the text on stdout, speed and memory on stderr",
+                                  options, TOOL_COUNT(options),
+                                  "examples:\n"
+                                  "  tsr run -m model.gguf -p 'lighthouse (n.):' -n 40 --temp 0\n"
+                                  "  tsr run -m model.gguf -f prompt.txt --devices host:2 -ts 3,1 -ctk q8_0\n"
+                                  "  tsr run -m model.gguf -i --system 'Answer in one sentence.'\n"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
-    if (code == TOOL_GO_ON && !o->prompt == !o->prompt_file) {
-        fprintf(stderr, "tsr run: %s; see `tsr run --help`\n",
-                o->prompt ? "give -p or -f, not both" : "which prompt? give -p TEXT or -f FILE");
-        code = TOOL_EXIT_USAGE;
-    }
+    if (code == TOOL_GO_ON)
+        code = check_prompt(o);
     if (code == TOOL_GO_ON && !o->fit && (o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins)) {
         fprintf(stderr, "tsr run: --fit-ctx, --fit-kv and --fit-margin go with --fit\n");
         code = TOOL_EXIT_USAGE;

@@ -50,6 +50,8 @@ static int read_file(const char *path, char **text_out, size_t *bytes_out)
 
 int run_prompt_read(const run_options *options, char **text_out, size_t *bytes_out)
 {
+    if (!options->prompt_file && !options->prompt)
+        return TOOL_GO_ON;
     if (options->prompt_file || strcmp(options->prompt, "-") == 0)
         return read_file(options->prompt_file ? options->prompt_file : "-", text_out, bytes_out);
     *text_out = strdup(options->prompt);

@@ -9,6 +9,7 @@
 #define TSR_TSR_H
 
 #include <tsr/buffer.h>
+#include <tsr/chat.h>
 #include <tsr/fit.h>
 #include <tsr/gguf.h>
 #include <tsr/graph.h>

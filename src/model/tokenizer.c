@@ -42,46 +42,73 @@ static bool is_ascii_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-static tsr_status encode_text(tsr_encoder *encoder, const char *text, size_t bytes, unsigned flags)
+/* What is encoded: control tokens are not looked for in plain[n_plain]. */
+typedef struct encode_input {
+    const char *text;
+    size_t bytes;
+    const tsr_text_range *plain;
+    size_t n_plain;
+} encode_input;
+
+/* The special token at text[at], or TSR_TOKEN_NONE. *plain is the first range that ends behind `at`. */
+static int32_t find_special(const tsr_vocab *vocab, const encode_input *in, size_t at, unsigned types,
+                            size_t *plain)
+{
+    const unsigned harmless = types & TSR_TOKEN_TYPE_BIT(TSR_TOKEN_USER_DEFINED);
+    size_t bytes = in->bytes - at;
+
+    while (*plain < in->n_plain && in->plain[*plain].end <= at)
+        ++*plain;
+    if (*plain < in->n_plain && in->plain[*plain].begin <= at)
+        types = harmless;
+    if (!(vocab->first_byte[(uint8_t)in->text[at]] & types))
+        return TSR_TOKEN_NONE;
+    int32_t id = tsr_vocab_find_special(vocab, in->text + at, bytes, types);
+    if (*plain < in->n_plain && types != harmless && id != TSR_TOKEN_NONE &&
+        at + vocab->tokens[id].text_bytes > in->plain[*plain].begin)
+        id = tsr_vocab_find_special(vocab, in->text + at, bytes, harmless);
+    return id;
+}
+
+static tsr_status encode_text(tsr_encoder *encoder, const encode_input *in, unsigned flags)
 {
     tsr_status status = TSR_OK;
     const tsr_vocab *vocab = encoder->vocab;
     unsigned types = flags & TSR_ENCODE_PARSE_SPECIAL ? TSR_TOKEN_SPECIAL_TYPES
                                                       : TSR_TOKEN_TYPE_BIT(TSR_TOKEN_USER_DEFINED);
     size_t begin = 0; /* of the text that has not been encoded yet, always behind a special token */
+    size_t plain = 0;
 
-    if (flags & TSR_ENCODE_ADD_SPECIAL && vocab->add_bos)
+    if (flags & (TSR_ENCODE_ADD_SPECIAL | TSR_ENCODE_ADD_BOS) && vocab->add_bos)
         tsr_encoder_emit(encoder, vocab->bos);
-    for (size_t at = 0; at < bytes;) {
-        int32_t id = TSR_TOKEN_NONE;
-        if (vocab->first_byte[(uint8_t)text[at]] & types)
-            id = tsr_vocab_find_special(vocab, text + at, bytes - at, types);
+    for (size_t at = 0; at < in->bytes;) {
+        int32_t id = find_special(vocab, in, at, types, &plain);
         if (id == TSR_TOKEN_NONE) {
             at++;
             continue;
         }
-        TSR_TRY(tsr_encoder_add_text(encoder, text + begin, at - begin, true));
+        TSR_TRY(tsr_encoder_add_text(encoder, in->text + begin, at - begin, true));
         tsr_encoder_emit(encoder, id);
         at += vocab->tokens[id].text_bytes;
-        while (vocab->tokens[id].strips_right && at < bytes && is_ascii_space(text[at]))
+        while (vocab->tokens[id].strips_right && at < in->bytes && is_ascii_space(in->text[at]))
             at++;
         begin = at;
     }
-    TSR_TRY(tsr_encoder_add_text(encoder, text + begin, bytes - begin, true));
+    TSR_TRY(tsr_encoder_add_text(encoder, in->text + begin, in->bytes - begin, true));
     if (flags & TSR_ENCODE_ADD_SPECIAL && vocab->add_eos)
         tsr_encoder_emit(encoder, vocab->eos);
 out:
     return status;
 }
 
-tsr_status tsr_tokenizer_encode(const tsr_tokenizer *tokenizer, const char *text, size_t text_bytes,
-                                unsigned flags, int32_t *tokens, size_t capacity, size_t *n_out)
+tsr_status tsr_tokenizer_encode_ranges(const tsr_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                                       const tsr_text_range *plain, size_t n_plain, unsigned flags,
+                                       int32_t *tokens, size_t capacity, size_t *n_out)
 {
     tsr_status status = TSR_OK;
     tsr_encoder encoder = {0};
+    const encode_input in = {text, text_bytes, plain, n_plain};
 
-    if (!tokenizer || (!text && text_bytes) || !n_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_tokenizer_encode: tokenizer, text and n_out must not be NULL");
     if (text_bytes >= MAX_TEXT_BYTES)
         return tsr_fail(TSR_ERR_INVALID, "the text has %zu bytes, %d or more; encode it in parts", text_bytes,
                         MAX_TEXT_BYTES);
@@ -89,13 +116,22 @@ tsr_status tsr_tokenizer_encode(const tsr_tokenizer *tokenizer, const char *text
     encoder.pretokenizer = tokenizer->pretokenizer;
     encoder.tokens = tokens;
     encoder.capacity = tokens ? capacity : 0;
-    TSR_TRY(encode_text(&encoder, text, text_bytes, flags));
+    TSR_TRY(encode_text(&encoder, &in, flags));
     if (tokens && encoder.n > capacity)
         TSR_TRY(tsr_fail(TSR_ERR_FULL, "the text needs room for %zu tokens, not %zu", encoder.n, capacity));
     *n_out = encoder.n;
 out:
     tsr_encoder_release(&encoder);
     return status;
+}
+
+tsr_status tsr_tokenizer_encode(const tsr_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                                unsigned flags, int32_t *tokens, size_t capacity, size_t *n_out)
+{
+    if (!tokenizer || (!text && text_bytes) || !n_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_tokenizer_encode: tokenizer, text and n_out must not be NULL");
+    flags &= TSR_ENCODE_ADD_SPECIAL | TSR_ENCODE_PARSE_SPECIAL;
+    return tsr_tokenizer_encode_ranges(tokenizer, text, text_bytes, NULL, 0, flags, tokens, capacity, n_out);
 }
 
 tsr_status tsr_tokenizer_decode(const tsr_tokenizer *tokenizer, const int32_t *tokens, size_t n,

@@ -1,0 +1,169 @@
+/* tsr run -i: a conversation, line by line.
+ *
+ * What has been said stays in the session; only a new message and what closes the answer before it are
+ * encoded and computed. So an answer that was stopped half way is followed up as it stands.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "run_decode.h"
+#include "run_tokens.h"
+#include "tsr.h"
+
+/* A line of standard input without its end, and those that it goes on in; NULL at the end of the input. */
+typedef struct chat_input {
+    char *line;
+    size_t line_capacity;
+    char *text; /* the message */
+    size_t bytes, capacity;
+    bool terminal;
+} chat_input;
+
+typedef enum chat_read { CHAT_MESSAGE, CHAT_INTERRUPTED, CHAT_END, CHAT_NO_MEMORY } chat_read;
+
+static bool append(chat_input *in, const char *text, size_t bytes)
+{
+    if (in->bytes + bytes + 1 > in->capacity) {
+        size_t capacity = 2 * (in->bytes + bytes + 1);
+        char *grown = realloc(in->text, capacity);
+        if (!grown)
+            return false;
+        in->text = grown;
+        in->capacity = capacity;
+    }
+    memcpy(in->text + in->bytes, text, bytes);
+    in->bytes += bytes;
+    in->text[in->bytes] = '\0';
+    return true;
+}
+
+/* A message is a line; a backslash at its end says that it goes on in the next. */
+static chat_read read_message(chat_input *in)
+{
+    in->bytes = 0;
+    for (bool more = false;; more = true) {
+        if (in->terminal)
+            fprintf(stderr, more ? "  " : "> ");
+        errno = 0;
+        ssize_t n = getline(&in->line, &in->line_capacity, stdin);
+        if (n < 0 && errno == EINTR) {
+            clearerr(stdin);
+            return CHAT_INTERRUPTED;
+        }
+        if (n < 0 && errno == ENOMEM)
+            return CHAT_NO_MEMORY;
+        if (n < 0)
+            return more ? CHAT_MESSAGE : CHAT_END;
+        while (n > 0 && (in->line[n - 1] == '\n' || in->line[n - 1] == '\r'))
+            n--;
+        bool goes_on = n > 0 && in->line[n - 1] == '\\';
+        if (!append(in, in->line, (size_t)n - goes_on) || (goes_on && !append(in, "\n", 1)))
+            return CHAT_NO_MEMORY;
+        if (!goes_on)
+            return CHAT_MESSAGE;
+    }
+}
+
+/* One conversation. */
+typedef struct conversation {
+    run_decoder decoder;
+    bool begun; /* an answer, perhaps a part of one, is the last thing in the session */
+} conversation;
+
+static int64_t length(const conversation *c)
+{
+    return tsr_session_length(c->decoder.engine->session, 0);
+}
+
+/* A message that was not computed to its end leaves no trace. Stopping an answer is not a failure. */
+static int answer(conversation *c, const run_tokens *tokens)
+{
+    run_decoder *d = &c->decoder;
+    struct sigaction before;
+    int64_t n_before = length(c);
+    d->at_start = true;
+    d->last = '\0';
+    run_interrupted = 0;
+    run_hear_interrupts(false, true, &before);
+    tsr_status status = run_decoder_feed(d, tokens->at, tokens->n);
+    if (status == TSR_OK && run_interrupted)
+        status = tsr_session_trim(d->engine->session, 0, n_before);
+    else if (status == TSR_OK) {
+        c->begun = true;
+        status = run_decoder_continue(d);
+    }
+    run_decoder_end_line(d);
+    sigaction(SIGINT, &before, NULL);
+    run_interrupted = 0;
+    if (status == TSR_OK && length(c) == d->n_ctx)
+        fprintf(stderr,
+                "tsr run: the context is full; /clear forgets the conversation, a larger -c holds more\n");
+    return status == TSR_OK ? TOOL_GO_ON : tool_fail("run", status);
+}
+
+static int clear(conversation *c)
+{
+    tsr_status status = tsr_session_trim(c->decoder.engine->session, 0, 0);
+    tsr_sampler_reset(c->decoder.engine->sampler);
+    c->begun = false;
+    return status == TSR_OK ? TOOL_GO_ON : tool_fail("run", status);
+}
+
+static int say(conversation *c, const char *text, size_t bytes)
+{
+    const run_decoder *d = &c->decoder;
+    run_tokens tokens = {0};
+    int code = c->begun ? run_tokens_of_reply(d->engine, text, bytes, &tokens)
+                        : run_tokens_of_prompt(d->engine, d->options, text, bytes, &tokens);
+    if (code == TOOL_GO_ON && run_tokens_check(&tokens, length(c), d->n_ctx) == TOOL_GO_ON)
+        code = answer(c, &tokens);
+    run_tokens_free(&tokens);
+    return code;
+}
+
+static int converse(conversation *c, chat_input *in)
+{
+    int code = TOOL_GO_ON;
+    while (code == TOOL_GO_ON && !ferror(stdout)) {
+        struct sigaction before;
+        run_hear_interrupts(false, false, &before);
+        chat_read got = read_message(in);
+        sigaction(SIGINT, &before, NULL);
+        run_interrupted = 0;
+        if (got == CHAT_END)
+            break;
+        if (got == CHAT_NO_MEMORY)
+            return run_fail_memory();
+        if (got == CHAT_INTERRUPTED)
+            fprintf(stderr, "\n(Ctrl-D ends)\n");
+        else if (strcmp(in->text, "/clear") == 0)
+            code = clear(c);
+        else if (in->bytes)
+            code = say(c, in->text, in->bytes);
+    }
+    return code == TOOL_GO_ON ? TOOL_EXIT_OK : code;
+}
+
+int run_converse(const run_engine *engine, const run_options *options, const char *first, size_t first_bytes,
+                 run_result *result)
+{
+    conversation c = {0};
+    chat_input in = {.terminal = isatty(STDIN_FILENO) && isatty(STDERR_FILENO)};
+    int code = run_decoder_open(&c.decoder, engine, options, result);
+    c.decoder.keep_last = true;
+    if (in.terminal)
+        fprintf(stderr, "Ctrl-C stops an answer, /clear forgets the conversation, Ctrl-D ends.\n");
+    if (code == TOOL_GO_ON && first)
+        code = say(&c, first, first_bytes);
+    if (code == TOOL_GO_ON)
+        code = converse(&c, &in);
+    if (in.terminal)
+        fprintf(stderr, "\n");
+    result->end = ferror(stdout) ? "the text cannot be written" : "end of the conversation";
+    free(in.text);
+    free(in.line);
+    run_decoder_close(&c.decoder);
+    return code;
+}

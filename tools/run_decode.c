@@ -1,0 +1,166 @@
+/* Generating, the part that does not know where the tokens come from; see run_decode.h. */
+#include "run_decode.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tsr.h"
+
+volatile sig_atomic_t run_interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    run_interrupted = 1;
+}
+
+void run_hear_interrupts(bool once, bool restart, struct sigaction *before_out)
+{
+    struct sigaction action = {.sa_handler = on_interrupt,
+                               .sa_flags = (once ? (int)SA_RESETHAND : 0) | (restart ? SA_RESTART : 0)};
+    sigaction(SIGINT, &action, before_out);
+}
+
+void run_decoder_write(run_decoder *d, const char *text, size_t bytes)
+{
+    if (bytes == 0)
+        return;
+    fwrite(text, 1, bytes, stdout);
+    fflush(stdout);
+    d->last = text[bytes - 1];
+}
+
+int run_fail_memory(void)
+{
+    fprintf(stderr, "tsr run: out of memory\n");
+    return TOOL_EXIT_FAILED;
+}
+
+static int find_eog(run_decoder *d)
+{
+    int32_t n = tsr_tokenizer_n_vocab(d->engine->tokenizer);
+    d->eog = malloc((size_t)n * sizeof *d->eog);
+    if (!d->eog)
+        return run_fail_memory();
+    for (int32_t token = 0; token < n && token < d->n_vocab; token++)
+        if (tsr_tokenizer_is_eog(d->engine->tokenizer, token))
+            d->eog[d->n_eog++] = token;
+    return TOOL_GO_ON;
+}
+
+int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options *options, run_result *result)
+{
+    tsr_model_info model;
+    tsr_plan_info plan;
+    *d = (run_decoder){.engine = engine, .options = options, .result = result};
+    tsr_model_describe(engine->model, &model);
+    tsr_plan_describe(tsr_model_plan(engine->model), &plan);
+    d->n_vocab = model.n_vocab;
+    d->n_ctx = plan.n_ctx;
+    d->n_batch = plan.n_batch;
+    d->logits = malloc((size_t)d->n_vocab * sizeof *d->logits);
+    d->silent = calloc((size_t)d->n_batch, sizeof *d->silent);
+    if (!d->logits || !d->silent)
+        return run_fail_memory();
+    int code = find_eog(d);
+    if (code != TOOL_GO_ON)
+        return code;
+    tsr_status status = tsr_detokenizer_create(engine->tokenizer, &d->stream);
+    return status == TSR_OK ? TOOL_GO_ON : tool_fail("run", status);
+}
+
+void run_decoder_close(run_decoder *d)
+{
+    tsr_detokenizer_destroy(d->stream);
+    free(d->logits);
+    free(d->silent);
+    free(d->eog);
+}
+
+/* Chunk by chunk, so that Ctrl-C is heard during a long prompt; the bits are the same. */
+tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
+{
+    tsr_status status = TSR_OK;
+    double start = tool_clock();
+    for (int64_t at = 0; at < n && status == TSR_OK && !run_interrupted; at += d->n_batch) {
+        bool last = n - at <= d->n_batch;
+        tsr_batch batch = {.n_tokens = last ? n - at : d->n_batch,
+                           .tokens = tokens + at,
+                           .outputs = last ? NULL : d->silent};
+        status = tsr_session_decode(d->engine->session, &batch, d->logits);
+    }
+    for (int64_t i = 0; i < n; i++)
+        tsr_sampler_accept(d->engine->sampler, tokens[i]);
+    d->result->prompt_s += tool_clock() - start;
+    d->result->n_prompt += n;
+    return status;
+}
+
+static tsr_status compute_token(run_decoder *d, int32_t token)
+{
+    double start = tool_clock();
+    tsr_batch batch = {.n_tokens = 1, .tokens = &token};
+    tsr_status status = tsr_session_decode(d->engine->session, &batch, d->logits);
+    d->result->decode_s += tool_clock() - start;
+    d->result->n_decoded += status == TSR_OK;
+    return status;
+}
+
+static tsr_status sample(run_decoder *d, int32_t *token_out)
+{
+    for (int i = 0; d->options->ignore_eos && i < d->n_eog; i++)
+        d->logits[d->eog[i]] = -INFINITY;
+    return tsr_sampler_sample(d->engine->sampler, d->logits, d->n_vocab, token_out);
+}
+
+static void write_token(run_decoder *d, int32_t token)
+{
+    tsr_bytes text = tsr_detokenizer_push(d->stream, token);
+    if (d->at_start && text.bytes && *text.data == ' ') {
+        text.data++;
+        text.bytes--;
+    }
+    d->at_start = false;
+    run_decoder_write(d, text.data, text.bytes);
+}
+
+tsr_status run_decoder_continue(run_decoder *d)
+{
+    int64_t limit = d->options->n_predict < 0 ? INT64_MAX : d->options->n_predict;
+    for (int64_t i = 0; !run_interrupted; i++) {
+        int32_t token;
+        if (i == limit) {
+            d->result->end = "as many tokens as asked";
+            return TSR_OK;
+        }
+        tsr_status status = sample(d, &token);
+        if (status != TSR_OK)
+            return status;
+        if (tsr_tokenizer_is_eog(d->engine->tokenizer, token)) {
+            d->result->end = "end of text";
+            return TSR_OK;
+        }
+        write_token(d, token);
+        if (ferror(stdout)) {
+            d->result->end = "the text cannot be written";
+            return TSR_OK;
+        }
+        if (tsr_session_length(d->engine->session, 0) == d->n_ctx) {
+            d->result->end = "context full, -c makes it larger";
+            return TSR_OK;
+        }
+        status = i + 1 < limit || d->keep_last ? compute_token(d, token) : TSR_OK;
+        if (status != TSR_OK)
+            return status;
+    }
+    return TSR_OK;
+}
+
+void run_decoder_end_line(run_decoder *d)
+{
+    tsr_bytes rest = tsr_detokenizer_finish(d->stream);
+    run_decoder_write(d, rest.data, rest.bytes);
+    if (d->last && d->last != '\n')
+        run_decoder_write(d, "\n", 1);
+}

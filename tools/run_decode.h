@@ -1,0 +1,51 @@
+/* What both ways of generating share: feeding tokens in chunks, sampling and writing them, and hearing
+ * Ctrl-C. */
+#ifndef TSR_TOOLS_RUN_DECODE_H
+#define TSR_TOOLS_RUN_DECODE_H
+
+#include <signal.h>
+
+#include "run.h"
+
+/* Everything that generating allocates for itself. */
+typedef struct run_decoder {
+    const run_engine *engine;
+    const run_options *options;
+    run_result *result;
+    int64_t n_vocab, n_ctx, n_batch;
+    float *logits; /* [n_vocab] */
+    bool *silent;  /* [n_batch] false: no logits wanted */
+    int32_t *eog;  /* [n_eog] tokens that end a text */
+    int n_eog;
+    tsr_detokenizer *stream;
+    char last;      /* byte written to stdout */
+    bool keep_last; /* compute also the last token of a text, since more will follow it */
+    bool at_start;  /* of an answer: the space that some vocabularies begin words with is left out */
+} run_decoder;
+
+/* Returns TOOL_GO_ON or an exit code, after saying why; to be closed either way. */
+int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options *options,
+                     run_result *result);
+void run_decoder_close(run_decoder *d);
+
+/* Compute tokens[n] behind what is there; d->logits are those of the last. */
+tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n);
+
+/* Sample, write, compute, until something ends it; result->end says what. */
+tsr_status run_decoder_continue(run_decoder *d);
+
+/* What is held back of the last character, and the end of the line. */
+void run_decoder_end_line(run_decoder *d);
+
+void run_decoder_write(run_decoder *d, const char *text, size_t bytes);
+
+/* Set by Ctrl-C while one of the handlers below is in place; whoever heard it clears it. */
+extern volatile sig_atomic_t run_interrupted;
+
+/* `once`: a second Ctrl-C ends the process. `restart`: reading goes on after it instead of failing with
+ * EINTR. */
+void run_hear_interrupts(bool once, bool restart, struct sigaction *before_out);
+
+int run_fail_memory(void);
+
+#endif
