@@ -191,7 +191,7 @@ static void work_fma(thread_team *team, int thread, void *argument)
     double *flops = argument;
     double mine = 0;
 #if defined(__x86_64__)
-    if (strcmp(team->set->isa, "avx512") == 0)
+    if (strncmp(team->set->isa, "avx512", 6) == 0)
         mine = fma_avx512();
     else if (strcmp(team->set->isa, "avx2") == 0)
         mine = fma_avx2();

@@ -15,12 +15,16 @@ set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/generic.c PROPERTI
 
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
   target_sources(tsr_objects PRIVATE
-    ${CMAKE_CURRENT_LIST_DIR}/kernels/avx2.c ${CMAKE_CURRENT_LIST_DIR}/kernels/avx512.c)
+    ${CMAKE_CURRENT_LIST_DIR}/kernels/avx2.c ${CMAKE_CURRENT_LIST_DIR}/kernels/avx512.c
+    ${CMAKE_CURRENT_LIST_DIR}/kernels/avx512vnni.c)
   set(avx2_flags -mavx2 -mfma -mf16c)
+  set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/avx2.c PROPERTIES
     COMPILE_OPTIONS "${kernel_flags};${avx2_flags}")
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/avx512.c PROPERTIES
-    COMPILE_OPTIONS "${kernel_flags};${avx2_flags};-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mprefer-vector-width=512")
+    COMPILE_OPTIONS "${kernel_flags};${avx512_flags}")
+  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/avx512vnni.c PROPERTIES
+    COMPILE_OPTIONS "${kernel_flags};${avx512_flags};-mavx512vnni")
   set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels.c PROPERTIES
     COMPILE_DEFINITIONS TSR_HAVE_X86_KERNELS)
 endif()

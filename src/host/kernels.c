@@ -27,13 +27,20 @@ static bool has_avx512(void)
     return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
 }
+
+static bool has_avx512vnni(void)
+{
+    return has_avx512() && __builtin_cpu_supports("avx512vnni");
+}
 #endif
 
 const tsr_kernel_set *tsr_kernel_set_select(const char *isa)
 {
-    const tsr_kernel_set *sets[3]; /* best first */
+    const tsr_kernel_set *sets[4]; /* best first */
     int n = 0;
 #ifdef TSR_HAVE_X86_KERNELS
+    if (has_avx512vnni())
+        sets[n++] = &tsr_kernel_set_avx512vnni;
     if (has_avx512())
         sets[n++] = &tsr_kernel_set_avx512;
     if (has_avx2())

@@ -22,7 +22,7 @@ typedef struct tsr_kernel_env {
 typedef void (*tsr_kernel_fn)(const tsr_op *op, const tsr_kernel_env *env);
 
 typedef struct tsr_kernel_set {
-    const char *isa;                 /* "generic", "avx2", "avx512" */
+    const char *isa;                 /* "generic", "avx2", "avx512", "avx512vnni" */
     size_t scratch_bytes;            /* per thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
 } tsr_kernel_set;

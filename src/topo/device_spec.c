@@ -128,7 +128,7 @@ static tsr_status parse_isa(const char *piece, tsr_device_item *item)
         return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives isa= twice for one item; keep one", piece);
     if (!*name || strlen(name) >= sizeof item->isa)
         return tsr_fail(TSR_ERR_INVALID,
-                        "devices: '%s' is no instruction set; write isa=generic, isa=avx2 or isa=avx512",
+                        "devices: '%s' is no instruction set; write isa=generic, avx2, avx512 or avx512vnni",
                         piece);
     snprintf(item->isa, sizeof item->isa, "%s", name);
     return TSR_OK;

@@ -8,6 +8,7 @@ extern const tsr_kernel_set tsr_kernel_set_generic;
 #ifdef TSR_HAVE_X86_KERNELS
 extern const tsr_kernel_set tsr_kernel_set_avx2;
 extern const tsr_kernel_set tsr_kernel_set_avx512;
+extern const tsr_kernel_set tsr_kernel_set_avx512vnni;
 #endif
 
 #endif

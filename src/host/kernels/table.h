@@ -8,19 +8,19 @@
 #include "host/kernels/rows.h"
 #include "host/kernels/sets.h"
 
-#define TSR_KERNEL_SET(name)                                                                           \
-    {                                                                                                  \
-        .isa = name,                                                                                   \
-        .scratch_bytes =                                                                               \
-            sizeof(tile_scratch) > sizeof(attn_scratch) ? sizeof(tile_scratch) : sizeof(attn_scratch), \
-        .run = {                                                                                       \
-            [TSR_OP_GET_ROWS] = kernel_get_rows, [TSR_OP_RMS_NORM] = kernel_rms_norm,                  \
-            [TSR_OP_MUL_MAT] = kernel_mul_mat,   [TSR_OP_ROPE] = kernel_rope,                          \
-            [TSR_OP_KV_WRITE] = kernel_kv_write, [TSR_OP_ATTENTION] = kernel_attention,                \
-            [TSR_OP_GLU] = kernel_glu,           [TSR_OP_ADD] = kernel_add,                            \
-            [TSR_OP_SCALE] = kernel_scale,       [TSR_OP_SOFTMAX] = kernel_softmax,                    \
-            [TSR_OP_ARGMAX] = kernel_argmax,     [TSR_OP_COPY] = kernel_copy,                          \
-        },                                                                                             \
+#define TSR_KERNEL_SET(name)                                                                                 \
+    {                                                                                                        \
+        .isa = name,                                                                                         \
+        .scratch_bytes =                                                                                     \
+            sizeof(mul_mat_scratch) > sizeof(attn_scratch) ? sizeof(mul_mat_scratch) : sizeof(attn_scratch), \
+        .run = {                                                                                             \
+            [TSR_OP_GET_ROWS] = kernel_get_rows, [TSR_OP_RMS_NORM] = kernel_rms_norm,                        \
+            [TSR_OP_MUL_MAT] = kernel_mul_mat,   [TSR_OP_ROPE] = kernel_rope,                                \
+            [TSR_OP_KV_WRITE] = kernel_kv_write, [TSR_OP_ATTENTION] = kernel_attention,                      \
+            [TSR_OP_GLU] = kernel_glu,           [TSR_OP_ADD] = kernel_add,                                  \
+            [TSR_OP_SCALE] = kernel_scale,       [TSR_OP_SOFTMAX] = kernel_softmax,                          \
+            [TSR_OP_ARGMAX] = kernel_argmax,     [TSR_OP_COPY] = kernel_copy,                                \
+        },                                                                                                   \
     }
 
 #endif

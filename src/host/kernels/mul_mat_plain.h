@@ -1,0 +1,202 @@
+/* mul_mat for F32, F16 and BF16 weights: f32 products, in the order of dot.h. There are two ways to compute a
+ * segment sum, with the same bits.
+ *
+ * One token (plain_vector): the weights are read once, so memory sets the pace. Several rows at once, hence
+ * several streams; weights are widened in registers and multiplied at once.
+ *
+ * Many tokens (plain_tile): a few rows' segment is widened once into scratch, small enough to stay in the
+ * first-level cache, and multiplied with every token, at the pace of the multiply-add units. */
+#ifndef TSR_HOST_KERNELS_MUL_MAT_PLAIN_H
+#define TSR_HOST_KERNELS_MUL_MAT_PLAIN_H
+
+#include "host/kernels/dot.h"
+#include "host/kernels/mul_mat_sums.h"
+#include "host/kernels/weights.h"
+
+enum {
+#if defined(TSR_ISA_AVX512)
+    VECTOR_ROWS = 8, /* most rows at once for one token: two accumulators each */
+#else
+    VECTOR_ROWS = 2,
+#endif
+    VECTOR_UNIT = 128,     /* elements multiplied at once */
+    PREFETCH_BYTES = 1024, /* ahead */
+    TILE_ROWS = 256,       /* most rows of a chunk: how often packed activations are used */
+    TILE_TOKENS = 128,     /* most tokens at once: how often decoded weights are used */
+    FEW_TOKENS = 8         /* up to here memory still sets the pace, and packing does not pay */
+};
+
+/* plain_tile's scratch: the activations fill a good part of the second-level cache. */
+typedef struct plain_scratch {
+    float w[DOT_ROWS * DOT_SEGMENT];
+    float x[TILE_TOKENS * DOT_SEGMENT];
+    float carry[TILE_TOKENS * TILE_ROWS]; /* sums of the granule so far */
+} plain_scratch;
+
+/* Take the sums of one segment: add them to those of the granule before it, which `carry` keeps. */
+ALWAYS_INLINE void plain_fold(const product *p, const k_segment *segment, int64_t token, int64_t row, int n,
+                              float *sums, float *carry)
+{
+    if (!segment->opens)
+        for (int i = 0; i < n; i++)
+            sums[i] = carry[i] + sums[i];
+    if (segment->closes)
+        fold_granule(p, segment, token, row, n, sums);
+    else
+        memcpy(carry, sums, (size_t)n * sizeof(float));
+}
+
+/* ---- one token ---- */
+
+/* Multiply one unit of n_rows rows `stride` bytes apart, and ask for what comes PREFETCH_BYTES later: the
+ * processor looks ahead about as far as one unit, memory answers later than that. Asking past the matrix is
+ * harmless. */
+ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups, const unsigned char *w,
+                              size_t stride, const float *x, dot_state *state)
+{
+    UNROLL for (int r = 0; r < n_rows; r++)
+    {
+        const unsigned char *row = w + (size_t)r * stride;
+        UNROLL for (size_t line = 0; line < elems_bytes(type, groups * 32); line += 64)
+            __builtin_prefetch(row + PREFETCH_BYTES + line);
+    }
+    UNROLL for (int group = 0; group < groups; group++)
+    {
+        const v16 xa = v16_load(x + 32 * group), xb = v16_load(x + 32 * group + 16);
+        UNROLL for (int r = 0; r < n_rows; r++)
+            dot_step(&state[r], weights_of(type, w + (size_t)r * stride, NULL, group), xa, xb);
+    }
+}
+
+/* sums[r] of one segment for n_rows rows `stride` bytes apart. */
+ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const unsigned char *w,
+                                        size_t stride, const float *x, int64_t n, float *sums)
+{
+    dot_state state[VECTOR_ROWS];
+    UNROLL for (int r = 0; r < n_rows; r++) state[r] = (dot_state){v16_zero(), v16_zero()};
+    for (; n >= VECTOR_UNIT; n -= VECTOR_UNIT, x += VECTOR_UNIT, w += elems_bytes(type, VECTOR_UNIT))
+        plain_unit(type, n_rows, VECTOR_UNIT / 32, w, stride, x, state);
+    for (; n >= 32; n -= 32, x += 32, w += elems_bytes(type, 32))
+        plain_unit(type, n_rows, 1, w, stride, x, state);
+    if (n > 0) {
+        const v16 xa = v16_load_n(x, n < 16 ? n : 16), xb = v16_load_n(x + 16, n < 16 ? 0 : n - 16);
+        UNROLL for (int r = 0; r < n_rows; r++)
+            dot_step(&state[r], weights_tail(type, w + (size_t)r * stride, n), xa, xb);
+    }
+    v16 sum[VECTOR_ROWS];
+    UNROLL for (int r = 0; r < n_rows; r++) sum[r] = v16_add(state[r].a, state[r].b);
+    if (n_rows % 4 == 0)
+        v16_sum_n(n_rows, sum, sums);
+    else
+        UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v16_sum(sum[r]);
+}
+
+ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const product *p, int64_t row)
+{
+    const tsr_op_mul_mat *op = p->op;
+    const unsigned char *w = (const unsigned char *)op->w + (size_t)row * op->w_stride;
+    const float *x = product_x(p, 0);
+    float sums[VECTOR_ROWS], carry[VECTOR_ROWS] = {0};
+    k_segment segment = segment_first(op, DOT_SEGMENT);
+    do {
+        const int64_t k = segment.begin;
+        plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, x + k, segment.n, sums);
+        plain_fold(p, &segment, 0, row, n_rows, sums, carry);
+    } while (segment_next(op, &segment));
+}
+
+ALWAYS_INLINE void plain_vector_type(tsr_type type, const product *p)
+{
+    int64_t row = p->row;
+    for (; row + VECTOR_ROWS <= p->row_end; row += VECTOR_ROWS)
+        plain_vector_rows(type, VECTOR_ROWS, p, row);
+    for (; row < p->row_end; row++)
+        plain_vector_rows(type, 1, p, row);
+}
+
+static void plain_vector(const product *p)
+{
+    if (p->op->type == TSR_TYPE_F32)
+        plain_vector_type(TSR_TYPE_F32, p);
+    else if (p->op->type == TSR_TYPE_F16)
+        plain_vector_type(TSR_TYPE_F16, p);
+    else
+        plain_vector_type(TSR_TYPE_BF16, p);
+}
+
+/* ---- many tokens ---- */
+
+/* Some tokens' activations in one segment, rows `stride` floats apart, n a multiple of 32. */
+typedef struct plain_tokens {
+    const float *x;
+    size_t stride;
+    int64_t n, first;
+    int n_tokens;
+} plain_tokens;
+
+/* Few tokens are used where they lie. Many are copied: contiguous rows cannot fight for the same cache sets,
+ * as rows a power of two apart would. A segment that is no multiple of 32 is filled up with zeros. */
+static plain_tokens plain_pack(const product *p, const k_segment *segment, int64_t first, int n_tokens,
+                               float *packed)
+{
+    const int64_t padded = (segment->n + 31) / 32 * 32;
+    if (n_tokens <= FEW_TOKENS && padded == segment->n && !p->x_rows) {
+        const float *x = product_x(p, first) + segment->begin;
+        return (plain_tokens){x, (size_t)p->op->x_stride, padded, first, n_tokens};
+    }
+    for (int i = 0; i < n_tokens; i++) {
+        float *row = packed + i * DOT_SEGMENT;
+        memcpy(row, product_x(p, first + i) + segment->begin, (size_t)segment->n * sizeof(float));
+        memset(row + segment->n, 0, (size_t)(padded - segment->n) * sizeof(float));
+    }
+    return (plain_tokens){packed, DOT_SEGMENT, padded, first, n_tokens};
+}
+
+/* Multiply the decoded rows [row, row + n_rows) with the tokens. Fewer than DOT_ROWS rows: the tile computes
+ * rows of stale scratch too, and they are dropped. `carry` of a token's rows, tokens TILE_ROWS apart. */
+ALWAYS_INLINE void plain_multiply(const product *p, const k_segment *segment, int64_t row, const int n_rows,
+                                  const plain_tokens *tokens, const float *w, float *carry)
+{
+    for (int i = 0; i < tokens->n_tokens; i += DOT_TOKENS) {
+        const int n = tokens->n_tokens - i < DOT_TOKENS ? tokens->n_tokens - i : DOT_TOKENS;
+        float sums[DOT_TOKENS * DOT_ROWS];
+        dot_tile(n, w, DOT_SEGMENT, tokens->x + (size_t)i * tokens->stride, tokens->stride, tokens->n, sums);
+        for (int j = 0; j < n; j++)
+            plain_fold(p, segment, tokens->first + i + j, row, n_rows, sums + j * DOT_ROWS,
+                       carry + (i + j) * TILE_ROWS);
+    }
+}
+
+/* One segment of the product's rows. */
+static void plain_tile_rows(const product *p, const k_segment *segment, const plain_tokens *tokens,
+                            plain_scratch *scratch)
+{
+    const tsr_op_mul_mat *op = p->op;
+    float *carry = scratch->carry;
+    for (int64_t row = p->row; row < p->row_end; row += DOT_ROWS, carry += DOT_ROWS) {
+        const int n_rows = p->row_end - row < DOT_ROWS ? (int)(p->row_end - row) : DOT_ROWS;
+        const unsigned char *w = (const unsigned char *)op->w + elems_bytes(op->type, segment->begin);
+        for (int r = 0; r < n_rows; r++)
+            decode_row(op->type, w + (size_t)(row + r) * op->w_stride, segment->n,
+                       scratch->w + r * DOT_SEGMENT);
+        if (n_rows == DOT_ROWS) /* a constant for the compiler */
+            plain_multiply(p, segment, row, DOT_ROWS, tokens, scratch->w, carry);
+        else
+            plain_multiply(p, segment, row, n_rows, tokens, scratch->w, carry);
+    }
+}
+
+static void plain_tile(const product *p, plain_scratch *scratch)
+{
+    const int64_t total = p->op->n_tokens;
+    for (int64_t t = 0; t < total; t += TILE_TOKENS) {
+        const int n_tokens = (int)(total - t < TILE_TOKENS ? total - t : TILE_TOKENS);
+        k_segment segment = segment_first(p->op, DOT_SEGMENT);
+        do {
+            const plain_tokens tokens = plain_pack(p, &segment, t, n_tokens, scratch->x);
+            plain_tile_rows(p, &segment, &tokens, scratch);
+        } while (segment_next(p->op, &segment));
+    }
+}
+
+#endif

@@ -1,0 +1,112 @@
+/* What every mul_mat kernel shares: which tokens it multiplies, how K is cut, and where sums go.
+ *
+ * K is cut at granule ends and, inside a granule, into segments of a kernel's own length. A kernel brings the
+ * sum of a whole granule, fold_granule() turns it into the op's output format. */
+#ifndef TSR_HOST_KERNELS_MUL_MAT_SUMS_H
+#define TSR_HOST_KERNELS_MUL_MAT_SUMS_H
+
+#include "core/fixed.h"
+#include "host/kernels.h"
+#include "host/kernels/weights.h"
+
+/* Rows [row, row_end) of an op's matrix times some token rows: the op's n_tokens of them, the i-th read from
+ * row x_rows[i] of op->x and its results written to row y_rows[i] of op->y; NULL: row i. */
+typedef struct product {
+    const tsr_op_mul_mat *op;
+    const int32_t *x_rows, *y_rows; /* [op->n_tokens] or NULL */
+    int64_t row, row_end;
+    bool *fault; /* set when an exact partial is out of range */
+} product;
+
+ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
+{
+    return p->op->x + (p->x_rows ? p->x_rows[token] : token) * p->op->x_stride;
+}
+
+/* One piece of K: elements [begin, begin + n), and what its sum is part of. */
+typedef struct k_segment {
+    int64_t begin, n;
+    int64_t longest; /* elements in a segment */
+    int64_t granule, granule_end;
+    bool opens, closes; /* first, last of its granule */
+} k_segment;
+
+/* The segment at `begin` of a granule that ends at `granule_end`. */
+ALWAYS_INLINE k_segment segment_at(int64_t begin, int64_t longest, int64_t granule, int64_t granule_end,
+                                   bool opens)
+{
+    const int64_t left = granule_end - begin;
+    return (k_segment){begin,          left < longest ? left : longest, longest, granule, granule_end, opens,
+                       left <= longest};
+}
+
+/* A BF16 partial is one sum over K: between granules it would be rounded where it lies. */
+ALWAYS_INLINE k_segment segment_first(const tsr_op_mul_mat *op, int64_t longest)
+{
+    const bool in_granules = op->partial && op->reduce != TSR_REDUCE_BF16;
+    const int64_t granule = in_granules && op->granule < op->k ? op->granule : op->k;
+    return segment_at(0, longest, granule, granule, true);
+}
+
+/* Step to the next segment; false after the last. */
+ALWAYS_INLINE bool segment_next(const tsr_op_mul_mat *op, k_segment *segment)
+{
+    const int64_t begin = segment->begin + segment->n;
+    if (begin == op->k)
+        return false;
+    const bool opens = begin == segment->granule_end;
+    int64_t end = segment->granule_end;
+    if (opens)
+        end = op->k - end < segment->granule ? op->k : end + segment->granule;
+    *segment = segment_at(begin, segment->longest, segment->granule, end, opens);
+    return true;
+}
+
+/* Add n granule sums to n totals in fixed point; the first granule's segment begins the totals. */
+ALWAYS_INLINE void fold_exact(const float *sums, int n, bool first, float limit, int64_t *totals, bool *fault)
+{
+#if defined(TSR_ISA_AVX512)
+    /* The same eight at a time; limit > 0, and the comparison is false for NaN. */
+    for (; n > 0; n -= 8, sums += 8, totals += 8) {
+        const __mmask8 lanes = (__mmask8)(n >= 8 ? 0xff : (1 << n) - 1);
+        const __m256 sum = _mm256_maskz_loadu_ps(lanes, sums);
+        const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), sum);
+        const __mmask8 ok = _mm256_cmp_ps_mask(size, _mm256_set1_ps(limit), _CMP_LT_OQ);
+        const __m512d scaled = _mm512_mul_pd(_mm512_maskz_cvtps_pd(ok, sum), _mm512_set1_pd(TSR_FIXED_ONE));
+        const __m512i fixed = _mm512_cvtpd_epi64(scaled);
+        const __m512i before = _mm512_maskz_loadu_epi64(first ? 0 : lanes, totals);
+        _mm512_mask_storeu_epi64(totals, lanes, _mm512_add_epi64(before, fixed));
+        *fault |= (ok & lanes) != lanes;
+    }
+#else
+    for (int i = 0; i < n; i++) {
+        const bool ok = tsr_fixed_in_range(sums[i], limit);
+        const int64_t fixed = tsr_fixed_from_f32(ok ? sums[i] : 0.0f);
+        *fault |= !ok;
+        totals[i] = first ? fixed : totals[i] + fixed;
+    }
+#endif
+}
+
+/* Take the sums of the granule that ends with `segment`, for outputs [row, row + n) of a token. */
+ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int64_t token, int64_t row, int n,
+                                const float *sums)
+{
+    const tsr_op_mul_mat *op = p->op;
+    const int64_t at = (p->y_rows ? p->y_rows[token] : token) * op->y_stride + row;
+    const bool first = segment->granule_end == segment->granule;
+    if (op->partial && op->reduce == TSR_REDUCE_EXACT) {
+        fold_exact(sums, n, first, op->limit, (int64_t *)op->y + at, p->fault);
+        return;
+    }
+    if (op->partial && op->reduce == TSR_REDUCE_BF16) {
+        for (int i = 0; i < n; i++)
+            ((uint16_t *)op->y)[at + i] = tsr_f32_to_bf16(sums[i]);
+        return;
+    }
+    float *y = (float *)op->y + at;
+    for (int i = 0; i < n; i++)
+        y[i] = first ? sums[i] : y[i] + sums[i];
+}
+
+#endif

@@ -1,0 +1,154 @@
+/* Products with quantized weights, many tokens at a time: lanes are rows.
+ *
+ * A panel of a few rows is expanded once to 16-bit integers, transposed so that one vector holds two elements
+ * of INT_LANES rows, and multiplied with the same two elements of every token. Meanings and bits as in
+ * quants_generic.h. */
+#ifndef TSR_HOST_KERNELS_QUANTS_TILE_H
+#define TSR_HOST_KERNELS_QUANTS_TILE_H
+
+#include "host/kernels/quants.h"
+
+enum {
+#if defined(TSR_ISA_AVX512)
+    QUANT_VECTORS = 2, /* of INT_LANES rows in a tile */
+    QUANT_TOKENS = 6,  /* 2 x 6 integer and as many float sums of 32 registers */
+#else
+    QUANT_VECTORS = 2,
+    QUANT_TOKENS = 3, /* 2 x 3 integer sums of 16 registers */
+#endif
+    QUANT_ROWS = QUANT_VECTORS * INT_LANES,
+    QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
+};
+
+/* A panel of QUANT_ROWS rows. */
+typedef struct quant_tile {
+    int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
+    float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+    float min[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+} quant_tile;
+
+/* Vector v of the tile from the panels at rows[]. */
+ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
+                                     int v, quant_tile *tile)
+{
+    quant_panel_scales scales;
+    quant_scales(type, rows, n_blocks, &scales);
+    for (int b = 0; b < n_blocks; b++) {
+        vec_store(tile->scale[b][v], scales.scale[b]);
+        if (quant_has_min(type))
+            vec_store(tile->min[b][v], scales.min[b]);
+    }
+    for (int u = 0; u * INT_BLOCKS < n_blocks; u++) {
+        vec_int even[INT_LANES], odd[INT_LANES];
+        UNROLL for (int r = 0; r < INT_LANES; r++)
+        {
+            const quant_pair pair = quant_values(type, rows[r], u, n_blocks);
+            even[r] = pair.even;
+            odd[r] = pair.odd;
+        }
+        int_transpose(even);
+        int_transpose(odd);
+        UNROLL for (int place = 0; place < INT_BLOCKS; place++)
+        {
+            const int b = quant_block(type, u, place);
+            if (b >= n_blocks)
+                break;
+            UNROLL for (int i = 0; i < 8; i++)
+            {
+                int_store(tile->q[b][i][v], even[8 * place + i]);
+                int_store(tile->q[b][8 + i][v], odd[8 * place + i]);
+            }
+        }
+    }
+}
+
+/* n_blocks blocks at w of n_rows rows, `stride` bytes apart; rows past the last repeat it. */
+ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w, size_t stride, int n_rows,
+                                          int n_blocks, quant_tile *tile)
+{
+    for (int v = 0; v < QUANT_VECTORS; v++) {
+        const unsigned char *rows[INT_LANES];
+        for (int r = 0; r < INT_LANES; r++) {
+            const int row = v * INT_LANES + r;
+            rows[r] = w + (size_t)(row < n_rows ? row : n_rows - 1) * stride;
+        }
+        quant_tile_vector(type, rows, n_blocks, v, tile);
+    }
+}
+
+static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stride, int n_rows, int n_blocks,
+                              quant_tile *tile)
+{
+    switch (type) {
+#define EXPAND_CASE(constant)                                                \
+    case constant:                                                           \
+        quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, tile); \
+        break;
+        FOR_EACH_QUANT_TYPE(EXPAND_CASE)
+#undef EXPAND_CASE
+    default:
+        break;
+    }
+}
+
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const quant_tile *tile, int n_blocks,
+                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+{
+    vec acc[QUANT_TOKENS][QUANT_VECTORS];
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) acc[t][v] =
+        vec_load(sums + (size_t)t * sums_stride + v * INT_LANES);
+    for (int b = 0; b < n_blocks; b++) {
+        vec_int dots[QUANT_TOKENS][QUANT_VECTORS] = {0};
+        UNROLL for (int i = 0; i < QUANT_STEPS; i++)
+        {
+            vec_int w[QUANT_VECTORS];
+            UNROLL for (int v = 0; v < QUANT_VECTORS; v++) w[v] = int_load(tile->q[b][i][v]);
+            UNROLL for (int t = 0; t < n_tokens; t++)
+            {
+                const vec_int xi = int_set1(x[(size_t)t * x_stride + (size_t)b].q + 2 * i);
+                UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] = int_dot(dots[t][v], w[v], xi);
+            }
+        }
+        UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
+            UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+            {
+                const vec dot = int_to_float(dots[t][v]) * vec_set1(xb->scale);
+                acc[t][v] = vec_fma(dot, vec_load(tile->scale[b][v]), acc[t][v]);
+                if (has_min)
+                    acc[t][v] = vec_fma(vec_set1(xb->sum), -vec_load(tile->min[b][v]), acc[t][v]);
+            }
+        }
+    }
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+        vec_store(sums + (size_t)t * sums_stride + v * INT_LANES, acc[t][v]);
+}
+
+/* Add the panel's products with n_tokens tokens to sums[token * sums_stride + row]; a token's blocks lie
+ * x_stride blocks after the one's before. 1 <= n_tokens <= QUANT_TOKENS */
+static void quant_tile_multiply(int n_tokens, bool has_min, const quant_tile *tile, int n_blocks,
+                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+{
+#define MULTIPLY(n)                                                                 \
+    do {                                                                            \
+        if (has_min)                                                                \
+            quant_tile_n(n, true, tile, n_blocks, x, x_stride, sums, sums_stride);  \
+        else                                                                        \
+            quant_tile_n(n, false, tile, n_blocks, x, x_stride, sums, sums_stride); \
+        n_tokens -= (n), x += (n)*x_stride, sums += (n)*sums_stride;                \
+    } while (0)
+    if (n_tokens == QUANT_TOKENS)
+        MULTIPLY(QUANT_TOKENS);
+#if defined(TSR_ISA_AVX512)
+    if (n_tokens >= 3)
+        MULTIPLY(3);
+#endif
+    if (n_tokens >= 2)
+        MULTIPLY(2);
+    if (n_tokens >= 1)
+        MULTIPLY(1);
+#undef MULTIPLY
+}
+
+#endif
