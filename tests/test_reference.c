@@ -16,6 +16,8 @@
 
 MODEL_TEST(f16_with_tied_output_and_rope_factors, "nano-l31-F16", "host:3,threads=1", "2,1,3")
 MODEL_TEST(f16_without_grouped_queries, "nano-mha-F16", "host:2,threads=1", "3,1")
+MODEL_TEST(qwen2_biases_and_tied_output, "nano-qwen2-F16", "host:3,threads=1", "2,1,3")
+MODEL_TEST(qwen3_head_norms, "nano-qwen3-F16", "host:2,threads=1", "3,1")
 MODEL_TEST(bf16, "nano-mha-BF16", "host:2,threads=1", "1,1")
 MODEL_TEST(q6_k_with_q8_0_down, "nano-mha-Q6_K", "host:2,threads=1", "1,2")
 MODEL_TEST(trained_q4_0, "glossary-7m-Q4_0", "host:2,threads=1", "1,1")
@@ -28,6 +30,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f16_with_tied_output_and_rope_factors),
         cmocka_unit_test(f16_without_grouped_queries),
+        cmocka_unit_test(qwen2_biases_and_tied_output),
+        cmocka_unit_test(qwen3_head_norms),
         cmocka_unit_test(bf16),
         cmocka_unit_test(q6_k_with_q8_0_down),
         cmocka_unit_test(trained_q8_0),

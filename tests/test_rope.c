@@ -22,9 +22,9 @@ enum { MAX_ROT = 256 };
 
 static const long double pi = 3.14159265358979323846264338327950288L;
 
-static long double theta(const tsr_hparams *hp, int64_t i)
+static long double theta(const tsr_rope_params *hp, int64_t i)
 {
-    return expl(-2.0L * (long double)i / (long double)hp->n_rot * logl((long double)hp->rope_base));
+    return expl(-2.0L * (long double)i / (long double)hp->n_rot * logl((long double)hp->base));
 }
 
 /* One float's rounding, and the angle's error in double precision: a few ulp of position * theta. */
@@ -43,15 +43,15 @@ static void assert_rows(const tsr_rope_tables *tables, const long double *freque
     }
 }
 
-static tsr_hparams plain(int64_t n_rot, double base)
+static tsr_rope_params plain(int64_t n_rot, double base)
 {
-    return (tsr_hparams){.n_rot = n_rot,
-                         .rope_base = base,
-                         .rope_factor = 1,
-                         .rope_attn_factor = 1,
-                         .rope_n_ctx_orig = 8192,
-                         .rope_beta_fast = 32,
-                         .rope_beta_slow = 1};
+    return (tsr_rope_params){.n_rot = n_rot,
+                             .base = base,
+                             .factor = 1,
+                             .attn_factor = 1,
+                             .n_ctx_orig = 8192,
+                             .beta_fast = 32,
+                             .beta_slow = 1};
 }
 
 static const struct {
@@ -65,10 +65,10 @@ static void unscaled(void **state)
 {
     (void)state;
     for (int s = 0; s < N_SHAPES; s++) {
-        tsr_hparams hp = plain(shapes[s].n_rot, shapes[s].base);
+        tsr_rope_params hp = plain(shapes[s].n_rot, shapes[s].base);
         tsr_rope_tables tables;
         long double frequency[MAX_ROT / 2];
-        hp.rope_factor = 4; /* of no account without a scaling type */
+        hp.factor = 4; /* of no account without a scaling type */
         runner_ok(tsr_rope_tables_create(&hp, NULL, &tables), "tables");
         assert_int_equal(tables.n_rot, hp.n_rot);
         for (int64_t i = 0; i < hp.n_rot / 2; i++)
@@ -84,11 +84,11 @@ static void linear(void **state)
     static const double factors[] = {0.5, 1, 2, 8, 40};
     for (int s = 0; s < N_SHAPES; s++)
         for (size_t k = 0; k < sizeof factors / sizeof *factors; k++) {
-            tsr_hparams hp = plain(shapes[s].n_rot, shapes[s].base);
+            tsr_rope_params hp = plain(shapes[s].n_rot, shapes[s].base);
             tsr_rope_tables tables;
             long double frequency[MAX_ROT / 2];
-            hp.rope_scaling = TSR_ROPE_SCALING_LINEAR;
-            hp.rope_factor = factors[k];
+            hp.scaling = TSR_ROPE_SCALING_LINEAR;
+            hp.factor = factors[k];
             runner_ok(tsr_rope_tables_create(&hp, NULL, &tables), "tables");
             for (int64_t i = 0; i < hp.n_rot / 2; i++)
                 frequency[i] = theta(&hp, i) / (long double)factors[k];
@@ -102,7 +102,7 @@ static void linear(void **state)
 static void llama3_factors(void **state)
 {
     (void)state;
-    tsr_hparams hp = plain(128, 500000);
+    tsr_rope_params hp = plain(128, 500000);
     tsr_rope_tables tables;
     long double frequency[MAX_ROT / 2];
     float factors[MAX_ROT / 2];
@@ -119,10 +119,10 @@ static void llama3_factors(void **state)
 }
 
 /* The pair (not a whole number) that turns `turns` times within n tokens: solve n * theta_i = 2 pi turns. */
-static long double pair_turning(const tsr_hparams *hp, long double turns)
+static long double pair_turning(const tsr_rope_params *hp, long double turns)
 {
-    long double n = (long double)hp->rope_n_ctx_orig;
-    return (long double)hp->n_rot / 2 * logl(n / (2 * pi * turns)) / logl((long double)hp->rope_base);
+    long double n = (long double)hp->n_ctx_orig;
+    return (long double)hp->n_rot / 2 * logl(n / (2 * pi * turns)) / logl((long double)hp->base);
 }
 
 static void yarn(void **state)
@@ -131,14 +131,14 @@ static void yarn(void **state)
     static const double factors[] = {1, 2, 16, 40};
     for (int s = 1; s < N_SHAPES; s++)
         for (size_t k = 0; k < sizeof factors / sizeof *factors; k++) {
-            tsr_hparams hp = plain(shapes[s].n_rot, shapes[s].base);
+            tsr_rope_params hp = plain(shapes[s].n_rot, shapes[s].base);
             tsr_rope_tables tables;
             long double frequency[MAX_ROT / 2], factor = (long double)factors[k];
             int64_t n_kept = 0, n_stretched = 0;
-            hp.rope_scaling = TSR_ROPE_SCALING_YARN;
-            hp.rope_factor = factors[k];
-            hp.rope_n_ctx_orig = s % 2 ? 4096 : 32768;
-            hp.rope_attn_factor = s % 2 ? 1 : 0.75;
+            hp.scaling = TSR_ROPE_SCALING_YARN;
+            hp.factor = factors[k];
+            hp.n_ctx_orig = s % 2 ? 4096 : 32768;
+            hp.attn_factor = s % 2 ? 1 : 0.75;
             runner_ok(tsr_rope_tables_create(&hp, NULL, &tables), "tables");
             long double first = floorl(pair_turning(&hp, 32)), last = ceill(pair_turning(&hp, 1));
             first = first < 0 ? 0 : first;
@@ -150,7 +150,7 @@ static void yarn(void **state)
                 n_kept += stretched == 0;
                 n_stretched += stretched == 1;
                 /* Whatever the ramp: fast pairs stay as trained, slow ones are interpolated. */
-                long double turns = (long double)hp.rope_n_ctx_orig * theta(&hp, i) / (2 * pi);
+                long double turns = (long double)hp.n_ctx_orig * theta(&hp, i) / (2 * pi);
                 if (turns > 32 * theta(&hp, 0) / theta(&hp, 1))
                     assert_float_equal(tables.inverse_frequency[i] / (double)theta(&hp, i), 1, 1e-12);
                 if (turns < theta(&hp, 1))
@@ -159,14 +159,14 @@ static void yarn(void **state)
             }
             assert_true(n_kept > 0 && n_stretched > 0);
             assert_rows(&tables, frequency,
-                        (long double)hp.rope_attn_factor * (1 + logl(factor) / 10)); /* eq. 22 */
+                        (long double)hp.attn_factor * (1 + logl(factor) / 10)); /* eq. 22 */
             tsr_rope_tables_free(&tables);
         }
 }
 
 /* ---- from the keys of a file ---- */
 
-static tsr_hparams read_keys(const char *type, const char *key, double value)
+static tsr_rope_params read_keys(const char *type, const char *key, double value)
 {
     gguf_writer *w = gguf_writer_create(3);
     tsr_hparams hp;
@@ -183,39 +183,39 @@ static tsr_hparams read_keys(const char *type, const char *key, double value)
     tsr_gguf *gguf = gguf_writer_open(w);
     runner_ok(tsr_hparams_read(gguf, "x", &hp), "keys");
     tsr_gguf_close(gguf);
-    return hp;
+    return hp.rope[TSR_ROPE_MAIN];
 }
 
 static void scaling_is_read_from_keys(void **state)
 {
     (void)state;
-    tsr_hparams hp = read_keys(NULL, NULL, 0);
+    tsr_rope_params hp = read_keys(NULL, NULL, 0);
     assert_int_equal(hp.n_rot, 64);
-    assert_float_equal(hp.rope_base, 10000, 0);
-    assert_float_equal(hp.rope_n_ctx_orig, 2048, 0);
-    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_NONE);
+    assert_float_equal(hp.base, 10000, 0);
+    assert_float_equal(hp.n_ctx_orig, 2048, 0);
+    assert_int_equal(hp.scaling, TSR_ROPE_SCALING_NONE);
     hp = read_keys("linear", "x.rope.scaling.factor", 4);
-    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_LINEAR);
-    assert_float_equal(hp.rope_factor, 4, 0);
+    assert_int_equal(hp.scaling, TSR_ROPE_SCALING_LINEAR);
+    assert_float_equal(hp.factor, 4, 0);
     hp = read_keys(NULL, "x.rope.scaling.factor", 4); /* linear unless it says otherwise */
-    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_LINEAR);
+    assert_int_equal(hp.scaling, TSR_ROPE_SCALING_LINEAR);
     hp = read_keys(NULL, "x.rope.scale_linear", 2); /* the older key */
-    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_LINEAR);
-    assert_float_equal(hp.rope_factor, 2, 0);
+    assert_int_equal(hp.scaling, TSR_ROPE_SCALING_LINEAR);
+    assert_float_equal(hp.factor, 2, 0);
     hp = read_keys("none", "x.rope.scaling.factor", 4);
-    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_NONE);
+    assert_int_equal(hp.scaling, TSR_ROPE_SCALING_NONE);
     hp = read_keys(NULL, "x.rope.scaling.factor", 0); /* files say 0 for none */
-    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_NONE);
+    assert_int_equal(hp.scaling, TSR_ROPE_SCALING_NONE);
     hp = read_keys("yarn", "x.rope.scaling.factor", 16);
-    assert_int_equal(hp.rope_scaling, TSR_ROPE_SCALING_YARN);
-    assert_float_equal(hp.rope_beta_fast, 32, 0);
-    assert_float_equal(hp.rope_beta_slow, 1, 0);
+    assert_int_equal(hp.scaling, TSR_ROPE_SCALING_YARN);
+    assert_float_equal(hp.beta_fast, 32, 0);
+    assert_float_equal(hp.beta_slow, 1, 0);
 }
 
 static void memory_may_be_short(void **state)
 {
     (void)state;
-    tsr_hparams hp = plain(64, 10000);
+    tsr_rope_params hp = plain(64, 10000);
     tsr_rope_tables tables = {0};
     failing_alloc_set(1);
     tsr_status status = tsr_rope_tables_create(&hp, NULL, &tables);

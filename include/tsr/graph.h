@@ -80,6 +80,9 @@ TSR_API tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b);
 
 TSR_API tsr_tensor *tsr_scale(tsr_graph *graph, tsr_tensor *x, float factor);
 
+/* cap * tanh(x / cap): hardly changes what is small beside cap, and nothing leaves (-cap, cap). cap > 0. */
+TSR_API tsr_tensor *tsr_softcap(tsr_graph *graph, tsr_tensor *x, float cap);
+
 /* softmax(factor * x) over ne0. */
 TSR_API tsr_tensor *tsr_softmax(tsr_graph *graph, tsr_tensor *x, float factor);
 

@@ -24,6 +24,7 @@ typedef enum tsr_op_kind {
     TSR_OP_GLU,
     TSR_OP_ADD,
     TSR_OP_SCALE,
+    TSR_OP_SOFTCAP,
     TSR_OP_SOFTMAX,
     TSR_OP_ARGMAX,
     TSR_OP_COPY,
@@ -179,6 +180,14 @@ typedef struct tsr_op_scale {
     float factor;
 } tsr_op_scale;
 
+/* y[i] = cap * tanh(x[i] / cap). x may equal y. */
+typedef struct tsr_op_softcap {
+    const float *x;
+    float *y;
+    int64_t n;
+    float cap;
+} tsr_op_softcap;
+
 /* y[r] = softmax(scale * x[r]). x may equal y. */
 typedef struct tsr_op_softmax {
     const float *x;
@@ -252,6 +261,7 @@ typedef struct tsr_op {
         tsr_op_glu glu;
         tsr_op_add add;
         tsr_op_scale scale;
+        tsr_op_softcap softcap;
         tsr_op_softmax softmax;
         tsr_op_argmax argmax;
         tsr_op_copy copy;

@@ -223,6 +223,15 @@ static bool emit_scale(const emission *e, tsr_op *op)
     return op->scale.n > 0;
 }
 
+static bool emit_softcap(const emission *e, tsr_op *op)
+{
+    op->softcap = (tsr_op_softcap){.x = in_address(e, 0),
+                                   .y = out_address(e),
+                                   .n = out_cols(e) * e->out->ne1,
+                                   .cap = e->instr->args->softcap};
+    return op->softcap.n > 0;
+}
+
 static bool emit_softmax(const emission *e, tsr_op *op)
 {
     op->softmax = (tsr_op_softmax){.x = in_address(e, 0),
@@ -240,17 +249,20 @@ static bool emit_argmax(const emission *e, tsr_op *op)
     return op->argmax.n > 0 && op->argmax.n_rows > 0;
 }
 
-/* A device's columns into its slot, from where the others gather them. */
+/* A device's columns: into its slot, from where the others gather them, or out of a whole value. */
 static bool emit_copy(const emission *e, tsr_op *op)
 {
+    const tsr_value *x = in_value(e, 0);
     int64_t cols = tsr_shard_map_count(e->out->map, e->d);
     op->copy = (tsr_op_copy){.x = in_address(e, 0),
-                             .x_stride = cols,
+                             .x_stride = tsr_value_cols(x, e->d),
                              .dst_type = TSR_TYPE_F32,
                              .y = out_address(e),
                              .y_stride = (size_t)cols * sizeof(float),
                              .n = cols,
                              .n_rows = e->out->ne1};
+    if (x->sharding == TSR_SHARDING_REPLICATED)
+        op->copy.x += tsr_shard_map_first(e->out->map, e->d);
     return op->copy.n > 0 && op->copy.n_rows > 0;
 }
 
@@ -287,6 +299,7 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_GLU] = emit_glu,
         [TSR_OP_ADD] = emit_add,
         [TSR_OP_SCALE] = emit_scale,
+        [TSR_OP_SOFTCAP] = emit_softcap,
         [TSR_OP_SOFTMAX] = emit_softmax,
         [TSR_OP_ARGMAX] = emit_argmax,
         [TSR_OP_COPY] = emit_copy,

@@ -28,7 +28,7 @@ static inline tsr_reduce_type tsr_reduce_type_of(tsr_reduction reduction)
 typedef struct tsr_node_args {
     float eps;         /* RMS_NORM */
     float factor;      /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
-    float softcap;     /* ATTENTION */
+    float softcap;     /* ATTENTION, SOFTCAP */
     int64_t window;    /* ATTENTION */
     tsr_glu_kind glu;  /* GLU */
     int64_t head_dim;  /* ROPE */
@@ -58,6 +58,10 @@ tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int6
 
 /* Record a failure in the graph (the first one stays) and return NULL. */
 void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
+
+/* x as `like` is divided: where `like` is SPLIT every device keeps its columns of x, which is made whole for
+ * that. For what can only be computed of whole rows and is used divided. Same shapes. */
+tsr_tensor *tsr_divide_like(tsr_graph *graph, tsr_tensor *x, tsr_tensor *like);
 
 /* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no
  * bytes. */

@@ -185,6 +185,21 @@ static tsr_status lower_whole_rows(tsr_lowering *low, const tsr_tensor *node)
     return emit_node(low, node, like, instr);
 }
 
+/* Every device's columns of a whole x, as the second operand is divided. Where that is whole, too, nothing is
+ * to be done. */
+static tsr_status lower_divide_like(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
+    tsr_value like = *tsr_lowering_value(low, tsr_lowering_value_of(low, node->src[1]));
+    TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], like.devices, &instr.in[0]));
+    if (like.sharding == TSR_SHARDING_SPLIT)
+        return emit_node(low, node, like, instr);
+    low->out->value_of_node[node->index] = instr.in[0];
+out:
+    return status;
+}
+
 static tsr_status lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -318,6 +333,7 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_ROPE:
     case TSR_OP_ATTENTION:
     case TSR_OP_SCALE:
+    case TSR_OP_SOFTCAP:
         return lower_by_head(low, node);
     case TSR_OP_SOFTMAX:
     case TSR_OP_ARGMAX:
@@ -328,6 +344,8 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
         return lower_add(low, node);
     case TSR_OP_GLU:
         return lower_elementwise(low, node);
+    case TSR_OP_COPY:
+        return lower_divide_like(low, node);
     default:
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: op %s cannot be part of a graph", node->name,
                         tsr_op_kind_name(node->op));

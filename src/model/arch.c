@@ -5,8 +5,13 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/blocks.h"
 
-static const tsr_arch *const archs[] = {&tsr_arch_llama};
+static const tsr_arch *const archs[] = {
+    &tsr_arch_llama,   &tsr_arch_mistral3, &tsr_arch_qwen2,     &tsr_arch_qwen3,   &tsr_arch_gemma,
+    &tsr_arch_gemma2,  &tsr_arch_gemma3,   &tsr_arch_phi3,      &tsr_arch_granite, &tsr_arch_olmo2,
+    &tsr_arch_smollm3, &tsr_arch_exaone,   &tsr_arch_internlm2, &tsr_arch_xverse,  &tsr_arch_ernie4_5,
+    &tsr_arch_minicpm, &tsr_arch_chatglm,  &tsr_arch_glm4};
 
 enum { N_ARCHS = sizeof archs / sizeof *archs, LIST_BYTES = 512 };
 
@@ -50,4 +55,16 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
     *hparams_out = hp;
 out:
     return status;
+}
+
+tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const tsr_hparams *hp)
+{
+    return arch->declare ? arch->declare(weights, hp) : tsr_declare_decoder(weights, hp, arch->declare_layer);
+}
+
+tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hp, const tsr_weights *weights,
+                           const tsr_step_graph *step)
+{
+    return arch->build ? arch->build(hp, weights, step)
+                       : tsr_build_decoder(hp, weights, step, arch->build_layer);
 }

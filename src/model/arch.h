@@ -13,11 +13,13 @@
 typedef struct tsr_step_graph {
     tsr_graph *graph;
     struct tsr_kv *kv;
-    tsr_tensor *tokens;      /* I32 [n_tokens] */
-    tsr_tensor *rope_table;  /* F32 [n_rot, n_tokens] */
-    tsr_tensor *output_rows; /* I32 [n_outputs]: which tokens' logits are wanted */
+    tsr_tensor *tokens;                      /* I32 [n_tokens] */
+    tsr_tensor *rope_tables[TSR_ROPE_SLOTS]; /* F32 [n_rot, n_tokens]; NULL where hparams->rope has none */
+    tsr_tensor *output_rows;                 /* I32 [n_outputs]: which tokens' logits are wanted */
     tsr_kv_inputs kv_inputs;
 } tsr_step_graph;
+
+struct tsr_layer; /* blocks.h */
 
 typedef struct tsr_arch {
     const char *name;  /* general.architecture */
@@ -26,20 +28,31 @@ typedef struct tsr_arch {
     /* Read what only this architecture has. *hparams holds what tsr_hparams_read() found. NULL: nothing. */
     tsr_status (*read_hparams)(const tsr_gguf *gguf, tsr_hparams *hparams);
 
-    /* Name every tensor of the model with its shape and class. */
+    /* Name every tensor of the model with its shape and class. NULL: a decoder, see declare_layer. */
     tsr_status (*declare)(tsr_weights *weights, const tsr_hparams *hparams);
 
     /* Build the forward pass; returns the logits [n_vocab, n_outputs], NULL with the graph's sticky
-     * failure. */
+     * failure. NULL: a decoder, see build_layer. */
     tsr_tensor *(*build)(const tsr_hparams *hparams, const tsr_weights *weights, const tsr_step_graph *step);
+
+    /* The tensors of layer l, and its graph: the residual stream behind it from that before it. */
+    tsr_status (*declare_layer)(tsr_weights *weights, const tsr_hparams *hparams, int l);
+    tsr_tensor *(*build_layer)(const struct tsr_layer *at, tsr_tensor *x);
 } tsr_arch;
 
-extern const tsr_arch tsr_arch_llama;
+extern const tsr_arch tsr_arch_llama, tsr_arch_mistral3, tsr_arch_internlm2, tsr_arch_xverse,
+    tsr_arch_ernie4_5, tsr_arch_smollm3, tsr_arch_exaone, tsr_arch_qwen2, tsr_arch_qwen3, tsr_arch_gemma,
+    tsr_arch_gemma2, tsr_arch_gemma3, tsr_arch_phi3, tsr_arch_chatglm, tsr_arch_glm4, tsr_arch_granite,
+    tsr_arch_minicpm, tsr_arch_olmo2;
 
 /* The architecture a file names; TSR_ERR_UNSUPPORTED lists those there are. */
 tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out);
 
 /* Its hyper-parameters, n_vocab excepted. */
 tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out);
+
+tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const tsr_hparams *hparams);
+tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hparams, const tsr_weights *weights,
+                           const tsr_step_graph *step);
 
 #endif

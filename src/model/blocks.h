@@ -1,7 +1,8 @@
 /* The vocabulary that architectures are written in: the blocks of a decoder-only transformer, each declared
  * (which tensors of the file it is made of) and built (its nodes of a step's graph).
  *
- * A layer is a function from the residual stream to the residual stream. A pre-norm one reads
+ * A layer is a function from the residual stream to the residual stream. Attention with a norm before it
+ * reads
  *
  *     h = tsr_block_norm(at, x, at->w->attn_norm);
  *     x = tsr_block_residual(at, x, tsr_block_attention(at, h));
@@ -29,11 +30,25 @@ tsr_status tsr_declare_norm(tsr_weights *weights, tsr_weight_role role, int l, i
 /* attn_norm and ffn_norm: what comes before the blocks of a pre-norm layer. */
 tsr_status tsr_declare_pre_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* W_q, W_k, W_v, W_o; their biases are optional. */
+/* post_attention_norm and post_ffw_norm: over what a block adds to the residual stream. */
+tsr_status tsr_declare_post_norms(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* W_q, W_k, W_v, W_o; their biases are optional. A file may keep the first three in one tensor, attn_qkv:
+ * then each is a part of it. */
 tsr_status tsr_declare_attention(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* A dense FFN: gate, up, down; their biases are optional. */
+/* attn_q_norm and attn_k_norm, of n_q and n_k elements: over every head, or over all heads of a token. */
+tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_t n_k);
+
+/* A dense FFN: gate, up, down; their biases are optional. A file may keep the first two in ffn_up. */
 tsr_status tsr_declare_ffn(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* The layer most models have: norms before both blocks, attention, a dense FFN. */
+tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* Inside a function that declares `layer`, of index l in w: blk.<l>.<name>. */
+#define TSR_DECLARE(field, required, role, ne0, ne1, name) \
+    TSR_TRY(tsr_weights_declare(w, required, role, l, ne0, ne1, &layer->field, "blk.%d." name, l))
 
 /* ---- building -------------------------------------------------------------------------------- */
 
@@ -50,7 +65,11 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hparams, const tsr_weights *wei
                               const tsr_step_graph *step,
                               tsr_tensor *(*layer)(const tsr_layer *at, tsr_tensor *x));
 
-/* RMS norm over the rows of x, or over every head where the weight has the length of one. */
+/* One layer of attention and an FFN, with norms before the blocks, behind them, or both, as declared. */
+tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x);
+
+/* RMS norm over the rows of x, or over every head where the weight has the length of one. No weight, no
+ * norm. */
 tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight);
 
 /* W x + bias; bias NULL: none. */
@@ -62,7 +81,8 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
 /* The dense FFN of h (normed already), up to and with W_down. */
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);
 
-/* x + y, y a block's result; the sum over devices and this one are one pass where y is not used otherwise. */
+/* x + y, y a block's result (by residual_scale); the sum over devices and this one are one pass where y is
+ * not used otherwise. */
 tsr_tensor *tsr_block_residual(const tsr_layer *at, tsr_tensor *x, tsr_tensor *y);
 
 #endif

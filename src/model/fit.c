@@ -156,7 +156,7 @@ static tsr_status fit_create(tsr_device_traits *traits, int n_devices, const tsr
     TSR_TRY(tsr_mem_array(1, sizeof *fitting, "a fit", &fitting));
     TSR_TRY(tsr_mem_array(1, sizeof *fit, "a fit", &fit));
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
+    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
     fitting->limits = config->fit ? *config->fit : defaults;
     TSR_TRY(check_limits(&fitting->limits, n_devices));
     set_margins(&fitting->limits, traits, n_devices);

@@ -127,37 +127,80 @@ static void copy_string(const tsr_gguf *gguf, const char *key, char *out, size_t
     snprintf(out, capacity, "%.*s", (int)TSR_MIN(text.bytes, capacity - 1), text.data);
 }
 
-/* "<arch>.rope.scaling.*", or the older "<arch>.rope.scale_linear". */
-static tsr_status read_rope_scaling(reader *r, tsr_hparams *hp)
+static tsr_status parse_scaling(reader *r, tsr_rope_scaling *scaling)
+{
+    static const struct {
+        const char *name;
+        tsr_rope_scaling scaling;
+    } names[] = {{"none", TSR_ROPE_SCALING_NONE},
+                 {"linear", TSR_ROPE_SCALING_LINEAR},
+                 {"yarn", TSR_ROPE_SCALING_YARN},
+                 {"longrope", TSR_ROPE_SCALING_LONGROPE}};
+    char type[16];
+    copy_string(r->gguf, full_key(r, "rope.scaling.type"), type, sizeof type);
+    if (type[0] == '\0')
+        return TSR_OK;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        if (strcmp(type, names[i].name) == 0) {
+            *scaling = names[i].scaling;
+            return TSR_OK;
+        }
+    }
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s is \"%s\"; none, linear, yarn and longrope are supported",
+                    tsr_gguf_path(r->gguf), r->key, type);
+}
+
+/* "<arch>.rope.scaling.*", or the older "<arch>.rope.scale_linear". Files with LongRoPE's tensors need not
+ * name it. */
+static tsr_status read_rope_scaling(reader *r, double n_ctx_train, tsr_rope_params *rope)
 {
     tsr_status status = TSR_OK;
-    char type[16];
-    hp->rope_factor = 1;
-    hp->rope_attn_factor = 1;
-    hp->rope_beta_fast = 32;
-    hp->rope_beta_slow = 1;
-    hp->rope_n_ctx_orig = (double)hp->n_ctx_train;
-    copy_string(r->gguf, full_key(r, "rope.scaling.type"), type, sizeof type);
-    TSR_TRY(get_real(r, "rope.scale_linear", false, 1e-3, 1e6, &hp->rope_factor));
     double factor = 0; /* files say 0 for "none" */
+    rope->factor = rope->attn_factor = 1;
+    rope->beta_fast = 32;
+    rope->beta_slow = 1;
+    rope->n_ctx_orig = n_ctx_train;
+    TSR_TRY(get_real(r, "rope.scale_linear", false, 1e-3, 1e6, &rope->factor));
     TSR_TRY(get_real(r, "rope.scaling.factor", false, 0, 1e6, &factor));
     if (factor > 0)
-        TSR_TRY(get_real(r, "rope.scaling.factor", false, 1e-3, 1e6, &hp->rope_factor));
-    if (hp->rope_factor != 1) /* a factor without a type is linear */
-        hp->rope_scaling = TSR_ROPE_SCALING_LINEAR;
-    TSR_TRY(get_real(r, "rope.scaling.original_context_length", false, 1, 1e9, &hp->rope_n_ctx_orig));
-    TSR_TRY(get_real(r, "rope.scaling.attn_factor", false, 1e-3, 1e3, &hp->rope_attn_factor));
-    TSR_TRY(get_real(r, "rope.scaling.yarn_beta_fast", false, 1e-3, 1e6, &hp->rope_beta_fast));
-    TSR_TRY(get_real(r, "rope.scaling.yarn_beta_slow", false, 1e-3, 1e6, &hp->rope_beta_slow));
-    if (strcmp(type, "linear") == 0)
-        hp->rope_scaling = TSR_ROPE_SCALING_LINEAR;
-    else if (strcmp(type, "yarn") == 0)
-        hp->rope_scaling = TSR_ROPE_SCALING_YARN;
-    else if (strcmp(type, "none") == 0)
-        hp->rope_scaling = TSR_ROPE_SCALING_NONE;
-    else if (type[0] != '\0')
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s is \"%s\"; none, linear and yarn are supported",
-                        tsr_gguf_path(r->gguf), full_key(r, "rope.scaling.type"), type);
+        TSR_TRY(get_real(r, "rope.scaling.factor", false, 1e-3, 1e6, &rope->factor));
+    if (rope->factor != 1) /* a factor without a type is linear */
+        rope->scaling = TSR_ROPE_SCALING_LINEAR;
+    TSR_TRY(get_real(r, "rope.scaling.original_context_length", false, 1, 1e9, &rope->n_ctx_orig));
+    TSR_TRY(get_real(r, "rope.scaling.attn_factor", false, 1e-3, 1e3, &rope->attn_factor));
+    TSR_TRY(get_real(r, "rope.scaling.yarn_log_multiplier", false, 0, 1e3, &rope->log_multiplier));
+    TSR_TRY(get_real(r, "rope.scaling.yarn_beta_fast", false, 1e-3, 1e6, &rope->beta_fast));
+    TSR_TRY(get_real(r, "rope.scaling.yarn_beta_slow", false, 1e-3, 1e6, &rope->beta_slow));
+    if (tsr_gguf_find_tensor(r->gguf, "rope_factors_long.weight"))
+        rope->scaling = TSR_ROPE_SCALING_LONGROPE;
+    TSR_TRY(parse_scaling(r, &rope->scaling));
+out:
+    return status;
+}
+
+/* LongRoPE is its factors: without them the rotation would be another one. */
+static tsr_status check_longrope(reader *r, const tsr_rope_params *rope)
+{
+    static const char *const names[] = {"rope_factors_long.weight", "rope_factors_short.weight"};
+    for (int i = 0; i < 2 && rope->scaling == TSR_ROPE_SCALING_LONGROPE; i++)
+        if (!tsr_gguf_find_tensor(r->gguf, names[i]))
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: a longrope model without tensor %s",
+                            tsr_gguf_path(r->gguf), names[i]);
+    return TSR_OK;
+}
+
+static tsr_status read_rope(reader *r, const tsr_hparams *hp, tsr_rope_params *rope)
+{
+    tsr_status status = TSR_OK;
+    rope->n_rot = hp->head_dim;
+    TSR_TRY(get_int(r, "rope.dimension_count", false, 2, hp->head_dim, &rope->n_rot));
+    if (rope->n_rot % 2 != 0)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: rope.dimension_count %lld is odd", tsr_gguf_path(r->gguf),
+                        (long long)rope->n_rot);
+    rope->base = 10000;
+    TSR_TRY(get_real(r, "rope.freq_base", false, 1e-3, 1e12, &rope->base));
+    TSR_TRY(read_rope_scaling(r, (double)hp->n_ctx_train, rope));
+    TSR_TRY(check_longrope(r, rope));
 out:
     return status;
 }
@@ -182,11 +225,6 @@ static tsr_status read_heads(reader *r, tsr_hparams *hp)
     if (hp->head_dim > TSR_MAX_HEAD_DIM)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: attention heads of %lld elements; up to %d are possible",
                         tsr_gguf_path(r->gguf), (long long)hp->head_dim, TSR_MAX_HEAD_DIM);
-    hp->n_rot = hp->head_dim;
-    TSR_TRY(get_int(r, "rope.dimension_count", false, 2, hp->head_dim, &hp->n_rot));
-    if (hp->n_rot % 2 != 0)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: rope.dimension_count %lld is odd", tsr_gguf_path(r->gguf),
-                        (long long)hp->n_rot);
 out:
     return status;
 }
@@ -215,10 +253,76 @@ tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_
     TSR_TRY(read_heads(&r, &hp));
     TSR_TRY(get_real(&r, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps));
     hp.norm_eps = (float)eps;
-    hp.rope_base = 10000;
-    TSR_TRY(get_real(&r, "rope.freq_base", false, 1e-3, 1e12, &hp.rope_base));
-    TSR_TRY(read_rope_scaling(&r, &hp));
+    TSR_TRY(read_rope(&r, &hp, &hp.rope[TSR_ROPE_MAIN]));
     *hparams_out = hp;
+out:
+    return status;
+}
+
+tsr_status tsr_hparams_real(const tsr_gguf *gguf, const char *architecture, const char *suffix, bool required,
+                            double low, double high, double *value)
+{
+    reader r = {.gguf = gguf, .architecture = architecture};
+    return get_real(&r, suffix, required, low, high, value);
+}
+
+/* ---- what differs between layers -------------------------------------------------------------- */
+
+static bool has_window(int64_t period, int64_t layer)
+{
+    return period == 0 || layer % period < period - 1;
+}
+
+int64_t tsr_hparams_window(const tsr_hparams *hp, int64_t layer)
+{
+    return has_window(hp->window_period, layer) ? hp->window : 0;
+}
+
+int tsr_hparams_rope(const tsr_hparams *hp, int64_t layer, bool queries)
+{
+    if (hp->no_rope_period > 0 && layer % hp->no_rope_period == hp->no_rope_period - 1)
+        return -1;
+    int slot = tsr_hparams_window(hp, layer) > 0 ? TSR_ROPE_WINDOWED
+               : queries                         ? TSR_ROPE_QUERIES
+                                                 : TSR_ROPE_MAIN;
+    slot = hp->rope[slot].n_rot > 0 ? slot : TSR_ROPE_MAIN;
+    return hp->rope[slot].n_rot > 0 ? slot : -1;
+}
+
+/* A flag per layer, as the period that gives the same; 0: all of them. */
+static tsr_status period_of_flags(reader *r, int64_t n, int64_t n_layers, int64_t *period_out)
+{
+    tsr_status status = TSR_OK;
+    int64_t flag, first_full = n;
+    if (n != n_layers)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s has %lld entries for %lld layers", tsr_gguf_path(r->gguf),
+                        r->key, (long long)n, (long long)n_layers);
+    for (int64_t i = 0; i < n; i++) {
+        TSR_TRY(tsr_gguf_array_i64(r->gguf, r->key, i, &flag));
+        if (flag == 0 && first_full == n)
+            first_full = i;
+        if (first_full < n && has_window(first_full + 1, i) != (flag != 0))
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s is not periodic", tsr_gguf_path(r->gguf), r->key);
+    }
+    *period_out = first_full < n ? first_full + 1 : 0;
+out:
+    return status;
+}
+
+tsr_status tsr_hparams_read_window(const tsr_gguf *gguf, int64_t period, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    reader r = {.gguf = gguf, .architecture = hp->architecture};
+    tsr_gguf_value_type type;
+    int64_t n;
+    hp->window_period = period;
+    TSR_TRY(get_int(&r, "attention.sliding_window", false, 0, INT32_MAX, &hp->window));
+    if (!tsr_gguf_has_key(gguf, full_key(&r, "attention.sliding_window_pattern")))
+        return TSR_OK;
+    if (tsr_gguf_get_array(gguf, r.key, &type, &n) == TSR_OK)
+        return period_of_flags(&r, n, hp->n_layers, &hp->window_period);
+    tsr_fail_clear();
+    TSR_TRY(get_int(&r, "attention.sliding_window_pattern", true, 0, 1 << 12, &hp->window_period));
 out:
     return status;
 }

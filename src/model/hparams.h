@@ -7,11 +7,36 @@
 
 #include <tsr/gguf.h>
 
+#include "core/op.h"
+
 typedef enum tsr_rope_scaling {
     TSR_ROPE_SCALING_NONE = 0,
-    TSR_ROPE_SCALING_LINEAR, /* positions divided by the factor */
-    TSR_ROPE_SCALING_YARN    /* Peng et al., arXiv:2309.00071 */
+    TSR_ROPE_SCALING_LINEAR,  /* positions divided by the factor */
+    TSR_ROPE_SCALING_YARN,    /* Peng et al., arXiv:2309.00071 */
+    TSR_ROPE_SCALING_LONGROPE /* Ding et al., arXiv:2402.13753: the file has factors for short and long
+                                 contexts */
 } tsr_rope_scaling;
+
+/* One rotary embedding. */
+typedef struct tsr_rope_params {
+    int64_t n_rot; /* leading elements of a head that are rotated; 0: the model has no such rotation */
+    double base;
+    tsr_rope_scaling scaling;
+    double factor;               /* context is stretched by it */
+    double n_ctx_orig;           /* YaRN, LongRoPE, temperature: context before stretching */
+    double attn_factor;          /* on cos and sin */
+    double log_multiplier;       /* YaRN: part of the magnitude's growth that the model has otherwise */
+    double beta_fast, beta_slow; /* YaRN: rotations that bound the ramp */
+    double temperature; /* position p's cos and sin grow by 1 + temperature ln(1 + floor(p / n_ctx_orig)) */
+} tsr_rope_params;
+
+/* What a model's rotations are for. Where it has no special one the main one serves. */
+typedef enum tsr_rope_slot {
+    TSR_ROPE_MAIN = 0,
+    TSR_ROPE_WINDOWED, /* queries and keys of layers with a window */
+    TSR_ROPE_QUERIES,  /* queries */
+    TSR_ROPE_SLOTS
+} tsr_rope_slot;
 
 /* Keys and values of models that are planned and not run, where they are not what the heads say. */
 typedef struct tsr_kv_shape {
@@ -29,19 +54,33 @@ typedef struct tsr_hparams {
     tsr_kv_shape kv;
     float norm_eps;
 
-    int64_t n_rot; /* leading elements of a head that are rotated */
-    bool rope_interleaved;
-    double rope_base;
-    tsr_rope_scaling rope_scaling;
-    double rope_factor;                    /* context is stretched by it */
-    double rope_n_ctx_orig;                /* YaRN: context before stretching */
-    double rope_attn_factor;               /* YaRN: extra factor on cos and sin */
-    double rope_beta_fast, rope_beta_slow; /* YaRN: rotations that bound the ramp */
+    tsr_rope_params rope[TSR_ROPE_SLOTS];
+    bool rope_interleaved;  /* pairs of neighbours (llama); else of elements half a rotation apart (neox) */
+    int64_t no_rope_period; /* the last of every so many layers has no rotation; 0: all have */
+
+    /* Factors; 0: the model has none. */
+    double embedding_scale; /* on the embedding */
+    double residual_scale;  /* on what a block adds to the residual stream */
+    double attention_scale; /* on scores, instead of 1 / sqrt(head_dim) */
+    double logit_scale;     /* on the logits */
+
+    /* x becomes cap * tanh(x / cap); 0: it does not */
+    double attention_softcap, logit_softcap;
+
+    int64_t window;        /* positions that a layer with a sliding window sees; 0: there are none such */
+    int64_t window_period; /* of every so many layers all but the last have the window; 0: all have */
+    tsr_glu_kind ffn_activation;
 } tsr_hparams;
 
 /* Read what a decoder-only transformer has; `architecture` is the prefix of its keys. TSR_ERR_FORMAT names
  * the key that is missing or out of range, TSR_ERR_UNSUPPORTED the feature. */
 tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_hparams *hparams_out);
+
+/* Positions that `layer` sees, itself included; 0: all. */
+int64_t tsr_hparams_window(const tsr_hparams *hparams, int64_t layer);
+
+/* Which rotation the queries (or keys) of `layer` have; -1: none. */
+int tsr_hparams_rope(const tsr_hparams *hparams, int64_t layer, bool queries);
 
 enum { TSR_ALL_LAYERS = -1 };
 
@@ -50,5 +89,13 @@ enum { TSR_ALL_LAYERS = -1 };
  * its default where the key is absent and not required. TSR_ERR_FORMAT names the key otherwise. */
 tsr_status tsr_hparams_key(const tsr_gguf *gguf, const char *architecture, const char *suffix, int64_t layer,
                            bool required, int64_t low, int64_t high, int64_t *value);
+
+/* The number "<architecture>.<suffix>", likewise. */
+tsr_status tsr_hparams_real(const tsr_gguf *gguf, const char *architecture, const char *suffix, bool required,
+                            double low, double high, double *value);
+
+/* The sliding window: "attention.sliding_window", and of which layers if the file says so
+ * ("attention.sliding_window_pattern": a period, or a flag per layer), else `period`. */
+tsr_status tsr_hparams_read_window(const tsr_gguf *gguf, int64_t period, tsr_hparams *hparams);
 
 #endif

@@ -15,7 +15,7 @@ static tsr_status place_weights(tsr_runtime *rt, const tsr_model_shape *shape, c
     tsr_status status = TSR_OK;
     tsr_weights weights = {0};
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
+    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
     TSR_TRY(tsr_weights_place(&weights, rt, split, config->copy_weights ? TSR_WEIGHTS_COPY : 0, NULL, NULL));
     for (int d = 0; d < rt->n_devices; d++)
         m->used[d][TSR_MEMORY_WEIGHTS] = rt->devices[d]->used[TSR_MEMORY_WEIGHTS];

@@ -34,7 +34,7 @@ tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out
     TSR_TRY(tsr_arch_read_hparams(shape.arch, gguf, &shape.hparams));
     TSR_TRY(read_vocab(gguf, &shape.hparams));
     TSR_TRY(tsr_weights_init(&weights, gguf, shape.hparams.n_layers));
-    TSR_TRY(shape.arch->declare(&weights, &shape.hparams));
+    TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams));
     TSR_TRY(tsr_model_granules_find(&shape.hparams, tsr_weights_block(&weights, TSR_WEIGHT_Q_COLUMNS),
                                     tsr_weights_block(&weights, TSR_WEIGHT_FFN_COLUMNS), &shape.granules));
     *shape_out = shape;
@@ -96,29 +96,49 @@ out:
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
-/* Llama 3's frequency factors, one per rotated pair. */
-static tsr_status load_rope(tsr_model *model)
+/* The tensor of frequency factors, one per rotated pair: Llama 3's, or LongRoPE's for contexts as long as
+ * this one may become. NULL: the model has none. */
+static const char *rope_factors_name(const tsr_model *model)
+{
+    const tsr_rope_params *rope = &model->shape.hparams.rope[TSR_ROPE_MAIN];
+    if (rope->scaling != TSR_ROPE_SCALING_LONGROPE)
+        return "rope_freqs.weight";
+    return (double)model->config.n_ctx > rope->n_ctx_orig ? "rope_factors_long.weight"
+                                                          : "rope_factors_short.weight";
+}
+
+static tsr_status load_rope_factors(const tsr_model *model, float **factors_out)
 {
     tsr_status status = TSR_OK;
     const tsr_gguf *gguf = model->shape.gguf; /* NULL: a stand-in of no file */
-    const tsr_gguf_tensor *source = gguf ? tsr_gguf_find_tensor(gguf, "rope_freqs.weight") : NULL;
-    int64_t n = model->shape.hparams.n_rot / 2;
-    float *factors = NULL;
+    const char *name = rope_factors_name(model);
+    const tsr_gguf_tensor *source = gguf ? tsr_gguf_find_tensor(gguf, name) : NULL;
+    int64_t n = model->shape.hparams.rope[TSR_ROPE_MAIN].n_rot / 2;
     if (source && (source->type != TSR_TYPE_F32 || source->ne[0] != n || source->n_dims != 1))
-        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor rope_freqs.weight must be F32 [%lld]",
-                        tsr_gguf_path(model->shape.gguf), (long long)n);
-    if (source && source->data) {
-        TSR_TRY(tsr_mem_array((size_t)n, sizeof(float), "rotary factors", &factors));
-        memcpy(factors, source->data, (size_t)n * sizeof(float));
-        for (int64_t i = 0; i < n; i++)
-            if (!(factors[i] > 0 && isfinite(factors[i]))) {
-                status = tsr_fail(TSR_ERR_FORMAT,
-                                  "%s: rope_freqs.weight[%lld] is %g; factors are positive and finite",
-                                  tsr_gguf_path(model->shape.gguf), (long long)i, (double)factors[i]);
-                goto out;
-            }
-    }
-    TSR_TRY(tsr_rope_tables_create(&model->shape.hparams, factors, &model->rope));
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s must be F32 [%lld]", tsr_gguf_path(gguf), name,
+                        (long long)n);
+    if (!source || !source->data)
+        return TSR_OK;
+    TSR_TRY(tsr_mem_array((size_t)n, sizeof(float), "rotary factors", factors_out));
+    memcpy(*factors_out, source->data, (size_t)n * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        if (!((*factors_out)[i] > 0 && isfinite((*factors_out)[i])))
+            return tsr_fail(TSR_ERR_FORMAT, "%s: %s[%lld] is %g; factors are positive and finite",
+                            tsr_gguf_path(gguf), name, (long long)i, (double)(*factors_out)[i]);
+out:
+    return status;
+}
+
+/* The factors are of the stretched rotation; that of layers with a window is as trained. */
+static tsr_status load_rope(tsr_model *model)
+{
+    tsr_status status = TSR_OK;
+    float *factors = NULL;
+    TSR_TRY(load_rope_factors(model, &factors));
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        if (model->shape.hparams.rope[i].n_rot > 0)
+            TSR_TRY(tsr_rope_tables_create(&model->shape.hparams.rope[i],
+                                           i == TSR_ROPE_WINDOWED ? NULL : factors, &model->rope[i]));
 out:
     tsr_mem_free(factors);
     return status;
@@ -152,7 +172,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     TSR_TRY(tsr_model_split_copy(split, &model->split));
     TSR_TRY(load_rope(model));
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(shape->arch->declare(&model->weights, &shape->hparams));
+    TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams));
     unsigned flags =
         (resolved->copy_weights ? TSR_WEIGHTS_COPY : 0) | (resolved->verify_upload ? TSR_WEIGHTS_VERIFY : 0);
     TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, flags, resolved->progress,
@@ -256,7 +276,8 @@ void tsr_model_close(tsr_model *model)
             break;
         }
     tsr_weights_free(&model->weights);
-    tsr_rope_tables_free(&model->rope);
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        tsr_rope_tables_free(&model->rope[i]);
     tsr_model_split_free(&model->split);
     drop_plan(model->fit, model->plan);
     tsr_fit_destroy(model->fit);

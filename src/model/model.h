@@ -37,9 +37,9 @@ struct tsr_model {
     tsr_kept_config kept;    /* of opened models */
     tsr_model_split split;
     tsr_weights weights;
-    tsr_rope_tables rope;
-    tsr_plan *plan; /* NULL on measuring devices */
-    tsr_fit *fit;   /* NULL, or what the plan belonged to at first */
+    tsr_rope_tables rope[TSR_ROPE_SLOTS]; /* n_rot 0: the model has no such rotation */
+    tsr_plan *plan;                       /* NULL on measuring devices */
+    tsr_fit *fit;                         /* NULL, or what the plan belonged to at first */
 };
 
 /* Read architecture, hyper-parameters and granules. */

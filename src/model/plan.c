@@ -249,7 +249,7 @@ tsr_status tsr_plan_for_devices(const tsr_device_traits *traits, int n_devices, 
     tsr_decision decision = {0};
     tsr_weights weights = {0};
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(shape->arch->declare(&weights, &shape->hparams));
+    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
     TSR_TRY(tsr_plan_decide(traits, n_devices, shape, &weights, resolved, NULL, &decision));
     TSR_TRY(tsr_plan_of_decision(traits, n_devices, shape, &weights, resolved, &decision, plan_out));
 out:

@@ -291,7 +291,7 @@ static tsr_status find_attention(const tsr_planned *p, const tsr_weights *w, tsr
     hp->n_head_kv = smallest.n_head_kv;
     hp->n_head = (n_head + hp->n_head_kv - 1) / hp->n_head_kv * hp->n_head_kv;
     hp->head_dim = TSR_MIN(TSR_MAX(hp->head_dim, 2), TSR_MAX_HEAD_DIM) & ~INT64_C(1);
-    hp->n_rot = hp->head_dim;
+    hp->rope[TSR_ROPE_MAIN].n_rot = hp->head_dim;
     shape->granules.n[TSR_CLASS_ATTENTION] = fewest;
     shape->granules.kv_heads = (hp->n_head_kv + fewest - 1) / fewest;
     shape->granules.size[TSR_CLASS_ATTENTION] = shape->granules.kv_heads;
@@ -358,9 +358,7 @@ static void fill_hparams(const tsr_planned *p, tsr_hparams *hp)
                         .n_expert_used = p->n_expert_used,
                         .norm_eps = 1e-5f,
                         .rope_interleaved = true,
-                        .rope_base = 10000,
-                        .rope_factor = 1,
-                        .rope_attn_factor = 1};
+                        .rope[TSR_ROPE_MAIN] = {.base = 10000, .factor = 1, .attn_factor = 1}};
     snprintf(hp->architecture, sizeof hp->architecture, "%s", p->architecture);
     if (tsr_gguf_get_string(p->gguf, "general.name", &name) == TSR_OK)
         snprintf(hp->name, sizeof hp->name, "%.*s", (int)TSR_MIN(name.bytes, sizeof hp->name - 1), name.data);
@@ -441,7 +439,7 @@ tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
     fill_hparams(&p, &shape.hparams);
     shape.arch = p.by_size ? &tsr_arch_by_size : &tsr_arch_planned;
     TSR_TRY(tsr_weights_init(&weights, gguf, p.n_layers));
-    TSR_TRY(shape.arch->declare(&weights, &shape.hparams));
+    TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams));
     if (p.by_size) {
         TSR_TRY(find_rows(&p, &weights, &shape));
     } else {

@@ -36,12 +36,14 @@ static tsr_status create_inputs(tsr_session *session)
     tsr_status status = TSR_OK;
     const tsr_model_config *config = &session->model->config;
     size_t n_batch = (size_t)config->n_batch, n_seqs = (size_t)config->n_seq_max;
-    size_t n_rot = (size_t)session->model->rope.n_rot;
+    int64_t n_rot = 0;
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        n_rot = TSR_MAX(n_rot, session->model->rope[i].n_rot);
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->positions));
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->seq_rows));
     TSR_TRY(
         tsr_mem_array((size_t)config->n_outputs_max, sizeof(int32_t), "step inputs", &session->output_rows));
-    TSR_TRY(tsr_mem_array(n_batch * n_rot, sizeof(float), "step inputs", &session->rope));
+    TSR_TRY(tsr_mem_array(n_batch * (size_t)n_rot, sizeof(float), "step inputs", &session->rope));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_seqs));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
@@ -164,16 +166,25 @@ static tsr_status set_input(tsr_tensor *tensor, const void *data, size_t bytes)
     return bytes ? tsr_tensor_set(tensor, data, 0, bytes) : TSR_OK;
 }
 
+static tsr_status set_rope(tsr_session *session, const tsr_rope_tables *rope, size_t n_tokens,
+                           tsr_tensor *table)
+{
+    size_t n_rot = (size_t)rope->n_rot;
+    for (size_t t = 0; t < n_tokens; t++)
+        tsr_rope_row(rope, session->positions[t], session->rope + t * n_rot);
+    return set_input(table, session->rope, n_tokens * n_rot * sizeof(float));
+}
+
 static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const chunk *c, tsr_step *step)
 {
     tsr_status status = TSR_OK;
     const tsr_step_graph *in = &step->inputs;
-    size_t n = (size_t)(c->end - c->begin), n_rot = (size_t)session->model->rope.n_rot;
+    size_t n = (size_t)(c->end - c->begin);
     size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv) * sizeof(int32_t);
-    for (size_t t = 0; t < n; t++)
-        tsr_rope_row(&session->model->rope, session->positions[t], session->rope + t * n_rot);
     TSR_TRY(set_input(in->tokens, batch->tokens + c->begin, n * sizeof(int32_t)));
-    TSR_TRY(set_input(in->rope_table, session->rope, n * n_rot * sizeof(float)));
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        if (in->rope_tables[i])
+            TSR_TRY(set_rope(session, &session->model->rope[i], n, in->rope_tables[i]));
     TSR_TRY(set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
     TSR_TRY(set_input(in->kv_inputs.seq_row, session->seq_rows, n * sizeof(int32_t)));
     TSR_TRY(set_input(in->kv_inputs.position, session->positions, n * sizeof(int32_t)));

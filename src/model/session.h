@@ -32,7 +32,7 @@ struct tsr_session {
     /* One chunk's inputs. [n_batch] unless said otherwise. */
     int32_t *positions, *seq_rows;
     int32_t *output_rows; /* [n_outputs_max] */
-    float *rope;          /* [n_batch][n_rot] */
+    float *rope;          /* [n_batch][n_rot] of the widest rotation */
     int32_t *row_seqs;    /* [n_seq_max] sequence of each page-table row in use */
     int32_t *row_of_seq;  /* [n_seq_max] -1 = none in this chunk */
     int n_rows;

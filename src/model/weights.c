@@ -75,11 +75,55 @@ static tsr_status declare_unfounded(tsr_weights *weights, tsr_weight_role role, 
     return TSR_OK;
 }
 
+static tsr_status check_shape(const tsr_weights *weights, const tsr_gguf_tensor *source, int64_t ne0,
+                              int64_t ne1)
+{
+    if (source->ne[0] == ne0 && source->ne[1] == ne1 && source->ne[2] == 1 && source->ne[3] == 1)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld]",
+                    tsr_gguf_path(weights->gguf), source->name, (long long)source->ne[0],
+                    (long long)source->ne[1], (long long)source->ne[2], (long long)source->ne[3],
+                    (long long)ne0, (long long)ne1);
+}
+
+static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *source)
+{
+    if (!tsr_type_known((int)source->type)) {
+        char known[128];
+        tsr_type_list(known, sizeof known);
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; supported: %s",
+                        tsr_gguf_path(weights->gguf), source->name, tsr_type_name(source->type), known);
+    }
+    if (source->ne[1] == 1 && source->type != TSR_TYPE_F32)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
+                        tsr_gguf_path(weights->gguf), source->name, tsr_type_name(source->type));
+    return TSR_OK;
+}
+
+/* Find a tensor of the file and check it; *source_out = NULL if it is absent and need not be there. */
+static tsr_status find_source(const tsr_weights *weights, bool required, const char *name, int64_t ne0,
+                              int64_t ne1, const tsr_gguf_tensor **source_out)
+{
+    tsr_status status = TSR_OK;
+    *source_out = tsr_gguf_find_tensor(weights->gguf, name);
+    if (!*source_out && required)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is missing", tsr_gguf_path(weights->gguf), name);
+    if (*source_out) {
+        TSR_TRY(check_shape(weights, *source_out, ne0, ne1));
+        TSR_TRY(check_type(weights, *source_out));
+    }
+out:
+    return status;
+}
+
 tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
                                ...)
 {
+    tsr_status status = TSR_OK;
     char name[TSR_MAX_NAME];
+    const tsr_gguf_tensor *source;
+    tsr_weight *weight;
     va_list args;
     va_start(args, name_format);
     vsnprintf(name, sizeof name, name_format, args);
@@ -88,29 +132,38 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
     *tensor_out = NULL;
     if (!weights->gguf)
         return required ? declare_unfounded(weights, role, layer, ne0, ne1, tensor_out) : TSR_OK;
-    const tsr_gguf_tensor *source = tsr_gguf_find_tensor(weights->gguf, name);
-    if (!source && !required)
-        return TSR_OK;
+    TSR_TRY(find_source(weights, required, name, ne0, ne1, &source));
     if (!source)
-        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is missing", tsr_gguf_path(weights->gguf), name);
-    if (source->ne[0] != ne0 || source->ne[1] != ne1 || source->ne[2] != 1 || source->ne[3] != 1)
-        return tsr_fail(
-            TSR_ERR_FORMAT, "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld]",
-            tsr_gguf_path(weights->gguf), name, (long long)source->ne[0], (long long)source->ne[1],
-            (long long)source->ne[2], (long long)source->ne[3], (long long)ne0, (long long)ne1);
-    if (!tsr_type_known((int)source->type)) {
-        char known[128];
-        tsr_type_list(known, sizeof known);
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; supported: %s",
-                        tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type), known);
-    }
-    if (ne1 == 1 && source->type != TSR_TYPE_F32)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
-                        tsr_gguf_path(weights->gguf), name, tsr_type_name(source->type));
+        return TSR_OK;
+    TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
+    *tensor_out = &weight->tensor;
+out:
+    return status;
+}
+
+tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
+                                    tsr_weight_rows rows, tsr_tensor **tensor_out, const char *name)
+{
+    tsr_status status = TSR_OK;
+    const tsr_gguf_tensor *source;
     tsr_weight *weight;
-    tsr_status status = tsr_weights_append(weights, source, role, layer, &weight);
-    if (status == TSR_OK)
-        *tensor_out = &weight->tensor;
+    bool vector = rows.ne0 == 1;
+    *tensor_out = NULL;
+    TSR_TRY(
+        find_source(weights, required, name, vector ? rows.all : rows.ne0, vector ? 1 : rows.all, &source));
+    if (!source)
+        return TSR_OK;
+    size_t row_bytes = tsr_type_row_bytes(source->type, rows.ne0);
+    tsr_gguf_tensor part = *source;
+    part.ne[vector ? 0 : 1] = rows.ne1;
+    part.bytes = (size_t)rows.ne1 * row_bytes;
+    if (source->data)
+        part.data = (const unsigned char *)source->data + (size_t)rows.first * row_bytes;
+    TSR_TRY(tsr_weights_append(weights, &part, role, layer, &weight));
+    weight->part = part;
+    weight->source = &weight->part;
+    *tensor_out = &weight->tensor;
+out:
     return status;
 }
 

@@ -26,15 +26,17 @@ enum { TSR_LAYER_EMBEDDING = -1, TSR_LAYER_OUTPUT = -2 };
 /* What one layer is made of; NULL where the model has no such thing. */
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
+    tsr_tensor *q_norm, *k_norm, *attn_post_norm;
     tsr_tensor *bq, *bk, *bv, *bo; /* biases */
-    tsr_tensor *ffn_norm, *gate, *up, *down;
+    tsr_tensor *ffn_norm, *gate, *up, *down, *ffn_post_norm;
     tsr_tensor *gate_bias, *up_bias, *down_bias;
 } tsr_layer_weights;
 
 /* One declared tensor. */
 typedef struct tsr_weight {
     tsr_tensor tensor;
-    const tsr_gguf_tensor *source;
+    const tsr_gguf_tensor *source; /* &part, or the file's; NULL: of no file */
+    tsr_gguf_tensor part;          /* rows of a tensor in which the file keeps several */
     tsr_weight_role role;
     int layer;
     bool tied;       /* the embedding once more, as output matrix */
@@ -61,6 +63,16 @@ void tsr_weights_free(tsr_weights *weights);
 tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
                                ...) TSR_PRINTF(8, 9);
+
+/* Rows [first, first + ne1) of a tensor of [ne0, all], as a tensor of its own: where a file keeps several
+ * matrices in one, each is divided by itself, so that every device gets its part of each. With ne0 1,
+ * elements of a tensor of one dimension. The rest as above. */
+typedef struct tsr_weight_rows {
+    int64_t ne0, first, ne1, all;
+} tsr_weight_rows;
+
+tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
+                                    tsr_weight_rows rows, tsr_tensor **tensor_out, const char *name);
 
 /* The same for a tensor of the file whatever its shape. tensor.ne is [ne[0], rows] with all outer dimensions
  * multiplied. */

@@ -1,4 +1,4 @@
-/* glu, add, scale, rope, rms_norm, softmax, argmax: ops over rows of activations.
+/* glu, add, scale, softcap, rope, rms_norm, softmax, argmax: ops over rows of activations.
  *
  * Loops that do the same few operations on every element are plain C: contraction is off, so the compiler may
  * vectorise them but cannot change a bit. */
@@ -53,7 +53,7 @@ static void kernel_glu(const tsr_op *record, const tsr_kernel_env *env)
         glu_part(TSR_GLU_GELU_TANH, op, part);
 }
 
-/* ---- add, scale ---- */
+/* ---- add, scale, softcap ---- */
 
 static void kernel_add(const tsr_op *record, const tsr_kernel_env *env)
 {
@@ -76,6 +76,20 @@ static void kernel_scale(const tsr_op *record, const tsr_kernel_env *env)
     const range part = thread_part(env, op->n, LINE_FLOATS);
     for (int64_t i = part.begin; i < part.end; i++)
         op->y[i] = op->factor * op->x[i];
+}
+
+static void kernel_softcap(const tsr_op *record, const tsr_kernel_env *env)
+{
+    const tsr_op_softcap *op = &record->softcap;
+    const range part = thread_part(env, op->n, LINE_FLOATS);
+    const v16 cap = v16_set1(op->cap);
+    int64_t i = part.begin;
+    for (; i + 16 <= part.end; i += 16)
+        v16_store(op->y + i, v16_mul(cap, v16_tanh(v16_div(v16_load(op->x + i), cap))));
+    if (i < part.end) {
+        const int64_t n = part.end - i;
+        v16_store_n(op->y + i, v16_mul(cap, v16_tanh(v16_div(v16_load_n(op->x + i, n), cap))), n);
+    }
 }
 
 /* ---- rope ---- */

@@ -20,6 +20,7 @@
             [TSR_OP_GLU] = kernel_glu,           [TSR_OP_ADD] = kernel_add,                                  \
             [TSR_OP_SCALE] = kernel_scale,       [TSR_OP_SOFTMAX] = kernel_softmax,                          \
             [TSR_OP_ARGMAX] = kernel_argmax,     [TSR_OP_COPY] = kernel_copy,                                \
+            [TSR_OP_SOFTCAP] = kernel_softcap,                                                               \
         },                                                                                                   \
     }
 

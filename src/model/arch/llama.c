@@ -1,39 +1,58 @@
-/* llama: pre-norm layers of attention with grouped query heads and a SwiGLU FFN. */
+/* llama, and models that are llamas under another name: pre-norm layers of attention with grouped query heads
+ * and a SwiGLU FFN.
+ *
+ *     mistral3    Ministral 3: queries grow with the logarithm of their position
+ *     smollm3     every fourth layer has no rotation (arXiv:2501.18795 calls that NoPE)
+ *     exaone      EXAONE 3, rotation of elements half a head apart
+ *     internlm2, xverse, ernie4_5 */
 #include "core/status.h"
 #include "model/blocks.h"
 
-static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)
+static tsr_status read_llama(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     (void)gguf;
     hp->rope_interleaved = true;
     return TSR_OK;
 }
 
-static tsr_status declare_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+/* The growth of queries is the table's, which is why all of a head must be rotated. */
+static tsr_status read_mistral3(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_declare_pre_norms(w, hp, l));
-    TSR_TRY(tsr_declare_attention(w, hp, l));
-    TSR_TRY(tsr_declare_ffn(w, hp, l));
+    double temperature = 0;
+    hp->rope_interleaved = true;
+    TSR_TRY(
+        tsr_hparams_real(gguf, hp->architecture, "attention.temperature_scale", false, 0, 10, &temperature));
+    if (temperature == 0)
+        return TSR_OK;
+    if (hp->rope[TSR_ROPE_MAIN].n_rot != hp->head_dim)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: attention.temperature_scale with heads that are rotated in part",
+                        tsr_gguf_path(gguf));
+    hp->rope[TSR_ROPE_QUERIES] = hp->rope[TSR_ROPE_MAIN];
+    hp->rope[TSR_ROPE_QUERIES].temperature = temperature;
 out:
     return status;
 }
 
-static tsr_status declare(tsr_weights *w, const tsr_hparams *hp)
+static tsr_status read_smollm3(const tsr_gguf *gguf, tsr_hparams *hp)
 {
-    return tsr_declare_decoder(w, hp, declare_layer);
+    (void)gguf;
+    hp->rope_interleaved = true;
+    hp->no_rope_period = 4;
+    return TSR_OK;
 }
 
-static tsr_tensor *build_layer(const tsr_layer *at, tsr_tensor *x)
-{
-    x = tsr_block_residual(at, x, tsr_block_attention(at, tsr_block_norm(at, x, at->w->attn_norm)));
-    return tsr_block_residual(at, x, tsr_block_ffn(at, tsr_block_norm(at, x, at->w->ffn_norm)));
-}
+#define LLAMA(arch, read)                                                       \
+    const tsr_arch tsr_arch_##arch = {.name = #arch,                            \
+                                      .read_hparams = read,                     \
+                                      .declare_layer = tsr_declare_plain_layer, \
+                                      .build_layer = tsr_build_layer}
 
-static tsr_tensor *build(const tsr_hparams *hp, const tsr_weights *w, const tsr_step_graph *step)
-{
-    return tsr_build_decoder(hp, w, step, build_layer);
-}
-
-const tsr_arch tsr_arch_llama = {
-    .name = "llama", .read_hparams = read_hparams, .declare = declare, .build = build};
+LLAMA(llama, read_llama);
+LLAMA(internlm2, read_llama);
+LLAMA(xverse, read_llama);
+LLAMA(mistral3, read_mistral3);
+LLAMA(smollm3, read_smollm3);
+LLAMA(exaone, NULL);
+LLAMA(ernie4_5, read_llama);

@@ -20,17 +20,24 @@ out:
     return status;
 }
 
+static tsr_tensor *scale(tsr_graph *graph, tsr_tensor *x, double factor)
+{
+    return factor != 0 && factor != 1 ? tsr_scale(graph, x, (float)factor) : x;
+}
+
 tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const tsr_step_graph *step,
                               tsr_tensor *(*layer)(const tsr_layer *, tsr_tensor *))
 {
-    tsr_tensor *x = tsr_get_rows(step->graph, w->embedding, step->tokens);
+    tsr_graph *graph = step->graph;
+    tsr_tensor *x = scale(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
     for (int l = 0; l < (int)hp->n_layers; l++) {
         tsr_layer at = {.step = step, .hp = hp, .w = &w->layers[l], .index = l};
         x = layer(&at, x);
     }
-    x = tsr_get_rows(step->graph, x, step->output_rows);
-    x = tsr_rms_norm(step->graph, x, w->output_norm, hp->norm_eps);
-    return tsr_mul_mat(step->graph, w->output, x);
+    x = tsr_get_rows(graph, x, step->output_rows);
+    x = tsr_rms_norm(graph, x, w->output_norm, hp->norm_eps);
+    x = scale(graph, tsr_mul_mat(graph, w->output, x), hp->logit_scale);
+    return hp->logit_softcap > 0 ? tsr_softcap(graph, x, (float)hp->logit_softcap) : x;
 }
 
 tsr_status tsr_declare_norm(tsr_weights *w, tsr_weight_role role, int l, int64_t n, const char *name,
@@ -49,9 +56,38 @@ out:
     return status;
 }
 
+tsr_status tsr_declare_post_norms(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, "post_attention_norm",
+                             &layer->attn_post_norm));
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd, "post_ffw_norm", &layer->ffn_post_norm));
+out:
+    return status;
+}
+
+tsr_status tsr_declare_plain_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_declare_pre_norms(w, hp, l));
+    TSR_TRY(tsr_declare_attention(w, hp, l));
+    TSR_TRY(tsr_declare_ffn(w, hp, l));
+out:
+    return status;
+}
+
+tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
+{
+    tsr_tensor *y = tsr_block_attention(at, tsr_block_norm(at, x, at->w->attn_norm));
+    x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
+    y = tsr_block_ffn(at, tsr_block_norm(at, x, at->w->ffn_norm));
+    return tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->ffn_post_norm));
+}
+
 tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
 {
-    return tsr_rms_norm(at->step->graph, x, weight, at->hp->norm_eps);
+    return weight ? tsr_rms_norm(at->step->graph, x, weight, at->hp->norm_eps) : x;
 }
 
 tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bias, tsr_tensor *x)
@@ -62,5 +98,5 @@ tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bia
 
 tsr_tensor *tsr_block_residual(const tsr_layer *at, tsr_tensor *x, tsr_tensor *y)
 {
-    return tsr_add(at->step->graph, y, x);
+    return tsr_add(at->step->graph, scale(at->step->graph, y, at->hp->residual_scale), x);
 }
