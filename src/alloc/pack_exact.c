@@ -60,12 +60,12 @@ static tsr_pack_answer ask(exact *e, int64_t target, int64_t most_nodes)
 
 /* One question after another, until nothing between is left to ask. True: some had no answer at this effort.
  */
-static bool close_gap(exact *e, int64_t effort)
+static bool close_gap(exact *e, int64_t effort, int64_t bound_effort)
 {
     bool gave_up = false;
     int64_t floor = e->lower, target = floor; /* below `floor` nothing was found in this round */
     while (floor < e->best_total && !is_over(e)) {
-        tsr_pack_answer answer = ask(e, target, effort);
+        tsr_pack_answer answer = ask(e, target, target == e->lower ? bound_effort : effort);
         gave_up = gave_up || answer == TSR_PACK_GAVE_UP;
         if (answer != TSR_PACK_FOUND)
             floor = target + e->grain;
@@ -109,11 +109,11 @@ static void minimise(exact *e)
         if (e->best_total > e->capacity)
             (void)ask(e, e->capacity / e->grain * e->grain, INT64_MAX);
         if (e->best_total <= e->capacity)
-            (void)close_gap(e, effort / 4);
+            (void)close_gap(e, effort / 4, effort / 4);
         return;
     }
-    while (close_gap(e, effort) && !is_over(e))
-        effort *= 4;
+    for (bool open = close_gap(e, effort / 4, effort / 4); open && !is_over(e); effort *= 4)
+        open = close_gap(e, effort, 8 * effort);
 }
 
 tsr_status tsr_pack_exact(tsr_pack_work *w, int64_t capacity, const tsr_pack_budget *budget, int64_t *offset)

@@ -222,6 +222,15 @@ static int backtrack(tsr_pack_search *s, int depth)
     return creator;
 }
 
+/* Whether the stacks have room for what one item more may put on them. At worst they grow with the square of
+ * the number of items, so those of large problems are smaller, and a search that would outgrow them gives up.
+ */
+static bool has_room(const tsr_pack_search *s, const tsr_pack_frame *f)
+{
+    return s->lists_used + f->component.n <= s->most_lists &&
+           s->n_changes + 2 * f->component.n <= s->most_changes;
+}
+
 /* Tries an item at its offset; the head of what is to be packed then, or NONE in *next_out when that is
  * nothing. False: a dead end. */
 static bool try_item(tsr_pack_search *s, int depth, int item, int *next_out)
@@ -280,7 +289,7 @@ static void write_offsets(const tsr_pack_search *s, int64_t *offset_out)
 tsr_pack_answer tsr_pack_search_run(tsr_pack_search *s, int64_t capacity, int attempt, int64_t most_nodes,
                                     tsr_pack_budget *budget, int64_t *offset_out)
 {
-    enum { NODES_PER_LOOK_AT_THE_CLOCK = 64 };
+    enum { NODES_PER_LOOK_AT_THE_CLOCK = 8 };
     tsr_pack_choice choice = attempt / 3 % 2 ? TSR_PACK_BY_OFFSET : TSR_PACK_BY_SECTION;
     int depth = 0;
 
@@ -292,6 +301,8 @@ tsr_pack_answer tsr_pack_search_run(tsr_pack_search *s, int64_t capacity, int at
     }
     push(s, 0, next);
     for (int64_t n_nodes = 0; depth >= 0;) {
+        if (!has_room(s, &s->frames[depth]))
+            return TSR_PACK_GAVE_UP;
         int item = choose(s, &s->frames[depth], choice);
         if (item == NONE) {
             depth = backtrack(s, depth);

@@ -68,17 +68,17 @@ typedef struct tsr_pack_search {
     tsr_pack_frame *frames;         /* [n + 1] */
     tsr_pack_component *components; /* [2n + 1] a stack */
     int n_components;
-    int *lists; /* a stack of the items of components and their rests */
-    int lists_used;
-    tsr_pack_change *changes; /* the trail: what to restore on the way back */
-    int n_changes;
+    int *lists; /* [most_lists] a stack of the items of components and their rests */
+    int lists_used, most_lists;
+    tsr_pack_change *changes; /* [most_changes] the trail: what to restore on the way back */
+    int n_changes, most_changes;
     uint64_t (*memo)[2]; /* [n_memo] keys of states that are dead ends for memo_capacity */
     size_t n_memo;       /* a power of two */
     int64_t memo_capacity;
 } tsr_pack_search;
 
-/* Problems above this many items are not searched: the stack takes n * n / 2 entries. */
-enum { TSR_PACK_SEARCH_MOST_ITEMS = 2048 };
+/* Problems above this many items are not searched: a single dive takes seconds. */
+enum { TSR_PACK_SEARCH_MOST_ITEMS = 8192 };
 
 /* `work` is borrowed. A zeroed value may be freed. */
 tsr_status tsr_pack_search_init(const tsr_pack_work *work, tsr_pack_search *search_out);

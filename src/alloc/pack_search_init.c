@@ -7,7 +7,8 @@
 #include "core/status.h"
 
 enum { N_ORDERS = 3 };
-enum { MEMO_PER_ITEM = 512, MOST_MEMO = 1 << 17 }; /* at most 2 MiB; more helps no known problem */
+enum { MOST_LISTS = 1 << 23, MOST_CHANGES = 1 << 21 }; /* 32 MiB each, of which few pages are touched */
+enum { MEMO_PER_ITEM = 512, MOST_MEMO = 1 << 17 };     /* at most 2 MiB; more helps no known problem */
 
 static int compare_keys(const void *a, const void *b)
 {
@@ -71,8 +72,10 @@ static tsr_status allocate(tsr_pack_search *s)
     TSR_TRY(tsr_mem_array(n_sections, sizeof *s->n_crossing, "packing", &s->n_crossing));
     TSR_TRY(tsr_mem_array(n + 1, sizeof *s->frames, "packing", &s->frames));
     TSR_TRY(tsr_mem_array(2 * n + 1, sizeof *s->components, "packing", &s->components));
-    TSR_TRY(tsr_mem_array(n * (n + 1) / 2 + n, sizeof *s->lists, "packing", &s->lists));
-    TSR_TRY(tsr_mem_array(n * (n + 1), sizeof *s->changes, "packing", &s->changes));
+    s->most_lists = (int)TSR_MIN(n * (n + 1) / 2 + n, (size_t)MOST_LISTS);
+    s->most_changes = (int)TSR_MIN(n * (n + 3), (size_t)MOST_CHANGES);
+    TSR_TRY(tsr_mem_array((size_t)s->most_lists, sizeof *s->lists, "packing", &s->lists));
+    TSR_TRY(tsr_mem_array((size_t)s->most_changes, sizeof *s->changes, "packing", &s->changes));
     TSR_TRY(tsr_mem_array(s->n_memo, sizeof *s->memo, "packing", &s->memo));
 out:
     return status;
