@@ -68,20 +68,41 @@ out:
     return status;
 }
 
+/* ---- budgets --------------------------------------------------------------------------------------- */
+
+static int64_t cpu_ns(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
 /* The limits as a budget; the default costs about the same for few items as for many. */
-static tsr_pack_budget budget_of(const tsr_pack_work *w, const tsr_pack_limits *limits)
+static tsr_pack_budget budget_of(int n_items, const tsr_pack_limits *limits)
 {
     enum { DEFAULT_ITEMS = 1000000 }; /* looked at, of the order of 0.1 us each */
-    struct timespec now;
-    tsr_pack_budget budget = {.nodes = limits ? limits->max_nodes : DEFAULT_ITEMS / TSR_MAX(w->n, 1)};
-
-    if (limits && limits->max_cpu_seconds > 0) {
-        clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-        budget.deadline_ns = now.tv_sec * INT64_C(1000000000) + now.tv_nsec +
-                             (int64_t)(TSR_MIN(limits->max_cpu_seconds, 1e9) * 1e9);
-    }
+    tsr_pack_budget budget = {.nodes = limits ? limits->max_nodes : DEFAULT_ITEMS / TSR_MAX(n_items, 1)};
+    if (limits && limits->max_cpu_seconds > 0)
+        budget.deadline_ns = cpu_ns() + (int64_t)(TSR_MIN(limits->max_cpu_seconds, 1e9) * 1e9);
     return budget;
 }
+
+tsr_pack_budget tsr_pack_budget_half(const tsr_pack_budget *budget)
+{
+    tsr_pack_budget half = {.nodes = budget->nodes - budget->nodes / 2};
+    if (budget->deadline_ns) {
+        int64_t now = cpu_ns();
+        half.deadline_ns = now + TSR_MAX(budget->deadline_ns - now, 2) / 2;
+    }
+    return half;
+}
+
+bool tsr_pack_budget_is_over(const tsr_pack_budget *budget)
+{
+    return budget->nodes == 0 || (budget->deadline_ns && cpu_ns() >= budget->deadline_ns);
+}
+
+/* ---- packing --------------------------------------------------------------------------------------- */
 
 /* The best of the greedy packings, up to the first that meets the bound; its name. */
 static tsr_status pack_greedily(tsr_pack_work *w, int64_t *best, const char **method_out)
@@ -104,7 +125,24 @@ out:
     return status;
 }
 
-tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits,
+/* The searches, where greedy packings leave something to look for. With limited chunks one that sees all
+ * chunks as one line finds packings, and an assignment of items to chunks finds and proves what is left. */
+static tsr_status pack_exactly(tsr_pack_work *w, size_t capacity, tsr_pack_budget *budget, int64_t *offset)
+{
+    tsr_status status = TSR_OK;
+    int64_t most = (int64_t)TSR_MIN(capacity, (size_t)INT64_MAX);
+    if (w->chunk_bytes == INT64_MAX)
+        return tsr_pack_exact(w, most, budget, offset);
+    tsr_pack_budget half = tsr_pack_budget_half(budget);
+    int64_t nodes = half.nodes;
+    TSR_TRY(tsr_pack_exact(w, most, &half, offset));
+    tsr_pack_spend(budget, nodes - half.nodes);
+    TSR_TRY(tsr_pack_chunks(w, capacity, budget, offset));
+out:
+    return status;
+}
+
+tsr_status tsr_pack_apart(const tsr_pack_problem *problem, size_t capacity, tsr_pack_budget *budget,
                           tsr_pack_solution *solution_out)
 {
     tsr_status status = TSR_OK;
@@ -117,9 +155,7 @@ tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits
     TSR_TRY(pack_greedily(&w, offset, &method));
     int64_t greedy = tsr_pack_total(&w, offset);
     if (greedy > w.bound) {
-        tsr_pack_budget budget = budget_of(&w, limits);
-        int64_t capacity = limits ? (int64_t)TSR_MIN(limits->capacity, (size_t)INT64_MAX) : 0;
-        TSR_TRY(tsr_pack_exact(&w, capacity, &budget, offset));
+        TSR_TRY(pack_exactly(&w, capacity, budget, offset));
         method = tsr_pack_total(&w, offset) < greedy ? "exact" : method;
     }
     TSR_TRY(write_solution(&w, offset, method, solution_out));
@@ -127,6 +163,17 @@ out:
     tsr_mem_free(offset);
     tsr_pack_work_free(&w);
     return status;
+}
+
+tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits,
+                          tsr_pack_solution *solution_out)
+{
+    tsr_pack_budget budget = budget_of(problem->n_items, limits);
+    size_t capacity = limits ? limits->capacity : 0;
+    for (int i = 0; problem->items && i < problem->n_items; i++)
+        if (problem->items[i].share != TSR_PACK_APART)
+            return tsr_pack_shared(problem, capacity, &budget, solution_out);
+    return tsr_pack_apart(problem, capacity, &budget, solution_out);
 }
 
 void tsr_pack_solution_free(tsr_pack_solution *solution)

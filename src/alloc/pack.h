@@ -1,9 +1,12 @@
 /* Static memory packing: buffers with known lifetimes into as few bytes as possible.
  *
- * A problem is a value: items that are live in [lower, upper) steps, with a size, an alignment and perhaps a
- * fixed place, and the most bytes that one chunk (one device allocation) may have. A solution is a value too:
- * a chunk and an offset for every item, such that no two items live at the same step share a byte. Its
- * quality is known, because the bytes live at the busiest step are a lower bound for every packing.
+ * A problem is a value: items that are live in [lower, upper) steps, with a size, an alignment, perhaps a
+ * fixed place, perhaps a partner whose memory they must or may share (an op's result over an operand that
+ * dies with it), and the most bytes that one chunk (one device allocation) may have. A solution is a value
+ * too: a chunk and an offset for every item, such that no two items live at the same step share a byte unless
+ * they share their memory. Which may do so and into which chunk an item goes is part of the search. A
+ * solution's quality is known, because the bytes live at the busiest step are a lower bound for every
+ * packing.
  *
  *     tsr_pack_item items[] = {{0, 2, 4096, 256, TSR_PACK_FREE, "norm"},
  *                              {1, 3, 8192, 256, TSR_PACK_FREE, "query"}};
@@ -25,12 +28,24 @@
 
 #define TSR_PACK_FREE (-1) /* fixed_offset of an item that may lie anywhere */
 
+/* Items that share are one piece of memory, as large as the largest of them, from the first one's begin to
+ * the last one's end. Sharing is mutual: either may name the other. Items that must share count as one. Items
+ * that may share and live at the same step do so only with their own partners: of two results over one
+ * operand one gets it. */
+typedef enum tsr_pack_share {
+    TSR_PACK_APART = 0, /* shares with nobody, unless others share with it */
+    TSR_PACK_MAY_SHARE, /* with its partner, where that is of use */
+    TSR_PACK_MUST_SHARE
+} tsr_pack_share;
+
 typedef struct tsr_pack_item {
     int64_t lower, upper; /* live at steps lower, lower + 1, ..., upper - 1; lower < upper */
     size_t size;          /* bytes; an item of 0 is put at the begin of chunk 0, in nobody's way */
     size_t alignment;     /* of the offset inside its chunk; a power of two, 0 counts as 1 */
     int64_t fixed_offset; /* TSR_PACK_FREE, or the byte in chunk 0 where the item must begin */
     const char *name;     /* for messages, may be NULL; borrowed */
+    tsr_pack_share share;
+    int partner; /* index of the item it shares with; of no meaning where it shares with nobody */
 } tsr_pack_item;
 
 typedef struct tsr_pack_problem {
@@ -67,7 +82,8 @@ typedef struct tsr_pack_solution {
  * is NULL the exact search may try about a million items over all its placements (some tenths of a second).
  * Without a time limit the result is deterministic: the same problem has the same solution on every machine.
  * 500 items of a transformer meet the bound without a search, in well under a millisecond.
- * TSR_ERR_INVALID: a malformed item, or fixed items that overlap (the message names them). TSR_ERR_MEMORY: an
+ * TSR_ERR_INVALID: a malformed item, fixed items that overlap, or that must share but lie elsewhere (the
+ * message names them). TSR_ERR_MEMORY: an
  * item is larger than a chunk may be, or host memory is short. */
 TSR_NODISCARD tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits,
                                         tsr_pack_solution *solution_out);

@@ -11,7 +11,7 @@
 typedef struct exact {
     const tsr_pack_work *w;
     tsr_pack_search search;
-    tsr_pack_budget budget;
+    tsr_pack_budget *budget;
     int64_t capacity;
     int64_t grain; /* every total is a multiple of it */
     int64_t lower; /* proven: no packing is smaller */
@@ -29,21 +29,18 @@ static int64_t luby(int64_t i) /* i = 1, 2, ... */
     }
 }
 
-static bool is_over(const exact *e)
-{
-    return e->budget.nodes == 0 || tsr_pack_budget_is_over(&e->budget);
-}
-
 /* Asks for a packing of `target` bytes, at the price of about `most_nodes`, and keeps it. */
 static tsr_pack_answer ask(exact *e, int64_t target, int64_t most_nodes)
 {
-    int64_t least = e->budget.nodes - TSR_MIN(most_nodes, e->budget.nodes);
+    int64_t least = e->budget->nodes - TSR_MIN(most_nodes, e->budget->nodes);
     tsr_pack_answer answer = TSR_PACK_GAVE_UP;
 
-    for (int attempt = 0; answer == TSR_PACK_GAVE_UP && e->budget.nodes > least && !is_over(e); attempt++) {
+    for (int attempt = 0;
+         answer == TSR_PACK_GAVE_UP && e->budget->nodes > least && !tsr_pack_budget_is_over(e->budget);
+         attempt++) {
         /* Twice the items: a dive places each once, and a little putting right is worth it. */
-        int64_t nodes = TSR_MIN(luby(attempt + 1) * 2 * e->search.n, e->budget.nodes - least);
-        answer = tsr_pack_search_run(&e->search, target, attempt, nodes, &e->budget, e->trial);
+        int64_t nodes = TSR_MIN(luby(attempt + 1) * 2 * e->search.n, e->budget->nodes - least);
+        answer = tsr_pack_search_run(&e->search, target, attempt, nodes, e->budget, e->trial);
     }
     if (answer == TSR_PACK_FOUND) {
         int64_t *swap = e->best;
@@ -64,7 +61,7 @@ static bool close_gap(exact *e, int64_t effort, int64_t bound_effort)
 {
     bool gave_up = false;
     int64_t floor = e->lower, target = floor; /* below `floor` nothing was found in this round */
-    while (floor < e->best_total && !is_over(e)) {
+    while (floor < e->best_total && !tsr_pack_budget_is_over(e->budget)) {
         tsr_pack_answer answer = ask(e, target, target == e->lower ? bound_effort : effort);
         gave_up = gave_up || answer == TSR_PACK_GAVE_UP;
         if (answer != TSR_PACK_FOUND)
@@ -112,14 +109,16 @@ static void minimise(exact *e)
             (void)close_gap(e, effort / 4, effort / 4);
         return;
     }
-    for (bool open = close_gap(e, effort / 4, effort / 4); open && !is_over(e); effort *= 4)
+    for (bool open = close_gap(e, effort / 4, effort / 4); open && !tsr_pack_budget_is_over(e->budget);
+         effort *= 4)
         open = close_gap(e, effort, 8 * effort);
 }
 
-tsr_status tsr_pack_exact(tsr_pack_work *w, int64_t capacity, const tsr_pack_budget *budget, int64_t *offset)
+tsr_status tsr_pack_exact(tsr_pack_work *w, int64_t capacity, tsr_pack_budget *budget, int64_t *offset)
 {
     tsr_status status = TSR_OK;
-    exact e = {.w = w, .budget = *budget, .capacity = capacity, .best_total = tsr_pack_total(w, offset)};
+    exact e = {.w = w, .budget = budget, .capacity = capacity, .best_total = tsr_pack_total(w, offset)};
+    int64_t nodes = budget->nodes;
 
     if (w->n > TSR_PACK_SEARCH_MOST_ITEMS || budget->nodes == 0)
         return TSR_OK;
@@ -132,7 +131,7 @@ tsr_status tsr_pack_exact(tsr_pack_work *w, int64_t capacity, const tsr_pack_bud
     minimise(&e);
     for (int i = 0; i < w->n; i++)
         offset[i] = e.best[i];
-    w->n_nodes += budget->nodes - e.budget.nodes;
+    w->n_nodes += nodes - budget->nodes;
     w->least = TSR_MAX(w->least, e.lower);
 out:
     tsr_mem_free(e.trial);

@@ -22,20 +22,10 @@
 #include "alloc/pack_search.h"
 
 #include <string.h>
-#include <time.h>
 
 #include "core/mem.h"
 
 enum { NONE = TSR_PACK_NONE };
-
-bool tsr_pack_budget_is_over(const tsr_pack_budget *budget)
-{
-    struct timespec now;
-    if (budget->deadline_ns == 0)
-        return false;
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return now.tv_sec * INT64_C(1000000000) + now.tv_nsec >= budget->deadline_ns;
-}
 
 /* ---- changes and their undoing ------------------------------------------------------------------ */
 
@@ -308,8 +298,8 @@ tsr_pack_answer tsr_pack_search_run(tsr_pack_search *s, int64_t capacity, int at
             depth = backtrack(s, depth);
             continue;
         }
-        if (n_nodes == most_nodes || budget->nodes == 0 ||
-            (n_nodes % NODES_PER_LOOK_AT_THE_CLOCK == 0 && tsr_pack_budget_is_over(budget)))
+        bool look = budget->nodes == 0 || n_nodes % NODES_PER_LOOK_AT_THE_CLOCK == 0;
+        if (n_nodes == most_nodes || (look && tsr_pack_budget_is_over(budget)))
             return TSR_PACK_GAVE_UP;
         n_nodes++;
         budget->nodes--;

@@ -89,9 +89,6 @@ void tsr_pack_search_free(tsr_pack_search *search);
 tsr_pack_answer tsr_pack_search_run(tsr_pack_search *search, int64_t capacity, int attempt,
                                     int64_t most_nodes, tsr_pack_budget *budget, int64_t *offset_out);
 
-/* Whether the budget's deadline has passed. */
-bool tsr_pack_budget_is_over(const tsr_pack_budget *budget);
-
 /* ---- the parts of it --------------------------------------------------------------------------- */
 
 /* How the next item to decide on is chosen. */

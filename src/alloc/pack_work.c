@@ -48,6 +48,23 @@ static tsr_status check_item(const tsr_pack_problem *problem, int i, int64_t *by
     return TSR_OK;
 }
 
+static tsr_status check_items(const tsr_pack_problem *problem, int64_t *bytes_left)
+{
+    tsr_status status = TSR_OK;
+    if (problem->n_items < 0 || problem->n_items > INT32_MAX / 4 || (problem->n_items && !problem->items))
+        return tsr_fail(TSR_ERR_INVALID, "packing: %d items", problem->n_items);
+    for (int i = 0; i < problem->n_items; i++)
+        TSR_TRY(check_item(problem, i, bytes_left));
+out:
+    return status;
+}
+
+tsr_status tsr_pack_check_items(const tsr_pack_problem *problem)
+{
+    int64_t bytes_left = MOST_BYTES;
+    return check_items(problem, &bytes_left);
+}
+
 static int compare_int64(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
@@ -200,16 +217,24 @@ out:
     return status;
 }
 
+static bool is_tight(const tsr_pack_work *w)
+{
+    int64_t most = 1;
+    for (int i = 0; i < w->n; i++)
+        most = TSR_MAX(most, w->alignment[i]);
+    for (int i = 0; i < w->n; i++)
+        if (w->size[i] % most)
+            return false;
+    return true;
+}
+
 tsr_status tsr_pack_work_init(const tsr_pack_problem *problem, tsr_pack_work *work_out)
 {
     tsr_status status = TSR_OK;
     tsr_pack_work w = {.n = problem->n_items, .chunk_bytes = INT64_MAX};
     int64_t bytes_left = MOST_BYTES, fixed_end = 0;
 
-    if (problem->n_items < 0 || problem->n_items > INT32_MAX / 4 || (problem->n_items && !problem->items))
-        return tsr_fail(TSR_ERR_INVALID, "packing: %d items", problem->n_items);
-    for (int i = 0; i < w.n; i++)
-        TSR_TRY(check_item(problem, i, &bytes_left));
+    TSR_TRY(check_items(problem, &bytes_left));
     TSR_TRY(allocate(&w));
     TSR_TRY(set_order(&w, problem->items));
     for (int i = 0; i < w.n; i++) {
@@ -224,10 +249,12 @@ tsr_status tsr_pack_work_init(const tsr_pack_problem *problem, tsr_pack_work *wo
     TSR_TRY(set_lives(&w, problem->items));
     TSR_TRY(set_fixed(&w, problem->items));
 
-    /* A chunk that holds everything end to end sets no limit. A smaller one may be opened once per item. */
+    /* A chunk that holds everything end to end sets no limit, unless several save what alignment wastes. A
+     * smaller one may be opened once per item. */
     int64_t most = MOST_BYTES - bytes_left + fixed_end, unused;
-    if (problem->max_chunk_bytes && problem->max_chunk_bytes < (size_t)most) {
-        w.chunk_bytes = (int64_t)problem->max_chunk_bytes;
+    w.is_tight = is_tight(&w);
+    if (problem->max_chunk_bytes && (problem->max_chunk_bytes < (size_t)most || !w.is_tight)) {
+        w.chunk_bytes = (int64_t)TSR_MIN(problem->max_chunk_bytes, (size_t)most);
         if (__builtin_mul_overflow(w.chunk_bytes, w.n + 2, &unused))
             TSR_TRY(tsr_fail(TSR_ERR_INVALID, "packing: %d chunks of %zu bytes are more than can be counted",
                              w.n, problem->max_chunk_bytes));

@@ -28,10 +28,14 @@ typedef struct tsr_pack_work {
     int *first_at;        /* [n_steps + 1] first item with lower >= that step */
     int32_t *block_upper; /* largest upper of each TSR_PACK_BLOCK items */
     int64_t chunk_bytes;  /* INT64_MAX: one chunk holds everything */
-    int64_t bound;        /* lower bound of the total: the bytes live at once */
-    int64_t least;        /* proven since: no packing has a smaller total; at least `bound` */
+    bool is_tight; /* all sizes are multiples of the largest alignment: chunks can be laid end to end */
+    int64_t bound; /* lower bound of the total: the bytes live at once */
+    int64_t least; /* proven since: no packing has a smaller total; at least `bound` */
     int64_t n_nodes;
 } tsr_pack_work;
+
+/* Every item by itself: TSR_ERR_INVALID or TSR_ERR_MEMORY where it is malformed or too large. */
+tsr_status tsr_pack_check_items(const tsr_pack_problem *problem);
 
 /* Check the problem and fill *work_out; released with tsr_pack_work_free() (a zeroed value is fine). */
 tsr_status tsr_pack_work_init(const tsr_pack_problem *problem, tsr_pack_work *work_out);
@@ -63,10 +67,31 @@ typedef struct tsr_pack_budget {
     int64_t deadline_ns; /* of the thread's CPU clock; 0: none, so that every machine finds the same */
 } tsr_pack_budget;
 
+/* Half of a budget, for a part of the work; and taking what the part has spent off the whole. */
+tsr_pack_budget tsr_pack_budget_half(const tsr_pack_budget *budget);
+static inline void tsr_pack_spend(tsr_pack_budget *budget, int64_t nodes)
+{
+    budget->nodes -= nodes < budget->nodes ? nodes : budget->nodes;
+}
+
+/* Whether nothing is left of it. */
+bool tsr_pack_budget_is_over(const tsr_pack_budget *budget);
+
+/* Pack a problem whose items all lie apart. Spends of the budget. */
+tsr_status tsr_pack_apart(const tsr_pack_problem *problem, size_t capacity, tsr_pack_budget *budget,
+                          tsr_pack_solution *solution_out);
+
+/* Pack one in which items share (pack_share.c). */
+tsr_status tsr_pack_shared(const tsr_pack_problem *problem, size_t capacity, tsr_pack_budget *budget,
+                           tsr_pack_solution *solution_out);
+
+/* Assign items to chunks, each packed on its own, until offset[n] is proven or the budget is spent
+ * (pack_chunks.c). Raises work->least by what it proves. */
+tsr_status tsr_pack_chunks(tsr_pack_work *work, size_t capacity, tsr_pack_budget *budget, int64_t *offset);
+
 /* Improves offset[n] until it is the smallest, the budget is spent, or (where capacity is not 0) the total is
  * at most `capacity`. Raises work->least by what it proves. */
-tsr_status tsr_pack_exact(tsr_pack_work *work, int64_t capacity, const tsr_pack_budget *budget,
-                          int64_t *offset);
+tsr_status tsr_pack_exact(tsr_pack_work *work, int64_t capacity, tsr_pack_budget *budget, int64_t *offset);
 
 static inline bool tsr_pack_overlap(const tsr_pack_work *work, int a, int b)
 {
