@@ -67,18 +67,40 @@ static void rates_are_kept_for_plan_and_run(void **state)
 static void splits_are_measured_beside_the_planner_s(void **state)
 {
     (void)state;
-    run("bench -m " MODEL DEVICES " --splits '1,1;3,1' -p 4 -n 2 -r 1", 0);
-    find("the planner's");
-    find("\n1,1 ");
-    find("\n3,1 ");
-    find("decode, measured best:  ");
-    run("bench -m " MODEL DEVICES " --sweep 3 -p 4 -n 2 -r 1", 0);
-    find("75.0 % on host0");
-    find("decode, predicted best: ");
-    find(" ffn, ");
-    find("% in time");
+    run("bench -m " MODEL DEVICES " --ratios '1,1;3,1' -p 4 -n 2 -r 1", 0);
+    find(" planned");
+    find("50,50 ");
+    find("75,25 ");
+    find("Use -ts ");
+    find(" against ");
+    run("bench -m " MODEL DEVICES " --ratios sweep:3 -p 4 -n 2 -r 1", 0);
+    find("25,75 ");
+    find(" even");
+    run("bench -m " MODEL " --devices host:3,threads=1 --ratios sweep:1 -p 4 -n 0 -r 1", 0);
+    find("50,25,25 ");
     run("bench -m " MODEL " --devices host:1 -p 4 -n 2 -r 1", 0);
-    find("one device");
+    find("pp4 ");
+}
+
+/* The piece that moves begins at an eighth of the whole, from the planner's or the even division. */
+static void the_best_split_is_searched(void **state)
+{
+    (void)state;
+    run("bench -m " MODEL DEVICES " --ratios auto -p 8 -n 0 -r 1 --budget 60", 0);
+    find(" even");
+    find(" searched");
+    find("Use -ts ");
+}
+
+/* With a second to spend, one repetition of tests as short as they get is all there is. */
+static void a_budget_cuts_what_was_not_asked_for(void **state)
+{
+    (void)state;
+    run("bench -m " MODEL DEVICES " --budget 1 -r 1000 --ratios sweep:1", 0);
+    find("instead of 1000, to end within 1 s");
+    run("bench -m " MODEL DEVICES " --budget 1 -p 40 -n 3 -r 2 --ratios sweep:1", 0);
+    find("pp40 ");
+    find("tg3 ");
 }
 
 static void measured_links_are_kept_and_used(void **state)
@@ -162,12 +184,32 @@ static void mistakes_are_named(void **state)
 {
     (void)state;
     run("bench -m " MODEL DEVICES " -ts 1,1", 2);
-    find("--splits");
-    run("bench -m " MODEL DEVICES " --splits '1,1,1' -p 4 -n 1 -r 1", 2);
+    find("--ratios");
+    run("bench -m " MODEL DEVICES " --ratios '1,1,1' -p 4 -n 1 -r 1", 2);
     find("3");
     run("bench -m /nope.gguf" DEVICES, 1);
     find("/nope.gguf");
-    run("bench -m " MODEL DEVICES " -c 8 -p 64", 2);
+    static const char *const wrong[][2] = {{" -c 8 -p 64", "pp64 needs a context of 65"},
+                                           {" -p 4,x", "not '4,x'"},
+                                           {" -p 0 -n 0", "nothing to measure"},
+                                           {" -p 1,2,3,4,5,6,7,8 -n 1,2,3,4,5,6,7,8 -d 0,1", "24 tests"},
+                                           {" -n 1,2,3,4,5,6,7,8,9", "up to 8 numbers"},
+                                           {" --ratios sweep:0", "sweep:N"},
+                                           {" --ratios often -p 4", "often"},
+                                           {" -o xml", "table, md, csv or json"},
+                                           {" --show /tmp/x.json", "leave out -m"}};
+    for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+        char arguments[256];
+        snprintf(arguments, sizeof arguments, "bench -r 1 -m " MODEL DEVICES "%s", wrong[i][0]);
+        run(arguments, 2);
+        find(wrong[i][1]);
+    }
+    run("bench -o json" DEVICES, 2);
+    find("add -m");
+    run("bench --show /nope.json", 1);
+    find("/nope.json");
+    run("bench -m " MODEL DEVICES " --compare docs/bench.schema.json", 1);
+    find("no report");
 }
 
 int main(void)
@@ -175,6 +217,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rates_are_kept_for_plan_and_run),
         cmocka_unit_test(splits_are_measured_beside_the_planner_s),
+        cmocka_unit_test(the_best_split_is_searched),
+        cmocka_unit_test(a_budget_cuts_what_was_not_asked_for),
         cmocka_unit_test(measured_links_are_kept_and_used),
         cmocka_unit_test(spoiled_values_of_links_are_ignored),
         cmocka_unit_test(a_spoiled_cache_is_ignored_and_replaced),

@@ -1,0 +1,302 @@
+/* What tsr bench reports: one set of numbers in all forms, JSON as its schema says, pictures that are XML,
+ * and a comparison that does not take noise for a difference. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+#include <expat.h>
+
+#include "support/json_schema.h"
+#include "support/program_json.h"
+
+#define MODEL "examples/models/glossary-7m-Q8_0.gguf"
+
+static char folder[] = "/tmp/tsr_bench_XXXXXX", text[1 << 18];
+
+/* The folder's file of that name, or with the schema's name that. */
+static const char *file_in(const char *name)
+{
+    static char path[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    return path;
+}
+
+static int set_up(void **state)
+{
+    char arguments[512];
+    (void)state;
+    if (!mkdtemp(folder) || setenv("XDG_CACHE_HOME", folder, 1) != 0)
+        return 1;
+    snprintf(arguments, sizeof arguments,
+             "bench -m " MODEL " --devices host:2,threads=1 --ratios '1,1;3,1' -p 8,16 -n 2 -d 0,40 -r 4 "
+             "--save %s/a.json --plot %s/a.svg --html %s/a.html",
+             folder, folder, folder);
+    program_check(arguments, 0, "Use -ts", text, sizeof text);
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    static const char *const names[] = {"a.json", "a.svg", "a.html", "b.json", "tsr/rates.json"};
+    (void)state;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        unlink(file_in(names[i]));
+    rmdir(file_in("tsr"));
+    return rmdir(folder);
+}
+
+static json_t *load(const char *path)
+{
+    json_error_t error;
+    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+    if (!root)
+        fail_msg("%s: %s", path, error.text);
+    return root;
+}
+
+static void show(const char *options)
+{
+    char arguments[1024];
+    snprintf(arguments, sizeof arguments, "bench --show %s/a.json %s", folder, options);
+    program_check(arguments, 0, "", text, sizeof text);
+}
+
+static void json_is_as_the_schema_says(void **state)
+{
+    (void)state;
+    json_t *report = load(file_in("a.json")), *schema = load("docs/bench.schema.json");
+    char why[256] = "";
+    if (!json_schema_holds(schema, report, why, sizeof why))
+        fail_msg("%s", why);
+    assert_int_equal(json_array_size(json_object_get(report, "rows")), 3);  /* the planner's, too */
+    assert_int_equal(json_array_size(json_object_get(report, "tests")), 6); /* per depth 2 prompts, 1 tg */
+    json_object_del(json_array_get(json_object_get(report, "rows"), 1), "tensor_split");
+    assert_false(json_schema_holds(schema, report, why, sizeof why));
+    assert_non_null(strstr(why, "tensor_split"));
+    json_decref(schema);
+    json_decref(report);
+}
+
+static void a_saved_report_is_shown_as_it_was(void **state)
+{
+    (void)state;
+    json_t *saved = load(file_in("a.json"));
+    show("-o json");
+    json_t *shown = json_loads(text, 0, NULL);
+    assert_true(json_equal(saved, shown));
+    json_decref(shown);
+    json_decref(saved);
+}
+
+/* Every median, as the tables round it, is found in every form. */
+static void all_forms_show_the_same_numbers(void **state)
+{
+    static const char *const forms[] = {"-o table", "-o md", "-o csv", "--html /dev/stderr -o csv"};
+    (void)state;
+    json_t *report = load(file_in("a.json"));
+    for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+        show(forms[f]);
+        size_t r, t;
+        json_t *row, *result;
+        json_array_foreach(json_object_get(report, "rows"), r, row)
+        {
+            json_array_foreach(json_object_get(row, "results"), t, result)
+            {
+                double rate = json_number_value(json_object_get(result, "tokens_per_s"));
+                char number[32];
+                snprintf(number, sizeof number, f == 2 ? "%.9g" : rate < 100 ? "%.2f" : "%.1f", rate);
+                if (!strstr(text, number))
+                    fail_msg("%s: no %s in:\n%s", forms[f], number, text);
+            }
+        }
+    }
+    json_decref(report);
+}
+
+/* Median and quartiles of four numbers, by hand: 4 tokens in 1, 2, 4 and 8 s. */
+static void medians_and_quartiles_are_what_they_are_called(void **state)
+{
+    (void)state;
+    json_t *report = load(file_in("a.json"));
+    json_t *result =
+        json_array_get(json_object_get(json_array_get(json_object_get(report, "rows"), 1), "results"), 0);
+    json_object_set_new(result, "seconds", json_pack("[f, f, f, f]", 4.0, 2.0, 1.0, 8.0));
+    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    json_decref(report);
+    char arguments[256];
+    snprintf(arguments, sizeof arguments, "bench --show %s -o json", file_in("b.json"));
+    json_t *shown = program_json(arguments);
+    result = json_array_get(json_object_get(json_array_get(json_object_get(shown, "rows"), 1), "results"), 0);
+    /* pp8: 8, 4, 2, 1 tokens/s */
+    assert_float_equal(json_number_value(json_object_get(result, "tokens_per_s")), 3, 1e-9);
+    assert_float_equal(json_number_value(json_object_get(result, "tokens_per_s_low")), 1.75, 1e-9);
+    assert_float_equal(json_number_value(json_object_get(result, "tokens_per_s_high")), 5, 1e-9);
+    json_decref(shown);
+}
+
+/* Times one and a half of those before are a difference, and the same times are none. */
+static void a_comparison_tells_noise_from_a_difference(void **state)
+{
+    (void)state;
+    char options[600];
+    json_t *report = load(file_in("a.json")), *row, *result, *value;
+    size_t r, t, i;
+    snprintf(options, sizeof options, "--compare %s", file_in("a.json"));
+    show(options);
+    assert_non_null(strstr(text, "within noise"));
+    assert_null(strstr(text, "faster"));
+    assert_null(strstr(text, "slower"));
+    json_array_foreach(json_object_get(report, "rows"), r, row)
+    {
+        json_array_foreach(json_object_get(row, "results"), t, result)
+        {
+            json_array_foreach(json_object_get(result, "seconds"), i, value)
+                json_real_set(value, 1 + 0.01 * (double)i);
+        }
+    }
+    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    json_array_foreach(json_object_get(report, "rows"), r, row)
+    {
+        json_array_foreach(json_object_get(row, "results"), t, result)
+        {
+            json_array_foreach(json_object_get(result, "seconds"), i, value)
+                json_real_set(value, 1.5 + 0.01 * (double)i);
+        }
+    }
+    char before[128];
+    snprintf(before, sizeof before, "%s", file_in("b.json"));
+    assert_int_equal(json_dump_file(report, file_in("a2.json"), 0), 0);
+    snprintf(options, sizeof options, "bench --show %s --compare %s", file_in("a2.json"), before);
+    program_check(options, 0, "slower", text, sizeof text);
+    assert_null(strstr(text, "within noise\n"));
+    unlink(file_in("a2.json"));
+    json_decref(report);
+}
+
+static void check_xml(const char *path)
+{
+    char part[4096];
+    size_t n;
+    FILE *file = fopen(path, "r");
+    XML_Parser parser = XML_ParserCreate("UTF-8");
+    assert_non_null(file);
+    assert_non_null(parser);
+    do {
+        n = fread(part, 1, sizeof part, file);
+        if (XML_Parse(parser, part, (int)n, n < sizeof part) != XML_STATUS_OK)
+            fail_msg("%s:%lu: %s", path, XML_GetCurrentLineNumber(parser),
+                     XML_ErrorString(XML_GetErrorCode(parser)));
+    } while (n == sizeof part);
+    XML_ParserFree(parser);
+    fclose(file);
+}
+
+static void pictures_are_xml_and_names_are_escaped(void **state)
+{
+    (void)state;
+    json_t *report = load(file_in("a.json"));
+    json_t *model = json_object_get(json_object_get(report, "environment"), "model");
+    check_xml(file_in("a.svg"));
+    json_object_set_new(model, "name", json_string("<script>&\"'"));
+    json_object_set_new(json_array_get(json_object_get(report, "devices"), 0), "name", json_string("<a&b>"));
+    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    json_decref(report);
+    char arguments[512];
+    snprintf(arguments, sizeof arguments, "bench --show %s/b.json --plot %s/a.svg --html %s/a.html", folder,
+             folder, folder);
+    program_check(arguments, 0, "Use", text, sizeof text);
+    check_xml(file_in("a.svg"));
+    FILE *html = fopen(file_in("a.html"), "r");
+    assert_non_null(html);
+    text[fread(text, 1, sizeof text - 1, html)] = '\0';
+    fclose(html);
+    assert_null(strstr(text, "<script"));
+    assert_non_null(strstr(text, "&lt;script&gt;&amp;"));
+}
+
+/* Cut anywhere, or with a value of another kind: refused in one line, never a crash. */
+static void damaged_reports_are_refused(void **state)
+{
+    (void)state;
+    char arguments[256], *document;
+    json_t *report = load(file_in("a.json"));
+    static const char *const keys[] = {"format", "environment", "devices", "tests", "rows"};
+    snprintf(arguments, sizeof arguments, "bench --show %s", file_in("b.json"));
+    for (size_t k = 0; k < sizeof keys / sizeof *keys; k++) {
+        json_t *spoilt = json_deep_copy(report);
+        json_object_set_new(spoilt, keys[k], json_integer(7));
+        assert_int_equal(json_dump_file(spoilt, file_in("b.json"), 0), 0);
+        json_decref(spoilt);
+        program_check(arguments, 1, "no report", text, sizeof text);
+    }
+    document = json_dumps(report, 0);
+    for (size_t length = strlen(document) / 2; length > 0; length /= 3) {
+        FILE *file = fopen(file_in("b.json"), "w");
+        assert_non_null(file);
+        fwrite(document, 1, length, file);
+        fclose(file);
+        program_check(arguments, 1, "b.json", text, sizeof text);
+    }
+    free(document);
+    json_decref(report);
+}
+
+/* A benchmark that would take minutes is interrupted once rows have results: they are printed. */
+static void an_interrupted_run_prints_what_it_has(void **state)
+{
+    (void)state;
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    const char *program = program_path();
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        dup2(ends[1], STDERR_FILENO);
+        close(ends[0]);
+        if (!freopen("/dev/null", "w", stdout))
+            _exit(3);
+        execl(program, "tsr", "bench", "-m", MODEL, "--devices", "host:2,threads=1", "-r", "1000", "-p", "8",
+              "-n", "8", "--budget", "0", "--save", file_in("b.json"), (char *)NULL);
+        _exit(3);
+    }
+    close(ends[1]);
+    size_t n = 0;
+    ssize_t got;
+    while (n < sizeof text - 1 && (got = read(ends[0], text + n, sizeof text - 1 - n)) > 0) {
+        n += (size_t)got;
+        text[n] = '\0';
+        if (strstr(text, "kept in")) /* the devices were measured: the model comes next */
+            break;
+    }
+    usleep(300000);
+    kill(child, SIGINT);
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    close(ends[0]);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 130);
+    json_t *report = load(file_in("b.json"));
+    assert_true(json_is_true(json_object_get(report, "interrupted")));
+    json_decref(report);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(json_is_as_the_schema_says),
+        cmocka_unit_test(a_saved_report_is_shown_as_it_was),
+        cmocka_unit_test(all_forms_show_the_same_numbers),
+        cmocka_unit_test(medians_and_quartiles_are_what_they_are_called),
+        cmocka_unit_test(a_comparison_tells_noise_from_a_difference),
+        cmocka_unit_test(damaged_reports_are_refused),
+        cmocka_unit_test(an_interrupted_run_prints_what_it_has),
+        cmocka_unit_test(pictures_are_xml_and_names_are_escaped),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,76 @@
+/* tsr bench, in parts:
+ *
+ *     cmd_bench.c     options, and the order of things
+ *     devices.c       how fast the devices are; kept for tsr plan and tsr run
+ *     links.c         tsr bench links: what devices exchange
+ *     environment.c   where and with what it is measured
+ *     ratios.c        the divisions to try: given, a sweep, a search
+ *     engine.c        a model opened with one division after another
+ *     measure.c       rounds of tests within a budget of time
+ *     report.c        what was found; every format is made of it:
+ *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c
+ */
+#ifndef TSR_TOOLS_BENCH_H
+#define TSR_TOOLS_BENCH_H
+
+#include <stdbool.h>
+
+#include <tsr/links.h>
+#include <tsr/model.h>
+#include <tsr/rates.h>
+
+#include "bench/engine.h"
+#include "bench/report.h"
+#include "model_options.h"
+
+typedef struct bench_options {
+    tool_model_options model;
+    const char *ratios;                  /* "sweep", "sweep:11", "auto" or "1,1;3,1" */
+    const char *prompts, *gens, *depths; /* lists of numbers; NULL: the default, which the budget may cut */
+    int n_rounds;
+    int budget_s; /* 0: none */
+    const char *output, *save, *plot, *html, *show, *compare;
+    bool verbose;
+} bench_options;
+
+typedef struct bench {
+    const bench_options *options;
+    tsr_topology *topo;
+    tsr_device_list *list;
+    tsr_links *links;
+    tsr_gguf *gguf;
+    tsr_device_rates rates[TSR_MAX_DEVICES];
+    bench_engine engine;
+    bench_report report;
+} bench;
+
+/* Set by Ctrl-C: finish the repetition and print what there is. A second one ends the process. */
+bool bench_interrupted(void);
+void bench_catch_interrupt(void);
+
+/* Measure the devices' rates in n_rounds rounds, of which the best count, and keep them for other commands.
+ */
+tsr_status bench_devices(bench *b);
+
+void bench_describe_environment(bench *b);
+
+/* Fill report.tests from the lists. TOOL_GO_ON, or the exit code after saying what is wrong. */
+int bench_tests_read(const bench_options *options, bench_report *report);
+
+/* Add the rows that options->ratios names, besides the planner's. Returns an exit code, after saying why if
+ * it is not TOOL_GO_ON. */
+int bench_rows_make(bench *b);
+
+/* Text of a split that -ts would take: percentages that sum to 100. */
+void bench_split_text(const float *split, int n, char text[BENCH_TEXT]);
+
+/* Give every row in [first, n_rows) repetitions; a row's prediction first. What the budget cuts is noted. */
+tsr_status bench_measure(bench *b, int first);
+
+/* More repetitions for some rows, taken in turn. */
+tsr_status bench_measure_rows(bench *b, bench_row **rows, int n_rows, int n_repetitions);
+
+/* Look for the best division, from the planner's and the even one on. Adds and measures rows. */
+tsr_status bench_search(bench *b);
+
+#endif

@@ -1,0 +1,261 @@
+/* tsr bench: how fast the devices are, and a model at different splits. */
+#include "tsr.h"
+
+#include <errno.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "bench/output.h"
+#include "json.h"
+#include "machine_options.h"
+#include "measured.h"
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+/* The machine, its devices, and what is known of the links between them. */
+static tsr_status open_devices(bench *b)
+{
+    const bench_options *o = b->options;
+    const tool_machine_options here = {0};
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_logger logger = tool_logger(o->verbose);
+    tsr_status status = tool_machine_topology(&here, &logger, &b->topo);
+    if (status == TSR_OK)
+        config.devices = tool_model_devices(&o->model, b->topo);
+    if (status == TSR_OK)
+        status = tsr_device_list_create(b->topo, config.devices, NULL, &b->list);
+    if (status == TSR_OK)
+        status = tool_measured_links(b->topo, b->list, &b->links);
+    config.topology = b->topo;
+    config.logger = logger;
+    if (status == TSR_OK)
+        status = tsr_runtime_open(&config, &b->engine.rt);
+    b->engine.list = b->list;
+    return status;
+}
+
+static void close_all(bench *b)
+{
+    tsr_runtime *rt = b->engine.rt;
+    bench_engine_close(&b->engine);
+    tsr_runtime_close(rt);
+    tsr_gguf_close(b->gguf);
+    tsr_links_destroy(b->links);
+    tsr_device_list_destroy(b->list);
+    tsr_topology_destroy(b->topo);
+    bench_report_free(&b->report);
+}
+
+/* ---- results --------------------------------------------------------------------------------- */
+
+typedef void print_fn(const bench_report *report, FILE *out);
+
+static void print_json(const bench_report *report, FILE *out)
+{
+    json_t *root = bench_report_json(report);
+    if (!root || json_dumpf(root, out, JSON_INDENT(2) | JSON_PRESERVE_ORDER) != 0 || fputc('\n', out) == EOF)
+        fprintf(stderr, "tsr bench: the JSON is incomplete: out of memory, or its file cannot be written\n");
+    json_decref(root);
+}
+
+static print_fn *printer(const char *name)
+{
+    static const struct {
+        const char *name;
+        print_fn *print;
+    } printers[] = {{"table", bench_print_table},
+                    {"md", bench_print_markdown},
+                    {"csv", bench_print_csv},
+                    {"json", print_json}};
+    for (int i = 0; i < TOOL_COUNT(printers); i++)
+        if (strcmp(printers[i].name, name) == 0)
+            return printers[i].print;
+    return NULL;
+}
+
+/* A file for one form; NULL as its path: not wanted. */
+static int write_file(const bench_report *report, const char *path, print_fn *print)
+{
+    FILE *file = path ? fopen(path, "w") : NULL;
+    if (file)
+        print(report, file);
+    bool failed = path && (!file || ferror(file));
+    if (file && fclose(file) != 0)
+        failed = true;
+    if (!failed)
+        return TOOL_EXIT_OK;
+    fprintf(stderr, "tsr bench: %s cannot be written: %s\n", path, strerror(errno));
+    return TOOL_EXIT_FAILED;
+}
+
+static int write_results(const bench_options *o, const bench_report *report, const bench_report *before)
+{
+    printer(o->output)(report, stdout);
+    if (o->compare)
+        bench_print_comparison(report, before, o->compare, strcmp(o->output, "table") ? stderr : stdout);
+    int codes[] = {write_file(report, o->save, print_json), write_file(report, o->plot, bench_print_svg),
+                   write_file(report, o->html, bench_print_html)};
+    for (int i = 0; i < TOOL_COUNT(codes); i++)
+        if (codes[i] != TOOL_EXIT_OK)
+            return codes[i];
+    return report->interrupted ? TOOL_EXIT_INTERRUPTED : TOOL_EXIT_OK;
+}
+
+/* ---- a model --------------------------------------------------------------------------------- */
+
+/* Room for the longest test, unless the user says how much. */
+static void set_context(bench *b)
+{
+    int longest = 0, prompt = 0;
+    for (int t = 0; t < b->report.n_tests; t++) {
+        const bench_test *test = &b->report.tests[t];
+        int tokens = test->depth + bench_test_tokens(test) + 1;
+        longest = tokens > longest ? tokens : longest;
+        prompt = test->n_prompt > prompt ? test->n_prompt : prompt;
+    }
+    if (b->engine.config.n_ctx == 0)
+        b->engine.config.n_ctx = longest;
+    if (prompt && prompt < b->engine.config.n_batch)
+        b->engine.config.n_batch = prompt;
+}
+
+static int bench_model(bench *b, const bench_report *before)
+{
+    const bench_options *o = b->options;
+    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    header.header_only = true;
+    b->engine.path = o->model.model;
+    b->engine.config.rates = b->rates;
+    b->engine.config.links = b->links;
+    set_context(b);
+    tsr_status status = tsr_gguf_open(o->model.model, &header, &b->gguf);
+    int code = status == TSR_OK ? TOOL_GO_ON : tool_fail("bench", status);
+    if (code == TOOL_GO_ON) {
+        bench_describe_environment(b);
+        code = bench_rows_make(b);
+    }
+    if (code == TOOL_GO_ON) {
+        status = bench_measure(b, 0);
+        if (status == TSR_OK && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
+            status = bench_search(b);
+        code = status == TSR_OK ? write_results(o, &b->report, before) : tool_fail("bench", status);
+    }
+    return code;
+}
+
+static int measure(bench *b, const bench_report *before)
+{
+    tsr_status status = open_devices(b);
+    if (status == TSR_OK)
+        status = bench_devices(b);
+    int code = status == TSR_OK ? TOOL_EXIT_OK : tool_fail("bench", status);
+    if (code == TOOL_EXIT_OK && b->options->model.model)
+        code = bench_model(b, before);
+    close_all(b);
+    return code;
+}
+
+/* What was measured before, again in another form. */
+static int show(const bench_options *o, const bench_report *before)
+{
+    bench_report report = {0};
+    int code = TOOL_EXIT_FAILED;
+    if (bench_report_load(o->show, &report))
+        code = write_results(o, &report, before);
+    bench_report_free(&report);
+    return code;
+}
+
+static int run(bench *b)
+{
+    const bench_options *o = b->options;
+    bench_report before = {0};
+    int code = TOOL_EXIT_FAILED;
+    if (!o->compare || bench_report_load(o->compare, &before)) {
+        bench_catch_interrupt();
+        code = o->show ? show(o, &before) : measure(b, &before);
+    }
+    bench_report_free(&before);
+    return code;
+}
+
+/* ---- what was asked -------------------------------------------------------------------------- */
+
+static int refuse(const char *sentence)
+{
+    fprintf(stderr, "tsr bench: %s\n", sentence);
+    return TOOL_EXIT_USAGE;
+}
+
+/* After the options were read. Returns TOOL_GO_ON or an exit code, after saying why. */
+static int check(const bench_options *o, const bench_report *report)
+{
+    if (o->model.tensor_split)
+        return refuse("splits are given with --ratios, not -ts");
+    if (!printer(o->output))
+        return refuse("-o takes table, md, csv or json");
+    if (o->model.model && o->show)
+        return refuse("--show measures nothing: leave out -m");
+    if (!o->model.model && !o->show &&
+        (o->plot || o->html || o->save || o->compare || strcmp(o->output, "table") != 0))
+        return refuse("reports are of a model: add -m, or --show a saved one");
+    for (int t = 0; t < report->n_tests; t++) {
+        int tokens = report->tests[t].depth + bench_test_tokens(&report->tests[t]) + 1;
+        if (o->model.n_ctx > 0 && o->model.n_ctx < tokens) {
+            fprintf(stderr, "tsr bench: %s needs a context of %d tokens, more than -c %d\n",
+                    report->tests[t].name, tokens, o->model.n_ctx);
+            return TOOL_EXIT_USAGE;
+        }
+    }
+    return TOOL_GO_ON;
+}
+
+int tsr_cmd_bench(int argc, char **argv)
+{
+    if (argc > 1 && strcmp(argv[1], "links") == 0)
+        return tsr_cmd_bench_links(argc - 1, argv + 1);
+    bench_options o = {.model = TOOL_MODEL_OPTIONS_INIT,
+                       .ratios = "sweep",
+                       .n_rounds = 5,
+                       .budget_s = 150,
+                       .output = "table"};
+    const tool_option options[] = {
+        TOOL_MODEL_OPTION_ROWS(o.model),
+        {NULL, "--ratios", TOOL_STRING, &o.ratios, "WHICH",
+         "sweep (default; sweep:N), auto (search the best), or a list like '1,1;3,1'", 0, 0},
+        {"-p", "--n-prompt", TOOL_STRING, &o.prompts, "N,...", "tokens of prompts (default 512); 0: none", 0,
+         0},
+        {"-n", "--n-gen", TOOL_STRING, &o.gens, "N,...", "tokens generated (default 128); 0: none", 0, 0},
+        {"-d", "--n-depth", TOOL_STRING, &o.depths, "N,...", "tokens before either (default 0)", 0, 0},
+        {"-r", "--repetitions", TOOL_INT, &o.n_rounds, "N", "of every test (default 5)", 1,
+         BENCH_MAX_REPETITIONS},
+        {NULL, "--budget", TOOL_INT, &o.budget_s, "SECONDS",
+         "cut repetitions, and -p and -n where not given, to this (default 150; 0: never)", 0, 1 << 20},
+        {"-o", "--output", TOOL_STRING, &o.output, "FORMAT", "table (default), md, csv or json", 0, 0},
+        {NULL, "--save", TOOL_STRING, &o.save, "FILE", "write the JSON to a file, too", 0, 0},
+        {NULL, "--plot", TOOL_STRING, &o.plot, "FILE", "draw speed against ratio (SVG)", 0, 0},
+        {NULL, "--html", TOOL_STRING, &o.html, "FILE", "write a page with tables and pictures", 0, 0},
+        {NULL, "--show", TOOL_STRING, &o.show, "FILE", "measure nothing: the JSON of an earlier run", 0, 0},
+        {NULL, "--compare", TOOL_STRING, &o.compare, "FILE", "beside the JSON of an earlier run", 0, 0},
+        {"-v", "--verbose", TOOL_FLAG, &o.verbose, NULL, "log what the library does", 0, 0},
+    };
+    const tool_command command = {
+        "bench", "measure the devices, and a model at different splits", options, TOOL_COUNT(options),
+        "Without -m only the devices are measured. `tsr bench links` measures what they exchange.\n"
+        "Ctrl-C ends it with what has been measured.\n\nexamples:\n"
+        "  tsr bench --devices host:2\n"
+        "  tsr bench -m model.gguf --devices cuda:0,cuda:1 --ratios '1,1;3,2;2,1'\n"
+        "  tsr bench -m model.gguf --devices cuda --ratios auto -d 0,4096 --html report.html\n"};
+    float split[TSR_MAX_DEVICES];
+    bench b = {.options = &o, .engine.config = TSR_MODEL_CONFIG_INIT};
+    int code = tool_options_parse(&command, argc, argv, stdout, stderr);
+    if (code == TOOL_GO_ON)
+        code = bench_tests_read(&o, &b.report);
+    if (code == TOOL_GO_ON)
+        code = check(&o, &b.report);
+    if (code == TOOL_GO_ON && o.model.model)
+        code = tool_model_options_read("bench", &o.model, split, &b.engine.config);
+    if (code != TOOL_GO_ON)
+        return code;
+    return run(&b);
+}

@@ -1,0 +1,76 @@
+/* How fast the devices are, measured and kept for tsr plan and tsr run. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "cache_file.h"
+#include "format.h"
+#include "rates_file.h"
+#include "tsr.h"
+
+enum { MOST_ROUNDS = 3 };
+
+static void print_rates(const bench *b, FILE *out)
+{
+    tool_table table = {0};
+    tool_table_header(&table, 7,
+                      (const char *[]){"device", "F16 GB/s", "Q8_0 GB/s", "Q4_K GB/s", "F16 GFLOP/s", "op us",
+                                       "all-reduce us"});
+    for (int d = 0; d < b->list->n_devices; d++) {
+        const tsr_device_rates *r = &b->rates[d];
+        tool_table_cell(&table, "%s", b->list->devices[d].name);
+        tool_table_cell(&table, "%.1f", r->read_bytes_per_s[tsr_rate_index(TSR_TYPE_F16)] * 1e-9);
+        tool_table_cell(&table, "%.1f", r->read_bytes_per_s[tsr_rate_index(TSR_TYPE_Q8_0)] * 1e-9);
+        tool_table_cell(&table, "%.1f", r->read_bytes_per_s[tsr_rate_index(TSR_TYPE_Q4_K)] * 1e-9);
+        tool_table_cell(&table, "%.0f", r->flops_per_s[tsr_rate_index(TSR_TYPE_F16)] * 1e-9);
+        tool_table_cell(&table, "%.1f", r->op_ns * 1e-3);
+        tool_table_cell(&table, "%.1f", r->sync_ns * 1e-3);
+    }
+    tool_table_print(&table, out);
+    tool_table_free(&table);
+}
+
+static double small_sync_ns(const tsr_device_rates *rates)
+{
+    return rates->sync_bytes_per_s > 0 ? rates->sync_ns + 32768e9 / rates->sync_bytes_per_s : 0;
+}
+
+/* Other processes make devices slower, never faster. */
+static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
+{
+    if (!best->measured) {
+        *best = *rates;
+        return;
+    }
+    for (int i = 0; i < TSR_RATE_TYPES; i++) {
+        best->read_bytes_per_s[i] = fmax(best->read_bytes_per_s[i], rates->read_bytes_per_s[i]);
+        best->flops_per_s[i] = fmax(best->flops_per_s[i], rates->flops_per_s[i]);
+    }
+    best->op_ns = fmin(best->op_ns, rates->op_ns);
+    if (small_sync_ns(rates) < small_sync_ns(best)) { /* one line's two numbers */
+        best->sync_ns = rates->sync_ns;
+        best->sync_bytes_per_s = rates->sync_bytes_per_s;
+    }
+}
+
+tsr_status bench_devices(bench *b)
+{
+    char path[TOOL_PATH];
+    FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout is for its report */
+    int n_rounds = b->options->n_rounds < MOST_ROUNDS ? b->options->n_rounds : MOST_ROUNDS;
+    for (int round = 0; round < n_rounds && !bench_interrupted(); round++) {
+        tsr_device_rates rates[TSR_MAX_DEVICES];
+        tsr_status status = tsr_runtime_measure(b->engine.rt, NULL, 0, rates);
+        if (status != TSR_OK)
+            return status;
+        for (int d = 0; d < b->list->n_devices; d++)
+            keep_best(&b->rates[d], &rates[d]);
+    }
+    print_rates(b, out);
+    if (tool_rates_save(b->topo, b->list, b->rates) && tool_cache_path(TOOL_RATES_FILE, path))
+        fprintf(out, "kept in %s for tsr plan and tsr run\n", path);
+    else
+        fprintf(stderr, "tsr: warning: the rates cannot be kept: %s\n", strerror(errno));
+    return TSR_OK;
+}

@@ -1,0 +1,155 @@
+/* See bench/engine.h. The model is loaded once; another row is another split of it. On host devices that is
+ * another set of pointers, on GPUs only what changes its device is copied, and what a sequence holds stays.
+ */
+#include "bench/engine.h"
+
+#include <stdlib.h>
+
+#include "bench/bench.h"
+#include "tsr.h"
+
+static void set_split(const bench_engine *engine, const bench_row *row, tsr_model_config *config)
+{
+    config->tensor_split = row->kind == BENCH_ROW_PLANNED ? NULL : row->split;
+    config->n_tensor_split = row->kind == BENCH_ROW_PLANNED ? 0 : engine->list->n_devices;
+}
+
+/* What lies where; of the planner's own division also which it is. */
+static void note_devices(const tsr_plan *plan, const bench_report *report, bench_row *row)
+{
+    tsr_plan_device device;
+    for (int d = 0; d < report->n_devices; d++) {
+        bench_row_device *to = &row->devices[d];
+        if (tsr_plan_describe_device(plan, d, &device) != TSR_OK)
+            continue;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            to->granules[c] = device.granules[c];
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            to->bytes[o] = device.bytes[o];
+        to->capacity = device.memory_cap == SIZE_MAX ? 0 : device.memory_cap;
+        if (row->kind == BENCH_ROW_PLANNED)
+            row->split[d] = (float)device.requested;
+    }
+    if (row->kind == BENCH_ROW_PLANNED)
+        bench_split_text(row->split, report->n_devices, row->text);
+}
+
+static tsr_status no_memory(void)
+{
+    fprintf(stderr, "tsr bench: out of memory for tokens and logits\n");
+    return TSR_ERR_MEMORY;
+}
+
+static tsr_status make_room(bench_engine *engine)
+{
+    tsr_model_info info;
+    tsr_plan_info plan;
+    tsr_model_describe(engine->model, &info);
+    tsr_plan_describe(tsr_model_plan(engine->model), &plan);
+    engine->tokens = calloc((size_t)plan.n_ctx, sizeof *engine->tokens);
+    engine->logits = calloc((size_t)info.n_vocab, sizeof *engine->logits);
+    engine->n_tokens = plan.n_ctx;
+    return engine->tokens && engine->logits ? TSR_OK : no_memory();
+}
+
+static tsr_status load(bench_engine *engine)
+{
+    tsr_status status = tsr_model_open(engine->rt, engine->path, &engine->config, &engine->model);
+    if (status == TSR_OK)
+        status = tsr_session_create(engine->model, &engine->session);
+    return status == TSR_OK ? make_room(engine) : status;
+}
+
+tsr_status bench_engine_open(bench_engine *engine, const bench_report *report, bench_row *row)
+{
+    if (engine->row == row)
+        return TSR_OK;
+    tsr_status status;
+    set_split(engine, row, &engine->config);
+    if (engine->session)
+        status = tsr_model_resplit(engine->model, engine->config.tensor_split, engine->config.n_tensor_split);
+    else
+        status = load(engine);
+    if (status == TSR_OK) {
+        note_devices(tsr_model_plan(engine->model), report, row);
+        engine->row = row;
+    }
+    return status;
+}
+
+static tsr_status append(bench_engine *engine, int64_t n)
+{
+    tsr_batch batch = {.n_tokens = n, .tokens = engine->tokens};
+    return tsr_session_decode(engine->session, &batch, engine->logits);
+}
+
+/* Make the sequence `depth` tokens long, whatever they are. */
+static tsr_status go_to(bench_engine *engine, int depth)
+{
+    int64_t length = tsr_session_length(engine->session, 0);
+    if (length < depth)
+        return append(engine, depth - length);
+    return length > depth ? tsr_session_trim(engine->session, 0, depth) : TSR_OK;
+}
+
+tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double *seconds_out)
+{
+    tsr_status status = go_to(engine, test->depth);
+    double start = tool_clock();
+    if (status == TSR_OK && test->n_prompt)
+        status = append(engine, test->n_prompt);
+    for (int i = 0; i < test->n_gen && status == TSR_OK; i++)
+        status = append(engine, 1);
+    *seconds_out = tool_clock() - start;
+    return status;
+}
+
+tsr_status bench_engine_touch(bench_engine *engine, int depth)
+{
+    tsr_status status = go_to(engine, depth);
+    return status == TSR_OK ? append(engine, 1) : status;
+}
+
+/* A plan's prediction has half of the context before each step, so the context says how deep that is. */
+static tsr_status predict_test(const bench_engine *engine, const tsr_gguf *gguf, const bench_report *report,
+                               bench_row *row, int t)
+{
+    const bench_test *test = &report->tests[t];
+    tsr_plan *plan = NULL;
+    tsr_plan_times times = {0};
+    tsr_model_config config = engine->config;
+    int tokens = bench_test_tokens(test);
+    set_split(engine, row, &config);
+    config.n_ctx = 2 * (int64_t)test->depth + tokens;
+    if (test->n_prompt && test->n_prompt < config.n_batch)
+        config.n_batch = test->n_prompt;
+    tsr_status status = tsr_plan_create(gguf, engine->list, &config, &plan);
+    if (status == TSR_OK) {
+        tsr_plan_predict(plan, &times);
+        if (row != engine->row)
+            note_devices(plan, report, row);
+    }
+    tsr_plan_destroy(plan);
+    const tsr_plan_phase *phase = test->n_prompt ? &times.prompt : &times.decode;
+    row->cells[t].predicted_s =
+        phase->n_tokens ? phase->total_ns * 1e-9 * tokens / (double)phase->n_tokens : 0;
+    return status;
+}
+
+tsr_status bench_engine_predict(const bench_engine *engine, const tsr_gguf *gguf, const bench_report *report,
+                                bench_row *row)
+{
+    tsr_status status = TSR_OK;
+    for (int t = 0; t < report->n_tests && status == TSR_OK; t++)
+        status = predict_test(engine, gguf, report, row, t);
+    return status;
+}
+
+void bench_engine_close(bench_engine *engine)
+{
+    tsr_session_destroy(engine->session);
+    tsr_model_close(engine->model);
+    free(engine->tokens);
+    free(engine->logits);
+    *engine = (bench_engine){0};
+}

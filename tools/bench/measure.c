@@ -1,0 +1,191 @@
+/* Which row runs when, and how often. Other processes slow down whatever runs while they do, so rows take
+ * turns: a few visits to each, in alternating order, and in every visit one run that does not count and then
+ * some repetitions of every test. */
+#include <math.h>
+#include <signal.h>
+
+#include "bench/bench.h"
+#include "progress.h"
+#include "tsr.h"
+
+enum {
+    MOST_VISITS = 3,
+    LEAST_PROMPT = 32, /* tokens below which a budget does not cut a test */
+    LEAST_GEN = 8,
+    LEAST_ROUNDS = 3
+};
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal_number)
+{
+    (void)signal_number;
+    interrupted = 1;
+}
+
+void bench_catch_interrupt(void)
+{
+    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND | SA_RESTART};
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGINT, &action, NULL);
+}
+
+bool bench_interrupted(void)
+{
+    return interrupted;
+}
+
+/* ---- a visit --------------------------------------------------------------------------------- */
+
+/* Compiling a prompt's program takes about a millisecond, which only short tests notice. */
+static tsr_status warm_up(bench_engine *engine, const bench_test *test, const bench_cell *cell)
+{
+    double seconds, expected = cell->n ? cell->seconds[0] : cell->predicted_s;
+    if (test->n_prompt && !(expected > 0.5))
+        return bench_engine_run(engine, test, &seconds);
+    return test->n_gen ? bench_engine_touch(engine, test->depth) : TSR_OK;
+}
+
+/* A division that does not fit is a result, too, and no end of the benchmark. */
+static tsr_status leave_out(bench *b, bench_row *row, tsr_status status)
+{
+    if (status != TSR_ERR_MEMORY)
+        return status;
+    row->left_out = true;
+    bench_report_note(&b->report, "%s is left out: %s", row->text, tsr_last_error());
+    return TSR_OK;
+}
+
+static tsr_status visit(bench *b, bench_row *row, int n_repetitions)
+{
+    tsr_status status = bench_engine_open(&b->engine, &b->report, row);
+    if (status != TSR_OK)
+        return leave_out(b, row, status);
+    for (int t = 0; t < b->report.n_tests && status == TSR_OK; t++) {
+        const bench_test *test = &b->report.tests[t];
+        status = warm_up(&b->engine, test, &row->cells[t]);
+        for (int i = 0; i < n_repetitions && status == TSR_OK && !interrupted; i++) {
+            double seconds;
+            status = bench_engine_run(&b->engine, test, &seconds);
+            if (status == TSR_OK && !bench_cell_add(&row->cells[t], seconds)) {
+                fprintf(stderr, "tsr bench: out of memory for results\n");
+                status = TSR_ERR_MEMORY;
+            }
+        }
+    }
+    return status;
+}
+
+tsr_status bench_measure_rows(bench *b, bench_row **rows, int n_rows, int n_repetitions)
+{
+    tsr_status status = TSR_OK;
+    int n_visits = n_repetitions < MOST_VISITS ? n_repetitions : MOST_VISITS, done = 0;
+    for (int v = 0; v < n_visits; v++) {
+        int n = n_repetitions * (v + 1) / n_visits - n_repetitions * v / n_visits;
+        for (int i = 0; i < n_rows && status == TSR_OK && !interrupted; i++) {
+            bench_row *row = rows[v % 2 ? n_rows - 1 - i : i];
+            if (!row->left_out)
+                status = visit(b, row, n);
+            tool_progress((double)++done / (n_visits * n_rows + 1), (void *)"measuring");
+        }
+    }
+    tool_progress(1, NULL);
+    b->report.interrupted = interrupted;
+    return status;
+}
+
+/* ---- the budget ------------------------------------------------------------------------------ */
+
+static double seconds_of(const bench_report *report, const bench_row *row)
+{
+    double sum = 0;
+    for (int t = 0; t < report->n_tests; t++)
+        sum += row->cells[t].seconds[0];
+    return sum;
+}
+
+static void rename_test(bench_test *test, int *tokens, int cut)
+{
+    *tokens = cut;
+    bench_test_name(test);
+}
+
+/* Halve what was not asked for by number until all rows fit; the cell's time shrinks with it. */
+static bool cut_tests(bench *b, bench_row *row)
+{
+    bool any = false;
+    for (int t = 0; t < b->report.n_tests; t++) {
+        bench_test *test = &b->report.tests[t];
+        bool prompt = test->n_prompt > 0;
+        int *tokens = prompt ? &test->n_prompt : &test->n_gen, least = prompt ? LEAST_PROMPT : LEAST_GEN;
+        if ((prompt ? b->options->prompts : b->options->gens) || *tokens / 2 < least)
+            continue;
+        rename_test(test, tokens, *tokens / 2);
+        row->cells[t].seconds[0] /= 2;
+        any = true;
+    }
+    return any;
+}
+
+/* Time a short version of every test with one row: what a whole one would take. */
+static tsr_status estimate(bench *b, bench_row *row)
+{
+    tsr_status status = bench_engine_open(&b->engine, &b->report, row);
+    for (int t = 0; t < b->report.n_tests && status == TSR_OK && !interrupted; t++) {
+        bench_test brief = b->report.tests[t];
+        double seconds;
+        brief.n_prompt = brief.n_prompt > 2 * LEAST_PROMPT ? 2 * LEAST_PROMPT : brief.n_prompt;
+        brief.n_gen = brief.n_gen > 2 ? 2 : brief.n_gen;
+        status = bench_engine_run(&b->engine, &brief, &seconds);
+        if (status == TSR_OK)
+            status = bench_engine_run(&b->engine, &brief, &seconds);
+        seconds *= (double)bench_test_tokens(&b->report.tests[t]) / bench_test_tokens(&brief);
+        if (status == TSR_OK && !bench_cell_add(&row->cells[t], seconds))
+            status = TSR_ERR_MEMORY;
+    }
+    return status;
+}
+
+/* Repetitions that the budget leaves for n_rows rows, after cutting tests where it must. */
+static tsr_status keep_to_budget(bench *b, bench_row *row, int n_rows, int *n_rounds)
+{
+    bench_report *report = &b->report;
+    bool cut = false;
+    tsr_status status = estimate(b, row);
+    if (status != TSR_OK || interrupted)
+        return status;
+    /* a visit's run that does not count takes up to as long as one that does */
+    double per_round = 1.3 * n_rows;
+    while (seconds_of(report, row) * per_round * LEAST_ROUNDS > b->options->budget_s && cut_tests(b, row))
+        cut = true;
+    int affordable = (int)(b->options->budget_s / (seconds_of(report, row) * per_round));
+    if (affordable < *n_rounds) {
+        *n_rounds = affordable > 1 ? affordable : 1;
+        bench_report_note(report, "%d repetition%s instead of %d, to end within %d s (--budget)", *n_rounds,
+                          *n_rounds == 1 ? "" : "s", b->options->n_rounds, b->options->budget_s);
+    }
+    if (cut)
+        bench_report_note(report, "shorter tests than pp512 and tg128, to end within %d s (--budget, -p, -n)",
+                          b->options->budget_s);
+    for (int t = 0; t < report->n_tests; t++)
+        row->cells[t].n = 0; /* estimates are no results */
+    return status;
+}
+
+tsr_status bench_measure(bench *b, int first)
+{
+    bench_report *report = &b->report;
+    int n_rows = report->n_rows - first, n_rounds = b->options->n_rounds;
+    tsr_status status = TSR_OK;
+    if (first == 0 && b->options->budget_s > 0)
+        status = keep_to_budget(b, report->rows[0], n_rows, &n_rounds);
+    for (int r = first; r < report->n_rows && status == TSR_OK; r++) {
+        status = bench_engine_predict(&b->engine, b->gguf, report, report->rows[r]);
+        if (status != TSR_OK)
+            status = leave_out(b, report->rows[r], status);
+    }
+    if (status == TSR_OK && !interrupted)
+        status = bench_measure_rows(b, report->rows + first, n_rows, n_rounds);
+    report->interrupted = interrupted;
+    return status;
+}

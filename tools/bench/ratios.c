@@ -1,0 +1,223 @@
+/* Which tests are run, and which divisions of the model they are run with. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <tsr/split.h>
+
+#include "bench/bench.h"
+#include "tsr.h"
+
+enum { SWEEP_RATIOS = 9, MOST_RATIOS = 1000, MOST_NUMBERS = 8, MOST_TOKENS = 1 << 20 };
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+typedef struct number_list {
+    int n;
+    int values[MOST_NUMBERS];
+} number_list;
+
+/* "0,4096" into numbers of at least `least`. */
+static int read_numbers(const char *option, const char *text, int least, number_list *out)
+{
+    out->n = 0;
+    for (const char *at = text;; at++) {
+        char *end;
+        errno = 0;
+        long value = strtol(at, &end, 10);
+        if (end == at || errno || value < least || value > MOST_TOKENS || (*end && *end != ',') ||
+            out->n == MOST_NUMBERS) {
+            fprintf(stderr,
+                    "tsr bench: %s takes up to %d numbers from %d to %d with commas between, not '%s'\n",
+                    option, MOST_NUMBERS, least, MOST_TOKENS, text);
+            return TOOL_EXIT_USAGE;
+        }
+        out->values[out->n++] = (int)value;
+        if (!*end)
+            return TOOL_GO_ON;
+        at = end;
+    }
+}
+
+/* 0 as a number of tokens leaves that kind of test out. */
+static int add_tests(bench_report *report, const number_list *sizes, bool prompt, int depth)
+{
+    for (int i = 0; i < sizes->n; i++) {
+        if (sizes->values[i] == 0)
+            continue;
+        if (report->n_tests == BENCH_MAX_TESTS) {
+            fprintf(stderr, "tsr bench: more than %d tests; give fewer numbers with -p, -n and -d\n",
+                    BENCH_MAX_TESTS);
+            return TOOL_EXIT_USAGE;
+        }
+        bench_test *test = &report->tests[report->n_tests++];
+        *(prompt ? &test->n_prompt : &test->n_gen) = sizes->values[i];
+        test->depth = depth;
+        bench_test_name(test);
+    }
+    return TOOL_GO_ON;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    return *(const int *)a - *(const int *)b;
+}
+
+int bench_tests_read(const bench_options *options, bench_report *report)
+{
+    number_list prompts, gens, depths;
+    int code = read_numbers("-p", options->prompts ? options->prompts : "512", 0, &prompts);
+    if (code == TOOL_GO_ON)
+        code = read_numbers("-n", options->gens ? options->gens : "128", 0, &gens);
+    if (code == TOOL_GO_ON)
+        code = read_numbers("-d", options->depths ? options->depths : "0", 0, &depths);
+    if (code != TOOL_GO_ON)
+        return code;
+    /* ascending, so that every depth is reached from the one before */
+    qsort(depths.values, (size_t)depths.n, sizeof *depths.values, by_size);
+    for (int d = 0; d < depths.n && code == TOOL_GO_ON; d++) {
+        code = add_tests(report, &prompts, true, depths.values[d]);
+        if (code == TOOL_GO_ON)
+            code = add_tests(report, &gens, false, depths.values[d]);
+    }
+    if (code == TOOL_GO_ON && report->n_tests == 0) {
+        fprintf(stderr, "tsr bench: -p 0 and -n 0 leave nothing to measure\n");
+        code = TOOL_EXIT_USAGE;
+    }
+    return code;
+}
+
+/* ---- divisions ------------------------------------------------------------------------------- */
+
+/* Without the zeros behind the point: "62.5", "50". */
+static int print_percent(char *text, size_t capacity, double percent)
+{
+    int n = snprintf(text, capacity, "%.2f", percent);
+    while (n > 0 && (size_t)n < capacity && text[n - 1] == '0')
+        text[--n] = '\0';
+    if (n > 0 && (size_t)n < capacity && text[n - 1] == '.')
+        text[--n] = '\0';
+    return n;
+}
+
+void bench_split_text(const float *split, int n, char text[BENCH_TEXT])
+{
+    double sum = 0;
+    int used = 0;
+    for (int d = 0; d < n; d++)
+        sum += (double)split[d];
+    text[0] = '\0';
+    for (int d = 0; d < n && used < BENCH_TEXT - 12; d++) {
+        if (d)
+            text[used++] = ',';
+        used += print_percent(text + used, (size_t)(BENCH_TEXT - used), 100 * (double)split[d] / sum);
+    }
+}
+
+static int no_memory(void)
+{
+    fprintf(stderr, "tsr bench: out of memory for results\n");
+    return TOOL_EXIT_FAILED;
+}
+
+static int add_row(bench *b, bench_row_kind kind, const float *split)
+{
+    bench_row *row = bench_report_add_row(&b->report);
+    if (!row)
+        return no_memory();
+    row->kind = kind;
+    if (split) {
+        memcpy(row->split, split, (size_t)b->list->n_devices * sizeof *split);
+        bench_split_text(split, b->list->n_devices, row->text);
+    }
+    return TOOL_GO_ON;
+}
+
+static int add_even(bench *b)
+{
+    float split[TSR_MAX_DEVICES];
+    for (int d = 0; d < b->list->n_devices; d++)
+        split[d] = 1;
+    return add_row(b, BENCH_ROW_EVEN, split);
+}
+
+/* What most engines choose. Nothing where the devices do not say how much they have. */
+static int add_by_memory(bench *b)
+{
+    float split[TSR_MAX_DEVICES];
+    bool even = true;
+    for (int d = 0; d < b->list->n_devices; d++) {
+        const tsr_device_desc *desc = &b->list->devices[d];
+        uint64_t bytes = desc->memory_usable_bytes ? desc->memory_usable_bytes
+                         : desc->mem_cap_bytes     ? desc->mem_cap_bytes
+                                                   : desc->memory_total_bytes;
+        if (!bytes)
+            return TOOL_GO_ON;
+        split[d] = (float)bytes;
+        even = even && split[d] == split[0];
+    }
+    return even ? TOOL_GO_ON : add_row(b, BENCH_ROW_BY_MEMORY, split);
+}
+
+/* Shares of the first device from little to much, the others alike. */
+static int add_sweep(bench *b, int n_ratios)
+{
+    int n_devices = b->list->n_devices, code = TOOL_GO_ON;
+    float split[TSR_MAX_DEVICES];
+    for (int i = 1; i <= n_ratios && code == TOOL_GO_ON; i++) {
+        split[0] = (float)i;
+        for (int d = 1; d < n_devices; d++)
+            split[d] = (float)(n_ratios + 1 - i) / (float)(n_devices - 1);
+        bool even = (n_ratios + 1) == i * n_devices;
+        code = add_row(b, even ? BENCH_ROW_EVEN : BENCH_ROW_GIVEN, split);
+    }
+    return code;
+}
+
+/* "1,1;3,1" */
+static int add_list(bench *b, const char *list)
+{
+    int code = TOOL_GO_ON;
+    for (const char *at = list; *at && code == TOOL_GO_ON;) {
+        char text[256];
+        float split[TSR_MAX_DEVICES] = {0};
+        int n_parsed;
+        size_t length = strcspn(at, ";");
+        snprintf(text, sizeof text, "%.*s", (int)length, at);
+        if (tsr_split_parse(text, split, b->list->n_devices, &n_parsed) != TSR_OK)
+            return tool_fail("bench", TSR_ERR_INVALID);
+        code = add_row(b, BENCH_ROW_GIVEN, split);
+        at += length + (at[length] == ';');
+    }
+    return code;
+}
+
+static int sweep_size(const char *text, int *n_out)
+{
+    char *end;
+    long n = text[5] == ':' ? strtol(text + 6, &end, 10) : SWEEP_RATIOS;
+    if (text[5] == ':' && (end == text + 6 || *end || n < 1 || n > MOST_RATIOS)) {
+        fprintf(stderr, "tsr bench: --ratios sweep:N takes 1 to %d, not '%s'\n", MOST_RATIOS, text + 6);
+        return TOOL_EXIT_USAGE;
+    }
+    *n_out = (int)n;
+    return TOOL_GO_ON;
+}
+
+int bench_rows_make(bench *b)
+{
+    const char *ratios = b->options->ratios;
+    int n_ratios, code = add_row(b, BENCH_ROW_PLANNED, NULL);
+    if (code != TOOL_GO_ON || b->list->n_devices == 1)
+        return code;
+    if (strncmp(ratios, "sweep", 5) == 0 && (!ratios[5] || ratios[5] == ':')) {
+        code = sweep_size(ratios, &n_ratios);
+        return code == TOOL_GO_ON ? add_sweep(b, n_ratios) : code;
+    }
+    if (strcmp(ratios, "auto") != 0)
+        return add_list(b, ratios);
+    code = add_even(b);
+    return code == TOOL_GO_ON ? add_by_memory(b) : code;
+}

@@ -1,0 +1,236 @@
+/* A report as text: aligned tables for a terminal, markdown for forum posts, CSV for programs that draw. */
+#include <string.h>
+
+#include "bench/output.h"
+#include "bench/speeds.h"
+
+/* ---- what the three have in common ----------------------------------------------------------- */
+
+static void print_environment_lines(const bench_report *report, FILE *out, const char *bullet)
+{
+    const bench_environment *e = &report->environment;
+    char bytes[TSR_BYTES_TEXT];
+    fprintf(out, "%stsr %s, %s\n", bullet, e->version, e->date);
+    fprintf(out, "%s%s%s%s\n", bullet, e->machine, *e->driver ? "; " : "", e->driver);
+    for (int d = 0; d < report->n_devices; d++)
+        fprintf(out, "%s%s: %s\n", bullet, report->devices[d].name, report->devices[d].what);
+    fprintf(out, "%s%s: %s, %.2f B parameters, %s, %s; %lld layers\n", bullet,
+            *e->model_name ? e->model_name : e->model_path, e->architecture, (double)e->n_params * 1e-9,
+            e->weight_type, tsr_bytes_text(e->weight_bytes, bytes), (long long)e->n_layers);
+    fprintf(out, "%sKV %s and %s, context %lld, batch %d, mode %s, reduction %s, collectives %s\n", bullet,
+            e->type_k, e->type_v, (long long)e->n_ctx, e->n_batch, e->mode, e->reduction, e->collectives);
+    for (int n = 0; n < report->n_notes; n++)
+        fprintf(out, "%s%s\n", bullet, report->notes[n]);
+    if (report->interrupted)
+        fprintf(out, "%sinterrupted: what had been measured by then\n", bullet);
+}
+
+void bench_print_environment(const bench_report *report, FILE *out)
+{
+    print_environment_lines(report, out, "");
+}
+
+static void add_rate(tool_table *table, double rate)
+{
+    if (rate > 0)
+        tool_table_cell(table, rate < 100 ? "%.2f" : "%.1f", rate);
+    else
+        tool_table_cell(table, "-");
+}
+
+/* Half the distance between the quartiles, in percent of the median. */
+static void add_spread(tool_table *table, bench_stat stat)
+{
+    if (stat.median > 0)
+        tool_table_cell(table, "%.1f %%", 50 * (stat.high - stat.low) / stat.median);
+    else
+        tool_table_cell(table, "-");
+}
+
+static double predicted_rate(const bench_test *test, const bench_cell *cell)
+{
+    return cell->predicted_s > 0 ? bench_test_tokens(test) / cell->predicted_s : 0;
+}
+
+/* A line per division and test. */
+void bench_fill_speeds(const bench_report *report, tool_table *table)
+{
+    const bench_row *best = report->n_rows > 1 ? bench_best_row(report) : NULL;
+    tool_table_header(table, 7,
+                      (const char *[]){"split", "", "test", "tokens/s", "spread", "predicted", "n"});
+    for (int r = 0; r < report->n_rows; r++) {
+        const bench_row *row = report->rows[r];
+        for (int t = 0; t < report->n_tests; t++) {
+            const bench_cell *cell = &row->cells[t];
+            bench_stat stat = bench_stat_of(&report->tests[t], cell);
+            tool_table_cell(table, "%s", row->text);
+            tool_table_cell(table, "%s%s", row->kind == BENCH_ROW_GIVEN ? "" : bench_row_kind_name(row->kind),
+                            row == best ? (row->kind == BENCH_ROW_GIVEN ? "best" : ", best") : "");
+            tool_table_cell(table, "%s", report->tests[t].name);
+            add_rate(table, stat.median);
+            add_spread(table, stat);
+            add_rate(table, predicted_rate(&report->tests[t], cell));
+            tool_table_cell(table, "%d", cell->n);
+        }
+    }
+}
+
+static uint64_t total_bytes(const bench_row_device *device)
+{
+    uint64_t sum = 0;
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        sum += device->bytes[o];
+    return sum;
+}
+
+static void add_share(tool_table *table, double share, bool known)
+{
+    if (known)
+        tool_table_cell(table, "%.1f %%", 100 * share);
+    else
+        tool_table_cell(table, "-");
+}
+
+void bench_fill_devices(const bench_report *report, tool_table *table)
+{
+    const bench_row *row = bench_shown_row(report);
+    char bytes[TSR_BYTES_TEXT];
+    const int last = report->n_tests - 1;
+    tool_table_header(
+        table, 8,
+        (const char *[]){"device", "memory", "weights", "KV", "other", "compute", "reduce", "wait"});
+    for (int d = 0; d < report->n_devices; d++) {
+        const bench_row_device *device = &row->devices[d];
+        const bench_shares *shares = &row->cells[last].shares[d];
+        uint64_t total = total_bytes(device);
+        uint64_t weights = device->bytes[TSR_MEMORY_WEIGHTS], kv = device->bytes[TSR_MEMORY_KV];
+        bool known = shares->compute + shares->reduce + shares->wait > 0;
+        tool_table_cell(table, "%s", report->devices[d].name);
+        tool_table_cell(table, "%s", tsr_bytes_text(total, bytes));
+        tool_table_cell(table, "%s", tsr_bytes_text(weights, bytes));
+        tool_table_cell(table, "%s", tsr_bytes_text(kv, bytes));
+        tool_table_cell(table, "%s", tsr_bytes_text(total - weights - kv, bytes));
+        add_share(table, shares->compute, known);
+        add_share(table, shares->reduce, known);
+        add_share(table, shares->wait, known);
+    }
+}
+
+static void print_gain(const bench_report *report, const bench_row *best, bench_row_kind kind, FILE *out)
+{
+    const bench_row *other = bench_row_of_kind(report, kind);
+    double mine = bench_row_seconds(report, best), its = other ? bench_row_seconds(report, other) : 0;
+    if (!(its > 0) || other == best)
+        return;
+    bool noise = true;
+    for (int t = 0; t < report->n_tests; t++)
+        noise = noise && bench_within_noise(bench_stat_of(&report->tests[t], &best->cells[t]),
+                                            bench_stat_of(&report->tests[t], &other->cells[t]));
+    fprintf(out, "  %+.1f %% tokens/s against %s (%s)%s\n", 100 * (its / mine - 1), other->text,
+            bench_row_kind_name(kind), noise ? ", within noise" : "");
+}
+
+void bench_print_advice(const bench_report *report, FILE *out)
+{
+    const bench_row *best = report->n_rows > 1 ? bench_best_row(report) : NULL;
+    if (!best)
+        return;
+    fprintf(out, "\nUse -ts %s\n", best->text);
+    print_gain(report, best, BENCH_ROW_EVEN, out);
+    print_gain(report, best, BENCH_ROW_BY_MEMORY, out);
+    print_gain(report, best, BENCH_ROW_PLANNED, out);
+}
+
+void bench_print_table(const bench_report *report, FILE *out)
+{
+    tool_table speeds = {0}, devices = {0};
+    const bench_row *row = bench_shown_row(report);
+    bench_fill_speeds(report, &speeds);
+    bench_fill_devices(report, &devices);
+    bench_print_environment(report, out);
+    fprintf(out, "\n");
+    tool_table_print(&speeds, out);
+    fprintf(out, "\nwith %s, in %s:\n", row->text, report->tests[report->n_tests - 1].name);
+    tool_table_print(&devices, out);
+    bench_print_advice(report, out);
+    tool_table_free(&devices);
+    tool_table_free(&speeds);
+}
+
+/* ---- markdown -------------------------------------------------------------------------------- */
+
+static void print_markdown_table(const tool_table *table, FILE *out)
+{
+    for (int cell = 0; cell < table->n_cells; cell++) {
+        const char *text = table->cells[cell];
+        fprintf(out, "%s %s ", "|", text ? text : "");
+        if ((cell + 1) % table->n_columns)
+            continue;
+        fprintf(out, "|\n");
+        if (cell + 1 == table->n_columns) {
+            for (int c = 0; c < table->n_columns; c++)
+                fprintf(out, "| ---%s ", c ? ":" : "");
+            fprintf(out, "|\n");
+        }
+    }
+}
+
+void bench_print_markdown(const bench_report *report, FILE *out)
+{
+    tool_table speeds = {0}, devices = {0};
+    const bench_row *row = bench_shown_row(report);
+    bench_fill_speeds(report, &speeds);
+    bench_fill_devices(report, &devices);
+    print_environment_lines(report, out, "- ");
+    fprintf(out, "\n");
+    print_markdown_table(&speeds, out);
+    fprintf(out, "\nWith %s, in %s:\n\n", row->text, report->tests[report->n_tests - 1].name);
+    print_markdown_table(&devices, out);
+    bench_print_advice(report, out);
+    tool_table_free(&devices);
+    tool_table_free(&speeds);
+}
+
+/* ---- CSV ------------------------------------------------------------------------------------- */
+
+/* RFC 4180: in quotes, with quotes doubled. */
+static void print_quoted(const char *text, FILE *out)
+{
+    fputc('"', out);
+    for (; *text; text++) {
+        if (*text == '"')
+            fputc('"', out);
+        fputc(*text, out);
+    }
+    fputc('"', out);
+}
+
+void bench_print_csv(const bench_report *report, FILE *out)
+{
+    const bench_environment *e = &report->environment;
+    fprintf(out, "model,weight_type,split,kind,test,n_prompt,n_gen,depth,n,tokens_per_s,tokens_per_s_low,"
+                 "tokens_per_s_high,predicted_tokens_per_s");
+    for (int d = 0; d < report->n_devices; d++)
+        fprintf(out, ",%s_bytes,%s_compute,%s_reduce,%s_wait", report->devices[d].name,
+                report->devices[d].name, report->devices[d].name, report->devices[d].name);
+    fprintf(out, "\n");
+    for (int r = 0; r < report->n_rows; r++)
+        for (int t = 0; t < report->n_tests; t++) {
+            const bench_row *row = report->rows[r];
+            const bench_test *test = &report->tests[t];
+            const bench_cell *cell = &row->cells[t];
+            bench_stat stat = bench_stat_of(test, cell);
+            print_quoted(*e->model_name ? e->model_name : e->model_path, out);
+            fputc(',', out);
+            print_quoted(e->weight_type, out);
+            fputc(',', out);
+            print_quoted(row->text, out);
+            fprintf(out, ",%s,%s,%d,%d,%d,%d,%.9g,%.9g,%.9g,%.9g", bench_row_kind_name(row->kind), test->name,
+                    test->n_prompt, test->n_gen, test->depth, cell->n, stat.median, stat.low, stat.high,
+                    predicted_rate(test, cell));
+            for (int d = 0; d < report->n_devices; d++)
+                fprintf(out, ",%llu,%.6g,%.6g,%.6g", (unsigned long long)total_bytes(&row->devices[d]),
+                        cell->shares[d].compute, cell->shares[d].reduce, cell->shares[d].wait);
+            fprintf(out, "\n");
+        }
+}
