@@ -45,6 +45,21 @@ tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out)
         tsr_gguf_path(gguf), (int)TSR_MIN(name.bytes, (size_t)64), name.data, list);
 }
 
+/* Inputs of a step that nothing reads would have no memory: rotations that no layer has are dropped. */
+static void drop_unused_rotations(tsr_hparams *hp)
+{
+    bool used[TSR_ROPE_SLOTS] = {false};
+    for (int64_t l = 0; l < hp->n_layers; l++)
+        for (int queries = 0; queries < 2; queries++) {
+            int slot = tsr_hparams_rope(hp, l, queries);
+            if (slot >= 0)
+                used[slot] = true;
+        }
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        if (!used[i])
+            hp->rope[i] = (tsr_rope_params){0};
+}
+
 tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out)
 {
     tsr_status status = TSR_OK;
@@ -52,6 +67,7 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
     TSR_TRY(tsr_hparams_read(gguf, arch->name, &hp));
     if (arch->read_hparams)
         TSR_TRY(arch->read_hparams(gguf, &hp));
+    drop_unused_rotations(&hp);
     *hparams_out = hp;
 out:
     return status;

@@ -112,8 +112,8 @@ static tsr_status load_rope_factors(const tsr_model *model, float **factors_out)
     tsr_status status = TSR_OK;
     const tsr_gguf *gguf = model->shape.gguf; /* NULL: a stand-in of no file */
     const char *name = rope_factors_name(model);
-    const tsr_gguf_tensor *source = gguf ? tsr_gguf_find_tensor(gguf, name) : NULL;
     int64_t n = model->shape.hparams.rope[TSR_ROPE_MAIN].n_rot / 2;
+    const tsr_gguf_tensor *source = gguf && n > 0 ? tsr_gguf_find_tensor(gguf, name) : NULL;
     if (source && (source->type != TSR_TYPE_F32 || source->ne[0] != n || source->n_dims != 1))
         return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s must be F32 [%lld]", tsr_gguf_path(gguf), name,
                         (long long)n);

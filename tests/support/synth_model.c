@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "support/gguf_writer.h"
+#include "support/random.h"
 
 enum { N_SPECIAL = 4, N_BYTES = 256, TOKEN_BYTES = 32 };
 
@@ -39,26 +40,62 @@ static uint32_t file_type(tsr_type type)
     }
 }
 
+static unsigned parts_of(const struct synth_model_config *config)
+{
+    return config->arch ? config->arch->parts : 0;
+}
+
+static int n_rotated(const struct synth_model_config *config)
+{
+    return parts_of(config) & SYNTH_HALF_ROTATED ? config->head_dim / 4 * 2 : config->head_dim;
+}
+
+static const char *key_of(const struct synth_model_config *config, const char *suffix, char key[96])
+{
+    snprintf(key, 96, "%s.%s", config->arch ? config->arch->name : "llama", suffix);
+    return key;
+}
+
+/* What only this architecture has. */
+static void write_own_keys(gguf_writer *writer, const struct synth_model_config *config)
+{
+    char key[96];
+    for (const struct synth_key *k = config->arch->keys; k->suffix; k++) {
+        key_of(config, k->suffix, key);
+        if (k->real)
+            gguf_writer_f32(writer, key, (float)k->value);
+        else
+            gguf_writer_u32(writer, key, (uint32_t)k->value);
+    }
+    if (strcmp(config->arch->name, "mistral3") == 0)
+        gguf_writer_string(writer, key_of(config, "rope.scaling.type", key), "yarn");
+}
+
 static void write_hyperparameters(gguf_writer *writer, const struct synth_model_config *config)
 {
-    gguf_writer_string(writer, "general.architecture", "llama");
+    char key[96];
+#define U32(suffix, value) gguf_writer_u32(writer, key_of(config, suffix, key), (uint32_t)(value))
+    gguf_writer_string(writer, "general.architecture", config->arch ? config->arch->name : "llama");
     gguf_writer_string(writer, "general.name", "synth");
     gguf_writer_u32(writer, "general.file_type", file_type(config->weight_type));
     gguf_writer_u32(writer, "general.quantization_version", 2);
-    gguf_writer_u32(writer, "llama.block_count", (uint32_t)config->n_layers);
-    gguf_writer_u32(writer, "llama.context_length", (uint32_t)config->n_ctx);
-    gguf_writer_u32(writer, "llama.embedding_length", (uint32_t)config->n_embd);
-    gguf_writer_u32(writer, "llama.feed_forward_length", (uint32_t)config->n_ff);
-    gguf_writer_u32(writer, "llama.attention.head_count", (uint32_t)config->n_heads);
-    gguf_writer_u32(writer, "llama.attention.head_count_kv", (uint32_t)config->n_kv_heads);
-    gguf_writer_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    gguf_writer_f32(writer, "llama.rope.freq_base", config->rope_freq_base);
-    gguf_writer_u32(writer, "llama.rope.dimension_count", (uint32_t)config->head_dim);
-    gguf_writer_u32(writer, "llama.vocab_size", (uint32_t)config->n_vocab);
+    U32("block_count", config->n_layers);
+    U32("context_length", config->n_ctx);
+    U32("embedding_length", config->n_embd);
+    U32("feed_forward_length", config->n_ff);
+    U32("attention.head_count", config->n_heads);
+    U32("attention.head_count_kv", config->n_kv_heads);
+    gguf_writer_f32(writer, key_of(config, "attention.layer_norm_rms_epsilon", key), 1e-5f);
+    gguf_writer_f32(writer, key_of(config, "rope.freq_base", key), config->rope_freq_base);
+    U32("rope.dimension_count", n_rotated(config));
+    U32("vocab_size", config->n_vocab);
     if (config->head_dim * config->n_heads != config->n_embd) {
-        gguf_writer_u32(writer, "llama.attention.key_length", (uint32_t)config->head_dim);
-        gguf_writer_u32(writer, "llama.attention.value_length", (uint32_t)config->head_dim);
+        U32("attention.key_length", config->head_dim);
+        U32("attention.value_length", config->head_dim);
     }
+    if (config->arch)
+        write_own_keys(writer, config);
+#undef U32
 }
 
 /* How GPT-2's byte-level vocabulary spells a byte, in UTF-8: printable Latin-1 characters stand for
@@ -141,55 +178,86 @@ static void matrix(struct weights *weights, const char *name, int columns, int r
                               weights->seed++, weights->config->weight_scale / sqrtf((float)columns));
 }
 
-static void norm(struct weights *weights, const char *name)
+/* A vector around `mean`: all of a llama's norms are 1. */
+static void vector(struct weights *weights, const char *name, int64_t n, float mean, float spread)
 {
-    int64_t n = weights->config->n_embd;
-    float *ones = malloc((size_t)n * sizeof *ones);
-    if (!ones)
+    float *values = malloc((size_t)n * sizeof *values);
+    uint64_t seed = weights->seed;
+    if (!values)
         die("out of memory");
     for (int64_t i = 0; i < n; i++)
-        ones[i] = 1.0f;
-    gguf_writer_tensor_f32(weights->writer, name, TSR_TYPE_F32, 1, &n, ones);
-    free(ones);
+        values[i] =
+            mean + (weights->config->arch ? spread * ((float)random_below(&seed, 2001) / 1000 - 1) : 0);
+    if (weights->config->arch)
+        weights->seed = seed;
+    gguf_writer_tensor_f32(weights->writer, name, TSR_TYPE_F32, 1, &n, values);
+    free(values);
 }
 
-/* Factors as llama 3.1's: 1 for the fast half of the frequencies, 8 for the slowest, rising between them. */
-static void rope_factors(struct weights *weights)
+/* Factors as llama 3.1's: 1 for the fast half of the frequencies, `top` for the slowest, rising between. */
+static void rope_factors(struct weights *weights, const char *name, float top)
 {
-    int64_t n = weights->config->head_dim / 2;
+    int64_t n = n_rotated(weights->config) / 2;
     float *factors = malloc((size_t)n * sizeof *factors);
     if (!factors)
         die("out of memory");
     for (int64_t i = 0; i < n; i++)
-        factors[i] = i < n / 2 ? 1.0f : 1.0f + 7.0f * (float)(i - n / 2 + 1) / (float)(n - n / 2);
-    gguf_writer_tensor_f32(weights->writer, "rope_freqs.weight", TSR_TYPE_F32, 1, &n, factors);
+        factors[i] = i < n / 2 ? 1.0f : 1.0f + (top - 1) * (float)(i - n / 2 + 1) / (float)(n - n / 2);
+    gguf_writer_tensor_f32(weights->writer, name, TSR_TYPE_F32, 1, &n, factors);
     free(factors);
 }
+
+/* One tensor of a layer, in files whose architecture has (any of) `with` and none of `without`. */
+struct part {
+    const char *name;
+    enum { MATRIX, NORM, BIAS } kind;
+    int columns, rows; /* rows: of a matrix */
+    unsigned with, without;
+};
 
 static void layer(struct weights *weights, int index)
 {
     const struct synth_model_config *c = weights->config;
-    const struct {
-        const char *name;
-        int columns, rows; /* rows 0: a norm */
-    } parts[] = {
-        {"attn_norm", c->n_embd, 0},
-        {"attn_q", c->n_embd, c->n_heads * c->head_dim},
-        {"attn_k", c->n_embd, c->n_kv_heads * c->head_dim},
-        {"attn_v", c->n_embd, c->n_kv_heads * c->head_dim},
-        {"attn_output", c->n_heads * c->head_dim, c->n_embd},
-        {"ffn_norm", c->n_embd, 0},
-        {"ffn_gate", c->n_embd, c->n_ff},
-        {"ffn_up", c->n_embd, c->n_ff},
-        {"ffn_down", c->n_ff, c->n_embd},
+    const unsigned parts = parts_of(c);
+    const int d = c->head_dim, q = c->n_heads * d, kv = c->n_kv_heads * d, norms = SYNTH_NO_PRE_NORMS;
+    const int fused = q + 2 * kv;
+    const struct part all[] = {
+        {"attn_norm.weight", NORM, c->n_embd, 1, 0, norms},
+        {"attn_q.weight", MATRIX, c->n_embd, q, 0, SYNTH_FUSED_QKV},
+        {"attn_k.weight", MATRIX, c->n_embd, kv, 0, SYNTH_FUSED_QKV},
+        {"attn_v.weight", MATRIX, c->n_embd, kv, 0, SYNTH_FUSED_QKV},
+        {"attn_output.weight", MATRIX, q, c->n_embd, 0, 0},
+        {"ffn_norm.weight", NORM, c->n_embd, 1, 0, norms},
+        {"ffn_gate.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN},
+        {"ffn_up.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN},
+        {"ffn_down.weight", MATRIX, c->n_ff, c->n_embd, 0, 0},
+        {"attn_qkv.weight", MATRIX, c->n_embd, fused, SYNTH_FUSED_QKV, 0},
+        {"ffn_up.weight", MATRIX, c->n_embd, 2 * c->n_ff, SYNTH_FUSED_FFN, 0},
+        {"attn_q.bias", BIAS, q, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
+        {"attn_k.bias", BIAS, kv, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
+        {"attn_v.bias", BIAS, kv, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
+        {"attn_qkv.bias", BIAS, parts & SYNTH_QKV_BIASES ? fused : 0, 1, SYNTH_FUSED_QKV, 0},
+        {"attn_output.bias", BIAS, c->n_embd, 1, SYNTH_OTHER_BIASES, 0},
+        {"ffn_gate.bias", BIAS, c->n_ff, 1, SYNTH_OTHER_BIASES, 0},
+        {"ffn_up.bias", BIAS, c->n_ff, 1, SYNTH_OTHER_BIASES, 0},
+        {"ffn_down.bias", BIAS, c->n_embd, 1, SYNTH_OTHER_BIASES, 0},
+        {"attn_q_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},
+        {"attn_k_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},
+        {"attn_q_norm.weight", NORM, q, 1, SYNTH_WIDE_NORMS, 0},
+        {"attn_k_norm.weight", NORM, kv, 1, SYNTH_WIDE_NORMS, 0},
+        {"post_attention_norm.weight", NORM, c->n_embd, 1, SYNTH_POST_NORMS, 0},
+        {"post_ffw_norm.weight", NORM, c->n_embd, 1, SYNTH_POST_NORMS, 0},
     };
-    for (size_t i = 0; i < sizeof parts / sizeof parts[0]; i++) {
+    for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
         char name[64];
-        snprintf(name, sizeof name, "blk.%d.%s.weight", index, parts[i].name);
-        if (parts[i].rows == 0)
-            norm(weights, name);
+        if ((all[i].with && !(parts & all[i].with)) || parts & all[i].without || all[i].columns == 0)
+            continue;
+        snprintf(name, sizeof name, "blk.%d.%s", index, all[i].name);
+        if (all[i].kind == MATRIX)
+            matrix(weights, name, all[i].columns, all[i].rows);
         else
-            matrix(weights, name, parts[i].columns, parts[i].rows);
+            vector(weights, name, all[i].columns, all[i].kind == NORM ? 1 : 0,
+                   all[i].kind == NORM ? 0.5f : 0.4f);
     }
 }
 
@@ -202,10 +270,14 @@ void synth_model_write(const struct synth_model_config *config, const char *path
         write_tokenizer(writer, config->n_vocab);
     matrix(&weights, "token_embd.weight", config->n_embd, config->n_vocab);
     if (config->rope_factors)
-        rope_factors(&weights);
+        rope_factors(&weights, "rope_freqs.weight", 8);
+    if (parts_of(config) & SYNTH_LONGROPE) {
+        rope_factors(&weights, "rope_factors_long.weight", 20);
+        rope_factors(&weights, "rope_factors_short.weight", 1.5f);
+    }
     for (int i = 0; i < config->n_layers; i++)
         layer(&weights, i);
-    norm(&weights, "output_norm.weight");
+    vector(&weights, "output_norm.weight", config->n_embd, 1, 0.5f);
     if (!config->tied_output)
         matrix(&weights, "output.weight", config->n_embd, config->n_vocab);
     if (config->header_only || config->holes)

@@ -1,11 +1,12 @@
-/* Complete models with random weights, for tests and benchmarks: architecture llama, any shape, any type.
+/* Complete models with random weights, for tests and benchmarks: llama or one of synth_arch.h, any shape, any
+ * type.
  *
  *     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
  *     config.weight_type = TSR_TYPE_Q4_K;
  *     synth_model_write(&config, "/tmp/model.gguf");
  *
- * Weights are N(0, 1 / columns) and norms are 1, so activations neither vanish nor overflow, however many
- * layers. The same config gives the same bytes on every machine. Failures end the program (see
+ * Weights are N(0, 1 / columns) and norms of a llama are 1, so activations neither vanish nor overflow,
+ * however many layers. The same config gives the same bytes on every machine. Failures end the program (see
  * gguf_writer.h). */
 #ifndef TSR_TESTS_SYNTH_MODEL_H
 #define TSR_TESTS_SYNTH_MODEL_H
@@ -14,6 +15,8 @@
 #include <stdint.h>
 
 #include <tsr/types.h>
+
+#include "support/synth_arch.h"
 
 struct synth_model_config {
     int n_layers;
@@ -33,6 +36,7 @@ struct synth_model_config {
     uint64_t seed;
     bool header_only; /* nothing behind the header: for planning */
     bool holes;       /* of full length, but weights of zero that take no disk space; no rope_factors then */
+    const struct synth_arch *arch; /* NULL: llama. Else norms are about 1, and biases are random */
     int n_files; /* more than 1: a multi-file model, and the path is its prefix (gguf_writer_save_split) */
 };
 

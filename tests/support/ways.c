@@ -97,18 +97,15 @@ static void make_references(const way_family *family, const char *path, const in
     }
 }
 
-/* Compare `rounds` random ways to run a model of this shape. */
-static void check_model(const way_family *family, struct synth_model_config config, int n_kv_types,
-                        int64_t rounds, uint64_t seed)
+/* Compare `rounds` random ways to run the model at `path`. */
+static void check_file(const way_family *family, const char *path, const char *title, int64_t n_vocab,
+                       int n_kv_types, int64_t rounds, uint64_t seed)
 {
-    char path[] = "/tmp/tsr_invariance_XXXXXX";
     int32_t tokens[N_TOKENS];
     float *reference[N_KV_TYPES], *logits;
-    size_t bytes = (size_t)N_TOKENS * (size_t)config.n_vocab * sizeof(float);
-    close(mkstemp(path));
-    synth_model_write(&config, path);
+    size_t bytes = (size_t)N_TOKENS * (size_t)n_vocab * sizeof(float);
     for (int i = 0; i < N_TOKENS; i++)
-        tokens[i] = (int32_t)random_below(&seed, (uint64_t)config.n_vocab);
+        tokens[i] = (int32_t)random_below(&seed, (uint64_t)n_vocab);
     make_references(family, path, tokens, bytes, n_kv_types, reference);
     logits = malloc(bytes);
     assert_non_null(logits);
@@ -121,10 +118,9 @@ static void check_model(const way_family *family, struct synth_model_config conf
         if (memcmp(logits, reference[k], bytes) != 0)
             fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, copy %d, keeping %d layers "
                      "from %s, override %s%s: other bits",
-                     tsr_type_name(config.weight_type), w.devices, w.split,
-                     tsr_split_mode_name(w.config.split_mode), (long long)w.chunk, w.config.n_batch,
-                     tsr_type_name(kv_types[k]), w.config.copy_weights, w.config.n_gpu_layers,
-                     w.config.offload_device ? w.config.offload_device : "-",
+                     title, w.devices, w.split, tsr_split_mode_name(w.config.split_mode), (long long)w.chunk,
+                     w.config.n_batch, tsr_type_name(kv_types[k]), w.config.copy_weights,
+                     w.config.n_gpu_layers, w.config.offload_device ? w.config.offload_device : "-",
                      w.config.n_overrides ? w.config.overrides->pattern : "-", w.about);
         if (family->done)
             family->done(&w);
@@ -132,7 +128,38 @@ static void check_model(const way_family *family, struct synth_model_config conf
     for (int k = 0; k < n_kv_types; k++)
         free(reference[k]);
     free(logits);
+}
+
+/* The same for a model of this shape. */
+static void check_model(const way_family *family, const struct synth_model_config *config, int n_kv_types,
+                        int64_t rounds, uint64_t seed)
+{
+    char path[] = "/tmp/tsr_invariance_XXXXXX", title[96];
+    close(mkstemp(path));
+    synth_model_write(config, path);
+    snprintf(title, sizeof title, "%s in %s", config->arch ? config->arch->title : "llama",
+             tsr_type_name(config->weight_type));
+    check_file(family, path, title, config->n_vocab, n_kv_types, rounds, seed);
     unlink(path);
+}
+
+void ways_check_file(const way_family *family, const char *path, int64_t n_vocab, int64_t rounds)
+{
+    check_file(family, path, path, n_vocab, N_KV_TYPES, rounds, 7);
+}
+
+void ways_check_arch(const way_family *family, const struct synth_arch *arch, tsr_type type, int64_t rounds)
+{
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    config.arch = arch;
+    config.weight_type = type;
+    config.head_dim = 64;
+    config.n_kv_heads = 4;
+    config.n_layers = 4; /* so that layers differ where they may */
+    config.n_ff = 768;
+    config.n_vocab = 384;
+    config.tied_output = type % 2;
+    check_model(family, &config, N_KV_TYPES, rounds, (uint64_t)type + (uint64_t)(arch - synth_archs) * 100);
 }
 
 void ways_check_type(const way_family *family, tsr_type type, int64_t rounds)
@@ -143,7 +170,7 @@ void ways_check_type(const way_family *family, tsr_type type, int64_t rounds)
     config.n_ff = 768;
     config.n_vocab = 384;
     config.tied_output = type % 2;
-    check_model(family, config, N_KV_TYPES, rounds, (uint64_t)type);
+    check_model(family, &config, N_KV_TYPES, rounds, (uint64_t)type);
 }
 
 /* Extents that are multiples of nothing: short last granules, row tails, one KV head, more heads than
@@ -166,6 +193,6 @@ void ways_check_odd_shapes(const way_family *family, int64_t rounds)
         config.n_ff = shapes[i].n_ff;
         config.n_vocab = shapes[i].n_vocab;
         config.rope_factors = i == 2;
-        check_model(family, config, 1, (rounds + 3) / 4, i); /* F16 only: heads are no whole blocks */
+        check_model(family, &config, 1, (rounds + 3) / 4, i); /* F16 only: heads are no whole blocks */
     }
 }

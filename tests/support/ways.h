@@ -6,6 +6,8 @@
 
 #include <tsr/session.h>
 
+#include "support/synth_arch.h"
+
 typedef struct way {
     char devices[128], split[128];
     tsr_model_config config;
@@ -30,6 +32,12 @@ int64_t ways_rounds(void);
 
 /* Compare `rounds` ways for a model with weights of this type, with every KV type. */
 void ways_check_type(const way_family *family, tsr_type type, int64_t rounds);
+
+/* The same for a model of another architecture. */
+void ways_check_arch(const way_family *family, const struct synth_arch *arch, tsr_type type, int64_t rounds);
+
+/* The same for a model file. */
+void ways_check_file(const way_family *family, const char *path, int64_t n_vocab, int64_t rounds);
 
 /* The same for shapes that are multiples of nothing: short last granules, row tails, one KV head, more heads
  * than columns. */

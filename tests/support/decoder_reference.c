@@ -1,0 +1,363 @@
+/* See decoder_reference.h. The descriptions followed:
+ *
+ *     Llama, Mistral           arXiv:2302.13971, arXiv:2310.06825; tables of factors as in Llama 3.1's
+ * model.py Qwen 2, Qwen 3           arXiv:2407.10671, arXiv:2505.09388 Gemma 1, 2, 3 arXiv:2403.08295,
+ * arXiv:2408.00118, arXiv:2503.19786 Phi 3, LongRoPE          arXiv:2404.14219, arXiv:2402.13753 Granite,
+ * MiniCPM         scales of their modeling_granite.py and modeling_minicpm.py OLMo 2 arXiv:2501.00656 YaRN,
+ * Llama 4's growth   arXiv:2309.00071; modeling_llama4.py, modeling_ministral3.py */
+#include "support/decoder_reference.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <tsr/gguf.h>
+#include <tsr/types.h>
+
+#include "support/runner.h"
+
+static const double pi = 3.14159265358979323846;
+
+typedef struct model {
+    tsr_gguf *gguf;
+    char arch[64];
+    int64_t n_layers, n_embd, n_head, n_head_kv, d, n_ff, n_rot, n_vocab, n_ctx;
+    bool neighbours; /* are rotated together; else elements half a rotation apart */
+    bool gelu;
+    double embedding_scale, residual_scale, score_scale, logit_scale, score_cap, logit_cap;
+    int64_t window, period; /* all but the last of every `period` layers; 0: all */
+    bool window_is_plain;   /* layers with a window rotate as trained, by local_base */
+    double local_base;
+    double temperature;
+    bool skip_every_fourth; /* rotation */
+} model;
+
+/* ---- the file -------------------------------------------------------------------------------- */
+
+static double key(const model *m, const char *suffix, double otherwise)
+{
+    char name[128];
+    double value = otherwise;
+    snprintf(name, sizeof name, "%s.%s", m->arch, suffix);
+    if (tsr_gguf_has_key(m->gguf, name))
+        runner_ok(tsr_gguf_get_f64(m->gguf, name, &value), name);
+    return value;
+}
+
+static const tsr_gguf_tensor *find(const model *m, int64_t layer, const char *name)
+{
+    char full[96];
+    snprintf(full, sizeof full, layer < 0 ? "%s" : "blk.%2$d.%1$s", name, (int)layer);
+    return tsr_gguf_find_tensor(m->gguf, full);
+}
+
+/* Rows [first, first + n) of a tensor (elements, of a vector), decoded; NULL if the file has none. */
+static float *rows(const model *m, int64_t layer, const char *name, int64_t first, int64_t n)
+{
+    const tsr_gguf_tensor *t = find(m, layer, name);
+    if (!t)
+        return NULL;
+    int64_t width = t->ne[1] > 1 ? t->ne[0] : 1;
+    float *values = malloc((size_t)(n * width) * sizeof *values);
+    assert_non_null(values);
+    assert_true(first + n <= (t->ne[1] > 1 ? t->ne[1] : t->ne[0]));
+    const unsigned char *data = t->data;
+    runner_ok(tsr_type_to_f32(t->type, data + (size_t)first * tsr_type_row_bytes(t->type, width), values,
+                              n * width),
+              name);
+    return values;
+}
+
+static bool is_one_of(const char *name, const char *list)
+{
+    size_t n = strlen(name);
+    for (const char *p = strstr(list, name); p; p = strstr(p + 1, name))
+        if ((p == list || p[-1] == ' ') && (p[n] == ' ' || p[n] == '\0'))
+            return true;
+    return false;
+}
+
+static void read_model(model *m)
+{
+    tsr_gguf_string arch;
+    runner_ok(tsr_gguf_get_string(m->gguf, "general.architecture", &arch), "architecture");
+    snprintf(m->arch, sizeof m->arch, "%.*s", (int)arch.bytes, arch.data);
+    m->n_layers = (int64_t)key(m, "block_count", 0);
+    m->n_embd = (int64_t)key(m, "embedding_length", 0);
+    m->n_head = (int64_t)key(m, "attention.head_count", 0);
+    m->n_head_kv = (int64_t)key(m, "attention.head_count_kv", (double)m->n_head);
+    m->d = (int64_t)key(m, "attention.key_length", (double)(m->n_embd / m->n_head));
+    m->n_ff = (int64_t)key(m, "feed_forward_length", 0);
+    m->n_rot = (int64_t)key(m, "rope.dimension_count", (double)m->d);
+    m->n_vocab = find(m, -1, "token_embd.weight")->ne[1];
+    m->embedding_scale = m->residual_scale = m->logit_scale = 1;
+    m->score_scale = 1 / sqrt((double)m->d);
+    m->local_base = key(m, "rope.freq_base", 10000);
+}
+
+static void read_family(model *m)
+{
+    bool gemma = is_one_of(m->arch, "gemma gemma2 gemma3");
+    m->neighbours = is_one_of(m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
+                                       "chatglm glm4");
+    if (!m->neighbours && !gemma && !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone"))
+        fail_msg("the reference does not know %s", m->arch);
+    if (gemma) {
+        m->gelu = true;
+        m->embedding_scale = sqrt((double)m->n_embd);
+        m->score_cap = key(m, "attn_logit_softcapping", 0);
+        m->logit_cap = key(m, "final_logit_softcapping", 0);
+    }
+    m->window = (int64_t)key(m, "attention.sliding_window", 0);
+    m->period = (int64_t)key(m, "attention.sliding_window_pattern",
+                             is_one_of(m->arch, "gemma2")   ? 2
+                             : is_one_of(m->arch, "gemma3") ? 6
+                             : is_one_of(m->arch, "olmo2")  ? 4
+                                                            : 0);
+    m->window_is_plain = is_one_of(m->arch, "gemma3 olmo2");
+    if (is_one_of(m->arch, "gemma3"))
+        m->local_base = key(m, "rope.freq_base_swa", 10000);
+    m->skip_every_fourth = is_one_of(m->arch, "smollm3");
+    m->temperature = key(m, "attention.temperature_scale", 0);
+    if (is_one_of(m->arch, "granite minicpm")) {
+        bool minicpm = is_one_of(m->arch, "minicpm");
+        m->embedding_scale = key(m, "embedding_scale", minicpm ? 12 : 1);
+        m->residual_scale = key(m, "residual_scale", minicpm ? 1.4 / sqrt((double)m->n_layers) : 1);
+        m->score_scale = key(m, "attention.scale", m->score_scale);
+        m->logit_scale = 1 / key(m, "logit_scale", minicpm ? (double)m->n_embd / 256 : 1);
+    }
+}
+
+/* ---- its parts, one vector at a time --------------------------------------------------------- */
+
+/* y[n_out] (+)= W x + b; W [n_out][n_in], b may be NULL. */
+static void linear(const float *w, const float *b, const double *x, int64_t n_in, int64_t n_out, double *y)
+{
+    for (int64_t r = 0; r < n_out; r++) {
+        double sum[4] = {b ? (double)b[r] : 0}; /* four, so that the test is quick */
+        for (int64_t i = 0; i < n_in; i++)
+            sum[i % 4] += (double)w[r * n_in + i] * x[i];
+        y[r] = sum[0] + sum[1] + sum[2] + sum[3];
+    }
+}
+
+/* Root mean square norm (arXiv:1910.07467) of every `n` of the `all` elements; in place. */
+static void norm(const model *m, const float *weight, int64_t n, int64_t all, double *x)
+{
+    double eps = key(m, "attention.layer_norm_rms_epsilon", 0);
+    for (int64_t first = 0; weight && first < all; first += n) {
+        double squares = 0;
+        for (int64_t i = 0; i < n; i++)
+            squares += x[first + i] * x[first + i];
+        for (int64_t i = 0; i < n; i++)
+            x[first + i] *= (double)weight[i] / sqrt(squares / (double)n + eps);
+    }
+}
+
+/* The norm of a layer by name, or of its heads, if the file has it. */
+static void named_norm(const model *m, int64_t layer, const char *name, int64_t all, double *x)
+{
+    const tsr_gguf_tensor *t = find(m, layer, name);
+    if (!t)
+        return;
+    float *weight = rows(m, layer, name, 0, t->ne[0]);
+    norm(m, weight, t->ne[0], all, x);
+    free(weight);
+}
+
+/* Angle per position of pair i, and what cos and sin are multiplied by. */
+static double frequency(const model *m, int64_t i, bool plain, double *magnitude)
+{
+    const double base = plain ? m->local_base : key(m, "rope.freq_base", 10000);
+    const double theta = pow(base, -2.0 * (double)i / (double)m->n_rot);
+    const double factor = key(m, "rope.scaling.factor", 1),
+                 n = key(m, "rope.scaling.original_context_length", 0);
+    const bool has_long = find(m, -1, "rope_factors_long.weight");
+    *magnitude = 1;
+    if (plain)
+        return theta;
+    *magnitude = key(m, "rope.scaling.attn_factor", 1);
+    const char *table = !has_long              ? "rope_freqs.weight"
+                        : (double)m->n_ctx > n ? "rope_factors_long.weight"
+                                               : "rope_factors_short.weight";
+    float *factors = rows(m, -1, table, i, 1);
+    double divided = theta / (factors ? (double)*factors : 1);
+    free(factors);
+    if (strcmp(m->arch, "mistral3") != 0) /* linear, where the others stretch */
+        return divided / factor;
+    double fast = (double)m->n_rot * log(n / (32 * 2 * pi)) / (2 * log(base));
+    double slow = (double)m->n_rot * log(n / (1 * 2 * pi)) / (2 * log(base));
+    fast = fmax(0, floor(fast));
+    slow = fmin((double)m->n_rot - 1, ceil(slow));
+    double stretched = fmin(1, fmax(0, ((double)i - fast) / fmax(0.001, slow - fast)));
+    double growth = 0.1 * log(factor);
+    *magnitude *= (1 + growth) / (1 + key(m, "rope.scaling.yarn_log_multiplier", 0) * growth);
+    return divided * (1 - stretched) + divided / factor * stretched;
+}
+
+static void rotate(const model *m, int64_t position, bool plain, double grow, int64_t n_heads, double *x)
+{
+    for (int64_t i = 0; i < m->n_rot / 2; i++) {
+        double magnitude, angle = (double)position * frequency(m, i, plain, &magnitude);
+        double c = magnitude * grow * cos(angle), s = magnitude * grow * sin(angle);
+        for (int64_t h = 0; h < n_heads; h++) {
+            double *a = x + h * m->d + (m->neighbours ? 2 * i : i);
+            double *b = m->neighbours ? a + 1 : a + m->n_rot / 2;
+            double old = *a;
+            *a = old * c - *b * s;
+            *b = old * s + *b * c;
+        }
+    }
+}
+
+/* One query head over keys and values of positions [first, t]; their rows are n_kv apart. */
+static void attend(const model *m, const double *q, const double *k, const double *v, int64_t first,
+                   int64_t t, double *out)
+{
+    int64_t stride = m->n_head_kv * m->d;
+    double *p = malloc((size_t)(t + 1) * sizeof *p), sum = 0, top = -INFINITY;
+    assert_non_null(p);
+    for (int64_t j = first; j <= t; j++) {
+        double s = 0;
+        for (int64_t i = 0; i < m->d; i++)
+            s += q[i] * k[j * stride + i];
+        s *= m->score_scale;
+        p[j] = m->score_cap > 0 ? m->score_cap * tanh(s / m->score_cap) : s;
+        top = fmax(top, p[j]);
+    }
+    for (int64_t j = first; j <= t; j++)
+        sum += p[j] = exp(p[j] - top);
+    for (int64_t i = 0; i < m->d; i++) {
+        out[i] = 0;
+        for (int64_t j = first; j <= t; j++)
+            out[i] += p[j] / sum * v[j * stride + i];
+    }
+    free(p);
+}
+
+/* ---- blocks, all tokens ---------------------------------------------------------------------- */
+
+/* Tokens' vectors of n_out from those of n_in by a named matrix (its rows from `first` on) and bias. */
+static double *project(const model *m, int64_t layer, const char *name, int64_t first, int64_t n_in,
+                       int64_t n_out, const double *x, int64_t n)
+{
+    char weight_name[64], bias_name[64];
+    snprintf(weight_name, sizeof weight_name, "%s.weight", name);
+    snprintf(bias_name, sizeof bias_name, "%s.bias", name);
+    float *w = rows(m, layer, weight_name, first, n_out), *b = rows(m, layer, bias_name, first, n_out);
+    double *y = malloc((size_t)(n * n_out) * sizeof *y);
+    assert_non_null(w);
+    assert_non_null(y);
+    for (int64_t t = 0; t < n; t++)
+        linear(w, b, x + t * n_in, n_in, n_out, y + t * n_out);
+    free(w);
+    free(b);
+    return y;
+}
+
+static double *attention(const model *m, int64_t l, const double *h, int64_t n)
+{
+    int64_t n_q = m->n_head * m->d, n_kv = m->n_head_kv * m->d, group = m->n_head / m->n_head_kv;
+    bool fused = find(m, l, "attn_qkv.weight");
+    bool windowed = m->window > 0 && (m->period == 0 || l % m->period < m->period - 1);
+    bool plain = windowed && m->window_is_plain, still = m->skip_every_fourth && l % 4 == 3;
+    double *q = project(m, l, fused ? "attn_qkv" : "attn_q", 0, m->n_embd, n_q, h, n);
+    double *k = project(m, l, fused ? "attn_qkv" : "attn_k", fused ? n_q : 0, m->n_embd, n_kv, h, n);
+    double *v = project(m, l, fused ? "attn_qkv" : "attn_v", fused ? n_q + n_kv : 0, m->n_embd, n_kv, h, n);
+    double *a = malloc((size_t)(n * n_q) * sizeof *a);
+    assert_non_null(a);
+    for (int64_t t = 0; t < n; t++) {
+        double orig = key(m, "rope.scaling.original_context_length", key(m, "context_length", 1));
+        named_norm(m, l, "attn_q_norm.weight", n_q, q + t * n_q);
+        named_norm(m, l, "attn_k_norm.weight", n_kv, k + t * n_kv);
+        if (!still) {
+            rotate(m, t, plain, 1 + m->temperature * log(1 + floor((double)t / orig)), m->n_head,
+                   q + t * n_q);
+            rotate(m, t, plain, 1, m->n_head_kv, k + t * n_kv);
+        }
+        int64_t first = windowed && t >= m->window ? t - m->window + 1 : 0;
+        for (int64_t i = 0; i < m->n_head; i++)
+            attend(m, q + t * n_q + i * m->d, k + i / group * m->d, v + i / group * m->d, first, t,
+                   a + t * n_q + i * m->d);
+    }
+    double *y = project(m, l, "attn_output", 0, n_q, m->n_embd, a, n);
+    free(q);
+    free(k);
+    free(v);
+    free(a);
+    return y;
+}
+
+static double *feed_forward(const model *m, int64_t l, const double *h, int64_t n)
+{
+    bool fused = !find(m, l, "ffn_gate.weight");
+    double *gate = project(m, l, fused ? "ffn_up" : "ffn_gate", 0, m->n_embd, m->n_ff, h, n);
+    double *up = project(m, l, "ffn_up", fused ? m->n_ff : 0, m->n_embd, m->n_ff, h, n);
+    for (int64_t i = 0; i < n * m->n_ff; i++) {
+        double x = gate[i];
+        gate[i] = m->gelu ? x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x))) : x / (1 + exp(-x));
+        gate[i] *= up[i];
+    }
+    double *y = project(m, l, "ffn_down", 0, m->n_ff, m->n_embd, gate, n);
+    free(gate);
+    free(up);
+    return y;
+}
+
+/* x += scale * post(block(pre(x))) */
+static void add_block(const model *m, int64_t l,
+                      double *(*block)(const model *, int64_t, const double *, int64_t), const char *pre,
+                      const char *post, double *x, int64_t n)
+{
+    double *h = malloc((size_t)(n * m->n_embd) * sizeof *h);
+    assert_non_null(h);
+    memcpy(h, x, (size_t)(n * m->n_embd) * sizeof *h);
+    for (int64_t t = 0; t < n; t++)
+        named_norm(m, l, pre, m->n_embd, h + t * m->n_embd);
+    double *y = block(m, l, h, n);
+    for (int64_t t = 0; t < n; t++)
+        named_norm(m, l, post, m->n_embd, y + t * m->n_embd);
+    for (int64_t i = 0; i < n * m->n_embd; i++)
+        x[i] += m->residual_scale * y[i];
+    free(h);
+    free(y);
+}
+
+double *decoder_reference(const char *path, const int32_t *tokens, int64_t n, int64_t n_ctx)
+{
+    model m = {.n_ctx = n_ctx};
+    runner_ok(tsr_gguf_open(path, NULL, &m.gguf), path);
+    read_model(&m);
+    read_family(&m);
+    double *x = malloc((size_t)(n * m.n_embd) * sizeof *x);
+    assert_non_null(x);
+    for (int64_t t = 0; t < n; t++) {
+        float *row = rows(&m, -1, "token_embd.weight", tokens[t], 1);
+        for (int64_t i = 0; i < m.n_embd; i++)
+            x[t * m.n_embd + i] = m.embedding_scale * (double)row[i];
+        free(row);
+    }
+    for (int64_t l = 0; l < m.n_layers; l++) {
+        add_block(&m, l, attention, "attn_norm.weight", "post_attention_norm.weight", x, n);
+        add_block(&m, l, feed_forward, "ffn_norm.weight", "post_ffw_norm.weight", x, n);
+    }
+    for (int64_t t = 0; t < n; t++)
+        named_norm(&m, -1, "output_norm.weight", m.n_embd, x + t * m.n_embd);
+    double *logits = project(&m, -1, find(&m, -1, "output.weight") ? "output" : "token_embd", 0, m.n_embd,
+                             m.n_vocab, x, n);
+    for (int64_t i = 0; i < n * m.n_vocab; i++) {
+        logits[i] *= m.logit_scale;
+        if (m.logit_cap > 0)
+            logits[i] = m.logit_cap * tanh(logits[i] / m.logit_cap);
+    }
+    free(x);
+    tsr_gguf_close(m.gguf);
+    return logits;
+}

@@ -1,0 +1,38 @@
+/* Architectures as synth_model.h writes them: which tensors a layer has, and keys that only they have, with
+ * numbers that make a difference in a model of a few layers and a text of a few tokens. */
+#ifndef TSR_TESTS_SYNTH_ARCH_H
+#define TSR_TESTS_SYNTH_ARCH_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum {
+    SYNTH_QKV_BIASES = 1 << 0,
+    SYNTH_OTHER_BIASES = 1 << 1, /* of W_o and the FFN */
+    SYNTH_HEAD_NORMS = 1 << 2,   /* of queries and keys, head by head */
+    SYNTH_WIDE_NORMS = 1 << 3,   /* of queries and keys, all heads at once */
+    SYNTH_POST_NORMS = 1 << 4,
+    SYNTH_NO_PRE_NORMS = 1 << 5,
+    SYNTH_FUSED_QKV = 1 << 6,
+    SYNTH_FUSED_FFN = 1 << 7,
+    SYNTH_LONGROPE = 1 << 8,    /* factors for short and long contexts */
+    SYNTH_HALF_ROTATED = 1 << 9 /* half of every head (rounded down to pairs) */
+};
+
+struct synth_key {
+    const char *suffix;
+    double value;
+    bool real;
+};
+
+struct synth_arch {
+    const char *title; /* where one architecture is here in several forms */
+    const char *name;  /* general.architecture */
+    unsigned parts;
+    struct synth_key keys[8]; /* ends with a NULL suffix */
+};
+
+extern const struct synth_arch synth_archs[];
+extern const size_t n_synth_archs;
+
+#endif

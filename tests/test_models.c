@@ -1,0 +1,137 @@
+/* Every architecture that runs, on random weights of several types and shapes: its logits against a
+ * computation in double precision (support/decoder_reference.h). */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/decoder_reference.h"
+#include "support/random.h"
+#include "support/runner.h"
+#include "support/synth_model.h"
+
+enum { N_TOKENS = 13, N_CTX = 64 };
+
+/* The largest relative error of any token's logits, and no argmax but the exact one where its margin exceeds
+ * what both logits may be off by. */
+static double compare(const float *logits, const double *exact, int64_t n_vocab)
+{
+    double worst = 0;
+    for (int64_t t = 0; t < N_TOKENS; t++) {
+        const float *a = logits + t * n_vocab;
+        const double *e = exact + t * n_vocab;
+        double difference = 0, norm = 0, largest = 0;
+        int64_t best = 0;
+        for (int64_t i = 0; i < n_vocab; i++) {
+            double d = (double)a[i] - e[i];
+            difference += d * d;
+            norm += e[i] * e[i];
+            largest = fmax(largest, fabs(d));
+            best = e[i] > e[best] ? i : best;
+        }
+        int64_t mine = runner_argmax(a, n_vocab);
+        assert_true(mine == best || e[best] - e[mine] <= 2 * largest);
+        worst = fmax(worst, sqrt(difference / norm));
+    }
+    return worst;
+}
+
+/* Keys and values are in F32. What is left is the rounding of sums, and of activations to 16 bits where
+ * weights are quantized. */
+static void check_model(const struct synth_model_config *config, const char *devices, const char *split)
+{
+    char path[] = "/tmp/tsr_models_XXXXXX";
+    const double bound = tsr_type_block_elems(config->weight_type) > 1 ? 1e-3 : 1e-5;
+    int32_t tokens[N_TOKENS];
+    uint64_t seed = config->seed;
+    tsr_model_config model_config = TSR_MODEL_CONFIG_INIT;
+    runner r;
+    close(mkstemp(path));
+    synth_model_write(config, path);
+    for (int i = 0; i < N_TOKENS; i++)
+        tokens[i] = (int32_t)random_below(&seed, (uint64_t)config->n_vocab);
+    model_config.n_ctx = N_CTX;
+    model_config.type_k = model_config.type_v = TSR_TYPE_F32;
+    runner_open(&r, path, devices, split, &model_config);
+    float *logits = malloc((size_t)(N_TOKENS * r.n_vocab) * sizeof *logits);
+    assert_non_null(logits);
+    runner_decode(&r, tokens, N_TOKENS, 8, true, logits);
+    double *exact = decoder_reference(path, tokens, N_TOKENS, N_CTX);
+    double error = compare(logits, exact, r.n_vocab);
+    if (!(error <= bound))
+        fail_msg("%s, %s, %d heads of %d: relative error %.2e", config->arch->title,
+                 tsr_type_name(config->weight_type), config->n_heads, config->head_dim, error);
+    free(logits);
+    free(exact);
+    runner_close(&r);
+    unlink(path);
+}
+
+static void architectures(const tsr_type type)
+{
+    for (size_t i = 0; i < n_synth_archs; i++) {
+        struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+        config.arch = &synth_archs[i];
+        config.weight_type = type;
+        config.n_layers = 4;
+        config.n_vocab = 300;
+        config.seed = 1 + i;
+        config.tied_output = i % 2;
+        config.rope_factors = i % 5 == 4;
+        check_model(&config, "host:2,threads=1", i % 3 ? "1,1" : "3,1");
+    }
+}
+
+#define TYPE_TEST(type)                 \
+    static void in_##type(void **state) \
+    {                                   \
+        (void)state;                    \
+        architectures(TSR_TYPE_##type); \
+    }
+
+TYPE_TEST(F32)
+TYPE_TEST(Q4_K)
+
+/* Odd numbers of heads, heads of other lengths than the width says, lengths that are multiples of nothing. */
+static void of_unusual_shapes(void **state)
+{
+    (void)state;
+    static const struct {
+        int n_embd, n_heads, n_kv_heads, head_dim, n_ff;
+        tsr_type type;
+    } shapes[] = {{160, 5, 5, 80, 200, TSR_TYPE_F16},
+                  {96, 6, 3, 96, 129, TSR_TYPE_BF16},
+                  {120, 3, 1, 256, 320, TSR_TYPE_Q8_0},
+                  {72, 7, 7, 18, 127, TSR_TYPE_F16}};
+    for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+        for (size_t i = 0; i < n_synth_archs; i++) {
+            struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+            config.arch = &synth_archs[i];
+            config.weight_type = shapes[s].type;
+            config.n_embd = shapes[s].n_embd;
+            config.n_heads = shapes[s].n_heads;
+            config.n_kv_heads = shapes[s].n_kv_heads;
+            config.head_dim = shapes[s].head_dim;
+            config.n_ff = shapes[s].n_ff;
+            config.n_layers = 2;
+            config.n_vocab = 261;
+            config.seed = 100 + i;
+            config.tied_output = (i + s) % 2;
+            check_model(&config, "host:3,threads=1", "2,1,3");
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(in_F32),
+        cmocka_unit_test(in_Q4_K),
+        cmocka_unit_test(of_unusual_shapes),
+    };
+    return cmocka_run_group_tests_name("models are what their papers say", tests, NULL, NULL);
+}
