@@ -416,8 +416,8 @@ static void an_unallocated_weight_is_refused(void **state)
     tsr_graph_output(b.graph, tsr_mul_mat(b.graph, w, x));
     assert_int_equal(tsr_program_compile(b.graph, NULL, &b.program), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "forgotten"));
-    bench_close(&b);
     tsr_context_destroy(ctx);
+    bench_close(&b);
 }
 
 /* What a caller sets before compiling, or reads without having marked it, must not vanish without a word. */

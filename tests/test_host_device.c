@@ -122,7 +122,7 @@ static void memory_info_respects_the_cap(void **state)
     size_t available = 0, total = 0;
     void *memory = NULL;
     assert_int_equal(tsr_device_alloc(device, TSR_MEMORY_KV, 1 << 18, "kv", &memory), TSR_OK);
-    assert_int_equal(device->ops->memory_info(device, &available, &total), TSR_OK);
+    assert_int_equal(tsr_device_memory_info(device, &available, &total), TSR_OK);
     assert_int_equal(total, 1 << 20);
     assert_int_equal(available, (1 << 20) - (1 << 18));
     void *more = NULL;
@@ -131,7 +131,7 @@ static void memory_info_respects_the_cap(void **state)
     tsr_device_destroy(device);
 
     device = tiny_device(0, 1, 0);
-    assert_int_equal(device->ops->memory_info(device, &available, &total), TSR_OK);
+    assert_int_equal(tsr_device_memory_info(device, &available, &total), TSR_OK);
     assert_true(available > 0 && available <= total);
     tsr_device_destroy(device);
 }

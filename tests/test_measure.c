@@ -58,7 +58,7 @@ static void limits_hold_as_on_a_real_device(void **state)
     assert_non_null(strstr(tsr_last_error(), "card"));
     assert_int_equal(tsr_device_alloc(device, TSR_MEMORY_KV, 400, "test", &b), TSR_OK);
     assert_int_equal(device->used[TSR_MEMORY_KV], 400);
-    assert_int_equal(device->ops->memory_info(device, &free_bytes, &total), TSR_OK);
+    assert_int_equal(tsr_device_memory_info(device, &free_bytes, &total), TSR_OK);
     assert_int_equal(free_bytes, 0);
     assert_int_equal(total, 1000);
     tsr_device_free(device, TSR_MEMORY_ARENA, a, 600);

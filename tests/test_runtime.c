@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "core/runtime.h"
+#include "support/leak_check.h"
 #include "support/failing_alloc.h"
 #include "support/sanitized.h"
 #include "support/session_check.h"
@@ -463,6 +464,7 @@ static void memory_that_is_left_over_is_told(void **state)
     runner_ok(tsr_runtime_open(&config, &rt), "open");
     runner_ok(tsr_device_charge(rt->devices[1], TSR_MEMORY_KV, 3 << 20, "a region that is never closed"),
               "charge");
+    leak_check_expect(rt);
     tsr_runtime_close(rt);
     assert_int_equal(t.n, 1);
     assert_non_null(strstr(t.text, "device host1: 3 MiB of kv are still in use"));

@@ -76,6 +76,31 @@ static void print_devices(const tsr_runtime *rt)
     tool_table_free(&table);
 }
 
+/* What is not anybody's share of the plan: how much there was at most, what of the KV region has memory
+ * behind it, and what the devices say themselves. */
+static void print_memory(const tsr_runtime *rt)
+{
+    tool_table table = {0};
+    tool_table_header(&table, 8,
+                      (const char *[]){"memory", "most used", "KV in use", "viewed", "cap", "free now",
+                                       "others' use", "pinned"});
+    for (int d = 0; d < tsr_runtime_n_devices(rt); d++) {
+        tsr_device_memory m;
+        if (tsr_runtime_memory(rt, d, &m) != TSR_OK)
+            continue;
+        tool_table_cell(&table, "%s", m.name);
+        add_bytes(&table, m.peak_total);
+        add_bytes(&table, m.kv_committed);
+        add_bytes(&table, m.viewed);
+        add_bytes(&table, m.cap == SIZE_MAX ? 0 : m.cap);
+        add_bytes(&table, m.device_free);
+        add_bytes(&table, m.elsewhere);
+        add_bytes(&table, m.pinned);
+    }
+    tool_table_print(&table, stderr);
+    tool_table_free(&table);
+}
+
 /* "collectives: peer up to 64 KiB (8.1 us for 4 KiB), peer two-shot above (19.5 us for 256 KiB)" */
 static void print_collectives(const tsr_runtime *rt)
 {
@@ -123,6 +148,8 @@ void run_report(const tsr_runtime *rt, const run_engine *engine, const run_optio
     print_phases(result);
     fprintf(stderr, "\n");
     print_devices(rt);
+    fprintf(stderr, "\n");
+    print_memory(rt);
     fprintf(stderr, "\n");
     print_collectives(rt);
     print_work(engine, options, result);

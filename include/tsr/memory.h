@@ -19,6 +19,37 @@ typedef enum tsr_memory_owner {
     TSR_MEMORY_COUNT = 6
 } tsr_memory_owner;
 
+/* One device's memory as a runtime sees it. Bytes; SIZE_MAX = unlimited. Every byte that the runtime takes of
+ * the device is in one of used[], runtime and library:
+ *
+ *     taken = sum of used[] - viewed - (used[TSR_MEMORY_KV] - kv_committed) + runtime + rounding by the
+ * system
+ */
+typedef struct tsr_device_memory {
+    char name[32];
+    size_t cap;                                /* most that used[] may sum up to */
+    size_t used[TSR_MEMORY_COUNT], used_total; /* charged against the cap now */
+    size_t peak[TSR_MEMORY_COUNT], peak_total; /* the most since tsr_runtime_reset_peaks(), or the opening */
+    size_t viewed;       /* of used: memory of others that is read in place, a mapped file's as a rule */
+    size_t kv_committed; /* of used[TSR_MEMORY_KV]: has memory behind it; the rest are reserved addresses */
+    size_t runtime;      /* beside used: counters and flags that the runtime itself needs there */
+    size_t library;      /* beside used and taken: what NCCL and cuBLASLt were seen to take */
+    size_t taken;        /* of the device's memory by this runtime's devices alone, see above */
+    size_t pinned, pinned_peak; /* host memory that is pinned for the device's copies */
+    size_t device_free,
+        device_total;    /* what the device itself says now, whoever uses it; total 0: it does not */
+    size_t free_at_open; /* device_free when the runtime had been opened */
+    size_t elsewhere;    /* device_total without device_free and what this runtime has taken: other processes,
+                            the    driver, libraries */
+} tsr_device_memory;
+
+/* Something that exists on a runtime: a model, session, buffer, KV region, memory of programs, program, graph
+ * or context. */
+typedef struct tsr_memory_holder {
+    char name[128]; /* "buffer with tensors wq to wo", "session of llama.gguf" */
+    size_t bytes;   /* that it holds itself, on all devices, as charged; a session's are its parts' */
+} tsr_memory_holder;
+
 /* "weights", "kv", "arena", "comm", "scratch", "other"; never NULL. */
 TSR_API const char *tsr_memory_owner_name(tsr_memory_owner owner);
 

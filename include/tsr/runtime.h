@@ -49,8 +49,9 @@ typedef struct tsr_runtime_config {
  * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
-/* Stop the devices' threads and free everything; nothing may run or exist on it any more. Memory that still
- * has an owner is told to the logger, by device and owner. NULL is fine. */
+/* Stop the devices' threads and free everything; nothing may run or exist on it any more. What still exists
+ * is told to the logger as a warning, each object by its name (as tsr_runtime_holders() does) and what is in
+ * use by device and owner; it must not be used or destroyed afterwards. NULL is fine. */
 TSR_API void tsr_runtime_close(tsr_runtime *rt);
 
 TSR_API int tsr_runtime_n_devices(const tsr_runtime *rt);
@@ -67,6 +68,18 @@ typedef struct tsr_device_info {
 /* TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_device(const tsr_runtime *rt, int device,
                                                     tsr_device_info *info_out);
+
+/* The books of one device and what the device says now. Blocks until what runs on the device has finished.
+ * TSR_ERR_INVALID if there is no such device, TSR_ERR_DEVICE where it does not answer. */
+TSR_NODISCARD TSR_API tsr_status tsr_runtime_memory(const tsr_runtime *rt, int device,
+                                                    tsr_device_memory *memory_out);
+
+/* High-water marks begin anew at what is used now. */
+TSR_API void tsr_runtime_reset_peaks(tsr_runtime *rt);
+
+/* What exists on the runtime, newest first: fills at most `capacity` of holders[] (NULL with capacity 0) and
+ * returns how many there are. */
+TSR_API int tsr_runtime_holders(const tsr_runtime *rt, tsr_memory_holder *holders, int capacity);
 
 /* How the devices' partial sums are added up, by the size of one device's partial:
  *

@@ -2,6 +2,8 @@
  * ties tensors and buffer together (alloc/buffer.h). */
 #include "alloc/buffer.h"
 
+#include <stdio.h>
+
 #include "core/mem.h"
 #include "core/status.h"
 
@@ -15,6 +17,28 @@ struct tsr_buffer_block {
     tsr_shard shards[];
 };
 
+/* "tensor wq", "tensors blk.0.attn_q.weight to output.weight": the first and the last that lie in it. */
+static void describe_buffer(const tsr_live *live, char *text, size_t size)
+{
+    const tsr_buffer *buffer = TSR_LIVE_OBJECT(live, tsr_buffer);
+    const tsr_tensor *last = buffer->tensors, *first = last; /* the list begins with the last attached */
+    while (first && first->buffer_next)
+        first = first->buffer_next;
+    if (!first)
+        snprintf(text, size, "without tensors");
+    else if (first == last)
+        snprintf(text, size, "with tensor %s", first->name);
+    else
+        snprintf(text, size, "with tensors %s to %s", first->name, last->name);
+}
+
+static size_t live_bytes(const tsr_live *live, int device)
+{
+    return tsr_buffer_bytes(TSR_LIVE_OBJECT(live, tsr_buffer), device);
+}
+
+static const tsr_live_kind buffer_kind = {"buffer", describe_buffer, live_bytes};
+
 tsr_status tsr_buffer_create(tsr_runtime *rt, tsr_memory_owner owner, tsr_buffer **buffer_out)
 {
     tsr_status status = TSR_OK;
@@ -24,6 +48,7 @@ tsr_status tsr_buffer_create(tsr_runtime *rt, tsr_memory_owner owner, tsr_buffer
     buffer->rt = rt;
     buffer->owner = owner;
     buffer->main_device = -1;
+    tsr_live_add(rt, &buffer->live, &buffer_kind);
     *buffer_out = buffer;
 out:
     return status;
@@ -33,6 +58,7 @@ void tsr_buffer_destroy(tsr_buffer *buffer)
 {
     if (!buffer)
         return;
+    tsr_live_remove(&buffer->live);
     while (buffer->tensors)
         tsr_buffer_detach(buffer->tensors);
     tsr_buffer_drop_regions(buffer, 0);
@@ -121,12 +147,7 @@ tsr_status tsr_buffer_add_wrapped(tsr_buffer *buffer, int device_index, const vo
     const void *wrapped;
 
     TSR_TRY(make_room(buffer));
-    TSR_TRY(tsr_device_charge(device, buffer->owner, charged, what));
-    status = device->ops->wrap(device, pointer, bytes, &wrapped);
-    if (status != TSR_OK) {
-        tsr_device_uncharge(device, buffer->owner, charged);
-        goto out;
-    }
+    TSR_TRY(tsr_device_wrap(device, buffer->owner, pointer, bytes, charged, what, &wrapped));
     buffer->regions[buffer->n_regions++] = (tsr_buffer_region){.device = device_index,
                                                                .wrapped = true,
                                                                .pointer = (void *)wrapped,
@@ -142,12 +163,10 @@ void tsr_buffer_drop_regions(tsr_buffer *buffer, int n_kept)
     while (buffer->n_regions > n_kept) {
         tsr_buffer_region *region = &buffer->regions[--buffer->n_regions];
         tsr_device *device = buffer->rt->devices[region->device];
-        if (region->wrapped) {
-            device->ops->unwrap(device, region->pointer, region->bytes);
-            tsr_device_uncharge(device, buffer->owner, region->charged);
-        } else {
+        if (region->wrapped)
+            tsr_device_unwrap(device, buffer->owner, region->pointer, region->bytes, region->charged);
+        else
             tsr_device_free(device, buffer->owner, region->pointer, region->bytes);
-        }
     }
 }
 

@@ -8,6 +8,7 @@
  * the pages it will take are only looked at. */
 #include "alloc/kv.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "alloc/kv_region.h"
@@ -20,6 +21,7 @@ typedef struct sequence {
 } sequence;
 
 struct tsr_kv {
+    tsr_live live;
     int n_devices, n_layers, n_seq_max, n_pages, max_pages;
     int page_tokens;
     int64_t head_dim, n_ctx;
@@ -128,6 +130,19 @@ out:
     return status;
 }
 
+static void describe_kv(const tsr_live *live, char *text, size_t size)
+{
+    const tsr_kv *kv = TSR_LIVE_OBJECT(live, tsr_kv);
+    snprintf(text, size, "of %lld tokens in %d layers", (long long)kv->n_ctx, kv->n_layers);
+}
+
+static size_t live_bytes(const tsr_live *live, int device)
+{
+    return tsr_kv_reserved_bytes(TSR_LIVE_OBJECT(live, tsr_kv), device);
+}
+
+static const tsr_live_kind kv_kind = {"KV region", describe_kv, live_bytes};
+
 tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **kv_out)
 {
     tsr_status status = TSR_OK;
@@ -158,6 +173,7 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **k
         int d = kv->n_devices++; /* counted before it opens, so that a failure closes it too */
         TSR_TRY(tsr_kv_region_open(&kv->regions[d], rt->devices[d], &config, kv->n_pages));
     }
+    tsr_live_add(rt, &kv->live, &kv_kind);
     *kv_out = kv;
     kv = NULL; /* now the caller's */
 out:
@@ -169,6 +185,7 @@ void tsr_kv_destroy(tsr_kv *kv)
 {
     if (!kv)
         return;
+    tsr_live_remove(&kv->live);
     for (int d = 0; d < kv->n_devices; d++)
         tsr_kv_region_close(&kv->regions[d]);
     tsr_mem_free(kv->committed_before);

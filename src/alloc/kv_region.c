@@ -87,12 +87,7 @@ tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const t
         goto out;
     }
     bytes = tsr_align_up(bytes, device->granularity);
-    TSR_TRY(tsr_device_charge(device, TSR_MEMORY_KV, bytes, "the KV region"));
-    status = device->ops->reserve(device, bytes, &base);
-    if (status != TSR_OK) {
-        tsr_device_uncharge(device, TSR_MEMORY_KV, bytes);
-        goto out;
-    }
+    TSR_TRY(tsr_device_reserve(device, TSR_MEMORY_KV, bytes, "the KV region", &base));
     region->base = base;
     region->reserved = bytes;
 out:
@@ -101,10 +96,8 @@ out:
 
 void tsr_kv_region_close(tsr_kv_region *region)
 {
-    if (region->base) {
-        region->device->ops->release(region->device, region->base, region->reserved);
-        tsr_device_uncharge(region->device, TSR_MEMORY_KV, region->reserved);
-    }
+    if (region->base)
+        tsr_device_release(region->device, TSR_MEMORY_KV, region->base, region->reserved, region->committed);
     tsr_mem_free(region->parts);
     *region = (tsr_kv_region){0};
 }
@@ -118,7 +111,7 @@ tsr_status tsr_kv_region_commit(tsr_kv_region *region, int n_pages)
     size_t wanted = tsr_align_up(region->page_bytes * (size_t)n_pages, device->granularity);
     if (wanted <= region->committed)
         return TSR_OK;
-    TSR_TRY(device->ops->commit(device, region->base, region->committed, wanted - region->committed));
+    TSR_TRY(tsr_device_commit(device, region->base, region->committed, wanted - region->committed));
     region->committed = wanted;
 out:
     return status;
@@ -129,7 +122,7 @@ static tsr_status decommit_behind(tsr_kv_region *region, size_t kept)
     tsr_status status = TSR_OK;
     if (region->committed <= kept)
         return TSR_OK;
-    TSR_TRY(region->device->ops->decommit(region->device, region->base, kept, region->committed - kept));
+    TSR_TRY(tsr_device_decommit(region->device, region->base, kept, region->committed - kept));
     region->committed = kept;
 out:
     return status;

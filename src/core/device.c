@@ -45,7 +45,8 @@ size_t tsr_device_used(const tsr_device *device)
     return used;
 }
 
-tsr_status tsr_device_charge(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what)
+/* Whether the cap leaves so much. */
+static tsr_status check_cap(const tsr_device *device, size_t bytes, const char *what)
 {
     size_t used = tsr_device_used(device);
     size_t left = device->memory_cap > used ? device->memory_cap - used : 0;
@@ -55,13 +56,36 @@ tsr_status tsr_device_charge(tsr_device *device, tsr_memory_owner owner, size_t 
             "device %s: %s needs %zu bytes, %zu of %zu are left; give the device a smaller share, use a "
             "smaller context or raise its memory cap",
             device->name, what, bytes, left, device->memory_cap);
-    device->used[owner] += bytes;
     return TSR_OK;
+}
+
+/* Into the books, once the device has given them. */
+static void enter(tsr_device *device, tsr_memory_owner owner, size_t bytes)
+{
+    tsr_books *books = &device->books;
+    device->used[owner] += bytes;
+    books->peak[owner] = TSR_MAX(books->peak[owner], device->used[owner]);
+    books->peak_total = TSR_MAX(books->peak_total, tsr_device_used(device));
+}
+
+tsr_status tsr_device_charge(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what)
+{
+    tsr_status status = check_cap(device, bytes, what);
+    if (status == TSR_OK)
+        enter(device, owner, bytes);
+    return status;
 }
 
 void tsr_device_uncharge(tsr_device *device, tsr_memory_owner owner, size_t bytes)
 {
     device->used[owner] -= TSR_MIN(bytes, device->used[owner]);
+}
+
+/* What the system takes of the device for an allocation. */
+static size_t taken_for(const tsr_device *device, size_t bytes)
+{
+    bool mapped = device->mapped_bytes && bytes >= device->mapped_bytes;
+    return tsr_align_up(bytes, mapped ? device->granularity : device->alloc_unit ? device->alloc_unit : 1);
 }
 
 tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
@@ -71,12 +95,12 @@ tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t b
     *pointer_out = NULL;
     if (bytes == 0)
         return TSR_OK;
-    TSR_TRY(tsr_device_charge(device, owner, bytes, what));
+    TSR_TRY(check_cap(device, bytes, what));
     status = device->ops->alloc(device, bytes, pointer_out);
-    if (status != TSR_OK) {
-        tsr_device_uncharge(device, owner, bytes);
-        tsr_fail_in(status, "%s", what);
-    }
+    if (status != TSR_OK)
+        return tsr_fail_in(status, "%s", what);
+    enter(device, owner, bytes);
+    device->books.taken += taken_for(device, bytes);
 out:
     return status;
 }
@@ -86,7 +110,107 @@ void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, 
     if (!pointer)
         return;
     device->ops->free(device, pointer, bytes);
+    device->books.taken -= taken_for(device, bytes);
     tsr_device_uncharge(device, owner, bytes);
+}
+
+void tsr_device_note_runtime(tsr_device *device, size_t bytes)
+{
+    device->books.runtime += bytes;
+    device->books.taken += taken_for(device, bytes);
+}
+
+void tsr_device_forget_runtime(tsr_device *device, size_t bytes)
+{
+    device->books.runtime -= bytes;
+    device->books.taken -= taken_for(device, bytes);
+}
+
+/* Reserved addresses get memory, or lose it. */
+static void note_committed(tsr_device *device, size_t bytes)
+{
+    device->books.uncommitted -= bytes;
+    device->books.taken += bytes;
+}
+
+static void note_decommitted(tsr_device *device, size_t bytes)
+{
+    device->books.uncommitted += bytes;
+    device->books.taken -= bytes;
+}
+
+tsr_status tsr_device_reserve(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
+                              void **base_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(check_cap(device, bytes, what));
+    TSR_TRY(device->ops->reserve(device, bytes, base_out));
+    enter(device, owner, bytes);
+    if (device->reserves_whole)
+        device->books.taken += bytes;
+    else
+        device->books.uncommitted += bytes;
+out:
+    return status;
+}
+
+tsr_status tsr_device_commit(tsr_device *device, void *base, size_t offset, size_t bytes)
+{
+    tsr_status status = device->ops->commit(device, base, offset, bytes);
+    if (status == TSR_OK && !device->reserves_whole)
+        note_committed(device, bytes);
+    return status;
+}
+
+tsr_status tsr_device_decommit(tsr_device *device, void *base, size_t offset, size_t bytes)
+{
+    tsr_status status = device->ops->decommit(device, base, offset, bytes);
+    if (status == TSR_OK && !device->reserves_whole)
+        note_decommitted(device, bytes);
+    return status;
+}
+
+void tsr_device_release(tsr_device *device, tsr_memory_owner owner, void *base, size_t bytes,
+                        size_t committed)
+{
+    device->ops->release(device, base, bytes);
+    if (device->reserves_whole)
+        committed = bytes;
+    device->books.taken -= committed;
+    device->books.uncommitted -= bytes - committed;
+    tsr_device_uncharge(device, owner, bytes);
+}
+
+tsr_status tsr_device_wrap(tsr_device *device, tsr_memory_owner owner, const void *pointer, size_t bytes,
+                           size_t charged, const char *what, const void **wrapped_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(check_cap(device, charged, what));
+    TSR_TRY(device->ops->wrap(device, pointer, bytes, wrapped_out));
+    enter(device, owner, charged);
+    device->books.viewed += charged;
+out:
+    return status;
+}
+
+void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *wrapped, size_t bytes,
+                       size_t charged)
+{
+    device->ops->unwrap(device, wrapped, bytes);
+    device->books.viewed -= TSR_MIN(charged, device->books.viewed);
+    tsr_device_uncharge(device, owner, charged);
+}
+
+tsr_status tsr_device_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
+{
+    size_t available = 0, total = 0, used = tsr_device_used(device), cap = device->memory_cap;
+    tsr_status status = device->ops->memory_info(device, &available, &total);
+    if (status != TSR_OK)
+        return status;
+    size_t left = cap > used ? cap - used : 0;
+    *free_out = device->may_exceed ? left : TSR_MIN(available, left);
+    *total_out = device->may_exceed ? cap : TSR_MIN(total, cap);
+    return TSR_OK;
 }
 
 tsr_status tsr_device_hold_scratch(tsr_device *device)

@@ -39,6 +39,8 @@ struct tsr_device_ops {
     void (*release)(tsr_device *device, void *base, size_t bytes);
     tsr_status (*commit)(tsr_device *device, void *base, size_t offset, size_t bytes);
     tsr_status (*decommit)(tsr_device *device, void *base, size_t offset, size_t bytes);
+    /* What the device itself has and has left now, whoever took the rest; TSR_ERR_UNSUPPORTED if it does not
+     * tell. tsr_device_memory_info() regards the cap, too. */
     tsr_status (*memory_info)(tsr_device *device, size_t *free_out, size_t *total_out);
 
     /* Make the caller's memory usable by ops without a copy. TSR_ERR_UNSUPPORTED where that would be slow or
@@ -78,6 +80,20 @@ struct tsr_device_ops {
     tsr_status (*synchronize)(tsr_device *device, uint64_t timeout_ns);
 };
 
+/* What is counted of a device's memory besides who owns what is charged. All in bytes. */
+typedef struct tsr_books {
+    size_t peak[TSR_MEMORY_COUNT], peak_total; /* most that was charged at once */
+    size_t viewed;      /* charged for memory that others own and the device reads in place */
+    size_t uncommitted; /* charged for addresses that have no memory behind them yet */
+    size_t runtime;     /* not charged: what the runtime needs on the device for itself, counters and flags */
+    size_t library;     /* not charged: what a library was seen to take (NCCL, cuBLASLt) */
+    size_t taken;       /* of the device's memory, all in all, rounded as the system rounds */
+    size_t pinned, pinned_peak; /* host memory, pinned for the device */
+    size_t
+        free_before; /* free when its runtime was open, and what the devices in the same memory had taken */
+    size_t taken_before;
+} tsr_books;
+
 /* The part that every kind of device shares; a kind embeds it as its first member. */
 struct tsr_device {
     const struct tsr_device_ops *ops;
@@ -93,10 +109,16 @@ struct tsr_device {
     bool was_aborted;              /* the last synchronize failed only because the communicator was aborted:
                                       the cause is another device's */
     size_t used[TSR_MEMORY_COUNT]; /* bytes by owner, see tsr/memory.h */
+    tsr_books books;               /* the rest of what is counted */
     size_t scratch_bytes;          /* that programs share besides their arenas; 0: none is needed */
     void *scratch;                 /* allocated while scratch_users > 0 */
     int scratch_users;
     bool prefers_copies; /* weights are read faster from its own memory than in place, though it may wrap */
+    size_t alloc_unit;   /* the system gives multiples of so many bytes; 0: of one */
+    size_t mapped_bytes; /* an allocation of at least so many takes whole granules; 0: none does */
+    bool reserves_whole; /* a reservation takes all of its memory at once; commits only clear it */
+    bool may_exceed; /* what it is given need not lie in its own memory, so that says nothing about room */
+    int place;       /* devices of a kind with the same number share their memory: a GPU, a NUMA node */
 };
 
 /* NULL is fine. */
@@ -114,6 +136,29 @@ void tsr_device_uncharge(tsr_device *device, tsr_memory_owner owner, size_t byte
 tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
                             void **pointer_out);
 void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, size_t bytes);
+
+/* What the runtime takes on the device for itself: not charged, since it is in no plan; caps leave room for
+ * it. */
+void tsr_device_note_runtime(tsr_device *device, size_t bytes);
+void tsr_device_forget_runtime(tsr_device *device, size_t bytes);
+
+/* Charge and reserve addresses for `bytes` bytes (whole granules); commit and decommit parts of them; give
+ * all of it back, of which `committed` bytes are committed. */
+tsr_status tsr_device_reserve(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
+                              void **base_out);
+tsr_status tsr_device_commit(tsr_device *device, void *base, size_t offset, size_t bytes);
+tsr_status tsr_device_decommit(tsr_device *device, void *base, size_t offset, size_t bytes);
+void tsr_device_release(tsr_device *device, tsr_memory_owner owner, void *base, size_t bytes,
+                        size_t committed);
+
+/* Charge `charged` bytes for `bytes` bytes of memory that is read in place. */
+tsr_status tsr_device_wrap(tsr_device *device, tsr_memory_owner owner, const void *pointer, size_t bytes,
+                           size_t charged, const char *what, const void **wrapped_out);
+void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *wrapped, size_t bytes,
+                       size_t charged);
+
+/* As the device's memory_info, under the cap: what is above that does not exist for this device. */
+tsr_status tsr_device_memory_info(tsr_device *device, size_t *free_out, size_t *total_out);
 
 /* Scratch: allocated for the first that holds it, freed by the last that drops it. Memory that programs run
  * in holds it, and so may programs; a device that runs none has none. */

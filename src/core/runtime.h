@@ -8,6 +8,7 @@
 
 #include "core/comm.h"
 #include "core/device.h"
+#include "core/live.h"
 
 struct tsr_runtime {
     int n_devices;
@@ -19,6 +20,7 @@ struct tsr_runtime {
     struct tsr_model *models; /* src/model keeps the list of open models here */
     void *buffer_types;      /* src/alloc keeps its cache here */
     void (*buffer_types_destroy)(void *buffer_types);
+    tsr_live *live;     /* what exists on it */
     void *private_data; /* src/runtime's own */
 };
 

@@ -54,8 +54,10 @@ static tsr_status get_library(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
     tsr_cublas *cublas = NULL;
+    size_t before, after;
     if (cuda->cublas)
         return TSR_OK;
+    before = tsr_cuda_free_bytes();
     TSR_TRY(tsr_mem_array(1, sizeof *cublas, "a cuBLASLt handle", &cublas));
     status = tsr_cublas_library_load(&cublas->lt);
     if (status == TSR_OK)
@@ -75,6 +77,8 @@ static tsr_status get_library(tsr_cuda_device *cuda)
     } else {
         goto out;
     }
+    after = tsr_cuda_free_bytes();
+    cuda->base.books.library += before > after ? before - after : 0;
     cuda->cublas = cublas;
     cublas = NULL;
 out:

@@ -175,7 +175,7 @@ static void close_device(tsr_cuda_device *cuda)
         cuda->cublas = NULL;
         tsr_cuda_ring_destroy(&cuda->ring);
         if (cuda->fault)
-            (void)cudaFree(cuda->fault);
+            tsr_cuda_free_own(cuda, cuda->fault, sizeof *cuda->fault);
         if (cuda->fault_copy)
             (void)cudaFreeHost(cuda->fault_copy);
         if (cuda->copied)
@@ -234,6 +234,9 @@ static tsr_status choose_memory(tsr_cuda_device *cuda, const tsr_cuda_device_con
     cuda->has_vmm = granularity > 0;
     cuda->base.granularity = cuda->has_vmm ? granularity : TSR_CUDA_PLAIN_GRANULARITY;
     cuda->managed = config->managed;
+    cuda->base.mapped_bytes = cuda->has_vmm && !cuda->managed ? granularity : 0;
+    cuda->base.reserves_whole = !cuda->has_vmm || cuda->managed;
+    cuda->base.may_exceed = cuda->managed;
     if (cuda->managed) {
         TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&can_manage, cudaDevAttrManagedMemory, cuda->ordinal)));
         if (!can_manage)
@@ -295,7 +298,7 @@ static tsr_status make_objects(tsr_cuda_device *cuda)
     TSR_TRY(
         TSR_CUDA(cudaHostAlloc((void **)&cuda->fault_copy, sizeof *cuda->fault_copy, cudaHostAllocPortable)));
     *cuda->fault_copy = 0;
-    TSR_TRY(TSR_CUDA(cudaMalloc((void **)&cuda->fault, sizeof *cuda->fault)));
+    TSR_TRY(tsr_cuda_alloc_own(cuda, sizeof *cuda->fault, (void **)&cuda->fault));
     TSR_TRY(tsr_cuda_ring_create(&cuda->ring));
     TSR_TRY(TSR_CUDA(cudaMemGetInfo(&available, &total)));
     lower_cap(cuda, available);
@@ -350,6 +353,8 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
         .max_alloc = SIZE_MAX,
         .scratch_bytes = TSR_GPU_SCRATCH_BYTES,
         .n_uploaders = TSR_CUDA_UPLOADERS,
+        .alloc_unit = TSR_CUDA_MALLOC_UNIT,
+        .place = config->ordinal,
         .polls = config->polls,
     };
     snprintf(cuda->base.name, sizeof cuda->base.name, "%s", config->name);

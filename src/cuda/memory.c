@@ -89,10 +89,36 @@ void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes)
     tsr_cuda_leave(previous);
 }
 
+size_t tsr_cuda_free_bytes(void)
+{
+    size_t available = 0, total = 0;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return available;
+}
+
+tsr_status tsr_cuda_alloc_own(tsr_cuda_device *cuda, size_t bytes, void **pointer_out)
+{
+    tsr_status status = TSR_CUDA(cudaMalloc(pointer_out, bytes));
+    if (status == TSR_OK)
+        tsr_device_note_runtime(&cuda->base, bytes);
+    return status;
+}
+
+void tsr_cuda_free_own(tsr_cuda_device *cuda, void *pointer, size_t bytes)
+{
+    if (!pointer)
+        return;
+    (void)cudaFree(pointer);
+    tsr_device_forget_runtime(&cuda->base, bytes);
+}
+
 tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
-    size_t available = 0, total = 0, used = tsr_device_used(device);
+    size_t available = 0, total = 0;
     int previous;
     tsr_status status = tsr_cuda_enter(cuda, &previous);
     if (status != TSR_OK)
@@ -101,11 +127,8 @@ tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *to
     tsr_cuda_leave(previous);
     if (status != TSR_OK)
         return tsr_fail_in(status, "device %s", device->name);
-    size_t left = device->memory_cap > used ? device->memory_cap - used : 0;
-    /* A cap counts for both: what is above it does not exist for this device. Managed memory may exceed the
-     * GPU's, so there the cap alone counts. */
-    *free_out = cuda->managed ? left : TSR_MIN(available, left);
-    *total_out = cuda->managed ? device->memory_cap : TSR_MIN(total, device->memory_cap);
+    *free_out = available;
+    *total_out = total;
     return TSR_OK;
 }
 

@@ -9,8 +9,13 @@
 
 #include "core/device.h"
 
+struct tsr_cuda_device;
+
 /* Where the device has no virtual memory management: commits are only bookkeeping. */
 enum { TSR_CUDA_PLAIN_GRANULARITY = 64 << 10 };
+
+/* What cudaMalloc rounds up to, as addresses of neighbours show. Not documented; only the books use it. */
+enum { TSR_CUDA_MALLOC_UNIT = 512 };
 
 tsr_status tsr_cuda_alloc(tsr_device *device, size_t bytes, void **pointer_out);
 void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes);
@@ -18,6 +23,15 @@ tsr_status tsr_cuda_reserve(tsr_device *device, size_t bytes, void **base_out);
 void tsr_cuda_release(tsr_device *device, void *base, size_t bytes);
 tsr_status tsr_cuda_commit(tsr_device *device, void *base, size_t offset, size_t bytes);
 tsr_status tsr_cuda_decommit(tsr_device *device, void *base, size_t offset, size_t bytes);
+
+/* Free on the GPU now, of the device that is current; 0 if it does not tell. Before and after a library's
+ * call this shows what the library took, unless somebody else took memory meanwhile. */
+size_t tsr_cuda_free_bytes(void);
+
+/* A few bytes that the runtime needs for itself, on the device that is current; booked as such. */
+tsr_status tsr_cuda_alloc_own(struct tsr_cuda_device *cuda, size_t bytes, void **pointer_out);
+void tsr_cuda_free_own(struct tsr_cuda_device *cuda, void *pointer, size_t bytes);
+
 tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *total_out);
 
 #endif

@@ -38,6 +38,7 @@ typedef struct nccl_comm {
     tsr_logger logger;
     uint64_t timeout_ns;
     tsr_cuda_device *devices[MAX_RANKS];
+    size_t taken[MAX_RANKS];     /* what NCCL took of the devices' memory as it connected them */
     size_t caps[MAX_RANKS];      /* the devices' memory caps as they were; 0: left alone */
     size_t scratch_bytes;        /* the same on all devices */
     uint64_t *counts[MAX_RANKS]; /* in device memory: [other] collectives with it, see nccl_announce.h */
@@ -464,11 +465,12 @@ static void release_counts(nccl_comm *comm)
 {
     int previous;
     for (int i = 0; i < comm->base.n_devices; i++) {
+        comm->devices[i]->base.books.library -= comm->taken[i];
         if (comm->caps[i])
             comm->devices[i]->base.memory_cap = comm->caps[i];
         if (!comm->counts[i] || !tsr_cuda_enter_to_release(comm->devices[i], &previous))
             continue;
-        (void)cudaFree(comm->counts[i]);
+        tsr_cuda_free_own(comm->devices[i], comm->counts[i], count_bytes(comm));
         tsr_cuda_leave(previous);
     }
     if (comm->progress)
@@ -524,7 +526,7 @@ static tsr_status make_counts(nccl_comm *comm, int i)
             cudaHostAlloc((void **)&comm->progress, bytes, cudaHostAllocPortable | cudaHostAllocMapped)));
         memset(comm->progress, 0, bytes);
     }
-    TSR_TRY(TSR_CUDA(cudaMalloc((void **)&comm->counts[i], count_bytes(comm))));
+    TSR_TRY(tsr_cuda_alloc_own(cuda, count_bytes(comm), (void **)&comm->counts[i]));
     TSR_TRY(TSR_CUDA(cudaMemsetAsync(comm->counts[i], 0, count_bytes(comm), cuda->stream)));
     TSR_TRY(tsr_cuda_drain(cuda));
 out:
@@ -533,12 +535,21 @@ out:
                             : tsr_fail_in(status, "device %s: counters of the collectives", cuda->base.name);
 }
 
-/* What NCCL has taken is not there for others. */
-static tsr_status lower_cap(nccl_comm *comm, int i)
+/* What the device has free, its cap not regarded; 0 if it does not tell. */
+static size_t free_on(tsr_cuda_device *cuda)
+{
+    size_t available, total;
+    return cuda->base.ops->memory_info(&cuda->base, &available, &total) == TSR_OK ? available : 0;
+}
+
+/* What NCCL has taken is not there for others. `before`: free on each device until then. */
+static tsr_status lower_cap(nccl_comm *comm, int i, const size_t *before)
 {
     tsr_cuda_device *cuda = comm->devices[i];
-    size_t available, total;
-    tsr_status status = cuda->base.ops->memory_info(&cuda->base, &available, &total);
+    size_t available, total, after = free_on(cuda);
+    comm->taken[i] = before[i] > after ? before[i] - after : 0;
+    cuda->base.books.library += comm->taken[i];
+    tsr_status status = tsr_device_memory_info(&cuda->base, &available, &total);
     if (status != TSR_OK)
         return status;
     size_t cap = tsr_device_used(&cuda->base) + available;
@@ -590,6 +601,7 @@ tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const
 {
     tsr_status status = TSR_OK;
     nccl_comm *comm = NULL;
+    size_t before[MAX_RANKS];
     if (n_devices < 1 || n_devices > MAX_RANKS)
         return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
                         MAX_RANKS);
@@ -606,9 +618,11 @@ tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const
     TSR_TRY(tsr_nccl_library_load(&comm->nccl));
     for (int i = 0; i < n_devices; i++)
         TSR_TRY(make_counts(comm, i));
+    for (int i = 0; i < n_devices; i++)
+        before[i] = free_on(comm->devices[i]);
     TSR_TRY(connect_devices(comm));
     for (int i = 0; i < n_devices; i++)
-        TSR_TRY(lower_cap(comm, i));
+        TSR_TRY(lower_cap(comm, i, before));
     tsr_log(&comm->logger, TSR_LOG_INFO, "NCCL %d.%d.%d connects %d devices", comm->nccl.version / 10000,
             comm->nccl.version / 100 % 100, comm->nccl.version % 100, n_devices);
     *comm_out = &comm->base;

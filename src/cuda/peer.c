@@ -293,7 +293,7 @@ static void peer_destroy(tsr_comm *base)
     for (int i = 0; i < base->n_devices; i++) {
         if (!comm->counters[i] || !tsr_cuda_enter_to_release(comm->devices[i], &previous))
             continue;
-        (void)cudaFree(comm->counters[i]);
+        tsr_cuda_free_own(comm->devices[i], comm->counters[i], counter_bytes(comm));
         (void)cudaGetLastError();
         tsr_cuda_leave(previous);
     }
@@ -355,7 +355,7 @@ static tsr_status make_counters(peer_comm *comm, int i)
     tsr_status status = tsr_cuda_enter(cuda, &previous);
     if (status != TSR_OK)
         return status;
-    TSR_TRY(TSR_CUDA(cudaMalloc((void **)&comm->counters[i], counter_bytes(comm))));
+    TSR_TRY(tsr_cuda_alloc_own(cuda, counter_bytes(comm), (void **)&comm->counters[i]));
     TSR_TRY(TSR_CUDA(cudaMemsetAsync(comm->counters[i], 0, counter_bytes(comm), cuda->stream)));
     TSR_TRY(tsr_cuda_drain(cuda));
 out:

@@ -22,6 +22,14 @@ out:
     return status;
 }
 
+static size_t live_bytes(const tsr_live *live, int device)
+{
+    const tsr_layout *layout = &TSR_LIVE_OBJECT(live, tsr_program_memory)->layout;
+    return tsr_layout_arena_bytes(layout, device) + tsr_layout_comm_bytes(layout, device);
+}
+
+static const tsr_live_kind memory_kind = {"memory of programs", NULL, live_bytes};
+
 /* Takes the layout over, also on failure. */
 tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_program_memory **memory_out)
 {
@@ -35,6 +43,7 @@ tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_
         tsr_mem_array((size_t)rt->n_devices, sizeof *memory->devices, "program memory", &memory->devices));
     for (int d = 0; d < rt->n_devices; d++)
         TSR_TRY(allocate_device(memory, d));
+    tsr_live_add(rt, &memory->live, &memory_kind);
     *memory_out = memory;
     memory = NULL;
 out:
@@ -47,6 +56,7 @@ void tsr_program_memory_destroy(tsr_program_memory *memory)
 {
     if (!memory)
         return;
+    tsr_live_remove(&memory->live);
     for (int d = 0; memory->devices && d < memory->rt->n_devices; d++) {
         const tsr_device_layout *layout = &memory->layout.devices[d];
         for (int c = 0; memory->devices[d].chunks && c < layout->n_chunks; c++)

@@ -9,6 +9,7 @@
  * compiled into one memory must not run at the same time, and each overwrites the others' activations. */
 typedef struct tsr_program_memory {
     tsr_runtime *rt;
+    tsr_live live;
     tsr_program_info info; /* of the graph it was made for */
     tsr_layout layout;
     struct {
@@ -34,6 +35,7 @@ tsr_status tsr_program_compile_into(tsr_graph *graph, const tsr_program_config *
 
 struct tsr_program {
     tsr_runtime *rt;
+    tsr_live live;
     tsr_graph *graph; /* whose inputs and outputs lie in this program's memory */
     uint64_t timeout_ns;
     tsr_program_memory *own_memory; /* NULL: compiled into a shared one */

@@ -79,18 +79,10 @@ static tsr_status host_decommit(tsr_device *device, void *base, size_t offset, s
     return status;
 }
 
-/* A cap counts for both figures: what is above it does not exist for this device. */
 static tsr_status host_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
 {
-    size_t available, total;
-    tsr_status status = tsr_host_memory_info(tsr_host(device)->numa_node, &available, &total);
-    if (status != TSR_OK)
-        return tsr_fail_in(status, "device %s", device->name);
-    size_t used = tsr_device_used(device);
-    size_t left = device->memory_cap > used ? device->memory_cap - used : 0;
-    *free_out = TSR_MIN(available, left);
-    *total_out = TSR_MIN(total, device->memory_cap);
-    return TSR_OK;
+    tsr_status status = tsr_host_memory_info(tsr_host(device)->numa_node, free_out, total_out);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", device->name);
 }
 
 static tsr_status host_wrap(tsr_device *device, const void *pointer, size_t bytes, const void **wrapped_out)
@@ -270,6 +262,8 @@ tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_devi
         .alignment = TSR_HOST_ALIGNMENT,
         .max_alloc = SIZE_MAX,
         .granularity = tsr_host_page_bytes(),
+        .alloc_unit = tsr_host_page_bytes(),
+        .place = config->numa_node,
         .n_threads = config->n_threads,
     };
     snprintf(host->base.name, sizeof host->base.name, "%s", config->name);

@@ -208,7 +208,7 @@ static tsr_status limit_to_free(tsr_device *device, bool copy_weights, tsr_devic
     size_t free_bytes, total_bytes;
     if (!device->prefers_copies && !copy_weights)
         return TSR_OK;
-    tsr_status status = device->ops->memory_info(device, &free_bytes, &total_bytes);
+    tsr_status status = tsr_device_memory_info(device, &free_bytes, &total_bytes);
     if (status == TSR_ERR_UNSUPPORTED) { /* a system that does not tell */
         tsr_fail_clear();
         return TSR_OK;

@@ -9,6 +9,7 @@
 #include "alloc/kv.h"
 #include "core/mem.h"
 #include "model/fit.h"
+#include "runtime/memory.h"
 
 /* ---- shape ----------------------------------------------------------------------------------- */
 
@@ -159,6 +160,14 @@ static void forget_pointers(tsr_model_config *config)
     config->fit = NULL;
 }
 
+static void describe_model(const tsr_live *live, char *text, size_t size)
+{
+    const tsr_gguf *gguf = TSR_LIVE_OBJECT(live, tsr_model)->shape.gguf;
+    snprintf(text, size, "%s", gguf ? tsr_gguf_path(gguf) : "without a file");
+}
+
+static const tsr_live_kind model_kind = {"model", describe_model, NULL};
+
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
                           const tsr_model_split *split, tsr_model **model_out)
 {
@@ -177,6 +186,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
         (resolved->copy_weights ? TSR_WEIGHTS_COPY : 0) | (resolved->verify_upload ? TSR_WEIGHTS_VERIFY : 0);
     TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, flags, resolved->progress,
                               resolved->progress_user));
+    tsr_live_add(rt, &model->live, &model_kind);
     *model_out = model;
     model = NULL;
 out:
@@ -198,6 +208,23 @@ static tsr_status plan_model(const tsr_runtime *rt, const tsr_model_shape *shape
     *plan_out = (*fit_out)->plan;
     tsr_fit_result(*fit_out, &fitted);
     TSR_TRY(tsr_model_config_resolve(shape, &fitted, resolved_out));
+out:
+    return status;
+}
+
+/* Whether what was planned for still has its room: another process may have come meanwhile. Views of the file
+ * are the system's cache, which makes room for itself. */
+static tsr_status check_room(tsr_runtime *rt, const tsr_model_config *resolved, const tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    size_t wanted[TSR_MAX_DEVICES];
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_plan_device device;
+        bool views = !resolved->copy_weights && !rt->devices[d]->prefers_copies;
+        TSR_TRY(tsr_plan_describe_device(plan, d, &device));
+        wanted[d] = device.total_bytes - (views ? device.bytes[TSR_MEMORY_WEIGHTS] : 0);
+    }
+    status = tsr_runtime_check_free(rt, wanted);
 out:
     return status;
 }
@@ -246,6 +273,7 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
     TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
     TSR_TRY(plan_model(rt, &shape, config, &resolved, &fit, &plan));
+    TSR_TRY(check_room(rt, &resolved, plan));
     TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), &model));
     TSR_TRY(keep_config(model, &resolved));
     model->own_gguf = gguf;
@@ -275,6 +303,7 @@ void tsr_model_close(tsr_model *model)
             *at = model->next;
             break;
         }
+    tsr_live_remove(&model->live);
     tsr_weights_free(&model->weights);
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         tsr_rope_tables_free(&model->rope[i]);

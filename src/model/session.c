@@ -1,6 +1,7 @@
 /* Sessions: creation, and decoding a batch chunk by chunk. */
 #include "model/session.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "core/mem.h"
@@ -52,6 +53,21 @@ out:
     return status;
 }
 
+static void describe_session(const tsr_live *live, char *text, size_t size)
+{
+    snprintf(text, size, "of %s", TSR_LIVE_OBJECT(live, tsr_session)->file);
+}
+
+static void name_session(tsr_session *session)
+{
+    const tsr_gguf *gguf = session->model->shape.gguf;
+    const char *path = gguf ? tsr_gguf_path(gguf) : "a shape"; /* planning may have no file */
+    size_t length = strlen(path), most = sizeof session->file - 1;
+    snprintf(session->file, sizeof session->file, "%s", length > most ? path + length - most : path);
+}
+
+static const tsr_live_kind session_kind = {"session", describe_session, NULL};
+
 tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
 {
     tsr_status status = TSR_OK;
@@ -60,11 +76,13 @@ tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_create: model and session_out must not be NULL");
     TSR_TRY(tsr_mem_array(1, sizeof *session, "a session", &session));
     session->model = model;
+    name_session(session);
     TSR_TRY(create_inputs(session));
     TSR_TRY(create_kv(session));
     TSR_TRY(tsr_session_reserve(session));
     session->next = model->sessions;
     model->sessions = session;
+    tsr_live_add(model->rt, &session->live, &session_kind);
     *session_out = session;
     session = NULL;
 out:
@@ -81,6 +99,7 @@ void tsr_session_destroy(tsr_session *session)
             *at = session->next;
             break;
         }
+    tsr_live_remove(&session->live);
     tsr_session_drop_steps(session);
     tsr_program_memory_destroy(session->memory);
     tsr_kv_destroy(session->kv);

@@ -20,6 +20,8 @@ enum { TSR_SESSION_MAX_STEPS = 16 };
 
 struct tsr_session {
     tsr_model *model;
+    tsr_live live;
+    char file[64]; /* of the model, the end of its path; for messages, also when the model is gone */
     tsr_session *next;      /* of the model's */
     tsr_session *successor; /* during a resplit: what it exchanges contents with */
     tsr_kv *kv;

@@ -12,6 +12,7 @@
 #include "host/device.h"
 #include "runtime/collectives.h"
 #include "runtime/measuring.h"
+#include "runtime/memory.h"
 #include "topo/pin.h"
 #include "topo/topo.h"
 
@@ -120,6 +121,7 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
     TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->rates, "rates", &rt->rates));
     tsr_device_rates_guess(list->devices, list->n_devices, rt->rates);
     TSR_TRY(tsr_runtime_connect(rt, config->collectives));
+    tsr_runtime_note_free(rt);
 out:
     tsr_device_list_destroy(list);
     return status;
@@ -157,21 +159,6 @@ out:
     return status;
 }
 
-/* What somebody forgot to destroy is a mistake that would otherwise show much later, or never. */
-static void report_owners(const tsr_runtime *rt)
-{
-    for (int d = 0; rt->devices && d < rt->n_devices; d++)
-        for (tsr_memory_owner o = 0; o < TSR_MEMORY_COUNT && rt->devices[d]; o++) {
-            char text[TSR_BYTES_TEXT];
-            if (rt->devices[d]->used[o] > 0)
-                tsr_log(&rt->logger, TSR_LOG_WARN,
-                        "device %s: %s of %s are still in use as the runtime closes; destroy its sessions, "
-                        "models and buffers before it",
-                        rt->devices[d]->name, tsr_bytes_text(rt->devices[d]->used[o], text),
-                        tsr_memory_owner_name(o));
-        }
-}
-
 void tsr_runtime_close(tsr_runtime *rt)
 {
     if (!rt)
@@ -179,7 +166,7 @@ void tsr_runtime_close(tsr_runtime *rt)
     if (rt->buffer_types_destroy)
         rt->buffer_types_destroy(rt->buffer_types);
     tsr_comm_destroy(rt->comm);
-    report_owners(rt);
+    tsr_runtime_tell_left_over(rt);
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
         tsr_device_destroy(rt->devices[d]);
     runtime_private *priv = rt->private_data;

@@ -352,7 +352,7 @@ static void a_cap_is_a_device_of_that_size(void **state)
     assert_non_null(strstr(tsr_last_error(), "cuda0"));
     assert_null(pointer);
     pointer = alloc(device, 9 << 20);
-    ok(device->ops->memory_info(device, &left, &total));
+    ok(tsr_device_memory_info(device, &left, &total));
     assert_int_equal(left, 1 << 20);
     assert_int_equal(total, 10 << 20);
     tsr_device_free(device, TSR_MEMORY_OTHER, pointer, 9 << 20);

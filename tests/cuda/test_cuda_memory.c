@@ -257,7 +257,7 @@ static void managed_memory_may_exceed_the_gpu_and_says_what_it_costs(void **stat
     assert_int_equal(device->memory_cap, 64 * MIB);
     size_t left, total;
     float *x = alloc(device, 40 * MIB), value = 5;
-    ok(device->ops->memory_info(device, &left, &total));
+    ok(tsr_device_memory_info(device, &left, &total));
     assert_int_equal(left, 24 * MIB);
     assert_int_equal(total, 64 * MIB);
     ok(tsr_device_upload(device, x + 9 * MIB, &value, 4));
@@ -597,7 +597,7 @@ static void the_callers_device_stays_current(void **state)
     STAYS(ops->commit(device, base, 0, GRANULE));
     STAYS(ops->decommit(device, base, 0, GRANULE));
     STAYS_VOID(ops->release(device, base, 4 * GRANULE));
-    STAYS(ops->memory_info(device, &left, &total));
+    STAYS(tsr_device_memory_info(device, &left, &total));
     STAYS(ops->wrap(device, file, 100, &wrapped));
     STAYS_VOID(ops->unwrap(device, wrapped, 100));
     STAYS(tsr_device_upload(device, x, &value, 4));

@@ -338,7 +338,7 @@ static void the_cap_leaves_nccl_its_memory(void **state)
     size_t before = g.devices[1]->memory_cap;
     ok(group_connect(&g));
     size_t between = g.devices[1]->memory_cap, available, total;
-    ok(g.devices[1]->ops->memory_info(g.devices[1], &available, &total));
+    ok(tsr_device_memory_info(g.devices[1], &available, &total));
     assert_true(between < before);
     assert_int_equal(between, available);
     tsr_comm_destroy(g.comm);

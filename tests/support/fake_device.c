@@ -30,6 +30,7 @@ typedef struct fake_device {
     block *blocks;
     int64_t calls[FAKE_CALL_COUNT];
     int64_t fail_at[FAKE_CALL_COUNT]; /* in numbers of calls[], 0 = none */
+    size_t memory, others;            /* what it has, and what others have taken of that */
     int64_t corrupt;                  /* uploads until one is changed, 0 = none */
 } fake_device;
 
@@ -187,8 +188,14 @@ out:
 
 static tsr_status fake_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
 {
-    *free_out = device->memory_cap - TSR_MIN(device->memory_cap, tsr_device_used(device));
-    *total_out = device->memory_cap;
+    const fake_device *self = self_of(device);
+    size_t held = self->others;
+    for (const block *b = self->blocks; b; b = b->next)
+        if (!b->wrapped && !b->committed)
+            held += b->bytes;
+    held += fake_device_committed_bytes(device);
+    *total_out = self->memory;
+    *free_out = self->memory - TSR_MIN(self->memory, held);
     return TSR_OK;
 }
 
@@ -316,6 +323,8 @@ tsr_device *fake_device_create(int index, const fake_device_config *config)
     self->base.alignment = config->alignment;
     self->base.max_alloc = config->max_alloc;
     self->base.granularity = config->granularity;
+    self->base.place = index;
+    self->memory = config->memory_cap;
     self->refuses_wrap = config->refuses_wrap;
     snprintf(self->base.name, sizeof self->base.name, "fake:%d", index);
     return &self->base;
@@ -325,6 +334,12 @@ void fake_device_fail(tsr_device *device, fake_call call, int64_t n)
 {
     fake_device *self = self_of(device);
     self->fail_at[call] = n > 0 ? self->calls[call] + n : 0;
+}
+
+void fake_device_others(tsr_device *device, size_t memory, size_t others)
+{
+    self_of(device)->memory = memory;
+    self_of(device)->others = others;
 }
 
 void fake_device_corrupt(tsr_device *device, int64_t n)

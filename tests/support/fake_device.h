@@ -48,6 +48,9 @@ tsr_device *fake_device_create(int index, const fake_device_config *config);
 /* Let the n-th call of a kind from now on (1 = the next) fail, once; 0 = none. */
 void fake_device_fail(tsr_device *device, fake_call call, int64_t n);
 
+/* The device has `memory` bytes (at first: as many as its cap), of which others have taken some. */
+void fake_device_others(tsr_device *device, size_t memory, size_t others);
+
 /* Let the n-th upload from now on (1 = the next) change the last bit that it writes, once; 0 = none. */
 void fake_device_corrupt(tsr_device *device, int64_t n);
 

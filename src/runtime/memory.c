@@ -1,0 +1,218 @@
+/* What a runtime's devices hold; see memory.h.
+ *
+ * The books are kept by src/core/device.c, charge by charge. What the device itself says is asked for here,
+ * and the difference between the two is other people's. Several devices may share one memory (parts of a GPU,
+ * host devices of one NUMA node), so what was taken is summed over them. */
+#include "runtime/memory.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include <tsr/runtime.h>
+
+#include "core/mem.h"
+
+/* ---- reports --------------------------------------------------------------------------------------------
+ */
+
+static bool share_memory(const tsr_device *a, const tsr_device *b)
+{
+    return a->place == b->place && strcmp(a->ops->kind, b->ops->kind) == 0;
+}
+
+/* Bytes that this runtime has taken of the memory that a device lies in. */
+static size_t taken_there(const tsr_runtime *rt, const tsr_device *device)
+{
+    size_t bytes = 0;
+    for (int d = 0; d < rt->n_devices; d++)
+        if (share_memory(rt->devices[d], device))
+            bytes += rt->devices[d]->books.taken;
+    return bytes;
+}
+
+tsr_status tsr_runtime_memory(const tsr_runtime *rt, int index, tsr_device_memory *memory_out)
+{
+    if (!rt || !memory_out || index < 0 || index >= rt->n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", index,
+                        rt ? rt->n_devices : 0);
+    tsr_device *device = rt->devices[index];
+    const tsr_books *books = &device->books;
+    tsr_device_memory m = {.cap = device->memory_cap,
+                           .used_total = tsr_device_used(device),
+                           .peak_total = books->peak_total,
+                           .viewed = books->viewed,
+                           .kv_committed = device->used[TSR_MEMORY_KV] - books->uncommitted,
+                           .runtime = books->runtime,
+                           .library = books->library,
+                           .taken = books->taken,
+                           .pinned = books->pinned,
+                           .pinned_peak = books->pinned_peak,
+                           .free_at_open = books->free_before};
+    memcpy(m.name, device->name, sizeof m.name);
+    memcpy(m.used, device->used, sizeof m.used);
+    memcpy(m.peak, books->peak, sizeof m.peak);
+    tsr_status status = device->ops->memory_info(device, &m.device_free, &m.device_total);
+    if (status != TSR_OK && status != TSR_ERR_UNSUPPORTED)
+        return status;
+    if (status == TSR_ERR_UNSUPPORTED) {
+        tsr_fail_clear();
+        m.device_free = m.device_total = 0;
+    }
+    size_t busy = m.device_total > m.device_free ? m.device_total - m.device_free : 0;
+    size_t ours = taken_there(rt, device);
+    m.elsewhere = busy > ours ? busy - ours : 0;
+    *memory_out = m;
+    return TSR_OK;
+}
+
+void tsr_runtime_reset_peaks(tsr_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_device *device = rt->devices[d];
+        memcpy(device->books.peak, device->used, sizeof device->used);
+        device->books.peak_total = tsr_device_used(device);
+        device->books.pinned_peak = device->books.pinned;
+    }
+}
+
+static size_t name_holder(const tsr_runtime *rt, const tsr_live *live, char *text, size_t size)
+{
+    size_t bytes = 0;
+    int n = snprintf(text, size, "%s", live->kind->name);
+    if (live->kind->describe && n > 0 && (size_t)n + 1 < size) {
+        text[n] = ' ';
+        live->kind->describe(live, text + n + 1, size - (size_t)n - 1);
+    }
+    for (int d = 0; live->kind->bytes && d < rt->n_devices; d++)
+        bytes += live->kind->bytes(live, d);
+    return bytes;
+}
+
+int tsr_runtime_holders(const tsr_runtime *rt, tsr_memory_holder *holders, int capacity)
+{
+    int n = 0;
+    for (const tsr_live *live = rt->live; live; live = live->next, n++)
+        if (n < capacity)
+            holders[n].bytes = name_holder(rt, live, holders[n].name, sizeof holders[n].name);
+    return n;
+}
+
+/* ---- left over ------------------------------------------------------------------------------------------
+ */
+
+/* What somebody forgot to destroy is a mistake that would otherwise show much later, or never. */
+static void tell_bytes(const tsr_runtime *rt)
+{
+    for (int d = 0; rt->devices && d < rt->n_devices; d++)
+        for (tsr_memory_owner o = 0; o < TSR_MEMORY_COUNT && rt->devices[d]; o++) {
+            char text[TSR_BYTES_TEXT];
+            if (rt->devices[d]->used[o] > 0)
+                tsr_log(&rt->logger, TSR_LOG_WARN,
+                        "device %s: %s of %s are still in use as the runtime closes; destroy its sessions, "
+                        "models and buffers before it",
+                        rt->devices[d]->name, tsr_bytes_text(rt->devices[d]->used[o], text),
+                        tsr_memory_owner_name(o));
+        }
+}
+
+void tsr_runtime_tell_left_over(tsr_runtime *rt)
+{
+    while (rt->live) {
+        char name[128], text[TSR_BYTES_TEXT];
+        size_t bytes = name_holder(rt, rt->live, name, sizeof name);
+        tsr_log(&rt->logger, TSR_LOG_WARN, "left over as the runtime closes: %s%s%s", name, bytes ? ", " : "",
+                bytes ? tsr_bytes_text(bytes, text) : "");
+        tsr_live_remove(rt->live);
+    }
+    tell_bytes(rt);
+}
+
+/* ---- others' use ----------------------------------------------------------------------------------------
+ */
+
+/* What counts as a change: a 64th of the memory, as much as caps leave to the driver. Less comes and goes. */
+enum { NOISE_FRACTION = 64 };
+
+void tsr_runtime_note_free(tsr_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_device *device = rt->devices[d];
+        size_t total;
+        device->books.taken_before = taken_there(rt, device);
+        if (device->ops->memory_info(device, &device->books.free_before, &total) != TSR_OK) {
+            device->books.free_before = 0;
+            tsr_fail_clear();
+        }
+    }
+}
+
+/* Of one memory: what is free, what would be had nobody else come, and what is wanted by all devices in it.
+ */
+typedef struct room {
+    size_t now, expected, total, wanted;
+} room;
+
+static tsr_status measure_room(const tsr_runtime *rt, tsr_device *device, const size_t *wanted,
+                               room *room_out)
+{
+    room r = {0};
+    size_t taken = taken_there(rt, device), before = device->books.taken_before;
+    tsr_status status = device->ops->memory_info(device, &r.now, &r.total);
+    if (status != TSR_OK)
+        return status;
+    r.expected = device->books.free_before;
+    if (taken > before)
+        r.expected -= TSR_MIN(taken - before, r.expected);
+    else
+        r.expected += before - taken;
+    for (int d = 0; d < rt->n_devices; d++)
+        if (share_memory(rt->devices[d], device) && !tsr_add_size(r.wanted, wanted[d], &r.wanted))
+            r.wanted = SIZE_MAX;
+    *room_out = r;
+    return TSR_OK;
+}
+
+static tsr_status judge(const tsr_runtime *rt, const tsr_device *device, const room *r)
+{
+    char wanted[TSR_BYTES_TEXT], then[TSR_BYTES_TEXT], now[TSR_BYTES_TEXT];
+    bool dropped = r->now < r->expected && r->expected - r->now > r->total / NOISE_FRACTION;
+    tsr_bytes_text(r->wanted, wanted);
+    tsr_bytes_text(r->expected, then);
+    tsr_bytes_text(r->now, now);
+    if (r->wanted > r->now && r->wanted <= r->expected)
+        return tsr_fail(TSR_ERR_MEMORY,
+                        "device %s: the plan needs %s (%zu bytes) where %s were free when it was opened; %s "
+                        "are now, as something else has taken the rest; free it, give the device a smaller "
+                        "share, or fit the model to what is left",
+                        device->name, wanted, r->wanted, then, now);
+    if (r->wanted > r->now)
+        tsr_log(&rt->logger, TSR_LOG_WARN,
+                "device %s: the plan needs %s and %s are free; what is missing is swapped or will fail",
+                device->name, wanted, now);
+    else if (dropped)
+        tsr_log(&rt->logger, TSR_LOG_WARN,
+                "device %s: %s are free, not %s as when it was opened: something else uses its memory; the "
+                "plan needs %s and goes on",
+                device->name, now, then, wanted);
+    return TSR_OK;
+}
+
+tsr_status tsr_runtime_check_free(tsr_runtime *rt, const size_t *wanted)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_device *device = rt->devices[d];
+        room r;
+        if (wanted[d] == 0 || device->may_exceed || device->books.free_before == 0)
+            continue;
+        tsr_status status = measure_room(rt, device, wanted, &r);
+        if (status == TSR_ERR_UNSUPPORTED) {
+            tsr_fail_clear();
+            continue;
+        }
+        if (status == TSR_OK)
+            status = judge(rt, device, &r);
+        if (status != TSR_OK)
+            return status;
+    }
+    return TSR_OK;
+}
