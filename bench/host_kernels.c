@@ -38,7 +38,7 @@ typedef struct thread_team {
     work_fn work; /* NULL: leave */
     void *argument;
     const tsr_kernel_set *set;
-    void *scratch[MAX_THREADS];
+    void *scratch[MAX_THREADS], *shared;
     _Atomic int64_t next;
     _Atomic int fault;
 } thread_team;
@@ -74,6 +74,7 @@ static void team_start(thread_team *team, const tsr_kernel_set *set, int n_threa
 {
     team->n_threads = n_threads;
     team->set = set;
+    team->shared = n_threads > 1 ? must(calloc(1, set->shared_bytes)) : NULL;
     pthread_barrier_init(&team->barrier, NULL, (unsigned)n_threads);
     for (int i = 0; i < n_threads; i++) {
         team->scratch[i] = must(aligned_alloc(64, (set->scratch_bytes + 63) / 64 * 64));
@@ -118,13 +119,15 @@ static void team_stop(thread_team *team)
             pthread_join(team->threads[i], NULL);
         free(team->scratch[i]);
     }
+    free(team->shared);
     pthread_barrier_destroy(&team->barrier);
 }
 
 static void work_op(thread_team *team, int thread, void *argument)
 {
     const tsr_op *op = argument;
-    const tsr_kernel_env env = {thread, team->n_threads, &team->next, &team->fault, team->scratch[thread]};
+    const tsr_kernel_env env = {thread,       team->n_threads,       &team->next,
+                                &team->fault, team->scratch[thread], team->shared};
     team->set->run[op->kind](op, &env);
 }
 

@@ -135,6 +135,47 @@ static void test_attention_is_close_and_does_not_depend_on_threads(void **state)
     }
 }
 
+/* Long contexts are cut into spans, which a team divides where items are few: one token of three sequences
+ * does that, 18 of each do not. Spans start inside pages and blocks, windows inside spans. */
+static void test_spans_are_joined_whoever_computes_them(void **state)
+{
+    (void)state;
+    static const setup setups[] = {
+        {TSR_TYPE_F16, TSR_TYPE_F16, 2, 2, 32, 48, 0, 0},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 5, 32, 33, 700, 0},
+        {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 1, 20, 7, 0, 30},
+    };
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        check_setup(setups[i], 511, 1);
+        check_setup(setups[i], 1530, 1);
+        check_setup(setups[i], 1014, 18);
+    }
+}
+
+static void check_batch(setup of, int64_t past)
+{
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        cache c = cache_create(of, past, 25, 3);
+        const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.a.n_tokens;
+        float *many = malloc(floats * sizeof(float)), *one = malloc(token_floats * sizeof(float));
+        tsr_op op = attention_op(&c, many);
+        kernel_run(set, &op, 3);
+        op.attention.y = one;
+        op.attention.n_tokens = 1;
+        for (int64_t t = 0; t < c.a.n_tokens; t++) {
+            op.attention.q = c.q + (size_t)t * token_floats;
+            op.attention.index.seq_row = c.a.seq_row + t;
+            op.attention.index.position = c.a.position + t;
+            kernel_run(set, &op, 1 + (int)(t % 3));
+            assert_memory_equal(one, many + (size_t)t * token_floats, token_floats * sizeof(float));
+        }
+        free(many);
+        free(one);
+        cache_destroy(&c);
+    }
+}
+
 /* One token alone gives the bits it has in a batch of several sequences. */
 static void test_a_token_does_not_feel_its_batch(void **state)
 {
@@ -142,27 +183,10 @@ static void test_a_token_does_not_feel_its_batch(void **state)
     static const setup setups[] = {{TSR_TYPE_F16, TSR_TYPE_F16, 2, 4, 64, 48, 0, 0},
                                    {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 3, 96, 32, 17, 20},
                                    {TSR_TYPE_F32, TSR_TYPE_F32, 2, 1, 24, 10, 0, 0}};
-    const tsr_kernel_set *set;
-    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++)
-        for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
-            cache c = cache_create(setups[i], 50, 25, 3);
-            const size_t floats = output_floats(&c), token_floats = floats / (size_t)c.a.n_tokens;
-            float *many = malloc(floats * sizeof(float)), *one = malloc(token_floats * sizeof(float));
-            tsr_op op = attention_op(&c, many);
-            kernel_run(set, &op, 3);
-            op.attention.y = one;
-            op.attention.n_tokens = 1;
-            for (int64_t t = 0; t < c.a.n_tokens; t++) {
-                op.attention.q = c.q + (size_t)t * token_floats;
-                op.attention.index.seq_row = c.a.seq_row + t;
-                op.attention.index.position = c.a.position + t;
-                kernel_run(set, &op, 1);
-                assert_memory_equal(one, many + (size_t)t * token_floats, token_floats * sizeof(float));
-            }
-            free(many);
-            free(one);
-            cache_destroy(&c);
-        }
+    for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
+        check_batch(setups[i], 50);
+        check_batch(setups[i], 1010);
+    }
 }
 
 /* A later token's infinite key and value must not reach the tokens before it. */
@@ -254,6 +278,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_kv_write_stores_what_the_encoders_make),
         cmocka_unit_test(test_attention_is_close_and_does_not_depend_on_threads),
+        cmocka_unit_test(test_spans_are_joined_whoever_computes_them),
         cmocka_unit_test(test_a_token_does_not_feel_its_batch),
         cmocka_unit_test(test_what_a_token_may_not_see_cannot_reach_it),
         cmocka_unit_test(test_head_shards_give_the_bits_of_the_whole),

@@ -140,7 +140,7 @@ typedef struct tsr_op_kv_write {
 
 /* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
  * (position[t] - window, position[t]] (window 0: from 0); scores pass through softcap * tanh(s / softcap)
- * when softcap > 0. Online softmax, page after page from the first page of the range, in one fixed order. */
+ * when softcap > 0. Online softmax in one fixed order, which pages and positions alone decide. */
 /* The largest head_dim of attention: kernels keep whole heads in fixed tiles, and refuse larger ones. */
 enum { TSR_MAX_HEAD_DIM = 1024 };
 

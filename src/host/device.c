@@ -151,6 +151,7 @@ static void host_destroy(tsr_device *device)
 {
     tsr_host_device *host = tsr_host(device);
     tsr_team_destroy(host->team);
+    tsr_host_memory_free(host->shared, host->kernels ? host->kernels->shared_bytes : 0);
     tsr_mem_free(host->scratch);
     tsr_mem_free(host->threads);
     tsr_mem_free(host);
@@ -217,6 +218,8 @@ static tsr_status alloc_threads(tsr_host_device *host)
         host->threads[i].fault_op = -1;
         host->threads[i].scratch = aligned + i * host->scratch_stride;
     }
+    if (n > 1 && host->kernels->shared_bytes > 0)
+        TSR_TRY(tsr_host_memory_alloc(host->kernels->shared_bytes, host->numa_node, &host->shared));
 out:
     return status;
 }

@@ -33,6 +33,7 @@ typedef struct tsr_host_device {
     tsr_host_thread *threads; /* [n_threads] */
     void *scratch;            /* block that the threads' scratch memory lies in */
     size_t scratch_stride;
+    void *shared; /* pages that the team's kernels share; NULL: a team of one has none */
 
     unsigned char gap_0[64];
     _Atomic int64_t next; /* chunk counter of the running op */

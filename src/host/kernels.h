@@ -17,6 +17,8 @@ typedef struct tsr_kernel_env {
     _Atomic int64_t *next;    /* chunk counter shared by the team, 0 when the op starts */
     _Atomic int *range_fault; /* set to 1 when an exact partial is out of range */
     void *scratch;            /* this thread's, 64-byte aligned, scratch_bytes of the kernel set */
+    void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
+                                 kernels since; NULL: none, and kernels do without */
 } tsr_kernel_env;
 
 typedef void (*tsr_kernel_fn)(const tsr_op *op, const tsr_kernel_env *env);
@@ -24,6 +26,7 @@ typedef void (*tsr_kernel_fn)(const tsr_op *op, const tsr_kernel_env *env);
 typedef struct tsr_kernel_set {
     const char *isa;                 /* "generic", "avx2", "avx512", "avx512vnni" */
     size_t scratch_bytes;            /* per thread */
+    size_t shared_bytes;             /* per team of more than one thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
 } tsr_kernel_set;
 

@@ -165,6 +165,7 @@ static void run_program(void *argument, int thread)
         .next = &host->next,
         .range_fault = &host->threads[thread].range_fault,
         .scratch = host->threads[thread].scratch,
+        .shared = host->shared,
     };
     if (host->outcome.status == TSR_ERR_DEVICE)
         return; /* queued behind an aborted one, whose buffers other devices may still read */

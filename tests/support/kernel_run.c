@@ -41,9 +41,10 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
     worker workers[16];
     _Atomic int64_t next = 0;
     _Atomic int fault = 0;
+    void *shared = n_threads > 1 && set->shared_bytes > 0 ? calloc(1, set->shared_bytes) : NULL;
     for (int i = n_threads - 1; i >= 0; i--) {
         workers[i] = (worker){.set = set, .op = op};
-        workers[i].env = (tsr_kernel_env){i, n_threads, &next, &fault, NULL};
+        workers[i].env = (tsr_kernel_env){i, n_threads, &next, &fault, NULL, shared};
         if (i == 0)
             work(&workers[i]);
         else if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
@@ -51,6 +52,7 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
     }
     for (int i = 1; i < n_threads; i++)
         pthread_join(workers[i].thread, NULL);
+    free(shared);
     return fault != 0;
 }
 

@@ -1,53 +1,44 @@
 /* attention: softmax(scale q k) v over the pages of a sequence, without ever holding a whole row of scores.
  *
- * Positions are taken in blocks of up to 32 consecutive slots of one page, aligned inside the page, in order.
- * For each query row (one head of one token) and block: scores by dot.h's order; m' = max(m, scores); the
- * running sum and the output so far are multiplied by exp(m - m') where m changed; then the weights exp(score
- * - m') are summed (one tree per 16 positions, both halves added) and multiplied into the output, position
- * after position. (Online softmax: Milakov and Gimelshein, arXiv:1805.02867.) A row takes part only in the
- * positions it may see: what it may not see is never multiplied by zero, so neither garbage there nor the
- * other rows of the call can reach it.
+ * Positions are taken in spans of ATTN_SPAN, counted from position 0; inside a span, block after block
+ * (attention_block.h), each span from an empty state. The states of a row's spans (m, sum, output) are joined
+ * in order: m' = max of both, and each side's sum and output times exp(its m - m'). Spans depend on nothing
+ * but positions, so they may be worked on by different threads: that is how few heads keep many threads busy,
+ * with the bits that one thread gives.
  *
  * A work item is a few tokens of one sequence times the query heads that share a KV head: keys and values are
- * converted once per item and block, into scratch in the first two cache levels. The sharing changes nothing
- * in the order above. */
+ * converted once per item and block, into scratch in the first two cache levels. It takes all spans one after
+ * another, or, where items are few, a single one, whose state it leaves in memory that the team shares; who
+ * finishes the last span of a group of rows joins them. */
 #ifndef TSR_HOST_KERNELS_ATTENTION_H
 #define TSR_HOST_KERNELS_ATTENTION_H
 
-#include "host/kernels/rows.h"
+#include <stdatomic.h>
+
+#include "host/kernels/attention_block.h"
 
 enum {
-    ATTN_BLOCK = 32,     /* positions; a multiple of DOT_ROWS */
-    ATTN_ROWS = 64,      /* most query rows of an item */
-    ATTN_FLOATS = 16384, /* most query floats of an item: 64 KiB */
-    ATTN_COLUMNS = 4 * VEC_LANES
+    ATTN_SPAN = 512,                     /* positions */
+    ATTN_SHARED_BYTES = 8 * 1024 * 1024, /* a token's 64 heads of 128 over 100000 positions take 6.6 MB */
+    ATTN_SHARED_GROUPS = 1024,           /* of rows: slices of the batch times KV heads */
+    ATTN_SPLIT_TOKENS = 8,               /* most tokens of a batch whose spans are divided */
+    ATTN_ITEMS_PER_THREAD = 4            /* fewer than that: divide spans */
 };
 
-/* One kernel call's scratch. Rows of q, out and tile are `stride` floats apart, filled up with zeros. */
-typedef struct attn_scratch {
-    float q[ATTN_FLOATS];
-    float out[ATTN_FLOATS];
-    float tile[ATTN_BLOCK * TSR_MAX_HEAD_DIM]; /* keys, then values, of a block */
-    float weight[ATTN_ROWS][ATTN_BLOCK];       /* scores, then weights */
-    float top[ATTN_ROWS], sum[ATTN_ROWS];      /* m and the sum of the weights */
-    int64_t begin[ATTN_ROWS], end[ATTN_ROWS];  /* positions that a row sees */
-    int from[ATTN_ROWS], to[ATTN_ROWS];        /* the same inside the block; from >= to: none */
-} attn_scratch;
-
-/* Rows of an item are (token, head) pairs, heads fastest. */
-typedef struct attn_item {
-    const tsr_op_attention *op;
-    int64_t kv_head, first_head, first_token;
-    int n_heads, n_rows;
-    int64_t seq_row;
+/* How a call is divided. */
+typedef struct attn_plan {
     size_t stride;
-} attn_item;
+    int64_t heads, parts;   /* query heads per item; items per KV head of a slice */
+    int64_t tokens, slices; /* tokens per slice; slices of the batch */
+    int64_t spans;          /* that items are divided into; 1: not divided */
+} attn_plan;
 
-typedef struct attn_block {
-    int64_t position; /* of its first slot */
-    int begin, end;   /* slots that some row sees */
-    const unsigned char *k, *v;
-} attn_block;
+/* The team's memory while spans are divided: what is left of each group, then for each row and span its m,
+ * sum and output. */
+typedef struct attn_shared {
+    _Atomic int finished[ATTN_SHARED_GROUPS]; /* spans; 0 between calls */
+    float states[];
+} attn_shared;
 
 static size_t attn_offset(const attn_item *item, int row)
 {
@@ -56,7 +47,9 @@ static size_t attn_offset(const attn_item *item, int row)
     return (size_t)((t * op->n_heads + head) * op->kv.head_dim);
 }
 
-/* Copy the queries and set every row to "nothing seen yet". */
+/* ---- rows over spans ---- */
+
+/* Copy the queries and note what each row sees. */
 static void attn_begin(const attn_item *item, attn_scratch *s)
 {
     const tsr_op_attention *op = item->op;
@@ -66,234 +59,220 @@ static void attn_begin(const attn_item *item, attn_scratch *s)
         float *q = s->q + (size_t)row * item->stride;
         memcpy(q, op->q + attn_offset(item, row), head_dim * sizeof(float));
         memset(q + head_dim, 0, (item->stride - head_dim) * sizeof(float));
-        memset(s->out + (size_t)row * item->stride, 0, item->stride * sizeof(float));
-        s->top[row] = -__builtin_inff();
-        s->sum[row] = 0.0f;
         s->begin[row] = op->window > 0 && position >= op->window ? position - op->window + 1 : 0;
         s->end[row] = position + 1;
+        s->total_top[row] = -__builtin_inff();
+        s->total_sum[row] = 0.0f;
     }
 }
 
-/* The block that holds `position`, cut to what the item's rows see; [lowest, end) is what any of them
- * does. */
-static attn_block attn_block_at(const attn_item *item, int64_t position, int64_t lowest, int64_t end,
-                                attn_scratch *s)
+/* Positions that some row sees. */
+static void attn_extent(const attn_item *item, const attn_scratch *s, int64_t *begin_out, int64_t *end_out)
 {
-    const tsr_kv_view *kv = &item->op->kv;
-    const int64_t slot = position % kv->page_tokens, first = slot - slot % ATTN_BLOCK;
-    const int64_t n = kv->page_tokens - first < ATTN_BLOCK ? kv->page_tokens - first : ATTN_BLOCK;
-    const int64_t start = position - slot + first;
-    const attn_block block = {
-        .position = start,
-        .begin = (int)(lowest > start ? lowest - start : 0),
-        .end = (int)(end - start < n ? end - start : n),
-        .k = kv_row(kv, &item->op->index, item->seq_row, start, item->kv_head, kv->k_offset, kv->k_row_bytes),
-        .v = kv_row(kv, &item->op->index, item->seq_row, start, item->kv_head, kv->v_offset, kv->v_row_bytes),
-    };
+    int64_t begin = INT64_MAX, end = 0;
     for (int row = 0; row < item->n_rows; row++) {
-        const int64_t from = s->begin[row] - start, to = s->end[row] - start;
-        s->from[row] = (int)(from > 0 ? (from < block.end ? from : block.end) : 0);
-        s->to[row] = (int)(to < block.end ? to : block.end);
-    }
-    return block;
-}
-
-/* Decode what the rows see of the block's keys (or values) into the tile, and ask memory for the rows at
- * `ahead` (NULL: none), which are needed after this tile has been worked on. */
-static void attn_load(const attn_item *item, const attn_block *block, tsr_type type,
-                      const unsigned char *rows, size_t row_bytes, const unsigned char *ahead,
-                      size_t ahead_bytes, float *tile)
-{
-    for (int j = block->begin; j < block->end; j++) {
-        for (size_t line = 0; ahead && line < ahead_bytes; line += 64)
-            __builtin_prefetch(ahead + (size_t)j * ahead_bytes + line);
-        decode_row(type, rows + (size_t)j * row_bytes, item->op->kv.head_dim,
-                   tile + (size_t)j * item->stride);
-    }
-}
-
-/* weight[row][j] = q[row] . k[j], before scale. Slots outside [begin, end) get sums of stale scratch that
- * nobody looks at. */
-static void attn_scores(const attn_item *item, const attn_block *block, attn_scratch *s)
-{
-    for (int row = 0; row < item->n_rows; row += DOT_TOKENS) {
-        const int n = item->n_rows - row < DOT_TOKENS ? item->n_rows - row : DOT_TOKENS;
-        for (int j = block->begin / DOT_ROWS * DOT_ROWS; j < block->end; j += DOT_ROWS) {
-            for (size_t at = 0; at < item->stride; at += DOT_SEGMENT) {
-                const size_t length = item->stride - at < DOT_SEGMENT ? item->stride - at : DOT_SEGMENT;
-                float sums[DOT_TOKENS * DOT_ROWS];
-                dot_tile(n, s->tile + (size_t)j * item->stride + at, item->stride,
-                         s->q + (size_t)row * item->stride + at, item->stride, (int64_t)length, sums);
-                for (int i = 0; i < n * DOT_ROWS; i++) {
-                    float *score = &s->weight[row + i / DOT_ROWS][j + i % DOT_ROWS];
-                    *score = at == 0 ? sums[i] : *score + sums[i];
-                }
-            }
-        }
-    }
-}
-
-/* Scores to weights for one row; brings its sum, its top and its output so far up to date. */
-static void attn_softmax(const attn_item *item, int row, attn_scratch *s)
-{
-    const tsr_op_attention *op = item->op;
-    float *weight = s->weight[row];
-    v16 score[2];
-    for (int i = 0; i < 2; i++) {
-        score[i] = v16_mul(v16_load(weight + 16 * i), v16_set1(op->scale));
-        if (op->softcap > 0.0f)
-            score[i] = v16_mul(v16_set1(op->softcap), v16_tanh(v16_div(score[i], v16_set1(op->softcap))));
-        v16_store(weight + 16 * i, score[i]);
-    }
-    for (int j = 0; j < ATTN_BLOCK; j++)
-        if (j < s->from[row] || j >= s->to[row])
-            weight[j] = -__builtin_inff();
-    score[0] = v16_load(weight);
-    score[1] = v16_load(weight + 16);
-
-    const float seen = v16_max_lane(v16_max(score[0], score[1]));
-    if (seen > s->top[row]) {
-        const float shrink = f32_exp(s->top[row] - seen);
-        float *out = s->out + (size_t)row * item->stride;
-        for (size_t i = 0; i < item->stride; i++)
-            out[i] *= shrink;
-        s->sum[row] *= shrink;
-        s->top[row] = seen;
-    }
-    const v16 top = v16_set1(s->top[row]);
-    for (int i = 0; i < 2; i++) {
-        score[i] = v16_exp(v16_sub(score[i], top));
-        v16_store(weight + 16 * i, score[i]);
-    }
-    s->sum[row] += v16_sum(score[0]) + v16_sum(score[1]);
-}
-
-/* out[row..row + n_rows)[column..] += weight[row][j] v[j][column..] for j in [from, to), n_vecs machine
- * vectors. */
-ALWAYS_INLINE void attn_add_tile(const int n_rows, const int n_vecs, const attn_item *item, int row,
-                                 size_t column, int from, int to, attn_scratch *s)
-{
-    vec acc[DOT_TOKENS][ATTN_COLUMNS / VEC_LANES];
-    float *out = s->out + (size_t)row * item->stride + column;
-    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_vecs; c++) acc[r][c] =
-        vec_load(out + (size_t)r * item->stride + c * VEC_LANES);
-    for (int j = from; j < to; j++) {
-        const float *v = s->tile + (size_t)j * item->stride + column;
-        vec weight[DOT_TOKENS];
-        UNROLL for (int r = 0; r < n_rows; r++) weight[r] = vec_set1(s->weight[row + r][j]);
-        UNROLL for (int c = 0; c < n_vecs; c++)
-        {
-            const vec value = vec_load(v + c * VEC_LANES);
-            UNROLL for (int r = 0; r < n_rows; r++) acc[r][c] = vec_fma(weight[r], value, acc[r][c]);
-        }
-    }
-    UNROLL for (int r = 0; r < n_rows; r++) UNROLL for (int c = 0; c < n_vecs; c++)
-        vec_store(out + (size_t)r * item->stride + c * VEC_LANES, acc[r][c]);
-}
-
-/* The same over all columns for 1 or DOT_TOKENS rows. */
-static void attn_add(const int n_rows, const attn_item *item, int row, int from, int to, attn_scratch *s)
-{
-    size_t column = 0;
-    for (; column + ATTN_COLUMNS <= item->stride; column += ATTN_COLUMNS)
-        if (n_rows == 1)
-            attn_add_tile(1, ATTN_COLUMNS / VEC_LANES, item, row, column, from, to, s);
-        else
-            attn_add_tile(DOT_TOKENS, ATTN_COLUMNS / VEC_LANES, item, row, column, from, to, s);
-    for (; column < item->stride; column += VEC_LANES)
-        if (n_rows == 1)
-            attn_add_tile(1, 1, item, row, column, from, to, s);
-        else
-            attn_add_tile(DOT_TOKENS, 1, item, row, column, from, to, s);
-}
-
-/* Rows in groups: the positions that all of a group see together, those before and after row by row. */
-static void attn_values(const attn_item *item, attn_scratch *s)
-{
-    for (int row = 0; row < item->n_rows; row += DOT_TOKENS) {
-        const int n = item->n_rows - row < DOT_TOKENS ? item->n_rows - row : DOT_TOKENS;
-        int from = 0, to = n == DOT_TOKENS ? ATTN_BLOCK : 0;
-        for (int r = row; r < row + n; r++) {
-            from = s->from[r] > from ? s->from[r] : from;
-            to = s->to[r] < to ? s->to[r] : to;
-        }
-        const bool together = from < to;
-        for (int r = row; r < row + n && together; r++)
-            if (s->from[r] < from)
-                attn_add(1, item, r, s->from[r], from, s);
-        if (together)
-            attn_add(DOT_TOKENS, item, row, from, to, s);
-        for (int r = row; r < row + n; r++) {
-            const int rest = together ? to : s->from[r];
-            if (rest < s->to[r])
-                attn_add(1, item, r, rest, s->to[r], s);
-        }
-    }
-}
-
-static void attn_end(const attn_item *item, const attn_scratch *s)
-{
-    for (int row = 0; row < item->n_rows; row++) {
-        const float inverse = 1.0f / s->sum[row];
-        const float *out = s->out + (size_t)row * item->stride;
-        float *y = item->op->y + attn_offset(item, row);
-        for (int64_t i = 0; i < item->op->kv.head_dim; i++)
-            y[i] = out[i] * inverse;
-    }
-}
-
-/* All positions for the rows of one item; its tokens belong to one sequence. */
-static void attn_run(const attn_item *item, attn_scratch *s)
-{
-    const tsr_kv_view *kv = &item->op->kv;
-    attn_begin(item, s);
-    int64_t lowest = INT64_MAX, end = 0;
-    for (int row = 0; row < item->n_rows; row++) {
-        lowest = s->begin[row] < lowest ? s->begin[row] : lowest;
+        begin = s->begin[row] < begin ? s->begin[row] : begin;
         end = s->end[row] > end ? s->end[row] : end;
     }
-    for (int64_t position = lowest; position < end;) {
-        const attn_block block = attn_block_at(item, position, lowest, end, s);
-        position = block.position + block.end;
-        attn_load(item, &block, kv->type_k, block.k, kv->k_row_bytes, block.v, kv->v_row_bytes, s->tile);
-        attn_scores(item, &block, s);
-        for (int row = 0; row < item->n_rows; row++)
-            if (s->from[row] < s->to[row])
-                attn_softmax(item, row, s);
-        const unsigned char *next = NULL;
-        if (position < end)
-            next = kv_row(kv, &item->op->index, item->seq_row, position, item->kv_head, kv->k_offset,
-                          kv->k_row_bytes);
-        attn_load(item, &block, kv->type_v, block.v, kv->v_row_bytes, next, kv->k_row_bytes, s->tile);
-        attn_values(item, s);
+    *begin_out = begin;
+    *end_out = end;
+}
+
+/* The states of all rows over [begin, end), which lies in one span, into s->out, top and sum. */
+static void attn_span(const attn_item *item, int64_t begin, int64_t end, attn_scratch *s)
+{
+    const tsr_kv_view *kv = &item->op->kv;
+    memset(s->out, 0, (size_t)item->n_rows * item->stride * sizeof(float));
+    for (int row = 0; row < item->n_rows; row++) {
+        s->top[row] = -__builtin_inff();
+        s->sum[row] = 0.0f;
     }
-    attn_end(item, s);
+    while (begin < end) {
+        const attn_block block = attn_block_at(item, begin, end, s);
+        begin = block.position + block.end;
+        const unsigned char *next = NULL;
+        if (begin < end)
+            next = kv_row(kv, &item->op->index, item->seq_row, begin, item->kv_head, kv->k_offset,
+                          kv->k_row_bytes);
+        attn_block_run(item, &block, next, s);
+    }
 }
 
-/* How many query heads share an item: all that share a KV head, or fewer where that leaves threads idle, at
- * the price of converting keys and values once more. */
-static int64_t attn_item_heads(const tsr_op_attention *op, size_t stride, int n_threads)
+/* Join one row's state of a span to that of the spans before. A row that saw nothing has a sum of zero: what
+ * it saw last weighed exp(0) = 1. (A sum that is not a number is something.) */
+static void attn_join(float *top, float *sum, float *out, float span_top, float span_sum,
+                      const float *span_out, size_t n)
 {
-    const int64_t group = op->n_heads / op->kv.n_heads, most = (int64_t)(ATTN_FLOATS / stride);
-    int64_t heads = group < most ? group : most;
-    while (heads > 1 && op->n_tokens * op->kv.n_heads * ((group + heads - 1) / heads) < n_threads)
-        heads = (heads + 1) / 2;
-    return heads < ATTN_ROWS ? heads : ATTN_ROWS;
+    if (span_sum == 0.0f)
+        return;
+    if (*sum == 0.0f) {
+        *top = span_top;
+        *sum = span_sum;
+        memcpy(out, span_out, n * sizeof(float));
+        return;
+    }
+    const float highest = span_top > *top ? span_top : *top;
+    const float before = f32_exp(*top - highest), now = f32_exp(span_top - highest);
+    *top = highest;
+    *sum = *sum * before + span_sum * now;
+    for (size_t i = 0; i < n; i += 16) {
+        const v16 old = v16_mul(v16_load(out + i), v16_set1(before));
+        v16_store(out + i, v16_fma(v16_load(span_out + i), v16_set1(now), old));
+    }
 }
 
-/* Tokens [t, t + n_tokens) of one item, cut where the sequence changes. */
-static void attn_tokens(attn_item item, int64_t t, int64_t n_tokens, attn_scratch *s)
+static void attn_put(const attn_item *item, int row, float sum, const float *out)
 {
-    const int32_t *seq_row = item.op->index.seq_row;
-    for (const int64_t end = t + n_tokens; t < end;) {
-        int64_t next = t + 1;
-        while (next < end && seq_row[next] == seq_row[t])
-            next++;
-        item.first_token = t;
-        item.n_rows = (int)(next - t) * item.n_heads;
-        item.seq_row = seq_row[t];
-        attn_run(&item, s);
-        t = next;
+    const float inverse = 1.0f / sum;
+    float *y = item->op->y + attn_offset(item, row);
+    for (int64_t i = 0; i < item->op->kv.head_dim; i++)
+        y[i] = out[i] * inverse;
+}
+
+/* All spans of one item, one after another. */
+static void attn_run(const attn_item *item, attn_scratch *s)
+{
+    int64_t begin, end;
+    attn_begin(item, s);
+    attn_extent(item, s, &begin, &end);
+    while (begin < end) {
+        const int64_t span_end = (begin / ATTN_SPAN + 1) * ATTN_SPAN;
+        attn_span(item, begin, span_end < end ? span_end : end, s);
+        begin = span_end;
+        for (int row = 0; row < item->n_rows; row++) {
+            const size_t at = (size_t)row * item->stride;
+            attn_join(&s->total_top[row], &s->total_sum[row], s->total + at, s->top[row], s->sum[row],
+                      s->out + at, item->stride);
+        }
+    }
+    for (int row = 0; row < item->n_rows; row++)
+        attn_put(item, row, s->total_sum[row], s->total + (size_t)row * item->stride);
+}
+
+/* ---- spans divided among threads ---- */
+
+/* A row's state in one span: m, sum, 14 floats of nothing, output. */
+enum { ATTN_STATE_HEAD = 16 };
+
+static float *attn_state(attn_shared *shared, const attn_plan *plan, const attn_item *item, int row,
+                         int64_t span)
+{
+    const int64_t t = item->first_token + row / item->n_heads, head = item->first_head + row % item->n_heads;
+    const size_t index = (size_t)((t * item->op->n_heads + head) * plan->spans + span);
+    return shared->states + index * (ATTN_STATE_HEAD + plan->stride);
+}
+
+/* One span of one item. */
+static void attn_run_span(const attn_item *item, const attn_plan *plan, int64_t span, attn_shared *shared,
+                          attn_scratch *s)
+{
+    int64_t begin, end;
+    attn_begin(item, s);
+    attn_extent(item, s, &begin, &end);
+    begin = begin > span * ATTN_SPAN ? begin : span * ATTN_SPAN;
+    end = end < (span + 1) * ATTN_SPAN ? end : (span + 1) * ATTN_SPAN;
+    attn_span(item, begin, end, s);
+    for (int row = 0; row < item->n_rows; row++) {
+        float *state = attn_state(shared, plan, item, row, span);
+        state[0] = s->top[row];
+        state[1] = s->sum[row];
+        if (s->sum[row] != 0.0f)
+            memcpy(state + ATTN_STATE_HEAD, s->out + (size_t)row * item->stride,
+                   item->stride * sizeof(float));
+    }
+}
+
+/* Join the spans of one item's rows. */
+static void attn_finish(const attn_item *item, const attn_plan *plan, attn_shared *shared, attn_scratch *s)
+{
+    for (int row = 0; row < item->n_rows; row++) {
+        float top = -__builtin_inff(), sum = 0.0f;
+        for (int64_t span = 0; span < plan->spans; span++) {
+            const float *state = attn_state(shared, plan, item, row, span);
+            attn_join(&top, &sum, s->total, state[0], state[1], state + ATTN_STATE_HEAD, item->stride);
+        }
+        attn_put(item, row, sum, s->total);
+    }
+}
+
+/* ---- the op ---- */
+
+/* Cut tokens [t, end) where the sequence changes: the first piece as an item. */
+static attn_item attn_item_at(const attn_plan *plan, const tsr_op_attention *op, int64_t t, int64_t end,
+                              int64_t kv_head, int64_t part)
+{
+    const int64_t group = op->n_heads / op->kv.n_heads, first = part * plan->heads;
+    int64_t next = t + 1;
+    while (next < end && op->index.seq_row[next] == op->index.seq_row[t])
+        next++;
+    const int n_heads = (int)(group - first < plan->heads ? group - first : plan->heads);
+    return (attn_item){
+        .op = op,
+        .kv_head = kv_head,
+        .first_head = kv_head * group + first,
+        .first_token = t,
+        .n_heads = n_heads,
+        .n_rows = (int)(next - t) * n_heads,
+        .seq_row = op->index.seq_row[t],
+        .stride = plan->stride,
+    };
+}
+
+/* How many spans the positions of a batch reach into. */
+static int64_t attn_count_spans(const tsr_op_attention *op)
+{
+    int64_t last = 0;
+    for (int64_t t = 0; t < op->n_tokens; t++)
+        last = op->index.position[t] > last ? op->index.position[t] : last;
+    return last / ATTN_SPAN + 1;
+}
+
+/* All heads that share a KV head make one item. Where that leaves threads idle, spans are divided; where
+ * there are too few of those, too, items get fewer heads, at the price of converting keys and values once
+ * more. */
+static attn_plan attn_divide(const tsr_op_attention *op, int n_threads, bool has_shared)
+{
+    const int64_t group = op->n_heads / op->kv.n_heads;
+    attn_plan plan = {.stride = (size_t)(op->kv.head_dim + 31) / 32 * 32, .spans = 1};
+    const int64_t most = (int64_t)(ATTN_FLOATS / plan.stride);
+    plan.heads = group < most ? group : most;
+    plan.heads = plan.heads < ATTN_ROWS ? plan.heads : ATTN_ROWS;
+    plan.tokens = (most < ATTN_ROWS ? most : ATTN_ROWS) / plan.heads;
+    plan.slices = (op->n_tokens + plan.tokens - 1) / plan.tokens;
+    const int64_t groups = plan.slices * op->kv.n_heads;
+    if (has_shared && n_threads > 1 && op->n_tokens <= ATTN_SPLIT_TOKENS &&
+        plan.slices * op->n_heads <= ATTN_SHARED_GROUPS &&
+        groups < (int64_t)n_threads * ATTN_ITEMS_PER_THREAD) {
+        const int64_t spans = attn_count_spans(op);
+        const size_t states = (size_t)(op->n_tokens * op->n_heads * spans);
+        if (states <=
+            (ATTN_SHARED_BYTES - sizeof(attn_shared)) / sizeof(float) / (plan.stride + ATTN_STATE_HEAD))
+            plan.spans = spans;
+    }
+    while (plan.heads > 1 && groups * plan.spans * ((group + plan.heads - 1) / plan.heads) < n_threads)
+        plan.heads = (plan.heads + 1) / 2;
+    plan.parts = (group + plan.heads - 1) / plan.heads;
+    return plan;
+}
+
+/* Span `span` of all items of a group of rows (a slice and a KV head's part). */
+static void attn_group_span(const attn_plan *plan, const tsr_op_attention *op, int64_t t, int64_t end,
+                            int64_t kv_head, int64_t part, int64_t span, const tsr_kernel_env *env)
+{
+    attn_shared *shared = env->shared;
+    for (int64_t at = t; at < end;) {
+        const attn_item item = attn_item_at(plan, op, at, end, kv_head, part);
+        attn_run_span(&item, plan, span, shared, env->scratch);
+        at += item.n_rows / item.n_heads;
+    }
+    const int64_t group = (t / plan->tokens * op->kv.n_heads + kv_head) * plan->parts + part;
+    if (atomic_fetch_add_explicit(&shared->finished[group], 1, memory_order_acq_rel) + 1 < plan->spans)
+        return;
+    atomic_store_explicit(&shared->finished[group], 0, memory_order_relaxed);
+    for (int64_t at = t; at < end;) {
+        const attn_item item = attn_item_at(plan, op, at, end, kv_head, part);
+        attn_finish(&item, plan, shared, env->scratch);
+        at += item.n_rows / item.n_heads;
     }
 }
 
@@ -302,26 +281,24 @@ static void kernel_attention(const tsr_op *record, const tsr_kernel_env *env)
     const tsr_op_attention *op = &record->attention;
     if (op->n_heads == 0 || op->n_tokens == 0)
         return;
-    const size_t stride = (size_t)(op->kv.head_dim + 31) / 32 * 32;
-    const int64_t group = op->n_heads / op->kv.n_heads;
-    const int64_t heads = attn_item_heads(op, stride, env->n_threads);
-    const int64_t parts = (group + heads - 1) / heads; /* of a group */
-    int64_t tokens = (int64_t)(ATTN_FLOATS / stride) / heads;
-    tokens = tokens > ATTN_ROWS / heads ? ATTN_ROWS / heads : tokens;
-    const int64_t slices = (op->n_tokens + tokens - 1) / tokens; /* of the batch */
+    const attn_plan plan = attn_divide(op, env->n_threads, env->shared != NULL);
+    const int64_t per_slice = op->kv.n_heads * plan.parts * plan.spans;
 
     /* Late tokens see the most positions: hand them out first, so that no thread starts a long item last. */
-    for (int64_t i; (i = tsr_kernel_next(env)) < slices * op->kv.n_heads * parts;) {
-        const int64_t kv_head = i % (op->kv.n_heads * parts) / parts, first = i % parts * heads;
-        const int64_t t = (slices - 1 - i / (op->kv.n_heads * parts)) * tokens;
-        const attn_item item = {
-            .op = op,
-            .kv_head = kv_head,
-            .first_head = kv_head * group + first,
-            .n_heads = (int)(group - first < heads ? group - first : heads),
-            .stride = stride,
-        };
-        attn_tokens(item, t, op->n_tokens - t < tokens ? op->n_tokens - t : tokens, env->scratch);
+    for (int64_t i; (i = tsr_kernel_next(env)) < plan.slices * per_slice;) {
+        const int64_t t = (plan.slices - 1 - i / per_slice) * plan.tokens;
+        const int64_t end = t + plan.tokens < op->n_tokens ? t + plan.tokens : op->n_tokens;
+        const int64_t kv_head = i % per_slice / (plan.parts * plan.spans);
+        const int64_t part = i / plan.spans % plan.parts, span = i % plan.spans;
+        if (plan.spans > 1) {
+            attn_group_span(&plan, op, t, end, kv_head, part, span, env);
+            continue;
+        }
+        for (int64_t at = t; at < end;) {
+            const attn_item item = attn_item_at(&plan, op, at, end, kv_head, part);
+            attn_run(&item, env->scratch);
+            at += item.n_rows / item.n_heads;
+        }
     }
 }
 

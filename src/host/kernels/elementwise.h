@@ -152,7 +152,7 @@ static float row_max(const float *x, int64_t n)
     int64_t i = 0;
     for (; i + 16 <= n; i += 16)
         best = v16_max(v16_load(x + i), best);
-    float result = v16_max_lane(best);
+    float result = v16_top(best);
     for (; i < n; i++)
         result = x[i] > result ? x[i] : result;
     return result;

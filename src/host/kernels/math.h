@@ -4,6 +4,37 @@
 
 #include "host/kernels/vec.h"
 
+/* a < b ? a : b; b where either is not a number. */
+ALWAYS_INLINE vec vec_min(vec a, vec b)
+{
+#if defined(TSR_ISA_AVX512)
+    return _mm512_min_ps(a, b);
+#elif defined(TSR_ISA_AVX2)
+    return _mm256_min_ps(a, b);
+#else
+    return vec_select((vec_int)(a < b), a, b);
+#endif
+}
+
+/* The largest lane: lanes 8, 4, 2 and 1 apart, as sums are taken. */
+ALWAYS_INLINE float v16_top(v16 a)
+{
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_AVX512)
+    const __m256 eight = _mm256_max_ps(_mm512_castps512_ps256(a.p0), _mm512_extractf32x8_ps(a.p0, 1));
+#else
+    const __m256 eight = _mm256_max_ps(a.p0, a.p1);
+#endif
+    const __m128 four = _mm_max_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    const __m128 two = _mm_max_ps(four, _mm_movehl_ps(four, four));
+    return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
+#else
+    const vec four = vec_max(vec_max(a.p0, a.p2), vec_max(a.p1, a.p3));
+    const float first = four[0] > four[2] ? four[0] : four[2], second = four[1] > four[3] ? four[1] : four[3];
+    return first > second ? first : second;
+#endif
+}
+
 /* e^x within 2 units in the last place (tests measure it); exp(0) is exactly 1. 0 below -87.33 (the smallest
  * normal float; -infinity included), +infinity above 88.37 (half a binade before f32 ends), NaN for NaN.
  *
@@ -14,7 +45,7 @@
 ALWAYS_INLINE vec vec_exp(vec x)
 {
     const float lowest = -87.336544f, highest = 88.376259f, round = 0x1.8p23f;
-    const vec clamped = -vec_max(vec_set1(-highest - 0.25f), -vec_max(vec_set1(lowest), x));
+    const vec clamped = vec_min(vec_set1(highest + 0.25f), vec_max(vec_set1(lowest), x));
     const vec shifted = vec_fma(clamped, vec_set1(1.44269504f), vec_set1(round));
     const vec n = shifted - vec_set1(round);
     const vec r = vec_fma(n, vec_set1(2.12194440e-4f), vec_fma(n, vec_set1(-0.693359375f), clamped));

@@ -13,6 +13,7 @@
         .isa = name,                                                                                         \
         .scratch_bytes =                                                                                     \
             sizeof(mul_mat_scratch) > sizeof(attn_scratch) ? sizeof(mul_mat_scratch) : sizeof(attn_scratch), \
+        .shared_bytes = ATTN_SHARED_BYTES,                                                                   \
         .run = {                                                                                             \
             [TSR_OP_GET_ROWS] = kernel_get_rows, [TSR_OP_RMS_NORM] = kernel_rms_norm,                        \
             [TSR_OP_MUL_MAT] = kernel_mul_mat,   [TSR_OP_ROPE] = kernel_rope,                                \
