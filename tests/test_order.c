@@ -158,7 +158,8 @@ static void count_peaks(const sample *s, const int *order, size_t *peak)
             size_t live = 0;
             for (int k = 0; k < layout.devices[d].n_items; k++) {
                 const tsr_item *item = &layout.devices[d].items[k];
-                live += item->lower <= t && t < item->upper ? item->bytes : 0;
+                bool over = item->over >= 0 && t == item->lower; /* where its operand lies */
+                live += item->lower <= t && t < item->upper && !over ? item->bytes : 0;
             }
             peak[d] = live > peak[d] ? live : peak[d];
         }

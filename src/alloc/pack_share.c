@@ -19,7 +19,7 @@ typedef struct question {
     bool apart; /* the answer */
 } question;
 
-/* Blocks are items that must share, merged. */
+/* Blocks are items that must share, merged, ascending by the begin of their lives. */
 typedef struct sharing {
     const tsr_pack_problem *problem;
     tsr_pack_item *blocks; /* [n_blocks] */
@@ -34,6 +34,7 @@ typedef struct sharing {
     int *index;     /* [n_blocks] of the block's piece among those */
     int *component; /* [n_pieces] scratch */
     int64_t *most;  /* [n_pieces] scratch */
+    int *alive;     /* [n_pieces] scratch */
 } sharing;
 
 /* ---- merging --------------------------------------------------------------------------------------- */
@@ -117,23 +118,31 @@ static void answer(sharing *s, int n)
 
 /* ---- the bound ------------------------------------------------------------------------------------- */
 
-/* Bytes alive at a step, sizes rounded up to `grain`, where of pieces in one component only the largest
- * counts. */
-static int64_t alive_at(sharing *s, int64_t step, size_t grain)
+/* Most bytes alive at a step, sizes rounded up to `grain`, where of pieces in one component only the largest
+ * counts. It is at some piece's begin, and pieces ascend by theirs. */
+static int64_t most_alive(sharing *s, size_t grain)
 {
-    int64_t sum = 0;
-    for (int k = 0; k < s->n_pieces; k++)
-        s->most[k] = 0;
+    int64_t result = 0;
+    int n = 0;
     for (int k = 0; k < s->n_pieces; k++) {
-        const tsr_pack_item *piece = &s->pieces[k];
-        if (piece->lower > step || step >= piece->upper)
-            continue;
-        int64_t bytes = (int64_t)((piece->size + grain - 1) & ~(grain - 1));
-        int64_t *most = &s->most[s->component[k]];
-        sum += TSR_MAX(bytes - *most, 0);
-        *most = TSR_MAX(*most, bytes);
+        int64_t sum = 0;
+        int n_left = 0;
+        s->alive[n++] = k;
+        for (int i = 0; i < n; i++)
+            if (s->pieces[s->alive[i]].upper > s->pieces[k].lower)
+                s->alive[n_left++] = s->alive[i];
+        n = n_left;
+        for (int i = 0; i < n; i++)
+            s->most[s->component[s->alive[i]]] = 0;
+        for (int i = 0; i < n; i++) {
+            int64_t bytes = (int64_t)((s->pieces[s->alive[i]].size + grain - 1) & ~(grain - 1));
+            int64_t *most = &s->most[s->component[s->alive[i]]];
+            sum += TSR_MAX(bytes - *most, 0);
+            *most = TSR_MAX(*most, bytes);
+        }
+        result = TSR_MAX(result, sum);
     }
-    return sum;
+    return result;
 }
 
 static int component_of(const sharing *s, int k)
@@ -172,11 +181,9 @@ static size_t bound_of(sharing *s, int n)
         if (piece->fixed_offset != TSR_PACK_FREE)
             bound = TSR_MAX(bound, piece->fixed_offset + (int64_t)piece->size);
     }
-    for (int k = 0; k < s->n_pieces; k++) {
-        bound = TSR_MAX(bound, alive_at(s, s->pieces[k].lower, 1));
-        if (s->problem->max_chunk_bytes == 0)
-            bound = TSR_MAX(bound, alive_at(s, s->pieces[k].lower, grain) - (int64_t)padding);
-    }
+    bound = TSR_MAX(bound, most_alive(s, 1));
+    if (s->problem->max_chunk_bytes == 0 && padding > 0)
+        bound = TSR_MAX(bound, most_alive(s, grain) - (int64_t)padding);
     return (size_t)bound;
 }
 
@@ -297,29 +304,57 @@ static tsr_status join_items(const tsr_pack_problem *problem, int *least)
     return TSR_OK;
 }
 
-/* Merges what must share, and gathers the questions. */
+/* What must share becomes one item, which stands in s->pieces under the least item's number. */
+static tsr_status merge_items(sharing *s, const int *least)
+{
+    const tsr_pack_item *items = s->problem->items;
+    for (int i = 0; i < s->problem->n_items; i++) {
+        int first = least_of(least, i);
+        s->pieces[i] = items[i];
+        s->pieces[i].share = TSR_PACK_APART;
+        if (first != i && are_fixed_apart(&s->pieces[first], &items[i]))
+            return tsr_fail(TSR_ERR_INVALID,
+                            "packing: items %d and %d must share but are fixed at %lld and %lld", first, i,
+                            (long long)s->pieces[first].fixed_offset, (long long)items[i].fixed_offset);
+        if (first != i)
+            extend(&s->pieces[first], &items[i]);
+    }
+    return TSR_OK;
+}
+
+typedef struct begin {
+    int64_t lower;
+    int item;
+} begin;
+
+static int compare_begins(const void *a, const void *b)
+{
+    const begin *x = a, *y = b;
+    if (x->lower != y->lower)
+        return x->lower < y->lower ? -1 : 1;
+    return x->item - y->item;
+}
+
+/* Blocks, in order, and the questions about them. */
 static tsr_status make_blocks(sharing *s)
 {
     tsr_status status = TSR_OK;
     const tsr_pack_problem *problem = s->problem;
     int *least = s->piece; /* not yet in use */
+    begin *begins = NULL;
     TSR_TRY(join_items(problem, least));
-    for (int i = 0; i < problem->n_items; i++) {
-        const tsr_pack_item *item = &problem->items[i];
-        int first = least_of(least, i);
-        s->block_of[i] = first == i ? s->n_blocks++ : s->block_of[first];
-        tsr_pack_item *block = &s->blocks[s->block_of[i]];
-        if (first == i) {
-            *block = *item;
-            block->share = TSR_PACK_APART;
-            continue;
-        }
-        if (are_fixed_apart(block, item))
-            TSR_TRY(tsr_fail(TSR_ERR_INVALID,
-                             "packing: items %d and %d must share but are fixed at %lld and %lld", first, i,
-                             (long long)block->fixed_offset, (long long)item->fixed_offset));
-        extend(block, item);
+    TSR_TRY(merge_items(s, least));
+    TSR_TRY(tsr_mem_array((size_t)problem->n_items, sizeof *begins, "packing", &begins));
+    for (int i = 0; i < problem->n_items; i++)
+        if (least[i] == i)
+            begins[s->n_blocks++] = (begin){s->pieces[i].lower, i};
+    qsort(begins, (size_t)s->n_blocks, sizeof *begins, compare_begins);
+    for (int k = 0; k < s->n_blocks; k++) {
+        s->blocks[k] = s->pieces[begins[k].item];
+        s->block_of[begins[k].item] = k;
     }
+    for (int i = 0; i < problem->n_items; i++)
+        s->block_of[i] = s->block_of[least_of(least, i)];
     for (int i = 0; i < problem->n_items; i++) {
         const tsr_pack_item *item = &problem->items[i];
         int a = s->block_of[i];
@@ -327,6 +362,7 @@ static tsr_status make_blocks(sharing *s)
             s->questions[s->n_questions++] = (question){a, s->block_of[item->partner], false};
     }
 out:
+    tsr_mem_free(begins);
     return status;
 }
 
@@ -348,12 +384,14 @@ tsr_status tsr_pack_shared(const tsr_pack_problem *problem, size_t capacity, tsr
     TSR_TRY(tsr_mem_array(n, sizeof *s.index, "packing", &s.index));
     TSR_TRY(tsr_mem_array(n, sizeof *s.component, "packing", &s.component));
     TSR_TRY(tsr_mem_array(n, sizeof *s.most, "packing", &s.most));
+    TSR_TRY(tsr_mem_array(n, sizeof *s.alive, "packing", &s.alive));
     TSR_TRY(make_blocks(&s));
     TSR_TRY(search(&s, capacity, budget, &best));
     *solution_out = best;
     best = (tsr_pack_solution){0};
 out:
     tsr_pack_solution_free(&best);
+    tsr_mem_free(s.alive);
     tsr_mem_free(s.most);
     tsr_mem_free(s.component);
     tsr_mem_free(s.index);

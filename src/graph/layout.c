@@ -2,10 +2,10 @@
  *
  * On each device a value is live from the instruction that makes it to the last one there that reads it. Ops
  * that go element by element (or row by row, reading a row before writing it) may write over an operand that
- * dies with them; whether they may depends on the kind of op alone, never on sizes, so that the same graph
- * built for fewer tokens has the same items with the same lifetimes and can use the offsets found for the
- * larger one. Inputs keep their memory for the whole program, because the caller need not set them again;
- * outputs keep it to the end. */
+ * dies with them; whether they do is the packer's choice. Whether they may depends on the kind of op alone,
+ * never on sizes, so that the same graph built for fewer tokens has the same items with the same lifetimes
+ * and can use the offsets found for the larger one. Inputs keep their memory for the whole program, because
+ * the caller need not set them again; outputs keep it to the end. */
 #include "graph/layout.h"
 
 #include <string.h>
@@ -101,14 +101,10 @@ static tsr_status define(lifetimes *life, int v, int d, int i)
     const tsr_value *value = &life->low->values[v];
     bool kept = value->flags & (TSR_TENSOR_INPUT | TSR_TENSOR_OUTPUT);
     int upper = kept ? life->low->n_instrs : TSR_MAX(*last_of(life, v, d), i) + 1;
-    int shared = i >= 0 ? in_place_operand(life, i, d) : -1;
-    if (shared >= 0) {
-        int item = *item_of(life, shared, d);
-        *item_of(life, v, d) = item;
-        device->items[item].upper = TSR_MAX(device->items[item].upper, upper);
-        return TSR_OK;
-    }
-    tsr_item item = {.lower = TSR_MAX(i, 0), .upper = TSR_MAX(upper, 1)};
+    int operand = i >= 0 ? in_place_operand(life, i, d) : -1;
+    tsr_item item = {.lower = TSR_MAX(i, 0), .upper = TSR_MAX(upper, 1), .over = -1};
+    if (operand >= 0)
+        item.over = *item_of(life, operand, d);
     tsr_status status = tsr_value_bytes(life->rt, value, d, &item.bytes);
     if (status != TSR_OK)
         return status;
@@ -214,6 +210,7 @@ static bool same_shape(const tsr_device_layout *reserved, const tsr_device_layou
     for (int i = 0; i < wanted->n_items; i++)
         if (reserved->items[i].lower != wanted->items[i].lower ||
             reserved->items[i].upper != wanted->items[i].upper ||
+            reserved->items[i].over != wanted->items[i].over ||
             reserved->items[i].bytes < wanted->items[i].bytes)
             return false;
     return true;

@@ -5,10 +5,11 @@
 
 #include "graph/order.h"
 
-/* One piece of arena; several values may share it in place. Live during instructions [lower, upper). */
+/* A value's piece of arena. Live during instructions [lower, upper). */
 typedef struct tsr_item {
     int lower, upper;
     size_t bytes;
+    int over; /* the item of the operand that it may be written over, which dies where it begins; -1 = none */
     int chunk;
     size_t offset;
 } tsr_item;

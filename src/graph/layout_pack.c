@@ -15,6 +15,8 @@ tsr_status tsr_layout_pack_device(const tsr_device *device, tsr_device_layout *l
                                    .size = layout->items[i].bytes,
                                    .alignment = device->alignment,
                                    .fixed_offset = TSR_PACK_FREE,
+                                   .share = layout->items[i].over < 0 ? TSR_PACK_APART : TSR_PACK_MAY_SHARE,
+                                   .partner = layout->items[i].over,
                                    .name = "an activation"};
     tsr_pack_problem problem = {.items = items,
                                 .n_items = layout->n_items,
