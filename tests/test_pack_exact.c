@@ -212,7 +212,7 @@ static void a_capacity_is_met_where_that_is_possible(void **state)
 
 /* ---- transformer graphs ---------------------------------------------------------------------------- */
 
-enum { MOST_ITEMS = 512, MOST_LAYERS = 16 };
+enum { MOST_ITEMS = 1024, MOST_LAYERS = 16 };
 
 typedef struct graph {
     tsr_pack_item items[MOST_ITEMS];
@@ -233,7 +233,9 @@ static int op(graph *g, size_t size, int a, int b)
 
 typedef struct shape {
     size_t width, ffn, kv, scores; /* bytes */
-    bool flash;
+    size_t router;                 /* bytes of a mixture's router; 0: a dense FFN */
+    size_t n_used;                 /* experts per token */
+    bool flash, post_norms, fused; /* fused: q, k and v in one product, gate and up in another */
 } shape;
 
 /* Values of a layer that its backward pass reads. */
@@ -241,18 +243,38 @@ typedef struct kept {
     int norm, query, ffn_norm, up;
 } kept;
 
+/* Scores, the chosen experts and their weights; each token's rows once per expert; the weighted sum. */
+static int mixture(graph *g, const shape *s, int norm)
+{
+    int chosen = op(g, s->router / 4, op(g, s->router, op(g, s->router, norm, -1), -1), -1);
+    int up = op(g, s->n_used * s->ffn, norm, chosen), gate = op(g, s->n_used * s->ffn, norm, chosen);
+    int down = op(g, s->n_used * s->width, op(g, s->n_used * s->ffn, up, gate), chosen);
+    return op(g, s->width, down, chosen);
+}
+
 static int layer_forward(graph *g, const shape *s, int x, int position, kept *kept_out)
 {
-    int norm = op(g, s->width, x, -1), query = op(g, s->width, norm, -1), key = op(g, s->kv, norm, -1);
-    int value = op(g, s->kv, norm, -1), keys = op(g, s->kv, key, position);
+    int norm = op(g, s->width, x, -1), all = s->fused ? op(g, s->width + 2 * s->kv, norm, -1) : norm;
+    int query = op(g, s->width, all, -1), key = op(g, s->kv, all, -1), value = op(g, s->kv, all, -1);
+    int keys = op(g, s->kv, key, position);
     int turned = op(g, s->width, query, position);
     int weights = s->flash ? turned : op(g, s->scores, op(g, s->scores, turned, keys), -1);
     int mixed = op(g, s->width, weights, s->flash ? keys : value);
     if (s->flash)
         g->items[value].upper = g->n;
-    int sum = op(g, s->width, op(g, s->width, mixed, -1), x), ffn_norm = op(g, s->width, sum, -1);
-    int up = op(g, s->ffn, ffn_norm, -1), gate = op(g, s->ffn, ffn_norm, -1);
-    int down = op(g, s->width, op(g, s->ffn, up, gate), -1);
+    int attention = op(g, s->width, mixed, -1);
+    if (s->post_norms)
+        attention = op(g, s->width, attention, -1);
+    int sum = op(g, s->width, attention, x), ffn_norm = op(g, s->width, sum, -1), up = ffn_norm, down;
+    if (s->router) {
+        down = mixture(g, s, ffn_norm);
+    } else {
+        int both = s->fused ? op(g, 2 * s->ffn, ffn_norm, -1) : ffn_norm, gate = op(g, s->ffn, both, -1);
+        up = op(g, s->ffn, both, -1);
+        down = op(g, s->width, op(g, s->ffn, up, gate), -1);
+    }
+    if (s->post_norms)
+        down = op(g, s->width, down, -1);
     *kept_out = (kept){norm, turned, ffn_norm, up};
     return op(g, s->width, down, sum);
 }
@@ -267,7 +289,12 @@ static int layer_backward(graph *g, const shape *s, int gradient, const kept *k)
 static void random_transformer(uint64_t *seed, graph *g)
 {
     size_t n_tokens = 1 + (size_t)random_below(seed, 700), row = 256 * (1 + (size_t)random_below(seed, 16));
-    shape s = {.width = n_tokens * row, .flash = random_below(seed, 2)};
+    shape s = {.width = n_tokens * row,
+               .flash = random_below(seed, 2),
+               .post_norms = random_below(seed, 3) == 0,
+               .fused = random_below(seed, 3) == 0,
+               .router = random_below(seed, 3) == 0 ? n_tokens * 512 : 0,
+               .n_used = 1 + (size_t)random_below(seed, 8)};
     s.ffn = s.width * (2 + (size_t)random_below(seed, 3));
     s.kv = s.width / (1 + (size_t)random_below(seed, 8));
     s.scores = n_tokens * 4096 * (1 + (size_t)random_below(seed, 8));
@@ -291,7 +318,7 @@ static void transformers_of_many_shapes_meet_their_bound(void **state)
     (void)state;
     static graph g;
     uint64_t seed = 24;
-    for (int round = 0; round < 150; round++) {
+    for (int round = 0; round < 300; round++) {
         tsr_pack_solution s;
         random_transformer(&seed, &g);
         tsr_pack_problem problem = {.items = g.items, .n_items = g.n};

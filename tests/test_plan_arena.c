@@ -5,12 +5,14 @@
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include <cmocka.h>
 
 #include <tsr/model.h>
 
 #include "support/header_plan.h"
+#include "support/random.h"
 #include "support/runner.h"
 
 /* Llama-3-8B as in its config.json. */
@@ -94,10 +96,143 @@ static void a_split_divides_the_arena_too(void **state)
     check_arenas(*state, (const float[]){1, 1, 1, 1, 1, 1, 1, 1}, 8);
 }
 
+/* ---- many shapes ------------------------------------------------------------------------------- */
+
+enum { MOST_TENSORS = 24 };
+
+/* A model that a random number made up. */
+typedef struct shape {
+    struct arch_model model;
+    struct arch_key keys[10];
+    struct arch_tensor tensors[MOST_TENSORS];
+    int n_tensors;
+} shape;
+
+static void add_tensor(shape *s, const char *name, int64_t columns, int64_t rows)
+{
+    s->tensors[s->n_tensors++] = (struct arch_tensor){name, {columns, rows}, rows == 0, 0, 0};
+}
+
+static void add_attention(shape *s, int64_t n_embd, int64_t n_q, int64_t n_kv, bool fused)
+{
+    add_tensor(s, "blk.%d.attn_norm.weight", n_embd, 0);
+    if (fused) {
+        add_tensor(s, "blk.%d.attn_qkv.weight", n_embd, n_q + 2 * n_kv);
+    } else {
+        add_tensor(s, "blk.%d.attn_q.weight", n_embd, n_q);
+        add_tensor(s, "blk.%d.attn_k.weight", n_embd, n_kv);
+        add_tensor(s, "blk.%d.attn_v.weight", n_embd, n_kv);
+    }
+    add_tensor(s, "blk.%d.attn_output.weight", n_q, n_embd);
+}
+
+static void add_ffn(shape *s, int64_t n_embd, int64_t n_ff, bool fused)
+{
+    add_tensor(s, "blk.%d.ffn_norm.weight", n_embd, 0);
+    if (!fused)
+        add_tensor(s, "blk.%d.ffn_gate.weight", n_embd, n_ff);
+    add_tensor(s, "blk.%d.ffn_up.weight", n_embd, fused ? 2 * n_ff : n_ff);
+    add_tensor(s, "blk.%d.ffn_down.weight", n_ff, n_embd);
+}
+
+/* Biases of q, k and v; norms per head; norms behind the blocks; q, k and v in one tensor, gate and up too.
+ */
+static const struct kind {
+    const char *architecture;
+    bool biases, head_norms, post_norms, fused;
+} kinds[] = {{"llama", false, false, false, false}, {"qwen2", true, false, false, false},
+             {"qwen3", false, true, false, false},  {"gemma2", false, false, true, false},
+             {"gemma3", false, true, true, false},  {"phi3", false, false, false, true}};
+
+static void random_shape(uint64_t *seed, const struct kind *kind, shape *s)
+{
+    int64_t head = 64 << random_below(seed, 2), n_kv_heads = INT64_C(4) << random_below(seed, 2);
+    int64_t n_heads = n_kv_heads << random_below(seed, 3),
+            n_embd = 256 * (2 + (int64_t)random_below(seed, 14));
+    int64_t n_ff = 256 * (4 + (int64_t)random_below(seed, 40)), n_q = n_heads * head,
+            n_kv = n_kv_heads * head;
+    *s = (shape){.model = {.title = "shape", .architecture = kind->architecture}};
+    s->model.n_layers = 1 + (int)random_below(seed, 6);
+    s->model.keys = s->keys;
+    s->model.tensors = s->tensors;
+    const struct arch_key keys[] = {{"embedding_length", n_embd},
+                                    {"attention.head_count", n_heads},
+                                    {"attention.head_count_kv", n_kv_heads},
+                                    {"feed_forward_length", n_ff},
+                                    {"attention.key_length", head},
+                                    {"attention.value_length", head},
+                                    {"rope.dimension_count", head},
+                                    {"context_length", 4096},
+                                    {NULL, 0}};
+    memcpy(s->keys, keys, sizeof keys);
+    add_tensor(s, "token_embd.weight", n_embd, 2048);
+    add_tensor(s, "output_norm.weight", n_embd, 0);
+    add_attention(s, n_embd, n_q, n_kv, kind->fused);
+    add_ffn(s, n_embd, n_ff, kind->fused);
+    if (kind->biases) {
+        s->tensors[s->n_tensors++] = (struct arch_tensor){.name = "blk.%d.attn_q.bias", .ne = {n_q}};
+        s->tensors[s->n_tensors++] = (struct arch_tensor){.name = "blk.%d.attn_k.bias", .ne = {n_kv}};
+        s->tensors[s->n_tensors++] = (struct arch_tensor){.name = "blk.%d.attn_v.bias", .ne = {n_kv}};
+    }
+    if (kind->head_norms) {
+        add_tensor(s, "blk.%d.attn_q_norm.weight", head, 0);
+        add_tensor(s, "blk.%d.attn_k_norm.weight", head, 0);
+    }
+    if (kind->post_norms) {
+        add_tensor(s, "blk.%d.post_attention_norm.weight", n_embd, 0);
+        add_tensor(s, "blk.%d.post_ffw_norm.weight", n_embd, 0);
+    }
+}
+
+static void check_shape(const header_fixture *f, const shape *s, uint64_t *seed, int *n_moved)
+{
+    static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER, TSR_SPLIT_MODE_NONE};
+    float split[4];
+    int n_devices = 1 + (int)random_below(seed, 4);
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_plan *plan;
+    tsr_plan_info info;
+    for (int d = 0; d < n_devices; d++)
+        split[d] = (float)(1 + random_below(seed, 4));
+    config.n_ctx = 1024;
+    config.n_batch = 1 + (int)random_below(seed, 512);
+    config.n_outputs_max = 1 + (int)random_below(seed, (uint64_t)config.n_batch);
+    config.tensor_split = split;
+    config.n_tensor_split = n_devices;
+    config.split_mode = modes[random_below(seed, 3)];
+    runner_ok(header_plan(f, arch_model_writer(&s->model, TSR_TYPE_F16), n_devices, &config, &plan), "plan");
+    tsr_plan_describe(plan, &info);
+    if (!info.runnable || !info.least_order)
+        fail_msg("%s: %s", s->model.architecture, tsr_plan_note(plan, 0));
+    for (int d = 0; d < n_devices; d++) {
+        tsr_plan_device device;
+        runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+        assert_int_equal(device.bytes[TSR_MEMORY_ARENA], device.arena_bound_bytes);
+        assert_true(device.arena_bound_bytes <= device.arena_unordered_bytes);
+    }
+    *n_moved += info.n_moved > 0;
+    tsr_plan_destroy(plan);
+}
+
+static void many_shapes_need_their_bound(void **state)
+{
+    enum { N_KINDS = sizeof kinds / sizeof *kinds };
+    uint64_t seed = 51;
+    int n_moved = 0;
+    for (int round = 0; round < 25 * N_KINDS; round++) {
+        shape s;
+        random_shape(&seed, &kinds[round % N_KINDS], &s);
+        check_shape(*state, &s, &seed, &n_moved);
+    }
+    print_message("%d of %d have ops moved\n", n_moved, 25 * N_KINDS);
+    assert_true(n_moved > 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_prompt_of_8b_needs_its_bound, header_set_up, header_tear_down),
+        cmocka_unit_test_setup_teardown(many_shapes_need_their_bound, header_set_up, header_tear_down),
         cmocka_unit_test_setup_teardown(a_split_divides_the_arena_too, header_set_up, header_tear_down),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
