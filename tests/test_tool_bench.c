@@ -180,6 +180,50 @@ static void a_spoiled_cache_is_ignored_and_replaced(void **state)
     find("rates that were measured");
 }
 
+/* One seed, one file; another, another. What has no vocabulary runs in a benchmark, and says so elsewhere. */
+static void synthetic_models_are_the_same_every_time(void **state)
+{
+    (void)state;
+    char files[3][64], arguments[256];
+    for (int i = 0; i < 3; i++) {
+        snprintf(files[i], sizeof files[i], "%s/%d.gguf", cache, i);
+        snprintf(arguments, sizeof arguments, "synth --shape 1.1b:q4_0 --layers 1 --seed %d -o %s", i / 2 + 1,
+                 files[i]);
+        run(arguments, 0);
+    }
+    snprintf(arguments, sizeof arguments, "cmp -s %s %s", files[0], files[1]);
+    assert_int_equal(system(arguments), 0);
+    snprintf(arguments, sizeof arguments, "cmp -s %s %s", files[0], files[2]);
+    assert_int_not_equal(system(arguments), 0);
+    snprintf(arguments, sizeof arguments, "plan -m %s" DEVICES " -c 64", files[0]);
+    run(arguments, 0);
+    find("1 layer over 2 of 2 devices");
+    snprintf(arguments, sizeof arguments, "run -m %s" DEVICES " -c 64 -p hi -n 1", files[0]);
+    run(arguments, 1);
+    find("vocab");
+    for (int i = 0; i < 3; i++)
+        unlink(files[i]);
+    run("synth --shape 2b -o /tmp/x.gguf", 2);
+    find("llama-3-8b");
+    run("synth --shape 1b:q9 -o /tmp/x.gguf", 2);
+    find("q9");
+    run("synth --shape 1b:q4_k -o /nope/x.gguf", 1);
+    find("/nope/x.gguf");
+    run("synth --shape 1b", 2);
+}
+
+static void layers_are_extrapolated_from_a_few(void **state)
+{
+    (void)state;
+    run("bench --synthetic 1.1b:q4_0 --layers 2 -p 4 -n 1 -r 1 --ratios '1,1' -c 64" DEVICES, 0);
+    find("extrapolated to 22 layers from 2 and 1");
+    find("50,50 ");
+    run("bench --synthetic 1b:q4_0 -m " MODEL, 2);
+    find("two models");
+    run("bench --layers 3 -m " MODEL, 2);
+    find("--synthetic");
+}
+
 static void mistakes_are_named(void **state)
 {
     (void)state;
@@ -222,6 +266,8 @@ int main(void)
         cmocka_unit_test(measured_links_are_kept_and_used),
         cmocka_unit_test(spoiled_values_of_links_are_ignored),
         cmocka_unit_test(a_spoiled_cache_is_ignored_and_replaced),
+        cmocka_unit_test(synthetic_models_are_the_same_every_time),
+        cmocka_unit_test(layers_are_extrapolated_from_a_few),
         cmocka_unit_test(mistakes_are_named),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

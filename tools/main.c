@@ -20,6 +20,7 @@ static const struct {
     {"fit", tsr_cmd_fit, "show what has to give way so that a model fits"},
     {"run", tsr_cmd_run, "generate text"},
     {"bench", tsr_cmd_bench, "measure the devices, and a model at different splits"},
+    {"synth", tsr_cmd_synth, "write a model of random weights, to compare machines with"},
 };
 
 static int print_usage(FILE *out)

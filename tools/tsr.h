@@ -14,6 +14,7 @@ int tsr_cmd_topo(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_fit(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
+int tsr_cmd_synth(int argc, char **argv);
 int tsr_cmd_bench(int argc, char **argv);       /* and, by its first word: */
 int tsr_cmd_bench_links(int argc, char **argv); /* argv[0] is "links" */
 

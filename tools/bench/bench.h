@@ -7,6 +7,7 @@
  *     ratios.c        the divisions to try: given, a sweep, a search
  *     engine.c        a model opened with one division after another
  *     measure.c       rounds of tests within a budget of time
+ *     synthetic.c     models of random weights, and of few layers for many
  *     report.c        what was found; every format is made of it:
  *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c
  */
@@ -25,6 +26,8 @@
 
 typedef struct bench_options {
     tool_model_options model;
+    const char *synthetic;               /* "llama-3-8b:q4_k"; model.model names what was made of it */
+    int n_layers;                        /* of a synthetic model only so many; 0: all */
     const char *ratios;                  /* "sweep", "sweep:11", "auto" or "1,1;3,1" */
     const char *prompts, *gens, *depths; /* lists of numbers; NULL: the default, which the budget may cut */
     int n_rounds;
@@ -60,6 +63,18 @@ int bench_tests_read(const bench_options *options, bench_report *report);
 /* Add the rows that options->ratios names, besides the planner's. Returns an exit code, after saying why if
  * it is not TOOL_GO_ON. */
 int bench_rows_make(bench *b);
+
+/* What --synthetic asks for, in memory; model.model names it from then on, with room in path[64]. With
+ * n_layers two models: one more with half of them. TOOL_GO_ON, or an exit code after saying why. */
+typedef struct bench_synthetic {
+    char path[64], half_path[64];
+    int n_layers_whole, n_layers, n_layers_half; /* n_layers_half 0: there is one model */
+} bench_synthetic;
+int bench_synthetic_make(bench_options *options, bench_synthetic *synthetic_out);
+
+/* Measure the half, too, and turn every result into what the whole would take: a layer takes what tells the
+ * two apart. Noted in the report. */
+tsr_status bench_extrapolate(bench *b, const bench_synthetic *synthetic);
 
 /* Text of a split that -ts would take: percentages that sum to 100. */
 void bench_split_text(const float *split, int n, char text[BENCH_TEXT]);

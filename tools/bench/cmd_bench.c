@@ -119,7 +119,7 @@ static void set_context(bench *b)
         b->engine.config.n_batch = prompt;
 }
 
-static int bench_model(bench *b, const bench_report *before)
+static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_report *before)
 {
     const bench_options *o = b->options;
     tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
@@ -138,19 +138,21 @@ static int bench_model(bench *b, const bench_report *before)
         status = bench_measure(b, 0);
         if (status == TSR_OK && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
             status = bench_search(b);
+        if (status == TSR_OK && synthetic->n_layers_half)
+            status = bench_extrapolate(b, synthetic);
         code = status == TSR_OK ? write_results(o, &b->report, before) : tool_fail("bench", status);
     }
     return code;
 }
 
-static int measure(bench *b, const bench_report *before)
+static int measure(bench *b, const bench_synthetic *synthetic, const bench_report *before)
 {
     tsr_status status = open_devices(b);
     if (status == TSR_OK)
         status = bench_devices(b);
     int code = status == TSR_OK ? TOOL_EXIT_OK : tool_fail("bench", status);
     if (code == TOOL_EXIT_OK && b->options->model.model)
-        code = bench_model(b, before);
+        code = bench_model(b, synthetic, before);
     close_all(b);
     return code;
 }
@@ -166,14 +168,14 @@ static int show(const bench_options *o, const bench_report *before)
     return code;
 }
 
-static int run(bench *b)
+static int run(bench *b, const bench_synthetic *synthetic)
 {
     const bench_options *o = b->options;
     bench_report before = {0};
     int code = TOOL_EXIT_FAILED;
     if (!o->compare || bench_report_load(o->compare, &before)) {
         bench_catch_interrupt();
-        code = o->show ? show(o, &before) : measure(b, &before);
+        code = o->show ? show(o, &before) : measure(b, synthetic, &before);
     }
     bench_report_free(&before);
     return code;
@@ -196,9 +198,13 @@ static int check(const bench_options *o, const bench_report *report)
         return refuse("-o takes table, md, csv or json");
     if (o->model.model && o->show)
         return refuse("--show measures nothing: leave out -m");
-    if (!o->model.model && !o->show &&
+    if (o->model.model && o->synthetic)
+        return refuse("-m and --synthetic are two models; give one");
+    if (o->n_layers && !o->synthetic)
+        return refuse("--layers is for --synthetic");
+    if (!o->model.model && !o->synthetic && !o->show &&
         (o->plot || o->html || o->save || o->compare || strcmp(o->output, "table") != 0))
-        return refuse("reports are of a model: add -m, or --show a saved one");
+        return refuse("reports are of a model: add -m or --synthetic, or --show a saved one");
     for (int t = 0; t < report->n_tests; t++) {
         int tokens = report->tests[t].depth + bench_test_tokens(&report->tests[t]) + 1;
         if (o->model.n_ctx > 0 && o->model.n_ctx < tokens) {
@@ -221,6 +227,10 @@ int tsr_cmd_bench(int argc, char **argv)
                        .output = "table"};
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(o.model),
+        {NULL, "--synthetic", TOOL_STRING, &o.synthetic, "SHAPE[:TYPE]",
+         "instead of -m: random weights, e.g. llama-3-8b:q4_k (see tsr synth)", 0, 0},
+        {NULL, "--layers", TOOL_INT, &o.n_layers, "N",
+         "of a synthetic model only so many; results are extrapolated to all", 2, 10000},
         {NULL, "--ratios", TOOL_STRING, &o.ratios, "WHICH",
          "sweep (default; sweep:N), auto (search the best), or a list like '1,1;3,1'", 0, 0},
         {"-p", "--n-prompt", TOOL_STRING, &o.prompts, "N,...", "tokens of prompts (default 512); 0: none", 0,
@@ -247,15 +257,18 @@ int tsr_cmd_bench(int argc, char **argv)
         "  tsr bench -m model.gguf --devices cuda:0,cuda:1 --ratios '1,1;3,2;2,1'\n"
         "  tsr bench -m model.gguf --devices cuda --ratios auto -d 0,4096 --html report.html\n"};
     float split[TSR_MAX_DEVICES];
+    bench_synthetic synthetic = {0};
     bench b = {.options = &o, .engine.config = TSR_MODEL_CONFIG_INIT};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = bench_tests_read(&o, &b.report);
     if (code == TOOL_GO_ON)
         code = check(&o, &b.report);
+    if (code == TOOL_GO_ON && o.synthetic)
+        code = bench_synthetic_make(&o, &synthetic);
     if (code == TOOL_GO_ON && o.model.model)
         code = tool_model_options_read("bench", &o.model, split, &b.engine.config);
     if (code != TOOL_GO_ON)
         return code;
-    return run(&b);
+    return run(&b, &synthetic);
 }

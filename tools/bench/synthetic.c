@@ -1,0 +1,120 @@
+/* Benchmarks of models that nobody needs to download, and of models that are larger than the machine: layers
+ * of a transformer are alike, so what a few of them take says what all of them take. */
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+
+#include "bench/bench.h"
+#include "synth/synth.h"
+#include "tsr.h"
+
+static int make(const synth_shape *shape, tsr_type type, int n_layers, char path[64])
+{
+    synth_shape some = *shape;
+    some.n_layers = n_layers;
+    if (synth_in_memory(&some, type, 1, path) >= 0) /* open until the process ends */
+        return TOOL_GO_ON;
+    fprintf(stderr, "tsr bench: no memory for a synthetic model of %d layers: %s\n", n_layers,
+            strerror(errno));
+    return TOOL_EXIT_FAILED;
+}
+
+int bench_synthetic_make(bench_options *options, bench_synthetic *synthetic_out)
+{
+    synth_shape shape;
+    tsr_type type;
+    bench_synthetic s = {0};
+    if (!synth_shape_parse("bench", options->synthetic, &shape, &type))
+        return TOOL_EXIT_USAGE;
+    s.n_layers_whole = shape.n_layers;
+    s.n_layers = options->n_layers && options->n_layers < shape.n_layers ? options->n_layers : shape.n_layers;
+    s.n_layers_half = s.n_layers < s.n_layers_whole ? s.n_layers / 2 : 0;
+    int code = make(&shape, type, s.n_layers, s.path);
+    if (code == TOOL_GO_ON && s.n_layers_half)
+        code = make(&shape, type, s.n_layers_half, s.half_path);
+    *synthetic_out = s;
+    options->model.model = synthetic_out->path;
+    return code;
+}
+
+/* The same division; of the planner's that which it chose for the larger model. */
+static bench_row *copy_row(bench_report *half, const bench_row *row)
+{
+    bench_row *copy = bench_report_add_row(half);
+    if (!copy)
+        return NULL;
+    copy->kind = row->kind == BENCH_ROW_PLANNED ? BENCH_ROW_GIVEN : row->kind;
+    memcpy(copy->split, row->split, sizeof copy->split);
+    memcpy(copy->text, row->text, sizeof copy->text);
+    return copy;
+}
+
+/* What is not known well of the parts is known worse of the whole: deviations grow with the time. */
+static void stretch_cell(const bench_test *test, double more, const bench_cell *half, bench_cell *cell)
+{
+    double median = bench_stat_of(test, cell).median, its = bench_stat_of(test, half).median;
+    int tokens = bench_test_tokens(test);
+    double seconds = median > 0 ? tokens / median : 0, step = its > 0 ? seconds - tokens / its : 0;
+    if (!(step > 0)) { /* nothing that could be extrapolated from */
+        cell->n = 0;
+        return;
+    }
+    for (int i = 0; i < cell->n; i++)
+        cell->seconds[i] =
+            fmax(seconds + more * step + (1 + more) * (cell->seconds[i] - seconds), cell->seconds[i]);
+    cell->predicted_s += more * (cell->predicted_s - half->predicted_s);
+}
+
+/* The half's rows and what is predicted of them. */
+static tsr_status copy_rows(const bench *from, bench *half)
+{
+    tsr_status status = TSR_OK;
+    for (int r = 0; r < from->report.n_rows && status == TSR_OK; r++) {
+        bench_row *row = copy_row(&half->report, from->report.rows[r]);
+        status = row ? bench_engine_predict(&half->engine, half->gguf, &half->report, row) : TSR_ERR_MEMORY;
+    }
+    return status;
+}
+
+/* Measure the half in place of the whole; the machine may not hold both. */
+static tsr_status measure_half(bench *b, const bench_synthetic *s, bench *half)
+{
+    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    header.header_only = true;
+    *half = (bench){.options = b->options, .list = b->list};
+    half->report.n_devices = b->report.n_devices;
+    half->report.n_tests = b->report.n_tests;
+    memcpy(half->report.tests, b->report.tests, sizeof b->report.tests);
+    half->engine =
+        (bench_engine){.rt = b->engine.rt, .list = b->list, .path = s->half_path, .config = b->engine.config};
+    bench_engine_close(&b->engine);
+    b->engine.rt = half->engine.rt;
+    tsr_status status = tsr_gguf_open(s->half_path, &header, &half->gguf);
+    if (status == TSR_OK)
+        status = copy_rows(b, half);
+    if (status == TSR_OK)
+        status =
+            bench_measure_rows(half, half->report.rows, half->report.n_rows, b->report.rows[0]->cells[0].n);
+    bench_engine_close(&half->engine);
+    tsr_gguf_close(half->gguf);
+    return status;
+}
+
+tsr_status bench_extrapolate(bench *b, const bench_synthetic *s)
+{
+    bench half;
+    bench_report *report = &b->report;
+    double more = (double)(s->n_layers_whole - s->n_layers) / (s->n_layers - s->n_layers_half);
+    tsr_status status = measure_half(b, s, &half);
+    for (int r = 0; r < report->n_rows && status == TSR_OK; r++)
+        for (int t = 0; t < report->n_tests; t++)
+            stretch_cell(&report->tests[t], more, &half.report.rows[r]->cells[t], &report->rows[r]->cells[t]);
+    report->interrupted = report->interrupted || half.report.interrupted;
+    report->environment.layers_measured = s->n_layers;
+    report->environment.layers_extrapolated = s->n_layers_whole;
+    bench_report_note(report,
+                      "extrapolated to %d layers from %d and %d that were measured; memory is that of %d",
+                      s->n_layers_whole, s->n_layers, s->n_layers_half, s->n_layers);
+    bench_report_free(&half.report);
+    return status;
+}

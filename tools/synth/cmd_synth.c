@@ -1,0 +1,58 @@
+/* tsr synth: a model of a published shape with random weights, as a file. */
+#include <errno.h>
+#include <string.h>
+
+#include "options.h"
+#include "synth/synth.h"
+#include "tsr.h"
+
+static int write_model(const char *path, const synth_shape *shape, tsr_type type, uint64_t seed)
+{
+    FILE *file = fopen(path, "wb");
+    bool good = file && synth_write(shape, type, seed, file);
+    int why = errno;
+    if (file && fclose(file) != 0 && good) {
+        good = false;
+        why = errno;
+    }
+    if (good)
+        return TOOL_EXIT_OK;
+    fprintf(stderr, "tsr synth: %s cannot be written: %s\n", path, strerror(why));
+    if (file)
+        remove(path); /* half a model is of no use, and large */
+    return TOOL_EXIT_FAILED;
+}
+
+int tsr_cmd_synth(int argc, char **argv)
+{
+    const char *text = NULL, *path = NULL;
+    int n_layers = 0;
+    uint64_t seed = 1;
+    synth_shape shape;
+    tsr_type type;
+    const tool_option options[] = {
+        {"-s", "--shape", TOOL_STRING, &text, "SHAPE[:TYPE]", "e.g. llama-3-8b:q4_k (without a type: f16)", 0,
+         0},
+        {"-o", "--output", TOOL_STRING, &path, "FILE", "where to write the GGUF file", 0, 0},
+        {NULL, "--layers", TOOL_INT, &n_layers, "N", "of the shape's layers only so many", 1, 10000},
+        {NULL, "--seed", TOOL_U64, &seed, "N", "of the random weights (default 1)", 0, 0},
+    };
+    const tool_command command = {
+        "synth", "write a model of random weights, to compare machines with", options, TOOL_COUNT(options),
+        "Shapes: tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, llama-2-7b, mistral-7b, llama-3-8b, "
+        "llama-2-13b,\n"
+        "mixtral-8x7b, llama-3-70b. The file says no words: it has no vocabulary.\n\nexample:\n"
+        "  tsr synth --shape llama-3.2-1b:q8_0 -o 1b.gguf\n"};
+    int code = tool_options_parse(&command, argc, argv, stdout, stderr);
+    if (code != TOOL_GO_ON)
+        return code;
+    if (!text || !path) {
+        fprintf(stderr, "tsr synth: needs --shape and -o; tsr synth --help lists the shapes\n");
+        return TOOL_EXIT_USAGE;
+    }
+    if (!synth_shape_parse("synth", text, &shape, &type))
+        return TOOL_EXIT_USAGE;
+    if (n_layers)
+        shape.n_layers = n_layers;
+    return write_model(path, &shape, type, seed);
+}
