@@ -96,8 +96,8 @@ static void time_loader(tsr_runtime *rt, weights *w)
     for (int r = -1; r < UPLOAD_ROUNDS; r++) { /* the first one warms up */
         tsr_buffer *buffer;
         uint64_t start = tsr_clock_ns();
-        check(tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, TSR_WEIGHTS_COPY,
-                                 TSR_MEMORY_WEIGHTS, NULL, NULL, &buffer));
+        const tsr_weights_config config = {.flags = TSR_WEIGHTS_COPY, .owner = TSR_MEMORY_WEIGHTS};
+        check(tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, &config, &buffer));
         settle(rt->devices[0], w->tensors[w->n - 1].shards[0].data);
         rates[r < 0 ? 0 : r] = 1e-9 * (double)w->n * (double)w->bytes / seconds_since(start);
         tsr_buffer_destroy(buffer);

@@ -158,15 +158,61 @@ out:
     return status;
 }
 
+static void drop_region(tsr_buffer *buffer, const tsr_buffer_region *region)
+{
+    tsr_device *device = buffer->rt->devices[region->device];
+    if (region->borrowed)
+        return;
+    if (region->wrapped)
+        tsr_device_unwrap(device, buffer->owner, region->pointer, region->bytes, region->charged);
+    else
+        tsr_device_free(device, buffer->owner, region->pointer, region->bytes);
+}
+
 void tsr_buffer_drop_regions(tsr_buffer *buffer, int n_kept)
 {
-    while (buffer->n_regions > n_kept) {
-        tsr_buffer_region *region = &buffer->regions[--buffer->n_regions];
-        tsr_device *device = buffer->rt->devices[region->device];
-        if (region->wrapped)
-            tsr_device_unwrap(device, buffer->owner, region->pointer, region->bytes, region->charged);
+    while (buffer->n_regions > n_kept)
+        drop_region(buffer, &buffer->regions[--buffer->n_regions]);
+}
+
+void tsr_buffer_drop_device(tsr_buffer *buffer, int device)
+{
+    int n = 0;
+    for (tsr_tensor *tensor = buffer->tensors; tensor; tensor = tensor->buffer_next)
+        tensor->shards[device] = (tsr_shard){0};
+    for (int i = 0; i < buffer->n_regions; i++) {
+        if (buffer->regions[i].device == device)
+            drop_region(buffer, &buffer->regions[i]);
         else
-            tsr_device_free(device, buffer->owner, region->pointer, region->bytes);
+            buffer->regions[n++] = buffer->regions[i];
+    }
+    buffer->n_regions = n;
+}
+
+tsr_status tsr_buffer_borrow(tsr_buffer *buffer, const tsr_buffer *from, int device)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < from->n_regions; i++) {
+        if (from->regions[i].device != device)
+            continue;
+        TSR_TRY(make_room(buffer));
+        buffer->regions[buffer->n_regions] = from->regions[i];
+        buffer->regions[buffer->n_regions++].borrowed = true;
+    }
+out:
+    return status;
+}
+
+void tsr_buffer_inherit(tsr_buffer *buffer, tsr_buffer *from)
+{
+    for (int i = 0; i < buffer->n_regions; i++) {
+        tsr_buffer_region *mine = &buffer->regions[i];
+        for (int k = 0; k < from->n_regions && mine->borrowed; k++)
+            if (from->regions[k].device == mine->device && from->regions[k].pointer == mine->pointer &&
+                !from->regions[k].borrowed) {
+                from->regions[k].borrowed = true;
+                mine->borrowed = false;
+            }
     }
 }
 

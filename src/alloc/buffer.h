@@ -26,6 +26,7 @@ struct tsr_buffer_type {
 typedef struct tsr_buffer_region {
     int device;
     bool wrapped;   /* unwrap instead of free */
+    bool borrowed;  /* another buffer's, which gives it back */
     void *pointer;  /* what the device gave */
     size_t bytes;   /* allocated or wrapped */
     size_t charged; /* against the device */
@@ -67,8 +68,14 @@ tsr_status tsr_buffer_add_memory(tsr_buffer *buffer, int device, size_t bytes, c
 tsr_status tsr_buffer_add_wrapped(tsr_buffer *buffer, int device, const void *pointer, size_t bytes,
                                   size_t charged, const char *what, const void **wrapped_out);
 
-/* Give back the regions from index `n_kept` on. */
+/* Give back the regions from index `n_kept` on; those of one device. */
 void tsr_buffer_drop_regions(tsr_buffer *buffer, int n_kept);
+void tsr_buffer_drop_device(tsr_buffer *buffer, int device);
+
+/* Have the regions that another buffer has on a device, too, which goes on to own them; and become the owner
+ * of all that was borrowed from it, so that it can be destroyed. */
+tsr_status tsr_buffer_borrow(tsr_buffer *buffer, const tsr_buffer *from, int device);
+void tsr_buffer_inherit(tsr_buffer *buffer, tsr_buffer *from);
 
 /* Whether any of the regions on a device is memory of its own rather than a view. */
 bool tsr_buffer_has_copies(const tsr_buffer *buffer, int device);
@@ -94,6 +101,16 @@ enum {
     TSR_WEIGHTS_VERIFY = 2 /* read copies back and compare them with their source: twice the time and more */
 };
 
+typedef struct tsr_weights_config {
+    unsigned flags;
+    tsr_memory_owner owner;
+    tsr_weights_progress progress; /* NULL: nobody listens */
+    void *user;
+    const tsr_buffer *former_buffer; /* NULL, or where the same tensors lie under another split */
+    tsr_tensor *const *former;       /* [n] they, in the same order; NULL for one that is not there */
+    uint64_t later;                  /* devices whose shards tsr_weights_fill() makes */
+} tsr_weights_config;
+
 /* Put n tensors on the devices as their placements say: sources[i] is tensor i, whole and dense, in read-only
  * memory (a mapped file) that outlives the buffer.
  *
@@ -103,11 +120,20 @@ enum {
  * to all devices at once (alloc/upload.h). On measuring devices sources may be NULL (views are then fake
  * addresses).
  *
+ * A buffer can be made after a former one of the same tensors, which goes on to exist beside it: a device
+ * whose part of every tensor stays the same borrows its regions (tsr_buffer_inherit()), and what others have
+ * as copies of their new shards is copied on the device and not uploaded.
+ *
  * Fills tensor->rt, ->placement (maps are copied into the buffer), ->shards and ->buffer; tensors may be any,
  * of a context or not. Those of no context: destroy the buffer or detach them before freeing them. The
- * tensors are read-only from then on. progress may be NULL. On failure no tensor has changed. */
+ * tensors are read-only from then on. On failure no tensor has changed. */
 tsr_status tsr_weights_create(tsr_runtime *rt, tsr_tensor *const *tensors, const tsr_placement *placements,
-                              const void *const *sources, int n, unsigned flags, tsr_memory_owner owner,
-                              tsr_weights_progress progress, void *user, tsr_buffer **buffer_out);
+                              const void *const *sources, int n, const tsr_weights_config *config,
+                              tsr_buffer **buffer_out);
+
+/* Give the tensors of such a buffer, in the same order, their copies on devices that have nothing of them:
+ * because of config.later, or since tsr_buffer_drop_device(). On failure these have nothing again. */
+tsr_status tsr_weights_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
+                            uint64_t devices, unsigned flags);
 
 #endif

@@ -1,6 +1,6 @@
 /* Parallel upload; see upload.h.
  *
- * Each device's shards are cut into pieces of whole rows, which its threads take one after another. The lock
+ * Each device's parts are cut into pieces of whole rows, which its threads take one after another. The lock
  * is held to take a piece of many MiB or to note a failure, so nobody ever waits for it to speak of. */
 #include "alloc/upload.h"
 
@@ -17,18 +17,19 @@
 /* Bytes between two looks at whether to stop, and between two reports of progress per thread. */
 enum { PIECE_BYTES = 16 << 20, MAX_THREADS_PER_DEVICE = 8 };
 
-/* Rows [row, row + height) of a device's shard of an item. */
+/* Some rows of a part, `width` bytes each. */
 typedef struct piece {
     const tsr_buffer_item *item;
-    size_t row, height, width; /* bytes of a row */
+    tsr_window window;
+    size_t height, width;
 } piece;
 
 /* A device's pieces that nobody has taken yet. */
 typedef struct queue {
     tsr_device *device;
-    const tsr_buffer_item *items;
-    int n_items, next_item;
-    size_t next_row;
+    const tsr_upload_part *parts;
+    int n_parts, next_part;
+    size_t next_row; /* of the part */
 } queue;
 
 typedef struct upload {
@@ -61,23 +62,28 @@ const void *tsr_upload_source(const tsr_buffer_item *item, tsr_window window)
                           tsr_type_row_bytes(item->tensor->type, window.col_begin));
 }
 
-static tsr_window window_of(const tsr_buffer_item *item, const tsr_device *device)
+unsigned char *tsr_upload_target(const tsr_buffer_item *item, tsr_window window, int device)
 {
-    return tsr_placement_window(item->tensor, &item->placement, device->index);
+    const tsr_shard *shard = &item->shards[device];
+    tsr_window all = tsr_placement_window(item->tensor, &item->placement, device);
+    return (unsigned char *)shard->data + (size_t)(window.row_begin - all.row_begin) * shard->row_stride +
+           tsr_type_row_bytes(item->tensor->type, window.col_begin - all.col_begin);
 }
 
 static bool next_piece(queue *q, piece *piece_out)
 {
-    for (; q->next_item < q->n_items; q->next_item++, q->next_row = 0) {
-        const tsr_buffer_item *item = &q->items[q->next_item];
-        tsr_window window = window_of(item, q->device);
-        size_t n_rows = (size_t)(window.row_end - window.row_begin);
-        size_t width = item->shards[q->device->index].row_stride;
+    for (; q->next_part < q->n_parts; q->next_part++, q->next_row = 0) {
+        const tsr_upload_part *part = &q->parts[q->next_part];
+        tsr_window window = part->window;
+        size_t n_rows = tsr_window_height(window), width = tsr_window_width(part->item->tensor, window);
         if (q->next_row >= n_rows || width == 0)
             continue;
         size_t step = TSR_MAX((size_t)PIECE_BYTES / width, (size_t)1);
-        *piece_out = (piece){item, q->next_row, TSR_MIN(step, n_rows - q->next_row), width};
-        q->next_row += piece_out->height;
+        size_t height = TSR_MIN(step, n_rows - q->next_row);
+        window.row_begin += (int64_t)q->next_row;
+        window.row_end = window.row_begin + (int64_t)height;
+        *piece_out = (piece){part->item, window, height, width};
+        q->next_row += height;
         return true;
     }
     return false;
@@ -124,11 +130,13 @@ static size_t bytes_of(queue q)
 /* ---- one piece ------------------------------------------------------------------------------------------
  */
 
-static tsr_status compare(const uploader *u, const piece *p, const unsigned char *data,
+static tsr_status compare(const uploader *u, const piece *p, const unsigned char *data, size_t stride,
                           const unsigned char *source, size_t source_stride)
 {
     tsr_device *device = u->queue->device;
-    tsr_status status = device->ops->download(device, u->copy, p->width, data, p->width, p->width, p->height);
+    tsr_window all = tsr_placement_window(p->item->tensor, &p->item->placement, device->index);
+    size_t first = (size_t)(p->window.row_begin - all.row_begin);
+    tsr_status status = device->ops->download(device, u->copy, p->width, data, stride, p->width, p->height);
     for (size_t row = 0; row < p->height && status == TSR_OK; row++) {
         const unsigned char *is = u->copy + row * p->width, *was = source + row * source_stride;
         size_t at = 0;
@@ -139,7 +147,7 @@ static tsr_status compare(const uploader *u, const piece *p, const unsigned char
         status = tsr_fail(TSR_ERR_DEVICE,
                           "device %s: tensor %s came back from it changed: byte %zu of its row %zu there is "
                           "0x%02x and was 0x%02x; the device's memory or its link is not reliable",
-                          device->name, p->item->tensor->name, at, p->row + row, is[at], was[at]);
+                          device->name, p->item->tensor->name, at, first + row, is[at], was[at]);
     }
     return status;
 }
@@ -149,14 +157,13 @@ static tsr_status upload_piece(const uploader *u, const piece *p)
     tsr_status status = TSR_OK;
     tsr_device *device = u->queue->device;
     size_t source_stride = tsr_type_row_bytes(p->item->tensor->type, p->item->tensor->ne[0]);
-    const unsigned char *source = tsr_upload_source(p->item, window_of(p->item, device));
-    unsigned char *data = p->item->shards[device->index].data;
-    source += p->row * source_stride;
-    data += p->row * p->width;
+    size_t stride = p->item->shards[device->index].row_stride;
+    const unsigned char *source = tsr_upload_source(p->item, p->window);
+    unsigned char *data = tsr_upload_target(p->item, p->window, device->index);
     read_ahead(source, (p->height - 1) * source_stride + p->width);
-    TSR_TRY(device->ops->upload(device, data, p->width, source, source_stride, p->width, p->height));
+    TSR_TRY(device->ops->upload(device, data, stride, source, source_stride, p->width, p->height));
     if (u->copy)
-        TSR_TRY(compare(u, p, data, source, source_stride));
+        TSR_TRY(compare(u, p, data, stride, source, source_stride));
 out:
     return status;
 }
@@ -282,7 +289,7 @@ tsr_status tsr_upload_weights(const tsr_upload_job *jobs, int n_jobs, const tsr_
     TSR_TRY(tsr_mem_array((size_t)n_jobs, sizeof *queues, "an upload", &queues));
     TSR_TRY(tsr_mem_array((size_t)n_most, sizeof *uploaders, "an upload", &uploaders));
     for (int j = 0; j < n_jobs; j++)
-        queues[j] = (queue){.device = jobs[j].device, .items = jobs[j].items, .n_items = jobs[j].n_items};
+        queues[j] = (queue){.device = jobs[j].device, .parts = jobs[j].parts, .n_parts = jobs[j].n_parts};
     TSR_TRY(make_uploaders(&up, queues, n_jobs, uploaders, &n));
     run_uploaders(&up, uploaders, n, config);
     status = up.status;

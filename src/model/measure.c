@@ -37,7 +37,7 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
     tsr_model_config config = *resolved;
     config.progress = NULL;
     TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
-    TSR_TRY(tsr_model_load(rt, shape, &config, split, &model));
+    TSR_TRY(tsr_model_load(rt, shape, &config, split, NULL, &model));
     for (int i = 0; i < config.n_sessions; i++)
         TSR_TRY(tsr_session_create(model, &session));
     TSR_TRY(read_books(rt, session, &m));

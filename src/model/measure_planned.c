@@ -16,7 +16,8 @@ static tsr_status place_weights(tsr_runtime *rt, const tsr_model_shape *shape, c
     tsr_weights weights = {0};
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
-    TSR_TRY(tsr_weights_place(&weights, rt, split, config->copy_weights ? TSR_WEIGHTS_COPY : 0, NULL, NULL));
+    const tsr_weights_placing placing = {.flags = config->copy_weights ? TSR_WEIGHTS_COPY : 0};
+    TSR_TRY(tsr_weights_place(&weights, rt, split, &placing));
     for (int d = 0; d < rt->n_devices; d++)
         m->used[d][TSR_MEMORY_WEIGHTS] = rt->devices[d]->used[TSR_MEMORY_WEIGHTS];
 out:
@@ -42,7 +43,7 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, co
     tsr_model_config plain = *config;
     plain.type_k = plain.type_v = TSR_TYPE_F16;
     plain.progress = NULL;
-    TSR_TRY(tsr_model_load(rt, &llama, &plain, split, &model));
+    TSR_TRY(tsr_model_load(rt, &llama, &plain, split, NULL, &model));
     TSR_TRY(tsr_session_create(model, &session));
     for (int d = 0; d < rt->n_devices; d++) {
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)

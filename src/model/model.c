@@ -9,6 +9,7 @@
 #include "alloc/kv.h"
 #include "core/mem.h"
 #include "model/fit.h"
+#include "model/session.h"
 #include "runtime/memory.h"
 
 /* ---- shape ----------------------------------------------------------------------------------- */
@@ -168,8 +169,13 @@ static void describe_model(const tsr_live *live, char *text, size_t size)
 
 static const tsr_live_kind model_kind = {"model", describe_model, NULL};
 
+unsigned tsr_model_weights_flags(const tsr_model_config *config)
+{
+    return (config->copy_weights ? TSR_WEIGHTS_COPY : 0u) | (config->verify_upload ? TSR_WEIGHTS_VERIFY : 0u);
+}
+
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
-                          const tsr_model_split *split, tsr_model **model_out)
+                          const tsr_model_split *split, const tsr_model_former *former, tsr_model **model_out)
 {
     tsr_status status = TSR_OK;
     tsr_model *model = NULL;
@@ -182,10 +188,12 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     TSR_TRY(load_rope(model));
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams));
-    unsigned flags =
-        (resolved->copy_weights ? TSR_WEIGHTS_COPY : 0) | (resolved->verify_upload ? TSR_WEIGHTS_VERIFY : 0);
-    TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, flags, resolved->progress,
-                              resolved->progress_user));
+    tsr_weights_placing placing = {.flags = tsr_model_weights_flags(resolved),
+                                   .progress = resolved->progress,
+                                   .user = resolved->progress_user,
+                                   .former = former ? &former->model->weights : NULL,
+                                   .later = former ? former->exchanged : 0};
+    TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, &placing));
     tsr_live_add(rt, &model->live, &model_kind);
     *model_out = model;
     model = NULL;
@@ -274,7 +282,7 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
     TSR_TRY(plan_model(rt, &shape, config, &resolved, &fit, &plan));
     TSR_TRY(check_room(rt, &resolved, plan));
-    TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), &model));
+    TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), NULL, &model));
     TSR_TRY(keep_config(model, &resolved));
     model->own_gguf = gguf;
     model->plan = plan;
@@ -303,6 +311,8 @@ void tsr_model_close(tsr_model *model)
             *at = model->next;
             break;
         }
+    while (model->sessions) /* somebody's mistake, told when the runtime closes */
+        tsr_session_leave_model(model->sessions);
     tsr_live_remove(&model->live);
     tsr_weights_free(&model->weights);
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)

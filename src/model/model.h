@@ -38,6 +38,7 @@ struct tsr_model {
     tsr_kept_config kept;    /* of opened models */
     tsr_model_split split;
     tsr_weights weights;
+    bool lost; /* a change of split failed, and so did going back: it has no weights on some device */
     tsr_rope_tables rope[TSR_ROPE_SLOTS]; /* n_rot 0: the model has no such rotation */
     tsr_plan *plan;                       /* NULL on measuring devices */
     tsr_fit *fit;                         /* NULL, or what the plan belonged to at first */
@@ -55,9 +56,20 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
 tsr_status tsr_model_config_keep(tsr_model_config *config, int n_devices, tsr_kept_config *kept);
 void tsr_kept_config_drop(tsr_kept_config *kept);
 
-/* Place the weights as `split` (copied) says. The same code loads a model and measures it. */
+/* The same model under another split, on the same devices. */
+typedef struct tsr_model_former {
+    const tsr_model *model;
+    uint64_t exchanged; /* devices without room for both; their weights are left to tsr_weights_refill() */
+} tsr_model_former;
+
+/* Place the weights as `split` (copied) says. The same code loads a model, measures it, and loads it beside a
+ * former one (else NULL). */
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
-                          const tsr_model_split *split, tsr_model **model_out);
+                          const tsr_model_split *split, const tsr_model_former *former,
+                          tsr_model **model_out);
+
+/* Of tsr_weights_create(). */
+unsigned tsr_model_weights_flags(const tsr_model_config *config);
 
 /* Decide a split for the devices of `rt` and measure it on stand-ins for them. */
 tsr_status tsr_plan_for_runtime(const tsr_runtime *rt, const tsr_model_shape *shape,

@@ -3,11 +3,18 @@
  * The new split is made beside the old one by the code that opens models and creates sessions; the KV pages
  * are copied over; the step that ran last is compiled. All that can fail happens before anything of the old
  * split is touched. Then models and sessions exchange their contents with their successors, which cannot
- * fail, and what was theirs is destroyed under the successors' names. Handles stay what they were. */
+ * fail, and what was theirs is destroyed under the successors' names. Handles stay what they were.
+ *
+ * Where a device has no room for the copied weights of both splits, the old ones go first, as late as
+ * possible, and the new ones come from the file. A failure after that brings the old ones back from there.
+ * They are the one thing that is taken anew on the way back: should the device refuse memory that it has just
+ * been given back, the model is lost, and says so. */
 #include "model/resplit.h"
 
+#include <stdio.h>
 #include <string.h>
 
+#include "alloc/buffer.h"
 #include "core/mem.h"
 
 /* ---- sessions -------------------------------------------------------------------------------- */
@@ -26,16 +33,23 @@ static tsr_status follow_session(tsr_session *session, tsr_model *next)
 {
     tsr_status status = TSR_OK;
     const tsr_step *last = last_step(session);
-    tsr_step *step;
     TSR_TRY(tsr_session_create(next, &session->successor));
     TSR_TRY(tsr_kv_take_over(session->successor->kv, session->kv));
-    if (last)
-        TSR_TRY(tsr_session_step(session->successor, last->n_tokens, last->n_outputs, &step));
+    session->successor->next_tokens = last ? last->n_tokens : 0;
+    session->successor->next_outputs = last ? last->n_outputs : 0;
 out:
     return status;
 }
 
-static void exchange_sessions(tsr_session *a, tsr_session *b)
+static tsr_status compile_step(tsr_session *session)
+{
+    tsr_step *step;
+    return session->next_tokens
+               ? tsr_session_step(session, session->next_tokens, session->next_outputs, &step)
+               : TSR_OK;
+}
+
+static void swap_contents(tsr_session *a, tsr_session *b)
 {
     tsr_session was = *a;
     a->kv = b->kv;
@@ -56,9 +70,15 @@ static tsr_status prepare(tsr_resplits *all, tsr_resplit *r)
 {
     tsr_status status = TSR_OK;
     tsr_model *model = r->model;
+    if (model->lost)
+        return tsr_fail(TSR_ERR_DEVICE,
+                        "the model lost weights when a change of its split failed; close it and "
+                        "open it anew");
     TSR_TRY(tsr_resplit_plan(all, model, &r->plan));
-    TSR_TRY(tsr_resplit_admit(all, model, r->plan));
-    TSR_TRY(tsr_model_load(model->rt, &model->shape, &model->config, tsr_plan_split(r->plan), &r->next));
+    TSR_TRY(tsr_resplit_admit(all, r));
+    const tsr_model_former former = {model, r->exchanged};
+    TSR_TRY(
+        tsr_model_load(model->rt, &model->shape, &model->config, tsr_plan_split(r->plan), &former, &r->next));
     for (tsr_session *s = model->sessions; s; s = s->next)
         TSR_TRY(follow_session(s, r->next));
     for (int d = 0; d < all->rt->n_devices; d++) {
@@ -71,17 +91,67 @@ out:
     return status;
 }
 
+static void drop_weights(tsr_model *model, uint64_t devices)
+{
+    for (int d = 0; d < model->rt->n_devices; d++)
+        if (devices >> d & 1)
+            tsr_buffer_drop_device(model->weights.buffer, d);
+}
+
+/* Programs know where weights lie, so those of the old split end with its weights. */
+static tsr_status exchange_weights(tsr_resplit *r)
+{
+    tsr_model *model = r->model;
+    if (!r->exchanged)
+        return TSR_OK;
+    for (tsr_session *s = model->sessions; s; s = s->next)
+        tsr_session_drop_steps(s);
+    r->exchanging = true;
+    drop_weights(model, r->exchanged);
+    return tsr_weights_refill(&r->next->weights, r->exchanged, tsr_model_weights_flags(&model->config));
+}
+
+/* The way back, from whatever exchanging got to. */
+static void restore_weights(tsr_resplit *r)
+{
+    char sentence[512];
+    if (!r->exchanging)
+        return;
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    for (tsr_session *s = r->next->sessions; s; s = s->next)
+        tsr_session_drop_steps(s);
+    drop_weights(r->next, r->exchanged);
+    if (tsr_weights_refill(&r->model->weights, r->exchanged, tsr_model_weights_flags(&r->model->config)) !=
+        TSR_OK) {
+        tsr_log(&r->model->rt->logger, TSR_LOG_WARN,
+                "a change of split failed (%s), and the old weights cannot be loaded again: %s", sentence,
+                tsr_last_error());
+        r->model->lost = true;
+    }
+    tsr_fail_store("%s", sentence);
+}
+
+static tsr_status compile_steps(tsr_model *next)
+{
+    tsr_status status = TSR_OK;
+    for (tsr_session *s = next->sessions; s; s = s->next)
+        TSR_TRY(compile_step(s));
+out:
+    return status;
+}
+
 static void commit(tsr_resplit *r)
 {
     tsr_model *model = r->model, *next = r->next;
     tsr_weights weights = model->weights;
     tsr_model_split split = model->split;
     for (tsr_session *s = model->sessions; s; s = s->next)
-        exchange_sessions(s, s->successor);
+        swap_contents(s, s->successor);
     model->weights = next->weights;
     next->weights = weights;
     model->split = next->split;
     next->split = split;
+    tsr_buffer_inherit(model->weights.buffer, next->weights.buffer);
     tsr_model_set_plan(model, r->plan);
     r->plan = NULL;
 }
@@ -108,18 +178,26 @@ static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float
     for (int d = 0; d < rt->n_devices; d++) {
         all.caps[d] = rt->devices[d]->memory_cap;
         all.present[d] = tsr_device_used(rt->devices[d]);
+        all.peak_total[d] = rt->devices[d]->books.peak_total;
     }
     for (int d = 0; d < rt->n_devices; d++)
         rt->devices[d]->memory_cap = SIZE_MAX;
     for (int i = 0; i < n; i++)
         TSR_TRY(prepare(&all, &list[i]));
     for (int i = 0; i < n; i++)
+        TSR_TRY(exchange_weights(&list[i]));
+    for (int i = 0; i < n; i++)
+        TSR_TRY(compile_steps(list[i].next));
+    for (int i = 0; i < n; i++)
         commit(&list[i]);
 out:
+    for (int i = 0; i < n && status != TSR_OK; i++)
+        restore_weights(&list[i]);
     for (int i = 0; i < n; i++)
         drop(&list[i]);
     for (int d = 0; d < rt->n_devices; d++)
         rt->devices[d]->memory_cap = all.caps[d];
+    tsr_resplit_correct_peaks(&all);
     return status;
 }
 

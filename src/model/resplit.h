@@ -18,6 +18,8 @@ typedef struct tsr_resplit {
     tsr_model *model;
     tsr_model *next; /* the same under the new split, with a successor for every session */
     tsr_plan *plan;
+    uint64_t exchanged; /* devices without room for the weights of both splits */
+    bool exchanging;    /* their old weights are gone */
 } tsr_resplit;
 
 /* Several models that change together or not at all. */
@@ -27,9 +29,10 @@ typedef struct tsr_resplits {
     int n_tensor_split;
     tsr_resplit *list; /* [n] */
     int n;
-    size_t caps[TSR_MAX_DEVICES];    /* of the devices; lifted meanwhile, since the books count both */
-    size_t leaving[TSR_MAX_DEVICES]; /* bytes of models in the list whose successors are there */
-    size_t present[TSR_MAX_DEVICES]; /* bytes that are really taken, old and new */
+    size_t caps[TSR_MAX_DEVICES];       /* of the devices; lifted meanwhile, since the books count both */
+    size_t leaving[TSR_MAX_DEVICES];    /* bytes of models in the list whose successors are there */
+    size_t present[TSR_MAX_DEVICES];    /* bytes that are really taken, old and new */
+    size_t peak_total[TSR_MAX_DEVICES]; /* of the books, before */
 } tsr_resplits;
 
 void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out);
@@ -37,8 +40,11 @@ void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out
 /* The plan of one model under the new split, in the room that all but the leaving ones leave. */
 tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr_plan **plan_out);
 
-/* Whether the old and the new can be there at once: adds to all->present what the new takes besides, or
- * TSR_ERR_MEMORY naming the device and the bytes that are missing. */
-tsr_status tsr_resplit_admit(tsr_resplits *all, const tsr_model *model, const tsr_plan *plan);
+/* Whether the old and the new can be there at once, if need be without their copied weights on the devices
+ * r->exchanged, which it finds: adds to all->present what the new takes besides, or TSR_ERR_MEMORY naming the
+ * device and the bytes that are missing. */
+tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r);
+
+void tsr_resplit_correct_peaks(const tsr_resplits *all);
 
 #endif

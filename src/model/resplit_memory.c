@@ -1,13 +1,15 @@
 /* What a change of split takes: planned before anything is touched.
  *
  * Afterwards a device holds what the plan of the new split says. Until the last piece is in place the old
- * split must be able to go on, so for a moment it holds both: copied weights, arenas and workspaces twice,
- * committed KV pages twice. Views are the same memory under both splits, and of the KV region only what is
- * committed is there; the books count views and reservations in full, so their caps are lifted while both
- * exist and this sum decides instead. */
+ * split must be able to go on, so for a moment it holds both: copied weights (unless its part of them stays
+ * the same), arenas and workspaces twice, committed KV pages twice. Views are the same memory under both
+ * splits, and of the KV region only what is committed is there; the books count views and reservations in
+ * full, so their caps are lifted while both exist and this sum decides instead. A device without room for
+ * both splits' weights exchanges them. */
 #include "alloc/buffer.h"
 #include "core/mem.h"
 #include "model/resplit.h"
+#include "runtime/memory.h"
 
 void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)
 {
@@ -80,32 +82,84 @@ static size_t excess(size_t wanted, size_t there)
     return wanted > there ? wanted - there : 0;
 }
 
-/* Bytes that the new split takes of device d while the old one is still there. */
-static size_t bytes_besides(const tsr_model *model, const tsr_plan *plan, int d)
+/* Whether device d holds the same granules of every block under both splits. */
+static bool same_part(const tsr_model_split *a, const tsr_model_split *b, int d)
+{
+    static const tsr_block blocks[] = {TSR_BLOCK_EMBEDDING, TSR_BLOCK_OUTPUT, TSR_BLOCK_ATTENTION,
+                                       TSR_BLOCK_FFN};
+    static const tsr_split_class_id ids[] = {TSR_CLASS_OUTPUT, TSR_CLASS_OUTPUT, TSR_CLASS_ATTENTION,
+                                             TSR_CLASS_FFN};
+    if ((a->embedding_group == a->output_group) != (b->embedding_group == b->output_group))
+        return false;
+    for (int64_t l = 0; l < a->n_layers; l++)
+        for (int k = 0; k < 4; k++) {
+            const tsr_split_group *of_a = tsr_model_split_group(a, blocks[k], l);
+            const tsr_split_group *of_b = tsr_model_split_group(b, blocks[k], l);
+            const tsr_shard_map *x = tsr_split_group_map(of_a, ids[k]),
+                                *y = tsr_split_group_map(of_b, ids[k]);
+            if ((of_a->devices >> d & 1) != (of_b->devices >> d & 1) || x->begin[d] != y->begin[d] ||
+                x->begin[d + 1] != y->begin[d + 1])
+                return false;
+        }
+    return true;
+}
+
+/* What device d needs for a new split while it holds the old one. */
+typedef struct need {
+    size_t weights; /* for those of both */
+    size_t grown;   /* for the new ones in place of the old ones */
+    size_t rest;
+    size_t taken; /* of the device's memory by all but weights; reservations take none */
+} need;
+
+static need need_of(const tsr_model *model, const tsr_plan *plan, int d)
 {
     const size_t *new = plan->devices[d].bytes;
     const tsr_device *device = model->rt->devices[d];
     tsr_holding old;
     tsr_holding_of(model, d, &old);
     bool copies = old.copies || device->prefers_copies || model->config.copy_weights;
-    size_t weights = new[TSR_MEMORY_WEIGHTS], kv = new[TSR_MEMORY_KV];
-    if (!copies)
-        weights = excess(weights, old.bytes[TSR_MEMORY_WEIGHTS]);
-    if (model->sessions)
-        kv = TSR_MAX(kv, old.kv_committed + new_committed(model, d, kv));
-    size_t bytes = weights + excess(kv, old.bytes[TSR_MEMORY_KV]);
+    size_t kv = new[TSR_MEMORY_KV];
+    need n = {.grown = excess(new[TSR_MEMORY_WEIGHTS], old.bytes[TSR_MEMORY_WEIGHTS])};
+    n.weights = copies ? new[TSR_MEMORY_WEIGHTS] : n.grown;
+    if (same_part(&model->split, &plan->split, d))
+        n.weights = 0;
     if (!model->sessions)
-        return weights;
-    return bytes + new[TSR_MEMORY_ARENA] + new[TSR_MEMORY_COMM] +
-           excess(new[TSR_MEMORY_SCRATCH], old.bytes[TSR_MEMORY_SCRATCH]);
+        return n;
+    size_t committed = new_committed(model, d, kv);
+    size_t programs = new[TSR_MEMORY_ARENA] + new[TSR_MEMORY_COMM] +
+                      excess(new[TSR_MEMORY_SCRATCH], old.bytes[TSR_MEMORY_SCRATCH]);
+    kv = TSR_MAX(kv, old.kv_committed + committed);
+    n.rest = excess(kv, old.bytes[TSR_MEMORY_KV]) + programs;
+    n.taken = committed + programs;
+    return n;
 }
 
-tsr_status tsr_resplit_admit(tsr_resplits *all, const tsr_model *model, const tsr_plan *plan)
+/* The books have seen views and reservations twice at once; what was really there was less. */
+void tsr_resplit_correct_peaks(const tsr_resplits *all)
 {
-    size_t besides[TSR_MAX_DEVICES];
     for (int d = 0; d < all->rt->n_devices; d++) {
-        besides[d] = bytes_besides(model, plan, d);
+        tsr_device *device = all->rt->devices[d];
+        tsr_books *books = &device->books;
+        size_t most = TSR_MAX(all->present[d], tsr_device_used(device));
+        books->peak_total = TSR_MAX(all->peak_total[d], TSR_MIN(books->peak_total, most));
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            books->peak[o] = TSR_MIN(books->peak[o], books->peak_total);
+    }
+}
+
+tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r)
+{
+    size_t besides[TSR_MAX_DEVICES], taken[TSR_MAX_DEVICES];
+    for (int d = 0; d < all->rt->n_devices; d++) {
+        need n = need_of(r->model, r->plan, d);
         size_t room = excess(all->caps[d], all->present[d]);
+        besides[d] = n.weights + n.rest;
+        if (besides[d] > room && n.weights > n.grown) {
+            r->exchanged |= UINT64_C(1) << d;
+            besides[d] = n.grown + n.rest;
+        }
+        taken[d] = n.taken + (n.weights > n.grown ? besides[d] - n.rest : 0); /* views take none */
         if (besides[d] > room)
             return tsr_fail(
                 TSR_ERR_MEMORY,
@@ -116,5 +170,5 @@ tsr_status tsr_resplit_admit(tsr_resplits *all, const tsr_model *model, const ts
     }
     for (int d = 0; d < all->rt->n_devices; d++)
         all->present[d] += besides[d];
-    return TSR_OK;
+    return tsr_runtime_check_free(all->rt, taken);
 }

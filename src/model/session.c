@@ -68,6 +68,27 @@ static void name_session(tsr_session *session)
 
 static const tsr_live_kind session_kind = {"session", describe_session, NULL};
 
+static void join_model(tsr_session *session)
+{
+    tsr_model *model = session->model;
+    session->next = model->sessions;
+    session->link = &model->sessions;
+    if (model->sessions)
+        model->sessions->link = &session->next;
+    model->sessions = session;
+}
+
+void tsr_session_leave_model(tsr_session *session)
+{
+    if (!session->link)
+        return;
+    *session->link = session->next;
+    if (session->next)
+        session->next->link = session->link;
+    session->next = NULL;
+    session->link = NULL;
+}
+
 tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
 {
     tsr_status status = TSR_OK;
@@ -80,8 +101,7 @@ tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
     TSR_TRY(create_inputs(session));
     TSR_TRY(create_kv(session));
     TSR_TRY(tsr_session_reserve(session));
-    session->next = model->sessions;
-    model->sessions = session;
+    join_model(session);
     tsr_live_add(model->rt, &session->live, &session_kind);
     *session_out = session;
     session = NULL;
@@ -94,11 +114,7 @@ void tsr_session_destroy(tsr_session *session)
 {
     if (!session)
         return;
-    for (tsr_session **at = &session->model->sessions; *at; at = &(*at)->next)
-        if (*at == session) {
-            *at = session->next;
-            break;
-        }
+    tsr_session_leave_model(session);
     tsr_live_remove(&session->live);
     tsr_session_drop_steps(session);
     tsr_program_memory_destroy(session->memory);
@@ -273,6 +289,10 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
     if (!session || !batch)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session and batch must not be NULL");
     tsr_status status = check_batch(session, batch, logits);
+    if (status == TSR_OK && session->model->lost)
+        status =
+            tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
+                                     "sequences, close it and open it anew");
     if (status != TSR_OK)
         return status;
     for (int s = 0; s < session->model->config.n_seq_max; s++)

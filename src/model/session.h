@@ -22,8 +22,9 @@ struct tsr_session {
     tsr_model *model;
     tsr_live live;
     char file[64]; /* of the model, the end of its path; for messages, also when the model is gone */
-    tsr_session *next;      /* of the model's */
-    tsr_session *successor; /* during a resplit: what it exchanges contents with */
+    tsr_session *next, **link;         /* in the model's list; link NULL: the model is gone */
+    tsr_session *successor;            /* during a resplit: what it exchanges contents with */
+    int64_t next_tokens, next_outputs; /* of a successor: the step to compile; 0: none */
     tsr_kv *kv;
     tsr_program_memory *memory; /* that all steps run in */
     tsr_step steps[TSR_SESSION_MAX_STEPS];
@@ -43,6 +44,9 @@ struct tsr_session {
 
 /* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room). */
 tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out);
+
+/* Take it off its model's list; nothing happens if it is not on it. */
+void tsr_session_leave_model(tsr_session *session);
 
 /* Reserve arena and workspace for the largest step. */
 tsr_status tsr_session_reserve(tsr_session *session);

@@ -319,44 +319,93 @@ static void report(size_t done, size_t total, void *user)
         adapter->progress(total ? (double)done / (double)total : 1, adapter->user);
 }
 
-tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split,
-                             unsigned flags, void (*progress)(double fraction, void *user), void *user)
+/* What the tensors to be placed are, in the order of their list. */
+typedef struct lists {
+    tsr_tensor **tensors;      /* [n] */
+    tsr_placement *placements; /* [n] */
+    const void **sources;      /* [n] */
+    tsr_tensor **former;       /* [n] under another split; NULL: there is none */
+    tsr_shard_map *maps;
+    int n, n_maps;
+} lists;
+
+static void lists_free(lists *l)
+{
+    tsr_mem_free(l->tensors);
+    tsr_mem_free(l->placements);
+    tsr_mem_free(l->sources);
+    tsr_mem_free(l->former);
+    tsr_mem_free(l->maps); /* the buffer keeps its own */
+}
+
+static tsr_status lists_alloc(const tsr_weights *weights, lists *l)
 {
     tsr_status status = TSR_OK;
-    tsr_tensor **tensors = NULL;
-    tsr_placement *placements = NULL;
-    const void **sources = NULL;
-    tsr_shard_map *maps = NULL;
-    progress_adapter adapter = {progress, user};
-    bool share = split->embedding_group == split->output_group;
-    int n = 0, n_maps = 0;
+    size_t n = (size_t)weights->n;
+    TSR_TRY(tsr_mem_array(n, sizeof *l->tensors, "tensor lists", &l->tensors));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->placements, "tensor placements", &l->placements));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->sources, "tensor sources", &l->sources));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->former, "tensor lists", &l->former));
+    TSR_TRY(tsr_mem_array((size_t)count_own_granules(weights), sizeof *l->maps, "shard maps", &l->maps));
+out:
+    return status;
+}
 
-    TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *tensors, "tensor lists", &tensors));
-    TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *placements, "tensor placements", &placements));
-    TSR_TRY(tsr_mem_array((size_t)weights->n, sizeof *sources, "tensor sources", &sources));
-    TSR_TRY(tsr_mem_array((size_t)count_own_granules(weights), sizeof *maps, "shard maps", &maps));
-    for (int i = 0; i < weights->n; i++) {
-        tsr_weight *weight = weights->list[i];
-        if (weight->tied && share) /* both lie in the same places: one tensor serves */
-            continue;
-        weight->tensor.rt = rt;
-        tensors[n] = &weight->tensor;
-        placements[n] = placement_of(weight, split);
-        if (weight->granule && placements[n].map) {
-            tsr_weights_scale_map(placements[n].map, weight->tensor.ne[placements[n].axis], weight->granule,
-                                  &maps[n_maps]);
-            placements[n].map = &maps[n_maps++];
-        }
-        sources[n++] = weight->source ? weight->source->data : NULL;
+static void list_tensor(tsr_weight *weight, const tsr_weight *former, tsr_runtime *rt,
+                        const tsr_model_split *split, lists *l)
+{
+    tsr_placement place = placement_of(weight, split);
+    weight->tensor.rt = rt;
+    if (weight->granule && place.map) {
+        tsr_weights_scale_map(place.map, weight->tensor.ne[place.axis], weight->granule, &l->maps[l->n_maps]);
+        place.map = &l->maps[l->n_maps++];
     }
+    l->tensors[l->n] = &weight->tensor;
+    l->placements[l->n] = place;
+    l->former[l->n] = former && former->tensor.shards ? (tsr_tensor *)&former->tensor : NULL;
+    l->sources[l->n++] = weight->source ? weight->source->data : NULL;
+}
+
+tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split,
+                             const tsr_weights_placing *placing)
+{
+    tsr_status status = TSR_OK;
+    lists l = {0};
+    const tsr_weights *former = placing->former;
+    progress_adapter adapter = {placing->progress, placing->user};
+    tsr_weights_config config = {.flags = placing->flags,
+                                 .owner = TSR_MEMORY_WEIGHTS,
+                                 .progress = report,
+                                 .user = &adapter,
+                                 .former_buffer = former ? former->buffer : NULL,
+                                 .later = placing->later};
+    bool share = split->embedding_group == split->output_group;
+
+    TSR_TRY(lists_alloc(weights, &l));
+    for (int i = 0; i < weights->n; i++)
+        if (!weights->list[i]->tied || !share) /* else both lie in the same places: one tensor serves */
+            list_tensor(weights->list[i], former ? former->list[i] : NULL, rt, split, &l);
     if (weights->tied_output && share)
         weights->output = weights->embedding;
-    TSR_TRY(tsr_weights_create(rt, tensors, placements, sources, n, flags, TSR_MEMORY_WEIGHTS, report,
-                               &adapter, &weights->buffer));
+    config.former = former ? l.former : NULL;
+    TSR_TRY(tsr_weights_create(rt, l.tensors, l.placements, l.sources, l.n, &config, &weights->buffer));
 out:
-    tsr_mem_free(tensors);
-    tsr_mem_free(placements);
-    tsr_mem_free(sources);
-    tsr_mem_free(maps); /* the buffer keeps its own */
+    lists_free(&l);
+    return status;
+}
+
+tsr_status tsr_weights_refill(tsr_weights *weights, uint64_t devices, unsigned flags)
+{
+    tsr_status status = TSR_OK;
+    lists l = {0};
+    TSR_TRY(lists_alloc(weights, &l));
+    for (int i = 0; i < weights->n; i++)
+        if (weights->list[i]->tensor.shards) {
+            l.tensors[l.n] = &weights->list[i]->tensor;
+            l.sources[l.n++] = weights->list[i]->source->data;
+        }
+    TSR_TRY(tsr_weights_fill(weights->buffer, l.tensors, l.sources, l.n, devices, flags));
+out:
+    lists_free(&l);
     return status;
 }

@@ -102,9 +102,20 @@ size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id
 void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t granule,
                            tsr_shard_map *map_out);
 
-/* Put every declared tensor where `split` says; flags are those of tsr_weights_create(). `split` must stay
- * until the weights are freed. */
+/* How tensors are placed; flags and `later` are those of tsr_weights_create(). */
+typedef struct tsr_weights_placing {
+    unsigned flags;
+    void (*progress)(double fraction, void *user); /* NULL: nobody listens */
+    void *user;
+    const tsr_weights *former; /* the same tensors under another split, which stay as they are; NULL: none */
+    uint64_t later;            /* devices that tsr_weights_refill() is for */
+} tsr_weights_placing;
+
+/* Put every declared tensor where `split` says. */
 tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split,
-                             unsigned flags, void (*progress)(double fraction, void *user), void *user);
+                             const tsr_weights_placing *placing);
+
+/* Load what devices lack that have nothing: copies, from the file. On failure they have nothing again. */
+tsr_status tsr_weights_refill(tsr_weights *weights, uint64_t devices, unsigned flags);
 
 #endif

@@ -127,8 +127,9 @@ static void note_progress(size_t done, size_t total, void *user)
 
 static tsr_status load(gpus *g, weights *w, unsigned flags, progress_log *log, tsr_buffer **buffer_out)
 {
-    return tsr_weights_create(&g->rt, w->pointers, w->placements, w->sources, N_TENSORS, flags,
-                              TSR_MEMORY_WEIGHTS, log ? note_progress : NULL, log, buffer_out);
+    const tsr_weights_config config = {
+        .flags = flags, .owner = TSR_MEMORY_WEIGHTS, .progress = log ? note_progress : NULL, .user = log};
+    return tsr_weights_create(&g->rt, w->pointers, w->placements, w->sources, N_TENSORS, &config, buffer_out);
 }
 
 static void check_contents(const weights *w)
