@@ -158,7 +158,8 @@ static void bad_splits_change_nothing(void **state)
     free(plain);
 }
 
-/* Every allocation fails once, with sequences in flight: the old split goes on. */
+/* Every allocation fails once (without copies every third), with sequences in flight: the old split goes on.
+ */
 static void a_failing_allocation_leaves_the_old_split(void **state)
 {
     (void)state;
@@ -168,7 +169,7 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
         w.config.copy_weights = copies;
         walk_open(&w, "1,1");
         walk_step(&w, 20);
-        for (int n = 1;; n++) {
+        for (int n = 1;; n += copies ? 1 : 3) {
             int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
             failing_alloc_set(n);
             tsr_status status = walk_resplit(&w, "1,0,3");
@@ -176,7 +177,6 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
             failing_alloc_set(0);
             if (!fired) {
                 assert_int_equal(status, TSR_OK);
-                print_message("%d allocations\n", n - 1);
                 break;
             }
             assert_int_equal(status, TSR_ERR_MEMORY);
@@ -191,6 +191,145 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
         walk_close(&w);
         free(plain);
     }
+}
+
+/* ---- little memory --------------------------------------------------------------------------- */
+
+static size_t planned_bytes(const walk *w, int d, size_t *weights_out)
+{
+    tsr_plan_device device;
+    runner_ok(tsr_plan_describe_device(tsr_model_plan(w->model), d, &device), "plan");
+    *weights_out = device.bytes[TSR_MEMORY_WEIGHTS];
+    return device.total_bytes;
+}
+
+/* A walk whose first device has a cap, 0: none. */
+static void open_capped(walk *w, size_t cap)
+{
+    static char devices[96];
+    snprintf(devices, sizeof devices, cap ? "host:1,threads=1,mem=%zu,host:1,threads=1" : "host:2,threads=1",
+             cap);
+    w->devices = devices;
+    walk_open(w, "1,1");
+    walk_step(w, 20);
+}
+
+typedef struct sizes {
+    size_t before, after; /* of the first device, in all */
+    size_t weights[2];    /* of them */
+} sizes;
+
+static sizes measure(walk *w, const char *split)
+{
+    sizes s;
+    open_capped(w, 0);
+    s.before = planned_bytes(w, 0, &s.weights[0]);
+    runner_ok(walk_resplit(w, split), split);
+    s.after = planned_bytes(w, 0, &s.weights[1]);
+    walk_close(w);
+    return s;
+}
+
+/* From a cap that has room for both splits down to one that has none for the new one alone: first the weights
+ * are there twice, then they are exchanged, then the change is refused. */
+static void copies_are_exchanged_where_both_do_not_fit(void **state)
+{
+    (void)state;
+    walk w = {.seed = 10, .config = walk_config(), .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
+    int n_exchanged = 0, n_refused = 0;
+    w.config.copy_weights = true;
+    sizes s = measure(&w, "3,1");
+    size_t most = s.before + s.after, least = s.after > s.before ? s.after : s.before;
+    for (size_t cap = most; cap + 4096 > least; cap -= (most - least) / 12) {
+        open_capped(&w, cap);
+        tsr_status status = walk_resplit(&w, "3,1");
+        if (status == TSR_OK && cap < s.before + s.weights[1])
+            n_exchanged++;
+        if (status != TSR_OK) {
+            assert_int_equal(status, TSR_ERR_MEMORY);
+            assert_non_null(strstr(tsr_last_error(), "host0"));
+            assert_non_null(strstr(tsr_last_error(), "missing"));
+            n_refused++;
+        }
+        walk_check_books(&w);
+        walk_step(&w, 5);
+        walk_go_on(&w);
+        walk_close(&w);
+    }
+    assert_true(n_exchanged > 0 && n_refused > 0);
+    free(plain);
+}
+
+/* A cap with which the change must exchange weights. */
+static size_t cap_to_exchange(const sizes *s)
+{
+    return s->before + s->weights[1] - 1;
+}
+
+static void a_failing_exchange_brings_the_old_weights_back(void **state)
+{
+    (void)state;
+    walk w = {.seed = 11, .config = walk_config(), .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
+    w.config.copy_weights = true;
+    sizes s = measure(&w, "3,1");
+    open_capped(&w, cap_to_exchange(&s));
+    for (int n = 1;; n += n < 1200 ? 17 : 1) { /* the exchange comes late */
+        failing_alloc_set(n);
+        tsr_status status = walk_resplit(&w, "3,1");
+        bool fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        if (!fired) {
+            runner_ok(status, "at last");
+            break;
+        }
+        assert_int_equal(status, TSR_ERR_MEMORY);
+        walk_check_books(&w);
+        if (n % 100 == 0 || n > 1500)
+            walk_go_on(&w);
+    }
+    walk_check_books(&w);
+    walk_step(&w, 10);
+    walk_close(&w);
+    free(plain);
+}
+
+/* Memory runs out for good once the old weights are gone: the model says that it is lost. Before that the old
+ * split goes on. */
+static void a_model_that_cannot_go_back_says_so(void **state)
+{
+    (void)state;
+    walk w = {.seed = 11, .config = walk_config(), .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
+    int n_lost = 0;
+    w.config.copy_weights = true;
+    sizes s = measure(&w, "3,1");
+    for (int n = 1; n < 100000; n += 97) {
+        int32_t token = 1;
+        float row[WALK_VOCAB];
+        tsr_batch batch = {.n_tokens = 1, .tokens = &token};
+        open_capped(&w, cap_to_exchange(&s));
+        failing_alloc_set_from(n);
+        tsr_status status = walk_resplit(&w, "3,1");
+        failing_alloc_set(0);
+        if (status != TSR_OK)
+            assert_int_equal(status, TSR_ERR_MEMORY);
+        runner_ok(tsr_session_trim(w.sessions[0], 0, 0), "trim");
+        if (tsr_session_decode(w.sessions[0], &batch, row) == TSR_OK) {
+            runner_ok(tsr_session_trim(w.sessions[0], 0, 0), "trim");
+            walk_go_on(&w);
+        } else {
+            assert_non_null(strstr(tsr_last_error(), "lost weights"));
+            assert_int_equal(walk_resplit(&w, "1,1"), TSR_ERR_DEVICE);
+            n_lost++;
+        }
+        walk_close(&w);
+        if (status == TSR_OK)
+            break;
+    }
+    assert_true(n_lost > 0);
+    free(plain);
 }
 
 /* ---- leaks ----------------------------------------------------------------------------------- */
@@ -225,6 +364,9 @@ int main(void)
         cmocka_unit_test(all_models_of_a_runtime_change_together),
         cmocka_unit_test(bad_splits_change_nothing),
         cmocka_unit_test(a_failing_allocation_leaves_the_old_split),
+        cmocka_unit_test(copies_are_exchanged_where_both_do_not_fit),
+        cmocka_unit_test(a_failing_exchange_brings_the_old_weights_back),
+        cmocka_unit_test(a_model_that_cannot_go_back_says_so),
         cmocka_unit_test(changes_there_and_back_leave_nothing_behind),
     };
     return cmocka_run_group_tests(tests, walk_model_write, walk_model_remove);
