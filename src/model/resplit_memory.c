@@ -110,6 +110,7 @@ typedef struct need {
     size_t grown;   /* for the new ones in place of the old ones */
     size_t rest;
     size_t taken; /* of the device's memory by all but weights; reservations take none */
+    bool copies;
 } need;
 
 static need need_of(const tsr_model *model, const tsr_plan *plan, int d)
@@ -120,7 +121,7 @@ static need need_of(const tsr_model *model, const tsr_plan *plan, int d)
     tsr_holding_of(model, d, &old);
     bool copies = old.copies || device->prefers_copies || model->config.copy_weights;
     size_t kv = new[TSR_MEMORY_KV];
-    need n = {.grown = excess(new[TSR_MEMORY_WEIGHTS], old.bytes[TSR_MEMORY_WEIGHTS])};
+    need n = {.grown = excess(new[TSR_MEMORY_WEIGHTS], old.bytes[TSR_MEMORY_WEIGHTS]), .copies = copies};
     n.weights = copies ? new[TSR_MEMORY_WEIGHTS] : n.grown;
     if (same_part(&model->split, &plan->split, d))
         n.weights = 0;
@@ -159,7 +160,7 @@ tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r)
             r->exchanged |= UINT64_C(1) << d;
             besides[d] = n.grown + n.rest;
         }
-        taken[d] = n.taken + (n.weights > n.grown ? besides[d] - n.rest : 0); /* views take none */
+        taken[d] = n.taken + (n.copies ? besides[d] - n.rest : 0);
         if (besides[d] > room)
             return tsr_fail(
                 TSR_ERR_MEMORY,
