@@ -336,6 +336,33 @@ static void a_split_result_is_gathered_only_where_it_is_needed_whole(void **stat
     bench_close(&b);
 }
 
+static void an_op_on_an_input_alone_works_wherever_its_result_is_wanted(void **state)
+{
+    (void)state;
+    float data[N_EMBD * N_TOKENS], out[N_EMBD * N_TOKENS];
+    tsr_program_info info;
+    bench b;
+    random_floats(data, N_EMBD * N_TOKENS, 5);
+    bench_open(&b, "host:2,threads=1");
+    tsr_tensor *norm = weight(&b, tsr_replicated_buffer_type(b.rt), N_EMBD, 1, 12);
+    tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+    tsr_tensor *twice = tsr_add(b.graph, x, tsr_scale(b.graph, x, 1));
+    tsr_tensor *y = tsr_graph_output(b.graph, tsr_scale(b.graph, twice, 0.5f));
+    tsr_graph_output(b.graph, tsr_rms_norm(b.graph, y, norm, 1e-5f));
+    run(&b, x, data, y, out);
+    tsr_program_describe(b.program, &info);
+    assert_int_equal(info.n_handovers, 0);
+    assert_memory_equal(data, out, sizeof data);
+    bench_close(&b);
+
+    bench_open(&b, "host:2,threads=1"); /* no weight at all */
+    x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+    y = tsr_graph_output(b.graph, tsr_scale(b.graph, x, 1));
+    run(&b, x, data, y, out);
+    assert_memory_equal(data, out, sizeof data);
+    bench_close(&b);
+}
+
 static void weights_on_different_devices_hand_activations_over(void **state)
 {
     (void)state;
@@ -483,6 +510,7 @@ int main(void)
         cmocka_unit_test(any_placement_of_weights_gives_the_same_numbers),
         cmocka_unit_test(how_a_graph_is_written_costs_no_memory_and_changes_no_bit),
         cmocka_unit_test(a_split_result_is_gathered_only_where_it_is_needed_whole),
+        cmocka_unit_test(an_op_on_an_input_alone_works_wherever_its_result_is_wanted),
         cmocka_unit_test(weights_on_different_devices_hand_activations_over),
         cmocka_unit_test(a_partial_sum_out_of_range_is_reported_and_the_next_run_is_good),
         cmocka_unit_test(mistakes_are_named),

@@ -111,7 +111,7 @@ static void minimise(exact *e)
     }
     for (bool open = close_gap(e, effort / 4, effort / 4); open && !tsr_pack_budget_is_over(e->budget);
          effort *= 4)
-        open = close_gap(e, effort, 8 * effort);
+        open = close_gap(e, effort, 16 * effort);
 }
 
 tsr_status tsr_pack_exact(tsr_pack_work *w, int64_t capacity, tsr_pack_budget *budget, int64_t *offset)

@@ -19,12 +19,14 @@ static int compare_keys(const void *a, const void *b)
     return x->item - y->item;
 }
 
-/* A factor from 1 to 1.1, in steps that are exact in binary. The first attempts are undisturbed. */
+/* A factor of at least 1, in steps that are exact in binary: up to 1.1 at first, twice as far every 24
+ * attempts, up to 4.2, and then from the begin. The very first attempts are undisturbed. */
 static double disturbance(int attempt, int item)
 {
+    uint64_t n_steps = UINT64_C(103) << TSR_MIN(attempt / 24 % 8, 5);
     uint64_t z = ((uint64_t)attempt << 32 | (uint64_t)item) * UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    return 1 + (attempt < N_ORDERS ? 0.0 : (double)((z ^ z >> 31) % 103) / 1024);
+    return 1 + (attempt < N_ORDERS ? 0.0 : (double)((z ^ z >> 31) % n_steps) / 1024);
 }
 
 /* Contention (bytes live at the same time), duration and area in three sequences, as minimalloc combines them

@@ -23,12 +23,16 @@ static tsr_status find_live(tsr_lowering *low)
         if (!low->live[i])
             continue;
         for (int s = 0; s < tsr_node_n_src(node); s++) {
-            if (tsr_tensor_is_weight(node->src[s]))
+            if (tsr_tensor_is_weight(node->src[s])) {
+                low->devices |= node->src[s]->placement.devices;
                 continue;
+            }
             low->live[node->src[s]->index] = true;
             low->n_uses[node->src[s]->index]++;
         }
     }
+    if (low->devices == 0)
+        low->devices = 1;
     return any ? TSR_OK
                : tsr_fail(TSR_ERR_INVALID, "the graph has no output; mark one with tsr_graph_output()");
 }

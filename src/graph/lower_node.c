@@ -319,8 +319,27 @@ static tsr_status lower_input(tsr_lowering *low, const tsr_tensor *node)
     return tsr_lowering_add_value(low, value, &low->out->value_of_node[node->index]);
 }
 
+/* Most ops work where their first operand is, but an input is nowhere until something wants it. Then it goes
+ * to the other operand, else to all devices of the graph. */
+static void place_input(tsr_lowering *low, const tsr_tensor *node)
+{
+    const tsr_tensor *first = node->src[0], *second = node->src[1];
+    if (!first || tsr_tensor_is_weight(first) || tsr_node_n_src(node) == 0)
+        return;
+    tsr_value *x = tsr_lowering_value(low, tsr_lowering_value_of(low, first));
+    if (!(x->flags & TSR_TENSOR_INPUT) || x->devices)
+        return;
+    if (second && tsr_tensor_is_weight(second))
+        x->devices = second->placement.devices;
+    else if (second)
+        x->devices = tsr_lowering_value(low, tsr_lowering_value_of(low, second))->devices;
+    if (x->devices == 0)
+        x->devices = low->devices;
+}
+
 tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
 {
+    place_input(low, node);
     switch (node->op) {
     case TSR_OP_NONE:
         return lower_input(low, node);

@@ -9,9 +9,10 @@
 typedef struct tsr_lowering {
     const tsr_graph *graph;
     tsr_lowered *out;
-    int *n_uses; /* [n_nodes] live consumers */
-    bool *live;  /* [n_nodes] */
-    int pending; /* PARTIAL value not yet summed up, -1 = none */
+    int *n_uses;      /* [n_nodes] live consumers */
+    bool *live;       /* [n_nodes] */
+    int pending;      /* PARTIAL value not yet summed up, -1 = none */
+    uint64_t devices; /* that hold weights of the graph; device 0 where it has none */
     tsr_slots slots;
 } tsr_lowering;
 
