@@ -30,6 +30,18 @@ ALWAYS_INLINE vec_int int_load(const void *p)
     return a;
 }
 
+/* As vec_load_once(). */
+ALWAYS_INLINE vec_int int_load_once(const void *p)
+{
+    vec_int a = int_load(p);
+#if defined(TSR_ISA_AVX512)
+    __asm__("" : "+v"(a));
+#else
+    __asm__("" : "+x"(a));
+#endif
+    return a;
+}
+
 ALWAYS_INLINE void int_store(void *p, vec_int a)
 {
     memcpy(p, &a, sizeof a);

@@ -102,7 +102,7 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const qu
         UNROLL for (int i = 0; i < QUANT_STEPS; i++)
         {
             vec_int w[QUANT_VECTORS];
-            UNROLL for (int v = 0; v < QUANT_VECTORS; v++) w[v] = int_load(tile->q[b][i][v]);
+            UNROLL for (int v = 0; v < QUANT_VECTORS; v++) w[v] = int_load_once(tile->q[b][i][v]);
             UNROLL for (int t = 0; t < n_tokens; t++)
             {
                 const vec_int xi = int_set1(x[(size_t)t * x_stride + (size_t)b].q + 2 * i);

@@ -8,6 +8,7 @@
 #define TSR_HOST_KERNELS_X_BLOCKS_H
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "host/kernels/vec.h"
 
@@ -24,43 +25,87 @@ typedef struct x_block {
     float sum; /* scale * (half[0] + half[1]) */
 } x_block;
 
-/* The largest magnitude's bits: as integers they order like the values, infinity and NaN on top. */
-ALWAYS_INLINE uint32_t x_largest_bits(const float *x)
+/* The scale of a block whose largest magnitude has these bits, and what elements are multiplied by to become
+ * integers. False where an element is an infinity or a NaN: the integers are then zero. */
+ALWAYS_INLINE bool x_scale(uint32_t largest_bits, int limit, float *scale, float *inverse)
 {
-    uint32_t largest = 0;
-    for (int i = 0; i < X_BLOCK; i++) {
-        const uint32_t bits = tsr_f32_bits(x[i]) & 0x7fffffff;
-        largest = bits > largest ? bits : largest;
+    const float largest = tsr_f32_from_bits(largest_bits);
+    if (largest_bits >= 0x7f800000) {
+        *scale = NAN;
+        return false;
     }
-    return largest;
+    *scale = largest / (float)limit;
+    *inverse = largest >= 0x1p-100f ? (float)limit / largest : 0.0f;
+    return true;
 }
+
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+
+/* The largest magnitude's bits: as integers they order like the values, infinity and NaN on top. */
+ALWAYS_INLINE uint32_t x_largest_bits(const __m256 v[4])
+{
+    __m256i largest = _mm256_setzero_si256();
+    UNROLL for (int i = 0; i < 4; i++) largest =
+        _mm256_max_epu32(largest, _mm256_and_si256((__m256i)v[i], _mm256_set1_epi32(0x7fffffff)));
+    __m128i four = _mm_max_epu32(_mm256_castsi256_si128(largest), _mm256_extracti128_si256(largest, 1));
+    four = _mm_max_epu32(four, _mm_shuffle_epi32(four, 0x4e));
+    return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1)));
+}
+
+/* The even (0x88) or odd (0xdd) ones of 32 integers, as 16 bits. */
+#define X_PICK(q, which)                                                                      \
+    _mm256_permutevar8x32_epi32(                                                              \
+        _mm256_packs_epi32(                                                                   \
+            (__m256i)_mm256_shuffle_ps((__m256)(q)[0], (__m256)(q)[1], which),                \
+            (__m256i)_mm256_shuffle_ps((__m256)(q)[2], (__m256)(q)[3], which)),               \
+        _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
+
+ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
+{
+    __m256 v[4];
+    __m256i q[4] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                    _mm256_setzero_si256()};
+    float inverse;
+    UNROLL for (int i = 0; i < 4; i++) v[i] = _mm256_loadu_ps(x + 8 * i);
+    if (x_scale(x_largest_bits(v), limit, &block->scale, &inverse))
+        UNROLL for (int i = 0; i < 4; i++) q[i] =
+            _mm256_cvtps_epi32(_mm256_mul_ps(v[i], _mm256_set1_ps(inverse)));
+    _mm256_storeu_si256((__m256i *)block->q, X_PICK(q, 0x88));
+    _mm256_storeu_si256((__m256i *)(block->q + 16), X_PICK(q, 0xdd));
+    const __m256i pairs = _mm256_hadd_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
+    const __m128i four =
+        _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    const __m128i halves = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
+    block->half[0] = _mm_cvtsi128_si32(halves);
+    block->half[1] = _mm_extract_epi32(halves, 2);
+    block->sum = block->scale * (float)(block->half[0] + block->half[1]);
+}
+#undef X_PICK
+
+#else
 
 ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
 {
     /* v + 1.5 * 2^23 has v, rounded to the nearest integer, in its low bits, for |v| <= 2^22 */
     const float shift = 12582912.0f;
-    const uint32_t largest_bits = x_largest_bits(x);
-    const float largest = tsr_f32_from_bits(largest_bits);
-    const bool finite = largest_bits < 0x7f800000;
-    const float inverse = finite && largest >= 0x1p-100f ? (float)limit / largest : 0.0f;
-    int32_t q[X_BLOCK];
+    uint32_t largest_bits = 0;
+    for (int i = 0; i < X_BLOCK; i++) {
+        const uint32_t bits = tsr_f32_bits(x[i]) & 0x7fffffff;
+        largest_bits = bits > largest_bits ? bits : largest_bits;
+    }
+    float inverse;
+    const bool finite = x_scale(largest_bits, limit, &block->scale, &inverse);
+    block->half[0] = block->half[1] = 0;
     for (int i = 0; i < X_BLOCK; i++) {
         const float shifted = finite ? x[i] * inverse + shift : shift;
-        q[i] = (int32_t)(tsr_f32_bits(shifted) - tsr_f32_bits(shift));
+        const int32_t q = (int32_t)(tsr_f32_bits(shifted) - tsr_f32_bits(shift));
+        block->q[i % 2 * 16 + i / 2] = (int16_t)q;
+        block->half[i / 16] += q;
     }
-    for (int i = 0; i < X_BLOCK / 2; i++) {
-        block->q[i] = (int16_t)q[2 * i];
-        block->q[16 + i] = (int16_t)q[2 * i + 1];
-    }
-    for (int h = 0; h < 2; h++) {
-        int32_t sum = 0;
-        for (int i = 0; i < 16; i++)
-            sum += q[16 * h + i];
-        block->half[h] = sum;
-    }
-    block->scale = finite ? largest / (float)limit : NAN;
     block->sum = block->scale * (float)(block->half[0] + block->half[1]);
 }
+
+#endif
 
 /* n elements, a multiple of 32. */
 static void x_encode(const float *x, int64_t n, int limit, x_block *blocks)
