@@ -40,58 +40,67 @@ ALWAYS_INLINE const unsigned char *product_blocks(const product *p, tsr_type typ
 
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 
-enum { QUANT_PREFETCH_BYTES = 1024 }; /* ahead in each row */
+enum { QUANT_PREFETCH_BYTES = 512 }; /* ahead in each row */
 
-/* The integer sums of vector u of a panel: sums[block], a lane per row. Asks for what lies `ahead` bytes
- * later. */
-ALWAYS_INLINE void quant_vector_dots(tsr_type type, const unsigned char *const rows[INT_LANES], int u,
-                                     int n_blocks, const x_block *x, size_t ahead,
-                                     const quant_panel_scales *scales, vec_int sums[QUANT_BLOCKS])
+/* The integer sums of block b of a panel with a token's block x, a lane per row. */
+ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const quant_panel *panel, const quant_group *group,
+                                       int b, const x_block *x)
 {
-    const int blocks[2] = {quant_block(type, u, 0), quant_block(type, u, INT_BLOCKS - 1)};
-    const unsigned char *first = (const unsigned char *)x[blocks[0]].q;
-    const unsigned char *second = blocks[1] < n_blocks ? (const unsigned char *)x[blocks[1]].q : first;
-    const vec_int even = (vec_int)bits_load_32(first, second);
-    const vec_int odd = (vec_int)bits_load_32(first + X_BLOCK, second + X_BLOCK);
-    vec_int partial[INT_LANES];
-    UNROLL for (int r = 0; r < INT_LANES; r++)
+    vec_int even[2], odd[2]; /* of elements 0 .. 15 and 16 .. 31; apart, since each sum is a chain */
+    UNROLL for (int i = 0; i < 8; i++)
     {
-        const quant_pair w = quant_words(type, rows[r], u, n_blocks);
-        partial[r] = int_dot(int_dot((vec_int){0}, w.even, even), w.odd, odd);
-        __builtin_prefetch(rows[r] + ahead);
+        const quant_pair w = quant_words(type, group, b, i);
+        const vec_int x_even = int_set1(x->q + 2 * i), x_odd = int_set1(x->q + 16 + 2 * i);
+        even[i / 4] = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(even[i / 4], w.even, x_even);
+        odd[i / 4] = i % 4 == 0 ? int_product(w.odd, x_odd) : int_dot(odd[i / 4], w.odd, x_odd);
     }
-    vec_int halves[INT_BLOCKS][2];
-    int_row_sums(partial, halves);
-    UNROLL for (int place = 0; place < INT_BLOCKS; place++)
-    {
-        const int b = blocks[place];
-        if (b >= n_blocks)
-            break;
-        if (quant_has_sub_scales(type))
-            sums[b] = (halves[place][0] - quant_offset(type) * x[b].half[0]) * scales->sub[b][0] +
-                      (halves[place][1] - quant_offset(type) * x[b].half[1]) * scales->sub[b][1];
-        else
-            sums[b] =
-                halves[place][0] + halves[place][1] - quant_offset(type) * (x[b].half[0] + x[b].half[1]);
-    }
+    const int offset = quant_offset(type);
+    if (quant_has_sub_scales(type))
+        return (even[0] + odd[0] - offset * x->half[0]) * quant_sub_scale(panel, 2 * b) +
+               (even[1] + odd[1] - offset * x->half[1]) * quant_sub_scale(panel, 2 * b + 1);
+    return (even[0] + odd[0]) + (even[1] + odd[1]) - offset * (x->half[0] + x->half[1]);
 }
 
-/* Add the products of one panel to a lane per row. */
+/* Add the products of block b to a lane per row. */
+ALWAYS_INLINE vec quant_vector_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
+                                     const x_block *x, vec acc)
+{
+    const vec dots = int_to_float(quant_block_dots(type, panel, group, b, x)) * vec_set1(x->scale);
+    acc = vec_fma(dots, quant_scale(type, panel, b), acc);
+    return quant_has_min(type) ? vec_fma(vec_set1(x->sum), -quant_min(panel, b), acc) : acc;
+}
+
+/* Add the products of the group that begins with block b, and ask for the line `ahead` of it. */
+ALWAYS_INLINE vec quant_vector_group(tsr_type type, const unsigned char *const rows[INT_LANES],
+                                     const quant_panel *panel, int b, const x_block *x, size_t ahead, vec acc)
+{
+    const size_t group_bytes =
+        elems_bytes(type, QUANT_SEGMENT) * (size_t)quant_group_blocks(type) / QUANT_BLOCKS;
+    size_t at = (size_t)(b / quant_group_blocks(type)) * group_bytes;
+    const bool new_line = at % 64 < group_bytes;
+    quant_group group;
+    quant_group_load(type, rows, panel, b, &group);
+    at += ahead;
+    __asm__("" : "+r"(at)); /* one index beside the pointers, where the compiler would make other pointers */
+    for (size_t line = 0; line < group_bytes && new_line; line += 64)
+        UNROLL for (int r = 0; r < INT_LANES; r++) __builtin_prefetch(rows[r] + at + line);
+    UNROLL for (int i = 0; i < quant_group_blocks(type); i++) acc =
+        quant_vector_block(type, panel, &group, b + i, x + b + i, acc);
+    return acc;
+}
+
+/* Add the products of one panel. */
 ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
                                      const x_block *x, size_t ahead, vec acc)
 {
-    quant_panel_scales scales;
-    vec_int sums[QUANT_BLOCKS];
-    quant_scales(type, rows, n_blocks, &scales);
-    for (int u = 0; u * INT_BLOCKS < n_blocks; u++)
-        quant_vector_dots(type, rows, u, n_blocks, x,
-                          ahead + (size_t)u * elems_bytes(type, QUANT_SEGMENT) / (QUANT_BLOCKS / INT_BLOCKS),
-                          &scales, sums);
-    for (int b = 0; b < n_blocks; b++) {
-        acc = vec_fma(int_to_float(sums[b]) * vec_set1(x[b].scale), scales.scale[b], acc);
-        if (quant_has_min(type))
-            acc = vec_fma(vec_set1(x[b].sum), -scales.min[b], acc);
-    }
+    quant_panel panel;
+    quant_panel_load(type, rows, n_blocks, &panel);
+    if (is_super_block(type)) /* shifts by constants */
+        UNROLL for (int b = 0; b < QUANT_BLOCKS; b += quant_group_blocks(type)) acc =
+            quant_vector_group(type, rows, &panel, b, x, ahead, acc);
+    else
+        for (int b = 0; b < n_blocks; b++)
+            acc = quant_vector_group(type, rows, &panel, b, x, ahead, acc);
     return acc;
 }
 

@@ -1,13 +1,11 @@
 /* Quantized weights as integers with scales, for products with 16-bit activations (x_blocks.h).
  *
  * Every type is seen in blocks of 32 elements: w[i] = scale * q[i] - min, with q an integer that 16 bits hold
- * and scale and min one f32 each per block. In a K type several blocks share their bytes; where a block has
- * two sub-scales (Q6_K), they are part of q.
+ * and scale and min one f32 each per block. Where a block has two sub-scales (Q6_K), they are part of q.
  *
- * A panel is up to QUANT_BLOCKS blocks of a row, one super-block of a K type. quant_words() gives its
- * integers, in vectors of INT_BLOCKS blocks that may come in an order of their own (quant_block()), because
- * blocks that share bytes are cheapest taken together; quant_scales() gives the scales of INT_LANES rows, a
- * lane each.
+ * A panel is up to QUANT_BLOCKS blocks of INT_LANES rows, one super-block of a K type; a group is as many
+ * blocks of it as share their bytes. quant_group_load() brings a group's bytes into vectors whose lanes are
+ * rows, and quant_words() picks a block's integers out of them, four elements at a time.
  *
  * To add a type: its case in each function of this file, and in quants_generic.h. All take the type as a
  * constant and are inlined, so the switches vanish. */
@@ -41,7 +39,7 @@ ALWAYS_INLINE int quant_x_limit(tsr_type type)
     return quant_has_sub_scales(type) ? X_LIMIT_SUB : X_LIMIT;
 }
 
-/* What quant_words() leaves in its integers: q + offset. */
+/* What quant_words() adds to q; taken off from sums, which is cheaper. */
 ALWAYS_INLINE int quant_offset(tsr_type type)
 {
     return type == TSR_TYPE_Q4_0 ? 8 : type == TSR_TYPE_Q6_K ? 32 : 0;
@@ -49,29 +47,33 @@ ALWAYS_INLINE int quant_offset(tsr_type type)
 
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 
-/* Scales of a panel of INT_LANES rows. */
-typedef struct quant_panel_scales {
-    vec scale[QUANT_BLOCKS];
-    vec min[QUANT_BLOCKS];        /* quant_has_min() */
-    vec_int sub[QUANT_BLOCKS][2]; /* quant_has_sub_scales() */
-} quant_panel_scales;
+/* What of a panel is needed beside the quanta. */
+typedef struct quant_panel {
+    uint16_t half[QUANT_BLOCKS][INT_LANES]; /* Q8_0, Q4_0: d of each block; else [0] d, [1] dmin */
+    uint32_t word[4][INT_LANES];            /* packed scales of the K types */
+    vec_int high[8];                        /* Q5_K: the fifth bits of all its blocks */
+} quant_panel;
 
-/* The block that lies in place `place` of vector u of a panel. */
-ALWAYS_INLINE int quant_block(tsr_type type, int u, int place)
+/* Vectors of four bytes of each row: low bits first, then high ones. */
+typedef struct quant_group {
+    vec_int bytes[24];
+} quant_group;
+
+ALWAYS_INLINE int quant_group_blocks(tsr_type type)
 {
-    if (type == TSR_TYPE_Q6_K && INT_BLOCKS == 2) /* 0 with 2, 1 with 3, ...: they share low bits' bytes */
-        return u / 2 * 4 + u % 2 + 2 * place;
-    return u * INT_BLOCKS + place;
+    return type == TSR_TYPE_Q6_K ? 4 : is_super_block(type) ? 2 : 1;
 }
 
+/* Two halves of four elements of every row: 0 and 2, 1 and 3. */
 typedef struct quant_pair {
-    vec_int even, odd; /* 16-bit elements 0, 2, ... 30 and 1, 3, ... 31 of each block */
+    vec_int even, odd;
 } quant_pair;
 
-/* Bytes, whatever they hold, to words. */
-ALWAYS_INLINE quant_pair quant_split_u8(vec_bits bytes)
+/* Bytes to words; of each the bits of `mask`. */
+ALWAYS_INLINE quant_pair quant_split_u8(vec_bits bytes, uint32_t mask)
 {
-    return (quant_pair){(vec_int)(bytes & 0x00ff00ff), (vec_int)(bytes >> 8 & 0x00ff00ff)};
+    mask |= mask << 16;
+    return (quant_pair){(vec_int)(bytes & mask), (vec_int)(bytes >> 8 & mask)};
 }
 
 ALWAYS_INLINE quant_pair quant_split_i8(vec_bits bytes)
@@ -80,62 +82,111 @@ ALWAYS_INLINE quant_pair quant_split_i8(vec_bits bytes)
     return (quant_pair){(vec_int)((words << 8) >> 8), (vec_int)(words >> 8)};
 }
 
-/* Vector u of the panel at p, offset included. `n` blocks are there; a block past them repeats one before. */
-ALWAYS_INLINE quant_pair quant_words(tsr_type type, const unsigned char *p, int u, int n)
+/* One half per row. Stored one by one: a vector would be put together in the unit that also transposes. */
+ALWAYS_INLINE void quant_copy_halves(const unsigned char *const rows[INT_LANES], size_t at,
+                                     uint16_t out[INT_LANES])
 {
-    const int b = quant_block(type, u, 0), c = quant_block(type, u, INT_BLOCKS - 1);
-    const unsigned char *second = p + (size_t)(c < n ? c : b) * block_bytes(type);
-    const unsigned char *first = p + (size_t)b * block_bytes(type);
+    UNROLL for (int r = 0; r < INT_LANES; r++)
+    {
+        memcpy(&out[r], rows[r] + at, sizeof out[r]);
+        __asm__("" : "+m"(out[r]));
+    }
+}
+
+ALWAYS_INLINE void quant_copy_words(const unsigned char *const rows[INT_LANES], size_t at, int n,
+                                    uint32_t out[][INT_LANES])
+{
+    for (int i = 0; i < n; i++)
+        UNROLL for (int r = 0; r < INT_LANES; r++)
+        {
+            memcpy(&out[i][r], rows[r] + at + 4 * (size_t)i, sizeof out[i][r]);
+            __asm__("" : "+m"(out[i][r]));
+        }
+}
+
+/* What else of the panel of n_blocks blocks at each of rows[]. */
+ALWAYS_INLINE void quant_panel_load(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
+                                    quant_panel *panel)
+{
+    if (type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K) {
+        quant_copy_halves(rows, 0, panel->half[0]);
+        quant_copy_halves(rows, offsetof(tsr_block_q4_k, dmin), panel->half[1]);
+        quant_copy_words(rows, offsetof(tsr_block_q4_k, scales), 3, panel->word);
+        for (int i = 0; i < 2 && type == TSR_TYPE_Q5_K; i++)
+            int_load_rows(rows, offsetof(tsr_block_q5_k, high) + 16 * (size_t)i, &panel->high[4 * i]);
+    } else if (type == TSR_TYPE_Q6_K) {
+        quant_copy_halves(rows, offsetof(tsr_block_q6_k, d), panel->half[0]);
+        quant_copy_words(rows, offsetof(tsr_block_q6_k, scales), 4, panel->word);
+    } else {
+        for (int b = 0; b < n_blocks; b++) /* d comes first in a block */
+            quant_copy_halves(rows, (size_t)b * block_bytes(type), panel->half[b]);
+    }
+}
+
+/* n times 16 bytes of each row. */
+ALWAYS_INLINE void quant_load(const unsigned char *const rows[INT_LANES], size_t at, const int n,
+                              vec_int *out)
+{
+    UNROLL for (int i = 0; i < n; i++) int_load_rows(rows, at + 16 * (size_t)i, out + 4 * i);
+}
+
+/* The group that begins with block b of a panel. */
+ALWAYS_INLINE void quant_group_load(tsr_type type, const unsigned char *const rows[INT_LANES],
+                                    const quant_panel *panel, int b, quant_group *group)
+{
+    const size_t block = (size_t)b;
     switch (type) {
     case TSR_TYPE_Q8_0:
-        return quant_split_i8(
-            bits_load_32(first + offsetof(tsr_block_q8_0, q), second + offsetof(tsr_block_q8_0, q)));
-    case TSR_TYPE_Q4_0: {
-        const vec_bits q =
-            bits_load_16_twice(first + offsetof(tsr_block_q4_0, q), second + offsetof(tsr_block_q4_0, q));
-#if defined(TSR_ISA_AVX512)
-        const vec_bits nibbles = q >> (vec_bits){0, 0, 0, 0, 4, 4, 4, 4, 0, 0, 0, 0, 4, 4, 4, 4};
-#else
-        const vec_bits nibbles = q >> (vec_bits){0, 0, 0, 0, 4, 4, 4, 4};
-#endif
-        return quant_split_u8(nibbles & 0x0f0f0f0f);
-    }
+        quant_load(rows, block * sizeof(tsr_block_q8_0) + offsetof(tsr_block_q8_0, q), 2, group->bytes);
+        break;
+    case TSR_TYPE_Q4_0:
+        quant_load(rows, block * sizeof(tsr_block_q4_0) + offsetof(tsr_block_q4_0, q), 1, group->bytes);
+        break;
     case TSR_TYPE_Q4_K:
+        quant_load(rows, offsetof(tsr_block_q4_k, q) + 16 * block, 2, group->bytes);
+        break;
+    case TSR_TYPE_Q5_K:
+        quant_load(rows, offsetof(tsr_block_q5_k, q) + 16 * block, 2, group->bytes);
+        UNROLL for (int i = 0; i < 8; i++) group->bytes[8 + i] = panel->high[i];
+        break;
+    default: /* Q6_K */
+        quant_load(rows, offsetof(tsr_block_q6_k, high) + 8 * block, 2, group->bytes + 16);
+        quant_load(rows, offsetof(tsr_block_q6_k, low) + 16 * block, 4, group->bytes);
+        break;
+    }
+}
+
+/* Elements 4 i .. 4 i + 3 (i < 8) of block b of a panel, from its group; quant_offset() included, sub-scales
+ * not. */
+ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, int b, int i)
+{
+    const vec_bits *bytes = (const vec_bits *)group->bytes;
+    switch (type) {
+    case TSR_TYPE_Q8_0:
+        return quant_split_i8(bytes[i]);
+    case TSR_TYPE_Q4_0:
+        return quant_split_u8(bytes[i % 4] >> (i < 4 ? 0 : 4), 0x0f);
+    case TSR_TYPE_Q4_K:
+        return quant_split_u8(bytes[i] >> b % 2 * 4, 0x0f);
     case TSR_TYPE_Q5_K: {
-        const bool five = type == TSR_TYPE_Q5_K;
-        const size_t low_at = five ? offsetof(tsr_block_q5_k, q) : offsetof(tsr_block_q4_k, q);
-        const unsigned char *low = p + low_at + 32 * (b / 2), *high = p + offsetof(tsr_block_q5_k, high);
-        const vec_bits q = bits_load_32(low, low) >> bits_set2(b % 2 ? 4 : 0, 4) & 0x0f0f0f0f;
-        if (!five)
-            return quant_split_u8(q);
-        const vec_bits fifth = bits_load_32(high, high) >> bits_set2((uint32_t)b, (uint32_t)c) & 0x01010101;
-        return quant_split_u8(q | fifth << 4);
+        const vec_bits low = bytes[i] >> b % 2 * 4 & 0x0f0f0f0f;
+        const vec_bits high = b < 4 ? bytes[8 + i] << (4 - b) : bytes[8 + i] >> (b - 4);
+        return quant_split_u8(low | (high & 0x10101010), 0xff);
     }
     default: { /* Q6_K */
-        const uint32_t k = (uint32_t)b % 4, l = (uint32_t)c % 4;
-        const unsigned char *low = p + offsetof(tsr_block_q6_k, low) + 64 * (b / 4) + 32 * (k % 2);
-        const unsigned char *high = p + offsetof(tsr_block_q6_k, high) + 32 * (b / 4);
-        const vec_bits q = bits_load_32(low, low) >> bits_set2(k >= 2 ? 4 : 0, 4) & 0x0f0f0f0f;
-        const vec_bits top = bits_load_32(high, high) >> bits_set2(2 * k, 2 * l) & 0x03030303;
-        return quant_split_u8(q | top << 4);
+        const int k = b % 4;
+        const vec_bits low = bytes[k % 2 * 8 + i] >> k / 2 * 4 & 0x0f0f0f0f;
+        const vec_bits high = k < 2 ? bytes[16 + i] << (4 - 2 * k) : bytes[16 + i] >> (2 * k - 4);
+        return quant_split_u8(low | (high & 0x30303030), 0xff);
     }
     }
 }
 
-/* The same without the offset, times the sub-scales where there are any. */
-ALWAYS_INLINE quant_pair quant_values(tsr_type type, const unsigned char *p, int u, int n)
+/* Sub-scale `which` (0 .. 15) of each row. */
+ALWAYS_INLINE vec_int quant_sub_scale(const quant_panel *panel, int which)
 {
-    const quant_pair words = quant_words(type, p, u, n);
-    vec_short even = (vec_short)words.even - (short)quant_offset(type);
-    vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
-    if (quant_has_sub_scales(type)) {
-        const signed char *sub = (const signed char *)p + offsetof(tsr_block_q6_k, scales);
-        const int b = quant_block(type, u, 0), c = quant_block(type, u, INT_BLOCKS - 1);
-        const vec_short factor = short_set4(sub[2 * b], sub[2 * b + 1], sub[2 * c], sub[2 * c + 1]);
-        even *= factor;
-        odd *= factor;
-    }
-    return (quant_pair){(vec_int)even, (vec_int)odd};
+    const vec_bits four = (vec_bits)int_load(panel->word[which / 4]);
+    return (vec_int)(four << (24 - 8 * (which % 4))) >> 24;
 }
 
 /* INT_LANES halves as floats. */
@@ -148,64 +199,27 @@ ALWAYS_INLINE vec vec_from_halves(const uint16_t *half)
 #endif
 }
 
-/* One half per row, `at` bytes after rows[r]. */
-ALWAYS_INLINE vec quant_row_halves(const unsigned char *const rows[INT_LANES], size_t at)
+/* Number `which` (scales 0 .. 7, minima 8 .. 15) of Q4_K and Q5_K: see tsr_quant_scale_min(). */
+ALWAYS_INLINE vec quant_scale_min(const quant_panel *panel, int which)
 {
-    uint16_t half[INT_LANES];
-    for (int r = 0; r < INT_LANES; r++)
-        memcpy(&half[r], rows[r] + at, sizeof half[r]);
-    return vec_from_halves(half);
+    const vec_bits word = (vec_bits)int_load(panel->word[which / 8]);
+    const vec_bits rest = (vec_bits)int_load(panel->word[2]);
+    const int b = which % 8, shift = 8 * (b % 4);
+    const vec_bits low = which < 8 ? rest >> shift : rest >> (shift + 4);
+    const vec_bits number = b < 4 ? word >> shift & 63 : (low & 15) | (word >> (shift + 6) & 3) << 4;
+    return int_to_float((vec_int)number);
 }
 
-/* Four bytes per row. */
-ALWAYS_INLINE vec_bits quant_row_words(const unsigned char *const rows[INT_LANES], size_t at)
+ALWAYS_INLINE vec quant_scale(tsr_type type, const quant_panel *panel, int b)
 {
-    uint32_t word[INT_LANES];
-    for (int r = 0; r < INT_LANES; r++)
-        memcpy(&word[r], rows[r] + at, sizeof word[r]);
-    return (vec_bits)int_load(word);
+    if (quant_has_min(type))
+        return vec_from_halves(panel->half[0]) * quant_scale_min(panel, b);
+    return vec_from_halves(panel->half[quant_has_sub_scales(type) ? 0 : b]);
 }
 
-/* Q4_K, Q5_K: see tsr_quant_scale_min(), here for four blocks at once in the bytes of a word. */
-ALWAYS_INLINE void quant_scales_k(const unsigned char *const rows[INT_LANES], quant_panel_scales *out)
+ALWAYS_INLINE vec quant_min(const quant_panel *panel, int b)
 {
-    const size_t at = offsetof(tsr_block_q4_k, scales);
-    const vec d = quant_row_halves(rows, 0), dmin = quant_row_halves(rows, offsetof(tsr_block_q4_k, dmin));
-    const vec_bits w0 = quant_row_words(rows, at), w1 = quant_row_words(rows, at + 4);
-    const vec_bits w2 = quant_row_words(rows, at + 8);
-    const vec_bits scales[2] = {w0 & 0x3f3f3f3f, (w2 & 0x0f0f0f0f) | (w0 >> 2 & 0x30303030)};
-    const vec_bits mins[2] = {w1 & 0x3f3f3f3f, (w2 >> 4 & 0x0f0f0f0f) | (w1 >> 2 & 0x30303030)};
-    UNROLL for (int b = 0; b < QUANT_BLOCKS; b++)
-    {
-        const uint32_t shift = 8 * ((uint32_t)b % 4);
-        out->scale[b] = d * int_to_float((vec_int)(scales[b / 4] >> shift & 0xff));
-        out->min[b] = dmin * int_to_float((vec_int)(mins[b / 4] >> shift & 0xff));
-    }
-}
-
-ALWAYS_INLINE void quant_scales_q6_k(const unsigned char *const rows[INT_LANES], quant_panel_scales *out)
-{
-    const vec d = quant_row_halves(rows, offsetof(tsr_block_q6_k, d));
-    UNROLL for (int b = 0; b < QUANT_BLOCKS; b += 2)
-    {
-        const vec_int four = (vec_int)quant_row_words(rows, offsetof(tsr_block_q6_k, scales) + 2 * (size_t)b);
-        UNROLL for (int i = 0; i < 4; i++) out->sub[b + i / 2][i % 2] =
-            (vec_int)((vec_bits)four << (24 - 8 * i)) >> 24;
-        out->scale[b] = out->scale[b + 1] = d;
-    }
-}
-
-/* Scales of n blocks of the panels at rows[0 .. INT_LANES). */
-ALWAYS_INLINE void quant_scales(tsr_type type, const unsigned char *const rows[INT_LANES], int n,
-                                quant_panel_scales *out)
-{
-    if (type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K)
-        quant_scales_k(rows, out);
-    else if (type == TSR_TYPE_Q6_K)
-        quant_scales_q6_k(rows, out);
-    else
-        for (int b = 0; b < n; b++) /* d comes first in these blocks */
-            out->scale[b] = quant_row_halves(rows, (size_t)b * block_bytes(type));
+    return vec_from_halves(panel->half[1]) * quant_scale_min(panel, 8 + b);
 }
 
 #endif

@@ -27,38 +27,39 @@ typedef struct quant_tile {
     float min[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
 } quant_tile;
 
+/* Block b of vector v of the tile. */
+ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
+                                    int v, quant_tile *tile)
+{
+    vec_store(tile->scale[b][v], quant_scale(type, panel, b));
+    if (quant_has_min(type))
+        vec_store(tile->min[b][v], quant_min(panel, b));
+    UNROLL for (int i = 0; i < 8; i++)
+    {
+        const quant_pair words = quant_words(type, group, b, i);
+        vec_short even = (vec_short)words.even - (short)quant_offset(type);
+        vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
+        if (quant_has_sub_scales(type)) {
+            const vec_bits sub = (vec_bits)quant_sub_scale(panel, 2 * b + i / 4) & 0xffff;
+            even *= (vec_short)(sub | sub << 16);
+            odd *= (vec_short)(sub | sub << 16);
+        }
+        int_store(tile->q[b][i][v], (vec_int)even);
+        int_store(tile->q[b][8 + i][v], (vec_int)odd);
+    }
+}
+
 /* Vector v of the tile from the panels at rows[]. */
 ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
                                      int v, quant_tile *tile)
 {
-    quant_panel_scales scales;
-    quant_scales(type, rows, n_blocks, &scales);
-    for (int b = 0; b < n_blocks; b++) {
-        vec_store(tile->scale[b][v], scales.scale[b]);
-        if (quant_has_min(type))
-            vec_store(tile->min[b][v], scales.min[b]);
-    }
-    for (int u = 0; u * INT_BLOCKS < n_blocks; u++) {
-        vec_int even[INT_LANES], odd[INT_LANES];
-        UNROLL for (int r = 0; r < INT_LANES; r++)
-        {
-            const quant_pair pair = quant_values(type, rows[r], u, n_blocks);
-            even[r] = pair.even;
-            odd[r] = pair.odd;
-        }
-        int_transpose(even);
-        int_transpose(odd);
-        UNROLL for (int place = 0; place < INT_BLOCKS; place++)
-        {
-            const int b = quant_block(type, u, place);
-            if (b >= n_blocks)
-                break;
-            UNROLL for (int i = 0; i < 8; i++)
-            {
-                int_store(tile->q[b][i][v], even[8 * place + i]);
-                int_store(tile->q[b][8 + i][v], odd[8 * place + i]);
-            }
-        }
+    quant_panel panel;
+    quant_panel_load(type, rows, n_blocks, &panel);
+    for (int b = 0; b < n_blocks; b += quant_group_blocks(type)) {
+        quant_group group;
+        quant_group_load(type, rows, &panel, b, &group);
+        UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
+            quant_tile_block(type, &panel, &group, b + i, v, tile);
     }
 }
 

@@ -53,11 +53,10 @@ ALWAYS_INLINE uint32_t x_largest_bits(const __m256 v[4])
 }
 
 /* The even (0x88) or odd (0xdd) ones of 32 integers, as 16 bits. */
-#define X_PICK(q, which)                                                                      \
-    _mm256_permutevar8x32_epi32(                                                              \
-        _mm256_packs_epi32(                                                                   \
-            (__m256i)_mm256_shuffle_ps((__m256)(q)[0], (__m256)(q)[1], which),                \
-            (__m256i)_mm256_shuffle_ps((__m256)(q)[2], (__m256)(q)[3], which)),               \
+#define X_PICK(q, which)                                                                       \
+    _mm256_permutevar8x32_epi32(                                                               \
+        _mm256_packs_epi32((__m256i)_mm256_shuffle_ps((__m256)(q)[0], (__m256)(q)[1], which),  \
+                           (__m256i)_mm256_shuffle_ps((__m256)(q)[2], (__m256)(q)[3], which)), \
         _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7))
 
 ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
@@ -73,8 +72,7 @@ ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
     _mm256_storeu_si256((__m256i *)block->q, X_PICK(q, 0x88));
     _mm256_storeu_si256((__m256i *)(block->q + 16), X_PICK(q, 0xdd));
     const __m256i pairs = _mm256_hadd_epi32(_mm256_add_epi32(q[0], q[1]), _mm256_add_epi32(q[2], q[3]));
-    const __m128i four =
-        _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
+    const __m128i four = _mm_add_epi32(_mm256_castsi256_si128(pairs), _mm256_extracti128_si256(pairs, 1));
     const __m128i halves = _mm_add_epi32(four, _mm_shuffle_epi32(four, 0xb1));
     block->half[0] = _mm_cvtsi128_si32(halves);
     block->half[1] = _mm_extract_epi32(halves, 2);
