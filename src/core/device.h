@@ -113,6 +113,7 @@ struct tsr_device {
     size_t scratch_bytes;          /* that programs share besides their arenas; 0: none is needed */
     void *scratch;                 /* allocated while scratch_users > 0 */
     int scratch_users;
+    bool is_gpu;         /* its kernels round in other places than those of host devices */
     bool prefers_copies; /* weights are read faster from its own memory than in place, though it may wrap */
     size_t alloc_unit;   /* the system gives multiples of so many bytes; 0: of one */
     size_t mapped_bytes; /* an allocation of at least so many takes whole granules; 0: none does */

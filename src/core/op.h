@@ -13,6 +13,8 @@
 
 #include <tsr/types.h>
 
+#include "core/routing.h"
+
 typedef enum tsr_op_kind {
     TSR_OP_NONE = 0,
     TSR_OP_GET_ROWS,
@@ -28,6 +30,9 @@ typedef enum tsr_op_kind {
     TSR_OP_SOFTMAX,
     TSR_OP_ARGMAX,
     TSR_OP_COPY,
+    TSR_OP_ROUTE,
+    TSR_OP_EXPERTS_GLU,
+    TSR_OP_EXPERTS_DOWN,
     TSR_OP_ALL_REDUCE,
     TSR_OP_ALL_GATHER,
     TSR_OP_SEND,
@@ -213,6 +218,59 @@ typedef struct tsr_op_copy {
     int64_t n, n_rows;
 } tsr_op_copy;
 
+/* Which experts each token uses: the n_used largest logits, the lower index first among equals; a NaN is less
+ * than any number. Weights are softmax over the chosen logits (`normalize`) or, of the chosen, over all,
+ * times `scale`. Fills all of `routing`. */
+typedef struct tsr_op_route {
+    const float *logits; /* [n_tokens][n_experts], dense */
+    tsr_routing routing;
+    bool normalize;
+    float scale;
+} tsr_op_route;
+
+/* One matrix of every expert that a device holds, from the first of them on. */
+typedef struct tsr_expert_matrix {
+    tsr_type type;
+    const void *data; /* no byte past the last row's last block may be read */
+    size_t row_stride, expert_stride;
+} tsr_expert_matrix;
+
+/* The experts [begin, end) that a device holds; slots of others are not its business. */
+typedef struct tsr_expert_range {
+    int64_t begin, end;
+} tsr_expert_range;
+
+/* y[s][r] = act(sum_k gate[e][r][k] * x[t][k]) * (sum_k up[e][r][k] * x[t][k]) for every slot s of the
+ * routing whose expert e is held here, t its token; the sums are those of a mul_mat that is not partial. Rows
+ * of other slots are not written. No weight of an expert that no token uses is read. */
+typedef struct tsr_op_experts_glu {
+    tsr_glu_kind kind;
+    tsr_expert_matrix gate, up;
+    tsr_expert_range held;
+    int64_t n_rows, k;
+    tsr_routing routing;
+    const float *x; /* [n_tokens][k], dense */
+    float *y;       /* [n_slots][n_rows], dense */
+} tsr_op_experts_glu;
+
+/* y[t][r] = sum over the slots s of token t whose expert e is held here, of weight[s] * sum_k down[e][r][k] *
+ * x[s][k]; zeros where there are none. K is cut into granules as in mul_mat, and a granule's sum is
+ * multiplied with the weight, rounded to f32. EXACT: y is int64, the sum of tsr_fixed_from_f32() of these
+ * products, hence the same whether columns or whole experts are divided; out of `limit` raises the range
+ * fault. F32: experts ascending, granules in order. BF16: slots in order, each one f32 sum over k; rounded
+ * once. */
+typedef struct tsr_op_experts_down {
+    tsr_expert_matrix down;
+    tsr_expert_range held;
+    int64_t n_rows, k;
+    tsr_routing routing;
+    const float *x; /* [n_slots][k], dense */
+    tsr_reduce_type reduce;
+    int64_t granule;
+    float limit;
+    void *y; /* [n_tokens][n_rows], dense */
+} tsr_op_experts_down;
+
 struct tsr_collective; /* core/comm.h */
 
 /* Sum of every contributing rank's partial, as f32, on every participating rank:
@@ -265,6 +323,9 @@ typedef struct tsr_op {
         tsr_op_softmax softmax;
         tsr_op_argmax argmax;
         tsr_op_copy copy;
+        tsr_op_route route;
+        tsr_op_experts_glu experts_glu;
+        tsr_op_experts_down experts_down;
         tsr_op_all_reduce all_reduce;
         tsr_op_all_gather all_gather;
         tsr_op_send send;

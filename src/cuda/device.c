@@ -352,6 +352,7 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
         .alignment = TSR_GPU_ALIGNMENT,
         .max_alloc = SIZE_MAX,
         .scratch_bytes = TSR_GPU_SCRATCH_BYTES,
+        .is_gpu = true,
         .n_uploaders = TSR_CUDA_UPLOADERS,
         .alloc_unit = TSR_CUDA_MALLOC_UNIT,
         .place = config->ordinal,

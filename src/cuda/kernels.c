@@ -60,6 +60,14 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
         return check_kv(op, &op->kv_write.kv);
     case TSR_OP_ATTENTION:
         return check_attention(op);
+    case TSR_OP_EXPERTS_GLU:
+        return !is_weight_type(op->experts_glu.gate.type) ? refuse_type(op, op->experts_glu.gate.type)
+               : !is_weight_type(op->experts_glu.up.type) ? refuse_type(op, op->experts_glu.up.type)
+                                                          : TSR_OK;
+    case TSR_OP_EXPERTS_DOWN:
+        return is_weight_type(op->experts_down.down.type) ? TSR_OK
+                                                          : refuse_type(op, op->experts_down.down.type);
+    case TSR_OP_ROUTE:
     case TSR_OP_RMS_NORM:
     case TSR_OP_ROPE:
     case TSR_OP_GLU:
@@ -111,6 +119,12 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
         return tsr_cuda_argmax(&op->argmax, s);
     case TSR_OP_COPY:
         return tsr_cuda_copy(&op->copy, s);
+    case TSR_OP_ROUTE:
+        return tsr_cuda_route(&op->route, s);
+    case TSR_OP_EXPERTS_GLU:
+        return tsr_cuda_experts_glu(&op->experts_glu, s);
+    case TSR_OP_EXPERTS_DOWN:
+        return tsr_cuda_experts_down(&op->experts_down, s);
     default:
         return tsr_cuda_op_check(op);
     }

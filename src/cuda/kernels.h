@@ -19,6 +19,7 @@
  *             segment has its own top score, sum of weights and output, positions in order; segments are
  *             merged into their group and groups into the result, in order, as the online softmax does
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
+ *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
  *   rows      rms_norm and softmax add 512 strided strands, then the strands as a binary tree.
  */
 #ifndef TSR_CUDA_KERNELS_H
@@ -83,6 +84,9 @@ tsr_status tsr_cuda_softcap(const tsr_op_softcap *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_softmax(const tsr_op_softmax *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_copy(const tsr_op_copy *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_route(const tsr_op_route *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const tsr_cuda_stream *s);
 
 /* Adding up ranks' partials, as src/comm/reduce.h does on the host:
  * y[i] = f32(sum over j of parts[j][i]) (+ residual[i]), i < n, parts in order (which matters for floats

@@ -38,13 +38,7 @@ void *tsr_emit_staging(const tsr_emitter *emitter, int i, int d)
                      (size_t)layout->n_slots * layout->slot_bytes + emitter->layout->staging_of[i]);
 }
 
-/* What every op function below works on. */
-typedef struct emission {
-    const tsr_emitter *emitter;
-    const tsr_instr *instr;
-    int d;
-    const tsr_value *out; /* NULL: none */
-} emission;
+typedef tsr_emission emission;
 
 static void *in_address(const emission *e, int k)
 {
@@ -303,6 +297,9 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_SOFTMAX] = emit_softmax,
         [TSR_OP_ARGMAX] = emit_argmax,
         [TSR_OP_COPY] = emit_copy,
+        [TSR_OP_ROUTE] = tsr_emit_route,
+        [TSR_OP_EXPERTS_GLU] = tsr_emit_experts_glu,
+        [TSR_OP_EXPERTS_DOWN] = tsr_emit_experts_down,
         [TSR_OP_ALL_REDUCE] = emit_collective,
         [TSR_OP_ALL_GATHER] = emit_collective,
         [TSR_OP_SEND] = emit_collective,

@@ -18,6 +18,19 @@ void *tsr_emit_address(const tsr_emitter *emitter, int value, int device);
 /* Staging buffer of the SEND at instruction `i`, on the sending device. */
 void *tsr_emit_staging(const tsr_emitter *emitter, int i, int device);
 
+/* What the functions that fill in op records work on. */
+typedef struct tsr_emission {
+    const tsr_emitter *emitter;
+    const tsr_instr *instr;
+    int d;
+    const tsr_value *out; /* NULL: none */
+} tsr_emission;
+
+/* The ops of a mixture of experts (emit_experts.c); false: nothing to do. */
+bool tsr_emit_route(const tsr_emission *e, tsr_op *op);
+bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op);
+bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op);
+
 /* The op of instruction `i` on `device`; false if the device has nothing to do for it. */
 bool tsr_emit_op(const tsr_emitter *emitter, int i, int device, tsr_op *op_out);
 

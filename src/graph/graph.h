@@ -24,17 +24,34 @@ static inline tsr_reduce_type tsr_reduce_type_of(tsr_reduction reduction)
                                             : TSR_REDUCE_EXACT;
 }
 
+/* The matrices of a mixture of experts, divided over devices by columns or by experts.
+ *
+ * By columns, gate and up are [n_embd * n_ff, n_experts], an expert's n_ff rows in one row of the tensor,
+ * SPLIT by columns, n_embd elements for every column of down; down is [n_ff, n_embd * n_experts], SPLIT by
+ * columns. By experts, all are [n_embd * n_ff, n_experts], SPLIT by rows. So a part of every expert, or some
+ * experts whole, is a shard like any other tensor's. */
+typedef struct tsr_expert_weights {
+    tsr_tensor *gate, *up, *down;
+    int64_t n_experts, n_ff;
+    int64_t granule; /* columns of down that are one sum */
+    tsr_glu_kind glu;
+} tsr_expert_weights;
+
 /* Parameters of a node, by its op. */
 typedef struct tsr_node_args {
-    float eps;         /* RMS_NORM */
-    float factor;      /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
-    float softcap;     /* ATTENTION, SOFTCAP */
-    int64_t window;    /* ATTENTION */
-    tsr_glu_kind glu;  /* GLU */
-    int64_t head_dim;  /* ROPE */
-    bool interleaved;  /* ROPE */
-    struct tsr_kv *kv; /* KV_WRITE, ATTENTION */
-    int layer;         /* KV_WRITE, ATTENTION */
+    float eps;                  /* RMS_NORM */
+    float factor;               /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
+    float softcap;              /* ATTENTION, SOFTCAP */
+    int64_t window;             /* ATTENTION */
+    tsr_glu_kind glu;           /* GLU */
+    int64_t head_dim;           /* ROPE */
+    bool interleaved;           /* ROPE */
+    struct tsr_kv *kv;          /* KV_WRITE, ATTENTION */
+    int layer;                  /* KV_WRITE, ATTENTION */
+    int64_t n_used;             /* ROUTE, EXPERTS_*: experts per token */
+    int64_t n_experts;          /* the same */
+    bool normalize;             /* ROUTE; its scale is `factor` */
+    tsr_expert_weights experts; /* EXPERTS_* */
 } tsr_node_args;
 
 /* One allocation per node: the public tensor first, so that a tsr_tensor * of a graph is its node. */
@@ -73,6 +90,15 @@ tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_ten
  * sequence. */
 tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
                           const tsr_kv_inputs *inputs, float scale, float softcap, int64_t window);
+
+/* The routing (core/routing.h) of tokens by their logits [n_experts, n_tokens]: an I32 tensor of one row.
+ * Weights are as ROUTE has them (core/op.h). */
+tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, int64_t n_used, bool normalize, float scale);
+
+/* sum over the experts e that `routing` gives a token, of weight * down_e (act(gate_e x) * (up_e x)):
+ * [n_embd, n_tokens], a PARTIAL. */
+tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing,
+                        const tsr_expert_weights *weights);
 
 /* How many entries of src are in use: src[0 .. n). */
 int tsr_node_n_src(const tsr_tensor *tensor);

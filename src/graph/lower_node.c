@@ -365,6 +365,10 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
         return lower_elementwise(low, node);
     case TSR_OP_COPY:
         return lower_divide_like(low, node);
+    case TSR_OP_ROUTE:
+        return tsr_lower_route(low, node);
+    case TSR_OP_EXPERTS_DOWN:
+        return tsr_lower_experts(low, node);
     default:
         return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: op %s cannot be part of a graph", node->name,
                         tsr_op_kind_name(node->op));

@@ -37,6 +37,10 @@ tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t device
 /* An operand as an elementwise op takes it: anything but PARTIAL. */
 tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out);
 
+/* The ops of a mixture of experts (lower_experts.c). */
+tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node);
+
 /* Decide a node's sharding and append the instruction that makes it. */
 tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node);
 

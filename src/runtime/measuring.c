@@ -60,6 +60,7 @@ tsr_status tsr_runtime_open_measuring(const tsr_device_traits *traits, int n_dev
                                           t->granularity, &rt->devices[rt->n_devices]));
         rt->devices[rt->n_devices]->scratch_bytes = t->scratch_bytes;
         rt->devices[rt->n_devices]->prefers_copies = t->prefers_copies;
+        rt->devices[rt->n_devices]->is_gpu = t->kind == TSR_DEVICE_CUDA;
     }
     TSR_TRY(tsr_comm_local_create(n_devices, &rt->comm));
     *rt_out = rt;

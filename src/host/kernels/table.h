@@ -4,6 +4,7 @@
 
 #include "host/kernels/attention.h"
 #include "host/kernels/elementwise.h"
+#include "host/kernels/experts.h"
 #include "host/kernels/mul_mat.h"
 #include "host/kernels/rows.h"
 #include "host/kernels/sets.h"
@@ -15,13 +16,22 @@
             sizeof(mul_mat_scratch) > sizeof(attn_scratch) ? sizeof(mul_mat_scratch) : sizeof(attn_scratch), \
         .shared_bytes = ATTN_SHARED_BYTES,                                                                   \
         .run = {                                                                                             \
-            [TSR_OP_GET_ROWS] = kernel_get_rows, [TSR_OP_RMS_NORM] = kernel_rms_norm,                        \
-            [TSR_OP_MUL_MAT] = kernel_mul_mat,   [TSR_OP_ROPE] = kernel_rope,                                \
-            [TSR_OP_KV_WRITE] = kernel_kv_write, [TSR_OP_ATTENTION] = kernel_attention,                      \
-            [TSR_OP_GLU] = kernel_glu,           [TSR_OP_ADD] = kernel_add,                                  \
-            [TSR_OP_SCALE] = kernel_scale,       [TSR_OP_SOFTMAX] = kernel_softmax,                          \
-            [TSR_OP_ARGMAX] = kernel_argmax,     [TSR_OP_COPY] = kernel_copy,                                \
+            [TSR_OP_GET_ROWS] = kernel_get_rows,                                                             \
+            [TSR_OP_RMS_NORM] = kernel_rms_norm,                                                             \
+            [TSR_OP_MUL_MAT] = kernel_mul_mat,                                                               \
+            [TSR_OP_ROPE] = kernel_rope,                                                                     \
+            [TSR_OP_KV_WRITE] = kernel_kv_write,                                                             \
+            [TSR_OP_ATTENTION] = kernel_attention,                                                           \
+            [TSR_OP_GLU] = kernel_glu,                                                                       \
+            [TSR_OP_ADD] = kernel_add,                                                                       \
+            [TSR_OP_SCALE] = kernel_scale,                                                                   \
+            [TSR_OP_SOFTMAX] = kernel_softmax,                                                               \
+            [TSR_OP_ARGMAX] = kernel_argmax,                                                                 \
+            [TSR_OP_COPY] = kernel_copy,                                                                     \
             [TSR_OP_SOFTCAP] = kernel_softcap,                                                               \
+            [TSR_OP_ROUTE] = kernel_route,                                                                   \
+            [TSR_OP_EXPERTS_GLU] = kernel_experts_glu,                                                       \
+            [TSR_OP_EXPERTS_DOWN] = kernel_experts_down,                                                     \
         },                                                                                                   \
     }
 

@@ -1,0 +1,57 @@
+/* Constructors of the ops of a mixture of experts; see ops.c. */
+#include "core/routing.h"
+#include "graph/graph.h"
+
+static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *x, const char *why)
+{
+    return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "%s(%s [%lld, %lld]): %s", op, x->name,
+                                          (long long)x->ne[0], (long long)x->ne[1], why));
+}
+
+static bool is_f32(const tsr_tensor *x)
+{
+    return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
+}
+
+/* The product is bounded so that every size made of it fits an int32_t, which routings are made of. */
+tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, int64_t n_used, bool normalize, float scale)
+{
+    if (!logits)
+        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "route: an operand is NULL"));
+    int64_t n_experts = logits->ne[0], n_tokens = logits->ne[1];
+    if (!is_f32(logits) || n_used < 1 || n_used > n_experts)
+        return bad(graph, "route", logits, "logits must be F32, of at least as many experts as a token uses");
+    if (n_experts > 1 << 20 || n_tokens > (1 << 30) / n_used)
+        return bad(graph, "route", logits, "too many experts or tokens");
+    tsr_node *node = tsr_graph_append(graph, TSR_OP_ROUTE, TSR_TYPE_I32,
+                                      tsr_routing_words(n_tokens, n_used, n_experts), 1, "route");
+    if (!node)
+        return NULL;
+    node->tensor.src[0] = logits;
+    node->args.n_used = n_used;
+    node->args.n_experts = n_experts;
+    node->args.normalize = normalize;
+    node->args.factor = scale;
+    return &node->tensor;
+}
+
+tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing, const tsr_expert_weights *w)
+{
+    if (!x || !routing || !w->gate || !w->up || !w->down)
+        return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "experts: an operand is NULL"));
+    const tsr_node_args *route = routing->args;
+    if (!is_f32(x) || routing->op != TSR_OP_ROUTE || route->n_experts != w->n_experts ||
+        routing->ne[0] != tsr_routing_words(x->ne[1], route->n_used, w->n_experts))
+        return bad(graph, "experts", x,
+                   "the operands must be F32 and a routing of its tokens to the experts");
+    tsr_node *node =
+        tsr_graph_append(graph, TSR_OP_EXPERTS_DOWN, TSR_TYPE_F32, x->ne[0], x->ne[1], w->down->name);
+    if (!node)
+        return NULL;
+    node->tensor.src[0] = x;
+    node->tensor.src[1] = routing;
+    node->args.n_used = route->n_used;
+    node->args.n_experts = w->n_experts;
+    node->args.experts = *w;
+    return &node->tensor;
+}

@@ -1,0 +1,300 @@
+/* route, experts_glu, experts_down: the FFN of a mixture of experts.
+ *
+ * The ops over experts go expert by expert, so that the weights of one are read once for all the tokens that
+ * use it, and those of an expert that nobody uses never. Products are computed in f32, a batch of slots times
+ * a chunk of rows at a time, by experts_product(), the only place that knows how a product is made; what is
+ * added up afterwards follows the op's definition. */
+#ifndef TSR_HOST_KERNELS_EXPERTS_H
+#define TSR_HOST_KERNELS_EXPERTS_H
+
+#include "core/routing.h"
+#include "host/kernels/elementwise.h"
+#include "host/kernels/mul_mat.h"
+
+enum {
+    EXPERT_ROWS = 64,       /* most rows of a chunk */
+    EXPERT_LEAST_ROWS = 16, /* a multiple of the register tiles */
+    EXPERT_SLOTS = 64       /* most slots of a batch */
+};
+
+/* ---- route ---- */
+
+static float route_key(float logit)
+{
+    return logit == logit ? logit : -__builtin_inff();
+}
+
+/* The n_used best of x[n], best first; a chosen one is known by the list. */
+static void route_choose(const float *x, int64_t n, int64_t n_used, int32_t *chosen)
+{
+    for (int64_t j = 0; j < n_used; j++) {
+        int64_t best = -1;
+        for (int64_t e = 0; e < n; e++) {
+            if (best >= 0 && !(route_key(x[e]) > route_key(x[best])))
+                continue;
+            int64_t i = 0;
+            while (i < j && chosen[i] != e)
+                i++;
+            if (i == j)
+                best = e;
+        }
+        chosen[j] = (int32_t)best;
+    }
+}
+
+static void route_token(const tsr_op_route *op, int64_t t)
+{
+    const tsr_routing *r = &op->routing;
+    const float *x = op->logits + t * r->n_experts;
+    int32_t *chosen = r->expert + t * r->n_used;
+    float *weight = r->weight + t * r->n_used, sum = 0.0f;
+    route_choose(x, r->n_experts, r->n_used, chosen);
+    const float top = x[chosen[0]];
+    for (int64_t j = 0; j < r->n_used; j++)
+        weight[j] = f32_exp(x[chosen[j]] - top);
+    if (op->normalize)
+        for (int64_t j = 0; j < r->n_used; j++)
+            sum += weight[j];
+    else
+        for (int64_t e = 0; e < r->n_experts; e++)
+            sum += f32_exp(x[e] - top);
+    const float factor = op->scale / sum;
+    for (int64_t j = 0; j < r->n_used; j++)
+        weight[j] *= factor;
+}
+
+/* Counting sort of the slots by expert; begin[e + 1] is first how many e has, then where its next slot goes.
+ */
+static void route_group(const tsr_routing *r)
+{
+    const int64_t n_slots = r->n_tokens * r->n_used;
+    int32_t n_touched = 0, sum = 0;
+    memset(r->begin, 0, (size_t)(r->n_experts + 1) * sizeof *r->begin);
+    for (int64_t s = 0; s < n_slots; s++)
+        r->begin[r->expert[s] + 1]++;
+    for (int64_t e = 0; e < r->n_experts; e++) {
+        const int32_t n = r->begin[e + 1];
+        if (n > 0)
+            r->touched[n_touched++] = (int32_t)e;
+        r->begin[e + 1] = sum;
+        sum += n;
+    }
+    for (int64_t s = 0; s < n_slots; s++)
+        r->order[r->begin[r->expert[s] + 1]++] = (int32_t)s;
+    *r->n_touched = n_touched;
+}
+
+/* A thread that asks for a token and gets none has done its part; the last one to do so groups. */
+static void kernel_route(const tsr_op *record, const tsr_kernel_env *env)
+{
+    const tsr_op_route *op = &record->route;
+    const int64_t n = op->routing.n_tokens;
+    int64_t t;
+    while ((t = atomic_fetch_add_explicit(env->next, 1, memory_order_acq_rel)) < n)
+        route_token(op, t);
+    if (t == n + env->n_threads - 1)
+        route_group(&op->routing);
+}
+
+/* ---- products ---- */
+
+/* Part of one expert's matrix: rows [row, row + n_rows), columns [column, column + k). */
+typedef struct expert_part {
+    tsr_type type;
+    const unsigned char *w; /* the first element */
+    size_t stride;
+    int64_t n_rows, k;
+} expert_part;
+
+static expert_part expert_part_of(const tsr_expert_matrix *m, int64_t expert, int64_t row, int64_t n_rows,
+                                  int64_t column, int64_t k)
+{
+    const unsigned char *w = (const unsigned char *)m->data + (size_t)expert * m->expert_stride +
+                             (size_t)row * m->row_stride + elems_bytes(m->type, column);
+    return (expert_part){m->type, w, m->row_stride, n_rows, k};
+}
+
+/* Some slots of one expert; the activations of the i-th begin at x + rows[i] * stride. */
+typedef struct expert_slots {
+    const int32_t *slots; /* [n] */
+    int64_t n;
+    int32_t rows[EXPERT_SLOTS];
+    const float *x;
+    int64_t stride;
+} expert_slots;
+
+/* out[i * EXPERT_ROWS + r] = row r of the part times slot i's activations, each one sum over k. */
+static void experts_product(const expert_part *part, const expert_slots *in, float *out,
+                            const tsr_kernel_env *env)
+{
+    bool fault = false; /* f32 sums have none */
+    const tsr_op_mul_mat op = {.type = part->type,
+                               .w = part->w,
+                               .w_stride = part->stride,
+                               .n_rows = part->n_rows,
+                               .k = part->k,
+                               .x = in->x,
+                               .x_stride = in->stride,
+                               .n_tokens = in->n,
+                               .y = out,
+                               .y_stride = EXPERT_ROWS};
+    const product p = {.op = &op, .x_rows = in->rows, .row_end = part->n_rows, .fault = &fault};
+    mul_mat_begin(&p, env->scratch);
+    mul_mat_product(&p, env->scratch);
+}
+
+/* The touched experts of `held`, as indices [begin, end) of routing->touched. */
+static range touched_part(const tsr_routing *r, const tsr_expert_range *held)
+{
+    int64_t begin = 0, end = *r->n_touched;
+    while (begin < end && r->touched[begin] < held->begin)
+        begin++;
+    while (end > begin && r->touched[end - 1] >= held->end)
+        end--;
+    return (range){begin, end};
+}
+
+/* Rows of a chunk, for `n` rows in all, about four chunks per thread. */
+static int64_t expert_chunk(int64_t n, int n_threads)
+{
+    const int64_t even = n / ((int64_t)n_threads * 4) / EXPERT_LEAST_ROWS * EXPERT_LEAST_ROWS;
+    return even < EXPERT_LEAST_ROWS ? EXPERT_LEAST_ROWS : even < EXPERT_ROWS ? even : EXPERT_ROWS;
+}
+
+/* The slots of an expert from its i-th on, a batch at most. Their activations lie in x by slot, or (divisor
+ * n_used) by token. */
+static expert_slots expert_batch(const tsr_routing *r, int64_t expert, int64_t i, const float *x,
+                                 int64_t stride, int64_t divisor)
+{
+    const int64_t left = r->begin[expert + 1] - r->begin[expert] - i;
+    expert_slots in = {.slots = r->order + r->begin[expert] + i,
+                       .n = left < EXPERT_SLOTS ? left : EXPERT_SLOTS,
+                       .x = x,
+                       .stride = stride};
+    for (int64_t j = 0; j < in.n; j++)
+        in.rows[j] = (int32_t)(in.slots[j] / divisor);
+    return in;
+}
+
+/* ---- experts_glu ---- */
+
+static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int64_t row, int64_t n_rows,
+                              const tsr_kernel_env *env)
+{
+    float gate[EXPERT_SLOTS * EXPERT_ROWS], up[EXPERT_SLOTS * EXPERT_ROWS];
+    const int64_t local = expert - op->held.begin;
+    const expert_part of_gate = expert_part_of(&op->gate, local, row, n_rows, 0, op->k);
+    const expert_part of_up = expert_part_of(&op->up, local, row, n_rows, 0, op->k);
+    const int64_t n_slots = op->routing.begin[expert + 1] - op->routing.begin[expert];
+    for (int64_t i = 0; i < n_slots; i += EXPERT_SLOTS) {
+        const expert_slots in = expert_batch(&op->routing, expert, i, op->x, op->k, op->routing.n_used);
+        experts_product(&of_gate, &in, gate, env);
+        experts_product(&of_up, &in, up, env);
+        for (int64_t j = 0; j < in.n; j++) {
+            const tsr_op_glu glu = {.gate = gate + j * EXPERT_ROWS,
+                                    .up = up + j * EXPERT_ROWS,
+                                    .y = op->y + in.slots[j] * op->n_rows + row};
+            glu_part(op->kind, &glu, (range){0, n_rows});
+        }
+    }
+}
+
+static void kernel_experts_glu(const tsr_op *record, const tsr_kernel_env *env)
+{
+    const tsr_op_experts_glu *op = &record->experts_glu;
+    const range touched = touched_part(&op->routing, &op->held);
+    const int64_t n_experts = touched.end - touched.begin;
+    const int64_t chunk = expert_chunk(n_experts * op->n_rows, env->n_threads);
+    const int64_t chunks = (op->n_rows + chunk - 1) / chunk;
+    for (int64_t i; (i = tsr_kernel_next(env)) < n_experts * chunks;) {
+        const int64_t row = i % chunks * chunk, left = op->n_rows - row;
+        experts_glu_chunk(op, op->routing.touched[touched.begin + i / chunks], row,
+                          left < chunk ? left : chunk, env);
+    }
+}
+
+/* ---- experts_down ---- */
+
+/* Add weight * sum of one granule to the outputs of a batch. */
+static void experts_down_add(const tsr_op_experts_down *op, const expert_slots *in, const float *sums,
+                             int64_t row, int64_t n_rows, bool *fault)
+{
+    for (int64_t j = 0; j < in->n; j++) {
+        const int64_t at = in->slots[j] / op->routing.n_used * op->n_rows + row;
+        const float weight = op->routing.weight[in->slots[j]];
+        float weighted[EXPERT_ROWS];
+        for (int64_t r = 0; r < n_rows; r++)
+            weighted[r] = weight * sums[j * EXPERT_ROWS + r];
+        for (int64_t r = 0; r < n_rows && op->reduce == TSR_REDUCE_F32; r++)
+            ((float *)op->y)[at + r] += weighted[r];
+        if (op->reduce == TSR_REDUCE_EXACT)
+            fold_exact(weighted, (int)n_rows, false, op->limit, (int64_t *)op->y + at, fault);
+    }
+}
+
+/* All tokens of one expert, granule by granule. */
+static void experts_down_expert(const tsr_op_experts_down *op, int64_t expert, int64_t row, int64_t n_rows,
+                                bool *fault, const tsr_kernel_env *env)
+{
+    float sums[EXPERT_SLOTS * EXPERT_ROWS];
+    const int64_t n_slots = op->routing.begin[expert + 1] - op->routing.begin[expert];
+    for (int64_t i = 0; i < n_slots; i += EXPERT_SLOTS) {
+        expert_slots in = expert_batch(&op->routing, expert, i, op->x, op->k, 1);
+        for (int64_t column = 0; column < op->k; column += op->granule) {
+            const int64_t left = op->k - column, k = left < op->granule ? left : op->granule;
+            const expert_part part =
+                expert_part_of(&op->down, expert - op->held.begin, row, n_rows, column, k);
+            in.x = op->x + column;
+            experts_product(&part, &in, sums, env);
+            experts_down_add(op, &in, sums, row, n_rows, fault);
+        }
+    }
+}
+
+/* Between experts a bfloat16 sum would be rounded where it lies, so here a token's slots come one by one. */
+static void experts_down_bf16(const tsr_op_experts_down *op, int64_t row, int64_t n_rows,
+                              const tsr_kernel_env *env)
+{
+    const tsr_routing *routing = &op->routing;
+    for (int64_t t = 0; t < routing->n_tokens; t++) {
+        float sums[EXPERT_ROWS], total[EXPERT_ROWS] = {0};
+        for (int32_t s = (int32_t)(t * routing->n_used); s < (t + 1) * routing->n_used; s++) {
+            const int64_t expert = routing->expert[s];
+            const expert_slots in = {.slots = &s, .n = 1, .rows = {s}, .x = op->x, .stride = op->k};
+            if (expert < op->held.begin || expert >= op->held.end)
+                continue;
+            const expert_part part =
+                expert_part_of(&op->down, expert - op->held.begin, row, n_rows, 0, op->k);
+            experts_product(&part, &in, sums, env);
+            for (int64_t r = 0; r < n_rows; r++)
+                total[r] += routing->weight[s] * sums[r];
+        }
+        for (int64_t r = 0; r < n_rows; r++)
+            ((uint16_t *)op->y)[t * op->n_rows + row + r] = tsr_f32_to_bf16(total[r]);
+    }
+}
+
+/* Threads divide the rows, since all experts add to the same outputs. */
+static void kernel_experts_down(const tsr_op *record, const tsr_kernel_env *env)
+{
+    const tsr_op_experts_down *op = &record->experts_down;
+    const range touched = touched_part(&op->routing, &op->held);
+    const int64_t chunk = expert_chunk(op->n_rows, env->n_threads);
+    const size_t elem = tsr_reduce_bytes(op->reduce);
+    bool fault = false;
+    for (int64_t row; (row = tsr_kernel_next(env) * chunk) < op->n_rows;) {
+        const int64_t n_rows = op->n_rows - row < chunk ? op->n_rows - row : chunk;
+        if (op->reduce == TSR_REDUCE_BF16) {
+            experts_down_bf16(op, row, n_rows, env);
+            continue;
+        }
+        for (int64_t t = 0; t < op->routing.n_tokens; t++)
+            memset((char *)op->y + (size_t)(t * op->n_rows + row) * elem, 0, (size_t)n_rows * elem);
+        for (int64_t i = touched.begin; i < touched.end; i++)
+            experts_down_expert(op, op->routing.touched[i], row, n_rows, &fault, env);
+    }
+    if (fault)
+        atomic_store_explicit(env->range_fault, 1, memory_order_relaxed);
+}
+
+#endif
