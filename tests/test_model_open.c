@@ -351,7 +351,8 @@ static void what_this_library_does_not_have(void **state)
 {
     REFUSED(TSR_ERR_UNSUPPORTED, "mamba", {"general.architecture", STRING, .text = "mamba"});
     REFUSED(TSR_ERR_UNSUPPORTED, "\"\"", {"general.architecture", STRING, .text = ""});
-    REFUSED(TSR_ERR_UNSUPPORTED, "experts", {"llama.expert_count", U32, .number = 8});
+    REFUSED(TSR_ERR_UNSUPPORTED, "8 experts are not a tensor each", {"llama.expert_count", U32, .number = 8},
+            {"llama.expert_used_count", U32, .number = 2});
     REFUSED(TSR_ERR_UNSUPPORTED, "longrope", {"llama.rope.scaling.type", STRING, .text = "longrope"});
     REFUSED(TSR_ERR_UNSUPPORTED, "llama.attention.head_count",
             {"llama.attention.head_count", U32S, .list = {4, 2}, .n = 2});

@@ -24,6 +24,8 @@ MODEL_TEST(trained_q4_0, "glossary-7m-Q4_0", "host:2,threads=1", "1,1")
 MODEL_TEST(trained_q4_k, "glossary-7m-Q4_K_M", "host:2,threads=1", "1,1")
 MODEL_TEST(trained_q5_k, "glossary-7m-Q5_K_M", "host:2,threads=1", "1,1")
 MODEL_TEST(trained_q8_0, "glossary-7m-Q8_0", "host:2,threads=1", "3,1")
+MODEL_TEST(mixtral, "nano-moe-F16", "host:2,threads=1", "1,2")
+MODEL_TEST(qwen3moe, "nano-qwen3moe-F16", "host:3,threads=1", "2,1,1")
 
 int main(void)
 {
@@ -38,6 +40,8 @@ int main(void)
         cmocka_unit_test(trained_q4_0),
         cmocka_unit_test(trained_q4_k),
         cmocka_unit_test(trained_q5_k),
+        cmocka_unit_test(mixtral),
+        cmocka_unit_test(qwen3moe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@ static const tsr_arch *const archs[] = {
     &tsr_arch_llama,   &tsr_arch_mistral3, &tsr_arch_qwen2,     &tsr_arch_qwen3,   &tsr_arch_gemma,
     &tsr_arch_gemma2,  &tsr_arch_gemma3,   &tsr_arch_phi3,      &tsr_arch_granite, &tsr_arch_olmo2,
     &tsr_arch_smollm3, &tsr_arch_exaone,   &tsr_arch_internlm2, &tsr_arch_xverse,  &tsr_arch_ernie4_5,
-    &tsr_arch_minicpm, &tsr_arch_chatglm,  &tsr_arch_glm4};
+    &tsr_arch_minicpm, &tsr_arch_chatglm,  &tsr_arch_glm4,      &tsr_arch_qwen3moe};
 
 enum { N_ARCHS = sizeof archs / sizeof *archs, LIST_BYTES = 512 };
 
@@ -60,14 +60,44 @@ static void drop_unused_rotations(tsr_hparams *hp)
             hp->rope[i] = (tsr_rope_params){0};
 }
 
+/* Older files have a tensor per expert, others gate and up in one. */
+static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
+{
+    static const char *const tensor = "blk.0.ffn_gate_exps.weight";
+    if (!arch->experts)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: architecture %s with a mixture of %lld experts is not supported",
+                        tsr_gguf_path(gguf), arch->name, (long long)hp->n_expert);
+    if (!tsr_gguf_find_tensor(gguf, tensor))
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "%s: gate, up and down of the %lld experts are not a tensor each (%s is missing); convert "
+            "the model anew",
+            tsr_gguf_path(gguf), (long long)hp->n_expert, tensor);
+    return TSR_OK;
+}
+
+/* Files may say otherwise than their architecture does. */
+static tsr_status read_normalize(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    char key[sizeof hp->architecture + 32];
+    snprintf(key, sizeof key, "%s.expert_weights_norm", hp->architecture);
+    if (hp->n_expert == 0 || !tsr_gguf_has_key(gguf, key))
+        return TSR_OK;
+    return tsr_gguf_get_bool(gguf, key, &hp->expert_normalize);
+}
+
 tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out)
 {
     tsr_status status = TSR_OK;
     tsr_hparams hp;
     TSR_TRY(tsr_hparams_read(gguf, arch->name, &hp));
+    if (hp.n_expert > 0)
+        TSR_TRY(check_experts(arch, gguf, &hp));
     if (arch->read_hparams)
         TSR_TRY(arch->read_hparams(gguf, &hp));
     drop_unused_rotations(&hp);
+    TSR_TRY(read_normalize(gguf, &hp));
     *hparams_out = hp;
 out:
     return status;

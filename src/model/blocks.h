@@ -43,7 +43,10 @@ tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_
 /* A dense FFN: gate, up, down; their biases are optional. A file may keep the first two in ffn_up. */
 tsr_status tsr_declare_ffn(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* The layer most models have: norms before both blocks, attention, a dense FFN. */
+/* A mixture of experts: router, and gate, up and down of all experts. */
+tsr_status tsr_declare_experts(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* The layer most models have: norms before both blocks, attention, a dense FFN or a mixture of experts. */
 tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* Inside a function that declares `layer`, of index l in w: blk.<l>.<name>. */
@@ -57,6 +60,7 @@ typedef struct tsr_layer {
     const tsr_step_graph *step;
     const tsr_hparams *hp;
     const tsr_layer_weights *w;
+    int64_t ffn_columns; /* tsr_weights.ffn_columns */
     int index;
 } tsr_layer;
 
@@ -80,6 +84,9 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
 
 /* The dense FFN of h (normed already), up to and with W_down. */
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);
+
+/* The mixture of experts of h (normed already). */
+tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h);
 
 /* x + y, y a block's result (by residual_scale); the sum over devices and this one are one pass where y is
  * not used otherwise. */

@@ -229,12 +229,29 @@ out:
     return status;
 }
 
+/* A mixture's FFN is as long as one expert's. */
+static tsr_status read_experts(reader *r, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    double scale = 1;
+    hp->expert_scale = 1;
+    TSR_TRY(get_int(r, "expert_count", false, 0, 1 << 12, &hp->n_expert));
+    if (hp->n_expert == 0)
+        return TSR_OK;
+    TSR_TRY(get_int(r, "expert_used_count", true, 1, hp->n_expert, &hp->n_expert_used));
+    TSR_TRY(get_int(r, "expert_feed_forward_length", false, 1, 1 << 22, &hp->n_ff));
+    TSR_TRY(get_real(r, "expert_weights_scale", false, 0, 1e6, &scale));
+    if (scale > 0) /* files say 0 for "none" */
+        hp->expert_scale = (float)scale;
+out:
+    return status;
+}
+
 tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_hparams *hparams_out)
 {
     tsr_status status = TSR_OK;
     reader r = {.gguf = gguf, .architecture = architecture};
     tsr_hparams hp = {0};
-    int64_t n_expert = 0;
     double eps = 0;
 
     snprintf(hp.architecture, sizeof hp.architecture, "%s", architecture);
@@ -243,13 +260,7 @@ tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_
     TSR_TRY(get_int(&r, "embedding_length", true, 1, 1 << 20, &hp.n_embd));
     TSR_TRY(get_int(&r, "feed_forward_length", true, 1, 1 << 22, &hp.n_ff));
     TSR_TRY(get_int(&r, "context_length", true, 1, INT32_MAX, &hp.n_ctx_train));
-    TSR_TRY(get_int(&r, "expert_count", false, 0, 1 << 16, &n_expert));
-    if (n_expert > 0) {
-        status = tsr_fail(TSR_ERR_UNSUPPORTED,
-                          "%s: mixture-of-experts models (%lld experts) are not supported yet",
-                          tsr_gguf_path(gguf), (long long)n_expert);
-        goto out;
-    }
+    TSR_TRY(read_experts(&r, &hp));
     TSR_TRY(read_heads(&r, &hp));
     TSR_TRY(get_real(&r, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps));
     hp.norm_eps = (float)eps;

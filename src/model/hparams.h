@@ -51,6 +51,9 @@ typedef struct tsr_hparams {
     char name[128];
     int64_t n_layers, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx_train;
     int64_t n_expert, n_expert_used; /* experts per layer and token; 0: no mixture of experts */
+    bool expert_normalize;           /* weights of the chosen experts sum to 1 (times the scale) */
+    float expert_scale;
+    bool by_expert; /* decided, not read: devices hold whole experts instead of columns of each */
     tsr_kv_shape kv;
     float norm_eps;
 

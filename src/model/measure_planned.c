@@ -40,6 +40,7 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, co
     tsr_model *model = NULL;
     tsr_session *session = NULL;
     tsr_model_shape llama = {.arch = &tsr_arch_llama, .hparams = shape->hparams, .granules = shape->granules};
+    llama.hparams.n_expert = 0; /* the FFN stands in for them */
     tsr_model_config plain = *config;
     plain.type_k = plain.type_v = TSR_TYPE_F16;
     plain.progress = NULL;

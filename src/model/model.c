@@ -37,8 +37,11 @@ tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out
     TSR_TRY(read_vocab(gguf, &shape.hparams));
     TSR_TRY(tsr_weights_init(&weights, gguf, shape.hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams));
-    TSR_TRY(tsr_model_granules_find(&shape.hparams, tsr_weights_block(&weights, TSR_WEIGHT_Q_COLUMNS),
-                                    tsr_weights_block(&weights, TSR_WEIGHT_FFN_COLUMNS), &shape.granules));
+    TSR_TRY(
+        tsr_model_granules_find(&shape.hparams, tsr_weights_block(&weights, TSR_WEIGHT_Q_COLUMNS),
+                                tsr_weights_block(&weights, shape.hparams.n_expert ? TSR_WEIGHT_EXPERT_COLUMNS
+                                                                                   : TSR_WEIGHT_FFN_COLUMNS),
+                                &shape.granules));
     *shape_out = shape;
 out:
     tsr_weights_free(&weights);
@@ -188,6 +191,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     TSR_TRY(load_rope(model));
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams));
+    model->weights.ffn_columns = shape->granules.ffn_columns;
     tsr_weights_placing placing = {.flags = tsr_model_weights_flags(resolved),
                                    .progress = resolved->progress,
                                    .user = resolved->progress_user,

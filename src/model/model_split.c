@@ -17,6 +17,10 @@ tsr_status tsr_model_granules_find(const tsr_hparams *hp, int64_t attention_bloc
     g.size[TSR_CLASS_OUTPUT] = TSR_GRANULE_ROWS;
     g.n[TSR_CLASS_ATTENTION] = (hp->n_head_kv + g.kv_heads - 1) / g.kv_heads;
     g.n[TSR_CLASS_FFN] = (hp->n_ff + g.ffn_columns - 1) / g.ffn_columns;
+    if (hp->by_expert) {
+        g.size[TSR_CLASS_FFN] = 1;
+        g.n[TSR_CLASS_FFN] = hp->n_expert;
+    }
     g.n[TSR_CLASS_OUTPUT] = hp->n_vocab;
     *granules_out = g;
 out:
@@ -47,7 +51,10 @@ static tsr_status group_init(const tsr_hparams *hp, const tsr_model_granules *g,
     TSR_TRY(
         map_init(hp->n_head_kv * hp->head_dim, g->kv_heads * hp->head_dim, n_devices, attention, &group->kv));
     TSR_TRY(map_init(hp->n_head * hp->head_dim, g->kv_heads * head_group, n_devices, attention, &group->q));
-    TSR_TRY(map_init(hp->n_ff, g->ffn_columns, n_devices, ffn, &group->ffn));
+    if (hp->by_expert)
+        TSR_TRY(map_init(hp->n_expert, 1, n_devices, ffn, &group->ffn));
+    else
+        TSR_TRY(map_init(hp->n_ff, g->ffn_columns, n_devices, ffn, &group->ffn));
     TSR_TRY(map_init(hp->n_vocab, TSR_GRANULE_ROWS, n_devices, output, &group->vocab));
     for (int d = 0; d < n_devices; d++)
         if (attention[d] || ffn[d] || output[d])

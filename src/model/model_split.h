@@ -46,7 +46,7 @@ typedef struct tsr_split_group {
     tsr_shard_map q;        /* query elements = rows of W_q, columns of W_o */
     tsr_shard_map kv;       /* key and value elements = rows of W_k and W_v */
     tsr_shard_map kv_heads; /* the same in KV heads */
-    tsr_shard_map ffn;      /* FFN elements = rows of gate and up, columns of down */
+    tsr_shard_map ffn;      /* FFN elements = rows of gate and up, columns of down; or whole experts */
     tsr_shard_map vocab;    /* rows of the embedding and output matrices */
 } tsr_split_group;
 

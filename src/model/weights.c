@@ -75,15 +75,15 @@ static tsr_status declare_unfounded(tsr_weights *weights, tsr_weight_role role, 
     return TSR_OK;
 }
 
-static tsr_status check_shape(const tsr_weights *weights, const tsr_gguf_tensor *source, int64_t ne0,
-                              int64_t ne1)
+static tsr_status check_shape(const tsr_weights *weights, const tsr_gguf_tensor *source, const int64_t ne[3])
 {
-    if (source->ne[0] == ne0 && source->ne[1] == ne1 && source->ne[2] == 1 && source->ne[3] == 1)
+    if (source->ne[0] == ne[0] && source->ne[1] == ne[1] && source->ne[2] == ne[2] && source->ne[3] == 1)
         return TSR_OK;
-    return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld]",
+    return tsr_fail(TSR_ERR_FORMAT,
+                    "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld, %lld, 1]",
                     tsr_gguf_path(weights->gguf), source->name, (long long)source->ne[0],
                     (long long)source->ne[1], (long long)source->ne[2], (long long)source->ne[3],
-                    (long long)ne0, (long long)ne1);
+                    (long long)ne[0], (long long)ne[1], (long long)ne[2]);
 }
 
 static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *source)
@@ -101,15 +101,15 @@ static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *
 }
 
 /* Find a tensor of the file and check it; *source_out = NULL if it is absent and need not be there. */
-static tsr_status find_source(const tsr_weights *weights, bool required, const char *name, int64_t ne0,
-                              int64_t ne1, const tsr_gguf_tensor **source_out)
+static tsr_status find_source(const tsr_weights *weights, bool required, const char *name,
+                              const int64_t ne[3], const tsr_gguf_tensor **source_out)
 {
     tsr_status status = TSR_OK;
     *source_out = tsr_gguf_find_tensor(weights->gguf, name);
     if (!*source_out && required)
         return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is missing", tsr_gguf_path(weights->gguf), name);
     if (*source_out) {
-        TSR_TRY(check_shape(weights, *source_out, ne0, ne1));
+        TSR_TRY(check_shape(weights, *source_out, ne));
         TSR_TRY(check_type(weights, *source_out));
     }
 out:
@@ -132,7 +132,7 @@ tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_r
     *tensor_out = NULL;
     if (!weights->gguf)
         return required ? declare_unfounded(weights, role, layer, ne0, ne1, tensor_out) : TSR_OK;
-    TSR_TRY(find_source(weights, required, name, ne0, ne1, &source));
+    TSR_TRY(find_source(weights, required, name, (const int64_t[]){ne0, ne1, 1}, &source));
     if (!source)
         return TSR_OK;
     TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
@@ -149,8 +149,8 @@ tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_wei
     tsr_weight *weight;
     bool vector = rows.ne0 == 1;
     *tensor_out = NULL;
-    TSR_TRY(
-        find_source(weights, required, name, vector ? rows.all : rows.ne0, vector ? 1 : rows.all, &source));
+    const int64_t ne[] = {vector ? rows.all : rows.ne0, vector ? 1 : rows.all, 1};
+    TSR_TRY(find_source(weights, required, name, ne, &source));
     if (!source)
         return TSR_OK;
     size_t row_bytes = tsr_type_row_bytes(source->type, rows.ne0);
@@ -162,6 +162,24 @@ tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_wei
     TSR_TRY(tsr_weights_append(weights, &part, role, layer, &weight));
     weight->part = part;
     weight->source = &weight->part;
+    *tensor_out = &weight->tensor;
+out:
+    return status;
+}
+
+tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role role, int layer,
+                                       tsr_weight_experts e, tsr_tensor **tensor_out, const char *name)
+{
+    tsr_status status = TSR_OK;
+    const tsr_gguf_tensor *source;
+    tsr_weight *weight;
+    bool in_rows = e.by_expert || role == TSR_WEIGHT_EXPERT_ROWS; /* an expert in each */
+    TSR_TRY(find_source(weights, true, name, (const int64_t[]){e.ne0, e.ne1, e.n_experts}, &source));
+    TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
+    weight->expert = true;
+    weight->by_expert = e.by_expert;
+    weight->tensor.ne[0] = in_rows ? e.ne0 * e.ne1 : e.ne0;
+    weight->tensor.ne[1] = in_rows ? e.n_experts : e.ne1 * e.n_experts;
     *tensor_out = &weight->tensor;
 out:
     return status;
@@ -223,6 +241,8 @@ tsr_block tsr_weight_block(const tsr_weight *weight)
     case TSR_WEIGHT_FFN_WHOLE:
     case TSR_WEIGHT_FFN_ROWS:
     case TSR_WEIGHT_FFN_COLUMNS:
+    case TSR_WEIGHT_EXPERT_ROWS:
+    case TSR_WEIGHT_EXPERT_COLUMNS:
         return TSR_BLOCK_FFN;
     case TSR_WEIGHT_OUTPUT_WHOLE:
     case TSR_WEIGHT_VOCAB_ROWS:
@@ -276,6 +296,11 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
     case TSR_WEIGHT_FFN_ROWS:
         place.map = &group->ffn;
         break;
+    case TSR_WEIGHT_EXPERT_ROWS:
+    case TSR_WEIGHT_EXPERT_COLUMNS:
+        place.axis = weight->by_expert ? 1 : 0;
+        place.map = &group->ffn;
+        break;
     case TSR_WEIGHT_VOCAB_ROWS:
         place.map = &group->vocab;
         break;
@@ -299,12 +324,13 @@ void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t gr
         map_out->begin[d] = (like->begin[d] * n * 2 + all) / (2 * all);
 }
 
-static int count_own_granules(const tsr_weights *weights)
+/* Elements of the divided axis that stay together, where that axis is another one than its class's; else 0.
+ */
+static int64_t own_granule(const tsr_weight *weight, const tsr_shard_map *map)
 {
-    int n = 0;
-    for (int i = 0; i < weights->n; i++)
-        n += weights->list[i]->granule > 0;
-    return n;
+    if (map && weight->role == TSR_WEIGHT_EXPERT_ROWS && !weight->by_expert)
+        return weight->tensor.ne[0] / map->extent * map->granule;
+    return map ? weight->granule : 0;
 }
 
 typedef struct progress_adapter {
@@ -346,7 +372,7 @@ static tsr_status lists_alloc(const tsr_weights *weights, lists *l)
     TSR_TRY(tsr_mem_array(n, sizeof *l->placements, "tensor placements", &l->placements));
     TSR_TRY(tsr_mem_array(n, sizeof *l->sources, "tensor sources", &l->sources));
     TSR_TRY(tsr_mem_array(n, sizeof *l->former, "tensor lists", &l->former));
-    TSR_TRY(tsr_mem_array((size_t)count_own_granules(weights), sizeof *l->maps, "shard maps", &l->maps));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->maps, "shard maps", &l->maps));
 out:
     return status;
 }
@@ -356,8 +382,9 @@ static void list_tensor(tsr_weight *weight, const tsr_weight *former, tsr_runtim
 {
     tsr_placement place = placement_of(weight, split);
     weight->tensor.rt = rt;
-    if (weight->granule && place.map) {
-        tsr_weights_scale_map(place.map, weight->tensor.ne[place.axis], weight->granule, &l->maps[l->n_maps]);
+    int64_t granule = own_granule(weight, place.map);
+    if (granule > 0) {
+        tsr_weights_scale_map(place.map, weight->tensor.ne[place.axis], granule, &l->maps[l->n_maps]);
         place.map = &l->maps[l->n_maps++];
     }
     l->tensors[l->n] = &weight->tensor;

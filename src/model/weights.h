@@ -14,8 +14,10 @@ typedef enum tsr_weight_role {
     TSR_WEIGHT_KV_ROWS,             /* by KV heads */
     TSR_WEIGHT_Q_COLUMNS,           /* W_o */
     TSR_WEIGHT_FFN_WHOLE,
-    TSR_WEIGHT_FFN_ROWS,    /* gate, up */
-    TSR_WEIGHT_FFN_COLUMNS, /* down */
+    TSR_WEIGHT_FFN_ROWS,       /* gate, up */
+    TSR_WEIGHT_FFN_COLUMNS,    /* down */
+    TSR_WEIGHT_EXPERT_ROWS,    /* gate, up of all experts: rows of every expert, or whole experts */
+    TSR_WEIGHT_EXPERT_COLUMNS, /* down of all experts: columns, or whole experts */
     TSR_WEIGHT_OUTPUT_WHOLE,
     TSR_WEIGHT_VOCAB_ROWS /* embedding, output */
 } tsr_weight_role;
@@ -30,6 +32,7 @@ typedef struct tsr_layer_weights {
     tsr_tensor *bq, *bk, *bv, *bo; /* biases */
     tsr_tensor *ffn_norm, *gate, *up, *down, *ffn_post_norm;
     tsr_tensor *gate_bias, *up_bias, *down_bias;
+    tsr_tensor *router, *expert_gate, *expert_up, *expert_down; /* a mixture of experts */
 } tsr_layer_weights;
 
 /* One declared tensor. */
@@ -41,6 +44,7 @@ typedef struct tsr_weight {
     int layer;
     bool tied;       /* the embedding once more, as output matrix */
     bool expert;     /* of a mixture of experts: [columns, rows, experts], of which a token uses a few */
+    bool by_expert;  /* whole experts are divided */
     int64_t granule; /* elements of the divided axis that stay together; 0: as the role's map says */
 } tsr_weight;
 
@@ -50,6 +54,7 @@ typedef struct tsr_weights {
     int n, capacity;
     int64_t n_layers;
     tsr_layer_weights *layers; /* [n_layers] */
+    int64_t ffn_columns;       /* of a granule, as in tsr_model_granules: what experts are summed in */
     tsr_tensor *embedding, *output_norm, *output;
     bool tied_output;
     struct tsr_buffer *buffer;
@@ -73,6 +78,17 @@ typedef struct tsr_weight_rows {
 
 tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
                                     tsr_weight_rows rows, tsr_tensor **tensor_out, const char *name);
+
+/* The matrices of n_experts experts, [ne0, ne1, n_experts] in the file, required. The role is
+ * TSR_WEIGHT_EXPERT_ROWS or _COLUMNS; `by_expert`: whole experts are divided. tensor.ne is what
+ * tsr_expert_weights wants (graph/graph.h). */
+typedef struct tsr_weight_experts {
+    int64_t ne0, ne1, n_experts;
+    bool by_expert;
+} tsr_weight_experts;
+
+tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role role, int layer,
+                                       tsr_weight_experts experts, tsr_tensor **tensor_out, const char *name);
 
 /* The same for a tensor of the file whatever its shape. tensor.ne is [ne[0], rows] with all outer dimensions
  * multiplied. */

@@ -42,7 +42,7 @@ static uint32_t file_type(tsr_type type)
 
 static unsigned parts_of(const struct synth_model_config *config)
 {
-    return config->arch ? config->arch->parts : 0;
+    return (config->arch ? config->arch->parts : 0) | (config->n_experts ? SYNTH_EXPERTS : 0);
 }
 
 static int n_rotated(const struct synth_model_config *config)
@@ -89,6 +89,10 @@ static void write_hyperparameters(gguf_writer *writer, const struct synth_model_
     gguf_writer_f32(writer, key_of(config, "rope.freq_base", key), config->rope_freq_base);
     U32("rope.dimension_count", n_rotated(config));
     U32("vocab_size", config->n_vocab);
+    if (config->n_experts > 0) {
+        U32("expert_count", config->n_experts);
+        U32("expert_used_count", config->n_experts_used);
+    }
     if (config->head_dim * config->n_heads != config->n_embd) {
         U32("attention.key_length", config->head_dim);
         U32("attention.value_length", config->head_dim);
@@ -167,15 +171,21 @@ struct weights {
     uint64_t seed; /* of the next matrix */
 };
 
-/* A matrix of `rows` rows of `columns`, N(0, 1 / columns). */
-static void matrix(struct weights *weights, const char *name, int columns, int rows)
+/* `n` matrices of `rows` rows of `columns`, N(0, 1 / columns). */
+static void matrices(struct weights *weights, const char *name, int columns, int rows, int n)
 {
     const tsr_type choices[] = {weights->config->weight_type, TSR_TYPE_Q8_0, TSR_TYPE_F16};
     int choice = 0;
     while (columns % tsr_type_block_elems(choices[choice]) != 0)
         choice++;
-    gguf_writer_tensor_normal(weights->writer, name, choices[choice], 2, (int64_t[]){columns, rows},
-                              weights->seed++, weights->config->weight_scale / sqrtf((float)columns));
+    gguf_writer_tensor_normal(weights->writer, name, choices[choice], n > 1 ? 3 : 2,
+                              (int64_t[]){columns, rows, n}, weights->seed++,
+                              weights->config->weight_scale / sqrtf((float)columns));
+}
+
+static void matrix(struct weights *weights, const char *name, int columns, int rows)
+{
+    matrices(weights, name, columns, rows, 1);
 }
 
 /* A vector around `mean`: all of a llama's norms are 1. */
@@ -210,7 +220,7 @@ static void rope_factors(struct weights *weights, const char *name, float top)
 /* One tensor of a layer, in files whose architecture has (any of) `with` and none of `without`. */
 struct part {
     const char *name;
-    enum { MATRIX, NORM, BIAS } kind;
+    enum { MATRIX, NORM, BIAS, EXPERTS } kind;
     int columns, rows; /* rows: of a matrix */
     unsigned with, without;
 };
@@ -228,9 +238,13 @@ static void layer(struct weights *weights, int index)
         {"attn_v.weight", MATRIX, c->n_embd, kv, 0, SYNTH_FUSED_QKV},
         {"attn_output.weight", MATRIX, q, c->n_embd, 0, 0},
         {"ffn_norm.weight", NORM, c->n_embd, 1, 0, norms},
-        {"ffn_gate.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN},
-        {"ffn_up.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN},
-        {"ffn_down.weight", MATRIX, c->n_ff, c->n_embd, 0, 0},
+        {"ffn_gate.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
+        {"ffn_up.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
+        {"ffn_down.weight", MATRIX, c->n_ff, c->n_embd, 0, SYNTH_EXPERTS},
+        {"ffn_gate_inp.weight", MATRIX, c->n_embd, c->n_experts, SYNTH_EXPERTS, 0},
+        {"ffn_gate_exps.weight", EXPERTS, c->n_embd, c->n_ff, SYNTH_EXPERTS, 0},
+        {"ffn_up_exps.weight", EXPERTS, c->n_embd, c->n_ff, SYNTH_EXPERTS, 0},
+        {"ffn_down_exps.weight", EXPERTS, c->n_ff, c->n_embd, SYNTH_EXPERTS, 0},
         {"attn_qkv.weight", MATRIX, c->n_embd, fused, SYNTH_FUSED_QKV, 0},
         {"ffn_up.weight", MATRIX, c->n_embd, 2 * c->n_ff, SYNTH_FUSED_FFN, 0},
         {"attn_q.bias", BIAS, q, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
@@ -255,6 +269,8 @@ static void layer(struct weights *weights, int index)
         snprintf(name, sizeof name, "blk.%d.%s", index, all[i].name);
         if (all[i].kind == MATRIX)
             matrix(weights, name, all[i].columns, all[i].rows);
+        else if (all[i].kind == EXPERTS)
+            matrices(weights, name, all[i].columns, all[i].rows, c->n_experts);
         else
             vector(weights, name, all[i].columns, all[i].kind == NORM ? 1 : 0,
                    all[i].kind == NORM ? 0.5f : 0.4f);

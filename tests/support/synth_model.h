@@ -25,6 +25,7 @@ struct synth_model_config {
     int n_kv_heads; /* n_heads is a multiple of it */
     int head_dim;   /* even; need not be n_embd / n_heads */
     int n_ff;
+    int n_experts, n_experts_used; /* experts 0: a dense FFN; else n_ff is that of one expert (Mixtral) */
     int n_vocab;
     int n_ctx;
     float weight_scale;   /* on every matrix: 1, or more to leave the range of the exact reduction */

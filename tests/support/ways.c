@@ -196,3 +196,28 @@ void ways_check_odd_shapes(const way_family *family, int64_t rounds)
         check_model(family, &config, 1, (rounds + 3) / 4, i); /* F16 only: heads are no whole blocks */
     }
 }
+
+/* From one granule per expert to several, the last one short; as many experts as a token uses, or many more.
+ */
+void ways_check_experts(const way_family *family, int64_t rounds)
+{
+    static const struct {
+        tsr_type type;
+        int n_embd, n_ff, n_experts, n_used;
+    } shapes[] = {{TSR_TYPE_F16, 72, 300, 3, 1},   {TSR_TYPE_Q8_0, 96, 416, 5, 2},
+                  {TSR_TYPE_Q4_K, 256, 512, 8, 3}, {TSR_TYPE_F32, 40, 129, 16, 4},
+                  {TSR_TYPE_BF16, 64, 96, 4, 4},   {TSR_TYPE_Q4_0, 64, 768, 7, 2}};
+    const size_t n = sizeof shapes / sizeof *shapes;
+    for (size_t i = 0; i < n; i++) {
+        struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+        config.weight_type = shapes[i].type;
+        config.n_embd = shapes[i].n_embd;
+        config.n_heads = 4;
+        config.n_kv_heads = 2;
+        config.n_ff = shapes[i].n_ff;
+        config.n_experts = shapes[i].n_experts;
+        config.n_experts_used = shapes[i].n_used;
+        config.n_vocab = 300;
+        check_model(family, &config, 1, (rounds + (int64_t)n - 1) / (int64_t)n, 100 + i);
+    }
+}

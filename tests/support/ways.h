@@ -43,6 +43,9 @@ void ways_check_file(const way_family *family, const char *path, int64_t n_vocab
  * than columns. */
 void ways_check_odd_shapes(const way_family *family, int64_t rounds);
 
+/* The same for mixtures of experts, of a type that changes from shape to shape. */
+void ways_check_experts(const way_family *family, int64_t rounds);
+
 /* The tests of a family: TYPE_TEST for each weight type, and the shapes. */
 #define WAYS_TESTS(family, rounds)                                                                      \
     WAYS_TEST(F32, family, rounds)                                                                      \
@@ -58,10 +61,16 @@ void ways_check_odd_shapes(const way_family *family, int64_t rounds);
         (void)state;                                                                                    \
         ways_check_odd_shapes(family, rounds);                                                          \
     }                                                                                                   \
+    static void experts(void **state)                                                                   \
+    {                                                                                                   \
+        (void)state;                                                                                    \
+        ways_check_experts(family, rounds);                                                             \
+    }                                                                                                   \
     static const struct CMUnitTest ways_tests[] = {                                                     \
         cmocka_unit_test(F32_weights),  cmocka_unit_test(F16_weights),  cmocka_unit_test(BF16_weights), \
         cmocka_unit_test(Q8_0_weights), cmocka_unit_test(Q4_0_weights), cmocka_unit_test(Q4_K_weights), \
-        cmocka_unit_test(Q5_K_weights), cmocka_unit_test(Q6_K_weights), cmocka_unit_test(odd_shapes)}
+        cmocka_unit_test(Q5_K_weights), cmocka_unit_test(Q6_K_weights), cmocka_unit_test(odd_shapes),   \
+        cmocka_unit_test(experts)}
 
 #define WAYS_TEST(type, family, rounds)                   \
     static void type##_weights(void **state)              \

@@ -1,5 +1,5 @@
 /* llama, and models that are llamas under another name: pre-norm layers of attention with grouped query heads
- * and a SwiGLU FFN.
+ * and a SwiGLU FFN, or (Mixtral) a mixture of experts with the softmax over the chosen ones as weights.
  *
  *     mistral3    Ministral 3: queries grow with the logarithm of their position
  *     smollm3     every fourth layer has no rotation (arXiv:2501.18795 calls that NoPE)
@@ -12,6 +12,7 @@ static tsr_status read_llama(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     (void)gguf;
     hp->rope_interleaved = true;
+    hp->expert_normalize = true;
     return TSR_OK;
 }
 
@@ -43,16 +44,17 @@ static tsr_status read_smollm3(const tsr_gguf *gguf, tsr_hparams *hp)
     return TSR_OK;
 }
 
-#define LLAMA(arch, read)                                                       \
+#define LLAMA(arch, read, with_experts)                                         \
     const tsr_arch tsr_arch_##arch = {.name = #arch,                            \
+                                      .experts = with_experts,                  \
                                       .read_hparams = read,                     \
                                       .declare_layer = tsr_declare_plain_layer, \
                                       .build_layer = tsr_build_layer}
 
-LLAMA(llama, read_llama);
-LLAMA(internlm2, read_llama);
-LLAMA(xverse, read_llama);
-LLAMA(mistral3, read_mistral3);
-LLAMA(smollm3, read_smollm3);
-LLAMA(exaone, NULL);
-LLAMA(ernie4_5, read_llama);
+LLAMA(llama, read_llama, true);
+LLAMA(internlm2, read_llama, false);
+LLAMA(xverse, read_llama, false);
+LLAMA(mistral3, read_mistral3, false);
+LLAMA(smollm3, read_smollm3, false);
+LLAMA(exaone, NULL, false);
+LLAMA(ernie4_5, read_llama, false);

@@ -1,5 +1,5 @@
-/* qwen2 and qwen3: llama's layers, rotation of elements half a head apart. Qwen 2 has biases of queries, keys
- * and values; Qwen 3 has none, but norms over every query and key head. */
+/* qwen2, qwen3 and qwen3moe: llama's layers, rotation of elements half a head apart. Qwen 2 has biases of
+ * queries, keys and values; Qwen 3 has none, but norms over every query and key head. */
 #include "core/status.h"
 #include "model/blocks.h"
 
@@ -16,3 +16,16 @@ const tsr_arch tsr_arch_qwen2 = {
     .name = "qwen2", .declare_layer = tsr_declare_plain_layer, .build_layer = tsr_build_layer};
 const tsr_arch tsr_arch_qwen3 = {
     .name = "qwen3", .declare_layer = declare_qwen3_layer, .build_layer = tsr_build_layer};
+
+static tsr_status read_qwen3moe(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    (void)gguf;
+    hp->expert_normalize = true;
+    return TSR_OK;
+}
+
+const tsr_arch tsr_arch_qwen3moe = {.name = "qwen3moe",
+                                    .experts = true,
+                                    .read_hparams = read_qwen3moe,
+                                    .declare_layer = declare_qwen3_layer,
+                                    .build_layer = tsr_build_layer};

@@ -31,7 +31,8 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const
     tsr_graph *graph = step->graph;
     tsr_tensor *x = scale(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
     for (int l = 0; l < (int)hp->n_layers; l++) {
-        tsr_layer at = {.step = step, .hp = hp, .w = &w->layers[l], .index = l};
+        tsr_layer at = {
+            .step = step, .hp = hp, .w = &w->layers[l], .ffn_columns = w->ffn_columns, .index = l};
         x = layer(&at, x);
     }
     x = tsr_get_rows(graph, x, step->output_rows);
@@ -72,7 +73,7 @@ tsr_status tsr_declare_plain_layer(tsr_weights *w, const tsr_hparams *hp, int l)
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_declare_pre_norms(w, hp, l));
     TSR_TRY(tsr_declare_attention(w, hp, l));
-    TSR_TRY(tsr_declare_ffn(w, hp, l));
+    TSR_TRY(hp->n_expert > 0 ? tsr_declare_experts(w, hp, l) : tsr_declare_ffn(w, hp, l));
 out:
     return status;
 }
@@ -81,7 +82,8 @@ tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
 {
     tsr_tensor *y = tsr_block_attention(at, tsr_block_norm(at, x, at->w->attn_norm));
     x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
-    y = tsr_block_ffn(at, tsr_block_norm(at, x, at->w->ffn_norm));
+    y = tsr_block_norm(at, x, at->w->ffn_norm);
+    y = at->w->router ? tsr_block_experts(at, y) : tsr_block_ffn(at, y);
     return tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->ffn_post_norm));
 }
 
