@@ -208,7 +208,11 @@ static void wrong_texts_are_named_with_a_remedy(void **state)
         {"host,mem=-1", TSR_ERR_INVALID, "'mem=-1'", "mem=200MiB"},
         {"host,mem=1XB", TSR_ERR_INVALID, "'mem=1XB'", "mem=200MiB"},
         {"host,mem=99999999TiB", TSR_ERR_INVALID, "'mem=99999999TiB'", "mem=200MiB"},
-        {"host,memory=1", TSR_ERR_INVALID, "'memory=1'", "mem=BYTES, threads=N and isa=NAME"},
+        {"host,memory=1", TSR_ERR_INVALID, "'memory=1'", "mem=BYTES, threads=N, isa=NAME"},
+        {"host,duty=0%", TSR_ERR_INVALID, "'duty=0%'", "duty=1% to duty=100%"},
+        {"host,duty=101", TSR_ERR_INVALID, "'duty=101'", "duty=1% to duty=100%"},
+        {"host,duty=50,duty=50%", TSR_ERR_INVALID, "'duty=50%'", "keep one"},
+        {"cuda,duty=50%", TSR_ERR_INVALID, "'duty=50%'", "host devices"},
     };
     tsr_topology *topo = machine("synthetic:core:4 pu:1");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {

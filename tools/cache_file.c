@@ -36,8 +36,8 @@ static void entry_name(const tsr_topology *topo, const tsr_device_list *list, ch
             h = hash(h, topo->gpus[desc->gpu].uuid);
             h = hash(h, topo->gpus[desc->gpu].bus_id);
         }
-        snprintf(number, sizeof number, "%d threads %s%s%s", desc->n_threads, desc->isa,
-                 desc->wrap ? " wrap" : "", desc->managed ? " managed" : "");
+        snprintf(number, sizeof number, "%d threads %s duty %d%s%s", desc->n_threads, desc->isa,
+                 desc->duty_percent, desc->wrap ? " wrap" : "", desc->managed ? " managed" : "");
         h = hash(h, number);
         for (int i = 0; i < desc->n_pus; i++) {
             snprintf(number, sizeof number, "%d", desc->pus[i]);

@@ -13,6 +13,7 @@
 #ifndef TSR_RUNTIME_H
 #define TSR_RUNTIME_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -102,6 +103,22 @@ enum { TSR_COLLECTIVES_MAX_ROWS = 8 };
  * devices alone). */
 TSR_API int tsr_runtime_collectives(const tsr_runtime *rt,
                                     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS]);
+
+/* Where a device's time goes, as far as it depends on the others. Of host devices; elsewhere `known` is false
+ * and the rest 0. */
+typedef struct tsr_device_times {
+    bool known;
+    uint64_t collective_ns; /* in all-reduces, all-gathers and hand-overs, since tsr_runtime_clock() */
+    uint64_t wait_ns; /* of that until all others had arrived (the device's own threads included): what a
+                         better split could save */
+} tsr_device_times;
+
+/* Begin to count times from 0, or stop (as at first): counting takes some 50 ns per collective. Blocks until
+ * what runs has finished. */
+TSR_API void tsr_runtime_clock(tsr_runtime *rt, bool on);
+/* Blocks until what runs has finished. TSR_ERR_INVALID if there is no such device. */
+TSR_NODISCARD TSR_API tsr_status tsr_runtime_times(const tsr_runtime *rt, int device,
+                                                   tsr_device_times *times_out);
 
 TSR_END_DECLS
 #endif

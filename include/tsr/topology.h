@@ -333,6 +333,7 @@ typedef struct tsr_device_desc {
     double link_bytes_per_s;   /* to the host, one direction */
     int n_threads;             /* of host devices; 0 for GPUs */
     char isa[TSR_ISA_BYTES];   /* isa=, of host devices; "": the runtime's */
+    int duty_percent;          /* duty=, of host devices: 1..100 */
     int n_cores;
     int n_pus;
     const int *cores;      /* n_cores indices into topology.cores, ascending; of a GPU: those near it, where
@@ -357,6 +358,7 @@ typedef struct tsr_device_list {
  *     option = "mem=" BYTES                           for each device of the item before it
  *            | "threads=" K                           the same; host devices only
  *            | "isa=" NAME                             the same; host devices only
+ *            | "duty=" PERCENT [ "%" ]                the same; host devices only
  *            | "managed=" ( "0" | "1" )              the same; GPUs only
  *            | "wrap=" ( "0" | "1" )                 the same; GPUs only
  *            | "cpus=" LIST                           the same; GPUs only
@@ -374,6 +376,9 @@ typedef struct tsr_device_list {
  *
  * isa=generic and the like take kernels of that instruction set for this host device instead of those that
  * the runtime is opened with. They change no bit of a result, only the speed: a way to have unequal devices.
+ *
+ * duty=50% lets the threads of a host device rest as long as they work: a device of half the speed on any
+ * machine, for tests and for trying splits of unequal devices. It makes nothing else slower.
  *
  * managed=1 takes CUDA's managed memory, which may exceed the GPU's: mem= may then be more than the GPU has,
  * and what does not fit moves over the bus, page by page, whenever it is used. wrap=1 lets the GPU read the

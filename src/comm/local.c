@@ -57,6 +57,7 @@ typedef struct caller {
     local_comm *comm;
     local_collective *collective;
     int rank, thread, n_threads, polls;
+    tsr_device_clock *clock; /* NULL: time is not counted, or not by this thread */
 } caller;
 
 /* Elements [begin, end) of n for part `index` of `count`; boundaries on cache lines of f32. */
@@ -99,7 +100,10 @@ static bool all_there_or_aborted(void *what)
 static bool await(const caller *me, uint64_t ranks, uint64_t phase)
 {
     phase_wait wait = {me->comm, me->collective, ranks, phase};
+    uint64_t begin = me->clock ? tsr_clock_ns() : 0;
     tsr_event_wait(&me->collective->phase_raised, all_there_or_aborted, &wait, me->polls, TSR_FOREVER);
+    if (me->clock)
+        me->clock->wait_ns += tsr_clock_ns() - begin;
     return wait.remaining == 0;
 }
 
@@ -237,7 +241,13 @@ static bool run_recv(const caller *me, const tsr_op_recv *op)
 
 static bool local_run(tsr_comm *comm, tsr_device *device, const tsr_op *op, int thread, int n_threads)
 {
-    caller me = {(local_comm *)comm, NULL, device->index, thread, n_threads, device->polls};
+    caller me = {(local_comm *)comm,
+                 NULL,
+                 device->index,
+                 thread,
+                 n_threads,
+                 device->polls,
+                 thread == 0 && device->clock.on ? &device->clock : NULL};
     if (atomic_load(&me.comm->aborted))
         return false;
     switch (op->kind) {

@@ -94,6 +94,14 @@ typedef struct tsr_books {
     size_t taken_before;
 } tsr_books;
 
+/* Time in collectives, as the first thread of a host device sees it. Written by that thread while a program
+ * runs, by others while none does. */
+typedef struct tsr_device_clock {
+    bool on;
+    uint64_t collective_ns; /* in all-reduces, all-gathers and hand-overs */
+    uint64_t wait_ns;       /* of that until the others had arrived */
+} tsr_device_clock;
+
 /* The part that every kind of device shares; a kind embeds it as its first member. */
 struct tsr_device {
     const struct tsr_device_ops *ops;
@@ -119,6 +127,7 @@ struct tsr_device {
     size_t mapped_bytes; /* an allocation of at least so many takes whole granules; 0: none does */
     bool reserves_whole; /* a reservation takes all of its memory at once; commits only clear it */
     bool may_exceed; /* what it is given need not lie in its own memory, so that says nothing about room */
+    tsr_device_clock clock;
     int place;       /* devices of a kind with the same number share their memory: a GPU, a NUMA node */
 };
 

@@ -271,6 +271,7 @@ tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_devi
     };
     snprintf(host->base.name, sizeof host->base.name, "%s", config->name);
     host->numa_node = config->numa_node;
+    host->duty_percent = config->duty_percent ? config->duty_percent : 100;
     TSR_TRY(select_kernels(host, config));
     TSR_TRY(alloc_threads(host));
     TSR_TRY(start_team(host, config));

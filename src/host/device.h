@@ -22,6 +22,7 @@ typedef struct tsr_host_device_config {
                           of polling first. */
     size_t memory_cap; /* bytes; 0 = no cap */
     int numa_node;     /* to place memory on; -1 = wherever it is touched first */
+    int duty_percent;  /* of the time that its threads may work; 0 = 100 */
     const char *isa;   /* NULL = the best this machine has */
 
     /* Called once by every team thread, on that thread; NULL: threads run where the system puts them. A

@@ -14,7 +14,8 @@ typedef struct tsr_host_thread {
     _Atomic int range_fault; /* kernels set it */
     int fault_op;            /* first op of the running program that did; -1 = none */
     void *scratch;
-    unsigned char gap[112];
+    uint64_t rest_ns; /* that it owes, where the device is held back */
+    unsigned char gap[104];
 } tsr_host_thread;
 
 /* How a program ended, if not well. Written by the team, read after waiting for it. */
@@ -30,6 +31,7 @@ typedef struct tsr_host_device {
     const tsr_kernel_set *kernels;
     tsr_team *team;
     int numa_node;
+    int duty_percent; /* of the time its threads may work */
     tsr_host_thread *threads; /* [n_threads] */
     void *scratch;            /* block that the threads' scratch memory lies in */
     size_t scratch_stride;

@@ -7,6 +7,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/comm.h"
 #include "core/event.h"
@@ -137,17 +138,40 @@ static bool meet_after(const tsr_device_program *program, int i)
     return !host->stop; /* changes only in the next serial part, which needs this thread */
 }
 
+/* A device that is held back rests as long as its duty asks for so much work. Rests are saved up, since
+ * waking up takes longer than many an op. */
+static void rest(const tsr_host_device *host, tsr_host_thread *self, uint64_t worked_ns)
+{
+    enum { LEAST_NS = 200000 };
+    self->rest_ns += worked_ns * (uint64_t)(100 - host->duty_percent) / (uint64_t)host->duty_percent;
+    if (self->rest_ns < LEAST_NS)
+        return;
+    uint64_t begin = tsr_clock_ns();
+    const struct timespec time = {(time_t)(self->rest_ns / UINT64_C(1000000000)),
+                                  (long)(self->rest_ns % UINT64_C(1000000000))};
+    nanosleep(&time, NULL);
+    uint64_t slept = tsr_clock_ns() - begin;
+    self->rest_ns = slept < self->rest_ns ? self->rest_ns - slept : 0;
+}
+
 static void run_op(tsr_host_device *host, const tsr_op *op, int op_index, const tsr_kernel_env *env)
 {
     struct tsr_collective *collective = collective_of(op);
     if (collective) {
         tsr_comm *comm = collective->comm;
+        bool timed = env->thread == 0 && host->base.clock.on;
+        uint64_t begin = timed ? tsr_clock_ns() : 0;
         if (!comm->ops->run(comm, &host->base, op, env->thread, env->n_threads))
             atomic_store_explicit(&host->aborted, true, memory_order_relaxed);
+        if (timed)
+            host->base.clock.collective_ns += tsr_clock_ns() - begin;
         return;
     }
-    host->kernels->run[op->kind](op, env);
     tsr_host_thread *self = &host->threads[env->thread];
+    uint64_t begin = host->duty_percent < 100 ? tsr_clock_ns() : 0;
+    host->kernels->run[op->kind](op, env);
+    if (host->duty_percent < 100)
+        rest(host, self, tsr_clock_ns() - begin);
     if (atomic_load_explicit(&self->range_fault, memory_order_relaxed)) {
         atomic_store_explicit(&self->range_fault, 0, memory_order_relaxed);
         if (self->fault_op < 0)

@@ -36,6 +36,7 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
                                    .total_threads = total_threads,
                                    .memory_cap = cap > SIZE_MAX ? 0 : (size_t)cap,
                                    .numa_node = desc->numa_node,
+                                   .duty_percent = desc->duty_percent,
                                    .isa = *desc->isa ? desc->isa : config->isa,
                                    .pin = pinner ? tsr_topo_pin_team_thread : NULL,
                                    .pin_user = &pins,

@@ -134,6 +134,22 @@ static tsr_status parse_isa(const char *piece, tsr_device_item *item)
     return TSR_OK;
 }
 
+static tsr_status parse_duty(const char *piece, tsr_device_item *item)
+{
+    char number[PIECE_BYTES];
+    snprintf(number, sizeof number, "%s", piece + 5);
+    number[strcspn(number, "%")] = '\0';
+    if (item->kind == TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a cuda device; duty= is for host devices",
+                        piece);
+    if (item->duty)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives duty= twice for one item; keep one", piece);
+    if (!parse_number(number, 1, 100, &item->duty))
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is no part of the time; write duty=1%% to duty=100%%",
+                        piece);
+    return TSR_OK;
+}
+
 static tsr_status parse_option(const char *piece, tsr_device_item *item)
 {
     if (strncmp(piece, "managed=", 8) == 0)
@@ -169,9 +185,11 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
     }
     if (strncmp(piece, "isa=", 4) == 0)
         return parse_isa(piece, item);
+    if (strncmp(piece, "duty=", 5) == 0)
+        return parse_duty(piece, item);
     return tsr_fail(TSR_ERR_INVALID,
-                    "devices: option '%s' is unknown; the options are mem=BYTES, threads=N and isa=NAME, of "
-                    "cuda devices mem=BYTES, cpus=LIST, managed=1 and wrap=1",
+                    "devices: option '%s' is unknown; the options are mem=BYTES, threads=N, isa=NAME and "
+                    "duty=N%%, of cuda devices mem=BYTES, cpus=LIST, managed=1 and wrap=1",
                     piece);
 }
 

@@ -15,6 +15,7 @@ typedef struct tsr_device_item {
     char gpu_name[48];       /* the beginning of a UUID, or a PCI bus id; "" = none */
     int threads;             /* of each host device; 0 = one per core */
     char isa[TSR_ISA_BYTES]; /* of each host device; "" = as the runtime is opened with */
+    int duty;                /* of each host device: percent of the time that it may work; 0 = all of it */
     uint64_t mem_cap_bytes;  /* of each device; 0 = none */
     bool managed, wrap;      /* of GPUs */
     int n_cpu_ranges;        /* where the host threads of its GPUs may run; 0 = near the GPU */

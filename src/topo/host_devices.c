@@ -45,8 +45,8 @@ static tsr_status add_host_item(const tsr_device_item *item, tsr_topo_placement 
                         p->n_devices + p->n_gpu_devices + count, TSR_MAX_DEVICES);
     for (int j = 0; j < count; j++) {
         p->order[p->n_devices + p->n_gpu_devices].gpu = -1;
-        p->devices[p->n_devices++] =
-            (tsr_topo_placing){.threads = item->threads, .cap = item->mem_cap_bytes, .isa = item->isa};
+        p->devices[p->n_devices++] = (tsr_topo_placing){
+            .threads = item->threads, .cap = item->mem_cap_bytes, .isa = item->isa, .duty = item->duty};
     }
     p->n_host_items++;
     p->one_per_node = item->count == 0;
@@ -256,6 +256,7 @@ static void describe(const tsr_topology *topo, const tsr_topo_placing *device, i
     desc->n_threads = device->threads ? device->threads : device->n;
     desc->n_cores = device->n;
     snprintf(desc->isa, sizeof desc->isa, "%s", device->isa);
+    desc->duty_percent = device->duty ? device->duty : 100;
 
     int *cores = *numbers;
     int *pus = cores + device->n;

@@ -92,15 +92,36 @@ static tsr_status go_to(bench_engine *engine, int depth)
     return length > depth ? tsr_session_trim(engine->session, 0, depth) : TSR_OK;
 }
 
-tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double *seconds_out)
+/* All zeros for a device that has no part, or whose time is not known. */
+static tsr_status read_shares(const bench_engine *engine, double seconds, bench_shares *shares)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < engine->list->n_devices && status == TSR_OK; d++) {
+        tsr_device_times times = {0};
+        status = tsr_runtime_times(engine->rt, d, &times);
+        double wait = (double)times.wait_ns * 1e-9 / seconds;
+        double collective = (double)times.collective_ns * 1e-9 / seconds;
+        shares[d] = (bench_shares){0};
+        if (times.known && engine->row->devices[d].bytes[TSR_MEMORY_WEIGHTS])
+            shares[d] = (bench_shares){1 - collective, collective - wait, wait};
+    }
+    return status;
+}
+
+tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double *seconds_out,
+                            bench_shares *shares)
 {
     tsr_status status = go_to(engine, test->depth);
+    if (shares)
+        tsr_runtime_clock(engine->rt, true);
     double start = tool_clock();
     if (status == TSR_OK && test->n_prompt)
         status = append(engine, test->n_prompt);
     for (int i = 0; i < test->n_gen && status == TSR_OK; i++)
         status = append(engine, 1);
     *seconds_out = tool_clock() - start;
+    if (shares && status == TSR_OK)
+        status = read_shares(engine, *seconds_out, shares);
     return status;
 }
 

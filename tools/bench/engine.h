@@ -26,8 +26,10 @@ typedef struct bench_engine {
 tsr_status bench_engine_open(bench_engine *engine, const bench_report *report, bench_row *row);
 
 /* Run a test once: `seconds` of its own tokens, not of those before them. Programs of new shapes are compiled
- * in it, so a test's first run after a row was opened is no measurement. */
-tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double *seconds_out);
+ * in it, so a test's first run after a row was opened is no measurement. shares[n_devices]: how the devices
+ * spent the time; NULL: nobody asks. */
+tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double *seconds_out,
+                            bench_shares *shares);
 
 /* One token behind `depth` others: what a first run costs beside a prompt. */
 tsr_status bench_engine_touch(bench_engine *engine, int depth);

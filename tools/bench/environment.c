@@ -32,6 +32,15 @@ static bool is_pinned(const tsr_device_desc *desc)
     return desc->n_threads > 0;
 }
 
+static void describe_host_device(const tsr_device_desc *desc, const tsr_device_info *info, bench_device *to)
+{
+    char duty[48] = "";
+    if (desc->duty_percent < 100) /* a device made slow on purpose must not pass for one that is */
+        snprintf(duty, sizeof duty, ", held back to %d %% of the time", desc->duty_percent);
+    snprintf(to->what, sizeof to->what, "%d thread%s, %s kernels%s%s", info->n_threads,
+             info->n_threads == 1 ? "" : "s", info->isa, is_pinned(desc) ? ", pinned" : "", duty);
+}
+
 static void describe_devices(const bench *b, bench_report *report)
 {
     report->n_devices = b->list->n_devices;
@@ -44,8 +53,7 @@ static void describe_devices(const bench *b, bench_report *report)
         if (desc->gpu >= 0)
             snprintf(to->what, sizeof to->what, "%s", b->topo->gpus[desc->gpu].name);
         else if (tsr_runtime_device(b->engine.rt, d, &info) == TSR_OK)
-            snprintf(to->what, sizeof to->what, "%d thread%s, %s kernels%s", info.n_threads,
-                     info.n_threads == 1 ? "" : "s", info.isa, is_pinned(desc) ? ", pinned" : "");
+            describe_host_device(desc, &info, to);
     }
 }
 

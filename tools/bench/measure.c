@@ -42,8 +42,20 @@ static tsr_status warm_up(bench_engine *engine, const bench_test *test, const be
 {
     double seconds, expected = cell->n ? cell->seconds[0] : cell->predicted_s;
     if (test->n_prompt && !(expected > 0.5))
-        return bench_engine_run(engine, test, &seconds);
+        return bench_engine_run(engine, test, &seconds, NULL);
     return test->n_gen ? bench_engine_touch(engine, test->depth) : TSR_OK;
+}
+
+/* Into the means, before the repetition itself is added. */
+static void add_shares(bench_cell *cell, const bench_shares *shares, int n_devices)
+{
+    double part = 1.0 / (cell->n + 1);
+    for (int d = 0; d < n_devices; d++) {
+        bench_shares *mean = &cell->shares[d];
+        mean->compute += part * (shares[d].compute - mean->compute);
+        mean->reduce += part * (shares[d].reduce - mean->reduce);
+        mean->wait += part * (shares[d].wait - mean->wait);
+    }
 }
 
 /* A division that does not fit is a result, too, and no end of the benchmark. */
@@ -66,7 +78,10 @@ static tsr_status visit(bench *b, bench_row *row, int n_repetitions)
         status = warm_up(&b->engine, test, &row->cells[t]);
         for (int i = 0; i < n_repetitions && status == TSR_OK && !interrupted; i++) {
             double seconds;
-            status = bench_engine_run(&b->engine, test, &seconds);
+            bench_shares shares[TSR_MAX_DEVICES];
+            status = bench_engine_run(&b->engine, test, &seconds, shares);
+            if (status == TSR_OK)
+                add_shares(&row->cells[t], shares, b->report.n_devices);
             if (status == TSR_OK && !bench_cell_add(&row->cells[t], seconds)) {
                 fprintf(stderr, "tsr bench: out of memory for results\n");
                 status = TSR_ERR_MEMORY;
@@ -136,9 +151,9 @@ static tsr_status estimate(bench *b, bench_row *row)
         double seconds;
         brief.n_prompt = brief.n_prompt > 2 * LEAST_PROMPT ? 2 * LEAST_PROMPT : brief.n_prompt;
         brief.n_gen = brief.n_gen > 2 ? 2 : brief.n_gen;
-        status = bench_engine_run(&b->engine, &brief, &seconds);
+        status = bench_engine_run(&b->engine, &brief, &seconds, NULL);
         if (status == TSR_OK)
-            status = bench_engine_run(&b->engine, &brief, &seconds);
+            status = bench_engine_run(&b->engine, &brief, &seconds, NULL);
         seconds *= (double)bench_test_tokens(&b->report.tests[t]) / bench_test_tokens(&brief);
         if (status == TSR_OK && !bench_cell_add(&row->cells[t], seconds))
             status = TSR_ERR_MEMORY;

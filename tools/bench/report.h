@@ -28,9 +28,9 @@ typedef struct bench_shares {
 /* One test with one division: seconds of each repetition, in the order in which they ran. */
 typedef struct bench_cell {
     int n;
-    double *seconds;    /* [n], owned by the report */
-    double predicted_s; /* 0 where the planner knows no rates */
-    bench_shares shares[TSR_MAX_DEVICES];
+    double *seconds;                      /* [n], owned by the report */
+    double predicted_s;                   /* 0 where the planner knows no rates */
+    bench_shares shares[TSR_MAX_DEVICES]; /* means over the repetitions */
 } bench_cell;
 
 /* Median and quartiles of tokens per second. */
@@ -66,7 +66,6 @@ typedef struct bench_row {
 
 typedef struct bench_device {
     char name[32], kind[8], what[BENCH_TEXT]; /* "1 thread, avx512, pinned"; "NVIDIA H100" */
-    double duty;                              /* part of the time that it may work; 1 but in tests */
 } bench_device;
 
 /* Where and with what it was measured. */
