@@ -288,9 +288,42 @@ static void step_save_and_load(fixture *f, model *m, int seq)
     free(again);
 }
 
+/* All pages go to a region whose heads are divided at random; some layers wander to other devices. */
+static void step_take_over(fixture *f)
+{
+    fixture next = *f;
+    for (int i = 0; i < N_LAYERS; i++) {
+        int64_t counts[N_DEVICES] = {0};
+        next.layers[i].devices = 0;
+        for (int h = 0; h < N_HEADS; h++)
+            counts[below(2) ? below(N_DEVICES) : i]++;
+        for (int d = 0; d < N_DEVICES; d++)
+            next.layers[i].devices |= counts[d] > 0 || below(2) ? UINT64_C(1) << d : 0;
+        assert_int_equal(tsr_shard_map_init(N_HEADS, 1, N_DEVICES, counts, &next.maps[i]), TSR_OK);
+        next.layers[i].kv_heads = &next.maps[i];
+    }
+    next.config.layers = next.layers;
+    assert_int_equal(tsr_kv_create(&f->fake.rt, &next.config, &next.kv), TSR_OK);
+    tsr_kv_stats before = tsr_kv_stats_of(f->kv);
+    tsr_status status = tsr_kv_take_over(next.kv, f->kv);
+    if (status != TSR_OK) { /* made to fail: the old one goes on */
+        assert_true(status == TSR_ERR_MEMORY || status == TSR_ERR_DEVICE);
+        tsr_kv_destroy(next.kv);
+        return;
+    }
+    tsr_kv_stats after = tsr_kv_stats_of(next.kv);
+    assert_memory_equal(&after, &before, sizeof after);
+    assert_int_equal(tsr_kv_take_over(next.kv, f->kv), before.n_touched ? TSR_ERR_INVALID : TSR_OK);
+    tsr_kv_destroy(f->kv);
+    f->kv = next.kv;
+    memcpy(f->maps, next.maps, sizeof f->maps);
+    for (int i = 0; i < N_LAYERS; i++)
+        f->layers[i].devices = next.layers[i].devices;
+}
+
 static void random_step(fixture *f, model *m)
 {
-    int seq = below(N_SEQ), kind = below(12);
+    int seq = below(N_SEQ), kind = below(13);
     if (kind < 5) {
         step_append(f, m, seq, below(below(4) == 0 ? 60 : 6));
     } else if (kind < 7) {
@@ -304,8 +337,10 @@ static void random_step(fixture *f, model *m)
         m->length[seq] = 0;
     } else if (kind < 11) {
         step_compact(f);
-    } else {
+    } else if (kind < 12) {
         step_save_and_load(f, m, seq);
+    } else {
+        step_take_over(f);
     }
 }
 
