@@ -14,6 +14,7 @@
 #include <tsr/graph.h>
 #include <tsr/runtime.h>
 
+#include "graph/graph.h"
 #include "support/failing_alloc.h"
 #include "support/random.h"
 #include "support/runner.h"
@@ -363,6 +364,37 @@ static void an_op_on_an_input_alone_works_wherever_its_result_is_wanted(void **s
     bench_close(&b);
 }
 
+/* A norm over all of a divided row, whose result is divided again: one gathering, and the same bits as on one
+ * device. What is whole stays as it is. */
+static void what_was_made_whole_is_divided_again(void **state)
+{
+    (void)state;
+    static const float splits[][3] = {{1, 0, 0}, {1, 2, 1}, {0, 5, 1}};
+    float data[N_EMBD * N_TOKENS], first[N_EMBD * N_TOKENS], out[N_EMBD * N_TOKENS];
+    random_floats(data, N_EMBD * N_TOKENS, 5);
+    for (int i = 0; i < 3; i++) {
+        tsr_program_info info;
+        bench b;
+        bench_open(&b, "host:3,threads=1");
+        tsr_tensor *up = weight(&b, split_type(&b, 1, 32, splits[i], 3), N_EMBD, N_FF, 1);
+        tsr_tensor *down = weight(&b, split_type(&b, 0, 32, splits[i], 3), N_FF, N_EMBD, 2);
+        tsr_tensor *scale = weight(&b, tsr_replicated_buffer_type(b.rt), N_FF, 1, 3);
+        tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
+        tsr_tensor *h = tsr_mul_mat(b.graph, up, x);
+        tsr_tensor *n = tsr_divide_like(b.graph, tsr_rms_norm(b.graph, h, scale, 1e-5f), h);
+        tsr_tensor *y = tsr_mul_mat(b.graph, down, tsr_softcap(b.graph, n, 2));
+        tsr_graph_output(b.graph, tsr_divide_like(b.graph, x, x)); /* nothing to do */
+        tsr_graph_output(b.graph, y);
+        run(&b, x, data, y, i ? out : first);
+        tsr_program_describe(b.program, &info);
+        assert_int_equal(info.n_all_gathers, 1);
+        assert_int_equal(info.n_all_reduces, 1);
+        if (i)
+            assert_memory_equal(out, first, sizeof out);
+        bench_close(&b);
+    }
+}
+
 static void weights_on_different_devices_hand_activations_over(void **state)
 {
     (void)state;
@@ -511,6 +543,7 @@ int main(void)
         cmocka_unit_test(how_a_graph_is_written_costs_no_memory_and_changes_no_bit),
         cmocka_unit_test(a_split_result_is_gathered_only_where_it_is_needed_whole),
         cmocka_unit_test(an_op_on_an_input_alone_works_wherever_its_result_is_wanted),
+        cmocka_unit_test(what_was_made_whole_is_divided_again),
         cmocka_unit_test(weights_on_different_devices_hand_activations_over),
         cmocka_unit_test(a_partial_sum_out_of_range_is_reported_and_the_next_run_is_good),
         cmocka_unit_test(mistakes_are_named),

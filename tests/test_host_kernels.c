@@ -352,6 +352,30 @@ static void test_add_and_scale(void **state)
         }
 }
 
+/* Within 1.5e-7 of tanh (host/kernels/math.h) times the cap, in place or not; far out the cap itself. */
+static void test_softcap(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    enum { N = 77 };
+    static const float caps[] = {0.5f, 1, 30, 50};
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (size_t c = 0; c < sizeof caps / sizeof *caps; c++)
+            for (int threads = 1; threads <= MAX_THREADS; threads++) {
+                float *x = random_floats(N, -100, 100, 1 + c), *y = floats(N);
+                x[3] = 0, x[4] = INFINITY, x[5] = -INFINITY;
+                tsr_op op = {.kind = TSR_OP_SOFTCAP, .softcap = {x, y, N, caps[c]}};
+                kernel_run(set, &op, threads);
+                for (int i = 0; i < N; i++)
+                    assert_float_equal(y[i], caps[c] * tanh((double)x[i] / caps[c]), 3e-7 * caps[c]);
+                op.softcap.y = x;
+                kernel_run(set, &op, threads);
+                assert_memory_equal(x, y, N * sizeof *x);
+                floats_free(x, N);
+                floats_free(y, N);
+            }
+}
+
 /* Converted rows are those of the reference encoders, byte for byte, halves of every kind included. */
 static void test_copy(void **state)
 {
@@ -422,11 +446,17 @@ static void test_avx2_and_avx512_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_selection), cmocka_unit_test(test_get_rows),
-        cmocka_unit_test(test_rms_norm),  cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_glu),       cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_argmax),    cmocka_unit_test(test_add_and_scale),
-        cmocka_unit_test(test_copy),      cmocka_unit_test(test_avx2_and_avx512_agree),
+        cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_get_rows),
+        cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_glu),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_argmax),
+        cmocka_unit_test(test_add_and_scale),
+        cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_avx2_and_avx512_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -164,6 +164,113 @@ static void yarn(void **state)
         }
 }
 
+/* A magnitude that a model was trained with in part, or that grows with the position. */
+static void magnitudes(void **state)
+{
+    (void)state;
+    tsr_rope_params p = plain(64, 10000);
+    tsr_rope_tables tables;
+    float row[MAX_ROT];
+    p.scaling = TSR_ROPE_SCALING_YARN;
+    p.factor = 16;
+    for (int half = 0; half <= 2; half++) {
+        p.log_multiplier = half / 2.0;
+        runner_ok(tsr_rope_tables_create(&p, NULL, &tables), "tables");
+        assert_float_equal(tables.magnitude, (1 + 0.1 * log(16)) / (1 + p.log_multiplier * 0.1 * log(16)),
+                           1e-12);
+        tsr_rope_tables_free(&tables);
+    }
+    p = plain(64, 10000);
+    p.n_ctx_orig = 100;
+    p.temperature = 0.25;
+    runner_ok(tsr_rope_tables_create(&p, NULL, &tables), "tables");
+    for (int64_t position = 0; position < 1000; position += 33) {
+        double steps = (double)(position / 100);
+        tsr_rope_row(&tables, position, row);
+        assert_float_equal(hypot((double)row[0], (double)row[1]), 1 + 0.25 * log(1 + steps), 1e-6);
+    }
+    tsr_rope_tables_free(&tables);
+    p = plain(64, 10000); /* LongRoPE: frequencies by the file's factors alone */
+    p.scaling = TSR_ROPE_SCALING_LONGROPE;
+    p.factor = 32;
+    p.attn_factor = 1.19;
+    float factors[32];
+    for (int i = 0; i < 32; i++)
+        factors[i] = 1 + (float)i;
+    runner_ok(tsr_rope_tables_create(&p, factors, &tables), "tables");
+    assert_float_equal(tables.magnitude, 1.19, 0);
+    for (int64_t i = 0; i < 32; i++)
+        assert_float_equal(tables.inverse_frequency[i] * (double)(1 + i) / (double)theta(&p, i), 1, 1e-12);
+    tsr_rope_tables_free(&tables);
+}
+
+/* ---- layers ---- */
+
+static tsr_status read_window(const char *key, tsr_gguf_value_type type, const void *values, size_t n,
+                              tsr_hparams *hp)
+{
+    gguf_writer *w = gguf_writer_create(3);
+    gguf_writer_u32(w, "x.attention.sliding_window", 7);
+    if (n > 0)
+        gguf_writer_array(w, key, type, values, n);
+    else if (values)
+        gguf_writer_value(w, key, type, values);
+    tsr_gguf *gguf = gguf_writer_open(w);
+    *hp = (tsr_hparams){.architecture = "x", .n_layers = 6};
+    tsr_status status = tsr_hparams_read_window(gguf, 2, hp);
+    tsr_gguf_close(gguf);
+    return status;
+}
+
+static void check_windows(const tsr_hparams *hp, const char *layers)
+{
+    for (int l = 0; l < 6; l++)
+        assert_int_equal(tsr_hparams_window(hp, l), layers[l] == 'w' ? 7 : 0);
+}
+
+static void windows_of_layers(void **state)
+{
+    (void)state;
+    static const char key[] = "x.attention.sliding_window_pattern";
+    static const bool thirds[] = {1, 1, 0, 1, 1, 0}, all[] = {1, 1, 1, 1, 1, 1}, none[6],
+                      odd[] = {1, 0, 0, 1, 1, 1};
+    const uint32_t three = 3, zero = 0, one = 1;
+    tsr_hparams hp;
+    runner_ok(read_window(NULL, TSR_GGUF_U32, NULL, 0, &hp), "default");
+    check_windows(&hp, "w-w-w-");
+    runner_ok(read_window(key, TSR_GGUF_U32, &three, 0, &hp), "period");
+    check_windows(&hp, "ww-ww-");
+    runner_ok(read_window(key, TSR_GGUF_U32, &zero, 0, &hp), "all");
+    check_windows(&hp, "wwwwww");
+    runner_ok(read_window(key, TSR_GGUF_U32, &one, 0, &hp), "none");
+    check_windows(&hp, "------");
+    runner_ok(read_window(key, TSR_GGUF_BOOL, thirds, 6, &hp), "flags");
+    check_windows(&hp, "ww-ww-");
+    runner_ok(read_window(key, TSR_GGUF_BOOL, all, 6, &hp), "flags");
+    check_windows(&hp, "wwwwww");
+    runner_ok(read_window(key, TSR_GGUF_BOOL, none, 6, &hp), "flags");
+    check_windows(&hp, "------");
+    assert_int_equal(read_window(key, TSR_GGUF_BOOL, odd, 6, &hp), TSR_ERR_UNSUPPORTED);
+    assert_int_equal(read_window(key, TSR_GGUF_BOOL, thirds, 5, &hp), TSR_ERR_FORMAT);
+}
+
+static void rotations_of_layers(void **state)
+{
+    (void)state;
+    tsr_hparams hp = {.n_layers = 8, .window = 7, .window_period = 2};
+    hp.rope[TSR_ROPE_MAIN] = plain(64, 10000);
+    assert_int_equal(tsr_hparams_rope(&hp, 0, true), TSR_ROPE_MAIN); /* no other there */
+    hp.rope[TSR_ROPE_WINDOWED] = plain(64, 500);
+    assert_int_equal(tsr_hparams_rope(&hp, 0, true), TSR_ROPE_WINDOWED);
+    assert_int_equal(tsr_hparams_rope(&hp, 1, true), TSR_ROPE_MAIN);
+    hp.rope[TSR_ROPE_QUERIES] = plain(64, 10000);
+    assert_int_equal(tsr_hparams_rope(&hp, 1, true), TSR_ROPE_QUERIES);
+    assert_int_equal(tsr_hparams_rope(&hp, 1, false), TSR_ROPE_MAIN);
+    hp.no_rope_period = 4;
+    assert_int_equal(tsr_hparams_rope(&hp, 3, false), -1);
+    assert_int_equal(tsr_hparams_rope(&hp, 4, false), TSR_ROPE_WINDOWED);
+}
+
 /* ---- from the keys of a file ---- */
 
 static tsr_rope_params read_keys(const char *type, const char *key, double value)
@@ -232,6 +339,9 @@ int main(void)
         cmocka_unit_test(linear),
         cmocka_unit_test(llama3_factors),
         cmocka_unit_test(yarn),
+        cmocka_unit_test(magnitudes),
+        cmocka_unit_test(windows_of_layers),
+        cmocka_unit_test(rotations_of_layers),
         cmocka_unit_test(scaling_is_read_from_keys),
         cmocka_unit_test(memory_may_be_short),
     };

@@ -340,6 +340,25 @@ static void test_add_and_scale(void **state)
     gpu_close(&g);
 }
 
+static void test_softcap(void **state)
+{
+    (void)state;
+    enum { N = 1027 };
+    float *x, y[N];
+    gpu g = gpu_open();
+    tsr_op op = {
+        .kind = TSR_OP_SOFTCAP,
+        .softcap = {gpu_random(&g, N, -100, 100, 1, &x), gpu_alloc(&g, N * sizeof *x, false), N, 30}};
+    gpu_run(&g, &op);
+    gpu_get(y, op.softcap.y, sizeof y);
+    for (int i = 0; i < N; i++)
+        assert_float_equal(y[i], 30 * tanh((double)x[i] / 30), 30 * 3e-7);
+    op.softcap.n = 0;
+    gpu_run(&g, &op);
+    free(x);
+    gpu_close(&g);
+}
+
 static void check_copy(gpu *g, tsr_type type, const float *x, int64_t n)
 {
     enum { ROWS = 3, STRIDE = 100 };
@@ -468,6 +487,7 @@ int main(void)
         cmocka_unit_test(test_softmax),
         cmocka_unit_test(test_argmax_takes_the_first_of_equals_and_no_nan),
         cmocka_unit_test(test_add_and_scale),
+        cmocka_unit_test(test_softcap),
         cmocka_unit_test(test_copy_stores_what_the_encoders_make),
         cmocka_unit_test(test_reduce_adds_parts_in_order),
         cmocka_unit_test(test_what_no_kernel_can_do_is_refused),

@@ -145,6 +145,28 @@ static void every_weight_type(void **state)
         check_synthetic(types[i], ways, sizeof ways / sizeof *ways);
 }
 
+static void every_architecture(void **state)
+{
+    (void)state;
+    static const way ways[] = {{1, true, "cuda", NULL, N_TOKENS}, {3, true, "cuda", "1,0.1,2", 2}};
+    for (size_t i = 0; i < n_synth_archs; i++) {
+        struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+        char path[] = "/tmp/tsr_cuda_arch_XXXXXX";
+        config.arch = &synth_archs[i];
+        config.n_layers = strcmp(synth_archs[i].name, "smollm3") == 0 ? 4 : 2;
+        config.n_embd = 96;
+        config.n_heads = 6;
+        config.n_kv_heads = 3;
+        config.n_ff = 256;
+        config.n_vocab = 261;
+        config.tied_output = i % 2;
+        close(mkstemp(path));
+        synth_model_write(&config, path);
+        check_ways(path, ways, sizeof ways / sizeof *ways);
+        unlink(path);
+    }
+}
+
 static void several_devices_on_one_gpu_mixed_and_without_peers(void **state)
 {
     (void)state;
@@ -244,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_shipped_model),
         cmocka_unit_test(every_weight_type),
+        cmocka_unit_test(every_architecture),
         cmocka_unit_test(several_devices_on_one_gpu_mixed_and_without_peers),
         cmocka_unit_test(collectives_change_no_bit),
         cmocka_unit_test(mixed_bits_depend_on_what_each_family_holds),

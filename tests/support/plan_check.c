@@ -115,11 +115,24 @@ static void check_map(const checked *c, const tsr_split_group *group, const tsr_
     assert_int_equal(next, extent);
 }
 
-static int64_t key(const checked *c, const char *name)
+/* The architecture's key, or `otherwise` where the file has none. */
+static int64_t key(const checked *c, const char *suffix, int64_t otherwise)
 {
+    tsr_gguf_string arch;
     uint64_t value;
+    char name[128];
+    assert_int_equal(tsr_gguf_get_string(c->gguf, "general.architecture", &arch), TSR_OK);
+    snprintf(name, sizeof name, "%.*s.%s", (int)arch.bytes, arch.data, suffix);
+    if (!tsr_gguf_has_key(c->gguf, name))
+        return otherwise;
     assert_int_equal(tsr_gguf_get_u64(c->gguf, name, &value), TSR_OK);
     return (int64_t)value;
+}
+
+static int64_t head_dim_of(const checked *c)
+{
+    int64_t width = key(c, "embedding_length", 0) / key(c, "attention.head_count", 1);
+    return key(c, "attention.key_length", width);
 }
 
 static int64_t rows_of(const checked *c, const char *name)
@@ -132,12 +145,14 @@ static int64_t rows_of(const checked *c, const char *name)
 static void check_maps(const checked *c)
 {
     const tsr_model_split *split = tsr_plan_split(c->plan);
+    int64_t n_heads = key(c, "attention.head_count", 0), n_kv = key(c, "attention.head_count_kv", n_heads);
+    int64_t head_dim = head_dim_of(c);
     for (int g = 0; g < split->n_groups; g++) {
         const tsr_split_group *group = &split->groups[g];
-        check_map(c, group, &group->q, rows_of(c, "blk.0.attn_q.weight"));
-        check_map(c, group, &group->kv, rows_of(c, "blk.0.attn_k.weight"));
-        check_map(c, group, &group->kv_heads, key(c, "llama.attention.head_count_kv"));
-        check_map(c, group, &group->ffn, rows_of(c, "blk.0.ffn_gate.weight"));
+        check_map(c, group, &group->q, n_heads * head_dim);
+        check_map(c, group, &group->kv, n_kv * head_dim);
+        check_map(c, group, &group->kv_heads, n_kv);
+        check_map(c, group, &group->ffn, key(c, "feed_forward_length", 0));
         check_map(c, group, &group->vocab, rows_of(c, "token_embd.weight"));
         for (int d = 0; d < c->info.n_devices; d++) /* heads go together with their rows */
             assert_int_equal(group->q.begin[d], group->kv.begin[d]);
@@ -150,12 +165,25 @@ static int n_devices_of(const checked *c, const char *name)
     const tsr_model_split *split = tsr_plan_split(c->plan);
     int layer, group = split->output_group;
     if (sscanf(name, "blk.%d.", &layer) == 1)
-        group = strstr(name, "ffn") ? split->ffn_group[layer] : split->attention_group[layer];
+        group = strstr(name, "ffn") || strstr(name, "ffw") ? split->ffn_group[layer]
+                                                           : split->attention_group[layer];
     return __builtin_popcountll(split->groups[group].devices);
 }
 
+/* Biases of what is divided by rows are divided with it. */
+static bool is_divided(const tsr_gguf_tensor *tensor)
+{
+    static const char *const names[] = {"attn_q.bias",   "attn_k.bias",   "attn_v.bias",
+                                        "attn_qkv.bias", "ffn_gate.bias", "ffn_up.bias"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strstr(tensor->name, names[i]))
+            return true;
+    return tensor->n_dims > 1;
+}
+
 /* Matrices once, norms once per device that works on their block, the embedding a second time where a tied
- * output matrix lies elsewhere. Copies add padding of less than the alignment per tensor and device. */
+ * output matrix lies elsewhere. Copies add padding of less than the alignment per tensor and device; up to
+ * three matrices are one tensor of the file. */
 static void check_weights(const checked *c)
 {
     const tsr_model_split *split = tsr_plan_split(c->plan);
@@ -166,14 +194,14 @@ static void check_weights(const checked *c)
     }
     for (int64_t i = 0; i < tsr_gguf_n_tensors(c->gguf); i++) {
         const tsr_gguf_tensor *tensor = tsr_gguf_tensor_at(c->gguf, i);
-        if (strcmp(tensor->name, "rope_freqs.weight") == 0) /* read on the caller's side */
+        if (strncmp(tensor->name, "rope_", 5) == 0) /* read on the caller's side */
             continue;
-        expected += tensor->bytes * (size_t)(tensor->n_dims == 1 ? n_devices_of(c, tensor->name) : 1);
+        expected += tensor->bytes * (size_t)(is_divided(tensor) ? 1 : n_devices_of(c, tensor->name));
     }
     if (!tsr_gguf_find_tensor(c->gguf, "output.weight") && split->embedding_group != split->output_group)
         expected += tsr_gguf_find_tensor(c->gguf, "token_embd.weight")->bytes;
     if (c->copies)
-        slack = n_used * c->alignment * (size_t)(tsr_gguf_n_tensors(c->gguf) + 1);
+        slack = n_used * c->alignment * (size_t)(3 * tsr_gguf_n_tensors(c->gguf) + 1);
     assert_true(planned >= expected);
     assert_true(planned <= expected + slack);
 }
@@ -181,8 +209,8 @@ static void check_weights(const checked *c)
 /* Keys and values of every page, rounded up per part and device. */
 static void check_kv(const checked *c)
 {
-    int64_t n_kv = key(c, "llama.attention.head_count_kv");
-    int64_t head_dim = rows_of(c, "blk.0.attn_k.weight") / n_kv;
+    int64_t n_heads = key(c, "attention.head_count", 0), n_kv = key(c, "attention.head_count_kv", n_heads);
+    int64_t head_dim = head_dim_of(c);
     int64_t n_pages =
         (c->info.n_ctx + c->info.n_seq_max * (int64_t)(TSR_KV_PAGE_TOKENS - 1)) / TSR_KV_PAGE_TOKENS;
     size_t row = tsr_type_row_bytes(c->info.type_k, head_dim) + tsr_type_row_bytes(c->info.type_v, head_dim);
@@ -210,7 +238,7 @@ static void check(checked c, bool capped)
     assert_true(times.decode.total_ns > 0 && times.prompt.total_ns > 0);
     if (config->split_mode != TSR_SPLIT_MODE_AUTO)
         assert_int_equal(c.info.mode, config->split_mode);
-    assert_int_equal(c.info.n_layers, key(&c, "llama.block_count"));
+    assert_int_equal(c.info.n_layers, key(&c, "block_count", 0));
     for (int d = 0; d < c.info.n_devices; d++)
         assert_int_equal(tsr_plan_describe_device(plan, d, &c.devices[d]), TSR_OK);
     check_shares(&c, capped);

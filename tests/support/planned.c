@@ -34,6 +34,8 @@ static void random_model(uint64_t *seed, int index, const char *path)
     config.weight_type = types[index % (int)(sizeof types / sizeof *types)];
     config.tied_output = random_below(seed, 2);
     config.rope_factors = random_below(seed, 2);
+    if (index % 2) /* a llama, or any other architecture */
+        config.arch = &synth_archs[random_below(seed, n_synth_archs)];
     synth_model_write(&config, path);
 }
 
