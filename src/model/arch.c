@@ -87,6 +87,16 @@ static tsr_status read_normalize(const tsr_gguf *gguf, tsr_hparams *hp)
     return tsr_gguf_get_bool(gguf, key, &hp->expert_normalize);
 }
 
+/* What predictions of time want to know: layers with a window read no more than that. */
+static void count_windows(tsr_hparams *hp)
+{
+    int64_t n = 0;
+    for (int64_t l = 0; l < hp->n_layers; l++)
+        n += tsr_hparams_window(hp, l) > 0;
+    hp->kv.window = hp->window;
+    hp->kv.windowed = (double)n / (double)hp->n_layers;
+}
+
 tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out)
 {
     tsr_status status = TSR_OK;
@@ -98,6 +108,7 @@ tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr
         TSR_TRY(arch->read_hparams(gguf, &hp));
     drop_unused_rotations(&hp);
     TSR_TRY(read_normalize(gguf, &hp));
+    count_windows(&hp);
     *hparams_out = hp;
 out:
     return status;

@@ -38,7 +38,8 @@ typedef enum tsr_rope_slot {
     TSR_ROPE_SLOTS
 } tsr_rope_slot;
 
-/* Keys and values of models that are planned and not run, where they are not what the heads say. */
+/* Keys and values where they are not what the heads say: of models that are planned and not run, and, for
+ * predictions of time, windows. */
 typedef struct tsr_kv_shape {
     double k_elems, v_elems; /* per token, mean over the layers; both 0: what the heads say */
     bool whole;              /* every device reads all of it (MLA) */
