@@ -309,6 +309,30 @@ static void all_measured_values_can_be_read_back(void **state)
     close_world(&w);
 }
 
+/* With measured values, and after the original is gone; every allocation of copying fails once. */
+static void a_copy_says_the_same(void **state)
+{
+    (void)state;
+    world w = open_world("3x l4", NULL, NULL, NULL);
+    tsr_links *copy = NULL;
+    ok(set_measured(&w, -1, 3, 1000, 5000), "set");
+    double ns = tsr_links_all_reduce_ns(w.links, 3, 1000), far_ns = tsr_links_copy_ns(w.links, 0, 1, 1 << 20);
+    for (int n = 1; !copy; n++) {
+        int64_t blocks = failing_alloc_live();
+        failing_alloc_set(n);
+        tsr_status status = tsr_links_copy(w.links, &copy);
+        failing_alloc_set(0);
+        assert_int_equal(status, copy ? TSR_OK : TSR_ERR_MEMORY);
+        if (!copy)
+            assert_int_equal(failing_alloc_live(), blocks);
+    }
+    close_world(&w);
+    assert_int_equal(tsr_links_n_measured(copy), 1);
+    assert_float_equal(tsr_links_all_reduce_ns(copy, 3, 1000), ns, 0);
+    assert_float_equal(tsr_links_copy_ns(copy, 0, 1, 1 << 20), far_ns, 0);
+    tsr_links_destroy(copy);
+}
+
 static void values_that_measure_nothing_are_refused(void **state)
 {
     (void)state;
@@ -390,6 +414,7 @@ int main(void)
         cmocka_unit_test(measured_values_override_and_are_interpolated),
         cmocka_unit_test(measured_hand_overs_are_of_one_direction),
         cmocka_unit_test(all_measured_values_can_be_read_back),
+        cmocka_unit_test(a_copy_says_the_same),
         cmocka_unit_test(values_that_measure_nothing_are_refused),
         cmocka_unit_test(more_devices_and_more_bytes_never_take_less),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),

@@ -9,6 +9,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/split.h>
+
 #include "support/failing_alloc.h"
 #include "support/random.h"
 #include "support/resplit_walk.h"
@@ -17,6 +19,31 @@
 #define PLAIN "host:1,threads=1"
 
 /* ---- bits ------------------------------------------------------------------------------------ */
+
+/* What a plan made without the model says of its split, device by device. */
+static void check_plan(const walk *w, const char *split)
+{
+    tsr_topology *topo;
+    tsr_device_list *devices;
+    tsr_plan *plan;
+    tsr_model_config config = w->config;
+    float proportions[TSR_MAX_DEVICES];
+    runner_ok(tsr_split_parse(split, proportions, TSR_MAX_DEVICES, &config.n_tensor_split), split);
+    config.tensor_split = proportions;
+    runner_ok(tsr_topology_discover(NULL, &topo), "topology");
+    runner_ok(tsr_device_list_create(topo, w->devices, NULL, &devices), w->devices);
+    runner_ok(tsr_plan_create(tsr_model_gguf(w->model), devices, &config, &plan), "plan");
+    for (int d = 0; d < tsr_runtime_n_devices(w->rt); d++) {
+        tsr_plan_device planned, carried_out;
+        runner_ok(tsr_plan_describe_device(plan, d, &planned), "device");
+        runner_ok(tsr_plan_describe_device(tsr_model_plan(w->model), d, &carried_out), "device");
+        assert_memory_equal(planned.bytes, carried_out.bytes, sizeof planned.bytes);
+        assert_memory_equal(planned.granules, carried_out.granules, sizeof planned.granules);
+    }
+    tsr_plan_destroy(plan);
+    tsr_device_list_destroy(devices);
+    tsr_topology_destroy(topo);
+}
 
 /* Walk over splits with sequences in flight. */
 static void check_walk(walk *w, int n_devices, int n_changes)
@@ -32,6 +59,8 @@ static void check_walk(walk *w, int n_devices, int n_changes)
         runner_ok(walk_resplit(w, planned ? NULL : split), planned ? "the planner's split" : split);
         walk_check_books(w);
         walk_go_on(w);
+        if (!planned && i > n_changes - 4)
+            check_plan(w, split);
     }
     walk_close(w);
 }
