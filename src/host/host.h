@@ -7,6 +7,7 @@
 
 #include "core/device.h"
 #include "host/kernels.h"
+#include "host/stages.h"
 #include "host/team.h"
 
 /* One thread's own state; padded so that no two share a cache line. */
@@ -17,6 +18,12 @@ typedef struct tsr_host_thread {
     uint64_t rest_ns; /* that it owes, where the device is held back */
     unsigned char gap[104];
 } tsr_host_thread;
+
+/* A chunk counter on a cache line of its own. */
+typedef struct tsr_host_counter {
+    _Atomic int64_t chunk;
+    unsigned char gap[56];
+} tsr_host_counter;
 
 /* How a program ended, if not well. Written by the team, read after waiting for it. */
 typedef struct tsr_host_outcome {
@@ -38,11 +45,10 @@ typedef struct tsr_host_device {
     void *shared; /* pages that the team's kernels share; NULL: a team of one has none */
 
     unsigned char gap_0[64];
-    _Atomic int64_t next; /* chunk counter of the running op */
-    unsigned char gap_1[64];
-    _Atomic bool aborted;                  /* a thread's collective failed */
-    bool stop;                             /* `aborted` as the team saw it at the last barrier */
-    _Atomic(tsr_device_program *) running; /* and the op in it, for messages */
+    tsr_host_counter next[TSR_HOST_STAGE_OPS]; /* chunk counters of the running stage's ops */
+    _Atomic bool aborted;                      /* a thread's collective failed */
+    bool stop;                                 /* `aborted` as the team saw it at the last barrier */
+    _Atomic(tsr_device_program *) running;     /* and the op in it, for messages */
     _Atomic int running_op;
     tsr_host_outcome outcome; /* first bad one since the last synchronize */
 } tsr_host_device;

@@ -2,7 +2,9 @@
  *
  * Every thread of a team calls the same kernel with the same op; the kernel divides the work by env->thread,
  * or hands it out in chunks through tsr_kernel_next(). Which thread does what never changes a bit of the
- * result. The team puts a barrier after every op. */
+ * result. The team puts a barrier after every stage of independent ops, each of which has a counter of its
+ * own. ROPE and KV_WRITE must divide (token, head) pairs alike, since they may share a stage (host/stages.h).
+ */
 #ifndef TSR_HOST_KERNELS_H
 #define TSR_HOST_KERNELS_H
 

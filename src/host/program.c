@@ -1,9 +1,10 @@
 /* Op lists on a host device: every thread of the team walks the list, runs its share of each op and meets the
  * others after it.
  *
- * The barrier after an op is left out where the next op is an all-reduce or all-gather: those wait for every
- * thread of every participant, this team included, before they read or write anything. The serial part of the
- * barrier resets the chunk counter and decides, for all threads alike, whether the program goes on. */
+ * The barrier after an op is left out where the next op belongs to the same stage (stages.h), and where it is
+ * an all-reduce or all-gather: those wait for every thread of every participant, this team included, before
+ * they read or write anything. The serial part of the barrier resets the chunk counters and decides, for all
+ * threads alike, whether the program goes on. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -19,6 +20,7 @@ struct tsr_device_program {
     int n_ops;
     tsr_op *ops;         /* [n_ops] */
     bool *barrier_after; /* [n_ops]; true for the last */
+    int *stage_begin;    /* [n_ops] the op's stage, which decides which chunk counter it has */
 };
 
 static struct tsr_collective *collective_of(const tsr_op *op)
@@ -55,6 +57,18 @@ static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
                     name, host->kernels->isa, tsr_op_kind_name(op->kind));
 }
 
+static void find_stages(tsr_device_program *program)
+{
+    int begin = 0;
+    for (int i = 0; i < program->n_ops; i++) {
+        bool last = i + 1 == program->n_ops;
+        program->stage_begin[i] = begin;
+        bool joins = !last && tsr_host_joins_stage(program->ops + begin, i + 1 - begin);
+        program->barrier_after[i] = last || (!joins && !waits_for_own_team(&program->ops[i + 1]));
+        begin = joins ? begin : i + 1;
+    }
+}
+
 tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
                                    tsr_device_program **program_out)
 {
@@ -68,11 +82,13 @@ tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_
     TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->ops, "the ops of a program", &program->ops));
     TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->barrier_after, "the barriers of a program",
                           &program->barrier_after));
+    TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->stage_begin, "the stages of a program",
+                          &program->stage_begin));
     for (int i = 0; i < n_ops; i++) {
         TSR_TRY(check_op(host, &ops[i]));
         program->ops[i] = ops[i];
-        program->barrier_after[i] = i + 1 == n_ops || !waits_for_own_team(&ops[i + 1]);
     }
+    find_stages(program);
     *program_out = program;
     program = NULL;
 out:
@@ -86,6 +102,7 @@ void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program)
         return;
     tsr_team_wait(tsr_host(device)->team, TSR_FOREVER);
     atomic_store(&tsr_host(device)->running, NULL);
+    tsr_mem_free(program->stage_begin);
     tsr_mem_free(program->barrier_after);
     tsr_mem_free(program->ops);
     tsr_mem_free(program);
@@ -125,7 +142,8 @@ static bool meet_after(const tsr_device_program *program, int i)
 {
     tsr_host_device *host = program->host;
     if (tsr_team_gather(host->team)) {
-        atomic_store_explicit(&host->next, 0, memory_order_relaxed);
+        for (int op = 0; op < TSR_HOST_STAGE_OPS; op++)
+            atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
         host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
         if (host->stop) {
             set_outcome(host, TSR_ERR_DEVICE, &program->ops[i]);
@@ -183,10 +201,9 @@ static void run_program(void *argument, int thread)
 {
     tsr_device_program *program = argument;
     tsr_host_device *host = program->host;
-    const tsr_kernel_env env = {
+    tsr_kernel_env env = {
         .thread = thread,
         .n_threads = host->base.n_threads,
-        .next = &host->next,
         .range_fault = &host->threads[thread].range_fault,
         .scratch = host->threads[thread].scratch,
         .shared = host->shared,
@@ -200,6 +217,7 @@ static void run_program(void *argument, int thread)
     for (int i = 0; i < program->n_ops; i++) {
         if (thread == 0)
             atomic_store_explicit(&host->running_op, i, memory_order_relaxed);
+        env.next = &host->next[i - program->stage_begin[i]].chunk;
         run_op(host, &program->ops[i], i, &env);
         if (program->barrier_after[i] && !meet_after(program, i))
             return;

@@ -1,0 +1,146 @@
+/* Stages; see stages.h. Ops are compared by the bytes that they read and write. What is not known to be
+ * independent is taken for dependent, as is everything about collectives, whose buffers belong to others. */
+#include "host/stages.h"
+
+enum { MAX_READS = 4 };
+
+typedef struct bytes {
+    uintptr_t begin, end;
+} bytes;
+
+typedef struct footprint {
+    bool known;
+    bytes writes, reads[MAX_READS];
+} footprint;
+
+static bytes range(const void *from, int64_t n, size_t elem)
+{
+    uintptr_t begin = (uintptr_t)from;
+    return from ? (bytes){begin, begin + (size_t)(n > 0 ? n : 1) * elem} : (bytes){0, 0};
+}
+
+static bytes floats(const float *from, int64_t n)
+{
+    return range(from, n, sizeof *from);
+}
+
+/* Rows `stride` elements apart, `used` of each. */
+static bytes rows(const void *from, int64_t n_rows, int64_t stride, int64_t used, size_t elem)
+{
+    return range(from, (n_rows > 0 ? n_rows - 1 : 0) * stride + used, elem);
+}
+
+/* A cache's pages are as many as a table names, which changes from step to step: all of them are one byte. */
+static bytes cache(const tsr_kv_view *kv)
+{
+    return (bytes){(uintptr_t)kv->base, (uintptr_t)kv->base + 1};
+}
+
+static footprint of_mul_mat(const tsr_op_mul_mat *op)
+{
+    size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
+    return (footprint){true,
+                       rows(op->y, op->n_tokens, op->y_stride, op->n_rows, elem),
+                       {rows(op->x, op->n_tokens, op->x_stride, op->k, sizeof(float))}};
+}
+
+static footprint of_attention(const tsr_op_attention *op)
+{
+    int64_t n = op->n_tokens * op->n_heads * op->kv.head_dim;
+    return (footprint){true, floats(op->y, n), {floats(op->q, n), cache(&op->kv)}};
+}
+
+static footprint of_kv_write(const tsr_op_kv_write *op)
+{
+    int64_t n = op->n_tokens * op->kv.n_heads * op->kv.head_dim;
+    return (footprint){true, cache(&op->kv), {floats(op->k, n), floats(op->v, n)}};
+}
+
+static footprint of_rope(const tsr_op_rope *op)
+{
+    int64_t n = op->n_tokens * op->n_heads * op->head_dim;
+    return (footprint){
+        true, floats(op->y, n), {floats(op->x, n), floats(op->table, op->n_tokens * op->n_rot)}};
+}
+
+static footprint of_add(const tsr_op_add *op)
+{
+    int64_t n = op->n * op->n_rows;
+    return (footprint){
+        true, floats(op->y, n), {floats(op->a, n), floats(op->b, op->broadcast_b ? op->n : n)}};
+}
+
+static footprint of_rms_norm(const tsr_op_rms_norm *op)
+{
+    int64_t n = op->n * op->n_rows;
+    return (footprint){true, floats(op->y, n), {floats(op->x, n), floats(op->weight, op->n)}};
+}
+
+static footprint footprint_of(const tsr_op *op)
+{
+    switch (op->kind) {
+    case TSR_OP_MUL_MAT:
+        return of_mul_mat(&op->mul_mat);
+    case TSR_OP_ATTENTION:
+        return of_attention(&op->attention);
+    case TSR_OP_KV_WRITE:
+        return of_kv_write(&op->kv_write);
+    case TSR_OP_ROPE:
+        return of_rope(&op->rope);
+    case TSR_OP_ADD:
+        return of_add(&op->add);
+    case TSR_OP_RMS_NORM:
+        return of_rms_norm(&op->rms_norm);
+    case TSR_OP_GLU:
+        return (footprint){true,
+                           floats(op->glu.y, op->glu.n),
+                           {floats(op->glu.gate, op->glu.n), floats(op->glu.up, op->glu.n)}};
+    case TSR_OP_SCALE:
+        return (footprint){true, floats(op->scale.y, op->scale.n), {floats(op->scale.x, op->scale.n)}};
+    default:
+        return (footprint){0};
+    }
+}
+
+static bool overlap(bytes a, bytes b)
+{
+    return a.begin < b.end && b.begin < a.end;
+}
+
+/* A rope of keys and the write of those keys divide (token, head) pairs among the threads alike: each thread
+ * stores the heads that it has turned itself. */
+static bool hands_on_in_thread(const tsr_op *first, const tsr_op *second)
+{
+    if (first->kind != TSR_OP_ROPE || second->kind != TSR_OP_KV_WRITE)
+        return false;
+    const tsr_op_rope *rope = &first->rope;
+    const tsr_op_kv_write *write = &second->kv_write;
+    return rope->y == write->k && rope->n_tokens == write->n_tokens && rope->n_heads == write->kv.n_heads &&
+           rope->head_dim == write->kv.head_dim;
+}
+
+static bool independent(const tsr_op *first, const tsr_op *second)
+{
+    footprint a = footprint_of(first), b = footprint_of(second);
+    if (!a.known || !b.known || overlap(a.writes, b.writes))
+        return false;
+    for (int i = 0; i < MAX_READS; i++) {
+        if (overlap(b.writes, a.reads[i]))
+            return false;
+        bool own = i == 0 && hands_on_in_thread(first, second); /* the keys are a write's first read */
+        if (!own && overlap(a.writes, b.reads[i]))
+            return false;
+    }
+    return true;
+}
+
+bool tsr_host_joins_stage(const tsr_op *ops, int n)
+{
+    if (n >= TSR_HOST_STAGE_OPS)
+        return false;
+    for (int i = 0; i < n; i++)
+        if (!independent(&ops[i], &ops[n]) ||
+            (ops[i].kind == TSR_OP_ATTENTION && ops[n].kind == TSR_OP_ATTENTION)) /* share memory */
+            return false;
+    return true;
+}

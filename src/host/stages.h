@@ -1,0 +1,19 @@
+/* Which ops of a program need no barrier between them.
+ *
+ * A stage is a run of neighbouring ops none of which reads or overwrites what another one of them writes: the
+ * products of one input (queries, keys and values; gate and up), the ropes of queries and keys. Threads go
+ * through a stage without waiting for each other, so whoever is done with one op's share starts on the next,
+ * and a thread that comes late holds up the others once per stage, not once per op. */
+#ifndef TSR_HOST_STAGES_H
+#define TSR_HOST_STAGES_H
+
+#include <stdbool.h>
+
+#include "core/op.h"
+
+enum { TSR_HOST_STAGE_OPS = 8 }; /* most ops of a stage: as many chunk counters a device has */
+
+/* Whether ops[n] can join the stage ops[0..n): n >= 1. Collectives never can. */
+bool tsr_host_joins_stage(const tsr_op *ops, int n);
+
+#endif
