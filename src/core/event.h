@@ -69,16 +69,22 @@ static inline void tsr_relax(void)
 #endif
 }
 
-/* As tsr_event_sleep(), but look `polls` times before sleeping. */
-static inline bool tsr_event_wait(tsr_event *event, tsr_condition condition, void *what, int polls,
-                                  uint64_t deadline_ns)
+/* Look at a condition polls + 1 times. */
+static inline bool tsr_event_poll(tsr_condition condition, void *what, int polls)
 {
     for (int i = 0; i <= polls; i++) {
         if (condition(what))
             return true;
         tsr_relax();
     }
-    return tsr_event_sleep(event, condition, what, deadline_ns);
+    return false;
+}
+
+/* As tsr_event_sleep(), but look `polls` times before sleeping. */
+static inline bool tsr_event_wait(tsr_event *event, tsr_condition condition, void *what, int polls,
+                                  uint64_t deadline_ns)
+{
+    return tsr_event_poll(condition, what, polls) || tsr_event_sleep(event, condition, what, deadline_ns);
 }
 
 /* Call after the stores that make a condition true. */

@@ -99,16 +99,15 @@ static void host_unwrap(tsr_device *device, const void *wrapped, size_t bytes)
 
 /* A 2-D copy, divided over the team by rows; one long row by bytes. */
 typedef struct copy_job {
-    int n_threads;
     char *dst;
     const char *src;
     size_t dst_stride, src_stride, width, height;
 } copy_job;
 
-static void copy_share(void *argument, int thread)
+static void copy_share(void *argument, int thread, int n_threads)
 {
     const copy_job *job = argument;
-    size_t n = (size_t)job->n_threads, t = (size_t)thread;
+    size_t n = (size_t)n_threads, t = (size_t)thread;
     if (job->height == 1) {
         size_t share = tsr_align_up(job->width / n + 1, 4096);
         size_t begin = TSR_MIN(share * t, job->width), end = TSR_MIN(begin + share, job->width);
@@ -132,15 +131,14 @@ static tsr_status copy_rows(tsr_device *device, void *dst, size_t dst_stride, co
         width *= height;
         height = 1;
     }
-    copy_job job = {1, dst, src, dst_stride, src_stride, width, height};
+    copy_job job = {dst, src, dst_stride, src_stride, width, height};
     tsr_team_wait(host->team, TSR_FOREVER);
     if (width == 0 || height == 0)
         return TSR_OK;
     if (device->n_threads == 1 || width < TEAM_COPY_BYTES / height) {
-        copy_share(&job, 0);
+        copy_share(&job, 0, 1);
         return TSR_OK;
     }
-    job.n_threads = device->n_threads;
     tsr_status status = tsr_team_submit(host->team, copy_share, &job);
     if (status == TSR_OK)
         tsr_team_wait(host->team, TSR_FOREVER);
@@ -243,6 +241,7 @@ static tsr_status start_team(tsr_host_device *host, const tsr_host_device_config
     /* Between jobs the application's threads, which nobody pinned, need the processors. */
     int idle_polls = total < processors ? tsr_event_polls(POLL_UNPINNED_NS) : 0;
     tsr_team_set_polls(host->team, host->base.polls, idle_polls);
+    tsr_team_adapt(host->team, total <= processors && n_unpinned == 0);
     tsr_log(config->logger, TSR_LOG_DEBUG, "device %s: %d threads, %s kernels, %s", name, config->n_threads,
             host->kernels->isa, host->base.polls ? "polling before sleeping" : "sleeping at once");
 out:

@@ -138,10 +138,10 @@ static void finish_program(const tsr_device_program *program)
 }
 
 /* The barrier after op i. False: the program ends here. */
-static bool meet_after(const tsr_device_program *program, int i)
+static bool meet_after(const tsr_device_program *program, int i, int thread)
 {
     tsr_host_device *host = program->host;
-    if (tsr_team_gather(host->team)) {
+    if (tsr_team_gather(host->team, thread)) {
         for (int op = 0; op < TSR_HOST_STAGE_OPS; op++)
             atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
         host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
@@ -197,13 +197,13 @@ static void run_op(tsr_host_device *host, const tsr_op *op, int op_index, const 
     }
 }
 
-static void run_program(void *argument, int thread)
+static void run_program(void *argument, int thread, int n_threads)
 {
     tsr_device_program *program = argument;
     tsr_host_device *host = program->host;
     tsr_kernel_env env = {
         .thread = thread,
-        .n_threads = host->base.n_threads,
+        .n_threads = n_threads,
         .range_fault = &host->threads[thread].range_fault,
         .scratch = host->threads[thread].scratch,
         .shared = host->shared,
@@ -219,7 +219,7 @@ static void run_program(void *argument, int thread)
             atomic_store_explicit(&host->running_op, i, memory_order_relaxed);
         env.next = &host->next[i - program->stage_begin[i]].chunk;
         run_op(host, &program->ops[i], i, &env);
-        if (program->barrier_after[i] && !meet_after(program, i))
+        if (program->barrier_after[i] && !meet_after(program, i, thread))
             return;
     }
 }

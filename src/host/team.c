@@ -3,7 +3,12 @@
  * Three things are waited for, each with its own event: the next job (`submitted` grows), the end of a job
  * (`finished` grows) and the other threads at a barrier (`phase` changes). The counters that one side writes
  * often and the other side polls lie on cache lines of their own. A team of one thread has nobody to meet, so
- * its barriers are free. */
+ * its barriers are free.
+ *
+ * Who takes part in a job is decided by the submitter, while no job runs. Between two jobs it looks at how
+ * long the others slept for each thread at the barriers of the last one; who cost more than it can have
+ * brought rests, at first for a moment, then for longer each time that it turns out no better. A resting
+ * thread skips jobs until `first_job` names one again. */
 #include "host/team.h"
 
 #include <pthread.h>
@@ -25,7 +30,18 @@ typedef struct worker {
     pthread_t thread;
     int index;
     bool unpinned;
+    _Atomic uint64_t first_job; /* that it takes part in again; RESTS: none yet */
+    int rank;                   /* in the running job */
+    uint64_t late_ns;           /* that others slept for it in the last job */
+    uint64_t rest_ns;           /* for which it rests next time */
+    uint64_t back_ns;           /* when its rest is over */
 } worker;
+
+#define RESTS UINT64_MAX
+
+/* The first rest is a few times a scheduler's slice; the longest still notices within seconds that a core is
+ * free again, and costs under a percent where it is not. */
+enum { REST_MIN_MS = 50, REST_MAX_MS = 1600, NS_PER_MS = 1000000 };
 
 /* Keeps what is on either side of it on different cache lines, wherever the structure starts. */
 #define LINE_GAP(name) unsigned char name[64]
@@ -33,13 +49,18 @@ typedef struct worker {
 struct tsr_team {
     tsr_team_config config; /* name replaced by the copy below */
     char name[32];
-    worker *workers; /* [n_threads] */
+    worker *workers;  /* [n_threads] */
+    worker **members; /* [n_members], by rank */
+    int n_members;    /* of the running job */
+    bool adapts;
+    uint64_t job_began_ns, job_ended_ns;
     int n_started;
     bool events_ready;
     _Atomic int polls, idle_polls;
 
     LINE_GAP(gap_0);
-    _Atomic int arrived; /* at the barrier */
+    _Atomic int arrived;           /* at the barrier */
+    _Atomic uint64_t asleep_since; /* when the first gave up polling there; 0: nobody has */
     LINE_GAP(gap_1);
     _Atomic uint32_t phase; /* of the barrier */
     tsr_event phase_changed;
@@ -65,26 +86,54 @@ static bool phase_has_changed(void *what)
     return atomic_load(&wait->team->phase) != wait->phase;
 }
 
-bool tsr_team_gather(tsr_team *team)
+/* Note what the last one to come has cost the others. */
+static void note_lateness(tsr_team *team, worker *last)
 {
-    int n_threads = team->config.n_threads;
-    if (n_threads == 1)
+    uint64_t since = atomic_load_explicit(&team->asleep_since, memory_order_relaxed);
+    if (since == 0)
+        return;
+    uint64_t now = tsr_clock_ns();
+    last->late_ns += now > since ? now - since : 0;
+    atomic_store_explicit(&team->asleep_since, 0, memory_order_relaxed);
+}
+
+static bool gather(tsr_team *team, worker *self, int n_members)
+{
+    if (n_members == 1)
         return true;
     phase_wait wait = {team, atomic_load_explicit(&team->phase, memory_order_relaxed)};
-    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == n_threads - 1)
+    if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == n_members - 1) {
+        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed); /* published with the phase */
+        note_lateness(team, self);
         return true;
-    tsr_event_wait(&team->phase_changed, phase_has_changed, &wait,
-                   atomic_load_explicit(&team->polls, memory_order_relaxed), TSR_FOREVER);
+    }
+    int polls = atomic_load_explicit(&team->polls, memory_order_relaxed);
+    if (tsr_event_poll(phase_has_changed, &wait, polls))
+        return false;
+    uint64_t nobody = 0, now = tsr_clock_ns();
+    if (polls > 0)
+        atomic_compare_exchange_strong(&team->asleep_since, &nobody, now);
+    tsr_event_sleep(&team->phase_changed, phase_has_changed, &wait, TSR_FOREVER);
+    atomic_compare_exchange_strong(&team->asleep_since, &now, 0); /* who came before it was written */
     return false;
+}
+
+static void release(tsr_team *team, int n_members)
+{
+    if (n_members == 1)
+        return;
+    atomic_fetch_add(&team->phase, 1);
+    tsr_event_notify(&team->phase_changed);
+}
+
+bool tsr_team_gather(tsr_team *team, int thread)
+{
+    return gather(team, team->members[thread], team->n_members);
 }
 
 void tsr_team_release(tsr_team *team)
 {
-    if (team->config.n_threads == 1)
-        return;
-    atomic_store_explicit(&team->arrived, 0, memory_order_relaxed); /* published by the next line */
-    atomic_fetch_add(&team->phase, 1);
-    tsr_event_notify(&team->phase_changed);
+    release(team, team->n_members);
 }
 
 typedef struct job_wait {
@@ -104,6 +153,23 @@ static bool has_finished(void *what)
     return atomic_load(&wait->team->finished) >= wait->count;
 }
 
+/* As a member of a job. When it counts as finished nobody looks at the barrier any more: the next job may
+ * have other members. */
+static void run_job(worker *self, uint64_t number)
+{
+    tsr_team *team = self->team;
+    const job *current = &team->jobs[number % TSR_TEAM_MAX_JOBS];
+    int n_members = team->n_members;
+    current->fn(current->argument, self->rank, n_members);
+    if (gather(team, self, n_members)) {
+        if (team->adapts)
+            team->job_ended_ns = tsr_clock_ns();
+        release(team, n_members);
+        atomic_store(&team->finished, number + 1);
+        tsr_event_notify(&team->job_finished);
+    }
+}
+
 static void *worker_main(void *argument)
 {
     worker *self = argument;
@@ -111,19 +177,62 @@ static void *worker_main(void *argument)
     if (team->config.pin && team->config.pin(team->config.pin_user, self->index) != TSR_OK)
         self->unpinned = true;
     job_wait next = {team, 0};
-    for (;; next.count++) {
+    for (;;) {
         tsr_event_wait(&team->job_submitted, has_job_or_stops, &next,
                        atomic_load_explicit(&team->idle_polls, memory_order_relaxed), TSR_FOREVER);
-        if (atomic_load(&team->submitted) <= next.count)
+        /* In this order: who comes back does so before that job is submitted. */
+        uint64_t submitted = atomic_load(&team->submitted), first = atomic_load(&self->first_job);
+        if (submitted <= next.count)
             return NULL; /* stopped, and the queue is empty */
-        const job *current = &team->jobs[next.count % TSR_TEAM_MAX_JOBS];
-        current->fn(current->argument, self->index);
-        if (tsr_team_gather(team)) {
-            atomic_store(&team->finished, next.count + 1);
-            tsr_event_notify(&team->job_finished);
-            tsr_team_release(team);
-        }
+        if (first <= next.count)
+            run_job(self, next.count++);
+        else
+            next.count = TSR_MIN(first, submitted);
     }
+}
+
+/* The member that cost the others more in the last job than it can have brought, NULL if none did. Without it
+ * the job would take n / (n - 1) as long, less what it was waited for: more than 1 / n of the time is too
+ * much. Only waits at the team's own barriers are seen, which are about half of them: hence half as much. */
+static worker *find_burden(const tsr_team *team)
+{
+    uint64_t took = team->job_ended_ns - team->job_began_ns;
+    worker *worst = team->members[0];
+    for (int i = 1; i < team->n_members; i++)
+        if (team->members[i]->late_ns > worst->late_ns)
+            worst = team->members[i];
+    bool is_one = worst->late_ns > took / (2 * (uint64_t)team->n_members) && worst->late_ns > NS_PER_MS;
+    return is_one && team->n_members > 1 ? worst : NULL;
+}
+
+/* Who takes part from job `number` on. While no job runs. */
+static void choose_members(tsr_team *team, uint64_t number)
+{
+    const uint64_t min = REST_MIN_MS * (uint64_t)NS_PER_MS, max = REST_MAX_MS * (uint64_t)NS_PER_MS;
+    uint64_t now = tsr_clock_ns();
+    worker *burden = find_burden(team);
+    int n = 0;
+    for (int i = 0; i < team->config.n_threads; i++) {
+        worker *one = &team->workers[i];
+        bool rests = atomic_load_explicit(&one->first_job, memory_order_relaxed) == RESTS;
+        if (one == burden) {
+            one->back_ns = now + one->rest_ns;
+            one->rest_ns = TSR_MIN(2 * one->rest_ns, max);
+            atomic_store(&one->first_job, RESTS);
+            rests = true;
+        } else if (!rests) {
+            one->rest_ns = TSR_MAX(one->rest_ns / 2, min);
+        } else if (now >= one->back_ns) {
+            atomic_store(&one->first_job, number);
+            rests = false;
+        }
+        one->late_ns = 0;
+        one->rank = n;
+        if (!rests)
+            team->members[n++] = one;
+    }
+    team->n_members = n;
+    team->job_began_ns = team->job_ended_ns = now;
 }
 
 tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument)
@@ -132,6 +241,8 @@ tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument)
     if (n - atomic_load(&team->finished) >= TSR_TEAM_MAX_JOBS)
         return tsr_fail(TSR_ERR_FULL, "%s: %d launches are queued already; synchronize before the next",
                         team->name, (int)TSR_TEAM_MAX_JOBS);
+    if (team->adapts && n == atomic_load(&team->finished))
+        choose_members(team, n);
     team->jobs[n % TSR_TEAM_MAX_JOBS] = (job){fn, argument};
     atomic_store(&team->submitted, n + 1);
     tsr_event_notify(&team->job_submitted);
@@ -151,6 +262,16 @@ void tsr_team_set_polls(tsr_team *team, int polls, int idle_polls)
     atomic_store_explicit(&team->idle_polls, idle_polls, memory_order_relaxed);
 }
 
+void tsr_team_adapt(tsr_team *team, bool on)
+{
+    team->adapts = on && team->config.n_threads > 1;
+}
+
+int tsr_team_n_members(const tsr_team *team)
+{
+    return team->n_members;
+}
+
 int tsr_team_n_unpinned(const tsr_team *team)
 {
     int n = 0;
@@ -159,10 +280,9 @@ int tsr_team_n_unpinned(const tsr_team *team)
     return n;
 }
 
-static void do_nothing(void *argument, int thread)
+static void do_nothing(void *argument, int thread, int n_threads)
 {
-    (void)argument;
-    (void)thread;
+    (void)argument, (void)thread, (void)n_threads;
 }
 
 /* Start the threads with every signal blocked: the application's handlers run on its own threads. */
@@ -174,7 +294,9 @@ static tsr_status start_workers(tsr_team *team)
     int error = 0;
     for (int i = 0; i < team->config.n_threads && error == 0; i++) {
         team->workers[i].team = team;
-        team->workers[i].index = i;
+        team->workers[i].index = team->workers[i].rank = i;
+        team->workers[i].rest_ns = REST_MIN_MS * (uint64_t)NS_PER_MS;
+        team->members[i] = &team->workers[i];
         error = pthread_create(&team->workers[i].thread, NULL, worker_main, &team->workers[i]);
         team->n_started += error == 0;
     }
@@ -212,6 +334,9 @@ tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out)
     team->config.name = team->name;
     TSR_TRY(tsr_mem_array((size_t)config->n_threads, sizeof *team->workers, "the threads of a team",
                           &team->workers));
+    TSR_TRY(
+        tsr_mem_array((size_t)config->n_threads, sizeof(worker *), "the members of a team", &team->members));
+    team->n_members = config->n_threads;
     team->events_ready = init_events(team);
     if (!team->events_ready)
         TSR_TRY(tsr_fail(TSR_ERR_MEMORY, "%s: the system refused a condition variable", team->name));
@@ -238,6 +363,7 @@ void tsr_team_destroy(tsr_team *team)
         tsr_event_destroy(&team->job_submitted);
         tsr_event_destroy(&team->phase_changed);
     }
+    tsr_mem_free(team->members);
     tsr_mem_free(team->workers);
     tsr_mem_free(team);
 }

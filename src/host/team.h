@@ -1,8 +1,11 @@
 /* A thread team: a fixed set of threads that execute jobs together, one job after another.
  *
  * Threads are made once and pinned by the caller's function; between jobs they poll for a moment and then
- * sleep. A job is a function that every thread of the team calls with its own number; inside it the threads
- * meet with tsr_team_gather(). Jobs are queued without blocking and run in order.
+ * sleep. A job is a function that every thread that takes part calls with its own number; inside it the
+ * threads meet with tsr_team_gather(). Jobs are queued without blocking and run in order.
+ *
+ * A thread whose core another process uses, too, makes all others wait at every meeting: with it the team may
+ * be slower than without. Such a thread sits out some jobs and is tried again now and then (tsr_team_adapt).
  *
  *     tsr_team_submit(team, run_program, program);      any number up to TSR_TEAM_MAX_JOBS
  *     tsr_team_wait(team, tsr_deadline_ns(timeout));
@@ -18,7 +21,8 @@
 
 typedef struct tsr_team tsr_team;
 
-typedef void (*tsr_team_fn)(void *argument, int thread);
+/* `thread` in [0, n_threads), the number of threads that take part in this job. */
+typedef void (*tsr_team_fn)(void *argument, int thread, int n_threads);
 
 enum { TSR_TEAM_MAX_JOBS = 64 }; /* submitted and not finished */
 
@@ -39,6 +43,13 @@ void tsr_team_destroy(tsr_team *team);
  * `idle_polls` for the next job, and the submitter for the end of a job. While no job runs. */
 void tsr_team_set_polls(tsr_team *team, int polls, int idle_polls);
 
+/* Let threads sit out that the others had to sleep for (not before tsr_team_set_polls(); a wait that polling
+ * covers is none). Off at first. For pinned threads that have a processor each. */
+void tsr_team_adapt(tsr_team *team, bool on);
+
+/* Threads that the last submitted job runs on. Not before the first. */
+int tsr_team_n_members(const tsr_team *team);
+
 /* Threads whose pin function failed: they run unpinned. */
 int tsr_team_n_unpinned(const tsr_team *team);
 
@@ -48,9 +59,10 @@ tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument);
 /* Wait until everything submitted has finished; false if the deadline (tsr_clock_ns()) passes first. */
 bool tsr_team_wait(tsr_team *team, uint64_t deadline_ns);
 
-/* A barrier with a serial part, called by every thread inside a job: the last thread to come gets true while
- * the others still wait, does what must be done once, and lets them go with tsr_team_release(). */
-bool tsr_team_gather(tsr_team *team);
+/* A barrier with a serial part, called by every thread inside a job with its number: the last thread to come
+ * gets true while the others still wait, does what must be done once, and lets them go with
+ * tsr_team_release(). */
+bool tsr_team_gather(tsr_team *team, int thread);
 void tsr_team_release(tsr_team *team);
 
 #endif
