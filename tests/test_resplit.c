@@ -290,6 +290,47 @@ static void copies_are_exchanged_where_both_do_not_fit(void **state)
     free(plain);
 }
 
+/* Two models change together under caps from ample to none: both or neither, and never more than the cap. */
+static void models_that_change_together_share_a_cap(void **state)
+{
+    (void)state;
+    static const float split[2] = {3, 1}, halves[2] = {1, 1};
+    walk w = {.seed = 12, .config = walk_config(), .length = 40};
+    float *plain = walk_make_plain(&w, PLAIN);
+    int n_changed = 0, n_refused = 0;
+    w.config.copy_weights = true;
+    sizes s = measure(&w, "3,1");
+    size_t most = 2 * (s.before + s.after), least = 2 * s.before;
+    for (size_t cap = most; cap >= least; cap -= (most - least) / 9) {
+        tsr_model_config config = w.config;
+        tsr_model *other;
+        tsr_device_info info;
+        tsr_plan_device a, b;
+        config.tensor_split = halves;
+        config.n_tensor_split = 2;
+        config.n_sessions = 1;
+        open_capped(&w, cap);
+        runner_ok(tsr_model_open(w.rt, walk_model_path, &config, &other), "the other model");
+        tsr_status status = tsr_runtime_resplit(w.rt, split, 2);
+        assert_true(status == TSR_OK || status == TSR_ERR_MEMORY);
+        runner_ok(tsr_plan_describe_device(tsr_model_plan(w.model), 0, &a), "plan");
+        runner_ok(tsr_plan_describe_device(tsr_model_plan(other), 0, &b), "plan");
+        assert_int_equal(a.granules[TSR_CLASS_FFN], b.granules[TSR_CLASS_FFN]);
+        runner_ok(tsr_runtime_device(w.rt, 0, &info), "device");
+        assert_true(a.total_bytes + b.bytes[TSR_MEMORY_WEIGHTS] <= cap);
+        assert_int_equal(info.used[TSR_MEMORY_WEIGHTS],
+                         a.bytes[TSR_MEMORY_WEIGHTS] + b.bytes[TSR_MEMORY_WEIGHTS]);
+        n_changed += status == TSR_OK;
+        n_refused += status != TSR_OK;
+        walk_go_on(&w);
+        tsr_model_close(other);
+        walk_check_books(&w);
+        walk_close(&w);
+    }
+    assert_true(n_changed > 0 && n_refused > 0);
+    free(plain);
+}
+
 /* A cap with which the change must exchange weights. */
 static size_t cap_to_exchange(const sizes *s)
 {
@@ -394,6 +435,7 @@ int main(void)
         cmocka_unit_test(bad_splits_change_nothing),
         cmocka_unit_test(a_failing_allocation_leaves_the_old_split),
         cmocka_unit_test(copies_are_exchanged_where_both_do_not_fit),
+        cmocka_unit_test(models_that_change_together_share_a_cap),
         cmocka_unit_test(a_failing_exchange_brings_the_old_weights_back),
         cmocka_unit_test(a_model_that_cannot_go_back_says_so),
         cmocka_unit_test(changes_there_and_back_leave_nothing_behind),

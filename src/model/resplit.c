@@ -82,10 +82,12 @@ static tsr_status prepare(tsr_resplits *all, tsr_resplit *r)
     for (tsr_session *s = model->sessions; s; s = s->next)
         TSR_TRY(follow_session(s, r->next));
     for (int d = 0; d < all->rt->n_devices; d++) {
+        const tsr_plan_device *new = &r->plan->devices[d];
         tsr_holding old;
         tsr_holding_of(model, d, &old);
-        old.bytes[TSR_MEMORY_SCRATCH] = 0; /* of no model */
-        all->leaving[d] += tsr_used_total(old.bytes);
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            if (o != TSR_MEMORY_SCRATCH) /* of no model */
+                all->later[d] = all->later[d] - old.bytes[o] + new->bytes[o];
     }
 out:
     return status;
@@ -177,7 +179,7 @@ static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float
         .rt = rt, .tensor_split = tensor_split, .n_tensor_split = n_tensor_split, .list = list, .n = n};
     for (int d = 0; d < rt->n_devices; d++) {
         all.caps[d] = rt->devices[d]->memory_cap;
-        all.present[d] = tsr_device_used(rt->devices[d]);
+        all.present[d] = all.later[d] = tsr_device_used(rt->devices[d]);
         all.peak_total[d] = rt->devices[d]->books.peak_total;
     }
     for (int d = 0; d < rt->n_devices; d++)

@@ -30,14 +30,14 @@ typedef struct tsr_resplits {
     tsr_resplit *list; /* [n] */
     int n;
     size_t caps[TSR_MAX_DEVICES];       /* of the devices; lifted meanwhile, since the books count both */
-    size_t leaving[TSR_MAX_DEVICES];    /* bytes of models in the list whose successors are there */
+    size_t later[TSR_MAX_DEVICES];      /* bytes charged once all that is prepared so far is done */
     size_t present[TSR_MAX_DEVICES];    /* bytes that are really taken, old and new */
     size_t peak_total[TSR_MAX_DEVICES]; /* of the books, before */
 } tsr_resplits;
 
 void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out);
 
-/* The plan of one model under the new split, in the room that all but the leaving ones leave. */
+/* The plan of one model under the new split, in the room that all others leave then. */
 tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr_plan **plan_out);
 
 /* Whether the old and the new can be there at once, if need be without their copied weights on the devices

@@ -51,8 +51,7 @@ tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr
         tsr_plan_device before;
         tsr_holding_of(model, d, &own);
         tsr_device_traits_of(rt->devices[d], &traits[d]);
-        size_t used = tsr_device_used(rt->devices[d]), goes = tsr_used_total(own.bytes) + all->leaving[d];
-        size_t stays = used > goes ? used - goes : 0;
+        size_t goes = tsr_used_total(own.bytes), stays = all->later[d] > goes ? all->later[d] - goes : 0;
         if (all->caps[d] < SIZE_MAX)
             traits[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
         TSR_TRY(tsr_plan_describe_device(model->plan, d, &before));
