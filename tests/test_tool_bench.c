@@ -72,7 +72,6 @@ static void splits_are_measured_beside_the_planner_s(void **state)
     find("50,50 ");
     find("75,25 ");
     find("Use -ts ");
-    find(" against ");
     run("bench -m " MODEL DEVICES " --ratios sweep:3 -p 4 -n 2 -r 1", 0);
     find("25,75 ");
     find(" even");

@@ -51,9 +51,16 @@ typedef struct bench {
 bool bench_interrupted(void);
 void bench_catch_interrupt(void);
 
-/* Measure the devices' rates in n_rounds rounds, of which the best count, and keep them for other commands.
+/* Measure the devices' rates in up to three rounds, of which the best count; print and keep them.
  */
 tsr_status bench_devices(bench *b);
+
+/* The same in parts, for tsr bench links: into best[n_devices], all zeros at first; as a table; kept, saying
+ * so on `out`. */
+tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *best);
+void bench_print_rates(const tsr_device_list *list, const tsr_device_rates *rates, FILE *out);
+void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates,
+                      FILE *out);
 
 void bench_describe_environment(bench *b);
 

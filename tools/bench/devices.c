@@ -11,15 +11,15 @@
 
 enum { MOST_ROUNDS = 3 };
 
-static void print_rates(const bench *b, FILE *out)
+void bench_print_rates(const tsr_device_list *list, const tsr_device_rates *rates, FILE *out)
 {
     tool_table table = {0};
     tool_table_header(&table, 7,
                       (const char *[]){"device", "F16 GB/s", "Q8_0 GB/s", "Q4_K GB/s", "F16 GFLOP/s", "op us",
                                        "all-reduce us"});
-    for (int d = 0; d < b->list->n_devices; d++) {
-        const tsr_device_rates *r = &b->rates[d];
-        tool_table_cell(&table, "%s", b->list->devices[d].name);
+    for (int d = 0; d < list->n_devices; d++) {
+        const tsr_device_rates *r = &rates[d];
+        tool_table_cell(&table, "%s", list->devices[d].name);
         tool_table_cell(&table, "%.1f", r->read_bytes_per_s[tsr_rate_index(TSR_TYPE_F16)] * 1e-9);
         tool_table_cell(&table, "%.1f", r->read_bytes_per_s[tsr_rate_index(TSR_TYPE_Q8_0)] * 1e-9);
         tool_table_cell(&table, "%.1f", r->read_bytes_per_s[tsr_rate_index(TSR_TYPE_Q4_K)] * 1e-9);
@@ -54,23 +54,36 @@ static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
     }
 }
 
-tsr_status bench_devices(bench *b)
+tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *best)
 {
-    char path[TOOL_PATH];
-    FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout is for its report */
-    int n_rounds = b->options->n_rounds < MOST_ROUNDS ? b->options->n_rounds : MOST_ROUNDS;
-    for (int round = 0; round < n_rounds && !bench_interrupted(); round++) {
+    for (int round = 0; round < n_rounds && round < MOST_ROUNDS && !bench_interrupted(); round++) {
         tsr_device_rates rates[TSR_MAX_DEVICES];
-        tsr_status status = tsr_runtime_measure(b->engine.rt, NULL, 0, rates);
+        tsr_status status = tsr_runtime_measure(rt, NULL, 0, rates);
         if (status != TSR_OK)
             return status;
-        for (int d = 0; d < b->list->n_devices; d++)
-            keep_best(&b->rates[d], &rates[d]);
+        for (int d = 0; d < tsr_runtime_n_devices(rt); d++)
+            keep_best(&best[d], &rates[d]);
     }
-    print_rates(b, out);
-    if (tool_rates_save(b->topo, b->list, b->rates) && tool_cache_path(TOOL_RATES_FILE, path))
+    return TSR_OK;
+}
+
+void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates,
+                      FILE *out)
+{
+    char path[TOOL_PATH];
+    if (tool_rates_save(topo, list, rates) && tool_cache_path(TOOL_RATES_FILE, path))
         fprintf(out, "kept in %s for tsr plan and tsr run\n", path);
     else
         fprintf(stderr, "tsr: warning: the rates cannot be kept: %s\n", strerror(errno));
+}
+
+tsr_status bench_devices(bench *b)
+{
+    FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout is for its report */
+    tsr_status status = bench_measure_rates(b->engine.rt, b->options->n_rounds, b->rates);
+    if (status != TSR_OK)
+        return status;
+    bench_print_rates(b->list, b->rates, out);
+    bench_keep_rates(b->topo, b->list, b->rates, out);
     return TSR_OK;
 }

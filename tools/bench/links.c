@@ -8,6 +8,7 @@
 #include <tsr/memory.h>
 #include <tsr/rates.h>
 
+#include "bench/bench.h"
 #include "cache_file.h"
 #include "format.h"
 #include "json.h"
@@ -25,6 +26,9 @@ typedef struct links_bench {
     tsr_topology *topo;
     tsr_device_list *list;
     tsr_links *predicted, *measured;
+    tsr_device_rates rates[TSR_MAX_DEVICES];
+    int n_collectives;
+    tsr_collectives_row collectives[TSR_COLLECTIVES_MAX_ROWS];
     bool kept;
 } links_bench;
 
@@ -66,29 +70,81 @@ static void print_pairs(const links_bench *b)
     tool_table_free(&table);
 }
 
-/* Over all devices; bus bandwidth as nccl-tests counts it, 2 (n - 1) / n x bytes / time. */
+/* "0,1,3", or "all" */
+static void name_set(const links_bench *b, uint64_t devices, char *text, size_t bytes)
+{
+    size_t used = 0;
+    int n = 0;
+    text[0] = '\0';
+    for (int d = 0; d < b->list->n_devices; d++)
+        if (devices >> d & 1 && used < bytes) {
+            used += (size_t)snprintf(text + used, bytes - used, "%s%d", n ? "," : "", d);
+            n++;
+        }
+    if (n == b->list->n_devices)
+        snprintf(text, bytes, "all");
+}
+
+/* Columns as nccl-tests has them: algorithm bandwidth is bytes / time, bus bandwidth 2 (n - 1) / n times
+ * that, which compares with a link's rate whatever the number of devices
+ * (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). */
 static void print_all_reduces(const links_bench *b)
 {
-    char bytes[TSR_BYTES_TEXT];
-    int n = b->list->n_devices;
-    uint64_t everyone = n >= 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+    char bytes[TSR_BYTES_TEXT], set[64];
     tool_table table = {0};
-    tool_table_header(&table, 5,
-                      (const char *[]){"all-reduce", "us", "predicted", "bus GB/s", "predicted as"});
+    tool_table_header(&table, 7,
+                      (const char *[]){"all-reduce", "devices", "time us", "algbw GB/s", "busbw GB/s",
+                                       "predicted us", "predicted as"});
     for (int i = 0; i < tsr_links_n_measured(b->measured); i++) {
         const tsr_links_value *value = tsr_links_measured(b->measured, i);
+        int n = __builtin_popcountll(value->devices);
+        double rate = (double)value->bytes / value->ns;
         tsr_all_reduce_cost cost;
-        if (value->from >= 0 || value->devices != everyone)
+        if (value->from >= 0)
             continue;
-        tsr_links_all_reduce(b->predicted, everyone, value->bytes, &cost);
+        tsr_links_all_reduce(b->predicted, value->devices, value->bytes, &cost);
+        name_set(b, value->devices, set, sizeof set);
         tool_table_cell(&table, "%s", tsr_bytes_text(value->bytes, bytes));
+        tool_table_cell(&table, "%s", set);
         tool_table_cell(&table, "%.1f", value->ns / 1e3);
+        tool_table_cell(&table, "%.2f", rate);
+        tool_table_cell(&table, "%.2f", 2.0 * (n - 1) / n * rate);
         tool_table_cell(&table, "%.1f", cost.ns / 1e3);
-        tool_table_cell(&table, "%.1f", 2.0 * (n - 1) / n * (double)value->bytes / value->ns);
         tool_table_cell(&table, "%s", tsr_all_reduce_algorithm_name(cost.algorithm));
     }
     tool_table_print(&table, stdout);
     tool_table_free(&table);
+}
+
+/* GB/s of the largest hand-over, from the row's device to the column's. */
+static void print_matrix(const links_bench *b)
+{
+    const char *headers[TSR_MAX_DEVICES + 1] = {"GB/s to"};
+    tool_table table = {0};
+    for (int d = 0; d < b->list->n_devices; d++)
+        headers[d + 1] = b->list->devices[d].name;
+    tool_table_header(&table, b->list->n_devices + 1, headers);
+    for (int from = 0; from < b->list->n_devices; from++) {
+        tool_table_cell(&table, "%s", b->list->devices[from].name);
+        for (int to = 0; to < b->list->n_devices; to++)
+            if (from == to)
+                tool_table_cell(&table, "-");
+            else
+                tool_table_cell(&table, "%.1f", link_of(b->measured, from, to).bytes_per_s / 1e9);
+    }
+    tool_table_print(&table, stdout);
+    tool_table_free(&table);
+}
+
+/* What answers on this machine, by size. */
+static void print_algorithms(const links_bench *b)
+{
+    char bytes[TSR_BYTES_TEXT];
+    for (int r = 0; r < b->n_collectives; r++)
+        printf("%s%s up to %s", r ? ", " : "all-reduces by ", b->collectives[r].implementation,
+               r + 1 < b->n_collectives ? tsr_bytes_text(b->collectives[r].bytes, bytes) : "any size");
+    if (b->n_collectives)
+        printf("\n\n");
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------- */
@@ -144,6 +200,10 @@ static tsr_status measure(const links_options *o, links_bench *b)
         status = tsr_runtime_open(&config, &rt);
     if (status == TSR_OK)
         status = tsr_runtime_measure_links(rt, b->measured);
+    if (status == TSR_OK)
+        status = bench_measure_rates(rt, 1, b->rates);
+    if (status == TSR_OK)
+        b->n_collectives = tsr_runtime_collectives(rt, b->collectives);
     tsr_runtime_close(rt);
     return status;
 }
@@ -156,12 +216,18 @@ static int report(const links_options *o, links_bench *b)
         fprintf(stderr, "tsr: warning: the measured links cannot be kept: %s\n", strerror(errno));
     if (o->as_json)
         return tool_json_print("bench links", json_all(b));
+    bench_print_rates(b->list, b->rates, stdout);
+    bench_keep_rates(b->topo, b->list, b->rates, stdout);
+    printf("\n");
     if (b->list->n_devices < 2) {
         printf("One device: no links.\n");
         return TOOL_EXIT_OK;
     }
     print_pairs(b);
     printf("\n");
+    print_matrix(b);
+    printf("\n");
+    print_algorithms(b);
     print_all_reduces(b);
     if (b->kept && tool_cache_path(TOOL_LINKS_FILE, path))
         printf("kept in %s for tsr plan and tsr run\n", path);

@@ -135,7 +135,8 @@ void bench_print_advice(const bench_report *report, FILE *out)
     const bench_row *best = report->n_rows > 1 ? bench_best_row(report) : NULL;
     if (!best)
         return;
-    fprintf(out, "\nUse -ts %s\n", best->text);
+    fprintf(out, "\nUse -ts %s%s\n", best->text,
+            best->kind == BENCH_ROW_PLANNED ? ", which the planner chooses by itself" : "");
     print_gain(report, best, BENCH_ROW_EVEN, out);
     print_gain(report, best, BENCH_ROW_BY_MEMORY, out);
     print_gain(report, best, BENCH_ROW_PLANNED, out);
