@@ -109,8 +109,10 @@ static void check_get_rows(const tsr_kernel_set *set, tsr_type type, int64_t n_c
 static void test_get_rows(void **state)
 {
     (void)state;
-    static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
-                                     TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+    static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
+                                     TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
+                                     TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
+                                     TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
     const tsr_kernel_set *set;
     for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
         for (int i = 0; i < 8; i++) {

@@ -15,8 +15,10 @@
 #include "core/half.h"
 #include "support/kernel_run.h"
 
-static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
-                                 TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
+                                 TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
+                                 TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
+                                 TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
 enum { N_TYPES = sizeof types / sizeof *types };
 
 static int64_t block_of(tsr_type type)
@@ -37,12 +39,19 @@ typedef struct problem {
     double *rounding;  /* [n_tokens][n_rows] what rounding x to 16 bits may change */
 } problem;
 
+/* Whether products with the type are sums of integers; of floats otherwise. */
+static bool is_integer(tsr_type type)
+{
+    return type == TSR_TYPE_Q8_0 || type == TSR_TYPE_Q4_0 || type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K ||
+           type == TSR_TYPE_Q6_K;
+}
+
 /* Half a step of the 16-bit integers that stand for the 32 activations around x[i] beside a quantized weight
  * (host/kernels/x_blocks.h), 1.001 times for the scale's own rounding. */
 static double half_step(tsr_type type, const float *x, int64_t i)
 {
     float largest = 0;
-    if (type == TSR_TYPE_F32 || type == TSR_TYPE_F16 || type == TSR_TYPE_BF16)
+    if (!is_integer(type))
         return 0;
     for (int64_t j = i / 32 * 32; j < i / 32 * 32 + 32; j++)
         largest = fmaxf(largest, fabsf(x[j]));
@@ -160,7 +169,7 @@ static void check_close(const problem *p, int64_t granule, tsr_reduce_type reduc
  * baseline has no fused multiply-add. */
 static bool same_bits_promised(const problem *p, const tsr_kernel_set *set)
 {
-    return strcmp(set->isa, "generic") != 0 || block_of(p->type) > 1;
+    return strcmp(set->isa, "generic") != 0 || is_integer(p->type);
 }
 
 /* Run on every set: close to exact, the same with any number of threads, and on every set that promises it.

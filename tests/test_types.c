@@ -16,8 +16,10 @@
 #include "core/half.h"
 #include "support/random.h"
 
-static const tsr_type float_types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
-                                       TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
+static const tsr_type float_types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
+                                       TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
+                                       TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
+                                       TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
 enum { N_FLOAT_TYPES = sizeof float_types / sizeof float_types[0] };
 
 /* ---- traits ---- */
@@ -31,11 +33,15 @@ static void traits_are_those_of_the_format(void **state)
         int64_t elems;
         size_t bytes;
     } expected[] = {
-        {TSR_TYPE_F32, "F32", 1, 4},       {TSR_TYPE_F16, "F16", 1, 2},
-        {TSR_TYPE_BF16, "BF16", 1, 2},     {TSR_TYPE_Q8_0, "Q8_0", 32, 34},
-        {TSR_TYPE_Q4_0, "Q4_0", 32, 18},   {TSR_TYPE_Q4_K, "Q4_K", 256, 144},
-        {TSR_TYPE_Q5_K, "Q5_K", 256, 176}, {TSR_TYPE_Q6_K, "Q6_K", 256, 210},
-        {TSR_TYPE_I32, "I32", 1, 4},       {TSR_TYPE_I64, "I64", 1, 8},
+        {TSR_TYPE_F32, "F32", 1, 4},           {TSR_TYPE_F16, "F16", 1, 2},
+        {TSR_TYPE_BF16, "BF16", 1, 2},         {TSR_TYPE_Q8_0, "Q8_0", 32, 34},
+        {TSR_TYPE_Q4_0, "Q4_0", 32, 18},       {TSR_TYPE_Q4_K, "Q4_K", 256, 144},
+        {TSR_TYPE_Q5_K, "Q5_K", 256, 176},     {TSR_TYPE_Q6_K, "Q6_K", 256, 210},
+        {TSR_TYPE_I32, "I32", 1, 4},           {TSR_TYPE_I64, "I64", 1, 8},
+        {TSR_TYPE_Q4_1, "Q4_1", 32, 20},       {TSR_TYPE_Q5_0, "Q5_0", 32, 22},
+        {TSR_TYPE_Q5_1, "Q5_1", 32, 24},       {TSR_TYPE_Q2_K, "Q2_K", 256, 84},
+        {TSR_TYPE_Q3_K, "Q3_K", 256, 110},     {TSR_TYPE_IQ4_NL, "IQ4_NL", 32, 18},
+        {TSR_TYPE_IQ4_XS, "IQ4_XS", 256, 136}, {TSR_TYPE_MXFP4, "MXFP4", 32, 17},
     };
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         tsr_type type = TSR_TYPE_F32;
@@ -73,12 +79,9 @@ static void types_that_are_only_planned_have_sizes(void **state)
         const char *name;
         int64_t elems;
         double bits; /* per element */
-    } expected[] = {{3, "Q4_1", 32, 5},          {6, "Q5_0", 32, 5.5},         {7, "Q5_1", 32, 6},
-                    {10, "Q2_K", 256, 2.625},    {11, "Q3_K", 256, 3.4375},    {16, "IQ2_XXS", 256, 2.0625},
-                    {17, "IQ2_XS", 256, 2.3125}, {18, "IQ3_XXS", 256, 3.0625}, {19, "IQ1_S", 256, 1.5625},
-                    {20, "IQ4_NL", 32, 4.5},     {21, "IQ3_S", 256, 3.4375},   {22, "IQ2_S", 256, 2.5625},
-                    {23, "IQ4_XS", 256, 4.25},   {29, "IQ1_M", 256, 1.75},     {34, "TQ1_0", 256, 1.6875},
-                    {35, "TQ2_0", 256, 2.0625},  {39, "MXFP4", 32, 4.25}};
+    } expected[] = {{16, "IQ2_XXS", 256, 2.0625}, {17, "IQ2_XS", 256, 2.3125}, {18, "IQ3_XXS", 256, 3.0625},
+                    {19, "IQ1_S", 256, 1.5625},   {21, "IQ3_S", 256, 3.4375},  {22, "IQ2_S", 256, 2.5625},
+                    {29, "IQ1_M", 256, 1.75},     {34, "TQ1_0", 256, 1.6875},  {35, "TQ2_0", 256, 2.0625}};
     for (size_t i = 0; i < sizeof expected / sizeof expected[0]; i++) {
         tsr_type type = (tsr_type)expected[i].type;
         float value = 1;
@@ -251,17 +254,91 @@ static double q6_k_value(const uint8_t *b, int e)
     return half_at(b + 208) * (int8_t)b[192 + e / 16] * (quantum - 32);
 }
 
+/* Nibble e of sixteen bytes that hold elements 0..15 low and 16..31 high. */
+static int nibble32(const uint8_t *q, int e)
+{
+    return e < 16 ? q[e] % 16 : q[e - 16] / 16;
+}
+
+static int bit_at(const uint8_t *bits, int e)
+{
+    return bits[e / 8] >> e % 8 & 1;
+}
+
+static double q4_1_value(const uint8_t *b, int e)
+{
+    return half_at(b) * nibble32(b + 4, e) + half_at(b + 2);
+}
+
+static double q5_0_value(const uint8_t *b, int e)
+{
+    return half_at(b) * (nibble32(b + 6, e) + 16 * bit_at(b + 2, e) - 16);
+}
+
+static double q5_1_value(const uint8_t *b, int e)
+{
+    return half_at(b) * (nibble32(b + 8, e) + 16 * bit_at(b + 4, e)) + half_at(b + 2);
+}
+
+/* The non-linear levels of ggml's 4-bit "i-quants". */
+static double level(int nibble)
+{
+    static const double below[] = {127, 104, 83, 65, 49, 35, 22, 10},
+                        above[] = {1, 13, 25, 38, 53, 69, 89, 113};
+    return nibble < 8 ? -below[nibble] : above[nibble - 8];
+}
+
+static double iq4_nl_value(const uint8_t *b, int e)
+{
+    return half_at(b) * level(nibble32(b + 2, e));
+}
+
+static double iq4_xs_value(const uint8_t *b, int e)
+{
+    int s = e / 32, low = s % 2 ? b[4 + s / 2] / 16 : b[4 + s / 2] % 16;
+    int high = (b[2] + 256 * b[3]) >> 2 * s & 3;
+    return half_at(b) * (low + 16 * high - 32) * level(nibble32(b + 8 + 16 * s, e % 32));
+}
+
+/* E2M1: sign, two bits of exponent (bias 1), one of mantissa; exponent 0 is subnormal. */
+static double mxfp4_value(const uint8_t *b, int e)
+{
+    int bits = nibble32(b + 1, e), exponent = bits / 2 % 4;
+    double value = exponent ? ldexp(1 + bits % 2 * 0.5, exponent - 1) : bits % 2 * 0.5;
+    return b[0] == 255 ? NAN : ldexp(bits < 8 ? value : -value, b[0] - 127);
+}
+
+static int two_bits(const uint8_t *q, int e)
+{
+    return q[e / 128 * 32 + e % 32] >> e / 32 % 4 * 2 & 3;
+}
+
+static double q2_k_value(const uint8_t *b, int e)
+{
+    return half_at(b + 80) * (b[e / 16] % 16) * two_bits(b + 16, e) - half_at(b + 82) * (b[e / 16] / 16);
+}
+
+static double q3_k_value(const uint8_t *b, int e)
+{
+    const uint8_t *scales = b + 96;
+    int s = e / 16, low = s < 8 ? scales[s] % 16 : scales[s - 8] / 16;
+    int high = scales[8 + s % 4] >> s / 4 * 2 & 3;
+    int quantum = two_bits(b + 32, e) + 4 * (b[e % 32] >> e / 32 & 1);
+    return half_at(b + 108) * (low + 16 * high - 32) * (quantum - 4);
+}
+
 static void quantized_blocks_decode_to_the_exact_value(void **state)
 {
     (void)state;
     const struct {
         tsr_type type;
         double (*value)(const uint8_t *block, int element);
-    } formats[] = {{TSR_TYPE_Q8_0, q8_0_value},
-                   {TSR_TYPE_Q4_0, q4_0_value},
-                   {TSR_TYPE_Q4_K, q4_k_value},
-                   {TSR_TYPE_Q5_K, q5_k_value},
-                   {TSR_TYPE_Q6_K, q6_k_value}};
+    } formats[] = {
+        {TSR_TYPE_Q8_0, q8_0_value},  {TSR_TYPE_Q4_0, q4_0_value},     {TSR_TYPE_Q4_K, q4_k_value},
+        {TSR_TYPE_Q5_K, q5_k_value},  {TSR_TYPE_Q6_K, q6_k_value},     {TSR_TYPE_Q4_1, q4_1_value},
+        {TSR_TYPE_Q5_0, q5_0_value},  {TSR_TYPE_Q5_1, q5_1_value},     {TSR_TYPE_Q2_K, q2_k_value},
+        {TSR_TYPE_Q3_K, q3_k_value},  {TSR_TYPE_IQ4_NL, iq4_nl_value}, {TSR_TYPE_IQ4_XS, iq4_xs_value},
+        {TSR_TYPE_MXFP4, mxfp4_value}};
     enum { N_BLOCKS = 300 };
     uint64_t seed = 1;
     for (size_t f = 0; f < sizeof formats / sizeof formats[0]; f++) {
@@ -335,6 +412,44 @@ static double error_bound(tsr_type type, const float *x, int e)
                            */
         double step = largest_magnitude(x + e / 16 * 16, 16) / 32;
         return slack * (step + largest_magnitude(x, 256) / 32 / 127 * 33 / 2);
+    }
+    case TSR_TYPE_Q4_1:
+    case TSR_TYPE_Q5_1: { /* half a step, and what rounding moves the offset and the last step */
+        double low = x[0], high = x[0], top = type == TSR_TYPE_Q4_1 ? 15 : 31;
+        for (int i = 0; i < 32; i++) {
+            low = fmin(low, x[i]);
+            high = fmax(high, x[i]);
+        }
+        return slack * (high - low) * (0.5 / top + 0x1p-10) + fabs(low) * 0x1p-9;
+    }
+    case TSR_TYPE_Q5_0:
+        return largest_magnitude(x, 32) / 16 * slack;
+    case TSR_TYPE_IQ4_NL: /* half the widest gap, 24 of 127, or the range above 113 */
+        return largest_magnitude(x, 32) * 14 / 127 * slack;
+    case TSR_TYPE_IQ4_XS: { /* the same, and half a unit of the 6-bit scale */
+        double sub = largest_magnitude(x + e / 32 * 32, 32);
+        return slack * (sub * 14 / 127 + largest_magnitude(x, 256) / 31 * 0.6);
+    }
+    case TSR_TYPE_MXFP4: /* half the gap of 2 of the largest binade, or what lies above 6 of up to 8 */
+        return largest_magnitude(x, 32) / 4;
+    case TSR_TYPE_Q2_K: {
+        double step[16], largest_step = 0, largest_offset = 0;
+        for (int s = 0; s < 16; s++) {
+            double low = 0, high = x[16 * s];
+            for (int i = 0; i < 16; i++) {
+                low = fmin(low, x[16 * s + i]);
+                high = fmax(high, x[16 * s + i]);
+            }
+            step[s] = (high - low) / 3;
+            largest_step = fmax(largest_step, step[s]);
+            largest_offset = fmax(largest_offset, -low);
+        }
+        return slack * (step[e / 16] / 2 + largest_offset / 15 / 2 + largest_step / 15 * 4 / 2) +
+               largest_offset * 0x1p-11 + largest_step * 3 * 0x1p-11;
+    }
+    case TSR_TYPE_Q3_K: { /* a whole step opposite the extreme element, and four half units of the scale */
+        double step = largest_magnitude(x + e / 16 * 16, 16) / 4;
+        return slack * (step + largest_magnitude(x, 256) / 4 / 31 * 5 / 2);
     }
     default: /* F32 */
         return 0;
@@ -427,7 +542,8 @@ static void a_block_that_is_not_finite_becomes_nan(void **state)
         int elems = (int)tsr_type_block_elems(float_types[t]);
         if (elems == 1)
             continue;
-        for (size_t k = 0; k < sizeof bad / sizeof bad[0]; k++) {
+        /* The largest float is no trouble for MXFP4, whose scale is a power of two. */
+        for (size_t k = 0; k < (float_types[t] == TSR_TYPE_MXFP4 ? 3 : sizeof bad / sizeof bad[0]); k++) {
             for (int at = 0; at < elems; at += elems - 1) {
                 float x[512] = {0}, back[512];
                 uint8_t blocks[4 * 512];

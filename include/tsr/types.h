@@ -27,25 +27,25 @@ typedef enum tsr_type {
     TSR_TYPE_I32 = 26,
     TSR_TYPE_I64 = 27,
     TSR_TYPE_BF16 = 30,
-
-    /* Only the sizes of these are known, for planning: nothing computes with them. */
     TSR_TYPE_Q4_1 = 3,
     TSR_TYPE_Q5_0 = 6,
     TSR_TYPE_Q5_1 = 7,
     TSR_TYPE_Q2_K = 10,
     TSR_TYPE_Q3_K = 11,
+    TSR_TYPE_IQ4_NL = 20,
+    TSR_TYPE_IQ4_XS = 23,
+    TSR_TYPE_MXFP4 = 39,
+
+    /* Only the sizes of these are known, for planning: nothing computes with them. */
     TSR_TYPE_IQ2_XXS = 16,
     TSR_TYPE_IQ2_XS = 17,
     TSR_TYPE_IQ3_XXS = 18,
     TSR_TYPE_IQ1_S = 19,
-    TSR_TYPE_IQ4_NL = 20,
     TSR_TYPE_IQ3_S = 21,
     TSR_TYPE_IQ2_S = 22,
-    TSR_TYPE_IQ4_XS = 23,
     TSR_TYPE_IQ1_M = 29,
     TSR_TYPE_TQ1_0 = 34,
-    TSR_TYPE_TQ2_0 = 35,
-    TSR_TYPE_MXFP4 = 39
+    TSR_TYPE_TQ2_0 = 35
 } tsr_type;
 
 /* Whether the library computes with this type. */
@@ -77,9 +77,10 @@ TSR_API size_t tsr_type_row_bytes(tsr_type type, int64_t n_elems);
  * n_elems is no multiple of the block. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_to_f32(tsr_type type, const void *src, float *dst, int64_t n_elems);
 
-/* Encode src[n_elems] into whole blocks at dst (any alignment): F32, F16, BF16 (round to nearest even), Q8_0,
- * Q4_0, and plain (not error-minimising) Q4_K, Q5_K, Q6_K. A quantized block with an element that is not
- * finite, or too large for the block's F16 scale, becomes NaN throughout. Errors as for tsr_type_to_f32. */
+/* Encode src[n_elems] into whole blocks at dst (any alignment): F32, F16, BF16 (round to nearest even), and
+ * the quantized types in the plain way, which does not search for the least error. A quantized block with an
+ * element that is not finite, or too large for the block's F16 scale, becomes NaN throughout. Errors as for
+ * tsr_type_to_f32. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_from_f32(tsr_type type, const float *src, void *dst,
                                                    int64_t n_elems);
 

@@ -6,58 +6,19 @@
 
 #include <math.h>
 
-/* Nearest integer (ties to even, as vector conversions round) within [low, high]. `scaled` is not NaN. */
-static int nearest(float scaled, int low, int high)
-{
-    if (scaled <= (float)low)
-        return low;
-    if (scaled >= (float)high)
-        return high;
-    return (int)rintf(scaled);
-}
-
-/* 1 / scale, or 0 for a scale of 0: then every quantum is 0. A scale too small to have a finite reciprocal
- * cannot occur, since stored scales are halves. */
-static float reciprocal(float scale)
-{
-    return scale != 0.0f ? 1.0f / scale : 0.0f;
-}
-
-/* Round a scale to F16. Where that is not finite, all of the block must decode to NaN: return false and let
- * the caller store a NaN scale over zeroed quanta. */
-static int store_scale(float scale, uint16_t *half_out, float *stored_out)
-{
-    *half_out = tsr_f32_to_f16(scale);
-    *stored_out = tsr_f16_to_f32(*half_out);
-    return isfinite(*stored_out);
-}
-
-enum { F16_NAN = 0x7e00 };
-
-/* The element of largest magnitude, sign kept; NaN if an element is not finite. */
-static float extreme(const float *x, int n)
-{
-    float best = 0.0f;
-    int finite = 1;
-    for (int i = 0; i < n; i++) {
-        finite &= isfinite(x[i]) != 0;
-        if (fabsf(x[i]) > fabsf(best))
-            best = x[i];
-    }
-    return finite ? best : NAN;
-}
+#include "core/quant_round.h"
 
 void tsr_quant_encode_q8_0(const float *src, void *dst, int64_t n_blocks)
 {
     char *bytes = dst;
     for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_q8_0 block = {.d = F16_NAN};
+        tsr_block_q8_0 block = {.d = TSR_QUANT_F16_NAN};
         uint16_t half;
         float d;
-        if (store_scale(fabsf(extreme(src, TSR_QUANT_BLOCK)) / 127.0f, &half, &d)) {
+        if (tsr_quant_store_scale(fabsf(tsr_quant_extreme(src, TSR_QUANT_BLOCK)) / 127.0f, &half, &d)) {
             block.d = half;
             for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-                block.q[i] = (int8_t)nearest(src[i] * reciprocal(d), -127, 127);
+                block.q[i] = (int8_t)tsr_quant_nearest(src[i] * tsr_quant_reciprocal(d), -127, 127);
         }
         memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
     }
@@ -67,15 +28,15 @@ void tsr_quant_encode_q4_0(const float *src, void *dst, int64_t n_blocks)
 {
     char *bytes = dst;
     for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_q4_0 block = {.d = F16_NAN};
+        tsr_block_q4_0 block = {.d = TSR_QUANT_F16_NAN};
         uint16_t half;
         float d;
         /* Quanta run from -8 to 7; the signed scale puts the extreme element on -8. */
-        if (store_scale(extreme(src, TSR_QUANT_BLOCK) / -8.0f, &half, &d)) {
+        if (tsr_quant_store_scale(tsr_quant_extreme(src, TSR_QUANT_BLOCK) / -8.0f, &half, &d)) {
             block.d = half;
             for (int i = 0; i < TSR_QUANT_BLOCK / 2; i++) {
-                int low = nearest(src[i] * reciprocal(d), -8, 7) + 8;
-                int high = nearest(src[i + 16] * reciprocal(d), -8, 7) + 8;
+                int low = tsr_quant_nearest(src[i] * tsr_quant_reciprocal(d), -8, 7) + 8;
+                int high = tsr_quant_nearest(src[i + 16] * tsr_quant_reciprocal(d), -8, 7) + 8;
                 block.q[i] = (uint8_t)(low | high << 4);
             }
         }
@@ -106,7 +67,7 @@ static void pack_scale_min(uint8_t packed[TSR_QUANT_SCALES_BYTES], int s, int sc
 /* Each sub-block's range [min(0, smallest), largest] is cut into `top` steps. */
 static struct min_block encode_min_block(const float *x, int top)
 {
-    struct min_block block = {.d = F16_NAN, .dmin = F16_NAN};
+    struct min_block block = {.d = TSR_QUANT_F16_NAN, .dmin = TSR_QUANT_F16_NAN};
     float step[8], offset[8], largest_step = 0.0f, largest_offset = 0.0f;
     for (int s = 0; s < 8; s++) {
         float smallest = 0.0f, largest = x[32 * s];
@@ -121,18 +82,19 @@ static struct min_block encode_min_block(const float *x, int top)
     }
     uint16_t d_half, dmin_half;
     float d, dmin;
-    if (isnan(extreme(x, TSR_QUANT_SUPER_BLOCK)) || !store_scale(largest_step / 63.0f, &d_half, &d) ||
-        !store_scale(largest_offset / 63.0f, &dmin_half, &dmin))
+    if (isnan(tsr_quant_extreme(x, TSR_QUANT_SUPER_BLOCK)) ||
+        !tsr_quant_store_scale(largest_step / 63.0f, &d_half, &d) ||
+        !tsr_quant_store_scale(largest_offset / 63.0f, &dmin_half, &dmin))
         return block;
     block.d = d_half;
     block.dmin = dmin_half;
     for (int s = 0; s < 8; s++) {
-        int scale = nearest(step[s] * reciprocal(d), 0, 63);
-        int min = nearest(offset[s] * reciprocal(dmin), 0, 63);
+        int scale = tsr_quant_nearest(step[s] * tsr_quant_reciprocal(d), 0, 63);
+        int min = tsr_quant_nearest(offset[s] * tsr_quant_reciprocal(dmin), 0, 63);
         pack_scale_min(block.scales, s, scale, min);
-        float inverse = reciprocal(d * (float)scale);
+        float inverse = tsr_quant_reciprocal(d * (float)scale);
         for (int i = 32 * s; i < 32 * s + 32; i++)
-            block.quanta[i] = (uint8_t)nearest((x[i] + dmin * (float)min) * inverse, 0, top);
+            block.quanta[i] = (uint8_t)tsr_quant_nearest((x[i] + dmin * (float)min) * inverse, 0, top);
     }
     return block;
 }
@@ -175,20 +137,20 @@ void tsr_quant_encode_q5_k(const float *src, void *dst, int64_t n_blocks)
 
 static tsr_block_q6_k encode_q6_k_block(const float *x)
 {
-    tsr_block_q6_k block = {.d = F16_NAN};
+    tsr_block_q6_k block = {.d = TSR_QUANT_F16_NAN};
     float step[16];
     for (int s = 0; s < 16; s++) /* signed, so that the sub-block's extreme element falls on quantum -32 */
-        step[s] = extreme(x + 16 * s, 16) / -32.0f;
+        step[s] = tsr_quant_extreme(x + 16 * s, 16) / -32.0f;
     uint16_t half;
     float d;
-    if (!store_scale(fabsf(extreme(step, 16)) / 127.0f, &half, &d))
+    if (!tsr_quant_store_scale(fabsf(tsr_quant_extreme(step, 16)) / 127.0f, &half, &d))
         return block;
     block.d = half;
     for (int element = 0; element < TSR_QUANT_SUPER_BLOCK; element++) {
         int s = element / 16;
-        block.scales[s] = (int8_t)nearest(step[s] * reciprocal(d), -127, 127);
-        float inverse = reciprocal(d * (float)block.scales[s]);
-        int quantum = nearest(x[element] * inverse, -32, 31) + 32;
+        block.scales[s] = (int8_t)tsr_quant_nearest(step[s] * tsr_quant_reciprocal(d), -127, 127);
+        float inverse = tsr_quant_reciprocal(d * (float)block.scales[s]);
+        int quantum = tsr_quant_nearest(x[element] * inverse, -32, 31) + 32;
         int h = element / 128, k = element % 128 / 32, i = element % 32;
         block.low[64 * h + 32 * (k % 2) + i] |= (uint8_t)((quantum & 0x0f) << (k < 2 ? 0 : 4));
         block.high[32 * h + i] |= (uint8_t)((quantum >> 4) << 2 * k);

@@ -77,23 +77,25 @@ static const struct type_traits table[] = {
     [TSR_TYPE_Q6_K] = {"Q6_K", 256, sizeof(tsr_block_q6_k), tsr_quant_decode_q6_k, tsr_quant_encode_q6_k},
     [TSR_TYPE_I32] = {"I32", 1, 4, NULL, NULL},
     [TSR_TYPE_I64] = {"I64", 1, 8, NULL, NULL},
-    [TSR_TYPE_Q4_1] = SIZES_ONLY("Q4_1", 32, 20),
-    [TSR_TYPE_Q5_0] = SIZES_ONLY("Q5_0", 32, 22),
-    [TSR_TYPE_Q5_1] = SIZES_ONLY("Q5_1", 32, 24),
-    [TSR_TYPE_Q2_K] = SIZES_ONLY("Q2_K", 256, 84),
-    [TSR_TYPE_Q3_K] = SIZES_ONLY("Q3_K", 256, 110),
+    [TSR_TYPE_Q4_1] = {"Q4_1", 32, sizeof(tsr_block_q4_1), tsr_quant_decode_q4_1, tsr_quant_encode_q4_1},
+    [TSR_TYPE_Q5_0] = {"Q5_0", 32, sizeof(tsr_block_q5_0), tsr_quant_decode_q5_0, tsr_quant_encode_q5_0},
+    [TSR_TYPE_Q5_1] = {"Q5_1", 32, sizeof(tsr_block_q5_1), tsr_quant_decode_q5_1, tsr_quant_encode_q5_1},
+    [TSR_TYPE_Q2_K] = {"Q2_K", 256, sizeof(tsr_block_q2_k), tsr_quant_decode_q2_k, tsr_quant_encode_q2_k},
+    [TSR_TYPE_Q3_K] = {"Q3_K", 256, sizeof(tsr_block_q3_k), tsr_quant_decode_q3_k, tsr_quant_encode_q3_k},
     [TSR_TYPE_IQ2_XXS] = SIZES_ONLY("IQ2_XXS", 256, 66),
     [TSR_TYPE_IQ2_XS] = SIZES_ONLY("IQ2_XS", 256, 74),
     [TSR_TYPE_IQ3_XXS] = SIZES_ONLY("IQ3_XXS", 256, 98),
     [TSR_TYPE_IQ1_S] = SIZES_ONLY("IQ1_S", 256, 50),
-    [TSR_TYPE_IQ4_NL] = SIZES_ONLY("IQ4_NL", 32, 18),
+    [TSR_TYPE_IQ4_NL] = {"IQ4_NL", 32, sizeof(tsr_block_iq4_nl), tsr_quant_decode_iq4_nl,
+                         tsr_quant_encode_iq4_nl},
     [TSR_TYPE_IQ3_S] = SIZES_ONLY("IQ3_S", 256, 110),
     [TSR_TYPE_IQ2_S] = SIZES_ONLY("IQ2_S", 256, 82),
-    [TSR_TYPE_IQ4_XS] = SIZES_ONLY("IQ4_XS", 256, 136),
+    [TSR_TYPE_IQ4_XS] = {"IQ4_XS", 256, sizeof(tsr_block_iq4_xs), tsr_quant_decode_iq4_xs,
+                         tsr_quant_encode_iq4_xs},
     [TSR_TYPE_IQ1_M] = SIZES_ONLY("IQ1_M", 256, 56),
     [TSR_TYPE_TQ1_0] = SIZES_ONLY("TQ1_0", 256, 54),
     [TSR_TYPE_TQ2_0] = SIZES_ONLY("TQ2_0", 256, 66),
-    [TSR_TYPE_MXFP4] = SIZES_ONLY("MXFP4", 32, 17),
+    [TSR_TYPE_MXFP4] = {"MXFP4", 32, sizeof(tsr_block_mxfp4), tsr_quant_decode_mxfp4, tsr_quant_encode_mxfp4},
 };
 
 enum { TABLE_SIZE = sizeof table / sizeof table[0] };
@@ -142,7 +144,7 @@ tsr_status tsr_type_parse(const char *name, tsr_type *type_out)
             return TSR_OK;
         }
     }
-    char known[128];
+    char known[160];
     tsr_type_list(known, sizeof known);
     return tsr_fail(TSR_ERR_NOT_FOUND, "there is no type \"%s\"; known: %s", name, known);
 }

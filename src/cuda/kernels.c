@@ -12,6 +12,14 @@ static bool is_weight_type(tsr_type type)
     case TSR_TYPE_Q4_K:
     case TSR_TYPE_Q5_K:
     case TSR_TYPE_Q6_K:
+    case TSR_TYPE_Q4_1:
+    case TSR_TYPE_Q5_0:
+    case TSR_TYPE_Q5_1:
+    case TSR_TYPE_Q2_K:
+    case TSR_TYPE_Q3_K:
+    case TSR_TYPE_IQ4_NL:
+    case TSR_TYPE_IQ4_XS:
+    case TSR_TYPE_MXFP4:
         return true;
     default:
         return false;
@@ -21,7 +29,8 @@ static bool is_weight_type(tsr_type type)
 /* Types that kernels can write: caches and converted rows. */
 static bool is_cache_type(tsr_type type)
 {
-    return is_weight_type(type) && type != TSR_TYPE_Q4_K && type != TSR_TYPE_Q5_K && type != TSR_TYPE_Q6_K;
+    return type == TSR_TYPE_F32 || type == TSR_TYPE_F16 || type == TSR_TYPE_BF16 || type == TSR_TYPE_Q8_0 ||
+           type == TSR_TYPE_Q4_0;
 }
 
 static tsr_status refuse_type(const tsr_op *op, tsr_type type)

@@ -28,12 +28,14 @@ extern "C" tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_
         return clear(op, s);
     if (op->type == TSR_TYPE_F32)
         return tsr_cuda_mul_mat_f32(op, s);
+    if (tsr_cuda_mul_mat_is_rare(op->type))
+        return tsr_cuda_mul_mat_rare(op, s);
     return is_half(op->type) ? tsr_cuda_mul_mat_half(op, s) : tsr_cuda_mul_mat_q(op, s);
 }
 
 extern "C" size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op)
 {
-    if (op->type == TSR_TYPE_F32)
+    if (op->type == TSR_TYPE_F32 || tsr_cuda_mul_mat_is_rare(op->type))
         return 0;
     return is_half(op->type) ? tsr_cuda_mul_mat_half_scratch(op) : tsr_cuda_mul_mat_q_scratch(op);
 }

@@ -14,19 +14,20 @@
 #include <tsr/types.h>
 
 #include "core/quant.h"
-#include "cuda/common.cuh"
-
-enum { TSR_OCTET = 8 };
-
-struct tsr_octet {
-    float q[TSR_OCTET];
-    float scale, minimum;
-};
+#include "cuda/octet.cuh"
+#include "cuda/quant_rare.cuh"
 
 #define TSR_FOR_EACH_PLAIN_TYPE(X) X(TSR_TYPE_F32) X(TSR_TYPE_F16) X(TSR_TYPE_BF16)
 #define TSR_FOR_EACH_QUANTIZED_TYPE(X) \
     X(TSR_TYPE_Q8_0) X(TSR_TYPE_Q4_0) X(TSR_TYPE_Q4_K) X(TSR_TYPE_Q5_K) X(TSR_TYPE_Q6_K)
-#define TSR_FOR_EACH_WEIGHT_TYPE(X) TSR_FOR_EACH_PLAIN_TYPE(X) TSR_FOR_EACH_QUANTIZED_TYPE(X)
+
+/* Those that are multiplied octet by octet, as F32 is: met less often, and without the fast kernels. */
+#define TSR_FOR_EACH_OCTET_TYPE(X)                                                         \
+    X(TSR_TYPE_Q4_1)                                                                       \
+    X(TSR_TYPE_Q5_0) X(TSR_TYPE_Q5_1) X(TSR_TYPE_Q2_K) X(TSR_TYPE_Q3_K) X(TSR_TYPE_IQ4_NL) \
+        X(TSR_TYPE_IQ4_XS) X(TSR_TYPE_MXFP4)
+#define TSR_FOR_EACH_WEIGHT_TYPE(X) \
+    TSR_FOR_EACH_PLAIN_TYPE(X) TSR_FOR_EACH_QUANTIZED_TYPE(X) TSR_FOR_EACH_OCTET_TYPE(X)
 
 /* What kv_write and copy can make, and attention reads. */
 #define TSR_FOR_EACH_CACHE_TYPE(X) \
@@ -34,52 +35,11 @@ struct tsr_octet {
 
 template <tsr_type TYPE> struct tsr_weight {
     static constexpr bool plain = TYPE == TSR_TYPE_F32 || TYPE == TSR_TYPE_F16 || TYPE == TSR_TYPE_BF16;
-    static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K;
+    static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K || TYPE == TSR_TYPE_Q4_1 ||
+                                    TYPE == TSR_TYPE_Q5_1 || TYPE == TSR_TYPE_Q2_K;
     static constexpr bool never_wide =
         TYPE == TSR_TYPE_Q8_0 || TYPE == TSR_TYPE_Q4_0 || TYPE == TSR_TYPE_Q6_K;
 };
-
-/* How many elements an octet has where `rest` are left. */
-TSR_DEVICE int tsr_octet_length(int64_t rest)
-{
-    return rest <= 0 ? 0 : rest < 8 ? (int)rest : 8;
-}
-
-/* Whether every octet that starts at a multiple of 8 elements of rows at `base`, `stride` bytes apart, may be
- * loaded in wide pieces. */
-static inline bool tsr_wide_rows(const void *base, size_t stride)
-{
-    return ((uintptr_t)base | stride) % 16 == 0;
-}
-
-/* Eight bytes, less a bias, as floats without a conversion: a byte in the lowest mantissa bits of 2^23. The
- * permutation takes byte i of the word and three bytes of the constant. */
-TSR_DEVICE void tsr_unpack(const uint32_t word[2], float bias, float *q)
-{
-    TSR_UNROLL
-    for (int i = 0; i < TSR_OCTET; i++)
-        q[i] = tsr_bits_to_f32(__byte_perm(word[i / 4], 0x4b000000u, 0x7440u | i % 4)) - (8388608.0f + bias);
-}
-
-/* One byte, as tsr_unpack has it. */
-TSR_DEVICE float tsr_small_float(uint32_t number, float bias)
-{
-    return tsr_bits_to_f32(0x4b000000u | number) - (8388608.0f + bias);
-}
-
-/* Eight bytes at an even address. */
-TSR_DEVICE tsr_bytes_8 tsr_load_8(const unsigned char *from, bool wide)
-{
-    if (wide)
-        return *reinterpret_cast<const tsr_bytes_8 *>(from);
-    const uint16_t *half = reinterpret_cast<const uint16_t *>(from);
-    return {{half[0] | (uint32_t)half[1] << 16, half[2] | (uint32_t)half[3] << 16}};
-}
-
-TSR_DEVICE float tsr_load_half(const void *from)
-{
-    return tsr_half_to_f32(*static_cast<const uint16_t *>(from));
-}
 
 /* ---- plain types: elements [at, at + left), zeros after them ---- */
 
@@ -236,8 +196,10 @@ TSR_DEVICE void tsr_octet_load(const unsigned char *row, int64_t at, int left, b
         tsr_octet_q4_k(row, index, wide, o);
     else if (TYPE == TSR_TYPE_Q5_K)
         tsr_octet_q5_k(row, index, wide, o);
-    else
+    else if (TYPE == TSR_TYPE_Q6_K)
         tsr_octet_q6_k(row, index, o);
+    else
+        tsr_octet_rare<TYPE>(row, index, o);
 }
 
 /* The octet's element i as tsr_type_to_f32() has it. */

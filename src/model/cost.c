@@ -25,7 +25,7 @@ static double experts_read(const tsr_hparams *hp, int64_t n_tokens)
     return 1 - pow(1 - (double)hp->n_expert_used / (double)hp->n_expert, (double)n_tokens);
 }
 
-/* Types that nothing computes with yet take as long as one that is unpacked alike. */
+/* Types that are not measured take as long as one that is unpacked alike. */
 static int rate_index(tsr_type type)
 {
     switch (type) {
@@ -36,7 +36,7 @@ static int rate_index(tsr_type type)
     case TSR_TYPE_MXFP4:
         return tsr_rate_index(TSR_TYPE_Q4_0);
     default:
-        return tsr_rate_index(tsr_type_known((int)type) ? type : TSR_TYPE_Q4_K);
+        return tsr_rate_index(tsr_rate_index(type) >= 0 ? type : TSR_TYPE_Q4_K);
     }
 }
 

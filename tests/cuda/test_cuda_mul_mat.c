@@ -1,7 +1,7 @@
-/* mul_mat on CUDA, every weight type: plain types against a double-precision sum (test_cuda_mul_mat_q.c has
- * the quantized ones), and all bit for bit where the order of operations is promised (tokens, rows, granules,
- * alignment). Weights, activations and results lie at the end of a page, so that reading or writing a byte
- * too far leaves the allocation. */
+/* mul_mat on CUDA, every weight type: those that are multiplied as floats against a double-precision sum
+ * (test_cuda_mul_mat_q.c has the others), and all bit for bit where the order of operations is promised
+ * (tokens, rows, granules, alignment). Weights, activations and results lie at the end of a page, so that
+ * reading or writing a byte too far leaves the allocation. */
 #include "gpu_run.h"
 
 #include <math.h>
@@ -11,9 +11,11 @@
 #include "core/fixed.h"
 #include "core/half.h"
 
-static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
-                                 TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
-enum { N_TYPES = sizeof types / sizeof *types, N_PLAIN = 3 };
+static const tsr_type types[] = {TSR_TYPE_F32,    TSR_TYPE_F16,    TSR_TYPE_BF16,  TSR_TYPE_Q4_1,
+                                 TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,  TSR_TYPE_Q3_K,
+                                 TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4, TSR_TYPE_Q8_0,
+                                 TSR_TYPE_Q4_0,   TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,  TSR_TYPE_Q6_K};
+enum { N_TYPES = sizeof types / sizeof *types, N_PLAIN = 3, N_FLOAT = 11 };
 
 /* A matrix, activations, and what the product should be. */
 typedef struct problem {
@@ -143,6 +145,29 @@ static void test_plain_types_are_close_to_exact(void **state)
             check_close(&p, 600, TSR_REDUCE_F32);
             check_close(&p, 96, TSR_REDUCE_BF16);
             check_close(&p, 1 << 20, TSR_REDUCE_EXACT);
+            problem_destroy(&p);
+        }
+    gpu_close(&g);
+}
+
+static void test_rare_types_are_close_to_exact(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {/* rows, K in blocks of 256, tokens */
+                                        {1, 1, 1},
+                                        {5, 3, 1},
+                                        {9, 2, 2},
+                                        {6, 5, 9}};
+    gpu g = gpu_open();
+    for (int i = N_PLAIN; i < N_FLOAT; i++)
+        for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
+            const int64_t k = shapes[s][1] * 256 - (block_of(types[i]) == 32 ? 96 : 0);
+            problem p = problem_create(&g, types[i], shapes[s][0], k, shapes[s][2], false);
+            check_close(&p, 0, TSR_REDUCE_F32);
+            check_close(&p, 256, TSR_REDUCE_EXACT);
+            check_close(&p, 256, TSR_REDUCE_BF16);
+            if (block_of(types[i]) == 32)
+                check_close(&p, 96, TSR_REDUCE_EXACT);
             problem_destroy(&p);
         }
     gpu_close(&g);
@@ -336,6 +361,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_plain_types_are_close_to_exact),
+        cmocka_unit_test(test_rare_types_are_close_to_exact),
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),
         cmocka_unit_test(test_row_shards_give_the_bits_of_the_whole),
         cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),

@@ -25,16 +25,32 @@ static uint32_t file_type(tsr_type type)
         return 0;
     case TSR_TYPE_Q4_0:
         return 2;
+    case TSR_TYPE_Q4_1:
+        return 3;
     case TSR_TYPE_Q8_0:
         return 7;
+    case TSR_TYPE_Q5_0:
+        return 8;
+    case TSR_TYPE_Q5_1:
+        return 9;
+    case TSR_TYPE_Q2_K:
+        return 10;
+    case TSR_TYPE_Q3_K:
+        return 12;
     case TSR_TYPE_Q4_K:
         return 14;
     case TSR_TYPE_Q5_K:
         return 16;
     case TSR_TYPE_Q6_K:
         return 18;
+    case TSR_TYPE_IQ4_NL:
+        return 25;
+    case TSR_TYPE_IQ4_XS:
+        return 30;
     case TSR_TYPE_BF16:
         return 32;
+    case TSR_TYPE_MXFP4:
+        return 38;
     default:
         return 1; /* F16 */
     }

@@ -173,6 +173,14 @@ void ways_check_type(const way_family *family, tsr_type type, int64_t rounds)
     check_model(family, &config, N_KV_TYPES, rounds, (uint64_t)type);
 }
 
+void ways_check_rare_types(const way_family *family, int64_t rounds)
+{
+    static const tsr_type types[] = {TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
+                                     TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        ways_check_type(family, types[i], (rounds + 7) / 8);
+}
+
 /* Extents that are multiples of nothing: short last granules, row tails, one KV head, more heads than
  * columns. */
 void ways_check_odd_shapes(const way_family *family, int64_t rounds)

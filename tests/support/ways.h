@@ -46,6 +46,9 @@ void ways_check_odd_shapes(const way_family *family, int64_t rounds);
 /* The same for mixtures of experts, of a type that changes from shape to shape. */
 void ways_check_experts(const way_family *family, int64_t rounds);
 
+/* The same for the quantized types that are met less often, an eighth of the rounds each. */
+void ways_check_rare_types(const way_family *family, int64_t rounds);
+
 /* The tests of a family: TYPE_TEST for each weight type, and the shapes. */
 #define WAYS_TESTS(family, rounds)                                                                      \
     WAYS_TEST(F32, family, rounds)                                                                      \
@@ -56,6 +59,11 @@ void ways_check_experts(const way_family *family, int64_t rounds);
     WAYS_TEST(Q4_K, family, rounds)                                                                     \
     WAYS_TEST(Q5_K, family, rounds)                                                                     \
     WAYS_TEST(Q6_K, family, rounds)                                                                     \
+    static void rare_weights(void **state)                                                              \
+    {                                                                                                   \
+        (void)state;                                                                                    \
+        ways_check_rare_types(family, rounds);                                                          \
+    }                                                                                                   \
     static void odd_shapes(void **state)                                                                \
     {                                                                                                   \
         (void)state;                                                                                    \
@@ -69,8 +77,8 @@ void ways_check_experts(const way_family *family, int64_t rounds);
     static const struct CMUnitTest ways_tests[] = {                                                     \
         cmocka_unit_test(F32_weights),  cmocka_unit_test(F16_weights),  cmocka_unit_test(BF16_weights), \
         cmocka_unit_test(Q8_0_weights), cmocka_unit_test(Q4_0_weights), cmocka_unit_test(Q4_K_weights), \
-        cmocka_unit_test(Q5_K_weights), cmocka_unit_test(Q6_K_weights), cmocka_unit_test(odd_shapes),   \
-        cmocka_unit_test(experts)}
+        cmocka_unit_test(Q5_K_weights), cmocka_unit_test(Q6_K_weights), cmocka_unit_test(rare_weights), \
+        cmocka_unit_test(odd_shapes),   cmocka_unit_test(experts)}
 
 #define WAYS_TEST(type, family, rounds)                   \
     static void type##_weights(void **state)              \

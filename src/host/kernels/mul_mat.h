@@ -1,8 +1,8 @@
 /* mul_mat: y[t][r] = sum_k w[r][k] x[t][k], as one sum or as granule sums in the reduction's format.
  *
- * Plain types are multiplied as floats (mul_mat_plain.h), quantized ones as integers (mul_mat_quant.h),
- * either of them in one way for one token, where memory sets the pace, and in another for many, with the same
- * bits.
+ * Plain types are multiplied as floats (mul_mat_plain.h), the common quantized ones as integers
+ * (mul_mat_quant.h), either of them in one way for one token, where memory sets the pace, and in another for
+ * many, with the same bits. Quantized types that are met less often are decoded to floats first.
  *
  * Threads take chunks of rows from the team's counter, because cores do not run at equal speed for long. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_H
@@ -23,7 +23,7 @@ enum { MUL_MAT_MAX_ROWS = (int)TILE_ROWS < (int)QUANT_TILE_ROWS ? (int)TILE_ROWS
 ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
-    return op->n_tokens == 1 && !is_plain(op->type) && op->k <= (int64_t)QUANT_MAX_BLOCKS * X_BLOCK;
+    return op->n_tokens == 1 && !multiplies_floats(op->type) && op->k <= (int64_t)QUANT_MAX_BLOCKS * X_BLOCK;
 #else
     (void)op;
     return false;
@@ -56,7 +56,7 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
         mul_mat_clear(p);
     else if (is_plain(op->type) && op->n_tokens == 1)
         plain_vector(p);
-    else if (is_plain(op->type))
+    else if (multiplies_floats(op->type))
         plain_tile(p, &scratch->plain);
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
     else if (mul_mat_encodes_once(op))
@@ -70,7 +70,7 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
  * the threads' speeds; few tokens take the least, to walk along a few rows rather than jump among many. */
 static int64_t mul_mat_chunk(const tsr_op_mul_mat *op, int n_threads)
 {
-    const int64_t tile = is_plain(op->type) ? DOT_ROWS : QUANT_ROWS;
+    const int64_t tile = multiplies_floats(op->type) ? DOT_ROWS : QUANT_ROWS;
     const int64_t most = op->n_tokens == 1 ? 64 : op->n_tokens <= FEW_TOKENS ? tile : MUL_MAT_MAX_ROWS;
     const int64_t even = op->n_rows / ((int64_t)n_threads * 4) / tile * tile;
     return even < tile ? tile : even < most ? even : most;

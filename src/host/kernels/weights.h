@@ -1,11 +1,11 @@
 /* Weights of any stored type as floats, 32 at a time.
  *
- * Rows are read in units, whose scales are unpacked at once: a super-block of a K type (eight groups of 32
- * elements), four blocks of Q8_0 or Q4_0 (a group each), 128 elements of a plain type.
+ * Rows are read in units, whose scales are unpacked at once: a super-block (eight groups of 32 elements),
+ * four blocks of 32 (a group each), 128 elements of a plain type.
  *
  * Decoded values are the exact real value rounded once to f32, as core/quant.h says: d * scale * quantum fits
- * into 24 bits whatever the type, and only the subtraction of Q4_K and Q5_K's minimum rounds. A fused
- * multiply-subtract and a product followed by a subtraction therefore agree, and so does looking a nibble up
+ * into 24 bits whatever the type, and only adding an offset (Q4_K's and others' minimum) rounds. A fused
+ * multiply-add and a product followed by an addition therefore agree, and so does looking a nibble up
  * in a table of its sixteen values (which AVX-512 does in one instruction).
  *
  * Every function takes the type as a constant and is inlined, so the switches vanish. */
@@ -17,21 +17,25 @@
 #include <tsr/types.h>
 
 #include "core/quant.h"
+#include "host/kernels/quanta.h"
 #include "host/kernels/vec.h"
 
 /* Call macro(type) for each type that a matrix may have. */
 #define FOR_EACH_WEIGHT_TYPE(macro)                                                                        \
     macro(TSR_TYPE_F32) macro(TSR_TYPE_F16) macro(TSR_TYPE_BF16) macro(TSR_TYPE_Q8_0) macro(TSR_TYPE_Q4_0) \
-        macro(TSR_TYPE_Q4_K) macro(TSR_TYPE_Q5_K) macro(TSR_TYPE_Q6_K)
+        macro(TSR_TYPE_Q4_K) macro(TSR_TYPE_Q5_K) macro(TSR_TYPE_Q6_K) macro(TSR_TYPE_Q4_1)                \
+            macro(TSR_TYPE_Q5_0) macro(TSR_TYPE_Q5_1) macro(TSR_TYPE_Q2_K) macro(TSR_TYPE_Q3_K)            \
+                macro(TSR_TYPE_IQ4_NL) macro(TSR_TYPE_IQ4_XS) macro(TSR_TYPE_MXFP4)
 
 typedef struct w32 {
     v16 a, b; /* elements 0..15 and 16..31 */
 } w32;
 
 /* A unit's scales as floats. Q8_0, Q4_0: d of each block. Q4_K, Q5_K: eight scales times d, then eight minima
- * times dmin. Q6_K: sixteen scales times d. Unused by the plain types. */
+ * times dmin. Q6_K: sixteen scales times d. The other types: a scale per group or, where sub-blocks have 16
+ * elements, two; and in the upper half what is added. Unused by the plain types. */
 typedef struct unit_scales {
-    float value[16];
+    float value[32];
 } unit_scales;
 
 ALWAYS_INLINE bool is_plain(tsr_type type)
@@ -41,7 +45,34 @@ ALWAYS_INLINE bool is_plain(tsr_type type)
 
 ALWAYS_INLINE bool is_super_block(tsr_type type)
 {
-    return type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K || type == TSR_TYPE_Q6_K;
+    return type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K || type == TSR_TYPE_Q6_K || type == TSR_TYPE_Q2_K ||
+           type == TSR_TYPE_Q3_K || type == TSR_TYPE_IQ4_XS;
+}
+
+/* Whether quanta.h unpacks the type. */
+ALWAYS_INLINE bool is_spread(tsr_type type)
+{
+    return type == TSR_TYPE_Q4_1 || type == TSR_TYPE_Q5_0 || type == TSR_TYPE_Q5_1 || type == TSR_TYPE_Q2_K ||
+           type == TSR_TYPE_Q3_K || type == TSR_TYPE_IQ4_NL || type == TSR_TYPE_IQ4_XS ||
+           type == TSR_TYPE_MXFP4;
+}
+
+/* Whether products with the type are of floats. */
+ALWAYS_INLINE bool multiplies_floats(tsr_type type)
+{
+    return is_plain(type) || is_spread(type);
+}
+
+/* Whether a group has two scales. */
+ALWAYS_INLINE bool has_halves(tsr_type type)
+{
+    return type == TSR_TYPE_Q6_K || type == TSR_TYPE_Q2_K || type == TSR_TYPE_Q3_K;
+}
+
+/* Whether a type that quanta.h unpacks adds an offset. */
+ALWAYS_INLINE bool has_offset(tsr_type type)
+{
+    return type == TSR_TYPE_Q4_1 || type == TSR_TYPE_Q5_1 || type == TSR_TYPE_Q2_K;
 }
 
 /* Elements of a block; plain types count as blocks of 32. */
@@ -65,6 +96,22 @@ ALWAYS_INLINE size_t block_bytes(tsr_type type)
         return sizeof(tsr_block_q5_k);
     case TSR_TYPE_Q6_K:
         return sizeof(tsr_block_q6_k);
+    case TSR_TYPE_Q4_1:
+        return sizeof(tsr_block_q4_1);
+    case TSR_TYPE_Q5_0:
+        return sizeof(tsr_block_q5_0);
+    case TSR_TYPE_Q5_1:
+        return sizeof(tsr_block_q5_1);
+    case TSR_TYPE_Q2_K:
+        return sizeof(tsr_block_q2_k);
+    case TSR_TYPE_Q3_K:
+        return sizeof(tsr_block_q3_k);
+    case TSR_TYPE_IQ4_NL:
+        return sizeof(tsr_block_iq4_nl);
+    case TSR_TYPE_IQ4_XS:
+        return sizeof(tsr_block_iq4_xs);
+    case TSR_TYPE_MXFP4:
+        return sizeof(tsr_block_mxfp4);
     default: /* F16, BF16 */
         return 32 * sizeof(uint16_t);
     }
@@ -128,6 +175,34 @@ ALWAYS_INLINE byte16 unpack_scales_mins(const unsigned char *packed)
     return byte16_load(bytes);
 }
 
+/* The scales, and offsets from value[16] on, of the types that quanta.h unpacks. */
+ALWAYS_INLINE void spread_scales(tsr_type type, const unsigned char *unit, int groups, float value[32])
+{
+    if (type == TSR_TYPE_MXFP4) {
+        UNROLL for (int g = 0; g < groups; g++) value[g] =
+            tsr_quant_mx_scale(unit[(size_t)g * sizeof(tsr_block_mxfp4)]);
+    } else if (type == TSR_TYPE_IQ4_XS) {
+        tsr_block_iq4_xs header;
+        memcpy(&header, unit, offsetof(tsr_block_iq4_xs, q));
+        const float d = load_half(unit);
+        UNROLL for (int s = 0; s < 8; s++) value[s] = d * (float)(tsr_quant_iq4_scale(&header, s) - 32);
+    } else if (type == TSR_TYPE_Q3_K) {
+        const float d = load_half(unit + offsetof(tsr_block_q3_k, d));
+        const unsigned char *packed = unit + offsetof(tsr_block_q3_k, scales);
+        UNROLL for (int s = 0; s < 16; s++) value[s] = d * (float)(tsr_quant_q3_scale(packed, s) - 32);
+    } else if (type == TSR_TYPE_Q2_K) {
+        const byte16 packed = byte16_load(unit + offsetof(tsr_block_q2_k, scales));
+        const v16 d = v16_set1(load_half(unit + offsetof(tsr_block_q2_k, d)));
+        const v16 minus_dmin = v16_set1(-load_half(unit + offsetof(tsr_block_q2_k, dmin)));
+        v16_store(value, v16_mul(v16_from_u8(packed & 0x0f), d));
+        v16_store(value + 16, v16_mul(v16_from_u8(packed >> 4), minus_dmin));
+    } else {
+        block_scales(unit, groups, block_bytes(type), value);
+        if (has_offset(type))
+            block_scales(unit + sizeof(uint16_t), groups, block_bytes(type), value + 16);
+    }
+}
+
 ALWAYS_INLINE void scales_of(tsr_type type, const unsigned char *unit, int groups, unit_scales *scales)
 {
     if (type == TSR_TYPE_Q8_0 || type == TSR_TYPE_Q4_0) {
@@ -141,6 +216,8 @@ ALWAYS_INLINE void scales_of(tsr_type type, const unsigned char *unit, int group
         const v16 numbers = v16_from_i8(byte16_load(unit + offsetof(tsr_block_q6_k, scales)));
         const v16 d = v16_set1(load_half(unit + offsetof(tsr_block_q6_k, d)));
         v16_store(scales->value, v16_mul(numbers, d));
+    } else if (is_spread(type)) {
+        spread_scales(type, unit, groups, scales->value);
     }
     /* Make the compiler fetch each scale from memory: a load can fill a vector with it at no cost, whereas
      * taking it out of a register occupies the unit that also widens the quanta. */
@@ -213,6 +290,21 @@ ALWAYS_INLINE w32 weights_of_min(tsr_type type, const unsigned char *unit, const
                  v16_fma(v16_from_u8(byte32_half(q, 1)), scale, minus_min)};
 }
 
+/* The types that quanta.h unpacks: quantum * scale + offset */
+ALWAYS_INLINE w32 weights_of_spread(tsr_type type, const unsigned char *unit, const unit_scales *scales,
+                                    int group)
+{
+    const byte32 q =
+        spread_quanta(type, is_super_block(type) ? unit : unit + (size_t)group * block_bytes(type), group);
+    const v16 a = v16_from_i8(byte32_half(q, 0)), b = v16_from_i8(byte32_half(q, 1));
+    const int first = has_halves(type) ? 2 * group : group, second = has_halves(type) ? first + 1 : first;
+    const v16 scale_a = v16_set1(scales->value[first]), scale_b = v16_set1(scales->value[second]);
+    if (!has_offset(type))
+        return (w32){v16_mul(a, scale_a), v16_mul(b, scale_b)};
+    return (w32){v16_fma(a, scale_a, v16_set1(scales->value[16 + first])),
+                 v16_fma(b, scale_b, v16_set1(scales->value[16 + second]))};
+}
+
 /* The 32 weights of one group of a unit; the group is a constant after unrolling for the K types. */
 ALWAYS_INLINE w32 weights_of(tsr_type type, const unsigned char *unit, const unit_scales *scales, int group)
 {
@@ -236,6 +328,15 @@ ALWAYS_INLINE w32 weights_of(tsr_type type, const unsigned char *unit, const uni
     case TSR_TYPE_Q4_K:
     case TSR_TYPE_Q5_K:
         return weights_of_min(type, unit, scales, group);
+    case TSR_TYPE_Q4_1:
+    case TSR_TYPE_Q5_0:
+    case TSR_TYPE_Q5_1:
+    case TSR_TYPE_Q2_K:
+    case TSR_TYPE_Q3_K:
+    case TSR_TYPE_IQ4_NL:
+    case TSR_TYPE_IQ4_XS:
+    case TSR_TYPE_MXFP4:
+        return weights_of_spread(type, unit, scales, group);
     default: { /* Q6_K */
         const byte32 q = quanta_of(type, unit, group);
         return (w32){v16_mul(v16_from_i8(byte32_half(q, 0)), v16_set1(scales->value[2 * group])),
