@@ -404,7 +404,7 @@ static void types_without_kernels_are_planned(void **state)
     tsr_plan_info info;
     for (int i = 0; i < 2; i++)
         plans[i] =
-            header_planned(*state, arch_model_writer(&plain, i ? TSR_TYPE_IQ4_NL : TSR_TYPE_Q4_0), 2, 1024);
+            header_planned(*state, arch_model_writer(&plain, i ? TSR_TYPE_IQ3_S : TSR_TYPE_Q3_K), 2, 1024);
     for (int d = 0; d < 2; d++)
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             assert_int_equal(header_bytes(plans[0], d, o), header_bytes(plans[1], d, o));
@@ -412,7 +412,7 @@ static void types_without_kernels_are_planned(void **state)
     assert_true(info.runnable && info.exact_arena);
     tsr_plan_describe(plans[1], &info);
     assert_false(info.runnable || info.exact_arena);
-    assert_true(header_has_note(plans[1], "is IQ4_NL"));
+    assert_true(header_has_note(plans[1], "is IQ3_S"));
     tsr_plan_destroy(plans[0]);
     tsr_plan_destroy(plans[1]);
 }
