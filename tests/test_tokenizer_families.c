@@ -47,6 +47,35 @@ static void test_raw_text_merges_over_marked_spaces(void **state)
     small_vocab_release(&v);
 }
 
+static void test_wordpieces_are_the_longest_that_fit(void **state)
+{
+    (void)state;
+    static const char *const pieces[] = {"▁hel", "▁hello", "lo", "l", "▁e", "▁!", "▁中", "▁ᄒ", "ᅡ", "ᆫ"};
+    small_vocab v;
+    small_vocab_init(&v, "bert");
+    v.unk = 0;
+    for (size_t i = 0; i < sizeof pieces / sizeof *pieces; i++)
+        small_vocab_add(&v, pieces[i], 1, 0);
+    tsr_tokenizer *t = small_vocab_tokenizer(&v);
+    tokenizer_check(t, "  hello hell\n", 0, "▁hello ▁hel l");
+    tokenizer_check(t, "HÉLlo!", 0, "▁hello ▁!");
+    tokenizer_check(t, "e\xCC\x81", 0, "▁e");                  /* the accent as a character of its own */
+    tokenizer_check(t, "hel\xE2\x80\x8Blo \x01", 0, "▁hello"); /* characters that are not seen */
+    tokenizer_check(t, "e中e", 0, "▁e ▁中 ▁e");
+    tokenizer_check(t, "한", 0, "▁ᄒ ᅡ ᆫ");
+    tokenizer_check(t, "hellox e", 0, "<unk> ▁e"); /* not a word in part */
+    tokenizer_check(t, "", 0, "");
+    char text[16];
+    size_t bytes;
+    token_list tokens = tokenizer_encode_text(t, "Hello e!", 0);
+    assert_int_equal(tsr_tokenizer_decode(t, tokens.at, tokens.n, 0, text, sizeof text, &bytes), TSR_OK);
+    assert_int_equal(bytes, 9);
+    assert_memory_equal(text, "hello e !", 9);
+    assert_true(tsr_tokenizer_adds_bos(t) && tsr_tokenizer_adds_eos(t));
+    tsr_tokenizer_destroy(t);
+    small_vocab_release(&v);
+}
+
 static void test_phi3_takes_white_space_behind_its_special_tokens_along(void **state)
 {
     (void)state;
@@ -142,6 +171,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_raw_text_merges_over_marked_spaces),
+        cmocka_unit_test(test_wordpieces_are_the_longest_that_fit),
         cmocka_unit_test(test_phi3_takes_white_space_behind_its_special_tokens_along),
         cmocka_unit_test(test_every_familys_end_of_an_answer_is_known),
         cmocka_unit_test(test_a_message_of_several_is_not_the_end),

@@ -84,9 +84,10 @@ TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_encode(const tsr_tokenizer *token
                                                       size_t capacity, size_t *n_out);
 
 /* Decode tokens[n] into text[capacity], no terminating NUL; with text == NULL only counts. *bytes_out is the
- * length. The inverse of encode: bytes that are not UTF-8 come back as they were, and the space that a
- * "llama" vocabulary puts at the beginning and behind special tokens is taken away again. TSR_ERR_FULL: as
- * for encode. TSR_ERR_INVALID: an argument is wrong or an id is out of range (message: which). */
+ * length. The inverse of encode but for "bert": bytes that are not UTF-8 come back as they were, and the
+ * space that a "llama" vocabulary puts at the beginning and behind special tokens is taken away again.
+ * TSR_ERR_FULL: as for encode. TSR_ERR_INVALID: an argument is wrong or an id is out of range (message:
+ * which). */
 TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_decode(const tsr_tokenizer *tokenizer, const int32_t *tokens,
                                                       size_t n, unsigned flags, char *text, size_t capacity,
                                                       size_t *bytes_out);

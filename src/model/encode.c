@@ -10,6 +10,7 @@
 
 #include "core/mem.h"
 #include "model/utf8.h"
+#include "model/wordpiece.h"
 
 /* A shorter text takes less time than clearing the cache of words. */
 enum { MIN_CACHED_TEXT = 16 << 10 };
@@ -29,7 +30,7 @@ void tsr_encoder_release(tsr_encoder *encoder)
     encoder->scratch = NULL;
 }
 
-static tsr_status reserve_scratch(tsr_encoder *encoder, size_t bytes)
+tsr_status tsr_encoder_reserve(tsr_encoder *encoder, size_t bytes)
 {
     if (bytes <= encoder->scratch_bytes)
         return TSR_OK;
@@ -138,7 +139,7 @@ static tsr_status find_whole_word(tsr_encoder *encoder, const char *word, size_t
         id = tsr_vocab_find(vocab, word, bytes);
     } else if (bytes <= vocab->max_piece_bytes) {
         size_t n = 0;
-        TSR_TRY(reserve_scratch(encoder, 2 * bytes));
+        TSR_TRY(tsr_encoder_reserve(encoder, 2 * bytes));
         for (size_t i = 0; i < bytes; i++)
             n += tsr_vocab_spell_byte((uint8_t)word[i], encoder->scratch + n);
         id = tsr_vocab_find(vocab, encoder->scratch, n);
@@ -180,7 +181,7 @@ static tsr_status mark_spaces(tsr_encoder *encoder, const char *text, size_t byt
     tsr_status status = TSR_OK;
     size_t n = 0;
 
-    TSR_TRY(reserve_scratch(encoder, (bytes + 1) * TSR_SPACE_MARK_BYTES));
+    TSR_TRY(tsr_encoder_reserve(encoder, (bytes + 1) * TSR_SPACE_MARK_BYTES));
     if (prefix)
         n = mark_space(encoder->scratch);
     for (size_t i = 0; i < bytes; i++) {
@@ -228,6 +229,8 @@ tsr_status tsr_encoder_add_text(tsr_encoder *encoder, const char *text, size_t b
         TSR_TRY(tsr_word_cache_create(&encoder->words));
     if (encoder->vocab->kind == TSR_VOCAB_SPM)
         return add_sentence(encoder, text, bytes, after_special);
+    if (encoder->vocab->kind == TSR_VOCAB_WPM)
+        return tsr_pretokenizer_split(encoder->pretokenizer, text, bytes, tsr_wordpiece_add, encoder);
     if (!tsr_vocab_spells_bytes(encoder->vocab)) {
         TSR_TRY(mark_spaces(encoder, text, bytes, false, &bytes));
         text = encoder->scratch;

@@ -22,6 +22,9 @@ typedef struct tsr_encoder {
 
 void tsr_encoder_emit(tsr_encoder *encoder, int32_t token);
 
+/* Make encoder->scratch hold this many bytes; what is in it may be lost. */
+tsr_status tsr_encoder_reserve(tsr_encoder *encoder, size_t bytes);
+
 /* Append the tokens of text[bytes], less than 1 GiB, in which no special token is looked for.
  * `after_special`: it stands at the beginning or behind a special token. */
 tsr_status tsr_encoder_add_text(tsr_encoder *encoder, const char *text, size_t bytes, bool after_special);

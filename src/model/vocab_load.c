@@ -12,6 +12,7 @@
 
 #include "core/mem.h"
 #include "model/utf8.h"
+#include "model/wordpiece.h"
 
 #define KEY "tokenizer.ggml."
 
@@ -41,12 +42,17 @@ static tsr_status read_kind(const tsr_gguf *gguf, tsr_vocab *vocab)
         vocab->kind = TSR_VOCAB_SPM;
         return TSR_OK;
     }
+    if (bytes_equal(as_bytes(model), "bert")) {
+        vocab->kind = TSR_VOCAB_WPM;
+        vocab->pre = &tsr_wordpiece_rule;
+        return TSR_OK;
+    }
     bool gemma4 = bytes_equal(as_bytes(model), "gemma4");
     if (!gemma4 && !bytes_equal(as_bytes(model), "gpt2"))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         KEY
                         "model is \"%.*s\", a tokenizer that this library does not have; it has: gpt2 llama "
-                        "gemma4",
+                        "gemma4 bert",
                         (int)TSR_MIN(model.bytes, (size_t)80), model.data);
     vocab->kind = TSR_VOCAB_BPE;
     if (gemma4)
@@ -359,7 +365,10 @@ tsr_status tsr_vocab_load(const tsr_gguf *gguf, tsr_vocab **vocab_out)
     TSR_TRY(read_kind(gguf, vocab));
     TSR_TRY(read_tokens(gguf, vocab));
     find_byte_tokens(vocab);
-    TSR_TRY(vocab->kind == TSR_VOCAB_BPE ? read_merges(gguf, vocab) : read_scores(gguf, vocab));
+    if (vocab->kind == TSR_VOCAB_BPE)
+        TSR_TRY(read_merges(gguf, vocab));
+    else if (vocab->kind == TSR_VOCAB_SPM)
+        TSR_TRY(read_scores(gguf, vocab));
     TSR_TRY(tsr_vocab_read_specials(gguf, vocab));
     TSR_TRY(tsr_vocab_index_specials(vocab));
     *vocab_out = vocab;

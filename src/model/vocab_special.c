@@ -94,14 +94,28 @@ out:
     return status;
 }
 
+/* Which keys name the first and the last token, and the ids where a file does not. BERT's text begins with
+ * [CLS] and ends with [SEP]; "seperator" is how GGUF spells it. */
+typedef struct family_ids {
+    const char *bos_key, *eos_key;
+    int32_t bos, eos, unk;
+} family_ids;
+
+static const family_ids families[] = {
+    [TSR_VOCAB_BPE] = {KEY "bos_token_id", KEY "eos_token_id", TSR_TOKEN_NONE, TSR_TOKEN_NONE,
+                       TSR_TOKEN_NONE},
+    [TSR_VOCAB_SPM] = {KEY "bos_token_id", KEY "eos_token_id", 1, 2, 0},
+    [TSR_VOCAB_WPM] = {KEY "cls_token_id", KEY "seperator_token_id", 101, 102, 100},
+};
+
 static tsr_status read_special_ids(const tsr_gguf *gguf, tsr_vocab *vocab)
 {
     tsr_status status = TSR_OK;
-    bool spm = vocab->kind == TSR_VOCAB_SPM;
+    const family_ids *ids = &families[vocab->kind];
 
-    TSR_TRY(read_special_id(gguf, vocab, KEY "bos_token_id", spm ? 1 : TSR_TOKEN_NONE, &vocab->bos));
-    TSR_TRY(read_special_id(gguf, vocab, KEY "eos_token_id", spm ? 2 : TSR_TOKEN_NONE, &vocab->eos));
-    TSR_TRY(read_special_id(gguf, vocab, KEY "unknown_token_id", spm ? 0 : TSR_TOKEN_NONE, &vocab->unk));
+    TSR_TRY(read_special_id(gguf, vocab, ids->bos_key, ids->bos, &vocab->bos));
+    TSR_TRY(read_special_id(gguf, vocab, ids->eos_key, ids->eos, &vocab->eos));
+    TSR_TRY(read_special_id(gguf, vocab, KEY "unknown_token_id", ids->unk, &vocab->unk));
     TSR_TRY(read_special_id(gguf, vocab, KEY "eot_token_id", TSR_TOKEN_NONE, &vocab->eot));
     TSR_TRY(read_special_id(gguf, vocab, KEY "eom_token_id", TSR_TOKEN_NONE, &vocab->eom));
     /* Nothing here depends on padding, and files of models that were never trained with it name ids past the
@@ -128,12 +142,17 @@ static tsr_status read_flags(const tsr_gguf *gguf, tsr_vocab *vocab)
 {
     tsr_status status = TSR_OK;
     bool spm = vocab->kind == TSR_VOCAB_SPM;
-    bool bos = spm || vocab->pre->flags & TSR_PRE_ADDS_BOS;
+    bool wpm = vocab->kind == TSR_VOCAB_WPM;
+    bool bos = spm || wpm || vocab->pre->flags & TSR_PRE_ADDS_BOS;
 
     TSR_TRY(read_flag(gguf, KEY "add_bos_token", bos, &vocab->add_bos));
-    TSR_TRY(read_flag(gguf, KEY "add_eos_token", false, &vocab->add_eos));
+    TSR_TRY(read_flag(gguf, wpm ? KEY "add_sep_token" : KEY "add_eos_token", wpm, &vocab->add_eos));
+    TSR_TRY(read_flag(gguf, KEY "normalizer.lowercase", true, &vocab->folds));
     TSR_TRY(read_flag(gguf, KEY "add_space_prefix", spm, &vocab->add_space_prefix));
-    vocab->add_space_prefix = vocab->add_space_prefix && spm;
+    vocab->add_space_prefix = (vocab->add_space_prefix && spm) || wpm;
+    if (wpm && vocab->unk == TSR_TOKEN_NONE)
+        return tsr_fail(TSR_ERR_FORMAT,
+                        KEY "unknown_token_id is missing, which this vocabulary cannot do without");
     if (vocab->add_bos && vocab->bos == TSR_TOKEN_NONE)
         return tsr_fail(TSR_ERR_FORMAT, KEY "add_bos_token is set, but " KEY "bos_token_id is missing");
     if (vocab->add_eos && vocab->eos == TSR_TOKEN_NONE)
