@@ -427,10 +427,10 @@ static void opening_is_refused_by_name(void **state)
     runner_ok(tsr_runtime_open(&config, &rt), "runtime");
     const struct arch_model *models[] = {&uneven, &mla[0], &together, &plain};
     static const char *const names[] = {"\"command-r\"", "\"deepseek2\"", "\"deepseek\"",
-                                        "token_embd.weight is Q5_1"};
+                                        "token_embd.weight is IQ3_S"};
     for (int i = 0; i < 4; i++) {
         tsr_model *model = NULL;
-        gguf_writer *w = arch_model_writer(models[i], i < 3 ? TSR_TYPE_F16 : TSR_TYPE_Q5_1);
+        gguf_writer *w = arch_model_writer(models[i], i < 3 ? TSR_TYPE_F16 : TSR_TYPE_IQ3_S);
         gguf_writer_save_header(w, f->path, true);
         gguf_writer_destroy(w);
         int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
