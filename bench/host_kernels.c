@@ -1,12 +1,13 @@
 /* How close the host kernels come to the machine's limits.
  *
- *     host_kernels [isa|best] [threads] [only rows whose name contains this]
+ *     host_kernels [--json] [isa|best] [threads] [only rows whose name contains this]
  *
  * Weights are read by mul_mat of one token: compared with reading the same number of bytes in eight streams
  * per thread, from matrices larger than the last-level cache. mul_mat of 512 tokens and attention are
- * compared with the rate of fused multiply-adds that keep every register busy. Limit and kernel are measured
- * in turn, so that a busy machine slows both; each figure is the median of REPEATS ratios, with the range of
- * the middle half. */
+ * compared with the rate of fused multiply-adds that keep every register busy; norms and activations, on rows
+ * larger than the last-level cache, with reading as many bytes as they read and write. Limit and kernel are
+ * measured in turn, so that a busy machine slows both; each figure is the median of REPEATS ratios, with the
+ * range of the middle half. */
 #include <math.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -32,6 +33,8 @@ typedef void (*work_fn)(struct thread_team *team, int thread, void *argument);
 
 typedef struct thread_team {
     const char *only;
+    bool json;
+    int n_rows; /* reported */
     int n_threads;
     pthread_t threads[MAX_THREADS];
     pthread_barrier_t barrier;
@@ -231,8 +234,15 @@ static void report(const char *what, const char *unit, thread_team *team, tsr_op
     qsort(rate, REPEATS, sizeof *rate, compare);
     qsort(limit, REPEATS, sizeof *limit, compare);
     qsort(ratio, REPEATS, sizeof *ratio, compare);
-    printf("%-34s %8.2f %-7s %8.2f  %5.2f  [%.2f, %.2f]\n", what, rate[REPEATS / 2], unit, limit[REPEATS / 2],
-           ratio[REPEATS / 2], ratio[REPEATS / 4], ratio[REPEATS - 1 - REPEATS / 4]);
+    const double middle = rate[REPEATS / 2], most = limit[REPEATS / 2], share = ratio[REPEATS / 2];
+    const double low = ratio[REPEATS / 4], high = ratio[REPEATS - 1 - REPEATS / 4];
+    if (team->json)
+        printf("%s\n    {\"kernel\": \"%s\", \"unit\": \"%s\", \"rate\": %.3f, \"limit\": %.3f, "
+               "\"ratio\": %.3f, \"ratio_low\": %.3f, \"ratio_high\": %.3f}",
+               team->n_rows ? "," : "", what, unit, middle, most, share, low, high);
+    else
+        printf("%-34s %8.2f %-7s %8.2f  %5.2f  [%.2f, %.2f]\n", what, middle, unit, most, share, low, high);
+    team->n_rows++;
     fflush(stdout);
 }
 
@@ -330,24 +340,53 @@ static void bench_attention(thread_team *team, tsr_type type, int64_t n_tokens, 
     free(table);
 }
 
+/* ---- norms and activations ---- */
+
+static void bench_rows(thread_team *team, memory buffer)
+{
+    const int64_t n = 4096, n_rows = (int64_t)(buffer.bytes / sizeof(float)) / n / 2, all = n * n_rows;
+    float *x = (float *)(void *)(uintptr_t)buffer.data, *y = x + all;
+    for (int64_t i = 0; i < all; i++)
+        x[i] = (float)(i % 1000) * 1e-3f;
+    tsr_op norm = {.kind = TSR_OP_RMS_NORM,
+                   .rms_norm = {.x = x, .y = y, .n = n, .n_rows = n_rows, .eps = 1e-5f}};
+    tsr_op glu = {.kind = TSR_OP_GLU, .glu = {TSR_GLU_SILU, x, y, y, all}};
+    tsr_op softmax = {.kind = TSR_OP_SOFTMAX,
+                      .softmax = {.x = x, .y = y, .n = n, .n_rows = n_rows, .scale = 1.0f}};
+    const memory two = {buffer.data, (size_t)all * 2 * sizeof(float)};
+    const double bytes = (double)two.bytes, three = bytes * 1.5;
+    report("rms_norm, rows of 4096", "GB/s", team, &norm, bytes, work_read, (void *)&two, &bytes);
+    report("softmax, rows of 4096", "GB/s", team, &softmax, bytes, work_read, (void *)&two, &bytes);
+    report("silu(gate) * up", "GB/s", team, &glu, three, work_read, (void *)&two, &bytes);
+}
+
 int main(int argc, char **argv)
 {
+    const bool json = argc > 1 && strcmp(argv[1], "--json") == 0;
+    argc -= json;
+    argv += json;
     const char *isa = argc > 1 && strcmp(argv[1], "best") != 0 ? argv[1] : NULL;
     const tsr_kernel_set *set = tsr_kernel_set_select(isa);
     const int n_threads = argc > 2 ? atoi(argv[2]) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (!set || n_threads < 1 || n_threads > MAX_THREADS) {
-        fprintf(stderr, "usage: host_kernels [best|generic|avx2|avx512] [threads, at most %d] [only]\n",
+        fprintf(stderr,
+                "usage: host_kernels [--json] [best|generic|avx2|avx512] [threads, at most %d] [only]\n",
                 MAX_THREADS);
         return 2;
     }
     static thread_team team; /* zeroed */
+    team.json = json;
     team.only = argc > 3 ? argv[3] : "";
     team_start(&team, set, n_threads);
     const memory buffer = {must(aligned_alloc(4096, (size_t)192 << 20)), (size_t)192 << 20};
     memset((unsigned char *)buffer.data, 0, buffer.bytes);
 
-    printf("%s, %d thread%s, median of %d\n%-34s %16s %8s  %5s  %s\n", set->isa, n_threads,
-           n_threads == 1 ? "" : "s", REPEATS, "", "kernel", "limit", "ratio", "[middle half]");
+    if (json)
+        printf("{\"isa\": \"%s\", \"threads\": %d, \"repeats\": %d, \"rows\": [", set->isa, n_threads,
+               REPEATS);
+    else
+        printf("%s, %d thread%s, median of %d\n%-34s %16s %8s  %5s  %s\n", set->isa, n_threads,
+               n_threads == 1 ? "" : "s", REPEATS, "", "kernel", "limit", "ratio", "[middle half]");
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         bench_mul_mat(&team, types[i], 1, false, buffer);
     bench_mul_mat(&team, TSR_TYPE_F16, 1, true, buffer);
@@ -360,6 +399,9 @@ int main(int argc, char **argv)
         bench_mul_mat(&team, types[i], 512, false, buffer);
     bench_mul_mat(&team, TSR_TYPE_Q8_0, 512, true, buffer);
     bench_attention(&team, TSR_TYPE_F16, 256, 1024, buffer);
+    bench_rows(&team, buffer);
+    if (json)
+        printf("\n]}\n");
     team_stop(&team);
     free((void *)buffer.data);
     return 0;
