@@ -81,7 +81,7 @@ typedef struct tsr_model_config {
     void (*progress)(double fraction, void *user);
     void *progress_user;
 
-    bool verify_upload; /* read copied weights back from their device and compare them with the file */
+    bool verify_upload; /* compare copied weights with the file: by checksums made on GPUs, else read back */
 
     /* Offload: blocks (attention or FFN of a layer, the embedding, the output) that one device works on
      * alone, while the rest is divided over the others as usual. A host device with such blocks has no part

@@ -97,8 +97,9 @@ void tsr_buffer_detach(tsr_tensor *tensor);
 typedef void (*tsr_weights_progress)(size_t done_bytes, size_t total_bytes, void *user);
 
 enum {
-    TSR_WEIGHTS_COPY = 1,  /* copies on all devices, views on none */
-    TSR_WEIGHTS_VERIFY = 2 /* read copies back and compare them with their source: twice the time and more */
+    TSR_WEIGHTS_COPY = 1, /* copies on all devices, views on none */
+    TSR_WEIGHTS_VERIFY =
+        2 /* compare copies with their source: by checksums that the device makes, else read back */
 };
 
 typedef struct tsr_weights_config {

@@ -27,8 +27,11 @@ const char *tsr_memory_owner_name(tsr_memory_owner owner)
 
 void tsr_device_destroy(tsr_device *device)
 {
-    if (device)
-        device->ops->destroy(device);
+    if (!device)
+        return;
+    tsr_pool_destroy(device->scratch_pool);
+    device->scratch_pool = NULL;
+    device->ops->destroy(device);
 }
 
 void tsr_comm_destroy(tsr_comm *comm)
@@ -211,24 +214,6 @@ tsr_status tsr_device_memory_info(tsr_device *device, size_t *free_out, size_t *
     *free_out = device->may_exceed ? left : TSR_MIN(available, left);
     *total_out = device->may_exceed ? cap : TSR_MIN(total, cap);
     return TSR_OK;
-}
-
-tsr_status tsr_device_hold_scratch(tsr_device *device)
-{
-    tsr_status status = TSR_OK;
-    if (device->scratch_users == 0)
-        status = tsr_device_alloc(device, TSR_MEMORY_SCRATCH, device->scratch_bytes, "the kernels' scratch",
-                                  &device->scratch);
-    device->scratch_users += status == TSR_OK;
-    return status;
-}
-
-void tsr_device_drop_scratch(tsr_device *device)
-{
-    if (--device->scratch_users > 0)
-        return;
-    tsr_device_free(device, TSR_MEMORY_SCRATCH, device->scratch, device->scratch_bytes);
-    device->scratch = NULL;
 }
 
 tsr_status tsr_device_upload(tsr_device *device, void *dst, const void *src, size_t bytes)

@@ -15,6 +15,7 @@
 #include <tsr/memory.h>
 
 #include "core/op.h"
+#include "core/pool.h"
 #include "core/status.h"
 
 typedef struct tsr_device tsr_device;
@@ -78,7 +79,24 @@ struct tsr_device_ops {
     tsr_status (*prepare)(tsr_device *device, tsr_device_program *program);
     void (*discard)(tsr_device *device, tsr_device_program *program);
     tsr_status (*synchronize)(tsr_device *device, uint64_t timeout_ns);
+
+    /* The checksum (core/checksum.h) of n >= 1 bytes of the device's memory; blocking, ordered as upload, by
+     * one thread at a time. NULL where reading the memory back costs no more. */
+    tsr_status (*checksum)(tsr_device *device, const void *bytes, size_t n, uint64_t *sum_out);
+
+    /* Points in the device's streams, for its scratch pool (core/pool.h); NULL where every call but launch
+     * returns when its work is done, and launches are waited for. */
+    tsr_status (*stream_mark)(tsr_device *device, int stream, void **point);
+    bool (*stream_passed)(tsr_device *device, void *point);
+    tsr_status (*stream_wait)(tsr_device *device, int stream, void *point);
+    void (*stream_drop)(tsr_device *device, void *point);
+
+    /* Give back what is only kept for the next time; nothing is under way. NULL: nothing is kept. */
+    void (*trim)(tsr_device *device);
 };
+
+/* Streams of a device, where it has several: of its programs, and of copies from and to it. */
+enum { TSR_STREAM_PROGRAMS = 0, TSR_STREAM_COPIES = 1 };
 
 /* What is counted of a device's memory besides who owns what is charged. All in bytes. */
 typedef struct tsr_books {
@@ -119,16 +137,18 @@ struct tsr_device {
     size_t used[TSR_MEMORY_COUNT]; /* bytes by owner, see tsr/memory.h */
     tsr_books books;               /* the rest of what is counted */
     size_t scratch_bytes;          /* that programs share besides their arenas; 0: none is needed */
-    void *scratch;                 /* allocated while scratch_users > 0 */
+    void *scratch;                 /* there while scratch_users > 0 */
     int scratch_users;
-    bool is_gpu;         /* its kernels round in other places than those of host devices */
+    bool is_gpu;                   /* its kernels round in other places than those of host devices */
+    tsr_pool_block *scratch_block; /* that it is */
+    tsr_pool *scratch_pool;        /* NULL: nothing was taken of it yet */
     bool prefers_copies; /* weights are read faster from its own memory than in place, though it may wrap */
     size_t alloc_unit;   /* the system gives multiples of so many bytes; 0: of one */
     size_t mapped_bytes; /* an allocation of at least so many takes whole granules; 0: none does */
     bool reserves_whole; /* a reservation takes all of its memory at once; commits only clear it */
     bool may_exceed; /* what it is given need not lie in its own memory, so that says nothing about room */
     tsr_device_clock clock;
-    int place;       /* devices of a kind with the same number share their memory: a GPU, a NUMA node */
+    int place; /* devices of a kind with the same number share their memory: a GPU, a NUMA node */
 };
 
 /* NULL is fine. */
@@ -170,8 +190,18 @@ void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *w
 /* As the device's memory_info, under the cap: what is above that does not exist for this device. */
 tsr_status tsr_device_memory_info(tsr_device *device, size_t *free_out, size_t *total_out);
 
-/* Scratch: allocated for the first that holds it, freed by the last that drops it. Memory that programs run
- * in holds it, and so may programs; a device that runs none has none. */
+/* Memory for a while, besides what is planned: a block of the device's scratch pool for work on one of its
+ * streams. What the pool holds is charged as scratch. Given back with the stream that still uses it, or
+ * TSR_POOL_HOST. TSR_ERR_MEMORY names device, `what` (a literal) and bytes. */
+tsr_status tsr_device_scratch_take(tsr_device *device, size_t bytes, int stream, const char *what,
+                                   tsr_pool_block **block_out);
+void tsr_device_scratch_give(tsr_device *device, tsr_pool_block *block, int stream);
+
+/* Free what is only kept for the next time: blocks of the scratch pool, buffers for copies. */
+void tsr_device_trim(tsr_device *device);
+
+/* The kernels' scratch, a block of that pool: taken for the first that holds it, given back by the last that
+ * drops it. Memory that programs run in holds it, and so may programs; a device that runs none has none. */
 tsr_status tsr_device_hold_scratch(tsr_device *device);
 void tsr_device_drop_scratch(tsr_device *device);
 

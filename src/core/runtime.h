@@ -15,10 +15,10 @@ struct tsr_runtime {
     tsr_device **devices; /* [n_devices], devices[i]->index == i */
     tsr_comm *comm;
     tsr_logger logger;
-    tsr_device_rates *rates; /* [n_devices] as described; NULL where no_alloc */
-    bool no_alloc;           /* planning: devices are descriptions, nothing is allocated on them */
+    tsr_device_rates *rates;  /* [n_devices] as described; NULL where no_alloc */
+    bool no_alloc;            /* planning: devices are descriptions, nothing is allocated on them */
     struct tsr_model *models; /* src/model keeps the list of open models here */
-    void *buffer_types;      /* src/alloc keeps its cache here */
+    void *buffer_types;       /* src/alloc keeps its cache here */
     void (*buffer_types_destroy)(void *buffer_types);
     tsr_live *live;     /* what exists on it */
     void *private_data; /* src/runtime's own */

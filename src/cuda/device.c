@@ -11,6 +11,7 @@
 #include "core/gpu_memory.h"
 #include "core/mem.h"
 #include "cuda/check.h"
+#include "cuda/checksum.h"
 #include "cuda/gpu.h"
 
 #define DEFAULT_GRACE_NS 10000000000u
@@ -173,11 +174,9 @@ static void close_device(tsr_cuda_device *cuda)
             (void)cudaStreamSynchronize(cuda->stream);
         tsr_cublas_destroy(cuda->cublas);
         cuda->cublas = NULL;
-        tsr_cuda_ring_destroy(&cuda->ring);
+        tsr_cuda_ring_destroy(cuda);
         if (cuda->fault)
             tsr_cuda_free_own(cuda, cuda->fault, sizeof *cuda->fault);
-        if (cuda->fault_copy)
-            (void)cudaFreeHost(cuda->fault_copy);
         if (cuda->copied)
             (void)cudaEventDestroy(cuda->copied);
         if (cuda->copies)
@@ -188,6 +187,10 @@ static void close_device(tsr_cuda_device *cuda)
             (void)cudaStreamDestroy(cuda->stream);
         (void)cudaGetLastError();
         tsr_cuda_leave(previous);
+    }
+    if (cuda->pinned) {
+        tsr_pool_give(cuda->pinned, cuda->fault_block, TSR_POOL_HOST);
+        tsr_cuda_pinned_close(cuda);
     }
     tsr_cuda_ranges_abandon(cuda); /* there are none, but of a device that was given up */
     tsr_cuda_wrapping_close(cuda);
@@ -221,6 +224,12 @@ static const struct tsr_device_ops cuda_ops = {
     .discard = tsr_cuda_program_discard,
     .launch = tsr_cuda_program_launch,
     .synchronize = tsr_cuda_synchronize,
+    .checksum = tsr_cuda_checksum,
+    .stream_mark = tsr_cuda_stream_mark,
+    .stream_passed = tsr_cuda_stream_passed,
+    .stream_wait = tsr_cuda_stream_wait,
+    .stream_drop = tsr_cuda_stream_drop,
+    .trim = tsr_cuda_trim,
 };
 
 /* How memory is taken; what it costs where that is not the usual way. */
@@ -295,11 +304,13 @@ static tsr_status make_objects(tsr_cuda_device *cuda)
     TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming)));
     TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking)));
     TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->copied, cudaEventDisableTiming)));
-    TSR_TRY(
-        TSR_CUDA(cudaHostAlloc((void **)&cuda->fault_copy, sizeof *cuda->fault_copy, cudaHostAllocPortable)));
+    TSR_TRY(tsr_cuda_pinned_open(cuda));
+    TSR_TRY(tsr_pool_take(cuda->pinned, sizeof *cuda->fault_copy, TSR_POOL_HOST, "the fault flag",
+                          &cuda->fault_block));
+    cuda->fault_copy = cuda->fault_block->data;
     *cuda->fault_copy = 0;
     TSR_TRY(tsr_cuda_alloc_own(cuda, sizeof *cuda->fault, (void **)&cuda->fault));
-    TSR_TRY(tsr_cuda_ring_create(&cuda->ring));
+    TSR_TRY(tsr_cuda_ring_create(cuda));
     TSR_TRY(TSR_CUDA(cudaMemGetInfo(&available, &total)));
     lower_cap(cuda, available);
 out:

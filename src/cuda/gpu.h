@@ -18,6 +18,7 @@
 #include "cuda/driver.h"
 #include "cuda/kernels.h"
 #include "cuda/memory.h"
+#include "cuda/pools.h"
 #include "cuda/upload.h"
 #include "cuda/vmm.h"
 #include "cuda/worker.h"
@@ -54,7 +55,10 @@ typedef struct tsr_cuda_device {
     cudaEvent_t copied; /* likewise */
     _Atomic bool copies_pending;
     int *fault;      /* device memory: range faults, see kernels.h */
-    int *fault_copy; /* pinned */
+    int *fault_copy; /* pinned: */
+    tsr_pool_block *fault_block;
+    tsr_pool *pinned; /* host memory that the GPU's copies and kernels reach */
+    char pinned_name[64];
     tsr_cuda_ring ring;
     tsr_cuda_worker *worker;
 

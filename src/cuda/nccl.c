@@ -42,6 +42,7 @@ typedef struct nccl_comm {
     size_t caps[MAX_RANKS];      /* the devices' memory caps as they were; 0: left alone */
     size_t scratch_bytes;        /* the same on all devices */
     uint64_t *counts[MAX_RANKS]; /* in device memory: [other] collectives with it, see nccl_announce.h */
+    tsr_pool_block *shared;      /* of the first device's pinned pool: */
     uint64_t *progress;          /* pinned: [device][other] the same */
     nccl_group *groups;
     tsr_nccl_clique *retired; /* aborted, and perhaps not released by NCCL yet */
@@ -473,9 +474,8 @@ static void release_counts(nccl_comm *comm)
         tsr_cuda_free_own(comm->devices[i], comm->counts[i], count_bytes(comm));
         tsr_cuda_leave(previous);
     }
-    if (comm->progress)
-        (void)cudaFreeHost(comm->progress);
-    (void)cudaGetLastError();
+    if (comm->shared)
+        tsr_pool_give(comm->devices[0]->pinned, comm->shared, TSR_POOL_HOST);
 }
 
 /* Programs are gone by now, and their graphs with them, so that NCCL releases everything. */
@@ -522,8 +522,9 @@ static tsr_status make_counts(nccl_comm *comm, int i)
         return status;
     if (i == 0) {
         size_t bytes = (size_t)comm->base.n_devices * count_bytes(comm);
-        TSR_TRY(TSR_CUDA(
-            cudaHostAlloc((void **)&comm->progress, bytes, cudaHostAllocPortable | cudaHostAllocMapped)));
+        TSR_TRY(
+            tsr_pool_take(cuda->pinned, bytes, TSR_POOL_HOST, "the progress of collectives", &comm->shared));
+        comm->progress = comm->shared->data;
         memset(comm->progress, 0, bytes);
     }
     TSR_TRY(tsr_cuda_alloc_own(cuda, count_bytes(comm), (void **)&comm->counts[i]));

@@ -18,8 +18,10 @@ typedef struct peer_comm {
     tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: can reach nobody */
     uint64_t reach[TSR_CUDA_MAX_PEERS];           /* whom device i reaches, one bit each */
     uint64_t *counters[TSR_CUDA_MAX_PEERS];       /* in device memory: [block][n] sent, then received */
-    uint64_t *progress;                           /* pinned: [device][other] meetings announced */
-    uint32_t *aborted;                            /* pinned */
+    tsr_cuda_device *keeper;                      /* whose pinned pool has the two below */
+    tsr_pool_block *shared;
+    uint64_t *progress; /* pinned: [device][other] meetings announced */
+    uint32_t *aborted;  /* pinned */
 } peer_comm;
 
 typedef struct peer_collective {
@@ -297,9 +299,8 @@ static void peer_destroy(tsr_comm *base)
         (void)cudaGetLastError();
         tsr_cuda_leave(previous);
     }
-    if (comm->progress)
-        (void)cudaFreeHost(comm->progress);
-    (void)cudaGetLastError();
+    if (comm->keeper)
+        tsr_pool_give(comm->keeper->pinned, comm->shared, TSR_POOL_HOST);
     tsr_mem_free(comm);
 }
 
@@ -339,8 +340,10 @@ static tsr_status make_shared(peer_comm *comm, int i)
     tsr_status status = tsr_cuda_enter(comm->devices[i], &previous);
     if (status != TSR_OK)
         return status;
-    TSR_TRY(TSR_CUDA(cudaHostAlloc((void **)&comm->progress, (n + 1) * sizeof *comm->progress,
-                                   cudaHostAllocPortable | cudaHostAllocMapped)));
+    TSR_TRY(tsr_pool_take(comm->devices[i]->pinned, (n + 1) * sizeof *comm->progress, TSR_POOL_HOST,
+                          "the progress of collectives", &comm->shared));
+    comm->keeper = comm->devices[i];
+    comm->progress = comm->shared->data;
     memset(comm->progress, 0, (n + 1) * sizeof *comm->progress);
     comm->aborted = (uint32_t *)(comm->progress + n);
 out:

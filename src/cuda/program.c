@@ -36,7 +36,7 @@ struct tsr_device_program {
     segment *segments;
     tsr_cublas_products *products; /* NULL: no op is cuBLASLt's */
     tsr_cuda_staged *staged;
-    void *pinned; /* memory of the staged collectives */
+    tsr_pool_block *pinned; /* memory of the staged collectives */
 };
 
 /* ---- making ---------------------------------------------------------------------------------------------
@@ -263,11 +263,10 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
         return;
     if (tsr_cuda_enter_to_release(cuda, &previous)) {
         drop_graphs(program);
-        if (program->pinned)
-            (void)cudaFreeHost(program->pinned);
         (void)cudaGetLastError();
         tsr_cuda_leave(previous);
     }
+    tsr_pool_give(cuda->pinned, program->pinned, TSR_POOL_HOST); /* the device has come to rest */
     atomic_store(&cuda->running, NULL);
     if (program->holds_scratch)
         tsr_device_drop_scratch(device);

@@ -168,12 +168,12 @@ static void connect(tsr_cuda_staged *s, staging_plan *plan, unsigned char *pinne
 }
 
 tsr_status tsr_cuda_staged_create(tsr_cuda_device *cuda, const tsr_op *ops, int n_ops,
-                                  tsr_cuda_staged **staged_out, void **pinned_out)
+                                  tsr_cuda_staged **staged_out, tsr_pool_block **pinned_out)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_staged *staged = NULL;
     staging_plan plan = {0};
-    void *pinned = NULL;
+    tsr_pool_block *pinned = NULL;
     int n = 0, index = cuda->base.index;
 
     for (int i = 0; i < n_ops; i++)
@@ -186,10 +186,9 @@ tsr_status tsr_cuda_staged_create(tsr_cuda_device *cuda, const tsr_op *ops, int 
         if (tsr_cuda_is_staged(&ops[i]))
             staged[j++] = describe(&ops[i], index);
     plan_memory(&plan, staged, n, index);
-    TSR_TRY(TSR_CUDA(
-        cudaHostAlloc(&pinned, TSR_MAX(plan.bytes, (size_t)1), cudaHostAllocPortable | cudaHostAllocMapped)));
+    TSR_TRY(tsr_pool_take(cuda->pinned, plan.bytes, TSR_POOL_HOST, "staging collectives", &pinned));
     for (int i = 0; i < n; i++)
-        connect(&staged[i], &plan, pinned, index);
+        connect(&staged[i], &plan, pinned->data, index);
     *staged_out = staged;
     *pinned_out = pinned;
     staged = NULL;

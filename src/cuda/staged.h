@@ -33,10 +33,10 @@ bool tsr_cuda_is_alone(const tsr_collective *collective);
 /* A collective with others whose communicator cannot work in streams. */
 bool tsr_cuda_is_staged(const tsr_op *op);
 
-/* The form of each staged op among ops[0, n_ops), in order, and the pinned block that they share.
+/* The form of each staged op among ops[0, n_ops), in order, and the block of the pinned pool that they share.
  * The device is current. Both are NULL where there is none. Frees nothing on failure but what it made. */
 tsr_status tsr_cuda_staged_create(tsr_cuda_device *cuda, const tsr_op *ops, int n_ops,
-                                  tsr_cuda_staged **staged_out, void **pinned_out);
+                                  tsr_cuda_staged **staged_out, tsr_pool_block **pinned_out);
 
 /* Enqueue the copy to the host; enqueue the reading of what came back. Between the two the stream is waited
  * for and comm->run() called. */

@@ -7,27 +7,25 @@
 #include "cuda/check.h"
 #include "cuda/gpu.h"
 
-tsr_status tsr_cuda_ring_create(tsr_cuda_ring *ring)
+tsr_status tsr_cuda_ring_create(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(TSR_CUDA(cudaHostAlloc((void **)&ring->memory, (size_t)TSR_CUDA_RING_SLOTS * TSR_CUDA_SLOT_BYTES,
-                                   cudaHostAllocPortable)));
-    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
-        ring->slots[i].data = ring->memory + (size_t)i * TSR_CUDA_SLOT_BYTES;
-        TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&ring->slots[i].done, cudaEventDisableTiming)));
-    }
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++)
+        TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->ring.slots[i].done, cudaEventDisableTiming)));
 out:
     return status;
 }
 
-void tsr_cuda_ring_destroy(tsr_cuda_ring *ring)
+void tsr_cuda_ring_destroy(tsr_cuda_device *cuda)
 {
-    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++)
-        if (ring->slots[i].done)
-            (void)cudaEventDestroy(ring->slots[i].done);
-    if (ring->memory)
-        (void)cudaFreeHost(ring->memory);
-    *ring = (tsr_cuda_ring){0};
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
+        tsr_cuda_slot *slot = &cuda->ring.slots[i];
+        if (slot->block)
+            tsr_pool_give(cuda->pinned, slot->block, TSR_POOL_HOST);
+        if (slot->done)
+            (void)cudaEventDestroy(slot->done);
+    }
+    cuda->ring = (tsr_cuda_ring){0};
 }
 
 /* Some rows of a 2-D copy, or a part of one row, that fit into a slot. */
@@ -79,31 +77,84 @@ static void copy_rows(unsigned char *dst, size_t dst_stride, const unsigned char
         memcpy(dst + row * dst_stride, src + row * src_stride, width);
 }
 
-/* The next slot that no other thread has, and that is not on the bus any more. There are more slots than
- * threads need at once, so a round finds one. */
-static tsr_status take_slot(tsr_cuda_device *cuda, tsr_cuda_slot **slot_out)
+/* Whether a slot that is ours can be used without waiting. */
+static bool is_idle(tsr_cuda_slot *slot)
 {
-    tsr_status status = TSR_OK;
-    tsr_cuda_ring *ring = &cuda->ring;
-    tsr_cuda_slot *slot;
-    do
-        slot = &ring->slots[atomic_fetch_add(&ring->next, 1) % TSR_CUDA_RING_SLOTS];
-    while (atomic_exchange(&slot->taken, true));
+    if (!slot->block || !slot->busy)
+        return slot->block != NULL;
+    slot->busy = cudaEventQuery(slot->done) != cudaSuccess;
     if (slot->busy)
-        status = tsr_cuda_wait_event(cuda, slot->done);
-    if (status == TSR_OK) {
-        slot->busy = false;
-        *slot_out = slot;
-    } else {
+        (void)cudaGetLastError(); /* "not ready" counts as an error there */
+    return !slot->busy;
+}
+
+/* The first slot that no other thread has and that can be used at once; else NULL. */
+static tsr_cuda_slot *take_idle(tsr_cuda_ring *ring)
+{
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
+        tsr_cuda_slot *slot = &ring->slots[i];
+        if (atomic_exchange(&slot->taken, true))
+            continue;
+        if (is_idle(slot))
+            return slot;
         atomic_store(&slot->taken, false);
     }
-    return status;
+    return NULL;
 }
 
 static void give_slot(tsr_cuda_slot *slot)
 {
     if (slot)
         atomic_store(&slot->taken, false);
+}
+
+static tsr_status give_memory(tsr_cuda_device *cuda, tsr_cuda_slot *slot)
+{
+    tsr_status status =
+        tsr_pool_take(cuda->pinned, TSR_CUDA_SLOT_BYTES, TSR_POOL_HOST, "a buffer for copies", &slot->block);
+    if (status == TSR_OK)
+        slot->data = slot->block->data;
+    return status;
+}
+
+/* An idle slot; else the next in turn, which is given memory or waited for. There are more slots than threads
+ * need at once, so a round finds one. */
+static tsr_status take_slot(tsr_cuda_device *cuda, tsr_cuda_slot **slot_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_ring *ring = &cuda->ring;
+    tsr_cuda_slot *slot = take_idle(ring);
+    if (!slot) {
+        do
+            slot = &ring->slots[atomic_fetch_add(&ring->next, 1) % TSR_CUDA_RING_SLOTS];
+        while (atomic_exchange(&slot->taken, true));
+        if (!slot->block)
+            status = give_memory(cuda, slot);
+        else if (slot->busy)
+            status = tsr_cuda_wait_event(cuda, slot->done);
+    }
+    if (status == TSR_OK) {
+        slot->busy = false;
+        *slot_out = slot;
+    } else {
+        give_slot(slot);
+    }
+    return status;
+}
+
+void tsr_cuda_ring_trim(tsr_cuda_device *cuda)
+{
+    int n_kept = 0;
+    for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
+        tsr_cuda_slot *slot = &cuda->ring.slots[i];
+        if (!slot->block || (n_kept < TSR_CUDA_KEPT_SLOTS && ++n_kept))
+            continue;
+        if (slot->busy && tsr_cuda_wait_event(cuda, slot->done) != TSR_OK && tsr_cuda_settle(cuda) != TSR_OK)
+            continue; /* a copy may still be under way */
+        slot->busy = false;
+        tsr_pool_give(cuda->pinned, slot->block, TSR_POOL_HOST);
+        slot->block = NULL;
+    }
 }
 
 /* Between a slot, where rows are dense, and device memory. */

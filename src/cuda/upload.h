@@ -5,6 +5,9 @@
  * Several threads may upload at once, each filling a buffer of its own: one core copies memory slower than
  * a PCIe link of generation 4 or 5 does.
  *
+ * A buffer is taken of the device's pinned pool when all that there are are busy, and given back when the
+ * loading is over: single downloads, of logits, find the first one free, time and again.
+ *
  * Rows that are not dense on the host are gathered on the way. What comes from a mapped file has to pass
  * through pinned memory in any case, so gathering there costs nothing, whatever the width, and a split along
  * columns goes over the bus as one dense copy per piece; a 2-D copy from the host instead would break up into
@@ -21,29 +24,35 @@
 
 #include "core/device.h"
 
+struct tsr_cuda_device;
+
 enum {
     TSR_CUDA_SLOT_BYTES = 4 << 20,
     TSR_CUDA_UPLOADERS = 4, /* at about 10 GB/s a core, most of a PCIe 5 x16 link (63 GB/s) */
     TSR_CUDA_RING_SLOTS =
-        2 * TSR_CUDA_UPLOADERS /* each thread fills one while one of its own is on the bus */
+        2 * TSR_CUDA_UPLOADERS, /* each thread fills one while one of its own is on the bus */
+    TSR_CUDA_KEPT_SLOTS = 1     /* that keep their memory when nothing is being loaded */
 };
 
 typedef struct tsr_cuda_slot {
-    unsigned char *data;
+    tsr_pool_block *block; /* of the pinned pool; NULL: it has no memory yet */
+    unsigned char *data;   /* the block's */
     cudaEvent_t done;
     bool busy;          /* until `done` has happened */
     _Atomic bool taken; /* by the thread that fills or empties it */
 } tsr_cuda_slot;
 
 typedef struct tsr_cuda_ring {
-    unsigned char *memory; /* pinned */
     tsr_cuda_slot slots[TSR_CUDA_RING_SLOTS];
     _Atomic unsigned next;
 } tsr_cuda_ring;
 
 /* The device is current. A ring that was created in part is fine to destroy. */
-tsr_status tsr_cuda_ring_create(tsr_cuda_ring *ring);
-void tsr_cuda_ring_destroy(tsr_cuda_ring *ring);
+tsr_status tsr_cuda_ring_create(struct tsr_cuda_device *cuda);
+void tsr_cuda_ring_destroy(struct tsr_cuda_device *cuda);
+
+/* Give the slots' memory back to the pinned pool, but for a few's. Nothing is being copied. */
+void tsr_cuda_ring_trim(struct tsr_cuda_device *cuda);
 
 /* As in struct tsr_device_ops. An upload returns when the source has been read; the rest of its way is
  * ordered by the stream. */

@@ -124,6 +124,13 @@ void tsr_runtime_tell_left_over(tsr_runtime *rt)
                 bytes ? tsr_bytes_text(bytes, text) : "");
         tsr_live_remove(rt->live);
     }
+    for (int d = 0; rt->devices && d < rt->n_devices; d++) {
+        const tsr_device *device = rt->devices[d];
+        const char *what = device && device->scratch_pool ? tsr_pool_in_use(device->scratch_pool) : NULL;
+        if (what)
+            tsr_log(&rt->logger, TSR_LOG_WARN, "left over as the runtime closes: scratch of device %s for %s",
+                    device->name, what);
+    }
     tell_bytes(rt);
 }
 

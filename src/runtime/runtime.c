@@ -167,6 +167,9 @@ void tsr_runtime_close(tsr_runtime *rt)
     if (rt->buffer_types_destroy)
         rt->buffer_types_destroy(rt->buffer_types);
     tsr_comm_destroy(rt->comm);
+    for (int d = 0; rt->devices && d < rt->n_devices; d++)
+        if (rt->devices[d])
+            tsr_device_trim(rt->devices[d]);
     tsr_runtime_tell_left_over(rt);
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
         tsr_device_destroy(rt->devices[d]);

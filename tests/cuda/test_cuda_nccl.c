@@ -613,16 +613,16 @@ static void failing_allocations_leave_nothing_behind(void **state)
     (void)state;
     for (int n = 1;; n++) {
         machine(2, 1);
-        group g = group_of(2, false);
         int64_t blocks = failing_alloc_live();
+        group g = group_of(2, false);
         failing_alloc_set(n);
         tsr_status status = group_connect(&g);
         bool fired = failing_alloc_fired();
         failing_alloc_set(0);
         tsr_comm_destroy(g.comm);
         g.comm = NULL;
-        assert_int_equal(failing_alloc_live(), blocks);
         group_close(&g);
+        assert_int_equal(failing_alloc_live(), blocks);
         nothing_is_left();
         if (!fired) {
             ok(status);

