@@ -150,7 +150,7 @@ static void every_block_may_be_anywhere(void **state)
         runner_ok(tsr_model_config_resolve(&f->shape, &config, &resolved), "config");
         random_split(f, &seed, &split);
         runner_ok(tsr_measurement_create(f->traits, N_DEVICES, &f->shape, &resolved, &split, &m), "measure");
-        runner_ok(tsr_model_load(f->rt, &f->shape, &resolved, &split, &r.model), "load");
+        runner_ok(tsr_model_load(f->rt, &f->shape, &resolved, &split, NULL, &r.model), "load");
         runner_ok(tsr_session_create(r.model, &r.session), "session");
         assert_books(f, &m, round);
         memset(logits, 0xff, sizeof logits);

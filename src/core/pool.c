@@ -136,7 +136,7 @@ static tsr_status find_or_add(tsr_pool *pool, size_t bytes, int stream, const ch
     if (!block && has_room(pool, bytes)) {
         status = add_block(pool, bytes, what, &block);
         if (status != TSR_OK && status != TSR_ERR_MEMORY)
-            return status;
+            return tsr_fail_in(status, "%s", pool->name);
     }
     if (!block && (block = find_block(pool, bytes, stream, true)) != NULL) {
         status = pool->source->wait(pool->user, stream, block->point);
