@@ -16,9 +16,6 @@ typedef union mul_mat_scratch {
     quant_scratch quant;
 } mul_mat_scratch;
 
-/* Most rows of a product at once; a multiple of every register tile's rows. */
-enum { MUL_MAT_MAX_ROWS = (int)TILE_ROWS < (int)QUANT_TILE_ROWS ? (int)TILE_ROWS : (int)QUANT_TILE_ROWS };
-
 /* One token of quantized weights is encoded once per thread, if it fits. */
 ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 {
@@ -42,19 +39,19 @@ static void mul_mat_clear(const product *p)
 {
     const tsr_op_mul_mat *op = p->op;
     const size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
-    for (int64_t t = 0; t < op->n_tokens; t++) {
+    for (int64_t t = p->token; t < p->token_end; t++) {
         const int64_t at = (p->y_rows ? p->y_rows[t] : t) * op->y_stride + p->row;
         memset((char *)op->y + (size_t)at * elem, 0, (size_t)(p->row_end - p->row) * elem);
     }
 }
 
-/* Compute a product of at most MUL_MAT_MAX_ROWS rows, after mul_mat_begin(). */
+/* Compute a product of at most mul_mat_max_rows() rows, after mul_mat_begin(). */
 static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
     if (op->k == 0)
         mul_mat_clear(p);
-    else if (is_plain(op->type) && op->n_tokens == 1)
+    else if (is_plain(op->type) && p->token_end - p->token == 1)
         plain_vector(p);
     else if (multiplies_floats(op->type))
         plain_tile(p, &scratch->plain);
@@ -66,25 +63,54 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
         quant_tile_product(p, &scratch->quant);
 }
 
-/* Rows that a thread takes at once, a multiple of the register tile. About four chunks per thread even out
- * the threads' speeds; few tokens take the least, to walk along a few rows rather than jump among many. */
-static int64_t mul_mat_chunk(const tsr_op_mul_mat *op, int n_threads)
+/* How an op is cut into pieces that threads take. */
+typedef struct mul_mat_pieces {
+    int64_t rows, tokens; /* of a piece */
+    int64_t across;       /* pieces side by side: of the same rows */
+} mul_mat_pieces;
+
+/* Most rows of a product. */
+ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
 {
-    const int64_t tile = multiplies_floats(op->type) ? DOT_ROWS : QUANT_ROWS;
-    const int64_t most = op->n_tokens == 1 ? 64 : op->n_tokens <= FEW_TOKENS ? tile : MUL_MAT_MAX_ROWS;
-    const int64_t even = op->n_rows / ((int64_t)n_threads * 4) / tile * tile;
-    return even < tile ? tile : even < most ? even : most;
+    return multiplies_floats(op->type) ? TILE_ROWS : QUANT_TILE_ROWS;
+}
+
+/* Pieces are multiples of the register tile. About four per thread even out the threads' speeds; few tokens
+ * take the least rows, to walk along a few rather than jump among many; many tokens are cut where scratch
+ * ends, since more rows for the same encoded tokens are worth more. */
+static mul_mat_pieces mul_mat_cut(const tsr_op_mul_mat *op, int n_threads)
+{
+    const bool plain = multiplies_floats(op->type);
+    const int64_t tile_rows = plain ? DOT_ROWS : QUANT_ROWS, tile_tokens = plain ? DOT_TOKENS : QUANT_TOKENS;
+    const int64_t most_tokens = plain ? TILE_TOKENS : QUANT_TILE_TOKENS;
+    const int64_t most_rows = op->n_tokens == 1            ? 64
+                              : op->n_tokens <= FEW_TOKENS ? tile_rows
+                                                           : mul_mat_max_rows(op);
+    const int64_t across = (op->n_tokens + most_tokens - 1) / most_tokens;
+    const int64_t tokens =
+        ((op->n_tokens + across - 1) / across + tile_tokens - 1) / tile_tokens * tile_tokens;
+    const int64_t even = op->n_rows * across / ((int64_t)n_threads * 4) / tile_rows * tile_rows;
+    return (mul_mat_pieces){even < tile_rows   ? tile_rows
+                            : even < most_rows ? even
+                                               : most_rows,
+                            tokens, across};
 }
 
 static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_mul_mat *op = &record->mul_mat;
-    const int64_t chunk = mul_mat_chunk(op, env->n_threads);
+    const mul_mat_pieces pieces = mul_mat_cut(op, env->n_threads);
     bool fault = false;
     product p = {.op = op, .fault = &fault};
     mul_mat_begin(&p, env->scratch);
-    while ((p.row = tsr_kernel_next(env) * chunk) < op->n_rows) {
-        p.row_end = op->n_rows - p.row < chunk ? op->n_rows : p.row + chunk;
+    for (;;) {
+        const int64_t piece = tsr_kernel_next(env);
+        p.row = piece / pieces.across * pieces.rows;
+        p.token = piece % pieces.across * pieces.tokens;
+        if (p.row >= op->n_rows)
+            break;
+        p.row_end = op->n_rows - p.row < pieces.rows ? op->n_rows : p.row + pieces.rows;
+        p.token_end = op->n_tokens - p.token < pieces.tokens ? op->n_tokens : p.token + pieces.tokens;
         mul_mat_product(&p, env->scratch);
     }
     if (fault)

@@ -96,13 +96,13 @@ ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const prod
 {
     const tsr_op_mul_mat *op = p->op;
     const unsigned char *w = (const unsigned char *)op->w + (size_t)row * op->w_stride;
-    const float *x = product_x(p, 0);
+    const float *x = product_x(p, p->token);
     float sums[VECTOR_ROWS], carry[VECTOR_ROWS] = {0};
     k_segment segment = segment_first(op, DOT_SEGMENT);
     do {
         const int64_t k = segment.begin;
         plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, x + k, segment.n, sums);
-        plain_fold(p, &segment, 0, row, n_rows, sums, carry);
+        plain_fold(p, &segment, p->token, row, n_rows, sums, carry);
     } while (segment_next(op, &segment));
 }
 
@@ -189,9 +189,8 @@ static void plain_tile_rows(const product *p, const k_segment *segment, const pl
 
 static void plain_tile(const product *p, plain_scratch *scratch)
 {
-    const int64_t total = p->op->n_tokens;
-    for (int64_t t = 0; t < total; t += TILE_TOKENS) {
-        const int n_tokens = (int)(total - t < TILE_TOKENS ? total - t : TILE_TOKENS);
+    for (int64_t t = p->token; t < p->token_end; t += TILE_TOKENS) {
+        const int n_tokens = (int)(p->token_end - t < TILE_TOKENS ? p->token_end - t : TILE_TOKENS);
         k_segment segment = segment_first(p->op, DOT_SEGMENT);
         do {
             const plain_tokens tokens = plain_pack(p, &segment, t, n_tokens, scratch->x);

@@ -19,8 +19,9 @@
 
 enum {
     QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK, /* elements of K at once */
-    QUANT_TILE_ROWS = 256,                  /* most rows of a chunk: how often encoded activations are used */
+    QUANT_TILE_ROWS = 512,                  /* most rows of a chunk: how often encoded activations are used */
     QUANT_TILE_TOKENS = 192,                /* most tokens at once: how often expanded weights are used */
+    QUANT_X_AHEAD = 3,                      /* tokens */
     QUANT_MAX_BLOCKS = QUANT_TILE_TOKENS * QUANT_BLOCKS /* of x in scratch */
 };
 
@@ -130,7 +131,7 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const product *p, int64_t ro
         if (segment.closes) {
             float sums[INT_LANES];
             vec_store(sums, acc);
-            fold_granule(p, &segment, 0, row, n_rows, sums);
+            fold_granule(p, &segment, p->token, row, n_rows, sums);
         }
     } while (segment_next(p->op, &segment));
 }
@@ -186,17 +187,27 @@ static void quant_tile_rows(const product *p, const k_segment *segment, int64_t 
     }
 }
 
+/* A segment of some tokens, and a request for the tokens after it: their rows lie far apart. */
+static void quant_encode_tokens(const product *p, const k_segment *segment, int64_t first, int n_tokens,
+                                int limit, x_block *x)
+{
+    for (int i = 0; i < n_tokens; i++) {
+        const int64_t later = i + QUANT_X_AHEAD < n_tokens ? first + i + QUANT_X_AHEAD : first + i;
+        for (int64_t k = 0; k < segment->n; k += 64 / (int64_t)sizeof(float))
+            __builtin_prefetch(product_x(p, later) + segment->begin + k);
+        x_encode(product_x(p, first + i) + segment->begin, segment->n, limit, x + (size_t)i * QUANT_BLOCKS);
+    }
+}
+
 static void quant_tile_product(const product *p, quant_scratch *scratch)
 {
-    const int64_t total = p->op->n_tokens;
     const int limit = quant_x_limit(p->op->type);
-    for (int64_t t = 0; t < total; t += QUANT_TILE_TOKENS) {
-        const int n_tokens = (int)(total - t < QUANT_TILE_TOKENS ? total - t : QUANT_TILE_TOKENS);
+    for (int64_t t = p->token; t < p->token_end; t += QUANT_TILE_TOKENS) {
+        const int n_tokens =
+            (int)(p->token_end - t < QUANT_TILE_TOKENS ? p->token_end - t : QUANT_TILE_TOKENS);
         k_segment segment = segment_first(p->op, QUANT_SEGMENT);
         do {
-            for (int i = 0; i < n_tokens; i++)
-                x_encode(product_x(p, t + i) + segment.begin, segment.n, limit,
-                         scratch->x + (size_t)i * QUANT_BLOCKS);
+            quant_encode_tokens(p, &segment, t, n_tokens, limit, scratch->x);
             quant_tile_rows(p, &segment, t, n_tokens, scratch);
         } while (segment_next(p->op, &segment));
     }

@@ -9,12 +9,13 @@
 #include "host/kernels.h"
 #include "host/kernels/weights.h"
 
-/* Rows [row, row_end) of an op's matrix times some token rows: the op's n_tokens of them, the i-th read from
- * row x_rows[i] of op->x and its results written to row y_rows[i] of op->y; NULL: row i. */
+/* Rows [row, row_end) of an op's matrix times tokens [token, token_end). Token i is read from row x_rows[i]
+ * of op->x, and its results go to row y_rows[i] of op->y; NULL: row i. */
 typedef struct product {
     const tsr_op_mul_mat *op;
     const int32_t *x_rows, *y_rows; /* [op->n_tokens] or NULL */
     int64_t row, row_end;
+    int64_t token, token_end;
     bool *fault; /* set when an exact partial is out of range */
 } product;
 
