@@ -12,7 +12,7 @@
 /* As given; NULL where not. */
 typedef struct tool_model_options {
     const char *model, *devices;
-    const char *tensor_split, *split_mode, *type_k, *type_v, *reduction;
+    const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
     int main_device, n_ctx, n_seq, n_batch;
     bool no_mmap;
     tool_offload_options offload;
@@ -37,6 +37,10 @@ typedef struct tool_model_options {
         {"-sm",       "--split-mode",                                                                        \
          TOOL_STRING, &(o).split_mode,                                                                       \
          "MODE",      "tensor (default), layer, none or auto",                                               \
+         0,           0},                                                                                    \
+        {NULL,        "--expert-split",                                                                      \
+         TOOL_STRING, &(o).expert_split,                                                                     \
+         "HOW",       "divide the columns (default) of every expert, or the experts",                        \
          0,           0},                                                                                    \
         {"-mg", "--main-gpu",       TOOL_INT, &(o).main_device, "N", "the device for -sm none (default 0)",  \
          0,     TSR_MAX_DEVICES - 1},                                                                        \

@@ -50,6 +50,19 @@ TSR_API const char *tsr_split_mode_name(tsr_split_mode mode);
 /* TSR_ERR_INVALID for another name. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_mode_parse(const char *name, tsr_split_mode *mode_out);
 
+/* How the FFN of a mixture of experts is divided; no bit of the result depends on it. */
+typedef enum tsr_expert_split {
+    TSR_EXPERT_SPLIT_COLUMNS = 0, /* columns of every expert: devices work evenly, whichever a token takes */
+    /* Whole experts: for more devices than an expert has granules of columns, and for many tokens at once.
+     * One token keeps only the devices busy that hold its experts. */
+    TSR_EXPERT_SPLIT_EXPERTS = 1
+} tsr_expert_split;
+
+/* "columns", "experts"; never NULL. */
+TSR_API const char *tsr_expert_split_name(tsr_expert_split split);
+/* TSR_ERR_INVALID for another name. */
+TSR_NODISCARD TSR_API tsr_status tsr_expert_split_parse(const char *name, tsr_expert_split *split_out);
+
 /* The blocks whose tensors' names `pattern` (PCRE2, searched, not anchored) is found in go to `device`. */
 typedef struct tsr_override {
     const char *pattern;
@@ -98,13 +111,14 @@ typedef struct tsr_model_config {
     const struct tsr_fit_config *fit; /* cut what is left open here until it fits (tsr/fit.h); NULL: what does
                                          not fit fails */
     int n_sessions; /* of the model at once, that a plan has room for; each has a KV region and an arena */
+    tsr_expert_split expert_split; /* of models with experts that run */
 } tsr_model_config;
 
 #define TSR_MODEL_CONFIG_INIT                                                                             \
     {                                                                                                     \
         sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0,         \
             TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, -1, 0, NULL, 0, \
-            NULL, NULL, 1                                                                                 \
+            NULL, NULL, 1, TSR_EXPERT_SPLIT_COLUMNS                                                       \
     }
 
 typedef struct tsr_plan tsr_plan;
@@ -120,7 +134,7 @@ TSR_API void tsr_plan_destroy(tsr_plan *plan); /* NULL is fine */
 /* Classes of tensors that are divided by the same counts. */
 typedef enum tsr_split_class_id {
     TSR_CLASS_ATTENTION = 0, /* granule: KV heads with their query heads */
-    TSR_CLASS_FFN = 1,       /* granule: FFN columns */
+    TSR_CLASS_FFN = 1,       /* granule: FFN columns, or an expert */
     TSR_CLASS_OUTPUT = 2,    /* granule: rows of the embedding and output matrices */
     TSR_CLASS_COUNT = 3
 } tsr_split_class_id;
@@ -136,7 +150,7 @@ typedef struct tsr_plan_info {
     tsr_type type_k, type_v;
     int64_t n_layers;
     int64_t n_granules[TSR_CLASS_COUNT];   /* 0 where the model has none */
-    int64_t granule_size[TSR_CLASS_COUNT]; /* KV heads, columns, rows */
+    int64_t granule_size[TSR_CLASS_COUNT]; /* KV heads, columns (or experts), rows */
     int n_all_reduces, n_handovers;        /* per step */
     int n_moved;                           /* ops of a step that were moved to lower the arenas */
     bool least_order;                      /* proven: moving others would lower no arena, or raise another */

@@ -194,6 +194,7 @@ tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     if (!fit_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_fit_create: fit_out must not be NULL");
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
+    tsr_model_shape_divide(&planning.shape, config);
     TSR_TRY(fit_create(planning.traits, planning.n_devices, &planning.shape, planning.rates,
                        config ? config : &defaults, fit_out));
 out:

@@ -17,10 +17,6 @@ tsr_status tsr_model_granules_find(const tsr_hparams *hp, int64_t attention_bloc
     g.size[TSR_CLASS_OUTPUT] = TSR_GRANULE_ROWS;
     g.n[TSR_CLASS_ATTENTION] = (hp->n_head_kv + g.kv_heads - 1) / g.kv_heads;
     g.n[TSR_CLASS_FFN] = (hp->n_ff + g.ffn_columns - 1) / g.ffn_columns;
-    if (hp->by_expert) {
-        g.size[TSR_CLASS_FFN] = 1;
-        g.n[TSR_CLASS_FFN] = hp->n_expert;
-    }
     g.n[TSR_CLASS_OUTPUT] = hp->n_vocab;
     *granules_out = g;
 out:

@@ -35,6 +35,24 @@ tsr_status tsr_split_mode_parse(const char *name, tsr_split_mode *mode_out)
     return tsr_fail(TSR_ERR_INVALID, "split mode \"%s\": use tensor, layer, none or auto", name);
 }
 
+const char *tsr_expert_split_name(tsr_expert_split split)
+{
+    return split == TSR_EXPERT_SPLIT_COLUMNS   ? "columns"
+           : split == TSR_EXPERT_SPLIT_EXPERTS ? "experts"
+                                               : "?";
+}
+
+tsr_status tsr_expert_split_parse(const char *name, tsr_expert_split *split_out)
+{
+    for (tsr_expert_split split = TSR_EXPERT_SPLIT_COLUMNS; split <= TSR_EXPERT_SPLIT_EXPERTS; split++) {
+        if (strcmp(name, tsr_expert_split_name(split)) == 0) {
+            *split_out = split;
+            return TSR_OK;
+        }
+    }
+    return tsr_fail(TSR_ERR_INVALID, "expert split \"%s\": use columns or experts", name);
+}
+
 const char *tsr_split_class_name(tsr_split_class_id id)
 {
     static const char *const names[TSR_CLASS_COUNT] = {"attention", "ffn", "output"};
@@ -311,6 +329,7 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     if (!plan_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: plan_out must not be NULL");
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
+    tsr_model_shape_divide(&planning.shape, config);
     TSR_TRY(tsr_model_config_resolve(&planning.shape, config, &resolved));
     if (resolved.fit) {
         TSR_TRY(plan_fitted(gguf, devices, config, plan_out));

@@ -72,6 +72,7 @@ static way random_way(const way_family *family, uint64_t *seed)
     w.config.n_outputs_max = 1 + (int)random_below(seed, N_TOKENS);
     w.chunk = 1 + (int64_t)random_below(seed, N_TOKENS);
     random_offload(seed, n_devices, &w.config);
+    w.config.expert_split = random_below(seed, 2) ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
     return w;
 }
 
@@ -117,11 +118,12 @@ static void check_file(const way_family *family, const char *path, const char *t
         run_way(path, &w, tokens, logits);
         if (memcmp(logits, reference[k], bytes) != 0)
             fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, copy %d, keeping %d layers "
-                     "from %s, override %s%s: other bits",
+                     "from %s, override %s, experts by %s%s: other bits",
                      title, w.devices, w.split, tsr_split_mode_name(w.config.split_mode), (long long)w.chunk,
                      w.config.n_batch, tsr_type_name(kv_types[k]), w.config.copy_weights,
                      w.config.n_gpu_layers, w.config.offload_device ? w.config.offload_device : "-",
-                     w.config.n_overrides ? w.config.overrides->pattern : "-", w.about);
+                     w.config.n_overrides ? w.config.overrides->pattern : "-",
+                     tsr_expert_split_name(w.config.expert_split), w.about);
         if (family->done)
             family->done(&w);
     }
