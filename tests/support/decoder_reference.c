@@ -67,7 +67,7 @@ static float *rows(const model *m, int64_t layer, const char *name, int64_t firs
     int64_t width = t->ne[1] > 1 ? t->ne[0] : 1;
     float *values = malloc((size_t)(n * width) * sizeof *values);
     assert_non_null(values);
-    assert_true(first + n <= (t->ne[1] > 1 ? t->ne[1] : t->ne[0]));
+    assert_true(first + n <= (t->ne[1] > 1 ? t->ne[1] * t->ne[2] : t->ne[0]));
     const unsigned char *data = t->data;
     runner_ok(tsr_type_to_f32(t->type, data + (size_t)first * tsr_type_row_bytes(t->type, width), values,
                               n * width),
@@ -106,8 +106,8 @@ static void read_family(model *m)
 {
     bool gemma = is_one_of(m->arch, "gemma gemma2 gemma3");
     m->neighbours = is_one_of(m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
-                                       "chatglm glm4");
-    if (!m->neighbours && !gemma && !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone"))
+                                       "chatglm glm4 granitemoe");
+    if (!m->neighbours && !gemma && !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe"))
         fail_msg("the reference does not know %s", m->arch);
     if (gemma) {
         m->gelu = true;
@@ -126,7 +126,7 @@ static void read_family(model *m)
         m->local_base = key(m, "rope.freq_base_swa", 10000);
     m->skip_every_fourth = is_one_of(m->arch, "smollm3");
     m->temperature = key(m, "attention.temperature_scale", 0);
-    if (is_one_of(m->arch, "granite minicpm")) {
+    if (is_one_of(m->arch, "granite granitemoe minicpm")) {
         bool minicpm = is_one_of(m->arch, "minicpm");
         m->embedding_scale = key(m, "embedding_scale", minicpm ? 12 : 1);
         m->residual_scale = key(m, "residual_scale", minicpm ? 1.4 / sqrt((double)m->n_layers) : 1);
@@ -295,16 +295,63 @@ static double *attention(const model *m, int64_t l, const double *h, int64_t n)
     return y;
 }
 
-static double *feed_forward(const model *m, int64_t l, const double *h, int64_t n)
+/* gate[i] = act(gate[i]) up[i] */
+static void multiply_gated(const model *m, double *gate, const double *up, int64_t n)
 {
-    bool fused = !find(m, l, "ffn_gate.weight");
-    double *gate = project(m, l, fused ? "ffn_up" : "ffn_gate", 0, m->n_embd, m->n_ff, h, n);
-    double *up = project(m, l, "ffn_up", fused ? m->n_ff : 0, m->n_embd, m->n_ff, h, n);
-    for (int64_t i = 0; i < n * m->n_ff; i++) {
+    for (int64_t i = 0; i < n; i++) {
         double x = gate[i];
         gate[i] = m->gelu ? x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x))) : x / (1 + exp(-x));
         gate[i] *= up[i];
     }
+}
+
+/* Of expert e for a token with these logits: a softmax over those chosen, or of those chosen over all. */
+static double expert_weight(const model *m, const double *logits, int64_t n_experts, int64_t e)
+{
+    int64_t n_used = (int64_t)key(m, "expert_used_count", 0);
+    bool over_all = strcmp(m->arch, "olmoe") == 0;
+    double sum = 0;
+    bool chosen = false;
+    for (int64_t i = 0; i < n_experts; i++) {
+        int64_t before = 0;
+        for (int64_t j = 0; j < n_experts; j++)
+            before += logits[j] > logits[i] || (logits[j] == logits[i] && j < i);
+        if (over_all || before < n_used)
+            sum += exp(logits[i]);
+        chosen |= i == e && before < n_used;
+    }
+    return chosen ? exp(logits[e]) / sum : 0;
+}
+
+static double *mixture(const model *m, int64_t l, const double *h, int64_t n)
+{
+    int64_t n_experts = (int64_t)key(m, "expert_count", 0);
+    double *logits = project(m, l, "ffn_gate_inp", 0, m->n_embd, n_experts, h, n);
+    double *y = calloc((size_t)(n * m->n_embd), sizeof *y);
+    assert_non_null(y);
+    for (int64_t e = 0; e < n_experts; e++) {
+        double *gate = project(m, l, "ffn_gate_exps", e * m->n_ff, m->n_embd, m->n_ff, h, n);
+        double *up = project(m, l, "ffn_up_exps", e * m->n_ff, m->n_embd, m->n_ff, h, n);
+        multiply_gated(m, gate, up, n * m->n_ff);
+        double *of_expert = project(m, l, "ffn_down_exps", e * m->n_embd, m->n_ff, m->n_embd, gate, n);
+        for (int64_t i = 0; i < n * m->n_embd; i++)
+            y[i] += expert_weight(m, logits + i / m->n_embd * n_experts, n_experts, e) * of_expert[i];
+        free(gate);
+        free(up);
+        free(of_expert);
+    }
+    free(logits);
+    return y;
+}
+
+static double *feed_forward(const model *m, int64_t l, const double *h, int64_t n)
+{
+    if (find(m, l, "ffn_gate_inp.weight"))
+        return mixture(m, l, h, n);
+    bool fused = !find(m, l, "ffn_gate.weight");
+    double *gate = project(m, l, fused ? "ffn_up" : "ffn_gate", 0, m->n_embd, m->n_ff, h, n);
+    double *up = project(m, l, "ffn_up", fused ? m->n_ff : 0, m->n_embd, m->n_ff, h, n);
+    multiply_gated(m, gate, up, n * m->n_ff);
     double *y = project(m, l, "ffn_down", 0, m->n_ff, m->n_embd, gate, n);
     free(gate);
     free(up);

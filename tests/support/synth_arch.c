@@ -60,6 +60,14 @@ const struct synth_arch synth_archs[] = {
      SYNTH_FUSED_QKV | SYNTH_FUSED_FFN | SYNTH_QKV_BIASES | SYNTH_HALF_ROTATED,
      {{NULL}}},
     {"glm4", "glm4", SYNTH_FUSED_FFN | SYNTH_QKV_BIASES | SYNTH_HALF_ROTATED | SYNTH_POST_NORMS, {{NULL}}},
+    {"mixtral", "llama", SYNTH_EXPERTS, {{NULL}}},
+    {"qwen3moe", "qwen3moe", SYNTH_EXPERTS | SYNTH_HEAD_NORMS, {{NULL}}},
+    {"olmoe", "olmoe", SYNTH_EXPERTS | SYNTH_WIDE_NORMS, {{NULL}}},
+    {"granitemoe",
+     "granitemoe",
+     SYNTH_EXPERTS,
+     {REAL("embedding_scale", 3), REAL("residual_scale", 0.6), REAL("attention.scale", 0.3),
+      REAL("logit_scale", 4)}},
     {"llama with every bias", "llama", SYNTH_QKV_BIASES | SYNTH_OTHER_BIASES, {{NULL}}},
 };
 

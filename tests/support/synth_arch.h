@@ -17,7 +17,7 @@ enum {
     SYNTH_FUSED_FFN = 1 << 7,
     SYNTH_LONGROPE = 1 << 8,     /* factors for short and long contexts */
     SYNTH_HALF_ROTATED = 1 << 9, /* half of every head (rounded down to pairs) */
-    SYNTH_EXPERTS = 1 << 10      /* set by n_experts of the config */
+    SYNTH_EXPERTS = 1 << 10      /* also by n_experts of the config */
 };
 
 struct synth_key {

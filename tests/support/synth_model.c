@@ -61,6 +61,12 @@ static unsigned parts_of(const struct synth_model_config *config)
     return (config->arch ? config->arch->parts : 0) | (config->n_experts ? SYNTH_EXPERTS : 0);
 }
 
+/* Where only the architecture says that there are any: five, of which a token uses two. */
+static int n_experts(const struct synth_model_config *config)
+{
+    return config->n_experts ? config->n_experts : parts_of(config) & SYNTH_EXPERTS ? 5 : 0;
+}
+
 static int n_rotated(const struct synth_model_config *config)
 {
     return parts_of(config) & SYNTH_HALF_ROTATED ? config->head_dim / 4 * 2 : config->head_dim;
@@ -105,9 +111,9 @@ static void write_hyperparameters(gguf_writer *writer, const struct synth_model_
     gguf_writer_f32(writer, key_of(config, "rope.freq_base", key), config->rope_freq_base);
     U32("rope.dimension_count", n_rotated(config));
     U32("vocab_size", config->n_vocab);
-    if (config->n_experts > 0) {
-        U32("expert_count", config->n_experts);
-        U32("expert_used_count", config->n_experts_used);
+    if (n_experts(config) > 0) {
+        U32("expert_count", n_experts(config));
+        U32("expert_used_count", config->n_experts_used ? config->n_experts_used : 2);
     }
     if (config->head_dim * config->n_heads != config->n_embd) {
         U32("attention.key_length", config->head_dim);
@@ -257,7 +263,7 @@ static void layer(struct weights *weights, int index)
         {"ffn_gate.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
         {"ffn_up.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
         {"ffn_down.weight", MATRIX, c->n_ff, c->n_embd, 0, SYNTH_EXPERTS},
-        {"ffn_gate_inp.weight", MATRIX, c->n_embd, c->n_experts, SYNTH_EXPERTS, 0},
+        {"ffn_gate_inp.weight", MATRIX, c->n_embd, n_experts(c), SYNTH_EXPERTS, 0},
         {"ffn_gate_exps.weight", EXPERTS, c->n_embd, c->n_ff, SYNTH_EXPERTS, 0},
         {"ffn_up_exps.weight", EXPERTS, c->n_embd, c->n_ff, SYNTH_EXPERTS, 0},
         {"ffn_down_exps.weight", EXPERTS, c->n_ff, c->n_embd, SYNTH_EXPERTS, 0},
@@ -286,7 +292,7 @@ static void layer(struct weights *weights, int index)
         if (all[i].kind == MATRIX)
             matrix(weights, name, all[i].columns, all[i].rows);
         else if (all[i].kind == EXPERTS)
-            matrices(weights, name, all[i].columns, all[i].rows, c->n_experts);
+            matrices(weights, name, all[i].columns, all[i].rows, n_experts(c));
         else
             vector(weights, name, all[i].columns, all[i].kind == NORM ? 1 : 0,
                    all[i].kind == NORM ? 0.5f : 0.4f);

@@ -1,5 +1,6 @@
-/* granite and minicpm: llamas with factors on the embedding, on what blocks add, on scores and on logits,
- * which let a large model be trained with a small one's settings (arXiv:2203.03466, arXiv:2404.06395). */
+/* granite, granitemoe (with a mixture of experts) and minicpm: llamas with factors on the embedding, on what
+ * blocks add, on scores and on logits, which let a large model be trained with a small one's settings
+ * (arXiv:2203.03466, arXiv:2404.06395). */
 #include <math.h>
 
 #include "core/status.h"
@@ -35,6 +36,17 @@ out:
     return status;
 }
 
+static tsr_status read_granitemoe(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    hp->expert_normalize = true;
+    if (tsr_gguf_find_tensor(gguf, "blk.0.ffn_up_shexp.weight"))
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: experts that every token uses (blk.0.ffn_up_shexp.weight) are "
+                        "not supported",
+                        tsr_gguf_path(gguf));
+    return read_scales(gguf, 1, hp);
+}
+
 /* Older files lack the keys: scale_emb 12, scale_depth 1.4 and dim_model_base 256 of MiniCPM 2B's config. */
 static tsr_status read_minicpm(const tsr_gguf *gguf, tsr_hparams *hp)
 {
@@ -47,6 +59,11 @@ const tsr_arch tsr_arch_granite = {.name = "granite",
                                    .read_hparams = read_granite,
                                    .declare_layer = tsr_declare_plain_layer,
                                    .build_layer = tsr_build_layer};
+const tsr_arch tsr_arch_granitemoe = {.name = "granitemoe",
+                                      .experts = true,
+                                      .read_hparams = read_granitemoe,
+                                      .declare_layer = tsr_declare_plain_layer,
+                                      .build_layer = tsr_build_layer};
 const tsr_arch tsr_arch_minicpm = {.name = "minicpm",
                                    .read_hparams = read_minicpm,
                                    .declare_layer = tsr_declare_plain_layer,
