@@ -45,7 +45,7 @@ static void damage_is_named(void **state)
         {"Qwen3-8B", "attention.key_length", 1 << 30, "qwen3.attention.key_length"},
         {"Qwen3-8B", "attention.value_length", 64, "blk.0.attn_v.weight"},
         {"Qwen3-8B", "feed_forward_length", 12289, "blk.0.ffn_gate.weight"},
-        {"Qwen3-30B-A3B", "expert_count", 127, "blk.0.ffn_gate_exps.weight"},
+        {"Qwen3-30B-A3B", "expert_count", 127, "blk.0.ffn_gate_inp.weight"},
         {"Qwen3-30B-A3B", "expert_used_count", -1, "qwen3moe.expert_used_count"},
         {"Qwen3-30B-A3B", "expert_used_count", 129, "qwen3moe.expert_used_count"},
         {"Qwen3-30B-A3B", "expert_feed_forward_length", 767, "blk.0.ffn_gate_exps.weight"},

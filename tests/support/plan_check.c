@@ -170,7 +170,7 @@ static int n_devices_of(const checked *c, const char *name)
     return __builtin_popcountll(split->groups[group].devices);
 }
 
-/* Biases of what is divided by rows are divided with it. */
+/* Biases of what is divided by rows are divided with it; a router is whole. */
 static bool is_divided(const tsr_gguf_tensor *tensor)
 {
     static const char *const names[] = {"attn_q.bias",   "attn_k.bias",   "attn_v.bias",
@@ -178,12 +178,12 @@ static bool is_divided(const tsr_gguf_tensor *tensor)
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(tensor->name, names[i]))
             return true;
-    return tensor->n_dims > 1;
+    return tensor->n_dims > 1 && !strstr(tensor->name, "ffn_gate_inp");
 }
 
-/* Matrices once, norms once per device that works on their block, the embedding a second time where a tied
- * output matrix lies elsewhere. Copies add padding of less than the alignment per tensor and device; up to
- * three matrices are one tensor of the file. */
+/* Matrices once, norms and routers once per device that works on their block, the embedding a second time
+ * where a tied output matrix lies elsewhere. Copies add padding of less than the alignment per tensor and
+ * device; up to three matrices are one tensor of the file. */
 static void check_weights(const checked *c)
 {
     const tsr_model_split *split = tsr_plan_split(c->plan);
