@@ -223,7 +223,7 @@ int tsr_cmd_bench(int argc, char **argv)
     bench_options o = {.model = TOOL_MODEL_OPTIONS_INIT,
                        .ratios = "sweep",
                        .n_rounds = 5,
-                       .budget_s = 150,
+                       .budget_s = 120,
                        .output = "table"};
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(o.model),
@@ -240,7 +240,7 @@ int tsr_cmd_bench(int argc, char **argv)
         {"-r", "--repetitions", TOOL_INT, &o.n_rounds, "N", "of every test (default 5)", 1,
          BENCH_MAX_REPETITIONS},
         {NULL, "--budget", TOOL_INT, &o.budget_s, "SECONDS",
-         "cut repetitions, and -p and -n where not given, to this (default 150; 0: never)", 0, 1 << 20},
+         "cut repetitions, and -p and -n where not given, to this (default 120; 0: never)", 0, 1 << 20},
         {"-o", "--output", TOOL_STRING, &o.output, "FORMAT", "table (default), md, csv or json", 0, 0},
         {NULL, "--save", TOOL_STRING, &o.save, "FILE", "write the JSON to a file, too", 0, 0},
         {NULL, "--plot", TOOL_STRING, &o.plot, "FILE", "draw speed against ratio (SVG)", 0, 0},
