@@ -38,7 +38,7 @@ typedef struct tsr_host_device {
     const tsr_kernel_set *kernels;
     tsr_team *team;
     int numa_node;
-    int duty_percent; /* of the time its threads may work */
+    int duty_percent;         /* of the time its threads may work */
     tsr_host_thread *threads; /* [n_threads] */
     void *scratch;            /* block that the threads' scratch memory lies in */
     size_t scratch_stride;

@@ -12,7 +12,7 @@ typedef struct tsr_topo_placing {
     int threads;  /* asked for; 0 = one per core */
     uint64_t cap; /* bytes, 0 = none */
     const char *isa;
-    int duty; /* percent, 0 = 100 */
+    int duty;  /* percent, 0 = 100 */
     int first; /* cores [first, first + n) */
     int n;
 } tsr_topo_placing;
