@@ -25,9 +25,9 @@ static const char *const eog_names[] = {
     "<turn|>",            /* Gemma 4 */
     "<|tool_response>",   /* Gemma 4 */
     "<end_of_utterance>", /* SmolVLM */
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", /* DeepSeek */
-    "[e~[",                                               /* MiniMax */
+    ("<\xEF\xBD\x9C"
+     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"), /* DeepSeek */
+    "[e~[",                                                 /* MiniMax */
     "<EOT>",
     "_<EOT>",
     "[EOT]",
