@@ -52,6 +52,8 @@ ALWAYS_INLINE void round_to_bf16(f32_vector *value)
     *value = (f32_vector)(((is_nan & (bits | 0x400000u)) | (~is_nan & rounded)) & 0xffff0000u);
 }
 
+/* Without a sign, since that wraps where it would overflow: no sum of a model's does, but a benchmark that
+ * adds up the same buffers in place again and again gets there. */
 ALWAYS_INLINE void sum_step_exact(const void *const *parts, int n_parts, int64_t i, i64_vector sum[2])
 {
     const int64_t *part = (const int64_t *)parts[0] + i;
@@ -59,8 +61,8 @@ ALWAYS_INLINE void sum_step_exact(const void *const *parts, int n_parts, int64_t
     sum[1] = *(const i64_vector *)(part + LANES);
     for (int j = 1; j < n_parts; j++) {
         part = (const int64_t *)parts[j] + i;
-        sum[0] += *(const i64_vector *)part;
-        sum[1] += *(const i64_vector *)(part + LANES);
+        sum[0] = (i64_vector)((u64_vector)sum[0] + *(const u64_vector *)part);
+        sum[1] = (i64_vector)((u64_vector)sum[1] + *(const u64_vector *)(part + LANES));
     }
 }
 
@@ -92,10 +94,10 @@ ALWAYS_INLINE void sum_step_floats(tsr_reduce_type type, const void *const *part
 
 ALWAYS_INLINE int64_t sum_one_exact(const void *const *parts, int n_parts, int64_t i)
 {
-    int64_t sum = ((const int64_t *)parts[0])[i];
+    uint64_t sum = ((const uint64_t *)parts[0])[i];
     for (int j = 1; j < n_parts; j++)
-        sum += ((const int64_t *)parts[j])[i];
-    return sum;
+        sum += ((const uint64_t *)parts[j])[i];
+    return (int64_t)sum;
 }
 
 ALWAYS_INLINE float part_at(tsr_reduce_type type, const void *part, int64_t i)
