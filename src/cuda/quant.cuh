@@ -22,11 +22,12 @@
     X(TSR_TYPE_Q8_0) X(TSR_TYPE_Q4_0) X(TSR_TYPE_Q4_K) X(TSR_TYPE_Q5_K) X(TSR_TYPE_Q6_K)
 
 /* Those that are multiplied octet by octet, as F32 is: met less often, and without the fast kernels. */
-#define TSR_FOR_EACH_OCTET_TYPE(X)                                                           \
-    X(TSR_TYPE_Q4_1)                                                                         \
-    X(TSR_TYPE_Q5_0)                                                                         \
-    X(TSR_TYPE_Q5_1) X(TSR_TYPE_Q2_K) X(TSR_TYPE_Q3_K) X(TSR_TYPE_IQ4_NL) X(TSR_TYPE_IQ4_XS) \
-        X(TSR_TYPE_MXFP4)
+/* clang-format takes the types for casts, and never comes to rest. */
+/* clang-format off */
+#define TSR_FOR_EACH_OCTET_TYPE(X)                                        \
+    X(TSR_TYPE_Q4_1) X(TSR_TYPE_Q5_0) X(TSR_TYPE_Q5_1) X(TSR_TYPE_Q2_K)   \
+    X(TSR_TYPE_Q3_K) X(TSR_TYPE_IQ4_NL) X(TSR_TYPE_IQ4_XS) X(TSR_TYPE_MXFP4)
+/* clang-format on */
 #define TSR_FOR_EACH_WEIGHT_TYPE(X) \
     TSR_FOR_EACH_PLAIN_TYPE(X) TSR_FOR_EACH_QUANTIZED_TYPE(X) TSR_FOR_EACH_OCTET_TYPE(X)
 
