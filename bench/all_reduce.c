@@ -18,6 +18,8 @@
 #include "comm/trial.h"
 #include "core/event.h"
 #include "core/runtime.h"
+#include "support/measured.h"
+#include "support/opened.h"
 
 enum { MAX_RANKS = 64, PER_PROGRAM = 64, LAUNCHES = 40, WARM_UP = 5 };
 
@@ -31,14 +33,6 @@ typedef struct bench {
     float *y[MAX_RANKS];
 } bench;
 
-static void check(tsr_status status)
-{
-    if (status == TSR_OK)
-        return;
-    fprintf(stderr, "all_reduce: %s: %s\n", tsr_status_name(status), tsr_last_error());
-    exit(1);
-}
-
 /* ---- programs -------------------------------------------------------------------------------------------
  */
 
@@ -47,8 +41,8 @@ static void *zeros(tsr_device *device, size_t bytes)
     void *there = NULL, *here = calloc(1, bytes);
     if (!here)
         exit(1);
-    check(device->ops->alloc(device, bytes, &there));
-    check(tsr_device_upload(device, there, here, bytes));
+    bench_check(device->ops->alloc(device, bytes, &there));
+    bench_check(tsr_device_upload(device, there, here, bytes));
     free(here);
     return there;
 }
@@ -64,7 +58,7 @@ static tsr_collective *make_collective(bench *b, int k, tsr_reduce_type reduce, 
                                       .n = n,
                                       .partial = b->partial[k % 2],
                                       .name = "sum"};
-    check(b->comm->ops->collective_create(b->comm, &desc, &made));
+    bench_check(b->comm->ops->collective_create(b->comm, &desc, &made));
     return made;
 }
 
@@ -96,7 +90,8 @@ static void compile(bench *b, tsr_reduce_type reduce, int64_t n)
                                   .name = "sum",
                                   .all_reduce = {b->collectives[k], NULL, b->y[d], n}};
         }
-        check(b->rt->devices[d]->ops->program_create(b->rt->devices[d], ops, b->n_ops, &b->programs[d]));
+        bench_check(
+            b->rt->devices[d]->ops->program_create(b->rt->devices[d], ops, b->n_ops, &b->programs[d]));
     }
 }
 
@@ -117,25 +112,19 @@ static void discard(bench *b, int64_t n)
 /* ---- measuring ------------------------------------------------------------------------------------------
  */
 
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* Microseconds per op, sorted. */
 static void measure(bench *b, double us[LAUNCHES])
 {
     for (int i = -WARM_UP; i < LAUNCHES; i++) {
         uint64_t start = tsr_clock_ns();
         for (int d = 0; d < b->rt->n_devices; d++)
-            check(b->rt->devices[d]->ops->launch(b->rt->devices[d], b->programs[d]));
+            bench_check(b->rt->devices[d]->ops->launch(b->rt->devices[d], b->programs[d]));
         for (int d = 0; d < b->rt->n_devices; d++)
-            check(b->rt->devices[d]->ops->synchronize(b->rt->devices[d], 0));
+            bench_check(b->rt->devices[d]->ops->synchronize(b->rt->devices[d], 0));
         if (i >= 0)
             us[i] = (double)(tsr_clock_ns() - start) / 1000.0 / b->n_ops;
     }
-    qsort(us, LAUNCHES, sizeof *us, ascending);
+    (void)bench_median(us, LAUNCHES);
 }
 
 static void measure_sizes(bench *b, tsr_reduce_type reduce)
@@ -174,7 +163,7 @@ static void bench_devices(const char *spec)
     tsr_comm *members[TSR_COMM_MAX_CHOICES];
     config.devices = spec;
     config.logger.fn = warn;
-    check(tsr_runtime_open(&config, &b.rt));
+    bench_check(tsr_runtime_open(&config, &b.rt));
     printf("\ndevices: %s\n%-14s %5s %6s %8s %9s %9s %9s %9s %9s\n", spec, "kind", "ranks", "type", "n",
            "us best", "us median", "us p90", "algbw GB/s", "busbw");
     int n = tsr_comm_choice_members(b.rt->comm, members);

@@ -25,6 +25,8 @@
 #include "core/fixed.h"
 #include "core/gpu_memory.h"
 #include "cuda/kernels.h"
+#include "support/measured.h"
+#include "support/opened.h"
 
 enum {
     N_ROUNDS = 21,
@@ -62,24 +64,10 @@ static void check_cuda(cudaError_t error, const char *call)
 }
 #define CHECK_CUDA(call) check_cuda((call), #call)
 
-static void check(tsr_status status)
-{
-    if (status == TSR_OK)
-        return;
-    fprintf(stderr, "cuda_kernels: %s: %s\n", tsr_status_name(status), tsr_last_error());
-    exit(1);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static spread spread_of(double *seconds)
 {
-    qsort(seconds, N_ROUNDS, sizeof *seconds, by_value);
-    return (spread){seconds[N_ROUNDS / 2], seconds[0], seconds[N_ROUNDS - 1]};
+    const double median = bench_median(seconds, N_ROUNDS);
+    return (spread){median, seconds[0], seconds[N_ROUNDS - 1]};
 }
 
 /* ---- the card ---- */
@@ -174,7 +162,7 @@ static void *random_weights(tsr_type type, int64_t k, size_t total)
     for (int r = 0; r < SOURCE_ROWS; r++) {
         for (int64_t i = 0; i < k; i++)
             values[i] = 0.05f * random_float(&seed);
-        check(tsr_type_from_f32(type, values, rows + (size_t)r * row_bytes, k));
+        bench_check(tsr_type_from_f32(type, values, rows + (size_t)r * row_bytes, k));
     }
     void *memory = filled(total, rows, SOURCE_ROWS * row_bytes);
     free(values);
@@ -208,7 +196,7 @@ static spread measure(card *c, const tsr_op_mul_mat *op, int copies, size_t matr
     CHECK_CUDA(cudaStreamBeginCapture(c->stream, cudaStreamCaptureModeRelaxed));
     for (int i = 0; i < copies; i++) {
         one.w = (const char *)op->w + (size_t)i * matrix_bytes;
-        check(tsr_cuda_mul_mat(&one, &s));
+        bench_check(tsr_cuda_mul_mat(&one, &s));
     }
     CHECK_CUDA(cudaStreamEndCapture(c->stream, &graph));
     CHECK_CUDA(cudaGraphInstantiate(&ready, graph, 0));

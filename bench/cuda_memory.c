@@ -20,28 +20,16 @@
 #include "core/event.h"
 #include "core/mem.h"
 #include "core/runtime.h"
+#include "support/measured.h"
+#include "support/opened.h"
 
 enum { ROUNDS = 31, UPLOAD_ROUNDS = 5, ROWS = 4096, COLUMNS = 8192, MAX_TENSORS = 4096, MANY_OPS = 400 };
-
-static void check(tsr_status status)
-{
-    if (status == TSR_OK)
-        return;
-    fprintf(stderr, "cuda_memory: %s: %s\n", tsr_status_name(status), tsr_last_error());
-    exit(1);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 /* Sorts the times. */
 static void report(const char *what, double *values, int n, const char *unit)
 {
-    qsort(values, (size_t)n, sizeof *values, compare);
-    printf("%-44s %9.2f %-4s [%.2f, %.2f]\n", what, values[n / 2], unit, values[n / 4], values[3 * n / 4]);
+    const double middle = bench_median(values, n);
+    printf("%-44s %9.2f %-4s [%.2f, %.2f]\n", what, middle, unit, values[n / 4], values[3 * n / 4]);
 }
 
 static double seconds_since(uint64_t start)
@@ -53,7 +41,7 @@ static double seconds_since(uint64_t start)
 static void settle(tsr_device *device, const void *there)
 {
     unsigned char byte;
-    check(tsr_device_download(device, &byte, there, 1));
+    bench_check(tsr_device_download(device, &byte, there, 1));
 }
 
 /* ---- upload -------------------------------------------------------------------------------------------- */
@@ -81,7 +69,7 @@ static void make_weights(weights *w, tsr_runtime *rt, double gib)
     }
     memset(w->data, 0x3c, (size_t)w->n * w->bytes);
     for (int i = 0; i < w->n; i++) {
-        check(tsr_tensor_init(&w->tensors[i], rt, TSR_TYPE_F16, ne, "weight"));
+        bench_check(tsr_tensor_init(&w->tensors[i], rt, TSR_TYPE_F16, ne, "weight"));
         w->pointers[i] = &w->tensors[i];
         w->sources[i] = w->data + (size_t)i * w->bytes;
     }
@@ -97,7 +85,7 @@ static void time_loader(tsr_runtime *rt, weights *w)
         tsr_buffer *buffer;
         uint64_t start = tsr_clock_ns();
         const tsr_weights_config config = {.flags = TSR_WEIGHTS_COPY, .owner = TSR_MEMORY_WEIGHTS};
-        check(tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, &config, &buffer));
+        bench_check(tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, &config, &buffer));
         settle(rt->devices[0], w->tensors[w->n - 1].shards[0].data);
         rates[r < 0 ? 0 : r] = 1e-9 * (double)w->n * (double)w->bytes / seconds_since(start);
         tsr_buffer_destroy(buffer);
@@ -110,11 +98,11 @@ static void time_part(tsr_device *device, const weights *w, const char *what, si
 {
     double rates[UPLOAD_ROUNDS];
     void *there;
-    check(tsr_device_alloc(device, TSR_MEMORY_OTHER, width * n_rows, "a part", &there));
+    bench_check(tsr_device_alloc(device, TSR_MEMORY_OTHER, width * n_rows, "a part", &there));
     for (int r = -1; r < UPLOAD_ROUNDS; r++) {
         uint64_t start = tsr_clock_ns();
         for (int i = 0; i < w->n; i++)
-            check(device->ops->upload(device, there, width, w->sources[i], COLUMNS * 2, width, n_rows));
+            bench_check(device->ops->upload(device, there, width, w->sources[i], COLUMNS * 2, width, n_rows));
         settle(device, there);
         rates[r < 0 ? 0 : r] = 1e-9 * (double)w->n * (double)(width * n_rows) / seconds_since(start);
     }
@@ -130,11 +118,11 @@ static void time_commits(tsr_device *device, size_t n_granules)
     double us[ROUNDS];
     size_t bytes = n_granules * device->granularity;
     unsigned char *base;
-    check(device->ops->reserve(device, (ROUNDS + 1) * bytes, (void **)&base));
+    bench_check(device->ops->reserve(device, (ROUNDS + 1) * bytes, (void **)&base));
     for (int r = -1; r < ROUNDS; r++) {
         size_t offset = (size_t)(r + 1) * bytes;
         uint64_t start = tsr_clock_ns();
-        check(device->ops->commit(device, base, offset, bytes));
+        bench_check(device->ops->commit(device, base, offset, bytes));
         settle(device, base + offset);
         us[r < 0 ? 0 : r] = 1e6 * seconds_since(start);
     }
@@ -154,16 +142,16 @@ static void time_launches(tsr_device *device, int n_ops)
     tsr_op ops[MANY_OPS];
     tsr_device_program *program;
     float *x;
-    check(tsr_device_alloc(device, TSR_MEMORY_OTHER, 4096, "a vector", (void **)&x));
+    bench_check(tsr_device_alloc(device, TSR_MEMORY_OTHER, 4096, "a vector", (void **)&x));
     for (int i = 0; i < n_ops; i++)
         ops[i] = (tsr_op){.kind = TSR_OP_SCALE, .name = "one", .scale = {x, x, 1, 1.0f}};
     uint64_t begin = tsr_clock_ns();
-    check(device->ops->program_create(device, ops, n_ops, &program));
+    bench_check(device->ops->program_create(device, ops, n_ops, &program));
     double create_ms = 1e3 * seconds_since(begin);
     for (int r = -3; r < ROUNDS; r++) {
         uint64_t start = tsr_clock_ns();
-        check(device->ops->launch(device, program));
-        check(device->ops->synchronize(device, 0));
+        bench_check(device->ops->launch(device, program));
+        bench_check(device->ops->synchronize(device, 0));
         us[r < 0 ? 0 : r] = 1e6 * seconds_since(start);
     }
     device->ops->program_destroy(device, program);
@@ -185,8 +173,8 @@ int main(int argc, char **argv)
         printf("cuda_memory: nothing measured: %s\n", tsr_last_error());
         return 0;
     }
-    check(status);
-    check(tsr_runtime_device(rt, 0, &info));
+    bench_check(status);
+    bench_check(tsr_runtime_device(rt, 0, &info));
     printf("%s, %zu bytes may be used, growth in %zu bytes\n", info.name, info.memory_cap,
            rt->devices[0]->granularity);
     make_weights(&w, rt, argc > 2 ? atof(argv[2]) : 2);

@@ -11,12 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
-#include <tsr/session.h>
-
-#include "support/read_bandwidth.h"
-#include "support/synth_model.h"
+#include "support/measured.h"
+#include "support/opened.h"
 
 enum { N_ROUNDS = 7, N_TOKENS = 8, N_WAYS = 3, N_FACTS = N_WAYS + 2 };
 
@@ -26,57 +23,6 @@ static const struct way {
 } ways[N_WAYS] = {{"host:1,threads=1", "1 device x 1 thread", 1},
                   {"host:1,threads=2", "1 device x 2 threads", 2},
                   {"host:2,threads=1", "2 devices x 1 thread", 2}};
-
-typedef struct opened {
-    tsr_runtime *rt;
-    tsr_model *model;
-    tsr_session *session;
-    float *logits;
-} opened;
-
-static void check(tsr_status status)
-{
-    if (status == TSR_OK)
-        return;
-    fprintf(stderr, "decode: %s: %s\n", tsr_status_name(status), tsr_last_error());
-    exit(1);
-}
-
-static void open_way(opened *o, const char *path, const char *devices)
-{
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    tsr_model_info info;
-    runtime_config.devices = devices;
-    config.n_ctx = 256;
-    check(tsr_runtime_open(&runtime_config, &o->rt));
-    check(tsr_model_open(o->rt, path, &config, &o->model));
-    check(tsr_session_create(o->model, &o->session));
-    tsr_model_describe(o->model, &info);
-    o->logits = malloc((size_t)info.n_vocab * sizeof(float));
-}
-
-static void close_way(opened *o)
-{
-    free(o->logits);
-    tsr_session_destroy(o->session);
-    tsr_model_close(o->model);
-    tsr_runtime_close(o->rt);
-}
-
-/* Seconds per token. */
-static double decode(opened *o, int n)
-{
-    double begin = bench_now();
-    for (int i = 0; i < n; i++) {
-        int32_t token = 7 + i;
-        tsr_batch batch = {.n_tokens = 1, .tokens = &token};
-        check(tsr_session_decode(o->session, &batch, o->logits));
-    }
-    double seconds = (bench_now() - begin) / n;
-    check(tsr_session_trim(o->session, 0, 0));
-    return seconds;
-}
 
 /* Weights read per token: all but the embedding, of which one row is read. */
 static double bytes_per_token(const tsr_model *model)
@@ -119,35 +65,26 @@ static void report(const char *type, double bytes, double facts[N_FACTS][N_ROUND
 
 static void bench_type(const char *name, const void *scratch, size_t scratch_bytes)
 {
-    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
-    char path[] = "/tmp/tsr_bench_decode_XXXXXX";
-    opened o[N_WAYS] = {{0}};
+    struct synth_model_config config = BENCH_TINYLLAMA_LAYERS;
+    bench_opened o[N_WAYS];
     double facts[N_FACTS][N_ROUNDS], bytes = 0;
-    check(tsr_type_parse(name, &config.weight_type));
-    config.n_layers = 4;
-    config.n_embd = 2048;
-    config.n_heads = 32;
-    config.n_kv_heads = 4;
-    config.head_dim = 64;
-    config.n_ff = 5632;
-    config.n_vocab = 32000;
-    close(mkstemp(path));
-    synth_model_write(&config, path);
+    bench_check(tsr_type_parse(name, &config.weight_type));
+    const bench_file file = bench_make(&config);
     for (int w = 0; w < N_WAYS; w++) {
-        open_way(&o[w], path, ways[w].devices);
-        decode(&o[w], 2);
+        o[w] = bench_open(file.path, ways[w].devices, 256);
+        bench_decode(&o[w], 2, 0);
         bytes = bytes_per_token(o[w].model);
     }
     for (int r = 0; r < N_ROUNDS; r++) {
         for (int w = 0; w < N_WAYS; w++)
-            facts[w][r] = decode(&o[w], N_TOKENS);
+            facts[w][r] = bench_decode(&o[w], N_TOKENS, 0);
         for (int t = 1; t <= 2; t++)
             facts[N_WAYS + t - 1][r] = bench_read_bandwidth(scratch, scratch_bytes, t, 3);
     }
     report(name, bytes, facts);
     for (int w = 0; w < N_WAYS; w++)
-        close_way(&o[w]);
-    unlink(path);
+        bench_close(&o[w]);
+    bench_unmake(&file);
 }
 
 int main(int argc, char **argv)

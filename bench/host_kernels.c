@@ -20,6 +20,7 @@
 
 #include "core/fixed.h"
 #include "host/kernels.h"
+#include "support/measured.h"
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -210,12 +211,6 @@ static void work_fma(thread_team *team, int thread, void *argument)
 
 /* ---- one table row ---- */
 
-static int compare(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 /* `amount` of work in units of 1e9 is done by op; the limit is measured by limit_work, which does
  * `limit_amount`. */
 static void report(const char *what, const char *unit, thread_team *team, tsr_op *op, double amount,
@@ -231,10 +226,8 @@ static void report(const char *what, const char *unit, thread_team *team, tsr_op
         rate[i] = amount / team_run(team, work_op, op) * 1e-9;
         ratio[i] = rate[i] / limit[i];
     }
-    qsort(rate, REPEATS, sizeof *rate, compare);
-    qsort(limit, REPEATS, sizeof *limit, compare);
-    qsort(ratio, REPEATS, sizeof *ratio, compare);
-    const double middle = rate[REPEATS / 2], most = limit[REPEATS / 2], share = ratio[REPEATS / 2];
+    const double middle = bench_median(rate, REPEATS), most = bench_median(limit, REPEATS);
+    const double share = bench_median(ratio, REPEATS);
     const double low = ratio[REPEATS / 4], high = ratio[REPEATS - 1 - REPEATS / 4];
     if (team->json)
         printf("%s\n    {\"kernel\": \"%s\", \"unit\": \"%s\", \"rate\": %.3f, \"limit\": %.3f, "

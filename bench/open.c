@@ -10,32 +10,13 @@
  * token. */
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-#include <tsr/session.h>
-
-#include "support/synth_model.h"
+#include "support/measured.h"
+#include "support/opened.h"
 
 enum { N_ROUNDS = 31 };
 
 #define DEVICES "host:2,threads=1"
-
-static void check(tsr_status status)
-{
-    if (status == TSR_OK)
-        return;
-    fprintf(stderr, "open: %s: %s\n", tsr_status_name(status), tsr_last_error());
-    exit(1);
-}
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
 
 /* Bytes resident, file pages included. */
 static double resident(void)
@@ -55,36 +36,11 @@ static double resident(void)
     return 1024 * kib;
 }
 
-static void write_model(const char *path)
-{
-    struct synth_model_config config = {.n_layers = 16,
-                                        .n_embd = 2048,
-                                        .n_heads = 32,
-                                        .n_kv_heads = 8,
-                                        .head_dim = 64,
-                                        .n_ff = 8192,
-                                        .n_vocab = 32768,
-                                        .n_ctx = 8192,
-                                        .weight_scale = 1,
-                                        .weight_type = TSR_TYPE_F16,
-                                        .tokenizer = true,
-                                        .rope_freq_base = 500000,
-                                        .seed = 1,
-                                        .holes = true};
-    synth_model_write(&config, path);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void report(const char *what, double *ms)
 {
-    qsort(ms, N_ROUNDS, sizeof *ms, compare);
-    printf("%-28s %7.2f ms   (%.2f to %.2f over %d rounds)\n", what, ms[N_ROUNDS / 2], ms[0],
-           ms[N_ROUNDS - 1], N_ROUNDS);
+    const double middle = bench_median(ms, N_ROUNDS);
+    printf("%-28s %7.2f ms   (%.2f to %.2f over %d rounds)\n", what, middle, ms[0], ms[N_ROUNDS - 1],
+           N_ROUNDS);
 }
 
 static void time_plan(const char *path, const tsr_device_list *devices)
@@ -93,10 +49,10 @@ static void time_plan(const char *path, const tsr_device_list *devices)
     for (int i = -1; i < N_ROUNDS; i++) { /* the first one warms up */
         tsr_gguf *gguf;
         tsr_plan *plan;
-        double begin = now_ms();
-        check(tsr_gguf_open(path, NULL, &gguf));
-        check(tsr_plan_create(gguf, devices, NULL, &plan));
-        ms[i < 0 ? 0 : i] = now_ms() - begin;
+        double begin = bench_now();
+        bench_check(tsr_gguf_open(path, NULL, &gguf));
+        bench_check(tsr_plan_create(gguf, devices, NULL, &plan));
+        ms[i < 0 ? 0 : i] = 1e3 * (bench_now() - begin);
         tsr_plan_destroy(plan);
         tsr_gguf_close(gguf);
     }
@@ -108,9 +64,9 @@ static void time_open(const char *path, tsr_runtime *rt)
     double ms[N_ROUNDS];
     for (int i = -1; i < N_ROUNDS; i++) {
         tsr_model *model;
-        double begin = now_ms();
-        check(tsr_model_open(rt, path, NULL, &model));
-        ms[i < 0 ? 0 : i] = now_ms() - begin;
+        double begin = bench_now();
+        bench_check(tsr_model_open(rt, path, NULL, &model));
+        ms[i < 0 ? 0 : i] = 1e3 * (bench_now() - begin);
         tsr_model_close(model);
     }
     report("model_open", ms);
@@ -121,12 +77,12 @@ static void measure_growth(const char *path, tsr_runtime *rt)
     tsr_gguf *gguf;
     tsr_model *model;
     tsr_session *session;
-    check(tsr_gguf_open(path, NULL, &gguf));
+    bench_check(tsr_gguf_open(path, NULL, &gguf));
     double file = (double)tsr_gguf_file_bytes(gguf);
     tsr_gguf_close(gguf);
     double before = resident();
-    check(tsr_model_open(rt, path, NULL, &model));
-    check(tsr_session_create(model, &session));
+    bench_check(tsr_model_open(rt, path, NULL, &model));
+    bench_check(tsr_session_create(model, &session));
     double growth = resident() - before;
     printf("%-28s %7.3f %%    (%.1f MB of %.0f MB)\n", "resident before a token", 100 * growth / file,
            1e-6 * growth, 1e-6 * file);
@@ -136,34 +92,25 @@ static void measure_growth(const char *path, tsr_runtime *rt)
 
 int main(int argc, char **argv)
 {
-    char folder[] = "/tmp/tsr_bench_open_XXXXXX", made[64];
-    const char *path = argc > 1 ? argv[1] : made;
+    const struct synth_model_config shape = BENCH_LLAMA_1B_HOLES;
+    const bench_file made = argc > 1 ? (bench_file){0} : bench_make(&shape);
+    const char *path = argc > 1 ? argv[1] : made.path;
     tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
     tsr_topology *topo;
     tsr_device_list *devices;
     tsr_runtime *rt;
-    if (argc <= 1) {
-        if (!mkdtemp(folder)) {
-            perror("open: mkdtemp");
-            return 1;
-        }
-        snprintf(made, sizeof made, "%s/model.gguf", folder);
-        write_model(made);
-    }
-    check(tsr_topology_discover(NULL, &topo));
-    check(tsr_device_list_create(topo, DEVICES, NULL, &devices));
+    bench_check(tsr_topology_discover(NULL, &topo));
+    bench_check(tsr_device_list_create(topo, DEVICES, NULL, &devices));
     config.devices = DEVICES;
     config.topology = topo;
-    check(tsr_runtime_open(&config, &rt));
+    bench_check(tsr_runtime_open(&config, &rt));
     measure_growth(path, rt); /* first, while nothing of the file is mapped yet */
     time_plan(path, devices);
     time_open(path, rt);
     tsr_runtime_close(rt);
     tsr_device_list_destroy(devices);
     tsr_topology_destroy(topo);
-    if (argc <= 1) {
-        unlink(made);
-        rmdir(folder);
-    }
+    if (argc <= 1)
+        bench_unmake(&made);
     return 0;
 }

@@ -10,11 +10,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
 #include "model/session.h"
-#include "support/synth_model.h"
+#include "support/measured.h"
+#include "support/opened.h"
 
 enum { N_ROUNDS = 15, N_SPLITS = 4, N_CTX = 8192 };
 
@@ -23,47 +22,6 @@ enum { N_ROUNDS = 15, N_SPLITS = 4, N_CTX = 8192 };
 /* {0, 0}: the planner's. */
 static const float splits[N_SPLITS][2] = {{1, 0}, {1, 1}, {3, 1}, {0, 0}};
 static const char *const names[N_SPLITS] = {"1,0", "1,1", "3,1", "planner"};
-
-static void check(tsr_status status)
-{
-    if (status == TSR_OK)
-        return;
-    fprintf(stderr, "resplit: %s: %s\n", tsr_status_name(status), tsr_last_error());
-    exit(1);
-}
-
-static double now_ms(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return 1e3 * (double)t.tv_sec + 1e-6 * (double)t.tv_nsec;
-}
-
-static void write_model(const char *path)
-{
-    struct synth_model_config config = {.n_layers = 16,
-                                        .n_embd = 2048,
-                                        .n_heads = 32,
-                                        .n_kv_heads = 8,
-                                        .head_dim = 64,
-                                        .n_ff = 8192,
-                                        .n_vocab = 128256,
-                                        .n_ctx = 131072,
-                                        .weight_scale = 1,
-                                        .weight_type = TSR_TYPE_F16,
-                                        .tied_output = true,
-                                        .tokenizer = true,
-                                        .rope_freq_base = 500000,
-                                        .seed = 1,
-                                        .holes = true};
-    synth_model_write(&config, path);
-}
-
-static int compare(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
 
 typedef struct open_model {
     tsr_model *model;
@@ -78,9 +36,9 @@ static open_model open_with(tsr_runtime *rt, const char *path, const float *spli
     config.tensor_split = split;
     config.n_tensor_split = 2;
     config.n_ctx = N_CTX;
-    check(tsr_model_open(rt, path, &config, &m.model));
-    check(tsr_session_create(m.model, &m.session));
-    check(tsr_session_step(m.session, 1, 1, &step));
+    bench_check(tsr_model_open(rt, path, &config, &m.model));
+    bench_check(tsr_session_create(m.model, &m.session));
+    bench_check(tsr_session_step(m.session, 1, 1, &step));
     return m;
 }
 
@@ -93,8 +51,8 @@ static void close_again(open_model *m)
 /* What the pages hold makes no difference, so nothing is computed; but they must be there. */
 static void fill_kv(tsr_session *session, int64_t n_tokens)
 {
-    check(tsr_session_trim(session, 0, 0));
-    check(tsr_kv_append(session->kv, 0, n_tokens));
+    bench_check(tsr_session_trim(session, 0, 0));
+    bench_check(tsr_kv_append(session->kv, 0, n_tokens));
     int n_pages;
     (void)tsr_kv_pages(session->kv, 0, &n_pages);
     unsigned char *bytes = malloc(tsr_kv_page_bytes(session->kv));
@@ -102,7 +60,7 @@ static void fill_kv(tsr_session *session, int64_t n_tokens)
         exit(1);
     memset(bytes, 1, tsr_kv_page_bytes(session->kv));
     for (int i = 0; i < n_pages; i++)
-        check(tsr_kv_page_put(session->kv, 0, i, bytes));
+        bench_check(tsr_kv_page_put(session->kv, 0, i, bytes));
     free(bytes);
 }
 
@@ -110,25 +68,25 @@ static void fill_kv(tsr_session *session, int64_t n_tokens)
 static void time_change(open_model *m, int from, int to, double *ms)
 {
     for (int i = 0; i < N_ROUNDS; i++) {
-        check(tsr_model_resplit(m->model, splits[from], 2));
-        double begin = now_ms();
-        check(tsr_model_resplit(m->model, splits[to], 2));
-        ms[i] = now_ms() - begin;
+        bench_check(tsr_model_resplit(m->model, splits[from], 2));
+        double begin = bench_now();
+        bench_check(tsr_model_resplit(m->model, splits[to], 2));
+        ms[i] = 1e3 * (bench_now() - begin);
     }
-    qsort(ms, N_ROUNDS, sizeof *ms, compare);
+    (void)bench_median(ms, N_ROUNDS); /* sorts */
 }
 
 static void time_reopening(tsr_runtime *rt, const char *path, int from, int to, double *ms)
 {
     for (int i = 0; i < N_ROUNDS; i++) {
         open_model m = open_with(rt, path, splits[from]);
-        double begin = now_ms();
+        double begin = bench_now();
         close_again(&m);
         m = open_with(rt, path, splits[to]);
-        ms[i] = now_ms() - begin;
+        ms[i] = 1e3 * (bench_now() - begin);
         close_again(&m);
     }
-    qsort(ms, N_ROUNDS, sizeof *ms, compare);
+    (void)bench_median(ms, N_ROUNDS); /* sorts */
 }
 
 static void time_all(tsr_runtime *rt, const char *path, int64_t n_tokens)
@@ -155,8 +113,7 @@ static void time_all(tsr_runtime *rt, const char *path, int64_t n_tokens)
 
 int main(int argc, char **argv)
 {
-    char folder[] = "/tmp/tsr_bench_resplit_XXXXXX", made[64];
-    const char *path = argc > 1 ? argv[1] : made;
+    const struct synth_model_config shape = BENCH_LLAMA_1B_HOLES;
     int64_t n_tokens = argc > 2 ? atoll(argv[2]) : 4096;
     tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
     tsr_runtime *rt;
@@ -164,21 +121,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "resplit: TOKENS must be 0 to %d\n", N_CTX);
         return 1;
     }
-    if (argc <= 1) {
-        if (!mkdtemp(folder)) {
-            perror("resplit: mkdtemp");
-            return 1;
-        }
-        snprintf(made, sizeof made, "%s/model.gguf", folder);
-        write_model(made);
-    }
+    const bench_file made = argc > 1 ? (bench_file){0} : bench_make(&shape);
     config.devices = DEVICES;
-    check(tsr_runtime_open(&config, &rt));
-    time_all(rt, path, n_tokens);
+    bench_check(tsr_runtime_open(&config, &rt));
+    time_all(rt, argc > 1 ? argv[1] : made.path, n_tokens);
     tsr_runtime_close(rt);
-    if (argc <= 1) {
-        unlink(made);
-        rmdir(folder);
-    }
+    if (argc <= 1)
+        bench_unmake(&made);
     return 0;
 }

@@ -8,26 +8,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include <tsr/tokenizer.h>
 
+#include "support/measured.h"
+#include "support/opened.h"
+
 enum { TEXT_BYTES = 1 << 20, RUNS = 7 };
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-static void check(tsr_status status)
-{
-    if (status == TSR_OK)
-        return;
-    fprintf(stderr, "%s: %s\n", tsr_status_name(status), tsr_last_error());
-    exit(1);
-}
 
 static uint32_t next_random(uint32_t *state) /* Numerical Recipes' linear congruential generator */
 {
@@ -65,17 +52,10 @@ static size_t read_text(const char *path, char *text, size_t bytes)
     return n;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
 static void report(const char *what, size_t bytes, double seconds[RUNS])
 {
-    qsort(seconds, RUNS, sizeof *seconds, by_value);
-    double mb = (double)bytes / 1e6;
-    printf("  %-28s %8.1f MB/s   (%.1f .. %.1f)\n", what, mb / seconds[RUNS / 2], mb / seconds[RUNS - 1],
+    double mb = (double)bytes / 1e6, middle = bench_median(seconds, RUNS);
+    printf("  %-28s %8.1f MB/s   (%.1f .. %.1f)\n", what, mb / middle, mb / seconds[RUNS - 1],
            mb / seconds[0]);
 }
 
@@ -87,13 +67,13 @@ static void measure(const tsr_tokenizer *tokenizer, const char *name, const char
     size_t n = 0, n_bytes = 0;
 
     for (int run = -1; run < RUNS; run++) { /* the first one warms up */
-        double begin = now();
-        check(tsr_tokenizer_encode(tokenizer, text, bytes, 0, tokens, 4 * TEXT_BYTES, &n));
-        double middle = now();
-        check(tsr_tokenizer_decode(tokenizer, tokens, n, 0, back, sizeof back, &n_bytes));
+        double begin = bench_now();
+        bench_check(tsr_tokenizer_encode(tokenizer, text, bytes, 0, tokens, 4 * TEXT_BYTES, &n));
+        double middle = bench_now();
+        bench_check(tsr_tokenizer_decode(tokenizer, tokens, n, 0, back, sizeof back, &n_bytes));
         if (run >= 0) {
             encode[run] = middle - begin;
-            decode[run] = now() - middle;
+            decode[run] = bench_now() - middle;
         }
     }
     if (n_bytes != bytes || memcmp(text, back, bytes)) {
@@ -115,11 +95,11 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: %s MODEL.gguf [TEXT_FILE]\n", argv[0]);
         return 2;
     }
-    check(tsr_gguf_open(argv[1], NULL, &gguf));
-    double begin = now();
-    check(tsr_tokenizer_create(gguf, &tokenizer));
+    bench_check(tsr_gguf_open(argv[1], NULL, &gguf));
+    double begin = bench_now();
+    bench_check(tsr_tokenizer_create(gguf, &tokenizer));
     printf("%s: %d tokens, loaded in %.1f ms\n", argv[1], tsr_tokenizer_n_vocab(tokenizer),
-           1e3 * (now() - begin));
+           1e3 * (bench_now() - begin));
     tsr_gguf_close(gguf);
 
     size_t bytes =

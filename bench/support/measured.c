@@ -1,6 +1,6 @@
 /* Reading with several streams per core: a single sequential stream does not keep enough cache misses in
  * flight to reach a core's bandwidth. */
-#include "support/read_bandwidth.h"
+#include "support/measured.h"
 
 #include <pthread.h>
 #include <stdint.h>

@@ -1,6 +1,7 @@
-/* How fast this machine reads memory: the yardstick for decoding, which reads every weight once per token. */
-#ifndef TSR_BENCH_READ_BANDWIDTH_H
-#define TSR_BENCH_READ_BANDWIDTH_H
+/* Clock, medians, and how fast this machine reads memory: the yardstick for decoding, which reads every
+ * weight once per token. */
+#ifndef TSR_BENCH_MEASURED_H
+#define TSR_BENCH_MEASURED_H
 
 #include <stddef.h>
 
@@ -11,7 +12,7 @@ double bench_now(void);
  * at once. */
 double bench_read_bandwidth(const void *data, size_t bytes, int n_threads, int repeats);
 
-/* Median of values[n]; sorts them. */
+/* Median of values[n]; sorts them, so that values[0] is the least. */
 double bench_median(double *values, int n);
 
 #endif

@@ -1,0 +1,75 @@
+/* program_invocation_short_name is of <errno.h> with GNU extensions. */
+#include "support/opened.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/measured.h"
+
+void bench_check(tsr_status status)
+{
+    if (status == TSR_OK)
+        return;
+    fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, tsr_status_name(status), tsr_last_error());
+    exit(1);
+}
+
+bench_file bench_make(const struct synth_model_config *config)
+{
+    bench_file file = {.folder = "/tmp/tsr_bench_XXXXXX"};
+    if (!mkdtemp(file.folder)) {
+        fprintf(stderr, "%s: %s: %s\n", program_invocation_short_name, file.folder, strerror(errno));
+        exit(1);
+    }
+    snprintf(file.path, sizeof file.path, "%s/model.gguf", file.folder);
+    synth_model_write(config, file.path);
+    return file;
+}
+
+void bench_unmake(const bench_file *file)
+{
+    unlink(file->path);
+    rmdir(file->folder);
+}
+
+bench_opened bench_open(const char *path, const char *devices, int64_t n_ctx)
+{
+    bench_opened o = {0};
+    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_info info;
+    runtime_config.devices = devices;
+    config.n_ctx = n_ctx;
+    bench_check(tsr_runtime_open(&runtime_config, &o.rt));
+    bench_check(tsr_model_open(o.rt, path, &config, &o.model));
+    bench_check(tsr_session_create(o.model, &o.session));
+    tsr_model_describe(o.model, &info);
+    o.logits = malloc((size_t)info.n_vocab * sizeof(float));
+    if (!o.logits)
+        abort();
+    return o;
+}
+
+void bench_close(bench_opened *o)
+{
+    free(o->logits);
+    tsr_session_destroy(o->session);
+    tsr_model_close(o->model);
+    tsr_runtime_close(o->rt);
+}
+
+double bench_decode(bench_opened *o, int n, int64_t depth)
+{
+    const double begin = bench_now();
+    for (int i = 0; i < n; i++) {
+        int32_t token = 7 + i;
+        tsr_batch batch = {.n_tokens = 1, .tokens = &token};
+        bench_check(tsr_session_decode(o->session, &batch, o->logits));
+    }
+    const double seconds = (bench_now() - begin) / n;
+    bench_check(tsr_session_trim(o->session, 0, depth));
+    return seconds;
+}
