@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "interrupt.h"
 #include "run_decode.h"
 #include "run_tokens.h"
 #include "tsr.h"
@@ -85,10 +86,10 @@ static int answer(conversation *c, const run_tokens *tokens)
     int64_t n_before = length(c);
     d->at_start = true;
     d->last = '\0';
-    run_interrupted = 0;
-    run_hear_interrupts(false, true, &before);
+    tool_interrupted = 0;
+    tool_hear_interrupts(false, true, &before);
     tsr_status status = run_decoder_feed(d, tokens->at, tokens->n);
-    if (status == TSR_OK && run_interrupted)
+    if (status == TSR_OK && tool_interrupted)
         status = tsr_session_trim(d->engine->session, 0, n_before);
     else if (status == TSR_OK) {
         c->begun = true;
@@ -96,7 +97,7 @@ static int answer(conversation *c, const run_tokens *tokens)
     }
     run_decoder_end_line(d);
     sigaction(SIGINT, &before, NULL);
-    run_interrupted = 0;
+    tool_interrupted = 0;
     if (status == TSR_OK && length(c) == d->n_ctx)
         fprintf(stderr,
                 "tsr run: the context is full; /clear forgets the conversation, a larger -c holds more\n");
@@ -128,10 +129,10 @@ static int converse(conversation *c, chat_input *in)
     int code = TOOL_GO_ON;
     while (code == TOOL_GO_ON && !ferror(stdout)) {
         struct sigaction before;
-        run_hear_interrupts(false, false, &before);
+        tool_hear_interrupts(false, false, &before);
         chat_read got = read_message(in);
         sigaction(SIGINT, &before, NULL);
-        run_interrupted = 0;
+        tool_interrupted = 0;
         if (got == CHAT_END)
             break;
         if (got == CHAT_NO_MEMORY)

@@ -5,22 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "interrupt.h"
 #include "tsr.h"
-
-volatile sig_atomic_t run_interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    run_interrupted = 1;
-}
-
-void run_hear_interrupts(bool once, bool restart, struct sigaction *before_out)
-{
-    struct sigaction action = {.sa_handler = on_interrupt,
-                               .sa_flags = (once ? (int)SA_RESETHAND : 0) | (restart ? SA_RESTART : 0)};
-    sigaction(SIGINT, &action, before_out);
-}
 
 void run_decoder_write(run_decoder *d, const char *text, size_t bytes)
 {
@@ -83,7 +69,7 @@ tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
 {
     tsr_status status = TSR_OK;
     double start = tool_clock();
-    for (int64_t at = 0; at < n && status == TSR_OK && !run_interrupted; at += d->n_batch) {
+    for (int64_t at = 0; at < n && status == TSR_OK && !tool_interrupted; at += d->n_batch) {
         bool last = n - at <= d->n_batch;
         tsr_batch batch = {.n_tokens = last ? n - at : d->n_batch,
                            .tokens = tokens + at,
@@ -128,7 +114,7 @@ static void write_token(run_decoder *d, int32_t token)
 tsr_status run_decoder_continue(run_decoder *d)
 {
     int64_t limit = d->options->n_predict < 0 ? INT64_MAX : d->options->n_predict;
-    for (int64_t i = 0; !run_interrupted; i++) {
+    for (int64_t i = 0; !tool_interrupted; i++) {
         int32_t token;
         if (i == limit) {
             d->result->end = "as many tokens as asked";

@@ -1,9 +1,6 @@
-/* What both ways of generating share: feeding tokens in chunks, sampling and writing them, and hearing
- * Ctrl-C. */
+/* What both ways of generating share: feeding tokens in chunks, sampling and writing them. */
 #ifndef TSR_TOOLS_RUN_DECODE_H
 #define TSR_TOOLS_RUN_DECODE_H
-
-#include <signal.h>
 
 #include "run.h"
 
@@ -38,13 +35,6 @@ tsr_status run_decoder_continue(run_decoder *d);
 void run_decoder_end_line(run_decoder *d);
 
 void run_decoder_write(run_decoder *d, const char *text, size_t bytes);
-
-/* Set by Ctrl-C while one of the handlers below is in place; whoever heard it clears it. */
-extern volatile sig_atomic_t run_interrupted;
-
-/* `once`: a second Ctrl-C ends the process. `restart`: reading goes on after it instead of failing with
- * EINTR. */
-void run_hear_interrupts(bool once, bool restart, struct sigaction *before_out);
 
 int run_fail_memory(void);
 

@@ -1,6 +1,7 @@
 /* Generating once: a prompt, or one question in a chat template, and what follows it. */
 #include <stdlib.h>
 
+#include "interrupt.h"
 #include "run_decode.h"
 #include "run_tokens.h"
 #include "tsr.h"
@@ -29,10 +30,10 @@ int run_generate(const run_engine *engine, const run_options *options, const cha
     if (code == TOOL_GO_ON)
         code = run_tokens_check(&tokens, 0, d.n_ctx);
     if (code == TOOL_GO_ON) {
-        run_hear_interrupts(true, true, &before);
+        tool_hear_interrupts(true, true, &before);
         code = continue_prompt(&d, prompt, prompt_bytes, &tokens);
         sigaction(SIGINT, &before, NULL);
-        if (run_interrupted) {
+        if (tool_interrupted) {
             result->interrupted = true;
             result->end = "interrupted";
         }

@@ -47,10 +47,6 @@ typedef struct bench {
     bench_report report;
 } bench;
 
-/* Set by Ctrl-C: finish the repetition and print what there is. A second one ends the process. */
-bool bench_interrupted(void);
-void bench_catch_interrupt(void);
-
 /* Measure the devices' rates in up to three rounds, of which the best count; print and keep them.
  */
 tsr_status bench_devices(bench *b);

@@ -6,6 +6,7 @@
 
 #include "bench/bench.h"
 #include "bench/output.h"
+#include "interrupt.h"
 #include "json.h"
 #include "machine_options.h"
 #include "measured.h"
@@ -174,7 +175,7 @@ static int run(bench *b, const bench_synthetic *synthetic)
     bench_report before = {0};
     int code = TOOL_EXIT_FAILED;
     if (!o->compare || bench_report_load(o->compare, &before)) {
-        bench_catch_interrupt();
+        tool_hear_interrupts(true, true, NULL);
         code = o->show ? show(o, &before) : measure(b, synthetic, &before);
     }
     bench_report_free(&before);

@@ -6,6 +6,7 @@
 #include "bench/bench.h"
 #include "cache_file.h"
 #include "format.h"
+#include "interrupt.h"
 #include "rates_file.h"
 #include "tsr.h"
 
@@ -56,7 +57,7 @@ static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
 
 tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *best)
 {
-    for (int round = 0; round < n_rounds && round < MOST_ROUNDS && !bench_interrupted(); round++) {
+    for (int round = 0; round < n_rounds && round < MOST_ROUNDS && !tool_interrupted; round++) {
         tsr_device_rates rates[TSR_MAX_DEVICES];
         tsr_status status = tsr_runtime_measure(rt, NULL, 0, rates);
         if (status != TSR_OK)

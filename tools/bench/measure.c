@@ -2,9 +2,9 @@
  * turns: a few visits to each, in alternating order, and in every visit one run that does not count and then
  * some repetitions of every test. */
 #include <math.h>
-#include <signal.h>
 
 #include "bench/bench.h"
+#include "interrupt.h"
 #include "progress.h"
 #include "tsr.h"
 
@@ -14,26 +14,6 @@ enum {
     LEAST_GEN = 8,
     LEAST_ROUNDS = 3
 };
-
-static volatile sig_atomic_t interrupted;
-
-static void on_interrupt(int signal_number)
-{
-    (void)signal_number;
-    interrupted = 1;
-}
-
-void bench_catch_interrupt(void)
-{
-    struct sigaction action = {.sa_handler = on_interrupt, .sa_flags = SA_RESETHAND | SA_RESTART};
-    sigemptyset(&action.sa_mask);
-    sigaction(SIGINT, &action, NULL);
-}
-
-bool bench_interrupted(void)
-{
-    return interrupted;
-}
 
 /* ---- a visit --------------------------------------------------------------------------------- */
 
@@ -76,7 +56,7 @@ static tsr_status visit(bench *b, bench_row *row, int n_repetitions)
     for (int t = 0; t < b->report.n_tests && status == TSR_OK; t++) {
         const bench_test *test = &b->report.tests[t];
         status = warm_up(&b->engine, test, &row->cells[t]);
-        for (int i = 0; i < n_repetitions && status == TSR_OK && !interrupted; i++) {
+        for (int i = 0; i < n_repetitions && status == TSR_OK && !tool_interrupted; i++) {
             double seconds;
             bench_shares shares[TSR_MAX_DEVICES];
             status = bench_engine_run(&b->engine, test, &seconds, shares);
@@ -97,7 +77,7 @@ tsr_status bench_measure_rows(bench *b, bench_row **rows, int n_rows, int n_repe
     int n_visits = n_repetitions < MOST_VISITS ? n_repetitions : MOST_VISITS, done = 0;
     for (int v = 0; v < n_visits; v++) {
         int n = n_repetitions * (v + 1) / n_visits - n_repetitions * v / n_visits;
-        for (int i = 0; i < n_rows && status == TSR_OK && !interrupted; i++) {
+        for (int i = 0; i < n_rows && status == TSR_OK && !tool_interrupted; i++) {
             bench_row *row = rows[v % 2 ? n_rows - 1 - i : i];
             if (!row->left_out)
                 status = visit(b, row, n);
@@ -105,7 +85,7 @@ tsr_status bench_measure_rows(bench *b, bench_row **rows, int n_rows, int n_repe
         }
     }
     tool_progress(1, NULL);
-    b->report.interrupted = interrupted;
+    b->report.interrupted = tool_interrupted;
     return status;
 }
 
@@ -146,7 +126,7 @@ static bool cut_tests(bench *b, bench_row *row)
 static tsr_status estimate(bench *b, bench_row *row)
 {
     tsr_status status = bench_engine_open(&b->engine, &b->report, row);
-    for (int t = 0; t < b->report.n_tests && status == TSR_OK && !interrupted; t++) {
+    for (int t = 0; t < b->report.n_tests && status == TSR_OK && !tool_interrupted; t++) {
         bench_test brief = b->report.tests[t];
         double seconds;
         brief.n_prompt = brief.n_prompt > 2 * LEAST_PROMPT ? 2 * LEAST_PROMPT : brief.n_prompt;
@@ -167,7 +147,7 @@ static tsr_status keep_to_budget(bench *b, bench_row *row, int n_rows, int *n_ro
     bench_report *report = &b->report;
     bool cut = false;
     tsr_status status = estimate(b, row);
-    if (status != TSR_OK || interrupted)
+    if (status != TSR_OK || tool_interrupted)
         return status;
     /* a visit's run that does not count takes up to as long as one that does */
     double per_round = 1.3 * n_rows;
@@ -199,8 +179,8 @@ tsr_status bench_measure(bench *b, int first)
         if (status != TSR_OK)
             status = leave_out(b, report->rows[r], status);
     }
-    if (status == TSR_OK && !interrupted)
+    if (status == TSR_OK && !tool_interrupted)
         status = bench_measure_rows(b, report->rows + first, n_rows, n_rounds);
-    report->interrupted = interrupted;
+    report->interrupted = tool_interrupted;
     return status;
 }

@@ -128,8 +128,7 @@ static double rate_of(const speed_axes *axes, const bench_row *row)
 
 static double predicted_of(const speed_axes *axes, const bench_row *row)
 {
-    double seconds = row->cells[axes->test].predicted_s;
-    return seconds > 0 ? bench_test_tokens(&axes->report->tests[axes->test]) / seconds : 0;
+    return bench_predicted_rate(&axes->report->tests[axes->test], &row->cells[axes->test]);
 }
 
 static void sort_rows(speed_axes *axes)
@@ -317,20 +316,12 @@ static void time_panel(const bench_report *report, const bench_row *row, int x, 
     fprintf(out, "</svg>\n");
 }
 
-static double total_bytes(const bench_row_device *device)
-{
-    double sum = 0;
-    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
-        sum += (double)device->bytes[o];
-    return sum;
-}
-
 /* Whether bars may be drawn against what the devices have: else nothing would be seen of what is used. */
 static bool is_to_scale(const bench_report *report, const bench_row *row, double *most)
 {
     bool enough = false;
     for (int d = 0; d < report->n_devices; d++) {
-        double all = total_bytes(&row->devices[d]);
+        double all = (double)bench_total_bytes(&row->devices[d]);
         *most = fmax(*most, all);
         enough = enough || all > 0.05 * (double)row->devices[d].capacity;
     }
@@ -351,7 +342,7 @@ static void memory_panel(const bench_report *report, const bench_row *row, int x
                  to_scale ? "other; frame: what the device has" : "other; frame: the most used");
     for (int d = 0; d < n; d++) {
         const bench_row_device *device = &row->devices[d];
-        double all = total_bytes(device), weights = (double)device->bytes[TSR_MEMORY_WEIGHTS],
+        double all = (double)bench_total_bytes(device), weights = (double)device->bytes[TSR_MEMORY_WEIGHTS],
                kv = (double)device->bytes[TSR_MEMORY_KV];
         char note[2 * TSR_BYTES_TEXT + 8], total[TSR_BYTES_TEXT], capacity[TSR_BYTES_TEXT];
         tsr_bytes_text((uint64_t)all, total);

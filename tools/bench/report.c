@@ -94,9 +94,31 @@ bench_stat bench_stat_of(const bench_test *test, const bench_cell *cell)
     return (bench_stat){quantile(rates, n, 0.5), quantile(rates, n, 0.25), quantile(rates, n, 0.75)};
 }
 
+double bench_predicted_rate(const bench_test *test, const bench_cell *cell)
+{
+    return cell->predicted_s > 0 ? bench_test_tokens(test) / cell->predicted_s : 0;
+}
+
 bool bench_within_noise(bench_stat a, bench_stat b)
 {
     return a.low <= b.high && b.low <= a.high;
+}
+
+bool bench_rows_within_noise(const bench_report *report, const bench_row *a, const bench_row *b)
+{
+    for (int t = 0; t < report->n_tests; t++)
+        if (!bench_within_noise(bench_stat_of(&report->tests[t], &a->cells[t]),
+                                bench_stat_of(&report->tests[t], &b->cells[t])))
+            return false;
+    return true;
+}
+
+uint64_t bench_total_bytes(const bench_row_device *device)
+{
+    uint64_t sum = 0;
+    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+        sum += device->bytes[o];
+    return sum;
 }
 
 double bench_row_seconds(const bench_report *report, const bench_row *row)

@@ -114,8 +114,17 @@ int bench_test_tokens(const bench_test *test);
 /* Of the repetitions so far; all 0 without any. Quartiles by linear interpolation. */
 bench_stat bench_stat_of(const bench_test *test, const bench_cell *cell);
 
+/* Tokens per second as predicted; 0 where the planner knows no rates. */
+double bench_predicted_rate(const bench_test *test, const bench_cell *cell);
+
 /* Whether two results' middle halves overlap: then their difference may be chance. */
 bool bench_within_noise(bench_stat a, bench_stat b);
+
+/* The same in every test of two rows. */
+bool bench_rows_within_noise(const bench_report *report, const bench_row *a, const bench_row *b);
+
+/* Bytes of all owners together. */
+uint64_t bench_total_bytes(const bench_row_device *device);
 
 /* Median seconds of all tests together, what the search minimises; 0 where a test is missing. */
 double bench_row_seconds(const bench_report *report, const bench_row *row);

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "bench/bench.h"
+#include "interrupt.h"
 #include "tsr.h"
 
 enum {
@@ -130,13 +131,8 @@ static tsr_status neighbours(search *s, bench_row *rows[NEIGHBOURS], int *n_out)
 
 static bool is_better(const bench_report *report, const bench_row *row, const bench_row *than)
 {
-    if (!(bench_row_seconds(report, row) < bench_row_seconds(report, than)))
-        return false;
-    for (int t = 0; t < report->n_tests; t++)
-        if (!bench_within_noise(bench_stat_of(&report->tests[t], &row->cells[t]),
-                                bench_stat_of(&report->tests[t], &than->cells[t])))
-            return true;
-    return false;
+    return bench_row_seconds(report, row) < bench_row_seconds(report, than) &&
+           !bench_rows_within_noise(report, row, than);
 }
 
 /* Measure around the centre, and go to the best neighbour or look closer. */
@@ -155,7 +151,7 @@ static tsr_status step(search *s)
     rows[n] = s->centre;
     status = bench_measure_rows(s->b, rows, n + 1, REPETITIONS);
     bench_row *next = s->centre;
-    for (int i = 0; i < n && status == TSR_OK && !bench_interrupted(); i++)
+    for (int i = 0; i < n && status == TSR_OK && !tool_interrupted; i++)
         if (is_better(report, rows[i], next))
             next = rows[i];
     if (next == s->centre)
@@ -195,12 +191,12 @@ tsr_status bench_search(bench *b)
         if (!s.centre ||
             bench_row_seconds(&b->report, b->report.rows[r]) < bench_row_seconds(&b->report, s.centre))
             s.centre = b->report.rows[r];
-    while (status == TSR_OK && s.piece >= last_piece && !bench_interrupted() && tool_clock() < s.deadline)
+    while (status == TSR_OK && s.piece >= last_piece && !tool_interrupted && tool_clock() < s.deadline)
         status = step(&s);
     if (tool_clock() >= s.deadline)
         bench_report_note(&b->report, "the search ended after %d s, moving %.1f %% at a time (--budget)",
                           b->options->budget_s, 100 * s.piece);
-    if (status == TSR_OK && !bench_interrupted())
+    if (status == TSR_OK && !tool_interrupted)
         status = compare_finalists(&s);
     return status;
 }

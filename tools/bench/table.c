@@ -47,11 +47,6 @@ static void add_spread(tool_table *table, bench_stat stat)
         tool_table_cell(table, "-");
 }
 
-static double predicted_rate(const bench_test *test, const bench_cell *cell)
-{
-    return cell->predicted_s > 0 ? bench_test_tokens(test) / cell->predicted_s : 0;
-}
-
 /* A line per division and test. */
 void bench_fill_speeds(const bench_report *report, tool_table *table)
 {
@@ -69,18 +64,10 @@ void bench_fill_speeds(const bench_report *report, tool_table *table)
             tool_table_cell(table, "%s", report->tests[t].name);
             add_rate(table, stat.median);
             add_spread(table, stat);
-            add_rate(table, predicted_rate(&report->tests[t], cell));
+            add_rate(table, bench_predicted_rate(&report->tests[t], cell));
             tool_table_cell(table, "%d", cell->n);
         }
     }
-}
-
-static uint64_t total_bytes(const bench_row_device *device)
-{
-    uint64_t sum = 0;
-    for (int o = 0; o < TSR_MEMORY_COUNT; o++)
-        sum += device->bytes[o];
-    return sum;
 }
 
 static void add_share(tool_table *table, double share, bool known)
@@ -102,7 +89,7 @@ void bench_fill_devices(const bench_report *report, tool_table *table)
     for (int d = 0; d < report->n_devices; d++) {
         const bench_row_device *device = &row->devices[d];
         const bench_shares *shares = &row->cells[last].shares[d];
-        uint64_t total = total_bytes(device);
+        uint64_t total = bench_total_bytes(device);
         uint64_t weights = device->bytes[TSR_MEMORY_WEIGHTS], kv = device->bytes[TSR_MEMORY_KV];
         bool known = shares->compute + shares->reduce + shares->wait > 0;
         tool_table_cell(table, "%s", report->devices[d].name);
@@ -122,12 +109,8 @@ static void print_gain(const bench_report *report, const bench_row *best, bench_
     double mine = bench_row_seconds(report, best), its = other ? bench_row_seconds(report, other) : 0;
     if (!(its > 0) || other == best)
         return;
-    bool noise = true;
-    for (int t = 0; t < report->n_tests; t++)
-        noise = noise && bench_within_noise(bench_stat_of(&report->tests[t], &best->cells[t]),
-                                            bench_stat_of(&report->tests[t], &other->cells[t]));
     fprintf(out, "  %+.1f %% tokens/s against %s (%s)%s\n", 100 * (its / mine - 1), other->text,
-            bench_row_kind_name(kind), noise ? ", within noise" : "");
+            bench_row_kind_name(kind), bench_rows_within_noise(report, best, other) ? ", within noise" : "");
 }
 
 void bench_print_advice(const bench_report *report, FILE *out)
@@ -228,9 +211,9 @@ void bench_print_csv(const bench_report *report, FILE *out)
             print_quoted(row->text, out);
             fprintf(out, ",%s,%s,%d,%d,%d,%d,%.9g,%.9g,%.9g,%.9g", bench_row_kind_name(row->kind), test->name,
                     test->n_prompt, test->n_gen, test->depth, cell->n, stat.median, stat.low, stat.high,
-                    predicted_rate(test, cell));
+                    bench_predicted_rate(test, cell));
             for (int d = 0; d < report->n_devices; d++)
-                fprintf(out, ",%llu,%.6g,%.6g,%.6g", (unsigned long long)total_bytes(&row->devices[d]),
+                fprintf(out, ",%llu,%.6g,%.6g,%.6g", (unsigned long long)bench_total_bytes(&row->devices[d]),
                         cell->shares[d].compute, cell->shares[d].reduce, cell->shares[d].wait);
             fprintf(out, "\n");
         }
