@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/isa.h>
+
 #include "core/runtime.h"
 #include "support/leak_check.h"
 #include "support/failing_alloc.h"
@@ -436,6 +438,70 @@ static void a_device_may_have_other_kernels(void **state)
     assert_null(rt);
 }
 
+/* TSR_ISA stands for isa= where nothing else names a level; what cannot run is refused, not replaced. */
+static void the_environment_names_the_default_kernels(void **state)
+{
+    (void)state;
+    tsr_isa_list isa;
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime *rt = NULL;
+    tsr_device_info first, second;
+    setenv("TSR_ISA", "generic", 1);
+    runner_ok(tsr_isa_discover(&isa), "isa");
+    assert_true(isa.by_environment);
+    assert_string_equal(isa.levels[isa.chosen].name, "generic");
+    unsetenv("TSR_ISA");
+    runner_ok(tsr_isa_discover(&isa), "isa");
+    assert_false(isa.by_environment);
+    const char *best = isa.levels[isa.chosen].name;
+    assert_string_equal(isa.levels[isa.n_levels - 1].name, "generic");
+    assert_string_equal(isa.levels[isa.n_levels - 1].lacking, "");
+
+    char devices[64];
+    snprintf(devices, sizeof devices, "host:1,threads=1,isa=%s,host:1,threads=1", best);
+    config.devices = devices;
+    setenv("TSR_ISA", "generic", 1);
+    runner_ok(tsr_runtime_open(&config, &rt), config.devices);
+    runner_ok(tsr_runtime_device(rt, 0, &first), "device");
+    runner_ok(tsr_runtime_device(rt, 1, &second), "device");
+    assert_string_equal(first.isa, best);
+    assert_string_equal(second.isa, "generic");
+    tsr_runtime_close(rt);
+    config.isa = best;
+    config.devices = "host:1,threads=1";
+    runner_ok(tsr_runtime_open(&config, &rt), config.devices);
+    runner_ok(tsr_runtime_device(rt, 0, &first), "device");
+    assert_string_equal(first.isa, best);
+    tsr_runtime_close(rt);
+    unsetenv("TSR_ISA");
+}
+
+static void a_wrong_level_in_the_environment_is_refused(void **state)
+{
+    (void)state;
+    tsr_isa_list isa;
+    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime *rt = NULL;
+    runner_ok(tsr_isa_discover(&isa), "isa");
+    config.devices = "host:1,threads=1";
+    for (int i = -1; i < isa.n_levels; i++) {
+        if (i >= 0 && !*isa.levels[i].lacking)
+            continue;
+        setenv("TSR_ISA", i < 0 ? "sse9" : isa.levels[i].name, 1);
+        assert_int_equal(tsr_runtime_open(&config, &rt), TSR_ERR_UNSUPPORTED);
+        assert_null(rt);
+        assert_non_null(strstr(tsr_last_error(), "TSR_ISA"));
+        assert_non_null(strstr(tsr_last_error(), i < 0 ? "does not know" : isa.levels[i].lacking));
+        assert_non_null(strstr(tsr_last_error(), "generic")); /* what there is */
+        tsr_isa_list again;
+        assert_int_equal(tsr_isa_discover(&again), TSR_ERR_UNSUPPORTED);
+    }
+    setenv("TSR_ISA", "", 1); /* as if unset */
+    runner_ok(tsr_runtime_open(&config, &rt), "empty TSR_ISA");
+    tsr_runtime_close(rt);
+    unsetenv("TSR_ISA");
+}
+
 typedef struct told {
     int n;
     char text[512];
@@ -510,6 +576,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_may_have_other_kernels),
+        cmocka_unit_test(the_environment_names_the_default_kernels),
+        cmocka_unit_test(a_wrong_level_in_the_environment_is_refused),
         cmocka_unit_test(opening_a_runtime),
         cmocka_unit_test(opening_a_file),
         cmocka_unit_test(planning),

@@ -131,6 +131,31 @@ static void a_plan_for_described_gpus_names_them(void **state)
     json_decref(root);
 }
 
+static void the_kernels_of_this_machine_are_shown(void **state)
+{
+    (void)state;
+    char text[65536];
+    setenv("TSR_ISA", "generic", 1);
+    program_check("topo", 0, "kernels of host devices: generic (TSR_ISA); this machine runs ", text,
+                  sizeof text);
+    json_t *root = topo_json("");
+    const json_t *levels = at(root, "isa.levels"),
+                 *last = json_array_get(levels, json_array_size(levels) - 1);
+    assert_string_equal(json_string_value(at(root, "isa.chosen")), "generic");
+    assert_true(json_is_true(at(root, "isa.by_environment")));
+    assert_string_equal(json_string_value(json_object_get(last, "name")), "generic");
+    assert_true(json_is_null(json_object_get(last, "lacking")));
+    json_decref(root);
+
+    setenv("TSR_ISA", "sse9", 1);
+    program_check("topo", 1, "'sse9'", text, sizeof text);
+    assert_non_null(strstr(text, "TSR_ISA"));
+    root = topo_json("--machine-file synthetic:pu:2"); /* says nothing of kernels */
+    assert_true(json_is_null(at(root, "isa")));
+    json_decref(root);
+    unsetenv("TSR_ISA");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -138,6 +163,7 @@ int main(void)
         cmocka_unit_test(a_machine_without_gpus_has_the_same_keys),
         cmocka_unit_test(a_plan_for_described_gpus_names_them),
         cmocka_unit_test(devices_are_the_gpus_unless_asked_otherwise),
+        cmocka_unit_test(the_kernels_of_this_machine_are_shown),
     };
     return cmocka_run_group_tests_name("tsr topo", tests, NULL, NULL);
 }

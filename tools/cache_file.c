@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tsr/isa.h>
 #include <tsr/version.h>
 
 /* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/). */
@@ -18,10 +19,18 @@ static uint64_t hash(uint64_t h, const char *text)
     return (h ^ 0xff) * UINT64_C(0x100000001b3); /* so that neighbours do not run together */
 }
 
+/* The kernels of a host device that names none. Where TSR_ISA is wrong, nothing is going to be measured. */
+static const char *default_isa(tsr_isa_list *list)
+{
+    return tsr_isa_discover(list) == TSR_OK ? list->levels[list->chosen].name : "";
+}
+
 /* Everything that speed depends on, as one name. */
 static void entry_name(const tsr_topology *topo, const tsr_device_list *list, char name[20])
 {
     char number[64];
+    tsr_isa_list isa;
+    const char *preset = default_isa(&isa);
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     h = hash(h, TSR_VERSION_STRING);
     h = hash(h, topo->machine_name);
@@ -36,8 +45,9 @@ static void entry_name(const tsr_topology *topo, const tsr_device_list *list, ch
             h = hash(h, topo->gpus[desc->gpu].uuid);
             h = hash(h, topo->gpus[desc->gpu].bus_id);
         }
-        snprintf(number, sizeof number, "%d threads %s duty %d%s%s", desc->n_threads, desc->isa,
-                 desc->duty_percent, desc->wrap ? " wrap" : "", desc->managed ? " managed" : "");
+        snprintf(number, sizeof number, "%d threads %s duty %d%s%s", desc->n_threads,
+                 *desc->isa || desc->gpu >= 0 ? desc->isa : preset, desc->duty_percent,
+                 desc->wrap ? " wrap" : "", desc->managed ? " managed" : "");
         h = hash(h, number);
         for (int i = 0; i < desc->n_pus; i++) {
             snprintf(number, sizeof number, "%d", desc->pus[i]);

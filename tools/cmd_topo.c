@@ -12,6 +12,7 @@
 #include "machine_options.h"
 #include "measured.h"
 #include "options.h"
+#include "topo_isa.h"
 #include "topo_links.h"
 
 /* "0-3,8"; the list is ascending. */
@@ -62,13 +63,13 @@ static void print_devices(const tsr_topology *topo, const tsr_device_list *list)
     tool_table_free(&table);
 }
 
-/* `links` NULL: they were not asked for. */
-static int print_all(const tsr_topology *topo, const tsr_device_list *list, const tsr_links *links,
-                     bool as_json)
+/* `isa` NULL: of a machine that is only described. `links` NULL: they were not asked for. */
+static int print_all(const tsr_topology *topo, const tsr_device_list *list, const tsr_isa_list *isa,
+                     const tsr_links *links, bool as_json)
 {
     if (as_json) {
-        json_t *root =
-            json_pack("{s:o, s:o}", "topology", tool_json_topology(topo), "devices", tool_json_devices(list));
+        json_t *root = json_pack("{s:o, s:o, s:o}", "topology", tool_json_topology(topo), "devices",
+                                 tool_json_devices(list), "isa", isa ? tool_json_isa(isa) : json_null());
         if (root && links)
             json_object_set_new(root, "links", tool_json_links(links));
         return tool_json_print("topo", root);
@@ -76,6 +77,8 @@ static int print_all(const tsr_topology *topo, const tsr_device_list *list, cons
     tsr_topology_print(topo, tool_write, stdout);
     printf("\n");
     print_devices(topo, list);
+    if (isa)
+        tool_print_isa(isa);
     if (links)
         tool_print_links(links, list);
     return TOOL_EXIT_OK;
@@ -130,16 +133,21 @@ int tsr_cmd_topo(int argc, char **argv)
     tsr_topology *topo = NULL;
     tsr_device_list *list = NULL;
     tsr_links *links = NULL;
+    tsr_isa_list isa;
     tsr_logger logger = tool_logger(false);
     tsr_status status = tool_machine_topology(&machine, &logger, &topo);
     if (status == TSR_OK && !nccl_xml)
         status = tsr_device_list_create(topo, devices, &logger, &list);
     if (status == TSR_OK && show_links && list)
         status = tool_measured_links(topo, list, &links);
+    if (status == TSR_OK && topo->is_this_machine && list)
+        status = tsr_isa_discover(&isa);
     if (status != TSR_OK)
         code = tool_fail("topo", status);
+    else if (nccl_xml)
+        code = write_nccl_xml(topo, nccl_xml);
     else
-        code = nccl_xml ? write_nccl_xml(topo, nccl_xml) : print_all(topo, list, links, as_json);
+        code = print_all(topo, list, topo->is_this_machine ? &isa : NULL, links, as_json);
     tsr_links_destroy(links);
     tsr_device_list_destroy(list);
     tsr_topology_destroy(topo);

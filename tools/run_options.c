@@ -36,7 +36,7 @@ int run_options_read(int argc, char **argv, run_options *o)
          0},
         TOOL_FIT_OPTION_ROWS(o->fitting),
         {NULL, "--isa", TOOL_STRING, &o->isa, "NAME",
-         "kernels: generic, avx2, avx512, avx512vnni (default: best)", 0, 0},
+         "kernels of host devices: generic, avx2, ...; see tsr topo (default: best)", 0, 0},
         {NULL, "--collectives", TOOL_STRING, &o->collectives, "KIND",
          "between GPUs: peer, nccl, staged (default auto: the fastest measured)", 0, 0},
         {NULL, "--library-tokens", TOOL_INT, &o->library_tokens, "N",

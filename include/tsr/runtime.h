@@ -28,8 +28,8 @@ typedef struct tsr_runtime_config {
     size_t size;         /* sizeof(tsr_runtime_config) */
     const char *devices; /* what tsr_device_list_create() takes, e.g. "host:2,mem=4GiB,threads=1"; NULL: one
                             host device per NUMA node */
-    const char
-        *isa; /* host kernels: "generic", "avx2", "avx512", "avx512vnni"; NULL: the best this machine has */
+    const char *isa; /* kernels of host devices that name none: "generic", "avx2", ... (tsr/isa.h); NULL: as
+                        TSR_ISA in the environment says, else the best that this machine runs */
     const char *collectives;      /* how devices exchange data: "auto" (NULL), "peer", "nccl" or "staged"; see
                                      below. Never changes a result of the exact reduction */
     const tsr_topology *topology; /* of this machine, only read during the call; NULL: discovered */

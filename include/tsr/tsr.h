@@ -13,6 +13,7 @@
 #include <tsr/fit.h>
 #include <tsr/gguf.h>
 #include <tsr/graph.h>
+#include <tsr/isa.h>
 #include <tsr/links.h>
 #include <tsr/log.h>
 #include <tsr/memory.h>

@@ -190,13 +190,12 @@ static int allowed_processors(void)
 
 static tsr_status select_kernels(tsr_host_device *host, const tsr_host_device_config *config)
 {
-    host->kernels = config->kernels ? config->kernels : tsr_kernel_set_select(config->isa);
-    if (host->kernels)
+    if (config->kernels) {
+        host->kernels = config->kernels;
         return TSR_OK;
-    return tsr_fail(TSR_ERR_UNSUPPORTED,
-                    "device %s: no kernels for the instruction set '%s' on this machine; leave it out to "
-                    "get the best there are",
-                    host->base.name, config->isa ? config->isa : "(default)");
+    }
+    tsr_status status = tsr_kernel_set_find(config->isa, &host->kernels);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", host->base.name);
 }
 
 /* Each thread's scratch memory starts and ends on a cache line. */

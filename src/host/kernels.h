@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include "core/op.h"
+#include "core/status.h"
 
 typedef struct tsr_kernel_env {
     int thread, n_threads;
@@ -32,9 +33,23 @@ typedef struct tsr_kernel_set {
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
 } tsr_kernel_set;
 
+/* A set that this build has, and whether this machine can run it. */
+typedef struct tsr_kernel_level {
+    const tsr_kernel_set *set;
+    const char *lacking; /* for people, static; NULL: it runs */
+} tsr_kernel_level;
+
+enum { TSR_KERNEL_LEVELS = 4 }; /* most that there are */
+
+/* Fill in all of this build, best first; returns how many. The last one is "generic". Any thread. */
+int tsr_kernel_levels(tsr_kernel_level levels[TSR_KERNEL_LEVELS]);
+
 /* The best set for this machine, or the named one; NULL when the name is unknown or the machine lacks it. Any
  * thread. */
 const tsr_kernel_set *tsr_kernel_set_select(const char *isa);
+
+/* The same; TSR_ERR_UNSUPPORTED says why there is none and which sets there are. */
+tsr_status tsr_kernel_set_find(const char *isa, const tsr_kernel_set **set_out);
 
 /* The next chunk number of this op for the calling thread. */
 static inline int64_t tsr_kernel_next(const tsr_kernel_env *env)

@@ -11,6 +11,7 @@
 #endif
 #include "host/device.h"
 #include "runtime/collectives.h"
+#include "runtime/isa.h"
 #include "runtime/measuring.h"
 #include "runtime/memory.h"
 #include "topo/pin.h"
@@ -27,7 +28,16 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
     const tsr_device_desc *desc = &list->devices[rt->n_devices];
     tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
     uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
+    const char *isa = *desc->isa ? desc->isa : config->isa;
     int total_threads = 0;
+    if (!isa) {
+        tsr_status status = tsr_isa_from_environment(&isa);
+        if (status != TSR_OK)
+            return tsr_fail_in(status, "device %s", desc->name);
+        if (isa)
+            tsr_log(&rt->logger, TSR_LOG_INFO,
+                    "device %s: %s kernels, as the environment variable TSR_ISA says", desc->name, isa);
+    }
     for (int d = 0; d < list->n_devices; d++)
         total_threads += list->devices[d].n_threads;
     tsr_host_device_config host = {.name = desc->name,
@@ -37,7 +47,7 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
                                    .memory_cap = cap > SIZE_MAX ? 0 : (size_t)cap,
                                    .numa_node = desc->numa_node,
                                    .duty_percent = desc->duty_percent,
-                                   .isa = *desc->isa ? desc->isa : config->isa,
+                                   .isa = isa,
                                    .pin = pinner ? tsr_topo_pin_team_thread : NULL,
                                    .pin_user = &pins,
                                    .logger = &rt->logger};

@@ -128,7 +128,8 @@ static tsr_status parse_isa(const char *piece, tsr_device_item *item)
         return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives isa= twice for one item; keep one", piece);
     if (!*name || strlen(name) >= sizeof item->isa)
         return tsr_fail(TSR_ERR_INVALID,
-                        "devices: '%s' is no instruction set; write isa=generic, avx2, avx512 or avx512vnni",
+                        "devices: '%s' is no instruction set; write isa=generic or another of those that "
+                        "tsr topo lists",
                         piece);
     snprintf(item->isa, sizeof item->isa, "%s", name);
     return TSR_OK;
