@@ -57,8 +57,8 @@ ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const quant_panel *panel, 
     }
     const int offset = quant_offset(type);
     if (quant_has_sub_scales(type))
-        return (even[0] + odd[0] - offset * x->half[0]) * quant_sub_scale(panel, 2 * b) +
-               (even[1] + odd[1] - offset * x->half[1]) * quant_sub_scale(panel, 2 * b + 1);
+        return (even[0] + odd[0] - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +
+               (even[1] + odd[1] - offset * x->half[1]) * quant_sub_scale(type, panel, 2 * b + 1);
     return (even[0] + odd[0]) + (even[1] + odd[1]) - offset * (x->half[0] + x->half[1]);
 }
 
@@ -68,7 +68,7 @@ ALWAYS_INLINE vec quant_vector_block(tsr_type type, const quant_panel *panel, co
 {
     const vec dots = int_to_float(quant_block_dots(type, panel, group, b, x)) * vec_set1(x->scale);
     acc = vec_fma(dots, quant_scale(type, panel, b), acc);
-    return quant_has_min(type) ? vec_fma(vec_set1(x->sum), -quant_min(panel, b), acc) : acc;
+    return quant_has_min(type) ? vec_fma(vec_set1(x->sum), -quant_min(type, panel, b), acc) : acc;
 }
 
 /* Add the products of the group that begins with block b, and ask for the line `ahead` of it. */

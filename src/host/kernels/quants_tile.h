@@ -33,14 +33,14 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
 {
     vec_store(tile->scale[b][v], quant_scale(type, panel, b));
     if (quant_has_min(type))
-        vec_store(tile->min[b][v], quant_min(panel, b));
+        vec_store(tile->min[b][v], quant_min(type, panel, b));
     UNROLL for (int i = 0; i < 8; i++)
     {
         const quant_pair words = quant_words(type, group, b, i);
         vec_short even = (vec_short)words.even - (short)quant_offset(type);
         vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
         if (quant_has_sub_scales(type)) {
-            const vec_bits sub = (vec_bits)quant_sub_scale(panel, 2 * b + i / 4) & 0xffff;
+            const vec_bits sub = (vec_bits)quant_sub_scale(type, panel, 2 * b + i / 4) & 0xffff;
             even *= (vec_short)(sub | sub << 16);
             odd *= (vec_short)(sub | sub << 16);
         }

@@ -1,0 +1,176 @@
+/* The rules of the K types, super-blocks of 256 elements with packed scales: Q4_K, Q5_K, Q6_K. What each
+ * function means is in quants.h. */
+#ifndef TSR_HOST_KERNELS_QUANTS_K_H
+#define TSR_HOST_KERNELS_QUANTS_K_H
+
+#include "host/kernels/quants_panel.h"
+
+static const quant_traits q4_k_traits = {.group_blocks = 2, .x_limit = X_LIMIT, .has_min = true};
+static const quant_traits q5_k_traits = {.group_blocks = 2, .x_limit = X_LIMIT, .has_min = true};
+static const quant_traits q6_k_traits = {
+    .group_blocks = 4, .x_limit = X_LIMIT_SUB, .offset = 32, .sub_scales = true};
+
+/* ---- one element at a time ---- */
+
+/* Q4_K and Q5_K begin alike. */
+ALWAYS_INLINE void k_expand_header(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_q4_k header;
+    memcpy(&header, p, offsetof(tsr_block_q4_k, q));
+    uint8_t step, offset;
+    tsr_quant_scale_min(header.scales, b, &step, &offset);
+    out->scale = tsr_f16_to_f32(header.d) * (float)step;
+    out->min = tsr_f16_to_f32(header.dmin) * (float)offset;
+}
+
+ALWAYS_INLINE void q4_k_expand(const unsigned char *p, int b, quant_block *out)
+{
+    const unsigned char *q = p + offsetof(tsr_block_q4_k, q) + b / 2 * 32;
+    k_expand_header(p, b, out);
+    for (int i = 0; i < X_BLOCK; i++)
+        quant_put(out, i, q[i] >> b % 2 * 4 & 15);
+}
+
+ALWAYS_INLINE void q5_k_expand(const unsigned char *p, int b, quant_block *out)
+{
+    const unsigned char *q = p + offsetof(tsr_block_q5_k, q) + b / 2 * 32;
+    const unsigned char *high = p + offsetof(tsr_block_q5_k, high);
+    k_expand_header(p, b, out);
+    for (int i = 0; i < X_BLOCK; i++)
+        quant_put(out, i, (q[i] >> b % 2 * 4 & 15) | (high[i] >> b & 1) << 4);
+}
+
+ALWAYS_INLINE void q6_k_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_q6_k block;
+    memcpy(&block, p, sizeof block);
+    const uint8_t *low = block.low + 64 * (b / 4) + 32 * (b % 2), *high = block.high + 32 * (b / 4);
+    out->scale = tsr_f16_to_f32(block.d);
+    for (int i = 0; i < X_BLOCK; i++) {
+        const int quantum = (low[i] >> (b % 4 < 2 ? 0 : 4) & 15) | (high[i] >> b % 4 * 2 & 3) << 4;
+        quant_put(out, i, (quantum - 32) * block.scales[2 * b + i / 16]);
+    }
+}
+
+/* ---- lanes are rows ---- */
+
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+
+/* Q4_K, and what Q5_K has in common with it */
+
+ALWAYS_INLINE void q4_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                   quant_panel *panel)
+{
+    (void)n_blocks;
+    quant_copy_halves(rows, offsetof(tsr_block_q4_k, d), panel->half[0]);
+    quant_copy_halves(rows, offsetof(tsr_block_q4_k, dmin), panel->half[1]);
+    quant_copy_words(rows, offsetof(tsr_block_q4_k, scales), 3, panel->word);
+}
+
+ALWAYS_INLINE void q4_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                   int b, quant_group *group)
+{
+    (void)panel;
+    quant_load(rows, offsetof(tsr_block_q4_k, q) + 16 * (size_t)b, 2, group->bytes);
+}
+
+ALWAYS_INLINE quant_pair q4_k_words(const quant_group *group, int b, int i)
+{
+    return quant_split_u8(quant_bytes(group, i) >> b % 2 * 4, 0x0f);
+}
+
+/* Number `which` (scales 0 .. 7, minima 8 .. 15): see tsr_quant_scale_min(). */
+ALWAYS_INLINE vec q4_k_number(const quant_panel *panel, int which)
+{
+    const vec_bits word = (vec_bits)int_load(panel->word[which / 8]);
+    const vec_bits rest = (vec_bits)int_load(panel->word[2]);
+    const int b = which % 8, shift = 8 * (b % 4);
+    const vec_bits low = which < 8 ? rest >> shift : rest >> (shift + 4);
+    const vec_bits number = b < 4 ? word >> shift & 63 : (low & 15) | (word >> (shift + 6) & 3) << 4;
+    return int_to_float((vec_int)number);
+}
+
+ALWAYS_INLINE vec q4_k_scale(const quant_panel *panel, int b)
+{
+    return vec_from_halves(panel->half[0]) * q4_k_number(panel, b);
+}
+
+ALWAYS_INLINE vec q4_k_min(const quant_panel *panel, int b)
+{
+    return vec_from_halves(panel->half[1]) * q4_k_number(panel, 8 + b);
+}
+
+/* Q5_K */
+
+ALWAYS_INLINE void q5_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                   quant_panel *panel)
+{
+    q4_k_panel_load(rows, n_blocks, panel);
+    for (int i = 0; i < 2; i++)
+        int_load_rows(rows, offsetof(tsr_block_q5_k, high) + 16 * (size_t)i, &panel->high[4 * i]);
+}
+
+ALWAYS_INLINE void q5_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                   int b, quant_group *group)
+{
+    quant_load(rows, offsetof(tsr_block_q5_k, q) + 16 * (size_t)b, 2, group->bytes);
+    UNROLL for (int i = 0; i < 8; i++) group->bytes[8 + i] = panel->high[i];
+}
+
+ALWAYS_INLINE quant_pair q5_k_words(const quant_group *group, int b, int i)
+{
+    const vec_bits low = quant_bytes(group, i) >> b % 2 * 4 & 0x0f0f0f0f;
+    const vec_bits high = quant_shift(quant_bytes(group, 8 + i), 4 - b) & 0x10101010;
+    return quant_split_u8(low | high, 0xff);
+}
+
+ALWAYS_INLINE vec q5_k_scale(const quant_panel *panel, int b)
+{
+    return q4_k_scale(panel, b);
+}
+
+ALWAYS_INLINE vec q5_k_min(const quant_panel *panel, int b)
+{
+    return q4_k_min(panel, b);
+}
+
+/* Q6_K */
+
+ALWAYS_INLINE void q6_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                   quant_panel *panel)
+{
+    (void)n_blocks;
+    quant_copy_halves(rows, offsetof(tsr_block_q6_k, d), panel->half[0]);
+    quant_copy_words(rows, offsetof(tsr_block_q6_k, scales), 4, panel->word);
+}
+
+ALWAYS_INLINE void q6_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                   int b, quant_group *group)
+{
+    (void)panel;
+    quant_load(rows, offsetof(tsr_block_q6_k, high) + 8 * (size_t)b, 2, group->bytes + 16);
+    quant_load(rows, offsetof(tsr_block_q6_k, low) + 16 * (size_t)b, 4, group->bytes);
+}
+
+ALWAYS_INLINE quant_pair q6_k_words(const quant_group *group, int b, int i)
+{
+    const int k = b % 4;
+    const vec_bits low = quant_bytes(group, k % 2 * 8 + i) >> k / 2 * 4 & 0x0f0f0f0f;
+    const vec_bits high = quant_shift(quant_bytes(group, 16 + i), 4 - 2 * k) & 0x30303030;
+    return quant_split_u8(low | high, 0xff);
+}
+
+ALWAYS_INLINE vec q6_k_scale(const quant_panel *panel, int b)
+{
+    (void)b;
+    return vec_from_halves(panel->half[0]);
+}
+
+ALWAYS_INLINE vec_int q6_k_sub_scale(const quant_panel *panel, int which)
+{
+    const vec_bits four = (vec_bits)int_load(panel->word[which / 4]);
+    return (vec_int)(four << (24 - 8 * (which % 4))) >> 24;
+}
+
+#endif
+#endif

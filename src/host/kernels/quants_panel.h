@@ -1,0 +1,120 @@
+/* What the rules of every quantized type are made of (quants_block.h, quants_k.h): how a type describes
+ * itself, and vectors of packed bytes whose lanes are rows. */
+#ifndef TSR_HOST_KERNELS_QUANTS_PANEL_H
+#define TSR_HOST_KERNELS_QUANTS_PANEL_H
+
+#include "host/kernels/int_vec.h"
+#include "host/kernels/weights.h"
+#include "host/kernels/x_blocks.h"
+
+enum { QUANT_BLOCKS = TSR_QUANT_SUPER_BLOCK / TSR_QUANT_BLOCK };
+
+/* Constants of a type. */
+typedef struct quant_traits {
+    int group_blocks; /* blocks whose quanta share bytes */
+    int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
+    int offset;       /* what the type's words are more than q; taken off from sums, which is cheaper */
+    bool sub_scales;  /* two scales per block, each for a half of it */
+    bool has_min;
+} quant_traits;
+
+/* ---- one element at a time ---- */
+
+/* A block of 32 weights as the formula sees it: scale * q[i] - min. */
+typedef struct quant_block {
+    int16_t q[X_BLOCK]; /* in the order of x_block */
+    float scale, min;
+} quant_block;
+
+ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
+{
+    out->q[i % 2 * 16 + i / 2] = (int16_t)value;
+}
+
+/* ---- lanes are rows ---- */
+
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+
+/* What of a panel is needed beside the quanta. */
+typedef struct quant_panel {
+    uint16_t half[QUANT_BLOCKS][INT_LANES]; /* Q8_0, Q4_0: d of each block; else [0] d, [1] dmin */
+    uint32_t word[4][INT_LANES];            /* packed scales of the K types */
+    vec_int high[8];                        /* Q5_K: the fifth bits of all its blocks */
+} quant_panel;
+
+/* Vectors of four bytes of each row: low bits first, then high ones. */
+typedef struct quant_group {
+    vec_int bytes[24];
+} quant_group;
+
+/* Two halves of four elements of every row: 0 and 2, 1 and 3. */
+typedef struct quant_pair {
+    vec_int even, odd;
+} quant_pair;
+
+/* Bytes to words; of each the bits of `mask`. */
+ALWAYS_INLINE quant_pair quant_split_u8(vec_bits bytes, uint32_t mask)
+{
+    mask |= mask << 16;
+    return (quant_pair){(vec_int)(bytes & mask), (vec_int)(bytes >> 8 & mask)};
+}
+
+ALWAYS_INLINE quant_pair quant_split_i8(vec_bits bytes)
+{
+    const vec_short words = (vec_short)bytes;
+    return (quant_pair){(vec_int)((words << 8) >> 8), (vec_int)(words >> 8)};
+}
+
+/* Bits moved up by `by` places, down where it is negative. */
+ALWAYS_INLINE vec_bits quant_shift(vec_bits bits, int by)
+{
+    return by > 0 ? bits << by : bits >> -by;
+}
+
+/* Vector i of four bytes of a group. */
+ALWAYS_INLINE vec_bits quant_bytes(const quant_group *group, int i)
+{
+    return (vec_bits)group->bytes[i];
+}
+
+/* One half per row. Stored one by one: a vector would be put together in the unit that also transposes. */
+ALWAYS_INLINE void quant_copy_halves(const unsigned char *const rows[INT_LANES], size_t at,
+                                     uint16_t out[INT_LANES])
+{
+    UNROLL for (int r = 0; r < INT_LANES; r++)
+    {
+        memcpy(&out[r], rows[r] + at, sizeof out[r]);
+        __asm__("" : "+m"(out[r]));
+    }
+}
+
+ALWAYS_INLINE void quant_copy_words(const unsigned char *const rows[INT_LANES], size_t at, int n,
+                                    uint32_t out[][INT_LANES])
+{
+    for (int i = 0; i < n; i++)
+        UNROLL for (int r = 0; r < INT_LANES; r++)
+        {
+            memcpy(&out[i][r], rows[r] + at + 4 * (size_t)i, sizeof out[i][r]);
+            __asm__("" : "+m"(out[i][r]));
+        }
+}
+
+/* n times 16 bytes of each row. */
+ALWAYS_INLINE void quant_load(const unsigned char *const rows[INT_LANES], size_t at, const int n,
+                              vec_int *out)
+{
+    UNROLL for (int i = 0; i < n; i++) int_load_rows(rows, at + 16 * (size_t)i, out + 4 * i);
+}
+
+/* INT_LANES halves as floats. */
+ALWAYS_INLINE vec vec_from_halves(const uint16_t *half)
+{
+#if defined(TSR_ISA_AVX512)
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)half));
+#else
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
+#endif
+}
+
+#endif
+#endif
