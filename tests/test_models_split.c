@@ -1,5 +1,6 @@
 /* Every architecture that runs gives the same bits whatever the split (support/ways.h): a hundred random ways
- * for every architecture of its own and for recorded models, fewer for llamas under other names.
+ * for every architecture of its own and for recorded models (with experts: a hundred by columns and a hundred
+ * by whole experts), fewer for llamas under other names.
  * TSR_TEST_ROUNDS sets how many (three times as many as are tried; default 300). */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -41,24 +42,36 @@ static void architectures(void **state)
                         is_plain(&synth_archs[i]) ? (rounds + 4) / 5 : rounds);
 }
 
-static void recorded(const char *name)
+static void recorded(const char *name, int64_t rounds)
 {
     char path[256];
     if (!reference_path(name, path, sizeof path))
         skip();
-    ways_check_file(&host, path, 1024, (ways_rounds() + 2) / 3);
+    ways_check_file(&host, path, 1024, rounds);
 }
 
 static void recorded_qwen2(void **state)
 {
     (void)state;
-    recorded("nano-qwen2-F16");
+    recorded("nano-qwen2-F16", (ways_rounds() + 2) / 3);
 }
 
 static void recorded_qwen3(void **state)
 {
     (void)state;
-    recorded("nano-qwen3-F16");
+    recorded("nano-qwen3-F16", (ways_rounds() + 2) / 3);
+}
+
+static void recorded_mixtral(void **state)
+{
+    (void)state;
+    recorded("nano-moe-F16", 2 * ((ways_rounds() + 2) / 3));
+}
+
+static void recorded_qwen3moe(void **state)
+{
+    (void)state;
+    recorded("nano-qwen3moe-F16", 2 * ((ways_rounds() + 2) / 3));
 }
 
 int main(void)
@@ -67,6 +80,8 @@ int main(void)
         cmocka_unit_test(architectures),
         cmocka_unit_test(recorded_qwen2),
         cmocka_unit_test(recorded_qwen3),
+        cmocka_unit_test(recorded_mixtral),
+        cmocka_unit_test(recorded_qwen3moe),
     };
     return cmocka_run_group_tests_name("the split does not change a bit of any architecture", tests, NULL,
                                        NULL);

@@ -72,7 +72,6 @@ static way random_way(const way_family *family, uint64_t *seed)
     w.config.n_outputs_max = 1 + (int)random_below(seed, N_TOKENS);
     w.chunk = 1 + (int64_t)random_below(seed, N_TOKENS);
     random_offload(seed, n_devices, &w.config);
-    w.config.expert_split = random_below(seed, 2) ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
     return w;
 }
 
@@ -113,6 +112,7 @@ static void check_file(const way_family *family, const char *path, const char *t
     for (int64_t i = 0; i < rounds; i++) {
         way w = random_way(family, &seed);
         int k = (int)random_below(&seed, (uint64_t)n_kv_types);
+        w.config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS; /* half each */
         w.config.type_k = w.config.type_v = kv_types[k];
         memset(logits, 0xff, bytes);
         run_way(path, &w, tokens, logits);
