@@ -126,7 +126,7 @@ template <tsr_type TYPE> static tsr_status launch(const experts_down_args &a, co
                                "experts_down_token_kernel");
     tsr_status status =
         TSR_CUDA(cudaMemsetAsync(a.y, 0, (size_t)(n * a.n_rows) * sizeof(int64_t), s->stream));
-    if (status != TSR_OK)
+    if (status != TSR_OK || tiles == 0) /* a device without experts; there are no grids of nothing */
         return status;
     return tsr_cuda_result(TSR_LAUNCH((experts_down_tile_kernel<TYPE>),
                                       dim3(rows, (unsigned)(tiles < 65535 ? tiles : 65535)), block, 0,

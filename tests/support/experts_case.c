@@ -1,0 +1,319 @@
+/* See experts_case.h. */
+#include "support/experts_case.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+#include "core/fixed.h"
+#include "core/half.h"
+#include "support/kernel_run.h"
+
+int64_t experts_case_slots(const experts_case *c)
+{
+    return c->s.n_tokens * c->s.n_used;
+}
+
+experts_shard experts_case_whole(const experts_case *c)
+{
+    return (experts_shard){0, c->s.n_experts, 0, c->s.n_ff};
+}
+
+/* ---- making one ---- */
+
+static experts_matrix make_matrix(tsr_type type, int64_t n_experts, int64_t n_rows, int64_t k, uint64_t *seed)
+{
+    experts_matrix m = {.type = type, .n_rows = n_rows, .k = k};
+    const int64_t all = n_experts * n_rows;
+    m.row_bytes = tsr_type_row_bytes(type, k);
+    m.expert_bytes = m.row_bytes * (size_t)n_rows;
+    m.bytes = malloc(m.expert_bytes * (size_t)n_experts);
+    m.decoded = malloc((size_t)(all * k) * sizeof(float));
+    assert_true(m.bytes && m.decoded);
+    random_fill(seed, m.decoded, all * k, -1.0f, 1.0f);
+    for (int64_t r = 0; r < all; r++) {
+        unsigned char *row = m.bytes + (size_t)r * m.row_bytes;
+        assert_int_equal(tsr_type_from_f32(type, m.decoded + r * k, row, k), TSR_OK);
+        assert_int_equal(tsr_type_to_f32(type, row, m.decoded + r * k, k), TSR_OK);
+    }
+    return m;
+}
+
+experts_case experts_case_create(experts_setup s, uint64_t seed)
+{
+    experts_case c = {.s = s};
+    c.m[EXPERTS_GATE] = make_matrix(s.gate, s.n_experts, s.n_ff, s.n_embd, &seed);
+    c.m[EXPERTS_UP] = make_matrix(s.up, s.n_experts, s.n_ff, s.n_embd, &seed);
+    c.m[EXPERTS_DOWN] = make_matrix(s.down, s.n_experts, s.n_embd, s.n_ff, &seed);
+    c.x = malloc((size_t)(s.n_tokens * s.n_embd) * sizeof(float));
+    c.logits = malloc((size_t)(s.n_tokens * s.n_experts) * sizeof(float));
+    c.expert = malloc((size_t)experts_case_slots(&c) * sizeof *c.expert);
+    c.weight = malloc((size_t)experts_case_slots(&c) * sizeof *c.weight);
+    assert_true(c.x && c.logits && c.expert && c.weight);
+    random_fill(&seed, c.x, s.n_tokens * s.n_embd, -1.0f, 1.0f);
+    random_fill(&seed, c.logits, s.n_tokens * s.n_experts, -4.0f, 4.0f);
+    for (int64_t t = 0; t < s.n_tokens && s.n_experts > 2; t++)
+        c.logits[t * s.n_experts + s.n_experts - 2] = -9.0f;
+    experts_case_choose(&c);
+    return c;
+}
+
+void experts_case_destroy(experts_case *c)
+{
+    for (int i = 0; i < EXPERTS_MATRICES; i++) {
+        free(c->m[i].bytes);
+        free(c->m[i].decoded);
+    }
+    free(c->x);
+    free(c->logits);
+    free(c->expert);
+    free(c->weight);
+}
+
+/* ---- the definitions ---- */
+
+/* How many logits come before logit e: larger ones, and equal ones of lower index. */
+static int64_t rank_of(const float *x, int64_t n, int64_t e)
+{
+    const double key = isnan(x[e]) ? -INFINITY : (double)x[e];
+    int64_t rank = 0;
+    for (int64_t i = 0; i < n; i++) {
+        const double other = isnan(x[i]) ? -INFINITY : (double)x[i];
+        rank += other > key || (other == key && i < e);
+    }
+    return rank;
+}
+
+void experts_case_choose(experts_case *c)
+{
+    const int64_t n = c->s.n_experts, n_used = c->s.n_used;
+    for (int64_t t = 0; t < c->s.n_tokens; t++) {
+        const float *x = c->logits + t * n;
+        int32_t *expert = c->expert + t * n_used;
+        double *weight = c->weight + t * n_used, sum = 0;
+        for (int64_t e = 0; e < n; e++)
+            if (rank_of(x, n, e) < n_used)
+                expert[rank_of(x, n, e)] = (int32_t)e;
+        const double top = x[expert[0]];
+        for (int64_t e = 0; e < n; e++)
+            if (!c->s.normalize || rank_of(x, n, e) < n_used)
+                sum += exp((double)x[e] - top);
+        for (int64_t j = 0; j < n_used; j++)
+            weight[j] = exp((double)x[expert[j]] - top) / sum;
+    }
+}
+
+bool experts_case_is_touched(const experts_case *c, int64_t expert)
+{
+    for (int64_t s = 0; s < experts_case_slots(c); s++)
+        if (c->expert[s] == expert)
+            return true;
+    return false;
+}
+
+bool experts_case_strange_logits(int index, int64_t n, float *x)
+{
+    for (int64_t i = 0; i < n; i++)
+        x[i] = (float)(i % 3); /* ties at every level */
+    switch (index) {
+    case 0:
+        return true;
+    case 1: /* all equal */
+        for (int64_t i = 0; i < n; i++)
+            x[i] = -1.5f;
+        return true;
+    case 2: /* a NaN first, where a comparison with it could stick */
+        x[0] = NAN;
+        return true;
+    case 3: /* nothing but NaN */
+        for (int64_t i = 0; i < n; i++)
+            x[i] = i % 2 ? NAN : -NAN;
+        return true;
+    case 4:
+        x[n / 2] = INFINITY;
+        return true;
+    case 5: /* two infinite ones, and both zeros */
+        x[0] = x[n - 1] = INFINITY;
+        x[n / 2] = -0.0f;
+        return true;
+    case 6: /* fewer numbers than are chosen */
+        for (int64_t i = 0; i < n; i++)
+            x[i] = i == n - 1 ? 2.0f : -INFINITY;
+        return true;
+    case 7:
+        for (int64_t i = 0; i < n; i++)
+            x[i] = i % 2 ? NAN : -INFINITY;
+        return true;
+    case 8: /* differences beyond the range of exp */
+        for (int64_t i = 0; i < n; i++)
+            x[i] = i % 2 ? 3e38f : -3e38f;
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* ---- ops ---- */
+
+tsr_op experts_case_route_op(const experts_case *c, const float *logits, void *words)
+{
+    return (tsr_op){.kind = TSR_OP_ROUTE,
+                    .route = {.logits = logits,
+                              .routing = tsr_routing_at(words, c->s.n_tokens, c->s.n_used, c->s.n_experts),
+                              .normalize = c->s.normalize,
+                              .scale = 1.0f}};
+}
+
+static tsr_expert_matrix matrix_of(const experts_case *c, const experts_memory *memory, int which,
+                                   int64_t expert, int64_t row, int64_t column)
+{
+    const experts_matrix *m = &c->m[which];
+    const size_t before = (size_t)expert * memory->expert_stride[which] + (size_t)row * m->row_bytes;
+    return (tsr_expert_matrix){m->type, memory->data[which] + before + tsr_type_row_bytes(m->type, column),
+                               m->row_bytes, memory->expert_stride[which]};
+}
+
+tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
+                           tsr_routing routing, const float *x, float *y)
+{
+    const int64_t e = shard.expert_begin, row = shard.column_begin;
+    return (tsr_op){.kind = TSR_OP_EXPERTS_GLU,
+                    .experts_glu = {.kind = c->s.glu,
+                                    .gate = matrix_of(c, memory, EXPERTS_GATE, e, row, 0),
+                                    .up = matrix_of(c, memory, EXPERTS_UP, e, row, 0),
+                                    .held = {e, shard.expert_end},
+                                    .n_rows = shard.column_end - row,
+                                    .k = c->s.n_embd,
+                                    .routing = routing,
+                                    .x = x,
+                                    .y = y}};
+}
+
+tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
+                            tsr_routing routing, const float *hidden, tsr_reduce_type reduce, void *y)
+{
+    const int64_t n_granules = (c->s.n_ff + c->s.granule - 1) / c->s.granule * c->s.n_used;
+    return (tsr_op){.kind = TSR_OP_EXPERTS_DOWN,
+                    .experts_down = {
+                        .down = matrix_of(c, memory, EXPERTS_DOWN, shard.expert_begin, 0, shard.column_begin),
+                        .held = {shard.expert_begin, shard.expert_end},
+                        .n_rows = c->s.n_embd,
+                        .k = shard.column_end - shard.column_begin,
+                        .routing = routing,
+                        .x = hidden,
+                        .reduce = reduce,
+                        .granule = c->s.granule,
+                        .limit = tsr_fixed_limit(n_granules),
+                        .y = y}};
+}
+
+/* ---- checks ---- */
+
+void experts_case_check_routing(const experts_case *c, const tsr_routing *r)
+{
+    const int64_t n_slots = experts_case_slots(c);
+    int32_t n_touched = 0, at = 0;
+    for (int64_t s = 0; s < n_slots; s++) {
+        assert_int_equal(r->expert[s], c->expert[s]);
+        if (isnan(c->weight[s]))
+            assert_true(isnan(r->weight[s]));
+        else if (!(fabs(r->weight[s] - c->weight[s]) <= 2e-6 * c->weight[s] + 1e-37))
+            fail_msg("slot %d: weight %.9g, exact %.9g", (int)s, (double)r->weight[s], c->weight[s]);
+    }
+    for (int64_t e = 0; e < c->s.n_experts; e++) {
+        assert_int_equal(r->begin[e], at);
+        if (experts_case_is_touched(c, e))
+            assert_int_equal(r->touched[n_touched++], e);
+        for (int64_t s = 0; s < n_slots; s++)
+            if (c->expert[s] == e)
+                assert_int_equal(r->order[at++], s);
+    }
+    assert_int_equal(r->begin[c->s.n_experts], n_slots);
+    assert_int_equal(*r->n_touched, n_touched);
+}
+
+typedef struct bounded {
+    double sum, bound;
+} bounded;
+
+/* One row times x, and what an f32 sum of k products may be off: each lane adds a part of them and a tree the
+ * lanes' sums, fewer than 64 + k / 8 roundings. Beside quantized weights 32 activations (or more) may share a
+ * scale of 15 bits: half a step of the largest. */
+static bounded dot(const experts_matrix *m, int64_t expert, int64_t row, int64_t column, int64_t k,
+                   const float *x)
+{
+    const float *w = m->decoded + (expert * m->n_rows + row) * m->k + column;
+    const bool quantized = tsr_type_block_elems(m->type) > 1;
+    double sum = 0, magnitude = 0, weights = 0, largest = 0;
+    for (int64_t i = 0; i < k; i++) {
+        sum += (double)w[i] * x[i];
+        magnitude += fabs((double)w[i] * x[i]);
+        weights += fabs(w[i]);
+        largest = fmax(largest, fabs(x[i]));
+    }
+    const double steps = quantized ? 1.001 * largest / 16383 / 2 * weights : 0;
+    return (bounded){sum, (64 + (double)k / 8) * 0x1p-24 * magnitude + steps};
+}
+
+/* gelu(x) as 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), Hendrycks and Gimpel, arXiv:1606.08415. */
+static double activation(tsr_glu_kind kind, double x)
+{
+    return kind == TSR_GLU_SILU ? x / (1 + exp(-x))
+                                : 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
+}
+
+/* Both activations' slopes are below 1.13; their kernels are good to a few units in the last place of
+ * max(|x|, 1). */
+void experts_case_check_glu(const experts_case *c, experts_shard shard, const float *y)
+{
+    const int64_t n_rows = shard.column_end - shard.column_begin;
+    for (int64_t s = 0; s < experts_case_slots(c); s++) {
+        const int64_t e = c->expert[s];
+        const float *x = c->x + s / c->s.n_used * c->s.n_embd;
+        for (int64_t r = 0; r < n_rows && e >= shard.expert_begin && e < shard.expert_end; r++) {
+            const int64_t row = shard.column_begin + r;
+            const bounded gate = dot(&c->m[EXPERTS_GATE], e, row, 0, c->s.n_embd, x);
+            const bounded up = dot(&c->m[EXPERTS_UP], e, row, 0, c->s.n_embd, x);
+            const double act = activation(c->s.glu, gate.sum), exact = act * up.sum;
+            const double act_bound = 1.13 * gate.bound + 1e-6 * fmax(fabs(gate.sum), 1);
+            const double bound = act_bound * (fabs(up.sum) + up.bound) + fabs(act) * up.bound;
+            if (!(fabs(y[s * n_rows + r] - exact) <= bound + 0x1p-23 * fabs(exact)))
+                fail_msg("slot %d row %d: %.9g, exact %.9g, bound %.3g", (int)s, (int)r,
+                         (double)y[s * n_rows + r], exact, bound);
+        }
+    }
+}
+
+static double partial_at(const void *y, tsr_reduce_type reduce, int64_t i)
+{
+    return reduce == TSR_REDUCE_EXACT ? (double)((const int64_t *)y)[i] / TSR_FIXED_ONE
+           : reduce == TSR_REDUCE_F32 ? ((const float *)y)[i]
+                                      : tsr_bf16_to_f32(((const uint16_t *)y)[i]);
+}
+
+void experts_case_check_down(const experts_case *c, experts_shard shard, const float *hidden,
+                             const float *weight, tsr_reduce_type reduce, const void *y)
+{
+    const int64_t k = shard.column_end - shard.column_begin, n_used = c->s.n_used;
+    const double n_granules = (double)((k + c->s.granule - 1) / c->s.granule);
+    for (int64_t i = 0; i < c->s.n_tokens * c->s.n_embd; i++) {
+        const int64_t t = i / c->s.n_embd, row = i % c->s.n_embd;
+        double exact = 0, bound = 0;
+        for (int64_t s = t * n_used; s < (t + 1) * n_used; s++) {
+            const int64_t e = c->expert[s];
+            if (e < shard.expert_begin || e >= shard.expert_end || k == 0)
+                continue;
+            const bounded d = dot(&c->m[EXPERTS_DOWN], e, row, shard.column_begin, k, hidden + s * k);
+            exact += (double)weight[s] * d.sum;
+            bound += (double)weight[s] * d.bound + n_granules * 0x1p-36;
+        }
+        bound += reduce == TSR_REDUCE_BF16 ? 0x1p-8 * fabs(exact) : (double)n_used * 0x1p-23 * fabs(exact);
+        if (!(fabs(partial_at(y, reduce, i) - exact) <= bound))
+            fail_msg("token %d row %d: %.9g, exact %.9g, bound %.3g", (int)t, (int)row,
+                     partial_at(y, reduce, i), exact, bound);
+    }
+}

@@ -1,0 +1,83 @@
+/* A mixture of experts as route, experts_glu and experts_down see it on any device: random weights, tokens
+ * and logits, ops over a shard of it, and what they come to by their definitions (core/op.h), in double.
+ * Where weights and activations lie, and how they get there, is the device's test's business. */
+#ifndef TSR_TESTS_EXPERTS_CASE_H
+#define TSR_TESTS_EXPERTS_CASE_H
+
+#include <stdbool.h>
+
+#include <tsr/types.h>
+
+#include "core/op.h"
+
+typedef struct experts_setup {
+    tsr_type gate, up, down;
+    int64_t n_embd, n_ff, n_experts, n_used, n_tokens;
+    int64_t granule; /* columns */
+    tsr_glu_kind glu;
+    bool normalize;
+} experts_setup;
+
+typedef struct experts_matrix {
+    tsr_type type;
+    int64_t n_rows, k;
+    size_t row_bytes, expert_bytes;
+    unsigned char *bytes; /* [n_experts][n_rows] rows, dense */
+    float *decoded;       /* [n_experts][n_rows][k] */
+} experts_matrix;
+
+enum { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN, EXPERTS_MATRICES };
+
+typedef struct experts_case {
+    experts_setup s;
+    experts_matrix m[EXPERTS_MATRICES];
+    float *x, *logits; /* [n_tokens][n_embd], [n_tokens][n_experts] */
+    int32_t *expert;   /* [n_tokens * n_used], the definition's choice and weights */
+    double *weight;
+} experts_case;
+
+/* What one device holds: of experts [expert_begin, expert_end) columns [column_begin, column_end). */
+typedef struct experts_shard {
+    int64_t expert_begin, expert_end, column_begin, column_end;
+} experts_shard;
+
+/* Where a device has the matrices of all experts. */
+typedef struct experts_memory {
+    const unsigned char *data[EXPERTS_MATRICES];
+    size_t expert_stride[EXPERTS_MATRICES];
+} experts_memory;
+
+/* Its last expert but one (of more than two) is chosen by nobody where n_used allows it. */
+experts_case experts_case_create(experts_setup s, uint64_t seed);
+void experts_case_destroy(experts_case *c);
+
+/* Choose again after the caller has changed c->logits. */
+void experts_case_choose(experts_case *c);
+
+bool experts_case_is_touched(const experts_case *c, int64_t expert);
+
+experts_shard experts_case_whole(const experts_case *c);
+int64_t experts_case_slots(const experts_case *c);
+
+/* The ops over a shard. Pointers are the device's; the routing is that of all experts. */
+tsr_op experts_case_route_op(const experts_case *c, const float *logits, void *routing_words);
+tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
+                           tsr_routing routing, const float *x, float *y);
+tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
+                            tsr_routing routing, const float *hidden, tsr_reduce_type reduce, void *y);
+
+/* Fail unless all of the routing (in host memory) is what it should be: experts, slots and touched experts
+ * exactly, weights to 2e-6 relatively, and NaN where they should be. */
+void experts_case_check_routing(const experts_case *c, const tsr_routing *routing);
+
+/* Fail unless y [n_slots][shard's columns], or y [n_tokens][n_embd] of `hidden`, is within what roundings of
+ * f32 sums and of activations to 15 bits allow. `weight`: of the slots, as the device made them. */
+void experts_case_check_glu(const experts_case *c, experts_shard shard, const float *y);
+void experts_case_check_down(const experts_case *c, experts_shard shard, const float *hidden,
+                             const float *weight, tsr_reduce_type reduce, const void *y);
+
+/* Logits that a router should never give: equal ones, infinite ones, NaN. Row `index` of n, false past the
+ * last. */
+bool experts_case_strange_logits(int index, int64_t n, float *x);
+
+#endif
