@@ -76,7 +76,9 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 #if defined(TSR_ISA_VNNI)
     return (vec_int)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
 #else
-    return sum + int_product(a, b);
+    sum += int_product(a, b);
+    __asm__("" : "+x"(sum)); /* added up now: compilers would rather keep many products, in memory */
+    return sum;
 #endif
 }
 
