@@ -34,7 +34,7 @@ static void no_model(small_vocab *v)
 
 static void odd_model(small_vocab *v)
 {
-    v->model = "t5";
+    v->model = "rwkv";
 }
 
 static void odd_pre(small_vocab *v)
@@ -155,7 +155,7 @@ static void eos_wanted_but_missing(small_vocab *v)
 
 static const fault faults[] = {
     {"gpt2", no_model, TSR_ERR_NOT_FOUND, {"tokenizer.ggml.model"}},
-    {"gpt2", odd_model, TSR_ERR_UNSUPPORTED, {"\"t5\"", "gpt2 llama gemma4 bert"}},
+    {"gpt2", odd_model, TSR_ERR_UNSUPPORTED, {"\"rwkv\"", "gpt2 llama gemma4 bert t5"}},
     {"gpt2", odd_pre, TSR_ERR_UNSUPPORTED, {"\"klingon\"", "llama-bpe"}},
     {"gpt2", no_tokens, TSR_ERR_FORMAT, {"tokenizer.ggml.tokens"}},
     {"gpt2", repeated_token, TSR_ERR_FORMAT, {"tokenizer.ggml.tokens[259]", "258"}},

@@ -1,9 +1,9 @@
 /* Tokenizer: text to token ids and back, as the vocabulary inside a GGUF file says.
  *
  * Kinds of vocabulary (key tokenizer.ggml.model): "gpt2", byte-level BPE whose text is first cut into words
- * by the pattern named in tokenizer.ggml.pre; "gemma4", BPE over characters; and "llama", SentencePiece-style
- * BPE with scores and byte fallback. A tokenizer copies what it needs: the tsr_gguf may be closed once it
- * exists.
+ * by the pattern named in tokenizer.ggml.pre; "gemma4", BPE over characters; "llama", SentencePiece-style BPE
+ * with scores and byte fallback; "t5", SentencePiece's unigram model; and "bert", WordPiece. A tokenizer
+ * copies what it needs: the tsr_gguf may be closed once it exists.
  *
  *     tsr_tokenizer *tokenizer;
  *     TRY(tsr_tokenizer_create(gguf, &tokenizer));
@@ -23,7 +23,8 @@
  * tsr_detokenizer belongs to one thread at a time. Token ids are 0 .. tsr_tokenizer_n_vocab() - 1.
  *
  * Text is a byte array with a length; it should be UTF-8, but any bytes are accepted: what is not valid UTF-8
- * is encoded byte by byte and decodes to the same bytes again. No Unicode normalization is applied.
+ * is encoded byte by byte and decodes to the same bytes again. No Unicode normalization is applied, but for
+ * "t5", as its file says, and "bert"; for these bytes that are not UTF-8 are lost.
  */
 #ifndef TSR_TOKENIZER_H
 #define TSR_TOKENIZER_H
@@ -84,10 +85,10 @@ TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_encode(const tsr_tokenizer *token
                                                       size_t capacity, size_t *n_out);
 
 /* Decode tokens[n] into text[capacity], no terminating NUL; with text == NULL only counts. *bytes_out is the
- * length. The inverse of encode but for "bert": bytes that are not UTF-8 come back as they were, and the
- * space that a "llama" vocabulary puts at the beginning and behind special tokens is taken away again.
- * TSR_ERR_FULL: as for encode. TSR_ERR_INVALID: an argument is wrong or an id is out of range (message:
- * which). */
+ * length. The inverse of encode but for "bert" and "t5", which normalise: bytes that are not UTF-8 come back
+ * as they were, and the space that a "llama" or "t5" vocabulary puts at the beginning and behind special
+ * tokens is taken away again. TSR_ERR_FULL: as for encode. TSR_ERR_INVALID: an argument is wrong or an id is
+ * out of range (message: which). */
 TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_decode(const tsr_tokenizer *tokenizer, const int32_t *tokens,
                                                       size_t n, unsigned flags, char *text, size_t capacity,
                                                       size_t *bytes_out);
@@ -126,8 +127,8 @@ TSR_API bool tsr_tokenizer_is_control(const tsr_tokenizer *tokenizer, int32_t to
 TSR_API bool tsr_tokenizer_is_eog(const tsr_tokenizer *tokenizer, int32_t token);
 
 /* A stream of text from tokens that arrive one at a time. `tokenizer` is borrowed and must outlive it. The
- * space that a "llama" vocabulary puts before the first word is kept, since what is generated continues a
- * prompt. */
+ * space that a "llama" or "t5" vocabulary puts before the first word is kept, since what is generated
+ * continues a prompt. */
 TSR_NODISCARD TSR_API tsr_status tsr_detokenizer_create(const tsr_tokenizer *tokenizer,
                                                         tsr_detokenizer **detokenizer_out);
 

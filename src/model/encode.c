@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/unigram.h"
 #include "model/utf8.h"
 #include "model/wordpiece.h"
 
@@ -229,6 +230,8 @@ tsr_status tsr_encoder_add_text(tsr_encoder *encoder, const char *text, size_t b
         TSR_TRY(tsr_word_cache_create(&encoder->words));
     if (encoder->vocab->kind == TSR_VOCAB_SPM)
         return add_sentence(encoder, text, bytes, after_special);
+    if (encoder->vocab->kind == TSR_VOCAB_UGM)
+        return tsr_unigram_add(encoder, text, bytes);
     if (encoder->vocab->kind == TSR_VOCAB_WPM)
         return tsr_pretokenizer_split(encoder->pretokenizer, text, bytes, tsr_wordpiece_add, encoder);
     if (!tsr_vocab_spells_bytes(encoder->vocab)) {

@@ -10,11 +10,13 @@
 
 #include "core/mem.h"
 #include "model/hash.h"
+#include "model/unigram.h"
 
 void tsr_vocab_destroy(tsr_vocab *vocab)
 {
     if (!vocab)
         return;
+    tsr_unigram_destroy(vocab->unigram);
     tsr_mem_free(vocab->special_lengths);
     tsr_mem_free(vocab->merges);
     tsr_mem_free(vocab->slots);

@@ -21,7 +21,8 @@
 typedef enum tsr_vocab_kind {
     TSR_VOCAB_BPE, /* "gpt2", "gemma4" */
     TSR_VOCAB_SPM, /* "llama" */
-    TSR_VOCAB_WPM  /* "bert" */
+    TSR_VOCAB_WPM, /* "bert" */
+    TSR_VOCAB_UGM  /* "t5" */
 } tsr_vocab_kind;
 
 /* As GGUF numbers them (tokenizer.ggml.token_type). */
@@ -77,7 +78,8 @@ typedef struct tsr_vocab_merge {
 
 typedef struct tsr_vocab {
     tsr_vocab_kind kind;
-    const tsr_pretokenizer_rule *pre; /* NULL for SPM */
+    const tsr_pretokenizer_rule *pre; /* NULL for SPM and UGM */
+    struct tsr_unigram *unigram;      /* UGM, else NULL */
 
     int32_t n_tokens;
     tsr_vocab_token *tokens; /* [n_tokens] */
@@ -96,7 +98,8 @@ typedef struct tsr_vocab {
 
     int32_t bos, eos, eot, eom, unk, pad;
     bool add_bos, add_eos;
-    bool add_space_prefix;  /* SPM: put a space in front of text; decoding takes it away (WPM: only that) */
+    bool add_space_prefix;  /* SPM, UGM: put a space in front of text; decoding takes it away (WPM: only that)
+                             */
     bool folds;             /* WPM: case and accents do not count */
     bool words_stand_alone; /* SPM: no token has a '▁' behind another character, so no merge crosses there */
 } tsr_vocab;

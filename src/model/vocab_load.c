@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/unigram.h"
 #include "model/utf8.h"
 #include "model/wordpiece.h"
 
@@ -47,12 +48,16 @@ static tsr_status read_kind(const tsr_gguf *gguf, tsr_vocab *vocab)
         vocab->pre = &tsr_wordpiece_rule;
         return TSR_OK;
     }
+    if (bytes_equal(as_bytes(model), "t5")) {
+        vocab->kind = TSR_VOCAB_UGM;
+        return TSR_OK;
+    }
     bool gemma4 = bytes_equal(as_bytes(model), "gemma4");
     if (!gemma4 && !bytes_equal(as_bytes(model), "gpt2"))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         KEY
                         "model is \"%.*s\", a tokenizer that this library does not have; it has: gpt2 llama "
-                        "gemma4 bert",
+                        "gemma4 bert t5",
                         (int)TSR_MIN(model.bytes, (size_t)80), model.data);
     vocab->kind = TSR_VOCAB_BPE;
     if (gemma4)
@@ -370,6 +375,8 @@ tsr_status tsr_vocab_load(const tsr_gguf *gguf, tsr_vocab **vocab_out)
     else if (vocab->kind == TSR_VOCAB_SPM)
         TSR_TRY(read_scores(gguf, vocab));
     TSR_TRY(tsr_vocab_read_specials(gguf, vocab));
+    if (vocab->kind == TSR_VOCAB_UGM)
+        TSR_TRY(tsr_unigram_load(gguf, vocab));
     TSR_TRY(tsr_vocab_index_specials(vocab));
     *vocab_out = vocab;
     vocab = NULL;

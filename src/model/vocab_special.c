@@ -106,6 +106,7 @@ static const family_ids families[] = {
                        TSR_TOKEN_NONE},
     [TSR_VOCAB_SPM] = {KEY "bos_token_id", KEY "eos_token_id", 1, 2, 0},
     [TSR_VOCAB_WPM] = {KEY "cls_token_id", KEY "seperator_token_id", 101, 102, 100},
+    [TSR_VOCAB_UGM] = {KEY "bos_token_id", KEY "eos_token_id", TSR_TOKEN_NONE, 1, 2},
 };
 
 static tsr_status read_special_ids(const tsr_gguf *gguf, tsr_vocab *vocab)
@@ -143,14 +144,15 @@ static tsr_status read_flags(const tsr_gguf *gguf, tsr_vocab *vocab)
     tsr_status status = TSR_OK;
     bool spm = vocab->kind == TSR_VOCAB_SPM;
     bool wpm = vocab->kind == TSR_VOCAB_WPM;
-    bool bos = spm || wpm || vocab->pre->flags & TSR_PRE_ADDS_BOS;
+    bool ugm = vocab->kind == TSR_VOCAB_UGM;
+    bool bos = spm || wpm || (vocab->pre && vocab->pre->flags & TSR_PRE_ADDS_BOS);
 
     TSR_TRY(read_flag(gguf, KEY "add_bos_token", bos, &vocab->add_bos));
-    TSR_TRY(read_flag(gguf, wpm ? KEY "add_sep_token" : KEY "add_eos_token", wpm, &vocab->add_eos));
+    TSR_TRY(read_flag(gguf, wpm ? KEY "add_sep_token" : KEY "add_eos_token", wpm || ugm, &vocab->add_eos));
     TSR_TRY(read_flag(gguf, KEY "normalizer.lowercase", true, &vocab->folds));
     TSR_TRY(read_flag(gguf, KEY "add_space_prefix", spm, &vocab->add_space_prefix));
-    vocab->add_space_prefix = (vocab->add_space_prefix && spm) || wpm;
-    if (wpm && vocab->unk == TSR_TOKEN_NONE)
+    vocab->add_space_prefix = (vocab->add_space_prefix && (spm || ugm)) || wpm;
+    if ((wpm || ugm) && vocab->unk == TSR_TOKEN_NONE)
         return tsr_fail(TSR_ERR_FORMAT,
                         KEY "unknown_token_id is missing, which this vocabulary cannot do without");
     if (vocab->add_bos && vocab->bos == TSR_TOKEN_NONE)

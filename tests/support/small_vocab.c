@@ -36,7 +36,7 @@ void small_vocab_init(small_vocab *v, const char *model)
     v->model = model;
     v->has_tokens = true;
     v->bos = v->eos = v->eot = v->eom = v->unk = v->pad = -1;
-    v->add_bos = v->add_eos = v->add_space_prefix = -1;
+    v->add_bos = v->add_eos = v->add_space_prefix = v->merges_spaces = v->space_behind = -1;
     if (!strcmp(model, "gpt2")) {
         char text[256][3];
         byte_alphabet(text);
@@ -132,6 +132,12 @@ tsr_gguf *small_vocab_gguf(const small_vocab *v)
         vocab_file_bool(file, "tokenizer.ggml.add_eos_token", v->add_eos);
     if (v->add_space_prefix >= 0)
         vocab_file_bool(file, "tokenizer.ggml.add_space_prefix", v->add_space_prefix);
+    if (v->merges_spaces >= 0)
+        vocab_file_bool(file, "tokenizer.ggml.remove_extra_whitespaces", v->merges_spaces);
+    if (v->space_behind >= 0)
+        vocab_file_bool(file, "tokenizer.ggml.treat_whitespace_as_suffix", v->space_behind);
+    if (v->charsmap)
+        vocab_file_u8s(file, "tokenizer.ggml.precompiled_charsmap", v->charsmap, v->charsmap_bytes);
     return vocab_file_open(file);
 }
 

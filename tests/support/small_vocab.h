@@ -28,7 +28,9 @@ typedef struct small_vocab {
     size_t n_merges;
     bool has_merges, has_tokens;
     int64_t bos, eos, eot, eom, unk, pad;
-    int add_bos, add_eos, add_space_prefix;
+    int add_bos, add_eos, add_space_prefix, merges_spaces, space_behind;
+    const uint8_t *charsmap; /* [charsmap_bytes] or NULL */
+    size_t charsmap_bytes;
 } small_vocab;
 
 /* model "gpt2": tokens 0..255 are the bytes, pre is "gpt-2". model "llama": token 0 is <unk>, 1 <s>, 2 </s>,

@@ -97,6 +97,12 @@ void vocab_file_strings(vocab_file *file, const char *key, const char *const *va
         put_string(file, values[i]);
 }
 
+void vocab_file_u8s(vocab_file *file, const char *key, const uint8_t *values, size_t n)
+{
+    put_array(file, key, TSR_GGUF_U8, n);
+    put(file, values, n);
+}
+
 void vocab_file_i32s(vocab_file *file, const char *key, const int32_t *values, size_t n)
 {
     put_array(file, key, TSR_GGUF_I32, n);

@@ -22,6 +22,7 @@ vocab_file *vocab_file_begin(void);
 void vocab_file_string(vocab_file *file, const char *key, const char *value);
 void vocab_file_u32(vocab_file *file, const char *key, uint32_t value);
 void vocab_file_bool(vocab_file *file, const char *key, bool value);
+void vocab_file_u8s(vocab_file *file, const char *key, const uint8_t *values, size_t n);
 void vocab_file_strings(vocab_file *file, const char *key, const char *const *values, size_t n);
 void vocab_file_i32s(vocab_file *file, const char *key, const int32_t *values, size_t n);
 void vocab_file_f32s(vocab_file *file, const char *key, const float *values, size_t n);
