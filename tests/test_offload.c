@@ -24,10 +24,12 @@ enum { N_LAYERS = 4, N_TOKENS = 11, N_VOCAB = 300, N_DEVICES = 3, N_KV_TYPES = 2
 
 static const tsr_type kv_types[N_KV_TYPES] = {TSR_TYPE_F16, TSR_TYPE_Q8_0};
 
+typedef float logits_of_text[N_TOKENS * N_VOCAB];
+
 typedef struct fixture {
-    char path[64];
+    char path[64], moe_path[64]; /* a dense model, and a mixture of experts */
     int32_t tokens[N_TOKENS];
-    float plain[N_KV_TYPES][N_TOKENS * N_VOCAB];
+    logits_of_text plain[N_KV_TYPES], moe_plain[N_KV_TYPES];
 } fixture;
 
 static tsr_model_config small_config(int kv)
@@ -40,6 +42,21 @@ static tsr_model_config small_config(int kv)
     return config;
 }
 
+/* `path` is a template for mkstemp(). */
+static void write_and_run(const fixture *f, const struct synth_model_config *model, char *path,
+                          logits_of_text *plain)
+{
+    close(mkstemp(path));
+    synth_model_write(model, path);
+    for (int kv = 0; kv < N_KV_TYPES; kv++) {
+        tsr_model_config config = small_config(kv);
+        runner r;
+        runner_open(&r, path, "host:1,threads=1", NULL, &config);
+        runner_decode(&r, f->tokens, N_TOKENS, 1, true, plain[kv]);
+        runner_close(&r);
+    }
+}
+
 static int setup(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
@@ -49,18 +66,13 @@ static int setup(void **state)
     model.n_layers = N_LAYERS;
     model.weight_type = TSR_TYPE_Q8_0;
     model.n_vocab = N_VOCAB;
-    strcpy(f->path, "/tmp/tsr_offload_XXXXXX");
-    close(mkstemp(f->path));
-    synth_model_write(&model, f->path);
     for (int i = 0; i < N_TOKENS; i++)
         f->tokens[i] = (int32_t)random_below(&seed, N_VOCAB);
-    for (int kv = 0; kv < N_KV_TYPES; kv++) {
-        tsr_model_config config = small_config(kv);
-        runner r;
-        runner_open(&r, f->path, "host:1,threads=1", NULL, &config);
-        runner_decode(&r, f->tokens, N_TOKENS, 1, true, f->plain[kv]);
-        runner_close(&r);
-    }
+    strcpy(f->path, "/tmp/tsr_offload_XXXXXX");
+    write_and_run(f, &model, f->path, f->plain);
+    model.n_experts = 5;
+    strcpy(f->moe_path, "/tmp/tsr_offload_moe_XXXXXX");
+    write_and_run(f, &model, f->moe_path, f->moe_plain);
     *state = f;
     return 0;
 }
@@ -69,6 +81,7 @@ static int teardown(void **state)
 {
     fixture *f = *state;
     unlink(f->path);
+    unlink(f->moe_path);
     free(f);
     return 0;
 }
@@ -99,6 +112,7 @@ typedef struct offload_case {
     const char *split; /* "0": the planner's */
     const char *offload_device;
     const char *layers; /* how many layers each device works on; '?' any number */
+    int n_cpu_moe;
 } offload_case;
 
 #define LAYERS  "blk\\.[0-9]+\\."
@@ -107,21 +121,21 @@ typedef struct offload_case {
 #define NO_PART {{NULL, NULL}}, 0
 
 static const offload_case cases[] = {
-    {"all stay", -1, NO_PART, TENSOR, "1,1,1", NULL, "444"},
-    {"all stay, counted", N_LAYERS + 1, NO_PART, TENSOR, "1,1,1", NULL, "444"},
-    {"none stay", 0, NO_PART, TENSOR, "0", NULL, "004"},
-    {"one stays", 1, NO_PART, TENSOR, "0", NULL, "??3"},
-    {"the output goes", N_LAYERS, NO_PART, TENSOR, "1,1", NULL, "440"},
-    {"some stay, by hand", 2, NO_PART, TENSOR, "3,1", NULL, "222"},
-    {"a share for the offload device", 3, NO_PART, TENSOR, "1,1,1", NULL, "334"},
+    {"all stay", -1, NO_PART, TENSOR, "1,1,1", NULL, "444", 0},
+    {"all stay, counted", N_LAYERS + 1, NO_PART, TENSOR, "1,1,1", NULL, "444", 0},
+    {"none stay", 0, NO_PART, TENSOR, "0", NULL, "004", 0},
+    {"one stays", 1, NO_PART, TENSOR, "0", NULL, "??3", 0},
+    {"the output goes", N_LAYERS, NO_PART, TENSOR, "1,1", NULL, "440", 0},
+    {"some stay, by hand", 2, NO_PART, TENSOR, "3,1", NULL, "222", 0},
+    {"a share for the offload device", 3, NO_PART, TENSOR, "1,1,1", NULL, "334", 0},
     {"to another device", 1, NO_PART, TENSOR, "0,1,1", "host0", "311"},
-    {"whole layers", 2, NO_PART, LAYER, "0", NULL, "112"},
-    {"whole layers, none stay", 0, NO_PART, LAYER, "0", NULL, "004"},
-    {"one device and one apart", 3, NO_PART, TSR_SPLIT_MODE_NONE, "0", NULL, "301"},
-    {"FFN by the planner", -1, {{"ffn_(gate|up|down)", "CPU"}}, 1, TENSOR, "0", NULL, "??4"},
-    {"output by the planner", -1, {{"^output", "CPU"}}, 1, TENSOR, "0", NULL, "??0"},
-    {"FFN by pattern", -1, {{LAYERS "ffn_(gate|up|down)", "CPU"}}, 1, TENSOR, "1,1", NULL, "444"},
-    {"attention by name", -1, {{"attn_[qkvo]", "host1"}}, 1, TENSOR, "1,0,1", NULL, "444"},
+    {"whole layers", 2, NO_PART, LAYER, "0", NULL, "112", 0},
+    {"whole layers, none stay", 0, NO_PART, LAYER, "0", NULL, "004", 0},
+    {"one device and one apart", 3, NO_PART, TSR_SPLIT_MODE_NONE, "0", NULL, "301", 0},
+    {"FFN by the planner", -1, {{"ffn_(gate|up|down)", "CPU"}}, 1, TENSOR, "0", NULL, "??4", 0},
+    {"output by the planner", -1, {{"^output", "CPU"}}, 1, TENSOR, "0", NULL, "??0", 0},
+    {"FFN by pattern", -1, {{LAYERS "ffn_(gate|up|down)", "CPU"}}, 1, TENSOR, "1,1", NULL, "444", 0},
+    {"attention by name", -1, {{"attn_[qkvo]", "host1"}}, 1, TENSOR, "1,0,1", NULL, "444", 0},
     {"the first pattern decides",
      -1,
      {{"blk\\.0\\.", "host0"}, {"blk\\.[01]\\.", "2"}, {"^output", "host1"}},
@@ -129,11 +143,36 @@ static const offload_case cases[] = {
      TENSOR,
      "1,1",
      NULL,
-     "321"},
-    {"patterns come before counts", 0, {{"blk\\.3\\.ffn", "host0"}}, 1, TENSOR, "0", NULL, "104"},
-    {"whole layers and a pattern", -1, {{"blk\\.1\\.attn", "CPU"}}, 1, LAYER, "1,1", NULL, "311"},
-    {"the embedding alone", -1, {{"token_embd", "CPU"}}, 1, TENSOR, "1,1", NULL, "440"},
-    {"layers and embedding", -1, {{"blk\\.0|token_embd", "CPU"}}, 1, LAYER, "1,1", NULL, "211"},
+     "321",
+     0},
+    {"patterns come before counts", 0, {{"blk\\.3\\.ffn", "host0"}}, 1, TENSOR, "0", NULL, "104", 0},
+    {"whole layers and a pattern", -1, {{"blk\\.1\\.attn", "CPU"}}, 1, LAYER, "1,1", NULL, "311", 0},
+    {"the embedding alone", -1, {{"token_embd", "CPU"}}, 1, TENSOR, "1,1", NULL, "440", 0},
+    {"layers and embedding", -1, {{"blk\\.0|token_embd", "CPU"}}, 1, LAYER, "1,1", NULL, "211", 0},
+};
+
+#define EXPERTS LAYERS "ffn_(gate|up|down)_exps"
+
+static const offload_case moe_cases[] = {
+    {"no experts go", -1, NO_PART, TENSOR, "1,1,1", NULL, "444", 0},
+    {"the experts of two layers", -1, NO_PART, TENSOR, "1,1", NULL, "442", 2},
+    {"all experts", -1, NO_PART, TENSOR, "3,1", NULL, "444", N_LAYERS},
+    {"all experts, by the planner", -1, NO_PART, TENSOR, "0", NULL, "??4", 99},
+    {"experts by pattern", -1, {{EXPERTS, "CPU"}}, 1, TENSOR, "1,1", NULL, "444", 0},
+    {"experts by their ending", -1, {{"exps", "CPU"}}, 1, TENSOR, "1,1", NULL, "444", 0},
+    {"experts of a layer, to a fast device",
+     -1,
+     {{"blk\\.1\\..*exps", "host0"}},
+     1,
+     TENSOR,
+     "1,2",
+     NULL,
+     "440",
+     0},
+    {"a pattern before a count", -1, {{"blk\\.0\\..*exps", "host1"}}, 1, TENSOR, "1,1", NULL, "441", 2},
+    {"experts and layers", 3, NO_PART, TENSOR, "1,1", NULL, "332", 2},
+    {"experts have a share, too", -1, NO_PART, TENSOR, "1,1,1", NULL, "444", 1},
+    {"experts beside whole layers", -1, NO_PART, LAYER, "1,1", NULL, "314", N_LAYERS},
 };
 
 static tsr_model_config config_of(const offload_case *c, int kv)
@@ -144,6 +183,7 @@ static tsr_model_config config_of(const offload_case *c, int kv)
     config.n_overrides = c->n_overrides;
     config.split_mode = c->mode;
     config.offload_device = c->offload_device;
+    config.n_cpu_moe = c->n_cpu_moe;
     return config;
 }
 
@@ -166,22 +206,39 @@ static void check_books(const offload_case *c, const runner *r)
     }
 }
 
+static void check_case(const fixture *f, const offload_case *c, const char *path, tsr_model_config config,
+                       const float *plain)
+{
+    static logits_of_text logits;
+    runner r;
+    runner_open(&r, path, DEVICES, c->split, &config);
+    check_books(c, &r);
+    memset(logits, 0xff, sizeof logits);
+    runner_decode(&r, f->tokens, N_TOKENS, 3, true, logits);
+    if (memcmp(logits, plain, sizeof logits) != 0)
+        fail_msg("%s: other bits", c->name);
+    check_books(c, &r);
+    runner_close(&r);
+}
+
 static void offloaded_blocks_give_the_same_bits(void **state)
 {
     const fixture *f = *state;
-    static float logits[N_TOKENS * N_VOCAB];
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        int kv = (int)i % N_KV_TYPES;
-        tsr_model_config config = config_of(&cases[i], kv);
-        runner r;
-        runner_open(&r, f->path, DEVICES, cases[i].split, &config);
-        check_books(&cases[i], &r);
-        memset(logits, 0xff, sizeof logits);
-        runner_decode(&r, f->tokens, N_TOKENS, 3, true, logits);
-        if (memcmp(logits, f->plain[kv], sizeof logits) != 0)
-            fail_msg("%s: other bits", cases[i].name);
-        check_books(&cases[i], &r);
-        runner_close(&r);
+    for (int i = 0; i < (int)(sizeof cases / sizeof *cases); i++) {
+        int kv = i % N_KV_TYPES;
+        check_case(f, &cases[i], f->path, config_of(&cases[i], kv), f->plain[kv]);
+    }
+}
+
+/* What stays of them is divided by columns, or by whole experts. */
+static void offloaded_experts_give_the_same_bits(void **state)
+{
+    const fixture *f = *state;
+    for (int i = 0; i < 2 * (int)(sizeof moe_cases / sizeof *moe_cases); i++) {
+        int kv = i % N_KV_TYPES;
+        tsr_model_config config = config_of(&moe_cases[i / 2], kv);
+        config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+        check_case(f, &moe_cases[i / 2], f->moe_path, config, f->moe_plain[kv]);
     }
 }
 
@@ -377,6 +434,7 @@ static void every_allocation_may_fail(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(offloaded_blocks_give_the_same_bits),
+                                       cmocka_unit_test(offloaded_experts_give_the_same_bits),
                                        cmocka_unit_test(a_small_device_runs_what_it_can_keep),
                                        cmocka_unit_test(caps_hold_beside_pinned_blocks),
                                        cmocka_unit_test(times_have_the_offloaded_work),

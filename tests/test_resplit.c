@@ -93,6 +93,24 @@ static void sequences_go_on_with_the_same_bits(void **state)
     }
 }
 
+static void mixtures_of_experts_go_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    walk w = {.path = walk_moe_path,
+              .devices = "host:4,threads=1",
+              .seed = 21,
+              .config = walk_config(),
+              .length = WALK_LENGTH};
+    float *plain = walk_make_plain(&w, PLAIN);
+    for (int i = 0; i < 4; i++) {
+        walk again = w;
+        again.config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+        again.config.copy_weights = i / 2;
+        check_walk(&again, 4, 6);
+    }
+    free(plain);
+}
+
 static void blocks_that_are_pinned_stay_where_they_are(void **state)
 {
     (void)state;
@@ -429,6 +447,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_go_on_with_the_same_bits),
+        cmocka_unit_test(mixtures_of_experts_go_on_with_the_same_bits),
         cmocka_unit_test(blocks_that_are_pinned_stay_where_they_are),
         cmocka_unit_test(without_a_tensor_split_all_is_on_one_device),
         cmocka_unit_test(all_models_of_a_runtime_change_together),

@@ -2,7 +2,8 @@
  * that is found in a name decides.
  *
  * What moves is a block (attention or FFN of a layer, the embedding, the output), since its activations stay
- * on its devices. So all of its matrices must go to one place; norms and biases follow the matrices. */
+ * on its devices. So all of its matrices must go to one place; norms and biases follow the matrices,
+ * and all of a mixture of experts follows its experts, so that the usual "exps=CPU" is enough. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
@@ -166,13 +167,20 @@ static const char *block_name(const tsr_weight *weight, char text[MAX_LABEL])
     return text;
 }
 
-/* `tensor` is in the block that `first`, the first of its tensors that any pattern is found in, moved. */
+/* Whether `other` goes where `moved` of the same block goes without being named. */
+static bool follows(const tsr_weight *other, const tsr_weight *moved)
+{
+    return !is_matrix(other) || (moved->expert && !other->expert);
+}
+
+/* `tensor` is in the block that `first` moved: the first of its tensors that any pattern is found in, an
+ * expert's if there is one. */
 static tsr_status check_together(const overrider *o, const tsr_weights *weights, int first, int tensor)
 {
     char text[MAX_LABEL];
     const tsr_weight *moved = weights->list[first], *other = weights->list[tensor];
     const searcher *s = &o->searchers[o->which[first]];
-    if (o->which[tensor] == UNNAMED && is_matrix(other))
+    if (o->which[tensor] == UNNAMED && !follows(other, moved))
         return tsr_fail(TSR_ERR_INVALID,
                         "override '%s' moves %s and leaves %s behind, but %s stays together; let the pattern "
                         "be found in both names",
@@ -206,7 +214,8 @@ static tsr_status move_blocks(const overrider *o, const tsr_weights *weights, ts
     for (int i = 0; i < weights->n; i++) {
         const tsr_weight *weight = weights->list[i];
         int *block = first_of(first, weights, i);
-        if (o->which[i] == UNNAMED || *block != UNNAMED)
+        bool decided = *block != UNNAMED && (weights->list[*block]->expert || !weight->expert);
+        if (o->which[i] == UNNAMED || decided)
             continue;
         *block = i;
         *tsr_pins_at(pins, tsr_weight_block(weight), weight->layer) = o->searchers[o->which[i]].device;

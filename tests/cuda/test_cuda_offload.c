@@ -24,7 +24,8 @@ enum { N_LAYERS = 2, N_TOKENS = 7, N_VOCAB = 300, N_LOGITS = N_TOKENS * N_VOCAB 
 
 #define HOST "host:1,threads=1"
 
-static char path[] = "/tmp/tsr_cuda_offload_XXXXXX";
+/* A dense model, and a mixture of experts. */
+static char path[] = "/tmp/tsr_cuda_offload_XXXXXX", moe_path[] = "/tmp/tsr_cuda_offload_moe_XXXXXX";
 
 static int setup(void **state)
 {
@@ -35,13 +36,16 @@ static int setup(void **state)
     model.n_vocab = N_VOCAB;
     close(mkstemp(path));
     synth_model_write(&model, path);
+    model.n_experts = 5;
+    close(mkstemp(moe_path));
+    synth_model_write(&model, moe_path);
     return 0;
 }
 
 static int teardown(void **state)
 {
     (void)state;
-    return unlink(path);
+    return unlink(path) | unlink(moe_path);
 }
 
 /* What goes to the host. */
@@ -51,15 +55,23 @@ typedef struct part {
     tsr_override overrides[2];
     int n_overrides;
     const char *reference; /* devices that give the bits; NULL: one GPU and the host */
+    int n_cpu_moe;
 } part;
 
 static const part parts[] = {
-    {"nothing", N_LAYERS + 1, {{NULL, NULL}}, 0, "cuda:0"},
-    {"everything", 0, {{NULL, NULL}}, 0, HOST},
-    {"a layer, embedding and output", 1, {{NULL, NULL}}, 0, NULL},
-    {"embedding and output", N_LAYERS, {{NULL, NULL}}, 0, NULL},
-    {"the FFN of all layers", -1, {{"blk\\..*\\.ffn_(gate|up|down)", "CPU"}}, 1, NULL},
-    {"one attention, one FFN", -1, {{"blk\\.0\\.attn", "host0"}, {"blk\\.1\\.ffn", "CPU"}}, 2, NULL},
+    {"nothing", N_LAYERS + 1, {{NULL, NULL}}, 0, "cuda:0", 0},
+    {"everything", 0, {{NULL, NULL}}, 0, HOST, 0},
+    {"a layer, embedding and output", 1, {{NULL, NULL}}, 0, NULL, 0},
+    {"embedding and output", N_LAYERS, {{NULL, NULL}}, 0, NULL, 0},
+    {"the FFN of all layers", -1, {{"blk\\..*\\.ffn_(gate|up|down)", "CPU"}}, 1, NULL, 0},
+    {"one attention, one FFN", -1, {{"blk\\.0\\.attn", "host0"}, {"blk\\.1\\.ffn", "CPU"}}, 2, NULL, 0},
+};
+
+static const part moe_parts[] = {
+    {"no experts", -1, {{NULL, NULL}}, 0, "cuda:0", 0},
+    {"all experts", -1, {{"exps", "CPU"}}, 1, NULL, 0},
+    {"the experts of one layer", -1, {{NULL, NULL}}, 0, NULL, 1},
+    {"experts, embedding and output", N_LAYERS, {{NULL, NULL}}, 0, NULL, 99},
 };
 
 typedef struct machine {
@@ -77,7 +89,8 @@ static const machine machines[] = {
 };
 
 /* The whole text in chunks; the books are compared with the plan before and after. */
-static void run(const machine *m, const char *devices, const part *p, tsr_type type_kv, float *logits)
+static void run(const char *model, const machine *m, const char *devices, const part *p, tsr_type type_kv,
+                float *logits)
 {
     cudasim_config sim = CUDASIM_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
@@ -94,10 +107,12 @@ static void run(const machine *m, const char *devices, const part *p, tsr_type t
         config.n_gpu_layers = p->n_gpu_layers;
         config.overrides = p->overrides;
         config.n_overrides = p->n_overrides;
+        config.n_cpu_moe = p->n_cpu_moe;
+        config.expert_split = m->n_gpus > 1 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
     }
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (i * 97 + 11) % N_VOCAB;
-    runner_open_with(&r, path, devices, m->collectives, p ? m->split : "1", &config);
+    runner_open_with(&r, model, devices, m->collectives, p ? m->split : "1", &config);
     memset(logits, 0xff, N_LOGITS * sizeof *logits);
     runner_decode(&r, tokens, N_TOKENS, m->chunk, true, logits);
     for (int d = 0; d < r.rt->n_devices; d++) {
@@ -112,32 +127,38 @@ static void run(const machine *m, const char *devices, const part *p, tsr_type t
 }
 
 /* On the first machine, and those from `begin` to `end`. */
-static void check(tsr_type type_kv, size_t begin, size_t end)
+static void check(const char *model, const part *p, tsr_type type_kv, size_t begin, size_t end)
 {
     static float reference[N_LOGITS], logits[N_LOGITS];
-    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++) {
-        const part *p = &parts[k];
-        for (size_t i = 0; i < end; i += i == 0 ? begin : 1) {
-            const machine *m = &machines[i];
-            if (i == 0 && p->reference)
-                run(m, p->reference, NULL, type_kv, reference);
-            run(m, m->devices, p, type_kv, i == 0 && !p->reference ? reference : logits);
-            if ((i > 0 || p->reference) && memcmp(logits, reference, sizeof logits) != 0)
-                fail_msg("%s on the host, %s: other bits", p->name, m->devices);
-        }
+    for (size_t i = 0; i < end; i += i == 0 ? begin : 1) {
+        const machine *m = &machines[i];
+        if (i == 0 && p->reference)
+            run(model, m, p->reference, NULL, type_kv, reference);
+        run(model, m, m->devices, p, type_kv, i == 0 && !p->reference ? reference : logits);
+        if ((i > 0 || p->reference) && memcmp(logits, reference, sizeof logits) != 0)
+            fail_msg("%s on the host, %s: other bits", p->name, m->devices);
     }
 }
 
 static void f16_keys_and_values(void **state)
 {
     (void)state;
-    check(TSR_TYPE_F16, 1, 2);
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+        check(path, &parts[k], TSR_TYPE_F16, 1, 2);
 }
 
 static void q8_0_keys_and_values(void **state)
 {
     (void)state;
-    check(TSR_TYPE_Q8_0, 2, 4);
+    for (size_t k = 0; k < sizeof parts / sizeof *parts; k++)
+        check(path, &parts[k], TSR_TYPE_Q8_0, 2, 4);
+}
+
+static void experts_on_the_host(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof moe_parts / sizeof *moe_parts; k++)
+        check(moe_path, &moe_parts[k], TSR_TYPE_F16, 1 + k % 2, 2 + k % 2);
 }
 
 static void without_a_host_device_there_is_nowhere_to_go(void **state)
@@ -173,6 +194,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(f16_keys_and_values),
         cmocka_unit_test(q8_0_keys_and_values),
+        cmocka_unit_test(experts_on_the_host),
         cmocka_unit_test(without_a_host_device_there_is_nowhere_to_go),
     };
     return cmocka_run_group_tests_name("offload beside GPUs", tests, setup, teardown);

@@ -29,16 +29,17 @@ static void check_machine(void)
     assert_string_equal(cudasim_violation(), "");
 }
 
-static void sequences_go_on_with_the_same_bits(void **state)
+static void go_on(const char *path, tsr_expert_split expert_split, int n_changes)
 {
-    (void)state;
-    walk w = {.devices = "cuda:0,cuda:1,cuda:2", .seed = 1, .config = walk_config(), .length = 40};
+    walk w = {
+        .path = path, .devices = "cuda:0,cuda:1,cuda:2", .seed = 1, .config = walk_config(), .length = 40};
     char split[128];
     configure(3);
     w.config.type_v = TSR_TYPE_Q8_0;
+    w.config.expert_split = expert_split;
     float *plain = walk_make_plain(&w, "cuda:0");
     walk_open(&w, "1,1,1");
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < n_changes; i++) {
         walk_step(&w, 3);
         walk_random_split(&w.seed, 3, split, sizeof split);
         runner_ok(walk_resplit(&w, split), split);
@@ -48,6 +49,19 @@ static void sequences_go_on_with_the_same_bits(void **state)
     walk_close(&w);
     check_machine();
     free(plain);
+}
+
+static void sequences_go_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    go_on(walk_model_path, TSR_EXPERT_SPLIT_COLUMNS, 5);
+}
+
+static void mixtures_of_experts_go_on_with_the_same_bits(void **state)
+{
+    (void)state;
+    go_on(walk_moe_path, TSR_EXPERT_SPLIT_COLUMNS, 2);
+    go_on(walk_moe_path, TSR_EXPERT_SPLIT_EXPERTS, 2);
 }
 
 /* ---- failures -------------------------------------------------------------------------------- */
@@ -121,6 +135,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sequences_go_on_with_the_same_bits),
+        cmocka_unit_test(mixtures_of_experts_go_on_with_the_same_bits),
         cmocka_unit_test(any_call_may_fail),
     };
     return cmocka_run_group_tests_name("changes of split on GPUs", tests, walk_model_write,

@@ -34,6 +34,10 @@ void fitted_models_write(fitted_models *models)
         config.n_ctx = 1000 + (int)random_below(&seed, 9000);
         config.weight_type = types[i % 3];
         config.tied_output = random_below(&seed, 2);
+        if (i >= FITTED_DENSE_MODELS) {
+            config.n_experts = 4 + i;
+            config.n_ff /= 2;
+        }
         snprintf(models->paths[i], sizeof models->paths[i], "/tmp/tsr_fitted_XXXXXX");
         close(mkstemp(models->paths[i]));
         synth_model_write(&config, models->paths[i]);
@@ -88,6 +92,7 @@ static void ask(uint64_t *seed, const tsr_gguf *gguf, const tsr_topology *topo, 
     q->config.type_k = types[1 + random_below(seed, 2)];
     q->config.type_v = types[1 + random_below(seed, 2)];
     q->config.n_ctx = random_below(seed, 5) ? 0 : 2000;
+    q->config.expert_split = random_below(seed, 2) ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
     q->fit.n_ctx_min = 1 + (int64_t)random_below(seed, 900);
     q->fit.type_k = types[random_below(seed, 4)];
     q->fit.type_v = types[random_below(seed, 4)];
@@ -120,20 +125,24 @@ static void ask(uint64_t *seed, const tsr_gguf *gguf, const tsr_topology *topo, 
     }
 }
 
-/* Whether this very context is planned under the same margins. */
+/* Whether this very config is planned under the same margins. Types and context cannot be cut then, layers
+ * that are set neither; experts can, unless there are some to offload already. */
 static bool fits_with(const question *q, const tsr_gguf *gguf, const tsr_device_list *list,
                       tsr_model_config config, int64_t n_ctx)
 {
-    tsr_fit_config fit = q->fit;
-    tsr_plan *plan = NULL;
-    fit.type_k = fit.type_v = TSR_TYPE_F32;
-    config.fit = &fit;
+    tsr_fit_config limits = q->fit;
+    tsr_fit *fit = NULL;
+    tsr_fit_info info;
+    limits.type_k = limits.type_v = TSR_TYPE_F32;
+    config.fit = &limits;
     config.n_ctx = n_ctx;
-    tsr_status status = tsr_plan_create(gguf, list, &config, &plan);
-    if (status != TSR_OK && status != TSR_ERR_MEMORY)
-        fail_msg("%s: %s", tsr_status_name(status), tsr_last_error());
-    tsr_plan_destroy(plan);
-    return status == TSR_OK;
+    tsr_status status = tsr_fit_create(gguf, list, &config, &fit);
+    if (status == TSR_ERR_MEMORY)
+        return false;
+    runner_ok(status, q->spec);
+    tsr_fit_describe(fit, &info);
+    tsr_fit_destroy(fit);
+    return info.chosen.n_cpu_moe == config.n_cpu_moe;
 }
 
 static void check_margins(const question *q, const tsr_plan *plan, int n_devices)
@@ -161,6 +170,7 @@ static void check_cuts(const question *q, const tsr_fit *fit, const tsr_gguf *gg
     assert_ptr_equal(result.tensor_split, q->config.tensor_split);
     assert_int_equal(result.split_mode, q->config.split_mode);
     assert_int_equal(result.n_batch, q->config.n_batch);
+    assert_int_equal(result.expert_split, q->config.expert_split);
     if (q->config.n_ctx)
         assert_int_equal(info.chosen.n_ctx, q->config.n_ctx);
     assert_true(info.chosen.type_k == q->config.type_k || info.chosen.type_k == q->fit.type_k);
@@ -191,6 +201,12 @@ static void check_order(const question *q, const tsr_fit *fit, const tsr_gguf *g
         assert_false(fits_with(q, gguf, list, config, least));
     config.type_k = info.chosen.type_k;
     config.type_v = info.chosen.type_v;
+    if (info.chosen.n_cpu_moe != info.wanted.n_cpu_moe) {
+        assert_false(fits_with(q, gguf, list, config, least));
+        config.n_cpu_moe = info.chosen.n_cpu_moe - 1;
+        assert_false(fits_with(q, gguf, list, config, least));
+        config.n_cpu_moe = info.chosen.n_cpu_moe;
+    }
     if (info.chosen.n_gpu_layers == info.wanted.n_gpu_layers)
         return;
     assert_false(fits_with(q, gguf, list, config, least));

@@ -8,7 +8,7 @@
 
 #include <tsr/fit.h>
 
-enum { FITTED_MODELS = 6 };
+enum { FITTED_DENSE_MODELS = 6, FITTED_MODELS = 8 }; /* the others: mixtures of experts */
 
 typedef struct fitted_models {
     char paths[FITTED_MODELS][64];

@@ -17,7 +17,7 @@
 #include "support/runner.h"
 #include "support/synth_model.h"
 
-char walk_model_path[] = "/tmp/tsr_resplit_XXXXXX";
+char walk_model_path[] = "/tmp/tsr_resplit_XXXXXX", walk_moe_path[] = "/tmp/tsr_resplit_moe_XXXXXX";
 
 int walk_model_write(void **state)
 {
@@ -30,13 +30,16 @@ int walk_model_write(void **state)
     config.tokenizer = true;
     close(mkstemp(walk_model_path));
     synth_model_write(&config, walk_model_path);
+    config.n_experts = 5;
+    close(mkstemp(walk_moe_path));
+    synth_model_write(&config, walk_moe_path);
     return 0;
 }
 
 int walk_model_remove(void **state)
 {
     (void)state;
-    return unlink(walk_model_path);
+    return unlink(walk_model_path) | unlink(walk_moe_path);
 }
 
 tsr_model_config walk_config(void)
@@ -56,6 +59,11 @@ static int32_t token_at(int text, int64_t position)
     return (int32_t)random_below(&seed, WALK_VOCAB);
 }
 
+static const char *path_of(const walk *w)
+{
+    return w->path ? w->path : walk_model_path;
+}
+
 static const float *plain_row(const walk *w, int text, int64_t position)
 {
     return w->plain + (text * w->length + position) * WALK_VOCAB;
@@ -73,7 +81,7 @@ float *walk_make_plain(walk *w, const char *devices)
     one.n_outputs_max = 8;
     one.type_k = w->config.type_k;
     one.type_v = w->config.type_v;
-    runner_open(&r, walk_model_path, devices, NULL, &one);
+    runner_open(&r, path_of(w), devices, NULL, &one);
     for (int text = 0; text < WALK_TEXTS; text++) {
         for (int64_t i = 0; i < w->length; i++)
             tokens[i] = token_at(text, i);
@@ -104,7 +112,7 @@ void walk_open(walk *w, const char *split)
     runner_ok(tsr_runtime_open(&runtime_config, &w->rt), w->devices);
     config.tensor_split = proportions;
     config.n_tensor_split = parse(split, proportions);
-    runner_ok(tsr_model_open(w->rt, walk_model_path, &config, &w->model), "open");
+    runner_ok(tsr_model_open(w->rt, path_of(w), &config, &w->model), "open");
     for (int s = 0; s < WALK_SESSIONS; s++)
         runner_ok(tsr_session_create(w->model, &w->sessions[s]), "session");
 }

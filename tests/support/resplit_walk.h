@@ -16,6 +16,7 @@ enum {
 };
 
 typedef struct walk {
+    const char *path; /* NULL: walk_model_path */
     const char *devices;
     uint64_t seed;
     tsr_model_config config;
@@ -27,8 +28,8 @@ typedef struct walk {
     int text[WALK_SESSIONS][WALK_SEQS];
 } walk;
 
-/* The small model, written by the group's setup and removed by its teardown. */
-extern char walk_model_path[];
+/* The small model and a mixture of experts, written by the group's setup and removed by its teardown. */
+extern char walk_model_path[], walk_moe_path[];
 int walk_model_write(void **state);
 int walk_model_remove(void **state);
 
