@@ -1,16 +1,13 @@
 /* mul_mat for quantized weights: activations as 16-bit integers, exact integer sums per block of 32, one f32
  * multiply-add per block (quants_generic.h has the formula). Every instruction set gives the same bits, and
- * so do one token and many.
- *
- * One token (quant_vector): the weights are read once, INT_LANES rows side by side. Lanes are elements while
- * a block is multiplied, and rows from then on.
+ * so do one token (quant_vector.h) and many.
  *
  * Many tokens (quant_tile_product): a panel of a few rows is expanded into scratch and multiplied with every
  * token. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_QUANT_H
 #define TSR_HOST_KERNELS_MUL_MAT_QUANT_H
 
-#include "host/kernels/mul_mat_sums.h"
+#include "host/kernels/quant_vector.h"
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 #include "host/kernels/quants_tile.h"
 #else
@@ -18,10 +15,9 @@
 #endif
 
 enum {
-    QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK, /* elements of K at once */
-    QUANT_TILE_ROWS = 512,                  /* most rows of a chunk: how often encoded activations are used */
-    QUANT_TILE_TOKENS = 192,                /* most tokens at once: how often expanded weights are used */
-    QUANT_X_AHEAD = 3,                      /* tokens */
+    QUANT_TILE_ROWS = 512,   /* most rows of a chunk: how often encoded activations are used */
+    QUANT_TILE_TOKENS = 192, /* most tokens at once: how often expanded weights are used */
+    QUANT_X_AHEAD = 3,       /* tokens */
     QUANT_MAX_BLOCKS = QUANT_TILE_TOKENS * QUANT_BLOCKS /* of x in scratch */
 };
 
@@ -30,136 +26,6 @@ typedef struct quant_scratch {
     x_block x[QUANT_MAX_BLOCKS]; /* one token's blocks, or a panel of each of many tokens */
     float sums[QUANT_TILE_TOKENS * QUANT_TILE_ROWS]; /* of the granule so far */
 } quant_scratch;
-
-/* Where block number `b` of a row begins; of a K type, where the super-block does that begins with it. */
-ALWAYS_INLINE const unsigned char *product_blocks(const product *p, tsr_type type, int64_t row, int64_t k)
-{
-    return (const unsigned char *)p->op->w + (size_t)row * p->op->w_stride + elems_bytes(type, k);
-}
-
-/* ---- one token ---- */
-
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
-
-enum { QUANT_PREFETCH_BYTES = 512 }; /* ahead in each row */
-
-/* The integer sums of block b of a panel with a token's block x, a lane per row. */
-ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const quant_panel *panel, const quant_group *group,
-                                       int b, const x_block *x)
-{
-    vec_int even[2], odd[2]; /* of elements 0 .. 15 and 16 .. 31; apart, since each sum is a chain */
-    UNROLL for (int i = 0; i < 8; i++)
-    {
-        const quant_pair w = quant_words(type, group, b, i);
-        const vec_int x_even = int_set1(x->q + 2 * i), x_odd = int_set1(x->q + 16 + 2 * i);
-        even[i / 4] = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(even[i / 4], w.even, x_even);
-        odd[i / 4] = i % 4 == 0 ? int_product(w.odd, x_odd) : int_dot(odd[i / 4], w.odd, x_odd);
-    }
-    const int offset = quant_offset(type);
-    if (quant_has_sub_scales(type))
-        return (even[0] + odd[0] - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +
-               (even[1] + odd[1] - offset * x->half[1]) * quant_sub_scale(type, panel, 2 * b + 1);
-    return (even[0] + odd[0]) + (even[1] + odd[1]) - offset * (x->half[0] + x->half[1]);
-}
-
-/* Add the products of block b to a lane per row. */
-ALWAYS_INLINE vec quant_vector_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
-                                     const x_block *x, vec acc)
-{
-    const vec dots = int_to_float(quant_block_dots(type, panel, group, b, x)) * vec_set1(x->scale);
-    acc = vec_fma(dots, quant_scale(type, panel, b), acc);
-    return quant_has_min(type) ? vec_fma(vec_set1(x->sum), -quant_min(type, panel, b), acc) : acc;
-}
-
-/* Add the products of the group that begins with block b, and ask for the line `ahead` of it. */
-ALWAYS_INLINE vec quant_vector_group(tsr_type type, const unsigned char *const rows[INT_LANES],
-                                     const quant_panel *panel, int b, const x_block *x, size_t ahead, vec acc)
-{
-    const size_t group_bytes =
-        elems_bytes(type, QUANT_SEGMENT) * (size_t)quant_group_blocks(type) / QUANT_BLOCKS;
-    size_t at = (size_t)(b / quant_group_blocks(type)) * group_bytes;
-    const bool new_line = at % 64 < group_bytes;
-    quant_group group;
-    quant_group_load(type, rows, panel, b, &group);
-    at += ahead;
-    __asm__("" : "+r"(at)); /* one index beside the pointers, where the compiler would make other pointers */
-    for (size_t line = 0; line < group_bytes && new_line; line += 64)
-        UNROLL for (int r = 0; r < INT_LANES; r++) __builtin_prefetch(rows[r] + at + line);
-    UNROLL for (int i = 0; i < quant_group_blocks(type); i++) acc =
-        quant_vector_block(type, panel, &group, b + i, x + b + i, acc);
-    return acc;
-}
-
-/* Add the products of one panel. */
-ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
-                                     const x_block *x, size_t ahead, vec acc)
-{
-    quant_panel panel;
-    quant_panel_load(type, rows, n_blocks, &panel);
-    if (is_super_block(type)) /* shifts by constants */
-        UNROLL for (int b = 0; b < QUANT_BLOCKS; b += quant_group_blocks(type)) acc =
-            quant_vector_group(type, rows, &panel, b, x, ahead, acc);
-    else
-        for (int b = 0; b < n_blocks; b++)
-            acc = quant_vector_group(type, rows, &panel, b, x, ahead, acc);
-    return acc;
-}
-
-/* How far from byte `at` of a row lies what is read QUANT_PREFETCH_BYTES later: in the same row, or in the
- * one that takes its place. */
-ALWAYS_INLINE size_t quant_ahead(const product *p, size_t at, size_t row_bytes)
-{
-    const size_t next = QUANT_PREFETCH_BYTES + at < row_bytes ? 0 : INT_LANES * p->op->w_stride - row_bytes;
-    return QUANT_PREFETCH_BYTES + next;
-}
-
-ALWAYS_INLINE void quant_vector_rows(tsr_type type, const product *p, int64_t row, const x_block *x)
-{
-    const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
-    const size_t row_bytes = elems_bytes(type, p->op->k);
-    k_segment segment = segment_first(p->op, QUANT_SEGMENT);
-    vec acc = {0};
-    do {
-        const unsigned char *rows[INT_LANES];
-        for (int r = 0; r < INT_LANES; r++)
-            rows[r] = product_blocks(p, type, row + (r < n_rows ? r : n_rows - 1), segment.begin);
-        const size_t ahead = quant_ahead(p, elems_bytes(type, segment.begin), row_bytes);
-        if (segment.opens)
-            acc = (vec){0};
-        acc = quant_vector_panel(type, rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK, ahead,
-                                 acc);
-        if (segment.closes) {
-            float sums[INT_LANES];
-            vec_store(sums, acc);
-            fold_granule(p, &segment, p->token, row, n_rows, sums);
-        }
-    } while (segment_next(p->op, &segment));
-}
-
-ALWAYS_INLINE void quant_vector_type(tsr_type type, const product *p, const x_block *x)
-{
-    for (int64_t row = p->row; row < p->row_end; row += INT_LANES)
-        quant_vector_rows(type, p, row, x);
-}
-
-/* One token whose blocks are x. */
-static void quant_vector(const product *p, const x_block *x)
-{
-    switch (p->op->type) {
-#define VECTOR_CASE(constant)              \
-    case constant:                         \
-        quant_vector_type(constant, p, x); \
-        break;
-        FOR_EACH_QUANT_TYPE(VECTOR_CASE)
-#undef VECTOR_CASE
-    default:
-        break;
-    }
-}
-
-#endif
-
-/* ---- many tokens ---- */
 
 /* One segment of the product's rows, for tokens [first, first + n_tokens). */
 static void quant_tile_rows(const product *p, const k_segment *segment, int64_t first, int n_tokens,
