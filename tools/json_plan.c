@@ -98,12 +98,13 @@ json_t *tool_json_plan(const tsr_plan *plan, const char *model)
     /* json_string() refuses a path that is not UTF-8. */
     json_t *path = json_string(model);
     return json_pack(
-        "{s:o, s:s, s:I, s:i, s:i, s:s, s:s, s:I, s:i, s:i, s:i, s:b, s:b, s:b, s:o, s:o, s:o, s:o}", "model",
-        path ? path : json_null(), "split_mode", tsr_split_mode_name(info.mode), "n_ctx",
-        (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch, "type_k",
-        tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
-        (json_int_t)info.n_layers, "n_all_reduces", info.n_all_reduces, "n_handovers", info.n_handovers,
-        "n_moved", info.n_moved, "least_order", info.least_order, "runnable", info.runnable, "exact_arena",
-        info.exact_arena, "classes", classes(&info), "devices", devices(plan, info.n_devices), "predicted",
-        predicted(plan), "notes", notes(plan));
+        "{s:o, s:s, s:s?, s:I, s:i, s:i, s:s, s:s, s:I, s:i, s:i, s:i, s:b, s:b, s:b, s:o, s:o, s:o, s:o}",
+        "model", path ? path : json_null(), "split_mode", tsr_split_mode_name(info.mode), "expert_split",
+        info.has_experts ? tsr_expert_split_name(info.expert_split) : NULL, "n_ctx", (json_int_t)info.n_ctx,
+        "n_seq_max", info.n_seq_max, "n_batch", info.n_batch, "type_k", tsr_type_name(info.type_k), "type_v",
+        tsr_type_name(info.type_v), "n_layers", (json_int_t)info.n_layers, "n_all_reduces",
+        info.n_all_reduces, "n_handovers", info.n_handovers, "n_moved", info.n_moved, "least_order",
+        info.least_order, "runnable", info.runnable, "exact_arena", info.exact_arena, "classes",
+        classes(&info), "devices", devices(plan, info.n_devices), "predicted", predicted(plan), "notes",
+        notes(plan));
 }

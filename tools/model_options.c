@@ -58,7 +58,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
         return complain(command, "-sm", options->split_mode, "tensor, layer, none or auto");
     if (options->expert_split &&
         tsr_expert_split_parse(options->expert_split, &config.expert_split) != TSR_OK)
-        return complain(command, "--expert-split", options->expert_split, "columns or experts");
+        return complain(command, "--expert-split", options->expert_split, "columns, experts or auto");
     if (options->tensor_split && tsr_split_parse(options->tensor_split, tensor_split, TSR_MAX_DEVICES,
                                                  &config.n_tensor_split) != TSR_OK) {
         fprintf(stderr, "tsr %s: -ts: %s\n", command, tsr_last_error());

@@ -40,7 +40,7 @@ typedef struct tool_model_options {
          0,           0},                                                                                    \
         {NULL,        "--expert-split",                                                                      \
          TOOL_STRING, &(o).expert_split,                                                                     \
-         "HOW",       "divide the columns (default) of every expert, or the experts",                        \
+         "HOW",       "divide the columns of every expert, or the experts, or (auto, default)",              \
          0,           0},                                                                                    \
         {"-mg", "--main-gpu",       TOOL_INT, &(o).main_device, "N", "the device for -sm none (default 0)",  \
          0,     TSR_MAX_DEVICES - 1},                                                                        \

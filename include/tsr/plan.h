@@ -55,10 +55,13 @@ typedef enum tsr_expert_split {
     TSR_EXPERT_SPLIT_COLUMNS = 0, /* columns of every expert: devices work evenly, whichever a token takes */
     /* Whole experts: for more devices than an expert has granules of columns, and for many tokens at once.
      * One token keeps only the devices busy that hold its experts. */
-    TSR_EXPERT_SPLIT_EXPERTS = 1
+    TSR_EXPERT_SPLIT_EXPERTS = 1,
+    /* What takes less time, when the model is opened or planned; a later change of split keeps it. In the
+     * info of a plan one of the above. */
+    TSR_EXPERT_SPLIT_AUTO = 2
 } tsr_expert_split;
 
-/* "columns", "experts"; never NULL. */
+/* "columns", "experts", "auto"; never NULL. */
 TSR_API const char *tsr_expert_split_name(tsr_expert_split split);
 /* TSR_ERR_INVALID for another name. */
 TSR_NODISCARD TSR_API tsr_status tsr_expert_split_parse(const char *name, tsr_expert_split *split_out);
@@ -118,7 +121,7 @@ typedef struct tsr_model_config {
     {                                                                                                     \
         sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0,         \
             TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, -1, 0, NULL, 0, \
-            NULL, NULL, 1, TSR_EXPERT_SPLIT_COLUMNS                                                       \
+            NULL, NULL, 1, TSR_EXPERT_SPLIT_AUTO                                                          \
     }
 
 typedef struct tsr_plan tsr_plan;
@@ -155,6 +158,8 @@ typedef struct tsr_plan_info {
     int n_moved;                           /* ops of a step that were moved to lower the arenas */
     bool least_order;                      /* proven: moving others would lower no arena, or raise another */
     bool runnable;                         /* tsr_model_open() would load it; else a note says why not */
+    bool has_experts;                      /* a mixture of experts, divided by .. */
+    tsr_expert_split expert_split;
     bool exact_arena; /* false: the arena is that of a similar graph, or not counted; a note says which */
 } tsr_plan_info;
 

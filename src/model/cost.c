@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/expert_split.h"
 
 /* Ops of one layer's attention (norm, three products and two rotations, KV write, attention, product, sum),
  * of its FFN (norm, two products, activation, product, sum), and around the layers (embedding, its sum, norm,
@@ -130,6 +131,15 @@ static double sync_ns(void *user, uint64_t devices, int class_index)
     return ns;
 }
 
+static double walk_ns(void *user, int class_index, const int64_t *counts)
+{
+    const tsr_model_cost *cost = user;
+    if (class_index != TSR_CLASS_FFN || cost->n_touched == 0)
+        return -1;
+    return tsr_experts_walk_ns(&cost->classes[TSR_CLASS_FFN], cost->problem.n_devices, counts,
+                               cost->n_touched);
+}
+
 /* Whether the links know more of a hand-over than the rates do. */
 static bool by_links(const tsr_model_cost *cost, int from, int to)
 {
@@ -223,12 +233,15 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
     cost->row_bytes = (uint64_t)shape->hparams.n_embd * sizeof(float);
     cost->sync_bytes = (uint64_t)shape->hparams.n_embd * (uint64_t)n_tokens *
                        tsr_reduce_bytes(tsr_reduce_type_of(config->reduction));
+    if (shape->hparams.by_expert)
+        cost->n_touched = llround(experts_read(&shape->hparams, n_tokens) * (double)shape->hparams.n_expert);
     cost->problem = (tsr_cost_problem){.n_devices = n_devices,
                                        .n_classes = TSR_CLASS_COUNT,
                                        .classes = cost->classes,
                                        .rooms = cost->rooms,
                                        .allowed = ~UINT64_C(0),
                                        .sync_ns = sync_ns,
+                                       .walk_ns = cost->n_touched ? walk_ns : NULL,
                                        .user = cost};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         size_t n = (size_t)TSR_MAX(shape->granules.n[c], 1);

@@ -9,11 +9,12 @@ typedef struct tsr_model_cost {
     tsr_cost_problem problem; /* points into this struct; rooms and `allowed` are the caller's to set */
     tsr_cost_class classes[TSR_CLASS_COUNT];
     tsr_split_room rooms[TSR_MAX_DEVICES];
-    const tsr_device_rates *rates;                     /* [n_devices]; the caller's */
-    const tsr_links *links;                            /* NULL: meetings as the rates say */
-    int64_t n_tokens, n_outputs;                       /* of the step */
-    uint64_t row_bytes;                                /* of one token's activations */
-    uint64_t sync_bytes;                               /* of one device's partial sums in a meeting */
+    const tsr_device_rates *rates; /* [n_devices]; the caller's */
+    const tsr_links *links;        /* NULL: meetings as the rates say */
+    int64_t n_tokens, n_outputs;   /* of the step */
+    int64_t n_touched;             /* whole experts divided: that a step uses; 0: no such */
+    uint64_t row_bytes;            /* of one token's activations */
+    uint64_t sync_bytes;           /* of one device's partial sums in a meeting */
     double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
 } tsr_model_cost;
 

@@ -1,4 +1,5 @@
 /* Fits as the public sees them: what was wanted, what was cut, and the placement that came of it. */
+#include "model/expert_split.h"
 #include "model/fit.h"
 
 #include <stdio.h>
@@ -140,6 +141,8 @@ static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
     fit->config.type_v = fit->info.chosen.type_v;
     fit->config.n_gpu_layers = fit->info.chosen.n_gpu_layers;
     fit->config.n_cpu_moe = fit->info.chosen.n_cpu_moe;
+    if (fit->config.expert_split == TSR_EXPERT_SPLIT_AUTO)
+        fit->config.expert_split = tsr_expert_split_of(&fitting->shape->hparams);
 out:
     return status;
 }
@@ -194,7 +197,8 @@ tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     if (!fit_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_fit_create: fit_out must not be NULL");
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
-    tsr_model_shape_divide(&planning.shape, config);
+    TSR_TRY(
+        tsr_model_shape_divide(&planning.shape, planning.traits, planning.n_devices, planning.rates, config));
     TSR_TRY(fit_create(planning.traits, planning.n_devices, &planning.shape, planning.rates,
                        config ? config : &defaults, fit_out));
 out:

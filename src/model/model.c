@@ -8,6 +8,7 @@
 #include "alloc/buffer.h"
 #include "alloc/kv.h"
 #include "core/mem.h"
+#include "model/expert_split.h"
 #include "model/fit.h"
 #include "model/session.h"
 #include "runtime/memory.h"
@@ -46,19 +47,6 @@ tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out
 out:
     tsr_weights_free(&weights);
     return status;
-}
-
-void tsr_model_shape_divide(tsr_model_shape *shape, const tsr_model_config *config)
-{
-    const tsr_model_config defaults = TSR_MODEL_CONFIG_INIT;
-    if (!config || config->size != sizeof *config) /* refused when it is resolved */
-        config = &defaults;
-    if (shape->hparams.n_expert == 0 || shape->arch->planned_only ||
-        config->expert_split != TSR_EXPERT_SPLIT_EXPERTS)
-        return;
-    shape->hparams.by_expert = true;
-    shape->granules.n[TSR_CLASS_FFN] = shape->hparams.n_expert;
-    shape->granules.size[TSR_CLASS_FFN] = 1;
 }
 
 /* ---- config ---------------------------------------------------------------------------------- */
@@ -101,7 +89,7 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_range("n_batch", c.n_batch, 1, 1 << 16));
     TSR_TRY(check_range("n_outputs_max", c.n_outputs_max, 1, 1 << 16));
     TSR_TRY(check_range("split_mode", c.split_mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_AUTO));
-    TSR_TRY(check_range("expert_split", c.expert_split, TSR_EXPERT_SPLIT_COLUMNS, TSR_EXPERT_SPLIT_EXPERTS));
+    TSR_TRY(check_range("expert_split", c.expert_split, TSR_EXPERT_SPLIT_COLUMNS, TSR_EXPERT_SPLIT_AUTO));
     TSR_TRY(check_kv_type("type_k", c.type_k));
     TSR_TRY(check_kv_type("type_v", c.type_v));
     TSR_TRY(check_range("plan_tokens", c.plan_tokens, 1, 1 << 16));
@@ -298,7 +286,7 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
         return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
     TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
-    tsr_model_shape_divide(&shape, config);
+    TSR_TRY(tsr_model_shape_divide_for(&shape, rt, config));
     TSR_TRY(plan_model(rt, &shape, config, &resolved, &fit, &plan));
     TSR_TRY(check_room(rt, &resolved, plan));
     TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), NULL, &model));

@@ -47,9 +47,6 @@ struct tsr_model {
 /* Read architecture, hyper-parameters and granules. */
 tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out);
 
-/* Take the FFN's granules from config->expert_split (NULL: the default), before anything is decided. */
-void tsr_model_shape_divide(tsr_model_shape *shape, const tsr_model_config *config);
-
 /* Check a config (NULL: the defaults) against a shape and fill in what it leaves open. */
 tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_model_config *config,
                                     tsr_model_config *resolved_out);

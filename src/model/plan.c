@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/expert_split.h"
 #include "model/fit.h"
 #include "model/planned.h"
 
@@ -39,18 +40,19 @@ const char *tsr_expert_split_name(tsr_expert_split split)
 {
     return split == TSR_EXPERT_SPLIT_COLUMNS   ? "columns"
            : split == TSR_EXPERT_SPLIT_EXPERTS ? "experts"
+           : split == TSR_EXPERT_SPLIT_AUTO    ? "auto"
                                                : "?";
 }
 
 tsr_status tsr_expert_split_parse(const char *name, tsr_expert_split *split_out)
 {
-    for (tsr_expert_split split = TSR_EXPERT_SPLIT_COLUMNS; split <= TSR_EXPERT_SPLIT_EXPERTS; split++) {
+    for (tsr_expert_split split = TSR_EXPERT_SPLIT_COLUMNS; split <= TSR_EXPERT_SPLIT_AUTO; split++) {
         if (strcmp(name, tsr_expert_split_name(split)) == 0) {
             *split_out = split;
             return TSR_OK;
         }
     }
-    return tsr_fail(TSR_ERR_INVALID, "expert split \"%s\": use columns or experts", name);
+    return tsr_fail(TSR_ERR_INVALID, "expert split \"%s\": use columns, experts or auto", name);
 }
 
 const char *tsr_split_class_name(tsr_split_class_id id)
@@ -242,6 +244,8 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
                                  .n_moved = m->program.n_moved,
                                  .least_order = m->program.least_order,
                                  .runnable = !shape->arch->planned_only,
+                                 .has_experts = shape->hparams.n_expert > 0,
+                                 .expert_split = tsr_expert_split_of(&shape->hparams),
                                  .exact_arena = !shape->arch->planned_only};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         plan->info.n_granules[c] = shape->granules.n[c];
@@ -329,7 +333,8 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     if (!plan_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: plan_out must not be NULL");
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
-    tsr_model_shape_divide(&planning.shape, config);
+    TSR_TRY(
+        tsr_model_shape_divide(&planning.shape, planning.traits, planning.n_devices, planning.rates, config));
     TSR_TRY(tsr_model_config_resolve(&planning.shape, config, &resolved));
     if (resolved.fit) {
         TSR_TRY(plan_fitted(gguf, devices, config, plan_out));

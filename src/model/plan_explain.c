@@ -124,6 +124,14 @@ void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
         tsr_plan_put(&p, "The shares are the planner's: %s\n",
                      t->proven ? "no others would take less time by these rates."
                                : "good ones, though not proven to be the best by these rates.");
+    if (plan->info.has_experts && plan->info.runnable && plan->info.mode == TSR_SPLIT_MODE_TENSOR &&
+        plan->info.n_devices > 1)
+        tsr_plan_put(
+            &p, "Of the experts %s.\n",
+            plan->info.expert_split == TSR_EXPERT_SPLIT_COLUMNS
+                ? "every device has columns: all have work whichever a token takes"
+                : "every device has some whole: a token waits for the one with most of those it takes, "
+                  "as expected by chance");
     tsr_plan_put(&p, "\n");
     put_phase(&p, "decode", &t->decode);
     put_phase(&p, "prompt", &t->prompt);

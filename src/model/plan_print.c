@@ -210,7 +210,8 @@ static void cell_granules(const tsr_plan *plan, const tsr_plan_device *device, i
 
 static void put_granule_sizes(const tsr_plan_printer *p)
 {
-    static const char *const units[TSR_CLASS_COUNT] = {"KV head", "column", "row"};
+    bool whole = p->plan->info.expert_split == TSR_EXPERT_SPLIT_EXPERTS;
+    const char *const units[TSR_CLASS_COUNT] = {"KV head", whole ? "expert" : "column", "row"};
     tsr_plan_put(p, "One granule:");
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         long long size = (long long)p->plan->info.granule_size[c];

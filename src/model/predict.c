@@ -4,10 +4,11 @@
 
 #include "core/mem.h"
 #include "model/cost.h"
+#include "model/expert_split.h"
 #include "model/plan.h"
 
 /* More devices than this are not shown one by one among the alternatives. */
-enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 2 + TSR_PLAN_MODE_ALTERNATIVES };
+enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 3 + TSR_PLAN_MODE_ALTERNATIVES };
 
 typedef struct predictor {
     tsr_plan *plan;
@@ -32,8 +33,9 @@ static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, 
     const tsr_cost_problem *problem = &cost->problem;
     double work = 0;
     int slowest = -1;
+    int64_t counts[TSR_MAX_DEVICES] = {0};
     for (int d = 0; d < problem->n_devices; d++) {
-        int64_t n = map->begin[d + 1] - map->begin[d];
+        int64_t n = counts[d] = map->begin[d + 1] - map->begin[d];
         double ns = tsr_cost_of(&cost->classes[c], d, n);
         sum->device_ns[d] += repeats * ns;
         if (n > 0 && (slowest < 0 || ns > work)) {
@@ -41,6 +43,8 @@ static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, 
             work = ns;
         }
     }
+    if (slowest >= 0 && problem->walk_ns && problem->walk_ns(problem->user, c, counts) >= 0)
+        work = problem->walk_ns(problem->user, c, counts);
     if (slowest >= 0)
         sum->waited_ns[slowest] += repeats * work;
     sum->work_ns += repeats * work;
@@ -215,6 +219,40 @@ out:
     return status;
 }
 
+/* The FFN of a mixture of experts divided the other way, memory aside: shares as they were asked for, or the
+ * fastest. */
+static tsr_status add_other_expert_split(predictor *p, const tsr_weights *weights,
+                                         const tsr_model_config *resolved)
+{
+    tsr_status status = TSR_OK;
+    const tsr_plan *plan = p->plan;
+    int n_devices = plan->info.n_devices;
+    tsr_model_shape other = *p->shape;
+    tsr_model_cost *costs = NULL; /* of decoding and of a prompt */
+    tsr_cost_result decode, prompt;
+    double shares[TSR_MAX_DEVICES];
+    tsr_expert_split_set(&other, !p->shape->hparams.by_expert);
+    TSR_TRY(tsr_mem_array(2, sizeof *costs, "a prediction", &costs));
+    TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, 1, &costs[0]));
+    TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, resolved->n_batch, &costs[1]));
+    if (plan->times.automatic) {
+        TSR_TRY(tsr_split_optimize(&costs[0].problem, &decode));
+    } else {
+        int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+        for (int d = 0; d < n_devices; d++)
+            shares[d] = plan->devices[d].requested;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            TSR_TRY(tsr_split_round(shares, n_devices, other.granules.n[c], NULL, counts[c]));
+        tsr_cost_evaluate(&costs[0].problem, counts, &decode);
+    }
+    tsr_cost_evaluate(&costs[1].problem, decode.counts, &prompt);
+    add_alternative(p, other.hparams.by_expert ? "whole experts divided" : "columns of experts divided",
+                    decode.total_ns, prompt.total_ns);
+out:
+    tsr_mem_free(costs);
+    return status;
+}
+
 /* ---- the plan -------------------------------------------------------------------------------- */
 
 tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
@@ -241,6 +279,9 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
     if (n_devices > 1)
         TSR_TRY(add_alternatives(p));
     bool offloads = resolved->n_gpu_layers >= 0 || resolved->n_cpu_moe > 0 || resolved->n_overrides > 0;
+    if (n_devices > 1 && !offloads && plan->info.has_experts && plan->info.runnable &&
+        plan->info.mode == TSR_SPLIT_MODE_TENSOR)
+        TSR_TRY(add_other_expert_split(p, weights, resolved));
     if (n_devices > 1 && !offloads)
         TSR_TRY(tsr_plan_add_modes(plan, shape, weights, &p->decode, &p->prompt, resolved->split_mode));
 out:

@@ -59,6 +59,8 @@ void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX
         }
     }
     for (int c = 0; c < p->n_classes; c++) {
+        double ns = p->walk_ns && r->slowest[c] >= 0 ? p->walk_ns(p->user, c, counts[c]) : -1;
+        r->work_ns[c] = ns >= 0 ? ns : r->work_ns[c];
         r->sync_ns[c] = sync_of(p, r->devices, c);
         r->total_ns += p->classes[c].repeats * (r->work_ns[c] + r->sync_ns[c]);
     }
@@ -363,7 +365,8 @@ tsr_status tsr_split_optimize(const tsr_cost_problem *problem, tsr_cost_result *
     if (!o.all_sets) /* all devices and no meetings: no set can do better */
         bound_ns = work_bound(problem, usable(&o));
     result_out->bound_ns = fmin(bound_ns, o.best.total_ns);
-    result_out->proven = (o.all_sets && proven) || result_out->bound_ns >= o.best.total_ns;
+    result_out->proven =
+        (o.all_sets && proven && !problem->walk_ns) || result_out->bound_ns >= o.best.total_ns;
 out:
     tsr_mem_free(o.list);
     return status;

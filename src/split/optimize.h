@@ -39,6 +39,12 @@ typedef struct tsr_cost_problem {
 
     /* What follows one walk of a class when `devices` share it: the all-reduce. NULL: nothing. */
     double (*sync_ns)(void *user, uint64_t devices, int class_index);
+
+    /* What a walk takes with counts[n_devices] of a class where it is more than on the slowest device,
+     * because chance decides how much of its part each has to do; less it is never. NULL, or a negative
+     * value: that of the slowest device. The search minimises the slowest device's over counts, and this over
+     * sets of devices; it proves nothing then. */
+    double (*walk_ns)(void *user, int class_index, const int64_t *counts);
     void *user;
 
     bool *no_room; /* set where the devices' memory is what TSR_ERR_MEMORY is about; NULL: nobody asks */
