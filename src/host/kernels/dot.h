@@ -1,9 +1,9 @@
 /* The one order in which products are added up, and the tile that does it for many outputs at once.
  *
  * A dot product over n elements is cut into segments of DOT_SEGMENT. Inside a segment, element i goes to lane
- * i % 16 of one of two 16-lane accumulators: the first where i % 32 < 16, else the second, each by one
- * multiply-add per 32 elements, in order of i. The segment's sum is the tree sum (v16_sum) of the lane-wise
- * sum of both. Segment sums are added in order. A last piece shorter than 32 is filled up with zeros.
+ * i % 16 of one 16-lane accumulator, by one multiply-add per 16 elements, in order of i. The segment's sum is
+ * the tree sum (v16_sum) of the lanes. Segment sums are added in order. A last piece shorter than 32 is
+ * filled up with zeros.
  *
  * The order says nothing about rows, tokens or threads, so one token or many, one row or many give the same
  * bits. Short segments bound the state that a tile carries through a long row to one float per output, keep
@@ -15,7 +15,6 @@
 
 enum {
     DOT_SEGMENT = 512,
-    DOT_PASSES = 32 / VEC_LANES, /* machine vectors in the two accumulators */
 #if defined(TSR_ISA_AVX512)
     DOT_ROWS = 8, /* rows of a register tile: 8 x 3 accumulators of 32 registers */
     DOT_TOKENS = 3
@@ -28,32 +27,30 @@ enum {
 #endif
 };
 
-typedef struct dot_state {
-    v16 a, b;
-} dot_state;
-
-ALWAYS_INLINE void dot_step(dot_state *state, w32 w, v16 xa, v16 xb)
+/* 32 elements more. */
+ALWAYS_INLINE v16 dot_step(v16 sum, w32 w, v16 xa, v16 xb)
 {
-    state->a = v16_fma(w.a, xa, state->a);
-    state->b = v16_fma(w.b, xb, state->b);
+    return v16_fma(w.b, xb, v16_fma(w.a, xa, sum));
 }
 
 /* Segment sums of DOT_ROWS rows with n_tokens tokens. Rows lie w_stride and x_stride floats apart, n is a
  * multiple of 32, at most DOT_SEGMENT. out[t * DOT_ROWS + r].
  *
- * Each pass computes one machine vector of the 32 lanes, for all outputs: a stride of 32 through memory that
- * is in the first-level cache, in exchange for a register tile as large as if there were a single
- * accumulator. */
+ * Each pass computes one machine vector of the 16 lanes, for all outputs: where it takes several, a stride
+ * through memory that is in the first-level cache, in exchange for as large a register tile. Tokens come from
+ * the second-level cache, so those of the next call are asked for. */
 ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, size_t w_stride, const float *x,
                               size_t x_stride, int64_t n, float *out)
 {
-    float lanes[DOT_TOKENS][DOT_ROWS][32];
-    UNROLL for (int pass = 0; pass < DOT_PASSES; pass++)
+    float lanes[DOT_TOKENS][DOT_ROWS][16];
+    UNROLL for (int pass = 0; pass < V16_PARTS; pass++)
     {
         vec acc[DOT_TOKENS][DOT_ROWS] = {0};
-        for (int64_t i = (int64_t)pass * VEC_LANES; i < n; i += 32) {
+        for (int64_t i = (int64_t)pass * VEC_LANES; i < n; i += 16) {
             vec xi[DOT_TOKENS];
             UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = vec_load(x + (size_t)t * x_stride + i);
+            UNROLL for (int t = 0; t < n_tokens && pass == 0; t++)
+                __builtin_prefetch(x + (size_t)(n_tokens + t) * x_stride + i);
             UNROLL for (int r = 0; r < DOT_ROWS; r++)
             {
                 const vec wi = vec_load_once(w + (size_t)r * w_stride + i);
@@ -66,8 +63,7 @@ ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, size_t w_strid
     UNROLL for (int t = 0; t < n_tokens; t++)
     {
         v16 sum[DOT_ROWS];
-        UNROLL for (int r = 0; r < DOT_ROWS; r++) sum[r] =
-            v16_add(v16_load(lanes[t][r]), v16_load(lanes[t][r] + 16));
+        UNROLL for (int r = 0; r < DOT_ROWS; r++) sum[r] = v16_load(lanes[t][r]);
         v16_sum_n(DOT_ROWS, sum, out + t * DOT_ROWS);
     }
 }
@@ -90,19 +86,19 @@ static float dot_f32(const float *x, const float *y, int64_t n)
     float total = 0.0f;
     for (int64_t begin = 0; begin < n; begin += DOT_SEGMENT) {
         const int64_t end = n - begin < DOT_SEGMENT ? n : begin + DOT_SEGMENT;
-        dot_state state = {v16_zero(), v16_zero()};
+        v16 lanes = v16_zero();
         int64_t i = begin;
         for (; i + 32 <= end; i += 32)
-            dot_step(&state, (w32){v16_load(x + i), v16_load(x + i + 16)}, v16_load(y + i),
-                     v16_load(y + i + 16));
+            lanes = dot_step(lanes, (w32){v16_load(x + i), v16_load(x + i + 16)}, v16_load(y + i),
+                             v16_load(y + i + 16));
         if (i < end) {
             float tail_x[32] = {0}, tail_y[32] = {0};
             memcpy(tail_x, x + i, (size_t)(end - i) * sizeof(float));
             memcpy(tail_y, y + i, (size_t)(end - i) * sizeof(float));
-            dot_step(&state, (w32){v16_load(tail_x), v16_load(tail_x + 16)}, v16_load(tail_y),
-                     v16_load(tail_y + 16));
+            lanes = dot_step(lanes, (w32){v16_load(tail_x), v16_load(tail_x + 16)}, v16_load(tail_y),
+                             v16_load(tail_y + 16));
         }
-        const float sum = v16_sum(v16_add(state.a, state.b));
+        const float sum = v16_sum(lanes);
         total = begin == 0 ? sum : total + sum;
     }
     return total;

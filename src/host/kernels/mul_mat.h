@@ -72,7 +72,9 @@ typedef struct mul_mat_pieces {
 /* Most rows of a product. */
 ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
 {
-    return multiplies_floats(op->type) ? TILE_ROWS : QUANT_TILE_ROWS;
+    if (multiplies_floats(op->type))
+        return TILE_ROWS;
+    return sums_are_exact(op) ? QUANT_EXACT_ROWS : QUANT_TILE_ROWS;
 }
 
 /* Pieces are multiples of the register tile. About four per thread even out the threads' speeds; few tokens

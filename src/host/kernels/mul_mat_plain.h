@@ -23,7 +23,7 @@ enum {
     VECTOR_UNIT = 128,     /* elements multiplied at once */
     PREFETCH_BYTES = 1024, /* ahead */
     TILE_ROWS = 256,       /* most rows of a chunk: how often packed activations are used */
-    TILE_TOKENS = 128,     /* most tokens at once: how often decoded weights are used */
+    TILE_TOKENS = 132,     /* most tokens at once: how often decoded weights are used; whole register tiles */
     FEW_TOKENS = 8         /* up to here memory still sets the pace, and packing does not pay */
 };
 
@@ -31,20 +31,22 @@ enum {
 typedef struct plain_scratch {
     float w[DOT_ROWS * DOT_SEGMENT];
     float x[TILE_TOKENS * DOT_SEGMENT];
-    float carry[TILE_TOKENS * TILE_ROWS]; /* sums of the granule so far */
+    /* Sums of the granule so far and, in fixed point, of those before it: DOT_ROWS rows of every token, then
+     * the next rows, so that a tile walks along memory. */
+    float carry[TILE_TOKENS * TILE_ROWS];
+    int64_t totals[TILE_TOKENS * TILE_ROWS];
 } plain_scratch;
 
-/* Take the sums of one segment: add them to those of the granule before it, which `carry` keeps. */
-ALWAYS_INLINE void plain_fold(const product *p, const k_segment *segment, int64_t token, int64_t row, int n,
-                              float *sums, float *carry)
+/* Take n sums of one segment: add them to those of the granule before it, which `carry` keeps. True where the
+ * granule is complete. */
+ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, float *carry)
 {
     if (!segment->opens)
         for (int i = 0; i < n; i++)
             sums[i] = carry[i] + sums[i];
-    if (segment->closes)
-        fold_granule(p, segment, token, row, n, sums);
-    else
+    if (!segment->closes)
         memcpy(carry, sums, (size_t)n * sizeof(float));
+    return segment->closes;
 }
 
 /* ---- one token ---- */
@@ -53,7 +55,7 @@ ALWAYS_INLINE void plain_fold(const product *p, const k_segment *segment, int64_
  * processor looks ahead about as far as one unit, memory answers later than that. Asking past the matrix is
  * harmless. */
 ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups, const unsigned char *w,
-                              size_t stride, const float *x, dot_state *state)
+                              size_t stride, const float *x, v16 *state)
 {
     UNROLL for (int r = 0; r < n_rows; r++)
     {
@@ -64,8 +66,8 @@ ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups,
     UNROLL for (int group = 0; group < groups; group++)
     {
         const v16 xa = v16_load(x + 32 * group), xb = v16_load(x + 32 * group + 16);
-        UNROLL for (int r = 0; r < n_rows; r++)
-            dot_step(&state[r], weights_of(type, w + (size_t)r * stride, NULL, group), xa, xb);
+        UNROLL for (int r = 0; r < n_rows; r++) state[r] =
+            dot_step(state[r], weights_of(type, w + (size_t)r * stride, NULL, group), xa, xb);
     }
 }
 
@@ -73,23 +75,21 @@ ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups,
 ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const unsigned char *w,
                                         size_t stride, const float *x, int64_t n, float *sums)
 {
-    dot_state state[VECTOR_ROWS];
-    UNROLL for (int r = 0; r < n_rows; r++) state[r] = (dot_state){v16_zero(), v16_zero()};
+    v16 state[VECTOR_ROWS];
+    UNROLL for (int r = 0; r < n_rows; r++) state[r] = v16_zero();
     for (; n >= VECTOR_UNIT; n -= VECTOR_UNIT, x += VECTOR_UNIT, w += elems_bytes(type, VECTOR_UNIT))
         plain_unit(type, n_rows, VECTOR_UNIT / 32, w, stride, x, state);
     for (; n >= 32; n -= 32, x += 32, w += elems_bytes(type, 32))
         plain_unit(type, n_rows, 1, w, stride, x, state);
     if (n > 0) {
         const v16 xa = v16_load_n(x, n < 16 ? n : 16), xb = v16_load_n(x + 16, n < 16 ? 0 : n - 16);
-        UNROLL for (int r = 0; r < n_rows; r++)
-            dot_step(&state[r], weights_tail(type, w + (size_t)r * stride, n), xa, xb);
+        UNROLL for (int r = 0; r < n_rows; r++) state[r] =
+            dot_step(state[r], weights_tail(type, w + (size_t)r * stride, n), xa, xb);
     }
-    v16 sum[VECTOR_ROWS];
-    UNROLL for (int r = 0; r < n_rows; r++) sum[r] = v16_add(state[r].a, state[r].b);
     if (n_rows % 4 == 0)
-        v16_sum_n(n_rows, sum, sums);
+        v16_sum_n(n_rows, state, sums);
     else
-        UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v16_sum(sum[r]);
+        UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v16_sum(state[r]);
 }
 
 ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const product *p, int64_t row)
@@ -102,7 +102,8 @@ ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const prod
     do {
         const int64_t k = segment.begin;
         plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, x + k, segment.n, sums);
-        plain_fold(p, &segment, p->token, row, n_rows, sums, carry);
+        if (plain_carry(&segment, n_rows, sums, carry))
+            fold_granule(p, &segment, p->token, row, n_rows, sums);
     } while (segment_next(op, &segment));
 }
 
@@ -153,18 +154,19 @@ static plain_tokens plain_pack(const product *p, const k_segment *segment, int64
     return (plain_tokens){packed, DOT_SEGMENT, padded, first, n_tokens};
 }
 
-/* Multiply the decoded rows [row, row + n_rows) with the tokens. Fewer than DOT_ROWS rows: the tile computes
- * rows of stale scratch too, and they are dropped. `carry` of a token's rows, tokens TILE_ROWS apart. */
-ALWAYS_INLINE void plain_multiply(const product *p, const k_segment *segment, int64_t row, const int n_rows,
-                                  const plain_tokens *tokens, const float *w, float *carry)
+/* Multiply the decoded rows [row, row + DOT_ROWS) with the tokens; those past the product's last are stale
+ * scratch, and their sums are dropped. `at`: where scratch keeps the rows' sums. */
+ALWAYS_INLINE void plain_multiply(const product *p, const k_segment *segment, int64_t row, int64_t at,
+                                  const plain_tokens *tokens, plain_scratch *scratch)
 {
-    for (int i = 0; i < tokens->n_tokens; i += DOT_TOKENS) {
+    const int n_rows = p->row_end - row < DOT_ROWS ? (int)(p->row_end - row) : DOT_ROWS;
+    for (int i = 0; i < tokens->n_tokens; i += DOT_TOKENS, at += DOT_TOKENS * DOT_ROWS) {
         const int n = tokens->n_tokens - i < DOT_TOKENS ? tokens->n_tokens - i : DOT_TOKENS;
         float sums[DOT_TOKENS * DOT_ROWS];
-        dot_tile(n, w, DOT_SEGMENT, tokens->x + (size_t)i * tokens->stride, tokens->stride, tokens->n, sums);
-        for (int j = 0; j < n; j++)
-            plain_fold(p, segment, tokens->first + i + j, row, n_rows, sums + j * DOT_ROWS,
-                       carry + (i + j) * TILE_ROWS);
+        dot_tile(n, scratch->w, DOT_SEGMENT, tokens->x + (size_t)i * tokens->stride, tokens->stride,
+                 tokens->n, sums);
+        if (plain_carry(segment, n * DOT_ROWS, sums, scratch->carry + at))
+            fold_tile(p, segment, tokens->first + i, n, row, n_rows, DOT_ROWS, sums, scratch->totals + at);
     }
 }
 
@@ -173,17 +175,13 @@ static void plain_tile_rows(const product *p, const k_segment *segment, const pl
                             plain_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
-    float *carry = scratch->carry;
-    for (int64_t row = p->row; row < p->row_end; row += DOT_ROWS, carry += DOT_ROWS) {
-        const int n_rows = p->row_end - row < DOT_ROWS ? (int)(p->row_end - row) : DOT_ROWS;
-        const unsigned char *w = (const unsigned char *)op->w + elems_bytes(op->type, segment->begin);
-        for (int r = 0; r < n_rows; r++)
-            decode_row(op->type, w + (size_t)(row + r) * op->w_stride, segment->n,
-                       scratch->w + r * DOT_SEGMENT);
-        if (n_rows == DOT_ROWS) /* a constant for the compiler */
-            plain_multiply(p, segment, row, DOT_ROWS, tokens, scratch->w, carry);
-        else
-            plain_multiply(p, segment, row, n_rows, tokens, scratch->w, carry);
+    const unsigned char *w = (const unsigned char *)op->w + elems_bytes(op->type, segment->begin);
+    int64_t at = 0;
+    for (int64_t row = p->row; row < p->row_end; row += DOT_ROWS, at += DOT_ROWS * TILE_TOKENS) {
+        for (int64_t r = row; r < row + DOT_ROWS && r < p->row_end; r++)
+            decode_row(op->type, w + (size_t)r * op->w_stride, segment->n,
+                       scratch->w + (r - row) * DOT_SEGMENT);
+        plain_multiply(p, segment, row, at, tokens, scratch);
     }
 }
 

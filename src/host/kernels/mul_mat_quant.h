@@ -16,6 +16,7 @@
 
 enum {
     QUANT_TILE_ROWS = 512,   /* most rows of a chunk: how often encoded activations are used */
+    QUANT_EXACT_ROWS = 256,  /* the same where sums are kept in fixed point, too */
     QUANT_TILE_TOKENS = 192, /* most tokens at once: how often expanded weights are used */
     QUANT_X_AHEAD = 3,       /* tokens */
     QUANT_MAX_BLOCKS = QUANT_TILE_TOKENS * QUANT_BLOCKS /* of x in scratch */
@@ -24,32 +25,40 @@ enum {
 typedef struct quant_scratch {
     quant_tile tile;
     x_block x[QUANT_MAX_BLOCKS]; /* one token's blocks, or a panel of each of many tokens */
-    float sums[QUANT_TILE_TOKENS * QUANT_TILE_ROWS]; /* of the granule so far */
+    /* Of the granule so far and, in fixed point, of those before it: QUANT_ROWS rows of every token, then the
+     * next rows, so that a panel walks along memory. */
+    float sums[QUANT_TILE_TOKENS * QUANT_TILE_ROWS];
+    int64_t totals[QUANT_TILE_TOKENS * QUANT_EXACT_ROWS];
 } quant_scratch;
+
+/* Multiply the expanded panel that begins with `row` with tokens [first, first + n_tokens). `at`: where the
+ * scratch keeps the panel's sums. */
+static void quant_panel_multiply(const product *p, const k_segment *segment, int64_t row, int64_t first,
+                                 int n_tokens, int64_t at, quant_scratch *scratch)
+{
+    const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
+    for (int t = 0; t < n_tokens; t += QUANT_TOKENS, at += QUANT_TOKENS * QUANT_ROWS) {
+        const int n = n_tokens - t < QUANT_TOKENS ? n_tokens - t : QUANT_TOKENS;
+        float *sums = scratch->sums + at;
+        if (segment->opens)
+            memset(sums, 0, (size_t)n * QUANT_ROWS * sizeof(float));
+        quant_tile_multiply(n, quant_has_min(p->op->type), &scratch->tile, (int)(segment->n / X_BLOCK),
+                            scratch->x + (size_t)t * QUANT_BLOCKS, QUANT_BLOCKS, sums, QUANT_ROWS);
+        if (segment->closes)
+            fold_tile(p, segment, first + t, n, row, n_rows, QUANT_ROWS, sums, scratch->totals + at);
+    }
+}
 
 /* One segment of the product's rows, for tokens [first, first + n_tokens). */
 static void quant_tile_rows(const product *p, const k_segment *segment, int64_t first, int n_tokens,
                             quant_scratch *scratch)
 {
-    const tsr_type type = p->op->type;
-    const int n_blocks = (int)(segment->n / X_BLOCK);
-    float *sums = scratch->sums;
-    for (int64_t row = p->row; row < p->row_end; row += QUANT_ROWS, sums += QUANT_ROWS) {
+    int64_t at = 0;
+    for (int64_t row = p->row; row < p->row_end; row += QUANT_ROWS, at += QUANT_ROWS * QUANT_TILE_TOKENS) {
         const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
-        quant_tile_expand(type, product_blocks(p, type, row, segment->begin), p->op->w_stride, n_rows,
-                          n_blocks, &scratch->tile);
-        for (int t = 0; t < n_tokens; t += QUANT_TOKENS) {
-            const int n = n_tokens - t < QUANT_TOKENS ? n_tokens - t : QUANT_TOKENS;
-            float *tile_sums = sums + (size_t)t * QUANT_TILE_ROWS;
-            if (segment->opens)
-                for (int i = 0; i < n; i++)
-                    memset(tile_sums + i * QUANT_TILE_ROWS, 0, QUANT_ROWS * sizeof(float));
-            quant_tile_multiply(n, quant_has_min(type), &scratch->tile, n_blocks,
-                                scratch->x + (size_t)t * QUANT_BLOCKS, QUANT_BLOCKS, tile_sums,
-                                QUANT_TILE_ROWS);
-            for (int i = 0; i < n && segment->closes; i++)
-                fold_granule(p, segment, first + t + i, row, n_rows, tile_sums + i * QUANT_TILE_ROWS);
-        }
+        quant_tile_expand(p->op->type, product_blocks(p, p->op->type, row, segment->begin), p->op->w_stride,
+                          n_rows, (int)(segment->n / X_BLOCK), &scratch->tile);
+        quant_panel_multiply(p, segment, row, first, n_tokens, at, scratch);
     }
 }
 

@@ -63,6 +63,28 @@ ALWAYS_INLINE bool segment_next(const tsr_op_mul_mat *op, k_segment *segment)
     return true;
 }
 
+#if defined(TSR_ISA_AVX2)
+/* tsr_fixed_from_f32() of eight values below 2^18 in magnitude, added to what is at `totals` (to zero if
+ * `first`). A value is a multiple of 2^-12 and a remainder of at most 2^-13, both exact; each makes a 32-bit
+ * integer, and the first, shifted, is even, so that rounding the second rounds the whole, ties included. */
+ALWAYS_INLINE void fold_exact8(__m256 value, bool first, int64_t *totals)
+{
+    const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(value, _mm256_set1_ps(0x1p12f)));
+    const __m256 rest = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(high), _mm256_set1_ps(0x1p-12f), value);
+    const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(rest, _mm256_set1_ps(0x1p36f)));
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        __m256i *at = (__m256i *)(void *)(totals + 4 * half);
+        const __m128i h = half ? _mm256_extracti128_si256(high, 1) : _mm256_castsi256_si128(high);
+        const __m128i l = half ? _mm256_extracti128_si256(low, 1) : _mm256_castsi256_si128(low);
+        const __m256i fixed =
+            _mm256_add_epi64(_mm256_slli_epi64(_mm256_cvtepi32_epi64(h), 24), _mm256_cvtepi32_epi64(l));
+        const __m256i before = first ? _mm256_setzero_si256() : _mm256_loadu_si256(at);
+        _mm256_storeu_si256(at, _mm256_add_epi64(before, fixed));
+    }
+}
+#endif
+
 /* Add n granule sums to n totals in fixed point; the first granule's segment begins the totals. */
 ALWAYS_INLINE void fold_exact(const float *sums, int n, bool first, float limit, int64_t *totals, bool *fault)
 {
@@ -80,6 +102,16 @@ ALWAYS_INLINE void fold_exact(const float *sums, int n, bool first, float limit,
         *fault |= (ok & lanes) != lanes;
     }
 #else
+#if defined(TSR_ISA_AVX2)
+    const __m256 small = _mm256_set1_ps(limit < 0x1p18f ? limit : 0x1p18f);
+    for (; n >= 8; n -= 8, sums += 8, totals += 8) {
+        const __m256 sum = _mm256_loadu_ps(sums);
+        const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), sum);
+        if (_mm256_movemask_ps(_mm256_cmp_ps(size, small, _CMP_LT_OQ)) != 0xff)
+            break; /* large, or not numbers: one by one from here on */
+        fold_exact8(sum, first, totals);
+    }
+#endif
     for (int i = 0; i < n; i++) {
         const bool ok = tsr_fixed_in_range(sums[i], limit);
         const int64_t fixed = tsr_fixed_from_f32(ok ? sums[i] : 0.0f);
@@ -108,6 +140,34 @@ ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int6
     float *y = (float *)op->y + at;
     for (int i = 0; i < n; i++)
         y[i] = first ? sums[i] : y[i] + sums[i];
+}
+
+ALWAYS_INLINE bool sums_are_exact(const tsr_op_mul_mat *op)
+{
+    return op->partial && op->reduce == TSR_REDUCE_EXACT;
+}
+
+/* The same for n_tokens tokens and n_rows rows of a tile that is `rows` wide: sums[token * rows + row].
+ * Fixed-point totals are kept beside the sums, at totals[token * rows + row], until the last granule: in the
+ * output they would lie apart, and leave the cache between granules. Those of a narrower tile are not kept,
+ * since what its other columns hold is no sum. */
+ALWAYS_INLINE void fold_tile(const product *p, const k_segment *segment, int64_t token, int n_tokens,
+                             int64_t row, int n_rows, const int rows, const float *sums, int64_t *totals)
+{
+    const tsr_op_mul_mat *op = p->op;
+    if (!sums_are_exact(op) || n_rows < rows) {
+        for (int t = 0; t < n_tokens; t++)
+            fold_granule(p, segment, token + t, row, n_rows, sums + t * rows);
+        return;
+    }
+    fold_exact(sums, n_tokens * rows, segment->granule_end == segment->granule, op->limit, totals, p->fault);
+    if (segment->granule_end < op->k)
+        return;
+    for (int64_t t = 0; t < n_tokens; t++) {
+        const int64_t y_row = p->y_rows ? p->y_rows[token + t] : token + t;
+        memcpy((int64_t *)op->y + y_row * op->y_stride + row, totals + t * rows,
+               (size_t)rows * sizeof *totals);
+    }
 }
 
 #endif
