@@ -1,8 +1,10 @@
 /* Vectors of 16-bit integers that are multiplied into 32-bit sums, for the instruction sets that have them.
  *
- * Lanes are rows of a matrix: int_load_rows() brings bytes of as many rows into that shape, after which a sum
- * over elements needs nothing across lanes. All of it is exact, so which instruction does it, and in which
- * order, changes no bit. */
+ * Lanes are rows of a matrix in the end. int_load_rows() brings bytes of as many rows into that shape at
+ * once, after which a sum over elements needs nothing across lanes. int_load_parts() leaves a row's 16 bytes
+ * side by side, so that four lanes have sums of one row, and int_sum_parts() brings those into shape: less to
+ * move, where weights are used once. All of it is exact, so which instruction does it, and in which order,
+ * changes no bit. */
 #ifndef TSR_HOST_KERNELS_INT_VEC_H
 #define TSR_HOST_KERNELS_INT_VEC_H
 
@@ -55,6 +57,17 @@ ALWAYS_INLINE vec_int int_set1(const void *p)
 #endif
 }
 
+/* 16 bytes at p in every quarter (half) of the vector. */
+ALWAYS_INLINE vec_int int_set1_part(const void *p)
+{
+    const __m128i part = _mm_loadu_si128((const __m128i *)p);
+#if defined(TSR_ISA_AVX512)
+    return (vec_int)_mm512_broadcast_i32x4(part);
+#else
+    return (vec_int)_mm256_broadcastsi128_si256(part);
+#endif
+}
+
 ALWAYS_INLINE vec int_to_float(vec_int a)
 {
     return __builtin_convertvector(a, vec);
@@ -94,10 +107,9 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 #define INT_HIGH_64(a, b) ((vec_int)_mm256_unpackhi_epi64((__m256i)(a), (__m256i)(b)))
 #endif
 
-/* 16 bytes of each row, transposed: lane r of out[i] is the i-th four bytes at rows[r] + at. */
-ALWAYS_INLINE void int_load_rows(const unsigned char *const rows[INT_LANES], size_t at, vec_int out[4])
+/* 16 bytes of each row as they come: out[i] is those of rows i, 4 + i, ... */
+ALWAYS_INLINE void int_load_parts(const unsigned char *const rows[INT_LANES], size_t at, vec_int out[4])
 {
-    vec_int a[4]; /* a[i]: rows i, 4 + i, ... in 16 bytes each */
     UNROLL for (int i = 0; i < 4; i++)
     {
         const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)(rows[i] + at));
@@ -107,17 +119,37 @@ ALWAYS_INLINE void int_load_rows(const unsigned char *const rows[INT_LANES], siz
         const __m128i fourth = _mm_loadu_si128((const __m128i *)(const void *)(rows[12 + i] + at));
         __m512i four = _mm512_inserti32x4(_mm512_castsi128_si512(first), second, 1);
         four = _mm512_inserti32x4(four, third, 2);
-        a[i] = (vec_int)_mm512_inserti32x4(four, fourth, 3);
+        out[i] = (vec_int)_mm512_inserti32x4(four, fourth, 3);
 #else
-        a[i] = (vec_int)_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
+        out[i] = (vec_int)_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
 #endif
     }
+}
+
+/* Parts transposed in place: lane r of a[i] becomes the i-th four bytes of row r. */
+ALWAYS_INLINE void int_transpose(vec_int a[4])
+{
     const vec_int low_a = INT_LOW_32(a[0], a[1]), high_a = INT_HIGH_32(a[0], a[1]);
     const vec_int low_b = INT_LOW_32(a[2], a[3]), high_b = INT_HIGH_32(a[2], a[3]);
-    out[0] = INT_LOW_64(low_a, low_b);
-    out[1] = INT_HIGH_64(low_a, low_b);
-    out[2] = INT_LOW_64(high_a, high_b);
-    out[3] = INT_HIGH_64(high_a, high_b);
+    a[0] = INT_LOW_64(low_a, low_b);
+    a[1] = INT_HIGH_64(low_a, low_b);
+    a[2] = INT_LOW_64(high_a, high_b);
+    a[3] = INT_HIGH_64(high_a, high_b);
+}
+
+/* Lane r: the sum of the four lanes of row r, of sums laid out as parts. */
+ALWAYS_INLINE vec_int int_sum_parts(const vec_int a[4])
+{
+    const vec_int pairs_a = INT_LOW_32(a[0], a[1]) + INT_HIGH_32(a[0], a[1]);
+    const vec_int pairs_b = INT_LOW_32(a[2], a[3]) + INT_HIGH_32(a[2], a[3]);
+    return INT_LOW_64(pairs_a, pairs_b) + INT_HIGH_64(pairs_a, pairs_b);
+}
+
+/* 16 bytes of each row, transposed: lane r of out[i] is the i-th four bytes at rows[r] + at. */
+ALWAYS_INLINE void int_load_rows(const unsigned char *const rows[INT_LANES], size_t at, vec_int out[4])
+{
+    int_load_parts(rows, at, out);
+    int_transpose(out);
 }
 
 #endif

@@ -18,11 +18,36 @@ ALWAYS_INLINE const unsigned char *product_blocks(const product *p, tsr_type typ
 
 enum { QUANT_PREFETCH_BYTES = 512 }; /* ahead in each row */
 
-/* The integer sums of block b of a panel with a token's block x, a lane per row. */
-ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const quant_panel *panel, const quant_group *group,
-                                       int b, const x_block *x)
+/* Sums of elements 0 .. 15 and 16 .. 31 of a block; where nothing tells the halves apart, `first` may be that
+ * of all. */
+typedef struct quant_halves {
+    vec_int first, second;
+} quant_halves;
+
+/* The sums of products of both halves of block b with a token's block x, a lane per row; from parts. */
+ALWAYS_INLINE quant_halves quant_part_dots(tsr_type type, const quant_group *group, int b, const x_block *x)
 {
-    vec_int even[2], odd[2]; /* of elements 0 .. 15 and 16 .. 31; apart, since each sum is a chain */
+    vec_int sums[2][4];
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        const vec_int x_even = int_set1_part(x->q + 8 * half), x_odd = int_set1_part(x->q + 16 + 8 * half);
+        const bool goes_on = half == 1 && !quant_has_sub_scales(type);
+        UNROLL for (int i = 0; i < 4; i++)
+        {
+            const quant_pair w = quant_words(type, group, b, 4 * half + i);
+            sums[half][i] = goes_on ? int_dot(sums[0][i], w.even, x_even) : int_product(w.even, x_even);
+            sums[half][i] = int_dot(sums[half][i], w.odd, x_odd);
+        }
+    }
+    if (quant_has_sub_scales(type))
+        return (quant_halves){int_sum_parts(sums[0]), int_sum_parts(sums[1])};
+    return (quant_halves){int_sum_parts(sums[1]), {0}};
+}
+
+/* The same from vectors whose lanes are rows. */
+ALWAYS_INLINE quant_halves quant_column_dots(tsr_type type, const quant_group *group, int b, const x_block *x)
+{
+    vec_int even[2], odd[2]; /* apart, since each sum is a chain */
     UNROLL for (int i = 0; i < 8; i++)
     {
         const quant_pair w = quant_words(type, group, b, i);
@@ -30,11 +55,20 @@ ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const quant_panel *panel, 
         even[i / 4] = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(even[i / 4], w.even, x_even);
         odd[i / 4] = i % 4 == 0 ? int_product(w.odd, x_odd) : int_dot(odd[i / 4], w.odd, x_odd);
     }
+    return (quant_halves){even[0] + odd[0], even[1] + odd[1]};
+}
+
+/* The integer sums of block b of a panel with a token's block x, a lane per row. */
+ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const quant_panel *panel, const quant_group *group,
+                                       int b, const x_block *x)
+{
     const int offset = quant_offset(type);
+    const quant_halves dots =
+        quant_has_parts(type) ? quant_part_dots(type, group, b, x) : quant_column_dots(type, group, b, x);
     if (quant_has_sub_scales(type))
-        return (even[0] + odd[0] - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +
-               (even[1] + odd[1] - offset * x->half[1]) * quant_sub_scale(type, panel, 2 * b + 1);
-    return (even[0] + odd[0]) + (even[1] + odd[1]) - offset * (x->half[0] + x->half[1]);
+        return (dots.first - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +
+               (dots.second - offset * x->half[1]) * quant_sub_scale(type, panel, 2 * b + 1);
+    return dots.first + dots.second - offset * (x->half[0] + x->half[1]);
 }
 
 /* Add the products of block b to a lane per row. */
@@ -55,7 +89,7 @@ ALWAYS_INLINE vec quant_vector_group(tsr_type type, const unsigned char *const r
     size_t at = (size_t)(b / quant_group_blocks(type)) * group_bytes;
     const bool new_line = at % 64 < group_bytes;
     quant_group group;
-    quant_group_load(type, rows, panel, b, &group);
+    quant_group_parts(type, rows, panel, b, &group);
     at += ahead;
     __asm__("" : "+r"(at)); /* one index beside the pointers, where the compiler would make other pointers */
     for (size_t line = 0; line < group_bytes && new_line; line += 64)

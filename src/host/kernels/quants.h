@@ -5,7 +5,9 @@
  *
  * A panel is up to QUANT_BLOCKS blocks of INT_LANES rows, one super-block of a K type; a group is as many
  * blocks of it as share their bytes. quant_group_load() brings a group's bytes into vectors whose lanes are
- * rows, and quant_words() picks a block's integers out of them, four elements at a time.
+ * rows, and quant_words() picks a block's integers out of them, four elements at a time. quant_group_parts()
+ * leaves the bytes in parts (int_vec.h). A rule that treats all elements of a half block alike works on them,
+ * too: vectors 4 h .. 4 h + 3 of its result are half h, with four rows each.
  *
  * To add a type: its rules, functions that begin with its name and a quant_traits, in quants_block.h or
  * quants_k.h, and its names in the lists here. All functions take the type as a constant and are inlined, so
@@ -85,6 +87,12 @@ ALWAYS_INLINE void quant_expand(tsr_type type, const unsigned char *p, int b, qu
     }
 }
 
+/* Whether quant_group_parts() can be used. */
+ALWAYS_INLINE bool quant_has_parts(tsr_type type)
+{
+    return quant_traits_of(type)->parts > 0;
+}
+
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 
 /* What beside the quanta there is of the panel of n_blocks blocks at each of rows[]. */
@@ -103,9 +111,9 @@ ALWAYS_INLINE void quant_panel_load(tsr_type type, const unsigned char *const ro
     }
 }
 
-/* The group that begins with block b of a panel. */
-ALWAYS_INLINE void quant_group_load(tsr_type type, const unsigned char *const rows[INT_LANES],
-                                    const quant_panel *panel, int b, quant_group *group)
+/* The group that begins with block b of a panel, in parts where the type can do with them. */
+ALWAYS_INLINE void quant_group_parts(tsr_type type, const unsigned char *const rows[INT_LANES],
+                                     const quant_panel *panel, int b, quant_group *group)
 {
     switch (type) {
 #define RULE(type, name)                          \
@@ -119,8 +127,16 @@ ALWAYS_INLINE void quant_group_load(tsr_type type, const unsigned char *const ro
     }
 }
 
-/* Elements 4 i .. 4 i + 3 (i < 8) of block b of a panel, from its group; quant_offset() included, sub-scales
- * not. */
+/* The same with lanes that are rows. */
+ALWAYS_INLINE void quant_group_load(tsr_type type, const unsigned char *const rows[INT_LANES],
+                                    const quant_panel *panel, int b, quant_group *group)
+{
+    quant_group_parts(type, rows, panel, b, group);
+    UNROLL for (int i = 0; i < quant_traits_of(type)->parts; i++) int_transpose(group->bytes + 4 * i);
+}
+
+/* Elements 4 i .. 4 i + 3 (i < 8) of block b of a panel, from its group; of parts, half i / 4 of four rows.
+ * quant_offset() is included, sub-scales are not. */
 ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, int b, int i)
 {
     switch (type) {

@@ -5,8 +5,8 @@
 
 #include "host/kernels/quants_panel.h"
 
-static const quant_traits q8_0_traits = {.group_blocks = 1, .x_limit = X_LIMIT};
-static const quant_traits q4_0_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .offset = 8};
+static const quant_traits q8_0_traits = {.group_blocks = 1, .parts = 2, .x_limit = X_LIMIT};
+static const quant_traits q4_0_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .offset = 8};
 
 /* ---- one element at a time ---- */
 
@@ -58,7 +58,7 @@ ALWAYS_INLINE void q8_0_group_load(const unsigned char *const rows[INT_LANES], c
                                    int b, quant_group *group)
 {
     (void)panel;
-    quant_load(rows, (size_t)b * sizeof(tsr_block_q8_0) + offsetof(tsr_block_q8_0, q), 2, group->bytes);
+    quant_load_parts(rows, (size_t)b * sizeof(tsr_block_q8_0) + offsetof(tsr_block_q8_0, q), 2, group->bytes);
 }
 
 ALWAYS_INLINE quant_pair q8_0_words(const quant_group *group, int b, int i)
@@ -84,7 +84,7 @@ ALWAYS_INLINE void q4_0_group_load(const unsigned char *const rows[INT_LANES], c
                                    int b, quant_group *group)
 {
     (void)panel;
-    quant_load(rows, (size_t)b * sizeof(tsr_block_q4_0) + offsetof(tsr_block_q4_0, q), 1, group->bytes);
+    quant_load_parts(rows, (size_t)b * sizeof(tsr_block_q4_0) + offsetof(tsr_block_q4_0, q), 1, group->bytes);
 }
 
 ALWAYS_INLINE quant_pair q4_0_words(const quant_group *group, int b, int i)

@@ -5,10 +5,10 @@
 
 #include "host/kernels/quants_panel.h"
 
-static const quant_traits q4_k_traits = {.group_blocks = 2, .x_limit = X_LIMIT, .has_min = true};
-static const quant_traits q5_k_traits = {.group_blocks = 2, .x_limit = X_LIMIT, .has_min = true};
+static const quant_traits q4_k_traits = {.group_blocks = 2, .parts = 2, .x_limit = X_LIMIT, .has_min = true};
+static const quant_traits q5_k_traits = {.group_blocks = 2, .parts = 4, .x_limit = X_LIMIT, .has_min = true};
 static const quant_traits q6_k_traits = {
-    .group_blocks = 4, .x_limit = X_LIMIT_SUB, .offset = 32, .sub_scales = true};
+    .group_blocks = 4, .parts = 6, .x_limit = X_LIMIT_SUB, .offset = 32, .sub_scales = true};
 
 /* ---- one element at a time ---- */
 
@@ -71,7 +71,7 @@ ALWAYS_INLINE void q4_k_group_load(const unsigned char *const rows[INT_LANES], c
                                    int b, quant_group *group)
 {
     (void)panel;
-    quant_load(rows, offsetof(tsr_block_q4_k, q) + 16 * (size_t)b, 2, group->bytes);
+    quant_load_parts(rows, offsetof(tsr_block_q4_k, q) + 16 * (size_t)b, 2, group->bytes);
 }
 
 ALWAYS_INLINE quant_pair q4_k_words(const quant_group *group, int b, int i)
@@ -107,13 +107,13 @@ ALWAYS_INLINE void q5_k_panel_load(const unsigned char *const rows[INT_LANES], i
 {
     q4_k_panel_load(rows, n_blocks, panel);
     for (int i = 0; i < 2; i++)
-        int_load_rows(rows, offsetof(tsr_block_q5_k, high) + 16 * (size_t)i, &panel->high[4 * i]);
+        int_load_parts(rows, offsetof(tsr_block_q5_k, high) + 16 * (size_t)i, &panel->high[4 * i]);
 }
 
 ALWAYS_INLINE void q5_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
                                    int b, quant_group *group)
 {
-    quant_load(rows, offsetof(tsr_block_q5_k, q) + 16 * (size_t)b, 2, group->bytes);
+    quant_load_parts(rows, offsetof(tsr_block_q5_k, q) + 16 * (size_t)b, 2, group->bytes);
     UNROLL for (int i = 0; i < 8; i++) group->bytes[8 + i] = panel->high[i];
 }
 
@@ -148,8 +148,8 @@ ALWAYS_INLINE void q6_k_group_load(const unsigned char *const rows[INT_LANES], c
                                    int b, quant_group *group)
 {
     (void)panel;
-    quant_load(rows, offsetof(tsr_block_q6_k, high) + 8 * (size_t)b, 2, group->bytes + 16);
-    quant_load(rows, offsetof(tsr_block_q6_k, low) + 16 * (size_t)b, 4, group->bytes);
+    quant_load_parts(rows, offsetof(tsr_block_q6_k, high) + 8 * (size_t)b, 2, group->bytes + 16);
+    quant_load_parts(rows, offsetof(tsr_block_q6_k, low) + 16 * (size_t)b, 4, group->bytes);
 }
 
 ALWAYS_INLINE quant_pair q6_k_words(const quant_group *group, int b, int i)

@@ -14,6 +14,7 @@ typedef struct quant_traits {
     int group_blocks; /* blocks whose quanta share bytes */
     int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
     int offset;       /* what the type's words are more than q; taken off from sums, which is cheaper */
+    int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: they cannot */
     bool sub_scales;  /* two scales per block, each for a half of it */
     bool has_min;
 } quant_traits;
@@ -42,12 +43,13 @@ typedef struct quant_panel {
     vec_int high[8];                        /* Q5_K: the fifth bits of all its blocks */
 } quant_panel;
 
-/* Vectors of four bytes of each row: low bits first, then high ones. */
+/* Vectors of four bytes of each row, low bits first, then high ones; or parts, which have the same bytes in
+ * the same four vectors. */
 typedef struct quant_group {
     vec_int bytes[24];
 } quant_group;
 
-/* Two halves of four elements of every row: 0 and 2, 1 and 3. */
+/* Two halves of as many elements: the even ones, the odd ones. */
 typedef struct quant_pair {
     vec_int even, odd;
 } quant_pair;
@@ -99,7 +101,14 @@ ALWAYS_INLINE void quant_copy_words(const unsigned char *const rows[INT_LANES], 
         }
 }
 
-/* n times 16 bytes of each row. */
+/* n times 16 bytes of each row, for types whose words can be made of parts. */
+ALWAYS_INLINE void quant_load_parts(const unsigned char *const rows[INT_LANES], size_t at, const int n,
+                                    vec_int *out)
+{
+    UNROLL for (int i = 0; i < n; i++) int_load_parts(rows, at + 16 * (size_t)i, out + 4 * i);
+}
+
+/* The same transposed, for the others. */
 ALWAYS_INLINE void quant_load(const unsigned char *const rows[INT_LANES], size_t at, const int n,
                               vec_int *out)
 {
