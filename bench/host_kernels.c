@@ -198,7 +198,7 @@ static void work_fma(thread_team *team, int thread, void *argument)
     double *flops = argument;
     double mine = 0;
 #if defined(__x86_64__)
-    if (strncmp(team->set->isa, "avx512", 6) == 0)
+    if (strncmp(team->set->isa, "avx512", 6) == 0 || strcmp(team->set->isa, "amx") == 0)
         mine = fma_avx512();
     else if (strcmp(team->set->isa, "avx2") == 0)
         mine = fma_avx2();
@@ -362,8 +362,7 @@ int main(int argc, char **argv)
     const tsr_kernel_set *set = tsr_kernel_set_select(isa);
     const int n_threads = argc > 2 ? atoi(argv[2]) : (int)sysconf(_SC_NPROCESSORS_ONLN);
     if (!set || n_threads < 1 || n_threads > MAX_THREADS) {
-        fprintf(stderr,
-                "usage: host_kernels [--json] [best|generic|avx2|avx512] [threads, at most %d] [only]\n",
+        fprintf(stderr, "usage: host_kernels [--json] [best|generic|avx2|...] [threads, at most %d] [only]\n",
                 MAX_THREADS);
         return 2;
     }

@@ -165,7 +165,7 @@ static void check_case(experts_setup s, uint64_t seed)
     const size_t bytes = routing_bytes(&c);
     void *words = guarded_alloc(bytes);
     const tsr_kernel_set *set;
-    for (int i = 0; (set = kernel_run_set(i)) != NULL; i++) {
+    for (int i = 0; (set = kernel_run_product_set(i)) != NULL; i++) {
         memset(words, 0xff, bytes);
         const tsr_routing routing = run_route(&c, set, 1 + i % 4, words);
         experts_case_check_routing(&c, &routing);
@@ -234,7 +234,7 @@ static void routers_that_tie_or_overflow(void **state)
             assert_true(experts_case_strange_logits(t, s.n_experts, c.logits + t * s.n_experts));
         experts_case_choose(&c);
         const tsr_kernel_set *set;
-        for (int k = 0; (set = kernel_run_set(k)) != NULL; k++)
+        for (int k = 0; (set = kernel_run_product_set(k)) != NULL; k++)
             for (int threads = 1; threads <= 4; threads += 3) {
                 memset(words, 0xff, bytes);
                 const tsr_routing routing = run_route(&c, set, threads, words);
@@ -257,7 +257,7 @@ static void weights_that_are_no_numbers_are_reported(void **state)
     const size_t bytes = routing_bytes(&c);
     void *words = guarded_alloc(bytes);
     const tsr_kernel_set *set;
-    for (int k = 0; (set = kernel_run_set(k)) != NULL; k++) {
+    for (int k = 0; (set = kernel_run_product_set(k)) != NULL; k++) {
         const tsr_routing routing = run_route(&c, set, 1, words);
         outcome o = outcome_create(&c, experts_case_whole(&c), TSR_REDUCE_EXACT);
         const tsr_op glu = experts_case_glu_op(&c, experts_case_whole(&c), &m.view, routing, c.x, o.hidden);

@@ -12,6 +12,7 @@
 
 #include "core/fixed.h"
 #include "core/half.h"
+#include "support/amx_emulated.h"
 #include "support/kernel_run.h"
 
 enum { MAX_THREADS = 5 };
@@ -57,6 +58,17 @@ static void test_selection(void **state)
             assert_int_equal(set->run[kind] == NULL, kind >= TSR_OP_ALL_REDUCE);
     }
     assert_ptr_equal(tsr_kernel_set_select(NULL), last);
+}
+
+/* The look at a processor's tiles finds nothing wrong with tiles that do what the manual says. */
+static void test_tiles_agree_with_plain_arithmetic(void **state)
+{
+    (void)state;
+    if (!amx_emulated()) {
+        print_message("skipped: needs AVX-512 VNNI, and a compiler that knows AMX\n");
+        skip();
+    }
+    assert_true(amx_emulated_agrees());
 }
 
 /* ---- get_rows ---- */
@@ -448,17 +460,12 @@ static void test_avx2_and_avx512_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_selection),
-        cmocka_unit_test(test_get_rows),
-        cmocka_unit_test(test_rms_norm),
-        cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_glu),
-        cmocka_unit_test(test_softmax),
-        cmocka_unit_test(test_argmax),
-        cmocka_unit_test(test_add_and_scale),
-        cmocka_unit_test(test_softcap),
-        cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_avx2_and_avx512_agree),
+        cmocka_unit_test(test_selection),     cmocka_unit_test(test_tiles_agree_with_plain_arithmetic),
+        cmocka_unit_test(test_get_rows),      cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_rope),          cmocka_unit_test(test_glu),
+        cmocka_unit_test(test_softmax),       cmocka_unit_test(test_argmax),
+        cmocka_unit_test(test_add_and_scale), cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_copy),          cmocka_unit_test(test_avx2_and_avx512_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

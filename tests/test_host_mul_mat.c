@@ -179,7 +179,7 @@ static void check_sets(const problem *p, int64_t granule, tsr_reduce_type reduce
     const size_t bytes = output_bytes(p, granule > 0, reduce);
     void *y = guarded_alloc(bytes), *again = guarded_alloc(bytes), *first = NULL;
     const tsr_kernel_set *set;
-    for (int i = 0; (set = kernel_run_set(i)) != NULL; i++) {
+    for (int i = 0; (set = kernel_run_product_set(i)) != NULL; i++) {
         tsr_op op = problem_op(p, granule, reduce, y);
         assert_false(kernel_run(set, &op, 1));
         check_close(p, granule, reduce, y);
@@ -232,7 +232,7 @@ static void test_one_token_gives_the_bits_of_many(void **state)
             const size_t bytes = output_bytes(&p, granule > 0, TSR_REDUCE_EXACT);
             const size_t token_bytes = bytes / (size_t)p.n_tokens;
             char *many = guarded_alloc(bytes), *one = guarded_alloc(token_bytes);
-            for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+            for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++) {
                 tsr_op op = problem_op(&p, granule, TSR_REDUCE_EXACT, many);
                 assert_false(kernel_run(set, &op, 1));
                 op.mul_mat.y = one;
@@ -257,7 +257,7 @@ static void test_row_shards_give_the_bits_of_the_whole(void **state)
         problem p = problem_create(types[i], 53, 512, 4, 3);
         const size_t bytes = output_bytes(&p, false, TSR_REDUCE_F32);
         float *whole = guarded_alloc(bytes), *parts = guarded_alloc(bytes);
-        for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++) {
             tsr_op op = problem_op(&p, 0, TSR_REDUCE_F32, whole);
             kernel_run(set, &op, 2);
             for (int64_t begin = 0, n = 1; begin < p.n_rows; begin += n, n += 3) {
@@ -283,7 +283,7 @@ static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
     for (int i = 0; i < N_TYPES; i++) {
         problem p = problem_create(types[i], ROWS, GRANULE * GRANULES, TOKENS, 5);
         int64_t whole[N], part[N], sum[N];
-        for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+        for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++) {
             tsr_op op = problem_op(&p, GRANULE, TSR_REDUCE_EXACT, whole);
             assert_false(kernel_run(set, &op, 1));
             static const int cuts[] = {0, 1, 1, 4, GRANULES};
@@ -311,7 +311,7 @@ static void test_a_partial_out_of_range_raises_the_fault(void **state)
         problem p = problem_create(TSR_TYPE_F32, 6, 256, tokens, 9);
         int64_t y[12];
         const float bad[] = {NAN, INFINITY, 1e30f};
-        for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++)
             for (int b = 0; b < 3; b++) {
                 tsr_op op = problem_op(&p, 64, TSR_REDUCE_EXACT, y);
                 assert_false(kernel_run(set, &op, 1));
@@ -339,7 +339,7 @@ static void test_strides(void **state)
         memcpy(x + t * 200, p.x + t * p.k, (size_t)p.k * sizeof(float));
     for (int r = 0; r < 10; r++)
         memcpy(w + r * 1000, p.w + (size_t)r * p.row_bytes, p.row_bytes);
-    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+    for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++) {
         tsr_op op = problem_op(&p, 0, TSR_REDUCE_F32, dense);
         kernel_run(set, &op, 1);
         memset(strided, 0, sizeof strided);
@@ -362,7 +362,7 @@ static void test_an_empty_sum_is_zero(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
-    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+    for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++) {
         float y[4] = {1, 2, 3, 4};
         const tsr_op op = {
             .kind = TSR_OP_MUL_MAT,

@@ -1,5 +1,4 @@
-# The kernels are one source, compiled once per instruction set; which one runs is decided at run time.
-target_sources(tsr_objects PRIVATE ${CMAKE_CURRENT_LIST_DIR}/kernels/generic.c)
+# The kernels are one source, compiled once per level of instructions; which one runs is decided at run time.
 
 # Optimised in every build type but Debug: at -O2 the compiler keeps register tiles in memory.
 # No bit depends on these: contraction is off for every target (cmake/flags.cmake), and neither errno nor floating
@@ -11,20 +10,29 @@ if(TSR_SANITIZE)
   # checks (address and thread checks stay) it is seconds.
   list(APPEND kernel_flags -O1 -fno-sanitize=undefined)
 endif()
-set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/generic.c PROPERTIES COMPILE_OPTIONS "${kernel_flags}")
 
+# Compile kernels/LEVEL.c with these flags, and tell kernels.c that there is one.
+function(tsr_kernel_level level)
+  set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/${level}.c)
+  target_sources(tsr_objects PRIVATE ${source})
+  set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${kernel_flags};${ARGN}")
+  string(TOUPPER TSR_HAVE_${level} have)
+  set_property(SOURCE ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels.c APPEND PROPERTY COMPILE_DEFINITIONS ${have})
+endfunction()
+
+tsr_kernel_level(generic)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
-  target_sources(tsr_objects PRIVATE
-    ${CMAKE_CURRENT_LIST_DIR}/kernels/avx2.c ${CMAKE_CURRENT_LIST_DIR}/kernels/avx512.c
-    ${CMAKE_CURRENT_LIST_DIR}/kernels/avx512vnni.c)
   set(avx2_flags -mavx2 -mfma -mf16c)
   set(avx512_flags ${avx2_flags} -mavx512f -mavx512bw -mavx512vl -mavx512dq -mprefer-vector-width=512)
-  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/avx2.c PROPERTIES
-    COMPILE_OPTIONS "${kernel_flags};${avx2_flags}")
-  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/avx512.c PROPERTIES
-    COMPILE_OPTIONS "${kernel_flags};${avx512_flags}")
-  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels/avx512vnni.c PROPERTIES
-    COMPILE_OPTIONS "${kernel_flags};${avx512_flags};-mavx512vnni")
-  set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/kernels.c PROPERTIES
-    COMPILE_DEFINITIONS TSR_HAVE_X86_KERNELS)
+  set(amx_flags ${avx512_flags} -mavx512vnni -mamx-tile -mamx-int8)
+  tsr_kernel_level(avx2 ${avx2_flags})
+  tsr_kernel_level(avx512 ${avx512_flags})
+  tsr_kernel_level(avx512vnni ${avx512_flags} -mavx512vnni)
+  include(CheckCCompilerFlag)
+  check_c_compiler_flag("-mamx-tile -mamx-int8" TSR_COMPILER_HAS_AMX) # gcc 11, clang 12
+  if(TSR_COMPILER_HAS_AMX)
+    tsr_kernel_level(amx ${amx_flags})
+    # A test compiles them once more, on emulated tiles.
+    set_property(GLOBAL PROPERTY TSR_AMX_FLAGS "${kernel_flags};${amx_flags}")
+  endif()
 endif()

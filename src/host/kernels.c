@@ -3,83 +3,79 @@
 
 #include <stdio.h>
 #include <string.h>
-#ifdef TSR_HAVE_X86_KERNELS
-#include <cpuid.h>
-#endif
 
 #include "core/status.h"
+#include "host/cpu.h"
 #include "host/kernels/sets.h"
 
-#ifdef TSR_HAVE_X86_KERNELS
-/* By hand, since clang's __builtin_cpu_supports did not know "f16c" before version 15. */
-static bool has_f16c(void)
-{
-    unsigned eax, ebx, ecx, edx;
-    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
-}
+/* A level of this build; `lacking` as in cpu.h, NULL: nothing ever is. */
+typedef struct level {
+    const tsr_kernel_set *set;
+    const char *(*lacking)(void);
+} level;
 
-/* __builtin_cpu_supports also asks the operating system whether it saves the wide registers. */
-static const char *lacking_for_avx2(void)
+#ifdef TSR_HAVE_AMX
+/* A processor, an emulator or a hypervisor that computes something else would change results unseen; a look
+ * at a small product costs microseconds. */
+static const char *lacking_for_amx(void)
 {
-    const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
-    return has ? NULL : "the processor has no AVX2, FMA or F16C";
-}
-
-static const char *lacking_for_avx512(void)
-{
-    const char *lacking = lacking_for_avx2();
-    const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
-    return lacking || has ? lacking : "the processor has no AVX-512 F, BW, VL or DQ";
-}
-
-static const char *lacking_for_avx512vnni(void)
-{
-    const char *lacking = lacking_for_avx512();
-    return lacking || __builtin_cpu_supports("avx512vnni") ? lacking : "the processor has no AVX-512 VNNI";
+    const char *lacking = tsr_cpu_lacking_for_amx();
+    return lacking || tsr_kernel_amx_agrees() ? lacking : "its tiles do not give the sums that they should";
 }
 #endif
+
+/* Best first. */
+static const level build_levels[] = {
+#ifdef TSR_HAVE_AMX
+    {&tsr_kernel_set_amx, lacking_for_amx},
+#endif
+#ifdef TSR_HAVE_AVX2
+    {&tsr_kernel_set_avx512vnni, tsr_cpu_lacking_for_avx512vnni},
+    {&tsr_kernel_set_avx512, tsr_cpu_lacking_for_avx512},
+    {&tsr_kernel_set_avx2, tsr_cpu_lacking_for_avx2},
+#endif
+    {&tsr_kernel_set_generic, NULL},
+};
+enum { N_LEVELS = sizeof build_levels / sizeof *build_levels };
+_Static_assert((int)N_LEVELS <= (int)TSR_KERNEL_LEVELS, "room for every level");
+
+static const char *lacking_for(const level *l)
+{
+    return l->lacking ? l->lacking() : NULL;
+}
 
 int tsr_kernel_levels(tsr_kernel_level levels[TSR_KERNEL_LEVELS])
 {
-    int n = 0;
-#ifdef TSR_HAVE_X86_KERNELS
-    levels[n++] = (tsr_kernel_level){&tsr_kernel_set_avx512vnni, lacking_for_avx512vnni()};
-    levels[n++] = (tsr_kernel_level){&tsr_kernel_set_avx512, lacking_for_avx512()};
-    levels[n++] = (tsr_kernel_level){&tsr_kernel_set_avx2, lacking_for_avx2()};
-#endif
-    levels[n++] = (tsr_kernel_level){&tsr_kernel_set_generic, NULL};
-    return n;
+    for (int i = 0; i < N_LEVELS; i++)
+        levels[i] = (tsr_kernel_level){build_levels[i].set, lacking_for(&build_levels[i])};
+    return N_LEVELS;
 }
 
+/* Only what is asked for is looked at: tiles are not requested for others. */
 const tsr_kernel_set *tsr_kernel_set_select(const char *isa)
 {
-    tsr_kernel_level levels[TSR_KERNEL_LEVELS];
-    const int n = tsr_kernel_levels(levels);
-    for (int i = 0; i < n; i++)
-        if (!levels[i].lacking && (isa == NULL || strcmp(isa, levels[i].set->isa) == 0))
-            return levels[i].set;
+    for (int i = 0; i < N_LEVELS; i++)
+        if ((!isa || strcmp(isa, build_levels[i].set->isa) == 0) && !lacking_for(&build_levels[i]))
+            return build_levels[i].set;
     return NULL;
 }
 
 tsr_status tsr_kernel_set_find(const char *isa, const tsr_kernel_set **set_out)
 {
-    tsr_kernel_level levels[TSR_KERNEL_LEVELS];
-    const int n = tsr_kernel_levels(levels);
-    const char *why = "this build does not know it";
+    const tsr_kernel_set *set = tsr_kernel_set_select(isa);
+    const char *why = "this build has none";
     char here[128] = "";
-    for (int i = 0, used = 0; i < n; i++) {
-        if (isa && strcmp(isa, levels[i].set->isa) == 0)
-            why = levels[i].lacking;
-        if (levels[i].lacking)
-            continue;
-        if (!isa || !why) {
-            *set_out = levels[i].set;
-            return TSR_OK;
-        }
-        used +=
-            snprintf(here + used, sizeof here - (size_t)used, "%s%s", used ? ", " : "", levels[i].set->isa);
+    if (set) {
+        *set_out = set;
+        return TSR_OK;
     }
-    return tsr_fail(TSR_ERR_UNSUPPORTED, "no kernels for the instruction set '%s': %s; this machine has %s",
+    for (int i = 0, used = 0; i < N_LEVELS; i++) {
+        const char *name = build_levels[i].set->isa, *lacking = lacking_for(&build_levels[i]);
+        if (strcmp(isa, name) == 0)
+            why = lacking;
+        if (!lacking)
+            used += snprintf(here + used, sizeof here - (size_t)used, "%s%s", used ? ", " : "", name);
+    }
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "no kernels for the instruction set '%s': %s; this machine runs %s",
                     isa, why, here);
 }

@@ -27,7 +27,7 @@ typedef struct tsr_kernel_env {
 typedef void (*tsr_kernel_fn)(const tsr_op *op, const tsr_kernel_env *env);
 
 typedef struct tsr_kernel_set {
-    const char *isa;                 /* "generic", "avx2", "avx512", "avx512vnni" */
+    const char *isa;                 /* the level: "generic", "avx2", ... */
     size_t scratch_bytes;            /* per thread */
     size_t shared_bytes;             /* per team of more than one thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
@@ -39,7 +39,7 @@ typedef struct tsr_kernel_level {
     const char *lacking; /* for people, static; NULL: it runs */
 } tsr_kernel_level;
 
-enum { TSR_KERNEL_LEVELS = 4 }; /* most that there are */
+enum { TSR_KERNEL_LEVELS = 8 }; /* most that there are */
 
 /* Fill in all of this build, best first; returns how many. The last one is "generic". Any thread. */
 int tsr_kernel_levels(tsr_kernel_level levels[TSR_KERNEL_LEVELS]);

@@ -6,15 +6,25 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "support/amx_emulated.h"
+
 const tsr_kernel_set *kernel_run_set(int i)
 {
-    static const char *const names[] = {"generic", "avx2", "avx512", "avx512vnni"};
+    static const char *const names[] = {"generic", "avx2", "avx512", "avx512vnni", "amx"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         const tsr_kernel_set *set = tsr_kernel_set_select(names[n]);
         if (set && i-- == 0)
             return set;
     }
     return NULL;
+}
+
+const tsr_kernel_set *kernel_run_product_set(int i)
+{
+    int n = 0;
+    while (kernel_run_set(n))
+        n++;
+    return i == n ? amx_emulated() : i < n ? kernel_run_set(i) : NULL;
 }
 
 typedef struct worker {

@@ -13,6 +13,9 @@
 /* The i-th instruction set of this machine, NULL after the last. Set 0 is "generic". */
 const tsr_kernel_set *kernel_run_set(int i);
 
+/* The same, then the AMX kernels on emulated tiles, whose matrix products are kernels of their own. */
+const tsr_kernel_set *kernel_run_product_set(int i);
+
 /* Run one op with a team of n_threads real threads. Returns whether the range fault was raised. */
 bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads);
 

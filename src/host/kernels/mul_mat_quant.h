@@ -8,7 +8,9 @@
 #define TSR_HOST_KERNELS_MUL_MAT_QUANT_H
 
 #include "host/kernels/quant_vector.h"
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_AMX)
+#include "host/kernels/quants_amx.h"
+#elif defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 #include "host/kernels/quants_tile.h"
 #else
 #include "host/kernels/quants_generic.h"
@@ -30,6 +32,24 @@ typedef struct quant_scratch {
     float sums[QUANT_TILE_TOKENS * QUANT_TILE_ROWS];
     int64_t totals[QUANT_TILE_TOKENS * QUANT_EXACT_ROWS];
 } quant_scratch;
+
+#if !defined(TSR_ISA_AMX)
+/* Vectors need no preparation, and multiply activations as they were encoded. */
+ALWAYS_INLINE void quant_tile_begin(quant_tile *tile)
+{
+    (void)tile;
+}
+
+ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
+{
+    (void)tile;
+}
+
+ALWAYS_INLINE void quant_tile_x(x_block *x, int64_t n)
+{
+    (void)x, (void)n;
+}
+#endif
 
 /* Multiply the expanded panel that begins with `row` with tokens [first, first + n_tokens). `at`: where the
  * scratch keeps the panel's sums. */
@@ -71,12 +91,14 @@ static void quant_encode_tokens(const product *p, const k_segment *segment, int6
         for (int64_t k = 0; k < segment->n; k += 64 / (int64_t)sizeof(float))
             __builtin_prefetch(product_x(p, later) + segment->begin + k);
         x_encode(product_x(p, first + i) + segment->begin, segment->n, limit, x + (size_t)i * QUANT_BLOCKS);
+        quant_tile_x(x + (size_t)i * QUANT_BLOCKS, segment->n / X_BLOCK);
     }
 }
 
 static void quant_tile_product(const product *p, quant_scratch *scratch)
 {
     const int limit = quant_x_limit(p->op->type);
+    quant_tile_begin(&scratch->tile);
     for (int64_t t = p->token; t < p->token_end; t += QUANT_TILE_TOKENS) {
         const int n_tokens =
             (int)(p->token_end - t < QUANT_TILE_TOKENS ? p->token_end - t : QUANT_TILE_TOKENS);
@@ -86,6 +108,7 @@ static void quant_tile_product(const product *p, quant_scratch *scratch)
             quant_tile_rows(p, &segment, t, n_tokens, scratch);
         } while (segment_next(p->op, &segment));
     }
+    quant_tile_end(&scratch->tile);
 }
 
 #endif

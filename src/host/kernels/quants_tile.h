@@ -49,48 +49,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
     }
 }
 
-/* Vector v of the tile from the panels at rows[]. */
-ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
-                                     int v, quant_tile *tile)
-{
-    quant_panel panel;
-    quant_panel_load(type, rows, n_blocks, &panel);
-    for (int b = 0; b < n_blocks; b += quant_group_blocks(type)) {
-        quant_group group;
-        quant_group_load(type, rows, &panel, b, &group);
-        UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
-            quant_tile_block(type, &panel, &group, b + i, v, tile);
-    }
-}
-
-/* n_blocks blocks at w of n_rows rows, `stride` bytes apart; rows past the last repeat it. */
-ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w, size_t stride, int n_rows,
-                                          int n_blocks, quant_tile *tile)
-{
-    for (int v = 0; v < QUANT_VECTORS; v++) {
-        const unsigned char *rows[INT_LANES];
-        for (int r = 0; r < INT_LANES; r++) {
-            const int row = v * INT_LANES + r;
-            rows[r] = w + (size_t)(row < n_rows ? row : n_rows - 1) * stride;
-        }
-        quant_tile_vector(type, rows, n_blocks, v, tile);
-    }
-}
-
-static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stride, int n_rows, int n_blocks,
-                              quant_tile *tile)
-{
-    switch (type) {
-#define EXPAND_CASE(constant)                                                \
-    case constant:                                                           \
-        quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, tile); \
-        break;
-        FOR_EACH_QUANT_TYPE(EXPAND_CASE)
-#undef EXPAND_CASE
-    default:
-        break;
-    }
-}
+#include "host/kernels/quants_expand.h"
 
 ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const quant_tile *tile, int n_blocks,
                                 const x_block *x, size_t x_stride, float *sums, size_t sums_stride)

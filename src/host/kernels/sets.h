@@ -1,14 +1,18 @@
-/* The kernel sets that this build has; src/host/kernels.c chooses among them. */
+/* The kernel sets, of which a build has those of its processor family; src/host/kernels.c chooses among them.
+ */
 #ifndef TSR_HOST_KERNELS_SETS_H
 #define TSR_HOST_KERNELS_SETS_H
 
 #include "host/kernels.h"
 
 extern const tsr_kernel_set tsr_kernel_set_generic;
-#ifdef TSR_HAVE_X86_KERNELS
 extern const tsr_kernel_set tsr_kernel_set_avx2;
 extern const tsr_kernel_set tsr_kernel_set_avx512;
 extern const tsr_kernel_set tsr_kernel_set_avx512vnni;
-#endif
+extern const tsr_kernel_set tsr_kernel_set_amx;
+
+/* Whether products by tiles are what plain arithmetic says, for a panel of weights of one byte and one of
+ * two. Only where the processor has AMX and the thread may use it. */
+bool tsr_kernel_amx_agrees(void);
 
 #endif

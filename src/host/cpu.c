@@ -1,0 +1,74 @@
+/* See cpu.h. __builtin_cpu_supports() also asks whether the system saves the wide registers; what it does not
+ * know in the oldest compilers (F16C before clang 15, AMX before gcc 11) is asked of CPUID by hand. */
+#include "host/cpu.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+static bool has_f16c(void)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) && (ecx & bit_F16C);
+}
+
+const char *tsr_cpu_lacking_for_avx2(void)
+{
+    const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && has_f16c();
+    return has ? NULL : "the processor lacks AVX2, FMA or F16C";
+}
+
+const char *tsr_cpu_lacking_for_avx512(void)
+{
+    const char *lacking = tsr_cpu_lacking_for_avx2();
+    const bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                     __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+    return lacking || has ? lacking : "the processor lacks AVX-512 F, BW, VL or DQ";
+}
+
+const char *tsr_cpu_lacking_for_avx512vnni(void)
+{
+    const char *lacking = tsr_cpu_lacking_for_avx512();
+    return lacking || __builtin_cpu_supports("avx512vnni") ? lacking : "the processor lacks AVX-512 VNNI";
+}
+
+/* Leaf 7, EDX: AMX-TILE and AMX-INT8 (Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID).
+ */
+static bool has_amx(void)
+{
+    const unsigned tile = 1u << 24, int8 = 1u << 25;
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & tile) && (edx & int8);
+}
+
+#if defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Linux saves tiles only for processes that asked (Documentation/arch/x86/xstate.rst, since 5.16). Threads
+ * that already run may use them from then on, too; memory for them is found at their first use. */
+static bool may_use_tiles(void)
+{
+    const long arch_req_xcomp_perm = 0x1023, xfeature_xtiledata = 18;
+    return syscall(SYS_arch_prctl, arch_req_xcomp_perm, xfeature_xtiledata) == 0;
+}
+#else
+static bool may_use_tiles(void)
+{
+    return false;
+}
+#endif
+
+const char *tsr_cpu_lacking_for_amx(void)
+{
+    const char *lacking = tsr_cpu_lacking_for_avx512vnni();
+    if (lacking)
+        return lacking;
+    if (!has_amx())
+        return "the processor lacks AMX-TILE or AMX-INT8";
+    return may_use_tiles() ? NULL
+                           : "the system does not let this process use AMX tiles (Linux does from 5.16 on)";
+}
+#endif

@@ -1,0 +1,255 @@
+/* Products with quantized weights, many tokens at a time, by AMX tiles: quants_tile.h for processors that
+ * have them. Meanings and bits as in quants_generic.h.
+ *
+ * Tiles multiply bytes, activations are 16-bit integers. So an activation is 256 * high + low, high signed
+ * and low not, and the sums of both are put together: 256 * (sum of w * high) + (sum of w * low), in 32 bits,
+ * exact like any other way to that integer. Quanta that do not fit a byte (Q6_K with its sub-scales) are
+ * divided likewise, and the two mixed products share a tile.
+ *
+ * D is 16 tokens x 16 rows of the matrix. A block of 32 elements has a scale of its own on either side, so a
+ * product is over 32 bytes: half of what a tile holds. That is not what limits: for 16 x 16 sums, per block,
+ *
+ *     products       2 x 16 cycles (4 x 16)        one per row of A
+ *     tile stores    2 x 16 (3 x 16)               a row per cycle
+ *     tile loads     2 x 8 + 4 (2 x 8 + 2 x 4)     two rows per cycle
+ *     vectors        16 x 5 / 2 (16 x 7 / 2)       shift, add, convert, two multiplications; two a cycle
+ *
+ * (in parentheses for quanta of two bytes; Intel 64 and IA-32 Architectures Optimization Reference Manual,
+ * chapter on AMX: TDPB* every 16 cycles with a latency of 52, TILELOADD 8, TILESTORED 16). Units work at the
+ * same time, so a block takes about 45 cycles (65) where VNNI takes 128 for its multiplications alone. Sums
+ * in f32 stay in 16 registers along all blocks of a panel, which is what fixes the size of D; a block's tiles
+ * are begun before the block before it is added up, so the products' latency is hidden behind the vectors.
+ *
+ * These are figures from a manual: the kernel is tested on the emulation of amx.h and has not been timed. */
+#ifndef TSR_HOST_KERNELS_QUANTS_AMX_H
+#define TSR_HOST_KERNELS_QUANTS_AMX_H
+
+#include "host/kernels/amx.h"
+#include "host/kernels/quants.h"
+
+enum {
+    QUANT_VECTORS = 2, /* of INT_LANES rows in a panel */
+    QUANT_TOKENS = 16,
+    QUANT_ROWS = QUANT_VECTORS * INT_LANES,
+    QUANT_STEPS = X_BLOCK / 4 /* rows of B: four elements of each row of the matrix */
+};
+_Static_assert(INT_LANES == AMX_ROW_BYTES / 4, "a tile's row is a vector of sums");
+
+/* Tiles: 0 .. 3 are sums, these are the bytes of activations and of weights. */
+#define TILE_X_HIGH 4
+#define TILE_X_LOW  5
+#define TILE_W_LOW  6
+#define TILE_W_HIGH 7
+
+/* B: a row is four elements of each of INT_LANES rows of the matrix. */
+typedef uint8_t amx_weights[QUANT_STEPS][AMX_ROW_BYTES];
+
+/* A panel of QUANT_ROWS rows. */
+typedef struct quant_tile {
+    amx_tiles tiles;
+    bool two_bytes; /* whether `high` is part of the quanta */
+    amx_weights low[QUANT_BLOCKS][QUANT_VECTORS], high[QUANT_BLOCKS][QUANT_VECTORS];
+    float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+    float min[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+} quant_tile;
+
+/* Before a thread's first multiplication, and after its last. */
+static void quant_tile_begin(quant_tile *tile)
+{
+    amx_config *config = &tile->tiles.config;
+    *config = (amx_config){.palette = 1};
+    for (int d = 0; d < TILE_X_HIGH; d++)
+        config->rows[d] = QUANT_TOKENS, config->row_bytes[d] = AMX_ROW_BYTES;
+    for (int a = TILE_X_HIGH; a <= TILE_X_LOW; a++)
+        config->rows[a] = QUANT_TOKENS, config->row_bytes[a] = X_BLOCK;
+    for (int b = TILE_W_LOW; b <= TILE_W_HIGH; b++)
+        config->rows[b] = QUANT_STEPS, config->row_bytes[b] = AMX_ROW_BYTES;
+    AMX_CONFIGURE(&tile->tiles);
+}
+
+static void quant_tile_end(quant_tile *tile)
+{
+    AMX_RELEASE(&tile->tiles);
+}
+
+/* ---- weights ---- */
+
+/* Words of elements 0 and 2, 1 and 3 of four, to their low or high bytes in order. */
+ALWAYS_INLINE vec_int amx_low_bytes(vec_short even, vec_short odd)
+{
+    return (vec_int)(((vec_bits)even & 0x00ff00ff) | (vec_bits)(odd << 8));
+}
+
+ALWAYS_INLINE vec_int amx_high_bytes(vec_short even, vec_short odd)
+{
+    return (vec_int)(((vec_bits)even >> 8 & 0x00ff00ff) | ((vec_bits)odd & 0xff00ff00));
+}
+
+/* Block b of vector v of the tile. */
+ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
+                                    int v, quant_tile *tile)
+{
+    tile->two_bytes = quant_has_sub_scales(type);
+    vec_store(tile->scale[b][v], quant_scale(type, panel, b));
+    if (quant_has_min(type))
+        vec_store(tile->min[b][v], quant_min(type, panel, b));
+    UNROLL for (int i = 0; i < QUANT_STEPS; i++)
+    {
+        const quant_pair words = quant_words(type, group, b, i);
+        vec_short even = (vec_short)words.even - (short)quant_offset(type);
+        vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
+        if (quant_has_sub_scales(type)) {
+            const vec_bits sub = (vec_bits)quant_sub_scale(type, panel, 2 * b + i / 4) & 0xffff;
+            even *= (vec_short)(sub | sub << 16);
+            odd *= (vec_short)(sub | sub << 16);
+            int_store(tile->high[b][v][i], amx_high_bytes(even, odd));
+        }
+        int_store(tile->low[b][v][i], amx_low_bytes(even, odd));
+    }
+}
+
+#include "host/kernels/quants_expand.h"
+
+/* ---- activations ---- */
+
+/* A block's bytes lie where its words did: first the high ones, then the low ones, in the elements' order. */
+ALWAYS_INLINE const uint8_t *amx_x_high(const x_block *x)
+{
+    return (const uint8_t *)x->q;
+}
+
+ALWAYS_INLINE const uint8_t *amx_x_low(const x_block *x)
+{
+    return (const uint8_t *)x->q + X_BLOCK;
+}
+
+/* Divide n encoded blocks for quant_tile_multiply(). */
+static void quant_tile_x(x_block *x, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        word16 even, odd, high, low;
+        memcpy(&even, x[i].q, sizeof even);
+        memcpy(&odd, x[i].q + 16, sizeof odd);
+        high = (even >> 8) | (odd & 0xff00);
+        low = (even & 0x00ff) | (odd << 8);
+        memcpy(x[i].q, &high, sizeof high);
+        memcpy(x[i].q + 16, &low, sizeof low);
+    }
+}
+
+/* ---- products ---- */
+
+/* What tiles bring of a block: sums[...][token][row]. */
+typedef struct amx_sums {
+    int32_t high[QUANT_TOKENS][INT_LANES], low[QUANT_TOKENS][INT_LANES]; /* of the activations' bytes */
+    int32_t mixed[QUANT_TOKENS][INT_LANES]; /* of quanta of two bytes: high is of both, low of both */
+} amx_sums;
+
+/* Sums in tiles d and e, so that a block need not wait for the one before it. */
+#define AMX_BLOCK_OF_BYTES(d, e)                               \
+    do {                                                       \
+        AMX_ZERO(tiles, d);                                    \
+        AMX_ZERO(tiles, e);                                    \
+        AMX_DOT_SS(tiles, d, TILE_X_HIGH, TILE_W_LOW);         \
+        AMX_DOT_US(tiles, e, TILE_X_LOW, TILE_W_LOW);          \
+        AMX_STORE(tiles, d, sums->high, sizeof sums->high[0]); \
+        AMX_STORE(tiles, e, sums->low, sizeof sums->low[0]);   \
+    } while (0)
+
+/* The products of block b of QUANT_TOKENS tokens and of vector v. */
+ALWAYS_INLINE void amx_block(const bool two_bytes, quant_tile *tile, int b, int v, const x_block *x,
+                             size_t x_stride, amx_sums *sums)
+{
+    amx_tiles *tiles = &tile->tiles;
+    const size_t stride = x_stride * sizeof *x;
+    (void)tiles; /* the processor's own need no name */
+    AMX_LOAD(tiles, TILE_X_HIGH, amx_x_high(x + b), stride);
+    AMX_LOAD(tiles, TILE_X_LOW, amx_x_low(x + b), stride);
+    AMX_LOAD(tiles, TILE_W_LOW, tile->low[b][v], AMX_ROW_BYTES);
+    if (two_bytes) {
+        AMX_LOAD(tiles, TILE_W_HIGH, tile->high[b][v], AMX_ROW_BYTES);
+        AMX_ZERO(tiles, 0);
+        AMX_ZERO(tiles, 1);
+        AMX_ZERO(tiles, 2);
+        AMX_DOT_SS(tiles, 0, TILE_X_HIGH, TILE_W_HIGH);
+        AMX_DOT_SU(tiles, 1, TILE_X_HIGH, TILE_W_LOW);
+        AMX_DOT_UU(tiles, 2, TILE_X_LOW, TILE_W_LOW);
+        AMX_DOT_US(tiles, 1, TILE_X_LOW, TILE_W_HIGH);
+        AMX_STORE(tiles, 0, sums->high, sizeof sums->high[0]);
+        AMX_STORE(tiles, 2, sums->low, sizeof sums->low[0]);
+        AMX_STORE(tiles, 1, sums->mixed, sizeof sums->mixed[0]);
+    } else if (b % 2 == 0) {
+        AMX_BLOCK_OF_BYTES(0, 1);
+    } else {
+        AMX_BLOCK_OF_BYTES(2, 3);
+    }
+}
+#undef AMX_BLOCK_OF_BYTES
+
+/* The integer sum of token t with each row. */
+ALWAYS_INLINE vec_int amx_dot_of(const bool two_bytes, const amx_sums *sums, int t)
+{
+    vec_bits high = (vec_bits)int_load(sums->high[t]);
+    if (two_bytes)
+        high = (high << 8) + (vec_bits)int_load(sums->mixed[t]);
+    return (vec_int)((high << 8) + (vec_bits)int_load(sums->low[t]));
+}
+
+/* Add vector v's products with n_tokens tokens, a constant: the tiles always have QUANT_TOKENS of them, of
+ * which those past the last are whatever lies behind x. */
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const bool two_bytes,
+                                quant_tile *tile, int v, int n_blocks, const x_block *x, size_t x_stride,
+                                float *sums, size_t sums_stride)
+{
+    amx_sums products[2];
+    vec acc[QUANT_TOKENS];
+    UNROLL for (int t = 0; t < n_tokens; t++) acc[t] = vec_load(sums + (size_t)t * sums_stride);
+    amx_block(two_bytes, tile, 0, v, x, x_stride, &products[0]);
+    for (int b = 0; b < n_blocks; b++) {
+        if (b + 1 < n_blocks)
+            amx_block(two_bytes, tile, b + 1, v, x, x_stride, &products[(b + 1) % 2]);
+        const vec scale = vec_load(tile->scale[b][v]);
+        const vec min = has_min ? -vec_load(tile->min[b][v]) : (vec){0};
+        UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
+            const vec_int dot = amx_dot_of(two_bytes, &products[b % 2], t);
+            acc[t] = vec_fma(int_to_float(dot) * vec_set1(xb->scale), scale, acc[t]);
+            if (has_min)
+                acc[t] = vec_fma(vec_set1(xb->sum), min, acc[t]);
+        }
+    }
+    UNROLL for (int t = 0; t < n_tokens; t++) vec_store(sums + (size_t)t * sums_stride, acc[t]);
+}
+
+/* Add the panel's products with n_tokens tokens, which quant_tile_x() divided, to sums[token * sums_stride +
+ * row]; a token's blocks lie x_stride blocks after the one's before. 1 <= n_tokens <= QUANT_TOKENS, but x and
+ * sums have room for QUANT_TOKENS, and what is behind n_tokens in sums is lost. */
+static void quant_tile_multiply(int n_tokens, bool has_min, quant_tile *tile, int n_blocks, const x_block *x,
+                                size_t x_stride, float *sums, size_t sums_stride)
+{
+#define MULTIPLY(n, min, two) \
+    quant_tile_n(n, min, two, tile, v, n_blocks, x, x_stride, vector_sums, sums_stride)
+#define MULTIPLY_UP_TO(n)              \
+    do {                               \
+        if (tile->two_bytes)           \
+            MULTIPLY(n, false, true);  \
+        else if (has_min)              \
+            MULTIPLY(n, true, false);  \
+        else                           \
+            MULTIPLY(n, false, false); \
+    } while (0)
+    for (int v = 0; v < QUANT_VECTORS; v++) {
+        float *vector_sums = sums + v * INT_LANES;
+        if (n_tokens <= 4)
+            MULTIPLY_UP_TO(4);
+        else if (n_tokens <= 8)
+            MULTIPLY_UP_TO(8);
+        else
+            MULTIPLY_UP_TO(QUANT_TOKENS);
+    }
+#undef MULTIPLY_UP_TO
+#undef MULTIPLY
+}
+
+#endif
