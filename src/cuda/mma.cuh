@@ -20,9 +20,10 @@
 
 #ifdef TSR_CUDASIM
 
-/* One lane's operands as numbers, in the order of the registers. */
+/* What a lane brings to a product. */
 struct tsr_mma_lane {
-    float a[8], b[4];
+    float *c;
+    uint32_t a[4], b[2];
 };
 
 template <tsr_type TYPE> TSR_DEVICE float tsr_mma_number(uint32_t pair, int i)
@@ -31,28 +32,38 @@ template <tsr_type TYPE> TSR_DEVICE float tsr_mma_number(uint32_t pair, int i)
     return TYPE == TSR_TYPE_F16 ? tsr_half_to_f32(bits) : tsr_bfloat_to_f32(bits);
 }
 
+typedef double tsr_mma_row __attribute__((vector_size(8 * sizeof(double))));
+
+/* The product of a warp, whose lanes bring a tsr_mma_lane each. */
+template <tsr_type TYPE> static void tsr_mma_product(void *const brought[TSR_WARP])
+{
+    double a[16][16];           /* [row][k] */
+    tsr_mma_row b[16], sum[16]; /* [k][column], [row][column] */
+    for (int lane = 0; lane < TSR_WARP; lane++) {
+        const tsr_mma_lane &mine = *static_cast<const tsr_mma_lane *>(brought[lane]);
+        const int g = lane / 4, t = lane % 4;
+        for (int i = 0; i < 8; i++)
+            a[g + i / 2 % 2 * 8][2 * t + i / 4 * 8 + i % 2] = tsr_mma_number<TYPE>(mine.a[i / 2], i % 2);
+        for (int i = 0; i < 4; i++)
+            b[2 * t + i / 2 * 8 + i % 2][g] = tsr_mma_number<TYPE>(mine.b[i / 2], i % 2);
+        for (int i = 0; i < 4; i++)
+            sum[g + i / 2 * 8][2 * t + i % 2] = mine.c[i];
+    }
+    for (int row = 0; row < 16; row++)
+        for (int k = 0; k < 16; k++)
+            sum[row] += a[row][k] * b[k];
+    for (int lane = 0; lane < TSR_WARP; lane++)
+        for (int i = 0; i < 4; i++)
+            static_cast<const tsr_mma_lane *>(brought[lane])->c[i] =
+                (float)sum[lane / 4 + i / 2 * 8][2 * (lane % 4) + i % 2];
+}
+
 /* c += a b, each element rounded once. The block is one-dimensional. */
 template <tsr_type TYPE>
 TSR_DEVICE void tsr_mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    __shared__ tsr_mma_lane lanes[1024];
-    tsr_mma_lane *const warp = lanes + threadIdx.x / TSR_WARP * TSR_WARP;
-    const int lane = threadIdx.x % TSR_WARP, g = lane / 4, t = lane % 4;
-    for (int i = 0; i < 8; i++)
-        warp[lane].a[i] = tsr_mma_number<TYPE>(a[i / 2], i % 2);
-    for (int i = 0; i < 4; i++)
-        warp[lane].b[i] = tsr_mma_number<TYPE>(i < 2 ? b0 : b1, i % 2);
-    __syncwarp();
-    for (int i = 0; i < 4; i++) {
-        double sum = (double)c[i];
-        for (int j = 0; j < 4; j++) {
-            const float *row = warp[4 * g + j].a + i / 2 * 2, *column = warp[4 * (2 * t + i % 2) + j].b;
-            sum += (double)row[0] * (double)column[0] + (double)row[1] * (double)column[1];
-            sum += (double)row[4] * (double)column[2] + (double)row[5] * (double)column[3];
-        }
-        c[i] = (float)sum;
-    }
-    __syncwarp();
+    tsr_mma_lane mine = {c, {a[0], a[1], a[2], a[3]}, {b0, b1}};
+    cudasim_together("mma.sync", TSR_ALL_LANES, &mine, tsr_mma_product<TYPE>);
 }
 
 /* 16 bytes from global to shared memory, both aligned so; there after the wait for its group. */

@@ -14,33 +14,50 @@
 
 #ifdef TSR_CUDASIM
 
-/* A warp's operands: rows of a and columns of b, by k. */
-struct tsr_mma_bytes {
-    int8_t a[16][32], b[8][32];
+/* What a lane brings to a product. */
+struct tsr_mma_int_lane {
+    int *d;
+    const uint32_t *a, *b;
 };
 
-/* d = a b + c over 16 * WORDS elements of k, with the same c for every element. The block is
- * one-dimensional. */
+typedef int tsr_mma_int_row __attribute__((vector_size(8 * sizeof(int))));
+
+/* The product of a warp over 16 * WORDS elements of k, whose lanes bring a tsr_mma_int_lane each, without c.
+ */
+template <int WORDS> static void tsr_mma_int_product(void *const brought[TSR_WARP])
+{
+    int8_t a[16][16 * WORDS];      /* [row][k] */
+    tsr_mma_int_row b[16 * WORDS]; /* [k][column] */
+    for (int lane = 0; lane < TSR_WARP; lane++) {
+        const tsr_mma_int_lane &mine = *static_cast<const tsr_mma_int_lane *>(brought[lane]);
+        const int g = lane / 4, k = lane % 4 * 4;
+        for (int word = 0; word < WORDS; word++) {
+            memcpy(&a[g][16 * word + k], &mine.a[2 * word], sizeof(uint32_t));
+            memcpy(&a[g + 8][16 * word + k], &mine.a[2 * word + 1], sizeof(uint32_t));
+            for (int i = 0; i < 4; i++)
+                b[16 * word + k + i][g] = (int8_t)(mine.b[word] >> (8 * i));
+        }
+    }
+    for (int row = 0; row < 16; row++) {
+        tsr_mma_int_row sum = {};
+        for (int k = 0; k < 16 * WORDS; k++)
+            sum += (int)a[row][k] * b[k];
+        for (int column = 0; column < 8; column++) {
+            void *const owner = brought[row % 8 * 4 + column / 2];
+            static_cast<const tsr_mma_int_lane *>(owner)->d[row / 8 * 2 + column % 2] = sum[column];
+        }
+    }
+}
+
+/* d = a b + c, with the same c for every element. The block is one-dimensional. */
 template <int WORDS>
 TSR_DEVICE void tsr_mma_int_reference(int d[4], const uint32_t *a, const uint32_t *b, int c)
 {
-    __shared__ tsr_mma_bytes warps[1024 / TSR_WARP];
-    tsr_mma_bytes *const warp = warps + threadIdx.x / TSR_WARP;
-    const int lane = threadIdx.x % TSR_WARP, g = lane / 4, j = lane % 4;
-    for (int word = 0; word < WORDS; word++) {
-        memcpy(&warp->a[g][16 * word + 4 * j], &a[2 * word], sizeof(uint32_t));
-        memcpy(&warp->a[g + 8][16 * word + 4 * j], &a[2 * word + 1], sizeof(uint32_t));
-        memcpy(&warp->b[g][16 * word + 4 * j], &b[word], sizeof(uint32_t));
-    }
-    __syncwarp();
-    for (int i = 0; i < 4; i++) {
-        const int8_t *const row = warp->a[g + i / 2 * 8], *const column = warp->b[2 * j + i % 2];
-        int sum = 0;
-        for (int k = 0; k < 16 * WORDS; k++)
-            sum += row[k] * column[k];
-        d[i] = c + sum;
-    }
-    __syncwarp();
+    int sums[4];
+    tsr_mma_int_lane mine = {sums, a, b};
+    cudasim_together("mma.sync", TSR_ALL_LANES, &mine, tsr_mma_int_product<WORDS>);
+    for (int i = 0; i < 4; i++)
+        d[i] = sums[i] + c;
 }
 
 TSR_DEVICE void tsr_mma_int_16x8x32(int d[4], const uint32_t a[4], const uint32_t b[2], int c)

@@ -9,6 +9,8 @@
  * __shared__ is `static __thread`: the host thread runs only this block until it is over. */
 #include "sim.h"
 
+#include "context.h"
+
 #include <cudasim_launch.h>
 
 #include <stdarg.h>
@@ -17,7 +19,6 @@
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
-#include <sanitizer/common_interface_defs.h>
 #endif
 
 __thread uint3 threadIdx;
@@ -39,90 +40,6 @@ static const size_t stack_bytes = (size_t)32 << 10; /* the signal handler for fa
 static const size_t stack_shift = 17 * 64;
 static const size_t shared_capacity = (size_t)232 << 10; /* of an H100 block, with room for alignment */
 
-/* ---- switching ---- */
-
-/* A context that does not run is its stack pointer; all else is on its stack. */
-struct Context {
-    void *sp = NULL;
-    void *stack = NULL; /* lowest address */
-    size_t size = 0;
-};
-
-#if defined(__x86_64__)
-/* Callee-saved registers of the System V ABI. MXCSR and the x87 control word are left out: nothing here
- * changes them. */
-extern "C" void cudasim_switch(void **save, void *to);
-__asm__(".text\n"
-        ".p2align 4\n"
-        ".globl cudasim_switch\n"
-        ".type cudasim_switch, @function\n"
-        "cudasim_switch:\n"
-        "    pushq %rbp\n"
-        "    pushq %rbx\n"
-        "    pushq %r12\n"
-        "    pushq %r13\n"
-        "    pushq %r14\n"
-        "    pushq %r15\n"
-        "    movq %rsp, (%rdi)\n"
-        "    movq %rsi, %rsp\n"
-        "    popq %r15\n"
-        "    popq %r14\n"
-        "    popq %r13\n"
-        "    popq %r12\n"
-        "    popq %rbx\n"
-        "    popq %rbp\n"
-        "    ret\n"
-        ".size cudasim_switch, . - cudasim_switch\n");
-
-static void prepare(Context &context, void (*entry)())
-{
-    void **top = (void **)((char *)context.stack + context.size - 16);
-    *--top = NULL; /* the return address of entry, which never returns */
-    *--top = (void *)entry;
-    for (int i = 0; i < 6; i++)
-        *--top = NULL;
-    context.sp = top;
-}
-
-static inline void raw_switch(Context &from, Context &to)
-{
-    cudasim_switch(&from.sp, to.sp);
-}
-#else
-/* Elsewhere: the C library's contexts, slower because they also switch the signal mask. */
-#include <ucontext.h>
-static void prepare(Context &context, void (*entry)())
-{
-    ucontext_t *made = (ucontext_t *)context.sp;
-    if (made == NULL)
-        context.sp = made = new ucontext_t;
-    getcontext(made);
-    made->uc_stack.ss_sp = context.stack;
-    made->uc_stack.ss_size = context.size;
-    made->uc_link = NULL;
-    makecontext(made, entry, 0);
-}
-
-static inline void raw_switch(Context &from, Context &to)
-{
-    if (from.sp == NULL)
-        from.sp = new ucontext_t;
-    swapcontext((ucontext_t *)from.sp, (ucontext_t *)to.sp);
-}
-#endif
-
-static inline void switch_context(Context &from, Context &to)
-{
-#if defined(__SANITIZE_ADDRESS__)
-    void *fake;
-    __sanitizer_start_switch_fiber(&fake, to.stack, to.size);
-    raw_switch(from, to);
-    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
-#else
-    raw_switch(from, to);
-#endif
-}
-
 /* ---- the block ---- */
 
 struct Fiber {
@@ -139,6 +56,7 @@ struct Fiber {
 struct Group {
     const char *what;
     bool is_vote;
+    cudasim_work *work; /* of cudasim_together */
     uint32_t mask, arrived;
     Fiber *fiber[WARP];
 };
@@ -320,9 +238,21 @@ static int barrier(const char *file, int line, int kind, int predicate)
 
 /* ---- warp operations ---- */
 
+static void do_together(const Group &group)
+{
+    void *brought[WARP] = {};
+    if (group.arrived != group.mask)
+        end_kernel(cudaErrorLaunchFailure, "returns while lanes of its warp need it for %s", group.what);
+    for (uint32_t left = group.arrived; left != 0; left &= left - 1)
+        brought[__builtin_ctz(left)] = (void *)group.fiber[__builtin_ctz(left)]->value;
+    group.work(brought);
+}
+
 static void complete(Warp &warp, Group &group)
 {
     uint32_t votes = 0;
+    if (group.work != NULL)
+        do_together(group);
     if (group.is_vote)
         for (uint32_t left = group.arrived; left != 0; left &= left - 1)
             votes |= group.fiber[__builtin_ctz(left)]->value != 0 ? left & -left : 0;
@@ -341,8 +271,8 @@ static void complete(Warp &warp, Group &group)
         group = warp.groups[warp.n_groups];
 }
 
-/* Lane operations meet here: a vote has source -1. */
-static uint64_t meet(const char *what, uint32_t mask, uint64_t value, int source)
+/* Lane operations meet here: a vote has source -1, and so has `work`, which others lack. */
+static uint64_t meet(const char *what, uint32_t mask, uint64_t value, int source, cudasim_work *work = NULL)
 {
     Fiber *mine = self;
     unsigned lane = mine->thread % WARP;
@@ -357,6 +287,7 @@ static uint64_t meet(const char *what, uint32_t mask, uint64_t value, int source
         group = &warp.groups[warp.n_groups++];
         group->what = what;
         group->is_vote = source < 0;
+        group->work = work;
         group->mask = mask;
         group->arrived = 0;
     } else if (group->what != what && strcmp(group->what, what) != 0) {
@@ -548,6 +479,11 @@ uint32_t cudasim_vote(const char *what, uint32_t mask, int predicate)
 void cudasim_syncwarp(uint32_t mask)
 {
     meet("__syncwarp", mask, 0, -1);
+}
+
+void cudasim_together(const char *what, uint32_t mask, void *mine, cudasim_work *work)
+{
+    meet(what, mask, (uint64_t)mine, -1, work);
 }
 
 uint32_t cudasim_activemask()

@@ -186,6 +186,35 @@ void catch_faults()
 
 /* ---- physical memory ---- */
 
+/* A device's memory outlives its machine, for the next device of that number: pages that are there need not
+ * be fetched and cleared anew by every test. What lies beyond the first `kept_bytes` is given back. */
+struct Physical {
+    size_t size = 0;
+    int fd = -1;
+    unsigned char *alias = NULL;
+};
+static Physical kept[CUDASIM_MAX_DEVICES];
+static const size_t kept_bytes = (size_t)64 << 20;
+
+static bool physical_start(Physical &memory, size_t size)
+{
+    if (size <= memory.size)
+        return true;
+    if (memory.fd < 0)
+        memory.fd = memfd_create("cudasim", MFD_CLOEXEC);
+    else
+        munmap(memory.alias, memory.size);
+    memory.size = 0;
+    if (memory.fd < 0 || ftruncate(memory.fd, (off_t)size) != 0)
+        return false;
+    void *alias = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, memory.fd, 0);
+    if (alias == MAP_FAILED)
+        return false;
+    memory.alias = (unsigned char *)alias;
+    memory.size = size;
+    return true;
+}
+
 cudaError_t memory_start(Device &device)
 {
     find_keys();
@@ -200,11 +229,11 @@ cudaError_t memory_start(Device &device)
     device.va_next = (uintptr_t)windows + window * (size_t)device.ordinal + ((size_t)2 << 20);
     device.va_end = (uintptr_t)windows + window * (size_t)(device.ordinal + 1);
     device.physical = round_up(device.memory, page) * 2 + ((size_t)64 << 20); /* room for rounding to pages */
-    device.fd = memfd_create("cudasim", MFD_CLOEXEC);
-    if (device.fd < 0 || ftruncate(device.fd, (off_t)device.physical) != 0)
+    Physical &memory = kept[device.ordinal];
+    if (!physical_start(memory, device.physical))
         return cudaErrorOperatingSystem;
-    device.alias =
-        (unsigned char *)mmap(NULL, device.physical, PROT_READ | PROT_WRITE, MAP_SHARED, device.fd, 0);
+    device.fd = memory.fd;
+    device.alias = memory.alias;
     device.holes[0] = device.physical;
     return cudaSuccess;
 }
@@ -219,8 +248,9 @@ void memory_stop()
     }
     m.regions.clear();
     for (Device &device : m.devices) {
-        munmap(device.alias, device.physical);
-        close(device.fd);
+        if (device.physical > kept_bytes)
+            fallocate(device.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)kept_bytes,
+                      (off_t)(device.physical - kept_bytes));
         mmap(windows + window * (size_t)device.ordinal, window, PROT_NONE,
              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
     }
@@ -246,7 +276,6 @@ bool physical_alloc(Device &device, size_t bytes, size_t *offset_out)
 
 void physical_free(Device &device, size_t offset, size_t bytes)
 {
-    fallocate(device.fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)bytes);
     auto after = device.holes.lower_bound(offset);
     if (after != device.holes.end() && offset + bytes == after->first) {
         bytes += after->second;

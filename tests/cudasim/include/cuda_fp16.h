@@ -6,6 +6,10 @@
 
 #include "cuda_runtime.h"
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
 typedef struct {
     unsigned short x;
 } __half_raw;
@@ -14,6 +18,9 @@ typedef struct {
 
 static inline float cudasim_half_to_float(uint16_t half)
 {
+#ifdef __F16C__
+    return _cvtsh_ss(half); /* the same, NaN included */
+#else
     uint32_t sign = (uint32_t)(half & 0x8000) << 16, magnitude = half & 0x7fff;
     float value;
     if (magnitude >= 0x7c00) /* infinity or NaN */
@@ -24,6 +31,7 @@ static inline float cudasim_half_to_float(uint16_t half)
     else
         value = cudasim_bits<float>((magnitude << 13) + ((127u - 15u) << 23));
     return cudasim_bits<float>(cudasim_bits<uint32_t>(value) | sign);
+#endif
 }
 
 static inline uint16_t cudasim_float_to_half(float value)

@@ -42,6 +42,10 @@ uint32_t cudasim_vote(const char *what, uint32_t mask, int predicate);
 void cudasim_syncwarp(uint32_t mask);
 uint32_t cudasim_activemask();
 int cudasim_lane();
+/* What a warp does as one: all lanes of the mask meet, the last to come does `work` on what they brought, by
+ * lane, and then all go on. Lanes outside the mask bring NULL; one that has returned is an error. */
+typedef void cudasim_work(void *const brought[32]);
+void cudasim_together(const char *what, uint32_t mask, void *mine, cudasim_work *work);
 [[noreturn]] void cudasim_trap(const char *what);
 
 static inline void __syncwarp(uint32_t mask = 0xffffffffu)
