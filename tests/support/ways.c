@@ -83,18 +83,17 @@ static void run_way(const char *path, const way *w, const int32_t *tokens, float
     runner_close(&r);
 }
 
-/* `reference[k]`: logits with KV type k on one plain device, one token at a time. */
-static void make_references(const way_family *family, const char *path, const int32_t *tokens, size_t bytes,
-                            int n_kv_types, float **reference)
+/* The logits on one plain device, one token at a time. */
+static float *make_reference(const way_family *family, const char *path, const int32_t *tokens, size_t bytes,
+                             tsr_type kv_type)
 {
-    for (int k = 0; k < n_kv_types; k++) {
-        way plain = {.split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
-        snprintf(plain.devices, sizeof plain.devices, "%s", family->plain);
-        plain.config.type_k = plain.config.type_v = kv_types[k];
-        reference[k] = malloc(bytes);
-        assert_non_null(reference[k]);
-        run_way(path, &plain, tokens, reference[k]);
-    }
+    way plain = {.split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
+    snprintf(plain.devices, sizeof plain.devices, "%s", family->plain);
+    plain.config.type_k = plain.config.type_v = kv_type;
+    float *logits = malloc(bytes);
+    assert_non_null(logits);
+    run_way(path, &plain, tokens, logits);
+    return logits;
 }
 
 /* Compare `rounds` random ways to run the model at `path`. */
@@ -102,16 +101,17 @@ static void check_file(const way_family *family, const char *path, const char *t
                        int n_kv_types, int64_t rounds, uint64_t seed)
 {
     int32_t tokens[N_TOKENS];
-    float *reference[N_KV_TYPES], *logits;
+    float *reference[N_KV_TYPES] = {NULL}, *logits; /* made when a way first needs it */
     size_t bytes = (size_t)N_TOKENS * (size_t)n_vocab * sizeof(float);
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (int32_t)random_below(&seed, (uint64_t)n_vocab);
-    make_references(family, path, tokens, bytes, n_kv_types, reference);
     logits = malloc(bytes);
     assert_non_null(logits);
     for (int64_t i = 0; i < rounds; i++) {
-        way w = random_way(family, &seed);
         int k = (int)random_below(&seed, (uint64_t)n_kv_types);
+        if (!reference[k])
+            reference[k] = make_reference(family, path, tokens, bytes, kv_types[k]);
+        way w = random_way(family, &seed);
         w.config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS; /* half each */
         w.config.type_k = w.config.type_v = kv_types[k];
         memset(logits, 0xff, bytes);
