@@ -139,7 +139,6 @@ static void every_weight_type(void **state)
     static const way ways[] = {
         {1, true, "cuda", NULL, N_TOKENS},
         {3, true, "cuda", "1,0.1,17", 2},
-        {2, true, "cuda:1,cuda:0", "1,3", 1},
     };
     for (size_t i = 0; i < sizeof types / sizeof *types; i++)
         check_synthetic(types[i], ways, sizeof ways / sizeof *ways);
