@@ -53,14 +53,14 @@ static void fill_kv(tsr_session *session, int64_t n_tokens)
 {
     bench_check(tsr_session_trim(session, 0, 0));
     bench_check(tsr_kv_append(session->kv, 0, n_tokens));
-    int n_pages;
-    (void)tsr_kv_pages(session->kv, 0, &n_pages);
-    unsigned char *bytes = malloc(tsr_kv_page_bytes(session->kv));
+    tsr_kv_span span;
+    (void)tsr_kv_pages(session->kv, 0, 0, &span);
+    unsigned char *bytes = malloc(tsr_kv_page_bytes(session->kv, 0));
     if (!bytes)
         exit(1);
-    memset(bytes, 1, tsr_kv_page_bytes(session->kv));
-    for (int i = 0; i < n_pages; i++)
-        bench_check(tsr_kv_page_put(session->kv, 0, i, bytes));
+    memset(bytes, 1, tsr_kv_page_bytes(session->kv, 0));
+    for (int i = span.first; i < span.end; i++)
+        bench_check(tsr_kv_page_put(session->kv, 0, 0, i, bytes));
     free(bytes);
 }
 

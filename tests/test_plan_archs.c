@@ -82,7 +82,8 @@ static void check_plan(const header_fixture *f, const struct arch_model *m, cons
     size_t bytes, whole;
     int n_used, n_kv;
     const float even[] = {1, 1, 1};
-    config.n_ctx = 4096; /* whole pages */
+    config.n_ctx = 4096;    /* whole pages */
+    config.swa_full = true; /* of all layers */
     config.split_mode = mode;
     config.tensor_split = even;
     config.n_tensor_split = devices[strlen("host:")] - '0';

@@ -205,7 +205,7 @@ static void damage_is_noticed(void **state)
     runner_ok(tsr_session_trim(r.session, 0, 0), "empty");
     runner_ok(tsr_session_trim(r.session, 2, 0), "empty");
     size_t n = read_file(directory_file("good"), bytes);
-    for (size_t i = 0; i < n; i += i < 128 ? 1 : 997) {
+    for (size_t i = 0; i < n; i += i < 256 ? 1 : 997) {
         unsigned char kept = bytes[i];
         tsr_session_stats stats;
         bytes[i] ^= (unsigned char)(1 + random_below(&seed, 255));

@@ -115,13 +115,15 @@ typedef struct tsr_model_config {
                                          not fit fails */
     int n_sessions; /* of the model at once, that a plan has room for; each has a KV region and an arena */
     tsr_expert_split expert_split; /* of models with experts that run */
+    bool swa_full; /* layers with a sliding window keep the keys and values of all tokens, so that sequences
+                      can be cut back to any length; else of the window and a batch (llama.cpp's name) */
 } tsr_model_config;
 
 #define TSR_MODEL_CONFIG_INIT                                                                             \
     {                                                                                                     \
         sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0,         \
             TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, -1, 0, NULL, 0, \
-            NULL, NULL, 1, TSR_EXPERT_SPLIT_AUTO                                                          \
+            NULL, NULL, 1, TSR_EXPERT_SPLIT_AUTO, false                                                   \
     }
 
 typedef struct tsr_plan tsr_plan;

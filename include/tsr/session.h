@@ -44,7 +44,9 @@ typedef struct tsr_batch {
 /* Append the batch and compute. logits[n outputs][n_vocab], in batch order; may be NULL when no output is
  * wanted. TSR_ERR_INVALID: a token or sequence does not exist. TSR_ERR_FULL: no room for the tokens.
  * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On any failure every
- * sequence is as it was before the call, and what logits[] holds is unspecified. Blocks until done. Allocates
+ * sequence is as it was before the call, and what logits[] holds is unspecified; only where the call had more
+ * than n_batch tokens and a layer has a sliding window, sequences may keep the tokens that were computed
+ * before the step that failed: tsr_session_length() tells. Blocks until done. Allocates
  * host memory only for a shape (number of tokens and of outputs) that is not among the last 16, and device
  * memory only as the KV region grows into what was reserved. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
@@ -53,8 +55,13 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const 
 /* Tokens in a sequence; 0 if it is empty or does not exist. */
 TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
 
+/* The shortest length but 0 that a sequence can be cut to. 0, that is any, unless layers have a sliding
+ * window (and config.swa_full is not set): these keep what the next token sees and n_batch tokens more, so
+ * that the last n_batch tokens can be cut off; of a sequence that was loaded from a file, one token. */
+TSR_API int64_t tsr_session_min_length(const tsr_session *session, int seq);
+
 /* Forget everything behind the first `length` tokens of a sequence; 0 empties it. TSR_ERR_INVALID if it is
- * shorter or unknown. */
+ * shorter or unknown, or if `length` is less than tsr_session_min_length() but not 0. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length);
 
 /* Make sequence `to` (which must be empty) a copy of `from`; they share memory up to the last full page of 32
@@ -85,12 +92,12 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_load(tsr_session *session, const in
 
 /* What a session has done, for reports. */
 typedef struct tsr_session_stats {
-    int64_t n_steps;       /* programs run */
-    int64_t n_tokens;      /* computed */
-    int64_t n_all_reduces; /* over all steps */
-    int64_t n_programs;    /* shapes compiled so far */
-    int64_t kv_pages_used, kv_pages;
-    size_t kv_committed_bytes; /* memory behind the KV region by now, of all devices */
+    int64_t n_steps;                 /* programs run */
+    int64_t n_tokens;                /* computed */
+    int64_t n_all_reduces;           /* over all steps */
+    int64_t n_programs;              /* shapes compiled so far */
+    int64_t kv_pages_used, kv_pages; /* layers with a window have pages of their own */
+    size_t kv_committed_bytes;       /* memory behind the KV region by now, of all devices */
 } tsr_session_stats;
 
 TSR_API void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out);

@@ -1,53 +1,14 @@
-/* Page tables, reference counts and the free list of the KV region (alloc/kv.h).
- *
- * The page allocator is a stack of returned pages plus a counter of pages never used: taking and returning
- * one is O(1), and the counter moves only when the stack is empty, so the committed part grows only when more
- * pages are in use than ever before.
- *
- * append() does what can fail first (page count, commit, copy) and only then changes tables; up to that point
- * the pages it will take are only looked at. */
+/* The KV region (alloc/kv.h): sequences, whose lengths are the same in all groups of layers. What a group
+ * does with its pages is in kv_group.c. Every change first lets all groups do what can fail, and only then
+ * changes tables. */
 #include "alloc/kv.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/kv_region.h"
+#include "alloc/kv_group.h"
 #include "core/mem.h"
 #include "core/status.h"
-
-typedef struct sequence {
-    int64_t length;
-    int32_t *pages; /* [max_pages] */
-} sequence;
-
-struct tsr_kv {
-    tsr_live live;
-    int n_devices, n_layers, n_seq_max, n_pages, max_pages;
-    int page_tokens;
-    int64_t head_dim, n_ctx;
-    tsr_type type_k, type_v;
-    int64_t *n_heads;         /* [n_layers] KV heads, on all devices */
-    tsr_kv_region *regions;   /* [n_devices] */
-    size_t *committed_before; /* [n_devices] scratch of append() */
-
-    sequence *sequences; /* [n_seq_max] */
-    int32_t *tables;     /* [n_seq_max][max_pages], what sequences point into */
-    int32_t *references; /* [n_pages] sequences that use the page */
-    int32_t *returned;   /* [n_pages] stack of free pages that were used before */
-    int n_returned;
-    int n_touched; /* pages ever used: 0 .. n_touched - 1 */
-    int n_shared;  /* pages with more than one reference */
-};
-
-static int pages_for(const tsr_kv *kv, int64_t n_tokens)
-{
-    return (int)((n_tokens + kv->page_tokens - 1) / kv->page_tokens);
-}
-
-static int n_free(const tsr_kv *kv)
-{
-    return kv->n_returned + kv->n_pages - kv->n_touched;
-}
 
 /* ---- creation ---- */
 
@@ -85,6 +46,12 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
             return tsr_fail(TSR_ERR_INVALID,
                             "KV layer %d: its map gives heads to device %s, which does not hold the layer",
                             index, rt->devices[d]->name);
+    if (layer->window < 0 || layer->window > INT32_MAX)
+        return tsr_fail(TSR_ERR_INVALID, "KV layer %d: a window of %lld positions", index,
+                        (long long)layer->window);
+    if (layer->window > 0 && (config->n_batch < 1 || config->n_batch > INT32_MAX))
+        return tsr_fail(TSR_ERR_INVALID, "KV layer %d has a window: n_batch %lld must be at least 1", index,
+                        (long long)config->n_batch);
     return TSR_OK;
 }
 
@@ -112,20 +79,40 @@ out:
     return status;
 }
 
-static tsr_status make_tables(tsr_kv *kv)
+int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window)
+{
+    int64_t page = config->page_tokens ? config->page_tokens : TSR_KV_PAGE_TOKENS;
+    int64_t n = (config->n_ctx + config->n_seq_max * (page - 1)) / page;
+    if (window == 0 || config->keep_all)
+        return n;
+    int64_t kept = window - 1 + config->n_batch; /* consecutive positions, the first anywhere in a page */
+    return TSR_MIN(n, config->n_seq_max * ((kept + page - 2) / page + 1));
+}
+
+static int find_group(const tsr_kv *kv, int64_t window)
+{
+    int g = 0;
+    while (g < kv->n_groups && kv->groups[g].window != window)
+        g++;
+    return g;
+}
+
+static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *config)
 {
     tsr_status status = TSR_OK;
-    size_t n_seq = (size_t)kv->n_seq_max, n_pages = (size_t)kv->n_pages, n_entries;
-
-    if (!tsr_mul_size(n_seq, (size_t)kv->max_pages, &n_entries))
-        return tsr_fail(TSR_ERR_MEMORY, "page tables of %d sequences exceed the address space",
-                        kv->n_seq_max);
-    TSR_TRY(tsr_mem_array(n_seq, sizeof *kv->sequences, "KV sequences", &kv->sequences));
-    TSR_TRY(tsr_mem_array(n_entries, sizeof *kv->tables, "KV page tables", &kv->tables));
-    TSR_TRY(tsr_mem_array(n_pages, sizeof *kv->references, "KV page references", &kv->references));
-    TSR_TRY(tsr_mem_array(n_pages, sizeof *kv->returned, "free KV pages", &kv->returned));
-    for (size_t s = 0; s < n_seq; s++)
-        kv->sequences[s].pages = kv->tables + s * (size_t)kv->max_pages;
+    for (int i = 0; i < kv->n_layers; i++) {
+        const tsr_kv_layer *layer = &config->layers[i];
+        int g = find_group(kv, layer->window);
+        if (g == TSR_KV_MAX_GROUPS)
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "layers have more than %d different windows",
+                            TSR_KV_MAX_GROUPS);
+        kv->n_heads[i] = layer->kv_heads->extent;
+        kv->group_of[i] = g;
+        if (g < kv->n_groups)
+            continue;
+        kv->n_groups++; /* counted before it opens, so that a failure closes it too */
+        TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, config, layer->window));
+    }
 out:
     return status;
 }
@@ -152,6 +139,7 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **k
 
     TSR_TRY(check_config(rt, &config));
     TSR_TRY(tsr_mem_array(1, sizeof *kv, "a KV region", &kv));
+    kv->n_devices = rt->n_devices;
     kv->n_layers = config.n_layers;
     kv->n_seq_max = config.n_seq_max;
     kv->page_tokens = config.page_tokens;
@@ -159,20 +147,10 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **k
     kv->n_ctx = config.n_ctx;
     kv->type_k = config.type_k;
     kv->type_v = config.type_v;
-    kv->n_pages =
-        (int)((config.n_ctx + (int64_t)config.n_seq_max * (config.page_tokens - 1)) / config.page_tokens);
-    kv->max_pages = pages_for(kv, config.n_ctx);
-    TSR_TRY(make_tables(kv));
     TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->n_heads, "KV layers", &kv->n_heads));
-    for (int i = 0; i < kv->n_layers; i++)
-        kv->n_heads[i] = config.layers[i].kv_heads->extent;
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *kv->regions, "KV regions", &kv->regions));
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *kv->committed_before, "KV regions",
-                          &kv->committed_before));
-    while (kv->n_devices < rt->n_devices) {
-        int d = kv->n_devices++; /* counted before it opens, so that a failure closes it too */
-        TSR_TRY(tsr_kv_region_open(&kv->regions[d], rt->devices[d], &config, kv->n_pages));
-    }
+    TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->group_of, "KV layers", &kv->group_of));
+    TSR_TRY(tsr_mem_array((size_t)kv->n_seq_max, sizeof *kv->lengths, "KV sequences", &kv->lengths));
+    TSR_TRY(make_groups(kv, rt, &config));
     tsr_live_add(rt, &kv->live, &kv_kind);
     *kv_out = kv;
     kv = NULL; /* now the caller's */
@@ -186,50 +164,12 @@ void tsr_kv_destroy(tsr_kv *kv)
     if (!kv)
         return;
     tsr_live_remove(&kv->live);
-    for (int d = 0; d < kv->n_devices; d++)
-        tsr_kv_region_close(&kv->regions[d]);
-    tsr_mem_free(kv->committed_before);
-    tsr_mem_free(kv->regions);
+    for (int g = 0; g < kv->n_groups; g++)
+        tsr_kv_group_close(&kv->groups[g]);
+    tsr_mem_free(kv->lengths);
+    tsr_mem_free(kv->group_of);
     tsr_mem_free(kv->n_heads);
-    tsr_mem_free(kv->returned);
-    tsr_mem_free(kv->references);
-    tsr_mem_free(kv->tables);
-    tsr_mem_free(kv->sequences);
     tsr_mem_free(kv);
-}
-
-/* ---- pages ---- */
-
-/* The page that the (i + 1)-th take from now would give. */
-static int peek_page(const tsr_kv *kv, int i)
-{
-    return i < kv->n_returned ? kv->returned[kv->n_returned - 1 - i] : kv->n_touched + i - kv->n_returned;
-}
-
-static int take_page(tsr_kv *kv)
-{
-    int page = peek_page(kv, 0);
-    if (kv->n_returned > 0)
-        kv->n_returned--;
-    else
-        kv->n_touched++;
-    kv->references[page] = 1;
-    return page;
-}
-
-static void share_page(tsr_kv *kv, int page)
-{
-    if (++kv->references[page] == 2)
-        kv->n_shared++;
-}
-
-static void drop_page(tsr_kv *kv, int page)
-{
-    int left = --kv->references[page];
-    if (left == 1)
-        kv->n_shared--;
-    if (left == 0)
-        kv->returned[kv->n_returned++] = page;
 }
 
 /* ---- sequences ---- */
@@ -241,90 +181,71 @@ static tsr_status check_seq(const tsr_kv *kv, int seq)
     return TSR_OK;
 }
 
-/* Whether the position after the last one lies in a page that other sequences see too. */
-static bool ends_in_shared_page(const tsr_kv *kv, const sequence *s)
-{
-    return s->length % kv->page_tokens != 0 && kv->references[s->pages[s->length / kv->page_tokens]] > 1;
-}
-
-/* Pages to take for n_tokens more. */
-static int pages_wanted(const tsr_kv *kv, const sequence *s, int64_t n_tokens)
-{
-    if (n_tokens == 0)
-        return 0;
-    return pages_for(kv, s->length + n_tokens) - pages_for(kv, s->length) + ends_in_shared_page(kv, s);
-}
-
 bool tsr_kv_fits(const tsr_kv *kv, int seq, int64_t n_tokens)
 {
-    if (seq < 0 || seq >= kv->n_seq_max || n_tokens < 0)
+    if (seq < 0 || seq >= kv->n_seq_max || n_tokens < 0 || n_tokens > kv->n_ctx - kv->lengths[seq])
         return false;
-    const sequence *s = &kv->sequences[seq];
-    return n_tokens <= kv->n_ctx - s->length && pages_wanted(kv, s, n_tokens) <= n_free(kv);
+    for (int g = 0; g < kv->n_groups && n_tokens > 0; g++) {
+        tsr_kv_growth growth = tsr_kv_group_growth(&kv->groups[g], seq, kv->lengths[seq], n_tokens);
+        if (!tsr_kv_group_fits(&kv->groups[g], &growth))
+            return false;
+    }
+    return true;
 }
 
-/* Commit what taking `wanted` pages needs, and copy the shared last page to the first of them. On failure the
- * devices are as before. */
-static tsr_status prepare_pages(tsr_kv *kv, const sequence *s, int wanted)
+static tsr_status fail_full(const tsr_kv_group *group, const tsr_kv_growth *growth)
 {
-    tsr_status status = TSR_OK;
-    int n_new = TSR_MAX(wanted - kv->n_returned, 0);
-    int d;
-
-    for (d = 0; d < kv->n_devices; d++)
-        kv->committed_before[d] = kv->regions[d].committed;
-    for (d = 0; d < kv->n_devices && n_new > 0; d++)
-        TSR_TRY(tsr_kv_region_commit(&kv->regions[d], kv->n_touched + n_new));
-    if (ends_in_shared_page(kv, s))
-        for (d = 0; d < kv->n_devices; d++)
-            TSR_TRY(tsr_kv_region_copy_page(&kv->regions[d], peek_page(kv, 0),
-                                            s->pages[s->length / kv->page_tokens]));
-out:
-    if (status != TSR_OK)
-        for (d = 0; d < kv->n_devices; d++)
-            tsr_kv_region_shrink(&kv->regions[d], kv->committed_before[d]);
-    return status;
+    return tsr_fail(TSR_ERR_FULL,
+                    "sequence %d needs %d more KV pages of %lld tokens, %d of %d are free; remove or shorten "
+                    "a sequence, or open with a larger n_ctx",
+                    growth->seq, growth->n_wanted, (long long)group->page_tokens, tsr_kv_group_n_free(group),
+                    group->n_pages);
 }
 
 tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
 {
     tsr_status status = TSR_OK;
+    tsr_kv_growth growth[TSR_KV_MAX_GROUPS];
+    int n_prepared = 0;
 
     TSR_TRY(check_seq(kv, seq));
-    sequence *s = &kv->sequences[seq];
+    int64_t length = kv->lengths[seq];
     if (n_tokens < 0)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d cannot be lengthened by %lld tokens", seq,
                         (long long)n_tokens);
     if (n_tokens == 0)
         goto out;
-    if (n_tokens > kv->n_ctx - s->length)
+    if (n_tokens > kv->n_ctx - length)
         return tsr_fail(
             TSR_ERR_FULL,
             "sequence %d has %lld tokens; %lld more exceed the context of %lld; open with a larger "
             "n_ctx",
-            seq, (long long)s->length, (long long)n_tokens, (long long)kv->n_ctx);
-    int wanted = pages_wanted(kv, s, n_tokens);
-    if (wanted > n_free(kv))
-        return tsr_fail(
-            TSR_ERR_FULL,
-            "sequence %d needs %d more KV pages of %d tokens, %d of %d are free; remove or shorten a "
-            "sequence, or open with a larger n_ctx",
-            seq, wanted, kv->page_tokens, n_free(kv), kv->n_pages);
-    TSR_TRY(prepare_pages(kv, s, wanted));
-
-    if (ends_in_shared_page(kv, s)) {
-        int32_t *last = &s->pages[s->length / kv->page_tokens];
-        int copy = take_page(kv); /* before the drop: prepare_pages() copied to the page it gives now */
-        drop_page(kv, *last);
-        *last = copy;
-        wanted--;
+            seq, (long long)length, (long long)n_tokens, (long long)kv->n_ctx);
+    for (int g = 0; g < kv->n_groups; g++) {
+        growth[g] = tsr_kv_group_growth(&kv->groups[g], seq, length, n_tokens);
+        if (!tsr_kv_group_fits(&kv->groups[g], &growth[g]))
+            return fail_full(&kv->groups[g], &growth[g]);
     }
-    int n = pages_for(kv, s->length);
-    for (int i = 0; i < wanted; i++)
-        s->pages[n + i] = take_page(kv);
-    s->length += n_tokens;
+    for (; n_prepared < kv->n_groups; n_prepared++)
+        TSR_TRY(tsr_kv_group_prepare(&kv->groups[n_prepared], &growth[n_prepared]));
+    for (int g = 0; g < kv->n_groups; g++)
+        tsr_kv_group_grow(&kv->groups[g], &growth[g]);
+    kv->lengths[seq] += n_tokens;
 out:
+    for (int g = 0; g < n_prepared && status != TSR_OK; g++)
+        tsr_kv_group_unprepare(&kv->groups[g]);
     return status;
+}
+
+int64_t tsr_kv_min_length(const tsr_kv *kv, int seq)
+{
+    int64_t length = 0;
+    for (int g = 0; g < kv->n_groups && seq >= 0 && seq < kv->n_seq_max; g++) {
+        const tsr_kv_group *group = &kv->groups[g];
+        if (group->first[seq] > 0)
+            length = TSR_MAX(length, group->first[seq] * group->page_tokens + group->window - 1);
+    }
+    return length;
 }
 
 tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
@@ -332,14 +253,19 @@ tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
     tsr_status status = TSR_OK;
 
     TSR_TRY(check_seq(kv, seq));
-    sequence *s = &kv->sequences[seq];
-    if (length < 0 || length > s->length)
+    int64_t old_length = kv->lengths[seq], least = tsr_kv_min_length(kv, seq);
+    if (length < 0 || length > old_length)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens cannot be cut to %lld", seq,
-                        (long long)s->length, (long long)length);
-    int n_kept = pages_for(kv, length);
-    for (int i = pages_for(kv, s->length); i-- > n_kept;)
-        drop_page(kv, s->pages[i]); /* from the end, so that the lowest page lies on top of the stack */
-    s->length = length;
+                        (long long)old_length, (long long)length);
+    if (length > 0 && length < least)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "sequence %d of %lld tokens cannot be cut to %lld: layers with a sliding window no "
+                        "longer have what comes before; cut it to %lld or more, or to 0, or open the model "
+                        "with swa_full",
+                        seq, (long long)old_length, (long long)length, (long long)least);
+    for (int g = 0; g < kv->n_groups; g++)
+        tsr_kv_group_cut(&kv->groups[g], seq, old_length, length);
+    kv->lengths[seq] = length;
 out:
     return status;
 }
@@ -355,74 +281,21 @@ tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst)
 
     TSR_TRY(check_seq(kv, src));
     TSR_TRY(check_seq(kv, dst));
-    const sequence *from = &kv->sequences[src];
-    sequence *to = &kv->sequences[dst];
-    if (to->length > 0)
+    if (kv->lengths[dst] > 0)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d holds %lld tokens; remove it before it becomes a fork",
-                        dst, (long long)to->length);
-    int n = pages_for(kv, from->length);
-    memcpy(to->pages, from->pages, (size_t)n * sizeof *to->pages);
-    for (int i = 0; i < n; i++)
-        share_page(kv, to->pages[i]);
-    to->length = from->length;
+                        dst, (long long)kv->lengths[dst]);
+    for (int g = 0; g < kv->n_groups && src != dst; g++)
+        tsr_kv_group_fork(&kv->groups[g], src, dst, kv->lengths[src]);
+    kv->lengths[dst] = kv->lengths[src];
 out:
     return status;
-}
-
-/* ---- compaction ---- */
-
-/* Copy pages in use from the top to free ones at the bottom. moved[page] is where a page that moved lies now;
- * entries of others are not looked at. */
-static tsr_status move_down(tsr_kv *kv, int32_t *moved)
-{
-    tsr_status status = TSR_OK;
-    for (int low = 0, high = kv->n_touched - 1;;) {
-        while (low < high && kv->references[low] > 0)
-            low++;
-        while (low < high && kv->references[high] == 0)
-            high--;
-        if (low >= high)
-            break;
-        for (int d = 0; d < kv->n_devices; d++)
-            TSR_TRY(tsr_kv_region_copy_page(&kv->regions[d], low, high));
-        kv->references[low] = kv->references[high];
-        kv->references[high] = 0;
-        moved[high] = low;
-    }
-out:
-    return status;
-}
-
-/* Tables name pages that have moved: those are free now, others in use are not. */
-static void follow_moves(tsr_kv *kv, const int32_t *moved)
-{
-    for (int s = 0; s < kv->n_seq_max; s++) {
-        sequence *q = &kv->sequences[s];
-        for (int i = 0; i < pages_for(kv, q->length); i++)
-            if (kv->references[q->pages[i]] == 0)
-                q->pages[i] = moved[q->pages[i]];
-    }
-}
-
-/* Free pages below the highest one in use, the lowest on top of the stack; those above were never touched. */
-static void collect_free(tsr_kv *kv)
-{
-    while (kv->n_touched > 0 && kv->references[kv->n_touched - 1] == 0)
-        kv->n_touched--;
-    kv->n_returned = 0;
-    for (int page = kv->n_touched; page-- > 0;)
-        if (kv->references[page] == 0)
-            kv->returned[kv->n_returned++] = page;
 }
 
 tsr_status tsr_kv_compact(tsr_kv *kv)
 {
-    /* The stack is made anew afterwards, and has an entry per page. */
-    tsr_status status = move_down(kv, kv->returned);
-    follow_moves(kv, kv->returned);
-    collect_free(kv);
-    for (int d = 0; d < kv->n_devices; d++) {
-        tsr_status own = tsr_kv_region_trim(&kv->regions[d], kv->n_touched);
+    tsr_status status = TSR_OK;
+    for (int g = 0; g < kv->n_groups; g++) {
+        tsr_status own = tsr_kv_group_compact(&kv->groups[g], kv->lengths);
         status = status == TSR_OK ? own : status;
     }
     return status;
@@ -430,91 +303,53 @@ tsr_status tsr_kv_compact(tsr_kv *kv)
 
 /* ---- another split ---- */
 
+/* Whether pages of both have the same numbers, and this one holds nothing. */
+static bool can_take_over(const tsr_kv *kv, const tsr_kv *from)
+{
+    bool same = kv->n_groups == from->n_groups && kv->n_seq_max == from->n_seq_max;
+    for (int g = 0; g < kv->n_groups && same; g++) {
+        const tsr_kv_group *mine = &kv->groups[g], *other = &from->groups[g];
+        same = mine->window == other->window && mine->kept == other->kept &&
+               mine->n_pages == other->n_pages && mine->n_touched == 0;
+    }
+    return same;
+}
+
 tsr_status tsr_kv_take_over(tsr_kv *kv, const tsr_kv *from)
 {
     tsr_status status = TSR_OK;
-    size_t n_pages = (size_t)kv->n_pages;
-    if (kv->n_pages != from->n_pages || kv->n_seq_max != from->n_seq_max || kv->n_touched > 0)
+    if (!can_take_over(kv, from))
         return tsr_fail(TSR_ERR_INVALID, "KV pages can be taken over only by a new region of the same size");
-    for (int d = 0; d < kv->n_devices; d++)
-        TSR_TRY(tsr_kv_region_commit(&kv->regions[d], from->n_touched));
-    TSR_TRY(
-        tsr_kv_regions_move(kv->regions, from->regions, kv->n_devices, from->references, from->n_touched));
-    memcpy(kv->tables, from->tables, (size_t)kv->n_seq_max * (size_t)kv->max_pages * sizeof *kv->tables);
-    for (int s = 0; s < kv->n_seq_max; s++)
-        kv->sequences[s].length = from->sequences[s].length;
-    memcpy(kv->references, from->references, n_pages * sizeof *kv->references);
-    memcpy(kv->returned, from->returned, n_pages * sizeof *kv->returned);
-    kv->n_returned = from->n_returned;
-    kv->n_touched = from->n_touched;
-    kv->n_shared = from->n_shared;
+    for (int g = 0; g < kv->n_groups; g++)
+        TSR_TRY(tsr_kv_group_take_over(&kv->groups[g], &from->groups[g]));
+    memcpy(kv->lengths, from->lengths, (size_t)kv->n_seq_max * sizeof *kv->lengths);
 out:
     return status;
 }
 
-/* ---- whole pages ---- */
-
-size_t tsr_kv_page_bytes(const tsr_kv *kv)
+size_t tsr_kv_take_over_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const tsr_device *device)
 {
-    return kv->regions[0].whole_bytes;
-}
-
-static tsr_status find_page(const tsr_kv *kv, int seq, int index, int32_t *page_out)
-{
-    tsr_status status = TSR_OK;
-    TSR_TRY(check_seq(kv, seq));
-    const sequence *s = &kv->sequences[seq];
-    if (index < 0 || index >= pages_for(kv, s->length))
-        return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens has no KV page %d", seq,
-                        (long long)s->length, index);
-    *page_out = s->pages[index];
-out:
-    return status;
-}
-
-/* Rows of a whole page lie head by head; clear what each head has behind its first n_tokens. */
-static void clear_behind(const tsr_kv *kv, int64_t n_tokens, unsigned char *bytes)
-{
-    size_t rows[2] = {tsr_type_row_bytes(kv->type_k, kv->head_dim),
-                      tsr_type_row_bytes(kv->type_v, kv->head_dim)};
-    for (int i = 0; i < kv->n_layers; i++)
-        for (int part = 0; part < 2; part++) {
-            size_t head = rows[part] * (size_t)kv->page_tokens, kept = rows[part] * (size_t)n_tokens;
-            for (int64_t h = 0; h < kv->n_heads[i]; h++, bytes += head)
-                memset(bytes + kept, 0, head - kept);
+    size_t k_head = tsr_type_row_bytes(from->type_k, from->head_dim) * (size_t)from->page_tokens;
+    size_t v_head = tsr_type_row_bytes(from->type_v, from->head_dim) * (size_t)from->page_tokens;
+    size_t total = 0;
+    for (int g = 0; g < from->n_groups; g++) {
+        size_t page = 0;
+        for (int l = 0; l < from->n_layers; l++) {
+            size_t n_heads = (size_t)tsr_shard_map_count(layers[l].kv_heads, device->index);
+            if (from->group_of[l] == g && layers[l].devices >> device->index & 1)
+                page += tsr_align_up(n_heads * k_head, TSR_KV_PART_ALIGNMENT) +
+                        tsr_align_up(n_heads * v_head, TSR_KV_PART_ALIGNMENT);
         }
-}
-
-tsr_status tsr_kv_page_get(const tsr_kv *kv, int seq, int index, unsigned char *bytes)
-{
-    tsr_status status = TSR_OK;
-    int32_t page;
-    TSR_TRY(find_page(kv, seq, index, &page));
-    for (int d = 0; d < kv->n_devices; d++)
-        TSR_TRY(tsr_kv_region_get_page(&kv->regions[d], page, bytes));
-    int64_t left = kv->sequences[seq].length - (int64_t)index * kv->page_tokens;
-    if (left < kv->page_tokens)
-        clear_behind(kv, left, bytes);
-out:
-    return status;
-}
-
-tsr_status tsr_kv_page_put(tsr_kv *kv, int seq, int index, const unsigned char *bytes)
-{
-    tsr_status status = TSR_OK;
-    int32_t page;
-    TSR_TRY(find_page(kv, seq, index, &page));
-    for (int d = 0; d < kv->n_devices; d++)
-        TSR_TRY(tsr_kv_region_put_page(&kv->regions[d], page, bytes));
-out:
-    return status;
+        total += tsr_align_up(page * (size_t)from->groups[g].n_touched, device->granularity);
+    }
+    return total;
 }
 
 /* ---- queries ---- */
 
 void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_out)
 {
-    const tsr_kv_region *region = &kv->regions[device];
+    const tsr_kv_region *region = &kv->groups[kv->group_of[layer]].regions[device];
     const tsr_kv_part *part = &region->parts[layer];
     *view_out = (tsr_kv_view){
         .base = part->n_heads > 0 ? region->base : NULL,
@@ -533,31 +368,72 @@ void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_o
 
 int64_t tsr_kv_length(const tsr_kv *kv, int seq)
 {
-    return seq >= 0 && seq < kv->n_seq_max ? kv->sequences[seq].length : 0;
+    return seq >= 0 && seq < kv->n_seq_max ? kv->lengths[seq] : 0;
 }
 
-const int32_t *tsr_kv_pages(const tsr_kv *kv, int seq, int *n_out)
+int tsr_kv_n_groups(const tsr_kv *kv)
 {
-    *n_out = pages_for(kv, tsr_kv_length(kv, seq));
-    return seq >= 0 && seq < kv->n_seq_max ? kv->sequences[seq].pages : NULL;
+    return kv->n_groups;
+}
+
+int tsr_kv_group_of(const tsr_kv *kv, int layer)
+{
+    return kv->group_of[layer];
+}
+
+int64_t tsr_kv_window(const tsr_kv *kv, int group)
+{
+    return kv->groups[group].window;
+}
+
+const int32_t *tsr_kv_pages(const tsr_kv *kv, int group, int seq, tsr_kv_span *span_out)
+{
+    *span_out = (tsr_kv_span){0};
+    if (seq < 0 || seq >= kv->n_seq_max)
+        return NULL;
+    span_out->first = kv->groups[group].first[seq];
+    span_out->end = tsr_kv_pages_for(kv->page_tokens, kv->lengths[seq]);
+    return tsr_kv_group_table(&kv->groups[group], seq);
 }
 
 int tsr_kv_max_pages(const tsr_kv *kv)
 {
-    return kv->max_pages;
+    return tsr_kv_pages_for(kv->page_tokens, kv->n_ctx);
+}
+
+tsr_kv_stats tsr_kv_group_stats(const tsr_kv *kv, int group)
+{
+    const tsr_kv_group *g = &kv->groups[group];
+    int n_free = tsr_kv_group_n_free(g);
+    return (tsr_kv_stats){g->n_pages, n_free, g->n_pages - n_free, g->n_shared, g->n_touched};
 }
 
 tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv)
 {
-    return (tsr_kv_stats){kv->n_pages, n_free(kv), kv->n_pages - n_free(kv), kv->n_shared, kv->n_touched};
+    tsr_kv_stats sum = {0};
+    for (int g = 0; g < kv->n_groups; g++) {
+        tsr_kv_stats one = tsr_kv_group_stats(kv, g);
+        sum.n_pages += one.n_pages;
+        sum.n_free += one.n_free;
+        sum.n_used += one.n_used;
+        sum.n_shared += one.n_shared;
+        sum.n_touched += one.n_touched;
+    }
+    return sum;
 }
 
 size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device)
 {
-    return device >= 0 && device < kv->n_devices ? kv->regions[device].reserved : 0;
+    size_t bytes = 0;
+    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+        bytes += kv->groups[g].regions[device].reserved;
+    return bytes;
 }
 
 size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device)
 {
-    return device >= 0 && device < kv->n_devices ? kv->regions[device].committed : 0;
+    size_t bytes = 0;
+    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+        bytes += kv->groups[g].regions[device].committed;
+    return bytes;
 }

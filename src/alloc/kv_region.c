@@ -1,7 +1,7 @@
 /* One device's stretch of the KV region (alloc/kv_region.h).
  *
  * A page is, for each layer held here in order: K as [heads][page_tokens][head_dim], then V likewise, each
- * part at a multiple of 64 bytes (a cache line, and the widest vector load). All layers of a page lie
+ * part at a multiple of 64 bytes (a cache line, and the widest vector load). All layers of a group lie
  * together, so one commit and one copy serve a page whole. */
 #include "alloc/kv_region.h"
 
@@ -57,18 +57,19 @@ static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_config *config, co
                     &part->v_bytes);
 }
 
-static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config)
+static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config, int64_t window)
 {
     region->n_layers = config->n_layers;
     for (int i = 0; i < config->n_layers; i++)
-        if (!lay_out_layer(region, config, &config->layers[i], &region->parts[i]))
+        if (config->layers[i].window == window &&
+            !lay_out_layer(region, config, &config->layers[i], &region->parts[i]))
             return tsr_fail(TSR_ERR_INVALID, "device %s: a KV page exceeds the address space",
                             region->device->name);
     return TSR_OK;
 }
 
 tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
-                              int n_pages)
+                              int64_t window, int n_pages)
 {
     tsr_status status = TSR_OK;
     size_t bytes;
@@ -77,7 +78,7 @@ tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const t
     *region = (tsr_kv_region){.device = device};
     TSR_TRY(tsr_mem_array((size_t)config->n_layers, sizeof *region->parts, "the layout of a KV page",
                           &region->parts));
-    TSR_TRY(lay_out_page(region, config));
+    TSR_TRY(lay_out_page(region, config, window));
     if (region->page_bytes == 0)
         goto out;
     if (!tsr_mul_size(region->page_bytes, (size_t)n_pages, &bytes) ||

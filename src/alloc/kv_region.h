@@ -1,5 +1,6 @@
-/* The device side of the KV region: one stretch of address space per device and the layout of a page in it.
- * kv.c decides which pages are used; this part knows where they are and makes them usable. */
+/* The device side of the KV region: one stretch of address space per device and group of layers, and the
+ * layout of a page in it. kv_group.c decides which pages are used; this part knows where they are and makes
+ * them usable. */
 #ifndef TSR_ALLOC_KV_REGION_H
 #define TSR_ALLOC_KV_REGION_H
 
@@ -10,7 +11,7 @@ typedef struct tsr_kv_part {
     size_t k_offset, v_offset;
     size_t k_bytes, v_bytes;
     size_t k_whole, v_whole; /* offsets of the same bytes in a whole page (tsr_kv_page_get()) */
-    int64_t n_heads;         /* 0: the device does not hold the layer */
+    int64_t n_heads;         /* 0: the device does not hold the layer, or it is of another group */
 } tsr_kv_part;
 
 typedef struct tsr_kv_region {
@@ -24,10 +25,10 @@ typedef struct tsr_kv_region {
     tsr_kv_part *parts; /* [n_layers] */
 } tsr_kv_region;
 
-/* Lay out a page, charge and reserve n_pages of it. The config has been checked. Leaves a region that
- * tsr_kv_region_close() accepts even when it fails. */
+/* Lay out a page of the layers with this window, charge and reserve n_pages of it. The config has been
+ * checked. Leaves a region that tsr_kv_region_close() accepts even when it fails. */
 tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
-                              int n_pages);
+                              int64_t window, int n_pages);
 void tsr_kv_region_close(tsr_kv_region *region);
 
 /* Make pages 0 .. n_pages - 1 usable. */

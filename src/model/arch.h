@@ -5,6 +5,7 @@
 
 #include <tsr/gguf.h>
 
+#include "alloc/kv.h"
 #include "graph/graph.h"
 #include "model/hparams.h"
 #include "model/weights.h"
@@ -12,11 +13,11 @@
 /* The step that a graph is built for, and its inputs. */
 typedef struct tsr_step_graph {
     tsr_graph *graph;
-    struct tsr_kv *kv;
-    tsr_tensor *tokens;                      /* I32 [n_tokens] */
-    tsr_tensor *rope_tables[TSR_ROPE_SLOTS]; /* F32 [n_rot, n_tokens]; NULL where hparams->rope has none */
-    tsr_tensor *output_rows;                 /* I32 [n_outputs]: which tokens' logits are wanted */
-    tsr_kv_inputs kv_inputs;
+    tsr_kv *kv;
+    tsr_tensor *tokens;                         /* I32 [n_tokens] */
+    tsr_tensor *rope_tables[TSR_ROPE_SLOTS];    /* F32 [n_rot, n_tokens]; NULL where hparams->rope has none */
+    tsr_tensor *output_rows;                    /* I32 [n_outputs]: which tokens' logits are wanted */
+    tsr_kv_inputs kv_inputs[TSR_KV_MAX_GROUPS]; /* [groups of layers]; only the page tables differ */
 } tsr_step_graph;
 
 struct tsr_layer; /* blocks.h */

@@ -75,9 +75,9 @@ tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n
     TSR_TRY(place_weights(rt, shape, resolved, split, &m));
     if (shape->arch != &tsr_arch_by_size)
         TSR_TRY(run_stand_in(rt, shape, resolved, split, &m));
-    TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, kv));
+    TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, traits, kv));
     for (int d = 0; d < n_devices; d++)
-        m.used[d][TSR_MEMORY_KV] = tsr_align_up(kv[d], traits[d].granularity) * n_of(TSR_MEMORY_KV, resolved);
+        m.used[d][TSR_MEMORY_KV] = kv[d] * n_of(TSR_MEMORY_KV, resolved);
     *measurement_out = m;
     m = (tsr_measurement){0};
 out:

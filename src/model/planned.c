@@ -244,13 +244,14 @@ static tsr_status check_kv_row(const tsr_planned *p, tsr_type type, int64_t n)
                     tsr_gguf_path(p->gguf), (long long)n, tsr_type_name(type));
 }
 
-/* Pages of a layer, as alloc/kv.c counts them. */
+/* Pages of the group of a layer. */
 static size_t layer_pages(const tsr_planned *p, const tsr_planned_layer *l, const tsr_model_config *config)
 {
-    int64_t n_tokens = config->n_ctx;
-    if (l->windowed)
-        n_tokens = TSR_MIN(n_tokens, config->n_seq_max * p->window + config->n_batch);
-    return (size_t)((n_tokens + config->n_seq_max * (int64_t)(TSR_KV_PAGE_TOKENS - 1)) / TSR_KV_PAGE_TOKENS);
+    const tsr_kv_config kv = {.n_ctx = config->n_ctx,
+                              .n_seq_max = config->n_seq_max,
+                              .n_batch = config->n_batch,
+                              .keep_all = config->swa_full};
+    return (size_t)tsr_kv_n_pages(&kv, l->windowed ? p->window : 0);
 }
 
 static tsr_status add_layer(const tsr_planned *p, const tsr_planned_layer *l, const tsr_model_config *config,
@@ -276,12 +277,13 @@ out:
 }
 
 tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                const tsr_model_split *split, size_t *bytes_out)
+                                const tsr_model_split *split, const tsr_device_traits *traits,
+                                size_t *bytes_out)
 {
     tsr_status status = TSR_OK;
     tsr_planned p;
     tsr_planned_layer l;
-    size_t bytes[TSR_MAX_DEVICES] = {0};
+    size_t bytes[TSR_MAX_DEVICES][2] = {{0}}; /* layers that see all, and those with a window */
     TSR_TRY(tsr_planned_read(shape->gguf, &p));
     for (int64_t i = 0; i < p.n_layers; i++) {
         const tsr_shard_map *map = &tsr_model_split_group(split, TSR_BLOCK_ATTENTION, i)->kv_heads;
@@ -290,9 +292,11 @@ tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_co
         tsr_weights_scale_map(map, l.n_head_kv, 1, &heads);
         for (int d = 0; d < split->n_devices && l.n_head_kv > 0; d++)
             if (map->begin[d] < map->begin[d + 1])
-                TSR_TRY(add_layer(&p, &l, resolved, tsr_shard_map_count(&heads, d), &bytes[d]));
+                TSR_TRY(add_layer(&p, &l, resolved, tsr_shard_map_count(&heads, d), &bytes[d][l.windowed]));
     }
-    memcpy(bytes_out, bytes, (size_t)split->n_devices * sizeof *bytes);
+    for (int d = 0; d < split->n_devices; d++)
+        bytes_out[d] = tsr_align_up(bytes[d][0], traits[d].granularity) +
+                       tsr_align_up(bytes[d][1], traits[d].granularity);
 out:
     return status;
 }

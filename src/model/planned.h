@@ -12,6 +12,7 @@
 
 #include "model/arch.h"
 #include "model/model.h"
+#include "runtime/measuring.h"
 
 /* Numbers of the whole model; 0 where it has no such thing. */
 typedef struct tsr_planned {
@@ -46,10 +47,11 @@ extern const tsr_arch tsr_arch_planned, tsr_arch_by_size;
 tsr_status tsr_planned_attention_granules(const tsr_planned *planned, const tsr_planned_layer *layer,
                                           int64_t block, int64_t *n_out);
 
-/* Bytes of the KV region on every device, paged as the real one (alloc/kv.h); the pages of a layer with a
- * sliding window hold the window of every sequence and one batch. A compressed row (MLA) is on every device
- * that has attention of its layer, keys and values of heads are divided like attention. */
+/* Bytes of the KV region on every device, paged and rounded as the real one (alloc/kv.h). A compressed row
+ * (MLA) is on every device that has attention of its layer, keys and values of heads are divided like
+ * attention. */
 tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                const tsr_model_split *split, size_t *bytes_out /* [n_devices] */);
+                                const tsr_model_split *split, const tsr_device_traits *traits,
+                                size_t *bytes_out /* [n_devices] */);
 
 #endif

@@ -64,16 +64,13 @@ out:
 }
 
 /* A plan counts every session's region in full; of the pages in use a new region commits as many as the old
- * one. Rounded up to be safe. */
-static size_t new_committed(const tsr_model *model, int d, size_t reserved)
+ * one. */
+static size_t new_committed(const tsr_model *model, const tsr_kv_layer *layers, int d)
 {
-    size_t bytes = 0, granularity = model->rt->devices[d]->granularity;
-    for (const tsr_session *s = model->sessions; s; s = s->next) {
-        tsr_kv_stats stats = tsr_kv_stats_of(s->kv);
-        double part = (double)stats.n_touched / (double)stats.n_pages;
-        bytes += tsr_align_up((size_t)((double)reserved * part), granularity) + granularity;
-    }
-    return TSR_MIN(bytes, reserved);
+    size_t bytes = 0;
+    for (const tsr_session *s = model->sessions; s; s = s->next)
+        bytes += tsr_kv_take_over_bytes(s->kv, layers, model->rt->devices[d]);
+    return bytes;
 }
 
 static size_t excess(size_t wanted, size_t there)
@@ -112,7 +109,7 @@ typedef struct need {
     bool copies;
 } need;
 
-static need need_of(const tsr_model *model, const tsr_plan *plan, int d)
+static need need_of(const tsr_model *model, const tsr_plan *plan, const tsr_kv_layer *layers, int d)
 {
     const size_t *new = plan->devices[d].bytes;
     const tsr_device *device = model->rt->devices[d];
@@ -126,7 +123,7 @@ static need need_of(const tsr_model *model, const tsr_plan *plan, int d)
         n.weights = 0;
     if (!model->sessions)
         return n;
-    size_t committed = new_committed(model, d, kv);
+    size_t committed = new_committed(model, layers, d);
     size_t programs = new[TSR_MEMORY_ARENA] + new[TSR_MEMORY_COMM] +
                       excess(new[TSR_MEMORY_SCRATCH], old.bytes[TSR_MEMORY_SCRATCH]);
     kv = TSR_MAX(kv, old.kv_committed + committed);
@@ -150,9 +147,12 @@ void tsr_resplit_correct_peaks(const tsr_resplits *all)
 
 tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r)
 {
+    tsr_status status = TSR_OK;
     size_t besides[TSR_MAX_DEVICES], taken[TSR_MAX_DEVICES];
+    tsr_kv_layer *layers = NULL;
+    TSR_TRY(tsr_session_kv_layers(&r->model->shape.hparams, &r->plan->split, &layers));
     for (int d = 0; d < all->rt->n_devices; d++) {
-        need n = need_of(r->model, r->plan, d);
+        need n = need_of(r->model, r->plan, layers, d);
         size_t room = excess(all->caps[d], all->present[d]);
         besides[d] = n.weights + n.rest;
         if (besides[d] > room && n.weights > n.grown) {
@@ -160,15 +160,20 @@ tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r)
             besides[d] = n.grown + n.rest;
         }
         taken[d] = n.taken + (n.copies ? besides[d] - n.rest : 0);
-        if (besides[d] > room)
-            return tsr_fail(
+        if (besides[d] > room) {
+            status = tsr_fail(
                 TSR_ERR_MEMORY,
                 "device %s: a change of split needs %zu bytes there while the old split still exists, has "
                 "%zu "
                 "left of %zu, %zu are missing; destroy sessions, or open the model anew with the new split",
                 all->rt->devices[d]->name, besides[d], room, all->caps[d], besides[d] - room);
+            goto out;
+        }
     }
     for (int d = 0; d < all->rt->n_devices; d++)
         all->present[d] += besides[d];
-    return tsr_runtime_check_free(all->rt, taken);
+    status = tsr_runtime_check_free(all->rt, taken);
+out:
+    tsr_mem_free(layers);
+    return status;
 }

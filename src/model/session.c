@@ -8,24 +8,36 @@
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
+tsr_status tsr_session_kv_layers(const tsr_hparams *hp, const tsr_model_split *split,
+                                 tsr_kv_layer **layers_out)
+{
+    tsr_kv_layer *layers = NULL;
+    tsr_status status = tsr_mem_array((size_t)hp->n_layers, sizeof *layers, "KV layers", &layers);
+    for (int l = 0; l < hp->n_layers && status == TSR_OK; l++) {
+        const tsr_split_group *group = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l);
+        layers[l] = (tsr_kv_layer){
+            .devices = group->devices, .kv_heads = &group->kv_heads, .window = tsr_hparams_window(hp, l)};
+    }
+    if (status == TSR_OK)
+        *layers_out = layers;
+    return status;
+}
+
 static tsr_status create_kv(tsr_session *session)
 {
     tsr_status status = TSR_OK;
     const tsr_model *model = session->model;
-    int n_layers = (int)model->shape.hparams.n_layers;
     tsr_kv_layer *layers = NULL;
-    TSR_TRY(tsr_mem_array((size_t)n_layers, sizeof *layers, "KV layers", &layers));
-    for (int l = 0; l < n_layers; l++) {
-        const tsr_split_group *group = tsr_model_split_group(&model->split, TSR_BLOCK_ATTENTION, l);
-        layers[l] = (tsr_kv_layer){.devices = group->devices, .kv_heads = &group->kv_heads};
-    }
-    tsr_kv_config config = {.n_layers = n_layers,
+    TSR_TRY(tsr_session_kv_layers(&model->shape.hparams, &model->split, &layers));
+    tsr_kv_config config = {.n_layers = (int)model->shape.hparams.n_layers,
                             .layers = layers,
                             .head_dim = model->shape.hparams.head_dim,
                             .type_k = model->config.type_k,
                             .type_v = model->config.type_v,
                             .n_ctx = model->config.n_ctx,
-                            .n_seq_max = model->config.n_seq_max};
+                            .n_seq_max = model->config.n_seq_max,
+                            .n_batch = model->config.n_batch,
+                            .keep_all = model->config.swa_full};
     TSR_TRY(tsr_kv_create(model->rt, &config, &session->kv));
 out:
     tsr_mem_free(layers);
@@ -48,6 +60,7 @@ static tsr_status create_inputs(tsr_session *session)
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_seqs));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->chunk_lengths));
     memset(session->row_of_seq, -1, n_seqs * sizeof(int32_t));
 out:
     return status;
@@ -126,6 +139,7 @@ void tsr_session_destroy(tsr_session *session)
     tsr_mem_free(session->row_seqs);
     tsr_mem_free(session->row_of_seq);
     tsr_mem_free(session->old_lengths);
+    tsr_mem_free(session->chunk_lengths);
     tsr_mem_free(session);
 }
 
@@ -210,25 +224,36 @@ static tsr_status set_rope(tsr_session *session, const tsr_rope_tables *rope, si
     return set_input(table, session->rope, n_tokens * n_rot * sizeof(float));
 }
 
+/* The pages that a group has of the step's sequences; nothing looks at a table where it has none. */
+static tsr_status set_page_table(const tsr_session *session, int group, tsr_tensor *table)
+{
+    tsr_status status = TSR_OK;
+    size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv) * sizeof(int32_t);
+    for (int r = 0; r < session->n_rows; r++) {
+        tsr_kv_span span;
+        const int32_t *pages = tsr_kv_pages(session->kv, group, session->row_seqs[r], &span);
+        TSR_TRY(tsr_tensor_set(table, pages + span.first,
+                               (size_t)r * row_bytes + (size_t)span.first * sizeof(int32_t),
+                               (size_t)(span.end - span.first) * sizeof(int32_t)));
+    }
+out:
+    return status;
+}
+
 static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const chunk *c, tsr_step *step)
 {
     tsr_status status = TSR_OK;
     const tsr_step_graph *in = &step->inputs;
     size_t n = (size_t)(c->end - c->begin);
-    size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv) * sizeof(int32_t);
     TSR_TRY(set_input(in->tokens, batch->tokens + c->begin, n * sizeof(int32_t)));
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         if (in->rope_tables[i])
             TSR_TRY(set_rope(session, &session->model->rope[i], n, in->rope_tables[i]));
     TSR_TRY(set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
-    TSR_TRY(set_input(in->kv_inputs.seq_row, session->seq_rows, n * sizeof(int32_t)));
-    TSR_TRY(set_input(in->kv_inputs.position, session->positions, n * sizeof(int32_t)));
-    for (int r = 0; r < session->n_rows; r++) {
-        int n_pages;
-        const int32_t *pages = tsr_kv_pages(session->kv, session->row_seqs[r], &n_pages);
-        TSR_TRY(tsr_tensor_set(in->kv_inputs.page_table, pages, (size_t)r * row_bytes,
-                               (size_t)n_pages * sizeof(int32_t)));
-    }
+    TSR_TRY(set_input(in->kv_inputs[0].seq_row, session->seq_rows, n * sizeof(int32_t)));
+    TSR_TRY(set_input(in->kv_inputs[0].position, session->positions, n * sizeof(int32_t)));
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        TSR_TRY(set_page_table(session, g, in->kv_inputs[g].page_table));
 out:
     return status;
 }
@@ -276,12 +301,31 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
     return TSR_OK;
 }
 
-/* Lengths only grow during a decode, so going back is trimming. */
-static void restore_lengths(tsr_session *session)
+/* ---- going back ------------------------------------------------------------------------------ */
+
+static void note_lengths(const tsr_session *session, int64_t *lengths)
 {
     for (int s = 0; s < session->model->config.n_seq_max; s++)
-        if (tsr_kv_length(session->kv, s) > session->old_lengths[s])
-            (void)!tsr_kv_trim(session->kv, s, session->old_lengths[s]);
+        lengths[s] = tsr_kv_length(session->kv, s);
+}
+
+static bool can_go_back(const tsr_session *session, const int64_t *lengths)
+{
+    for (int s = 0; s < session->model->config.n_seq_max; s++)
+        if (lengths[s] > 0 && lengths[s] < tsr_kv_min_length(session->kv, s))
+            return false;
+    return true;
+}
+
+/* Lengths only grow during a decode, so going back is trimming. A chunk can always be taken back; a whole
+ * call where windows have not passed over what was there before. */
+static void go_back(tsr_session *session)
+{
+    const int64_t *lengths =
+        can_go_back(session, session->old_lengths) ? session->old_lengths : session->chunk_lengths;
+    for (int s = 0; s < session->model->config.n_seq_max; s++)
+        if (tsr_kv_length(session->kv, s) > lengths[s])
+            (void)!tsr_kv_trim(session->kv, s, lengths[s]);
 }
 
 tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)
@@ -295,17 +339,17 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
                                      "sequences, close it and open it anew");
     if (status != TSR_OK)
         return status;
-    for (int s = 0; s < session->model->config.n_seq_max; s++)
-        session->old_lengths[s] = tsr_kv_length(session->kv, s);
+    note_lengths(session, session->old_lengths);
     for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
         chunk c = next_chunk(session, batch, begin);
+        note_lengths(session, session->chunk_lengths);
         status = decode_chunk(session, batch, &c, logits);
         if (c.n_outputs)
             logits += c.n_outputs * session->model->shape.hparams.n_vocab;
         begin = c.end;
     }
     if (status != TSR_OK)
-        restore_lengths(session);
+        go_back(session);
     return status;
 }
 
@@ -321,7 +365,12 @@ tsr_status tsr_session_check_seq(const tsr_session *session, int seq)
 
 int64_t tsr_session_length(const tsr_session *session, int seq)
 {
-    return seq >= 0 && seq < session->model->config.n_seq_max ? tsr_kv_length(session->kv, seq) : 0;
+    return tsr_kv_length(session->kv, seq);
+}
+
+int64_t tsr_session_min_length(const tsr_session *session, int seq)
+{
+    return tsr_kv_min_length(session->kv, seq);
 }
 
 tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length)

@@ -39,8 +39,12 @@ struct tsr_session {
     int32_t *row_seqs;    /* [n_seq_max] sequence of each page-table row in use */
     int32_t *row_of_seq;  /* [n_seq_max] -1 = none in this chunk */
     int n_rows;
-    int64_t *old_lengths; /* [n_seq_max] before the call, to go back to */
+    int64_t *old_lengths, *chunk_lengths; /* [n_seq_max] before the call, and the chunk, to go back to */
 };
+
+/* The layers of the KV region, for the caller to free with tsr_mem_free(); they point into the split. */
+tsr_status tsr_session_kv_layers(const tsr_hparams *hparams, const tsr_model_split *split,
+                                 tsr_kv_layer **layers_out);
 
 /* The compiled step of a shape: from the cache, or compiled now (the least recently used one makes room). */
 tsr_status tsr_session_step(tsr_session *session, int64_t n_tokens, int64_t n_outputs, tsr_step **step_out);

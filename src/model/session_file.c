@@ -37,18 +37,55 @@ uint64_t tsr_model_fingerprint(const tsr_model *model)
 tsr_saved_header tsr_saved_header_of(const tsr_session *session)
 {
     const tsr_model_config *config = &session->model->config;
-    return (tsr_saved_header){.magic = TSR_SAVED_MAGIC,
-                              .version = TSR_SAVED_VERSION,
-                              .model = tsr_model_fingerprint(session->model),
-                              .page_bytes = tsr_kv_page_bytes(session->kv),
-                              .page_tokens = TSR_KV_PAGE_TOKENS,
-                              .type_k = (uint32_t)config->type_k,
-                              .type_v = (uint32_t)config->type_v};
+    tsr_saved_header header = {.magic = TSR_SAVED_MAGIC,
+                               .version = TSR_SAVED_VERSION,
+                               .model = tsr_model_fingerprint(session->model),
+                               .page_tokens = TSR_KV_PAGE_TOKENS,
+                               .n_groups = (uint32_t)tsr_kv_n_groups(session->kv),
+                               .type_k = (uint32_t)config->type_k,
+                               .type_v = (uint32_t)config->type_v};
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        header.groups[g] = (tsr_saved_group){.window = (uint64_t)tsr_kv_window(session->kv, g),
+                                             .page_bytes = tsr_kv_page_bytes(session->kv, g)};
+    return header;
 }
 
-int tsr_saved_pages(const tsr_saved_sequence *sequence, int page_tokens, int *first_out)
+tsr_saved_sequence tsr_saved_sequence_of(const tsr_session *session, int seq)
 {
-    int end = (int)((sequence->length + page_tokens - 1) / page_tokens);
-    *first_out = sequence->shared == sequence->length ? end : (int)(sequence->shared / page_tokens);
-    return end - *first_out;
+    tsr_saved_sequence s = {.id = seq, .parent = -1, .length = tsr_kv_length(session->kv, seq)};
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        s.first[g] = tsr_kv_saved_span(session->kv, g, seq).first;
+    return s;
+}
+
+static int pages_for(const tsr_saved_header *header, int64_t n_tokens)
+{
+    return (int)((n_tokens + header->page_tokens - 1) / header->page_tokens);
+}
+
+tsr_kv_span tsr_saved_span(const tsr_saved_header *header, const tsr_saved_sequence *sequences,
+                           uint32_t index, uint32_t group)
+{
+    const tsr_saved_sequence *s = &sequences[index];
+    return (tsr_kv_span){s->first[group], pages_for(header, s->length)};
+}
+
+bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequence *sequences, uint32_t index,
+                         uint32_t group, int page)
+{
+    const tsr_saved_sequence *s = &sequences[index];
+    if (s->parent < 0)
+        return false;
+    tsr_kv_span parent = tsr_saved_span(header, sequences, (uint32_t)s->parent, group);
+    int64_t shared =
+        s->shared == s->length ? pages_for(header, s->length) : s->shared / (int64_t)header->page_tokens;
+    return page >= parent.first && page < parent.end && page < shared;
+}
+
+size_t tsr_saved_page_bytes(const tsr_saved_header *header)
+{
+    size_t bytes = 0;
+    for (uint32_t g = 0; g < header->n_groups; g++)
+        bytes = TSR_MAX(bytes, (size_t)header->groups[g].page_bytes);
+    return bytes;
 }

@@ -3,6 +3,7 @@
  * The header is checked as a whole before the session is touched; then sequence by sequence: what it shares
  * with another one is a fork of that, the rest are pages, each put in its place once its checksum holds. */
 #include <errno.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,7 +18,7 @@ typedef struct loading {
     tsr_saved_sequence *sequences; /* [header.n_sequences]; id: where it goes in this session */
     uint32_t n_begun;              /* sequences that hold something by now */
     uint64_t n_pages;              /* read */
-    unsigned char *page;           /* [header.page_bytes] */
+    unsigned char *page;           /* the largest */
 } loading;
 
 /* A short read is the end of the file, or the system's trouble. */
@@ -32,15 +33,29 @@ static tsr_status get(loading *l, void *bytes, size_t n)
 
 /* ---- the header ------------------------------------------------------------------------------ */
 
+/* What other versions of the format have, too, comes first. */
+static tsr_status read_version(loading *l)
+{
+    tsr_status status = TSR_OK;
+    tsr_saved_header *h = &l->header;
+    size_t begin = offsetof(tsr_saved_header, n_sequences);
+    TSR_TRY(get(l, h, begin));
+    if (h->magic != TSR_SAVED_MAGIC)
+        return tsr_fail(TSR_ERR_FORMAT, "'%s' holds no saved sequences", l->path);
+    if (h->version != TSR_SAVED_VERSION)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "'%s' has version %u of the format; this library reads %d; compute the sequences anew", l->path,
+            h->version, TSR_SAVED_VERSION);
+    TSR_TRY(get(l, (unsigned char *)h + begin, sizeof *h - begin));
+out:
+    return status;
+}
+
 static tsr_status check_header(const loading *l)
 {
     const tsr_saved_header *h = &l->header;
     tsr_saved_header mine = tsr_saved_header_of(l->session);
-    if (h->magic != mine.magic)
-        return tsr_fail(TSR_ERR_FORMAT, "'%s' holds no saved sequences", l->path);
-    if (h->version != mine.version)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "'%s' has version %u of the format; this library reads %u",
-                        l->path, h->version, mine.version);
     if (h->model != mine.model)
         return tsr_fail(TSR_ERR_INVALID, "'%s' was saved with another model", l->path);
     if (h->type_k != mine.type_k || h->type_v != mine.type_v)
@@ -49,10 +64,14 @@ static tsr_status check_header(const loading *l)
                         "file's KV types",
                         l->path, tsr_type_name((tsr_type)h->type_k), tsr_type_name((tsr_type)h->type_v),
                         tsr_type_name((tsr_type)mine.type_k), tsr_type_name((tsr_type)mine.type_v));
-    if (h->page_bytes != mine.page_bytes || h->page_tokens != mine.page_tokens || h->reserved != 0)
-        return tsr_fail(TSR_ERR_FORMAT, "'%s': pages of %llu bytes and %u tokens; this model has %llu and %u",
-                        l->path, (unsigned long long)h->page_bytes, h->page_tokens,
-                        (unsigned long long)mine.page_bytes, mine.page_tokens);
+    if (h->page_tokens != mine.page_tokens || h->n_groups != mine.n_groups ||
+        memcmp(h->groups, mine.groups, sizeof h->groups) != 0)
+        return tsr_fail(
+            TSR_ERR_FORMAT,
+            "'%s': pages of %llu bytes and %u tokens in %u groups of layers; this model has %llu, "
+            "%u and %u",
+            l->path, (unsigned long long)h->groups[0].page_bytes, h->page_tokens, h->n_groups,
+            (unsigned long long)mine.groups[0].page_bytes, mine.page_tokens, mine.n_groups);
     return TSR_OK;
 }
 
@@ -63,7 +82,11 @@ static tsr_status check_sequence(const loading *l, uint32_t index)
     bool parented = s->parent >= 0 ? s->parent < (int32_t)index && s->shared > 0 &&
                                          s->shared <= l->sequences[s->parent].length
                                    : s->parent == -1 && s->shared == 0;
-    if (s->length < 0 || s->length > INT32_MAX || s->shared > s->length || !whole || !parented)
+    bool kept = s->length >= 0 && s->length <= INT32_MAX;
+    for (uint32_t g = 0; g < TSR_KV_MAX_GROUPS && kept; g++)
+        kept = g < l->header.n_groups ? tsr_kv_saved_valid(l->session->kv, (int)g, s->length, s->first[g])
+                                      : s->first[g] == 0;
+    if (!kept || s->shared > s->length || !whole || !parented)
         return tsr_fail(TSR_ERR_FORMAT,
                         "'%s': entry %u (sequence %d, %lld tokens, %lld shared) makes no sense", l->path,
                         index, s->id, (long long)s->length, (long long)s->shared);
@@ -91,7 +114,7 @@ static tsr_status read_header(loading *l, const int *seqs, int n_seqs)
 {
     tsr_status status = TSR_OK;
     uint64_t sum, written;
-    TSR_TRY(get(l, &l->header, sizeof l->header));
+    TSR_TRY(read_version(l));
     TSR_TRY(check_header(l));
     uint32_t n = l->header.n_sequences;
     if (seqs && n_seqs != (int64_t)n)
@@ -118,34 +141,44 @@ out:
 
 /* ---- sequences ------------------------------------------------------------------------------- */
 
-static tsr_status read_page(loading *l, int seq, int index)
+static tsr_status read_page(loading *l, uint32_t group, int seq, int index)
 {
     tsr_status status = TSR_OK;
+    size_t bytes = l->header.groups[group].page_bytes;
     uint64_t written;
-    TSR_TRY(get(l, l->page, l->header.page_bytes));
+    TSR_TRY(get(l, l->page, bytes));
     TSR_TRY(get(l, &written, sizeof written));
-    if (written != tsr_checksum(l->n_pages, l->page, l->header.page_bytes))
+    if (written != tsr_checksum(l->n_pages, l->page, bytes))
         return tsr_fail(TSR_ERR_FORMAT, "'%s': the checksum of page %llu is wrong; the file is damaged",
                         l->path, (unsigned long long)l->n_pages);
     l->n_pages++;
-    TSR_TRY(tsr_kv_page_put(l->session->kv, seq, index, l->page));
+    TSR_TRY(tsr_kv_page_put(l->session->kv, (int)group, seq, index, l->page));
 out:
     return status;
 }
 
-static tsr_status read_sequence(loading *l, const tsr_saved_sequence *s)
+static tsr_status read_group(loading *l, uint32_t index, uint32_t group)
 {
     tsr_status status = TSR_OK;
-    tsr_kv *kv = l->session->kv;
-    int first, n = tsr_saved_pages(s, TSR_KV_PAGE_TOKENS, &first);
+    tsr_kv_span span = tsr_saved_span(&l->header, l->sequences, index, group);
+    for (int p = span.first; p < span.end; p++)
+        if (!tsr_saved_is_shared(&l->header, l->sequences, index, group, p))
+            TSR_TRY(read_page(l, group, l->sequences[index].id, p));
+out:
+    return status;
+}
+
+static tsr_status read_sequence(loading *l, uint32_t index)
+{
+    tsr_status status = TSR_OK;
+    const tsr_saved_sequence *s = &l->sequences[index];
+    tsr_kv_saved saved = {
+        .length = s->length, .shared = s->shared, .parent = s->parent >= 0 ? l->sequences[s->parent].id : -1};
+    memcpy(saved.first, s->first, sizeof saved.first);
+    TSR_TRY(tsr_kv_restore(l->session->kv, s->id, &saved));
     l->n_begun++;
-    if (s->parent >= 0) {
-        TSR_TRY(tsr_kv_fork(kv, l->sequences[s->parent].id, s->id));
-        TSR_TRY(tsr_kv_trim(kv, s->id, s->shared));
-    }
-    TSR_TRY(tsr_kv_append(kv, s->id, s->length - s->shared));
-    for (int p = first; p < first + n; p++)
-        TSR_TRY(read_page(l, s->id, p));
+    for (uint32_t g = 0; g < l->header.n_groups; g++)
+        TSR_TRY(read_group(l, index, g));
 out:
     return status;
 }
@@ -154,9 +187,9 @@ static tsr_status read_file(loading *l, const int *seqs, int n_seqs)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(read_header(l, seqs, n_seqs));
-    TSR_TRY(tsr_mem_array(l->header.page_bytes, 1, "a KV page", &l->page));
+    TSR_TRY(tsr_mem_array(tsr_saved_page_bytes(&l->header), 1, "a KV page", &l->page));
     for (uint32_t i = 0; i < l->header.n_sequences; i++)
-        TSR_TRY(read_sequence(l, &l->sequences[i]));
+        TSR_TRY(read_sequence(l, i));
     if (fgetc(l->file) != EOF)
         status = tsr_fail(TSR_ERR_FORMAT, "'%s' goes on behind its last page; the file is damaged", l->path);
 out:

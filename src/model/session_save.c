@@ -17,7 +17,8 @@ typedef struct saving {
     FILE *file;
     tsr_saved_header header;
     tsr_saved_sequence *sequences; /* [header.n_sequences] */
-    unsigned char *page;           /* [header.page_bytes] */
+    unsigned char *page;           /* the largest */
+    uint64_t n_pages;              /* written */
 } saving;
 
 static tsr_status fail_write(const saving *s)
@@ -33,13 +34,25 @@ static tsr_status put(saving *s, const void *bytes, size_t n)
 
 /* ---- what is shared -------------------------------------------------------------------------- */
 
+/* Pages of two sequences up to the last that is the same for both: what lies before that has the same tokens,
+ * whether or not both still keep it. */
+static int same_pages(const tsr_kv *kv, int group, int seq, int parent)
+{
+    tsr_kv_span mine, theirs;
+    const int32_t *pages = tsr_kv_pages(kv, group, seq, &mine);
+    const int32_t *others = tsr_kv_pages(kv, group, parent, &theirs);
+    for (int i = TSR_MIN(mine.end, theirs.end); i-- > TSR_MAX(mine.first, theirs.first);)
+        if (pages[i] == others[i])
+            return i + 1;
+    return 0;
+}
+
 /* Tokens that two sequences have in pages of both, as the file counts them. */
 static int64_t shared_tokens(const tsr_kv *kv, int seq, int parent)
 {
-    int n, n_parent, same = 0;
-    const int32_t *pages = tsr_kv_pages(kv, seq, &n), *others = tsr_kv_pages(kv, parent, &n_parent);
-    while (same < n && same < n_parent && pages[same] == others[same])
-        same++;
+    int same = 0;
+    for (int g = 0; g < tsr_kv_n_groups(kv); g++)
+        same = TSR_MAX(same, same_pages(kv, g, seq, parent));
     int64_t length = tsr_kv_length(kv, seq), other = tsr_kv_length(kv, parent);
     int64_t tokens = TSR_MIN((int64_t)same * TSR_KV_PAGE_TOKENS, TSR_MIN(length, other));
     return tokens == length ? tokens : tokens / TSR_KV_PAGE_TOKENS * TSR_KV_PAGE_TOKENS;
@@ -69,10 +82,9 @@ static tsr_status list_sequences(saving *s, const int *seqs, int n_seqs)
     for (int i = 0; i < n; i++) {
         int id = seqs ? seqs[i] : i;
         TSR_TRY(tsr_session_check_seq(s->session, id));
-        int64_t length = tsr_kv_length(s->session->kv, id);
-        if (!seqs && length == 0)
+        if (!seqs && tsr_kv_length(s->session->kv, id) == 0)
             continue;
-        s->sequences[s->header.n_sequences] = (tsr_saved_sequence){.id = id, .parent = -1, .length = length};
+        s->sequences[s->header.n_sequences] = tsr_saved_sequence_of(s->session, id);
         find_parent(s, s->header.n_sequences++);
     }
 out:
@@ -93,19 +105,29 @@ out:
     return status;
 }
 
+static tsr_status write_group(saving *s, uint32_t index, uint32_t group)
+{
+    tsr_status status = TSR_OK;
+    size_t bytes = s->header.groups[group].page_bytes;
+    tsr_kv_span span = tsr_saved_span(&s->header, s->sequences, index, group);
+    for (int p = span.first; p < span.end; p++) {
+        if (tsr_saved_is_shared(&s->header, s->sequences, index, group, p))
+            continue;
+        TSR_TRY(tsr_kv_page_get(s->session->kv, (int)group, s->sequences[index].id, p, s->page));
+        uint64_t sum = tsr_checksum(s->n_pages++, s->page, bytes);
+        TSR_TRY(put(s, s->page, bytes));
+        TSR_TRY(put(s, &sum, sizeof sum));
+    }
+out:
+    return status;
+}
+
 static tsr_status write_pages(saving *s)
 {
     tsr_status status = TSR_OK;
-    uint64_t number = 0;
-    for (uint32_t i = 0; i < s->header.n_sequences; i++) {
-        int first, n = tsr_saved_pages(&s->sequences[i], TSR_KV_PAGE_TOKENS, &first);
-        for (int p = first; p < first + n; p++, number++) {
-            TSR_TRY(tsr_kv_page_get(s->session->kv, s->sequences[i].id, p, s->page));
-            uint64_t sum = tsr_checksum(number, s->page, s->header.page_bytes);
-            TSR_TRY(put(s, s->page, s->header.page_bytes));
-            TSR_TRY(put(s, &sum, sizeof sum));
-        }
-    }
+    for (uint32_t i = 0; i < s->header.n_sequences; i++)
+        for (uint32_t g = 0; g < s->header.n_groups; g++)
+            TSR_TRY(write_group(s, i, g));
 out:
     return status;
 }
@@ -132,7 +154,7 @@ tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, c
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_save: session and path must not be NULL");
     s.header = tsr_saved_header_of(session);
     TSR_TRY(list_sequences(&s, seqs, n_seqs));
-    TSR_TRY(tsr_mem_array(s.header.page_bytes, 1, "a KV page", &s.page));
+    TSR_TRY(tsr_mem_array(tsr_saved_page_bytes(&s.header), 1, "a KV page", &s.page));
     size_t bytes = strlen(path) + sizeof ".XXXXXX";
     TSR_TRY(tsr_mem_array(bytes, 1, "a file name", &fresh));
     snprintf(fresh, bytes, "%s.XXXXXX", path);

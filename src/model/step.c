@@ -17,10 +17,13 @@ static tsr_status build_step(const tsr_session *session, int64_t n_tokens, int64
             in->rope_tables[i] =
                 tsr_graph_input(in->graph, TSR_TYPE_F32, hp->rope[i].n_rot, n_tokens, "rope_table");
     in->output_rows = tsr_graph_input(in->graph, TSR_TYPE_I32, n_outputs, 1, "output_rows");
-    in->kv_inputs.page_table = tsr_graph_input(in->graph, TSR_TYPE_I32, tsr_kv_max_pages(session->kv),
-                                               model->config.n_seq_max, "page_table");
-    in->kv_inputs.seq_row = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "seq_row");
-    in->kv_inputs.position = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "position");
+    tsr_kv_inputs kv = {.seq_row = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "seq_row"),
+                        .position = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "position")};
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++) {
+        kv.page_table = tsr_graph_input(in->graph, TSR_TYPE_I32, tsr_kv_max_pages(session->kv),
+                                        model->config.n_seq_max, "page_table");
+        in->kv_inputs[g] = kv;
+    }
     step->logits = tsr_graph_output(in->graph, tsr_arch_build(model->shape.arch, hp, &model->weights, in));
     step->n_tokens = n_tokens;
     step->n_outputs = n_outputs;

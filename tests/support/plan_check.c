@@ -206,17 +206,49 @@ static void check_weights(const checked *c)
     assert_true(planned <= expected + slack);
 }
 
-/* Keys and values of every page, rounded up per part and device. */
+/* Positions that a layer sees; 0: all. Of every so many layers all but the last have a window. */
+static int64_t window_of(const checked *c, int64_t layer)
+{
+    static const struct {
+        const char *arch;
+        int64_t period;
+    } families[] = {{"gemma2", 2}, {"gemma3", 6}, {"olmo2", 4}, {"phi3", 0}};
+    tsr_gguf_string arch;
+    assert_int_equal(tsr_gguf_get_string(c->gguf, "general.architecture", &arch), TSR_OK);
+    for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+        if (strlen(families[i].arch) != arch.bytes || memcmp(families[i].arch, arch.data, arch.bytes) != 0)
+            continue;
+        int64_t period = key(c, "attention.sliding_window_pattern", families[i].period);
+        return period == 0 || layer % period < period - 1 ? key(c, "attention.sliding_window", 0) : 0;
+    }
+    return 0;
+}
+
+/* Pages of a layer: those of the context, each sequence ending in the middle of one; or in all sequences
+ * those that a window and a batch touch, wherever they begin. */
+static int64_t pages_of(const checked *c, int64_t layer)
+{
+    int64_t page = TSR_KV_PAGE_TOKENS, window = window_of(c, layer), most = 0;
+    int64_t all = (c->info.n_ctx + c->info.n_seq_max * (page - 1)) / page;
+    if (window == 0 || c->config->swa_full)
+        return all;
+    for (int64_t begin = 0; begin < page; begin++) {
+        int64_t last = begin + window - 1 + c->info.n_batch - 1;
+        most = last / page + 1 > most ? last / page + 1 : most;
+    }
+    return most * c->info.n_seq_max < all ? most * c->info.n_seq_max : all;
+}
+
+/* Keys and values of every page, rounded up per part, device and group of layers. */
 static void check_kv(const checked *c)
 {
     int64_t n_heads = key(c, "attention.head_count", 0), n_kv = key(c, "attention.head_count_kv", n_heads);
-    int64_t head_dim = head_dim_of(c);
-    int64_t n_pages =
-        (c->info.n_ctx + c->info.n_seq_max * (int64_t)(TSR_KV_PAGE_TOKENS - 1)) / TSR_KV_PAGE_TOKENS;
+    int64_t head_dim = head_dim_of(c), n_pages = 0;
+    for (int64_t l = 0; l < c->info.n_layers; l++)
+        n_pages += pages_of(c, l);
     size_t row = tsr_type_row_bytes(c->info.type_k, head_dim) + tsr_type_row_bytes(c->info.type_v, head_dim);
-    size_t exact = (size_t)(n_pages * TSR_KV_PAGE_TOKENS * n_kv * c->info.n_layers) * row, planned = 0;
-    size_t parts = (size_t)(n_pages * c->info.n_layers) * 2;
-    size_t slack = (size_t)c->info.n_devices * (parts * c->alignment + c->granularity);
+    size_t exact = (size_t)(n_pages * TSR_KV_PAGE_TOKENS * n_kv) * row, planned = 0;
+    size_t slack = (size_t)c->info.n_devices * ((size_t)n_pages * 2 * c->alignment + 2 * c->granularity);
     for (int d = 0; d < c->info.n_devices; d++) {
         planned += c->devices[d].bytes[TSR_MEMORY_KV];
         assert_int_equal(c->devices[d].bytes[TSR_MEMORY_KV] > 0,

@@ -115,6 +115,7 @@ static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *o
     config.reduction =
         random_below(seed, 4) ? TSR_REDUCTION_EXACT : (tsr_reduction)(1 + random_below(seed, 2));
     config.copy_weights = random_below(seed, 3) == 0;
+    config.swa_full = random_below(seed, 3) == 0;
     if (n_devices > 1 && random_below(seed, 3) == 0)
         random_offload(seed, n_devices, own, &config);
     return config;

@@ -102,9 +102,10 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     tsr_tensor *v = tsr_block_linear(at, w->wv, w->bv, h);
     q = rotate(at, head_norm(at, q, w->q_norm), true);
     k = rotate(at, head_norm(at, k, w->k_norm), false);
-    tsr_kv_store(step->graph, step->kv, at->index, k, v, &step->kv_inputs);
+    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, at->index)];
+    tsr_kv_store(step->graph, step->kv, at->index, k, v, inputs);
     double scale = hp->attention_scale > 0 ? hp->attention_scale : 1.0 / sqrt((double)hp->head_dim);
-    tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, &step->kv_inputs, (float)scale,
+    tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, (float)scale,
                                   (float)hp->attention_softcap, tsr_hparams_window(hp, at->index));
     return tsr_block_linear(at, w->wo, w->bo, a);
 }

@@ -1,0 +1,68 @@
+/* Sliding windows on simulated GPUs: the attention kernels find the window's pages by the tables of each
+ * layer's group, and every bit is as if all pages were kept (support/window_walk.h). */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <cudasim.h>
+
+#include "support/random.h"
+#include "support/synth_arch.h"
+#include "support/window_walk.h"
+
+static int prepare(uint64_t *seed, way *w)
+{
+    static const char *const devices[] = {"cuda:0", "cuda:0,cuda:1", "cuda:0,cuda:1,cuda:2"};
+    int n = 1 + (int)random_below(seed, 3);
+    snprintf(w->devices, sizeof w->devices, "%s", devices[n - 1]);
+    w->collectives = "staged";
+    return n;
+}
+
+static const way_family gpus = {.plain = "cuda:0", .prepare = prepare};
+
+static void walk_with(const char *arch, int window, uint64_t seed)
+{
+    for (size_t i = 0; i < n_synth_archs; i++)
+        if (strcmp(synth_archs[i].title, arch) == 0) {
+            cudasim_config config = CUDASIM_CONFIG_INIT;
+            config.n_devices = 3;
+            config.vmm_granularity = 1 << 16;
+            cudasim_configure(&config);
+            window_walk walk = {.arch = &synth_archs[i],
+                                .window = window,
+                                .rounds = 1,
+                                .n_steps = 10,
+                                .length = 90,
+                                .seed = seed};
+            window_walk_check(&gpus, &walk);
+            assert_int_equal(cudasim_leaks(stderr), 0);
+            assert_string_equal(cudasim_violation(), "");
+            return;
+        }
+    fail_msg("no architecture %s", arch);
+}
+
+static void every_other_layer(void **state)
+{
+    (void)state;
+    walk_with("gemma2", 20, 1);
+}
+
+static void all_layers(void **state)
+{
+    (void)state;
+    walk_with("phi3", 7, 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_other_layer),
+        cmocka_unit_test(all_layers),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
