@@ -79,6 +79,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
     config.n_seq_max = options->n_seq;
     config.n_batch = options->n_batch;
     config.copy_weights = options->no_mmap;
+    config.swa_full = options->swa_full;
     *config_out = config;
     return TOOL_GO_ON;
 }

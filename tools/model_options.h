@@ -14,7 +14,7 @@ typedef struct tool_model_options {
     const char *model, *devices;
     const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
     int main_device, n_ctx, n_seq, n_batch;
-    bool no_mmap;
+    bool no_mmap, swa_full;
     tool_offload_options offload;
 } tool_model_options;
 
@@ -56,6 +56,10 @@ typedef struct tool_model_options {
          "TYPE",      "keys in the KV region: f32, f16 (default), bf16, q8_0, q4_0",                         \
          0,           0},                                                                                    \
         {"-ctv", "--cache-type-v", TOOL_STRING, &(o).type_v, "TYPE", "values, likewise", 0, 0},              \
+        {NULL,      "--swa-full",                                                                            \
+         TOOL_FLAG, &(o).swa_full,                                                                           \
+         NULL,      "keep all tokens in layers with a sliding window, too",                                  \
+         0,         0},                                                                                      \
         {NULL,        "--reduction",                                                                         \
          TOOL_STRING, &(o).reduction,                                                                        \
          "KIND",      "exact (default): the same bits for every split; f32, bf16",                           \

@@ -78,6 +78,19 @@ static int64_t length(const conversation *c)
     return tsr_session_length(c->decoder.engine->session, 0);
 }
 
+/* Where layers with a sliding window do not let a long message be taken back, what was before goes with it.
+ */
+static tsr_status take_back(conversation *c, int64_t n_before)
+{
+    tsr_session *session = c->decoder.engine->session;
+    if (n_before >= tsr_session_min_length(session, 0))
+        return tsr_session_trim(session, 0, n_before);
+    fprintf(stderr, "tsr run: the message cannot be taken back, so the conversation begins anew; with "
+                    "--swa-full it could\n");
+    c->begun = false;
+    return tsr_session_trim(session, 0, 0);
+}
+
 /* A message that was not computed to its end leaves no trace. Stopping an answer is not a failure. */
 static int answer(conversation *c, const run_tokens *tokens)
 {
@@ -90,7 +103,7 @@ static int answer(conversation *c, const run_tokens *tokens)
     tool_hear_interrupts(false, true, &before);
     tsr_status status = run_decoder_feed(d, tokens->at, tokens->n);
     if (status == TSR_OK && tool_interrupted)
-        status = tsr_session_trim(d->engine->session, 0, n_before);
+        status = take_back(c, n_before);
     else if (status == TSR_OK) {
         c->begun = true;
         status = run_decoder_continue(d);

@@ -83,13 +83,16 @@ static tsr_status append(bench_engine *engine, int64_t n)
     return tsr_session_decode(engine->session, &batch, engine->logits);
 }
 
-/* Make the sequence `depth` tokens long, whatever they are. */
+/* Make the sequence `depth` tokens long, whatever they are: anew where windows do not let it be cut so far.
+ */
 static tsr_status go_to(bench_engine *engine, int depth)
 {
+    tsr_status status = TSR_OK;
+    bool anew = depth < tsr_session_min_length(engine->session, 0);
+    if (tsr_session_length(engine->session, 0) > depth)
+        status = tsr_session_trim(engine->session, 0, anew ? 0 : depth);
     int64_t length = tsr_session_length(engine->session, 0);
-    if (length < depth)
-        return append(engine, depth - length);
-    return length > depth ? tsr_session_trim(engine->session, 0, depth) : TSR_OK;
+    return status == TSR_OK && length < depth ? append(engine, depth - length) : status;
 }
 
 /* All zeros for a device that has no part, or whose time is not known. */
