@@ -220,6 +220,7 @@ static void creation_survives_every_failing_allocation(void **state)
     kv_fixture f = {0};
     fake_runtime_open(&f.fake, N_DEVICES, NULL);
     kv_describe(&f, TSR_TYPE_F16, TSR_TYPE_F16);
+    f.layers[1].window = 9; /* two groups */
     for (int n = 1;; n++) {
         int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
         tsr_kv *kv = NULL;

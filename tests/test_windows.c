@@ -4,12 +4,16 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
+#include "support/failing_alloc.h"
 #include "support/random.h"
-#include "support/synth_arch.h"
+#include "support/runner.h"
+#include "support/synth_model.h"
 #include "support/window_walk.h"
 
 static int prepare(uint64_t *seed, way *w)
@@ -43,9 +47,78 @@ static void no_bit_depends_on_what_is_kept(void **state)
     assert_true(n >= 20); /* gemma2, gemma3 twice, phi3, olmo2 */
 }
 
+/* ---- failures -------------------------------------------------------------------------------- */
+
+enum { N_BATCH = 32, BEFORE = 2 * N_BATCH, CHUNKS = 5 * N_BATCH, REST = 7, N_CTX = 256 };
+
+/* phi3: all layers have a window, of 9 positions here. */
+static void open_phi3(runner *r, const char *path, bool swa_full)
+{
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    config.n_ctx = N_CTX;
+    config.n_batch = N_BATCH;
+    config.swa_full = swa_full;
+    runner_open(r, path, "host:1,threads=1", "1", &config);
+}
+
+static tsr_status append(runner *r, const int32_t *tokens, int64_t n, float *logits)
+{
+    return tsr_session_decode(r->session, &(tsr_batch){.n_tokens = n, .tokens = tokens}, logits);
+}
+
+/* The step of a last, short chunk cannot be compiled: where the window has passed what was there before the
+ * call, what was computed stays, and can be continued. */
+static void check_failed_call(const char *path, const int32_t *tokens, bool swa_full, const float *expected)
+{
+    runner r;
+    float logits[512];
+    open_phi3(&r, path, swa_full);
+    runner_ok(append(&r, tokens, BEFORE, logits), "decode");
+    failing_alloc_set(1);
+    tsr_status status = append(&r, tokens + BEFORE, CHUNKS + REST, logits);
+    failing_alloc_set(0);
+    assert_int_equal(status, TSR_ERR_MEMORY);
+    int64_t length = tsr_session_length(r.session, 0);
+    assert_int_equal(length, swa_full ? BEFORE : BEFORE + CHUNKS);
+    runner_ok(append(&r, tokens + length, BEFORE + CHUNKS + REST - length, logits), "go on");
+    assert_memory_equal(logits, expected, (size_t)r.n_vocab * sizeof *logits);
+    runner_close(&r);
+}
+
+static void a_failed_call_leaves_what_can_be_continued(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/tsr_windows_XXXXXX";
+    int32_t tokens[N_CTX + 1];
+    float expected[512];
+    uint64_t seed = 5;
+    runner r;
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    for (size_t i = 0; i < n_synth_archs; i++)
+        if (strcmp(synth_archs[i].title, "phi3") == 0)
+            config.arch = &synth_archs[i];
+    close(mkstemp(path));
+    synth_model_write(&config, path);
+    for (int i = 0; i <= N_CTX; i++)
+        tokens[i] = (int32_t)random_below(&seed, (uint64_t)config.n_vocab);
+    open_phi3(&r, path, true);
+    runner_ok(append(&r, tokens, BEFORE + CHUNKS + REST, expected), "decode");
+    runner_close(&r);
+    check_failed_call(path, tokens, true, expected);
+    check_failed_call(path, tokens, false, expected);
+
+    open_phi3(&r, path, false); /* what cannot fit at all is refused before it begins */
+    runner_ok(append(&r, tokens, BEFORE, expected), "decode");
+    assert_int_equal(append(&r, tokens, N_CTX + 1 - BEFORE, expected), TSR_ERR_FULL);
+    assert_int_equal(tsr_session_length(r.session, 0), BEFORE);
+    runner_close(&r);
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_failed_call_leaves_what_can_be_continued),
         cmocka_unit_test(no_bit_depends_on_what_is_kept),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

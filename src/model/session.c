@@ -301,13 +301,28 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
     return TSR_OK;
 }
 
-/* ---- going back ------------------------------------------------------------------------------ */
-
 static void note_lengths(const tsr_session *session, int64_t *lengths)
 {
     for (int s = 0; s < session->model->config.n_seq_max; s++)
         lengths[s] = tsr_kv_length(session->kv, s);
 }
+
+/* What cannot fit whatever happens is refused before the first chunk. */
+static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
+{
+    int64_t *lengths = session->chunk_lengths, n_ctx = session->model->config.n_ctx;
+    note_lengths(session, lengths);
+    for (int64_t i = 0; i < batch->n_tokens; i++)
+        if (++lengths[seq_of(batch, i)] > n_ctx)
+            return tsr_fail(
+                TSR_ERR_FULL,
+                "sequence %d has %lld tokens; the batch's exceed the context of %lld; open with a "
+                "larger n_ctx",
+                seq_of(batch, i), (long long)tsr_kv_length(session->kv, seq_of(batch, i)), (long long)n_ctx);
+    return TSR_OK;
+}
+
+/* ---- going back ------------------------------------------------------------------------------ */
 
 static bool can_go_back(const tsr_session *session, const int64_t *lengths)
 {
@@ -337,6 +352,8 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
         status =
             tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
                                      "sequences, close it and open it anew");
+    if (status == TSR_OK)
+        status = check_lengths(session, batch);
     if (status != TSR_OK)
         return status;
     note_lengths(session, session->old_lengths);
