@@ -35,4 +35,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
     # A test compiles them once more, on emulated tiles.
     set_property(GLOBAL PROPERTY TSR_AMX_FLAGS "${kernel_flags};${amx_flags}")
   endif()
+elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
+  tsr_kernel_level(neon)
 endif()

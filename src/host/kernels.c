@@ -34,6 +34,9 @@ static const level build_levels[] = {
     {&tsr_kernel_set_avx512, tsr_cpu_lacking_for_avx512},
     {&tsr_kernel_set_avx2, tsr_cpu_lacking_for_avx2},
 #endif
+#ifdef TSR_HAVE_NEON
+    {&tsr_kernel_set_neon, NULL},
+#endif
     {&tsr_kernel_set_generic, NULL},
 };
 enum { N_LEVELS = sizeof build_levels / sizeof *build_levels };

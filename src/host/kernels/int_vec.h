@@ -10,16 +10,11 @@
 
 #include "host/kernels/vec.h"
 
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_INT_VEC)
 
 enum { INT_LANES = VEC_LANES }; /* 32-bit sums in a vector: rows that are computed at once */
 
 typedef int16_t vec_short __attribute__((vector_size(sizeof(vec))));
-#if defined(TSR_ISA_AVX512)
-typedef __m512i vec_any;
-#else
-typedef __m256i vec_any;
-#endif
 
 ALWAYS_INLINE vec_int int_load(const void *p)
 {
@@ -34,6 +29,8 @@ ALWAYS_INLINE vec_int int_load_once(const void *p)
     vec_int a = int_load(p);
 #if defined(TSR_ISA_AVX512)
     __asm__("" : "+v"(a));
+#elif defined(TSR_ISA_NEON)
+    __asm__("" : "+w"(a));
 #else
     __asm__("" : "+x"(a));
 #endif
@@ -52,6 +49,8 @@ ALWAYS_INLINE vec_int int_set1(const void *p)
     memcpy(&value, p, sizeof value);
 #if defined(TSR_ISA_AVX512)
     return (vec_int)_mm512_set1_epi32(value);
+#elif defined(TSR_ISA_NEON)
+    return (vec_int)vdupq_n_s32(value);
 #else
     return (vec_int)_mm256_set1_epi32(value);
 #endif
@@ -60,11 +59,12 @@ ALWAYS_INLINE vec_int int_set1(const void *p)
 /* 16 bytes at p in every quarter (half) of the vector. */
 ALWAYS_INLINE vec_int int_set1_part(const void *p)
 {
-    const __m128i part = _mm_loadu_si128((const __m128i *)p);
 #if defined(TSR_ISA_AVX512)
-    return (vec_int)_mm512_broadcast_i32x4(part);
+    return (vec_int)_mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)p));
+#elif defined(TSR_ISA_NEON)
+    return int_load(p);
 #else
-    return (vec_int)_mm256_broadcastsi128_si256(part);
+    return (vec_int)_mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)p));
 #endif
 }
 
@@ -78,6 +78,9 @@ ALWAYS_INLINE vec_int int_product(vec_int a, vec_int b)
 {
 #if defined(TSR_ISA_AVX512)
     return (vec_int)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(TSR_ISA_NEON)
+    const int32x4_t low = vmull_s16(vget_low_s16((int16x8_t)a), vget_low_s16((int16x8_t)b));
+    return (vec_int)vpaddq_s32(low, vmull_high_s16((int16x8_t)a, (int16x8_t)b));
 #else
     return (vec_int)_mm256_madd_epi16((__m256i)a, (__m256i)b);
 #endif
@@ -88,6 +91,8 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 {
 #if defined(TSR_ISA_VNNI)
     return (vec_int)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(TSR_ISA_NEON)
+    return sum + int_product(a, b);
 #else
     sum += int_product(a, b);
     __asm__("" : "+x"(sum)); /* added up now: compilers would rather keep many products, in memory */
@@ -100,6 +105,11 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 #define INT_HIGH_32(a, b) ((vec_int)_mm512_unpackhi_epi32((__m512i)(a), (__m512i)(b)))
 #define INT_LOW_64(a, b)  ((vec_int)_mm512_unpacklo_epi64((__m512i)(a), (__m512i)(b)))
 #define INT_HIGH_64(a, b) ((vec_int)_mm512_unpackhi_epi64((__m512i)(a), (__m512i)(b)))
+#elif defined(TSR_ISA_NEON)
+#define INT_LOW_32(a, b)  ((vec_int)vzip1q_s32((int32x4_t)(a), (int32x4_t)(b)))
+#define INT_HIGH_32(a, b) ((vec_int)vzip2q_s32((int32x4_t)(a), (int32x4_t)(b)))
+#define INT_LOW_64(a, b)  ((vec_int)vzip1q_s64((int64x2_t)(a), (int64x2_t)(b)))
+#define INT_HIGH_64(a, b) ((vec_int)vzip2q_s64((int64x2_t)(a), (int64x2_t)(b)))
 #else
 #define INT_LOW_32(a, b)  ((vec_int)_mm256_unpacklo_epi32((__m256i)(a), (__m256i)(b)))
 #define INT_HIGH_32(a, b) ((vec_int)_mm256_unpackhi_epi32((__m256i)(a), (__m256i)(b)))
@@ -110,6 +120,9 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 /* 16 bytes of each row as they come: out[i] is those of rows i, 4 + i, ... */
 ALWAYS_INLINE void int_load_parts(const unsigned char *const rows[INT_LANES], size_t at, vec_int out[4])
 {
+#if defined(TSR_ISA_NEON)
+    UNROLL for (int i = 0; i < 4; i++) out[i] = int_load(rows[i] + at);
+#else
     UNROLL for (int i = 0; i < 4; i++)
     {
         const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)(rows[i] + at));
@@ -124,6 +137,7 @@ ALWAYS_INLINE void int_load_parts(const unsigned char *const rows[INT_LANES], si
         out[i] = (vec_int)_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
 #endif
     }
+#endif
 }
 
 /* Parts transposed in place: lane r of a[i] becomes the i-th four bytes of row r. */

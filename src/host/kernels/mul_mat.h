@@ -19,7 +19,7 @@ typedef union mul_mat_scratch {
 /* One token of quantized weights is encoded once per thread, if it fits. */
 ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 {
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_INT_VEC)
     return op->n_tokens == 1 && !multiplies_floats(op->type) && op->k <= (int64_t)QUANT_MAX_BLOCKS * X_BLOCK;
 #else
     (void)op;
@@ -55,7 +55,7 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
         plain_vector(p);
     else if (multiplies_floats(op->type))
         plain_tile(p, &scratch->plain);
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_INT_VEC)
     else if (mul_mat_encodes_once(op))
         quant_vector(p, scratch->quant.x);
 #endif

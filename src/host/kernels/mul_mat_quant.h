@@ -10,7 +10,9 @@
 #include "host/kernels/quant_vector.h"
 #if defined(TSR_ISA_AMX)
 #include "host/kernels/quants_amx.h"
-#elif defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#elif defined(TSR_ISA_NEON)
+#include "host/kernels/quants_neon.h"
+#elif defined(TSR_ISA_INT_VEC)
 #include "host/kernels/quants_tile.h"
 #else
 #include "host/kernels/quants_generic.h"

@@ -14,7 +14,7 @@ ALWAYS_INLINE const unsigned char *product_blocks(const product *p, tsr_type typ
     return (const unsigned char *)p->op->w + (size_t)row * p->op->w_stride + elems_bytes(type, k);
 }
 
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_INT_VEC)
 
 enum { QUANT_PREFETCH_BYTES = 512 }; /* ahead in each row */
 

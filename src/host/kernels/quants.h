@@ -93,7 +93,7 @@ ALWAYS_INLINE bool quant_has_parts(tsr_type type)
     return quant_traits_of(type)->parts > 0;
 }
 
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_INT_VEC)
 
 /* What beside the quanta there is of the panel of n_blocks blocks at each of rows[]. */
 ALWAYS_INLINE void quant_panel_load(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,

@@ -30,7 +30,7 @@ ALWAYS_INLINE void q4_0_expand(const unsigned char *p, int b, quant_block *out)
 
 /* ---- lanes are rows ---- */
 
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_INT_VEC)
 
 /* The half at byte `at` of every block. */
 ALWAYS_INLINE void block_halves(const unsigned char *const rows[INT_LANES], size_t stride, size_t at,

@@ -54,7 +54,7 @@ ALWAYS_INLINE void q6_k_expand(const unsigned char *p, int b, quant_block *out)
 
 /* ---- lanes are rows ---- */
 
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_INT_VEC)
 
 /* Q4_K, and what Q5_K has in common with it */
 

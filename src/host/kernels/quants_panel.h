@@ -34,7 +34,7 @@ ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
 
 /* ---- lanes are rows ---- */
 
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_INT_VEC)
 
 /* What of a panel is needed beside the quanta. */
 typedef struct quant_panel {
@@ -120,6 +120,8 @@ ALWAYS_INLINE vec vec_from_halves(const uint16_t *half)
 {
 #if defined(TSR_ISA_AVX512)
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)half));
+#elif defined(TSR_ISA_NEON)
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
 #else
     return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
 #endif

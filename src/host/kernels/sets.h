@@ -10,6 +10,7 @@ extern const tsr_kernel_set tsr_kernel_set_avx2;
 extern const tsr_kernel_set tsr_kernel_set_avx512;
 extern const tsr_kernel_set tsr_kernel_set_avx512vnni;
 extern const tsr_kernel_set tsr_kernel_set_amx;
+extern const tsr_kernel_set tsr_kernel_set_neon;
 
 /* Whether products by tiles are what plain arithmetic says, for a panel of weights of one byte and one of
  * two. Only where the processor has AMX and the thread may use it. */

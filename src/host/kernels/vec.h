@@ -4,13 +4,13 @@
  * lanes, made of as many of them as it takes. Kernels are written with these two, so their order of
  * operations, hence every bit of their results, does not depend on the width.
  *
- * AVX2 and AVX-512 agree bit for bit: both have a fused multiply-add. The generic build agrees with them
+ * AVX2, AVX-512 and NEON agree bit for bit: all have a fused multiply-add. The generic build agrees with them
  * where the target has one (__FP_FAST_FMAF, for example AArch64); on baseline x86-64 it multiplies and adds
  * with two roundings, because an exact emulation would cost ten times as much, and its results differ in the
  * last bits.
  *
- * The file that includes this defines TSR_ISA_AVX512, TSR_ISA_AVX2 or neither. Compiled with contraction off:
- * a multiply-add is fused where it says v16_fma, and nowhere else. */
+ * The file that includes this defines TSR_ISA_AVX512, TSR_ISA_AVX2, TSR_ISA_NEON or none of them. Compiled
+ * with contraction off: a multiply-add is fused where it says v16_fma, and nowhere else. */
 #ifndef TSR_HOST_KERNELS_VEC_H
 #define TSR_HOST_KERNELS_VEC_H
 
@@ -22,6 +22,11 @@
 
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 #include <immintrin.h>
+#elif defined(TSR_ISA_NEON)
+#include <arm_neon.h>
+#endif
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2) || defined(TSR_ISA_NEON)
+#define TSR_ISA_INT_VEC /* int_vec.h has something to offer */
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
@@ -37,6 +42,9 @@ typedef __m512 vec;
 #elif defined(TSR_ISA_AVX2)
 enum { VEC_LANES = 8 };
 typedef __m256 vec;
+#elif defined(TSR_ISA_NEON)
+enum { VEC_LANES = 4 };
+typedef float32x4_t vec;
 #else
 enum { VEC_LANES = 4 };
 typedef float vec __attribute__((vector_size(16)));
@@ -107,6 +115,8 @@ ALWAYS_INLINE vec vec_load_once(const float *p)
     __asm__("" : "+v"(a));
 #elif defined(TSR_ISA_AVX2)
     __asm__("" : "+x"(a));
+#elif defined(TSR_ISA_NEON)
+    __asm__("" : "+w"(a));
 #endif
     return a;
 }
@@ -118,6 +128,8 @@ ALWAYS_INLINE vec vec_fma(vec a, vec b, vec c)
     return _mm512_fmadd_ps(a, b, c);
 #elif defined(TSR_ISA_AVX2)
     return _mm256_fmadd_ps(a, b, c);
+#elif defined(TSR_ISA_NEON)
+    return vfmaq_f32(c, a, b);
 #elif defined(__FP_FAST_FMAF)
     for (int i = 0; i < VEC_LANES; i++)
         c[i] = __builtin_fmaf(a[i], b[i], c[i]);
@@ -342,6 +354,10 @@ ALWAYS_INLINE v16 v16_from_u8(byte16 a)
 #elif defined(TSR_ISA_AVX2)
     return (v16){_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32((__m128i)a)),
                  _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_srli_si128((__m128i)a, 8)))};
+#elif defined(TSR_ISA_NEON)
+    const uint16x8_t low = vmovl_u8(vget_low_u8((uint8x16_t)a)), high = vmovl_high_u8((uint8x16_t)a);
+    return (v16){vcvtq_f32_u32(vmovl_u16(vget_low_u16(low))), vcvtq_f32_u32(vmovl_high_u16(low)),
+                 vcvtq_f32_u32(vmovl_u16(vget_low_u16(high))), vcvtq_f32_u32(vmovl_high_u16(high))};
 #else
     float lanes[16];
     for (int i = 0; i < 16; i++)
@@ -357,6 +373,10 @@ ALWAYS_INLINE v16 v16_from_i8(byte16 a)
 #elif defined(TSR_ISA_AVX2)
     return (v16){_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32((__m128i)a)),
                  _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_srli_si128((__m128i)a, 8)))};
+#elif defined(TSR_ISA_NEON)
+    const int16x8_t low = vmovl_s8(vget_low_s8((int8x16_t)a)), high = vmovl_high_s8((int8x16_t)a);
+    return (v16){vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))), vcvtq_f32_s32(vmovl_high_s16(low)),
+                 vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))), vcvtq_f32_s32(vmovl_high_s16(high))};
 #else
     float lanes[16];
     for (int i = 0; i < 16; i++)
@@ -372,6 +392,12 @@ ALWAYS_INLINE v16 v16_load_f16(const void *p)
 #elif defined(TSR_ISA_AVX2)
     const __m128i *half = p;
     return (v16){_mm256_cvtph_ps(_mm_loadu_si128(half)), _mm256_cvtph_ps(_mm_loadu_si128(half + 1))};
+#elif defined(TSR_ISA_NEON)
+    float16x8_t low, high;
+    memcpy(&low, p, sizeof low);
+    memcpy(&high, (const char *)p + sizeof low, sizeof high);
+    return (v16){vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)),
+                 vcvt_high_f32_f16(high)};
 #else
     uint16_t half[16];
     float lanes[16];
@@ -390,6 +416,12 @@ ALWAYS_INLINE v16 v16_load_bf16(const void *p)
     const __m128i *half = p;
     return (v16){(vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half)), 16),
                  (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half + 1)), 16)};
+#elif defined(TSR_ISA_NEON)
+    uint16x8_t low, high;
+    memcpy(&low, p, sizeof low);
+    memcpy(&high, (const char *)p + sizeof low, sizeof high);
+    return (v16){(vec)vshll_n_u16(vget_low_u16(low), 16), (vec)vshll_high_n_u16(low, 16),
+                 (vec)vshll_n_u16(vget_low_u16(high), 16), (vec)vshll_high_n_u16(high, 16)};
 #else
     uint16_t half[16];
     float lanes[16];
@@ -409,6 +441,11 @@ ALWAYS_INLINE void v16_store_f16(void *p, v16 a)
     __m128i *half = p;
     _mm_storeu_si128(half, _mm256_cvtps_ph(a.p0, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
     _mm_storeu_si128(half + 1, _mm256_cvtps_ph(a.p1, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#elif defined(TSR_ISA_NEON)
+    const float16x8_t low = vcvt_high_f16_f32(vcvt_f16_f32(a.p0), a.p1);
+    const float16x8_t high = vcvt_high_f16_f32(vcvt_f16_f32(a.p2), a.p3);
+    memcpy(p, &low, sizeof low);
+    memcpy((char *)p + sizeof low, &high, sizeof high);
 #else
     float lanes[16];
     uint16_t half[16];

@@ -80,6 +80,33 @@ ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
 }
 #undef X_PICK
 
+#elif defined(TSR_ISA_NEON)
+
+/* Products are rounded to the nearest integer, ties to even, like everywhere. */
+ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
+{
+    float32x4_t v[8];
+    int32x4_t q[8] = {0};
+    uint32x4_t largest = vdupq_n_u32(0);
+    float inverse;
+    UNROLL for (int i = 0; i < 8; i++)
+    {
+        v[i] = vld1q_f32(x + 4 * i);
+        largest = vmaxq_u32(largest, vreinterpretq_u32_f32(vabsq_f32(v[i])));
+    }
+    if (x_scale(vmaxvq_u32(largest), limit, &block->scale, &inverse))
+        UNROLL for (int i = 0; i < 8; i++) q[i] = vcvtnq_s32_f32(vmulq_n_f32(v[i], inverse));
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        const int32x4_t even = vuzp1q_s32(q[2 * i], q[2 * i + 1]), odd = vuzp2q_s32(q[2 * i], q[2 * i + 1]);
+        vst1_s16(block->q + 4 * i, vmovn_s32(even));
+        vst1_s16(block->q + 16 + 4 * i, vmovn_s32(odd));
+    }
+    UNROLL for (int i = 0; i < 2; i++) block->half[i] =
+        vaddvq_s32(vaddq_s32(vaddq_s32(q[4 * i], q[4 * i + 1]), vaddq_s32(q[4 * i + 2], q[4 * i + 3])));
+    block->sum = block->scale * (float)(block->half[0] + block->half[1]);
+}
+
 #else
 
 ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)

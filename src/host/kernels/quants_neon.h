@@ -1,0 +1,139 @@
+/* Products with quantized weights, many tokens at a time, with NEON: quants_tile.h for vectors of four sums.
+ * Meanings and bits as in quants_generic.h.
+ *
+ * The instruction that fits multiplies four 16-bit integers, an element of as many rows, by one lane of a
+ * token's and adds to four 32-bit sums. So a panel is expanded such that half a vector holds one element of
+ * four rows, and a vector with eight elements of a token serves eight such halves. */
+#ifndef TSR_HOST_KERNELS_QUANTS_NEON_H
+#define TSR_HOST_KERNELS_QUANTS_NEON_H
+
+#include "host/kernels/quants.h"
+
+enum {
+    QUANT_VECTORS = 4, /* of INT_LANES rows in a tile */
+    QUANT_TOKENS = 4,  /* 4 x 4 integer sums of 32 registers */
+    QUANT_ROWS = QUANT_VECTORS * INT_LANES,
+    QUANT_STEPS = X_BLOCK / 4 /* of four elements */
+};
+
+/* A panel of QUANT_ROWS rows. q[block][step][which][vector]: of elements 4 * step .. + 3 of four rows, first
+ * those of elements 0 and 1, then 2 and 3. */
+typedef struct quant_tile {
+    int16_t q[QUANT_BLOCKS][QUANT_STEPS][2][QUANT_VECTORS][2 * INT_LANES];
+    float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+    float min[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+} quant_tile;
+
+/* Block b of vector v of the tile. */
+ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
+                                    int v, quant_tile *tile)
+{
+    vec_store(tile->scale[b][v], quant_scale(type, panel, b));
+    if (quant_has_min(type))
+        vec_store(tile->min[b][v], quant_min(type, panel, b));
+    UNROLL for (int i = 0; i < QUANT_STEPS; i++)
+    {
+        const quant_pair words = quant_words(type, group, b, i);
+        vec_short even = (vec_short)words.even - (short)quant_offset(type);
+        vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
+        if (quant_has_sub_scales(type)) {
+            const vec_bits sub = (vec_bits)quant_sub_scale(type, panel, 2 * b + i / 4) & 0xffff;
+            even *= (vec_short)(sub | sub << 16);
+            odd *= (vec_short)(sub | sub << 16);
+        }
+        vst1q_s16(tile->q[b][i][0][v], vuzp1q_s16((int16x8_t)even, (int16x8_t)odd));
+        vst1q_s16(tile->q[b][i][1][v], vuzp2q_s16((int16x8_t)even, (int16x8_t)odd));
+    }
+}
+
+#include "host/kernels/quants_expand.h"
+
+/* Four elements of every row with n_tokens tokens; lanes of the tokens' vectors are part of the instructions,
+ * so they cannot come from a loop. Elements 0 and 2 are in x_even, 1 and 3 in x_odd, at lanes `first` and
+ * `second`. */
+#define NEON_STEP(step, first, second)                                                                    \
+    UNROLL for (int v = 0; v < QUANT_VECTORS; v++)                                                        \
+    {                                                                                                     \
+        const int16x8_t w01 = vld1q_s16(tile->q[b][step][0][v]), w23 = vld1q_s16(tile->q[b][step][1][v]); \
+        UNROLL for (int t = 0; t < n_tokens; t++)                                                         \
+        {                                                                                                 \
+            dots[t][v] = vmlal_laneq_s16(dots[t][v], vget_low_s16(w01), x_even[t], first);                \
+            dots[t][v] = vmlal_high_laneq_s16(dots[t][v], w01, x_odd[t], first);                          \
+            dots[t][v] = vmlal_laneq_s16(dots[t][v], vget_low_s16(w23), x_even[t], second);               \
+            dots[t][v] = vmlal_high_laneq_s16(dots[t][v], w23, x_odd[t], second);                         \
+        }                                                                                                 \
+    }
+
+/* The integer sums of block b of the panel with block b of n_tokens tokens. */
+ALWAYS_INLINE void neon_block(const int n_tokens, const quant_tile *tile, int b, const x_block *x,
+                              size_t x_stride, int32x4_t dots[QUANT_TOKENS][QUANT_VECTORS])
+{
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        int16x8_t x_even[QUANT_TOKENS], x_odd[QUANT_TOKENS];
+        UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
+            x_even[t] = vld1q_s16(xb->q + 8 * half);
+            x_odd[t] = vld1q_s16(xb->q + 16 + 8 * half);
+        }
+        NEON_STEP(4 * half, 0, 1)
+        NEON_STEP(4 * half + 1, 2, 3)
+        NEON_STEP(4 * half + 2, 4, 5)
+        NEON_STEP(4 * half + 3, 6, 7)
+    }
+}
+#undef NEON_STEP
+
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const quant_tile *tile, int n_blocks,
+                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+{
+    for (int b = 0; b < n_blocks; b++) {
+        int32x4_t dots[QUANT_TOKENS][QUANT_VECTORS] = {0};
+        neon_block(n_tokens, tile, b, x, x_stride, dots);
+        UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
+            UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+            {
+                float *sum = sums + (size_t)t * sums_stride + v * INT_LANES;
+                const vec dot = int_to_float((vec_int)dots[t][v]) * vec_set1(xb->scale);
+                vec acc = vec_fma(dot, vec_load(tile->scale[b][v]), vec_load(sum));
+                if (has_min)
+                    acc = vec_fma(vec_set1(xb->sum), -vec_load(tile->min[b][v]), acc);
+                vec_store(sum, acc);
+            }
+        }
+    }
+}
+
+/* Add the panel's products with n_tokens tokens to sums[token * sums_stride + row]; a token's blocks lie
+ * x_stride blocks after the one's before. 1 <= n_tokens <= QUANT_TOKENS */
+static void quant_tile_multiply(int n_tokens, bool has_min, const quant_tile *tile, int n_blocks,
+                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+{
+#define MULTIPLY(n)                                                                 \
+    do {                                                                            \
+        if (has_min)                                                                \
+            quant_tile_n(n, true, tile, n_blocks, x, x_stride, sums, sums_stride);  \
+        else                                                                        \
+            quant_tile_n(n, false, tile, n_blocks, x, x_stride, sums, sums_stride); \
+    } while (0)
+    switch (n_tokens) {
+    case 1:
+        MULTIPLY(1);
+        break;
+    case 2:
+        MULTIPLY(2);
+        break;
+    case 3:
+        MULTIPLY(3);
+        break;
+    default:
+        MULTIPLY(QUANT_TOKENS);
+        break;
+    }
+#undef MULTIPLY
+}
+
+#endif
