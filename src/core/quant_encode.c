@@ -6,43 +6,40 @@
 
 #include <math.h>
 
+#include "core/quant_each.h"
 #include "core/quant_round.h"
 
-void tsr_quant_encode_q8_0(const float *src, void *dst, int64_t n_blocks)
+static tsr_block_q8_0 encode_q8_0(const float *src)
 {
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_q8_0 block = {.d = TSR_QUANT_F16_NAN};
-        uint16_t half;
-        float d;
-        if (tsr_quant_store_scale(fabsf(tsr_quant_extreme(src, TSR_QUANT_BLOCK)) / 127.0f, &half, &d)) {
-            block.d = half;
-            for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-                block.q[i] = (int8_t)tsr_quant_nearest(src[i] * tsr_quant_reciprocal(d), -127, 127);
-        }
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
+    tsr_block_q8_0 block = {.d = TSR_QUANT_F16_NAN};
+    uint16_t half;
+    float d;
+    if (tsr_quant_store_scale(fabsf(tsr_quant_extreme(src, TSR_QUANT_BLOCK)) / 127.0f, &half, &d)) {
+        block.d = half;
+        for (int i = 0; i < TSR_QUANT_BLOCK; i++)
+            block.q[i] = (int8_t)tsr_quant_nearest(src[i] * tsr_quant_reciprocal(d), -127, 127);
     }
+    return block;
 }
+TSR_QUANT_ENCODER(q8_0, TSR_QUANT_BLOCK)
 
-void tsr_quant_encode_q4_0(const float *src, void *dst, int64_t n_blocks)
+static tsr_block_q4_0 encode_q4_0(const float *src)
 {
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_q4_0 block = {.d = TSR_QUANT_F16_NAN};
-        uint16_t half;
-        float d;
-        /* Quanta run from -8 to 7; the signed scale puts the extreme element on -8. */
-        if (tsr_quant_store_scale(tsr_quant_extreme(src, TSR_QUANT_BLOCK) / -8.0f, &half, &d)) {
-            block.d = half;
-            for (int i = 0; i < TSR_QUANT_BLOCK / 2; i++) {
-                int low = tsr_quant_nearest(src[i] * tsr_quant_reciprocal(d), -8, 7) + 8;
-                int high = tsr_quant_nearest(src[i + 16] * tsr_quant_reciprocal(d), -8, 7) + 8;
-                block.q[i] = (uint8_t)(low | high << 4);
-            }
+    tsr_block_q4_0 block = {.d = TSR_QUANT_F16_NAN};
+    uint16_t half;
+    float d;
+    /* Quanta run from -8 to 7; the signed scale puts the extreme element on -8. */
+    if (tsr_quant_store_scale(tsr_quant_extreme(src, TSR_QUANT_BLOCK) / -8.0f, &half, &d)) {
+        block.d = half;
+        for (int i = 0; i < TSR_QUANT_BLOCK / 2; i++) {
+            int low = tsr_quant_nearest(src[i] * tsr_quant_reciprocal(d), -8, 7) + 8;
+            int high = tsr_quant_nearest(src[i + 16] * tsr_quant_reciprocal(d), -8, 7) + 8;
+            block.q[i] = (uint8_t)(low | high << 4);
         }
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
     }
+    return block;
 }
+TSR_QUANT_ENCODER(q4_0, TSR_QUANT_BLOCK)
 
 /* What Q4_K and Q5_K have in common: header and quanta of one super-block before they are packed. */
 struct min_block {
@@ -109,33 +106,29 @@ static void pack_nibbles(const uint8_t *quanta, uint8_t *q)
     }
 }
 
-void tsr_quant_encode_q4_k(const float *src, void *dst, int64_t n_blocks)
+static tsr_block_q4_k encode_q4_k(const float *src)
 {
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_SUPER_BLOCK) {
-        struct min_block plain = encode_min_block(src, 15);
-        tsr_block_q4_k block = {.d = plain.d, .dmin = plain.dmin};
-        memcpy(block.scales, plain.scales, sizeof block.scales);
-        pack_nibbles(plain.quanta, block.q);
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
+    struct min_block plain = encode_min_block(src, 15);
+    tsr_block_q4_k block = {.d = plain.d, .dmin = plain.dmin};
+    memcpy(block.scales, plain.scales, sizeof block.scales);
+    pack_nibbles(plain.quanta, block.q);
+    return block;
 }
+TSR_QUANT_ENCODER(q4_k, TSR_QUANT_SUPER_BLOCK)
 
-void tsr_quant_encode_q5_k(const float *src, void *dst, int64_t n_blocks)
+static tsr_block_q5_k encode_q5_k(const float *src)
 {
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_SUPER_BLOCK) {
-        struct min_block plain = encode_min_block(src, 31);
-        tsr_block_q5_k block = {.d = plain.d, .dmin = plain.dmin};
-        memcpy(block.scales, plain.scales, sizeof block.scales);
-        pack_nibbles(plain.quanta, block.q);
-        for (int element = 0; element < TSR_QUANT_SUPER_BLOCK; element++)
-            block.high[element % 32] |= (uint8_t)((plain.quanta[element] >> 4) << (element / 32));
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
+    struct min_block plain = encode_min_block(src, 31);
+    tsr_block_q5_k block = {.d = plain.d, .dmin = plain.dmin};
+    memcpy(block.scales, plain.scales, sizeof block.scales);
+    pack_nibbles(plain.quanta, block.q);
+    for (int element = 0; element < TSR_QUANT_SUPER_BLOCK; element++)
+        block.high[element % 32] |= (uint8_t)((plain.quanta[element] >> 4) << (element / 32));
+    return block;
 }
+TSR_QUANT_ENCODER(q5_k, TSR_QUANT_SUPER_BLOCK)
 
-static tsr_block_q6_k encode_q6_k_block(const float *x)
+static tsr_block_q6_k encode_q6_k(const float *x)
 {
     tsr_block_q6_k block = {.d = TSR_QUANT_F16_NAN};
     float step[16];
@@ -157,12 +150,4 @@ static tsr_block_q6_k encode_q6_k_block(const float *x)
     }
     return block;
 }
-
-void tsr_quant_encode_q6_k(const float *src, void *dst, int64_t n_blocks)
-{
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_SUPER_BLOCK) {
-        tsr_block_q6_k block = encode_q6_k_block(src);
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
-}
+TSR_QUANT_ENCODER(q6_k, TSR_QUANT_SUPER_BLOCK)

@@ -1,5 +1,6 @@
 /* Q2_K and Q3_K: super-blocks of sixteen sub-blocks whose quanta have two bits, with a third apart. Decoded
  * to be compared with quant.h; encoded the plain way (quant_encode.c). */
+#include "core/quant_each.h"
 #include "core/quant_round.h"
 
 #include <math.h>
@@ -16,22 +17,18 @@ static int low_shift(int e)
     return e % 128 / 32 * 2;
 }
 
-void tsr_quant_decode_q2_k(const void *src, float *dst, int64_t n_blocks)
+static void decode_q2_k(const tsr_block_q2_k *block, float *dst)
 {
-    const char *bytes = src;
-    for (int64_t b = 0; b < n_blocks; b++, dst += TSR_QUANT_SUPER_BLOCK) {
-        tsr_block_q2_k block;
-        memcpy(&block, bytes + (size_t)b * sizeof block, sizeof block);
-        for (int e = 0; e < TSR_QUANT_SUPER_BLOCK; e++) {
-            float step = tsr_f16_to_f32(block.d) * (float)(block.scales[e / 16] & 0x0f);
-            float offset = tsr_f16_to_f32(block.dmin) * (float)(block.scales[e / 16] >> 4);
-            dst[e] = step * (float)(block.q[low_byte(e)] >> low_shift(e) & 3) - offset;
-        }
+    for (int e = 0; e < TSR_QUANT_SUPER_BLOCK; e++) {
+        float step = tsr_f16_to_f32(block->d) * (float)(block->scales[e / 16] & 0x0f);
+        float offset = tsr_f16_to_f32(block->dmin) * (float)(block->scales[e / 16] >> 4);
+        dst[e] = step * (float)(block->q[low_byte(e)] >> low_shift(e) & 3) - offset;
     }
 }
+TSR_QUANT_DECODER(q2_k, TSR_QUANT_SUPER_BLOCK)
 
 /* Each sub-block's range [min(0, smallest), largest] is cut into three steps. */
-static tsr_block_q2_k encode_q2_k_block(const float *x)
+static tsr_block_q2_k encode_q2_k(const float *x)
 {
     tsr_block_q2_k block = {.d = TSR_QUANT_F16_NAN, .dmin = TSR_QUANT_F16_NAN};
     float step[16], offset[16], largest_step = 0.0f, largest_offset = 0.0f, d, dmin;
@@ -63,30 +60,17 @@ static tsr_block_q2_k encode_q2_k_block(const float *x)
     }
     return block;
 }
+TSR_QUANT_ENCODER(q2_k, TSR_QUANT_SUPER_BLOCK)
 
-void tsr_quant_encode_q2_k(const float *src, void *dst, int64_t n_blocks)
+static void decode_q3_k(const tsr_block_q3_k *block, float *dst)
 {
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_SUPER_BLOCK) {
-        tsr_block_q2_k block = encode_q2_k_block(src);
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
+    for (int e = 0; e < TSR_QUANT_SUPER_BLOCK; e++) {
+        float scale = tsr_f16_to_f32(block->d) * (float)(tsr_quant_q3_scale(block->scales, e / 16) - 32);
+        int quantum = (block->q[low_byte(e)] >> low_shift(e) & 3) | (block->high[e % 32] >> e / 32 & 1) << 2;
+        dst[e] = scale * (float)(quantum - 4);
     }
 }
-
-void tsr_quant_decode_q3_k(const void *src, float *dst, int64_t n_blocks)
-{
-    const char *bytes = src;
-    for (int64_t b = 0; b < n_blocks; b++, dst += TSR_QUANT_SUPER_BLOCK) {
-        tsr_block_q3_k block;
-        memcpy(&block, bytes + (size_t)b * sizeof block, sizeof block);
-        for (int e = 0; e < TSR_QUANT_SUPER_BLOCK; e++) {
-            float scale = tsr_f16_to_f32(block.d) * (float)(tsr_quant_q3_scale(block.scales, e / 16) - 32);
-            int quantum = (block.q[low_byte(e)] >> low_shift(e) & 3) | (block.high[e % 32] >> e / 32 & 1)
-                                                                           << 2;
-            dst[e] = scale * (float)(quantum - 4);
-        }
-    }
-}
+TSR_QUANT_DECODER(q3_k, TSR_QUANT_SUPER_BLOCK)
 
 /* The inverse of tsr_quant_q3_scale. */
 static void pack_q3_scale(uint8_t packed[TSR_QUANT_SCALES_BYTES], int s, int scale)
@@ -95,7 +79,7 @@ static void pack_q3_scale(uint8_t packed[TSR_QUANT_SCALES_BYTES], int s, int sca
     packed[8 + s % 4] |= (uint8_t)((scale >> 4) << s / 4 * 2);
 }
 
-static tsr_block_q3_k encode_q3_k_block(const float *x)
+static tsr_block_q3_k encode_q3_k(const float *x)
 {
     tsr_block_q3_k block = {.d = TSR_QUANT_F16_NAN};
     float step[16], d;
@@ -117,12 +101,4 @@ static tsr_block_q3_k encode_q3_k_block(const float *x)
     }
     return block;
 }
-
-void tsr_quant_encode_q3_k(const float *src, void *dst, int64_t n_blocks)
-{
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_SUPER_BLOCK) {
-        tsr_block_q3_k block = encode_q3_k_block(src);
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
-}
+TSR_QUANT_ENCODER(q3_k, TSR_QUANT_SUPER_BLOCK)

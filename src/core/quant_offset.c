@@ -1,6 +1,7 @@
 /* Q4_1, Q5_0 and Q5_1: blocks of 32 whose quanta are nibbles, with a fifth bit in a word of 32, around an
  * offset that is 16 steps or the block's own. Decoded to be compared with quant.h, encoded the plain way
  * (quant_encode.c). */
+#include "core/quant_each.h"
 #include "core/quant_round.h"
 
 #include <math.h>
@@ -20,41 +21,29 @@ static void put_quantum(uint8_t *q, uint8_t *high, int i, int quantum)
         high[i / 8] |= (uint8_t)((quantum >> 4) << i % 8);
 }
 
-void tsr_quant_decode_q4_1(const void *src, float *dst, int64_t n_blocks)
+static void decode_q4_1(const tsr_block_q4_1 *block, float *dst)
 {
-    const char *bytes = src;
-    for (int64_t b = 0; b < n_blocks; b++, dst += TSR_QUANT_BLOCK) {
-        tsr_block_q4_1 block;
-        memcpy(&block, bytes + (size_t)b * sizeof block, sizeof block);
-        float d = tsr_f16_to_f32(block.d), m = tsr_f16_to_f32(block.m);
-        for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-            dst[i] = d * (float)quantum_at(block.q, NULL, i) + m;
-    }
+    float d = tsr_f16_to_f32(block->d), m = tsr_f16_to_f32(block->m);
+    for (int i = 0; i < TSR_QUANT_BLOCK; i++)
+        dst[i] = d * (float)quantum_at(block->q, NULL, i) + m;
 }
+TSR_QUANT_DECODER(q4_1, TSR_QUANT_BLOCK)
 
-void tsr_quant_decode_q5_0(const void *src, float *dst, int64_t n_blocks)
+static void decode_q5_0(const tsr_block_q5_0 *block, float *dst)
 {
-    const char *bytes = src;
-    for (int64_t b = 0; b < n_blocks; b++, dst += TSR_QUANT_BLOCK) {
-        tsr_block_q5_0 block;
-        memcpy(&block, bytes + (size_t)b * sizeof block, sizeof block);
-        float d = tsr_f16_to_f32(block.d);
-        for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-            dst[i] = d * (float)(quantum_at(block.q, block.high, i) - 16);
-    }
+    float d = tsr_f16_to_f32(block->d);
+    for (int i = 0; i < TSR_QUANT_BLOCK; i++)
+        dst[i] = d * (float)(quantum_at(block->q, block->high, i) - 16);
 }
+TSR_QUANT_DECODER(q5_0, TSR_QUANT_BLOCK)
 
-void tsr_quant_decode_q5_1(const void *src, float *dst, int64_t n_blocks)
+static void decode_q5_1(const tsr_block_q5_1 *block, float *dst)
 {
-    const char *bytes = src;
-    for (int64_t b = 0; b < n_blocks; b++, dst += TSR_QUANT_BLOCK) {
-        tsr_block_q5_1 block;
-        memcpy(&block, bytes + (size_t)b * sizeof block, sizeof block);
-        float d = tsr_f16_to_f32(block.d), m = tsr_f16_to_f32(block.m);
-        for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-            dst[i] = d * (float)quantum_at(block.q, block.high, i) + m;
-    }
+    float d = tsr_f16_to_f32(block->d), m = tsr_f16_to_f32(block->m);
+    for (int i = 0; i < TSR_QUANT_BLOCK; i++)
+        dst[i] = d * (float)quantum_at(block->q, block->high, i) + m;
 }
+TSR_QUANT_DECODER(q5_1, TSR_QUANT_BLOCK)
 
 /* The range [smallest, largest] in `top` steps from m: both as stored, or NaN. */
 static void fit_range(const float *x, int top, uint16_t *d_out, uint16_t *m_out, uint8_t *quanta)
@@ -76,46 +65,40 @@ static void fit_range(const float *x, int top, uint16_t *d_out, uint16_t *m_out,
         quanta[i] = (uint8_t)tsr_quant_nearest((x[i] - m) * tsr_quant_reciprocal(d), 0, top);
 }
 
-void tsr_quant_encode_q4_1(const float *src, void *dst, int64_t n_blocks)
+static tsr_block_q4_1 encode_q4_1(const float *src)
 {
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_q4_1 block = {0};
-        uint8_t quanta[TSR_QUANT_BLOCK];
-        fit_range(src, 15, &block.d, &block.m, quanta);
-        for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-            put_quantum(block.q, NULL, i, quanta[i]);
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
+    tsr_block_q4_1 block = {0};
+    uint8_t quanta[TSR_QUANT_BLOCK];
+    fit_range(src, 15, &block.d, &block.m, quanta);
+    for (int i = 0; i < TSR_QUANT_BLOCK; i++)
+        put_quantum(block.q, NULL, i, quanta[i]);
+    return block;
 }
+TSR_QUANT_ENCODER(q4_1, TSR_QUANT_BLOCK)
 
-void tsr_quant_encode_q5_0(const float *src, void *dst, int64_t n_blocks)
+static tsr_block_q5_0 encode_q5_0(const float *src)
 {
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_q5_0 block = {.d = TSR_QUANT_F16_NAN};
-        uint16_t half;
-        float d;
-        /* As Q4_0: the signed scale puts the extreme element on -16. */
-        if (tsr_quant_store_scale(tsr_quant_extreme(src, TSR_QUANT_BLOCK) / -16.0f, &half, &d)) {
-            block.d = half;
-            for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-                put_quantum(block.q, block.high, i,
-                            tsr_quant_nearest(src[i] * tsr_quant_reciprocal(d), -16, 15) + 16);
-        }
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
-}
-
-void tsr_quant_encode_q5_1(const float *src, void *dst, int64_t n_blocks)
-{
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_q5_1 block = {0};
-        uint8_t quanta[TSR_QUANT_BLOCK];
-        fit_range(src, 31, &block.d, &block.m, quanta);
+    tsr_block_q5_0 block = {.d = TSR_QUANT_F16_NAN};
+    uint16_t half;
+    float d;
+    /* As Q4_0: the signed scale puts the extreme element on -16. */
+    if (tsr_quant_store_scale(tsr_quant_extreme(src, TSR_QUANT_BLOCK) / -16.0f, &half, &d)) {
+        block.d = half;
         for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-            put_quantum(block.q, block.high, i, quanta[i]);
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
+            put_quantum(block.q, block.high, i,
+                        tsr_quant_nearest(src[i] * tsr_quant_reciprocal(d), -16, 15) + 16);
     }
+    return block;
 }
+TSR_QUANT_ENCODER(q5_0, TSR_QUANT_BLOCK)
+
+static tsr_block_q5_1 encode_q5_1(const float *src)
+{
+    tsr_block_q5_1 block = {0};
+    uint8_t quanta[TSR_QUANT_BLOCK];
+    fit_range(src, 31, &block.d, &block.m, quanta);
+    for (int i = 0; i < TSR_QUANT_BLOCK; i++)
+        put_quantum(block.q, block.high, i, quanta[i]);
+    return block;
+}
+TSR_QUANT_ENCODER(q5_1, TSR_QUANT_BLOCK)

@@ -1,6 +1,7 @@
 /* IQ4_NL, IQ4_XS and MXFP4: nibbles that choose one of sixteen values which are not evenly spaced. Decoded to
  * be compared with quant.h; encoded the plain way (quant_encode.c): the extreme element fixes the scale, and
  * every element goes to the nearest value under it. */
+#include "core/quant_each.h"
 #include "core/quant_round.h"
 
 #include <math.h>
@@ -30,45 +31,35 @@ static void encode_nibbles(const float *x, const int8_t *values, float scale, ui
     }
 }
 
-void tsr_quant_decode_iq4_nl(const void *src, float *dst, int64_t n_blocks)
+static void decode_iq4_nl(const tsr_block_iq4_nl *block, float *dst)
 {
-    const char *bytes = src;
-    for (int64_t b = 0; b < n_blocks; b++, dst += TSR_QUANT_BLOCK) {
-        tsr_block_iq4_nl block;
-        memcpy(&block, bytes + (size_t)b * sizeof block, sizeof block);
-        decode_nibbles(block.q, iq4_values, tsr_f16_to_f32(block.d), dst);
+    decode_nibbles(block->q, iq4_values, tsr_f16_to_f32(block->d), dst);
+}
+TSR_QUANT_DECODER(iq4_nl, TSR_QUANT_BLOCK)
+
+static tsr_block_iq4_nl encode_iq4_nl(const float *src)
+{
+    tsr_block_iq4_nl block = {.d = TSR_QUANT_F16_NAN};
+    uint16_t half;
+    float d;
+    if (tsr_quant_store_scale(tsr_quant_extreme(src, TSR_QUANT_BLOCK) / -127.0f, &half, &d)) {
+        block.d = half;
+        encode_nibbles(src, iq4_values, d, block.q);
+    }
+    return block;
+}
+TSR_QUANT_ENCODER(iq4_nl, TSR_QUANT_BLOCK)
+
+static void decode_iq4_xs(const tsr_block_iq4_xs *block, float *dst)
+{
+    for (int s = 0; s < 8; s++) {
+        float scale = tsr_f16_to_f32(block->d) * (float)(tsr_quant_iq4_scale(block, s) - 32);
+        decode_nibbles(block->q + 16 * s, iq4_values, scale, dst + 32 * s);
     }
 }
+TSR_QUANT_DECODER(iq4_xs, TSR_QUANT_SUPER_BLOCK)
 
-void tsr_quant_encode_iq4_nl(const float *src, void *dst, int64_t n_blocks)
-{
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_iq4_nl block = {.d = TSR_QUANT_F16_NAN};
-        uint16_t half;
-        float d;
-        if (tsr_quant_store_scale(tsr_quant_extreme(src, TSR_QUANT_BLOCK) / -127.0f, &half, &d)) {
-            block.d = half;
-            encode_nibbles(src, iq4_values, d, block.q);
-        }
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
-}
-
-void tsr_quant_decode_iq4_xs(const void *src, float *dst, int64_t n_blocks)
-{
-    const char *bytes = src;
-    for (int64_t b = 0; b < n_blocks; b++, dst += TSR_QUANT_SUPER_BLOCK) {
-        tsr_block_iq4_xs block;
-        memcpy(&block, bytes + (size_t)b * sizeof block, sizeof block);
-        for (int s = 0; s < 8; s++) {
-            float scale = tsr_f16_to_f32(block.d) * (float)(tsr_quant_iq4_scale(&block, s) - 32);
-            decode_nibbles(block.q + 16 * s, iq4_values, scale, dst + 32 * s);
-        }
-    }
-}
-
-static tsr_block_iq4_xs encode_iq4_xs_block(const float *x)
+static tsr_block_iq4_xs encode_iq4_xs(const float *x)
 {
     tsr_block_iq4_xs block = {.d = TSR_QUANT_F16_NAN};
     float step[8], d;
@@ -86,40 +77,25 @@ static tsr_block_iq4_xs encode_iq4_xs_block(const float *x)
     }
     return block;
 }
+TSR_QUANT_ENCODER(iq4_xs, TSR_QUANT_SUPER_BLOCK)
 
-void tsr_quant_encode_iq4_xs(const float *src, void *dst, int64_t n_blocks)
+static void decode_mxfp4(const tsr_block_mxfp4 *block, float *dst)
 {
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_SUPER_BLOCK) {
-        tsr_block_iq4_xs block = encode_iq4_xs_block(src);
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
+    decode_nibbles(block->q, fp4_values, tsr_quant_mx_scale(block->e), dst);
 }
+TSR_QUANT_DECODER(mxfp4, TSR_QUANT_BLOCK)
 
-void tsr_quant_decode_mxfp4(const void *src, float *dst, int64_t n_blocks)
+static tsr_block_mxfp4 encode_mxfp4(const float *src)
 {
-    const char *bytes = src;
-    for (int64_t b = 0; b < n_blocks; b++, dst += TSR_QUANT_BLOCK) {
-        tsr_block_mxfp4 block;
-        memcpy(&block, bytes + (size_t)b * sizeof block, sizeof block);
-        decode_nibbles(block.q, fp4_values, tsr_quant_mx_scale(block.e), dst);
+    tsr_block_mxfp4 block = {.e = 255};
+    float largest = fabsf(tsr_quant_extreme(src, TSR_QUANT_BLOCK));
+    if (!isnan(largest)) {
+        /* The specification's rule: the largest element's power of two falls on that of the largest
+         * FP4. */
+        int exponent = largest > 0.0f ? ilogbf(largest) - 2 + 127 : 0;
+        block.e = (uint8_t)(exponent < 2 ? 2 : exponent); /* below 2 the factor has no finite reciprocal */
+        encode_nibbles(src, fp4_values, tsr_quant_mx_scale(block.e), block.q);
     }
+    return block;
 }
-
-void tsr_quant_encode_mxfp4(const float *src, void *dst, int64_t n_blocks)
-{
-    char *bytes = dst;
-    for (int64_t b = 0; b < n_blocks; b++, src += TSR_QUANT_BLOCK) {
-        tsr_block_mxfp4 block = {.e = 255};
-        float largest = fabsf(tsr_quant_extreme(src, TSR_QUANT_BLOCK));
-        if (!isnan(largest)) {
-            /* The specification's rule: the largest element's power of two falls on that of the largest FP4.
-             */
-            int exponent = largest > 0.0f ? ilogbf(largest) - 2 + 127 : 0;
-            block.e =
-                (uint8_t)(exponent < 2 ? 2 : exponent); /* below 2 the factor has no finite reciprocal */
-            encode_nibbles(src, fp4_values, tsr_quant_mx_scale(block.e), block.q);
-        }
-        memcpy(bytes + (size_t)b * sizeof block, &block, sizeof block);
-    }
-}
+TSR_QUANT_ENCODER(mxfp4, TSR_QUANT_BLOCK)
