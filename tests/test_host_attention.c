@@ -127,6 +127,7 @@ static void test_attention_is_close_and_does_not_depend_on_threads(void **state)
         {TSR_TYPE_F16, TSR_TYPE_Q8_0, 2, 2, 32, 40, 21, 0},
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 70, 32, 32, 0, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 1024, 32, 5, 50},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 8, 64, 32, 128, 0, .sinks = true},
     };
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {
         check_setup(setups[i], 0, 1);
@@ -142,7 +143,7 @@ static void test_spans_are_joined_whoever_computes_them(void **state)
     (void)state;
     static const setup setups[] = {
         {TSR_TYPE_F16, TSR_TYPE_F16, 2, 2, 32, 48, 0, 0},
-        {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 5, 32, 33, 700, 0},
+        {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, 1, 5, 32, 33, 700, 0, .sinks = true},
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 1, 20, 7, 0, 30},
     };
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {

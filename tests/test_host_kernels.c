@@ -220,23 +220,30 @@ static void test_rope(void **state)
 
 /* ---- glu: also measures the library's exp ---- */
 
-static double act_exact(tsr_glu_kind kind, double x)
+static double glu_exact(tsr_glu_kind kind, double x, double up)
 {
-    return kind == TSR_GLU_SILU ? x / (1 + exp(-x))
-                                : 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    if (kind == TSR_GLU_CLAMPED) {
+        const double g = fmin(x, 7);
+        return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(7, up)) + 1);
+    }
+    return up * (kind == TSR_GLU_SILU
+                     ? x / (1 + exp(-x))
+                     : 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x))));
 }
 
 static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, float range)
 {
-    float *gate = random_floats(n, -range, range, 1), *up = random_floats(n, -2, 2, 2), *y = floats(n);
+    float *gate = random_floats(n, -range, range, 1), *up = random_floats(n, -9, 9, 2), *y = floats(n);
     tsr_op op = {.kind = TSR_OP_GLU, .glu = {kind, gate, up, y, n}};
     for (int threads = MAX_THREADS; threads >= 1; threads--) {
         kernel_run(set, &op, threads);
         for (int64_t i = 0; i < n; i++) {
             /* e^u has 2 ulp, and |du| = 3 ulp of u: relatively 3 |u| ulp, where u may be 20 before it
              * vanishes */
-            const double relative = (kind == TSR_GLU_SILU ? 4 : 70) * ulp;
-            check((double)y[i], act_exact(kind, (double)gate[i]) * (double)up[i], relative, 1e-30);
+            const double ulps = kind == TSR_GLU_SILU        ? 4
+                                : kind == TSR_GLU_GELU_TANH ? 70
+                                                            : 4 + 0.9 * (double)range;
+            check((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
         }
     }
     op.glu.y = gate;
@@ -256,6 +263,8 @@ static void test_glu(void **state)
         check_glu(set, TSR_GLU_SILU, 12345, 8);
         check_glu(set, TSR_GLU_SILU, 5000, 86);
         check_glu(set, TSR_GLU_GELU_TANH, 12345, 4);
+        check_glu(set, TSR_GLU_CLAMPED, 12345, 20);
+        check_glu(set, TSR_GLU_CLAMPED, 7, 2);
     }
 }
 
@@ -436,6 +445,7 @@ static void test_avx2_and_avx512_agree(void **state)
     tsr_op ops[] = {
         {.kind = TSR_OP_GLU, .glu = {TSR_GLU_SILU, x, up, NULL, N}},
         {.kind = TSR_OP_GLU, .glu = {TSR_GLU_GELU_TANH, x, up, NULL, N}},
+        {.kind = TSR_OP_GLU, .glu = {TSR_GLU_CLAMPED, x, up, NULL, N}},
         {.kind = TSR_OP_SOFTMAX, .softmax = {up, NULL, N, 1, 20}},
         {.kind = TSR_OP_RMS_NORM, .rms_norm = {up, up, NULL, N, 1, 1e-6f}},
         {.kind = TSR_OP_ROPE, .rope = {up, x, NULL, 1, 1, N, N - 1, false}},

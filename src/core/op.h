@@ -145,7 +145,9 @@ typedef struct tsr_op_kv_write {
 
 /* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
  * (position[t] - window, position[t]] (window 0: from 0); scores pass through softcap * tanh(s / softcap)
- * when softcap > 0. Online softmax in one fixed order, which pages and positions alone decide. */
+ * when softcap > 0. Online softmax in one fixed order, which pages and positions alone decide. A head's sink
+ * joins the softmax as one more score, behind all others, that has no value: it takes weight from the
+ * positions and gives nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
 /* The largest head_dim of attention: kernels keep whole heads in fixed tiles, and refuse larger ones. */
 enum { TSR_MAX_HEAD_DIM = 1024 };
 
@@ -157,9 +159,20 @@ typedef struct tsr_op_attention {
     int64_t n_tokens, n_heads; /* n_heads: query heads held here, a multiple of kv.n_heads */
     float scale, softcap;
     int64_t window;
+    const float *sinks; /* [n_heads]; NULL: none */
 } tsr_op_attention;
 
-typedef enum tsr_glu_kind { TSR_GLU_SILU = 0, TSR_GLU_GELU_TANH = 1 } tsr_glu_kind;
+typedef enum tsr_glu_kind {
+    TSR_GLU_SILU = 0,
+    TSR_GLU_GELU_TANH = 1,
+    TSR_GLU_CLAMPED = 2 /* gpt-oss: with g = min(gate, L) and u = up within [-L, L],
+                           act(gate) = g / (1 + exp(-A g)) and up counts as u + 1 */
+} tsr_glu_kind;
+
+/* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha of github.com/openai/gpt-oss, gpt_oss/torch/model.py).
+ */
+#define TSR_GLU_LIMIT 7.0f
+#define TSR_GLU_ALPHA 1.702f
 
 /* y[i] = act(gate[i]) * up[i], n elements. gate or up may equal y. */
 typedef struct tsr_op_glu {
@@ -218,12 +231,21 @@ typedef struct tsr_op_copy {
     int64_t n, n_rows;
 } tsr_op_copy;
 
-/* Which experts each token uses: the n_used largest logits, the lower index first among equals; a NaN is less
- * than any number. Weights are softmax over the chosen logits (`normalize`) or, of the chosen, over all,
- * times `scale`. Fills all of `routing`. */
+/* How a router's logits become probabilities. */
+typedef enum tsr_gating {
+    TSR_GATING_SOFTMAX = 0, /* over all experts */
+    TSR_GATING_SIGMOID      /* of each by itself */
+} tsr_gating;
+
+/* Which experts each token uses: the n_used of the largest logits, or, with a bias, of the largest
+ * probability + bias; the lower index first among equals, and a NaN is less than any number. The chosen ones'
+ * weights are their probabilities, divided by their sum (`normalize`; a softmax over all becomes one over the
+ * chosen), times `scale`. Fills all of `routing`. */
 typedef struct tsr_op_route {
     const float *logits; /* [n_tokens][n_experts], dense */
+    const float *bias;   /* [n_experts], for choosing only; NULL: none */
     tsr_routing routing;
+    tsr_gating gating;
     bool normalize;
     float scale;
 } tsr_op_route;
@@ -240,12 +262,21 @@ typedef struct tsr_expert_range {
     int64_t begin, end;
 } tsr_expert_range;
 
+/* A bias of each of the experts `held`, from the first of them on. */
+typedef struct tsr_expert_bias {
+    const float *data; /* NULL: there is none */
+    int64_t stride;    /* elements from one expert to the next */
+    tsr_expert_range held;
+} tsr_expert_bias;
+
 /* y[s][r] = act(sum_k gate[e][r][k] * x[t][k]) * (sum_k up[e][r][k] * x[t][k]) for every slot s of the
- * routing whose expert e is held here, t its token; the sums are those of a mul_mat that is not partial. Rows
- * of other slots are not written. No weight of an expert that no token uses is read. */
+ * routing whose expert e is held here, t its token; the sums are those of a mul_mat that is not partial, and
+ * biases are added to them. Rows of other slots are not written. No weight of an expert that no token uses is
+ * read. */
 typedef struct tsr_op_experts_glu {
     tsr_glu_kind kind;
     tsr_expert_matrix gate, up;
+    tsr_expert_bias gate_bias, up_bias; /* [n_rows] each, of the experts of `held` */
     tsr_expert_range held;
     int64_t n_rows, k;
     tsr_routing routing;
@@ -258,9 +289,13 @@ typedef struct tsr_op_experts_glu {
  * multiplied with the weight, rounded to f32. EXACT: y is int64, the sum of tsr_fixed_from_f32() of these
  * products, hence the same whether columns or whole experts are divided; out of `limit` raises the range
  * fault. F32: experts ascending, granules in order. BF16: slots in order, each one f32 sum over k; rounded
- * once. */
+ * once.
+ *
+ * weight[s] * bias[e][r] is one more such product, behind those of e's granules. Experts' biases are held by
+ * one device each, whatever else it holds of them. */
 typedef struct tsr_op_experts_down {
     tsr_expert_matrix down;
+    tsr_expert_bias bias; /* [n_rows] each; of experts in `held` */
     tsr_expert_range held;
     int64_t n_rows, k;
     tsr_routing routing;

@@ -11,6 +11,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* The most experts of a layer; kernels keep as many numbers. */
+enum { TSR_MAX_EXPERTS = 4096 };
+
+/* What the sum of chosen probabilities is taken for more than, so that none of them being left is no division
+ * by zero (modeling_deepseek.py of huggingface.co/deepseek-ai/DeepSeek-V3). */
+#define TSR_ROUTE_LEAST_SUM 1e-20f
+
 typedef struct tsr_routing {
     int64_t n_tokens, n_used, n_experts;
     int32_t *expert;    /* [n_tokens][n_used], the likeliest first */

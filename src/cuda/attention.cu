@@ -304,7 +304,8 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
         return;
     for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
         for (int h = 0; h < item.n_heads; h++)
-            a.op.y[first + h * item.head_dim + i] = item.total[h * stride + i] / b.total[h].sum;
+            a.op.y[first + h * item.head_dim + i] =
+                attention_result(a.op, item.first_head + h, b.total[h], item.total[h * stride + i]);
 }
 
 /* Merge the groups that attention_kernel left in scratch: one block per token and head, one thread per
@@ -322,7 +323,7 @@ __global__ void combine_kernel(const attention_args a)
             merge_piece(&total, left[0], left[1]);
             out = merge_output(total, out, left[2 + i]);
         }
-        a.op.y[head * head_dim + i] = out / total.sum;
+        a.op.y[head * head_dim + i] = attention_result(a.op, head % a.op.n_heads, total, out);
     }
 }
 

@@ -59,6 +59,15 @@ TSR_DEVICE float merge_output(const attention_merge &m, float before, float piec
     return fmaf(before, m.keep, piece * m.take);
 }
 
+/* An output of `head` (of those held here) by the sum of its weights, which its sink joins. */
+TSR_DEVICE float attention_result(const tsr_op_attention &op, int64_t head, attention_merge total, float out)
+{
+    if (!op.sinks)
+        return out / total.sum;
+    merge_piece(&total, op.sinks[head], 1.0f);
+    return out * total.keep / total.sum;
+}
+
 TSR_DEVICE int64_t padded(int64_t head_dim)
 {
     return (head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;

@@ -416,9 +416,10 @@ __global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1) tile_kernel
     for (int i = threadIdx.x; i < item.n_slots * PASSES * TILE_DIMS; i += TILE_THREADS) {
         const int slot = i / (PASSES * TILE_DIMS), at = i % (PASSES * TILE_DIMS);
         const int64_t token = item.first_token + slot / a.share;
-        const int64_t head = token * a.op.n_heads + item.kv_head * a.share + slot % a.share;
+        const int64_t head = item.kv_head * a.share + slot % a.share;
         if (at < item.head_dim)
-            a.op.y[head * item.head_dim + at] = b->total[slot][at] / b->merge_total[slot].sum;
+            a.op.y[(token * a.op.n_heads + head) * item.head_dim + at] =
+                attention_result(a.op, head, b->merge_total[slot], b->total[slot][at]);
     }
 }
 

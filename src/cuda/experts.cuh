@@ -81,6 +81,14 @@ TSR_DEVICE const unsigned char *expert_row(const expert_rows &m, int64_t expert,
     return m.data + (size_t)expert * m.expert_stride + (size_t)row * m.row_stride;
 }
 
+/* An element of an expert's bias; 0 where it is none or somebody else's. */
+TSR_DEVICE float expert_bias_at(const tsr_expert_bias &bias, int64_t expert, int64_t row)
+{
+    if (!bias.data || expert < bias.held.begin || expert >= bias.held.end)
+        return 0.0f;
+    return bias.data[(expert - bias.held.begin) * bias.stride + row];
+}
+
 /* Add the lane's part of elements [begin, end) of a row times each of SLOTS activations to sums. */
 template <tsr_type TYPE, int SLOTS, int LANES>
 TSR_DEVICE void expert_dot(const unsigned char *row, bool wide, const float *const *x, int64_t begin,

@@ -15,6 +15,7 @@ enum {
 
 struct experts_down_args {
     expert_rows down;
+    tsr_expert_bias bias;
     tsr_expert_range held;
     tsr_routing routing;
     int64_t n_rows, k, granule;
@@ -66,6 +67,11 @@ __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP) experts_down_token_kerne
                 else
                     plain = plain + weighted;
             }
+            const float bias = r.weight[slot] * expert_bias_at(a.bias, expert, p.row);
+            if (a.exact)
+                fixed += tsr_fixed_of(bias, a.limit, &bad);
+            else
+                plain = plain + bias;
         }
         if (p.stores && a.exact)
             static_cast<int64_t *>(a.y)[t * a.n_rows + p.row] = fixed;
@@ -103,6 +109,11 @@ __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP) experts_down_tile_kernel
                 fixed[s] += tsr_fixed_of(weight * expert_lanes_sum<DOWN_LANES>(sums[s]), a.limit, &bad);
             }
         }
+        const float bias = expert_bias_at(a.bias, tile.expert, p.row);
+        TSR_UNROLL
+        for (int s = 0; s < DOWN_SLOTS; s++)
+            if (p.stores && s < tile.n)
+                fixed[s] += tsr_fixed_of(r.weight[tile.slots[s]] * bias, a.limit, &bad);
         TSR_UNROLL
         for (int s = 0; s < DOWN_SLOTS; s++)
             if (p.stores && s < tile.n)
@@ -140,6 +151,7 @@ extern "C" tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const
     if (op->n_rows == 0 || op->routing.n_tokens == 0)
         return TSR_OK;
     a.down = expert_rows_of(&op->down);
+    a.bias = op->bias;
     a.held = op->held;
     a.routing = op->routing;
     a.n_rows = op->n_rows;

@@ -11,6 +11,7 @@ enum glu_pass { GLU_BOTH, GLU_GATE, GLU_UP };
 
 struct experts_glu_args {
     expert_rows gate, up; /* of the pass: GLU_GATE has no up, GLU_UP no gate */
+    tsr_expert_bias gate_bias, up_bias;
     tsr_glu_kind kind;
     glu_pass pass;
     tsr_expert_range held;
@@ -20,14 +21,17 @@ struct experts_glu_args {
     float *y;
 };
 
-TSR_DEVICE void experts_glu_store(const experts_glu_args &a, float *y, float gate, float up)
+TSR_DEVICE void experts_glu_store(const experts_glu_args &a, int64_t expert, int64_t row, float *y,
+                                  float gate, float up)
 {
+    const float act = tsr_glu_activation(a.kind, gate + expert_bias_at(a.gate_bias, expert, row));
+    const float factor = tsr_glu_factor(a.kind, up + expert_bias_at(a.up_bias, expert, row));
     if (a.pass == GLU_BOTH)
-        *y = tsr_glu_activation(a.kind, gate) * up;
+        *y = act * factor;
     else if (a.pass == GLU_GATE)
-        *y = tsr_glu_activation(a.kind, gate);
+        *y = act;
     else
-        *y = *y * up;
+        *y = *y * factor;
 }
 
 template <tsr_type TYPE, int SLOTS>
@@ -55,7 +59,8 @@ __global__ void __launch_bounds__(GLU_WARPS *TSR_WARP) experts_glu_kernel(const 
             const float gate_sum = expert_lanes_sum<TSR_WARP>(gate[s]),
                         up_sum = expert_lanes_sum<TSR_WARP>(up[s]);
             if (lane == s && s < tile.n)
-                experts_glu_store(a, a.y + tile.slots[s] * a.n_rows + row, gate_sum, up_sum);
+                experts_glu_store(a, tile.expert, row, a.y + tile.slots[s] * a.n_rows + row, gate_sum,
+                                  up_sum);
         }
     }
 }
@@ -92,6 +97,8 @@ extern "C" tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const t
         return TSR_OK;
     a.gate = expert_rows_of(&op->gate);
     a.up = expert_rows_of(&op->up);
+    a.gate_bias = op->gate_bias;
+    a.up_bias = op->up_bias;
     a.kind = op->kind;
     a.held = op->held;
     a.routing = op->routing;

@@ -17,9 +17,27 @@ TSR_DEVICE float tsr_gelu_tanh(float x)
     return x / (1.0f + expf(cubic * (-2.0f * 0.797884561f)));
 }
 
+/* x / (1 + e^(-A x)) of what is not above the limit; a NaN stays one. */
+TSR_DEVICE float tsr_clamped_silu(float x)
+{
+    const float g = x > TSR_GLU_LIMIT ? TSR_GLU_LIMIT : x;
+    return g / (1.0f + expf(-TSR_GLU_ALPHA * g));
+}
+
 TSR_DEVICE float tsr_glu_activation(tsr_glu_kind kind, float x)
 {
-    return kind == TSR_GLU_SILU ? tsr_silu(x) : tsr_gelu_tanh(x);
+    return kind == TSR_GLU_SILU        ? tsr_silu(x)
+           : kind == TSR_GLU_GELU_TANH ? tsr_gelu_tanh(x)
+                                       : tsr_clamped_silu(x);
+}
+
+/* What an activation is multiplied by. */
+TSR_DEVICE float tsr_glu_factor(tsr_glu_kind kind, float up)
+{
+    if (kind != TSR_GLU_CLAMPED)
+        return up;
+    const float below = up > TSR_GLU_LIMIT ? TSR_GLU_LIMIT : up;
+    return (below < -TSR_GLU_LIMIT ? -TSR_GLU_LIMIT : below) + 1.0f;
 }
 
 #endif

@@ -1,7 +1,8 @@
 /* route: which experts each token uses (core/op.h, core/routing.h).
  *
  * A warp chooses for a token, lane l looking at logits l, l + 32, ...; in n_used passes it takes the best of
- * those that are worse than the one before, so nothing need be marked. One block then lists the slots by
+ * those that are worse than the one before, so nothing need be marked. With a bias, what is compared is made
+ * of the logits anew in every pass. One block then lists the slots by
  * expert: it counts them with atomics, whose order does not show, and a warp per expert collects them in
  * order. With few tokens one block does both. */
 #include "cuda/common.cuh"
@@ -19,18 +20,48 @@ TSR_DEVICE bool route_better(const route_pick &a, const route_pick &b)
     return a.key > b.key || (a.key == b.key && a.index < b.index);
 }
 
-/* A NaN is less than any number. */
-TSR_DEVICE float route_key(float logit)
+/* One token's logits, their top, and what parts are divided by to be probabilities. */
+struct route_row {
+    const float *x;
+    float top, sum;
+};
+
+/* A probability but for a softmax's sum. */
+TSR_DEVICE float route_part(const tsr_op_route &op, const route_row &row, int e)
 {
-    return logit == logit ? logit : -INFINITY;
+    return op.gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + expf(-row.x[e])) : expf(row.x[e] - row.top);
 }
 
-/* The best logit after `last` in the order above; the same in all lanes. */
-TSR_DEVICE route_pick route_next(const float *x, int n, const route_pick &last, int lane)
+TSR_DEVICE route_row route_row_of(const tsr_op_route &op, int64_t t, int lane)
+{
+    const int n = (int)op.routing.n_experts;
+    route_row row = {op.logits + t * n, -INFINITY, 1.0f};
+    for (int e = lane; e < n; e += TSR_WARP)
+        row.top = fmaxf(row.top, row.x[e]);
+    row.top = tsr_warp_max(row.top);
+    if (op.gating == TSR_GATING_SIGMOID || (op.normalize && !op.bias))
+        return row;
+    float part = 0.0f;
+    for (int e = lane; e < n; e += TSR_WARP)
+        part = part + expf(row.x[e] - row.top);
+    row.sum = tsr_warp_sum(part);
+    return row;
+}
+
+/* What experts are chosen by. A NaN is less than any number. */
+TSR_DEVICE float route_key(const tsr_op_route &op, const route_row &row, int e)
+{
+    const float key = op.bias ? route_part(op, row, e) / row.sum + op.bias[e] : row.x[e];
+    return key == key ? key : -INFINITY;
+}
+
+/* The best expert after `last` in the order above; the same in all lanes. */
+TSR_DEVICE route_pick route_next(const tsr_op_route &op, const route_row &row, const route_pick &last,
+                                 int lane)
 {
     route_pick best = {-INFINITY, INT32_MAX};
-    for (int e = lane; e < n; e += TSR_WARP) {
-        const route_pick pick = {route_key(x[e]), e};
+    for (int e = lane; e < (int)op.routing.n_experts; e += TSR_WARP) {
+        const route_pick pick = {route_key(op, row, e), e};
         if (route_better(last, pick) && route_better(pick, best))
             best = pick;
     }
@@ -48,30 +79,22 @@ TSR_DEVICE route_pick route_next(const float *x, int n, const route_pick &last, 
 TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
 {
     const tsr_routing &r = op.routing;
-    const int n = (int)r.n_experts, n_used = (int)r.n_used;
-    const float *x = op.logits + t * n;
+    const int n_used = (int)r.n_used;
+    const route_row row = route_row_of(op, t, lane);
     int32_t *const expert = r.expert + t * n_used;
     float *const weight = r.weight + t * n_used;
-    float top = 0.0f, sum = 0.0f;
+    float sum = TSR_ROUTE_LEAST_SUM;
     route_pick pick = {INFINITY, -1}; /* before all others */
     for (int j = 0; j < n_used; j++) {
-        pick = route_next(x, n, pick, lane);
-        const float logit = x[pick.index];
-        top = j == 0 ? logit : top;
-        const float e = expf(logit - top);
-        sum = sum + e;
+        pick = route_next(op, row, pick, lane);
+        const float part = route_part(op, row, pick.index);
+        sum = sum + part;
         if (lane == 0) {
             expert[j] = pick.index;
-            weight[j] = e;
+            weight[j] = part;
         }
     }
-    if (!op.normalize) {
-        float part = 0.0f;
-        for (int e = lane; e < n; e += TSR_WARP)
-            part = part + expf(x[e] - top);
-        sum = tsr_warp_sum(part);
-    }
-    const float factor = op.scale / sum;
+    const float factor = op.scale / (op.normalize ? sum : row.sum);
     for (int j = 0; j < n_used && lane == 0; j++)
         weight[j] = weight[j] * factor;
 }

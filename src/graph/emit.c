@@ -166,6 +166,7 @@ static bool emit_kv_write(const emission *e, tsr_op *op)
 
 static bool emit_attention(const emission *e, tsr_op *op)
 {
+    const tsr_tensor *sinks = e->instr->args->sinks;
     tsr_op_attention *a = &op->attention;
     *a = (tsr_op_attention){.index = kv_index(e, 1),
                             .q = in_address(e, 0),
@@ -173,7 +174,8 @@ static bool emit_attention(const emission *e, tsr_op *op)
                             .n_tokens = e->out->ne1,
                             .scale = e->instr->args->factor,
                             .softcap = e->instr->args->softcap,
-                            .window = e->instr->args->window};
+                            .window = e->instr->args->window,
+                            .sinks = sinks ? sinks->shards[e->d].data : NULL};
     tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
     if (a->kv.n_heads == 0)
         return false;

@@ -17,10 +17,13 @@ static tsr_routing routing_at(const tsr_emission *e, int value, int64_t n_tokens
 bool tsr_emit_route(const tsr_emission *e, tsr_op *op)
 {
     int64_t n_tokens = e->emitter->low->values[e->instr->in[0]].ne1;
+    const tsr_routing_rule *rule = &e->instr->args->route;
     op->route = (tsr_op_route){.logits = in_address(e, 0),
+                               .bias = rule->bias ? rule->bias->shards[e->d].data : NULL,
                                .routing = routing_at(e, e->instr->out, n_tokens),
-                               .normalize = e->instr->args->normalize,
-                               .scale = e->instr->args->factor};
+                               .gating = rule->gating,
+                               .normalize = rule->normalize,
+                               .scale = rule->scale};
     return n_tokens > 0;
 }
 
@@ -47,6 +50,24 @@ static tsr_expert_matrix matrix(const tsr_emission *e, const tsr_tensor *w, int6
                                .expert_stride = rows ? row_stride * (size_t)n_rows : shard->row_stride};
 }
 
+/* `held`: the experts whose biases the shard has. */
+static tsr_expert_bias bias_of(const tsr_emission *e, const tsr_tensor *b, tsr_expert_range held)
+{
+    if (!b || held.begin >= held.end)
+        return (tsr_expert_bias){.data = NULL};
+    const tsr_shard *shard = &b->shards[e->d];
+    return (tsr_expert_bias){
+        .data = shard->data, .stride = (int64_t)(shard->row_stride / sizeof(float)), .held = held};
+}
+
+/* Biases of down are divided by experts. */
+static tsr_expert_bias bias_of_down(const tsr_emission *e, const tsr_tensor *b)
+{
+    int64_t first = b ? tsr_shard_map_first(b->placement.map, e->d) : 0;
+    int64_t n = b ? tsr_shard_map_count(b->placement.map, e->d) : 0;
+    return bias_of(e, b, (tsr_expert_range){first, first + n});
+}
+
 bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op)
 {
     const tsr_node_args *args = e->instr->args;
@@ -61,6 +82,8 @@ bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op)
                               .y = tsr_emit_address(e->emitter, e->instr->out, e->d)};
     a->gate = matrix(e, args->experts.gate, a->k, args->experts.n_ff);
     a->up = matrix(e, args->experts.up, a->k, args->experts.n_ff);
+    a->gate_bias = bias_of(e, args->experts.gate_bias, a->held);
+    a->up_bias = bias_of(e, args->experts.up_bias, a->held);
     return x->ne1 > 0 && a->n_rows > 0 && a->held.end > a->held.begin;
 }
 
@@ -69,9 +92,10 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
     const tsr_node_args *args = e->instr->args;
     const tsr_expert_weights *w = &args->experts;
     const tsr_value *x = &e->emitter->low->values[e->instr->in[0]];
-    int64_t n_granules = (w->n_ff + w->granule - 1) / w->granule;
+    int64_t n_parts = (w->n_ff + w->granule - 1) / w->granule + (w->down_bias != NULL);
     tsr_op_experts_down *a = &op->experts_down;
     *a = (tsr_op_experts_down){.down = matrix(e, w->down, w->n_ff, e->out->ne0),
+                               .bias = bias_of_down(e, w->down_bias),
                                .held = held(e),
                                .n_rows = e->out->ne0,
                                .k = tsr_value_cols(x, e->d),
@@ -79,7 +103,7 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
                                .x = in_address(e, 0),
                                .reduce = e->emitter->reduce,
                                .granule = w->granule,
-                               .limit = tsr_fixed_limit(n_granules * args->n_used),
+                               .limit = tsr_fixed_limit(n_parts * args->n_used),
                                .y = tsr_emit_address(e->emitter, e->instr->out, e->d)};
     return e->out->ne1 > 0 && a->k > 0 && a->held.end > a->held.begin;
 }

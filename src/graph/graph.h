@@ -29,13 +29,27 @@ static inline tsr_reduce_type tsr_reduce_type_of(tsr_reduction reduction)
  * By columns, gate and up are [n_embd * n_ff, n_experts], an expert's n_ff rows in one row of the tensor,
  * SPLIT by columns, n_embd elements for every column of down; down is [n_ff, n_embd * n_experts], SPLIT by
  * columns. By experts, all are [n_embd * n_ff, n_experts], SPLIT by rows. So a part of every expert, or some
- * experts whole, is a shard like any other tensor's. */
+ * experts whole, is a shard like any other tensor's.
+ *
+ * Biases of gate and up are F32 [n_ff, n_experts], SPLIT as down is; those of down F32 [n_embd, n_experts],
+ * SPLIT by rows in any case, so that each is added by one device. By experts, by the one that holds the
+ * expert. */
 typedef struct tsr_expert_weights {
     tsr_tensor *gate, *up, *down;
+    tsr_tensor *gate_bias, *up_bias, *down_bias; /* NULL: none */
     int64_t n_experts, n_ff;
     int64_t granule; /* columns of down that are one sum */
     tsr_glu_kind glu;
 } tsr_expert_weights;
+
+/* How a router's logits choose experts, as ROUTE has it (core/op.h). */
+typedef struct tsr_routing_rule {
+    int64_t n_used; /* experts per token */
+    tsr_gating gating;
+    bool normalize;
+    float scale;
+    tsr_tensor *bias; /* F32 weight [n_experts], whole on every device; NULL: none */
+} tsr_routing_rule;
 
 /* Parameters of a node, by its op. */
 typedef struct tsr_node_args {
@@ -48,9 +62,10 @@ typedef struct tsr_node_args {
     bool interleaved;           /* ROPE */
     struct tsr_kv *kv;          /* KV_WRITE, ATTENTION */
     int layer;                  /* KV_WRITE, ATTENTION */
+    tsr_tensor *sinks;          /* ATTENTION; NULL: none */
+    tsr_routing_rule route;     /* ROUTE */
     int64_t n_used;             /* ROUTE, EXPERTS_*: experts per token */
     int64_t n_experts;          /* the same */
-    bool normalize;             /* ROUTE; its scale is `factor` */
     tsr_expert_weights experts; /* EXPERTS_* */
 } tsr_node_args;
 
@@ -91,9 +106,12 @@ tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_ten
 tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
                           const tsr_kv_inputs *inputs, float scale, float softcap, int64_t window);
 
-/* The routing (core/routing.h) of tokens by their logits [n_experts, n_tokens]: an I32 tensor of one row.
- * Weights are as ROUTE has them (core/op.h). */
-tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, int64_t n_used, bool normalize, float scale);
+/* Give the heads of an attention sinks (core/op.h): an F32 weight [n_heads], SPLIT by head like q. Both may
+ * be NULL. Returns the attention. */
+tsr_tensor *tsr_attention_sinks(tsr_graph *graph, tsr_tensor *attention, tsr_tensor *sinks);
+
+/* The routing (core/routing.h) of tokens by their logits [n_experts, n_tokens]: an I32 tensor of one row. */
+tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule);
 
 /* sum over the experts e that `routing` gives a token, of weight * down_e (act(gate_e x) * (up_e x)):
  * [n_embd, n_tokens], a PARTIAL. */

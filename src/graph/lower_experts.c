@@ -33,7 +33,12 @@ tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node)
     tsr_status status = TSR_OK;
     tsr_instr instr = {.kind = node->op, .args = node->args, .n_in = 1};
     int logits = tsr_lowering_value_of(low, node->src[0]);
+    const tsr_tensor *bias = instr.args->route.bias;
     TSR_TRY(tsr_lowering_need_whole(low, logits, tsr_lowering_value(low, logits)->devices, &instr.in[0]));
+    if (bias && (bias->placement.sharding != TSR_SHARDING_REPLICATED ||
+                 tsr_lowering_value(low, instr.in[0])->devices & ~bias->placement.devices))
+        return tsr_fail(TSR_ERR_INVALID, "route: bias %s is missing on a device that holds %s", bias->name,
+                        node->src[0]->name);
     tsr_value value = {.name = node->name,
                        .type = node->type,
                        .ne0 = node->ne[0],
@@ -70,6 +75,34 @@ static tsr_status check_matrix(const tsr_tensor *w, const tsr_expert_weights *e,
     return TSR_OK;
 }
 
+/* Biases of gate and up are divided as down is, those of down by experts. */
+static tsr_status check_bias(const tsr_tensor *bias, const tsr_expert_weights *e, int64_t n, int axis,
+                             const tsr_shard_map *map)
+{
+    if (!bias)
+        return TSR_OK;
+    const tsr_placement *place = &bias->placement;
+    if (bias->type != TSR_TYPE_F32 || bias->ne[0] != n || tsr_tensor_rows(bias) != e->n_experts)
+        return tsr_fail(TSR_ERR_INVALID, "experts: bias %s must be F32 [%lld, %lld]", bias->name,
+                        (long long)n, (long long)e->n_experts);
+    if (place->sharding != TSR_SHARDING_SPLIT || !bias->shards || place->axis != axis ||
+        place->devices != e->down->placement.devices || (map && !tsr_shard_map_equal(place->map, map)))
+        return tsr_fail(TSR_ERR_INVALID, "experts: bias %s and weight %s are divided differently", bias->name,
+                        e->down->name);
+    return TSR_OK;
+}
+
+static tsr_status check_biases(const tsr_expert_weights *e, int64_t n_embd)
+{
+    tsr_status status = TSR_OK;
+    const tsr_placement *down = &e->down->placement;
+    TSR_TRY(check_bias(e->gate_bias, e, e->n_ff, down->axis, down->map));
+    TSR_TRY(check_bias(e->up_bias, e, e->n_ff, down->axis, down->map));
+    TSR_TRY(check_bias(e->down_bias, e, n_embd, 1, down->axis == 1 ? down->map : NULL));
+out:
+    return status;
+}
+
 static tsr_status check_experts(const tsr_expert_weights *e, int64_t n_embd)
 {
     tsr_status status = TSR_OK;
@@ -88,6 +121,7 @@ static tsr_status check_experts(const tsr_expert_weights *e, int64_t n_embd)
             return tsr_fail(TSR_ERR_INVALID, "experts: weights %s and %s are divided differently",
                             rows[i]->name, e->down->name);
     }
+    TSR_TRY(check_biases(e, n_embd));
 out:
     return status;
 }

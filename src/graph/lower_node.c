@@ -172,6 +172,35 @@ out:
     return status;
 }
 
+/* Every device has the sinks of its heads, whose granules are those of q over the elements of a head. */
+static tsr_status check_sinks(const tsr_tensor *sinks, const tsr_value *q)
+{
+    const tsr_placement *place = &sinks->placement;
+    const int64_t head_dim = q->ne0 / sinks->ne[0];
+    bool alike = place->sharding == TSR_SHARDING_SPLIT && sinks->shards && q->devices == place->devices;
+    for (int d = 0; alike && d < place->map->n_devices; d++)
+        alike = tsr_shard_map_first(place->map, d) * head_dim == tsr_shard_map_first(q->map, d) &&
+                tsr_shard_map_count(place->map, d) * head_dim == tsr_shard_map_count(q->map, d);
+    if (!alike)
+        return tsr_fail(TSR_ERR_INVALID, "attention: sinks %s and %s are divided differently", sinks->name,
+                        q->name);
+    return TSR_OK;
+}
+
+static tsr_status lower_attention(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *sinks = ((const tsr_node_args *)node->args)->sinks;
+    TSR_TRY(lower_by_head(low, node));
+    const tsr_value *value = tsr_lowering_value(low, tsr_lowering_value_of(low, node));
+    if (sinks && value->sharding == TSR_SHARDING_SPLIT)
+        TSR_TRY(check_sinks(sinks, value));
+    else if (sinks)
+        return tsr_fail(TSR_ERR_INVALID, "attention: %s has sinks and is not divided by head", node->name);
+out:
+    return status;
+}
+
 /* Ops that mix ne0 and have no weight: softmax, argmax. */
 static tsr_status lower_whole_rows(tsr_lowering *low, const tsr_tensor *node)
 {
@@ -349,8 +378,9 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
         return lower_mul_mat(low, node);
     case TSR_OP_RMS_NORM:
         return lower_rms_norm(low, node);
-    case TSR_OP_ROPE:
     case TSR_OP_ATTENTION:
+        return lower_attention(low, node);
+    case TSR_OP_ROPE:
     case TSR_OP_SCALE:
     case TSR_OP_SOFTCAP:
         return lower_by_head(low, node);

@@ -245,3 +245,15 @@ tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_te
     node->args.window = window;
     return &node->tensor;
 }
+
+tsr_tensor *tsr_attention_sinks(tsr_graph *graph, tsr_tensor *attention, tsr_tensor *sinks)
+{
+    if (!attention || !sinks)
+        return attention;
+    if (attention->op != TSR_OP_ATTENTION || sinks->type != TSR_TYPE_F32 || tsr_tensor_rows(sinks) != 1 ||
+        !tsr_tensor_is_weight(sinks) || sinks->ne[0] < 1 || attention->ne[0] % sinks->ne[0] != 0)
+        return bad(graph, "attention_sinks", attention, sinks,
+                   "the sinks must be an F32 weight of one row with an element per head");
+    ((tsr_node *)attention)->args.sinks = sinks;
+    return attention;
+}

@@ -14,15 +14,18 @@ static bool is_f32(const tsr_tensor *x)
 }
 
 /* The product is bounded so that every size made of it fits an int32_t, which routings are made of. */
-tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, int64_t n_used, bool normalize, float scale)
+tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule)
 {
     if (!logits)
         return tsr_graph_fail(graph, tsr_fail(TSR_ERR_INVALID, "route: an operand is NULL"));
-    int64_t n_experts = logits->ne[0], n_tokens = logits->ne[1];
+    const int64_t n_experts = logits->ne[0], n_tokens = logits->ne[1], n_used = rule->n_used;
     if (!is_f32(logits) || n_used < 1 || n_used > n_experts)
         return bad(graph, "route", logits, "logits must be F32, of at least as many experts as a token uses");
-    if (n_experts > 1 << 20 || n_tokens > (1 << 30) / n_used)
+    if (n_experts > TSR_MAX_EXPERTS || n_tokens > (1 << 30) / n_used)
         return bad(graph, "route", logits, "too many experts or tokens");
+    if (rule->bias && (rule->bias->type != TSR_TYPE_F32 || !tsr_tensor_is_weight(rule->bias) ||
+                       rule->bias->ne[0] != n_experts || tsr_tensor_rows(rule->bias) != 1))
+        return bad(graph, "route", logits, "the bias must be an F32 weight with an element per expert");
     tsr_node *node = tsr_graph_append(graph, TSR_OP_ROUTE, TSR_TYPE_I32,
                                       tsr_routing_words(n_tokens, n_used, n_experts), 1, "route");
     if (!node)
@@ -30,8 +33,7 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, int64_t n_used, bool
     node->tensor.src[0] = logits;
     node->args.n_used = n_used;
     node->args.n_experts = n_experts;
-    node->args.normalize = normalize;
-    node->args.factor = scale;
+    node->args.route = *rule;
     return &node->tensor;
 }
 

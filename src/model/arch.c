@@ -8,11 +8,11 @@
 #include "model/blocks.h"
 
 static const tsr_arch *const archs[] = {
-    &tsr_arch_llama,     &tsr_arch_mistral3, &tsr_arch_qwen2,     &tsr_arch_qwen3,    &tsr_arch_gemma,
-    &tsr_arch_gemma2,    &tsr_arch_gemma3,   &tsr_arch_phi3,      &tsr_arch_granite,  &tsr_arch_olmo2,
-    &tsr_arch_smollm3,   &tsr_arch_exaone,   &tsr_arch_internlm2, &tsr_arch_xverse,   &tsr_arch_ernie4_5,
-    &tsr_arch_minicpm,   &tsr_arch_chatglm,  &tsr_arch_glm4,      &tsr_arch_qwen3moe, &tsr_arch_olmoe,
-    &tsr_arch_granitemoe};
+    &tsr_arch_llama,      &tsr_arch_mistral3, &tsr_arch_qwen2,     &tsr_arch_qwen3,    &tsr_arch_gemma,
+    &tsr_arch_gemma2,     &tsr_arch_gemma3,   &tsr_arch_phi3,      &tsr_arch_granite,  &tsr_arch_olmo2,
+    &tsr_arch_smollm3,    &tsr_arch_exaone,   &tsr_arch_internlm2, &tsr_arch_xverse,   &tsr_arch_ernie4_5,
+    &tsr_arch_minicpm,    &tsr_arch_chatglm,  &tsr_arch_glm4,      &tsr_arch_qwen3moe, &tsr_arch_olmoe,
+    &tsr_arch_granitemoe, &tsr_arch_gpt_oss};
 
 enum { N_ARCHS = sizeof archs / sizeof *archs, LIST_BYTES = 512 };
 

@@ -76,7 +76,7 @@ static const tsr_tensor_row tensors[] = {
     {"blk.#.ffn_down_exps.weight", TSR_WEIGHT_FFN_COLUMNS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
     {"blk.#.ffn_gate_exps.bias", TSR_WEIGHT_FFN_COLUMNS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
     {"blk.#.ffn_up_exps.bias", TSR_WEIGHT_FFN_COLUMNS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},
-    {"blk.#.ffn_down_exps.bias", FFN_WHOLE},
+    {"blk.#.ffn_down_exps.bias", TSR_WEIGHT_EXPERTS, TSR_EXTENT_NONE, 0},
     {"blk.#.ffn_gate_up_exps.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT,
      TSR_TENSOR_EXPERT | TSR_TENSOR_TWICE},
     {"blk.#.ffn_gate.#.weight", TSR_WEIGHT_FFN_ROWS, TSR_EXTENT_FF_EXPERT, TSR_TENSOR_EXPERT},

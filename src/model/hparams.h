@@ -27,6 +27,7 @@ typedef struct tsr_rope_params {
     double attn_factor;          /* on cos and sin */
     double log_multiplier;       /* YaRN: part of the magnitude's growth that the model has otherwise */
     double beta_fast, beta_slow; /* YaRN: rotations that bound the ramp */
+    bool exact_ramp;             /* YaRN: the ramp's ends are not rounded to whole pairs */
     double temperature; /* position p's cos and sin grow by 1 + temperature ln(1 + floor(p / n_ctx_orig)) */
 } tsr_rope_params;
 
@@ -54,6 +55,7 @@ typedef struct tsr_hparams {
     int64_t n_expert, n_expert_used; /* experts per layer and token; 0: no mixture of experts */
     bool expert_normalize;           /* weights of the chosen experts sum to 1 (times the scale) */
     float expert_scale;
+    tsr_gating expert_gating;
     bool by_expert; /* decided, not read: devices hold whole experts instead of columns of each */
     tsr_kv_shape kv;
     float norm_eps;

@@ -19,8 +19,9 @@ static double pair_of_rotations(const tsr_rope_params *p, double rotations)
 /* 1 where the pair turns often enough to stay as trained, 0 where it is interpolated, a ramp between. */
 static double yarn_keep(const tsr_rope_params *p, int64_t pair)
 {
-    double low = fmax(0, floor(pair_of_rotations(p, p->beta_fast)));
-    double high = fmin((double)p->n_rot - 1, ceil(pair_of_rotations(p, p->beta_slow)));
+    double low = pair_of_rotations(p, p->beta_fast), high = pair_of_rotations(p, p->beta_slow);
+    low = fmax(0, p->exact_ramp ? low : floor(low));
+    high = fmin((double)p->n_rot - 1, p->exact_ramp ? high : ceil(high));
     double ramp = ((double)pair - low) / fmax(0.001, high - low);
     return 1 - fmin(1, fmax(0, ramp));
 }

@@ -185,6 +185,23 @@ out:
     return status;
 }
 
+tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_role role, int layer, int64_t n,
+                                             const tsr_weight_experts *e, tsr_tensor **tensor_out,
+                                             const char *name)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_weights_declare(weights, false, role, layer, n, e->n_experts, tensor_out, "%s", name));
+    if (!*tensor_out)
+        return TSR_OK;
+    if ((*tensor_out)->type != TSR_TYPE_F32)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
+                        tsr_gguf_path(weights->gguf), name, tsr_type_name((*tensor_out)->type));
+    weights->list[weights->n - 1]->expert = true;
+    weights->list[weights->n - 1]->by_expert = e->by_expert;
+out:
+    return status;
+}
+
 tsr_status tsr_weights_tie_output(tsr_weights *weights)
 {
     tsr_weight *weight;
@@ -237,12 +254,14 @@ tsr_block tsr_weight_block(const tsr_weight *weight)
     case TSR_WEIGHT_Q_ROWS:
     case TSR_WEIGHT_KV_ROWS:
     case TSR_WEIGHT_Q_COLUMNS:
+    case TSR_WEIGHT_Q_HEADS:
         return TSR_BLOCK_ATTENTION;
     case TSR_WEIGHT_FFN_WHOLE:
     case TSR_WEIGHT_FFN_ROWS:
     case TSR_WEIGHT_FFN_COLUMNS:
     case TSR_WEIGHT_EXPERT_ROWS:
     case TSR_WEIGHT_EXPERT_COLUMNS:
+    case TSR_WEIGHT_EXPERTS:
         return TSR_BLOCK_FFN;
     case TSR_WEIGHT_OUTPUT_WHOLE:
     case TSR_WEIGHT_VOCAB_ROWS:
@@ -288,6 +307,7 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
     case TSR_WEIGHT_OUTPUT_WHOLE:
         return (tsr_placement){.sharding = TSR_SHARDING_REPLICATED, .devices = group->devices};
     case TSR_WEIGHT_Q_ROWS:
+    case TSR_WEIGHT_Q_HEADS:
         place.map = &group->q;
         break;
     case TSR_WEIGHT_KV_ROWS:
@@ -299,6 +319,10 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
     case TSR_WEIGHT_EXPERT_ROWS:
     case TSR_WEIGHT_EXPERT_COLUMNS:
         place.axis = weight->by_expert ? 1 : 0;
+        place.map = &group->ffn;
+        break;
+    case TSR_WEIGHT_EXPERTS:
+        place.axis = 1;
         place.map = &group->ffn;
         break;
     case TSR_WEIGHT_VOCAB_ROWS:
@@ -330,6 +354,10 @@ static int64_t own_granule(const tsr_weight *weight, const tsr_shard_map *map)
 {
     if (map && weight->role == TSR_WEIGHT_EXPERT_ROWS && !weight->by_expert)
         return weight->tensor.ne[0] / map->extent * map->granule;
+    if (map && weight->role == TSR_WEIGHT_EXPERTS && !weight->by_expert)
+        return 1;
+    if (map && weight->role == TSR_WEIGHT_Q_HEADS)
+        return map->granule / (map->extent / weight->tensor.ne[0]);
     return map ? weight->granule : 0;
 }
 

@@ -13,11 +13,13 @@ typedef enum tsr_weight_role {
     TSR_WEIGHT_Q_ROWS,              /* by query heads */
     TSR_WEIGHT_KV_ROWS,             /* by KV heads */
     TSR_WEIGHT_Q_COLUMNS,           /* W_o */
+    TSR_WEIGHT_Q_HEADS,             /* an element per query head */
     TSR_WEIGHT_FFN_WHOLE,
     TSR_WEIGHT_FFN_ROWS,       /* gate, up */
     TSR_WEIGHT_FFN_COLUMNS,    /* down */
     TSR_WEIGHT_EXPERT_ROWS,    /* gate, up of all experts: rows of every expert, or whole experts */
     TSR_WEIGHT_EXPERT_COLUMNS, /* down of all experts: columns, or whole experts */
+    TSR_WEIGHT_EXPERTS,        /* whole experts, also where columns are divided: biases of down */
     TSR_WEIGHT_OUTPUT_WHOLE,
     TSR_WEIGHT_VOCAB_ROWS /* embedding, output */
 } tsr_weight_role;
@@ -30,9 +32,12 @@ typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
     tsr_tensor *q_norm, *k_norm, *attn_post_norm;
     tsr_tensor *bq, *bk, *bv, *bo; /* biases */
+    tsr_tensor *sinks;
     tsr_tensor *ffn_norm, *gate, *up, *down, *ffn_post_norm;
     tsr_tensor *gate_bias, *up_bias, *down_bias;
     tsr_tensor *router, *expert_gate, *expert_up, *expert_down; /* a mixture of experts */
+    tsr_tensor *router_bias, *choice_bias;                      /* on logits; for choosing only */
+    tsr_tensor *expert_gate_bias, *expert_up_bias, *expert_down_bias;
 } tsr_layer_weights;
 
 /* One declared tensor. */
@@ -89,6 +94,12 @@ typedef struct tsr_weight_experts {
 
 tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role role, int layer,
                                        tsr_weight_experts experts, tsr_tensor **tensor_out, const char *name);
+
+/* Their biases, of n elements each: [n, n_experts], F32, optional. The role is TSR_WEIGHT_EXPERT_COLUMNS
+ * (gate, up) or TSR_WEIGHT_EXPERTS (down). */
+tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_role role, int layer, int64_t n,
+                                             const tsr_weight_experts *experts, tsr_tensor **tensor_out,
+                                             const char *name);
 
 /* The same for a tensor of the file whatever its shape. tensor.ne is [ne[0], rows] with all outer dimensions
  * multiplied. */

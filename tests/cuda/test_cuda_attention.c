@@ -82,7 +82,10 @@ static void cache_destroy(cache *c)
 static tsr_op attention_op(const cache *c)
 {
     float *y = gpu_alloc(c->g, (size_t)(kv_floats(c) * c->a.s.group) * sizeof(float), false);
-    return attention_case_op(&c->a, cache_index(c), c->gpu_q, y);
+    tsr_op op = attention_case_op(&c->a, cache_index(c), c->gpu_q, y);
+    if (op.attention.sinks)
+        op.attention.sinks = gpu_put(c->g, c->a.sinks, (size_t)op.attention.n_heads * sizeof(float), false);
+    return op;
 }
 
 /* Run it and bring the outputs back; the caller frees them. */
@@ -131,6 +134,7 @@ static void test_attention_is_close_to_exact_split_or_not(void **state)
         {TSR_TYPE_F16, TSR_TYPE_Q8_0, 2, 2, 32, 40, 21, 0},
         {TSR_TYPE_F32, TSR_TYPE_BF16, 1, 19, 32, 32, 140, 0},
         {TSR_TYPE_F16, TSR_TYPE_F16, 1, 2, 1024, 32, 5, 50},
+        {TSR_TYPE_F16, TSR_TYPE_F16, 1, 8, 64, 32, 128, 0, .sinks = true},
     };
     gpu g = gpu_open();
     for (size_t i = 0; i < sizeof setups / sizeof *setups; i++) {

@@ -191,24 +191,31 @@ static void test_rope(void **state)
 
 /* ---- glu ---- */
 
-static double act_exact(tsr_glu_kind kind, double x)
+static double glu_exact(tsr_glu_kind kind, double x, double up)
 {
-    return kind == TSR_GLU_SILU ? x / (1 + exp(-x))
-                                : 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    if (kind == TSR_GLU_CLAMPED) {
+        const double g = fmin(x, 7);
+        return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(7, up)) + 1);
+    }
+    return up * (kind == TSR_GLU_SILU
+                     ? x / (1 + exp(-x))
+                     : 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x))));
 }
 
 static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
 {
     float *gate, *up;
     tsr_op op = {.kind = TSR_OP_GLU,
-                 .glu = {kind, gpu_random(g, n, -range, range, 1, &gate), gpu_random(g, n, -2, 2, 2, &up),
+                 .glu = {kind, gpu_random(g, n, -range, range, 1, &gate), gpu_random(g, n, -9, 9, 2, &up),
                          gpu_alloc(g, (size_t)n * sizeof(float), false), n}};
     gpu_run(g, &op);
     float *y = floats_back(op.glu.y, n);
     for (int64_t i = 0; i < n; i++) {
         /* e^u has 2 ulp, and |du| = 4 ulp of u: relatively 4 |u| ulp, where u may be 20 before it vanishes */
-        const double relative = (kind == TSR_GLU_SILU ? 4 : 90) * ulp;
-        check((double)y[i], act_exact(kind, (double)gate[i]) * (double)up[i], relative, 1e-30);
+        const double ulps = kind == TSR_GLU_SILU        ? 4
+                            : kind == TSR_GLU_GELU_TANH ? 90
+                                                        : 4 + 0.9 * (double)range;
+        check((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
     }
     op.glu.y = (float *)op.glu.gate; /* in place */
     gpu_run(g, &op);
@@ -227,6 +234,7 @@ static void test_glu(void **state)
     check_glu(&g, TSR_GLU_SILU, 12345, 8);
     check_glu(&g, TSR_GLU_SILU, 500, 86);
     check_glu(&g, TSR_GLU_GELU_TANH, 1234, 4);
+    check_glu(&g, TSR_GLU_CLAMPED, 1234, 20);
     gpu_close(&g);
 }
 

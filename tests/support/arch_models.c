@@ -152,7 +152,7 @@ const struct arch_model arch_models[] = {
              EXPERTS("blk.%d.ffn_down_exps", 2880, 2880, 32),
              {"blk.%d.ffn_gate_exps.bias", {2880, 32}},
              {"blk.%d.ffn_up_exps.bias", {2880, 32}},
-             {"blk.%d.ffn_down_exps.bias", {2880, 32}, true},
+             {"blk.%d.ffn_down_exps.bias", {2880, 32}},
              END}},
 };
 
@@ -161,7 +161,8 @@ const size_t n_arch_models = sizeof arch_models / sizeof *arch_models;
 static void add(gguf_writer *w, const char *name, const struct arch_tensor *t, tsr_type type)
 {
     int n_dims = t->ne[2] ? 3 : t->ne[1] ? 2 : 1;
-    if (n_dims == 1)
+    const char *end = strrchr(name, '.');
+    if (n_dims == 1 || (end && strcmp(end, ".bias") == 0))
         type = TSR_TYPE_F32;
     else if (t->ne[0] % tsr_type_block_elems(type) != 0)
         type = TSR_TYPE_F16;

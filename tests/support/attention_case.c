@@ -16,6 +16,9 @@ void attention_case_layout(attention_case *c, attention_setup s, int n_sequences
     const size_t rows = (size_t)(s.kv_heads * s.page_tokens);
     c->s = s;
     c->n_sequences = n_sequences;
+    assert_true(s.kv_heads * s.group <= ATTENTION_MAX_HEADS);
+    for (int64_t i = 0; i < s.kv_heads * s.group; i++)
+        c->sinks[i] = (float)(i % 5) * 4 - 8;
     kv->type_k = s.type_k, kv->type_v = s.type_v;
     kv->n_heads = s.kv_heads, kv->head_dim = s.head_dim, kv->page_tokens = s.page_tokens;
     kv->k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->head_dim);
@@ -75,7 +78,8 @@ tsr_op attention_case_op(const attention_case *c, tsr_kv_index index, const floa
                                   .n_heads = c->s.kv_heads * c->s.group,
                                   .scale = 1.0f / sqrtf((float)c->s.head_dim),
                                   .softcap = c->s.softcap,
-                                  .window = c->s.window}};
+                                  .window = c->s.window,
+                                  .sinks = c->s.sinks ? c->sinks : NULL}};
 }
 
 /* Softmax of one head of one token, straight from the definition. */
@@ -104,7 +108,7 @@ static void attention_exact(const attention_case *c, int64_t t, int64_t head, do
             out[i] += weight * (double)row[i];
     }
     for (int64_t i = 0; i < dim; i++)
-        out[i] /= sum;
+        out[i] /= sum + (c->s.sinks ? exp((double)c->sinks[head] - top) : 0);
     free(score);
 }
 

@@ -10,12 +10,13 @@
 
 #include "core/op.h"
 
-enum { ATTENTION_MAX_TOKENS = 96 };
+enum { ATTENTION_MAX_TOKENS = 96, ATTENTION_MAX_HEADS = 80 };
 
 typedef struct attention_setup {
     tsr_type type_k, type_v;
     int64_t kv_heads, group, head_dim, page_tokens, window;
     float softcap;
+    bool sinks; /* every head has one, from far below the scores to far above */
 } attention_setup;
 
 typedef struct attention_case {
@@ -27,6 +28,7 @@ typedef struct attention_case {
     int32_t *page_table; /* [n_sequences][pages_per_sequence]; free() it */
     int64_t n_tokens;    /* of the batch */
     int32_t seq_row[ATTENTION_MAX_TOKENS], position[ATTENTION_MAX_TOKENS];
+    float sinks[ATTENTION_MAX_HEADS];
     const float *q;             /* [n_tokens][kv_heads * group][head_dim] */
     const unsigned char *cache; /* [bytes] as the device holds it, for the functions below */
 } attention_case;
@@ -46,7 +48,8 @@ const unsigned char *attention_case_at(const attention_case *c, bool value, int6
 void attention_case_get(const attention_case *c, bool value, int64_t row, int64_t position, int64_t head,
                         float *out);
 
-/* The op over the device's copies of the page table, rows, positions and queries. */
+/* The op over the device's copies of the page table, rows, positions and queries; its sinks are the case's.
+ */
 tsr_op attention_case_op(const attention_case *c, tsr_kv_index index, const float *q, float *y);
 
 /* Every output within `floor` and the error that scores carry: about |q||k| / sqrt(dim) * 2^-21, below

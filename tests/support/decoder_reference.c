@@ -4,7 +4,8 @@
  * model.py Qwen 2, Qwen 3           arXiv:2407.10671, arXiv:2505.09388 Gemma 1, 2, 3 arXiv:2403.08295,
  * arXiv:2408.00118, arXiv:2503.19786 Phi 3, LongRoPE          arXiv:2404.14219, arXiv:2402.13753 Granite,
  * MiniCPM         scales of their modeling_granite.py and modeling_minicpm.py OLMo 2 arXiv:2501.00656 YaRN,
- * Llama 4's growth   arXiv:2309.00071; modeling_llama4.py, modeling_ministral3.py */
+ * Llama 4's growth   arXiv:2309.00071; modeling_llama4.py, modeling_ministral3.py
+ *     gpt-oss                  gpt_oss/torch/model.py of github.com/openai/gpt-oss */
 #include "support/decoder_reference.h"
 
 #include <math.h>
@@ -30,7 +31,7 @@ typedef struct model {
     char arch[64];
     int64_t n_layers, n_embd, n_head, n_head_kv, d, n_ff, n_rot, n_vocab, n_ctx;
     bool neighbours; /* are rotated together; else elements half a rotation apart */
-    bool gelu;
+    bool gelu, gpt_oss;
     double embedding_scale, residual_scale, score_scale, logit_scale, score_cap, logit_cap;
     int64_t window, period; /* all but the last of every `period` layers; 0: all */
     bool window_is_plain;   /* layers with a window rotate as trained, by local_base */
@@ -75,6 +76,19 @@ static float *rows(const model *m, int64_t layer, const char *name, int64_t firs
     return values;
 }
 
+/* Elements [first, first + n) of a bias, or of those of all experts, one behind the other. */
+static float *biases(const model *m, int64_t layer, const char *name, int64_t first, int64_t n)
+{
+    const tsr_gguf_tensor *t = find(m, layer, name);
+    if (!t || t->ne[1] == 1)
+        return rows(m, layer, name, first, n);
+    assert_true(t->type == TSR_TYPE_F32 && first + n <= t->ne[0] * t->ne[1]);
+    float *values = malloc((size_t)n * sizeof *values);
+    assert_non_null(values);
+    memcpy(values, (const float *)t->data + first, (size_t)n * sizeof *values);
+    return values;
+}
+
 static bool is_one_of(const char *name, const char *list)
 {
     size_t n = strlen(name);
@@ -107,8 +121,10 @@ static void read_family(model *m)
     bool gemma = is_one_of(m->arch, "gemma gemma2 gemma3");
     m->neighbours = is_one_of(m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
                                        "chatglm glm4 granitemoe");
-    if (!m->neighbours && !gemma && !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe"))
+    if (!m->neighbours && !gemma &&
+        !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe gpt-oss"))
         fail_msg("the reference does not know %s", m->arch);
+    m->gpt_oss = is_one_of(m->arch, "gpt-oss");
     if (gemma) {
         m->gelu = true;
         m->embedding_scale = sqrt((double)m->n_embd);
@@ -117,10 +133,10 @@ static void read_family(model *m)
     }
     m->window = (int64_t)key(m, "attention.sliding_window", 0);
     m->period = (int64_t)key(m, "attention.sliding_window_pattern",
-                             is_one_of(m->arch, "gemma2")   ? 2
-                             : is_one_of(m->arch, "gemma3") ? 6
-                             : is_one_of(m->arch, "olmo2")  ? 4
-                                                            : 0);
+                             is_one_of(m->arch, "gemma2 gpt-oss") ? 2
+                             : is_one_of(m->arch, "gemma3")       ? 6
+                             : is_one_of(m->arch, "olmo2")        ? 4
+                                                                  : 0);
     m->window_is_plain = is_one_of(m->arch, "gemma3 olmo2");
     if (is_one_of(m->arch, "gemma3"))
         m->local_base = key(m, "rope.freq_base_swa", 10000);
@@ -190,12 +206,12 @@ static double frequency(const model *m, int64_t i, bool plain, double *magnitude
     float *factors = rows(m, -1, table, i, 1);
     double divided = theta / (factors ? (double)*factors : 1);
     free(factors);
-    if (strcmp(m->arch, "mistral3") != 0) /* linear, where the others stretch */
+    if (!is_one_of(m->arch, "mistral3 gpt-oss")) /* linear, where the others stretch */
         return divided / factor;
     double fast = (double)m->n_rot * log(n / (32 * 2 * pi)) / (2 * log(base));
     double slow = (double)m->n_rot * log(n / (1 * 2 * pi)) / (2 * log(base));
-    fast = fmax(0, floor(fast));
-    slow = fmin((double)m->n_rot - 1, ceil(slow));
+    fast = fmax(0, m->gpt_oss ? fast : floor(fast));
+    slow = fmin((double)m->n_rot - 1, m->gpt_oss ? slow : ceil(slow));
     double stretched = fmin(1, fmax(0, ((double)i - fast) / fmax(0.001, slow - fast)));
     double growth = 0.1 * log(factor);
     *magnitude *= (1 + growth) / (1 + key(m, "rope.scaling.yarn_log_multiplier", 0) * growth);
@@ -217,12 +233,13 @@ static void rotate(const model *m, int64_t position, bool plain, double grow, in
     }
 }
 
-/* One query head over keys and values of positions [first, t]; their rows are n_kv apart. */
-static void attend(const model *m, const double *q, const double *k, const double *v, int64_t first,
-                   int64_t t, double *out)
+/* One query head over keys and values of positions [first, t]; their rows are n_kv apart. Its sink is a score
+ * without a value. */
+static void attend(const model *m, const double *q, const double *k, const double *v, const float *sink,
+                   int64_t first, int64_t t, double *out)
 {
     int64_t stride = m->n_head_kv * m->d;
-    double *p = malloc((size_t)(t + 1) * sizeof *p), sum = 0, top = -INFINITY;
+    double *p = malloc((size_t)(t + 1) * sizeof *p), sum = 0, top = sink ? (double)*sink : -INFINITY;
     assert_non_null(p);
     for (int64_t j = first; j <= t; j++) {
         double s = 0;
@@ -232,6 +249,8 @@ static void attend(const model *m, const double *q, const double *k, const doubl
         p[j] = m->score_cap > 0 ? m->score_cap * tanh(s / m->score_cap) : s;
         top = fmax(top, p[j]);
     }
+    if (sink)
+        sum = exp((double)*sink - top);
     for (int64_t j = first; j <= t; j++)
         sum += p[j] = exp(p[j] - top);
     for (int64_t i = 0; i < m->d; i++) {
@@ -251,7 +270,7 @@ static double *project(const model *m, int64_t layer, const char *name, int64_t 
     char weight_name[64], bias_name[64];
     snprintf(weight_name, sizeof weight_name, "%s.weight", name);
     snprintf(bias_name, sizeof bias_name, "%s.bias", name);
-    float *w = rows(m, layer, weight_name, first, n_out), *b = rows(m, layer, bias_name, first, n_out);
+    float *w = rows(m, layer, weight_name, first, n_out), *b = biases(m, layer, bias_name, first, n_out);
     double *y = malloc((size_t)(n * n_out) * sizeof *y);
     assert_non_null(w);
     assert_non_null(y);
@@ -272,6 +291,7 @@ static double *attention(const model *m, int64_t l, const double *h, int64_t n)
     double *k = project(m, l, fused ? "attn_qkv" : "attn_k", fused ? n_q : 0, m->n_embd, n_kv, h, n);
     double *v = project(m, l, fused ? "attn_qkv" : "attn_v", fused ? n_q + n_kv : 0, m->n_embd, n_kv, h, n);
     double *a = malloc((size_t)(n * n_q) * sizeof *a);
+    float *sinks = rows(m, l, "attn_sinks.weight", 0, m->n_head);
     assert_non_null(a);
     for (int64_t t = 0; t < n; t++) {
         double orig = key(m, "rope.scaling.original_context_length", key(m, "context_length", 1));
@@ -284,10 +304,11 @@ static double *attention(const model *m, int64_t l, const double *h, int64_t n)
         }
         int64_t first = windowed && t >= m->window ? t - m->window + 1 : 0;
         for (int64_t i = 0; i < m->n_head; i++)
-            attend(m, q + t * n_q + i * m->d, k + i / group * m->d, v + i / group * m->d, first, t,
-                   a + t * n_q + i * m->d);
+            attend(m, q + t * n_q + i * m->d, k + i / group * m->d, v + i / group * m->d,
+                   sinks ? sinks + i : NULL, first, t, a + t * n_q + i * m->d);
     }
     double *y = project(m, l, "attn_output", 0, n_q, m->n_embd, a, n);
+    free(sinks);
     free(q);
     free(k);
     free(v);
@@ -299,9 +320,10 @@ static double *attention(const model *m, int64_t l, const double *h, int64_t n)
 static void multiply_gated(const model *m, double *gate, const double *up, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        double x = gate[i];
-        gate[i] = m->gelu ? x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x))) : x / (1 + exp(-x));
-        gate[i] *= up[i];
+        double x = m->gpt_oss ? fmin(gate[i], 7) : gate[i], slope = m->gpt_oss ? 1.702 : 1;
+        gate[i] = m->gelu ? x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)))
+                          : x / (1 + exp(-slope * x));
+        gate[i] *= m->gpt_oss ? fmax(-7, fmin(7, up[i])) + 1 : up[i];
     }
 }
 
@@ -369,7 +391,7 @@ static void add_block(const model *m, int64_t l,
     for (int64_t t = 0; t < n; t++)
         named_norm(m, l, pre, m->n_embd, h + t * m->n_embd);
     double *y = block(m, l, h, n);
-    for (int64_t t = 0; t < n; t++)
+    for (int64_t t = 0; post && t < n; t++)
         named_norm(m, l, post, m->n_embd, y + t * m->n_embd);
     for (int64_t i = 0; i < n * m->n_embd; i++)
         x[i] += m->residual_scale * y[i];
@@ -391,9 +413,10 @@ double *decoder_reference(const char *path, const int32_t *tokens, int64_t n, in
             x[t * m.n_embd + i] = m.embedding_scale * (double)row[i];
         free(row);
     }
+    const char *const post = "post_attention_norm.weight"; /* but for some in front of the FFN */
     for (int64_t l = 0; l < m.n_layers; l++) {
-        add_block(&m, l, attention, "attn_norm.weight", "post_attention_norm.weight", x, n);
-        add_block(&m, l, feed_forward, "ffn_norm.weight", "post_ffw_norm.weight", x, n);
+        add_block(&m, l, attention, "attn_norm.weight", m.gpt_oss ? NULL : post, x, n);
+        add_block(&m, l, feed_forward, m.gpt_oss ? post : "ffn_norm.weight", "post_ffw_norm.weight", x, n);
     }
     for (int64_t t = 0; t < n; t++)
         named_norm(&m, -1, "output_norm.weight", m.n_embd, x + t * m.n_embd);

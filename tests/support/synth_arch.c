@@ -68,6 +68,12 @@ const struct synth_arch synth_archs[] = {
      SYNTH_EXPERTS,
      {REAL("embedding_scale", 3), REAL("residual_scale", 0.6), REAL("attention.scale", 0.3),
       REAL("logit_scale", 4)}},
+    {"gpt-oss",
+     "gpt-oss",
+     SYNTH_EXPERTS | SYNTH_QKV_BIASES | SYNTH_OTHER_BIASES | SYNTH_EXPERT_BIASES | SYNTH_ROUTER_BIAS |
+         SYNTH_SINKS | SYNTH_OTHER_FFN_NORM,
+     {INT("attention.sliding_window", 5), REAL("rope.scaling.factor", 16),
+      INT("rope.scaling.original_context_length", 6)}},
     {"llama with every bias", "llama", SYNTH_QKV_BIASES | SYNTH_OTHER_BIASES, {{NULL}}},
 };
 

@@ -17,7 +17,11 @@ enum {
     SYNTH_FUSED_FFN = 1 << 7,
     SYNTH_LONGROPE = 1 << 8,     /* factors for short and long contexts */
     SYNTH_HALF_ROTATED = 1 << 9, /* half of every head (rounded down to pairs) */
-    SYNTH_EXPERTS = 1 << 10      /* also by n_experts of the config */
+    SYNTH_EXPERTS = 1 << 10,     /* also by n_experts of the config */
+    SYNTH_EXPERT_BIASES = 1 << 11,
+    SYNTH_ROUTER_BIAS = 1 << 12, /* on the logits */
+    SYNTH_SINKS = 1 << 13,
+    SYNTH_OTHER_FFN_NORM = 1 << 14 /* is called post_attention_norm */
 };
 
 struct synth_key {
@@ -30,7 +34,7 @@ struct synth_arch {
     const char *title; /* where one architecture is here in several forms */
     const char *name;  /* general.architecture */
     unsigned parts;
-    struct synth_key keys[8]; /* ends with a NULL suffix */
+    struct synth_key keys[10]; /* ends with a NULL suffix */
 };
 
 extern const struct synth_arch synth_archs[];

@@ -89,7 +89,7 @@ static void write_own_keys(gguf_writer *writer, const struct synth_model_config 
         else
             gguf_writer_u32(writer, key, (uint32_t)k->value);
     }
-    if (strcmp(config->arch->name, "mistral3") == 0)
+    if (strcmp(config->arch->name, "mistral3") == 0 || strcmp(config->arch->name, "gpt-oss") == 0)
         gguf_writer_string(writer, key_of(config, "rope.scaling.type", key), "yarn");
 }
 
@@ -210,9 +210,11 @@ static void matrix(struct weights *weights, const char *name, int columns, int r
     matrices(weights, name, columns, rows, 1);
 }
 
-/* A vector around `mean`: all of a llama's norms are 1. */
-static void vector(struct weights *weights, const char *name, int64_t n, float mean, float spread)
+/* Rows of a vector around `mean`: all of a llama's norms are 1. */
+static void vectors(struct weights *weights, const char *name, int64_t columns, int64_t rows, float mean,
+                    float spread)
 {
+    const int64_t n = columns * rows;
     float *values = malloc((size_t)n * sizeof *values);
     uint64_t seed = weights->seed;
     if (!values)
@@ -222,7 +224,8 @@ static void vector(struct weights *weights, const char *name, int64_t n, float m
             mean + (weights->config->arch ? spread * ((float)random_below(&seed, 2001) / 1000 - 1) : 0);
     if (weights->config->arch)
         weights->seed = seed;
-    gguf_writer_tensor_f32(weights->writer, name, TSR_TYPE_F32, 1, &n, values);
+    gguf_writer_tensor_f32(weights->writer, name, TSR_TYPE_F32, rows > 1 ? 2 : 1, (int64_t[]){columns, rows},
+                           values);
     free(values);
 }
 
@@ -242,7 +245,7 @@ static void rope_factors(struct weights *weights, const char *name, float top)
 /* One tensor of a layer, in files whose architecture has (any of) `with` and none of `without`. */
 struct part {
     const char *name;
-    enum { MATRIX, NORM, BIAS, EXPERTS } kind;
+    enum { MATRIX, NORM, BIAS, EXPERTS, EXPERT_BIASES, SINKS } kind;
     int columns, rows; /* rows: of a matrix */
     unsigned with, without;
 };
@@ -252,6 +255,7 @@ static void layer(struct weights *weights, int index)
     const struct synth_model_config *c = weights->config;
     const unsigned parts = parts_of(c);
     const int d = c->head_dim, q = c->n_heads * d, kv = c->n_kv_heads * d, norms = SYNTH_NO_PRE_NORMS;
+    const int other_norm = SYNTH_OTHER_FFN_NORM, dense_biases = SYNTH_OTHER_BIASES;
     const int fused = q + 2 * kv;
     const struct part all[] = {
         {"attn_norm.weight", NORM, c->n_embd, 1, 0, norms},
@@ -259,7 +263,9 @@ static void layer(struct weights *weights, int index)
         {"attn_k.weight", MATRIX, c->n_embd, kv, 0, SYNTH_FUSED_QKV},
         {"attn_v.weight", MATRIX, c->n_embd, kv, 0, SYNTH_FUSED_QKV},
         {"attn_output.weight", MATRIX, q, c->n_embd, 0, 0},
-        {"ffn_norm.weight", NORM, c->n_embd, 1, 0, norms},
+        {"attn_sinks.weight", SINKS, c->n_heads, 1, SYNTH_SINKS, 0},
+        {"ffn_norm.weight", NORM, c->n_embd, 1, 0, norms | other_norm},
+        {"post_attention_norm.weight", NORM, c->n_embd, 1, other_norm, 0},
         {"ffn_gate.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
         {"ffn_up.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
         {"ffn_down.weight", MATRIX, c->n_ff, c->n_embd, 0, SYNTH_EXPERTS},
@@ -267,6 +273,10 @@ static void layer(struct weights *weights, int index)
         {"ffn_gate_exps.weight", EXPERTS, c->n_embd, c->n_ff, SYNTH_EXPERTS, 0},
         {"ffn_up_exps.weight", EXPERTS, c->n_embd, c->n_ff, SYNTH_EXPERTS, 0},
         {"ffn_down_exps.weight", EXPERTS, c->n_ff, c->n_embd, SYNTH_EXPERTS, 0},
+        {"ffn_gate_inp.bias", BIAS, n_experts(c), 1, SYNTH_ROUTER_BIAS, 0},
+        {"ffn_gate_exps.bias", EXPERT_BIASES, c->n_ff, n_experts(c), SYNTH_EXPERT_BIASES, 0},
+        {"ffn_up_exps.bias", EXPERT_BIASES, c->n_ff, n_experts(c), SYNTH_EXPERT_BIASES, 0},
+        {"ffn_down_exps.bias", EXPERT_BIASES, c->n_embd, n_experts(c), SYNTH_EXPERT_BIASES, 0},
         {"attn_qkv.weight", MATRIX, c->n_embd, fused, SYNTH_FUSED_QKV, 0},
         {"ffn_up.weight", MATRIX, c->n_embd, 2 * c->n_ff, SYNTH_FUSED_FFN, 0},
         {"attn_q.bias", BIAS, q, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
@@ -274,9 +284,9 @@ static void layer(struct weights *weights, int index)
         {"attn_v.bias", BIAS, kv, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
         {"attn_qkv.bias", BIAS, parts & SYNTH_QKV_BIASES ? fused : 0, 1, SYNTH_FUSED_QKV, 0},
         {"attn_output.bias", BIAS, c->n_embd, 1, SYNTH_OTHER_BIASES, 0},
-        {"ffn_gate.bias", BIAS, c->n_ff, 1, SYNTH_OTHER_BIASES, 0},
-        {"ffn_up.bias", BIAS, c->n_ff, 1, SYNTH_OTHER_BIASES, 0},
-        {"ffn_down.bias", BIAS, c->n_embd, 1, SYNTH_OTHER_BIASES, 0},
+        {"ffn_gate.bias", BIAS, c->n_ff, 1, dense_biases, SYNTH_EXPERTS},
+        {"ffn_up.bias", BIAS, c->n_ff, 1, dense_biases, SYNTH_EXPERTS},
+        {"ffn_down.bias", BIAS, c->n_embd, 1, dense_biases, SYNTH_EXPERTS},
         {"attn_q_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},
         {"attn_k_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},
         {"attn_q_norm.weight", NORM, q, 1, SYNTH_WIDE_NORMS, 0},
@@ -293,9 +303,13 @@ static void layer(struct weights *weights, int index)
             matrix(weights, name, all[i].columns, all[i].rows);
         else if (all[i].kind == EXPERTS)
             matrices(weights, name, all[i].columns, all[i].rows, n_experts(c));
-        else
-            vector(weights, name, all[i].columns, all[i].kind == NORM ? 1 : 0,
-                   all[i].kind == NORM ? 0.5f : 0.4f);
+        else if (all[i].kind == NORM)
+            vectors(weights, name, all[i].columns, 1, 1, 0.5f);
+        else /* sinks that matter beside scores, biases that make what follows reach where it is clamped */
+            vectors(weights, name, all[i].columns, all[i].rows, 0,
+                    all[i].kind == SINKS           ? 2
+                    : all[i].kind == EXPERT_BIASES ? 9
+                                                   : 0.4f);
     }
 }
 
@@ -315,7 +329,7 @@ void synth_model_write(const struct synth_model_config *config, const char *path
     }
     for (int i = 0; i < config->n_layers; i++)
         layer(&weights, i);
-    vector(&weights, "output_norm.weight", config->n_embd, 1, 0.5f);
+    vectors(&weights, "output_norm.weight", config->n_embd, 1, 1, 0.5f);
     if (!config->tied_output)
         matrix(&weights, "output.weight", config->n_embd, config->n_vocab);
     if (config->header_only || config->holes)

@@ -121,12 +121,19 @@ static void attn_join(float *top, float *sum, float *out, float span_top, float 
     }
 }
 
-static void attn_put(const attn_item *item, int row, float sum, const float *out)
+/* The end of a row: its outputs by their weights' sum, which its head's sink joins. */
+static void attn_put(const attn_item *item, int row, float top, float sum, const float *out)
 {
-    const float inverse = 1.0f / sum;
-    float *y = item->op->y + attn_offset(item, row);
-    for (int64_t i = 0; i < item->op->kv.head_dim; i++)
-        y[i] = out[i] * inverse;
+    const tsr_op_attention *op = item->op;
+    float factor = 1.0f / sum;
+    float *y = op->y + attn_offset(item, row);
+    if (op->sinks) {
+        const float sink = op->sinks[item->first_head + row % item->n_heads];
+        const float highest = sink > top ? sink : top, keep = f32_exp(top - highest);
+        factor = keep / (sum * keep + f32_exp(sink - highest));
+    }
+    for (int64_t i = 0; i < op->kv.head_dim; i++)
+        y[i] = out[i] * factor;
 }
 
 /* All spans of one item, one after another. */
@@ -146,7 +153,7 @@ static void attn_run(const attn_item *item, attn_scratch *s)
         }
     }
     for (int row = 0; row < item->n_rows; row++)
-        attn_put(item, row, s->total_sum[row], s->total + (size_t)row * item->stride);
+        attn_put(item, row, s->total_top[row], s->total_sum[row], s->total + (size_t)row * item->stride);
 }
 
 /* ---- spans divided among threads ---- */
@@ -191,7 +198,7 @@ static void attn_finish(const attn_item *item, const attn_plan *plan, attn_share
             const float *state = attn_state(shared, plan, item, row, span);
             attn_join(&top, &sum, s->total, state[0], state[1], state + ATTN_STATE_HEAD, item->stride);
         }
-        attn_put(item, row, sum, s->total);
+        attn_put(item, row, top, sum, s->total);
     }
 }
 

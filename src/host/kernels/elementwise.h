@@ -28,29 +28,46 @@ enum { LINE_FLOATS = 16 }; /* threads write whole cache lines */
 
 ALWAYS_INLINE v16 glu_activation(tsr_glu_kind kind, v16 gate)
 {
-    return kind == TSR_GLU_SILU ? v16_silu(gate) : v16_gelu_tanh(gate);
+    return kind == TSR_GLU_SILU        ? v16_silu(gate)
+           : kind == TSR_GLU_GELU_TANH ? v16_gelu_tanh(gate)
+                                       : v16_clamped_silu(gate, TSR_GLU_LIMIT, TSR_GLU_ALPHA);
 }
 
-ALWAYS_INLINE void glu_part(tsr_glu_kind kind, const tsr_op_glu *op, range part)
+ALWAYS_INLINE v16 glu_product(tsr_glu_kind kind, v16 gate, v16 up)
+{
+    if (kind == TSR_GLU_CLAMPED) {
+        const v16 within = v16_max(v16_set1(-TSR_GLU_LIMIT), v16_min(v16_set1(TSR_GLU_LIMIT), up));
+        up = v16_add(within, v16_set1(1.0f));
+    }
+    return v16_mul(glu_activation(kind, gate), up);
+}
+
+ALWAYS_INLINE void glu_part_of(tsr_glu_kind kind, const tsr_op_glu *op, range part)
 {
     int64_t i = part.begin;
     for (; i + 16 <= part.end; i += 16)
-        v16_store(op->y + i, v16_mul(glu_activation(kind, v16_load(op->gate + i)), v16_load(op->up + i)));
+        v16_store(op->y + i, glu_product(kind, v16_load(op->gate + i), v16_load(op->up + i)));
     if (i < part.end) {
         const int64_t n = part.end - i;
         const v16 gate = v16_load_n(op->gate + i, n), up = v16_load_n(op->up + i, n);
-        v16_store_n(op->y + i, v16_mul(glu_activation(kind, gate), up), n);
+        v16_store_n(op->y + i, glu_product(kind, gate, up), n);
     }
+}
+
+static void glu_part(tsr_glu_kind kind, const tsr_op_glu *op, range part)
+{
+    if (kind == TSR_GLU_SILU)
+        glu_part_of(TSR_GLU_SILU, op, part);
+    else if (kind == TSR_GLU_GELU_TANH)
+        glu_part_of(TSR_GLU_GELU_TANH, op, part);
+    else
+        glu_part_of(TSR_GLU_CLAMPED, op, part);
 }
 
 static void kernel_glu(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_glu *op = &record->glu;
-    const range part = thread_part(env, op->n, LINE_FLOATS);
-    if (op->kind == TSR_GLU_SILU)
-        glu_part(TSR_GLU_SILU, op, part);
-    else
-        glu_part(TSR_GLU_GELU_TANH, op, part);
+    glu_part(op->kind, op, thread_part(env, op->n, LINE_FLOATS));
 }
 
 /* ---- add, scale, softcap ---- */

@@ -19,18 +19,19 @@ enum {
 
 /* ---- route ---- */
 
-static float route_key(float logit)
+/* What experts are chosen by; a NaN is less than any number. */
+static float route_key(float key)
 {
-    return logit == logit ? logit : -__builtin_inff();
+    return key == key ? key : -__builtin_inff();
 }
 
-/* The n_used best of x[n], best first; a chosen one is known by the list. */
-static void route_choose(const float *x, int64_t n, int64_t n_used, int32_t *chosen)
+/* The n_used best keys[n], best first; a chosen one is known by the list. */
+static void route_choose(const float *keys, int64_t n, int64_t n_used, int32_t *chosen)
 {
     for (int64_t j = 0; j < n_used; j++) {
         int64_t best = -1;
         for (int64_t e = 0; e < n; e++) {
-            if (best >= 0 && !(route_key(x[e]) > route_key(x[best])))
+            if (best >= 0 && !(keys[e] > keys[best]))
                 continue;
             int64_t i = 0;
             while (i < j && chosen[i] != e)
@@ -42,22 +43,42 @@ static void route_choose(const float *x, int64_t n, int64_t n_used, int32_t *cho
     }
 }
 
+/* A probability but for a softmax's sum. */
+static float route_part(tsr_gating gating, float logit, float top)
+{
+    return gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + f32_exp(-logit)) : f32_exp(logit - top);
+}
+
+/* The largest logit, and what parts are divided by to be probabilities. */
+static float route_sum(const tsr_op_route *op, const float *x, float *top_out)
+{
+    float top = -__builtin_inff(), sum = 0.0f;
+    for (int64_t e = 0; e < op->routing.n_experts; e++)
+        top = x[e] > top ? x[e] : top;
+    *top_out = top;
+    if (op->gating == TSR_GATING_SIGMOID || (op->normalize && !op->bias))
+        return 1.0f;
+    for (int64_t e = 0; e < op->routing.n_experts; e++)
+        sum += f32_exp(x[e] - top);
+    return sum;
+}
+
 static void route_token(const tsr_op_route *op, int64_t t)
 {
     const tsr_routing *r = &op->routing;
     const float *x = op->logits + t * r->n_experts;
     int32_t *chosen = r->expert + t * r->n_used;
-    float *weight = r->weight + t * r->n_used, sum = 0.0f;
-    route_choose(x, r->n_experts, r->n_used, chosen);
-    const float top = x[chosen[0]];
+    float *weight = r->weight + t * r->n_used, keys[TSR_MAX_EXPERTS], top, sum = route_sum(op, x, &top);
+    for (int64_t e = 0; e < r->n_experts; e++)
+        keys[e] = route_key(op->bias ? route_part(op->gating, x[e], top) / sum + op->bias[e] : x[e]);
+    route_choose(keys, r->n_experts, r->n_used, chosen);
     for (int64_t j = 0; j < r->n_used; j++)
-        weight[j] = f32_exp(x[chosen[j]] - top);
-    if (op->normalize)
+        weight[j] = route_part(op->gating, x[chosen[j]], top);
+    if (op->normalize) {
+        sum = TSR_ROUTE_LEAST_SUM;
         for (int64_t j = 0; j < r->n_used; j++)
             sum += weight[j];
-    else
-        for (int64_t e = 0; e < r->n_experts; e++)
-            sum += f32_exp(x[e] - top);
+    }
     const float factor = op->scale / sum;
     for (int64_t j = 0; j < r->n_used; j++)
         weight[j] *= factor;
@@ -177,7 +198,25 @@ static expert_slots expert_batch(const tsr_routing *r, int64_t expert, int64_t i
     return in;
 }
 
+/* Elements of an expert's bias from `row` on; NULL where it is none or somebody else's. */
+static const float *expert_bias_at(const tsr_expert_bias *bias, int64_t expert, int64_t row)
+{
+    if (!bias->data || expert < bias->held.begin || expert >= bias->held.end)
+        return NULL;
+    return bias->data + (expert - bias->held.begin) * bias->stride + row;
+}
+
 /* ---- experts_glu ---- */
+
+/* To the sums of n slots. */
+static void experts_add_bias(const tsr_expert_bias *bias, int64_t expert, int64_t row, int64_t n_rows,
+                             int64_t n, float *sums)
+{
+    const float *b = expert_bias_at(bias, expert, row);
+    for (int64_t j = 0; b && j < n; j++)
+        for (int64_t r = 0; r < n_rows; r++)
+            sums[j * EXPERT_ROWS + r] += b[r];
+}
 
 static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int64_t row, int64_t n_rows,
                               const tsr_kernel_env *env)
@@ -191,6 +230,8 @@ static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int6
         const expert_slots in = expert_batch(&op->routing, expert, i, op->x, op->k, op->routing.n_used);
         experts_product(&of_gate, &in, gate, env);
         experts_product(&of_up, &in, up, env);
+        experts_add_bias(&op->gate_bias, expert, row, n_rows, in.n, gate);
+        experts_add_bias(&op->up_bias, expert, row, n_rows, in.n, up);
         for (int64_t j = 0; j < in.n; j++) {
             const tsr_op_glu glu = {.gate = gate + j * EXPERT_ROWS,
                                     .up = up + j * EXPERT_ROWS,
@@ -216,16 +257,17 @@ static void kernel_experts_glu(const tsr_op *record, const tsr_kernel_env *env)
 
 /* ---- experts_down ---- */
 
-/* Add weight * sum of one granule to the outputs of a batch. */
+/* Add weight * sum of one granule to the outputs of a batch; slots' sums are `stride` apart (0: one for all).
+ */
 static void experts_down_add(const tsr_op_experts_down *op, const expert_slots *in, const float *sums,
-                             int64_t row, int64_t n_rows, bool *fault)
+                             int64_t stride, int64_t row, int64_t n_rows, bool *fault)
 {
     for (int64_t j = 0; j < in->n; j++) {
         const int64_t at = in->slots[j] / op->routing.n_used * op->n_rows + row;
         const float weight = op->routing.weight[in->slots[j]];
         float weighted[EXPERT_ROWS];
         for (int64_t r = 0; r < n_rows; r++)
-            weighted[r] = weight * sums[j * EXPERT_ROWS + r];
+            weighted[r] = weight * sums[j * stride + r];
         for (int64_t r = 0; r < n_rows && op->reduce == TSR_REDUCE_F32; r++)
             ((float *)op->y)[at + r] += weighted[r];
         if (op->reduce == TSR_REDUCE_EXACT)
@@ -233,11 +275,12 @@ static void experts_down_add(const tsr_op_experts_down *op, const expert_slots *
     }
 }
 
-/* All tokens of one expert, granule by granule. */
+/* All tokens of one expert, granule by granule, then its bias. */
 static void experts_down_expert(const tsr_op_experts_down *op, int64_t expert, int64_t row, int64_t n_rows,
                                 bool *fault, const tsr_kernel_env *env)
 {
     float sums[EXPERT_SLOTS * EXPERT_ROWS];
+    const float *bias = expert_bias_at(&op->bias, expert, row);
     const int64_t n_slots = op->routing.begin[expert + 1] - op->routing.begin[expert];
     for (int64_t i = 0; i < n_slots; i += EXPERT_SLOTS) {
         expert_slots in = expert_batch(&op->routing, expert, i, op->x, op->k, 1);
@@ -247,8 +290,10 @@ static void experts_down_expert(const tsr_op_experts_down *op, int64_t expert, i
                 expert_part_of(&op->down, expert - op->held.begin, row, n_rows, column, k);
             in.x = op->x + column;
             experts_product(&part, &in, sums, env);
-            experts_down_add(op, &in, sums, row, n_rows, fault);
+            experts_down_add(op, &in, sums, EXPERT_ROWS, row, n_rows, fault);
         }
+        if (bias)
+            experts_down_add(op, &in, bias, 0, row, n_rows, fault);
     }
 }
 
@@ -267,8 +312,11 @@ static void experts_down_bf16(const tsr_op_experts_down *op, int64_t row, int64_
             const expert_part part =
                 expert_part_of(&op->down, expert - op->held.begin, row, n_rows, 0, op->k);
             experts_product(&part, &in, sums, env);
+            const float *bias = expert_bias_at(&op->bias, expert, row);
             for (int64_t r = 0; r < n_rows; r++)
                 total[r] += routing->weight[s] * sums[r];
+            for (int64_t r = 0; bias && r < n_rows; r++)
+                total[r] += routing->weight[s] * bias[r];
         }
         for (int64_t r = 0; r < n_rows; r++)
             ((uint16_t *)op->y)[t * op->n_rows + row + r] = tsr_f32_to_bf16(total[r]);

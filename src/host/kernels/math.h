@@ -66,6 +66,11 @@ ALWAYS_INLINE v16 v16_exp(v16 a)
     return V16_EACH1(vec_exp);
 }
 
+ALWAYS_INLINE v16 v16_min(v16 a, v16 b)
+{
+    return V16_EACH2(vec_min);
+}
+
 ALWAYS_INLINE float f32_exp(float x)
 {
     return vec_exp(vec_set1(x))[0];
@@ -84,6 +89,13 @@ ALWAYS_INLINE v16 v16_gelu_tanh(v16 x)
     const v16 cubic = v16_fma(v16_mul(v16_mul(x, x), v16_set1(0.044715f)), x, x);
     const v16 minus_2u = v16_mul(cubic, v16_set1(-2.0f * 0.797884561f));
     return v16_div(x, v16_add(v16_set1(1.0f), v16_exp(minus_2u)));
+}
+
+/* min(x, limit) / (1 + e^(-alpha min(x, limit))) */
+ALWAYS_INLINE v16 v16_clamped_silu(v16 x, float limit, float alpha)
+{
+    const v16 g = v16_min(v16_set1(limit), x); /* the operand that stays where x is not a number */
+    return v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_mul(v16_set1(-alpha), g))));
 }
 
 /* tanh x = 1 - 2 / (e^2x + 1), within 1.5e-7 absolute: enough for scores, which lose as much when they are

@@ -60,6 +60,7 @@ tsr_status tsr_declare_attention(tsr_weights *w, const tsr_hparams *hp, int l)
     TSR_TRY(declare_qkv(w, hp, l));
     TSR_DECLARE(wo, true, TSR_WEIGHT_Q_COLUMNS, hp->n_head * hp->head_dim, hp->n_embd, "attn_output.weight");
     TSR_DECLARE(bo, false, TSR_WEIGHT_ATTENTION_WHOLE, hp->n_embd, 1, "attn_output.bias");
+    TSR_DECLARE(sinks, false, TSR_WEIGHT_Q_HEADS, hp->n_head, 1, "attn_sinks.weight");
 out:
     return status;
 }
@@ -107,5 +108,6 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
     double scale = hp->attention_scale > 0 ? hp->attention_scale : 1.0 / sqrt((double)hp->head_dim);
     tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, (float)scale,
                                   (float)hp->attention_softcap, tsr_hparams_window(hp, at->index));
+    a = tsr_attention_sinks(step->graph, a, w->sinks);
     return tsr_block_linear(at, w->wo, w->bo, a);
 }
