@@ -118,7 +118,7 @@ static void of_unusual_shapes(void **state)
             config.n_kv_heads = shapes[s].n_kv_heads;
             config.head_dim = shapes[s].head_dim;
             config.n_ff = shapes[s].n_ff;
-            config.n_layers = 2;
+            config.n_layers = synth_archs[i].parts & SYNTH_DENSE_FIRST ? 3 : 2;
             config.n_vocab = 261;
             config.seed = 100 + i;
             config.tied_output = (i + s) % 2;

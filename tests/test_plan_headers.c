@@ -190,7 +190,7 @@ static const struct arch_key moe_keys[] = {{"embedding_length", 512},
 
 static const struct arch_model together = {
     "together",
-    "deepseek",
+    "deepseek2",
     0,
     0,
     false,
@@ -202,12 +202,12 @@ static const struct arch_model together = {
                                  {"blk.%d.ffn_down_exps.weight", {1024, 512, 8}},
                                  {NULL}}};
 static const struct arch_model apart = {
-    "apart", "deepseek", 0, 0, false, 2, moe_keys, (const struct arch_tensor[]){MOE_TENSORS, {NULL}}};
+    "apart", "deepseek2", 0, 0, false, 2, moe_keys, (const struct arch_tensor[]){MOE_TENSORS, {NULL}}};
 
 static gguf_writer *moe_writer(const struct arch_model *model, uint32_t n_used)
 {
     gguf_writer *w = arch_model_writer(model, TSR_TYPE_F16);
-    gguf_writer_u32(w, "deepseek.expert_used_count", n_used);
+    gguf_writer_u32(w, "deepseek2.expert_used_count", n_used);
     return w;
 }
 
@@ -428,7 +428,7 @@ static void opening_is_refused_by_name(void **state)
     config.topology = f->topo;
     runner_ok(tsr_runtime_open(&config, &rt), "runtime");
     const struct arch_model *models[] = {&uneven, &mla[0], &together, &plain};
-    static const char *const names[] = {"\"command-r\"", "\"deepseek2\"", "\"deepseek\"",
+    static const char *const names[] = {"\"command-r\"", "\"deepseek2\"", "\"deepseek2\"",
                                         "token_embd.weight is IQ3_S"};
     for (int i = 0; i < 4; i++) {
         tsr_model *model = NULL;

@@ -15,6 +15,7 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
         [TSR_OP_ADD] = "add",
         [TSR_OP_SCALE] = "scale",
         [TSR_OP_SOFTCAP] = "softcap",
+        [TSR_OP_GATE] = "gate",
         [TSR_OP_SOFTMAX] = "softmax",
         [TSR_OP_ARGMAX] = "argmax",
         [TSR_OP_COPY] = "copy",

@@ -27,6 +27,7 @@ typedef enum tsr_op_kind {
     TSR_OP_ADD,
     TSR_OP_SCALE,
     TSR_OP_SOFTCAP,
+    TSR_OP_GATE,
     TSR_OP_SOFTMAX,
     TSR_OP_ARGMAX,
     TSR_OP_COPY,
@@ -206,6 +207,14 @@ typedef struct tsr_op_softcap {
     float cap;
 } tsr_op_softcap;
 
+/* y[r][i] = x[r][i] / (1 + exp(-gate[r])). x may equal y. */
+typedef struct tsr_op_gate {
+    const float *x;
+    const float *gate; /* [n_rows] */
+    float *y;
+    int64_t n, n_rows;
+} tsr_op_gate;
+
 /* y[r] = softmax(scale * x[r]). x may equal y. */
 typedef struct tsr_op_softmax {
     const float *x;
@@ -355,6 +364,7 @@ typedef struct tsr_op {
         tsr_op_add add;
         tsr_op_scale scale;
         tsr_op_softcap softcap;
+        tsr_op_gate gate;
         tsr_op_softmax softmax;
         tsr_op_argmax argmax;
         tsr_op_copy copy;

@@ -83,6 +83,7 @@ tsr_status tsr_cuda_op_check(const tsr_op *op)
     case TSR_OP_ADD:
     case TSR_OP_SCALE:
     case TSR_OP_SOFTCAP:
+    case TSR_OP_GATE:
     case TSR_OP_SOFTMAX:
     case TSR_OP_ARGMAX:
         return TSR_OK;
@@ -122,6 +123,8 @@ tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
         return tsr_cuda_scale(&op->scale, s);
     case TSR_OP_SOFTCAP:
         return tsr_cuda_softcap(&op->softcap, s);
+    case TSR_OP_GATE:
+        return tsr_cuda_gate(&op->gate, s);
     case TSR_OP_SOFTMAX:
         return tsr_cuda_softmax(&op->softmax, s);
     case TSR_OP_ARGMAX:

@@ -81,6 +81,7 @@ tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_add(const tsr_op_add *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_scale(const tsr_op_scale *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_softcap(const tsr_op_softcap *op, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_gate(const tsr_op_gate *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_softmax(const tsr_op_softmax *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_argmax(const tsr_op_argmax *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_copy(const tsr_op_copy *op, const tsr_cuda_stream *s);

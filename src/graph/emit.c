@@ -228,6 +228,16 @@ static bool emit_softcap(const emission *e, tsr_op *op)
     return op->softcap.n > 0;
 }
 
+static bool emit_gate(const emission *e, tsr_op *op)
+{
+    op->gate = (tsr_op_gate){.x = in_address(e, 0),
+                             .gate = in_address(e, 1),
+                             .y = out_address(e),
+                             .n = out_cols(e),
+                             .n_rows = e->out->ne1};
+    return op->gate.n > 0 && op->gate.n_rows > 0;
+}
+
 static bool emit_softmax(const emission *e, tsr_op *op)
 {
     op->softmax = (tsr_op_softmax){.x = in_address(e, 0),
@@ -296,6 +306,7 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_ADD] = emit_add,
         [TSR_OP_SCALE] = emit_scale,
         [TSR_OP_SOFTCAP] = emit_softcap,
+        [TSR_OP_GATE] = emit_gate,
         [TSR_OP_SOFTMAX] = emit_softmax,
         [TSR_OP_ARGMAX] = emit_argmax,
         [TSR_OP_COPY] = emit_copy,

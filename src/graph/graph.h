@@ -96,6 +96,9 @@ void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
  * that. For what can only be computed of whole rows and is used divided. Same shapes. */
 tsr_tensor *tsr_divide_like(tsr_graph *graph, tsr_tensor *x, tsr_tensor *like);
 
+/* Every row of x times the sigmoid of its element of gate ([1, rows of x]). */
+tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate);
+
 /* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no
  * bytes. */
 tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,

@@ -383,6 +383,7 @@ tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
     case TSR_OP_ROPE:
     case TSR_OP_SCALE:
     case TSR_OP_SOFTCAP:
+    case TSR_OP_GATE:
         return lower_by_head(low, node);
     case TSR_OP_SOFTMAX:
     case TSR_OP_ARGMAX:

@@ -167,6 +167,19 @@ tsr_tensor *tsr_softcap(tsr_graph *graph, tsr_tensor *x, float cap)
     return &node->tensor;
 }
 
+tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate)
+{
+    if (operands_missing(graph, "gate", x, gate))
+        return NULL;
+    if (!is_f32(gate) || gate->ne[0] != 1 || gate->ne[1] != x->ne[1])
+        return bad(graph, "gate", x, gate, "the second operand must be F32 with one element per row");
+    tsr_node *node = unary(graph, TSR_OP_GATE, x);
+    if (!node)
+        return NULL;
+    node->tensor.src[1] = gate;
+    return &node->tensor;
+}
+
 tsr_tensor *tsr_divide_like(tsr_graph *graph, tsr_tensor *x, tsr_tensor *like)
 {
     if (operands_missing(graph, "divide_like", x, like))

@@ -8,11 +8,12 @@
 #include "model/blocks.h"
 
 static const tsr_arch *const archs[] = {
-    &tsr_arch_llama,      &tsr_arch_mistral3, &tsr_arch_qwen2,     &tsr_arch_qwen3,    &tsr_arch_gemma,
-    &tsr_arch_gemma2,     &tsr_arch_gemma3,   &tsr_arch_phi3,      &tsr_arch_granite,  &tsr_arch_olmo2,
-    &tsr_arch_smollm3,    &tsr_arch_exaone,   &tsr_arch_internlm2, &tsr_arch_xverse,   &tsr_arch_ernie4_5,
-    &tsr_arch_minicpm,    &tsr_arch_chatglm,  &tsr_arch_glm4,      &tsr_arch_qwen3moe, &tsr_arch_olmoe,
-    &tsr_arch_granitemoe, &tsr_arch_gpt_oss};
+    &tsr_arch_llama,        &tsr_arch_mistral3, &tsr_arch_qwen2,     &tsr_arch_qwen3,    &tsr_arch_gemma,
+    &tsr_arch_gemma2,       &tsr_arch_gemma3,   &tsr_arch_phi3,      &tsr_arch_granite,  &tsr_arch_olmo2,
+    &tsr_arch_smollm3,      &tsr_arch_exaone,   &tsr_arch_internlm2, &tsr_arch_xverse,   &tsr_arch_ernie4_5,
+    &tsr_arch_minicpm,      &tsr_arch_chatglm,  &tsr_arch_glm4,      &tsr_arch_qwen3moe, &tsr_arch_olmoe,
+    &tsr_arch_granitemoe,   &tsr_arch_gpt_oss,  &tsr_arch_qwen2moe,  &tsr_arch_deepseek, &tsr_arch_bailingmoe,
+    &tsr_arch_ernie4_5_moe, &tsr_arch_dots1,    &tsr_arch_glm4moe};
 
 enum { N_ARCHS = sizeof archs / sizeof *archs, LIST_BYTES = 512 };
 
@@ -64,7 +65,8 @@ static void drop_unused_rotations(tsr_hparams *hp)
 /* Older files have a tensor per expert, others gate and up in one. */
 static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
 {
-    static const char *const tensor = "blk.0.ffn_gate_exps.weight";
+    char tensor[TSR_MAX_NAME];
+    snprintf(tensor, sizeof tensor, "blk.%d.ffn_gate_exps.weight", (int)hp->n_dense_layers);
     if (!arch->experts)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "%s: architecture %s with a mixture of %lld experts is not supported",

@@ -43,8 +43,16 @@ tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_
 /* A dense FFN: gate, up, down; their biases are optional. A file may keep the first two in ffn_up. */
 tsr_status tsr_declare_ffn(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* A mixture of experts: router, and gate, up and down of all experts. */
+/* A mixture of experts: router, and gate, up and down of all experts, with those that every token uses where
+ * the keys say that there are any. Biases are optional. */
 tsr_status tsr_declare_experts(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* Gate, up and down of the experts that every token uses, as one FFN; what a token takes of them is
+ * optional. */
+tsr_status tsr_declare_shared_experts(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* What the layer has of both. */
+tsr_status tsr_declare_ffn_or_experts(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* The layer most models have: norms before both blocks, attention, a dense FFN or a mixture of experts. */
 tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
@@ -85,8 +93,9 @@ tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h);
 /* The dense FFN of h (normed already), up to and with W_down. */
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);
 
-/* The mixture of experts of h (normed already). */
+/* The mixture of experts of h (normed already), and the part of it that every token uses. */
 tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h);
+tsr_tensor *tsr_block_shared_experts(const tsr_layer *at, tsr_tensor *h);
 
 /* x + y, y a block's result (by residual_scale); the sum over devices and this one are one pass where y is
  * not used otherwise. */

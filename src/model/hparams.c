@@ -229,20 +229,48 @@ out:
     return status;
 }
 
+/* How logits become probabilities, in llama.cpp's numbers (enum llama_expert_gating_func_type): a softmax
+ * over all (1) or, which is the same where weights are normalized, over the chosen (3), sigmoids (2). */
+static tsr_status read_gating(reader *r, tsr_hparams *hp)
+{
+    int64_t gating = 0, n_groups = 1;
+    tsr_status status = TSR_OK;
+    TSR_TRY(get_int(r, "expert_gating_func", false, 0, 1 << 10, &gating));
+    if (gating > 3)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %s is %lld; softmax (1, 3) and sigmoid (2) are supported",
+                        tsr_gguf_path(r->gguf), r->key, (long long)gating);
+    hp->expert_gating = gating == 2 ? TSR_GATING_SIGMOID : TSR_GATING_SOFTMAX;
+    hp->expert_normalize |= gating == 3;
+    TSR_TRY(get_int(r, "expert_group_count", false, 0, 1 << 10, &n_groups));
+    if (n_groups > 1)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: %s is %lld; experts that are chosen by groups are not supported",
+                        tsr_gguf_path(r->gguf), r->key, (long long)n_groups);
+out:
+    return status;
+}
+
 /* A mixture's FFN is as long as one expert's. */
 static tsr_status read_experts(reader *r, tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
     double scale = 1;
+    int64_t n_shared = 0;
     hp->expert_scale = 1;
-    TSR_TRY(get_int(r, "expert_count", false, 0, 1 << 12, &hp->n_expert));
+    TSR_TRY(get_int(r, "expert_count", false, 0, TSR_MAX_EXPERTS, &hp->n_expert));
     if (hp->n_expert == 0)
         return TSR_OK;
+    hp->n_ff_dense = hp->n_ff;
     TSR_TRY(get_int(r, "expert_used_count", true, 1, hp->n_expert, &hp->n_expert_used));
     TSR_TRY(get_int(r, "expert_feed_forward_length", false, 1, 1 << 22, &hp->n_ff));
+    TSR_TRY(get_int(r, "leading_dense_block_count", false, 0, hp->n_layers, &hp->n_dense_layers));
+    TSR_TRY(get_int(r, "expert_shared_count", false, 0, 1 << 10, &n_shared));
+    hp->n_ff_shared = n_shared * hp->n_ff;
+    TSR_TRY(get_int(r, "expert_shared_feed_forward_length", false, 0, 1 << 22, &hp->n_ff_shared));
     TSR_TRY(get_real(r, "expert_weights_scale", false, 0, 1e6, &scale));
     if (scale > 0) /* files say 0 for "none" */
         hp->expert_scale = (float)scale;
+    TSR_TRY(read_gating(r, hp));
 out:
     return status;
 }
@@ -278,6 +306,11 @@ tsr_status tsr_hparams_real(const tsr_gguf *gguf, const char *architecture, cons
 }
 
 /* ---- what differs between layers -------------------------------------------------------------- */
+
+bool tsr_hparams_is_mixture(const tsr_hparams *hp, int64_t layer)
+{
+    return hp->n_expert > 0 && layer >= hp->n_dense_layers;
+}
 
 static bool has_window(int64_t period, int64_t layer)
 {

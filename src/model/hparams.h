@@ -53,6 +53,9 @@ typedef struct tsr_hparams {
     char name[128];
     int64_t n_layers, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab, n_ctx_train;
     int64_t n_expert, n_expert_used; /* experts per layer and token; 0: no mixture of experts */
+    int64_t n_dense_layers;          /* before the first layer with a mixture, with dense FFNs */
+    int64_t n_ff_dense;              /* of those; n_ff is an expert's. 0: of no mixture, n_ff serves */
+    int64_t n_ff_shared;             /* of the experts that every token uses, as one FFN; 0: there are none */
     bool expert_normalize;           /* weights of the chosen experts sum to 1 (times the scale) */
     float expert_scale;
     tsr_gating expert_gating;
@@ -81,6 +84,9 @@ typedef struct tsr_hparams {
 /* Read what a decoder-only transformer has; `architecture` is the prefix of its keys. TSR_ERR_FORMAT names
  * the key that is missing or out of range, TSR_ERR_UNSUPPORTED the feature. */
 tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_hparams *hparams_out);
+
+/* Whether the FFN of `layer` is a mixture of experts. */
+bool tsr_hparams_is_mixture(const tsr_hparams *hparams, int64_t layer);
 
 /* Positions that `layer` sees, itself included; 0: all. */
 int64_t tsr_hparams_window(const tsr_hparams *hparams, int64_t layer);

@@ -295,6 +295,11 @@ size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id
     return bytes;
 }
 
+void tsr_weights_cut_every(tsr_tensor *tensor, int64_t granule)
+{
+    ((tsr_weight *)tensor)->granule = granule; /* its first member */
+}
+
 /* One-dimensional tensors (biases) are divided along their only axis. */
 static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_split *split)
 {

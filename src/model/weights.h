@@ -27,14 +27,21 @@ typedef enum tsr_weight_role {
 /* Which layer a tensor belongs to (>= 0), or one of these. */
 enum { TSR_LAYER_EMBEDDING = -1, TSR_LAYER_OUTPUT = -2 };
 
+/* A dense FFN. */
+typedef struct tsr_ffn_weights {
+    tsr_tensor *gate, *up, *down;
+    tsr_tensor *gate_bias, *up_bias, *down_bias; /* NULL: none */
+} tsr_ffn_weights;
+
 /* What one layer is made of; NULL where the model has no such thing. */
 typedef struct tsr_layer_weights {
     tsr_tensor *attn_norm, *wq, *wk, *wv, *wo;
     tsr_tensor *q_norm, *k_norm, *attn_post_norm;
     tsr_tensor *bq, *bk, *bv, *bo; /* biases */
     tsr_tensor *sinks;
-    tsr_tensor *ffn_norm, *gate, *up, *down, *ffn_post_norm;
-    tsr_tensor *gate_bias, *up_bias, *down_bias;
+    tsr_tensor *ffn_norm, *ffn_post_norm;
+    tsr_ffn_weights ffn, shared;                                /* dense; the experts that every token uses */
+    tsr_tensor *shared_gate;                                    /* how much of them a token takes */
     tsr_tensor *router, *expert_gate, *expert_up, *expert_down; /* a mixture of experts */
     tsr_tensor *router_bias, *choice_bias;                      /* on logits; for choosing only */
     tsr_tensor *expert_gate_bias, *expert_up_bias, *expert_down_bias;
@@ -42,7 +49,7 @@ typedef struct tsr_layer_weights {
 
 /* One declared tensor. */
 typedef struct tsr_weight {
-    tsr_tensor tensor;
+    tsr_tensor tensor;             /* first, so that a declared tensor is one of these */
     const tsr_gguf_tensor *source; /* &part, or the file's; NULL: of no file */
     tsr_gguf_tensor part;          /* rows of a tensor in which the file keeps several */
     tsr_weight_role role;
@@ -100,6 +107,10 @@ tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role rol
 tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_role role, int layer, int64_t n,
                                              const tsr_weight_experts *experts, tsr_tensor **tensor_out,
                                              const char *name);
+
+/* A declared tensor's divided axis is another one than its class's: it is cut where that is, in proportion,
+ * every `granule` elements. */
+void tsr_weights_cut_every(tsr_tensor *tensor, int64_t granule);
 
 /* The same for a tensor of the file whatever its shape. tensor.ne is [ne[0], rows] with all outer dimensions
  * multiplied. */

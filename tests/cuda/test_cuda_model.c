@@ -152,7 +152,9 @@ static void every_architecture(void **state)
         struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
         char path[] = "/tmp/tsr_cuda_arch_XXXXXX";
         config.arch = &synth_archs[i];
-        config.n_layers = strcmp(synth_archs[i].name, "smollm3") == 0 ? 4 : 2;
+        config.n_layers = strcmp(synth_archs[i].name, "smollm3") == 0 ? 4
+                          : synth_archs[i].parts & SYNTH_DENSE_FIRST  ? 3
+                                                                      : 2;
         config.n_embd = 96;
         config.n_heads = 6;
         config.n_kv_heads = 3;

@@ -5,7 +5,9 @@
  * arXiv:2408.00118, arXiv:2503.19786 Phi 3, LongRoPE          arXiv:2404.14219, arXiv:2402.13753 Granite,
  * MiniCPM         scales of their modeling_granite.py and modeling_minicpm.py OLMo 2 arXiv:2501.00656 YaRN,
  * Llama 4's growth   arXiv:2309.00071; modeling_llama4.py, modeling_ministral3.py
- *     gpt-oss                  gpt_oss/torch/model.py of github.com/openai/gpt-oss */
+ *     gpt-oss                  gpt_oss/torch/model.py of github.com/openai/gpt-oss
+ *     shared experts           arXiv:2401.06066 (DeepSeek 1), arXiv:2412.19437 (sigmoids and biases); the
+ * models' modeling_*.py on huggingface.co */
 #include "support/decoder_reference.h"
 
 #include <math.h>
@@ -32,6 +34,9 @@ typedef struct model {
     int64_t n_layers, n_embd, n_head, n_head_kv, d, n_ff, n_rot, n_vocab, n_ctx;
     bool neighbours; /* are rotated together; else elements half a rotation apart */
     bool gelu, gpt_oss;
+    bool sigmoids, over_all; /* a router's probabilities; the chosen ones' do not become 1 */
+    bool other_norm;         /* before the FFN: post_attention_norm */
+    int64_t n_ff_expert, n_dense;
     double embedding_scale, residual_scale, score_scale, logit_scale, score_cap, logit_cap;
     int64_t window, period; /* all but the last of every `period` layers; 0: all */
     bool window_is_plain;   /* layers with a window rotate as trained, by local_base */
@@ -120,11 +125,17 @@ static void read_family(model *m)
 {
     bool gemma = is_one_of(m->arch, "gemma gemma2 gemma3");
     m->neighbours = is_one_of(m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
-                                       "chatglm glm4 granitemoe");
+                                       "chatglm glm4 granitemoe deepseek bailingmoe ernie4_5-moe");
     if (!m->neighbours && !gemma &&
-        !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe gpt-oss"))
+        !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe gpt-oss qwen2moe dots1 glm4moe"))
         fail_msg("the reference does not know %s", m->arch);
     m->gpt_oss = is_one_of(m->arch, "gpt-oss");
+    m->sigmoids = is_one_of(m->arch, "dots1 glm4moe");
+    m->over_all = is_one_of(m->arch, "olmoe qwen2moe deepseek bailingmoe");
+    m->other_norm = is_one_of(m->arch, "gpt-oss glm4moe");
+    m->n_ff_expert = (int64_t)key(m, "expert_feed_forward_length", (double)m->n_ff);
+    m->n_dense = (int64_t)key(m, "leading_dense_block_count", 0);
+    m->n_layers -= (int64_t)key(m, "nextn_predict_layers", 0);
     if (gemma) {
         m->gelu = true;
         m->embedding_scale = sqrt((double)m->n_embd);
@@ -327,52 +338,99 @@ static void multiply_gated(const model *m, double *gate, const double *up, int64
     }
 }
 
-/* Of expert e for a token with these logits: a softmax over those chosen, or of those chosen over all. */
-static double expert_weight(const model *m, const double *logits, int64_t n_experts, int64_t e)
+/* Experts' weights for a token with these logits, 0 for those that are not chosen. */
+static void weigh_experts(const model *m, const double *logits, const float *bias, int64_t n_experts,
+                          double *weights)
 {
     int64_t n_used = (int64_t)key(m, "expert_used_count", 0);
-    bool over_all = strcmp(m->arch, "olmoe") == 0;
-    double sum = 0;
-    bool chosen = false;
-    for (int64_t i = 0; i < n_experts; i++) {
+    double all = 0, chosen = 0, *p = malloc((size_t)n_experts * sizeof *p);
+    assert_non_null(p);
+    for (int64_t e = 0; e < n_experts; e++)
+        all += exp(logits[e]);
+    for (int64_t e = 0; e < n_experts; e++)
+        p[e] = m->sigmoids ? 1 / (1 + exp(-logits[e])) : exp(logits[e]) / all;
+    for (int64_t e = 0; e < n_experts; e++) {
         int64_t before = 0;
-        for (int64_t j = 0; j < n_experts; j++)
-            before += logits[j] > logits[i] || (logits[j] == logits[i] && j < i);
-        if (over_all || before < n_used)
-            sum += exp(logits[i]);
-        chosen |= i == e && before < n_used;
+        double mine = p[e] + (bias ? (double)bias[e] : 0);
+        for (int64_t i = 0; i < n_experts; i++) {
+            double other = p[i] + (bias ? (double)bias[i] : 0);
+            before += other > mine || (other == mine && i < e);
+        }
+        weights[e] = before < n_used ? p[e] : 0;
+        chosen += weights[e];
     }
-    return chosen ? exp(logits[e]) / sum : 0;
+    for (int64_t e = 0; e < n_experts; e++)
+        weights[e] *= key(m, "expert_weights_scale", 1) / (m->over_all ? 1 : chosen);
+    free(p);
+}
+
+/* down(act(gate h) up h), matrices called ffn_<kind><suffix>; of expert e, where they are those of several.
+ */
+static double *gated(const model *m, int64_t l, const char *suffix, int64_t e, int64_t n_ff, const double *h,
+                     int64_t n)
+{
+    char gate_name[32], up_name[32], down_name[32];
+    snprintf(gate_name, sizeof gate_name, "ffn_gate%s", suffix);
+    snprintf(up_name, sizeof up_name, "ffn_up%s", suffix);
+    snprintf(down_name, sizeof down_name, "ffn_down%s", suffix);
+    double *gate = project(m, l, gate_name, e * n_ff, m->n_embd, n_ff, h, n);
+    double *up = project(m, l, up_name, e * n_ff, m->n_embd, n_ff, h, n);
+    multiply_gated(m, gate, up, n * n_ff);
+    double *y = project(m, l, down_name, e * m->n_embd, n_ff, m->n_embd, gate, n);
+    free(gate);
+    free(up);
+    return y;
+}
+
+/* y += what the experts give that every token uses, by its part of them. */
+static void add_shared(const model *m, int64_t l, const double *h, int64_t n, double *y)
+{
+    const tsr_gguf_tensor *up = find(m, l, "ffn_up_shexp.weight");
+    float *part = rows(m, l, "ffn_gate_inp_shexp.weight", 0, m->n_embd);
+    double *shared = gated(m, l, "_shexp", 0, up->ne[1], h, n);
+    for (int64_t t = 0; t < n; t++) {
+        double logit = 0;
+        if (part)
+            linear(part, NULL, h + t * m->n_embd, m->n_embd, 1, &logit);
+        for (int64_t i = 0; i < m->n_embd; i++)
+            y[t * m->n_embd + i] += shared[t * m->n_embd + i] * (part ? 1 / (1 + exp(-logit)) : 1);
+    }
+    free(part);
+    free(shared);
 }
 
 static double *mixture(const model *m, int64_t l, const double *h, int64_t n)
 {
     int64_t n_experts = (int64_t)key(m, "expert_count", 0);
     double *logits = project(m, l, "ffn_gate_inp", 0, m->n_embd, n_experts, h, n);
+    double *weights = malloc((size_t)(n * n_experts) * sizeof *weights);
     double *y = calloc((size_t)(n * m->n_embd), sizeof *y);
-    assert_non_null(y);
+    float *bias = rows(m, l, "exp_probs_b.bias", 0, n_experts);
+    assert_true(weights && y);
+    for (int64_t t = 0; t < n; t++)
+        weigh_experts(m, logits + t * n_experts, bias, n_experts, weights + t * n_experts);
     for (int64_t e = 0; e < n_experts; e++) {
-        double *gate = project(m, l, "ffn_gate_exps", e * m->n_ff, m->n_embd, m->n_ff, h, n);
-        double *up = project(m, l, "ffn_up_exps", e * m->n_ff, m->n_embd, m->n_ff, h, n);
-        multiply_gated(m, gate, up, n * m->n_ff);
-        double *of_expert = project(m, l, "ffn_down_exps", e * m->n_embd, m->n_ff, m->n_embd, gate, n);
+        double *of_expert = gated(m, l, "_exps", e, m->n_ff_expert, h, n);
         for (int64_t i = 0; i < n * m->n_embd; i++)
-            y[i] += expert_weight(m, logits + i / m->n_embd * n_experts, n_experts, e) * of_expert[i];
-        free(gate);
-        free(up);
+            y[i] += weights[i / m->n_embd * n_experts + e] * of_expert[i];
         free(of_expert);
     }
+    if (find(m, l, "ffn_up_shexp.weight"))
+        add_shared(m, l, h, n, y);
+    free(bias);
+    free(weights);
     free(logits);
     return y;
 }
 
 static double *feed_forward(const model *m, int64_t l, const double *h, int64_t n)
 {
-    if (find(m, l, "ffn_gate_inp.weight"))
+    if (l >= m->n_dense && find(m, l, "ffn_gate_inp.weight"))
         return mixture(m, l, h, n);
-    bool fused = !find(m, l, "ffn_gate.weight");
-    double *gate = project(m, l, fused ? "ffn_up" : "ffn_gate", 0, m->n_embd, m->n_ff, h, n);
-    double *up = project(m, l, "ffn_up", fused ? m->n_ff : 0, m->n_embd, m->n_ff, h, n);
+    if (find(m, l, "ffn_gate.weight"))
+        return gated(m, l, "", 0, m->n_ff, h, n);
+    double *gate = project(m, l, "ffn_up", 0, m->n_embd, m->n_ff, h, n); /* both are one tensor */
+    double *up = project(m, l, "ffn_up", m->n_ff, m->n_embd, m->n_ff, h, n);
     multiply_gated(m, gate, up, n * m->n_ff);
     double *y = project(m, l, "ffn_down", 0, m->n_ff, m->n_embd, gate, n);
     free(gate);
@@ -413,10 +471,10 @@ double *decoder_reference(const char *path, const int32_t *tokens, int64_t n, in
             x[t * m.n_embd + i] = m.embedding_scale * (double)row[i];
         free(row);
     }
-    const char *const post = "post_attention_norm.weight"; /* but for some in front of the FFN */
+    const char *const post = "post_attention_norm.weight";
     for (int64_t l = 0; l < m.n_layers; l++) {
-        add_block(&m, l, attention, "attn_norm.weight", m.gpt_oss ? NULL : post, x, n);
-        add_block(&m, l, feed_forward, m.gpt_oss ? post : "ffn_norm.weight", "post_ffw_norm.weight", x, n);
+        add_block(&m, l, attention, "attn_norm.weight", m.other_norm ? NULL : post, x, n);
+        add_block(&m, l, feed_forward, m.other_norm ? post : "ffn_norm.weight", "post_ffw_norm.weight", x, n);
     }
     for (int64_t t = 0; t < n; t++)
         named_norm(&m, -1, "output_norm.weight", m.n_embd, x + t * m.n_embd);

@@ -21,7 +21,11 @@ enum {
     SYNTH_EXPERT_BIASES = 1 << 11,
     SYNTH_ROUTER_BIAS = 1 << 12, /* on the logits */
     SYNTH_SINKS = 1 << 13,
-    SYNTH_OTHER_FFN_NORM = 1 << 14 /* is called post_attention_norm */
+    SYNTH_OTHER_FFN_NORM = 1 << 14, /* is called post_attention_norm */
+    SYNTH_SHARED = 1 << 15,         /* experts that every token uses, of expert_shared_feed_forward_length */
+    SYNTH_SHARED_GATE = 1 << 16,
+    SYNTH_CHOICE_BIAS = 1 << 17, /* of the router, for choosing only */
+    SYNTH_DENSE_FIRST = 1 << 18  /* a dense FFN in the first layer, of other length than experts */
 };
 
 struct synth_key {

@@ -67,6 +67,24 @@ static int n_experts(const struct synth_model_config *config)
     return config->n_experts ? config->n_experts : parts_of(config) & SYNTH_EXPERTS ? 5 : 0;
 }
 
+/* A dense FFN beside experts of n_ff columns. */
+static int n_ff_dense(const struct synth_model_config *config)
+{
+    return parts_of(config) & SYNTH_DENSE_FIRST ? 2 * config->n_ff + 64 : config->n_ff;
+}
+
+/* The experts that every token uses, as one FFN: as its keys say, else as long as a dense one. */
+static int n_ff_shared(const struct synth_model_config *config)
+{
+    for (const struct synth_key *k = config->arch ? config->arch->keys : NULL; k && k->suffix; k++) {
+        if (strcmp(k->suffix, "expert_shared_feed_forward_length") == 0)
+            return (int)k->value;
+        if (strcmp(k->suffix, "expert_shared_count") == 0)
+            return (int)k->value * config->n_ff;
+    }
+    return n_ff_dense(config);
+}
+
 static int n_rotated(const struct synth_model_config *config)
 {
     return parts_of(config) & SYNTH_HALF_ROTATED ? config->head_dim / 4 * 2 : config->head_dim;
@@ -104,7 +122,7 @@ static void write_hyperparameters(gguf_writer *writer, const struct synth_model_
     U32("block_count", config->n_layers);
     U32("context_length", config->n_ctx);
     U32("embedding_length", config->n_embd);
-    U32("feed_forward_length", config->n_ff);
+    U32("feed_forward_length", n_ff_dense(config));
     U32("attention.head_count", config->n_heads);
     U32("attention.head_count_kv", config->n_kv_heads);
     gguf_writer_f32(writer, key_of(config, "attention.layer_norm_rms_epsilon", key), 1e-5f);
@@ -114,6 +132,10 @@ static void write_hyperparameters(gguf_writer *writer, const struct synth_model_
     if (n_experts(config) > 0) {
         U32("expert_count", n_experts(config));
         U32("expert_used_count", config->n_experts_used ? config->n_experts_used : 2);
+        if (parts_of(config) & SYNTH_DENSE_FIRST) {
+            U32("expert_feed_forward_length", config->n_ff);
+            U32("leading_dense_block_count", 1);
+        }
     }
     if (config->head_dim * config->n_heads != config->n_embd) {
         U32("attention.key_length", config->head_dim);
@@ -253,7 +275,11 @@ struct part {
 static void layer(struct weights *weights, int index)
 {
     const struct synth_model_config *c = weights->config;
-    const unsigned parts = parts_of(c);
+    const unsigned of_mixture = SYNTH_EXPERTS | SYNTH_EXPERT_BIASES | SYNTH_ROUTER_BIAS | SYNTH_SHARED |
+                                SYNTH_SHARED_GATE | SYNTH_CHOICE_BIAS;
+    const bool dense = parts_of(c) & SYNTH_DENSE_FIRST && index == 0;
+    const unsigned parts = parts_of(c) & ~(dense ? of_mixture : 0);
+    const int n_ff = n_ff_dense(c), shared = n_ff_shared(c);
     const int d = c->head_dim, q = c->n_heads * d, kv = c->n_kv_heads * d, norms = SYNTH_NO_PRE_NORMS;
     const int other_norm = SYNTH_OTHER_FFN_NORM, dense_biases = SYNTH_OTHER_BIASES;
     const int fused = q + 2 * kv;
@@ -266,26 +292,31 @@ static void layer(struct weights *weights, int index)
         {"attn_sinks.weight", SINKS, c->n_heads, 1, SYNTH_SINKS, 0},
         {"ffn_norm.weight", NORM, c->n_embd, 1, 0, norms | other_norm},
         {"post_attention_norm.weight", NORM, c->n_embd, 1, other_norm, 0},
-        {"ffn_gate.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
-        {"ffn_up.weight", MATRIX, c->n_embd, c->n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
-        {"ffn_down.weight", MATRIX, c->n_ff, c->n_embd, 0, SYNTH_EXPERTS},
+        {"ffn_gate.weight", MATRIX, c->n_embd, n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
+        {"ffn_up.weight", MATRIX, c->n_embd, n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
+        {"ffn_down.weight", MATRIX, n_ff, c->n_embd, 0, SYNTH_EXPERTS},
         {"ffn_gate_inp.weight", MATRIX, c->n_embd, n_experts(c), SYNTH_EXPERTS, 0},
         {"ffn_gate_exps.weight", EXPERTS, c->n_embd, c->n_ff, SYNTH_EXPERTS, 0},
         {"ffn_up_exps.weight", EXPERTS, c->n_embd, c->n_ff, SYNTH_EXPERTS, 0},
         {"ffn_down_exps.weight", EXPERTS, c->n_ff, c->n_embd, SYNTH_EXPERTS, 0},
+        {"ffn_gate_shexp.weight", MATRIX, c->n_embd, shared, SYNTH_SHARED, 0},
+        {"ffn_up_shexp.weight", MATRIX, c->n_embd, shared, SYNTH_SHARED, 0},
+        {"ffn_down_shexp.weight", MATRIX, shared, c->n_embd, SYNTH_SHARED, 0},
+        {"ffn_gate_inp_shexp.weight", BIAS, c->n_embd, 1, SYNTH_SHARED_GATE, 0},
+        {"exp_probs_b.bias", BIAS, n_experts(c), 1, SYNTH_CHOICE_BIAS, 0},
         {"ffn_gate_inp.bias", BIAS, n_experts(c), 1, SYNTH_ROUTER_BIAS, 0},
         {"ffn_gate_exps.bias", EXPERT_BIASES, c->n_ff, n_experts(c), SYNTH_EXPERT_BIASES, 0},
         {"ffn_up_exps.bias", EXPERT_BIASES, c->n_ff, n_experts(c), SYNTH_EXPERT_BIASES, 0},
         {"ffn_down_exps.bias", EXPERT_BIASES, c->n_embd, n_experts(c), SYNTH_EXPERT_BIASES, 0},
         {"attn_qkv.weight", MATRIX, c->n_embd, fused, SYNTH_FUSED_QKV, 0},
-        {"ffn_up.weight", MATRIX, c->n_embd, 2 * c->n_ff, SYNTH_FUSED_FFN, 0},
+        {"ffn_up.weight", MATRIX, c->n_embd, 2 * n_ff, SYNTH_FUSED_FFN, 0},
         {"attn_q.bias", BIAS, q, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
         {"attn_k.bias", BIAS, kv, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
         {"attn_v.bias", BIAS, kv, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
         {"attn_qkv.bias", BIAS, parts & SYNTH_QKV_BIASES ? fused : 0, 1, SYNTH_FUSED_QKV, 0},
         {"attn_output.bias", BIAS, c->n_embd, 1, SYNTH_OTHER_BIASES, 0},
-        {"ffn_gate.bias", BIAS, c->n_ff, 1, dense_biases, SYNTH_EXPERTS},
-        {"ffn_up.bias", BIAS, c->n_ff, 1, dense_biases, SYNTH_EXPERTS},
+        {"ffn_gate.bias", BIAS, n_ff, 1, dense_biases, SYNTH_EXPERTS},
+        {"ffn_up.bias", BIAS, n_ff, 1, dense_biases, SYNTH_EXPERTS},
         {"ffn_down.bias", BIAS, c->n_embd, 1, dense_biases, SYNTH_EXPERTS},
         {"attn_q_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},
         {"attn_k_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},

@@ -1,4 +1,4 @@
-/* glu, add, scale, softcap, rope, rms_norm, softmax, argmax: ops over rows of activations.
+/* glu, add, scale, softcap, gate, rope, rms_norm, softmax, argmax: ops over rows of activations.
  *
  * Loops that do the same few operations on every element are plain C: contraction is off, so the compiler may
  * vectorise them but cannot change a bit. */
@@ -106,6 +106,19 @@ static void kernel_softcap(const tsr_op *record, const tsr_kernel_env *env)
     if (i < part.end) {
         const int64_t n = part.end - i;
         v16_store_n(op->y + i, v16_mul(cap, v16_tanh(v16_div(v16_load_n(op->x + i, n), cap))), n);
+    }
+}
+
+/* ---- gate ---- */
+
+static void kernel_gate(const tsr_op *record, const tsr_kernel_env *env)
+{
+    const tsr_op_gate *op = &record->gate;
+    const range columns = thread_part(env, op->n, LINE_FLOATS);
+    for (int64_t r = 0; r < op->n_rows; r++) {
+        const float factor = 1.0f / (1.0f + f32_exp(-op->gate[r]));
+        for (int64_t i = columns.begin; i < columns.end; i++)
+            op->y[r * op->n + i] = factor * op->x[r * op->n + i];
     }
 }
 

@@ -29,6 +29,7 @@
             [TSR_OP_ARGMAX] = kernel_argmax,                                                                 \
             [TSR_OP_COPY] = kernel_copy,                                                                     \
             [TSR_OP_SOFTCAP] = kernel_softcap,                                                               \
+            [TSR_OP_GATE] = kernel_gate,                                                                     \
             [TSR_OP_ROUTE] = kernel_route,                                                                   \
             [TSR_OP_EXPERTS_GLU] = kernel_experts_glu,                                                       \
             [TSR_OP_EXPERTS_DOWN] = kernel_experts_down,                                                     \

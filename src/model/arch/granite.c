@@ -39,11 +39,6 @@ out:
 static tsr_status read_granitemoe(const tsr_gguf *gguf, tsr_hparams *hp)
 {
     hp->expert_normalize = true;
-    if (tsr_gguf_find_tensor(gguf, "blk.0.ffn_up_shexp.weight"))
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "%s: experts that every token uses (blk.0.ffn_up_shexp.weight) are "
-                        "not supported",
-                        tsr_gguf_path(gguf));
     return read_scales(gguf, 1, hp);
 }
 

@@ -68,12 +68,17 @@ out:
     return status;
 }
 
+tsr_status tsr_declare_ffn_or_experts(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    return tsr_hparams_is_mixture(hp, l) ? tsr_declare_experts(w, hp, l) : tsr_declare_ffn(w, hp, l);
+}
+
 tsr_status tsr_declare_plain_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_declare_pre_norms(w, hp, l));
     TSR_TRY(tsr_declare_attention(w, hp, l));
-    TSR_TRY(hp->n_expert > 0 ? tsr_declare_experts(w, hp, l) : tsr_declare_ffn(w, hp, l));
+    TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
 out:
     return status;
 }

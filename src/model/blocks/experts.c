@@ -1,6 +1,7 @@
-/* The FFN of a mixture of experts: a router chooses a few for each token, and their weighted sum is the
- * result. Devices hold columns of every expert, divided as a dense FFN's, or whole experts; either way each
- * hands in one sum over what it has, so there is one sum over devices. */
+/* The FFN of a mixture of experts: a router chooses a few for each token, and their weighted sum, and what
+ * the experts give that every token uses, is the result. Devices hold columns of every expert, divided as a
+ * dense FFN's, or whole experts; either way each hands in one sum over what it has, so there is one sum over
+ * devices. */
 #include <stdio.h>
 
 #include "core/status.h"
@@ -40,6 +41,8 @@ tsr_status tsr_declare_experts(tsr_weights *w, const tsr_hparams *hp, int l)
         declare_biases(w, TSR_WEIGHT_EXPERT_COLUMNS, l, hp->n_ff, &rows, "gate", &layer->expert_gate_bias));
     TSR_TRY(declare_biases(w, TSR_WEIGHT_EXPERT_COLUMNS, l, hp->n_ff, &rows, "up", &layer->expert_up_bias));
     TSR_TRY(declare_biases(w, TSR_WEIGHT_EXPERTS, l, hp->n_embd, &columns, "down", &layer->expert_down_bias));
+    if (hp->n_ff_shared > 0)
+        TSR_TRY(tsr_declare_shared_experts(w, hp, l));
 out:
     return status;
 }
@@ -64,5 +67,6 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
                                         .granule = at->ffn_columns,
                                         .glu = hp->ffn_activation};
     tsr_tensor *logits = tsr_block_linear(at, at->w->router, at->w->router_bias, h);
-    return tsr_experts(graph, h, tsr_route(graph, logits, &rule), &weights);
+    tsr_tensor *y = tsr_experts(graph, h, tsr_route(graph, logits, &rule), &weights);
+    return at->w->shared.down ? tsr_add(graph, tsr_block_shared_experts(at, h), y) : y;
 }
