@@ -49,6 +49,7 @@ static memory memory_create(const experts_case *c)
             if (!experts_case_is_touched(c, e))
                 assert_int_equal(mprotect(expert, whole, PROT_NONE), 0);
         }
+        m.view.bias[i] = c->bias[i];
         m.view.data[i] = m.base[i] + whole - bytes;
         m.view.expert_stride[i] = stride;
     }
@@ -99,7 +100,7 @@ static outcome run_shard(const experts_case *c, const tsr_kernel_set *set, int n
 
 static tsr_routing run_route(const experts_case *c, const tsr_kernel_set *set, int n_threads, void *words)
 {
-    const tsr_op op = experts_case_route_op(c, c->logits, words);
+    const tsr_op op = experts_case_route_op(c, c->logits, c->choice_bias, words);
     assert_false(kernel_run(set, &op, n_threads));
     return op.route.routing;
 }
@@ -218,6 +219,51 @@ static void one_expert_or_all_of_them(void **state)
                    60 + i);
 }
 
+/* Biases, probabilities of both kinds, and sums that are added to others. */
+static void biases_belong_to_one_device(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        const tsr_type type = i % 2 ? TSR_TYPE_MXFP4 : TSR_TYPE_F16;
+        check_case((experts_setup){type, type, type, 32, 96, 6, 3, i < 4 ? 1 : 30, 32,
+                                   i % 4 < 2 ? TSR_GLU_CLAMPED : TSR_GLU_SILU, i % 4 > 0,
+                                   i % 2 ? TSR_GATING_SIGMOID : TSR_GATING_SOFTMAX, .biased = true},
+                   80 + (uint64_t)i);
+    }
+}
+
+static void sums_go_onto_others(void **state)
+{
+    (void)state;
+    experts_case c = experts_case_create(
+        (experts_setup){TSR_TYPE_F16, TSR_TYPE_F16, TSR_TYPE_F16, 20, 40, 5, 2, 7, 16, TSR_GLU_SILU, true},
+        5);
+    memory m = memory_create(&c);
+    const size_t bytes = routing_bytes(&c);
+    const int64_t n = c.s.n_tokens * c.s.n_embd;
+    void *words = guarded_alloc(bytes);
+    const tsr_kernel_set *set;
+    for (int k = 0; (set = kernel_run_set(k)) != NULL; k++) {
+        const tsr_routing routing = run_route(&c, set, 1, words);
+        for (int reduce = TSR_REDUCE_EXACT; reduce <= TSR_REDUCE_BF16; reduce++) {
+            outcome o = run_shard(&c, set, 2, experts_case_whole(&c), &m, routing, (tsr_reduce_type)reduce);
+            void *once = malloc(o.y_bytes);
+            assert_non_null(once);
+            memcpy(once, o.y, o.y_bytes);
+            tsr_op down = experts_case_down_op(&c, experts_case_whole(&c), &m.view, routing, o.hidden,
+                                               (tsr_reduce_type)reduce, o.y);
+            down.experts_down.onto = true;
+            assert_false(kernel_run(set, &down, 3));
+            experts_case_check_twice((tsr_reduce_type)reduce, n, once, o.y);
+            free(once);
+            outcome_destroy(&o);
+        }
+    }
+    guarded_free(words, bytes);
+    memory_destroy(&m);
+    experts_case_destroy(&c);
+}
+
 static void routers_that_tie_or_overflow(void **state)
 {
     (void)state;
@@ -278,6 +324,8 @@ int main(void)
         cmocka_unit_test(every_type),
         cmocka_unit_test(one_token_and_many),
         cmocka_unit_test(one_expert_or_all_of_them),
+        cmocka_unit_test(biases_belong_to_one_device),
+        cmocka_unit_test(sums_go_onto_others),
         cmocka_unit_test(routers_that_tie_or_overflow),
         cmocka_unit_test(weights_that_are_no_numbers_are_reported),
     };

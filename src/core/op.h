@@ -312,7 +312,8 @@ typedef struct tsr_op_experts_down {
     tsr_reduce_type reduce;
     int64_t granule;
     float limit;
-    void *y; /* [n_tokens][n_rows], dense */
+    bool onto; /* y holds a sum already, to which this one is added; two that stay in range fit 64 bits */
+    void *y;   /* [n_tokens][n_rows], dense */
 } tsr_op_experts_down;
 
 struct tsr_collective; /* core/comm.h */

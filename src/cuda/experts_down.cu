@@ -21,7 +21,7 @@ struct experts_down_args {
     int64_t n_rows, k, granule;
     const float *x;
     float limit;
-    bool exact, bf16;
+    bool exact, bf16, onto;
     void *y;
     tsr_fault_word fault;
 };
@@ -41,6 +41,14 @@ TSR_DEVICE down_place down_place_of(const experts_down_args &a)
     return p;
 }
 
+/* What y holds already. */
+TSR_DEVICE float down_before(const experts_down_args &a, int64_t at)
+{
+    return !a.onto  ? 0.0f
+           : a.bf16 ? tsr_from_16_bits<TSR_TYPE_BF16>(static_cast<const uint16_t *>(a.y)[at])
+                    : static_cast<const float *>(a.y)[at];
+}
+
 /* One block per 8 rows and token. */
 template <tsr_type TYPE>
 __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP) experts_down_token_kernel(const experts_down_args a)
@@ -49,8 +57,9 @@ __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP) experts_down_token_kerne
     const down_place p = down_place_of(a);
     bool bad = false;
     for (int64_t t = blockIdx.y; t < r.n_tokens; t += gridDim.y) {
-        int64_t fixed = 0;
-        float plain = 0.0f;
+        const int64_t at = t * a.n_rows + p.row;
+        int64_t fixed = a.exact && a.onto ? static_cast<const int64_t *>(a.y)[at] : 0;
+        float plain = a.exact ? 0.0f : down_before(a, at);
         for (int64_t slot = t * r.n_used; slot < (t + 1) * r.n_used; slot++) {
             const int32_t expert = r.expert[slot];
             if (expert < a.held.begin || expert >= a.held.end)
@@ -74,9 +83,9 @@ __global__ void __launch_bounds__(DOWN_WARPS *TSR_WARP) experts_down_token_kerne
                 plain = plain + bias;
         }
         if (p.stores && a.exact)
-            static_cast<int64_t *>(a.y)[t * a.n_rows + p.row] = fixed;
+            static_cast<int64_t *>(a.y)[at] = fixed;
         else if (p.stores)
-            tsr_put_sum(a.y, t * a.n_rows + p.row, plain, a.bf16);
+            tsr_put_sum(a.y, at, plain, a.bf16);
     }
     if (bad)
         tsr_fault_raise(a.fault);
@@ -135,8 +144,9 @@ template <tsr_type TYPE> static tsr_status launch(const experts_down_args &a, co
                                           dim3(rows, (unsigned)(n < 65535 ? n : 65535)), block, 0, s->stream,
                                           a),
                                "experts_down_token_kernel");
-    tsr_status status =
-        TSR_CUDA(cudaMemsetAsync(a.y, 0, (size_t)(n * a.n_rows) * sizeof(int64_t), s->stream));
+    tsr_status status = TSR_OK;
+    if (!a.onto)
+        status = TSR_CUDA(cudaMemsetAsync(a.y, 0, (size_t)(n * a.n_rows) * sizeof(int64_t), s->stream));
     if (status != TSR_OK || tiles == 0) /* a device without experts; there are no grids of nothing */
         return status;
     return tsr_cuda_result(TSR_LAUNCH((experts_down_tile_kernel<TYPE>),
@@ -161,6 +171,7 @@ extern "C" tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const
     a.limit = op->limit;
     a.exact = op->reduce == TSR_REDUCE_EXACT;
     a.bf16 = op->reduce == TSR_REDUCE_BF16;
+    a.onto = op->onto;
     a.y = op->y;
     a.fault = tsr_fault_of(s);
     switch (op->down.type) {

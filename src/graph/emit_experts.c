@@ -92,6 +92,7 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
     const tsr_node_args *args = e->instr->args;
     const tsr_expert_weights *w = &args->experts;
     const tsr_value *x = &e->emitter->low->values[e->instr->in[0]];
+    bool onto = e->instr->n_in > 2 && e->emitter->low->values[e->instr->in[2]].contributors >> e->d & 1;
     int64_t n_parts = (w->n_ff + w->granule - 1) / w->granule + (w->down_bias != NULL);
     tsr_op_experts_down *a = &op->experts_down;
     *a = (tsr_op_experts_down){.down = matrix(e, w->down, w->n_ff, e->out->ne0),
@@ -104,6 +105,7 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
                                .reduce = e->emitter->reduce,
                                .granule = w->granule,
                                .limit = tsr_fixed_limit(n_parts * args->n_used),
+                               .onto = onto,
                                .y = tsr_emit_address(e->emitter, e->instr->out, e->d)};
     return e->out->ne1 > 0 && a->k > 0 && a->held.end > a->held.begin;
 }

@@ -121,6 +121,11 @@ tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_ru
 tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing,
                         const tsr_expert_weights *weights);
 
+/* The experts' sum and a product of another divided weight on the same devices, which nothing else uses: what
+ * experts that every token uses give. Both are summed up over devices at once. `other` may be NULL; it must
+ * have been made before the experts. Returns the sum. */
+tsr_tensor *tsr_experts_onto(tsr_graph *graph, tsr_tensor *experts, tsr_tensor *other);
+
 /* How many entries of src are in use: src[0 .. n). */
 int tsr_node_n_src(const tsr_tensor *tensor);
 

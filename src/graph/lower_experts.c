@@ -149,9 +149,27 @@ static uint64_t holders(const tsr_placement *place)
     return mask & place->devices;
 }
 
+/* Where the sum goes: onto the one that `other` left on the devices, if that is still to be summed up, else
+ * into a slot of its own. */
+static tsr_status choose_slot(tsr_lowering *low, int other, tsr_instr *sum, tsr_value *value)
+{
+    tsr_status status = TSR_OK;
+    if (other >= 0 && other == low->pending) {
+        sum->in[sum->n_in++] = other;
+        value->slot = tsr_lowering_value(low, other)->slot;
+        value->contributors |= tsr_lowering_value(low, other)->contributors;
+        return TSR_OK;
+    }
+    TSR_TRY(tsr_lowering_resolve_pending(low));
+    TSR_TRY(tsr_slots_choose(&low->slots, value->contributors, &value->slot));
+out:
+    return status;
+}
+
 tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
+    int *index = &low->out->value_of_node[node->index], other = -1, whole;
     const tsr_node_args *args = node->args;
     const tsr_placement *down = &args->experts.down->placement;
     tsr_instr glu = {.kind = TSR_OP_EXPERTS_GLU, .args = args, .n_in = 2};
@@ -163,7 +181,8 @@ tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
                                         &glu.in[i]));
     TSR_TRY(append(low, hidden_value(args, node), glu, &sum.in[0]));
     sum.in[1] = glu.in[1];
-    TSR_TRY(tsr_lowering_resolve_pending(low));
+    if (node->src[2])
+        other = tsr_lowering_value_of(low, node->src[2]);
     tsr_value value = {.name = node->name,
                        .type = node->type,
                        .ne0 = node->ne[0],
@@ -172,9 +191,13 @@ tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
                        .devices = down->devices,
                        .contributors = holders(down),
                        .flags = node->flags};
-    TSR_TRY(tsr_slots_choose(&low->slots, value.contributors, &value.slot));
-    TSR_TRY(append(low, value, sum, &low->out->value_of_node[node->index]));
-    low->pending = low->out->value_of_node[node->index];
+    TSR_TRY(choose_slot(low, other, &sum, &value));
+    TSR_TRY(append(low, value, sum, index));
+    low->pending = *index;
+    if (other >= 0 && sum.n_in == 2) { /* it was summed up before */
+        TSR_TRY(tsr_lowering_need_whole(low, other, down->devices, &whole));
+        TSR_TRY(tsr_lowering_all_reduce(low, *index, whole, index));
+    }
 out:
     return status;
 }

@@ -57,3 +57,15 @@ tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing, co
     node->args.experts = *w;
     return &node->tensor;
 }
+
+tsr_tensor *tsr_experts_onto(tsr_graph *graph, tsr_tensor *experts, tsr_tensor *other)
+{
+    if (!experts || !other)
+        return experts;
+    if (experts->op != TSR_OP_EXPERTS_DOWN || experts->src[2] || other->index > experts->index ||
+        other->op != TSR_OP_MUL_MAT || other->ne[0] != experts->ne[0] || other->ne[1] != experts->ne[1])
+        return bad(graph, "experts_onto", other,
+                   "it must be a product of the experts' shape, made before them");
+    experts->src[2] = other;
+    return experts;
+}

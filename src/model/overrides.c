@@ -154,7 +154,7 @@ out:
 /* Norms and biases are not. */
 static bool is_matrix(const tsr_weight *weight)
 {
-    return weight->tensor.ne[1] > 1;
+    return weight->tensor.ne[1] > 1 && !weight->vectors;
 }
 
 static const char *block_name(const tsr_weight *weight, char text[MAX_LABEL])

@@ -198,6 +198,7 @@ tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_ro
                         tsr_gguf_path(weights->gguf), name, tsr_type_name((*tensor_out)->type));
     weights->list[weights->n - 1]->expert = true;
     weights->list[weights->n - 1]->by_expert = e->by_expert;
+    weights->list[weights->n - 1]->vectors = true;
 out:
     return status;
 }

@@ -57,6 +57,7 @@ typedef struct tsr_weight {
     bool tied;       /* the embedding once more, as output matrix */
     bool expert;     /* of a mixture of experts: [columns, rows, experts], of which a token uses a few */
     bool by_expert;  /* whole experts are divided */
+    bool vectors;    /* an expert has a row each: biases */
     int64_t granule; /* elements of the divided axis that stay together; 0: as the role's map says */
 } tsr_weight;
 

@@ -42,6 +42,8 @@ static void put_matrices(placed *p)
             if (experts_case_is_touched(&p->c, e))
                 GPU_OK(cudaMemcpy(data + (size_t)e * m->expert_bytes, m->bytes + (size_t)e * m->expert_bytes,
                                   m->expert_bytes, cudaMemcpyHostToDevice));
+        p->memory.bias[i] =
+            gpu_put(p->g, p->c.bias[i], (size_t)(p->c.s.n_experts * m->n_rows) * sizeof(float), false);
         p->memory.data[i] = data;
         p->memory.expert_stride[i] = m->expert_bytes;
     }
@@ -53,7 +55,9 @@ static void route(placed *p)
     const size_t bytes = (size_t)tsr_routing_words(s->n_tokens, s->n_used, s->n_experts) * 4;
     const size_t logits_bytes = (size_t)(s->n_tokens * s->n_experts) * sizeof(float);
     void *words = gpu_alloc(p->g, bytes, false);
-    const tsr_op op = experts_case_route_op(&p->c, gpu_put(p->g, p->c.logits, logits_bytes, false), words);
+    const float *bias = gpu_put(p->g, p->c.choice_bias, (size_t)s->n_experts * sizeof(float), false);
+    const tsr_op op =
+        experts_case_route_op(&p->c, gpu_put(p->g, p->c.logits, logits_bytes, false), bias, words);
     assert_false(gpu_run(p->g, &op));
     p->routing = op.route.routing;
     p->words_back = bytes_back(words, bytes);
@@ -176,6 +180,54 @@ static void one_expert_or_all_of_them(void **state)
     gpu_close(&g);
 }
 
+static void biases_belong_to_one_device(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    for (int i = 0; i < 8; i++) {
+        const tsr_type type = i % 2 ? TSR_TYPE_MXFP4 : TSR_TYPE_F16;
+        check_case(&g,
+                   (experts_setup){type, i % 4 ? type : TSR_TYPE_F32, type, 32, 96, 6, 3, i < 4 ? 1 : 30, 32,
+                                   i % 4 < 2 ? TSR_GLU_CLAMPED : TSR_GLU_SILU, i % 4 > 0,
+                                   i % 2 ? TSR_GATING_SIGMOID : TSR_GATING_SOFTMAX, .biased = true},
+                   80 + (uint64_t)i);
+    }
+    gpu_close(&g);
+}
+
+/* A block per token, and tiles of slots. */
+static void sums_go_onto_others(void **state)
+{
+    (void)state;
+    gpu g = gpu_open();
+    for (int i = 0; i < 6; i++) {
+        const tsr_reduce_type reduce = (tsr_reduce_type)(i / 2);
+        placed p =
+            place(&g, experts_case_create((experts_setup){TSR_TYPE_F16, TSR_TYPE_F16, TSR_TYPE_F16, 20, 40, 5,
+                                                          2, i % 2 ? 30 : 1, 16, TSR_GLU_SILU, true},
+                                          5));
+        const int64_t n = p.c.s.n_tokens * p.c.s.n_embd;
+        const size_t y_bytes = (size_t)n * tsr_reduce_bytes(reduce);
+        const size_t hidden_bytes = (size_t)(experts_case_slots(&p.c) * p.c.s.n_ff) * sizeof(float);
+        float *hidden = gpu_alloc(&g, hidden_bytes, false);
+        void *y = gpu_alloc(&g, y_bytes, false);
+        const experts_shard whole = experts_case_whole(&p.c);
+        const tsr_op glu = experts_case_glu_op(&p.c, whole, &p.memory, p.routing, p.x, hidden);
+        tsr_op down = experts_case_down_op(&p.c, whole, &p.memory, p.routing, hidden, reduce, y);
+        assert_false(gpu_run(&g, &glu));
+        assert_false(gpu_run(&g, &down));
+        void *once = bytes_back(y, y_bytes);
+        down.experts_down.onto = true;
+        assert_false(gpu_run(&g, &down));
+        void *twice = bytes_back(y, y_bytes);
+        experts_case_check_twice(reduce, n, once, twice);
+        free(once);
+        free(twice);
+        placed_destroy(&p);
+    }
+    gpu_close(&g);
+}
+
 /* By one block, as with few tokens, and by several. */
 static void routers_that_tie_or_overflow(void **state)
 {
@@ -233,6 +285,8 @@ int main(void)
         cmocka_unit_test(every_type),
         cmocka_unit_test(one_token_and_many),
         cmocka_unit_test(one_expert_or_all_of_them),
+        cmocka_unit_test(biases_belong_to_one_device),
+        cmocka_unit_test(sums_go_onto_others),
         cmocka_unit_test(routers_that_tie_or_overflow),
         cmocka_unit_test(weights_that_are_no_numbers_are_reported),
     };

@@ -49,6 +49,15 @@ experts_case experts_case_create(experts_setup s, uint64_t seed)
     c.m[EXPERTS_GATE] = make_matrix(s.gate, s.n_experts, s.n_ff, s.n_embd, &seed);
     c.m[EXPERTS_UP] = make_matrix(s.up, s.n_experts, s.n_ff, s.n_embd, &seed);
     c.m[EXPERTS_DOWN] = make_matrix(s.down, s.n_experts, s.n_embd, s.n_ff, &seed);
+    for (int i = 0; i < EXPERTS_MATRICES; i++) {
+        const int64_t n = s.n_experts * c.m[i].n_rows;
+        c.bias[i] = malloc((size_t)n * sizeof(float));
+        assert_non_null(c.bias[i]);
+        random_fill(&seed, c.bias[i], n, -4.0f, 4.0f);
+    }
+    c.choice_bias = malloc((size_t)s.n_experts * sizeof(float));
+    assert_non_null(c.choice_bias);
+    random_fill(&seed, c.choice_bias, s.n_experts, -0.3f, 0.3f);
     c.x = malloc((size_t)(s.n_tokens * s.n_embd) * sizeof(float));
     c.logits = malloc((size_t)(s.n_tokens * s.n_experts) * sizeof(float));
     c.expert = malloc((size_t)experts_case_slots(&c) * sizeof *c.expert);
@@ -67,7 +76,9 @@ void experts_case_destroy(experts_case *c)
     for (int i = 0; i < EXPERTS_MATRICES; i++) {
         free(c->m[i].bytes);
         free(c->m[i].decoded);
+        free(c->bias[i]);
     }
+    free(c->choice_bias);
     free(c->x);
     free(c->logits);
     free(c->expert);
@@ -76,35 +87,53 @@ void experts_case_destroy(experts_case *c)
 
 /* ---- the definitions ---- */
 
-/* How many logits come before logit e: larger ones, and equal ones of lower index. */
-static int64_t rank_of(const float *x, int64_t n, int64_t e)
+/* How many keys come before key e: larger ones, and equal ones of lower index. */
+static int64_t rank_of(const double *keys, int64_t n, int64_t e)
 {
-    const double key = isnan(x[e]) ? -INFINITY : (double)x[e];
+    const double key = isnan(keys[e]) ? -INFINITY : keys[e];
     int64_t rank = 0;
     for (int64_t i = 0; i < n; i++) {
-        const double other = isnan(x[i]) ? -INFINITY : (double)x[i];
+        const double other = isnan(keys[i]) ? -INFINITY : keys[i];
         rank += other > key || (other == key && i < e);
     }
     return rank;
 }
 
+/* Probabilities, as parts of e^top. */
+static double part(const experts_case *c, double logit, double top)
+{
+    return c->s.gating == TSR_GATING_SIGMOID ? 1 / (1 + exp(-logit)) : exp(logit - top);
+}
+
+static void choose(const experts_case *c, const float *x, double *keys, int32_t *expert, double *weight)
+{
+    const int64_t n = c->s.n_experts, n_used = c->s.n_used;
+    double top = -INFINITY, all = 0, chosen = 0;
+    for (int64_t e = 0; e < n; e++)
+        top = (double)x[e] > top ? (double)x[e] : top;
+    for (int64_t e = 0; e < n; e++)
+        all += exp((double)x[e] - top);
+    if (c->s.gating == TSR_GATING_SIGMOID)
+        all = 1;
+    for (int64_t e = 0; e < n; e++)
+        keys[e] = c->s.biased ? part(c, (double)x[e], top) / all + (double)c->choice_bias[e] : (double)x[e];
+    for (int64_t e = 0; e < n; e++)
+        if (rank_of(keys, n, e) < n_used)
+            expert[rank_of(keys, n, e)] = (int32_t)e;
+    for (int64_t j = 0; j < n_used; j++)
+        chosen += weight[j] = part(c, (double)x[expert[j]], top);
+    for (int64_t j = 0; j < n_used; j++)
+        weight[j] /= c->s.normalize ? chosen : all;
+}
+
 void experts_case_choose(experts_case *c)
 {
     const int64_t n = c->s.n_experts, n_used = c->s.n_used;
-    for (int64_t t = 0; t < c->s.n_tokens; t++) {
-        const float *x = c->logits + t * n;
-        int32_t *expert = c->expert + t * n_used;
-        double *weight = c->weight + t * n_used, sum = 0;
-        for (int64_t e = 0; e < n; e++)
-            if (rank_of(x, n, e) < n_used)
-                expert[rank_of(x, n, e)] = (int32_t)e;
-        const double top = x[expert[0]];
-        for (int64_t e = 0; e < n; e++)
-            if (!c->s.normalize || rank_of(x, n, e) < n_used)
-                sum += exp((double)x[e] - top);
-        for (int64_t j = 0; j < n_used; j++)
-            weight[j] = exp((double)x[expert[j]] - top) / sum;
-    }
+    double *keys = malloc((size_t)n * sizeof *keys);
+    assert_non_null(keys);
+    for (int64_t t = 0; t < c->s.n_tokens; t++)
+        choose(c, c->logits + t * n, keys, c->expert + t * n_used, c->weight + t * n_used);
+    free(keys);
 }
 
 bool experts_case_is_touched(const experts_case *c, int64_t expert)
@@ -159,10 +188,13 @@ bool experts_case_strange_logits(int index, int64_t n, float *x)
 
 /* ---- ops ---- */
 
-tsr_op experts_case_route_op(const experts_case *c, const float *logits, void *words)
+tsr_op experts_case_route_op(const experts_case *c, const float *logits, const float *choice_bias,
+                             void *words)
 {
     return (tsr_op){.kind = TSR_OP_ROUTE,
                     .route = {.logits = logits,
+                              .bias = c->s.biased ? choice_bias : NULL,
+                              .gating = c->s.gating,
                               .routing = tsr_routing_at(words, c->s.n_tokens, c->s.n_used, c->s.n_experts),
                               .normalize = c->s.normalize,
                               .scale = 1.0f}};
@@ -177,6 +209,23 @@ static tsr_expert_matrix matrix_of(const experts_case *c, const experts_memory *
                                m->row_bytes, memory->expert_stride[which]};
 }
 
+static tsr_expert_bias bias_of(const experts_case *c, const experts_memory *memory, int which, int64_t begin,
+                               int64_t end, int64_t row)
+{
+    const int64_t stride = c->m[which].n_rows;
+    if (!c->s.biased)
+        return (tsr_expert_bias){.data = NULL};
+    return (tsr_expert_bias){memory->bias[which] + begin * stride + row, stride, {begin, end}};
+}
+
+/* Of the shard's experts the part that it has of their columns. */
+static tsr_expert_range biases_of_down(const experts_case *c, experts_shard shard)
+{
+    const int64_t n = shard.expert_end - shard.expert_begin;
+    return (tsr_expert_range){shard.expert_begin + n * shard.column_begin / c->s.n_ff,
+                              shard.expert_begin + n * shard.column_end / c->s.n_ff};
+}
+
 tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
                            tsr_routing routing, const float *x, float *y)
 {
@@ -185,6 +234,8 @@ tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const exp
                     .experts_glu = {.kind = c->s.glu,
                                     .gate = matrix_of(c, memory, EXPERTS_GATE, e, row, 0),
                                     .up = matrix_of(c, memory, EXPERTS_UP, e, row, 0),
+                                    .gate_bias = bias_of(c, memory, EXPERTS_GATE, e, shard.expert_end, row),
+                                    .up_bias = bias_of(c, memory, EXPERTS_UP, e, shard.expert_end, row),
                                     .held = {e, shard.expert_end},
                                     .n_rows = shard.column_end - row,
                                     .k = c->s.n_embd,
@@ -196,10 +247,12 @@ tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const exp
 tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
                             tsr_routing routing, const float *hidden, tsr_reduce_type reduce, void *y)
 {
-    const int64_t n_granules = (c->s.n_ff + c->s.granule - 1) / c->s.granule * c->s.n_used;
+    const int64_t n_granules = ((c->s.n_ff + c->s.granule - 1) / c->s.granule + c->s.biased) * c->s.n_used;
+    const tsr_expert_range biases = biases_of_down(c, shard);
     return (tsr_op){.kind = TSR_OP_EXPERTS_DOWN,
                     .experts_down = {
                         .down = matrix_of(c, memory, EXPERTS_DOWN, shard.expert_begin, 0, shard.column_begin),
+                        .bias = bias_of(c, memory, EXPERTS_DOWN, biases.begin, biases.end, 0),
                         .held = {shard.expert_begin, shard.expert_end},
                         .n_rows = c->s.n_embd,
                         .k = shard.column_end - shard.column_begin,
@@ -262,11 +315,19 @@ static bounded dot(const experts_matrix *m, int64_t expert, int64_t row, int64_t
 /* gelu(x) as 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), Hendrycks and Gimpel, arXiv:1606.08415. */
 static double activation(tsr_glu_kind kind, double x)
 {
+    if (kind == TSR_GLU_CLAMPED)
+        return fmin(x, 7) / (1 + exp(-1.702 * fmin(x, 7)));
     return kind == TSR_GLU_SILU ? x / (1 + exp(-x))
                                 : 0.5 * x * (1 + tanh(0.7978845608028654 * (x + 0.044715 * x * x * x)));
 }
 
-/* Both activations' slopes are below 1.13; their kernels are good to a few units in the last place of
+static bounded biased(const experts_case *c, int which, int64_t expert, int64_t row, bounded d)
+{
+    const double sum = d.sum + (c->s.biased ? (double)c->bias[which][expert * c->m[which].n_rows + row] : 0);
+    return (bounded){sum, d.bound + (c->s.biased ? 0x1p-24 * fabs(sum) : 0)};
+}
+
+/* All activations' slopes are below 1.13; their kernels are good to a few units in the last place of
  * max(|x|, 1). */
 void experts_case_check_glu(const experts_case *c, experts_shard shard, const float *y)
 {
@@ -276,8 +337,11 @@ void experts_case_check_glu(const experts_case *c, experts_shard shard, const fl
         const float *x = c->x + s / c->s.n_used * c->s.n_embd;
         for (int64_t r = 0; r < n_rows && e >= shard.expert_begin && e < shard.expert_end; r++) {
             const int64_t row = shard.column_begin + r;
-            const bounded gate = dot(&c->m[EXPERTS_GATE], e, row, 0, c->s.n_embd, x);
-            const bounded up = dot(&c->m[EXPERTS_UP], e, row, 0, c->s.n_embd, x);
+            const bounded gate =
+                biased(c, EXPERTS_GATE, e, row, dot(&c->m[EXPERTS_GATE], e, row, 0, c->s.n_embd, x));
+            bounded up = biased(c, EXPERTS_UP, e, row, dot(&c->m[EXPERTS_UP], e, row, 0, c->s.n_embd, x));
+            if (c->s.glu == TSR_GLU_CLAMPED)
+                up = (bounded){fmax(-7, fmin(7, up.sum)) + 1, up.bound + 1e-6};
             const double act = activation(c->s.glu, gate.sum), exact = act * up.sum;
             const double act_bound = 1.13 * gate.bound + 1e-6 * fmax(fabs(gate.sum), 1);
             const double bound = act_bound * (fabs(up.sum) + up.bound) + fabs(act) * up.bound;
@@ -300,6 +364,7 @@ void experts_case_check_down(const experts_case *c, experts_shard shard, const f
 {
     const int64_t k = shard.column_end - shard.column_begin, n_used = c->s.n_used;
     const double n_granules = (double)((k + c->s.granule - 1) / c->s.granule);
+    const tsr_expert_range biases = biases_of_down(c, shard);
     for (int64_t i = 0; i < c->s.n_tokens * c->s.n_embd; i++) {
         const int64_t t = i / c->s.n_embd, row = i % c->s.n_embd;
         double exact = 0, bound = 0;
@@ -310,10 +375,29 @@ void experts_case_check_down(const experts_case *c, experts_shard shard, const f
             const bounded d = dot(&c->m[EXPERTS_DOWN], e, row, shard.column_begin, k, hidden + s * k);
             exact += (double)weight[s] * d.sum;
             bound += (double)weight[s] * d.bound + n_granules * 0x1p-36;
+            if (c->s.biased && e >= biases.begin && e < biases.end) {
+                const double b = (double)weight[s] * (double)c->bias[EXPERTS_DOWN][e * c->s.n_embd + row];
+                exact += b;
+                bound += 0x1p-22 * fabs(b) + 0x1p-36;
+            }
         }
         bound += reduce == TSR_REDUCE_BF16 ? 0x1p-8 * fabs(exact) : (double)n_used * 0x1p-23 * fabs(exact);
         if (!(fabs(partial_at(y, reduce, i) - exact) <= bound))
             fail_msg("token %d row %d: %.9g, exact %.9g, bound %.3g", (int)t, (int)row,
                      partial_at(y, reduce, i), exact, bound);
     }
+}
+
+void experts_case_check_twice(tsr_reduce_type reduce, int64_t n, const void *once, const void *twice)
+{
+    double largest = 0;
+    for (int64_t i = 0; i < n; i++)
+        largest = fmax(largest, fabs(partial_at(once, reduce, i)));
+    const double bound = largest * (reduce == TSR_REDUCE_EXACT ? 0
+                                    : reduce == TSR_REDUCE_F32 ? 0x1p-20
+                                                               : 0x1p-6);
+    for (int64_t i = 0; i < n; i++)
+        if (!(fabs(partial_at(twice, reduce, i) - 2 * partial_at(once, reduce, i)) <= bound))
+            fail_msg("sum %d: %.9g, twice %.9g", (int)i, partial_at(twice, reduce, i),
+                     partial_at(once, reduce, i));
 }

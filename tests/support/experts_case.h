@@ -16,6 +16,8 @@ typedef struct experts_setup {
     int64_t granule; /* columns */
     tsr_glu_kind glu;
     bool normalize;
+    tsr_gating gating;
+    bool biased; /* gate, up and down have biases, and a router's choices */
 } experts_setup;
 
 typedef struct experts_matrix {
@@ -31,8 +33,10 @@ enum { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN, EXPERTS_MATRICES };
 typedef struct experts_case {
     experts_setup s;
     experts_matrix m[EXPERTS_MATRICES];
-    float *x, *logits; /* [n_tokens][n_embd], [n_tokens][n_experts] */
-    int32_t *expert;   /* [n_tokens * n_used], the definition's choice and weights */
+    float *x, *logits;             /* [n_tokens][n_embd], [n_tokens][n_experts] */
+    float *bias[EXPERTS_MATRICES]; /* [n_experts][n_rows] */
+    float *choice_bias;            /* [n_experts] */
+    int32_t *expert;               /* [n_tokens * n_used], the definition's choice and weights */
     double *weight;
 } experts_case;
 
@@ -41,8 +45,9 @@ typedef struct experts_shard {
     int64_t expert_begin, expert_end, column_begin, column_end;
 } experts_shard;
 
-/* Where a device has the matrices of all experts. */
+/* Where a device has the matrices and biases of all experts. */
 typedef struct experts_memory {
+    const float *bias[EXPERTS_MATRICES];
     const unsigned char *data[EXPERTS_MATRICES];
     size_t expert_stride[EXPERTS_MATRICES];
 } experts_memory;
@@ -59,8 +64,10 @@ bool experts_case_is_touched(const experts_case *c, int64_t expert);
 experts_shard experts_case_whole(const experts_case *c);
 int64_t experts_case_slots(const experts_case *c);
 
-/* The ops over a shard. Pointers are the device's; the routing is that of all experts. */
-tsr_op experts_case_route_op(const experts_case *c, const float *logits, void *routing_words);
+/* The ops over a shard. Pointers are the device's; the routing is that of all experts. Biases of down belong
+ * to as large a part of the shard's experts as it has of the columns. */
+tsr_op experts_case_route_op(const experts_case *c, const float *logits, const float *choice_bias,
+                             void *routing_words);
 tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
                            tsr_routing routing, const float *x, float *y);
 tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const experts_memory *memory,
@@ -75,6 +82,10 @@ void experts_case_check_routing(const experts_case *c, const tsr_routing *routin
 void experts_case_check_glu(const experts_case *c, experts_shard shard, const float *y);
 void experts_case_check_down(const experts_case *c, experts_shard shard, const float *hidden,
                              const float *weight, tsr_reduce_type reduce, const void *y);
+
+/* Fail unless `twice` is `once` and as much again: to the bit where sums are exact, else as nearly as they
+ * are rounded. */
+void experts_case_check_twice(tsr_reduce_type reduce, int64_t n, const void *once, const void *twice);
 
 /* Logits that a router should never give: equal ones, infinite ones, NaN. Row `index` of n, false past the
  * last. */

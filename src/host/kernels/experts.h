@@ -304,6 +304,9 @@ static void experts_down_bf16(const tsr_op_experts_down *op, int64_t row, int64_
     const tsr_routing *routing = &op->routing;
     for (int64_t t = 0; t < routing->n_tokens; t++) {
         float sums[EXPERT_ROWS], total[EXPERT_ROWS] = {0};
+        uint16_t *y = (uint16_t *)op->y + t * op->n_rows + row;
+        for (int64_t r = 0; op->onto && r < n_rows; r++)
+            total[r] = tsr_bf16_to_f32(y[r]);
         for (int32_t s = (int32_t)(t * routing->n_used); s < (t + 1) * routing->n_used; s++) {
             const int64_t expert = routing->expert[s];
             const expert_slots in = {.slots = &s, .n = 1, .rows = {s}, .x = op->x, .stride = op->k};
@@ -319,7 +322,7 @@ static void experts_down_bf16(const tsr_op_experts_down *op, int64_t row, int64_
                 total[r] += routing->weight[s] * bias[r];
         }
         for (int64_t r = 0; r < n_rows; r++)
-            ((uint16_t *)op->y)[t * op->n_rows + row + r] = tsr_f32_to_bf16(total[r]);
+            y[r] = tsr_f32_to_bf16(total[r]);
     }
 }
 
@@ -337,7 +340,7 @@ static void kernel_experts_down(const tsr_op *record, const tsr_kernel_env *env)
             experts_down_bf16(op, row, n_rows, env);
             continue;
         }
-        for (int64_t t = 0; t < op->routing.n_tokens; t++)
+        for (int64_t t = 0; !op->onto && t < op->routing.n_tokens; t++)
             memset((char *)op->y + (size_t)(t * op->n_rows + row) * elem, 0, (size_t)n_rows * elem);
         for (int64_t i = touched.begin; i < touched.end; i++)
             experts_down_expert(op, op->routing.touched[i], row, n_rows, &fault, env);

@@ -67,6 +67,8 @@ tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
                                         .granule = at->ffn_columns,
                                         .glu = hp->ffn_activation};
     tsr_tensor *logits = tsr_block_linear(at, at->w->router, at->w->router_bias, h);
-    tsr_tensor *y = tsr_experts(graph, h, tsr_route(graph, logits, &rule), &weights);
-    return at->w->shared.down ? tsr_add(graph, tsr_block_shared_experts(at, h), y) : y;
+    tsr_tensor *routing = tsr_route(graph, logits, &rule);
+    tsr_tensor *shared = at->w->shared.down ? tsr_block_shared_experts(at, h) : NULL;
+    tsr_tensor *y = tsr_experts(graph, h, routing, &weights);
+    return at->w->shared.down_bias ? tsr_add(graph, y, shared) : tsr_experts_onto(graph, y, shared);
 }
