@@ -1,83 +1,128 @@
 /* The one order in which products are added up, and the tile that does it for many outputs at once.
  *
  * A dot product over n elements is cut into segments of DOT_SEGMENT. Inside a segment, element i goes to lane
- * i % 16 of one 16-lane accumulator, by one multiply-add per 16 elements, in order of i. The segment's sum is
- * the tree sum (v16_sum) of the lanes. Segment sums are added in order. A last piece shorter than 32 is
- * filled up with zeros.
+ * i % 8 of an accumulator, by one multiply-add per eight elements, in order of i. The segment's sum is the
+ * tree sum (v8_sum) of the lanes. Segment sums are added in order. A last piece shorter than 32 is filled up
+ * with zeros.
  *
  * The order says nothing about rows, tokens or threads, so one token or many, one row or many give the same
- * bits. Short segments bound the state that a tile carries through a long row to one float per output, keep
- * tiles in the first-level cache, and make the rounding error grow with n / 512 instead of n. */
+ * bits. Eight lanes are what AVX2 has; AVX-512 takes two rows side by side. More would make the trees larger,
+ * and a granule of 128 elements ends in a tree. Short segments bound the state that a tile carries through a
+ * long row to one float per output, keep tiles in the first-level cache, and make the rounding error grow
+ * with n / 256 instead of n. */
 #ifndef TSR_HOST_KERNELS_DOT_H
 #define TSR_HOST_KERNELS_DOT_H
 
 #include "host/kernels/weights.h"
 
 enum {
-    DOT_SEGMENT = 512,
+    DOT_SEGMENT = 256,
+    DOT_LANES = 8,
 #if defined(TSR_ISA_AVX512)
-    DOT_ROWS = 8, /* rows of a register tile: 8 x 3 accumulators of 32 registers */
-    DOT_TOKENS = 3
+    DOT_GROUPS = 1,
+    DOT_VECTORS = 8, /* of two rows; 8 x 3 accumulators of 32 registers */
+    DOT_TOKENS = 3,
 #elif defined(TSR_ISA_AVX2)
-    DOT_ROWS = 4, /* 4 x 3 of 16 */
-    DOT_TOKENS = 3
+    DOT_GROUPS = 2,
+    DOT_VECTORS = 4, /* 4 x 3 of 16 */
+    DOT_TOKENS = 3,
 #else
-    DOT_ROWS = 4, /* 4 x 2 of 16: without a fused multiply-add each product needs a register too */
-    DOT_TOKENS = 2
+    DOT_GROUPS = 1,
+    DOT_VECTORS = 4, /* 4 x 2 of 16: without a fused multiply-add each product needs a register too */
+    DOT_TOKENS = 2,
 #endif
+    DOT_PARTS =
+        VEC_LANES < DOT_LANES ? DOT_LANES / VEC_LANES : 1, /* of eight lanes, in vectors of their own */
+    DOT_GROUP_ROWS = DOT_VECTORS * VEC_LANES * DOT_PARTS / DOT_LANES, /* rows multiplied at once */
+    DOT_ROWS = DOT_GROUPS * DOT_GROUP_ROWS,                           /* of a panel */
+    DOT_STEP = DOT_ROWS * DOT_LANES /* floats of a panel that are multiplied with eight of a token */
 };
 
 /* 32 elements more. */
-ALWAYS_INLINE v16 dot_step(v16 sum, w32 w, v16 xa, v16 xb)
+ALWAYS_INLINE v8 dot_step(v8 sum, w32 w, v16 xa, v16 xb)
 {
-    return v16_fma(w.b, xb, v16_fma(w.a, xa, sum));
+    sum = v8_fma(v16_low(w.a), v16_low(xa), sum);
+    sum = v8_fma(v16_high(w.a), v16_high(xa), sum);
+    sum = v8_fma(v16_low(w.b), v16_low(xb), sum);
+    return v8_fma(v16_high(w.b), v16_high(xb), sum);
 }
 
-/* Segment sums of DOT_ROWS rows with n_tokens tokens. Rows lie w_stride and x_stride floats apart, n is a
- * multiple of 32, at most DOT_SEGMENT. out[t * DOT_ROWS + r].
- *
- * Each pass computes one machine vector of the 16 lanes, for all outputs: where it takes several, a stride
- * through memory that is in the first-level cache, in exchange for as large a register tile. Tokens come from
- * the second-level cache, so those of the next call are asked for. */
-ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, size_t w_stride, const float *x,
-                              size_t x_stride, int64_t n, float *out)
+/* As many of eight elements of a token as a pass multiplies, once for each row in a vector. */
+ALWAYS_INLINE vec dot_token(const float *x)
 {
-    float lanes[DOT_TOKENS][DOT_ROWS][16];
-    UNROLL for (int pass = 0; pass < V16_PARTS; pass++)
-    {
-        vec acc[DOT_TOKENS][DOT_ROWS] = {0};
-        for (int64_t i = (int64_t)pass * VEC_LANES; i < n; i += 16) {
+#if defined(TSR_ISA_AVX512)
+    return _mm512_broadcast_f32x8(_mm256_loadu_ps(x));
+#else
+    return vec_load_once(x);
+#endif
+}
+
+/* The sums of a group of rows with one token. */
+ALWAYS_INLINE void dot_sums(vec acc[DOT_PARTS][DOT_VECTORS], float out[DOT_GROUP_ROWS])
+{
+#if defined(TSR_ISA_AVX512)
+    vec_sum_halves8(acc[0], out);
+#elif defined(TSR_ISA_AVX2)
+    v8_sum4(acc[0], out);
+#else
+    for (int r = 0; r < DOT_GROUP_ROWS; r++)
+        out[r] = v8_sum((v8){acc[0][r], acc[1][r]});
+#endif
+}
+
+/* Add one part of a group's lanes: w of the first eight elements, x of the first token. */
+ALWAYS_INLINE void dot_part(const int n_tokens, const bool asks, const float *w, const float *x,
+                            size_t x_stride, int64_t n, const int part,
+                            vec acc[DOT_TOKENS][DOT_PARTS][DOT_VECTORS])
+{
+    for (int64_t i = 0; i < n; i += 2 * DOT_LANES, w += 2 * DOT_STEP) {
+        UNROLL for (int t = 0; t < n_tokens && asks; t++)
+            __builtin_prefetch(x + (size_t)(n_tokens + t) * x_stride + i);
+        UNROLL for (int half = 0; half < 2; half++)
+        {
             vec xi[DOT_TOKENS];
-            UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = vec_load(x + (size_t)t * x_stride + i);
-            UNROLL for (int t = 0; t < n_tokens && pass == 0; t++)
-                __builtin_prefetch(x + (size_t)(n_tokens + t) * x_stride + i);
-            UNROLL for (int r = 0; r < DOT_ROWS; r++)
+            UNROLL for (int t = 0; t < n_tokens; t++) xi[t] =
+                dot_token(x + (size_t)t * x_stride + i + half * DOT_LANES);
+            UNROLL for (int v = 0; v < DOT_VECTORS; v++)
             {
-                const vec wi = vec_load_once(w + (size_t)r * w_stride + i);
-                UNROLL for (int t = 0; t < n_tokens; t++) acc[t][r] = vec_fma(wi, xi[t], acc[t][r]);
+                const vec wv = vec_load_once(w + half * DOT_STEP + v * VEC_LANES * DOT_PARTS);
+                UNROLL for (int t = 0; t < n_tokens; t++) acc[t][part][v] =
+                    vec_fma(wv, xi[t], acc[t][part][v]);
             }
         }
-        UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int r = 0; r < DOT_ROWS; r++)
-            vec_store(lanes[t][r] + pass * VEC_LANES, acc[t][r]);
     }
-    UNROLL for (int t = 0; t < n_tokens; t++)
+}
+
+/* Segment sums of a panel of DOT_ROWS rows with n_tokens tokens, which lie x_stride floats apart; n is a
+ * multiple of 32, at most DOT_SEGMENT. The panel holds eight elements of each row, then the next eight.
+ * out[t * DOT_ROWS + r]
+ *
+ * A group of rows, or a part of its lanes, at a time: as many accumulators as there are registers. Tokens
+ * come from the second-level cache, so those of the next call are asked for. */
+ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
+                              float *out)
+{
+    UNROLL for (int group = 0; group < DOT_GROUPS; group++)
     {
-        v16 sum[DOT_ROWS];
-        UNROLL for (int r = 0; r < DOT_ROWS; r++) sum[r] = v16_load(lanes[t][r]);
-        v16_sum_n(DOT_ROWS, sum, out + t * DOT_ROWS);
+        vec acc[DOT_TOKENS][DOT_PARTS][DOT_VECTORS] = {0};
+        const float *rows = w + group * DOT_GROUP_ROWS * DOT_LANES;
+        UNROLL for (int part = 0; part < DOT_PARTS; part++)
+            dot_part(n_tokens, group == 0 && part == 0, rows + part * VEC_LANES, x + part * VEC_LANES,
+                     x_stride, n, part, acc);
+        UNROLL for (int t = 0; t < n_tokens; t++)
+            dot_sums(acc[t], out + t * DOT_ROWS + group * DOT_GROUP_ROWS);
     }
 }
 
 /* The same for 1 <= n_tokens <= DOT_TOKENS. */
-static void dot_tile(int n_tokens, const float *w, size_t w_stride, const float *x, size_t x_stride,
-                     int64_t n, float *out)
+static void dot_tile(int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n, float *out)
 {
     if (n_tokens >= 3 && DOT_TOKENS >= 3)
-        dot_tile_n(DOT_TOKENS >= 3 ? 3 : 1, w, w_stride, x, x_stride, n, out);
+        dot_tile_n(DOT_TOKENS >= 3 ? 3 : 1, w, x, x_stride, n, out);
     else if (n_tokens == 2)
-        dot_tile_n(2, w, w_stride, x, x_stride, n, out);
+        dot_tile_n(2, w, x, x_stride, n, out);
     else
-        dot_tile_n(1, w, w_stride, x, x_stride, n, out);
+        dot_tile_n(1, w, x, x_stride, n, out);
 }
 
 /* Dot product of two f32 rows of any length, in the order above. */
@@ -86,7 +131,7 @@ static float dot_f32(const float *x, const float *y, int64_t n)
     float total = 0.0f;
     for (int64_t begin = 0; begin < n; begin += DOT_SEGMENT) {
         const int64_t end = n - begin < DOT_SEGMENT ? n : begin + DOT_SEGMENT;
-        v16 lanes = v16_zero();
+        v8 lanes = v8_zero();
         int64_t i = begin;
         for (; i + 32 <= end; i += 32)
             lanes = dot_step(lanes, (w32){v16_load(x + i), v16_load(x + i + 16)}, v16_load(y + i),
@@ -98,7 +143,7 @@ static float dot_f32(const float *x, const float *y, int64_t n)
             lanes = dot_step(lanes, (w32){v16_load(tail_x), v16_load(tail_x + 16)}, v16_load(tail_y),
                              v16_load(tail_y + 16));
         }
-        const float sum = v16_sum(lanes);
+        const float sum = v8_sum(lanes);
         total = begin == 0 ? sum : total + sum;
     }
     return total;

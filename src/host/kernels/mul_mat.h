@@ -73,7 +73,7 @@ typedef struct mul_mat_pieces {
 ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
 {
     if (multiplies_floats(op->type))
-        return TILE_ROWS;
+        return sums_are_exact(op) ? TILE_EXACT_ROWS : TILE_ROWS;
     return sums_are_exact(op) ? QUANT_EXACT_ROWS : QUANT_TILE_ROWS;
 }
 

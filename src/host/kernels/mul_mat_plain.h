@@ -16,14 +16,16 @@
 
 enum {
 #if defined(TSR_ISA_AVX512)
-    VECTOR_ROWS = 8, /* most rows at once for one token: two accumulators each */
+    VECTOR_ROWS = 8, /* most rows at once for one token */
 #else
-    VECTOR_ROWS = 2,
+    VECTOR_ROWS = 4,
 #endif
     VECTOR_UNIT = 128,     /* elements multiplied at once */
     PREFETCH_BYTES = 1024, /* ahead */
-    TILE_ROWS = 256,       /* most rows of a chunk: how often packed activations are used */
+    TILE_ROWS = 512,       /* most rows of a chunk: how often packed activations are used */
+    TILE_EXACT_ROWS = 256, /* the same where sums are kept in fixed point, too */
     TILE_TOKENS = 132,     /* most tokens at once: how often decoded weights are used; whole register tiles */
+    X_AHEAD = 3,           /* tokens */
     FEW_TOKENS = 8         /* up to here memory still sets the pace, and packing does not pay */
 };
 
@@ -34,7 +36,7 @@ typedef struct plain_scratch {
     /* Sums of the granule so far and, in fixed point, of those before it: DOT_ROWS rows of every token, then
      * the next rows, so that a tile walks along memory. */
     float carry[TILE_TOKENS * TILE_ROWS];
-    int64_t totals[TILE_TOKENS * TILE_ROWS];
+    int64_t totals[TILE_TOKENS * TILE_EXACT_ROWS];
 } plain_scratch;
 
 /* Take n sums of one segment: add them to those of the granule before it, which `carry` keeps. True where the
@@ -55,7 +57,7 @@ ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, flo
  * processor looks ahead about as far as one unit, memory answers later than that. Asking past the matrix is
  * harmless. */
 ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups, const unsigned char *w,
-                              size_t stride, const float *x, v16 *state)
+                              size_t stride, const float *x, v8 *state)
 {
     UNROLL for (int r = 0; r < n_rows; r++)
     {
@@ -75,8 +77,8 @@ ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups,
 ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const unsigned char *w,
                                         size_t stride, const float *x, int64_t n, float *sums)
 {
-    v16 state[VECTOR_ROWS];
-    UNROLL for (int r = 0; r < n_rows; r++) state[r] = v16_zero();
+    v8 state[VECTOR_ROWS];
+    UNROLL for (int r = 0; r < n_rows; r++) state[r] = v8_zero();
     for (; n >= VECTOR_UNIT; n -= VECTOR_UNIT, x += VECTOR_UNIT, w += elems_bytes(type, VECTOR_UNIT))
         plain_unit(type, n_rows, VECTOR_UNIT / 32, w, stride, x, state);
     for (; n >= 32; n -= 32, x += 32, w += elems_bytes(type, 32))
@@ -87,9 +89,9 @@ ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const u
             dot_step(state[r], weights_tail(type, w + (size_t)r * stride, n), xa, xb);
     }
     if (n_rows % 4 == 0)
-        v16_sum_n(n_rows, state, sums);
+        UNROLL for (int r = 0; r < n_rows; r += 4) v8_sum4(state + r, sums + r);
     else
-        UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v16_sum(state[r]);
+        UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v8_sum(state[r]);
 }
 
 ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const product *p, int64_t row)
@@ -148,25 +150,48 @@ static plain_tokens plain_pack(const product *p, const k_segment *segment, int64
     }
     for (int i = 0; i < n_tokens; i++) {
         float *row = packed + i * DOT_SEGMENT;
+        const float *later = product_x(p, first + (i + X_AHEAD < n_tokens ? i + X_AHEAD : i));
+        for (int64_t k = 0; k < segment->n; k += 64 / (int64_t)sizeof(float))
+            __builtin_prefetch(later + segment->begin + k);
         memcpy(row, product_x(p, first + i) + segment->begin, (size_t)segment->n * sizeof(float));
         memset(row + segment->n, 0, (size_t)(padded - segment->n) * sizeof(float));
     }
     return (plain_tokens){packed, DOT_SEGMENT, padded, first, n_tokens};
 }
 
-/* Multiply the decoded rows [row, row + DOT_ROWS) with the tokens; those past the product's last are stale
- * scratch, and their sums are dropped. `at`: where scratch keeps the rows' sums. */
-ALWAYS_INLINE void plain_multiply(const product *p, const k_segment *segment, int64_t row, int64_t at,
-                                  const plain_tokens *tokens, plain_scratch *scratch)
+/* Multiply the panel that begins with `row` with the tokens; rows past the product's last are stale scratch,
+ * and their sums are dropped. `at`: where scratch keeps the rows' sums. */
+static void plain_multiply(const product *p, const k_segment *segment, int64_t row, int64_t at,
+                           const plain_tokens *tokens, plain_scratch *scratch)
 {
+    const tsr_op_mul_mat *op = p->op;
     const int n_rows = p->row_end - row < DOT_ROWS ? (int)(p->row_end - row) : DOT_ROWS;
+    const unsigned char *next = (const unsigned char *)op->w + (size_t)(row + DOT_ROWS) * op->w_stride +
+                                elems_bytes(op->type, segment->begin);
     for (int i = 0; i < tokens->n_tokens; i += DOT_TOKENS, at += DOT_TOKENS * DOT_ROWS) {
         const int n = tokens->n_tokens - i < DOT_TOKENS ? tokens->n_tokens - i : DOT_TOKENS;
         float sums[DOT_TOKENS * DOT_ROWS];
-        dot_tile(n, scratch->w, DOT_SEGMENT, tokens->x + (size_t)i * tokens->stride, tokens->stride,
-                 tokens->n, sums);
+        ask_for_rows(next, op->w_stride, DOT_ROWS, elems_bytes(op->type, segment->n), i / DOT_TOKENS,
+                     (tokens->n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
+        dot_tile(n, scratch->w, tokens->x + (size_t)i * tokens->stride, tokens->stride, tokens->n, sums);
         if (plain_carry(segment, n * DOT_ROWS, sums, scratch->carry + at))
             fold_tile(p, segment, tokens->first + i, n, row, n_rows, DOT_ROWS, sums, scratch->totals + at);
+    }
+}
+
+/* A row of the panel that dot_tile() multiplies. */
+static void panel_decode(tsr_type type, const unsigned char *p, int64_t n, float *dst)
+{
+    switch (type) {
+#define DECODE_CASE(constant)                              \
+    case constant:                                         \
+        if (multiplies_floats(constant))                   \
+            weights_decode(constant, p, n, dst, DOT_STEP); \
+        break;
+        FOR_EACH_WEIGHT_TYPE(DECODE_CASE)
+#undef DECODE_CASE
+    default:
+        break;
     }
 }
 
@@ -179,8 +204,8 @@ static void plain_tile_rows(const product *p, const k_segment *segment, const pl
     int64_t at = 0;
     for (int64_t row = p->row; row < p->row_end; row += DOT_ROWS, at += DOT_ROWS * TILE_TOKENS) {
         for (int64_t r = row; r < row + DOT_ROWS && r < p->row_end; r++)
-            decode_row(op->type, w + (size_t)r * op->w_stride, segment->n,
-                       scratch->w + (r - row) * DOT_SEGMENT);
+            panel_decode(op->type, w + (size_t)r * op->w_stride, segment->n,
+                         scratch->w + (r - row) * DOT_LANES);
         plain_multiply(p, segment, row, at, tokens, scratch);
     }
 }

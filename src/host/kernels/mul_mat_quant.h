@@ -59,9 +59,12 @@ static void quant_panel_multiply(const product *p, const k_segment *segment, int
                                  int n_tokens, int64_t at, quant_scratch *scratch)
 {
     const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
+    const unsigned char *next = product_blocks(p, p->op->type, row + QUANT_ROWS, segment->begin);
     for (int t = 0; t < n_tokens; t += QUANT_TOKENS, at += QUANT_TOKENS * QUANT_ROWS) {
         const int n = n_tokens - t < QUANT_TOKENS ? n_tokens - t : QUANT_TOKENS;
         float *sums = scratch->sums + at;
+        ask_for_rows(next, p->op->w_stride, QUANT_ROWS, elems_bytes(p->op->type, segment->n),
+                     t / QUANT_TOKENS, (n_tokens + QUANT_TOKENS - 1) / QUANT_TOKENS);
         if (segment->opens)
             memset(sums, 0, (size_t)n * QUANT_ROWS * sizeof(float));
         quant_tile_multiply(n, quant_has_min(p->op->type), &scratch->tile, (int)(segment->n / X_BLOCK),

@@ -24,6 +24,17 @@ ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
     return p->op->x + (p->x_rows ? p->x_rows[token] : token) * p->op->x_stride;
 }
 
+/* Ask for part `part` of `n_parts` of the first `bytes` bytes of n_rows rows, `stride` bytes apart: weights
+ * that come next, whose rows are too short for the processor to see them coming. Asking past the matrix is
+ * harmless. */
+ALWAYS_INLINE void ask_for_rows(const unsigned char *w, size_t stride, int n_rows, size_t bytes, int part,
+                                int n_parts)
+{
+    const int n_lines = (int)((bytes + 63) / 64) * n_rows;
+    for (int i = part; i < n_lines; i += n_parts)
+        __builtin_prefetch(w + (size_t)(i % n_rows) * stride + (size_t)(i / n_rows) * 64, 0, 2);
+}
+
 /* One piece of K: elements [begin, begin + n), and what its sum is part of. */
 typedef struct k_segment {
     int64_t begin, n;

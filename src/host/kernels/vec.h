@@ -225,84 +225,132 @@ ALWAYS_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
     return V16_EACH3(vec_fma);
 }
 
+/* ---- eight lanes: half of sixteen ---- */
+
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+typedef __m256 v8;
+#else
+typedef struct v8 {
+    vec p0, p1;
+} v8;
+#endif
+
+ALWAYS_INLINE v8 v8_zero(void)
+{
+    return (v8){0};
+}
+
+ALWAYS_INLINE v8 v16_low(v16 a)
+{
+#if defined(TSR_ISA_AVX512)
+    return _mm512_castps512_ps256(a.p0);
+#elif defined(TSR_ISA_AVX2)
+    return a.p0;
+#else
+    return (v8){a.p0, a.p1};
+#endif
+}
+
+ALWAYS_INLINE v8 v16_high(v16 a)
+{
+#if defined(TSR_ISA_AVX512)
+    return _mm512_extractf32x8_ps(a.p0, 1);
+#elif defined(TSR_ISA_AVX2)
+    return a.p1;
+#else
+    return (v8){a.p2, a.p3};
+#endif
+}
+
+ALWAYS_INLINE void v8_store(float *p, v8 a)
+{
+    memcpy(p, &a, sizeof a);
+}
+
+/* a * b + c */
+ALWAYS_INLINE v8 v8_fma(v8 a, v8 b, v8 c)
+{
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return (v8){vec_fma(a.p0, b.p0, c.p0), vec_fma(a.p1, b.p1, c.p1)};
+#endif
+}
+
+ALWAYS_INLINE v8 v8_add(v8 a, v8 b)
+{
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+    return a + b;
+#else
+    return (v8){a.p0 + b.p0, a.p1 + b.p1};
+#endif
+}
+
 /* ---- across lanes: lane i + lane i + 8, then 4, 2, 1 apart; the one tree that every sum uses ---- */
 
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
-/* The four sums that are left after the 8- and 4-apart steps. */
-ALWAYS_INLINE __m128 v16_sum_to_4(v16 a)
+ALWAYS_INLINE __m128 v8_sum_to_4(v8 a)
 {
-#if defined(TSR_ISA_AVX512)
-    const __m256 eight = _mm256_add_ps(_mm512_castps512_ps256(a.p0), _mm512_extractf32x8_ps(a.p0, 1));
-#else
-    const __m256 eight = _mm256_add_ps(a.p0, a.p1);
-#endif
-    return _mm_add_ps(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    return _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
 }
 
-ALWAYS_INLINE float v16_sum(v16 a)
+ALWAYS_INLINE float v8_sum(v8 a)
 {
-    const __m128 four = v16_sum_to_4(a);
+    const __m128 four = v8_sum_to_4(a);
     const __m128 two = _mm_add_ps(four, _mm_movehl_ps(four, four));
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-#if defined(TSR_ISA_AVX512)
-/* out[i] = v16_sum(a[i]) for eight vectors: every step adds two vectors' halves in one addition. */
-ALWAYS_INLINE void v16_sum8(const v16 a[8], float out[8])
+/* out[i] = v8_sum(a[i]), the last two steps of all four at a time. */
+ALWAYS_INLINE void v8_sum4(const v8 a[4], float out[4])
 {
-    __m512 eight[4], four[2];
-    UNROLL for (int i = 0; i < 4; i++)
-    {
-        const __m512 x = a[2 * i].p0, y = a[2 * i + 1].p0;
-        eight[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x44), _mm512_shuffle_f32x4(x, y, 0xee));
-    }
-    UNROLL for (int i = 0; i < 2; i++)
-    {
-        const __m512 x = eight[2 * i], y = eight[2 * i + 1];
-        four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
-    }
-    /* 128-bit lane l of four[0] belongs to sum l, of four[1] to sum 4 + l */
-    const __m512 two =
-        _mm512_add_ps(_mm512_shuffle_ps(four[0], four[1], 0x44), _mm512_shuffle_ps(four[0], four[1], 0xee));
-    const __m512 one = _mm512_add_ps(_mm512_shuffle_ps(two, two, 0x88), _mm512_shuffle_ps(two, two, 0xdd));
-    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 0, 0, 0, 0, 0, 0, 0, 0);
-    _mm256_storeu_ps(out, _mm512_castps512_ps256(_mm512_permutexvar_ps(order, one)));
-}
-#endif
-
-/* out[i] = v16_sum(a[i]), the last two steps of four sums at a time. */
-ALWAYS_INLINE void v16_sum4(const v16 a[4], float out[4])
-{
-    const __m128 s0 = v16_sum_to_4(a[0]), s1 = v16_sum_to_4(a[1]);
-    const __m128 s2 = v16_sum_to_4(a[2]), s3 = v16_sum_to_4(a[3]);
+    const __m128 s0 = v8_sum_to_4(a[0]), s1 = v8_sum_to_4(a[1]);
+    const __m128 s2 = v8_sum_to_4(a[2]), s3 = v8_sum_to_4(a[3]);
     const __m128 t01 = _mm_add_ps(_mm_unpacklo_ps(s0, s1), _mm_unpackhi_ps(s0, s1));
     const __m128 t23 = _mm_add_ps(_mm_unpacklo_ps(s2, s3), _mm_unpackhi_ps(s2, s3));
     _mm_storeu_ps(out, _mm_add_ps(_mm_movelh_ps(t01, t23), _mm_movehl_ps(t23, t01)));
 }
 #else
-ALWAYS_INLINE float v16_sum(v16 a)
+ALWAYS_INLINE float v8_sum(v8 a)
 {
-    const vec four = (a.p0 + a.p2) + (a.p1 + a.p3);
+    const vec four = a.p0 + a.p1;
     return (four[0] + four[2]) + (four[1] + four[3]);
 }
 
-ALWAYS_INLINE void v16_sum4(const v16 a[4], float out[4])
+ALWAYS_INLINE void v8_sum4(const v8 a[4], float out[4])
 {
     for (int i = 0; i < 4; i++)
-        out[i] = v16_sum(a[i]);
+        out[i] = v8_sum(a[i]);
 }
 #endif
 
-/* out[i] = v16_sum(a[i]); n is a constant multiple of four. */
-ALWAYS_INLINE void v16_sum_n(const int n, const v16 *a, float *out)
-{
 #if defined(TSR_ISA_AVX512)
-    if (n == 8) {
-        v16_sum8(a, out);
-        return;
+/* The sums of each half of eight vectors: out[2 * i] of a[i]'s lower, out[2 * i + 1] of its upper half. */
+ALWAYS_INLINE void vec_sum_halves8(const vec a[8], float out[16])
+{
+    __m512 four[4], two[2];
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        const __m512 x = a[2 * i], y = a[2 * i + 1];
+        four[i] = _mm512_add_ps(_mm512_shuffle_f32x4(x, y, 0x88), _mm512_shuffle_f32x4(x, y, 0xdd));
     }
+    /* 128-bit lane l of four[i] belongs to sum 4 i + l */
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        const __m512 x = four[2 * i], y = four[2 * i + 1];
+        two[i] = _mm512_add_ps(_mm512_shuffle_ps(x, y, 0x44), _mm512_shuffle_ps(x, y, 0xee));
+    }
+    const __m512 one =
+        _mm512_add_ps(_mm512_shuffle_ps(two[0], two[1], 0x88), _mm512_shuffle_ps(two[0], two[1], 0xdd));
+    /* element e of lane l is sum 4 e + l */
+    const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    _mm512_storeu_ps(out, _mm512_permutexvar_ps(order, one));
+}
 #endif
-    UNROLL for (int i = 0; i < n; i += 4) v16_sum4(a + i, out + i);
+
+ALWAYS_INLINE float v16_sum(v16 a)
+{
+    return v8_sum(v8_add(v16_low(a), v16_high(a)));
 }
 
 ALWAYS_INLINE float v16_max_lane(v16 a)

@@ -353,44 +353,57 @@ ALWAYS_INLINE w32 weights_tail(tsr_type type, const unsigned char *p, int64_t n)
     return weights_of(type, bytes, NULL, 0);
 }
 
+/* Eight floats at dst, the next eight `step` floats after them. */
+ALWAYS_INLINE void w32_store(float *dst, const size_t step, w32 w)
+{
+    if (step == 8) {
+        v16_store(dst, w.a);
+        v16_store(dst + 16, w.b);
+    } else {
+        v8_store(dst, v16_low(w.a));
+        v8_store(dst + step, v16_high(w.a));
+        v8_store(dst + 2 * step, v16_low(w.b));
+        v8_store(dst + 3 * step, v16_high(w.b));
+    }
+}
+
 /* Decode `groups` groups, a constant, to dst. */
-ALWAYS_INLINE void unit_decode(tsr_type type, const int groups, const unsigned char *p, float *dst)
+ALWAYS_INLINE void unit_decode(tsr_type type, const int groups, const unsigned char *p, float *dst,
+                               const size_t step)
 {
     unit_scales scales;
     scales_of(type, p, groups, &scales);
     UNROLL for (int group = 0; group < groups; group++)
     {
-        const w32 w = weights_of(type, p, &scales, group);
-        v16_store(dst + 32 * group, w.a);
-        v16_store(dst + 32 * group + 16, w.b);
+        w32_store(dst + 4 * step * (size_t)group, step, weights_of(type, p, &scales, group));
     }
 }
 
-/* Decode n elements (whole blocks, or any n for plain types) into dst[n rounded up to 32], zeros at its
- * end. */
-ALWAYS_INLINE void weights_decode(tsr_type type, const unsigned char *p, int64_t n, float *dst)
+/* Decode n elements (whole blocks, or any n for plain types), filled up with zeros to a multiple of 32: eight
+ * to dst, the next eight `step` floats after them. */
+ALWAYS_INLINE void weights_decode(tsr_type type, const unsigned char *p, int64_t n, float *dst,
+                                  const size_t step)
 {
     const int groups = unit_groups(type);
-    for (; n >= groups * 32; n -= groups * 32, dst += groups * 32, p += elems_bytes(type, groups * 32))
-        unit_decode(type, groups, p, dst);
+    for (; n >= groups * 32; n -= groups * 32, dst += 4 * step * (size_t)groups) {
+        unit_decode(type, groups, p, dst, step);
+        p += elems_bytes(type, groups * 32);
+    }
     if (is_super_block(type))
         return;
-    for (; n >= 32; n -= 32, dst += 32, p += elems_bytes(type, 32))
-        unit_decode(type, 1, p, dst);
-    if (is_plain(type) && n > 0) {
-        const w32 w = weights_tail(type, p, n);
-        v16_store(dst, w.a);
-        v16_store(dst + 16, w.b);
-    }
+    for (; n >= 32; n -= 32, dst += 4 * step, p += elems_bytes(type, 32))
+        unit_decode(type, 1, p, dst, step);
+    if (is_plain(type) && n > 0)
+        w32_store(dst, step, weights_tail(type, p, n));
 }
 
-/* weights_decode for a type known only at run time. */
+/* weights_decode, without gaps, for a type known only at run time. */
 static void decode_row(tsr_type type, const unsigned char *p, int64_t n, float *dst)
 {
     switch (type) {
-#define DECODE_CASE(constant)                \
-    case constant:                           \
-        weights_decode(constant, p, n, dst); \
+#define DECODE_CASE(constant)                   \
+    case constant:                              \
+        weights_decode(constant, p, n, dst, 8); \
         break;
         FOR_EACH_WEIGHT_TYPE(DECODE_CASE)
 #undef DECODE_CASE
