@@ -327,7 +327,7 @@ static tsr_status add_level(const struct matrix *m, tsr_gpu_path level, const in
             below[g] = draft->n_bridges - 1;
         }
     }
-    memcpy(above, below, sizeof below);
+    memcpy(above, below, (size_t)m->n_gpus * sizeof *below);
 out:
     return status;
 }
