@@ -143,6 +143,11 @@ static inline Fiber *next_fiber()
         Fiber *fiber = b->memory->free[--b->n_free];
         if (fiber->watched)
             *(uint64_t *)fiber->context.stack = canary;
+#if defined(__SANITIZE_ADDRESS__)
+        /* The last function of the thread before never returned, so its frame is still marked. */
+        const size_t frame = 4096;
+        __asan_unpoison_memory_region((char *)fiber->context.stack + fiber->context.size - frame, frame);
+#endif
         prepare(fiber->context, fiber_main);
         return fiber;
     }
