@@ -173,6 +173,55 @@ static void test_rms_norm(void **state)
         }
 }
 
+/* LayerNorm of rows far from 0, where the mean costs digits: about n + 2 roundings of it for the mean and one
+ * for every difference, relative to the spread of 3. */
+static void test_layer_norm(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {2, 16, 77, 512, 4096, 5001};
+    const tsr_kernel_set *set;
+    for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+        for (int i = 0; i < 12; i++) {
+            const int64_t n = sizes[i / 2], rows = 4;
+            const float offset = i % 2 ? 1000 : 0;
+            float *x = random_floats(n * rows, offset - 3, offset + 3, 1), *bias = random_floats(n, -2, 2, 3);
+            float *weight = random_floats(n, 0.5f, 2, 2), *y = floats(n * rows);
+            tsr_op op = {.kind = TSR_OP_RMS_NORM,
+                         .rms_norm = {.x = x,
+                                      .weight = weight,
+                                      .y = y,
+                                      .n = n,
+                                      .n_rows = rows,
+                                      .eps = 1e-5f,
+                                      .bias = i % 3 ? bias : NULL,
+                                      .center = true}};
+            kernel_run(set, &op, 3);
+            for (int64_t r = 0; r < rows; r++) {
+                const float *row = x + r * n;
+                double mean = 0, squares = 0;
+                for (int64_t j = 0; j < n; j++)
+                    mean += row[j] / (double)n;
+                for (int64_t j = 0; j < n; j++)
+                    squares += (row[j] - mean) * (row[j] - mean);
+                const double scale = 1 / sqrt(squares / (double)n + 1e-5);
+                for (int64_t j = 0; j < n; j++) {
+                    const double off = (fabs(mean) + 3) * ulp * (3 + sqrt((double)n) / 4) * scale * 3;
+                    check(y[r * n + j], (row[j] - mean) * scale * weight[j] + (i % 3 ? bias[j] : 0),
+                          ((double)n / 16 + 8) * ulp, 2 * off + 8 * ulp);
+                }
+            }
+            float *in_place = random_floats(n * rows, offset - 3, offset + 3, 1);
+            op.rms_norm.x = op.rms_norm.y = in_place;
+            kernel_run(set, &op, 2);
+            assert_memory_equal(in_place, y, (size_t)(n * rows) * sizeof(float));
+            floats_free(in_place, n * rows);
+            floats_free(x, n * rows);
+            floats_free(bias, n);
+            floats_free(weight, n);
+            floats_free(y, n * rows);
+        }
+}
+
 /* ---- rope ---- */
 
 static void check_rope(const tsr_kernel_set *set, int64_t dim, int64_t n_rot, bool interleaved)
@@ -226,9 +275,11 @@ static double glu_exact(tsr_glu_kind kind, double x, double up)
         const double g = fmin(x, 7);
         return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(7, up)) + 1);
     }
-    return up * (kind == TSR_GLU_SILU
-                     ? x / (1 + exp(-x))
-                     : 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x))));
+    const double gate = 0.5 * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    return up * (kind == TSR_GLU_SILU        ? x / (1 + exp(-x))
+                 : kind == TSR_GLU_GELU_TANH ? x * gate
+                 : kind == TSR_GLU_GELU_GATE ? gate
+                                             : fmax(x, 0));
 }
 
 static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, float range)
@@ -240,9 +291,10 @@ static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, f
         for (int64_t i = 0; i < n; i++) {
             /* e^u has 2 ulp, and |du| = 3 ulp of u: relatively 3 |u| ulp, where u may be 20 before it
              * vanishes */
-            const double ulps = kind == TSR_GLU_SILU        ? 4
-                                : kind == TSR_GLU_GELU_TANH ? 70
-                                                            : 4 + 0.9 * (double)range;
+            const double ulps = kind == TSR_GLU_SILU ? 4
+                                : kind == TSR_GLU_GELU_TANH || kind == TSR_GLU_GELU_GATE
+                                    ? 70
+                                    : 4 + 0.9 * (double)range;
             check((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
         }
     }
@@ -265,6 +317,8 @@ static void test_glu(void **state)
         check_glu(set, TSR_GLU_GELU_TANH, 12345, 4);
         check_glu(set, TSR_GLU_CLAMPED, 12345, 20);
         check_glu(set, TSR_GLU_CLAMPED, 7, 2);
+        check_glu(set, TSR_GLU_GELU_GATE, 12345, 4);
+        check_glu(set, TSR_GLU_RELU, 12345, 4);
     }
 }
 
@@ -470,12 +524,19 @@ static void test_avx2_and_avx512_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_selection),     cmocka_unit_test(test_tiles_agree_with_plain_arithmetic),
-        cmocka_unit_test(test_get_rows),      cmocka_unit_test(test_rms_norm),
-        cmocka_unit_test(test_rope),          cmocka_unit_test(test_glu),
-        cmocka_unit_test(test_softmax),       cmocka_unit_test(test_argmax),
-        cmocka_unit_test(test_add_and_scale), cmocka_unit_test(test_softcap),
-        cmocka_unit_test(test_copy),          cmocka_unit_test(test_avx2_and_avx512_agree),
+        cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_tiles_agree_with_plain_arithmetic),
+        cmocka_unit_test(test_get_rows),
+        cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_layer_norm),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_glu),
+        cmocka_unit_test(test_softmax),
+        cmocka_unit_test(test_argmax),
+        cmocka_unit_test(test_add_and_scale),
+        cmocka_unit_test(test_softcap),
+        cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_avx2_and_avx512_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

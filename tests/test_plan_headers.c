@@ -24,7 +24,7 @@
  */
 static const struct arch_model uneven = {
     "uneven",
-    "command-r",
+    "qwen2vl",
     0,
     0,
     false,
@@ -54,9 +54,9 @@ static const struct arch_model uneven = {
 static void layers_may_differ(void **state)
 {
     gguf_writer *w = arch_model_writer(&uneven, TSR_TYPE_F16);
-    gguf_writer_array(w, "command-r.attention.head_count", TSR_GGUF_U32, (uint32_t[]){16, 8, 0}, 3);
-    gguf_writer_array(w, "command-r.attention.head_count_kv", TSR_GGUF_U32, (uint32_t[]){8, 2, 0}, 3);
-    gguf_writer_array(w, "command-r.feed_forward_length", TSR_GGUF_U32, (uint32_t[]){2048, 512, 512}, 3);
+    gguf_writer_array(w, "qwen2vl.attention.head_count", TSR_GGUF_U32, (uint32_t[]){16, 8, 0}, 3);
+    gguf_writer_array(w, "qwen2vl.attention.head_count_kv", TSR_GGUF_U32, (uint32_t[]){8, 2, 0}, 3);
+    gguf_writer_array(w, "qwen2vl.feed_forward_length", TSR_GGUF_U32, (uint32_t[]){2048, 512, 512}, 3);
     tsr_plan *plan = header_planned(*state, w, 2, 1024);
     tsr_plan_info info;
     tsr_plan_describe(plan, &info);
@@ -86,13 +86,13 @@ static size_t round_up(size_t bytes)
 static void windows_count_where_the_file_tells(void **state)
 {
     struct arch_model gemma3 = *header_published("Gemma-3-12B"), *gemma = &gemma3;
-    gemma3.architecture = "cohere2"; /* which does not run, but has windows, too */
+    gemma3.architecture = "qwen2vl"; /* which does not run, but has windows, too */
     const int64_t n_ctx = 32768, layer_token = gemma->kv_token_bytes / 48, windowed = 49 * 32;
     bool flags[48];
     for (int l = 0; l < 48; l++)
         flags[l] = l % 6 != 5;
     for (int form = 0; form < 3; form++) {
-        const char *key = "cohere2.attention.sliding_window_pattern";
+        const char *key = "qwen2vl.attention.sliding_window_pattern";
         gguf_writer *w = arch_model_writer(gemma, TSR_TYPE_Q8_0);
         if (form == 1)
             gguf_writer_u32(w, key, 6);
@@ -361,7 +361,7 @@ static void fits_are_found_from_headers(void **state)
 {
     const struct arch_model *mla_model = header_published("DeepSeek-V2-Lite");
     struct arch_model gemma3 = *header_published("Gemma-3-12B"), *gemma = &gemma3;
-    gemma3.architecture = "cohere2"; /* which does not run, but has windows, too */
+    gemma3.architecture = "qwen2vl"; /* which does not run, but has windows, too */
     for (int mode = TSR_SPLIT_MODE_LAYER; mode <= TSR_SPLIT_MODE_TENSOR; mode++) {
         int64_t n_ctx = fitted_context(*state, gemma, (tsr_split_mode)mode);
         assert_true(n_ctx >= 4096 && n_ctx < 32768);
@@ -428,7 +428,7 @@ static void opening_is_refused_by_name(void **state)
     config.topology = f->topo;
     runner_ok(tsr_runtime_open(&config, &rt), "runtime");
     const struct arch_model *models[] = {&uneven, &mla[0], &together, &plain};
-    static const char *const names[] = {"\"command-r\"", "\"deepseek2\"", "\"deepseek2\"",
+    static const char *const names[] = {"\"qwen2vl\"", "\"deepseek2\"", "\"deepseek2\"",
                                         "token_embd.weight is IQ3_S"};
     for (int i = 0; i < 4; i++) {
         tsr_model *model = NULL;

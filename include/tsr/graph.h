@@ -64,6 +64,11 @@ TSR_API tsr_tensor *tsr_mul_mat(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x);
 /* x / rms(x) * weight over ne0; with weight.ne0 a divisor of x.ne0, over each such part (a norm per head). */
 TSR_API tsr_tensor *tsr_rms_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, float eps);
 
+/* LayerNorm over ne0: (x - mean) / sqrt(variance + eps) * weight + bias; bias NULL: none. Both are F32
+ * weights of x.ne0 elements on the same devices. */
+TSR_API tsr_tensor *tsr_layer_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias,
+                                   float eps);
+
 /* Rotary embedding of each head of x [n_heads * head_dim, n_tokens]. `table` is an input [n_rot, n_tokens] of
  * (cos, sin) pairs: row t holds, for i = 0 .. n_rot / 2 - 1, the cosine and sine of token t's angle i at 2i
  * and 2i + 1, e.g. of position * base^(-2i / n_rot). The first n_rot elements of each head are rotated.
@@ -74,6 +79,10 @@ TSR_API tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table,
 /* silu(gate) * up, or with the tanh form of gelu. */
 TSR_API tsr_tensor *tsr_swiglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up);
 TSR_API tsr_tensor *tsr_geglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up);
+
+/* gelu(x) in its tanh form, and max(x, 0)^2: the activations of FFNs without a gate. */
+TSR_API tsr_tensor *tsr_gelu(tsr_graph *graph, tsr_tensor *x);
+TSR_API tsr_tensor *tsr_relu_squared(tsr_graph *graph, tsr_tensor *x);
 
 /* a + b; b may have one row, which is then added to every row of a. */
 TSR_API tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b);

@@ -72,13 +72,17 @@ typedef struct tsr_op_get_rows {
     void *y;                /* [n_ids][n_cols], dense */
 } tsr_op_get_rows;
 
-/* y[r][i] = x[r][i] / sqrt(mean_i(x[r][i]^2) + eps) * weight[i]. x may equal y. */
+/* y[r][i] = x[r][i] / sqrt(mean_i(x[r][i]^2) + eps) * weight[i] + bias[i]. With `center` x is first made less
+ * by its mean (LayerNorm, arXiv:1607.06450): two passes, so that a large mean costs no digits. x may equal y.
+ */
 typedef struct tsr_op_rms_norm {
     const float *x;      /* [n_rows][n], dense */
     const float *weight; /* [n], NULL = ones */
     float *y;            /* [n_rows][n], dense */
     int64_t n, n_rows;
     float eps;
+    const float *bias; /* [n], NULL = zeros */
+    bool center;
 } tsr_op_rms_norm;
 
 /* y[t][r] = sum_k w[r][k] * x[t][k].
@@ -163,11 +167,14 @@ typedef struct tsr_op_attention {
     const float *sinks; /* [n_heads]; NULL: none */
 } tsr_op_attention;
 
+/* Of FFNs without a gate the activation is a gate of itself: gate and up are one. */
 typedef enum tsr_glu_kind {
     TSR_GLU_SILU = 0,
     TSR_GLU_GELU_TANH = 1,
-    TSR_GLU_CLAMPED = 2 /* gpt-oss: with g = min(gate, L) and u = up within [-L, L],
-                           act(gate) = g / (1 + exp(-A g)) and up counts as u + 1 */
+    TSR_GLU_CLAMPED = 2,   /* gpt-oss: with g = min(gate, L) and u = up within [-L, L],
+                              act(gate) = g / (1 + exp(-A g)) and up counts as u + 1 */
+    TSR_GLU_GELU_GATE = 3, /* gelu_tanh(x) / x: what GELU multiplies x by */
+    TSR_GLU_RELU = 4       /* max(x, 0); times x its square (arXiv:2109.08668) */
 } tsr_glu_kind;
 
 /* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha of github.com/openai/gpt-oss, gpt_oss/torch/model.py).

@@ -24,7 +24,12 @@ extern "C" tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *
         return launch<TSR_GLU_SILU>(op, s);
     case TSR_GLU_GELU_TANH:
         return launch<TSR_GLU_GELU_TANH>(op, s);
-    default:
+    case TSR_GLU_CLAMPED:
         return launch<TSR_GLU_CLAMPED>(op, s);
+    case TSR_GLU_GELU_GATE:
+        return launch<TSR_GLU_GELU_GATE>(op, s);
+    case TSR_GLU_RELU:
+        return launch<TSR_GLU_RELU>(op, s);
     }
+    return tsr_cuda_result(cudaErrorNotSupported, "glu_kernel");
 }

@@ -24,11 +24,26 @@ TSR_DEVICE float tsr_clamped_silu(float x)
     return g / (1.0f + expf(-TSR_GLU_ALPHA * g));
 }
 
+/* What GELU multiplies x by. */
+TSR_DEVICE float tsr_gelu_gate(float x)
+{
+    const float cubic = fmaf(x * x * 0.044715f, x, x);
+    return 1.0f / (1.0f + expf(cubic * (-2.0f * 0.797884561f)));
+}
+
+/* A NaN stays one. */
+TSR_DEVICE float tsr_relu(float x)
+{
+    return x < 0.0f ? 0.0f : x;
+}
+
 TSR_DEVICE float tsr_glu_activation(tsr_glu_kind kind, float x)
 {
     return kind == TSR_GLU_SILU        ? tsr_silu(x)
            : kind == TSR_GLU_GELU_TANH ? tsr_gelu_tanh(x)
-                                       : tsr_clamped_silu(x);
+           : kind == TSR_GLU_CLAMPED   ? tsr_clamped_silu(x)
+           : kind == TSR_GLU_GELU_GATE ? tsr_gelu_gate(x)
+                                       : tsr_relu(x);
 }
 
 /* What an activation is multiplied by. */

@@ -34,17 +34,16 @@ __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_meeting meet
     tsr_meet(meeting);
     for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
         const int64_t row = r * norm.n;
-        float squares = 0.0f;
+        float sum = 0.0f;
         TSR_UNROLL_BY(4)
         for (int64_t i = threadIdx.x; i < norm.n; i += TSR_ROW_THREADS) {
             float value = tsr_sum_of_parts<Partial, 1>(reduction, row + i).at[0];
             if (reduction.residual)
                 value = value + reduction.residual[row + i];
             reduction.y[row + i] = value;
-            squares = fmaf(value, value, squares);
+            sum = tsr_norm_add(norm, value, sum);
         }
-        const float scale = tsr_rms_scale(squares, norm.n, norm.eps, shared);
-        tsr_rms_apply(reduction.y + row, norm.weight, scale, norm.y + row, norm.n);
+        tsr_norm_row(norm, reduction.y + row, sum, norm.y + row, shared);
     }
 }
 

@@ -1,4 +1,4 @@
-/* y[r][i] = x[r][i] / sqrt(mean_i(x[r][i]^2) + eps) * weight[i]: one block per row of [n_rows][n]. */
+/* rms_norm, and LayerNorm (core/op.h): one block per row of [n_rows][n]. */
 #include "cuda/rms_norm.cuh"
 
 __global__ void rms_norm_kernel(const tsr_op_rms_norm op)
@@ -6,10 +6,10 @@ __global__ void rms_norm_kernel(const tsr_op_rms_norm op)
     __shared__ float shared[TSR_ROW_WARPS];
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
-        float squares = 0.0f;
+        float sum = 0.0f;
         for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS)
-            squares = fmaf(x[i], x[i], squares);
-        tsr_rms_apply(x, op.weight, tsr_rms_scale(squares, op.n, op.eps, shared), op.y + r * op.n, op.n);
+            sum = tsr_norm_add(op, x[i], sum);
+        tsr_norm_row(op, x, sum, op.y + r * op.n, shared);
     }
 }
 

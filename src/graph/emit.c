@@ -123,8 +123,11 @@ static bool emit_mul_mat(const emission *e, tsr_op *op)
 static bool emit_rms_norm(const emission *e, tsr_op *op)
 {
     const tsr_tensor *weight = e->instr->weight;
+    const tsr_tensor *bias = e->instr->args->bias;
     op->rms_norm = (tsr_op_rms_norm){.x = in_address(e, 0),
                                      .weight = weight->shards[e->d].data,
+                                     .bias = bias ? bias->shards[e->d].data : NULL,
+                                     .center = e->instr->args->center,
                                      .y = out_address(e),
                                      .n = weight->ne[0],
                                      .n_rows = out_cols(e) / weight->ne[0] * e->out->ne1,

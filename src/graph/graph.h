@@ -54,6 +54,8 @@ typedef struct tsr_routing_rule {
 /* Parameters of a node, by its op. */
 typedef struct tsr_node_args {
     float eps;                  /* RMS_NORM */
+    bool center;                /* RMS_NORM: it is LayerNorm */
+    tsr_tensor *bias;           /* RMS_NORM: lies where the weight does; NULL: none */
     float factor;               /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
     float softcap;              /* ATTENTION, SOFTCAP */
     int64_t window;             /* ATTENTION */

@@ -138,6 +138,13 @@ static tsr_status lower_rms_norm(tsr_lowering *low, const tsr_tensor *node)
     TSR_TRY(weight_placed(weight));
     if (weight->placement.sharding != TSR_SHARDING_REPLICATED)
         return tsr_fail(TSR_ERR_INVALID, "rms_norm: weight %s is divided; replicate it", weight->name);
+    const tsr_tensor *bias = ((const tsr_node_args *)node->args)->bias;
+    if (bias)
+        TSR_TRY(weight_placed(bias));
+    if (bias && (bias->placement.sharding != TSR_SHARDING_REPLICATED ||
+                 bias->placement.devices != weight->placement.devices))
+        return tsr_fail(TSR_ERR_INVALID, "layer_norm: bias %s does not lie whole where weight %s does",
+                        bias->name, weight->name);
     tsr_instr instr = {.weight = weight, .in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
     TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
     tsr_value *x = tsr_lowering_value(low, instr.in[0]);

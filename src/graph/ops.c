@@ -92,6 +92,23 @@ tsr_tensor *tsr_rms_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, fl
     return &node->tensor;
 }
 
+tsr_tensor *tsr_layer_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias, float eps)
+{
+    tsr_tensor *y = tsr_rms_norm(graph, x, weight, eps);
+    if (!y)
+        return NULL;
+    if (weight->ne[0] != x->ne[0])
+        return bad(graph, "layer_norm", x, weight, "ne[0] of both must be equal");
+    if (bias && (bias->type != TSR_TYPE_F32 || tsr_tensor_rows(bias) != 1 || bias->ne[0] != x->ne[0] ||
+                 !tsr_tensor_is_weight(bias)))
+        return bad(graph, "layer_norm", x, bias,
+                   "the bias must be an F32 weight of one row of ne[0] elements");
+    tsr_node *node = (tsr_node *)y;
+    node->args.center = true;
+    node->args.bias = bias;
+    return y;
+}
+
 tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t head_dim, bool interleaved)
 {
     if (operands_missing(graph, "rope", x, table))
@@ -132,6 +149,16 @@ tsr_tensor *tsr_swiglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up)
 tsr_tensor *tsr_geglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up)
 {
     return glu(graph, TSR_GLU_GELU_TANH, gate, up);
+}
+
+tsr_tensor *tsr_gelu(tsr_graph *graph, tsr_tensor *x)
+{
+    return glu(graph, TSR_GLU_GELU_GATE, x, x);
+}
+
+tsr_tensor *tsr_relu_squared(tsr_graph *graph, tsr_tensor *x)
+{
+    return glu(graph, TSR_GLU_RELU, x, x);
 }
 
 tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b)

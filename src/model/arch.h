@@ -47,7 +47,8 @@ extern const tsr_arch tsr_arch_llama, tsr_arch_mistral3, tsr_arch_internlm2, tsr
     tsr_arch_gemma2, tsr_arch_gemma3, tsr_arch_phi3, tsr_arch_chatglm, tsr_arch_glm4, tsr_arch_granite,
     tsr_arch_minicpm, tsr_arch_olmo2, tsr_arch_qwen3moe, tsr_arch_olmoe, tsr_arch_granitemoe,
     tsr_arch_gpt_oss, tsr_arch_qwen2moe, tsr_arch_deepseek, tsr_arch_bailingmoe, tsr_arch_ernie4_5_moe,
-    tsr_arch_dots1, tsr_arch_glm4moe;
+    tsr_arch_dots1, tsr_arch_glm4moe, tsr_arch_starcoder2, tsr_arch_nemotron, tsr_arch_stablelm,
+    tsr_arch_gptneox, tsr_arch_phi2, tsr_arch_falcon, tsr_arch_command_r, tsr_arch_cohere2;
 
 /* The architecture a file names; TSR_ERR_UNSUPPORTED lists those there are. */
 tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out);

@@ -54,6 +54,19 @@ tsr_status tsr_declare_shared_experts(tsr_weights *weights, const tsr_hparams *h
 /* What the layer has of both. */
 tsr_status tsr_declare_ffn_or_experts(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* ---- with LayerNorms (blocks/layer_norm.c) */
+
+/* A layer with LayerNorms: attn_norm and, where the file has them, ffn_norm (required unless the blocks are
+ * parallel) and attn_norm_2 (attention's own); attention; the FFN, without a gate if hparams->ungated_ffn
+ * says so. All biases are optional. */
+tsr_status tsr_declare_layer_norm_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
+/* output_norm.bias and output.bias, optional; tsr_declare_decoder() calls it. */
+tsr_status tsr_declare_output_biases(tsr_weights *weights, const tsr_hparams *hparams);
+
+/* TSR_ERR_UNSUPPORTED for a file whose norms of query and key heads differ from head to head. */
+tsr_status tsr_refuse_head_norms(const tsr_gguf *gguf);
+
 /* The layer most models have: norms before both blocks, attention, a dense FFN or a mixture of experts. */
 tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
@@ -96,6 +109,10 @@ tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);
 /* The mixture of experts of h (normed already), and the part of it that every token uses. */
 tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h);
 tsr_tensor *tsr_block_shared_experts(const tsr_layer *at, tsr_tensor *h);
+
+/* One layer of attention and an FFN with LayerNorms, one after the other or (hparams->parallel_blocks) side
+ * by side, the FFN with a gate or without, as declared. */
+tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x);
 
 /* x + y, y a block's result (by residual_scale); the sum over devices and this one are one pass where y is
  * not used otherwise. */

@@ -290,7 +290,9 @@ tsr_status tsr_hparams_read(const tsr_gguf *gguf, const char *architecture, tsr_
     TSR_TRY(get_int(&r, "context_length", true, 1, INT32_MAX, &hp.n_ctx_train));
     TSR_TRY(read_experts(&r, &hp));
     TSR_TRY(read_heads(&r, &hp));
-    TSR_TRY(get_real(&r, "attention.layer_norm_rms_epsilon", true, 0, 1, &eps));
+    TSR_TRY(get_real(&r, "attention.layer_norm_epsilon", false, 0, 1, &eps));
+    bool required = !tsr_gguf_has_key(gguf, r.key);
+    TSR_TRY(get_real(&r, "attention.layer_norm_rms_epsilon", required, 0, 1, &eps));
     hp.norm_eps = (float)eps;
     TSR_TRY(read_rope(&r, &hp, &hp.rope[TSR_ROPE_MAIN]));
     *hparams_out = hp;

@@ -62,6 +62,10 @@ typedef struct tsr_hparams {
     bool by_expert; /* decided, not read: devices hold whole experts instead of columns of each */
     tsr_kv_shape kv;
     float norm_eps;
+    bool layer_norm;      /* norms take off the mean, too, and may have biases */
+    bool parallel_blocks; /* attention and FFN both read what comes into the layer */
+    bool ungated_ffn;     /* down(act(up x)) */
+    bool relu_squared;    /* activation of FFNs without a gate; else GELU */
 
     tsr_rope_params rope[TSR_ROPE_SLOTS];
     bool rope_interleaved;  /* pairs of neighbours (llama); else of elements half a rotation apart (neox) */

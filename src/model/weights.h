@@ -45,6 +45,7 @@ typedef struct tsr_layer_weights {
     tsr_tensor *router, *expert_gate, *expert_up, *expert_down; /* a mixture of experts */
     tsr_tensor *router_bias, *choice_bias;                      /* on logits; for choosing only */
     tsr_tensor *expert_gate_bias, *expert_up_bias, *expert_down_bias;
+    tsr_tensor *attn_norm_bias, *attn_norm_2, *attn_norm_2_bias, *ffn_norm_bias; /* of LayerNorms */
 } tsr_layer_weights;
 
 /* One declared tensor. */
@@ -68,7 +69,7 @@ typedef struct tsr_weights {
     int64_t n_layers;
     tsr_layer_weights *layers; /* [n_layers] */
     int64_t ffn_columns;       /* of a granule, as in tsr_model_granules: what experts are summed in */
-    tsr_tensor *embedding, *output_norm, *output;
+    tsr_tensor *embedding, *output_norm, *output_norm_bias, *output, *output_bias;
     bool tied_output;
     struct tsr_buffer *buffer;
 } tsr_weights;

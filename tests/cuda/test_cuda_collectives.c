@@ -185,7 +185,8 @@ static int make_ops(const sums *s, int d, tsr_op *ops)
         ops[n++] =
             (tsr_op){.kind = TSR_OP_RMS_NORM,
                      .name = "norm",
-                     .rms_norm = {y, s->weight[d], s->z[d] + (size_t)k * s->n, c->row, c->n_rows, 1e-5f}};
+                     .rms_norm = {y, s->weight[d], s->z[d] + (size_t)k * s->n, c->row, c->n_rows, 1e-5f,
+                                  k % 2 ? s->weight[d] : NULL, k % 2}}; /* every other one a LayerNorm */
     }
     return n;
 }

@@ -138,6 +138,53 @@ static void test_rms_norm(void **state)
     gpu_close(&g);
 }
 
+/* LayerNorm, of rows far from 0 too, where the mean costs digits. */
+static void test_layer_norm(void **state)
+{
+    (void)state;
+    static const int64_t sizes[] = {2, 16, 77, 512, 3001};
+    gpu g = gpu_open();
+    for (int i = 0; i < 10; i++) {
+        const int64_t n = sizes[i / 2], rows = 4;
+        const float offset = i % 2 ? 1000 : 0;
+        float *x, *weight, *bias;
+        tsr_op op = {.kind = TSR_OP_RMS_NORM,
+                     .rms_norm = {.x = gpu_random(&g, n * rows, offset - 3, offset + 3, 1, &x),
+                                  .weight = gpu_random(&g, n, 0.5f, 2, 2, &weight),
+                                  .y = gpu_alloc(&g, (size_t)(n * rows) * sizeof(float), false),
+                                  .n = n,
+                                  .n_rows = rows,
+                                  .eps = 1e-5f,
+                                  .bias = gpu_random(&g, n, -2, 2, 3, &bias),
+                                  .center = true}};
+        gpu_run(&g, &op);
+        float *y = floats_back(op.rms_norm.y, n * rows);
+        for (int64_t r = 0; r < rows; r++) {
+            const float *row = x + r * n;
+            double mean = 0, squares = 0;
+            for (int64_t j = 0; j < n; j++)
+                mean += (double)row[j] / (double)n;
+            for (int64_t j = 0; j < n; j++)
+                squares += ((double)row[j] - mean) * ((double)row[j] - mean);
+            const double scale = 1 / sqrt(squares / (double)n + 1e-5);
+            const double relative = (12 + (double)n / 256) * ulp; /* strands, tree, root, products */
+            for (int64_t j = 0; j < n; j++)
+                check((double)y[r * n + j],
+                      ((double)row[j] - mean) * scale * (double)weight[j] + (double)bias[j], relative,
+                      6 * (fabs(mean) + 3) * scale * ulp + 4 * ulp);
+        }
+        op.rms_norm.y = (float *)op.rms_norm.x; /* in place */
+        gpu_run(&g, &op);
+        check_same(op.rms_norm.x, y, n * rows);
+        free(x);
+        free(weight);
+        free(bias);
+        free(y);
+        gpu_clear(&g);
+    }
+    gpu_close(&g);
+}
+
 /* ---- rope ---- */
 
 static void check_rope(gpu *g, int64_t dim, int64_t n_rot, bool interleaved)
@@ -197,9 +244,11 @@ static double glu_exact(tsr_glu_kind kind, double x, double up)
         const double g = fmin(x, 7);
         return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(7, up)) + 1);
     }
-    return up * (kind == TSR_GLU_SILU
-                     ? x / (1 + exp(-x))
-                     : 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x))));
+    const double gate = 0.5 * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+    return up * (kind == TSR_GLU_SILU        ? x / (1 + exp(-x))
+                 : kind == TSR_GLU_GELU_TANH ? x * gate
+                 : kind == TSR_GLU_GELU_GATE ? gate
+                                             : fmax(x, 0));
 }
 
 static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
@@ -212,9 +261,10 @@ static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
     float *y = floats_back(op.glu.y, n);
     for (int64_t i = 0; i < n; i++) {
         /* e^u has 2 ulp, and |du| = 4 ulp of u: relatively 4 |u| ulp, where u may be 20 before it vanishes */
-        const double ulps = kind == TSR_GLU_SILU        ? 4
-                            : kind == TSR_GLU_GELU_TANH ? 90
-                                                        : 4 + 0.9 * (double)range;
+        const double ulps = kind == TSR_GLU_SILU ? 4
+                            : kind == TSR_GLU_GELU_TANH || kind == TSR_GLU_GELU_GATE
+                                ? 90
+                                : 4 + 0.9 * (double)range;
         check((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
     }
     op.glu.y = (float *)op.glu.gate; /* in place */
@@ -235,6 +285,8 @@ static void test_glu(void **state)
     check_glu(&g, TSR_GLU_SILU, 500, 86);
     check_glu(&g, TSR_GLU_GELU_TANH, 1234, 4);
     check_glu(&g, TSR_GLU_CLAMPED, 1234, 20);
+    check_glu(&g, TSR_GLU_GELU_GATE, 1234, 4);
+    check_glu(&g, TSR_GLU_RELU, 1234, 4);
     gpu_close(&g);
 }
 
@@ -492,6 +544,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_get_rows_decodes_every_type_exactly),
         cmocka_unit_test(test_rms_norm),
+        cmocka_unit_test(test_layer_norm),
         cmocka_unit_test(test_rope),
         cmocka_unit_test(test_glu),
         cmocka_unit_test(test_softmax),

@@ -37,6 +37,7 @@ typedef struct model {
     bool sigmoids, over_all; /* a router's probabilities; the chosen ones' do not become 1 */
     bool other_norm;         /* before the FFN: post_attention_norm */
     int64_t n_ff_expert, n_dense;
+    bool layer_norm, parallel; /* norms take off the mean; attention and FFN side by side */
     double embedding_scale, residual_scale, score_scale, logit_scale, score_cap, logit_cap;
     int64_t window, period; /* all but the last of every `period` layers; 0: all */
     bool window_is_plain;   /* layers with a window rotate as trained, by local_base */
@@ -121,13 +122,24 @@ static void read_model(model *m)
     m->local_base = key(m, "rope.freq_base", 10000);
 }
 
+static bool is_told_to_be_sequential(const model *m)
+{
+    static const char name[] = "gptneox.use_parallel_residual";
+    bool parallel = true;
+    if (tsr_gguf_has_key(m->gguf, name))
+        runner_ok(tsr_gguf_get_bool(m->gguf, name, &parallel), name);
+    return !parallel;
+}
+
 static void read_family(model *m)
 {
     bool gemma = is_one_of(m->arch, "gemma gemma2 gemma3");
-    m->neighbours = is_one_of(m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
-                                       "chatglm glm4 granitemoe deepseek bailingmoe ernie4_5-moe");
+    m->neighbours =
+        is_one_of(m->arch, "llama mistral3 smollm3 internlm2 xverse ernie4_5 minicpm granite "
+                           "chatglm glm4 granitemoe deepseek bailingmoe ernie4_5-moe command-r cohere2");
     if (!m->neighbours && !gemma &&
-        !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe gpt-oss qwen2moe dots1 glm4moe"))
+        !is_one_of(m->arch, "qwen2 qwen3 phi3 olmo2 exaone qwen3moe olmoe gpt-oss qwen2moe dots1 glm4moe "
+                            "starcoder2 nemotron stablelm gptneox phi2 falcon"))
         fail_msg("the reference does not know %s", m->arch);
     m->gpt_oss = is_one_of(m->arch, "gpt-oss");
     m->sigmoids = is_one_of(m->arch, "dots1 glm4moe");
@@ -142,12 +154,18 @@ static void read_family(model *m)
         m->score_cap = key(m, "attn_logit_softcapping", 0);
         m->logit_cap = key(m, "final_logit_softcapping", 0);
     }
+    m->layer_norm = is_one_of(m->arch, "starcoder2 nemotron stablelm gptneox phi2 falcon command-r cohere2");
+    m->parallel = is_one_of(m->arch, "phi2 falcon command-r cohere2") ||
+                  (is_one_of(m->arch, "gptneox") && !is_told_to_be_sequential(m)) ||
+                  (is_one_of(m->arch, "stablelm") && !find(m, 0, "ffn_norm.weight"));
+    if (is_one_of(m->arch, "command-r cohere2"))
+        m->logit_scale = key(m, "logit_scale", 1);
     m->window = (int64_t)key(m, "attention.sliding_window", 0);
     m->period = (int64_t)key(m, "attention.sliding_window_pattern",
-                             is_one_of(m->arch, "gemma2 gpt-oss") ? 2
-                             : is_one_of(m->arch, "gemma3")       ? 6
-                             : is_one_of(m->arch, "olmo2")        ? 4
-                                                                  : 0);
+                             is_one_of(m->arch, "gemma2 gpt-oss")  ? 2
+                             : is_one_of(m->arch, "gemma3")        ? 6
+                             : is_one_of(m->arch, "olmo2 cohere2") ? 4
+                                                                   : 0);
     m->window_is_plain = is_one_of(m->arch, "gemma3 olmo2");
     if (is_one_of(m->arch, "gemma3"))
         m->local_base = key(m, "rope.freq_base_swa", 10000);
@@ -175,16 +193,21 @@ static void linear(const float *w, const float *b, const double *x, int64_t n_in
     }
 }
 
-/* Root mean square norm (arXiv:1910.07467) of every `n` of the `all` elements; in place. */
-static void norm(const model *m, const float *weight, int64_t n, int64_t all, double *x)
+/* Root mean square norm (arXiv:1910.07467) of every `n` of the `all` elements, or LayerNorm
+ * (arXiv:1607.06450); in place. */
+static void norm(const model *m, const float *weight, const float *bias, int64_t n, int64_t all, double *x)
 {
-    double eps = key(m, "attention.layer_norm_rms_epsilon", 0);
+    double eps =
+        key(m, m->layer_norm ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon", 0);
     for (int64_t first = 0; weight && first < all; first += n) {
-        double squares = 0;
+        double squares = 0, mean = 0;
+        for (int64_t i = 0; i < n && m->layer_norm; i++)
+            mean += x[first + i] / (double)n;
         for (int64_t i = 0; i < n; i++)
-            squares += x[first + i] * x[first + i];
+            squares += (x[first + i] - mean) * (x[first + i] - mean);
         for (int64_t i = 0; i < n; i++)
-            x[first + i] *= (double)weight[i] / sqrt(squares / (double)n + eps);
+            x[first + i] = (x[first + i] - mean) * (double)weight[i] / sqrt(squares / (double)n + eps) +
+                           (bias ? (double)bias[i] : 0);
     }
 }
 
@@ -194,9 +217,12 @@ static void named_norm(const model *m, int64_t layer, const char *name, int64_t 
     const tsr_gguf_tensor *t = find(m, layer, name);
     if (!t)
         return;
-    float *weight = rows(m, layer, name, 0, t->ne[0]);
-    norm(m, weight, t->ne[0], all, x);
+    char bias_name[64];
+    snprintf(bias_name, sizeof bias_name, "%.*s.bias", (int)(strlen(name) - strlen(".weight")), name);
+    float *weight = rows(m, layer, name, 0, t->ne[0]), *bias = rows(m, layer, bias_name, 0, t->ne[0]);
+    norm(m, weight, bias, t->ne[0], all, x);
     free(weight);
+    free(bias);
 }
 
 /* Angle per position of pair i, and what cos and sin are multiplied by. */
@@ -298,6 +324,8 @@ static double *attention(const model *m, int64_t l, const double *h, int64_t n)
     bool fused = find(m, l, "attn_qkv.weight");
     bool windowed = m->window > 0 && (m->period == 0 || l % m->period < m->period - 1);
     bool plain = windowed && m->window_is_plain, still = m->skip_every_fourth && l % 4 == 3;
+    if (strcmp(m->arch, "cohere2") == 0)
+        still = !windowed;
     double *q = project(m, l, fused ? "attn_qkv" : "attn_q", 0, m->n_embd, n_q, h, n);
     double *k = project(m, l, fused ? "attn_qkv" : "attn_k", fused ? n_q : 0, m->n_embd, n_kv, h, n);
     double *v = project(m, l, fused ? "attn_qkv" : "attn_v", fused ? n_q + n_kv : 0, m->n_embd, n_kv, h, n);
@@ -423,8 +451,24 @@ static double *mixture(const model *m, int64_t l, const double *h, int64_t n)
     return y;
 }
 
+/* down(act(up x)): GELU, or the square of ReLU. */
+static double *ungated(const model *m, int64_t l, const double *h, int64_t n)
+{
+    double *up = project(m, l, "ffn_up", 0, m->n_embd, m->n_ff, h, n);
+    bool squared = strcmp(m->arch, "nemotron") == 0;
+    for (int64_t i = 0; i < n * m->n_ff; i++) {
+        double x = up[i];
+        up[i] = squared ? (x > 0 ? x * x : 0) : x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+    }
+    double *y = project(m, l, "ffn_down", 0, m->n_ff, m->n_embd, up, n);
+    free(up);
+    return y;
+}
+
 static double *feed_forward(const model *m, int64_t l, const double *h, int64_t n)
 {
+    if (is_one_of(m->arch, "starcoder2 nemotron gptneox phi2 falcon"))
+        return ungated(m, l, h, n);
     if (l >= m->n_dense && find(m, l, "ffn_gate_inp.weight"))
         return mixture(m, l, h, n);
     if (find(m, l, "ffn_gate.weight"))
@@ -457,6 +501,23 @@ static void add_block(const model *m, int64_t l,
     free(y);
 }
 
+/* x + attention(norm(x)) + ffn(norm'(x)) */
+static void add_parallel_blocks(const model *m, int64_t l, double *x, int64_t n)
+{
+    size_t bytes = (size_t)(n * m->n_embd) * sizeof *x;
+    double *of_attention = malloc(bytes), *of_ffn = malloc(bytes);
+    assert_true(of_attention && of_ffn);
+    memcpy(of_attention, x, bytes);
+    memcpy(of_ffn, x, bytes);
+    bool own = find(m, l, "attn_norm_2.weight"), shared = !find(m, l, "ffn_norm.weight");
+    add_block(m, l, attention, own ? "attn_norm_2.weight" : "attn_norm.weight", "none", of_attention, n);
+    add_block(m, l, feed_forward, shared ? "attn_norm.weight" : "ffn_norm.weight", "none", of_ffn, n);
+    for (int64_t i = 0; i < n * m->n_embd; i++)
+        x[i] = of_attention[i] + of_ffn[i] - x[i];
+    free(of_attention);
+    free(of_ffn);
+}
+
 double *decoder_reference(const char *path, const int32_t *tokens, int64_t n, int64_t n_ctx)
 {
     model m = {.n_ctx = n_ctx};
@@ -473,6 +534,10 @@ double *decoder_reference(const char *path, const int32_t *tokens, int64_t n, in
     }
     const char *const post = "post_attention_norm.weight";
     for (int64_t l = 0; l < m.n_layers; l++) {
+        if (m.parallel) {
+            add_parallel_blocks(&m, l, x, n);
+            continue;
+        }
         add_block(&m, l, attention, "attn_norm.weight", m.other_norm ? NULL : post, x, n);
         add_block(&m, l, feed_forward, m.other_norm ? post : "ffn_norm.weight", "post_ffw_norm.weight", x, n);
     }

@@ -28,6 +28,16 @@ enum {
     SYNTH_DENSE_FIRST = 1 << 18  /* a dense FFN in the first layer, of other length than experts */
 };
 
+enum {
+    SYNTH_LAYER_NORM = 1 << 20, /* only a key; norms are LayerNorms */
+    SYNTH_NORM_BIASES = 1 << 21,
+    SYNTH_NO_GATE = 1 << 22, /* an FFN of up and down */
+    SYNTH_NO_FFN_NORM = 1 << 23,
+    SYNTH_ATTENTION_NORM = 1 << 24, /* attention's own, attn_norm_2 */
+    SYNTH_OUTPUT_BIAS = 1 << 25,
+    SYNTH_SEQUENTIAL = 1 << 26 /* a key against parallel blocks */
+};
+
 struct synth_key {
     const char *suffix;
     double value;

@@ -107,6 +107,8 @@ static void write_own_keys(gguf_writer *writer, const struct synth_model_config 
         else
             gguf_writer_u32(writer, key, (uint32_t)k->value);
     }
+    if (config->arch->parts & SYNTH_SEQUENTIAL)
+        gguf_writer_bool(writer, key_of(config, "use_parallel_residual", key), false);
     if (strcmp(config->arch->name, "mistral3") == 0 || strcmp(config->arch->name, "gpt-oss") == 0)
         gguf_writer_string(writer, key_of(config, "rope.scaling.type", key), "yarn");
 }
@@ -125,7 +127,9 @@ static void write_hyperparameters(gguf_writer *writer, const struct synth_model_
     U32("feed_forward_length", n_ff_dense(config));
     U32("attention.head_count", config->n_heads);
     U32("attention.head_count_kv", config->n_kv_heads);
-    gguf_writer_f32(writer, key_of(config, "attention.layer_norm_rms_epsilon", key), 1e-5f);
+    const char *epsilon = parts_of(config) & SYNTH_LAYER_NORM ? "attention.layer_norm_epsilon"
+                                                              : "attention.layer_norm_rms_epsilon";
+    gguf_writer_f32(writer, key_of(config, epsilon, key), 1e-5f);
     gguf_writer_f32(writer, key_of(config, "rope.freq_base", key), config->rope_freq_base);
     U32("rope.dimension_count", n_rotated(config));
     U32("vocab_size", config->n_vocab);
@@ -290,9 +294,9 @@ static void layer(struct weights *weights, int index)
         {"attn_v.weight", MATRIX, c->n_embd, kv, 0, SYNTH_FUSED_QKV},
         {"attn_output.weight", MATRIX, q, c->n_embd, 0, 0},
         {"attn_sinks.weight", SINKS, c->n_heads, 1, SYNTH_SINKS, 0},
-        {"ffn_norm.weight", NORM, c->n_embd, 1, 0, norms | other_norm},
+        {"ffn_norm.weight", NORM, c->n_embd, 1, 0, norms | other_norm | SYNTH_NO_FFN_NORM},
         {"post_attention_norm.weight", NORM, c->n_embd, 1, other_norm, 0},
-        {"ffn_gate.weight", MATRIX, c->n_embd, n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
+        {"ffn_gate.weight", MATRIX, c->n_embd, n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS | SYNTH_NO_GATE},
         {"ffn_up.weight", MATRIX, c->n_embd, n_ff, 0, SYNTH_FUSED_FFN | SYNTH_EXPERTS},
         {"ffn_down.weight", MATRIX, n_ff, c->n_embd, 0, SYNTH_EXPERTS},
         {"ffn_gate_inp.weight", MATRIX, c->n_embd, n_experts(c), SYNTH_EXPERTS, 0},
@@ -315,13 +319,17 @@ static void layer(struct weights *weights, int index)
         {"attn_v.bias", BIAS, kv, 1, SYNTH_QKV_BIASES, SYNTH_FUSED_QKV},
         {"attn_qkv.bias", BIAS, parts & SYNTH_QKV_BIASES ? fused : 0, 1, SYNTH_FUSED_QKV, 0},
         {"attn_output.bias", BIAS, c->n_embd, 1, SYNTH_OTHER_BIASES, 0},
-        {"ffn_gate.bias", BIAS, n_ff, 1, dense_biases, SYNTH_EXPERTS},
+        {"ffn_gate.bias", BIAS, n_ff, 1, dense_biases, SYNTH_EXPERTS | SYNTH_NO_GATE},
         {"ffn_up.bias", BIAS, n_ff, 1, dense_biases, SYNTH_EXPERTS},
         {"ffn_down.bias", BIAS, c->n_embd, 1, dense_biases, SYNTH_EXPERTS},
         {"attn_q_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},
         {"attn_k_norm.weight", NORM, d, 1, SYNTH_HEAD_NORMS, 0},
         {"attn_q_norm.weight", NORM, q, 1, SYNTH_WIDE_NORMS, 0},
         {"attn_k_norm.weight", NORM, kv, 1, SYNTH_WIDE_NORMS, 0},
+        {"attn_norm.bias", BIAS, c->n_embd, 1, SYNTH_NORM_BIASES, 0},
+        {"ffn_norm.bias", BIAS, c->n_embd, 1, SYNTH_NORM_BIASES, SYNTH_NO_FFN_NORM},
+        {"attn_norm_2.weight", NORM, c->n_embd, 1, SYNTH_ATTENTION_NORM, 0},
+        {"attn_norm_2.bias", BIAS, c->n_embd, 1, SYNTH_ATTENTION_NORM, 0},
         {"post_attention_norm.weight", NORM, c->n_embd, 1, SYNTH_POST_NORMS, 0},
         {"post_ffw_norm.weight", NORM, c->n_embd, 1, SYNTH_POST_NORMS, 0},
     };
@@ -361,6 +369,10 @@ void synth_model_write(const struct synth_model_config *config, const char *path
     for (int i = 0; i < config->n_layers; i++)
         layer(&weights, i);
     vectors(&weights, "output_norm.weight", config->n_embd, 1, 1, 0.5f);
+    if (parts_of(config) & SYNTH_NORM_BIASES)
+        vectors(&weights, "output_norm.bias", config->n_embd, 1, 0, 0.4f);
+    if (parts_of(config) & SYNTH_OUTPUT_BIAS && !config->tied_output)
+        vectors(&weights, "output.bias", config->n_vocab, 1, 0, 0.4f);
     if (!config->tied_output)
         matrix(&weights, "output.weight", config->n_embd, config->n_vocab);
     if (config->header_only || config->holes)

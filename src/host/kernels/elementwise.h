@@ -30,7 +30,9 @@ ALWAYS_INLINE v16 glu_activation(tsr_glu_kind kind, v16 gate)
 {
     return kind == TSR_GLU_SILU        ? v16_silu(gate)
            : kind == TSR_GLU_GELU_TANH ? v16_gelu_tanh(gate)
-                                       : v16_clamped_silu(gate, TSR_GLU_LIMIT, TSR_GLU_ALPHA);
+           : kind == TSR_GLU_CLAMPED   ? v16_clamped_silu(gate, TSR_GLU_LIMIT, TSR_GLU_ALPHA)
+           : kind == TSR_GLU_GELU_GATE ? v16_gelu_gate(gate)
+                                       : v16_max(v16_zero(), gate); /* a NaN stays one */
 }
 
 ALWAYS_INLINE v16 glu_product(tsr_glu_kind kind, v16 gate, v16 up)
@@ -60,6 +62,10 @@ static void glu_part(tsr_glu_kind kind, const tsr_op_glu *op, range part)
         glu_part_of(TSR_GLU_SILU, op, part);
     else if (kind == TSR_GLU_GELU_TANH)
         glu_part_of(TSR_GLU_GELU_TANH, op, part);
+    else if (kind == TSR_GLU_GELU_GATE)
+        glu_part_of(TSR_GLU_GELU_GATE, op, part);
+    else if (kind == TSR_GLU_RELU)
+        glu_part_of(TSR_GLU_RELU, op, part);
     else
         glu_part_of(TSR_GLU_CLAMPED, op, part);
 }
@@ -156,6 +162,38 @@ static void kernel_rope(const tsr_op *record, const tsr_kernel_env *env)
 
 /* ---- rms_norm ---- */
 
+/* Lanes as in a dot product, then the tree; the last ones hold `beyond`. */
+ALWAYS_INLINE v16 row_tail(const float *x, int64_t n, float beyond)
+{
+    float tail[16];
+    for (int64_t j = 0; j < 16; j++)
+        tail[j] = j < n ? x[j] : beyond;
+    return v16_load(tail);
+}
+
+static float row_mean(const float *x, int64_t n)
+{
+    v16 lanes = v16_zero();
+    int64_t i = 0;
+    for (; i + 16 <= n; i += 16)
+        lanes = v16_add(lanes, v16_load(x + i));
+    if (i < n)
+        lanes = v16_add(lanes, row_tail(x + i, n - i, 0.0f));
+    return v16_sum(lanes) / (float)n;
+}
+
+/* Sum of squared differences from the mean. */
+static float row_spread(const float *x, int64_t n, float mean)
+{
+    v16 lanes = v16_zero();
+    const v16 center = v16_set1(mean);
+    for (int64_t i = 0; i < n; i += 16) {
+        const v16 d = v16_sub(i + 16 <= n ? v16_load(x + i) : row_tail(x + i, n - i, mean), center);
+        lanes = v16_add(lanes, v16_mul(d, d));
+    }
+    return v16_sum(lanes);
+}
+
 static void kernel_rms_norm(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_rms_norm *op = &record->rms_norm;
@@ -163,13 +201,20 @@ static void kernel_rms_norm(const tsr_op *record, const tsr_kernel_env *env)
     for (int64_t r = rows.begin; r < rows.end; r++) {
         const float *x = op->x + r * op->n;
         float *y = op->y + r * op->n;
-        const float scale = 1.0f / __builtin_sqrtf(dot_f32(x, x, op->n) / (float)op->n + op->eps);
-        if (op->weight)
+        const float mean = op->center ? row_mean(x, op->n) : 0.0f;
+        const float squares = op->center ? row_spread(x, op->n, mean) : dot_f32(x, x, op->n);
+        const float scale = 1.0f / __builtin_sqrtf(squares / (float)op->n + op->eps);
+        if (op->weight && !op->center)
             for (int64_t i = 0; i < op->n; i++)
                 y[i] = x[i] * scale * op->weight[i];
+        else if (op->weight)
+            for (int64_t i = 0; i < op->n; i++)
+                y[i] = (x[i] - mean) * scale * op->weight[i];
         else
             for (int64_t i = 0; i < op->n; i++)
-                y[i] = x[i] * scale;
+                y[i] = (x[i] - mean) * scale;
+        for (int64_t i = 0; op->bias && i < op->n; i++)
+            y[i] += op->bias[i];
     }
 }
 

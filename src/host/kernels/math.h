@@ -98,6 +98,14 @@ ALWAYS_INLINE v16 v16_clamped_silu(v16 x, float limit, float alpha)
     return v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_mul(v16_set1(-alpha), g))));
 }
 
+/* What GELU multiplies x by. */
+ALWAYS_INLINE v16 v16_gelu_gate(v16 x)
+{
+    const v16 cubic = v16_fma(v16_mul(v16_mul(x, x), v16_set1(0.044715f)), x, x);
+    const v16 minus_2u = v16_mul(cubic, v16_set1(-2.0f * 0.797884561f));
+    return v16_div(v16_set1(1.0f), v16_add(v16_set1(1.0f), v16_exp(minus_2u)));
+}
+
 /* tanh x = 1 - 2 / (e^2x + 1), within 1.5e-7 absolute: enough for scores, which lose as much when they are
  * rounded. */
 ALWAYS_INLINE v16 v16_tanh(v16 x)

@@ -12,6 +12,8 @@ tsr_status tsr_declare_decoder(tsr_weights *w, const tsr_hparams *hp,
         TSR_TRY(layer(w, hp, l));
     TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
                                 &w->output_norm, "output_norm.weight"));
+    if (hp->layer_norm)
+        TSR_TRY(tsr_declare_output_biases(w, hp));
     TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_embd, hp->n_vocab,
                                 &w->output, "output.weight"));
     if (!w->output)
@@ -36,8 +38,10 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const
         x = layer(&at, x);
     }
     x = tsr_get_rows(graph, x, step->output_rows);
-    x = tsr_rms_norm(graph, x, w->output_norm, hp->norm_eps);
-    x = scale(graph, tsr_mul_mat(graph, w->output, x), hp->logit_scale);
+    x = hp->layer_norm ? tsr_layer_norm(graph, x, w->output_norm, w->output_norm_bias, hp->norm_eps)
+                       : tsr_rms_norm(graph, x, w->output_norm, hp->norm_eps);
+    x = tsr_mul_mat(graph, w->output, x);
+    x = scale(graph, w->output_bias ? tsr_add(graph, x, w->output_bias) : x, hp->logit_scale);
     return hp->logit_softcap > 0 ? tsr_softcap(graph, x, (float)hp->logit_softcap) : x;
 }
 
