@@ -13,6 +13,7 @@
 
 #include "core/fixed.h"
 #include "core/half.h"
+#include "core/quant.h"
 #include "support/kernel_run.h"
 
 static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
@@ -39,11 +40,33 @@ typedef struct problem {
     double *rounding;  /* [n_tokens][n_rows] what rounding x to 16 bits may change */
 } problem;
 
+/* Where the scales of a block lie that are floats of their own, F16 but for MXFP4's exponent. */
+typedef struct scale_fields {
+    tsr_type type;
+    size_t d, min; /* min 0: none */
+} scale_fields;
+
+static const scale_fields fields[] = {
+    {TSR_TYPE_Q8_0, offsetof(tsr_block_q8_0, d), 0},
+    {TSR_TYPE_Q4_0, offsetof(tsr_block_q4_0, d), 0},
+    {TSR_TYPE_Q4_K, offsetof(tsr_block_q4_k, d), offsetof(tsr_block_q4_k, dmin)},
+    {TSR_TYPE_Q5_K, offsetof(tsr_block_q5_k, d), offsetof(tsr_block_q5_k, dmin)},
+    {TSR_TYPE_Q6_K, offsetof(tsr_block_q6_k, d), 0},
+    {TSR_TYPE_Q4_1, offsetof(tsr_block_q4_1, d), offsetof(tsr_block_q4_1, m)},
+    {TSR_TYPE_Q5_0, offsetof(tsr_block_q5_0, d), 0},
+    {TSR_TYPE_Q5_1, offsetof(tsr_block_q5_1, d), offsetof(tsr_block_q5_1, m)},
+    {TSR_TYPE_Q2_K, offsetof(tsr_block_q2_k, d), offsetof(tsr_block_q2_k, dmin)},
+    {TSR_TYPE_Q3_K, offsetof(tsr_block_q3_k, d), 0},
+    {TSR_TYPE_IQ4_NL, offsetof(tsr_block_iq4_nl, d), 0},
+    {TSR_TYPE_IQ4_XS, offsetof(tsr_block_iq4_xs, d), 0},
+    {TSR_TYPE_MXFP4, offsetof(tsr_block_mxfp4, e), 0},
+};
+enum { N_FIELDS = sizeof fields / sizeof *fields };
+
 /* Whether products with the type are sums of integers; of floats otherwise. */
 static bool is_integer(tsr_type type)
 {
-    return type == TSR_TYPE_Q8_0 || type == TSR_TYPE_Q4_0 || type == TSR_TYPE_Q4_K || type == TSR_TYPE_Q5_K ||
-           type == TSR_TYPE_Q6_K;
+    return block_of(type) > 1;
 }
 
 /* Half a step of the 16-bit integers that stand for the 32 activations around x[i] beside a quantized weight
@@ -254,6 +277,90 @@ static void test_one_token_gives_the_bits_of_many(void **state)
         }
 }
 
+/* Set what scales a block's d: about 0.01 to 0.3 and either sign; of MXFP4 any power of two, the ones that
+ * have no normal half among them. */
+static void set_scales(const scale_fields *at, unsigned char *block, uint64_t which)
+{
+    static const uint8_t exponents[] = {0, 1, 2, 127, 200};
+    const uint16_t d = (uint16_t)(0x2000 + which * 0x0123 % 0x1400 + which % 2 * 0x8000);
+    const uint16_t min = (uint16_t)(0x3400 - which * 0x0456 % 0x1400 + which % 3 / 2 * 0x8000);
+    if (at->type == TSR_TYPE_MXFP4) {
+        block[at->d] = exponents[which % sizeof exponents];
+        return;
+    }
+    memcpy(block + at->d, &d, sizeof d);
+    if (at->min)
+        memcpy(block + at->min, &min, sizeof min);
+}
+
+/* Weights of any bytes: all zeros, all ones, single bits, random ones. */
+static void set_bytes(problem *p, const scale_fields *at, uint64_t seed)
+{
+    static const unsigned char patterns[] = {0x00, 0xff, 0x80, 0x7f, 0x0f, 0xf0, 0xaa, 0x55};
+    const size_t block_bytes = tsr_type_block_bytes(p->type);
+    for (int64_t r = 0; r < p->n_rows; r++) {
+        unsigned char *row = p->w + (size_t)r * p->row_bytes;
+        for (size_t i = 0; i < p->row_bytes; i++) {
+            seed = seed * 6364136223846793005u + 1442695040888963407u;
+            row[i] = r < 8 ? patterns[r] : (unsigned char)(seed >> 56);
+        }
+        for (size_t i = 0; i < p->row_bytes; i += block_bytes)
+            set_scales(at, row + i, (uint64_t)r);
+        assert_int_equal(tsr_type_to_f32(p->type, row, p->decoded + r * p->k, p->k), TSR_OK);
+    }
+}
+
+/* Blocks as no encoder writes them, and activations that make the integer sums as large as they can get:
+ * token t has the signs of row t's weights and one magnitude. */
+static void test_extreme_quanta_do_not_overflow(void **state)
+{
+    (void)state;
+    for (int i = 0; i < N_FIELDS; i++) {
+        problem p = problem_create(fields[i].type, 20, 512, 20, 13);
+        set_bytes(&p, &fields[i], 17);
+        for (int64_t t = 0; t < p.n_tokens; t++)
+            for (int64_t k = 0; k < p.k; k++)
+                p.x[t * p.k + k] = p.decoded[t * p.k + k] < 0 ? -3.0f : 3.0f;
+        problem_exact(&p);
+        check_sets(&p, 0, TSR_REDUCE_F32);
+        problem_destroy(&p);
+    }
+}
+
+static void check_nan(const problem *p, const tsr_kernel_set *set, int64_t row, int64_t token)
+{
+    float y[64];
+    tsr_op op = problem_op(p, 0, TSR_REDUCE_F32, y);
+    kernel_run(set, &op, 1);
+    for (int64_t t = 0; t < p->n_tokens; t++)
+        for (int64_t r = 0; r < p->n_rows; r++)
+            assert_int_equal(isnan(y[t * p->n_rows + r]) != 0, r == row || t == token);
+}
+
+/* One block whose scale is NaN spoils its row, one activation its token, and nothing else. */
+static void test_a_nan_spoils_its_row_or_token_alone(void **state)
+{
+    (void)state;
+    const uint8_t nan_bytes[2] = {0xff, 0x7e}; /* as F16, and the first as MXFP4's exponent */
+    const tsr_kernel_set *set;
+    for (int i = 0; i < N_FIELDS; i++)
+        for (int64_t n_tokens = 1; n_tokens <= 3; n_tokens += 2) {
+            problem p = problem_create(fields[i].type, 21, 512, n_tokens, 19);
+            p.x[(n_tokens - 1) * p.k + 300] = NAN;
+            for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+                check_nan(&p, set, -1, n_tokens - 1);
+            p.x[(n_tokens - 1) * p.k + 300] = INFINITY;
+            for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+                check_nan(&p, set, -1, n_tokens - 1);
+            p.x[(n_tokens - 1) * p.k + 300] = 1.0f;
+            unsigned char *last = p.w + 18 * p.row_bytes - tsr_type_block_bytes(p.type); /* of row 17 */
+            memcpy(last + fields[i].d, nan_bytes, p.type == TSR_TYPE_MXFP4 ? 1 : 2);
+            for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
+                check_nan(&p, set, 17, -1);
+            problem_destroy(&p);
+        }
+}
+
 static void test_row_shards_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
@@ -383,6 +490,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_is_close_and_does_not_depend_on_threads),
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),
+        cmocka_unit_test(test_extreme_quanta_do_not_overflow),
+        cmocka_unit_test(test_a_nan_spoils_its_row_or_token_alone),
         cmocka_unit_test(test_row_shards_give_the_bits_of_the_whole),
         cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
         cmocka_unit_test(test_a_partial_out_of_range_raises_the_fault),

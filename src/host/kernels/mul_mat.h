@@ -1,8 +1,8 @@
 /* mul_mat: y[t][r] = sum_k w[r][k] x[t][k], as one sum or as granule sums in the reduction's format.
  *
- * Plain types are multiplied as floats (mul_mat_plain.h), the common quantized ones as integers
- * (mul_mat_quant.h), either of them in one way for one token, where memory sets the pace, and in another for
- * many, with the same bits. Quantized types that are met less often are decoded to floats first.
+ * Plain types are multiplied as floats (mul_mat_plain.h), quantized ones as integers (mul_mat_quant.h),
+ * either of them in one way for one token, where memory sets the pace, and in another for many, with the same
+ * bits.
  *
  * Threads take chunks of rows from the team's counter, because cores do not run at equal speed for long. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_H
@@ -20,7 +20,7 @@ typedef union mul_mat_scratch {
 ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_INT_VEC)
-    return op->n_tokens == 1 && !multiplies_floats(op->type) && op->k <= (int64_t)QUANT_MAX_BLOCKS * X_BLOCK;
+    return op->n_tokens == 1 && !is_plain(op->type) && op->k <= (int64_t)QUANT_MAX_BLOCKS * X_BLOCK;
 #else
     (void)op;
     return false;
@@ -53,7 +53,7 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
         mul_mat_clear(p);
     else if (is_plain(op->type) && p->token_end - p->token == 1)
         plain_vector(p);
-    else if (multiplies_floats(op->type))
+    else if (is_plain(op->type))
         plain_tile(p, &scratch->plain);
 #if defined(TSR_ISA_INT_VEC)
     else if (mul_mat_encodes_once(op))
@@ -72,7 +72,7 @@ typedef struct mul_mat_pieces {
 /* Most rows of a product. */
 ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
 {
-    if (multiplies_floats(op->type))
+    if (is_plain(op->type))
         return sums_are_exact(op) ? TILE_EXACT_ROWS : TILE_ROWS;
     return sums_are_exact(op) ? QUANT_EXACT_ROWS : QUANT_TILE_ROWS;
 }
@@ -82,7 +82,7 @@ ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
  * ends, since more rows for the same encoded tokens are worth more. */
 static mul_mat_pieces mul_mat_cut(const tsr_op_mul_mat *op, int n_threads)
 {
-    const bool plain = multiplies_floats(op->type);
+    const bool plain = is_plain(op->type);
     const int64_t tile_rows = plain ? DOT_ROWS : QUANT_ROWS, tile_tokens = plain ? DOT_TOKENS : QUANT_TOKENS;
     const int64_t most_tokens = plain ? TILE_TOKENS : QUANT_TILE_TOKENS;
     const int64_t most_rows = op->n_tokens == 1            ? 64

@@ -1,12 +1,11 @@
-/* mul_mat for F32, F16 and BF16 weights, and for those that are decoded to F32: f32 products, in the order of
- * dot.h. There are two ways to compute a segment sum, with the same bits.
+/* mul_mat for F32, F16 and BF16 weights: f32 products, in the order of dot.h. There are two ways to compute a
+ * segment sum, with the same bits.
  *
  * One token (plain_vector): the weights are read once, so memory sets the pace. Several rows at once, hence
  * several streams; weights are widened in registers and multiplied at once.
  *
- * Many tokens, or weights to be decoded (plain_tile): a few rows' segment is widened once into scratch, small
- * enough to stay in the first-level cache, and multiplied with every token, at the pace of the multiply-add
- * units. */
+ * Many tokens (plain_tile): a few rows' segment is widened once into scratch, small enough to stay in the
+ * first-level cache, and multiplied with every token, at the pace of the multiply-add units. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_PLAIN_H
 #define TSR_HOST_KERNELS_MUL_MAT_PLAIN_H
 
@@ -185,7 +184,7 @@ static void panel_decode(tsr_type type, const unsigned char *p, int64_t n, float
     switch (type) {
 #define DECODE_CASE(constant)                              \
     case constant:                                         \
-        if (multiplies_floats(constant))                   \
+        if (is_plain(constant))                            \
             weights_decode(constant, p, n, dst, DOT_STEP); \
         break;
         FOR_EACH_WEIGHT_TYPE(DECODE_CASE)

@@ -67,7 +67,7 @@ static void quant_panel_multiply(const product *p, const k_segment *segment, int
                      t / QUANT_TOKENS, (n_tokens + QUANT_TOKENS - 1) / QUANT_TOKENS);
         if (segment->opens)
             memset(sums, 0, (size_t)n * QUANT_ROWS * sizeof(float));
-        quant_tile_multiply(n, quant_has_min(p->op->type), &scratch->tile, (int)(segment->n / X_BLOCK),
+        quant_tile_multiply(n, quant_minima(p->op->type), &scratch->tile, (int)(segment->n / X_BLOCK),
                             scratch->x + (size_t)t * QUANT_BLOCKS, QUANT_BLOCKS, sums, QUANT_ROWS);
         if (segment->closes)
             fold_tile(p, segment, first + t, n, row, n_rows, QUANT_ROWS, sums, scratch->totals + at);

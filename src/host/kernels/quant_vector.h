@@ -77,7 +77,9 @@ ALWAYS_INLINE vec quant_vector_block(tsr_type type, const quant_panel *panel, co
 {
     const vec dots = int_to_float(quant_block_dots(type, panel, group, b, x)) * vec_set1(x->scale);
     acc = vec_fma(dots, quant_scale(type, panel, b), acc);
-    return quant_has_min(type) ? vec_fma(vec_set1(x->sum), -quant_min(type, panel, b), acc) : acc;
+    UNROLL for (int half = 0; half < quant_minima(type); half++) acc =
+        vec_fma(vec_set1(quant_x_sum(x, quant_minima(type), half)), -quant_min(type, panel, b, half), acc);
+    return acc;
 }
 
 /* Add the products of the group that begins with block b, and ask for the line `ahead` of it. */
@@ -155,7 +157,7 @@ ALWAYS_INLINE void quant_vector_type(tsr_type type, const product *p, const x_bl
 static void quant_vector(const product *p, const x_block *x)
 {
     switch (p->op->type) {
-#define VECTOR_CASE(constant)              \
+#define VECTOR_CASE(constant, rules)       \
     case constant:                         \
         quant_vector_type(constant, p, x); \
         break;

@@ -1,7 +1,8 @@
 /* Quantized weights as integers with scales, for products with 16-bit activations (x_blocks.h).
  *
  * Every type is seen in blocks of 32 elements: w[i] = scale * q[i] - min, with q an integer that 16 bits hold
- * and scale and min one f32 each per block. Where a block has two sub-scales (Q6_K), they are part of q.
+ * and scale and min one f32 each per block. Where a block has two sub-scales (Q6_K, Q3_K, Q2_K), they are
+ * part of q; where it has two minima (Q2_K), each is that of a half.
  *
  * A panel is up to QUANT_BLOCKS blocks of INT_LANES rows, one super-block of a K type; a group is as many
  * blocks of it as share their bytes. quant_group_load() brings a group's bytes into vectors whose lanes are
@@ -9,26 +10,28 @@
  * leaves the bytes in parts (int_vec.h). A rule that treats all elements of a half block alike works on them,
  * too: vectors 4 h .. 4 h + 3 of its result are half h, with four rows each.
  *
- * To add a type: its rules, functions that begin with its name and a quant_traits, in quants_block.h or
- * quants_k.h, and its names in the lists here. All functions take the type as a constant and are inlined, so
- * the switches vanish. */
+ * To add a type: its rules, functions that begin with its name and a quant_traits, in quants_block.h (blocks
+ * of 32), quants_k.h (super-blocks) or quants_table.h (looked up), and its name in the lists here. All
+ * functions take the type as a constant and are inlined, so the switches vanish. */
 #ifndef TSR_HOST_KERNELS_QUANTS_H
 #define TSR_HOST_KERNELS_QUANTS_H
 
-#include "host/kernels/quants_k.h"
 #include "host/kernels/quants_block.h"
+#include "host/kernels/quants_k.h"
+#include "host/kernels/quants_table.h"
 
-/* Call macro(type) for each type whose products are sums of integers. */
-#define FOR_EACH_QUANT_TYPE(macro) \
-    macro(TSR_TYPE_Q8_0) macro(TSR_TYPE_Q4_0) macro(TSR_TYPE_Q4_K) macro(TSR_TYPE_Q5_K) macro(TSR_TYPE_Q6_K)
-
-/* Call rule(type, name), where the type's rules begin with the name, for all of them; for those with two
- * scales per block; for those with a minimum. */
-#define QUANT_RULES(rule)                                                                                   \
+/* Call rule(type, name), where the type's rules begin with the name, for every quantized type; for those with
+ * sub-scales; for those with minima. */
+#define FOR_EACH_QUANT_TYPE(rule)                                                                           \
     rule(TSR_TYPE_Q8_0, q8_0) rule(TSR_TYPE_Q4_0, q4_0) rule(TSR_TYPE_Q4_K, q4_k) rule(TSR_TYPE_Q5_K, q5_k) \
-        rule(TSR_TYPE_Q6_K, q6_k)
-#define QUANT_RULES_SUB(rule) rule(TSR_TYPE_Q6_K, q6_k)
-#define QUANT_RULES_MIN(rule) rule(TSR_TYPE_Q4_K, q4_k) rule(TSR_TYPE_Q5_K, q5_k)
+        rule(TSR_TYPE_Q6_K, q6_k) rule(TSR_TYPE_Q4_1, q4_1) rule(TSR_TYPE_Q5_0, q5_0)                       \
+            rule(TSR_TYPE_Q5_1, q5_1) rule(TSR_TYPE_Q2_K, q2_k) rule(TSR_TYPE_Q3_K, q3_k)                   \
+                rule(TSR_TYPE_IQ4_NL, iq4_nl) rule(TSR_TYPE_IQ4_XS, iq4_xs) rule(TSR_TYPE_MXFP4, mxfp4)
+#define FOR_EACH_QUANT_TYPE_SUB(rule) \
+    rule(TSR_TYPE_Q6_K, q6_k) rule(TSR_TYPE_Q2_K, q2_k) rule(TSR_TYPE_Q3_K, q3_k)
+#define FOR_EACH_QUANT_TYPE_MIN(rule)                                                                       \
+    rule(TSR_TYPE_Q4_K, q4_k) rule(TSR_TYPE_Q5_K, q5_k) rule(TSR_TYPE_Q4_1, q4_1) rule(TSR_TYPE_Q5_1, q5_1) \
+        rule(TSR_TYPE_Q2_K, q2_k)
 
 ALWAYS_INLINE const quant_traits *quant_traits_of(tsr_type type)
 {
@@ -36,7 +39,7 @@ ALWAYS_INLINE const quant_traits *quant_traits_of(tsr_type type)
 #define RULE(type, name) \
     case type:           \
         return &name##_traits;
-        QUANT_RULES(RULE)
+        FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
     default:
         return &q8_0_traits; /* never */
@@ -48,9 +51,16 @@ ALWAYS_INLINE int quant_group_blocks(tsr_type type)
     return quant_traits_of(type)->group_blocks;
 }
 
-ALWAYS_INLINE bool quant_has_min(tsr_type type)
+/* Minima of a block: 0, 1, or 2, each for a half of it. */
+ALWAYS_INLINE int quant_minima(tsr_type type)
 {
-    return quant_traits_of(type)->has_min;
+    return quant_traits_of(type)->minima;
+}
+
+/* What minimum number `half` of `minima` is multiplied with: the sum of the activations beside it. */
+ALWAYS_INLINE float quant_x_sum(const x_block *x, int minima, int half)
+{
+    return minima == 2 ? x->scale * (float)x->half[half] : x->sum;
 }
 
 /* Two scales per block, each for a half of it. */
@@ -74,13 +84,13 @@ ALWAYS_INLINE int quant_offset(tsr_type type)
 /* Block b of the panel at p. */
 ALWAYS_INLINE void quant_expand(tsr_type type, const unsigned char *p, int b, quant_block *out)
 {
-    out->min = 0.0f;
+    out->min[0] = out->min[1] = 0.0f;
     switch (type) {
 #define RULE(type, name)          \
     case type:                    \
         name##_expand(p, b, out); \
         break;
-        QUANT_RULES(RULE)
+        FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
     default:
         break;
@@ -104,7 +114,7 @@ ALWAYS_INLINE void quant_panel_load(tsr_type type, const unsigned char *const ro
     case type:                                    \
         name##_panel_load(rows, n_blocks, panel); \
         break;
-        QUANT_RULES(RULE)
+        FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
     default:
         break;
@@ -120,7 +130,7 @@ ALWAYS_INLINE void quant_group_parts(tsr_type type, const unsigned char *const r
     case type:                                    \
         name##_group_load(rows, panel, b, group); \
         break;
-        QUANT_RULES(RULE)
+        FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
     default:
         break;
@@ -143,7 +153,7 @@ ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, in
 #define RULE(type, name) \
     case type:           \
         return name##_words(group, b, i);
-        QUANT_RULES(RULE)
+        FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
     default:
         return (quant_pair){{0}, {0}};
@@ -157,7 +167,7 @@ ALWAYS_INLINE vec_int quant_sub_scale(tsr_type type, const quant_panel *panel, i
 #define RULE(type, name) \
     case type:           \
         return name##_sub_scale(panel, which);
-        QUANT_RULES_SUB(RULE)
+        FOR_EACH_QUANT_TYPE_SUB(RULE)
 #undef RULE
     default:
         return (vec_int){0};
@@ -171,21 +181,21 @@ ALWAYS_INLINE vec quant_scale(tsr_type type, const quant_panel *panel, int b)
 #define RULE(type, name) \
     case type:           \
         return name##_scale(panel, b);
-        QUANT_RULES(RULE)
+        FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
     default:
         return (vec){0};
     }
 }
 
-/* The minimum of block b of each row. */
-ALWAYS_INLINE vec quant_min(tsr_type type, const quant_panel *panel, int b)
+/* Minimum number `half` of block b of each row. */
+ALWAYS_INLINE vec quant_min(tsr_type type, const quant_panel *panel, int b, int half)
 {
     switch (type) {
 #define RULE(type, name) \
     case type:           \
-        return name##_min(panel, b);
-        QUANT_RULES_MIN(RULE)
+        return name##_min(panel, b, half);
+        FOR_EACH_QUANT_TYPE_MIN(RULE)
 #undef RULE
     default:
         return (vec){0};

@@ -3,7 +3,7 @@
  *
  * Tiles multiply bytes, activations are 16-bit integers. So an activation is 256 * high + low, high signed
  * and low not, and the sums of both are put together: 256 * (sum of w * high) + (sum of w * low), in 32 bits,
- * exact like any other way to that integer. Quanta that do not fit a byte (Q6_K with its sub-scales) are
+ * exact like any other way to that integer. Quanta that do not fit a byte (those with sub-scales) are
  * divided likewise, and the two mixed products share a tile.
  *
  * D is 16 tokens x 16 rows of the matrix. A block of 32 elements has a scale of its own on either side, so a
@@ -50,7 +50,7 @@ typedef struct quant_tile {
     bool two_bytes; /* whether `high` is part of the quanta */
     amx_weights low[QUANT_BLOCKS][QUANT_VECTORS], high[QUANT_BLOCKS][QUANT_VECTORS];
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
-    float min[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
 } quant_tile;
 
 /* Before a thread's first multiplication, and after its last. */
@@ -91,8 +91,8 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
 {
     tile->two_bytes = quant_has_sub_scales(type);
     vec_store(tile->scale[b][v], quant_scale(type, panel, b));
-    if (quant_has_min(type))
-        vec_store(tile->min[b][v], quant_min(type, panel, b));
+    UNROLL for (int half = 0; half < quant_minima(type); half++)
+        vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
     {
         const quant_pair words = quant_words(type, group, b, i);
@@ -197,9 +197,9 @@ ALWAYS_INLINE vec_int amx_dot_of(const bool two_bytes, const amx_sums *sums, int
 
 /* Add vector v's products with n_tokens tokens, a constant: the tiles always have QUANT_TOKENS of them, of
  * which those past the last are whatever lies behind x. */
-ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const bool two_bytes,
-                                quant_tile *tile, int v, int n_blocks, const x_block *x, size_t x_stride,
-                                float *sums, size_t sums_stride)
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const bool two_bytes, quant_tile *tile,
+                                int v, int n_blocks, const x_block *x, size_t x_stride, float *sums,
+                                size_t sums_stride)
 {
     amx_sums products[2];
     vec acc[QUANT_TOKENS];
@@ -209,14 +209,15 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const bo
         if (b + 1 < n_blocks)
             amx_block(two_bytes, tile, b + 1, v, x, x_stride, &products[(b + 1) % 2]);
         const vec scale = vec_load(tile->scale[b][v]);
-        const vec min = has_min ? -vec_load(tile->min[b][v]) : (vec){0};
+        vec min[2];
+        UNROLL for (int half = 0; half < minima; half++) min[half] = -vec_load(tile->min[half][b][v]);
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
             const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
             const vec_int dot = amx_dot_of(two_bytes, &products[b % 2], t);
             acc[t] = vec_fma(int_to_float(dot) * vec_set1(xb->scale), scale, acc[t]);
-            if (has_min)
-                acc[t] = vec_fma(vec_set1(xb->sum), min, acc[t]);
+            UNROLL for (int half = 0; half < minima; half++) acc[t] =
+                vec_fma(vec_set1(quant_x_sum(xb, minima, half)), min[half], acc[t]);
         }
     }
     UNROLL for (int t = 0; t < n_tokens; t++) vec_store(sums + (size_t)t * sums_stride, acc[t]);
@@ -225,19 +226,22 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const bo
 /* Add the panel's products with n_tokens tokens, which quant_tile_x() divided, to sums[token * sums_stride +
  * row]; a token's blocks lie x_stride blocks after the one's before. 1 <= n_tokens <= QUANT_TOKENS, but x and
  * sums have room for QUANT_TOKENS, and what is behind n_tokens in sums is lost. */
-static void quant_tile_multiply(int n_tokens, bool has_min, quant_tile *tile, int n_blocks, const x_block *x,
+static void quant_tile_multiply(int n_tokens, int minima, quant_tile *tile, int n_blocks, const x_block *x,
                                 size_t x_stride, float *sums, size_t sums_stride)
 {
-#define MULTIPLY(n, min, two) \
-    quant_tile_n(n, min, two, tile, v, n_blocks, x, x_stride, vector_sums, sums_stride)
-#define MULTIPLY_UP_TO(n)              \
-    do {                               \
-        if (tile->two_bytes)           \
-            MULTIPLY(n, false, true);  \
-        else if (has_min)              \
-            MULTIPLY(n, true, false);  \
-        else                           \
-            MULTIPLY(n, false, false); \
+#define MULTIPLY(n, minima, two) \
+    quant_tile_n(n, minima, two, tile, v, n_blocks, x, x_stride, vector_sums, sums_stride)
+/* Two minima are those of Q2_K, whose quanta have sub-scales. */
+#define MULTIPLY_UP_TO(n)          \
+    do {                           \
+        if (minima == 2)           \
+            MULTIPLY(n, 2, true);  \
+        else if (tile->two_bytes)  \
+            MULTIPLY(n, 0, true);  \
+        else if (minima == 1)      \
+            MULTIPLY(n, 1, false); \
+        else                       \
+            MULTIPLY(n, 0, false); \
     } while (0)
     for (int v = 0; v < QUANT_VECTORS; v++) {
         float *vector_sums = sums + v * INT_LANES;

@@ -1,5 +1,5 @@
-/* The rules of the quantized types whose blocks are 32 elements with a scale of their own: Q8_0, Q4_0. What
- * each function means is in quants.h. */
+/* The rules of the quantized types whose blocks are 32 elements with a scale of their own: Q8_0, Q4_0, Q4_1,
+ * Q5_0, Q5_1. What each function means is in quants.h. */
 #ifndef TSR_HOST_KERNELS_QUANTS_BLOCK_H
 #define TSR_HOST_KERNELS_QUANTS_BLOCK_H
 
@@ -8,7 +8,21 @@
 static const quant_traits q8_0_traits = {.group_blocks = 1, .parts = 2, .x_limit = X_LIMIT};
 static const quant_traits q4_0_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .offset = 8};
 
+static const quant_traits q4_1_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .minima = 1};
+static const quant_traits q5_0_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .offset = 16};
+static const quant_traits q5_1_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .minima = 1};
+
 /* ---- one element at a time ---- */
+
+ALWAYS_INLINE int block_nibble(const uint8_t q[X_BLOCK / 2], int i)
+{
+    return q[i % 16] >> (i < 16 ? 0 : 4) & 15;
+}
+
+ALWAYS_INLINE int block_fifth_bit(const uint8_t high[4], int i)
+{
+    return (high[i / 8] >> i % 8 & 1) << 4;
+}
 
 ALWAYS_INLINE void q8_0_expand(const unsigned char *p, int b, quant_block *out)
 {
@@ -25,7 +39,36 @@ ALWAYS_INLINE void q4_0_expand(const unsigned char *p, int b, quant_block *out)
     memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
     out->scale = tsr_f16_to_f32(block.d);
     for (int i = 0; i < X_BLOCK; i++)
-        quant_put(out, i, (block.q[i % 16] >> (i < 16 ? 0 : 4) & 15) - 8);
+        quant_put(out, i, block_nibble(block.q, i) - 8);
+}
+
+ALWAYS_INLINE void q4_1_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_q4_1 block;
+    memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
+    out->scale = tsr_f16_to_f32(block.d);
+    out->min[0] = -tsr_f16_to_f32(block.m);
+    for (int i = 0; i < X_BLOCK; i++)
+        quant_put(out, i, block_nibble(block.q, i));
+}
+
+ALWAYS_INLINE void q5_0_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_q5_0 block;
+    memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
+    out->scale = tsr_f16_to_f32(block.d);
+    for (int i = 0; i < X_BLOCK; i++)
+        quant_put(out, i, (block_nibble(block.q, i) | block_fifth_bit(block.high, i)) - 16);
+}
+
+ALWAYS_INLINE void q5_1_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_q5_1 block;
+    memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
+    out->scale = tsr_f16_to_f32(block.d);
+    out->min[0] = -tsr_f16_to_f32(block.m);
+    for (int i = 0; i < X_BLOCK; i++)
+        quant_put(out, i, block_nibble(block.q, i) | block_fifth_bit(block.high, i));
 }
 
 /* ---- lanes are rows ---- */
@@ -40,10 +83,28 @@ ALWAYS_INLINE void block_halves(const unsigned char *const rows[INT_LANES], size
         quant_copy_halves(rows, (size_t)b * stride + at, half[b]);
 }
 
+/* Four bytes at `at` of every block. */
+ALWAYS_INLINE void block_words(const unsigned char *const rows[INT_LANES], size_t stride, size_t at,
+                               int n_blocks, uint32_t word[][INT_LANES])
+{
+    for (int b = 0; b < n_blocks; b++)
+        quant_copy_words(rows, (size_t)b * stride + at, 1, &word[b]);
+}
+
 /* Elements 4 i .. 4 i + 3 of 32 nibbles, the low ones first. */
 ALWAYS_INLINE vec_bits block_nibbles(const quant_group *group, int i)
 {
     return quant_bytes(group, i % 4) >> (i < 4 ? 0 : 4);
+}
+
+/* The same with their fifth bits, which are one number per row after the nibbles. Its bits 4 i .. 4 i + 3 go
+ * to bit 4 of a byte each: four copies of them, 7 bits apart and so without carries, of which one bit per
+ * byte is kept. */
+ALWAYS_INLINE quant_pair block_fives(const quant_group *group, int i)
+{
+    const vec_bits low = block_nibbles(group, i) & 0x0f0f0f0f;
+    const vec_bits high = (quant_bytes(group, 4) >> 4 * i & 15) * 0x02040810 & 0x10101010;
+    return quant_split_u8(low | high, 0xff);
 }
 
 /* Q8_0 */
@@ -96,6 +157,102 @@ ALWAYS_INLINE quant_pair q4_0_words(const quant_group *group, int b, int i)
 ALWAYS_INLINE vec q4_0_scale(const quant_panel *panel, int b)
 {
     return vec_from_halves(panel->half[b]);
+}
+
+/* Q4_1 */
+
+ALWAYS_INLINE void q4_1_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                   quant_panel *panel)
+{
+    block_halves(rows, sizeof(tsr_block_q4_1), offsetof(tsr_block_q4_1, d), n_blocks, panel->half);
+    block_halves(rows, sizeof(tsr_block_q4_1), offsetof(tsr_block_q4_1, m), n_blocks,
+                 panel->half + QUANT_BLOCKS);
+}
+
+ALWAYS_INLINE void q4_1_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                   int b, quant_group *group)
+{
+    (void)panel;
+    quant_load_parts(rows, (size_t)b * sizeof(tsr_block_q4_1) + offsetof(tsr_block_q4_1, q), 1, group->bytes);
+}
+
+ALWAYS_INLINE quant_pair q4_1_words(const quant_group *group, int b, int i)
+{
+    (void)b;
+    return quant_split_u8(block_nibbles(group, i), 0x0f);
+}
+
+ALWAYS_INLINE vec q4_1_scale(const quant_panel *panel, int b)
+{
+    return vec_from_halves(panel->half[b]);
+}
+
+ALWAYS_INLINE vec q4_1_min(const quant_panel *panel, int b, int half)
+{
+    (void)half;
+    return -vec_from_halves(panel->half[QUANT_BLOCKS + b]);
+}
+
+/* Q5_0 */
+
+ALWAYS_INLINE void q5_0_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                   quant_panel *panel)
+{
+    block_halves(rows, sizeof(tsr_block_q5_0), offsetof(tsr_block_q5_0, d), n_blocks, panel->half);
+    block_words(rows, sizeof(tsr_block_q5_0), offsetof(tsr_block_q5_0, high), n_blocks, panel->word);
+}
+
+ALWAYS_INLINE void q5_0_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                   int b, quant_group *group)
+{
+    quant_load(rows, (size_t)b * sizeof(tsr_block_q5_0) + offsetof(tsr_block_q5_0, q), 1, group->bytes);
+    group->bytes[4] = int_load(panel->word[b]);
+}
+
+ALWAYS_INLINE quant_pair q5_0_words(const quant_group *group, int b, int i)
+{
+    (void)b;
+    return block_fives(group, i);
+}
+
+ALWAYS_INLINE vec q5_0_scale(const quant_panel *panel, int b)
+{
+    return vec_from_halves(panel->half[b]);
+}
+
+/* Q5_1 */
+
+ALWAYS_INLINE void q5_1_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                   quant_panel *panel)
+{
+    block_halves(rows, sizeof(tsr_block_q5_1), offsetof(tsr_block_q5_1, d), n_blocks, panel->half);
+    block_halves(rows, sizeof(tsr_block_q5_1), offsetof(tsr_block_q5_1, m), n_blocks,
+                 panel->half + QUANT_BLOCKS);
+    block_words(rows, sizeof(tsr_block_q5_1), offsetof(tsr_block_q5_1, high), n_blocks, panel->word);
+}
+
+ALWAYS_INLINE void q5_1_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                   int b, quant_group *group)
+{
+    quant_load(rows, (size_t)b * sizeof(tsr_block_q5_1) + offsetof(tsr_block_q5_1, q), 1, group->bytes);
+    group->bytes[4] = int_load(panel->word[b]);
+}
+
+ALWAYS_INLINE quant_pair q5_1_words(const quant_group *group, int b, int i)
+{
+    (void)b;
+    return block_fives(group, i);
+}
+
+ALWAYS_INLINE vec q5_1_scale(const quant_panel *panel, int b)
+{
+    return vec_from_halves(panel->half[b]);
+}
+
+ALWAYS_INLINE vec q5_1_min(const quant_panel *panel, int b, int half)
+{
+    (void)half;
+    return -vec_from_halves(panel->half[QUANT_BLOCKS + b]);
 }
 
 #endif

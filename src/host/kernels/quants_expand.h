@@ -36,7 +36,7 @@ static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stri
                               quant_tile *tile)
 {
     switch (type) {
-#define EXPAND_CASE(constant)                                                \
+#define EXPAND_CASE(constant, rules)                                         \
     case constant:                                                           \
         quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, tile); \
         break;

@@ -4,7 +4,8 @@
  * A row's sum over a granule starts from zero and takes block after block of 32 elements:
  *
  *     sum = fma((float)(integer sum of q[i] * x.q[i]) * x.scale, scale, sum)
- *     sum = fma(x.sum, -min, sum)                                            types with a minimum only
+ *     sum = fma(x.sum, -min, sum)                                types with a minimum
+ *     sum = fma(x.scale * (float)x.half[h], -min[h], sum)        for h = 0, 1: types with one per half
  *
  * fma() rounds once, in hardware or not. */
 #ifndef TSR_HOST_KERNELS_QUANTS_GENERIC_H
@@ -31,7 +32,7 @@ static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stri
 
 /* Add the panel's products with n_tokens tokens to sums[token * sums_stride + row]; a token's blocks lie
  * x_stride blocks after the one's before. */
-static void quant_tile_multiply(int n_tokens, bool has_min, const quant_tile *tile, int n_blocks,
+static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int n_blocks,
                                 const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
 {
     for (int t = 0; t < n_tokens; t++)
@@ -44,8 +45,8 @@ static void quant_tile_multiply(int n_tokens, bool has_min, const quant_tile *ti
                 for (int i = 0; i < X_BLOCK; i++)
                     dot += (int32_t)w->q[i] * (int32_t)xb->q[i];
                 sum = fmaf((float)dot * xb->scale, w->scale, sum);
-                if (has_min)
-                    sum = fmaf(xb->sum, -w->min, sum);
+                for (int half = 0; half < minima; half++)
+                    sum = fmaf(quant_x_sum(xb, minima, half), -w->min[half], sum);
             }
             sums[(size_t)t * sums_stride + (size_t)r] = sum;
         }

@@ -1,14 +1,18 @@
-/* The rules of the K types, super-blocks of 256 elements with packed scales: Q4_K, Q5_K, Q6_K. What each
- * function means is in quants.h. */
+/* The rules of the K types, super-blocks of 256 elements with packed scales: Q4_K, Q5_K, Q6_K, Q2_K,
+ * Q3_K. What each function means is in quants.h. */
 #ifndef TSR_HOST_KERNELS_QUANTS_K_H
 #define TSR_HOST_KERNELS_QUANTS_K_H
 
 #include "host/kernels/quants_panel.h"
 
-static const quant_traits q4_k_traits = {.group_blocks = 2, .parts = 2, .x_limit = X_LIMIT, .has_min = true};
-static const quant_traits q5_k_traits = {.group_blocks = 2, .parts = 4, .x_limit = X_LIMIT, .has_min = true};
+static const quant_traits q4_k_traits = {.group_blocks = 2, .parts = 2, .x_limit = X_LIMIT, .minima = 1};
+static const quant_traits q5_k_traits = {.group_blocks = 2, .parts = 4, .x_limit = X_LIMIT, .minima = 1};
 static const quant_traits q6_k_traits = {
     .group_blocks = 4, .parts = 6, .x_limit = X_LIMIT_SUB, .offset = 32, .sub_scales = true};
+static const quant_traits q2_k_traits = {
+    .group_blocks = 4, .parts = 2, .x_limit = X_LIMIT, .minima = 2, .sub_scales = true};
+static const quant_traits q3_k_traits = {
+    .group_blocks = 4, .parts = 4, .x_limit = X_LIMIT, .offset = 4, .sub_scales = true};
 
 /* ---- one element at a time ---- */
 
@@ -20,7 +24,7 @@ ALWAYS_INLINE void k_expand_header(const unsigned char *p, int b, quant_block *o
     uint8_t step, offset;
     tsr_quant_scale_min(header.scales, b, &step, &offset);
     out->scale = tsr_f16_to_f32(header.d) * (float)step;
-    out->min = tsr_f16_to_f32(header.dmin) * (float)offset;
+    out->min[0] = tsr_f16_to_f32(header.dmin) * (float)offset;
 }
 
 ALWAYS_INLINE void q4_k_expand(const unsigned char *p, int b, quant_block *out)
@@ -49,6 +53,30 @@ ALWAYS_INLINE void q6_k_expand(const unsigned char *p, int b, quant_block *out)
     for (int i = 0; i < X_BLOCK; i++) {
         const int quantum = (low[i] >> (b % 4 < 2 ? 0 : 4) & 15) | (high[i] >> b % 4 * 2 & 3) << 4;
         quant_put(out, i, (quantum - 32) * block.scales[2 * b + i / 16]);
+    }
+}
+
+ALWAYS_INLINE void q2_k_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_q2_k block;
+    memcpy(&block, p, sizeof block);
+    out->scale = tsr_f16_to_f32(block.d);
+    for (int half = 0; half < 2; half++)
+        out->min[half] = tsr_f16_to_f32(block.dmin) * (float)(block.scales[2 * b + half] >> 4);
+    for (int i = 0; i < X_BLOCK; i++) {
+        const int quantum = block.q[32 * (b / 4) + i] >> b % 4 * 2 & 3;
+        quant_put(out, i, quantum * (block.scales[2 * b + i / 16] & 15));
+    }
+}
+
+ALWAYS_INLINE void q3_k_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_q3_k block;
+    memcpy(&block, p, sizeof block);
+    out->scale = tsr_f16_to_f32(block.d);
+    for (int i = 0; i < X_BLOCK; i++) {
+        const int quantum = (block.q[32 * (b / 4) + i] >> b % 4 * 2 & 3) | (block.high[i] >> b & 1) << 2;
+        quant_put(out, i, (quantum - 4) * (tsr_quant_q3_scale(block.scales, 2 * b + i / 16) - 32));
     }
 }
 
@@ -95,8 +123,9 @@ ALWAYS_INLINE vec q4_k_scale(const quant_panel *panel, int b)
     return vec_from_halves(panel->half[0]) * q4_k_number(panel, b);
 }
 
-ALWAYS_INLINE vec q4_k_min(const quant_panel *panel, int b)
+ALWAYS_INLINE vec q4_k_min(const quant_panel *panel, int b, int half)
 {
+    (void)half;
     return vec_from_halves(panel->half[1]) * q4_k_number(panel, 8 + b);
 }
 
@@ -106,8 +135,7 @@ ALWAYS_INLINE void q5_k_panel_load(const unsigned char *const rows[INT_LANES], i
                                    quant_panel *panel)
 {
     q4_k_panel_load(rows, n_blocks, panel);
-    for (int i = 0; i < 2; i++)
-        int_load_parts(rows, offsetof(tsr_block_q5_k, high) + 16 * (size_t)i, &panel->high[4 * i]);
+    quant_load_parts(rows, offsetof(tsr_block_q5_k, high), 2, panel->high);
 }
 
 ALWAYS_INLINE void q5_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -129,9 +157,9 @@ ALWAYS_INLINE vec q5_k_scale(const quant_panel *panel, int b)
     return q4_k_scale(panel, b);
 }
 
-ALWAYS_INLINE vec q5_k_min(const quant_panel *panel, int b)
+ALWAYS_INLINE vec q5_k_min(const quant_panel *panel, int b, int half)
 {
-    return q4_k_min(panel, b);
+    return q4_k_min(panel, b, half);
 }
 
 /* Q6_K */
@@ -170,6 +198,93 @@ ALWAYS_INLINE vec_int q6_k_sub_scale(const quant_panel *panel, int which)
 {
     const vec_bits four = (vec_bits)int_load(panel->word[which / 4]);
     return (vec_int)(four << (24 - 8 * (which % 4))) >> 24;
+}
+
+/* Q2_K */
+
+ALWAYS_INLINE void q2_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                   quant_panel *panel)
+{
+    (void)n_blocks;
+    quant_copy_halves(rows, offsetof(tsr_block_q2_k, d), panel->half[0]);
+    quant_copy_halves(rows, offsetof(tsr_block_q2_k, dmin), panel->half[1]);
+    quant_copy_words(rows, offsetof(tsr_block_q2_k, scales), 4, panel->word);
+}
+
+ALWAYS_INLINE void q2_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                   int b, quant_group *group)
+{
+    (void)panel;
+    quant_load_parts(rows, offsetof(tsr_block_q2_k, q) + 8 * (size_t)b, 2, group->bytes);
+}
+
+ALWAYS_INLINE quant_pair q2_k_words(const quant_group *group, int b, int i)
+{
+    return quant_split_u8(quant_bytes(group, i) >> b % 4 * 2, 0x03);
+}
+
+/* Nibble `high` of scale byte `which`. */
+ALWAYS_INLINE vec_int q2_k_number(const quant_panel *panel, int which, int high)
+{
+    const vec_bits four = (vec_bits)int_load(panel->word[which / 4]);
+    return (vec_int)(four >> (8 * (which % 4) + 4 * high) & 15);
+}
+
+ALWAYS_INLINE vec q2_k_scale(const quant_panel *panel, int b)
+{
+    (void)b;
+    return vec_from_halves(panel->half[0]);
+}
+
+ALWAYS_INLINE vec_int q2_k_sub_scale(const quant_panel *panel, int which)
+{
+    return q2_k_number(panel, which, 0);
+}
+
+ALWAYS_INLINE vec q2_k_min(const quant_panel *panel, int b, int half)
+{
+    return vec_from_halves(panel->half[1]) * int_to_float(q2_k_number(panel, 2 * b + half, 1));
+}
+
+/* Q3_K */
+
+ALWAYS_INLINE void q3_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                   quant_panel *panel)
+{
+    (void)n_blocks;
+    quant_copy_halves(rows, offsetof(tsr_block_q3_k, d), panel->half[0]);
+    quant_copy_words(rows, offsetof(tsr_block_q3_k, scales), 3, panel->word);
+    quant_load_parts(rows, offsetof(tsr_block_q3_k, high), 2, panel->high);
+}
+
+ALWAYS_INLINE void q3_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                   int b, quant_group *group)
+{
+    quant_load_parts(rows, offsetof(tsr_block_q3_k, q) + 8 * (size_t)b, 2, group->bytes);
+    UNROLL for (int i = 0; i < 8; i++) group->bytes[8 + i] = panel->high[i];
+}
+
+ALWAYS_INLINE quant_pair q3_k_words(const quant_group *group, int b, int i)
+{
+    const vec_bits low = quant_bytes(group, i) >> b % 4 * 2 & 0x03030303;
+    const vec_bits high = quant_shift(quant_bytes(group, 8 + i), 2 - b) & 0x04040404;
+    return quant_split_u8(low | high, 0xff);
+}
+
+ALWAYS_INLINE vec q3_k_scale(const quant_panel *panel, int b)
+{
+    (void)b;
+    return vec_from_halves(panel->half[0]);
+}
+
+/* See tsr_quant_q3_scale(). */
+ALWAYS_INLINE vec_int q3_k_sub_scale(const quant_panel *panel, int which)
+{
+    const vec_bits word = (vec_bits)int_load(panel->word[which / 4 % 2]);
+    const vec_bits rest = (vec_bits)int_load(panel->word[2]);
+    const vec_bits low = word >> (8 * (which % 4) + which / 8 * 4) & 15;
+    const vec_bits high = rest >> (8 * (which % 4) + which / 4 * 2) & 3;
+    return (vec_int)(low | high << 4) - 32;
 }
 
 #endif

@@ -1,5 +1,5 @@
-/* What the rules of every quantized type are made of (quants_block.h, quants_k.h): how a type describes
- * itself, and vectors of packed bytes whose lanes are rows. */
+/* What the rules of every quantized type are made of (quants_block.h, quants_k.h, quants_table.h): how a type
+ * describes itself, and vectors of packed bytes whose lanes are rows. */
 #ifndef TSR_HOST_KERNELS_QUANTS_PANEL_H
 #define TSR_HOST_KERNELS_QUANTS_PANEL_H
 
@@ -15,8 +15,8 @@ typedef struct quant_traits {
     int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
     int offset;       /* what the type's words are more than q; taken off from sums, which is cheaper */
     int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: they cannot */
+    int minima;       /* of a block: 0, 1, or 2, each for a half of it */
     bool sub_scales;  /* two scales per block, each for a half of it */
-    bool has_min;
 } quant_traits;
 
 /* ---- one element at a time ---- */
@@ -24,7 +24,7 @@ typedef struct quant_traits {
 /* A block of 32 weights as the formula sees it: scale * q[i] - min. */
 typedef struct quant_block {
     int16_t q[X_BLOCK]; /* in the order of x_block */
-    float scale, min;
+    float scale, min[2];
 } quant_block;
 
 ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
@@ -38,9 +38,9 @@ ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
 
 /* What of a panel is needed beside the quanta. */
 typedef struct quant_panel {
-    uint16_t half[QUANT_BLOCKS][INT_LANES]; /* Q8_0, Q4_0: d of each block; else [0] d, [1] dmin */
-    uint32_t word[4][INT_LANES];            /* packed scales of the K types */
-    vec_int high[8];                        /* Q5_K: the fifth bits of all its blocks */
+    uint16_t half[2 * QUANT_BLOCKS][INT_LANES]; /* d of each block, then m; or [0] d, [1] dmin */
+    uint32_t word[QUANT_BLOCKS][INT_LANES];     /* packed scales; or a block's exponent or fifth bits */
+    vec_int high[8];                            /* Q5_K, Q3_K: the highest bits of all blocks */
 } quant_panel;
 
 /* Vectors of four bytes of each row, low bits first, then high ones; or parts, which have the same bytes in
@@ -65,6 +65,19 @@ ALWAYS_INLINE quant_pair quant_split_i8(vec_bits bytes)
 {
     const vec_short words = (vec_short)bytes;
     return (quant_pair){(vec_int)((words << 8) >> 8), (vec_int)(words >> 8)};
+}
+
+/* Each byte's low four bits looked up in a table, its high ones being zero. */
+ALWAYS_INLINE vec_bits quant_look_up(vec_bits nibbles, const int8_t values[16])
+{
+    const byte16 table = byte16_load(values);
+#if defined(TSR_ISA_AVX512)
+    return (vec_bits)_mm512_shuffle_epi8(_mm512_broadcast_i32x4((__m128i)table), (__m512i)nibbles);
+#elif defined(TSR_ISA_NEON)
+    return (vec_bits)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)nibbles);
+#else
+    return (vec_bits)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256((__m128i)table), (__m256i)nibbles);
+#endif
 }
 
 /* Bits moved up by `by` places, down where it is negative. */

@@ -24,7 +24,7 @@ enum {
 typedef struct quant_tile {
     int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
-    float min[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
 } quant_tile;
 
 /* Block b of vector v of the tile. */
@@ -32,8 +32,8 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
                                     int v, quant_tile *tile)
 {
     vec_store(tile->scale[b][v], quant_scale(type, panel, b));
-    if (quant_has_min(type))
-        vec_store(tile->min[b][v], quant_min(type, panel, b));
+    UNROLL for (int half = 0; half < quant_minima(type); half++)
+        vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
     UNROLL for (int i = 0; i < 8; i++)
     {
         const quant_pair words = quant_words(type, group, b, i);
@@ -51,7 +51,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
 
 #include "host/kernels/quants_expand.h"
 
-ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const quant_tile *tile, int n_blocks,
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quant_tile *tile, int n_blocks,
                                 const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
 {
     vec acc[QUANT_TOKENS][QUANT_VECTORS];
@@ -76,8 +76,8 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const qu
             {
                 const vec dot = int_to_float(dots[t][v]) * vec_set1(xb->scale);
                 acc[t][v] = vec_fma(dot, vec_load(tile->scale[b][v]), acc[t][v]);
-                if (has_min)
-                    acc[t][v] = vec_fma(vec_set1(xb->sum), -vec_load(tile->min[b][v]), acc[t][v]);
+                UNROLL for (int half = 0; half < minima; half++) acc[t][v] = vec_fma(
+                    vec_set1(quant_x_sum(xb, minima, half)), -vec_load(tile->min[half][b][v]), acc[t][v]);
             }
         }
     }
@@ -87,16 +87,18 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const bool has_min, const qu
 
 /* Add the panel's products with n_tokens tokens to sums[token * sums_stride + row]; a token's blocks lie
  * x_stride blocks after the one's before. 1 <= n_tokens <= QUANT_TOKENS */
-static void quant_tile_multiply(int n_tokens, bool has_min, const quant_tile *tile, int n_blocks,
+static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int n_blocks,
                                 const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
 {
-#define MULTIPLY(n)                                                                 \
-    do {                                                                            \
-        if (has_min)                                                                \
-            quant_tile_n(n, true, tile, n_blocks, x, x_stride, sums, sums_stride);  \
-        else                                                                        \
-            quant_tile_n(n, false, tile, n_blocks, x, x_stride, sums, sums_stride); \
-        n_tokens -= (n), x += (n)*x_stride, sums += (n)*sums_stride;                \
+#define MULTIPLY(n)                                                             \
+    do {                                                                        \
+        if (minima == 0)                                                        \
+            quant_tile_n(n, 0, tile, n_blocks, x, x_stride, sums, sums_stride); \
+        else if (minima == 1)                                                   \
+            quant_tile_n(n, 1, tile, n_blocks, x, x_stride, sums, sums_stride); \
+        else                                                                    \
+            quant_tile_n(n, 2, tile, n_blocks, x, x_stride, sums, sums_stride); \
+        n_tokens -= (n), x += (n)*x_stride, sums += (n)*sums_stride;            \
     } while (0)
     if (n_tokens == QUANT_TOKENS)
         MULTIPLY(QUANT_TOKENS);

@@ -57,12 +57,6 @@ ALWAYS_INLINE bool is_spread(tsr_type type)
            type == TSR_TYPE_MXFP4;
 }
 
-/* Whether products with the type are of floats. */
-ALWAYS_INLINE bool multiplies_floats(tsr_type type)
-{
-    return is_plain(type) || is_spread(type);
-}
-
 /* Whether a group has two scales. */
 ALWAYS_INLINE bool has_halves(tsr_type type)
 {

@@ -1,0 +1,147 @@
+/* The rules of the types whose nibbles are looked up in a table: IQ4_NL, MXFP4 and IQ4_XS. What each function
+ * means is in quants.h. */
+#ifndef TSR_HOST_KERNELS_QUANTS_TABLE_H
+#define TSR_HOST_KERNELS_QUANTS_TABLE_H
+
+#include "host/kernels/quants_block.h"
+
+static const int8_t table_iq4[16] = {TSR_QUANT_IQ4_VALUES}, table_fp4[16] = {TSR_QUANT_FP4_VALUES};
+
+static const quant_traits iq4_nl_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT};
+static const quant_traits mxfp4_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT};
+static const quant_traits iq4_xs_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT};
+
+/* ---- one element at a time ---- */
+
+ALWAYS_INLINE void table_expand(const uint8_t q[X_BLOCK / 2], const int8_t values[16], quant_block *out)
+{
+    for (int i = 0; i < X_BLOCK; i++)
+        quant_put(out, i, values[block_nibble(q, i)]);
+}
+
+ALWAYS_INLINE void iq4_nl_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_iq4_nl block;
+    memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
+    out->scale = tsr_f16_to_f32(block.d);
+    table_expand(block.q, table_iq4, out);
+}
+
+ALWAYS_INLINE void mxfp4_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_mxfp4 block;
+    memcpy(&block, p + (size_t)b * sizeof block, sizeof block);
+    out->scale = tsr_quant_mx_scale(block.e);
+    table_expand(block.q, table_fp4, out);
+}
+
+ALWAYS_INLINE void iq4_xs_expand(const unsigned char *p, int b, quant_block *out)
+{
+    tsr_block_iq4_xs block;
+    memcpy(&block, p, sizeof block);
+    out->scale = tsr_f16_to_f32(block.d) * (float)(tsr_quant_iq4_scale(&block, b) - 32);
+    table_expand(block.q + 16 * b, table_iq4, out);
+}
+
+/* ---- lanes are rows ---- */
+
+#if defined(TSR_ISA_INT_VEC)
+
+ALWAYS_INLINE quant_pair table_words(const quant_group *group, int i, const int8_t values[16])
+{
+    return quant_split_i8(quant_look_up(block_nibbles(group, i) & 0x0f0f0f0f, values));
+}
+
+/* IQ4_NL */
+
+ALWAYS_INLINE void iq4_nl_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                     quant_panel *panel)
+{
+    block_halves(rows, sizeof(tsr_block_iq4_nl), offsetof(tsr_block_iq4_nl, d), n_blocks, panel->half);
+}
+
+ALWAYS_INLINE void iq4_nl_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                     int b, quant_group *group)
+{
+    (void)panel;
+    quant_load_parts(rows, (size_t)b * sizeof(tsr_block_iq4_nl) + offsetof(tsr_block_iq4_nl, q), 1,
+                     group->bytes);
+}
+
+ALWAYS_INLINE quant_pair iq4_nl_words(const quant_group *group, int b, int i)
+{
+    (void)b;
+    return table_words(group, i, table_iq4);
+}
+
+ALWAYS_INLINE vec iq4_nl_scale(const quant_panel *panel, int b)
+{
+    return vec_from_halves(panel->half[b]);
+}
+
+/* MXFP4 */
+
+/* A block's exponent is one byte. */
+ALWAYS_INLINE void mxfp4_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                    quant_panel *panel)
+{
+    for (int b = 0; b < n_blocks; b++)
+        UNROLL for (int r = 0; r < INT_LANES; r++) panel->word[b][r] =
+            rows[r][(size_t)b * sizeof(tsr_block_mxfp4) + offsetof(tsr_block_mxfp4, e)];
+}
+
+ALWAYS_INLINE void mxfp4_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                    int b, quant_group *group)
+{
+    (void)panel;
+    quant_load_parts(rows, (size_t)b * sizeof(tsr_block_mxfp4) + offsetof(tsr_block_mxfp4, q), 1,
+                     group->bytes);
+}
+
+ALWAYS_INLINE quant_pair mxfp4_words(const quant_group *group, int b, int i)
+{
+    (void)b;
+    return table_words(group, i, table_fp4);
+}
+
+/* tsr_quant_mx_scale() of each row: a comparison is all ones where it holds. */
+ALWAYS_INLINE vec mxfp4_scale(const quant_panel *panel, int b)
+{
+    const vec_bits e = (vec_bits)int_load(panel->word[b]);
+    const vec_bits tiny = (vec_bits)(e < 2), nan = (vec_bits)(e == 255);
+    return (vec)((tiny & 0x00200000u << (e & 1)) | (~tiny & (e - 1) << 23) | (nan & 0x7fc00000u));
+}
+
+/* IQ4_XS */
+
+ALWAYS_INLINE void iq4_xs_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
+                                     quant_panel *panel)
+{
+    (void)n_blocks;
+    quant_copy_halves(rows, offsetof(tsr_block_iq4_xs, d), panel->half[0]);
+    quant_copy_words(rows, offsetof(tsr_block_iq4_xs, d), 2, panel->word); /* scales_high, scales_low too */
+}
+
+ALWAYS_INLINE void iq4_xs_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                     int b, quant_group *group)
+{
+    (void)panel;
+    quant_load_parts(rows, offsetof(tsr_block_iq4_xs, q) + 16 * (size_t)b, 1, group->bytes);
+}
+
+ALWAYS_INLINE quant_pair iq4_xs_words(const quant_group *group, int b, int i)
+{
+    (void)b;
+    return table_words(group, i, table_iq4);
+}
+
+/* See tsr_quant_iq4_scale(). */
+ALWAYS_INLINE vec iq4_xs_scale(const quant_panel *panel, int b)
+{
+    const vec_bits high = (vec_bits)int_load(panel->word[0]) >> (16 + 2 * b) & 3;
+    const vec_bits low = (vec_bits)int_load(panel->word[1]) >> 4 * b & 15;
+    return vec_from_halves(panel->half[0]) * int_to_float((vec_int)(low | high << 4) - 32);
+}
+
+#endif
+#endif
