@@ -77,10 +77,8 @@ static void recorded_qwen3moe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(architectures),
-        cmocka_unit_test(recorded_qwen2),
-        cmocka_unit_test(recorded_qwen3),
-        cmocka_unit_test(recorded_mixtral),
+        cmocka_unit_test(architectures),     cmocka_unit_test(recorded_qwen2),
+        cmocka_unit_test(recorded_qwen3),    cmocka_unit_test(recorded_mixtral),
         cmocka_unit_test(recorded_qwen3moe),
     };
     return cmocka_run_group_tests_name("the split does not change a bit of any architecture", tests, NULL,

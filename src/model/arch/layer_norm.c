@@ -1,9 +1,11 @@
-/* Models with LayerNorms whose layers are attention, then an FFN:
+/* Models with LayerNorms whose layers are attention, then an FFN.
  *
- *     starcoder2   StarCoder 2 (arXiv:2402.19173): biases everywhere, GELU without a gate
- *     nemotron     Nemotron 4 and Minitron (arXiv:2402.16819): half a head rotated or so, the square of ReLU
- * without a gate. Norms' weights are 1 + w in the models' code and the sum of both in a file stablelm
- * StableLM 3B, Zephyr and 2 1.6B: a quarter of a head rotated, SwiGLU */
+ * - starcoder2: StarCoder 2 (arXiv:2402.19173). Biases everywhere, GELU without a gate.
+ *
+ * - nemotron: Nemotron 4 and Minitron (arXiv:2402.16819). Half a head rotated or so, the square of ReLU
+ *   without a gate. Norms multiply by 1 + w in the models' code; files have the sum.
+ *
+ * - stablelm: StableLM 3B, Zephyr and 2 1.6B. A quarter of a head rotated, SwiGLU. */
 #include "core/status.h"
 #include "model/blocks.h"
 

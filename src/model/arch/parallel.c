@@ -1,11 +1,15 @@
-/* Models with LayerNorms whose attention and FFN lie side by side:
+/* Models with LayerNorms whose attention and FFN lie side by side.
  *
- *     gptneox      GPT-NeoX and Pythia (arXiv:2204.06745): fused Q, K and V, biases everywhere, GELU without
- * a gate, a norm for each block; side by side unless the file says otherwise phi2         Phi 1, 1.5 and 2
- * (arXiv:2309.05463): one norm, a bias of the logits, too falcon       Falcon (arXiv:2311.16867): no biases
- * but the norms'; the large ones have a norm for attention command-r    Command R: norms without biases,
- * SwiGLU, a factor on the logits cohere2      Command R7B and A: a window in all layers but every fourth,
- * which are not rotated */
+ * - gptneox: GPT-NeoX and Pythia (arXiv:2204.06745). Fused Q, K and V, biases everywhere, GELU without a
+ *   gate, a norm for each block; side by side unless the file says otherwise.
+ *
+ * - phi2: Phi 1, 1.5 and 2 (arXiv:2309.05463). One norm; the logits have a bias, too.
+ *
+ * - falcon: Falcon (arXiv:2311.16867). No biases but the norms'; the large ones have a norm for attention.
+ *
+ * - command-r: Command R. Norms without biases, SwiGLU, a factor on the logits.
+ *
+ * - cohere2: Command R7B and A. A window in all layers but every fourth, which are not rotated. */
 #include "core/status.h"
 #include "model/blocks.h"
 
