@@ -1,12 +1,19 @@
 /* Models whose mixtures have experts that every token uses, besides those it chooses.
  *
- *     qwen2moe      Qwen 1.5 and 2 (arXiv:2407.10671): qwen2's attention; a token takes a sigmoid's part of
- * the shared experts; weights are parts of the softmax over all deepseek      DeepSeek 1 (arXiv:2401.06066):
- * a dense FFN in the first layer bailingmoe    Ling (arXiv:2503.05139) ernie4_5-moe  ERNIE 4.5: experts are
- * chosen by the softmax and a bias dots1         dots.llm1 (arXiv:2506.05767): norms of heads; sigmoids,
- * chosen by them and a bias glm4moe       GLM 4.5 (arXiv:2508.06471): likewise, norms of heads in some; half
- * of a head is rotated; the norm before the FFN is called post_attention_norm, and the layers behind the
- * last, which predict further tokens, are left out */
+ * - qwen2moe: Qwen 1.5 and 2 (arXiv:2407.10671). qwen2's attention; a token takes a sigmoid's part of the
+ *   shared experts; weights are parts of the softmax over all.
+ *
+ * - deepseek: DeepSeek 1 (arXiv:2401.06066). A dense FFN in the first layer.
+ *
+ * - bailingmoe: Ling (arXiv:2503.05139).
+ *
+ * - ernie4_5-moe: ERNIE 4.5. Experts are chosen by the softmax and a bias.
+ *
+ * - dots1: dots.llm1 (arXiv:2506.05767). Norms of heads; sigmoids, chosen by them and a bias.
+ *
+ * - glm4moe: GLM 4.5 (arXiv:2508.06471). Likewise, norms of heads in some; half of a head is rotated. Files
+ *   call the norm before the FFN post_attention_norm; the layers behind the last one, which predict further
+ *   tokens, are left out. */
 #include <stdio.h>
 
 #include "core/status.h"
