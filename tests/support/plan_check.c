@@ -142,6 +142,16 @@ static int64_t rows_of(const checked *c, const char *name)
     return tensor->ne[1];
 }
 
+/* Of the FFN's axis: columns, or whole experts. */
+static int64_t ffn_extent(const checked *c)
+{
+    const int64_t columns = key(c, "feed_forward_length", 0);
+    if (!c->info.has_experts)
+        return columns;
+    return c->info.expert_split == TSR_EXPERT_SPLIT_EXPERTS ? key(c, "expert_count", 0)
+                                                            : key(c, "expert_feed_forward_length", columns);
+}
+
 static void check_maps(const checked *c)
 {
     const tsr_model_split *split = tsr_plan_split(c->plan);
@@ -152,7 +162,7 @@ static void check_maps(const checked *c)
         check_map(c, group, &group->q, n_heads * head_dim);
         check_map(c, group, &group->kv, n_kv * head_dim);
         check_map(c, group, &group->kv_heads, n_kv);
-        check_map(c, group, &group->ffn, key(c, "feed_forward_length", 0));
+        check_map(c, group, &group->ffn, ffn_extent(c));
         check_map(c, group, &group->vocab, rows_of(c, "token_embd.weight"));
         for (int d = 0; d < c->info.n_devices; d++) /* heads go together with their rows */
             assert_int_equal(group->q.begin[d], group->kv.begin[d]);
@@ -173,8 +183,8 @@ static int n_devices_of(const checked *c, const char *name)
 /* Biases of what is divided by rows are divided with it; a router is whole. */
 static bool is_divided(const tsr_gguf_tensor *tensor)
 {
-    static const char *const names[] = {"attn_q.bias",   "attn_k.bias",   "attn_v.bias",
-                                        "attn_qkv.bias", "ffn_gate.bias", "ffn_up.bias"};
+    static const char *const names[] = {"attn_q.bias",   "attn_k.bias", "attn_v.bias", "attn_qkv.bias",
+                                        "ffn_gate.bias", "ffn_up.bias", "attn_sinks"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if (strstr(tensor->name, names[i]))
             return true;
@@ -212,7 +222,8 @@ static int64_t window_of(const checked *c, int64_t layer)
     static const struct {
         const char *arch;
         int64_t period;
-    } families[] = {{"gemma2", 2}, {"gemma3", 6}, {"olmo2", 4}, {"phi3", 0}};
+    } families[] = {{"gemma2", 2}, {"gemma3", 6}, {"gpt-oss", 2},   {"cohere2", 4},
+                    {"olmo2", 4},  {"phi3", 0},   {"starcoder2", 0}};
     tsr_gguf_string arch;
     assert_int_equal(tsr_gguf_get_string(c->gguf, "general.architecture", &arch), TSR_OK);
     for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
