@@ -15,6 +15,7 @@
 #include "support/gguf_writer.h"
 #include "support/random.h"
 #include "support/runner.h"
+#include "support/synth_model.h"
 
 enum { N_LAYERS = 2, N_EMBD = 64, N_HEAD = 4, N_HEAD_KV = 2, HEAD_DIM = 16, N_FF = 256, N_VOCAB = 96 };
 
@@ -362,6 +363,24 @@ static void what_this_library_does_not_have(void **state)
             {"llama.attention.value_length", U32, .number = 8});
 }
 
+/* The activation of gpt-oss is one of experts. */
+static void dense_ffns_of_gpt_oss(void **state)
+{
+    fixture *f = *state;
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    struct synth_arch arch = {"gpt-oss", "gpt-oss", SYNTH_OTHER_FFN_NORM | SYNTH_SINKS, {{NULL}}};
+    static const unsigned dense[] = {0, SYNTH_EXPERTS | SYNTH_DENSE_FIRST};
+    for (size_t i = 0; i < sizeof dense / sizeof *dense; i++) {
+        tsr_model *model = NULL;
+        arch.parts |= dense[i];
+        config.arch = &arch;
+        synth_model_write(&config, f->path);
+        assert_int_equal(tsr_model_open(f->rt, f->path, NULL, &model), TSR_ERR_UNSUPPORTED);
+        assert_message(f->path, "dense FFN");
+        assert_null(model);
+    }
+}
+
 static void absurd_numbers(void **state)
 {
     static const struct {
@@ -523,6 +542,7 @@ int main(void)
         cmocka_unit_test(wrong_shapes),
         cmocka_unit_test(wrong_types),
         cmocka_unit_test(what_this_library_does_not_have),
+        cmocka_unit_test(dense_ffns_of_gpt_oss),
         cmocka_unit_test(absurd_numbers),
         cmocka_unit_test(rope_factors),
         cmocka_unit_test(unusual_models_open),

@@ -70,6 +70,9 @@ tsr_status tsr_refuse_head_norms(const tsr_gguf *gguf);
 /* The layer most models have: norms before both blocks, attention, a dense FFN or a mixture of experts. */
 tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
+/* The same where files call the norm before the FFN post_attention_norm. */
+tsr_status tsr_declare_renamed_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
+
 /* Inside a function that declares `layer`, of index l in w: blk.<l>.<name>. */
 #define TSR_DECLARE(field, required, role, ne0, ne1, name) \
     TSR_TRY(tsr_weights_declare(w, required, role, l, ne0, ne1, &layer->field, "blk.%d." name, l))

@@ -8,6 +8,11 @@
  * round to whole ones. */
 static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)
 {
+    if (hp->n_expert == 0 || hp->n_dense_layers > 0)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: %lld layers have a dense FFN; gpt-oss is supported with a mixture of experts in "
+                        "every layer",
+                        tsr_gguf_path(gguf), (long long)(hp->n_expert ? hp->n_dense_layers : hp->n_layers));
     hp->expert_normalize = true;
     hp->ffn_activation = TSR_GLU_CLAMPED;
     hp->rope[TSR_ROPE_MAIN].exact_ramp = true;
@@ -15,21 +20,8 @@ static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)
     return tsr_hparams_read_window(gguf, 2, hp);
 }
 
-static tsr_status declare_layer(tsr_weights *w, const tsr_hparams *hp, int l)
-{
-    tsr_status status = TSR_OK;
-    tsr_layer_weights *layer = &w->layers[l];
-    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, "attn_norm", &layer->attn_norm));
-    TSR_TRY(tsr_declare_attention(w, hp, l));
-    TSR_TRY(
-        tsr_declare_norm(w, TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd, "post_attention_norm", &layer->ffn_norm));
-    TSR_TRY(tsr_declare_experts(w, hp, l));
-out:
-    return status;
-}
-
 const tsr_arch tsr_arch_gpt_oss = {.name = "gpt-oss",
                                    .experts = true,
                                    .read_hparams = read_hparams,
-                                   .declare_layer = declare_layer,
+                                   .declare_layer = tsr_declare_renamed_layer,
                                    .build_layer = tsr_build_layer};

@@ -88,13 +88,9 @@ static tsr_status declare_glm4moe_layer(tsr_weights *w, const tsr_hparams *hp, i
 {
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
-    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, "attn_norm", &layer->attn_norm));
-    TSR_TRY(tsr_declare_attention(w, hp, l));
+    TSR_TRY(tsr_declare_renamed_layer(w, hp, l));
     TSR_DECLARE(q_norm, false, TSR_WEIGHT_ATTENTION_WHOLE, hp->head_dim, 1, "attn_q_norm.weight");
     TSR_DECLARE(k_norm, false, TSR_WEIGHT_ATTENTION_WHOLE, hp->head_dim, 1, "attn_k_norm.weight");
-    TSR_TRY(
-        tsr_declare_norm(w, TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd, "post_attention_norm", &layer->ffn_norm));
-    TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
 out:
     return status;
 }

@@ -77,6 +77,19 @@ tsr_status tsr_declare_ffn_or_experts(tsr_weights *w, const tsr_hparams *hp, int
     return tsr_hparams_is_mixture(hp, l) ? tsr_declare_experts(w, hp, l) : tsr_declare_ffn(w, hp, l);
 }
 
+tsr_status tsr_declare_renamed_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, "attn_norm", &layer->attn_norm));
+    TSR_TRY(tsr_declare_attention(w, hp, l));
+    TSR_TRY(
+        tsr_declare_norm(w, TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd, "post_attention_norm", &layer->ffn_norm));
+    TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
+out:
+    return status;
+}
+
 tsr_status tsr_declare_plain_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
