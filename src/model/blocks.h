@@ -40,7 +40,8 @@ tsr_status tsr_declare_attention(tsr_weights *weights, const tsr_hparams *hparam
 /* attn_q_norm and attn_k_norm, of n_q and n_k elements: over every head, or over all heads of a token. */
 tsr_status tsr_declare_qk_norms(tsr_weights *weights, int l, int64_t n_q, int64_t n_k);
 
-/* A dense FFN: gate, up, down; their biases are optional. A file may keep the first two in ffn_up. */
+/* A dense FFN: gate (none where hparams->ungated_ffn says so), up, down; their biases are optional. A file
+ * may keep the first two in ffn_up. */
 tsr_status tsr_declare_ffn(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* A mixture of experts: router, and gate, up and down of all experts, with those that every token uses where

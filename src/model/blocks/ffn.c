@@ -1,5 +1,5 @@
-/* The dense FFN: down(act(gate h) * up h). gate and up are divided by rows, down by the same columns. Experts
- * that every token of a mixture uses are one, too. */
+/* The dense FFN: down(act(gate h) * up h), or without a gate down(act(up h)). gate and up are divided by
+ * rows, down by the same columns. Experts that every token of a mixture uses are one, too. */
 #include <stdio.h>
 
 #include <tsr/split.h>
@@ -13,6 +13,7 @@ typedef struct ffn_place {
     int l;
     const char *suffix;
     int64_t n_embd, n_ff;
+    bool gated;
 } ffn_place;
 
 static tsr_status declare_one(const ffn_place *p, bool required, tsr_weight_role role, int64_t ne0,
@@ -26,7 +27,7 @@ static tsr_status declare_one(const ffn_place *p, bool required, tsr_weight_role
 static bool is_fused(const ffn_place *p)
 {
     char gate[TSR_MAX_NAME], up[TSR_MAX_NAME];
-    if (!p->w->gguf)
+    if (!p->w->gguf || !p->gated)
         return false;
     snprintf(gate, sizeof gate, "blk.%d.ffn_gate%s.weight", p->l, p->suffix);
     snprintf(up, sizeof up, "blk.%d.ffn_up%s.weight", p->l, p->suffix);
@@ -56,9 +57,12 @@ static tsr_status declare(const ffn_place *p, tsr_ffn_weights *f)
         TSR_TRY(declare_fused(p, p->n_embd, "weight", &f->gate, &f->up));
         TSR_TRY(declare_fused(p, 1, "bias", &f->gate_bias, &f->up_bias));
     } else {
-        TSR_TRY(declare_one(p, true, TSR_WEIGHT_FFN_ROWS, p->n_embd, p->n_ff, "gate", "weight", &f->gate));
+        if (p->gated)
+            TSR_TRY(
+                declare_one(p, true, TSR_WEIGHT_FFN_ROWS, p->n_embd, p->n_ff, "gate", "weight", &f->gate));
         TSR_TRY(declare_one(p, true, TSR_WEIGHT_FFN_ROWS, p->n_embd, p->n_ff, "up", "weight", &f->up));
-        TSR_TRY(declare_one(p, false, TSR_WEIGHT_FFN_ROWS, p->n_ff, 1, "gate", "bias", &f->gate_bias));
+        if (p->gated)
+            TSR_TRY(declare_one(p, false, TSR_WEIGHT_FFN_ROWS, p->n_ff, 1, "gate", "bias", &f->gate_bias));
         TSR_TRY(declare_one(p, false, TSR_WEIGHT_FFN_ROWS, p->n_ff, 1, "up", "bias", &f->up_bias));
     }
     TSR_TRY(declare_one(p, true, TSR_WEIGHT_FFN_COLUMNS, p->n_ff, p->n_embd, "down", "weight", &f->down));
@@ -86,7 +90,7 @@ out:
 tsr_status tsr_declare_ffn(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     const bool beside = hp->n_ff_dense > 0;
-    const ffn_place p = {w, l, "", hp->n_embd, beside ? hp->n_ff_dense : hp->n_ff};
+    const ffn_place p = {w, l, "", hp->n_embd, beside ? hp->n_ff_dense : hp->n_ff, !hp->ungated_ffn};
     return beside ? declare_beside_mixture(&p, &w->layers[l].ffn) : declare(&p, &w->layers[l].ffn);
 }
 
@@ -94,20 +98,23 @@ tsr_status tsr_declare_shared_experts(tsr_weights *w, const tsr_hparams *hp, int
 {
     tsr_status status = TSR_OK;
     tsr_layer_weights *layer = &w->layers[l];
-    const ffn_place p = {w, l, "_shexp", hp->n_embd, hp->n_ff_shared};
+    const ffn_place p = {w, l, "_shexp", hp->n_embd, hp->n_ff_shared, true};
     TSR_TRY(declare_beside_mixture(&p, &layer->shared));
     TSR_DECLARE(shared_gate, false, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, 1, "ffn_gate_inp_shexp.weight");
 out:
     return status;
 }
 
-/* down's input, and its product. */
+/* down's input. */
 static tsr_tensor *hidden(const tsr_layer *at, const tsr_ffn_weights *w, tsr_tensor *h)
 {
-    tsr_tensor *gate = tsr_block_linear(at, w->gate, w->gate_bias, h);
+    tsr_graph *graph = at->step->graph;
+    tsr_tensor *gate = w->gate ? tsr_block_linear(at, w->gate, w->gate_bias, h) : NULL;
     tsr_tensor *up = tsr_block_linear(at, w->up, w->up_bias, h);
-    return at->hp->ffn_activation == TSR_GLU_GELU_TANH ? tsr_geglu(at->step->graph, gate, up)
-                                                       : tsr_swiglu(at->step->graph, gate, up);
+    if (!gate)
+        return at->hp->relu_squared ? tsr_relu_squared(graph, up) : tsr_gelu(graph, up);
+    return at->hp->ffn_activation == TSR_GLU_GELU_TANH ? tsr_geglu(graph, gate, up)
+                                                       : tsr_swiglu(graph, gate, up);
 }
 
 tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h)

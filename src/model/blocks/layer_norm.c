@@ -3,8 +3,7 @@
  *
  *     x + attention(norm(x)) + ffn(norm'(x))
  *
- * norm' is the same norm or one of its own. FFNs may have no gate: down(act(up h + b) + b'), act being GELU
- * or the square of ReLU. */
+ * norm' is the same norm or one of its own. */
 #include "core/status.h"
 #include "model/blocks.h"
 
@@ -34,24 +33,12 @@ out:
     return status;
 }
 
-static tsr_status declare_ungated_ffn(tsr_weights *w, const tsr_hparams *hp, int l)
-{
-    tsr_status status = TSR_OK;
-    tsr_layer_weights *layer = &w->layers[l];
-    TSR_DECLARE(ffn.up, true, TSR_WEIGHT_FFN_ROWS, hp->n_embd, hp->n_ff, "ffn_up.weight");
-    TSR_DECLARE(ffn.up_bias, false, TSR_WEIGHT_FFN_ROWS, hp->n_ff, 1, "ffn_up.bias");
-    TSR_DECLARE(ffn.down, true, TSR_WEIGHT_FFN_COLUMNS, hp->n_ff, hp->n_embd, "ffn_down.weight");
-    TSR_DECLARE(ffn.down_bias, false, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, 1, "ffn_down.bias");
-out:
-    return status;
-}
-
 tsr_status tsr_declare_layer_norm_layer(tsr_weights *w, const tsr_hparams *hp, int l)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(declare_norms(w, hp, l));
     TSR_TRY(tsr_declare_attention(w, hp, l));
-    TSR_TRY(hp->ungated_ffn ? declare_ungated_ffn(w, hp, l) : tsr_declare_ffn(w, hp, l));
+    TSR_TRY(tsr_declare_ffn(w, hp, l));
 out:
     return status;
 }
@@ -72,15 +59,6 @@ static tsr_tensor *layer_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *we
     return tsr_layer_norm(at->step->graph, x, weight, bias, at->hp->norm_eps);
 }
 
-static tsr_tensor *ungated_ffn(const tsr_layer *at, tsr_tensor *h)
-{
-    const tsr_layer_weights *w = at->w;
-    tsr_graph *graph = at->step->graph;
-    tsr_tensor *up = tsr_block_linear(at, w->ffn.up, w->ffn.up_bias, h);
-    up = at->hp->relu_squared ? tsr_relu_squared(graph, up) : tsr_gelu(graph, up);
-    return tsr_block_linear(at, w->ffn.down, w->ffn.down_bias, up);
-}
-
 tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x)
 {
     const tsr_layer_weights *w = at->w;
@@ -89,5 +67,5 @@ tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x)
     tsr_tensor *y = tsr_block_residual(at, x, tsr_block_attention(at, of_attention));
     if (w->ffn_norm)
         h = layer_norm(at, at->hp->parallel_blocks ? x : y, w->ffn_norm, w->ffn_norm_bias);
-    return tsr_block_residual(at, y, at->hp->ungated_ffn ? ungated_ffn(at, h) : tsr_block_ffn(at, h));
+    return tsr_block_residual(at, y, tsr_block_ffn(at, h));
 }
