@@ -30,16 +30,10 @@ static int by_text(const void *a, const void *b)
 static tsr_status read_entries(const tsr_gguf *gguf, const tsr_vocab *vocab, tsr_unigram *unigram)
 {
     tsr_status status = TSR_OK;
-    tsr_gguf_value_type type;
     int64_t n;
     double least = FLT_MAX;
 
-    if (!tsr_gguf_has_key(gguf, KEY "scores"))
-        return tsr_fail(TSR_ERR_FORMAT, "key " KEY "scores is missing; convert the model again");
-    TSR_TRY(tsr_gguf_get_array(gguf, KEY "scores", &type, &n));
-    if (n < vocab->n_tokens)
-        return tsr_fail(TSR_ERR_FORMAT, KEY "scores has %lld entries for %d tokens", (long long)n,
-                        vocab->n_tokens);
+    TSR_TRY(tsr_vocab_read_length(gguf, KEY "scores", vocab->n_tokens, &n));
     TSR_TRY(tsr_mem_array((size_t)vocab->n_tokens, sizeof *unigram->entries, "the vocabulary",
                           &unigram->entries));
     for (int32_t id = 0; id < vocab->n_tokens; id++) {
@@ -87,11 +81,6 @@ out:
     return status;
 }
 
-static tsr_status read_flag(const tsr_gguf *gguf, const char *key, bool *flag_out)
-{
-    return tsr_gguf_has_key(gguf, key) ? tsr_gguf_get_bool(gguf, key, flag_out) : TSR_OK;
-}
-
 tsr_status tsr_unigram_load(const tsr_gguf *gguf, tsr_vocab *vocab)
 {
     tsr_status status = TSR_OK;
@@ -100,8 +89,8 @@ tsr_status tsr_unigram_load(const tsr_gguf *gguf, tsr_vocab *vocab)
     TSR_TRY(tsr_mem_array(1, sizeof *unigram, "the vocabulary", &unigram));
     TSR_TRY(read_entries(gguf, vocab, unigram));
     TSR_TRY(read_charsmap(gguf, unigram));
-    TSR_TRY(read_flag(gguf, KEY "remove_extra_whitespaces", &unigram->merges_spaces));
-    TSR_TRY(read_flag(gguf, KEY "treat_whitespace_as_suffix", &unigram->space_behind));
+    TSR_TRY(tsr_vocab_read_flag(gguf, KEY "remove_extra_whitespaces", false, &unigram->merges_spaces));
+    TSR_TRY(tsr_vocab_read_flag(gguf, KEY "treat_whitespace_as_suffix", false, &unigram->space_behind));
     unigram->space_behind = unigram->space_behind && vocab->add_space_prefix;
     vocab->add_space_prefix = vocab->add_space_prefix && !unigram->space_behind;
     vocab->unigram = unigram;

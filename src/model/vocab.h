@@ -122,8 +122,15 @@ int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t 
  * a generation. */
 tsr_status tsr_vocab_read_specials(const tsr_gguf *gguf, tsr_vocab *vocab);
 
-/* Make the tables behind the three functions above from tokens and merges; used by tsr_vocab_load() only.
- * TSR_ERR_FORMAT: two tokens have one text. */
+/* For loading only. The length of the array `key`, which must be there and have an entry for each of n_tokens
+ * tokens (0: any number); TSR_ERR_FORMAT names it otherwise. */
+tsr_status tsr_vocab_read_length(const tsr_gguf *gguf, const char *key, int64_t n_tokens, int64_t *n_out);
+
+/* For loading only. A flag of the file, which may leave it out. */
+tsr_status tsr_vocab_read_flag(const tsr_gguf *gguf, const char *key, bool otherwise, bool *flag_out);
+
+/* Make the tables behind the three tsr_vocab_find functions from tokens and merges; used by tsr_vocab_load()
+ * only. TSR_ERR_FORMAT: two tokens have one text. */
 tsr_status tsr_vocab_index_tokens(tsr_vocab *vocab);
 tsr_status tsr_vocab_reserve_merges(tsr_vocab *vocab, size_t n);
 void tsr_vocab_add_merge(tsr_vocab *vocab, tsr_vocab_merge merge); /* the first of equal ones stays */

@@ -69,8 +69,7 @@ out:
     return status;
 }
 
-/* Length of an array that must have one entry per token, or of any array if n_tokens is 0. */
-static tsr_status array_length(const tsr_gguf *gguf, const char *key, int64_t n_tokens, int64_t *n_out)
+tsr_status tsr_vocab_read_length(const tsr_gguf *gguf, const char *key, int64_t n_tokens, int64_t *n_out)
 {
     tsr_status status = TSR_OK;
     tsr_gguf_value_type type;
@@ -211,12 +210,12 @@ static tsr_status read_tokens(const tsr_gguf *gguf, tsr_vocab *vocab)
     int64_t n, n_types;
     uint32_t used = 0;
 
-    TSR_TRY(array_length(gguf, KEY "tokens", 0, &n));
+    TSR_TRY(tsr_vocab_read_length(gguf, KEY "tokens", 0, &n));
     if (n < 1 || n > INT32_MAX / 4)
         return tsr_fail(TSR_ERR_FORMAT, KEY "tokens has %lld entries; 1 to %d are possible", (long long)n,
                         INT32_MAX / 4);
     if (has_types)
-        TSR_TRY(array_length(gguf, KEY "token_type", n, &n_types));
+        TSR_TRY(tsr_vocab_read_length(gguf, KEY "token_type", n, &n_types));
     vocab->n_tokens = (int32_t)n;
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *vocab->tokens, "the vocabulary", &vocab->tokens));
     TSR_TRY(reserve_bytes(gguf, vocab));
@@ -288,7 +287,7 @@ static tsr_status read_scores(const tsr_gguf *gguf, tsr_vocab *vocab)
     tsr_status status = TSR_OK;
     int64_t n;
 
-    TSR_TRY(array_length(gguf, KEY "scores", vocab->n_tokens, &n));
+    TSR_TRY(tsr_vocab_read_length(gguf, KEY "scores", vocab->n_tokens, &n));
     vocab->words_stand_alone = true;
     for (int32_t id = 0; id < vocab->n_tokens; id++) {
         double score;
@@ -348,7 +347,7 @@ static tsr_status read_merges(const tsr_gguf *gguf, tsr_vocab *vocab)
     char *joined = NULL;
     int64_t n;
 
-    TSR_TRY(array_length(gguf, KEY "merges", 0, &n));
+    TSR_TRY(tsr_vocab_read_length(gguf, KEY "merges", 0, &n));
     if (n > INT32_MAX)
         return tsr_fail(TSR_ERR_FORMAT, KEY "merges has %lld entries; %d are possible", (long long)n,
                         INT32_MAX);

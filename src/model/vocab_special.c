@@ -133,10 +133,12 @@ out:
     return status;
 }
 
-static tsr_status read_flag(const tsr_gguf *gguf, const char *key, bool otherwise, bool *flag_out)
+tsr_status tsr_vocab_read_flag(const tsr_gguf *gguf, const char *key, bool otherwise, bool *flag_out)
 {
+    if (tsr_gguf_has_key(gguf, key))
+        return tsr_gguf_get_bool(gguf, key, flag_out);
     *flag_out = otherwise;
-    return tsr_gguf_has_key(gguf, key) ? tsr_gguf_get_bool(gguf, key, flag_out) : TSR_OK;
+    return TSR_OK;
 }
 
 static tsr_status read_flags(const tsr_gguf *gguf, tsr_vocab *vocab)
@@ -147,10 +149,11 @@ static tsr_status read_flags(const tsr_gguf *gguf, tsr_vocab *vocab)
     bool ugm = vocab->kind == TSR_VOCAB_UGM;
     bool bos = spm || wpm || (vocab->pre && vocab->pre->flags & TSR_PRE_ADDS_BOS);
 
-    TSR_TRY(read_flag(gguf, KEY "add_bos_token", bos, &vocab->add_bos));
-    TSR_TRY(read_flag(gguf, wpm ? KEY "add_sep_token" : KEY "add_eos_token", wpm || ugm, &vocab->add_eos));
-    TSR_TRY(read_flag(gguf, KEY "normalizer.lowercase", true, &vocab->folds));
-    TSR_TRY(read_flag(gguf, KEY "add_space_prefix", spm, &vocab->add_space_prefix));
+    TSR_TRY(tsr_vocab_read_flag(gguf, KEY "add_bos_token", bos, &vocab->add_bos));
+    TSR_TRY(tsr_vocab_read_flag(gguf, wpm ? KEY "add_sep_token" : KEY "add_eos_token", wpm || ugm,
+                                &vocab->add_eos));
+    TSR_TRY(tsr_vocab_read_flag(gguf, KEY "normalizer.lowercase", true, &vocab->folds));
+    TSR_TRY(tsr_vocab_read_flag(gguf, KEY "add_space_prefix", spm, &vocab->add_space_prefix));
     vocab->add_space_prefix = (vocab->add_space_prefix && (spm || ugm)) || wpm;
     if ((wpm || ugm) && vocab->unk == TSR_TOKEN_NONE)
         return tsr_fail(TSR_ERR_FORMAT,
