@@ -257,16 +257,18 @@ static void find_ways(const tsr_vocab *vocab, const char *text, size_t bytes, wa
 static void emit_way(tsr_encoder *encoder, size_t bytes, way *ways)
 {
     const int32_t unk = encoder->vocab->unk;
-    size_t end = bytes;
+    int32_t before = TSR_TOKEN_NONE;
+    uint32_t first = 0;
 
-    /* Turned round: from where each token ends to where it begins becomes the other direction. */
-    while (end > 0) {
-        const size_t begin = ways[end].begin;
-        ways[begin].score = (double)end;
+    /* The list is turned round: instead of where a token begins, where the one behind it ends; 0 behind the
+     * last. */
+    for (uint32_t end = (uint32_t)bytes; end > 0;) {
+        const uint32_t begin = ways[end].begin;
+        ways[end].begin = first;
+        first = end;
         end = begin;
     }
-    for (int32_t before = TSR_TOKEN_NONE; end < bytes;) {
-        end = (size_t)ways[end].score;
+    for (uint32_t end = first; end > 0; end = ways[end].begin) {
         const int32_t token = ways[end].token;
         if (token != unk || before != unk)
             tsr_encoder_emit(encoder, token);
