@@ -47,6 +47,23 @@
     NORM("blk.%d.ffn_norm", n_embd), WHOLE("blk.%d.ffn_gate_inp", n_embd, n),                             \
         EXPERTS("blk.%d.ffn_gate_exps", n_embd, n_ff, n), EXPERTS("blk.%d.ffn_up_exps", n_embd, n_ff, n), \
         EXPERTS("blk.%d.ffn_down_exps", n_ff, n_embd, n)
+/* An FFN in the first layer, and in those behind it a mixture with experts that every token uses. */
+#define DENSE_FIRST(n_embd, n_ff)                                                             \
+    NORM("blk.%d.ffn_norm", n_embd), {"blk.%d.ffn_gate.weight", {n_embd, n_ff}, false, 0, 1}, \
+        {"blk.%d.ffn_up.weight", {n_embd, n_ff}, false, 0, 1},                                \
+    {                                                                                         \
+        "blk.%d.ffn_down.weight", {n_ff, n_embd}, false, 0, 1                                 \
+    }
+#define MOE_BEHIND_IT(n_embd, n_ff, n, n_ff_shared)                        \
+    {"blk.%d.ffn_gate_inp.weight", {n_embd, n}, true, 1},                  \
+        {"blk.%d.ffn_gate_exps.weight", {n_embd, n_ff, n}, false, 1},      \
+        {"blk.%d.ffn_up_exps.weight", {n_embd, n_ff, n}, false, 1},        \
+        {"blk.%d.ffn_down_exps.weight", {n_ff, n_embd, n}, false, 1},      \
+        {"blk.%d.ffn_gate_shexp.weight", {n_embd, n_ff_shared}, false, 1}, \
+        {"blk.%d.ffn_up_shexp.weight", {n_embd, n_ff_shared}, false, 1},   \
+    {                                                                      \
+        "blk.%d.ffn_down_shexp.weight", {n_ff_shared, n_embd}, false, 1    \
+    }
 #define POST_NORMS(n_embd) NORM("blk.%d.post_attention_norm", n_embd), NORM("blk.%d.post_ffw_norm", n_embd)
 
 #define SHAPE(n_embd, n_head, n_head_kv, n_ff)                                                              \
@@ -110,25 +127,10 @@ const struct arch_model arch_models[] = {
           {"expert_feed_forward_length", 1408},
           {"leading_dense_block_count", 1},
           END},
-     TENSORS{ENDS(2048, 102400),
-             NORM("blk.%d.attn_norm", 2048),
-             MATRIX("blk.%d.attn_q", 2048, 3072),
-             WHOLE("blk.%d.attn_kv_a_mqa", 2048, 576),
-             NORM("blk.%d.attn_kv_a_norm", 512),
-             MATRIX("blk.%d.attn_kv_b", 512, 4096),
-             MATRIX("blk.%d.attn_output", 2048, 2048),
-             NORM("blk.%d.ffn_norm", 2048),
-             {"blk.%d.ffn_gate.weight", {2048, 10944}, false, 0, 1},
-             {"blk.%d.ffn_up.weight", {2048, 10944}, false, 0, 1},
-             {"blk.%d.ffn_down.weight", {10944, 2048}, false, 0, 1},
-             {"blk.%d.ffn_gate_inp.weight", {2048, 64}, true, 1},
-             {"blk.%d.ffn_gate_exps.weight", {2048, 1408, 64}, false, 1},
-             {"blk.%d.ffn_up_exps.weight", {2048, 1408, 64}, false, 1},
-             {"blk.%d.ffn_down_exps.weight", {1408, 2048, 64}, false, 1},
-             {"blk.%d.ffn_gate_shexp.weight", {2048, 2816}, false, 1},
-             {"blk.%d.ffn_up_shexp.weight", {2048, 2816}, false, 1},
-             {"blk.%d.ffn_down_shexp.weight", {2816, 2048}, false, 1},
-             END}},
+     TENSORS{ENDS(2048, 102400), NORM("blk.%d.attn_norm", 2048), MATRIX("blk.%d.attn_q", 2048, 3072),
+             WHOLE("blk.%d.attn_kv_a_mqa", 2048, 576), NORM("blk.%d.attn_kv_a_norm", 512),
+             MATRIX("blk.%d.attn_kv_b", 512, 4096), MATRIX("blk.%d.attn_output", 2048, 2048),
+             DENSE_FIRST(2048, 10944), MOE_BEHIND_IT(2048, 1408, 64, 2816), END}},
     {"Qwen1.5-MoE-A2.7B", "qwen2moe", 14315784192, 196608, false, 24,
      KEYS{SHAPE(2048, 16, 16, 5632),
           {"expert_count", 60},
@@ -155,20 +157,8 @@ const struct arch_model arch_models[] = {
           {"expert_feed_forward_length", 1408},
           {"leading_dense_block_count", 1},
           END},
-     TENSORS{ENDS(2048, 102400),
-             ATTENTION(2048, 2048, 2048),
-             NORM("blk.%d.ffn_norm", 2048),
-             {"blk.%d.ffn_gate.weight", {2048, 10944}, false, 0, 1},
-             {"blk.%d.ffn_up.weight", {2048, 10944}, false, 0, 1},
-             {"blk.%d.ffn_down.weight", {10944, 2048}, false, 0, 1},
-             {"blk.%d.ffn_gate_inp.weight", {2048, 64}, true, 1},
-             {"blk.%d.ffn_gate_exps.weight", {2048, 1408, 64}, false, 1},
-             {"blk.%d.ffn_up_exps.weight", {2048, 1408, 64}, false, 1},
-             {"blk.%d.ffn_down_exps.weight", {1408, 2048, 64}, false, 1},
-             {"blk.%d.ffn_gate_shexp.weight", {2048, 2816}, false, 1},
-             {"blk.%d.ffn_up_shexp.weight", {2048, 2816}, false, 1},
-             {"blk.%d.ffn_down_shexp.weight", {2816, 2048}, false, 1},
-             END}},
+     TENSORS{ENDS(2048, 102400), ATTENTION(2048, 2048, 2048), DENSE_FIRST(2048, 10944),
+             MOE_BEHIND_IT(2048, 1408, 64, 2816), END}},
     {"gpt-oss-20b", "gpt-oss", 20914757184, 49152, false, 24,
      KEYS{SHAPE(2880, 64, 8, 2880),
           HEADS_OF(64),
