@@ -13,6 +13,7 @@
 #include "core/fixed.h"
 #include "core/half.h"
 #include "support/amx_emulated.h"
+#include "support/kernel_exact.h"
 #include "support/kernel_run.h"
 
 enum { MAX_THREADS = 5 };
@@ -33,15 +34,6 @@ static float *random_floats(int64_t n, float low, float high, uint64_t seed)
     random_fill(&seed, x, n, low, high);
     return x;
 }
-
-/* |got - exact| <= relative * |exact| + absolute */
-static void check(double got, double exact, double relative, double absolute)
-{
-    if (!(fabs(got - exact) <= relative * fabs(exact) + absolute))
-        fail_msg("%.9g, exact %.9g", got, exact);
-}
-
-static const double ulp = 0x1p-23; /* of 1; two roundings */
 
 /* ---- selection ---- */
 
@@ -158,8 +150,8 @@ static void test_rms_norm(void **state)
                 /* the sum: 21 + n / 512 roundings, halved by the root; then five more */
                 const double relative = (16 + (double)n / 512) * ulp;
                 for (int64_t j = 0; j < n; j++)
-                    check((double)y[r * n + j], (double)x[r * n + j] * scale * (double)weight[j], relative,
-                          0);
+                    check_near((double)y[r * n + j], (double)x[r * n + j] * scale * (double)weight[j],
+                               relative, 0);
             }
             op.rms_norm.y = x; /* in place */
             kernel_run(set, &op, 1);
@@ -206,8 +198,8 @@ static void test_layer_norm(void **state)
                 const double scale = 1 / sqrt(squares / (double)n + 1e-5);
                 for (int64_t j = 0; j < n; j++) {
                     const double off = (fabs(mean) + 3) * ulp * (3 + sqrt((double)n) / 4) * scale * 3;
-                    check(y[r * n + j], (row[j] - mean) * scale * weight[j] + (i % 3 ? bias[j] : 0),
-                          ((double)n / 16 + 8) * ulp, 2 * off + 8 * ulp);
+                    check_near(y[r * n + j], (row[j] - mean) * scale * weight[j] + (i % 3 ? bias[j] : 0),
+                               ((double)n / 16 + 8) * ulp, 2 * off + 8 * ulp);
                 }
             }
             float *in_place = random_floats(n * rows, offset - 3, offset + 3, 1);
@@ -236,17 +228,7 @@ static void check_rope(const tsr_kernel_set *set, int64_t dim, int64_t n_rot, bo
         }
     tsr_op op = {.kind = TSR_OP_ROPE, .rope = {x, table, y, TOKENS, HEADS, dim, n_rot, interleaved}};
     kernel_run(set, &op, 4);
-    for (int64_t head = 0; head < TOKENS * HEADS; head++) {
-        const float *in = x + head * dim, *out = y + head * dim, *angles = table + head / HEADS * n_rot;
-        for (int64_t i = 0; i < n_rot / 2; i++) {
-            const int64_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + n_rot / 2;
-            const double c = (double)angles[2 * i], d = (double)angles[2 * i + 1];
-            check((double)out[a], (double)in[a] * c - (double)in[b] * d, 0, 6 * ulp);
-            check((double)out[b], (double)in[a] * d + (double)in[b] * c, 0, 6 * ulp);
-        }
-        for (int64_t i = n_rot; i < dim; i++)
-            assert_true(out[i] == in[i]);
-    }
+    check_rotated(&op.rope);
     op.rope.y = x;
     kernel_run(set, &op, 1);
     assert_memory_equal(x, y, (size_t)n * sizeof(float));
@@ -269,19 +251,6 @@ static void test_rope(void **state)
 
 /* ---- glu: also measures the library's exp ---- */
 
-static double glu_exact(tsr_glu_kind kind, double x, double up)
-{
-    if (kind == TSR_GLU_CLAMPED) {
-        const double g = fmin(x, 7);
-        return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(7, up)) + 1);
-    }
-    const double gate = 0.5 * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
-    return up * (kind == TSR_GLU_SILU        ? x / (1 + exp(-x))
-                 : kind == TSR_GLU_GELU_TANH ? x * gate
-                 : kind == TSR_GLU_GELU_GATE ? gate
-                                             : fmax(x, 0));
-}
-
 static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, float range)
 {
     float *gate = random_floats(n, -range, range, 1), *up = random_floats(n, -9, 9, 2), *y = floats(n);
@@ -295,7 +264,7 @@ static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, f
                                 : kind == TSR_GLU_GELU_TANH || kind == TSR_GLU_GELU_GATE
                                     ? 70
                                     : 4 + 0.9 * (double)range;
-            check((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
+            check_near((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
         }
     }
     op.glu.y = gate;
@@ -330,18 +299,9 @@ static void check_softmax(const tsr_kernel_set *set, int64_t n, float scale, flo
     float *x = random_floats(n * rows, -range, range, 1), *y = floats(n * rows);
     tsr_op op = {.kind = TSR_OP_SOFTMAX, .softmax = {x, y, n, rows, scale}};
     kernel_run(set, &op, 2);
-    for (int64_t r = 0; r < rows; r++) {
-        double top = -INFINITY, sum = 0;
-        for (int64_t i = 0; i < n; i++)
-            top = fmax(top, (double)scale * (double)x[r * n + i]);
-        for (int64_t i = 0; i < n; i++)
-            sum += exp((double)scale * (double)x[r * n + i] - top);
-        /* scores are rounded once (half an ulp of |scale x|) and subtracted; then exp, sum and product */
-        const double relative = (8 + (double)n / 16 + 2 * fabs((double)scale) * (double)range) * ulp;
-        for (int64_t i = 0; i < n; i++)
-            check((double)y[r * n + i], exp((double)scale * (double)x[r * n + i] - top) / sum, relative,
-                  1e-37);
-    }
+    /* scores are rounded once (half an ulp of |scale x|) and subtracted; then exp, sum and product */
+    const double relative = (8 + (double)n / 16 + 2 * fabs((double)scale) * (double)range) * ulp;
+    check_softmax_rows(&op.softmax, relative);
     op.softmax.y = x;
     kernel_run(set, &op, 1);
     assert_memory_equal(x, y, (size_t)(n * rows) * sizeof(float));

@@ -8,15 +8,7 @@
 
 #include "core/fixed.h"
 #include "core/half.h"
-
-static const double ulp = 0x1p-23; /* of 1; two roundings */
-
-/* |got - exact| <= relative * |exact| + absolute */
-static void check(double got, double exact, double relative, double absolute)
-{
-    if (!(fabs(got - exact) <= relative * fabs(exact) + absolute))
-        fail_msg("%.9g, exact %.9g", got, exact);
-}
+#include "support/kernel_exact.h"
 
 static float *floats_back(const float *device, int64_t n)
 {
@@ -123,7 +115,8 @@ static void test_rms_norm(void **state)
             const double scale = 1 / sqrt(sum / (double)n + 1e-5);
             const double relative = (12 + (double)n / 256) * ulp; /* strands, tree, root, products */
             for (int64_t j = 0; j < n; j++)
-                check((double)y[r * n + j], (double)x[r * n + j] * scale * (double)weight[j], relative, 0);
+                check_near((double)y[r * n + j], (double)x[r * n + j] * scale * (double)weight[j], relative,
+                           0);
         }
         op.rms_norm.y = (float *)op.rms_norm.x; /* in place */
         gpu_run(&g, &op);
@@ -169,9 +162,9 @@ static void test_layer_norm(void **state)
             const double scale = 1 / sqrt(squares / (double)n + 1e-5);
             const double relative = (12 + (double)n / 256) * ulp; /* strands, tree, root, products */
             for (int64_t j = 0; j < n; j++)
-                check((double)y[r * n + j],
-                      ((double)row[j] - mean) * scale * (double)weight[j] + (double)bias[j], relative,
-                      6 * (fabs(mean) + 3) * scale * ulp + 4 * ulp);
+                check_near((double)y[r * n + j],
+                           ((double)row[j] - mean) * scale * (double)weight[j] + (double)bias[j], relative,
+                           6 * (fabs(mean) + 3) * scale * ulp + 4 * ulp);
         }
         op.rms_norm.y = (float *)op.rms_norm.x; /* in place */
         gpu_run(&g, &op);
@@ -204,17 +197,7 @@ static void check_rope(gpu *g, int64_t dim, int64_t n_rot, bool interleaved)
                           interleaved}};
     gpu_run(g, &op);
     float *y = floats_back(op.rope.y, n);
-    for (int64_t head = 0; head < TOKENS * HEADS; head++) {
-        const float *in = x + head * dim, *out = y + head * dim, *angles = table + head / HEADS * n_rot;
-        for (int64_t i = 0; i < n_rot / 2; i++) {
-            const int64_t a = interleaved ? 2 * i : i, b = interleaved ? 2 * i + 1 : i + n_rot / 2;
-            const double c = (double)angles[2 * i], d = (double)angles[2 * i + 1];
-            check((double)out[a], (double)in[a] * c - (double)in[b] * d, 0, 6 * ulp);
-            check((double)out[b], (double)in[a] * d + (double)in[b] * c, 0, 6 * ulp);
-        }
-        for (int64_t i = n_rot; i < dim; i++)
-            assert_true(out[i] == in[i]);
-    }
+    check_rotated(&(tsr_op_rope){x, table, y, TOKENS, HEADS, dim, n_rot, interleaved});
     op.rope.y = (float *)op.rope.x; /* in place */
     gpu_run(g, &op);
     check_same(op.rope.x, y, n);
@@ -238,19 +221,6 @@ static void test_rope(void **state)
 
 /* ---- glu ---- */
 
-static double glu_exact(tsr_glu_kind kind, double x, double up)
-{
-    if (kind == TSR_GLU_CLAMPED) {
-        const double g = fmin(x, 7);
-        return g / (1 + exp(-1.702 * g)) * (fmax(-7, fmin(7, up)) + 1);
-    }
-    const double gate = 0.5 * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
-    return up * (kind == TSR_GLU_SILU        ? x / (1 + exp(-x))
-                 : kind == TSR_GLU_GELU_TANH ? x * gate
-                 : kind == TSR_GLU_GELU_GATE ? gate
-                                             : fmax(x, 0));
-}
-
 static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
 {
     float *gate, *up;
@@ -265,7 +235,7 @@ static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
                             : kind == TSR_GLU_GELU_TANH || kind == TSR_GLU_GELU_GATE
                                 ? 90
                                 : 4 + 0.9 * (double)range;
-        check((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
+        check_near((double)y[i], glu_exact(kind, (double)gate[i], (double)up[i]), ulps * ulp, 1e-30);
     }
     op.glu.y = (float *)op.glu.gate; /* in place */
     gpu_run(g, &op);
@@ -301,18 +271,9 @@ static void check_softmax(gpu *g, int64_t n, float scale, float range)
                              gpu_alloc(g, (size_t)(n * rows) * sizeof(float), false), n, rows, scale}};
     gpu_run(g, &op);
     float *y = floats_back(op.softmax.y, n * rows);
-    for (int64_t r = 0; r < rows; r++) {
-        double top = -INFINITY, sum = 0;
-        for (int64_t i = 0; i < n; i++)
-            top = fmax(top, (double)scale * (double)x[r * n + i]);
-        for (int64_t i = 0; i < n; i++)
-            sum += exp((double)scale * (double)x[r * n + i] - top);
-        /* scores are rounded once (half an ulp of |scale x|) and subtracted; then exp, sum and product */
-        const double relative = (16 + (double)n / 256 + 2 * fabs((double)scale) * (double)range) * ulp;
-        for (int64_t i = 0; i < n; i++)
-            check((double)y[r * n + i], exp((double)scale * (double)x[r * n + i] - top) / sum, relative,
-                  1e-37);
-    }
+    /* scores are rounded once (half an ulp of |scale x|) and subtracted; then exp, sum and product */
+    const double relative = (16 + (double)n / 256 + 2 * fabs((double)scale) * (double)range) * ulp;
+    check_softmax_rows(&(tsr_op_softmax){x, y, n, rows, scale}, relative);
     op.softmax.y = (float *)op.softmax.x; /* in place */
     gpu_run(g, &op);
     check_same(op.softmax.x, y, n * rows);
