@@ -175,6 +175,12 @@ static void bad_configurations_are_named(void **state)
     config = f.config;
     config.n_ctx = INT64_C(1) << 40;
     expect_refused(&f, &config, TSR_ERR_INVALID, "2^31");
+    f.layers[1].window = -1;
+    expect_refused(&f, &f.config, TSR_ERR_INVALID, "a window of -1 positions; 0 (none) to 2147483647");
+    f.layers[1].window = 9;
+    config = f.config;
+    config.n_batch = 0;
+    expect_refused(&f, &config, TSR_ERR_INVALID, "n_batch 0 must be 1");
     f.layers[0].devices = 3; /* device 2 has heads of layer 0 */
     expect_refused(&f, &f.config, TSR_ERR_INVALID, "layer 0");
     fake_runtime_close(&f.fake);
@@ -188,8 +194,10 @@ static void bad_arguments_are_refused(void **state)
     assert_int_equal(tsr_kv_append(f.kv, 0, 7), TSR_OK);
     assert_int_equal(tsr_kv_append(f.kv, N_SEQ, 1), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_append(f.kv, -1, 1), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "from 0 to"));
     assert_int_equal(tsr_kv_append(f.kv, 0, -1), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_trim(f.kv, 0, 8), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "pass 0 to 7"));
     assert_int_equal(tsr_kv_trim(f.kv, 0, -1), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_fork(f.kv, 0, 0), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_fork(f.kv, 1, N_SEQ), TSR_ERR_INVALID);

@@ -43,15 +43,18 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
                         index, rt->n_devices);
     for (int d = 0; d < rt->n_devices; d++)
         if (tsr_shard_map_count(map, d) > 0 && !(layer->devices >> d & 1))
-            return tsr_fail(TSR_ERR_INVALID,
-                            "KV layer %d: its map gives heads to device %s, which does not hold the layer",
-                            index, rt->devices[d]->name);
+            return tsr_fail(
+                TSR_ERR_INVALID,
+                "KV layer %d: its map gives heads to device %s, which does not hold the layer; give "
+                "them to those that do",
+                index, rt->devices[d]->name);
     if (layer->window < 0 || layer->window > INT32_MAX)
-        return tsr_fail(TSR_ERR_INVALID, "KV layer %d: a window of %lld positions", index,
-                        (long long)layer->window);
+        return tsr_fail(TSR_ERR_INVALID,
+                        "KV layer %d: a window of %lld positions; 0 (none) to %d are possible", index,
+                        (long long)layer->window, INT32_MAX);
     if (layer->window > 0 && (config->n_batch < 1 || config->n_batch > INT32_MAX))
-        return tsr_fail(TSR_ERR_INVALID, "KV layer %d has a window: n_batch %lld must be at least 1", index,
-                        (long long)config->n_batch);
+        return tsr_fail(TSR_ERR_INVALID, "KV layer %d has a window: n_batch %lld must be 1 to %d", index,
+                        (long long)config->n_batch, INT32_MAX);
     return TSR_OK;
 }
 
@@ -71,7 +74,8 @@ static tsr_status check_config(const tsr_runtime *rt, const tsr_kv_config *confi
     /* Page numbers and positions are int32. */
     int64_t slack = (int64_t)config->n_seq_max * (config->page_tokens - 1);
     if (config->n_ctx > INT32_MAX || slack > INT32_MAX || config->n_ctx + slack > INT32_MAX)
-        return tsr_fail(TSR_ERR_INVALID, "KV region: n_ctx %lld for %d sequences is beyond 2^31 tokens",
+        return tsr_fail(TSR_ERR_INVALID,
+                        "KV region: n_ctx %lld for %d sequences is beyond 2^31 tokens; lower one of them",
                         (long long)config->n_ctx, config->n_seq_max);
     for (int i = 0; i < config->n_layers; i++)
         TSR_TRY(check_layer(rt, config, i));
@@ -177,7 +181,8 @@ void tsr_kv_destroy(tsr_kv *kv)
 static tsr_status check_seq(const tsr_kv *kv, int seq)
 {
     if (seq < 0 || seq >= kv->n_seq_max)
-        return tsr_fail(TSR_ERR_INVALID, "there is no sequence %d; the KV region has %d", seq, kv->n_seq_max);
+        return tsr_fail(TSR_ERR_INVALID, "there is no sequence %d; the KV region has those from 0 to %d", seq,
+                        kv->n_seq_max - 1);
     return TSR_OK;
 }
 
@@ -211,8 +216,8 @@ tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
     TSR_TRY(check_seq(kv, seq));
     int64_t length = kv->lengths[seq];
     if (n_tokens < 0)
-        return tsr_fail(TSR_ERR_INVALID, "sequence %d cannot be lengthened by %lld tokens", seq,
-                        (long long)n_tokens);
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d cannot be lengthened by %lld tokens; pass 0 or more",
+                        seq, (long long)n_tokens);
     if (n_tokens == 0)
         goto out;
     if (n_tokens > kv->n_ctx - length)
@@ -255,8 +260,8 @@ tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
     TSR_TRY(check_seq(kv, seq));
     int64_t old_length = kv->lengths[seq], least = tsr_kv_min_length(kv, seq);
     if (length < 0 || length > old_length)
-        return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens cannot be cut to %lld", seq,
-                        (long long)old_length, (long long)length);
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens cannot be cut to %lld; pass 0 to %lld",
+                        seq, (long long)old_length, (long long)length, (long long)old_length);
     if (length > 0 && length < least)
         return tsr_fail(TSR_ERR_INVALID,
                         "sequence %d of %lld tokens cannot be cut to %lld: layers with a sliding window no "

@@ -44,8 +44,10 @@ static tsr_status check_saved(const tsr_kv *kv, int seq, const tsr_kv_saved *sav
     for (int g = 0; g < kv->n_groups && good; g++)
         good = tsr_kv_saved_valid(kv, g, saved->length, saved->first[g]);
     if (!good)
-        return tsr_fail(TSR_ERR_INVALID, "sequence %d cannot be restored with %lld tokens", seq,
-                        (long long)saved->length);
+        return tsr_fail(TSR_ERR_INVALID,
+                        "sequence %d cannot be restored with %lld tokens; it must be empty, and what was "
+                        "saved must be whole",
+                        seq, (long long)saved->length);
     if (saved->length > kv->n_ctx)
         return tsr_fail(TSR_ERR_FULL,
                         "%lld tokens of a sequence exceed the context of %lld; open with a larger n_ctx",
@@ -94,8 +96,9 @@ static tsr_status find_page(const tsr_kv *kv, int group, int seq, int index, int
     tsr_kv_span span;
     const int32_t *pages = tsr_kv_pages(kv, group, seq, &span);
     if (!pages || index < span.first || index >= span.end)
-        return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens has no KV page %d", seq,
-                        (long long)tsr_kv_length(kv, seq), index);
+        return tsr_fail(TSR_ERR_INVALID,
+                        "sequence %d of %lld tokens has no KV page %d; it has the %d from %d on", seq,
+                        (long long)tsr_kv_length(kv, seq), index, span.end - span.first, span.first);
     *page_out = pages[index];
     return TSR_OK;
 }

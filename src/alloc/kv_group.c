@@ -21,7 +21,8 @@ static tsr_status make_tables(tsr_kv_group *group)
     size_t n_seq = (size_t)group->n_seq_max, n_pages = (size_t)group->n_pages, n_entries;
 
     if (!tsr_mul_size(n_seq, (size_t)group->max_pages, &n_entries))
-        return tsr_fail(TSR_ERR_MEMORY, "page tables of %d sequences exceed the address space",
+        return tsr_fail(TSR_ERR_MEMORY,
+                        "page tables of %d sequences exceed the address space; lower n_seq_max or n_ctx",
                         group->n_seq_max);
     TSR_TRY(tsr_mem_array(n_seq, sizeof *group->first, "KV sequences", &group->first));
     TSR_TRY(tsr_mem_array(n_entries, sizeof *group->tables, "KV page tables", &group->tables));
@@ -249,8 +250,10 @@ tsr_status tsr_kv_group_prepare_restore(tsr_kv_group *group, const tsr_kv_origin
     tsr_kv_span shared = shared_span(group, origin);
     int n = origin->span.end - origin->span.first - (shared.end - shared.first);
     if (n > tsr_kv_group_n_free(group))
-        return tsr_fail(TSR_ERR_FULL, "%d KV pages of %lld tokens are needed, %d of %d are free", n,
-                        (long long)group->page_tokens, tsr_kv_group_n_free(group), group->n_pages);
+        return tsr_fail(TSR_ERR_FULL,
+                        "%d more KV pages of %lld tokens are needed, %d of %d are free; remove or shorten a "
+                        "sequence, or open with a larger n_ctx",
+                        n, (long long)group->page_tokens, tsr_kv_group_n_free(group), group->n_pages);
     status = commit(group, TSR_MAX(n - group->n_returned, 0));
     if (status != TSR_OK)
         tsr_kv_group_unprepare(group);

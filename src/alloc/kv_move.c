@@ -83,8 +83,10 @@ static tsr_status fill(const move *m, int device, int layer, bool values)
         size_t at = want.whole + done;
         const tsr_kv_region *from = holder_of(m, device, layer, values, at, &held);
         if (!from)
-            return tsr_fail(TSR_ERR_INVALID, "KV layer %d: no device holds what %s is to get", layer,
-                            m->to[device].device->name);
+            return tsr_fail(TSR_ERR_INVALID,
+                            "KV layer %d: no device holds what %s is to get; both splits must have the same "
+                            "layers and heads",
+                            layer, m->to[device].device->name);
         width = TSR_MIN(want.bytes - done, held.whole + held.bytes - at);
         TSR_TRY(carry(m, &m->to[device], want.offset + done, from, held.offset + (at - held.whole), width));
     }

@@ -63,8 +63,9 @@ static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *confi
     for (int i = 0; i < config->n_layers; i++)
         if (config->layers[i].window == window &&
             !lay_out_layer(region, config, &config->layers[i], &region->parts[i]))
-            return tsr_fail(TSR_ERR_INVALID, "device %s: a KV page exceeds the address space",
-                            region->device->name);
+            return tsr_fail(TSR_ERR_INVALID,
+                            "device %s: a KV page of %d tokens exceeds the address space; lower page_tokens",
+                            region->device->name, config->page_tokens);
     return TSR_OK;
 }
 
@@ -83,8 +84,10 @@ tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const t
         goto out;
     if (!tsr_mul_size(region->page_bytes, (size_t)n_pages, &bytes) ||
         bytes > PTRDIFF_MAX - device->granularity) {
-        status = tsr_fail(TSR_ERR_MEMORY, "device %s: %d KV pages of %zu bytes exceed the address space",
-                          device->name, n_pages, region->page_bytes);
+        status =
+            tsr_fail(TSR_ERR_MEMORY,
+                     "device %s: %d KV pages of %zu bytes exceed the address space; lower n_ctx or n_seq_max",
+                     device->name, n_pages, region->page_bytes);
         goto out;
     }
     bytes = tsr_align_up(bytes, device->granularity);

@@ -28,8 +28,10 @@ static tsr_status read_mistral3(const tsr_gguf *gguf, tsr_hparams *hp)
         return TSR_OK;
     if (hp->rope[TSR_ROPE_MAIN].n_rot != hp->head_dim)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "%s: attention.temperature_scale with heads that are rotated in part",
-                        tsr_gguf_path(gguf));
+                        "%s: attention.temperature_scale is not supported for heads of which %lld of %lld "
+                        "elements are rotated; all must be",
+                        tsr_gguf_path(gguf), (long long)hp->rope[TSR_ROPE_MAIN].n_rot,
+                        (long long)hp->head_dim);
     hp->rope[TSR_ROPE_QUERIES] = hp->rope[TSR_ROPE_MAIN];
     hp->rope[TSR_ROPE_QUERIES].temperature = temperature;
 out:

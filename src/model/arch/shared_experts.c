@@ -46,8 +46,9 @@ static tsr_status read_ernie(const tsr_gguf *gguf, tsr_hparams *hp)
                             1 << 12, &step));
     if (step > 1)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "%s: a mixture of experts in every %lldth layer is not supported",
-                        tsr_gguf_path(gguf), (long long)step);
+                        "%s: %s.interleave_moe_layer_step is %lld; only 1, a mixture of experts in every "
+                        "layer behind the dense ones, is supported",
+                        tsr_gguf_path(gguf), hp->architecture, (long long)step);
 out:
     return status;
 }
