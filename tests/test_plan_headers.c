@@ -103,6 +103,13 @@ static void windows_count_where_the_file_tells(void **state)
         int64_t whole = form ? 8 * n_ctx : 48 * n_ctx, rest = form ? 40 * windowed : 0;
         assert_int_equal(header_bytes(plan, 0, TSR_MEMORY_KV),
                          round_up((size_t)(whole * layer_token)) + round_up((size_t)(rest * layer_token)));
+        tsr_plan_info info;
+        tsr_plan_device device;
+        tsr_plan_describe(plan, &info);
+        runner_ok(tsr_plan_describe_device(plan, 0, &device), "device");
+        assert_int_equal(device.kv_windowed_bytes, round_up((size_t)(rest * layer_token)));
+        assert_int_equal(info.n_windowed, form ? 40 : 0);
+        assert_int_equal(info.window, form ? 1024 : 0);
         tsr_plan_destroy(plan);
     }
 }

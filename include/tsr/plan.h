@@ -154,6 +154,8 @@ typedef struct tsr_plan_info {
     int n_seq_max, n_batch;
     tsr_type type_k, type_v;
     int64_t n_layers;
+    int64_t n_windowed;                    /* of these, with a sliding window */
+    int64_t window;                        /* tokens that they see, the last included; 0 without such */
     int64_t n_granules[TSR_CLASS_COUNT];   /* 0 where the model has none */
     int64_t granule_size[TSR_CLASS_COUNT]; /* KV heads, columns (or experts), rows */
     int n_all_reduces, n_handovers;        /* per step */
@@ -175,6 +177,7 @@ typedef struct tsr_plan_device {
     int64_t n_layers;                  /* layers that it works on */
     size_t bytes[TSR_MEMORY_COUNT];    /* by owner: exactly what loading will allocate */
     size_t total_bytes;
+    size_t kv_windowed_bytes;     /* of bytes[TSR_MEMORY_KV], of layers with a sliding window */
     size_t memory_cap;            /* SIZE_MAX = no cap */
     size_t margin_bytes;          /* of the cap, left free as a fit demanded */
     size_t arena_bound_bytes;     /* no packing of the activations could be smaller */

@@ -435,6 +435,14 @@ size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device)
     return bytes;
 }
 
+size_t tsr_kv_windowed_bytes(const tsr_kv *kv, int device)
+{
+    size_t bytes = 0;
+    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+        bytes += kv->groups[g].window > 0 ? kv->groups[g].regions[device].reserved : 0;
+    return bytes;
+}
+
 size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device)
 {
     size_t bytes = 0;

@@ -173,8 +173,10 @@ typedef struct tsr_kv_stats {
 tsr_kv_stats tsr_kv_group_stats(const tsr_kv *kv, int group);
 tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv); /* of all groups together */
 
-/* Bytes of a device's region: reserved (= charged to TSR_MEMORY_KV), and committed so far. */
+/* Bytes of a device's region: reserved (= charged to TSR_MEMORY_KV), those of them that are of groups with a
+ * window, and committed so far. */
 size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device);
+size_t tsr_kv_windowed_bytes(const tsr_kv *kv, int device);
 size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device);
 
 #endif

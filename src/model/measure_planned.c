@@ -5,7 +5,6 @@
 #include <string.h>
 
 #include "alloc/buffer.h"
-#include "core/mem.h"
 #include "model/planned.h"
 #include "model/session.h"
 
@@ -66,18 +65,19 @@ tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n
 {
     tsr_status status = TSR_OK;
     tsr_runtime *rt = NULL;
-    size_t kv[TSR_MAX_DEVICES];
+    tsr_planned_kv kv[TSR_MAX_DEVICES];
+    size_t n_sessions = n_of(TSR_MEMORY_KV, resolved);
     tsr_measurement m = {0};
-    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.used, "a measurement", &m.used));
-    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.arena_bound, "a measurement", &m.arena_bound));
-    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *m.arena_unordered, "a measurement", &m.arena_unordered));
+    TSR_TRY(tsr_measurement_init(&m, n_devices));
     TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
     TSR_TRY(place_weights(rt, shape, resolved, split, &m));
     if (shape->arch != &tsr_arch_by_size)
         TSR_TRY(run_stand_in(rt, shape, resolved, split, &m));
     TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, traits, kv));
-    for (int d = 0; d < n_devices; d++)
-        m.used[d][TSR_MEMORY_KV] = kv[d] * n_of(TSR_MEMORY_KV, resolved);
+    for (int d = 0; d < n_devices; d++) {
+        m.used[d][TSR_MEMORY_KV] = (kv[d].full_bytes + kv[d].windowed_bytes) * n_sessions;
+        m.kv_windowed[d] = kv[d].windowed_bytes * n_sessions;
+    }
     *measurement_out = m;
     m = (tsr_measurement){0};
 out:

@@ -1,6 +1,7 @@
 /* Plans as the public sees them: the decision, its bytes, and remarks. */
 #include "model/plan.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
@@ -123,6 +124,7 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
     device->arena_unordered_bytes = m->arena_unordered[d];
     memcpy(device->bytes, m->used[d], sizeof device->bytes);
     device->total_bytes = tsr_used_total(device->bytes);
+    device->kv_windowed_bytes = m->kv_windowed[d];
     device->used = device->total_bytes > 0;
     fill_layers(plan, d, device);
     device->granules[TSR_CLASS_OUTPUT] = granules_in(split, TSR_BLOCK_OUTPUT, 0, TSR_CLASS_OUTPUT, d);
@@ -225,6 +227,8 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
     tsr_status status = TSR_OK;
     tsr_plan *plan = NULL;
     const tsr_measurement *m = &decision->measurement;
+    const tsr_hparams *hp = &shape->hparams;
+    const int64_t n_windowed = llround(hp->kv.windowed * (double)hp->n_layers);
     TSR_TRY(tsr_mem_array(1, sizeof *plan, "a plan", &plan));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
     plan->split = decision->split;
@@ -238,14 +242,16 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
                                  .n_batch = resolved->n_batch,
                                  .type_k = resolved->type_k,
                                  .type_v = resolved->type_v,
-                                 .n_layers = shape->hparams.n_layers,
+                                 .n_layers = hp->n_layers,
+                                 .n_windowed = n_windowed,
+                                 .window = n_windowed > 0 ? hp->kv.window : 0,
                                  .n_all_reduces = m->program.n_all_reduces,
                                  .n_handovers = m->program.n_handovers,
                                  .n_moved = m->program.n_moved,
                                  .least_order = m->program.least_order,
                                  .runnable = !shape->arch->planned_only,
-                                 .has_experts = shape->hparams.n_expert > 0,
-                                 .expert_split = tsr_expert_split_of(&shape->hparams),
+                                 .has_experts = hp->n_expert > 0,
+                                 .expert_split = tsr_expert_split_of(hp),
                                  .exact_arena = !shape->arch->planned_only};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         plan->info.n_granules[c] = shape->granules.n[c];

@@ -24,6 +24,7 @@ struct tsr_plan {
 /* What a split takes on every device, found by loading it on stand-ins. */
 typedef struct tsr_measurement {
     size_t (*used)[TSR_MEMORY_COUNT]; /* [n_devices] */
+    size_t *kv_windowed;              /* [n_devices] of TSR_MEMORY_KV, of layers with a window */
     size_t *arena_bound;              /* [n_devices] */
     size_t *arena_unordered;          /* [n_devices] */
     tsr_program_info program;
@@ -33,6 +34,9 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
                                   const tsr_model_shape *shape, const tsr_model_config *resolved,
                                   const tsr_model_split *split, tsr_measurement *measurement_out);
 void tsr_measurement_free(tsr_measurement *measurement);
+
+/* Arrays of zeros; tsr_measurement_free() takes what a failure leaves. */
+tsr_status tsr_measurement_init(tsr_measurement *measurement, int n_devices);
 
 typedef struct tsr_decision {
     tsr_pins pins;

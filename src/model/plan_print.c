@@ -1,4 +1,5 @@
-/* A plan as text: what it lays out, a table of memory, a table of shares, remarks.
+/* A plan as text: what it lays out, a table of memory, what of KV layers with a sliding window have, a table
+ * of shares, remarks.
  *
  * A table is a list of columns, each a heading and a function that writes one cell. Every cell is written
  * twice, once to learn the widths and once to print, so that nothing is allocated and printing cannot
@@ -177,6 +178,37 @@ void tsr_plan_put_memory(const tsr_plan_printer *p, const tsr_plan_device *devic
     put_table(p, columns, n_columns, devices, n_devices, n_devices > 1 ? &sum : NULL);
 }
 
+/* ---- KV by kinds of layers ------------------------------------------------------------------- */
+
+static void cell_full(const tsr_plan *plan, const tsr_plan_device *device, int arg, char text[CELL_BYTES])
+{
+    (void)plan, (void)arg;
+    write_bytes(device->bytes[TSR_MEMORY_KV] - device->kv_windowed_bytes, text);
+}
+
+static void cell_windowed(const tsr_plan *plan, const tsr_plan_device *device, int arg, char text[CELL_BYTES])
+{
+    (void)plan, (void)arg;
+    write_bytes(device->kv_windowed_bytes, text);
+}
+
+static void put_kv(const tsr_plan_printer *p)
+{
+    static const column columns[] = {
+        {"KV", cell_name, 0}, {"full layers", cell_full, 0}, {"windowed layers", cell_windowed, 0}};
+    const tsr_plan_info *info = &p->plan->info;
+    tsr_plan_device sum = {.name = "all"};
+    for (int d = 0; d < info->n_devices; d++) {
+        sum.bytes[TSR_MEMORY_KV] += p->plan->devices[d].bytes[TSR_MEMORY_KV];
+        sum.kv_windowed_bytes += p->plan->devices[d].kv_windowed_bytes;
+    }
+    put_table(p, columns, COUNT(columns), p->plan->devices, info->n_devices,
+              info->n_devices > 1 ? &sum : NULL);
+    tsr_plan_put(p, "%lld of %lld layers are windowed: they see the last %lld token%s\n",
+                 (long long)info->n_windowed, (long long)info->n_layers, (long long)info->window,
+                 info->window == 1 ? "" : "s");
+}
+
 /* ---- shares ---------------------------------------------------------------------------------- */
 
 static void cell_requested(const tsr_plan *plan, const tsr_plan_device *device, int arg,
@@ -272,6 +304,8 @@ void tsr_plan_print(const tsr_plan *plan, tsr_write_fn write, void *user)
     tsr_plan_printer p = {.plan = plan, .write = write, .user = user};
     put_heading(&p);
     tsr_plan_put_memory(&p, plan->devices, plan->info.n_devices, false);
+    if (plan->info.n_windowed > 0 && plan->info.n_windowed < plan->info.n_layers)
+        put_kv(&p);
     if (plan->info.n_devices > 1)
         put_shares(&p);
     for (int i = 0; i < plan->n_notes; i++)

@@ -278,12 +278,12 @@ out:
 
 tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
                                 const tsr_model_split *split, const tsr_device_traits *traits,
-                                size_t *bytes_out)
+                                tsr_planned_kv *kv_out)
 {
     tsr_status status = TSR_OK;
     tsr_planned p;
     tsr_planned_layer l;
-    size_t bytes[TSR_MAX_DEVICES][2] = {{0}}; /* layers that see all, and those with a window */
+    tsr_planned_kv kv[TSR_MAX_DEVICES] = {{0}};
     TSR_TRY(tsr_planned_read(shape->gguf, &p));
     for (int64_t i = 0; i < p.n_layers; i++) {
         const tsr_shard_map *map = &tsr_model_split_group(split, TSR_BLOCK_ATTENTION, i)->kv_heads;
@@ -292,11 +292,13 @@ tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_co
         tsr_weights_scale_map(map, l.n_head_kv, 1, &heads);
         for (int d = 0; d < split->n_devices && l.n_head_kv > 0; d++)
             if (map->begin[d] < map->begin[d + 1])
-                TSR_TRY(add_layer(&p, &l, resolved, tsr_shard_map_count(&heads, d), &bytes[d][l.windowed]));
+                TSR_TRY(add_layer(&p, &l, resolved, tsr_shard_map_count(&heads, d),
+                                  l.windowed ? &kv[d].windowed_bytes : &kv[d].full_bytes));
     }
     for (int d = 0; d < split->n_devices; d++)
-        bytes_out[d] = tsr_align_up(bytes[d][0], traits[d].granularity) +
-                       tsr_align_up(bytes[d][1], traits[d].granularity);
+        kv_out[d] =
+            (tsr_planned_kv){.full_bytes = tsr_align_up(kv[d].full_bytes, traits[d].granularity),
+                             .windowed_bytes = tsr_align_up(kv[d].windowed_bytes, traits[d].granularity)};
 out:
     return status;
 }

@@ -47,11 +47,16 @@ extern const tsr_arch tsr_arch_planned, tsr_arch_by_size;
 tsr_status tsr_planned_attention_granules(const tsr_planned *planned, const tsr_planned_layer *layer,
                                           int64_t block, int64_t *n_out);
 
-/* Bytes of the KV region on every device, paged and rounded as the real one (alloc/kv.h). A compressed row
+/* Bytes of the KV region on a device: of layers that see all tokens, and of those with a window. */
+typedef struct tsr_planned_kv {
+    size_t full_bytes, windowed_bytes;
+} tsr_planned_kv;
+
+/* The KV region on every device, paged and rounded as the real one (alloc/kv.h). A compressed row
  * (MLA) is on every device that has attention of its layer, keys and values of heads are divided like
  * attention. */
 tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
                                 const tsr_model_split *split, const tsr_device_traits *traits,
-                                size_t *bytes_out /* [n_devices] */);
+                                tsr_planned_kv *kv_out /* [n_devices] */);
 
 #endif

@@ -250,22 +250,36 @@ static int64_t pages_of(const checked *c, int64_t layer)
     return most * c->info.n_seq_max < all ? most * c->info.n_seq_max : all;
 }
 
-/* Keys and values of every page, rounded up per part, device and group of layers. */
-static void check_kv(const checked *c)
+/* Keys and values of every page of the layers with a window, or without, rounded up per part and device. */
+static void check_kv_of(const checked *c, bool windowed, size_t planned)
 {
     int64_t n_heads = key(c, "attention.head_count", 0), n_kv = key(c, "attention.head_count_kv", n_heads);
     int64_t head_dim = head_dim_of(c), n_pages = 0;
     for (int64_t l = 0; l < c->info.n_layers; l++)
-        n_pages += pages_of(c, l);
+        n_pages += (window_of(c, l) > 0) == windowed ? pages_of(c, l) : 0;
     size_t row = tsr_type_row_bytes(c->info.type_k, head_dim) + tsr_type_row_bytes(c->info.type_v, head_dim);
-    size_t exact = (size_t)(n_pages * TSR_KV_PAGE_TOKENS * n_kv) * row, planned = 0;
-    size_t slack = (size_t)c->info.n_devices * ((size_t)n_pages * 2 * c->alignment + 2 * c->granularity);
+    size_t exact = (size_t)(n_pages * TSR_KV_PAGE_TOKENS * n_kv) * row;
+    size_t slack = (size_t)c->info.n_devices * ((size_t)n_pages * 2 * c->alignment + c->granularity);
+    assert_true(planned >= exact && planned <= (n_pages ? exact + slack : 0));
+}
+
+static void check_kv(const checked *c)
+{
+    size_t all = 0, windowed = 0;
+    int64_t n_windowed = 0;
+    for (int64_t l = 0; l < c->info.n_layers; l++)
+        n_windowed += window_of(c, l) > 0;
+    assert_int_equal(c->info.n_windowed, n_windowed);
+    assert_int_equal(c->info.window, n_windowed ? key(c, "attention.sliding_window", 0) : 0);
     for (int d = 0; d < c->info.n_devices; d++) {
-        planned += c->devices[d].bytes[TSR_MEMORY_KV];
-        assert_int_equal(c->devices[d].bytes[TSR_MEMORY_KV] > 0,
-                         c->devices[d].granules[TSR_CLASS_ATTENTION] > 0);
+        const tsr_plan_device *device = &c->devices[d];
+        all += device->bytes[TSR_MEMORY_KV];
+        windowed += device->kv_windowed_bytes;
+        assert_true(device->kv_windowed_bytes <= device->bytes[TSR_MEMORY_KV]);
+        assert_int_equal(device->bytes[TSR_MEMORY_KV] > 0, device->granules[TSR_CLASS_ATTENTION] > 0);
     }
-    assert_true(planned >= exact && planned <= exact + slack);
+    check_kv_of(c, true, windowed);
+    check_kv_of(c, false, all - windowed);
 }
 
 static void check(checked c, bool capped)

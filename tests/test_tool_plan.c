@@ -1,0 +1,121 @@
+/* tsr plan of models with sliding windows as a user meets it: how a device's KV divides over layers that see
+ * all tokens and layers that do not, as a table and as JSON. All on headers. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "support/program_json.h"
+#include "support/synth_model.h"
+
+#define DEVICES "--devices host:2,mem=4GiB,threads=1 -ts 1,1 -c 32768 "
+
+static char path[] = "/tmp/tsr_tool_plan_XXXXXX";
+
+static int set_up(void **state)
+{
+    (void)state;
+    close(mkstemp(path));
+    return 0;
+}
+
+static int tear_down(void **state)
+{
+    (void)state;
+    return unlink(path);
+}
+
+/* Six layers with 8 KV heads of 128 elements, 4 KiB of F16 a token each, and windows of 1024 tokens, which
+ * with a batch of 512 touch at most 49 pages of 32. */
+static void write_header(const char *arch_name, unsigned parts)
+{
+    const struct synth_arch arch = {arch_name, arch_name, parts, {{"attention.sliding_window", 1024, false}}};
+    struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
+    config.n_layers = 6;
+    config.n_embd = 1024;
+    config.n_kv_heads = 8;
+    config.head_dim = 128;
+    config.n_ctx = 32768;
+    config.header_only = true;
+    config.arch = &arch;
+    synth_model_write(&config, path);
+}
+
+static void check_text(const char *options, const char *table)
+{
+    char line[256], text[1 << 14];
+    snprintf(line, sizeof line, "plan -m %s " DEVICES "%s", path, options);
+    assert_int_equal(program_run(line, text, sizeof text), 0);
+    if (table ? !strstr(text, table) : strstr(text, "window") != NULL)
+        fail_msg("this should have %s:\n%s", table ? table : "no word of windows", text);
+}
+
+static void a_table_divides_kv_by_what_layers_see(void **state)
+{
+    (void)state;
+    write_header("gemma2", SYNTH_POST_NORMS);
+    check_text("", "\nKV     full layers  windowed layers\n"
+                   "host0      192 MiB          9.2 MiB\n"
+                   "host1      192 MiB          9.2 MiB\n"
+                   "all        384 MiB         18.4 MiB\n"
+                   "3 of 6 layers are windowed: they see the last 1024 tokens\n");
+    check_text("--swa-full", "\nall        384 MiB          384 MiB\n");
+    check_text("-sm none", "\nhost1            -                -\n");
+}
+
+/* There is nothing to divide where layers are alike. */
+static void layers_of_one_kind_have_no_table(void **state)
+{
+    (void)state;
+    write_header("llama", 0);
+    check_text("", NULL);
+    write_header("phi3", SYNTH_FUSED_QKV | SYNTH_FUSED_FFN);
+    check_text("", NULL);
+}
+
+static void check_json(const char *options, json_int_t n_windowed, json_int_t full, json_int_t windowed)
+{
+    char line[256];
+    snprintf(line, sizeof line, "plan -m %s --json " DEVICES "%s", path, options);
+    json_t *root = program_json(line);
+    const json_t *devices = json_object_get(root, "devices");
+    assert_int_equal(program_json_integer(root, "n_windowed"), n_windowed);
+    assert_int_equal(program_json_integer(root, "window"), n_windowed ? 1024 : 0);
+    assert_int_equal(json_array_size(devices), 2);
+    for (size_t d = 0; d < 2; d++) {
+        const json_t *device = json_array_get(devices, d);
+        json_int_t kv = program_json_integer(json_object_get(device, "bytes"), "kv");
+        assert_int_equal(program_json_integer(device, "kv_windowed_bytes"), windowed);
+        assert_int_equal(kv, full + windowed);
+    }
+    json_decref(root);
+}
+
+static void json_has_the_same_numbers(void **state)
+{
+    (void)state;
+    const json_int_t layer_token = 4096 / 2, whole = 32768 * layer_token, kept = 49 * 32 * layer_token;
+    write_header("gemma2", SYNTH_POST_NORMS);
+    check_json("", 3, 3 * whole, 3 * kept);
+    check_json("--swa-full", 3, 3 * whole, 3 * whole);
+    write_header("phi3", SYNTH_FUSED_QKV | SYNTH_FUSED_FFN);
+    check_json("", 6, 0, 6 * kept);
+    write_header("llama", 0);
+    check_json("", 0, 6 * whole, 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_divides_kv_by_what_layers_see),
+        cmocka_unit_test(layers_of_one_kind_have_no_table),
+        cmocka_unit_test(json_has_the_same_numbers),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}
