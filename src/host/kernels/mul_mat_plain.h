@@ -14,11 +14,7 @@
 #include "host/kernels/weights.h"
 
 enum {
-#if defined(TSR_ISA_AVX512)
-    VECTOR_ROWS = 8, /* most rows at once for one token */
-#else
-    VECTOR_ROWS = 4,
-#endif
+    VECTOR_ROWS = 4,       /* most rows at once for one token */
     VECTOR_UNIT = 128,     /* elements multiplied at once */
     PREFETCH_BYTES = 1024, /* ahead */
     TILE_ROWS = 512,       /* most rows of a chunk: how often packed activations are used */
@@ -52,36 +48,43 @@ ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, flo
 
 /* ---- one token ---- */
 
-/* Multiply one unit of n_rows rows `stride` bytes apart, and ask for what comes PREFETCH_BYTES later: the
+/* How far from byte `at` of a row lies what is read PREFETCH_BYTES later: in the same row, or in the one that
+ * takes its place. */
+ALWAYS_INLINE size_t plain_ahead(const product *p, size_t at, size_t row_bytes)
+{
+    return PREFETCH_BYTES + (PREFETCH_BYTES + at < row_bytes ? 0 : VECTOR_ROWS * p->op->w_stride - row_bytes);
+}
+
+/* Multiply one unit of n_rows rows `stride` bytes apart, and ask for what comes `ahead` bytes later: the
  * processor looks ahead about as far as one unit, memory answers later than that. Asking past the matrix is
  * harmless. */
 ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups, const unsigned char *w,
-                              size_t stride, const float *x, v8 *state)
+                              size_t stride, size_t ahead, const float *x, v8 *state)
 {
     UNROLL for (int r = 0; r < n_rows; r++)
     {
         const unsigned char *row = w + (size_t)r * stride;
         UNROLL for (size_t line = 0; line < elems_bytes(type, groups * 32); line += 64)
-            __builtin_prefetch(row + PREFETCH_BYTES + line);
+            __builtin_prefetch(row + ahead + line);
     }
-    UNROLL for (int group = 0; group < groups; group++)
+    UNROLL for (int i = 0; i < groups * 32 / DOT_LANES; i++)
     {
-        const v16 xa = v16_load(x + 32 * group), xb = v16_load(x + 32 * group + 16);
+        const v8 xi = v8_load(x + i * DOT_LANES);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
-            dot_step(state[r], weights_of(type, w + (size_t)r * stride, NULL, group), xa, xb);
+            v8_fma(plain_eight(type, w + (size_t)r * stride, i), xi, state[r]);
     }
 }
 
 /* sums[r] of one segment for n_rows rows `stride` bytes apart. */
 ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const unsigned char *w,
-                                        size_t stride, const float *x, int64_t n, float *sums)
+                                        size_t stride, size_t ahead, const float *x, int64_t n, float *sums)
 {
     v8 state[VECTOR_ROWS];
     UNROLL for (int r = 0; r < n_rows; r++) state[r] = v8_zero();
     for (; n >= VECTOR_UNIT; n -= VECTOR_UNIT, x += VECTOR_UNIT, w += elems_bytes(type, VECTOR_UNIT))
-        plain_unit(type, n_rows, VECTOR_UNIT / 32, w, stride, x, state);
+        plain_unit(type, n_rows, VECTOR_UNIT / 32, w, stride, ahead, x, state);
     for (; n >= 32; n -= 32, x += 32, w += elems_bytes(type, 32))
-        plain_unit(type, n_rows, 1, w, stride, x, state);
+        plain_unit(type, n_rows, 1, w, stride, ahead, x, state);
     if (n > 0) {
         const v16 xa = v16_load_n(x, n < 16 ? n : 16), xb = v16_load_n(x + 16, n < 16 ? 0 : n - 16);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
@@ -98,11 +101,14 @@ ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const prod
     const tsr_op_mul_mat *op = p->op;
     const unsigned char *w = (const unsigned char *)op->w + (size_t)row * op->w_stride;
     const float *x = product_x(p, p->token);
+    const size_t row_bytes = elems_bytes(type, op->k);
     float sums[VECTOR_ROWS], carry[VECTOR_ROWS] = {0};
     k_segment segment = segment_first(op, DOT_SEGMENT);
     do {
         const int64_t k = segment.begin;
-        plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, x + k, segment.n, sums);
+        const size_t ahead = plain_ahead(p, elems_bytes(type, k), row_bytes);
+        plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, ahead, x + k, segment.n,
+                             sums);
         if (plain_carry(&segment, n_rows, sums, carry))
             fold_granule(p, &segment, p->token, row, n_rows, sums);
     } while (segment_next(op, &segment));

@@ -262,6 +262,24 @@ ALWAYS_INLINE v8 v16_high(v16 a)
 #endif
 }
 
+ALWAYS_INLINE v16 v16_join(v8 low, v8 high)
+{
+#if defined(TSR_ISA_AVX512)
+    return (v16){_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1)};
+#elif defined(TSR_ISA_AVX2)
+    return (v16){low, high};
+#else
+    return (v16){low.p0, low.p1, high.p0, high.p1};
+#endif
+}
+
+ALWAYS_INLINE v8 v8_load(const void *p)
+{
+    v8 a;
+    memcpy(&a, p, sizeof a);
+    return a;
+}
+
 ALWAYS_INLINE void v8_store(float *p, v8 a)
 {
     memcpy(p, &a, sizeof a);
@@ -433,26 +451,49 @@ ALWAYS_INLINE v16 v16_from_i8(byte16 a)
 #endif
 }
 
+/* Eight or sixteen floats from halves. */
+ALWAYS_INLINE v8 v8_load_f16(const void *p)
+{
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+    return _mm256_cvtph_ps(_mm_loadu_si128(p));
+#elif defined(TSR_ISA_NEON)
+    float16x8_t half;
+    memcpy(&half, p, sizeof half);
+    return (v8){vcvt_f32_f16(vget_low_f16(half)), vcvt_high_f32_f16(half)};
+#else
+    uint16_t half[8];
+    float lanes[8];
+    memcpy(half, p, sizeof half);
+    for (int i = 0; i < 8; i++)
+        lanes[i] = tsr_f16_to_f32(half[i]);
+    return v8_load(lanes);
+#endif
+}
+
 ALWAYS_INLINE v16 v16_load_f16(const void *p)
 {
 #if defined(TSR_ISA_AVX512)
     return (v16){_mm512_cvtph_ps(_mm256_loadu_si256(p))};
-#elif defined(TSR_ISA_AVX2)
-    const __m128i *half = p;
-    return (v16){_mm256_cvtph_ps(_mm_loadu_si128(half)), _mm256_cvtph_ps(_mm_loadu_si128(half + 1))};
-#elif defined(TSR_ISA_NEON)
-    float16x8_t low, high;
-    memcpy(&low, p, sizeof low);
-    memcpy(&high, (const char *)p + sizeof low, sizeof high);
-    return (v16){vcvt_f32_f16(vget_low_f16(low)), vcvt_high_f32_f16(low), vcvt_f32_f16(vget_low_f16(high)),
-                 vcvt_high_f32_f16(high)};
 #else
-    uint16_t half[16];
-    float lanes[16];
+    return v16_join(v8_load_f16(p), v8_load_f16((const char *)p + 16));
+#endif
+}
+
+ALWAYS_INLINE v8 v8_load_bf16(const void *p)
+{
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+    return (v8)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(p)), 16);
+#elif defined(TSR_ISA_NEON)
+    uint16x8_t half;
+    memcpy(&half, p, sizeof half);
+    return (v8){(vec)vshll_n_u16(vget_low_u16(half), 16), (vec)vshll_high_n_u16(half, 16)};
+#else
+    uint16_t half[8];
+    float lanes[8];
     memcpy(half, p, sizeof half);
-    for (int i = 0; i < 16; i++)
-        lanes[i] = tsr_f16_to_f32(half[i]);
-    return v16_load(lanes);
+    for (int i = 0; i < 8; i++)
+        lanes[i] = tsr_bf16_to_f32(half[i]);
+    return v8_load(lanes);
 #endif
 }
 
@@ -460,23 +501,8 @@ ALWAYS_INLINE v16 v16_load_bf16(const void *p)
 {
 #if defined(TSR_ISA_AVX512)
     return (v16){(vec)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256(p)), 16)};
-#elif defined(TSR_ISA_AVX2)
-    const __m128i *half = p;
-    return (v16){(vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half)), 16),
-                 (vec)_mm256_slli_epi32(_mm256_cvtepu16_epi32(_mm_loadu_si128(half + 1)), 16)};
-#elif defined(TSR_ISA_NEON)
-    uint16x8_t low, high;
-    memcpy(&low, p, sizeof low);
-    memcpy(&high, (const char *)p + sizeof low, sizeof high);
-    return (v16){(vec)vshll_n_u16(vget_low_u16(low), 16), (vec)vshll_high_n_u16(low, 16),
-                 (vec)vshll_n_u16(vget_low_u16(high), 16), (vec)vshll_high_n_u16(high, 16)};
 #else
-    uint16_t half[16];
-    float lanes[16];
-    memcpy(half, p, sizeof half);
-    for (int i = 0; i < 16; i++)
-        lanes[i] = tsr_bf16_to_f32(half[i]);
-    return v16_load(lanes);
+    return v16_join(v8_load_bf16(p), v8_load_bf16((const char *)p + 16));
 #endif
 }
 

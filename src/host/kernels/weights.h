@@ -339,6 +339,13 @@ ALWAYS_INLINE w32 weights_of(tsr_type type, const unsigned char *unit, const uni
     }
 }
 
+/* Elements 8 i .. 8 i + 7 after p of a plain type. */
+ALWAYS_INLINE v8 plain_eight(tsr_type type, const unsigned char *p, int i)
+{
+    p += elems_bytes(type, 8 * (int64_t)i);
+    return type == TSR_TYPE_F32 ? v8_load(p) : type == TSR_TYPE_F16 ? v8_load_f16(p) : v8_load_bf16(p);
+}
+
 /* The last n (1..31) elements of a row of a plain type, zeros after them. */
 ALWAYS_INLINE w32 weights_tail(tsr_type type, const unsigned char *p, int64_t n)
 {
