@@ -15,6 +15,7 @@
 enum { INT_LANES = VEC_LANES }; /* 32-bit sums in a vector: rows that are computed at once */
 
 typedef int16_t vec_short __attribute__((vector_size(sizeof(vec))));
+typedef uint16_t vec_word __attribute__((vector_size(sizeof(vec))));
 
 ALWAYS_INLINE vec_int int_load(const void *p)
 {

@@ -105,14 +105,15 @@ ALWAYS_INLINE bool quant_has_parts(tsr_type type)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What beside the quanta there is of the panel of n_blocks blocks at each of rows[]. */
-ALWAYS_INLINE void quant_panel_load(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
-                                    quant_panel *panel)
+/* What the group that begins with block b of the panel at each of rows[] needs beside its quanta, and no
+ * group before it did. Piece by piece, since such copies take turns with the arithmetic that way. */
+ALWAYS_INLINE void quant_header_load(tsr_type type, const unsigned char *const rows[INT_LANES], int b,
+                                     quant_panel *panel)
 {
     switch (type) {
-#define RULE(type, name)                          \
-    case type:                                    \
-        name##_panel_load(rows, n_blocks, panel); \
+#define RULE(type, name)                    \
+    case type:                              \
+        name##_header_load(rows, b, panel); \
         break;
         FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
@@ -145,19 +146,26 @@ ALWAYS_INLINE void quant_group_load(tsr_type type, const unsigned char *const ro
     UNROLL for (int i = 0; i < quant_traits_of(type)->parts; i++) int_transpose(group->bytes + 4 * i);
 }
 
-/* Elements 4 i .. 4 i + 3 (i < 8) of block b of a panel, from its group; of parts, half i / 4 of four rows.
- * quant_offset() is included, sub-scales are not. */
-ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, int b, int i)
+/* Elements 4 i .. 4 i + 3 (i < 8) of block b of a panel, from its group, as bytes; of parts, half i / 4 of
+ * four rows. quant_offset() is included, sub-scales are not. */
+ALWAYS_INLINE vec_bits quant_quads(tsr_type type, const quant_group *group, int b, int i)
 {
     switch (type) {
 #define RULE(type, name) \
     case type:           \
-        return name##_words(group, b, i);
+        return name##_quads(group, b, i);
         FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
     default:
-        return (quant_pair){{0}, {0}};
+        return (vec_bits){0};
     }
+}
+
+/* The same as words: the even elements, the odd ones. */
+ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, int b, int i)
+{
+    const vec_bits bytes = quant_quads(type, group, b, i);
+    return quant_traits_of(type)->is_signed ? quant_split_i8(bytes) : quant_split_u8(bytes);
 }
 
 /* Sub-scale `which` (0 .. 15) of each row. */
@@ -172,6 +180,21 @@ ALWAYS_INLINE vec_int quant_sub_scale(tsr_type type, const quant_panel *panel, i
     default:
         return (vec_int){0};
     }
+}
+
+/* The same as the formula has them: with sub-scales, without an offset. They are less than 2^15. */
+ALWAYS_INLINE quant_pair quant_quanta(tsr_type type, const quant_panel *panel, const quant_group *group,
+                                      int b, int i)
+{
+    const quant_pair words = quant_words(type, group, b, i);
+    vec_short even = (vec_short)words.even - (short)quant_offset(type);
+    vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
+    if (quant_has_sub_scales(type)) {
+        const vec_bits sub = (vec_bits)quant_sub_scale(type, panel, 2 * b + i / 4) & 0xffff;
+        even *= (vec_short)(sub | sub << 16);
+        odd *= (vec_short)(sub | sub << 16);
+    }
+    return (quant_pair){(vec_int)even, (vec_int)odd};
 }
 
 /* The scale of block b of each row. */

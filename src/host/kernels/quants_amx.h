@@ -75,36 +75,27 @@ static void quant_tile_end(quant_tile *tile)
 /* ---- weights ---- */
 
 /* Words of elements 0 and 2, 1 and 3 of four, to their low or high bytes in order. */
-ALWAYS_INLINE vec_int amx_low_bytes(vec_short even, vec_short odd)
+ALWAYS_INLINE vec_int amx_low_bytes(quant_pair q)
 {
-    return (vec_int)(((vec_bits)even & 0x00ff00ff) | (vec_bits)(odd << 8));
+    return (vec_int)(((vec_bits)q.even & 0x00ff00ff) | (vec_bits)((vec_short)q.odd << 8));
 }
 
-ALWAYS_INLINE vec_int amx_high_bytes(vec_short even, vec_short odd)
+ALWAYS_INLINE vec_int amx_high_bytes(quant_pair q)
 {
-    return (vec_int)(((vec_bits)even >> 8 & 0x00ff00ff) | ((vec_bits)odd & 0xff00ff00));
+    return (vec_int)(((vec_bits)q.even >> 8 & 0x00ff00ff) | ((vec_bits)q.odd & 0xff00ff00));
 }
 
-/* Block b of vector v of the tile. */
+/* The quanta of block b of vector v of the tile. */
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
                                     int v, quant_tile *tile)
 {
     tile->two_bytes = quant_has_sub_scales(type);
-    vec_store(tile->scale[b][v], quant_scale(type, panel, b));
-    UNROLL for (int half = 0; half < quant_minima(type); half++)
-        vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
     {
-        const quant_pair words = quant_words(type, group, b, i);
-        vec_short even = (vec_short)words.even - (short)quant_offset(type);
-        vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
-        if (quant_has_sub_scales(type)) {
-            const vec_bits sub = (vec_bits)quant_sub_scale(type, panel, 2 * b + i / 4) & 0xffff;
-            even *= (vec_short)(sub | sub << 16);
-            odd *= (vec_short)(sub | sub << 16);
-            int_store(tile->high[b][v][i], amx_high_bytes(even, odd));
-        }
-        int_store(tile->low[b][v][i], amx_low_bytes(even, odd));
+        const quant_pair q = quant_quanta(type, panel, group, b, i);
+        int_store(tile->low[b][v][i], amx_low_bytes(q));
+        if (tile->two_bytes)
+            int_store(tile->high[b][v][i], amx_high_bytes(q));
     }
 }
 

@@ -5,7 +5,8 @@
 
 #include "host/kernels/quants_panel.h"
 
-static const quant_traits q8_0_traits = {.group_blocks = 1, .parts = 2, .x_limit = X_LIMIT};
+static const quant_traits q8_0_traits = {
+    .group_blocks = 1, .parts = 2, .x_limit = X_LIMIT, .is_signed = true};
 static const quant_traits q4_0_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .offset = 8};
 
 static const quant_traits q4_1_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .minima = 1};
@@ -75,44 +76,25 @@ ALWAYS_INLINE void q5_1_expand(const unsigned char *p, int b, quant_block *out)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* The half at byte `at` of every block. */
-ALWAYS_INLINE void block_halves(const unsigned char *const rows[INT_LANES], size_t stride, size_t at,
-                                int n_blocks, uint16_t half[][INT_LANES])
-{
-    for (int b = 0; b < n_blocks; b++)
-        quant_copy_halves(rows, (size_t)b * stride + at, half[b]);
-}
-
-/* Four bytes at `at` of every block. */
-ALWAYS_INLINE void block_words(const unsigned char *const rows[INT_LANES], size_t stride, size_t at,
-                               int n_blocks, uint32_t word[][INT_LANES])
-{
-    for (int b = 0; b < n_blocks; b++)
-        quant_copy_words(rows, (size_t)b * stride + at, 1, &word[b]);
-}
-
 /* Elements 4 i .. 4 i + 3 of 32 nibbles, the low ones first. */
 ALWAYS_INLINE vec_bits block_nibbles(const quant_group *group, int i)
 {
-    return quant_bytes(group, i % 4) >> (i < 4 ? 0 : 4);
+    return quant_bytes(group, i % 4) >> (i < 4 ? 0 : 4) & 0x0f0f0f0f;
 }
 
 /* The same with their fifth bits, which are one number per row after the nibbles. Its bits 4 i .. 4 i + 3 go
  * to bit 4 of a byte each: four copies of them, 7 bits apart and so without carries, of which one bit per
  * byte is kept. */
-ALWAYS_INLINE quant_pair block_fives(const quant_group *group, int i)
+ALWAYS_INLINE vec_bits block_fives(const quant_group *group, int i)
 {
-    const vec_bits low = block_nibbles(group, i) & 0x0f0f0f0f;
-    const vec_bits high = (quant_bytes(group, 4) >> 4 * i & 15) * 0x02040810 & 0x10101010;
-    return quant_split_u8(low | high, 0xff);
+    return block_nibbles(group, i) | ((quant_bytes(group, 4) >> 4 * i & 15) * 0x02040810 & 0x10101010);
 }
 
 /* Q8_0 */
 
-ALWAYS_INLINE void q8_0_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q8_0_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    block_halves(rows, sizeof(tsr_block_q8_0), offsetof(tsr_block_q8_0, d), n_blocks, panel->half);
+    quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q8_0) + offsetof(tsr_block_q8_0, d), panel->half[b]);
 }
 
 ALWAYS_INLINE void q8_0_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -122,10 +104,10 @@ ALWAYS_INLINE void q8_0_group_load(const unsigned char *const rows[INT_LANES], c
     quant_load_parts(rows, (size_t)b * sizeof(tsr_block_q8_0) + offsetof(tsr_block_q8_0, q), 2, group->bytes);
 }
 
-ALWAYS_INLINE quant_pair q8_0_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q8_0_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return quant_split_i8(quant_bytes(group, i));
+    return quant_bytes(group, i);
 }
 
 ALWAYS_INLINE vec q8_0_scale(const quant_panel *panel, int b)
@@ -135,10 +117,9 @@ ALWAYS_INLINE vec q8_0_scale(const quant_panel *panel, int b)
 
 /* Q4_0 */
 
-ALWAYS_INLINE void q4_0_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q4_0_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    block_halves(rows, sizeof(tsr_block_q4_0), offsetof(tsr_block_q4_0, d), n_blocks, panel->half);
+    quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q4_0) + offsetof(tsr_block_q4_0, d), panel->half[b]);
 }
 
 ALWAYS_INLINE void q4_0_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -148,10 +129,10 @@ ALWAYS_INLINE void q4_0_group_load(const unsigned char *const rows[INT_LANES], c
     quant_load_parts(rows, (size_t)b * sizeof(tsr_block_q4_0) + offsetof(tsr_block_q4_0, q), 1, group->bytes);
 }
 
-ALWAYS_INLINE quant_pair q4_0_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q4_0_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return quant_split_u8(block_nibbles(group, i), 0x0f);
+    return block_nibbles(group, i);
 }
 
 ALWAYS_INLINE vec q4_0_scale(const quant_panel *panel, int b)
@@ -161,12 +142,11 @@ ALWAYS_INLINE vec q4_0_scale(const quant_panel *panel, int b)
 
 /* Q4_1 */
 
-ALWAYS_INLINE void q4_1_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q4_1_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    block_halves(rows, sizeof(tsr_block_q4_1), offsetof(tsr_block_q4_1, d), n_blocks, panel->half);
-    block_halves(rows, sizeof(tsr_block_q4_1), offsetof(tsr_block_q4_1, m), n_blocks,
-                 panel->half + QUANT_BLOCKS);
+    quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q4_1) + offsetof(tsr_block_q4_1, d), panel->half[b]);
+    quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q4_1) + offsetof(tsr_block_q4_1, m),
+                      panel->half[QUANT_BLOCKS + b]);
 }
 
 ALWAYS_INLINE void q4_1_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -176,10 +156,10 @@ ALWAYS_INLINE void q4_1_group_load(const unsigned char *const rows[INT_LANES], c
     quant_load_parts(rows, (size_t)b * sizeof(tsr_block_q4_1) + offsetof(tsr_block_q4_1, q), 1, group->bytes);
 }
 
-ALWAYS_INLINE quant_pair q4_1_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q4_1_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return quant_split_u8(block_nibbles(group, i), 0x0f);
+    return block_nibbles(group, i);
 }
 
 ALWAYS_INLINE vec q4_1_scale(const quant_panel *panel, int b)
@@ -195,11 +175,11 @@ ALWAYS_INLINE vec q4_1_min(const quant_panel *panel, int b, int half)
 
 /* Q5_0 */
 
-ALWAYS_INLINE void q5_0_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q5_0_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    block_halves(rows, sizeof(tsr_block_q5_0), offsetof(tsr_block_q5_0, d), n_blocks, panel->half);
-    block_words(rows, sizeof(tsr_block_q5_0), offsetof(tsr_block_q5_0, high), n_blocks, panel->word);
+    quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q5_0) + offsetof(tsr_block_q5_0, d), panel->half[b]);
+    quant_copy_words(rows, (size_t)b * sizeof(tsr_block_q5_0) + offsetof(tsr_block_q5_0, high), 1,
+                     &panel->word[b]);
 }
 
 ALWAYS_INLINE void q5_0_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -209,7 +189,7 @@ ALWAYS_INLINE void q5_0_group_load(const unsigned char *const rows[INT_LANES], c
     group->bytes[4] = int_load(panel->word[b]);
 }
 
-ALWAYS_INLINE quant_pair q5_0_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q5_0_quads(const quant_group *group, int b, int i)
 {
     (void)b;
     return block_fives(group, i);
@@ -222,13 +202,13 @@ ALWAYS_INLINE vec q5_0_scale(const quant_panel *panel, int b)
 
 /* Q5_1 */
 
-ALWAYS_INLINE void q5_1_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q5_1_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    block_halves(rows, sizeof(tsr_block_q5_1), offsetof(tsr_block_q5_1, d), n_blocks, panel->half);
-    block_halves(rows, sizeof(tsr_block_q5_1), offsetof(tsr_block_q5_1, m), n_blocks,
-                 panel->half + QUANT_BLOCKS);
-    block_words(rows, sizeof(tsr_block_q5_1), offsetof(tsr_block_q5_1, high), n_blocks, panel->word);
+    quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q5_1) + offsetof(tsr_block_q5_1, d), panel->half[b]);
+    quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q5_1) + offsetof(tsr_block_q5_1, m),
+                      panel->half[QUANT_BLOCKS + b]);
+    quant_copy_words(rows, (size_t)b * sizeof(tsr_block_q5_1) + offsetof(tsr_block_q5_1, high), 1,
+                     &panel->word[b]);
 }
 
 ALWAYS_INLINE void q5_1_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -238,7 +218,7 @@ ALWAYS_INLINE void q5_1_group_load(const unsigned char *const rows[INT_LANES], c
     group->bytes[4] = int_load(panel->word[b]);
 }
 
-ALWAYS_INLINE quant_pair q5_1_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q5_1_quads(const quant_group *group, int b, int i)
 {
     (void)b;
     return block_fives(group, i);

@@ -1,20 +1,31 @@
 /* Expanding the panels of a few rows of a quantized matrix: whatever an instruction set multiplies with, the
  * rows' bytes are brought into vectors alike. Included by the header that defines quant_tile (a panel as its
- * instructions want it), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(). */
+ * instructions want it), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quanta. */
 #ifndef TSR_HOST_KERNELS_QUANTS_EXPAND_H
 #define TSR_HOST_KERNELS_QUANTS_EXPAND_H
+
+/* What of block b of vector v does not depend on the instructions. */
+ALWAYS_INLINE void quant_tile_scales(tsr_type type, const quant_panel *panel, int b, int v, quant_tile *tile)
+{
+    vec_store(tile->scale[b][v], quant_scale(type, panel, b));
+    UNROLL for (int half = 0; half < quant_minima(type); half++)
+        vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
+}
 
 /* Vector v of the tile from the panels at rows[]. */
 ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
                                      int v, quant_tile *tile)
 {
     quant_panel panel;
-    quant_panel_load(type, rows, n_blocks, &panel);
     for (int b = 0; b < n_blocks; b += quant_group_blocks(type)) {
         quant_group group;
+        quant_header_load(type, rows, b, &panel);
         quant_group_load(type, rows, &panel, b, &group);
         UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
+        {
+            quant_tile_scales(type, &panel, b + i, v, tile);
             quant_tile_block(type, &panel, &group, b + i, v, tile);
+        }
     }
 }
 

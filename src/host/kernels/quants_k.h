@@ -86,13 +86,15 @@ ALWAYS_INLINE void q3_k_expand(const unsigned char *p, int b, quant_block *out)
 
 /* Q4_K, and what Q5_K has in common with it */
 
-ALWAYS_INLINE void q4_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q4_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    (void)n_blocks;
-    quant_copy_halves(rows, offsetof(tsr_block_q4_k, d), panel->half[0]);
-    quant_copy_halves(rows, offsetof(tsr_block_q4_k, dmin), panel->half[1]);
-    quant_copy_words(rows, offsetof(tsr_block_q4_k, scales), 3, panel->word);
+    if (b == 0) {
+        quant_copy_halves(rows, offsetof(tsr_block_q4_k, d), panel->half[0]);
+        quant_copy_halves(rows, offsetof(tsr_block_q4_k, dmin), panel->half[1]);
+        quant_copy_words(rows, offsetof(tsr_block_q4_k, scales), 2, panel->word);
+    } else if (b == 4) {
+        quant_copy_words(rows, offsetof(tsr_block_q4_k, scales) + 8, 1, &panel->word[2]);
+    }
 }
 
 ALWAYS_INLINE void q4_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -102,9 +104,9 @@ ALWAYS_INLINE void q4_k_group_load(const unsigned char *const rows[INT_LANES], c
     quant_load_parts(rows, offsetof(tsr_block_q4_k, q) + 16 * (size_t)b, 2, group->bytes);
 }
 
-ALWAYS_INLINE quant_pair q4_k_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q4_k_quads(const quant_group *group, int b, int i)
 {
-    return quant_split_u8(quant_bytes(group, i) >> b % 2 * 4, 0x0f);
+    return quant_bytes(group, i) >> b % 2 * 4 & 0x0f0f0f0f;
 }
 
 /* Number `which` (scales 0 .. 7, minima 8 .. 15): see tsr_quant_scale_min(). */
@@ -131,11 +133,11 @@ ALWAYS_INLINE vec q4_k_min(const quant_panel *panel, int b, int half)
 
 /* Q5_K */
 
-ALWAYS_INLINE void q5_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q5_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    q4_k_panel_load(rows, n_blocks, panel);
-    quant_load_parts(rows, offsetof(tsr_block_q5_k, high), 2, panel->high);
+    q4_k_header_load(rows, b, panel);
+    if (b == 0)
+        quant_load_parts(rows, offsetof(tsr_block_q5_k, high), 2, panel->high);
 }
 
 ALWAYS_INLINE void q5_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -145,11 +147,11 @@ ALWAYS_INLINE void q5_k_group_load(const unsigned char *const rows[INT_LANES], c
     UNROLL for (int i = 0; i < 8; i++) group->bytes[8 + i] = panel->high[i];
 }
 
-ALWAYS_INLINE quant_pair q5_k_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q5_k_quads(const quant_group *group, int b, int i)
 {
     const vec_bits low = quant_bytes(group, i) >> b % 2 * 4 & 0x0f0f0f0f;
     const vec_bits high = quant_shift(quant_bytes(group, 8 + i), 4 - b) & 0x10101010;
-    return quant_split_u8(low | high, 0xff);
+    return low | high;
 }
 
 ALWAYS_INLINE vec q5_k_scale(const quant_panel *panel, int b)
@@ -164,12 +166,11 @@ ALWAYS_INLINE vec q5_k_min(const quant_panel *panel, int b, int half)
 
 /* Q6_K */
 
-ALWAYS_INLINE void q6_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q6_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    (void)n_blocks;
-    quant_copy_halves(rows, offsetof(tsr_block_q6_k, d), panel->half[0]);
-    quant_copy_words(rows, offsetof(tsr_block_q6_k, scales), 4, panel->word);
+    if (b == 0)
+        quant_copy_halves(rows, offsetof(tsr_block_q6_k, d), panel->half[0]);
+    quant_copy_words(rows, offsetof(tsr_block_q6_k, scales) + 2 * (size_t)b, 2, &panel->word[b / 2]);
 }
 
 ALWAYS_INLINE void q6_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -180,12 +181,12 @@ ALWAYS_INLINE void q6_k_group_load(const unsigned char *const rows[INT_LANES], c
     quant_load_parts(rows, offsetof(tsr_block_q6_k, low) + 16 * (size_t)b, 4, group->bytes);
 }
 
-ALWAYS_INLINE quant_pair q6_k_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q6_k_quads(const quant_group *group, int b, int i)
 {
     const int k = b % 4;
     const vec_bits low = quant_bytes(group, k % 2 * 8 + i) >> k / 2 * 4 & 0x0f0f0f0f;
     const vec_bits high = quant_shift(quant_bytes(group, 16 + i), 4 - 2 * k) & 0x30303030;
-    return quant_split_u8(low | high, 0xff);
+    return low | high;
 }
 
 ALWAYS_INLINE vec q6_k_scale(const quant_panel *panel, int b)
@@ -202,13 +203,13 @@ ALWAYS_INLINE vec_int q6_k_sub_scale(const quant_panel *panel, int which)
 
 /* Q2_K */
 
-ALWAYS_INLINE void q2_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q2_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    (void)n_blocks;
-    quant_copy_halves(rows, offsetof(tsr_block_q2_k, d), panel->half[0]);
-    quant_copy_halves(rows, offsetof(tsr_block_q2_k, dmin), panel->half[1]);
-    quant_copy_words(rows, offsetof(tsr_block_q2_k, scales), 4, panel->word);
+    if (b == 0) {
+        quant_copy_halves(rows, offsetof(tsr_block_q2_k, d), panel->half[0]);
+        quant_copy_halves(rows, offsetof(tsr_block_q2_k, dmin), panel->half[1]);
+    }
+    quant_copy_words(rows, offsetof(tsr_block_q2_k, scales) + 2 * (size_t)b, 2, &panel->word[b / 2]);
 }
 
 ALWAYS_INLINE void q2_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -218,9 +219,9 @@ ALWAYS_INLINE void q2_k_group_load(const unsigned char *const rows[INT_LANES], c
     quant_load_parts(rows, offsetof(tsr_block_q2_k, q) + 8 * (size_t)b, 2, group->bytes);
 }
 
-ALWAYS_INLINE quant_pair q2_k_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q2_k_quads(const quant_group *group, int b, int i)
 {
-    return quant_split_u8(quant_bytes(group, i) >> b % 4 * 2, 0x03);
+    return quant_bytes(group, i) >> b % 4 * 2 & 0x03030303;
 }
 
 /* Nibble `high` of scale byte `which`. */
@@ -248,10 +249,10 @@ ALWAYS_INLINE vec q2_k_min(const quant_panel *panel, int b, int half)
 
 /* Q3_K */
 
-ALWAYS_INLINE void q3_k_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                   quant_panel *panel)
+ALWAYS_INLINE void q3_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    (void)n_blocks;
+    if (b > 0)
+        return;
     quant_copy_halves(rows, offsetof(tsr_block_q3_k, d), panel->half[0]);
     quant_copy_words(rows, offsetof(tsr_block_q3_k, scales), 3, panel->word);
     quant_load_parts(rows, offsetof(tsr_block_q3_k, high), 2, panel->high);
@@ -264,11 +265,11 @@ ALWAYS_INLINE void q3_k_group_load(const unsigned char *const rows[INT_LANES], c
     UNROLL for (int i = 0; i < 8; i++) group->bytes[8 + i] = panel->high[i];
 }
 
-ALWAYS_INLINE quant_pair q3_k_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits q3_k_quads(const quant_group *group, int b, int i)
 {
     const vec_bits low = quant_bytes(group, i) >> b % 4 * 2 & 0x03030303;
     const vec_bits high = quant_shift(quant_bytes(group, 8 + i), 2 - b) & 0x04040404;
-    return quant_split_u8(low | high, 0xff);
+    return low | high;
 }
 
 ALWAYS_INLINE vec q3_k_scale(const quant_panel *panel, int b)

@@ -24,25 +24,15 @@ typedef struct quant_tile {
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
 } quant_tile;
 
-/* Block b of vector v of the tile. */
+/* The quanta of block b of vector v of the tile. */
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
                                     int v, quant_tile *tile)
 {
-    vec_store(tile->scale[b][v], quant_scale(type, panel, b));
-    UNROLL for (int half = 0; half < quant_minima(type); half++)
-        vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
     {
-        const quant_pair words = quant_words(type, group, b, i);
-        vec_short even = (vec_short)words.even - (short)quant_offset(type);
-        vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
-        if (quant_has_sub_scales(type)) {
-            const vec_bits sub = (vec_bits)quant_sub_scale(type, panel, 2 * b + i / 4) & 0xffff;
-            even *= (vec_short)(sub | sub << 16);
-            odd *= (vec_short)(sub | sub << 16);
-        }
-        vst1q_s16(tile->q[b][i][0][v], vuzp1q_s16((int16x8_t)even, (int16x8_t)odd));
-        vst1q_s16(tile->q[b][i][1][v], vuzp2q_s16((int16x8_t)even, (int16x8_t)odd));
+        const quant_pair q = quant_quanta(type, panel, group, b, i);
+        vst1q_s16(tile->q[b][i][0][v], vuzp1q_s16((int16x8_t)q.even, (int16x8_t)q.odd));
+        vst1q_s16(tile->q[b][i][1][v], vuzp2q_s16((int16x8_t)q.even, (int16x8_t)q.odd));
     }
 }
 

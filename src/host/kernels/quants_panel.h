@@ -13,9 +13,10 @@ enum { QUANT_BLOCKS = TSR_QUANT_SUPER_BLOCK / TSR_QUANT_BLOCK };
 typedef struct quant_traits {
     int group_blocks; /* blocks whose quanta share bytes */
     int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
-    int offset;       /* what the type's words are more than q; taken off from sums, which is cheaper */
+    int offset;       /* what the type's bytes are more than q; taken off from sums, which is cheaper */
     int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: they cannot */
     int minima;       /* of a block: 0, 1, or 2, each for a half of it */
+    bool is_signed;   /* the type's bytes */
     bool sub_scales;  /* two scales per block, each for a half of it */
 } quant_traits;
 
@@ -54,11 +55,10 @@ typedef struct quant_pair {
     vec_int even, odd;
 } quant_pair;
 
-/* Bytes to words; of each the bits of `mask`. */
-ALWAYS_INLINE quant_pair quant_split_u8(vec_bits bytes, uint32_t mask)
+/* Bytes to words. */
+ALWAYS_INLINE quant_pair quant_split_u8(vec_bits bytes)
 {
-    mask |= mask << 16;
-    return (quant_pair){(vec_int)(bytes & mask), (vec_int)(bytes >> 8 & mask)};
+    return (quant_pair){(vec_int)(bytes & 0x00ff00ff), (vec_int)((vec_word)bytes >> 8)};
 }
 
 ALWAYS_INLINE quant_pair quant_split_i8(vec_bits bytes)

@@ -7,9 +7,12 @@
 
 static const int8_t table_iq4[16] = {TSR_QUANT_IQ4_VALUES}, table_fp4[16] = {TSR_QUANT_FP4_VALUES};
 
-static const quant_traits iq4_nl_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT};
-static const quant_traits mxfp4_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT};
-static const quant_traits iq4_xs_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT};
+static const quant_traits iq4_nl_traits = {
+    .group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .is_signed = true};
+static const quant_traits mxfp4_traits = {
+    .group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .is_signed = true};
+static const quant_traits iq4_xs_traits = {
+    .group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .is_signed = true};
 
 /* ---- one element at a time ---- */
 
@@ -47,17 +50,17 @@ ALWAYS_INLINE void iq4_xs_expand(const unsigned char *p, int b, quant_block *out
 
 #if defined(TSR_ISA_INT_VEC)
 
-ALWAYS_INLINE quant_pair table_words(const quant_group *group, int i, const int8_t values[16])
+ALWAYS_INLINE vec_bits table_quads(const quant_group *group, int i, const int8_t values[16])
 {
-    return quant_split_i8(quant_look_up(block_nibbles(group, i) & 0x0f0f0f0f, values));
+    return quant_look_up(block_nibbles(group, i), values);
 }
 
 /* IQ4_NL */
 
-ALWAYS_INLINE void iq4_nl_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                     quant_panel *panel)
+ALWAYS_INLINE void iq4_nl_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    block_halves(rows, sizeof(tsr_block_iq4_nl), offsetof(tsr_block_iq4_nl, d), n_blocks, panel->half);
+    quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_iq4_nl) + offsetof(tsr_block_iq4_nl, d),
+                      panel->half[b]);
 }
 
 ALWAYS_INLINE void iq4_nl_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -68,10 +71,10 @@ ALWAYS_INLINE void iq4_nl_group_load(const unsigned char *const rows[INT_LANES],
                      group->bytes);
 }
 
-ALWAYS_INLINE quant_pair iq4_nl_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits iq4_nl_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return table_words(group, i, table_iq4);
+    return table_quads(group, i, table_iq4);
 }
 
 ALWAYS_INLINE vec iq4_nl_scale(const quant_panel *panel, int b)
@@ -82,12 +85,10 @@ ALWAYS_INLINE vec iq4_nl_scale(const quant_panel *panel, int b)
 /* MXFP4 */
 
 /* A block's exponent is one byte. */
-ALWAYS_INLINE void mxfp4_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                    quant_panel *panel)
+ALWAYS_INLINE void mxfp4_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    for (int b = 0; b < n_blocks; b++)
-        UNROLL for (int r = 0; r < INT_LANES; r++) panel->word[b][r] =
-            rows[r][(size_t)b * sizeof(tsr_block_mxfp4) + offsetof(tsr_block_mxfp4, e)];
+    UNROLL for (int r = 0; r < INT_LANES; r++) panel->word[b][r] =
+        rows[r][(size_t)b * sizeof(tsr_block_mxfp4) + offsetof(tsr_block_mxfp4, e)];
 }
 
 ALWAYS_INLINE void mxfp4_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -98,10 +99,10 @@ ALWAYS_INLINE void mxfp4_group_load(const unsigned char *const rows[INT_LANES], 
                      group->bytes);
 }
 
-ALWAYS_INLINE quant_pair mxfp4_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits mxfp4_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return table_words(group, i, table_fp4);
+    return table_quads(group, i, table_fp4);
 }
 
 /* tsr_quant_mx_scale() of each row: a comparison is all ones where it holds. */
@@ -114,10 +115,10 @@ ALWAYS_INLINE vec mxfp4_scale(const quant_panel *panel, int b)
 
 /* IQ4_XS */
 
-ALWAYS_INLINE void iq4_xs_panel_load(const unsigned char *const rows[INT_LANES], int n_blocks,
-                                     quant_panel *panel)
+ALWAYS_INLINE void iq4_xs_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    (void)n_blocks;
+    if (b > 0)
+        return;
     quant_copy_halves(rows, offsetof(tsr_block_iq4_xs, d), panel->half[0]);
     quant_copy_words(rows, offsetof(tsr_block_iq4_xs, d), 2, panel->word); /* scales_high, scales_low too */
 }
@@ -129,10 +130,10 @@ ALWAYS_INLINE void iq4_xs_group_load(const unsigned char *const rows[INT_LANES],
     quant_load_parts(rows, offsetof(tsr_block_iq4_xs, q) + 16 * (size_t)b, 1, group->bytes);
 }
 
-ALWAYS_INLINE quant_pair iq4_xs_words(const quant_group *group, int b, int i)
+ALWAYS_INLINE vec_bits iq4_xs_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return table_words(group, i, table_iq4);
+    return table_quads(group, i, table_iq4);
 }
 
 /* See tsr_quant_iq4_scale(). */

@@ -27,25 +27,15 @@ typedef struct quant_tile {
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
 } quant_tile;
 
-/* Block b of vector v of the tile. */
+/* The quanta of block b of vector v of the tile. */
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
                                     int v, quant_tile *tile)
 {
-    vec_store(tile->scale[b][v], quant_scale(type, panel, b));
-    UNROLL for (int half = 0; half < quant_minima(type); half++)
-        vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
     UNROLL for (int i = 0; i < 8; i++)
     {
-        const quant_pair words = quant_words(type, group, b, i);
-        vec_short even = (vec_short)words.even - (short)quant_offset(type);
-        vec_short odd = (vec_short)words.odd - (short)quant_offset(type);
-        if (quant_has_sub_scales(type)) {
-            const vec_bits sub = (vec_bits)quant_sub_scale(type, panel, 2 * b + i / 4) & 0xffff;
-            even *= (vec_short)(sub | sub << 16);
-            odd *= (vec_short)(sub | sub << 16);
-        }
-        int_store(tile->q[b][i][v], (vec_int)even);
-        int_store(tile->q[b][8 + i][v], (vec_int)odd);
+        const quant_pair q = quant_quanta(type, panel, group, b, i);
+        int_store(tile->q[b][i][v], q.even);
+        int_store(tile->q[b][8 + i][v], q.odd);
     }
 }
 
