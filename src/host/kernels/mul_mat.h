@@ -63,6 +63,8 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
         quant_tile_product(p, &scratch->quant);
 }
 
+enum { VECTOR_PIECE_ROWS = 1024 }; /* most rows of a piece for one token, where no scratch is needed */
+
 /* How an op is cut into pieces that threads take. */
 typedef struct mul_mat_pieces {
     int64_t rows, tokens; /* of a piece */
@@ -77,15 +79,17 @@ ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
     return sums_are_exact(op) ? QUANT_EXACT_ROWS : QUANT_TILE_ROWS;
 }
 
-/* Pieces are multiples of the register tile. About four per thread even out the threads' speeds; few tokens
- * take the least rows, to walk along a few rather than jump among many; many tokens are cut where scratch
- * ends, since more rows for the same encoded tokens are worth more. */
+/* Pieces are multiples of the register tile. About four per thread even out the threads' speeds. One token
+ * takes long pieces, because what is asked for at the end of one is another thread's; few tokens take the
+ * least rows, to walk along a few rather than jump among many; many tokens are cut where scratch ends, since
+ * more rows for the same encoded tokens are worth more. */
 static mul_mat_pieces mul_mat_cut(const tsr_op_mul_mat *op, int n_threads)
 {
     const bool plain = is_plain(op->type);
     const int64_t tile_rows = plain ? DOT_ROWS : QUANT_ROWS, tile_tokens = plain ? DOT_TOKENS : QUANT_TOKENS;
+    const bool is_vector = op->n_tokens == 1 && (plain || mul_mat_encodes_once(op));
     const int64_t most_tokens = plain ? TILE_TOKENS : QUANT_TILE_TOKENS;
-    const int64_t most_rows = op->n_tokens == 1            ? 64
+    const int64_t most_rows = is_vector                    ? VECTOR_PIECE_ROWS
                               : op->n_tokens <= FEW_TOKENS ? tile_rows
                                                            : mul_mat_max_rows(op);
     const int64_t across = (op->n_tokens + most_tokens - 1) / most_tokens;
