@@ -117,6 +117,21 @@ static void a_stage_has_an_end(void **state)
     assert_false(tsr_host_joins_stage(ops, TSR_HOST_STAGE_OPS));
 }
 
+static void one_row_is_for_one_thread(void **state)
+{
+    (void)state;
+    tsr_op norm = {.kind = TSR_OP_RMS_NORM, .rms_norm = {.n = 1 << 20, .n_rows = 1}};
+    tsr_op add = {.kind = TSR_OP_ADD, .add = {.n = 2048, .n_rows = 2}};
+    const tsr_op of_chunks = product(x, q);
+    assert_true(tsr_host_is_for_one_thread(&norm));
+    assert_true(tsr_host_is_for_one_thread(&add));
+    assert_false(tsr_host_is_for_one_thread(&of_chunks));
+    norm.rms_norm.n_rows = 2;
+    add.add.n_rows = 3;
+    assert_false(tsr_host_is_for_one_thread(&norm));
+    assert_false(tsr_host_is_for_one_thread(&add));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -127,6 +142,7 @@ int main(void)
         cmocka_unit_test(attention_has_its_stage_alone),
         cmocka_unit_test(collectives_and_unknown_ops_never_join),
         cmocka_unit_test(a_stage_has_an_end),
+        cmocka_unit_test(one_row_is_for_one_thread),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

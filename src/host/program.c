@@ -3,8 +3,9 @@
  *
  * The barrier after an op is left out where the next op belongs to the same stage (stages.h), and where it is
  * an all-reduce or all-gather: those wait for every thread of every participant, this team included, before
- * they read or write anything. The serial part of the barrier resets the chunk counters and decides, for all
- * threads alike, whether the program goes on. */
+ * they read or write anything. The serial part of the barrier resets the chunk counters, decides, for all
+ * threads alike, whether the program goes on, and runs the ops that follow as long as they are work for one
+ * thread: the norm of a single token would leave the others waiting at a barrier of its own. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,6 +22,7 @@ struct tsr_device_program {
     tsr_op *ops;         /* [n_ops] */
     bool *barrier_after; /* [n_ops]; true for the last */
     int *stage_begin;    /* [n_ops] the op's stage, which decides which chunk counter it has */
+    bool *serial;        /* [n_ops] run in the serial part of the barrier before it */
 };
 
 static struct tsr_collective *collective_of(const tsr_op *op)
@@ -63,7 +65,10 @@ static void find_stages(tsr_device_program *program)
     for (int i = 0; i < program->n_ops; i++) {
         bool last = i + 1 == program->n_ops;
         program->stage_begin[i] = begin;
-        bool joins = !last && tsr_host_joins_stage(program->ops + begin, i + 1 - begin);
+        program->serial[i] = i > 0 && begin == i && program->barrier_after[i - 1] &&
+                             tsr_host_is_for_one_thread(&program->ops[i]);
+        bool joins =
+            !last && !program->serial[i] && tsr_host_joins_stage(program->ops + begin, i + 1 - begin);
         program->barrier_after[i] = last || (!joins && !waits_for_own_team(&program->ops[i + 1]));
         begin = joins ? begin : i + 1;
     }
@@ -84,6 +89,8 @@ tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_
                           &program->barrier_after));
     TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->stage_begin, "the stages of a program",
                           &program->stage_begin));
+    TSR_TRY(
+        tsr_mem_array((size_t)n_ops, sizeof *program->serial, "the stages of a program", &program->serial));
     for (int i = 0; i < n_ops; i++) {
         TSR_TRY(check_op(host, &ops[i]));
         program->ops[i] = ops[i];
@@ -102,6 +109,7 @@ void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program)
         return;
     tsr_team_wait(tsr_host(device)->team, TSR_FOREVER);
     atomic_store(&tsr_host(device)->running, NULL);
+    tsr_mem_free(program->serial);
     tsr_mem_free(program->stage_begin);
     tsr_mem_free(program->barrier_after);
     tsr_mem_free(program->ops);
@@ -135,25 +143,6 @@ static void finish_program(const tsr_device_program *program)
     }
     if (fault_op >= 0)
         set_outcome(host, TSR_ERR_RANGE, &program->ops[fault_op]);
-}
-
-/* The barrier after op i. False: the program ends here. */
-static bool meet_after(const tsr_device_program *program, int i, int thread)
-{
-    tsr_host_device *host = program->host;
-    if (tsr_team_gather(host->team, thread)) {
-        for (int op = 0; op < TSR_HOST_STAGE_OPS; op++)
-            atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
-        host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
-        if (host->stop) {
-            set_outcome(host, TSR_ERR_DEVICE, &program->ops[i]);
-            atomic_store_explicit(&host->aborted, false, memory_order_relaxed);
-        }
-        if (host->stop || i + 1 == program->n_ops)
-            finish_program(program);
-        tsr_team_release(host->team);
-    }
-    return !host->stop; /* changes only in the next serial part, which needs this thread */
 }
 
 /* A device that is held back rests as long as its duty asks for so much work. Rests are saved up, since
@@ -197,17 +186,52 @@ static void run_op(tsr_host_device *host, const tsr_op *op, int op_index, const 
     }
 }
 
+/* What kernels are told by thread `thread` of n_threads. */
+static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_threads)
+{
+    tsr_host_thread *self = &host->threads[thread];
+    return (tsr_kernel_env){.thread = thread,
+                            .n_threads = n_threads,
+                            .range_fault = &self->range_fault,
+                            .scratch = self->scratch,
+                            .shared = host->shared};
+}
+
+/* Run the serial ops from op i on, as the only thread: the others wait. Returns the op after them. */
+static int run_serial_ops(const tsr_device_program *program, int i)
+{
+    const tsr_kernel_env env = env_of(program->host, 0, 1);
+    for (; i < program->n_ops && program->serial[i]; i++) {
+        atomic_store_explicit(&program->host->running_op, i, memory_order_relaxed);
+        run_op(program->host, &program->ops[i], i, &env);
+    }
+    return i;
+}
+
+/* The barrier after op i. False: the program ends here. */
+static bool meet_after(const tsr_device_program *program, int i, int thread)
+{
+    tsr_host_device *host = program->host;
+    if (tsr_team_gather(host->team, thread)) {
+        for (int op = 0; op < TSR_HOST_STAGE_OPS; op++)
+            atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
+        host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
+        if (host->stop) {
+            set_outcome(host, TSR_ERR_DEVICE, &program->ops[i]);
+            atomic_store_explicit(&host->aborted, false, memory_order_relaxed);
+        }
+        if (host->stop || run_serial_ops(program, i + 1) == program->n_ops)
+            finish_program(program);
+        tsr_team_release(host->team);
+    }
+    return !host->stop; /* changes only in the next serial part, which needs this thread */
+}
+
 static void run_program(void *argument, int thread, int n_threads)
 {
     tsr_device_program *program = argument;
     tsr_host_device *host = program->host;
-    tsr_kernel_env env = {
-        .thread = thread,
-        .n_threads = n_threads,
-        .range_fault = &host->threads[thread].range_fault,
-        .scratch = host->threads[thread].scratch,
-        .shared = host->shared,
-    };
+    tsr_kernel_env env = env_of(host, thread, n_threads);
     if (host->outcome.status == TSR_ERR_DEVICE)
         return; /* queued behind an aborted one, whose buffers other devices may still read */
     if (thread == 0) {
@@ -215,6 +239,8 @@ static void run_program(void *argument, int thread, int n_threads)
         atomic_store(&host->running, program);
     }
     for (int i = 0; i < program->n_ops; i++) {
+        if (program->serial[i])
+            continue;
         if (thread == 0)
             atomic_store_explicit(&host->running_op, i, memory_order_relaxed);
         env.next = &host->next[i - program->stage_begin[i]].chunk;

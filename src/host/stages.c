@@ -144,3 +144,18 @@ bool tsr_host_joins_stage(const tsr_op *ops, int n)
             return false;
     return true;
 }
+
+bool tsr_host_is_for_one_thread(const tsr_op *op)
+{
+    enum { LITTLE = 4096 }; /* floats: as many as are added up in the time of a barrier */
+    switch (op->kind) {
+    case TSR_OP_RMS_NORM:
+        return op->rms_norm.n_rows == 1;
+    case TSR_OP_ARGMAX:
+        return op->argmax.n_rows == 1;
+    case TSR_OP_ADD:
+        return op->add.n * op->add.n_rows <= LITTLE;
+    default:
+        return false;
+    }
+}

@@ -16,4 +16,8 @@ enum { TSR_HOST_STAGE_OPS = 8 }; /* most ops of a stage: as many chunk counters 
 /* Whether ops[n] can join the stage ops[0..n): n >= 1. Collectives never can. */
 bool tsr_host_joins_stage(const tsr_op *ops, int n);
 
+/* Whether more threads would not make it faster: it is one row, or so little that a barrier takes longer. No
+ * such op's kernel asks for chunks. */
+bool tsr_host_is_for_one_thread(const tsr_op *op);
+
 #endif
