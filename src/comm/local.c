@@ -269,6 +269,13 @@ static bool local_run(tsr_comm *comm, tsr_device *device, const tsr_op *op, int 
     }
 }
 
+static void local_finish(tsr_comm *comm, const tsr_op *op, int64_t begin, int64_t end)
+{
+    (void)comm;
+    const local_collective *c = (const local_collective *)op->all_reduce.collective;
+    c->reducer.finish(c->parts, c->n_parts, op->all_reduce.residual, op->all_reduce.y, begin, end);
+}
+
 /* ------------------------------------------------------------------------------------- creation */
 
 static tsr_status check_desc(const tsr_comm *comm, const tsr_collective_desc *desc)
@@ -444,6 +451,7 @@ static const struct tsr_comm_ops local_ops = {
     .collective_create = local_collective_create,
     .collective_destroy = local_collective_destroy,
     .run = local_run,
+    .finish = local_finish,
     .stage = local_stage,
     .abort = local_abort,
     .reset = local_reset,

@@ -52,6 +52,10 @@ struct tsr_comm_ops {
      * buffer before every thread of the device's own team has come. */
     bool (*run)(tsr_comm *comm, tsr_device *device, const tsr_op *op, int thread, int n_threads);
 
+    /* Elements [begin, end) of an ALL_REDUCE in which no other device takes part, instead of run(): called by
+     * the thread that has made that part of the partial. NULL: only run(). */
+    void (*finish)(tsr_comm *comm, const tsr_op *op, int64_t begin, int64_t end);
+
     /* For devices that work in streams. Exactly one of two ways serves such a device.
      *
      * enqueue: put the op into `stream` (a cudaStream_t of the device, which is current; perhaps being
@@ -111,6 +115,13 @@ struct tsr_collective {
     tsr_comm *comm;
     const tsr_collective_desc *desc; /* what it was made from, with arrays of its own */
 };
+
+/* Between a device and itself: nobody to wait for. */
+static inline bool tsr_collective_is_alone(const tsr_collective *collective)
+{
+    const uint64_t participants = collective->desc->participants;
+    return (participants & (participants - 1)) == 0;
+}
 
 void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */
 

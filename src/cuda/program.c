@@ -75,7 +75,7 @@ static tsr_status cut(tsr_device_program *program)
         tsr_collective *collective = tsr_cuda_collective_of(&program->ops[i]);
         if (collective) {
             program->comm = tsr_comm_whole(collective->comm);
-            program->meets |= collective->comm->ops->enqueue_meets && !tsr_cuda_is_alone(collective);
+            program->meets |= collective->comm->ops->enqueue_meets && !tsr_collective_is_alone(collective);
         }
         if (!tsr_cuda_is_staged(&program->ops[i]))
             continue;
@@ -114,7 +114,7 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
     tsr_collective *collective = tsr_cuda_collective_of(op);
     tsr_comm *comm = collective->comm;
     *with_norm_out = false;
-    if (tsr_cuda_is_alone(collective)) {
+    if (tsr_collective_is_alone(collective)) {
         *with_norm_out = norm != NULL;
         return enqueue_alone(op, norm, cuda->base.index, s);
     }
@@ -463,7 +463,7 @@ static uint64_t missing_for(const tsr_device_program *program, const tsr_op *cur
         missing = collective->comm->ops->missing(collective->comm, collective, index);
     for (int i = 0; i < program->n_ops && !missing; i++) {
         collective = tsr_cuda_collective_of(&program->ops[i]);
-        if (collective && collective->comm->ops->enqueue && !tsr_cuda_is_alone(collective))
+        if (collective && collective->comm->ops->enqueue && !tsr_collective_is_alone(collective))
             missing = collective->comm->ops->missing(collective->comm, collective, index);
     }
     return missing;

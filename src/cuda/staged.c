@@ -27,16 +27,10 @@ tsr_collective *tsr_cuda_collective_of(const tsr_op *op)
     }
 }
 
-bool tsr_cuda_is_alone(const tsr_collective *collective)
-{
-    uint64_t participants = collective->desc->participants;
-    return (participants & (participants - 1)) == 0;
-}
-
 bool tsr_cuda_is_staged(const tsr_op *op)
 {
     tsr_collective *collective = tsr_cuda_collective_of(op);
-    return collective && !collective->comm->ops->enqueue && !tsr_cuda_is_alone(collective);
+    return collective && !collective->comm->ops->enqueue && !tsr_collective_is_alone(collective);
 }
 
 /* The device's buffer that the other ranks read: its address in the device's memory (of a send, its staging

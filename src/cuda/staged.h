@@ -27,9 +27,6 @@ typedef struct tsr_cuda_staged {
 /* The collective of an op, NULL if it is of another kind. */
 tsr_collective *tsr_cuda_collective_of(const tsr_op *op);
 
-/* A collective between a device and itself: nobody to wait for. */
-bool tsr_cuda_is_alone(const tsr_collective *collective);
-
 /* A collective with others whose communicator cannot work in streams. */
 bool tsr_cuda_is_staged(const tsr_op *op);
 

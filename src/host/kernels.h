@@ -9,11 +9,19 @@
 #define TSR_HOST_KERNELS_H
 
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #include "core/op.h"
 #include "core/status.h"
+
+/* What comes after a piece of a product, on the thread that has made it: rows [row, row_end) of tokens
+ * [token, token_end). */
+typedef struct tsr_kernel_then {
+    void (*run)(const void *what, int64_t row, int64_t row_end, int64_t token, int64_t token_end);
+    const void *what;
+} tsr_kernel_then;
 
 typedef struct tsr_kernel_env {
     int thread, n_threads;
@@ -22,6 +30,7 @@ typedef struct tsr_kernel_env {
     void *scratch;            /* this thread's, 64-byte aligned, scratch_bytes of the kernel set */
     void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
                                  kernels since; NULL: none, and kernels do without */
+    const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
 } tsr_kernel_env;
 
 typedef void (*tsr_kernel_fn)(const tsr_op *op, const tsr_kernel_env *env);
@@ -31,6 +40,7 @@ typedef struct tsr_kernel_set {
     size_t scratch_bytes;            /* per thread */
     size_t shared_bytes;             /* per team of more than one thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
+    bool heeds_then;                 /* MUL_MAT calls env->then */
 } tsr_kernel_set;
 
 /* A set that this build has, and whether this machine can run it. */

@@ -1,5 +1,5 @@
-/* Op lists on a host device: every thread of the team walks the list, runs its share of each op and meets the
- * others after it.
+/* Op lists on a host device: every thread of the team walks the list, runs its share of each op, or of those
+ * that go together (fuse.h), and meets the others after it.
  *
  * The barrier after an op is left out where the next op belongs to the same stage (stages.h), and where it is
  * an all-reduce or all-gather: those wait for every thread of every participant, this team included, before
@@ -14,15 +14,22 @@
 #include "core/comm.h"
 #include "core/event.h"
 #include "core/mem.h"
-#include "host/host.h"
+#include "host/fuse.h"
+
+/* Ops that are run as one, and how; most of them are one op. */
+typedef struct step {
+    tsr_host_fusion fusion;
+    int op, n_ops;
+    int counter;        /* its chunk counter: its place in the stage */
+    bool barrier_after; /* true for the last */
+    bool serial;        /* run in the serial part of the barrier before it */
+} step;
 
 struct tsr_device_program {
     tsr_host_device *host;
-    int n_ops;
-    tsr_op *ops;         /* [n_ops] */
-    bool *barrier_after; /* [n_ops]; true for the last */
-    int *stage_begin;    /* [n_ops] the op's stage, which decides which chunk counter it has */
-    bool *serial;        /* [n_ops] run in the serial part of the barrier before it */
+    int n_ops, n_steps;
+    tsr_op *ops;
+    step *steps;
 };
 
 static struct tsr_collective *collective_of(const tsr_op *op)
@@ -59,17 +66,27 @@ static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
                     name, host->kernels->isa, tsr_op_kind_name(op->kind));
 }
 
+static void find_steps(tsr_device_program *program)
+{
+    for (int i = 0, n; i < program->n_ops; i += n) {
+        const tsr_host_fusion fusion = tsr_host_fuse(program->host, &program->ops[i], program->n_ops - i, &n);
+        program->steps[program->n_steps++] = (step){.fusion = fusion, .op = i, .n_ops = n};
+    }
+}
+
+/* Fused ops make a stage of their own. */
 static void find_stages(tsr_device_program *program)
 {
     int begin = 0;
-    for (int i = 0; i < program->n_ops; i++) {
-        bool last = i + 1 == program->n_ops;
-        program->stage_begin[i] = begin;
-        program->serial[i] = i > 0 && begin == i && program->barrier_after[i - 1] &&
-                             tsr_host_is_for_one_thread(&program->ops[i]);
-        bool joins =
-            !last && !program->serial[i] && tsr_host_joins_stage(program->ops + begin, i + 1 - begin);
-        program->barrier_after[i] = last || (!joins && !waits_for_own_team(&program->ops[i + 1]));
+    for (int i = 0; i < program->n_steps; i++) {
+        step *s = &program->steps[i];
+        const tsr_op *op = &program->ops[s->op];
+        const bool last = i + 1 == program->n_steps, starts = begin == i;
+        s->counter = i - begin;
+        s->serial = i > 0 && starts && s[-1].barrier_after && s->n_ops == 1 && tsr_host_is_for_one_thread(op);
+        const bool joins = !last && !s->serial && s->n_ops == 1 && s[1].n_ops == 1 &&
+                           tsr_host_joins_stage(op - s->counter, s->counter + 1);
+        s->barrier_after = last || (!joins && !waits_for_own_team(&program->ops[s[1].op]));
         begin = joins ? begin : i + 1;
     }
 }
@@ -85,16 +102,12 @@ tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_
     program->host = host;
     program->n_ops = n_ops;
     TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->ops, "the ops of a program", &program->ops));
-    TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->barrier_after, "the barriers of a program",
-                          &program->barrier_after));
-    TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->stage_begin, "the stages of a program",
-                          &program->stage_begin));
-    TSR_TRY(
-        tsr_mem_array((size_t)n_ops, sizeof *program->serial, "the stages of a program", &program->serial));
+    TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->steps, "the steps of a program", &program->steps));
     for (int i = 0; i < n_ops; i++) {
         TSR_TRY(check_op(host, &ops[i]));
         program->ops[i] = ops[i];
     }
+    find_steps(program);
     find_stages(program);
     *program_out = program;
     program = NULL;
@@ -109,9 +122,7 @@ void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program)
         return;
     tsr_team_wait(tsr_host(device)->team, TSR_FOREVER);
     atomic_store(&tsr_host(device)->running, NULL);
-    tsr_mem_free(program->serial);
-    tsr_mem_free(program->stage_begin);
-    tsr_mem_free(program->barrier_after);
+    tsr_mem_free(program->steps);
     tsr_mem_free(program->ops);
     tsr_mem_free(program);
 }
@@ -161,29 +172,42 @@ static void rest(const tsr_host_device *host, tsr_host_thread *self, uint64_t wo
     self->rest_ns = slept < self->rest_ns ? self->rest_ns - slept : 0;
 }
 
-static void run_op(tsr_host_device *host, const tsr_op *op, int op_index, const tsr_kernel_env *env)
+static void run_collective(tsr_host_device *host, const tsr_op *op, const tsr_kernel_env *env)
 {
-    struct tsr_collective *collective = collective_of(op);
-    if (collective) {
-        tsr_comm *comm = collective->comm;
-        bool timed = env->thread == 0 && host->base.clock.on;
-        uint64_t begin = timed ? tsr_clock_ns() : 0;
-        if (!comm->ops->run(comm, &host->base, op, env->thread, env->n_threads))
-            atomic_store_explicit(&host->aborted, true, memory_order_relaxed);
-        if (timed)
-            host->base.clock.collective_ns += tsr_clock_ns() - begin;
-        return;
-    }
+    tsr_comm *comm = collective_of(op)->comm;
+    const bool timed = env->thread == 0 && host->base.clock.on;
+    const uint64_t begin = timed ? tsr_clock_ns() : 0;
+    if (!comm->ops->run(comm, &host->base, op, env->thread, env->n_threads))
+        atomic_store_explicit(&host->aborted, true, memory_order_relaxed);
+    if (timed)
+        host->base.clock.collective_ns += tsr_clock_ns() - begin;
+}
+
+static void run_kernels(tsr_host_device *host, const step *s, const tsr_op *op, const tsr_kernel_env *env)
+{
     tsr_host_thread *self = &host->threads[env->thread];
     uint64_t begin = host->duty_percent < 100 ? tsr_clock_ns() : 0;
-    host->kernels->run[op->kind](op, env);
+    if (s->fusion != TSR_HOST_FUSION_NONE)
+        tsr_host_run_fused(host, s->fusion, op, env);
+    else
+        host->kernels->run[op->kind](op, env);
     if (host->duty_percent < 100)
         rest(host, self, tsr_clock_ns() - begin);
     if (atomic_load_explicit(&self->range_fault, memory_order_relaxed)) {
         atomic_store_explicit(&self->range_fault, 0, memory_order_relaxed);
         if (self->fault_op < 0)
-            self->fault_op = op_index;
+            self->fault_op = s->op;
     }
+}
+
+static void run_step(const tsr_device_program *program, const step *s, const tsr_kernel_env *env)
+{
+    tsr_host_device *host = program->host;
+    const tsr_op *op = &program->ops[s->op];
+    if (collective_of(op))
+        run_collective(host, op, env);
+    else
+        run_kernels(host, s, op, env);
 }
 
 /* What kernels are told by thread `thread` of n_threads. */
@@ -197,18 +221,18 @@ static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_thre
                             .shared = host->shared};
 }
 
-/* Run the serial ops from op i on, as the only thread: the others wait. Returns the op after them. */
-static int run_serial_ops(const tsr_device_program *program, int i)
+/* Run the serial steps from the i-th on, as the only thread: the others wait. Returns the step after them. */
+static int run_serial_steps(const tsr_device_program *program, int i)
 {
     const tsr_kernel_env env = env_of(program->host, 0, 1);
-    for (; i < program->n_ops && program->serial[i]; i++) {
-        atomic_store_explicit(&program->host->running_op, i, memory_order_relaxed);
-        run_op(program->host, &program->ops[i], i, &env);
+    for (; i < program->n_steps && program->steps[i].serial; i++) {
+        atomic_store_explicit(&program->host->running_op, program->steps[i].op, memory_order_relaxed);
+        run_step(program, &program->steps[i], &env);
     }
     return i;
 }
 
-/* The barrier after op i. False: the program ends here. */
+/* The barrier after step i. False: the program ends here. */
 static bool meet_after(const tsr_device_program *program, int i, int thread)
 {
     tsr_host_device *host = program->host;
@@ -217,10 +241,10 @@ static bool meet_after(const tsr_device_program *program, int i, int thread)
             atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
         host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
         if (host->stop) {
-            set_outcome(host, TSR_ERR_DEVICE, &program->ops[i]);
+            set_outcome(host, TSR_ERR_DEVICE, &program->ops[program->steps[i].op]);
             atomic_store_explicit(&host->aborted, false, memory_order_relaxed);
         }
-        if (host->stop || run_serial_ops(program, i + 1) == program->n_ops)
+        if (host->stop || run_serial_steps(program, i + 1) == program->n_steps)
             finish_program(program);
         tsr_team_release(host->team);
     }
@@ -238,14 +262,15 @@ static void run_program(void *argument, int thread, int n_threads)
         atomic_store(&host->running_op, 0);
         atomic_store(&host->running, program);
     }
-    for (int i = 0; i < program->n_ops; i++) {
-        if (program->serial[i])
+    for (int i = 0; i < program->n_steps; i++) {
+        const step *s = &program->steps[i];
+        if (s->serial)
             continue;
         if (thread == 0)
-            atomic_store_explicit(&host->running_op, i, memory_order_relaxed);
-        env.next = &host->next[i - program->stage_begin[i]].chunk;
-        run_op(host, &program->ops[i], i, &env);
-        if (program->barrier_after[i] && !meet_after(program, i, thread))
+            atomic_store_explicit(&host->running_op, s->op, memory_order_relaxed);
+        env.next = &host->next[s->counter].chunk;
+        run_step(program, s, &env);
+        if (s->barrier_after && !meet_after(program, i, thread))
             return;
     }
 }

@@ -14,7 +14,7 @@
         .isa = name,                                                                                         \
         .scratch_bytes =                                                                                     \
             sizeof(mul_mat_scratch) > sizeof(attn_scratch) ? sizeof(mul_mat_scratch) : sizeof(attn_scratch), \
-        .shared_bytes = ATTN_SHARED_BYTES,                                                                   \
+        .shared_bytes = ATTN_SHARED_BYTES, .heeds_then = true,                                               \
         .run = {                                                                                             \
             [TSR_OP_GET_ROWS] = kernel_get_rows,                                                             \
             [TSR_OP_RMS_NORM] = kernel_rms_norm,                                                             \

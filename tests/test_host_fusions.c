@@ -1,0 +1,85 @@
+/* Which neighbouring ops a host device runs together: only where no result lies over what is still to be
+ * read. That they give the same bits is tested by test_host_fuse.c. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "core/comm.h"
+#include "host/fuse.h"
+
+enum { ROWS = 16, TOKENS = 2, K = 32, N = ROWS * TOKENS };
+
+static float x[K * TOKENS], y[N], residual[N];
+static int64_t partial[N];
+static void *buffers[2] = {NULL, partial};
+static tsr_collective_desc desc = {.participants = 2, .contributors = 2, .n = N, .partial = buffers};
+
+static void finish(tsr_comm *comm, const tsr_op *op, int64_t begin, int64_t end)
+{
+    (void)comm, (void)op, (void)begin, (void)end;
+}
+
+static struct tsr_comm_ops comm_ops = {.finish = finish};
+static tsr_comm comm = {.ops = &comm_ops};
+static tsr_collective collective = {.comm = &comm, .desc = &desc};
+static tsr_kernel_set kernels = {.heeds_then = true};
+static tsr_host_device host = {.base = {.index = 1}, .kernels = &kernels};
+
+static tsr_op product(void *to, bool is_partial)
+{
+    return (tsr_op){.kind = TSR_OP_MUL_MAT,
+                    .mul_mat = {.type = TSR_TYPE_Q8_0,
+                                .n_rows = ROWS,
+                                .k = K,
+                                .x = x,
+                                .x_stride = K,
+                                .n_tokens = TOKENS,
+                                .partial = is_partial,
+                                .y = to,
+                                .y_stride = ROWS}};
+}
+
+static void expect(const tsr_op *ops, int n, tsr_host_fusion fusion, int n_fused)
+{
+    int n_ops = 0;
+    assert_int_equal(tsr_host_fuse(&host, ops, n, &n_ops), fusion);
+    assert_int_equal(n_ops, n_fused);
+}
+
+static void a_partial_that_nobody_adds_to_is_summed_up_with_its_product(void **state)
+{
+    (void)state;
+    tsr_op ops[] = {product(partial, true),
+                    {.kind = TSR_OP_ALL_REDUCE, .all_reduce = {&collective, residual, residual, N}}};
+    expect(ops, 2, TSR_HOST_FUSION_SUM, 2);
+    expect(ops, 1, TSR_HOST_FUSION_NONE, 1);
+    ops[1].all_reduce.y = y;
+    expect(ops, 2, TSR_HOST_FUSION_SUM, 2);
+    ops[1].all_reduce.y = x + K * TOKENS - 1; /* over activations that other threads still multiply */
+    expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
+    ops[1].all_reduce.y = residual;
+    desc.participants = 3; /* others wait for it */
+    expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
+    desc.participants = 2;
+    buffers[1] = y; /* the sum is of something else */
+    expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
+    buffers[1] = partial;
+    comm_ops.finish = NULL;
+    expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
+    comm_ops.finish = finish;
+    kernels.heeds_then = false;
+    expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
+    kernels.heeds_then = true;
+    ops[0].mul_mat.y_stride++;
+    expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_partial_that_nobody_adds_to_is_summed_up_with_its_product),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
