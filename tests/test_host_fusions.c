@@ -11,7 +11,7 @@
 
 enum { ROWS = 16, TOKENS = 2, K = 32, N = ROWS * TOKENS };
 
-static float x[K * TOKENS], y[N], residual[N];
+static float x[K * TOKENS], y[N], residual[N], gate[N + 1], up[N];
 static int64_t partial[N];
 static void *buffers[2] = {NULL, partial};
 static tsr_collective_desc desc = {.participants = 2, .contributors = 2, .n = N, .partial = buffers};
@@ -24,7 +24,12 @@ static void finish(tsr_comm *comm, const tsr_op *op, int64_t begin, int64_t end)
 static struct tsr_comm_ops comm_ops = {.finish = finish};
 static tsr_comm comm = {.ops = &comm_ops};
 static tsr_collective collective = {.comm = &comm, .desc = &desc};
-static tsr_kernel_set kernels = {.heeds_then = true};
+static void products_glu(const tsr_op *a, const tsr_op *b, const tsr_op *glu, const tsr_kernel_env *env)
+{
+    (void)a, (void)b, (void)glu, (void)env;
+}
+
+static tsr_kernel_set kernels = {.heeds_then = true, .products_glu = products_glu};
 static tsr_host_device host = {.base = {.index = 1}, .kernels = &kernels};
 
 static tsr_op product(void *to, bool is_partial)
@@ -76,10 +81,50 @@ static void a_partial_that_nobody_adds_to_is_summed_up_with_its_product(void **s
     expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
 }
 
+static void an_activation_goes_with_the_products_that_it_is_of(void **state)
+{
+    (void)state;
+    tsr_op ops[] = {product(gate, false),
+                    product(up, false),
+                    {.kind = TSR_OP_GLU, .glu = {TSR_GLU_SILU, gate, up, gate, ROWS}}};
+    ops[0].mul_mat.n_tokens = ops[1].mul_mat.n_tokens = 1;
+    float *const fine[] = {gate, up, y}, *const over[] = {gate + 1, x};
+    for (int i = 0; i < 3; i++) {
+        ops[2].glu.y = fine[i];
+        expect(ops, 3, TSR_HOST_FUSION_GLU, 3);
+    }
+    for (int i = 0; i < 2; i++) {
+        ops[2].glu.y = over[i];
+        expect(ops, 3, TSR_HOST_FUSION_NONE, 1);
+    }
+    ops[2].glu = (tsr_op_glu){TSR_GLU_SILU, up, gate, y, ROWS}; /* the gate's product comes second */
+    expect(ops, 3, TSR_HOST_FUSION_GLU, 3);
+    expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
+    ops[2].glu.gate = gate; /* a gate of itself: the other product is somebody else's */
+    expect(ops, 3, TSR_HOST_FUSION_NONE, 1);
+    ops[2].glu.gate = up;
+    ops[1].mul_mat.type = TSR_TYPE_Q4_K; /* whose activations may be rounded otherwise */
+    expect(ops, 3, TSR_HOST_FUSION_NONE, 1);
+    ops[1].mul_mat.type = TSR_TYPE_Q8_0;
+    ops[1].mul_mat.x = y + 1;
+    expect(ops, 3, TSR_HOST_FUSION_NONE, 1);
+    ops[1].mul_mat.x = x;
+    ops[0].mul_mat.n_tokens = ops[1].mul_mat.n_tokens = 2;
+    ops[2].glu.n = 2 * ROWS;
+    expect(ops, 3, TSR_HOST_FUSION_NONE, 1);
+    ops[0].mul_mat.n_tokens = ops[1].mul_mat.n_tokens = 1;
+    ops[2].glu.n = ROWS;
+    expect(ops, 3, TSR_HOST_FUSION_GLU, 3);
+    kernels.products_glu = NULL;
+    expect(ops, 3, TSR_HOST_FUSION_NONE, 1);
+    kernels.products_glu = products_glu;
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_partial_that_nobody_adds_to_is_summed_up_with_its_product),
+        cmocka_unit_test(an_activation_goes_with_the_products_that_it_is_of),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -2,6 +2,7 @@
  * with what it has just written instead of meeting the others first and reading it again:
  *
  *     sum    a product's partial that no other device adds to is converted, and added to the residual
+ *     glu    the activation of gate and up follows their products
  *
  * Every buffer that is read afterwards holds the bits that it would hold without. */
 #ifndef TSR_HOST_FUSE_H
@@ -11,7 +12,8 @@
 
 typedef enum tsr_host_fusion {
     TSR_HOST_FUSION_NONE = 0,
-    TSR_HOST_FUSION_SUM /* MUL_MAT, ALL_REDUCE */
+    TSR_HOST_FUSION_SUM, /* MUL_MAT, ALL_REDUCE */
+    TSR_HOST_FUSION_GLU  /* MUL_MAT, MUL_MAT, GLU */
 } tsr_host_fusion;
 
 /* How the device runs the first of n ops (n >= 1), and how many with it. */

@@ -41,6 +41,9 @@ typedef struct tsr_kernel_set {
     size_t shared_bytes;             /* per team of more than one thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
     bool heeds_then;                 /* MUL_MAT calls env->then */
+
+    /* Two products of the same type and shape with the same token, and the GLU of both; NULL: none. */
+    void (*products_glu)(const tsr_op *a, const tsr_op *b, const tsr_op *glu, const tsr_kernel_env *env);
 } tsr_kernel_set;
 
 /* A set that this build has, and whether this machine can run it. */

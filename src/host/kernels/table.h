@@ -6,6 +6,7 @@
 #include "host/kernels/elementwise.h"
 #include "host/kernels/experts.h"
 #include "host/kernels/mul_mat.h"
+#include "host/kernels/mul_mat_glu.h"
 #include "host/kernels/rows.h"
 #include "host/kernels/sets.h"
 
@@ -14,7 +15,7 @@
         .isa = name,                                                                                         \
         .scratch_bytes =                                                                                     \
             sizeof(mul_mat_scratch) > sizeof(attn_scratch) ? sizeof(mul_mat_scratch) : sizeof(attn_scratch), \
-        .shared_bytes = ATTN_SHARED_BYTES, .heeds_then = true,                                               \
+        .shared_bytes = ATTN_SHARED_BYTES, .heeds_then = true, .products_glu = kernel_products_glu,          \
         .run = {                                                                                             \
             [TSR_OP_GET_ROWS] = kernel_get_rows,                                                             \
             [TSR_OP_RMS_NORM] = kernel_rms_norm,                                                             \
