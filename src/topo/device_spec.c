@@ -131,7 +131,7 @@ static tsr_status parse_isa(const char *piece, tsr_device_item *item)
                         "devices: '%s' is no instruction set; write isa=generic or another of those that "
                         "tsr topo lists",
                         piece);
-    snprintf(item->isa, sizeof item->isa, "%s", name);
+    memcpy(item->isa, name, strlen(name) + 1);
     return TSR_OK;
 }
 
