@@ -164,6 +164,18 @@ static plain_tokens plain_pack(const product *p, const k_segment *segment, int64
     return (plain_tokens){packed, DOT_SEGMENT, padded, first, n_tokens};
 }
 
+/* The same for the sums of a tile: whole vectors of them. */
+ALWAYS_INLINE bool plain_carry_tile(const k_segment *segment, int n, float *sums, float *carry)
+{
+    if (!segment->opens)
+        for (int i = 0; i < n; i += VEC_LANES)
+            vec_store(sums + i, vec_load(carry + i) + vec_load(sums + i));
+    if (!segment->closes)
+        for (int i = 0; i < n; i += VEC_LANES)
+            vec_store(carry + i, vec_load(sums + i));
+    return segment->closes;
+}
+
 /* Multiply the panel that begins with `row` with the tokens; rows past the product's last are stale scratch,
  * and their sums are dropped. `at`: where scratch keeps the rows' sums. */
 static void plain_multiply(const product *p, const k_segment *segment, int64_t row, int64_t at,
@@ -179,7 +191,7 @@ static void plain_multiply(const product *p, const k_segment *segment, int64_t r
         ask_for_rows(next, op->w_stride, DOT_ROWS, elems_bytes(op->type, segment->n), i / DOT_TOKENS,
                      (tokens->n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
         dot_tile(n, scratch->w, tokens->x + (size_t)i * tokens->stride, tokens->stride, tokens->n, sums);
-        if (plain_carry(segment, n * DOT_ROWS, sums, scratch->carry + at))
+        if (plain_carry_tile(segment, n * DOT_ROWS, sums, scratch->carry + at))
             fold_tile(p, segment, tokens->first + i, n, row, n_rows, DOT_ROWS, sums, scratch->totals + at);
     }
 }

@@ -66,7 +66,8 @@ static void quant_panel_multiply(const product *p, const k_segment *segment, int
         ask_for_rows(next, p->op->w_stride, QUANT_ROWS, elems_bytes(p->op->type, segment->n),
                      t / QUANT_TOKENS, (n_tokens + QUANT_TOKENS - 1) / QUANT_TOKENS);
         if (segment->opens)
-            memset(sums, 0, (size_t)n * QUANT_ROWS * sizeof(float));
+            for (int i = 0; i < n * QUANT_ROWS; i += VEC_LANES)
+                vec_store(sums + i, (vec){0});
         quant_tile_multiply(n, quant_minima(p->op->type), &scratch->tile, (int)(segment->n / X_BLOCK),
                             scratch->x + (size_t)t * QUANT_BLOCKS, QUANT_BLOCKS, sums, QUANT_ROWS);
         if (segment->closes)
