@@ -108,9 +108,9 @@ ALWAYS_INLINE void quant_ask(const unsigned char *const rows[INT_LANES], const q
 ALWAYS_INLINE void quant_ask_along(tsr_type type, const quant_next *next, int b)
 {
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
-    const unsigned char *p = next->along + (size_t)b * bytes;
     if (!next->along)
         return;
+    const unsigned char *p = next->along + (size_t)b * bytes;
     __asm__("" : "+r"(p)); /* one pointer with offsets */
     UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(p + line);
 }
