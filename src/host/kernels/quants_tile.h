@@ -56,7 +56,9 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
             UNROLL for (int t = 0; t < n_tokens; t++)
             {
                 const vec_int xi = int_set1(x[(size_t)t * x_stride + (size_t)b].q + 2 * i);
-                UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] = int_dot(dots[t][v], w[v], xi);
+                dots[t][0] = int_dot(dots[t][0], w[0], xi);
+                UNROLL for (int v = 1; v < QUANT_VECTORS; v++) dots[t][v] =
+                    int_dot_at(dots[t][v], w[v], tile->q[b][i][v], xi);
             }
         }
         UNROLL for (int t = 0; t < n_tokens; t++)
