@@ -386,6 +386,12 @@ typedef struct tsr_op {
     };
 } tsr_op;
 
+/* Whether two buffers of an op have a byte in common. */
+static inline bool tsr_op_floats_overlap(const float *a, int64_t n_a, const float *b, int64_t n_b)
+{
+    return (uintptr_t)a < (uintptr_t)(b + n_b) && (uintptr_t)b < (uintptr_t)(a + n_a);
+}
+
 /* "mul_mat", "all_reduce", ...; never NULL. */
 const char *tsr_op_kind_name(tsr_op_kind kind);
 

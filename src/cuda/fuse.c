@@ -3,11 +3,6 @@
 
 #include <stddef.h>
 
-static bool overlap(const float *a, int64_t n_a, const float *b, int64_t n_b)
-{
-    return (uintptr_t)a < (uintptr_t)(b + n_b) && (uintptr_t)b < (uintptr_t)(a + n_a);
-}
-
 const tsr_op *tsr_cuda_fuse_norm(const tsr_op *ops, int n)
 {
     if (n < 2 || ops[0].kind != TSR_OP_ALL_REDUCE || ops[1].kind != TSR_OP_RMS_NORM)
@@ -15,9 +10,10 @@ const tsr_op *tsr_cuda_fuse_norm(const tsr_op *ops, int n)
     const tsr_op_all_reduce *sum = &ops[0].all_reduce;
     const tsr_op_rms_norm *norm = &ops[1].rms_norm;
     int64_t n_elems = norm->n * norm->n_rows;
-    bool apart = norm->y == sum->y || !overlap(norm->y, n_elems, sum->y, n_elems);
+    bool apart = norm->y == sum->y || !tsr_op_floats_overlap(norm->y, n_elems, sum->y, n_elems);
     if (sum->residual)
-        apart = apart && (norm->y == sum->residual || !overlap(norm->y, n_elems, sum->residual, n_elems));
+        apart = apart && (norm->y == sum->residual ||
+                          !tsr_op_floats_overlap(norm->y, n_elems, sum->residual, n_elems));
     return norm->x == sum->y && n_elems == sum->n && n_elems > 0 && apart ? &ops[1] : NULL;
 }
 
@@ -29,7 +25,7 @@ static int64_t elements(const tsr_op_rope *rope)
 /* In place or apart. */
 static bool is_plain(const tsr_op_rope *rope)
 {
-    return rope->x == rope->y || !overlap(rope->x, elements(rope), rope->y, elements(rope));
+    return rope->x == rope->y || !tsr_op_floats_overlap(rope->x, elements(rope), rope->y, elements(rope));
 }
 
 static bool writes_keys_of(const tsr_op_kv_write *write, const tsr_op_rope *k)
@@ -37,14 +33,15 @@ static bool writes_keys_of(const tsr_op_kv_write *write, const tsr_op_rope *k)
     enum { GROUP = 32 }; /* a warp turns pairs that lie in one group, or two groups of the same lanes */
     return write->k == k->y && write->n_tokens == k->n_tokens && write->kv.n_heads == k->n_heads &&
            write->kv.head_dim == k->head_dim && (k->interleaved || k->n_rot / 2 % GROUP == 0) &&
-           is_plain(k) && !overlap(k->y, elements(k), write->v, elements(k));
+           is_plain(k) && !tsr_op_floats_overlap(k->y, elements(k), write->v, elements(k));
 }
 
 static bool goes_along(const tsr_op_rope *q, const tsr_op_rope *k, const tsr_op_kv_write *write)
 {
     int64_t n_q = elements(q), n_k = elements(k);
-    return is_plain(q) && !overlap(q->y, n_q, k->x, n_k) && !overlap(q->y, n_q, k->y, n_k) &&
-           !overlap(q->x, n_q, k->y, n_k) && !overlap(q->y, n_q, write->v, n_k);
+    return is_plain(q) && !tsr_op_floats_overlap(q->y, n_q, k->x, n_k) &&
+           !tsr_op_floats_overlap(q->y, n_q, k->y, n_k) && !tsr_op_floats_overlap(q->x, n_q, k->y, n_k) &&
+           !tsr_op_floats_overlap(q->y, n_q, write->v, n_k);
 }
 
 tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n)

@@ -3,23 +3,10 @@
 
 #include "core/comm.h"
 
-static bool overlap(const void *a, size_t a_bytes, const void *b, size_t b_bytes)
-{
-    const uintptr_t x = (uintptr_t)a, y = (uintptr_t)b;
-    return x < y + b_bytes && y < x + a_bytes;
-}
-
-/* n floats of each. */
-static bool floats_overlap(const float *a, const float *b, int64_t n)
-{
-    return overlap(a, (size_t)n * sizeof *a, b, (size_t)n * sizeof *b);
-}
-
 /* The activations that a product reads. */
 static bool reads(const tsr_op_mul_mat *op, const float *y, int64_t n)
 {
-    const int64_t n_x = (op->n_tokens - 1) * op->x_stride + op->k;
-    return overlap(op->x, (size_t)n_x * sizeof *op->x, y, (size_t)n * sizeof *y);
+    return tsr_op_floats_overlap(op->x, (op->n_tokens - 1) * op->x_stride + op->k, y, n);
 }
 
 /* A product, and the sum of its partial alone: over anything but the activations that other threads still
@@ -49,9 +36,10 @@ static bool is_glu(const tsr_op *ops, int n)
     const bool of_them = (glu->gate == a->y && glu->up == b->y) || (glu->gate == b->y && glu->up == a->y);
     if (!alike || !of_them || glu->n != a->n_rows)
         return false;
-    return (glu->y == a->y || !floats_overlap(glu->y, a->y, glu->n)) &&
-           (glu->y == b->y || !floats_overlap(glu->y, b->y, glu->n)) && !reads(a, glu->y, glu->n) &&
-           !reads(a, b->y, glu->n) && !floats_overlap(a->y, b->y, glu->n);
+    return (glu->y == a->y || !tsr_op_floats_overlap(glu->y, glu->n, a->y, glu->n)) &&
+           (glu->y == b->y || !tsr_op_floats_overlap(glu->y, glu->n, b->y, glu->n)) &&
+           !reads(a, glu->y, glu->n) && !reads(a, b->y, glu->n) &&
+           !tsr_op_floats_overlap(a->y, glu->n, b->y, glu->n);
 }
 
 tsr_host_fusion tsr_host_fuse(const tsr_host_device *host, const tsr_op *ops, int n, int *n_ops_out)
