@@ -63,17 +63,25 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
         quant_tile_product(p, &scratch->quant);
 }
 
-enum { VECTOR_PIECE_ROWS = 1024 }; /* most rows of a piece for one token, where no scratch is needed */
-
 /* How an op is cut into pieces that threads take. */
 typedef struct mul_mat_pieces {
     int64_t rows, tokens; /* of a piece */
     int64_t across;       /* pieces side by side: of the same rows */
 } mul_mat_pieces;
 
+enum { VECTOR_PIECE_ROWS = 1024 }; /* of one token, whose sums need no scratch */
+
+/* One token that walks along the weights. */
+ALWAYS_INLINE bool mul_mat_is_vector(const tsr_op_mul_mat *op)
+{
+    return op->n_tokens == 1 && (is_plain(op->type) || mul_mat_encodes_once(op));
+}
+
 /* Most rows of a product. */
 ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
 {
+    if (mul_mat_is_vector(op))
+        return VECTOR_PIECE_ROWS;
     if (is_plain(op->type))
         return sums_are_exact(op) ? TILE_EXACT_ROWS : TILE_ROWS;
     return sums_are_exact(op) ? QUANT_EXACT_ROWS : QUANT_TILE_ROWS;
@@ -87,11 +95,9 @@ static mul_mat_pieces mul_mat_cut(const tsr_op_mul_mat *op, int n_threads)
 {
     const bool plain = is_plain(op->type);
     const int64_t tile_rows = plain ? DOT_ROWS : QUANT_ROWS, tile_tokens = plain ? DOT_TOKENS : QUANT_TOKENS;
-    const bool is_vector = op->n_tokens == 1 && (plain || mul_mat_encodes_once(op));
     const int64_t most_tokens = plain ? TILE_TOKENS : QUANT_TILE_TOKENS;
-    const int64_t most_rows = is_vector                    ? VECTOR_PIECE_ROWS
-                              : op->n_tokens <= FEW_TOKENS ? tile_rows
-                                                           : mul_mat_max_rows(op);
+    const bool few = op->n_tokens <= FEW_TOKENS && !mul_mat_is_vector(op);
+    const int64_t most_rows = few ? tile_rows : mul_mat_max_rows(op);
     const int64_t across = (op->n_tokens + most_tokens - 1) / most_tokens;
     const int64_t tokens =
         ((op->n_tokens + across - 1) / across + tile_tokens - 1) / tile_tokens * tile_tokens;

@@ -38,22 +38,22 @@ typedef struct plain_scratch {
  * granule is complete. */
 ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, float *carry)
 {
-    if (!segment->opens)
-        for (int i = 0; i < n; i++)
-            sums[i] = carry[i] + sums[i];
-    if (!segment->closes)
-        memcpy(carry, sums, (size_t)n * sizeof(float));
+    int i = 0;
+    for (; i + VEC_LANES <= n; i += VEC_LANES) { /* not memcpy: a call takes longer than a few vectors */
+        vec sum = vec_load(sums + i);
+        if (!segment->opens)
+            vec_store(sums + i, sum = vec_load(carry + i) + sum);
+        if (!segment->closes)
+            vec_store(carry + i, sum);
+    }
+    for (; i < n; i++) {
+        sums[i] = segment->opens ? sums[i] : carry[i] + sums[i];
+        carry[i] = sums[i];
+    }
     return segment->closes;
 }
 
 /* ---- one token ---- */
-
-/* How far from byte `at` of a row lies what is read PREFETCH_BYTES later: in the same row, or in the one that
- * takes its place. */
-ALWAYS_INLINE size_t plain_ahead(const product *p, size_t at, size_t row_bytes)
-{
-    return PREFETCH_BYTES + (PREFETCH_BYTES + at < row_bytes ? 0 : VECTOR_ROWS * p->op->w_stride - row_bytes);
-}
 
 /* Multiply one unit of n_rows rows `stride` bytes apart, and ask for what comes `ahead` bytes later: the
  * processor looks ahead about as far as one unit, memory answers later than that. Asking past the matrix is
@@ -106,7 +106,7 @@ ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const prod
     k_segment segment = segment_first(op, DOT_SEGMENT);
     do {
         const int64_t k = segment.begin;
-        const size_t ahead = plain_ahead(p, elems_bytes(type, k), row_bytes);
+        const size_t ahead = ahead_in_rows(p, VECTOR_ROWS, elems_bytes(type, k), row_bytes, PREFETCH_BYTES);
         plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, ahead, x + k, segment.n,
                              sums);
         if (plain_carry(&segment, n_rows, sums, carry))
@@ -164,18 +164,6 @@ static plain_tokens plain_pack(const product *p, const k_segment *segment, int64
     return (plain_tokens){packed, DOT_SEGMENT, padded, first, n_tokens};
 }
 
-/* The same for the sums of a tile: whole vectors of them. */
-ALWAYS_INLINE bool plain_carry_tile(const k_segment *segment, int n, float *sums, float *carry)
-{
-    if (!segment->opens)
-        for (int i = 0; i < n; i += VEC_LANES)
-            vec_store(sums + i, vec_load(carry + i) + vec_load(sums + i));
-    if (!segment->closes)
-        for (int i = 0; i < n; i += VEC_LANES)
-            vec_store(carry + i, vec_load(sums + i));
-    return segment->closes;
-}
-
 /* Multiply the panel that begins with `row` with the tokens; rows past the product's last are stale scratch,
  * and their sums are dropped. `at`: where scratch keeps the rows' sums. */
 static void plain_multiply(const product *p, const k_segment *segment, int64_t row, int64_t at,
@@ -191,7 +179,7 @@ static void plain_multiply(const product *p, const k_segment *segment, int64_t r
         ask_for_rows(next, op->w_stride, DOT_ROWS, elems_bytes(op->type, segment->n), i / DOT_TOKENS,
                      (tokens->n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
         dot_tile(n, scratch->w, tokens->x + (size_t)i * tokens->stride, tokens->stride, tokens->n, sums);
-        if (plain_carry_tile(segment, n * DOT_ROWS, sums, scratch->carry + at))
+        if (plain_carry(segment, n * DOT_ROWS, sums, scratch->carry + at))
             fold_tile(p, segment, tokens->first + i, n, row, n_rows, DOT_ROWS, sums, scratch->totals + at);
     }
 }

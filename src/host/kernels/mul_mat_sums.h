@@ -35,6 +35,13 @@ ALWAYS_INLINE void ask_for_rows(const unsigned char *w, size_t stride, int n_row
         __builtin_prefetch(w + (size_t)(i % n_rows) * stride + (size_t)(i / n_rows) * 64, 0, 2);
 }
 
+/* How far from byte `at` of rows of row_bytes bytes, of which `rows` are read at once, lies what is read
+ * `ahead` bytes later: in the same row, or in the one that takes its place. */
+ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t row_bytes, size_t ahead)
+{
+    return ahead + (ahead + at < row_bytes ? 0 : (size_t)rows * p->op->w_stride - row_bytes);
+}
+
 /* One piece of K: elements [begin, begin + n), and what its sum is part of. */
 typedef struct k_segment {
     int64_t begin, n;

@@ -164,9 +164,7 @@ ALWAYS_INLINE quant_next quant_after(const product *p, int64_t row, size_t at, s
     if (row_bytes == stride && row_bytes < QUANT_SHORT_ROW)
         return (quant_next){0, (const unsigned char *)p->op->w + (size_t)(row + INT_LANES) * stride +
                                    INT_LANES * at};
-    return (quant_next){QUANT_PREFETCH_BYTES +
-                            (QUANT_PREFETCH_BYTES + at < row_bytes ? 0 : INT_LANES * stride - row_bytes),
-                        NULL};
+    return (quant_next){ahead_in_rows(p, INT_LANES, at, row_bytes, QUANT_PREFETCH_BYTES), NULL};
 }
 
 ALWAYS_INLINE void quant_vector_rows(tsr_type type, const product *p, int64_t row, const x_block *x)

@@ -262,16 +262,16 @@ ALWAYS_INLINE v8 v16_high(v16 a)
 #endif
 }
 
+#if !defined(TSR_ISA_AVX512)
 ALWAYS_INLINE v16 v16_join(v8 low, v8 high)
 {
-#if defined(TSR_ISA_AVX512)
-    return (v16){_mm512_insertf32x8(_mm512_castps256_ps512(low), high, 1)};
-#elif defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_AVX2)
     return (v16){low, high};
 #else
     return (v16){low.p0, low.p1, high.p0, high.p1};
 #endif
 }
+#endif
 
 ALWAYS_INLINE v8 v8_load(const void *p)
 {
