@@ -26,36 +26,52 @@ struct tsr_mma_lane {
     uint32_t a[4], b[2];
 };
 
-template <tsr_type TYPE> TSR_DEVICE float tsr_mma_number(uint32_t pair, int i)
+template <tsr_type TYPE> TSR_DEVICE double tsr_mma_number(uint32_t bits)
 {
-    const uint16_t bits = (uint16_t)(pair >> (16 * i));
-    return TYPE == TSR_TYPE_F16 ? tsr_half_to_f32(bits) : tsr_bfloat_to_f32(bits);
+    return TYPE == TSR_TYPE_F16 ? tsr_half_to_f32((uint16_t)bits) : tsr_bfloat_to_f32((uint16_t)bits);
 }
 
-typedef double tsr_mma_row __attribute__((vector_size(8 * sizeof(double))));
+/* Half a row of eight: a compiler keeps vectors that are wider than the registers in memory. */
+typedef double tsr_mma_half __attribute__((vector_size(4 * sizeof(double))));
 
 /* The product of a warp, whose lanes bring a tsr_mma_lane each. */
 template <tsr_type TYPE> static void tsr_mma_product(void *const brought[TSR_WARP])
 {
-    double a[16][16];           /* [row][k] */
-    tsr_mma_row b[16], sum[16]; /* [k][column], [row][column] */
+    double a[16][16];                  /* [row][k] */
+    tsr_mma_half b[16][2], sum[16][2]; /* [k][column], [row][column]; columns by their halves */
     for (int lane = 0; lane < TSR_WARP; lane++) {
         const tsr_mma_lane &mine = *static_cast<const tsr_mma_lane *>(brought[lane]);
         const int g = lane / 4, t = lane % 4;
-        for (int i = 0; i < 8; i++)
-            a[g + i / 2 % 2 * 8][2 * t + i / 4 * 8 + i % 2] = tsr_mma_number<TYPE>(mine.a[i / 2], i % 2);
-        for (int i = 0; i < 4; i++)
-            b[2 * t + i / 2 * 8 + i % 2][g] = tsr_mma_number<TYPE>(mine.b[i / 2], i % 2);
-        for (int i = 0; i < 4; i++)
-            sum[g + i / 2 * 8][2 * t + i % 2] = mine.c[i];
+        for (int high = 0; high < 2; high++) { /* columns 8 to 15 of a, those rows of b */
+            const int k = 2 * t + 8 * high;
+            const uint32_t upper = mine.a[2 * high], lower = mine.a[2 * high + 1];
+            a[g][k] = tsr_mma_number<TYPE>(upper);
+            a[g][k + 1] = tsr_mma_number<TYPE>(upper >> 16);
+            a[g + 8][k] = tsr_mma_number<TYPE>(lower);
+            a[g + 8][k + 1] = tsr_mma_number<TYPE>(lower >> 16);
+            b[k][g / 4][g % 4] = tsr_mma_number<TYPE>(mine.b[high]);
+            b[k + 1][g / 4][g % 4] = tsr_mma_number<TYPE>(mine.b[high] >> 16);
+            sum[g + 8 * high][t / 2][t % 2 * 2] = mine.c[2 * high];
+            sum[g + 8 * high][t / 2][t % 2 * 2 + 1] = mine.c[2 * high + 1];
+        }
     }
-    for (int row = 0; row < 16; row++)
-        for (int k = 0; k < 16; k++)
-            sum[row] += a[row][k] * b[k];
-    for (int lane = 0; lane < TSR_WARP; lane++)
-        for (int i = 0; i < 4; i++)
-            static_cast<const tsr_mma_lane *>(brought[lane])->c[i] =
-                (float)sum[lane / 4 + i / 2 * 8][2 * (lane % 4) + i % 2];
+    for (int row = 0; row < 16; row++) {
+        tsr_mma_half left = sum[row][0], right = sum[row][1];
+        for (int k = 0; k < 16; k++) {
+            left += a[row][k] * b[k][0];
+            right += a[row][k] * b[k][1];
+        }
+        sum[row][0] = left;
+        sum[row][1] = right;
+    }
+    for (int lane = 0; lane < TSR_WARP; lane++) {
+        float *const c = static_cast<const tsr_mma_lane *>(brought[lane])->c;
+        const int g = lane / 4, t = lane % 4;
+        for (int high = 0; high < 2; high++) {
+            c[2 * high] = (float)sum[g + 8 * high][t / 2][t % 2 * 2];
+            c[2 * high + 1] = (float)sum[g + 8 * high][t / 2][t % 2 * 2 + 1];
+        }
+    }
 }
 
 /* c += a b, each element rounded once. The block is one-dimensional. */
