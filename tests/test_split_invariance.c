@@ -20,7 +20,7 @@ static int prepare(uint64_t *seed, way *w)
     return n_devices;
 }
 
-static const way_family host = {.plain = "host:1,threads=1", .prepare = prepare};
+static const way_family host = {.plain = "host:1,threads=1", .on_this_machine = true, .prepare = prepare};
 
 WAYS_TESTS(&host, ways_rounds());
 

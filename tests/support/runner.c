@@ -16,12 +16,13 @@ void runner_ok(tsr_status status, const char *what)
         fail_msg("%s: %s: %s", what, tsr_status_name(status), tsr_last_error());
 }
 
-void runner_open_with(runner *r, const char *path, const char *devices, const char *collectives,
-                      const char *split, const tsr_model_config *config)
+void runner_open_on(runner *r, const tsr_topology *machine, const char *path, const char *devices,
+                    const char *collectives, const char *split, const tsr_model_config *config)
 {
     tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_config model_config = TSR_MODEL_CONFIG_INIT;
     float proportions[TSR_MAX_DEVICES];
+    runtime_config.topology = machine;
     runtime_config.devices = devices;
     runtime_config.collectives = collectives;
     *r = (runner){0};
@@ -42,6 +43,12 @@ void runner_open_with(runner *r, const char *path, const char *devices, const ch
     tsr_model_info info;
     tsr_model_describe(r->model, &info);
     r->n_vocab = info.n_vocab;
+}
+
+void runner_open_with(runner *r, const char *path, const char *devices, const char *collectives,
+                      const char *split, const tsr_model_config *config)
+{
+    runner_open_on(r, NULL, path, devices, collectives, split, config);
 }
 
 void runner_open(runner *r, const char *path, const char *devices, const char *split,

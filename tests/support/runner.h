@@ -25,6 +25,10 @@ void runner_open(runner *r, const char *path, const char *devices, const char *s
 /* The same with collectives as tsr_runtime_config has them. */
 void runner_open_with(runner *r, const char *path, const char *devices, const char *collectives,
                       const char *split, const tsr_model_config *config);
+
+/* The same on a machine that was described before (borrowed for the call; NULL: it is described now). */
+void runner_open_on(runner *r, const tsr_topology *machine, const char *path, const char *devices,
+                    const char *collectives, const char *split, const tsr_model_config *config);
 void runner_close(runner *r);
 
 /* Append tokens to sequence 0 in chunks of `chunk` tokens (0: all at once), with the logits of every token

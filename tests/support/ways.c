@@ -78,16 +78,16 @@ static way random_way(const way_family *family, uint64_t *seed)
 static void run_way(const char *path, const way *w, const int32_t *tokens, float *logits)
 {
     runner r;
-    runner_open_with(&r, path, w->devices, w->collectives, w->split, &w->config);
+    runner_open_on(&r, w->machine, path, w->devices, w->collectives, w->split, &w->config);
     runner_decode(&r, tokens, N_TOKENS, w->chunk, true, logits);
     runner_close(&r);
 }
 
 /* The logits on one plain device, one token at a time. */
-static float *make_reference(const way_family *family, const char *path, const int32_t *tokens, size_t bytes,
-                             tsr_type kv_type)
+static float *make_reference(const way_family *family, const tsr_topology *machine, const char *path,
+                             const int32_t *tokens, size_t bytes, tsr_type kv_type)
 {
-    way plain = {.split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
+    way plain = {.machine = machine, .split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
     snprintf(plain.devices, sizeof plain.devices, "%s", family->plain);
     plain.config.type_k = plain.config.type_v = kv_type;
     float *logits = malloc(bytes);
@@ -102,16 +102,20 @@ static void check_file(const way_family *family, const char *path, const char *t
 {
     int32_t tokens[N_TOKENS];
     float *reference[N_KV_TYPES] = {NULL}, *logits; /* made when a way first needs it */
+    tsr_topology *machine = NULL;
     size_t bytes = (size_t)N_TOKENS * (size_t)n_vocab * sizeof(float);
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (int32_t)random_below(&seed, (uint64_t)n_vocab);
     logits = malloc(bytes);
     assert_non_null(logits);
+    if (family->on_this_machine)
+        runner_ok(tsr_topology_discover(NULL, &machine), "this machine");
     for (int64_t i = 0; i < rounds; i++) {
         int k = (int)random_below(&seed, (uint64_t)n_kv_types);
         if (!reference[k])
-            reference[k] = make_reference(family, path, tokens, bytes, kv_types[k]);
+            reference[k] = make_reference(family, machine, path, tokens, bytes, kv_types[k]);
         way w = random_way(family, &seed);
+        w.machine = machine;
         w.config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS; /* half each */
         w.config.type_k = w.config.type_v = kv_types[k];
         memset(logits, 0xff, bytes);
@@ -129,6 +133,7 @@ static void check_file(const way_family *family, const char *path, const char *t
     }
     for (int k = 0; k < n_kv_types; k++)
         free(reference[k]);
+    tsr_topology_destroy(machine);
     free(logits);
 }
 

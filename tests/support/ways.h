@@ -9,6 +9,7 @@
 #include "support/synth_arch.h"
 
 typedef struct way {
+    const tsr_topology *machine; /* NULL: found out when the runtime opens */
     char devices[128], split[128];
     tsr_model_config config;
     int64_t chunk;
@@ -19,6 +20,10 @@ typedef struct way {
 /* A kind of devices that all give the same bits. */
 typedef struct way_family {
     const char *plain; /* devices text of the reference */
+
+    /* The machine is this one, always: it is described once per model, not once per way, which takes as long
+     * as a way does. */
+    bool on_this_machine;
 
     /* Draw a machine and its devices: fill in w->devices and w->about. Returns the number of devices. */
     int (*prepare)(uint64_t *seed, way *w);
