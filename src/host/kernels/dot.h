@@ -71,13 +71,10 @@ ALWAYS_INLINE void dot_sums(vec acc[DOT_PARTS][DOT_VECTORS], float out[DOT_GROUP
 }
 
 /* Add one part of a group's lanes: w of the first eight elements, x of the first token. */
-ALWAYS_INLINE void dot_part(const int n_tokens, const bool asks, const float *w, const float *x,
-                            size_t x_stride, int64_t n, const int part,
-                            vec acc[DOT_TOKENS][DOT_PARTS][DOT_VECTORS])
+ALWAYS_INLINE void dot_part(const int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
+                            const int part, vec acc[DOT_TOKENS][DOT_PARTS][DOT_VECTORS])
 {
     for (int64_t i = 0; i < n; i += 2 * DOT_LANES, w += 2 * DOT_STEP) {
-        UNROLL for (int t = 0; t < n_tokens && asks; t++)
-            __builtin_prefetch(x + (size_t)(n_tokens + t) * x_stride + i);
         UNROLL for (int half = 0; half < 2; half++)
         {
             vec xi[DOT_TOKENS];
@@ -97,8 +94,7 @@ ALWAYS_INLINE void dot_part(const int n_tokens, const bool asks, const float *w,
  * multiple of 32, at most DOT_SEGMENT. The panel holds eight elements of each row, then the next eight.
  * out[t * DOT_ROWS + r]
  *
- * A group of rows, or a part of its lanes, at a time: as many accumulators as there are registers. Tokens
- * come from the second-level cache, so those of the next call are asked for. */
+ * A group of rows, or a part of its lanes, at a time: as many accumulators as there are registers. */
 ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
                               float *out)
 {
@@ -107,15 +103,15 @@ ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x
         vec acc[DOT_TOKENS][DOT_PARTS][DOT_VECTORS] = {0};
         const float *rows = w + group * DOT_GROUP_ROWS * DOT_LANES;
         UNROLL for (int part = 0; part < DOT_PARTS; part++)
-            dot_part(n_tokens, group == 0 && part == 0, rows + part * VEC_LANES, x + part * VEC_LANES,
-                     x_stride, n, part, acc);
+            dot_part(n_tokens, rows + part * VEC_LANES, x + part * VEC_LANES, x_stride, n, part, acc);
         UNROLL for (int t = 0; t < n_tokens; t++)
             dot_sums(acc[t], out + t * DOT_ROWS + group * DOT_GROUP_ROWS);
     }
 }
 
-/* The same for 1 <= n_tokens <= DOT_TOKENS. */
-static void dot_tile(int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n, float *out)
+/* The same for 1 <= n_tokens <= DOT_TOKENS. A function of its own: inlined, its registers run out. */
+__attribute__((noinline)) static void dot_tile(int n_tokens, const float *w, const float *x, size_t x_stride,
+                                               int64_t n, float *out)
 {
     if (n_tokens >= 3 && DOT_TOKENS >= 3)
         dot_tile_n(DOT_TOKENS >= 3 ? 3 : 1, w, x, x_stride, n, out);

@@ -101,20 +101,18 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 #endif
 }
 
-/* int_dot() with an `a` that also lies at `at`. AVX2 multiplies it from there: with so few registers, and two
- * instructions per product, loads of their own are what the processor cannot keep up with. */
-ALWAYS_INLINE vec_int int_dot_at(vec_int sum, vec_int a, const void *at, vec_int b)
-{
 #if defined(TSR_ISA_AVX2)
-    __asm__("vpmaddwd %1, %2, %0" : "=x"(a) : "m"(*(const vec_int *)at), "x"(b));
-    sum += a;
+/* int_dot() with the `a` at p, multiplied from there: with so few registers, and two instructions per
+ * product, loads of their own are what the processor cannot keep up with. */
+ALWAYS_INLINE vec_int int_dot_at(vec_int sum, const void *p, vec_int b)
+{
+    vec_int pairs;
+    __asm__("vpmaddwd %1, %2, %0" : "=x"(pairs) : "m"(*(const vec_int *)p), "x"(b));
+    sum += pairs;
     __asm__("" : "+x"(sum));
     return sum;
-#else
-    (void)at;
-    return int_dot(sum, a, b);
-#endif
 }
+#endif
 
 #if defined(TSR_ISA_AVX512)
 #define INT_LOW_32(a, b)  ((vec_int)_mm512_unpacklo_epi32((__m512i)(a), (__m512i)(b)))

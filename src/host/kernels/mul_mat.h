@@ -1,8 +1,8 @@
 /* mul_mat: y[t][r] = sum_k w[r][k] x[t][k], as one sum or as granule sums in the reduction's format.
  *
- * Plain types are multiplied as floats (mul_mat_plain.h), quantized ones as integers (mul_mat_quant.h),
- * either of them in one way for one token, where memory sets the pace, and in another for many, with the same
- * bits.
+ * Plain types are multiplied as floats (mul_mat_plain.h), quantized
+ * ones as integers (mul_mat_quant.h), each of them in one way for one token, where memory sets the pace, and
+ * in another for many, with the same bits.
  *
  * Threads take chunks of rows from the team's counter, because cores do not run at equal speed for long. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_H
@@ -11,9 +11,12 @@
 #include "host/kernels/mul_mat_plain.h"
 #include "host/kernels/mul_mat_quant.h"
 
-typedef union mul_mat_scratch {
-    plain_scratch plain;
-    quant_scratch quant;
+typedef struct mul_mat_scratch {
+    union {
+        plain_scratch plain;
+        quant_scratch quant;
+    };
+    exact_totals totals;
 } mul_mat_scratch;
 
 /* One token of quantized weights is encoded once per thread, if it fits. */
@@ -34,6 +37,12 @@ static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
         x_encode(product_x(p, 0), p->op->k, quant_x_limit(p->op->type), scratch->quant.x);
 }
 
+/* Whether weights are multiplied as floats for one token as for many. */
+ALWAYS_INLINE bool mul_mat_is_float(tsr_type type)
+{
+    return is_plain(type);
+}
+
 /* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
 static void mul_mat_clear(const product *p)
 {
@@ -45,22 +54,38 @@ static void mul_mat_clear(const product *p)
     }
 }
 
-/* Compute a product of at most mul_mat_max_rows() rows, after mul_mat_begin(). */
+static void mul_mat_tile(const product *p, mul_mat_scratch *scratch)
+{
+    if (is_plain(p->op->type))
+        plain_tile(p, &scratch->plain);
+    else
+        quant_tile_product(p, &scratch->quant);
+}
+
+/* Many tokens. */
+static void mul_mat_tiles(const product *p, mul_mat_scratch *scratch)
+{
+    product tiles = *p;
+    tiles.totals = totals_begin(p->op, &scratch->totals);
+    mul_mat_tile(&tiles, scratch);
+    if (tiles.totals && !totals_hold(p->op, tiles.totals))
+        mul_mat_tile(p, scratch);
+}
+
+/* Compute a product of at most a piece's rows (mul_mat_cut), after mul_mat_begin(). */
 static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
     if (op->k == 0)
         mul_mat_clear(p);
-    else if (is_plain(op->type) && p->token_end - p->token == 1)
+    else if (mul_mat_is_float(op->type) && p->token_end - p->token == 1)
         plain_vector(p);
-    else if (is_plain(op->type))
-        plain_tile(p, &scratch->plain);
 #if defined(TSR_ISA_INT_VEC)
     else if (mul_mat_encodes_once(op))
         quant_vector(p, scratch->quant.x);
 #endif
     else
-        quant_tile_product(p, &scratch->quant);
+        mul_mat_tiles(p, scratch);
 }
 
 /* How an op is cut into pieces that threads take. */
@@ -69,22 +94,25 @@ typedef struct mul_mat_pieces {
     int64_t across;       /* pieces side by side: of the same rows */
 } mul_mat_pieces;
 
-enum { VECTOR_PIECE_ROWS = 1024 }; /* of one token, whose sums need no scratch */
+enum { VECTOR_PIECE_ROWS = 1024 }; /* of few tokens, whose sums need no scratch */
 
-/* One token that walks along the weights. */
+/* One token, or few, that walk along the weights. */
 ALWAYS_INLINE bool mul_mat_is_vector(const tsr_op_mul_mat *op)
 {
     return op->n_tokens == 1 && (is_plain(op->type) || mul_mat_encodes_once(op));
 }
 
-/* Most rows of a product. */
-ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
+/* What is multiplied at once, and the most that fits into scratch. */
+typedef struct mul_mat_shape {
+    int64_t tile_rows, tile_tokens;
+    int64_t rows, tokens;
+} mul_mat_shape;
+
+ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(tsr_type type)
 {
-    if (mul_mat_is_vector(op))
-        return VECTOR_PIECE_ROWS;
-    if (is_plain(op->type))
-        return sums_are_exact(op) ? TILE_EXACT_ROWS : TILE_ROWS;
-    return sums_are_exact(op) ? QUANT_EXACT_ROWS : QUANT_TILE_ROWS;
+    if (is_plain(type))
+        return (mul_mat_shape){DOT_ROWS, DOT_TOKENS, TILE_ROWS, TILE_TOKENS};
+    return (mul_mat_shape){QUANT_ROWS, QUANT_TOKENS, QUANT_TILE_ROWS, QUANT_TILE_TOKENS};
 }
 
 /* Pieces are multiples of the register tile. About four per thread even out the threads' speeds. One token
@@ -93,18 +121,18 @@ ALWAYS_INLINE int64_t mul_mat_max_rows(const tsr_op_mul_mat *op)
  * more rows for the same encoded tokens are worth more. */
 static mul_mat_pieces mul_mat_cut(const tsr_op_mul_mat *op, int n_threads)
 {
-    const bool plain = is_plain(op->type);
-    const int64_t tile_rows = plain ? DOT_ROWS : QUANT_ROWS, tile_tokens = plain ? DOT_TOKENS : QUANT_TOKENS;
-    const int64_t most_tokens = plain ? TILE_TOKENS : QUANT_TILE_TOKENS;
-    const bool few = op->n_tokens <= FEW_TOKENS && !mul_mat_is_vector(op);
-    const int64_t most_rows = few ? tile_rows : mul_mat_max_rows(op);
-    const int64_t across = (op->n_tokens + most_tokens - 1) / most_tokens;
-    const int64_t tokens =
-        ((op->n_tokens + across - 1) / across + tile_tokens - 1) / tile_tokens * tile_tokens;
-    const int64_t even = op->n_rows * across / ((int64_t)n_threads * 4) / tile_rows * tile_rows;
-    return (mul_mat_pieces){even < tile_rows   ? tile_rows
-                            : even < most_rows ? even
-                                               : most_rows,
+    const mul_mat_shape shape = mul_mat_shape_of(op->type);
+    const bool is_vector = mul_mat_is_vector(op);
+    const int64_t most_rows = is_vector                    ? VECTOR_PIECE_ROWS
+                              : op->n_tokens <= FEW_TOKENS ? shape.tile_rows
+                                                           : shape.rows;
+    const int64_t across = (op->n_tokens + shape.tokens - 1) / shape.tokens;
+    const int64_t tokens = ((op->n_tokens + across - 1) / across + shape.tile_tokens - 1) /
+                           shape.tile_tokens * shape.tile_tokens;
+    const int64_t even = op->n_rows * across / ((int64_t)n_threads * 4) / shape.tile_rows * shape.tile_rows;
+    return (mul_mat_pieces){even < shape.tile_rows ? shape.tile_rows
+                            : even < most_rows     ? even
+                                                   : most_rows,
                             tokens, across};
 }
 

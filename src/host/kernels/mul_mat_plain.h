@@ -1,5 +1,5 @@
-/* mul_mat for F32, F16 and BF16 weights: f32 products, in the order of dot.h. There are two ways to compute a
- * segment sum, with the same bits.
+/* mul_mat for F32, F16 and BF16 weights (the last two but with AMX: mul_mat_half.h): f32 products, in the
+ * order of dot.h. There are two ways to compute a segment sum, with the same bits.
  *
  * One token (plain_vector): the weights are read once, so memory sets the pace. Several rows at once, hence
  * several streams; weights are widened in registers and multiplied at once.
@@ -18,21 +18,21 @@ enum {
     VECTOR_UNIT = 128,     /* elements multiplied at once */
     PREFETCH_BYTES = 1024, /* ahead */
     TILE_ROWS = 512,       /* most rows of a chunk: how often packed activations are used */
-    TILE_EXACT_ROWS = 256, /* the same where sums are kept in fixed point, too */
     TILE_TOKENS = 132,     /* most tokens at once: how often decoded weights are used; whole register tiles */
-    X_AHEAD = 3,           /* tokens */
-    FEW_TOKENS = 8         /* up to here memory still sets the pace, and packing does not pay */
+    BATCH_TOKENS = 2 * DOT_TOKENS, /* whose sums are taken at once */
+    X_AHEAD = 3,                   /* tokens */
+    FEW_TOKENS = 8                 /* up to here memory still sets the pace, and packing does not pay */
 };
 
 /* plain_tile's scratch: the activations fill a good part of the second-level cache. */
 typedef struct plain_scratch {
     float w[DOT_ROWS * DOT_SEGMENT];
     float x[TILE_TOKENS * DOT_SEGMENT];
-    /* Sums of the granule so far and, in fixed point, of those before it: DOT_ROWS rows of every token, then
-     * the next rows, so that a tile walks along memory. */
+    /* Sums of granules that are longer than a stage: DOT_ROWS rows of every token, then the next rows, so
+     * that a tile walks along memory. */
     float carry[TILE_TOKENS * TILE_ROWS];
-    int64_t totals[TILE_TOKENS * TILE_EXACT_ROWS];
 } plain_scratch;
+_Static_assert(TILE_TOKENS *TILE_ROWS <= TOTALS_MAX, "totals of a product");
 
 /* Take n sums of one segment: add them to those of the granule before it, which `carry` keeps. True where the
  * granule is complete. */
@@ -135,52 +135,64 @@ static void plain_vector(const product *p)
 
 /* ---- many tokens ---- */
 
-/* Some tokens' activations in one segment, rows `stride` floats apart, n a multiple of 32. */
+/* Some tokens' activations in one stage, rows `stride` floats apart. */
 typedef struct plain_tokens {
     const float *x;
     size_t stride;
-    int64_t n, first;
+    int64_t first;
     int n_tokens;
 } plain_tokens;
 
+/* What a tile multiplies is whole blocks of 32. */
+ALWAYS_INLINE int64_t plain_padded(int64_t n)
+{
+    return (n + 31) / 32 * 32;
+}
+
 /* Few tokens are used where they lie. Many are copied: contiguous rows cannot fight for the same cache sets,
- * as rows a power of two apart would. A segment that is no multiple of 32 is filled up with zeros. */
-static plain_tokens plain_pack(const product *p, const k_segment *segment, int64_t first, int n_tokens,
+ * as rows a power of two apart would. A stage that is no multiple of 32 is filled up with zeros. */
+static plain_tokens plain_pack(const product *p, const k_stage *stage, int64_t first, int n_tokens,
                                float *packed)
 {
-    const int64_t padded = (segment->n + 31) / 32 * 32;
-    if (n_tokens <= FEW_TOKENS && padded == segment->n && !p->x_rows) {
-        const float *x = product_x(p, first) + segment->begin;
-        return (plain_tokens){x, (size_t)p->op->x_stride, padded, first, n_tokens};
+    const int64_t padded = plain_padded(stage->n);
+    if (n_tokens <= FEW_TOKENS && padded == stage->n && !p->x_rows) {
+        const float *x = product_x(p, first) + stage->begin;
+        return (plain_tokens){x, (size_t)p->op->x_stride, first, n_tokens};
     }
     for (int i = 0; i < n_tokens; i++) {
         float *row = packed + i * DOT_SEGMENT;
         const float *later = product_x(p, first + (i + X_AHEAD < n_tokens ? i + X_AHEAD : i));
-        for (int64_t k = 0; k < segment->n; k += 64 / (int64_t)sizeof(float))
-            __builtin_prefetch(later + segment->begin + k);
-        memcpy(row, product_x(p, first + i) + segment->begin, (size_t)segment->n * sizeof(float));
-        memset(row + segment->n, 0, (size_t)(padded - segment->n) * sizeof(float));
+        for (int64_t k = 0; k < stage->n; k += 64 / (int64_t)sizeof(float))
+            __builtin_prefetch(later + stage->begin + k);
+        memcpy(row, product_x(p, first + i) + stage->begin, (size_t)stage->n * sizeof(float));
+        memset(row + stage->n, 0, (size_t)(padded - stage->n) * sizeof(float));
     }
-    return (plain_tokens){packed, DOT_SEGMENT, padded, first, n_tokens};
+    return (plain_tokens){packed, DOT_SEGMENT, first, n_tokens};
 }
 
-/* Multiply the panel that begins with `row` with the tokens; rows past the product's last are stale scratch,
- * and their sums are dropped. `at`: where scratch keeps the rows' sums. */
-static void plain_multiply(const product *p, const k_segment *segment, int64_t row, int64_t at,
-                           const plain_tokens *tokens, plain_scratch *scratch)
+/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and ask for that of the
+ * next panel. `at`: where scratch keeps the panel's sums. */
+static void plain_multiply(const product *p, const k_stage *stage, const k_segment *segment, int64_t row,
+                           int64_t at, const plain_tokens *tokens, plain_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
+    const int64_t k = segment->begin - stage->begin, padded = plain_padded(segment->n);
+    const float *w = scratch->w + k / DOT_LANES * DOT_STEP, *x = tokens->x + k;
     const int n_rows = p->row_end - row < DOT_ROWS ? (int)(p->row_end - row) : DOT_ROWS;
     const unsigned char *next = (const unsigned char *)op->w + (size_t)(row + DOT_ROWS) * op->w_stride +
                                 elems_bytes(op->type, segment->begin);
-    for (int i = 0; i < tokens->n_tokens; i += DOT_TOKENS, at += DOT_TOKENS * DOT_ROWS) {
-        const int n = tokens->n_tokens - i < DOT_TOKENS ? tokens->n_tokens - i : DOT_TOKENS;
-        float sums[DOT_TOKENS * DOT_ROWS];
-        ask_for_rows(next, op->w_stride, DOT_ROWS, elems_bytes(op->type, segment->n), i / DOT_TOKENS,
-                     (tokens->n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
-        dot_tile(n, scratch->w, tokens->x + (size_t)i * tokens->stride, tokens->stride, tokens->n, sums);
+    rows_ahead ahead = rows_ahead_of(next, op->w_stride, DOT_ROWS, elems_bytes(op->type, segment->n),
+                                     (tokens->n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
+    for (int i = 0; i < tokens->n_tokens; i += BATCH_TOKENS, at += BATCH_TOKENS * DOT_ROWS) {
+        const int n = tokens->n_tokens - i < BATCH_TOKENS ? tokens->n_tokens - i : BATCH_TOKENS;
+        _Alignas(64) float sums[BATCH_TOKENS * DOT_ROWS];
+        for (int t = 0; t < n; t += DOT_TOKENS) {
+            rows_ahead_step(&ahead, DOT_ROWS);
+            dot_tile(n - t < DOT_TOKENS ? n - t : DOT_TOKENS, w, x + (size_t)(i + t) * tokens->stride,
+                     tokens->stride, padded, sums + t * DOT_ROWS);
+        }
         if (plain_carry(segment, n * DOT_ROWS, sums, scratch->carry + at))
-            fold_tile(p, segment, tokens->first + i, n, row, n_rows, DOT_ROWS, sums, scratch->totals + at);
+            fold_tile(p, segment, tokens->first + i, n, row, n_rows, DOT_ROWS, sums, at);
     }
 }
 
@@ -200,18 +212,20 @@ static void panel_decode(tsr_type type, const unsigned char *p, int64_t n, float
     }
 }
 
-/* One segment of the product's rows. */
-static void plain_tile_rows(const product *p, const k_segment *segment, const plain_tokens *tokens,
+/* One stage of the product's rows; a panel's rows past the last repeat it. */
+static void plain_tile_rows(const product *p, const k_stage *stage, const plain_tokens *tokens,
                             plain_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
-    const unsigned char *w = (const unsigned char *)op->w + elems_bytes(op->type, segment->begin);
+    const unsigned char *w = (const unsigned char *)op->w + elems_bytes(op->type, stage->begin);
     int64_t at = 0;
     for (int64_t row = p->row; row < p->row_end; row += DOT_ROWS, at += DOT_ROWS * TILE_TOKENS) {
-        for (int64_t r = row; r < row + DOT_ROWS && r < p->row_end; r++)
-            panel_decode(op->type, w + (size_t)r * op->w_stride, segment->n,
-                         scratch->w + (r - row) * DOT_LANES);
-        plain_multiply(p, segment, row, at, tokens, scratch);
+        for (int64_t r = 0; r < DOT_ROWS; r++)
+            panel_decode(op->type,
+                         w + (size_t)(row + r < p->row_end ? row + r : p->row_end - 1) * op->w_stride,
+                         stage->n, scratch->w + r * DOT_LANES);
+        for (int i = 0; i < stage->n_segments; i++)
+            plain_multiply(p, stage, &stage->segments[i], row, at, tokens, scratch);
     }
 }
 
@@ -219,11 +233,14 @@ static void plain_tile(const product *p, plain_scratch *scratch)
 {
     for (int64_t t = p->token; t < p->token_end; t += TILE_TOKENS) {
         const int n_tokens = (int)(p->token_end - t < TILE_TOKENS ? p->token_end - t : TILE_TOKENS);
-        k_segment segment = segment_first(p->op, DOT_SEGMENT);
+        k_segment next = segment_first(p->op, DOT_SEGMENT);
+        k_stage stage;
+        bool more;
         do {
-            const plain_tokens tokens = plain_pack(p, &segment, t, n_tokens, scratch->x);
-            plain_tile_rows(p, &segment, &tokens, scratch);
-        } while (segment_next(p->op, &segment));
+            more = stage_next(p->op, &next, &stage);
+            const plain_tokens tokens = plain_pack(p, &stage, t, n_tokens, scratch->x);
+            plain_tile_rows(p, &stage, &tokens, scratch);
+        } while (more);
     }
 }
 

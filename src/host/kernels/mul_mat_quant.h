@@ -20,7 +20,6 @@
 
 enum {
     QUANT_TILE_ROWS = 512,   /* most rows of a chunk: how often encoded activations are used */
-    QUANT_EXACT_ROWS = 256,  /* the same where sums are kept in fixed point, too */
     QUANT_TILE_TOKENS = 192, /* most tokens at once: how often expanded weights are used */
     QUANT_X_AHEAD = 3,       /* tokens */
     QUANT_MAX_BLOCKS = QUANT_TILE_TOKENS * QUANT_BLOCKS /* of x in scratch */
@@ -29,11 +28,11 @@ enum {
 typedef struct quant_scratch {
     quant_tile tile;
     x_block x[QUANT_MAX_BLOCKS]; /* one token's blocks, or a panel of each of many tokens */
-    /* Of the granule so far and, in fixed point, of those before it: QUANT_ROWS rows of every token, then the
-     * next rows, so that a panel walks along memory. */
+    /* Of granules that are longer than a stage: QUANT_ROWS rows of every token, then the next rows, so that a
+     * panel walks along memory. */
     float sums[QUANT_TILE_TOKENS * QUANT_TILE_ROWS];
-    int64_t totals[QUANT_TILE_TOKENS * QUANT_EXACT_ROWS];
 } quant_scratch;
+_Static_assert(QUANT_TILE_TOKENS *QUANT_TILE_ROWS <= TOTALS_MAX, "totals of a product");
 
 #if !defined(TSR_ISA_AMX)
 /* Vectors need no preparation, and multiply activations as they were encoded. */
@@ -53,51 +52,54 @@ ALWAYS_INLINE void quant_tile_x(x_block *x, int64_t n)
 }
 #endif
 
-/* Multiply the expanded panel that begins with `row` with tokens [first, first + n_tokens). `at`: where the
- * scratch keeps the panel's sums. */
-static void quant_panel_multiply(const product *p, const k_segment *segment, int64_t row, int64_t first,
-                                 int n_tokens, int64_t at, quant_scratch *scratch)
+/* Multiply a segment of the stage's panel that begins with `row` with tokens [first, first + n_tokens), and
+ * ask for that of the next panel. `at`: where the scratch keeps the panel's sums. */
+static void quant_panel_multiply(const product *p, const k_stage *stage, const k_segment *segment,
+                                 int64_t row, int64_t first, int n_tokens, int64_t at, quant_scratch *scratch)
 {
+    const int block = (int)(segment->begin - stage->begin) / X_BLOCK, n_blocks = (int)segment->n / X_BLOCK;
     const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
+    const bool whole = segment->opens && segment->closes;
     const unsigned char *next = product_blocks(p, p->op->type, row + QUANT_ROWS, segment->begin);
+    const x_block *x = scratch->x + block;
+    rows_ahead ahead = rows_ahead_of(next, p->op->w_stride, QUANT_ROWS, elems_bytes(p->op->type, segment->n),
+                                     (n_tokens + QUANT_TOKENS - 1) / QUANT_TOKENS);
     for (int t = 0; t < n_tokens; t += QUANT_TOKENS, at += QUANT_TOKENS * QUANT_ROWS) {
         const int n = n_tokens - t < QUANT_TOKENS ? n_tokens - t : QUANT_TOKENS;
-        float *sums = scratch->sums + at;
-        ask_for_rows(next, p->op->w_stride, QUANT_ROWS, elems_bytes(p->op->type, segment->n),
-                     t / QUANT_TOKENS, (n_tokens + QUANT_TOKENS - 1) / QUANT_TOKENS);
-        if (segment->opens)
-            for (int i = 0; i < n * QUANT_ROWS; i += VEC_LANES)
-                vec_store(sums + i, (vec){0});
-        quant_tile_multiply(n, quant_minima(p->op->type), &scratch->tile, (int)(segment->n / X_BLOCK),
-                            scratch->x + (size_t)t * QUANT_BLOCKS, QUANT_BLOCKS, sums, QUANT_ROWS);
+        _Alignas(64) float granule[QUANT_TOKENS * QUANT_ROWS];
+        float *sums = whole ? granule : scratch->sums + at;
+        rows_ahead_step(&ahead, QUANT_ROWS);
+        quant_tile_multiply(n, quant_minima(p->op->type), &scratch->tile, block, n_blocks,
+                            x + (size_t)t * QUANT_BLOCKS, segment->opens, sums);
         if (segment->closes)
-            fold_tile(p, segment, first + t, n, row, n_rows, QUANT_ROWS, sums, scratch->totals + at);
+            fold_tile(p, segment, first + t, n, row, n_rows, QUANT_ROWS, sums, at);
     }
 }
 
-/* One segment of the product's rows, for tokens [first, first + n_tokens). */
-static void quant_tile_rows(const product *p, const k_segment *segment, int64_t first, int n_tokens,
+/* One stage of the product's rows, for tokens [first, first + n_tokens). */
+static void quant_tile_rows(const product *p, const k_stage *stage, int64_t first, int n_tokens,
                             quant_scratch *scratch)
 {
     int64_t at = 0;
     for (int64_t row = p->row; row < p->row_end; row += QUANT_ROWS, at += QUANT_ROWS * QUANT_TILE_TOKENS) {
         const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
-        quant_tile_expand(p->op->type, product_blocks(p, p->op->type, row, segment->begin), p->op->w_stride,
-                          n_rows, (int)(segment->n / X_BLOCK), &scratch->tile);
-        quant_panel_multiply(p, segment, row, first, n_tokens, at, scratch);
+        quant_tile_expand(p->op->type, product_blocks(p, p->op->type, row, stage->begin), p->op->w_stride,
+                          n_rows, (int)(stage->n / X_BLOCK), &scratch->tile);
+        for (int i = 0; i < stage->n_segments; i++)
+            quant_panel_multiply(p, stage, &stage->segments[i], row, first, n_tokens, at, scratch);
     }
 }
 
-/* A segment of some tokens, and a request for the tokens after it: their rows lie far apart. */
-static void quant_encode_tokens(const product *p, const k_segment *segment, int64_t first, int n_tokens,
+/* A stage of some tokens, and a request for the tokens after it: their rows lie far apart. */
+static void quant_encode_tokens(const product *p, const k_stage *stage, int64_t first, int n_tokens,
                                 int limit, x_block *x)
 {
     for (int i = 0; i < n_tokens; i++) {
         const int64_t later = i + QUANT_X_AHEAD < n_tokens ? first + i + QUANT_X_AHEAD : first + i;
-        for (int64_t k = 0; k < segment->n; k += 64 / (int64_t)sizeof(float))
-            __builtin_prefetch(product_x(p, later) + segment->begin + k);
-        x_encode(product_x(p, first + i) + segment->begin, segment->n, limit, x + (size_t)i * QUANT_BLOCKS);
-        quant_tile_x(x + (size_t)i * QUANT_BLOCKS, segment->n / X_BLOCK);
+        for (int64_t k = 0; k < stage->n; k += 64 / (int64_t)sizeof(float))
+            __builtin_prefetch(product_x(p, later) + stage->begin + k);
+        x_encode(product_x(p, first + i) + stage->begin, stage->n, limit, x + (size_t)i * QUANT_BLOCKS);
+        quant_tile_x(x + (size_t)i * QUANT_BLOCKS, stage->n / X_BLOCK);
     }
 }
 
@@ -108,11 +110,14 @@ static void quant_tile_product(const product *p, quant_scratch *scratch)
     for (int64_t t = p->token; t < p->token_end; t += QUANT_TILE_TOKENS) {
         const int n_tokens =
             (int)(p->token_end - t < QUANT_TILE_TOKENS ? p->token_end - t : QUANT_TILE_TOKENS);
-        k_segment segment = segment_first(p->op, QUANT_SEGMENT);
+        k_segment next = segment_first(p->op, QUANT_SEGMENT);
+        k_stage stage;
+        bool more;
         do {
-            quant_encode_tokens(p, &segment, t, n_tokens, limit, scratch->x);
-            quant_tile_rows(p, &segment, t, n_tokens, scratch);
-        } while (segment_next(p->op, &segment));
+            more = stage_next(p->op, &next, &stage);
+            quant_encode_tokens(p, &stage, t, n_tokens, limit, scratch->x);
+            quant_tile_rows(p, &stage, t, n_tokens, scratch);
+        } while (more);
     }
     quant_tile_end(&scratch->tile);
 }

@@ -7,6 +7,7 @@
 
 #include "core/fixed.h"
 #include "host/kernels.h"
+#include "host/kernels/totals.h"
 #include "host/kernels/weights.h"
 
 /* Rows [row, row_end) of an op's matrix times tokens [token, token_end). Token i is read from row x_rows[i]
@@ -16,7 +17,8 @@ typedef struct product {
     const int32_t *x_rows, *y_rows; /* [op->n_tokens] or NULL */
     int64_t row, row_end;
     int64_t token, token_end;
-    bool *fault; /* set when an exact partial is out of range */
+    bool *fault;          /* set when an exact partial is out of range */
+    exact_totals *totals; /* where exact sums of many tokens add up; NULL: in op->y */
 } product;
 
 ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
@@ -24,15 +26,30 @@ ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
     return p->op->x + (p->x_rows ? p->x_rows[token] : token) * p->op->x_stride;
 }
 
-/* Ask for part `part` of `n_parts` of the first `bytes` bytes of n_rows rows, `stride` bytes apart: weights
- * that come next, whose rows are too short for the processor to see them coming. Asking past the matrix is
- * harmless. */
-ALWAYS_INLINE void ask_for_rows(const unsigned char *w, size_t stride, int n_rows, size_t bytes, int part,
-                                int n_parts)
+/* Weights that come next, asked for a few cache lines at a time: their rows are too short for the processor
+ * to see them coming. Asking past the matrix is harmless. */
+typedef struct rows_ahead {
+    const unsigned char *w; /* rows `stride` bytes apart */
+    size_t stride;
+    int line, lines_per_step;
+} rows_ahead;
+
+/* The first `bytes` bytes of n_rows rows, in n_steps steps. */
+ALWAYS_INLINE rows_ahead rows_ahead_of(const unsigned char *w, size_t stride, const int n_rows, size_t bytes,
+                                       int n_steps)
 {
     const int n_lines = (int)((bytes + 63) / 64) * n_rows;
-    for (int i = part; i < n_lines; i += n_parts)
-        __builtin_prefetch(w + (size_t)(i % n_rows) * stride + (size_t)(i / n_rows) * 64, 0, 2);
+    return (rows_ahead){w, stride, 0, (n_lines + n_steps - 1) / n_steps};
+}
+
+/* Every step asks for as many lines, past the last if need be: a count that varies is mispredicted. */
+ALWAYS_INLINE void rows_ahead_step(rows_ahead *ahead, const int n_rows)
+{
+    for (int i = 0; i < ahead->lines_per_step; i++) {
+        const unsigned line = (unsigned)ahead->line++;
+        __builtin_prefetch(ahead->w + line % (unsigned)n_rows * ahead->stride + line / (unsigned)n_rows * 64,
+                           0, 2);
+    }
 }
 
 /* How far from byte `at` of rows of row_bytes bytes, of which `rows` are read at once, lies what is read
@@ -79,6 +96,30 @@ ALWAYS_INLINE bool segment_next(const tsr_op_mul_mat *op, k_segment *segment)
         end = op->k - end < segment->granule ? op->k : end + segment->granule;
     *segment = segment_at(begin, segment->longest, segment->granule, end, opens);
     return true;
+}
+
+/* What many tokens multiply at once, of K: some segments, one after the other. */
+enum { STAGE_SEGMENTS = 8 };
+
+typedef struct k_stage {
+    int64_t begin, n; /* elements */
+    int n_segments;
+    k_segment segments[STAGE_SEGMENTS];
+} k_stage;
+
+/* Fill the stage with segments from *next on, and step over them: as many as are no longer than one may be,
+ * all but the last whole blocks of 32. False after the last. */
+ALWAYS_INLINE bool stage_next(const tsr_op_mul_mat *op, k_segment *next, k_stage *stage)
+{
+    bool more;
+    *stage = (k_stage){.begin = next->begin};
+    do {
+        stage->segments[stage->n_segments++] = *next;
+        stage->n += next->n;
+        more = segment_next(op, next);
+    } while (more && stage->n_segments < STAGE_SEGMENTS && stage->n % 32 == 0 &&
+             stage->n + next->n <= next->longest);
+    return more;
 }
 
 #if defined(TSR_ISA_AVX2)
@@ -160,31 +201,23 @@ ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int6
         y[i] = first ? sums[i] : y[i] + sums[i];
 }
 
-ALWAYS_INLINE bool sums_are_exact(const tsr_op_mul_mat *op)
-{
-    return op->partial && op->reduce == TSR_REDUCE_EXACT;
-}
-
-/* The same for n_tokens tokens and n_rows rows of a tile that is `rows` wide: sums[token * rows + row].
- * Fixed-point totals are kept beside the sums, at totals[token * rows + row], until the last granule: in the
- * output they would lie apart, and leave the cache between granules. Those of a narrower tile are not kept,
- * since what its other columns hold is no sum. */
+/* The same for n_tokens tokens and n_rows rows of a tile that is `rows` wide, whole vectors: sums[token *
+ * rows
+ * + row]. `at`: where the totals keep them. */
 ALWAYS_INLINE void fold_tile(const product *p, const k_segment *segment, int64_t token, int n_tokens,
-                             int64_t row, int n_rows, const int rows, const float *sums, int64_t *totals)
+                             int64_t row, int n_rows, const int rows, const float *sums, int64_t at)
 {
     const tsr_op_mul_mat *op = p->op;
-    if (!sums_are_exact(op) || n_rows < rows) {
-        for (int t = 0; t < n_tokens; t++)
-            fold_granule(p, segment, token + t, row, n_rows, sums + t * rows);
-        return;
-    }
-    fold_exact(sums, n_tokens * rows, segment->granule_end == segment->granule, op->limit, totals, p->fault);
-    if (segment->granule_end < op->k)
+    if (p->totals)
+        totals_add(sums, n_tokens * rows, segment->granule_end == segment->granule, at, p->totals);
+    if (p->totals && segment->granule_end < op->k)
         return;
     for (int64_t t = 0; t < n_tokens; t++) {
         const int64_t y_row = p->y_rows ? p->y_rows[token + t] : token + t;
-        memcpy((int64_t *)op->y + y_row * op->y_stride + row, totals + t * rows,
-               (size_t)rows * sizeof *totals);
+        if (p->totals)
+            totals_take(p->totals, at + t * rows, n_rows, (int64_t *)op->y + y_row * op->y_stride + row);
+        else
+            fold_granule(p, segment, token + t, row, n_rows, sums + t * rows);
     }
 }
 

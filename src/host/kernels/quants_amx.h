@@ -147,15 +147,14 @@ typedef struct amx_sums {
         AMX_STORE(tiles, e, sums->low, sizeof sums->low[0]);   \
     } while (0)
 
-/* The products of block b of QUANT_TOKENS tokens and of vector v. */
+/* The products of block b of vector v with the blocks of QUANT_TOKENS tokens, of which x is the first. */
 ALWAYS_INLINE void amx_block(const bool two_bytes, quant_tile *tile, int b, int v, const x_block *x,
-                             size_t x_stride, amx_sums *sums)
+                             amx_sums *sums)
 {
     amx_tiles *tiles = &tile->tiles;
-    const size_t stride = x_stride * sizeof *x;
     (void)tiles; /* the processor's own need no name */
-    AMX_LOAD(tiles, TILE_X_HIGH, amx_x_high(x + b), stride);
-    AMX_LOAD(tiles, TILE_X_LOW, amx_x_low(x + b), stride);
+    AMX_LOAD(tiles, TILE_X_HIGH, amx_x_high(x), QUANT_BLOCKS * sizeof *x);
+    AMX_LOAD(tiles, TILE_X_LOW, amx_x_low(x), QUANT_BLOCKS * sizeof *x);
     AMX_LOAD(tiles, TILE_W_LOW, tile->low[b][v], AMX_ROW_BYTES);
     if (two_bytes) {
         AMX_LOAD(tiles, TILE_W_HIGH, tile->high[b][v], AMX_ROW_BYTES);
@@ -189,39 +188,41 @@ ALWAYS_INLINE vec_int amx_dot_of(const bool two_bytes, const amx_sums *sums, int
 /* Add vector v's products with n_tokens tokens, a constant: the tiles always have QUANT_TOKENS of them, of
  * which those past the last are whatever lies behind x. */
 ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const bool two_bytes, quant_tile *tile,
-                                int v, int n_blocks, const x_block *x, size_t x_stride, float *sums,
-                                size_t sums_stride)
+                                int v, int block, int n_blocks, const x_block *x, bool opens, float *sums)
 {
+    const int end = block + n_blocks;
     amx_sums products[2];
-    vec acc[QUANT_TOKENS];
-    UNROLL for (int t = 0; t < n_tokens; t++) acc[t] = vec_load(sums + (size_t)t * sums_stride);
-    amx_block(two_bytes, tile, 0, v, x, x_stride, &products[0]);
-    for (int b = 0; b < n_blocks; b++) {
-        if (b + 1 < n_blocks)
-            amx_block(two_bytes, tile, b + 1, v, x, x_stride, &products[(b + 1) % 2]);
+    vec acc[QUANT_TOKENS] = {0};
+    if (!opens)
+        UNROLL for (int t = 0; t < n_tokens; t++) acc[t] = vec_load(sums + t * QUANT_ROWS);
+    amx_block(two_bytes, tile, block, v, x, &products[block % 2]);
+    for (int b = block; b < end; b++, x++) {
+        if (b + 1 < end)
+            amx_block(two_bytes, tile, b + 1, v, x + 1, &products[(b + 1) % 2]);
         const vec scale = vec_load(tile->scale[b][v]);
         vec min[2];
         UNROLL for (int half = 0; half < minima; half++) min[half] = -vec_load(tile->min[half][b][v]);
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
-            const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
+            const x_block *xb = &x[t * QUANT_BLOCKS];
             const vec_int dot = amx_dot_of(two_bytes, &products[b % 2], t);
             acc[t] = vec_fma(int_to_float(dot) * vec_set1(xb->scale), scale, acc[t]);
             UNROLL for (int half = 0; half < minima; half++) acc[t] =
                 vec_fma(vec_set1(quant_x_sum(xb, minima, half)), min[half], acc[t]);
         }
     }
-    UNROLL for (int t = 0; t < n_tokens; t++) vec_store(sums + (size_t)t * sums_stride, acc[t]);
+    UNROLL for (int t = 0; t < n_tokens; t++) vec_store(sums + t * QUANT_ROWS, acc[t]);
 }
 
-/* Add the panel's products with n_tokens tokens, which quant_tile_x() divided, to sums[token * sums_stride +
- * row]; a token's blocks lie x_stride blocks after the one's before. 1 <= n_tokens <= QUANT_TOKENS, but x and
- * sums have room for QUANT_TOKENS, and what is behind n_tokens in sums is lost. */
-static void quant_tile_multiply(int n_tokens, int minima, quant_tile *tile, int n_blocks, const x_block *x,
-                                size_t x_stride, float *sums, size_t sums_stride)
+/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
+ * apart and divided by quant_tile_x(), of which the first are at x. The products are added to sums[token *
+ * QUANT_ROWS + row] or, if this `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS, but x and sums have
+ * room for QUANT_TOKENS, and what is behind n_tokens in sums is lost. */
+static void quant_tile_multiply(int n_tokens, int minima, quant_tile *tile, int block, int n_blocks,
+                                const x_block *x, bool opens, float *sums)
 {
 #define MULTIPLY(n, minima, two) \
-    quant_tile_n(n, minima, two, tile, v, n_blocks, x, x_stride, vector_sums, sums_stride)
+    quant_tile_n(n, minima, two, tile, v, block, n_blocks, x, opens, sums + v * INT_LANES)
 /* Two minima are those of Q2_K, whose quanta have sub-scales. */
 #define MULTIPLY_UP_TO(n)          \
     do {                           \
@@ -235,7 +236,6 @@ static void quant_tile_multiply(int n_tokens, int minima, quant_tile *tile, int 
             MULTIPLY(n, 0, false); \
     } while (0)
     for (int v = 0; v < QUANT_VECTORS; v++) {
-        float *vector_sums = sums + v * INT_LANES;
         if (n_tokens <= 4)
             MULTIPLY_UP_TO(4);
         else if (n_tokens <= 8)

@@ -30,17 +30,18 @@ static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stri
             quant_expand(type, w + (size_t)r * stride, b, &tile->block[r][b]);
 }
 
-/* Add the panel's products with n_tokens tokens to sums[token * sums_stride + row]; a token's blocks lie
- * x_stride blocks after the one's before. */
-static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int n_blocks,
-                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
+ * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
+ * `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS */
+static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
+                                const x_block *x, bool opens, float *sums)
 {
     for (int t = 0; t < n_tokens; t++)
         for (int r = 0; r < QUANT_ROWS; r++) {
-            float sum = sums[(size_t)t * sums_stride + (size_t)r];
+            float sum = opens ? 0.0f : sums[t * QUANT_ROWS + r];
             for (int b = 0; b < n_blocks; b++) {
-                const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
-                const quant_block *w = &tile->block[r][b];
+                const x_block *xb = &x[t * QUANT_BLOCKS + b];
+                const quant_block *w = &tile->block[r][block + b];
                 int32_t dot = 0;
                 for (int i = 0; i < X_BLOCK; i++)
                     dot += (int32_t)w->q[i] * (int32_t)xb->q[i];
@@ -48,7 +49,7 @@ static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile
                 for (int half = 0; half < minima; half++)
                     sum = fmaf(quant_x_sum(xb, minima, half), -w->min[half], sum);
             }
-            sums[(size_t)t * sums_stride + (size_t)r] = sum;
+            sums[t * QUANT_ROWS + r] = sum;
         }
 }
 

@@ -54,16 +54,16 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
         }                                                                                                 \
     }
 
-/* The integer sums of block b of the panel with block b of n_tokens tokens. */
+/* The integer sums of block b of the panel with the blocks of n_tokens tokens, of which x is the first. */
 ALWAYS_INLINE void neon_block(const int n_tokens, const quant_tile *tile, int b, const x_block *x,
-                              size_t x_stride, int32x4_t dots[QUANT_TOKENS][QUANT_VECTORS])
+                              int32x4_t dots[QUANT_TOKENS][QUANT_VECTORS])
 {
     UNROLL for (int half = 0; half < 2; half++)
     {
         int16x8_t x_even[QUANT_TOKENS], x_odd[QUANT_TOKENS];
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
-            const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
+            const x_block *xb = &x[t * QUANT_BLOCKS];
             x_even[t] = vld1q_s16(xb->q + 8 * half);
             x_odd[t] = vld1q_s16(xb->q + 16 + 8 * half);
         }
@@ -75,20 +75,20 @@ ALWAYS_INLINE void neon_block(const int n_tokens, const quant_tile *tile, int b,
 }
 #undef NEON_STEP
 
-ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quant_tile *tile, int n_blocks,
-                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quant_tile *tile, int block,
+                                int n_blocks, const x_block *x, bool opens, float *sums)
 {
-    for (int b = 0; b < n_blocks; b++) {
+    for (int b = block; b < block + n_blocks; b++, x++, opens = false) {
         int32x4_t dots[QUANT_TOKENS][QUANT_VECTORS] = {0};
-        neon_block(n_tokens, tile, b, x, x_stride, dots);
+        neon_block(n_tokens, tile, b, x, dots);
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
-            const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
+            const x_block *xb = &x[t * QUANT_BLOCKS];
             UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
             {
-                float *sum = sums + (size_t)t * sums_stride + v * INT_LANES;
+                float *sum = sums + t * QUANT_ROWS + v * INT_LANES;
                 const vec dot = int_to_float((vec_int)dots[t][v]) * vec_set1(xb->scale);
-                vec acc = vec_fma(dot, vec_load(tile->scale[b][v]), vec_load(sum));
+                vec acc = vec_fma(dot, vec_load(tile->scale[b][v]), opens ? (vec){0} : vec_load(sum));
                 UNROLL for (int half = 0; half < minima; half++) acc =
                     vec_fma(vec_set1(quant_x_sum(xb, minima, half)), -vec_load(tile->min[half][b][v]), acc);
                 vec_store(sum, acc);
@@ -97,19 +97,20 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
     }
 }
 
-/* Add the panel's products with n_tokens tokens to sums[token * sums_stride + row]; a token's blocks lie
- * x_stride blocks after the one's before. 1 <= n_tokens <= QUANT_TOKENS */
-static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int n_blocks,
-                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
+ * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
+ * `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS */
+static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
+                                const x_block *x, bool opens, float *sums)
 {
-#define MULTIPLY(n)                                                             \
-    do {                                                                        \
-        if (minima == 0)                                                        \
-            quant_tile_n(n, 0, tile, n_blocks, x, x_stride, sums, sums_stride); \
-        else if (minima == 1)                                                   \
-            quant_tile_n(n, 1, tile, n_blocks, x, x_stride, sums, sums_stride); \
-        else                                                                    \
-            quant_tile_n(n, 2, tile, n_blocks, x, x_stride, sums, sums_stride); \
+#define MULTIPLY(n)                                                    \
+    do {                                                               \
+        if (minima == 0)                                               \
+            quant_tile_n(n, 0, tile, block, n_blocks, x, opens, sums); \
+        else if (minima == 1)                                          \
+            quant_tile_n(n, 1, tile, block, n_blocks, x, opens, sums); \
+        else                                                           \
+            quant_tile_n(n, 2, tile, block, n_blocks, x, opens, sums); \
     } while (0)
     switch (n_tokens) {
     case 1:

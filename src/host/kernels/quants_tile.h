@@ -13,8 +13,9 @@ enum {
     QUANT_VECTORS = 2, /* of INT_LANES rows in a tile */
     QUANT_TOKENS = 6,  /* 2 x 6 integer and as many float sums of 32 registers */
 #else
-    QUANT_VECTORS = 2,
-    QUANT_TOKENS = 3, /* 2 x 3 integer sums of 16 registers */
+    QUANT_VECTORS = 4,
+    QUANT_TOKENS =
+        2, /* 4 x 2 integer sums of 16 registers: rows from memory cost no instruction, tokens do */
 #endif
     QUANT_ROWS = QUANT_VECTORS * INT_LANES,
     QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
@@ -41,29 +42,35 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
 
 #include "host/kernels/quants_expand.h"
 
-ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quant_tile *tile, int n_blocks,
-                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quant_tile *tile, int block,
+                                int n_blocks, const x_block *x, bool opens, float *sums)
 {
-    vec acc[QUANT_TOKENS][QUANT_VECTORS];
-    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) acc[t][v] =
-        vec_load(sums + (size_t)t * sums_stride + v * INT_LANES);
-    for (int b = 0; b < n_blocks; b++) {
+    vec acc[QUANT_TOKENS][QUANT_VECTORS] = {0};
+    if (!opens)
+        UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) acc[t][v] =
+            vec_load(sums + t * QUANT_ROWS + v * INT_LANES);
+    for (int b = block; b < block + n_blocks; b++, x++) {
         vec_int dots[QUANT_TOKENS][QUANT_VECTORS] = {0};
         UNROLL for (int i = 0; i < QUANT_STEPS; i++)
         {
+#if defined(TSR_ISA_AVX512)
             vec_int w[QUANT_VECTORS];
             UNROLL for (int v = 0; v < QUANT_VECTORS; v++) w[v] = int_load_once(tile->q[b][i][v]);
+#endif
             UNROLL for (int t = 0; t < n_tokens; t++)
             {
-                const vec_int xi = int_set1(x[(size_t)t * x_stride + (size_t)b].q + 2 * i);
-                dots[t][0] = int_dot(dots[t][0], w[0], xi);
-                UNROLL for (int v = 1; v < QUANT_VECTORS; v++) dots[t][v] =
-                    int_dot_at(dots[t][v], w[v], tile->q[b][i][v], xi);
+                const vec_int xi = int_set1(x[t * QUANT_BLOCKS].q + 2 * i);
+#if defined(TSR_ISA_AVX512)
+                UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] = int_dot(dots[t][v], w[v], xi);
+#else
+                UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
+                    int_dot_at(dots[t][v], tile->q[b][i][v], xi);
+#endif
             }
         }
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
-            const x_block *xb = &x[(size_t)t * x_stride + (size_t)b];
+            const x_block *xb = &x[t * QUANT_BLOCKS];
             UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
             {
                 const vec dot = int_to_float(dots[t][v]) * vec_set1(xb->scale);
@@ -74,32 +81,33 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
         }
     }
     UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
-        vec_store(sums + (size_t)t * sums_stride + v * INT_LANES, acc[t][v]);
+        vec_store(sums + t * QUANT_ROWS + v * INT_LANES, acc[t][v]);
 }
 
-/* Add the panel's products with n_tokens tokens to sums[token * sums_stride + row]; a token's blocks lie
- * x_stride blocks after the one's before. 1 <= n_tokens <= QUANT_TOKENS */
-static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int n_blocks,
-                                const x_block *x, size_t x_stride, float *sums, size_t sums_stride)
+/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
+ * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
+ * `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS */
+static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
+                                const x_block *x, bool opens, float *sums)
 {
-#define MULTIPLY(n)                                                             \
-    do {                                                                        \
-        if (minima == 0)                                                        \
-            quant_tile_n(n, 0, tile, n_blocks, x, x_stride, sums, sums_stride); \
-        else if (minima == 1)                                                   \
-            quant_tile_n(n, 1, tile, n_blocks, x, x_stride, sums, sums_stride); \
-        else                                                                    \
-            quant_tile_n(n, 2, tile, n_blocks, x, x_stride, sums, sums_stride); \
-        n_tokens -= (n), x += (n)*x_stride, sums += (n)*sums_stride;            \
+#define MULTIPLY(n)                                                     \
+    do {                                                                \
+        if (minima == 0)                                                \
+            quant_tile_n(n, 0, tile, block, n_blocks, x, opens, sums);  \
+        else if (minima == 1)                                           \
+            quant_tile_n(n, 1, tile, block, n_blocks, x, opens, sums);  \
+        else                                                            \
+            quant_tile_n(n, 2, tile, block, n_blocks, x, opens, sums);  \
+        n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS; \
     } while (0)
     if (n_tokens == QUANT_TOKENS)
         MULTIPLY(QUANT_TOKENS);
 #if defined(TSR_ISA_AVX512)
     if (n_tokens >= 3)
         MULTIPLY(3);
-#endif
     if (n_tokens >= 2)
         MULTIPLY(2);
+#endif
     if (n_tokens >= 1)
         MULTIPLY(1);
 #undef MULTIPLY

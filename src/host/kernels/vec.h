@@ -157,6 +157,36 @@ ALWAYS_INLINE vec vec_max(vec a, vec b)
 #endif
 }
 
+/* The larger ones. */
+ALWAYS_INLINE vec_int vec_int_max(vec_int a, vec_int b)
+{
+#if defined(TSR_ISA_AVX512)
+    return (vec_int)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif defined(TSR_ISA_AVX2)
+    return (vec_int)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+    const vec_int greater = a > b;
+    return (greater & a) | (~greater & b);
+#endif
+}
+
+/* The nearest integers, ties to even; any where those do not fit. */
+ALWAYS_INLINE vec_int vec_round(vec a)
+{
+#if defined(TSR_ISA_AVX512)
+    return (vec_int)_mm512_cvtps_epi32(a);
+#elif defined(TSR_ISA_AVX2)
+    return (vec_int)_mm256_cvtps_epi32(a);
+#elif defined(TSR_ISA_NEON)
+    return (vec_int)vcvtnq_s32_f32(a);
+#else
+    vec_int rounded;
+    for (int i = 0; i < VEC_LANES; i++)
+        rounded[i] = (int32_t)__builtin_lrintf(a[i]);
+    return rounded;
+#endif
+}
+
 /* ---- sixteen lanes ---- */
 
 ALWAYS_INLINE v16 v16_set1(float value)
