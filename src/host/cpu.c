@@ -34,13 +34,12 @@ const char *tsr_cpu_lacking_for_avx512vnni(void)
     return lacking || __builtin_cpu_supports("avx512vnni") ? lacking : "the processor lacks AVX-512 VNNI";
 }
 
-/* Leaf 7, EDX: AMX-TILE and AMX-INT8 (Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID).
- */
+/* Leaf 7, EDX (Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID). */
 static bool has_amx(void)
 {
-    const unsigned tile = 1u << 24, int8 = 1u << 25;
+    const unsigned bf16 = 1u << 22, tile = 1u << 24, int8 = 1u << 25, all = bf16 | tile | int8;
     unsigned eax, ebx, ecx, edx;
-    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & tile) && (edx & int8);
+    return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) && (edx & all) == all;
 }
 
 #if defined(__linux__)
@@ -67,7 +66,7 @@ const char *tsr_cpu_lacking_for_amx(void)
     if (lacking)
         return lacking;
     if (!has_amx())
-        return "the processor lacks AMX-TILE or AMX-INT8";
+        return "the processor lacks AMX-TILE, AMX-INT8 or AMX-BF16";
     return may_use_tiles() ? NULL
                            : "the system does not let this process use AMX tiles (Linux does from 5.16 on)";
 }

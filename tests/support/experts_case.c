@@ -309,7 +309,7 @@ static bounded dot(const experts_matrix *m, int64_t expert, int64_t row, int64_t
         largest = fmax(largest, fabs(x[i]));
     }
     const double steps = quantized ? 1.001 * largest / 16383 / 2 * weights : 0;
-    return (bounded){sum, (64 + (double)k / 8) * 0x1p-24 * magnitude + steps};
+    return (bounded){sum, ((64 + (double)k / 8) * 0x1p-24 + m->product_error) * magnitude + steps};
 }
 
 /* gelu(x) as 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))), Hendrycks and Gimpel, arXiv:1606.08415. */

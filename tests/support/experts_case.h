@@ -26,6 +26,7 @@ typedef struct experts_matrix {
     size_t row_bytes, expert_bytes;
     unsigned char *bytes; /* [n_experts][n_rows] rows, dense */
     float *decoded;       /* [n_experts][n_rows][k] */
+    double product_error; /* what the device's products with one weight are off by, relatively; 0 until set */
 } experts_matrix;
 
 enum { EXPERTS_GATE, EXPERTS_UP, EXPERTS_DOWN, EXPERTS_MATRICES };

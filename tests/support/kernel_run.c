@@ -27,6 +27,14 @@ const tsr_kernel_set *kernel_run_product_set(int i)
     return i == n ? amx_emulated() : i < n ? kernel_run_set(i) : NULL;
 }
 
+double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type)
+{
+    const double x = 0x1p-17, low_products = 0x1p-16;
+    if (strncmp(set->isa, "amx", 3) != 0)
+        return 0;
+    return type == TSR_TYPE_BF16 ? x : type == TSR_TYPE_F16 ? x + low_products : 0;
+}
+
 typedef struct worker {
     pthread_t thread;
     const tsr_kernel_set *set;

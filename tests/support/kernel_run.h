@@ -16,6 +16,11 @@ const tsr_kernel_set *kernel_run_set(int i);
 /* The same, then the AMX kernels on emulated tiles, whose matrix products are kernels of their own. */
 const tsr_kernel_set *kernel_run_product_set(int i);
 
+/* What a product with one weight of this type may be off by, relative to it, before anything is added up:
+ * AMX divides activations and F16 weights into two bfloat16 (host/kernels/halves_amx.h). Quantized types have
+ * a bound of their own, and plain ones are exact otherwise. */
+double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type);
+
 /* Run one op with a team of n_threads real threads. Returns whether the range fault was raised. */
 bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads);
 

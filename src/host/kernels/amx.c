@@ -1,4 +1,4 @@
-/* The kernels for x86-64 with AVX-512, VNNI and AMX tiles of bytes (Sapphire Rapids and later). */
+/* The kernels for x86-64 with AVX-512, VNNI and AMX tiles (Sapphire Rapids and later). */
 #define TSR_ISA_AVX512
 #define TSR_ISA_VNNI
 #define TSR_ISA_AMX

@@ -1,4 +1,4 @@
-/* AMX tiles of bytes: every tile instruction that the kernels use, and nothing else.
+/* AMX tiles of bytes and of bfloat16: every tile instruction that the kernels use, and nothing else.
  *
  * A tile is up to 16 rows of up to 64 bytes; there are eight, whose shapes a configuration gives all at once.
  * A product adds to a tile of 32-bit sums D[m][n], for 4-byte groups k of A's rows and of B's columns,
@@ -6,6 +6,16 @@
  *     D[m][n] += sum_k sum_{j < 4} A[m][4 k + j] * B[k][4 n + j]
  *
  * (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBSSD and others). Sums wrap.
+ *
+ * A product of bfloat16 adds to a tile of floats, for pairs k of A's rows and of B's columns (the same,
+ * TDPBF16PS),
+ *
+ *     D[m][n] += (sum_k A[m][2 k] * B[k][2 n]) + (sum_k A[m][2 k + 1] * B[k][2 n + 1])
+ *
+ * where each sum begins with zero and takes one fused multiply-add per k, in order; then the two additions.
+ * Everything is rounded to nearest even, numbers below 2^-126 in magnitude count as zero where they go in and
+ * become zero where they come out, whatever MXCSR says. So a D[m][n] depends on its row and column alone, not
+ * on the tiles' shapes, and is the same where A and B change places.
  *
  * With TSR_AMX_EMULATED the same operations are plain C, so that kernels can be tested where no processor has
  * tiles. Tiles are named by numbers in the source text, since the instructions have them in their encoding.
@@ -44,17 +54,14 @@ typedef struct amx_tiles {
 /* Rows `stride` bytes apart. */
 #define AMX_LOAD(tiles, d, p, stride) \
     __asm__ volatile("tileloadd (%0,%1,1), " AMX_NAME(d) : : "r"(p), "r"((ptrdiff_t)(stride)) : "memory")
-#define AMX_STORE(tiles, a, p, stride)                       \
-    __asm__ volatile("tilestored " AMX_NAME(a) ", (%0,%1,1)" \
-                     :                                       \
-                     : "r"(p), "r"((ptrdiff_t)(stride))      \
-                     : "memor"                               \
-                       "y")
+#define AMX_STORE(tiles, a, p, step) \
+    __asm__ volatile("tilestored " AMX_NAME(a) ", (%0,%1,1)" : : "r"(p), "r"((ptrdiff_t)(step)) : "memory")
 /* A's bytes signed (S) or not (U), then B's. */
-#define AMX_DOT_SS(tiles, d, a, b) AMX_DOT("tdpbssd", d, a, b)
-#define AMX_DOT_SU(tiles, d, a, b) AMX_DOT("tdpbsud", d, a, b)
-#define AMX_DOT_US(tiles, d, a, b) AMX_DOT("tdpbusd", d, a, b)
-#define AMX_DOT_UU(tiles, d, a, b) AMX_DOT("tdpbuud", d, a, b)
+#define AMX_DOT_SS(tiles, d, a, b)   AMX_DOT("tdpbssd", d, a, b)
+#define AMX_DOT_SU(tiles, d, a, b)   AMX_DOT("tdpbsud", d, a, b)
+#define AMX_DOT_US(tiles, d, a, b)   AMX_DOT("tdpbusd", d, a, b)
+#define AMX_DOT_UU(tiles, d, a, b)   AMX_DOT("tdpbuud", d, a, b)
+#define AMX_DOT_BF16(tiles, d, a, b) AMX_DOT("tdpbf16ps", d, a, b)
 #define AMX_DOT(name, d, a, b) \
     __asm__ volatile(name " " AMX_NAME(b) ", " AMX_NAME(a) ", " AMX_NAME(d) : : : "memory")
 #define AMX_NAME(tile)  AMX_NAME_(tile)
@@ -68,6 +75,7 @@ static inline void amx_release(void)
 #else
 
 #include <assert.h>
+#include <math.h>
 
 typedef struct amx_tiles {
     amx_config config;
@@ -83,6 +91,7 @@ typedef struct amx_tiles {
 #define AMX_DOT_SU(tiles, d, a, b)     amx_dot(tiles, d, a, b, 1, 0)
 #define AMX_DOT_US(tiles, d, a, b)     amx_dot(tiles, d, a, b, 0, 1)
 #define AMX_DOT_UU(tiles, d, a, b)     amx_dot(tiles, d, a, b, 0, 0)
+#define AMX_DOT_BF16(tiles, d, a, b)   amx_dot_bf16(tiles, d, a, b)
 
 static inline void amx_configure(amx_tiles *tiles)
 {
@@ -123,11 +132,17 @@ static inline int32_t amx_byte(uint8_t byte, int is_signed)
     return is_signed ? (int8_t)byte : byte;
 }
 
+static inline void amx_assert_shapes(const amx_config *config, int d, int a, int b)
+{
+    assert(config->rows[d] > 0 && config->rows[d] == config->rows[a]);
+    assert(config->row_bytes[d] == config->row_bytes[b] && config->row_bytes[a] == 4 * config->rows[b]);
+    (void)config, (void)d, (void)a, (void)b;
+}
+
 static inline void amx_dot(amx_tiles *tiles, int d, int a, int b, int a_signed, int b_signed)
 {
     const amx_config *config = &tiles->config;
-    assert(config->rows[d] > 0 && config->rows[d] == config->rows[a]);
-    assert(config->row_bytes[d] == config->row_bytes[b] && config->row_bytes[a] == 4 * config->rows[b]);
+    amx_assert_shapes(config, d, a, b);
     for (int m = 0; m < config->rows[d]; m++)
         for (int n = 0; n < config->row_bytes[d] / 4; n++) {
             uint32_t sum;
@@ -138,6 +153,44 @@ static inline void amx_dot(amx_tiles *tiles, int d, int a, int b, int a_signed, 
                                       amx_byte(tiles->bytes[b][k][4 * n + j], b_signed));
             memcpy(&tiles->bytes[d][m][4 * n], &sum, sizeof sum);
         }
+}
+
+static inline float amx_flush(float x)
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
+}
+
+/* The first (0) or second (1) bfloat16 of a dword. */
+static inline float amx_bf16(uint32_t pair, int second)
+{
+    const uint32_t bits = second ? pair & 0xffff0000 : pair << 16;
+    float x;
+    memcpy(&x, &bits, sizeof x);
+    return amx_flush(x);
+}
+
+/* The columns that a tile does not have are zeros. */
+static inline void amx_dot_bf16(amx_tiles *tiles, int d, int a, int b)
+{
+    enum { WORDS = AMX_ROW_BYTES / 4 };
+    const amx_config *config = &tiles->config;
+    amx_assert_shapes(config, d, a, b);
+    for (int m = 0; m < config->rows[d]; m++) {
+        float even[WORDS] = {0}, odd[WORDS] = {0}, sums[WORDS];
+        uint32_t x[WORDS], y[WORDS];
+        memcpy(x, tiles->bytes[a][m], sizeof x);
+        for (int k = 0; k < config->rows[b]; k++) {
+            memcpy(y, tiles->bytes[b][k], sizeof y);
+            for (int n = 0; n < WORDS; n++) {
+                even[n] = amx_flush(fmaf(amx_bf16(x[k], 0), amx_bf16(y[n], 0), even[n]));
+                odd[n] = amx_flush(fmaf(amx_bf16(x[k], 1), amx_bf16(y[n], 1), odd[n]));
+            }
+        }
+        memcpy(sums, tiles->bytes[d][m], sizeof sums);
+        for (int n = 0; n < WORDS; n++)
+            sums[n] = amx_flush(amx_flush(sums[n]) + amx_flush(even[n] + odd[n]));
+        memcpy(tiles->bytes[d][m], sums, config->row_bytes[d]);
+    }
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* mul_mat: y[t][r] = sum_k w[r][k] x[t][k], as one sum or as granule sums in the reduction's format.
  *
- * Plain types are multiplied as floats (mul_mat_plain.h), quantized
+ * Plain types are multiplied as floats (mul_mat_plain.h; with AMX, F16 and BF16 by mul_mat_half.h), quantized
  * ones as integers (mul_mat_quant.h), each of them in one way for one token, where memory sets the pace, and
  * in another for many, with the same bits.
  *
@@ -10,11 +10,17 @@
 
 #include "host/kernels/mul_mat_plain.h"
 #include "host/kernels/mul_mat_quant.h"
+#if defined(TSR_ISA_AMX)
+#include "host/kernels/mul_mat_half.h"
+#endif
 
 typedef struct mul_mat_scratch {
     union {
         plain_scratch plain;
         quant_scratch quant;
+#if defined(TSR_ISA_AMX)
+        half_scratch half;
+#endif
     };
     exact_totals totals;
 } mul_mat_scratch;
@@ -33,6 +39,10 @@ ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 /* Before the first of a thread's products with the same token rows. */
 static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
 {
+#if defined(TSR_ISA_AMX)
+    if (half_walks(p->op))
+        half_walk_pack(p, &scratch->half);
+#endif
     if (mul_mat_encodes_once(p->op))
         x_encode(product_x(p, 0), p->op->k, quant_x_limit(p->op->type), scratch->quant.x);
 }
@@ -40,7 +50,11 @@ static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
 /* Whether weights are multiplied as floats for one token as for many. */
 ALWAYS_INLINE bool mul_mat_is_float(tsr_type type)
 {
+#if defined(TSR_ISA_AMX)
+    return type == TSR_TYPE_F32;
+#else
     return is_plain(type);
+#endif
 }
 
 /* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
@@ -56,6 +70,12 @@ static void mul_mat_clear(const product *p)
 
 static void mul_mat_tile(const product *p, mul_mat_scratch *scratch)
 {
+#if defined(TSR_ISA_AMX)
+    if (is_half(p->op->type)) {
+        half_tiles(p, &scratch->half);
+        return;
+    }
+#endif
     if (is_plain(p->op->type))
         plain_tile(p, &scratch->plain);
     else
@@ -78,6 +98,10 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
     const tsr_op_mul_mat *op = p->op;
     if (op->k == 0)
         mul_mat_clear(p);
+#if defined(TSR_ISA_AMX)
+    else if (half_walks(op))
+        half_walk(p, &scratch->half);
+#endif
     else if (mul_mat_is_float(op->type) && p->token_end - p->token == 1)
         plain_vector(p);
 #if defined(TSR_ISA_INT_VEC)
@@ -99,6 +123,10 @@ enum { VECTOR_PIECE_ROWS = 1024 }; /* of few tokens, whose sums need no scratch 
 /* One token, or few, that walk along the weights. */
 ALWAYS_INLINE bool mul_mat_is_vector(const tsr_op_mul_mat *op)
 {
+#if defined(TSR_ISA_AMX)
+    if (is_half(op->type))
+        return half_walks(op);
+#endif
     return op->n_tokens == 1 && (is_plain(op->type) || mul_mat_encodes_once(op));
 }
 
@@ -110,6 +138,10 @@ typedef struct mul_mat_shape {
 
 ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(tsr_type type)
 {
+#if defined(TSR_ISA_AMX)
+    if (is_half(type))
+        return (mul_mat_shape){HALF_ROWS, HALF_TOKENS, HALF_TILE_ROWS, HALF_TILE_TOKENS};
+#endif
     if (is_plain(type))
         return (mul_mat_shape){DOT_ROWS, DOT_TOKENS, TILE_ROWS, TILE_TOKENS};
     return (mul_mat_shape){QUANT_ROWS, QUANT_TOKENS, QUANT_TILE_ROWS, QUANT_TILE_TOKENS};

@@ -12,8 +12,8 @@ extern const tsr_kernel_set tsr_kernel_set_avx512vnni;
 extern const tsr_kernel_set tsr_kernel_set_amx;
 extern const tsr_kernel_set tsr_kernel_set_neon;
 
-/* Whether products by tiles are what plain arithmetic says, for a panel of weights of one byte and one of
- * two. Only where the processor has AMX and the thread may use it. */
+/* Whether products by tiles are what plain arithmetic says and what is promised of them (amx_check.h). Only
+ * where the processor has AMX and the thread may use it. */
 bool tsr_kernel_amx_agrees(void);
 
 #endif
