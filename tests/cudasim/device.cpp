@@ -352,6 +352,7 @@ cudaError_t cudaDeviceEnablePeerAccess(int peer, unsigned int flags)
     if (device.peers >> peer & 1)
         return call.end(cudaErrorPeerAccessAlreadyEnabled);
     device.peers |= 1u << peer;
+    revoke(); /* what was granted is looked at again */
     return call.end(cudaSuccess);
 }
 
@@ -366,6 +367,7 @@ cudaError_t cudaDeviceDisablePeerAccess(int peer)
     if (!(device.peers >> peer & 1))
         return call.end(cudaErrorPeerAccessNotEnabled);
     device.peers &= ~(1u << peer);
+    revoke();
     return call.end(cudaSuccess);
 }
 

@@ -3,16 +3,19 @@
  * A device's physical memory is a memfd. It is mapped twice: as a whole at `alias`, where the simulation
  * itself copies and adds, and piece by piece at the addresses that programs and kernels know. The latter
  * mappings are closed to everyone except a kernel of a device that may use them, by protection keys where the
- * CPU has them (a register per thread: cheap and exact), else with mprotect at every change of device.
- * Allocations end at the end of a page (to 256 bytes, which are looked at when they are freed) and an
- * unmapped page follows; freed addresses are unmapped and not
- * used again soon. New memory is full of 0xff: a NaN in every float format. */
+ * CPU has them (a register per thread: cheap and exact), else with mprotect when another device's kernels
+ * run, or none any more. Allocations end at the end of a page (to 256 bytes, which are looked at when they
+ * are freed) and an unmapped page follows; freed addresses are unmapped and not used again soon. New memory
+ * is full of 0xff: a NaN in every float format. */
 #include "sim.h"
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 #include <fcntl.h>
@@ -78,6 +81,15 @@ static int key_of(uint64_t memory_class)
 
 static int mprotect_device = -1; /* without keys: whose kernels may touch memory now */
 
+/* Not through mprotect(), which tests of the library make fail: a GPU's page tables do not. */
+static void set_protection(const Region &region, int protection)
+{
+    if (syscall(SYS_mprotect, region.map, region.map_size, protection) != 0) {
+        perror("cudasim: mprotect");
+        abort();
+    }
+}
+
 static void protect(Region &region)
 {
     if (region.kind > Region::VMM)
@@ -88,8 +100,15 @@ static void protect(Region &region)
     }
     int wanted = may_touch(class_of(region), mprotect_device) ? PROT_READ | PROT_WRITE : PROT_NONE;
     if (wanted != region.protection)
-        mprotect((void *)region.map, region.map_size, wanted);
+        set_protection(region, wanted);
     region.protection = wanted;
+}
+
+static void grant_by_mprotect(int device)
+{
+    mprotect_device = device;
+    for (auto &entry : machine().regions)
+        protect(entry.second);
 }
 
 void grant(int device)
@@ -107,9 +126,14 @@ void grant(int device)
 #endif
         return;
     }
-    mprotect_device = device;
-    for (auto &entry : machine().regions)
-        protect(entry.second);
+    if (device >= 0 && device != mprotect_device)
+        grant_by_mprotect(device);
+}
+
+void revoke()
+{
+    if (n_keys == 0 && mprotect_device >= 0)
+        grant_by_mprotect(-1);
 }
 
 /* ---- faults ---- */

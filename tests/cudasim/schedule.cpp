@@ -223,6 +223,8 @@ static void hand_over(Machine &m, Worker *to)
     m.driver = to;
     if (to != NULL)
         pthread_cond_signal(&to->cond);
+    else
+        revoke();
 }
 
 /* Begin to work if someone waits and nobody works. */

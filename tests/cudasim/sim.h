@@ -289,8 +289,11 @@ void region_unmap(Region &region);  /* and disappears; the addresses fault */
 void region_access(Region &region); /* after region.access changed */
 Region *region_of(const void *pointer);
 
-/* Let the calling thread touch what kernels of `device` may touch; -1: nothing of any device. */
+/* Let the calling thread touch what kernels of `device` may touch; -1: nothing of any device. Without
+ * protection keys it is all threads, and what was granted stays so until another device's turn, or revoke():
+ * nobody works any more. */
 void grant(int device);
+void revoke();
 
 /* The simulation's own view of [pointer, pointer + bytes): a piece of it, its length in *length. NULL where
  * device memory is not mapped. Host addresses are themselves. */
