@@ -363,6 +363,24 @@ static void test_extreme_quanta_do_not_overflow(void **state)
     }
 }
 
+/* Some sets encode several blocks of activations together, yet a block's scale is its own: blocks of zeros,
+ * of what is too small for a scale, and of all sizes beside each other. */
+static void test_blocks_of_activations_have_scales_of_their_own(void **state)
+{
+    (void)state;
+    static const float sizes[] = {1.0f, 0.0f, 0x1p-120f, 0x1p+30f, -0x1p-99f, 0x1p-30f, 3.0f};
+    enum { N_SIZES = sizeof sizes / sizeof *sizes };
+    for (int i = 0; i < N_FIELDS; i++) {
+        problem p = problem_create(fields[i].type, 20, 1280, 8, 29);
+        for (int64_t t = 0; t < p.n_tokens; t++)
+            for (int64_t k = 0; k < p.k; k++)
+                p.x[t * p.k + k] *= sizes[(k / 32 + t) % N_SIZES];
+        problem_exact(&p);
+        check_sets(&p, 0, TSR_REDUCE_F32);
+        problem_destroy(&p);
+    }
+}
+
 static void check_nan(const problem *p, const tsr_kernel_set *set, int64_t row, int64_t token)
 {
     float y[64];
@@ -528,6 +546,7 @@ int main(void)
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),
         cmocka_unit_test(test_totals_of_any_size_are_the_same),
         cmocka_unit_test(test_extreme_quanta_do_not_overflow),
+        cmocka_unit_test(test_blocks_of_activations_have_scales_of_their_own),
         cmocka_unit_test(test_a_nan_spoils_its_row_or_token_alone),
         cmocka_unit_test(test_row_shards_give_the_bits_of_the_whole),
         cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),

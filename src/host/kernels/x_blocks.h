@@ -132,9 +132,94 @@ ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
 
 #endif
 
+#if defined(TSR_ISA_AVX512)
+
+enum { X_BLOCKS_AT_ONCE = 4 };
+
+/* The largest of every vector, as unsigned integers. */
+ALWAYS_INLINE __m128i x_largest4(const __m512i v[4])
+{
+    __m512i two[2], all;
+    UNROLL for (int i = 0; i < 2; i++) two[i] =
+        _mm512_max_epu32(_mm512_shuffle_i64x2(v[2 * i], v[2 * i + 1], 0x88),
+                         _mm512_shuffle_i64x2(v[2 * i], v[2 * i + 1], 0xdd));
+    all = _mm512_max_epu32(_mm512_shuffle_i64x2(two[0], two[1], 0x88),
+                           _mm512_shuffle_i64x2(two[0], two[1], 0xdd));
+    all = _mm512_max_epu32(all, _mm512_shuffle_epi32(all, 0x4e));
+    all = _mm512_max_epu32(all, _mm512_shuffle_epi32(all, 0xb1));
+    return _mm512_castsi512_si128(
+        _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), all));
+}
+
+/* Of four vectors whose lanes of four are sums of a first, second, first and second half: all of the first
+ * and all of the second half of every vector, two vectors in a result. */
+ALWAYS_INLINE void x_sum_halves4(const __m512i v[4], __m128i sums[2])
+{
+    __m512i two[2], all;
+    UNROLL for (int i = 0; i < 2; i++) two[i] = _mm512_add_epi32(
+        _mm512_unpacklo_epi64(v[2 * i], v[2 * i + 1]), _mm512_unpackhi_epi64(v[2 * i], v[2 * i + 1]));
+    all = _mm512_add_epi32(_mm512_shuffle_i64x2(two[0], two[1], 0x88),
+                           _mm512_shuffle_i64x2(two[0], two[1], 0xdd));
+    all = _mm512_add_epi32(all, _mm512_shuffle_i64x2(all, all, 0xb1));
+    sums[0] = _mm512_castsi512_si128(all);
+    sums[1] = _mm512_extracti32x4_epi32(all, 2);
+}
+
+/* x_encode_block() of four blocks: what a block does for its own largest element and sums, once for all. */
+ALWAYS_INLINE void x_encode_blocks4(const float *x, int limit, x_block *blocks)
+{
+    __m512 v[4][2];
+    __m512i largest[4], pairs[4];
+    __m128i halves[2];
+    UNROLL for (int b = 0; b < 4; b++)
+    {
+        UNROLL for (int i = 0; i < 2; i++) v[b][i] = _mm512_loadu_ps(x + 32 * b + 16 * i);
+        largest[b] = _mm512_max_epu32(_mm512_and_si512((__m512i)v[b][0], _mm512_set1_epi32(0x7fffffff)),
+                                      _mm512_and_si512((__m512i)v[b][1], _mm512_set1_epi32(0x7fffffff)));
+    }
+    const __m128 size = (__m128)x_largest4(largest);
+    const __m128 most = _mm_set1_ps((float)limit);
+    if (_mm_cmp_ps_mask(size, _mm_set1_ps(INFINITY), _CMP_LT_OQ) != 0xf) {
+        for (int b = 0; b < 4; b++)
+            x_encode_block(x + b * X_BLOCK, limit, blocks + b);
+        return;
+    }
+    const __mmask8 large = _mm_cmp_ps_mask(size, _mm_set1_ps(0x1p-100f), _CMP_GE_OQ);
+    const __m128 scale = _mm_div_ps(size, most);
+    const __m512 inverse = _mm512_castps128_ps512(_mm_maskz_div_ps(large, most, size));
+    UNROLL for (int b = 0; b < 4; b++)
+    {
+        const __m512 factor = _mm512_permutexvar_ps(_mm512_set1_epi32(b), inverse);
+        const __m512 low = (__m512)_mm512_cvtps_epi32(_mm512_mul_ps(v[b][0], factor));
+        const __m512 high = (__m512)_mm512_cvtps_epi32(_mm512_mul_ps(v[b][1], factor));
+        const __m512i q = _mm512_packs_epi32((__m512i)_mm512_shuffle_ps(low, high, 0x88),
+                                             (__m512i)_mm512_shuffle_ps(low, high, 0xdd));
+        pairs[b] = _mm512_madd_epi16(q, _mm512_set1_epi16(1));
+        _mm512_storeu_si512(blocks[b].q,
+                            _mm512_permutexvar_epi32(
+                                _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15), q));
+    }
+    x_sum_halves4(pairs, halves);
+    const __m128 sum = _mm_mul_ps(scale, _mm_cvtepi32_ps(_mm_hadd_epi32(halves[0], halves[1])));
+    const __m128i low = (__m128i)_mm_unpacklo_ps(scale, sum), high = (__m128i)_mm_unpackhi_ps(scale, sum);
+    _mm_storeu_si128((__m128i *)(void *)blocks[0].half, _mm_unpacklo_epi64(halves[0], low));
+    _mm_storeu_si128((__m128i *)(void *)blocks[1].half, _mm_unpackhi_epi64(halves[0], low));
+    _mm_storeu_si128((__m128i *)(void *)blocks[2].half, _mm_unpacklo_epi64(halves[1], high));
+    _mm_storeu_si128((__m128i *)(void *)blocks[3].half, _mm_unpackhi_epi64(halves[1], high));
+}
+
+#endif
+
 /* n elements, a multiple of 32. */
 static void x_encode(const float *x, int64_t n, int limit, x_block *blocks)
 {
+#if defined(TSR_ISA_AVX512)
+    for (; n >= X_BLOCKS_AT_ONCE * X_BLOCK; n -= X_BLOCKS_AT_ONCE * X_BLOCK) {
+        x_encode_blocks4(x, limit, blocks);
+        x += X_BLOCKS_AT_ONCE * X_BLOCK;
+        blocks += X_BLOCKS_AT_ONCE;
+    }
+#endif
     for (; n > 0; n -= X_BLOCK, x += X_BLOCK, blocks++)
         x_encode_block(x, limit, blocks);
 }
