@@ -101,19 +101,6 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 #endif
 }
 
-#if defined(TSR_ISA_AVX2)
-/* int_dot() with the `a` at p, multiplied from there: with so few registers, and two instructions per
- * product, loads of their own are what the processor cannot keep up with. */
-ALWAYS_INLINE vec_int int_dot_at(vec_int sum, const void *p, vec_int b)
-{
-    vec_int pairs;
-    __asm__("vpmaddwd %1, %2, %0" : "=x"(pairs) : "m"(*(const vec_int *)p), "x"(b));
-    sum += pairs;
-    __asm__("" : "+x"(sum));
-    return sum;
-}
-#endif
-
 #if defined(TSR_ISA_AVX512)
 #define INT_LOW_32(a, b)  ((vec_int)_mm512_unpacklo_epi32((__m512i)(a), (__m512i)(b)))
 #define INT_HIGH_32(a, b) ((vec_int)_mm512_unpackhi_epi32((__m512i)(a), (__m512i)(b)))

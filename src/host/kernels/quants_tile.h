@@ -14,8 +14,7 @@ enum {
     QUANT_TOKENS = 6,  /* 2 x 6 integer and as many float sums of 32 registers */
 #else
     QUANT_VECTORS = 4,
-    QUANT_TOKENS =
-        2, /* 4 x 2 integer sums of 16 registers: rows from memory cost no instruction, tokens do */
+    QUANT_TOKENS = 2, /* 4 x 2 integer sums of 16 registers; the float sums wait in memory */
 #endif
     QUANT_ROWS = QUANT_VECTORS * INT_LANES,
     QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
@@ -53,19 +52,12 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
         vec_int dots[QUANT_TOKENS][QUANT_VECTORS] = {0};
         UNROLL for (int i = 0; i < QUANT_STEPS; i++)
         {
-#if defined(TSR_ISA_AVX512)
-            vec_int w[QUANT_VECTORS];
-            UNROLL for (int v = 0; v < QUANT_VECTORS; v++) w[v] = int_load_once(tile->q[b][i][v]);
-#endif
-            UNROLL for (int t = 0; t < n_tokens; t++)
+            vec_int xi[QUANT_TOKENS];
+            UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = int_set1(x[t * QUANT_BLOCKS].q + 2 * i);
+            UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
             {
-                const vec_int xi = int_set1(x[t * QUANT_BLOCKS].q + 2 * i);
-#if defined(TSR_ISA_AVX512)
-                UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] = int_dot(dots[t][v], w[v], xi);
-#else
-                UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
-                    int_dot_at(dots[t][v], tile->q[b][i][v], xi);
-#endif
+                const vec_int w = int_load_once(tile->q[b][i][v]);
+                UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = int_dot(dots[t][v], w, xi[t]);
             }
         }
         UNROLL for (int t = 0; t < n_tokens; t++)
