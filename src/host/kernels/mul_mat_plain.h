@@ -17,8 +17,8 @@ enum {
     VECTOR_ROWS = 4,       /* most rows at once for one token */
     VECTOR_UNIT = 128,     /* elements multiplied at once */
     PREFETCH_BYTES = 1024, /* ahead */
-    TILE_ROWS = 512,       /* most rows of a chunk: how often packed activations are used */
-    TILE_TOKENS = 132,     /* most tokens at once: how often decoded weights are used; whole register tiles */
+    TILE_ROWS = 1024,      /* most rows of a chunk: how often packed activations are used */
+    TILE_TOKENS = 264,     /* most tokens at once: how often decoded weights are used; whole register tiles */
     BATCH_TOKENS = 2 * DOT_TOKENS, /* whose sums are taken at once */
     X_AHEAD = 3,                   /* tokens */
     FEW_TOKENS = 8                 /* up to here memory still sets the pace, and packing does not pay */

@@ -19,8 +19,8 @@
 #endif
 
 enum {
-    QUANT_TILE_ROWS = 512,   /* most rows of a chunk: how often encoded activations are used */
-    QUANT_TILE_TOKENS = 192, /* most tokens at once: how often expanded weights are used */
+    QUANT_TILE_ROWS = 1024,  /* most rows of a chunk: how often encoded activations are used */
+    QUANT_TILE_TOKENS = 264, /* most tokens at once: how often expanded weights are used */
     QUANT_X_AHEAD = 3,       /* tokens */
     QUANT_MAX_BLOCKS = QUANT_TILE_TOKENS * QUANT_BLOCKS /* of x in scratch */
 };
