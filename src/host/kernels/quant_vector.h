@@ -16,16 +16,20 @@ ALWAYS_INLINE const unsigned char *product_blocks(const product *p, tsr_type typ
 
 #if defined(TSR_ISA_INT_VEC)
 
-enum {
-    QUANT_PREFETCH_BYTES = 512, /* ahead in each row */
-    QUANT_SHORT_ROW = 2560      /* bytes: below this, rows are not asked for one by one */
-};
+/* What is asked for while a panel is multiplied: the panel that takes its place, row after row. The rows of
+ * this one, side by side, are too many streams in too few pages for a processor to see where they go. */
+typedef struct quant_ahead {
+    const unsigned char *row, *end; /* what is left of a row of the next panel */
+    size_t row_bytes, stride;
+} quant_ahead;
 
-/* What is asked for while a panel is multiplied. */
-typedef struct quant_next {
-    size_t ahead;               /* in each row */
-    const unsigned char *along; /* or, where not NULL, from here on as many bytes as the panel has */
-} quant_next;
+ALWAYS_INLINE quant_ahead quant_ahead_of(const product *p, tsr_type type, int64_t row)
+{
+    const unsigned char *next = product_blocks(p, type, row + INT_LANES, 0);
+    const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
+    const size_t row_bytes = used == stride ? INT_LANES * stride : used; /* without gaps, one long row */
+    return (quant_ahead){next, next + row_bytes, row_bytes, stride};
+}
 
 /* Sums of elements 0 .. 15 and 16 .. 31 of a block; where nothing tells the halves apart, `first` may be that
  * of all. */
@@ -91,43 +95,28 @@ ALWAYS_INLINE vec quant_vector_block(tsr_type type, const quant_panel *panel, co
     return acc;
 }
 
-/* Ask for what comes later than the n bytes at byte `at` of each row of a panel. Asking past the matrix is
- * harmless. */
-ALWAYS_INLINE void quant_ask(const unsigned char *const rows[INT_LANES], const quant_next *next, size_t at,
-                             const size_t n)
-{
-    if (!next->along && at % 64 < n) {
-        at += next->ahead;
-        __asm__("" : "+r"(at)); /* one index beside the pointers, where the compiler would make others */
-        for (size_t line = 0; line < n; line += 64)
-            UNROLL for (int r = 0; r < INT_LANES; r++) __builtin_prefetch(rows[r] + at + line);
-    }
-}
-
-/* Likewise for block b's part of the panel. */
-ALWAYS_INLINE void quant_ask_along(tsr_type type, const quant_next *next, int b)
+/* Ask for as much as a block of this panel has. Asking past a row or the matrix is harmless. */
+ALWAYS_INLINE void quant_ask(tsr_type type, quant_ahead *ahead)
 {
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
-    if (!next->along)
-        return;
-    const unsigned char *p = next->along + (size_t)b * bytes;
-    __asm__("" : "+r"(p)); /* one pointer with offsets */
-    UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(p + line);
+    UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead->row + line);
+    ahead->row += bytes;
+    if (ahead->row >= ahead->end) {
+        ahead->row = ahead->end - ahead->row_bytes + ahead->stride;
+        ahead->end += ahead->stride;
+    }
 }
 
 /* Add the products of the group that begins with block b. */
 ALWAYS_INLINE vec quant_vector_group(tsr_type type, const unsigned char *const rows[INT_LANES],
-                                     const quant_panel *panel, int b, const x_block *x,
-                                     const quant_next *next, vec acc)
+                                     const quant_panel *panel, int b, const x_block *x, quant_ahead *ahead,
+                                     vec acc)
 {
-    const size_t group_bytes =
-        elems_bytes(type, QUANT_SEGMENT) * (size_t)quant_group_blocks(type) / QUANT_BLOCKS;
     quant_group group;
     quant_group_parts(type, rows, panel, b, &group);
-    quant_ask(rows, next, (size_t)(b / quant_group_blocks(type)) * group_bytes, group_bytes);
     UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
     {
-        quant_ask_along(type, next, b + i);
+        quant_ask(type, ahead);
         acc = quant_vector_block(type, panel, &group, b + i, x + b + i, acc);
     }
     return acc;
@@ -135,7 +124,7 @@ ALWAYS_INLINE vec quant_vector_group(tsr_type type, const unsigned char *const r
 
 /* Add the products of one panel. */
 ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
-                                     const x_block *x, const quant_next *next, vec acc)
+                                     const x_block *x, quant_ahead *ahead, vec acc)
 {
     quant_panel panel;
     quant_header_load(type, rows, 0, &panel);
@@ -144,43 +133,30 @@ ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const unsigned char *const r
         {
             if (b + quant_group_blocks(type) < QUANT_BLOCKS)
                 quant_header_load(type, rows, b + quant_group_blocks(type), &panel);
-            acc = quant_vector_group(type, rows, &panel, b, x, next, acc);
+            acc = quant_vector_group(type, rows, &panel, b, x, ahead, acc);
         }
     else
         for (int b = 0; b < n_blocks; b++) {
             if (b + 1 < n_blocks)
                 quant_header_load(type, rows, b + 1, &panel);
-            acc = quant_vector_group(type, rows, &panel, b, x, next, acc);
+            acc = quant_vector_group(type, rows, &panel, b, x, ahead, acc);
         }
     return acc;
-}
-
-/* What comes after byte `at` of the rows from `row` on: QUANT_PREFETCH_BYTES later in the same row, or in the
- * one that takes its place. Short rows without gaps are asked for as the stretch of memory that they are, a
- * panel ahead: several of them share a page, in which the processor would see no direction. */
-ALWAYS_INLINE quant_next quant_after(const product *p, int64_t row, size_t at, size_t row_bytes)
-{
-    const size_t stride = p->op->w_stride;
-    if (row_bytes == stride && row_bytes < QUANT_SHORT_ROW)
-        return (quant_next){0, (const unsigned char *)p->op->w + (size_t)(row + INT_LANES) * stride +
-                                   INT_LANES * at};
-    return (quant_next){ahead_in_rows(p, INT_LANES, at, row_bytes, QUANT_PREFETCH_BYTES), NULL};
 }
 
 ALWAYS_INLINE void quant_vector_rows(tsr_type type, const product *p, int64_t row, const x_block *x)
 {
     const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
-    const size_t row_bytes = elems_bytes(type, p->op->k);
+    quant_ahead ahead = quant_ahead_of(p, type, row);
     k_segment segment = segment_first(p->op, QUANT_SEGMENT);
     vec acc = {0};
     do {
         const unsigned char *rows[INT_LANES];
         for (int r = 0; r < INT_LANES; r++)
             rows[r] = product_blocks(p, type, row + (r < n_rows ? r : n_rows - 1), segment.begin);
-        const quant_next next = quant_after(p, row, elems_bytes(type, segment.begin), row_bytes);
         if (segment.opens)
             acc = (vec){0};
-        acc = quant_vector_panel(type, rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK, &next,
+        acc = quant_vector_panel(type, rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK, &ahead,
                                  acc);
         if (segment.closes) {
             float sums[INT_LANES];
