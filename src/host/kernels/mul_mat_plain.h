@@ -16,7 +16,7 @@
 enum {
     VECTOR_ROWS = 4,       /* most rows at once for one token */
     VECTOR_UNIT = 128,     /* elements multiplied at once */
-    PREFETCH_BYTES = 1024, /* ahead */
+    PREFETCH_BYTES = 2048, /* ahead */
     TILE_ROWS = 1024,      /* most rows of a chunk: how often packed activations are used */
     TILE_TOKENS = 264,     /* most tokens at once: how often decoded weights are used; whole register tiles */
     BATCH_TOKENS = 2 * DOT_TOKENS, /* whose sums are taken at once */
