@@ -143,11 +143,12 @@ typedef struct memory {
 } memory;
 
 /* Each thread reads its part, STREAMS pieces of PIECE bytes at a time, side by side: the pattern that reads
- * fastest on the machines at hand (a single stream, or streams far apart, are slower). One word per cache
- * line: the rest of the line comes along. */
+ * fastest on the machines at hand (a single stream, or streams far apart, are slower). A piece is an odd
+ * number of lines, or streams would meet in cache sets. One word per cache line: the rest of the line comes
+ * along. */
 static void work_read(thread_team *team, int thread, void *argument)
 {
-    enum { PIECE = 8192 };
+    enum { PIECE = 8192 + 64 };
     const memory *m = argument;
     const size_t part = m->bytes / (size_t)team->n_threads / (STREAMS * PIECE) * (STREAMS * PIECE);
     const unsigned char *base = m->data + (size_t)thread * part;

@@ -1,5 +1,7 @@
 /* Reading with several streams per core: a single sequential stream does not keep enough cache misses in
- * flight to reach a core's bandwidth. */
+ * flight to reach a core's bandwidth. How many are best, and whether asking ahead helps, differs, so a few
+ * ways are tried. Streams begin an odd number of lines apart: a power of two would have them meet in cache
+ * sets. */
 #include "support/measured.h"
 
 #include <pthread.h>
@@ -7,7 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
-enum { N_STREAMS = 8, LINE_WORDS = 8, MAX_THREADS = 64 };
+enum { MAX_STREAMS = 8, AHEAD_LINES = 32, LINE_WORDS = 8, MAX_THREADS = 64 };
 
 double bench_now(void)
 {
@@ -25,14 +27,17 @@ typedef struct part {
     uint64_t sum;
 } part;
 
-static uint64_t read_all(const uint64_t *data, size_t n_words)
+static uint64_t read_all(const uint64_t *data, size_t n_words, int n_streams)
 {
-    size_t stream = n_words / N_STREAMS / LINE_WORDS * LINE_WORDS;
+    const size_t stream = ((n_words / LINE_WORDS / (size_t)n_streams - 1) | 1) * LINE_WORDS;
     uint64_t sum[LINE_WORDS] = {0};
     for (size_t i = 0; i < stream; i += LINE_WORDS)
-        for (int s = 0; s < N_STREAMS; s++)
+        for (int s = 0; s < n_streams; s++) {
+            const uint64_t *line = data + (size_t)s * stream + i;
+            __builtin_prefetch(line + AHEAD_LINES * LINE_WORDS);
             for (int w = 0; w < LINE_WORDS; w++)
-                sum[w] += data[(size_t)s * stream + i + (size_t)w];
+                sum[w] += line[w];
+        }
     for (int w = 1; w < LINE_WORDS; w++)
         sum[0] += sum[w];
     return sum[0];
@@ -42,10 +47,10 @@ static void *read_part(void *argument)
 {
     part *p = argument;
     p->best = 1e30;
-    for (int r = 0; r < p->repeats; r++) {
+    for (int r = 0; r < 3 * p->repeats; r++) {
         pthread_barrier_wait(p->barrier);
         double begin = bench_now();
-        p->sum += read_all(p->data, p->n_words);
+        p->sum += read_all(p->data, p->n_words, MAX_STREAMS >> r % 3);
         pthread_barrier_wait(p->barrier);
         double seconds = bench_now() - begin;
         if (seconds < p->best)
