@@ -255,6 +255,20 @@ static void test_every_type_is_close_and_does_not_depend_on_threads(void **state
         }
 }
 
+/* More tokens than kernels take at once, in sums that are carried from one part of K to the next. */
+static void test_long_prompts(void **state)
+{
+    (void)state;
+    static const tsr_type some[] = {TSR_TYPE_F16, TSR_TYPE_Q8_0};
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        for (int64_t n_tokens = 261; n_tokens <= 581; n_tokens += 160) {
+            problem p = problem_create(some[i], 67, 576, n_tokens, 31);
+            check_sets(&p, 0, TSR_REDUCE_F32);
+            check_sets(&p, 288, TSR_REDUCE_EXACT);
+            problem_destroy(&p);
+        }
+}
+
 static void check_one_token_like_many(const problem *p, int64_t granule)
 {
     const tsr_kernel_set *set;
@@ -543,6 +557,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_type_is_close_and_does_not_depend_on_threads),
+        cmocka_unit_test(test_long_prompts),
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),
         cmocka_unit_test(test_totals_of_any_size_are_the_same),
         cmocka_unit_test(test_extreme_quanta_do_not_overflow),

@@ -20,7 +20,7 @@
 
 enum {
     QUANT_TILE_ROWS = 1024,  /* most rows of a chunk: how often encoded activations are used */
-    QUANT_TILE_TOKENS = 264, /* most tokens at once: how often expanded weights are used */
+    QUANT_TILE_TOKENS = 288, /* most tokens at once: how often expanded weights are used */
     QUANT_X_AHEAD = 3,       /* tokens */
     QUANT_MAX_BLOCKS = QUANT_TILE_TOKENS * QUANT_BLOCKS /* of x in scratch */
 };
@@ -33,6 +33,7 @@ typedef struct quant_scratch {
     float sums[QUANT_TILE_TOKENS * QUANT_TILE_ROWS];
 } quant_scratch;
 _Static_assert(QUANT_TILE_TOKENS *QUANT_TILE_ROWS <= TOTALS_MAX, "totals of a product");
+_Static_assert(QUANT_TILE_TOKENS % QUANT_TOKENS == 0, "room for the last register tile");
 
 #if !defined(TSR_ISA_AMX)
 /* Vectors need no preparation, and multiply activations as they were encoded. */
