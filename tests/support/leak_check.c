@@ -19,7 +19,7 @@ void __real_tsr_runtime_close(tsr_runtime *rt);
 void __wrap_tsr_runtime_close(tsr_runtime *rt);
 
 static _Thread_local const tsr_runtime *expected; /* runtimes may have threads of their own */
-static pid_t program; /* children of tests that fork may end as they like */
+static pid_t program;                             /* children of tests that fork may end as they like */
 
 void leak_check_expect(const tsr_runtime *rt)
 {
