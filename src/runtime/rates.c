@@ -41,7 +41,8 @@ enum {
     SYNC_LAUNCHES = 12
 };
 static const size_t HOST_BYTES = (size_t)64 << 20, GPU_BYTES = (size_t)512 << 20; /* beyond the caches */
-static const uint64_t WINDOW_NS = 20000000, DEADLINE_NS = UINT64_C(10000000000);
+static const uint64_t WINDOW_NS = 20000000;
+static const uint64_t DEADLINE_NS = UINT64_C(60000000000); /* a machine that is busy, or simulated, is slow */
 
 /* One device at work. */
 typedef struct worker {
