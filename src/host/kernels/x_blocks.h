@@ -134,8 +134,6 @@ ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
 
 #if defined(TSR_ISA_AVX512)
 
-enum { X_BLOCKS_AT_ONCE = 4 };
-
 /* The largest of every vector, as unsigned integers. */
 ALWAYS_INLINE __m128i x_largest4(const __m512i v[4])
 {
@@ -214,11 +212,8 @@ ALWAYS_INLINE void x_encode_blocks4(const float *x, int limit, x_block *blocks)
 static void x_encode(const float *x, int64_t n, int limit, x_block *blocks)
 {
 #if defined(TSR_ISA_AVX512)
-    for (; n >= X_BLOCKS_AT_ONCE * X_BLOCK; n -= X_BLOCKS_AT_ONCE * X_BLOCK) {
+    for (; n >= 4 * X_BLOCK; n -= 4 * X_BLOCK, x += 4 * X_BLOCK, blocks += 4)
         x_encode_blocks4(x, limit, blocks);
-        x += X_BLOCKS_AT_ONCE * X_BLOCK;
-        blocks += X_BLOCKS_AT_ONCE;
-    }
 #endif
     for (; n > 0; n -= X_BLOCK, x += X_BLOCK, blocks++)
         x_encode_block(x, limit, blocks);
