@@ -190,8 +190,10 @@ static void every_type(void **state)
         const int64_t block = tsr_type_block_elems(types[i]), unit = block == 1 ? 37 : block;
         const tsr_type up = types[i]; /* beside another type where blocks allow it */
         const tsr_type gate = block == 1 ? types[(i + 1) % 3] : up;
-        check_case((experts_setup){gate, up, types[i], unit, unit * 2, 3, 2, 2, unit, TSR_GLU_SILU, i % 2},
-                   (uint64_t)i + 1);
+        for (int x_bits = 8; x_bits <= (block == 1 ? 8 : 16); x_bits += 8)
+            check_case((experts_setup){gate, up, types[i], unit, unit * 2, 3, 2, 2, unit, TSR_GLU_SILU, i % 2,
+                                       .x_bits = x_bits},
+                       (uint64_t)i + 1);
     }
 }
 

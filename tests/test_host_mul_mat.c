@@ -20,7 +20,19 @@ static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16, 
                                  TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
                                  TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
                                  TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
-enum { N_TYPES = sizeof types / sizeof *types };
+enum { N_TYPES = sizeof types / sizeof *types, N_PLAIN = 3 };
+
+/* Weights, and bits of the activations beside them: every type, then the quantized ones with 8 bits. */
+typedef struct kind {
+    tsr_type type;
+    int x_bits;
+} kind;
+enum { N_KINDS = 2 * N_TYPES - N_PLAIN };
+
+static kind kind_at(int i)
+{
+    return i < N_TYPES ? (kind){types[i], 16} : (kind){types[i - N_TYPES + N_PLAIN], 8};
+}
 
 static int64_t block_of(tsr_type type)
 {
@@ -30,6 +42,7 @@ static int64_t block_of(tsr_type type)
 /* A matrix, activations, and what the product should be. */
 typedef struct problem {
     tsr_type type;
+    int x_bits;
     int64_t n_rows, k, n_tokens;
     size_t row_bytes, w_bytes, x_bytes;
     unsigned char *w;  /* [n_rows] rows, dense */
@@ -37,7 +50,7 @@ typedef struct problem {
     float *decoded;    /* [n_rows][k] */
     double *exact;     /* [n_tokens][n_rows] */
     double *magnitude; /* [n_tokens][n_rows] sum of |w x| */
-    double *rounding;  /* [n_tokens][n_rows] what rounding x to 16 bits may change */
+    double *rounding;  /* [n_tokens][n_rows] what rounding x to integers may change */
 } problem;
 
 /* Where the scales of a block lie that are floats of their own, F16 but for MXFP4's exponent. */
@@ -69,16 +82,17 @@ static bool is_integer(tsr_type type)
     return block_of(type) > 1;
 }
 
-/* Half a step of the 16-bit integers that stand for the 32 activations around x[i] beside a quantized weight
+/* Half a step of the integers that stand for the 32 activations around x[i] beside a quantized weight
  * (host/kernels/x_blocks.h), 1.001 times for the scale's own rounding. */
-static double half_step(tsr_type type, const float *x, int64_t i)
+static double half_step(const problem *p, const float *x, int64_t i)
 {
+    const int most = p->x_bits == 8 ? 127 : p->type == TSR_TYPE_Q6_K ? 16383 : 32767;
     float largest = 0;
-    if (!is_integer(type))
+    if (!is_integer(p->type))
         return 0;
     for (int64_t j = i / 32 * 32; j < i / 32 * 32 + 32; j++)
         largest = fmaxf(largest, fabsf(x[j]));
-    return 1.001 * largest / (type == TSR_TYPE_Q6_K ? 16383 : 32767) / 2;
+    return 1.001 * largest / most / 2;
 }
 
 static void problem_exact(problem *p)
@@ -90,7 +104,7 @@ static void problem_exact(problem *p)
                 const double w = (double)p->decoded[r * p->k + i], product = w * (double)p->x[t * p->k + i];
                 sum += product;
                 magnitude += fabs(product);
-                rounding += fabs(w) * half_step(p->type, p->x + t * p->k, i);
+                rounding += fabs(w) * half_step(p, p->x + t * p->k, i);
             }
             p->rounding[t * p->n_rows + r] = rounding;
             p->exact[t * p->n_rows + r] = sum;
@@ -98,9 +112,10 @@ static void problem_exact(problem *p)
         }
 }
 
-static problem problem_create(tsr_type type, int64_t n_rows, int64_t k, int64_t n_tokens, uint64_t seed)
+static problem problem_create(kind of, int64_t n_rows, int64_t k, int64_t n_tokens, uint64_t seed)
 {
-    problem p = {.type = type, .n_rows = n_rows, .k = k, .n_tokens = n_tokens};
+    const tsr_type type = of.type;
+    problem p = {.type = type, .x_bits = of.x_bits, .n_rows = n_rows, .k = k, .n_tokens = n_tokens};
     const size_t outputs = (size_t)(n_rows * n_tokens);
     p.row_bytes = tsr_type_row_bytes(type, k);
     p.w_bytes = p.row_bytes * (size_t)n_rows;
@@ -155,7 +170,8 @@ static tsr_op problem_op(const problem *p, int64_t granule, tsr_reduce_type redu
                     .granule = granule,
                     .limit = granule > 0 ? tsr_fixed_limit((p->k + granule - 1) / granule) : 0,
                     .y = y,
-                    .y_stride = p->n_rows},
+                    .y_stride = p->n_rows,
+                    .x_bits = p->x_bits},
     };
 }
 
@@ -186,9 +202,10 @@ static void check_close(const problem *p, const tsr_kernel_set *set, int64_t gra
         const double bound = (roundings * 0x1p-24 + product_error) * p->magnitude[i] + p->rounding[i] +
                              (exact ? n_granules * 0x1p-37 : 0) + (bf16 ? 0x1p-8 * fabs(p->exact[i]) : 0);
         if (!(fabs(got - p->exact[i]) <= bound))
-            fail_msg("%s %s rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",
-                     set->isa, tsr_type_name(p->type), (int)p->n_rows, (int)p->k, (int)p->n_tokens,
-                     (int)granule, (int)i, got, p->exact[i], bound);
+            fail_msg(
+                "%s %s x_bits %d rows %d k %d tokens %d granule %d output %d: %.9g, exact %.9g, bound %.3g",
+                set->isa, tsr_type_name(p->type), p->x_bits, (int)p->n_rows, (int)p->k, (int)p->n_tokens,
+                (int)granule, (int)i, got, p->exact[i], bound);
     }
 }
 
@@ -240,11 +257,11 @@ static void test_every_type_is_close_and_does_not_depend_on_threads(void **state
     static const int64_t shapes[][3] = {/* rows, k in blocks or elements, tokens */
                                         {1, 1, 1},  {5, 2, 1},   {9, 7, 2},
                                         {67, 3, 3}, {130, 5, 7}, {33, 6, 66}};
-    for (int i = 0; i < N_TYPES; i++)
+    for (int i = 0; i < N_KINDS; i++)
         for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++) {
             /* plain types: lengths that are no multiple of anything */
-            const int64_t block = block_of(types[i]), k = shapes[s][1] * (block == 1 ? 157 : block);
-            problem p = problem_create(types[i], shapes[s][0], k, shapes[s][2], 1 + s);
+            const int64_t block = block_of(kind_at(i).type), k = shapes[s][1] * (block == 1 ? 157 : block);
+            problem p = problem_create(kind_at(i), shapes[s][0], k, shapes[s][2], 1 + s);
             check_sets(&p, 0, TSR_REDUCE_F32);
             check_sets(&p, block == 1 ? 96 : block, TSR_REDUCE_EXACT);
             check_sets(&p, block == 1 ? 50 : 2 * block, TSR_REDUCE_EXACT);
@@ -259,12 +276,13 @@ static void test_every_type_is_close_and_does_not_depend_on_threads(void **state
 static void test_long_prompts(void **state)
 {
     (void)state;
-    static const tsr_type some[] = {TSR_TYPE_F16, TSR_TYPE_Q8_0};
+    static const kind some[] = {
+        {TSR_TYPE_F16, 16}, {TSR_TYPE_Q8_0, 16}, {TSR_TYPE_Q6_K, 8}, {TSR_TYPE_Q4_K, 8}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (int64_t n_tokens = 261; n_tokens <= 581; n_tokens += 160) {
-            problem p = problem_create(some[i], 67, 576, n_tokens, 31);
+            problem p = problem_create(some[i], 67, 768, n_tokens, 31);
             check_sets(&p, 0, TSR_REDUCE_F32);
-            check_sets(&p, 288, TSR_REDUCE_EXACT);
+            check_sets(&p, 256, TSR_REDUCE_EXACT);
             problem_destroy(&p);
         }
 }
@@ -293,9 +311,9 @@ static void check_one_token_like_many(const problem *p, int64_t granule)
 static void test_one_token_gives_the_bits_of_many(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_TYPES; i++)
+    for (int i = 0; i < N_KINDS; i++)
         for (int64_t granule = 0; granule <= 768; granule += 256) {
-            problem p = problem_create(types[i], 37, 1280, 9, 7);
+            problem p = problem_create(kind_at(i), 37, 1280, 9, 7);
             check_one_token_like_many(&p, granule);
             problem_destroy(&p);
         }
@@ -307,7 +325,7 @@ static void test_one_token_gives_the_bits_of_many(void **state)
 static void test_totals_of_any_size_are_the_same(void **state)
 {
     (void)state;
-    static const tsr_type some[] = {TSR_TYPE_F32, TSR_TYPE_Q8_0};
+    static const kind some[] = {{TSR_TYPE_F32, 16}, {TSR_TYPE_Q8_0, 16}};
     static const int exponents[] = {-40, -26, -14, -4, 6, 10, 12, 13, 14, 15, 18};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (size_t e = 0; e < sizeof exponents / sizeof *exponents; e++) {
@@ -318,7 +336,7 @@ static void test_totals_of_any_size_are_the_same(void **state)
             check_one_token_like_many(&p, 128);
             problem_destroy(&p);
         }
-    problem p = problem_create(TSR_TYPE_F32, 5, (int64_t)32 * 530, 3, 29);
+    problem p = problem_create((kind){TSR_TYPE_F32, 16}, 5, (int64_t)32 * 530, 3, 29);
     for (int64_t i = 0; i < p.n_rows * p.k; i++)
         ((float *)(void *)p.w)[i] = i % 32 == 0;
     for (int64_t i = 0; i < p.n_tokens * p.k; i++)
@@ -365,9 +383,10 @@ static void set_bytes(problem *p, const scale_fields *at, uint64_t seed)
 static void test_extreme_quanta_do_not_overflow(void **state)
 {
     (void)state;
-    for (int i = 0; i < N_FIELDS; i++) {
-        problem p = problem_create(fields[i].type, 20, 512, 20, 13);
-        set_bytes(&p, &fields[i], 17);
+    for (int i = 0; i < 2 * N_FIELDS; i++) {
+        const scale_fields *at = &fields[i % N_FIELDS];
+        problem p = problem_create((kind){at->type, i < N_FIELDS ? 16 : 8}, 20, 512, 20, 13);
+        set_bytes(&p, at, 17);
         for (int64_t t = 0; t < p.n_tokens; t++)
             for (int64_t k = 0; k < p.k; k++)
                 p.x[t * p.k + k] = p.decoded[t * p.k + k] < 0 ? -3.0f : 3.0f;
@@ -384,8 +403,9 @@ static void test_blocks_of_activations_have_scales_of_their_own(void **state)
     (void)state;
     static const float sizes[] = {1.0f, 0.0f, 0x1p-120f, 0x1p+30f, -0x1p-99f, 0x1p-30f, 3.0f};
     enum { N_SIZES = sizeof sizes / sizeof *sizes };
-    for (int i = 0; i < N_FIELDS; i++) {
-        problem p = problem_create(fields[i].type, 20, 1280, 8, 29);
+    for (int i = 0; i < 2 * N_FIELDS; i++) {
+        const scale_fields *at = &fields[i % N_FIELDS];
+        problem p = problem_create((kind){at->type, i < N_FIELDS ? 16 : 8}, 20, 1280, 8, 29);
         for (int64_t t = 0; t < p.n_tokens; t++)
             for (int64_t k = 0; k < p.k; k++)
                 p.x[t * p.k + k] *= sizes[(k / 32 + t) % N_SIZES];
@@ -411,9 +431,10 @@ static void test_a_nan_spoils_its_row_or_token_alone(void **state)
     (void)state;
     const uint8_t nan_bytes[2] = {0xff, 0x7e}; /* as F16, and the first as MXFP4's exponent */
     const tsr_kernel_set *set;
-    for (int i = 0; i < N_FIELDS; i++)
+    for (int i = 0; i < 2 * N_FIELDS; i++)
         for (int64_t n_tokens = 1; n_tokens <= 3; n_tokens += 2) {
-            problem p = problem_create(fields[i].type, 21, 512, n_tokens, 19);
+            const scale_fields *at = &fields[i % N_FIELDS];
+            problem p = problem_create((kind){at->type, i < N_FIELDS ? 16 : 8}, 21, 512, n_tokens, 19);
             p.x[(n_tokens - 1) * p.k + 300] = NAN;
             for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
                 check_nan(&p, set, -1, n_tokens - 1);
@@ -422,7 +443,7 @@ static void test_a_nan_spoils_its_row_or_token_alone(void **state)
                 check_nan(&p, set, -1, n_tokens - 1);
             p.x[(n_tokens - 1) * p.k + 300] = 1.0f;
             unsigned char *last = p.w + 18 * p.row_bytes - tsr_type_block_bytes(p.type); /* of row 17 */
-            memcpy(last + fields[i].d, nan_bytes, p.type == TSR_TYPE_MXFP4 ? 1 : 2);
+            memcpy(last + at->d, nan_bytes, p.type == TSR_TYPE_MXFP4 ? 1 : 2);
             for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
                 check_nan(&p, set, 17, -1);
             problem_destroy(&p);
@@ -433,8 +454,8 @@ static void test_row_shards_give_the_bits_of_the_whole(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
-    for (int i = 0; i < N_TYPES; i++) {
-        problem p = problem_create(types[i], 53, 512, 4, 3);
+    for (int i = 0; i < N_KINDS; i++) {
+        problem p = problem_create(kind_at(i), 53, 512, 4, 3);
         const size_t bytes = output_bytes(&p, false, TSR_REDUCE_F32);
         float *whole = guarded_alloc(bytes), *parts = guarded_alloc(bytes);
         for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++) {
@@ -460,8 +481,8 @@ static void test_column_shards_add_up_to_the_bits_of_the_whole(void **state)
     (void)state;
     enum { GRANULE = 256, GRANULES = 7, ROWS = 21, TOKENS = 3, N = ROWS * TOKENS };
     const tsr_kernel_set *set;
-    for (int i = 0; i < N_TYPES; i++) {
-        problem p = problem_create(types[i], ROWS, GRANULE * GRANULES, TOKENS, 5);
+    for (int i = 0; i < N_KINDS; i++) {
+        problem p = problem_create(kind_at(i), ROWS, GRANULE * GRANULES, TOKENS, 5);
         int64_t whole[N], part[N], sum[N];
         for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++) {
             tsr_op op = problem_op(&p, GRANULE, TSR_REDUCE_EXACT, whole);
@@ -488,7 +509,7 @@ static void test_a_partial_out_of_range_raises_the_fault(void **state)
     (void)state;
     const tsr_kernel_set *set;
     for (int64_t tokens = 1; tokens <= 2; tokens++) {
-        problem p = problem_create(TSR_TYPE_F32, 6, 256, tokens, 9);
+        problem p = problem_create((kind){TSR_TYPE_F32, 16}, 6, 256, tokens, 9);
         int64_t y[12];
         const float bad[] = {NAN, INFINITY, 1e30f};
         for (int s = 0; (set = kernel_run_product_set(s)) != NULL; s++)
@@ -511,7 +532,7 @@ static void test_strides(void **state)
 {
     (void)state;
     const tsr_kernel_set *set;
-    problem p = problem_create(TSR_TYPE_F16, 10, 160, 5, 11);
+    problem p = problem_create((kind){TSR_TYPE_F16, 16}, 10, 160, 5, 11);
     float dense[50], strided[5][13];
     float *x = calloc(5 * 200, sizeof(float));
     unsigned char *w = calloc(10, 1000);

@@ -107,7 +107,14 @@ typedef struct tsr_op_mul_mat {
     float limit;
     void *y;          /* [n_tokens][y_stride], n_rows used */
     int64_t y_stride; /* elements of y's type */
+    int x_bits;       /* of the integers that activations beside quantized weights become: 16 (or 0), or 8 */
 } tsr_op_mul_mat;
+
+/* GPUs take 16 bits whatever an op's x_bits is. */
+static inline bool tsr_op_takes_bytes(int x_bits)
+{
+    return x_bits == 8;
+}
 
 /* Rotary embedding of the first n_rot elements of each head, from a table made once per step:
  * table[t][2 i] = cos, table[t][2 i + 1] = sin of token t's angle i, i < n_rot / 2.
@@ -291,6 +298,7 @@ typedef struct tsr_expert_bias {
  * read. */
 typedef struct tsr_op_experts_glu {
     tsr_glu_kind kind;
+    int x_bits; /* as in tsr_op_mul_mat */
     tsr_expert_matrix gate, up;
     tsr_expert_bias gate_bias, up_bias; /* [n_rows] each, of the experts of `held` */
     tsr_expert_range held;
@@ -310,6 +318,7 @@ typedef struct tsr_op_experts_glu {
  * weight[s] * bias[e][r] is one more such product, behind those of e's granules. Experts' biases are held by
  * one device each, whatever else it holds of them. */
 typedef struct tsr_op_experts_down {
+    int x_bits; /* as in tsr_op_mul_mat */
     tsr_expert_matrix down;
     tsr_expert_bias bias; /* [n_rows] each; of experts in `held` */
     tsr_expert_range held;

@@ -31,8 +31,9 @@ static bool is_glu(const tsr_op *ops, int n)
         return false;
     const tsr_op_mul_mat *a = &ops[0].mul_mat, *b = &ops[1].mul_mat;
     const tsr_op_glu *glu = &ops[2].glu;
-    const bool alike = a->type == b->type && a->n_rows == b->n_rows && a->k == b->k && a->x == b->x &&
-                       a->n_tokens == 1 && b->n_tokens == 1 && !a->partial && !b->partial;
+    const bool alike = a->type == b->type && a->x_bits == b->x_bits && a->n_rows == b->n_rows &&
+                       a->k == b->k && a->x == b->x && a->n_tokens == 1 && b->n_tokens == 1 && !a->partial &&
+                       !b->partial;
     const bool of_them = (glu->gate == a->y && glu->up == b->y) || (glu->gate == b->y && glu->up == a->y);
     if (!alike || !of_them || glu->n != a->n_rows)
         return false;

@@ -25,9 +25,10 @@ experts_shard experts_case_whole(const experts_case *c)
 
 /* ---- making one ---- */
 
-static experts_matrix make_matrix(tsr_type type, int64_t n_experts, int64_t n_rows, int64_t k, uint64_t *seed)
+static experts_matrix make_matrix(tsr_type type, int x_bits, int64_t n_experts, int64_t n_rows, int64_t k,
+                                  uint64_t *seed)
 {
-    experts_matrix m = {.type = type, .n_rows = n_rows, .k = k};
+    experts_matrix m = {.type = type, .n_rows = n_rows, .k = k, .x_bits = x_bits};
     const int64_t all = n_experts * n_rows;
     m.row_bytes = tsr_type_row_bytes(type, k);
     m.expert_bytes = m.row_bytes * (size_t)n_rows;
@@ -46,9 +47,9 @@ static experts_matrix make_matrix(tsr_type type, int64_t n_experts, int64_t n_ro
 experts_case experts_case_create(experts_setup s, uint64_t seed)
 {
     experts_case c = {.s = s};
-    c.m[EXPERTS_GATE] = make_matrix(s.gate, s.n_experts, s.n_ff, s.n_embd, &seed);
-    c.m[EXPERTS_UP] = make_matrix(s.up, s.n_experts, s.n_ff, s.n_embd, &seed);
-    c.m[EXPERTS_DOWN] = make_matrix(s.down, s.n_experts, s.n_embd, s.n_ff, &seed);
+    c.m[EXPERTS_GATE] = make_matrix(s.gate, s.x_bits, s.n_experts, s.n_ff, s.n_embd, &seed);
+    c.m[EXPERTS_UP] = make_matrix(s.up, s.x_bits, s.n_experts, s.n_ff, s.n_embd, &seed);
+    c.m[EXPERTS_DOWN] = make_matrix(s.down, s.x_bits, s.n_experts, s.n_embd, s.n_ff, &seed);
     for (int i = 0; i < EXPERTS_MATRICES; i++) {
         const int64_t n = s.n_experts * c.m[i].n_rows;
         c.bias[i] = malloc((size_t)n * sizeof(float));
@@ -232,6 +233,7 @@ tsr_op experts_case_glu_op(const experts_case *c, experts_shard shard, const exp
     const int64_t e = shard.expert_begin, row = shard.column_begin;
     return (tsr_op){.kind = TSR_OP_EXPERTS_GLU,
                     .experts_glu = {.kind = c->s.glu,
+                                    .x_bits = c->s.x_bits,
                                     .gate = matrix_of(c, memory, EXPERTS_GATE, e, row, 0),
                                     .up = matrix_of(c, memory, EXPERTS_UP, e, row, 0),
                                     .gate_bias = bias_of(c, memory, EXPERTS_GATE, e, shard.expert_end, row),
@@ -251,6 +253,7 @@ tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const ex
     const tsr_expert_range biases = biases_of_down(c, shard);
     return (tsr_op){.kind = TSR_OP_EXPERTS_DOWN,
                     .experts_down = {
+                        .x_bits = c->s.x_bits,
                         .down = matrix_of(c, memory, EXPERTS_DOWN, shard.expert_begin, 0, shard.column_begin),
                         .bias = bias_of(c, memory, EXPERTS_DOWN, biases.begin, biases.end, 0),
                         .held = {shard.expert_begin, shard.expert_end},
@@ -295,7 +298,7 @@ typedef struct bounded {
 
 /* One row times x, and what an f32 sum of k products may be off: each lane adds a part of them and a tree the
  * lanes' sums, fewer than 64 + k / 8 roundings. Beside quantized weights 32 activations (or more) may share a
- * scale of 15 bits: half a step of the largest. */
+ * scale of 15 bits, or where 8 are asked for of 8: half a step of the largest. */
 static bounded dot(const experts_matrix *m, int64_t expert, int64_t row, int64_t column, int64_t k,
                    const float *x)
 {
@@ -308,7 +311,8 @@ static bounded dot(const experts_matrix *m, int64_t expert, int64_t row, int64_t
         weights += fabs(w[i]);
         largest = fmax(largest, fabs(x[i]));
     }
-    const double steps = quantized ? 1.001 * largest / 16383 / 2 * weights : 0;
+    const int most = m->x_bits == 8 ? 127 : 16383;
+    const double steps = quantized ? 1.001 * largest / most / 2 * weights : 0;
     return (bounded){sum, ((64 + (double)k / 8) * 0x1p-24 + m->product_error) * magnitude + steps};
 }
 

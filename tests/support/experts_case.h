@@ -18,6 +18,7 @@ typedef struct experts_setup {
     bool normalize;
     tsr_gating gating;
     bool biased; /* gate, up and down have biases, and a router's choices */
+    int x_bits;  /* of activations beside quantized weights; 0: 16 */
 } experts_setup;
 
 typedef struct experts_matrix {
@@ -26,6 +27,7 @@ typedef struct experts_matrix {
     size_t row_bytes, expert_bytes;
     unsigned char *bytes; /* [n_experts][n_rows] rows, dense */
     float *decoded;       /* [n_experts][n_rows][k] */
+    int x_bits;
     double product_error; /* what the device's products with one weight are off by, relatively; 0 until set */
 } experts_matrix;
 
@@ -79,7 +81,7 @@ tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const ex
 void experts_case_check_routing(const experts_case *c, const tsr_routing *routing);
 
 /* Fail unless y [n_slots][shard's columns], or y [n_tokens][n_embd] of `hidden`, is within what roundings of
- * f32 sums and of activations to 15 bits allow. `weight`: of the slots, as the device made them. */
+ * f32 sums and of activations to 15 or 8 bits allow. `weight`: of the slots, as the device made them. */
 void experts_case_check_glu(const experts_case *c, experts_shard shard, const float *y);
 void experts_case_check_down(const experts_case *c, experts_shard shard, const float *hidden,
                              const float *weight, tsr_reduce_type reduce, const void *y);

@@ -65,15 +65,16 @@ static float amx_check_sum(tsr_type type, const amx_check *c, int t, int r)
     return sum;
 }
 
-/* Q8_0: quanta of one byte; Q6_K: of two. */
+/* Q8_0: quanta of one byte; Q6_K: of two. Activations of 16 bits, which take every instruction. */
 static bool amx_check_type(tsr_type type, amx_check *c)
 {
+    const tsr_op_mul_mat op = {.type = type, .x_bits = 16};
     bool same = true;
     amx_check_fill(type, c);
     memcpy(c->divided, c->x, sizeof c->x);
-    quant_tile_x(&c->divided[0][0], (int64_t)QUANT_TOKENS * QUANT_BLOCKS);
-    quant_tile_expand(type, c->weights[0], sizeof c->weights[0], QUANT_ROWS, QUANT_BLOCKS, &c->tile);
-    quant_tile_begin(&c->tile);
+    quant_tile_x(&op, &c->divided[0][0], (int64_t)QUANT_TOKENS * QUANT_BLOCKS);
+    quant_tile_expand(type, c->weights[0], sizeof c->weights[0], QUANT_ROWS, QUANT_BLOCKS, false, &c->tile);
+    quant_tile_begin(&op, &c->tile);
     quant_tile_multiply(QUANT_TOKENS, 0, &c->tile, 0, QUANT_BLOCKS, c->divided[0], true, c->sums[0]);
     quant_tile_end(&c->tile);
     for (int t = 0; t < QUANT_TOKENS; t++)

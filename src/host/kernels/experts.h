@@ -122,17 +122,18 @@ static void kernel_route(const tsr_op *record, const tsr_kernel_env *env)
 /* Part of one expert's matrix: rows [row, row + n_rows), columns [column, column + k). */
 typedef struct expert_part {
     tsr_type type;
+    int x_bits;             /* of the op */
     const unsigned char *w; /* the first element */
     size_t stride;
     int64_t n_rows, k;
 } expert_part;
 
-static expert_part expert_part_of(const tsr_expert_matrix *m, int64_t expert, int64_t row, int64_t n_rows,
-                                  int64_t column, int64_t k)
+static expert_part expert_part_of(const tsr_expert_matrix *m, int x_bits, int64_t expert, int64_t row,
+                                  int64_t n_rows, int64_t column, int64_t k)
 {
     const unsigned char *w = (const unsigned char *)m->data + (size_t)expert * m->expert_stride +
                              (size_t)row * m->row_stride + elems_bytes(m->type, column);
-    return (expert_part){m->type, w, m->row_stride, n_rows, k};
+    return (expert_part){m->type, x_bits, w, m->row_stride, n_rows, k};
 }
 
 /* Some slots of one expert; the activations of the i-th begin at x + rows[i] * stride. */
@@ -150,6 +151,7 @@ static void experts_product(const expert_part *part, const expert_slots *in, flo
 {
     bool fault = false; /* f32 sums have none */
     const tsr_op_mul_mat op = {.type = part->type,
+                               .x_bits = part->x_bits,
                                .w = part->w,
                                .w_stride = part->stride,
                                .n_rows = part->n_rows,
@@ -223,8 +225,8 @@ static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int6
 {
     float gate[EXPERT_SLOTS * EXPERT_ROWS], up[EXPERT_SLOTS * EXPERT_ROWS];
     const int64_t local = expert - op->held.begin;
-    const expert_part of_gate = expert_part_of(&op->gate, local, row, n_rows, 0, op->k);
-    const expert_part of_up = expert_part_of(&op->up, local, row, n_rows, 0, op->k);
+    const expert_part of_gate = expert_part_of(&op->gate, op->x_bits, local, row, n_rows, 0, op->k);
+    const expert_part of_up = expert_part_of(&op->up, op->x_bits, local, row, n_rows, 0, op->k);
     const int64_t n_slots = op->routing.begin[expert + 1] - op->routing.begin[expert];
     for (int64_t i = 0; i < n_slots; i += EXPERT_SLOTS) {
         const expert_slots in = expert_batch(&op->routing, expert, i, op->x, op->k, op->routing.n_used);
@@ -287,7 +289,7 @@ static void experts_down_expert(const tsr_op_experts_down *op, int64_t expert, i
         for (int64_t column = 0; column < op->k; column += op->granule) {
             const int64_t left = op->k - column, k = left < op->granule ? left : op->granule;
             const expert_part part =
-                expert_part_of(&op->down, expert - op->held.begin, row, n_rows, column, k);
+                expert_part_of(&op->down, op->x_bits, expert - op->held.begin, row, n_rows, column, k);
             in.x = op->x + column;
             experts_product(&part, &in, sums, env);
             experts_down_add(op, &in, sums, EXPERT_ROWS, row, n_rows, fault);
@@ -313,7 +315,7 @@ static void experts_down_bf16(const tsr_op_experts_down *op, int64_t row, int64_
             if (expert < op->held.begin || expert >= op->held.end)
                 continue;
             const expert_part part =
-                expert_part_of(&op->down, expert - op->held.begin, row, n_rows, 0, op->k);
+                expert_part_of(&op->down, op->x_bits, expert - op->held.begin, row, n_rows, 0, op->k);
             experts_product(&part, &in, sums, env);
             const float *bias = expert_bias_at(&op->bias, expert, row);
             for (int64_t r = 0; r < n_rows; r++)

@@ -101,6 +101,14 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 #endif
 }
 
+#if defined(TSR_ISA_VNNI)
+/* sum + four products of bytes, a's without a sign, x's with one */
+ALWAYS_INLINE vec_int int_dot_bytes(vec_int sum, vec_bits a, vec_int x)
+{
+    return (vec_int)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)x);
+}
+#endif
+
 #if defined(TSR_ISA_AVX512)
 #define INT_LOW_32(a, b)  ((vec_int)_mm512_unpacklo_epi32((__m512i)(a), (__m512i)(b)))
 #define INT_HIGH_32(a, b) ((vec_int)_mm512_unpackhi_epi32((__m512i)(a), (__m512i)(b)))

@@ -44,7 +44,7 @@ static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
         half_walk_pack(p, &scratch->half);
 #endif
     if (mul_mat_encodes_once(p->op))
-        x_encode(product_x(p, 0), p->op->k, quant_x_limit(p->op->type), scratch->quant.x);
+        quant_x_encode(p->op, product_x(p, 0), p->op->k, scratch->quant.x);
 }
 
 /* Whether weights are multiplied as floats for one token as for many. */

@@ -1,6 +1,6 @@
-/* mul_mat for quantized weights: activations as 16-bit integers, exact integer sums per block of 32, one f32
- * multiply-add per block (quants_generic.h has the formula). Every instruction set gives the same bits, and
- * so do one token (quant_vector.h) and many.
+/* mul_mat for quantized weights: activations as integers of 16 or 8 bits, exact integer sums per block of 32,
+ * one f32 multiply-add per block (quants_generic.h has the formula). Every instruction set gives the same
+ * bits, and so do one token (quant_vector.h) and many.
  *
  * Many tokens (quant_tile_product): a panel of a few rows is expanded into scratch and multiplied with every
  * token. */
@@ -35,11 +35,11 @@ typedef struct quant_scratch {
 _Static_assert(QUANT_TILE_TOKENS *QUANT_TILE_ROWS <= TOTALS_MAX, "totals of a product");
 _Static_assert(QUANT_TILE_TOKENS % QUANT_TOKENS == 0, "room for the last register tile");
 
-#if !defined(TSR_ISA_AMX)
-/* Vectors need no preparation, and multiply activations as they were encoded. */
-ALWAYS_INLINE void quant_tile_begin(quant_tile *tile)
+#if defined(TSR_ISA_NEON) || !defined(TSR_ISA_INT_VEC)
+/* These need no preparation, and multiply activations as they were encoded. */
+ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
 {
-    (void)tile;
+    (void)op, (void)tile;
 }
 
 ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
@@ -47,9 +47,9 @@ ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
     (void)tile;
 }
 
-ALWAYS_INLINE void quant_tile_x(x_block *x, int64_t n)
+ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 {
-    (void)x, (void)n;
+    (void)op, (void)x, (void)n;
 }
 #endif
 
@@ -85,7 +85,7 @@ static void quant_tile_rows(const product *p, const k_stage *stage, int64_t firs
     for (int64_t row = p->row; row < p->row_end; row += QUANT_ROWS, at += QUANT_ROWS * QUANT_TILE_TOKENS) {
         const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
         quant_tile_expand(p->op->type, product_blocks(p, p->op->type, row, stage->begin), p->op->w_stride,
-                          n_rows, (int)(stage->n / X_BLOCK), &scratch->tile);
+                          n_rows, (int)(stage->n / X_BLOCK), quant_multiplies_bytes(p->op), &scratch->tile);
         for (int i = 0; i < stage->n_segments; i++)
             quant_panel_multiply(p, stage, &stage->segments[i], row, first, n_tokens, at, scratch);
     }
@@ -93,21 +93,20 @@ static void quant_tile_rows(const product *p, const k_stage *stage, int64_t firs
 
 /* A stage of some tokens, and a request for the tokens after it: their rows lie far apart. */
 static void quant_encode_tokens(const product *p, const k_stage *stage, int64_t first, int n_tokens,
-                                int limit, x_block *x)
+                                x_block *x)
 {
     for (int i = 0; i < n_tokens; i++) {
         const int64_t later = i + QUANT_X_AHEAD < n_tokens ? first + i + QUANT_X_AHEAD : first + i;
         for (int64_t k = 0; k < stage->n; k += 64 / (int64_t)sizeof(float))
             __builtin_prefetch(product_x(p, later) + stage->begin + k);
-        x_encode(product_x(p, first + i) + stage->begin, stage->n, limit, x + (size_t)i * QUANT_BLOCKS);
-        quant_tile_x(x + (size_t)i * QUANT_BLOCKS, stage->n / X_BLOCK);
+        quant_x_encode(p->op, product_x(p, first + i) + stage->begin, stage->n, x + (size_t)i * QUANT_BLOCKS);
+        quant_tile_x(p->op, x + (size_t)i * QUANT_BLOCKS, stage->n / X_BLOCK);
     }
 }
 
 static void quant_tile_product(const product *p, quant_scratch *scratch)
 {
-    const int limit = quant_x_limit(p->op->type);
-    quant_tile_begin(&scratch->tile);
+    quant_tile_begin(p->op, &scratch->tile);
     for (int64_t t = p->token; t < p->token_end; t += QUANT_TILE_TOKENS) {
         const int n_tokens =
             (int)(p->token_end - t < QUANT_TILE_TOKENS ? p->token_end - t : QUANT_TILE_TOKENS);
@@ -116,7 +115,7 @@ static void quant_tile_product(const product *p, quant_scratch *scratch)
         bool more;
         do {
             more = stage_next(p->op, &next, &stage);
-            quant_encode_tokens(p, &stage, t, n_tokens, limit, scratch->x);
+            quant_encode_tokens(p, &stage, t, n_tokens, scratch->x);
             quant_tile_rows(p, &stage, t, n_tokens, scratch);
         } while (more);
     }

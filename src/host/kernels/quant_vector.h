@@ -4,7 +4,7 @@
 #define TSR_HOST_KERNELS_QUANT_VECTOR_H
 
 #include "host/kernels/mul_mat_sums.h"
-#include "host/kernels/quants.h"
+#include "host/kernels/quant_x.h"
 
 enum { QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK }; /* elements of K at once, of one token and of many */
 
@@ -71,13 +71,42 @@ ALWAYS_INLINE quant_halves quant_column_dots(tsr_type type, const quant_group *g
     return (quant_halves){even[0] + odd[0], even[1] + odd[1]};
 }
 
-/* The integer sums of block b of a panel with a token's block x, a lane per row. */
-ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const quant_panel *panel, const quant_group *group,
-                                       int b, const x_block *x)
+#if defined(TSR_ISA_VNNI)
+/* Both, where the token's block is bytes. */
+ALWAYS_INLINE quant_halves quant_byte_dots(tsr_type type, const quant_group *group, int b, const x_block *x)
 {
-    const int offset = quant_offset(type);
-    const quant_halves dots =
-        quant_has_parts(type) ? quant_part_dots(type, group, b, x) : quant_column_dots(type, group, b, x);
+    const bool parts = quant_has_parts(type), apart = quant_has_sub_scales(type);
+    vec_int sums[2][4] = {0}, half_sums[2];
+    UNROLL for (int i = 0; i < 8; i++)
+    {
+        const vec_int xs = parts ? int_set1_part(x->bytes + i / 4 * 16) : int_set1(x->bytes + 4 * i);
+        vec_int *sum = &sums[apart ? i / 4 : 0][i % 4];
+        *sum = int_dot_bytes(*sum, quant_unsigned(type, group, b, i), xs);
+    }
+    UNROLL for (int half = 0; half < 2; half++) half_sums[half] =
+        parts ? int_sum_parts(sums[half]) : (sums[half][0] + sums[half][1]) + (sums[half][2] + sums[half][3]);
+    return (quant_halves){half_sums[0], half_sums[1]};
+}
+#endif
+
+ALWAYS_INLINE quant_halves quant_half_dots(tsr_type type, const bool bytes, const quant_group *group, int b,
+                                           const x_block *x)
+{
+#if defined(TSR_ISA_VNNI)
+    if (bytes)
+        return quant_byte_dots(type, group, b, x);
+#else
+    (void)bytes;
+#endif
+    return quant_has_parts(type) ? quant_part_dots(type, group, b, x) : quant_column_dots(type, group, b, x);
+}
+
+/* The integer sums of block b of a panel with a token's block x, a lane per row. `bytes`: which x has. */
+ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const bool bytes, const quant_panel *panel,
+                                       const quant_group *group, int b, const x_block *x)
+{
+    const int offset = bytes ? quant_unsigned_offset(type) : quant_offset(type);
+    const quant_halves dots = quant_half_dots(type, bytes, group, b, x);
     if (quant_has_sub_scales(type))
         return (dots.first - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +
                (dots.second - offset * x->half[1]) * quant_sub_scale(type, panel, 2 * b + 1);
@@ -85,10 +114,10 @@ ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const quant_panel *panel, 
 }
 
 /* Add the products of block b to a lane per row. */
-ALWAYS_INLINE vec quant_vector_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
-                                     const x_block *x, vec acc)
+ALWAYS_INLINE vec quant_vector_block(tsr_type type, const bool bytes, const quant_panel *panel,
+                                     const quant_group *group, int b, const x_block *x, vec acc)
 {
-    const vec dots = int_to_float(quant_block_dots(type, panel, group, b, x)) * vec_set1(x->scale);
+    const vec dots = int_to_float(quant_block_dots(type, bytes, panel, group, b, x)) * vec_set1(x->scale);
     acc = vec_fma(dots, quant_scale(type, panel, b), acc);
     UNROLL for (int half = 0; half < quant_minima(type); half++) acc =
         vec_fma(vec_set1(quant_x_sum(x, quant_minima(type), half)), -quant_min(type, panel, b, half), acc);
@@ -108,22 +137,23 @@ ALWAYS_INLINE void quant_ask(tsr_type type, quant_ahead *ahead)
 }
 
 /* Add the products of the group that begins with block b. */
-ALWAYS_INLINE vec quant_vector_group(tsr_type type, const unsigned char *const rows[INT_LANES],
-                                     const quant_panel *panel, int b, const x_block *x, quant_ahead *ahead,
-                                     vec acc)
+ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes,
+                                     const unsigned char *const rows[INT_LANES], const quant_panel *panel,
+                                     int b, const x_block *x, quant_ahead *ahead, vec acc)
 {
     quant_group group;
     quant_group_parts(type, rows, panel, b, &group);
     UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
     {
         quant_ask(type, ahead);
-        acc = quant_vector_block(type, panel, &group, b + i, x + b + i, acc);
+        acc = quant_vector_block(type, bytes, panel, &group, b + i, x + b + i, acc);
     }
     return acc;
 }
 
 /* Add the products of one panel. */
-ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
+ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const bool bytes,
+                                     const unsigned char *const rows[INT_LANES], int n_blocks,
                                      const x_block *x, quant_ahead *ahead, vec acc)
 {
     quant_panel panel;
@@ -133,18 +163,19 @@ ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const unsigned char *const r
         {
             if (b + quant_group_blocks(type) < QUANT_BLOCKS)
                 quant_header_load(type, rows, b + quant_group_blocks(type), &panel);
-            acc = quant_vector_group(type, rows, &panel, b, x, ahead, acc);
+            acc = quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);
         }
     else
         for (int b = 0; b < n_blocks; b++) {
             if (b + 1 < n_blocks)
                 quant_header_load(type, rows, b + 1, &panel);
-            acc = quant_vector_group(type, rows, &panel, b, x, ahead, acc);
+            acc = quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);
         }
     return acc;
 }
 
-ALWAYS_INLINE void quant_vector_rows(tsr_type type, const product *p, int64_t row, const x_block *x)
+ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const product *p, int64_t row,
+                                     const x_block *x)
 {
     const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
     quant_ahead ahead = quant_ahead_of(p, type, row);
@@ -156,8 +187,8 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const product *p, int64_t ro
             rows[r] = product_blocks(p, type, row + (r < n_rows ? r : n_rows - 1), segment.begin);
         if (segment.opens)
             acc = (vec){0};
-        acc = quant_vector_panel(type, rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK, &ahead,
-                                 acc);
+        acc = quant_vector_panel(type, bytes, rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK,
+                                 &ahead, acc);
         if (segment.closes) {
             float sums[INT_LANES];
             vec_store(sums, acc);
@@ -166,19 +197,22 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const product *p, int64_t ro
     } while (segment_next(p->op, &segment));
 }
 
-ALWAYS_INLINE void quant_vector_type(tsr_type type, const product *p, const x_block *x)
+ALWAYS_INLINE void quant_vector_type(tsr_type type, const bool bytes, const product *p, const x_block *x)
 {
     for (int64_t row = p->row; row < p->row_end; row += INT_LANES)
-        quant_vector_rows(type, p, row, x);
+        quant_vector_rows(type, bytes, p, row, x);
 }
 
 /* One token whose blocks are x. */
 static void quant_vector(const product *p, const x_block *x)
 {
     switch (p->op->type) {
-#define VECTOR_CASE(constant, rules)       \
-    case constant:                         \
-        quant_vector_type(constant, p, x); \
+#define VECTOR_CASE(constant, rules)                  \
+    case constant:                                    \
+        if (quant_multiplies_bytes(p->op))            \
+            quant_vector_type(constant, true, p, x);  \
+        else                                          \
+            quant_vector_type(constant, false, p, x); \
         break;
         FOR_EACH_QUANT_TYPE(VECTOR_CASE)
 #undef VECTOR_CASE

@@ -1,4 +1,5 @@
-/* Quantized weights as integers with scales, for products with 16-bit activations (x_blocks.h).
+/* Quantized weights as integers with scales, for products with activations that are integers, too
+ * (x_blocks.h).
  *
  * Every type is seen in blocks of 32 elements: w[i] = scale * q[i] - min, with q an integer that 16 bits hold
  * and scale and min one f32 each per block. Where a block has two sub-scales (Q6_K, Q3_K, Q2_K), they are
@@ -159,6 +160,17 @@ ALWAYS_INLINE vec_bits quant_quads(tsr_type type, const quant_group *group, int 
     default:
         return (vec_bits){0};
     }
+}
+
+/* The same bytes without signs, and how much more than q they are. */
+ALWAYS_INLINE vec_bits quant_unsigned(tsr_type type, const quant_group *group, int b, int i)
+{
+    return quant_quads(type, group, b, i) ^ (quant_traits_of(type)->is_signed ? 0x80808080 : 0);
+}
+
+ALWAYS_INLINE int quant_unsigned_offset(tsr_type type)
+{
+    return quant_traits_of(type)->is_signed ? 128 : quant_offset(type);
 }
 
 /* The same as words: the even elements, the odd ones. */

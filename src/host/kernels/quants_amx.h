@@ -4,7 +4,8 @@
  * Tiles multiply bytes, activations are 16-bit integers. So an activation is 256 * high + low, high signed
  * and low not, and the sums of both are put together: 256 * (sum of w * high) + (sum of w * low), in 32 bits,
  * exact like any other way to that integer. Quanta that do not fit a byte (those with sub-scales) are
- * divided likewise, and the two mixed products share a tile.
+ * divided likewise, and the two mixed products share a tile. Activations of 8 bits are high bytes alone,
+ * which saves half of the products.
  *
  * D is 16 tokens x 16 rows of the matrix. A block of 32 elements has a scale of its own on either side, so a
  * product is over 32 bytes: half of what a tile holds. That is not what limits: for 16 x 16 sums, per block,
@@ -25,7 +26,7 @@
 #define TSR_HOST_KERNELS_QUANTS_AMX_H
 
 #include "host/kernels/amx.h"
-#include "host/kernels/quants.h"
+#include "host/kernels/quant_x.h"
 
 enum {
     QUANT_VECTORS = 2, /* of INT_LANES rows in a panel */
@@ -47,15 +48,16 @@ typedef uint8_t amx_weights[QUANT_STEPS][AMX_ROW_BYTES];
 /* A panel of QUANT_ROWS rows. */
 typedef struct quant_tile {
     amx_tiles tiles;
-    bool two_bytes; /* whether `high` is part of the quanta */
-    amx_weights low[QUANT_BLOCKS][QUANT_VECTORS], high[QUANT_BLOCKS][QUANT_VECTORS];
+    _Alignas(64) amx_weights low[QUANT_BLOCKS][QUANT_VECTORS], high[QUANT_BLOCKS][QUANT_VECTORS];
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
+    bool two_bytes, x_two_bytes; /* whether quanta have high bytes, activations low ones */
 } quant_tile;
 
 /* Before a thread's first multiplication, and after its last. */
-static void quant_tile_begin(quant_tile *tile)
+static void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
 {
+    tile->x_two_bytes = !quant_multiplies_bytes(op);
     amx_config *config = &tile->tiles.config;
     *config = (amx_config){.palette = 1};
     for (int d = 0; d < TILE_X_HIGH; d++)
@@ -86,9 +88,10 @@ ALWAYS_INLINE vec_int amx_high_bytes(quant_pair q)
 }
 
 /* The quanta of block b of vector v of the tile. */
-ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
-                                    int v, quant_tile *tile)
+ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
+                                    const quant_group *group, int b, int v, quant_tile *tile)
 {
+    (void)bytes;
     tile->two_bytes = quant_has_sub_scales(type);
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
     {
@@ -99,6 +102,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
     }
 }
 
+#define QUANT_TILE_HAS_BYTES 0
 #include "host/kernels/quants_expand.h"
 
 /* ---- activations ---- */
@@ -114,10 +118,10 @@ ALWAYS_INLINE const uint8_t *amx_x_low(const x_block *x)
     return (const uint8_t *)x->q + X_BLOCK;
 }
 
-/* Divide n encoded blocks for quant_tile_multiply(). */
-static void quant_tile_x(x_block *x, int64_t n)
+/* Divide n encoded blocks for quant_tile_multiply(); packed bytes are high ones already. */
+static void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 {
-    for (int64_t i = 0; i < n; i++) {
+    for (int64_t i = 0; i < n && !quant_multiplies_bytes(op); i++) {
         word16 even, odd, high, low;
         memcpy(&even, x[i].q, sizeof even);
         memcpy(&odd, x[i].q + 16, sizeof odd);
@@ -130,43 +134,54 @@ static void quant_tile_x(x_block *x, int64_t n)
 
 /* ---- products ---- */
 
-/* What tiles bring of a block: sums[...][token][row]. */
+/* How many bytes both sides have: constants of the code. */
+typedef struct amx_form {
+    bool w_two, x_two;
+} amx_form;
+
+/* What tiles bring of a block: sums[...][token][row], of high bytes with high ones, high with low, low with
+ * low. The only bytes of quanta that have one are low ones, those of activations high ones. */
 typedef struct amx_sums {
-    int32_t high[QUANT_TOKENS][INT_LANES], low[QUANT_TOKENS][INT_LANES]; /* of the activations' bytes */
-    int32_t mixed[QUANT_TOKENS][INT_LANES]; /* of quanta of two bytes: high is of both, low of both */
+    int32_t high[QUANT_TOKENS][INT_LANES], mixed[QUANT_TOKENS][INT_LANES], low[QUANT_TOKENS][INT_LANES];
 } amx_sums;
 
-/* Sums in tiles d and e, so that a block need not wait for the one before it. */
-#define AMX_BLOCK_OF_BYTES(d, e)                               \
-    do {                                                       \
-        AMX_ZERO(tiles, d);                                    \
-        AMX_ZERO(tiles, e);                                    \
-        AMX_DOT_SS(tiles, d, TILE_X_HIGH, TILE_W_LOW);         \
-        AMX_DOT_US(tiles, e, TILE_X_LOW, TILE_W_LOW);          \
-        AMX_STORE(tiles, d, sums->high, sizeof sums->high[0]); \
-        AMX_STORE(tiles, e, sums->low, sizeof sums->low[0]);   \
+/* Quanta of one byte. Sums in tiles d and e, so that a block need not wait for the one before it. */
+#define AMX_BLOCK_OF_BYTES(d, e)                                 \
+    do {                                                         \
+        AMX_ZERO(tiles, d);                                      \
+        AMX_DOT_SS(tiles, d, TILE_X_HIGH, TILE_W_LOW);           \
+        if (form.x_two) {                                        \
+            AMX_ZERO(tiles, e);                                  \
+            AMX_DOT_US(tiles, e, TILE_X_LOW, TILE_W_LOW);        \
+        }                                                        \
+        AMX_STORE(tiles, d, sums->mixed, sizeof sums->mixed[0]); \
+        if (form.x_two)                                          \
+            AMX_STORE(tiles, e, sums->low, sizeof sums->low[0]); \
     } while (0)
 
 /* The products of block b of vector v with the blocks of QUANT_TOKENS tokens, of which x is the first. */
-ALWAYS_INLINE void amx_block(const bool two_bytes, quant_tile *tile, int b, int v, const x_block *x,
+ALWAYS_INLINE void amx_block(const amx_form form, quant_tile *tile, int b, int v, const x_block *x,
                              amx_sums *sums)
 {
     amx_tiles *tiles = &tile->tiles;
     (void)tiles; /* the processor's own need no name */
     AMX_LOAD(tiles, TILE_X_HIGH, amx_x_high(x), QUANT_BLOCKS * sizeof *x);
-    AMX_LOAD(tiles, TILE_X_LOW, amx_x_low(x), QUANT_BLOCKS * sizeof *x);
+    if (form.x_two)
+        AMX_LOAD(tiles, TILE_X_LOW, amx_x_low(x), QUANT_BLOCKS * sizeof *x);
     AMX_LOAD(tiles, TILE_W_LOW, tile->low[b][v], AMX_ROW_BYTES);
-    if (two_bytes) {
+    if (form.w_two) {
         AMX_LOAD(tiles, TILE_W_HIGH, tile->high[b][v], AMX_ROW_BYTES);
         AMX_ZERO(tiles, 0);
         AMX_ZERO(tiles, 1);
-        AMX_ZERO(tiles, 2);
         AMX_DOT_SS(tiles, 0, TILE_X_HIGH, TILE_W_HIGH);
         AMX_DOT_SU(tiles, 1, TILE_X_HIGH, TILE_W_LOW);
-        AMX_DOT_UU(tiles, 2, TILE_X_LOW, TILE_W_LOW);
-        AMX_DOT_US(tiles, 1, TILE_X_LOW, TILE_W_HIGH);
+        if (form.x_two) {
+            AMX_ZERO(tiles, 2);
+            AMX_DOT_UU(tiles, 2, TILE_X_LOW, TILE_W_LOW);
+            AMX_DOT_US(tiles, 1, TILE_X_LOW, TILE_W_HIGH);
+            AMX_STORE(tiles, 2, sums->low, sizeof sums->low[0]);
+        }
         AMX_STORE(tiles, 0, sums->high, sizeof sums->high[0]);
-        AMX_STORE(tiles, 2, sums->low, sizeof sums->low[0]);
         AMX_STORE(tiles, 1, sums->mixed, sizeof sums->mixed[0]);
     } else if (b % 2 == 0) {
         AMX_BLOCK_OF_BYTES(0, 1);
@@ -177,17 +192,19 @@ ALWAYS_INLINE void amx_block(const bool two_bytes, quant_tile *tile, int b, int 
 #undef AMX_BLOCK_OF_BYTES
 
 /* The integer sum of token t with each row. */
-ALWAYS_INLINE vec_int amx_dot_of(const bool two_bytes, const amx_sums *sums, int t)
+ALWAYS_INLINE vec_int amx_dot_of(const amx_form form, const amx_sums *sums, int t)
 {
-    vec_bits high = (vec_bits)int_load(sums->high[t]);
-    if (two_bytes)
-        high = (high << 8) + (vec_bits)int_load(sums->mixed[t]);
-    return (vec_int)((high << 8) + (vec_bits)int_load(sums->low[t]));
+    vec_bits sum = (vec_bits)int_load(sums->mixed[t]);
+    if (form.w_two)
+        sum += (vec_bits)int_load(sums->high[t]) << 8;
+    if (form.x_two)
+        sum = (sum << 8) + (vec_bits)int_load(sums->low[t]);
+    return (vec_int)sum;
 }
 
 /* Add vector v's products with n_tokens tokens, a constant: the tiles always have QUANT_TOKENS of them, of
  * which those past the last are whatever lies behind x. */
-ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const bool two_bytes, quant_tile *tile,
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const amx_form form, quant_tile *tile,
                                 int v, int block, int n_blocks, const x_block *x, bool opens, float *sums)
 {
     const int end = block + n_blocks;
@@ -195,23 +212,40 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const bool
     vec acc[QUANT_TOKENS] = {0};
     if (!opens)
         UNROLL for (int t = 0; t < n_tokens; t++) acc[t] = vec_load(sums + t * QUANT_ROWS);
-    amx_block(two_bytes, tile, block, v, x, &products[block % 2]);
+    amx_block(form, tile, block, v, x, &products[block % 2]);
     for (int b = block; b < end; b++, x++) {
         if (b + 1 < end)
-            amx_block(two_bytes, tile, b + 1, v, x + 1, &products[(b + 1) % 2]);
+            amx_block(form, tile, b + 1, v, x + 1, &products[(b + 1) % 2]);
         const vec scale = vec_load(tile->scale[b][v]);
         vec min[2];
         UNROLL for (int half = 0; half < minima; half++) min[half] = -vec_load(tile->min[half][b][v]);
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
             const x_block *xb = &x[t * QUANT_BLOCKS];
-            const vec_int dot = amx_dot_of(two_bytes, &products[b % 2], t);
+            const vec_int dot = amx_dot_of(form, &products[b % 2], t);
             acc[t] = vec_fma(int_to_float(dot) * vec_set1(xb->scale), scale, acc[t]);
             UNROLL for (int half = 0; half < minima; half++) acc[t] =
                 vec_fma(vec_set1(quant_x_sum(xb, minima, half)), min[half], acc[t]);
         }
     }
     UNROLL for (int t = 0; t < n_tokens; t++) vec_store(sums + t * QUANT_ROWS, acc[t]);
+}
+
+/* The same for whatever the tile is. Two minima are those of Q2_K, whose quanta have sub-scales. */
+ALWAYS_INLINE void quant_tile_any(const int n_tokens, int minima, const bool x_two, quant_tile *tile, int v,
+                                  int block, int n_blocks, const x_block *x, bool opens, float *sums)
+{
+#define MULTIPLY(minima, w_two) \
+    quant_tile_n(n_tokens, minima, (amx_form){w_two, x_two}, tile, v, block, n_blocks, x, opens, sums)
+    if (minima == 2)
+        MULTIPLY(2, true);
+    else if (tile->two_bytes)
+        MULTIPLY(0, true);
+    else if (minima == 1)
+        MULTIPLY(1, false);
+    else
+        MULTIPLY(0, false);
+#undef MULTIPLY
 }
 
 /* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
@@ -221,19 +255,13 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const bool
 static void quant_tile_multiply(int n_tokens, int minima, quant_tile *tile, int block, int n_blocks,
                                 const x_block *x, bool opens, float *sums)
 {
-#define MULTIPLY(n, minima, two) \
-    quant_tile_n(n, minima, two, tile, v, block, n_blocks, x, opens, sums + v * INT_LANES)
-/* Two minima are those of Q2_K, whose quanta have sub-scales. */
-#define MULTIPLY_UP_TO(n)          \
-    do {                           \
-        if (minima == 2)           \
-            MULTIPLY(n, 2, true);  \
-        else if (tile->two_bytes)  \
-            MULTIPLY(n, 0, true);  \
-        else if (minima == 1)      \
-            MULTIPLY(n, 1, false); \
-        else                       \
-            MULTIPLY(n, 0, false); \
+#define MULTIPLY_UP_TO(n)                                                             \
+    do {                                                                              \
+        float *at = sums + v * INT_LANES;                                             \
+        if (tile->x_two_bytes)                                                        \
+            quant_tile_any(n, minima, true, tile, v, block, n_blocks, x, opens, at);  \
+        else                                                                          \
+            quant_tile_any(n, minima, false, tile, v, block, n_blocks, x, opens, at); \
     } while (0)
     for (int v = 0; v < QUANT_VECTORS; v++) {
         if (n_tokens <= 4)
@@ -244,7 +272,6 @@ static void quant_tile_multiply(int n_tokens, int minima, quant_tile *tile, int 
             MULTIPLY_UP_TO(QUANT_TOKENS);
     }
 #undef MULTIPLY_UP_TO
-#undef MULTIPLY
 }
 
 #endif

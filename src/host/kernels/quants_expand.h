@@ -1,6 +1,7 @@
 /* Expanding the panels of a few rows of a quantized matrix: whatever an instruction set multiplies with, the
  * rows' bytes are brought into vectors alike. Included by the header that defines quant_tile (a panel as its
- * instructions want it), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quanta. */
+ * instructions want it), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quanta,
+ * otherwise for products of bytes if QUANT_TILE_HAS_BYTES. */
 #ifndef TSR_HOST_KERNELS_QUANTS_EXPAND_H
 #define TSR_HOST_KERNELS_QUANTS_EXPAND_H
 
@@ -14,7 +15,7 @@ ALWAYS_INLINE void quant_tile_scales(tsr_type type, const quant_panel *panel, in
 
 /* Vector v of the tile from the panels at rows[]. */
 ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
-                                     int v, quant_tile *tile)
+                                     const bool bytes, int v, quant_tile *tile)
 {
     quant_panel panel;
     for (int b = 0; b < n_blocks; b += quant_group_blocks(type)) {
@@ -24,14 +25,14 @@ ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const r
         UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
         {
             quant_tile_scales(type, &panel, b + i, v, tile);
-            quant_tile_block(type, &panel, &group, b + i, v, tile);
+            quant_tile_block(type, bytes, &panel, &group, b + i, v, tile);
         }
     }
 }
 
 /* n_blocks blocks at w of n_rows rows, `stride` bytes apart; rows past the last repeat it. */
 ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w, size_t stride, int n_rows,
-                                          int n_blocks, quant_tile *tile)
+                                          int n_blocks, const bool bytes, quant_tile *tile)
 {
     for (int v = 0; v < QUANT_VECTORS; v++) {
         const unsigned char *rows[INT_LANES];
@@ -39,17 +40,21 @@ ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w,
             const int row = v * INT_LANES + r;
             rows[r] = w + (size_t)(row < n_rows ? row : n_rows - 1) * stride;
         }
-        quant_tile_vector(type, rows, n_blocks, v, tile);
+        quant_tile_vector(type, rows, n_blocks, bytes, v, tile);
     }
 }
 
+/* `bytes`: the product is one of bytes. */
 static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stride, int n_rows, int n_blocks,
-                              quant_tile *tile)
+                              bool bytes, quant_tile *tile)
 {
     switch (type) {
-#define EXPAND_CASE(constant, rules)                                         \
-    case constant:                                                           \
-        quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, tile); \
+#define EXPAND_CASE(constant, rules)                                                    \
+    case constant:                                                                      \
+        if (bytes && QUANT_TILE_HAS_BYTES)                                              \
+            quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, true, tile);  \
+        else                                                                            \
+            quant_tile_expand_type(constant, w, stride, n_rows, n_blocks, false, tile); \
         break;
         FOR_EACH_QUANT_TYPE(EXPAND_CASE)
 #undef EXPAND_CASE

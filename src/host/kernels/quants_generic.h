@@ -22,8 +22,9 @@ typedef struct quant_tile {
 
 /* n_blocks blocks at w of n_rows rows, `stride` bytes apart. */
 static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stride, int n_rows, int n_blocks,
-                              quant_tile *tile)
+                              bool bytes, quant_tile *tile)
 {
+    (void)bytes;
     memset(tile, 0, sizeof *tile);
     for (int r = 0; r < n_rows; r++)
         for (int b = 0; b < n_blocks; b++)

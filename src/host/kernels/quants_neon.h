@@ -25,9 +25,10 @@ typedef struct quant_tile {
 } quant_tile;
 
 /* The quanta of block b of vector v of the tile. */
-ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
-                                    int v, quant_tile *tile)
+ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
+                                    const quant_group *group, int b, int v, quant_tile *tile)
 {
+    (void)bytes;
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
     {
         const quant_pair q = quant_quanta(type, panel, group, b, i);
@@ -36,6 +37,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
     }
 }
 
+#define QUANT_TILE_HAS_BYTES 0
 #include "host/kernels/quants_expand.h"
 
 /* Four elements of every row with n_tokens tokens; lanes of the tokens' vectors are part of the instructions,

@@ -1,12 +1,12 @@
 /* Products with quantized weights, many tokens at a time: lanes are rows.
  *
  * A panel of a few rows is expanded once to 16-bit integers, transposed so that one vector holds two elements
- * of INT_LANES rows, and multiplied with the same two elements of every token. Meanings and bits as in
- * quants_generic.h. */
+ * of INT_LANES rows, and multiplied with the same two elements of every token; or to bytes (quants_bytes.h).
+ * Meanings and bits as in quants_generic.h. */
 #ifndef TSR_HOST_KERNELS_QUANTS_TILE_H
 #define TSR_HOST_KERNELS_QUANTS_TILE_H
 
-#include "host/kernels/quants.h"
+#include "host/kernels/quant_x.h"
 
 enum {
 #if defined(TSR_ISA_AVX512)
@@ -20,17 +20,38 @@ enum {
     QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
 };
 
+#if defined(TSR_ISA_VNNI)
+#include "host/kernels/quants_bytes.h"
+#define QUANT_TILE_HAS_BYTES 1
+#else
+#define QUANT_TILE_HAS_BYTES 0
+#endif
+
 /* A panel of QUANT_ROWS rows. */
 typedef struct quant_tile {
-    int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
+    union {
+        _Alignas(64) int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
+#if defined(TSR_ISA_VNNI)
+        byte_quanta bytes;
+#endif
+    };
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
+    bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
 } quant_tile;
 
 /* The quanta of block b of vector v of the tile. */
-ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
-                                    int v, quant_tile *tile)
+ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
+                                    const quant_group *group, int b, int v, quant_tile *tile)
 {
+#if defined(TSR_ISA_VNNI)
+    if (bytes) {
+        byte_quanta_block(type, panel, group, b, v, &tile->bytes);
+        return;
+    }
+#else
+    (void)bytes;
+#endif
     UNROLL for (int i = 0; i < 8; i++)
     {
         const quant_pair q = quant_quanta(type, panel, group, b, i);
@@ -41,7 +62,62 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const quant_panel *panel, con
 
 #include "host/kernels/quants_expand.h"
 
-ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quant_tile *tile, int block,
+/* Before a product's first panel. */
+ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
+{
+    tile->is_bytes = quant_multiplies_bytes(op);
+    tile->sub_scales = tile->is_bytes && quant_has_sub_scales(op->type);
+}
+
+ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
+{
+    (void)tile;
+}
+
+/* Prepare n encoded blocks. */
+ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
+{
+#if defined(TSR_ISA_VNNI)
+    if (quant_multiplies_bytes(op))
+        byte_x_begin(op->type, x, n);
+#else
+    (void)op, (void)x, (void)n;
+#endif
+}
+
+/* How a tile is multiplied: constants of the code. */
+typedef struct quant_form {
+    bool is_bytes, sub_scales;
+    int minima;
+} quant_form;
+
+/* The integer sums of block b of the panel with n_tokens blocks, x and those QUANT_BLOCKS blocks apart. */
+ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
+                                   const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
+{
+#if defined(TSR_ISA_VNNI)
+    if (form.is_bytes) {
+        byte_dots(n_tokens, form.sub_scales, &tile->bytes, b, x, dots);
+        return;
+    }
+#else
+    (void)form;
+#endif
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
+        (vec_int){0};
+    UNROLL for (int i = 0; i < QUANT_STEPS; i++)
+    {
+        vec_int xi[QUANT_TOKENS];
+        UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = int_set1(x[t * QUANT_BLOCKS].q + 2 * i);
+        UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+        {
+            const vec_int w = int_load_once(tile->q[b][i][v]);
+            UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = int_dot(dots[t][v], w, xi[t]);
+        }
+    }
+}
+
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
                                 int n_blocks, const x_block *x, bool opens, float *sums)
 {
     vec acc[QUANT_TOKENS][QUANT_VECTORS] = {0};
@@ -49,17 +125,8 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
         UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) acc[t][v] =
             vec_load(sums + t * QUANT_ROWS + v * INT_LANES);
     for (int b = block; b < block + n_blocks; b++, x++) {
-        vec_int dots[QUANT_TOKENS][QUANT_VECTORS] = {0};
-        UNROLL for (int i = 0; i < QUANT_STEPS; i++)
-        {
-            vec_int xi[QUANT_TOKENS];
-            UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = int_set1(x[t * QUANT_BLOCKS].q + 2 * i);
-            UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
-            {
-                const vec_int w = int_load_once(tile->q[b][i][v]);
-                UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = int_dot(dots[t][v], w, xi[t]);
-            }
-        }
+        vec_int dots[QUANT_TOKENS][QUANT_VECTORS];
+        quant_tile_dots(n_tokens, form, tile, b, x, dots);
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
             const x_block *xb = &x[t * QUANT_BLOCKS];
@@ -67,13 +134,39 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
             {
                 const vec dot = int_to_float(dots[t][v]) * vec_set1(xb->scale);
                 acc[t][v] = vec_fma(dot, vec_load(tile->scale[b][v]), acc[t][v]);
-                UNROLL for (int half = 0; half < minima; half++) acc[t][v] = vec_fma(
-                    vec_set1(quant_x_sum(xb, minima, half)), -vec_load(tile->min[half][b][v]), acc[t][v]);
+                UNROLL for (int half = 0; half < form.minima; half++) acc[t][v] =
+                    vec_fma(vec_set1(quant_x_sum(xb, form.minima, half)), -vec_load(tile->min[half][b][v]),
+                            acc[t][v]);
             }
         }
     }
     UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
         vec_store(sums + t * QUANT_ROWS + v * INT_LANES, acc[t][v]);
+}
+
+/* The same in the form that the tile has. Two minima are those of Q2_K, which has sub-scales. */
+ALWAYS_INLINE void quant_tile_some(const int n_tokens, int minima, const quant_tile *tile, int block,
+                                   int n_blocks, const x_block *x, bool opens, float *sums)
+{
+#define MULTIPLY(...) quant_tile_n(n_tokens, (quant_form){__VA_ARGS__}, tile, block, n_blocks, x, opens, sums)
+#if defined(TSR_ISA_VNNI)
+    if (tile->is_bytes && minima == 2)
+        MULTIPLY(true, true, 2);
+    else if (tile->sub_scales)
+        MULTIPLY(true, true, 0);
+    else if (tile->is_bytes && minima == 1)
+        MULTIPLY(true, false, 1);
+    else if (tile->is_bytes)
+        MULTIPLY(true, false, 0);
+    else
+#endif
+        if (minima == 2)
+        MULTIPLY(false, false, 2);
+    else if (minima == 1)
+        MULTIPLY(false, false, 1);
+    else
+        MULTIPLY(false, false, 0);
+#undef MULTIPLY
 }
 
 /* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
@@ -82,20 +175,15 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
 static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
                                 const x_block *x, bool opens, float *sums)
 {
-#define MULTIPLY(n)                                                     \
-    do {                                                                \
-        if (minima == 0)                                                \
-            quant_tile_n(n, 0, tile, block, n_blocks, x, opens, sums);  \
-        else if (minima == 1)                                           \
-            quant_tile_n(n, 1, tile, block, n_blocks, x, opens, sums);  \
-        else                                                            \
-            quant_tile_n(n, 2, tile, block, n_blocks, x, opens, sums);  \
-        n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS; \
+#define MULTIPLY(n)                                                        \
+    do {                                                                   \
+        quant_tile_some(n, minima, tile, block, n_blocks, x, opens, sums); \
+        n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS;    \
     } while (0)
-    if (n_tokens == QUANT_TOKENS)
+    if (n_tokens == QUANT_TOKENS && !tile->sub_scales)
         MULTIPLY(QUANT_TOKENS);
 #if defined(TSR_ISA_AVX512)
-    if (n_tokens >= 3)
+    while (n_tokens >= 3) /* with sub-scales each token takes half as many sums again */
         MULTIPLY(3);
     if (n_tokens >= 2)
         MULTIPLY(2);

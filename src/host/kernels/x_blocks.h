@@ -1,9 +1,10 @@
-/* Activations as 16-bit integers, for products with quantized weights.
+/* Activations as integers, for products with quantized weights.
  *
  * A block is 32 elements of a token and one scale: x[i] = scale * q[i], |q[i]| <= X_LIMIT, so an element is
- * off by at most 2^-16 of the largest of its block (half a step). Sums of products with a block's quanta are
- * then exact in 32 bits, in any order. Values below 2^-100 in a block that has none above become zero; a NaN
- * or an infinity makes the block's scale NaN, and with it every sum that it is part of. */
+ * off by at most 2^-16 of the largest of its block (half a step), or with X_LIMIT_BYTE by 2^-8. Sums of
+ * products with a block's quanta are then exact in 32 bits, in any order. Values below 2^-100 in a block that
+ * has none above become zero; a NaN or an infinity makes the block's scale NaN, and with it every sum that it
+ * is part of. */
 #ifndef TSR_HOST_KERNELS_X_BLOCKS_H
 #define TSR_HOST_KERNELS_X_BLOCKS_H
 
@@ -15,12 +16,19 @@
 enum {
     X_BLOCK = 32,
     X_LIMIT = 32767,
-    X_LIMIT_SUB = 16383 /* for types whose quanta take 13 bits with their sub-scales: Q6_K */
+    X_LIMIT_SUB = 16383, /* for types whose quanta take 13 bits with their sub-scales: Q6_K */
+    X_LIMIT_BYTE = 127   /* where activations of 8 bits are asked for */
 };
 
 typedef struct x_block {
-    int16_t q[X_BLOCK]; /* elements 0, 2, ... 30, then 1, 3, ... 31: how bytes fall apart into words */
-    int32_t half[2];    /* sums of elements 0..15 and 16..31 */
+    union {
+        int16_t q[X_BLOCK]; /* elements 0, 2, ... 30, then 1, 3, ... 31: how bytes fall apart into words */
+        struct {            /* after x_pack_bytes() */
+            int8_t bytes[X_BLOCK]; /* in order */
+            int32_t begin[2];      /* a kernel's own: see quants_bytes.h */
+        };
+    };
+    int32_t half[2]; /* sums of elements 0..15 and 16..31 */
     float scale;
     float sum; /* scale * (half[0] + half[1]) */
 } x_block;
@@ -217,6 +225,18 @@ static void x_encode(const float *x, int64_t n, int limit, x_block *blocks)
 #endif
     for (; n > 0; n -= X_BLOCK, x += X_BLOCK, blocks++)
         x_encode_block(x, limit, blocks);
+}
+
+/* The integers of n blocks, encoded with X_LIMIT_BYTE, as bytes. */
+ALWAYS_INLINE void x_pack_bytes(x_block *x, int64_t n)
+{
+    for (int64_t b = 0; b < n; b++) {
+        word16 even, odd;
+        memcpy(&even, x[b].q, sizeof even);
+        memcpy(&odd, x[b].q + X_BLOCK / 2, sizeof odd);
+        even = (even & 0xff) | (odd << 8);
+        memcpy(x[b].bytes, &even, sizeof even);
+    }
 }
 
 #endif

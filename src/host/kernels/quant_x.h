@@ -1,0 +1,27 @@
+/* A token's activations as a product with quantized weights takes them: words, or bytes where the op asks for
+ * 8 bits and the processor multiplies bytes. Others multiply words of 8 bits, which gives the same sums. */
+#ifndef TSR_HOST_KERNELS_QUANT_X_H
+#define TSR_HOST_KERNELS_QUANT_X_H
+
+#include "core/op.h"
+#include "host/kernels/quants.h"
+
+ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
+{
+#if defined(TSR_ISA_VNNI)
+    return tsr_op_takes_bytes(op->x_bits);
+#else
+    (void)op;
+    return false;
+#endif
+}
+
+/* n elements, a multiple of 32. */
+static void quant_x_encode(const tsr_op_mul_mat *op, const float *x, int64_t n, x_block *blocks)
+{
+    x_encode(x, n, tsr_op_takes_bytes(op->x_bits) ? X_LIMIT_BYTE : quant_x_limit(op->type), blocks);
+    if (quant_multiplies_bytes(op))
+        x_pack_bytes(blocks, n / X_BLOCK);
+}
+
+#endif
