@@ -339,6 +339,7 @@ static void bad_configs_name_the_field(void **state)
     REFUSED("type_k", c.type_k = (tsr_type)9999);
     REFUSED("type_v", c.type_v = (tsr_type)-1);
     REFUSED("reduction", c.reduction = (tsr_reduction)7);
+    REFUSED("activation_bits", c.activation_bits = 12);
     REFUSED("tsr_model_config.size", c.size = 8);
     REFUSED("tsr_model_config.size", c.size = sizeof(tsr_model_config) + 8);
     tsr_plan *plan = NULL;

@@ -7,11 +7,12 @@
 
 #include "support/reference.h"
 
-#define MODEL_TEST(function, name, devices, split)                     \
-    static void function(void **state)                                 \
-    {                                                                  \
-        (void)state;                                                   \
-        reference_check(name, devices, NULL, split, 1, REFERENCE_ALL); \
+#define MODEL_TEST(function, name, devices, split) BITS_TEST(function, name, devices, split, 16)
+#define BITS_TEST(function, name, devices, split, bits)                      \
+    static void function(void **state)                                       \
+    {                                                                        \
+        (void)state;                                                         \
+        reference_check(name, devices, NULL, split, bits, 1, REFERENCE_ALL); \
     }
 
 MODEL_TEST(f16_with_tied_output_and_rope_factors, "nano-l31-F16", "host:3,threads=1", "2,1,3")
@@ -27,6 +28,12 @@ MODEL_TEST(trained_q8_0, "glossary-7m-Q8_0", "host:2,threads=1", "3,1")
 MODEL_TEST(mixtral, "nano-moe-F16", "host:2,threads=1", "1,2")
 MODEL_TEST(qwen3moe, "nano-qwen3moe-F16", "host:3,threads=1", "2,1,1")
 
+/* Activations of 8 bits are what the other engine has. */
+BITS_TEST(q6_k_with_8_bits, "nano-mha-Q6_K", "host:2,threads=1", "1,2", 8)
+BITS_TEST(trained_q4_0_with_8_bits, "glossary-7m-Q4_0", "host:2,threads=1", "1,1", 8)
+BITS_TEST(trained_q4_k_with_8_bits, "glossary-7m-Q4_K_M", "host:2,threads=1", "1,1", 8)
+BITS_TEST(trained_q8_0_with_8_bits, "glossary-7m-Q8_0", "host:2,threads=1", "3,1", 8)
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -40,6 +47,10 @@ int main(void)
         cmocka_unit_test(trained_q4_0),
         cmocka_unit_test(trained_q4_k),
         cmocka_unit_test(trained_q5_k),
+        cmocka_unit_test(q6_k_with_8_bits),
+        cmocka_unit_test(trained_q4_0_with_8_bits),
+        cmocka_unit_test(trained_q4_k_with_8_bits),
+        cmocka_unit_test(trained_q8_0_with_8_bits),
         cmocka_unit_test(mixtral),
         cmocka_unit_test(qwen3moe),
     };

@@ -69,6 +69,10 @@ int tool_model_options_read(const char *command, tool_model_options *options,
         code = read_kv_type(command, "-ctv", options->type_v, &config.type_v);
     if (code == TOOL_GO_ON)
         code = read_reduction(command, options->reduction, &config.reduction);
+    if (code == TOOL_GO_ON && options->activations != 8 && options->activations != 16) {
+        fprintf(stderr, "tsr %s: --activations takes 16 or 8, not %d\n", command, options->activations);
+        code = TOOL_EXIT_USAGE;
+    }
     if (code == TOOL_GO_ON)
         code = tool_offload_options_read(command, &options->offload, &config);
     if (code != TOOL_GO_ON)
@@ -80,6 +84,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
     config.n_batch = options->n_batch;
     config.copy_weights = options->no_mmap;
     config.swa_full = options->swa_full;
+    config.activation_bits = options->activations;
     *config_out = config;
     return TOOL_GO_ON;
 }

@@ -13,14 +13,14 @@
 typedef struct tool_model_options {
     const char *model, *devices;
     const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
-    int main_device, n_ctx, n_seq, n_batch;
+    int main_device, n_ctx, n_seq, n_batch, activations;
     bool no_mmap, swa_full;
     tool_offload_options offload;
 } tool_model_options;
 
-#define TOOL_MODEL_OPTIONS_INIT                                          \
-    {                                                                    \
-        .n_seq = 1, .n_batch = 512, .offload = TOOL_OFFLOAD_OPTIONS_INIT \
+#define TOOL_MODEL_OPTIONS_INIT                                                             \
+    {                                                                                       \
+        .n_seq = 1, .n_batch = 512, .activations = 16, .offload = TOOL_OFFLOAD_OPTIONS_INIT \
     }
 
 /* Rows for a command's table of options; `o` is a tool_model_options. */
@@ -64,6 +64,10 @@ typedef struct tool_model_options {
          TOOL_STRING, &(o).reduction,                                                                        \
          "KIND",      "exact (default): the same bits for every split; f32, bf16",                           \
          0,           0},                                                                                    \
+        {NULL,     "--activations",                                                                          \
+         TOOL_INT, &(o).activations,                                                                         \
+         "BITS",   "beside quantized weights on host devices: 16 (default), 8 (faster with VNNI or AMX)",    \
+         8,        16},                                                                                      \
     {                                                                                                        \
         NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL, "copy weights into memory near their device", 0, 0 \
     }

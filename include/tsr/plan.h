@@ -117,13 +117,15 @@ typedef struct tsr_model_config {
     tsr_expert_split expert_split; /* of models with experts that run */
     bool swa_full; /* layers with a sliding window keep the keys and values of all tokens, so that sequences
                       can be cut back to any length; else of the window and a batch (llama.cpp's name) */
+    int activation_bits; /* beside quantized weights on host devices: 16 (or 0) or 8; as in tsr_program_config
+                          */
 } tsr_model_config;
 
 #define TSR_MODEL_CONFIG_INIT                                                                             \
     {                                                                                                     \
         sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0,         \
             TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, -1, 0, NULL, 0, \
-            NULL, NULL, 1, TSR_EXPERT_SPLIT_AUTO, false                                                   \
+            NULL, NULL, 1, TSR_EXPERT_SPLIT_AUTO, false, 16                                               \
     }
 
 typedef struct tsr_plan tsr_plan;

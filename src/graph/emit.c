@@ -107,6 +107,7 @@ static bool emit_mul_mat(const emission *e, tsr_op *op)
                           .x_stride = tsr_value_cols(x, e->d),
                           .n_tokens = x->ne1,
                           .reduce = e->emitter->reduce,
+                          .x_bits = e->emitter->x_bits,
                           .y = out_address(e)};
     tsr_tensor_local_shape(w, e->d, &a->k, &a->n_rows);
     a->y_stride = a->n_rows;

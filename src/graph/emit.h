@@ -9,6 +9,7 @@ typedef struct tsr_emitter {
     const tsr_layout *layout;         /* of this program */
     const tsr_program_memory *memory; /* that it runs in */
     tsr_reduce_type reduce;
+    int x_bits; /* as ops have them */
     tsr_collective *const *collectives;
 } tsr_emitter;
 

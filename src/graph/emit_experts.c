@@ -74,6 +74,7 @@ bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op)
     const tsr_value *x = &e->emitter->low->values[e->instr->in[0]];
     tsr_op_experts_glu *a = &op->experts_glu;
     *a = (tsr_op_experts_glu){.kind = args->experts.glu,
+                              .x_bits = e->emitter->x_bits,
                               .held = held(e),
                               .n_rows = tsr_value_cols(e->out, e->d),
                               .k = x->ne0,
@@ -95,7 +96,8 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
     bool onto = e->instr->n_in > 2 && e->emitter->low->values[e->instr->in[2]].contributors >> e->d & 1;
     int64_t n_parts = (w->n_ff + w->granule - 1) / w->granule + (w->down_bias != NULL);
     tsr_op_experts_down *a = &op->experts_down;
-    *a = (tsr_op_experts_down){.down = matrix(e, w->down, w->n_ff, e->out->ne0),
+    *a = (tsr_op_experts_down){.x_bits = e->emitter->x_bits,
+                               .down = matrix(e, w->down, w->n_ff, e->out->ne0),
                                .bias = bias_of_down(e, w->down_bias),
                                .held = held(e),
                                .n_rows = e->out->ne0,

@@ -16,6 +16,12 @@ typedef struct tsr_kv_inputs {
     tsr_tensor *position;   /* [n_tokens, 1] */
 } tsr_kv_inputs;
 
+/* 0 stands for 16. */
+static inline bool tsr_activation_bits_known(int bits)
+{
+    return bits == 0 || bits == 8 || bits == 16;
+}
+
 /* What PARTIAL values are made of under a reduction. */
 static inline tsr_reduce_type tsr_reduce_type_of(tsr_reduction reduction)
 {

@@ -197,7 +197,8 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     tsr_emitter emitter = {.low = &lowered,
                            .layout = shared ? &layout : &memory->layout,
                            .memory = memory,
-                           .reduce = reduce_of(config)};
+                           .reduce = reduce_of(config),
+                           .x_bits = config ? config->activation_bits : 0};
     TSR_TRY(create_collectives(program, &emitter));
     for (int d = 0; d < graph->rt->n_devices; d++)
         TSR_TRY(emit_device(program, &emitter, d));
@@ -224,6 +225,9 @@ static tsr_status check_config(const tsr_program_config *config)
     if (config && (config->reduction < TSR_REDUCTION_EXACT || config->reduction > TSR_REDUCTION_BF16))
         return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.reduction is %d; use EXACT, F32 or BF16",
                         (int)config->reduction);
+    if (config && !tsr_activation_bits_known(config->activation_bits))
+        return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.activation_bits is %d; use 16 or 8",
+                        config->activation_bits);
     return TSR_OK;
 }
 

@@ -8,6 +8,7 @@
 #include "alloc/buffer.h"
 #include "alloc/kv.h"
 #include "core/mem.h"
+#include "graph/graph.h"
 #include "model/expert_split.h"
 #include "model/fit.h"
 #include "model/session.h"
@@ -93,6 +94,8 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
     TSR_TRY(check_kv_type("type_k", c.type_k));
     TSR_TRY(check_kv_type("type_v", c.type_v));
     TSR_TRY(check_range("plan_tokens", c.plan_tokens, 1, 1 << 16));
+    if (!tsr_activation_bits_known(c.activation_bits))
+        TSR_TRY(tsr_fail(TSR_ERR_INVALID, "activation_bits is %d; it must be 16 or 8", c.activation_bits));
     TSR_TRY(check_range("reduction", c.reduction, TSR_REDUCTION_EXACT, TSR_REDUCTION_BF16));
     c.n_batch = (int)TSR_MIN((int64_t)c.n_batch, c.n_ctx);
     c.n_outputs_max = TSR_MIN(c.n_outputs_max, c.n_batch);

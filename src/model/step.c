@@ -42,6 +42,7 @@ static tsr_program_config program_config(const tsr_session *session)
 {
     tsr_program_config config = TSR_PROGRAM_CONFIG_INIT;
     config.reduction = session->model->config.reduction;
+    config.activation_bits = session->model->config.activation_bits;
     config.timeout_ns = session->model->config.timeout_ns;
     return config;
 }

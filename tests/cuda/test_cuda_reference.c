@@ -56,7 +56,8 @@ static void check_model(const char *name, int index)
         config.seed = (uint64_t)i + 1;
         cudasim_configure(&config);
         print_message("%d GPUs\n", config.n_devices);
-        reference_check(name, "cuda", machines[i].collectives, machines[i].split, machines[i].chunk, prompts);
+        reference_check(name, "cuda", machines[i].collectives, machines[i].split, 16, machines[i].chunk,
+                        prompts);
         assert_int_equal(cudasim_leaks(stderr), 0);
         assert_string_equal(cudasim_violation(), "");
     }

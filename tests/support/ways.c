@@ -85,11 +85,12 @@ static void run_way(const char *path, const way *w, const int32_t *tokens, float
 
 /* The logits on one plain device, one token at a time. */
 static float *make_reference(const way_family *family, const tsr_topology *machine, const char *path,
-                             const int32_t *tokens, size_t bytes, tsr_type kv_type)
+                             const int32_t *tokens, size_t bytes, tsr_type kv_type, int activation_bits)
 {
     way plain = {.machine = machine, .split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
     snprintf(plain.devices, sizeof plain.devices, "%s", family->plain);
     plain.config.type_k = plain.config.type_v = kv_type;
+    plain.config.activation_bits = activation_bits;
     float *logits = malloc(bytes);
     assert_non_null(logits);
     run_way(path, &plain, tokens, logits);
@@ -101,7 +102,7 @@ static void check_file(const way_family *family, const char *path, const char *t
                        int n_kv_types, int64_t rounds, uint64_t seed)
 {
     int32_t tokens[N_TOKENS];
-    float *reference[N_KV_TYPES] = {NULL}, *logits; /* made when a way first needs it */
+    float *references[2][N_KV_TYPES] = {{NULL}}, *logits; /* made when a way first needs it */
     tsr_topology *machine = NULL;
     size_t bytes = (size_t)N_TOKENS * (size_t)n_vocab * sizeof(float);
     for (int i = 0; i < N_TOKENS; i++)
@@ -111,28 +112,34 @@ static void check_file(const way_family *family, const char *path, const char *t
     if (family->on_this_machine)
         runner_ok(tsr_topology_discover(NULL, &machine), "this machine");
     for (int64_t i = 0; i < rounds; i++) {
-        int k = (int)random_below(&seed, (uint64_t)n_kv_types);
-        if (!reference[k])
-            reference[k] = make_reference(family, machine, path, tokens, bytes, kv_types[k]);
+        const int k = (int)random_below(&seed, (uint64_t)n_kv_types), few_bits = random_below(&seed, 4) == 0;
+        float **reference = &references[few_bits][k];
+        if (!*reference)
+            *reference = make_reference(family, machine, path, tokens, bytes, kv_types[k], few_bits ? 8 : 16);
         way w = random_way(family, &seed);
         w.machine = machine;
         w.config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS; /* half each */
         w.config.type_k = w.config.type_v = kv_types[k];
+        w.config.activation_bits = few_bits ? 8 : 16;
         memset(logits, 0xff, bytes);
         run_way(path, &w, tokens, logits);
-        if (memcmp(logits, reference[k], bytes) != 0)
-            fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, copy %d, keeping %d layers "
+        if (memcmp(logits, *reference, bytes) != 0)
+            fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, activations of %d bits, "
+                     "copy %d, keeping %d layers "
                      "from %s, override %s, experts by %s%s: other bits",
                      title, w.devices, w.split, tsr_split_mode_name(w.config.split_mode), (long long)w.chunk,
-                     w.config.n_batch, tsr_type_name(kv_types[k]), w.config.copy_weights,
-                     w.config.n_gpu_layers, w.config.offload_device ? w.config.offload_device : "-",
+                     w.config.n_batch, tsr_type_name(kv_types[k]), w.config.activation_bits,
+                     w.config.copy_weights, w.config.n_gpu_layers,
+                     w.config.offload_device ? w.config.offload_device : "-",
                      w.config.n_overrides ? w.config.overrides->pattern : "-",
                      tsr_expert_split_name(w.config.expert_split), w.about);
         if (family->done)
             family->done(&w);
     }
-    for (int k = 0; k < n_kv_types; k++)
-        free(reference[k]);
+    for (int k = 0; k < n_kv_types; k++) {
+        free(references[0][k]);
+        free(references[1][k]);
+    }
     tsr_topology_destroy(machine);
     free(logits);
 }

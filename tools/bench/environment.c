@@ -116,6 +116,7 @@ static void describe_model(const bench *b, bench_environment *e)
     snprintf(e->type_v, sizeof e->type_v, "%s", tsr_type_name(config->type_v));
     snprintf(e->reduction, sizeof e->reduction, "%s",
              b->options->model.reduction ? b->options->model.reduction : "exact");
+    e->activation_bits = config->activation_bits;
     snprintf(e->mode, sizeof e->mode, "%s", tsr_split_mode_name(config->split_mode));
 }
 

@@ -18,9 +18,10 @@ static json_t *environment_json(const bench_report *report)
         "architecture", e->architecture, "weight_type", e->weight_type, "n_params", (json_int_t)e->n_params,
         "weight_bytes", (json_int_t)e->weight_bytes, "n_layers", (json_int_t)e->n_layers, "layers_measured",
         (json_int_t)e->layers_measured, "layers_extrapolated", (json_int_t)e->layers_extrapolated);
-    json_t *settings = json_pack("{s:s, s:s, s:s, s:s, s:I, s:i, s:s}", "type_k", e->type_k, "type_v",
-                                 e->type_v, "reduction", e->reduction, "mode", e->mode, "n_ctx",
-                                 (json_int_t)e->n_ctx, "n_batch", e->n_batch, "collectives", e->collectives);
+    json_t *settings =
+        json_pack("{s:s, s:s, s:s, s:i, s:s, s:I, s:i, s:s}", "type_k", e->type_k, "type_v", e->type_v,
+                  "reduction", e->reduction, "activation_bits", e->activation_bits, "mode", e->mode, "n_ctx",
+                  (json_int_t)e->n_ctx, "n_batch", e->n_batch, "collectives", e->collectives);
     return json_pack("{s:s, s:s, s:s, s:s, s:i, s:f, s:o, s:o}", "version", e->version, "date", e->date,
                      "machine", e->machine, "driver", e->driver, "n_cpus", e->n_cpus, "load_average",
                      e->load_average, "model", model, "settings", settings);
@@ -145,9 +146,12 @@ static bool read_model(const json_t *from, bench_environment *e)
 
 static bool read_settings(const json_t *from, bench_environment *e)
 {
+    e->activation_bits = 16; /* in reports from before there was a choice */
     return read_text(from, "type_k", e->type_k, sizeof e->type_k) &&
            read_text(from, "type_v", e->type_v, sizeof e->type_v) &&
            read_text(from, "reduction", e->reduction, sizeof e->reduction) &&
+           (!json_object_get(from, "activation_bits") ||
+            read_small(from, "activation_bits", &e->activation_bits)) &&
            read_text(from, "mode", e->mode, sizeof e->mode) && read_whole(from, "n_ctx", &e->n_ctx) &&
            read_small(from, "n_batch", &e->n_batch) &&
            read_text(from, "collectives", e->collectives, sizeof e->collectives);

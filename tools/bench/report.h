@@ -77,6 +77,7 @@ typedef struct bench_environment {
     int64_t n_params, n_layers;
     uint64_t weight_bytes;
     char type_k[8], type_v[8], reduction[8], mode[8];
+    int activation_bits;
     int64_t n_ctx;
     int n_batch;
     double load_average; /* of the machine, when the benchmark began; negative where unknown */

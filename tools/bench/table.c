@@ -17,8 +17,11 @@ static void print_environment_lines(const bench_report *report, FILE *out, const
     fprintf(out, "%s%s: %s, %.2f B parameters, %s, %s; %lld layers\n", bullet,
             *e->model_name ? e->model_name : e->model_path, e->architecture, (double)e->n_params * 1e-9,
             e->weight_type, tsr_bytes_text(e->weight_bytes, bytes), (long long)e->n_layers);
-    fprintf(out, "%sKV %s and %s, context %lld, batch %d, mode %s, reduction %s, collectives %s\n", bullet,
-            e->type_k, e->type_v, (long long)e->n_ctx, e->n_batch, e->mode, e->reduction, e->collectives);
+    fprintf(out,
+            "%sKV %s and %s, context %lld, batch %d, mode %s, reduction %s, activations of %d bits, "
+            "collectives %s\n",
+            bullet, e->type_k, e->type_v, (long long)e->n_ctx, e->n_batch, e->mode, e->reduction,
+            e->activation_bits, e->collectives);
     for (int n = 0; n < report->n_notes; n++)
         fprintf(out, "%s%s\n", bullet, report->notes[n]);
     if (report->interrupted)
