@@ -14,11 +14,10 @@
 #include "host/kernels/weights.h"
 
 enum {
-    VECTOR_ROWS = 4,       /* most rows at once for one token */
-    VECTOR_UNIT = 128,     /* elements multiplied at once */
-    PREFETCH_BYTES = 2048, /* ahead */
-    TILE_ROWS = 1024,      /* most rows of a chunk: how often packed activations are used */
-    TILE_TOKENS = 264,     /* most tokens at once: how often decoded weights are used; whole register tiles */
+    VECTOR_ROWS = 4,   /* most rows at once for one token */
+    VECTOR_UNIT = 128, /* elements multiplied at once */
+    TILE_ROWS = 1024,  /* most rows of a chunk: how often packed activations are used */
+    TILE_TOKENS = 264, /* most tokens at once: how often decoded weights are used; whole register tiles */
     BATCH_TOKENS = 2 * DOT_TOKENS, /* whose sums are taken at once */
     X_AHEAD = 3,                   /* tokens */
     FEW_TOKENS = 8                 /* up to here memory still sets the pace, and packing does not pay */
@@ -55,21 +54,19 @@ ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, flo
 
 /* ---- one token ---- */
 
-/* Multiply one unit of n_rows rows `stride` bytes apart, and ask for what comes `ahead` bytes later: the
- * processor looks ahead about as far as one unit, memory answers later than that. Asking past the matrix is
- * harmless. */
+/* Multiply one unit of n_rows rows `stride` bytes apart, and ask for as much of the next panel, a line now
+ * and a line then: many at once wait for each other. */
 ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups, const unsigned char *w,
-                              size_t stride, size_t ahead, const float *x, v8 *state)
+                              size_t stride, panel_ahead *ahead, const float *x, v8 *state)
 {
-    UNROLL for (int r = 0; r < n_rows; r++)
-    {
-        const unsigned char *row = w + (size_t)r * stride;
-        UNROLL for (size_t line = 0; line < elems_bytes(type, groups * 32); line += 64)
-            __builtin_prefetch(row + ahead + line);
-    }
-    UNROLL for (int i = 0; i < groups * 32 / DOT_LANES; i++)
+    const int steps = groups * 32 / DOT_LANES;
+    const int lines = (int)((size_t)n_rows * elems_bytes(type, groups * 32) + 63) / 64;
+    const unsigned char *next = panel_ahead_step(ahead, (size_t)n_rows * elems_bytes(type, groups * 32));
+    UNROLL for (int i = 0; i < steps; i++)
     {
         const v8 xi = v8_load(x + i * DOT_LANES);
+        UNROLL for (int line = i * lines / steps; line < (i + 1) * lines / steps; line++)
+            __builtin_prefetch(next + 64 * line);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
             v8_fma(plain_eight(type, w + (size_t)r * stride, i), xi, state[r]);
     }
@@ -77,7 +74,8 @@ ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups,
 
 /* sums[r] of one segment for n_rows rows `stride` bytes apart. */
 ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const unsigned char *w,
-                                        size_t stride, size_t ahead, const float *x, int64_t n, float *sums)
+                                        size_t stride, panel_ahead *ahead, const float *x, int64_t n,
+                                        float *sums)
 {
     v8 state[VECTOR_ROWS];
     UNROLL for (int r = 0; r < n_rows; r++) state[r] = v8_zero();
@@ -101,13 +99,12 @@ ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const prod
     const tsr_op_mul_mat *op = p->op;
     const unsigned char *w = (const unsigned char *)op->w + (size_t)row * op->w_stride;
     const float *x = product_x(p, p->token);
-    const size_t row_bytes = elems_bytes(type, op->k);
+    panel_ahead ahead = panel_ahead_of(p, type, VECTOR_ROWS, row);
     float sums[VECTOR_ROWS], carry[VECTOR_ROWS] = {0};
     k_segment segment = segment_first(op, DOT_SEGMENT);
     do {
         const int64_t k = segment.begin;
-        const size_t ahead = ahead_in_rows(p, VECTOR_ROWS, elems_bytes(type, k), row_bytes, PREFETCH_BYTES);
-        plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, ahead, x + k, segment.n,
+        plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, &ahead, x + k, segment.n,
                              sums);
         if (plain_carry(&segment, n_rows, sums, carry))
             fold_granule(p, &segment, p->token, row, n_rows, sums);

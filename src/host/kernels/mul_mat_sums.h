@@ -52,11 +52,33 @@ ALWAYS_INLINE void rows_ahead_step(rows_ahead *ahead, const int n_rows)
     }
 }
 
-/* How far from byte `at` of rows of row_bytes bytes, of which `rows` are read at once, lies what is read
- * `ahead` bytes later: in the same row, or in the one that takes its place. */
-ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t row_bytes, size_t ahead)
+/* What one token's walk along a panel of rows asks for meanwhile: the panel that takes its place, row after
+ * row. Rows of a panel side by side are too many streams, in too few pages, for a processor to see where they
+ * go, and memory that several cores share answers few streams sooner than many. */
+typedef struct panel_ahead {
+    const unsigned char *at, *end; /* what is left of a row of the next panel */
+    size_t row_bytes, stride;
+} panel_ahead;
+
+/* While the panel of `rows` rows that begins with `row` is multiplied. */
+ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int rows, int64_t row)
 {
-    return ahead + (ahead + at < row_bytes ? 0 : (size_t)rows * p->op->w_stride - row_bytes);
+    const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
+    const unsigned char *next = (const unsigned char *)p->op->w + (size_t)(row + rows) * stride;
+    const size_t row_bytes = used == stride ? (size_t)rows * stride : used; /* without gaps, one long row */
+    return (panel_ahead){next, next + row_bytes, row_bytes, stride};
+}
+
+/* Where the next `bytes` bytes begin. Asking past a row or the matrix is harmless. */
+ALWAYS_INLINE const unsigned char *panel_ahead_step(panel_ahead *ahead, size_t bytes)
+{
+    const unsigned char *at = ahead->at;
+    ahead->at += bytes;
+    if (ahead->at >= ahead->end) {
+        ahead->at = ahead->end - ahead->row_bytes + ahead->stride;
+        ahead->end += ahead->stride;
+    }
+    return at;
 }
 
 /* One piece of K: elements [begin, begin + n), and what its sum is part of. */

@@ -16,21 +16,6 @@ ALWAYS_INLINE const unsigned char *product_blocks(const product *p, tsr_type typ
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What is asked for while a panel is multiplied: the panel that takes its place, row after row. The rows of
- * this one, side by side, are too many streams in too few pages for a processor to see where they go. */
-typedef struct quant_ahead {
-    const unsigned char *row, *end; /* what is left of a row of the next panel */
-    size_t row_bytes, stride;
-} quant_ahead;
-
-ALWAYS_INLINE quant_ahead quant_ahead_of(const product *p, tsr_type type, int64_t row)
-{
-    const unsigned char *next = product_blocks(p, type, row + INT_LANES, 0);
-    const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
-    const size_t row_bytes = used == stride ? INT_LANES * stride : used; /* without gaps, one long row */
-    return (quant_ahead){next, next + row_bytes, row_bytes, stride};
-}
-
 /* Sums of elements 0 .. 15 and 16 .. 31 of a block; where nothing tells the halves apart, `first` may be that
  * of all. */
 typedef struct quant_halves {
@@ -124,22 +109,18 @@ ALWAYS_INLINE vec quant_vector_block(tsr_type type, const bool bytes, const quan
     return acc;
 }
 
-/* Ask for as much as a block of this panel has. Asking past a row or the matrix is harmless. */
-ALWAYS_INLINE void quant_ask(tsr_type type, quant_ahead *ahead)
+/* Ask for as much as a block of this panel has. */
+ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 {
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
-    UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(ahead->row + line);
-    ahead->row += bytes;
-    if (ahead->row >= ahead->end) {
-        ahead->row = ahead->end - ahead->row_bytes + ahead->stride;
-        ahead->end += ahead->stride;
-    }
+    const unsigned char *at = panel_ahead_step(ahead, bytes);
+    UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line);
 }
 
 /* Add the products of the group that begins with block b. */
 ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes,
                                      const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                     int b, const x_block *x, quant_ahead *ahead, vec acc)
+                                     int b, const x_block *x, panel_ahead *ahead, vec acc)
 {
     quant_group group;
     quant_group_parts(type, rows, panel, b, &group);
@@ -154,7 +135,7 @@ ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes,
 /* Add the products of one panel. */
 ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const bool bytes,
                                      const unsigned char *const rows[INT_LANES], int n_blocks,
-                                     const x_block *x, quant_ahead *ahead, vec acc)
+                                     const x_block *x, panel_ahead *ahead, vec acc)
 {
     quant_panel panel;
     quant_header_load(type, rows, 0, &panel);
@@ -178,7 +159,7 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const prod
                                      const x_block *x)
 {
     const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
-    quant_ahead ahead = quant_ahead_of(p, type, row);
+    panel_ahead ahead = panel_ahead_of(p, type, INT_LANES, row);
     k_segment segment = segment_first(p->op, QUANT_SEGMENT);
     vec acc = {0};
     do {
