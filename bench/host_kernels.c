@@ -19,6 +19,7 @@
 #include <tsr/types.h>
 
 #include "core/fixed.h"
+#include "host/cpu.h"
 #include "host/kernels.h"
 #include "support/measured.h"
 #if defined(__x86_64__)
@@ -130,8 +131,13 @@ static void team_stop(thread_team *team)
 static void work_op(thread_team *team, int thread, void *argument)
 {
     const tsr_op *op = argument;
-    const tsr_kernel_env env = {thread,       team->n_threads,       &team->next,
-                                &team->fault, team->scratch[thread], team->shared};
+    const tsr_kernel_env env = {thread,
+                                team->n_threads,
+                                &team->next,
+                                &team->fault,
+                                team->scratch[thread],
+                                team->shared,
+                                .one_stream = tsr_cpu_reads_one_stream()};
     team->set->run[op->kind](op, &env);
 }
 

@@ -2,7 +2,6 @@
  * know in the oldest compilers (F16C before clang 15, AMX before gcc 11) is asked of CPUID by hand. */
 #include "host/cpu.h"
 
-#include <stdbool.h>
 #include <stddef.h>
 
 #if defined(__x86_64__)
@@ -69,5 +68,17 @@ const char *tsr_cpu_lacking_for_amx(void)
         return "the processor lacks AMX-TILE, AMX-INT8 or AMX-BF16";
     return may_use_tiles() ? NULL
                            : "the system does not let this process use AMX tiles (Linux does from 5.16 on)";
+}
+
+bool tsr_cpu_reads_one_stream(void)
+{
+    unsigned eax, ebx, ecx, edx; /* leaf 0: the vendor's name in EBX, EDX, ECX */
+    return __get_cpuid(0, &eax, &ebx, &ecx, &edx) && ebx == signature_AMD_ebx && edx == signature_AMD_edx &&
+           ecx == signature_AMD_ecx;
+}
+#else
+bool tsr_cpu_reads_one_stream(void)
+{
+    return false;
 }
 #endif

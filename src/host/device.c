@@ -9,6 +9,7 @@
 #include "core/comm.h"
 #include "core/event.h"
 #include "core/mem.h"
+#include "host/cpu.h"
 #include "host/host.h"
 #include "host/memory.h"
 
@@ -190,6 +191,7 @@ static int allowed_processors(void)
 
 static tsr_status select_kernels(tsr_host_device *host, const tsr_host_device_config *config)
 {
+    host->one_stream = tsr_cpu_reads_one_stream();
     if (config->kernels) {
         host->kernels = config->kernels;
         return TSR_OK;

@@ -42,7 +42,8 @@ typedef struct tsr_host_device {
     tsr_host_thread *threads; /* [n_threads] */
     void *scratch;            /* block that the threads' scratch memory lies in */
     size_t scratch_stride;
-    void *shared; /* pages that the team's kernels share; NULL: a team of one has none */
+    bool one_stream; /* for tsr_kernel_env */
+    void *shared;    /* pages that the team's kernels share; NULL: a team of one has none */
 
     unsigned char gap_0[64];
     tsr_host_counter next[TSR_HOST_STAGE_OPS]; /* chunk counters of the running stage's ops */

@@ -31,6 +31,7 @@ typedef struct tsr_kernel_env {
     void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
                                  kernels since; NULL: none, and kernels do without */
     const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
+    bool one_stream;             /* how to read plain weights: tsr_cpu_reads_one_stream() */
 } tsr_kernel_env;
 
 typedef void (*tsr_kernel_fn)(const tsr_op *op, const tsr_kernel_env *env);

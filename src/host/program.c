@@ -218,7 +218,8 @@ static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_thre
                             .n_threads = n_threads,
                             .range_fault = &self->range_fault,
                             .scratch = self->scratch,
-                            .shared = host->shared};
+                            .shared = host->shared,
+                            .one_stream = host->one_stream};
 }
 
 /* Run the serial steps from the i-th on, as the only thread: the others wait. Returns the step after them. */

@@ -21,7 +21,8 @@ const tsr_kernel_set *kernel_run_product_set(int i);
  * a bound of their own, and plain ones are exact otherwise. */
 double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type);
 
-/* Run one op with a team of n_threads real threads. Returns whether the range fault was raised. */
+/* Run one op with a team of n_threads real threads, which read in one stream if they are an even number.
+ * Returns whether the range fault was raised. */
 bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads);
 
 /* `bytes` bytes whose last one is the last accessible byte before an inaccessible page, filled with 0xff (NaN

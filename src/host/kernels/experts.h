@@ -161,8 +161,12 @@ static void experts_product(const expert_part *part, const expert_slots *in, flo
                                .n_tokens = in->n,
                                .y = out,
                                .y_stride = EXPERT_ROWS};
-    const product p = {
-        .op = &op, .x_rows = in->rows, .row_end = part->n_rows, .token_end = in->n, .fault = &fault};
+    const product p = {.op = &op,
+                       .x_rows = in->rows,
+                       .row_end = part->n_rows,
+                       .token_end = in->n,
+                       .fault = &fault,
+                       .one_stream = env->one_stream};
     mul_mat_begin(&p, env->scratch);
     mul_mat_product(&p, env->scratch);
 }

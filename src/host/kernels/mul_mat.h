@@ -173,7 +173,7 @@ static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
     const tsr_op_mul_mat *op = &record->mul_mat;
     const mul_mat_pieces pieces = mul_mat_cut(op, env->n_threads);
     bool fault = false;
-    product p = {.op = op, .fault = &fault};
+    product p = {.op = op, .fault = &fault, .one_stream = env->one_stream};
     mul_mat_begin(&p, env->scratch);
     for (;;) {
         const int64_t piece = tsr_kernel_next(env);

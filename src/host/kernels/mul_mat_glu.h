@@ -13,7 +13,7 @@ static void kernel_products_glu(const tsr_op *a, const tsr_op *b, const tsr_op *
 {
     const int64_t n_rows = a->mul_mat.n_rows, rows = mul_mat_cut(&a->mul_mat, env->n_threads).rows;
     bool fault = false; /* f32 sums have none */
-    product first = {.op = &a->mul_mat, .token_end = 1, .fault = &fault};
+    product first = {.op = &a->mul_mat, .token_end = 1, .fault = &fault, .one_stream = env->one_stream};
     mul_mat_begin(&first, env->scratch);
     while ((first.row = tsr_kernel_next(env) * rows) < n_rows) {
         first.row_end = n_rows - first.row < rows ? n_rows : first.row + rows;

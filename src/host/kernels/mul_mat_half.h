@@ -41,15 +41,16 @@ static float half_plain_sum(tsr_type type, const product *p, const k_segment *se
     const unsigned char *w = (const unsigned char *)op->w + (size_t)row * op->w_stride;
     const float *x = product_x(p, token);
     const int64_t end = segment->granule_end, begin = (end - 1) / segment->granule * segment->granule;
-    panel_ahead ahead = panel_ahead_of(p, type, 1, row);
+    plain_ahead ahead = plain_ahead_of(p, type, row);
     float total = 0.0f;
     for (int64_t k = begin; k < end; k += DOT_SEGMENT) {
         const int64_t n = end - k < DOT_SEGMENT ? end - k : DOT_SEGMENT;
         float sum;
         if (type == TSR_TYPE_F16)
-            plain_vector_segment(TSR_TYPE_F16, 1, w + elems_bytes(type, k), 0, &ahead, x + k, n, &sum);
+            plain_vector_segment(TSR_TYPE_F16, 1, false, w + elems_bytes(type, k), 0, &ahead, x + k, n, &sum);
         else
-            plain_vector_segment(TSR_TYPE_BF16, 1, w + elems_bytes(type, k), 0, &ahead, x + k, n, &sum);
+            plain_vector_segment(TSR_TYPE_BF16, 1, false, w + elems_bytes(type, k), 0, &ahead, x + k, n,
+                                 &sum);
         total = k == begin ? sum : total + sum;
     }
     return total;
@@ -126,13 +127,6 @@ typedef struct half_way {
     size_t row_bytes;
     half_weights (*chunk)[2]; /* two, taken in turn, for weights that cannot be loaded where they lie */
 } half_way;
-
-/* How far from byte `at` of rows of row_bytes bytes, of which `rows` are read at once, lies what is read
- * `ahead` bytes later: in the same row, or in the one that takes its place. */
-ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t row_bytes, size_t ahead)
-{
-    return ahead + (ahead + at < row_bytes ? 0 : (size_t)rows * p->op->w_stride - row_bytes);
-}
 
 /* Make n > 0 elements from k on ready for half_step(), and ask for what comes later. Whole chunks of 16 rows
  * of BF16 are ready. */

@@ -14,10 +14,11 @@
 #include "host/kernels/weights.h"
 
 enum {
-    VECTOR_ROWS = 4,   /* most rows at once for one token */
-    VECTOR_UNIT = 128, /* elements multiplied at once */
-    TILE_ROWS = 1024,  /* most rows of a chunk: how often packed activations are used */
-    TILE_TOKENS = 264, /* most tokens at once: how often decoded weights are used; whole register tiles */
+    VECTOR_ROWS = 4,     /* most rows at once for one token */
+    VECTOR_UNIT = 128,   /* elements multiplied at once */
+    STREAM_AHEAD = 2048, /* bytes */
+    TILE_ROWS = 1024,    /* most rows of a chunk: how often packed activations are used */
+    TILE_TOKENS = 264,   /* most tokens at once: how often decoded weights are used; whole register tiles */
     BATCH_TOKENS = 2 * DOT_TOKENS, /* whose sums are taken at once */
     X_AHEAD = 3,                   /* tokens */
     FEW_TOKENS = 8                 /* up to here memory still sets the pace, and packing does not pay */
@@ -54,35 +55,52 @@ ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, flo
 
 /* ---- one token ---- */
 
-/* Multiply one unit of n_rows rows `stride` bytes apart, and ask for as much of the next panel, a line now
- * and a line then: many at once wait for each other. */
-ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int groups, const unsigned char *w,
-                              size_t stride, panel_ahead *ahead, const float *x, v8 *state)
+/* What is asked for while rows are multiplied: of every row what comes `bytes` bytes later, or, as one
+ * stream, the rows that come next. */
+typedef struct plain_ahead {
+    size_t bytes;
+    panel_ahead next;
+} plain_ahead;
+
+ALWAYS_INLINE plain_ahead plain_ahead_of(const product *p, tsr_type type, int64_t row)
+{
+    return (plain_ahead){0, panel_ahead_of(p, type, VECTOR_ROWS, row)};
+}
+
+/* Multiply one unit of n_rows rows `stride` bytes apart, and ask for as much, a line now and a line then:
+ * many at once wait for each other. Asking past the matrix is harmless. */
+ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const bool one_stream, const int groups,
+                              const unsigned char *w, size_t stride, plain_ahead *ahead, const float *x,
+                              v8 *state)
 {
     const int steps = groups * 32 / DOT_LANES;
-    const int lines = (int)((size_t)n_rows * elems_bytes(type, groups * 32) + 63) / 64;
-    const unsigned char *next = panel_ahead_step(ahead, (size_t)n_rows * elems_bytes(type, groups * 32));
+    const size_t bytes = elems_bytes(type, groups * 32), lines = (size_t)n_rows * bytes / 64;
+    const unsigned char *next =
+        one_stream ? panel_ahead_step(&ahead->next, (size_t)n_rows * bytes) : w + ahead->bytes;
     UNROLL for (int i = 0; i < steps; i++)
     {
         const v8 xi = v8_load(x + i * DOT_LANES);
-        UNROLL for (int line = i * lines / steps; line < (i + 1) * lines / steps; line++)
-            __builtin_prefetch(next + 64 * line);
+        UNROLL for (size_t line = (size_t)i * lines / (size_t)steps;
+                    line < (size_t)(i + 1) * lines / (size_t)steps; line++)
+            __builtin_prefetch(one_stream
+                                   ? next + 64 * line
+                                   : next + line % (size_t)n_rows * stride + line / (size_t)n_rows * 64);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
             v8_fma(plain_eight(type, w + (size_t)r * stride, i), xi, state[r]);
     }
 }
 
 /* sums[r] of one segment for n_rows rows `stride` bytes apart. */
-ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const unsigned char *w,
-                                        size_t stride, panel_ahead *ahead, const float *x, int64_t n,
-                                        float *sums)
+ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const bool one_stream,
+                                        const unsigned char *w, size_t stride, plain_ahead *ahead,
+                                        const float *x, int64_t n, float *sums)
 {
     v8 state[VECTOR_ROWS];
     UNROLL for (int r = 0; r < n_rows; r++) state[r] = v8_zero();
     for (; n >= VECTOR_UNIT; n -= VECTOR_UNIT, x += VECTOR_UNIT, w += elems_bytes(type, VECTOR_UNIT))
-        plain_unit(type, n_rows, VECTOR_UNIT / 32, w, stride, ahead, x, state);
+        plain_unit(type, n_rows, one_stream, VECTOR_UNIT / 32, w, stride, ahead, x, state);
     for (; n >= 32; n -= 32, x += 32, w += elems_bytes(type, 32))
-        plain_unit(type, n_rows, 1, w, stride, ahead, x, state);
+        plain_unit(type, n_rows, one_stream, 1, w, stride, ahead, x, state);
     if (n > 0) {
         const v16 xa = v16_load_n(x, n < 16 ? n : 16), xb = v16_load_n(x + 16, n < 16 ? 0 : n - 16);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
@@ -94,40 +112,51 @@ ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const u
         UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v8_sum(state[r]);
 }
 
-ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const product *p, int64_t row)
+ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const bool one_stream, const product *p,
+                                     int64_t row)
 {
     const tsr_op_mul_mat *op = p->op;
     const unsigned char *w = (const unsigned char *)op->w + (size_t)row * op->w_stride;
     const float *x = product_x(p, p->token);
-    panel_ahead ahead = panel_ahead_of(p, type, VECTOR_ROWS, row);
+    const size_t row_bytes = elems_bytes(type, op->k);
+    plain_ahead ahead = plain_ahead_of(p, type, row);
     float sums[VECTOR_ROWS], carry[VECTOR_ROWS] = {0};
     k_segment segment = segment_first(op, DOT_SEGMENT);
     do {
         const int64_t k = segment.begin;
-        plain_vector_segment(type, n_rows, w + elems_bytes(type, k), op->w_stride, &ahead, x + k, segment.n,
-                             sums);
+        ahead.bytes = ahead_in_rows(p, VECTOR_ROWS, elems_bytes(type, k), row_bytes, STREAM_AHEAD);
+        plain_vector_segment(type, n_rows, one_stream, w + elems_bytes(type, k), op->w_stride, &ahead, x + k,
+                             segment.n, sums);
         if (plain_carry(&segment, n_rows, sums, carry))
             fold_granule(p, &segment, p->token, row, n_rows, sums);
     } while (segment_next(op, &segment));
 }
 
-ALWAYS_INLINE void plain_vector_type(tsr_type type, const product *p)
+ALWAYS_INLINE void plain_vector_type(tsr_type type, const bool one_stream, const product *p)
 {
     int64_t row = p->row;
     for (; row + VECTOR_ROWS <= p->row_end; row += VECTOR_ROWS)
-        plain_vector_rows(type, VECTOR_ROWS, p, row);
+        plain_vector_rows(type, VECTOR_ROWS, one_stream, p, row);
     for (; row < p->row_end; row++)
-        plain_vector_rows(type, 1, p, row);
+        plain_vector_rows(type, 1, one_stream, p, row);
+}
+
+ALWAYS_INLINE void plain_vector_streams(tsr_type type, const product *p)
+{
+    if (p->one_stream)
+        plain_vector_type(type, true, p);
+    else
+        plain_vector_type(type, false, p);
 }
 
 static void plain_vector(const product *p)
 {
     if (p->op->type == TSR_TYPE_F32)
-        plain_vector_type(TSR_TYPE_F32, p);
+        plain_vector_streams(TSR_TYPE_F32, p);
     else if (p->op->type == TSR_TYPE_F16)
-        plain_vector_type(TSR_TYPE_F16, p);
+        plain_vector_streams(TSR_TYPE_F16, p);
     else
-        plain_vector_type(TSR_TYPE_BF16, p);
+        plain_vector_streams(TSR_TYPE_BF16, p);
 }
 
 /* ---- many tokens ---- */

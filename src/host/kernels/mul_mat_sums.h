@@ -18,6 +18,7 @@ typedef struct product {
     int64_t row, row_end;
     int64_t token, token_end;
     bool *fault;          /* set when an exact partial is out of range */
+    bool one_stream;      /* tsr_kernel_env's */
     exact_totals *totals; /* where exact sums of many tokens add up; NULL: in op->y */
 } product;
 
@@ -52,9 +53,15 @@ ALWAYS_INLINE void rows_ahead_step(rows_ahead *ahead, const int n_rows)
     }
 }
 
-/* What one token's walk along a panel of rows asks for meanwhile: the panel that takes its place, row after
- * row. Rows of a panel side by side are too many streams, in too few pages, for a processor to see where they
- * go, and memory that several cores share answers few streams sooner than many. */
+/* How far from byte `at` of rows of row_bytes bytes, of which `rows` are read at once, lies what is read
+ * `ahead` bytes later: in the same row, or in the one that takes its place. */
+ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t row_bytes, size_t ahead)
+{
+    return ahead + (ahead + at < row_bytes ? 0 : (size_t)rows * p->op->w_stride - row_bytes);
+}
+
+/* What one token's walk along a panel of rows may ask for instead: the panel that takes its place, row after
+ * row, as one stream. */
 typedef struct panel_ahead {
     const unsigned char *at, *end; /* what is left of a row of the next panel */
     size_t row_bytes, stride;

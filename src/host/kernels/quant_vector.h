@@ -109,7 +109,8 @@ ALWAYS_INLINE vec quant_vector_block(tsr_type type, const bool bytes, const quan
     return acc;
 }
 
-/* Ask for as much as a block of this panel has. */
+/* Ask for as much as a block of this panel has. The rows of a panel, side by side, would be too many streams
+ * in too few pages for a processor to see where they go. */
 ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 {
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
