@@ -101,12 +101,65 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 #endif
 }
 
+#if defined(TSR_ISA_BYTES)
+/* Sums of products of bytes, a's without a sign, x's with one: four in 32 bits, or where no instruction does
+ * that two and two in 16 bits. Those must neither be more than 16 bits hold nor less, two at a time and in
+ * the end. */
+typedef struct byte_sum {
+    vec_int v;
+} byte_sum;
+
 #if defined(TSR_ISA_VNNI)
-/* sum + four products of bytes, a's without a sign, x's with one */
-ALWAYS_INLINE vec_int int_dot_bytes(vec_int sum, vec_bits a, vec_int x)
+ALWAYS_INLINE byte_sum byte_dot(byte_sum sum, vec_bits a, vec_int x)
 {
-    return (vec_int)_mm512_dpbusd_epi32((__m512i)sum, (__m512i)a, (__m512i)x);
+    return (byte_sum){(vec_int)_mm512_dpbusd_epi32((__m512i)sum.v, (__m512i)a, (__m512i)x)};
 }
+
+/* The sum of four, and `scale` times as much. */
+ALWAYS_INLINE vec_int byte_total(byte_sum sum)
+{
+    return sum.v;
+}
+
+ALWAYS_INLINE vec_int byte_scaled(byte_sum sum, vec_int scale)
+{
+    return sum.v * scale;
+}
+
+/* What a sum begins with, for two and two products. */
+ALWAYS_INLINE int32_t byte_begin(int first, int second)
+{
+    return first + second;
+}
+#else
+ALWAYS_INLINE byte_sum byte_dot(byte_sum sum, vec_bits a, vec_int x)
+{
+#if defined(TSR_ISA_AVX512)
+    sum.v = (vec_int)_mm512_add_epi16((__m512i)sum.v, _mm512_maddubs_epi16((__m512i)a, (__m512i)x));
+    __asm__("" : "+v"(sum.v)); /* as in int_dot() */
+#else
+    sum.v = (vec_int)_mm256_add_epi16((__m256i)sum.v, _mm256_maddubs_epi16((__m256i)a, (__m256i)x));
+    __asm__("" : "+x"(sum.v));
+#endif
+    return sum;
+}
+
+ALWAYS_INLINE vec_int byte_scaled(byte_sum sum, vec_int scale)
+{
+    const vec_bits words = (vec_bits)scale & 0xffff;
+    return int_product(sum.v, (vec_int)(words | words << 16));
+}
+
+ALWAYS_INLINE vec_int byte_total(byte_sum sum)
+{
+    return int_product(sum.v, (vec_int)((vec_bits){0} + 0x00010001));
+}
+
+ALWAYS_INLINE int32_t byte_begin(int first, int second)
+{
+    return (int32_t)((uint32_t)first & 0xffff) | (int32_t)((uint32_t)second << 16);
+}
+#endif
 #endif
 
 #if defined(TSR_ISA_AVX512)

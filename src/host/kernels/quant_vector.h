@@ -56,20 +56,25 @@ ALWAYS_INLINE quant_halves quant_column_dots(tsr_type type, const quant_group *g
     return (quant_halves){even[0] + odd[0], even[1] + odd[1]};
 }
 
-#if defined(TSR_ISA_VNNI)
-/* Both, where the token's block is bytes. */
+#if defined(TSR_ISA_BYTES)
+/* Both, where the token's block is bytes. At most two steps go into a sum, so 16 bits hold it. */
 ALWAYS_INLINE quant_halves quant_byte_dots(tsr_type type, const quant_group *group, int b, const x_block *x)
 {
     const bool parts = quant_has_parts(type), apart = quant_has_sub_scales(type);
-    vec_int sums[2][4] = {0}, half_sums[2];
+    byte_sum sums[2][4] = {0};
+    vec_int half_sums[2] = {0};
     UNROLL for (int i = 0; i < 8; i++)
     {
         const vec_int xs = parts ? int_set1_part(x->bytes + i / 4 * 16) : int_set1(x->bytes + 4 * i);
-        vec_int *sum = &sums[apart ? i / 4 : 0][i % 4];
-        *sum = int_dot_bytes(*sum, quant_unsigned(type, group, b, i), xs);
+        byte_sum *sum = &sums[apart ? i / 4 : 0][i % 4];
+        *sum = byte_dot(*sum, quant_unsigned(type, group, b, i), xs);
     }
-    UNROLL for (int half = 0; half < 2; half++) half_sums[half] =
-        parts ? int_sum_parts(sums[half]) : (sums[half][0] + sums[half][1]) + (sums[half][2] + sums[half][3]);
+    UNROLL for (int half = 0; half < 1 + apart; half++)
+    {
+        vec_int totals[4];
+        UNROLL for (int i = 0; i < 4; i++) totals[i] = byte_total(sums[half][i]);
+        half_sums[half] = parts ? int_sum_parts(totals) : (totals[0] + totals[1]) + (totals[2] + totals[3]);
+    }
     return (quant_halves){half_sums[0], half_sums[1]};
 }
 #endif
@@ -77,7 +82,7 @@ ALWAYS_INLINE quant_halves quant_byte_dots(tsr_type type, const quant_group *gro
 ALWAYS_INLINE quant_halves quant_half_dots(tsr_type type, const bool bytes, const quant_group *group, int b,
                                            const x_block *x)
 {
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_BYTES)
     if (bytes)
         return quant_byte_dots(type, group, b, x);
 #else

@@ -1,15 +1,19 @@
 /* A token's activations as a product with quantized weights takes them: words, or bytes where the op asks for
- * 8 bits and the processor multiplies bytes. Others multiply words of 8 bits, which gives the same sums. */
+ * 8 bits and the processor multiplies such bytes as the weights are. Others multiply words of 8 bits, which
+ * gives the same sums. */
 #ifndef TSR_HOST_KERNELS_QUANT_X_H
 #define TSR_HOST_KERNELS_QUANT_X_H
 
 #include "core/op.h"
 #include "host/kernels/quants.h"
 
+/* Where products of bytes are added up in 16 bits, quanta of 8 bits are too large. */
 ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_VNNI)
     return tsr_op_takes_bytes(op->x_bits);
+#elif defined(TSR_ISA_BYTES)
+    return tsr_op_takes_bytes(op->x_bits) && !quant_traits_of(op->type)->is_signed;
 #else
     (void)op;
     return false;

@@ -3,7 +3,8 @@
  *
  * The instruction wants bytes without a sign on one side, so quanta have an offset added, and sums begin with
  * what that would add, taken off (`begin` of a token's block). Sub-scales do not fit into a byte together
- * with what they scale, so they multiply the sums of half blocks. All of it is exact, like words. */
+ * with what they scale, so they multiply the sums of half blocks. All of it is exact, like words: of a half
+ * block 16 bits hold the sum of 8 products, of quanta up to 32 with activations up to 127, which is 32512. */
 #ifndef TSR_HOST_KERNELS_QUANTS_BYTES_H
 #define TSR_HOST_KERNELS_QUANTS_BYTES_H
 
@@ -26,30 +27,49 @@ ALWAYS_INLINE void byte_quanta_block(tsr_type type, const quant_panel *panel, co
             int_store(quanta->sub[b][half][v], quant_sub_scale(type, panel, 2 * b + half));
 }
 
-/* What the sums of n blocks begin with: of a whole block or, with sub-scales, of each half. */
-ALWAYS_INLINE void byte_x_begin(tsr_type type, x_block *x, int64_t n)
+/* Steps of a block that are added up at once. */
+ALWAYS_INLINE int byte_steps(bool sub_scales)
 {
-    const int offset = quant_unsigned_offset(type);
-    for (int64_t i = 0; i < n; i++) {
-        x[i].begin[0] = -offset * (x[i].half[0] + (quant_has_sub_scales(type) ? 0 : x[i].half[1]));
-        x[i].begin[1] = -offset * x[i].half[1];
-    }
+#if defined(TSR_ISA_VNNI)
+    return sub_scales ? BYTE_STEPS / 2 : BYTE_STEPS;
+#else
+    (void)sub_scales;
+    return BYTE_STEPS / 2;
+#endif
 }
 
-/* The sums of steps [step, end) of block b with n_tokens blocks, x and those QUANT_BLOCKS blocks apart. */
-ALWAYS_INLINE void byte_steps(const int n_tokens, const byte_quanta *quanta, int b, const int step,
-                              const int end, const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
+/* What the sums of n blocks begin with: of both halves together, or of each. */
+ALWAYS_INLINE void byte_x_begin(tsr_type type, x_block *x, int64_t n)
 {
-    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
-        int_set1(&x[t * QUANT_BLOCKS].begin[step * 4 / (X_BLOCK / 2)]);
-    UNROLL for (int i = step; i < end; i++)
+    const int offset = quant_unsigned_offset(type), steps = byte_steps(quant_has_sub_scales(type));
+    for (int64_t i = 0; i < n; i++)
+        for (int half = 0; half < BYTE_STEPS / steps; half++) {
+            const int8_t *bytes = x[i].bytes + half * 4 * steps;
+            int first = 0, second = 0;
+            for (int j = 0; j < 4 * steps; j += 4) {
+                first += bytes[j] + bytes[j + 1];
+                second += bytes[j + 2] + bytes[j + 3];
+            }
+            x[i].begin[half] = byte_begin(-offset * first, -offset * second);
+        }
+}
+
+/* The sums of `steps` steps from the first one on, of block b with n_tokens blocks, x and those QUANT_BLOCKS
+ * blocks apart. */
+ALWAYS_INLINE void byte_part_dots(const int n_tokens, const byte_quanta *quanta, int b, const int first,
+                                  const int steps, const x_block *x,
+                                  byte_sum dots[QUANT_TOKENS][QUANT_VECTORS])
+{
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v].v =
+        int_set1(&x[t * QUANT_BLOCKS].begin[first / steps]);
+    UNROLL for (int i = first; i < first + steps; i++)
     {
         vec_int xi[QUANT_TOKENS];
         UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = int_set1(x[t * QUANT_BLOCKS].bytes + 4 * i);
         UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
         {
             const vec_bits w = (vec_bits)int_load_once(quanta->q[b][i][v]);
-            UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = int_dot_bytes(dots[t][v], w, xi[t]);
+            UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = byte_dot(dots[t][v], w, xi[t]);
         }
     }
 }
@@ -58,15 +78,19 @@ ALWAYS_INLINE void byte_steps(const int n_tokens, const byte_quanta *quanta, int
 ALWAYS_INLINE void byte_dots(const int n_tokens, const bool sub_scales, const byte_quanta *quanta, int b,
                              const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
 {
-    vec_int second[QUANT_TOKENS][QUANT_VECTORS];
-    byte_steps(n_tokens, quanta, b, 0, sub_scales ? BYTE_STEPS / 2 : BYTE_STEPS, x, dots);
-    if (!sub_scales)
-        return;
-    UNROLL for (int v = 0; v < QUANT_VECTORS; v++) UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] *=
-        int_load(quanta->sub[b][0][v]);
-    byte_steps(n_tokens, quanta, b, BYTE_STEPS / 2, BYTE_STEPS, x, second);
-    UNROLL for (int v = 0; v < QUANT_VECTORS; v++) UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] +=
-        second[t][v] * int_load(quanta->sub[b][1][v]);
+    const int steps = byte_steps(sub_scales);
+    UNROLL for (int first = 0; first < BYTE_STEPS; first += steps)
+    {
+        byte_sum part[QUANT_TOKENS][QUANT_VECTORS];
+        byte_part_dots(n_tokens, quanta, b, first, steps, x, part);
+        UNROLL for (int v = 0; v < QUANT_VECTORS; v++) UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const vec_int sum = sub_scales
+                                    ? byte_scaled(part[t][v], int_load(quanta->sub[b][first / steps][v]))
+                                    : byte_total(part[t][v]);
+            dots[t][v] = first == 0 ? sum : dots[t][v] + sum;
+        }
+    }
 }
 
 #endif

@@ -20,7 +20,7 @@ enum {
     QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
 };
 
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_BYTES)
 #include "host/kernels/quants_bytes.h"
 #define QUANT_TILE_HAS_BYTES 1
 #else
@@ -31,7 +31,7 @@ enum {
 typedef struct quant_tile {
     union {
         _Alignas(64) int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_BYTES)
         byte_quanta bytes;
 #endif
     };
@@ -44,7 +44,7 @@ typedef struct quant_tile {
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
                                     const quant_group *group, int b, int v, quant_tile *tile)
 {
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_BYTES)
     if (bytes) {
         byte_quanta_block(type, panel, group, b, v, &tile->bytes);
         return;
@@ -77,7 +77,7 @@ ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
 /* Prepare n encoded blocks. */
 ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 {
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_BYTES)
     if (quant_multiplies_bytes(op))
         byte_x_begin(op->type, x, n);
 #else
@@ -95,7 +95,7 @@ typedef struct quant_form {
 ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
                                    const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
 {
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_BYTES)
     if (form.is_bytes) {
         byte_dots(n_tokens, form.sub_scales, &tile->bytes, b, x, dots);
         return;
@@ -149,7 +149,7 @@ ALWAYS_INLINE void quant_tile_some(const int n_tokens, int minima, const quant_t
                                    int n_blocks, const x_block *x, bool opens, float *sums)
 {
 #define MULTIPLY(...) quant_tile_n(n_tokens, (quant_form){__VA_ARGS__}, tile, block, n_blocks, x, opens, sums)
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_BYTES)
     if (tile->is_bytes && minima == 2)
         MULTIPLY(true, true, 2);
     else if (tile->sub_scales)
@@ -180,7 +180,8 @@ static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile
         quant_tile_some(n, minima, tile, block, n_blocks, x, opens, sums); \
         n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS;    \
     } while (0)
-    if (n_tokens == QUANT_TOKENS && !tile->sub_scales)
+    const bool in_registers = QUANT_TOKENS <= 3 || !tile->sub_scales;
+    if (n_tokens == QUANT_TOKENS && in_registers)
         MULTIPLY(QUANT_TOKENS);
 #if defined(TSR_ISA_AVX512)
     while (n_tokens >= 3) /* with sub-scales each token takes half as many sums again */

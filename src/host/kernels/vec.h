@@ -28,6 +28,9 @@
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2) || defined(TSR_ISA_NEON)
 #define TSR_ISA_INT_VEC /* int_vec.h has something to offer */
 #endif
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#define TSR_ISA_BYTES /* and for bytes */
+#endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 #if defined(__clang__)
