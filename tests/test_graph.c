@@ -452,6 +452,11 @@ static void mistakes_are_named(void **state)
     assert_int_equal(tsr_program_compile(b.graph, NULL, &program), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "tsr_graph_output"));
 
+    tsr_program_config config = TSR_PROGRAM_CONFIG_INIT;
+    config.activation_bits = 12;
+    assert_int_equal(tsr_program_compile(b.graph, &config, &program), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "activation_bits is 12"));
+
     tsr_tensor *h = tsr_mul_mat(b.graph, w, x);
     assert_null(tsr_mul_mat(b.graph, w, h)); /* 96 columns, 256 rows */
     assert_non_null(strstr(tsr_last_error(), "ne[0]"));

@@ -110,11 +110,10 @@ typedef struct tsr_program_config {
     size_t size; /* sizeof(tsr_program_config) */
     tsr_reduction reduction;
     uint64_t timeout_ns; /* a run that takes longer fails with TSR_ERR_TIMEOUT; 0 = no limit */
-    int activation_bits; /* of the integers, with an f32 scale per 32, that activations beside quantized
-                            weights become on host devices: 16 (or 0), or 8, which llama.cpp has. An
-                            activation is off by up to 2^-16 or 2^-8 of the largest of its 32; 8 bits are
-                            faster where processors multiply bytes (VNNI, AMX). Either gives the same bits for
-                            every split. GPUs have 16 always */
+    int activation_bits; /* beside quantized weights on host devices: activations are integers of 16 bits (16
+                            or 0) or 8, as in llama.cpp, with an f32 scale per 32, and off by up to 2^-16 or
+                            2^-8 of the largest of those. 8 bits are faster, unless kernels are generic or
+                            NEON. Either has the same bits for every split. GPUs have 16 bits always */
 } tsr_program_config;
 
 #define TSR_PROGRAM_CONFIG_INIT                                \
