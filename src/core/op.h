@@ -110,7 +110,7 @@ typedef struct tsr_op_mul_mat {
     int x_bits;       /* of the integers that activations beside quantized weights become: 16 (or 0), or 8 */
 } tsr_op_mul_mat;
 
-/* GPUs take 16 bits whatever an op's x_bits is. */
+/* Whether activations are of 8 bits. GPUs have 16, whatever an op's x_bits is. */
 static inline bool tsr_op_takes_bytes(int x_bits)
 {
     return x_bits == 8;

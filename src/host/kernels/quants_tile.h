@@ -20,20 +20,13 @@ enum {
     QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
 };
 
-#if defined(TSR_ISA_BYTES)
 #include "host/kernels/quants_bytes.h"
-#define QUANT_TILE_HAS_BYTES 1
-#else
-#define QUANT_TILE_HAS_BYTES 0
-#endif
 
 /* A panel of QUANT_ROWS rows. */
 typedef struct quant_tile {
     union {
         _Alignas(64) int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
-#if defined(TSR_ISA_BYTES)
         byte_quanta bytes;
-#endif
     };
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
@@ -44,14 +37,10 @@ typedef struct quant_tile {
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
                                     const quant_group *group, int b, int v, quant_tile *tile)
 {
-#if defined(TSR_ISA_BYTES)
     if (bytes) {
         byte_quanta_block(type, panel, group, b, v, &tile->bytes);
         return;
     }
-#else
-    (void)bytes;
-#endif
     UNROLL for (int i = 0; i < 8; i++)
     {
         const quant_pair q = quant_quanta(type, panel, group, b, i);
@@ -60,6 +49,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
     }
 }
 
+#define QUANT_TILE_HAS_BYTES 1
 #include "host/kernels/quants_expand.h"
 
 /* Before a product's first panel. */
@@ -77,12 +67,8 @@ ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
 /* Prepare n encoded blocks. */
 ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 {
-#if defined(TSR_ISA_BYTES)
     if (quant_multiplies_bytes(op))
         byte_x_begin(op->type, x, n);
-#else
-    (void)op, (void)x, (void)n;
-#endif
 }
 
 /* How a tile is multiplied: constants of the code. */
@@ -95,14 +81,10 @@ typedef struct quant_form {
 ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
                                    const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
 {
-#if defined(TSR_ISA_BYTES)
     if (form.is_bytes) {
         byte_dots(n_tokens, form.sub_scales, &tile->bytes, b, x, dots);
         return;
     }
-#else
-    (void)form;
-#endif
     UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
         (vec_int){0};
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
@@ -117,6 +99,7 @@ ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, co
     }
 }
 
+/* Add the products of n_blocks blocks from `block` on; quant_tile_multiply() has the meanings. */
 ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
                                 int n_blocks, const x_block *x, bool opens, float *sums)
 {
@@ -149,7 +132,6 @@ ALWAYS_INLINE void quant_tile_some(const int n_tokens, int minima, const quant_t
                                    int n_blocks, const x_block *x, bool opens, float *sums)
 {
 #define MULTIPLY(...) quant_tile_n(n_tokens, (quant_form){__VA_ARGS__}, tile, block, n_blocks, x, opens, sums)
-#if defined(TSR_ISA_BYTES)
     if (tile->is_bytes && minima == 2)
         MULTIPLY(true, true, 2);
     else if (tile->sub_scales)
@@ -158,9 +140,7 @@ ALWAYS_INLINE void quant_tile_some(const int n_tokens, int minima, const quant_t
         MULTIPLY(true, false, 1);
     else if (tile->is_bytes)
         MULTIPLY(true, false, 0);
-    else
-#endif
-        if (minima == 2)
+    else if (minima == 2)
         MULTIPLY(false, false, 2);
     else if (minima == 1)
         MULTIPLY(false, false, 1);
