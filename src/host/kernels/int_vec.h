@@ -125,12 +125,6 @@ ALWAYS_INLINE vec_int byte_scaled(byte_sum sum, vec_int scale)
 {
     return sum.v * scale;
 }
-
-/* What a sum begins with, for two and two products. */
-ALWAYS_INLINE int32_t byte_begin(int first, int second)
-{
-    return first + second;
-}
 #else
 ALWAYS_INLINE byte_sum byte_dot(byte_sum sum, vec_bits a, vec_int x)
 {
@@ -153,11 +147,6 @@ ALWAYS_INLINE vec_int byte_scaled(byte_sum sum, vec_int scale)
 ALWAYS_INLINE vec_int byte_total(byte_sum sum)
 {
     return int_product(sum.v, (vec_int)((vec_bits){0} + 0x00010001));
-}
-
-ALWAYS_INLINE int32_t byte_begin(int first, int second)
-{
-    return (int32_t)((uint32_t)first & 0xffff) | (int32_t)((uint32_t)second << 16);
 }
 #endif
 #endif
