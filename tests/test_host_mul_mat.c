@@ -82,34 +82,42 @@ static bool is_integer(tsr_type type)
     return block_of(type) > 1;
 }
 
-/* Half a step of the integers that stand for the 32 activations around x[i] beside a quantized weight
- * (host/kernels/x_blocks.h), 1.001 times for the scale's own rounding. */
-static double half_step(const problem *p, const float *x, int64_t i)
+/* Half a step of the integers that stand for x[k] beside quantized weights (host/kernels/x_blocks.h), 1.001
+ * times for the scale's own rounding: 32 activations share a scale. */
+static void half_steps(const problem *p, const float *x, double *steps)
 {
     const int most = p->x_bits == 8 ? 127 : p->type == TSR_TYPE_Q6_K ? 16383 : 32767;
-    float largest = 0;
-    if (!is_integer(p->type))
-        return 0;
-    for (int64_t j = i / 32 * 32; j < i / 32 * 32 + 32; j++)
-        largest = fmaxf(largest, fabsf(x[j]));
-    return 1.001 * largest / most / 2;
+    memset(steps, 0, (size_t)p->k * sizeof *steps);
+    for (int64_t i = 0; i < p->k && is_integer(p->type); i += 32) {
+        float largest = 0;
+        for (int64_t j = i; j < i + 32; j++)
+            largest = fmaxf(largest, fabsf(x[j]));
+        for (int64_t j = i; j < i + 32; j++)
+            steps[j] = 1.001 * largest / most / 2;
+    }
 }
 
 static void problem_exact(problem *p)
 {
-    for (int64_t t = 0; t < p->n_tokens; t++)
+    double *steps = malloc((size_t)p->k * sizeof *steps);
+    assert_non_null(steps);
+    for (int64_t t = 0; t < p->n_tokens; t++) {
+        const float *x = p->x + t * p->k;
+        half_steps(p, x, steps);
         for (int64_t r = 0; r < p->n_rows; r++) {
             double sum = 0, magnitude = 0, rounding = 0;
             for (int64_t i = 0; i < p->k; i++) {
-                const double w = (double)p->decoded[r * p->k + i], product = w * (double)p->x[t * p->k + i];
+                const double w = (double)p->decoded[r * p->k + i], product = w * (double)x[i];
                 sum += product;
                 magnitude += fabs(product);
-                rounding += fabs(w) * half_step(p, p->x + t * p->k, i);
+                rounding += fabs(w) * steps[i];
             }
             p->rounding[t * p->n_rows + r] = rounding;
             p->exact[t * p->n_rows + r] = sum;
             p->magnitude[t * p->n_rows + r] = magnitude;
         }
+    }
+    free(steps);
 }
 
 static problem problem_create(kind of, int64_t n_rows, int64_t k, int64_t n_tokens, uint64_t seed)
