@@ -94,6 +94,23 @@ static void a_saved_report_is_shown_as_it_was(void **state)
     json_decref(saved);
 }
 
+/* A report from before activations had a choice of bits is one of 16. */
+static void an_older_report_is_of_16_bits(void **state)
+{
+    (void)state;
+    char arguments[256];
+    json_t *report = load(file_in("a.json"));
+    json_t *settings = json_object_get(json_object_get(report, "environment"), "settings");
+    assert_int_equal(json_object_del(settings, "activation_bits"), 0);
+    assert_int_equal(json_dump_file(report, file_in("b.json"), 0), 0);
+    json_decref(report);
+    snprintf(arguments, sizeof arguments, "bench --show %s -o json", file_in("b.json"));
+    json_t *shown = program_json(arguments);
+    settings = json_object_get(json_object_get(shown, "environment"), "settings");
+    assert_int_equal(json_integer_value(json_object_get(settings, "activation_bits")), 16);
+    json_decref(shown);
+}
+
 /* Every median, as the tables round it, is found in every form. */
 static void all_forms_show_the_same_numbers(void **state)
 {
@@ -291,6 +308,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(json_is_as_the_schema_says),
         cmocka_unit_test(a_saved_report_is_shown_as_it_was),
+        cmocka_unit_test(an_older_report_is_of_16_bits),
         cmocka_unit_test(all_forms_show_the_same_numbers),
         cmocka_unit_test(medians_and_quartiles_are_what_they_are_called),
         cmocka_unit_test(a_comparison_tells_noise_from_a_difference),
