@@ -45,6 +45,7 @@ typedef struct thread_team {
     const tsr_kernel_set *set;
     void *scratch[MAX_THREADS], *shared;
     _Atomic int64_t next;
+    tsr_host_shares *shares; /* [n_threads] */
     _Atomic int fault;
 } thread_team;
 
@@ -80,6 +81,7 @@ static void team_start(thread_team *team, const tsr_kernel_set *set, int n_threa
     team->n_threads = n_threads;
     team->set = set;
     team->shared = n_threads > 1 ? must(calloc(1, set->shared_bytes)) : NULL;
+    team->shares = must(aligned_alloc(64, (size_t)n_threads * sizeof *team->shares));
     pthread_barrier_init(&team->barrier, NULL, (unsigned)n_threads);
     for (int i = 0; i < n_threads; i++) {
         team->scratch[i] = must(aligned_alloc(64, (set->scratch_bytes + 63) / 64 * 64));
@@ -108,6 +110,8 @@ static double team_run(thread_team *team, work_fn work, void *argument)
     team->work = work;
     team->argument = argument;
     team->next = 0;
+    for (int i = 0; i < team->n_threads; i++)
+        tsr_host_shares_clear(&team->shares[i]);
     pthread_barrier_wait(&team->barrier);
     const double begin = now(team->n_threads);
     work(team, 0, argument);
@@ -125,6 +129,7 @@ static void team_stop(thread_team *team)
         free(team->scratch[i]);
     }
     free(team->shared);
+    free(team->shares);
     pthread_barrier_destroy(&team->barrier);
 }
 
@@ -137,7 +142,8 @@ static void work_op(thread_team *team, int thread, void *argument)
                                 &team->fault,
                                 team->scratch[thread],
                                 team->shared,
-                                .one_stream = tsr_cpu_reads_one_stream()};
+                                .one_stream = tsr_cpu_reads_one_stream(),
+                                .shares = team->shares};
     team->set->run[op->kind](op, &env);
 }
 

@@ -330,14 +330,14 @@ static void test_every_half_is_a_weight_to_the_bit(void **state)
 
 typedef struct env {
     tsr_kernel_env env;
-    _Atomic int64_t next;
+    tsr_host_shares shares;
     _Atomic int fault;
 } env;
 
 static void env_create(env *e, const tsr_kernel_set *set)
 {
     memset(e, 0, sizeof *e);
-    e->env = (tsr_kernel_env){.n_threads = 1, .next = &e->next, .range_fault = &e->fault};
+    e->env = (tsr_kernel_env){.n_threads = 1, .shares = &e->shares, .range_fault = &e->fault};
     e->env.scratch = aligned_alloc(64, (set->scratch_bytes + 63) / 64 * 64);
     assert_non_null(e->env.scratch);
     memset(e->env.scratch, 0xff, set->scratch_bytes);

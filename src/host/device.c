@@ -207,7 +207,9 @@ static tsr_status alloc_threads(tsr_host_device *host)
     size_t n = (size_t)host->base.n_threads, bytes;
     TSR_TRY(tsr_mem_array(n, sizeof *host->threads, "the threads of a host device", &host->threads));
     host->scratch_stride = tsr_align_up(host->kernels->scratch_bytes, TSR_HOST_ALIGNMENT);
-    if (!tsr_mul_size(n, host->scratch_stride, &bytes) || !tsr_add_size(bytes, TSR_HOST_ALIGNMENT, &bytes))
+    const size_t share_bytes = n * sizeof(tsr_host_shares);
+    if (!tsr_mul_size(n, host->scratch_stride, &bytes) ||
+        !tsr_add_size(bytes, TSR_HOST_ALIGNMENT + 2 * share_bytes, &bytes))
         return tsr_fail(TSR_ERR_INVALID, "device %s: scratch memory of %zu threads is too large",
                         host->base.name, n);
     TSR_TRY(tsr_mem_array(bytes, 1, "the scratch memory of a host device", &host->scratch));
@@ -217,6 +219,8 @@ static tsr_status alloc_threads(tsr_host_device *host)
         host->threads[i].fault_op = -1;
         host->threads[i].scratch = aligned + i * host->scratch_stride;
     }
+    for (size_t i = 0; i < 2; i++)
+        host->shares[i] = (tsr_host_shares *)(void *)(aligned + n * host->scratch_stride + i * share_bytes);
     if (n > 1 && host->kernels->shared_bytes > 0)
         TSR_TRY(tsr_host_memory_alloc(host->kernels->shared_bytes, host->numa_node, &host->shared));
 out:

@@ -40,10 +40,11 @@ typedef struct tsr_host_device {
     int numa_node;
     int duty_percent;         /* of the time its threads may work */
     tsr_host_thread *threads; /* [n_threads] */
-    void *scratch;            /* block that the threads' scratch memory lies in */
+    void *scratch;            /* block that the threads' scratch memory and shares lie in */
     size_t scratch_stride;
-    bool one_stream; /* for tsr_kernel_env */
-    void *shared;    /* pages that the team's kernels share; NULL: a team of one has none */
+    tsr_host_shares *shares[2]; /* [n_threads], for one stage and for the next */
+    bool one_stream;            /* for tsr_kernel_env */
+    void *shared;               /* pages that the team's kernels share; NULL: a team of one has none */
 
     unsigned char gap_0[64];
     tsr_host_counter next[TSR_HOST_STAGE_OPS]; /* chunk counters of the running stage's ops */

@@ -1,9 +1,10 @@
 /* What src/host/device.c needs of the kernels: a table of functions per instruction set.
  *
  * Every thread of a team calls the same kernel with the same op; the kernel divides the work by env->thread,
- * or hands it out in chunks through tsr_kernel_next(). Which thread does what never changes a bit of the
- * result. The team puts a barrier after every stage of independent ops, each of which has a counter of its
- * own. ROPE and KV_WRITE must divide (token, head) pairs alike, since they may share a stage (host/stages.h).
+ * or hands it out in chunks: tsr_kernel_next(), or tsr_kernel_next_piece() for weights. Which thread does
+ * what never changes a bit of the result. The team puts a barrier after every stage of independent ops, each
+ * of which has counters of its own. ROPE and KV_WRITE must divide (token, head) pairs alike, since they may
+ * share a stage (host/stages.h).
  */
 #ifndef TSR_HOST_KERNELS_H
 #define TSR_HOST_KERNELS_H
@@ -15,6 +16,7 @@
 
 #include "core/op.h"
 #include "core/status.h"
+#include "host/share.h"
 
 /* What comes after a piece of a product, on the thread that has made it: rows [row, row_end) of tokens
  * [token, token_end). */
@@ -32,6 +34,8 @@ typedef struct tsr_kernel_env {
                                  kernels since; NULL: none, and kernels do without */
     const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
     bool one_stream;             /* how to read plain weights: tsr_cpu_reads_one_stream() */
+    tsr_host_shares *shares;     /* [n_threads], and which of their words is the op's */
+    int place;
 } tsr_kernel_env;
 
 typedef void (*tsr_kernel_fn)(const tsr_op *op, const tsr_kernel_env *env);
@@ -69,6 +73,13 @@ tsr_status tsr_kernel_set_find(const char *isa, const tsr_kernel_set **set_out);
 static inline int64_t tsr_kernel_next(const tsr_kernel_env *env)
 {
     return atomic_fetch_add_explicit(env->next, 1, memory_order_relaxed);
+}
+
+/* The next of this op's n pieces for the calling thread, -1 when there are no more. An op uses this or
+ * tsr_kernel_next(), and always with the same n. */
+static inline int64_t tsr_kernel_next_piece(const tsr_kernel_env *env, int64_t n)
+{
+    return tsr_host_shares_next(env->shares, env->place, n, env->thread, env->n_threads);
 }
 
 #endif

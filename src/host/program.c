@@ -20,7 +20,7 @@
 typedef struct step {
     tsr_host_fusion fusion;
     int op, n_ops;
-    int counter;        /* its chunk counter: its place in the stage */
+    int place;          /* in the stage, which says what its counters are */
     bool barrier_after; /* true for the last */
     bool serial;        /* run in the serial part of the barrier before it */
 } step;
@@ -82,10 +82,10 @@ static void find_stages(tsr_device_program *program)
         step *s = &program->steps[i];
         const tsr_op *op = &program->ops[s->op];
         const bool last = i + 1 == program->n_steps, starts = begin == i;
-        s->counter = i - begin;
+        s->place = i - begin;
         s->serial = i > 0 && starts && s[-1].barrier_after && s->n_ops == 1 && tsr_host_is_for_one_thread(op);
         const bool joins = !last && !s->serial && s->n_ops == 1 && s[1].n_ops == 1 &&
-                           tsr_host_joins_stage(op - s->counter, s->counter + 1);
+                           tsr_host_joins_stage(op - s->place, s->place + 1);
         s->barrier_after = last || (!joins && !waits_for_own_team(&program->ops[s[1].op]));
         begin = joins ? begin : i + 1;
     }
@@ -263,16 +263,24 @@ static void run_program(void *argument, int thread, int n_threads)
         atomic_store(&host->running_op, 0);
         atomic_store(&host->running, program);
     }
+    int side = 0;
     for (int i = 0; i < program->n_steps; i++) {
         const step *s = &program->steps[i];
         if (s->serial)
             continue;
         if (thread == 0)
             atomic_store_explicit(&host->running_op, s->op, memory_order_relaxed);
-        env.next = &host->next[s->counter].chunk;
+        env.next = &host->next[s->place].chunk;
+        env.shares = host->shares[side];
+        env.place = s->place;
         run_step(program, s, &env);
-        if (s->barrier_after && !meet_after(program, i, thread))
+        if (!s->barrier_after)
+            continue;
+        const bool goes_on = meet_after(program, i, thread);
+        tsr_host_shares_clear(&host->shares[side][thread]); /* used again after the next meeting */
+        if (!goes_on)
             return;
+        side = 1 - side;
     }
 }
 

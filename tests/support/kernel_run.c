@@ -59,11 +59,12 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
     worker workers[16];
     _Atomic int64_t next = 0;
     _Atomic int fault = 0;
+    tsr_host_shares shares[16] = {0};
     void *shared = n_threads > 1 && set->shared_bytes > 0 ? calloc(1, set->shared_bytes) : NULL;
     for (int i = n_threads - 1; i >= 0; i--) {
         workers[i] = (worker){.set = set, .op = op};
-        workers[i].env =
-            (tsr_kernel_env){i, n_threads, &next, &fault, NULL, shared, .one_stream = n_threads % 2 == 0};
+        workers[i].env = (tsr_kernel_env){
+            i, n_threads, &next, &fault, NULL, shared, .one_stream = n_threads % 2 == 0, .shares = shares};
         if (i == 0)
             work(&workers[i]);
         else if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)

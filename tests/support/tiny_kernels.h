@@ -28,14 +28,13 @@ static inline float tiny_partial_f32(uint64_t seed, int64_t i)
     return (float)((int64_t)tiny_hash(seed, (uint64_t)i) >> 40) / 4096.0f;
 }
 
-/* SCALE: y[i] = factor * x[n - 1 - i]: reads what other threads wrote, in chunks handed out by the
- * counter. */
+/* SCALE: y[i] = factor * x[n - 1 - i]: reads what other threads wrote, in pieces of shares. */
 static inline void tiny_scale(const tsr_op *op, const tsr_kernel_env *env)
 {
     enum { CHUNK = 8 };
     const tsr_op_scale *a = &op->scale;
-    for (int64_t begin; (begin = CHUNK * tsr_kernel_next(env)) < a->n;)
-        for (int64_t i = begin; i < a->n && i < begin + CHUNK; i++)
+    for (int64_t piece; (piece = tsr_kernel_next_piece(env, (a->n + CHUNK - 1) / CHUNK)) >= 0;)
+        for (int64_t i = piece * CHUNK; i < a->n && i < (piece + 1) * CHUNK; i++)
             a->y[i] = a->factor * a->x[a->n - 1 - i];
 }
 

@@ -254,7 +254,7 @@ static void kernel_experts_glu(const tsr_op *record, const tsr_kernel_env *env)
     const int64_t n_experts = touched.end - touched.begin;
     const int64_t chunk = expert_chunk(n_experts * op->n_rows, env->n_threads);
     const int64_t chunks = (op->n_rows + chunk - 1) / chunk;
-    for (int64_t i; (i = tsr_kernel_next(env)) < n_experts * chunks;) {
+    for (int64_t i; (i = tsr_kernel_next_piece(env, n_experts * chunks)) >= 0;) {
         const int64_t row = i % chunks * chunk, left = op->n_rows - row;
         experts_glu_chunk(op, op->routing.touched[touched.begin + i / chunks], row,
                           left < chunk ? left : chunk, env);
@@ -340,7 +340,9 @@ static void kernel_experts_down(const tsr_op *record, const tsr_kernel_env *env)
     const int64_t chunk = expert_chunk(op->n_rows, env->n_threads);
     const size_t elem = tsr_reduce_bytes(op->reduce);
     bool fault = false;
-    for (int64_t row; (row = tsr_kernel_next(env) * chunk) < op->n_rows;) {
+    const int64_t chunks = (op->n_rows + chunk - 1) / chunk;
+    for (int64_t piece; (piece = tsr_kernel_next_piece(env, chunks)) >= 0;) {
+        const int64_t row = piece * chunk;
         const int64_t n_rows = op->n_rows - row < chunk ? op->n_rows - row : chunk;
         if (op->reduce == TSR_REDUCE_BF16) {
             experts_down_bf16(op, row, n_rows, env);

@@ -116,6 +116,7 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
 typedef struct mul_mat_pieces {
     int64_t rows, tokens; /* of a piece */
     int64_t across;       /* pieces side by side: of the same rows */
+    int64_t n;
 } mul_mat_pieces;
 
 enum { VECTOR_PIECE_ROWS = 1024 }; /* of few tokens, whose sums need no scratch */
@@ -162,10 +163,8 @@ static mul_mat_pieces mul_mat_cut(const tsr_op_mul_mat *op, int n_threads)
     const int64_t tokens = ((op->n_tokens + across - 1) / across + shape.tile_tokens - 1) /
                            shape.tile_tokens * shape.tile_tokens;
     const int64_t even = op->n_rows * across / ((int64_t)n_threads * 4) / shape.tile_rows * shape.tile_rows;
-    return (mul_mat_pieces){even < shape.tile_rows ? shape.tile_rows
-                            : even < most_rows     ? even
-                                                   : most_rows,
-                            tokens, across};
+    const int64_t rows = even < shape.tile_rows ? shape.tile_rows : even < most_rows ? even : most_rows;
+    return (mul_mat_pieces){rows, tokens, across, (op->n_rows + rows - 1) / rows * across};
 }
 
 static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
@@ -175,12 +174,9 @@ static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
     bool fault = false;
     product p = {.op = op, .fault = &fault, .one_stream = env->one_stream};
     mul_mat_begin(&p, env->scratch);
-    for (;;) {
-        const int64_t piece = tsr_kernel_next(env);
+    for (int64_t piece; (piece = tsr_kernel_next_piece(env, pieces.n)) >= 0;) {
         p.row = piece / pieces.across * pieces.rows;
         p.token = piece % pieces.across * pieces.tokens;
-        if (p.row >= op->n_rows)
-            break;
         p.row_end = op->n_rows - p.row < pieces.rows ? op->n_rows : p.row + pieces.rows;
         p.token_end = op->n_tokens - p.token < pieces.tokens ? op->n_tokens : p.token + pieces.tokens;
         mul_mat_product(&p, env->scratch);

@@ -11,12 +11,14 @@
 static void kernel_products_glu(const tsr_op *a, const tsr_op *b, const tsr_op *glu,
                                 const tsr_kernel_env *env)
 {
-    const int64_t n_rows = a->mul_mat.n_rows, rows = mul_mat_cut(&a->mul_mat, env->n_threads).rows;
+    const int64_t n_rows = a->mul_mat.n_rows;
+    const mul_mat_pieces pieces = mul_mat_cut(&a->mul_mat, env->n_threads);
     bool fault = false; /* f32 sums have none */
     product first = {.op = &a->mul_mat, .token_end = 1, .fault = &fault, .one_stream = env->one_stream};
     mul_mat_begin(&first, env->scratch);
-    while ((first.row = tsr_kernel_next(env) * rows) < n_rows) {
-        first.row_end = n_rows - first.row < rows ? n_rows : first.row + rows;
+    for (int64_t piece; (piece = tsr_kernel_next_piece(env, pieces.n)) >= 0;) {
+        first.row = piece * pieces.rows;
+        first.row_end = n_rows - first.row < pieces.rows ? n_rows : first.row + pieces.rows;
         product second = first;
         second.op = &b->mul_mat;
         mul_mat_product(&first, env->scratch);
