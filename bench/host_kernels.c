@@ -143,6 +143,7 @@ static void work_op(thread_team *team, int thread, void *argument)
                                 team->scratch[thread],
                                 team->shared,
                                 .one_stream = tsr_cpu_reads_one_stream(),
+                                .pairs = team->set->pairs,
                                 .shares = team->shares};
     team->set->run[op->kind](op, &env);
 }

@@ -168,7 +168,7 @@ static void check_case(experts_setup s, uint64_t seed)
     const tsr_kernel_set *set;
     for (int i = 0; (set = kernel_run_product_set(i)) != NULL; i++) {
         for (int j = 0; j < EXPERTS_MATRICES; j++)
-            c.m[j].product_error = kernel_run_product_error(set, c.m[j].type);
+            c.m[j].product_error = kernel_run_product_error(set, c.m[j].type, s.x_bits);
         memset(words, 0xff, bytes);
         const tsr_routing routing = run_route(&c, set, 1 + i % 4, words);
         experts_case_check_routing(&c, &routing);

@@ -21,18 +21,18 @@ static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16, 
                                  TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
                                  TSR_TYPE_Q4_1, TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,
                                  TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
-enum { N_TYPES = sizeof types / sizeof *types, N_PLAIN = 3 };
+enum { N_TYPES = sizeof types / sizeof *types };
 
-/* Weights, and bits of the activations beside them: every type, then the quantized ones with 8 bits. */
+/* Weights, and bits of the activations beside them: every type, then all but F32 with 8 bits. */
 typedef struct kind {
     tsr_type type;
     int x_bits;
 } kind;
-enum { N_KINDS = 2 * N_TYPES - N_PLAIN };
+enum { FIRST_OF_8 = 1, N_KINDS = 2 * N_TYPES - FIRST_OF_8 };
 
 static kind kind_at(int i)
 {
-    return i < N_TYPES ? (kind){types[i], 16} : (kind){types[i - N_TYPES + N_PLAIN], 8};
+    return i < N_TYPES ? (kind){types[i], 16} : (kind){types[i - N_TYPES + FIRST_OF_8], 8};
 }
 
 static int64_t block_of(tsr_type type)
@@ -195,15 +195,16 @@ static double output_at(const void *y, bool partial, tsr_reduce_type reduce, int
 /* Rounding: of plain weights a lane adds 16 products per segment, the tree adds 5 times, then segments are
  * added up, at most one rounding (two without a fused multiply-add) each; of quantized ones each block rounds
  * at most five times, and so do minima, which may be larger than the sum. Relative to the sum of magnitudes.
- * Tiles of bfloat16 add 16 products, then up to three sums per 32 elements, to parts of activations. A
- * bfloat16 has 8 bits of the sum. */
+ * A lane of pairs adds two products per 32 elements. Tiles of bfloat16 add 16 products, then up to three sums
+ * per 32 elements, to parts of activations. A bfloat16 has 8 bits of the sum. */
 static void check_close(const problem *p, const tsr_kernel_set *set, int64_t granule, tsr_reduce_type reduce,
                         const void *y)
 {
     const double n_granules = granule > 0 ? (double)((p->k + granule - 1) / granule) : 1;
-    const double product_error = kernel_run_product_error(set, p->type);
-    const double roundings = product_error > 0 ? 17 + 3 * (double)p->k / 32 + 4 * n_granules
-                                               : 2 * 16 + 5 + (double)p->k / 16 + 1 + n_granules;
+    const double product_error = kernel_run_product_error(set, p->type, p->x_bits);
+    const bool tiles = product_error > 0 && !kernel_run_is_pairs(set, p->type, p->x_bits);
+    const double roundings =
+        tiles ? 17 + 3 * (double)p->k / 32 + 4 * n_granules : 2 * 16 + 5 + (double)p->k / 16 + 1 + n_granules;
     for (int64_t i = 0; i < p->n_tokens * p->n_rows; i++) {
         const bool exact = granule > 0 && reduce == TSR_REDUCE_EXACT;
         const bool bf16 = granule > 0 && reduce == TSR_REDUCE_BF16;
@@ -219,10 +220,10 @@ static void check_close(const problem *p, const tsr_kernel_set *set, int64_t gra
 }
 
 /* Do all sets agree? The generic one multiplies and adds floats with two roundings where the target's
- * baseline has no fused multiply-add, and AMX has tiles of bfloat16. */
+ * baseline has no fused multiply-add; tiles and pairs of bfloat16 have an order of their own. */
 static bool same_bits_promised(const problem *p, const tsr_kernel_set *set)
 {
-    if (kernel_run_product_error(set, p->type) > 0)
+    if (kernel_run_product_error(set, p->type, p->x_bits) > 0)
         return false;
 #ifdef __FP_FAST_FMAF
     return true;
@@ -286,7 +287,7 @@ static void test_long_prompts(void **state)
 {
     (void)state;
     static const kind some[] = {
-        {TSR_TYPE_F16, 16}, {TSR_TYPE_Q8_0, 16}, {TSR_TYPE_Q6_K, 8}, {TSR_TYPE_Q4_K, 8}};
+        {TSR_TYPE_F16, 16}, {TSR_TYPE_BF16, 8}, {TSR_TYPE_Q8_0, 16}, {TSR_TYPE_Q6_K, 8}, {TSR_TYPE_Q4_K, 8}};
     for (size_t i = 0; i < sizeof some / sizeof *some; i++)
         for (int64_t n_tokens = 261; n_tokens <= 581; n_tokens += 160) {
             problem p = problem_create(some[i], 67, 768, n_tokens, 31);
@@ -426,7 +427,8 @@ static void test_blocks_of_activations_have_scales_of_their_own(void **state)
 
 static void check_nan(const problem *p, const tsr_kernel_set *set, int64_t row, int64_t token)
 {
-    float y[64];
+    float y[7 * 21];
+    assert_true((size_t)(p->n_tokens * p->n_rows) <= sizeof y / sizeof *y);
     tsr_op op = problem_op(p, 0, TSR_REDUCE_F32, y);
     kernel_run(set, &op, 1);
     for (int64_t t = 0; t < p->n_tokens; t++)
@@ -455,6 +457,28 @@ static void test_a_nan_spoils_its_row_or_token_alone(void **state)
             memcpy(last + at->d, nan_bytes, p.type == TSR_TYPE_MXFP4 ? 1 : 2);
             for (int s = 0; (set = kernel_run_set(s)) != NULL; s++)
                 check_nan(&p, set, 17, -1);
+            problem_destroy(&p);
+        }
+}
+
+/* Plain weights have no blocks to spoil; those that become something else keep a NaN, too. */
+static void test_a_nan_spoils_its_row_or_token_of_bf16_alone(void **state)
+{
+    (void)state;
+    const tsr_kernel_set *set;
+    for (int x_bits = 8; x_bits <= 16; x_bits += 8)
+        for (int64_t n_tokens = 1; n_tokens <= 7; n_tokens += 3) {
+            problem p = problem_create((kind){TSR_TYPE_BF16, x_bits}, 21, 530, n_tokens, 19);
+            for (int s = 0; (set = kernel_run_set(s)) != NULL; s++) {
+                float *x = &p.x[(n_tokens - 1) * p.k + 529], before = *x;
+                *x = NAN;
+                check_nan(&p, set, -1, n_tokens - 1);
+                *x = before;
+                uint16_t *w = (uint16_t *)(void *)(p.w + 18 * p.row_bytes) - 1, was = *w;
+                *w = 0x7fc0;
+                check_nan(&p, set, 17, -1);
+                *w = was;
+            }
             problem_destroy(&p);
         }
 }
@@ -593,6 +617,7 @@ int main(void)
         cmocka_unit_test(test_extreme_quanta_do_not_overflow),
         cmocka_unit_test(test_blocks_of_activations_have_scales_of_their_own),
         cmocka_unit_test(test_a_nan_spoils_its_row_or_token_alone),
+        cmocka_unit_test(test_a_nan_spoils_its_row_or_token_of_bf16_alone),
         cmocka_unit_test(test_row_shards_give_the_bits_of_the_whole),
         cmocka_unit_test(test_column_shards_add_up_to_the_bits_of_the_whole),
         cmocka_unit_test(test_a_partial_out_of_range_raises_the_fault),

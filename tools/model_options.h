@@ -66,7 +66,7 @@ typedef struct tool_model_options {
          0,           0},                                                                                    \
         {NULL,     "--activations",                                                                          \
          TOOL_INT, &(o).activations,                                                                         \
-         "BITS",   "beside quantized weights on host devices: 16 (default), or 8: faster, as in llama.cpp",  \
+         "BITS",   "beside weights on host devices: 16 (default), or 8: faster, as in llama.cpp",            \
          8,        16},                                                                                      \
     {                                                                                                        \
         NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL, "copy weights into memory near their device", 0, 0 \

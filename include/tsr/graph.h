@@ -112,8 +112,10 @@ typedef struct tsr_program_config {
     uint64_t timeout_ns; /* a run that takes longer fails with TSR_ERR_TIMEOUT; 0 = no limit */
     int activation_bits; /* beside quantized weights on host devices: activations are integers of 16 bits (16
                             or 0) or 8, as in llama.cpp, with an f32 scale per 32, and off by up to 2^-16 or
-                            2^-8 of the largest of those. 8 bits are faster, unless kernels are generic or
-                            NEON. Either has the same bits for every split. GPUs have 16 bits always */
+                            2^-8 of the largest of those. Beside BF16 weights (with AMX F16 ones, too), where
+                            the processor multiplies bfloat16, 8 makes them such, off by up to 2^-9 of
+                            themselves. 8 bits are faster, unless kernels are generic or NEON. Either has the
+                            same bits for every split. GPUs have 16 bits always */
 } tsr_program_config;
 
 #define TSR_PROGRAM_CONFIG_INIT                                \

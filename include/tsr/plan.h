@@ -117,7 +117,7 @@ typedef struct tsr_model_config {
     tsr_expert_split expert_split; /* of models with experts that run */
     bool swa_full; /* layers with a sliding window keep the keys and values of all tokens, so that sequences
                       can be cut back to any length; else of the window and a batch (llama.cpp's name) */
-    int activation_bits; /* beside quantized weights on host devices: as in tsr_program_config */
+    int activation_bits; /* beside weights on host devices: as in tsr_program_config */
 } tsr_model_config;
 
 #define TSR_MODEL_CONFIG_INIT                                                                             \

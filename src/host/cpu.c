@@ -33,6 +33,17 @@ const char *tsr_cpu_lacking_for_avx512vnni(void)
     return lacking || __builtin_cpu_supports("avx512vnni") ? lacking : "the processor lacks AVX-512 VNNI";
 }
 
+/* Leaf 7, subleaf 1, EAX, of both vendors (Intel 64 and IA-32 Architectures Software Developer's Manual,
+ * CPUID). */
+const char *tsr_cpu_lacking_for_avx512bf16(void)
+{
+    const char *lacking = tsr_cpu_lacking_for_avx512vnni();
+    const unsigned bf16 = 1u << 5;
+    unsigned eax, ebx, ecx, edx;
+    const bool has = __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & bf16);
+    return lacking || has ? lacking : "the processor lacks AVX-512 BF16";
+}
+
 /* Leaf 7, EDX (Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID). */
 static bool has_amx(void)
 {

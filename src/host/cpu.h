@@ -9,6 +9,7 @@
 const char *tsr_cpu_lacking_for_avx2(void);
 const char *tsr_cpu_lacking_for_avx512(void);
 const char *tsr_cpu_lacking_for_avx512vnni(void);
+const char *tsr_cpu_lacking_for_avx512bf16(void);
 
 /* Also asks Linux to let this process use tiles, which lasts as long as the process. */
 const char *tsr_cpu_lacking_for_amx(void);

@@ -30,6 +30,7 @@ static const level build_levels[] = {
     {&tsr_kernel_set_amx, lacking_for_amx},
 #endif
 #ifdef TSR_HAVE_AVX2
+    {&tsr_kernel_set_avx512bf16, tsr_cpu_lacking_for_avx512bf16},
     {&tsr_kernel_set_avx512vnni, tsr_cpu_lacking_for_avx512vnni},
     {&tsr_kernel_set_avx512, tsr_cpu_lacking_for_avx512},
     {&tsr_kernel_set_avx2, tsr_cpu_lacking_for_avx2},

@@ -34,6 +34,7 @@ typedef struct tsr_kernel_env {
                                  kernels since; NULL: none, and kernels do without */
     const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
     bool one_stream;             /* how to read plain weights: tsr_cpu_reads_one_stream() */
+    bool pairs;                  /* the set's */
     tsr_host_shares *shares;     /* [n_threads], and which of their words is the op's */
     int place;
 } tsr_kernel_env;
@@ -46,6 +47,7 @@ typedef struct tsr_kernel_set {
     size_t shared_bytes;             /* per team of more than one thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
     bool heeds_then;                 /* MUL_MAT calls env->then */
+    bool pairs;                      /* the processor multiplies pairs of bfloat16: for tsr_kernel_env */
 
     /* Two products of the same type and shape with the same token, and the GLU of both; NULL: none. */
     void (*products_glu)(const tsr_op *a, const tsr_op *b, const tsr_op *glu, const tsr_kernel_env *env);

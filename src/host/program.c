@@ -219,7 +219,8 @@ static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_thre
                             .range_fault = &self->range_fault,
                             .scratch = self->scratch,
                             .shared = host->shared,
-                            .one_stream = host->one_stream};
+                            .one_stream = host->one_stream,
+                            .pairs = host->kernels->pairs};
 }
 
 /* Run the serial steps from the i-th on, as the only thread: the others wait. Returns the step after them. */

@@ -11,7 +11,7 @@
 #include "host/kernels/amx_check.h"
 #include "host/kernels/table.h"
 
-static const tsr_kernel_set set = TSR_KERNEL_SET("amx, emulated");
+static const tsr_kernel_set set = TSR_KERNEL_SET("amx, emulated", false);
 
 const tsr_kernel_set *amx_emulated(void)
 {

@@ -10,7 +10,8 @@
 
 const tsr_kernel_set *kernel_run_set(int i)
 {
-    static const char *const names[] = {"generic", "avx2", "avx512", "avx512vnni", "amx", "neon"};
+    static const char *const names[] = {"generic",    "avx2", "avx512", "avx512vnni",
+                                        "avx512bf16", "amx",  "neon"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         const tsr_kernel_set *set = tsr_kernel_set_select(names[n]);
         if (set && i-- == 0)
@@ -27,10 +28,19 @@ const tsr_kernel_set *kernel_run_product_set(int i)
     return i == n ? amx_emulated() : i < n ? kernel_run_set(i) : NULL;
 }
 
-double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type)
+bool kernel_run_is_pairs(const tsr_kernel_set *set, tsr_type type, int x_bits)
+{
+    return set->pairs && type == TSR_TYPE_BF16 && x_bits == 8;
+}
+
+double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type, int x_bits)
 {
     const double x = 0x1p-17, low_products = 0x1p-16;
-    if (strncmp(set->isa, "amx", 3) != 0)
+    const bool tiles = strncmp(set->isa, "amx", 3) == 0;
+    if (kernel_run_is_pairs(set, type, x_bits) ||
+        (tiles && x_bits == 8 && (type == TSR_TYPE_F16 || type == TSR_TYPE_BF16)))
+        return 0x1p-9;
+    if (!tiles)
         return 0;
     return type == TSR_TYPE_BF16 ? x : type == TSR_TYPE_F16 ? x + low_products : 0;
 }
@@ -63,8 +73,15 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
     void *shared = n_threads > 1 && set->shared_bytes > 0 ? calloc(1, set->shared_bytes) : NULL;
     for (int i = n_threads - 1; i >= 0; i--) {
         workers[i] = (worker){.set = set, .op = op};
-        workers[i].env = (tsr_kernel_env){
-            i, n_threads, &next, &fault, NULL, shared, .one_stream = n_threads % 2 == 0, .shares = shares};
+        workers[i].env = (tsr_kernel_env){i,
+                                          n_threads,
+                                          &next,
+                                          &fault,
+                                          NULL,
+                                          shared,
+                                          .one_stream = n_threads % 2 == 0,
+                                          .pairs = set->pairs,
+                                          .shares = shares};
         if (i == 0)
             work(&workers[i]);
         else if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)

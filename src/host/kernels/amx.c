@@ -5,7 +5,7 @@
 #include "host/kernels/amx_check.h"
 #include "host/kernels/table.h"
 
-const tsr_kernel_set tsr_kernel_set_amx = TSR_KERNEL_SET("amx");
+const tsr_kernel_set tsr_kernel_set_amx = TSR_KERNEL_SET("amx", false);
 
 bool tsr_kernel_amx_agrees(void)
 {

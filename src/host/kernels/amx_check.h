@@ -125,7 +125,8 @@ static void amx_check_halves_many(amx_check_halves *c)
         }
     half_panel_fill(TSR_TYPE_F16, (const unsigned char *)c->w, sizeof c->w[0], HALF_ROWS, CHECK_K, &c->panel);
     half_begin(&c->tiles, 0);
-    half_multiply(TSR_TYPE_F16, HALF_TOKENS, &c->tiles, &c->panel, c->groups, CHECK_CHUNKS, true, c->sums[0]);
+    half_multiply(TSR_TYPE_F16, true, HALF_TOKENS, &c->tiles, &c->panel, c->groups, CHECK_CHUNKS, true,
+                  c->sums[0]);
     half_end(&c->tiles);
 }
 
@@ -147,7 +148,7 @@ static void amx_check_halves_one(amx_check_halves *c, int t, float sums[HALF_ROW
                       sizeof c->w[0], HALF_TILE, HALF_CHUNK, w);
             source[half] = (half_source){w->high, w->low, sizeof w->high[0]};
         }
-        half_step(TSR_TYPE_F16, &c->tiles, source, parts, 1);
+        half_step(TSR_TYPE_F16, true, &c->tiles, source, parts, 1);
     }
     AMX_STORE(&c->tiles, 0, sums, sizeof *sums);
     AMX_STORE(&c->tiles, 1, sums + HALF_TILE, sizeof *sums);

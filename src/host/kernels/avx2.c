@@ -2,4 +2,4 @@
 #define TSR_ISA_AVX2
 #include "host/kernels/table.h"
 
-const tsr_kernel_set tsr_kernel_set_avx2 = TSR_KERNEL_SET("avx2");
+const tsr_kernel_set tsr_kernel_set_avx2 = TSR_KERNEL_SET("avx2", false);

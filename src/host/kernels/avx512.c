@@ -2,4 +2,4 @@
 #define TSR_ISA_AVX512
 #include "host/kernels/table.h"
 
-const tsr_kernel_set tsr_kernel_set_avx512 = TSR_KERNEL_SET("avx512");
+const tsr_kernel_set tsr_kernel_set_avx512 = TSR_KERNEL_SET("avx512", false);

@@ -8,8 +8,9 @@
  *     BF16    high * high, high * low                 2 products: a weight times the whole activation
  *     F16     low * high, high * high, high * low     3: low * low, at most 2^-16 of a product, is left out
  *
- * (weight * activation), each by one instruction in the order that amx.h tells, from zero at the granule's
- * first element. That is the order for one token and for many, whichever operand a weight is.
+ * (weight * activation), without the last where an op asks for activations of 8 bits: their high parts are
+ * such, off by at most 2^-9. Each is made by one instruction in the order that amx.h tells, from zero at the
+ * granule's first element. That is the order for one token and for many, whichever operand a weight is.
  *
  * One tile of tokens (half_step): weights are operand A, 16 rows of the matrix, so those of BF16 are loaded
  * where they lie, and a tile is as wide as there are tokens. Memory sets the pace: 32 rows x 32 elements, 2
@@ -201,14 +202,13 @@ typedef struct half_source {
 } half_source;
 
 /* Add a chunk of two tiles of rows times that of n_tokens <= HALF_TILE tokens at x: HALF_PAIRS rows of
- * n_tokens pairs, high parts and then low ones. */
-ALWAYS_INLINE void half_step(tsr_type type, amx_tiles *tiles, const half_source w[2], const uint32_t *x,
-                             int n_tokens)
+ * n_tokens pairs, high parts and then low ones, which `whole` asks for. */
+ALWAYS_INLINE void half_step(tsr_type type, const bool whole, amx_tiles *tiles, const half_source w[2],
+                             const uint32_t *x, int n_tokens)
 {
     const size_t x_stride = (size_t)n_tokens * sizeof *x;
     (void)tiles; /* the processor's own need no name */
     AMX_LOAD(tiles, TILE_B0, x, x_stride);
-    AMX_LOAD(tiles, TILE_B1, x + HALF_PAIRS * n_tokens, x_stride);
     if (type == TSR_TYPE_F16) {
         AMX_LOAD(tiles, 2, w[0].low, w[0].stride);
         AMX_LOAD(tiles, 3, w[1].low, w[1].stride);
@@ -219,8 +219,11 @@ ALWAYS_INLINE void half_step(tsr_type type, amx_tiles *tiles, const half_source 
     AMX_LOAD(tiles, TILE_A1, w[1].high, w[1].stride);
     AMX_DOT_BF16(tiles, 0, TILE_A0, TILE_B0);
     AMX_DOT_BF16(tiles, 1, TILE_A1, TILE_B0);
-    AMX_DOT_BF16(tiles, 0, TILE_A0, TILE_B1);
-    AMX_DOT_BF16(tiles, 1, TILE_A1, TILE_B1);
+    if (whole) {
+        AMX_LOAD(tiles, TILE_B1, x + HALF_PAIRS * n_tokens, x_stride);
+        AMX_DOT_BF16(tiles, 0, TILE_A0, TILE_B1);
+        AMX_DOT_BF16(tiles, 1, TILE_A1, TILE_B1);
+    }
 }
 
 /* A segment of 16 tokens: a token's pairs are a row. */
@@ -276,7 +279,7 @@ static void half_panel_fill(tsr_type type, const unsigned char *p, size_t stride
 
 /* Products of a panel with one or two groups of tokens, added to sums[token * HALF_ROWS + row], or, if it
  * opens, put there. */
-ALWAYS_INLINE void half_multiply_groups(const int groups, tsr_type type, amx_tiles *tiles,
+ALWAYS_INLINE void half_multiply_groups(const int groups, tsr_type type, const bool whole, amx_tiles *tiles,
                                         const half_panel *panel, const half_group *x, int n_chunks,
                                         bool opens, float *sums)
 {
@@ -301,8 +304,10 @@ ALWAYS_INLINE void half_multiply_groups(const int groups, tsr_type type, amx_til
         }
         HALF_LOAD_W(high);
         HALF_DOT(groups);
-        HALF_LOAD_X(low);
-        HALF_DOT(groups);
+        if (whole) {
+            HALF_LOAD_X(low);
+            HALF_DOT(groups);
+        }
     }
     AMX_STORE(tiles, 0, sums, STRIDE);
     AMX_STORE(tiles, 1, sums + HALF_TILE, STRIDE);
@@ -317,10 +322,12 @@ ALWAYS_INLINE void half_multiply_groups(const int groups, tsr_type type, amx_til
 
 /* The same for 1 <= n_tokens <= HALF_TOKENS; there is room for whole groups in x and sums, and what is behind
  * n_tokens is lost. */
-static void half_multiply(tsr_type type, int n_tokens, amx_tiles *tiles, const half_panel *panel,
-                          const half_group *x, int n_chunks, bool opens, float *sums)
+ALWAYS_INLINE void half_multiply_parts(tsr_type type, const bool whole, int n_tokens, amx_tiles *tiles,
+                                       const half_panel *panel, const half_group *x, int n_chunks, bool opens,
+                                       float *sums)
 {
-#define MULTIPLY(groups, type) half_multiply_groups(groups, type, tiles, panel, x, n_chunks, opens, sums)
+#define MULTIPLY(groups, type) \
+    half_multiply_groups(groups, type, whole, tiles, panel, x, n_chunks, opens, sums)
     if (n_tokens > HALF_TILE && type == TSR_TYPE_F16)
         MULTIPLY(2, TSR_TYPE_F16);
     else if (n_tokens > HALF_TILE)
@@ -330,6 +337,15 @@ static void half_multiply(tsr_type type, int n_tokens, amx_tiles *tiles, const h
     else
         MULTIPLY(1, TSR_TYPE_BF16);
 #undef MULTIPLY
+}
+
+static void half_multiply(tsr_type type, bool whole, int n_tokens, amx_tiles *tiles, const half_panel *panel,
+                          const half_group *x, int n_chunks, bool opens, float *sums)
+{
+    if (whole)
+        half_multiply_parts(type, true, n_tokens, tiles, panel, x, n_chunks, opens, sums);
+    else
+        half_multiply_parts(type, false, n_tokens, tiles, panel, x, n_chunks, opens, sums);
 }
 
 #endif

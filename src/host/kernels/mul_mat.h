@@ -1,15 +1,16 @@
 /* mul_mat: y[t][r] = sum_k w[r][k] x[t][k], as one sum or as granule sums in the reduction's format.
  *
- * Plain types are multiplied as floats (mul_mat_plain.h; with AMX, F16 and BF16 by mul_mat_half.h), quantized
- * ones as integers (mul_mat_quant.h), each of them in one way for one token, where memory sets the pace, and
- * in another for many, with the same bits.
+ * Plain types are multiplied as floats (mul_mat_plain.h; with AMX, F16 and BF16 by mul_mat_half.h; BF16 as
+ * pairs by mul_mat_pairs.h), quantized ones as integers (mul_mat_quant.h), each of them in one way for one
+ * token, where memory sets the pace, and in another for many, with the same bits.
  *
- * Threads take chunks of rows from the team's counter, because cores do not run at equal speed for long. */
+ * Threads take pieces of rows, each along a stretch of its own first (host/share.h). */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_H
 #define TSR_HOST_KERNELS_MUL_MAT_H
 
 #include "host/kernels/mul_mat_plain.h"
 #include "host/kernels/mul_mat_quant.h"
+#include "host/kernels/mul_mat_pairs.h"
 #if defined(TSR_ISA_AMX)
 #include "host/kernels/mul_mat_half.h"
 #endif
@@ -18,6 +19,7 @@ typedef struct mul_mat_scratch {
     union {
         plain_scratch plain;
         quant_scratch quant;
+        pairs_scratch pairs;
 #if defined(TSR_ISA_AMX)
         half_scratch half;
 #endif
@@ -43,6 +45,8 @@ static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
     if (half_walks(p->op))
         half_walk_pack(p, &scratch->half);
 #endif
+    if (pairs_walk(p))
+        pairs_vector_round(p, scratch->pairs.x);
     if (mul_mat_encodes_once(p->op))
         quant_x_encode(p->op, product_x(p, 0), p->op->k, scratch->quant.x);
 }
@@ -76,7 +80,9 @@ static void mul_mat_tile(const product *p, mul_mat_scratch *scratch)
         return;
     }
 #endif
-    if (is_plain(p->op->type))
+    if (pairs_take(p))
+        pairs_tile(p, &scratch->pairs);
+    else if (is_plain(p->op->type))
         plain_tile(p, &scratch->plain);
     else
         quant_tile_product(p, &scratch->quant);
@@ -102,7 +108,9 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
     else if (half_walks(op))
         half_walk(p, &scratch->half);
 #endif
-    else if (mul_mat_is_float(op->type) && p->token_end - p->token == 1)
+    else if (pairs_walk(p))
+        pairs_vector(p, scratch->pairs.x);
+    else if (mul_mat_is_float(op->type) && !pairs_take(p) && p->token_end - p->token == 1)
         plain_vector(p);
 #if defined(TSR_ISA_INT_VEC)
     else if (mul_mat_encodes_once(op))
@@ -122,8 +130,11 @@ typedef struct mul_mat_pieces {
 enum { VECTOR_PIECE_ROWS = 1024 }; /* of few tokens, whose sums need no scratch */
 
 /* One token, or few, that walk along the weights. */
-ALWAYS_INLINE bool mul_mat_is_vector(const tsr_op_mul_mat *op)
+ALWAYS_INLINE bool mul_mat_is_vector(const product *p)
 {
+    const tsr_op_mul_mat *op = p->op;
+    if (pairs_take(p))
+        return pairs_walk(p);
 #if defined(TSR_ISA_AMX)
     if (is_half(op->type))
         return half_walks(op);
@@ -137,8 +148,11 @@ typedef struct mul_mat_shape {
     int64_t rows, tokens;
 } mul_mat_shape;
 
-ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(tsr_type type)
+ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(const product *p)
 {
+    const tsr_type type = p->op->type;
+    if (pairs_take(p))
+        return (mul_mat_shape){PAIR_ROWS, PAIR_SIDE, TILE_ROWS, PAIR_TILE_TOKENS};
 #if defined(TSR_ISA_AMX)
     if (is_half(type))
         return (mul_mat_shape){HALF_ROWS, HALF_TOKENS, HALF_TILE_ROWS, HALF_TILE_TOKENS};
@@ -149,13 +163,14 @@ ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(tsr_type type)
 }
 
 /* Pieces are multiples of the register tile. About four per thread even out the threads' speeds. One token
- * takes long pieces, because what is asked for at the end of one is another thread's; few tokens take the
- * least rows, to walk along a few rather than jump among many; many tokens are cut where scratch ends, since
- * more rows for the same encoded tokens are worth more. */
-static mul_mat_pieces mul_mat_cut(const tsr_op_mul_mat *op, int n_threads)
+ * takes long pieces, because what is asked for at the end of a thread's last one is another's; few tokens
+ * take the least rows, to walk along a few rather than jump among many; many tokens are cut where scratch
+ * ends, since more rows for the same encoded tokens are worth more. */
+static mul_mat_pieces mul_mat_cut(const product *p, int n_threads)
 {
-    const mul_mat_shape shape = mul_mat_shape_of(op->type);
-    const bool is_vector = mul_mat_is_vector(op);
+    const tsr_op_mul_mat *op = p->op;
+    const mul_mat_shape shape = mul_mat_shape_of(p);
+    const bool is_vector = mul_mat_is_vector(p);
     const int64_t most_rows = is_vector                    ? VECTOR_PIECE_ROWS
                               : op->n_tokens <= FEW_TOKENS ? shape.tile_rows
                                                            : shape.rows;
@@ -170,9 +185,9 @@ static mul_mat_pieces mul_mat_cut(const tsr_op_mul_mat *op, int n_threads)
 static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_mul_mat *op = &record->mul_mat;
-    const mul_mat_pieces pieces = mul_mat_cut(op, env->n_threads);
     bool fault = false;
-    product p = {.op = op, .fault = &fault, .one_stream = env->one_stream};
+    product p = {.op = op, .fault = &fault, .one_stream = env->one_stream, .pairs = env->pairs};
+    const mul_mat_pieces pieces = mul_mat_cut(&p, env->n_threads);
     mul_mat_begin(&p, env->scratch);
     for (int64_t piece; (piece = tsr_kernel_next_piece(env, pieces.n)) >= 0;) {
         p.row = piece / pieces.across * pieces.rows;

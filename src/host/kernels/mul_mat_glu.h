@@ -12,9 +12,13 @@ static void kernel_products_glu(const tsr_op *a, const tsr_op *b, const tsr_op *
                                 const tsr_kernel_env *env)
 {
     const int64_t n_rows = a->mul_mat.n_rows;
-    const mul_mat_pieces pieces = mul_mat_cut(&a->mul_mat, env->n_threads);
     bool fault = false; /* f32 sums have none */
-    product first = {.op = &a->mul_mat, .token_end = 1, .fault = &fault, .one_stream = env->one_stream};
+    product first = {.op = &a->mul_mat,
+                     .token_end = 1,
+                     .fault = &fault,
+                     .one_stream = env->one_stream,
+                     .pairs = env->pairs};
+    const mul_mat_pieces pieces = mul_mat_cut(&first, env->n_threads);
     mul_mat_begin(&first, env->scratch);
     for (int64_t piece; (piece = tsr_kernel_next_piece(env, pieces.n)) >= 0;) {
         first.row = piece * pieces.rows;

@@ -69,6 +69,12 @@ ALWAYS_INLINE void half_mend(const product *p, const k_segment *segment, int64_t
     }
 }
 
+/* Whether activations are multiplied whole, as of 16 bits, or their high parts alone. */
+ALWAYS_INLINE bool half_takes_whole(const tsr_op_mul_mat *op)
+{
+    return !tsr_op_takes_bytes(op->x_bits);
+}
+
 /* ---- a tile of tokens or fewer ---- */
 
 /* Chunks of all granules. */
@@ -169,7 +175,7 @@ static void half_walk_fold(const product *p, const k_segment *segment, int64_t r
 }
 
 /* The next chunk is made ready before one is multiplied: tiles take a while, and stores, too. */
-ALWAYS_INLINE void half_walk_type(tsr_type type, const product *p, half_scratch *scratch)
+ALWAYS_INLINE void half_walk_type(tsr_type type, const bool whole, const product *p, half_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
     amx_tiles *tiles = &scratch->tiles;
@@ -190,7 +196,7 @@ ALWAYS_INLINE void half_walk_type(tsr_type type, const product *p, half_scratch 
                 memcpy(now, next, sizeof now);
                 if (left > 0)
                     half_way_chunk(type, &way, segment.begin + k + HALF_CHUNK, left, turn ^= 1, next);
-                half_step(type, tiles, now, x, n_tokens);
+                half_step(type, whole, tiles, now, x, n_tokens);
             }
             half_walk_fold(p, &segment, row, n_rows, tiles);
         } while (segment_next(op, &segment));
@@ -201,10 +207,15 @@ ALWAYS_INLINE void half_walk_type(tsr_type type, const product *p, half_scratch 
 static void half_walk(const product *p, half_scratch *scratch)
 {
     half_begin(&scratch->tiles, (int)p->op->n_tokens);
-    if (p->op->type == TSR_TYPE_F16)
-        half_walk_type(TSR_TYPE_F16, p, scratch);
+    const bool whole = half_takes_whole(p->op), is_f16 = p->op->type == TSR_TYPE_F16;
+    if (is_f16 && whole)
+        half_walk_type(TSR_TYPE_F16, true, p, scratch);
+    else if (is_f16)
+        half_walk_type(TSR_TYPE_F16, false, p, scratch);
+    else if (whole)
+        half_walk_type(TSR_TYPE_BF16, true, p, scratch);
     else
-        half_walk_type(TSR_TYPE_BF16, p, scratch);
+        half_walk_type(TSR_TYPE_BF16, false, p, scratch);
     half_end(&scratch->tiles);
 }
 
@@ -245,8 +256,8 @@ static void half_panel_multiply(const product *p, const k_segment *segment, int6
         const int n = n_tokens - t < HALF_TOKENS ? n_tokens - t : HALF_TOKENS;
         float *sums = scratch->sums + at;
         rows_ahead_step(&ahead, HALF_ROWS);
-        half_multiply(op->type, n, &scratch->tiles, &scratch->panel, scratch->x + t / HALF_TILE, n_chunks,
-                      segment->opens, sums);
+        half_multiply(op->type, half_takes_whole(op), n, &scratch->tiles, &scratch->panel,
+                      scratch->x + t / HALF_TILE, n_chunks, segment->opens, sums);
         if (!segment->closes)
             continue;
         for (int i = 0; i < n; i++)

@@ -1,5 +1,6 @@
-/* mul_mat for F32, F16 and BF16 weights (the last two but with AMX: mul_mat_half.h): f32 products, in the
- * order of dot.h. There are two ways to compute a segment sum, with the same bits.
+/* mul_mat for F32, F16 and BF16 weights (the last two but with AMX: mul_mat_half.h, the last but as pairs:
+ * mul_mat_pairs.h): f32 products, in the order of dot.h. There are two ways to compute a segment sum, with
+ * the same bits.
  *
  * One token (plain_vector): the weights are read once, so memory sets the pace. Several rows at once, hence
  * several streams; weights are widened in registers and multiplied at once.
@@ -67,6 +68,20 @@ ALWAYS_INLINE plain_ahead plain_ahead_of(const product *p, tsr_type type, int64_
     return (plain_ahead){0, panel_ahead_of(p, type, VECTOR_ROWS, row)};
 }
 
+/* What is asked for while n_rows rows from w on are multiplied, `bytes` bytes in all. */
+ALWAYS_INLINE const unsigned char *plain_next(const bool one_stream, size_t bytes, const unsigned char *w,
+                                              plain_ahead *ahead)
+{
+    return one_stream ? panel_ahead_step(&ahead->next, bytes) : w + ahead->bytes;
+}
+
+ALWAYS_INLINE void plain_ask(const bool one_stream, const int n_rows, const unsigned char *next,
+                             size_t stride, size_t line)
+{
+    __builtin_prefetch(one_stream ? next + 64 * line
+                                  : next + line % (size_t)n_rows * stride + line / (size_t)n_rows * 64);
+}
+
 /* Multiply one unit of n_rows rows `stride` bytes apart, and ask for as much, a line now and a line then:
  * many at once wait for each other. Asking past the matrix is harmless. */
 ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const bool one_stream, const int groups,
@@ -75,16 +90,13 @@ ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const bool one_st
 {
     const int steps = groups * 32 / DOT_LANES;
     const size_t bytes = elems_bytes(type, groups * 32), lines = (size_t)n_rows * bytes / 64;
-    const unsigned char *next =
-        one_stream ? panel_ahead_step(&ahead->next, (size_t)n_rows * bytes) : w + ahead->bytes;
+    const unsigned char *next = plain_next(one_stream, (size_t)n_rows * bytes, w, ahead);
     UNROLL for (int i = 0; i < steps; i++)
     {
         const v8 xi = v8_load(x + i * DOT_LANES);
         UNROLL for (size_t line = (size_t)i * lines / (size_t)steps;
                     line < (size_t)(i + 1) * lines / (size_t)steps; line++)
-            __builtin_prefetch(one_stream
-                                   ? next + 64 * line
-                                   : next + line % (size_t)n_rows * stride + line / (size_t)n_rows * 64);
+            plain_ask(one_stream, n_rows, next, stride, line);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
             v8_fma(plain_eight(type, w + (size_t)r * stride, i), xi, state[r]);
     }

@@ -19,6 +19,7 @@ typedef struct product {
     int64_t token, token_end;
     bool *fault;          /* set when an exact partial is out of range */
     bool one_stream;      /* tsr_kernel_env's */
+    bool pairs;           /* likewise */
     exact_totals *totals; /* where exact sums of many tokens add up; NULL: in op->y */
 } product;
 

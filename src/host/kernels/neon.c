@@ -3,4 +3,4 @@
 #define TSR_ISA_NEON
 #include "host/kernels/table.h"
 
-const tsr_kernel_set tsr_kernel_set_neon = TSR_KERNEL_SET("neon");
+const tsr_kernel_set tsr_kernel_set_neon = TSR_KERNEL_SET("neon", false);

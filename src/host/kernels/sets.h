@@ -9,6 +9,7 @@ extern const tsr_kernel_set tsr_kernel_set_generic;
 extern const tsr_kernel_set tsr_kernel_set_avx2;
 extern const tsr_kernel_set tsr_kernel_set_avx512;
 extern const tsr_kernel_set tsr_kernel_set_avx512vnni;
+extern const tsr_kernel_set tsr_kernel_set_avx512bf16;
 extern const tsr_kernel_set tsr_kernel_set_amx;
 extern const tsr_kernel_set tsr_kernel_set_neon;
 

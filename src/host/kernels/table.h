@@ -10,12 +10,13 @@
 #include "host/kernels/rows.h"
 #include "host/kernels/sets.h"
 
-#define TSR_KERNEL_SET(name)                                                                                 \
+#define TSR_KERNEL_SET(name, multiplies_pairs)                                                               \
     {                                                                                                        \
         .isa = name,                                                                                         \
         .scratch_bytes =                                                                                     \
             sizeof(mul_mat_scratch) > sizeof(attn_scratch) ? sizeof(mul_mat_scratch) : sizeof(attn_scratch), \
-        .shared_bytes = ATTN_SHARED_BYTES, .heeds_then = true, .products_glu = kernel_products_glu,          \
+        .shared_bytes = ATTN_SHARED_BYTES, .heeds_then = true, .pairs = (multiplies_pairs),                  \
+        .products_glu = kernel_products_glu,                                                                 \
         .run = {                                                                                             \
             [TSR_OP_GET_ROWS] = kernel_get_rows,                                                             \
             [TSR_OP_RMS_NORM] = kernel_rms_norm,                                                             \
