@@ -166,8 +166,7 @@ static void experts_product(const expert_part *part, const expert_slots *in, flo
                        .row_end = part->n_rows,
                        .token_end = in->n,
                        .fault = &fault,
-                       .one_stream = env->one_stream,
-                       .pairs = env->pairs};
+                       .env = env};
     mul_mat_begin(&p, env->scratch);
     mul_mat_product(&p, env->scratch);
 }

@@ -166,7 +166,7 @@ ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(const product *p)
  * takes long pieces, because what is asked for at the end of a thread's last one is another's; few tokens
  * take the least rows, to walk along a few rather than jump among many; many tokens are cut where scratch
  * ends, since more rows for the same encoded tokens are worth more. */
-static mul_mat_pieces mul_mat_cut(const product *p, int n_threads)
+static mul_mat_pieces mul_mat_cut(const product *p)
 {
     const tsr_op_mul_mat *op = p->op;
     const mul_mat_shape shape = mul_mat_shape_of(p);
@@ -177,7 +177,8 @@ static mul_mat_pieces mul_mat_cut(const product *p, int n_threads)
     const int64_t across = (op->n_tokens + shape.tokens - 1) / shape.tokens;
     const int64_t tokens = ((op->n_tokens + across - 1) / across + shape.tile_tokens - 1) /
                            shape.tile_tokens * shape.tile_tokens;
-    const int64_t even = op->n_rows * across / ((int64_t)n_threads * 4) / shape.tile_rows * shape.tile_rows;
+    const int64_t even =
+        op->n_rows * across / ((int64_t)p->env->n_threads * 4) / shape.tile_rows * shape.tile_rows;
     const int64_t rows = even < shape.tile_rows ? shape.tile_rows : even < most_rows ? even : most_rows;
     return (mul_mat_pieces){rows, tokens, across, (op->n_rows + rows - 1) / rows * across};
 }
@@ -186,8 +187,8 @@ static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_mul_mat *op = &record->mul_mat;
     bool fault = false;
-    product p = {.op = op, .fault = &fault, .one_stream = env->one_stream, .pairs = env->pairs};
-    const mul_mat_pieces pieces = mul_mat_cut(&p, env->n_threads);
+    product p = {.op = op, .fault = &fault, .env = env};
+    const mul_mat_pieces pieces = mul_mat_cut(&p);
     mul_mat_begin(&p, env->scratch);
     for (int64_t piece; (piece = tsr_kernel_next_piece(env, pieces.n)) >= 0;) {
         p.row = piece / pieces.across * pieces.rows;

@@ -13,12 +13,8 @@ static void kernel_products_glu(const tsr_op *a, const tsr_op *b, const tsr_op *
 {
     const int64_t n_rows = a->mul_mat.n_rows;
     bool fault = false; /* f32 sums have none */
-    product first = {.op = &a->mul_mat,
-                     .token_end = 1,
-                     .fault = &fault,
-                     .one_stream = env->one_stream,
-                     .pairs = env->pairs};
-    const mul_mat_pieces pieces = mul_mat_cut(&first, env->n_threads);
+    product first = {.op = &a->mul_mat, .token_end = 1, .fault = &fault, .env = env};
+    const mul_mat_pieces pieces = mul_mat_cut(&first);
     mul_mat_begin(&first, env->scratch);
     for (int64_t piece; (piece = tsr_kernel_next_piece(env, pieces.n)) >= 0;) {
         first.row = piece * pieces.rows;

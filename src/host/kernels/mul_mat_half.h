@@ -37,8 +37,7 @@ _Static_assert(HALF_TILE_TOKENS *HALF_TILE_ROWS <= TOTALS_MAX, "totals of a prod
 static float half_plain_sum(tsr_type type, const product *p, const k_segment *segment, int64_t token,
                             int64_t row)
 {
-    const tsr_op_mul_mat *op = p->op;
-    const unsigned char *w = (const unsigned char *)op->w + (size_t)row * op->w_stride;
+    const unsigned char *w = product_w(p, type, row, 0);
     const float *x = product_x(p, token);
     const int64_t end = segment->granule_end, begin = (end - 1) / segment->granule * segment->granule;
     plain_ahead ahead = plain_ahead_of(p, type, row);
@@ -248,8 +247,7 @@ static void half_panel_multiply(const product *p, const k_segment *segment, int6
     const tsr_op_mul_mat *op = p->op;
     const int n_rows = p->row_end - row < HALF_ROWS ? (int)(p->row_end - row) : HALF_ROWS;
     const int n_chunks = (int)((segment->n + HALF_CHUNK - 1) / HALF_CHUNK);
-    const unsigned char *next = (const unsigned char *)op->w + (size_t)(row + HALF_ROWS) * op->w_stride +
-                                elems_bytes(op->type, segment->begin);
+    const unsigned char *next = product_w(p, op->type, row + HALF_ROWS, segment->begin);
     rows_ahead ahead = rows_ahead_of(next, op->w_stride, HALF_ROWS, elems_bytes(op->type, segment->n),
                                      (n_tokens + HALF_TOKENS - 1) / HALF_TOKENS);
     for (int t = 0; t < n_tokens; t += HALF_TOKENS, at += HALF_TOKENS * HALF_ROWS) {

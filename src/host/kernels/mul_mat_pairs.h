@@ -36,7 +36,7 @@ _Static_assert(PAIR_TILE_TOKENS % PAIR_SIDE == 0, "room for the last register ti
 /* Whether the op is multiplied here. */
 ALWAYS_INLINE bool pairs_take(const product *p)
 {
-    return p->pairs && p->op->type == TSR_TYPE_BF16 && tsr_op_takes_bytes(p->op->x_bits);
+    return p->env->pairs && p->op->type == TSR_TYPE_BF16 && tsr_op_takes_bytes(p->op->x_bits);
 }
 
 /* What this file's instructions need beyond the level's: they run only where `pairs` is set. */
@@ -127,11 +127,10 @@ PAIRS_CODE ALWAYS_INLINE void pairs_vector_rows(const bool one_stream, const pro
         const unsigned char *rows[PAIR_SIDE];
         const size_t at = elems_bytes(TSR_TYPE_BF16, segment.begin);
         for (int r = 0; r < PAIR_SIDE; r++)
-            rows[r] = (const unsigned char *)op->w +
-                      (size_t)(row + (r < n_rows ? r : n_rows - 1)) * op->w_stride + at;
+            rows[r] = product_w(p, TSR_TYPE_BF16, row + (r < n_rows ? r : n_rows - 1), segment.begin);
         ahead.bytes = ahead_in_rows(p, PAIR_SIDE, at, row_bytes, STREAM_AHEAD);
         _mm_storeu_ps(sums, pairs_vector_segment(one_stream, rows, op->w_stride, &ahead, x, segment.n));
-        x += (segment.n + 31) / 32 * 32;
+        x += plain_padded(segment.n);
         if (plain_carry(&segment, PAIR_SIDE, sums, carry))
             fold_granule(p, &segment, p->token, row, n_rows, sums);
     } while (segment_next(op, &segment));
@@ -143,7 +142,7 @@ PAIRS_CODE static void pairs_vector_round(const product *p, uint16_t *x)
     k_segment segment = segment_first(p->op, PAIR_SEGMENT);
     do {
         pairs_round(product_x(p, 0) + segment.begin, segment.n, x);
-        x += (segment.n + 31) / 32 * 32;
+        x += plain_padded(segment.n);
     } while (segment_next(p->op, &segment));
 }
 
@@ -153,13 +152,13 @@ ALWAYS_INLINE bool pairs_walk(const product *p)
     const tsr_op_mul_mat *op = p->op;
     const int64_t granule = segment_first(op, op->k).granule;
     return pairs_take(p) && op->n_tokens == 1 && op->k > 0 &&
-           (op->k / granule + 1) * ((granule + 31) / 32 * 32) <= PAIR_MOST_K;
+           (op->k / granule + 1) * plain_padded(granule) <= PAIR_MOST_K;
 }
 
 PAIRS_CODE static void pairs_vector(const product *p, const uint16_t *x)
 {
     for (int64_t row = p->row; row < p->row_end; row += PAIR_SIDE)
-        if (p->one_stream)
+        if (p->env->one_stream)
             pairs_vector_rows(true, p, x, row);
         else
             pairs_vector_rows(false, p, x, row);
@@ -217,8 +216,7 @@ static void pairs_multiply(const product *p, const k_stage *stage, const k_segme
     const tsr_op_mul_mat *op = p->op;
     const int64_t k = segment->begin - stage->begin;
     const int n_rows = p->row_end - row < PAIR_ROWS ? (int)(p->row_end - row) : PAIR_ROWS;
-    const unsigned char *next = (const unsigned char *)op->w + (size_t)(row + PAIR_ROWS) * op->w_stride +
-                                elems_bytes(TSR_TYPE_BF16, segment->begin);
+    const unsigned char *next = product_w(p, TSR_TYPE_BF16, row + PAIR_ROWS, segment->begin);
     rows_ahead ahead = rows_ahead_of(next, op->w_stride, PAIR_ROWS, elems_bytes(TSR_TYPE_BF16, segment->n),
                                      (n_tokens + PAIR_SIDE - 1) / PAIR_SIDE);
     for (int t = 0; t < n_tokens; t += PAIR_SIDE, at += PAIR_SIDE * PAIR_ROWS) {
@@ -236,8 +234,7 @@ static void pairs_copy(const product *p, const k_stage *stage, int64_t row, uint
 {
     for (int64_t r = 0; r < PAIR_ROWS; r++, w += PAIR_SEGMENT) {
         const int64_t from = row + r < p->row_end ? row + r : p->row_end - 1;
-        const unsigned char *source = (const unsigned char *)p->op->w + (size_t)from * p->op->w_stride +
-                                      elems_bytes(TSR_TYPE_BF16, stage->begin);
+        const unsigned char *source = product_w(p, TSR_TYPE_BF16, from, stage->begin);
         for (int64_t k = 0; k < stage->n; k += 32)
             _mm512_storeu_si512(w + k, pairs_load(source + 2 * k, stage->n - k));
     }

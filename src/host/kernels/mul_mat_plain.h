@@ -35,6 +35,12 @@ typedef struct plain_scratch {
 } plain_scratch;
 _Static_assert(TILE_TOKENS *TILE_ROWS <= TOTALS_MAX, "totals of a product");
 
+/* What a tile multiplies of n elements: whole blocks of 32. */
+ALWAYS_INLINE int64_t plain_padded(int64_t n)
+{
+    return (n + 31) / 32 * 32;
+}
+
 /* Take n sums of one segment: add them to those of the granule before it, which `carry` keeps. True where the
  * granule is complete. */
 ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, float *carry)
@@ -128,7 +134,7 @@ ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const bool
                                      int64_t row)
 {
     const tsr_op_mul_mat *op = p->op;
-    const unsigned char *w = (const unsigned char *)op->w + (size_t)row * op->w_stride;
+    const unsigned char *w = product_w(p, type, row, 0);
     const float *x = product_x(p, p->token);
     const size_t row_bytes = elems_bytes(type, op->k);
     plain_ahead ahead = plain_ahead_of(p, type, row);
@@ -155,7 +161,7 @@ ALWAYS_INLINE void plain_vector_type(tsr_type type, const bool one_stream, const
 
 ALWAYS_INLINE void plain_vector_streams(tsr_type type, const product *p)
 {
-    if (p->one_stream)
+    if (p->env->one_stream)
         plain_vector_type(type, true, p);
     else
         plain_vector_type(type, false, p);
@@ -180,12 +186,6 @@ typedef struct plain_tokens {
     int64_t first;
     int n_tokens;
 } plain_tokens;
-
-/* What a tile multiplies is whole blocks of 32. */
-ALWAYS_INLINE int64_t plain_padded(int64_t n)
-{
-    return (n + 31) / 32 * 32;
-}
 
 /* Few tokens are used where they lie. Many are copied: contiguous rows cannot fight for the same cache sets,
  * as rows a power of two apart would. A stage that is no multiple of 32 is filled up with zeros. */
@@ -217,8 +217,7 @@ static void plain_multiply(const product *p, const k_stage *stage, const k_segme
     const int64_t k = segment->begin - stage->begin, padded = plain_padded(segment->n);
     const float *w = scratch->w + k / DOT_LANES * DOT_STEP, *x = tokens->x + k;
     const int n_rows = p->row_end - row < DOT_ROWS ? (int)(p->row_end - row) : DOT_ROWS;
-    const unsigned char *next = (const unsigned char *)op->w + (size_t)(row + DOT_ROWS) * op->w_stride +
-                                elems_bytes(op->type, segment->begin);
+    const unsigned char *next = product_w(p, op->type, row + DOT_ROWS, segment->begin);
     rows_ahead ahead = rows_ahead_of(next, op->w_stride, DOT_ROWS, elems_bytes(op->type, segment->n),
                                      (tokens->n_tokens + DOT_TOKENS - 1) / DOT_TOKENS);
     for (int i = 0; i < tokens->n_tokens; i += BATCH_TOKENS, at += BATCH_TOKENS * DOT_ROWS) {

@@ -61,7 +61,7 @@ static void quant_panel_multiply(const product *p, const k_stage *stage, const k
     const int block = (int)(segment->begin - stage->begin) / X_BLOCK, n_blocks = (int)segment->n / X_BLOCK;
     const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
     const bool whole = segment->opens && segment->closes;
-    const unsigned char *next = product_blocks(p, p->op->type, row + QUANT_ROWS, segment->begin);
+    const unsigned char *next = product_w(p, p->op->type, row + QUANT_ROWS, segment->begin);
     const x_block *x = scratch->x + block;
     rows_ahead ahead = rows_ahead_of(next, p->op->w_stride, QUANT_ROWS, elems_bytes(p->op->type, segment->n),
                                      (n_tokens + QUANT_TOKENS - 1) / QUANT_TOKENS);
@@ -84,8 +84,8 @@ static void quant_tile_rows(const product *p, const k_stage *stage, int64_t firs
     int64_t at = 0;
     for (int64_t row = p->row; row < p->row_end; row += QUANT_ROWS, at += QUANT_ROWS * QUANT_TILE_TOKENS) {
         const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
-        quant_tile_expand(p->op->type, product_blocks(p, p->op->type, row, stage->begin), p->op->w_stride,
-                          n_rows, (int)(stage->n / X_BLOCK), quant_multiplies_bytes(p->op), &scratch->tile);
+        quant_tile_expand(p->op->type, product_w(p, p->op->type, row, stage->begin), p->op->w_stride, n_rows,
+                          (int)(stage->n / X_BLOCK), quant_multiplies_bytes(p->op), &scratch->tile);
         for (int i = 0; i < stage->n_segments; i++)
             quant_panel_multiply(p, stage, &stage->segments[i], row, first, n_tokens, at, scratch);
     }

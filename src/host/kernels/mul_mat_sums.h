@@ -17,15 +17,20 @@ typedef struct product {
     const int32_t *x_rows, *y_rows; /* [op->n_tokens] or NULL */
     int64_t row, row_end;
     int64_t token, token_end;
+    const tsr_kernel_env *env;
     bool *fault;          /* set when an exact partial is out of range */
-    bool one_stream;      /* tsr_kernel_env's */
-    bool pairs;           /* likewise */
     exact_totals *totals; /* where exact sums of many tokens add up; NULL: in op->y */
 } product;
 
 ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
 {
     return p->op->x + (p->x_rows ? p->x_rows[token] : token) * p->op->x_stride;
+}
+
+/* Where element k of a row's weights lies: the first of a block; of a K type, of a super-block. */
+ALWAYS_INLINE const unsigned char *product_w(const product *p, tsr_type type, int64_t row, int64_t k)
+{
+    return (const unsigned char *)p->op->w + (size_t)row * p->op->w_stride + elems_bytes(type, k);
 }
 
 /* Weights that come next, asked for a few cache lines at a time: their rows are too short for the processor
@@ -72,7 +77,7 @@ typedef struct panel_ahead {
 ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int rows, int64_t row)
 {
     const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
-    const unsigned char *next = (const unsigned char *)p->op->w + (size_t)(row + rows) * stride;
+    const unsigned char *next = product_w(p, type, row + rows, 0);
     const size_t row_bytes = used == stride ? (size_t)rows * stride : used; /* without gaps, one long row */
     return (panel_ahead){next, next + row_bytes, row_bytes, stride};
 }

@@ -8,12 +8,6 @@
 
 enum { QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK }; /* elements of K at once, of one token and of many */
 
-/* Where block number `b` of a row begins; of a K type, where the super-block does that begins with it. */
-ALWAYS_INLINE const unsigned char *product_blocks(const product *p, tsr_type type, int64_t row, int64_t k)
-{
-    return (const unsigned char *)p->op->w + (size_t)row * p->op->w_stride + elems_bytes(type, k);
-}
-
 #if defined(TSR_ISA_INT_VEC)
 
 /* Sums of elements 0 .. 15 and 16 .. 31 of a block; where nothing tells the halves apart, `first` may be that
@@ -171,7 +165,7 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const prod
     do {
         const unsigned char *rows[INT_LANES];
         for (int r = 0; r < INT_LANES; r++)
-            rows[r] = product_blocks(p, type, row + (r < n_rows ? r : n_rows - 1), segment.begin);
+            rows[r] = product_w(p, type, row + (r < n_rows ? r : n_rows - 1), segment.begin);
         if (segment.opens)
             acc = (vec){0};
         acc = quant_vector_panel(type, bytes, rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK,
