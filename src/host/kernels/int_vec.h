@@ -43,6 +43,14 @@ ALWAYS_INLINE void int_store(void *p, vec_int a)
     memcpy(p, &a, sizeof a);
 }
 
+/* The low 16 bits of every lane. */
+ALWAYS_INLINE void int_store_halves(uint16_t out[INT_LANES], vec_int a)
+{
+    typedef uint16_t halves __attribute__((vector_size(sizeof(vec_int) / 2)));
+    const halves low = __builtin_convertvector((vec_bits)a, halves);
+    memcpy(out, &low, sizeof low);
+}
+
 /* Four bytes at p in every lane. */
 ALWAYS_INLINE vec_int int_set1(const void *p)
 {
@@ -188,6 +196,33 @@ ALWAYS_INLINE void int_load_parts(const unsigned char *const rows[INT_LANES], si
         out[i] = (vec_int)_mm256_inserti128_si256(_mm256_castsi128_si256(first), second, 1);
 #endif
     }
+#endif
+}
+
+#if defined(TSR_ISA_AVX512)
+/* 32 bytes at a, then 32 at b. */
+ALWAYS_INLINE __m512i int_load_two(const unsigned char *a, const unsigned char *b)
+{
+    const __m256i first = _mm256_loadu_si256((const __m256i *)(const void *)a);
+    const __m256i second = _mm256_loadu_si256((const __m256i *)(const void *)b);
+    return _mm512_inserti64x4(_mm512_castsi256_si512(first), second, 1);
+}
+#endif
+
+/* 32 bytes of each row, in fewer loads: out[0 .. 3] have the first 16, out[4 .. 7] the others. */
+ALWAYS_INLINE void int_load_two_parts(const unsigned char *const rows[INT_LANES], size_t at, vec_int out[8])
+{
+#if defined(TSR_ISA_AVX512)
+    UNROLL for (int i = 0; i < 4; i++)
+    {
+        const __m512i a = int_load_two(rows[i] + at, rows[4 + i] + at);
+        const __m512i b = int_load_two(rows[8 + i] + at, rows[12 + i] + at);
+        out[i] = (vec_int)_mm512_shuffle_i32x4(a, b, 0x88);
+        out[4 + i] = (vec_int)_mm512_shuffle_i32x4(a, b, 0xdd);
+    }
+#else
+    int_load_parts(rows, at, out);
+    int_load_parts(rows, at + 16, out + 4);
 #endif
 }
 

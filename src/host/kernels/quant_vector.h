@@ -132,27 +132,40 @@ ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes,
     return acc;
 }
 
-/* Add the products of one panel. */
+/* Add the products of one panel: a super-block, unrolled so that its shifts are by constants. */
+ALWAYS_INLINE vec quant_vector_super(tsr_type type, const bool bytes,
+                                     const unsigned char *const rows[INT_LANES], const x_block *x,
+                                     panel_ahead *ahead, vec acc)
+{
+    quant_panel panel;
+    quant_header_load(type, rows, 0, &panel);
+    UNROLL for (int b = 0; b < QUANT_BLOCKS; b += quant_group_blocks(type)) acc =
+        quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);
+    return acc;
+}
+
+/* The same for blocks that stand alone. */
+ALWAYS_INLINE vec quant_vector_blocks(tsr_type type, const bool bytes,
+                                      const unsigned char *const rows[INT_LANES], int n_blocks,
+                                      const x_block *x, panel_ahead *ahead, vec acc)
+{
+    quant_panel panel;
+    quant_header_load(type, rows, 0, &panel);
+    for (int b = 0; b < n_blocks; b++) {
+        if (b + 1 < n_blocks)
+            quant_header_load(type, rows, b + 1, &panel);
+        acc = quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);
+    }
+    return acc;
+}
+
 ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const bool bytes,
                                      const unsigned char *const rows[INT_LANES], int n_blocks,
                                      const x_block *x, panel_ahead *ahead, vec acc)
 {
-    quant_panel panel;
-    quant_header_load(type, rows, 0, &panel);
-    if (is_super_block(type)) /* shifts by constants */
-        UNROLL for (int b = 0; b < QUANT_BLOCKS; b += quant_group_blocks(type))
-        {
-            if (b + quant_group_blocks(type) < QUANT_BLOCKS)
-                quant_header_load(type, rows, b + quant_group_blocks(type), &panel);
-            acc = quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);
-        }
-    else
-        for (int b = 0; b < n_blocks; b++) {
-            if (b + 1 < n_blocks)
-                quant_header_load(type, rows, b + 1, &panel);
-            acc = quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);
-        }
-    return acc;
+    if (is_super_block(type))
+        return quant_vector_super(type, bytes, rows, x, ahead, acc);
+    return quant_vector_blocks(type, bytes, rows, n_blocks, x, ahead, acc);
 }
 
 ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const product *p, int64_t row,

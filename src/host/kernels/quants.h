@@ -106,8 +106,8 @@ ALWAYS_INLINE bool quant_has_parts(tsr_type type)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What the group that begins with block b of the panel at each of rows[] needs beside its quanta, and no
- * group before it did. Piece by piece, since such copies take turns with the arithmetic that way. */
+/* What block b of the panel at each of rows[] needs beside its quanta; of a super-block, all of them (b = 0).
+ */
 ALWAYS_INLINE void quant_header_load(tsr_type type, const unsigned char *const rows[INT_LANES], int b,
                                      quant_panel *panel)
 {

@@ -20,7 +20,8 @@ ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const r
     quant_panel panel;
     for (int b = 0; b < n_blocks; b += quant_group_blocks(type)) {
         quant_group group;
-        quant_header_load(type, rows, b, &panel);
+        if (b == 0 || !is_super_block(type))
+            quant_header_load(type, rows, b, &panel);
         quant_group_load(type, rows, &panel, b, &group);
         UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
         {

@@ -86,15 +86,15 @@ ALWAYS_INLINE void q3_k_expand(const unsigned char *p, int b, quant_block *out)
 
 /* Q4_K, and what Q5_K has in common with it */
 
+/* d, dmin and the packed scales are the first 16 bytes. */
 ALWAYS_INLINE void q4_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    if (b == 0) {
-        quant_copy_halves(rows, offsetof(tsr_block_q4_k, d), panel->half[0]);
-        quant_copy_halves(rows, offsetof(tsr_block_q4_k, dmin), panel->half[1]);
-        quant_copy_words(rows, offsetof(tsr_block_q4_k, scales), 2, panel->word);
-    } else if (b == 4) {
-        quant_copy_words(rows, offsetof(tsr_block_q4_k, scales) + 8, 1, &panel->word[2]);
-    }
+    (void)b;
+    vec_int header[4];
+    int_load_rows(rows, offsetof(tsr_block_q4_k, d), header);
+    int_store_halves(panel->half[0], header[0]);
+    int_store_halves(panel->half[1], (vec_int)((vec_bits)header[0] >> 16));
+    UNROLL for (int i = 0; i < 3; i++) int_store(panel->word[i], header[1 + i]);
 }
 
 ALWAYS_INLINE void q4_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -136,8 +136,7 @@ ALWAYS_INLINE vec q4_k_min(const quant_panel *panel, int b, int half)
 ALWAYS_INLINE void q5_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
     q4_k_header_load(rows, b, panel);
-    if (b == 0)
-        quant_load_parts(rows, offsetof(tsr_block_q5_k, high), 2, panel->high);
+    quant_load_parts(rows, offsetof(tsr_block_q5_k, high), 2, panel->high);
 }
 
 ALWAYS_INLINE void q5_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -168,9 +167,9 @@ ALWAYS_INLINE vec q5_k_min(const quant_panel *panel, int b, int half)
 
 ALWAYS_INLINE void q6_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    if (b == 0)
-        quant_copy_halves(rows, offsetof(tsr_block_q6_k, d), panel->half[0]);
-    quant_copy_words(rows, offsetof(tsr_block_q6_k, scales) + 2 * (size_t)b, 2, &panel->word[b / 2]);
+    (void)b;
+    quant_copy_halves(rows, offsetof(tsr_block_q6_k, d), panel->half[0]);
+    quant_load_words(rows, offsetof(tsr_block_q6_k, scales), panel->word);
 }
 
 ALWAYS_INLINE void q6_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -205,11 +204,10 @@ ALWAYS_INLINE vec_int q6_k_sub_scale(const quant_panel *panel, int which)
 
 ALWAYS_INLINE void q2_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    if (b == 0) {
-        quant_copy_halves(rows, offsetof(tsr_block_q2_k, d), panel->half[0]);
-        quant_copy_halves(rows, offsetof(tsr_block_q2_k, dmin), panel->half[1]);
-    }
-    quant_copy_words(rows, offsetof(tsr_block_q2_k, scales) + 2 * (size_t)b, 2, &panel->word[b / 2]);
+    (void)b;
+    quant_copy_halves(rows, offsetof(tsr_block_q2_k, d), panel->half[0]);
+    quant_copy_halves(rows, offsetof(tsr_block_q2_k, dmin), panel->half[1]);
+    quant_load_words(rows, offsetof(tsr_block_q2_k, scales), panel->word);
 }
 
 ALWAYS_INLINE void q2_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
@@ -251,10 +249,12 @@ ALWAYS_INLINE vec q2_k_min(const quant_panel *panel, int b, int half)
 
 ALWAYS_INLINE void q3_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    if (b > 0)
-        return;
-    quant_copy_halves(rows, offsetof(tsr_block_q3_k, d), panel->half[0]);
-    quant_copy_words(rows, offsetof(tsr_block_q3_k, scales), 3, panel->word);
+    (void)b;
+    vec_int last[4]; /* two bytes before the scales, which begin in the middle of a word, and d */
+    int_load_rows(rows, offsetof(tsr_block_q3_k, scales) - 2, last);
+    UNROLL for (int i = 0; i < 3; i++)
+        int_store(panel->word[i], (vec_int)((vec_bits)last[i] >> 16 | (vec_bits)last[i + 1] << 16));
+    int_store_halves(panel->half[0], (vec_int)((vec_bits)last[3] >> 16));
     quant_load_parts(rows, offsetof(tsr_block_q3_k, high), 2, panel->high);
 }
 

@@ -117,10 +117,9 @@ ALWAYS_INLINE vec mxfp4_scale(const quant_panel *panel, int b)
 
 ALWAYS_INLINE void iq4_xs_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
 {
-    if (b > 0)
-        return;
-    quant_copy_halves(rows, offsetof(tsr_block_iq4_xs, d), panel->half[0]);
-    quant_copy_words(rows, offsetof(tsr_block_iq4_xs, d), 2, panel->word); /* scales_high, scales_low too */
+    (void)b;
+    quant_load_words(rows, offsetof(tsr_block_iq4_xs, d), panel->word); /* scales_high, scales_low too */
+    int_store_halves(panel->half[0], int_load(panel->word[0]));
 }
 
 ALWAYS_INLINE void iq4_xs_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
