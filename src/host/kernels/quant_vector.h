@@ -132,6 +132,21 @@ ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes,
     return acc;
 }
 
+/* Add the products of blocks b and b + 1. */
+ALWAYS_INLINE vec quant_vector_pair(tsr_type type, const bool bytes,
+                                    const unsigned char *const rows[INT_LANES], quant_panel *panel, int b,
+                                    const x_block *x, panel_ahead *ahead, vec acc)
+{
+    quant_group pair[2];
+    quant_pair_load(type, rows, b, panel, pair);
+    UNROLL for (int i = 0; i < 2; i++)
+    {
+        quant_ask(type, ahead);
+        acc = quant_vector_block(type, bytes, panel, &pair[i], b + i, x + b + i, acc);
+    }
+    return acc;
+}
+
 /* Add the products of one panel: a super-block, unrolled so that its shifts are by constants. */
 ALWAYS_INLINE vec quant_vector_super(tsr_type type, const bool bytes,
                                      const unsigned char *const rows[INT_LANES], const x_block *x,
@@ -150,8 +165,13 @@ ALWAYS_INLINE vec quant_vector_blocks(tsr_type type, const bool bytes,
                                       const x_block *x, panel_ahead *ahead, vec acc)
 {
     quant_panel panel;
-    quant_header_load(type, rows, 0, &panel);
-    for (int b = 0; b < n_blocks; b++) {
+    int b = 0;
+    if (quant_loads_pairs(type))
+        for (; b + 1 < n_blocks; b += 2)
+            acc = quant_vector_pair(type, bytes, rows, &panel, b, x, ahead, acc);
+    if (b < n_blocks)
+        quant_header_load(type, rows, b, &panel);
+    for (; b < n_blocks; b++) {
         if (b + 1 < n_blocks)
             quant_header_load(type, rows, b + 1, &panel);
         acc = quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);

@@ -7,9 +7,11 @@
 
 static const quant_traits q8_0_traits = {
     .group_blocks = 1, .parts = 2, .x_limit = X_LIMIT, .is_signed = true};
-static const quant_traits q4_0_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .offset = 8};
+static const quant_traits q4_0_traits = {
+    .group_blocks = 1, .parts = 1, .pair_header = 2, .x_limit = X_LIMIT, .offset = 8};
 
-static const quant_traits q4_1_traits = {.group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .minima = 1};
+static const quant_traits q4_1_traits = {
+    .group_blocks = 1, .parts = 1, .pair_header = 4, .x_limit = X_LIMIT, .minima = 1};
 static const quant_traits q5_0_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .offset = 16};
 static const quant_traits q5_1_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .minima = 1};
 
@@ -88,6 +90,26 @@ ALWAYS_INLINE vec_bits block_nibbles(const quant_group *group, int i)
 ALWAYS_INLINE vec_bits block_fives(const quant_group *group, int i)
 {
     return block_nibbles(group, i) | ((quant_bytes(group, 4) >> 4 * i & 15) * 0x02040810 & 0x10101010);
+}
+
+/* Blocks b and b + 1, each 16 bytes of nibbles behind `header` bytes (2: d; 4: d and m): three loads bring
+ * what would take a load per block and a copy per half. */
+ALWAYS_INLINE void block_pair_load(const unsigned char *const rows[INT_LANES], int b, const int header,
+                                   quant_panel *panel, quant_group pair[2])
+{
+    const size_t at = (size_t)b * (16 + (size_t)header);
+    vec_int start[8]; /* 32 bytes: all of the first block, and the second's header */
+    quant_load_parts(rows, at, 2, start);
+    quant_load_parts(rows, at + 16 + 2 * (size_t)header, 1, pair[1].bytes);
+    UNROLL for (int i = 0; i < 4; i++) pair[0].bytes[i] = int_join_parts(start[i], start[4 + i], header);
+    const vec_bits first = (vec_bits)int_part_words(start, 0);
+    const vec_bits second = (vec_bits)int_part_words(start + 4, header / 4);
+    int_store_halves(panel->half[b], (vec_int)first);
+    int_store_halves(panel->half[b + 1], (vec_int)(header == 2 ? second >> 16 : second));
+    if (header == 4) {
+        int_store_halves(panel->half[QUANT_BLOCKS + b], (vec_int)(first >> 16));
+        int_store_halves(panel->half[QUANT_BLOCKS + b + 1], (vec_int)(second >> 16));
+    }
 }
 
 /* Q8_0 */

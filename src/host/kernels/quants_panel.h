@@ -15,6 +15,7 @@ typedef struct quant_traits {
     int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
     int offset;       /* what the type's bytes are more than q; taken off from sums, which is cheaper */
     int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: they cannot */
+    int pair_header;  /* bytes before 16 bytes of nibbles, where two blocks are loaded at once; or 0 */
     int minima;       /* of a block: 0, 1, or 2, each for a half of it */
     bool is_signed;   /* the type's bytes */
     bool sub_scales;  /* two scales per block, each for a half of it */

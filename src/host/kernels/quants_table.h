@@ -8,7 +8,7 @@
 static const int8_t table_iq4[16] = {TSR_QUANT_IQ4_VALUES}, table_fp4[16] = {TSR_QUANT_FP4_VALUES};
 
 static const quant_traits iq4_nl_traits = {
-    .group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .is_signed = true};
+    .group_blocks = 1, .parts = 1, .pair_header = 2, .x_limit = X_LIMIT, .is_signed = true};
 static const quant_traits mxfp4_traits = {
     .group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .is_signed = true};
 static const quant_traits iq4_xs_traits = {
