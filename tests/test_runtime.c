@@ -525,9 +525,11 @@ static void memory_that_is_left_over_is_told(void **state)
     config.devices = "host:2,threads=1";
     config.logger = (tsr_logger){hear, &t, TSR_LOG_WARN};
     runner_ok(tsr_runtime_open(&config, &rt), "open");
+    t.n = 0; /* opening may tell that the machine has one core */
     tsr_runtime_close(rt);
     assert_int_equal(t.n, 0);
     runner_ok(tsr_runtime_open(&config, &rt), "open");
+    t.n = 0;
     runner_ok(tsr_device_charge(rt->devices[1], TSR_MEMORY_KV, 3 << 20, "a region that is never closed"),
               "charge");
     leak_check_expect(rt);
