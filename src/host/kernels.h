@@ -33,7 +33,7 @@ typedef struct tsr_kernel_env {
     void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
                                  kernels since; NULL: none, and kernels do without */
     const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
-    bool one_stream;             /* how to read plain weights: tsr_cpu_reads_one_stream() */
+    bool one_stream;             /* how to read weights: tsr_cpu_reads_one_stream() */
     bool pairs;                  /* the set's */
     tsr_host_shares *shares;     /* [n_threads], and which of their words is the op's */
     int place;

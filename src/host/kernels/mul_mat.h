@@ -47,8 +47,10 @@ static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
 #endif
     if (pairs_walk(p))
         pairs_vector_round(p, scratch->pairs.x);
+#if defined(TSR_ISA_INT_VEC)
     if (mul_mat_encodes_once(p->op))
-        quant_x_encode(p->op, product_x(p, 0), p->op->k, scratch->quant.x);
+        quant_vector_encode(p, scratch->quant.x);
+#endif
 }
 
 /* Whether weights are multiplied as floats for one token as for many. */

@@ -99,7 +99,8 @@ static void quant_encode_tokens(const product *p, const k_stage *stage, int64_t 
         const int64_t later = i + QUANT_X_AHEAD < n_tokens ? first + i + QUANT_X_AHEAD : first + i;
         for (int64_t k = 0; k < stage->n; k += 64 / (int64_t)sizeof(float))
             __builtin_prefetch(product_x(p, later) + stage->begin + k);
-        quant_x_encode(p->op, product_x(p, first + i) + stage->begin, stage->n, x + (size_t)i * QUANT_BLOCKS);
+        quant_x_encode(p->op, product_x(p, first + i) + stage->begin, stage->n, quant_multiplies_bytes(p->op),
+                       x + (size_t)i * QUANT_BLOCKS);
         quant_tile_x(p->op, x + (size_t)i * QUANT_BLOCKS, stage->n / X_BLOCK);
     }
 }

@@ -20,11 +20,11 @@ ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 #endif
 }
 
-/* n elements, a multiple of 32. */
-static void quant_x_encode(const tsr_op_mul_mat *op, const float *x, int64_t n, x_block *blocks)
+/* n elements, a multiple of 32, as bytes or as words. */
+static void quant_x_encode(const tsr_op_mul_mat *op, const float *x, int64_t n, bool bytes, x_block *blocks)
 {
     x_encode(x, n, tsr_op_takes_bytes(op->x_bits) ? X_LIMIT_BYTE : quant_x_limit(op->type), blocks);
-    if (quant_multiplies_bytes(op))
+    if (bytes)
         x_pack_bytes(blocks, n / X_BLOCK);
 }
 
