@@ -237,6 +237,7 @@ ALWAYS_INLINE void int_transpose(vec_int a[4])
     a[3] = INT_HIGH_64(high_a, high_b);
 }
 
+#if defined(TSR_ISA_AVX512)
 /* Lane r: word `which` (0, 1) of row r, of parts. */
 ALWAYS_INLINE vec_int int_part_words(const vec_int a[4], const int which)
 {
@@ -247,16 +248,10 @@ ALWAYS_INLINE vec_int int_part_words(const vec_int a[4], const int which)
 /* The 16 bytes of each part that begin at byte `at` of a and go on in b. */
 ALWAYS_INLINE vec_int int_join_parts(vec_int a, vec_int b, const int at)
 {
-#if defined(TSR_ISA_AVX512)
-#define JOIN(at) ((vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, at))
-#elif defined(TSR_ISA_NEON)
-#define JOIN(at) ((vec_int)vextq_u8((uint8x16_t)a, (uint8x16_t)b, at))
-#else
-#define JOIN(at) ((vec_int)_mm256_alignr_epi8((__m256i)b, (__m256i)a, at))
-#endif
-    return at == 2 ? JOIN(2) : JOIN(4);
-#undef JOIN
+    return at == 2 ? (vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, 2)
+                   : (vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, 4);
 }
+#endif
 
 /* Lane r: the sum of the four lanes of row r, of sums laid out as parts. */
 ALWAYS_INLINE vec_int int_sum_parts(const vec_int a[4])

@@ -132,6 +132,7 @@ ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes,
     return acc;
 }
 
+#if defined(TSR_ISA_AVX512)
 /* Add the products of blocks b and b + 1. */
 ALWAYS_INLINE vec quant_vector_pair(tsr_type type, const bool bytes,
                                     const unsigned char *const rows[INT_LANES], quant_panel *panel, int b,
@@ -146,6 +147,7 @@ ALWAYS_INLINE vec quant_vector_pair(tsr_type type, const bool bytes,
     }
     return acc;
 }
+#endif
 
 /* Add the products of one panel: a super-block, unrolled so that its shifts are by constants. */
 ALWAYS_INLINE vec quant_vector_super(tsr_type type, const bool bytes,
@@ -166,9 +168,11 @@ ALWAYS_INLINE vec quant_vector_blocks(tsr_type type, const bool bytes,
 {
     quant_panel panel;
     int b = 0;
+#if defined(TSR_ISA_AVX512)
     if (quant_loads_pairs(type))
         for (; b + 1 < n_blocks; b += 2)
             acc = quant_vector_pair(type, bytes, rows, &panel, b, x, ahead, acc);
+#endif
     if (b < n_blocks)
         quant_header_load(type, rows, b, &panel);
     for (; b < n_blocks; b++) {

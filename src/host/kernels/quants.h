@@ -123,16 +123,12 @@ ALWAYS_INLINE void quant_header_load(tsr_type type, const unsigned char *const r
     }
 }
 
+#if defined(TSR_ISA_AVX512)
 /* Whether quant_pair_load() loads blocks b and b + 1 of a panel, headers included, in less time than one
  * after the other. Not where vectors are shorter: joining the parts costs more than it saves there. */
 ALWAYS_INLINE bool quant_loads_pairs(tsr_type type)
 {
-#if defined(TSR_ISA_AVX512)
     return quant_traits_of(type)->pair_header > 0;
-#else
-    (void)type;
-    return false;
-#endif
 }
 
 ALWAYS_INLINE void quant_pair_load(tsr_type type, const unsigned char *const rows[INT_LANES], int b,
@@ -140,6 +136,7 @@ ALWAYS_INLINE void quant_pair_load(tsr_type type, const unsigned char *const row
 {
     block_pair_load(rows, b, quant_traits_of(type)->pair_header, panel, pair);
 }
+#endif
 
 /* The group that begins with block b of a panel, in parts where the type can do with them. */
 ALWAYS_INLINE void quant_group_parts(tsr_type type, const unsigned char *const rows[INT_LANES],

@@ -92,6 +92,7 @@ ALWAYS_INLINE vec_bits block_fives(const quant_group *group, int i)
     return block_nibbles(group, i) | ((quant_bytes(group, 4) >> 4 * i & 15) * 0x02040810 & 0x10101010);
 }
 
+#if defined(TSR_ISA_AVX512)
 /* Blocks b and b + 1, each 16 bytes of nibbles behind `header` bytes (2: d; 4: d and m): three loads bring
  * what would take a load per block and a copy per half. */
 ALWAYS_INLINE void block_pair_load(const unsigned char *const rows[INT_LANES], int b, const int header,
@@ -111,6 +112,7 @@ ALWAYS_INLINE void block_pair_load(const unsigned char *const rows[INT_LANES], i
         int_store_halves(panel->half[QUANT_BLOCKS + b + 1], (vec_int)(second >> 16));
     }
 }
+#endif
 
 /* Q8_0 */
 
