@@ -105,7 +105,7 @@ PAIRS_CODE ALWAYS_INLINE __m128 pairs_vector_segment(const bool one_stream,
         const unsigned char *next = plain_next(one_stream, PAIR_SIDE * 64, rows[0] + 2 * k, ahead);
         UNROLL for (int r = 0; r < PAIR_SIDE; r++)
         {
-            plain_ask(one_stream, PAIR_SIDE, next, stride, (size_t)r);
+            plain_ask(one_stream, PAIR_SIDE, next, ahead, stride, (size_t)r);
             acc[r] = pairs_dot(acc[r], pairs_load(rows[r] + 2 * k, n - k), xk);
         }
     }

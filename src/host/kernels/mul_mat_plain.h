@@ -82,10 +82,12 @@ ALWAYS_INLINE const unsigned char *plain_next(const bool one_stream, size_t byte
 }
 
 ALWAYS_INLINE void plain_ask(const bool one_stream, const int n_rows, const unsigned char *next,
-                             size_t stride, size_t line)
+                             const plain_ahead *ahead, size_t stride, size_t line)
 {
     __builtin_prefetch(one_stream ? next + 64 * line
                                   : next + line % (size_t)n_rows * stride + line / (size_t)n_rows * 64);
+    if (one_stream)
+        __builtin_prefetch(next + 64 * line - ahead->next.again);
 }
 
 /* Multiply one unit of n_rows rows `stride` bytes apart, and ask for as much, a line now and a line then:
@@ -102,7 +104,7 @@ ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const bool one_st
         const v8 xi = v8_load(x + i * DOT_LANES);
         UNROLL for (size_t line = (size_t)i * lines / (size_t)steps;
                     line < (size_t)(i + 1) * lines / (size_t)steps; line++)
-            plain_ask(one_stream, n_rows, next, stride, line);
+            plain_ask(one_stream, n_rows, next, ahead, stride, line);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
             v8_fma(plain_eight(type, w + (size_t)r * stride, i), xi, state[r]);
     }

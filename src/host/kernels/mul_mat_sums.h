@@ -71,7 +71,23 @@ ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t
 typedef struct panel_ahead {
     const unsigned char *at, *end; /* what is left of a row of the next panel */
     size_t row_bytes, stride;
+    size_t again; /* how far behind that lies what is asked for once more; 0: nothing */
 } panel_ahead;
+
+/* A core that has as many requests under way as it can drops those of prefetch instructions, and a kernel
+ * that could go on faster than memory runs into that: on AMD's Zen 5, lines asked for at 60 GB/s where 40
+ * come are no sooner there than lines never asked for. Asked for again so many bytes later, nearly all are in
+ * time; for those that came the first time it is one more instruction. */
+enum { PANEL_AGAIN = 4096 };
+
+/* For rows of which `used` bytes are read: of rows with gaps, the same bytes of some row before. */
+ALWAYS_INLINE size_t panel_again(const product *p, size_t used)
+{
+    const size_t stride = p->op->w_stride;
+    if (!p->env->one_stream)
+        return 0;
+    return used == stride ? PANEL_AGAIN : (PANEL_AGAIN / (used + 1) + 1) * stride;
+}
 
 /* While the panel of `rows` rows that begins with `row` is multiplied. */
 ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int rows, int64_t row)
@@ -79,7 +95,7 @@ ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int ro
     const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
     const unsigned char *next = product_w(p, type, row + rows, 0);
     const size_t row_bytes = used == stride ? (size_t)rows * stride : used; /* without gaps, one long row */
-    return (panel_ahead){next, next + row_bytes, row_bytes, stride};
+    return (panel_ahead){next, next + row_bytes, row_bytes, stride, panel_again(p, used)};
 }
 
 /* Where the next `bytes` bytes begin. Asking past a row or the matrix is harmless. */

@@ -108,13 +108,28 @@ ALWAYS_INLINE vec quant_vector_block(tsr_type type, const bool bytes, const quan
     return acc;
 }
 
+/* Whether asking again (panel_again()) pays, as measured: not with blocks that stand alone, whose kernels
+ * then lose as much as they gain, nor with vectors that are no faster than memory. */
+ALWAYS_INLINE bool quant_asks_again(tsr_type type)
+{
+#if defined(TSR_ISA_AVX512)
+    return is_super_block(type);
+#else
+    (void)type;
+    return false;
+#endif
+}
+
 /* Ask for as much as a block of this panel has. The rows of a panel, side by side, would be too many streams
  * in too few pages for a processor to see where they go. */
 ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 {
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
-    const unsigned char *at = panel_ahead_step(ahead, bytes);
+    const unsigned char *at = panel_ahead_step(ahead, bytes), *behind = at - ahead->again;
+    __asm__("" : "+r"(behind)); /* one register: gcc would compute every line's distance on its own */
     UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line);
+    if (quant_asks_again(type) && ahead->again > 0)
+        UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(behind + line);
 }
 
 /* Add the products of the group that begins with block b. */
