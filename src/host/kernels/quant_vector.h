@@ -16,7 +16,8 @@ typedef struct quant_halves {
     vec_int first, second;
 } quant_halves;
 
-/* The sums of products of both halves of block b with a token's block x, a lane per row; from parts. */
+/* The sums of products of both halves of block b with a token's block x, a lane per row, times
+ * 2^quant_dot_shift(); from parts. */
 ALWAYS_INLINE quant_halves quant_part_dots(tsr_type type, const quant_group *group, int b, const x_block *x)
 {
     vec_int sums[2][4];
@@ -26,7 +27,7 @@ ALWAYS_INLINE quant_halves quant_part_dots(tsr_type type, const quant_group *gro
         const bool goes_on = half == 1 && !quant_has_sub_scales(type);
         UNROLL for (int i = 0; i < 4; i++)
         {
-            const quant_pair w = quant_words(type, group, b, 4 * half + i);
+            const quant_pair w = quant_dot_words(type, group, b, 4 * half + i);
             sums[half][i] = goes_on ? int_dot(sums[0][i], w.even, x_even) : int_product(w.even, x_even);
             sums[half][i] = int_dot(sums[half][i], w.odd, x_odd);
         }
@@ -42,7 +43,7 @@ ALWAYS_INLINE quant_halves quant_column_dots(tsr_type type, const quant_group *g
     vec_int even[2], odd[2]; /* apart, since each sum is a chain */
     UNROLL for (int i = 0; i < 8; i++)
     {
-        const quant_pair w = quant_words(type, group, b, i);
+        const quant_pair w = quant_dot_words(type, group, b, i);
         const vec_int x_even = int_set1(x->q + 2 * i), x_odd = int_set1(x->q + 16 + 2 * i);
         even[i / 4] = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(even[i / 4], w.even, x_even);
         odd[i / 4] = i % 4 == 0 ? int_product(w.odd, x_odd) : int_dot(odd[i / 4], w.odd, x_odd);
@@ -90,11 +91,12 @@ ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const bool bytes, const qu
                                        const quant_group *group, int b, const x_block *x)
 {
     const int offset = bytes ? quant_unsigned_offset(type) : quant_offset(type);
+    const int shift = bytes ? 0 : quant_dot_shift(type, b);
     const quant_halves dots = quant_half_dots(type, bytes, group, b, x);
     if (quant_has_sub_scales(type))
         return (dots.first - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +
                (dots.second - offset * x->half[1]) * quant_sub_scale(type, panel, 2 * b + 1);
-    return dots.first + dots.second - offset * (x->half[0] + x->half[1]);
+    return ((dots.first + dots.second) >> shift) - offset * (x->half[0] + x->half[1]);
 }
 
 /* Add the products of block b to a lane per row. */

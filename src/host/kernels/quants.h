@@ -195,6 +195,23 @@ ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, in
     return quant_traits_of(type)->is_signed ? quant_split_i8(bytes) : quant_split_u8(bytes);
 }
 
+/* The same where only a sum of products is wanted: times 2^quant_dot_shift(), which saves moving them down.
+ * The sum of a block's products is at most 32 * 15 * 16 * X_LIMIT, below 2^31. */
+ALWAYS_INLINE int quant_dot_shift(tsr_type type, int b)
+{
+    return quant_traits_of(type)->by_nibbles ? b % 2 * 4 : 0;
+}
+
+ALWAYS_INLINE quant_pair quant_dot_words(tsr_type type, const quant_group *group, int b, int i)
+{
+    if (!quant_traits_of(type)->by_nibbles)
+        return quant_words(type, group, b, i);
+    const vec_word bytes = (vec_word)quant_bytes(group, i);
+    const vec_bits even = (vec_bits)bytes, odd = (vec_bits)(bytes >> 8);
+    const uint32_t nibble = UINT32_C(0x000f000f) << quant_dot_shift(type, b);
+    return (quant_pair){(vec_int)(even & nibble), (vec_int)(odd & nibble)};
+}
+
 /* Sub-scale `which` (0 .. 15) of each row. */
 ALWAYS_INLINE vec_int quant_sub_scale(tsr_type type, const quant_panel *panel, int which)
 {
