@@ -195,13 +195,14 @@ ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, in
     return quant_traits_of(type)->is_signed ? quant_split_i8(bytes) : quant_split_u8(bytes);
 }
 
-/* The same where only a sum of products is wanted: times 2^quant_dot_shift(), which saves moving them down.
- * The sum of a block's products is at most 32 * 15 * 16 * X_LIMIT, below 2^31. */
+/* By how many bits quant_dot_words() are too large, and with them the sum of their products: at most
+ * 32 * 15 * 16 * X_LIMIT, below 2^31. */
 ALWAYS_INLINE int quant_dot_shift(tsr_type type, int b)
 {
     return quant_traits_of(type)->by_nibbles ? b % 2 * 4 : 0;
 }
 
+/* quant_words() times 2^quant_dot_shift(), where only the sum is wanted: nothing is moved down but that. */
 ALWAYS_INLINE quant_pair quant_dot_words(tsr_type type, const quant_group *group, int b, int i)
 {
     if (!quant_traits_of(type)->by_nibbles)
