@@ -17,6 +17,34 @@ enum { INT_LANES = VEC_LANES }; /* 32-bit sums in a vector: rows that are comput
 typedef int16_t vec_short __attribute__((vector_size(sizeof(vec))));
 typedef uint16_t vec_word __attribute__((vector_size(sizeof(vec))));
 
+/* As many rows of a matrix as a vector has lanes, `stride` bytes apart: of every fourth the address, so that
+ * a load finds any of them by what an x86 instruction adds up on its own. */
+typedef struct int_rows {
+    const unsigned char *fourth[INT_LANES / 4];
+    size_t stride, stride_3; /* once, three times */
+} int_rows;
+
+ALWAYS_INLINE int_rows int_rows_of(const unsigned char *w, size_t stride)
+{
+    int_rows rows = {.stride = stride, .stride_3 = 3 * stride};
+    UNROLL for (int i = 0; i < INT_LANES / 4; i++) rows.fourth[i] = w + 4 * (size_t)i * stride;
+    return rows;
+}
+
+ALWAYS_INLINE const unsigned char *int_row(const int_rows *rows, const int r)
+{
+    return rows->fourth[r / 4] + (r % 4 == 3 ? rows->stride_3 : (size_t)(r % 4) * rows->stride);
+}
+
+/* The same rows, without the compiler knowing that they are: it would rather add once and keep the addresses
+ * of all rows, more than there are registers, than add in every load. */
+ALWAYS_INLINE int_rows int_rows_again(const int_rows *rows)
+{
+    int_rows again = *rows;
+    __asm__("" : "+r"(again.stride), "+r"(again.stride_3));
+    return again;
+}
+
 ALWAYS_INLINE vec_int int_load(const void *p)
 {
     vec_int a;
@@ -176,19 +204,20 @@ ALWAYS_INLINE vec_int byte_total(byte_sum sum)
 #define INT_HIGH_64(a, b) ((vec_int)_mm256_unpackhi_epi64((__m256i)(a), (__m256i)(b)))
 #endif
 
-/* 16 bytes of each row as they come: out[i] is those of rows i, 4 + i, ... */
-ALWAYS_INLINE void int_load_parts(const unsigned char *const rows[INT_LANES], size_t at, vec_int out[4])
+/* 16 bytes of each row, `at` bytes behind its address, as they come: out[i] is those of rows i, 4 + i, ... */
+ALWAYS_INLINE void int_load_parts(const int_rows *rows, size_t at, vec_int out[4])
 {
+    const int_rows again = int_rows_again(rows);
 #if defined(TSR_ISA_NEON)
-    UNROLL for (int i = 0; i < 4; i++) out[i] = int_load(rows[i] + at);
+    UNROLL for (int i = 0; i < 4; i++) out[i] = int_load(int_row(&again, i) + at);
 #else
     UNROLL for (int i = 0; i < 4; i++)
     {
-        const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)(rows[i] + at));
-        const __m128i second = _mm_loadu_si128((const __m128i *)(const void *)(rows[4 + i] + at));
+        const __m128i first = _mm_loadu_si128((const __m128i *)(const void *)(int_row(&again, i) + at));
+        const __m128i second = _mm_loadu_si128((const __m128i *)(const void *)(int_row(&again, 4 + i) + at));
 #if defined(TSR_ISA_AVX512)
-        const __m128i third = _mm_loadu_si128((const __m128i *)(const void *)(rows[8 + i] + at));
-        const __m128i fourth = _mm_loadu_si128((const __m128i *)(const void *)(rows[12 + i] + at));
+        const __m128i third = _mm_loadu_si128((const __m128i *)(const void *)(int_row(&again, 8 + i) + at));
+        const __m128i fourth = _mm_loadu_si128((const __m128i *)(const void *)(int_row(&again, 12 + i) + at));
         __m512i four = _mm512_inserti32x4(_mm512_castsi128_si512(first), second, 1);
         four = _mm512_inserti32x4(four, third, 2);
         out[i] = (vec_int)_mm512_inserti32x4(four, fourth, 3);
@@ -210,13 +239,14 @@ ALWAYS_INLINE __m512i int_load_two(const unsigned char *a, const unsigned char *
 #endif
 
 /* 32 bytes of each row, in fewer loads: out[0 .. 3] have the first 16, out[4 .. 7] the others. */
-ALWAYS_INLINE void int_load_two_parts(const unsigned char *const rows[INT_LANES], size_t at, vec_int out[8])
+ALWAYS_INLINE void int_load_two_parts(const int_rows *rows, size_t at, vec_int out[8])
 {
 #if defined(TSR_ISA_AVX512)
+    const int_rows again = int_rows_again(rows);
     UNROLL for (int i = 0; i < 4; i++)
     {
-        const __m512i a = int_load_two(rows[i] + at, rows[4 + i] + at);
-        const __m512i b = int_load_two(rows[8 + i] + at, rows[12 + i] + at);
+        const __m512i a = int_load_two(int_row(&again, i) + at, int_row(&again, 4 + i) + at);
+        const __m512i b = int_load_two(int_row(&again, 8 + i) + at, int_row(&again, 12 + i) + at);
         out[i] = (vec_int)_mm512_shuffle_i32x4(a, b, 0x88);
         out[4 + i] = (vec_int)_mm512_shuffle_i32x4(a, b, 0xdd);
     }
@@ -261,8 +291,8 @@ ALWAYS_INLINE vec_int int_sum_parts(const vec_int a[4])
     return INT_LOW_64(pairs_a, pairs_b) + INT_HIGH_64(pairs_a, pairs_b);
 }
 
-/* 16 bytes of each row, transposed: lane r of out[i] is the i-th four bytes at rows[r] + at. */
-ALWAYS_INLINE void int_load_rows(const unsigned char *const rows[INT_LANES], size_t at, vec_int out[4])
+/* 16 bytes of each row, transposed: lane r of out[i] is the i-th four bytes of row r. */
+ALWAYS_INLINE void int_load_rows(const int_rows *rows, size_t at, vec_int out[4])
 {
     int_load_parts(rows, at, out);
     int_transpose(out);

@@ -135,9 +135,9 @@ ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 }
 
 /* Add the products of the group that begins with block b. */
-ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes,
-                                     const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                     int b, const x_block *x, panel_ahead *ahead, vec acc)
+ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes, const int_rows *rows,
+                                     const quant_panel *panel, int b, const x_block *x, panel_ahead *ahead,
+                                     vec acc)
 {
     quant_group group;
     quant_group_parts(type, rows, panel, b, &group);
@@ -151,9 +151,8 @@ ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes,
 
 #if defined(TSR_ISA_AVX512)
 /* Add the products of blocks b and b + 1. */
-ALWAYS_INLINE vec quant_vector_pair(tsr_type type, const bool bytes,
-                                    const unsigned char *const rows[INT_LANES], quant_panel *panel, int b,
-                                    const x_block *x, panel_ahead *ahead, vec acc)
+ALWAYS_INLINE vec quant_vector_pair(tsr_type type, const bool bytes, const int_rows *rows, quant_panel *panel,
+                                    int b, const x_block *x, panel_ahead *ahead, vec acc)
 {
     quant_group pair[2];
     quant_pair_load(type, rows, b, panel, pair);
@@ -167,8 +166,7 @@ ALWAYS_INLINE vec quant_vector_pair(tsr_type type, const bool bytes,
 #endif
 
 /* Add the products of one panel: a super-block, unrolled so that its shifts are by constants. */
-ALWAYS_INLINE vec quant_vector_super(tsr_type type, const bool bytes,
-                                     const unsigned char *const rows[INT_LANES], const x_block *x,
+ALWAYS_INLINE vec quant_vector_super(tsr_type type, const bool bytes, const int_rows *rows, const x_block *x,
                                      panel_ahead *ahead, vec acc)
 {
     quant_panel panel;
@@ -179,8 +177,7 @@ ALWAYS_INLINE vec quant_vector_super(tsr_type type, const bool bytes,
 }
 
 /* The same for blocks that stand alone. */
-ALWAYS_INLINE vec quant_vector_blocks(tsr_type type, const bool bytes,
-                                      const unsigned char *const rows[INT_LANES], int n_blocks,
+ALWAYS_INLINE vec quant_vector_blocks(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
                                       const x_block *x, panel_ahead *ahead, vec acc)
 {
     quant_panel panel;
@@ -200,8 +197,7 @@ ALWAYS_INLINE vec quant_vector_blocks(tsr_type type, const bool bytes,
     return acc;
 }
 
-ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const bool bytes,
-                                     const unsigned char *const rows[INT_LANES], int n_blocks,
+ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
                                      const x_block *x, panel_ahead *ahead, vec acc)
 {
     if (is_super_block(type))
@@ -215,14 +211,14 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const prod
     const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
     panel_ahead ahead = panel_ahead_of(p, type, INT_LANES, row);
     k_segment segment = segment_first(p->op, QUANT_SEGMENT);
+    quant_edge edge;
     vec acc = {0};
     do {
-        const unsigned char *rows[INT_LANES];
-        for (int r = 0; r < INT_LANES; r++)
-            rows[r] = product_w(p, type, row + (r < n_rows ? r : n_rows - 1), segment.begin);
+        const int_rows rows = quant_rows(product_w(p, type, row, segment.begin), p->op->w_stride, n_rows,
+                                         elems_bytes(type, segment.n), &edge);
         if (segment.opens)
             acc = (vec){0};
-        acc = quant_vector_panel(type, bytes, rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK,
+        acc = quant_vector_panel(type, bytes, &rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK,
                                  &ahead, acc);
         if (segment.closes) {
             float sums[INT_LANES];

@@ -106,10 +106,9 @@ ALWAYS_INLINE bool quant_has_parts(tsr_type type)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What block b of the panel at each of rows[] needs beside its quanta; of a super-block, all of them (b = 0).
+/* What block b of the panel at `rows` needs beside its quanta; of a super-block, all of them (b = 0).
  */
-ALWAYS_INLINE void quant_header_load(tsr_type type, const unsigned char *const rows[INT_LANES], int b,
-                                     quant_panel *panel)
+ALWAYS_INLINE void quant_header_load(tsr_type type, const int_rows *rows, int b, quant_panel *panel)
 {
     switch (type) {
 #define RULE(type, name)                    \
@@ -131,16 +130,16 @@ ALWAYS_INLINE bool quant_loads_pairs(tsr_type type)
     return quant_traits_of(type)->pair_header > 0;
 }
 
-ALWAYS_INLINE void quant_pair_load(tsr_type type, const unsigned char *const rows[INT_LANES], int b,
-                                   quant_panel *panel, quant_group pair[2])
+ALWAYS_INLINE void quant_pair_load(tsr_type type, const int_rows *rows, int b, quant_panel *panel,
+                                   quant_group pair[2])
 {
     block_pair_load(rows, b, quant_traits_of(type)->pair_header, panel, pair);
 }
 #endif
 
 /* The group that begins with block b of a panel, in parts where the type can do with them. */
-ALWAYS_INLINE void quant_group_parts(tsr_type type, const unsigned char *const rows[INT_LANES],
-                                     const quant_panel *panel, int b, quant_group *group)
+ALWAYS_INLINE void quant_group_parts(tsr_type type, const int_rows *rows, const quant_panel *panel, int b,
+                                     quant_group *group)
 {
     switch (type) {
 #define RULE(type, name)                          \
@@ -155,8 +154,8 @@ ALWAYS_INLINE void quant_group_parts(tsr_type type, const unsigned char *const r
 }
 
 /* The same with lanes that are rows. */
-ALWAYS_INLINE void quant_group_load(tsr_type type, const unsigned char *const rows[INT_LANES],
-                                    const quant_panel *panel, int b, quant_group *group)
+ALWAYS_INLINE void quant_group_load(tsr_type type, const int_rows *rows, const quant_panel *panel, int b,
+                                    quant_group *group)
 {
     quant_group_parts(type, rows, panel, b, group);
     UNROLL for (int i = 0; i < quant_traits_of(type)->parts; i++) int_transpose(group->bytes + 4 * i);

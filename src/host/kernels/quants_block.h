@@ -95,8 +95,8 @@ ALWAYS_INLINE vec_bits block_fives(const quant_group *group, int i)
 #if defined(TSR_ISA_AVX512)
 /* Blocks b and b + 1, each 16 bytes of nibbles behind `header` bytes (2: d; 4: d and m): three loads bring
  * what would take a load per block and a copy per half. */
-ALWAYS_INLINE void block_pair_load(const unsigned char *const rows[INT_LANES], int b, const int header,
-                                   quant_panel *panel, quant_group pair[2])
+ALWAYS_INLINE void block_pair_load(const int_rows *rows, int b, const int header, quant_panel *panel,
+                                   quant_group pair[2])
 {
     const size_t at = (size_t)b * (16 + (size_t)header);
     vec_int start[8]; /* 32 bytes: all of the first block, and the second's header */
@@ -116,13 +116,12 @@ ALWAYS_INLINE void block_pair_load(const unsigned char *const rows[INT_LANES], i
 
 /* Q8_0 */
 
-ALWAYS_INLINE void q8_0_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q8_0_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q8_0) + offsetof(tsr_block_q8_0, d), panel->half[b]);
 }
 
-ALWAYS_INLINE void q8_0_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q8_0_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     /* 16 bytes at a time: wider ones read memory at a lower rate, though caches at a higher. */
     (void)panel;
@@ -144,13 +143,12 @@ ALWAYS_INLINE vec q8_0_scale(const quant_panel *panel, int b)
 
 /* Q4_0 */
 
-ALWAYS_INLINE void q4_0_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q4_0_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q4_0) + offsetof(tsr_block_q4_0, d), panel->half[b]);
 }
 
-ALWAYS_INLINE void q4_0_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q4_0_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     (void)panel;
     quant_load_parts(rows, (size_t)b * sizeof(tsr_block_q4_0) + offsetof(tsr_block_q4_0, q), 1, group->bytes);
@@ -169,15 +167,14 @@ ALWAYS_INLINE vec q4_0_scale(const quant_panel *panel, int b)
 
 /* Q4_1 */
 
-ALWAYS_INLINE void q4_1_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q4_1_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q4_1) + offsetof(tsr_block_q4_1, d), panel->half[b]);
     quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q4_1) + offsetof(tsr_block_q4_1, m),
                       panel->half[QUANT_BLOCKS + b]);
 }
 
-ALWAYS_INLINE void q4_1_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q4_1_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     (void)panel;
     quant_load_parts(rows, (size_t)b * sizeof(tsr_block_q4_1) + offsetof(tsr_block_q4_1, q), 1, group->bytes);
@@ -202,15 +199,14 @@ ALWAYS_INLINE vec q4_1_min(const quant_panel *panel, int b, int half)
 
 /* Q5_0 */
 
-ALWAYS_INLINE void q5_0_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q5_0_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q5_0) + offsetof(tsr_block_q5_0, d), panel->half[b]);
     quant_copy_words(rows, (size_t)b * sizeof(tsr_block_q5_0) + offsetof(tsr_block_q5_0, high),
                      panel->word[b]);
 }
 
-ALWAYS_INLINE void q5_0_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q5_0_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     quant_load(rows, (size_t)b * sizeof(tsr_block_q5_0) + offsetof(tsr_block_q5_0, q), 1, group->bytes);
     group->bytes[4] = int_load(panel->word[b]);
@@ -229,7 +225,7 @@ ALWAYS_INLINE vec q5_0_scale(const quant_panel *panel, int b)
 
 /* Q5_1 */
 
-ALWAYS_INLINE void q5_1_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q5_1_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q5_1) + offsetof(tsr_block_q5_1, d), panel->half[b]);
     quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_q5_1) + offsetof(tsr_block_q5_1, m),
@@ -238,8 +234,7 @@ ALWAYS_INLINE void q5_1_header_load(const unsigned char *const rows[INT_LANES], 
                      panel->word[b]);
 }
 
-ALWAYS_INLINE void q5_1_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q5_1_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     quant_load(rows, (size_t)b * sizeof(tsr_block_q5_1) + offsetof(tsr_block_q5_1, q), 1, group->bytes);
     group->bytes[4] = int_load(panel->word[b]);

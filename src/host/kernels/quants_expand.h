@@ -13,9 +13,9 @@ ALWAYS_INLINE void quant_tile_scales(tsr_type type, const quant_panel *panel, in
         vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
 }
 
-/* Vector v of the tile from the panels at rows[]. */
-ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const rows[INT_LANES], int n_blocks,
-                                     const bool bytes, int v, quant_tile *tile)
+/* Vector v of the tile from the panels at `rows`. */
+ALWAYS_INLINE void quant_tile_vector(tsr_type type, const int_rows *rows, int n_blocks, const bool bytes,
+                                     int v, quant_tile *tile)
 {
     quant_panel panel;
     for (int b = 0; b < n_blocks; b += quant_group_blocks(type)) {
@@ -35,13 +35,12 @@ ALWAYS_INLINE void quant_tile_vector(tsr_type type, const unsigned char *const r
 ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w, size_t stride, int n_rows,
                                           int n_blocks, const bool bytes, quant_tile *tile)
 {
+    quant_edge edge;
     for (int v = 0; v < QUANT_VECTORS; v++) {
-        const unsigned char *rows[INT_LANES];
-        for (int r = 0; r < INT_LANES; r++) {
-            const int row = v * INT_LANES + r;
-            rows[r] = w + (size_t)(row < n_rows ? row : n_rows - 1) * stride;
-        }
-        quant_tile_vector(type, rows, n_blocks, bytes, v, tile);
+        const int first = v * INT_LANES < n_rows ? v * INT_LANES : n_rows - 1;
+        const int_rows rows = quant_rows(w + (size_t)first * stride, stride, n_rows - first,
+                                         elems_bytes(type, (int64_t)n_blocks * X_BLOCK), &edge);
+        quant_tile_vector(type, &rows, n_blocks, bytes, v, tile);
     }
 }
 

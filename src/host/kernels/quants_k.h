@@ -88,7 +88,7 @@ ALWAYS_INLINE void q3_k_expand(const unsigned char *p, int b, quant_block *out)
 /* Q4_K, and what Q5_K has in common with it */
 
 /* d, dmin and the packed scales are the first 16 bytes. */
-ALWAYS_INLINE void q4_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q4_k_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     (void)b;
     vec_int header[4];
@@ -98,8 +98,7 @@ ALWAYS_INLINE void q4_k_header_load(const unsigned char *const rows[INT_LANES], 
     UNROLL for (int i = 0; i < 3; i++) int_store(panel->word[i], header[1 + i]);
 }
 
-ALWAYS_INLINE void q4_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q4_k_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     (void)panel;
     quant_load_parts(rows, offsetof(tsr_block_q4_k, q) + 16 * (size_t)b, 2, group->bytes);
@@ -134,14 +133,13 @@ ALWAYS_INLINE vec q4_k_min(const quant_panel *panel, int b, int half)
 
 /* Q5_K */
 
-ALWAYS_INLINE void q5_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q5_k_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     q4_k_header_load(rows, b, panel);
     quant_load_parts(rows, offsetof(tsr_block_q5_k, high), 2, panel->high);
 }
 
-ALWAYS_INLINE void q5_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q5_k_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     quant_load_parts(rows, offsetof(tsr_block_q5_k, q) + 16 * (size_t)b, 2, group->bytes);
     UNROLL for (int i = 0; i < 8; i++) group->bytes[8 + i] = panel->high[i];
@@ -166,15 +164,14 @@ ALWAYS_INLINE vec q5_k_min(const quant_panel *panel, int b, int half)
 
 /* Q6_K */
 
-ALWAYS_INLINE void q6_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q6_k_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     (void)b;
     quant_copy_halves(rows, offsetof(tsr_block_q6_k, d), panel->half[0]);
     quant_load_words(rows, offsetof(tsr_block_q6_k, scales), panel->word);
 }
 
-ALWAYS_INLINE void q6_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q6_k_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     (void)panel;
     quant_load_parts(rows, offsetof(tsr_block_q6_k, high) + 8 * (size_t)b, 2, group->bytes + 16);
@@ -203,7 +200,7 @@ ALWAYS_INLINE vec_int q6_k_sub_scale(const quant_panel *panel, int which)
 
 /* Q2_K */
 
-ALWAYS_INLINE void q2_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q2_k_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     (void)b;
     quant_copy_halves(rows, offsetof(tsr_block_q2_k, d), panel->half[0]);
@@ -211,8 +208,7 @@ ALWAYS_INLINE void q2_k_header_load(const unsigned char *const rows[INT_LANES], 
     quant_load_words(rows, offsetof(tsr_block_q2_k, scales), panel->word);
 }
 
-ALWAYS_INLINE void q2_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q2_k_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     (void)panel;
     quant_load_parts(rows, offsetof(tsr_block_q2_k, q) + 8 * (size_t)b, 2, group->bytes);
@@ -248,7 +244,7 @@ ALWAYS_INLINE vec q2_k_min(const quant_panel *panel, int b, int half)
 
 /* Q3_K */
 
-ALWAYS_INLINE void q3_k_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void q3_k_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     (void)b;
     vec_int last[4]; /* two bytes before the scales, which begin in the middle of a word, and d */
@@ -259,8 +255,7 @@ ALWAYS_INLINE void q3_k_header_load(const unsigned char *const rows[INT_LANES], 
     quant_load_parts(rows, offsetof(tsr_block_q3_k, high), 2, panel->high);
 }
 
-ALWAYS_INLINE void q3_k_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                   int b, quant_group *group)
+ALWAYS_INLINE void q3_k_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     quant_load_parts(rows, offsetof(tsr_block_q3_k, q) + 8 * (size_t)b, 2, group->bytes);
     UNROLL for (int i = 0; i < 8; i++) group->bytes[8 + i] = panel->high[i];

@@ -58,6 +58,30 @@ typedef struct quant_pair {
     vec_int even, odd;
 } quant_pair;
 
+/* Copies of the rows of a matrix's last panel, where it has fewer than a vector has lanes. */
+typedef struct quant_edge {
+    unsigned char row[INT_LANES][QUANT_BLOCKS * sizeof(tsr_block_q8_0)]; /* no type's blocks are longer */
+} quant_edge;
+
+/* Cold, so that the compiler keeps registers for the loops of the other panels. */
+__attribute__((cold, noinline)) static void quant_edge_copy(const unsigned char *w, size_t stride, int n_rows,
+                                                            size_t bytes, quant_edge *edge)
+{
+    for (int r = 0; r < INT_LANES; r++)
+        memcpy(edge->row[r], w + (size_t)(r < n_rows ? r : n_rows - 1) * stride, bytes);
+}
+
+/* The first `bytes` bytes, at most a panel's, of the n_rows >= 1 rows at w, `stride` bytes apart; rows past
+ * the last repeat it. As long as `edge` lives. */
+ALWAYS_INLINE int_rows quant_rows(const unsigned char *w, size_t stride, int n_rows, size_t bytes,
+                                  quant_edge *edge)
+{
+    if (n_rows >= INT_LANES)
+        return int_rows_of(w, stride);
+    quant_edge_copy(w, stride, n_rows, bytes, edge);
+    return int_rows_of(edge->row[0], sizeof edge->row[0]);
+}
+
 /* Bytes to words. */
 ALWAYS_INLINE quant_pair quant_split_u8(vec_bits bytes)
 {
@@ -96,29 +120,28 @@ ALWAYS_INLINE vec_bits quant_bytes(const quant_group *group, int i)
 }
 
 /* One half per row. Stored one by one: a vector would be put together in the unit that also transposes. */
-ALWAYS_INLINE void quant_copy_halves(const unsigned char *const rows[INT_LANES], size_t at,
-                                     uint16_t out[INT_LANES])
+ALWAYS_INLINE void quant_copy_halves(const int_rows *rows, size_t at, uint16_t out[INT_LANES])
 {
+    const int_rows again = int_rows_again(rows);
     UNROLL for (int r = 0; r < INT_LANES; r++)
     {
-        memcpy(&out[r], rows[r] + at, sizeof out[r]);
+        memcpy(&out[r], int_row(&again, r) + at, sizeof out[r]);
         __asm__("" : "+m"(out[r]));
     }
 }
 
-ALWAYS_INLINE void quant_copy_words(const unsigned char *const rows[INT_LANES], size_t at,
-                                    uint32_t out[INT_LANES])
+ALWAYS_INLINE void quant_copy_words(const int_rows *rows, size_t at, uint32_t out[INT_LANES])
 {
+    const int_rows again = int_rows_again(rows);
     UNROLL for (int r = 0; r < INT_LANES; r++)
     {
-        memcpy(&out[r], rows[r] + at, sizeof out[r]);
+        memcpy(&out[r], int_row(&again, r) + at, sizeof out[r]);
         __asm__("" : "+m"(out[r]));
     }
 }
 
 /* 16 bytes of each row as words: fewer instructions than copies one by one, from four words on. */
-ALWAYS_INLINE void quant_load_words(const unsigned char *const rows[INT_LANES], size_t at,
-                                    uint32_t out[4][INT_LANES])
+ALWAYS_INLINE void quant_load_words(const int_rows *rows, size_t at, uint32_t out[4][INT_LANES])
 {
     vec_int words[4];
     int_load_rows(rows, at, words);
@@ -126,8 +149,7 @@ ALWAYS_INLINE void quant_load_words(const unsigned char *const rows[INT_LANES], 
 }
 
 /* n times 16 bytes of each row, for types whose words can be made of parts. */
-ALWAYS_INLINE void quant_load_parts(const unsigned char *const rows[INT_LANES], size_t at, const int n,
-                                    vec_int *out)
+ALWAYS_INLINE void quant_load_parts(const int_rows *rows, size_t at, const int n, vec_int *out)
 {
     UNROLL for (int i = 0; i + 1 < n; i += 2) int_load_two_parts(rows, at + 16 * (size_t)i, out + 4 * i);
     if (n % 2 != 0)
@@ -135,8 +157,7 @@ ALWAYS_INLINE void quant_load_parts(const unsigned char *const rows[INT_LANES], 
 }
 
 /* The same transposed, for the others. */
-ALWAYS_INLINE void quant_load(const unsigned char *const rows[INT_LANES], size_t at, const int n,
-                              vec_int *out)
+ALWAYS_INLINE void quant_load(const int_rows *rows, size_t at, const int n, vec_int *out)
 {
     UNROLL for (int i = 0; i < n; i++) int_load_rows(rows, at + 16 * (size_t)i, out + 4 * i);
 }

@@ -57,14 +57,14 @@ ALWAYS_INLINE vec_bits table_quads(const quant_group *group, int i, const int8_t
 
 /* IQ4_NL */
 
-ALWAYS_INLINE void iq4_nl_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void iq4_nl_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     quant_copy_halves(rows, (size_t)b * sizeof(tsr_block_iq4_nl) + offsetof(tsr_block_iq4_nl, d),
                       panel->half[b]);
 }
 
-ALWAYS_INLINE void iq4_nl_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                     int b, quant_group *group)
+ALWAYS_INLINE void iq4_nl_group_load(const int_rows *rows, const quant_panel *panel, int b,
+                                     quant_group *group)
 {
     (void)panel;
     quant_load_parts(rows, (size_t)b * sizeof(tsr_block_iq4_nl) + offsetof(tsr_block_iq4_nl, q), 1,
@@ -85,14 +85,14 @@ ALWAYS_INLINE vec iq4_nl_scale(const quant_panel *panel, int b)
 /* MXFP4 */
 
 /* A block's exponent is one byte. */
-ALWAYS_INLINE void mxfp4_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void mxfp4_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
+    const int_rows again = int_rows_again(rows);
     UNROLL for (int r = 0; r < INT_LANES; r++) panel->word[b][r] =
-        rows[r][(size_t)b * sizeof(tsr_block_mxfp4) + offsetof(tsr_block_mxfp4, e)];
+        int_row(&again, r)[(size_t)b * sizeof(tsr_block_mxfp4) + offsetof(tsr_block_mxfp4, e)];
 }
 
-ALWAYS_INLINE void mxfp4_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                    int b, quant_group *group)
+ALWAYS_INLINE void mxfp4_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
     (void)panel;
     quant_load_parts(rows, (size_t)b * sizeof(tsr_block_mxfp4) + offsetof(tsr_block_mxfp4, q), 1,
@@ -115,15 +115,15 @@ ALWAYS_INLINE vec mxfp4_scale(const quant_panel *panel, int b)
 
 /* IQ4_XS */
 
-ALWAYS_INLINE void iq4_xs_header_load(const unsigned char *const rows[INT_LANES], int b, quant_panel *panel)
+ALWAYS_INLINE void iq4_xs_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     (void)b;
     quant_load_words(rows, offsetof(tsr_block_iq4_xs, d), panel->word); /* scales_high, scales_low too */
     int_store_halves(panel->half[0], int_load(panel->word[0]));
 }
 
-ALWAYS_INLINE void iq4_xs_group_load(const unsigned char *const rows[INT_LANES], const quant_panel *panel,
-                                     int b, quant_group *group)
+ALWAYS_INLINE void iq4_xs_group_load(const int_rows *rows, const quant_panel *panel, int b,
+                                     quant_group *group)
 {
     (void)panel;
     quant_load_parts(rows, offsetof(tsr_block_iq4_xs, q) + 16 * (size_t)b, 1, group->bytes);
