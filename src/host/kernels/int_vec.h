@@ -275,11 +275,17 @@ ALWAYS_INLINE vec_int int_part_words(const vec_int a[4], const int which)
     return which == 0 ? INT_LOW_64(low_a, low_b) : INT_HIGH_64(low_a, low_b);
 }
 
-/* The 16 bytes of each part that begin at byte `at` of a and go on in b. */
+/* The 16 bytes of each part that begin at byte `at` (1, 2, 4) of a and go on in b. */
 ALWAYS_INLINE vec_int int_join_parts(vec_int a, vec_int b, const int at)
 {
-    return at == 2 ? (vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, 2)
-                   : (vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, 4);
+    switch (at) { /* the instruction takes nothing but a constant, optimized or not */
+    case 1:
+        return (vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, 1);
+    case 2:
+        return (vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, 2);
+    default:
+        return (vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, 4);
+    }
 }
 #endif
 

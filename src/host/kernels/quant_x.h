@@ -7,13 +7,13 @@
 #include "core/op.h"
 #include "host/kernels/quants.h"
 
-/* Where products of bytes are added up in 16 bits, quanta of 8 bits are too large. */
+/* Where products of bytes are added up in 16 bits, quanta of 8 bits are too large (quants_bytes.h). */
 ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_VNNI)
     return tsr_op_takes_bytes(op->x_bits);
 #elif defined(TSR_ISA_BYTES)
-    return tsr_op_takes_bytes(op->x_bits) && !quant_traits_of(op->type)->is_signed;
+    return tsr_op_takes_bytes(op->x_bits) && quant_unsigned_offset(op->type) < 128;
 #else
     (void)op;
     return false;

@@ -93,8 +93,8 @@ ALWAYS_INLINE vec_bits block_fives(const quant_group *group, int i)
 }
 
 #if defined(TSR_ISA_AVX512)
-/* Blocks b and b + 1, each 16 bytes of nibbles behind `header` bytes (2: d; 4: d and m): three loads bring
- * what would take a load per block and a copy per half. */
+/* Blocks b and b + 1, each 16 bytes of nibbles behind `header` bytes (1: an exponent; 2: d; 4: d and m):
+ * three loads bring what would take a load per block and a copy per header and row. */
 ALWAYS_INLINE void block_pair_load(const int_rows *rows, int b, const int header, quant_panel *panel,
                                    quant_group pair[2])
 {
@@ -105,6 +105,11 @@ ALWAYS_INLINE void block_pair_load(const int_rows *rows, int b, const int header
     UNROLL for (int i = 0; i < 4; i++) pair[0].bytes[i] = int_join_parts(start[i], start[4 + i], header);
     const vec_bits first = (vec_bits)int_part_words(start, 0);
     const vec_bits second = (vec_bits)int_part_words(start + 4, header / 4);
+    if (header == 1) {
+        int_store(panel->word[b], (vec_int)(first & 0xff));
+        int_store(panel->word[b + 1], (vec_int)(second >> 8 & 0xff));
+        return;
+    }
     int_store_halves(panel->half[b], (vec_int)first);
     int_store_halves(panel->half[b + 1], (vec_int)(header == 2 ? second >> 16 : second));
     if (header == 4) {

@@ -94,10 +94,10 @@ ALWAYS_INLINE quant_pair quant_split_i8(vec_bits bytes)
     return (quant_pair){(vec_int)((words << 8) >> 8), (vec_int)(words >> 8)};
 }
 
-/* Each byte's low four bits looked up in a table, its high ones being zero. */
-ALWAYS_INLINE vec_bits quant_look_up(vec_bits nibbles, const int8_t values[16])
+/* Each byte's low four bits looked up in a table, its high ones being zero; plus an offset. */
+ALWAYS_INLINE vec_bits quant_look_up(vec_bits nibbles, const int8_t values[16], int offset)
 {
-    const byte16 table = byte16_load(values);
+    const byte16 table = byte16_load(values) + (uint8_t)offset;
 #if defined(TSR_ISA_AVX512)
     return (vec_bits)_mm512_shuffle_epi8(_mm512_broadcast_i32x4((__m128i)table), (__m512i)nibbles);
 #elif defined(TSR_ISA_NEON)

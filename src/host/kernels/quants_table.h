@@ -7,12 +7,15 @@
 
 static const int8_t table_iq4[16] = {TSR_QUANT_IQ4_VALUES}, table_fp4[16] = {TSR_QUANT_FP4_VALUES};
 
+/* With these added no value has a sign, and bytes fall apart into words by one instruction less. */
+enum { TABLE_IQ4_OFFSET = 128, TABLE_FP4_OFFSET = 12 };
+
 static const quant_traits iq4_nl_traits = {
-    .group_blocks = 1, .parts = 1, .pair_header = 2, .x_limit = X_LIMIT, .is_signed = true};
+    .group_blocks = 1, .parts = 1, .pair_header = 2, .x_limit = X_LIMIT, .offset = TABLE_IQ4_OFFSET};
 static const quant_traits mxfp4_traits = {
-    .group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .is_signed = true};
+    .group_blocks = 1, .parts = 1, .pair_header = 1, .x_limit = X_LIMIT, .offset = TABLE_FP4_OFFSET};
 static const quant_traits iq4_xs_traits = {
-    .group_blocks = 1, .parts = 1, .x_limit = X_LIMIT, .is_signed = true};
+    .group_blocks = 2, .parts = 2, .x_limit = X_LIMIT, .offset = TABLE_IQ4_OFFSET};
 
 /* ---- one element at a time ---- */
 
@@ -50,9 +53,12 @@ ALWAYS_INLINE void iq4_xs_expand(const unsigned char *p, int b, quant_block *out
 
 #if defined(TSR_ISA_INT_VEC)
 
-ALWAYS_INLINE vec_bits table_quads(const quant_group *group, int i, const int8_t values[16])
+/* Elements 4 i .. 4 i + 3 of the block whose nibbles are the group's vectors from `first` on. */
+ALWAYS_INLINE vec_bits table_quads(const quant_group *group, int first, int i, const int8_t values[16],
+                                   int offset)
 {
-    return quant_look_up(block_nibbles(group, i), values);
+    const vec_bits nibbles = quant_bytes(group, first + i % 4) >> (i < 4 ? 0 : 4) & 0x0f0f0f0f;
+    return quant_look_up(nibbles, values, offset);
 }
 
 /* IQ4_NL */
@@ -74,7 +80,7 @@ ALWAYS_INLINE void iq4_nl_group_load(const int_rows *rows, const quant_panel *pa
 ALWAYS_INLINE vec_bits iq4_nl_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return table_quads(group, i, table_iq4);
+    return table_quads(group, 0, i, table_iq4, TABLE_IQ4_OFFSET);
 }
 
 ALWAYS_INLINE vec iq4_nl_scale(const quant_panel *panel, int b)
@@ -102,7 +108,7 @@ ALWAYS_INLINE void mxfp4_group_load(const int_rows *rows, const quant_panel *pan
 ALWAYS_INLINE vec_bits mxfp4_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return table_quads(group, i, table_fp4);
+    return table_quads(group, 0, i, table_fp4, TABLE_FP4_OFFSET);
 }
 
 /* tsr_quant_mx_scale() of each row: a comparison is all ones where it holds. */
@@ -126,13 +132,12 @@ ALWAYS_INLINE void iq4_xs_group_load(const int_rows *rows, const quant_panel *pa
                                      quant_group *group)
 {
     (void)panel;
-    quant_load_parts(rows, offsetof(tsr_block_iq4_xs, q) + 16 * (size_t)b, 1, group->bytes);
+    quant_load_parts(rows, offsetof(tsr_block_iq4_xs, q) + 16 * (size_t)b, 2, group->bytes);
 }
 
 ALWAYS_INLINE vec_bits iq4_xs_quads(const quant_group *group, int b, int i)
 {
-    (void)b;
-    return table_quads(group, i, table_iq4);
+    return table_quads(group, b % 2 * 4, i, table_iq4, TABLE_IQ4_OFFSET);
 }
 
 /* See tsr_quant_iq4_scale(). */
