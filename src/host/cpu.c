@@ -19,6 +19,20 @@ const char *tsr_cpu_lacking_for_avx2(void)
     return has ? NULL : "the processor lacks AVX2, FMA or F16C";
 }
 
+/* A bit of leaf 7, subleaf 1, EAX, of both vendors (Intel 64 and IA-32 Architectures Software Developer's
+ * Manual, CPUID). */
+static bool has_leaf_7_1(int bit)
+{
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax >> bit & 1);
+}
+
+const char *tsr_cpu_lacking_for_avxvnni(void)
+{
+    const char *lacking = tsr_cpu_lacking_for_avx2();
+    return lacking || has_leaf_7_1(4) ? lacking : "the processor lacks AVX-VNNI";
+}
+
 const char *tsr_cpu_lacking_for_avx512(void)
 {
     const char *lacking = tsr_cpu_lacking_for_avx2();
@@ -33,15 +47,10 @@ const char *tsr_cpu_lacking_for_avx512vnni(void)
     return lacking || __builtin_cpu_supports("avx512vnni") ? lacking : "the processor lacks AVX-512 VNNI";
 }
 
-/* Leaf 7, subleaf 1, EAX, of both vendors (Intel 64 and IA-32 Architectures Software Developer's Manual,
- * CPUID). */
 const char *tsr_cpu_lacking_for_avx512bf16(void)
 {
     const char *lacking = tsr_cpu_lacking_for_avx512vnni();
-    const unsigned bf16 = 1u << 5;
-    unsigned eax, ebx, ecx, edx;
-    const bool has = __get_cpuid_count(7, 1, &eax, &ebx, &ecx, &edx) && (eax & bf16);
-    return lacking || has ? lacking : "the processor lacks AVX-512 BF16";
+    return lacking || has_leaf_7_1(5) ? lacking : "the processor lacks AVX-512 BF16";
 }
 
 /* Leaf 7, EDX (Intel 64 and IA-32 Architectures Software Developer's Manual, CPUID). */

@@ -7,6 +7,7 @@
 /* Each returns NULL where kernels of that level run here, else why not, a static text that completes "there
  * are no such kernels: ...". x86-64 only; any thread. */
 const char *tsr_cpu_lacking_for_avx2(void);
+const char *tsr_cpu_lacking_for_avxvnni(void);
 const char *tsr_cpu_lacking_for_avx512(void);
 const char *tsr_cpu_lacking_for_avx512vnni(void);
 const char *tsr_cpu_lacking_for_avx512bf16(void);

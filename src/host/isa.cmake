@@ -29,6 +29,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
   tsr_kernel_level(avx512 ${avx512_flags})
   tsr_kernel_level(avx512vnni ${avx512_flags} -mavx512vnni)
   include(CheckCCompilerFlag)
+  check_c_compiler_flag(-mavxvnni TSR_COMPILER_HAS_AVXVNNI) # gcc 11, clang 12
+  if(TSR_COMPILER_HAS_AVXVNNI)
+    tsr_kernel_level(avxvnni ${avx2_flags} -mavxvnni)
+  endif()
   check_c_compiler_flag("-mamx-tile -mamx-int8" TSR_COMPILER_HAS_AMX) # gcc 11, clang 12
   if(TSR_COMPILER_HAS_AMX)
     tsr_kernel_level(amx ${amx_flags})

@@ -33,6 +33,11 @@ static const level build_levels[] = {
     {&tsr_kernel_set_avx512bf16, tsr_cpu_lacking_for_avx512bf16},
     {&tsr_kernel_set_avx512vnni, tsr_cpu_lacking_for_avx512vnni},
     {&tsr_kernel_set_avx512, tsr_cpu_lacking_for_avx512},
+#endif
+#ifdef TSR_HAVE_AVXVNNI
+    {&tsr_kernel_set_avxvnni, tsr_cpu_lacking_for_avxvnni},
+#endif
+#ifdef TSR_HAVE_AVX2
     {&tsr_kernel_set_avx2, tsr_cpu_lacking_for_avx2},
 #endif
 #ifdef TSR_HAVE_NEON

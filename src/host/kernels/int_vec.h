@@ -126,8 +126,10 @@ ALWAYS_INLINE vec_int int_product(vec_int a, vec_int b)
 /* sum[i] + a[2 i] b[2 i] + a[2 i + 1] b[2 i + 1] */
 ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 {
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_VNNI) && defined(TSR_ISA_AVX512)
     return (vec_int)_mm512_dpwssd_epi32((__m512i)sum, (__m512i)a, (__m512i)b);
+#elif defined(TSR_ISA_VNNI)
+    return (vec_int)_mm256_dpwssd_avx_epi32((__m256i)sum, (__m256i)a, (__m256i)b);
 #elif defined(TSR_ISA_NEON)
     return sum + int_product(a, b);
 #else
@@ -148,7 +150,11 @@ typedef struct byte_sum {
 #if defined(TSR_ISA_VNNI)
 ALWAYS_INLINE byte_sum byte_dot(byte_sum sum, vec_bits a, vec_int x)
 {
+#if defined(TSR_ISA_AVX512)
     return (byte_sum){(vec_int)_mm512_dpbusd_epi32((__m512i)sum.v, (__m512i)a, (__m512i)x)};
+#else
+    return (byte_sum){(vec_int)_mm256_dpbusd_avx_epi32((__m256i)sum.v, (__m256i)a, (__m256i)x)};
+#endif
 }
 
 /* The sum of four, and `scale` times as much. */

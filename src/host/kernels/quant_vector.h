@@ -249,7 +249,7 @@ ALWAYS_INLINE bool quant_vector_is_short(const product *p)
 
 /* What AVX2's kernels do for it: one token whose blocks, of words, are x. */
 void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x);
-#if defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_AVX2) && !defined(TSR_ISA_VNNI)
 void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x)
 {
     quant_vector_type(TSR_TYPE_Q8_0, false, p, x);

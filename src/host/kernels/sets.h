@@ -7,6 +7,7 @@
 
 extern const tsr_kernel_set tsr_kernel_set_generic;
 extern const tsr_kernel_set tsr_kernel_set_avx2;
+extern const tsr_kernel_set tsr_kernel_set_avxvnni;
 extern const tsr_kernel_set tsr_kernel_set_avx512;
 extern const tsr_kernel_set tsr_kernel_set_avx512vnni;
 extern const tsr_kernel_set tsr_kernel_set_avx512bf16;
