@@ -54,8 +54,7 @@ ALWAYS_INLINE void rows_ahead_step(rows_ahead *ahead, const int n_rows)
 {
     for (int i = 0; i < ahead->lines_per_step; i++) {
         const unsigned line = (unsigned)ahead->line++;
-        __builtin_prefetch(ahead->w + line % (unsigned)n_rows * ahead->stride + line / (unsigned)n_rows * 64,
-                           0, 2);
+        __builtin_prefetch(ahead->w + line % (unsigned)n_rows * ahead->stride + line / (unsigned)n_rows * 64);
     }
 }
 
