@@ -445,12 +445,12 @@ static void test_copy(void **state)
 
 /* ---- every instruction set with a fused multiply-add gives the same bits ---- */
 
-static void test_avx2_and_avx512_agree(void **state)
+static void test_avx2_and_all_above_it_agree(void **state)
 {
     (void)state;
-    const tsr_kernel_set *avx2 = tsr_kernel_set_select("avx2"), *avx512 = tsr_kernel_set_select("avx512");
-    if (!avx2 || !avx512) {
-        print_message("skipped: needs AVX2 and AVX-512\n");
+    const tsr_kernel_set *avx2 = tsr_kernel_set_select("avx2"), *set;
+    if (!avx2) {
+        print_message("skipped: needs AVX2\n");
         skip();
     }
     enum { N = 3001 };
@@ -465,14 +465,16 @@ static void test_avx2_and_avx512_agree(void **state)
         {.kind = TSR_OP_ROPE, .rope = {up, x, NULL, 1, 1, N, N - 1, false}},
     };
     for (size_t i = 0; i < sizeof ops / sizeof *ops; i++)
-        for (int k = 0; k < 2; k++) {
-            float *y = k == 0 ? a : b;
+        for (int k = 0; (set = kernel_run_set(k)) != NULL; k++) {
+            if (strcmp(set->isa, "generic") == 0)
+                continue; /* its target may have no fused multiply-add */
+            float *y = set == avx2 ? a : b;
             ops[i].kind == TSR_OP_GLU       ? (ops[i].glu.y = y)
             : ops[i].kind == TSR_OP_SOFTMAX ? (ops[i].softmax.y = y)
             : ops[i].kind == TSR_OP_ROPE    ? (ops[i].rope.y = y)
                                             : (ops[i].rms_norm.y = y);
-            kernel_run(k == 0 ? avx2 : avx512, &ops[i], 1);
-            if (k == 1)
+            kernel_run(set, &ops[i], 1);
+            if (set != avx2) /* which comes before all others */
                 assert_memory_equal(a, b, N * sizeof(float));
         }
     floats_free(x, N);
@@ -496,7 +498,7 @@ int main(void)
         cmocka_unit_test(test_add_and_scale),
         cmocka_unit_test(test_softcap),
         cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_avx2_and_avx512_agree),
+        cmocka_unit_test(test_avx2_and_all_above_it_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

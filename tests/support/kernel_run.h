@@ -10,7 +10,8 @@
 #include "core/op.h"
 #include "host/kernels.h"
 
-/* The i-th instruction set of this machine, NULL after the last. Set 0 is "generic". */
+/* The i-th instruction set of this machine, NULL after the last. Set 0 is "generic", and AVX2 precedes those
+ * that have more. */
 const tsr_kernel_set *kernel_run_set(int i);
 
 /* The same, then the AMX kernels on emulated tiles, whose matrix products are kernels of their own. */
