@@ -78,10 +78,10 @@ ALWAYS_INLINE void q5_1_expand(const unsigned char *p, int b, quant_block *out)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* Elements 4 i .. 4 i + 3 of 32 nibbles, the low ones first. */
-ALWAYS_INLINE vec_bits block_nibbles(const quant_group *group, int i)
+/* Elements 4 i .. 4 i + 3 of 32 nibbles, the low ones first, in the group's vectors from `first` on. */
+ALWAYS_INLINE vec_bits block_nibbles(const quant_group *group, int first, int i)
 {
-    return quant_bytes(group, i % 4) >> (i < 4 ? 0 : 4) & 0x0f0f0f0f;
+    return quant_bytes(group, first + i % 4) >> (i < 4 ? 0 : 4) & 0x0f0f0f0f;
 }
 
 /* The same with their fifth bits, which are one number per row after the nibbles. Its bits 4 i .. 4 i + 3 go
@@ -89,7 +89,7 @@ ALWAYS_INLINE vec_bits block_nibbles(const quant_group *group, int i)
  * byte is kept. */
 ALWAYS_INLINE vec_bits block_fives(const quant_group *group, int i)
 {
-    return block_nibbles(group, i) | ((quant_bytes(group, 4) >> 4 * i & 15) * 0x02040810 & 0x10101010);
+    return block_nibbles(group, 0, i) | ((quant_bytes(group, 4) >> 4 * i & 15) * 0x02040810 & 0x10101010);
 }
 
 #if defined(TSR_ISA_AVX512)
@@ -162,7 +162,7 @@ ALWAYS_INLINE void q4_0_group_load(const int_rows *rows, const quant_panel *pane
 ALWAYS_INLINE vec_bits q4_0_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return block_nibbles(group, i);
+    return block_nibbles(group, 0, i);
 }
 
 ALWAYS_INLINE vec q4_0_scale(const quant_panel *panel, int b)
@@ -188,7 +188,7 @@ ALWAYS_INLINE void q4_1_group_load(const int_rows *rows, const quant_panel *pane
 ALWAYS_INLINE vec_bits q4_1_quads(const quant_group *group, int b, int i)
 {
     (void)b;
-    return block_nibbles(group, i);
+    return block_nibbles(group, 0, i);
 }
 
 ALWAYS_INLINE vec q4_1_scale(const quant_panel *panel, int b)

@@ -53,12 +53,10 @@ ALWAYS_INLINE void iq4_xs_expand(const unsigned char *p, int b, quant_block *out
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* Elements 4 i .. 4 i + 3 of the block whose nibbles are the group's vectors from `first` on. */
 ALWAYS_INLINE vec_bits table_quads(const quant_group *group, int first, int i, const int8_t values[16],
                                    int offset)
 {
-    const vec_bits nibbles = quant_bytes(group, first + i % 4) >> (i < 4 ? 0 : 4) & 0x0f0f0f0f;
-    return quant_look_up(nibbles, values, offset);
+    return quant_look_up(block_nibbles(group, first, i), values, offset);
 }
 
 /* IQ4_NL */

@@ -9,8 +9,9 @@
  * with two roundings, because an exact emulation would cost ten times as much, and its results differ in the
  * last bits.
  *
- * The file that includes this defines TSR_ISA_AVX512, TSR_ISA_AVX2, TSR_ISA_NEON or none of them. Compiled
- * with contraction off: a multiply-add is fused where it says v16_fma, and nowhere else. */
+ * The file that includes this defines TSR_ISA_AVX512, TSR_ISA_AVX2, TSR_ISA_NEON or none of them, and
+ * TSR_ISA_VNNI beside one of the first two where integers are multiplied and added up by one instruction.
+ * Compiled with contraction off: a multiply-add is fused where it says v16_fma, and nowhere else. */
 #ifndef TSR_HOST_KERNELS_VEC_H
 #define TSR_HOST_KERNELS_VEC_H
 
