@@ -22,14 +22,17 @@ enum {
     DOT_GROUPS = 1,
     DOT_VECTORS = 8, /* of two rows; 8 x 3 accumulators of 32 registers */
     DOT_TOKENS = 3,
+    DOT_UNROLL = 2, /* times eight elements in a turn of the loop */
 #elif defined(TSR_ISA_AVX2)
     DOT_GROUPS = 2,
-    DOT_VECTORS = 4, /* 4 x 3 of 16 */
+    DOT_VECTORS = 4, /* 4 x 3 of 16, and four for what is multiplied: twice that in a turn, gcc would spill */
     DOT_TOKENS = 3,
+    DOT_UNROLL = 1,
 #else
     DOT_GROUPS = 1,
     DOT_VECTORS = 4, /* 4 x 2 of 16: without a fused multiply-add each product needs a register too */
     DOT_TOKENS = 2,
+    DOT_UNROLL = 2,
 #endif
     DOT_PARTS =
         VEC_LANES < DOT_LANES ? DOT_LANES / VEC_LANES : 1, /* of eight lanes, in vectors of their own */
@@ -74,15 +77,15 @@ ALWAYS_INLINE void dot_sums(vec acc[DOT_PARTS][DOT_VECTORS], float out[DOT_GROUP
 ALWAYS_INLINE void dot_part(const int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
                             const int part, vec acc[DOT_TOKENS][DOT_PARTS][DOT_VECTORS])
 {
-    for (int64_t i = 0; i < n; i += 2 * DOT_LANES, w += 2 * DOT_STEP) {
-        UNROLL for (int half = 0; half < 2; half++)
+    for (int64_t i = 0; i < n; i += DOT_UNROLL * DOT_LANES, w += DOT_UNROLL * DOT_STEP) {
+        UNROLL for (int u = 0; u < DOT_UNROLL; u++)
         {
             vec xi[DOT_TOKENS];
             UNROLL for (int t = 0; t < n_tokens; t++) xi[t] =
-                dot_token(x + (size_t)t * x_stride + i + half * DOT_LANES);
+                dot_token(x + (size_t)t * x_stride + i + u * DOT_LANES);
             UNROLL for (int v = 0; v < DOT_VECTORS; v++)
             {
-                const vec wv = vec_load_once(w + half * DOT_STEP + v * VEC_LANES * DOT_PARTS);
+                const vec wv = vec_load_once(w + u * DOT_STEP + v * VEC_LANES * DOT_PARTS);
                 UNROLL for (int t = 0; t < n_tokens; t++) acc[t][part][v] =
                     vec_fma(wv, xi[t], acc[t][part][v]);
             }
