@@ -142,7 +142,7 @@ static void work_op(thread_team *team, int thread, void *argument)
                                 &team->fault,
                                 team->scratch[thread],
                                 team->shared,
-                                .one_stream = tsr_cpu_reads_one_stream(),
+                                .reading = tsr_cpu_reads(),
                                 .pairs = team->set->pairs,
                                 .shares = team->shares};
     team->set->run[op->kind](op, &env);

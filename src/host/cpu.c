@@ -90,15 +90,31 @@ const char *tsr_cpu_lacking_for_amx(void)
                            : "the system does not let this process use AMX tiles (Linux does from 5.16 on)";
 }
 
-bool tsr_cpu_reads_one_stream(void)
+/* Leaf 0: the vendor's name in EBX, EDX, ECX. */
+static bool is_amd(void)
 {
-    unsigned eax, ebx, ecx, edx; /* leaf 0: the vendor's name in EBX, EDX, ECX */
+    unsigned eax, ebx, ecx, edx;
     return __get_cpuid(0, &eax, &ebx, &ecx, &edx) && ebx == signature_AMD_ebx && edx == signature_AMD_edx &&
            ecx == signature_AMD_ecx;
 }
-#else
-bool tsr_cpu_reads_one_stream(void)
+
+/* Leaf 1, EAX: the base family, and what is added where that is 15, as AMD's is since 2003 (AMD64
+ * Architecture Programmer's Manual, volume 3, appendix E). Zen 5 is 26. */
+static unsigned family(void)
 {
-    return false;
+    unsigned eax, ebx, ecx, edx;
+    return __get_cpuid(1, &eax, &ebx, &ecx, &edx) ? (eax >> 8 & 15) + (eax >> 20 & 255) : 0;
+}
+
+tsr_cpu_reading tsr_cpu_reads(void)
+{
+    if (!is_amd())
+        return TSR_CPU_STREAMS;
+    return family() < 26 ? TSR_CPU_ONE_STREAM_L2 : TSR_CPU_ONE_STREAM;
+}
+#else
+tsr_cpu_reading tsr_cpu_reads(void)
+{
+    return TSR_CPU_STREAMS;
 }
 #endif

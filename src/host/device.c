@@ -191,7 +191,7 @@ static int allowed_processors(void)
 
 static tsr_status select_kernels(tsr_host_device *host, const tsr_host_device_config *config)
 {
-    host->one_stream = tsr_cpu_reads_one_stream();
+    host->reading = tsr_cpu_reads();
     if (config->kernels) {
         host->kernels = config->kernels;
         return TSR_OK;

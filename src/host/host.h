@@ -43,7 +43,7 @@ typedef struct tsr_host_device {
     void *scratch;            /* block that the threads' scratch memory and shares lie in */
     size_t scratch_stride;
     tsr_host_shares *shares[2]; /* [n_threads], for one stage and for the next */
-    bool one_stream;            /* for tsr_kernel_env */
+    tsr_cpu_reading reading;    /* for tsr_kernel_env */
     void *shared;               /* pages that the team's kernels share; NULL: a team of one has none */
 
     unsigned char gap_0[64];

@@ -16,6 +16,7 @@
 
 #include "core/op.h"
 #include "core/status.h"
+#include "host/cpu.h"
 #include "host/share.h"
 
 /* What comes after a piece of a product, on the thread that has made it: rows [row, row_end) of tokens
@@ -33,7 +34,7 @@ typedef struct tsr_kernel_env {
     void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
                                  kernels since; NULL: none, and kernels do without */
     const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
-    bool one_stream;             /* how to read weights: tsr_cpu_reads_one_stream() */
+    tsr_cpu_reading reading;     /* how to read weights: tsr_cpu_reads() */
     bool pairs;                  /* the set's */
     tsr_host_shares *shares;     /* [n_threads], and which of their words is the op's */
     int place;

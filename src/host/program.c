@@ -219,7 +219,7 @@ static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_thre
                             .range_fault = &self->range_fault,
                             .scratch = self->scratch,
                             .shared = host->shared,
-                            .one_stream = host->one_stream,
+                            .reading = host->reading,
                             .pairs = host->kernels->pairs};
 }
 

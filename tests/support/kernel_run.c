@@ -79,7 +79,7 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
                                           &fault,
                                           NULL,
                                           shared,
-                                          .one_stream = n_threads % 2 == 0,
+                                          .reading = (tsr_cpu_reading)(n_threads % TSR_CPU_READINGS),
                                           .pairs = set->pairs,
                                           .shares = shares};
         if (i == 0)

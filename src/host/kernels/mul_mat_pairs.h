@@ -93,7 +93,7 @@ ALWAYS_INLINE __m512 pairs_sums(const __m512 acc[PAIR_SIDE][PAIR_SIDE])
 /* ---- one token ---- */
 
 /* One segment of four rows, and a request for what comes later. */
-PAIRS_CODE ALWAYS_INLINE __m128 pairs_vector_segment(const bool one_stream,
+PAIRS_CODE ALWAYS_INLINE __m128 pairs_vector_segment(const tsr_cpu_reading reading,
                                                      const unsigned char *const rows[PAIR_SIDE],
                                                      size_t stride, plain_ahead *ahead, const uint16_t *x,
                                                      int64_t n)
@@ -102,10 +102,10 @@ PAIRS_CODE ALWAYS_INLINE __m128 pairs_vector_segment(const bool one_stream,
     __m512 acc[PAIR_SIDE] = {zero, zero, zero, zero};
     for (int64_t k = 0; k < n; k += 32) {
         const __m512i xk = _mm512_loadu_si512(x + k);
-        const unsigned char *next = plain_next(one_stream, PAIR_SIDE * 64, rows[0] + 2 * k, ahead);
+        const unsigned char *next = plain_next(reading, PAIR_SIDE * 64, rows[0] + 2 * k, ahead);
         UNROLL for (int r = 0; r < PAIR_SIDE; r++)
         {
-            plain_ask(one_stream, PAIR_SIDE, next, ahead, stride, (size_t)r);
+            plain_ask(reading, PAIR_SIDE, next, ahead, stride, (size_t)r);
             acc[r] = pairs_dot(acc[r], pairs_load(rows[r] + 2 * k, n - k), xk);
         }
     }
@@ -114,8 +114,8 @@ PAIRS_CODE ALWAYS_INLINE __m128 pairs_vector_segment(const bool one_stream,
     return _mm512_castps512_ps128(pairs_add_quarters(halves, halves));
 }
 
-PAIRS_CODE ALWAYS_INLINE void pairs_vector_rows(const bool one_stream, const product *p, const uint16_t *x,
-                                                int64_t row)
+PAIRS_CODE ALWAYS_INLINE void pairs_vector_rows(const tsr_cpu_reading reading, const product *p,
+                                                const uint16_t *x, int64_t row)
 {
     const tsr_op_mul_mat *op = p->op;
     const size_t row_bytes = elems_bytes(TSR_TYPE_BF16, op->k);
@@ -129,7 +129,7 @@ PAIRS_CODE ALWAYS_INLINE void pairs_vector_rows(const bool one_stream, const pro
         for (int r = 0; r < PAIR_SIDE; r++)
             rows[r] = product_w(p, TSR_TYPE_BF16, row + (r < n_rows ? r : n_rows - 1), segment.begin);
         ahead.bytes = ahead_in_rows(p, PAIR_SIDE, at, row_bytes, STREAM_AHEAD);
-        _mm_storeu_ps(sums, pairs_vector_segment(one_stream, rows, op->w_stride, &ahead, x, segment.n));
+        _mm_storeu_ps(sums, pairs_vector_segment(reading, rows, op->w_stride, &ahead, x, segment.n));
         x += plain_padded(segment.n);
         if (plain_carry(&segment, PAIR_SIDE, sums, carry))
             fold_granule(p, &segment, p->token, row, n_rows, sums);
@@ -158,10 +158,12 @@ ALWAYS_INLINE bool pairs_walk(const product *p)
 PAIRS_CODE static void pairs_vector(const product *p, const uint16_t *x)
 {
     for (int64_t row = p->row; row < p->row_end; row += PAIR_SIDE)
-        if (p->env->one_stream)
-            pairs_vector_rows(true, p, x, row);
+        if (p->env->reading == TSR_CPU_STREAMS)
+            pairs_vector_rows(TSR_CPU_STREAMS, p, x, row);
+        else if (p->env->reading == TSR_CPU_ONE_STREAM)
+            pairs_vector_rows(TSR_CPU_ONE_STREAM, p, x, row);
         else
-            pairs_vector_rows(false, p, x, row);
+            pairs_vector_rows(TSR_CPU_ONE_STREAM_L2, p, x, row);
 }
 
 /* ---- many tokens ---- */

@@ -75,52 +75,54 @@ ALWAYS_INLINE plain_ahead plain_ahead_of(const product *p, tsr_type type, int64_
 }
 
 /* What is asked for while n_rows rows from w on are multiplied, `bytes` bytes in all. */
-ALWAYS_INLINE const unsigned char *plain_next(const bool one_stream, size_t bytes, const unsigned char *w,
-                                              plain_ahead *ahead)
+ALWAYS_INLINE const unsigned char *plain_next(const tsr_cpu_reading reading, size_t bytes,
+                                              const unsigned char *w, plain_ahead *ahead)
 {
-    return one_stream ? panel_ahead_step(&ahead->next, bytes) : w + ahead->bytes;
+    return reading == TSR_CPU_STREAMS ? w + ahead->bytes : panel_ahead_step(&ahead->next, bytes);
 }
 
-ALWAYS_INLINE void plain_ask(const bool one_stream, const int n_rows, const unsigned char *next,
+ALWAYS_INLINE void plain_ask(const tsr_cpu_reading reading, const int n_rows, const unsigned char *next,
                              const plain_ahead *ahead, size_t stride, size_t line)
 {
-    __builtin_prefetch(one_stream ? next + 64 * line
-                                  : next + line % (size_t)n_rows * stride + line / (size_t)n_rows * 64);
-    if (one_stream)
-        __builtin_prefetch(next + 64 * line - ahead->next.again);
+    if (reading == TSR_CPU_STREAMS) {
+        __builtin_prefetch(next + line % (size_t)n_rows * stride + line / (size_t)n_rows * 64);
+        return;
+    }
+    panel_ask(reading, next + 64 * line);
+    panel_ask(reading, next + 64 * line - ahead->next.again);
 }
 
 /* Multiply one unit of n_rows rows `stride` bytes apart, and ask for as much, a line now and a line then:
  * many at once wait for each other. Asking past the matrix is harmless. */
-ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const bool one_stream, const int groups,
-                              const unsigned char *w, size_t stride, plain_ahead *ahead, const float *x,
-                              v8 *state)
+ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const tsr_cpu_reading reading,
+                              const int groups, const unsigned char *w, size_t stride, plain_ahead *ahead,
+                              const float *x, v8 *state)
 {
     const int steps = groups * 32 / DOT_LANES;
     const size_t bytes = elems_bytes(type, groups * 32), lines = (size_t)n_rows * bytes / 64;
-    const unsigned char *next = plain_next(one_stream, (size_t)n_rows * bytes, w, ahead);
+    const unsigned char *next = plain_next(reading, (size_t)n_rows * bytes, w, ahead);
     UNROLL for (int i = 0; i < steps; i++)
     {
         const v8 xi = v8_load(x + i * DOT_LANES);
         UNROLL for (size_t line = (size_t)i * lines / (size_t)steps;
                     line < (size_t)(i + 1) * lines / (size_t)steps; line++)
-            plain_ask(one_stream, n_rows, next, ahead, stride, line);
+            plain_ask(reading, n_rows, next, ahead, stride, line);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
             v8_fma(plain_eight(type, w + (size_t)r * stride, i), xi, state[r]);
     }
 }
 
 /* sums[r] of one segment for n_rows rows `stride` bytes apart. */
-ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const bool one_stream,
+ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const tsr_cpu_reading reading,
                                         const unsigned char *w, size_t stride, plain_ahead *ahead,
                                         const float *x, int64_t n, float *sums)
 {
     v8 state[VECTOR_ROWS];
     UNROLL for (int r = 0; r < n_rows; r++) state[r] = v8_zero();
     for (; n >= VECTOR_UNIT; n -= VECTOR_UNIT, x += VECTOR_UNIT, w += elems_bytes(type, VECTOR_UNIT))
-        plain_unit(type, n_rows, one_stream, VECTOR_UNIT / 32, w, stride, ahead, x, state);
+        plain_unit(type, n_rows, reading, VECTOR_UNIT / 32, w, stride, ahead, x, state);
     for (; n >= 32; n -= 32, x += 32, w += elems_bytes(type, 32))
-        plain_unit(type, n_rows, one_stream, 1, w, stride, ahead, x, state);
+        plain_unit(type, n_rows, reading, 1, w, stride, ahead, x, state);
     if (n > 0) {
         const v16 xa = v16_load_n(x, n < 16 ? n : 16), xb = v16_load_n(x + 16, n < 16 ? 0 : n - 16);
         UNROLL for (int r = 0; r < n_rows; r++) state[r] =
@@ -132,8 +134,8 @@ ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const b
         UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v8_sum(state[r]);
 }
 
-ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const bool one_stream, const product *p,
-                                     int64_t row)
+ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const tsr_cpu_reading reading,
+                                     const product *p, int64_t row)
 {
     const tsr_op_mul_mat *op = p->op;
     const unsigned char *w = product_w(p, type, row, 0);
@@ -145,28 +147,30 @@ ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const bool
     do {
         const int64_t k = segment.begin;
         ahead.bytes = ahead_in_rows(p, VECTOR_ROWS, elems_bytes(type, k), row_bytes, STREAM_AHEAD);
-        plain_vector_segment(type, n_rows, one_stream, w + elems_bytes(type, k), op->w_stride, &ahead, x + k,
+        plain_vector_segment(type, n_rows, reading, w + elems_bytes(type, k), op->w_stride, &ahead, x + k,
                              segment.n, sums);
         if (plain_carry(&segment, n_rows, sums, carry))
             fold_granule(p, &segment, p->token, row, n_rows, sums);
     } while (segment_next(op, &segment));
 }
 
-ALWAYS_INLINE void plain_vector_type(tsr_type type, const bool one_stream, const product *p)
+ALWAYS_INLINE void plain_vector_type(tsr_type type, const tsr_cpu_reading reading, const product *p)
 {
     int64_t row = p->row;
     for (; row + VECTOR_ROWS <= p->row_end; row += VECTOR_ROWS)
-        plain_vector_rows(type, VECTOR_ROWS, one_stream, p, row);
+        plain_vector_rows(type, VECTOR_ROWS, reading, p, row);
     for (; row < p->row_end; row++)
-        plain_vector_rows(type, 1, one_stream, p, row);
+        plain_vector_rows(type, 1, reading, p, row);
 }
 
 ALWAYS_INLINE void plain_vector_streams(tsr_type type, const product *p)
 {
-    if (p->env->one_stream)
-        plain_vector_type(type, true, p);
+    if (p->env->reading == TSR_CPU_STREAMS)
+        plain_vector_type(type, TSR_CPU_STREAMS, p);
+    else if (p->env->reading == TSR_CPU_ONE_STREAM)
+        plain_vector_type(type, TSR_CPU_ONE_STREAM, p);
     else
-        plain_vector_type(type, false, p);
+        plain_vector_type(type, TSR_CPU_ONE_STREAM_L2, p);
 }
 
 static void plain_vector(const product *p)

@@ -71,7 +71,17 @@ typedef struct panel_ahead {
     const unsigned char *at, *end; /* what is left of a row of the next panel */
     size_t row_bytes, stride;
     size_t again; /* how far behind that lies what is asked for once more; 0: nothing */
+    tsr_cpu_reading reading;
 } panel_ahead;
+
+/* Ask for a line of it. */
+ALWAYS_INLINE void panel_ask(tsr_cpu_reading reading, const unsigned char *line)
+{
+    if (reading == TSR_CPU_ONE_STREAM_L2)
+        __builtin_prefetch(line, 0, 2);
+    else
+        __builtin_prefetch(line);
+}
 
 /* A core that has as many requests under way as it can drops those of prefetch instructions, and a kernel
  * that could go on faster than memory runs into that: on AMD's Zen 5, lines asked for at 60 GB/s where 40
@@ -83,7 +93,7 @@ enum { PANEL_AGAIN = 4096 };
 ALWAYS_INLINE size_t panel_again(const product *p, size_t used)
 {
     const size_t stride = p->op->w_stride;
-    if (!p->env->one_stream)
+    if (p->env->reading == TSR_CPU_STREAMS)
         return 0;
     return used == stride ? PANEL_AGAIN : (PANEL_AGAIN / (used + 1) + 1) * stride;
 }
@@ -94,7 +104,7 @@ ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int ro
     const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
     const unsigned char *next = product_w(p, type, row + rows, 0);
     const size_t row_bytes = used == stride ? (size_t)rows * stride : used; /* without gaps, one long row */
-    return (panel_ahead){next, next + row_bytes, row_bytes, stride, panel_again(p, used)};
+    return (panel_ahead){next, next + row_bytes, row_bytes, stride, panel_again(p, used), p->env->reading};
 }
 
 /* Where the next `bytes` bytes begin. Asking past a row or the matrix is harmless. */

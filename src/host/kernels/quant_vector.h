@@ -122,6 +122,15 @@ ALWAYS_INLINE bool quant_asks_again(tsr_type type)
 #endif
 }
 
+/* One branch for all of them. */
+ALWAYS_INLINE void quant_ask_lines(tsr_cpu_reading reading, const unsigned char *at, const size_t bytes)
+{
+    if (reading == TSR_CPU_ONE_STREAM_L2)
+        UNROLL for (size_t line = 0; line < bytes; line += 64) panel_ask(TSR_CPU_ONE_STREAM_L2, at + line);
+    else
+        UNROLL for (size_t line = 0; line < bytes; line += 64) panel_ask(TSR_CPU_ONE_STREAM, at + line);
+}
+
 /* Ask for as much as a block of this panel has. The rows of a panel, side by side, would be too many streams
  * in too few pages for a processor to see where they go. */
 ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
@@ -129,9 +138,9 @@ ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
     const unsigned char *at = panel_ahead_step(ahead, bytes), *behind = at - ahead->again;
     __asm__("" : "+r"(behind)); /* one register: gcc would compute every line's distance on its own */
-    UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(at + line);
+    quant_ask_lines(ahead->reading, at, bytes);
     if (quant_asks_again(type) && ahead->again > 0)
-        UNROLL for (size_t line = 0; line < bytes; line += 64) __builtin_prefetch(behind + line);
+        quant_ask_lines(ahead->reading, behind, bytes);
 }
 
 /* Add the products of the group that begins with block b. */
@@ -235,12 +244,12 @@ ALWAYS_INLINE void quant_vector_type(tsr_type type, const bool bytes, const prod
 }
 
 /* Whether the eight rows of AVX2's vectors multiply sooner than sixteen, with the same bits. Q8_0 needs
- * memory more than arithmetic, and processors that read one stream fastest read eight faster than sixteen:
- * Zen 5 by a tenth. Other types take so many instructions that longer vectors win. */
+ * memory more than arithmetic, and Zen 5 reads eight a tenth faster than sixteen; not so Zen 4, which asks
+ * for them in its second-level cache. Other types take so many instructions that longer vectors win. */
 ALWAYS_INLINE bool quant_vector_is_short(const product *p)
 {
 #if defined(TSR_ISA_AVX512)
-    return p->env->one_stream && p->op->type == TSR_TYPE_Q8_0;
+    return p->env->reading == TSR_CPU_ONE_STREAM && p->op->type == TSR_TYPE_Q8_0;
 #else
     (void)p;
     return false;
