@@ -321,10 +321,26 @@ static void check_one_token_like_many(const problem *p, int64_t granule)
 static void test_one_token_gives_the_bits_of_many(void **state)
 {
     (void)state;
+    static const int64_t many[] = {2, 4, 6, 9}; /* few walk along the weights like one */
     for (int i = 0; i < N_KINDS; i++)
-        for (int64_t granule = 0; granule <= 768; granule += 256) {
-            problem p = problem_create(kind_at(i), 37, 1280, 9, 7);
-            check_one_token_like_many(&p, granule);
+        for (size_t m = 0; m < sizeof many / sizeof *many; m++)
+            for (int64_t granule = 0; granule <= 768; granule += 256) {
+                problem p = problem_create(kind_at(i), 37, 1280, many[m], 7);
+                check_one_token_like_many(&p, granule);
+                problem_destroy(&p);
+            }
+}
+
+/* Rows of which one token fits into scratch and some do not, or not even one. */
+static void test_few_tokens_of_long_rows(void **state)
+{
+    (void)state;
+    static const kind some[] = {{TSR_TYPE_F16, 16}, {TSR_TYPE_Q8_0, 16}, {TSR_TYPE_Q4_K, 8}};
+    static const int64_t lengths[] = {36864, 37120, 73984}; /* 73728 elements fit */
+    for (size_t i = 0; i < sizeof some / sizeof *some; i++)
+        for (size_t l = 0; l < sizeof lengths / sizeof *lengths; l++) {
+            problem p = problem_create(some[i], 17, lengths[l], 2, 7);
+            check_one_token_like_many(&p, 256);
             problem_destroy(&p);
         }
 }
@@ -613,6 +629,7 @@ int main(void)
         cmocka_unit_test(test_every_type_is_close_and_does_not_depend_on_threads),
         cmocka_unit_test(test_long_prompts),
         cmocka_unit_test(test_one_token_gives_the_bits_of_many),
+        cmocka_unit_test(test_few_tokens_of_long_rows),
         cmocka_unit_test(test_totals_of_any_size_are_the_same),
         cmocka_unit_test(test_extreme_quanta_do_not_overflow),
         cmocka_unit_test(test_blocks_of_activations_have_scales_of_their_own),

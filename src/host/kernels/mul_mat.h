@@ -2,7 +2,7 @@
  *
  * Plain types are multiplied as floats (mul_mat_plain.h; with AMX, F16 and BF16 by mul_mat_half.h; BF16 as
  * pairs by mul_mat_pairs.h), quantized ones as integers (mul_mat_quant.h), each of them in one way for one
- * token, where memory sets the pace, and in another for many, with the same bits.
+ * token, where memory sets the pace, or a few, and in another for many, with the same bits.
  *
  * Threads take pieces of rows, each along a stretch of its own first (host/share.h). */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_H
@@ -27,11 +27,25 @@ typedef struct mul_mat_scratch {
     exact_totals totals;
 } mul_mat_scratch;
 
-/* One token of quantized weights is encoded once per thread, if it fits. */
+/* Most tokens that walk along the weights one by one: the first brings a panel into the caches, the others
+ * find it there. With more a tile takes less time, although it has to expand the weights first: on Zen 4 from
+ * 7 (Q6_K) to 9 (Q8_0) tokens on, from 5 beside F16. */
+enum {
+#if defined(TSR_ISA_AMX)
+    WALK_QUANT_TOKENS = 1,
+#else
+    WALK_QUANT_TOKENS = 6,
+#endif
+    WALK_PLAIN_TOKENS = 4,
+    WALK_ROWS = 16 /* of a panel */
+};
+
+/* Tokens beside quantized weights that walk are encoded once per thread, if they fit. */
 ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_INT_VEC)
-    return op->n_tokens == 1 && !is_plain(op->type) && op->k <= (int64_t)QUANT_MAX_BLOCKS * X_BLOCK;
+    return op->n_tokens <= WALK_QUANT_TOKENS && !is_plain(op->type) &&
+           op->n_tokens * op->k <= (int64_t)QUANT_MAX_BLOCKS * X_BLOCK;
 #else
     (void)op;
     return false;
@@ -61,6 +75,12 @@ ALWAYS_INLINE bool mul_mat_is_float(tsr_type type)
 #else
     return is_plain(type);
 #endif
+}
+
+/* Whether the op's tokens walk as floats. */
+ALWAYS_INLINE bool mul_mat_walks_plain(const product *p)
+{
+    return mul_mat_is_float(p->op->type) && !pairs_take(p) && p->op->n_tokens <= WALK_PLAIN_TOKENS;
 }
 
 /* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
@@ -100,6 +120,33 @@ static void mul_mat_tiles(const product *p, mul_mat_scratch *scratch)
         mul_mat_tile(p, scratch);
 }
 
+/* One token along some rows. */
+static void mul_mat_walk_one(const product *p, mul_mat_scratch *scratch)
+{
+    if (mul_mat_walks_plain(p))
+        plain_vector(p);
+#if defined(TSR_ISA_INT_VEC)
+    else
+        quant_vector(p, scratch->quant.x + p->token * (p->op->k / X_BLOCK));
+#else
+    (void)scratch;
+#endif
+}
+
+/* Each token along a panel of rows, then along the next. */
+static void mul_mat_walk(const product *p, mul_mat_scratch *scratch)
+{
+    const int64_t all = p->row_end - p->row, panel = p->token_end - p->token == 1 ? all : WALK_ROWS;
+    product one = *p;
+    for (; one.row < p->row_end; one.row += panel) {
+        one.row_end = p->row_end - one.row < panel ? p->row_end : one.row + panel;
+        for (one.token = p->token; one.token < p->token_end; one.token++) {
+            one.token_end = one.token + 1;
+            mul_mat_walk_one(&one, scratch);
+        }
+    }
+}
+
 /* Compute a product of at most a piece's rows (mul_mat_cut), after mul_mat_begin(). */
 static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
 {
@@ -112,12 +159,8 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
 #endif
     else if (pairs_walk(p))
         pairs_vector(p, scratch->pairs.x);
-    else if (mul_mat_is_float(op->type) && !pairs_take(p) && p->token_end - p->token == 1)
-        plain_vector(p);
-#if defined(TSR_ISA_INT_VEC)
-    else if (mul_mat_encodes_once(op))
-        quant_vector(p, scratch->quant.x);
-#endif
+    else if (mul_mat_walks_plain(p) || mul_mat_encodes_once(op))
+        mul_mat_walk(p, scratch);
     else
         mul_mat_tiles(p, scratch);
 }
@@ -141,7 +184,7 @@ ALWAYS_INLINE bool mul_mat_is_vector(const product *p)
     if (is_half(op->type))
         return half_walks(op);
 #endif
-    return op->n_tokens == 1 && (is_plain(op->type) || mul_mat_encodes_once(op));
+    return mul_mat_walks_plain(p) || mul_mat_encodes_once(op);
 }
 
 /* What is multiplied at once, and the most that fits into scratch. */

@@ -265,14 +265,15 @@ void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x)
 }
 #endif
 
-/* Encode the product's token for quant_vector(). */
+/* Encode the op's tokens for quant_vector(), one after the other. */
 static void quant_vector_encode(const product *p, x_block *x)
 {
     const bool bytes = quant_multiplies_bytes(p->op) && !quant_vector_is_short(p);
-    quant_x_encode(p->op, product_x(p, 0), p->op->k, bytes, x);
+    for (int64_t t = 0; t < p->op->n_tokens; t++)
+        quant_x_encode(p->op, product_x(p, t), p->op->k, bytes, x + t * (p->op->k / X_BLOCK));
 }
 
-/* One token whose blocks are x. */
+/* The product's one token, whose blocks are x. */
 static void quant_vector(const product *p, const x_block *x)
 {
 #if defined(TSR_ISA_AVX512)
