@@ -38,19 +38,20 @@ static float half_plain_sum(tsr_type type, const product *p, const k_segment *se
                             int64_t row)
 {
     const unsigned char *w = product_w(p, type, row, 0);
-    const float *x = product_x(p, token);
+    const plain_x x = {{product_x(p, token)}};
     const int64_t end = segment->granule_end, begin = (end - 1) / segment->granule * segment->granule;
     plain_ahead ahead = plain_ahead_of(p, type, row);
     float total = 0.0f;
     for (int64_t k = begin; k < end; k += DOT_SEGMENT) {
         const int64_t n = end - k < DOT_SEGMENT ? end - k : DOT_SEGMENT;
-        float sum;
+        float sum[VECTOR_TOKENS][VECTOR_ROWS];
         if (type == TSR_TYPE_F16)
-            plain_vector_segment(TSR_TYPE_F16, 1, false, w + elems_bytes(type, k), 0, &ahead, x + k, n, &sum);
+            plain_vector_segment(TSR_TYPE_F16, 1, 1, TSR_CPU_STREAMS, w + elems_bytes(type, k), 0, &ahead, &x,
+                                 k, n, sum);
         else
-            plain_vector_segment(TSR_TYPE_BF16, 1, false, w + elems_bytes(type, k), 0, &ahead, x + k, n,
-                                 &sum);
-        total = k == begin ? sum : total + sum;
+            plain_vector_segment(TSR_TYPE_BF16, 1, 1, TSR_CPU_STREAMS, w + elems_bytes(type, k), 0, &ahead,
+                                 &x, k, n, sum);
+        total = k == begin ? sum[0][0] : total + sum[0][0];
     }
     return total;
 }

@@ -2,8 +2,8 @@
  * mul_mat_pairs.h): f32 products, in the order of dot.h. There are two ways to compute a segment sum, with
  * the same bits.
  *
- * One token (plain_vector): the weights are read once, so memory sets the pace. Several rows at once, hence
- * several streams; weights are widened in registers and multiplied at once.
+ * One token or a few (plain_vector): the weights are read once, so memory sets the pace. Several rows at
+ * once, hence several streams; weights are widened in registers and multiplied at once.
  *
  * Many tokens (plain_tile): a few rows' segment is widened once into scratch, small enough to stay in the
  * first-level cache, and multiplied with every token, at the pace of the multiply-add units. */
@@ -15,7 +15,14 @@
 #include "host/kernels/weights.h"
 
 enum {
-    VECTOR_ROWS = 4,     /* most rows at once for one token */
+    VECTOR_ROWS = 4, /* most rows at once for few tokens */
+#if defined(TSR_ISA_AVX512)
+    VECTOR_TOKENS = 4, /* most at once for them: 4 x 4 accumulators of 32 registers */
+#elif defined(TSR_ISA_AVX2) || defined(TSR_ISA_NEON)
+    VECTOR_TOKENS = 2,
+#else
+    VECTOR_TOKENS = 1,
+#endif
     VECTOR_UNIT = 128,   /* elements multiplied at once */
     STREAM_AHEAD = 2048, /* bytes */
     TILE_ROWS = 1024,    /* most rows of a chunk: how often packed activations are used */
@@ -60,7 +67,12 @@ ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, flo
     return segment->closes;
 }
 
-/* ---- one token ---- */
+/* ---- few tokens ---- */
+
+/* Where some tokens' activations lie. */
+typedef struct plain_x {
+    const float *row[VECTOR_TOKENS];
+} plain_x;
 
 /* What is asked for while rows are multiplied: of every row what comes `bytes` bytes later, or, as one
  * stream, the rows that come next. */
@@ -92,75 +104,100 @@ ALWAYS_INLINE void plain_ask(const tsr_cpu_reading reading, const int n_rows, co
     panel_ask(reading, next + 64 * line - ahead->next.again);
 }
 
-/* Multiply one unit of n_rows rows `stride` bytes apart, and ask for as much, a line now and a line then:
- * many at once wait for each other. Asking past the matrix is harmless. */
-ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const tsr_cpu_reading reading,
-                              const int groups, const unsigned char *w, size_t stride, plain_ahead *ahead,
-                              const float *x, v8 *state)
+/* Multiply one unit of n_rows rows `stride` bytes apart, elements from k on, with n_tokens tokens, and ask
+ * for as much, a line now and a line then: many at once wait for each other. Asking past the matrix is
+ * harmless. */
+ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int n_tokens,
+                              const tsr_cpu_reading reading, const int groups, const unsigned char *w,
+                              size_t stride, plain_ahead *ahead, const plain_x *x, int64_t k,
+                              v8 state[VECTOR_TOKENS][VECTOR_ROWS])
 {
     const int steps = groups * 32 / DOT_LANES;
     const size_t bytes = elems_bytes(type, groups * 32), lines = (size_t)n_rows * bytes / 64;
     const unsigned char *next = plain_next(reading, (size_t)n_rows * bytes, w, ahead);
     UNROLL for (int i = 0; i < steps; i++)
     {
-        const v8 xi = v8_load(x + i * DOT_LANES);
+        v8 xi[VECTOR_TOKENS];
+        UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = v8_load(x->row[t] + k + i * DOT_LANES);
         UNROLL for (size_t line = (size_t)i * lines / (size_t)steps;
                     line < (size_t)(i + 1) * lines / (size_t)steps; line++)
             plain_ask(reading, n_rows, next, ahead, stride, line);
-        UNROLL for (int r = 0; r < n_rows; r++) state[r] =
-            v8_fma(plain_eight(type, w + (size_t)r * stride, i), xi, state[r]);
+        UNROLL for (int r = 0; r < n_rows; r++)
+        {
+            const v8 wr = plain_eight(type, w + (size_t)r * stride, i);
+            UNROLL for (int t = 0; t < n_tokens; t++) state[t][r] = v8_fma(wr, xi[t], state[t][r]);
+        }
     }
 }
 
-/* sums[r] of one segment for n_rows rows `stride` bytes apart. */
-ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const tsr_cpu_reading reading,
-                                        const unsigned char *w, size_t stride, plain_ahead *ahead,
-                                        const float *x, int64_t n, float *sums)
+/* sums[t][r] of the segment at k, of n elements, for n_rows rows `stride` bytes apart. */
+ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const int n_tokens,
+                                        const tsr_cpu_reading reading, const unsigned char *w, size_t stride,
+                                        plain_ahead *ahead, const plain_x *x, int64_t k, int64_t n,
+                                        float sums[VECTOR_TOKENS][VECTOR_ROWS])
 {
-    v8 state[VECTOR_ROWS];
-    UNROLL for (int r = 0; r < n_rows; r++) state[r] = v8_zero();
-    for (; n >= VECTOR_UNIT; n -= VECTOR_UNIT, x += VECTOR_UNIT, w += elems_bytes(type, VECTOR_UNIT))
-        plain_unit(type, n_rows, reading, VECTOR_UNIT / 32, w, stride, ahead, x, state);
-    for (; n >= 32; n -= 32, x += 32, w += elems_bytes(type, 32))
-        plain_unit(type, n_rows, reading, 1, w, stride, ahead, x, state);
-    if (n > 0) {
-        const v16 xa = v16_load_n(x, n < 16 ? n : 16), xb = v16_load_n(x + 16, n < 16 ? 0 : n - 16);
-        UNROLL for (int r = 0; r < n_rows; r++) state[r] =
-            dot_step(state[r], weights_tail(type, w + (size_t)r * stride, n), xa, xb);
-    }
-    if (n_rows % 4 == 0)
-        UNROLL for (int r = 0; r < n_rows; r += 4) v8_sum4(state + r, sums + r);
-    else
-        UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v8_sum(state[r]);
+    v8 state[VECTOR_TOKENS][VECTOR_ROWS];
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int r = 0; r < n_rows; r++) state[t][r] = v8_zero();
+    for (; n >= VECTOR_UNIT; n -= VECTOR_UNIT, k += VECTOR_UNIT, w += elems_bytes(type, VECTOR_UNIT))
+        plain_unit(type, n_rows, n_tokens, reading, VECTOR_UNIT / 32, w, stride, ahead, x, k, state);
+    for (; n >= 32; n -= 32, k += 32, w += elems_bytes(type, 32))
+        plain_unit(type, n_rows, n_tokens, reading, 1, w, stride, ahead, x, k, state);
+    if (n > 0)
+        UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const float *xt = x->row[t] + k;
+            const v16 xa = v16_load_n(xt, n < 16 ? n : 16), xb = v16_load_n(xt + 16, n < 16 ? 0 : n - 16);
+            UNROLL for (int r = 0; r < n_rows; r++) state[t][r] =
+                dot_step(state[t][r], weights_tail(type, w + (size_t)r * stride, n), xa, xb);
+        }
+    UNROLL for (int t = 0; t < n_tokens; t++) if (n_rows == 4) v8_sum4(state[t], sums[t]);
+    else UNROLL for (int r = 0; r < n_rows; r++) sums[t][r] = v8_sum(state[t][r]);
 }
 
-ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const tsr_cpu_reading reading,
-                                     const product *p, int64_t row)
+/* Rows [row, row + n_rows) with tokens [token, token + n_tokens). */
+ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const int n_tokens,
+                                     const tsr_cpu_reading reading, const product *p, int64_t row,
+                                     int64_t token)
 {
     const tsr_op_mul_mat *op = p->op;
     const unsigned char *w = product_w(p, type, row, 0);
-    const float *x = product_x(p, p->token);
     const size_t row_bytes = elems_bytes(type, op->k);
     plain_ahead ahead = plain_ahead_of(p, type, row);
-    float sums[VECTOR_ROWS], carry[VECTOR_ROWS] = {0};
+    float sums[VECTOR_TOKENS][VECTOR_ROWS], carry[VECTOR_TOKENS][VECTOR_ROWS] = {0};
+    plain_x x;
+    UNROLL for (int t = 0; t < n_tokens; t++) x.row[t] = product_x(p, token + t);
     k_segment segment = segment_first(op, DOT_SEGMENT);
     do {
         const int64_t k = segment.begin;
         ahead.bytes = ahead_in_rows(p, VECTOR_ROWS, elems_bytes(type, k), row_bytes, STREAM_AHEAD);
-        plain_vector_segment(type, n_rows, reading, w + elems_bytes(type, k), op->w_stride, &ahead, x + k,
-                             segment.n, sums);
-        if (plain_carry(&segment, n_rows, sums, carry))
-            fold_granule(p, &segment, p->token, row, n_rows, sums);
+        plain_vector_segment(type, n_rows, n_tokens, reading, w + elems_bytes(type, k), op->w_stride, &ahead,
+                             &x, k, segment.n, sums);
+        for (int t = 0; t < n_tokens; t++)
+            if (plain_carry(&segment, n_rows, sums[t], carry[t]))
+                fold_granule(p, &segment, token + t, row, n_rows, sums[t]);
     } while (segment_next(op, &segment));
+}
+
+/* With all the product's tokens, which find in the caches what the first of them have read. */
+ALWAYS_INLINE void plain_vector_panel(tsr_type type, const int n_rows, const tsr_cpu_reading reading,
+                                      const product *p, int64_t row)
+{
+    int64_t token = p->token;
+    for (; p->token_end - token >= 4 && VECTOR_TOKENS >= 4; token += 4)
+        plain_vector_rows(type, n_rows, VECTOR_TOKENS >= 4 ? 4 : 1, reading, p, row, token);
+    for (; p->token_end - token >= 2 && VECTOR_TOKENS >= 2; token += 2)
+        plain_vector_rows(type, n_rows, VECTOR_TOKENS >= 2 ? 2 : 1, reading, p, row, token);
+    for (; token < p->token_end; token++)
+        plain_vector_rows(type, n_rows, 1, reading, p, row, token);
 }
 
 ALWAYS_INLINE void plain_vector_type(tsr_type type, const tsr_cpu_reading reading, const product *p)
 {
     int64_t row = p->row;
     for (; row + VECTOR_ROWS <= p->row_end; row += VECTOR_ROWS)
-        plain_vector_rows(type, VECTOR_ROWS, reading, p, row);
+        plain_vector_panel(type, VECTOR_ROWS, reading, p, row);
     for (; row < p->row_end; row++)
-        plain_vector_rows(type, 1, reading, p, row);
+        plain_vector_panel(type, 1, reading, p, row);
 }
 
 ALWAYS_INLINE void plain_vector_streams(tsr_type type, const product *p)
