@@ -331,7 +331,7 @@ static void test_one_token_gives_the_bits_of_many(void **state)
             }
 }
 
-/* Rows of which one token fits into scratch and some do not, or not even one. */
+/* Rows of which two tokens fit into scratch, or one, or none. */
 static void test_few_tokens_of_long_rows(void **state)
 {
     (void)state;

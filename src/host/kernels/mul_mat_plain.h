@@ -130,6 +130,14 @@ ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int n_token
     }
 }
 
+ALWAYS_INLINE void plain_sums(const int n_rows, const v8 state[VECTOR_ROWS], float sums[VECTOR_ROWS])
+{
+    if (n_rows == 4)
+        v8_sum4(state, sums);
+    else
+        UNROLL for (int r = 0; r < n_rows; r++) sums[r] = v8_sum(state[r]);
+}
+
 /* sums[t][r] of the segment at k, of n elements, for n_rows rows `stride` bytes apart. */
 ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const int n_tokens,
                                         const tsr_cpu_reading reading, const unsigned char *w, size_t stride,
@@ -150,8 +158,7 @@ ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const i
             UNROLL for (int r = 0; r < n_rows; r++) state[t][r] =
                 dot_step(state[t][r], weights_tail(type, w + (size_t)r * stride, n), xa, xb);
         }
-    UNROLL for (int t = 0; t < n_tokens; t++) if (n_rows == 4) v8_sum4(state[t], sums[t]);
-    else UNROLL for (int r = 0; r < n_rows; r++) sums[t][r] = v8_sum(state[t][r]);
+    UNROLL for (int t = 0; t < n_tokens; t++) plain_sums(n_rows, state[t], sums[t]);
 }
 
 /* Rows [row, row + n_rows) with tokens [token, token + n_tokens). */
