@@ -122,13 +122,19 @@ ALWAYS_INLINE bool quant_asks_again(tsr_type type)
 #endif
 }
 
+ALWAYS_INLINE void quant_ask_as(const tsr_cpu_reading reading, const unsigned char *at, const size_t bytes)
+{
+    __asm__("" : "+r"(at)); /* one register: gcc would compute every line's address before the branch */
+    UNROLL for (size_t line = 0; line < bytes; line += 64) panel_ask(reading, at + line);
+}
+
 /* One branch for all of them. */
 ALWAYS_INLINE void quant_ask_lines(tsr_cpu_reading reading, const unsigned char *at, const size_t bytes)
 {
     if (reading == TSR_CPU_ONE_STREAM_L2)
-        UNROLL for (size_t line = 0; line < bytes; line += 64) panel_ask(TSR_CPU_ONE_STREAM_L2, at + line);
+        quant_ask_as(TSR_CPU_ONE_STREAM_L2, at, bytes);
     else
-        UNROLL for (size_t line = 0; line < bytes; line += 64) panel_ask(TSR_CPU_ONE_STREAM, at + line);
+        quant_ask_as(TSR_CPU_ONE_STREAM, at, bytes);
 }
 
 /* Ask for as much as a block of this panel has. The rows of a panel, side by side, would be too many streams
@@ -136,11 +142,10 @@ ALWAYS_INLINE void quant_ask_lines(tsr_cpu_reading reading, const unsigned char 
 ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 {
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
-    const unsigned char *at = panel_ahead_step(ahead, bytes), *behind = at - ahead->again;
-    __asm__("" : "+r"(behind)); /* one register: gcc would compute every line's distance on its own */
+    const unsigned char *at = panel_ahead_step(ahead, bytes);
     quant_ask_lines(ahead->reading, at, bytes);
     if (quant_asks_again(type) && ahead->again > 0)
-        quant_ask_lines(ahead->reading, behind, bytes);
+        quant_ask_lines(ahead->reading, at - ahead->again, bytes);
 }
 
 /* Add the products of the group that begins with block b. */
