@@ -16,8 +16,6 @@
 
 #include "host/kernels/rows.h"
 
-#define NOINLINE __attribute__((noinline)) /* keeps a loop's registers its own */
-
 enum {
     ATTN_BLOCK = 32,     /* positions; a multiple of every vector's lanes */
     ATTN_ROWS = 64,      /* most query rows of an item */

@@ -113,8 +113,8 @@ ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x
 }
 
 /* The same for 1 <= n_tokens <= DOT_TOKENS. A function of its own: inlined, its registers run out. */
-__attribute__((noinline)) static void dot_tile(int n_tokens, const float *w, const float *x, size_t x_stride,
-                                               int64_t n, float *out)
+static NOINLINE void dot_tile(int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
+                              float *out)
 {
     if (n_tokens >= 3 && DOT_TOKENS >= 3)
         dot_tile_n(DOT_TOKENS >= 3 ? 3 : 1, w, x, x_stride, n, out);

@@ -217,14 +217,29 @@ ALWAYS_INLINE void plain_vector_streams(tsr_type type, const product *p)
         plain_vector_type(type, TSR_CPU_ONE_STREAM_L2, p);
 }
 
+static NOINLINE void plain_vector_f32(const product *p)
+{
+    plain_vector_streams(TSR_TYPE_F32, p);
+}
+
+static NOINLINE void plain_vector_f16(const product *p)
+{
+    plain_vector_streams(TSR_TYPE_F16, p);
+}
+
+static NOINLINE void plain_vector_bf16(const product *p)
+{
+    plain_vector_streams(TSR_TYPE_BF16, p);
+}
+
 static void plain_vector(const product *p)
 {
     if (p->op->type == TSR_TYPE_F32)
-        plain_vector_streams(TSR_TYPE_F32, p);
+        plain_vector_f32(p);
     else if (p->op->type == TSR_TYPE_F16)
-        plain_vector_streams(TSR_TYPE_F16, p);
+        plain_vector_f16(p);
     else
-        plain_vector_streams(TSR_TYPE_BF16, p);
+        plain_vector_bf16(p);
 }
 
 /* ---- many tokens ---- */

@@ -34,6 +34,9 @@
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
+/* For a loop that keeps its registers to itself this way, or one of many cases: compilers take a multiple of
+ * the time for a function that has them all. */
+#define NOINLINE __attribute__((noinline))
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
 #else
