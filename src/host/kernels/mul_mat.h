@@ -28,19 +28,15 @@ typedef struct mul_mat_scratch {
 } mul_mat_scratch;
 
 /* Most tokens that walk along the weights: what the first ones have read, the others find in the caches. With
- * more a tile takes less time, although it has to expand the weights first: on Zen 4 beside quantized ones,
- * along which tokens walk one by one, from 7 (Q6_K) to 9 (Q8_0) tokens on, with AVX2's vectors from 5 or 6
- * on. */
+ * more a tile takes less time, although it has to expand the weights first: beside quantized ones, with the
+ * vectors of AVX-512 (Zen 4) from 9 (Q6_K) to 13 tokens on, with AVX2's from 7 (Q6_K) to 9 on. */
 enum {
 #if defined(TSR_ISA_AMX)
     WALK_QUANT_TOKENS = 1, /* tiles are not timed yet */
-#elif defined(TSR_ISA_AVX512)
-    WALK_QUANT_TOKENS = 6,
 #else
-    WALK_QUANT_TOKENS = 4,
+    WALK_QUANT_TOKENS = FEW_TOKENS,
 #endif
-    WALK_PLAIN_TOKENS = VECTOR_TOKENS > 1 ? FEW_TOKENS : 1,
-    WALK_ROWS = 16 /* of a panel */
+    WALK_PLAIN_TOKENS = VECTOR_TOKENS > 1 ? FEW_TOKENS : 1
 };
 
 /* Tokens beside quantized weights that walk are encoded once per thread, if they fit. */
@@ -123,22 +119,6 @@ static void mul_mat_tiles(const product *p, mul_mat_scratch *scratch)
         mul_mat_tile(p, scratch);
 }
 
-#if defined(TSR_ISA_INT_VEC)
-/* Each token along a panel of rows, then along the next. */
-static void mul_mat_walk_quant(const product *p, const x_block *x)
-{
-    const int64_t all = p->row_end - p->row, panel = p->token_end - p->token == 1 ? all : WALK_ROWS;
-    product one = *p;
-    for (; one.row < p->row_end; one.row += panel) {
-        one.row_end = p->row_end - one.row < panel ? p->row_end : one.row + panel;
-        for (one.token = p->token; one.token < p->token_end; one.token++) {
-            one.token_end = one.token + 1;
-            quant_vector(&one, x + one.token * (p->op->k / X_BLOCK));
-        }
-    }
-}
-#endif
-
 /* Compute a product of at most a piece's rows (mul_mat_cut), after mul_mat_begin(). */
 static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
 {
@@ -155,7 +135,7 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
         plain_vector(p);
 #if defined(TSR_ISA_INT_VEC)
     else if (mul_mat_encodes_once(op))
-        mul_mat_walk_quant(p, scratch->quant.x);
+        quant_vector(p, scratch->quant.x);
 #endif
     else
         mul_mat_tiles(p, scratch);

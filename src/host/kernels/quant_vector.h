@@ -1,5 +1,5 @@
-/* One token of mul_mat with quantized weights: the weights are read once, INT_LANES rows side by side, so
- * memory sets the pace. Lanes are rows. */
+/* One token of mul_mat with quantized weights, or a few: the weights are read once, INT_LANES rows side by
+ * side, so memory sets the pace, and unpacked once for some tokens. Lanes are rows. */
 #ifndef TSR_HOST_KERNELS_QUANT_VECTOR_H
 #define TSR_HOST_KERNELS_QUANT_VECTOR_H
 
@@ -8,7 +8,34 @@
 
 enum { QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK }; /* elements of K at once, of one token and of many */
 
+/* Most tokens that walk side by side, as many as there are registers for, and rule(n, ...) for each n that
+ * do. */
+#if defined(TSR_ISA_AMX)
+enum { QUANT_WALKERS = 1 }; /* few tokens take tiles */
+#define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__)
+#elif defined(TSR_ISA_AVX512)
+enum { QUANT_WALKERS = 4 };
+#define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__) rule(2, __VA_ARGS__) rule(4, __VA_ARGS__)
+#else
+enum { QUANT_WALKERS = 2 };
+#define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__) rule(2, __VA_ARGS__)
+#endif
+
 #if defined(TSR_ISA_INT_VEC)
+
+/* Blocks of n tokens that walk side by side: of the first one at x, of the others `stride` blocks apart. */
+typedef struct quant_walkers {
+    const x_block *x;
+    size_t stride;
+    int n; /* a constant of the code */
+} quant_walkers;
+
+/* Their blocks n_blocks on. */
+ALWAYS_INLINE quant_walkers quant_walkers_at(quant_walkers walkers, int64_t n_blocks)
+{
+    walkers.x += n_blocks;
+    return walkers;
+}
 
 /* Sums of elements 0 .. 15 and 16 .. 31 of a block; where nothing tells the halves apart, `first` may be that
  * of all. */
@@ -16,98 +43,135 @@ typedef struct quant_halves {
     vec_int first, second;
 } quant_halves;
 
-/* The sums of products of both halves of block b with a token's block x, a lane per row, times
+/* The sums of products of both halves of block b with every walker's block, a lane per row, times
  * 2^quant_dot_shift(); from parts. */
-ALWAYS_INLINE quant_halves quant_part_dots(tsr_type type, const quant_group *group, int b, const x_block *x)
+ALWAYS_INLINE void quant_part_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
+                                   quant_halves out[QUANT_WALKERS])
 {
-    vec_int sums[2][4];
+    vec_int sums[QUANT_WALKERS][2][4];
     UNROLL for (int half = 0; half < 2; half++)
     {
-        const vec_int x_even = int_set1_part(x->q + 8 * half), x_odd = int_set1_part(x->q + 16 + 8 * half);
         const bool goes_on = half == 1 && !quant_has_sub_scales(type);
+        vec_int x_even[QUANT_WALKERS], x_odd[QUANT_WALKERS];
+        UNROLL for (int t = 0; t < walkers.n; t++)
+        {
+            const int16_t *q = walkers.x[(size_t)t * walkers.stride].q + 8 * half;
+            x_even[t] = int_set1_part(q), x_odd[t] = int_set1_part(q + 16);
+        }
         UNROLL for (int i = 0; i < 4; i++)
         {
             const quant_pair w = quant_dot_words(type, group, b, 4 * half + i);
-            sums[half][i] = goes_on ? int_dot(sums[0][i], w.even, x_even) : int_product(w.even, x_even);
-            sums[half][i] = int_dot(sums[half][i], w.odd, x_odd);
+            UNROLL for (int t = 0; t < walkers.n; t++)
+            {
+                vec_int *sum = &sums[t][half][i];
+                *sum = goes_on ? int_dot(sums[t][0][i], w.even, x_even[t]) : int_product(w.even, x_even[t]);
+                *sum = int_dot(*sum, w.odd, x_odd[t]);
+            }
         }
     }
-    if (quant_has_sub_scales(type))
-        return (quant_halves){int_sum_parts(sums[0]), int_sum_parts(sums[1])};
-    return (quant_halves){int_sum_parts(sums[1]), {0}};
+    UNROLL for (int t = 0; t < walkers.n; t++) out[t] =
+        quant_has_sub_scales(type) ? (quant_halves){int_sum_parts(sums[t][0]), int_sum_parts(sums[t][1])}
+                                   : (quant_halves){int_sum_parts(sums[t][1]), {0}};
 }
 
 /* The same from vectors whose lanes are rows. */
-ALWAYS_INLINE quant_halves quant_column_dots(tsr_type type, const quant_group *group, int b, const x_block *x)
+ALWAYS_INLINE void quant_column_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
+                                     quant_halves out[QUANT_WALKERS])
 {
-    vec_int even[2], odd[2]; /* apart, since each sum is a chain */
+    vec_int even[QUANT_WALKERS][2], odd[QUANT_WALKERS][2]; /* apart, since each sum is a chain */
     UNROLL for (int i = 0; i < 8; i++)
     {
         const quant_pair w = quant_dot_words(type, group, b, i);
-        const vec_int x_even = int_set1(x->q + 2 * i), x_odd = int_set1(x->q + 16 + 2 * i);
-        even[i / 4] = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(even[i / 4], w.even, x_even);
-        odd[i / 4] = i % 4 == 0 ? int_product(w.odd, x_odd) : int_dot(odd[i / 4], w.odd, x_odd);
+        UNROLL for (int t = 0; t < walkers.n; t++)
+        {
+            const int16_t *q = walkers.x[(size_t)t * walkers.stride].q + 2 * i;
+            const vec_int x_even = int_set1(q), x_odd = int_set1(q + 16);
+            vec_int *e = &even[t][i / 4], *o = &odd[t][i / 4];
+            *e = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(*e, w.even, x_even);
+            *o = i % 4 == 0 ? int_product(w.odd, x_odd) : int_dot(*o, w.odd, x_odd);
+        }
     }
-    return (quant_halves){even[0] + odd[0], even[1] + odd[1]};
+    UNROLL for (int t = 0; t < walkers.n; t++) out[t] =
+        (quant_halves){even[t][0] + odd[t][0], even[t][1] + odd[t][1]};
 }
 
 #if defined(TSR_ISA_BYTES)
-/* Both, where the token's block is bytes. At most two steps go into a sum, so 16 bits hold it. */
-ALWAYS_INLINE quant_halves quant_byte_dots(tsr_type type, const quant_group *group, int b, const x_block *x)
+/* Both, where the walkers' blocks are bytes. At most two steps go into a sum, so 16 bits hold it. */
+ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
+                                   quant_halves out[QUANT_WALKERS])
 {
     const bool parts = quant_has_parts(type), apart = quant_has_sub_scales(type);
-    byte_sum sums[2][4] = {0};
-    vec_int half_sums[2] = {0};
+    byte_sum sums[QUANT_WALKERS][2][4] = {0};
     UNROLL for (int i = 0; i < 8; i++)
     {
-        const vec_int xs = parts ? int_set1_part(x->bytes + i / 4 * 16) : int_set1(x->bytes + 4 * i);
-        byte_sum *sum = &sums[apart ? i / 4 : 0][i % 4];
-        *sum = byte_dot(*sum, quant_unsigned(type, group, b, i), xs);
+        const vec_bits w = quant_unsigned(type, group, b, i);
+        UNROLL for (int t = 0; t < walkers.n; t++)
+        {
+            const int8_t *bytes = walkers.x[(size_t)t * walkers.stride].bytes;
+            const vec_int xs = parts ? int_set1_part(bytes + i / 4 * 16) : int_set1(bytes + 4 * i);
+            byte_sum *sum = &sums[t][apart ? i / 4 : 0][i % 4];
+            *sum = byte_dot(*sum, w, xs);
+        }
     }
-    UNROLL for (int half = 0; half < 1 + apart; half++)
+    UNROLL for (int t = 0; t < walkers.n; t++)
     {
-        vec_int totals[4];
-        UNROLL for (int i = 0; i < 4; i++) totals[i] = byte_total(sums[half][i]);
-        half_sums[half] = parts ? int_sum_parts(totals) : (totals[0] + totals[1]) + (totals[2] + totals[3]);
+        vec_int half_sums[2] = {0};
+        UNROLL for (int half = 0; half < 1 + apart; half++)
+        {
+            vec_int totals[4];
+            UNROLL for (int i = 0; i < 4; i++) totals[i] = byte_total(sums[t][half][i]);
+            half_sums[half] =
+                parts ? int_sum_parts(totals) : (totals[0] + totals[1]) + (totals[2] + totals[3]);
+        }
+        out[t] = (quant_halves){half_sums[0], half_sums[1]};
     }
-    return (quant_halves){half_sums[0], half_sums[1]};
 }
 #endif
 
-ALWAYS_INLINE quant_halves quant_half_dots(tsr_type type, const bool bytes, const quant_group *group, int b,
-                                           const x_block *x)
+ALWAYS_INLINE void quant_half_dots(tsr_type type, const bool bytes, const quant_group *group, int b,
+                                   quant_walkers walkers, quant_halves out[QUANT_WALKERS])
 {
 #if defined(TSR_ISA_BYTES)
-    if (bytes)
-        return quant_byte_dots(type, group, b, x);
+    if (bytes) {
+        quant_byte_dots(type, group, b, walkers, out);
+        return;
+    }
 #else
     (void)bytes;
 #endif
-    return quant_has_parts(type) ? quant_part_dots(type, group, b, x) : quant_column_dots(type, group, b, x);
+    if (quant_has_parts(type))
+        quant_part_dots(type, group, b, walkers, out);
+    else
+        quant_column_dots(type, group, b, walkers, out);
 }
 
-/* The integer sums of block b of a panel with a token's block x, a lane per row. `bytes`: which x has. */
-ALWAYS_INLINE vec_int quant_block_dots(tsr_type type, const bool bytes, const quant_panel *panel,
-                                       const quant_group *group, int b, const x_block *x)
+/* The integer sum of block b of a panel with a token's block x, a lane per row. `bytes`: which x has. */
+ALWAYS_INLINE vec_int quant_block_dot(tsr_type type, const bool bytes, const quant_panel *panel, int b,
+                                      const x_block *x, quant_halves dots)
 {
     const int offset = bytes ? quant_unsigned_offset(type) : quant_offset(type);
     const int shift = bytes ? 0 : quant_dot_shift(type, b);
-    const quant_halves dots = quant_half_dots(type, bytes, group, b, x);
     if (quant_has_sub_scales(type))
         return (dots.first - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +
                (dots.second - offset * x->half[1]) * quant_sub_scale(type, panel, 2 * b + 1);
     return ((dots.first + dots.second) >> shift) - offset * (x->half[0] + x->half[1]);
 }
 
-/* Add the products of block b to a lane per row. */
-ALWAYS_INLINE vec quant_vector_block(tsr_type type, const bool bytes, const quant_panel *panel,
-                                     const quant_group *group, int b, const x_block *x, vec acc)
+/* Add the products of block b to each walker's lane per row. */
+ALWAYS_INLINE void quant_vector_block(tsr_type type, const bool bytes, const quant_panel *panel,
+                                      const quant_group *group, int b, quant_walkers walkers,
+                                      vec acc[QUANT_WALKERS])
 {
-    const vec dots = int_to_float(quant_block_dots(type, bytes, panel, group, b, x)) * vec_set1(x->scale);
-    acc = vec_fma(dots, quant_scale(type, panel, b), acc);
-    UNROLL for (int half = 0; half < quant_minima(type); half++) acc =
-        vec_fma(vec_set1(quant_x_sum(x, quant_minima(type), half)), -quant_min(type, panel, b, half), acc);
-    return acc;
+    quant_halves dots[QUANT_WALKERS];
+    quant_half_dots(type, bytes, group, b, walkers, dots);
+    UNROLL for (int t = 0; t < walkers.n; t++)
+    {
+        const x_block *x = walkers.x + (size_t)t * walkers.stride;
+        const vec_int dot = quant_block_dot(type, bytes, panel, b, x, dots[t]);
+        acc[t] = vec_fma(int_to_float(dot) * vec_set1(x->scale), quant_scale(type, panel, b), acc[t]);
+        UNROLL for (int half = 0; half < quant_minima(type); half++) acc[t] = vec_fma(
+            vec_set1(quant_x_sum(x, quant_minima(type), half)), -quant_min(type, panel, b, half), acc[t]);
+    }
 }
 
 /* Whether asking again (panel_again()) pays, as measured: not with blocks that stand alone, whose kernels
@@ -149,103 +213,155 @@ ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 }
 
 /* Add the products of the group that begins with block b. */
-ALWAYS_INLINE vec quant_vector_group(tsr_type type, const bool bytes, const int_rows *rows,
-                                     const quant_panel *panel, int b, const x_block *x, panel_ahead *ahead,
-                                     vec acc)
+ALWAYS_INLINE void quant_vector_group(tsr_type type, const bool bytes, const int_rows *rows,
+                                      const quant_panel *panel, int b, quant_walkers walkers,
+                                      panel_ahead *ahead, vec acc[QUANT_WALKERS])
 {
     quant_group group;
     quant_group_parts(type, rows, panel, b, &group);
     UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
     {
         quant_ask(type, ahead);
-        acc = quant_vector_block(type, bytes, panel, &group, b + i, x + b + i, acc);
+        quant_vector_block(type, bytes, panel, &group, b + i, quant_walkers_at(walkers, b + i), acc);
     }
-    return acc;
 }
 
 #if defined(TSR_ISA_AVX512)
 /* Add the products of blocks b and b + 1. */
-ALWAYS_INLINE vec quant_vector_pair(tsr_type type, const bool bytes, const int_rows *rows, quant_panel *panel,
-                                    int b, const x_block *x, panel_ahead *ahead, vec acc)
+ALWAYS_INLINE void quant_vector_pair(tsr_type type, const bool bytes, const int_rows *rows,
+                                     quant_panel *panel, int b, quant_walkers walkers, panel_ahead *ahead,
+                                     vec acc[QUANT_WALKERS])
 {
     quant_group pair[2];
     quant_pair_load(type, rows, b, panel, pair);
     UNROLL for (int i = 0; i < 2; i++)
     {
         quant_ask(type, ahead);
-        acc = quant_vector_block(type, bytes, panel, &pair[i], b + i, x + b + i, acc);
+        quant_vector_block(type, bytes, panel, &pair[i], b + i, quant_walkers_at(walkers, b + i), acc);
     }
-    return acc;
 }
 #endif
 
 /* Add the products of one panel: a super-block, unrolled so that its shifts are by constants. */
-ALWAYS_INLINE vec quant_vector_super(tsr_type type, const bool bytes, const int_rows *rows, const x_block *x,
-                                     panel_ahead *ahead, vec acc)
+ALWAYS_INLINE void quant_vector_super(tsr_type type, const bool bytes, const int_rows *rows,
+                                      quant_walkers walkers, panel_ahead *ahead, vec acc[QUANT_WALKERS])
 {
     quant_panel panel;
     quant_header_load(type, rows, 0, &panel);
-    UNROLL for (int b = 0; b < QUANT_BLOCKS; b += quant_group_blocks(type)) acc =
-        quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);
-    return acc;
+    UNROLL for (int b = 0; b < QUANT_BLOCKS; b += quant_group_blocks(type))
+        quant_vector_group(type, bytes, rows, &panel, b, walkers, ahead, acc);
 }
 
 /* The same for blocks that stand alone. */
-ALWAYS_INLINE vec quant_vector_blocks(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
-                                      const x_block *x, panel_ahead *ahead, vec acc)
+ALWAYS_INLINE void quant_vector_blocks(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
+                                       quant_walkers walkers, panel_ahead *ahead, vec acc[QUANT_WALKERS])
 {
     quant_panel panel;
     int b = 0;
 #if defined(TSR_ISA_AVX512)
     if (quant_loads_pairs(type))
         for (; b + 1 < n_blocks; b += 2)
-            acc = quant_vector_pair(type, bytes, rows, &panel, b, x, ahead, acc);
+            quant_vector_pair(type, bytes, rows, &panel, b, walkers, ahead, acc);
 #endif
     if (b < n_blocks)
         quant_header_load(type, rows, b, &panel);
     for (; b < n_blocks; b++) {
         if (b + 1 < n_blocks)
             quant_header_load(type, rows, b + 1, &panel);
-        acc = quant_vector_group(type, bytes, rows, &panel, b, x, ahead, acc);
+        quant_vector_group(type, bytes, rows, &panel, b, walkers, ahead, acc);
     }
-    return acc;
 }
 
-ALWAYS_INLINE vec quant_vector_panel(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
-                                     const x_block *x, panel_ahead *ahead, vec acc)
+ALWAYS_INLINE void quant_vector_panel(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
+                                      quant_walkers walkers, panel_ahead *ahead, vec acc[QUANT_WALKERS])
 {
     if (is_super_block(type))
-        return quant_vector_super(type, bytes, rows, x, ahead, acc);
-    return quant_vector_blocks(type, bytes, rows, n_blocks, x, ahead, acc);
+        quant_vector_super(type, bytes, rows, walkers, ahead, acc);
+    else
+        quant_vector_blocks(type, bytes, rows, n_blocks, walkers, ahead, acc);
 }
 
+/* A panel of rows from `row` on, with tokens from `token` on, as many as walk. */
 ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const product *p, int64_t row,
-                                     const x_block *x)
+                                     int64_t token, quant_walkers walkers)
 {
     const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
     panel_ahead ahead = panel_ahead_of(p, type, INT_LANES, row);
     k_segment segment = segment_first(p->op, QUANT_SEGMENT);
     quant_edge edge;
-    vec acc = {0};
+    vec acc[QUANT_WALKERS] = {0};
     do {
         const int_rows rows = quant_rows(product_w(p, type, row, segment.begin), p->op->w_stride, n_rows,
                                          elems_bytes(type, segment.n), &edge);
         if (segment.opens)
-            acc = (vec){0};
-        acc = quant_vector_panel(type, bytes, &rows, (int)(segment.n / X_BLOCK), x + segment.begin / X_BLOCK,
-                                 &ahead, acc);
-        if (segment.closes) {
-            float sums[INT_LANES];
-            vec_store(sums, acc);
-            fold_granule(p, &segment, p->token, row, n_rows, sums);
-        }
+            UNROLL for (int t = 0; t < walkers.n; t++) acc[t] = (vec){0};
+        quant_vector_panel(type, bytes, &rows, (int)(segment.n / X_BLOCK),
+                           quant_walkers_at(walkers, segment.begin / X_BLOCK), &ahead, acc);
+        if (segment.closes)
+            UNROLL for (int t = 0; t < walkers.n; t++)
+            {
+                float sums[INT_LANES];
+                vec_store(sums, acc[t]);
+                fold_granule(p, &segment, token + t, row, n_rows, sums);
+            }
     } while (segment_next(p->op, &segment));
 }
 
-ALWAYS_INLINE void quant_vector_type(tsr_type type, const bool bytes, const product *p, const x_block *x)
+/* Tokens from `token` on along a panel, n at a time; returns the first that is left. */
+ALWAYS_INLINE int64_t quant_vector_tokens(tsr_type type, const bool bytes, const product *p, int64_t row,
+                                          int64_t token, const int n, const x_block *x)
 {
-    for (int64_t row = p->row; row < p->row_end; row += INT_LANES)
-        quant_vector_rows(type, bytes, p, row, x);
+    const size_t stride = (size_t)(p->op->k / X_BLOCK);
+    for (; p->token_end - token >= n; token += n)
+        quant_vector_rows(type, bytes, p, row, token, (quant_walkers){x + (size_t)token * stride, stride, n});
+    return token;
+}
+
+/* What that does with these constants: a function each, since compilers take a multiple of the time for one
+ * that has it all. */
+typedef int64_t quant_walk(const product *p, int64_t row, int64_t token, const x_block *x);
+
+#define WALK_OF(n, constant, name, kind, bytes)                                                    \
+    static NOINLINE int64_t name##_walk_##kind##_##n(const product *p, int64_t row, int64_t token, \
+                                                     const x_block *x)                             \
+    {                                                                                              \
+        return quant_vector_tokens(constant, bytes, p, row, token, n, x);                          \
+    }
+#define WALKS_OF(constant, name)                            \
+    FOR_EACH_WALKERS(WALK_OF, constant, name, words, false) \
+    FOR_EACH_WALKERS(WALK_OF, constant, name, bytes, true)
+FOR_EACH_QUANT_TYPE(WALKS_OF)
+#undef WALKS_OF
+#undef WALK_OF
+
+/* walks[n]: that of n tokens. */
+static void quant_walks_of(tsr_type type, bool bytes, quant_walk *walks[QUANT_WALKERS + 1])
+{
+    switch (type) {
+#define WALK(n, name) walks[n] = bytes ? name##_walk_bytes_##n : name##_walk_words_##n;
+#define WALKS_CASE(constant, name)   \
+    case constant:                   \
+        FOR_EACH_WALKERS(WALK, name) \
+        break;
+        FOR_EACH_QUANT_TYPE(WALKS_CASE)
+#undef WALKS_CASE
+#undef WALK
+    default:
+        break;
+    }
+}
+
+/* The product's tokens along each panel of its rows: what the first have read, the others find in the
+ * caches. */
+static void quant_vector_walk(const product *p, const bool bytes, const x_block *x)
+{
+    quant_walk *walks[QUANT_WALKERS + 1] = {0};
+    quant_walks_of(p->op->type, bytes, walks);
+    for (int64_t row = p->row; row < p->row_end; row += INT_LANES) {
+        int64_t token = p->token;
+        for (int n = QUANT_WALKERS; n > 0; n /= 2)
+            token = walks[n](p, row, token, x);
+    }
 }
 
 /* Whether the eight rows of AVX2's vectors multiply sooner than sixteen, with the same bits. Q8_0 needs
@@ -254,19 +370,19 @@ ALWAYS_INLINE void quant_vector_type(tsr_type type, const bool bytes, const prod
 ALWAYS_INLINE bool quant_vector_is_short(const product *p)
 {
 #if defined(TSR_ISA_AVX512)
-    return p->env->reading == TSR_CPU_ONE_STREAM && p->op->type == TSR_TYPE_Q8_0;
+    return p->env->reading == TSR_CPU_ONE_STREAM && p->op->type == TSR_TYPE_Q8_0 && p->op->n_tokens == 1;
 #else
     (void)p;
     return false;
 #endif
 }
 
-/* What AVX2's kernels do for it: one token whose blocks, of words, are x. */
+/* What AVX2's kernels do for it: blocks of words. */
 void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x);
 #if defined(TSR_ISA_AVX2) && !defined(TSR_ISA_VNNI)
 void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x)
 {
-    quant_vector_type(TSR_TYPE_Q8_0, false, p, x);
+    quant_vector_walk(p, false, x);
 }
 #endif
 
@@ -278,7 +394,7 @@ static void quant_vector_encode(const product *p, x_block *x)
         quant_x_encode(p->op, product_x(p, t), p->op->k, bytes, x + t * (p->op->k / X_BLOCK));
 }
 
-/* The product's one token, whose blocks are x. */
+/* The product's tokens, of which the op's first has its blocks at x. */
 static void quant_vector(const product *p, const x_block *x)
 {
 #if defined(TSR_ISA_AVX512)
@@ -287,19 +403,7 @@ static void quant_vector(const product *p, const x_block *x)
         return;
     }
 #endif
-    switch (p->op->type) {
-#define VECTOR_CASE(constant, rules)                  \
-    case constant:                                    \
-        if (quant_multiplies_bytes(p->op))            \
-            quant_vector_type(constant, true, p, x);  \
-        else                                          \
-            quant_vector_type(constant, false, p, x); \
-        break;
-        FOR_EACH_QUANT_TYPE(VECTOR_CASE)
-#undef VECTOR_CASE
-    default:
-        break;
-    }
+    quant_vector_walk(p, quant_multiplies_bytes(p->op), x);
 }
 
 #endif
