@@ -321,8 +321,7 @@ static void check_one_token_like_many(const problem *p, int64_t granule)
 static void test_one_token_gives_the_bits_of_many(void **state)
 {
     (void)state;
-    static const int64_t many[] = {2, 3, 7,
-                                   9}; /* up to 8 walk like one, side by side in fours or twos, or alone */
+    static const int64_t many[] = {2, 3, 7, 9}; /* up to 8 walk like one, in fours or twos or alone */
     for (int i = 0; i < N_KINDS; i++)
         for (size_t m = 0; m < sizeof many / sizeof *many; m++)
             for (int64_t granule = 0; granule <= 768; granule += 256) {

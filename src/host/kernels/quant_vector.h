@@ -37,6 +37,12 @@ ALWAYS_INLINE quant_walkers quant_walkers_at(quant_walkers walkers, int64_t n_bl
     return walkers;
 }
 
+/* That of walker t. */
+ALWAYS_INLINE const x_block *quant_walker(quant_walkers walkers, int t)
+{
+    return walkers.x + (size_t)t * walkers.stride;
+}
+
 /* Sums of elements 0 .. 15 and 16 .. 31 of a block; where nothing tells the halves apart, `first` may be that
  * of all. */
 typedef struct quant_halves {
@@ -55,7 +61,7 @@ ALWAYS_INLINE void quant_part_dots(tsr_type type, const quant_group *group, int 
         vec_int x_even[QUANT_WALKERS], x_odd[QUANT_WALKERS];
         UNROLL for (int t = 0; t < walkers.n; t++)
         {
-            const int16_t *q = walkers.x[(size_t)t * walkers.stride].q + 8 * half;
+            const int16_t *q = quant_walker(walkers, t)->q + 8 * half;
             x_even[t] = int_set1_part(q), x_odd[t] = int_set1_part(q + 16);
         }
         UNROLL for (int i = 0; i < 4; i++)
@@ -84,7 +90,7 @@ ALWAYS_INLINE void quant_column_dots(tsr_type type, const quant_group *group, in
         const quant_pair w = quant_dot_words(type, group, b, i);
         UNROLL for (int t = 0; t < walkers.n; t++)
         {
-            const int16_t *q = walkers.x[(size_t)t * walkers.stride].q + 2 * i;
+            const int16_t *q = quant_walker(walkers, t)->q + 2 * i;
             const vec_int x_even = int_set1(q), x_odd = int_set1(q + 16);
             vec_int *e = &even[t][i / 4], *o = &odd[t][i / 4];
             *e = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(*e, w.even, x_even);
@@ -107,7 +113,7 @@ ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int 
         const vec_bits w = quant_unsigned(type, group, b, i);
         UNROLL for (int t = 0; t < walkers.n; t++)
         {
-            const int8_t *bytes = walkers.x[(size_t)t * walkers.stride].bytes;
+            const int8_t *bytes = quant_walker(walkers, t)->bytes;
             const vec_int xs = parts ? int_set1_part(bytes + i / 4 * 16) : int_set1(bytes + 4 * i);
             byte_sum *sum = &sums[t][apart ? i / 4 : 0][i % 4];
             *sum = byte_dot(*sum, w, xs);
@@ -166,7 +172,7 @@ ALWAYS_INLINE void quant_vector_block(tsr_type type, const bool bytes, const qua
     quant_half_dots(type, bytes, group, b, walkers, dots);
     UNROLL for (int t = 0; t < walkers.n; t++)
     {
-        const x_block *x = walkers.x + (size_t)t * walkers.stride;
+        const x_block *x = quant_walker(walkers, t);
         const vec_int dot = quant_block_dot(type, bytes, panel, b, x, dots[t]);
         acc[t] = vec_fma(int_to_float(dot) * vec_set1(x->scale), quant_scale(type, panel, b), acc[t]);
         UNROLL for (int half = 0; half < quant_minima(type); half++) acc[t] = vec_fma(
