@@ -151,6 +151,7 @@ static void host_destroy(tsr_device *device)
     tsr_host_device *host = tsr_host(device);
     tsr_team_destroy(host->team);
     tsr_host_memory_free(host->shared, host->kernels ? host->kernels->shared_bytes : 0);
+    tsr_host_memory_free(host->packed, TSR_HOST_PACKED_BYTES);
     tsr_mem_free(host->scratch);
     tsr_mem_free(host->threads);
     tsr_mem_free(host);
@@ -223,6 +224,8 @@ static tsr_status alloc_threads(tsr_host_device *host)
         host->shares[i] = (tsr_host_shares *)(void *)(aligned + n * host->scratch_stride + i * share_bytes);
     if (n > 1 && host->kernels->shared_bytes > 0)
         TSR_TRY(tsr_host_memory_alloc(host->kernels->shared_bytes, host->numa_node, &host->shared));
+    if (host->kernels->pack)
+        TSR_TRY(tsr_host_memory_alloc(TSR_HOST_PACKED_BYTES, host->numa_node, (void **)&host->packed));
 out:
     return status;
 }

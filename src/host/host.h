@@ -33,6 +33,11 @@ typedef struct tsr_host_outcome {
     uint64_t missing; /* devices that had not come to the collective */
 } tsr_host_outcome;
 
+/* Room for packed activations (kernels.h) of the products of a stage: 512 tokens of 28672 floats, what the
+ * largest matrices of models of 70 billion weights multiply, take 56 MiB. Pages are touched only where an op
+ * needs them; products for which there is no room pack for themselves. */
+#define TSR_HOST_PACKED_BYTES ((size_t)64 << 20)
+
 typedef struct tsr_host_device {
     tsr_device base;
     const tsr_kernel_set *kernels;
@@ -45,6 +50,7 @@ typedef struct tsr_host_device {
     tsr_host_shares *shares[2]; /* [n_threads], for one stage and for the next */
     tsr_cpu_reading reading;    /* for tsr_kernel_env */
     void *shared;               /* pages that the team's kernels share; NULL: a team of one has none */
+    unsigned char *packed;      /* TSR_HOST_PACKED_BYTES; NULL: the kernels never pack */
 
     unsigned char gap_0[64];
     tsr_host_counter next[TSR_HOST_STAGE_OPS]; /* chunk counters of the running stage's ops */

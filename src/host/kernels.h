@@ -33,6 +33,7 @@ typedef struct tsr_kernel_env {
     void *scratch;            /* this thread's, 64-byte aligned, scratch_bytes of the kernel set */
     void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
                                  kernels since; NULL: none, and kernels do without */
+    void *packed;             /* of MUL_MAT: what pack() made of its activations; NULL: nothing */
     const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
     tsr_cpu_reading reading;     /* how to read weights: tsr_cpu_reads() */
     bool pairs;                  /* the set's */
@@ -49,6 +50,12 @@ typedef struct tsr_kernel_set {
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
     bool heeds_then;                 /* MUL_MAT calls env->then */
     bool pairs;                      /* the processor multiplies pairs of bfloat16: for tsr_kernel_env */
+
+    /* What a MUL_MAT's activations become for all threads before it runs: how many bytes (0: nothing), and
+     * the making of them at env->packed, 64-byte aligned. The same for ops of the same type that read the
+     * same activations alike. NULL: nothing ever. */
+    size_t (*pack_bytes)(const tsr_op *op, const tsr_kernel_env *env);
+    void (*pack)(const tsr_op *op, const tsr_kernel_env *env);
 
     /* Two products of the same type and shape with the same token, and the GLU of both; NULL: none. */
     void (*products_glu)(const tsr_op *a, const tsr_op *b, const tsr_op *glu, const tsr_kernel_env *env);

@@ -15,14 +15,18 @@
 #include "core/event.h"
 #include "core/mem.h"
 #include "host/fuse.h"
+#include "host/packing.h"
 
-/* Ops that are run as one, and how; most of them are one op. */
+/* Ops that are run as one, and how; most of them are one op. Or not the op, but the packing of its
+ * activations: products that have some are a stage behind that of their packing. */
 typedef struct step {
     tsr_host_fusion fusion;
     int op, n_ops;
-    int place;          /* in the stage, which says what its counters are */
-    bool barrier_after; /* true for the last */
-    bool serial;        /* run in the serial part of the barrier before it */
+    int place;             /* in the stage, which says what its counters are */
+    bool barrier_after;    /* true for the last */
+    bool serial;           /* run in the serial part of the barrier before it */
+    bool packs;            /* instead of the op */
+    unsigned char *packed; /* where; or what the op finds; NULL: nothing */
 } step;
 
 struct tsr_device_program {
@@ -91,6 +95,69 @@ static void find_stages(tsr_device_program *program)
     }
 }
 
+/* What kernels are told by thread `thread` of n_threads. */
+static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_threads)
+{
+    tsr_host_thread *self = &host->threads[thread];
+    return (tsr_kernel_env){.thread = thread,
+                            .n_threads = n_threads,
+                            .range_fault = &self->range_fault,
+                            .scratch = self->scratch,
+                            .shared = host->shared,
+                            .reading = host->reading,
+                            .pairs = host->kernels->pairs};
+}
+
+/* Put the packing of a stage's activations before the stage: of n steps from stage[0] on, to `out`, which has
+ * room for as many. Returns how many. */
+static int find_packing(const tsr_device_program *program, step *stage, int n, step *out)
+{
+    const tsr_kernel_env env = env_of(program->host, 0, program->host->base.n_threads);
+    const tsr_op *ops[TSR_HOST_STAGE_OPS] = {NULL};
+    tsr_host_packed packed[TSR_HOST_STAGE_OPS];
+    int n_out = 0;
+    for (int i = 0; i < n; i++)
+        ops[i] = &program->ops[stage[i].op];
+    tsr_host_find_packed(program->host, &env, ops, n, packed);
+    for (int i = 0; i < n; i++) {
+        stage[i].packed = packed[i].at;
+        if (packed[i].is_first)
+            out[n_out] = (step){.op = stage[i].op, .place = n_out, .packs = true, .packed = packed[i].at};
+        n_out += packed[i].is_first;
+    }
+    if (n_out > 0)
+        out[n_out - 1].barrier_after = true;
+    return n_out;
+}
+
+/* Where the stage that begins with step i ends. */
+static int stage_end(const tsr_device_program *program, int i)
+{
+    do
+        i++;
+    while (i < program->n_steps && program->steps[i].place > 0);
+    return i;
+}
+
+static tsr_status add_packing(tsr_device_program *program)
+{
+    tsr_status status = TSR_OK;
+    step *steps = NULL;
+    int n = 0;
+    TSR_TRY(tsr_mem_array(2 * (size_t)program->n_steps, sizeof *steps, "the steps of a program", &steps));
+    for (int i = 0, end; i < program->n_steps; i = end) {
+        end = stage_end(program, i);
+        n += find_packing(program, &program->steps[i], end - i, steps + n);
+        memcpy(steps + n, &program->steps[i], (size_t)(end - i) * sizeof *steps);
+        n += end - i;
+    }
+    tsr_mem_free(program->steps);
+    program->steps = steps;
+    program->n_steps = n;
+out:
+    return status;
+}
+
 tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
                                    tsr_device_program **program_out)
 {
@@ -109,6 +176,7 @@ tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_
     }
     find_steps(program);
     find_stages(program);
+    TSR_TRY(add_packing(program));
     *program_out = program;
     program = NULL;
 out:
@@ -187,7 +255,9 @@ static void run_kernels(tsr_host_device *host, const step *s, const tsr_op *op, 
 {
     tsr_host_thread *self = &host->threads[env->thread];
     uint64_t begin = host->duty_percent < 100 ? tsr_clock_ns() : 0;
-    if (s->fusion != TSR_HOST_FUSION_NONE)
+    if (s->packs)
+        host->kernels->pack(op, env);
+    else if (s->fusion != TSR_HOST_FUSION_NONE)
         tsr_host_run_fused(host, s->fusion, op, env);
     else
         host->kernels->run[op->kind](op, env);
@@ -208,19 +278,6 @@ static void run_step(const tsr_device_program *program, const step *s, const tsr
         run_collective(host, op, env);
     else
         run_kernels(host, s, op, env);
-}
-
-/* What kernels are told by thread `thread` of n_threads. */
-static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_threads)
-{
-    tsr_host_thread *self = &host->threads[thread];
-    return (tsr_kernel_env){.thread = thread,
-                            .n_threads = n_threads,
-                            .range_fault = &self->range_fault,
-                            .scratch = self->scratch,
-                            .shared = host->shared,
-                            .reading = host->reading,
-                            .pairs = host->kernels->pairs};
 }
 
 /* Run the serial steps from the i-th on, as the only thread: the others wait. Returns the step after them. */
@@ -274,6 +331,7 @@ static void run_program(void *argument, int thread, int n_threads)
         env.next = &host->next[s->place].chunk;
         env.shares = host->shares[side];
         env.place = s->place;
+        env.packed = s->packed;
         run_step(program, s, &env);
         if (!s->barrier_after)
             continue;

@@ -49,6 +49,7 @@ typedef struct worker {
     pthread_t thread;
     const tsr_kernel_set *set;
     const tsr_op *op;
+    tsr_kernel_fn run;
     tsr_kernel_env env;
 } worker;
 
@@ -59,29 +60,20 @@ static void *work(void *argument)
     if (!self->env.scratch)
         abort();
     memset(self->env.scratch, 0xff, self->set->scratch_bytes);
-    self->set->run[self->op->kind](self->op, &self->env);
+    self->run(self->op, &self->env);
     free(self->env.scratch);
     return NULL;
 }
 
-bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
+/* Every thread of a team runs the function. */
+static void run_team(const tsr_kernel_set *set, tsr_kernel_fn run, const tsr_op *op,
+                     const tsr_kernel_env *env)
 {
     worker workers[16];
-    _Atomic int64_t next = 0;
-    _Atomic int fault = 0;
-    tsr_host_shares shares[16] = {0};
-    void *shared = n_threads > 1 && set->shared_bytes > 0 ? calloc(1, set->shared_bytes) : NULL;
+    const int n_threads = env->n_threads;
     for (int i = n_threads - 1; i >= 0; i--) {
-        workers[i] = (worker){.set = set, .op = op};
-        workers[i].env = (tsr_kernel_env){i,
-                                          n_threads,
-                                          &next,
-                                          &fault,
-                                          NULL,
-                                          shared,
-                                          .reading = (tsr_cpu_reading)(n_threads % TSR_CPU_READINGS),
-                                          .pairs = set->pairs,
-                                          .shares = shares};
+        workers[i] = (worker){.set = set, .op = op, .run = run, .env = *env};
+        workers[i].env.thread = i;
         if (i == 0)
             work(&workers[i]);
         else if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0)
@@ -89,8 +81,6 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
     }
     for (int i = 1; i < n_threads; i++)
         pthread_join(workers[i].thread, NULL);
-    free(shared);
-    return fault != 0;
 }
 
 static size_t guarded_bytes(size_t bytes)
@@ -114,6 +104,32 @@ void guarded_free(void *pointer, size_t bytes)
     const size_t page = (size_t)sysconf(_SC_PAGESIZE), usable = guarded_bytes(bytes);
     if (pointer)
         munmap((char *)pointer + bytes - usable, usable + page);
+}
+
+bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
+{
+    _Atomic int64_t next = 0;
+    _Atomic int fault = 0;
+    tsr_host_shares shares[16] = {0};
+    void *shared = n_threads > 1 && set->shared_bytes > 0 ? calloc(1, set->shared_bytes) : NULL;
+    tsr_kernel_env env = {.n_threads = n_threads,
+                          .next = &next,
+                          .range_fault = &fault,
+                          .shared = shared,
+                          .reading = (tsr_cpu_reading)(n_threads % TSR_CPU_READINGS),
+                          .pairs = set->pairs,
+                          .shares = shares};
+    const bool may_pack = n_threads > 1 && op->kind == TSR_OP_MUL_MAT && set->pack;
+    const size_t bytes = may_pack ? set->pack_bytes(op, &env) : 0;
+    if (bytes > 0) {
+        env.packed = guarded_alloc(bytes);
+        run_team(set, set->pack, op, &env);
+        next = 0;
+    }
+    run_team(set, set->run[op->kind], op, &env);
+    guarded_free(env.packed, bytes);
+    free(shared);
+    return fault != 0;
 }
 
 /* xorshift64* (Vigna, arXiv:1402.6246) */

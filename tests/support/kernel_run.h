@@ -26,8 +26,9 @@ bool kernel_run_is_pairs(const tsr_kernel_set *set, tsr_type type, int x_bits);
  * Quantized types have a bound of their own, and plain ones are exact otherwise. */
 double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type, int x_bits);
 
-/* Run one op with a team of n_threads real threads, which read in one stream if they are an even number.
- * Returns whether the range fault was raised. */
+/* Run one op with a team of n_threads real threads, which read in one stream if they are an even number; with
+ * more than one, activations are packed before where the set does that. Returns whether the range fault was
+ * raised. */
 bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads);
 
 /* `bytes` bytes whose last one is the last accessible byte before an inaccessible page, filled with 0xff (NaN

@@ -39,7 +39,8 @@ enum {
     WALK_PLAIN_TOKENS = VECTOR_TOKENS > 1 ? FEW_TOKENS : 1
 };
 
-/* Tokens beside quantized weights that walk are encoded once per thread, if they fit. */
+/* Tokens beside quantized weights that walk are encoded before the op's first product (once per thread, or
+ * per team: mul_mat_pack.h), if they fit. */
 ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_INT_VEC)
@@ -61,8 +62,8 @@ static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
     if (pairs_walk(p))
         pairs_vector_round(p, scratch->pairs.x);
 #if defined(TSR_ISA_INT_VEC)
-    if (mul_mat_encodes_once(p->op))
-        quant_vector_encode(p, scratch->quant.x);
+    if (mul_mat_encodes_once(p->op) && !p->packed)
+        quant_vector_encode(p, 0, p->op->n_tokens, scratch->quant.x);
 #endif
 }
 
@@ -135,7 +136,7 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
         plain_vector(p);
 #if defined(TSR_ISA_INT_VEC)
     else if (mul_mat_encodes_once(op))
-        quant_vector(p, scratch->quant.x);
+        quant_vector(p, p->packed ? (const x_block *)(const void *)p->packed : scratch->quant.x);
 #endif
     else
         mul_mat_tiles(p, scratch);
@@ -186,7 +187,7 @@ ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(const product *p)
 /* Pieces are multiples of the register tile. About four per thread even out the threads' speeds. One token
  * takes long pieces, because what is asked for at the end of a thread's last one is another's; few tokens
  * take the least rows, to walk along a few rather than jump among many; many tokens are cut where scratch
- * ends, since more rows for the same encoded tokens are worth more. */
+ * ends. */
 static mul_mat_pieces mul_mat_cut(const product *p)
 {
     const tsr_op_mul_mat *op = p->op;
@@ -208,7 +209,7 @@ static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_mul_mat *op = &record->mul_mat;
     bool fault = false;
-    product p = {.op = op, .fault = &fault, .env = env};
+    product p = {.op = op, .packed = env->packed, .fault = &fault, .env = env};
     const mul_mat_pieces pieces = mul_mat_cut(&p);
     mul_mat_begin(&p, env->scratch);
     for (int64_t piece; (piece = tsr_kernel_next_piece(env, pieces.n)) >= 0;) {

@@ -240,11 +240,31 @@ static void half_pack(const product *p, const k_segment *segment, int64_t first,
     }
 }
 
-/* Multiply the panel that begins with `row` with tokens [first, first + n_tokens). `at`: where scratch keeps
- * the panel's sums. */
-static void half_panel_multiply(const product *p, const k_segment *segment, int64_t row, int64_t first,
-                                int n_tokens, int64_t at, half_scratch *scratch)
+/* Some tokens' activations of one segment. */
+typedef struct half_tokens {
+    const half_group *groups;
+    int64_t first;
+    int n;
+} half_tokens;
+
+/* How they lie where they are packed for all threads: of every token the HALF_TILE-th part of a group. */
+static const pack_layout half_layout = {HALF_SEGMENT, HALF_TILE, sizeof(half_group) / HALF_TILE};
+
+/* Where segment number `index` of some tokens lies; divided into groups unless it is packed. */
+static half_tokens half_tokens_of(const product *p, const k_segment *segment, int64_t index, int64_t first,
+                                  int n_tokens, half_group *groups)
 {
+    if (p->packed)
+        return (half_tokens){product_packed(p, &half_layout, index, first), first, n_tokens};
+    half_pack(p, segment, first, n_tokens, groups);
+    return (half_tokens){groups, first, n_tokens};
+}
+
+/* Multiply the panel that begins with `row` with the tokens. `at`: where scratch keeps the panel's sums. */
+static void half_panel_multiply(const product *p, const k_segment *segment, int64_t row,
+                                const half_tokens *tokens, int64_t at, half_scratch *scratch)
+{
+    const int n_tokens = tokens->n;
     const tsr_op_mul_mat *op = p->op;
     const int n_rows = p->row_end - row < HALF_ROWS ? (int)(p->row_end - row) : HALF_ROWS;
     const int n_chunks = (int)((segment->n + HALF_CHUNK - 1) / HALF_CHUNK);
@@ -256,17 +276,17 @@ static void half_panel_multiply(const product *p, const k_segment *segment, int6
         float *sums = scratch->sums + at;
         rows_ahead_step(&ahead, HALF_ROWS);
         half_multiply(op->type, half_takes_whole(op), n, &scratch->tiles, &scratch->panel,
-                      scratch->x + t / HALF_TILE, n_chunks, segment->opens, sums);
+                      tokens->groups + t / HALF_TILE, n_chunks, segment->opens, sums);
         if (!segment->closes)
             continue;
         for (int i = 0; i < n; i++)
-            half_mend(p, segment, first + t + i, row, n_rows, sums + i * HALF_ROWS);
-        fold_tile(p, segment, first + t, n, row, n_rows, HALF_ROWS, sums, at);
+            half_mend(p, segment, tokens->first + t + i, row, n_rows, sums + i * HALF_ROWS);
+        fold_tile(p, segment, tokens->first + t, n, row, n_rows, HALF_ROWS, sums, at);
     }
 }
 
-/* One segment of the product's rows, for tokens [first, first + n_tokens). */
-static void half_tile_rows(const product *p, const k_segment *segment, int64_t first, int n_tokens,
+/* One segment of the product's rows. */
+static void half_tile_rows(const product *p, const k_segment *segment, const half_tokens *tokens,
                            half_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
@@ -276,7 +296,7 @@ static void half_tile_rows(const product *p, const k_segment *segment, int64_t f
         const int n_rows = p->row_end - row < HALF_ROWS ? (int)(p->row_end - row) : HALF_ROWS;
         half_panel_fill(op->type, w + (size_t)row * op->w_stride, op->w_stride, n_rows, segment->n,
                         &scratch->panel);
-        half_panel_multiply(p, segment, row, first, n_tokens, at, scratch);
+        half_panel_multiply(p, segment, row, tokens, at, scratch);
     }
 }
 
@@ -286,9 +306,10 @@ static void half_tiles(const product *p, half_scratch *scratch)
     for (int64_t t = p->token; t < p->token_end; t += HALF_TILE_TOKENS) {
         const int n_tokens = (int)(p->token_end - t < HALF_TILE_TOKENS ? p->token_end - t : HALF_TILE_TOKENS);
         k_segment segment = segment_first(p->op, HALF_SEGMENT);
+        int64_t index = 0;
         do {
-            half_pack(p, &segment, t, n_tokens, scratch->x);
-            half_tile_rows(p, &segment, t, n_tokens, scratch);
+            const half_tokens tokens = half_tokens_of(p, &segment, index++, t, n_tokens, scratch->x);
+            half_tile_rows(p, &segment, &tokens, scratch);
         } while (segment_next(p->op, &segment));
     }
     half_end(&scratch->tiles);

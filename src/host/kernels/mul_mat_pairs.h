@@ -210,11 +210,38 @@ PAIRS_CODE static void pairs_panel(int n_tokens, const uint16_t *w, const uint16
         pairs_panel_n(1, w, x, n, sums);
 }
 
-/* Multiply a segment of the stage's panel that begins with `row` with tokens [first, first + n_tokens), and
- * ask for that of the next panel. `at`: where scratch keeps the panel's sums. */
-static void pairs_multiply(const product *p, const k_stage *stage, const k_segment *segment, int64_t row,
-                           int64_t first, int n_tokens, int64_t at, pairs_scratch *scratch)
+/* Some tokens' activations in one stage, PAIR_SEGMENT apart. */
+typedef struct pairs_tokens {
+    const uint16_t *x;
+    int64_t first;
+    int n;
+} pairs_tokens;
+
+/* How they lie where they are packed for all threads. */
+static const pack_layout pairs_layout = {PAIR_SEGMENT, PAIR_SIDE, PAIR_SEGMENT * sizeof(uint16_t)};
+
+static void pairs_pack(const product *p, const k_stage *stage, int64_t first, int n_tokens, uint16_t *x)
 {
+    for (int i = 0; i < n_tokens; i++)
+        pairs_round(product_x(p, first + i) + stage->begin, stage->n, x + i * PAIR_SEGMENT);
+}
+
+/* Where a stage of some tokens lies; rounded to x unless it is packed. */
+static pairs_tokens pairs_tokens_of(const product *p, const k_stage *stage, int64_t first, int n_tokens,
+                                    uint16_t *x)
+{
+    if (p->packed)
+        return (pairs_tokens){product_packed(p, &pairs_layout, stage->index, first), first, n_tokens};
+    pairs_pack(p, stage, first, n_tokens, x);
+    return (pairs_tokens){x, first, n_tokens};
+}
+
+/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and ask for that of the
+ * next panel. `at`: where scratch keeps the panel's sums. */
+static void pairs_multiply(const product *p, const k_stage *stage, const k_segment *segment, int64_t row,
+                           const pairs_tokens *tokens, int64_t at, pairs_scratch *scratch)
+{
+    const int n_tokens = tokens->n;
     const tsr_op_mul_mat *op = p->op;
     const int64_t k = segment->begin - stage->begin;
     const int n_rows = p->row_end - row < PAIR_ROWS ? (int)(p->row_end - row) : PAIR_ROWS;
@@ -225,9 +252,9 @@ static void pairs_multiply(const product *p, const k_stage *stage, const k_segme
         const int n = n_tokens - t < PAIR_SIDE ? n_tokens - t : PAIR_SIDE;
         _Alignas(64) float sums[PAIR_SIDE * PAIR_ROWS];
         rows_ahead_step(&ahead, PAIR_ROWS);
-        pairs_panel(n, scratch->w + k, scratch->x + (size_t)t * PAIR_SEGMENT + k, segment->n, sums);
+        pairs_panel(n, scratch->w + k, tokens->x + (size_t)t * PAIR_SEGMENT + k, segment->n, sums);
         if (plain_carry(segment, n * PAIR_ROWS, sums, scratch->carry + at))
-            fold_tile(p, segment, first + t, n, row, n_rows, PAIR_ROWS, sums, at);
+            fold_tile(p, segment, tokens->first + t, n, row, n_rows, PAIR_ROWS, sums, at);
     }
 }
 
@@ -247,18 +274,17 @@ static void pairs_tile(const product *p, pairs_scratch *scratch)
     for (int64_t t = p->token; t < p->token_end; t += PAIR_TILE_TOKENS) {
         const int n = (int)(p->token_end - t < PAIR_TILE_TOKENS ? p->token_end - t : PAIR_TILE_TOKENS);
         k_segment next = segment_first(p->op, PAIR_SEGMENT);
-        k_stage stage;
+        k_stage stage = {.index = -1};
         bool more;
         do {
             more = stage_next(p->op, &next, &stage);
-            for (int i = 0; i < n; i++)
-                pairs_round(product_x(p, t + i) + stage.begin, stage.n, scratch->x + i * PAIR_SEGMENT);
+            const pairs_tokens tokens = pairs_tokens_of(p, &stage, t, n, scratch->x);
             int64_t at = 0;
             for (int64_t row = p->row; row < p->row_end;
                  row += PAIR_ROWS, at += PAIR_ROWS * PAIR_TILE_TOKENS) {
                 pairs_copy(p, &stage, row, scratch->w);
                 for (int i = 0; i < stage.n_segments; i++)
-                    pairs_multiply(p, &stage, &stage.segments[i], row, t, n, at, scratch);
+                    pairs_multiply(p, &stage, &stage.segments[i], row, &tokens, at, scratch);
             }
         } while (more);
     }

@@ -25,7 +25,7 @@ enum {
 #endif
     VECTOR_UNIT = 128,   /* elements multiplied at once */
     STREAM_AHEAD = 2048, /* bytes */
-    TILE_ROWS = 1024,    /* most rows of a chunk: how often packed activations are used */
+    TILE_ROWS = 512,     /* most rows of a chunk: more sums than these would leave the caches */
     TILE_TOKENS = 264,   /* most tokens at once: how often decoded weights are used; whole register tiles */
     BATCH_TOKENS = 2 * DOT_TOKENS, /* whose sums are taken at once */
     X_AHEAD = 3,                   /* tokens */
@@ -252,16 +252,13 @@ typedef struct plain_tokens {
     int n_tokens;
 } plain_tokens;
 
-/* Few tokens are used where they lie. Many are copied: contiguous rows cannot fight for the same cache sets,
- * as rows a power of two apart would. A stage that is no multiple of 32 is filled up with zeros. */
-static plain_tokens plain_pack(const product *p, const k_stage *stage, int64_t first, int n_tokens,
-                               float *packed)
+/* How they lie where they are packed for all threads. */
+static const pack_layout plain_layout = {DOT_SEGMENT, DOT_TOKENS, DOT_SEGMENT * sizeof(float)};
+
+/* A stage that is no multiple of 32 is filled up with zeros. */
+static void plain_pack(const product *p, const k_stage *stage, int64_t first, int n_tokens, float *packed)
 {
     const int64_t padded = plain_padded(stage->n);
-    if (n_tokens <= FEW_TOKENS && padded == stage->n && !p->x_rows) {
-        const float *x = product_x(p, first) + stage->begin;
-        return (plain_tokens){x, (size_t)p->op->x_stride, first, n_tokens};
-    }
     for (int i = 0; i < n_tokens; i++) {
         float *row = packed + i * DOT_SEGMENT;
         const float *later = product_x(p, first + (i + X_AHEAD < n_tokens ? i + X_AHEAD : i));
@@ -270,6 +267,21 @@ static plain_tokens plain_pack(const product *p, const k_stage *stage, int64_t f
         memcpy(row, product_x(p, first + i) + stage->begin, (size_t)stage->n * sizeof(float));
         memset(row + stage->n, 0, (size_t)(padded - stage->n) * sizeof(float));
     }
+}
+
+/* Where a stage of some tokens lies. Few are used where they are. Many are copied: contiguous rows cannot
+ * fight for the same cache sets, as rows a power of two apart would. */
+static plain_tokens plain_tokens_of(const product *p, const k_stage *stage, int64_t first, int n_tokens,
+                                    float *packed)
+{
+    if (n_tokens <= FEW_TOKENS && plain_padded(stage->n) == stage->n && !p->x_rows) {
+        const float *x = product_x(p, first) + stage->begin;
+        return (plain_tokens){x, (size_t)p->op->x_stride, first, n_tokens};
+    }
+    if (p->packed)
+        return (plain_tokens){product_packed(p, &plain_layout, stage->index, first), DOT_SEGMENT, first,
+                              n_tokens};
+    plain_pack(p, stage, first, n_tokens, packed);
     return (plain_tokens){packed, DOT_SEGMENT, first, n_tokens};
 }
 
@@ -336,11 +348,11 @@ static void plain_tile(const product *p, plain_scratch *scratch)
     for (int64_t t = p->token; t < p->token_end; t += TILE_TOKENS) {
         const int n_tokens = (int)(p->token_end - t < TILE_TOKENS ? p->token_end - t : TILE_TOKENS);
         k_segment next = segment_first(p->op, DOT_SEGMENT);
-        k_stage stage;
+        k_stage stage = {.index = -1};
         bool more;
         do {
             more = stage_next(p->op, &next, &stage);
-            const plain_tokens tokens = plain_pack(p, &stage, t, n_tokens, scratch->x);
+            const plain_tokens tokens = plain_tokens_of(p, &stage, t, n_tokens, scratch->x);
             plain_tile_rows(p, &stage, &tokens, scratch);
         } while (more);
     }

@@ -19,7 +19,7 @@
 #endif
 
 enum {
-    QUANT_TILE_ROWS = 1024,  /* most rows of a chunk: how often encoded activations are used */
+    QUANT_TILE_ROWS = 256,   /* most rows of a chunk: more sums than these would leave the caches */
     QUANT_TILE_TOKENS = 288, /* most tokens at once: how often expanded weights are used */
     QUANT_X_AHEAD = 3,       /* tokens */
     QUANT_MAX_BLOCKS = QUANT_TILE_TOKENS * QUANT_BLOCKS /* of x in scratch */
@@ -53,16 +53,27 @@ ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 }
 #endif
 
-/* Multiply a segment of the stage's panel that begins with `row` with tokens [first, first + n_tokens), and
- * ask for that of the next panel. `at`: where the scratch keeps the panel's sums. */
+/* Some tokens' activations in one stage, QUANT_BLOCKS blocks apart. */
+typedef struct quant_tokens {
+    const x_block *x;
+    int64_t first;
+    int n;
+} quant_tokens;
+
+/* How they lie where they are packed for all threads. */
+static const pack_layout quant_layout = {QUANT_SEGMENT, QUANT_TOKENS, QUANT_BLOCKS * sizeof(x_block)};
+
+/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and ask for that of the
+ * next panel. `at`: where the scratch keeps the panel's sums. */
 static void quant_panel_multiply(const product *p, const k_stage *stage, const k_segment *segment,
-                                 int64_t row, int64_t first, int n_tokens, int64_t at, quant_scratch *scratch)
+                                 int64_t row, const quant_tokens *tokens, int64_t at, quant_scratch *scratch)
 {
+    const int n_tokens = tokens->n;
     const int block = (int)(segment->begin - stage->begin) / X_BLOCK, n_blocks = (int)segment->n / X_BLOCK;
     const int n_rows = p->row_end - row < QUANT_ROWS ? (int)(p->row_end - row) : QUANT_ROWS;
     const bool whole = segment->opens && segment->closes;
     const unsigned char *next = product_w(p, p->op->type, row + QUANT_ROWS, segment->begin);
-    const x_block *x = scratch->x + block;
+    const x_block *x = tokens->x + block;
     rows_ahead ahead = rows_ahead_of(next, p->op->w_stride, QUANT_ROWS, elems_bytes(p->op->type, segment->n),
                                      (n_tokens + QUANT_TOKENS - 1) / QUANT_TOKENS);
     for (int t = 0; t < n_tokens; t += QUANT_TOKENS, at += QUANT_TOKENS * QUANT_ROWS) {
@@ -73,12 +84,12 @@ static void quant_panel_multiply(const product *p, const k_stage *stage, const k
         quant_tile_multiply(n, quant_minima(p->op->type), &scratch->tile, block, n_blocks,
                             x + (size_t)t * QUANT_BLOCKS, segment->opens, sums);
         if (segment->closes)
-            fold_tile(p, segment, first + t, n, row, n_rows, QUANT_ROWS, sums, at);
+            fold_tile(p, segment, tokens->first + t, n, row, n_rows, QUANT_ROWS, sums, at);
     }
 }
 
-/* One stage of the product's rows, for tokens [first, first + n_tokens). */
-static void quant_tile_rows(const product *p, const k_stage *stage, int64_t first, int n_tokens,
+/* One stage of the product's rows. */
+static void quant_tile_rows(const product *p, const k_stage *stage, const quant_tokens *tokens,
                             quant_scratch *scratch)
 {
     int64_t at = 0;
@@ -87,7 +98,7 @@ static void quant_tile_rows(const product *p, const k_stage *stage, int64_t firs
         quant_tile_expand(p->op->type, product_w(p, p->op->type, row, stage->begin), p->op->w_stride, n_rows,
                           (int)(stage->n / X_BLOCK), quant_multiplies_bytes(p->op), &scratch->tile);
         for (int i = 0; i < stage->n_segments; i++)
-            quant_panel_multiply(p, stage, &stage->segments[i], row, first, n_tokens, at, scratch);
+            quant_panel_multiply(p, stage, &stage->segments[i], row, tokens, at, scratch);
     }
 }
 
@@ -105,6 +116,16 @@ static void quant_encode_tokens(const product *p, const k_stage *stage, int64_t 
     }
 }
 
+/* Where a stage of some tokens lies; encoded into x unless it is packed. */
+static quant_tokens quant_tokens_of(const product *p, const k_stage *stage, int64_t first, int n_tokens,
+                                    x_block *x)
+{
+    if (p->packed)
+        return (quant_tokens){product_packed(p, &quant_layout, stage->index, first), first, n_tokens};
+    quant_encode_tokens(p, stage, first, n_tokens, x);
+    return (quant_tokens){x, first, n_tokens};
+}
+
 static void quant_tile_product(const product *p, quant_scratch *scratch)
 {
     quant_tile_begin(p->op, &scratch->tile);
@@ -112,12 +133,12 @@ static void quant_tile_product(const product *p, quant_scratch *scratch)
         const int n_tokens =
             (int)(p->token_end - t < QUANT_TILE_TOKENS ? p->token_end - t : QUANT_TILE_TOKENS);
         k_segment next = segment_first(p->op, QUANT_SEGMENT);
-        k_stage stage;
+        k_stage stage = {.index = -1};
         bool more;
         do {
             more = stage_next(p->op, &next, &stage);
-            quant_encode_tokens(p, &stage, t, n_tokens, scratch->x);
-            quant_tile_rows(p, &stage, t, n_tokens, scratch);
+            const quant_tokens tokens = quant_tokens_of(p, &stage, t, n_tokens, scratch->x);
+            quant_tile_rows(p, &stage, &tokens, scratch);
         } while (more);
     }
     quant_tile_end(&scratch->tile);

@@ -18,8 +18,9 @@ typedef struct product {
     int64_t row, row_end;
     int64_t token, token_end;
     const tsr_kernel_env *env;
-    bool *fault;          /* set when an exact partial is out of range */
-    exact_totals *totals; /* where exact sums of many tokens add up; NULL: in op->y */
+    unsigned char *packed; /* what all the op's activations became (mul_mat_pack.h); NULL: nothing */
+    bool *fault;           /* set when an exact partial is out of range */
+    exact_totals *totals;  /* where exact sums of many tokens add up; NULL: in op->y */
 } product;
 
 ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
@@ -119,6 +120,25 @@ ALWAYS_INLINE const unsigned char *panel_ahead_step(panel_ahead *ahead, size_t b
     return at;
 }
 
+/* Activations of many tokens as a kernel multiplies them, made once for all threads of a team
+ * (mul_mat_pack.h): stage after stage of K, in each all tokens. */
+typedef struct pack_layout {
+    int64_t longest; /* most elements of a stage */
+    int64_t group;   /* tokens that one thread packs; there is room for whole groups */
+    size_t bytes;    /* of a token in a stage */
+} pack_layout;
+
+ALWAYS_INLINE int64_t packed_tokens(const tsr_op_mul_mat *op, const pack_layout *layout)
+{
+    return (op->n_tokens + layout->group - 1) / layout->group * layout->group;
+}
+
+/* Where tokens from `token` on lie in a stage. */
+ALWAYS_INLINE void *product_packed(const product *p, const pack_layout *layout, int64_t stage, int64_t token)
+{
+    return p->packed + (size_t)(stage * packed_tokens(p->op, layout) + token) * layout->bytes;
+}
+
 /* One piece of K: elements [begin, begin + n), and what its sum is part of. */
 typedef struct k_segment {
     int64_t begin, n;
@@ -162,6 +182,7 @@ ALWAYS_INLINE bool segment_next(const tsr_op_mul_mat *op, k_segment *segment)
 enum { STAGE_SEGMENTS = 8 };
 
 typedef struct k_stage {
+    int64_t index;    /* of the op's; -1: before the first */
     int64_t begin, n; /* elements */
     int n_segments;
     k_segment segments[STAGE_SEGMENTS];
@@ -172,7 +193,7 @@ typedef struct k_stage {
 ALWAYS_INLINE bool stage_next(const tsr_op_mul_mat *op, k_segment *next, k_stage *stage)
 {
     bool more;
-    *stage = (k_stage){.begin = next->begin};
+    *stage = (k_stage){.index = stage->index + 1, .begin = next->begin};
     do {
         stage->segments[stage->n_segments++] = *next;
         stage->n += next->n;

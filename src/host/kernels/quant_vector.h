@@ -392,12 +392,12 @@ void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x)
 }
 #endif
 
-/* Encode the op's tokens for quant_vector(), one after the other. */
-static void quant_vector_encode(const product *p, x_block *x)
+/* Encode the op's tokens [token, token_end) for quant_vector(), of which the first has its blocks at x. */
+static void quant_vector_encode(const product *p, int64_t token, int64_t token_end, x_block *x)
 {
     const bool bytes = quant_multiplies_bytes(p->op) && !quant_vector_is_short(p);
-    for (int64_t t = 0; t < p->op->n_tokens; t++)
-        quant_x_encode(p->op, product_x(p, t), p->op->k, bytes, x + t * (p->op->k / X_BLOCK));
+    for (int64_t t = token; t < token_end; t++, x += p->op->k / X_BLOCK)
+        quant_x_encode(p->op, product_x(p, t), p->op->k, bytes, x);
 }
 
 /* The product's tokens, of which the op's first has its blocks at x. */

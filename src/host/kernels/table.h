@@ -7,6 +7,7 @@
 #include "host/kernels/experts.h"
 #include "host/kernels/mul_mat.h"
 #include "host/kernels/mul_mat_glu.h"
+#include "host/kernels/mul_mat_pack.h"
 #include "host/kernels/rows.h"
 #include "host/kernels/sets.h"
 
@@ -16,7 +17,7 @@
         .scratch_bytes =                                                                                     \
             sizeof(mul_mat_scratch) > sizeof(attn_scratch) ? sizeof(mul_mat_scratch) : sizeof(attn_scratch), \
         .shared_bytes = ATTN_SHARED_BYTES, .heeds_then = true, .pairs = (multiplies_pairs),                  \
-        .products_glu = kernel_products_glu,                                                                 \
+        .products_glu = kernel_products_glu, .pack_bytes = kernel_pack_bytes, .pack = kernel_pack,           \
         .run = {                                                                                             \
             [TSR_OP_GET_ROWS] = kernel_get_rows,                                                             \
             [TSR_OP_RMS_NORM] = kernel_rms_norm,                                                             \

@@ -13,9 +13,9 @@
 #include "host/kernels/vec.h"
 
 enum {
-    TOTALS_MAX = 288 * 1024, /* outputs: rows times tokens of a product */
-    TOTALS_GRANULES = 511,   /* remainders, each at most 2^22 units, add up in 32 bits */
-    TOTALS_LOW_BITS = 23     /* of a unit of 2^-13, in units of 2^-36 */
+    TOTALS_MAX = 288 * 512, /* outputs: rows times tokens of a product */
+    TOTALS_GRANULES = 511,  /* remainders, each at most 2^22 units, add up in 32 bits */
+    TOTALS_LOW_BITS = 23    /* of a unit of 2^-13, in units of 2^-36 */
 };
 
 typedef struct exact_totals {
