@@ -298,9 +298,14 @@ ALWAYS_INLINE vec_int int_join_parts(vec_int a, vec_int b, const int at)
 /* Lane r: the sum of the four lanes of row r, of sums laid out as parts. */
 ALWAYS_INLINE vec_int int_sum_parts(const vec_int a[4])
 {
+#if defined(TSR_ISA_NEON)
+    const int32x4_t pairs_a = vpaddq_s32((int32x4_t)a[0], (int32x4_t)a[1]);
+    return (vec_int)vpaddq_s32(pairs_a, vpaddq_s32((int32x4_t)a[2], (int32x4_t)a[3]));
+#else
     const vec_int pairs_a = INT_LOW_32(a[0], a[1]) + INT_HIGH_32(a[0], a[1]);
     const vec_int pairs_b = INT_LOW_32(a[2], a[3]) + INT_HIGH_32(a[2], a[3]);
     return INT_LOW_64(pairs_a, pairs_b) + INT_HIGH_64(pairs_a, pairs_b);
+#endif
 }
 
 /* 16 bytes of each row, transposed: lane r of out[i] is the i-th four bytes of row r. */
