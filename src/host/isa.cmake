@@ -40,5 +40,10 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
     set_property(GLOBAL PROPERTY TSR_AMX_FLAGS "${kernel_flags};${amx_flags}")
   endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
+  # Scheduled before registers are given out, sums are computed one after the other, and vectors wait in memory for
+  # their turn.
+  if(CMAKE_C_COMPILER_ID STREQUAL GNU)
+    list(APPEND kernel_flags -fno-schedule-insns)
+  endif()
   tsr_kernel_level(neon)
 endif()
