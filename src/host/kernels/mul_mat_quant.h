@@ -35,7 +35,7 @@ typedef struct quant_scratch {
 _Static_assert(QUANT_TILE_TOKENS *QUANT_TILE_ROWS <= TOTALS_MAX, "totals of a product");
 _Static_assert(QUANT_TILE_TOKENS % QUANT_TOKENS == 0, "room for the last register tile");
 
-#if defined(TSR_ISA_NEON) || !defined(TSR_ISA_INT_VEC)
+#if !defined(TSR_ISA_INT_VEC)
 /* These need no preparation, and multiply activations as they were encoded. */
 ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
 {

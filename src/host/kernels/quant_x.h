@@ -20,6 +20,12 @@ ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 #endif
 }
 
+/* How a tile is multiplied: constants of the code. */
+typedef struct quant_form {
+    bool is_bytes, sub_scales;
+    int minima;
+} quant_form;
+
 /* n elements, a multiple of 32, as bytes or as words. */
 static void quant_x_encode(const tsr_op_mul_mat *op, const float *x, int64_t n, bool bytes, x_block *blocks)
 {

@@ -7,7 +7,7 @@
 #ifndef TSR_HOST_KERNELS_QUANTS_NEON_H
 #define TSR_HOST_KERNELS_QUANTS_NEON_H
 
-#include "host/kernels/quants.h"
+#include "host/kernels/quant_x.h"
 
 enum {
     QUANT_VECTORS = 4, /* of INT_LANES rows in a tile */
@@ -22,6 +22,7 @@ typedef struct quant_tile {
     int16_t q[QUANT_BLOCKS][QUANT_STEPS][2][QUANT_VECTORS][2 * INT_LANES];
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
+    bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
 } quant_tile;
 
 /* The quanta of block b of vector v of the tile. */
@@ -49,17 +50,20 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
         const int16x8_t w01 = vld1q_s16(tile->q[b][step][0][v]), w23 = vld1q_s16(tile->q[b][step][1][v]); \
         UNROLL for (int t = 0; t < n_tokens; t++)                                                         \
         {                                                                                                 \
-            dots[t][v] = vmlal_laneq_s16(dots[t][v], vget_low_s16(w01), x_even[t], first);                \
-            dots[t][v] = vmlal_high_laneq_s16(dots[t][v], w01, x_odd[t], first);                          \
-            dots[t][v] = vmlal_laneq_s16(dots[t][v], vget_low_s16(w23), x_even[t], second);               \
-            dots[t][v] = vmlal_high_laneq_s16(dots[t][v], w23, x_odd[t], second);                         \
+            int32x4_t dot = (int32x4_t)dots[t][v];                                                        \
+            dot = vmlal_laneq_s16(dot, vget_low_s16(w01), x_even[t], first);                              \
+            dot = vmlal_high_laneq_s16(dot, w01, x_odd[t], first);                                        \
+            dot = vmlal_laneq_s16(dot, vget_low_s16(w23), x_even[t], second);                             \
+            dots[t][v] = (vec_int)vmlal_high_laneq_s16(dot, w23, x_odd[t], second);                       \
         }                                                                                                 \
     }
 
 /* The integer sums of block b of the panel with the blocks of n_tokens tokens, of which x is the first. */
 ALWAYS_INLINE void neon_block(const int n_tokens, const quant_tile *tile, int b, const x_block *x,
-                              int32x4_t dots[QUANT_TOKENS][QUANT_VECTORS])
+                              vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
 {
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
+        (vec_int){0};
     UNROLL for (int half = 0; half < 2; half++)
     {
         int16x8_t x_even[QUANT_TOKENS], x_odd[QUANT_TOKENS];
@@ -77,11 +81,12 @@ ALWAYS_INLINE void neon_block(const int n_tokens, const quant_tile *tile, int b,
 }
 #undef NEON_STEP
 
-ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quant_tile *tile, int block,
+/* Add the products of n_blocks blocks from `block` on; quant_tile_multiply() has the meanings. */
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
                                 int n_blocks, const x_block *x, bool opens, float *sums)
 {
     for (int b = block; b < block + n_blocks; b++, x++, opens = false) {
-        int32x4_t dots[QUANT_TOKENS][QUANT_VECTORS] = {0};
+        vec_int dots[QUANT_TOKENS][QUANT_VECTORS];
         neon_block(n_tokens, tile, b, x, dots);
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
@@ -89,15 +94,17 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
             UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
             {
                 float *sum = sums + t * QUANT_ROWS + v * INT_LANES;
-                const vec dot = int_to_float((vec_int)dots[t][v]) * vec_set1(xb->scale);
+                const vec dot = int_to_float(dots[t][v]) * vec_set1(xb->scale);
                 vec acc = vec_fma(dot, vec_load(tile->scale[b][v]), opens ? (vec){0} : vec_load(sum));
-                UNROLL for (int half = 0; half < minima; half++) acc =
-                    vec_fma(vec_set1(quant_x_sum(xb, minima, half)), -vec_load(tile->min[half][b][v]), acc);
+                UNROLL for (int half = 0; half < form.minima; half++) acc = vec_fma(
+                    vec_set1(quant_x_sum(xb, form.minima, half)), -vec_load(tile->min[half][b][v]), acc);
                 vec_store(sum, acc);
             }
         }
     }
 }
+
+#include "host/kernels/quants_forms.h"
 
 /* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
  * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
@@ -105,29 +112,19 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const quan
 static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
                                 const x_block *x, bool opens, float *sums)
 {
-#define MULTIPLY(n)                                                    \
-    do {                                                               \
-        if (minima == 0)                                               \
-            quant_tile_n(n, 0, tile, block, n_blocks, x, opens, sums); \
-        else if (minima == 1)                                          \
-            quant_tile_n(n, 1, tile, block, n_blocks, x, opens, sums); \
-        else                                                           \
-            quant_tile_n(n, 2, tile, block, n_blocks, x, opens, sums); \
+#define MULTIPLY(n)                                                        \
+    do {                                                                   \
+        quant_tile_some(n, minima, tile, block, n_blocks, x, opens, sums); \
+        n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS;    \
     } while (0)
-    switch (n_tokens) {
-    case 1:
-        MULTIPLY(1);
-        break;
-    case 2:
-        MULTIPLY(2);
-        break;
-    case 3:
-        MULTIPLY(3);
-        break;
-    default:
+    if (n_tokens == QUANT_TOKENS)
         MULTIPLY(QUANT_TOKENS);
-        break;
-    }
+    if (n_tokens == 3)
+        MULTIPLY(3);
+    if (n_tokens == 2)
+        MULTIPLY(2);
+    if (n_tokens == 1)
+        MULTIPLY(1);
 #undef MULTIPLY
 }
 

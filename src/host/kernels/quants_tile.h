@@ -52,31 +52,6 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 #define QUANT_TILE_HAS_BYTES 1
 #include "host/kernels/quants_expand.h"
 
-/* Before a product's first panel. */
-ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
-{
-    tile->is_bytes = quant_multiplies_bytes(op);
-    tile->sub_scales = tile->is_bytes && quant_has_sub_scales(op->type);
-}
-
-ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
-{
-    (void)tile;
-}
-
-/* Prepare n encoded blocks. */
-ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
-{
-    if (quant_multiplies_bytes(op))
-        byte_x_begin(op->type, x, n);
-}
-
-/* How a tile is multiplied: constants of the code. */
-typedef struct quant_form {
-    bool is_bytes, sub_scales;
-    int minima;
-} quant_form;
-
 /* The integer sums of block b of the panel with n_tokens blocks, x and those QUANT_BLOCKS blocks apart. */
 ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
                                    const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
@@ -127,27 +102,7 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const
         vec_store(sums + t * QUANT_ROWS + v * INT_LANES, acc[t][v]);
 }
 
-/* The same in the form that the tile has. Two minima are those of Q2_K, which has sub-scales. */
-ALWAYS_INLINE void quant_tile_some(const int n_tokens, int minima, const quant_tile *tile, int block,
-                                   int n_blocks, const x_block *x, bool opens, float *sums)
-{
-#define MULTIPLY(...) quant_tile_n(n_tokens, (quant_form){__VA_ARGS__}, tile, block, n_blocks, x, opens, sums)
-    if (tile->is_bytes && minima == 2)
-        MULTIPLY(true, true, 2);
-    else if (tile->sub_scales)
-        MULTIPLY(true, true, 0);
-    else if (tile->is_bytes && minima == 1)
-        MULTIPLY(true, false, 1);
-    else if (tile->is_bytes)
-        MULTIPLY(true, false, 0);
-    else if (minima == 2)
-        MULTIPLY(false, false, 2);
-    else if (minima == 1)
-        MULTIPLY(false, false, 1);
-    else
-        MULTIPLY(false, false, 0);
-#undef MULTIPLY
-}
+#include "host/kernels/quants_forms.h"
 
 /* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
  * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
