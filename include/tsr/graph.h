@@ -114,8 +114,8 @@ typedef struct tsr_program_config {
                             or 0) or 8, as in llama.cpp, with an f32 scale per 32, and off by up to 2^-16 or
                             2^-8 of the largest of those. Beside BF16 weights (with AMX F16 ones, too), where
                             the processor multiplies bfloat16, 8 makes them such, off by up to 2^-9 of
-                            themselves. 8 bits are faster, unless kernels are generic or NEON. Either has the
-                            same bits for every split. GPUs have 16 bits always */
+                            themselves. 8 bits are faster, unless kernels are `generic` or `neon`. Either has
+                            the same bits for every split. GPUs have 16 bits always */
 } tsr_program_config;
 
 #define TSR_PROGRAM_CONFIG_INIT                                \

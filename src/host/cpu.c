@@ -118,3 +118,25 @@ tsr_cpu_reading tsr_cpu_reads(void)
     return TSR_CPU_STREAMS;
 }
 #endif
+
+#if defined(__aarch64__)
+#if defined(__linux__)
+#include <sys/auxv.h>
+
+/* What Linux tells of the processor when it starts a process (Documentation/arch/arm64/elf_hwcaps.rst). */
+static bool has_dotprod(void)
+{
+    return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;
+}
+#else
+static bool has_dotprod(void)
+{
+    return false;
+}
+#endif
+
+const char *tsr_cpu_lacking_for_dotprod(void)
+{
+    return has_dotprod() ? NULL : "the processor lacks the dot product instructions";
+}
+#endif

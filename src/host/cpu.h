@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 /* Each returns NULL where kernels of that level run here, else why not, a static text that completes "there
- * are no such kernels: ...". x86-64 only; any thread. */
+ * are no such kernels: ...". Any thread. Of x86-64: */
 const char *tsr_cpu_lacking_for_avx2(void);
 const char *tsr_cpu_lacking_for_avxvnni(void);
 const char *tsr_cpu_lacking_for_avx512(void);
@@ -14,6 +14,9 @@ const char *tsr_cpu_lacking_for_avx512bf16(void);
 
 /* Also asks Linux to let this process use tiles, which lasts as long as the process. */
 const char *tsr_cpu_lacking_for_amx(void);
+
+/* Of AArch64. */
+const char *tsr_cpu_lacking_for_dotprod(void);
 
 /* How a core reads memory fastest, as measured.
  *

@@ -11,6 +11,8 @@ if(TSR_SANITIZE)
   list(APPEND kernel_flags -O1 -fno-sanitize=undefined)
 endif()
 
+include(CheckCCompilerFlag)
+
 # Compile kernels/LEVEL.c with these flags, and tell kernels.c that there is one.
 function(tsr_kernel_level level)
   set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/${level}.c)
@@ -28,7 +30,6 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
   tsr_kernel_level(avx2 ${avx2_flags})
   tsr_kernel_level(avx512 ${avx512_flags})
   tsr_kernel_level(avx512vnni ${avx512_flags} -mavx512vnni)
-  include(CheckCCompilerFlag)
   check_c_compiler_flag(-mavxvnni TSR_COMPILER_HAS_AVXVNNI) # gcc 11, clang 12
   if(TSR_COMPILER_HAS_AVXVNNI)
     tsr_kernel_level(avxvnni ${avx2_flags} -mavxvnni)
@@ -46,4 +47,8 @@ elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$" AND CMAKE_SIZEOF_VOID_
     list(APPEND kernel_flags -fno-schedule-insns)
   endif()
   tsr_kernel_level(neon)
+  check_c_compiler_flag(-march=armv8.2-a+dotprod TSR_COMPILER_HAS_DOTPROD) # gcc 8, clang 6
+  if(TSR_COMPILER_HAS_DOTPROD)
+    tsr_kernel_level(dotprod -march=armv8.2-a+dotprod)
+  endif()
 endif()

@@ -40,6 +40,9 @@ static const level build_levels[] = {
 #ifdef TSR_HAVE_AVX2
     {&tsr_kernel_set_avx2, tsr_cpu_lacking_for_avx2},
 #endif
+#ifdef TSR_HAVE_DOTPROD
+    {&tsr_kernel_set_dotprod, tsr_cpu_lacking_for_dotprod},
+#endif
 #ifdef TSR_HAVE_NEON
     {&tsr_kernel_set_neon, NULL},
 #endif

@@ -10,8 +10,8 @@
 
 const tsr_kernel_set *kernel_run_set(int i)
 {
-    static const char *const names[] = {"generic",    "avx2",       "avxvnni", "avx512",
-                                        "avx512vnni", "avx512bf16", "amx",     "neon"};
+    static const char *const names[] = {"generic",    "avx2", "avxvnni", "avx512", "avx512vnni",
+                                        "avx512bf16", "amx",  "neon",    "dotprod"};
     for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
         const tsr_kernel_set *set = tsr_kernel_set_select(names[n]);
         if (set && i-- == 0)

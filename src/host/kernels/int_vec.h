@@ -140,17 +140,19 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
 }
 
 #if defined(TSR_ISA_BYTES)
-/* Sums of products of bytes, a's without a sign, x's with one: four in 32 bits, or where no instruction does
- * that two and two in 16 bits. Those must neither be more than 16 bits hold nor less, two at a time and in
- * the end. */
+/* Sums of products of bytes, x's with a sign, a's without one on x86, with one on Arm (quant_byte_quads()):
+ * four in 32 bits, or where no instruction does that two and two in 16 bits. Those must neither be more than
+ * 16 bits hold nor less, two at a time and in the end. */
 typedef struct byte_sum {
     vec_int v;
 } byte_sum;
 
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_QUADS)
 ALWAYS_INLINE byte_sum byte_dot(byte_sum sum, vec_bits a, vec_int x)
 {
-#if defined(TSR_ISA_AVX512)
+#if defined(TSR_ISA_DOTPROD)
+    return (byte_sum){(vec_int)vdotq_s32((int32x4_t)sum.v, (int8x16_t)a, (int8x16_t)x)};
+#elif defined(TSR_ISA_AVX512)
     return (byte_sum){(vec_int)_mm512_dpbusd_epi32((__m512i)sum.v, (__m512i)a, (__m512i)x)};
 #else
     return (byte_sum){(vec_int)_mm256_dpbusd_avx_epi32((__m256i)sum.v, (__m256i)a, (__m256i)x)};
@@ -189,6 +191,42 @@ ALWAYS_INLINE vec_int byte_scaled(byte_sum sum, vec_int scale)
 ALWAYS_INLINE vec_int byte_total(byte_sum sum)
 {
     return int_product(sum.v, (vec_int)((vec_bits){0} + 0x00010001));
+}
+#endif
+
+#if defined(TSR_ISA_DOTPROD)
+/* A vector that has bytes 4 i .. 4 i + 3 of x's, and byte_dot() with those for every lane: the instruction
+ * takes them from where they are among 16. */
+ALWAYS_INLINE vec_int byte_quad(const int8_t *x, const int i)
+{
+    return int_load(x + i / 4 * 16);
+}
+
+ALWAYS_INLINE byte_sum byte_dot_quad(byte_sum sum, vec_bits a, vec_int quads, const int i)
+{
+    const int32x4_t v = (int32x4_t)sum.v;
+    const int8x16_t w = (int8x16_t)a, x = (int8x16_t)quads;
+    switch (i % 4) { /* a constant of the instruction, as in int_join_parts() */
+    case 0:
+        return (byte_sum){(vec_int)vdotq_laneq_s32(v, w, x, 0)};
+    case 1:
+        return (byte_sum){(vec_int)vdotq_laneq_s32(v, w, x, 1)};
+    case 2:
+        return (byte_sum){(vec_int)vdotq_laneq_s32(v, w, x, 2)};
+    default:
+        return (byte_sum){(vec_int)vdotq_laneq_s32(v, w, x, 3)};
+    }
+}
+#else
+ALWAYS_INLINE vec_int byte_quad(const int8_t *x, const int i)
+{
+    return int_set1(x + 4 * i);
+}
+
+ALWAYS_INLINE byte_sum byte_dot_quad(byte_sum sum, vec_bits a, vec_int quad, const int i)
+{
+    (void)i;
+    return byte_dot(sum, a, quad);
 }
 #endif
 #endif

@@ -110,7 +110,7 @@ ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int 
     byte_sum sums[QUANT_WALKERS][2][4] = {0};
     UNROLL for (int i = 0; i < 8; i++)
     {
-        const vec_bits w = quant_unsigned(type, group, b, i);
+        const vec_bits w = quant_byte_quads(type, group, b, i);
         UNROLL for (int t = 0; t < walkers.n; t++)
         {
             const int8_t *bytes = quant_walker(walkers, t)->bytes;
@@ -155,7 +155,7 @@ ALWAYS_INLINE void quant_half_dots(tsr_type type, const bool bytes, const quant_
 ALWAYS_INLINE vec_int quant_block_dot(tsr_type type, const bool bytes, const quant_panel *panel, int b,
                                       const x_block *x, quant_halves dots)
 {
-    const int offset = bytes ? quant_unsigned_offset(type) : quant_offset(type);
+    const int offset = bytes ? quant_byte_offset(type) : quant_offset(type);
     const int shift = bytes ? 0 : quant_dot_shift(type, b);
     if (quant_has_sub_scales(type))
         return (dots.first - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +

@@ -10,10 +10,10 @@
 /* Where products of bytes are added up in 16 bits, quanta of 8 bits are too large (quants_bytes.h). */
 ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 {
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_QUADS)
     return tsr_op_takes_bytes(op->x_bits);
 #elif defined(TSR_ISA_BYTES)
-    return tsr_op_takes_bytes(op->x_bits) && quant_unsigned_offset(op->type) < 128;
+    return tsr_op_takes_bytes(op->x_bits) && quant_byte_offset(op->type) < 128;
 #else
     (void)op;
     return false;

@@ -176,16 +176,30 @@ ALWAYS_INLINE vec_bits quant_quads(tsr_type type, const quant_group *group, int 
     }
 }
 
-/* The same bytes without signs, and how much more than q they are. */
-ALWAYS_INLINE vec_bits quant_unsigned(tsr_type type, const quant_group *group, int b, int i)
+/* The same bytes as byte_dot() takes them, and how much more than q they are. */
+#if defined(TSR_ISA_DOTPROD)
+/* With signs: an offset of 128 is in the bit that is the sign, bytes with a smaller one leave it alone. */
+ALWAYS_INLINE vec_bits quant_byte_quads(tsr_type type, const quant_group *group, int b, int i)
+{
+    return quant_quads(type, group, b, i) ^ (quant_offset(type) == 128 ? 0x80808080 : 0);
+}
+
+ALWAYS_INLINE int quant_byte_offset(tsr_type type)
+{
+    return quant_offset(type) % 128;
+}
+#else
+/* Without. */
+ALWAYS_INLINE vec_bits quant_byte_quads(tsr_type type, const quant_group *group, int b, int i)
 {
     return quant_quads(type, group, b, i) ^ (quant_traits_of(type)->is_signed ? 0x80808080 : 0);
 }
 
-ALWAYS_INLINE int quant_unsigned_offset(tsr_type type)
+ALWAYS_INLINE int quant_byte_offset(tsr_type type)
 {
     return quant_traits_of(type)->is_signed ? 128 : quant_offset(type);
 }
+#endif
 
 /* The same as words: the even elements, the odd ones. */
 ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, int b, int i)

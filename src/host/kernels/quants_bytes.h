@@ -1,10 +1,11 @@
-/* Products with quantized weights and activations of 8 bits, many tokens at a time: what quants_tile.h takes
- * instead of words on processors that multiply bytes.
+/* Products with quantized weights and activations of 8 bits, many tokens at a time: what quants_tile.h and
+ * quants_neon.h take instead of words on processors that multiply bytes.
  *
- * The instruction wants bytes without a sign on one side, so quanta have an offset added, and sums begin with
- * what that would add, taken off (`begin` of a token's block). Sub-scales do not fit into a byte together
- * with what they scale, so they multiply the sums of half blocks. All of it is exact, like words: of a half
- * block 16 bits hold the sum of 8 products, of quanta up to 32 with activations up to 127, which is 32512. */
+ * Quanta keep the offset that their bytes have, or get one, since x86's instruction wants bytes without a
+ * sign on one side; sums begin with what that would add, taken off (`begin` of a token's block). Sub-scales
+ * do not fit into a byte together with what they scale, so they multiply the sums of half blocks. All of it
+ * is exact, like words: of a half block 16 bits hold the sum of 8 products, of quanta up to 32 with
+ * activations up to 127, which is 32512. */
 #ifndef TSR_HOST_KERNELS_QUANTS_BYTES_H
 #define TSR_HOST_KERNELS_QUANTS_BYTES_H
 
@@ -21,7 +22,7 @@ ALWAYS_INLINE void byte_quanta_block(tsr_type type, const quant_panel *panel, co
                                      int v, byte_quanta *quanta)
 {
     UNROLL for (int i = 0; i < BYTE_STEPS; i++)
-        int_store(quanta->q[b][i][v], (vec_int)quant_unsigned(type, group, b, i));
+        int_store(quanta->q[b][i][v], (vec_int)quant_byte_quads(type, group, b, i));
     if (quant_has_sub_scales(type))
         UNROLL for (int half = 0; half < 2; half++)
             int_store(quanta->sub[b][half][v], quant_sub_scale(type, panel, 2 * b + half));
@@ -30,7 +31,7 @@ ALWAYS_INLINE void byte_quanta_block(tsr_type type, const quant_panel *panel, co
 /* A block's quads are added up at once or, with sub-scales and where sums have 16 bits, half of them. */
 ALWAYS_INLINE int byte_steps(bool sub_scales)
 {
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_QUADS)
     return sub_scales ? BYTE_STEPS / 2 : BYTE_STEPS;
 #else
     (void)sub_scales;
@@ -41,7 +42,7 @@ ALWAYS_INLINE int byte_steps(bool sub_scales)
 /* -offset times what half (0, 1) of a block adds up to, laid out like a byte_sum. */
 ALWAYS_INLINE int32_t byte_begin(const x_block *x, int half, int offset)
 {
-#if defined(TSR_ISA_VNNI)
+#if defined(TSR_ISA_QUADS)
     return -offset * x->half[half];
 #else
     const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(x->bytes + half * X_BLOCK / 2));
@@ -55,7 +56,7 @@ ALWAYS_INLINE int32_t byte_begin(const x_block *x, int half, int offset)
 /* What the sums of n blocks begin with. */
 ALWAYS_INLINE void byte_x_begin(tsr_type type, x_block *x, int64_t n)
 {
-    const int offset = quant_unsigned_offset(type);
+    const int offset = quant_byte_offset(type);
     const bool whole = byte_steps(quant_has_sub_scales(type)) == BYTE_STEPS;
     for (int64_t i = 0; i < n; i++) {
         const int32_t second = byte_begin(&x[i], 1, offset);
@@ -75,11 +76,11 @@ ALWAYS_INLINE void byte_part_dots(const int n_tokens, const byte_quanta *quanta,
     UNROLL for (int i = first; i < first + steps; i++)
     {
         vec_int xi[QUANT_TOKENS];
-        UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = int_set1(x[t * QUANT_BLOCKS].bytes + 4 * i);
+        UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = byte_quad(x[t * QUANT_BLOCKS].bytes, i);
         UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
         {
             const vec_bits w = (vec_bits)int_load_once(quanta->q[b][i][v]);
-            UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = byte_dot(dots[t][v], w, xi[t]);
+            UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = byte_dot_quad(dots[t][v], w, xi[t], i);
         }
     }
 }

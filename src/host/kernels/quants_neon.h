@@ -1,8 +1,9 @@
 /* Products with quantized weights, many tokens at a time, with NEON: quants_tile.h for vectors of four sums.
- * Meanings and bits as in quants_generic.h.
+ * Meanings and bits as in quants_generic.h. With the dot product instructions, bytes as quants_bytes.h has
+ * them.
  *
- * The instruction that fits multiplies four 16-bit integers, an element of as many rows, by one lane of a
- * token's and adds to four 32-bit sums. So a panel is expanded such that half a vector holds one element of
+ * The instruction that fits words multiplies four 16-bit integers, an element of as many rows, by one lane of
+ * a token's and adds to four 32-bit sums. So a panel is expanded such that half a vector holds one element of
  * four rows, and a vector with eight elements of a token serves eight such halves. */
 #ifndef TSR_HOST_KERNELS_QUANTS_NEON_H
 #define TSR_HOST_KERNELS_QUANTS_NEON_H
@@ -16,10 +17,22 @@ enum {
     QUANT_STEPS = X_BLOCK / 4 /* of four elements */
 };
 
+#if defined(TSR_ISA_BYTES)
+#include "host/kernels/quants_bytes.h"
+#define QUANT_TILE_HAS_BYTES 1
+#else
+#define QUANT_TILE_HAS_BYTES 0
+#endif
+
 /* A panel of QUANT_ROWS rows. q[block][step][which][vector]: of elements 4 * step .. + 3 of four rows, first
  * those of elements 0 and 1, then 2 and 3. */
 typedef struct quant_tile {
-    int16_t q[QUANT_BLOCKS][QUANT_STEPS][2][QUANT_VECTORS][2 * INT_LANES];
+    union {
+        int16_t q[QUANT_BLOCKS][QUANT_STEPS][2][QUANT_VECTORS][2 * INT_LANES];
+#if QUANT_TILE_HAS_BYTES
+        byte_quanta bytes;
+#endif
+    };
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
     bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
@@ -29,7 +42,14 @@ typedef struct quant_tile {
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
                                     const quant_group *group, int b, int v, quant_tile *tile)
 {
+#if QUANT_TILE_HAS_BYTES
+    if (bytes) {
+        byte_quanta_block(type, panel, group, b, v, &tile->bytes);
+        return;
+    }
+#else
     (void)bytes;
+#endif
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
     {
         const quant_pair q = quant_quanta(type, panel, group, b, i);
@@ -38,7 +58,6 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
     }
 }
 
-#define QUANT_TILE_HAS_BYTES 0
 #include "host/kernels/quants_expand.h"
 
 /* Four elements of every row with n_tokens tokens; lanes of the tokens' vectors are part of the instructions,
@@ -81,13 +100,28 @@ ALWAYS_INLINE void neon_block(const int n_tokens, const quant_tile *tile, int b,
 }
 #undef NEON_STEP
 
+/* The same of words or of bytes. */
+ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
+                                   const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
+{
+#if QUANT_TILE_HAS_BYTES
+    if (form.is_bytes) {
+        byte_dots(n_tokens, form.sub_scales, &tile->bytes, b, x, dots);
+        return;
+    }
+#else
+    (void)form;
+#endif
+    neon_block(n_tokens, tile, b, x, dots);
+}
+
 /* Add the products of n_blocks blocks from `block` on; quant_tile_multiply() has the meanings. */
 ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
                                 int n_blocks, const x_block *x, bool opens, float *sums)
 {
     for (int b = block; b < block + n_blocks; b++, x++, opens = false) {
         vec_int dots[QUANT_TOKENS][QUANT_VECTORS];
-        neon_block(n_tokens, tile, b, x, dots);
+        quant_tile_dots(n_tokens, form, tile, b, x, dots);
         UNROLL for (int t = 0; t < n_tokens; t++)
         {
             const x_block *xb = &x[t * QUANT_BLOCKS];
@@ -117,11 +151,12 @@ static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile
         quant_tile_some(n, minima, tile, block, n_blocks, x, opens, sums); \
         n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS;    \
     } while (0)
-    if (n_tokens == QUANT_TOKENS)
+    const bool in_registers = !QUANT_TILE_HAS_BYTES || !tile->sub_scales;
+    if (n_tokens == QUANT_TOKENS && in_registers)
         MULTIPLY(QUANT_TOKENS);
-    if (n_tokens == 3)
+    if (n_tokens == 3 && in_registers)
         MULTIPLY(3);
-    if (n_tokens == 2)
+    while (n_tokens >= 2) /* with sub-scales each token takes as many sums again */
         MULTIPLY(2);
     if (n_tokens == 1)
         MULTIPLY(1);

@@ -13,6 +13,7 @@ extern const tsr_kernel_set tsr_kernel_set_avx512vnni;
 extern const tsr_kernel_set tsr_kernel_set_avx512bf16;
 extern const tsr_kernel_set tsr_kernel_set_amx;
 extern const tsr_kernel_set tsr_kernel_set_neon;
+extern const tsr_kernel_set tsr_kernel_set_dotprod;
 
 /* Whether products by tiles are what plain arithmetic says and what is promised of them (amx_check.h). Only
  * where the processor has AMX and the thread may use it. */

@@ -10,8 +10,9 @@
  * last bits.
  *
  * The file that includes this defines TSR_ISA_AVX512, TSR_ISA_AVX2, TSR_ISA_NEON or none of them, and
- * TSR_ISA_VNNI beside one of the first two where integers are multiplied and added up by one instruction.
- * Compiled with contraction off: a multiply-add is fused where it says v16_fma, and nowhere else. */
+ * beside one of the first two TSR_ISA_VNNI, beside the third TSR_ISA_DOTPROD, where one instruction
+ * multiplies integers and adds them up: words and bytes, or bytes. Compiled with contraction off: a
+ * multiply-add is fused where it says v16_fma, and nowhere else. */
 #ifndef TSR_HOST_KERNELS_VEC_H
 #define TSR_HOST_KERNELS_VEC_H
 
@@ -29,8 +30,11 @@
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2) || defined(TSR_ISA_NEON)
 #define TSR_ISA_INT_VEC /* int_vec.h has something to offer */
 #endif
-#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2) || defined(TSR_ISA_DOTPROD)
 #define TSR_ISA_BYTES /* and for bytes */
+#endif
+#if defined(TSR_ISA_VNNI) || defined(TSR_ISA_DOTPROD)
+#define TSR_ISA_QUADS /* of which four products are added up in 32 bits at once */
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
