@@ -1,6 +1,7 @@
 /* tsr synth: a model of a published shape with random weights, as a file. */
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "options.h"
 #include "synth/synth.h"
@@ -18,8 +19,9 @@ static int write_model(const char *path, const synth_shape *shape, tsr_type type
     if (good)
         return TOOL_EXIT_OK;
     fprintf(stderr, "tsr synth: %s cannot be written: %s\n", path, strerror(why));
-    if (file)
-        remove(path); /* half a model is of no use, and large */
+    struct stat about;
+    if (file && stat(path, &about) == 0 && S_ISREG(about.st_mode))
+        remove(path); /* half a model is of no use, and large; devices stay */
     return TOOL_EXIT_FAILED;
 }
 
