@@ -89,7 +89,8 @@ typedef struct tsr_layer {
     int index;
 } tsr_layer;
 
-/* Embedding, every layer by `layer`, last norm, output: the logits. */
+/* Embedding, every layer by `layer` (the last one leaves the tokens of tsr_block_outputs()), last norm,
+ * output: the logits. */
 tsr_tensor *tsr_build_decoder(const tsr_hparams *hparams, const tsr_weights *weights,
                               const tsr_step_graph *step,
                               tsr_tensor *(*layer)(const tsr_layer *at, tsr_tensor *x));
@@ -100,6 +101,10 @@ tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x);
 /* RMS norm over the rows of x, or over every head where the weight has the length of one. No weight, no
  * norm. */
 tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight);
+
+/* Of the last layer, the tokens whose logits are wanted; of others, all. After attention, whose keys and
+ * values are those of all tokens, no other token is needed. */
+tsr_tensor *tsr_block_outputs(const tsr_layer *at, tsr_tensor *x);
 
 /* W x + bias; bias NULL: none. */
 tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bias, tsr_tensor *x);

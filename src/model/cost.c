@@ -210,8 +210,8 @@ static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, i
     if (!takes_time(weight))
         return;
     tsr_cost_class *k = &cost->classes[c];
-    if (c == TSR_CLASS_OUTPUT)
-        n_tokens = n_outputs;
+    if (c == TSR_CLASS_OUTPUT || (c == TSR_CLASS_FFN && weight->layer + 1 == shape->hparams.n_layers))
+        n_tokens = n_outputs; /* tsr_block_outputs() */
     for (int d = 0; d < cost->problem.n_devices; d++) {
         double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], n_tokens);
         k->granule_ns[d] += ns / (double)shape->granules.n[c] / k->repeats;

@@ -37,7 +37,6 @@ tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const
             .step = step, .hp = hp, .w = &w->layers[l], .ffn_columns = w->ffn_columns, .index = l};
         x = layer(&at, x);
     }
-    x = tsr_get_rows(graph, x, step->output_rows);
     x = hp->layer_norm ? tsr_layer_norm(graph, x, w->output_norm, w->output_norm_bias, hp->norm_eps)
                        : tsr_rms_norm(graph, x, w->output_norm, hp->norm_eps);
     x = tsr_mul_mat(graph, w->output, x);
@@ -104,6 +103,7 @@ tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
 {
     tsr_tensor *y = tsr_block_attention(at, tsr_block_norm(at, x, at->w->attn_norm));
     x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
+    x = tsr_block_outputs(at, x);
     y = tsr_block_norm(at, x, at->w->ffn_norm);
     y = at->w->router ? tsr_block_experts(at, y) : tsr_block_ffn(at, y);
     return tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->ffn_post_norm));
@@ -112,6 +112,12 @@ tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
 tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
 {
     return weight ? tsr_rms_norm(at->step->graph, x, weight, at->hp->norm_eps) : x;
+}
+
+tsr_tensor *tsr_block_outputs(const tsr_layer *at, tsr_tensor *x)
+{
+    const bool is_last = at->index + 1 == (int)at->hp->n_layers;
+    return is_last ? tsr_get_rows(at->step->graph, x, at->step->output_rows) : x;
 }
 
 tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bias, tsr_tensor *x)

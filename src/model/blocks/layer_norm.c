@@ -65,7 +65,12 @@ tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x)
     tsr_tensor *h = layer_norm(at, x, w->attn_norm, w->attn_norm_bias);
     tsr_tensor *of_attention = w->attn_norm_2 ? layer_norm(at, x, w->attn_norm_2, w->attn_norm_2_bias) : h;
     tsr_tensor *y = tsr_block_residual(at, x, tsr_block_attention(at, of_attention));
-    if (w->ffn_norm)
-        h = layer_norm(at, at->hp->parallel_blocks ? x : y, w->ffn_norm, w->ffn_norm_bias);
+    y = tsr_block_outputs(at, y);
+    if (!w->ffn_norm)
+        h = tsr_block_outputs(at, h);
+    else if (at->hp->parallel_blocks)
+        h = layer_norm(at, tsr_block_outputs(at, x), w->ffn_norm, w->ffn_norm_bias);
+    else
+        h = layer_norm(at, y, w->ffn_norm, w->ffn_norm_bias);
     return tsr_block_residual(at, y, tsr_block_ffn(at, h));
 }
