@@ -33,7 +33,7 @@ typedef struct tsr_kernel_env {
     void *scratch;            /* this thread's, 64-byte aligned, scratch_bytes of the kernel set */
     void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
                                  kernels since; NULL: none, and kernels do without */
-    void *packed;             /* of MUL_MAT: what pack() made of its activations; NULL: nothing */
+    void *packed;             /* what pack() made of the op's activations; NULL: nothing */
     const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
     tsr_cpu_reading reading;     /* how to read weights: tsr_cpu_reads() */
     bool pairs;                  /* the set's */
@@ -51,9 +51,9 @@ typedef struct tsr_kernel_set {
     bool heeds_then;                 /* MUL_MAT calls env->then */
     bool pairs;                      /* the processor multiplies pairs of bfloat16: for tsr_kernel_env */
 
-    /* What a MUL_MAT's activations become for all threads before it runs: how many bytes (0: nothing), and
-     * the making of them at env->packed, 64-byte aligned. The same for ops of the same type that read the
-     * same activations alike. NULL: nothing ever. */
+    /* What the activations of a MUL_MAT or of EXPERTS become for all threads before it runs: how many bytes
+     * (0: nothing), and the making of them at env->packed, 64-byte aligned. The same for MUL_MATs of the same
+     * type that read the same activations alike. NULL: nothing ever. */
     size_t (*pack_bytes)(const tsr_op *op, const tsr_kernel_env *env);
     void (*pack)(const tsr_op *op, const tsr_kernel_env *env);
 

@@ -16,7 +16,7 @@ static bool packs_alike(const tsr_op_mul_mat *a, const tsr_op_mul_mat *b)
 static unsigned char *find_same(const tsr_op *const ops[], int i, const tsr_host_packed packed[])
 {
     for (int j = 0; j < i; j++)
-        if (packed[j].at && packs_alike(&ops[j]->mul_mat, &ops[i]->mul_mat))
+        if (packed[j].at && ops[j]->kind == TSR_OP_MUL_MAT && packs_alike(&ops[j]->mul_mat, &ops[i]->mul_mat))
             return packed[j].at;
     return NULL;
 }
@@ -27,9 +27,10 @@ void tsr_host_find_packed(const tsr_host_device *host, const tsr_kernel_env *env
     size_t used = 0;
     for (int i = 0; i < n; i++) {
         packed[i] = (tsr_host_packed){NULL, false};
-        if (ops[i]->kind != TSR_OP_MUL_MAT || !host->packed)
+        if (!host->packed)
             continue;
-        packed[i].at = find_same(ops, i, packed);
+        if (ops[i]->kind == TSR_OP_MUL_MAT)
+            packed[i].at = find_same(ops, i, packed);
         const size_t bytes = tsr_align_up(host->kernels->pack_bytes(ops[i], env), (size_t)TSR_HOST_ALIGNMENT);
         if (packed[i].at || bytes == 0 || bytes > TSR_HOST_PACKED_BYTES - used)
             continue;

@@ -119,7 +119,7 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
                           .reading = (tsr_cpu_reading)(n_threads % TSR_CPU_READINGS),
                           .pairs = set->pairs,
                           .shares = shares};
-    const bool may_pack = n_threads > 1 && op->kind == TSR_OP_MUL_MAT && set->pack;
+    const bool may_pack = n_threads > 1 && set->pack;
     const size_t bytes = may_pack ? set->pack_bytes(op, &env) : 0;
     if (bytes > 0) {
         env.packed = guarded_alloc(bytes);

@@ -12,10 +12,15 @@
 #include "host/kernels/mul_mat.h"
 
 enum {
-    EXPERT_ROWS = 64,       /* most rows of a chunk */
+    EXPERT_ROWS = 256,      /* most rows of a chunk */
     EXPERT_LEAST_ROWS = 16, /* a multiple of the register tiles */
-    EXPERT_SLOTS = 64       /* most slots of a batch */
+    EXPERT_SLOTS = 128      /* most slots of a batch */
 };
+
+typedef struct experts_scratch {
+    mul_mat_scratch product; /* first: where products find theirs */
+    float gate[EXPERT_SLOTS * EXPERT_ROWS], up[EXPERT_SLOTS * EXPERT_ROWS];
+} experts_scratch;
 
 /* ---- route ---- */
 
@@ -119,56 +124,86 @@ static void kernel_route(const tsr_op *record, const tsr_kernel_env *env)
 
 /* ---- products ---- */
 
-/* Part of one expert's matrix: rows [row, row + n_rows), columns [column, column + k). */
-typedef struct expert_part {
-    tsr_type type;
-    int x_bits;             /* of the op */
-    const unsigned char *w; /* the first element */
-    size_t stride;
-    int64_t n_rows, k;
-} expert_part;
-
-static expert_part expert_part_of(const tsr_expert_matrix *m, int x_bits, int64_t expert, int64_t row,
-                                  int64_t n_rows, int64_t column, int64_t k)
+/* The activations of all tokens, and of all slots, as a product with one expert reads some of them. */
+static tsr_op_mul_mat experts_glu_x(const tsr_op_experts_glu *op)
 {
-    const unsigned char *w = (const unsigned char *)m->data + (size_t)expert * m->expert_stride +
-                             (size_t)row * m->row_stride + elems_bytes(m->type, column);
-    return (expert_part){m->type, x_bits, w, m->row_stride, n_rows, k};
+    return (tsr_op_mul_mat){.type = op->gate.type,
+                            .x_bits = op->x_bits,
+                            .k = op->k,
+                            .x = op->x,
+                            .x_stride = op->k,
+                            .n_tokens = op->routing.n_tokens};
 }
 
-/* Some slots of one expert; the activations of the i-th begin at x + rows[i] * stride. */
+static tsr_op_mul_mat experts_down_x(const tsr_op_experts_down *op)
+{
+    return (tsr_op_mul_mat){.type = op->down.type,
+                            .x_bits = op->x_bits,
+                            .k = op->k,
+                            .x = op->x,
+                            .x_stride = op->k,
+                            .n_tokens = op->routing.n_tokens * op->routing.n_used,
+                            .partial = op->reduce != TSR_REDUCE_BF16,
+                            .reduce = op->reduce,
+                            .granule = op->granule,
+                            .limit = op->limit,
+                            .y_stride = op->n_rows};
+}
+
+/* Rows [row, row + n_rows) of one expert's matrix beside activations x, still without tokens. */
+static tsr_op_mul_mat experts_part(tsr_op_mul_mat x, const tsr_expert_matrix *m, int64_t expert, int64_t row,
+                                   int64_t n_rows)
+{
+    x.type = m->type;
+    x.w = (const unsigned char *)m->data + (size_t)expert * m->expert_stride + (size_t)row * m->row_stride;
+    x.w_stride = m->row_stride;
+    x.n_rows = n_rows;
+    return x;
+}
+
+/* Some slots of one expert; the activations of the i-th are row rows[i] of x. */
 typedef struct expert_slots {
     const int32_t *slots; /* [n] */
     int64_t n;
     int32_t rows[EXPERT_SLOTS];
-    const float *x;
-    int64_t stride;
 } expert_slots;
 
+/* What the product p with some of the rows of x can use of all of them, packed: tiles take any of them, one
+ * that walks along the weights finds a single row as if it were the first. */
+static void experts_find_packed(product *p, const tsr_op_mul_mat *x)
+{
+    const product all = {.op = x, .env = p->env};
+    unsigned char *packed = p->env->packed;
+    const bool walks = mul_mat_is_vector(p);
+    if (!packed || p->op->type != x->type || walks != mul_mat_is_vector(&all))
+        return;
+    p->n_packed = x->n_tokens;
+    if (!walks)
+        p->packed = packed;
+    else if (p->op->n_tokens == 1)
+        p->packed = packed + (size_t)(p->x_rows[0] * x->k / X_BLOCK) * sizeof(x_block);
+}
+
+/* All of an op with some of the rows of x. */
+static void experts_product(product p, const tsr_op_mul_mat *x)
+{
+    p.row_end = p.op->n_rows;
+    p.token_end = p.op->n_tokens;
+    experts_find_packed(&p, x);
+    mul_mat_begin(&p, p.env->scratch);
+    mul_mat_product(&p, p.env->scratch);
+}
+
 /* out[i * EXPERT_ROWS + r] = row r of the part times slot i's activations, each one sum over k. */
-static void experts_product(const expert_part *part, const expert_slots *in, float *out,
-                            const tsr_kernel_env *env)
+static void experts_sums(tsr_op_mul_mat part, const tsr_op_mul_mat *x, const expert_slots *in, float *out,
+                         const tsr_kernel_env *env)
 {
     bool fault = false; /* f32 sums have none */
-    const tsr_op_mul_mat op = {.type = part->type,
-                               .x_bits = part->x_bits,
-                               .w = part->w,
-                               .w_stride = part->stride,
-                               .n_rows = part->n_rows,
-                               .k = part->k,
-                               .x = in->x,
-                               .x_stride = in->stride,
-                               .n_tokens = in->n,
-                               .y = out,
-                               .y_stride = EXPERT_ROWS};
-    const product p = {.op = &op,
-                       .x_rows = in->rows,
-                       .row_end = part->n_rows,
-                       .token_end = in->n,
-                       .fault = &fault,
-                       .env = env};
-    mul_mat_begin(&p, env->scratch);
-    mul_mat_product(&p, env->scratch);
+    part.n_tokens = in->n;
+    part.partial = false;
+    part.y = out;
+    part.y_stride = EXPERT_ROWS;
+    experts_product((product){.op = &part, .x_rows = in->rows, .fault = &fault, .env = env}, x);
 }
 
 /* The touched experts of `held`, as indices [begin, end) of routing->touched. */
@@ -191,14 +226,11 @@ static int64_t expert_chunk(int64_t n, int n_threads)
 
 /* The slots of an expert from its i-th on, a batch at most. Their activations lie in x by slot, or (divisor
  * n_used) by token. */
-static expert_slots expert_batch(const tsr_routing *r, int64_t expert, int64_t i, const float *x,
-                                 int64_t stride, int64_t divisor)
+static expert_slots expert_batch(const tsr_routing *r, int64_t expert, int64_t i, int64_t divisor)
 {
     const int64_t left = r->begin[expert + 1] - r->begin[expert] - i;
     expert_slots in = {.slots = r->order + r->begin[expert] + i,
-                       .n = left < EXPERT_SLOTS ? left : EXPERT_SLOTS,
-                       .x = x,
-                       .stride = stride};
+                       .n = left < EXPERT_SLOTS ? left : EXPERT_SLOTS};
     for (int64_t j = 0; j < in.n; j++)
         in.rows[j] = (int32_t)(in.slots[j] / divisor);
     return in;
@@ -227,15 +259,16 @@ static void experts_add_bias(const tsr_expert_bias *bias, int64_t expert, int64_
 static void experts_glu_chunk(const tsr_op_experts_glu *op, int64_t expert, int64_t row, int64_t n_rows,
                               const tsr_kernel_env *env)
 {
-    float gate[EXPERT_SLOTS * EXPERT_ROWS], up[EXPERT_SLOTS * EXPERT_ROWS];
+    float *gate = ((experts_scratch *)env->scratch)->gate, *up = ((experts_scratch *)env->scratch)->up;
     const int64_t local = expert - op->held.begin;
-    const expert_part of_gate = expert_part_of(&op->gate, op->x_bits, local, row, n_rows, 0, op->k);
-    const expert_part of_up = expert_part_of(&op->up, op->x_bits, local, row, n_rows, 0, op->k);
+    const tsr_op_mul_mat x = experts_glu_x(op);
+    const tsr_op_mul_mat of_gate = experts_part(x, &op->gate, local, row, n_rows);
+    const tsr_op_mul_mat of_up = experts_part(x, &op->up, local, row, n_rows);
     const int64_t n_slots = op->routing.begin[expert + 1] - op->routing.begin[expert];
     for (int64_t i = 0; i < n_slots; i += EXPERT_SLOTS) {
-        const expert_slots in = expert_batch(&op->routing, expert, i, op->x, op->k, op->routing.n_used);
-        experts_product(&of_gate, &in, gate, env);
-        experts_product(&of_up, &in, up, env);
+        const expert_slots in = expert_batch(&op->routing, expert, i, op->routing.n_used);
+        experts_sums(of_gate, &x, &in, gate, env);
+        experts_sums(of_up, &x, &in, up, env);
         experts_add_bias(&op->gate_bias, expert, row, n_rows, in.n, gate);
         experts_add_bias(&op->up_bias, expert, row, n_rows, in.n, up);
         for (int64_t j = 0; j < in.n; j++) {
@@ -263,43 +296,37 @@ static void kernel_experts_glu(const tsr_op *record, const tsr_kernel_env *env)
 
 /* ---- experts_down ---- */
 
-/* Add weight * sum of one granule to the outputs of a batch; slots' sums are `stride` apart (0: one for all).
- */
-static void experts_down_add(const tsr_op_experts_down *op, const expert_slots *in, const float *sums,
-                             int64_t stride, int64_t row, int64_t n_rows, bool *fault)
+/* Add weight * bias to the outputs of a batch. */
+static void experts_down_bias(const product *p, const expert_slots *in, const float *bias)
 {
-    for (int64_t j = 0; j < in->n; j++) {
-        const int64_t at = in->slots[j] / op->routing.n_used * op->n_rows + row;
-        const float weight = op->routing.weight[in->slots[j]];
-        float weighted[EXPERT_ROWS];
-        for (int64_t r = 0; r < n_rows; r++)
-            weighted[r] = weight * sums[j * stride + r];
-        for (int64_t r = 0; r < n_rows && op->reduce == TSR_REDUCE_F32; r++)
-            ((float *)op->y)[at + r] += weighted[r];
-        if (op->reduce == TSR_REDUCE_EXACT)
-            fold_exact(weighted, (int)n_rows, false, op->limit, (int64_t *)op->y + at, fault);
-    }
+    for (int64_t j = 0; j < in->n; j++)
+        fold_weighted(p, p->weights[j], bias, (int)p->op->n_rows, p->y_rows[j] * p->op->y_stride);
 }
 
 /* All tokens of one expert, granule by granule, then its bias. */
 static void experts_down_expert(const tsr_op_experts_down *op, int64_t expert, int64_t row, int64_t n_rows,
                                 bool *fault, const tsr_kernel_env *env)
 {
-    float sums[EXPERT_SLOTS * EXPERT_ROWS];
     const float *bias = expert_bias_at(&op->bias, expert, row);
     const int64_t n_slots = op->routing.begin[expert + 1] - op->routing.begin[expert];
+    const tsr_op_mul_mat x = experts_down_x(op);
+    tsr_op_mul_mat part = experts_part(x, &op->down, expert - op->held.begin, row, n_rows);
+    part.y = (unsigned char *)op->y + (size_t)row * tsr_reduce_bytes(op->reduce);
     for (int64_t i = 0; i < n_slots; i += EXPERT_SLOTS) {
-        expert_slots in = expert_batch(&op->routing, expert, i, op->x, op->k, 1);
-        for (int64_t column = 0; column < op->k; column += op->granule) {
-            const int64_t left = op->k - column, k = left < op->granule ? left : op->granule;
-            const expert_part part =
-                expert_part_of(&op->down, op->x_bits, expert - op->held.begin, row, n_rows, column, k);
-            in.x = op->x + column;
-            experts_product(&part, &in, sums, env);
-            experts_down_add(op, &in, sums, EXPERT_ROWS, row, n_rows, fault);
+        const expert_slots in = expert_batch(&op->routing, expert, i, 1);
+        int32_t tokens[EXPERT_SLOTS];
+        float weights[EXPERT_SLOTS];
+        for (int64_t j = 0; j < in.n; j++) {
+            tokens[j] = (int32_t)(in.slots[j] / op->routing.n_used);
+            weights[j] = op->routing.weight[in.slots[j]];
         }
+        part.n_tokens = in.n;
+        const product p = {
+            .op = &part, .x_rows = in.rows, .y_rows = tokens, .weights = weights, .fault = fault, .env = env};
+        if (op->k > 0)
+            experts_product(p, &x);
         if (bias)
-            experts_down_add(op, &in, bias, 0, row, n_rows, fault);
+            experts_down_bias(&p, &in, bias);
     }
 }
 
@@ -315,12 +342,12 @@ static void experts_down_bf16(const tsr_op_experts_down *op, int64_t row, int64_
             total[r] = tsr_bf16_to_f32(y[r]);
         for (int32_t s = (int32_t)(t * routing->n_used); s < (t + 1) * routing->n_used; s++) {
             const int64_t expert = routing->expert[s];
-            const expert_slots in = {.slots = &s, .n = 1, .rows = {s}, .x = op->x, .stride = op->k};
+            const expert_slots in = {.slots = &s, .n = 1, .rows = {s}};
+            const tsr_op_mul_mat x = experts_down_x(op);
             if (expert < op->held.begin || expert >= op->held.end)
                 continue;
-            const expert_part part =
-                expert_part_of(&op->down, op->x_bits, expert - op->held.begin, row, n_rows, 0, op->k);
-            experts_product(&part, &in, sums, env);
+            experts_sums(experts_part(x, &op->down, expert - op->held.begin, row, n_rows), &x, &in, sums,
+                         env);
             const float *bias = expert_bias_at(&op->bias, expert, row);
             for (int64_t r = 0; r < n_rows; r++)
                 total[r] += routing->weight[s] * sums[r];

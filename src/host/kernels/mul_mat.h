@@ -114,7 +114,7 @@ static void mul_mat_tile(const product *p, mul_mat_scratch *scratch)
 static void mul_mat_tiles(const product *p, mul_mat_scratch *scratch)
 {
     product tiles = *p;
-    tiles.totals = totals_begin(p->op, &scratch->totals);
+    tiles.totals = p->weights ? NULL : totals_begin(p->op, &scratch->totals);
     mul_mat_tile(&tiles, scratch);
     if (tiles.totals && !totals_hold(p->op, tiles.totals))
         mul_mat_tile(p, scratch);
@@ -209,7 +209,7 @@ static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_mul_mat *op = &record->mul_mat;
     bool fault = false;
-    product p = {.op = op, .packed = env->packed, .fault = &fault, .env = env};
+    product p = {.op = op, .packed = env->packed, .n_packed = op->n_tokens, .fault = &fault, .env = env};
     const mul_mat_pieces pieces = mul_mat_cut(&p);
     mul_mat_begin(&p, env->scratch);
     for (int64_t piece; (piece = tsr_kernel_next_piece(env, pieces.n)) >= 0;) {

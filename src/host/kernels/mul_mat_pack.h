@@ -6,7 +6,7 @@
 #ifndef TSR_HOST_KERNELS_MUL_MAT_PACK_H
 #define TSR_HOST_KERNELS_MUL_MAT_PACK_H
 
-#include "host/kernels/mul_mat.h"
+#include "host/kernels/experts.h"
 
 ALWAYS_INLINE const pack_layout *mul_mat_layout(const product *p)
 {
@@ -96,7 +96,7 @@ static size_t mul_mat_stages_bytes(const product *p)
     k_stage stage = {.index = -1};
     while (mul_mat_next_stage(p, &next, &stage))
         ;
-    return (size_t)((stage.index + 1) * packed_tokens(p->op, layout)) * layout->bytes;
+    return (size_t)((stage.index + 1) * packed_rows(p->op->n_tokens, layout)) * layout->bytes;
 }
 
 /* A group of tokens at a time. */
@@ -118,17 +118,38 @@ static void mul_mat_pack_stages(product p)
 
 /* ---- both ---- */
 
+/* The product whose activations the op packs: of experts, one with all the rows that they read, if their
+ * weights are quantized. False: none. */
+static bool mul_mat_packs_for(const tsr_op *record, tsr_op_mul_mat *op)
+{
+    if (record->kind == TSR_OP_EXPERTS_GLU)
+        *op = experts_glu_x(&record->experts_glu);
+    else if (record->kind == TSR_OP_EXPERTS_DOWN)
+        *op = experts_down_x(&record->experts_down);
+    else if (record->kind == TSR_OP_MUL_MAT)
+        *op = record->mul_mat;
+    else
+        return false;
+    return record->kind == TSR_OP_MUL_MAT || !is_plain(op->type);
+}
+
 static size_t kernel_pack_bytes(const tsr_op *record, const tsr_kernel_env *env)
 {
-    const product p = {.op = &record->mul_mat, .env = env};
+    tsr_op_mul_mat op;
+    const product p = {.op = &op, .env = env};
+    if (!mul_mat_packs_for(record, &op))
+        return 0;
     if (mul_mat_packs_walk(&p))
-        return (size_t)(p.op->n_tokens * p.op->k / X_BLOCK) * sizeof(x_block);
+        return (size_t)(op.n_tokens * op.k / X_BLOCK) * sizeof(x_block);
     return mul_mat_packs_stages(&p) ? mul_mat_stages_bytes(&p) : 0;
 }
 
 static void kernel_pack(const tsr_op *record, const tsr_kernel_env *env)
 {
-    const product p = {.op = &record->mul_mat, .env = env, .packed = env->packed};
+    tsr_op_mul_mat op;
+    if (!mul_mat_packs_for(record, &op))
+        return;
+    const product p = {.op = &op, .env = env, .packed = env->packed, .n_packed = op.n_tokens};
     if (mul_mat_packs_walk(&p))
         mul_mat_pack_walk(&p);
     else

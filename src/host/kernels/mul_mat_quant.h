@@ -116,13 +116,24 @@ static void quant_encode_tokens(const product *p, const k_stage *stage, int64_t 
     }
 }
 
-/* Where a stage of some tokens lies; encoded into x unless it is packed. */
+/* A stage of tokens that are packed, but not side by side. */
+static void quant_gather(const product *p, const k_stage *stage, int64_t first, int n_tokens, x_block *x)
+{
+    for (int i = 0; i < n_tokens; i++, x += QUANT_BLOCKS)
+        memcpy(x, product_packed(p, &quant_layout, stage->index, p->x_rows[first + i]),
+               (size_t)(stage->n / X_BLOCK) * sizeof *x);
+}
+
+/* Where a stage of some tokens lies: where it is packed, or in x. */
 static quant_tokens quant_tokens_of(const product *p, const k_stage *stage, int64_t first, int n_tokens,
                                     x_block *x)
 {
-    if (p->packed)
+    if (p->packed && !p->x_rows)
         return (quant_tokens){product_packed(p, &quant_layout, stage->index, first), first, n_tokens};
-    quant_encode_tokens(p, stage, first, n_tokens, x);
+    if (p->packed)
+        quant_gather(p, stage, first, n_tokens, x);
+    else
+        quant_encode_tokens(p, stage, first, n_tokens, x);
     return (quant_tokens){x, first, n_tokens};
 }
 

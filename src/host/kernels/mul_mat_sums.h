@@ -18,9 +18,12 @@ typedef struct product {
     int64_t row, row_end;
     int64_t token, token_end;
     const tsr_kernel_env *env;
-    unsigned char *packed; /* what all the op's activations became (mul_mat_pack.h); NULL: nothing */
-    bool *fault;           /* set when an exact partial is out of range */
-    exact_totals *totals;  /* where exact sums of many tokens add up; NULL: in op->y */
+    unsigned char *packed; /* what activations became (mul_mat_pack.h), of n_packed rows; NULL: nothing */
+    int64_t n_packed;
+    const float *weights; /* [op->n_tokens] by which sums are multiplied before they are added to what
+                             op->y holds; NULL: sums are put there */
+    bool *fault;          /* set when an exact partial is out of range */
+    exact_totals *totals; /* where exact sums of many tokens add up; NULL: in op->y */
 } product;
 
 ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
@@ -128,15 +131,15 @@ typedef struct pack_layout {
     size_t bytes;    /* of a token in a stage */
 } pack_layout;
 
-ALWAYS_INLINE int64_t packed_tokens(const tsr_op_mul_mat *op, const pack_layout *layout)
+ALWAYS_INLINE int64_t packed_rows(int64_t n, const pack_layout *layout)
 {
-    return (op->n_tokens + layout->group - 1) / layout->group * layout->group;
+    return (n + layout->group - 1) / layout->group * layout->group;
 }
 
-/* Where tokens from `token` on lie in a stage. */
-ALWAYS_INLINE void *product_packed(const product *p, const pack_layout *layout, int64_t stage, int64_t token)
+/* Where rows from `row` of the packed activations on lie in a stage. */
+ALWAYS_INLINE void *product_packed(const product *p, const pack_layout *layout, int64_t stage, int64_t row)
 {
-    return p->packed + (size_t)(stage * packed_tokens(p->op, layout) + token) * layout->bytes;
+    return p->packed + (size_t)(stage * packed_rows(p->n_packed, layout) + row) * layout->bytes;
 }
 
 /* One piece of K: elements [begin, begin + n), and what its sum is part of. */
@@ -261,6 +264,23 @@ ALWAYS_INLINE void fold_exact(const float *sums, int n, bool first, float limit,
 #endif
 }
 
+/* Add n granule sums, `weight` times each, to outputs from `at` on. */
+static void fold_weighted(const product *p, float weight, const float *sums, int n, int64_t at)
+{
+    enum { MOST = 64 };
+    const tsr_op_mul_mat *op = p->op;
+    float weighted[MOST];
+    for (; n > 0; n -= MOST, sums += MOST, at += MOST) {
+        const int some = n < MOST ? n : MOST;
+        for (int i = 0; i < some; i++)
+            weighted[i] = weight * sums[i];
+        for (int i = 0; i < some && op->reduce == TSR_REDUCE_F32; i++)
+            ((float *)op->y)[at + i] += weighted[i];
+        if (op->reduce == TSR_REDUCE_EXACT)
+            fold_exact(weighted, some, false, op->limit, (int64_t *)op->y + at, p->fault);
+    }
+}
+
 /* Take the sums of the granule that ends with `segment`, for outputs [row, row + n) of a token. */
 ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int64_t token, int64_t row, int n,
                                 const float *sums)
@@ -268,6 +288,10 @@ ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int6
     const tsr_op_mul_mat *op = p->op;
     const int64_t at = (p->y_rows ? p->y_rows[token] : token) * op->y_stride + row;
     const bool first = segment->granule_end == segment->granule;
+    if (p->weights) {
+        fold_weighted(p, p->weights[token], sums, n, at);
+        return;
+    }
     if (op->partial && op->reduce == TSR_REDUCE_EXACT) {
         fold_exact(sums, n, first, op->limit, (int64_t *)op->y + at, p->fault);
         return;
