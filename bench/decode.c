@@ -3,10 +3,11 @@
  *     build/bench/decode [TYPE|FILE.gguf ...]          (default F16 Q8_0 Q4_K Q4_0 Q6_K BF16)
  *
  * A model of one's own, or one of random weights that is larger than the last-level cache, is decoded token
- * by token on one device with one and with two threads and on two devices with one thread each. The bytes of
- * weights read per token over the time, divided by the measured read bandwidth of as many threads, is the
- * share of bandwidth in use. Machines are shared: every round measures all configurations in turn, and the
- * table gives medians of the rounds, with the smallest and largest ratio. */
+ * by token on one device with one and with two threads and on two devices with one thread each, whose weights
+ * are views of the file, where the columns of one device are rows with gaps, or copies without gaps. The
+ * bytes of weights read per token over the time, divided by the measured read bandwidth of as many threads,
+ * is the share of bandwidth in use. Machines are shared: every round measures all configurations in turn, and
+ * the table gives medians of the rounds, with the smallest and largest ratio. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,14 +16,16 @@
 #include "support/measured.h"
 #include "support/opened.h"
 
-enum { N_ROUNDS = 7, N_TOKENS = 8, N_WAYS = 3, N_FACTS = N_WAYS + 2, SCRATCH_BYTES = 512 << 20 };
+enum { N_ROUNDS = 7, N_TOKENS = 8, N_WAYS = 4, N_FACTS = N_WAYS + 2, SCRATCH_BYTES = 512 << 20 };
 
 static const struct way {
     const char *devices, *label;
     int n_threads;
-} ways[N_WAYS] = {{"host:1,threads=1", "1 device x 1 thread", 1},
-                  {"host:1,threads=2", "1 device x 2 threads", 2},
-                  {"host:2,threads=1", "2 devices x 1 thread", 2}};
+    bool copies;
+} ways[N_WAYS] = {{"host:1,threads=1", "1 device x 1 thread", 1, false},
+                  {"host:1,threads=2", "1 device x 2 threads", 2, false},
+                  {"host:2,threads=1", "2 devices x 1 thread", 2, false},
+                  {"host:2,threads=1", "the same, copies", 2, true}};
 
 /* Weights read per token: all but the embedding, of which one row is read. */
 static double bytes_per_token(const tsr_model *model)
@@ -55,11 +58,13 @@ static void report(const char *label, double bytes, double facts[N_FACTS][N_ROUN
         printf("%-6s %-22s %8.2f %9.2f %10.2f %8.2f  [%.2f, %.2f]\n", label, ways[w].label, tokens_per_s,
                bytes * tokens_per_s / 1e9, bench_median(bandwidth, N_ROUNDS) / 1e9, median, low, high);
     }
-    for (int r = 0; r < N_ROUNDS; r++)
-        ratio[r] = facts[1][r] / facts[2][r];
-    spread(ratio, N_ROUNDS, &low, &median, &high);
-    printf("%-6s two one-thread devices over one two-thread device: %.3f  [%.3f, %.3f]\n", label, median, low,
-           high);
+    for (int w = 2; w < N_WAYS; w++) {
+        for (int r = 0; r < N_ROUNDS; r++)
+            ratio[r] = facts[1][r] / facts[w][r];
+        spread(ratio, N_ROUNDS, &low, &median, &high);
+        printf("%-6s two one-thread devices%s over one two-thread device: %.3f  [%.3f, %.3f]\n", label,
+               ways[w].copies ? " with copies" : "", median, low, high);
+    }
     fflush(stdout);
 }
 
@@ -68,7 +73,7 @@ static void bench_model(const char *label, const char *path, const void *scratch
     bench_opened o[N_WAYS];
     double facts[N_FACTS][N_ROUNDS], bytes = 0;
     for (int w = 0; w < N_WAYS; w++) {
-        o[w] = bench_open(path, ways[w].devices, 256);
+        o[w] = (ways[w].copies ? bench_open_copies : bench_open)(path, ways[w].devices, 256);
         bench_decode(&o[w], 2, 0);
         bytes = bytes_per_token(o[w].model);
     }
