@@ -154,9 +154,43 @@ static void programs_give_the_bits_of_products_that_pack_for_themselves(void **s
     }
 }
 
+/* Tokens that walk along weights, as many elements as are packed by more threads than these. */
+static void few_tokens_are_packed_whoever_rests(void **state)
+{
+    (void)state;
+    static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q6_K};
+    enum { LONG_K = 2560, FEW = 4 };
+    static float x[FEW * LONG_K], row[LONG_K], one[FEW * ROWS], many[FEW * ROWS];
+    uint64_t seed = 8;
+    random_fill(&seed, x, FEW * LONG_K, -2.0f, 2.0f);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
+        const size_t row_bytes = tsr_type_row_bytes(types[i], LONG_K);
+        unsigned char *w = malloc(ROWS * row_bytes);
+        assert_non_null(w);
+        for (size_t r = 0; r < ROWS; r++) {
+            random_fill(&seed, row, LONG_K, -1.0f, 1.0f);
+            assert_int_equal(tsr_type_from_f32(types[i], row, w + r * row_bytes, LONG_K), TSR_OK);
+        }
+        tsr_op op = product(types[i], w, x, FEW, NULL);
+        op.mul_mat.k = op.mul_mat.x_stride = LONG_K;
+        op.mul_mat.w_stride = row_bytes;
+        const tsr_kernel_set *set;
+        for (int s = 0; (set = kernel_run_set(s)); s++)
+            for (int n_threads = 2; n_threads <= 4; n_threads++) {
+                op.mul_mat.y = one;
+                assert_false(kernel_run(set, &op, 1));
+                op.mul_mat.y = many;
+                assert_false(kernel_run(set, &op, n_threads));
+                assert_memory_equal(one, many, sizeof one);
+            }
+        free(w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(few_tokens_are_packed_whoever_rests),
         cmocka_unit_test(products_that_read_alike_share),
         cmocka_unit_test(one_token_and_other_ops_pack_nothing),
         cmocka_unit_test(what_does_not_fit_leaves_room_for_others),

@@ -53,7 +53,9 @@ typedef struct tsr_kernel_set {
 
     /* What the activations of a MUL_MAT or of EXPERTS become for all threads before it runs: how many bytes
      * (0: nothing), and the making of them at env->packed, 64-byte aligned. The same for MUL_MATs of the same
-     * type that read the same activations alike. NULL: nothing ever. */
+     * type that read the same activations alike. Whether it pays depends on the number of threads, what is
+     * made does not: some of those that pack_bytes() was told of may rest when pack() runs. NULL: nothing
+     * ever. */
     size_t (*pack_bytes)(const tsr_op *op, const tsr_kernel_env *env);
     void (*pack)(const tsr_op *op, const tsr_kernel_env *env);
 

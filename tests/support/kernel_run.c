@@ -119,8 +119,10 @@ bool kernel_run(const tsr_kernel_set *set, const tsr_op *op, int n_threads)
                           .reading = (tsr_cpu_reading)(n_threads % TSR_CPU_READINGS),
                           .pairs = set->pairs,
                           .shares = shares};
+    tsr_kernel_env before = env; /* a program finds what to pack when none of the team's threads rests */
+    before.n_threads = 4 * n_threads;
     const bool may_pack = n_threads > 1 && set->pack;
-    const size_t bytes = may_pack ? set->pack_bytes(op, &env) : 0;
+    const size_t bytes = may_pack ? set->pack_bytes(op, &before) : 0;
     if (bytes > 0) {
         env.packed = guarded_alloc(bytes);
         run_team(set, set->pack, op, &env);

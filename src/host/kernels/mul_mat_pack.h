@@ -150,7 +150,7 @@ static void kernel_pack(const tsr_op *record, const tsr_kernel_env *env)
     if (!mul_mat_packs_for(record, &op))
         return;
     const product p = {.op = &op, .env = env, .packed = env->packed, .n_packed = op.n_tokens};
-    if (mul_mat_packs_walk(&p))
+    if (mul_mat_encodes_once(&op)) /* as its product will ask: how many threads there are says nothing here */
         mul_mat_pack_walk(&p);
     else
         mul_mat_pack_stages(p);

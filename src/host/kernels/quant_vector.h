@@ -372,11 +372,13 @@ static void quant_vector_walk(const product *p, const bool bytes, const x_block 
 
 /* Whether the eight rows of AVX2's vectors multiply sooner than sixteen, with the same bits. Q8_0 needs
  * memory more than arithmetic, and Zen 5 reads eight a tenth faster than sixteen; not so Zen 4, which asks
- * for them in its second-level cache. Other types take so many instructions that longer vectors win. */
+ * for them in its second-level cache. Other types take so many instructions that longer vectors win. What is
+ * packed was so for several tokens, as longer vectors multiply it. */
 ALWAYS_INLINE bool quant_vector_is_short(const product *p)
 {
 #if defined(TSR_ISA_AVX512)
-    return p->env->reading == TSR_CPU_ONE_STREAM && p->op->type == TSR_TYPE_Q8_0 && p->op->n_tokens == 1;
+    return p->env->reading == TSR_CPU_ONE_STREAM && p->op->type == TSR_TYPE_Q8_0 && p->op->n_tokens == 1 &&
+           !p->packed;
 #else
     (void)p;
     return false;
