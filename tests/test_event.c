@@ -6,6 +6,9 @@
 
 #include <cmocka.h>
 #include <pthread.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "core/event.h"
 
@@ -73,6 +76,48 @@ static void a_deadline_ends_the_wait(void **state)
     tsr_event_destroy(&the_ball.event);
 }
 
+static void *wait_two_seconds(void *argument)
+{
+    player *me = argument;
+    const bool in_time = tsr_event_wait(&me->ball->event, is_my_turn, me, 0, tsr_deadline_ns(2000 * MS));
+    return in_time ? me : NULL;
+}
+
+/* In a process of its own: stopped for longer than its waiter waits, and in time otherwise. */
+static _Noreturn void be_stopped(void)
+{
+    ball the_ball = {.side = 0};
+    player me = {&the_ball, 1};
+    pthread_t thread;
+    void *in_time = NULL;
+    if (!tsr_event_init(&the_ball.event) || pthread_create(&thread, NULL, wait_two_seconds, &me) != 0)
+        _exit(2);
+    usleep(100000);
+    raise(SIGSTOP);
+    usleep(100000);
+    atomic_store(&the_ball.side, 1);
+    tsr_event_notify(&the_ball.event);
+    pthread_join(thread, &in_time);
+    _exit(in_time ? 0 : 1);
+}
+
+static void time_in_which_a_process_is_stopped_does_not_count(void **state)
+{
+    (void)state;
+    int how;
+    const pid_t child = fork();
+    if (child == 0)
+        be_stopped();
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &how, WUNTRACED), child);
+    assert_true(WIFSTOPPED(how));
+    usleep(2500000);
+    assert_int_equal(kill(child, SIGCONT), 0);
+    assert_int_equal(waitpid(child, &how, 0), child);
+    assert_true(WIFEXITED(how));
+    assert_int_equal(WEXITSTATUS(how), 0);
+}
+
 static void no_timeout_is_for_ever(void **state)
 {
     (void)state;
@@ -94,6 +139,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(no_wake_up_is_lost),
         cmocka_unit_test(a_deadline_ends_the_wait),
+        cmocka_unit_test(time_in_which_a_process_is_stopped_does_not_count),
         cmocka_unit_test(no_timeout_is_for_ever),
         cmocka_unit_test(polls_grow_with_the_time_asked_for),
     };

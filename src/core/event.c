@@ -131,6 +131,26 @@ void tsr_event_wake_all(tsr_event *event)
 
 #endif
 
+/* Sleep as long, or, if that is sooner, for SLICE_NS. A sleeper that wakes late by STOPPED_NS was stopped, as
+ * its process was from a terminal or with the virtual machine; what others had no time for either is added to
+ * the deadline. False when the deadline has passed. */
+static bool sleep_awhile(tsr_event *event, uint32_t seen, uint64_t *deadline_ns)
+{
+    enum { SLICE_NS = NS_PER_S, STOPPED_NS = NS_PER_S / 10 };
+    const uint64_t began = tsr_clock_ns();
+    if (*deadline_ns == TSR_FOREVER)
+        return sleep_once(event, seen, TSR_FOREVER);
+    if (began >= *deadline_ns)
+        return false;
+    const uint64_t until = *deadline_ns - began > SLICE_NS ? began + SLICE_NS : *deadline_ns;
+    if (sleep_once(event, seen, until))
+        return true;
+    const uint64_t woke = tsr_clock_ns();
+    if (woke - until >= STOPPED_NS)
+        *deadline_ns += woke - until;
+    return woke < *deadline_ns;
+}
+
 bool tsr_event_sleep(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns)
 {
     bool holds;
@@ -140,7 +160,7 @@ bool tsr_event_sleep(tsr_event *event, tsr_condition condition, void *what, uint
         holds = condition(what);
         if (holds)
             break;
-        if (!sleep_once(event, seen, deadline_ns)) {
+        if (!sleep_awhile(event, seen, &deadline_ns)) {
             holds = condition(what);
             break;
         }

@@ -44,7 +44,8 @@ bool tsr_event_init(tsr_event *event); /* false when the system refuses */
 void tsr_event_destroy(tsr_event *event);
 
 /* Sleep until the condition holds, looking at it after every notification. False once deadline_ns
- * (tsr_clock_ns(), TSR_FOREVER for none) has passed and it still does not. */
+ * (tsr_clock_ns(), TSR_FOREVER for none) has passed and it still does not. Time for which the process was
+ * stopped does not count. */
 bool tsr_event_sleep(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns);
 
 void tsr_event_wake_all(tsr_event *event);
