@@ -280,7 +280,8 @@ typedef struct tsr_expert_matrix {
     size_t row_stride, expert_stride;
 } tsr_expert_matrix;
 
-/* The experts [begin, end) that a device holds; slots of others are not its business. */
+/* The experts [begin, end) that a device holds; slots of others are not its business, though it may read what
+ * their rows of activations happen to hold. */
 typedef struct tsr_expert_range {
     int64_t begin, end;
 } tsr_expert_range;
