@@ -7,31 +7,35 @@
  *
  * The order says nothing about rows, tokens or threads, so one token or many, one row or many give the same
  * bits. Eight lanes are what AVX2 has; AVX-512 takes two rows side by side. More would make the trees larger,
- * and a granule of 128 elements ends in a tree. Short segments bound the state that a tile carries through a
- * long row to one float per output, keep tiles in the first-level cache, and make the rounding error grow
- * with n / 256 instead of n. */
+ * and a granule of 128 elements ends in a tree. Segments bound the state that a tile carries through a long
+ * row to one float per output, keep tiles in the first-level cache, and make the rounding error grow with
+ * n / 512 instead of n; twice as long they would not fit, half as long the trees would take 6 % of a tile's
+ * time instead of 3. */
 #ifndef TSR_HOST_KERNELS_DOT_H
 #define TSR_HOST_KERNELS_DOT_H
 
 #include "host/kernels/weights.h"
 
 enum {
-    DOT_SEGMENT = 256,
+    DOT_SEGMENT = 512,
     DOT_LANES = 8,
 #if defined(TSR_ISA_AVX512)
     DOT_GROUPS = 1,
-    DOT_VECTORS = 8, /* of two rows; 8 x 3 accumulators of 32 registers */
-    DOT_TOKENS = 3,
+    DOT_VECTORS = 4, /* of two rows; 4 x 6 accumulators of 32 registers */
+    DOT_TOKENS = 6,
+    DOT_SUMMED = 2, /* tokens whose sums are taken at once */
     DOT_UNROLL = 2, /* times eight elements in a turn of the loop */
 #elif defined(TSR_ISA_AVX2)
     DOT_GROUPS = 2,
     DOT_VECTORS = 4, /* 4 x 3 of 16, and four for what is multiplied: twice that in a turn, gcc would spill */
     DOT_TOKENS = 3,
+    DOT_SUMMED = 1,
     DOT_UNROLL = 1,
 #else
     DOT_GROUPS = 1,
     DOT_VECTORS = 4, /* 4 x 2 of 16: without a fused multiply-add each product needs a register too */
     DOT_TOKENS = 2,
+    DOT_SUMMED = 1,
     DOT_UNROLL = 2,
 #endif
     DOT_PARTS =
@@ -60,16 +64,16 @@ ALWAYS_INLINE vec dot_token(const float *x)
 #endif
 }
 
-/* The sums of a group of rows with one token. */
-ALWAYS_INLINE void dot_sums(vec acc[DOT_PARTS][DOT_VECTORS], float out[DOT_GROUP_ROWS])
+/* The sums of a group of rows with DOT_SUMMED tokens. */
+ALWAYS_INLINE void dot_sums(vec acc[DOT_SUMMED][DOT_PARTS][DOT_VECTORS], float *out)
 {
 #if defined(TSR_ISA_AVX512)
-    vec_sum_halves8(acc[0], out);
+    vec_sum_halves8((const vec *)acc, out);
 #elif defined(TSR_ISA_AVX2)
-    v8_sum4(acc[0], out);
+    v8_sum4(acc[0][0], out);
 #else
     for (int r = 0; r < DOT_GROUP_ROWS; r++)
-        out[r] = v8_sum((v8){acc[0][r], acc[1][r]});
+        out[r] = v8_sum((v8){acc[0][0][r], acc[0][1][r]});
 #endif
 }
 
@@ -95,7 +99,7 @@ ALWAYS_INLINE void dot_part(const int n_tokens, const float *w, const float *x, 
 
 /* Segment sums of a panel of DOT_ROWS rows with n_tokens tokens, which lie x_stride floats apart; n is a
  * multiple of 32, at most DOT_SEGMENT. The panel holds eight elements of each row, then the next eight.
- * out[t * DOT_ROWS + r]
+ * out[t * DOT_ROWS + r], with room for a multiple of DOT_SUMMED tokens.
  *
  * A group of rows, or a part of its lanes, at a time: as many accumulators as there are registers. */
 ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
@@ -107,8 +111,8 @@ ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x
         const float *rows = w + group * DOT_GROUP_ROWS * DOT_LANES;
         UNROLL for (int part = 0; part < DOT_PARTS; part++)
             dot_part(n_tokens, rows + part * VEC_LANES, x + part * VEC_LANES, x_stride, n, part, acc);
-        UNROLL for (int t = 0; t < n_tokens; t++)
-            dot_sums(acc[t], out + t * DOT_ROWS + group * DOT_GROUP_ROWS);
+        UNROLL for (int t = 0; t < n_tokens; t += DOT_SUMMED)
+            dot_sums(acc + t, out + t * DOT_ROWS + group * DOT_GROUP_ROWS);
     }
 }
 
@@ -116,11 +120,13 @@ ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x
 static NOINLINE void dot_tile(int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
                               float *out)
 {
-    if (n_tokens >= 3 && DOT_TOKENS >= 3)
-        dot_tile_n(DOT_TOKENS >= 3 ? 3 : 1, w, x, x_stride, n, out);
-    else if (n_tokens == 2)
+    if (n_tokens == DOT_TOKENS) {
+        dot_tile_n(DOT_TOKENS, w, x, x_stride, n, out);
+        return;
+    }
+    for (; n_tokens >= 2; n_tokens -= 2, x += 2 * x_stride, out += 2 * DOT_ROWS)
         dot_tile_n(2, w, x, x_stride, n, out);
-    else
+    if (n_tokens > 0)
         dot_tile_n(1, w, x, x_stride, n, out);
 }
 
