@@ -180,12 +180,12 @@ ALWAYS_INLINE void quant_vector_block(tsr_type type, const bool bytes, const qua
     }
 }
 
-/* Whether asking again (panel_again()) pays, as measured: not with blocks that stand alone, whose kernels
- * then lose as much as they gain, nor with vectors that are no faster than memory. */
+/* Whether asking again (panel_again()) pays, as measured: not with blocks that stand alone but for the
+ * largest, whose kernels then lose as much as they gain, nor with vectors that are no faster than memory. */
 ALWAYS_INLINE bool quant_asks_again(tsr_type type)
 {
 #if defined(TSR_ISA_AVX512)
-    return is_super_block(type);
+    return is_super_block(type) || type == TSR_TYPE_Q8_0;
 #else
     (void)type;
     return false;
