@@ -69,8 +69,8 @@ ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t
     return ahead + (ahead + at < row_bytes ? 0 : (size_t)rows * p->op->w_stride - row_bytes);
 }
 
-/* What one token's walk along a panel of rows may ask for instead: the panel that takes its place, row after
- * row, as one stream. */
+/* What one token's walk along a panel of rows may ask for instead: the panel that takes its place, or a later
+ * one, row after row, as one stream. */
 typedef struct panel_ahead {
     const unsigned char *at, *end; /* what is left of a row of the next panel */
     size_t row_bytes, stride;
@@ -102,11 +102,23 @@ ALWAYS_INLINE size_t panel_again(const product *p, size_t used)
     return used == stride ? PANEL_AGAIN : (PANEL_AGAIN / (used + 1) + 1) * stride;
 }
 
+/* How many panels ahead a processor is asked that brings what it is asked for into its second-level cache.
+ * There is room for more than the next panel, and short rows are sooner done with one than memory answers.
+ * Plain weights are the slower for it. */
+ALWAYS_INLINE int64_t panels_ahead(const product *p, tsr_type type, size_t panel_bytes)
+{
+    enum { AT_LEAST = 32768 }; /* bytes */
+    if (p->env->reading != TSR_CPU_ONE_STREAM_L2 || is_plain(type))
+        return 1;
+    return (int64_t)(AT_LEAST / (panel_bytes + 1)) + 1;
+}
+
 /* While the panel of `rows` rows that begins with `row` is multiplied. */
 ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int rows, int64_t row)
 {
     const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
-    const unsigned char *next = product_w(p, type, row + rows, 0);
+    const int64_t ahead = panels_ahead(p, type, (size_t)rows * used);
+    const unsigned char *next = product_w(p, type, row + ahead * rows, 0);
     const size_t row_bytes = used == stride ? (size_t)rows * stride : used; /* without gaps, one long row */
     return (panel_ahead){next, next + row_bytes, row_bytes, stride, panel_again(p, used), p->env->reading};
 }
