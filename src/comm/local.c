@@ -1,33 +1,15 @@
-/* The shared-memory communicator; see local.h.
- *
- * Synchronisation. Each rank of a collective has a phase number that only grows: the last thread of its team
- * to come to a collective raises it by one, which publishes everything the team wrote before. Waiting means
- * waiting until the phases of all participants have reached one's own. Since a rank raises its phase only
- * after it has finished the collective before, a rank that has passed collective k + 1 knows that nobody
- * reads the buffers of collective k any more: that is what lets graph/slots.c reuse them without a second
- * barrier. Phases also tell who has not come, when a deadline passes.
- *
- * A phase is written by one rank and read by the others, so it has a cache line of its own; the counter that
- * the threads of one team use among themselves lies on the next. */
+/* The shared-memory communicator; see local.h. Who waits for whom is meeting.h's. */
 #include "comm/local.h"
 
 #include <assert.h>
-#include <stdatomic.h>
 #include <string.h>
 
+#include "comm/meeting.h"
 #include "comm/reduce.h"
-#include "core/event.h"
 #include "core/mem.h"
 
 typedef struct local_comm local_comm;
 typedef struct local_collective local_collective;
-
-typedef struct local_rank {
-    _Atomic uint64_t phase;
-    unsigned char gap_0[56];
-    _Atomic int arrived; /* threads of this rank's team, in the current phase */
-    unsigned char gap_1[60];
-} local_rank;
 
 struct local_collective {
     tsr_collective base;
@@ -38,11 +20,9 @@ struct local_collective {
     void *own[TSR_MAX_RANKS];         /* the same, to write to */
     int n_parts;
     bool in_two_steps;
-    int64_t *begin;    /* copy of desc.begin */
-    void **partial;    /* copy of desc.partial */
-    local_rank *ranks; /* [n_devices] */
-    unsigned char gap[64];
-    tsr_event phase_raised;
+    int64_t *begin; /* copy of desc.begin */
+    void **partial; /* copy of desc.partial */
+    tsr_meeting meeting;
 };
 
 struct local_comm {
@@ -52,92 +32,15 @@ struct local_comm {
     _Atomic bool aborted;
 };
 
-/* Who calls: one thread of one rank. */
+/* One thread of one rank, and what it takes part in. */
 typedef struct caller {
-    local_comm *comm;
+    tsr_attendee as;
     local_collective *collective;
-    int rank, thread, n_threads, polls;
-    tsr_device_clock *clock; /* NULL: time is not counted, or not by this thread */
 } caller;
-
-/* Elements [begin, end) of n for part `index` of `count`; boundaries on cache lines of f32. */
-static void divide(int64_t n, int index, int count, int64_t *begin_out, int64_t *end_out)
-{
-    enum { LINE = 16 };
-    int64_t n_lines = (n + LINE - 1) / LINE;
-    *begin_out = TSR_MIN(n_lines * index / count * LINE, n);
-    *end_out = TSR_MIN(n_lines * (index + 1) / count * LINE, n);
-}
-
-/* ------------------------------------------------------------------------------------- phases */
-
-typedef struct phase_wait {
-    local_comm *comm;
-    local_collective *collective;
-    uint64_t remaining; /* ranks not seen at `phase` yet */
-    uint64_t phase;
-} phase_wait;
-
-/* Whether all of them have come, noting those that have. */
-static bool all_there(phase_wait *wait)
-{
-    while (wait->remaining) {
-        int rank = __builtin_ctzll(wait->remaining);
-        if (atomic_load(&wait->collective->ranks[rank].phase) < wait->phase)
-            return false;
-        wait->remaining &= wait->remaining - 1;
-    }
-    return true;
-}
-
-static bool all_there_or_aborted(void *what)
-{
-    phase_wait *wait = what;
-    return all_there(wait) || atomic_load(&wait->comm->aborted);
-}
-
-/* Wait until the ranks in `ranks` have reached `phase`; false if the communicator was aborted. */
-static bool await(const caller *me, uint64_t ranks, uint64_t phase)
-{
-    phase_wait wait = {me->comm, me->collective, ranks, phase};
-    uint64_t begin = me->clock ? tsr_clock_ns() : 0;
-    tsr_event_wait(&me->collective->phase_raised, all_there_or_aborted, &wait, me->polls, TSR_FOREVER);
-    if (me->clock)
-        me->clock->wait_ns += tsr_clock_ns() - begin;
-    return wait.remaining == 0;
-}
-
-/* The phase that the caller's rank will have when its whole team has come. It cannot rise before that, since
- * the caller has not come yet. */
-static uint64_t next_phase(const caller *me)
-{
-    return atomic_load_explicit(&me->collective->ranks[me->rank].phase, memory_order_relaxed) + 1;
-}
-
-/* Come to `phase`. The last thread of the team publishes it, and wakes sleepers if they can go on: when a
- * rank waits for all, only the last rank's call can be the one that matters, and it sees all the others. */
-static void arrive(const caller *me, uint64_t phase)
-{
-    local_collective *collective = me->collective;
-    local_rank *rank = &collective->ranks[me->rank];
-    if (me->n_threads > 1) {
-        if (atomic_fetch_add_explicit(&rank->arrived, 1, memory_order_acq_rel) + 1 < me->n_threads)
-            return;
-        atomic_store_explicit(&rank->arrived, 0, memory_order_relaxed); /* published by the next line */
-    }
-    atomic_store(&rank->phase, phase);
-    if (atomic_load(&collective->phase_raised.sleepers)) {
-        phase_wait all = {me->comm, collective, collective->desc.participants, phase};
-        if (collective->desc.kind == TSR_OP_SEND || all_there(&all))
-            tsr_event_wake_all(&collective->phase_raised);
-    }
-}
 
 static bool meet(const caller *me)
 {
-    uint64_t phase = next_phase(me);
-    arrive(me, phase);
-    return await(me, me->collective->desc.participants, phase);
+    return tsr_meet(&me->as, me->collective->desc.participants);
 }
 
 /* ------------------------------------------------------------------------------------- collectives */
@@ -149,20 +52,20 @@ static bool all_reduce_in_two_steps(const caller *me, const tsr_op_all_reduce *o
 {
     const local_collective *c = me->collective;
     for (int j = 0; j < c->n_parts; j++) {
-        if (c->own[j] != c->partial[me->rank])
+        if (c->own[j] != c->partial[me->as.rank])
             continue;
         int64_t begin, end, from, to;
-        divide(op->n, j, c->n_parts, &begin, &end);
-        divide(end - begin, me->thread, me->n_threads, &from, &to);
+        tsr_meeting_divide(op->n, j, c->n_parts, &begin, &end);
+        tsr_meeting_divide(end - begin, me->as.thread, me->as.n_threads, &from, &to);
         c->reducer.add(c->parts, c->n_parts, c->own[j], begin + from, begin + to);
     }
     if (!meet(me))
         return false;
     int64_t from, to;
-    divide(op->n, me->thread, me->n_threads, &from, &to);
+    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &from, &to);
     for (int j = 0; j < c->n_parts; j++) {
         int64_t begin, end;
-        divide(op->n, j, c->n_parts, &begin, &end);
+        tsr_meeting_divide(op->n, j, c->n_parts, &begin, &end);
         begin = TSR_MAX(begin, from);
         end = TSR_MIN(end, to);
         if (begin < end)
@@ -180,7 +83,7 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
     if (c->in_two_steps)
         return all_reduce_in_two_steps(me, op);
     int64_t begin, end;
-    divide(op->n, me->thread, me->n_threads, &begin, &end);
+    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
     c->reducer.finish(c->parts, c->n_parts, op->residual, op->y, begin, end);
     return true;
 }
@@ -193,11 +96,11 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
     if (!meet(me))
         return false;
     int64_t at, end;
-    divide(op->n * op->n_rows, me->thread, me->n_threads, &at, &end);
+    tsr_meeting_divide(op->n * op->n_rows, me->as.thread, me->as.n_threads, &at, &end);
     while (at < end) {
         int64_t row = at / op->n, row_begin = row * op->n;
         int64_t from = at - row_begin, to = TSR_MIN(end - row_begin, op->n);
-        for (int r = 0; r < me->comm->base.n_devices; r++) {
+        for (int r = 0; r < c->base.comm->n_devices; r++) {
             int64_t begin = TSR_MAX(from, c->begin[r]), stop = TSR_MIN(to, c->begin[r + 1]);
             int64_t width = c->begin[r + 1] - c->begin[r];
             if (begin < stop)
@@ -215,13 +118,13 @@ static bool run_send(const caller *me, const tsr_op_send *op)
 {
     const local_collective *c = me->collective;
     assert(op->n == c->desc.n);
-    uint64_t phase = next_phase(me);
-    if (!await(me, c->desc.participants & ~c->desc.contributors, phase - 1))
+    uint64_t phase = tsr_meeting_next_phase(&me->as);
+    if (!tsr_meeting_await(&me->as, c->desc.participants & ~c->desc.contributors, phase - 1))
         return false;
     int64_t begin, end;
-    divide(op->n, me->thread, me->n_threads, &begin, &end);
+    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
     memcpy((float *)c->own[0] + begin, op->x + begin, (size_t)(end - begin) * sizeof(float));
-    arrive(me, phase);
+    tsr_meeting_arrive(&me->as, phase, 0);
     return true;
 }
 
@@ -229,43 +132,32 @@ static bool run_recv(const caller *me, const tsr_op_recv *op)
 {
     const local_collective *c = me->collective;
     assert(op->n == c->desc.n);
-    uint64_t phase = next_phase(me);
-    if (!await(me, c->desc.contributors, phase))
+    uint64_t phase = tsr_meeting_next_phase(&me->as);
+    if (!tsr_meeting_await(&me->as, c->desc.contributors, phase))
         return false;
     int64_t begin, end;
-    divide(op->n, me->thread, me->n_threads, &begin, &end);
+    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
     memcpy(op->y + begin, (const float *)c->parts[0] + begin, (size_t)(end - begin) * sizeof(float));
-    arrive(me, phase);
+    tsr_meeting_arrive(&me->as, phase, 0);
     return true;
 }
 
 static bool local_run(tsr_comm *comm, tsr_device *device, const tsr_op *op, int thread, int n_threads)
 {
-    caller me = {(local_comm *)comm,
-                 NULL,
-                 device->index,
-                 thread,
-                 n_threads,
-                 device->polls,
-                 thread == 0 && device->clock.on ? &device->clock : NULL};
-    if (atomic_load(&me.comm->aborted))
+    if (atomic_load(&((local_comm *)comm)->aborted))
         return false;
+    caller me = {.collective = (local_collective *)tsr_op_collective(op)};
+    assert(me.collective);
+    me.as = tsr_attendee_of(&me.collective->meeting, device, thread, n_threads);
     switch (op->kind) {
     case TSR_OP_ALL_REDUCE:
-        me.collective = (local_collective *)op->all_reduce.collective;
         return run_all_reduce(&me, &op->all_reduce);
     case TSR_OP_ALL_GATHER:
-        me.collective = (local_collective *)op->all_gather.collective;
         return run_all_gather(&me, &op->all_gather);
     case TSR_OP_SEND:
-        me.collective = (local_collective *)op->send.collective;
         return run_send(&me, &op->send);
-    case TSR_OP_RECV:
-        me.collective = (local_collective *)op->recv.collective;
-        return run_recv(&me, &op->recv);
     default:
-        assert(!"not a collective");
-        return false;
+        return run_recv(&me, &op->recv);
     }
 }
 
@@ -320,11 +212,10 @@ static void local_collective_destroy(tsr_comm *comm, tsr_collective *base)
         *collective->link = collective->next;
         if (collective->next)
             collective->next->link = collective->link;
-        tsr_event_destroy(&collective->phase_raised);
     }
+    tsr_meeting_free(&collective->meeting);
     tsr_mem_free(collective->begin);
     tsr_mem_free(collective->partial);
-    tsr_mem_free(collective->ranks);
     tsr_mem_free(collective);
 }
 
@@ -357,7 +248,8 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
     collective->base.comm = comm;
     collective->base.desc = &collective->desc;
     collective->desc = *desc;
-    TSR_TRY(tsr_mem_array(n, sizeof *collective->ranks, "a collective's ranks", &collective->ranks));
+    TSR_TRY(tsr_meeting_init(&collective->meeting, comm->n_devices, &((local_comm *)comm)->aborted,
+                             "a collective's ranks"));
     TSR_TRY(tsr_mem_array(n, sizeof *collective->partial, "a collective's buffers", &collective->partial));
     memcpy(collective->partial, desc->partial, n * sizeof *collective->partial);
     if (desc->begin) {
@@ -374,9 +266,6 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
     }
     (void)tsr_reducer_select(NULL, desc->reduce, &collective->reducer); /* there is always the generic one */
     collective->in_two_steps = two_steps_pay(desc->n, collective->n_parts);
-    if (!tsr_event_init(&collective->phase_raised))
-        TSR_TRY(tsr_fail(TSR_ERR_MEMORY, "collective '%s': the system refused a condition variable",
-                         desc->name ? desc->name : "?"));
     enlist((local_comm *)comm, collective);
     *collective_out = &collective->base;
     collective = NULL;
@@ -405,19 +294,14 @@ static void local_abort(tsr_comm *base)
     local_comm *comm = (local_comm *)base;
     atomic_store(&comm->aborted, true);
     for (local_collective *c = comm->collectives; c; c = c->next)
-        tsr_event_notify(&c->phase_raised);
+        tsr_meeting_notify(&c->meeting);
 }
 
-/* Ranks that were aborted at different places have different phases: start over. */
 static void local_reset(tsr_comm *base)
 {
     local_comm *comm = (local_comm *)base;
-    for (local_collective *c = comm->collectives; c; c = c->next) {
-        for (int i = 0; i < base->n_devices; i++) {
-            atomic_store(&c->ranks[i].phase, 0);
-            atomic_store(&c->ranks[i].arrived, 0);
-        }
-    }
+    for (local_collective *c = comm->collectives; c; c = c->next)
+        tsr_meeting_reset(&c->meeting);
     atomic_store(&comm->aborted, false);
 }
 
@@ -429,14 +313,8 @@ static uint64_t local_missing(tsr_comm *comm, const tsr_collective *base, int in
     const local_collective *collective = (const local_collective *)base;
     const tsr_collective_desc *desc = &collective->desc;
     bool receives = desc->kind == TSR_OP_SEND && !(desc->contributors >> index & 1);
-    uint64_t phase = atomic_load(&collective->ranks[index].phase) + (receives ? 1 : 0);
-    uint64_t missing = 0;
-    for (uint64_t rest = desc->participants & ~((uint64_t)1 << index); rest; rest &= rest - 1) {
-        int rank = __builtin_ctzll(rest);
-        if (atomic_load(&collective->ranks[rank].phase) < phase)
-            missing |= (uint64_t)1 << rank;
-    }
-    return missing;
+    uint64_t phase = atomic_load(&collective->meeting.ranks[index].phase) + (receives ? 1 : 0);
+    return tsr_meeting_behind(&collective->meeting, desc->participants & ~((uint64_t)1 << index), phase);
 }
 
 static void local_destroy(tsr_comm *comm)

@@ -1,5 +1,7 @@
-/* Names of the operations. */
+/* Names of the operations, and what those between devices have in common. */
 #include "core/op.h"
+
+#include <stddef.h>
 
 const char *tsr_op_kind_name(tsr_op_kind kind)
 {
@@ -28,4 +30,20 @@ const char *tsr_op_kind_name(tsr_op_kind kind)
         [TSR_OP_RECV] = "recv",
     };
     return kind >= 0 && kind < TSR_OP_COUNT && names[kind] ? names[kind] : "?";
+}
+
+struct tsr_collective *tsr_op_collective(const tsr_op *op)
+{
+    switch (op->kind) {
+    case TSR_OP_ALL_REDUCE:
+        return op->all_reduce.collective;
+    case TSR_OP_ALL_GATHER:
+        return op->all_gather.collective;
+    case TSR_OP_SEND:
+        return op->send.collective;
+    case TSR_OP_RECV:
+        return op->recv.collective;
+    default:
+        return NULL;
+    }
 }

@@ -402,6 +402,9 @@ static inline bool tsr_op_floats_overlap(const float *a, int64_t n_a, const floa
     return (uintptr_t)a < (uintptr_t)(b + n_b) && (uintptr_t)b < (uintptr_t)(a + n_a);
 }
 
+/* The collective that an op of such a kind refers to; NULL for all others. */
+struct tsr_collective *tsr_op_collective(const tsr_op *op);
+
 /* "mul_mat", "all_reduce", ...; never NULL. */
 const char *tsr_op_kind_name(tsr_op_kind kind);
 

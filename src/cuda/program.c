@@ -46,7 +46,7 @@ static tsr_status check_ops(const tsr_cuda_device *cuda, const tsr_op *ops, int 
 {
     tsr_status status = TSR_OK;
     for (int i = 0; i < n_ops; i++) {
-        const tsr_collective *collective = tsr_cuda_collective_of(&ops[i]);
+        const tsr_collective *collective = tsr_op_collective(&ops[i]);
         if (!collective)
             status = tsr_cuda_op_check(&ops[i]);
         else if (!collective->comm->ops->enqueue && !collective->comm->ops->stage)
@@ -72,7 +72,7 @@ static tsr_status cut(tsr_device_program *program)
     segment *s = program->segments;
     *s = (segment){.before = -1, .after = -1};
     for (int i = 0; i < program->n_ops; i++) {
-        tsr_collective *collective = tsr_cuda_collective_of(&program->ops[i]);
+        tsr_collective *collective = tsr_op_collective(&program->ops[i]);
         if (collective) {
             program->comm = tsr_comm_whole(collective->comm);
             program->meets |= collective->comm->ops->enqueue_meets && !tsr_collective_is_alone(collective);
@@ -92,7 +92,7 @@ static tsr_status cut(tsr_device_program *program)
 /* The sum of one partial is its conversion; the gathering of one part is its copy. */
 static tsr_status enqueue_alone(const tsr_op *op, const tsr_op *norm, int device, const tsr_cuda_stream *s)
 {
-    const void *partial = tsr_cuda_collective_of(op)->desc->partial[device];
+    const void *partial = tsr_op_collective(op)->desc->partial[device];
     if (op->kind == TSR_OP_ALL_REDUCE) {
         const tsr_cuda_reduction reduction = {.type = op->all_reduce.collective->desc->reduce,
                                               .n_parts = 1,
@@ -111,7 +111,7 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
                                      const tsr_cuda_stream *s, bool *with_norm_out)
 {
     tsr_status status = TSR_OK;
-    tsr_collective *collective = tsr_cuda_collective_of(op);
+    tsr_collective *collective = tsr_op_collective(op);
     tsr_comm *comm = collective->comm;
     *with_norm_out = false;
     if (tsr_collective_is_alone(collective)) {
@@ -135,7 +135,7 @@ static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, i
     tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
                          &cuda->traits};
     bool with_norm = false;
-    if (tsr_cuda_collective_of(op))
+    if (tsr_op_collective(op))
         status = enqueue_collective(cuda, op, norm, &s, &with_norm);
     else if (tsr_cublas_serves(program->products, index))
         status = tsr_cublas_launch(program->products, index, &op->mul_mat, &s);
@@ -301,7 +301,7 @@ static tsr_status run_collective(tsr_device_program *program, const segment *seg
 {
     tsr_cuda_device *cuda = program->cuda;
     const tsr_op *op = &program->staged[seg->after].op;
-    tsr_collective *collective = tsr_cuda_collective_of(op);
+    tsr_collective *collective = tsr_op_collective(op);
     char missing[256];
     if (collective->comm->ops->run(collective->comm, &cuda->base, op, 0, 1))
         return TSR_OK;
@@ -456,13 +456,13 @@ void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program)
  * inside a stream nobody knows how far it has come, but which devices it has announced itself to in vain. */
 static uint64_t missing_for(const tsr_device_program *program, const tsr_op *current)
 {
-    const tsr_collective *collective = tsr_cuda_collective_of(current);
+    const tsr_collective *collective = tsr_op_collective(current);
     int index = program->cuda->base.index;
     uint64_t missing = 0;
     if (tsr_cuda_is_staged(current))
         missing = collective->comm->ops->missing(collective->comm, collective, index);
     for (int i = 0; i < program->n_ops && !missing; i++) {
-        collective = tsr_cuda_collective_of(&program->ops[i]);
+        collective = tsr_op_collective(&program->ops[i]);
         if (collective && collective->comm->ops->enqueue && !tsr_collective_is_alone(collective))
             missing = collective->comm->ops->missing(collective->comm, collective, index);
     }

@@ -11,25 +11,9 @@
 
 enum { PIECE_ALIGNMENT = 256 };
 
-tsr_collective *tsr_cuda_collective_of(const tsr_op *op)
-{
-    switch (op->kind) {
-    case TSR_OP_ALL_REDUCE:
-        return op->all_reduce.collective;
-    case TSR_OP_ALL_GATHER:
-        return op->all_gather.collective;
-    case TSR_OP_SEND:
-        return op->send.collective;
-    case TSR_OP_RECV:
-        return op->recv.collective;
-    default:
-        return NULL;
-    }
-}
-
 bool tsr_cuda_is_staged(const tsr_op *op)
 {
-    tsr_collective *collective = tsr_cuda_collective_of(op);
+    tsr_collective *collective = tsr_op_collective(op);
     return collective && !collective->comm->ops->enqueue && !tsr_collective_is_alone(collective);
 }
 
@@ -54,7 +38,7 @@ static void partial_of(const tsr_collective_desc *desc, int index, const void **
 static tsr_cuda_staged describe(const tsr_op *op, int index)
 {
     tsr_cuda_staged s = {.op = *op};
-    const tsr_collective_desc *desc = tsr_cuda_collective_of(op)->desc;
+    const tsr_collective_desc *desc = tsr_op_collective(op)->desc;
     partial_of(desc, index, &s.source, &s.source_bytes);
     switch (op->kind) {
     case TSR_OP_ALL_REDUCE:
@@ -116,7 +100,7 @@ static void plan_memory(staging_plan *plan, const tsr_cuda_staged *staged, int n
     for (int i = 0; i < n; i++) {
         const void *partial;
         size_t bytes;
-        partial_of(tsr_cuda_collective_of(&staged[i].op)->desc, index, &partial, &bytes);
+        partial_of(tsr_op_collective(&staged[i].op)->desc, index, &partial, &bytes);
         if (bytes > 0) {
             copy_place *place = find_place(plan, partial);
             place->bytes = TSR_MAX(place->bytes, bytes);
@@ -134,7 +118,7 @@ static void plan_memory(staging_plan *plan, const tsr_cuda_staged *staged, int n
 /* Put the host pointers into one staged op, and tell the collective where this device's part is. */
 static void connect(tsr_cuda_staged *s, staging_plan *plan, unsigned char *pinned, int index)
 {
-    tsr_collective *collective = tsr_cuda_collective_of(&s->op);
+    tsr_collective *collective = tsr_op_collective(&s->op);
     const void *partial;
     size_t bytes;
     partial_of(collective->desc, index, &partial, &bytes);

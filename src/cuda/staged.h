@@ -24,9 +24,6 @@ typedef struct tsr_cuda_staged {
     int64_t n_result;
 } tsr_cuda_staged;
 
-/* The collective of an op, NULL if it is of another kind. */
-tsr_collective *tsr_cuda_collective_of(const tsr_op *op);
-
 /* A collective with others whose communicator cannot work in streams. */
 bool tsr_cuda_is_staged(const tsr_op *op);
 

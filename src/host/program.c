@@ -36,22 +36,6 @@ struct tsr_device_program {
     step *steps;
 };
 
-static struct tsr_collective *collective_of(const tsr_op *op)
-{
-    switch (op->kind) {
-    case TSR_OP_ALL_REDUCE:
-        return op->all_reduce.collective;
-    case TSR_OP_ALL_GATHER:
-        return op->all_gather.collective;
-    case TSR_OP_SEND:
-        return op->send.collective;
-    case TSR_OP_RECV:
-        return op->recv.collective;
-    default:
-        return NULL;
-    }
-}
-
 static bool waits_for_own_team(const tsr_op *op)
 {
     return op->kind == TSR_OP_ALL_REDUCE || op->kind == TSR_OP_ALL_GATHER;
@@ -64,7 +48,7 @@ static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
         return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: op '%s': heads of %lld elements; attention takes %d",
                         host->base.name, name, (long long)op->attention.kv.head_dim, TSR_MAX_HEAD_DIM);
     bool known = op->kind > TSR_OP_NONE && op->kind < TSR_OP_COUNT;
-    if (known && (host->kernels->run[op->kind] || collective_of(op)))
+    if (known && (host->kernels->run[op->kind] || tsr_op_collective(op)))
         return TSR_OK;
     return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: op '%s': the %s kernels have no %s", host->base.name,
                     name, host->kernels->isa, tsr_op_kind_name(op->kind));
@@ -204,7 +188,7 @@ static void set_outcome(tsr_host_device *host, tsr_status status, const tsr_op *
     outcome->status = status;
     outcome->op_kind = op->kind;
     snprintf(outcome->op_name, sizeof outcome->op_name, "%s", op->name ? op->name : "?");
-    const struct tsr_collective *collective = collective_of(op);
+    const struct tsr_collective *collective = tsr_op_collective(op);
     outcome->missing =
         collective ? collective->comm->ops->missing(collective->comm, collective, host->base.index) : 0;
 }
@@ -242,7 +226,7 @@ static void rest(const tsr_host_device *host, tsr_host_thread *self, uint64_t wo
 
 static void run_collective(tsr_host_device *host, const tsr_op *op, const tsr_kernel_env *env)
 {
-    tsr_comm *comm = collective_of(op)->comm;
+    tsr_comm *comm = tsr_op_collective(op)->comm;
     const bool timed = env->thread == 0 && host->base.clock.on;
     const uint64_t begin = timed ? tsr_clock_ns() : 0;
     if (!comm->ops->run(comm, &host->base, op, env->thread, env->n_threads))
@@ -274,7 +258,7 @@ static void run_step(const tsr_device_program *program, const step *s, const tsr
 {
     tsr_host_device *host = program->host;
     const tsr_op *op = &program->ops[s->op];
-    if (collective_of(op))
+    if (tsr_op_collective(op))
         run_collective(host, op, env);
     else
         run_kernels(host, s, op, env);
@@ -374,7 +358,7 @@ static tsr_status fail_timeout(tsr_host_device *host, uint64_t timeout_ns)
         return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", host->base.name, ms);
     /* The two are not read at one instant: the index may belong to the next program. */
     const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&host->running_op), program->n_ops - 1)];
-    const struct tsr_collective *collective = collective_of(op);
+    const struct tsr_collective *collective = tsr_op_collective(op);
     if (collective)
         describe_missing(collective->comm->ops->missing(collective->comm, collective, host->base.index),
                          missing_text, sizeof missing_text);
