@@ -28,6 +28,7 @@
 #include <tsr/tensor.h>
 #include <tsr/tokenizer.h>
 #include <tsr/topology.h>
+#include <tsr/transport.h>
 #include <tsr/types.h>
 #include <tsr/version.h>
 

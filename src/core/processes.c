@@ -1,0 +1,330 @@
+/* Processes in step; see processes.h. */
+#include "core/processes.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/event.h"
+#include "core/mem.h"
+
+enum { SENTENCE_BYTES = 512, CHUNK_BYTES = 1 << 20, MAX_PROCESSES = 64 };
+
+/* What a process brings to an exchange. */
+typedef struct report {
+    int32_t status, call; /* of which call, as a number that its name gives */
+} report;
+
+struct tsr_processes {
+    tsr_transport transport;
+    void *all; /* the group of all processes, for what is exchanged here */
+    uint64_t timeout_ns;
+    report reports[MAX_PROCESSES];
+    char sentence[SENTENCE_BYTES];
+    tsr_status pending; /* another's failure that was met before the end of the call, with its `sentence` */
+    pthread_mutex_t lock;
+    _Atomic bool lost; /* and why, written once under the lock before */
+    char reason[SENTENCE_BYTES];
+    unsigned char chunk[CHUNK_BYTES];
+};
+
+/* ---- waiting and being lost ------------------------------------------------------------------- */
+
+void tsr_processes_lose(tsr_processes *p, const char *reason)
+{
+    pthread_mutex_lock(&p->lock);
+    if (!atomic_load(&p->lost)) {
+        snprintf(p->reason, sizeof p->reason, "%s", reason);
+        atomic_store(&p->lost, true);
+    }
+    pthread_mutex_unlock(&p->lock);
+}
+
+bool tsr_processes_are_lost(const tsr_processes *p)
+{
+    return p && atomic_load(&p->lost);
+}
+
+tsr_status tsr_processes_check(const tsr_processes *p)
+{
+    if (!tsr_processes_are_lost(p))
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_DEVICE_LOST,
+                    "process %d of %d: the processes of the runtime are lost to each other: %s; close it and "
+                    "start all of them anew",
+                    p->transport.rank, p->transport.n_ranks, p->reason);
+}
+
+/* Poll at first, since others are microseconds away; give way to other threads where there are more than
+ * processors; sleep through what takes longer. */
+static void pause_before_look(int n_looks)
+{
+    enum { POLLS = 1000, YIELDS = 2000, SLEEP_NS = 50000 };
+    if (n_looks < POLLS) {
+        tsr_relax();
+    } else if (n_looks < POLLS + YIELDS) {
+        sched_yield();
+    } else {
+        const struct timespec nap = {0, SLEEP_NS};
+        nanosleep(&nap, NULL);
+    }
+}
+
+bool tsr_processes_wait(tsr_processes *p, tsr_transfer *transfer, const _Atomic bool *cancelled)
+{
+    const uint64_t deadline = tsr_deadline_ns(p->timeout_ns);
+    for (int i = 0; !atomic_load(&p->lost); i += i < INT32_MAX) {
+        bool done = false;
+        const char *problem = p->transport.test(p->transport.user, transfer, &done);
+        if (problem)
+            tsr_processes_lose(p, problem);
+        else if (done)
+            return true;
+        else if (cancelled && atomic_load(cancelled))
+            return false;
+        else if (deadline != TSR_FOREVER && tsr_clock_ns() >= deadline)
+            tsr_processes_lose(p, "another process was waited for too long (transport_timeout_ns)");
+        pause_before_look(i);
+    }
+    return false;
+}
+
+/* Of what was started just now. */
+static tsr_status finish(tsr_processes *p, const char *problem, tsr_transfer *transfer)
+{
+    if (problem)
+        tsr_processes_lose(p, problem);
+    else if (tsr_processes_wait(p, transfer, NULL))
+        return TSR_OK;
+    return tsr_processes_check(p);
+}
+
+/* ---- exchanging ------------------------------------------------------------------------------- */
+
+/* FNV-1a (isthe.com/chongo/tech/comp/fnv). */
+static int32_t number_of(const char *name)
+{
+    uint32_t hash = 2166136261u;
+    for (; *name; name++)
+        hash = (hash ^ (unsigned char)*name) * 16777619u;
+    return (int32_t)(hash & INT32_MAX);
+}
+
+static tsr_status broadcast(tsr_processes *p, int root, void *bytes, size_t n)
+{
+    tsr_transfer transfer;
+    return finish(p, p->transport.broadcast(p->transport.user, p->all, root, bytes, n, &transfer), &transfer);
+}
+
+/* Every process learns every other's report: a sum in which each has zeros in the others' places. */
+static tsr_status gather_reports(tsr_processes *p, report mine)
+{
+    tsr_transfer transfer;
+    memset(p->reports, 0, sizeof p->reports);
+    p->reports[p->transport.rank] = mine;
+    size_t n = (size_t)p->transport.n_ranks * sizeof(report) / sizeof(int32_t);
+    return finish(p, p->transport.sum(p->transport.user, p->all, p->reports, n, TSR_TRANSPORT_I32, &transfer),
+                  &transfer);
+}
+
+static tsr_status fetch_sentence(tsr_processes *p, int failed)
+{
+    if (failed == p->transport.rank)
+        snprintf(p->sentence, sizeof p->sentence, "%s", tsr_last_error());
+    tsr_status status = broadcast(p, failed, p->sentence, sizeof p->sentence);
+    p->sentence[SENTENCE_BYTES - 1] = '\0';
+    return status;
+}
+
+/* One exchange. *failed_out: the first process that has failed, -1 if none; its sentence is in p->sentence.
+ */
+static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, int *failed_out)
+{
+    tsr_status status = tsr_processes_check(p);
+    const report own = {mine, number_of(what)};
+    *failed_out = -1;
+    if (status == TSR_OK)
+        status = gather_reports(p, own);
+    for (int r = 0; r < p->transport.n_ranks && status == TSR_OK; r++) {
+        if (p->reports[r].status != TSR_OK) {
+            *failed_out = r;
+            return fetch_sentence(p, r);
+        }
+    }
+    for (int r = 0; r < p->transport.n_ranks && status == TSR_OK; r++) {
+        if (p->reports[r].call == own.call)
+            continue;
+        char text[SENTENCE_BYTES];
+        snprintf(
+            text, sizeof text,
+            "process %d is at %s, process %d at another call; all must make the same calls in the same order",
+            p->transport.rank, what, r);
+        tsr_processes_lose(p, text);
+        status = tsr_processes_check(p);
+    }
+    return status;
+}
+
+/* The sentence of another process says which it is. */
+static tsr_status failure_of(const tsr_processes *p, int failed)
+{
+    const tsr_status status = (tsr_status)p->reports[failed].status;
+    if (failed == p->transport.rank || strncmp(p->sentence, "process ", 8) == 0)
+        return tsr_fail(status, "%s", p->sentence);
+    return tsr_fail(status, "process %d: %s", failed, p->sentence);
+}
+
+/* As failure_of(), before the end of the call in which the other has failed: it has come to that end and will
+ * not come again. */
+static tsr_status failure_met(tsr_processes *p, int failed)
+{
+    p->pending = failure_of(p, failed);
+    snprintf(p->sentence, sizeof p->sentence, "%s", tsr_last_error());
+    return p->pending;
+}
+
+tsr_status tsr_processes_agree(tsr_processes *p, tsr_status mine, const char *what)
+{
+    int failed;
+    if (!p)
+        return mine;
+    if (atomic_load(&p->lost)) /* of which an aborted device is only the consequence */
+        return mine == TSR_OK || mine == TSR_ERR_DEVICE ? tsr_processes_check(p) : mine;
+    if (p->pending != TSR_OK) {
+        const tsr_status pending = p->pending;
+        p->pending = TSR_OK;
+        return tsr_fail(pending, "%s", p->sentence);
+    }
+    tsr_status status = exchange(p, mine, what, &failed);
+    if (status != TSR_OK || failed < 0)
+        return status;
+    return p->reports[failed].call == number_of(what) ? failure_of(p, failed) : failure_met(p, failed);
+}
+
+/* ---- sharing ---------------------------------------------------------------------------------- */
+
+static tsr_status broadcast_all(tsr_processes *p, int root, unsigned char *bytes, size_t n)
+{
+    enum { MOST = 1 << 28 }; /* MPI counts in int */
+    tsr_status status = TSR_OK;
+    for (size_t at = 0; at < n && status == TSR_OK; at += MOST)
+        status = broadcast(p, root, bytes + at, TSR_MIN(n - at, (size_t)MOST));
+    return status;
+}
+
+static void copy_rows(unsigned char *to, size_t to_stride, const unsigned char *from, size_t from_stride,
+                      size_t width, size_t height)
+{
+    for (size_t row = 0; row < height; row++)
+        memcpy(to + row * to_stride, from + row * from_stride, width);
+}
+
+/* Rows that lie apart go through the chunk, as many at once as it holds. */
+static tsr_status broadcast_rows(tsr_processes *p, int root, unsigned char *rows, size_t stride, size_t width,
+                                 size_t height)
+{
+    tsr_status status = TSR_OK;
+    const bool mine = root == p->transport.rank;
+    if (stride == width)
+        return broadcast_all(p, root, rows, width * height);
+    for (size_t row = 0, n; row < height && status == TSR_OK; row += n) {
+        unsigned char *part = rows + row * stride;
+        n = width > CHUNK_BYTES ? 1 : TSR_MIN(CHUNK_BYTES / width, height - row);
+        if (width > CHUNK_BYTES) {
+            status = broadcast_all(p, root, part, width);
+            continue;
+        }
+        if (mine)
+            copy_rows(p->chunk, width, part, stride, width, n);
+        status = broadcast(p, root, p->chunk, n * width);
+        if (status == TSR_OK && !mine)
+            copy_rows(part, stride, p->chunk, width, width, n);
+    }
+    return status;
+}
+
+tsr_status tsr_processes_share(tsr_processes *p, int root, tsr_status mine, void *rows, size_t stride,
+                               size_t width, size_t height, const char *what)
+{
+    int failed;
+    if (!p)
+        return mine;
+    if (p->pending != TSR_OK)
+        return tsr_fail(p->pending, "%s", p->sentence);
+    tsr_status status = exchange(p, mine, what, &failed);
+    if (status == TSR_OK && failed >= 0)
+        return failure_met(p, failed);
+    if (status == TSR_OK && width > 0)
+        status = broadcast_rows(p, root, rows, stride, width, height);
+    return status;
+}
+
+/* ---- creation --------------------------------------------------------------------------------- */
+
+int tsr_processes_rank(const tsr_processes *p)
+{
+    return p ? p->transport.rank : 0;
+}
+
+int tsr_processes_count(const tsr_processes *p)
+{
+    return p ? p->transport.n_ranks : 1;
+}
+
+const tsr_transport *tsr_processes_transport(const tsr_processes *p)
+{
+    return &p->transport;
+}
+
+static tsr_status check_transport(const tsr_transport *t)
+{
+    if (t->size != sizeof *t)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_transport.size is %zu, not %zu; use TSR_TRANSPORT_INIT",
+                        t->size, sizeof *t);
+    if (t->n_ranks < 1 || t->n_ranks > MAX_PROCESSES || t->rank < 0 || t->rank >= t->n_ranks)
+        return tsr_fail(TSR_ERR_INVALID, "the transport is process %d of %d; a runtime has 1 to %d", t->rank,
+                        t->n_ranks, (int)MAX_PROCESSES);
+    if (!t->group_create || !t->group_destroy || !t->sum || !t->broadcast || !t->send || !t->receive ||
+        !t->test)
+        return tsr_fail(TSR_ERR_INVALID, "the transport lacks a function; all of tsr_transport's are needed");
+    return TSR_OK;
+}
+
+tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout_ns,
+                                tsr_processes **processes_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_processes *p = NULL;
+    int ranks[MAX_PROCESSES];
+    TSR_TRY(check_transport(transport));
+    for (int r = 0; r < transport->n_ranks; r++)
+        ranks[r] = r;
+    TSR_TRY(tsr_mem_array(1, sizeof *p, "the processes of a runtime", &p));
+    if (pthread_mutex_init(&p->lock, NULL) != 0) {
+        tsr_mem_free(p);
+        return tsr_fail(TSR_ERR_MEMORY, "the system refused a lock");
+    }
+    p->transport = *transport;
+    p->timeout_ns = timeout_ns;
+    const char *problem = transport->group_create(transport->user, ranks, transport->n_ranks, 0, &p->all);
+    if (problem)
+        TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "process %d of %d does not reach the others: %s", transport->rank,
+                         transport->n_ranks, problem));
+    *processes_out = p;
+    p = NULL;
+out:
+    tsr_processes_destroy(p);
+    return status;
+}
+
+void tsr_processes_destroy(tsr_processes *p)
+{
+    if (!p)
+        return;
+    if (p->all)
+        p->transport.group_destroy(p->transport.user, p->all, atomic_load(&p->lost));
+    pthread_mutex_destroy(&p->lock);
+    tsr_mem_free(p);
+}

@@ -1,0 +1,299 @@
+/* See thread_transport.h. One lock for everything: nothing here has to be fast.
+ *
+ * An operation is a slot that the processes taking part find by its key: group or pair, and how many of the
+ * same key came before. The last to come carries it out, since all buffers are known then. */
+#include "support/thread_transport.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <pthread.h>
+
+#include "support/random.h"
+
+enum { MAX_GROUPS = 256, MAX_PAIRS = 1024, MAX_SLOTS = 512 };
+enum { SUM, BROADCAST, PASS };
+
+typedef struct group {
+    bool used;
+    int tag, n_ranks, ranks[PROCESSES_MAX], n_joined, n_left;
+    int64_t n_started[PROCESSES_MAX];
+} group;
+
+typedef struct pair {
+    int from, to, tag;
+    int64_t n_sent, n_received;
+} pair;
+
+typedef struct slot {
+    bool used, complete;
+    int kind, root, type, n_here, n_wanted, n_tested;
+    const void *key;
+    int64_t sequence;
+    size_t n;
+    void *buffers[PROCESSES_MAX]; /* by rank */
+} slot;
+
+struct process_hub {
+    pthread_mutex_t lock;
+    int n_ranks;
+    group groups[MAX_GROUPS];
+    pair pairs[MAX_PAIRS];
+    int n_pairs;
+    slot slots[MAX_SLOTS];
+    process_faults faults;
+    int64_t n_operations[PROCESSES_MAX];
+    uint64_t seed;
+    bool broken; /* a process met its fault */
+};
+
+/* ---- operations ------------------------------------------------------------------------------- */
+
+static void add(int type, void *to, const void *from, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (type == TSR_TRANSPORT_I32)
+            ((uint32_t *)to)[i] += ((const uint32_t *)from)[i];
+        else if (type == TSR_TRANSPORT_I64)
+            ((uint64_t *)to)[i] += ((const uint64_t *)from)[i];
+        else
+            ((float *)to)[i] += ((const float *)from)[i];
+}
+
+static void carry_out(slot *s)
+{
+    int first = -1;
+    const size_t bytes = s->kind == SUM ? s->n * (s->type == TSR_TRANSPORT_I64 ? 8 : 4) : s->n;
+    for (int r = 0; r < PROCESSES_MAX && s->kind == SUM; r++) {
+        if (!s->buffers[r])
+            continue;
+        if (first >= 0)
+            add(s->type, s->buffers[first], s->buffers[r], s->n);
+        else
+            first = r;
+    }
+    if (s->kind != SUM)
+        first = s->root;
+    for (int r = 0; r < PROCESSES_MAX; r++)
+        if (s->buffers[r] && r != first)
+            memcpy(s->buffers[r], s->buffers[first], bytes);
+    s->complete = true;
+}
+
+/* A fault that this operation meets; "": it is started, and never ends. */
+static const char *fault_of(process_hub *hub, int rank)
+{
+    const int64_t n = ++hub->n_operations[rank];
+    if (rank != hub->faults.rank)
+        return NULL;
+    if (hub->faults.fail_at && n >= hub->faults.fail_at) {
+        hub->broken = true;
+        return "the test's network fails";
+    }
+    if (hub->faults.gone_at && n >= hub->faults.gone_at) {
+        hub->broken = true;
+        return "";
+    }
+    return NULL;
+}
+
+static const char *start(process *self, const slot *what, void *buffer, tsr_transfer *transfer)
+{
+    process_hub *hub = self->hub;
+    slot *found = NULL;
+    const char *problem = NULL;
+    pthread_mutex_lock(&hub->lock);
+    problem = fault_of(hub, self->rank);
+    for (int i = 0; i < MAX_SLOTS && !problem; i++)
+        if (hub->slots[i].used && hub->slots[i].key == what->key && hub->slots[i].sequence == what->sequence)
+            found = &hub->slots[i];
+    for (int i = 0; i < MAX_SLOTS && !problem && !found; i++)
+        if (!hub->slots[i].used) {
+            found = &hub->slots[i];
+            *found = *what;
+            found->used = true;
+        }
+    if (!problem && !found)
+        problem = "the test's transport has too many operations under way";
+    else if (!problem && (found->kind != what->kind || found->n != what->n || found->root != what->root ||
+                          found->type != what->type || found->buffers[self->rank]))
+        problem = "processes started different operations";
+    if (!problem) {
+        found->buffers[self->rank] = buffer;
+        if (++found->n_here == found->n_wanted)
+            carry_out(found);
+    }
+    transfer->word[0] = (uintptr_t)found;
+    pthread_mutex_unlock(&hub->lock);
+    return problem && *problem ? problem : NULL;
+}
+
+static const char *group_start(process *self, group *g, slot what, void *buffer, tsr_transfer *transfer)
+{
+    pthread_mutex_lock(&self->hub->lock);
+    what.sequence = g->n_started[self->rank]++;
+    pthread_mutex_unlock(&self->hub->lock);
+    what.key = g;
+    what.n_wanted = g->n_ranks;
+    return start(self, &what, buffer, transfer);
+}
+
+static const char *sum(void *user, void *g, void *values, size_t n, tsr_transport_type type,
+                       tsr_transfer *transfer)
+{
+    return group_start(user, g, (slot){.kind = SUM, .type = (int)type, .n = n}, values, transfer);
+}
+
+static const char *broadcast(void *user, void *g, int root, void *bytes, size_t n, tsr_transfer *transfer)
+{
+    return group_start(user, g, (slot){.kind = BROADCAST, .root = root, .n = n}, bytes, transfer);
+}
+
+static const char *pass(process *self, int from, int to, int tag, void *bytes, size_t n,
+                        tsr_transfer *transfer)
+{
+    process_hub *hub = self->hub;
+    slot what = {.kind = PASS, .root = from, .n = n, .n_wanted = 2};
+    pthread_mutex_lock(&hub->lock);
+    int i = 0;
+    while (i < hub->n_pairs &&
+           (hub->pairs[i].from != from || hub->pairs[i].to != to || hub->pairs[i].tag != tag))
+        i++;
+    pair *p = &hub->pairs[i];
+    if (i == hub->n_pairs && i < MAX_PAIRS)
+        hub->pairs[hub->n_pairs++] = (pair){from, to, tag, 0, 0};
+    what.key = p;
+    what.sequence = self->rank == from ? p->n_sent++ : p->n_received++;
+    pthread_mutex_unlock(&hub->lock);
+    return start(self, &what, bytes, transfer);
+}
+
+static const char *send_to(void *user, int to, int tag, const void *bytes, size_t n, tsr_transfer *transfer)
+{
+    process *self = user;
+    return pass(self, self->rank, to, tag, (void *)(uintptr_t)bytes, n, transfer); /* only read */
+}
+
+static const char *receive_from(void *user, int from, int tag, void *bytes, size_t n, tsr_transfer *transfer)
+{
+    process *self = user;
+    return pass(self, from, self->rank, tag, bytes, n, transfer);
+}
+
+/* Now and then an operation that is done looks as if it were not yet. */
+static const char *test(void *user, tsr_transfer *transfer, bool *done_out)
+{
+    process *self = user;
+    slot *s = (slot *)transfer->word[0];
+    pthread_mutex_lock(&self->hub->lock);
+    *done_out = s && s->complete && random_below(&self->hub->seed, 4) > 0;
+    if (*done_out && ++s->n_tested == s->n_wanted)
+        s->used = false;
+    pthread_mutex_unlock(&self->hub->lock);
+    return NULL;
+}
+
+/* ---- groups ----------------------------------------------------------------------------------- */
+
+/* That all members have come is waited for by the first operation, not here. */
+static const char *group_create(void *user, const int *ranks, int n_ranks, int tag, void **group_out)
+{
+    process *self = user;
+    process_hub *hub = self->hub;
+    group *found = NULL;
+    pthread_mutex_lock(&hub->lock);
+    for (int i = 0; i < MAX_GROUPS; i++) {
+        group *g = &hub->groups[i];
+        if (g->used && g->tag == tag && g->n_ranks == n_ranks && g->n_joined < n_ranks &&
+            memcmp(g->ranks, ranks, (size_t)n_ranks * sizeof *ranks) == 0)
+            found = g;
+    }
+    for (int i = 0; i < MAX_GROUPS && !found; i++)
+        if (!hub->groups[i].used) {
+            found = &hub->groups[i];
+            *found = (group){.used = true, .tag = tag, .n_ranks = n_ranks};
+            memcpy(found->ranks, ranks, (size_t)n_ranks * sizeof *ranks);
+        }
+    if (found)
+        found->n_joined++;
+    pthread_mutex_unlock(&hub->lock);
+    *group_out = found;
+    return found ? NULL : "the test's transport has too many groups";
+}
+
+static void group_destroy(void *user, void *what, bool lost)
+{
+    process *self = user;
+    group *g = what;
+    pthread_mutex_lock(&self->hub->lock);
+    self->hub->broken |= lost;
+    if (++g->n_left == g->n_ranks)
+        g->used = false;
+    pthread_mutex_unlock(&self->hub->lock);
+}
+
+/* ---- processes -------------------------------------------------------------------------------- */
+
+void process_note(process *self, tsr_status status)
+{
+    self->status = status;
+    snprintf(self->text, sizeof self->text, "%s", status == TSR_OK ? "" : tsr_last_error());
+}
+
+typedef struct run {
+    process *self;
+    void (*body)(process *self);
+} run;
+
+static void *run_body(void *argument)
+{
+    run *r = argument;
+    r->body(r->self);
+    return NULL;
+}
+
+static void check_left_over(const process_hub *hub)
+{
+    for (int i = 0; i < MAX_GROUPS && !hub->broken; i++)
+        if (hub->groups[i].used)
+            fail_msg("a group of %d processes is left over", hub->groups[i].n_ranks);
+    for (int i = 0; i < MAX_SLOTS && !hub->broken; i++)
+        if (hub->slots[i].used)
+            fail_msg("an operation of kind %d is left over", hub->slots[i].kind);
+}
+
+int64_t processes_run(int n, void (*body)(process *self), void *user, const process_faults *faults,
+                      process *processes)
+{
+    pthread_t threads[PROCESSES_MAX];
+    run runs[PROCESSES_MAX];
+    process_hub *hub = calloc(1, sizeof *hub);
+    assert_non_null(hub);
+    assert_true(n <= PROCESSES_MAX);
+    pthread_mutex_init(&hub->lock, NULL);
+    hub->n_ranks = n;
+    hub->seed = 1;
+    if (faults)
+        hub->faults = *faults;
+    for (int r = 0; r < n; r++) {
+        process *p = &processes[r];
+        *p = (process){.rank = r, .n_ranks = n, .hub = hub, .user = user};
+        p->transport = (tsr_transport){
+            sizeof(tsr_transport), r,   n, p, group_create, group_destroy, sum, broadcast, send_to,
+            receive_from,          test};
+        runs[r] = (run){p, body};
+        assert_int_equal(pthread_create(&threads[r], NULL, run_body, &runs[r]), 0);
+    }
+    for (int r = 0; r < n; r++)
+        pthread_join(threads[r], NULL);
+    check_left_over(hub);
+    const int64_t n_operations = hub->n_operations[hub->faults.rank];
+    pthread_mutex_destroy(&hub->lock);
+    free(hub);
+    return n_operations;
+}
