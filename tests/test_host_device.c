@@ -47,7 +47,7 @@ static void a_device_knows_its_configuration(void **state)
     tsr_device *device = tiny_device(3, 2, 0);
     assert_string_equal(device->name, "host:3");
     assert_string_equal(device->ops->kind, "host");
-    assert_string_equal(tsr_host_device_isa(device), "tiny");
+    assert_string_equal(device->isa, "tiny");
     assert_int_equal(device->index, 3);
     assert_int_equal(device->n_threads, 2);
     assert_true(device->memory_cap == SIZE_MAX);

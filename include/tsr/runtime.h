@@ -21,6 +21,7 @@
 #include <tsr/memory.h>
 #include <tsr/tensor.h>
 #include <tsr/topology.h>
+#include <tsr/transport.h>
 
 TSR_BEGIN_DECLS
 
@@ -37,11 +38,15 @@ typedef struct tsr_runtime_config {
     int64_t
         library_tokens; /* GPUs, where the reduction is not exact: from so many tokens at once on, cuBLASLt
                            multiplies F16 and BF16 weights, if it is installed; 0: 32; negative: never */
+    const tsr_transport *transport; /* NULL: this process is alone. Else its devices are part of a runtime
+                                              of several (tsr/transport.h), which has the devices of all of
+                                       them, process after process; borrowed until the runtime is closed */
+    uint64_t transport_timeout_ns;  /* the longest that another process is waited for; 0: for ever */
 } tsr_runtime_config;
 
-#define TSR_RUNTIME_CONFIG_INIT                                                \
-    {                                                                          \
-        sizeof(tsr_runtime_config), NULL, NULL, NULL, NULL, TSR_LOGGER_INIT, 0 \
+#define TSR_RUNTIME_CONFIG_INIT                                                         \
+    {                                                                                   \
+        sizeof(tsr_runtime_config), NULL, NULL, NULL, NULL, TSR_LOGGER_INIT, 0, NULL, 0 \
     }
 
 /* Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text or
@@ -58,7 +63,8 @@ TSR_API void tsr_runtime_close(tsr_runtime *rt);
 TSR_API int tsr_runtime_n_devices(const tsr_runtime *rt);
 
 typedef struct tsr_device_info {
-    char name[32];
+    char name[32]; /* in a runtime of several processes "host0@1", device host0 of process 1 */
+    int process;   /* of several: which one it is of; else 0 */
     tsr_device_kind kind;
     char isa[16];      /* host devices: the kernels in use */
     int n_threads;     /* host devices */

@@ -261,20 +261,12 @@ bool tsr_buffer_has_copies(const tsr_buffer *buffer, int device)
     return false;
 }
 
-tsr_status tsr_buffer_from_ptr(tsr_runtime *rt, int device, const void *pointer, size_t bytes,
-                               tsr_buffer **buffer_out)
+static tsr_status wrap_whole(tsr_runtime *rt, int device, const void *pointer, size_t bytes,
+                             tsr_buffer **buffer_out)
 {
     tsr_status status = TSR_OK;
     tsr_buffer *buffer = NULL;
     const void *wrapped;
-
-    if (!rt || !pointer || bytes == 0 || !buffer_out)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tsr_buffer_from_ptr needs a runtime, memory of at least one byte and "
-                        "a place for the buffer");
-    if (device < 0 || device >= rt->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_buffer_from_ptr: there is no device %d; the runtime has %d",
-                        device, rt->n_devices);
     TSR_TRY(tsr_buffer_create(rt, TSR_MEMORY_OTHER, &buffer));
     TSR_TRY(tsr_buffer_add_wrapped(buffer, device, pointer, bytes, bytes, "the caller's memory", &wrapped));
     buffer->read_only = true;
@@ -282,6 +274,26 @@ tsr_status tsr_buffer_from_ptr(tsr_runtime *rt, int device, const void *pointer,
     buffer = NULL; /* now the caller's */
 out:
     tsr_buffer_destroy(buffer);
+    return status;
+}
+
+tsr_status tsr_buffer_from_ptr(tsr_runtime *rt, int device, const void *pointer, size_t bytes,
+                               tsr_buffer **buffer_out)
+{
+    tsr_buffer *buffer = NULL;
+    if (!rt || !pointer || bytes == 0 || !buffer_out)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tsr_buffer_from_ptr needs a runtime, memory of at least one byte and "
+                        "a place for the buffer");
+    if (device < 0 || device >= rt->n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_buffer_from_ptr: there is no device %d; the runtime has %d",
+                        device, rt->n_devices);
+    tsr_status status = tsr_processes_agree(rt->processes, wrap_whole(rt, device, pointer, bytes, &buffer),
+                                            "tsr_buffer_from_ptr");
+    if (status == TSR_OK)
+        *buffer_out = buffer; /* now the caller's */
+    else
+        tsr_buffer_destroy(buffer);
     return status;
 }
 

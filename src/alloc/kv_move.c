@@ -51,8 +51,8 @@ static tsr_status carry(const move *m, const tsr_kv_region *to, size_t to_offset
                                      (size_t)m->n_pages);
     for (int page = m->first; page < m->first + m->n_pages; page += rows) {
         size_t n = (size_t)TSR_MIN(rows, m->first + m->n_pages - page);
-        TSR_TRY(from->device->ops->download(from->device, m->bounce, width, page_at(from, page, from_offset),
-                                            from->page_bytes, width, n));
+        TSR_TRY(tsr_device_fetch(from->device, m->bounce, width, page_at(from, page, from_offset),
+                                 from->page_bytes, width, n));
         TSR_TRY(to->device->ops->upload(to->device, page_at(to, page, to_offset), to->page_bytes, m->bounce,
                                         width, width, n));
     }

@@ -162,10 +162,10 @@ tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigne
         const tsr_kv_part *part = &region->parts[i];
         if (part->n_heads == 0)
             continue;
-        TSR_TRY(device->ops->download(device, whole + part->k_whole, part->k_bytes, base + part->k_offset,
-                                      part->k_bytes, part->k_bytes, 1));
-        TSR_TRY(device->ops->download(device, whole + part->v_whole, part->v_bytes, base + part->v_offset,
-                                      part->v_bytes, part->v_bytes, 1));
+        TSR_TRY(tsr_device_fetch(device, whole + part->k_whole, part->k_bytes, base + part->k_offset,
+                                 part->k_bytes, part->k_bytes, 1));
+        TSR_TRY(tsr_device_fetch(device, whole + part->v_whole, part->v_bytes, base + part->v_offset,
+                                 part->v_bytes, part->v_bytes, 1));
     }
 out:
     return status;

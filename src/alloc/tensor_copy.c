@@ -82,8 +82,7 @@ static tsr_status copy_part(const transfer *t, int index, rectangle part)
     if (t->from)
         return device->ops->upload(device, on_device, device_stride, t->from + host_at, host_stride, width,
                                    height);
-    return device->ops->download(device, t->to + host_at, host_stride, on_device, device_stride, width,
-                                 height);
+    return tsr_device_fetch(device, t->to + host_at, host_stride, on_device, device_stride, width, height);
 }
 
 /* The devices that a transfer talks to: all that hold the tensor, or for reading copies, one of them. */

@@ -192,6 +192,8 @@ static tsr_status upload_piece(const uploader *u, const piece *p)
     tsr_device *device = u->queue->device;
     size_t source_stride = tsr_type_row_bytes(p->item->tensor->type, p->item->tensor->ne[0]);
     size_t stride = p->item->shards[device->index].row_stride;
+    if (device->elsewhere) /* its own process reads the file */
+        return TSR_OK;
     const unsigned char *source = tsr_upload_source(p->item, p->window);
     unsigned char *data = tsr_upload_target(p->item, p->window, device->index);
     read_ahead(source, (p->height - 1) * source_stride + p->width);

@@ -204,16 +204,51 @@ void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *w
     tsr_device_uncharge(device, owner, charged);
 }
 
+/* That a device does not tell is an answer like another. */
+tsr_status tsr_device_ask_memory(tsr_device *device, size_t *free_out, size_t *total_out)
+{
+    struct {
+        uint64_t free_bytes, total_bytes;
+        int32_t status, gap;
+    } answer = {0};
+    size_t free_bytes = 0, total_bytes = 0;
+    if (!device->processes)
+        return device->ops->memory_info(device, free_out, total_out);
+    if (!device->elsewhere)
+        answer.status = device->ops->memory_info(device, &free_bytes, &total_bytes);
+    answer.free_bytes = free_bytes;
+    answer.total_bytes = total_bytes;
+    tsr_status status = tsr_processes_share(device->processes, device->process, TSR_OK, &answer,
+                                            sizeof answer, sizeof answer, 1, "asking for free memory");
+    if (status != TSR_OK)
+        return status;
+    if (answer.status != TSR_OK && device->elsewhere)
+        return tsr_fail((tsr_status)answer.status, "device %s does not say what is free", device->name);
+    *free_out = (size_t)answer.free_bytes;
+    *total_out = (size_t)answer.total_bytes;
+    return (tsr_status)answer.status;
+}
+
 tsr_status tsr_device_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
 {
     size_t available = 0, total = 0, used = tsr_device_used(device), cap = device->memory_cap;
-    tsr_status status = device->ops->memory_info(device, &available, &total);
+    tsr_status status = tsr_device_ask_memory(device, &available, &total);
     if (status != TSR_OK)
         return status;
     size_t left = cap > used ? cap - used : 0;
     *free_out = device->may_exceed ? left : TSR_MIN(available, left);
     *total_out = device->may_exceed ? cap : TSR_MIN(total, cap);
     return TSR_OK;
+}
+
+tsr_status tsr_device_fetch(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                            size_t src_stride, size_t width, size_t height)
+{
+    tsr_status status = TSR_OK;
+    if (!device->elsewhere)
+        status = device->ops->download(device, dst, dst_stride, src, src_stride, width, height);
+    return tsr_processes_share(device->processes, device->process, status, dst, dst_stride, width, height,
+                               "reading a device's memory");
 }
 
 tsr_status tsr_device_upload(tsr_device *device, void *dst, const void *src, size_t bytes)

@@ -16,6 +16,7 @@
 
 #include "core/op.h"
 #include "core/pool.h"
+#include "core/processes.h"
 #include "core/status.h"
 
 typedef struct tsr_device tsr_device;
@@ -130,6 +131,7 @@ struct tsr_device {
     size_t max_alloc;              /* largest single allocation; SIZE_MAX = no limit */
     size_t granularity;            /* of commit/decommit; a power of two */
     int n_threads;                 /* host devices: team size; else 0 */
+    char isa[16];                  /* host devices: whose instructions the kernels are made of; else "" */
     int n_uploaders;               /* threads that may upload at once; 0 counts as 1 */
     int polls;                     /* looks of a waiting thread before it sleeps */
     bool was_aborted;              /* the last synchronize failed only because the communicator was aborted:
@@ -149,6 +151,10 @@ struct tsr_device {
     bool may_exceed; /* what it is given need not lie in its own memory, so that says nothing about room */
     tsr_device_clock clock;
     int place; /* devices of a kind with the same number share their memory: a GPU, a NUMA node */
+    tsr_processes *processes; /* of its runtime; NULL: this one is alone */
+    int process;              /* which one it is of */
+    bool elsewhere; /* of another one: here is a stand-in, whose books are kept, whose programs do nothing and
+                       whose memory nobody reads or writes */
 };
 
 /* NULL is fine. */
@@ -187,7 +193,10 @@ tsr_status tsr_device_wrap(tsr_device *device, tsr_memory_owner owner, const voi
 void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *wrapped, size_t bytes,
                        size_t charged);
 
-/* As the device's memory_info, under the cap: what is above that does not exist for this device. */
+/* The device's memory_info, of its process for all of them; every process calls. */
+tsr_status tsr_device_ask_memory(tsr_device *device, size_t *free_out, size_t *total_out);
+
+/* The same under the cap: what is above that does not exist for this device. */
 tsr_status tsr_device_memory_info(tsr_device *device, size_t *free_out, size_t *total_out);
 
 /* Memory for a while, besides what is planned: a block of the device's scratch pool for work on one of its
@@ -204,6 +213,10 @@ void tsr_device_trim(tsr_device *device);
  * drops it. Memory that programs run in holds it, and so may programs; a device that runs none has none. */
 tsr_status tsr_device_hold_scratch(tsr_device *device);
 void tsr_device_drop_scratch(tsr_device *device);
+
+/* The device's download, of its process to all of them; every process calls. */
+tsr_status tsr_device_fetch(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                            size_t src_stride, size_t width, size_t height);
 
 /* Contiguous copies. */
 tsr_status tsr_device_upload(tsr_device *device, void *dst, const void *src, size_t bytes);

@@ -9,11 +9,13 @@
 #include "core/comm.h"
 #include "core/device.h"
 #include "core/live.h"
+#include "core/processes.h"
 
 struct tsr_runtime {
     int n_devices;
     tsr_device **devices; /* [n_devices], devices[i]->index == i */
     tsr_comm *comm;
+    tsr_processes *processes; /* NULL: this one is alone */
     tsr_logger logger;
     tsr_device_rates *rates;  /* [n_devices] as described; NULL where no_alloc */
     bool no_alloc;            /* planning: devices are descriptions, nothing is allocated on them */

@@ -241,8 +241,16 @@ tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *confi
 {
     if (!graph || !program_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_program_compile: graph and program_out must not be NULL");
+    tsr_program *program = NULL;
     tsr_status status = check_config(config);
-    return status == TSR_OK ? compile(graph, config, NULL, program_out) : status;
+    if (status == TSR_OK)
+        status = tsr_processes_agree(graph->rt->processes, compile(graph, config, NULL, &program),
+                                     "tsr_program_compile");
+    if (status == TSR_OK)
+        *program_out = program;
+    else
+        tsr_program_destroy(program);
+    return status;
 }
 
 /* Inputs and outputs lie nowhere any more, unless a later program has placed them again. */
@@ -314,7 +322,8 @@ static tsr_status release_waiting(tsr_program *program, tsr_device *culprit, tsr
     return tsr_fail(status, "%s", cause);
 }
 
-tsr_status tsr_program_run(tsr_program *program)
+/* On the devices of this process; what stands in for others has nothing to do. */
+static tsr_status run_here(tsr_program *program)
 {
     tsr_status status = TSR_OK, range = TSR_OK;
     tsr_runtime *rt = program->rt;
@@ -341,6 +350,18 @@ tsr_status tsr_program_run(tsr_program *program)
     if (status != TSR_OK)
         return release_waiting(program, culprit, status);
     return range;
+}
+
+/* Where a process has broken off, the others' collectives are not where its own are. */
+tsr_status tsr_program_run(tsr_program *program)
+{
+    tsr_processes *processes = program->rt->processes;
+    tsr_status status = tsr_processes_check(processes);
+    if (status == TSR_OK)
+        status = tsr_processes_agree(processes, run_here(program), "tsr_program_run");
+    if (processes && status != TSR_OK && status != TSR_ERR_RANGE)
+        tsr_processes_lose(processes, tsr_last_error());
+    return status;
 }
 
 void tsr_program_describe(const tsr_program *program, tsr_program_info *info_out)

@@ -280,6 +280,7 @@ tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_devi
     host->numa_node = config->numa_node;
     host->duty_percent = config->duty_percent ? config->duty_percent : 100;
     TSR_TRY(select_kernels(host, config));
+    snprintf(host->base.isa, sizeof host->base.isa, "%s", host->kernels->isa);
     TSR_TRY(alloc_threads(host));
     TSR_TRY(start_team(host, config));
     *device_out = &host->base;
@@ -288,9 +289,4 @@ out:
     if (host)
         host_destroy(&host->base);
     return status;
-}
-
-const char *tsr_host_device_isa(const tsr_device *device)
-{
-    return tsr_host((tsr_device *)device)->kernels->isa;
 }

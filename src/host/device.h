@@ -38,7 +38,4 @@ typedef struct tsr_host_device_config {
  * thread was refused. */
 tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_device **device_out);
 
-/* Instruction set of a device's kernels. */
-const char *tsr_host_device_isa(const tsr_device *device);
-
 #endif

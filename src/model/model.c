@@ -274,8 +274,8 @@ static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved
     return TSR_OK;
 }
 
-tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
-                          tsr_model **model_out)
+static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_config *config,
+                            tsr_model **model_out)
 {
     tsr_status status = TSR_OK;
     tsr_gguf *gguf = NULL;
@@ -285,8 +285,6 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
     tsr_model_shape shape;
     tsr_model_config resolved;
 
-    if (!rt || !path || !model_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
     TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
     TSR_TRY(tsr_model_shape_divide_for(&shape, rt, config));
@@ -309,6 +307,21 @@ out:
     drop_plan(fit, plan);
     tsr_fit_destroy(fit);
     tsr_gguf_close(gguf);
+    return status;
+}
+
+tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
+                          tsr_model **model_out)
+{
+    tsr_model *model = NULL;
+    if (!rt || !path || !model_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
+    tsr_status status =
+        tsr_processes_agree(rt->processes, open_file(rt, path, config, &model), "tsr_model_open");
+    if (status == TSR_OK)
+        *model_out = model;
+    else
+        tsr_model_close(model);
     return status;
 }
 

@@ -171,6 +171,20 @@ static void drop(tsr_resplit *r)
 
 /* ---- all of them ----------------------------------------------------------------------------- */
 
+/* The new splits of all models, whole but for the exchange of contents. */
+static tsr_status make_all(tsr_resplits *all)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < all->n; i++)
+        TSR_TRY(prepare(all, &all->list[i]));
+    for (int i = 0; i < all->n; i++)
+        TSR_TRY(exchange_weights(&all->list[i]));
+    for (int i = 0; i < all->n; i++)
+        TSR_TRY(compile_steps(all->list[i].next));
+out:
+    return status;
+}
+
 static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float *tensor_split,
                           int n_tensor_split)
 {
@@ -184,15 +198,9 @@ static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float
     }
     for (int d = 0; d < rt->n_devices; d++)
         rt->devices[d]->memory_cap = SIZE_MAX;
-    for (int i = 0; i < n; i++)
-        TSR_TRY(prepare(&all, &list[i]));
-    for (int i = 0; i < n; i++)
-        TSR_TRY(exchange_weights(&list[i]));
-    for (int i = 0; i < n; i++)
-        TSR_TRY(compile_steps(list[i].next));
-    for (int i = 0; i < n; i++)
+    status = tsr_processes_agree(rt->processes, make_all(&all), "a change of split");
+    for (int i = 0; i < n && status == TSR_OK; i++)
         commit(&list[i]);
-out:
     for (int i = 0; i < n && status != TSR_OK; i++)
         restore_weights(&list[i]);
     for (int i = 0; i < n; i++)

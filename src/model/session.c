@@ -102,12 +102,10 @@ void tsr_session_leave_model(tsr_session *session)
     session->link = NULL;
 }
 
-tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
+static tsr_status create_session(tsr_model *model, tsr_session **session_out)
 {
     tsr_status status = TSR_OK;
     tsr_session *session = NULL;
-    if (!model || !session_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_session_create: model and session_out must not be NULL");
     TSR_TRY(tsr_mem_array(1, sizeof *session, "a session", &session));
     session->model = model;
     name_session(session);
@@ -120,6 +118,20 @@ tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
     session = NULL;
 out:
     tsr_session_destroy(session);
+    return status;
+}
+
+tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
+{
+    tsr_session *session = NULL;
+    if (!model || !session_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_create: model and session_out must not be NULL");
+    tsr_status status =
+        tsr_processes_agree(model->rt->processes, create_session(model, &session), "tsr_session_create");
+    if (status == TSR_OK)
+        *session_out = session;
+    else
+        tsr_session_destroy(session);
     return status;
 }
 
@@ -258,14 +270,28 @@ out:
     return status;
 }
 
+/* What a step needs before it runs: its program, room for its tokens, its inputs. */
+static tsr_status prepare_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c,
+                                tsr_step **step_out)
+{
+    tsr_status status = TSR_OK;
+    if (session->model->lost)
+        return tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
+                                        "sequences, close it and open it anew");
+    TSR_TRY(tsr_session_step(session, c->end - c->begin, c->n_outputs, step_out));
+    TSR_TRY(append_tokens(session, batch, c));
+    TSR_TRY(set_inputs(session, batch, c, *step_out));
+out:
+    return status;
+}
+
 static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c, float *logits)
 {
     tsr_status status = TSR_OK;
     tsr_step *step;
     size_t bytes = (size_t)c->n_outputs * (size_t)session->model->shape.hparams.n_vocab * sizeof(float);
-    TSR_TRY(tsr_session_step(session, c->end - c->begin, c->n_outputs, &step));
-    TSR_TRY(append_tokens(session, batch, c));
-    TSR_TRY(set_inputs(session, batch, c, step));
+    TSR_TRY(tsr_processes_agree(session->model->rt->processes, prepare_chunk(session, batch, c, &step),
+                                "tsr_session_decode"));
     TSR_TRY(tsr_program_run(step->program));
     if (bytes)
         TSR_TRY(tsr_tensor_get(step->logits, logits, 0, bytes));
@@ -348,10 +374,6 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
     if (!session || !batch)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session and batch must not be NULL");
     tsr_status status = check_batch(session, batch, logits);
-    if (status == TSR_OK && session->model->lost)
-        status =
-            tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
-                                     "sequences, close it and open it anew");
     if (status == TSR_OK)
         status = check_lengths(session, batch);
     if (status != TSR_OK)

@@ -183,7 +183,7 @@ out:
     return status;
 }
 
-static tsr_status read_file(loading *l, const int *seqs, int n_seqs)
+static tsr_status read_all(loading *l, const int *seqs, int n_seqs)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(read_header(l, seqs, n_seqs));
@@ -193,9 +193,17 @@ static tsr_status read_file(loading *l, const int *seqs, int n_seqs)
     if (fgetc(l->file) != EOF)
         status = tsr_fail(TSR_ERR_FORMAT, "'%s' goes on behind its last page; the file is damaged", l->path);
 out:
-    if (status != TSR_OK)
-        for (uint32_t i = l->n_begun; i-- > 0;)
-            (void)!tsr_kv_remove(l->session->kv, l->sequences[i].id);
+    return status;
+}
+
+static tsr_status read_file(loading *l, const int *seqs, int n_seqs)
+{
+    l->file = fopen(l->path, "re");
+    if (!l->file)
+        return tsr_fail(errno == ENOENT ? TSR_ERR_NOT_FOUND : TSR_ERR_IO, "cannot open '%s': %s", l->path,
+                        strerror(errno));
+    tsr_status status = read_all(l, seqs, n_seqs);
+    fclose(l->file);
     return status;
 }
 
@@ -205,12 +213,11 @@ tsr_status tsr_session_load(tsr_session *session, const int *seqs, int n_seqs, c
     loading l = {.session = session, .path = path};
     if (!session || !path)
         return tsr_fail(TSR_ERR_INVALID, "tsr_session_load: session and path must not be NULL");
-    l.file = fopen(path, "re");
-    if (!l.file)
-        return tsr_fail(errno == ENOENT ? TSR_ERR_NOT_FOUND : TSR_ERR_IO, "cannot open '%s': %s", path,
-                        strerror(errno));
-    status = read_file(&l, seqs, n_seqs);
-    fclose(l.file);
+    status =
+        tsr_processes_agree(session->model->rt->processes, read_file(&l, seqs, n_seqs), "tsr_session_load");
+    if (status != TSR_OK)
+        for (uint32_t i = l.n_begun; i-- > 0;)
+            (void)!tsr_kv_remove(session->kv, l.sequences[i].id);
     tsr_mem_free(l.page);
     tsr_mem_free(l.sequences);
     return status;

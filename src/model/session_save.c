@@ -144,14 +144,13 @@ out:
     return status;
 }
 
-tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
+/* Every process writes the file: where they see the same one, they put the same bytes in its place. */
+static tsr_status save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
 {
     tsr_status status = TSR_OK;
     saving s = {.session = session, .path = path};
     char *fresh = NULL;
     int fd = -1;
-    if (!session || !path)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_session_save: session and path must not be NULL");
     s.header = tsr_saved_header_of(session);
     TSR_TRY(list_sequences(&s, seqs, n_seqs));
     TSR_TRY(tsr_mem_array(tsr_saved_page_bytes(&s.header), 1, "a KV page", &s.page));
@@ -172,4 +171,12 @@ out:
     tsr_mem_free(s.page);
     tsr_mem_free(s.sequences);
     return status;
+}
+
+tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
+{
+    if (!session || !path)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_save: session and path must not be NULL");
+    return tsr_processes_agree(session->model->rt->processes, save(session, seqs, n_seqs, path),
+                               "tsr_session_save");
 }

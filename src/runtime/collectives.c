@@ -11,6 +11,7 @@
 #include <tsr/runtime.h>
 
 #include "comm/choice.h"
+#include "comm/distributed.h"
 #include "comm/local.h"
 #include "comm/reduce.h"
 #ifdef TSR_WITH_CUDA
@@ -166,6 +167,8 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
     tsr_status status = parse(name, &wanted);
     if (status != TSR_OK)
         return status;
+    if (rt->processes)
+        return tsr_comm_distributed_create(rt->processes, rt->devices, rt->n_devices, &rt->comm);
     if (rt->n_devices > 1 && has_gpu(rt))
         return connect_gpus(rt, wanted);
     if (rt->n_devices > 1 && !(wanted & STAGED))

@@ -17,7 +17,7 @@
 
 static bool share_memory(const tsr_device *a, const tsr_device *b)
 {
-    return a->place == b->place && strcmp(a->ops->kind, b->ops->kind) == 0;
+    return a->process == b->process && a->place == b->place && strcmp(a->ops->kind, b->ops->kind) == 0;
 }
 
 /* Bytes that this runtime has taken of the memory that a device lies in. */
@@ -51,7 +51,7 @@ tsr_status tsr_runtime_memory(const tsr_runtime *rt, int index, tsr_device_memor
     memcpy(m.name, device->name, sizeof m.name);
     memcpy(m.used, device->used, sizeof m.used);
     memcpy(m.peak, books->peak, sizeof m.peak);
-    tsr_status status = device->ops->memory_info(device, &m.device_free, &m.device_total);
+    tsr_status status = tsr_device_ask_memory(device, &m.device_free, &m.device_total);
     if (status != TSR_OK && status != TSR_ERR_UNSUPPORTED)
         return status;
     if (status == TSR_ERR_UNSUPPORTED) {
@@ -146,7 +146,7 @@ void tsr_runtime_note_free(tsr_runtime *rt)
         tsr_device *device = rt->devices[d];
         size_t total;
         device->books.taken_before = taken_there(rt, device);
-        if (device->ops->memory_info(device, &device->books.free_before, &total) != TSR_OK) {
+        if (tsr_device_ask_memory(device, &device->books.free_before, &total) != TSR_OK) {
             device->books.free_before = 0;
             tsr_fail_clear();
         }
@@ -164,7 +164,7 @@ static tsr_status measure_room(const tsr_runtime *rt, tsr_device *device, const 
 {
     room r = {0};
     size_t taken = taken_there(rt, device), before = device->books.taken_before;
-    tsr_status status = device->ops->memory_info(device, &r.now, &r.total);
+    tsr_status status = tsr_device_ask_memory(device, &r.now, &r.total);
     if (status != TSR_OK)
         return status;
     r.expected = device->books.free_before;

@@ -12,6 +12,7 @@
 
 #include "core/mem.h"
 #include "core/runtime.h"
+#include "runtime/distributed.h"
 
 static const tsr_type types[TSR_RATE_TYPES] = {TSR_TYPE_F32,  TSR_TYPE_F16,  TSR_TYPE_BF16, TSR_TYPE_Q8_0,
                                                TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};
@@ -173,6 +174,8 @@ static tsr_status measure_type(bench *b, int index, bool prompt, tsr_device_rate
     tsr_type type = types[index];
     for (int d = 0; d < b->rt->n_devices; d++) {
         worker *w = &b->workers[d];
+        if (w->device->elsewhere)
+            continue;
         tsr_op op = product(w, type, prompt ? PROMPT_ROWS : rows_of(w, type), prompt ? TOKENS : 1);
         status = w->device->ops->program_create(w->device, &op, 1, &w->program);
         if (status == TSR_ERR_UNSUPPORTED)
@@ -199,6 +202,8 @@ static tsr_status measure_empty(bench *b, tsr_device_rates *rates)
     tsr_op ops[N_EMPTY];
     for (int d = 0; d < b->rt->n_devices; d++) {
         worker *w = &b->workers[d];
+        if (w->device->elsewhere)
+            continue;
         for (int i = 0; i < N_EMPTY; i++)
             ops[i] = (tsr_op){.kind = TSR_OP_SCALE,
                               .name = "measuring",
@@ -249,6 +254,8 @@ static tsr_status time_sync(bench *b, int64_t n, double *ns_out)
     TSR_TRY(make_collectives(b, n, collectives));
     for (int d = 0; d < b->rt->n_devices; d++) {
         worker *w = &b->workers[d];
+        if (w->device->elsewhere)
+            continue;
         for (int i = 0; i < N_SYNCS; i++)
             ops[i] = (tsr_op){.kind = TSR_OP_ALL_REDUCE,
                               .name = "measuring",
@@ -339,8 +346,7 @@ out:
     return status;
 }
 
-tsr_status tsr_runtime_measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted,
-                               tsr_device_rates *rates_out)
+static tsr_status measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted, tsr_device_rates *rates_out)
 {
     tsr_status status = TSR_OK;
     bench b = {.rt = rt};
@@ -369,6 +375,7 @@ tsr_status tsr_runtime_measure(tsr_runtime *rt, const tsr_type *wanted, int n_wa
         TSR_TRY(measure_sync(&b, rates));
     for (int d = 0; d < rt->n_devices; d++)
         rates[d].measured = true;
+    TSR_TRY(tsr_distributed_share_rates(rt, rates));
     memcpy(rates_out, rates, (size_t)rt->n_devices * sizeof *rates);
 out:
     for (int d = 0; b.workers && d < rt->n_devices; d++)
@@ -378,4 +385,11 @@ out:
     tsr_mem_free(rates);
     tsr_mem_free(chunk);
     return status;
+}
+
+tsr_status tsr_runtime_measure(tsr_runtime *rt, const tsr_type *wanted, int n_wanted,
+                               tsr_device_rates *rates_out)
+{
+    return tsr_processes_agree(rt->processes, measure(rt, wanted, n_wanted, rates_out),
+                               "tsr_runtime_measure");
 }

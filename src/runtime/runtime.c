@@ -11,6 +11,7 @@
 #endif
 #include "host/device.h"
 #include "runtime/collectives.h"
+#include "runtime/distributed.h"
 #include "runtime/isa.h"
 #include "runtime/measuring.h"
 #include "runtime/memory.h"
@@ -22,14 +23,18 @@ typedef struct runtime_private {
     tsr_topo_pinner *pinner;
 } runtime_private;
 
+/* Device `i` of the list, whose index in the runtime is `index`. */
 static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *config,
-                                   const tsr_device_list *list, const tsr_topo_pinner *pinner)
+                                   const tsr_device_list *list, int i, int index,
+                                   const tsr_topo_pinner *pinner)
 {
-    const tsr_device_desc *desc = &list->devices[rt->n_devices];
+    const tsr_device_desc *desc = &list->devices[i];
     tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
     uint64_t cap = desc->mem_cap_bytes ? desc->mem_cap_bytes : desc->memory_total_bytes;
     const char *isa = *desc->isa ? desc->isa : config->isa;
+    char name[sizeof desc->name];
     int total_threads = 0;
+    tsr_distributed_name(rt, desc->name, name, sizeof name);
     if (!isa) {
         tsr_status status = tsr_isa_from_environment(&isa);
         if (status != TSR_OK)
@@ -40,8 +45,8 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
     }
     for (int d = 0; d < list->n_devices; d++)
         total_threads += list->devices[d].n_threads;
-    tsr_host_device_config host = {.name = desc->name,
-                                   .index = rt->n_devices,
+    tsr_host_device_config host = {.name = name,
+                                   .index = index,
                                    .n_threads = desc->n_threads,
                                    .total_threads = total_threads,
                                    .memory_cap = cap > SIZE_MAX ? 0 : (size_t)cap,
@@ -51,7 +56,7 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
                                    .pin = pinner ? tsr_topo_pin_team_thread : NULL,
                                    .pin_user = &pins,
                                    .logger = &rt->logger};
-    return tsr_host_device_create(&host, &rt->devices[rt->n_devices]);
+    return tsr_host_device_create(&host, &rt->devices[index]);
 }
 
 #ifdef TSR_WITH_CUDA
@@ -59,13 +64,13 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
 static tsr_device *first_cuda_device(const tsr_runtime *rt)
 {
     for (int d = 0; d < rt->n_devices; d++)
-        if (strcmp(rt->devices[d]->ops->kind, "cuda") == 0)
+        if (rt->devices[d] && strcmp(rt->devices[d]->ops->kind, "cuda") == 0)
             return rt->devices[d];
     return NULL;
 }
 
 static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
-                                   const tsr_topology *topo, const tsr_device_desc *desc,
+                                   const tsr_topology *topo, const tsr_device_desc *desc, int index,
                                    const tsr_topo_pinner *pinner)
 {
     const tsr_gpu *gpu = &topo->gpus[desc->gpu];
@@ -73,7 +78,7 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
     tsr_device_traits planned;
     tsr_device_traits_of_desc(desc, &planned);
     tsr_cuda_device_config cuda = {.name = desc->name,
-                                   .index = rt->n_devices,
+                                   .index = index,
                                    .ordinal = gpu->ordinal,
                                    .memory_cap = planned.memory_cap,
                                    .always_wrap = desc->wrap,
@@ -93,14 +98,14 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
     tsr_topo_format_list(desc->pus, desc->n_pus, cpus, sizeof cpus);
     tsr_log(&rt->logger, TSR_LOG_DEBUG, "device %s: host thread on %s%s", desc->name,
             cuda.pin ? "CPU " : "any CPU; which are near is not known", cuda.pin ? cpus : "");
-    return tsr_cuda_device_create(&cuda, &rt->devices[rt->n_devices]);
+    return tsr_cuda_device_create(&cuda, &rt->devices[index]);
 }
 #else
 static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *config,
-                                   const tsr_topology *topo, const tsr_device_desc *desc,
+                                   const tsr_topology *topo, const tsr_device_desc *desc, int index,
                                    const tsr_topo_pinner *pinner)
 {
-    (void)rt, (void)config, (void)topo, (void)pinner;
+    (void)rt, (void)config, (void)topo, (void)index, (void)pinner;
     return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: this build has no CUDA; use host devices", desc->name);
 }
 #endif
@@ -112,25 +117,40 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
 #define NO_GPU_LEVEL TSR_LOG_DEBUG
 #endif
 
+static tsr_status open_device(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo,
+                              const tsr_device_list *list, int i, int index)
+{
+    const runtime_private *priv = rt->private_data;
+    const tsr_device_desc *desc = &list->devices[i];
+    if (desc->kind != TSR_DEVICE_CUDA)
+        return open_host_device(rt, config, list, i, index, priv->pinner);
+    if (rt->processes)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "device %s: a runtime of several processes has host devices only; name them, as in "
+                        "host:1",
+                        desc->name);
+    return open_cuda_device(rt, config, topo, desc, index, priv->pinner);
+}
+
 static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config, const tsr_topology *topo)
 {
     tsr_status status = TSR_OK;
     tsr_device_list *list = NULL;
     runtime_private *priv = rt->private_data;
+    int first = 0;
     if (!config->devices && topo->n_gpus == 0 && *topo->gpu_note)
         tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); going on with host devices",
                 topo->gpu_note);
     TSR_TRY(tsr_device_list_create(topo, config->devices, &rt->logger, &list));
-    TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->devices, "devices", &rt->devices));
+    TSR_TRY(tsr_distributed_count(rt, list->n_devices, &first, &rt->n_devices));
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *rt->devices, "devices", &rt->devices));
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *rt->rates, "rates", &rt->rates));
     if (topo->is_this_machine)
         TSR_TRY(tsr_topo_pinner_create(&priv->pinner));
-    for (; rt->n_devices < list->n_devices; rt->n_devices++) {
-        const tsr_device_desc *desc = &list->devices[rt->n_devices];
-        TSR_TRY(desc->kind == TSR_DEVICE_CUDA ? open_cuda_device(rt, config, topo, desc, priv->pinner)
-                                              : open_host_device(rt, config, list, priv->pinner));
-    }
-    TSR_TRY(tsr_mem_array((size_t)list->n_devices, sizeof *rt->rates, "rates", &rt->rates));
-    tsr_device_rates_guess(list->devices, list->n_devices, rt->rates);
+    for (int i = 0; i < list->n_devices; i++)
+        TSR_TRY(open_device(rt, config, topo, list, i, first + i));
+    tsr_device_rates_guess(list->devices, list->n_devices, rt->rates + first);
+    TSR_TRY(tsr_distributed_complete(rt, list->devices, list->n_devices));
     TSR_TRY(tsr_runtime_connect(rt, config->collectives));
     tsr_runtime_note_free(rt);
 out:
@@ -138,11 +158,26 @@ out:
     return status;
 }
 
+/* The devices of the machine that the config has, or is run on. */
+static tsr_status open_on_machine(tsr_runtime *rt, const tsr_runtime_config *config)
+{
+    tsr_status status = TSR_OK;
+    tsr_topology *found = NULL;
+    if (!config->topology) {
+        tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
+        topo_config.logger = config->logger;
+        TSR_TRY(tsr_topology_discover(&topo_config, &found));
+    }
+    TSR_TRY(open_devices(rt, config, config->topology ? config->topology : found));
+out:
+    tsr_topology_destroy(found);
+    return status;
+}
+
 tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out)
 {
     tsr_status status = TSR_OK;
     tsr_runtime_config defaults = TSR_RUNTIME_CONFIG_INIT;
-    tsr_topology *found = NULL;
     tsr_runtime *rt = NULL;
 
     if (!rt_out)
@@ -153,20 +188,16 @@ tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_o
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_runtime_config.size is %zu, not %zu; use TSR_RUNTIME_CONFIG_INIT", config->size,
                         sizeof *config);
-    if (!config->topology) {
-        tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
-        topo_config.logger = config->logger;
-        TSR_TRY(tsr_topology_discover(&topo_config, &found));
-    }
     TSR_TRY(tsr_mem_array(1, sizeof *rt, "a runtime", &rt));
     rt->logger = config->logger;
     TSR_TRY(tsr_mem_array(1, sizeof(runtime_private), "a runtime", &rt->private_data));
-    TSR_TRY(open_devices(rt, config, config->topology ? config->topology : found));
+    TSR_TRY(tsr_distributed_begin(rt, config));
+    status = open_on_machine(rt, config);
+    TSR_TRY(tsr_processes_agree(rt->processes, status, "tsr_runtime_open"));
     *rt_out = rt;
     rt = NULL;
 out:
     tsr_runtime_close(rt);
-    tsr_topology_destroy(found);
     return status;
 }
 
@@ -186,6 +217,7 @@ void tsr_runtime_close(tsr_runtime *rt)
     runtime_private *priv = rt->private_data;
     if (priv)
         tsr_topo_pinner_destroy(priv->pinner);
+    tsr_processes_destroy(rt->processes);
     tsr_mem_free(priv);
     tsr_mem_free(rt->rates);
     tsr_mem_free(rt->devices);
@@ -205,11 +237,11 @@ tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info
     const tsr_device *d = rt->devices[device];
     bool is_cuda = strcmp(d->ops->kind, "cuda") == 0;
     tsr_device_info info = {.kind = is_cuda ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST,
+                            .process = d->process,
                             .n_threads = d->n_threads,
                             .memory_cap = d->memory_cap};
     memcpy(info.name, d->name, sizeof info.name);
-    if (!rt->no_alloc && !is_cuda)
-        snprintf(info.isa, sizeof info.isa, "%s", tsr_host_device_isa(d));
+    memcpy(info.isa, d->isa, sizeof info.isa);
     memcpy(info.used, d->used, sizeof info.used);
     *info_out = info;
     return TSR_OK;

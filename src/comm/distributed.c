@@ -1,0 +1,505 @@
+/* The communicator between processes; see distributed.h.
+ *
+ * The devices of one process that take part in a collective meet (meeting.h) before its partials are read,
+ * before the sum leaves, and when it is back. The first of them is the process's voice: its first thread
+ * exchanges while the others wait. Collectives of the same devices run in the same order everywhere, and have
+ * a group of the transport for themselves, so those of other devices may be under way at the same time.
+ *
+ * Where the sum is made: in the partial of the process's first contributor, which is read by nobody but its
+ * own process and is written again only when all of them are known to have come to a later collective. A
+ * process without a contributor, and every all-gather, has memory of its own for it. An all-gather is a sum
+ * too: of words, each of which is zero in all processes but one. That is twice the traffic of passing on
+ * rows, for something that no transformer does per layer, and no second kind of operation. */
+#include "comm/distributed.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "comm/local.h"
+#include "comm/meeting.h"
+#include "comm/reduce.h"
+#include "core/mem.h"
+
+typedef struct distributed_comm distributed_comm;
+typedef struct shared_collective shared_collective;
+
+/* Devices of several processes, and the transport's group of these processes. */
+typedef struct device_set {
+    uint64_t devices;
+    void *group; /* NULL: this process is none of them */
+} device_set;
+
+struct shared_collective {
+    tsr_collective base;
+    shared_collective *next, **link;
+    tsr_collective_desc desc; /* begin and partial are ours */
+    tsr_reducer reducer;
+    uint64_t here;                    /* participants in this process */
+    int voice;                        /* the first of them; -1: none */
+    const void *parts[TSR_MAX_RANKS]; /* the partials in this process */
+    int n_parts;
+    void *sum;        /* of them, then of all; or what is gathered */
+    void *own_sum;    /* where that is memory of its own */
+    size_t own_bytes; /* of it */
+    void *group;
+    int64_t *begin;
+    void **partial;
+    tsr_meeting meeting;
+};
+
+struct distributed_comm {
+    tsr_comm base;
+    tsr_comm *local; /* between the devices of this process */
+    tsr_processes *processes;
+    tsr_device *const *devices;
+    uint64_t here; /* devices of this process */
+    shared_collective *collectives;
+    device_set *sets;
+    int n_sets;
+    unsigned char gap[64];
+    _Atomic bool aborted; /* for good: other processes may have gone on */
+};
+
+/* One thread of one device, and what it takes part in. */
+typedef struct caller {
+    tsr_attendee as;
+    distributed_comm *comm;
+    shared_collective *collective;
+} caller;
+
+static bool meet(const caller *me)
+{
+    return tsr_meet(&me->as, me->collective->here);
+}
+
+static bool is_voice(const caller *me)
+{
+    return me->as.rank == me->collective->voice && me->as.thread == 0;
+}
+
+/* ---- exchanging ------------------------------------------------------------------------------- */
+
+/* Wait for what was started, or say why it was not. */
+static bool finish(const caller *me, const char *problem, tsr_transfer *transfer)
+{
+    if (!problem)
+        return tsr_processes_wait(me->comm->processes, transfer, &me->comm->aborted);
+    tsr_processes_lose(me->comm->processes, problem);
+    return false;
+}
+
+/* Everybody's n values, added up where they lie. False ends the program of every device here. */
+static bool sum_over_processes(const caller *me, size_t n, tsr_transport_type type)
+{
+    const tsr_transport *t = tsr_processes_transport(me->comm->processes);
+    const shared_collective *c = me->collective;
+    tsr_transfer transfer;
+    if (is_voice(me) && !finish(me, t->sum(t->user, c->group, c->sum, n, type, &transfer), &transfer)) {
+        atomic_store(&me->comm->aborted, true);
+        tsr_meeting_notify(&me->collective->meeting);
+    }
+    return meet(me) && !atomic_load(&me->comm->aborted);
+}
+
+/* ---- collectives ------------------------------------------------------------------------------ */
+
+/* This thread's share of n elements, the devices here dividing them first. */
+static void my_share(const caller *me, int64_t n, int64_t *begin_out, int64_t *end_out)
+{
+    int64_t begin, end, from, to;
+    const uint64_t here = me->collective->here;
+    const int index = __builtin_popcountll(here & ((UINT64_C(1) << me->as.rank) - 1));
+    tsr_meeting_divide(n, index, __builtin_popcountll(here), &begin, &end);
+    tsr_meeting_divide(end - begin, me->as.thread, me->as.n_threads, &from, &to);
+    *begin_out = begin + from;
+    *end_out = begin + to;
+}
+
+static size_t element_bytes(tsr_reduce_type type)
+{
+    return type == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float);
+}
+
+/* The partials here into c->sum. */
+static void add_here(const caller *me, int64_t n)
+{
+    const shared_collective *c = me->collective;
+    const size_t bytes = element_bytes(c->desc.reduce);
+    int64_t begin, end;
+    my_share(me, n, &begin, &end);
+    if (c->n_parts > 1)
+        c->reducer.add(c->parts, c->n_parts, c->sum, begin, end);
+    else if (c->n_parts == 0)
+        memset((unsigned char *)c->sum + (size_t)begin * bytes, 0, (size_t)(end - begin) * bytes);
+}
+
+static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
+{
+    const shared_collective *c = me->collective;
+    const bool exact = c->desc.reduce == TSR_REDUCE_EXACT;
+    assert(op->n == c->desc.n);
+    if (!meet(me))
+        return false;
+    if (c->n_parts != 1) {
+        add_here(me, op->n);
+        if (!meet(me))
+            return false;
+    }
+    if (!sum_over_processes(me, (size_t)op->n, exact ? TSR_TRANSPORT_I64 : TSR_TRANSPORT_F32))
+        return false;
+    int64_t begin, end;
+    const void *sum = c->sum;
+    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
+    c->reducer.finish(&sum, 1, op->residual, op->y, begin, end);
+    return true;
+}
+
+/* Elements [at, end) of the whole [n_rows][n]: what devices here have of them, and zeros. */
+static void lay_out_parts(const caller *me, int64_t at, int64_t end)
+{
+    const shared_collective *c = me->collective;
+    float *whole = c->sum;
+    memset(whole + at, 0, (size_t)(end - at) * sizeof(float));
+    while (at < end) {
+        const int64_t n = c->desc.n, row = at / n, row_begin = row * n;
+        const int64_t from = at - row_begin, to = TSR_MIN(end - row_begin, n);
+        for (uint64_t rest = c->here; rest; rest &= rest - 1) {
+            const int r = __builtin_ctzll(rest);
+            const int64_t width = c->begin[r + 1] - c->begin[r];
+            const int64_t begin = TSR_MAX(from, c->begin[r]), stop = TSR_MIN(to, c->begin[r + 1]);
+            if (begin < stop)
+                memcpy(whole + row_begin + begin,
+                       (const float *)c->partial[r] + row * width + (begin - c->begin[r]),
+                       (size_t)(stop - begin) * sizeof(float));
+        }
+        at = row_begin + to;
+    }
+}
+
+static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
+{
+    const shared_collective *c = me->collective;
+    const int64_t n = op->n * op->n_rows;
+    int64_t begin, end;
+    assert(op->n == c->desc.n && op->n_rows == c->desc.n_rows);
+    if (!meet(me))
+        return false;
+    my_share(me, n, &begin, &end);
+    lay_out_parts(me, begin, end);
+    if (!meet(me) || !sum_over_processes(me, (size_t)n, TSR_TRANSPORT_I32))
+        return false;
+    tsr_meeting_divide(n, me->as.thread, me->as.n_threads, &begin, &end);
+    memcpy(op->y + begin, (const float *)c->sum + begin, (size_t)(end - begin) * sizeof(float));
+    return true;
+}
+
+/* Of what goes from one device to another: their programs name it in the same order. */
+static int tag_of(int from, int to)
+{
+    return from * TSR_MAX_RANKS + to;
+}
+
+/* Receivers in other processes get it straight from x, those here through the staging buffer, which is free
+ * once every one of them has raised its phase to the sender's. */
+static bool run_send(const caller *me, const tsr_op_send *op)
+{
+    const shared_collective *c = me->collective;
+    const tsr_transport *t = tsr_processes_transport(me->comm->processes);
+    const uint64_t phase = tsr_meeting_next_phase(&me->as);
+    const uint64_t receivers = c->desc.participants & ~c->desc.contributors;
+    int64_t begin, end;
+    assert(op->n == c->desc.n);
+    if (receivers & c->here) {
+        if (!tsr_meeting_await(&me->as, receivers & c->here, phase - 1))
+            return false;
+        tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
+        memcpy((float *)c->partial[me->as.rank] + begin, op->x + begin,
+               (size_t)(end - begin) * sizeof(float));
+    }
+    tsr_meeting_arrive(&me->as, phase, 0);
+    for (uint64_t rest = me->as.thread == 0 ? receivers & ~c->here : 0; rest; rest &= rest - 1) {
+        const int to = __builtin_ctzll(rest);
+        tsr_transfer transfer;
+        if (!finish(me,
+                    t->send(t->user, me->comm->devices[to]->process, tag_of(me->as.rank, to), op->x,
+                            (size_t)op->n * sizeof(float), &transfer),
+                    &transfer))
+            return false;
+    }
+    return true;
+}
+
+static bool run_recv(const caller *me, const tsr_op_recv *op)
+{
+    const shared_collective *c = me->collective;
+    const tsr_transport *t = tsr_processes_transport(me->comm->processes);
+    const int from = __builtin_ctzll(c->desc.contributors);
+    tsr_transfer transfer;
+    assert(op->n == c->desc.n);
+    if (!(c->here >> from & 1))
+        return me->as.thread != 0 ||
+               finish(me,
+                      t->receive(t->user, me->comm->devices[from]->process, tag_of(from, me->as.rank), op->y,
+                                 (size_t)op->n * sizeof(float), &transfer),
+                      &transfer);
+    const uint64_t phase = tsr_meeting_next_phase(&me->as);
+    int64_t begin, end;
+    if (!tsr_meeting_await(&me->as, c->desc.contributors, phase))
+        return false;
+    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
+    memcpy(op->y + begin, (const float *)c->partial[from] + begin, (size_t)(end - begin) * sizeof(float));
+    tsr_meeting_arrive(&me->as, phase, 0);
+    return true;
+}
+
+static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op, int thread, int n_threads)
+{
+    distributed_comm *comm = (distributed_comm *)base;
+    if (atomic_load(&comm->aborted))
+        return false;
+    caller me = {.comm = comm, .collective = (shared_collective *)tsr_op_collective(op)};
+    assert(me.collective);
+    me.as = tsr_attendee_of(&me.collective->meeting, device, thread, n_threads);
+    switch (op->kind) {
+    case TSR_OP_ALL_REDUCE:
+        return run_all_reduce(&me, &op->all_reduce);
+    case TSR_OP_ALL_GATHER:
+        return run_all_gather(&me, &op->all_gather);
+    case TSR_OP_SEND:
+        return run_send(&me, &op->send);
+    default:
+        return run_recv(&me, &op->recv);
+    }
+}
+
+/* ---- groups ----------------------------------------------------------------------------------- */
+
+/* Which processes these devices are of, ascending. */
+static int processes_of(const distributed_comm *comm, uint64_t devices, int ranks[TSR_MAX_RANKS])
+{
+    int n = 0;
+    for (; devices; devices &= devices - 1) {
+        const int process = comm->devices[__builtin_ctzll(devices)]->process;
+        if (n == 0 || ranks[n - 1] != process) /* devices are listed process after process */
+            ranks[n++] = process;
+    }
+    return n;
+}
+
+/* Of the devices of an all-reduce or all-gather; made with the first collective of theirs. */
+static tsr_status find_group(distributed_comm *comm, uint64_t devices, void **group_out)
+{
+    enum { N_TAGS = 32767 }; /* 0 is the group of all processes' */
+    tsr_status status = TSR_OK;
+    int ranks[TSR_MAX_RANKS];
+    device_set set = {.devices = devices};
+    device_set *grown;
+    for (int i = 0; i < comm->n_sets; i++)
+        if (comm->sets[i].devices == devices) {
+            *group_out = comm->sets[i].group;
+            return TSR_OK;
+        }
+    grown = tsr_mem_realloc(comm->sets, (size_t)comm->n_sets + 1, sizeof *grown);
+    if (!grown)
+        return tsr_fail(TSR_ERR_MEMORY, "no memory for a group of processes");
+    comm->sets = grown;
+    if (devices & comm->here) {
+        const tsr_transport *t = tsr_processes_transport(comm->processes);
+        const char *problem = t->group_create(t->user, ranks, processes_of(comm, devices, ranks),
+                                              1 + comm->n_sets % N_TAGS, &set.group);
+        if (problem) {
+            tsr_processes_lose(comm->processes, problem);
+            TSR_TRY(tsr_processes_check(comm->processes));
+        }
+    }
+    comm->sets[comm->n_sets++] = set;
+    *group_out = set.group;
+out:
+    return status;
+}
+
+/* ---- creation --------------------------------------------------------------------------------- */
+
+static void enlist(distributed_comm *comm, shared_collective *c)
+{
+    c->next = comm->collectives;
+    c->link = &comm->collectives;
+    if (c->next)
+        c->next->link = &c->next;
+    comm->collectives = c;
+}
+
+static void distributed_collective_destroy(tsr_comm *base, tsr_collective *collective)
+{
+    distributed_comm *comm = (distributed_comm *)base;
+    shared_collective *c = (shared_collective *)collective;
+    if (!c)
+        return;
+    if (collective->comm == comm->local) {
+        comm->local->ops->collective_destroy(comm->local, collective);
+        return;
+    }
+    if (c->link) {
+        *c->link = c->next;
+        if (c->next)
+            c->next->link = c->link;
+    }
+    if (c->own_sum)
+        tsr_device_forget_runtime(comm->devices[c->voice], c->own_bytes);
+    tsr_meeting_free(&c->meeting);
+    tsr_mem_free(c->own_sum);
+    tsr_mem_free(c->begin);
+    tsr_mem_free(c->partial);
+    tsr_mem_free(c);
+}
+
+/* The partials here, and where they are added up. */
+static tsr_status find_parts(distributed_comm *comm, shared_collective *c)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = &c->desc;
+    const bool gathers = desc->kind == TSR_OP_ALL_GATHER;
+    size_t n = (size_t)desc->n, bytes;
+    for (uint64_t rest = gathers ? 0 : desc->contributors & c->here; rest; rest &= rest - 1)
+        c->parts[c->n_parts++] = desc->partial[__builtin_ctzll(rest)];
+    if (c->n_parts > 0)
+        c->sum = desc->partial[__builtin_ctzll(desc->contributors & c->here)];
+    if (c->n_parts > 0 || c->voice < 0 || desc->kind == TSR_OP_SEND)
+        return TSR_OK;
+    if ((gathers && !tsr_mul_size(n, (size_t)desc->n_rows, &n)) ||
+        !tsr_mul_size(n, gathers ? sizeof(float) : element_bytes(desc->reduce), &bytes))
+        return tsr_fail(TSR_ERR_MEMORY, "collective '%s': its elements exceed the address space", desc->name);
+    TSR_TRY(tsr_mem_array(bytes, 1, "what processes exchange", &c->own_sum));
+    c->sum = c->own_sum;
+    c->own_bytes = bytes;
+    tsr_device_note_runtime(comm->devices[c->voice], bytes);
+out:
+    return status;
+}
+
+static tsr_status create_shared(distributed_comm *comm, const tsr_collective_desc *desc,
+                                tsr_collective **collective_out)
+{
+    tsr_status status = TSR_OK;
+    shared_collective *c = NULL;
+    const size_t n = (size_t)comm->base.n_devices;
+    TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
+    c->base.comm = &comm->base;
+    c->base.desc = &c->desc;
+    c->desc = *desc;
+    c->here = desc->participants & comm->here;
+    c->voice = c->here ? __builtin_ctzll(c->here) : -1;
+    TSR_TRY(tsr_meeting_init(&c->meeting, comm->base.n_devices, &comm->aborted, "a collective's ranks"));
+    TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
+    memcpy(c->partial, desc->partial, n * sizeof *c->partial);
+    if (desc->begin) {
+        TSR_TRY(tsr_mem_array(n + 1, sizeof *c->begin, "a collective's shards", &c->begin));
+        memcpy(c->begin, desc->begin, (n + 1) * sizeof *c->begin);
+    }
+    c->desc.begin = c->begin;
+    c->desc.partial = c->partial;
+    (void)tsr_reducer_select(NULL, desc->reduce, &c->reducer); /* there is always the generic one */
+    TSR_TRY(find_parts(comm, c));
+    if (desc->kind != TSR_OP_SEND)
+        TSR_TRY(find_group(comm, desc->participants, &c->group));
+    enlist(comm, c);
+    *collective_out = &c->base;
+    c = NULL;
+out:
+    if (c)
+        distributed_collective_destroy(&comm->base, &c->base);
+    return status;
+}
+
+/* Whether all of them are of one process, this one or another. */
+static bool is_of_one_process(const distributed_comm *comm, uint64_t devices)
+{
+    int ranks[TSR_MAX_RANKS];
+    return processes_of(comm, devices, ranks) <= 1;
+}
+
+/* What is not run here is a local collective, too: nobody will ask for it. */
+static tsr_status distributed_collective_create(tsr_comm *base, const tsr_collective_desc *desc,
+                                                tsr_collective **collective_out)
+{
+    distributed_comm *comm = (distributed_comm *)base;
+    if (is_of_one_process(comm, desc->participants))
+        return comm->local->ops->collective_create(comm->local, desc, collective_out);
+    if (desc->kind == TSR_OP_ALL_REDUCE && desc->reduce == TSR_REDUCE_BF16)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "collective '%s': bf16 sums are not for several processes; use the exact reduction or f32",
+            desc->name ? desc->name : "?");
+    return create_shared(comm, desc, collective_out);
+}
+
+static void distributed_abort(tsr_comm *base)
+{
+    distributed_comm *comm = (distributed_comm *)base;
+    atomic_store(&comm->aborted, true);
+    for (shared_collective *c = comm->collectives; c; c = c->next)
+        tsr_meeting_notify(&c->meeting);
+    comm->local->ops->abort(comm->local);
+}
+
+/* Other processes cannot be called back, so neither can this one go on. */
+static void distributed_reset(tsr_comm *base)
+{
+    tsr_processes_lose(((distributed_comm *)base)->processes, "a step was broken off in this process");
+}
+
+/* Those here that have not come; if all have, those of other processes. */
+static uint64_t distributed_missing(tsr_comm *comm, const tsr_collective *collective, int index)
+{
+    (void)comm;
+    const shared_collective *c = (const shared_collective *)collective;
+    const uint64_t others = c->here & ~(UINT64_C(1) << index);
+    const uint64_t phase = atomic_load(&c->meeting.ranks[index].phase);
+    const uint64_t behind = tsr_meeting_behind(&c->meeting, others, phase);
+    return behind ? behind : c->desc.participants & ~c->here;
+}
+
+static void distributed_destroy(tsr_comm *base)
+{
+    distributed_comm *comm = (distributed_comm *)base;
+    const tsr_transport *t = tsr_processes_transport(comm->processes);
+    assert(!comm->collectives);
+    for (int i = 0; i < comm->n_sets; i++)
+        if (comm->sets[i].group)
+            t->group_destroy(t->user, comm->sets[i].group, tsr_processes_are_lost(comm->processes));
+    tsr_comm_destroy(comm->local);
+    tsr_mem_free(comm->sets);
+    tsr_mem_free(comm);
+}
+
+static const struct tsr_comm_ops distributed_ops = {
+    .kind = "processes",
+    .destroy = distributed_destroy,
+    .collective_create = distributed_collective_create,
+    .collective_destroy = distributed_collective_destroy,
+    .run = distributed_run,
+    .abort = distributed_abort,
+    .reset = distributed_reset,
+    .missing = distributed_missing,
+};
+
+tsr_status tsr_comm_distributed_create(tsr_processes *processes, tsr_device *const *devices, int n_devices,
+                                       tsr_comm **comm_out)
+{
+    tsr_status status = TSR_OK;
+    distributed_comm *comm = NULL;
+    TSR_TRY(tsr_mem_array(1, sizeof *comm, "a communicator", &comm));
+    comm->base.ops = &distributed_ops;
+    comm->base.n_devices = n_devices;
+    comm->processes = processes;
+    comm->devices = devices;
+    for (int d = 0; d < n_devices; d++)
+        comm->here |= (uint64_t)!devices[d]->elsewhere << d;
+    TSR_TRY(tsr_comm_local_create(n_devices, &comm->local));
+    *comm_out = &comm->base;
+    comm = NULL;
+out:
+    tsr_mem_free(comm);
+    return status;
+}

@@ -1,0 +1,198 @@
+/* Devices in several processes; see distributed.h.
+ *
+ * A stand-in is a measuring device (alloc/measure.h) with the traits of the device that it stands for: what
+ * is allocated on it here is counted here, as on the device itself, so every process keeps the same books of
+ * all devices, and comes to the same plans and refusals. */
+#include "runtime/distributed.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "alloc/measure.h"
+#include "core/mem.h"
+
+enum { PU_WORDS = 16 }; /* of processors that are compared; there may be more */
+
+/* What the processes tell each other of a device. */
+typedef struct description {
+    char name[32], isa[16], machine[64];
+    uint64_t pus[PU_WORDS]; /* the machine's processors that it works on, one bit each */
+    uint64_t memory_cap, alignment, max_alloc, granularity, alloc_unit, mapped_bytes, scratch_bytes;
+    int32_t n_threads, place, is_gpu, prefers_copies, reserves_whole, may_exceed;
+    tsr_device_rates rates;
+} description;
+
+/* A meeting that goes over a network, until it is measured: two of the latencies that MPI has over TCP in one
+ * data centre, and 10 GbE. */
+static const double network_sync_ns = 50000, network_bytes_per_s = 1.25e9;
+
+tsr_status tsr_distributed_begin(tsr_runtime *rt, const tsr_runtime_config *config)
+{
+    if (!config->transport)
+        return TSR_OK;
+    return tsr_processes_create(config->transport, config->transport_timeout_ns, &rt->processes);
+}
+
+tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, int *first_out, int *n_all_out)
+{
+    tsr_status status = TSR_OK;
+    const int rank = tsr_processes_rank(rt->processes);
+    int first = 0, n_all = 0;
+    for (int r = 0; r < tsr_processes_count(rt->processes); r++) {
+        int32_t n = n_here;
+        TSR_TRY(tsr_processes_share(rt->processes, r, TSR_OK, &n, sizeof n, sizeof n, 1, "counting devices"));
+        first += r < rank ? n : 0;
+        n_all += n;
+    }
+    if (n_all > TSR_MAX_DEVICES)
+        return tsr_fail(TSR_ERR_INVALID, "the processes have %d devices together; a runtime has %d at most",
+                        n_all, (int)TSR_MAX_DEVICES);
+    *first_out = first;
+    *n_all_out = n_all;
+out:
+    return status;
+}
+
+void tsr_distributed_name(const tsr_runtime *rt, const char *name, char *full, size_t size)
+{
+    if (rt->processes)
+        snprintf(full, size, "%.24s@%d", name, tsr_processes_rank(rt->processes));
+    else
+        snprintf(full, size, "%s", name);
+}
+
+static description describe(const tsr_device *device, const tsr_device_desc *desc,
+                            const tsr_device_rates *rates)
+{
+    description d = {.memory_cap = device->memory_cap,
+                     .alignment = device->alignment,
+                     .max_alloc = device->max_alloc,
+                     .granularity = device->granularity,
+                     .alloc_unit = device->alloc_unit,
+                     .mapped_bytes = device->mapped_bytes,
+                     .scratch_bytes = device->scratch_bytes,
+                     .n_threads = device->n_threads,
+                     .place = device->place,
+                     .is_gpu = device->is_gpu,
+                     .prefers_copies = device->prefers_copies,
+                     .reserves_whole = device->reserves_whole,
+                     .may_exceed = device->may_exceed,
+                     .rates = *rates};
+    memcpy(d.name, device->name, sizeof d.name);
+    memcpy(d.isa, device->isa, sizeof d.isa);
+    (void)!gethostname(d.machine, sizeof d.machine - 1);
+    for (int i = 0; i < desc->n_pus; i++)
+        if (desc->pus[i] < PU_WORDS * 64)
+            d.pus[desc->pus[i] / 64] |= UINT64_C(1) << desc->pus[i] % 64;
+    return d;
+}
+
+/* Processes that mpirun binds to nothing all begin with the first core. Told by the later of the two. */
+static void warn_of_shared_cores(const tsr_runtime *rt, const description *mine, const description *theirs)
+{
+    uint64_t both = 0;
+    for (int w = 0; w < PU_WORDS; w++)
+        both |= mine->pus[w] & theirs->pus[w];
+    if (both && strncmp(mine->machine, theirs->machine, sizeof mine->machine) == 0)
+        tsr_log(
+            &rt->logger, TSR_LOG_WARN,
+            "devices %s and %s work on the same cores of %s, each at a part of its speed: bind the processes "
+            "(mpirun --bind-to core, or numa)",
+            theirs->name, mine->name, mine->machine);
+}
+
+static tsr_status stand_in(tsr_runtime *rt, int index, const description *d)
+{
+    tsr_device *device;
+    tsr_status status =
+        tsr_measure_device_create(d->name, index, (size_t)d->memory_cap, (size_t)d->alignment,
+                                  (size_t)d->max_alloc, (size_t)d->granularity, &rt->devices[index]);
+    if (status != TSR_OK)
+        return status;
+    device = rt->devices[index];
+    device->alloc_unit = (size_t)d->alloc_unit;
+    device->mapped_bytes = (size_t)d->mapped_bytes;
+    device->scratch_bytes = (size_t)d->scratch_bytes;
+    device->n_threads = d->n_threads;
+    device->place = d->place;
+    device->is_gpu = d->is_gpu;
+    device->prefers_copies = d->prefers_copies;
+    device->reserves_whole = d->reserves_whole;
+    device->may_exceed = d->may_exceed;
+    device->elsewhere = true;
+    memcpy(device->isa, d->isa, sizeof device->isa);
+    rt->rates[index] = d->rates;
+    return TSR_OK;
+}
+
+/* One device, of process r: described there, known everywhere. */
+static tsr_status complete_device(tsr_runtime *rt, int r, int index, description *d)
+{
+    tsr_status status =
+        tsr_processes_share(rt->processes, r, TSR_OK, d, sizeof *d, sizeof *d, 1, "describing devices");
+    if (status == TSR_OK && r != tsr_processes_rank(rt->processes))
+        status = stand_in(rt, index, d);
+    if (status != TSR_OK)
+        return status;
+    rt->devices[index]->process = r;
+    rt->devices[index]->processes = rt->processes;
+    return TSR_OK;
+}
+
+/* Those of process r, of which the first has the index `first`; all that are known so far are in known[]. */
+static tsr_status complete_process(tsr_runtime *rt, const tsr_device_desc *list, int n_here, int r, int first,
+                                   description *known, int *n_out)
+{
+    tsr_status status = TSR_OK;
+    const bool here = r == tsr_processes_rank(rt->processes);
+    int32_t n = n_here;
+    TSR_TRY(tsr_processes_share(rt->processes, r, TSR_OK, &n, sizeof n, sizeof n, 1, "counting devices"));
+    for (int i = first; i < first + n; i++) {
+        if (here)
+            known[i] = describe(rt->devices[i], &list[i - first], &rt->rates[i]);
+        TSR_TRY(complete_device(rt, r, i, &known[i]));
+        for (int before = 0; here && before < first; before++)
+            warn_of_shared_cores(rt, &known[i], &known[before]);
+    }
+    *n_out = n;
+out:
+    return status;
+}
+
+static void expect_network(tsr_runtime *rt)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_device_rates *rates = &rt->rates[d];
+        rates->sync_ns = TSR_MAX(rates->sync_ns, network_sync_ns);
+        if (rates->sync_bytes_per_s <= 0 || rates->sync_bytes_per_s > network_bytes_per_s)
+            rates->sync_bytes_per_s = network_bytes_per_s;
+    }
+}
+
+tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list, int n_here)
+{
+    tsr_status status = TSR_OK;
+    description *known = NULL;
+    const int n_processes = tsr_processes_count(rt->processes);
+    if (!rt->processes)
+        return TSR_OK;
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *known, "descriptions of devices", &known));
+    for (int r = 0, at = 0, n = 0; r < n_processes; r++, at += n)
+        TSR_TRY(complete_process(rt, list, n_here, r, at, known, &n));
+    if (n_processes > 1)
+        expect_network(rt);
+out:
+    tsr_mem_free(known);
+    return status;
+}
+
+tsr_status tsr_distributed_share_rates(tsr_runtime *rt, tsr_device_rates *rates)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; rt->processes && d < rt->n_devices; d++)
+        TSR_TRY(tsr_processes_share(rt->processes, rt->devices[d]->process, TSR_OK, &rates[d],
+                                    sizeof rates[d], sizeof rates[d], 1, "sharing rates"));
+out:
+    return status;
+}

@@ -1,0 +1,28 @@
+/* A runtime whose devices are in several processes (tsr/transport.h): who has which, and what stands in for
+ * those elsewhere. Without a transport none of this does anything. */
+#ifndef TSR_RUNTIME_DISTRIBUTED_H
+#define TSR_RUNTIME_DISTRIBUTED_H
+
+#include <tsr/rates.h>
+#include <tsr/runtime.h>
+#include <tsr/topology.h>
+
+#include "core/runtime.h"
+
+/* rt->processes, if the config has a transport. Blocks until every process has come. */
+tsr_status tsr_distributed_begin(tsr_runtime *rt, const tsr_runtime_config *config);
+
+/* How many devices all processes have, and at which index those of this one, n_here, begin. */
+tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, int *first_out, int *n_all_out);
+
+/* The name of a device here, told apart from others' of the same name. */
+void tsr_distributed_name(const tsr_runtime *rt, const char *name, char *full, size_t size);
+
+/* rt->devices and rt->rates of other processes; those of this one, list[n_here], are there. Warns of cores
+ * that another process's devices use, too. */
+tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list, int n_here);
+
+/* What was measured of the devices by their own processes, for all of them. */
+tsr_status tsr_distributed_share_rates(tsr_runtime *rt, tsr_device_rates *rates);
+
+#endif
