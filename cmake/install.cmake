@@ -11,6 +11,12 @@ foreach(kind static shared)
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
   install(EXPORT tsr-${kind} NAMESPACE tsr:: DESTINATION ${package_dir})
 endforeach()
+if(TSR_HAVE_MPI)
+  install(TARGETS tsr_mpi_static tsr_mpi_shared EXPORT tsr-mpi
+    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT tsr-mpi NAMESPACE tsr:: DESTINATION ${package_dir})
+endif()
 install(DIRECTORY include/tsr ${PROJECT_BINARY_DIR}/include/tsr DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h")
 
@@ -35,6 +41,10 @@ if(TSR_HAVE_CUDA)
 endif()
 configure_file(cmake/tsr.pc.in ${PROJECT_BINARY_DIR}/tsr.pc @ONLY)
 install(FILES ${PROJECT_BINARY_DIR}/tsr.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+if(TSR_HAVE_MPI)
+  configure_file(cmake/tsr-mpi.pc.in ${PROJECT_BINARY_DIR}/tsr-mpi.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/tsr-mpi.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
 
 if(TSR_BUILD_TOOLS)
   install(TARGETS tsr_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})

@@ -1,0 +1,37 @@
+/* A transport (tsr/transport.h) over MPI: one process of a runtime is one process of an MPI job.
+ *
+ *     mpirun -n 2 ./program                                (or srun; on the hosts that they are given)
+ *
+ *     tsr_transport *mpi;
+ *     const char *problem = tsr_mpi_transport_create(NULL, &mpi);
+ *     if (problem) ...
+ *     config.transport = mpi;
+ *     ...
+ *     tsr_runtime_close(rt);
+ *     tsr_mpi_transport_destroy(mpi);
+ *
+ * Sums are MPI_Iallreduce of integers, so every MPI library, network and number of processes gives the same
+ * bits.
+ *
+ * These functions are a library of their own, libtsr_mpi (CMake: tsr::mpi, pkg-config: tsr-mpi), so that
+ * libtsr needs no MPI. Both are built where MPI is found. */
+#ifndef TSR_MPI_H
+#define TSR_MPI_H
+
+#include <tsr/transport.h>
+
+TSR_BEGIN_DECLS
+
+/* Between the processes of a communicator: `mpi_comm` leads to the caller's MPI_Comm, of which a duplicate is
+ * kept, or is NULL for MPI_COMM_WORLD. Every process of it calls; blocks until all have. Where MPI is not
+ * initialised yet it is, and is finalised when the transport is destroyed; where it is, then at
+ * MPI_THREAD_MULTIPLE, since every device has a thread that communicates. The value is NULL, or a sentence
+ * that says what went wrong, valid until this thread's next call. */
+TSR_NODISCARD TSR_API const char *tsr_mpi_transport_create(const void *mpi_comm,
+                                                           tsr_transport **transport_out);
+
+/* After the runtimes that use it are closed, in every process. NULL is fine. */
+TSR_API void tsr_mpi_transport_destroy(tsr_transport *transport);
+
+TSR_END_DECLS
+#endif
