@@ -6,6 +6,7 @@
 
 #include "machine_options.h"
 #include "measured.h"
+#include "processes.h"
 #include "progress.h"
 #include "plan_inputs.h"
 #include "run.h"
@@ -36,15 +37,17 @@ static tsr_status find_chat(const run_options *options, run_engine *engine)
     return status;
 }
 
-static tsr_status open_engine(const run_options *options, const tsr_model_config *config, tsr_runtime **rt,
-                              run_engine *engine)
+static tsr_status open_engine(const run_options *options, const tsr_model_config *config,
+                              const tool_processes *processes, tsr_runtime **rt, run_engine *engine)
 {
     tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_info info;
     runtime_config.isa = options->isa;
     runtime_config.collectives = options->collectives;
     runtime_config.library_tokens = options->library_tokens;
+    runtime_config.transport = processes->transport;
     runtime_config.logger = tool_logger(options->verbose);
+    runtime_config.logger.user = processes->log;
 
     tsr_topology *topo = NULL;
     tool_machine_options here = {0};
@@ -54,7 +57,7 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     runtime_config.topology = topo;
     if (status == TSR_OK)
         runtime_config.devices = tool_model_devices(&options->model, topo);
-    if (status == TSR_OK)
+    if (status == TSR_OK && !processes->transport) /* which measures this machine's devices only */
         status = describe_devices(topo, runtime_config.devices, &measured, &with_rates);
     if (status == TSR_OK)
         status = tsr_runtime_open(&runtime_config, rt);
@@ -102,15 +105,15 @@ static void show_plan(const tsr_plan *plan)
     fprintf(stderr, "\n");
 }
 
-static int run(const run_options *options, const tsr_model_config *config, const char *prompt,
-               size_t prompt_bytes)
+static int run(const run_options *options, const tsr_model_config *config, const tool_processes *processes,
+               const char *prompt, size_t prompt_bytes)
 {
     tsr_runtime *rt = NULL;
     run_engine engine = {0};
     run_result result = {0};
     int code;
     double start = tool_clock();
-    tsr_status status = open_engine(options, config, &rt, &engine);
+    tsr_status status = open_engine(options, config, processes, &rt, &engine);
     result.load_s = tool_clock() - start;
     tool_progress(1, NULL); /* a bar that a failure left behind */
     if (status != TSR_OK) {
@@ -146,6 +149,18 @@ static tsr_status find_devices(tool_model_options *model, tsr_fit_config *fit_co
     return status;
 }
 
+static int run_in_processes(const run_options *options, const tsr_model_config *config, const char *prompt,
+                            size_t prompt_bytes)
+{
+    tool_processes processes;
+    if (!tool_processes_join("run", options->mpi, &processes))
+        return TOOL_EXIT_FAILED;
+    int code = run(options, config, &processes, prompt, prompt_bytes);
+    fflush(stdout); /* before mpirun hears that this process is done */
+    tool_processes_leave(&processes);
+    return code;
+}
+
 int tsr_cmd_run(int argc, char **argv)
 {
     run_options options;
@@ -170,7 +185,8 @@ int tsr_cmd_run(int argc, char **argv)
         tsr_status status = TSR_OK;
         if (options.fit)
             status = find_devices(&options.model, &fit_config, &config, margins);
-        code = status == TSR_OK ? run(&options, &config, prompt, prompt_bytes) : tool_fail("run", status);
+        code = status == TSR_OK ? run_in_processes(&options, &config, prompt, prompt_bytes)
+                                : tool_fail("run", status);
     }
     free(prompt);
     return code;

@@ -106,8 +106,7 @@ int tool_fail(const char *command, tsr_status status)
 
 static void print_log(tsr_log_level level, const char *text, void *user)
 {
-    (void)user;
-    fprintf(stderr, "tsr: %s%s\n", level == TSR_LOG_WARN ? "warning: " : "", text);
+    fprintf(user ? user : stderr, "tsr: %s%s\n", level == TSR_LOG_WARN ? "warning: " : "", text);
 }
 
 tsr_logger tool_logger(bool verbose)

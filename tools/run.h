@@ -26,7 +26,7 @@ typedef struct run_options {
     const char *isa, *collectives;
     int library_tokens; /* as in tsr_runtime_config */
     int n_predict;      /* -1: no limit */
-    bool interactive;
+    bool interactive, mpi;
     bool fit, hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;
 

@@ -30,9 +30,11 @@ int run_generate(const run_engine *engine, const run_options *options, const cha
     if (code == TOOL_GO_ON)
         code = run_tokens_check(&tokens, 0, d.n_ctx);
     if (code == TOOL_GO_ON) {
-        tool_hear_interrupts(true, true, &before);
+        if (!options->mpi) /* or processes would end at different tokens */
+            tool_hear_interrupts(true, true, &before);
         code = continue_prompt(&d, prompt, prompt_bytes, &tokens);
-        sigaction(SIGINT, &before, NULL);
+        if (!options->mpi)
+            sigaction(SIGINT, &before, NULL);
         if (tool_interrupted) {
             result->interrupted = true;
             result->end = "interrupted";

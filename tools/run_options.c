@@ -27,6 +27,22 @@ static int check_prompt(run_options *o)
     return TOOL_GO_ON;
 }
 
+/* What every process must know or do alike goes with --mpi only if it is in the command line or a file. */
+static int check_mpi(const run_options *o)
+{
+    const char *wrong = NULL;
+    if (o->interactive)
+        wrong = "-i does not go with --mpi: one process would have the conversation";
+    else if (strcmp(o->prompt ? o->prompt : o->prompt_file, "-") == 0)
+        wrong = "with --mpi one process has the standard input; give the prompt by -p TEXT or in a file";
+    else if (o->fit)
+        wrong = "--fit does not go with --mpi yet; give -c and the KV types";
+    if (!wrong)
+        return TOOL_GO_ON;
+    fprintf(stderr, "tsr run: %s\n", wrong);
+    return TOOL_EXIT_USAGE;
+}
+
 int run_options_read(int argc, char **argv, run_options *o)
 {
     *o = (run_options){.model = TOOL_MODEL_OPTIONS_INIT, .sampler = TSR_SAMPLER_CONFIG_INIT, .n_predict = -1};
@@ -65,6 +81,8 @@ int run_options_read(int argc, char **argv, run_options *o)
         {"-s", "--seed", TOOL_U64, &o->sampler.seed, "S", "of the random numbers (default 0)", 0, 0},
         {NULL, "--no-display-prompt", TOOL_FLAG, &o->hide_prompt, NULL, "print the continuation only", 0, 0},
         {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "go on past the end of the text", 0, 0},
+        {NULL, "--mpi", TOOL_FLAG, &o->mpi, NULL,
+         "under mpirun: the devices of all processes together; --devices is of each", 0, 0},
         {"-v", "--verbose", TOOL_FLAG, &o->verbose, NULL, "show the plan and what the library chose", 0, 0},
     };
     const tool_command command = {"run", "generate text: the text on stdout, speed and memory on stderr",
@@ -76,6 +94,8 @@ int run_options_read(int argc, char **argv, run_options *o)
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = check_prompt(o);
+    if (code == TOOL_GO_ON && o->mpi)
+        code = check_mpi(o);
     if (code == TOOL_GO_ON && !o->fit && (o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins)) {
         fprintf(stderr, "tsr run: --fit-ctx, --fit-kv and --fit-margin go with --fit\n");
         code = TOOL_EXIT_USAGE;

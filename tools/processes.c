@@ -1,0 +1,50 @@
+/* See processes.h. */
+#include "processes.h"
+
+#include <unistd.h>
+
+#ifdef TSR_TOOL_WITH_MPI
+#include <tsr/mpi.h>
+#else
+static const char *tsr_mpi_transport_create(const void *mpi_comm, tsr_transport **transport_out)
+{
+    (void)mpi_comm, (void)transport_out;
+    return "this tsr was built without MPI; install one (Debian: libopenmpi-dev) and build it again";
+}
+
+static void tsr_mpi_transport_destroy(tsr_transport *transport)
+{
+    (void)transport;
+}
+#endif
+
+/* Every process writes the same text and the same tables; warnings are each one's own. */
+static bool fall_silent(FILE **log_out)
+{
+    const int own = dup(STDERR_FILENO);
+    *log_out = own >= 0 ? fdopen(own, "w") : NULL;
+    return *log_out && freopen("/dev/null", "w", stdout) && freopen("/dev/null", "w", stderr);
+}
+
+bool tool_processes_join(const char *command, bool wanted, tool_processes *processes_out)
+{
+    *processes_out = (tool_processes){0};
+    if (!wanted)
+        return true;
+    const char *problem = tsr_mpi_transport_create(NULL, &processes_out->transport);
+    if (!problem && processes_out->transport->rank > 0 && !fall_silent(&processes_out->log))
+        problem = "cannot open /dev/null";
+    if (!problem)
+        return true;
+    fprintf(stderr, "tsr %s: --mpi: %s\n", command, problem);
+    tool_processes_leave(processes_out);
+    return false;
+}
+
+void tool_processes_leave(tool_processes *processes)
+{
+    tsr_mpi_transport_destroy(processes->transport);
+    if (processes->log)
+        fclose(processes->log);
+    *processes = (tool_processes){0};
+}
