@@ -16,6 +16,7 @@
 #include "core/status.h"
 
 #include "support/directory.h"
+#include "support/failing_alloc.h"
 #include "support/random.h"
 #include "support/session_check.h"
 #include "support/thread_transport.h"
@@ -53,6 +54,7 @@ typedef struct task {
     bool copies;
     int chunk;
     uint64_t timeout_ns;
+    int64_t fail_alloc;
     float *logits[PROCESSES_MAX]; /* [N_TOKENS][SESSION_VOCAB], what came of it */
     size_t used[PROCESSES_MAX][TSR_MAX_DEVICES][TSR_MEMORY_COUNT];
 } task;
@@ -431,6 +433,55 @@ static void nobody_waits_for_ever(void **state)
     }
 }
 
+/* The n-th allocation of all processes together fails, wherever that is. */
+static void decode_short_of_memory(process *self)
+{
+    const task *t = self->user;
+    if (self->rank == 0)
+        failing_alloc_set(t->fail_alloc);
+    with_session(self, decode_all);
+}
+
+static void report_outcome(const process *processes, int64_t n)
+{
+    fail_msg("allocation %lld: process 0: %s: %s; process 1: %s: %s", (long long)n,
+             tsr_status_name(processes[0].status), processes[0].text, tsr_status_name(processes[1].status),
+             processes[1].text);
+}
+
+/* Both processes fail, or neither does; only who has no memory to join the others leaves them waiting. */
+static void memory_that_one_process_lacks_fails_all(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    int n_failed = 0, n_lost = 0;
+    bool fired = true;
+    for (int64_t n = 1; fired; n += 1 + n / 12) {
+        task t = {.devices = {"host:1,threads=1", "host:2,threads=1"},
+                  .split = {1, 1, 1},
+                  .n_split = 3,
+                  .mode = TSR_SPLIT_MODE_TENSOR,
+                  .copies = n % 2,
+                  .chunk = 20,
+                  .timeout_ns = 300000000,
+                  .fail_alloc = n};
+        const int64_t blocks = failing_alloc_live();
+        run_task(&t, decode_short_of_memory, NULL, processes);
+        fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        free_task(&t);
+        const tsr_status a = processes[0].status, b = processes[1].status;
+        if (a != b && (a == TSR_ERR_DEVICE_LOST || b == TSR_ERR_DEVICE_LOST))
+            n_lost++;
+        else if (a != b || a == TSR_ERR_DEVICE_LOST)
+            report_outcome(processes, n);
+        n_failed += a != TSR_OK;
+        assert_int_equal(failing_alloc_live(), blocks);
+    }
+    assert_true(n_failed > 20);
+    assert_true(n_lost <= 8);
+}
+
 /* ---- the graph interface ---------------------------------------------------------------------- */
 
 enum { ROWS = 96, COLS = 64 };
@@ -542,6 +593,7 @@ int main(void)
         cmocka_unit_test(what_one_process_cannot_open_none_opens),
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
         cmocka_unit_test(nobody_waits_for_ever),
+        cmocka_unit_test(memory_that_one_process_lacks_fails_all),
         cmocka_unit_test(graphs_of_ones_own_run_over_processes),
         cmocka_unit_test(every_process_knows_the_rates_of_all_devices),
     };

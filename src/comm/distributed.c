@@ -301,9 +301,12 @@ static tsr_status find_group(distributed_comm *comm, uint64_t devices, void **gr
             return TSR_OK;
         }
     grown = tsr_mem_realloc(comm->sets, (size_t)comm->n_sets + 1, sizeof *grown);
-    if (!grown)
-        return tsr_fail(TSR_ERR_MEMORY, "no memory for a group of processes");
-    comm->sets = grown;
+    if (grown)
+        comm->sets = grown;
+    else
+        status = tsr_fail(TSR_ERR_MEMORY, "no memory for a group of processes");
+    /* Making one blocks until all of it have come, so none may have failed before. */
+    TSR_TRY(tsr_processes_share(comm->processes, 0, status, NULL, 0, 0, 0, "making a group of processes"));
     if (devices & comm->here) {
         const tsr_transport *t = tsr_processes_transport(comm->processes);
         const char *problem = t->group_create(t->user, ranks, processes_of(comm, devices, ranks),

@@ -1,5 +1,5 @@
-/* Collectives between devices: one interface, several implementations (src/comm: shared memory; later NCCL,
- * MPI).
+/* Collectives between devices: one interface, several implementations (src/comm: shared memory, and between
+ * processes; src/cuda: kernels over peer memory, NCCL).
  *
  * A collective is made when a program is compiled and names its ranks' buffers once; an op in each
  * participating device's program refers to it. Every participant must run it equally often and in the same

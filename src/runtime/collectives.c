@@ -167,6 +167,11 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
     tsr_status status = parse(name, &wanted);
     if (status != TSR_OK)
         return status;
+    if (rt->processes && wanted != AUTO)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "collectives '%s' are between the devices of one process; processes have their "
+                        "transport: use auto",
+                        name);
     if (rt->processes)
         return tsr_comm_distributed_create(rt->processes, rt->devices, rt->n_devices, &rt->comm);
     if (rt->n_devices > 1 && has_gpu(rt))
