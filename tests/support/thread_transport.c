@@ -41,6 +41,7 @@ typedef struct slot {
 
 struct process_hub {
     pthread_mutex_t lock;
+    pthread_barrier_t all_there; /* what bodies do to the test's own allocations begins behind it */
     int n_ranks;
     group groups[MAX_GROUPS];
     pair pairs[MAX_PAIRS];
@@ -253,6 +254,7 @@ typedef struct run {
 static void *run_body(void *argument)
 {
     run *r = argument;
+    pthread_barrier_wait(&r->self->hub->all_there);
     r->body(r->self);
     return NULL;
 }
@@ -276,6 +278,7 @@ int64_t processes_run(int n, void (*body)(process *self), void *user, const proc
     assert_non_null(hub);
     assert_true(n <= PROCESSES_MAX);
     pthread_mutex_init(&hub->lock, NULL);
+    pthread_barrier_init(&hub->all_there, NULL, (unsigned)n);
     hub->n_ranks = n;
     hub->seed = 1;
     if (faults)
@@ -293,6 +296,7 @@ int64_t processes_run(int n, void (*body)(process *self), void *user, const proc
         pthread_join(threads[r], NULL);
     check_left_over(hub);
     const int64_t n_operations = hub->n_operations[hub->faults.rank];
+    pthread_barrier_destroy(&hub->all_there);
     pthread_mutex_destroy(&hub->lock);
     free(hub);
     return n_operations;
