@@ -50,22 +50,28 @@ void bench_unmake(const bench_file *file)
     rmdir(file->folder);
 }
 
+/* On the runtime that is open. */
+static void open_model(bench_opened *o, const char *path, const tsr_model_config *config)
+{
+    tsr_model_info info;
+    bench_check(tsr_model_open(o->rt, path, config, &o->model));
+    bench_check(tsr_session_create(o->model, &o->session));
+    tsr_model_describe(o->model, &info);
+    o->logits = malloc((size_t)info.n_vocab * sizeof(float));
+    if (!o->logits)
+        abort();
+}
+
 static bench_opened open_as(const char *path, const char *devices, int64_t n_ctx, bool copy_weights)
 {
     bench_opened o = {0};
     tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    tsr_model_info info;
     runtime_config.devices = devices;
     config.n_ctx = n_ctx;
     config.copy_weights = copy_weights;
     bench_check(tsr_runtime_open(&runtime_config, &o.rt));
-    bench_check(tsr_model_open(o.rt, path, &config, &o.model));
-    bench_check(tsr_session_create(o.model, &o.session));
-    tsr_model_describe(o.model, &info);
-    o.logits = malloc((size_t)info.n_vocab * sizeof(float));
-    if (!o.logits)
-        abort();
+    open_model(&o, path, &config);
     return o;
 }
 
@@ -77,6 +83,25 @@ bench_opened bench_open(const char *path, const char *devices, int64_t n_ctx)
 bench_opened bench_open_copies(const char *path, const char *devices, int64_t n_ctx)
 {
     return open_as(path, devices, n_ctx, true);
+}
+
+bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_transport *transport,
+                               int64_t n_ctx)
+{
+    bench_opened o = {0};
+    float even[TSR_MAX_DEVICES];
+    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    runtime_config.devices = devices;
+    runtime_config.transport = transport;
+    bench_check(tsr_runtime_open(&runtime_config, &o.rt));
+    config.n_ctx = n_ctx;
+    config.tensor_split = even;
+    config.n_tensor_split = tsr_runtime_n_devices(o.rt);
+    for (int d = 0; d < config.n_tensor_split; d++)
+        even[d] = 1;
+    open_model(&o, path, &config);
+    return o;
 }
 
 void bench_close(bench_opened *o)

@@ -45,6 +45,9 @@ typedef struct bench_opened {
 bench_opened bench_open(const char *path, const char *devices, int64_t n_ctx);
 /* Host devices have copies of their weights instead of views of the file. */
 bench_opened bench_open_copies(const char *path, const char *devices, int64_t n_ctx);
+/* Divided evenly over all devices, of several processes where there is a transport. */
+bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_transport *transport,
+                               int64_t n_ctx);
 void bench_close(bench_opened *o);
 
 /* Seconds per token of n tokens, one by one, behind `depth` tokens that the session holds; afterwards it

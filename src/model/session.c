@@ -428,7 +428,8 @@ tsr_status tsr_session_fork(tsr_session *session, int from, int to)
 
 tsr_status tsr_session_compact(tsr_session *session)
 {
-    return tsr_kv_compact(session->kv);
+    return tsr_processes_agree(session->model->rt->processes, tsr_kv_compact(session->kv),
+                               "tsr_session_compact");
 }
 
 void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out)
