@@ -52,6 +52,8 @@ typedef struct task {
     tsr_split_mode mode;
     tsr_reduction reduction;
     bool copies;
+    int n_gpu_layers; /* 0: all; the others go to the last device, from which many are handed what it computed
+                       */
     int chunk;
     uint64_t timeout_ns;
     int64_t fail_alloc;
@@ -81,6 +83,7 @@ static tsr_status open_model(process *self, tsr_runtime *rt, tsr_model **model_o
     config.split_mode = t->mode;
     config.reduction = t->reduction;
     config.copy_weights = t->copies;
+    config.n_gpu_layers = t->n_gpu_layers ? t->n_gpu_layers : config.n_gpu_layers;
     config.tensor_split = t->n_split ? t->split : NULL;
     config.n_tensor_split = t->n_split;
     return tsr_model_open(rt, self->rank == 1 && t->path_of_1 ? t->path_of_1 : path, &config, model_out);
@@ -254,6 +257,7 @@ static void random_splits_give_the_same_bits(void **state)
     for (int i = 0, n_rounds = rounds ? atoi(rounds) : 40; i < n_rounds; i++) {
         task t = {.mode = random_below(&seed, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER,
                   .copies = random_below(&seed, 2),
+                  .n_gpu_layers = random_below(&seed, 3) ? 0 : 1,
                   .chunk = 1 + (int)random_below(&seed, 20)};
         float sum = 0;
         for (int r = 0, n = 2 + (int)random_below(&seed, 3); r < n; r++) {
@@ -484,9 +488,9 @@ static void memory_that_one_process_lacks_fails_all(void **state)
 
 /* ---- the graph interface ---------------------------------------------------------------------- */
 
-enum { ROWS = 96, COLS = 64 };
+enum { ROWS = 96, COLS = 64, N_ROWS = 3 };
 
-static float weights[ROWS * COLS], x[COLS], expected[ROWS];
+static float weights[ROWS * COLS], x[COLS * N_ROWS], expected[ROWS * N_ROWS];
 
 static tsr_status multiply(tsr_runtime *rt, const float *split, int n, float *y_out)
 {
@@ -500,8 +504,9 @@ static tsr_status multiply(tsr_runtime *rt, const float *split, int n, float *y_
     TSR_TRY(tsr_tensors_alloc(context, tsr_split_buffer_type(rt, 0, split, n), &buffer));
     TSR_TRY(tsr_tensor_set(w, weights, 0, sizeof weights));
     TSR_TRY(tsr_graph_create(rt, &graph));
-    tsr_tensor *in = tsr_graph_input(graph, TSR_TYPE_F32, COLS, 1, "x");
-    tsr_tensor *y = tsr_graph_output(graph, tsr_mul_mat(graph, w, in));
+    tsr_tensor *in = tsr_graph_input(graph, TSR_TYPE_F32, COLS, N_ROWS, "x");
+    /* A softmax needs whole rows: the divided product is gathered. */
+    tsr_tensor *y = tsr_graph_output(graph, tsr_softmax(graph, tsr_mul_mat(graph, w, in), 1));
     TSR_TRY(tsr_program_compile(graph, NULL, &program));
     TSR_TRY(tsr_tensor_set(in, x, 0, sizeof x));
     TSR_TRY(tsr_program_run(program));
@@ -534,7 +539,7 @@ static void graphs_of_ones_own_run_over_processes(void **state)
     task t = {.devices = {"host:1,threads=1", "host:2,threads=1"}, .split = {1, 3, 2}, .n_split = 3};
     for (int i = 0; i < ROWS * COLS; i++)
         weights[i] = random_normal(&seed);
-    for (int i = 0; i < COLS; i++)
+    for (int i = 0; i < COLS * N_ROWS; i++)
         x[i] = random_normal(&seed);
     assert_status(processes, run_task(&alone, multiply_body, NULL, processes), TSR_OK, "");
     assert_status(processes, run_task(&t, multiply_body, NULL, processes), TSR_OK, "");

@@ -43,6 +43,7 @@ struct shared_collective {
     void *own_sum;    /* where that is memory of its own */
     size_t own_bytes; /* of it */
     void *group;
+    tsr_collective *local_part; /* of a hand-over: from its sender to receivers here; NULL: there is none */
     int64_t *begin;
     void **partial;
     tsr_meeting meeting;
@@ -64,6 +65,7 @@ struct distributed_comm {
 /* One thread of one device, and what it takes part in. */
 typedef struct caller {
     tsr_attendee as;
+    tsr_device *device;
     distributed_comm *comm;
     shared_collective *collective;
 } caller;
@@ -155,28 +157,6 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
     return true;
 }
 
-/* Elements [at, end) of the whole [n_rows][n]: what devices here have of them, and zeros. */
-static void lay_out_parts(const caller *me, int64_t at, int64_t end)
-{
-    const shared_collective *c = me->collective;
-    float *whole = c->sum;
-    memset(whole + at, 0, (size_t)(end - at) * sizeof(float));
-    while (at < end) {
-        const int64_t n = c->desc.n, row = at / n, row_begin = row * n;
-        const int64_t from = at - row_begin, to = TSR_MIN(end - row_begin, n);
-        for (uint64_t rest = c->here; rest; rest &= rest - 1) {
-            const int r = __builtin_ctzll(rest);
-            const int64_t width = c->begin[r + 1] - c->begin[r];
-            const int64_t begin = TSR_MAX(from, c->begin[r]), stop = TSR_MIN(to, c->begin[r + 1]);
-            if (begin < stop)
-                memcpy(whole + row_begin + begin,
-                       (const float *)c->partial[r] + row * width + (begin - c->begin[r]),
-                       (size_t)(stop - begin) * sizeof(float));
-        }
-        at = row_begin + to;
-    }
-}
-
 static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
 {
     const shared_collective *c = me->collective;
@@ -186,7 +166,8 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
     if (!meet(me))
         return false;
     my_share(me, n, &begin, &end);
-    lay_out_parts(me, begin, end);
+    memset((float *)c->sum + begin, 0, (size_t)(end - begin) * sizeof(float));
+    tsr_gather_parts(&c->desc, c->here, begin, end, c->sum);
     if (!meet(me) || !sum_over_processes(me, (size_t)n, TSR_TRANSPORT_I32))
         return false;
     tsr_meeting_divide(n, me->as.thread, me->as.n_threads, &begin, &end);
@@ -200,57 +181,49 @@ static int tag_of(int from, int to)
     return from * TSR_MAX_RANKS + to;
 }
 
-/* Receivers in other processes get it straight from x, those here through the staging buffer, which is free
- * once every one of them has raised its phase to the sender's. */
-static bool run_send(const caller *me, const tsr_op_send *op)
+/* What a hand-over is inside this process. */
+static bool run_here(const caller *me, const tsr_op *op)
+{
+    tsr_comm *local = me->comm->local;
+    tsr_op here = *op;
+    if (op->kind == TSR_OP_SEND)
+        here.send.collective = me->collective->local_part;
+    else
+        here.recv.collective = me->collective->local_part;
+    return local->ops->run(local, me->device, &here, me->as.thread, me->as.n_threads);
+}
+
+/* Receivers in other processes get it straight from x. */
+static bool run_send(const caller *me, const tsr_op *op)
 {
     const shared_collective *c = me->collective;
     const tsr_transport *t = tsr_processes_transport(me->comm->processes);
-    const uint64_t phase = tsr_meeting_next_phase(&me->as);
-    const uint64_t receivers = c->desc.participants & ~c->desc.contributors;
-    int64_t begin, end;
-    assert(op->n == c->desc.n);
-    if (receivers & c->here) {
-        if (!tsr_meeting_await(&me->as, receivers & c->here, phase - 1))
-            return false;
-        tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
-        memcpy((float *)c->partial[me->as.rank] + begin, op->x + begin,
-               (size_t)(end - begin) * sizeof(float));
-    }
-    tsr_meeting_arrive(&me->as, phase, 0);
-    for (uint64_t rest = me->as.thread == 0 ? receivers & ~c->here : 0; rest; rest &= rest - 1) {
+    if (c->local_part && !run_here(me, op))
+        return false;
+    for (uint64_t rest = me->as.thread == 0 ? c->desc.participants & ~c->here : 0; rest; rest &= rest - 1) {
         const int to = __builtin_ctzll(rest);
         tsr_transfer transfer;
-        if (!finish(me,
-                    t->send(t->user, me->comm->devices[to]->process, tag_of(me->as.rank, to), op->x,
-                            (size_t)op->n * sizeof(float), &transfer),
-                    &transfer))
+        const char *problem = t->send(t->user, me->comm->devices[to]->process, tag_of(me->as.rank, to),
+                                      op->send.x, (size_t)op->send.n * sizeof(float), &transfer);
+        if (!finish(me, problem, &transfer))
             return false;
     }
     return true;
 }
 
-static bool run_recv(const caller *me, const tsr_op_recv *op)
+static bool run_recv(const caller *me, const tsr_op *op)
 {
     const shared_collective *c = me->collective;
     const tsr_transport *t = tsr_processes_transport(me->comm->processes);
     const int from = __builtin_ctzll(c->desc.contributors);
     tsr_transfer transfer;
-    assert(op->n == c->desc.n);
-    if (!(c->here >> from & 1))
-        return me->as.thread != 0 ||
-               finish(me,
-                      t->receive(t->user, me->comm->devices[from]->process, tag_of(from, me->as.rank), op->y,
-                                 (size_t)op->n * sizeof(float), &transfer),
-                      &transfer);
-    const uint64_t phase = tsr_meeting_next_phase(&me->as);
-    int64_t begin, end;
-    if (!tsr_meeting_await(&me->as, c->desc.contributors, phase))
-        return false;
-    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
-    memcpy(op->y + begin, (const float *)c->partial[from] + begin, (size_t)(end - begin) * sizeof(float));
-    tsr_meeting_arrive(&me->as, phase, 0);
-    return true;
+    if (c->local_part)
+        return run_here(me, op);
+    if (me->as.thread > 0)
+        return true;
+    const char *problem = t->receive(t->user, me->comm->devices[from]->process, tag_of(from, me->as.rank),
+                                     op->recv.y, (size_t)op->recv.n * sizeof(float), &transfer);
+    return finish(me, problem, &transfer);
 }
 
 static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op, int thread, int n_threads)
@@ -258,7 +231,7 @@ static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op
     distributed_comm *comm = (distributed_comm *)base;
     if (atomic_load(&comm->aborted))
         return false;
-    caller me = {.comm = comm, .collective = (shared_collective *)tsr_op_collective(op)};
+    caller me = {.device = device, .comm = comm, .collective = (shared_collective *)tsr_op_collective(op)};
     assert(me.collective);
     me.as = tsr_attendee_of(&me.collective->meeting, device, thread, n_threads);
     switch (op->kind) {
@@ -267,9 +240,9 @@ static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op
     case TSR_OP_ALL_GATHER:
         return run_all_gather(&me, &op->all_gather);
     case TSR_OP_SEND:
-        return run_send(&me, &op->send);
+        return run_send(&me, op);
     default:
-        return run_recv(&me, &op->recv);
+        return run_recv(&me, op);
     }
 }
 
@@ -348,6 +321,7 @@ static void distributed_collective_destroy(tsr_comm *base, tsr_collective *colle
         if (c->next)
             c->next->link = c->link;
     }
+    comm->local->ops->collective_destroy(comm->local, c->local_part);
     if (c->own_sum)
         tsr_device_forget_runtime(comm->devices[c->voice], c->own_bytes);
     tsr_meeting_free(&c->meeting);
@@ -381,6 +355,16 @@ out:
     return status;
 }
 
+/* A hand-over's receivers beside its sender. */
+static tsr_status create_local_part(distributed_comm *comm, shared_collective *c)
+{
+    tsr_collective_desc desc = c->desc;
+    desc.participants = c->here;
+    if (!(c->here & desc.contributors) || c->here == desc.contributors)
+        return TSR_OK;
+    return comm->local->ops->collective_create(comm->local, &desc, &c->local_part);
+}
+
 static tsr_status create_shared(distributed_comm *comm, const tsr_collective_desc *desc,
                                 tsr_collective **collective_out)
 {
@@ -404,7 +388,9 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
     c->desc.partial = c->partial;
     (void)tsr_reducer_select(NULL, desc->reduce, &c->reducer); /* there is always the generic one */
     TSR_TRY(find_parts(comm, c));
-    if (desc->kind != TSR_OP_SEND)
+    if (desc->kind == TSR_OP_SEND)
+        TSR_TRY(create_local_part(comm, c));
+    else
         TSR_TRY(find_group(comm, desc->participants, &c->group));
     enlist(comm, c);
     *collective_out = &c->base;
@@ -455,8 +441,10 @@ static void distributed_reset(tsr_comm *base)
 /* Those here that have not come; if all have, those of other processes. */
 static uint64_t distributed_missing(tsr_comm *comm, const tsr_collective *collective, int index)
 {
-    (void)comm;
+    tsr_comm *local = ((distributed_comm *)comm)->local;
     const shared_collective *c = (const shared_collective *)collective;
+    if (c->local_part)
+        return local->ops->missing(local, c->local_part, index);
     const uint64_t others = c->here & ~(UINT64_C(1) << index);
     const uint64_t phase = atomic_load(&c->meeting.ranks[index].phase);
     const uint64_t behind = tsr_meeting_behind(&c->meeting, others, phase);

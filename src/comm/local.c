@@ -88,28 +88,15 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
     return true;
 }
 
-/* This thread's share of the whole [n_rows][n] result, row piece by row piece. */
 static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
 {
     const local_collective *c = me->collective;
     assert(op->n == c->desc.n && op->n_rows == c->desc.n_rows);
     if (!meet(me))
         return false;
-    int64_t at, end;
-    tsr_meeting_divide(op->n * op->n_rows, me->as.thread, me->as.n_threads, &at, &end);
-    while (at < end) {
-        int64_t row = at / op->n, row_begin = row * op->n;
-        int64_t from = at - row_begin, to = TSR_MIN(end - row_begin, op->n);
-        for (int r = 0; r < c->base.comm->n_devices; r++) {
-            int64_t begin = TSR_MAX(from, c->begin[r]), stop = TSR_MIN(to, c->begin[r + 1]);
-            int64_t width = c->begin[r + 1] - c->begin[r];
-            if (begin < stop)
-                memcpy(op->y + row_begin + begin,
-                       (const float *)c->partial[r] + row * width + (begin - c->begin[r]),
-                       (size_t)(stop - begin) * sizeof(float));
-        }
-        at = row_begin + to;
-    }
+    int64_t begin, end;
+    tsr_meeting_divide(op->n * op->n_rows, me->as.thread, me->as.n_threads, &begin, &end);
+    tsr_gather_parts(&c->desc, c->desc.participants, begin, end, op->y);
     return true;
 }
 

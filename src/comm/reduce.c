@@ -12,6 +12,7 @@
 
 #include "core/fixed.h"
 #include "core/half.h"
+#include "core/mem.h"
 
 enum { LANES = 8, STEP = 2 * LANES };
 
@@ -250,4 +251,24 @@ bool tsr_reducer_select(const char *isa, tsr_reduce_type type, tsr_reducer *redu
         return true;
     }
     return false;
+}
+
+/* Row piece by row piece. */
+void tsr_gather_parts(const tsr_collective_desc *desc, uint64_t devices, int64_t at, int64_t end,
+                      float *whole)
+{
+    while (at < end) {
+        const int64_t row = at / desc->n, row_begin = row * desc->n;
+        const int64_t from = at - row_begin, to = TSR_MIN(end - row_begin, desc->n);
+        for (uint64_t rest = devices; rest; rest &= rest - 1) {
+            const int d = __builtin_ctzll(rest);
+            const int64_t width = desc->begin[d + 1] - desc->begin[d];
+            const int64_t begin = TSR_MAX(from, desc->begin[d]), stop = TSR_MIN(to, desc->begin[d + 1]);
+            if (begin < stop)
+                memcpy(whole + row_begin + begin,
+                       (const float *)desc->partial[d] + row * width + (begin - desc->begin[d]),
+                       (size_t)(stop - begin) * sizeof(float));
+        }
+        at = row_begin + to;
+    }
 }

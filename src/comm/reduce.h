@@ -1,4 +1,5 @@
-/* Adding up the ranks' partials: the arithmetic of the local all-reduce, without its synchronisation.
+/* Adding up the ranks' partials, and putting their parts together: what collectives through host memory
+ * compute, without their synchronisation.
  *
  * `parts` are n_parts arrays of the reduce type's elements (int64 for EXACT, float for F32, bfloat16 for
  * BF16), added in that order. Both functions handle elements [begin, end), so threads and ranks can divide
@@ -9,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "core/comm.h"
 #include "core/op.h"
 
 enum { TSR_MAX_RANKS = 64 };
@@ -22,6 +24,11 @@ typedef struct tsr_reducer {
      * the same). sum may be one of the parts. */
     void (*add)(const void *const *parts, int n_parts, void *sum, int64_t begin, int64_t end);
 } tsr_reducer;
+
+/* Elements [at, end) of the whole [n_rows][n] result of an ALL_GATHER that lie in the parts of `devices`,
+ * from there into whole[n_rows * n]; the others stay as they are. */
+void tsr_gather_parts(const tsr_collective_desc *desc, uint64_t devices, int64_t at, int64_t end,
+                      float *whole);
 
 /* The functions for one instruction set ("generic", "avx2", "avx512"; NULL: the best there is); false when
  * the name is unknown or this processor lacks it. All of them give the same bits. */
