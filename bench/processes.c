@@ -5,6 +5,7 @@
  *
  * Process r works on the r-th processor that it may use; for the other measurement the first process has
  * devices on all of these while the others sleep. The model is that of bench/steady.c. */
+#include <dirent.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
@@ -20,7 +21,8 @@
 enum { N_ROUNDS = 9, N_TOKENS = 32, PROMPT = 512 };
 enum { TOGETHER, ALONE };
 
-/* Restrict this process to the n-th processor of those it has; -1: to the first n_all of them. */
+/* Restrict this process, MPI's threads included, which count for what hwloc finds, to the n-th processor of
+ * those it has; -1: to the first n_all of them. */
 static void work_on(const cpu_set_t *all, int n, int n_all)
 {
     cpu_set_t some;
@@ -31,8 +33,12 @@ static void work_on(const cpu_set_t *all, int n, int n_all)
                 CPU_SET(cpu, &some);
             i++;
         }
-    if (sched_setaffinity(0, sizeof some, &some) != 0)
-        exit(1);
+    DIR *tasks = opendir("/proc/self/task");
+    for (struct dirent *task; tasks && (task = readdir(tasks)) != NULL;)
+        if (*task->d_name != '.' && sched_setaffinity(atoi(task->d_name), sizeof some, &some) != 0)
+            exit(1);
+    if (tasks)
+        closedir(tasks);
 }
 
 /* Without MPI's polling, which would take a processor from who is measured. */

@@ -11,6 +11,7 @@
 #include "core/mem.h"
 
 enum { SENTENCE_BYTES = 512, CHUNK_BYTES = 1 << 20, MAX_PROCESSES = 64 };
+enum { POLLS = 1000 }; /* of a waiting thread, before it gives way */
 
 /* What a process brings to an exchange. */
 typedef struct report {
@@ -57,36 +58,38 @@ tsr_status tsr_processes_check(const tsr_processes *p)
                     p->transport.rank, p->transport.n_ranks, p->reason);
 }
 
-/* Poll at first, since others are microseconds away; give way to other threads where there are more than
- * processors; sleep through what takes longer. */
-static void pause_before_look(int n_looks)
+/* Poll at first, since others are microseconds away; then give way to whoever else wants the processor. What
+ * takes long is mostly a large sum, which many MPI libraries move on only while they are asked: naps begin
+ * where it cannot be that any more. */
+static void pause_before_look(int n_looks, uint64_t waited_ns)
 {
-    enum { POLLS = 1000, YIELDS = 2000, SLEEP_NS = 50000 };
+    enum { LONG_NS = 100000000, NAP_NS = 50000 };
     if (n_looks < POLLS) {
         tsr_relax();
-    } else if (n_looks < POLLS + YIELDS) {
+    } else if (waited_ns < LONG_NS) {
         sched_yield();
     } else {
-        const struct timespec nap = {0, SLEEP_NS};
+        const struct timespec nap = {0, NAP_NS};
         nanosleep(&nap, NULL);
     }
 }
 
 bool tsr_processes_wait(tsr_processes *p, tsr_transfer *transfer, const _Atomic bool *cancelled)
 {
-    const uint64_t deadline = tsr_deadline_ns(p->timeout_ns);
+    const uint64_t begin = tsr_clock_ns();
     for (int i = 0; !atomic_load(&p->lost); i += i < INT32_MAX) {
         bool done = false;
         const char *problem = p->transport.test(p->transport.user, transfer, &done);
+        const uint64_t waited = i < POLLS ? 0 : tsr_clock_ns() - begin;
         if (problem)
             tsr_processes_lose(p, problem);
         else if (done)
             return true;
         else if (cancelled && atomic_load(cancelled))
             return false;
-        else if (deadline != TSR_FOREVER && tsr_clock_ns() >= deadline)
+        else if (p->timeout_ns && waited >= p->timeout_ns)
             tsr_processes_lose(p, "another process was waited for too long (transport_timeout_ns)");
-        pause_before_look(i);
+        pause_before_look(i, waited);
     }
     return false;
 }
