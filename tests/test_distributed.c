@@ -488,9 +488,9 @@ static void memory_that_one_process_lacks_fails_all(void **state)
 
 /* ---- the graph interface ---------------------------------------------------------------------- */
 
-enum { ROWS = 96, COLS = 64, N_ROWS = 3 };
+enum { ROWS = 96, COLS = 64, N_ROWS = 3, RESULT_BYTES = ROWS * N_ROWS * sizeof(float) };
 
-static float weights[ROWS * COLS], x[COLS * N_ROWS], expected[ROWS * N_ROWS];
+static float weights[ROWS * COLS], x[COLS * N_ROWS];
 
 static tsr_status multiply(tsr_runtime *rt, const float *split, int n, float *y_out)
 {
@@ -510,7 +510,7 @@ static tsr_status multiply(tsr_runtime *rt, const float *split, int n, float *y_
     TSR_TRY(tsr_program_compile(graph, NULL, &program));
     TSR_TRY(tsr_tensor_set(in, x, 0, sizeof x));
     TSR_TRY(tsr_program_run(program));
-    TSR_TRY(tsr_tensor_get(y, y_out, 0, sizeof expected));
+    TSR_TRY(tsr_tensor_get(y, y_out, 0, RESULT_BYTES));
 out:
     tsr_program_destroy(program);
     tsr_graph_destroy(graph);
@@ -544,7 +544,7 @@ static void graphs_of_ones_own_run_over_processes(void **state)
     assert_status(processes, run_task(&alone, multiply_body, NULL, processes), TSR_OK, "");
     assert_status(processes, run_task(&t, multiply_body, NULL, processes), TSR_OK, "");
     for (int r = 0; r < 2; r++)
-        assert_memory_equal(t.logits[r], alone.logits[0], sizeof expected);
+        assert_memory_equal(t.logits[r], alone.logits[0], RESULT_BYTES);
     free_task(&t);
     free_task(&alone);
 }
