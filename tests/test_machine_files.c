@@ -235,6 +235,25 @@ static void a_pasted_matrix_builds_its_tree(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* An editor put a byte order mark in front; a forum wants text indented. */
+static void pasting_loses_no_model(void **state)
+{
+    (void)state;
+    static const char *const texts[] = {
+        "\xef\xbb\xbf"
+        "GPU 0: NVIDIA L4 (UUID: GPU-1)\n\tGPU0\tCPU Affinity\nGPU0\tX\t0-7\n",
+        "\xef\xbb\xbf\tGPU0\tCPU Affinity\nGPU0\tX\t0-7\n",
+        "    GPU 0: NVIDIA L4 (UUID: GPU-1)\r\n"
+        "    \tGPU0\tCPU Affinity\r\n    GPU0\tX\t0-7\r\n"};
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+        tsr_topology *topo = load_text(texts[i]);
+        assert_int_equal(topo->n_pci, 1);
+        assert_int_equal(topo->n_gpus, strstr(texts[i], "L4") != NULL);
+        assert_string_equal(topo->gpus[0].name, topo->n_gpus ? "NVIDIA L4" : "");
+        tsr_topology_destroy(topo);
+    }
+}
+
 static void nvswitches_show_by_more_links_than_a_card_has(void **state)
 {
     (void)state;
@@ -507,6 +526,7 @@ int main(void)
         cmocka_unit_test(machines_survive_nccl_xml),
         cmocka_unit_test(a_matrix_gives_links_and_places),
         cmocka_unit_test(a_pasted_matrix_builds_its_tree),
+        cmocka_unit_test(pasting_loses_no_model),
         cmocka_unit_test(nvswitches_show_by_more_links_than_a_card_has),
         cmocka_unit_test(cards_can_be_named),
         cmocka_unit_test(every_recorded_machine_loads),

@@ -231,13 +231,15 @@ static tsr_status check_symmetry(const struct matrix *m)
 static tsr_status read_matrix(struct matrix *m, const char *text)
 {
     tsr_status status = TSR_OK;
+    if (strncmp(text, "\xef\xbb\xbf", 3) == 0) /* UTF-8's byte order mark */
+        text += 3;
     for (const char *line = text; *line; line = next_line(line)) {
-        const char *at = line;
+        const char *at = line, *first = line + strspn(line, " \t");
         char word[WORD_BYTES];
         if (!m->n_columns && is_head(line)) {
             TSR_TRY(read_head(m, line));
-        } else if (strncmp(line, "GPU ", 4) == 0 && !m->n_columns) {
-            read_model(m, line);
+        } else if (strncmp(first, "GPU ", 4) == 0 && !m->n_columns) {
+            read_model(m, first);
         } else if (m->n_columns && next_word(&at, word, sizeof word)) {
             if (strncmp(word, "Legend", 6) == 0)
                 break;
