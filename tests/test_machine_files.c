@@ -313,6 +313,16 @@ static void cards_can_be_named(void **state)
     }
 }
 
+static void a_model_that_is_not_known_is_named(void **state)
+{
+    (void)state;
+    tsr_topology *topo =
+        load_text("GPU 0: NVIDIA Foo 9000 (UUID: GPU-1)\n\tGPU0\tCPU Affinity\nGPU0\tX\t0-7\n");
+    assert_int_equal(topo->n_gpus, 0);
+    assert_non_null(strstr(topo->gpu_note, "number 0 at ffff:00:00.0, 'NVIDIA Foo 9000'"));
+    tsr_topology_destroy(topo);
+}
+
 /* ---- every recorded machine ------------------------------------------------------------------- */
 
 static int n_loaded, n_with_gpus;
@@ -529,6 +539,7 @@ int main(void)
         cmocka_unit_test(pasting_loses_no_model),
         cmocka_unit_test(nvswitches_show_by_more_links_than_a_card_has),
         cmocka_unit_test(cards_can_be_named),
+        cmocka_unit_test(a_model_that_is_not_known_is_named),
         cmocka_unit_test(every_recorded_machine_loads),
         cmocka_unit_test(errors_name_file_place_and_remedy),
         cmocka_unit_test(memory_in_other_units_is_not_believed),

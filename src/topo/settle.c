@@ -137,8 +137,10 @@ static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS]
     if (first < 0)
         return;
     const tsr_pci_device *pci = pci_of(topo, &topo->gpus[first]);
-    char id[24] = "no model given";
-    if (pci && pci->device_id)
+    char id[80] = "no model given";
+    if (*topo->gpus[first].name)
+        snprintf(id, sizeof id, "'%.63s'", topo->gpus[first].name);
+    else if (pci && pci->device_id)
         snprintf(id, sizeof id, "PCI id %04x:%04x", pci->vendor_id, pci->device_id);
     snprintf(topo->gpu_note, sizeof topo->gpu_note,
              "%d GPU%s of unknown model (the first is number %d%s%s, %s); name them with cards, e.g. "
