@@ -37,18 +37,41 @@ static void names_find_their_card(void **state)
         {"NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "rtxpro6000"},
         {"NVIDIA RTX A6000", "a6000"},
         {"NVIDIA RTX 6000 Ada Generation", "rtx6000ada"},
+        {"NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "rtxpro6000"},
+        {"GH100 [H100 SXM5 80GB]", "h100"},
+        {"GA100 [A100 PCIe 80GB]", "a100-pcie"},
+        {"AD104GL [L4 24GB]", "l4"},
+        {"NVIDIA GH200 120GB", "gh200"},
+        {"NVIDIA A100-SXM4-40GB MIG 3g.20gb", "a100-40gb"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         const tsr_card *card = tsr_card_by_name(cases[i].name);
         if (!card)
             fail_msg("%s is not found", cases[i].name);
         assert_string_equal(card->key, cases[i].key);
+        assert_false(tsr_card_is_variant(card, cases[i].name));
     }
     static const char *const unknown[] = {
         "", "NVIDIA", "GeForce", "NVIDIA L400", "L", "ASPEED Graphics Family"};
     for (size_t i = 0; i < sizeof unknown / sizeof *unknown; i++)
         if (tsr_card_by_name(unknown[i]))
             fail_msg("'%s' is taken for %s", unknown[i], tsr_card_by_name(unknown[i])->key);
+}
+
+static void names_of_variants_are_told_from_the_card(void **state)
+{
+    (void)state;
+    static const char *const variants[] = {"NVIDIA GeForce RTX 4090 Laptop GPU",
+                                           "GA104M [GeForce RTX 3080 Mobile / Max-Q 8GB/16GB]",
+                                           "NVIDIA A100-SXM-64GB",
+                                           "Tesla P100-PCIE-12GB",
+                                           "NVIDIA A10-8Q",
+                                           "GRID T4-4C"};
+    for (size_t i = 0; i < sizeof variants / sizeof *variants; i++) {
+        const tsr_card *card = tsr_card_by_name(variants[i]);
+        if (!card || !tsr_card_is_variant(card, variants[i]))
+            fail_msg("'%s' is taken for %s", variants[i], card ? card->key : "nothing");
+    }
 }
 
 static void the_table_is_sound(void **state)
@@ -175,6 +198,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(names_find_their_card),
+        cmocka_unit_test(names_of_variants_are_told_from_the_card),
         cmocka_unit_test(the_table_is_sound),
         cmocka_unit_test(figures_agree_with_collected_facts),
         cmocka_unit_test(only_what_is_missing_is_filled_and_marked),

@@ -313,6 +313,17 @@ static void cards_can_be_named(void **state)
     }
 }
 
+/* A name alone would promise memory that a laptop's GPU has not. */
+static void a_variant_of_a_card_is_not_the_card(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text("GPU 0: NVIDIA GeForce RTX 4090 Laptop GPU (UUID: GPU-1)\n"
+                                   "\tGPU0\tCPU Affinity\nGPU0\tX\t0-7\n");
+    assert_int_equal(topo->n_gpus, 0);
+    assert_non_null(strstr(topo->gpu_note, "RTX 4090 Laptop GPU"));
+    tsr_topology_destroy(topo);
+}
+
 static void a_model_that_is_not_known_is_named(void **state)
 {
     (void)state;

@@ -10,6 +10,7 @@
 
 #include <ctype.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -237,6 +238,36 @@ const tsr_card *tsr_card_by_name(const char *name)
         }
     }
     return best;
+}
+
+/* Whether a word is a size of memory that the card has not: "64GB". Drivers show 91 to 101 % of the nominal
+ * size. The size in the name of a Grace module is the processor's. */
+static bool is_other_memory(const char *word, size_t length, const tsr_card *card)
+{
+    char *unit;
+    double gib = (double)strtol(word, &unit, 10);
+    if (unit + 2 != word + length || strncasecmp(unit, "gb", 2) != 0 || gib < 1 || card->c2c_gbs > 0)
+        return false;
+    double part = card->memory_mib / 1024.0 / gib;
+    return part < 0.9 || part > 1.02;
+}
+
+bool tsr_card_is_variant(const tsr_card *card, const char *name)
+{
+    for (size_t length; *name; name += length + (length == 0)) {
+        length = 0;
+        while (isalnum((unsigned char)name[length]))
+            length++;
+        if (length == 3 && strncmp(name, "MIG", 3) == 0)
+            return false;
+        size_t digits = strspn(name, "0123456789");
+        bool is_virtual = digits > 0 && length == digits + 1 && strchr("ABCQ", name[digits]);
+        bool is_mobile =
+            length == 6 && (strncasecmp(name, "laptop", 6) == 0 || strncasecmp(name, "mobile", 6) == 0);
+        if (is_virtual || is_mobile || (digits > 0 && is_other_memory(name, length, card)))
+            return true;
+    }
+    return false;
 }
 
 const tsr_card *tsr_card_by_id(int device_id)

@@ -41,6 +41,11 @@ const tsr_card *tsr_card_at(int n);
  * counts. NULL if none fits. */
 const tsr_card *tsr_card_by_name(const char *name);
 
+/* Whether a name in which that card was found says of a GPU with another memory: a laptop's GPU is a smaller
+ * chip, a virtual one ("A10-8Q") has a part of the memory, and "A100-SXM-64GB" is a variant. What stands
+ * behind "MIG" is not looked at: whoever knows an instance knows its memory. */
+bool tsr_card_is_variant(const tsr_card *card, const char *name);
+
 /* By NVIDIA's PCI device id; NULL if it is not in the table. */
 const tsr_card *tsr_card_by_id(int device_id);
 

@@ -119,10 +119,14 @@ out:
 static const tsr_card *card_of(const tsr_topology *topo, const tsr_gpu *gpu)
 {
     const tsr_pci_device *pci = pci_of(topo, gpu);
+    const char *names[] = {gpu->name, pci ? pci->name : ""};
     const tsr_card *card = pci && pci->vendor_id == NVIDIA ? tsr_card_by_id(pci->device_id) : NULL;
-    if (!card && *gpu->name)
-        card = tsr_card_by_name(gpu->name);
-    return card ? card : pci && *pci->name ? tsr_card_by_name(pci->name) : NULL;
+    for (int i = 0; i < 2 && !card; i++) {
+        card = tsr_card_by_name(names[i]);
+        if (card && !gpu->memory_bytes && tsr_card_is_variant(card, names[i]))
+            return NULL; /* it would be planned with memory that it has not */
+    }
+    return card;
 }
 
 /* Leave out GPUs whose memory is unknown: nothing can be planned for them. Indices follow. */
