@@ -197,6 +197,43 @@ static void machines_survive_nccl_xml(void **state)
     free(text);
 }
 
+/* ---- hwloc ------------------------------------------------------------------------------------ */
+
+#define HWLOC_GPU(bus, n)                                                                              \
+    "<object type=\"PCIDev\" gp_index=\"1" n "\" pci_busid=\"0000:" bus ":00.0\" "                     \
+    "pci_type=\"0302 [10de:9999] [10de:0000] a1\" pci_link_speed=\"31.5\">"                            \
+    "<object type=\"OSDev\" gp_index=\"2" n "\" name=\"nvml" n "\" subtype=\"NVML\" osdev_type=\"1\">" \
+    "<info name=\"Backend\" value=\"NVML\"/><info name=\"GPUModel\" value=\"NVIDIA Foo 9000\"/>"       \
+    "<info name=\"CUDAGlobalMemorySize\" value=\"50331648\"/></object></object>"
+
+#define GPUS HWLOC_GPU("01", "1") HWLOC_GPU("02", "2")
+#define ALL  "cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\""
+
+static const char hwloc_xml[] =
+    "<topology version=\"2.0\">"
+    "<object type=\"Machine\" os_index=\"0\" gp_index=\"1\" " ALL
+    " allowed_cpuset=\"0x1\" allowed_nodeset=\"0x1\">"
+    "<object type=\"NUMANode\" os_index=\"0\" gp_index=\"2\" " ALL " local_memory=\"68719476736\"/>"
+    "<object type=\"PU\" os_index=\"0\" gp_index=\"3\" " ALL "/>"
+    "<object type=\"Bridge\" gp_index=\"4\" bridge_type=\"0-1\" depth=\"0\" "
+    "bridge_pci=\"0000:[00-ff]\">" GPUS "</object></object>"
+    "<distances2 type=\"OSDev\" nbobjs=\"2\" kind=\"9\" name=\"NVLinkBandwidth\" indexing=\"gp\">"
+    "<indexes length=\"6\">21 22 </indexes>"
+    "<u64values length=\"30\">1000000 100000 100000 1000000 </u64values>"
+    "</distances2></topology>";
+
+/* The file says how fast the links are, and no table how many that makes. */
+static void nvlinks_of_a_card_that_is_not_known_count(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text(hwloc_xml);
+    assert_int_equal(topo->n_gpus, 2);
+    assert_true(topo->gpu_pairs[0][1].nvlink_bytes_per_s == 100e9);
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 4);
+    assert_int_equal(topo->gpu_pairs[0][1].peer_access, TSR_YES);
+    tsr_topology_destroy(topo);
+}
+
 /* ---- nvidia-smi ------------------------------------------------------------------------------- */
 
 static void a_matrix_gives_links_and_places(void **state)
@@ -545,11 +582,13 @@ int main(void)
         cmocka_unit_test(an_nccl_file_gives_every_field),
         cmocka_unit_test(unknown_speeds_are_noted_and_not_taken_for_generation_3),
         cmocka_unit_test(machines_survive_nccl_xml),
+        cmocka_unit_test(nvlinks_of_a_card_that_is_not_known_count),
         cmocka_unit_test(a_matrix_gives_links_and_places),
         cmocka_unit_test(a_pasted_matrix_builds_its_tree),
         cmocka_unit_test(pasting_loses_no_model),
         cmocka_unit_test(nvswitches_show_by_more_links_than_a_card_has),
         cmocka_unit_test(cards_can_be_named),
+        cmocka_unit_test(a_variant_of_a_card_is_not_the_card),
         cmocka_unit_test(a_model_that_is_not_known_is_named),
         cmocka_unit_test(every_recorded_machine_loads),
         cmocka_unit_test(errors_name_file_place_and_remedy),

@@ -258,22 +258,23 @@ static tsr_gpu_path path_between(const tsr_topology *topo, const tsr_pci_device 
 
 /* ---- NVLink ---------------------------------------------------------------------------------- */
 
+/* A speed without a number of links is hwloc's, which knows the version alone: 25 GB/s of a link, where the
+ * card tells nothing (NVLink 2 to 4; hwloc's topology-nvml.c). */
 static void settle_ends(const tsr_topology *topo, tsr_gpu *gpu, const tsr_card *card)
 {
+    double link_gbs = card ? card->nvlink_gbs : 0;
     for (int e = 0; e < gpu->n_nvlink_ends; e++) {
         tsr_nvlink_end *end = &gpu->nvlink_ends[e];
         if (end->gpu >= 0 && !*end->bus_id)
             memcpy(end->bus_id, topo->gpus[end->gpu].bus_id, sizeof end->bus_id);
-        if (!card)
-            continue;
-        if (!end->version)
+        if (card && !end->version)
             end->version = card->nvlink_version;
-        if (!(end->bytes_per_s > 0) && card->nvlink_gbs > 0) {
-            end->bytes_per_s = end->n_links * card->nvlink_gbs * 1e9;
+        if (!(end->bytes_per_s > 0) && link_gbs > 0) {
+            end->bytes_per_s = end->n_links * link_gbs * 1e9;
             gpu->guessed |= TSR_GPU_NVLINK;
         }
-        if (!end->n_links && end->bytes_per_s > 0 && card->nvlink_gbs > 0)
-            end->n_links = (int)lround(end->bytes_per_s / (card->nvlink_gbs * 1e9));
+        if (!end->n_links && end->bytes_per_s > 0)
+            end->n_links = TSR_MAX((int)lround(end->bytes_per_s / ((link_gbs > 0 ? link_gbs : 25) * 1e9)), 1);
     }
 }
 
