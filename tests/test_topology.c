@@ -377,6 +377,20 @@ static void errors_name_the_file_and_the_remedy(void **state)
     tsr_topology_destroy(NULL);
 }
 
+/* hwloc itself would take the processors of the machine that reads it. */
+static void a_root_directory_cut_short_is_refused(void **state)
+{
+    (void)state;
+    directory_write("cut/sys/devices/system/cpu/cpu1/topology/thread_siblings", "3\n", 2);
+    directory_write("cut/sys/devices/system/cpu/cpu0/topology/core_id", "0\n", 2);
+    assert_refused(directory_file("cut"), TSR_ERR_FORMAT, "cut short");
+    directory_write("cut/sys/devices/system/cpu/cpu0/topology/thread_siblings", "3\n", 2);
+    tsr_topology *topo = load(directory_file("cut"));
+    assert_int_equal(topo->n_pus, 2);
+    assert_int_equal(topo->n_cores, 1);
+    tsr_topology_destroy(topo);
+}
+
 static uint64_t next_random(uint64_t *seed)
 {
     *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
@@ -515,6 +529,7 @@ int main(void)
         cmocka_unit_test(recorded_machines_have_what_their_makers_say),
         cmocka_unit_test(hbm_beside_ddr_gives_cores_one_node),
         cmocka_unit_test(linux_root_directories_load),
+        cmocka_unit_test(a_root_directory_cut_short_is_refused),
         cmocka_unit_test(errors_name_the_file_and_the_remedy),
         cmocka_unit_test(damaged_files_give_an_error_or_a_sound_topology_in_silence),
         cmocka_unit_test(failing_allocations_leave_nothing_behind),

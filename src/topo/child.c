@@ -111,9 +111,11 @@ static tsr_status set_source(hwloc_topology_t hw, tsr_topo_source_kind kind, con
                 name);
         break;
     case TSR_TOPO_ROOT_DIR:
-        /* "x86" would ask this machine, not that one. */
+        /* "x86" would ask this machine, not that one; so would "no_os", for the number of processors, where
+         * the tree has none. */
         failed = setenv("HWLOC_FSROOT", text, 1) < 0;
         (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+        (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "no_os");
         break;
     }
     return failed ? tsr_fail(TSR_ERR_FORMAT, "hwloc cannot parse '%s': %s; write it again with lstopo", name,
@@ -133,9 +135,10 @@ static tsr_status read_description(tsr_topo_source_kind kind, const char *text, 
     TSR_TRY(tsr_topo_hwloc_configure(hw));
     TSR_TRY(set_source(hw, kind, text, bytes, name));
     if (hwloc_topology_load(hw) < 0)
-        return tsr_fail(TSR_ERR_FORMAT,
-                        "hwloc rejects '%s' (%s): it is malformed; write it again with lstopo", name,
-                        strerror(errno));
+        return tsr_fail(TSR_ERR_FORMAT, "hwloc rejects '%s' (%s): it is %s", name, strerror(errno),
+                        kind == TSR_TOPO_ROOT_DIR
+                            ? "cut short; give a whole tree that hwloc-gather-topology wrote"
+                            : "malformed; write it again with lstopo");
     status = tsr_topo_from_hwloc(hw, topo_out);
     if (status == TSR_ERR_FORMAT)
         return tsr_fail_in(status, "'%s'", name);
