@@ -144,6 +144,39 @@ static void unknown_speeds_are_noted_and_not_taken_for_generation_3(void **state
     tsr_topology_destroy(topo);
 }
 
+#define SYSTEM(gpus) "<system version=\"1\"><cpu numaid=\"0\" affinity=\"f\">" gpus "</cpu></system>"
+#define A100(bus, links)                                                                       \
+    "<pci busid=\"0000:" bus ":00.0\" class=\"0x030200\" device=\"0x20b2\" vendor=\"0x10de\">" \
+    "<gpu>" links "</gpu></pci>"
+#define LINK(bus, class) "<nvlink target=\"0000:" bus ":00.0\" count=\"4\"" class "/>"
+#define GPU_CLASS        " tclass=\"0x030200\""
+
+/* Four GPUs are joined, each with each; the program that wrote the file used two. NCCL reads it again. */
+static void links_to_gpus_that_a_program_did_not_use_are_no_fault(void **state)
+{
+    (void)state;
+    static const char text[] =
+        SYSTEM(A100("01", LINK("02", GPU_CLASS) LINK("03", GPU_CLASS) LINK("04", GPU_CLASS))
+                   A100("02", LINK("01", GPU_CLASS) LINK("03", GPU_CLASS) LINK("04", GPU_CLASS)));
+    tsr_topology *topo = load_text(text);
+    assert_int_equal(topo->n_gpus, 2);
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 4);
+    assert_true(topo->gpu_pairs[0][1].nvlink_bytes_per_s == 100e9);
+    assert_non_null(strstr(topo->notes, "lead to no GPU of the file"));
+    tsr_topology_destroy(topo);
+}
+
+/* NCCL looks up a missing tclass on the machine; here the file must do. */
+static void a_link_without_a_class_leads_to_the_gpu_there(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text(SYSTEM(A100("01", LINK("02", "")) A100("02", LINK("01", ""))));
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 4);
+    assert_string_equal(topo->notes,
+                        "the speed of PCIe links to GPUs is not described: that of the data sheets counts");
+    tsr_topology_destroy(topo);
+}
+
 static void append(const char *text, void *user)
 {
     char *all = user;
@@ -443,12 +476,9 @@ static void errors_name_file_place_and_remedy(void **state)
          TSR_ERR_FORMAT, "link_width"},
         {"<system><cpu><pci busid=\"0000:01:00.0\"/><pci busid=\"0000:01:00.0\"/></cpu></system>",
          TSR_ERR_FORMAT, "described twice"},
-        {"<system><cpu><pci busid=\"0000:01:00.0\"><gpu><nvlink target=\"0000:02:00.0\" count=\"4\" "
-         "tclass=\"0x030200\"/></gpu></pci></cpu></system>",
-         TSR_ERR_FORMAT, "where no other GPU is"},
         {"<system><cpu><pci busid=\"0000:01:00.0\"><gpu><nvlink target=\"0000:01:00.0\" count=\"4\" "
          "tclass=\"0x030200\"/></gpu></pci></cpu></system>",
-         TSR_ERR_FORMAT, "where no other GPU is"}, /* to itself */
+         TSR_ERR_FORMAT, "leads to itself"},
         {"<system><cpu><pci busid=\"0000:01:00.0\"><gpu><nvlink count=\"4000000\" "
          "tclass=\"0x068000\"/></gpu></pci>"
          "</cpu></system>",
@@ -581,6 +611,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_nccl_file_gives_every_field),
         cmocka_unit_test(unknown_speeds_are_noted_and_not_taken_for_generation_3),
+        cmocka_unit_test(links_to_gpus_that_a_program_did_not_use_are_no_fault),
+        cmocka_unit_test(a_link_without_a_class_leads_to_the_gpu_there),
         cmocka_unit_test(machines_survive_nccl_xml),
         cmocka_unit_test(nvlinks_of_a_card_that_is_not_known_count),
         cmocka_unit_test(a_matrix_gives_links_and_places),

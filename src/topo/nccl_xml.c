@@ -157,7 +157,7 @@ static tsr_status read_nvlink(struct reader *in, const tsr_xml_element *link, ts
     const char *target = tsr_xml_attribute_of(link, "target"), *class = tsr_xml_attribute_of(link, "tclass");
     tsr_nvlink_end end = {.kind = end_kind(class), .gpu = -1};
     TSR_TRY(number(in, link, "count", 1, MOST_LINKS, 1, &end.n_links));
-    if (end.kind == TSR_NVLINK_END_UNKNOWN) {
+    if (end.kind == TSR_NVLINK_END_UNKNOWN && class && *class) {
         status = bad(in, link, "tclass", class);
         goto out;
     }
@@ -319,23 +319,36 @@ static void sort_gpus(tsr_topo_draft *draft)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
+/* A dump has the GPUs that its program used, and their links to all others. Ends without a tclass, which NCCL
+ * would look up on the machine, are GPUs where a GPU is. */
+static tsr_status resolve_target(struct reader *in, const tsr_gpu *gpu, tsr_nvlink_end *end)
+{
+    if (end->kind != TSR_NVLINK_END_GPU && end->kind != TSR_NVLINK_END_UNKNOWN)
+        return TSR_OK;
+    for (int i = 0; *end->bus_id && i < in->draft->n_gpus; i++)
+        if (strcmp(in->draft->gpus[i].bus_id, end->bus_id) == 0)
+            end->gpu = i;
+    if (end->gpu >= 0 && &in->draft->gpus[end->gpu] == gpu)
+        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s': an NVLink of GPU %s leads to itself", in->name,
+                        gpu->bus_id);
+    if (end->gpu >= 0)
+        end->kind = TSR_NVLINK_END_GPU;
+    else
+        tsr_topo_note(in->draft->notes, sizeof in->draft->notes,
+                      "NVLinks that lead to no GPU of the file are left out of account");
+    return TSR_OK;
+}
+
 static tsr_status resolve_targets(struct reader *in)
 {
-    tsr_topo_draft *draft = in->draft;
-    for (int i = 0; i < draft->n_gpus; i++)
-        for (int e = 0; e < draft->gpus[i].n_nvlink_ends; e++) {
-            tsr_nvlink_end *end = &draft->gpus[i].nvlink_ends[e];
-            if (end->kind != TSR_NVLINK_END_GPU)
-                continue;
-            for (int j = 0; j < draft->n_gpus; j++)
-                if (j != i && strcmp(draft->gpus[j].bus_id, end->bus_id) == 0)
-                    end->gpu = j;
-            if (end->gpu < 0)
-                return tsr_fail(TSR_ERR_FORMAT,
-                                "machine file '%s': an NVLink of GPU %s leads to %s, where no other GPU is",
-                                in->name, draft->gpus[i].bus_id, end->bus_id);
-        }
-    return TSR_OK;
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < in->draft->n_gpus; i++) {
+        tsr_gpu *gpu = &in->draft->gpus[i];
+        for (int e = 0; e < gpu->n_nvlink_ends; e++)
+            TSR_TRY(resolve_target(in, gpu, &gpu->nvlink_ends[e]));
+    }
+out:
+    return status;
 }
 
 static tsr_status read_system(struct reader *in, const tsr_xml_element *system)
