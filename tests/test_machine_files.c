@@ -324,9 +324,9 @@ static void pasting_loses_no_model(void **state)
     }
 }
 
-static void nvswitches_show_by_more_links_than_a_card_has(void **state)
+/* Eight GPUs, of which the first `n_joined` have 12 NVLinks to each of the others. */
+static tsr_topology *load_switched(int n_joined)
 {
-    (void)state;
     char text[4096] = "\t", cell[64];
     for (int g = 0; g < 8; g++) {
         snprintf(cell, sizeof cell, "GPU%d\t", g);
@@ -337,15 +337,29 @@ static void nvswitches_show_by_more_links_than_a_card_has(void **state)
         snprintf(cell, sizeof cell, "GPU%d\t", a);
         strcat(text, cell);
         for (int b = 0; b < 8; b++)
-            strcat(text, a == b ? "X\t" : "NV12\t");
+            strcat(text, a == b ? "X\t" : a < n_joined && b < n_joined ? "NV12\t" : "SYS\t");
         strcat(text, a < 4 ? "0-63\t0\n" : "64-127\t1\n");
     }
-    tsr_topology *topo = load(directory_write("switched.txt", text, strlen(text)), "all=a100");
+    return load(directory_write("switched.txt", text, strlen(text)), "all=a100");
+}
+
+static void nvswitches_show_by_more_links_than_a_card_has(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_switched(8);
     assert_int_equal(topo->n_gpus, 8);
     assert_int_equal(topo->gpus[7].n_nvlink_ends, 1);
     assert_int_equal(topo->gpus[7].nvlink_ends[0].kind, TSR_NVLINK_END_SWITCH);
     assert_int_equal(topo->gpu_pairs[0][7].n_nvlinks, 12);
     assert_true(topo->gpu_pairs[0][7].nvlink_bytes_per_s == 300e9);
+    tsr_topology_destroy(topo);
+    /* One whose fabric did not come up leaves the others their switches. */
+    topo = load_switched(7);
+    assert_int_equal(topo->gpus[0].n_nvlink_ends, 1);
+    assert_int_equal(topo->gpus[0].nvlink_ends[0].kind, TSR_NVLINK_END_SWITCH);
+    assert_int_equal(topo->gpus[7].n_nvlink_ends, 0);
+    assert_int_equal(topo->gpu_pairs[0][6].n_nvlinks, 12);
+    assert_int_equal(topo->gpu_pairs[0][7].n_nvlinks, 0);
     tsr_topology_destroy(topo);
 }
 

@@ -334,14 +334,24 @@ out:
     return status;
 }
 
-/* All pairs joined by more links than a GPU can share among them: through switches. */
+/* All pairs of those that have NVLinks joined by more than a GPU can share among them: through switches. A
+ * GPU may have none, where its fabric did not come up. */
 static bool is_switched(const struct matrix *m)
 {
+    int most = 0, n_joined = 0;
+    bool joined[TSR_MAX_GPUS] = {false};
+    for (int a = 0; a < m->n_gpus; a++) {
+        for (int b = 0; b < m->n_gpus; b++) {
+            joined[a] = joined[a] || m->n_links[a][b] > 0;
+            most = TSR_MAX(most, m->n_links[a][b]);
+        }
+        n_joined += joined[a];
+    }
     for (int a = 0; a < m->n_gpus; a++)
         for (int b = 0; b < m->n_gpus; b++)
-            if (a != b && (m->n_links[a][b] == 0 || m->n_links[a][b] != m->n_links[0][1]))
+            if (a != b && joined[a] && joined[b] && m->n_links[a][b] != most)
                 return false;
-    return m->n_gpus > 2 && m->n_links[0][1] * (m->n_gpus - 1) > MOST_NVLINKS;
+    return n_joined > 2 && most * (n_joined - 1) > MOST_NVLINKS;
 }
 
 static tsr_status add_links(const struct matrix *m, int g, tsr_gpu *gpu)
