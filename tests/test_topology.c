@@ -198,6 +198,24 @@ static void the_tree_nests_what_contains_what(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* A package's CXL memory beside the memory of each of its clusters. */
+static void memory_that_no_core_has_nearest_is_printed(void **state)
+{
+    (void)state;
+    char text[4096] = "";
+    tsr_topology *topo = load("synthetic:pack:1 [numa(memory=68719476736)] group:2 "
+                              "[numa(memory=4294967296)] core:1 pu:1");
+    topo->packages[0].os_index = -1; /* some machines do not number them */
+    tsr_topology_print(topo, append, text);
+    assert_non_null(strstr(text, "  Package\n"
+                                 "    NUMA node 0: 4 GiB\n"
+                                 "      core 0, CPU 0\n"
+                                 "    NUMA node 1: 4 GiB\n"
+                                 "      core 1, CPU 1\n"
+                                 "  NUMA node 2: 64 GiB near cores 0-1\n"));
+    tsr_topology_destroy(topo);
+}
+
 /* ---- recorded machines ----------------------------------------------------------------------- */
 
 #define SHARED "../shared/topo"
@@ -524,6 +542,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(synthetic_machines_have_the_structure_they_describe),
         cmocka_unit_test(an_xml_file_gives_every_field),
+        cmocka_unit_test(memory_that_no_core_has_nearest_is_printed),
         cmocka_unit_test(the_tree_nests_what_contains_what),
         cmocka_unit_test(every_recorded_machine_loads),
         cmocka_unit_test(recorded_machines_have_what_their_makers_say),

@@ -90,12 +90,37 @@ static void order_levels(struct printer *p)
     }
 }
 
-static void put_numa_node(const struct printer *p, int depth, int index)
+static bool same_cores(const tsr_numa_node *a, const tsr_numa_node *b)
+{
+    return a->first_core == b->first_core && a->n_cores == b->n_cores;
+}
+
+static void put_numa_node(const struct printer *p, int depth, int index, const char *where)
 {
     const tsr_numa_node *node = &p->base.topo->numa_nodes[index];
     char bytes[TSR_BYTES_TEXT];
-    put(p, depth, "NUMA node %d%s%s: %s\n", node->os_index, *node->kind ? " " : "", node->kind,
-        tsr_bytes_text(node->memory_bytes, bytes));
+    put(p, depth, "NUMA node %d%s%s: %s%s\n", node->os_index, *node->kind ? " " : "", node->kind,
+        tsr_bytes_text(node->memory_bytes, bytes), where);
+}
+
+/* Memory that the tree has no place for: of no core, or of cores that each have nearer memory (a package's
+ * CXL memory beside its clusters' own). */
+static void put_far_memory(const struct printer *p)
+{
+    const tsr_topology *topo = p->base.topo;
+    for (int i = 0; i < topo->n_numa_nodes; i++) {
+        const tsr_numa_node *node = &topo->numa_nodes[i];
+        bool in_tree = node->n_cores > 0 && node->memory_bytes == 0;
+        for (int c = node->first_core; c < node->first_core + node->n_cores && !in_tree; c++) {
+            int own = topo->cores[c].numa_node;
+            in_tree = own >= 0 && same_cores(node, &topo->numa_nodes[own]);
+        }
+        char cores[48], where[64] = "";
+        if (node->n_cores > 0)
+            snprintf(where, sizeof where, " near %s", cores_text(node->first_core, node->n_cores, cores));
+        if (!in_tree)
+            put_numa_node(p, 1, i, where);
+    }
 }
 
 static void put_object(const struct printer *p, int depth, enum level level, int index)
@@ -104,15 +129,16 @@ static void put_object(const struct printer *p, int depth, enum level level, int
     char bytes[TSR_BYTES_TEXT], cores[48];
     if (level == LEVEL_PACKAGE) {
         const tsr_package *package = &topo->packages[index];
-        put(p, depth, "Package %d%s%s\n", package->os_index, *package->cpu_model ? ": " : "",
-            package->cpu_model);
+        put(p, depth, "Package");
+        if (package->os_index >= 0)
+            put(p, 0, " %d", package->os_index);
+        put(p, 0, "%s%s\n", *package->cpu_model ? ": " : "", package->cpu_model);
     } else if (level == LEVEL_NUMA) {
         const tsr_numa_node *node = &topo->numa_nodes[index];
-        put_numa_node(p, depth, index);
+        put_numa_node(p, depth, index, "");
         for (int i = 0; i < topo->n_numa_nodes; i++) /* further memory of the same cores */
-            if (i != index && topo->numa_nodes[i].n_cores == node->n_cores &&
-                topo->numa_nodes[i].first_core == node->first_core)
-                put_numa_node(p, depth, i);
+            if (i != index && same_cores(node, &topo->numa_nodes[i]))
+                put_numa_node(p, depth, i, "");
     } else {
         const tsr_cache *cache = &topo->caches[index];
         put(p, depth, "L%d %s shared by %s\n", cache->level, tsr_bytes_text(cache->size_bytes, bytes),
@@ -291,9 +317,7 @@ void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user
     tsr_topo_put_gpu_summary(&p.base);
     order_levels(&p);
     put_range(&p, 1, 0, 0, topo->n_cores);
-    for (int i = 0; i < topo->n_numa_nodes; i++)
-        if (topo->numa_nodes[i].n_cores == 0)
-            put_numa_node(&p, 1, i);
+    put_far_memory(&p);
     tsr_topo_put_gpus_at(&p.base, 1, -1);
     put_pci(&p);
     tsr_topo_put_gpu_pairs(&p.base);
