@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include <cmocka.h>
 
@@ -253,6 +254,24 @@ static void the_validator_sees_every_fault(void **state)
     }
 }
 
+/* Items that lie at one place one after another, as most of a long chain of ops do. The validator compares
+ * pairs; a pair must not cost a look at all items, or ten thousand of them take minutes. */
+static void the_validator_takes_a_moment_for_each_pair(void **state)
+{
+    (void)state;
+    enum { N = 6000 };
+    static tsr_pack_item items[N];
+    static tsr_pack_place places[N];
+    size_t chunk_bytes = 64;
+    for (int i = 0; i < N; i++)
+        items[i] = item_of(i, i + 1, 64);
+    tsr_pack_problem problem = {items, N, 0};
+    tsr_pack_solution s = {places, N, &chunk_bytes, 1, 64, 64, true, 0, ""};
+    clock_t start = clock();
+    assert_int_equal(tsr_pack_check(&problem, &s), TSR_OK);
+    assert_true((double)(clock() - start) < 10.0 * CLOCKS_PER_SEC); /* 0.1 s, more with sanitizers */
+}
+
 /* ---- random ---------------------------------------------------------------------------------- */
 
 enum { RANDOM_ITEMS = 120 };
@@ -422,6 +441,7 @@ int main(void)
         cmocka_unit_test(chunks_keep_their_limit),
         cmocka_unit_test(malformed_items_are_named),
         cmocka_unit_test(the_validator_sees_every_fault),
+        cmocka_unit_test(the_validator_takes_a_moment_for_each_pair),
         cmocka_unit_test(random_problems_are_packed_validly),
         cmocka_unit_test(any_failing_allocation_leaves_nothing_behind),
         cmocka_unit_test(hard_instances_come_near_their_bound),

@@ -91,8 +91,6 @@ static tsr_status check_pair(const tsr_pack_problem *problem, const tsr_pack_sol
     const tsr_pack_place *p = &solution->places[i], *q = &solution->places[j];
     tsr_pack_item piece_a = problem->items[i], piece_b = problem->items[j], *a = &piece_a, *b = &piece_b;
 
-    if (p->chunk == q->chunk && p->offset == q->offset && may_share(problem, i, j))
-        return TSR_OK;
     if (must_share) {
         piece_a = piece_of(problem, i);
         piece_b = piece_of(problem, j);
@@ -100,6 +98,8 @@ static tsr_status check_pair(const tsr_pack_problem *problem, const tsr_pack_sol
     if (p->chunk != q->chunk || a->upper <= b->lower || b->upper <= a->lower)
         return TSR_OK;
     if (a->size == 0 || b->size == 0 || p->offset + a->size <= q->offset || q->offset + b->size <= p->offset)
+        return TSR_OK;
+    if (p->offset == q->offset && may_share(problem, i, j))
         return TSR_OK;
     return tsr_fail(TSR_ERR_INVALID, "items %d and %d, live at the same time, share bytes of chunk %d", i, j,
                     p->chunk);
