@@ -52,7 +52,9 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"run -m /nope.gguf -p hi", 1, "tsr run: cannot open /nope.gguf: No such file"},
         {"run -m LICENSE -p hi", 1, "not a GGUF file"},
         {"plan -m LICENSE", 1, "not a GGUF file"},
-        {"plan -m " MODEL " --devices host:2,mem=4MiB", 1, "do not fit"},
+        {"plan -m " MODEL " --devices host:2,mem=4MiB", 1, "the model does not fit"},
+        {"plan -m " MODEL " -c 99999999 --devices host:1,mem=1GiB", 1,
+         "the model does not fit"}, /* its weights would */
         {"plan -m " MODEL " --machine-file /nope.xml", 1, "No such file"},
         {RUN "-f /nope.txt", 1, "cannot read the prompt from /nope.txt: No such file"},
         {RUN "-f .", 1, "cannot read the prompt from .: Is a directory"},

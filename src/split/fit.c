@@ -177,13 +177,13 @@ static tsr_status fail_short(const fit *f, const tsr_split_room *rooms)
     long long over = overrun(f, worst);
     if (shortage(f) > 0)
         return tsr_fail(TSR_ERR_MEMORY,
-                        "the weights do not fit: %s, which may hold %zu bytes, is %lld bytes short, and "
+                        "the model does not fit: %s, which may hold %zu bytes, is %lld bytes short, and "
                         "all devices together are %lld bytes short; add devices or memory, or use a smaller "
                         "model or context",
                         device_text(rooms, worst, text), rooms[worst].capacity_bytes, over,
                         (long long)shortage(f));
     return tsr_fail(TSR_ERR_MEMORY,
-                    "the weights do not fit in whole granules: %s, which may hold %zu bytes, is %lld "
+                    "the model does not fit in whole granules: %s, which may hold %zu bytes, is %lld "
                     "bytes short; give it more memory or change tensor_split",
                     device_text(rooms, worst, text), rooms[worst].capacity_bytes, over);
 }

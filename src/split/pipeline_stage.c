@@ -116,12 +116,12 @@ tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *p)
     if (need <= has)
         return tsr_fail(
             TSR_ERR_MEMORY,
-            "the weights do not fit: of %lld bytes a whole layer takes %lld, and what %s, which has "
+            "the model does not fit: of %lld bytes a whole layer takes %lld, and what %s, which has "
             "room for %lld bytes, and the others hold of such pieces is not enough; add memory or "
             "use a smaller context or split mode tensor",
             (long long)need, (long long)tsr_pipeline_layer_bytes(p), name, room);
     return tsr_fail(TSR_ERR_MEMORY,
-                    "the weights do not fit: %lld bytes are needed, %s has room for %lld and all devices "
+                    "the model does not fit: %lld bytes are needed, %s has room for %lld and all devices "
                     "together are %lld bytes short; add devices or memory, or use a smaller model or context",
                     (long long)need, name, room, (long long)(need - has));
 }
