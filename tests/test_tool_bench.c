@@ -209,6 +209,8 @@ static void synthetic_models_are_the_same_every_time(void **state)
     run("synth --shape 1b:q4_k -o /nope/x.gguf", 1);
     find("/nope/x.gguf");
     run("synth --shape 1b", 2);
+    run("synth --shape 1.1b:q4_0 --layers 23 -o /tmp/x.gguf", 2);
+    find("'1.1b:q4_0' has 22 layers");
 }
 
 static void layers_are_extrapolated_from_a_few(void **state)

@@ -70,6 +70,11 @@ int tsr_cmd_synth(int argc, char **argv)
     }
     if (!synth_shape_parse("synth", text, &shape, &type))
         return TOOL_EXIT_USAGE;
+    if (n_layers > shape.n_layers) {
+        fprintf(stderr, "tsr synth: '%s' has %d layers; --layers takes up to so many\n", text,
+                shape.n_layers);
+        return TOOL_EXIT_USAGE;
+    }
     if (n_layers)
         shape.n_layers = n_layers;
     return write_model(path, &shape, type, seed);
