@@ -234,6 +234,9 @@ static void mistakes_are_named(void **state)
     find("3");
     run("bench -m /nope.gguf" DEVICES, 1);
     find("/nope.gguf");
+    assert_null(strstr(text, "GB/s")); /* said before the devices are measured */
+    run("bench -m " MODEL DEVICES " --ratios '1,x'", 2);
+    assert_null(strstr(text, "GB/s"));
     static const char *const wrong[][2] = {{" -c 8 -p 64", "pp64 needs a context of 65"},
                                            {" -p 4,x", "not '4,x'"},
                                            {" -p 0 -n 0", "nothing to measure"},

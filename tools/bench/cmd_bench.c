@@ -120,40 +120,42 @@ static void set_context(bench *b)
         b->engine.config.n_batch = prompt;
 }
 
+/* What can be wrong with the request, before anything is measured: that takes a while. */
+static int open_model(bench *b)
+{
+    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    header.header_only = true;
+    b->engine.path = b->options->model.model;
+    tsr_status status = tsr_gguf_open(b->engine.path, &header, &b->gguf);
+    return status == TSR_OK ? bench_rows_make(b) : tool_fail("bench", status);
+}
+
 static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_report *before)
 {
     const bench_options *o = b->options;
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
-    header.header_only = true;
-    b->engine.path = o->model.model;
     b->engine.config.rates = b->rates;
     b->engine.config.links = b->links;
     set_context(b);
-    tsr_status status = tsr_gguf_open(o->model.model, &header, &b->gguf);
-    int code = status == TSR_OK ? TOOL_GO_ON : tool_fail("bench", status);
-    if (code == TOOL_GO_ON) {
-        bench_describe_environment(b);
-        code = bench_rows_make(b);
-    }
-    if (code == TOOL_GO_ON) {
-        status = bench_measure(b, 0);
-        if (status == TSR_OK && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
-            status = bench_search(b);
-        if (status == TSR_OK && synthetic->n_layers_half)
-            status = bench_extrapolate(b, synthetic);
-        code = status == TSR_OK ? write_results(o, &b->report, before) : tool_fail("bench", status);
-    }
-    return code;
+    bench_describe_environment(b);
+    tsr_status status = bench_measure(b, 0);
+    if (status == TSR_OK && strcmp(o->ratios, "auto") == 0 && b->list->n_devices > 1)
+        status = bench_search(b);
+    if (status == TSR_OK && synthetic->n_layers_half)
+        status = bench_extrapolate(b, synthetic);
+    return status == TSR_OK ? write_results(o, &b->report, before) : tool_fail("bench", status);
 }
 
 static int measure(bench *b, const bench_synthetic *synthetic, const bench_report *before)
 {
+    bool has_model = b->options->model.model != NULL;
     tsr_status status = open_devices(b);
-    if (status == TSR_OK)
-        status = bench_devices(b);
-    int code = status == TSR_OK ? TOOL_EXIT_OK : tool_fail("bench", status);
-    if (code == TOOL_EXIT_OK && b->options->model.model)
-        code = bench_model(b, synthetic, before);
+    int code = status == TSR_OK ? TOOL_GO_ON : tool_fail("bench", status);
+    if (code == TOOL_GO_ON && has_model)
+        code = open_model(b);
+    if (code == TOOL_GO_ON && (status = bench_devices(b)) != TSR_OK)
+        code = tool_fail("bench", status);
+    if (code == TOOL_GO_ON)
+        code = has_model ? bench_model(b, synthetic, before) : TOOL_EXIT_OK;
     close_all(b);
     return code;
 }
