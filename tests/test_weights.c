@@ -11,6 +11,7 @@
 
 #include "alloc/buffer.h"
 #include "core/mem.h"
+#include "model/weights.h"
 #include "support/failing_alloc.h"
 #include "support/fake_device.h"
 #include "support/random.h"
@@ -581,9 +582,24 @@ static void copies_can_be_dropped_and_filled_again(void **state)
     }
 }
 
+/* A header may claim what no machine holds; planning goes on until it knows the bytes. */
+static void a_map_is_scaled_to_any_extent(void **state)
+{
+    (void)state;
+    const tsr_shard_map like = {.extent = 12, .granule = 3, .n_devices = 2, .begin = {0, 3, 4}};
+    tsr_shard_map map;
+    tsr_weights_scale_map(&like, 100, 8, &map);
+    assert_int_equal(map.begin[1], 10); /* of 13: 9.75 */
+    assert_int_equal(map.begin[2], 13);
+    tsr_weights_scale_map(&like, INT64_MAX, 1, &map);
+    assert_true(map.begin[1] == INT64_MAX / 4 * 3 + 2); /* 3/4 of 2^63 - 1, to the nearest */
+    assert_true(map.begin[2] == INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_map_is_scaled_to_any_extent),
         cmocka_unit_test(views_read_no_byte_and_cost_exactly_their_shards),
         cmocka_unit_test(views_and_copies_hold_the_file),
         cmocka_unit_test(measuring_needs_no_file_and_counts_the_same),

@@ -7,6 +7,7 @@
 #include "alloc/buffer.h"
 #include "core/mem.h"
 #include "core/quant.h"
+#include "split/round.h"
 
 tsr_status tsr_weights_init(tsr_weights *weights, const tsr_gguf *gguf, int64_t n_layers)
 {
@@ -348,10 +349,11 @@ static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_spli
 
 void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out)
 {
-    int64_t n = (extent + granule - 1) / granule, all = tsr_shard_map_n_granules(like);
+    tsr_split_wide n = (tsr_split_wide)(extent / granule + (extent % granule > 0));
+    tsr_split_wide all = (tsr_split_wide)tsr_shard_map_n_granules(like);
     *map_out = (tsr_shard_map){.extent = extent, .granule = granule, .n_devices = like->n_devices};
-    for (int d = 0; all > 0 && d <= like->n_devices; d++)
-        map_out->begin[d] = (like->begin[d] * n * 2 + all) / (2 * all);
+    for (int d = 0; all > 0 && d <= like->n_devices; d++) /* to the nearest */
+        map_out->begin[d] = (int64_t)((2 * n * (tsr_split_wide)like->begin[d] + all) / (2 * all));
 }
 
 /* Elements of the divided axis that stay together, where that axis is another one than its class's; else 0.
