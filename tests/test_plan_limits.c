@@ -274,6 +274,37 @@ static void devices_beyond_the_granules_are_remarked_on(void **state)
 
 /* ---- configs that are refused ---- */
 
+/* Either of two devices on one node fits into its memory; both together do not. */
+static void more_than_a_node_has_is_remarked_on(void **state)
+{
+    const fixture *f = *state;
+    fixture small = *f;
+    tsr_plan *plan;
+    size_t total = 0;
+    runner_ok(tsr_topology_load("synthetic:numa:1 core:4 pu:1", NULL, &small.topo), "machine");
+    runner_ok(plan_over(&small, f->gguf, "host:2", NULL, &plan), "room enough");
+    for (int d = 0; d < 2; d++)
+        total += device_of(plan, d).total_bytes;
+    assert_null(tsr_plan_note(plan, 0));
+    tsr_plan_destroy(plan);
+    small.topo->numa_nodes[0].memory_bytes = total / 4 * 3;
+    runner_ok(plan_over(&small, f->gguf, "host:2", NULL, &plan), "each fits");
+    assert_non_null(tsr_plan_note(plan, 0));
+    assert_non_null(strstr(tsr_plan_note(plan, 0), "host0 and 1 more share"));
+    assert_null(tsr_plan_note(plan, 1));
+    tsr_plan_destroy(plan);
+    static const size_t no_margin = 0;
+    tsr_fit_config fit = TSR_FIT_CONFIG_INIT;
+    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    fit.margins = &no_margin;
+    fit.n_margins = 1;
+    config.fit = &fit;
+    runner_ok(plan_over(&small, f->gguf, "host:2", &config, &plan), "each is fitted");
+    assert_non_null(strstr(tsr_plan_note(plan, 0), "host0 and 1 more share"));
+    tsr_plan_destroy(plan);
+    tsr_topology_destroy(small.topo);
+}
+
 static void names_of_modes_and_classes(void **state)
 {
     (void)state;
@@ -417,6 +448,7 @@ int main(void)
         cmocka_unit_test(the_largest_configs_do_not_overflow),
         cmocka_unit_test(a_header_is_enough_for_a_plan),
         cmocka_unit_test(devices_beyond_the_granules_are_remarked_on),
+        cmocka_unit_test(more_than_a_node_has_is_remarked_on),
         cmocka_unit_test(names_of_modes_and_classes),
         cmocka_unit_test(bad_configs_name_the_field),
         cmocka_unit_test(planning_a_70b_model_is_quick),

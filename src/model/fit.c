@@ -194,14 +194,19 @@ tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     tsr_status status = TSR_OK;
     const tsr_model_config defaults = TSR_MODEL_CONFIG_INIT;
     tsr_planning planning = {0};
+    tsr_fit *fit = NULL;
     if (!fit_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_fit_create: fit_out must not be NULL");
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
     TSR_TRY(
         tsr_model_shape_divide(&planning.shape, planning.traits, planning.n_devices, planning.rates, config));
     TSR_TRY(fit_create(planning.traits, planning.n_devices, &planning.shape, planning.rates,
-                       config ? config : &defaults, fit_out));
+                       config ? config : &defaults, &fit));
+    TSR_TRY(tsr_plan_note_shared_memory(devices, fit->plan));
+    *fit_out = fit;
+    fit = NULL;
 out:
+    tsr_fit_destroy(fit);
     tsr_planning_free(&planning);
     return status;
 }

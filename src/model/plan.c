@@ -330,12 +330,50 @@ static tsr_status plan_fitted(const tsr_gguf *gguf, const tsr_device_list *devic
     return TSR_OK;
 }
 
+/* What the host devices of a NUMA node take together, and how many they are; 0 unless `first` is the first of
+ * them. */
+static uint64_t taken_of_node(const tsr_device_list *devices, const tsr_plan *plan, int first, int *n_out)
+{
+    uint64_t bytes = 0;
+    *n_out = 0;
+    for (int d = 0; d < devices->n_devices; d++) {
+        const tsr_device_desc *device = &devices->devices[d];
+        if (device->kind != TSR_DEVICE_HOST || device->numa_node != devices->devices[first].numa_node)
+            continue;
+        if (d < first)
+            return 0;
+        bytes += plan->devices[d].total_bytes;
+        ++*n_out;
+    }
+    return bytes;
+}
+
+tsr_status tsr_plan_note_shared_memory(const tsr_device_list *devices, tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < devices->n_devices; d++) {
+        const tsr_device_desc *device = &devices->devices[d];
+        char has[TSR_BYTES_TEXT], takes[TSR_BYTES_TEXT];
+        int n;
+        if (device->kind != TSR_DEVICE_HOST || device->numa_node < 0 || !device->memory_total_bytes)
+            continue;
+        uint64_t bytes = taken_of_node(devices, plan, d, &n);
+        if (n > 1 && bytes > device->memory_total_bytes)
+            TSR_TRY(add_note(plan, "%s and %d more share %s of memory and take %s: more than there is",
+                             device->name, n - 1, tsr_bytes_text(device->memory_total_bytes, has),
+                             tsr_bytes_text(bytes, takes)));
+    }
+out:
+    return status;
+}
+
 tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                            const tsr_model_config *config, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
     tsr_planning planning = {0};
     tsr_model_config resolved;
+    tsr_plan *plan = NULL;
     if (!plan_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: plan_out must not be NULL");
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
@@ -348,8 +386,12 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     }
     if (!resolved.rates)
         resolved.rates = planning.rates;
-    TSR_TRY(tsr_plan_for_devices(planning.traits, planning.n_devices, &planning.shape, &resolved, plan_out));
+    TSR_TRY(tsr_plan_for_devices(planning.traits, planning.n_devices, &planning.shape, &resolved, &plan));
+    TSR_TRY(tsr_plan_note_shared_memory(devices, plan));
+    *plan_out = plan;
+    plan = NULL;
 out:
+    tsr_plan_destroy(plan);
     tsr_planning_free(&planning);
     return status;
 }

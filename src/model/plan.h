@@ -72,6 +72,10 @@ tsr_status tsr_planning_of_list(const tsr_gguf *gguf, const tsr_device_list *dev
                                 tsr_planning *planning_out);
 void tsr_planning_free(tsr_planning *planning);
 
+/* Each host device of a NUMA node may have all of its memory, so that unequal shares fit. What they take
+ * together is nobody's cap; the plan gets a note where it is more than the memory. */
+tsr_status tsr_plan_note_shared_memory(const tsr_device_list *devices, tsr_plan *plan);
+
 /* The plan of a decision, whose split it takes over. */
 tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
                                 const tsr_weights *weights, const tsr_model_config *resolved,
