@@ -256,8 +256,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
  *   "synthetic:..."    no file: hwloc's synthetic description ("synthetic:pack:2 core:4 pu:2")
  *
  * What the description does not say of a GPU is taken from a table of common cards and marked in
- * tsr_gpu.guessed; a GPU whose model is neither named nor in the table is left out, and gpu_note says so and
- * how config->cards can name it. `config` may be NULL.
+ * tsr_gpu.guessed. A GPU whose memory neither tells (an unknown model; a laptop's or a virtual GPU) is left
+ * out, and gpu_note says so and how config->cards can name it. `config` may be NULL.
  *
  * hwloc's descriptions are read in a short-lived child process (fork): hwloc crashes on some malformed files
  * and complains on stderr about others, and neither may reach the caller. The child is gone on return.
