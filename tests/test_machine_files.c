@@ -376,6 +376,11 @@ static void cards_can_be_named(void **state)
     assert_string_equal(topo->gpus[1].name, "NVIDIA A100-SXM4-80GB");
     assert_string_equal(topo->gpus[2].name, "Tesla T4");
     tsr_topology_destroy(topo);
+    topo = load(path, "1-2=l4");
+    assert_string_equal(topo->gpus[0].name, "NVIDIA A100-SXM4-80GB");
+    assert_string_equal(topo->gpus[1].name, "NVIDIA L4");
+    assert_string_equal(topo->gpus[2].name, "NVIDIA L4");
+    tsr_topology_destroy(topo);
 
     static const struct {
         const char *cards, *phrase;
@@ -385,7 +390,11 @@ static void cards_can_be_named(void **state)
                  {"=t4", "0=rtx3090"},
                  {"0=", "0=rtx3090"},
                  {"0=t4,,", "0=rtx3090"},
-                 {"-1=t4", "has 3 NVIDIA GPUs"}};
+                 {"-1=t4", "has 3 NVIDIA GPUs"},
+                 {"1-3=t4", "has 3 NVIDIA GPUs"},
+                 {"2-1=t4", "has 3 NVIDIA GPUs"},
+                 {"0-=t4", "has 3 NVIDIA GPUs"},
+                 {"1-2-2=t4", "has 3 NVIDIA GPUs"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
         config.cards = wrong[i].cards;

@@ -123,7 +123,7 @@ int tsr_cmd_topo(int argc, char **argv)
                                   "  tsr topo --devices cuda:0,mem=20GiB,cuda:1,host:1\n"
                                   "  tsr topo --machine-file 'synthetic:pack:2 core:4 pu:2' --json\n"
                                   "  tsr topo --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'\n"
-                                  "  tsr topo --machine-file g5.xml --card all=a10g\n"};
+                                  "  tsr topo --machine-file g5.xml --card 0-7=a10g\n"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = tool_machine_options_check("topo", &machine);

@@ -229,8 +229,8 @@ typedef struct tsr_topology {
 typedef struct tsr_topology_config {
     size_t size;       /* sizeof(tsr_topology_config) */
     tsr_logger logger; /* silent by default */
-    const char *cards; /* of a description: which cards its GPUs are, "0=rtx3090,1=a100" or "all=t4"; the
-                          number counts its NVIDIA GPUs from 0, and a bus id may stand for it. Overrides the
+    const char *cards; /* of a description: which cards its GPUs are, "0=rtx3090,1-3=a100" or "all=t4";
+                          numbers count its NVIDIA GPUs from 0, and a bus id may stand for one. Overrides the
                           description. NULL: as it says */
 } tsr_topology_config;
 

@@ -7,6 +7,7 @@
  */
 #include "topo/draft.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -65,35 +66,44 @@ static tsr_status unknown_card(const char *name)
     return tsr_fail(TSR_ERR_INVALID, "cards: '%s' is not in the table of cards; known are %s", name, list);
 }
 
-/* One "WHICH=CARD" of the text: the card, and which GPUs it is for (-1: all). */
-static tsr_status parse_choice(const tsr_topology *topo, const char *piece, const tsr_card **card_out,
-                               int *gpu_out)
+/* "all", "3", "0-7" or a bus id: GPUs *first_out to *last_out. */
+static bool parse_which(const tsr_topology *topo, const char *which, int *first_out, int *last_out)
 {
-    char which[32], bus_id[16];
+    char bus_id[16], *end;
+    long first = strtol(which, &end, 10), last = first;
+    if (*end == '-' && isdigit((unsigned char)end[1]))
+        last = strtol(end + 1, &end, 10);
+    if (strcasecmp(which, "all") == 0) {
+        first = 0;
+        last = topo->n_gpus - 1;
+    } else if (*end || first < 0 || last < first || last >= topo->n_gpus) {
+        first = tsr_bus_id_parse(which, bus_id) ? 0 : topo->n_gpus;
+        while (first < topo->n_gpus && strcmp(topo->gpus[first].bus_id, bus_id) != 0)
+            first++;
+        last = first;
+    }
+    *first_out = (int)first;
+    *last_out = (int)last;
+    return last < topo->n_gpus;
+}
+
+/* One "WHICH=CARD" of the text: the card, and which GPUs it is for. */
+static tsr_status parse_choice(const tsr_topology *topo, const char *piece, const tsr_card **card_out,
+                               int *first_out, int *last_out)
+{
+    char which[32];
     const char *equals = strchr(piece, '=');
     if (!equals || (size_t)(equals - piece) >= sizeof which || equals == piece || !equals[1])
         return tsr_fail(TSR_ERR_INVALID,
-                        "cards: '%s' is no choice of a card; write e.g. 0=rtx3090,1=a100 or all=t4", piece);
+                        "cards: '%s' is no choice of a card; write e.g. 0=rtx3090,1-3=a100 or all=t4", piece);
     snprintf(which, sizeof which, "%.*s", (int)(equals - piece), piece);
     *card_out = tsr_card_by_name(equals + 1);
     if (!*card_out)
         return unknown_card(equals + 1);
-    *gpu_out = -1;
-    if (strcasecmp(which, "all") == 0)
-        return TSR_OK;
-    char *end;
-    long number = strtol(which, &end, 10);
-    if (*end == '\0' && number >= 0 && number < topo->n_gpus) {
-        *gpu_out = (int)number;
-        return TSR_OK;
-    }
-    for (int i = 0; i < topo->n_gpus && tsr_bus_id_parse(which, bus_id); i++)
-        if (strcmp(topo->gpus[i].bus_id, bus_id) == 0) {
-            *gpu_out = i;
-            return TSR_OK;
-        }
-    return tsr_fail(TSR_ERR_INVALID, "cards: '%s': the machine has %d NVIDIA GPU%s, numbered from 0", piece,
-                    topo->n_gpus, topo->n_gpus == 1 ? "" : "s");
+    if (!parse_which(topo, which, first_out, last_out))
+        return tsr_fail(TSR_ERR_INVALID, "cards: '%s': the machine has %d NVIDIA GPU%s, numbered from 0",
+                        piece, topo->n_gpus, topo->n_gpus == 1 ? "" : "s");
+    return TSR_OK;
 }
 
 static tsr_status choose_cards(const tsr_topology *topo, const char *text,
@@ -104,12 +114,11 @@ static tsr_status choose_cards(const tsr_topology *topo, const char *text,
     while (text && *text) {
         size_t length = strcspn(text, ",");
         const tsr_card *card;
-        int gpu;
+        int first, last;
         snprintf(piece, sizeof piece, "%.*s", (int)TSR_MIN(length, sizeof piece - 1), text);
-        TSR_TRY(parse_choice(topo, piece, &card, &gpu));
-        for (int i = 0; i < topo->n_gpus; i++)
-            if (gpu < 0 || gpu == i)
-                chosen[i] = card;
+        TSR_TRY(parse_choice(topo, piece, &card, &first, &last));
+        for (int i = first; i <= last; i++)
+            chosen[i] = card;
         text += length + (text[length] == ',');
     }
 out:
