@@ -199,6 +199,8 @@ static void the_program_answers_and_exits_as_documented(void **state)
         {"topo --machine-file synthetic:pu:1 --devices cuda:0", 1, "no GPU is usable"},
         {"topo > /dev/full", 1, "cannot write to standard output"},
         {"topo --json > /dev/full", 1, "cannot write"},
+        {"help > /dev/full", 1, "cannot write"},
+        {"--version > /dev/full", 1, "cannot write"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }

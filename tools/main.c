@@ -73,12 +73,8 @@ static bool is_one_of(const char *text, const char *a, const char *b, const char
     return strcmp(text, a) == 0 || strcmp(text, b) == 0 || strcmp(text, c) == 0;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    if (argc < 2) {
-        fprintf(stderr, "tsr: no command given; `tsr help` lists them\n");
-        return TOOL_EXIT_USAGE;
-    }
     if (is_one_of(argv[1], "help", "--help", "-h"))
         return print_help(argc, argv);
     if (is_one_of(argv[1], "version", "--version", "-V")) {
@@ -86,9 +82,16 @@ int main(int argc, char **argv)
         return TOOL_EXIT_OK;
     }
     int index = find_command(argv[1]);
-    if (index < 0)
-        return complain(argv[1]);
-    int code = commands[index].run(argc - 1, argv + 1);
+    return index < 0 ? complain(argv[1]) : commands[index].run(argc - 1, argv + 1);
+}
+
+int main(int argc, char **argv)
+{
+    if (argc < 2) {
+        fprintf(stderr, "tsr: no command given; `tsr help` lists them\n");
+        return TOOL_EXIT_USAGE;
+    }
+    int code = run(argc, argv);
     /* A full disk or a closed pipe must not look like success. */
     if ((fflush(stdout) != 0 || ferror(stdout)) && code == TOOL_EXIT_OK) {
         fprintf(stderr, "tsr %s: cannot write to standard output\n", argv[1]);
