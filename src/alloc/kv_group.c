@@ -265,7 +265,8 @@ void tsr_kv_group_restore(tsr_kv_group *group, int seq, const tsr_kv_origin *ori
     int32_t *table = tsr_kv_group_table(group, seq);
     tsr_kv_span shared = shared_span(group, origin);
     group->first[seq] = origin->span.first;
-    share_pages(group, origin->parent, seq, shared.first, shared.end);
+    if (shared.first < shared.end) /* else there may be no parent, and so no table of it to point to */
+        share_pages(group, origin->parent, seq, shared.first, shared.end);
     for (int i = origin->span.first; i < origin->span.end; i++)
         if (i < shared.first || i >= shared.end)
             table[i] = take_page(group);
