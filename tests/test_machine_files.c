@@ -324,6 +324,22 @@ static void pasting_loses_no_model(void **state)
     }
 }
 
+/* Where sockets take turns in numbering processors, the list names each. */
+static void long_lists_of_processors_are_read_to_their_end(void **state)
+{
+    (void)state;
+    char text[4096] = "\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\tX\t", cell[16];
+    for (int cpu = 0; cpu < 512; cpu += 2) {
+        snprintf(cell, sizeof cell, "%s%d", cpu ? "," : "", cpu);
+        strcat(text, cell);
+    }
+    strcat(text, "\t0\n");
+    tsr_topology *topo = load_text(text);
+    assert_int_equal(topo->n_cores, 256);
+    assert_int_equal(topo->pus[255].os_index, 510);
+    tsr_topology_destroy(topo);
+}
+
 /* Eight GPUs, of which the first `n_joined` have 12 NVLinks to each of the others. */
 static tsr_topology *load_switched(int n_joined)
 {
@@ -640,6 +656,7 @@ int main(void)
         cmocka_unit_test(nvlinks_of_a_card_that_is_not_known_count),
         cmocka_unit_test(a_matrix_gives_links_and_places),
         cmocka_unit_test(a_pasted_matrix_builds_its_tree),
+        cmocka_unit_test(long_lists_of_processors_are_read_to_their_end),
         cmocka_unit_test(pasting_loses_no_model),
         cmocka_unit_test(nvswitches_show_by_more_links_than_a_card_has),
         cmocka_unit_test(cards_can_be_named),

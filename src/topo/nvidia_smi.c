@@ -19,7 +19,13 @@
 #include "topo/draft.h"
 #include "topo/machine_file.h"
 
-enum { MOST_COLUMNS = 2 * TSR_MAX_GPUS + 64, WORD_BYTES = 64, MOST_NVLINKS = 18, INVENTED_DOMAIN = 0xffff };
+enum {
+    MOST_COLUMNS = 2 * TSR_MAX_GPUS + 64,
+    WORD_BYTES = 64,
+    LIST_BYTES = 5 * TSR_DRAFT_MAX_PUS, /* "0,2,4,...": every CPU by its number, of up to 4 digits */
+    MOST_NVLINKS = 18,
+    INVENTED_DOMAIN = 0xffff
+};
 
 struct matrix {
     const char *name;
@@ -27,7 +33,7 @@ struct matrix {
     tsr_gpu_path path[TSR_MAX_GPUS][TSR_MAX_GPUS];
     int n_links[TSR_MAX_GPUS][TSR_MAX_GPUS];
     int node[TSR_MAX_GPUS]; /* NUMA number, -1 if it is not told */
-    char affinity[TSR_MAX_GPUS][256];
+    char affinity[TSR_MAX_GPUS][LIST_BYTES];
     char model[TSR_MAX_GPUS][64];
     bool seen[TSR_MAX_GPUS];
 };
@@ -166,7 +172,7 @@ static tsr_status check_affinity(const struct matrix *m, int row)
 static tsr_status read_row(struct matrix *m, const char *line)
 {
     tsr_status status = TSR_OK;
-    char word[256];
+    char word[WORD_BYTES];
     (void)next_word(&line, word, sizeof word);
     int row = gpu_number(word);
     if (row < 0 || row >= m->n_gpus || m->seen[row])
@@ -182,10 +188,8 @@ static tsr_status read_row(struct matrix *m, const char *line)
         }
         TSR_TRY(read_cell(m, row, column, word));
     }
-    if (next_word(&line, word, sizeof word)) {
-        snprintf(m->affinity[row], sizeof m->affinity[row], "%s", word);
+    if (next_word(&line, m->affinity[row], sizeof m->affinity[row]))
         TSR_TRY(check_affinity(m, row));
-    }
     m->node[row] = -1;
     if (next_word(&line, word, sizeof word) && isdigit((unsigned char)word[0])) {
         long node = strtol(word, NULL, 10);
