@@ -324,6 +324,17 @@ static void pasting_loses_no_model(void **state)
     }
 }
 
+/* Older drivers call network cards what the system calls them. */
+static void one_gpu_and_a_card_of_any_name_make_a_matrix(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text("GPU 0: NVIDIA L4 (UUID: GPU-1)\n\tGPU0\thfi1_0\tCPU Affinity\n"
+                                   "GPU0\t X \tPIX\t0-7\nhfi1_0\tPIX\t X \t\n");
+    assert_int_equal(topo->n_gpus, 1);
+    assert_int_equal(topo->n_cores, 8);
+    tsr_topology_destroy(topo);
+}
+
 /* Where sockets take turns in numbering processors, the list names each. */
 static void long_lists_of_processors_are_read_to_their_end(void **state)
 {
@@ -656,6 +667,7 @@ int main(void)
         cmocka_unit_test(nvlinks_of_a_card_that_is_not_known_count),
         cmocka_unit_test(a_matrix_gives_links_and_places),
         cmocka_unit_test(a_pasted_matrix_builds_its_tree),
+        cmocka_unit_test(one_gpu_and_a_card_of_any_name_make_a_matrix),
         cmocka_unit_test(long_lists_of_processors_are_read_to_their_end),
         cmocka_unit_test(pasting_loses_no_model),
         cmocka_unit_test(nvswitches_show_by_more_links_than_a_card_has),

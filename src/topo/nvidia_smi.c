@@ -80,14 +80,17 @@ static int gpu_number(const char *word)
     return *end == '\0' && n < 1000000 ? (int)n : -1;
 }
 
-/* Whether a line is the matrix's head: it begins with GPU0 and goes on with a column or "CPU Affinity". */
+/* Whether a line is the matrix's head: it begins with GPU0 and goes on with another GPU or, behind network
+ * cards of any name ("NIC0", "mlx5_0", "hfi1_0"), with "CPU Affinity". */
 static bool is_head(const char *line)
 {
-    char word[WORD_BYTES], second[WORD_BYTES];
-    return next_word(&line, word, sizeof word) && strcmp(word, "GPU0") == 0 &&
-           next_word(&line, second, sizeof second) &&
-           (strcmp(second, "CPU") == 0 || isupper((unsigned char)second[0]) || strstr(second, "mlx")) &&
-           strcmp(second, "X") != 0;
+    char word[WORD_BYTES];
+    if (!next_word(&line, word, sizeof word) || strcmp(word, "GPU0") != 0)
+        return false;
+    while (next_word(&line, word, sizeof word))
+        if (strcmp(word, "CPU") == 0 || gpu_number(word) > 0)
+            return true;
+    return false;
 }
 
 /* ---- the matrix ------------------------------------------------------------------------------ */
