@@ -4,177 +4,20 @@
 #define TSR_HOST_KERNELS_QUANT_VECTOR_H
 
 #include "host/kernels/mul_mat_sums.h"
-#include "host/kernels/quant_x.h"
+#include "host/kernels/quant_dots.h"
 
 enum { QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK }; /* elements of K at once, of one token and of many */
 
-/* Most tokens that walk side by side, as many as there are registers for, and rule(n, ...) for each n that
- * do. */
-#if defined(TSR_ISA_AMX)
-enum { QUANT_WALKERS = 1 }; /* few tokens take tiles */
-#define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__)
-#elif defined(TSR_ISA_AVX512)
-enum { QUANT_WALKERS = 4 };
-#define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__) rule(2, __VA_ARGS__) rule(4, __VA_ARGS__)
-#else
-enum { QUANT_WALKERS = 2 };
-#define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__) rule(2, __VA_ARGS__)
-#endif
-
 #if defined(TSR_ISA_INT_VEC)
 
-/* Blocks of n tokens that walk side by side: of the first one at x, of the others `stride` blocks apart. */
-typedef struct quant_walkers {
-    const x_block *x;
-    size_t stride;
-    int n; /* a constant of the code */
-} quant_walkers;
-
-/* Their blocks n_blocks on. */
-ALWAYS_INLINE quant_walkers quant_walkers_at(quant_walkers walkers, int64_t n_blocks)
+/* Add the products of block b, from its integer sums, to each walker's lane per row. */
+ALWAYS_INLINE void quant_vector_block(tsr_type type, const quant_panel *panel, int b, quant_walkers walkers,
+                                      const vec_int dots[QUANT_WALKERS], vec acc[QUANT_WALKERS])
 {
-    walkers.x += n_blocks;
-    return walkers;
-}
-
-/* That of walker t. */
-ALWAYS_INLINE const x_block *quant_walker(quant_walkers walkers, int t)
-{
-    return walkers.x + (size_t)t * walkers.stride;
-}
-
-/* Sums of elements 0 .. 15 and 16 .. 31 of a block; where nothing tells the halves apart, `first` may be that
- * of all. */
-typedef struct quant_halves {
-    vec_int first, second;
-} quant_halves;
-
-/* The sums of products of both halves of block b with every walker's block, a lane per row, times
- * 2^quant_dot_shift(); from parts. */
-ALWAYS_INLINE void quant_part_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
-                                   quant_halves out[QUANT_WALKERS])
-{
-    vec_int sums[QUANT_WALKERS][2][4];
-    UNROLL for (int half = 0; half < 2; half++)
-    {
-        const bool goes_on = half == 1 && !quant_has_sub_scales(type);
-        vec_int x_even[QUANT_WALKERS], x_odd[QUANT_WALKERS];
-        UNROLL for (int t = 0; t < walkers.n; t++)
-        {
-            const int16_t *q = quant_walker(walkers, t)->q + 8 * half;
-            x_even[t] = int_set1_part(q), x_odd[t] = int_set1_part(q + 16);
-        }
-        UNROLL for (int i = 0; i < 4; i++)
-        {
-            const quant_pair w = quant_dot_words(type, group, b, 4 * half + i);
-            UNROLL for (int t = 0; t < walkers.n; t++)
-            {
-                vec_int *sum = &sums[t][half][i];
-                *sum = goes_on ? int_dot(sums[t][0][i], w.even, x_even[t]) : int_product(w.even, x_even[t]);
-                *sum = int_dot(*sum, w.odd, x_odd[t]);
-            }
-        }
-    }
-    UNROLL for (int t = 0; t < walkers.n; t++) out[t] =
-        quant_has_sub_scales(type) ? (quant_halves){int_sum_parts(sums[t][0]), int_sum_parts(sums[t][1])}
-                                   : (quant_halves){int_sum_parts(sums[t][1]), {0}};
-}
-
-/* The same from vectors whose lanes are rows. */
-ALWAYS_INLINE void quant_column_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
-                                     quant_halves out[QUANT_WALKERS])
-{
-    vec_int even[QUANT_WALKERS][2], odd[QUANT_WALKERS][2]; /* apart, since each sum is a chain */
-    UNROLL for (int i = 0; i < 8; i++)
-    {
-        const quant_pair w = quant_dot_words(type, group, b, i);
-        UNROLL for (int t = 0; t < walkers.n; t++)
-        {
-            const int16_t *q = quant_walker(walkers, t)->q + 2 * i;
-            const vec_int x_even = int_set1(q), x_odd = int_set1(q + 16);
-            vec_int *e = &even[t][i / 4], *o = &odd[t][i / 4];
-            *e = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(*e, w.even, x_even);
-            *o = i % 4 == 0 ? int_product(w.odd, x_odd) : int_dot(*o, w.odd, x_odd);
-        }
-    }
-    UNROLL for (int t = 0; t < walkers.n; t++) out[t] =
-        (quant_halves){even[t][0] + odd[t][0], even[t][1] + odd[t][1]};
-}
-
-#if defined(TSR_ISA_BYTES)
-/* Both, where the walkers' blocks are bytes. At most two steps go into a sum, so 16 bits hold it. */
-ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
-                                   quant_halves out[QUANT_WALKERS])
-{
-    const bool parts = quant_has_parts(type), apart = quant_has_sub_scales(type);
-    byte_sum sums[QUANT_WALKERS][2][4] = {0};
-    UNROLL for (int i = 0; i < 8; i++)
-    {
-        const vec_bits w = quant_byte_quads(type, group, b, i);
-        UNROLL for (int t = 0; t < walkers.n; t++)
-        {
-            const int8_t *bytes = quant_walker(walkers, t)->bytes;
-            const vec_int xs = parts ? int_set1_part(bytes + i / 4 * 16) : int_set1(bytes + 4 * i);
-            byte_sum *sum = &sums[t][apart ? i / 4 : 0][i % 4];
-            *sum = byte_dot(*sum, w, xs);
-        }
-    }
-    UNROLL for (int t = 0; t < walkers.n; t++)
-    {
-        vec_int half_sums[2] = {0};
-        UNROLL for (int half = 0; half < 1 + apart; half++)
-        {
-            vec_int totals[4];
-            UNROLL for (int i = 0; i < 4; i++) totals[i] = byte_total(sums[t][half][i]);
-            half_sums[half] =
-                parts ? int_sum_parts(totals) : (totals[0] + totals[1]) + (totals[2] + totals[3]);
-        }
-        out[t] = (quant_halves){half_sums[0], half_sums[1]};
-    }
-}
-#endif
-
-ALWAYS_INLINE void quant_half_dots(tsr_type type, const bool bytes, const quant_group *group, int b,
-                                   quant_walkers walkers, quant_halves out[QUANT_WALKERS])
-{
-#if defined(TSR_ISA_BYTES)
-    if (bytes) {
-        quant_byte_dots(type, group, b, walkers, out);
-        return;
-    }
-#else
-    (void)bytes;
-#endif
-    if (quant_has_parts(type))
-        quant_part_dots(type, group, b, walkers, out);
-    else
-        quant_column_dots(type, group, b, walkers, out);
-}
-
-/* The integer sum of block b of a panel with a token's block x, a lane per row. `bytes`: which x has. */
-ALWAYS_INLINE vec_int quant_block_dot(tsr_type type, const bool bytes, const quant_panel *panel, int b,
-                                      const x_block *x, quant_halves dots)
-{
-    const int offset = bytes ? quant_byte_offset(type) : quant_offset(type);
-    const int shift = bytes ? 0 : quant_dot_shift(type, b);
-    if (quant_has_sub_scales(type))
-        return (dots.first - offset * x->half[0]) * quant_sub_scale(type, panel, 2 * b) +
-               (dots.second - offset * x->half[1]) * quant_sub_scale(type, panel, 2 * b + 1);
-    return ((dots.first + dots.second) >> shift) - offset * (x->half[0] + x->half[1]);
-}
-
-/* Add the products of block b to each walker's lane per row. */
-ALWAYS_INLINE void quant_vector_block(tsr_type type, const bool bytes, const quant_panel *panel,
-                                      const quant_group *group, int b, quant_walkers walkers,
-                                      vec acc[QUANT_WALKERS])
-{
-    quant_halves dots[QUANT_WALKERS];
-    quant_half_dots(type, bytes, group, b, walkers, dots);
     UNROLL for (int t = 0; t < walkers.n; t++)
     {
         const x_block *x = quant_walker(walkers, t);
-        const vec_int dot = quant_block_dot(type, bytes, panel, b, x, dots[t]);
-        acc[t] = vec_fma(int_to_float(dot) * vec_set1(x->scale), quant_scale(type, panel, b), acc[t]);
+        acc[t] = vec_fma(int_to_float(dots[t]) * vec_set1(x->scale), quant_scale(type, panel, b), acc[t]);
         UNROLL for (int half = 0; half < quant_minima(type); half++) acc[t] = vec_fma(
             vec_set1(quant_x_sum(x, quant_minima(type), half)), -quant_min(type, panel, b, half), acc[t]);
     }
@@ -218,18 +61,32 @@ ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
         quant_ask_lines(ahead->reading, at - ahead->again, bytes);
 }
 
+/* Add the products of n blocks from b on, with those of the walkers, while memory is asked for as many. */
+ALWAYS_INLINE void quant_vector_some(tsr_type type, const bool bytes, const quant_panel *panel,
+                                     const quant_group *group, int b, const int n, quant_walkers walkers,
+                                     panel_ahead *ahead, vec acc[QUANT_WALKERS])
+{
+    const quant_walkers blocks = quant_walkers_at(walkers, b);
+    vec_int dots[QUANT_GROUP_MAX][QUANT_WALKERS];
+    UNROLL for (int i = 0; i < n; i++) quant_ask(type, ahead);
+    quant_dots(type, bytes, panel, group, b, n, blocks, dots);
+    UNROLL for (int i = 0; i < n; i++)
+        quant_vector_block(type, panel, b + i, quant_walkers_at(blocks, i), dots[i], acc);
+}
+
 /* Add the products of the group that begins with block b. */
 ALWAYS_INLINE void quant_vector_group(tsr_type type, const bool bytes, const int_rows *rows,
                                       const quant_panel *panel, int b, quant_walkers walkers,
                                       panel_ahead *ahead, vec acc[QUANT_WALKERS])
 {
+    const int at_once = quant_blocks_at_once(type, bytes, walkers.n);
     quant_group group;
-    quant_group_parts(type, rows, panel, b, &group);
-    UNROLL for (int i = 0; i < quant_group_blocks(type); i++)
-    {
-        quant_ask(type, ahead);
-        quant_vector_block(type, bytes, panel, &group, b + i, quant_walkers_at(walkers, b + i), acc);
-    }
+    if (quant_walks_columns(type, bytes))
+        quant_group_load(type, rows, panel, b, &group);
+    else
+        quant_group_parts(type, rows, panel, b, &group);
+    UNROLL for (int i = 0; i < quant_group_blocks(type); i += at_once)
+        quant_vector_some(type, bytes, panel, &group, b + i, at_once, walkers, ahead, acc);
 }
 
 #if defined(TSR_ISA_AVX512)
@@ -242,8 +99,9 @@ ALWAYS_INLINE void quant_vector_pair(tsr_type type, const bool bytes, const int_
     quant_pair_load(type, rows, b, panel, pair);
     UNROLL for (int i = 0; i < 2; i++)
     {
-        quant_ask(type, ahead);
-        quant_vector_block(type, bytes, panel, &pair[i], b + i, quant_walkers_at(walkers, b + i), acc);
+        if (quant_walks_columns(type, bytes))
+            int_transpose(pair[i].bytes); /* the nibbles of a block */
+        quant_vector_some(type, bytes, panel, &pair[i], b + i, 1, walkers, ahead, acc);
     }
 }
 #endif
@@ -394,12 +252,28 @@ void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x)
 }
 #endif
 
+/* Prepare n encoded blocks. */
+ALWAYS_INLINE void quant_x_walks(tsr_type type, bool bytes, x_block *x, int64_t n)
+{
+#if defined(TSR_ISA_DIGITS)
+    if (!bytes && quant_takes_digits(type))
+        x_pack_digits(x, n, quant_offset(type));
+#endif
+#if defined(TSR_ISA_BYTES)
+    if (bytes && quant_walks_columns(type, bytes))
+        byte_x_begin(type, x, n);
+#endif
+}
+
 /* Encode the op's tokens [token, token_end) for quant_vector(), of which the first has its blocks at x. */
 static void quant_vector_encode(const product *p, int64_t token, int64_t token_end, x_block *x)
 {
     const bool bytes = quant_multiplies_bytes(p->op) && !quant_vector_is_short(p);
-    for (int64_t t = token; t < token_end; t++, x += p->op->k / X_BLOCK)
+    for (int64_t t = token; t < token_end; t++, x += p->op->k / X_BLOCK) {
+        const int64_t n = p->op->k / X_BLOCK;
         quant_x_encode(p->op, product_x(p, t), p->op->k, bytes, x);
+        quant_x_walks(p->op->type, bytes, x, n);
+    }
 }
 
 /* The product's tokens, of which the op's first has its blocks at x. */

@@ -20,6 +20,58 @@ ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 #endif
 }
 
+/* Whether one token, or a few, are digits beside such weights where they are not bytes (quant_dots.h). */
+ALWAYS_INLINE bool quant_takes_digits(tsr_type type)
+{
+#if defined(TSR_ISA_DIGITS)
+    return !quant_traits_of(type)->is_signed && quant_offset(type) < 128;
+#else
+    (void)type;
+    return false;
+#endif
+}
+
+#if defined(TSR_ISA_BYTES)
+enum { BYTE_STEPS = X_BLOCK / 4 }; /* quads of elements */
+
+/* A block's quads are added up at once or, with sub-scales and where sums have 16 bits, half of them. */
+ALWAYS_INLINE int byte_steps(bool sub_scales)
+{
+#if defined(TSR_ISA_QUADS)
+    return sub_scales ? BYTE_STEPS / 2 : BYTE_STEPS;
+#else
+    (void)sub_scales;
+    return BYTE_STEPS / 2;
+#endif
+}
+
+/* -offset times what half (0, 1) of a block adds up to, laid out like a byte_sum. */
+ALWAYS_INLINE int32_t byte_begin(const x_block *x, int half, int offset)
+{
+#if defined(TSR_ISA_QUADS)
+    return -offset * x->half[half];
+#else
+    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(x->bytes + half * X_BLOCK / 2));
+    const __m128i twos = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes); /* of each quad, first and second two */
+    const __m128i two_quads = _mm_add_epi16(twos, _mm_srli_si128(twos, 8));
+    const __m128i all = _mm_add_epi16(two_quads, _mm_srli_si128(two_quads, 4));
+    return _mm_cvtsi128_si32(_mm_mullo_epi16(all, _mm_set1_epi16((short)-offset)));
+#endif
+}
+
+/* What the sums of n blocks begin with. */
+ALWAYS_INLINE void byte_x_begin(tsr_type type, x_block *x, int64_t n)
+{
+    const int offset = quant_byte_offset(type);
+    const bool whole = byte_steps(quant_has_sub_scales(type)) == BYTE_STEPS;
+    for (int64_t i = 0; i < n; i++) {
+        const int32_t second = byte_begin(&x[i], 1, offset);
+        x[i].begin[0] = byte_begin(&x[i], 0, offset) + (whole ? second : 0);
+        x[i].begin[1] = second;
+    }
+}
+#endif
+
 /* How a tile is multiplied: constants of the code. */
 typedef struct quant_form {
     bool is_bytes, sub_scales;

@@ -9,8 +9,6 @@
 #ifndef TSR_HOST_KERNELS_QUANTS_BYTES_H
 #define TSR_HOST_KERNELS_QUANTS_BYTES_H
 
-enum { BYTE_STEPS = X_BLOCK / 4 }; /* quads of elements */
-
 /* Of a panel of QUANT_ROWS rows. */
 typedef struct byte_quanta {
     uint8_t q[QUANT_BLOCKS][BYTE_STEPS][QUANT_VECTORS][4 * INT_LANES];
@@ -26,43 +24,6 @@ ALWAYS_INLINE void byte_quanta_block(tsr_type type, const quant_panel *panel, co
     if (quant_has_sub_scales(type))
         UNROLL for (int half = 0; half < 2; half++)
             int_store(quanta->sub[b][half][v], quant_sub_scale(type, panel, 2 * b + half));
-}
-
-/* A block's quads are added up at once or, with sub-scales and where sums have 16 bits, half of them. */
-ALWAYS_INLINE int byte_steps(bool sub_scales)
-{
-#if defined(TSR_ISA_QUADS)
-    return sub_scales ? BYTE_STEPS / 2 : BYTE_STEPS;
-#else
-    (void)sub_scales;
-    return BYTE_STEPS / 2;
-#endif
-}
-
-/* -offset times what half (0, 1) of a block adds up to, laid out like a byte_sum. */
-ALWAYS_INLINE int32_t byte_begin(const x_block *x, int half, int offset)
-{
-#if defined(TSR_ISA_QUADS)
-    return -offset * x->half[half];
-#else
-    const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(x->bytes + half * X_BLOCK / 2));
-    const __m128i twos = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes); /* of each quad, first and second two */
-    const __m128i two_quads = _mm_add_epi16(twos, _mm_srli_si128(twos, 8));
-    const __m128i all = _mm_add_epi16(two_quads, _mm_srli_si128(two_quads, 4));
-    return _mm_cvtsi128_si32(_mm_mullo_epi16(all, _mm_set1_epi16((short)-offset)));
-#endif
-}
-
-/* What the sums of n blocks begin with. */
-ALWAYS_INLINE void byte_x_begin(tsr_type type, x_block *x, int64_t n)
-{
-    const int offset = quant_byte_offset(type);
-    const bool whole = byte_steps(quant_has_sub_scales(type)) == BYTE_STEPS;
-    for (int64_t i = 0; i < n; i++) {
-        const int32_t second = byte_begin(&x[i], 1, offset);
-        x[i].begin[0] = byte_begin(&x[i], 0, offset) + (whole ? second : 0);
-        x[i].begin[1] = second;
-    }
 }
 
 /* The sums of `steps` steps from the first one on, of block b with n_tokens blocks, x and those QUANT_BLOCKS

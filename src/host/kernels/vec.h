@@ -37,6 +37,10 @@
 #define TSR_ISA_QUADS /* of which four products are added up in 32 bits at once */
 #endif
 
+#if defined(TSR_ISA_VNNI)
+#define TSR_ISA_DIGITS /* without a sign on one side, with one on the other */
+#endif
+
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 /* For a loop that keeps its registers to itself this way, or one of many cases: compilers take a multiple of
  * the time for a function that has them all. */

@@ -25,10 +25,17 @@ typedef struct x_block {
         int16_t q[X_BLOCK]; /* elements 0, 2, ... 30, then 1, 3, ... 31: how bytes fall apart into words */
         struct {            /* after x_pack_bytes() */
             int8_t bytes[X_BLOCK]; /* in order */
-            int32_t begin[2];      /* a kernel's own: see quants_bytes.h */
+            int32_t begin[2];      /* a kernel's own: see quant_x.h */
+        };
+        struct { /* after x_pack_digits(), in order: x = 256 * high + low */
+            int8_t high[X_BLOCK];
+            uint8_t low[X_BLOCK];
         };
     };
-    int32_t half[2]; /* sums of elements 0..15 and 16..31 */
+    union {
+        int32_t half[2]; /* sums of elements 0..15 and 16..31 */
+        int32_t more[2]; /* after x_pack_digits(), where bytes have an offset: that times these sums */
+    };
     float scale;
     float sum; /* scale * (half[0] + half[1]) */
 } x_block;
@@ -236,6 +243,21 @@ ALWAYS_INLINE void x_pack_bytes(x_block *x, int64_t n)
         memcpy(&odd, x[b].q + X_BLOCK / 2, sizeof odd);
         even = (even & 0xff) | (odd << 8);
         memcpy(x[b].bytes, &even, sizeof even);
+    }
+}
+
+/* The integers of n blocks as digits. */
+ALWAYS_INLINE void x_pack_digits(x_block *x, int64_t n, int offset)
+{
+    for (int64_t b = 0; b < n; b++) {
+        word16 even, odd;
+        memcpy(&even, x[b].q, sizeof even);
+        memcpy(&odd, x[b].q + X_BLOCK / 2, sizeof odd);
+        const word16 high = even >> 8 | (odd & 0xff00), low = (even & 0xff) | odd << 8;
+        memcpy(x[b].high, &high, sizeof high);
+        memcpy(x[b].low, &low, sizeof low);
+        for (int half = 0; half < 2 && offset > 0; half++)
+            x[b].more[half] = -offset * x[b].half[half];
     }
 }
 
