@@ -382,6 +382,42 @@ static void what_one_process_cannot_open_none_opens(void **state)
     free_task(&small);
 }
 
+/* Process 1 is given another token, and then the same. */
+static tsr_status decode_other_token(process *self, tsr_model *model, tsr_session *session)
+{
+    const int32_t token = self->rank;
+    float row[SESSION_VOCAB];
+    tsr_batch batch = {.n_tokens = 1, .tokens = &token};
+    (void)model;
+    tsr_status status = tsr_session_decode(session, &batch, row);
+    if (status != TSR_ERR_INVALID || !strstr(tsr_last_error(), "tsr_session_decode: process"))
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s", tsr_status_name(status), tsr_last_error());
+    return decode(self, session, 0, N_TOKENS);
+}
+
+static void other_token_body(process *self)
+{
+    with_session(self, decode_other_token);
+}
+
+static void arguments_that_differ_are_refused(void **state)
+{
+    (void)state;
+    process processes[PROCESSES_MAX];
+    task t = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .split = {1, 1}, .n_split = 2};
+    const int n = run_task(&t, other_token_body, NULL, processes);
+    assert_status(processes, n, TSR_OK, "");
+    assert_same(&t, n);
+    free_task(&t);
+    task files = {.devices = {"host:1,threads=1", "host:1,threads=1"},
+                  .split = {1, 1},
+                  .n_split = 2,
+                  .path_of_1 = "examples/models/glossary-7m-Q8_0.gguf"};
+    run_task(&files, decode_body, NULL, processes);
+    assert_status(processes, n, TSR_ERR_INVALID, "tsr_model_open: process");
+    free_task(&files);
+}
+
 /* A step that leaves the range of the exact reduction fails everywhere, and is all that is lost. */
 static tsr_status decode_poisoned(process *self, tsr_model *model, tsr_session *session)
 {
@@ -596,6 +632,7 @@ int main(void)
         cmocka_unit_test(the_split_changes_in_the_middle_of_a_text),
         cmocka_unit_test(saved_sequences_go_on_with_the_same_bits),
         cmocka_unit_test(what_one_process_cannot_open_none_opens),
+        cmocka_unit_test(arguments_that_differ_are_refused),
         cmocka_unit_test(a_failed_step_leaves_every_process_as_it_was),
         cmocka_unit_test(nobody_waits_for_ever),
         cmocka_unit_test(memory_that_one_process_lacks_fails_all),

@@ -16,6 +16,7 @@ enum { POLLS = 1000 }; /* of a waiting thread, before it gives way */
 /* What a process brings to an exchange. */
 typedef struct report {
     int32_t status, call; /* of which call, as a number that its name gives */
+    int32_t mark;         /* of its arguments; 0: nothing is said of them */
 } report;
 
 struct tsr_processes {
@@ -143,10 +144,11 @@ static tsr_status fetch_sentence(tsr_processes *p, int failed)
 
 /* One exchange. *failed_out: the first process that has failed, -1 if none; its sentence is in p->sentence.
  */
-static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, int *failed_out)
+static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, uint64_t mark,
+                           int *failed_out)
 {
     tsr_status status = tsr_processes_check(p);
-    const report own = {mine, number_of(what)};
+    const report own = {mine, number_of(what), (int32_t)(mark ^ mark >> 32)};
     *failed_out = -1;
     if (status == TSR_OK)
         status = gather_reports(p, own);
@@ -167,6 +169,13 @@ static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, 
         tsr_processes_lose(p, text);
         status = tsr_processes_check(p);
     }
+    for (int r = 0; r < p->transport.n_ranks && status == TSR_OK; r++)
+        if (p->reports[r].mark != own.mark)
+            return tsr_fail(
+                TSR_ERR_INVALID,
+                "%s: process %d has other arguments, or files, than process %d; they must be the same in "
+                "every process",
+                what, p->transport.rank, r);
     return status;
 }
 
@@ -190,6 +199,11 @@ static tsr_status failure_met(tsr_processes *p, int failed)
 
 tsr_status tsr_processes_agree(tsr_processes *p, tsr_status mine, const char *what)
 {
+    return tsr_processes_agree_on(p, mine, what, 0);
+}
+
+tsr_status tsr_processes_agree_on(tsr_processes *p, tsr_status mine, const char *what, uint64_t mark)
+{
     int failed;
     if (!p)
         return mine;
@@ -200,7 +214,7 @@ tsr_status tsr_processes_agree(tsr_processes *p, tsr_status mine, const char *wh
         p->pending = TSR_OK;
         return tsr_fail(pending, "%s", p->sentence);
     }
-    tsr_status status = exchange(p, mine, what, &failed);
+    tsr_status status = exchange(p, mine, what, mark, &failed);
     if (status != TSR_OK || failed < 0)
         return status;
     return p->reports[failed].call == number_of(what) ? failure_of(p, failed) : failure_met(p, failed);
@@ -256,7 +270,7 @@ tsr_status tsr_processes_share(tsr_processes *p, int root, tsr_status mine, void
         return mine;
     if (p->pending != TSR_OK)
         return tsr_fail(p->pending, "%s", p->sentence);
-    tsr_status status = exchange(p, mine, what, &failed);
+    tsr_status status = exchange(p, mine, what, 0, &failed);
     if (status == TSR_OK && failed >= 0)
         return failure_met(p, failed);
     if (status == TSR_OK && width > 0)

@@ -42,6 +42,10 @@ const tsr_transport *tsr_processes_transport(const tsr_processes *processes);
  * is not, they are out of step and lost. */
 tsr_status tsr_processes_agree(tsr_processes *processes, tsr_status mine, const char *what);
 
+/* The same of a call that must have the same arguments everywhere: `mark` is a checksum of them, where it
+ * came to TSR_OK. Where marks differ, all fail with TSR_ERR_INVALID, and nothing is lost. */
+tsr_status tsr_processes_agree_on(tsr_processes *processes, tsr_status mine, const char *what, uint64_t mark);
+
 /* `height` rows of `width` bytes of process `root`, where getting them came to `mine`, for all processes. */
 tsr_status tsr_processes_share(tsr_processes *processes, int root, tsr_status mine, void *rows, size_t stride,
                                size_t width, size_t height, const char *what);

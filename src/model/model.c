@@ -12,6 +12,7 @@
 #include "model/expert_split.h"
 #include "model/fit.h"
 #include "model/session.h"
+#include "model/session_file.h"
 #include "runtime/memory.h"
 
 /* ---- shape ----------------------------------------------------------------------------------- */
@@ -310,14 +311,36 @@ out:
     return status;
 }
 
+/* What must be the same in every process: the model, and how it is divided and used. */
+static uint64_t mark_of(const tsr_model *model)
+{
+    const tsr_model_config *c = &model->config;
+    const int64_t numbers[] = {(int64_t)tsr_model_fingerprint(model),
+                               c->n_ctx,
+                               c->n_seq_max,
+                               c->n_batch,
+                               c->n_outputs_max,
+                               (int64_t)c->type_k,
+                               (int64_t)c->type_v,
+                               (int64_t)c->reduction,
+                               c->activation_bits,
+                               c->copy_weights,
+                               c->swa_full};
+    uint64_t sum = tsr_checksum(0, numbers, sizeof numbers);
+    for (int d = 0; d < model->rt->n_devices; d++)
+        sum = tsr_checksum(sum, model->rt->devices[d]->used, sizeof model->rt->devices[d]->used);
+    return sum;
+}
+
 tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
                           tsr_model **model_out)
 {
     tsr_model *model = NULL;
     if (!rt || !path || !model_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
-    tsr_status status =
-        tsr_processes_agree(rt->processes, open_file(rt, path, config, &model), "tsr_model_open");
+    tsr_status status = open_file(rt, path, config, &model);
+    if (rt->processes)
+        status = tsr_processes_agree_on(rt->processes, status, "tsr_model_open", model ? mark_of(model) : 0);
     if (status == TSR_OK)
         *model_out = model;
     else

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "model/session_file.h"
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
@@ -285,13 +286,27 @@ out:
     return status;
 }
 
+/* What every process must have been given alike. */
+static uint64_t mark_of(const tsr_batch *batch, const chunk *c)
+{
+    uint64_t sum = 0;
+    for (int64_t i = c->begin; i < c->end; i++) {
+        const int32_t token[] = {batch->tokens[i], seq_of(batch, i), is_output(batch, i)};
+        sum = tsr_checksum(sum, token, sizeof token);
+    }
+    return sum;
+}
+
 static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c, float *logits)
 {
     tsr_status status = TSR_OK;
     tsr_step *step;
+    tsr_processes *processes = session->model->rt->processes;
     size_t bytes = (size_t)c->n_outputs * (size_t)session->model->shape.hparams.n_vocab * sizeof(float);
-    TSR_TRY(tsr_processes_agree(session->model->rt->processes, prepare_chunk(session, batch, c, &step),
-                                "tsr_session_decode"));
+    status = prepare_chunk(session, batch, c, &step);
+    if (processes)
+        TSR_TRY(tsr_processes_agree_on(processes, status, "tsr_session_decode", mark_of(batch, c)));
+    TSR_TRY(status);
     TSR_TRY(tsr_program_run(step->program));
     if (bytes)
         TSR_TRY(tsr_tensor_get(step->logits, logits, 0, bytes));
