@@ -232,14 +232,14 @@ static void machines_survive_nccl_xml(void **state)
 
 /* ---- hwloc ------------------------------------------------------------------------------------ */
 
-#define HWLOC_GPU(bus, n)                                                                              \
+#define HWLOC_GPU(bus, n, api)                                                                         \
     "<object type=\"PCIDev\" gp_index=\"1" n "\" pci_busid=\"0000:" bus ":00.0\" "                     \
     "pci_type=\"0302 [10de:9999] [10de:0000] a1\" pci_link_speed=\"31.5\">"                            \
     "<object type=\"OSDev\" gp_index=\"2" n "\" name=\"nvml" n "\" subtype=\"NVML\" osdev_type=\"1\">" \
     "<info name=\"Backend\" value=\"NVML\"/><info name=\"GPUModel\" value=\"NVIDIA Foo 9000\"/>"       \
-    "<info name=\"CUDAGlobalMemorySize\" value=\"50331648\"/></object></object>"
+    "<info name=\"" api "GlobalMemorySize\" value=\"50331648\"/></object></object>"
 
-#define GPUS HWLOC_GPU("01", "1") HWLOC_GPU("02", "2")
+#define GPUS HWLOC_GPU("01", "1", "CUDA") HWLOC_GPU("02", "2", "OpenCL")
 #define ALL  "cpuset=\"0x1\" complete_cpuset=\"0x1\" nodeset=\"0x1\" complete_nodeset=\"0x1\""
 
 static const char hwloc_xml[] =
@@ -264,6 +264,17 @@ static void nvlinks_of_a_card_that_is_not_known_count(void **state)
     assert_true(topo->gpu_pairs[0][1].nvlink_bytes_per_s == 100e9);
     assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 4);
     assert_int_equal(topo->gpu_pairs[0][1].peer_access, TSR_YES);
+    tsr_topology_destroy(topo);
+}
+
+/* Which of hwloc's parts were there when the machine was recorded is chance. */
+static void memory_is_what_cuda_or_opencl_said(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text(hwloc_xml);
+    assert_int_equal(topo->n_gpus, 2); /* without a size they would be left out */
+    for (int g = 0; g < 2; g++)
+        assert_int_equal(topo->gpus[g].memory_bytes, UINT64_C(48) << 30);
     tsr_topology_destroy(topo);
 }
 
@@ -664,6 +675,7 @@ int main(void)
         cmocka_unit_test(links_to_gpus_that_a_program_did_not_use_are_no_fault),
         cmocka_unit_test(a_link_without_a_class_leads_to_the_gpu_there),
         cmocka_unit_test(machines_survive_nccl_xml),
+        cmocka_unit_test(memory_is_what_cuda_or_opencl_said),
         cmocka_unit_test(nvlinks_of_a_card_that_is_not_known_count),
         cmocka_unit_test(a_matrix_gives_links_and_places),
         cmocka_unit_test(a_pasted_matrix_builds_its_tree),

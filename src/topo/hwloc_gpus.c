@@ -16,7 +16,7 @@
 
 enum { NVIDIA = 0x10de };
 
-/* Of a GPU's OS devices, those of CUDA know the most. */
+/* Of a GPU's OS devices, those of CUDA know the most; recorded without, those of OpenCL know as much. */
 static void read_os_devices(hwloc_obj_t pci, tsr_gpu *gpu)
 {
     for (hwloc_obj_t os = pci->io_first_child; os; os = os->next_sibling) {
@@ -27,6 +27,10 @@ static void read_os_devices(hwloc_obj_t pci, tsr_gpu *gpu)
         const char *uuid = hwloc_obj_get_info_by_name(os, "NVIDIAUUID");
         if (os->type != HWLOC_OBJ_OS_DEVICE || !backend)
             continue;
+        if (!kib && !gpu->memory_bytes)
+            kib = hwloc_obj_get_info_by_name(os, "OpenCLGlobalMemorySize");
+        if (!sms && !gpu->n_sms)
+            sms = hwloc_obj_get_info_by_name(os, "OpenCLComputeUnits");
         if (model && !*gpu->name)
             snprintf(gpu->name, sizeof gpu->name, "%s", model);
         if (uuid && !*gpu->uuid)
