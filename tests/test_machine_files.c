@@ -1,5 +1,5 @@
-/* Machines from files: every recorded one, what NCCL's XML and nvidia-smi's matrix mean field by field, and
- * what cannot be read. */
+/* Machines from files: every recorded one, what NCCL's and hwloc's XML mean field by field, and what cannot
+ * be read. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +15,6 @@
 #include <tsr/topology.h>
 
 #include "support/directory.h"
-#include "support/failing_alloc.h"
 #include "support/topology.h"
 #include "topo/cards.h"
 
@@ -53,34 +52,9 @@ static const char nccl_xml[] =
     " </cpu>\n"
     "</system>\n";
 
-static const char smi_text[] =
-    "GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
-    "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-2)\n"
-    "GPU 2: NVIDIA L40S (UUID: GPU-3)\n"
-    "\t\033[4mGPU0\tGPU1\tGPU2\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\033[0m\n"
-    "GPU0\t X \tNV4\tSYS\tPXB\t0-3,8\t0\t\tN/A\n"
-    "GPU1\tNV4\t X \tSYS\tSYS\t0-3,8\t0\t\tN/A\n"
-    "GPU2\tSYS\tSYS\t X \tNODE\t4-7\t1\t\tN/A\n"
-    "NIC0\tPXB\tSYS\tNODE\t X \n"
-    "\nLegend:\n\n  X    = Self\n";
-
-static tsr_topology *load(const char *path, const char *cards)
-{
-    tsr_topology *topo = NULL;
-    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
-    config.cards = cards;
-    tsr_status status = tsr_topology_load(path, &config, &topo);
-    if (status != TSR_OK)
-        fail_msg("%s: %s: %s", path, tsr_status_name(status), tsr_last_error());
-    const char *fault = topology_fault(topo);
-    if (fault)
-        fail_msg("%s: does not hold: %s", path, fault);
-    return topo;
-}
-
 static tsr_topology *load_text(const char *text)
 {
-    return load(directory_write("machine", text, strlen(text)), NULL);
+    return topology_load(directory_write("machine", text, strlen(text)), NULL);
 }
 
 /* ---- NCCL ------------------------------------------------------------------------------------- */
@@ -224,7 +198,7 @@ static void machines_survive_nccl_xml(void **state)
         tsr_topology_destroy(first);
         tsr_topology_destroy(second);
     }
-    tsr_topology *none = load("synthetic:pack:1 core:2 pu:1", NULL);
+    tsr_topology *none = topology_load("synthetic:pack:1 core:2 pu:1", NULL);
     assert_int_equal(tsr_topology_write_nccl_xml(none, append, text), TSR_ERR_UNSUPPORTED);
     tsr_topology_destroy(none);
     free(text);
@@ -278,143 +252,20 @@ static void memory_is_what_cuda_or_opencl_said(void **state)
     tsr_topology_destroy(topo);
 }
 
-/* ---- nvidia-smi ------------------------------------------------------------------------------- */
-
-static void a_matrix_gives_links_and_places(void **state)
-{
-    (void)state;
-    tsr_topology *topo = load_text(smi_text);
-    assert_int_equal(topo->n_gpus, 3);
-    assert_string_equal(topo->gpus[0].name, "NVIDIA A100-SXM4-80GB");
-    assert_string_equal(topo->gpus[2].name, "NVIDIA L40S");
-    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 4);
-    assert_int_equal(topo->gpu_pairs[0][2].path, TSR_GPU_PATH_SYS);
-    assert_int_equal(topo->n_numa_nodes, 2);
-    assert_int_equal(topo->gpus[2].numa_node, 1);
-    assert_int_equal(topo->numa_nodes[0].n_cores, 5);
-    assert_int_equal(topo->pus[4].os_index, 8);
-    assert_non_null(strstr(topo->notes, "bus ids are invented"));
-    tsr_topology_destroy(topo);
-}
-
-/* Pasted into a forum post, tabs became blanks; older drivers say SOC and have no NUMA column. */
-static void a_pasted_matrix_builds_its_tree(void **state)
-{
-    (void)state;
-    tsr_topology *topo = load_text("        GPU0    GPU1    GPU2    GPU3    mlx5_0  CPU Affinity\n"
-                                   "GPU0     X      PIX     PHB     SOC     PHB     0-7\n"
-                                   "GPU1    PIX      X      PHB     SOC     PHB     0-7\n"
-                                   "GPU2    PHB     PHB      X      SOC     PIX     0-7\n"
-                                   "GPU3    SOC     SOC     SOC      X      SOC     8-15\n"
-                                   "mlx5_0  PHB     PHB     PIX     SOC      X\n");
-    assert_int_equal(topo->n_gpus, 0); /* no models */
-    assert_non_null(strstr(topo->gpu_note, "4 GPUs of unknown model"));
-    assert_int_equal(topo->pci[0].bridge, topo->pci[1].bridge);
-    assert_int_not_equal(topo->pci[0].bridge, topo->pci[2].bridge);
-    assert_int_equal(topo->bridges[topo->pci[0].bridge].parent, topo->pci[2].bridge);
-    assert_int_equal(topo->n_numa_nodes, 2);
-    tsr_topology_destroy(topo);
-}
-
-/* An editor put a byte order mark in front; a forum wants text indented. */
-static void pasting_loses_no_model(void **state)
-{
-    (void)state;
-    static const char *const texts[] = {
-        "\xef\xbb\xbf"
-        "GPU 0: NVIDIA L4 (UUID: GPU-1)\n\tGPU0\tCPU Affinity\nGPU0\tX\t0-7\n",
-        "\xef\xbb\xbf\tGPU0\tCPU Affinity\nGPU0\tX\t0-7\n",
-        "    GPU 0: NVIDIA L4 (UUID: GPU-1)\r\n"
-        "    \tGPU0\tCPU Affinity\r\n    GPU0\tX\t0-7\r\n"};
-    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
-        tsr_topology *topo = load_text(texts[i]);
-        assert_int_equal(topo->n_pci, 1);
-        assert_int_equal(topo->n_gpus, strstr(texts[i], "L4") != NULL);
-        assert_string_equal(topo->gpus[0].name, topo->n_gpus ? "NVIDIA L4" : "");
-        tsr_topology_destroy(topo);
-    }
-}
-
-/* Older drivers call network cards what the system calls them. */
-static void one_gpu_and_a_card_of_any_name_make_a_matrix(void **state)
-{
-    (void)state;
-    tsr_topology *topo = load_text("GPU 0: NVIDIA L4 (UUID: GPU-1)\n\tGPU0\thfi1_0\tCPU Affinity\n"
-                                   "GPU0\t X \tPIX\t0-7\nhfi1_0\tPIX\t X \t\n");
-    assert_int_equal(topo->n_gpus, 1);
-    assert_int_equal(topo->n_cores, 8);
-    tsr_topology_destroy(topo);
-}
-
-/* Where sockets take turns in numbering processors, the list names each. */
-static void long_lists_of_processors_are_read_to_their_end(void **state)
-{
-    (void)state;
-    char text[4096] = "\tGPU0\tCPU Affinity\tNUMA Affinity\nGPU0\tX\t", cell[16];
-    for (int cpu = 0; cpu < 512; cpu += 2) {
-        snprintf(cell, sizeof cell, "%s%d", cpu ? "," : "", cpu);
-        strcat(text, cell);
-    }
-    strcat(text, "\t0\n");
-    tsr_topology *topo = load_text(text);
-    assert_int_equal(topo->n_cores, 256);
-    assert_int_equal(topo->pus[255].os_index, 510);
-    tsr_topology_destroy(topo);
-}
-
-/* Eight GPUs, of which the first `n_joined` have 12 NVLinks to each of the others. */
-static tsr_topology *load_switched(int n_joined)
-{
-    char text[4096] = "\t", cell[64];
-    for (int g = 0; g < 8; g++) {
-        snprintf(cell, sizeof cell, "GPU%d\t", g);
-        strcat(text, cell);
-    }
-    strcat(text, "CPU Affinity\tNUMA Affinity\n");
-    for (int a = 0; a < 8; a++) {
-        snprintf(cell, sizeof cell, "GPU%d\t", a);
-        strcat(text, cell);
-        for (int b = 0; b < 8; b++)
-            strcat(text, a == b ? "X\t" : a < n_joined && b < n_joined ? "NV12\t" : "SYS\t");
-        strcat(text, a < 4 ? "0-63\t0\n" : "64-127\t1\n");
-    }
-    return load(directory_write("switched.txt", text, strlen(text)), "all=a100");
-}
-
-static void nvswitches_show_by_more_links_than_a_card_has(void **state)
-{
-    (void)state;
-    tsr_topology *topo = load_switched(8);
-    assert_int_equal(topo->n_gpus, 8);
-    assert_int_equal(topo->gpus[7].n_nvlink_ends, 1);
-    assert_int_equal(topo->gpus[7].nvlink_ends[0].kind, TSR_NVLINK_END_SWITCH);
-    assert_int_equal(topo->gpu_pairs[0][7].n_nvlinks, 12);
-    assert_true(topo->gpu_pairs[0][7].nvlink_bytes_per_s == 300e9);
-    tsr_topology_destroy(topo);
-    /* One whose fabric did not come up leaves the others their switches. */
-    topo = load_switched(7);
-    assert_int_equal(topo->gpus[0].n_nvlink_ends, 1);
-    assert_int_equal(topo->gpus[0].nvlink_ends[0].kind, TSR_NVLINK_END_SWITCH);
-    assert_int_equal(topo->gpus[7].n_nvlink_ends, 0);
-    assert_int_equal(topo->gpu_pairs[0][6].n_nvlinks, 12);
-    assert_int_equal(topo->gpu_pairs[0][7].n_nvlinks, 0);
-    tsr_topology_destroy(topo);
-}
-
 /* ---- cards ------------------------------------------------------------------------------------ */
 
 static void cards_can_be_named(void **state)
 {
     (void)state;
     const char *path = directory_write("named.xml", nccl_xml, strlen(nccl_xml));
-    tsr_topology *topo = load(path, "0=rtx3090,0000:81:00.0=t4");
+    tsr_topology *topo = topology_load(path, "0=rtx3090,0000:81:00.0=t4");
     assert_string_equal(topo->gpus[0].name, "NVIDIA GeForce RTX 3090");
     assert_int_equal(topo->gpus[0].memory_bytes, UINT64_C(24576) << 20);
     assert_int_equal(topo->gpus[0].compute_capability, 86);
     assert_string_equal(topo->gpus[1].name, "NVIDIA A100-SXM4-80GB");
     assert_string_equal(topo->gpus[2].name, "Tesla T4");
     tsr_topology_destroy(topo);
-    topo = load(path, "1-2=l4");
+    topo = topology_load(path, "1-2=l4");
     assert_string_equal(topo->gpus[0].name, "NVIDIA A100-SXM4-80GB");
     assert_string_equal(topo->gpus[1].name, "NVIDIA L4");
     assert_string_equal(topo->gpus[2].name, "NVIDIA L4");
@@ -479,7 +330,7 @@ static void load_folder(const char *folder)
         if (entry->d_name[0] == '.')
             continue;
         snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        topo = load(path, NULL);
+        topo = topology_load(path, NULL);
         n_loaded++;
         n_with_gpus += topo->n_gpus > 0;
         if (topo->n_gpus > 0) { /* and comes back from NCCL's format */
@@ -644,27 +495,7 @@ static void deep_nesting_is_refused(void **state)
 static void failing_allocations_leave_nothing_behind(void **state)
 {
     (void)state;
-    static const char *const texts[] = {nccl_xml, smi_text};
-    for (size_t i = 0; i < 2; i++) {
-        const char *path = directory_write("alloc", texts[i], strlen(texts[i]));
-        for (int n = 1;; n++) {
-            int64_t blocks = failing_alloc_live();
-            tsr_topology *topo = NULL;
-            failing_alloc_set(n);
-            tsr_status status = tsr_topology_load(path, NULL, &topo);
-            failing_alloc_set(0);
-            if (status == TSR_OK) {
-                tsr_topology_destroy(topo);
-                assert_int_equal(failing_alloc_live(), blocks);
-                assert_true(n > 6);
-                break;
-            }
-            if (status != TSR_ERR_MEMORY)
-                fail_msg("allocation %d: %s: %s", n, tsr_status_name(status), tsr_last_error());
-            assert_null(topo);
-            assert_int_equal(failing_alloc_live(), blocks);
-        }
-    }
+    topology_check_allocations(directory_write("alloc", nccl_xml, strlen(nccl_xml)));
 }
 
 int main(void)
@@ -677,12 +508,6 @@ int main(void)
         cmocka_unit_test(machines_survive_nccl_xml),
         cmocka_unit_test(memory_is_what_cuda_or_opencl_said),
         cmocka_unit_test(nvlinks_of_a_card_that_is_not_known_count),
-        cmocka_unit_test(a_matrix_gives_links_and_places),
-        cmocka_unit_test(a_pasted_matrix_builds_its_tree),
-        cmocka_unit_test(one_gpu_and_a_card_of_any_name_make_a_matrix),
-        cmocka_unit_test(long_lists_of_processors_are_read_to_their_end),
-        cmocka_unit_test(pasting_loses_no_model),
-        cmocka_unit_test(nvswitches_show_by_more_links_than_a_card_has),
         cmocka_unit_test(cards_can_be_named),
         cmocka_unit_test(a_variant_of_a_card_is_not_the_card),
         cmocka_unit_test(a_model_that_is_not_known_is_named),

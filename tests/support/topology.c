@@ -1,7 +1,14 @@
 /* See topology.h. Quadratic and obvious on purpose; shares nothing with src/topo. */
 #include "support/topology.h"
 
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
 #include <string.h>
+
+#include <cmocka.h>
+
+#include "support/failing_alloc.h"
 
 #define MUST(condition)        \
     do {                       \
@@ -126,4 +133,39 @@ const char *device_list_fault(const tsr_device_list *list, const tsr_topology *t
         }
     }
     return NULL;
+}
+
+tsr_topology *topology_load(const char *path, const char *cards)
+{
+    tsr_topology *topo = NULL;
+    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+    config.cards = cards;
+    tsr_status status = tsr_topology_load(path, &config, &topo);
+    if (status != TSR_OK)
+        fail_msg("%s: %s: %s", path, tsr_status_name(status), tsr_last_error());
+    const char *fault = topology_fault(topo);
+    if (fault)
+        fail_msg("%s: does not hold: %s", path, fault);
+    return topo;
+}
+
+void topology_check_allocations(const char *path)
+{
+    for (int n = 1;; n++) {
+        int64_t blocks = failing_alloc_live();
+        tsr_topology *topo = NULL;
+        failing_alloc_set(n);
+        tsr_status status = tsr_topology_load(path, NULL, &topo);
+        failing_alloc_set(0);
+        if (status == TSR_OK) {
+            tsr_topology_destroy(topo);
+            assert_int_equal(failing_alloc_live(), blocks);
+            assert_true(n > 6);
+            break;
+        }
+        if (status != TSR_ERR_MEMORY)
+            fail_msg("allocation %d: %s: %s", n, tsr_status_name(status), tsr_last_error());
+        assert_null(topo);
+        assert_int_equal(failing_alloc_live(), blocks);
+    }
 }
