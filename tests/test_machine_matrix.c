@@ -111,6 +111,20 @@ static void long_lists_of_processors_are_read_to_their_end(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* Modules in a virtual machine: the matrix shows no NVLinks, so there are none, whatever the boards have. */
+static void a_matrix_without_nvlinks_means_it(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text("GPU 0: NVIDIA A100-SXM4-80GB (UUID: GPU-1)\n"
+                                   "GPU 1: NVIDIA A100-SXM4-80GB (UUID: GPU-2)\n"
+                                   "\tGPU0\tGPU1\tCPU Affinity\nGPU0\tX\tPHB\t0-7\nGPU1\tPHB\tX\t0-7\n");
+    assert_int_equal(topo->n_gpus, 2);
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 0);
+    assert_int_equal(topo->gpu_pairs[0][1].path, TSR_GPU_PATH_PHB);
+    assert_null(strstr(topo->notes, "NVLink"));
+    tsr_topology_destroy(topo);
+}
+
 /* Eight GPUs, of which the first `n_joined` have 12 NVLinks to each of the others. */
 static tsr_topology *load_switched(int n_joined)
 {
@@ -161,6 +175,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_matrix_gives_links_and_places),
         cmocka_unit_test(a_pasted_matrix_builds_its_tree),
+        cmocka_unit_test(a_matrix_without_nvlinks_means_it),
         cmocka_unit_test(one_gpu_and_a_card_of_any_name_make_a_matrix),
         cmocka_unit_test(long_lists_of_processors_are_read_to_their_end),
         cmocka_unit_test(pasting_loses_no_model),

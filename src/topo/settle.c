@@ -287,8 +287,10 @@ static void settle_ends(const tsr_topology *topo, tsr_gpu *gpu, const tsr_card *
     }
 }
 
-/* Modules' NVLinks, where the description has none at all: boards of eight and more have NVSwitches since the
- * A100 (HGX and DGX data sheets), boards of up to four join each pair by an equal part of the links. */
+/* Modules' NVLinks, where the description has none at all (a matrix that shows other paths has said that
+ * there are none: virtual machines often have modules without): boards of eight and more have NVSwitches
+ * since the A100 (HGX and DGX data sheets), boards of up to four join each pair by an equal part of the
+ * links. */
 static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
 {
     int n = topo->n_gpus;
@@ -298,7 +300,7 @@ static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS
         if (!cards[i] || cards[i] != cards[0] || !cards[i]->wired || topo->gpus[i].n_nvlink_ends)
             return;
     bool is_switched = n >= 8 && n <= 16 && cards[0]->nvlink_version >= 3;
-    if (n < 2 || power || (n > 4 && !is_switched))
+    if (n < 2 || power || (n > 4 && !is_switched) || topo->gpu_pairs[0][1].path)
         return;
     for (int i = 0; i < n; i++) {
         tsr_gpu *gpu = &topo->gpus[i];
