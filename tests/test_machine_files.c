@@ -151,6 +151,18 @@ static void a_link_without_a_class_leads_to_the_gpu_there(void **state)
     tsr_topology_destroy(topo);
 }
 
+/* A dump without any, unlike a cloud's file, which has no <gpu>: the driver knew of none. */
+static void modules_without_links_in_a_dump_have_none(void **state)
+{
+    (void)state;
+    tsr_topology *topo = load_text(SYSTEM(A100("01", "") A100("02", "")));
+    assert_int_equal(topo->n_gpus, 2);
+    assert_int_equal(topo->gpu_pairs[0][1].n_nvlinks, 0);
+    assert_int_equal(topo->gpu_pairs[0][1].path, TSR_GPU_PATH_PHB);
+    assert_null(strstr(topo->notes, "NVLink"));
+    tsr_topology_destroy(topo);
+}
+
 static void append(const char *text, void *user)
 {
     char *all = user;
@@ -505,6 +517,7 @@ int main(void)
         cmocka_unit_test(unknown_speeds_are_noted_and_not_taken_for_generation_3),
         cmocka_unit_test(links_to_gpus_that_a_program_did_not_use_are_no_fault),
         cmocka_unit_test(a_link_without_a_class_leads_to_the_gpu_there),
+        cmocka_unit_test(modules_without_links_in_a_dump_have_none),
         cmocka_unit_test(machines_survive_nccl_xml),
         cmocka_unit_test(memory_is_what_cuda_or_opencl_said),
         cmocka_unit_test(nvlinks_of_a_card_that_is_not_known_count),

@@ -48,6 +48,10 @@ tsr_status tsr_topo_from_draft(const tsr_topo_draft *draft, tsr_topology **topo_
 /* Append a sentence to notes of the given size, once; what does not fit is left out. */
 void tsr_topo_note(char *notes, size_t bytes, const char *format, ...) TSR_PRINTF(3, 4);
 
+/* The path of two GPUs by the PCI tree. A reader whose description would have shown NVLinks states it in
+ * gpu_pairs: then none are guessed. */
+tsr_gpu_path tsr_topo_path_between(const tsr_topology *topo, int gpu_a, int gpu_b);
+
 /* Fill what descriptions leave out: `cards` (tsr_topology_config.cards) and the card table complete the GPUs,
  * unknown ones are dropped and gpu_note says so, PCIe speeds of idle links are replaced, and gpu_pairs is
  * worked out where it is not known. Everything taken from elsewhere is marked or noted. Errors name

@@ -23,6 +23,7 @@ struct reader {
     const char *name;
     tsr_topo_draft *draft;
     const char *host_hash; /* of the first cpu: all must have it */
+    bool asked;            /* a <gpu> is there: NCCL has asked the driver for its NVLinks */
 };
 
 static tsr_status bad(const struct reader *in, const tsr_xml_element *at, const char *what, const char *value)
@@ -200,6 +201,7 @@ static tsr_status read_gpu(struct reader *in, const tsr_xml_element *element, co
     memcpy(gpu->bus_id, pci->bus_id, sizeof gpu->bus_id);
     gpu->numa_node = pci->numa_node;
     if (element) {
+        in->asked = true;
         TSR_TRY(number(in, element, "sm", 0, 999, 0, &gpu->compute_capability));
         TSR_TRY(number(in, element, "dev", 0, 4096, gpu->ordinal, &gpu->ordinal));
     }
@@ -399,6 +401,10 @@ tsr_status tsr_topo_read_nccl_xml(const char *text, size_t bytes, const char *na
     for (int i = 0; i < in.draft->n_nodes; i++)
         in.draft->nodes[i].own_package = *in.draft->nodes[i].cpu_model != '\0';
     TSR_TRY(tsr_topo_from_draft(in.draft, topo_out));
+    for (int a = 0; in.asked && a < (*topo_out)->n_gpus; a++)
+        for (int b = 0; b < (*topo_out)->n_gpus; b++)
+            if (a != b)
+                (*topo_out)->gpu_pairs[a][b].path = tsr_topo_path_between(*topo_out, a, b);
 out:
     tsr_xml_free(xml);
     tsr_draft_free(in.draft);

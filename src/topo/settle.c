@@ -248,8 +248,11 @@ static int depth_of(const tsr_topology *topo, int bridge)
 }
 
 /* Counts the bridges above both and above each alone; the lower of two cannot be above the other. */
-static tsr_gpu_path path_between(const tsr_topology *topo, const tsr_pci_device *a, const tsr_pci_device *b)
+tsr_gpu_path tsr_topo_path_between(const tsr_topology *topo, int gpu_a, int gpu_b)
 {
+    const tsr_pci_device *a = pci_of(topo, &topo->gpus[gpu_a]), *b = pci_of(topo, &topo->gpus[gpu_b]);
+    if (!a || !b)
+        return TSR_GPU_PATH_UNKNOWN;
     int x = a->bridge, y = b->bridge, below_a = 0, below_b = 0;
     while (x != y) {
         int depth_x = depth_of(topo, x), depth_y = depth_of(topo, y);
@@ -287,8 +290,8 @@ static void settle_ends(const tsr_topology *topo, tsr_gpu *gpu, const tsr_card *
     }
 }
 
-/* Modules' NVLinks, where the description has none at all (a matrix that shows other paths has said that
- * there are none: virtual machines often have modules without): boards of eight and more have NVSwitches
+/* Modules' NVLinks, where the description has none at all (one that states other paths has said that there
+ * are none: virtual machines often have modules without): boards of eight and more have NVSwitches
  * since the A100 (HGX and DGX data sheets), boards of up to four join each pair by an equal part of the
  * links. */
 static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
@@ -334,15 +337,14 @@ static void guess_c2c(tsr_gpu *gpu, const tsr_card *card)
 
 static void settle_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pair)
 {
-    const tsr_pci_device *pci_a = pci_of(topo, &topo->gpus[a]), *pci_b = pci_of(topo, &topo->gpus[b]);
     pair->performance_rank = -1;
     if (a == b) {
         pair->path = TSR_GPU_PATH_SAME;
         pair->peer_access = pair->native_atomics = TSR_YES;
         return;
     }
-    if (!pair->path && pci_a && pci_b)
-        pair->path = path_between(topo, pci_a, pci_b);
+    if (!pair->path)
+        pair->path = tsr_topo_path_between(topo, a, b);
     if (pair->n_nvlinks > 0)
         pair->peer_access = pair->native_atomics = TSR_YES;
 }
