@@ -66,6 +66,8 @@ static void the_same_is_read_however_it_is_written(void **state)
     check_two("\n\nid , lower,\tupper,size\n\n# a remark\nb1, 0 ,3,4096\n   \nb2,1,2,7\n\n");
     check_two("size,upper,ID,Lower\n4096,3,b1,0\n7,2,b2,1\n");
     check_two("\"id\",\"lower\",\"upper\",\"size\"\n\"b1\",0,3,4096\n\"b2\",1,2,\"7\"\n");
+    check_two("buffer_id,start,end,size\nb1,0,2,4096\nb2,1,1,7\n");
+    check_two("buffer,begin,end,size,gaps\nb1,0,2,4096,\nb2,1,1,7,\n");
     check_two("id,kind,lower,upper,size,color\nb1,x,0,3,4096,red\nb2,,1,2,+7,\n");
 }
 
@@ -95,7 +97,8 @@ static void what_is_wrong_is_named_with_its_line(void **state)
         {"", "empty"},
         {"\n \r\n", "empty"},
         {"id,lower,upper\n", "line 1: the header names no column size"},
-        {"lower,upper,size,lower\n", "line 1: there are two columns named lower"},
+        {"lower,upper,size,lower\n", "line 1: there are two columns for lower"},
+        {"lower,end,upper,size\n", "line 1: there are two columns for upper"},
         {"id,lower,upper,size\n1,0,1,8\n2,0,1\n", "line 3: there is no size"},
         {"id,lower,upper,size\n1,0,,8\n", "line 2: there is no upper"},
         {"id,lower,upper,size\n\n1,0,1.5,8\n", "line 3: upper is '1.5', which is no whole number"},

@@ -13,12 +13,25 @@
 enum { COLUMN_ID, COLUMN_LOWER, COLUMN_UPPER, COLUMN_SIZE, COLUMN_ALIGNMENT, N_COLUMNS, MOST_FIELDS = 64 };
 static const char *const column_names[N_COLUMNS] = {"id", "lower", "upper", "size", "alignment"};
 
+/* What minimalloc called them before (its converter.cc); its `end` is the last moment that a buffer lives in.
+ */
+static const struct {
+    const char *name;
+    int column;
+    bool is_last;
+} older_names[] = {{"buffer", COLUMN_ID, false},
+                   {"buffer_id", COLUMN_ID, false},
+                   {"start", COLUMN_LOWER, false},
+                   {"begin", COLUMN_LOWER, false},
+                   {"end", COLUMN_UPPER, true}};
+
 typedef struct reader {
     char *at; /* rest of the text */
     int line; /* number of the line read last, from 1 */
     char *fields[MOST_FIELDS];
     int n_fields;         /* of that line */
     int index[N_COLUMNS]; /* which field holds a column, -1 = none */
+    bool upper_is_last;   /* that column is `end` */
     char *message;
 } reader;
 
@@ -84,18 +97,32 @@ static bool is_number(const char *text)
 
 /* ---- columns and buffers --------------------------------------------------------------------------- */
 
+/* -1: one that nobody asks for. */
+static int column_of(reader *r, const char *name)
+{
+    for (int c = 0; c < N_COLUMNS; c++)
+        if (strcasecmp(name, column_names[c]) == 0)
+            return c;
+    for (size_t i = 0; i < sizeof older_names / sizeof *older_names; i++)
+        if (strcasecmp(name, older_names[i].name) == 0) {
+            r->upper_is_last |= older_names[i].is_last;
+            return older_names[i].column;
+        }
+    return -1;
+}
+
 static bool read_header(reader *r)
 {
     for (int c = 0; c < N_COLUMNS; c++)
         r->index[c] = -1;
-    for (int f = 0; f < r->n_fields; f++)
-        for (int c = 0; c < N_COLUMNS; c++) {
-            if (strcasecmp(r->fields[f], column_names[c]) != 0)
-                continue;
-            if (r->index[c] >= 0)
-                return fail(r, "line %d: there are two columns named %s", r->line, column_names[c]);
-            r->index[c] = f;
-        }
+    for (int f = 0; f < r->n_fields; f++) {
+        int c = column_of(r, r->fields[f]);
+        if (c < 0)
+            continue;
+        if (r->index[c] >= 0)
+            return fail(r, "line %d: there are two columns for %s", r->line, column_names[c]);
+        r->index[c] = f;
+    }
     for (int c = COLUMN_LOWER; c <= COLUMN_SIZE; c++)
         if (r->index[c] < 0)
             return fail(r, "line %d: the header names no column %s; it needs lower, upper and size", r->line,
@@ -129,6 +156,8 @@ static bool read_item(reader *r, tsr_pack_item *item)
         !read_number(r, COLUMN_UPPER, INT64_MIN, &item->upper) || !read_number(r, COLUMN_SIZE, 0, &size) ||
         (r->index[COLUMN_ALIGNMENT] >= 0 && !read_number(r, COLUMN_ALIGNMENT, 0, &alignment)))
         return false;
+    if (r->upper_is_last && item->upper < INT64_MAX)
+        item->upper++;
     if (item->lower >= item->upper)
         return fail(r, "line %d: a buffer that lives in [%" PRId64 ", %" PRId64 ") never lives", r->line,
                     item->lower, item->upper);

@@ -4,8 +4,9 @@
  *     b1,0,3,4096
  *
  * Columns come in any order; lower, upper and size are needed, id (any text) and alignment are not, others
- * are passed over. A buffer lives in [lower, upper). Without a header the columns are id,lower,upper,size.
- * Line ends may be LF or CRLF; blank lines and lines that begin with # say nothing. */
+ * are passed over. A buffer lives in [lower, upper). minimalloc's older files have start or begin for lower
+ * and end for upper, the last moment, which still counts. Without a header the columns are
+ * id,lower,upper,size. Line ends may be LF or CRLF; blank lines and lines that begin with # say nothing. */
 #ifndef TSR_BENCH_PACK_FILE_H
 #define TSR_BENCH_PACK_FILE_H
 
