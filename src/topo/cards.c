@@ -25,6 +25,7 @@
 #define AMPERE    "NVIDIA A100, A30, A10, A40 data sheets; Amazon EC2 G5 page for the A10G"
 #define LX        "NVIDIA L4, L40, L40S data sheets"
 #define HOPPER    "NVIDIA H100, H200, GH200 data sheets"
+#define EXPORT    "NVIDIA A800, H800 data sheets (A100, H100 with 8 NVLinks); HGX H20 product brief"
 #define BLACKWELL "NVIDIA DGX B200, GB200 NVL72, DGX Spark and Jetson AGX Orin data sheets"
 
 #define NO      TSR_NO
@@ -125,6 +126,10 @@ static const tsr_card cards[] = {
      80, 108, 40354, 1555, 312, 624, 19.5, 4, 16, 3, 12, 25, 0, YES, false, false},
     {"a100-pcie",      "A100 80GB PCIe",            AMPERE,    {0x20b5},
      80, 108, 81038, 1935, 312, 624, 19.5, 4, 16, 3, 12, 25, 0, YES, false, false},
+    {"a800",           "A800-SXM4-80GB",            EXPORT,    {0x20f3},
+     80, 108, 81038, 2039, 312, 624, 19.5, 4, 16, 3, 8, 25, 0, YES, false, true},
+    {"a800-pcie",      "A800 80GB PCIe",            EXPORT,    {0x20f5},
+     80, 108, 81038, 1935, 312, 624, 19.5, 4, 16, 3, 8, 25, 0, YES, false, false},
     {"a30",            "A30",                       AMPERE,    {0x20b7},
      80, 56, 24258, 933, 165, 330, 10.3, 4, 16, 3, 4, 25, 0, YES, false, false},
     {"a10",            "A10",                       AMPERE,    {0x2236},
@@ -145,6 +150,12 @@ static const tsr_card cards[] = {
      90, 114, 81100, 2000, 756, 1513, 51, 5, 16, 4, 12, 25, 0, YES, false, false},
     {"h100-nvl",       "H100 NVL",                  HOPPER,    {0x2321},
      90, 132, 95320, 3900, 835, 1671, 60, 5, 16, 4, 12, 25, 0, YES, false, false},
+    {"h800",           "H800",                      EXPORT,    {0x2324},
+     90, 132, 81100, 3350, 989, 1979, 67, 5, 16, 4, 8, 25, 0, YES, false, true},
+    {"h800-pcie",      "H800 PCIe",                 EXPORT,    {0x2322},
+     90, 114, 81100, 2000, 756, 1513, 51, 5, 16, 4, 8, 25, 0, YES, false, false},
+    {"h20",            "H20",                       EXPORT,    {0x2329},
+     90, 78, 97871, 4000, 148, 296, 44, 5, 16, 4, 18, 25, 0, YES, false, true},
     {"h200",           "H200",                      HOPPER,    {0x2335},
      90, 132, 143157, 4800, 989, 1979, 67, 5, 16, 4, 18, 25, 0, YES, false, true},
     {"h200-nvl",       "H200 NVL",                  HOPPER,    {0x233b},
