@@ -346,6 +346,24 @@ ALWAYS_INLINE vec_int int_sum_parts(const vec_int a[4])
 #endif
 }
 
+#if defined(TSR_ISA_BYTES)
+/* The same of sums of bytes' products, before they are of 32 bits. */
+ALWAYS_INLINE byte_sum byte_sum_parts(const byte_sum a[4])
+{
+#if defined(TSR_ISA_QUADS)
+    return (byte_sum){int_sum_parts((const vec_int[4]){a[0].v, a[1].v, a[2].v, a[3].v})};
+#else
+    const vec_word low_a = (vec_word)INT_LOW_32(a[0].v, a[1].v),
+                   high_a = (vec_word)INT_HIGH_32(a[0].v, a[1].v);
+    const vec_word low_b = (vec_word)INT_LOW_32(a[2].v, a[3].v),
+                   high_b = (vec_word)INT_HIGH_32(a[2].v, a[3].v);
+    const vec_word pairs_a = low_a + high_a, pairs_b = low_b + high_b;
+    return (byte_sum){
+        (vec_int)((vec_word)INT_LOW_64(pairs_a, pairs_b) + (vec_word)INT_HIGH_64(pairs_a, pairs_b))};
+#endif
+}
+#endif
+
 /* 16 bytes of each row, transposed: lane r of out[i] is the i-th four bytes of row r. */
 ALWAYS_INLINE void int_load_rows(const int_rows *rows, size_t at, vec_int out[4])
 {

@@ -119,7 +119,8 @@ ALWAYS_INLINE void quant_column_dots(tsr_type type, const quant_group *group, in
 }
 
 #if defined(TSR_ISA_BYTES)
-/* Both, where the walkers' blocks are bytes. At most two steps go into a sum, so 16 bits hold it. */
+/* Both, where the walkers' blocks are bytes. At most two steps go into a sum, so 16 bits hold it; and the sum
+ * of 16 products of bytes below 16, which is at most 30480. */
 ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
                                    quant_halves out[QUANT_WALKERS])
 {
@@ -139,6 +140,10 @@ ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int 
     UNROLL for (int t = 0; t < walkers.n; t++)
     {
         vec_int half_sums[2] = {0};
+        if (parts && quant_traits_of(type)->below_16) {
+            out[t] = (quant_halves){byte_total(byte_sum_parts(sums[t][0])), {0}};
+            continue;
+        }
         UNROLL for (int half = 0; half < 1 + apart; half++)
         {
             vec_int totals[4];

@@ -8,10 +8,10 @@
 static const quant_traits q8_0_traits = {
     .group_blocks = 1, .parts = 2, .x_limit = X_LIMIT, .is_signed = true};
 static const quant_traits q4_0_traits = {
-    .group_blocks = 1, .parts = 1, .pair_header = 2, .x_limit = X_LIMIT, .offset = 8};
+    .group_blocks = 1, .parts = 1, .pair_header = 2, .x_limit = X_LIMIT, .offset = 8, .below_16 = true};
 
 static const quant_traits q4_1_traits = {
-    .group_blocks = 1, .parts = 1, .pair_header = 4, .x_limit = X_LIMIT, .minima = 1};
+    .group_blocks = 1, .parts = 1, .pair_header = 4, .x_limit = X_LIMIT, .minima = 1, .below_16 = true};
 static const quant_traits q5_0_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .offset = 16};
 static const quant_traits q5_1_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .minima = 1};
 

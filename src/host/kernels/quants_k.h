@@ -6,7 +6,7 @@
 #include "host/kernels/quants_panel.h"
 
 static const quant_traits q4_k_traits = {
-    .group_blocks = 2, .parts = 2, .x_limit = X_LIMIT, .minima = 1, .by_nibbles = true};
+    .group_blocks = 2, .parts = 2, .x_limit = X_LIMIT, .minima = 1, .below_16 = true, .by_nibbles = true};
 static const quant_traits q5_k_traits = {.group_blocks = 2, .parts = 4, .x_limit = X_LIMIT, .minima = 1};
 static const quant_traits q6_k_traits = {
     .group_blocks = 4, .parts = 6, .x_limit = X_LIMIT_SUB, .offset = 32, .sub_scales = true};

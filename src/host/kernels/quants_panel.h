@@ -19,6 +19,7 @@ typedef struct quant_traits {
     int minima;       /* of a block: 0, 1, or 2, each for a half of it */
     bool is_signed;   /* the type's bytes */
     bool sub_scales;  /* two scales per block, each for a half of it */
+    bool below_16;    /* the type's bytes, all of them */
     bool by_nibbles; /* bytes are one block's quanta in their low bits, the next one's in their high ones; for
                         types without sub-scales */
 } quant_traits;
