@@ -118,6 +118,15 @@ ALWAYS_INLINE void quant_column_dots(tsr_type type, const quant_group *group, in
         (quant_halves){even[t][0] + odd[t][0], even[t][1] + odd[t][1]};
 }
 
+ALWAYS_INLINE void quant_word_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
+                                   quant_halves out[QUANT_WALKERS])
+{
+    if (quant_has_parts(type))
+        quant_part_dots(type, group, b, walkers, out);
+    else
+        quant_column_dots(type, group, b, walkers, out);
+}
+
 #if defined(TSR_ISA_BYTES)
 /* Both, where the walkers' blocks are bytes. At most two steps go into a sum, so 16 bits hold it; and the sum
  * of 16 products of bytes below 16, which is at most 30480. */
@@ -253,11 +262,12 @@ ALWAYS_INLINE void quant_dots(tsr_type type, const bool bytes, const quant_panel
     }
     if (bytes)
         quant_byte_dots(type, group, b, walkers, halves);
+    else
+        quant_word_dots(type, group, b, walkers, halves);
+#else
+    (void)n; /* one */
+    quant_word_dots(type, group, b, walkers, halves);
 #endif
-    if (!bytes && quant_has_parts(type))
-        quant_part_dots(type, group, b, walkers, halves);
-    else if (!bytes)
-        quant_column_dots(type, group, b, walkers, halves);
     UNROLL for (int t = 0; t < walkers.n; t++) out[0][t] =
         quant_block_dot(type, bytes, panel, b, quant_walker(walkers, t), halves[t]);
 }

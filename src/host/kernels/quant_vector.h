@@ -255,6 +255,7 @@ void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x)
 /* Prepare n encoded blocks. */
 ALWAYS_INLINE void quant_x_walks(tsr_type type, bool bytes, x_block *x, int64_t n)
 {
+    (void)type, (void)bytes, (void)x, (void)n; /* words are ready */
 #if defined(TSR_ISA_DIGITS)
     if (!bytes && quant_takes_digits(type))
         x_pack_digits(x, n, quant_offset(type));
