@@ -52,6 +52,7 @@ typedef struct task {
     tsr_split_mode mode;
     tsr_reduction reduction;
     bool copies;
+    const char *collectives;
     int n_gpu_layers; /* 0: all; the others go to the last device, from which many are handed what it computed
                        */
     int chunk;
@@ -70,6 +71,7 @@ static tsr_status open_runtime(process *self, tsr_runtime **rt_out)
 {
     tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
     config.devices = devices_of(self);
+    config.collectives = ((const task *)self->user)->collectives;
     config.transport = &self->transport;
     config.transport_timeout_ns = ((const task *)self->user)->timeout_ns;
     return tsr_runtime_open(&config, rt_out);
@@ -380,19 +382,33 @@ static void what_one_process_cannot_open_none_opens(void **state)
     run_task(&small, decode_body, NULL, processes);
     assert_status(processes, 2, TSR_ERR_MEMORY, "host0@");
     free_task(&small);
+    task many = {.devices = {"host:33,threads=1", "host:32,threads=1"}};
+    run_task(&many, decode_body, NULL, processes);
+    assert_status(processes, 2, TSR_ERR_INVALID, "65 devices together; a runtime has 64 at most");
+    free_task(&many);
+    task staged = {.devices = {"host:1,threads=1", "host:1,threads=1"}, .collectives = "staged"};
+    run_task(&staged, decode_body, NULL, processes);
+    assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "processes have their transport: use auto");
+    free_task(&staged);
+}
+
+/* A step of one token that fails as it should in every process, and is all that is lost. */
+static tsr_status decode_refused(process *self, tsr_session *session, int32_t token, tsr_status expected,
+                                 const char *text)
+{
+    float row[SESSION_VOCAB];
+    tsr_batch batch = {.n_tokens = 1, .tokens = &token};
+    tsr_status status = tsr_session_decode(session, &batch, row);
+    if (status != expected || !strstr(tsr_last_error(), text))
+        return tsr_fail(TSR_ERR_FORMAT, "%s: %s", tsr_status_name(status), tsr_last_error());
+    return decode(self, session, 0, N_TOKENS);
 }
 
 /* Process 1 is given another token, and then the same. */
 static tsr_status decode_other_token(process *self, tsr_model *model, tsr_session *session)
 {
-    const int32_t token = self->rank;
-    float row[SESSION_VOCAB];
-    tsr_batch batch = {.n_tokens = 1, .tokens = &token};
     (void)model;
-    tsr_status status = tsr_session_decode(session, &batch, row);
-    if (status != TSR_ERR_INVALID || !strstr(tsr_last_error(), "tsr_session_decode: process"))
-        return tsr_fail(TSR_ERR_FORMAT, "%s: %s", tsr_status_name(status), tsr_last_error());
-    return decode(self, session, 0, N_TOKENS);
+    return decode_refused(self, session, self->rank, TSR_ERR_INVALID, "tsr_session_decode: process");
 }
 
 static void other_token_body(process *self)
@@ -418,18 +434,11 @@ static void arguments_that_differ_are_refused(void **state)
     free_task(&files);
 }
 
-/* A step that leaves the range of the exact reduction fails everywhere, and is all that is lost. */
+/* It leaves the range of the exact reduction. */
 static tsr_status decode_poisoned(process *self, tsr_model *model, tsr_session *session)
 {
-    const int32_t poison = SESSION_POISON;
-    float row[SESSION_VOCAB];
-    tsr_batch batch = {.n_tokens = 1, .tokens = &poison};
     (void)model;
-    tsr_status status = tsr_session_decode(session, &batch, row);
-    if (status != TSR_ERR_RANGE)
-        return tsr_fail(TSR_ERR_FORMAT, "%s, not out of range: %s", tsr_status_name(status),
-                        tsr_last_error());
-    return decode(self, session, 0, N_TOKENS);
+    return decode_refused(self, session, SESSION_POISON, TSR_ERR_RANGE, "");
 }
 
 static void poison_body(process *self)

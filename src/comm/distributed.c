@@ -13,7 +13,6 @@
 #include "comm/distributed.h"
 
 #include <assert.h>
-#include <stdio.h>
 #include <string.h>
 
 #include "comm/local.h"

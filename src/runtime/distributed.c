@@ -34,22 +34,24 @@ tsr_status tsr_distributed_begin(tsr_runtime *rt, const tsr_runtime_config *conf
     return tsr_processes_create(config->transport, config->transport_timeout_ns, &rt->processes);
 }
 
-tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, int *first_out, int *n_all_out)
+tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, tsr_distributed_counts *counts_out)
 {
     tsr_status status = TSR_OK;
-    const int rank = tsr_processes_rank(rt->processes);
-    int first = 0, n_all = 0;
+    tsr_distributed_counts counts = {{0}};
     for (int r = 0; r < tsr_processes_count(rt->processes); r++) {
         int32_t n = n_here;
         TSR_TRY(tsr_processes_share(rt->processes, r, TSR_OK, &n, sizeof n, sizeof n, 1, "counting devices"));
-        first += r < rank ? n : 0;
-        n_all += n;
+        if (r < tsr_processes_rank(rt->processes))
+            counts.first += n;
+        counts.n_of[r] = n;
+        counts.n_all += n;
     }
-    if (n_all > TSR_MAX_DEVICES)
-        return tsr_fail(TSR_ERR_INVALID, "the processes have %d devices together; a runtime has %d at most",
-                        n_all, (int)TSR_MAX_DEVICES);
-    *first_out = first;
-    *n_all_out = n_all;
+    if (counts.n_all > TSR_MAX_DEVICES)
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "the processes have %d devices together; a runtime has %d at most; name fewer in each",
+            counts.n_all, (int)TSR_MAX_DEVICES);
+    *counts_out = counts;
 out:
     return status;
 }
@@ -140,14 +142,12 @@ static tsr_status complete_device(tsr_runtime *rt, int r, int index, description
     return TSR_OK;
 }
 
-/* Those of process r, of which the first has the index `first`; all that are known so far are in known[]. */
-static tsr_status complete_process(tsr_runtime *rt, const tsr_device_desc *list, int n_here, int r, int first,
-                                   description *known, int *n_out)
+/* The n of process r, of which the first has the index `first`; all that are known so far are in known[]. */
+static tsr_status complete_process(tsr_runtime *rt, const tsr_device_desc *list, int r, int first, int n,
+                                   description *known)
 {
     tsr_status status = TSR_OK;
     const bool here = r == tsr_processes_rank(rt->processes);
-    int32_t n = n_here;
-    TSR_TRY(tsr_processes_share(rt->processes, r, TSR_OK, &n, sizeof n, sizeof n, 1, "counting devices"));
     for (int i = first; i < first + n; i++) {
         if (here)
             known[i] = describe(rt->devices[i], &list[i - first], &rt->rates[i]);
@@ -155,7 +155,6 @@ static tsr_status complete_process(tsr_runtime *rt, const tsr_device_desc *list,
         for (int before = 0; here && before < first; before++)
             warn_of_shared_cores(rt, &known[i], &known[before]);
     }
-    *n_out = n;
 out:
     return status;
 }
@@ -170,7 +169,8 @@ static void expect_network(tsr_runtime *rt)
     }
 }
 
-tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list, int n_here)
+tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list,
+                                    const tsr_distributed_counts *counts)
 {
     tsr_status status = TSR_OK;
     description *known = NULL;
@@ -178,8 +178,8 @@ tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list
     if (!rt->processes)
         return TSR_OK;
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *known, "descriptions of devices", &known));
-    for (int r = 0, at = 0, n = 0; r < n_processes; r++, at += n)
-        TSR_TRY(complete_process(rt, list, n_here, r, at, known, &n));
+    for (int r = 0, at = 0; r < n_processes; at += counts->n_of[r], r++)
+        TSR_TRY(complete_process(rt, list, r, at, counts->n_of[r], known));
     if (n_processes > 1)
         expect_network(rt);
 out:

@@ -12,15 +12,22 @@
 /* rt->processes, if the config has a transport. Blocks until every process has come. */
 tsr_status tsr_distributed_begin(tsr_runtime *rt, const tsr_runtime_config *config);
 
-/* How many devices all processes have, and at which index those of this one, n_here, begin. */
-tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, int *first_out, int *n_all_out);
+/* Who has how many devices, process after process. */
+typedef struct tsr_distributed_counts {
+    int n_of[TSR_MAX_DEVICES]; /* of each process */
+    int first, n_all;          /* the index of this one's first, and how many there are */
+} tsr_distributed_counts;
+
+/* This process has n_here. TSR_ERR_INVALID where they are too many together. */
+tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, tsr_distributed_counts *counts_out);
 
 /* The name of a device here, told apart from others' of the same name. */
 void tsr_distributed_name(const tsr_runtime *rt, const char *name, char *full, size_t size);
 
-/* rt->devices and rt->rates of other processes; those of this one, list[n_here], are there. Warns of cores
- * that another process's devices use, too. */
-tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list, int n_here);
+/* rt->devices and rt->rates of other processes; those of this one, described in list[], are there. Warns of
+ * cores that another process's devices use, too. */
+tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list,
+                                    const tsr_distributed_counts *counts);
 
 /* What was measured of the devices by their own processes, for all of them. */
 tsr_status tsr_distributed_share_rates(tsr_runtime *rt, tsr_device_rates *rates);

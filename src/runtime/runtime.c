@@ -137,20 +137,21 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
     tsr_status status = TSR_OK;
     tsr_device_list *list = NULL;
     runtime_private *priv = rt->private_data;
-    int first = 0;
+    tsr_distributed_counts counts;
     if (!config->devices && topo->n_gpus == 0 && *topo->gpu_note)
         tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); going on with host devices",
                 topo->gpu_note);
     TSR_TRY(tsr_device_list_create(topo, config->devices, &rt->logger, &list));
-    TSR_TRY(tsr_distributed_count(rt, list->n_devices, &first, &rt->n_devices));
+    TSR_TRY(tsr_distributed_count(rt, list->n_devices, &counts));
+    rt->n_devices = counts.n_all;
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *rt->devices, "devices", &rt->devices));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *rt->rates, "rates", &rt->rates));
     if (topo->is_this_machine)
         TSR_TRY(tsr_topo_pinner_create(&priv->pinner));
     for (int i = 0; i < list->n_devices; i++)
-        TSR_TRY(open_device(rt, config, topo, list, i, first + i));
-    tsr_device_rates_guess(list->devices, list->n_devices, rt->rates + first);
-    TSR_TRY(tsr_distributed_complete(rt, list->devices, list->n_devices));
+        TSR_TRY(open_device(rt, config, topo, list, i, counts.first + i));
+    tsr_device_rates_guess(list->devices, list->n_devices, rt->rates + counts.first);
+    TSR_TRY(tsr_distributed_complete(rt, list->devices, &counts));
     TSR_TRY(tsr_runtime_connect(rt, config->collectives));
     tsr_runtime_note_free(rt);
 out:
