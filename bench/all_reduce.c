@@ -33,8 +33,7 @@ typedef struct bench {
     float *y[MAX_RANKS];
 } bench;
 
-/* ---- programs -------------------------------------------------------------------------------------------
- */
+/* -- programs -- */
 
 static void *zeros(tsr_device *device, size_t bytes)
 {
@@ -109,8 +108,7 @@ static void discard(bench *b, int64_t n)
         b->comm->ops->collective_destroy(b->comm, b->collectives[k]);
 }
 
-/* ---- measuring ------------------------------------------------------------------------------------------
- */
+/* -- measuring -- */
 
 /* Microseconds per op, sorted. */
 static void measure(bench *b, double us[LAUNCHES])

@@ -70,7 +70,7 @@ static spread spread_of(double *seconds)
     return (spread){median, seconds[0], seconds[N_ROUNDS - 1]};
 }
 
-/* ---- the card ---- */
+/* -- the card -- */
 
 static double seconds_between(card *c)
 {
@@ -133,7 +133,7 @@ static void card_close(card *c)
     CHECK_CUDA(cudaStreamDestroy(c->stream));
 }
 
-/* ---- one shape ---- */
+/* -- one shape -- */
 
 /* Device memory filled with copies of the `bytes` at `pattern`. */
 static void *filled(size_t total, const void *pattern, size_t bytes)

@@ -44,7 +44,7 @@ static void settle(tsr_device *device, const void *there)
     bench_check(tsr_device_download(device, &byte, there, 1));
 }
 
-/* ---- upload -------------------------------------------------------------------------------------------- */
+/* -- upload -- */
 
 /* F16 tensors over one host buffer. */
 typedef struct weights {
@@ -110,7 +110,7 @@ static void time_part(tsr_device *device, const weights *w, const char *what, si
     report(what, rates, UPLOAD_ROUNDS, "GB/s");
 }
 
-/* ---- growth -------------------------------------------------------------------------------------------- */
+/* -- growth -- */
 
 static void time_commits(tsr_device *device, size_t n_granules)
 {
@@ -133,7 +133,7 @@ static void time_commits(tsr_device *device, size_t n_granules)
     report(what, us, ROUNDS, "us");
 }
 
-/* ---- launches ------------------------------------------------------------------------------------------ */
+/* -- launches -- */
 
 static void time_launches(tsr_device *device, int n_ops)
 {

@@ -28,7 +28,7 @@
 
 enum { REPEATS = 15, MAX_THREADS = 64, STREAMS = 4 };
 
-/* ---- a team of threads that runs one piece of work at a time ---- */
+/* -- a team of threads that runs one piece of work at a time -- */
 
 struct thread_team;
 typedef void (*work_fn)(struct thread_team *team, int thread, void *argument);
@@ -148,7 +148,7 @@ static void work_op(thread_team *team, int thread, void *argument)
     team->set->run[op->kind](op, &env);
 }
 
-/* ---- the limits ---- */
+/* -- the limits -- */
 
 typedef struct memory {
     const unsigned char *data;
@@ -223,7 +223,7 @@ static void work_fma(thread_team *team, int thread, void *argument)
         *flops = mine * team->n_threads;
 }
 
-/* ---- one table row ---- */
+/* -- one table row -- */
 
 /* `amount` of work in units of 1e9 is done by op; the limit is measured by limit_work, which does
  * `limit_amount`. */
@@ -253,7 +253,7 @@ static void report(const char *what, const char *unit, thread_team *team, tsr_op
     fflush(stdout);
 }
 
-/* ---- mul_mat ---- */
+/* -- mul_mat -- */
 
 static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,
                                  TSR_TYPE_Q4_0, TSR_TYPE_Q4_K,   TSR_TYPE_Q5_K,   TSR_TYPE_Q6_K,
@@ -305,7 +305,7 @@ static void bench_mul_mat(thread_team *team, tsr_type type, int64_t n_tokens, bo
     free(y);
 }
 
-/* ---- attention ---- */
+/* -- attention -- */
 
 static void bench_attention(thread_team *team, tsr_type type, int64_t n_tokens, int64_t n_past, memory pages)
 {
@@ -349,7 +349,7 @@ static void bench_attention(thread_team *team, tsr_type type, int64_t n_tokens, 
     free(table);
 }
 
-/* ---- norms and activations ---- */
+/* -- norms and activations -- */
 
 static void bench_rows(thread_team *team, memory buffer)
 {

@@ -60,7 +60,7 @@ static tsr_status set_random(tsr_tensor *w, unsigned seed)
     return status;
 }
 
-/* ---- one matrix ------------------------------------------------------------------------------ */
+/* -- one matrix -- */
 
 /* y[N_FF * N_TOKENS] = W x, with the rows of W divided as `split` says. 0 if all went well. */
 static int mul_mat(tsr_runtime *rt, const float split[2], const float *x, float *y)
@@ -111,7 +111,7 @@ static int compare_mul_mats(tsr_runtime *rt, const float *x)
     return different != 0;
 }
 
-/* ---- an FFN ---------------------------------------------------------------------------------- */
+/* -- an FFN -- */
 
 /* The buffer type for matrices divided by rows (axis 1) or columns (axis 0). Both halves of the FFN are cut
  * at the same granules, so that a device's columns of W_down meet exactly the rows of W_gate and W_up that it

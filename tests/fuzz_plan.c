@@ -2,8 +2,8 @@
  *
  *     cmake -B build-fuzz -DCMAKE_C_COMPILER=clang -DTSR_SANITIZE=address,undefined,fuzzer-no-link
  *     cmake --build build-fuzz --target fuzz_plan
- *     mkdir corpus && head -c 4000 some-small.gguf >corpus/1 && build-fuzz/tests/fuzz_plan -max_len=8192
- * corpus
+ *     mkdir corpus && head -c 4000 some-small.gguf >corpus/1 &&
+ *         build-fuzz/tests/fuzz_plan -max_len=8192 corpus
  *
  * A plan needs no data, so nothing but the planner itself stands between a claim of a header and arithmetic
  * on it. The last byte chooses the machine, the split and the context. */

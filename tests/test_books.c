@@ -36,8 +36,7 @@ static void hear(tsr_log_level level, const char *text, void *user)
     snprintf(t->text + strlen(t->text), sizeof t->text - strlen(t->text), "%s\n", text);
 }
 
-/* ---- against a naive model ------------------------------------------------------------------------------
- */
+/* -- against a naive model -- */
 
 enum { N_HELD = 40, KINDS = 3, N_GRANULES = 8 };
 
@@ -171,8 +170,7 @@ static void random_charges_are_counted_as_by_hand(void **state)
     }
 }
 
-/* ---- a loaded model ------------------------------------------------------------------------------------
- */
+/* -- a loaded model -- */
 
 static void check_sums(const tsr_runtime *rt, bool copied)
 {
@@ -264,8 +262,7 @@ static void wrong_questions_are_refused(void **state)
     fake_runtime_close(&fake);
 }
 
-/* ---- left over ------------------------------------------------------------------------------------------
- */
+/* -- left over -- */
 
 static void what_is_left_over_is_told_by_name(void **state)
 {
@@ -316,8 +313,7 @@ static void the_list_of_what_exists_keeps_its_links(void **state)
     tsr_live_remove(&things[0]); /* twice is fine */
 }
 
-/* ---- others' use ----------------------------------------------------------------------------------------
- */
+/* -- others' use -- */
 
 static void memory_that_others_took_is_noticed(void **state)
 {

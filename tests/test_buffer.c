@@ -32,7 +32,7 @@ static const tsr_type all_types[] = {
     TSR_TYPE_Q5_1, TSR_TYPE_Q2_K, TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
 enum { N_TYPES = sizeof all_types / sizeof *all_types };
 
-/* ---- sizes ---- */
+/* -- sizes -- */
 
 static void random_tensors(tsr_context *ctx, int n)
 {
@@ -173,7 +173,7 @@ static void large_sets_come_in_chunks_a_device_can_allocate(void **state)
     fake_runtime_close(&fake);
 }
 
-/* ---- buffer types ---- */
+/* -- buffer types -- */
 
 static void equal_arguments_give_the_same_type(void **state)
 {
@@ -267,7 +267,7 @@ static void a_granule_that_cuts_blocks_names_the_tensor(void **state)
     fake_runtime_close(&fake);
 }
 
-/* ---- the caller's memory ---- */
+/* -- the caller's memory -- */
 
 static void callers_memory_is_used_where_it_is_and_never_written(void **state)
 {
@@ -341,7 +341,7 @@ static void buffers_and_contexts_end_in_any_order(void **state)
     fake_runtime_close(&fake);
 }
 
-/* ---- every allocation fails once ---- */
+/* -- every allocation fails once -- */
 
 /* Everything public, in a row. */
 static tsr_status use_everything(fake_runtime *fake, float *memory)

@@ -23,8 +23,7 @@
 
 enum { N = 3 };
 
-/* ---- communicators with properties ----------------------------------------------------------------------
- */
+/* -- communicators with properties -- */
 
 typedef struct odd_comm {
     tsr_comm base;
@@ -137,8 +136,7 @@ static tsr_comm *make_odd(const struct tsr_comm_ops *ops, odd_comm properties)
     return &odd->base;
 }
 
-/* ---- what is heard --------------------------------------------------------------------------------------
- */
+/* -- what is heard -- */
 
 static char heard[2][512]; /* the last warning, the last other line */
 
@@ -178,8 +176,7 @@ static const char *kind_for(tsr_comm *choice, int64_t n, uint64_t participants)
     return kind;
 }
 
-/* ---- tests ----------------------------------------------------------------------------------------------
- */
+/* -- tests -- */
 
 static void each_size_goes_to_the_fastest(void **state)
 {

@@ -102,7 +102,7 @@ static uint64_t all_of(int n)
     return n == 64 ? UINT64_MAX : ((uint64_t)1 << n) - 1;
 }
 
-/* --------------------------------------------------------------------------------------- all-reduce */
+/* -- all-reduce -- */
 
 typedef struct reduce_case {
     int n_ranks;
@@ -272,7 +272,7 @@ static void nine_teams_of_three_share_the_machine(void **state)
     check_all_reduce(&c);
 }
 
-/* ------------------------------------------------------------------------- all-gather and hand-over */
+/* -- all-gather and hand-over -- */
 
 static void rows_become_whole_on_every_rank(void **state)
 {
@@ -371,7 +371,7 @@ static void a_hand_over_keeps_up_with_queued_launches(void **state)
     group_close(g);
 }
 
-/* ------------------------------------------------------------------------------- when things go wrong */
+/* -- when things go wrong -- */
 
 typedef struct small_buffers {
     int64_t partial[2][3][64]; /* [slot][rank] */

@@ -326,7 +326,7 @@ static void failing_allocations_leave_nothing_behind(void **state)
     tsr_topology_destroy(topo);
 }
 
-/* ---- GPUs ------------------------------------------------------------------------------------ */
+/* -- GPUs -- */
 
 /* Two nodes of four cores with two hardware threads each; GPUs 0 and 1 near the first, 3 near the second (2
  * did not answer), 4 nowhere. */

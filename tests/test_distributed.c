@@ -53,8 +53,8 @@ typedef struct task {
     tsr_reduction reduction;
     bool copies;
     const char *collectives;
-    int n_gpu_layers; /* 0: all; the others go to the last device, from which many are handed what it computed
-                       */
+    int n_gpu_layers; /* 0: all; the others go to the last device,
+                         from which many are handed what it computed */
     int chunk;
     uint64_t timeout_ns;
     int64_t fail_alloc;
@@ -190,7 +190,7 @@ static void run_and_compare(task *t)
     free_task(t);
 }
 
-/* ---- bits ------------------------------------------------------------------------------------- */
+/* -- bits -- */
 
 static void devices_of_all_processes_are_listed(process *self)
 {
@@ -293,7 +293,7 @@ static void sums_of_floats_are_the_same_in_every_process(void **state)
     free_task(&t);
 }
 
-/* ---- sessions --------------------------------------------------------------------------------- */
+/* -- sessions -- */
 
 static tsr_status decode_resplit(process *self, tsr_model *model, tsr_session *session)
 {
@@ -364,7 +364,7 @@ static void saved_sequences_go_on_with_the_same_bits(void **state)
     free_task(&t);
 }
 
-/* ---- failures --------------------------------------------------------------------------------- */
+/* -- failures -- */
 
 static void what_one_process_cannot_open_none_opens(void **state)
 {
@@ -457,8 +457,8 @@ static void a_failed_step_leaves_every_process_as_it_was(void **state)
     free_task(&t);
 }
 
-/* Whichever operation of the network fails, or process stops, the others come to an end, and with an error.
- */
+/* Whichever operation of the network fails, or process stops, the others come to an end,
+ * and with an error. */
 static void nobody_waits_for_ever(void **state)
 {
     (void)state;
@@ -531,7 +531,7 @@ static void memory_that_one_process_lacks_fails_all(void **state)
     assert_true(n_lost <= 8);
 }
 
-/* ---- the graph interface ---------------------------------------------------------------------- */
+/* -- the graph interface -- */
 
 enum { ROWS = 96, COLS = 64, N_ROWS = 3, RESULT_BYTES = ROWS * N_ROWS * sizeof(float) };
 
@@ -594,7 +594,7 @@ static void graphs_of_ones_own_run_over_processes(void **state)
     free_task(&alone);
 }
 
-/* ---- measuring -------------------------------------------------------------------------------- */
+/* -- measuring -- */
 
 typedef struct measured {
     task task;

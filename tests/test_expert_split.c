@@ -17,7 +17,7 @@
 #include "support/runner.h"
 #include "support/synth_model.h"
 
-/* ---- the slowest device ---- */
+/* -- the slowest device -- */
 
 /* The mean over all sets of `n_touched` of the experts, by looking at each. */
 static double by_enumeration(const tsr_cost_class *c, int n_devices, const int64_t *counts, int n_touched)
@@ -88,7 +88,7 @@ static void large_mixtures(void **state)
     assert_true(tsr_experts_walk_ns(&c, 8, counts, 512) == mean);
 }
 
-/* ---- the planner's choice ---- */
+/* -- the planner's choice -- */
 
 typedef struct fixture {
     char path[48];
@@ -196,7 +196,7 @@ static void plans_explain_it(void **state)
     }
 }
 
-/* ---- bits ---- */
+/* -- bits -- */
 
 static void the_bits_do_not_depend_on_it(void **state)
 {

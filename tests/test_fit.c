@@ -68,7 +68,7 @@ static size_t bytes_of(const fixture *f, tsr_model_config config)
     return device.total_bytes;
 }
 
-/* ---- what is cut ---- */
+/* -- what is cut -- */
 
 static void what_fits_is_left_alone(void **state)
 {
@@ -187,7 +187,7 @@ static void a_short_context_is_not_cut(void **state)
     assert_non_null(strstr(tsr_last_error(), "16384 tokens"));
 }
 
-/* ---- what is kept ---- */
+/* -- what is kept -- */
 
 static void every_device_keeps_its_own_margin(void **state)
 {
@@ -258,7 +258,7 @@ static void wants_are_told_per_device(void **state)
     tsr_fit_destroy(fit);
 }
 
-/* ---- when nothing helps ---- */
+/* -- when nothing helps -- */
 
 static void the_error_names_devices_and_bytes(void **state)
 {
@@ -339,7 +339,7 @@ static void bad_configs_are_refused(void **state)
     assert_string_equal(tsr_fit_cut_name(TSR_FIT_CUT_COUNT), "?");
 }
 
-/* ---- at once, and out of memory ---- */
+/* -- at once, and out of memory -- */
 
 static const char *const tight = "host:1,mem=8MiB,host:1,mem=5MiB";
 
@@ -426,7 +426,7 @@ static void a_failing_allocation_is_an_error(void **state)
     tsr_device_list_destroy(list);
 }
 
-/* ---- planned again, and loaded ---- */
+/* -- planned again, and loaded -- */
 
 static void random_fits_are_exact_and_loaded(void **state)
 {

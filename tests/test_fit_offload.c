@@ -84,7 +84,7 @@ static bool fits_with(const fixture *f, const tsr_gguf *gguf, const char *spec, 
     return uncut;
 }
 
-/* ---- the ladder ---- */
+/* -- the ladder -- */
 
 /* What is needed of the host is its experts; the layers' other parts stay. */
 static void experts_go_before_layers(void **state)
@@ -177,7 +177,7 @@ static void layers_go_in_every_mode(void **state)
     }
 }
 
-/* ---- what is not cut ---- */
+/* -- what is not cut -- */
 
 static void what_is_set_stays(void **state)
 {

@@ -17,7 +17,7 @@
 #include "support/memory_file.h"
 #include "support/synth_model.h"
 
-/* ---- keys ---- */
+/* -- keys -- */
 
 static gguf_writer *keys_of_all_kinds(void)
 {
@@ -182,7 +182,7 @@ static void keys_are_found_and_listed(void **state)
     tsr_gguf_close(gguf);
 }
 
-/* ---- tensors ---- */
+/* -- tensors -- */
 
 static void tensors_are_views_of_the_file(void **state)
 {
@@ -268,7 +268,7 @@ static void a_file_may_hold_nothing_but_keys(void **state)
     gguf_writer_destroy(writer);
 }
 
-/* ---- cost ---- */
+/* -- cost -- */
 
 static size_t resident_bytes(void)
 {
@@ -333,7 +333,7 @@ static void a_large_vocabulary_is_there_to_its_last_merge(void **state)
     free(text);
 }
 
-/* ---- models ---- */
+/* -- models -- */
 
 static void random_models_are_complete(void **state)
 {

@@ -95,7 +95,7 @@ static void run(bench *b, tsr_tensor *x, const float *data, tsr_tensor *y, float
     runner_ok(tsr_tensor_get(y, out, 0, tsr_tensor_bytes(y)), "get output");
 }
 
-/* ---- two halves of an FFN -------------------------------------------------------------------- */
+/* -- two halves of an FFN -- */
 
 /* up (rows split) then down (columns split), residual added; returns the program's facts. */
 static tsr_program_info ffn(const char *devices, const float *split, int n, tsr_reduction reduction,
@@ -170,7 +170,7 @@ static void bfloat16_reduction_is_near_the_exact_one(void **state)
     assert_true(memcmp(exact, rounded, sizeof exact) != 0);
 }
 
-/* ---- random placements against a plain loop -------------------------------------------------- */
+/* -- random placements against a plain loop -- */
 
 static void reference_mul(const double *x, const tsr_tensor *w, double *y)
 {
@@ -263,7 +263,7 @@ static void any_placement_of_weights_gives_the_same_numbers(void **state)
         check_random_placement(seed);
 }
 
-/* ---- the order of the ops --------------------------------------------------------------------- */
+/* -- the order of the ops -- */
 
 /* Two branches of wide values, written side by side or one after the other. */
 static void branches(bool side_by_side, const float *data, float *out, tsr_program_info *info,
@@ -307,7 +307,7 @@ static void how_a_graph_is_written_costs_no_memory_and_changes_no_bit(void **sta
                      (N_FF - N_EMBD) * N_TOKENS * sizeof(float)); /* a wide value less, a narrow one more */
 }
 
-/* ---- collectives ----------------------------------------------------------------------------- */
+/* -- collectives -- */
 
 static void a_split_result_is_gathered_only_where_it_is_needed_whole(void **state)
 {
@@ -439,7 +439,7 @@ static void a_partial_sum_out_of_range_is_reported_and_the_next_run_is_good(void
     bench_close(&b);
 }
 
-/* ---- errors ---------------------------------------------------------------------------------- */
+/* -- errors -- */
 
 static void mistakes_are_named(void **state)
 {

@@ -313,7 +313,7 @@ static void an_op_without_kernel_is_refused(void **state)
     tsr_device_destroy(device);
 }
 
-/* --------------------------------------------------------------------------------------- pinning */
+/* -- pinning -- */
 
 typedef struct pin_record {
     pthread_mutex_t mutex;
@@ -362,7 +362,7 @@ static void every_thread_pins_itself_once(void **state)
     tsr_device_destroy(device);
 }
 
-/* --------------------------------------------------------------------------------------- economy */
+/* -- economy -- */
 
 static uint64_t process_cpu_ns(void)
 {
@@ -417,7 +417,7 @@ static void many_teams_share_few_processors(void **state)
     }
 }
 
-/* --------------------------------------------------------------------------------------- failures */
+/* -- failures -- */
 
 static tsr_status use_a_device(void)
 {

@@ -23,7 +23,7 @@ static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16, 
                                  TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
 enum { N_TYPES = sizeof types / sizeof *types };
 
-/* ---- memory ---- */
+/* -- memory -- */
 
 typedef struct memory {
     experts_memory view;
@@ -62,7 +62,7 @@ static void memory_destroy(memory *m)
         munmap(m->base[i], m->bytes[i]);
 }
 
-/* ---- one shard ---- */
+/* -- one shard -- */
 
 typedef struct outcome {
     float *hidden; /* [n_slots][columns] */
@@ -110,7 +110,7 @@ static size_t routing_bytes(const experts_case *c)
     return (size_t)tsr_routing_words(c->s.n_tokens, c->s.n_used, c->s.n_experts) * 4;
 }
 
-/* ---- checks of a case ---- */
+/* -- checks of a case -- */
 
 /* With a number of threads as with one, and close to exact. */
 static void check_shard(const experts_case *c, const tsr_kernel_set *set, experts_shard shard,
@@ -183,7 +183,7 @@ static void check_case(experts_setup s, uint64_t seed)
     experts_case_destroy(&c);
 }
 
-/* ---- tests ---- */
+/* -- tests -- */
 
 static void every_type(void **state)
 {

@@ -74,7 +74,7 @@ static tsr_op *add_op(rank *r, tsr_op_kind kind)
     return op;
 }
 
-/* ---- a layer's ops ---- */
+/* -- a layer's ops -- */
 
 static float *add_norm(layer *l, rank *r, const float *x, float *y, int64_t n, int64_t n_rows)
 {
@@ -295,7 +295,7 @@ static void make_ops(layer *l)
         add_end(l, &l->ranks[i], &p[i]);
 }
 
-/* ---- running it both ways ---- */
+/* -- running it both ways -- */
 
 /* Programs of ops [begin, end) of every rank. */
 static void run_ops(layer *l, int begin, int end)

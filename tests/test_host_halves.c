@@ -34,7 +34,7 @@ static const tsr_kernel_set *tile_set(int i)
     return sets[i];
 }
 
-/* ---- the instruction ---- */
+/* -- the instruction -- */
 
 enum { A = 4, B = 6 };
 
@@ -98,7 +98,7 @@ static void test_the_instruction_takes_the_smallest_numbers_for_zero(void **stat
     assert_true(isnan(dot(0, (float[]){least / 2, 0}, (float[]){INFINITY, 0}, 1)));
 }
 
-/* ---- the kernels ---- */
+/* -- the kernels -- */
 
 /* A matrix of a type at the end of a mapping, and activations. */
 typedef struct problem {
@@ -326,7 +326,7 @@ static void test_every_half_is_a_weight_to_the_bit(void **state)
         }
 }
 
-/* ---- fused ---- */
+/* -- fused -- */
 
 typedef struct env {
     tsr_kernel_env env;

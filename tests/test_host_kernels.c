@@ -35,7 +35,7 @@ static float *random_floats(int64_t n, float low, float high, uint64_t seed)
     return x;
 }
 
-/* ---- selection ---- */
+/* -- selection -- */
 
 static void test_selection(void **state)
 {
@@ -63,7 +63,7 @@ static void test_tiles_agree_with_plain_arithmetic(void **state)
     assert_true(amx_emulated_agrees());
 }
 
-/* ---- get_rows ---- */
+/* -- get_rows -- */
 
 static void check_get_rows(const tsr_kernel_set *set, tsr_type type, int64_t n_cols)
 {
@@ -126,7 +126,7 @@ static void test_get_rows(void **state)
         }
 }
 
-/* ---- rms_norm ---- */
+/* -- rms_norm -- */
 
 static void test_rms_norm(void **state)
 {
@@ -214,7 +214,7 @@ static void test_layer_norm(void **state)
         }
 }
 
-/* ---- rope ---- */
+/* -- rope -- */
 
 static void check_rope(const tsr_kernel_set *set, int64_t dim, int64_t n_rot, bool interleaved)
 {
@@ -249,7 +249,7 @@ static void test_rope(void **state)
         }
 }
 
-/* ---- glu: also measures the library's exp ---- */
+/* -- glu: also measures the library's exp -- */
 
 static void check_glu(const tsr_kernel_set *set, tsr_glu_kind kind, int64_t n, float range)
 {
@@ -291,7 +291,7 @@ static void test_glu(void **state)
     }
 }
 
-/* ---- softmax ---- */
+/* -- softmax -- */
 
 static void check_softmax(const tsr_kernel_set *set, int64_t n, float scale, float range)
 {
@@ -321,7 +321,7 @@ static void test_softmax(void **state)
     }
 }
 
-/* ---- argmax ---- */
+/* -- argmax -- */
 
 static void test_argmax(void **state)
 {
@@ -358,7 +358,7 @@ static void test_argmax(void **state)
         }
 }
 
-/* ---- add, scale, copy ---- */
+/* -- add, scale, copy -- */
 
 static void test_add_and_scale(void **state)
 {
@@ -443,7 +443,7 @@ static void test_copy(void **state)
         }
 }
 
-/* ---- every instruction set with a fused multiply-add gives the same bits ---- */
+/* -- every instruction set with a fused multiply-add gives the same bits -- */
 
 static void test_avx2_and_all_above_it_agree(void **state)
 {

@@ -232,8 +232,8 @@ static bool same_bits_promised(const problem *p, const tsr_kernel_set *set)
 #endif
 }
 
-/* Run on every set: close to exact, the same with any number of threads, and on every set that promises it.
- */
+/* Run on every set: close to exact, the same with any number of threads,
+ * and on every set that promises it. */
 static void check_sets(const problem *p, int64_t granule, tsr_reduce_type reduce)
 {
     const size_t bytes = output_bytes(p, granule > 0, reduce);

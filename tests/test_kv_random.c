@@ -23,7 +23,7 @@ static int below(int n)
     return (int)random_below(&seed, (uint64_t)n);
 }
 
-/* ---- rows that name their token, layer, head and part ---- */
+/* -- rows that name their token, layer, head and part -- */
 
 static void row_pattern(int64_t stamp, int layer, int64_t head, int part, unsigned char *row, size_t bytes)
 {
@@ -79,7 +79,7 @@ static void visit_layer(const kv_fixture *f, int layer, int seq, int64_t positio
         }
 }
 
-/* ---- the naive model: what each sequence holds, and which pages it would need ---- */
+/* -- the naive model: what each sequence holds, and which pages it would need -- */
 
 typedef struct group_model {
     int64_t window, kept; /* kept 0: all */
@@ -275,7 +275,7 @@ static void check_all(const kv_fixture *f, const model *m)
         assert_int_equal(tsr_kv_committed_bytes(f->kv, d), fake_device_committed_bytes(f->fake.devices[d]));
 }
 
-/* ---- steps ---- */
+/* -- steps -- */
 
 /* What a program would write of the last n positions. */
 static void write_last(const kv_fixture *f, const model *m, int seq, int n)
@@ -490,7 +490,7 @@ static void random_step(kv_fixture *f, model *m)
     }
 }
 
-/* ---- runs ---- */
+/* -- runs -- */
 
 typedef struct run_config {
     tsr_type type_k, type_v;

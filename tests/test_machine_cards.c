@@ -94,7 +94,7 @@ static void the_table_is_sound(void **state)
     assert_null(tsr_card_by_id(0x06d2));
 }
 
-/* ---- beside facts that others collected -------------------------------------------------------- */
+/* -- beside facts that others collected -- */
 
 enum { NAME, MEMORY, BANDWIDTH, F16, F32, PCIE, NVLINK, NVLINK_RATE, CAPABILITY, SMS, N_FIELDS };
 

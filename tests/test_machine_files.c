@@ -57,7 +57,7 @@ static tsr_topology *load_text(const char *text)
     return topology_load(directory_write("machine", text, strlen(text)), NULL);
 }
 
-/* ---- NCCL ------------------------------------------------------------------------------------- */
+/* -- NCCL -- */
 
 static void an_nccl_file_gives_every_field(void **state)
 {
@@ -216,7 +216,7 @@ static void machines_survive_nccl_xml(void **state)
     free(text);
 }
 
-/* ---- hwloc ------------------------------------------------------------------------------------ */
+/* -- hwloc -- */
 
 #define HWLOC_GPU(bus, n, api)                                                                         \
     "<object type=\"PCIDev\" gp_index=\"1" n "\" pci_busid=\"0000:" bus ":00.0\" "                     \
@@ -264,7 +264,7 @@ static void memory_is_what_cuda_or_opencl_said(void **state)
     tsr_topology_destroy(topo);
 }
 
-/* ---- cards ------------------------------------------------------------------------------------ */
+/* -- cards -- */
 
 static void cards_can_be_named(void **state)
 {
@@ -328,7 +328,7 @@ static void a_model_that_is_not_known_is_named(void **state)
     tsr_topology_destroy(topo);
 }
 
-/* ---- every recorded machine ------------------------------------------------------------------- */
+/* -- every recorded machine -- */
 
 static int n_loaded, n_with_gpus;
 
@@ -376,7 +376,7 @@ static void every_recorded_machine_loads(void **state)
     assert_true(n_loaded >= 40 && n_with_gpus >= 12);
 }
 
-/* ---- what cannot be read ---------------------------------------------------------------------- */
+/* -- what cannot be read -- */
 
 static void errors_name_file_place_and_remedy(void **state)
 {

@@ -69,7 +69,7 @@ static void assert_pair(const world *w, int a, int b, tsr_link_kind kind, double
     assert_near(link.bytes_per_s, bytes_per_s);
 }
 
-/* ---- machines in words ------------------------------------------------------------------------ */
+/* -- machines in words -- */
 
 static void a_bridge_of_nvlinks_joins_two_cards(void **state)
 {
@@ -196,7 +196,7 @@ static void virtual_devices_share_a_gpu(void **state)
     close_world(&w);
 }
 
-/* ---- recorded machines ------------------------------------------------------------------------ */
+/* -- recorded machines -- */
 
 #define SHARED "../shared/topo"
 
@@ -241,7 +241,7 @@ static void recorded_machines_have_their_links(void **state)
     close_world(&w);
 }
 
-/* ---- measured values -------------------------------------------------------------------------- */
+/* -- measured values -- */
 
 static tsr_status set_measured(const world *w, int from, uint64_t devices, uint64_t bytes, double ns)
 {
@@ -350,7 +350,7 @@ static void values_that_measure_nothing_are_refused(void **state)
     close_world(&w);
 }
 
-/* ---- what must hold of every machine ----------------------------------------------------------- */
+/* -- what must hold of every machine -- */
 
 static void more_devices_and_more_bytes_never_take_less(void **state)
 {

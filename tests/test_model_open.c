@@ -19,7 +19,7 @@
 
 enum { N_LAYERS = 2, N_EMBD = 64, N_HEAD = 4, N_HEAD_KV = 2, HEAD_DIM = 16, N_FF = 256, N_VOCAB = 96 };
 
-/* ---- a small model with faults ---- */
+/* -- a small model with faults -- */
 
 typedef enum how { DROP = 1, U32, I32, F32, U64, STRING, U32S, STRINGS, SHAPE, TYPE, FACTORS } how;
 
@@ -161,7 +161,7 @@ static void write_model(const char *path, const edit *edits)
     gguf_writer_destroy(w);
 }
 
-/* ---- what is expected ---- */
+/* -- what is expected -- */
 
 typedef struct fixture {
     char path[32];
@@ -282,7 +282,7 @@ static void accept(const fixture *f, const edit *edits)
         accept(*state, edits);                       \
     } while (0)
 
-/* ---- the faults ---- */
+/* -- the faults -- */
 
 static void missing_keys(void **state)
 {
@@ -441,7 +441,7 @@ static void rope_factors(void **state)
                 {name, FACTORS, .number = bad[i], .n = HEAD_DIM / 2, .type = TSR_TYPE_F32});
 }
 
-/* ---- unusual, but right ---- */
+/* -- unusual, but right -- */
 
 static void unusual_models_open(void **state)
 {

@@ -101,7 +101,7 @@ static tsr_status try_plan(const fixture *f, const tsr_model_config *config, tsr
     return status;
 }
 
-/* ---- bits and bytes -------------------------------------------------------------------------- */
+/* -- bits and bytes -- */
 
 typedef struct offload_case {
     const char *name;
@@ -242,7 +242,7 @@ static void offloaded_experts_give_the_same_bits(void **state)
     }
 }
 
-/* ---- memory and times ------------------------------------------------------------------------ */
+/* -- memory and times -- */
 
 static size_t used_by(const runner *r, int d)
 {
@@ -351,7 +351,7 @@ static void times_have_the_offloaded_work(void **state)
     }
 }
 
-/* ---- errors ---------------------------------------------------------------------------------- */
+/* -- errors -- */
 
 static void errors_name_what_is_wrong(void **state)
 {

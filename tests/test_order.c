@@ -124,7 +124,7 @@ static void random_sample(sample *s, uint64_t *seed)
     }
 }
 
-/* ---- every order --------------------------------------------------------------------------------- */
+/* -- every order -- */
 
 static bool touches_kv(const tsr_instr *instr)
 {
@@ -255,7 +255,7 @@ static void no_order_of_a_small_graph_needs_less(void **state)
     assert_true(n_choices > 1000 && n_lowered > 100);
 }
 
-/* ---- what is asked of it besides ------------------------------------------------------------------ */
+/* -- what is asked of it besides -- */
 
 /* norm, then small and large branches written in the worst order: large results first, used last. */
 static void branches(sample *s, int64_t large, int64_t small)

@@ -64,7 +64,7 @@ static void solve(const tsr_pack_problem *problem, tsr_pack_solution *solution)
     assert_true(solution->bound_bytes >= naive_bound(problem));
 }
 
-/* ---- small, by hand -------------------------------------------------------------------------- */
+/* -- small, by hand -- */
 
 static void items_that_do_not_meet_share_bytes(void **state)
 {
@@ -177,7 +177,7 @@ static void chunks_keep_their_limit(void **state)
     tsr_pack_solution_free(&s);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* -- what is refused -- */
 
 static void malformed_items_are_named(void **state)
 {
@@ -272,7 +272,7 @@ static void the_validator_takes_a_moment_for_each_pair(void **state)
     assert_true((double)(clock() - start) < 10.0 * CLOCKS_PER_SEC); /* 0.1 s, more with sanitizers */
 }
 
-/* ---- random ---------------------------------------------------------------------------------- */
+/* -- random -- */
 
 enum { RANDOM_ITEMS = 120 };
 
@@ -365,7 +365,7 @@ static void any_failing_allocation_leaves_nothing_behind(void **state)
     assert_true(failures > 40);
 }
 
-/* ---- published and recorded instances -------------------------------------------------------- */
+/* -- published and recorded instances -- */
 
 enum { MOST_ITEMS = 2048 };
 

@@ -1,5 +1,5 @@
-/* Exact packing: against exhaustive enumeration where that is possible, and on the published hard instances.
- */
+/* Exact packing: against exhaustive enumeration where that is possible,
+ * and on the published hard instances. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -25,7 +25,7 @@ static void solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits
         assert_true(solution->optimal);
 }
 
-/* ---- exhaustive ------------------------------------------------------------------------------------ */
+/* -- exhaustive -- */
 
 static size_t lowest_free(const tsr_pack_item *items, int n, const size_t *offset, unsigned placed, int item)
 {
@@ -147,7 +147,7 @@ static void chunks_cost_bytes_at_most(void **state)
     assert_true(several > 30);
 }
 
-/* ---- limits ---------------------------------------------------------------------------------------- */
+/* -- limits -- */
 
 enum { MEDIUM = 120 };
 
@@ -210,7 +210,7 @@ static void a_capacity_is_met_where_that_is_possible(void **state)
     assert_true(searched > 0);
 }
 
-/* ---- transformer graphs ---------------------------------------------------------------------------- */
+/* -- transformer graphs -- */
 
 enum { MOST_ITEMS = 1024, MOST_LAYERS = 16 };
 
@@ -328,7 +328,7 @@ static void transformers_of_many_shapes_meet_their_bound(void **state)
     }
 }
 
-/* ---- published instances --------------------------------------------------------------------------- */
+/* -- published instances -- */
 
 /* Lines of id,lower,upper,size behind a header; -1 where the file is missing. */
 static int read_instance(char letter, tsr_pack_item *items)

@@ -27,7 +27,7 @@ static void solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits
     assert_true(solution->optimal || solution->total_bytes > solution->bound_bytes);
 }
 
-/* ---- exhaustive ------------------------------------------------------------------------------------ */
+/* -- exhaustive -- */
 
 static bool meet(const tsr_pack_item *a, const tsr_pack_item *b)
 {
@@ -219,7 +219,7 @@ static size_t smallest_total(const tsr_pack_problem *problem)
     }
 }
 
-/* ---- random problems ------------------------------------------------------------------------------- */
+/* -- random problems -- */
 
 static void random_problem(uint64_t *seed, bool chunked, tsr_pack_item *items, tsr_pack_problem *problem)
 {
@@ -308,7 +308,7 @@ static void chunks_are_filled_to_the_proven_optimum(void **state)
     assert_true(t.several_chunks > 50 && t.shared > 30 && t.apart > 30);
 }
 
-/* ---- by hand --------------------------------------------------------------------------------------- */
+/* -- by hand -- */
 
 static tsr_pack_item item_of(int64_t lower, int64_t upper, size_t size)
 {

@@ -96,7 +96,7 @@ static void a_split_divides_the_arena_too(void **state)
     check_arenas(*state, (const float[]){1, 1, 1, 1, 1, 1, 1, 1}, 8);
 }
 
-/* ---- many shapes ------------------------------------------------------------------------------- */
+/* -- many shapes -- */
 
 enum { MOST_TENSORS = 24 };
 
@@ -135,8 +135,8 @@ static void add_ffn(shape *s, int64_t n_embd, int64_t n_ff, bool fused)
     add_tensor(s, "blk.%d.ffn_down.weight", n_ff, n_embd);
 }
 
-/* Biases of q, k and v; norms per head; norms behind the blocks; q, k and v in one tensor, gate and up too.
- */
+/* Biases of q, k and v; norms per head; norms behind the blocks;
+ * q, k and v in one tensor, gate and up too. */
 static const struct kind {
     const char *architecture;
     bool biases, head_norms, post_norms, fused;

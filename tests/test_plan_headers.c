@@ -18,10 +18,10 @@
 #include "support/header_plan.h"
 #include "support/runner.h"
 
-/* ---- layers that differ ---------------------------------------------------------------------- */
+/* -- layers that differ -- */
 
-/* Layer 0 has 8 KV heads and a long FFN, layer 1 has 2 and a short one, layer 2 has neither heads nor window.
- */
+/* Layer 0 has 8 KV heads and a long FFN, layer 1 has 2 and a short one,
+ * layer 2 has neither heads nor window. */
 static const struct arch_model uneven = {
     "uneven",
     "qwen2vl",
@@ -73,7 +73,7 @@ static void layers_may_differ(void **state)
     tsr_plan_destroy(plan);
 }
 
-/* ---- windows --------------------------------------------------------------------------------- */
+/* -- windows -- */
 
 static size_t round_up(size_t bytes)
 {
@@ -114,7 +114,7 @@ static void windows_count_where_the_file_tells(void **state)
     }
 }
 
-/* ---- MLA ------------------------------------------------------------------------------------- */
+/* -- MLA -- */
 
 #define MLA_TENSORS                                                                                          \
     {"token_embd.weight", {512, 1000}}, {"output.weight", {512, 1000}}, {"output_norm.weight", {512}, true}, \
@@ -177,7 +177,7 @@ static void both_forms_of_mla_are_one(void **state)
     assert_int_equal(weights[0][0], (divided / 2 + whole) * 2 + 512 * sizeof(float));
 }
 
-/* ---- experts --------------------------------------------------------------------------------- */
+/* -- experts -- */
 
 static const struct arch_key moe_keys[] = {{"embedding_length", 512},
                                            {"context_length", 1024},
@@ -263,7 +263,7 @@ static void experts_cost_what_is_used(void **state)
     assert_true(prompt[1] > decode[7]); /* all are read, and more */
 }
 
-/* ---- unknown names --------------------------------------------------------------------------- */
+/* -- unknown names -- */
 
 static void unknown_tensors_are_whole_and_told(void **state)
 {
@@ -316,7 +316,7 @@ static void unknown_architectures_are_planned_by_size(void **state)
     }
 }
 
-/* ---- offload and fit ------------------------------------------------------------------------- */
+/* -- offload and fit -- */
 
 /* The first layer's FFN, router included, goes to the second device; nothing else does. */
 static void experts_may_be_offloaded(void **state)
@@ -378,7 +378,7 @@ static void fits_are_found_from_headers(void **state)
     assert_true(n_ctx >= 4096 && n_ctx < fitted_context(*state, mla_model, TSR_SPLIT_MODE_LAYER));
 }
 
-/* ---- opening, and memory --------------------------------------------------------------------- */
+/* -- opening, and memory -- */
 
 /* A llama, but for its types. */
 static const struct arch_model plain = {

@@ -65,7 +65,7 @@ static tsr_plan_device device_of(const tsr_plan *plan, int d)
     return device;
 }
 
-/* ---- memory caps ---- */
+/* -- memory caps -- */
 
 /* A device that may hold less than its share gets less, and the other one more. */
 static void a_cap_moves_granules(void **state)
@@ -202,7 +202,7 @@ static void the_largest_configs_do_not_overflow(void **state)
     }
 }
 
-/* ---- files without weights, devices without work ---- */
+/* -- files without weights, devices without work -- */
 
 static void a_header_is_enough_for_a_plan(void **state)
 {
@@ -272,7 +272,7 @@ static void devices_beyond_the_granules_are_remarked_on(void **state)
     tsr_plan_destroy(NULL);
 }
 
-/* ---- configs that are refused ---- */
+/* -- configs that are refused -- */
 
 /* Either of two devices on one node fits into its memory; both together do not. */
 static void more_than_a_node_has_is_remarked_on(void **state)
@@ -385,7 +385,7 @@ static void bad_configs_name_the_field(void **state)
     tsr_plan_destroy(plan);
 }
 
-/* ---- a large one ---- */
+/* -- a large one -- */
 
 static double now(void)
 {

@@ -118,7 +118,7 @@ static void check_caps(const tsr_plan *plan)
     }
 }
 
-/* ---- whole layers ---------------------------------------------------------------------------- */
+/* -- whole layers -- */
 
 static void the_fastest_device_gets_all_layers_that_it_holds(void **state)
 {
@@ -158,7 +158,7 @@ static void the_fastest_device_gets_all_layers_that_it_holds(void **state)
     tsr_plan_destroy(plan);
 }
 
-/* ---- choosing -------------------------------------------------------------------------------- */
+/* -- choosing -- */
 
 /* Meetings cost nothing: all devices share everything. They cost more than the model: one device alone, and
  * where it is too small whole layers. In between and short of memory: pairs, one after the other. */
@@ -283,7 +283,7 @@ static void every_allocation_may_fail(void **state)
         }
 }
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* -- running -- */
 
 static void run(const char *devices, const char *split, const tsr_model_config *config, float *logits,
                 tsr_split_mode *mode_out)

@@ -265,7 +265,7 @@ static void a_choice_of_the_caller_needs_no_rates(void **state)
     }
 }
 
-/* ---- measuring ------------------------------------------------------------------------------- */
+/* -- measuring -- */
 
 static void measured_rates_are_there_and_leave_nothing(void **state)
 {

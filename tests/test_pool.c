@@ -17,8 +17,7 @@
 #include "support/random.h"
 #include "support/runner.h"
 
-/* ---- streams --------------------------------------------------------------------------------------------
- */
+/* -- streams -- */
 
 enum { N_STREAMS = 3, N_BLOCKS = 64, KIB = 1024 };
 
@@ -115,8 +114,7 @@ static void drop(void *user, void *where)
 
 static const tsr_pool_source source = {get, put, mark, passed, wait_for, drop};
 
-/* ---- against a naive model ------------------------------------------------------------------------------
- */
+/* -- against a naive model -- */
 
 /* A stretch of memory: who used it last, as told by the test itself. */
 typedef struct use {
@@ -253,8 +251,7 @@ static void random_use_keeps_the_streams_order(void **state)
     assert_true(n_waits > 0);
 }
 
-/* ---- one thing each -------------------------------------------------------------------------------------
- */
+/* -- one thing each -- */
 
 static tsr_pool_block *taken(tsr_pool *pool, size_t bytes, int stream)
 {
@@ -379,8 +376,7 @@ static void every_allocation_fails_once(void **state)
     }
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------
- */
+/* -- threads -- */
 
 static tsr_status get_plain(void *user, size_t bytes, const char *what, void **data_out)
 {

@@ -246,8 +246,8 @@ static void test_every_failing_allocation_is_survived(void **state)
         failing_alloc_set(0);
         if (!fired)
             assert_int_equal(status, TSR_OK);
-        if (status ==
-            TSR_OK) /* with one missing, patterns may have stayed uncompiled: slower, the same words */
+        /* with one missing, patterns may have stayed uncompiled: slower, the same words */
+        if (status == TSR_OK)
             assert_string_equal(w.joined, "|a| b|,| |1");
         else
             assert_int_equal(status, TSR_ERR_MEMORY);

@@ -18,7 +18,7 @@
 
 #define PLAIN "host:1,threads=1"
 
-/* ---- bits ------------------------------------------------------------------------------------ */
+/* -- bits -- */
 
 /* What a plan made without the model says of its split, device by device. */
 static void check_plan(const walk *w, const char *split)
@@ -155,7 +155,7 @@ static void without_a_tensor_split_all_is_on_one_device(void **state)
     free(plain);
 }
 
-/* ---- several models -------------------------------------------------------------------------- */
+/* -- several models -- */
 
 static void all_models_of_a_runtime_change_together(void **state)
 {
@@ -182,7 +182,7 @@ static void all_models_of_a_runtime_change_together(void **state)
     free(plain);
 }
 
-/* ---- what is refused ------------------------------------------------------------------------- */
+/* -- what is refused -- */
 
 static void bad_splits_change_nothing(void **state)
 {
@@ -205,8 +205,8 @@ static void bad_splits_change_nothing(void **state)
     free(plain);
 }
 
-/* Every allocation fails once (without copies every third), with sequences in flight: the old split goes on.
- */
+/* Every allocation fails once (without copies every third), with sequences in flight:
+ * the old split goes on. */
 static void a_failing_allocation_leaves_the_old_split(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
     }
 }
 
-/* ---- little memory --------------------------------------------------------------------------- */
+/* -- little memory -- */
 
 static size_t planned_bytes(const walk *w, int d, size_t *weights_out)
 {
@@ -420,7 +420,7 @@ static void a_model_that_cannot_go_back_says_so(void **state)
     free(plain);
 }
 
-/* ---- leaks ----------------------------------------------------------------------------------- */
+/* -- leaks -- */
 
 static void changes_there_and_back_leave_nothing_behind(void **state)
 {

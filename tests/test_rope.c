@@ -1,9 +1,10 @@
 /* Rotary tables against formulas written out here in long double, from the papers and not from the code:
  *
- *   Su et al., arXiv:2104.09864, section 3.2.2    theta_i = base^(-2i / d), pair i turned by position *
- * theta_i Chen et al., arXiv:2306.15595                 linear scaling: positions divided by the factor Peng
- * et al., arXiv:2309.00071, section 3.2    YaRN: pairs that turn often stay, slow ones are interpolated Llama
- * 3 files' rope_freqs.weight              theta_i divided by factor i */
+ *   Su et al., arXiv:2104.09864, section 3.2.2  theta_i = base^(-2i / d), pair i turned by position * theta_i
+ *   Chen et al., arXiv:2306.15595               linear scaling: positions divided by the factor
+ *   Peng et al., arXiv:2309.00071, section 3.2  YaRN: pairs that turn often stay, slow ones are interpolated
+ *   Llama 3 files' rope_freqs.weight            theta_i divided by factor i
+ */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -204,7 +205,7 @@ static void magnitudes(void **state)
     tsr_rope_tables_free(&tables);
 }
 
-/* ---- layers ---- */
+/* -- layers -- */
 
 static tsr_status read_window(const char *key, tsr_gguf_value_type type, const void *values, size_t n,
                               tsr_hparams *hp)
@@ -271,7 +272,7 @@ static void rotations_of_layers(void **state)
     assert_int_equal(tsr_hparams_rope(&hp, 4, false), TSR_ROPE_WINDOWED);
 }
 
-/* ---- from the keys of a file ---- */
+/* -- from the keys of a file -- */
 
 static tsr_rope_params read_keys(const char *type, const char *key, double value)
 {

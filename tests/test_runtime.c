@@ -35,7 +35,7 @@ static int tear_down(void **state)
     return session_model_remove(state);
 }
 
-/* ---- every allocation fails once ---- */
+/* -- every allocation fails once -- */
 
 /* What is tried: makes something, or changes something; `undo` takes that back. */
 typedef struct trial {
@@ -85,7 +85,7 @@ static void fail_everywhere(const trial *t, int64_t at_least)
     assert_true(n - 1 >= at_least);
 }
 
-/* ---- opening things ---- */
+/* -- opening things -- */
 
 typedef struct things {
     tsr_runtime *rt;
@@ -258,7 +258,7 @@ static void creating_a_session(void **state)
     close_runtime(&t);
 }
 
-/* ---- decoding ---- */
+/* -- decoding -- */
 
 enum { N_CTX = 128, N_BATCH = 48 };
 
@@ -367,7 +367,7 @@ static void steady_decoding_allocates_nothing(void **state)
     close_decoding(&d);
 }
 
-/* ---- runtimes ---- */
+/* -- runtimes -- */
 
 static void a_cap_holds_while_things_are_open(void **state)
 {

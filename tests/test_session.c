@@ -17,7 +17,7 @@
 
 #define DEVICES "host:2,threads=1"
 
-/* ---- many sequences ---- */
+/* -- many sequences -- */
 
 enum { N_SEQS = 5, SEQ_TOKENS = 60 };
 
@@ -128,7 +128,7 @@ static void all_sequences_at_full_length(void **state)
     free(logits);
 }
 
-/* ---- fork and trim ---- */
+/* -- fork and trim -- */
 
 /* Fork inside a KV page and at its edge; parent and children go on differently. */
 static void forks_continue_on_their_own(void **state)
@@ -203,7 +203,7 @@ static void trimmed_sequences_can_be_redone(void **state)
     runner_close(&r);
 }
 
-/* ---- shapes ---- */
+/* -- shapes -- */
 
 /* Batches beyond n_batch and n_outputs_max are cut; outputs at any positions. */
 static void long_batches_are_cut_without_a_trace(void **state)
@@ -306,7 +306,7 @@ static void a_session_needs_a_model_and_a_place(void **state)
     runner_close(&r);
 }
 
-/* ---- types, sessions and runtimes side by side ---- */
+/* -- types, sessions and runtimes side by side -- */
 
 static void every_pair_of_kv_types_works(void **state)
 {

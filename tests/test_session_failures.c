@@ -16,7 +16,7 @@
 
 #define DEVICES "host:2,threads=1"
 
-/* ---- full ---- */
+/* -- full -- */
 
 static void a_full_context_is_a_status_and_generation_goes_on_after_a_trim(void **state)
 {
@@ -86,7 +86,7 @@ static void sequences_share_the_context(void **state)
     free(plain);
 }
 
-/* ---- wrong arguments ---- */
+/* -- wrong arguments -- */
 
 static void wrong_batches_change_nothing(void **state)
 {
@@ -134,7 +134,7 @@ static void wrong_batches_change_nothing(void **state)
     free(plain);
 }
 
-/* ---- out of range ---- */
+/* -- out of range -- */
 
 /* The poisoned token stands in the last chunk of a batch that starts a new sequence, lengthens one and
  * lengthens a fork. */
@@ -215,7 +215,7 @@ static void weights_beyond_the_range_are_reported(void **state)
     unlink(path);
 }
 
-/* ---- deadlines ---- */
+/* -- deadlines -- */
 
 /* With a deadline that no step keeps every decode times out or, if it was quick, has the right bits; and so
  * has the next one without a deadline on the same runtime. */

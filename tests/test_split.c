@@ -25,7 +25,7 @@ static int64_t sum_of(const int64_t *values, int n)
     return sum;
 }
 
-/* ---- parsing --------------------------------------------------------------------------------- */
+/* -- parsing -- */
 
 static void reads_proportions(void **state)
 {
@@ -167,7 +167,7 @@ static void refuses_floats_that_are_no_split(void **state)
     assert_true(shares[0] == -1 && shares[1] == -1);
 }
 
-/* ---- rounding -------------------------------------------------------------------------------- */
+/* -- rounding -- */
 
 static void rounds_as_documented(void **state)
 {
@@ -376,7 +376,7 @@ static void rounds_at_the_largest_sizes(void **state)
     assert_int_equal(sum_of(counts, TSR_MAX_DEVICES), TSR_SPLIT_MAX_GRANULES);
 }
 
-/* ---- granules -------------------------------------------------------------------------------- */
+/* -- granules -- */
 
 static void attention_granules_are_the_fewest_whole_blocks(void **state)
 {
@@ -429,7 +429,7 @@ static void ffn_granules_are_whole_blocks_and_vectors(void **state)
     assert_int_equal(columns, 384);
 }
 
-/* ---- shard maps ------------------------------------------------------------------------------ */
+/* -- shard maps -- */
 
 static void shard_maps_cover_every_element_once(void **state)
 {

@@ -10,7 +10,7 @@
 #include "support/failing_alloc.h"
 #include "support/random.h"
 
-/* ---- all splits, one by one ------------------------------------------------------------------ */
+/* -- all splits, one by one -- */
 
 typedef struct brute {
     const tsr_cost_problem *p;
@@ -48,7 +48,7 @@ static void try_all(brute *b, int c, int d, int64_t left)
     b->counts[c][d] = 0;
 }
 
-/* ---- random problems ------------------------------------------------------------------------- */
+/* -- random problems -- */
 
 typedef struct problem {
     tsr_cost_problem p;
@@ -139,10 +139,10 @@ static void no_split_of_all_is_faster(void **state)
     assert_true(n_solved > 600 && n_bound_by_memory > 100);
 }
 
-/* ---- by hand --------------------------------------------------------------------------------- */
+/* -- by hand -- */
 
-/* Attention, FFN and output of a large dense model: 80 layers, 8 KV heads, FFN in 112 granules, 128256 rows.
- */
+/* Attention, FFN and output of a large dense model:
+ * 80 layers, 8 KV heads, FFN in 112 granules, 128256 rows. */
 static void large_model(problem *q, int n_devices, const double *bytes_per_ns)
 {
     static const double granule_bytes[] = {18.9e6, 6.3e6, 4608}; /* of one layer */

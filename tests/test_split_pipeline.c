@@ -38,7 +38,7 @@ static void wire(problem *q)
     q->p.output_handover_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[1];
 }
 
-/* ---- every pipeline, one by one -------------------------------------------------------------- */
+/* -- every pipeline, one by one -- */
 
 typedef struct brute {
     const problem *q;
@@ -140,7 +140,7 @@ static void try_pipelines(brute *b, int used, int previous, int64_t left, double
     }
 }
 
-/* ---- random problems ------------------------------------------------------------------------- */
+/* -- random problems -- */
 
 static void random_problem(uint64_t *r, problem *q, double tightness)
 {
@@ -257,7 +257,7 @@ static void no_pipeline_of_all_is_faster(void **state)
     assert_true(n_solved[0] > 400 && n_solved[1] > 200 && n_long > 50 && n_groups > 20);
 }
 
-/* ---- by hand --------------------------------------------------------------------------------- */
+/* -- by hand -- */
 
 /* n equal devices with room for `layers` layers each; a layer takes one of them 100. */
 static void equal_devices(problem *q, int n, int64_t n_layers, size_t layers, double sync_per_device)

@@ -38,7 +38,7 @@ static const tsr_type all_types[] = {
     TSR_TYPE_Q5_1, TSR_TYPE_Q2_K, TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
 enum { N_TYPES = sizeof all_types / sizeof *all_types };
 
-/* ---- where bytes lie, told block by block ---- */
+/* -- where bytes lie, told block by block -- */
 
 /* The device that has block `block` of row `row` of a split tensor, and its first row and column there. */
 static int holder(const tsr_tensor *t, int64_t row, int64_t column, int64_t *first_row, int64_t *first_column)
@@ -156,7 +156,7 @@ static void copies_are_read_from_the_main_device(void **state)
     fake_runtime_close(&fake);
 }
 
-/* ---- a tensor that a graph computed: shards without a buffer, strides of their own ---- */
+/* -- a tensor that a graph computed: shards without a buffer, strides of their own -- */
 
 static void computed_tensors_are_read_through_their_strides(void **state)
 {
@@ -198,7 +198,7 @@ static void computed_tensors_are_read_through_their_strides(void **state)
     fake_runtime_close(&fake);
 }
 
-/* ---- errors of set, get, creation ---- */
+/* -- errors of set, get, creation -- */
 
 static void ranges_are_checked(void **state)
 {

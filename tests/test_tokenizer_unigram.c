@@ -1,5 +1,5 @@
-/* Unigram vocabularies: the most probable tokens, against trying every way to cut a text; spellings; spaces.
- */
+/* Unigram vocabularies: the most probable tokens, against trying every way to cut a text;
+ * spellings; spaces. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
@@ -25,7 +25,7 @@ static void unigram_vocab(small_vocab *v)
     v->add_eos = 0;
 }
 
-/* ---- the most probable tokens ---- */
+/* -- the most probable tokens -- */
 
 /* Every way to cut text[bytes] from `begin` on, the long way round; -DBL_MAX: there is none. A character
  * without a token of its own may be unknown. */
@@ -133,7 +133,7 @@ static void test_a_users_token_always_wins(void **state)
     small_vocab_release(&v);
 }
 
-/* ---- spaces ---- */
+/* -- spaces -- */
 
 static void check_spaces(int prefix, int merges, int behind, const char *expected)
 {
@@ -179,7 +179,7 @@ static void test_decoding_takes_the_added_space_away(void **state)
     small_vocab_release(&v);
 }
 
-/* ---- spellings ---- */
+/* -- spellings -- */
 
 /* "A" is "a", "AB" is "c", "¼" (C2 BC) is "a b", a tab is a space, 0x7F vanishes: a trie of units, offset 0
  * from the root to the bytes themselves, and behind them at 256 and above. */
@@ -278,7 +278,7 @@ static void test_damaged_spellings_lead_nowhere(void **state)
     }
 }
 
-/* ---- what can fail ---- */
+/* -- what can fail -- */
 
 static void test_what_is_missing_is_named(void **state)
 {

@@ -16,7 +16,7 @@
 #include "../tools/options.h"
 #include "support/program.h"
 
-/* ---- options --------------------------------------------------------------------------------- */
+/* -- options -- */
 
 static struct {
     const char *model;
@@ -136,7 +136,7 @@ static void a_slip_finds_the_word_and_another_word_does_not(void **state)
     assert_null(tool_closest("benchmark", words, 4));
 }
 
-/* ---- tables ---------------------------------------------------------------------------------- */
+/* -- tables -- */
 
 static void tables_align_text_left_and_numbers_right(void **state)
 {
@@ -177,7 +177,7 @@ static void bytes_are_shown_with_a_unit_that_fits(void **state)
         assert_string_equal(tsr_bytes_text(cases[i].bytes, text), cases[i].text);
 }
 
-/* ---- the program ----------------------------------------------------------------------------- */
+/* -- the program -- */
 
 static void the_program_answers_and_exits_as_documented(void **state)
 {

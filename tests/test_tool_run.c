@@ -22,7 +22,7 @@
 #define RUN    "run -m " MODEL " "
 #define PROMPT "lighthouse (n.):"
 
-/* ---- wrong words ----------------------------------------------------------------------------- */
+/* -- wrong words -- */
 
 static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
@@ -64,7 +64,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }
 
-/* ---- plan ------------------------------------------------------------------------------------ */
+/* -- plan -- */
 
 static json_t *plan_json(const char *arguments)
 {
@@ -212,7 +212,7 @@ static void plan_needs_the_header_only(void **state)
     unlink(path);
 }
 
-/* ---- run ------------------------------------------------------------------------------------- */
+/* -- run -- */
 
 static char first_text[1 << 14], next_text[1 << 14];
 

@@ -86,7 +86,7 @@ static tsr_topology *load(const char *path)
     return topo;
 }
 
-/* ---- descriptions with known content --------------------------------------------------------- */
+/* -- descriptions with known content -- */
 
 static void synthetic_machines_have_the_structure_they_describe(void **state)
 {
@@ -216,7 +216,7 @@ static void memory_that_no_core_has_nearest_is_printed(void **state)
     tsr_topology_destroy(topo);
 }
 
-/* ---- recorded machines ----------------------------------------------------------------------- */
+/* -- recorded machines -- */
 
 #define SHARED "../shared/topo"
 
@@ -341,7 +341,7 @@ static void linux_root_directories_load(void **state)
     assert_null(getenv("HWLOC_FSROOT")); /* set in the child only */
 }
 
-/* ---- what cannot be loaded ------------------------------------------------------------------- */
+/* -- what cannot be loaded -- */
 
 static void assert_refused(const char *path, tsr_status expected, const char *phrase)
 {
@@ -487,7 +487,7 @@ static void damaged_files_give_an_error_or_a_sound_topology_in_silence(void **st
     assert_in_range(loaded, ROUNDS / 20, ROUNDS - ROUNDS / 20); /* else the damage tests nothing */
 }
 
-/* ---- allocation failures --------------------------------------------------------------------- */
+/* -- allocation failures -- */
 
 static tsr_status discover_it(tsr_topology **topo_out)
 {

@@ -22,7 +22,7 @@ static const tsr_type float_types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_
                                        TSR_TYPE_Q3_K, TSR_TYPE_IQ4_NL, TSR_TYPE_IQ4_XS, TSR_TYPE_MXFP4};
 enum { N_FLOAT_TYPES = sizeof float_types / sizeof float_types[0] };
 
-/* ---- traits ---- */
+/* -- traits -- */
 
 static void traits_are_those_of_the_format(void **state)
 {
@@ -121,7 +121,7 @@ static void row_bytes_checks_blocks_and_overflow(void **state)
     assert_int_equal(tsr_type_row_bytes(TSR_TYPE_F32, INT64_MAX), 0);
 }
 
-/* ---- half floats ---- */
+/* -- half floats -- */
 
 /* The value a half stands for, by the definition in IEEE 754: infinity and NaN aside. */
 static double half_value(uint16_t half)
@@ -195,7 +195,7 @@ static void bf16_rounds_to_nearest_even(void **state)
     assert_int_equal(tsr_f32_to_f16(tsr_f32_from_bits(0xff800001)), 0xfe00);
 }
 
-/* ---- a second reading of the block formats: value of element e of the block at b ---- */
+/* -- a second reading of the block formats: value of element e of the block at b -- */
 
 static double half_at(const uint8_t *b)
 {
@@ -365,7 +365,7 @@ static void quantized_blocks_decode_to_the_exact_value(void **state)
     }
 }
 
-/* ---- encoding ---- */
+/* -- encoding -- */
 
 static double largest_magnitude(const float *x, int n)
 {
@@ -408,8 +408,8 @@ static double error_bound(tsr_type type, const float *x, int e)
         return slack * (step[e / 32] / 2 + largest_offset / 63 / 2 + largest_step / 63 * (top + 1) / 2) +
                largest_offset * 0x1p-11 + largest_step * top * 0x1p-11;
     }
-    case TSR_TYPE_Q6_K: { /* a whole step opposite the extreme element, and 32 half units of the 8-bit scale
-                           */
+    case TSR_TYPE_Q6_K: { /* a whole step opposite the extreme element,
+                             and 32 half units of the 8-bit scale */
         double step = largest_magnitude(x + e / 16 * 16, 16) / 32;
         return slack * (step + largest_magnitude(x, 256) / 32 / 127 * 33 / 2);
     }

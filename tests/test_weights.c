@@ -230,7 +230,7 @@ static void measuring_needs_no_file_and_counts_the_same(void **state)
     }
 }
 
-/* ---- progress ---- */
+/* -- progress -- */
 
 typedef struct progress_log {
     int n_calls;
@@ -273,7 +273,7 @@ static void progress_grows_to_the_sum_of_all_shards(void **state)
     }
 }
 
-/* ---- verifying ---- */
+/* -- verifying -- */
 
 static tsr_status load_verified(tsr_runtime *rt, weights *w, unsigned flags, tsr_buffer **buffer_out)
 {
@@ -318,7 +318,7 @@ static void what_comes_back_changed_names_device_and_tensor(void **state)
     }
 }
 
-/* ---- failures ---- */
+/* -- failures -- */
 
 static void check_untouched(const fake_runtime *fake, const weights *w, const tsr_buffer *buffer)
 {
@@ -440,7 +440,7 @@ static void a_bad_placement_names_the_tensor(void **state)
     fake_runtime_close(&fake);
 }
 
-/* ---- after a former split ---- */
+/* -- after a former split -- */
 
 /* The same tensors divided anew; one time in five as they were. */
 static void divide_anew(weights *next, const weights *former, int n_devices, uint64_t *seed)

@@ -47,7 +47,7 @@ static void no_bit_depends_on_what_is_kept(void **state)
     assert_true(n >= 20); /* gemma2, gemma3 twice, phi3, olmo2 */
 }
 
-/* ---- failures -------------------------------------------------------------------------------- */
+/* -- failures -- */
 
 enum { N_BATCH = 32, BEFORE = 2 * N_BATCH, CHUNKS = 5 * N_BATCH, REST = 7, N_CTX = 256 };
 

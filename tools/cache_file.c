@@ -87,7 +87,7 @@ bool tool_cache_number(const json_t *object, const char *key, double *out)
     return json_is_number(number) && *out >= 0;
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* -- writing -- */
 
 /* Every folder that `path` lies in. */
 static bool make_folders(char *path)

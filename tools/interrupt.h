@@ -1,5 +1,5 @@
-/* Ctrl-C as something that long work asks about between its steps, so that what there is by then is not lost.
- */
+/* Ctrl-C as something that long work asks about between its steps,
+ * so that what there is by then is not lost. */
 #ifndef TSR_TOOLS_INTERRUPT_H
 #define TSR_TOOLS_INTERRUPT_H
 

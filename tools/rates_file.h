@@ -9,8 +9,8 @@
 
 #define TOOL_RATES_FILE "rates.json"
 
-/* rates_out[list->n_devices] as measured before; false where they are not in the file, or it cannot be read.
- */
+/* rates_out[list->n_devices] as measured before; false where they are not in the file,
+ * or it cannot be read. */
 bool tool_rates_load(const tsr_topology *topo, const tsr_device_list *list, tsr_device_rates *rates_out);
 
 /* Add or replace an entry. False where the file cannot be written: errno tells why. */

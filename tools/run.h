@@ -49,8 +49,8 @@ typedef struct run_engine {
 typedef struct run_result {
     double load_s, prompt_s, decode_s;
     int64_t n_prompt; /* tokens */
-    int64_t
-        n_decoded;   /* tokens computed one at a time: the first of the text comes from the prompt's logits */
+    /* tokens computed one at a time: the first of the text comes from the prompt's logits */
+    int64_t n_decoded;
     const char *end; /* why it ended, for people */
     bool interrupted;
 } run_result;

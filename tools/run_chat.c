@@ -78,8 +78,8 @@ static int64_t length(const conversation *c)
     return tsr_session_length(c->decoder.engine->session, 0);
 }
 
-/* Where layers with a sliding window do not let a long message be taken back, what was before goes with it.
- */
+/* Where layers with a sliding window do not let a long message be taken back,
+ * what was before goes with it. */
 static tsr_status take_back(conversation *c, int64_t n_before)
 {
     tsr_session *session = c->decoder.engine->session;

@@ -13,8 +13,8 @@
 enum { COLUMN_ID, COLUMN_LOWER, COLUMN_UPPER, COLUMN_SIZE, COLUMN_ALIGNMENT, N_COLUMNS, MOST_FIELDS = 64 };
 static const char *const column_names[N_COLUMNS] = {"id", "lower", "upper", "size", "alignment"};
 
-/* What minimalloc called them before (its converter.cc); its `end` is the last moment that a buffer lives in.
- */
+/* What minimalloc called them before (its converter.cc);
+ * its `end` is the last moment that a buffer lives in. */
 static const struct {
     const char *name;
     int column;
@@ -46,7 +46,7 @@ static bool fail(reader *r, const char *format, ...)
     return false;
 }
 
-/* ---- lines and fields ------------------------------------------------------------------------------ */
+/* -- lines and fields -- */
 
 /* Without white space and quotes around it. */
 static char *trim(char *text)
@@ -95,7 +95,7 @@ static bool is_number(const char *text)
     return text[sign] && strspn(text + sign, "0123456789") == strlen(text + sign);
 }
 
-/* ---- columns and buffers --------------------------------------------------------------------------- */
+/* -- columns and buffers -- */
 
 /* -1: one that nobody asks for. */
 static int column_of(reader *r, const char *name)
@@ -198,7 +198,7 @@ static bool read_items(reader *r, pack_file *file)
     return true;
 }
 
-/* ---- files ----------------------------------------------------------------------------------------- */
+/* -- files -- */
 
 /* All of a file (or of what is no file) as a string, NULL on failure. */
 static char *read_text(const char *path, char *message)

@@ -31,7 +31,7 @@ TSR_BEGIN_DECLS
 typedef struct tsr_buffer_type tsr_buffer_type;
 typedef struct tsr_buffer tsr_buffer;
 
-/* ---- buffer types: NULL on failure, with the sentence in tsr_last_error() ---- */
+/* -- buffer types: NULL on failure, with the sentence in tsr_last_error() -- */
 
 /* Whole tensors on one device. */
 TSR_API const tsr_buffer_type *tsr_device_buffer_type(tsr_runtime *rt, int device);
@@ -69,7 +69,7 @@ typedef struct tsr_split_buffer_config {
 TSR_API const tsr_buffer_type *tsr_split_buffer_type_ex(tsr_runtime *rt,
                                                         const tsr_split_buffer_config *config);
 
-/* ---- tensors of a context ---- */
+/* -- tensors of a context -- */
 
 /* Bytes that tsr_tensors_alloc() would take on each device: bytes_out[n devices of the runtime]. Counts the
  * tensors that have no memory yet, with alignment. Same errors as tsr_tensors_alloc, memory aside. */
@@ -86,7 +86,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_tensors_measure(tsr_context *context, const
 TSR_NODISCARD TSR_API tsr_status tsr_tensors_alloc(tsr_context *context, const tsr_buffer_type *type,
                                                    tsr_buffer **buffer_out);
 
-/* ---- buffers ---- */
+/* -- buffers -- */
 
 /* Use the caller's memory on a device without a copy; tensors are put into it with tsr_tensor_place(). The
  * memory must stay as it is (mapped, and registered with CUDA if the caller registered it) until the buffer

@@ -8,8 +8,7 @@
  *     };
  *     size_t n;
  *     TRY(tsr_chat_encode(chat, tokenizer, messages, 2, 0, TSR_CHAT_ADD_GENERATION_PROMPT, NULL, 0, &n));
- *     ...                                                    as tsr_tokenizer_encode(): count, allocate,
- * again
+ *     ...                                      as tsr_tokenizer_encode(): count, allocate, again
  *
  * What a model's file carries is a program (in Jinja) that prints such a text. It is not run: the families
  * are few, their formats are published and stand in a table, and the file's program serves to tell which one

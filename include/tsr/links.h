@@ -100,10 +100,12 @@ TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint6
  * device i; bits beyond the last device are ignored, and it is 0 for fewer than two devices. Measured values
  * of that set are interpolated; without any, it is the least of
  *
- *     one-shot   base + hop +         max over wires of n_routes x bytes / bytes_per_s
- *     two-shot   base + 2 hop +       max over wires of n_routes x (2 bytes / n) / bytes_per_s
- *     ring       ring_base + 2 (n - 1) hop + max over wires of n_ring_routes x 2 (n - 1) / n x bytes /
- * bytes_per_s
+ *     one-shot   base + hop
+ *                + max over wires of n_routes x bytes / bytes_per_s
+ *     two-shot   base + 2 hop
+ *                + max over wires of n_routes x (2 bytes / n) / bytes_per_s
+ *     ring       ring_base + 2 (n - 1) hop
+ *                + max over wires of n_ring_routes x 2 (n - 1) / n x bytes / bytes_per_s
  *
  * with n devices, hop the largest latency among the routes, n_routes the number of ordered pairs whose routes
  * cross the wire in that direction, and ring only among GPUs. The ring's bandwidth term is that of Patarasuk
@@ -118,8 +120,8 @@ TSR_API void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, 
 /* A measured time: of an all-reduce, or of handing bytes over from one device to another. */
 typedef struct tsr_links_value {
     int from; /* the sender of a hand-over; -1: an all-reduce */
-    uint64_t
-        devices;    /* bit i for device i: of an all-reduce all that take part, of a hand-over the receiver */
+    /* bit i for device i: of an all-reduce all that take part, of a hand-over the receiver */
+    uint64_t devices;
     uint64_t bytes; /* on each device, or handed over */
     double ns;
 } tsr_links_value;

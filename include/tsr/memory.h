@@ -22,8 +22,8 @@ typedef enum tsr_memory_owner {
 /* One device's memory as a runtime sees it. Bytes; SIZE_MAX = unlimited. Every byte that the runtime takes of
  * the device is in one of used[], runtime and library:
  *
- *     taken = sum of used[] - viewed - (used[TSR_MEMORY_KV] - kv_committed) + runtime + rounding by the
- * system
+ *     taken = sum of used[] - viewed - (used[TSR_MEMORY_KV] - kv_committed)
+ *             + runtime + rounding by the system
  */
 typedef struct tsr_device_memory {
     char name[32];

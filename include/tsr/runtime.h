@@ -35,13 +35,13 @@ typedef struct tsr_runtime_config {
                                      below. Never changes a result of the exact reduction */
     const tsr_topology *topology; /* of this machine, only read during the call; NULL: discovered */
     tsr_logger logger;            /* silent by default */
-    int64_t
-        library_tokens; /* GPUs, where the reduction is not exact: from so many tokens at once on, cuBLASLt
-                           multiplies F16 and BF16 weights, if it is installed; 0: 32; negative: never */
-    const tsr_transport *transport; /* NULL: this process is alone. Else its devices are part of a runtime
-                                              of several (tsr/transport.h), which has the devices of all of
-                                       them, process after process; borrowed until the runtime is closed */
-    uint64_t transport_timeout_ns;  /* the longest that another process is waited for; 0: for ever */
+    /* GPUs, where the reduction is not exact: from so many tokens at once on, cuBLASLt multiplies F16 and
+     * BF16 weights, if it is installed; 0: 32; negative: never */
+    int64_t library_tokens;
+    /* NULL: this process is alone. Else its devices are part of a runtime of several (tsr/transport.h), which
+     * has the devices of all of them, process after process; borrowed until the runtime is closed */
+    const tsr_transport *transport;
+    uint64_t transport_timeout_ns; /* the longest that another process is waited for; 0: for ever */
 } tsr_runtime_config;
 
 #define TSR_RUNTIME_CONFIG_INIT                                                         \

@@ -36,8 +36,8 @@ TSR_API void tsr_session_destroy(tsr_session *session); /* NULL is fine */
 typedef struct tsr_batch {
     int64_t n_tokens;
     const int32_t *tokens; /* [n_tokens] ids, 0 .. n_vocab - 1 */
-    const int32_t
-        *seqs; /* [n_tokens] sequence of each token; NULL: all 0. A sequence's tokens come in order */
+    /* [n_tokens] sequence of each token; NULL: all 0. A sequence's tokens come in order */
+    const int32_t *seqs;
     const bool *outputs; /* [n_tokens] which tokens' logits are wanted; NULL: the last one's */
 } tsr_batch;
 
@@ -46,9 +46,9 @@ typedef struct tsr_batch {
  * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On any failure every
  * sequence is as it was before the call, and what logits[] holds is unspecified; only where the call had more
  * than n_batch tokens and a layer has a sliding window, sequences may keep the tokens that were computed
- * before the step that failed: tsr_session_length() tells. Blocks until done. Allocates
- * host memory only for a shape (number of tokens and of outputs) that is not among the last 16, and device
- * memory only as the KV region grows into what was reserved. */
+ * before the step that failed: tsr_session_length() tells. Blocks until done. Allocates host memory
+ * only for a shape (number of tokens and of outputs) that is not among the last 16, and device memory only as
+ * the KV region grows into what was reserved. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
 

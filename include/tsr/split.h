@@ -41,7 +41,7 @@ TSR_BEGIN_DECLS
 /* Most granules that one class may have (2^31 - 1): more than any tensor has rows today. */
 #define TSR_SPLIT_MAX_GRANULES INT64_C(2147483647)
 
-/* ---- tensor_split ---------------------------------------------------------------------------- */
+/* -- tensor_split -- */
 
 /* Read proportions from text: numbers separated by ',' or '/', blanks around them allowed ("3,1",
  * "0.5,0.25,0.25", "3/1", "1e2, 50"). The decimal point is '.' in every locale. Writes *n_out entries (at
@@ -55,7 +55,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_parse(const char *text, float *out, i
 TSR_NODISCARD TSR_API tsr_status tsr_split_check(const float *tensor_split, int n, int n_devices,
                                                  double *shares_out);
 
-/* ---- rounding -------------------------------------------------------------------------------- */
+/* -- rounding -- */
 
 /* Round shares[n_devices] (>= 0, not all zero, any sum) to whole granules: count_out[n_devices] sums to
  * n_granules, and count_out[d] <= max_granules[d] where max_granules is not NULL (negative: no cap on that
@@ -114,7 +114,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_fit(const tsr_split_class *classes, i
                                                const tsr_split_room *rooms, int n_devices,
                                                int64_t *count_out);
 
-/* ---- granules -------------------------------------------------------------------------------- */
+/* -- granules -- */
 
 /* KV heads per attention granule. A KV head moves with its query group: n_head / n_head_kv query heads, that
  * is head_dim * n_head / n_head_kv columns of W_o. Where a group is no whole number of W_o's quantization
@@ -143,7 +143,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_granule_ffn(int64_t n_ff, int64_t block_ele
  * vocabulary 32000 -> 32000 granules. */
 #define TSR_GRANULE_ROWS 1
 
-/* ---- shard maps ------------------------------------------------------------------------------ */
+/* -- shard maps -- */
 
 /* Which part of one axis each device holds; a plain value, to be copied and compared freely. */
 typedef struct tsr_shard_map {

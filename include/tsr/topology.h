@@ -357,10 +357,10 @@ typedef struct tsr_device_list {
  *     GPU    = its number | its UUID, or enough of it ("GPU-8a56") | its PCI bus id ("0000:65:00.0")
  *     option = "mem=" BYTES                           for each device of the item before it
  *            | "threads=" K                           the same; host devices only
- *            | "isa=" NAME                             the same; host devices only
+ *            | "isa=" NAME                            the same; host devices only
  *            | "duty=" PERCENT [ "%" ]                the same; host devices only
- *            | "managed=" ( "0" | "1" )              the same; GPUs only
- *            | "wrap=" ( "0" | "1" )                 the same; GPUs only
+ *            | "managed=" ( "0" | "1" )               the same; GPUs only
+ *            | "wrap=" ( "0" | "1" )                  the same; GPUs only
  *            | "cpus=" LIST                           the same; GPUs only
  *     LIST   = CPU [ "-" CPU ] { "," CPU [ "-" CPU ] }   as the operating system numbers them
  *     BYTES  = number with an optional B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB or K M G T (of 1024)

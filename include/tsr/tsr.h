@@ -1,10 +1,9 @@
 /* The whole library in one include.
  *
  * From the ground up: status, log, types (values and words); topology, links and split (machines and
- * proportions);
- * runtime, tensor, buffer and graph (devices, and computing on them); gguf, plan, model, session, tokenizer
- * and sampler (language models). An engine that brings its own model code needs the first three groups
- * only. */
+ * proportions); runtime, tensor, buffer and graph (devices, and computing on them); gguf, plan, model,
+ * session, tokenizer and sampler (language models). An engine that brings its own model code needs the first
+ * three groups only. */
 #ifndef TSR_TSR_H
 #define TSR_TSR_H
 

@@ -58,8 +58,7 @@ TSR_API bool tsr_type_sized(int type);
 TSR_API const char *tsr_type_name(tsr_type type);
 
 /* The type of that name, letter case ignored; TSR_ERR_NOT_FOUND if there is none, or only its sizes are
- * known.
- */
+ * known. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_parse(const char *name, tsr_type *type_out);
 
 /* Elements in one block (1 for plain types), 0 for an unknown type. */

@@ -98,8 +98,8 @@ typedef void (*tsr_weights_progress)(size_t done_bytes, size_t total_bytes, void
 
 enum {
     TSR_WEIGHTS_COPY = 1, /* copies on all devices, views on none */
-    TSR_WEIGHTS_VERIFY =
-        2 /* compare copies with their source: by checksums that the device makes, else read back */
+    /* compare copies with their source: by checksums that the device makes, else read back */
+    TSR_WEIGHTS_VERIFY = 2
 };
 
 typedef struct tsr_weights_config {

@@ -83,7 +83,7 @@ out:
     return status;
 }
 
-/* ---- tensors of a context ---- */
+/* -- tensors of a context -- */
 
 /* The placement that a buffer type gives a tensor; its map is written to *map. */
 static tsr_status place_by_type(const tsr_tensor *tensor, const tsr_buffer_type *type, tsr_shard_map *map,

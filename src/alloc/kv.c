@@ -10,7 +10,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-/* ---- creation ---- */
+/* -- creation -- */
 
 static bool type_fits(tsr_type type)
 {
@@ -176,7 +176,7 @@ void tsr_kv_destroy(tsr_kv *kv)
     tsr_mem_free(kv);
 }
 
-/* ---- sequences ---- */
+/* -- sequences -- */
 
 static tsr_status check_seq(const tsr_kv *kv, int seq)
 {
@@ -306,7 +306,7 @@ tsr_status tsr_kv_compact(tsr_kv *kv)
     return status;
 }
 
-/* ---- another split ---- */
+/* -- another split -- */
 
 /* Whether pages of both have the same numbers, and this one holds nothing. */
 static bool can_take_over(const tsr_kv *kv, const tsr_kv *from)
@@ -350,7 +350,7 @@ size_t tsr_kv_take_over_bytes(const tsr_kv *from, const tsr_kv_layer *layers, co
     return total;
 }
 
-/* ---- queries ---- */
+/* -- queries -- */
 
 void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_out)
 {

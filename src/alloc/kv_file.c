@@ -6,7 +6,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-/* ---- what is kept ---- */
+/* -- what is kept -- */
 
 /* The first page of the least span that a file may have, and of the largest: with what the last token saw,
  * too, a sequence that was loaded can be cut by that token, whose logits may be wanted again. */
@@ -34,7 +34,7 @@ bool tsr_kv_saved_valid(const tsr_kv *kv, int group, int64_t length, int64_t fir
            first <= last_first(&kv->groups[group], length);
 }
 
-/* ---- restoring ---- */
+/* -- restoring -- */
 
 static tsr_status check_saved(const tsr_kv *kv, int seq, const tsr_kv_saved *saved)
 {
@@ -84,7 +84,7 @@ out:
     return status;
 }
 
-/* ---- whole pages ---- */
+/* -- whole pages -- */
 
 size_t tsr_kv_page_bytes(const tsr_kv *kv, int group)
 {

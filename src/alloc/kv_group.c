@@ -13,7 +13,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-/* ---- creation ---- */
+/* -- creation -- */
 
 static tsr_status make_tables(tsr_kv_group *group)
 {
@@ -68,7 +68,7 @@ void tsr_kv_group_close(tsr_kv_group *group)
     *group = (tsr_kv_group){0};
 }
 
-/* ---- pages ---- */
+/* -- pages -- */
 
 /* The page that the next take gives. */
 static int peek_page(const tsr_kv_group *group)
@@ -107,7 +107,7 @@ static int pages_for(const tsr_kv_group *group, int64_t n_tokens)
     return tsr_kv_pages_for(group->page_tokens, n_tokens);
 }
 
-/* ---- growing ---- */
+/* -- growing -- */
 
 int tsr_kv_group_first_seen(const tsr_kv_group *group, int64_t length)
 {
@@ -204,7 +204,7 @@ void tsr_kv_group_grow(tsr_kv_group *group, const tsr_kv_growth *growth)
         table[i] = take_page(group);
 }
 
-/* ---- cutting and sharing ---- */
+/* -- cutting and sharing -- */
 
 void tsr_kv_group_cut(tsr_kv_group *group, int seq, int64_t old_length, int64_t length)
 {
@@ -272,7 +272,7 @@ void tsr_kv_group_restore(tsr_kv_group *group, int seq, const tsr_kv_origin *ori
             table[i] = take_page(group);
 }
 
-/* ---- compaction ---- */
+/* -- compaction -- */
 
 /* Copy pages in use from the top to free ones at the bottom. moved[page] is where a page that moved lies now;
  * entries of others are not looked at. */
@@ -331,7 +331,7 @@ tsr_status tsr_kv_group_compact(tsr_kv_group *group, const int64_t *lengths)
     return status;
 }
 
-/* ---- another split ---- */
+/* -- another split -- */
 
 tsr_status tsr_kv_group_take_over(tsr_kv_group *group, const tsr_kv_group *from)
 {

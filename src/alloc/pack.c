@@ -68,7 +68,7 @@ out:
     return status;
 }
 
-/* ---- budgets --------------------------------------------------------------------------------------- */
+/* -- budgets -- */
 
 static int64_t cpu_ns(void)
 {
@@ -102,7 +102,7 @@ bool tsr_pack_budget_is_over(const tsr_pack_budget *budget)
     return budget->nodes == 0 || (budget->deadline_ns && cpu_ns() >= budget->deadline_ns);
 }
 
-/* ---- packing --------------------------------------------------------------------------------------- */
+/* -- packing -- */
 
 /* The best of the greedy packings, up to the first that meets the bound; its name. */
 static tsr_status pack_greedily(tsr_pack_work *w, int64_t *best, const char **method_out)

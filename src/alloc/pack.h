@@ -55,8 +55,8 @@ typedef struct tsr_pack_problem {
 } tsr_pack_problem;
 
 /* How hard to try when no greedy packing meets the bound. The greedy ones come first whatever the limits:
- * they take time by the square of the items, half a second for 10 000. More than 8192 items are not searched.
- */
+ * they take time by the square of the items, half a second for 10 000.
+ * More than 8192 items are not searched. */
 typedef struct tsr_pack_limits {
     int64_t max_nodes;      /* placements that the exact search may try; 0: none, greedy packing only */
     double max_cpu_seconds; /* 0: no limit. With one, the result depends on the machine */
@@ -85,8 +85,7 @@ typedef struct tsr_pack_solution {
  * Without a time limit the result is deterministic: the same problem has the same solution on every machine.
  * 500 items of a transformer meet the bound without a search, in well under a millisecond.
  * TSR_ERR_INVALID: a malformed item, fixed items that overlap, or that must share but lie elsewhere (the
- * message names them). TSR_ERR_MEMORY: an
- * item is larger than a chunk may be, or host memory is short. */
+ * message names them). TSR_ERR_MEMORY: an item is larger than a chunk may be, or host memory is short. */
 TSR_NODISCARD tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits,
                                         tsr_pack_solution *solution_out);
 

@@ -34,7 +34,7 @@ typedef struct chunks {
     tsr_pack_budget *budget;
 } chunks;
 
-/* ---- assigning ------------------------------------------------------------------------------------- */
+/* -- assigning -- */
 
 static void assign(chunks *c, int place, int chunk)
 {
@@ -80,7 +80,7 @@ static bool assign_next(chunks *c, int place)
     return false;
 }
 
-/* ---- packing an assignment ------------------------------------------------------------------------- */
+/* -- packing an assignment -- */
 
 /* Packs one chunk by itself; its size, and what is proven of it. */
 static tsr_status pack_chunk(chunks *c, int chunk, size_t *bytes_out, size_t *least_out)
@@ -158,7 +158,7 @@ out:
     return status;
 }
 
-/* ---- setting up ------------------------------------------------------------------------------------ */
+/* -- setting up -- */
 
 typedef struct key {
     bool fixed;

@@ -48,15 +48,15 @@ static tsr_pack_answer ask(exact *e, int64_t target, int64_t most_nodes)
         e->trial = swap;
         e->best_total = tsr_pack_total(e->w, e->best);
     }
-    /* With limited chunks the search asks for the end of the last one, and the others may be less than full.
-     */
+    /* With limited chunks the search asks for the end of the last one,
+     * and the others may be less than full. */
     if (answer == TSR_PACK_IMPOSSIBLE && e->w->chunk_bytes == INT64_MAX)
         e->lower = TSR_MAX(e->lower, target + e->grain);
     return answer;
 }
 
-/* One question after another, until nothing between is left to ask. True: some had no answer at this effort.
- */
+/* One question after another, until nothing between is left to ask.
+ * True: some had no answer at this effort. */
 static bool close_gap(exact *e, int64_t effort, int64_t bound_effort)
 {
     bool gave_up = false;

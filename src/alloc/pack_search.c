@@ -27,7 +27,7 @@
 
 enum { NONE = TSR_PACK_NONE };
 
-/* ---- changes and their undoing ------------------------------------------------------------------ */
+/* -- changes and their undoing -- */
 
 static void change(tsr_pack_search *s, int item, bool skipped, int64_t offset)
 {
@@ -110,7 +110,7 @@ static void skip_placed(tsr_pack_search *s, tsr_pack_frame *f)
     f->failed = !tsr_pack_search_infer(s, list, f->component.n);
 }
 
-/* ---- components ----------------------------------------------------------------------------------- */
+/* -- components -- */
 
 /* splitmix64's finaliser (https://prng.di.unimi.it/splitmix64.c). */
 static uint64_t mix(uint64_t z)
@@ -185,7 +185,7 @@ static int split(tsr_pack_search *s, int n, int creator, int next)
     return add_component(s, list, n, creator, next);
 }
 
-/* ---- the walk ------------------------------------------------------------------------------------- */
+/* -- the walk -- */
 
 static void push(tsr_pack_search *s, int depth, int component)
 {
@@ -213,8 +213,8 @@ static int backtrack(tsr_pack_search *s, int depth)
 }
 
 /* Whether the stacks have room for what one item more may put on them. At worst they grow with the square of
- * the number of items, so those of large problems are smaller, and a search that would outgrow them gives up.
- */
+ * the number of items, so those of large problems are smaller, and a search that
+ * would outgrow them gives up. */
 static bool has_room(const tsr_pack_search *s, const tsr_pack_frame *f)
 {
     return s->lists_used + f->component.n <= s->most_lists &&

@@ -89,7 +89,7 @@ void tsr_pack_search_free(tsr_pack_search *search);
 tsr_pack_answer tsr_pack_search_run(tsr_pack_search *search, int64_t capacity, int attempt,
                                     int64_t most_nodes, tsr_pack_budget *budget, int64_t *offset_out);
 
-/* ---- the parts of it --------------------------------------------------------------------------- */
+/* -- the parts of it -- */
 
 /* How the next item to decide on is chosen. */
 typedef enum tsr_pack_choice {

@@ -90,7 +90,7 @@ bool tsr_pack_search_infer(tsr_pack_search *s, const int *list, int n)
     return most <= s->capacity;
 }
 
-/* ---- what to decide next ----------------------------------------------------------------------- */
+/* -- what to decide next -- */
 
 /* An item may be decided on when nothing that meets it and is not placed would fit below it. */
 static bool can_decide(const tsr_pack_search *s, const int *list, int n, int item)

@@ -37,7 +37,7 @@ typedef struct sharing {
     int *alive;     /* [n_pieces] scratch */
 } sharing;
 
-/* ---- merging --------------------------------------------------------------------------------------- */
+/* -- merging -- */
 
 static bool are_partners(const sharing *s, int a, int b)
 {
@@ -116,7 +116,7 @@ static void answer(sharing *s, int n)
     }
 }
 
-/* ---- the bound ------------------------------------------------------------------------------------- */
+/* -- the bound -- */
 
 /* Most bytes alive at a step, sizes rounded up to `grain`, where of pieces in one component only the largest
  * counts. It is at some piece's begin, and pieces ascend by theirs. */
@@ -187,7 +187,7 @@ static size_t bound_of(sharing *s, int n)
     return (size_t)bound;
 }
 
-/* ---- the search ------------------------------------------------------------------------------------ */
+/* -- the search -- */
 
 /* Places of items from those of their pieces. */
 static tsr_status spread(const sharing *s, tsr_pack_solution *solution)
@@ -275,7 +275,7 @@ out:
     return status;
 }
 
-/* ---- setting up ------------------------------------------------------------------------------------ */
+/* -- setting up -- */
 
 static int least_of(const int *least, int i)
 {

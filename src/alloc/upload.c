@@ -52,8 +52,7 @@ typedef struct uploader {
     size_t copy_bytes;
 } uploader;
 
-/* ---- pieces ---------------------------------------------------------------------------------------------
- */
+/* -- pieces -- */
 
 /* Integers, because C allows no offset to NULL. */
 const void *tsr_upload_source(const tsr_buffer_item *item, tsr_window window)
@@ -128,8 +127,7 @@ static size_t bytes_of(queue q)
     return bytes;
 }
 
-/* ---- one piece ------------------------------------------------------------------------------------------
- */
+/* -- one piece -- */
 
 static tsr_status compare(const uploader *u, const piece *p, const unsigned char *data, size_t stride,
                           const unsigned char *source, size_t source_stride)
@@ -204,8 +202,7 @@ out:
     return status;
 }
 
-/* ---- threads --------------------------------------------------------------------------------------------
- */
+/* -- threads -- */
 
 static void fail_upload(upload *up, tsr_status status)
 {

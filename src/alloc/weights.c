@@ -40,7 +40,7 @@ out:
     return status;
 }
 
-/* ---- what a device has already ---- */
+/* -- what a device has already -- */
 
 static bool same_window(tsr_window a, tsr_window b)
 {
@@ -149,7 +149,7 @@ out:
     return status;
 }
 
-/* ---- loading ---- */
+/* -- loading -- */
 
 /* Make room for one device's shards, or views of them. *copied_out: the room is to be filled. */
 static tsr_status load_device(loading *l, int d, bool *copied_out)

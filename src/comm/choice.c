@@ -24,8 +24,7 @@ typedef struct choice_comm {
     choice_row rows[TSR_COMM_MAX_ROWS];
 } choice_comm;
 
-/* ---- the interface of a communicator --------------------------------------------------------------------
- */
+/* -- the interface of a communicator -- */
 
 static bool serves(const tsr_comm *comm, const tsr_collective_desc *desc)
 {
@@ -138,8 +137,7 @@ static const struct tsr_comm_ops choice_ops = {
     .missing = choice_missing,
 };
 
-/* ---- the race -------------------------------------------------------------------------------------------
- */
+/* -- the race -- */
 
 /* Sizes of one device's partial: the exact sums of an 8B model are 32 KiB per token. A size costs about four
  * times as much as the one before. */
@@ -271,8 +269,7 @@ static void log_table(const choice_comm *choice, const tsr_logger *logger)
     tsr_log(logger, TSR_LOG_INFO, "collectives between %d devices: %s", choice->base.n_devices, text);
 }
 
-/* ---- creation -------------------------------------------------------------------------------------------
- */
+/* -- creation -- */
 
 tsr_status tsr_comm_choice_create(tsr_device *const *devices, int n_devices, tsr_comm *const *comms,
                                   int n_comms, uint64_t budget_ns, const tsr_logger *logger,

@@ -79,7 +79,7 @@ static bool is_voice(const caller *me)
     return me->as.rank == me->collective->voice && me->as.thread == 0;
 }
 
-/* ---- exchanging ------------------------------------------------------------------------------- */
+/* -- exchanging -- */
 
 /* Wait for what was started, or say why it was not. */
 static bool finish(const caller *me, const char *problem, tsr_transfer *transfer)
@@ -103,7 +103,7 @@ static bool sum_over_processes(const caller *me, size_t n, tsr_transport_type ty
     return meet(me) && !atomic_load(&me->comm->aborted);
 }
 
-/* ---- collectives ------------------------------------------------------------------------------ */
+/* -- collectives -- */
 
 /* This thread's share of n elements, the devices here dividing them first. */
 static void my_share(const caller *me, int64_t n, int64_t *begin_out, int64_t *end_out)
@@ -245,7 +245,7 @@ static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op
     }
 }
 
-/* ---- groups ----------------------------------------------------------------------------------- */
+/* -- groups -- */
 
 /* Which processes these devices are of, ascending. */
 static int processes_of(const distributed_comm *comm, uint64_t devices, int ranks[TSR_MAX_RANKS])
@@ -294,7 +294,7 @@ out:
     return status;
 }
 
-/* ---- creation --------------------------------------------------------------------------------- */
+/* -- creation -- */
 
 static void enlist(distributed_comm *comm, shared_collective *c)
 {

@@ -43,7 +43,7 @@ static bool meet(const caller *me)
     return tsr_meet(&me->as, me->collective->desc.participants);
 }
 
-/* ------------------------------------------------------------------------------------- collectives */
+/* -- collectives -- */
 
 /* Reduce-scatter into the contributors' own partials, then all-gather with the conversion. Contributor j owns
  * share j of the elements: only it reads that part of its partial in the first step, so it may write
@@ -155,7 +155,7 @@ static void local_finish(tsr_comm *comm, const tsr_op *op, int64_t begin, int64_
     c->reducer.finish(c->parts, c->n_parts, op->all_reduce.residual, op->all_reduce.y, begin, end);
 }
 
-/* ------------------------------------------------------------------------------------- creation */
+/* -- creation -- */
 
 static tsr_status check_desc(const tsr_comm *comm, const tsr_collective_desc *desc)
 {

@@ -85,8 +85,7 @@ uint64_t tsr_meeting_next_phase(const tsr_attendee *me)
 }
 
 /* When a rank waits for all, only the last rank's call can be the one that matters, and it sees all the
- * others.
- */
+ * others. */
 void tsr_meeting_arrive(const tsr_attendee *me, uint64_t phase, uint64_t awaited)
 {
     tsr_meeting_rank *rank = &me->meeting->ranks[me->rank];

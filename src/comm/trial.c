@@ -36,8 +36,7 @@ static bool takes_part(const tsr_trial *trial, int device)
     return trial->config.participants >> device & 1;
 }
 
-/* ---- buffers --------------------------------------------------------------------------------------------
- */
+/* -- buffers -- */
 
 /* Device d's element i: numbers of both signs, with fractions and beyond 32 bits. */
 static int64_t number(int d, int64_t i)
@@ -103,8 +102,7 @@ void tsr_trial_destroy(tsr_trial *trial)
     tsr_mem_free(trial);
 }
 
-/* ---- programs -------------------------------------------------------------------------------------------
- */
+/* -- programs -- */
 
 /* The k-th of them. A hand-over goes back on the way on which the one before came, so that each waits for the
  * one before and a staging buffer has been read long before it is filled again. */
@@ -230,8 +228,7 @@ static tsr_status run_once(const trial_run *run, uint64_t timeout_ns)
     return tsr_fail(status, "%s", cause);
 }
 
-/* ---- what they are for ----------------------------------------------------------------------------------
- */
+/* -- what they are for -- */
 
 static tsr_status compare(const tsr_trial *trial, char *problem, size_t problem_bytes)
 {

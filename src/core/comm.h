@@ -28,8 +28,8 @@ typedef struct tsr_collective_desc {
     int64_t n;              /* elements: ALL_REDUCE and SEND in all; ALL_GATHER per row */
     int64_t n_rows;         /* ALL_GATHER */
     const int64_t *begin;   /* ALL_GATHER: [n_devices + 1] first element of each device's part; copied */
-    void *const
-        *partial;     /* [n_devices] each device's buffer (the sender's staging buffer for SEND); copied */
+    /* [n_devices] each device's buffer (the sender's staging buffer for SEND); copied */
+    void *const *partial;
     const char *name; /* for messages; outlives it */
 } tsr_collective_desc;
 

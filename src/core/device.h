@@ -108,8 +108,8 @@ typedef struct tsr_books {
     size_t library;     /* not charged: what a library was seen to take (NCCL, cuBLASLt) */
     size_t taken;       /* of the device's memory, all in all, rounded as the system rounds */
     size_t pinned, pinned_peak; /* host memory, pinned for the device */
-    size_t
-        free_before; /* free when its runtime was open, and what the devices in the same memory had taken */
+    /* free when its runtime was open, and what the devices in the same memory had taken */
+    size_t free_before;
     size_t taken_before;
 } tsr_books;
 

@@ -1,5 +1,5 @@
-/* The library's own allocations; see mem.h for why they have one door. The
- * functions built on them are in mem_array.c. */
+/* The library's own allocations; see mem.h for why they have one door. The functions
+ * built on them are in mem_array.c. */
 #include "core/mem.h"
 
 #include <stdlib.h>

@@ -73,8 +73,8 @@ typedef struct tsr_op_get_rows {
 } tsr_op_get_rows;
 
 /* y[r][i] = x[r][i] / sqrt(mean_i(x[r][i]^2) + eps) * weight[i] + bias[i]. With `center` x is first made less
- * by its mean (LayerNorm, arXiv:1607.06450): two passes, so that a large mean costs no digits. x may equal y.
- */
+ * by its mean (LayerNorm, arXiv:1607.06450): two passes, so that a large mean costs no digits.
+ * x may equal y. */
 typedef struct tsr_op_rms_norm {
     const float *x;      /* [n_rows][n], dense */
     const float *weight; /* [n], NULL = ones */
@@ -89,9 +89,13 @@ typedef struct tsr_op_rms_norm {
  *
  * partial == false: f32 y, each row one sum over k in a fixed order.
  * partial == true: K is cut into granules of `granule` elements, counted from the first column held here (the
- * last may be shorter); each granule is one f32 sum in the same fixed order, then EXACT: y is int64, the sum
- * of tsr_fixed_from_f32(granule sum); out of `limit` raises the device's range fault; F32:   y is f32, the
- * sum of granule sums in order; BF16:  y is bfloat16, one f32 sum over all of k, rounded once. */
+ * last may be shorter); each granule is one f32 sum in the same fixed order, then
+ *
+ *     EXACT: y is int64, the sum of tsr_fixed_from_f32(granule sum); out of `limit` raises the device's
+ *            range fault;
+ *     F32:   y is f32, the sum of granule sums in order;
+ *     BF16:  y is bfloat16, one f32 sum over all of k, rounded once.
+ */
 typedef struct tsr_op_mul_mat {
     tsr_type type;
     const void *w;   /* first element held here; no byte past the last row's last block may be read */
@@ -155,14 +159,14 @@ typedef struct tsr_op_kv_write {
     int64_t n_tokens;
 } tsr_op_kv_write;
 
+/* The largest head_dim of attention: kernels keep whole heads in fixed tiles, and refuse larger ones. */
+enum { TSR_MAX_HEAD_DIM = 1024 };
+
 /* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
  * (position[t] - window, position[t]] (window 0: from 0); scores pass through softcap * tanh(s / softcap)
  * when softcap > 0. Online softmax in one fixed order, which pages and positions alone decide. A head's sink
  * joins the softmax as one more score, behind all others, that has no value: it takes weight from the
  * positions and gives nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
-/* The largest head_dim of attention: kernels keep whole heads in fixed tiles, and refuse larger ones. */
-enum { TSR_MAX_HEAD_DIM = 1024 };
-
 typedef struct tsr_op_attention {
     tsr_kv_view kv;
     tsr_kv_index index;
@@ -184,8 +188,8 @@ typedef enum tsr_glu_kind {
     TSR_GLU_RELU = 4       /* max(x, 0); times x its square (arXiv:2109.08668) */
 } tsr_glu_kind;
 
-/* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha of github.com/openai/gpt-oss, gpt_oss/torch/model.py).
- */
+/* L and A of TSR_GLU_CLAMPED (swiglu_limit and alpha
+ * of github.com/openai/gpt-oss, gpt_oss/torch/model.py). */
 #define TSR_GLU_LIMIT 7.0f
 #define TSR_GLU_ALPHA 1.702f
 

@@ -46,8 +46,7 @@ out:
     return status;
 }
 
-/* ---- blocks ---------------------------------------------------------------------------------------------
- */
+/* -- blocks -- */
 
 static void release_block(tsr_pool *pool, tsr_pool_block *block)
 {
@@ -118,8 +117,7 @@ static void trim(tsr_pool *pool, size_t kept)
         release_block(pool, block);
 }
 
-/* ---- taking and giving ----------------------------------------------------------------------------------
- */
+/* -- taking and giving -- */
 
 static bool has_room(const tsr_pool *pool, size_t bytes)
 {
@@ -213,8 +211,7 @@ void tsr_pool_destroy(tsr_pool *pool)
     tsr_mem_free(pool);
 }
 
-/* ---- queries --------------------------------------------------------------------------------------------
- */
+/* -- queries -- */
 
 tsr_pool_stats tsr_pool_stats_of(tsr_pool *pool)
 {

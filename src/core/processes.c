@@ -32,7 +32,7 @@ struct tsr_processes {
     unsigned char chunk[CHUNK_BYTES];
 };
 
-/* ---- waiting and being lost ------------------------------------------------------------------- */
+/* -- waiting and being lost -- */
 
 void tsr_processes_lose(tsr_processes *p, const char *reason)
 {
@@ -105,7 +105,7 @@ static tsr_status finish(tsr_processes *p, const char *problem, tsr_transfer *tr
     return tsr_processes_check(p);
 }
 
-/* ---- exchanging ------------------------------------------------------------------------------- */
+/* -- exchanging -- */
 
 /* FNV-1a (isthe.com/chongo/tech/comp/fnv). */
 static int32_t number_of(const char *name)
@@ -142,8 +142,8 @@ static tsr_status fetch_sentence(tsr_processes *p, int failed)
     return status;
 }
 
-/* One exchange. *failed_out: the first process that has failed, -1 if none; its sentence is in p->sentence.
- */
+/* One exchange. *failed_out: the first process that has failed, -1 if none;
+ * its sentence is in p->sentence. */
 static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, uint64_t mark,
                            int *failed_out)
 {
@@ -220,7 +220,7 @@ tsr_status tsr_processes_agree_on(tsr_processes *p, tsr_status mine, const char 
     return p->reports[failed].call == number_of(what) ? failure_of(p, failed) : failure_met(p, failed);
 }
 
-/* ---- sharing ---------------------------------------------------------------------------------- */
+/* -- sharing -- */
 
 static tsr_status broadcast_all(tsr_processes *p, int root, unsigned char *bytes, size_t n)
 {
@@ -278,7 +278,7 @@ tsr_status tsr_processes_share(tsr_processes *p, int root, tsr_status mine, void
     return status;
 }
 
-/* ---- creation --------------------------------------------------------------------------------- */
+/* -- creation -- */
 
 int tsr_processes_rank(const tsr_processes *p)
 {

@@ -125,8 +125,8 @@ typedef struct tsr_block_q2_k {
 
 /* Sixteen sub-blocks of 16 with 6-bit scales (see tsr_quant_q3_scale):
  *     x[16 s + i] = d * (scale(s) - 32) * (quantum - 4)
- * The low two bits of quanta lie as in Q2_K; bit 2 of element 32 k + i of half h is bit 4 h + k of high[i].
- */
+ * The low two bits of quanta lie as in Q2_K; bit 2 of element 32 k + i of half h is
+ * bit 4 h + k of high[i]. */
 typedef struct tsr_block_q3_k {
     uint8_t high[TSR_QUANT_SUPER_BLOCK / 8];
     uint8_t q[TSR_QUANT_SUPER_BLOCK / 4];

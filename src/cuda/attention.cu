@@ -34,7 +34,7 @@ struct attention_item {
         *total; /* shared, [HEADS][padded head_dim] each: queries, outputs of a group and in all */
 };
 
-/* ---- scores ---- */
+/* -- scores -- */
 
 /* Octet [at, at + 8) of a key. FULL: it lies inside the head and may be loaded in wide pieces; then there is
  * no branch, and the loads of several keys are under way at once. */
@@ -84,7 +84,7 @@ TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &
     }
 }
 
-/* ---- softmax ---- */
+/* -- softmax -- */
 
 template <int HEADS>
 TSR_DEVICE void attention_softmax(const attention_item &item, int from, int to, attention_block<HEADS> *b)
@@ -114,7 +114,7 @@ TSR_DEVICE void attention_softmax(const attention_item &item, int from, int to, 
     }
 }
 
-/* ---- values ---- */
+/* -- values -- */
 
 template <tsr_type TYPE> TSR_DEVICE float value_at(const unsigned char *row, int64_t i)
 {
@@ -170,7 +170,7 @@ TSR_DEVICE void attention_values(const attention_args &a, const attention_item &
     }
 }
 
-/* ---- the kernel ---- */
+/* -- the kernel -- */
 
 template <int HEADS>
 TSR_DEVICE void attention_segment(const attention_args &a, const attention_item &item, int64_t segment,
@@ -327,7 +327,7 @@ __global__ void combine_kernel(const attention_args a)
     }
 }
 
-/* ---- launchers ---- */
+/* -- launchers -- */
 
 /* Groups of the longest sequence that the page table can describe. */
 static int64_t max_groups(const tsr_op_attention *op)

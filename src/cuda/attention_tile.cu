@@ -55,7 +55,7 @@ struct tile_item {
     bool whole;   /* every slot sees all of from .. to */
 };
 
-/* ---- scores ---- */
+/* -- scores -- */
 
 /* Elements [32 stage, 32 stage + 32) of each 128 of the segment's keys, zeros where there are none. */
 template <int PASSES, tsr_type TYPE>
@@ -171,7 +171,7 @@ TSR_DEVICE void tile_scores(const attention_args &a, const tile_item &item, tile
     }
 }
 
-/* ---- softmax ---- */
+/* -- softmax -- */
 
 template <int PASSES> TSR_DEVICE void tile_softmax(const tile_item &item, tile_block<PASSES> *b)
 {
@@ -203,7 +203,7 @@ template <int PASSES> TSR_DEVICE void tile_softmax(const tile_item &item, tile_b
     }
 }
 
-/* ---- values ---- */
+/* -- values -- */
 
 /* Elements [128 pass, 128 pass + 128) of the values at positions first .. first + 31 of the segment. */
 template <int PASSES, tsr_type TYPE>
@@ -300,7 +300,7 @@ TSR_DEVICE void tile_output(const attention_args &a, const tile_item &item, tile
     }
 }
 
-/* ---- the kernel ---- */
+/* -- the kernel -- */
 
 /* What the slots see of a segment, and where its keys and values lie. */
 template <int PASSES>
@@ -423,7 +423,7 @@ __global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1) tile_kernel
     }
 }
 
-/* ---- launchers ---- */
+/* -- launchers -- */
 
 /* Bytes of shared memory that a block may have (CUDA C++ Programming Guide, "Technical Specifications per
  * Compute Capability"). */

@@ -42,7 +42,7 @@ struct alignas(16) tsr_floats_4 {
     float at[4];
 };
 
-/* ---- number formats ---- */
+/* -- number formats -- */
 
 TSR_DEVICE float tsr_bits_to_f32(uint32_t bits)
 {
@@ -85,7 +85,7 @@ TSR_DEVICE void tsr_put_sum(void *y, int64_t at, float sum, bool bf16)
         static_cast<float *>(y)[at] = sum;
 }
 
-/* ---- the exact reduction (core/fixed.h) ---- */
+/* -- the exact reduction (core/fixed.h) -- */
 
 /* To fixed point; out of range raises `bad` and gives 0. The product with 2^36 is exact in f32 too: a power
  * of two, and the limit keeps it below 2^62. */
@@ -121,7 +121,7 @@ static inline tsr_fault_word tsr_fault_of(const tsr_cuda_stream *s)
     return fault;
 }
 
-/* ---- sums ---- */
+/* -- sums -- */
 
 /* Binary tree over neighbouring lanes; every lane gets the sum. */
 TSR_DEVICE float tsr_warp_sum(float value)
@@ -213,19 +213,19 @@ TSR_DEVICE float tsr_block_max(float value, float *shared)
     return tsr_warp_max(tsr_block_exchange(tsr_warp_max(value), shared));
 }
 
-/* ---- launching ---- */
+/* -- launching -- */
 
 /* Let launches of a kernel have `bytes` of dynamic shared memory and, since the limit belongs to the kernel
  * and not to a launch, as much as the card has: one that moved with each launch would be too low for those
- * captured before, and for another thread's that shares the GPU. For kernels whose launches differ in size.
- */
+ * captured before, and for another thread's that shares the GPU.
+ * For kernels whose launches differ in size. */
 static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, const tsr_cuda_stream *s)
 {
     const size_t most = bytes > s->traits->shared_bytes ? bytes : s->traits->shared_bytes;
     return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most));
 }
 
-/* ---- grids ---- */
+/* -- grids -- */
 
 /* Elementwise kernels: thread i of the grid takes elements i, i + threads of the grid, ... */
 enum { TSR_FLAT_THREADS = 256 };

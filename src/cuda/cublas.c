@@ -45,8 +45,7 @@ struct tsr_cublas_products {
     product *list; /* [n_ops] */
 };
 
-/* ---- the library ----------------------------------------------------------------------------------------
- */
+/* -- the library -- */
 
 /* Without a library, or with one that the driver or the card does not suit, the device remembers that, so
  * that it says so once. */
@@ -95,8 +94,7 @@ void tsr_cublas_destroy(tsr_cublas *cublas)
     tsr_mem_free(cublas);
 }
 
-/* ---- making products ------------------------------------------------------------------------------------
- */
+/* -- making products -- */
 
 static cudaDataType_t data_type(tsr_type type)
 {
@@ -294,8 +292,7 @@ bool tsr_cublas_serves(const tsr_cublas_products *products, int index)
     return products && products->list[index].serves;
 }
 
-/* ---- running --------------------------------------------------------------------------------------------
- */
+/* -- running -- */
 
 static tsr_status launch_slab(const tsr_cublas *cublas, const product *p, const tsr_op_mul_mat *op,
                               const gemm *g, int64_t first, const tsr_cuda_stream *s)

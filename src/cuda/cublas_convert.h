@@ -1,5 +1,5 @@
-/* Activations for cuBLASLt, and what it leaves to be done with its sums. Both enqueue on the stream of `s`.
- */
+/* Activations for cuBLASLt, and what it leaves to be done with its sums.
+ * Both enqueue on the stream of `s`. */
 #ifndef TSR_CUDA_CUBLAS_CONVERT_H
 #define TSR_CUDA_CUBLAS_CONVERT_H
 

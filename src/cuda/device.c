@@ -20,8 +20,7 @@
  * worth of time apart. Every so many looks it asks whether the other devices are well. */
 enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000, POLLS_PER_WATCH = 256 };
 
-/* ---- shared by the files of a device --------------------------------------------------------------------
- */
+/* -- shared by the files of a device -- */
 
 static tsr_status fail_hung(const tsr_cuda_device *cuda)
 {
@@ -158,8 +157,7 @@ static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, 
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: copy", device->name);
 }
 
-/* ---- life -----------------------------------------------------------------------------------------------
- */
+/* -- life -- */
 
 /* Whatever creation got to. A device that stopped would block every release, so its CUDA objects stay. */
 static void close_device(tsr_cuda_device *cuda)

@@ -40,7 +40,7 @@ static int attribute(const probe *p, int ordinal, enum cudaDeviceAttr which)
     return ANSWERED(p, ordinal, cudaDeviceGetAttribute(&value, which, ordinal)) && value > 0 ? value : 0;
 }
 
-/* ---- one GPU ---------------------------------------------------------------------------------- */
+/* -- one GPU -- */
 
 /* "GPU-8a56a4bc-9184-...", as nvidia-smi -L has it; "" for a driver that gives none. */
 static void format_uuid(const struct cudaDeviceProp *prop, char *text, size_t bytes)
@@ -125,7 +125,7 @@ static void add_gpu(probe *p, int ordinal)
     memset(gpu, 0, sizeof *gpu);
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------ */
+/* -- pairs -- */
 
 static tsr_answer answer_of(int value)
 {
@@ -150,7 +150,7 @@ static void describe_pair(const probe *p, int from, int to, tsr_gpu_pair *pair)
         pair->performance_rank = TSR_MAX(value, 0);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* -- all of them -- */
 
 /* Why there is no GPU, for who expected one. */
 static void explain_none(tsr_topology *topo, cudaError_t error)

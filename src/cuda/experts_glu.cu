@@ -1,6 +1,6 @@
 /* experts_glu: a warp makes one row of gate and of up for a tile of slots (experts.cuh). Where gate and up
- * are of different types there are two passes, the second of which multiplies what the first has left in y.
- */
+ * are of different types there are two passes, the second of which multiplies
+ * what the first has left in y. */
 #include "cuda/experts.cuh"
 #include "cuda/glu.cuh"
 

@@ -6,8 +6,7 @@
 #include "cuda/gpu.h"
 #include "cuda/vmm.h"
 
-/* ---- allocations ----------------------------------------------------------------------------------------
- */
+/* -- allocations -- */
 
 /* The GPU is where managed memory should be; what does not fit there stays with the host. A wish: systems
  * that cannot honour it (WSL) say so, and the memory works all the same. */
@@ -132,8 +131,7 @@ tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *to
     return TSR_OK;
 }
 
-/* ---- growing --------------------------------------------------------------------------------------------
- */
+/* -- growing -- */
 
 static tsr_status reserve_plain(tsr_cuda_device *cuda, size_t bytes, tsr_cuda_range **range_out)
 {

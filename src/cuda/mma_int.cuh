@@ -22,8 +22,8 @@ struct tsr_mma_int_lane {
 
 typedef int tsr_mma_int_row __attribute__((vector_size(8 * sizeof(int))));
 
-/* The product of a warp over 16 * WORDS elements of k, whose lanes bring a tsr_mma_int_lane each, without c.
- */
+/* The product of a warp over 16 * WORDS elements of k, whose lanes bring a tsr_mma_int_lane each,
+ * without c. */
 template <int WORDS> static void tsr_mma_int_product(void *const brought[TSR_WARP])
 {
     int8_t a[16][16 * WORDS];      /* [row][k] */

@@ -63,7 +63,7 @@ struct half_args {
     tsr_fault_word fault;
 };
 
-/* ---- chunks ---- */
+/* -- chunks -- */
 
 /* Elements [at, at + left) of K; `first` and `last` of their granule. */
 struct half_chunk {
@@ -100,7 +100,7 @@ TSR_DEVICE tsr_bytes_16 half_load_piece(const unsigned char *row, int64_t at, in
     return piece;
 }
 
-/* ---- activations ---- */
+/* -- activations -- */
 
 /* Lane l's elements 4 l .. 4 l + 3 of one token's chunk, zeros behind its end. */
 TSR_DEVICE void half_load_x(const half_args &a, const float *x, const half_chunk &c, int lane, float *values)
@@ -124,8 +124,8 @@ TSR_DEVICE float half_power_of_two(int n)
 }
 
 /* n of the scale 2^n for a warp's values (above); the same in all lanes. Of values so small that the scale
- * would leave the range of f32 it is the largest that does not; of infinities and NaN, which shall stay, 0.
- */
+ * would leave the range of f32 it is the largest that does not;
+ * of infinities and NaN, which shall stay, 0. */
 TSR_DEVICE int half_scale_of(const float values[4])
 {
     uint32_t top = 0;
@@ -171,7 +171,7 @@ TSR_DEVICE float half_divide(const float values[4], tsr_bytes_8 parts[half_type<
     return half_power_of_two(-n);
 }
 
-/* ---- products ---- */
+/* -- products -- */
 
 /* Add a window's products to the lane's four sums of a 16 x 8 tile. `upper` and `lower` are the lane's pieces
  * of rows g and g + 8 of the weights, `x` those of token g's parts (mma.cuh has g). */
@@ -189,7 +189,7 @@ TSR_DEVICE void half_multiply(float sums[4], const tsr_bytes_16 &upper, const ts
     }
 }
 
-/* ---- sums over chunks ---- */
+/* -- sums over chunks -- */
 
 /* One output: the granule so far and, if exact, the granules before. */
 struct half_sum {
@@ -214,7 +214,7 @@ TSR_DEVICE void half_store(const half_args &a, int64_t row, int64_t token, const
         tsr_put_sum(a.y, token * a.y_stride + row, sum.granule, a.bf16);
 }
 
-/* ---- the kernels' launchers ---- */
+/* -- the kernels' launchers -- */
 
 tsr_status mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s);
 

@@ -31,7 +31,7 @@ template <tsr_type TYPE> struct many_x {
     int64_t first, n_tokens;
 };
 
-/* ---- dividing ---- */
+/* -- dividing -- */
 
 /* One warp per token and chunk. */
 template <tsr_type TYPE> __global__ void divide_kernel(const half_args a, const many_x<TYPE> x)
@@ -53,7 +53,7 @@ template <tsr_type TYPE> __global__ void divide_kernel(const half_args a, const 
     }
 }
 
-/* ---- multiplying ---- */
+/* -- multiplying -- */
 
 template <tsr_type TYPE> struct many_stage {
     tsr_bytes_16 w[STAGE_WINDOWS][TILE_ROWS][HALF_PIECES];
@@ -161,8 +161,8 @@ __global__ void __launch_bounds__(MANY_THREADS, EXACT || TYPE == TSR_TYPE_BF16 ?
     constexpr int STAGES = many_ring<TYPE>::stages;
     TSR_DYNAMIC_SHARED(many_stage<TYPE>, ring);
     const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
-    const int64_t tiles =
-        (x.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS; /* neighbouring blocks share weights */
+    /* neighbouring blocks share weights */
+    const int64_t tiles = (x.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS;
     const many_tile tile = {blockIdx.x / tiles * TILE_ROWS, blockIdx.x % tiles * TILE_TOKENS};
     const int row = warp / 2 * WARP_TILE, token = warp % 2 * WARP_TILE; /* of the warp in its tile */
     const int stages = 2 * a.chunks;
@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(MANY_THREADS, EXACT || TYPE == TSR_TYPE_BF16 ?
         tsr_fault_raise(a.fault);
 }
 
-/* ---- launchers ---- */
+/* -- launchers -- */
 
 /* Bytes of one token's parts and scales. */
 template <tsr_type TYPE> static size_t bytes_per_token(int chunks)

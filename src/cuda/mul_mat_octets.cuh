@@ -4,11 +4,10 @@
  *
  * A block of four warps makes OCTETS_ROWS rows times TOKENS tokens of y. The K granules are dealt out to the
  * warps; inside a warp, lane l multiplies octet l of each chunk (kernels.h has the order of sums), and a
- * chunk's sums over lanes are formed for all rows and tokens together
- * (tsr_tree_sum), which leaves each of up to 32 outputs in a lane of its own. With one token the pace is that
- * of memory: every warp has one load per row in flight, and a row's chunks are read by all four warps. No
- * shared memory is used for the operands: a chunk of weights is used by one warp only, and activations come
- * from the first-level cache.
+ * chunk's sums over lanes are formed for all rows and tokens together (tsr_tree_sum), which
+ * leaves each of up to 32 outputs in a lane of its own. With one token the pace is that of memory: every warp
+ * has one load per row in flight, and a row's chunks are read by all four warps. No shared memory is used for
+ * the operands: a chunk of weights is used by one warp only, and activations come from the first-level cache.
  *
  * Granules of at most 128 elements are taken two at a time, one by each half of the warp ("narrow"). */
 #ifndef TSR_CUDA_MUL_MAT_OCTETS_CUH
@@ -47,8 +46,7 @@ struct octets_part {
 
 /* Sums of the lane's octet for every (row, token) pair, tokens fastest. FULL: all lanes have eight elements
  * that may be loaded in wide pieces; then there is no branch, and the loads of all rows are under way at
- * once.
- */
+ * once. */
 template <tsr_type TYPE, int TOKENS, bool FULL>
 TSR_DEVICE void octets_sums(const octets_args &a, const unsigned char *const *w, const float *const *x,
                             octets_part part, float *sums)

@@ -24,7 +24,7 @@ __global__ void __launch_bounds__(X_THREADS)
                codes + (size_t)i * Q_CODE_BYTES, meta + i);
 }
 
-/* ---- sizes ---- */
+/* -- sizes -- */
 
 static int64_t ceil_div(int64_t a, int64_t b)
 {
@@ -94,7 +94,7 @@ static q_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
     return a;
 }
 
-/* ---- portions of tokens ---- */
+/* -- portions of tokens -- */
 
 static bool few_fit(q_args a, int64_t n_tokens, const tsr_cuda_stream *s)
 {

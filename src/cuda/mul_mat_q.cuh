@@ -84,7 +84,7 @@ template <tsr_type TYPE> struct q_type {
     static constexpr bool halves = TYPE == TSR_TYPE_Q6_K; /* two scales per 32 elements */
 };
 
-/* ---- where a chunk lies ---- */
+/* -- where a chunk lies -- */
 
 struct q_span {
     int64_t begin; /* element of K */
@@ -105,7 +105,7 @@ TSR_DEVICE q_span q_span_of(const q_args &a, int chunk)
     return span;
 }
 
-/* ---- sums ---- */
+/* -- sums -- */
 
 /* An output on its way: the open sum of chunks, and what is closed (exact: int64, else float). */
 template <typename Total> struct q_sum {
@@ -125,7 +125,7 @@ TSR_DEVICE void q_close(q_sum<float> *sum, float, bool *)
     sum->open = 0.0f;
 }
 
-/* ---- one chunk: 16 rows times four tokens ---- */
+/* -- one chunk: 16 rows times four tokens -- */
 
 /* A lane's part of 16 rows: words of four quanta for mma_int.cuh, and of rows g and g + 8 each block's scale
  * and, if it has one, its minimum or the scale of its second half. */
@@ -203,7 +203,7 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float va
         values[r] = t.scale * ((p[0][r] + p[1][r]) + (p[2][r] + p[3][r]));
 }
 
-/* ---- launchers ---- */
+/* -- launchers -- */
 
 /* Up to eight tokens. Without a.codes the activations must fit into shared memory: mul_mat_q_few_fits(). */
 tsr_status mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s);

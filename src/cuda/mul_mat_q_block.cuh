@@ -10,7 +10,7 @@
 #include "cuda/mma.cuh"
 #include "cuda/mul_mat_q.cuh"
 
-/* ---- to shared memory ---- */
+/* -- to shared memory -- */
 
 /* Where in a row the step begins whose first chunk this is. */
 template <tsr_type TYPE> TSR_DEVICE size_t q_step_at(const q_args &a, int chunk)
@@ -72,7 +72,7 @@ TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int
     }
 }
 
-/* ---- from shared memory ---- */
+/* -- from shared memory -- */
 
 template <tsr_type TYPE> TSR_DEVICE uint32_t q_word(const unsigned char *from)
 {

@@ -214,7 +214,7 @@ __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     }
 }
 
-/* ---- host ---- */
+/* -- host -- */
 
 static few_layout few_layout_of(const q_args &a, int groups)
 {

@@ -19,8 +19,7 @@ static uint64_t all_devices(const nccl_comm *comm)
     return UINT64_MAX >> (64 - comm->base.n_devices);
 }
 
-/* ---- collectives ----------------------------------------------------------------------------------------
- */
+/* -- collectives -- */
 
 static tsr_status make_clique(nccl_comm *comm, uint64_t members, tsr_nccl_clique **clique_out)
 {
@@ -90,8 +89,7 @@ out:
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "collective '%s'", desc->name ? desc->name : "?");
 }
 
-/* ---- aborting -------------------------------------------------------------------------------------------
- */
+/* -- aborting -- */
 
 static void nccl_abort(tsr_comm *base)
 {
@@ -206,8 +204,7 @@ static uint64_t nccl_missing(tsr_comm *base, const tsr_collective *collective, i
     return missing;
 }
 
-/* ---- creation -------------------------------------------------------------------------------------------
- */
+/* -- creation -- */
 
 static void release_counts(nccl_comm *comm)
 {

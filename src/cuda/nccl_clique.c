@@ -18,8 +18,8 @@ enum { POLLS_BEFORE_SLEEP = 2000, SLEEP_NS = 20000 };
 /* Who frees the clique: whichever of its owner and its thread comes last. */
 enum { RUNNING, FINISHED, ABANDONED };
 
-/* The last abort's first step is to stop the calls that have not taken effect; it takes far less than this.
- */
+/* The last abort's first step is to stop the calls that have not taken effect;
+ * it takes far less than this. */
 #define STOPPING_NS 100000000u
 
 typedef struct clique_rank {
@@ -45,8 +45,7 @@ static tsr_status fail_aborted(const clique_rank *rank)
     return tsr_fail(TSR_ERR_DEVICE, "device %s: the communicator was aborted", rank->cuda->base.name);
 }
 
-/* ---- aborting -------------------------------------------------------------------------------------------
- */
+/* -- aborting -- */
 
 static bool is_asked(void *what)
 {
@@ -129,8 +128,7 @@ void tsr_nccl_clique_destroy(tsr_nccl_clique *clique, uint64_t timeout_ns)
     free_clique(clique);
 }
 
-/* ---- waiting --------------------------------------------------------------------------------------------
- */
+/* -- waiting -- */
 
 /* What NCCL says of a rank's last call, and of what runs; `call` is what to blame. */
 static tsr_status ask(tsr_nccl_clique *clique, int index, const char *call, bool *in_progress_out)
@@ -200,8 +198,7 @@ tsr_status tsr_nccl_clique_poll(tsr_nccl_clique *clique, int index)
     return atomic_load(&clique->asked) ? TSR_OK : status;
 }
 
-/* ---- calls ----------------------------------------------------------------------------------------------
- */
+/* -- calls -- */
 
 tsr_nccl_clique **tsr_nccl_clique_next(tsr_nccl_clique *clique)
 {
@@ -247,8 +244,7 @@ tsr_status tsr_nccl_clique_issue(tsr_nccl_clique *clique, uint64_t devices, tsr_
     return status == TSR_OK ? wait_until_done(clique, devices, "an NCCL operation", deadline_ns) : status;
 }
 
-/* ---- creation -------------------------------------------------------------------------------------------
- */
+/* -- creation -- */
 
 static tsr_status make_clique(const tsr_nccl_library *nccl, tsr_cuda_device *const *devices, uint64_t members,
                               tsr_nccl_clique **clique_out)

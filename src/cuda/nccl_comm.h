@@ -24,10 +24,10 @@ typedef struct nccl_comm {
     size_t taken[TSR_NCCL_MAX_RANKS]; /* what NCCL took of the devices' memory as it connected them */
     size_t caps[TSR_NCCL_MAX_RANKS];  /* the devices' memory caps as they were; 0: left alone */
     size_t scratch_bytes;             /* the same on all devices */
-    uint64_t
-        *counts[TSR_NCCL_MAX_RANKS]; /* in device memory: [other] collectives with it, see nccl_announce.h */
-    tsr_pool_block *shared;          /* of the first device's pinned pool: */
-    uint64_t *progress;              /* pinned: [device][other] the same */
+    /* in device memory: [other] collectives with it, see nccl_announce.h */
+    uint64_t *counts[TSR_NCCL_MAX_RANKS];
+    tsr_pool_block *shared; /* of the first device's pinned pool: */
+    uint64_t *progress;     /* pinned: [device][other] the same */
     nccl_group *groups;
     tsr_nccl_clique *retired; /* aborted, and perhaps not released by NCCL yet */
     _Atomic bool aborted;

@@ -5,8 +5,8 @@
  * piece where that is smaller; the other devices cut the same pieces.
  *
  * An all-gather is a broadcast by each device of its part, all in one group. The parts of one row lie side by
- * side where they are wanted; those of several rows go through the scratch and are copied to their columns.
- */
+ * side where they are wanted; those of several rows go through the scratch and are copied
+ * to their columns. */
 #include "core/event.h"
 #include "core/mem.h"
 #include "cuda/check.h"

@@ -28,7 +28,7 @@ typedef struct nvml_gpu {
     nvmlDevice_t card;
 } nvml_gpu;
 
-/* ---- the library ------------------------------------------------------------------------------ */
+/* -- the library -- */
 
 static void *open_library(void)
 {
@@ -102,7 +102,7 @@ static bool answered(const nvml_library *nvml, int ordinal, nvmlReturn_t result,
 #define ASK(nvml, ordinal, call, ...) \
     ((nvml)->call && answered((nvml), (ordinal), (nvml)->call(__VA_ARGS__), #call))
 
-/* ---- one GPU ---------------------------------------------------------------------------------- */
+/* -- one GPU -- */
 
 /* CUDA writes "GPU-" before every identifier; NVML wants "MIG-" before an instance's. */
 static bool find_by_uuid(const nvml_library *nvml, tsr_gpu *gpu, nvmlDevice_t *device_out)
@@ -191,7 +191,7 @@ static void describe_card(const nvml_library *nvml, nvmlDevice_t card, tsr_gpu *
         gpu->pcie_max.width = believed(value, 32);
 }
 
-/* ---- its links -------------------------------------------------------------------------------- */
+/* -- its links -- */
 
 static double number_of(const nvmlFieldValue_t *field)
 {
@@ -300,7 +300,7 @@ static void describe_c2c(const nvml_library *nvml, nvmlDevice_t card, tsr_gpu *g
         add_end(nvml, gpu, &end);
 }
 
-/* ---- pairs ------------------------------------------------------------------------------------ */
+/* -- pairs -- */
 
 static tsr_gpu_path path_of(nvmlGpuTopologyLevel_t level)
 {

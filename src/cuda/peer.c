@@ -36,8 +36,7 @@ typedef struct peer_collective {
  * beyond so many loads it is faster to let more blocks add up and one normalise afterwards. */
 enum { MAX_ROW_LOADS = 16384 };
 
-/* ---- the ops of a stream --------------------------------------------------------------------------------
- */
+/* -- the ops of a stream -- */
 
 static tsr_cuda_meeting meeting_of(const peer_comm *comm, int self, uint64_t participants)
 {
@@ -126,8 +125,8 @@ out:
     return status;
 }
 
-/* A hand-over is two meetings: one when the staging buffer holds the data, one when it may be written again.
- */
+/* A hand-over is two meetings: one when the staging buffer holds the data,
+ * one when it may be written again. */
 static tsr_status enqueue_send(const peer_comm *comm, int self, const tsr_op_send *op, cudaStream_t stream)
 {
     tsr_status status = TSR_OK;
@@ -170,8 +169,7 @@ static tsr_status peer_enqueue(tsr_comm *base, tsr_device *device, const tsr_op 
     }
 }
 
-/* ---- collectives ----------------------------------------------------------------------------------------
- */
+/* -- collectives -- */
 
 static void collective_destroy(tsr_comm *comm, tsr_collective *base)
 {
@@ -233,8 +231,7 @@ out:
     return status;
 }
 
-/* ---- aborting -------------------------------------------------------------------------------------------
- */
+/* -- aborting -- */
 
 static void peer_abort(tsr_comm *base)
 {
@@ -285,8 +282,7 @@ static uint64_t peer_missing(tsr_comm *base, const tsr_collective *collective, i
     return missing;
 }
 
-/* ---- creation -------------------------------------------------------------------------------------------
- */
+/* -- creation -- */
 
 static void peer_destroy(tsr_comm *base)
 {

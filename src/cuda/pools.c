@@ -7,9 +7,9 @@
 #include "cuda/check.h"
 #include "cuda/gpu.h"
 
-/* ---- points in streams ----------------------------------------------------------------------------------
- *
- * A point is an event. The pool is used by who has entered the device, or by a program's end. */
+/* -- points in streams -- */
+
+/* A point is an event. The pool is used by who has entered the device, or by a program's end. */
 
 static cudaStream_t stream_of(const tsr_cuda_device *cuda, int stream)
 {
@@ -65,8 +65,7 @@ void tsr_cuda_stream_drop(tsr_device *device, void *point)
     tsr_cuda_leave(previous);
 }
 
-/* ---- pinned memory --------------------------------------------------------------------------------------
- */
+/* -- pinned memory -- */
 
 static tsr_status pin(void *user, size_t bytes, const char *what, void **data_out)
 {

@@ -39,8 +39,7 @@ struct tsr_device_program {
     tsr_pool_block *pinned; /* memory of the staged collectives */
 };
 
-/* ---- making ---------------------------------------------------------------------------------------------
- */
+/* -- making -- */
 
 static tsr_status check_ops(const tsr_cuda_device *cuda, const tsr_op *ops, int n_ops)
 {
@@ -277,8 +276,7 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
     tsr_mem_free(program);
 }
 
-/* ---- running: on the device's host thread ---------------------------------------------------------------
- */
+/* -- running: on the device's host thread -- */
 
 /* "; device 1 and device 3 did not arrive" */
 static void describe_missing(uint64_t missing, char *text, size_t bytes)
@@ -429,8 +427,7 @@ static void prepare_program(void *argument)
     snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
 }
 
-/* ---- launching and waiting: the caller's thread ---------------------------------------------------------
- */
+/* -- launching and waiting: the caller's thread -- */
 
 tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program)
 {

@@ -43,7 +43,7 @@ template <tsr_type TYPE> struct tsr_weight {
         TYPE == TSR_TYPE_Q8_0 || TYPE == TSR_TYPE_Q4_0 || TYPE == TSR_TYPE_Q6_K;
 };
 
-/* ---- plain types: elements [at, at + left), zeros after them ---- */
+/* -- plain types: elements [at, at + left), zeros after them -- */
 
 TSR_DEVICE void tsr_load_floats(const float *from, int left, bool wide, float *q)
 {
@@ -81,7 +81,7 @@ template <tsr_type TYPE> TSR_DEVICE void tsr_load_halves(const uint16_t *from, i
         q[i] = i < left ? tsr_from_16_bits<TYPE>(from[i]) : 0.0f;
 }
 
-/* ---- quantized types: octet number `index` of the row ---- */
+/* -- quantized types: octet number `index` of the row -- */
 
 TSR_DEVICE void tsr_octet_q8_0(const unsigned char *row, uint32_t index, tsr_octet *o)
 {
@@ -166,7 +166,7 @@ TSR_DEVICE void tsr_octet_q6_k(const unsigned char *row, uint32_t index, tsr_oct
     tsr_unpack(bytes.word, 32.0f, o->q);
 }
 
-/* ---- any type ---- */
+/* -- any type -- */
 
 /* Elements [at, at + left) of a row, left in 0..8; zeros after them. at is a multiple of 8 and left 0 or 8
  * for quantized types. `wide`: the octet lies as tsr_wide_rows() asks. */

@@ -47,7 +47,7 @@ __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_meeting meet
     }
 }
 
-/* ---- launchers ---- */
+/* -- launchers -- */
 
 /* Whether every access of a pack is aligned, and nothing is left over. */
 static bool can_pack(const tsr_cuda_reduction *reduction, int pack)

@@ -14,8 +14,8 @@ struct tsr_bfloat {
     uint16_t bits;
 };
 
-/* In what partials of a type are added up, how the sum is stored beside them, and the f32 that comes of it.
- */
+/* In what partials of a type are added up, how the sum is stored beside them,
+ * and the f32 that comes of it. */
 TSR_DEVICE int64_t tsr_part_to_add(int64_t part)
 {
     return part;

@@ -1,7 +1,6 @@
 /* The norm of one row, for kernels of TSR_ROW_THREADS threads per row: by the root of the mean square, or,
  * with the mean taken off before, LayerNorm. A thread looks at elements threadIdx.x, threadIdx.x +
- * TSR_ROW_THREADS,
- * ... in this order and at no others, so a kernel may have written them just before. */
+ * TSR_ROW_THREADS, ... in this order and at no others, so a kernel may have written them just before. */
 #ifndef TSR_CUDA_RMS_NORM_CUH
 #define TSR_CUDA_RMS_NORM_CUH
 
@@ -14,8 +13,7 @@ TSR_DEVICE float tsr_norm_add(const tsr_op_rms_norm &norm, float value, float su
 }
 
 /* 1 / sqrt(mean of squares + eps) of a row of n. `squares`: the thread's share. `shared`: TSR_ROW_WARPS
- * floats.
- */
+ * floats. */
 TSR_DEVICE float tsr_rms_scale(float squares, int64_t n, float eps, float *shared)
 {
     const float sum = tsr_block_sum(squares, shared);

@@ -2,9 +2,9 @@
  *
  * A warp chooses for a token, lane l looking at logits l, l + 32, ...; in n_used passes it takes the best of
  * those that are worse than the one before, so nothing need be marked. With a bias, what is compared is made
- * of the logits anew in every pass. One block then lists the slots by
- * expert: it counts them with atomics, whose order does not show, and a warp per expert collects them in
- * order. With few tokens one block does both. */
+ * of the logits anew in every pass. One block then lists the slots by expert: it counts
+ * them with atomics, whose order does not show, and a warp per expert collects them in order. With few tokens
+ * one block does both. */
 #include "cuda/common.cuh"
 
 enum { ROUTE_THREADS = 1024, ROUTE_FEW_THREADS = 256 }; /* of a block; the latter for few tokens */

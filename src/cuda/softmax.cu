@@ -8,8 +8,8 @@ __global__ void softmax_kernel(const tsr_op_softmax op)
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
         float *y = op.y + r * op.n;
-        float top =
-            -INFINITY; /* of the scaled elements: with a negative scale it is the smallest that wins */
+        /* of the scaled elements: with a negative scale it is the smallest that wins */
+        float top = -INFINITY;
         for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS) {
             const float scaled = op.scale * x[i];
             top = fmaxf(top, scaled);

@@ -99,7 +99,7 @@ __global__ void gather_shares_kernel(const __grid_constant__ tsr_cuda_meeting me
     }
 }
 
-/* ---- launchers ---- */
+/* -- launchers -- */
 
 template <typename Partial> static dim3 grid_for(int64_t n, int n_shares, int max_blocks)
 {

@@ -29,9 +29,9 @@ struct tsr_cuda_device;
 enum {
     TSR_CUDA_SLOT_BYTES = 4 << 20,
     TSR_CUDA_UPLOADERS = 4, /* at about 10 GB/s a core, most of a PCIe 5 x16 link (63 GB/s) */
-    TSR_CUDA_RING_SLOTS =
-        2 * TSR_CUDA_UPLOADERS, /* each thread fills one while one of its own is on the bus */
-    TSR_CUDA_KEPT_SLOTS = 1     /* that keep their memory when nothing is being loaded */
+    /* each thread fills one while one of its own is on the bus */
+    TSR_CUDA_RING_SLOTS = 2 * TSR_CUDA_UPLOADERS,
+    TSR_CUDA_KEPT_SLOTS = 1 /* that keep their memory when nothing is being loaded */
 };
 
 typedef struct tsr_cuda_slot {

@@ -17,8 +17,7 @@ static CUdeviceptr address(const tsr_cuda_range *range, size_t offset)
     return (CUdeviceptr)(uintptr_t)(range->base + offset);
 }
 
-/* ---- ranges ---------------------------------------------------------------------------------------------
- */
+/* -- ranges -- */
 
 static tsr_status make_range(tsr_cuda_device *cuda, size_t bytes, tsr_cuda_range **range_out)
 {
@@ -124,8 +123,7 @@ void tsr_cuda_ranges_abandon(tsr_cuda_device *cuda)
     }
 }
 
-/* ---- access ---------------------------------------------------------------------------------------------
- */
+/* -- access -- */
 
 static CUmemAccessDesc access_of(int ordinal)
 {
@@ -162,8 +160,7 @@ out:
     return status;
 }
 
-/* ---- backing --------------------------------------------------------------------------------------------
- */
+/* -- backing -- */
 
 static tsr_status map_new_memory(const tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset,
                                  size_t bytes)

@@ -28,8 +28,7 @@ struct tsr_cuda_wrap {
     uintptr_t begin, end; /* pages in the registry; begin == end: none are needed */
 };
 
-/* ---- what the GPU can do --------------------------------------------------------------------------------
- */
+/* -- what the GPU can do -- */
 
 static tsr_status has_attribute(const tsr_cuda_device *cuda, enum cudaDeviceAttr attribute, bool *has_out)
 {
@@ -83,8 +82,7 @@ void tsr_cuda_wrapping_close(tsr_cuda_device *cuda)
     tsr_mem_free(registry);
 }
 
-/* ---- registered pages -----------------------------------------------------------------------------------
- */
+/* -- registered pages -- */
 
 /* With the read-only flag where the device knows it: maps of files opened for reading need it. Some drivers
  * report the attribute and refuse the flag, hence the second try. */
@@ -209,8 +207,7 @@ static void drop_pages(tsr_cuda_device *cuda, uintptr_t begin, uintptr_t end)
     sweep(cuda->wrapping.registry);
 }
 
-/* ---- wrapping -------------------------------------------------------------------------------------------
- */
+/* -- wrapping -- */
 
 /* Where the device finds the memory. Neighbouring registrations need not be neighbours there. */
 static tsr_status find_mapped(const void *pointer, size_t bytes, const void **mapped_out)

@@ -52,7 +52,7 @@ int64_t tsr_value_cols(const tsr_value *value, int d)
     return value->sharding == TSR_SHARDING_SPLIT ? tsr_shard_map_count(value->map, d) : value->ne0;
 }
 
-/* ---- conversions ---- */
+/* -- conversions -- */
 
 /* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */
 tsr_status tsr_lowering_all_reduce(tsr_lowering *low, int partial, int residual, int *whole_out)

@@ -1,5 +1,5 @@
-/* Op records of a mixture of experts: which part of each matrix a device holds, and where its shards begin.
- */
+/* Op records of a mixture of experts: which part of each matrix a device holds,
+ * and where its shards begin. */
 #include "core/fixed.h"
 #include "graph/emit.h"
 

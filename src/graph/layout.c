@@ -12,7 +12,7 @@
 
 #include "core/mem.h"
 
-/* ---- lifetimes ------------------------------------------------------------------------------- */
+/* -- lifetimes -- */
 
 typedef struct lifetimes {
     const tsr_runtime *rt;
@@ -202,7 +202,7 @@ void tsr_layout_free(tsr_layout *layout)
     memset(layout, 0, sizeof *layout);
 }
 
-/* ---- packing --------------------------------------------------------------------------------- */
+/* -- packing -- */
 
 static bool same_shape(const tsr_device_layout *reserved, const tsr_device_layout *wanted)
 {

@@ -22,7 +22,7 @@ typedef struct chooser {
     tsr_order *order;     /* that stands */
 } chooser;
 
-/* ---- segments ------------------------------------------------------------------------------------ */
+/* -- segments -- */
 
 /* Marks the cuts. As lowered, everything before i leads to i exactly if nothing before i but what i waits
  * for, directly or not, has no reader up to i: if i is the only sink of [0, i]. Likewise the only source of
@@ -93,7 +93,7 @@ out:
     return status;
 }
 
-/* ---- peaks --------------------------------------------------------------------------------------- */
+/* -- peaks -- */
 
 static size_t *peak_of(chooser *c, int segment)
 {
@@ -140,7 +140,7 @@ static void measure(chooser *c, size_t *total)
     take_back_segments(c, c->n_segments);
 }
 
-/* ---- the choice ---------------------------------------------------------------------------------- */
+/* -- the choice -- */
 
 /* Below the peak of device d, with no other device above its own: new orders of all segments that reach it.
  * Else nothing changes, and the value says whether there is none. */

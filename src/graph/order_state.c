@@ -9,7 +9,7 @@
 #include "graph/layout.h"
 #include "graph/order_search.h"
 
-/* ---- dependencies -------------------------------------------------------------------------------- */
+/* -- dependencies -- */
 
 /* Walks the graph in the order as lowered and tells who waits for whom. Called twice: to count, then to
  * write. */
@@ -106,7 +106,7 @@ out:
     return status;
 }
 
-/* ---- what is alive ------------------------------------------------------------------------------- */
+/* -- what is alive -- */
 
 static size_t at(const tsr_order_search *s, int value, int d)
 {

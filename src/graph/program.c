@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "graph/emit.h"
 
-/* ---- collectives ----------------------------------------------------------------------------- */
+/* -- collectives -- */
 
 /* Who takes part: the devices of every instruction that refers to it (SEND and RECV share one). */
 static uint64_t participants_of(const tsr_lowered *low, int collective)
@@ -69,7 +69,7 @@ out:
     return status;
 }
 
-/* ---- compiling ------------------------------------------------------------------------------- */
+/* -- compiling -- */
 
 static tsr_reduce_type reduce_of(const tsr_program_config *config)
 {
@@ -285,7 +285,7 @@ void tsr_program_destroy(tsr_program *program)
     tsr_mem_free(program);
 }
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* -- running -- */
 
 /* How long a device may take to come to rest once its communicator was aborted, before it is told that a
  * deadline has passed: a device that tells a stopped GPU from a slow one does so then. */

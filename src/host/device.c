@@ -18,8 +18,7 @@
  * another is busy with something else; then the one waited for cannot run as long as the other polls, so they
  * poll for about the time that sleeping and waking take. (Two such threads on a busy machine took 1500 us per
  * all-reduce with the long time, 12 us with the short one, 0.5 us with either when they had a processor
- * each.)
- */
+ * each.) */
 enum { POLL_PINNED_NS = 200000, POLL_UNPINNED_NS = 5000 };
 
 static tsr_status host_alloc(tsr_device *device, size_t bytes, void **pointer_out)

@@ -16,7 +16,7 @@
 
 #include "model/arch.h"
 
-/* ---- declaring ------------------------------------------------------------------------------- */
+/* -- declaring -- */
 
 /* The embedding, every layer by `layer`, the last norm, and the output matrix (the embedding again where the
  * file has none). */
@@ -55,7 +55,7 @@ tsr_status tsr_declare_shared_experts(tsr_weights *weights, const tsr_hparams *h
 /* What the layer has of both. */
 tsr_status tsr_declare_ffn_or_experts(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* ---- with LayerNorms (blocks/layer_norm.c) */
+/* -- with LayerNorms (blocks/layer_norm.c) -- */
 
 /* A layer with LayerNorms: attn_norm and, where the file has them, ffn_norm (required unless the blocks are
  * parallel) and attn_norm_2 (attention's own); attention; the FFN, without a gate if hparams->ungated_ffn
@@ -78,7 +78,7 @@ tsr_status tsr_declare_renamed_layer(tsr_weights *weights, const tsr_hparams *hp
 #define TSR_DECLARE(field, required, role, ne0, ne1, name) \
     TSR_TRY(tsr_weights_declare(w, required, role, l, ne0, ne1, &layer->field, "blk.%d." name, l))
 
-/* ---- building -------------------------------------------------------------------------------- */
+/* -- building -- */
 
 /* One layer of a step. */
 typedef struct tsr_layer {

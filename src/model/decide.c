@@ -113,7 +113,7 @@ out:
     return status;
 }
 
-/* ---- tensor mode ----------------------------------------------------------------------------- */
+/* -- tensor mode -- */
 
 static tsr_status fit_counts(deciding *dec, int64_t *counts)
 {
@@ -227,7 +227,7 @@ out:
     return status;
 }
 
-/* ---- layer mode and "none" ------------------------------------------------------------------- */
+/* -- layer mode and "none" -- */
 
 /* Most layers that fit on each device, from what it held with `layers`. */
 static void learn_layer_caps(const deciding *dec, const tsr_measurement *m, const tsr_shard_map *layers,
@@ -317,7 +317,7 @@ out:
     return status;
 }
 
-/* ---- stages by time: layer mode and "auto" --------------------------------------------------- */
+/* -- stages by time: layer mode and "auto" -- */
 
 static tsr_status choose_stages(deciding *dec)
 {
@@ -386,7 +386,7 @@ out:
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* -- the whole -- */
 
 static bool has_tensor_split(const tsr_model_config *config)
 {

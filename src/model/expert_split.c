@@ -27,7 +27,7 @@ void tsr_expert_split_set(tsr_model_shape *shape, bool by_expert)
     shape->granules.size[TSR_CLASS_FFN] = by_expert ? 1 : columns;
 }
 
-/* ---- the slowest device ---------------------------------------------------------------------- */
+/* -- the slowest device -- */
 
 /* C(n, k). */
 static double choose(int64_t n, int64_t k)
@@ -98,7 +98,7 @@ double tsr_experts_walk_ns(const tsr_cost_class *c, int n_devices, const int64_t
     }
 }
 
-/* ---- choosing -------------------------------------------------------------------------------- */
+/* -- choosing -- */
 
 typedef struct chooser {
     const tsr_weights *weights;

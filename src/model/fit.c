@@ -16,7 +16,7 @@ tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_c
                             .n_cpu_moe = config->n_cpu_moe};
 }
 
-/* ---- limits ---------------------------------------------------------------------------------- */
+/* -- limits -- */
 
 static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
 {
@@ -40,7 +40,7 @@ static void set_margins(const tsr_fit_config *fit, tsr_device_traits *traits, in
         traits[d].margin = !fit->margins ? TSR_FIT_MARGIN : fit->margins[fit->n_margins == 1 ? 0 : d];
 }
 
-/* ---- what is missing ------------------------------------------------------------------------- */
+/* -- what is missing -- */
 
 /* A layer more than the model has means that all stay. */
 static bool offloads(const tsr_fitting *fitting, const tsr_fit_choice *choice)
@@ -76,7 +76,7 @@ static tsr_status fail_to_fit(const tsr_fitting *fitting)
                     fitting->offload_device < 0 ? " or a host device to offload to (-dev cuda,host:1)" : "");
 }
 
-/* ---- creation -------------------------------------------------------------------------------- */
+/* -- creation -- */
 
 /* Find the device to offload to. All layers stay on the others to begin with, which is said by counting one
  * more than there are. */
@@ -253,7 +253,7 @@ void tsr_fit_destroy(tsr_fit *fit)
     tsr_mem_free(fit);
 }
 
-/* ---- queries --------------------------------------------------------------------------------- */
+/* -- queries -- */
 
 void tsr_fit_describe(const tsr_fit *fit, tsr_fit_info *info_out)
 {

@@ -13,7 +13,7 @@
 
 #include "core/mem.h"
 
-/* ---- one attempt ----------------------------------------------------------------------------- */
+/* -- one attempt -- */
 
 tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_traits *traits,
                            const tsr_model_config *config, tsr_attempt *attempt_out)
@@ -55,7 +55,7 @@ static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
     return all > 0 || attempt->fits ? all : worst;
 }
 
-/* ---- the least cut --------------------------------------------------------------------------- */
+/* -- the least cut -- */
 
 /* Plan the rung at `cut`, everything else as it stands, into fitting->spare. */
 static tsr_status try_cut(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t cut)
@@ -131,7 +131,7 @@ out:
     return status;
 }
 
-/* ---- descending ------------------------------------------------------------------------------ */
+/* -- descending -- */
 
 /* fitting->next is how things stand now. */
 static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)

@@ -5,7 +5,7 @@
 #include "core/mem.h"
 #include "model/fit.h"
 
-/* ---- context --------------------------------------------------------------------------------- */
+/* -- context -- */
 
 /* Cut 1 is the last whole step below the full context, the last cut the least context itself. */
 static int64_t context_cuts(const tsr_fitting *fitting)
@@ -23,7 +23,7 @@ static void cut_context(const tsr_fitting *fitting, int64_t cut, tsr_model_confi
                                                    : n_steps * TSR_FIT_CTX_STEP;
 }
 
-/* ---- KV types -------------------------------------------------------------------------------- */
+/* -- KV types -- */
 
 static bool is_smaller(tsr_type a, tsr_type b)
 {
@@ -47,7 +47,7 @@ static void cut_kv_type(const tsr_fitting *fitting, int64_t cut, tsr_model_confi
         config->type_v = limits->type_v;
 }
 
-/* ---- offload --------------------------------------------------------------------------------- */
+/* -- offload -- */
 
 /* Layers up to the last one with experts. */
 static int64_t expert_cuts(const tsr_fitting *fitting)
@@ -79,7 +79,7 @@ static void cut_layers(const tsr_fitting *fitting, int64_t cut, tsr_model_config
     config->n_gpu_layers = (int)(fitting->shape->hparams.n_layers + 1 - cut);
 }
 
-/* ---- the ladder ------------------------------------------------------------------------------ */
+/* -- the ladder -- */
 
 const tsr_fit_rung tsr_fit_ladder[TSR_FIT_RUNGS] = {
     {TSR_FIT_CUT_CONTEXT, false, context_cuts, cut_context},

@@ -307,7 +307,7 @@ tsr_status tsr_hparams_real(const tsr_gguf *gguf, const char *architecture, cons
     return get_real(&r, suffix, required, low, high, value);
 }
 
-/* ---- what differs between layers -------------------------------------------------------------- */
+/* -- what differs between layers -- */
 
 bool tsr_hparams_is_mixture(const tsr_hparams *hp, int64_t layer)
 {

@@ -15,7 +15,7 @@
 #include "model/session_file.h"
 #include "runtime/memory.h"
 
-/* ---- shape ----------------------------------------------------------------------------------- */
+/* -- shape -- */
 
 /* The vocabulary is as large as the embedding matrix has rows. */
 static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
@@ -51,7 +51,7 @@ out:
     return status;
 }
 
-/* ---- config ---------------------------------------------------------------------------------- */
+/* -- config -- */
 
 static tsr_status check_range(const char *name, int64_t value, int64_t low, int64_t high)
 {
@@ -105,7 +105,7 @@ out:
     return status;
 }
 
-/* ---- loading --------------------------------------------------------------------------------- */
+/* -- loading -- */
 
 /* The tensor of frequency factors, one per rotated pair: Llama 3's, or LongRoPE's for contexts as long as
  * this one may become. NULL: the model has none. */
@@ -371,7 +371,7 @@ void tsr_model_close(tsr_model *model)
     tsr_mem_free(model);
 }
 
-/* ---- queries --------------------------------------------------------------------------------- */
+/* -- queries -- */
 
 void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out)
 {

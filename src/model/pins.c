@@ -1,5 +1,5 @@
-/* Pinned blocks from the counts of layers that llama.cpp's -ngl and --n-cpu-moe give; overrides.c does -ot.
- */
+/* Pinned blocks from the counts of layers that llama.cpp's -ngl and --n-cpu-moe give;
+ * overrides.c does -ot. */
 #include "model/pins.h"
 
 #include <stdio.h>
@@ -8,7 +8,7 @@
 
 #include "core/mem.h"
 
-/* ---- devices --------------------------------------------------------------------------------- */
+/* -- devices -- */
 
 tsr_status tsr_pins_find_device(const tsr_device_traits *traits, int n_devices, const char *text,
                                 const char *what, int *device_out)
@@ -72,7 +72,7 @@ tsr_status tsr_pins_spare_device(const tsr_device_traits *traits, int n_devices,
     return TSR_OK;
 }
 
-/* ---- layers ---------------------------------------------------------------------------------- */
+/* -- layers -- */
 
 int *tsr_pins_at(tsr_pins *pins, tsr_block block, int64_t layer)
 {
@@ -139,7 +139,7 @@ static tsr_status pin_experts(const tsr_weights *weights, const tsr_model_config
     return TSR_OK;
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* -- all of them -- */
 
 static tsr_status check_config(const tsr_model_config *config)
 {
@@ -253,7 +253,7 @@ size_t tsr_pins_free_bytes(const tsr_pins *pins, const tsr_weights *weights, tsr
     return bytes;
 }
 
-/* ---- carrying them out ----------------------------------------------------------------------- */
+/* -- carrying them out -- */
 
 /* The index of a device's own group in the split, which is added where it is not there yet. */
 static tsr_status own_group(const tsr_hparams *hp, const tsr_model_granules *granules, int d, int *groups,

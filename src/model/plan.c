@@ -62,7 +62,7 @@ const char *tsr_split_class_name(tsr_split_class_id id)
     return id >= 0 && id < TSR_CLASS_COUNT ? names[id] : "?";
 }
 
-/* ---- filling in ------------------------------------------------------------------------------ */
+/* -- filling in -- */
 
 static tsr_status add_note(tsr_plan *plan, const char *format, ...) TSR_PRINTF(2, 3);
 
@@ -286,7 +286,7 @@ out:
     return status;
 }
 
-/* ---- creation -------------------------------------------------------------------------------- */
+/* -- creation -- */
 
 tsr_status tsr_planning_of_list(const tsr_gguf *gguf, const tsr_device_list *devices,
                                 tsr_planning *planning_out)
@@ -425,7 +425,7 @@ void tsr_plan_destroy(tsr_plan *plan)
     tsr_mem_free(plan);
 }
 
-/* ---- queries --------------------------------------------------------------------------------- */
+/* -- queries -- */
 
 const tsr_model_split *tsr_plan_split(const tsr_plan *plan)
 {

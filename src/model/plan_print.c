@@ -26,7 +26,7 @@ void tsr_plan_put(const tsr_plan_printer *p, const char *format, ...)
     p->write(text, p->user);
 }
 
-/* ---- tables ---------------------------------------------------------------------------------- */
+/* -- tables -- */
 
 /* `arg` says which of several like columns it is: a memory owner or a class. */
 typedef void (*cell_fn)(const tsr_plan *plan, const tsr_plan_device *device, int arg, char text[CELL_BYTES]);
@@ -92,7 +92,7 @@ static void cell_name(const tsr_plan *plan, const tsr_plan_device *device, int a
     snprintf(text, CELL_BYTES, "%s", device->name);
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* -- memory -- */
 
 static void write_bytes(size_t bytes, char text[CELL_BYTES])
 {
@@ -178,7 +178,7 @@ void tsr_plan_put_memory(const tsr_plan_printer *p, const tsr_plan_device *devic
     put_table(p, columns, n_columns, devices, n_devices, n_devices > 1 ? &sum : NULL);
 }
 
-/* ---- KV by kinds of layers ------------------------------------------------------------------- */
+/* -- KV by kinds of layers -- */
 
 static void cell_full(const tsr_plan *plan, const tsr_plan_device *device, int arg, char text[CELL_BYTES])
 {
@@ -209,7 +209,7 @@ static void put_kv(const tsr_plan_printer *p)
                  info->window == 1 ? "" : "s");
 }
 
-/* ---- shares ---------------------------------------------------------------------------------- */
+/* -- shares -- */
 
 static void cell_requested(const tsr_plan *plan, const tsr_plan_device *device, int arg,
                            char text[CELL_BYTES])
@@ -275,7 +275,7 @@ static void put_shares(const tsr_plan_printer *p)
     }
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* -- the whole -- */
 
 static const char *plural(long long n)
 {

@@ -65,7 +65,7 @@ static tsr_status read_keys(const tsr_planned *planned, const key_row *rows, siz
     return TSR_OK;
 }
 
-/* ---- the model ------------------------------------------------------------------------------- */
+/* -- the model -- */
 
 static tsr_status read_architecture(tsr_planned *p)
 {
@@ -149,7 +149,7 @@ out:
     return status;
 }
 
-/* ---- a layer --------------------------------------------------------------------------------- */
+/* -- a layer -- */
 
 /* "sliding_window_pattern" is an array of flags, or the length n of a period: of every n layers all but the
  * last have a window. */
@@ -224,7 +224,7 @@ tsr_status tsr_planned_attention_granules(const tsr_planned *p, const tsr_planne
     return TSR_OK;
 }
 
-/* ---- KV -------------------------------------------------------------------------------------- */
+/* -- KV -- */
 
 static bool add_part(size_t n_rows, size_t row_bytes, size_t n_pages, size_t *bytes)
 {

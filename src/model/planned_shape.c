@@ -9,7 +9,7 @@
 #include "model/arch_table.h"
 #include "model/planned.h"
 
-/* ---- tensors --------------------------------------------------------------------------------- */
+/* -- tensors -- */
 
 static int64_t expected_extent(const tsr_planned *p, const tsr_planned_layer *l, tsr_extent extent)
 {
@@ -129,7 +129,7 @@ static int layer_of(const char *name, int64_t layer)
     return strncmp(name, "token_embd", 10) == 0 ? TSR_LAYER_EMBEDDING : TSR_LAYER_OUTPUT;
 }
 
-/* ---- granules -------------------------------------------------------------------------------- */
+/* -- granules -- */
 
 /* Elements at which columns of `extent` FFN elements must be cut. */
 static int64_t ffn_block(const tsr_weights *w, int64_t extent)
@@ -244,7 +244,7 @@ out:
 
 const tsr_arch tsr_arch_by_size = {.name = "by size", .planned_only = true, .declare = declare_by_size};
 
-/* ---- the shape ------------------------------------------------------------------------------- */
+/* -- the shape -- */
 
 static void remark(tsr_model_shape *shape, const char *format, ...) TSR_PRINTF(2, 3);
 

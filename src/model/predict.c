@@ -16,7 +16,7 @@ typedef struct predictor {
     tsr_model_cost decode, prompt;
 } predictor;
 
-/* ---- phases ---------------------------------------------------------------------------------- */
+/* -- phases -- */
 
 /* Sums over the walks of one class. */
 typedef struct walks {
@@ -63,8 +63,8 @@ static void predict_class(const tsr_model_split *split, const tsr_model_cost *co
             n += group[l] == g;
         if (c == TSR_CLASS_OUTPUT)
             n = split->output_group == g;
-        /* The output matrix's parts stay where they are; of its class it is the embedding that is summed up.
-         */
+        /* The output matrix's parts stay where they are;
+         * of its class it is the embedding that is summed up. */
         int meeting = c == TSR_CLASS_OUTPUT ? split->embedding_group : g;
         if (n > 0)
             add_walks(cost, &split->groups[g], c, n, split->groups[meeting].devices, &sum);
@@ -106,7 +106,7 @@ static void predict_phase(const tsr_model_split *split, const tsr_model_cost *co
         predict_class(split, cost, c, phase);
 }
 
-/* ---- alternatives ---------------------------------------------------------------------------- */
+/* -- alternatives -- */
 
 static void add_alternative(predictor *p, const char *text, double decode_ns, double prompt_ns)
 {
@@ -253,7 +253,7 @@ out:
     return status;
 }
 
-/* ---- the plan -------------------------------------------------------------------------------- */
+/* -- the plan -- */
 
 tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
                                   const tsr_model_config *resolved)

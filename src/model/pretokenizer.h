@@ -26,8 +26,8 @@ typedef struct tsr_pretokenizer_rule {
     const char *patterns[TSR_PRETOKENIZER_MAX_STAGES]; /* PCRE2, UTF; unused stages are NULL */
 } tsr_pretokenizer_rule;
 
-/* The rule of that name. TSR_ERR_UNSUPPORTED: there is none (message: the name, and one name of every rule).
- */
+/* The rule of that name. TSR_ERR_UNSUPPORTED: there is none
+ * (message: the name, and one name of every rule). */
 tsr_status tsr_pretokenizer_find(const char *name, size_t name_bytes, const tsr_pretokenizer_rule **rule_out);
 
 /* The names of the i-th rule, separated by spaces; NULL past the last. */

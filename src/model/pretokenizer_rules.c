@@ -44,17 +44,19 @@
 
 /* huggingface.co/moonshotai/Kimi-K2-Instruct, tokenization_kimi.py: the same, with Chinese apart. The ranges
  * are those of the script Han in Unicode 15 (Scripts.txt). */
-#define HAN                                                                                               \
-    "\\x{2E80}-\\x{2E99}\\x{2E9B}-\\x{2EF3}\\x{2F00}-\\x{2FD5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}"      \
-    "\\x{3038}-\\x{303B}\\x{3400}-\\x{4DBF}\\x{4E00}-\\x{9FFF}\\x{F900}-\\x{FA6D}\\x{FA70}-\\x{FAD9}"     \
-    "\\x{16FE2}\\x{16FE3}\\x{16FF0}\\x{16FF1}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2B739}\\x{2B740}-\\x{"   \
-    "2B81D}"                                                                                              \
-    "\\x{2B820}-\\x{2CEA1}\\x{2CEB0}-\\x{2EBE0}\\x{2F800}-\\x{2FA1D}\\x{30000}-\\x{3134A}\\x{31350}-\\x{" \
-    "323AF}"
+#define HAN                                                                                          \
+    "\\x{2E80}-\\x{2E99}\\x{2E9B}-\\x{2EF3}\\x{2F00}-\\x{2FD5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}" \
+    "\\x{3038}-\\x{303B}\\x{3400}-\\x{4DBF}\\x{4E00}-\\x{9FFF}\\x{F900}-\\x{FA6D}"                   \
+    "\\x{FA70}-\\x{FAD9}\\x{16FE2}\\x{16FE3}\\x{16FF0}\\x{16FF1}\\x{20000}-\\x{2A6DF}"               \
+    "\\x{2A700}-\\x{2B739}\\x{2B740}-\\x{2B81D}\\x{2B820}-\\x{2CEA1}\\x{2CEB0}-\\x{2EBE0}"           \
+    "\\x{2F800}-\\x{2FA1D}\\x{30000}-\\x{3134A}\\x{31350}-\\x{323AF}"
 #define NOT_HAN(class) "(?:(?![" HAN "])[" class "])"
-#define KIMI                                                                                                \
-    "[" HAN "]+|" BEFORE_WORD NOT_HAN(CAPITAL) "*" NOT_HAN(SMALL) "+" CONTRACTION "?|" BEFORE_WORD NOT_HAN( \
-        CAPITAL) "+" NOT_HAN(SMALL) "*" CONTRACTION "?|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|" LINES
+#define KIMI_CAPITAL   NOT_HAN(CAPITAL)
+#define KIMI_SMALL     NOT_HAN(SMALL)
+#define KIMI                                                                  \
+    "[" HAN "]+|" BEFORE_WORD KIMI_CAPITAL "*" KIMI_SMALL "+" CONTRACTION "?" \
+    "|" BEFORE_WORD KIMI_CAPITAL "+" KIMI_SMALL "*" CONTRACTION "?"           \
+    "|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|" LINES
 
 /* huggingface.co/deepseek-ai: deepseek-llm-7b-base names letters that have a case, deepseek-coder does not;
  * DeepSeek-V3 went another way. */
@@ -99,11 +101,11 @@
 
 /* Runs of spaces by powers of two (huggingface.co/inceptionai/Jais-2-8B-Chat). */
 #define SPACES_OF(n) "[" WS "]{" n "}(?![^" WS "])|"
-#define JAIS2                                                                                             \
-    CONTRACTION "|" BEFORE_WORD "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|[" WS                             \
-                "]*[\\r\\n]+|" SPACES_OF("512") SPACES_OF("256") SPACES_OF("128") SPACES_OF("64")         \
-                    SPACES_OF("32") SPACES_OF("16") SPACES_OF("8") SPACES_OF("4") SPACES_OF("1,2") "[" WS \
-                                                                                                   "]"
+#define JAIS2                                                                                          \
+    CONTRACTION "|" BEFORE_WORD "\\p{L}+|\\p{N}{1,3}|" SIGNS "[\\r\\n]*"                               \
+                "|[" WS "]*[\\r\\n]+"                                                                  \
+                "|" SPACES_OF("512") SPACES_OF("256") SPACES_OF("128") SPACES_OF("64") SPACES_OF("32") \
+                    SPACES_OF("16") SPACES_OF("8") SPACES_OF("4") SPACES_OF("1,2") "[" WS "]"
 
 static const tsr_pretokenizer_rule rules[] = {
     {"default", 0, {"[\\p{P}$+<=>^~|]+", GPT2, "\\p{N}+", "[0-9][0-9][0-9]"}},
@@ -130,8 +132,8 @@ static const tsr_pretokenizer_rule rules[] = {
      {CONTRACTION "|" BEFORE_WORD "\\p{L}+|\\p{N}|" SIGNS "[\\r\\n]*|[" WS "]*[\\r\\n]|" SPACES}},
     {"exaone-moe",
      0,
-     {CONTRACTION "|" BEFORE_WORD "\\p{L}\\p{M}*+(?: ?\\p{L}\\p{M}*+)*+|\\p{N}|" SIGNS "[\\r\\n/]?|[" WS
-                  "]*[\\r\\n]|" SPACES}},
+     {CONTRACTION "|" BEFORE_WORD "\\p{L}\\p{M}*+(?: ?\\p{L}\\p{M}*+)*+|\\p{N}|" SIGNS "[\\r\\n/]?"
+                  "|[" WS "]*[\\r\\n]|" SPACES}},
     {"jais-2", 0, {JAIS2}},
     {"smollm starcoder refact command-r codeshell exaone minerva-7b mellum2", 0, {"\\p{N}", GPT2}},
     {"falcon", 0, {"[\\p{P}$+<=>^~|`]+", GPT2, "[0-9][0-9][0-9]"}},

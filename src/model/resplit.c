@@ -17,7 +17,7 @@
 #include "alloc/buffer.h"
 #include "core/mem.h"
 
-/* ---- sessions -------------------------------------------------------------------------------- */
+/* -- sessions -- */
 
 /* What a session runs next is most likely what it ran last. */
 static const tsr_step *last_step(const tsr_session *session)
@@ -64,7 +64,7 @@ static void swap_contents(tsr_session *a, tsr_session *b)
     b->n_steps = was.n_steps;
 }
 
-/* ---- one model ------------------------------------------------------------------------------- */
+/* -- one model -- */
 
 static tsr_status prepare(tsr_resplits *all, tsr_resplit *r)
 {
@@ -169,7 +169,7 @@ static void drop(tsr_resplit *r)
     tsr_plan_destroy(r->plan);
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* -- all of them -- */
 
 /* The new splits of all models, whole but for the exchange of contents. */
 static tsr_status make_all(tsr_resplits *all)

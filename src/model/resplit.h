@@ -1,5 +1,5 @@
-/* Inside a change of split: models made anew beside those that are there, and what that takes of the devices.
- */
+/* Inside a change of split: models made anew beside those that are there,
+ * and what that takes of the devices. */
 #ifndef TSR_MODEL_RESPLIT_H
 #define TSR_MODEL_RESPLIT_H
 

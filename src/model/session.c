@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "model/session_file.h"
 
-/* ---- creation -------------------------------------------------------------------------------- */
+/* -- creation -- */
 
 tsr_status tsr_session_kv_layers(const tsr_hparams *hp, const tsr_model_split *split,
                                  tsr_kv_layer **layers_out)
@@ -156,7 +156,7 @@ void tsr_session_destroy(tsr_session *session)
     tsr_mem_free(session);
 }
 
-/* ---- one chunk ------------------------------------------------------------------------------- */
+/* -- one chunk -- */
 
 /* Tokens [begin, end) of a batch, and how many of them want logits. */
 typedef struct chunk {
@@ -318,7 +318,7 @@ out:
     return status;
 }
 
-/* ---- a batch --------------------------------------------------------------------------------- */
+/* -- a batch -- */
 
 static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch, const float *logits)
 {
@@ -363,7 +363,7 @@ static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
     return TSR_OK;
 }
 
-/* ---- going back ------------------------------------------------------------------------------ */
+/* -- going back -- */
 
 static bool can_go_back(const tsr_session *session, const int64_t *lengths)
 {
@@ -407,7 +407,7 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
     return status;
 }
 
-/* ---- sequences ------------------------------------------------------------------------------- */
+/* -- sequences -- */
 
 tsr_status tsr_session_check_seq(const tsr_session *session, int seq)
 {

@@ -3,8 +3,8 @@
  *     header       tsr_saved_header, then per sequence a tsr_saved_sequence
  *     checksum     u64 of all of that
  *     pages        of the sequences in their order, of each group after group, in each from the first page
- * on: what tsr_kv_page_get() gives, then a u64 checksum seeded with the page's number in the file, counted
- * from 0
+ *                  on: what tsr_kv_page_get() gives, then a u64 checksum seeded with the page's number in
+ *                  the file, counted from 0
  *
  * Everything is little-endian, like GGUF. Pages hold all heads, so nothing in a file tells how the model was
  * split when it was written. A page that a sequence shares with one before it is stored once. Of layers with

@@ -31,7 +31,7 @@ static tsr_status get(loading *l, void *bytes, size_t n)
     return tsr_fail(TSR_ERR_FORMAT, "'%s' ends too early: it was cut off; save the sequences again", l->path);
 }
 
-/* ---- the header ------------------------------------------------------------------------------ */
+/* -- the header -- */
 
 /* What other versions of the format have, too, comes first. */
 static tsr_status read_version(loading *l)
@@ -139,7 +139,7 @@ out:
     return status;
 }
 
-/* ---- sequences ------------------------------------------------------------------------------- */
+/* -- sequences -- */
 
 static tsr_status read_page(loading *l, uint32_t group, int seq, int index)
 {

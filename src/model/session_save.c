@@ -32,7 +32,7 @@ static tsr_status put(saving *s, const void *bytes, size_t n)
     return fwrite(bytes, 1, n, s->file) == n ? TSR_OK : fail_write(s);
 }
 
-/* ---- what is shared -------------------------------------------------------------------------- */
+/* -- what is shared -- */
 
 /* Pages of two sequences up to the last that is the same for both: what lies before that has the same tokens,
  * whether or not both still keep it. */
@@ -91,7 +91,7 @@ out:
     return status;
 }
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* -- writing -- */
 
 static tsr_status write_header(saving *s)
 {

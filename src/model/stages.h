@@ -6,8 +6,8 @@
 #include "split/pipeline.h"
 
 typedef struct tsr_stages_problem {
-    tsr_pipeline_problem
-        problem; /* points into this struct and the cost; rooms and `allowed` are the cost's */
+    /* points into this struct and the cost; rooms and `allowed` are the cost's */
+    tsr_pipeline_problem problem;
     tsr_cost_class classes[TSR_PIPELINE_CLASSES];
     double handover_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES],
         output_handover_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES];

@@ -11,8 +11,8 @@
 
 enum { DROP = -0x1000000, MARK }; /* always, and a nonspacing mark */
 
-/* first, first + step, ... last become themselves + what; with step 0 all from first to last become `what`.
- */
+/* first, first + step, ... last become themselves + what;
+ * with step 0 all from first to last become `what`. */
 typedef struct fold_range {
     int32_t first, last, step, what;
 } fold_range;
@@ -314,8 +314,8 @@ static size_t encode(int32_t point, char *out)
     return 4;
 }
 
-/* Hangul syllables in letters (Unicode Standard, section 3.12): 19 leading, 21 vowels, 27 trailing or none.
- */
+/* Hangul syllables in letters (Unicode Standard, section 3.12):
+ * 19 leading, 21 vowels, 27 trailing or none. */
 static size_t encode_hangul(int32_t point, char *out)
 {
     int32_t index = point - 0xac00, trailing = index % 28;

@@ -1,8 +1,8 @@
 /* The text is normalised first: spellings replaced, spaces marked. Then the best way to each position is
  * found from left to right (Viterbi): the best way to where a token begins, and that token. Tokens that begin
  * at a position are found by narrowing the range of sorted entries that agree with the text, byte by byte.
- * Sums are made in double and ties go to what was found first, as in llama.cpp, so that the ids are the same.
- */
+ * Sums are made in double and ties go to what was found first, as in llama.cpp,
+ * so that the ids are the same. */
 #include "model/unigram.h"
 
 #include <float.h>
@@ -18,7 +18,7 @@
 /* Below the least probable token (kUnkPenalty in google/sentencepiece, src/unigram_model.cc). */
 static const double unknown_penalty = 10.0;
 
-/* ---- loading ---- */
+/* -- loading -- */
 
 static int by_text(const void *a, const void *b)
 {
@@ -109,7 +109,7 @@ void tsr_unigram_destroy(tsr_unigram *unigram)
     tsr_mem_free(unigram);
 }
 
-/* ---- normalising ---- */
+/* -- normalising -- */
 
 /* Where normalised text goes: `at` is NULL while it is only counted. */
 typedef struct normaliser {
@@ -190,7 +190,7 @@ out:
     return status;
 }
 
-/* ---- the best tokens ---- */
+/* -- the best tokens -- */
 
 /* The best way to a position of the text: the token that ends there and where it begins. */
 typedef struct way {
@@ -219,8 +219,8 @@ static size_t first_at_least(const tsr_unigram_entry *entries, size_t low, size_
     return low;
 }
 
-/* Offer every token that stands at `begin` to the position behind it. True if one is `character` bytes long.
- */
+/* Offer every token that stands at `begin` to the position behind it.
+ * True if one is `character` bytes long. */
 static bool offer_tokens(const tsr_unigram *unigram, const char *text, size_t bytes, size_t begin,
                          size_t character, way *ways)
 {

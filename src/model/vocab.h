@@ -40,8 +40,7 @@ typedef enum tsr_token_type {
 #define TSR_TOKEN_TYPE_BIT(type) (1u << (type))
 
 /* Types that text can become by merging. Control and byte tokens are names for things, not text: a user who
- * writes
- * "</s>" has not ended the sequence. */
+ * writes "</s>" has not ended the sequence. */
 #define TSR_TOKEN_TEXT_TYPES                                                             \
     (TSR_TOKEN_TYPE_BIT(TSR_TOKEN_NORMAL) | TSR_TOKEN_TYPE_BIT(TSR_TOKEN_USER_DEFINED) | \
      TSR_TOKEN_TYPE_BIT(TSR_TOKEN_UNUSED))
@@ -98,8 +97,8 @@ typedef struct tsr_vocab {
 
     int32_t bos, eos, eot, eom, unk, pad;
     bool add_bos, add_eos;
-    bool add_space_prefix;  /* SPM, UGM: put a space in front of text; decoding takes it away (WPM: only that)
-                             */
+    bool add_space_prefix;  /* SPM, UGM: put a space in front of text;
+                               decoding takes it away (WPM: only that) */
     bool folds;             /* WPM: case and accents do not count */
     bool words_stand_alone; /* SPM: no token has a '▁' behind another character, so no merge crosses there */
 } tsr_vocab;

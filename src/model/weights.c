@@ -356,8 +356,8 @@ void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t gr
         map_out->begin[d] = (int64_t)((2 * n * (tsr_split_wide)like->begin[d] + all) / (2 * all));
 }
 
-/* Elements of the divided axis that stay together, where that axis is another one than its class's; else 0.
- */
+/* Elements of the divided axis that stay together,
+ * where that axis is another one than its class's; else 0. */
 static int64_t own_granule(const tsr_weight *weight, const tsr_shard_map *map)
 {
     if (map && weight->role == TSR_WEIGHT_EXPERT_ROWS && !weight->by_expert)

@@ -12,8 +12,8 @@
 /* What counts as punctuation beside Unicode's: the other ASCII signs. */
 #define SIGNS "\\p{P}$+<=>^`|~"
 
-/* CJK ideographs as BERT's BasicTokenizer has them (the fourth range from the end as huggingface.co's has).
- */
+/* CJK ideographs as BERT's BasicTokenizer has them
+ * (the fourth range from the end as huggingface.co's has). */
 #define CHINESE                                                                                             \
     "\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2B73F}\\x{2B740}-\\x{2B81F}" \
     "\\x{2B920}-\\x{2CEAF}\\x{F900}-\\x{FAFF}\\x{2F800}-\\x{2FA1F}"

@@ -103,8 +103,8 @@ static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
 
 #endif
 
-/* Unless it was asked for, its absence is no failure. That it is there and does not work is worth a warning.
- */
+/* Unless it was asked for, its absence is no failure.
+ * That it is there and does not work is worth a warning. */
 static tsr_status add_nccl(tsr_runtime *rt, bool required, candidates *found)
 {
     tsr_status status = create_nccl(rt, &found->comms[found->n]);

@@ -12,8 +12,7 @@
 
 #include "core/mem.h"
 
-/* ---- reports --------------------------------------------------------------------------------------------
- */
+/* -- reports -- */
 
 static bool share_memory(const tsr_device *a, const tsr_device *b)
 {
@@ -97,8 +96,7 @@ int tsr_runtime_holders(const tsr_runtime *rt, tsr_memory_holder *holders, int c
     return n;
 }
 
-/* ---- left over ------------------------------------------------------------------------------------------
- */
+/* -- left over -- */
 
 /* What somebody forgot to destroy is a mistake that would otherwise show much later, or never. */
 static void tell_bytes(const tsr_runtime *rt)
@@ -134,8 +132,7 @@ void tsr_runtime_tell_left_over(tsr_runtime *rt)
     tell_bytes(rt);
 }
 
-/* ---- others' use ----------------------------------------------------------------------------------------
- */
+/* -- others' use -- */
 
 /* What counts as a change: a 64th of the memory, as much as caps leave to the driver. Less comes and goes. */
 enum { NOISE_FRACTION = 64 };
@@ -153,8 +150,8 @@ void tsr_runtime_note_free(tsr_runtime *rt)
     }
 }
 
-/* Of one memory: what is free, what would be had nobody else come, and what is wanted by all devices in it.
- */
+/* Of one memory: what is free, what would be had nobody else come,
+ * and what is wanted by all devices in it. */
 typedef struct room {
     size_t now, expected, total, wanted;
 } room;

@@ -75,7 +75,7 @@ static uint64_t now_ns(void)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-/* ---- running --------------------------------------------------------------------------------- */
+/* -- running -- */
 
 static tsr_status run_once(worker *w)
 {
@@ -142,7 +142,7 @@ static void drop_programs(bench *b)
     }
 }
 
-/* ---- products and empty ops ------------------------------------------------------------------ */
+/* -- products and empty ops -- */
 
 static tsr_op product(const worker *w, tsr_type type, int64_t n_rows, int64_t n_tokens)
 {
@@ -218,7 +218,7 @@ out:
     return status;
 }
 
-/* ---- all-reduces ----------------------------------------------------------------------------- */
+/* -- all-reduces -- */
 
 static tsr_status make_collectives(bench *b, int64_t n, tsr_collective **collectives)
 {
@@ -293,7 +293,7 @@ out:
     return status;
 }
 
-/* ---- memory ---------------------------------------------------------------------------------- */
+/* -- memory -- */
 
 static void free_worker(worker *w)
 {

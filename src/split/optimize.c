@@ -33,7 +33,7 @@ typedef struct optimizer {
     tsr_cost_result best; /* total_ns INFINITY: nothing yet */
 } optimizer;
 
-/* ---- evaluation ------------------------------------------------------------------------------ */
+/* -- evaluation -- */
 
 static double sync_of(const tsr_cost_problem *p, uint64_t devices, int class_index)
 {
@@ -66,7 +66,7 @@ void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX
     }
 }
 
-/* ---- sets of devices ------------------------------------------------------------------------- */
+/* -- sets of devices -- */
 
 int64_t tsr_cost_room(const tsr_split_room *room)
 {
@@ -209,7 +209,7 @@ out:
     return status;
 }
 
-/* ---- one set --------------------------------------------------------------------------------- */
+/* -- one set -- */
 
 static bool fits(const tsr_cost_set *set, const int64_t counts[][TSR_MAX_DEVICES])
 {
@@ -281,7 +281,7 @@ out:
     return status;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* -- the whole -- */
 
 tsr_status tsr_cost_check(const tsr_cost_problem *p)
 {

@@ -78,7 +78,7 @@ static int first_unit(int set)
     return __builtin_ctz((unsigned)set);
 }
 
-/* ---- units ----------------------------------------------------------------------------------- */
+/* -- units -- */
 
 static uint64_t swapped(uint64_t set, int a, int b)
 {
@@ -144,7 +144,7 @@ static bool is_first_choice(const search *s, int used, int set)
     return true;
 }
 
-/* ---- prices ---------------------------------------------------------------------------------- */
+/* -- prices -- */
 
 /* What sets take if memory is no object. */
 static void find_bounds(search *s, int set)
@@ -297,7 +297,7 @@ static void set_price(search *s, int set, tsr_stage_role role, int64_t n_layers,
     exact[n_layers] = true;
 }
 
-/* ---- paths ----------------------------------------------------------------------------------- */
+/* -- paths -- */
 
 /* What is still to come at least, after `n_layers` were done, the last of them by `last`. */
 static double rest_of(const search *s, int unused, int last, int64_t n_layers)
@@ -414,7 +414,7 @@ static void find_path(search *s, path *shortest)
         trace(s, shortest);
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* -- the whole -- */
 
 /* Exact prices along a path, as far as it can still be the best; *all_exact_out tells whether they were
  * before. Where its stages all fit it is a pipeline, perhaps the best so far. */

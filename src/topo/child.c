@@ -38,7 +38,7 @@ struct answer {
     tsr_topology shape;      /* else its struct; then its arrays follow in the pipe */
 };
 
-/* ---- in the child ---------------------------------------------------------------------------- */
+/* -- in the child -- */
 
 static void limit(int resource, rlim_t most)
 {
@@ -178,7 +178,7 @@ static void child_main(int fd, tsr_topo_source_kind kind, const char *text, size
     _exit(sent ? 0 : 1);
 }
 
-/* ---- in the caller --------------------------------------------------------------------------- */
+/* -- in the caller -- */
 
 static int64_t now_ms(void)
 {

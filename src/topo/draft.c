@@ -127,7 +127,7 @@ bool tsr_bus_id_parse(const char *text, char bus_id[16])
     return true;
 }
 
-/* ---- draft -> topology ------------------------------------------------------------------------ */
+/* -- draft -> topology -- */
 
 static bool has_pu(const tsr_draft_node *node, int pu)
 {

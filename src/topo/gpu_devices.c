@@ -12,7 +12,7 @@
 #include "topo/draft.h"
 #include "topo/topo.h"
 
-/* ---- which GPU -------------------------------------------------------------------------------- */
+/* -- which GPU -- */
 
 /* By PCI bus id, its function may be missing ("65:00"), or by the beginning of the UUID. */
 static bool is_named(const tsr_gpu *gpu, const char *name)
@@ -69,7 +69,7 @@ tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
     return n_found > 0 ? TSR_OK : fail_missing(topo, item);
 }
 
-/* ---- its memory ------------------------------------------------------------------------------- */
+/* -- its memory -- */
 
 /* Whether mem= counts memory that need not be the GPU's. */
 static bool may_exceed(const tsr_device_item *item)
@@ -110,8 +110,8 @@ static tsr_status check_memory(const tsr_topo_placement *p, int gpu)
 }
 
 /* What a device on the GPU can count on: its part of what is there, where `asked` bytes are others' (or its
- * own) by mem= and n_open devices share the rest. At least a byte, since 0 would mean that nothing is known.
- */
+ * own) by mem= and n_open devices share the rest.
+ * At least a byte, since 0 would mean that nothing is known. */
 static uint64_t usable_bytes(const tsr_gpu *gpu, const tsr_device_item *item, uint64_t asked, int n_open)
 {
     uint64_t usable = tsr_gpu_usable_bytes(gpu->memory_bytes, gpu->memory_free_bytes);
@@ -121,7 +121,7 @@ static uint64_t usable_bytes(const tsr_gpu *gpu, const tsr_device_item *item, ui
     return TSR_MAX(usable, 1u);
 }
 
-/* ---- its processors --------------------------------------------------------------------------- */
+/* -- its processors -- */
 
 static bool in_ranges(const tsr_device_item *item, int cpu)
 {

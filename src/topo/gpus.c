@@ -16,7 +16,7 @@
 
 enum { PATH_BYTES = 1024, LINE_BYTES = 192 };
 
-/* ---- NVLinks ---------------------------------------------------------------------------------- */
+/* -- NVLinks -- */
 
 static int gpu_at(const tsr_topology *topo, const char *bus_id)
 {
@@ -76,7 +76,7 @@ void tsr_topo_gpus_link(tsr_topology *topo)
                 link_pair(topo, a, b, &topo->gpu_pairs[a][b]);
 }
 
-/* ---- sysfs ------------------------------------------------------------------------------------ */
+/* -- sysfs -- */
 
 /* The first line of a small file; false if there is none. */
 static bool read_line(const char *folder, const char *name, char line[LINE_BYTES])
@@ -147,7 +147,7 @@ static void read_pcie(const char *folder, tsr_gpu *gpu)
             lesser(read_width(folder, "max_link_width"), slash ? read_width(above, "max_link_width") : 0);
 }
 
-/* ---- places ----------------------------------------------------------------------------------- */
+/* -- places -- */
 
 static int node_with_os_index(const tsr_topology *topo, int os_index)
 {
@@ -178,8 +178,8 @@ tsr_gpu_path tsr_topo_gpu_path(int common, int below_a, int below_b, int node_a,
     return node_a == node_b ? TSR_GPU_PATH_NODE : TSR_GPU_PATH_SYS;
 }
 
-/* Of two folders below /sys/devices: each piece from "/pci0000:16" on is a bridge, the last one the device.
- */
+/* Of two folders below /sys/devices: each piece from "/pci0000:16" on is a bridge,
+ * the last one the device. */
 static tsr_gpu_path path_between(const char *a, const char *b, int node_a, int node_b)
 {
     const char *complex_a = strstr(a, "/pci"), *complex_b = strstr(b, "/pci");
@@ -253,7 +253,7 @@ void tsr_topo_gpus_locate(tsr_topology *topo, const char *root)
         read_driver_version(topo, root);
 }
 
-/* ---- rates ------------------------------------------------------------------------------------ */
+/* -- rates -- */
 
 /* Where the driver does not know the clock (unified memory), the card's data sheet does. A MIG instance has
  * the part of the bandwidth that it has of the memory. */

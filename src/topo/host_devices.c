@@ -12,7 +12,7 @@
 #include "topo/devices.h"
 #include "topo/topo.h"
 
-/* ---- how many devices ------------------------------------------------------------------------ */
+/* -- how many devices -- */
 
 /* Whether a node makes a device of its own under "host": memory, and cores that count it as theirs. */
 static bool node_has_device(const tsr_topology *topo, int node, int *first_out, int *n_out)
@@ -64,7 +64,7 @@ out:
     return status;
 }
 
-/* ---- which cores ----------------------------------------------------------------------------- */
+/* -- which cores -- */
 
 /* "host" alone: the nodes as they are, however unequal. False if no node has both cores and memory. */
 static bool place_by_node(tsr_topo_placement *p)
@@ -182,7 +182,7 @@ static void place(tsr_topo_placement *p, const tsr_logger *logger)
     place_disjoint(p);
 }
 
-/* ---- the list -------------------------------------------------------------------------------- */
+/* -- the list -- */
 
 /* The list, its descriptions and all their numbers in one block; `numbers_out` is where the numbers begin. */
 static tsr_status allocate(const tsr_topo_placement *p, tsr_device_list **list_out, int **numbers_out)

@@ -2,14 +2,17 @@
  *
  * Sources of what topologies do not say, all marked as guessed:
  *   NVLink carries 0.8 of its nominal rate, PCIe 0.76 of what its line code leaves: the ratio of NCCL's
- * constants (src/graph/topo.h: 20 of 25 GB/s, 40.1 of 50; 12 of 15.75 for PCIe 3 x16) to the nominal rates.
+ *   constants (src/graph/topo.h: 20 of 25 GB/s, 40.1 of 50; 12 of 15.75 for PCIe 3 x16) to the nominal rates.
  *   Latency of a hop: 0.6 us over NVLink, 1.0 us over PCIe (NCCL src/graph/tuning.cc, LL protocol).
  *   One link between sockets: UPI 10.4 GT/s x 2 bytes (Xeon Scalable), 16 and 20 GT/s (4th and 5th
- * generation), xGMI 16 lanes at 18 GT/s (EPYC 7003), 32 GT/s (EPYC 9004 and later): the makers' data sheets;
- * POWER9's X bus 64 GB/s (IBM AC922 manual). Boards have two to four, but one route uses one. Two NUMA nodes
- * of one socket: twice that. Host memory 50 GB/s per node, 12 GB/s per core of a host device: what this
- * project measured on small servers. Peer access where the description does not tell: NVLink has it; over
- * PCIe by the card table, and not between sockets. */
+ *   generation), xGMI 16 lanes at 18 GT/s (EPYC 7003), 32 GT/s (EPYC 9004 and later): the makers' data
+ *   sheets; POWER9's X bus 64 GB/s (IBM AC922 manual). Boards have two to four, but one route uses one.
+ *   Two NUMA nodes of one socket: twice that.
+ *   Host memory 50 GB/s per node, 12 GB/s per core of a host device: what this project measured on small
+ *   servers.
+ *   Peer access where the description does not tell: NVLink has it; over PCIe by the card table, and not
+ *   between sockets.
+ */
 #include "topo/links.h"
 
 #include <math.h>
@@ -41,7 +44,7 @@ struct build {
     int n_sites;
 };
 
-/* ---- wires ------------------------------------------------------------------------------------ */
+/* -- wires -- */
 
 /* The wire in *slot, made at its first use. */
 static tsr_status wire_of(struct build *b, uint16_t *slot, double bytes_per_s, bool guessed, int *wire_out)
@@ -73,7 +76,7 @@ out:
     return status;
 }
 
-/* ---- places ----------------------------------------------------------------------------------- */
+/* -- places -- */
 
 static const tsr_gpu *gpu_of(const struct build *b, int device)
 {
@@ -131,7 +134,7 @@ static double socket_rate(const tsr_topology *topo)
     return 20.8e9;
 }
 
-/* ---- parts of routes -------------------------------------------------------------------------- */
+/* -- parts of routes -- */
 
 /* Host memory of a site. Bytes that are staged in it are written and read: two hops over the same wire. */
 static tsr_status memory_hop(struct build *b, tsr_route *route, int site)
@@ -209,7 +212,7 @@ static int meeting_bridge(const struct build *b, int from, int to)
     return -1;
 }
 
-/* ---- routes ----------------------------------------------------------------------------------- */
+/* -- routes -- */
 
 static tsr_status route_nvlink(struct build *b, tsr_route *route, int from, int to, const tsr_gpu_pair *pair)
 {
@@ -333,8 +336,8 @@ static void order_ring(tsr_links *links)
         double best = -1;
         for (int d = 0; i > 0 && d < links->n_devices; d++) {
             const tsr_route *route = tsr_links_route(links, at, d);
-            double score =
-                route_rate(links, route) / (1 + route->n_hops); /* as fast, then as near, as can be */
+            /* as fast, then as near, as can be */
+            double score = route_rate(links, route) / (1 + route->n_hops);
             if (!visited[d] && score > best) {
                 best = score;
                 next = d;
@@ -346,7 +349,7 @@ static void order_ring(tsr_links *links)
     }
 }
 
-/* ---- the object ------------------------------------------------------------------------------- */
+/* -- the object -- */
 
 static tsr_status build_routes(struct build *b)
 {

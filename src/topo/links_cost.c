@@ -2,8 +2,8 @@
  *
  * The bandwidth term counts, for every wire and direction, how many of the routes in use cross it. The
  * constants are guesses until measured: ring_base is NCCL's (src/graph/tuning.cc, ring, LL); a collective of
- * this library runs inside the captured step, so its base is the time to raise and see a flag, not a launch.
- */
+ * this library runs inside the captured step, so its base is the time to raise and see a flag,
+ * not a launch. */
 #include "topo/links.h"
 
 #include <math.h>

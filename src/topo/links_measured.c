@@ -88,7 +88,7 @@ const tsr_links_value *tsr_links_measured(const tsr_links *links, int index)
     return index >= 0 && index < links->n_measured ? &links->measured[index] : NULL;
 }
 
-/* ---- between values ---------------------------------------------------------------------------- */
+/* -- between values -- */
 
 /* The values of one set of devices or one route: their number, and the first. */
 static int values_of(const tsr_links *links, int from, uint64_t devices, const tsr_links_value **first_out)

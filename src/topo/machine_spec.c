@@ -42,7 +42,7 @@ struct parser {
     struct group groups[TSR_MAX_GPUS];
 };
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* -- words -- */
 
 /* `what` says what the word is or should be, without a full stop. */
 static tsr_status wrong(const struct parser *p, const char *what)
@@ -93,7 +93,7 @@ static bool parse_rate(const char *word, double *bytes_per_s_out)
     return true;
 }
 
-/* ---- groups ---------------------------------------------------------------------------------- */
+/* -- groups -- */
 
 static tsr_status parse_card(struct parser *p, struct group *group)
 {
@@ -238,7 +238,7 @@ out:
     return status;
 }
 
-/* ---- groups -> draft ------------------------------------------------------------------------- */
+/* -- groups -> draft -- */
 
 static const struct group *host_group(const struct parser *p)
 {

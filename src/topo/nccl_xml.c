@@ -48,7 +48,7 @@ static tsr_status number(const struct reader *in, const tsr_xml_element *at, con
     return TSR_OK;
 }
 
-/* ---- cpu ------------------------------------------------------------------------------------- */
+/* -- cpu -- */
 
 /* "000000ff,ffff0000": 32 processors per word, the highest first. */
 static tsr_status read_affinity(const struct reader *in, const tsr_xml_element *cpu, tsr_draft_node *node)
@@ -114,7 +114,7 @@ out:
     return status;
 }
 
-/* ---- pci ------------------------------------------------------------------------------------- */
+/* -- pci -- */
 
 /* "16 GT/s", "16.0 GT/s PCIe" (kernels after 5.6): one direction, line code subtracted; 0 if unknown. A width
  * of 0 means 16 to NCCL. */
@@ -304,8 +304,8 @@ out:
     return status;
 }
 
-/* In the order of `dev`, the number that NVML and CUDA give them; files list them as the PCI tree has them.
- */
+/* In the order of `dev`, the number that NVML and CUDA give them;
+ * files list them as the PCI tree has them. */
 static void sort_gpus(tsr_topo_draft *draft)
 {
     for (int i = 1; i < draft->n_gpus; i++) {
@@ -319,7 +319,7 @@ static void sort_gpus(tsr_topo_draft *draft)
         draft->gpus[i].ordinal = i;
 }
 
-/* ---- the whole ------------------------------------------------------------------------------- */
+/* -- the whole -- */
 
 /* A dump has the GPUs that its program used, and their links to all others. Ends without a tclass, which NCCL
  * would look up on the machine, are GPUs where a GPU is. */

@@ -38,7 +38,7 @@ struct matrix {
     bool seen[TSR_MAX_GPUS];
 };
 
-/* ---- words ----------------------------------------------------------------------------------- */
+/* -- words -- */
 
 /* The next word of the line at *text, which moves on; false at its end. Terminal colours count as blanks. */
 static bool next_word(const char **text, char *word, size_t bytes)
@@ -93,7 +93,7 @@ static bool is_head(const char *line)
     return false;
 }
 
-/* ---- the matrix ------------------------------------------------------------------------------ */
+/* -- the matrix -- */
 
 static tsr_status read_head(struct matrix *m, const char *line)
 {
@@ -265,7 +265,7 @@ out:
     return status;
 }
 
-/* ---- matrix -> draft ------------------------------------------------------------------------- */
+/* -- matrix -> draft -- */
 
 /* "0-23,48-71" into the node's set. What is no list ("N/A") is left alone. */
 static void add_affinity(const char *text, tsr_draft_node *node)

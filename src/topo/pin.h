@@ -2,8 +2,8 @@
  * its team tsr_topo_pin_team_thread and a tsr_topo_team_pins, as a function and its `user`.
  *
  *     tsr_topo_team_pins pins = {pinner, &list->devices[0]};
- *     tsr_team_config team = {.n_threads = pins.desc->n_threads, .pin = tsr_topo_pin_team_thread, .pin_user =
- * &pins};
+ *     tsr_team_config team = {
+ *         .n_threads = pins.desc->n_threads, .pin = tsr_topo_pin_team_thread, .pin_user = &pins};
  */
 #ifndef TSR_TOPO_PIN_H
 #define TSR_TOPO_PIN_H

@@ -32,7 +32,7 @@ static const char *mark(const tsr_gpu *gpu, tsr_gpu_fact fact)
     return gpu->guessed & (unsigned)fact ? "~" : "";
 }
 
-/* ---- a GPU ------------------------------------------------------------------------------------ */
+/* -- a GPU -- */
 
 /* What it computes with and from. */
 static void put_rates(const tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
@@ -152,7 +152,7 @@ void tsr_topo_put_gpus_at(tsr_topo_printer *p, int depth, int numa_node)
     }
 }
 
-/* ---- all of them ------------------------------------------------------------------------------ */
+/* -- all of them -- */
 
 void tsr_topo_put_gpu_summary(const tsr_topo_printer *p)
 {

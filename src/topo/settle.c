@@ -3,8 +3,8 @@
  * Descriptions differ in what they leave out: a cloud's NCCL file has bus ids alone, sysfs has no memory
  * sizes, a recording of an idle machine shows its PCIe links at the lowest speed. Each gap is filled from the
  * card table (cards.c) or by the rule written at the function, and leaves a mark in tsr_gpu.guessed or a
- * sentence in the notes. Nothing is replaced that the description states, unless it is an idle link's speed.
- */
+ * sentence in the notes. Nothing is replaced that the description states,
+ * unless it is an idle link's speed. */
 #include "topo/draft.h"
 
 #include <ctype.h>
@@ -36,7 +36,7 @@ static tsr_pci_device *pci_of(const tsr_topology *topo, const tsr_gpu *gpu)
     return NULL;
 }
 
-/* ---- what cannot be -------------------------------------------------------------------------- */
+/* -- what cannot be -- */
 
 /* Figures in other units than the file's, and places that two GPUs claim. A node without memory of its own is
  * usual; so are MIG instances of one GPU. */
@@ -57,7 +57,7 @@ static tsr_status check_believable(const tsr_topology *topo)
     return TSR_OK;
 }
 
-/* ---- which card ------------------------------------------------------------------------------ */
+/* -- which card -- */
 
 static tsr_status unknown_card(const char *name)
 {
@@ -180,7 +180,7 @@ static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS]
         topo->gpus[i].ordinal = i;
 }
 
-/* ---- PCIe ------------------------------------------------------------------------------------ */
+/* -- PCIe -- */
 
 static const char idle_note[] =
     "PCIe links that show 2.5 or 5 GT/s are taken to be idle: the GPUs' own generation counts";
@@ -268,7 +268,7 @@ tsr_gpu_path tsr_topo_path_between(const tsr_topology *topo, int gpu_a, int gpu_
     return tsr_topo_gpu_path(depth_of(topo, x), below_a, below_b, a->numa_node, b->numa_node);
 }
 
-/* ---- NVLink ---------------------------------------------------------------------------------- */
+/* -- NVLink -- */
 
 /* A speed without a number of links is hwloc's, which knows the version alone: 25 GB/s of a link, where the
  * card tells nothing (NVLink 2 to 4; hwloc's topology-nvml.c). */
@@ -297,8 +297,8 @@ static void settle_ends(const tsr_topology *topo, tsr_gpu *gpu, const tsr_card *
 static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
 {
     int n = topo->n_gpus;
-    bool power =
-        topo->n_packages && strstr(topo->packages[0].cpu_model, "POWER"); /* links go to the CPU there */
+    /* links go to the CPU there */
+    bool power = topo->n_packages && strstr(topo->packages[0].cpu_model, "POWER");
     for (int i = 0; i < n; i++)
         if (!cards[i] || cards[i] != cards[0] || !cards[i]->wired || topo->gpus[i].n_nvlink_ends)
             return;
@@ -349,7 +349,7 @@ static void settle_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pa
         pair->peer_access = pair->native_atomics = TSR_YES;
 }
 
-/* ---- all of it ------------------------------------------------------------------------------- */
+/* -- all of it -- */
 
 static void note_old_gpus(tsr_topology *topo)
 {

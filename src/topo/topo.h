@@ -29,8 +29,7 @@ tsr_status tsr_topo_check_config(const tsr_topology_config *config);
 void tsr_topo_format_list(const int *list, int n, char *text, size_t bytes);
 
 /* The least memory limit among the cgroups that this process is in, versions 1 and 2; 0 if there is none.
- * `root` is
- * "" for this machine; tests pass a directory with proc/ and sys/ inside. */
+ * `root` is "" for this machine; tests pass a directory with proc/ and sys/ inside. */
 uint64_t tsr_topo_cgroup_memory_limit(const char *root);
 
 struct hwloc_topology;

@@ -1,5 +1,5 @@
-/* What a program outside the project sees: all headers, the devices opened. Valid as
- * C and as C++. */
+/* What a program outside the project sees: all headers, the devices opened. Valid as C and as
+ * C++. */
 #include <stdio.h>
 
 #include <tsr/tsr.h>

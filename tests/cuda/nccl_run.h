@@ -195,8 +195,7 @@ static inline uint64_t all_of(int n)
     return ((uint64_t)1 << n) - 1;
 }
 
-/* ---- one all-reduce -------------------------------------------------------------------------------------
- */
+/* -- one all-reduce -- */
 
 typedef struct sum {
     tsr_reduce_type reduce;

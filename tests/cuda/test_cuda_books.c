@@ -70,8 +70,7 @@ static void model_file(char *path, int n_ctx)
     synth_model_write(&synth, path);
 }
 
-/* ---- everything is in the books -------------------------------------------------------------------------
- */
+/* -- everything is in the books -- */
 
 static void collectives_and_libraries_are_in_the_books(void **state)
 {
@@ -122,8 +121,7 @@ static void buffers_for_copies_are_given_back_after_loading(void **state)
     unlink(path);
 }
 
-/* ---- the scratch pool ------------------------------------------------------------------------------------
- */
+/* -- the scratch pool -- */
 
 /* Random fills by two streams, each through a block that it gives back before the fill has happened: what it
  * is copied to afterwards must be its own value, whoever got the block next. */
@@ -188,8 +186,7 @@ static void a_full_device_makes_the_other_stream_wait(void **state)
     nothing_is_left();
 }
 
-/* ---- checksums ------------------------------------------------------------------------------------------
- */
+/* -- checksums -- */
 
 static void checksums_are_the_hosts(void **state)
 {
@@ -250,8 +247,7 @@ static void verified_uploads_read_nothing_back(void **state)
     unlink(path);
 }
 
-/* ---- others' use ----------------------------------------------------------------------------------------
- */
+/* -- others' use -- */
 
 static void memory_that_others_took_before_loading_is_noticed(void **state)
 {

@@ -51,8 +51,7 @@ static void nothing_is_left(void)
     assert_string_equal(cudasim_violation(), "");
 }
 
-/* ---- devices and a communicator -------------------------------------------------------------------------
- */
+/* -- devices and a communicator -- */
 
 typedef enum way { STAGED, ONE_SHOT, TWO_SHOT, N_WAYS } way;
 
@@ -92,9 +91,9 @@ static void close_group(group *g)
         tsr_device_destroy(g->devices[d]);
 }
 
-/* ---- a program of sums ----------------------------------------------------------------------------------
- *
- * Step k: contributors look up row block k of a table of their own as partials, all add them up, with the sum
+/* -- a program of sums -- */
+
+/* Step k: contributors look up row block k of a table of their own as partials, all add them up, with the sum
  * of the step before as residual (or none), and normalise the rows. */
 
 typedef struct sums_case {
@@ -342,8 +341,7 @@ static void any_subset_contributes_and_devices_share_gpus(void **state)
         check_ways_agree(&cases[i], 77 + i);
 }
 
-/* ---- trouble --------------------------------------------------------------------------------------------
- */
+/* -- trouble -- */
 
 /* The last device gets no program: as if it had stopped. */
 static void a_device_that_never_comes_is_named(void **state)
@@ -485,8 +483,7 @@ static void only_pairs_that_work_are_believed(void **state)
     assert_int_equal(cudasim_leaks(stderr), 0);
 }
 
-/* ---- the choice -----------------------------------------------------------------------------------------
- */
+/* -- the choice -- */
 
 static int open_runtime(const char *devices, const char *collectives, tsr_collectives_row *rows)
 {

@@ -201,8 +201,8 @@ static void products_are_right_whatever_the_shape(void **state)
         }
 }
 
-/* Tokens slab by slab, the last one smaller, where scratch memory is short; own kernels where there is none.
- */
+/* Tokens slab by slab, the last one smaller, where scratch memory is short;
+ * own kernels where there is none. */
 static void little_scratch_memory_takes_slabs(void **state)
 {
     (void)state;

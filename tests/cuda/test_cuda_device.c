@@ -194,8 +194,7 @@ static void host_memory_is_wrapped_only_where_it_is_fast(void **state)
     }
 }
 
-/* ---- programs -------------------------------------------------------------------------------------------
- */
+/* -- programs -- */
 
 typedef struct scaling {
     float *x, *y;
@@ -337,8 +336,7 @@ static void a_sum_out_of_range_names_the_op(void **state)
     nothing_is_left();
 }
 
-/* ---- trouble --------------------------------------------------------------------------------------------
- */
+/* -- trouble -- */
 
 static void a_cap_is_a_device_of_that_size(void **state)
 {

@@ -131,7 +131,7 @@ static void check_case(gpu *g, experts_setup s, uint64_t seed)
     placed_destroy(&p);
 }
 
-/* ---- tests ---- */
+/* -- tests -- */
 
 static void every_type(void **state)
 {

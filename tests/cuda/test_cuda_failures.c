@@ -145,7 +145,7 @@ static bool any_device_lost(void)
     return cudaSetDevice(before) != cudaSuccess || lost;
 }
 
-/* ---- one call fails ----------------------------------------------------------------------------- */
+/* -- one call fails -- */
 
 static void check_sentence(const char *name, uint64_t nth, tsr_status status)
 {
@@ -268,7 +268,7 @@ static void every_call_may_fail_once_without_peer_access(void **state)
     check_every_call(false);
 }
 
-/* ---- other trouble ------------------------------------------------------------------------------ */
+/* -- other trouble -- */
 
 static void assert_says(const char *words)
 {

@@ -25,7 +25,7 @@ static void check_same(const float *device, const float *expected, int64_t n)
     free(got);
 }
 
-/* ---- get_rows ---- */
+/* -- get_rows -- */
 
 static void check_get_rows(gpu *g, tsr_type type, int64_t n_cols, bool aligned)
 {
@@ -89,7 +89,7 @@ static void test_get_rows_decodes_every_type_exactly(void **state)
     gpu_close(&g);
 }
 
-/* ---- rms_norm ---- */
+/* -- rms_norm -- */
 
 static void test_rms_norm(void **state)
 {
@@ -178,7 +178,7 @@ static void test_layer_norm(void **state)
     gpu_close(&g);
 }
 
-/* ---- rope ---- */
+/* -- rope -- */
 
 static void check_rope(gpu *g, int64_t dim, int64_t n_rot, bool interleaved)
 {
@@ -219,7 +219,7 @@ static void test_rope(void **state)
     gpu_close(&g);
 }
 
-/* ---- glu ---- */
+/* -- glu -- */
 
 static void check_glu(gpu *g, tsr_glu_kind kind, int64_t n, float range)
 {
@@ -260,7 +260,7 @@ static void test_glu(void **state)
     gpu_close(&g);
 }
 
-/* ---- softmax, argmax ---- */
+/* -- softmax, argmax -- */
 
 static void check_softmax(gpu *g, int64_t n, float scale, float range)
 {
@@ -330,7 +330,7 @@ static void test_argmax_takes_the_first_of_equals_and_no_nan(void **state)
     gpu_close(&g);
 }
 
-/* ---- add, scale, copy ---- */
+/* -- add, scale, copy -- */
 
 static void test_add_and_scale(void **state)
 {
@@ -423,7 +423,7 @@ static void test_copy_stores_what_the_encoders_make(void **state)
     gpu_close(&g);
 }
 
-/* ---- reduce ---- */
+/* -- reduce -- */
 
 static void test_reduce_adds_parts_in_order(void **state)
 {
@@ -481,7 +481,7 @@ static void test_reduce_adds_parts_in_order(void **state)
     gpu_close(&g);
 }
 
-/* ---- refusals ---- */
+/* -- refusals -- */
 
 static void test_what_no_kernel_can_do_is_refused(void **state)
 {

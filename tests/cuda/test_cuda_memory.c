@@ -107,8 +107,7 @@ out:
     return status;
 }
 
-/* ---- allocations and peers ------------------------------------------------------------------------------
- */
+/* -- allocations and peers -- */
 
 static void large_allocations_are_whole_granules_and_small_ones_are_not(void **state)
 {
@@ -200,8 +199,7 @@ static void a_growing_region_is_its_devices_own(void **state)
     assert_int_equal(cudasim_leaks(stderr), 0);
 }
 
-/* ---- without virtual memory, and managed ----------------------------------------------------------------
- */
+/* -- without virtual memory, and managed -- */
 
 static void check_growth(tsr_device *device)
 {
@@ -324,8 +322,7 @@ static void a_plan_and_a_runtime_see_the_same_cap(void **state)
     nothing_is_left();
 }
 
-/* ---- host memory in place -------------------------------------------------------------------------------
- */
+/* -- host memory in place -- */
 
 /* A file's pages, as if it were mapped for reading; `bytes` of it count up from 1. */
 static float *map_file(size_t bytes)
@@ -505,8 +502,7 @@ static void wrapped_memory_is_never_written(void **state)
     nothing_is_left();
 }
 
-/* ---- trouble --------------------------------------------------------------------------------------------
- */
+/* -- trouble -- */
 
 static tsr_status wrap_some(tsr_device *device, float *file)
 {

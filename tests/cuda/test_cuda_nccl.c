@@ -7,8 +7,7 @@
 static const int sizes[] = {1, 2, 3, 5, 8};
 enum { N_SIZES = sizeof sizes / sizeof *sizes };
 
-/* ---- results --------------------------------------------------------------------------------------------
- */
+/* -- results -- */
 
 static void run_sum(group *g, sum *s)
 {
@@ -284,8 +283,7 @@ static void programs_are_captured_together_and_replayed(void **state)
     nothing_is_left();
 }
 
-/* ---- where NCCL cannot serve ----------------------------------------------------------------------------
- */
+/* -- where NCCL cannot serve -- */
 
 static void open_machine_with(int version, int n_devices)
 {
@@ -348,8 +346,7 @@ static void the_cap_leaves_nccl_its_memory(void **state)
     nothing_is_left();
 }
 
-/* ---- trouble --------------------------------------------------------------------------------------------
- */
+/* -- trouble -- */
 
 static void a_late_device_is_named_and_the_next_run_is_well(void **state)
 {

@@ -64,7 +64,7 @@ static void mixtures_of_experts_go_on_with_the_same_bits(void **state)
     go_on(walk_moe_path, TSR_EXPERT_SPLIT_EXPERTS, 2);
 }
 
-/* ---- failures -------------------------------------------------------------------------------- */
+/* -- failures -- */
 
 /* The different calls from number `begin` on. */
 static int distinct_calls(uint64_t begin, const char **names, int capacity)

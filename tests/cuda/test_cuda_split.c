@@ -1,7 +1,7 @@
 /* The same bits whatever the split (support/ways.h), on simulated GPUs: 1 to 8 of them or several devices on
  * one, with and without peer access, in different legal orders of asynchronous work, with programs captured
- * as CUDA graphs or launched op by op. One way is tried where host devices try 100: simulated GPUs are slow.
- */
+ * as CUDA graphs or launched op by op. One way is tried where host devices try 100:
+ * simulated GPUs are slow. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -335,7 +335,7 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
-/* ---- host threads ----------------------------------------------------------------------------- */
+/* -- host threads -- */
 
 /* Threads of this process that may run on `cpu` and nowhere else. */
 static int threads_bound_to(int cpu)

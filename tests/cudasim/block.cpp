@@ -40,7 +40,7 @@ static const size_t stack_bytes = (size_t)32 << 10; /* the signal handler for fa
 static const size_t stack_shift = 17 * 64;
 static const size_t shared_capacity = (size_t)232 << 10; /* of an H100 block, with room for alignment */
 
-/* ---- the block ---- */
+/* -- the block -- */
 
 struct Fiber {
     Context context;
@@ -206,7 +206,7 @@ std::string kernel_place()
     return text;
 }
 
-/* ---- barriers ---- */
+/* -- barriers -- */
 
 static int barrier(const char *file, int line, int kind, int predicate)
 {
@@ -241,7 +241,7 @@ static int barrier(const char *file, int line, int kind, int predicate)
     return b->barrier_result;
 }
 
-/* ---- warp operations ---- */
+/* -- warp operations -- */
 
 static void do_together(const Group &group)
 {
@@ -309,7 +309,7 @@ static uint64_t meet(const char *what, uint32_t mask, uint64_t value, int source
     return mine->result;
 }
 
-/* ---- running ---- */
+/* -- running -- */
 
 static void thread_exit(Fiber *fiber)
 {

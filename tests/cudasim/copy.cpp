@@ -255,7 +255,7 @@ cudaError_t cudaPointerGetAttributes(struct cudaPointerAttributes *attributes, c
     return call.end(cudaSuccess);
 }
 
-/* ---- copies ---- */
+/* -- copies -- */
 
 struct Copy {
     void *dst;
@@ -443,7 +443,7 @@ cudaError_t cudaMemcpyPeerAsync(void *dst, int, const void *src, int, size_t byt
                : copy_async(call, {dst, bytes, src, bytes, bytes, 1}, cudaMemcpyDeviceToDevice, stream);
 }
 
-/* ---- filling ---- */
+/* -- filling -- */
 
 static cudaError_t fill(Call &call, Copy area, int value, cudaStream_t stream, OpRef *op_out)
 {

@@ -274,7 +274,7 @@ CUresult cuMemSetAccess(CUdeviceptr pointer, size_t size, const CUmemAccessDesc 
     return call.end_driver(CUDA_SUCCESS);
 }
 
-/* ---- entry points ---- */
+/* -- entry points -- */
 
 static void *entry_point(const char *symbol)
 {

@@ -34,7 +34,7 @@ static size_t round_up(size_t n, size_t to)
     return (n + to - 1) / to * to;
 }
 
-/* ---- who may touch what ---- */
+/* -- who may touch what -- */
 
 /* One key per class of memory; a class is a device (cudaMalloc) or a set of devices (virtual memory). What
  * finds no key any more is open to everyone. */
@@ -136,7 +136,7 @@ void revoke()
         grant_by_mprotect(-1);
 }
 
-/* ---- faults ---- */
+/* -- faults -- */
 
 static struct sigaction previous_action;
 
@@ -161,8 +161,8 @@ static const char *describe(uintptr_t address, int device, char *text, size_t si
     return text;
 }
 
-/* A kernel that faults ends; host code that does gets a line of explanation and then what it would have got.
- */
+/* A kernel that faults ends; host code that does gets a line of explanation and then what it
+ * would have got. */
 static void on_fault(int signal, siginfo_t *info, void *context)
 {
     uintptr_t address = (uintptr_t)info->si_addr;
@@ -208,7 +208,7 @@ void catch_faults()
     sigaction(SIGSEGV, &action, NULL);
 }
 
-/* ---- physical memory ---- */
+/* -- physical memory -- */
 
 /* A device's memory outlives its machine, for the next device of that number: pages that are there need not
  * be fetched and cleared anew by every test. What lies beyond the first `kept_bytes` is given back. */
@@ -315,7 +315,7 @@ void physical_free(Device &device, size_t offset, size_t bytes)
     device.holes[offset] = bytes;
 }
 
-/* ---- addresses ---- */
+/* -- addresses -- */
 
 uintptr_t address_reserve(Device &device, size_t bytes, size_t alignment)
 {
@@ -419,7 +419,7 @@ cudaError_t device_free(uintptr_t va)
     return cudaSuccess;
 }
 
-/* ---- the simulation's own accesses ---- */
+/* -- the simulation's own accesses -- */
 
 bool is_device_range(const void *pointer)
 {

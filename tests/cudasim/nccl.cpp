@@ -37,7 +37,7 @@ static size_t type_size(ncclDataType_t type)
     return (unsigned)type < ncclNumTypes ? sizes[type] : 0;
 }
 
-/* ---- arithmetic ---- */
+/* -- arithmetic -- */
 
 template <typename T> static T combine(T a, T b, ncclRedOp_t op)
 {
@@ -92,7 +92,7 @@ static void combine_typed(void *into, const void *from, size_t n, ncclDataType_t
     }
 }
 
-/* ---- carrying out ---- */
+/* -- carrying out -- */
 
 static void part_done(const PartRef &part)
 {
@@ -275,7 +275,7 @@ bool may_launch(ncclComm_t comm)
     return true;
 }
 
-/* ---- calls ---- */
+/* -- calls -- */
 
 static ncclResult_t check(const Part &part, cudaStream_t stream)
 {

@@ -165,8 +165,8 @@ static bool in_a_graph(const Clique &clique)
     return false;
 }
 
-/* Until no graph has operations of the clique. That is no hang, whoever destroys graphs may take their time.
- */
+/* Until no graph has operations of the clique. That is no hang,
+ * whoever destroys graphs may take their time. */
 static void wait_for_graphs(const Clique &clique)
 {
     Machine &m = machine();

@@ -160,7 +160,7 @@ CONSTANT(sim_width, nvmlDeviceGetCurrPcieLinkWidth, 16)
 CONSTANT(sim_max_generation, nvmlDeviceGetMaxPcieLinkGeneration, 5)
 CONSTANT(sim_max_width, nvmlDeviceGetMaxPcieLinkWidth, 16)
 
-/* ---- links ---- */
+/* -- links -- */
 
 static int n_links_of(int ordinal)
 {
@@ -236,7 +236,7 @@ static nvmlReturn_t sim_common_ancestor(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuT
     return call.end(NVML_SUCCESS);
 }
 
-/* ---- by name ---- */
+/* -- by name -- */
 
 void *cudasim_nvml_symbol(const char *name)
 {

@@ -8,8 +8,8 @@
  *
  * A block of a kernel occupies a worker from start to end, because the worker's thread-local variables are
  * the block's shared memory. If the block spins (waits for memory that another block or device must change),
- * its worker is *parked* and another becomes the driver; a parked block is resumed like any ready operation.
- */
+ * its worker is *parked* and another becomes the driver;
+ * a parked block is resumed like any ready operation. */
 #include "sim.h"
 
 #include <sched.h>
@@ -29,7 +29,7 @@ struct Worker {
     GridRef grid;
 };
 
-/* ---- operations ---- */
+/* -- operations -- */
 
 static void progress(Machine &m)
 {
@@ -96,7 +96,7 @@ static void start(Machine &m, const OpRef &op)
     }
 }
 
-/* ---- waiters ---- */
+/* -- waiters -- */
 
 /* Whether anyone still waits; those who need not are told. */
 static bool wanted(Machine &m, bool idle)
@@ -128,7 +128,7 @@ static void give_way(Machine &m)
     pthread_mutex_lock(&m.mutex);
 }
 
-/* ---- choosing ---- */
+/* -- choosing -- */
 
 struct Choice {
     enum Kind { NOTHING, START, BLOCK, RESUME } kind;
@@ -143,8 +143,8 @@ static bool can_run(const Machine &m, const GridRef &grid)
 
 static Choice choose(Machine &m, const Worker *self)
 {
-    /* Mostly go on with the youngest kernel: a grid of many blocks is one thing to the rest of the machine.
-     */
+    /* Mostly go on with the youngest kernel: a grid of many blocks is one thing to the rest
+     * of the machine. */
     if (!m.grids.empty() && m.random() % 8 != 0 && can_run(m, m.grids.back()))
         return {Choice::BLOCK, m.grids.size() - 1};
     std::vector<Choice> choices;
@@ -167,7 +167,7 @@ static Choice choose(Machine &m, const Worker *self)
     return choices[m.random() % choices.size()];
 }
 
-/* ---- workers ---- */
+/* -- workers -- */
 
 static void run_next_block(Machine &m, Worker *worker, GridRef grid)
 {
@@ -268,8 +268,8 @@ static bool drive_once(Machine &m, Worker *self, bool parked)
         run_next_block(m, self, m.grids[choice.index]);
         return true;
     }
-    /* All that can be done is to let kernels look again at what they wait for: leave the processor to others.
-     */
+    /* All that can be done is to let kernels look again at what they wait for:
+     * leave the processor to others. */
     if (++m.fruitless > 4 * m.parked.size() + 16) {
         if (now_ms() - m.progress_ms > m.config.hang_ms) /* a waiting thread may not get the lock to say so */
             give_up(m);
@@ -321,7 +321,7 @@ bool spins(int device)
     return false;
 }
 
-/* ---- for host threads ---- */
+/* -- for host threads -- */
 
 /* Nothing moved for too long: say what is stuck, and end it, as a watchdog would. */
 static void give_up(Machine &m)

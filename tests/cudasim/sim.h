@@ -33,7 +33,7 @@
 namespace cudasim
 {
 
-/* ---- operations -------------------------------------------------------------------------------------- */
+/* -- operations -- */
 
 struct Op;
 using OpRef = std::shared_ptr<Op>;
@@ -84,7 +84,7 @@ struct Waiter {
     pthread_cond_t cond = PTHREAD_COND_INITIALIZER;
 };
 
-/* ---- memory ------------------------------------------------------------------------------------------ */
+/* -- memory -- */
 
 struct Region {
     enum Kind { MALLOC, VMM, MANAGED, PINNED, REGISTERED };
@@ -112,7 +112,7 @@ struct Handle { /* cuMemCreate */
     bool released = false;
 };
 
-/* ---- devices ----------------------------------------------------------------------------------------- */
+/* -- devices -- */
 
 struct Device {
     int ordinal = 0;
@@ -135,7 +135,7 @@ struct Device {
     cudaStream_t legacy = NULL;
 };
 
-/* ---- the machine ------------------------------------------------------------------------------------- */
+/* -- the machine -- */
 
 struct Fault {
     std::string name; /* "" = by index */
@@ -193,7 +193,7 @@ void violate(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Device `ordinal` is lost: everything queued on it ends without being done. */
 void poison(int ordinal, cudaError_t error);
 
-/* ---- the way into a call ----------------------------------------------------------------------------- */
+/* -- the way into a call -- */
 
 enum {
     CALL_CONTEXT = 1, /* fails where the current device's context is poisoned */
@@ -244,7 +244,7 @@ struct Thread {
 Thread &thread_state();
 Device *current_device(); /* NULL on a machine without any */
 
-/* ---- schedule.cpp ------------------------------------------------------------------------------------ */
+/* -- schedule.cpp -- */
 
 OpRef submit(BodyRef body, const std::vector<OpRef> &after);
 void finish(const OpRef &op);
@@ -256,12 +256,12 @@ void nccl_forget();                        /* all communicators; for a new machi
 void abort_everything();                   /* end all kernels and operations; for a new machine */
 void park(Worker *worker);                 /* from block.cpp: let others run, return when it is our turn */
 
-/* ---- corrupt.cpp ------------------------------------------------------------------------------------- */
+/* -- corrupt.cpp -- */
 
 void note_before(Grid &grid);    /* a kernel starts */
 void damage_written(Grid &grid); /* it has ended */
 
-/* ---- block.cpp --------------------------------------------------------------------------------------- */
+/* -- block.cpp -- */
 
 struct BlockMemory; /* a worker's stacks, reused by every block it runs */
 BlockMemory *block_memory_create();
@@ -274,7 +274,7 @@ int kernel_device();
 std::string kernel_place();
 [[noreturn]] void leave_kernel(); /* the fiber never runs again */
 
-/* ---- memory.cpp -------------------------------------------------------------------------------------- */
+/* -- memory.cpp -- */
 
 void catch_faults(); /* again before kernels run: test frameworks install handlers of their own */
 cudaError_t memory_start(Device &device); /* a new machine */
@@ -304,7 +304,7 @@ bool range_ok(const void *pointer, size_t bytes);
 void copy_bytes(void *dst, const void *src, size_t bytes);
 void set_bytes(void *dst, int value, size_t bytes);
 
-/* ---- streams and graphs ------------------------------------------------------------------------------ */
+/* -- streams and graphs -- */
 
 struct Node {
     BodyRef body;

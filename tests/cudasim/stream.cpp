@@ -198,7 +198,7 @@ cudaError_t cudaStreamQuery(cudaStream_t stream)
     return call.end(stream_done(ops) ? cudaSuccess : cudaErrorNotReady);
 }
 
-/* ---- events ---- */
+/* -- events -- */
 
 static cudaError_t create_event(const char *name, cudaEvent_t *out, unsigned flags)
 {
@@ -368,7 +368,7 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
     return call.end(cudaSuccess);
 }
 
-/* ---- work ---- */
+/* -- work -- */
 
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void *user_data)
 {

@@ -6,8 +6,8 @@
 
 #include "host/kernels.h"
 
-/* NULL where the machine lacks what the rest of these kernels takes, AVX-512 with VNNI, or the compiler AMX.
- */
+/* NULL where the machine lacks what the rest of these kernels takes, AVX-512 with VNNI,
+ * or the compiler AMX. */
 const tsr_kernel_set *amx_emulated(void);
 
 /* The look that real tiles get before their level is offered; call only where amx_emulated() is something. */

@@ -48,8 +48,8 @@ const unsigned char *attention_case_at(const attention_case *c, bool value, int6
 void attention_case_get(const attention_case *c, bool value, int64_t row, int64_t position, int64_t head,
                         float *out);
 
-/* The op over the device's copies of the page table, rows, positions and queries; its sinks are the case's.
- */
+/* The op over the device's copies of the page table, rows, positions and queries;
+ * its sinks are the case's. */
 tsr_op attention_case_op(const attention_case *c, tsr_kv_index index, const float *q, float *y);
 
 /* Every output within `floor` and the error that scores carry: about |q||k| / sqrt(dim) * 2^-21, below

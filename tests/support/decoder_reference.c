@@ -1,13 +1,17 @@
 /* See decoder_reference.h. The descriptions followed:
  *
- *     Llama, Mistral           arXiv:2302.13971, arXiv:2310.06825; tables of factors as in Llama 3.1's
- * model.py Qwen 2, Qwen 3           arXiv:2407.10671, arXiv:2505.09388 Gemma 1, 2, 3 arXiv:2403.08295,
- * arXiv:2408.00118, arXiv:2503.19786 Phi 3, LongRoPE          arXiv:2404.14219, arXiv:2402.13753 Granite,
- * MiniCPM         scales of their modeling_granite.py and modeling_minicpm.py OLMo 2 arXiv:2501.00656 YaRN,
- * Llama 4's growth   arXiv:2309.00071; modeling_llama4.py, modeling_ministral3.py
+ *     Llama, Mistral           arXiv:2302.13971, arXiv:2310.06825;
+ *                              tables of factors as in Llama 3.1's model.py
+ *     Qwen 2, Qwen 3           arXiv:2407.10671, arXiv:2505.09388
+ *     Gemma 1, 2, 3            arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786
+ *     Phi 3, LongRoPE          arXiv:2404.14219, arXiv:2402.13753
+ *     Granite, MiniCPM         scales of their modeling_granite.py and modeling_minicpm.py
+ *     OLMo 2                   arXiv:2501.00656
+ *     YaRN, Llama 4's growth   arXiv:2309.00071; modeling_llama4.py, modeling_ministral3.py
  *     gpt-oss                  gpt_oss/torch/model.py of github.com/openai/gpt-oss
- *     shared experts           arXiv:2401.06066 (DeepSeek 1), arXiv:2412.19437 (sigmoids and biases); the
- * models' modeling_*.py on huggingface.co */
+ *     shared experts           arXiv:2401.06066 (DeepSeek 1), arXiv:2412.19437 (sigmoids and biases);
+ *                              the models' modeling_*.py on huggingface.co
+ */
 #include "support/decoder_reference.h"
 
 #include <math.h>
@@ -46,7 +50,7 @@ typedef struct model {
     bool skip_every_fourth; /* rotation */
 } model;
 
-/* ---- the file -------------------------------------------------------------------------------- */
+/* -- the file -- */
 
 static double key(const model *m, const char *suffix, double otherwise)
 {
@@ -180,7 +184,7 @@ static void read_family(model *m)
     }
 }
 
-/* ---- its parts, one vector at a time --------------------------------------------------------- */
+/* -- its parts, one vector at a time -- */
 
 /* y[n_out] (+)= W x + b; W [n_out][n_in], b may be NULL. */
 static void linear(const float *w, const float *b, const double *x, int64_t n_in, int64_t n_out, double *y)
@@ -298,7 +302,7 @@ static void attend(const model *m, const double *q, const double *k, const doubl
     free(p);
 }
 
-/* ---- blocks, all tokens ---------------------------------------------------------------------- */
+/* -- blocks, all tokens -- */
 
 /* Tokens' vectors of n_out from those of n_in by a named matrix (its rows from `first` on) and bias. */
 static double *project(const model *m, int64_t layer, const char *name, int64_t first, int64_t n_in,
@@ -392,8 +396,8 @@ static void weigh_experts(const model *m, const double *logits, const float *bia
     free(p);
 }
 
-/* down(act(gate h) up h), matrices called ffn_<kind><suffix>; of expert e, where they are those of several.
- */
+/* down(act(gate h) up h), matrices called ffn_<kind><suffix>;
+ * of expert e, where they are those of several. */
 static double *gated(const model *m, int64_t l, const char *suffix, int64_t e, int64_t n_ff, const double *h,
                      int64_t n)
 {

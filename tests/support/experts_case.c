@@ -23,7 +23,7 @@ experts_shard experts_case_whole(const experts_case *c)
     return (experts_shard){0, c->s.n_experts, 0, c->s.n_ff};
 }
 
-/* ---- making one ---- */
+/* -- making one -- */
 
 static experts_matrix make_matrix(tsr_type type, int x_bits, int64_t n_experts, int64_t n_rows, int64_t k,
                                   uint64_t *seed)
@@ -86,7 +86,7 @@ void experts_case_destroy(experts_case *c)
     free(c->weight);
 }
 
-/* ---- the definitions ---- */
+/* -- the definitions -- */
 
 /* How many keys come before key e: larger ones, and equal ones of lower index. */
 static int64_t rank_of(const double *keys, int64_t n, int64_t e)
@@ -187,7 +187,7 @@ bool experts_case_strange_logits(int index, int64_t n, float *x)
     }
 }
 
-/* ---- ops ---- */
+/* -- ops -- */
 
 tsr_op experts_case_route_op(const experts_case *c, const float *logits, const float *choice_bias,
                              void *words)
@@ -267,7 +267,7 @@ tsr_op experts_case_down_op(const experts_case *c, experts_shard shard, const ex
                         .y = y}};
 }
 
-/* ---- checks ---- */
+/* -- checks -- */
 
 void experts_case_check_routing(const experts_case *c, const tsr_routing *r)
 {

@@ -3,7 +3,7 @@
  * Every test program is linked with the linker's --wrap for the functions below (tests/CMakeLists.txt), so
  * nothing in the library knows about this. What counts as an allocation:
  *
- *     tsr_mem_calloc, tsr_mem_realloc (and tsr_mem_strdup, tsr_mem_array through them)    -> NULL
+ *     tsr_mem_calloc, tsr_mem_realloc (and tsr_mem_strdup, tsr_mem_array through them)  -> NULL
  *     mmap, mprotect                                                                    -> ENOMEM
  *     posix_memalign, aligned_alloc                                                     -> ENOMEM, NULL
  *     pthread_create                                                                    -> EAGAIN

@@ -121,7 +121,7 @@ void gguf_writer_destroy(gguf_writer *writer)
     free(writer);
 }
 
-/* ---- keys ---- */
+/* -- keys -- */
 
 static void begin_key(gguf_writer *writer, const char *key, tsr_gguf_value_type type)
 {
@@ -185,7 +185,7 @@ void gguf_writer_alignment(gguf_writer *writer, uint32_t alignment)
     gguf_writer_u32(writer, "general.alignment", alignment);
 }
 
-/* ---- tensors ---- */
+/* -- tensors -- */
 
 static struct tensor *add_tensor(gguf_writer *writer, const char *name, tsr_type type, int n_dims,
                                  const int64_t *ne)
@@ -234,7 +234,7 @@ void gguf_writer_tensor_normal(gguf_writer *writer, const char *name, tsr_type t
     tensor->deviation = deviation;
 }
 
-/* ---- writing ---- */
+/* -- writing -- */
 
 static void emit(FILE *file, const void *data, size_t bytes)
 {

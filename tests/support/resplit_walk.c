@@ -93,7 +93,7 @@ float *walk_make_plain(walk *w, const char *devices)
     return plain;
 }
 
-/* ---- a walk ---------------------------------------------------------------------------------- */
+/* -- a walk -- */
 
 static int parse(const char *split, float *proportions)
 {

@@ -53,7 +53,7 @@ struct process_hub {
     bool broken; /* a process met its fault */
 };
 
-/* ---- operations ------------------------------------------------------------------------------- */
+/* -- operations -- */
 
 static void add(int type, void *to, const void *from, size_t n)
 {
@@ -199,7 +199,7 @@ static const char *test(void *user, tsr_transfer *transfer, bool *done_out)
     return NULL;
 }
 
-/* ---- groups ----------------------------------------------------------------------------------- */
+/* -- groups -- */
 
 /* That all members have come is waited for by the first operation, not here. */
 static const char *group_create(void *user, const int *ranks, int n_ranks, int tag, void **group_out)
@@ -238,7 +238,7 @@ static void group_destroy(void *user, void *what, bool lost)
     pthread_mutex_unlock(&self->hub->lock);
 }
 
-/* ---- processes -------------------------------------------------------------------------------- */
+/* -- processes -- */
 
 void process_note(process *self, tsr_status status)
 {

@@ -219,8 +219,8 @@ void ways_check_odd_shapes(const way_family *family, int64_t rounds)
     }
 }
 
-/* From one granule per expert to several, the last one short; as many experts as a token uses, or many more.
- */
+/* From one granule per expert to several, the last one short;
+ * as many experts as a token uses, or many more. */
 void ways_check_experts(const way_family *family, int64_t rounds)
 {
     static const struct {

@@ -34,7 +34,7 @@ static int below(pair *p, int n)
     return (int)random_below(&p->seed, (uint64_t)n);
 }
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* -- opening -- */
 
 static tsr_model_config base_config(pair *p)
 {
@@ -83,7 +83,7 @@ static void check_pages(const pair *p)
         }
 }
 
-/* ---- steps ----------------------------------------------------------------------------------- */
+/* -- steps -- */
 
 static int64_t length_of(const pair *p, int seq)
 {

@@ -47,8 +47,7 @@ typedef struct bench {
     bench_report report;
 } bench;
 
-/* Measure the devices' rates in up to three rounds, of which the best count; print and keep them.
- */
+/* Measure the devices' rates in up to three rounds, of which the best count; print and keep them. */
 tsr_status bench_devices(bench *b);
 
 /* The same in parts, for tsr bench links: into best[n_devices], all zeros at first; as a table; kept, saying

@@ -11,7 +11,7 @@
 #include "machine_options.h"
 #include "measured.h"
 
-/* ---- opening --------------------------------------------------------------------------------- */
+/* -- opening -- */
 
 /* The machine, its devices, and what is known of the links between them. */
 static tsr_status open_devices(bench *b)
@@ -47,7 +47,7 @@ static void close_all(bench *b)
     bench_report_free(&b->report);
 }
 
-/* ---- results --------------------------------------------------------------------------------- */
+/* -- results -- */
 
 typedef void print_fn(const bench_report *report, FILE *out);
 
@@ -102,7 +102,7 @@ static int write_results(const bench_options *o, const bench_report *report, con
     return report->interrupted ? TOOL_EXIT_INTERRUPTED : TOOL_EXIT_OK;
 }
 
-/* ---- a model --------------------------------------------------------------------------------- */
+/* -- a model -- */
 
 /* Room for the longest test, unless the user says how much. */
 static void set_context(bench *b)
@@ -184,7 +184,7 @@ static int run(bench *b, const bench_synthetic *synthetic)
     return code;
 }
 
-/* ---- what was asked -------------------------------------------------------------------------- */
+/* -- what was asked -- */
 
 static int refuse(const char *sentence)
 {

@@ -1,6 +1,6 @@
 /* See bench/engine.h. The model is loaded once; another row is another split of it. On host devices that is
- * another set of pointers, on GPUs only what changes its device is copied, and what a sequence holds stays.
- */
+ * another set of pointers, on GPUs only what changes its device is copied,
+ * and what a sequence holds stays. */
 #include "bench/engine.h"
 
 #include <stdlib.h>
@@ -83,8 +83,8 @@ static tsr_status append(bench_engine *engine, int64_t n)
     return tsr_session_decode(engine->session, &batch, engine->logits);
 }
 
-/* Make the sequence `depth` tokens long, whatever they are: anew where windows do not let it be cut so far.
- */
+/* Make the sequence `depth` tokens long, whatever they are:
+ * anew where windows do not let it be cut so far. */
 static tsr_status go_to(bench_engine *engine, int depth)
 {
     tsr_status status = TSR_OK;

@@ -8,7 +8,7 @@ enum { FORMAT_VERSION = 1 };
 
 static const char *const class_keys[TSR_CLASS_COUNT] = {"attention", "ffn", "output"};
 
-/* ---- writing --------------------------------------------------------------------------------- */
+/* -- writing -- */
 
 static json_t *environment_json(const bench_report *report)
 {
@@ -90,7 +90,7 @@ json_t *bench_report_json(const bench_report *report)
                      report->interrupted, "notes", notes);
 }
 
-/* ---- reading --------------------------------------------------------------------------------- */
+/* -- reading -- */
 
 /* Text of another length is cut to fit. */
 static bool read_text(const json_t *object, const char *key, char *out, size_t capacity)

@@ -34,7 +34,7 @@ typedef struct links_bench {
 
 static const uint64_t small_bytes = 4096; /* the smallest size that is measured */
 
-/* ---- tables ----------------------------------------------------------------------------------- */
+/* -- tables -- */
 
 /* Device numbers are those of the list, so there is nothing that could fail. */
 static tsr_link link_of(const tsr_links *links, int from, int to)
@@ -147,7 +147,7 @@ static void print_algorithms(const links_bench *b)
         printf("\n\n");
 }
 
-/* ---- JSON ------------------------------------------------------------------------------------- */
+/* -- JSON -- */
 
 static json_t *json_value(const links_bench *b, const tsr_links_value *value)
 {
@@ -177,7 +177,7 @@ static json_t *json_all(const links_bench *b)
                      path_or_null ? path_or_null : json_null());
 }
 
-/* ---- the command ------------------------------------------------------------------------------ */
+/* -- the command -- */
 
 static tsr_status measure(const links_options *o, links_bench *b)
 {

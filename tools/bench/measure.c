@@ -15,7 +15,7 @@ enum {
     LEAST_ROUNDS = 3
 };
 
-/* ---- a visit --------------------------------------------------------------------------------- */
+/* -- a visit -- */
 
 /* Compiling a prompt's program takes about a millisecond, which only short tests notice. */
 static tsr_status warm_up(bench_engine *engine, const bench_test *test, const bench_cell *cell)
@@ -89,7 +89,7 @@ tsr_status bench_measure_rows(bench *b, bench_row **rows, int n_rows, int n_repe
     return status;
 }
 
-/* ---- the budget ------------------------------------------------------------------------------ */
+/* -- the budget -- */
 
 static double seconds_of(const bench_report *report, const bench_row *row)
 {

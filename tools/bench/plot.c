@@ -10,8 +10,8 @@
 /* The axes' rectangle inside a panel. */
 static const double left = 52, right = BENCH_PANEL_WIDTH - 28, top = 58, bottom = BENCH_PANEL_HEIGHT - 44;
 
-/* Colours are repeated in every rule, since renderers of pictures (librsvg 2.54) do not know CSS variables.
- */
+/* Colours are repeated in every rule, since renderers of pictures
+ * (librsvg 2.54) do not know CSS variables. */
 typedef struct palette {
     const char *ink, *soft, *line, *card, *page, *a, *b, *c, *best;
 } palette;
@@ -83,10 +83,10 @@ static void begin_panel(FILE *out, int x, int y, const char *title)
     put_text(out, 14, 22, "start", "title", title);
 }
 
-/* ---- speed against ratio --------------------------------------------------------------------- */
+/* -- speed against ratio -- */
 
-/* Where rows stand on the x axis: at the first device's share, where that says all, else one after the other.
- */
+/* Where rows stand on the x axis: at the first device's share, where that says all,
+ * else one after the other. */
 typedef struct speed_axes {
     const bench_report *report;
     int test;
@@ -262,7 +262,7 @@ static void speed_panel(const bench_report *report, int test, int x, int y, FILE
     free(axes.rows);
 }
 
-/* ---- bars per device ------------------------------------------------------------------------- */
+/* -- bars per device -- */
 
 enum { MOST_BARS = 8 };
 
@@ -357,7 +357,7 @@ static void memory_panel(const bench_report *report, const bench_row *row, int x
     fprintf(out, "</svg>\n");
 }
 
-/* ---- all of them ----------------------------------------------------------------------------- */
+/* -- all of them -- */
 
 static bool times_known(const bench_report *report)
 {

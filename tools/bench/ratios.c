@@ -12,7 +12,7 @@
 
 enum { SWEEP_RATIOS = 9, MOST_RATIOS = 1000, MOST_NUMBERS = 8, MOST_TOKENS = 1 << 20 };
 
-/* ---- tests ----------------------------------------------------------------------------------- */
+/* -- tests -- */
 
 typedef struct number_list {
     int n;
@@ -89,7 +89,7 @@ int bench_tests_read(const bench_options *options, bench_report *report)
     return code;
 }
 
-/* ---- divisions ------------------------------------------------------------------------------- */
+/* -- divisions -- */
 
 /* Without the zeros behind the point: "62.5", "50". */
 static int print_percent(char *text, size_t capacity, double percent)

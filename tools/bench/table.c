@@ -4,7 +4,7 @@
 #include "bench/output.h"
 #include "bench/speeds.h"
 
-/* ---- what the three have in common ----------------------------------------------------------- */
+/* -- what the three have in common -- */
 
 static void print_environment_lines(const bench_report *report, FILE *out, const char *bullet)
 {
@@ -144,7 +144,7 @@ void bench_print_table(const bench_report *report, FILE *out)
     tool_table_free(&speeds);
 }
 
-/* ---- markdown -------------------------------------------------------------------------------- */
+/* -- markdown -- */
 
 static void print_markdown_table(const tool_table *table, FILE *out)
 {
@@ -178,7 +178,7 @@ void bench_print_markdown(const bench_report *report, FILE *out)
     tool_table_free(&speeds);
 }
 
-/* ---- CSV ------------------------------------------------------------------------------------- */
+/* -- CSV -- */
 
 /* RFC 4180: in quotes, with quotes doubled. */
 static void print_quoted(const char *text, FILE *out)

@@ -39,7 +39,7 @@ typedef struct writer {
     uint8_t pool[POOL_CHUNKS][CHUNK * sizeof(float)]; /* chunks of the matrix that is being written */
 } writer;
 
-/* ---- random numbers -------------------------------------------------------------------------- */
+/* -- random numbers -- */
 
 /* SplitMix64 (Steele, Lea, Flood, 2014): any seed is good, the sequence is the same everywhere. */
 static uint64_t draw(writer *w)
@@ -61,7 +61,7 @@ static float draw_normal(writer *w)
     return ((float)sum - 131070.0f) * (1.0f / 37837.0f); /* deviation of the sum: 65536 / sqrt(3) */
 }
 
-/* ---- the list of tensors --------------------------------------------------------------------- */
+/* -- the list of tensors -- */
 
 /* F32 for vectors; matrices as asked, where their rows allow it. */
 static tsr_type type_for(const writer *w, int n_dims, int64_t columns)
@@ -128,7 +128,7 @@ static bool list_tensors(writer *w)
     return true;
 }
 
-/* ---- the header ------------------------------------------------------------------------------ */
+/* -- the header -- */
 
 /* Errors of stdio are looked for once, at the end. */
 static void put(writer *w, const void *bytes, size_t n)
@@ -224,7 +224,7 @@ static void put_header(writer *w)
     pad(w);
 }
 
-/* ---- weights --------------------------------------------------------------------------------- */
+/* -- weights -- */
 
 /* Norms are ones. */
 static bool put_vector(writer *w, const tensor *t)

@@ -47,7 +47,7 @@ static size_t attn_offset(const attn_item *item, int row)
     return (size_t)((t * op->n_heads + head) * op->kv.head_dim);
 }
 
-/* ---- rows over spans ---- */
+/* -- rows over spans -- */
 
 /* Copy the queries and note what each row sees. */
 static void attn_begin(const attn_item *item, attn_scratch *s)
@@ -156,7 +156,7 @@ static void attn_run(const attn_item *item, attn_scratch *s)
         attn_put(item, row, s->total_top[row], s->total_sum[row], s->total + (size_t)row * item->stride);
 }
 
-/* ---- spans divided among threads ---- */
+/* -- spans divided among threads -- */
 
 /* A row's state in one span: m, sum, 14 floats of nothing, output. */
 enum { ATTN_STATE_HEAD = 16 };
@@ -202,7 +202,7 @@ static void attn_finish(const attn_item *item, const attn_plan *plan, attn_share
     }
 }
 
-/* ---- the op ---- */
+/* -- the op -- */
 
 /* Cut tokens [t, end) where the sequence changes: the first piece as an item. */
 static attn_item attn_item_at(const attn_plan *plan, const tsr_op_attention *op, int64_t t, int64_t end,

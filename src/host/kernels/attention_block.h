@@ -2,11 +2,11 @@
  *
  * A block is up to ATTN_BLOCK consecutive slots of one page, aligned inside the page. For each query row (one
  * head of one token): scores, each a sum over the elements of the head in order, in pieces of ATTN_CHAIN that
- * are added in order; m' = max(m, scores); the running sum and the output so far are
- * multiplied by exp(m - m') where m changed; then the weights exp(score - m') are summed (one tree per 16
- * positions, both halves added) and multiplied into the output, position after position. (Online softmax:
- * Milakov and Gimelshein, arXiv:1805.02867.) A row takes part only in the positions it may see: what it may
- * not see is never multiplied by zero, so neither garbage there nor the other rows of the call can reach it.
+ * are added in order; m' = max(m, scores); the running sum and the output so far are multiplied by
+ * exp(m - m') where m changed; then the weights exp(score - m') are summed (one tree per 16 positions, both
+ * halves added) and multiplied into the output, position after position. (Online softmax: Milakov and
+ * Gimelshein, arXiv:1805.02867.) A row takes part only in the positions it may see: what it may not see is
+ * never multiplied by zero, so neither garbage there nor the other rows of the call can reach it.
  *
  * Keys and values lie decoded in a tile in the first-level cache, which all rows of an item share; keys are
  * turned first, so that a vector holds one element of several positions: no sum goes across lanes, and every
@@ -36,11 +36,11 @@ typedef struct attn_scratch {
     float q[ATTN_FLOATS];
     float out[ATTN_FLOATS];   /* of the span so far */
     float total[ATTN_FLOATS]; /* of the spans before */
-    float
-        tile[ATTN_BLOCK * TSR_MAX_HEAD_DIM];  /* [element][position] of keys, [position][element] of values */
-    float rows[VEC_LANES * TSR_MAX_HEAD_DIM]; /* some of a block's keys before they are turned */
-    float weight[ATTN_ROWS][ATTN_BLOCK];      /* scores, then weights */
-    float top[ATTN_ROWS], sum[ATTN_ROWS];     /* m and the sum of the weights, of the span so far */
+    /* [element][position] of keys, [position][element] of values */
+    float tile[ATTN_BLOCK * TSR_MAX_HEAD_DIM];
+    float rows[VEC_LANES * TSR_MAX_HEAD_DIM];         /* some of a block's keys before they are turned */
+    float weight[ATTN_ROWS][ATTN_BLOCK];              /* scores, then weights */
+    float top[ATTN_ROWS], sum[ATTN_ROWS];             /* m and the sum of the weights, of the span so far */
     float total_top[ATTN_ROWS], total_sum[ATTN_ROWS]; /* of the spans before */
     int64_t begin[ATTN_ROWS], end[ATTN_ROWS];         /* positions that a row sees */
     int from[ATTN_ROWS], to[ATTN_ROWS];               /* the same inside the block; from >= to: none */
@@ -217,8 +217,8 @@ ALWAYS_INLINE void attn_scores_tile(const int n_rows, const attn_item *item, int
     }
 }
 
-/* Scores of all rows. Those of slots outside the block are made of stale scratch, and nobody looks at them.
- */
+/* Scores of all rows. Those of slots outside the block are made of stale scratch,
+ * and nobody looks at them. */
 static void attn_scores(const attn_item *item, const attn_block *block, attn_scratch *s, attn_ahead *ahead)
 {
     for (size_t j = (size_t)block->begin / (2 * VEC_LANES) * (2 * VEC_LANES); j < (size_t)block->end;

@@ -38,8 +38,8 @@ enum {
     DOT_SUMMED = 1,
     DOT_UNROLL = 2,
 #endif
-    DOT_PARTS =
-        VEC_LANES < DOT_LANES ? DOT_LANES / VEC_LANES : 1, /* of eight lanes, in vectors of their own */
+    /* of eight lanes, in vectors of their own */
+    DOT_PARTS = VEC_LANES < DOT_LANES ? DOT_LANES / VEC_LANES : 1,
     DOT_GROUP_ROWS = DOT_VECTORS * VEC_LANES * DOT_PARTS / DOT_LANES, /* rows multiplied at once */
     DOT_ROWS = DOT_GROUPS * DOT_GROUP_ROWS,                           /* of a panel */
     DOT_STEP = DOT_ROWS * DOT_LANES /* floats of a panel that are multiplied with eight of a token */

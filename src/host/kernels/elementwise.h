@@ -24,7 +24,7 @@ static range thread_part(const tsr_kernel_env *env, int64_t n, int64_t unit)
 
 enum { LINE_FLOATS = 16 }; /* threads write whole cache lines */
 
-/* ---- glu ---- */
+/* -- glu -- */
 
 ALWAYS_INLINE v16 glu_activation(tsr_glu_kind kind, v16 gate)
 {
@@ -76,7 +76,7 @@ static void kernel_glu(const tsr_op *record, const tsr_kernel_env *env)
     glu_part(op->kind, op, thread_part(env, op->n, LINE_FLOATS));
 }
 
-/* ---- add, scale, softcap ---- */
+/* -- add, scale, softcap -- */
 
 static void kernel_add(const tsr_op *record, const tsr_kernel_env *env)
 {
@@ -115,7 +115,7 @@ static void kernel_softcap(const tsr_op *record, const tsr_kernel_env *env)
     }
 }
 
-/* ---- gate ---- */
+/* -- gate -- */
 
 static void kernel_gate(const tsr_op *record, const tsr_kernel_env *env)
 {
@@ -128,7 +128,7 @@ static void kernel_gate(const tsr_op *record, const tsr_kernel_env *env)
     }
 }
 
-/* ---- rope ---- */
+/* -- rope -- */
 
 /* Both elements of a pair are read before either is written, since x may equal y. */
 static void rope_pair(const float *x, float *y, int64_t first, int64_t second, float cosine, float sine)
@@ -160,7 +160,7 @@ static void kernel_rope(const tsr_op *record, const tsr_kernel_env *env)
                   op->table + i / op->n_heads * op->n_rot);
 }
 
-/* ---- rms_norm ---- */
+/* -- rms_norm -- */
 
 /* Lanes as in a dot product, then the tree; the last ones hold `beyond`. */
 ALWAYS_INLINE v16 row_tail(const float *x, int64_t n, float beyond)
@@ -218,7 +218,7 @@ static void kernel_rms_norm(const tsr_op *record, const tsr_kernel_env *env)
     }
 }
 
-/* ---- softmax, argmax ---- */
+/* -- softmax, argmax -- */
 
 /* Largest element; -infinity for an empty row; a NaN never wins. */
 static float row_max(const float *x, int64_t n)

@@ -22,7 +22,7 @@ typedef struct experts_scratch {
     float gate[EXPERT_SLOTS * EXPERT_ROWS], up[EXPERT_SLOTS * EXPERT_ROWS];
 } experts_scratch;
 
-/* ---- route ---- */
+/* -- route -- */
 
 /* What experts are chosen by; a NaN is less than any number. */
 static float route_key(float key)
@@ -89,8 +89,8 @@ static void route_token(const tsr_op_route *op, int64_t t)
         weight[j] *= factor;
 }
 
-/* Counting sort of the slots by expert; begin[e + 1] is first how many e has, then where its next slot goes.
- */
+/* Counting sort of the slots by expert; begin[e + 1] is first how many e has,
+ * then where its next slot goes. */
 static void route_group(const tsr_routing *r)
 {
     const int64_t n_slots = r->n_tokens * r->n_used;
@@ -122,7 +122,7 @@ static void kernel_route(const tsr_op *record, const tsr_kernel_env *env)
         route_group(&op->routing);
 }
 
-/* ---- products ---- */
+/* -- products -- */
 
 /* The activations of all tokens, and of all slots, as a product with one expert reads some of them. */
 static tsr_op_mul_mat experts_glu_x(const tsr_op_experts_glu *op)
@@ -244,7 +244,7 @@ static const float *expert_bias_at(const tsr_expert_bias *bias, int64_t expert, 
     return bias->data + (expert - bias->held.begin) * bias->stride + row;
 }
 
-/* ---- experts_glu ---- */
+/* -- experts_glu -- */
 
 /* To the sums of n slots. */
 static void experts_add_bias(const tsr_expert_bias *bias, int64_t expert, int64_t row, int64_t n_rows,
@@ -294,7 +294,7 @@ static void kernel_experts_glu(const tsr_op *record, const tsr_kernel_env *env)
     }
 }
 
-/* ---- experts_down ---- */
+/* -- experts_down -- */
 
 /* Add weight * bias to the outputs of a batch. */
 static void experts_down_bias(const product *p, const expert_slots *in, const float *bias)

@@ -64,7 +64,7 @@ ALWAYS_INLINE bool is_half(tsr_type type)
     return type == TSR_TYPE_F16 || type == TSR_TYPE_BF16;
 }
 
-/* ---- dividing numbers ---- */
+/* -- dividing numbers -- */
 
 /* The nearest bfloat16 in the upper half of each lane, ties away from zero. Not for NaNs: one with all bits
  * set would become zero. */
@@ -121,7 +121,7 @@ ALWAYS_INLINE half_pairs half_divide_w(tsr_type type, const unsigned char *p, in
                         half_join(type, _mm512_sub_ps(a, high_a), _mm512_sub_ps(b, high_b))};
 }
 
-/* ---- tiles in memory ---- */
+/* -- tiles in memory -- */
 
 /* A chunk of 16 rows of weights, in parts. */
 typedef struct half_weights {
@@ -174,10 +174,10 @@ static void half_transpose(half_tile tile)
     }
 }
 
-/* ---- products ---- */
+/* -- products -- */
 
-/* Before a thread's first product, and after its last. n_tokens: in B, at most HALF_TILE; 0: they are in A.
- */
+/* Before a thread's first product, and after its last. n_tokens: in B, at most HALF_TILE;
+ * 0: they are in A. */
 static void half_begin(amx_tiles *tiles, int n_tokens)
 {
     const uint16_t width = (uint16_t)(n_tokens ? 4 * n_tokens : AMX_ROW_BYTES);

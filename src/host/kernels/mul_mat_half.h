@@ -75,7 +75,7 @@ ALWAYS_INLINE bool half_takes_whole(const tsr_op_mul_mat *op)
     return !tsr_op_takes_bytes(op->x_bits);
 }
 
-/* ---- a tile of tokens or fewer ---- */
+/* -- a tile of tokens or fewer -- */
 
 /* Chunks of all granules. */
 static int64_t half_walk_chunks(const tsr_op_mul_mat *op)
@@ -219,7 +219,7 @@ static void half_walk(const product *p, half_scratch *scratch)
     half_end(&scratch->tiles);
 }
 
-/* ---- many tokens ---- */
+/* -- many tokens -- */
 
 /* A segment of some tokens, and a request for the tokens after it: their rows lie far apart. */
 static void half_pack(const product *p, const k_segment *segment, int64_t first, int n_tokens,

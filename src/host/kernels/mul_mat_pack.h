@@ -55,7 +55,7 @@ static bool mul_mat_next_stage(const product *p, k_segment *next, k_stage *stage
     return stage_next(p->op, next, stage);
 }
 
-/* ---- tokens that walk along quantized weights ---- */
+/* -- tokens that walk along quantized weights -- */
 
 enum { WALK_PACK_ELEMS = 8192 }; /* fewer are encoded by every thread sooner than threads meet once more */
 
@@ -79,7 +79,7 @@ static void mul_mat_pack_walk(const product *p)
 #endif
 }
 
-/* ---- more tokens ---- */
+/* -- more tokens -- */
 
 /* Not few tokens beside plain weights: these are used where they lie. */
 ALWAYS_INLINE bool mul_mat_packs_stages(const product *p)
@@ -116,7 +116,7 @@ static void mul_mat_pack_stages(product p)
     }
 }
 
-/* ---- both ---- */
+/* -- both -- */
 
 /* The product whose activations the op packs: of experts, one with all the rows that they read, if their
  * weights are quantized. False: none. */

@@ -90,7 +90,7 @@ ALWAYS_INLINE __m512 pairs_sums(const __m512 acc[PAIR_SIDE][PAIR_SIDE])
                               pairs_add_quarters(quarters[2], quarters[3]));
 }
 
-/* ---- one token ---- */
+/* -- one token -- */
 
 /* One segment of four rows, and a request for what comes later. */
 PAIRS_CODE ALWAYS_INLINE __m128 pairs_vector_segment(const tsr_cpu_reading reading,
@@ -166,7 +166,7 @@ PAIRS_CODE static void pairs_vector(const product *p, const uint16_t *x)
             pairs_vector_rows(TSR_CPU_ONE_STREAM_L2, p, x, row);
 }
 
-/* ---- many tokens ---- */
+/* -- many tokens -- */
 
 /* A segment of four rows with n_tokens <= 4 tokens; both have PAIR_SEGMENT elements from one to the next. */
 PAIRS_CODE ALWAYS_INLINE __m512 pairs_block(const int n_tokens, const uint16_t *w, const uint16_t *x,

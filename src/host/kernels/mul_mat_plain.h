@@ -67,7 +67,7 @@ ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, flo
     return segment->closes;
 }
 
-/* ---- few tokens ---- */
+/* -- few tokens -- */
 
 /* Where some tokens' activations lie. */
 typedef struct plain_x {
@@ -242,7 +242,7 @@ static void plain_vector(const product *p)
         plain_vector_bf16(p);
 }
 
-/* ---- many tokens ---- */
+/* -- many tokens -- */
 
 /* Some tokens' activations in one stage, rows `stride` floats apart. */
 typedef struct plain_tokens {

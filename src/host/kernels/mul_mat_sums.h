@@ -319,8 +319,7 @@ ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int6
 }
 
 /* The same for n_tokens tokens and n_rows rows of a tile that is `rows` wide, whole vectors: sums[token *
- * rows
- * + row]. `at`: where the totals keep them. */
+ * rows + row]. `at`: where the totals keep them. */
 ALWAYS_INLINE void fold_tile(const product *p, const k_segment *segment, int64_t token, int n_tokens,
                              int64_t row, int n_rows, const int rows, const float *sums, int64_t at)
 {

@@ -1,5 +1,5 @@
-/* The kernels for AArch64: every such processor has NEON with a fused multiply-add and conversions of halves.
- */
+/* The kernels for AArch64: every such processor has NEON with a fused multiply-add and
+ * conversions of halves. */
 #define TSR_ISA_NEON
 #include "host/kernels/table.h"
 

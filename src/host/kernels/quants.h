@@ -106,8 +106,7 @@ ALWAYS_INLINE bool quant_has_parts(tsr_type type)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What block b of the panel at `rows` needs beside its quanta; of a super-block, all of them (b = 0).
- */
+/* What block b of the panel at `rows` needs beside its quanta; of a super-block, all of them (b = 0). */
 ALWAYS_INLINE void quant_header_load(tsr_type type, const int_rows *rows, int b, quant_panel *panel)
 {
     switch (type) {

@@ -74,7 +74,7 @@ static void quant_tile_end(quant_tile *tile)
     AMX_RELEASE(&tile->tiles);
 }
 
-/* ---- weights ---- */
+/* -- weights -- */
 
 /* Words of elements 0 and 2, 1 and 3 of four, to their low or high bytes in order. */
 ALWAYS_INLINE vec_int amx_low_bytes(quant_pair q)
@@ -105,7 +105,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 #define QUANT_TILE_HAS_BYTES 0
 #include "host/kernels/quants_expand.h"
 
-/* ---- activations ---- */
+/* -- activations -- */
 
 /* A block's bytes lie where its words did: first the high ones, then the low ones, in the elements' order. */
 ALWAYS_INLINE const uint8_t *amx_x_high(const x_block *x)
@@ -132,7 +132,7 @@ static void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
     }
 }
 
-/* ---- products ---- */
+/* -- products -- */
 
 /* How many bytes both sides have: constants of the code. */
 typedef struct amx_form {

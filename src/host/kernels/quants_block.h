@@ -15,7 +15,7 @@ static const quant_traits q4_1_traits = {
 static const quant_traits q5_0_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .offset = 16};
 static const quant_traits q5_1_traits = {.group_blocks = 1, .x_limit = X_LIMIT, .minima = 1};
 
-/* ---- one element at a time ---- */
+/* -- one element at a time -- */
 
 ALWAYS_INLINE int block_nibble(const uint8_t q[X_BLOCK / 2], int i)
 {
@@ -74,7 +74,7 @@ ALWAYS_INLINE void q5_1_expand(const unsigned char *p, int b, quant_block *out)
         quant_put(out, i, block_nibble(block.q, i) | block_fifth_bit(block.high, i));
 }
 
-/* ---- lanes are rows ---- */
+/* -- lanes are rows -- */
 
 #if defined(TSR_ISA_INT_VEC)
 

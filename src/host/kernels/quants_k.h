@@ -15,7 +15,7 @@ static const quant_traits q2_k_traits = {
 static const quant_traits q3_k_traits = {
     .group_blocks = 4, .parts = 4, .x_limit = X_LIMIT, .offset = 4, .sub_scales = true};
 
-/* ---- one element at a time ---- */
+/* -- one element at a time -- */
 
 /* Q4_K and Q5_K begin alike. */
 ALWAYS_INLINE void k_expand_header(const unsigned char *p, int b, quant_block *out)
@@ -81,7 +81,7 @@ ALWAYS_INLINE void q3_k_expand(const unsigned char *p, int b, quant_block *out)
     }
 }
 
-/* ---- lanes are rows ---- */
+/* -- lanes are rows -- */
 
 #if defined(TSR_ISA_INT_VEC)
 

@@ -24,7 +24,7 @@ typedef struct quant_traits {
                         types without sub-scales */
 } quant_traits;
 
-/* ---- one element at a time ---- */
+/* -- one element at a time -- */
 
 /* A block of 32 weights as the formula sees it: scale * q[i] - min. */
 typedef struct quant_block {
@@ -37,7 +37,7 @@ ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
     out->q[i % 2 * 16 + i / 2] = (int16_t)value;
 }
 
-/* ---- lanes are rows ---- */
+/* -- lanes are rows -- */
 
 #if defined(TSR_ISA_INT_VEC)
 

@@ -17,7 +17,7 @@ static const quant_traits mxfp4_traits = {
 static const quant_traits iq4_xs_traits = {
     .group_blocks = 2, .parts = 2, .x_limit = X_LIMIT, .offset = TABLE_IQ4_OFFSET};
 
-/* ---- one element at a time ---- */
+/* -- one element at a time -- */
 
 ALWAYS_INLINE void table_expand(const uint8_t q[X_BLOCK / 2], const int8_t values[16], quant_block *out)
 {
@@ -49,7 +49,7 @@ ALWAYS_INLINE void iq4_xs_expand(const unsigned char *p, int b, quant_block *out
     table_expand(block.q + 16 * b, table_iq4, out);
 }
 
-/* ---- lanes are rows ---- */
+/* -- lanes are rows -- */
 
 #if defined(TSR_ISA_INT_VEC)
 

@@ -8,7 +8,7 @@
 #include "host/kernels/elementwise.h"
 #include "host/kernels/weights.h"
 
-/* ---- get_rows ---- */
+/* -- get_rows -- */
 
 enum { GET_ROWS_PIECE = 1024 }; /* columns decoded at a time: a multiple of every block */
 
@@ -57,7 +57,7 @@ static void kernel_get_rows(const tsr_op *record, const tsr_kernel_env *env)
         atomic_store_explicit(env->range_fault, 1, memory_order_relaxed);
 }
 
-/* ---- f32 rows to another type ---- */
+/* -- f32 rows to another type -- */
 
 static void encode_f16(const float *x, unsigned char *y, int64_t n)
 {
@@ -111,7 +111,7 @@ static void kernel_copy(const tsr_op *record, const tsr_kernel_env *env)
         encode_row(op->dst_type, op->x + r * op->x_stride, (char *)op->y + (size_t)r * op->y_stride, op->n);
 }
 
-/* ---- kv_write ---- */
+/* -- kv_write -- */
 
 /* Where key (or value) of token t, KV head h lies. */
 static unsigned char *kv_row(const tsr_kv_view *kv, const tsr_kv_index *index, int64_t seq_row,

@@ -1,5 +1,5 @@
-/* The kernel sets, of which a build has those of its processor family; src/host/kernels.c chooses among them.
- */
+/* The kernel sets, of which a build has those of its processor family;
+ * src/host/kernels.c chooses among them. */
 #ifndef TSR_HOST_KERNELS_SETS_H
 #define TSR_HOST_KERNELS_SETS_H
 

@@ -102,7 +102,7 @@ typedef struct v16 {
     ((v16){f(a.p0, b.p0, c.p0), f(a.p1, b.p1, c.p1), f(a.p2, b.p2, c.p2), f(a.p3, b.p3, c.p3)})
 #endif
 
-/* ---- the machine's vector ---- */
+/* -- the machine's vector -- */
 
 ALWAYS_INLINE vec vec_set1(float value)
 {
@@ -202,7 +202,7 @@ ALWAYS_INLINE vec_int vec_round(vec a)
 #endif
 }
 
-/* ---- sixteen lanes ---- */
+/* -- sixteen lanes -- */
 
 ALWAYS_INLINE v16 v16_set1(float value)
 {
@@ -270,7 +270,7 @@ ALWAYS_INLINE v16 v16_fma(v16 a, v16 b, v16 c)
     return V16_EACH3(vec_fma);
 }
 
-/* ---- eight lanes: half of sixteen ---- */
+/* -- eight lanes: half of sixteen -- */
 
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 typedef __m256 v8;
@@ -349,7 +349,7 @@ ALWAYS_INLINE v8 v8_add(v8 a, v8 b)
 #endif
 }
 
-/* ---- across lanes: lane i + lane i + 8, then 4, 2, 1 apart; the one tree that every sum uses ---- */
+/* -- across lanes: lane i + lane i + 8, then 4, 2, 1 apart; the one tree that every sum uses -- */
 
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 ALWAYS_INLINE __m128 v8_sum_to_4(v8 a)
@@ -426,7 +426,7 @@ ALWAYS_INLINE float v16_max_lane(v16 a)
     return lanes[0];
 }
 
-/* ---- conversions; all of them exact except where said ---- */
+/* -- conversions; all of them exact except where said -- */
 
 ALWAYS_INLINE byte16 byte16_load(const void *p)
 {

@@ -54,7 +54,7 @@ template <typename T> struct OnGpu {
     }
 };
 
-/* ---- what works ---- */
+/* -- what works -- */
 
 __global__ void identify(int *out)
 {
@@ -259,7 +259,7 @@ static void half_conversions_round_to_even(void **)
     assert_int_equal(__bfloat16_as_ushort(__float2bfloat16(1.01171875f)), 0x3f82);
 }
 
-/* ---- what is caught ---- */
+/* -- what is caught -- */
 
 /* The kernel ends its device; the sentence tells why. A fresh machine follows, so the test's arrays are not
  * freed one by one. */

@@ -58,7 +58,7 @@ __global__ void read_into(int *to, const int *from)
     *to = *from;
 }
 
-/* ---- memory ---- */
+/* -- memory -- */
 
 static void memory_ends_at_the_cap(void **)
 {
@@ -165,10 +165,10 @@ static void virtual_memory_grows_without_moving(void **)
     OK((cudaError_t)cuMemAddressFree(base, 4 * granule));
 }
 
-/* ---- order ---- */
+/* -- order -- */
 
-/* Two streams with two kernels each; over seeds, every interleaving that keeps each stream's order is seen.
- */
+/* Two streams with two kernels each; over seeds, every interleaving that keeps each stream's
+ * order is seen. */
 static void streams_interleave_in_every_legal_order(void **)
 {
     bool seen[64] = {};
@@ -410,7 +410,7 @@ static void a_kernel_loaded_while_another_waits_is_noticed(void **)
     }
 }
 
-/* ---- graphs ---- */
+/* -- graphs -- */
 
 __global__ void add(int *p, const int *amount)
 {
@@ -506,7 +506,7 @@ static void captures_refuse_what_cannot_be_captured(void **)
     OK(cudaEventDestroy(event));
 }
 
-/* ---- faults ---- */
+/* -- faults -- */
 
 static void any_call_can_be_made_to_fail(void **)
 {

@@ -117,7 +117,7 @@ static ncclResult_t sum(int rank, size_t count)
                          all.streams[rank]);
 }
 
-/* ---- results ---- */
+/* -- results -- */
 
 static void sums_are_sums(void **)
 {
@@ -202,7 +202,7 @@ static void broadcasts_gathers_and_pairs(void **)
     assert_string_equal(cudasim_violation(), "");
 }
 
-/* ---- rules ---- */
+/* -- rules -- */
 
 static void ranks_must_agree(void **)
 {
@@ -320,7 +320,7 @@ static void a_gpu_has_one_rank_unless_that_is_allowed(void **)
     expect_violation("no such communicator");
 }
 
-/* ---- graphs ---- */
+/* -- graphs -- */
 
 static cudaGraphExec_t capture_sum(int rank)
 {
@@ -427,7 +427,7 @@ static void the_last_abort_waits_for_graphs(void **)
     assert_string_equal(cudasim_violation(), "");
 }
 
-/* ---- trouble ---- */
+/* -- trouble -- */
 
 static void an_absent_rank_keeps_the_others_waiting(void **)
 {
