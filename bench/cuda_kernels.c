@@ -22,9 +22,9 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
+#include "core/quant/fixed.h"
 #include "core/gpu_memory.h"
-#include "cuda/kernels.h"
+#include "cuda/kernels/kernels.h"
 #include "support/measured.h"
 #include "support/opened.h"
 

@@ -15,8 +15,8 @@
 
 #include <tsr/runtime.h>
 
-#include "alloc/buffer.h"
-#include "alloc/tensor.h"
+#include "alloc/buffer/buffer.h"
+#include "alloc/buffer/tensor.h"
 #include "core/event.h"
 #include "core/mem.h"
 #include "core/runtime.h"

@@ -18,7 +18,7 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
+#include "core/quant/fixed.h"
 #include "host/cpu.h"
 #include "host/kernels.h"
 #include "support/measured.h"

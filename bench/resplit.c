@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "model/session.h"
+#include "model/session/session.h"
 #include "support/measured.h"
 #include "support/opened.h"
 

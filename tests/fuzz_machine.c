@@ -12,8 +12,8 @@
 
 #include <tsr/links.h>
 
-#include "topo/draft.h"
-#include "topo/machine_file.h"
+#include "topo/import/draft.h"
+#include "topo/import/machine_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 

@@ -12,7 +12,7 @@
 
 #include <tsr/buffer.h>
 
-#include "alloc/buffer.h"
+#include "alloc/buffer/buffer.h"
 #include "core/mem.h"
 #include "support/failing_alloc.h"
 #include "support/fake_device.h"

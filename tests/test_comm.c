@@ -12,7 +12,7 @@
 
 #include "comm/local.h"
 #include "core/event.h"
-#include "core/fixed.h"
+#include "core/quant/fixed.h"
 #include "core/mem.h"
 #include "support/failing_alloc.h"
 #include "support/tiny_kernels.h"

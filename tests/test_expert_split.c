@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "model/expert_split.h"
+#include "plan/expert_split.h"
 #include "support/header_plan.h"
 #include "support/random.h"
 #include "support/runner.h"

@@ -11,7 +11,7 @@
 #include <unistd.h>
 
 #include "support/directory.h"
-#include "topo/gpus.h"
+#include "topo/import/gpus.h"
 
 static void __attribute__((format(printf, 1, 2))) shell(const char *format, ...)
 {

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/fixed.h"
+#include "core/quant/fixed.h"
 #include "support/experts_case.h"
 #include "support/kernel_run.h"
 

@@ -11,14 +11,14 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "support/amx_emulated.h"
 #include "support/kernel_run.h"
 
 #undef NDEBUG /* tiles are checked against their shapes */
 #define TSR_AMX_EMULATED
-#include "host/kernels/amx.h"
+#include "host/kernels/vec/amx.h"
 
 static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_BF16};
 enum { N_TYPES = sizeof types / sizeof *types };

@@ -10,8 +10,8 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "support/amx_emulated.h"
 #include "support/kernel_exact.h"
 #include "support/kernel_run.h"
@@ -389,7 +389,7 @@ static void test_add_and_scale(void **state)
         }
 }
 
-/* Within 1.5e-7 of tanh (host/kernels/math.h) times the cap, in place or not; far out the cap itself. */
+/* Within 1.5e-7 of tanh (host/kernels/vec/math.h) times the cap, in place or not; far out the cap itself. */
 static void test_softcap(void **state)
 {
     (void)state;

@@ -11,9 +11,9 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
-#include "core/quant.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
+#include "core/quant/quant.h"
 #include "support/kernel_run.h"
 #include "support/sanitized.h"
 
@@ -83,8 +83,8 @@ static bool is_integer(tsr_type type)
     return block_of(type) > 1;
 }
 
-/* Half a step of the integers that stand for x[k] beside quantized weights (host/kernels/x_blocks.h), 1.001
- * times for the scale's own rounding: 32 activations share a scale. */
+/* Half a step of the integers that stand for x[k] beside quantized weights (host/kernels/quant/x_blocks.h),
+ * 1.001 times for the scale's own rounding: 32 activations share a scale. */
 static void half_steps(const problem *p, const float *x, double *steps)
 {
     const int most = p->x_bits == 8 ? 127 : p->type == TSR_TYPE_Q6_K ? 16383 : 32767;
@@ -345,9 +345,9 @@ static void test_few_tokens_of_long_rows(void **state)
         }
 }
 
-/* Fixed-point totals of many tokens are kept in two halves where they fit (host/kernels/totals.h), those of
- * one token never are: sums from below half a unit up to the format's range, among them ties, in rows and
- * tokens that fill no vector, and more granules than the halves are for. */
+/* Fixed-point totals of many tokens are kept in two halves where they fit (host/kernels/mul_mat/totals.h),
+ * those of one token never are: sums from below half a unit up to the format's range, among them ties, in
+ * rows and tokens that fill no vector, and more granules than the halves are for. */
 static void test_totals_of_any_size_are_the_same(void **state)
 {
     (void)state;

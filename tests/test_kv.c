@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "alloc/kv.h"
+#include "alloc/kv/kv.h"
 #include "core/mem.h"
 #include "support/failing_alloc.h"
 #include "support/fake_device.h"

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "alloc/kv.h"
+#include "alloc/kv/kv.h"
 #include "core/mem.h"
 #include "support/kv_case.h"
 #include "support/random.h"

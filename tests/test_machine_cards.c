@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "topo/cards.h"
+#include "topo/import/cards.h"
 
 static void names_find_their_card(void **state)
 {

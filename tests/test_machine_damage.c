@@ -19,8 +19,8 @@
 #include "core/mem.h"
 #include "support/random.h"
 #include "support/topology.h"
-#include "topo/draft.h"
-#include "topo/machine_file.h"
+#include "topo/import/draft.h"
+#include "topo/import/machine_file.h"
 
 #define SHARED "../shared/topo/nccl"
 

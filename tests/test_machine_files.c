@@ -16,7 +16,7 @@
 
 #include "support/directory.h"
 #include "support/topology.h"
-#include "topo/cards.h"
+#include "topo/import/cards.h"
 
 #define SHARED "../shared/topo"
 

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "alloc/measure.h"
+#include "alloc/buffer/dry_device.h"
 #include "core/mem.h"
 #include "support/failing_alloc.h"
 

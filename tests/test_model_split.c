@@ -12,7 +12,7 @@
 #include <cmocka.h>
 
 #include "core/device.h"
-#include "model/plan.h"
+#include "plan/plan.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"

@@ -46,7 +46,8 @@ static double compare(const float *logits, const double *exact, int64_t n_vocab)
 }
 
 /* Relative. Keys and values are in F32. What is left is the rounding of sums, of activations to 16 bits where
- * weights are quantized, and to 17 bits where AMX multiplies F16 and BF16 (src/host/kernels/halves_amx.h). */
+ * weights are quantized, and to 17 bits where AMX multiplies F16 and BF16
+ * (src/host/kernels/mul_mat/halves_amx.h). */
 static double error_bound(tsr_type type)
 {
     tsr_isa_list isa;

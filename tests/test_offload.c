@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "model/plan.h"
+#include "plan/plan.h"
 #include "support/failing_alloc.h"
 #include "support/message.h"
 #include "support/random.h"

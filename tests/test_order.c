@@ -11,7 +11,7 @@
 
 #include "core/runtime.h"
 #include "graph/graph.h"
-#include "graph/layout.h"
+#include "graph/emit/layout.h"
 #include "support/random.h"
 
 enum { MOST_INSTRS = 9, MOST_VALUES = 2 * MOST_INSTRS + 2, N_DEVICES = 2 };

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "alloc/pack.h"
+#include "alloc/pack/pack.h"
 #include "support/failing_alloc.h"
 #include "support/message.h"
 

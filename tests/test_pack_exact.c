@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "alloc/pack.h"
+#include "alloc/pack/pack.h"
 #include "support/random.h"
 
 enum { SMALL = 7 };

@@ -7,7 +7,7 @@
 #include <stdarg.h>
 #include <cmocka.h>
 
-#include "model/pretokenizer.h"
+#include "text/tokenizer/pretokenizer.h"
 #include "support/failing_alloc.h"
 
 typedef struct words {

@@ -10,8 +10,8 @@
 #include <cmocka.h>
 
 #include "comm/reduce.h"
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "support/tiny_kernels.h"
 
 static const char *const reducer_isas[] = {"generic", "avx2", "avx512"};

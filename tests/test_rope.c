@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "model/rope.h"
+#include "arch/rope.h"
 #include "support/failing_alloc.h"
 #include "support/gguf_open.h"
 #include "support/runner.h"

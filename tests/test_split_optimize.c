@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "split/optimize.h"
+#include "split/search/optimize.h"
 #include "support/failing_alloc.h"
 #include "support/random.h"
 

@@ -6,7 +6,7 @@
 
 #include <cmocka.h>
 
-#include "split/pipeline.h"
+#include "split/search/pipeline.h"
 #include "support/failing_alloc.h"
 #include "support/random.h"
 

@@ -13,7 +13,7 @@
 
 #include <tsr/types.h>
 
-#include "core/half.h"
+#include "core/quant/half.h"
 #include "support/random.h"
 
 static const tsr_type float_types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,

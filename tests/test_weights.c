@@ -9,9 +9,9 @@
 
 #include <cmocka.h>
 
-#include "alloc/buffer.h"
+#include "alloc/buffer/buffer.h"
 #include "core/mem.h"
-#include "model/weights.h"
+#include "arch/weights.h"
 #include "support/failing_alloc.h"
 #include "support/fake_device.h"
 #include "support/random.h"

@@ -12,7 +12,7 @@
 
 #include <stdbool.h>
 
-#include "alloc/pack.h"
+#include "alloc/pack/pack.h"
 
 typedef struct pack_file {
     tsr_pack_item *items; /* [n_items], named by their ids */

@@ -4,7 +4,7 @@
  * of switches, the interconnect between sockets, NVLinks, ports of NVSwitches, host memory. Every ordered
  * pair of devices has a route over them. Routes that share a wire share its bandwidth, so four cards behind
  * one uplink are slower together than each alone. Rates come from the topology; what it does not say is
- * guessed (with its source, in src/topo/links.c) and marked, and measured values replace both.
+ * guessed (with its source, in src/topo/links/links.c) and marked, and measured values replace both.
  *
  *     tsr_links *links = NULL;
  *     tsr_link pair;

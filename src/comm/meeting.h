@@ -5,8 +5,8 @@
  * team to arrive raises it by one, which publishes everything the team wrote before. Waiting means waiting
  * until the phases of others have reached one's own. Since a rank raises its phase only after it has finished
  * the collective before, a rank that has passed collective k + 1 knows that nobody reads the buffers of
- * collective k any more: that is what lets graph/slots.c reuse them without a second barrier. Phases also
- * tell who has not come, when a deadline passes.
+ * collective k any more: that is what lets graph/lower/slots.c reuse them without a second barrier. Phases
+ * also tell who has not come, when a deadline passes.
  *
  *     static bool all_reduce(const tsr_attendee *me) { return tsr_meet(me, participants) && ...; } */
 #ifndef TSR_COMM_MEETING_H

@@ -4,14 +4,14 @@
  * left to themselves they vectorise the wrong loop here) and finishes one by one. It is compiled once per
  * instruction set, which differ in how many instructions a vector of eight takes. Every variant gives the
  * same bits: integer sums have no order, float sums are taken in rank order per element (those of BF16 parts
- * in f32, rounded once), and conversions round as core/fixed.h and core/half.h say. */
+ * in f32, rounded once), and conversions round as core/quant/fixed.h and core/quant/half.h say. */
 #include "comm/reduce.h"
 
 #include <stddef.h>
 #include <string.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "core/mem.h"
 
 enum { LANES = 8, STEP = 2 * LANES };

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "core/event.h"
-#include "core/fixed.h"
+#include "core/quant/fixed.h"
 #include "core/mem.h"
 
 enum { MAX_DEVICES = 64 };

@@ -18,8 +18,8 @@ typedef struct tsr_comm tsr_comm;
  * device i.
  *
  * Nothing tells a rank when the others have finished reading its buffer; whoever makes the collectives must
- * not let it be written again before every reader is known to have come to a later one (src/graph/slots.h
- * does that). */
+ * not let it be written again before every reader is known to have come to a later one
+ * (src/graph/lower/slots.h does that). */
 typedef struct tsr_collective_desc {
     tsr_op_kind kind;       /* ALL_REDUCE, ALL_GATHER, or SEND (the pair SEND/RECV shares one) */
     uint64_t participants;  /* devices whose programs run it */

@@ -43,9 +43,9 @@ typedef enum tsr_op_kind {
 
 /* What an op that yields PARTIAL writes, and what the all-reduce adds up. */
 typedef enum tsr_reduce_type {
-    TSR_REDUCE_EXACT = 0, /* int64 fixed point (core/fixed.h) */
+    TSR_REDUCE_EXACT = 0, /* int64 fixed point (core/quant/fixed.h) */
     TSR_REDUCE_F32 = 1,   /* float; depends on the split */
-    TSR_REDUCE_BF16 = 2   /* bfloat16 (core/half.h), summed in f32 and rounded; depends on the split */
+    TSR_REDUCE_BF16 = 2   /* bfloat16 (core/quant/half.h), summed in f32 and rounded; depends on the split */
 } tsr_reduce_type;
 
 /* Bytes of one element of a partial. */

@@ -5,7 +5,7 @@
 #include <strings.h>
 
 #include "core/mem.h"
-#include "core/quant.h"
+#include "core/quant/quant.h"
 #include "core/status.h"
 
 static void decode_f32(const void *src, float *dst, int64_t n)

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "graph/emit.h"
+#include "graph/emit/emit.h"
 
 /* -- collectives -- */
 

@@ -3,7 +3,7 @@
 #define TSR_GRAPH_PROGRAM_H
 
 #include "graph/graph.h"
-#include "graph/layout.h"
+#include "graph/emit/layout.h"
 
 /* Arenas and collective workspaces on every device, and the packed layout they were sized for. Programs
  * compiled into one memory must not run at the same time, and each overwrites the others' activations. */

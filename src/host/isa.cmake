@@ -13,9 +13,9 @@ endif()
 
 include(CheckCCompilerFlag)
 
-# Compile kernels/LEVEL.c with these flags, and tell kernels.c that there is one.
+# Compile kernels/sets/LEVEL.c with these flags, and tell kernels.c that there is one.
 function(tsr_kernel_level level)
-  set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/${level}.c)
+  set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/sets/${level}.c)
   target_sources(tsr_objects PRIVATE ${source})
   set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${kernel_flags};${ARGN}")
   string(TOUPPER TSR_HAVE_${level} have)

@@ -6,7 +6,7 @@
 
 #include "core/status.h"
 #include "host/cpu.h"
-#include "host/kernels/sets.h"
+#include "host/kernels/sets/sets.h"
 
 /* A level of this build; `lacking` as in cpu.h, NULL: nothing ever is. */
 typedef struct level {

@@ -5,14 +5,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/buffer.h"
-#include "alloc/kv.h"
+#include "alloc/buffer/buffer.h"
+#include "alloc/kv/kv.h"
 #include "core/mem.h"
 #include "graph/graph.h"
-#include "model/expert_split.h"
-#include "model/fit.h"
-#include "model/session.h"
-#include "model/session_file.h"
+#include "plan/expert_split.h"
+#include "plan/fit/fit.h"
+#include "model/session/session.h"
+#include "model/session/file.h"
 #include "runtime/memory.h"
 
 /* -- shape -- */

@@ -5,8 +5,8 @@
 #include <tsr/model.h>
 #include <tsr/session.h>
 
-#include "model/arch.h"
-#include "model/rope.h"
+#include "arch/arch.h"
+#include "arch/rope.h"
 
 /* What a file says, before any device is involved. */
 typedef struct tsr_model_shape {

@@ -15,10 +15,10 @@
 #include "comm/local.h"
 #include "comm/reduce.h"
 #ifdef TSR_WITH_CUDA
-#include "cuda/peer.h"
+#include "cuda/comm/peer.h"
 #endif
 #ifdef TSR_WITH_NCCL
-#include "cuda/nccl.h"
+#include "cuda/comm/nccl.h"
 #endif
 
 /* Bits of what is wanted. */

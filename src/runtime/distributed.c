@@ -1,15 +1,15 @@
 /* Devices in several processes; see distributed.h.
  *
- * A stand-in is a measuring device (alloc/measure.h) with the traits of the device that it stands for: what
- * is allocated on it here is counted here, as on the device itself, so every process keeps the same books of
- * all devices, and comes to the same plans and refusals. */
+ * A stand-in is a measuring device (alloc/buffer/dry_device.h) with the traits of the device that it stands
+ * for: what is allocated on it here is counted here, as on the device itself, so every process keeps the same
+ * books of all devices, and comes to the same plans and refusals. */
 #include "runtime/distributed.h"
 
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "alloc/measure.h"
+#include "alloc/buffer/dry_device.h"
 #include "core/mem.h"
 
 enum { PU_WORDS = 16 }; /* of processors that are compared; there may be more */

@@ -11,7 +11,7 @@
 #include "comm/trial.h"
 #include "core/mem.h"
 #include "core/runtime.h"
-#include "topo/links.h"
+#include "topo/links/links.h"
 
 enum { N_SIZES = 5, GROWTH = 8, REPEATS = 3, OPS_SMALL = TSR_TRIAL_MAX_OPS, OPS_LARGE = 4 };
 static const uint64_t smallest_bytes = 4096, small_bytes = 65536, slow_ns = 10000000;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/measure.h"
+#include "alloc/buffer/dry_device.h"
 #include "comm/local.h"
 #include "core/gpu_memory.h"
 #include "core/mem.h"

@@ -7,7 +7,7 @@
 #include "core/mem.h"
 #include "core/runtime.h"
 #ifdef TSR_WITH_CUDA
-#include "cuda/device.h"
+#include "cuda/device/device.h"
 #endif
 #include "host/device.h"
 #include "runtime/collectives.h"

@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include "core/gpu.h"
-#include "topo/draft.h"
-#include "topo/gpus.h"
+#include "topo/import/draft.h"
+#include "topo/import/gpus.h"
 #include "topo/topo.h"
 
 /* hwloc already leaves out what the cgroup's cpuset forbids. The affinity mask (taskset, numactl, a batch

@@ -7,7 +7,7 @@
 #include <tsr/memory.h>
 
 #include "core/mem.h"
-#include "topo/gpus.h"
+#include "topo/import/gpus.h"
 #include "topo/print.h"
 
 #define put tsr_topo_put

@@ -14,7 +14,7 @@
 
 #include <cuda_runtime.h>
 
-#include "cuda/kernels.h"
+#include "cuda/kernels/kernels.h"
 #include "support/random.h"
 
 enum { GPU_BLOCKS = 256, GPU_PAGE = 4096, GPU_OP_INDEX = 6 };

@@ -17,11 +17,11 @@
 #include <nccl.h>
 
 #include "core/comm.h"
-#include "core/fixed.h"
-#include "core/half.h"
-#include "cuda/device.h"
-#include "cuda/nccl.h"
-#include "cuda/peer.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
+#include "cuda/device/device.h"
+#include "cuda/comm/nccl.h"
+#include "cuda/comm/peer.h"
 #include "support/random.h"
 
 enum { MS = 1000000, MAX_RANKS = 8, MAX_OPS = 16, MAX_BLOCKS = 64 };

@@ -19,12 +19,12 @@
 
 #include "comm/choice.h"
 #include "comm/local.h"
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "core/mem.h"
-#include "cuda/device.h"
-#include "cuda/meet.h"
-#include "cuda/peer.h"
+#include "cuda/device/device.h"
+#include "cuda/comm/meet.h"
+#include "cuda/comm/peer.h"
 #include "support/failing_alloc.h"
 #include "support/random.h"
 

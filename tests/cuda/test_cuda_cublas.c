@@ -13,9 +13,9 @@
 #include <cublasLt.h>
 #include <cudasim.h>
 
-#include "core/half.h"
-#include "cuda/cublas.h"
-#include "cuda/device.h"
+#include "core/quant/half.h"
+#include "cuda/libs/cublas.h"
+#include "cuda/device/device.h"
 #include "support/random.h"
 
 enum { TOKENS = 40 };

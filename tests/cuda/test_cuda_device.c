@@ -12,10 +12,10 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 
-#include "core/fixed.h"
+#include "core/quant/fixed.h"
 #include "core/mem.h"
-#include "cuda/check.h"
-#include "cuda/device.h"
+#include "cuda/device/check.h"
+#include "cuda/device/device.h"
 #include "support/failing_alloc.h"
 
 enum { MS = 1000000 };

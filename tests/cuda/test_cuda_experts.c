@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-#include "core/fixed.h"
+#include "core/quant/fixed.h"
 #include "support/experts_case.h"
 
 static const tsr_type types[] = {TSR_TYPE_F32,  TSR_TYPE_F16,    TSR_TYPE_BF16,   TSR_TYPE_Q8_0,

@@ -6,8 +6,8 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "support/kernel_exact.h"
 
 static float *floats_back(const float *device, int64_t n)

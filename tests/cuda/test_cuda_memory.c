@@ -16,8 +16,8 @@
 #include <tsr/runtime.h>
 
 #include "core/mem.h"
-#include "cuda/device.h"
-#include "cuda/peer.h"
+#include "cuda/device/device.h"
+#include "cuda/comm/peer.h"
 #include "runtime/measuring.h"
 #include "support/failing_alloc.h"
 

@@ -8,8 +8,8 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 
 static const tsr_type types[] = {TSR_TYPE_F32,    TSR_TYPE_F16,    TSR_TYPE_BF16,  TSR_TYPE_Q4_1,
                                  TSR_TYPE_Q5_0,   TSR_TYPE_Q5_1,   TSR_TYPE_Q2_K,  TSR_TYPE_Q3_K,

@@ -7,8 +7,8 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 
 static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_BF16};
 enum { N_TYPES = 2, CHUNK = 128 };

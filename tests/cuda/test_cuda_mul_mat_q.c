@@ -9,8 +9,8 @@
 
 #include <tsr/types.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "core/status.h"
 
 static const tsr_type types[] = {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, TSR_TYPE_Q4_K, TSR_TYPE_Q5_K, TSR_TYPE_Q6_K};

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include <tsr/types.h>
-#include "cuda/fuse.h"
+#include "cuda/device/fuse.h"
 
 enum { TOKENS = 5, KV_HEADS = 2, HEADS = 6, PAGE_TOKENS = 4, PAGES = 3 };
 

@@ -18,11 +18,11 @@
 
 #include "core/device.h"
 #include "core/gpu.h"
-#include "cuda/device.h"
-#include "cuda/nvml_api.h"
+#include "cuda/device/device.h"
+#include "cuda/libs/nvml_api.h"
 #include "support/failing_alloc.h"
 #include "support/topology.h"
-#include "topo/gpus.h"
+#include "topo/import/gpus.h"
 
 static void machine(int n_gpus, cudasim_fabric fabric, int n_links)
 {

@@ -15,10 +15,10 @@
 
 #include <tsr/split.h>
 
-#include "alloc/buffer.h"
-#include "alloc/tensor.h"
+#include "alloc/buffer/buffer.h"
+#include "alloc/buffer/tensor.h"
 #include "core/mem.h"
-#include "cuda/device.h"
+#include "cuda/device/device.h"
 #include "support/failing_alloc.h"
 
 enum { MIB = 1 << 20, MAX_GPUS = 8, N_TENSORS = 4 };

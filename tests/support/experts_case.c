@@ -9,8 +9,8 @@
 
 #include <cmocka.h>
 
-#include "core/fixed.h"
-#include "core/half.h"
+#include "core/quant/fixed.h"
+#include "core/quant/half.h"
 #include "support/kernel_run.h"
 
 int64_t experts_case_slots(const experts_case *c)

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "alloc/measure.h"
+#include "alloc/buffer/dry_device.h"
 #include "core/mem.h"
 
 enum { POISON = 0xA5 };

@@ -18,12 +18,13 @@ const tsr_kernel_set *kernel_run_set(int i);
 const tsr_kernel_set *kernel_run_product_set(int i);
 
 /* Whether the set multiplies weights of this type with activations that become one bfloat16 each
- * (host/kernels/mul_mat_pairs.h). */
+ * (host/kernels/mul_mat/pairs.h). */
 bool kernel_run_is_pairs(const tsr_kernel_set *set, tsr_type type, int x_bits);
 
 /* What a product with one weight of this type may be off by, relative to it, before anything is added up:
- * that of pairs, and AMX divides activations and F16 weights into two bfloat16 (host/kernels/halves_amx.h).
- * Quantized types have a bound of their own, and plain ones are exact otherwise. */
+ * that of pairs, and AMX divides activations and F16 weights into two bfloat16
+ * (host/kernels/mul_mat/halves_amx.h). Quantized types have a bound of their own, and plain ones are exact
+ * otherwise. */
 double kernel_run_product_error(const tsr_kernel_set *set, tsr_type type, int x_bits);
 
 /* Run one op with a team of n_threads real threads, which read in one stream if they are an even number; with

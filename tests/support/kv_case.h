@@ -3,7 +3,7 @@
 #ifndef TESTS_SUPPORT_KV_CASE_H
 #define TESTS_SUPPORT_KV_CASE_H
 
-#include "alloc/kv.h"
+#include "alloc/kv/kv.h"
 #include "support/fake_device.h"
 
 enum { N_DEVICES = 3, N_LAYERS = 3, N_HEADS = 5, HEAD_DIM = 32, N_SEQ = 6, N_CTX = 90, PAGE = 4 };

@@ -10,10 +10,10 @@
 
 #include <cmocka.h>
 
-#include "alloc/kv.h"
+#include "alloc/kv/kv.h"
 #include "core/gpu_memory.h"
 #include "core/mem.h"
-#include "model/plan.h"
+#include "plan/plan.h"
 
 typedef struct checked {
     const tsr_plan *plan;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "core/half.h"
+#include "core/quant/half.h"
 #include "host/device.h"
 
 /* A number that depends on every bit of both arguments (the finalizer of MurmurHash3). */

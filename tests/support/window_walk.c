@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "model/session.h"
+#include "model/session/session.h"
 #include "support/random.h"
 #include "support/resplit_walk.h"
 #include "support/runner.h"

@@ -13,8 +13,8 @@ extern "C" {
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 
-#include "cuda/launch.h"
-#include "cuda/memory_order.h"
+#include "cuda/device/launch.h"
+#include "cuda/comm/memory_order.h"
 #include "cudasim.h"
 
 static int machine_of_one(void **)

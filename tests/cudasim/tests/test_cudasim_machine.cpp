@@ -16,8 +16,8 @@ extern "C" {
 
 #include <cuda.h>
 
-#include "cuda/launch.h"
-#include "cuda/memory_order.h"
+#include "cuda/device/launch.h"
+#include "cuda/comm/memory_order.h"
 #include "cudasim.h"
 
 #define OK(call) assert_int_equal(call, cudaSuccess)

@@ -1,0 +1,134 @@
+/* Buffer types: rules for spreading tensors, made once per runtime and compared by pointer.
+ *
+ * A type is normalised when it is made (shares that sum to 1, the main device among those with a share), so
+ * 3,1 and 6,2 are one type. The cache is a list: a runtime has a handful. */
+#include "alloc/buffer/buffer.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/status.h"
+
+static void buffer_types_destroy(void *types)
+{
+    tsr_buffer_type *type = types;
+    while (type) {
+        tsr_buffer_type *next = type->next;
+        tsr_mem_free(type);
+        type = next;
+    }
+}
+
+static bool same_rule(const tsr_buffer_type *a, const tsr_buffer_type *b)
+{
+    if (a->sharding != b->sharding || a->axis != b->axis || a->granule != b->granule ||
+        a->main_device != b->main_device || a->devices != b->devices)
+        return false;
+    for (int d = 0; d < a->rt->n_devices; d++)
+        if (a->shares[d] != b->shares[d])
+            return false;
+    return true;
+}
+
+/* The cached type that equals *wanted, which is added if there is none; NULL without memory. */
+static const tsr_buffer_type *intern(const tsr_buffer_type *wanted)
+{
+    tsr_runtime *rt = wanted->rt;
+    tsr_buffer_type *type = NULL;
+
+    for (type = rt->buffer_types; type; type = type->next)
+        if (same_rule(type, wanted))
+            return type;
+    if (tsr_mem_array(1, sizeof *type, "a buffer type", &type) != TSR_OK)
+        return NULL;
+    *type = *wanted;
+    type->next = rt->buffer_types;
+    rt->buffer_types = type;
+    rt->buffer_types_destroy = buffer_types_destroy;
+    return type;
+}
+
+static bool has_runtime(const tsr_runtime *rt)
+{
+    if (!rt)
+        tsr_fail(TSR_ERR_INVALID, "a buffer type needs a runtime; was its creation checked?");
+    return rt != NULL;
+}
+
+static bool has_device(const tsr_runtime *rt, int device)
+{
+    if (device >= 0 && device < rt->n_devices)
+        return true;
+    tsr_fail(TSR_ERR_INVALID, "a buffer type on device %d: the runtime's devices are 0 to %d", device,
+             rt->n_devices - 1);
+    return false;
+}
+
+const tsr_buffer_type *tsr_device_buffer_type(tsr_runtime *rt, int device)
+{
+    if (!has_runtime(rt) || !has_device(rt, device))
+        return NULL;
+    tsr_buffer_type type = {.rt = rt,
+                            .sharding = TSR_SHARDING_REPLICATED,
+                            .main_device = device,
+                            .devices = UINT64_C(1) << device};
+    type.shares[device] = 1;
+    return intern(&type);
+}
+
+const tsr_buffer_type *tsr_replicated_buffer_type(tsr_runtime *rt)
+{
+    if (!has_runtime(rt))
+        return NULL;
+    tsr_buffer_type type = {.rt = rt, .sharding = TSR_SHARDING_REPLICATED};
+    for (int d = 0; d < rt->n_devices; d++) {
+        type.devices |= UINT64_C(1) << d;
+        type.shares[d] = 1;
+    }
+    return intern(&type);
+}
+
+const tsr_buffer_type *tsr_split_buffer_type(tsr_runtime *rt, int main_device, const float *tensor_split,
+                                             int n)
+{
+    tsr_split_buffer_config config = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    config.main_device = main_device;
+    config.tensor_split = tensor_split;
+    config.n_tensor_split = n;
+    return tsr_split_buffer_type_ex(rt, &config);
+}
+
+const tsr_buffer_type *tsr_split_buffer_type_ex(tsr_runtime *rt, const tsr_split_buffer_config *config)
+{
+    tsr_split_buffer_config c = TSR_SPLIT_BUFFER_CONFIG_INIT;
+
+    if (!has_runtime(rt))
+        return NULL;
+    if (config && (config->size < sizeof config->size || config->size > sizeof c)) {
+        tsr_fail(TSR_ERR_INVALID,
+                 "split buffer config of %zu bytes, %zu are known; start from TSR_SPLIT_BUFFER_CONFIG_INIT",
+                 config->size, sizeof c);
+        return NULL;
+    }
+    if (config)
+        memcpy(&c, config, config->size);
+    if (!has_device(rt, c.main_device))
+        return NULL;
+    if ((c.axis != 0 && c.axis != 1) || c.granule < 0) {
+        tsr_fail(
+            TSR_ERR_INVALID,
+            "split buffer type: axis %d and granule %lld; the axis is 1 (rows) or 0 (columns), the granule "
+            "0 or more of them",
+            c.axis, (long long)c.granule);
+        return NULL;
+    }
+    tsr_buffer_type type = {.rt = rt, .sharding = TSR_SHARDING_SPLIT, .axis = c.axis, .granule = c.granule};
+    if (tsr_split_check(c.tensor_split, c.n_tensor_split, rt->n_devices, type.shares) != TSR_OK)
+        return NULL;
+    for (int d = 0; d < rt->n_devices; d++)
+        if (type.shares[d] > 0)
+            type.devices |= UINT64_C(1) << d;
+    bool has_share = type.devices >> c.main_device & 1;
+    type.main_device = has_share ? c.main_device : __builtin_ctzll(type.devices);
+    return intern(&type);
+}

@@ -1,0 +1,150 @@
+/* The measuring device; measure.h tells what it is for.
+ *
+ * Its addresses come from a counter that starts far above anything a program maps, so that using one by
+ * mistake faults at once instead of reading something. */
+#include "alloc/buffer/dry_device.h"
+
+#include <stdio.h>
+
+#include "core/mem.h"
+
+enum { FIRST_ADDRESS_BIT = 56, DEVICE_ADDRESS_BIT = 48, PAGE_BYTES = 4096 };
+
+typedef struct measure_device {
+    tsr_device base;
+    uintptr_t next;
+} measure_device;
+
+static void measure_destroy(tsr_device *device)
+{
+    tsr_mem_free(device);
+}
+
+static tsr_status measure_alloc(tsr_device *device, size_t bytes, void **pointer_out)
+{
+    measure_device *self = (measure_device *)device;
+    size_t alignment = TSR_MAX(device->alignment, (size_t)PAGE_BYTES);
+    /* A page stays free between neighbours, so that the ends of two allocations are never equal. */
+    if (bytes > UINTPTR_MAX - self->next - PAGE_BYTES - 2 * alignment)
+        return tsr_fail(TSR_ERR_MEMORY, "device %s: %zu bytes exceed the address space", device->name, bytes);
+    *pointer_out = (void *)self->next;
+    self->next = tsr_align_up(self->next + bytes + PAGE_BYTES, alignment);
+    return TSR_OK;
+}
+
+static tsr_status measure_alloc_checked(tsr_device *device, size_t bytes, void **pointer_out)
+{
+    if (bytes > device->max_alloc)
+        return tsr_fail(TSR_ERR_MEMORY, "device %s: one allocation of %zu bytes, at most %zu are possible",
+                        device->name, bytes, device->max_alloc);
+    return measure_alloc(device, bytes, pointer_out);
+}
+
+static void measure_free(tsr_device *device, void *pointer, size_t bytes)
+{
+    (void)device, (void)pointer, (void)bytes;
+}
+
+static tsr_status measure_commit(tsr_device *device, void *base, size_t offset, size_t bytes)
+{
+    (void)device, (void)base, (void)offset, (void)bytes;
+    return TSR_OK;
+}
+
+static tsr_status measure_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
+{
+    *free_out = *total_out = device->memory_cap;
+    return TSR_OK;
+}
+
+static tsr_status measure_wrap(tsr_device *device, const void *pointer, size_t bytes,
+                               const void **wrapped_out)
+{
+    (void)device, (void)bytes;
+    *wrapped_out = pointer;
+    return TSR_OK;
+}
+
+static void measure_unwrap(tsr_device *device, const void *wrapped, size_t bytes)
+{
+    (void)device, (void)wrapped, (void)bytes;
+}
+
+static tsr_status measure_copy_2d(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                                  size_t src_stride, size_t width, size_t height)
+{
+    (void)device, (void)dst, (void)dst_stride, (void)src, (void)src_stride, (void)width, (void)height;
+    return TSR_OK;
+}
+
+/* A program is a token: the device itself. */
+static tsr_status measure_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
+                                         tsr_device_program **program_out)
+{
+    (void)ops, (void)n_ops;
+    *program_out = (tsr_device_program *)device;
+    return TSR_OK;
+}
+
+static void measure_program_destroy(tsr_device *device, tsr_device_program *program)
+{
+    (void)device, (void)program;
+}
+
+static tsr_status measure_launch(tsr_device *device, tsr_device_program *program)
+{
+    (void)program;
+    if (device->elsewhere) /* its own process launches it */
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "device %s only measures memory; open the runtime without no_alloc to run programs",
+                    device->name);
+}
+
+static tsr_status measure_synchronize(tsr_device *device, uint64_t timeout_ns)
+{
+    (void)device, (void)timeout_ns;
+    return TSR_OK;
+}
+
+static const struct tsr_device_ops measure_ops = {
+    .kind = "measure",
+    .destroy = measure_destroy,
+    .alloc = measure_alloc_checked,
+    .free = measure_free,
+    .reserve = measure_alloc,
+    .release = measure_free,
+    .commit = measure_commit,
+    .decommit = measure_commit,
+    .memory_info = measure_memory_info,
+    .wrap = measure_wrap,
+    .unwrap = measure_unwrap,
+    .upload = measure_copy_2d,
+    .download = measure_copy_2d,
+    .copy = measure_copy_2d,
+    .program_create = measure_program_create,
+    .program_destroy = measure_program_destroy,
+    .launch = measure_launch,
+    .synchronize = measure_synchronize,
+};
+
+tsr_status tsr_measure_device_create(const char *name, int index, size_t memory_cap, size_t alignment,
+                                     size_t max_alloc, size_t granularity, tsr_device **device_out)
+{
+    tsr_status status = TSR_OK;
+    measure_device *self = NULL;
+
+    TSR_TRY(tsr_mem_array(1, sizeof *self, "a measuring device", &self));
+    self->base.ops = &measure_ops;
+    self->base.index = index;
+    self->base.memory_cap = memory_cap;
+    self->base.alignment = alignment;
+    self->base.max_alloc = max_alloc;
+    self->base.granularity = granularity;
+    snprintf(self->base.name, sizeof self->base.name, "%s", name);
+    self->next = tsr_align_up(((uintptr_t)1 << FIRST_ADDRESS_BIT) + ((uintptr_t)index << DEVICE_ADDRESS_BIT),
+                              TSR_MAX(alignment, (size_t)PAGE_BYTES));
+    *device_out = &self->base;
+out:
+    return status;
+}

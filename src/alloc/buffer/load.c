@@ -1,0 +1,318 @@
+/* A model's weights on its devices: views of the mapped file where a device can read it, packed copies where
+ * not. A view is a pointer and a stride, for rows and for columns alike, so opening a model on host devices
+ * reads none of its weights. */
+#include "alloc/buffer/buffer.h"
+
+#include "alloc/buffer/upload.h"
+#include "core/mem.h"
+#include "core/status.h"
+
+/* A buffer on its way. */
+typedef struct loading {
+    tsr_buffer *buffer;
+    tsr_buffer_item *items; /* [n] */
+    int n;
+    const tsr_weights_config *config;
+    tsr_upload_part *parts; /* of the copies that are being filled */
+    int n_parts;
+} loading;
+
+/* Views of the sources for every shard on one device. */
+static tsr_status view_device(tsr_buffer *buffer, int d, tsr_buffer_item *items, int n)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < n; i++) {
+        tsr_buffer_item *item = &items[i];
+        tsr_window window = tsr_placement_window(item->tensor, &item->placement, d);
+        size_t bytes = tsr_placement_bytes(item->tensor, &item->placement, d);
+        if (bytes == 0)
+            continue;
+        /* From the first byte held to the last, the other devices' columns in between included. */
+        size_t row_bytes = tsr_type_row_bytes(item->tensor->type, item->tensor->ne[0]);
+        size_t width = tsr_type_row_bytes(item->tensor->type, window.col_end - window.col_begin);
+        size_t span = (size_t)(window.row_end - window.row_begin - 1) * row_bytes + width;
+        const void *wrapped;
+        TSR_TRY(tsr_buffer_add_wrapped(buffer, d, tsr_upload_source(item, window), span, bytes,
+                                       item->tensor->name, &wrapped));
+        item->shards[d] = (tsr_shard){(void *)wrapped, row_bytes};
+    }
+out:
+    return status;
+}
+
+/* -- what a device has already -- */
+
+static bool same_window(tsr_window a, tsr_window b)
+{
+    return a.col_begin == b.col_begin && a.col_end == b.col_end && a.row_begin == b.row_begin &&
+           a.row_end == b.row_end;
+}
+
+static tsr_window window_of(const tsr_buffer_item *item, int d)
+{
+    return tsr_placement_window(item->tensor, &item->placement, d);
+}
+
+/* What the device held of it before. */
+static tsr_window former_window(const loading *l, int i, int d)
+{
+    const tsr_tensor *former = l->config->former ? l->config->former[i] : NULL;
+    return former && former->shards ? tsr_placement_window(former, &former->placement, d) : (tsr_window){0};
+}
+
+static size_t device_bytes(const loading *l, int d)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < l->n; i++)
+        bytes += tsr_placement_bytes(l->items[i].tensor, &l->items[i].placement, d);
+    return bytes;
+}
+
+/* Whether the device's part of every tensor is what it was, and there was nothing else. */
+static bool is_unchanged(const loading *l, int d)
+{
+    size_t before = 0;
+    if (!l->config->former_buffer)
+        return false;
+    for (int i = 0; i < l->n; i++)
+        if (!same_window(window_of(&l->items[i], d), former_window(l, i, d)))
+            return false;
+    for (const tsr_tensor *t = l->config->former_buffer->tensors; t; t = t->buffer_next)
+        before += tsr_placement_bytes(t, &t->placement, d);
+    return before == device_bytes(l, d);
+}
+
+static tsr_status borrow_device(loading *l, int d)
+{
+    for (int i = 0; i < l->n; i++)
+        if (l->config->former[i] && l->config->former[i]->shards)
+            l->items[i].shards[d] = l->config->former[i]->shards[d];
+    return tsr_buffer_borrow(l->buffer, l->config->former_buffer, d);
+}
+
+static tsr_window meet(tsr_window a, tsr_window b)
+{
+    tsr_window both = {TSR_MAX(a.col_begin, b.col_begin), TSR_MIN(a.col_end, b.col_end),
+                       TSR_MAX(a.row_begin, b.row_begin), TSR_MIN(a.row_end, b.row_end)};
+    bool empty = both.col_begin >= both.col_end || both.row_begin >= both.row_end;
+    return empty ? (tsr_window){0} : both;
+}
+
+static void add_part(loading *l, const tsr_buffer_item *item, tsr_window w)
+{
+    if (w.col_begin < w.col_end && w.row_begin < w.row_end)
+        l->parts[l->n_parts++] = (tsr_upload_part){item, w};
+}
+
+/* What of an item must come from its source: all but `kept`, which the device has. */
+static void add_missing(loading *l, const tsr_buffer_item *item, tsr_window all, tsr_window kept)
+{
+    if (kept.row_begin == kept.row_end) {
+        add_part(l, item, all);
+        return;
+    }
+    add_part(l, item, (tsr_window){all.col_begin, all.col_end, all.row_begin, kept.row_begin});
+    add_part(l, item, (tsr_window){all.col_begin, all.col_end, kept.row_end, all.row_end});
+    add_part(l, item, (tsr_window){all.col_begin, kept.col_begin, kept.row_begin, kept.row_end});
+    add_part(l, item, (tsr_window){kept.col_end, all.col_end, kept.row_begin, kept.row_end});
+}
+
+/* Copy `kept` from the former shard to the new one. */
+static tsr_status keep_part(const loading *l, int i, int d, tsr_window kept)
+{
+    const tsr_buffer_item *item = &l->items[i];
+    tsr_device *device = l->buffer->rt->devices[d];
+    const tsr_tensor *former = l->config->former[i];
+    const tsr_buffer_item was = {(tsr_tensor *)former, former->placement, NULL, former->shards};
+    return device->ops->copy(device, tsr_upload_target(item, kept, d), item->shards[d].row_stride,
+                             tsr_upload_target(&was, kept, d), former->shards[d].row_stride,
+                             tsr_window_width(item->tensor, kept), tsr_window_height(kept));
+}
+
+/* Copy what the device has of its new shards, and list the rest. Where copies are to be verified all of them
+ * are compared with the source, so all come from there. */
+static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
+{
+    tsr_status status = TSR_OK;
+    const tsr_buffer *former = l->config->former_buffer;
+    bool keeps = former && tsr_buffer_has_copies(former, d) && !(l->config->flags & TSR_WEIGHTS_VERIFY);
+    int begin = l->n_parts;
+    for (int i = 0; i < l->n; i++) {
+        tsr_window all = window_of(&l->items[i], d);
+        tsr_window kept = keeps ? meet(all, former_window(l, i, d)) : (tsr_window){0};
+        if (kept.row_begin < kept.row_end)
+            TSR_TRY(keep_part(l, i, d, kept));
+        add_missing(l, &l->items[i], all, kept);
+    }
+    *job = (tsr_upload_job){l->buffer->rt->devices[d], l->parts + begin, l->n_parts - begin};
+out:
+    return status;
+}
+
+/* -- loading -- */
+
+/* Make room for one device's shards, or views of them. *copied_out: the room is to be filled. */
+static tsr_status load_device(loading *l, int d, bool *copied_out)
+{
+    tsr_status status = TSR_ERR_UNSUPPORTED;
+    tsr_buffer *buffer = l->buffer;
+    int n_kept = buffer->n_regions;
+    size_t bytes = 0;
+    tsr_device *device = buffer->rt->devices[d];
+
+    *copied_out = false;
+    if (is_unchanged(l, d))
+        return borrow_device(l, d);
+    if (!(l->config->flags & TSR_WEIGHTS_COPY) && !device->prefers_copies) {
+        status = view_device(buffer, d, l->items, l->n);
+        if (status == TSR_ERR_UNSUPPORTED) {
+            tsr_log(&buffer->rt->logger, TSR_LOG_INFO, "device %s gets copies of the weights: %s",
+                    device->name, tsr_last_error());
+            tsr_buffer_drop_regions(buffer, n_kept);
+            tsr_fail_clear();
+        }
+    }
+    *copied_out = status == TSR_ERR_UNSUPPORTED;
+    return *copied_out ? tsr_buffer_lay_out(buffer, device, l->items, l->n, &bytes) : status;
+}
+
+static size_t part_bytes(const tsr_upload_job *job)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < job->n_parts; i++)
+        bytes += tsr_window_width(job->parts[i].item->tensor, job->parts[i].window) *
+                 tsr_window_height(job->parts[i].window);
+    return bytes;
+}
+
+/* Fill the copies on `devices`, all at once. */
+static tsr_status fill_copies(loading *l, uint64_t devices, tsr_upload_config *config)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = l->buffer->rt;
+    tsr_upload_job *jobs = NULL;
+    int n_jobs = 0, n_copied = 0, most = l->config->former ? 4 : 1; /* parts of an item */
+
+    for (int d = 0; d < rt->n_devices; d++)
+        n_copied += devices >> d & 1;
+    if (n_copied == 0 || rt->no_alloc)
+        goto out;
+    TSR_TRY(tsr_mem_array((size_t)n_copied, sizeof *jobs, "uploads", &jobs));
+    TSR_TRY(tsr_mem_array((size_t)n_copied * (size_t)l->n * (size_t)most, sizeof *l->parts, "uploads",
+                          &l->parts));
+    for (int d = 0; d < rt->n_devices; d++)
+        if (devices >> d & 1) {
+            TSR_TRY(fill_device(l, d, &jobs[n_jobs]));
+            config->done_bytes -= part_bytes(&jobs[n_jobs]);
+            n_jobs += jobs[n_jobs].n_parts > 0;
+        }
+    TSR_TRY(tsr_upload_weights(jobs, n_jobs, config));
+out:
+    tsr_mem_free(l->parts);
+    tsr_mem_free(jobs);
+    l->parts = NULL;
+    l->n_parts = 0;
+    return status;
+}
+
+/* All devices. */
+static tsr_status load_devices(loading *l)
+{
+    tsr_status status = TSR_OK;
+    tsr_upload_config config = {.verify = l->config->flags & TSR_WEIGHTS_VERIFY,
+                                .progress = l->config->progress,
+                                .user = l->config->user};
+    uint64_t copies = 0;
+    bool copied;
+
+    for (int d = 0; d < l->buffer->rt->n_devices; d++) {
+        size_t bytes = device_bytes(l, d);
+        if (l->config->later >> d & 1)
+            continue;
+        TSR_TRY(load_device(l, d, &copied));
+        config.total_bytes += bytes;
+        copies |= copied && bytes > 0 ? UINT64_C(1) << d : 0;
+    }
+    config.done_bytes = config.total_bytes;
+    TSR_TRY(fill_copies(l, copies, &config));
+    if (config.progress)
+        config.progress(config.total_bytes, config.total_bytes, config.user);
+out:
+    return status;
+}
+
+static tsr_status make_items(tsr_buffer *buffer, tsr_tensor *const *tensors, const tsr_placement *placements,
+                             const void *const *sources, int n, tsr_buffer_item *items)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = buffer->rt;
+    tsr_shard *shards = NULL;
+
+    TSR_TRY(tsr_buffer_shards(buffer, n, &shards));
+    for (int i = 0; i < n; i++) {
+        if (tensors[i]->rt != rt || tensors[i]->shards)
+            return tsr_fail(TSR_ERR_INVALID, "tensor %s belongs to another runtime or is allocated already",
+                            tensors[i]->name);
+        if (!rt->no_alloc && !(sources && sources[i]))
+            return tsr_fail(TSR_ERR_INVALID,
+                            "tensor %s has no data; was its file opened for its header only?",
+                            tensors[i]->name);
+        items[i] = (tsr_buffer_item){tensors[i], placements[i], sources ? sources[i] : NULL,
+                                     shards + (size_t)i * (size_t)rt->n_devices};
+        TSR_TRY(tsr_placement_check(tensors[i], &placements[i]));
+        if (placements[i].sharding == TSR_SHARDING_SPLIT)
+            TSR_TRY(tsr_buffer_keep_map(buffer, placements[i].map, &items[i].placement.map));
+        else
+            items[i].placement.map = NULL;
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_weights_create(tsr_runtime *rt, tsr_tensor *const *tensors, const tsr_placement *placements,
+                              const void *const *sources, int n, const tsr_weights_config *config,
+                              tsr_buffer **buffer_out)
+{
+    tsr_status status = TSR_OK;
+    loading l = {.n = n, .config = config};
+
+    TSR_TRY(tsr_buffer_create(rt, config->owner, &l.buffer));
+    TSR_TRY(tsr_mem_array((size_t)n, sizeof *l.items, "a list of weights", &l.items));
+    TSR_TRY(make_items(l.buffer, tensors, placements, sources, n, l.items));
+    TSR_TRY(load_devices(&l));
+
+    l.buffer->read_only = true;
+    for (int i = 0; i < n; i++)
+        tsr_buffer_attach(l.buffer, &l.items[i]);
+    *buffer_out = l.buffer;
+    l.buffer = NULL; /* now the caller's */
+out:
+    tsr_mem_free(l.items);
+    tsr_buffer_destroy(l.buffer);
+    return status;
+}
+
+tsr_status tsr_weights_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
+                            uint64_t devices, unsigned flags)
+{
+    tsr_status status = TSR_OK;
+    const tsr_weights_config config = {.flags = flags};
+    tsr_upload_config upload = {.verify = flags & TSR_WEIGHTS_VERIFY};
+    loading l = {.buffer = buffer, .n = n, .config = &config};
+    size_t bytes = 0;
+
+    TSR_TRY(tsr_mem_array((size_t)n, sizeof *l.items, "a list of weights", &l.items));
+    for (int i = 0; i < n; i++)
+        l.items[i] = (tsr_buffer_item){tensors[i], tensors[i]->placement, sources[i], tensors[i]->shards};
+    for (int d = 0; d < buffer->rt->n_devices; d++)
+        if (devices >> d & 1)
+            TSR_TRY(tsr_buffer_lay_out(buffer, buffer->rt->devices[d], l.items, n, &bytes));
+    TSR_TRY(fill_copies(&l, devices, &upload));
+out:
+    tsr_mem_free(l.items);
+    if (status != TSR_OK)
+        for (int d = 0; d < buffer->rt->n_devices; d++)
+            if (devices >> d & 1)
+                tsr_buffer_drop_device(buffer, d);
+    return status;
+}

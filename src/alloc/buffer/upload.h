@@ -1,0 +1,49 @@
+/* Filling the devices' copies of weights from host memory, all devices at once: a thread per device, or as
+ * many as the device takes uploads from (n_uploaders), while the caller's thread reports progress. */
+#ifndef TSR_ALLOC_UPLOAD_H
+#define TSR_ALLOC_UPLOAD_H
+
+#include "alloc/buffer/buffer.h"
+
+/* A part of a device's shard of an item, as elements of the whole tensor. */
+typedef struct tsr_upload_part {
+    const tsr_buffer_item *item;
+    tsr_window window; /* inside the shard's */
+} tsr_upload_part;
+
+/* What one device gets: parts of shards that have been laid out in its memory. */
+typedef struct tsr_upload_job {
+    tsr_device *device;
+    tsr_upload_part *parts; /* [n_parts] */
+    int n_parts;
+} tsr_upload_job;
+
+typedef struct tsr_upload_config {
+    bool verify;                   /* read everything back and compare it with its source */
+    tsr_weights_progress progress; /* NULL: nobody listens */
+    void *user;
+    size_t done_bytes, total_bytes; /* of the progress: what was there before, and what there is in all */
+} tsr_upload_config;
+
+/* Returns when all devices have all of it, or none is touched any more after the first failure, whose status
+ * and sentence are the call's: a device's own, or TSR_ERR_DEVICE naming device, tensor and byte that came
+ * back different, or TSR_ERR_MEMORY. Nothing else may use the devices meanwhile. */
+tsr_status tsr_upload_weights(const tsr_upload_job *jobs, int n_jobs, const tsr_upload_config *config);
+
+/* Address of a window's first element in an item's source, which may be NULL on a measuring device; and in
+ * the device's shard, whose own window contains it. */
+const void *tsr_upload_source(const tsr_buffer_item *item, tsr_window window);
+unsigned char *tsr_upload_target(const tsr_buffer_item *item, tsr_window window, int device);
+
+/* Bytes of a row of a window, and its rows. */
+static inline size_t tsr_window_width(const tsr_tensor *tensor, tsr_window window)
+{
+    return tsr_type_row_bytes(tensor->type, window.col_end - window.col_begin);
+}
+
+static inline size_t tsr_window_height(tsr_window window)
+{
+    return (size_t)(window.row_end - window.row_begin);
+}
+
+#endif

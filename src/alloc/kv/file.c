@@ -1,0 +1,142 @@
+/* Sequences of the KV region as files have them (alloc/kv/kv.h): what is kept of each, whole pages, and the
+ * way back. */
+#include <string.h>
+
+#include "alloc/kv/group.h"
+#include "core/mem.h"
+#include "core/status.h"
+
+/* -- what is kept -- */
+
+/* The first page of the least span that a file may have, and of the largest: with what the last token saw,
+ * too, a sequence that was loaded can be cut by that token, whose logits may be wanted again. */
+static int last_first(const tsr_kv_group *group, int64_t length)
+{
+    return tsr_kv_group_first_seen(group, length);
+}
+
+static int least_first(const tsr_kv_group *group, int64_t length)
+{
+    return tsr_kv_group_first_seen(group, length - 1);
+}
+
+tsr_kv_span tsr_kv_saved_span(const tsr_kv *kv, int group, int seq)
+{
+    tsr_kv_span span;
+    (void)tsr_kv_pages(kv, group, seq, &span);
+    span.first = TSR_MAX(span.first, least_first(&kv->groups[group], kv->lengths[seq]));
+    return span;
+}
+
+bool tsr_kv_saved_valid(const tsr_kv *kv, int group, int64_t length, int64_t first)
+{
+    return first >= least_first(&kv->groups[group], length) &&
+           first <= last_first(&kv->groups[group], length);
+}
+
+/* -- restoring -- */
+
+static tsr_status check_saved(const tsr_kv *kv, int seq, const tsr_kv_saved *saved)
+{
+    bool good = seq >= 0 && seq < kv->n_seq_max && kv->lengths[seq] == 0 && saved->parent < kv->n_seq_max &&
+                saved->parent != seq && saved->length >= 0 && saved->shared >= 0 &&
+                saved->shared <= saved->length;
+    for (int g = 0; g < kv->n_groups && good; g++)
+        good = tsr_kv_saved_valid(kv, g, saved->length, saved->first[g]);
+    if (!good)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "sequence %d cannot be restored with %lld tokens; it must be empty, and what was "
+                        "saved must be whole",
+                        seq, (long long)saved->length);
+    if (saved->length > kv->n_ctx)
+        return tsr_fail(TSR_ERR_FULL,
+                        "%lld tokens of a sequence exceed the context of %lld; open with a larger n_ctx",
+                        (long long)saved->length, (long long)kv->n_ctx);
+    return TSR_OK;
+}
+
+static tsr_kv_origin origin_in(const tsr_kv *kv, int g, const tsr_kv_saved *saved)
+{
+    int end = tsr_kv_pages_for(kv->page_tokens, saved->length);
+    return (tsr_kv_origin){.span = {saved->first[g], end},
+                           .parent = saved->parent,
+                           .shared =
+                               saved->shared == saved->length ? end : (int)(saved->shared / kv->page_tokens),
+                           .parent_length = tsr_kv_length(kv, saved->parent)};
+}
+
+tsr_status tsr_kv_restore(tsr_kv *kv, int seq, const tsr_kv_saved *saved)
+{
+    tsr_status status = TSR_OK;
+    tsr_kv_origin origins[TSR_KV_MAX_GROUPS];
+    int n_prepared = 0;
+    TSR_TRY(check_saved(kv, seq, saved));
+    for (; n_prepared < kv->n_groups; n_prepared++) {
+        origins[n_prepared] = origin_in(kv, n_prepared, saved);
+        TSR_TRY(tsr_kv_group_prepare_restore(&kv->groups[n_prepared], &origins[n_prepared]));
+    }
+    for (int g = 0; g < kv->n_groups; g++)
+        tsr_kv_group_restore(&kv->groups[g], seq, &origins[g]);
+    kv->lengths[seq] = saved->length;
+out:
+    for (int g = 0; g < n_prepared && status != TSR_OK; g++)
+        tsr_kv_group_unprepare(&kv->groups[g]);
+    return status;
+}
+
+/* -- whole pages -- */
+
+size_t tsr_kv_page_bytes(const tsr_kv *kv, int group)
+{
+    return kv->groups[group].regions[0].whole_bytes;
+}
+
+static tsr_status find_page(const tsr_kv *kv, int group, int seq, int index, int32_t *page_out)
+{
+    tsr_kv_span span;
+    const int32_t *pages = tsr_kv_pages(kv, group, seq, &span);
+    if (!pages || index < span.first || index >= span.end)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "sequence %d of %lld tokens has no KV page %d; it has the %d from %d on", seq,
+                        (long long)tsr_kv_length(kv, seq), index, span.end - span.first, span.first);
+    *page_out = pages[index];
+    return TSR_OK;
+}
+
+/* Rows of a whole page lie head by head; clear what each head has behind its first n_tokens. */
+static void clear_behind(const tsr_kv *kv, int group, int64_t n_tokens, unsigned char *bytes)
+{
+    size_t rows[2] = {tsr_type_row_bytes(kv->type_k, kv->head_dim),
+                      tsr_type_row_bytes(kv->type_v, kv->head_dim)};
+    for (int i = 0; i < kv->n_layers; i++)
+        for (int part = 0; part < 2 && kv->group_of[i] == group; part++) {
+            size_t head = rows[part] * (size_t)kv->page_tokens, kept = rows[part] * (size_t)n_tokens;
+            for (int64_t h = 0; h < kv->n_heads[i]; h++, bytes += head)
+                memset(bytes + kept, 0, head - kept);
+        }
+}
+
+tsr_status tsr_kv_page_get(const tsr_kv *kv, int group, int seq, int index, unsigned char *bytes)
+{
+    tsr_status status = TSR_OK;
+    int32_t page;
+    TSR_TRY(find_page(kv, group, seq, index, &page));
+    for (int d = 0; d < kv->n_devices; d++)
+        TSR_TRY(tsr_kv_region_get_page(&kv->groups[group].regions[d], page, bytes));
+    int64_t left = kv->lengths[seq] - (int64_t)index * kv->page_tokens;
+    if (left < kv->page_tokens)
+        clear_behind(kv, group, left, bytes);
+out:
+    return status;
+}
+
+tsr_status tsr_kv_page_put(tsr_kv *kv, int group, int seq, int index, const unsigned char *bytes)
+{
+    tsr_status status = TSR_OK;
+    int32_t page;
+    TSR_TRY(find_page(kv, group, seq, index, &page));
+    for (int d = 0; d < kv->n_devices; d++)
+        TSR_TRY(tsr_kv_region_put_page(&kv->groups[group].regions[d], page, bytes));
+out:
+    return status;
+}

@@ -1,0 +1,452 @@
+/* The KV region (alloc/kv/kv.h): sequences, whose lengths are the same in all groups of layers. What a group
+ * does with its pages is in kv_group.c. Every change first lets all groups do what can fail, and only then
+ * changes tables. */
+#include "alloc/kv/kv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "alloc/kv/group.h"
+#include "core/mem.h"
+#include "core/status.h"
+
+/* -- creation -- */
+
+static bool type_fits(tsr_type type)
+{
+    return type == TSR_TYPE_F32 || type == TSR_TYPE_F16 || type == TSR_TYPE_BF16 || type == TSR_TYPE_Q8_0 ||
+           type == TSR_TYPE_Q4_0;
+}
+
+static tsr_status check_type(const char *what, tsr_type type, int64_t head_dim)
+{
+    if (!type_fits(type))
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s %s: KV is stored as F32, F16, BF16, Q8_0 or Q4_0", what,
+                        tsr_type_name(type));
+    int64_t block = tsr_type_block_elems(type);
+    if (head_dim % block != 0)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "%s %s has blocks of %lld elements, and head_dim %lld is no multiple of that; use F16 or "
+            "BF16",
+            what, tsr_type_name(type), (long long)block, (long long)head_dim);
+    return TSR_OK;
+}
+
+static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config, int index)
+{
+    const tsr_kv_layer *layer = &config->layers[index];
+    const tsr_shard_map *map = layer->kv_heads;
+    if (!map || map->n_devices != rt->n_devices || map->extent < 1)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "KV layer %d: needs a map of at least one KV head over the runtime's %d devices",
+                        index, rt->n_devices);
+    for (int d = 0; d < rt->n_devices; d++)
+        if (tsr_shard_map_count(map, d) > 0 && !(layer->devices >> d & 1))
+            return tsr_fail(
+                TSR_ERR_INVALID,
+                "KV layer %d: its map gives heads to device %s, which does not hold the layer; give "
+                "them to those that do",
+                index, rt->devices[d]->name);
+    if (layer->window < 0 || layer->window > INT32_MAX)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "KV layer %d: a window of %lld positions; 0 (none) to %d are possible", index,
+                        (long long)layer->window, INT32_MAX);
+    if (layer->window > 0 && (config->n_batch < 1 || config->n_batch > INT32_MAX))
+        return tsr_fail(TSR_ERR_INVALID, "KV layer %d has a window: n_batch %lld must be 1 to %d", index,
+                        (long long)config->n_batch, INT32_MAX);
+    return TSR_OK;
+}
+
+static tsr_status check_config(const tsr_runtime *rt, const tsr_kv_config *config)
+{
+    tsr_status status = TSR_OK;
+    if (config->n_layers < 1 || config->head_dim < 1 || config->n_ctx < 1 || config->n_seq_max < 1 ||
+        config->page_tokens < 1)
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "KV region: %d layers, head_dim %lld, n_ctx %lld, %d sequences, pages of %d tokens; each "
+            "must be at least 1",
+            config->n_layers, (long long)config->head_dim, (long long)config->n_ctx, config->n_seq_max,
+            config->page_tokens);
+    TSR_TRY(check_type("type_k", config->type_k, config->head_dim));
+    TSR_TRY(check_type("type_v", config->type_v, config->head_dim));
+    /* Page numbers and positions are int32. */
+    int64_t slack = (int64_t)config->n_seq_max * (config->page_tokens - 1);
+    if (config->n_ctx > INT32_MAX || slack > INT32_MAX || config->n_ctx + slack > INT32_MAX)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "KV region: n_ctx %lld for %d sequences is beyond 2^31 tokens; lower one of them",
+                        (long long)config->n_ctx, config->n_seq_max);
+    for (int i = 0; i < config->n_layers; i++)
+        TSR_TRY(check_layer(rt, config, i));
+out:
+    return status;
+}
+
+int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window)
+{
+    int64_t page = config->page_tokens ? config->page_tokens : TSR_KV_PAGE_TOKENS;
+    int64_t n = (config->n_ctx + config->n_seq_max * (page - 1)) / page;
+    if (window == 0 || config->keep_all)
+        return n;
+    int64_t kept = window - 1 + config->n_batch; /* consecutive positions, the first anywhere in a page */
+    return TSR_MIN(n, config->n_seq_max * ((kept + page - 2) / page + 1));
+}
+
+static int find_group(const tsr_kv *kv, int64_t window)
+{
+    int g = 0;
+    while (g < kv->n_groups && kv->groups[g].window != window)
+        g++;
+    return g;
+}
+
+static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *config)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < kv->n_layers; i++) {
+        const tsr_kv_layer *layer = &config->layers[i];
+        int g = find_group(kv, layer->window);
+        if (g == TSR_KV_MAX_GROUPS)
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "layers have more than %d different windows",
+                            TSR_KV_MAX_GROUPS);
+        kv->n_heads[i] = layer->kv_heads->extent;
+        kv->group_of[i] = g;
+        if (g < kv->n_groups)
+            continue;
+        kv->n_groups++; /* counted before it opens, so that a failure closes it too */
+        TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, config, layer->window));
+    }
+out:
+    return status;
+}
+
+static void describe_kv(const tsr_live *live, char *text, size_t size)
+{
+    const tsr_kv *kv = TSR_LIVE_OBJECT(live, tsr_kv);
+    snprintf(text, size, "of %lld tokens in %d layers", (long long)kv->n_ctx, kv->n_layers);
+}
+
+static size_t live_bytes(const tsr_live *live, int device)
+{
+    return tsr_kv_reserved_bytes(TSR_LIVE_OBJECT(live, tsr_kv), device);
+}
+
+static const tsr_live_kind kv_kind = {"KV region", describe_kv, live_bytes};
+
+tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **kv_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_kv *kv = NULL;
+    tsr_kv_config config = *given;
+    config.page_tokens = config.page_tokens ? config.page_tokens : TSR_KV_PAGE_TOKENS;
+
+    TSR_TRY(check_config(rt, &config));
+    TSR_TRY(tsr_mem_array(1, sizeof *kv, "a KV region", &kv));
+    kv->n_devices = rt->n_devices;
+    kv->n_layers = config.n_layers;
+    kv->n_seq_max = config.n_seq_max;
+    kv->page_tokens = config.page_tokens;
+    kv->head_dim = config.head_dim;
+    kv->n_ctx = config.n_ctx;
+    kv->type_k = config.type_k;
+    kv->type_v = config.type_v;
+    TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->n_heads, "KV layers", &kv->n_heads));
+    TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->group_of, "KV layers", &kv->group_of));
+    TSR_TRY(tsr_mem_array((size_t)kv->n_seq_max, sizeof *kv->lengths, "KV sequences", &kv->lengths));
+    TSR_TRY(make_groups(kv, rt, &config));
+    tsr_live_add(rt, &kv->live, &kv_kind);
+    *kv_out = kv;
+    kv = NULL; /* now the caller's */
+out:
+    tsr_kv_destroy(kv);
+    return status;
+}
+
+void tsr_kv_destroy(tsr_kv *kv)
+{
+    if (!kv)
+        return;
+    tsr_live_remove(&kv->live);
+    for (int g = 0; g < kv->n_groups; g++)
+        tsr_kv_group_close(&kv->groups[g]);
+    tsr_mem_free(kv->lengths);
+    tsr_mem_free(kv->group_of);
+    tsr_mem_free(kv->n_heads);
+    tsr_mem_free(kv);
+}
+
+/* -- sequences -- */
+
+static tsr_status check_seq(const tsr_kv *kv, int seq)
+{
+    if (seq < 0 || seq >= kv->n_seq_max)
+        return tsr_fail(TSR_ERR_INVALID, "there is no sequence %d; the KV region has those from 0 to %d", seq,
+                        kv->n_seq_max - 1);
+    return TSR_OK;
+}
+
+bool tsr_kv_fits(const tsr_kv *kv, int seq, int64_t n_tokens)
+{
+    if (seq < 0 || seq >= kv->n_seq_max || n_tokens < 0 || n_tokens > kv->n_ctx - kv->lengths[seq])
+        return false;
+    for (int g = 0; g < kv->n_groups && n_tokens > 0; g++) {
+        tsr_kv_growth growth = tsr_kv_group_growth(&kv->groups[g], seq, kv->lengths[seq], n_tokens);
+        if (!tsr_kv_group_fits(&kv->groups[g], &growth))
+            return false;
+    }
+    return true;
+}
+
+static tsr_status fail_full(const tsr_kv_group *group, const tsr_kv_growth *growth)
+{
+    return tsr_fail(TSR_ERR_FULL,
+                    "sequence %d needs %d more KV pages of %lld tokens, %d of %d are free; remove or shorten "
+                    "a sequence, or open with a larger n_ctx",
+                    growth->seq, growth->n_wanted, (long long)group->page_tokens, tsr_kv_group_n_free(group),
+                    group->n_pages);
+}
+
+tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens)
+{
+    tsr_status status = TSR_OK;
+    tsr_kv_growth growth[TSR_KV_MAX_GROUPS];
+    int n_prepared = 0;
+
+    TSR_TRY(check_seq(kv, seq));
+    int64_t length = kv->lengths[seq];
+    if (n_tokens < 0)
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d cannot be lengthened by %lld tokens; pass 0 or more",
+                        seq, (long long)n_tokens);
+    if (n_tokens == 0)
+        goto out;
+    if (n_tokens > kv->n_ctx - length)
+        return tsr_fail(
+            TSR_ERR_FULL,
+            "sequence %d has %lld tokens; %lld more exceed the context of %lld; open with a larger "
+            "n_ctx",
+            seq, (long long)length, (long long)n_tokens, (long long)kv->n_ctx);
+    for (int g = 0; g < kv->n_groups; g++) {
+        growth[g] = tsr_kv_group_growth(&kv->groups[g], seq, length, n_tokens);
+        if (!tsr_kv_group_fits(&kv->groups[g], &growth[g]))
+            return fail_full(&kv->groups[g], &growth[g]);
+    }
+    for (; n_prepared < kv->n_groups; n_prepared++)
+        TSR_TRY(tsr_kv_group_prepare(&kv->groups[n_prepared], &growth[n_prepared]));
+    for (int g = 0; g < kv->n_groups; g++)
+        tsr_kv_group_grow(&kv->groups[g], &growth[g]);
+    kv->lengths[seq] += n_tokens;
+out:
+    for (int g = 0; g < n_prepared && status != TSR_OK; g++)
+        tsr_kv_group_unprepare(&kv->groups[g]);
+    return status;
+}
+
+int64_t tsr_kv_min_length(const tsr_kv *kv, int seq)
+{
+    int64_t length = 0;
+    for (int g = 0; g < kv->n_groups && seq >= 0 && seq < kv->n_seq_max; g++) {
+        const tsr_kv_group *group = &kv->groups[g];
+        if (group->first[seq] > 0)
+            length = TSR_MAX(length, group->first[seq] * group->page_tokens + group->window - 1);
+    }
+    return length;
+}
+
+tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
+{
+    tsr_status status = TSR_OK;
+
+    TSR_TRY(check_seq(kv, seq));
+    int64_t old_length = kv->lengths[seq], least = tsr_kv_min_length(kv, seq);
+    if (length < 0 || length > old_length)
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens cannot be cut to %lld; pass 0 to %lld",
+                        seq, (long long)old_length, (long long)length, (long long)old_length);
+    if (length > 0 && length < least)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "sequence %d of %lld tokens cannot be cut to %lld: layers with a sliding window no "
+                        "longer have what comes before; cut it to %lld or more, or to 0, or open the model "
+                        "with swa_full",
+                        seq, (long long)old_length, (long long)length, (long long)least);
+    for (int g = 0; g < kv->n_groups; g++)
+        tsr_kv_group_cut(&kv->groups[g], seq, old_length, length);
+    kv->lengths[seq] = length;
+out:
+    return status;
+}
+
+tsr_status tsr_kv_remove(tsr_kv *kv, int seq)
+{
+    return tsr_kv_trim(kv, seq, 0);
+}
+
+tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst)
+{
+    tsr_status status = TSR_OK;
+
+    TSR_TRY(check_seq(kv, src));
+    TSR_TRY(check_seq(kv, dst));
+    if (kv->lengths[dst] > 0)
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d holds %lld tokens; remove it before it becomes a fork",
+                        dst, (long long)kv->lengths[dst]);
+    for (int g = 0; g < kv->n_groups && src != dst; g++)
+        tsr_kv_group_fork(&kv->groups[g], src, dst, kv->lengths[src]);
+    kv->lengths[dst] = kv->lengths[src];
+out:
+    return status;
+}
+
+tsr_status tsr_kv_compact(tsr_kv *kv)
+{
+    tsr_status status = TSR_OK;
+    for (int g = 0; g < kv->n_groups; g++) {
+        tsr_status own = tsr_kv_group_compact(&kv->groups[g], kv->lengths);
+        status = status == TSR_OK ? own : status;
+    }
+    return status;
+}
+
+/* -- another split -- */
+
+/* Whether pages of both have the same numbers, and this one holds nothing. */
+static bool can_take_over(const tsr_kv *kv, const tsr_kv *from)
+{
+    bool same = kv->n_groups == from->n_groups && kv->n_seq_max == from->n_seq_max;
+    for (int g = 0; g < kv->n_groups && same; g++) {
+        const tsr_kv_group *mine = &kv->groups[g], *other = &from->groups[g];
+        same = mine->window == other->window && mine->kept == other->kept &&
+               mine->n_pages == other->n_pages && mine->n_touched == 0;
+    }
+    return same;
+}
+
+tsr_status tsr_kv_take_over(tsr_kv *kv, const tsr_kv *from)
+{
+    tsr_status status = TSR_OK;
+    if (!can_take_over(kv, from))
+        return tsr_fail(TSR_ERR_INVALID, "KV pages can be taken over only by a new region of the same size");
+    for (int g = 0; g < kv->n_groups; g++)
+        TSR_TRY(tsr_kv_group_take_over(&kv->groups[g], &from->groups[g]));
+    memcpy(kv->lengths, from->lengths, (size_t)kv->n_seq_max * sizeof *kv->lengths);
+out:
+    return status;
+}
+
+size_t tsr_kv_take_over_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const tsr_device *device)
+{
+    size_t k_head = tsr_type_row_bytes(from->type_k, from->head_dim) * (size_t)from->page_tokens;
+    size_t v_head = tsr_type_row_bytes(from->type_v, from->head_dim) * (size_t)from->page_tokens;
+    size_t total = 0;
+    for (int g = 0; g < from->n_groups; g++) {
+        size_t page = 0;
+        for (int l = 0; l < from->n_layers; l++) {
+            size_t n_heads = (size_t)tsr_shard_map_count(layers[l].kv_heads, device->index);
+            if (from->group_of[l] == g && layers[l].devices >> device->index & 1)
+                page += tsr_align_up(n_heads * k_head, TSR_KV_PART_ALIGNMENT) +
+                        tsr_align_up(n_heads * v_head, TSR_KV_PART_ALIGNMENT);
+        }
+        total += tsr_align_up(page * (size_t)from->groups[g].n_touched, device->granularity);
+    }
+    return total;
+}
+
+/* -- queries -- */
+
+void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_out)
+{
+    const tsr_kv_region *region = &kv->groups[kv->group_of[layer]].regions[device];
+    const tsr_kv_part *part = &region->parts[layer];
+    *view_out = (tsr_kv_view){
+        .base = part->n_heads > 0 ? region->base : NULL,
+        .page_bytes = region->page_bytes,
+        .k_offset = part->k_offset,
+        .v_offset = part->v_offset,
+        .k_row_bytes = tsr_type_row_bytes(kv->type_k, kv->head_dim),
+        .v_row_bytes = tsr_type_row_bytes(kv->type_v, kv->head_dim),
+        .type_k = kv->type_k,
+        .type_v = kv->type_v,
+        .n_heads = part->n_heads,
+        .head_dim = kv->head_dim,
+        .page_tokens = kv->page_tokens,
+    };
+}
+
+int64_t tsr_kv_length(const tsr_kv *kv, int seq)
+{
+    return seq >= 0 && seq < kv->n_seq_max ? kv->lengths[seq] : 0;
+}
+
+int tsr_kv_n_groups(const tsr_kv *kv)
+{
+    return kv->n_groups;
+}
+
+int tsr_kv_group_of(const tsr_kv *kv, int layer)
+{
+    return kv->group_of[layer];
+}
+
+int64_t tsr_kv_window(const tsr_kv *kv, int group)
+{
+    return kv->groups[group].window;
+}
+
+const int32_t *tsr_kv_pages(const tsr_kv *kv, int group, int seq, tsr_kv_span *span_out)
+{
+    *span_out = (tsr_kv_span){0};
+    if (seq < 0 || seq >= kv->n_seq_max)
+        return NULL;
+    span_out->first = kv->groups[group].first[seq];
+    span_out->end = tsr_kv_pages_for(kv->page_tokens, kv->lengths[seq]);
+    return tsr_kv_group_table(&kv->groups[group], seq);
+}
+
+int tsr_kv_max_pages(const tsr_kv *kv)
+{
+    return tsr_kv_pages_for(kv->page_tokens, kv->n_ctx);
+}
+
+tsr_kv_stats tsr_kv_group_stats(const tsr_kv *kv, int group)
+{
+    const tsr_kv_group *g = &kv->groups[group];
+    int n_free = tsr_kv_group_n_free(g);
+    return (tsr_kv_stats){g->n_pages, n_free, g->n_pages - n_free, g->n_shared, g->n_touched};
+}
+
+tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv)
+{
+    tsr_kv_stats sum = {0};
+    for (int g = 0; g < kv->n_groups; g++) {
+        tsr_kv_stats one = tsr_kv_group_stats(kv, g);
+        sum.n_pages += one.n_pages;
+        sum.n_free += one.n_free;
+        sum.n_used += one.n_used;
+        sum.n_shared += one.n_shared;
+        sum.n_touched += one.n_touched;
+    }
+    return sum;
+}
+
+size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device)
+{
+    size_t bytes = 0;
+    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+        bytes += kv->groups[g].regions[device].reserved;
+    return bytes;
+}
+
+size_t tsr_kv_windowed_bytes(const tsr_kv *kv, int device)
+{
+    size_t bytes = 0;
+    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+        bytes += kv->groups[g].window > 0 ? kv->groups[g].regions[device].reserved : 0;
+    return bytes;
+}
+
+size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device)
+{
+    size_t bytes = 0;
+    for (int g = 0; g < kv->n_groups && device >= 0 && device < kv->groups[g].n_devices; g++)
+        bytes += kv->groups[g].regions[device].committed;
+    return bytes;
+}

@@ -1,0 +1,190 @@
+/* One device's stretch of the KV region (alloc/kv/region.h).
+ *
+ * A page is, for each layer held here in order: K as [heads][page_tokens][head_dim], then V likewise, each
+ * part at a multiple of 64 bytes (a cache line, and the widest vector load). All layers of a group lie
+ * together, so one commit and one copy serve a page whole. */
+#include "alloc/kv/region.h"
+
+#include "core/mem.h"
+#include "core/status.h"
+
+/* Append one part of n_heads x page_tokens rows to the page; false on overflow. */
+static bool add_part(size_t *page_bytes, int64_t n_heads, int64_t page_tokens, size_t row_bytes,
+                     size_t *offset_out, size_t *bytes_out)
+{
+    size_t bytes, end;
+    if (!tsr_mul_size((size_t)n_heads, (size_t)page_tokens, &bytes) ||
+        !tsr_mul_size(bytes, row_bytes, &bytes) || !tsr_add_size(*page_bytes, bytes, &end) ||
+        end > PTRDIFF_MAX - TSR_KV_PART_ALIGNMENT)
+        return false;
+    *offset_out = *page_bytes;
+    *bytes_out = bytes;
+    *page_bytes = tsr_align_up(end, TSR_KV_PART_ALIGNMENT);
+    return true;
+}
+
+/* What one row of heads takes in a whole page, and where this device's begin in it; false on overflow. */
+static bool add_whole(size_t *whole_bytes, const tsr_shard_map *heads, int device, int64_t page_tokens,
+                      size_t row_bytes, size_t *offset_out)
+{
+    size_t head, bytes, end;
+    if (!tsr_mul_size((size_t)page_tokens, row_bytes, &head) ||
+        !tsr_mul_size((size_t)heads->extent, head, &bytes) || !tsr_add_size(*whole_bytes, bytes, &end) ||
+        end > PTRDIFF_MAX)
+        return false;
+    *offset_out = *whole_bytes + (size_t)tsr_shard_map_first(heads, device) * head;
+    *whole_bytes = end;
+    return true;
+}
+
+static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_config *config, const tsr_kv_layer *layer,
+                          tsr_kv_part *part)
+{
+    int device = region->device->index;
+    size_t k_row = tsr_type_row_bytes(config->type_k, config->head_dim);
+    size_t v_row = tsr_type_row_bytes(config->type_v, config->head_dim);
+    if (!add_whole(&region->whole_bytes, layer->kv_heads, device, config->page_tokens, k_row,
+                   &part->k_whole) ||
+        !add_whole(&region->whole_bytes, layer->kv_heads, device, config->page_tokens, v_row, &part->v_whole))
+        return false;
+    if (layer->devices >> device & 1)
+        part->n_heads = tsr_shard_map_count(layer->kv_heads, device);
+    if (part->n_heads == 0)
+        return true;
+    return add_part(&region->page_bytes, part->n_heads, config->page_tokens, k_row, &part->k_offset,
+                    &part->k_bytes) &&
+           add_part(&region->page_bytes, part->n_heads, config->page_tokens, v_row, &part->v_offset,
+                    &part->v_bytes);
+}
+
+static tsr_status lay_out_page(tsr_kv_region *region, const tsr_kv_config *config, int64_t window)
+{
+    region->n_layers = config->n_layers;
+    for (int i = 0; i < config->n_layers; i++)
+        if (config->layers[i].window == window &&
+            !lay_out_layer(region, config, &config->layers[i], &region->parts[i]))
+            return tsr_fail(TSR_ERR_INVALID,
+                            "device %s: a KV page of %d tokens exceeds the address space; lower page_tokens",
+                            region->device->name, config->page_tokens);
+    return TSR_OK;
+}
+
+tsr_status tsr_kv_region_open(tsr_kv_region *region, tsr_device *device, const tsr_kv_config *config,
+                              int64_t window, int n_pages)
+{
+    tsr_status status = TSR_OK;
+    size_t bytes;
+    void *base = NULL;
+
+    *region = (tsr_kv_region){.device = device};
+    TSR_TRY(tsr_mem_array((size_t)config->n_layers, sizeof *region->parts, "the layout of a KV page",
+                          &region->parts));
+    TSR_TRY(lay_out_page(region, config, window));
+    if (region->page_bytes == 0)
+        goto out;
+    if (!tsr_mul_size(region->page_bytes, (size_t)n_pages, &bytes) ||
+        bytes > PTRDIFF_MAX - device->granularity) {
+        status =
+            tsr_fail(TSR_ERR_MEMORY,
+                     "device %s: %d KV pages of %zu bytes exceed the address space; lower n_ctx or n_seq_max",
+                     device->name, n_pages, region->page_bytes);
+        goto out;
+    }
+    bytes = tsr_align_up(bytes, device->granularity);
+    TSR_TRY(tsr_device_reserve(device, TSR_MEMORY_KV, bytes, "the KV region", &base));
+    region->base = base;
+    region->reserved = bytes;
+out:
+    return status;
+}
+
+void tsr_kv_region_close(tsr_kv_region *region)
+{
+    if (region->base)
+        tsr_device_release(region->device, TSR_MEMORY_KV, region->base, region->reserved, region->committed);
+    tsr_mem_free(region->parts);
+    *region = (tsr_kv_region){0};
+}
+
+tsr_status tsr_kv_region_commit(tsr_kv_region *region, int n_pages)
+{
+    tsr_status status = TSR_OK;
+    tsr_device *device = region->device;
+    if (!region->base)
+        return TSR_OK;
+    size_t wanted = tsr_align_up(region->page_bytes * (size_t)n_pages, device->granularity);
+    if (wanted <= region->committed)
+        return TSR_OK;
+    TSR_TRY(tsr_device_commit(device, region->base, region->committed, wanted - region->committed));
+    region->committed = wanted;
+out:
+    return status;
+}
+
+static tsr_status decommit_behind(tsr_kv_region *region, size_t kept)
+{
+    tsr_status status = TSR_OK;
+    if (region->committed <= kept)
+        return TSR_OK;
+    TSR_TRY(tsr_device_decommit(region->device, region->base, kept, region->committed - kept));
+    region->committed = kept;
+out:
+    return status;
+}
+
+void tsr_kv_region_shrink(tsr_kv_region *region, size_t committed)
+{
+    (void)!decommit_behind(region, committed);
+}
+
+tsr_status tsr_kv_region_trim(tsr_kv_region *region, int n_pages)
+{
+    if (!region->base)
+        return TSR_OK;
+    return decommit_behind(region,
+                           tsr_align_up(region->page_bytes * (size_t)n_pages, region->device->granularity));
+}
+
+tsr_status tsr_kv_region_copy_page(tsr_kv_region *region, int dst, int src)
+{
+    if (!region->base)
+        return TSR_OK;
+    return tsr_device_copy(region->device, region->base + (size_t)dst * region->page_bytes,
+                           region->base + (size_t)src * region->page_bytes, region->page_bytes);
+}
+
+tsr_status tsr_kv_region_get_page(const tsr_kv_region *region, int page, unsigned char *whole)
+{
+    tsr_status status = TSR_OK;
+    tsr_device *device = region->device;
+    const unsigned char *base = region->base + (size_t)page * region->page_bytes;
+    for (int i = 0; i < region->n_layers; i++) {
+        const tsr_kv_part *part = &region->parts[i];
+        if (part->n_heads == 0)
+            continue;
+        TSR_TRY(tsr_device_fetch(device, whole + part->k_whole, part->k_bytes, base + part->k_offset,
+                                 part->k_bytes, part->k_bytes, 1));
+        TSR_TRY(tsr_device_fetch(device, whole + part->v_whole, part->v_bytes, base + part->v_offset,
+                                 part->v_bytes, part->v_bytes, 1));
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_kv_region_put_page(tsr_kv_region *region, int page, const unsigned char *whole)
+{
+    tsr_status status = TSR_OK;
+    tsr_device *device = region->device;
+    unsigned char *base = region->base + (size_t)page * region->page_bytes;
+    for (int i = 0; i < region->n_layers; i++) {
+        const tsr_kv_part *part = &region->parts[i];
+        if (part->n_heads == 0)
+            continue;
+        TSR_TRY(device->ops->upload(device, base + part->k_offset, part->k_bytes, whole + part->k_whole,
+                                    part->k_bytes, part->k_bytes, 1));
+        TSR_TRY(device->ops->upload(device, base + part->v_offset, part->v_bytes, whole + part->v_whole,
+                                    part->v_bytes, part->v_bytes, 1));
+    }
+out:
+    return status;
+}

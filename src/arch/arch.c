@@ -1,0 +1,133 @@
+/* The table of architectures. */
+#include "arch/arch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "arch/blocks.h"
+
+static const tsr_arch *const archs[] = {
+    &tsr_arch_llama,      &tsr_arch_mistral3,     &tsr_arch_qwen2,     &tsr_arch_qwen3,
+    &tsr_arch_gemma,      &tsr_arch_gemma2,       &tsr_arch_gemma3,    &tsr_arch_phi3,
+    &tsr_arch_granite,    &tsr_arch_olmo2,        &tsr_arch_smollm3,   &tsr_arch_exaone,
+    &tsr_arch_internlm2,  &tsr_arch_xverse,       &tsr_arch_ernie4_5,  &tsr_arch_minicpm,
+    &tsr_arch_chatglm,    &tsr_arch_glm4,         &tsr_arch_qwen3moe,  &tsr_arch_olmoe,
+    &tsr_arch_granitemoe, &tsr_arch_gpt_oss,      &tsr_arch_qwen2moe,  &tsr_arch_deepseek,
+    &tsr_arch_bailingmoe, &tsr_arch_ernie4_5_moe, &tsr_arch_dots1,     &tsr_arch_glm4moe,
+    &tsr_arch_starcoder2, &tsr_arch_nemotron,     &tsr_arch_stablelm,  &tsr_arch_gptneox,
+    &tsr_arch_phi2,       &tsr_arch_falcon,       &tsr_arch_command_r, &tsr_arch_cohere2};
+
+enum { N_ARCHS = sizeof archs / sizeof *archs, LIST_BYTES = 512 };
+
+/* "llama, qwen2, ..." */
+static void list_archs(char *text)
+{
+    size_t used = 0;
+    for (size_t i = 0; i < N_ARCHS && used < LIST_BYTES; i++)
+        used += (size_t)snprintf(text + used, LIST_BYTES - used, "%s%s", i ? ", " : "", archs[i]->name);
+}
+
+tsr_status tsr_arch_find(const tsr_gguf *gguf, const tsr_arch **arch_out)
+{
+    tsr_gguf_string name;
+    char list[LIST_BYTES] = "";
+    if (!tsr_gguf_has_key(gguf, "general.architecture"))
+        return tsr_fail(TSR_ERR_FORMAT, "%s: key general.architecture is missing", tsr_gguf_path(gguf));
+    tsr_status status = tsr_gguf_get_string(gguf, "general.architecture", &name);
+    if (status != TSR_OK)
+        return status;
+    for (size_t i = 0; i < N_ARCHS; i++) {
+        if (strlen(archs[i]->name) == name.bytes && memcmp(archs[i]->name, name.data, name.bytes) == 0) {
+            *arch_out = archs[i];
+            return TSR_OK;
+        }
+    }
+    list_archs(list);
+    return tsr_fail(
+        TSR_ERR_UNSUPPORTED,
+        "%s: architecture \"%.*s\" is not supported; this version runs: %s; others can be planned",
+        tsr_gguf_path(gguf), (int)TSR_MIN(name.bytes, (size_t)64), name.data, list);
+}
+
+/* Inputs of a step that nothing reads would have no memory: rotations that no layer has are dropped. */
+static void drop_unused_rotations(tsr_hparams *hp)
+{
+    bool used[TSR_ROPE_SLOTS] = {false};
+    for (int64_t l = 0; l < hp->n_layers; l++)
+        for (int queries = 0; queries < 2; queries++) {
+            int slot = tsr_hparams_rope(hp, l, queries);
+            if (slot >= 0)
+                used[slot] = true;
+        }
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        if (!used[i])
+            hp->rope[i] = (tsr_rope_params){0};
+}
+
+/* Older files have a tensor per expert, others gate and up in one. */
+static tsr_status check_experts(const tsr_arch *arch, const tsr_gguf *gguf, const tsr_hparams *hp)
+{
+    char tensor[TSR_MAX_NAME];
+    snprintf(tensor, sizeof tensor, "blk.%d.ffn_gate_exps.weight", (int)hp->n_dense_layers);
+    if (!arch->experts)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: architecture %s with a mixture of %lld experts is not supported",
+                        tsr_gguf_path(gguf), arch->name, (long long)hp->n_expert);
+    if (!tsr_gguf_find_tensor(gguf, tensor))
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "%s: gate, up and down of the %lld experts are not a tensor each (%s is missing); convert "
+            "the model anew",
+            tsr_gguf_path(gguf), (long long)hp->n_expert, tensor);
+    return TSR_OK;
+}
+
+/* Files may say otherwise than their architecture does. */
+static tsr_status read_normalize(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    char key[sizeof hp->architecture + 32];
+    snprintf(key, sizeof key, "%s.expert_weights_norm", hp->architecture);
+    if (hp->n_expert == 0 || !tsr_gguf_has_key(gguf, key))
+        return TSR_OK;
+    return tsr_gguf_get_bool(gguf, key, &hp->expert_normalize);
+}
+
+/* What predictions of time want to know: layers with a window read no more than that. */
+static void count_windows(tsr_hparams *hp)
+{
+    int64_t n = 0;
+    for (int64_t l = 0; l < hp->n_layers; l++)
+        n += tsr_hparams_window(hp, l) > 0;
+    hp->kv.window = hp->window;
+    hp->kv.windowed = (double)n / (double)hp->n_layers;
+}
+
+tsr_status tsr_arch_read_hparams(const tsr_arch *arch, const tsr_gguf *gguf, tsr_hparams *hparams_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_hparams hp;
+    TSR_TRY(tsr_hparams_read(gguf, arch->name, &hp));
+    if (hp.n_expert > 0)
+        TSR_TRY(check_experts(arch, gguf, &hp));
+    if (arch->read_hparams)
+        TSR_TRY(arch->read_hparams(gguf, &hp));
+    drop_unused_rotations(&hp);
+    TSR_TRY(read_normalize(gguf, &hp));
+    count_windows(&hp);
+    *hparams_out = hp;
+out:
+    return status;
+}
+
+tsr_status tsr_arch_declare(const tsr_arch *arch, tsr_weights *weights, const tsr_hparams *hp)
+{
+    return arch->declare ? arch->declare(weights, hp) : tsr_declare_decoder(weights, hp, arch->declare_layer);
+}
+
+tsr_tensor *tsr_arch_build(const tsr_arch *arch, const tsr_hparams *hp, const tsr_weights *weights,
+                           const tsr_step_graph *step)
+{
+    return arch->build ? arch->build(hp, weights, step)
+                       : tsr_build_decoder(hp, weights, step, arch->build_layer);
+}

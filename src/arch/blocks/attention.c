@@ -1,0 +1,113 @@
+/* Self-attention with grouped query heads and rotary embedding. Queries, keys and values are divided by KV
+ * head; W_o takes each device's heads and yields a sum over devices. */
+#include <math.h>
+#include <stdio.h>
+
+#include "core/status.h"
+#include "arch/blocks.h"
+
+/* W_q, W_k and W_v as one tensor of rows, or their biases as one of elements (ne0 1): queries, then keys,
+ * then values. */
+static tsr_status declare_fused(tsr_weights *w, const tsr_hparams *hp, int l, int64_t ne0, const char *suffix,
+                                tsr_tensor **q, tsr_tensor **k, tsr_tensor **v)
+{
+    tsr_status status = TSR_OK;
+    int64_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim, all = n_q + 2 * n_kv;
+    bool required = ne0 > 1;
+    char name[TSR_MAX_NAME];
+    snprintf(name, sizeof name, "blk.%d.attn_qkv.%s", l, suffix);
+    TSR_TRY(tsr_weights_declare_rows(w, required, TSR_WEIGHT_Q_ROWS, l, (tsr_weight_rows){ne0, 0, n_q, all},
+                                     q, name));
+    TSR_TRY(tsr_weights_declare_rows(w, required, TSR_WEIGHT_KV_ROWS, l,
+                                     (tsr_weight_rows){ne0, n_q, n_kv, all}, k, name));
+    TSR_TRY(tsr_weights_declare_rows(w, required, TSR_WEIGHT_KV_ROWS, l,
+                                     (tsr_weight_rows){ne0, n_q + n_kv, n_kv, all}, v, name));
+out:
+    return status;
+}
+
+static bool is_fused(const tsr_weights *w, int l)
+{
+    char name[TSR_MAX_NAME];
+    snprintf(name, sizeof name, "blk.%d.attn_qkv.weight", l);
+    return w->gguf && tsr_gguf_find_tensor(w->gguf, name);
+}
+
+static tsr_status declare_qkv(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    int64_t n_q = hp->n_head * hp->head_dim, n_kv = hp->n_head_kv * hp->head_dim;
+    if (is_fused(w, l)) {
+        TSR_TRY(declare_fused(w, hp, l, hp->n_embd, "weight", &layer->wq, &layer->wk, &layer->wv));
+        TSR_TRY(declare_fused(w, hp, l, 1, "bias", &layer->bq, &layer->bk, &layer->bv));
+        return TSR_OK;
+    }
+    TSR_DECLARE(wq, true, TSR_WEIGHT_Q_ROWS, hp->n_embd, n_q, "attn_q.weight");
+    TSR_DECLARE(wk, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_k.weight");
+    TSR_DECLARE(wv, true, TSR_WEIGHT_KV_ROWS, hp->n_embd, n_kv, "attn_v.weight");
+    TSR_DECLARE(bq, false, TSR_WEIGHT_Q_ROWS, n_q, 1, "attn_q.bias");
+    TSR_DECLARE(bk, false, TSR_WEIGHT_KV_ROWS, n_kv, 1, "attn_k.bias");
+    TSR_DECLARE(bv, false, TSR_WEIGHT_KV_ROWS, n_kv, 1, "attn_v.bias");
+out:
+    return status;
+}
+
+tsr_status tsr_declare_attention(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_TRY(declare_qkv(w, hp, l));
+    TSR_DECLARE(wo, true, TSR_WEIGHT_Q_COLUMNS, hp->n_head * hp->head_dim, hp->n_embd, "attn_output.weight");
+    TSR_DECLARE(bo, false, TSR_WEIGHT_ATTENTION_WHOLE, hp->n_embd, 1, "attn_output.bias");
+    TSR_DECLARE(sinks, false, TSR_WEIGHT_Q_HEADS, hp->n_head, 1, "attn_sinks.weight");
+out:
+    return status;
+}
+
+tsr_status tsr_declare_qk_norms(tsr_weights *w, int l, int64_t n_q, int64_t n_k)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_DECLARE(q_norm, true, TSR_WEIGHT_ATTENTION_WHOLE, n_q, 1, "attn_q_norm.weight");
+    TSR_DECLARE(k_norm, true, TSR_WEIGHT_ATTENTION_WHOLE, n_k, 1, "attn_k_norm.weight");
+out:
+    return status;
+}
+
+/* A norm over all heads needs the row whole; what follows needs it divided again. */
+static tsr_tensor *head_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
+{
+    if (!weight)
+        return x;
+    tsr_tensor *y = tsr_block_norm(at, x, weight);
+    return weight->ne[0] > at->hp->head_dim ? tsr_divide_like(at->step->graph, y, x) : y;
+}
+
+static tsr_tensor *rotate(const tsr_layer *at, tsr_tensor *x, bool queries)
+{
+    const tsr_hparams *hp = at->hp;
+    int slot = tsr_hparams_rope(hp, at->index, queries);
+    if (slot < 0)
+        return x;
+    return tsr_rope(at->step->graph, x, at->step->rope_tables[slot], hp->head_dim, hp->rope_interleaved);
+}
+
+tsr_tensor *tsr_block_attention(const tsr_layer *at, tsr_tensor *h)
+{
+    const tsr_step_graph *step = at->step;
+    const tsr_hparams *hp = at->hp;
+    const tsr_layer_weights *w = at->w;
+    tsr_tensor *q = tsr_block_linear(at, w->wq, w->bq, h);
+    tsr_tensor *k = tsr_block_linear(at, w->wk, w->bk, h);
+    tsr_tensor *v = tsr_block_linear(at, w->wv, w->bv, h);
+    q = rotate(at, head_norm(at, q, w->q_norm), true);
+    k = rotate(at, head_norm(at, k, w->k_norm), false);
+    const tsr_kv_inputs *inputs = &step->kv_inputs[tsr_kv_group_of(step->kv, at->index)];
+    tsr_kv_store(step->graph, step->kv, at->index, k, v, inputs);
+    double scale = hp->attention_scale > 0 ? hp->attention_scale : 1.0 / sqrt((double)hp->head_dim);
+    tsr_tensor *a = tsr_attention(step->graph, step->kv, at->index, q, inputs, (float)scale,
+                                  (float)hp->attention_softcap, tsr_hparams_window(hp, at->index));
+    a = tsr_attention_sinks(step->graph, a, w->sinks);
+    return tsr_block_linear(at, w->wo, w->bo, a);
+}

@@ -1,0 +1,132 @@
+/* What encloses the layers of a decoder: embedding, last norm, output matrix; and the sums between blocks. */
+#include "core/status.h"
+#include "arch/blocks.h"
+
+tsr_status tsr_declare_decoder(tsr_weights *w, const tsr_hparams *hp,
+                               tsr_status (*layer)(tsr_weights *, const tsr_hparams *, int))
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_EMBEDDING, hp->n_embd, hp->n_vocab,
+                                &w->embedding, "token_embd.weight"));
+    for (int l = 0; l < (int)hp->n_layers; l++)
+        TSR_TRY(layer(w, hp, l));
+    TSR_TRY(tsr_weights_declare(w, true, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
+                                &w->output_norm, "output_norm.weight"));
+    if (hp->layer_norm)
+        TSR_TRY(tsr_declare_output_biases(w, hp));
+    TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_embd, hp->n_vocab,
+                                &w->output, "output.weight"));
+    if (!w->output)
+        TSR_TRY(tsr_weights_tie_output(w));
+out:
+    return status;
+}
+
+static tsr_tensor *scale(tsr_graph *graph, tsr_tensor *x, double factor)
+{
+    return factor != 0 && factor != 1 ? tsr_scale(graph, x, (float)factor) : x;
+}
+
+tsr_tensor *tsr_build_decoder(const tsr_hparams *hp, const tsr_weights *w, const tsr_step_graph *step,
+                              tsr_tensor *(*layer)(const tsr_layer *, tsr_tensor *))
+{
+    tsr_graph *graph = step->graph;
+    tsr_tensor *x = scale(graph, tsr_get_rows(graph, w->embedding, step->tokens), hp->embedding_scale);
+    for (int l = 0; l < (int)hp->n_layers; l++) {
+        tsr_layer at = {
+            .step = step, .hp = hp, .w = &w->layers[l], .ffn_columns = w->ffn_columns, .index = l};
+        x = layer(&at, x);
+    }
+    x = hp->layer_norm ? tsr_layer_norm(graph, x, w->output_norm, w->output_norm_bias, hp->norm_eps)
+                       : tsr_rms_norm(graph, x, w->output_norm, hp->norm_eps);
+    x = tsr_mul_mat(graph, w->output, x);
+    x = scale(graph, w->output_bias ? tsr_add(graph, x, w->output_bias) : x, hp->logit_scale);
+    return hp->logit_softcap > 0 ? tsr_softcap(graph, x, (float)hp->logit_softcap) : x;
+}
+
+tsr_status tsr_declare_norm(tsr_weights *w, tsr_weight_role role, int l, int64_t n, const char *name,
+                            tsr_tensor **norm_out)
+{
+    return tsr_weights_declare(w, true, role, l, n, 1, norm_out, "blk.%d.%s.weight", l, name);
+}
+
+tsr_status tsr_declare_pre_norms(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, "attn_norm", &layer->attn_norm));
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd, "ffn_norm", &layer->ffn_norm));
+out:
+    return status;
+}
+
+tsr_status tsr_declare_post_norms(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, "post_attention_norm",
+                             &layer->attn_post_norm));
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd, "post_ffw_norm", &layer->ffn_post_norm));
+out:
+    return status;
+}
+
+tsr_status tsr_declare_ffn_or_experts(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    return tsr_hparams_is_mixture(hp, l) ? tsr_declare_experts(w, hp, l) : tsr_declare_ffn(w, hp, l);
+}
+
+tsr_status tsr_declare_renamed_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_TRY(tsr_declare_norm(w, TSR_WEIGHT_ATTENTION_WHOLE, l, hp->n_embd, "attn_norm", &layer->attn_norm));
+    TSR_TRY(tsr_declare_attention(w, hp, l));
+    TSR_TRY(
+        tsr_declare_norm(w, TSR_WEIGHT_FFN_WHOLE, l, hp->n_embd, "post_attention_norm", &layer->ffn_norm));
+    TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
+out:
+    return status;
+}
+
+tsr_status tsr_declare_plain_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_declare_pre_norms(w, hp, l));
+    TSR_TRY(tsr_declare_attention(w, hp, l));
+    TSR_TRY(tsr_declare_ffn_or_experts(w, hp, l));
+out:
+    return status;
+}
+
+tsr_tensor *tsr_build_layer(const tsr_layer *at, tsr_tensor *x)
+{
+    tsr_tensor *y = tsr_block_attention(at, tsr_block_norm(at, x, at->w->attn_norm));
+    x = tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->attn_post_norm));
+    x = tsr_block_outputs(at, x);
+    y = tsr_block_norm(at, x, at->w->ffn_norm);
+    y = at->w->router ? tsr_block_experts(at, y) : tsr_block_ffn(at, y);
+    return tsr_block_residual(at, x, tsr_block_norm(at, y, at->w->ffn_post_norm));
+}
+
+tsr_tensor *tsr_block_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight)
+{
+    return weight ? tsr_rms_norm(at->step->graph, x, weight, at->hp->norm_eps) : x;
+}
+
+tsr_tensor *tsr_block_outputs(const tsr_layer *at, tsr_tensor *x)
+{
+    const bool is_last = at->index + 1 == (int)at->hp->n_layers;
+    return is_last ? tsr_get_rows(at->step->graph, x, at->step->output_rows) : x;
+}
+
+tsr_tensor *tsr_block_linear(const tsr_layer *at, tsr_tensor *w, tsr_tensor *bias, tsr_tensor *x)
+{
+    tsr_tensor *y = tsr_mul_mat(at->step->graph, w, x);
+    return bias ? tsr_add(at->step->graph, y, bias) : y;
+}
+
+tsr_tensor *tsr_block_residual(const tsr_layer *at, tsr_tensor *x, tsr_tensor *y)
+{
+    return tsr_add(at->step->graph, scale(at->step->graph, y, at->hp->residual_scale), x);
+}

@@ -1,0 +1,74 @@
+/* The FFN of a mixture of experts: a router chooses a few for each token, and their weighted sum, and what
+ * the experts give that every token uses, is the result. Devices hold columns of every expert, divided as a
+ * dense FFN's, or whole experts; either way each hands in one sum over what it has, so there is one sum over
+ * devices. */
+#include <stdio.h>
+
+#include "core/status.h"
+#include "arch/blocks.h"
+
+static tsr_status declare_one(tsr_weights *w, tsr_weight_role role, int l, tsr_weight_experts experts,
+                              const char *kind, tsr_tensor **tensor_out)
+{
+    char name[TSR_MAX_NAME];
+    snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.weight", l, kind);
+    return tsr_weights_declare_experts(w, role, l, experts, tensor_out, name);
+}
+
+static tsr_status declare_biases(tsr_weights *w, tsr_weight_role role, int l, int64_t n,
+                                 const tsr_weight_experts *experts, const char *kind, tsr_tensor **tensor_out)
+{
+    char name[TSR_MAX_NAME];
+    snprintf(name, sizeof name, "blk.%d.ffn_%s_exps.bias", l, kind);
+    return tsr_weights_declare_expert_biases(w, role, l, n, experts, tensor_out, name);
+}
+
+tsr_status tsr_declare_experts(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+
+    const tsr_weight_experts rows = {hp->n_embd, hp->n_ff, hp->n_expert, hp->by_expert};
+    const tsr_weight_experts columns = {hp->n_ff, hp->n_embd, hp->n_expert, hp->by_expert};
+
+    TSR_DECLARE(router, true, TSR_WEIGHT_FFN_WHOLE, hp->n_embd, hp->n_expert, "ffn_gate_inp.weight");
+    TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, rows, "gate", &layer->expert_gate));
+    TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_ROWS, l, rows, "up", &layer->expert_up));
+    TSR_TRY(declare_one(w, TSR_WEIGHT_EXPERT_COLUMNS, l, columns, "down", &layer->expert_down));
+    TSR_DECLARE(router_bias, false, TSR_WEIGHT_FFN_WHOLE, hp->n_expert, 1, "ffn_gate_inp.bias");
+    TSR_DECLARE(choice_bias, false, TSR_WEIGHT_FFN_WHOLE, hp->n_expert, 1, "exp_probs_b.bias");
+    TSR_TRY(
+        declare_biases(w, TSR_WEIGHT_EXPERT_COLUMNS, l, hp->n_ff, &rows, "gate", &layer->expert_gate_bias));
+    TSR_TRY(declare_biases(w, TSR_WEIGHT_EXPERT_COLUMNS, l, hp->n_ff, &rows, "up", &layer->expert_up_bias));
+    TSR_TRY(declare_biases(w, TSR_WEIGHT_EXPERTS, l, hp->n_embd, &columns, "down", &layer->expert_down_bias));
+    if (hp->n_ff_shared > 0)
+        TSR_TRY(tsr_declare_shared_experts(w, hp, l));
+out:
+    return status;
+}
+
+tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h)
+{
+    const tsr_hparams *hp = at->hp;
+    tsr_graph *graph = at->step->graph;
+    const tsr_routing_rule rule = {.n_used = hp->n_expert_used,
+                                   .gating = hp->expert_gating,
+                                   .normalize = hp->expert_normalize,
+                                   .scale = hp->expert_scale,
+                                   .bias = at->w->choice_bias};
+    const tsr_expert_weights weights = {.gate = at->w->expert_gate,
+                                        .up = at->w->expert_up,
+                                        .down = at->w->expert_down,
+                                        .gate_bias = at->w->expert_gate_bias,
+                                        .up_bias = at->w->expert_up_bias,
+                                        .down_bias = at->w->expert_down_bias,
+                                        .n_experts = hp->n_expert,
+                                        .n_ff = hp->n_ff,
+                                        .granule = at->ffn_columns,
+                                        .glu = hp->ffn_activation};
+    tsr_tensor *logits = tsr_block_linear(at, at->w->router, at->w->router_bias, h);
+    tsr_tensor *routing = tsr_route(graph, logits, &rule);
+    tsr_tensor *shared = at->w->shared.down ? tsr_block_shared_experts(at, h) : NULL;
+    tsr_tensor *y = tsr_experts(graph, h, routing, &weights);
+    return at->w->shared.down_bias ? tsr_add(graph, y, shared) : tsr_experts_onto(graph, y, shared);
+}

@@ -1,0 +1,76 @@
+/* Layers with LayerNorms: attention and FFN one after the other, or side by side (Wang and Komatsuzaki's
+ * GPT-J), both then reading the norm of what comes into the layer:
+ *
+ *     x + attention(norm(x)) + ffn(norm'(x))
+ *
+ * norm' is the same norm or one of its own. */
+#include "core/status.h"
+#include "arch/blocks.h"
+
+static tsr_status declare_norms(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    const tsr_weight_role attention = TSR_WEIGHT_ATTENTION_WHOLE, ffn = TSR_WEIGHT_FFN_WHOLE;
+    TSR_DECLARE(attn_norm, true, attention, hp->n_embd, 1, "attn_norm.weight");
+    TSR_DECLARE(attn_norm_bias, false, attention, hp->n_embd, 1, "attn_norm.bias");
+    TSR_DECLARE(attn_norm_2, false, attention, hp->n_embd, 1, "attn_norm_2.weight");
+    TSR_DECLARE(attn_norm_2_bias, false, attention, hp->n_embd, 1, "attn_norm_2.bias");
+    TSR_DECLARE(ffn_norm, !hp->parallel_blocks, ffn, hp->n_embd, 1, "ffn_norm.weight");
+    TSR_DECLARE(ffn_norm_bias, false, ffn, hp->n_embd, 1, "ffn_norm.bias");
+out:
+    return status;
+}
+
+tsr_status tsr_declare_output_biases(tsr_weights *w, const tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_OUTPUT_WHOLE, TSR_LAYER_OUTPUT, hp->n_embd, 1,
+                                &w->output_norm_bias, "output_norm.bias"));
+    TSR_TRY(tsr_weights_declare(w, false, TSR_WEIGHT_VOCAB_ROWS, TSR_LAYER_OUTPUT, hp->n_vocab, 1,
+                                &w->output_bias, "output.bias"));
+out:
+    return status;
+}
+
+tsr_status tsr_declare_layer_norm_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(declare_norms(w, hp, l));
+    TSR_TRY(tsr_declare_attention(w, hp, l));
+    TSR_TRY(tsr_declare_ffn(w, hp, l));
+out:
+    return status;
+}
+
+tsr_status tsr_refuse_head_norms(const tsr_gguf *gguf)
+{
+    static const char name[] = "blk.0.attn_q_norm.weight";
+    if (!tsr_gguf_find_tensor(gguf, name))
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_UNSUPPORTED,
+                    "%s: norms of query and key heads (%s), which are not supported for this "
+                    "architecture",
+                    tsr_gguf_path(gguf), name);
+}
+
+static tsr_tensor *layer_norm(const tsr_layer *at, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias)
+{
+    return tsr_layer_norm(at->step->graph, x, weight, bias, at->hp->norm_eps);
+}
+
+tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x)
+{
+    const tsr_layer_weights *w = at->w;
+    tsr_tensor *h = layer_norm(at, x, w->attn_norm, w->attn_norm_bias);
+    tsr_tensor *of_attention = w->attn_norm_2 ? layer_norm(at, x, w->attn_norm_2, w->attn_norm_2_bias) : h;
+    tsr_tensor *y = tsr_block_residual(at, x, tsr_block_attention(at, of_attention));
+    y = tsr_block_outputs(at, y);
+    if (!w->ffn_norm)
+        h = tsr_block_outputs(at, h);
+    else if (at->hp->parallel_blocks)
+        h = layer_norm(at, tsr_block_outputs(at, x), w->ffn_norm, w->ffn_norm_bias);
+    else
+        h = layer_norm(at, y, w->ffn_norm, w->ffn_norm_bias);
+    return tsr_block_residual(at, y, tsr_block_ffn(at, h));
+}

@@ -1,0 +1,65 @@
+/* granite, granitemoe (with a mixture of experts) and minicpm: llamas with factors on the embedding, on what
+ * blocks add, on scores and on logits, which let a large model be trained with a small one's settings
+ * (arXiv:2203.03466, arXiv:2404.06395). */
+#include <math.h>
+
+#include "core/status.h"
+#include "arch/blocks.h"
+
+/* Files give what the logits are divided by. */
+static tsr_status read_scales(const tsr_gguf *gguf, double logit_divisor, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    const char *arch = hp->architecture;
+    hp->rope_interleaved = true;
+    TSR_TRY(tsr_hparams_real(gguf, arch, "embedding_scale", false, 0, 1e6, &hp->embedding_scale));
+    TSR_TRY(tsr_hparams_real(gguf, arch, "residual_scale", false, 0, 1e6, &hp->residual_scale));
+    TSR_TRY(tsr_hparams_real(gguf, arch, "attention.scale", false, 0, 1e6, &hp->attention_scale));
+    TSR_TRY(tsr_hparams_real(gguf, arch, "logit_scale", false, 1e-6, 1e6, &logit_divisor));
+    hp->logit_scale = 1 / logit_divisor;
+out:
+    return status;
+}
+
+/* Granite 4 has models without rotation, and a key for it that elsewhere is about something else. */
+static tsr_status read_granite(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    static const char key[] = "granite.rope.scaling.finetuned";
+    tsr_status status = TSR_OK;
+    bool rotates = true;
+    TSR_TRY(read_scales(gguf, 1, hp));
+    if (tsr_gguf_has_key(gguf, key))
+        TSR_TRY(tsr_gguf_get_bool(gguf, key, &rotates));
+    if (!rotates)
+        hp->rope[TSR_ROPE_MAIN] = (tsr_rope_params){0};
+out:
+    return status;
+}
+
+static tsr_status read_granitemoe(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    hp->expert_normalize = true;
+    return read_scales(gguf, 1, hp);
+}
+
+/* Older files lack the keys: scale_emb 12, scale_depth 1.4 and dim_model_base 256 of MiniCPM 2B's config. */
+static tsr_status read_minicpm(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    hp->embedding_scale = 12;
+    hp->residual_scale = 1.4 / sqrt((double)hp->n_layers);
+    return read_scales(gguf, (double)hp->n_embd / 256, hp);
+}
+
+const tsr_arch tsr_arch_granite = {.name = "granite",
+                                   .read_hparams = read_granite,
+                                   .declare_layer = tsr_declare_plain_layer,
+                                   .build_layer = tsr_build_layer};
+const tsr_arch tsr_arch_granitemoe = {.name = "granitemoe",
+                                      .experts = true,
+                                      .read_hparams = read_granitemoe,
+                                      .declare_layer = tsr_declare_plain_layer,
+                                      .build_layer = tsr_build_layer};
+const tsr_arch tsr_arch_minicpm = {.name = "minicpm",
+                                   .read_hparams = read_minicpm,
+                                   .declare_layer = tsr_declare_plain_layer,
+                                   .build_layer = tsr_build_layer};

@@ -1,0 +1,47 @@
+/* Models with LayerNorms whose layers are attention, then an FFN.
+ *
+ * - starcoder2: StarCoder 2 (arXiv:2402.19173). Biases everywhere, GELU without a gate.
+ *
+ * - nemotron: Nemotron 4 and Minitron (arXiv:2402.16819). Half a head rotated or so, the square of ReLU
+ *   without a gate. Norms multiply by 1 + w in the models' code; files have the sum.
+ *
+ * - stablelm: StableLM 3B, Zephyr and 2 1.6B. A quarter of a head rotated, SwiGLU. */
+#include "core/status.h"
+#include "arch/blocks.h"
+
+static tsr_status read_starcoder2(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    hp->layer_norm = true;
+    hp->ungated_ffn = true;
+    return tsr_hparams_read_window(gguf, 0, hp);
+}
+
+static tsr_status read_nemotron(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    (void)gguf;
+    hp->layer_norm = true;
+    hp->ungated_ffn = true;
+    hp->relu_squared = true;
+    return TSR_OK;
+}
+
+/* StableLM 2 12B lays its blocks side by side and has norms of query and key heads, other ones for each. */
+static tsr_status read_stablelm(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    hp->layer_norm = true;
+    hp->parallel_blocks = !tsr_gguf_find_tensor(gguf, "blk.0.ffn_norm.weight");
+    return tsr_refuse_head_norms(gguf);
+}
+
+const tsr_arch tsr_arch_starcoder2 = {.name = "starcoder2",
+                                      .read_hparams = read_starcoder2,
+                                      .declare_layer = tsr_declare_layer_norm_layer,
+                                      .build_layer = tsr_build_layer_norm_layer};
+const tsr_arch tsr_arch_nemotron = {.name = "nemotron",
+                                    .read_hparams = read_nemotron,
+                                    .declare_layer = tsr_declare_layer_norm_layer,
+                                    .build_layer = tsr_build_layer_norm_layer};
+const tsr_arch tsr_arch_stablelm = {.name = "stablelm",
+                                    .read_hparams = read_stablelm,
+                                    .declare_layer = tsr_declare_layer_norm_layer,
+                                    .build_layer = tsr_build_layer_norm_layer};

@@ -1,0 +1,62 @@
+/* llama, and models that are llamas under another name: pre-norm layers of attention with grouped query heads
+ * and a SwiGLU FFN, or (Mixtral) a mixture of experts with the softmax over the chosen ones as weights.
+ *
+ *     mistral3    Ministral 3: queries grow with the logarithm of their position
+ *     smollm3     every fourth layer has no rotation (arXiv:2501.18795 calls that NoPE)
+ *     exaone      EXAONE 3, rotation of elements half a head apart
+ *     internlm2, xverse, ernie4_5 */
+#include "core/status.h"
+#include "arch/blocks.h"
+
+static tsr_status read_llama(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    (void)gguf;
+    hp->rope_interleaved = true;
+    hp->expert_normalize = true;
+    return TSR_OK;
+}
+
+/* The growth of queries is the table's, which is why all of a head must be rotated. */
+static tsr_status read_mistral3(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    double temperature = 0;
+    hp->rope_interleaved = true;
+    TSR_TRY(
+        tsr_hparams_real(gguf, hp->architecture, "attention.temperature_scale", false, 0, 10, &temperature));
+    if (temperature == 0)
+        return TSR_OK;
+    if (hp->rope[TSR_ROPE_MAIN].n_rot != hp->head_dim)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: attention.temperature_scale is not supported for heads of which %lld of %lld "
+                        "elements are rotated; all must be",
+                        tsr_gguf_path(gguf), (long long)hp->rope[TSR_ROPE_MAIN].n_rot,
+                        (long long)hp->head_dim);
+    hp->rope[TSR_ROPE_QUERIES] = hp->rope[TSR_ROPE_MAIN];
+    hp->rope[TSR_ROPE_QUERIES].temperature = temperature;
+out:
+    return status;
+}
+
+static tsr_status read_smollm3(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    (void)gguf;
+    hp->rope_interleaved = true;
+    hp->no_rope_period = 4;
+    return TSR_OK;
+}
+
+#define LLAMA(arch, read, with_experts)                                         \
+    const tsr_arch tsr_arch_##arch = {.name = #arch,                            \
+                                      .experts = with_experts,                  \
+                                      .read_hparams = read,                     \
+                                      .declare_layer = tsr_declare_plain_layer, \
+                                      .build_layer = tsr_build_layer}
+
+LLAMA(llama, read_llama, true);
+LLAMA(internlm2, read_llama, false);
+LLAMA(xverse, read_llama, false);
+LLAMA(mistral3, read_mistral3, false);
+LLAMA(smollm3, read_smollm3, false);
+LLAMA(exaone, NULL, false);
+LLAMA(ernie4_5, read_llama, false);

@@ -1,0 +1,49 @@
+/* olmo2 (OLMo 2, arXiv:2501.00656, and 3): norms behind the blocks and none before them, and norms over all
+ * query heads and all key heads of a token at once. OLMo 3 has a window in three of four layers, whose
+ * rotation is not stretched.
+ *
+ * olmoe (arXiv:2409.02060): norms before the blocks, and a mixture of experts whose weights are parts of the
+ * softmax over all. */
+#include "core/status.h"
+#include "arch/blocks.h"
+
+static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_hparams_read_window(gguf, 4, hp));
+    hp->rope[TSR_ROPE_WINDOWED] = hp->rope[TSR_ROPE_MAIN];
+    hp->rope[TSR_ROPE_WINDOWED].scaling = TSR_ROPE_SCALING_NONE;
+    hp->rope[TSR_ROPE_WINDOWED].attn_factor = 1;
+    if (hp->window == 0)
+        hp->rope[TSR_ROPE_WINDOWED] = (tsr_rope_params){0};
+out:
+    return status;
+}
+
+static tsr_status declare_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_declare_attention(w, hp, l));
+    TSR_TRY(tsr_declare_qk_norms(w, l, hp->n_head * hp->head_dim, hp->n_head_kv * hp->head_dim));
+    TSR_TRY(tsr_declare_ffn(w, hp, l));
+    TSR_TRY(tsr_declare_post_norms(w, hp, l));
+out:
+    return status;
+}
+
+const tsr_arch tsr_arch_olmo2 = {.name = "olmo2",
+                                 .read_hparams = read_hparams,
+                                 .declare_layer = declare_layer,
+                                 .build_layer = tsr_build_layer};
+
+static tsr_status declare_olmoe_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_declare_plain_layer(w, hp, l));
+    TSR_TRY(tsr_declare_qk_norms(w, l, hp->n_head * hp->head_dim, hp->n_head_kv * hp->head_dim));
+out:
+    return status;
+}
+
+const tsr_arch tsr_arch_olmoe = {
+    .name = "olmoe", .experts = true, .declare_layer = declare_olmoe_layer, .build_layer = tsr_build_layer};

@@ -1,0 +1,65 @@
+/* Models with LayerNorms whose attention and FFN lie side by side.
+ *
+ * - gptneox: GPT-NeoX and Pythia (arXiv:2204.06745). Fused Q, K and V, biases everywhere, GELU without a
+ *   gate, a norm for each block; side by side unless the file says otherwise.
+ *
+ * - phi2: Phi 1, 1.5 and 2 (arXiv:2309.05463). One norm; the logits have a bias, too.
+ *
+ * - falcon: Falcon (arXiv:2311.16867). No biases but the norms'; the large ones have a norm for attention.
+ *
+ * - command-r: Command R. Norms without biases, SwiGLU, a factor on the logits.
+ *
+ * - cohere2: Command R7B and A. A window in all layers but every fourth, which are not rotated. */
+#include "core/status.h"
+#include "arch/blocks.h"
+
+/* phi2, falcon */
+static tsr_status read_ungated(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    (void)gguf;
+    hp->layer_norm = true;
+    hp->parallel_blocks = true;
+    hp->ungated_ffn = true;
+    return TSR_OK;
+}
+
+static tsr_status read_gptneox(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    static const char key[] = "gptneox.use_parallel_residual";
+    tsr_status status = read_ungated(gguf, hp);
+    return tsr_gguf_has_key(gguf, key) ? tsr_gguf_get_bool(gguf, key, &hp->parallel_blocks) : status;
+}
+
+static tsr_status read_command_r(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    hp->layer_norm = true;
+    hp->parallel_blocks = true;
+    hp->rope_interleaved = true;
+    TSR_TRY(tsr_hparams_real(gguf, hp->architecture, "logit_scale", false, 1e-6, 1e6, &hp->logit_scale));
+    TSR_TRY(tsr_refuse_head_norms(gguf));
+out:
+    return status;
+}
+
+static tsr_status read_cohere2(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(read_command_r(gguf, hp));
+    TSR_TRY(tsr_hparams_read_window(gguf, 4, hp));
+    hp->no_rope_period = hp->window_period;
+out:
+    return status;
+}
+
+#define PARALLEL(identifier, arch, read)                                                   \
+    const tsr_arch tsr_arch_##identifier = {.name = arch,                                  \
+                                            .read_hparams = read,                          \
+                                            .declare_layer = tsr_declare_layer_norm_layer, \
+                                            .build_layer = tsr_build_layer_norm_layer}
+
+PARALLEL(gptneox, "gptneox", read_gptneox);
+PARALLEL(phi2, "phi2", read_ungated);
+PARALLEL(falcon, "falcon", read_ungated);
+PARALLEL(command_r, "command-r", read_command_r);
+PARALLEL(cohere2, "cohere2", read_cohere2);

@@ -1,0 +1,14 @@
+/* phi3 (Phi 3 and 4): llama's layers with queries, keys and values in one tensor and gate and up in another,
+ * which tsr_declare_attention() and tsr_declare_ffn() take apart; rotation of elements half a head apart,
+ * stretched by LongRoPE in the models for 128k tokens. Some have a sliding window in every layer. */
+#include "arch/blocks.h"
+
+static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    return tsr_hparams_read_window(gguf, 0, hp);
+}
+
+const tsr_arch tsr_arch_phi3 = {.name = "phi3",
+                                .read_hparams = read_hparams,
+                                .declare_layer = tsr_declare_plain_layer,
+                                .build_layer = tsr_build_layer};

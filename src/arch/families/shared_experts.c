@@ -1,0 +1,111 @@
+/* Models whose mixtures have experts that every token uses, besides those it chooses.
+ *
+ * - qwen2moe: Qwen 1.5 and 2 (arXiv:2407.10671). qwen2's attention; a token takes a sigmoid's part of the
+ *   shared experts; weights are parts of the softmax over all.
+ *
+ * - deepseek: DeepSeek 1 (arXiv:2401.06066). A dense FFN in the first layer.
+ *
+ * - bailingmoe: Ling (arXiv:2503.05139).
+ *
+ * - ernie4_5-moe: ERNIE 4.5. Experts are chosen by the softmax and a bias.
+ *
+ * - dots1: dots.llm1 (arXiv:2506.05767). Norms of heads; sigmoids, chosen by them and a bias.
+ *
+ * - glm4moe: GLM 4.5 (arXiv:2508.06471). Likewise, norms of heads in some; half of a head is rotated. Files
+ *   call the norm before the FFN post_attention_norm; the layers behind the last one, which predict further
+ *   tokens, are left out. */
+#include <stdio.h>
+
+#include "core/status.h"
+#include "arch/blocks.h"
+
+/* Files may leave out how long they are: as long as a dense FFN. */
+static tsr_status read_qwen2moe(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    (void)gguf;
+    if (hp->n_ff_shared == 0)
+        hp->n_ff_shared = hp->n_ff_dense;
+    return TSR_OK;
+}
+
+static tsr_status read_deepseek(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    (void)gguf;
+    hp->rope_interleaved = true;
+    return TSR_OK;
+}
+
+/* Mixtures in some of the later layers only would be another model. */
+static tsr_status read_ernie(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    int64_t step = 1;
+    hp->rope_interleaved = true;
+    hp->expert_normalize = true;
+    TSR_TRY(tsr_hparams_key(gguf, hp->architecture, "interleave_moe_layer_step", TSR_ALL_LAYERS, false, 0,
+                            1 << 12, &step));
+    if (step > 1)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s: %s.interleave_moe_layer_step is %lld; only 1, a mixture of experts in every "
+                        "layer behind the dense ones, is supported",
+                        tsr_gguf_path(gguf), hp->architecture, (long long)step);
+out:
+    return status;
+}
+
+/* Older files do not say that these have sigmoids. */
+static tsr_status read_sigmoid(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    char key[96];
+    snprintf(key, sizeof key, "%s.expert_gating_func", hp->architecture);
+    if (!tsr_gguf_has_key(gguf, key))
+        hp->expert_gating = TSR_GATING_SIGMOID;
+    hp->expert_normalize = true;
+    return TSR_OK;
+}
+
+static tsr_status read_glm4moe(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    tsr_status status = TSR_OK;
+    int64_t n_behind = 0;
+    TSR_TRY(read_sigmoid(gguf, hp));
+    TSR_TRY(tsr_hparams_key(gguf, hp->architecture, "nextn_predict_layers", TSR_ALL_LAYERS, false, 0,
+                            hp->n_layers - 1, &n_behind));
+    hp->n_layers -= n_behind;
+out:
+    return status;
+}
+
+static tsr_status declare_dots1_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_declare_plain_layer(w, hp, l));
+    TSR_TRY(tsr_declare_qk_norms(w, l, hp->head_dim, hp->head_dim));
+out:
+    return status;
+}
+
+static tsr_status declare_glm4moe_layer(tsr_weights *w, const tsr_hparams *hp, int l)
+{
+    tsr_status status = TSR_OK;
+    tsr_layer_weights *layer = &w->layers[l];
+    TSR_TRY(tsr_declare_renamed_layer(w, hp, l));
+    TSR_DECLARE(q_norm, false, TSR_WEIGHT_ATTENTION_WHOLE, hp->head_dim, 1, "attn_q_norm.weight");
+    TSR_DECLARE(k_norm, false, TSR_WEIGHT_ATTENTION_WHOLE, hp->head_dim, 1, "attn_k_norm.weight");
+out:
+    return status;
+}
+
+#define SHARED(id, arch, read, declare)                       \
+    const tsr_arch tsr_arch_##id = {.name = arch,             \
+                                    .experts = true,          \
+                                    .read_hparams = read,     \
+                                    .declare_layer = declare, \
+                                    .build_layer = tsr_build_layer}
+
+SHARED(qwen2moe, "qwen2moe", read_qwen2moe, tsr_declare_plain_layer);
+SHARED(deepseek, "deepseek", read_deepseek, tsr_declare_plain_layer);
+SHARED(bailingmoe, "bailingmoe", read_deepseek, tsr_declare_plain_layer);
+SHARED(ernie4_5_moe, "ernie4_5-moe", read_ernie, tsr_declare_plain_layer);
+SHARED(dots1, "dots1", read_sigmoid, declare_dots1_layer);
+SHARED(glm4moe, "glm4moe", read_glm4moe, declare_glm4moe_layer);

@@ -1,0 +1,76 @@
+/* Frequencies of the rotary embedding (Su et al., arXiv:2104.09864): theta_i = base^(-2i / n_rot) per
+ * position, changed by a factors tensor (Llama 3), linear scaling, or YaRN (Peng et al., arXiv:2309.00071,
+ * section 3.2). */
+#include "arch/rope.h"
+
+#include <math.h>
+
+#include "core/mem.h"
+
+static const double two_pi = 6.283185307179586476925;
+
+/* Index of the pair that turns `rotations` times over the original context (YaRN, eq. 17, halved: pairs, not
+ * elements). */
+static double pair_of_rotations(const tsr_rope_params *p, double rotations)
+{
+    return (double)p->n_rot * log(p->n_ctx_orig / (rotations * two_pi)) / (2 * log(p->base));
+}
+
+/* 1 where the pair turns often enough to stay as trained, 0 where it is interpolated, a ramp between. */
+static double yarn_keep(const tsr_rope_params *p, int64_t pair)
+{
+    double low = pair_of_rotations(p, p->beta_fast), high = pair_of_rotations(p, p->beta_slow);
+    low = fmax(0, p->exact_ramp ? low : floor(low));
+    high = fmin((double)p->n_rot - 1, p->exact_ramp ? high : ceil(high));
+    double ramp = ((double)pair - low) / fmax(0.001, high - low);
+    return 1 - fmin(1, fmax(0, ramp));
+}
+
+/* YaRN, eq. 22. A model trained with a scale of its own on the scores (DeepSeek's mscale_all_dim, here
+ * log_multiplier) has that part of the growth already. */
+static double yarn_magnitude(const tsr_rope_params *p)
+{
+    double growth = 0.1 * log(p->factor);
+    return p->factor > 1 ? (1 + growth) / (1 + p->log_multiplier * growth) : 1;
+}
+
+tsr_status tsr_rope_tables_create(const tsr_rope_params *p, const float *factors, tsr_rope_tables *tables_out)
+{
+    tsr_rope_tables tables = {.n_rot = p->n_rot,
+                              .magnitude = p->attn_factor,
+                              .temperature = p->temperature,
+                              .n_ctx_orig = p->n_ctx_orig};
+    tsr_status status =
+        tsr_mem_array((size_t)p->n_rot / 2, sizeof(double), "rotary frequencies", &tables.inverse_frequency);
+    if (status != TSR_OK)
+        return status;
+    for (int64_t i = 0; i < p->n_rot / 2; i++) {
+        double trained = pow(p->base, -2.0 * (double)i / (double)p->n_rot) / (factors ? factors[i] : 1);
+        double stretched = trained / p->factor;
+        double keep = p->scaling == TSR_ROPE_SCALING_YARN ? yarn_keep(p, i) : 0;
+        bool as_trained = p->scaling == TSR_ROPE_SCALING_NONE || p->scaling == TSR_ROPE_SCALING_LONGROPE;
+        tables.inverse_frequency[i] = as_trained ? trained : stretched * (1 - keep) + trained * keep;
+    }
+    if (p->scaling == TSR_ROPE_SCALING_YARN)
+        tables.magnitude *= yarn_magnitude(p);
+    *tables_out = tables;
+    return TSR_OK;
+}
+
+void tsr_rope_tables_free(tsr_rope_tables *tables)
+{
+    tsr_mem_free(tables->inverse_frequency);
+    tables->inverse_frequency = NULL;
+}
+
+void tsr_rope_row(const tsr_rope_tables *tables, int64_t position, float *row)
+{
+    double magnitude = tables->magnitude;
+    if (tables->temperature != 0)
+        magnitude *= 1 + tables->temperature * log(1 + floor((double)position / tables->n_ctx_orig));
+    for (int64_t i = 0; i < tables->n_rot / 2; i++) {
+        double angle = (double)position * tables->inverse_frequency[i];
+        row[2 * i] = (float)(magnitude * cos(angle));
+        row[2 * i + 1] = (float)(magnitude * sin(angle));
+    }
+}

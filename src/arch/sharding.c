@@ -1,0 +1,191 @@
+/* From granule counts to the shard maps of every kind of matrix. */
+#include "arch/sharding.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+
+tsr_status tsr_model_granules_find(const tsr_hparams *hp, int64_t attention_block, int64_t ffn_block,
+                                   tsr_model_granules *granules_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_granules g = {0};
+    TSR_TRY(tsr_granule_attention(hp->head_dim, hp->n_head, hp->n_head_kv, attention_block, &g.kv_heads));
+    TSR_TRY(tsr_granule_ffn(hp->n_ff, ffn_block, &g.ffn_columns));
+    g.size[TSR_CLASS_ATTENTION] = g.kv_heads;
+    g.size[TSR_CLASS_FFN] = g.ffn_columns;
+    g.size[TSR_CLASS_OUTPUT] = TSR_GRANULE_ROWS;
+    g.n[TSR_CLASS_ATTENTION] = (hp->n_head_kv + g.kv_heads - 1) / g.kv_heads;
+    g.n[TSR_CLASS_FFN] = (hp->n_ff + g.ffn_columns - 1) / g.ffn_columns;
+    g.n[TSR_CLASS_OUTPUT] = hp->n_vocab;
+    *granules_out = g;
+out:
+    return status;
+}
+
+/* Of a class without granules in the group the map has no elements. */
+static tsr_status map_init(int64_t extent, int64_t granule, int n_devices, const int64_t *counts,
+                           tsr_shard_map *map_out)
+{
+    bool any = false;
+    for (int d = 0; d < n_devices; d++)
+        any |= counts[d] != 0;
+    return tsr_shard_map_init(any ? extent : 0, granule, n_devices, counts, map_out);
+}
+
+/* counts[class * n_devices + d], as tsr_split_fit gives them. */
+static tsr_status group_init(const tsr_hparams *hp, const tsr_model_granules *g, int n_devices,
+                             const int64_t *counts, tsr_split_group *group)
+{
+    tsr_status status = TSR_OK;
+    const int64_t *attention = counts + TSR_CLASS_ATTENTION * n_devices;
+    const int64_t *ffn = counts + TSR_CLASS_FFN * n_devices;
+    const int64_t *output = counts + TSR_CLASS_OUTPUT * n_devices;
+    int64_t head_group = hp->n_head / hp->n_head_kv * hp->head_dim; /* query elements per KV head */
+
+    TSR_TRY(map_init(hp->n_head_kv, g->kv_heads, n_devices, attention, &group->kv_heads));
+    TSR_TRY(
+        map_init(hp->n_head_kv * hp->head_dim, g->kv_heads * hp->head_dim, n_devices, attention, &group->kv));
+    TSR_TRY(map_init(hp->n_head * hp->head_dim, g->kv_heads * head_group, n_devices, attention, &group->q));
+    if (hp->by_expert)
+        TSR_TRY(map_init(hp->n_expert, 1, n_devices, ffn, &group->ffn));
+    else
+        TSR_TRY(map_init(hp->n_ff, g->ffn_columns, n_devices, ffn, &group->ffn));
+    TSR_TRY(map_init(hp->n_vocab, TSR_GRANULE_ROWS, n_devices, output, &group->vocab));
+    for (int d = 0; d < n_devices; d++)
+        if (attention[d] || ffn[d] || output[d])
+            group->devices |= UINT64_C(1) << d;
+out:
+    return status;
+}
+
+static tsr_status split_init(const tsr_model_split *like, tsr_model_split *split)
+{
+    tsr_status status = TSR_OK;
+    size_t n_layers = (size_t)like->n_layers;
+    *split = *like;
+    split->groups = NULL;
+    split->attention_group = split->ffn_group = NULL;
+    TSR_TRY(tsr_mem_array((size_t)like->n_groups, sizeof *split->groups, "device groups", &split->groups));
+    TSR_TRY(tsr_mem_array(n_layers, sizeof(int), "layer groups", &split->attention_group));
+    TSR_TRY(tsr_mem_array(n_layers, sizeof(int), "layer groups", &split->ffn_group));
+    memcpy(split->attention_group, like->attention_group, n_layers * sizeof(int));
+    memcpy(split->ffn_group, like->ffn_group, n_layers * sizeof(int));
+out:
+    return status;
+}
+
+tsr_status tsr_model_split_create(const tsr_hparams *hp, const tsr_model_granules *granules,
+                                  const tsr_split_layout *layout, tsr_model_split *split_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_split split = {0};
+    tsr_model_split like = {.mode = layout->mode,
+                            .n_devices = layout->n_devices,
+                            .n_layers = hp->n_layers,
+                            .n_groups = layout->n_groups,
+                            .attention_group = (int *)layout->attention_group,
+                            .ffn_group = (int *)layout->ffn_group,
+                            .embedding_group = layout->embedding_group,
+                            .output_group = layout->output_group};
+    memcpy(like.requested, layout->requested, (size_t)layout->n_devices * sizeof *layout->requested);
+    TSR_TRY(split_init(&like, &split));
+    for (int g = 0; g < layout->n_groups; g++)
+        TSR_TRY(group_init(hp, granules, layout->n_devices, layout->counts[g], &split.groups[g]));
+    *split_out = split;
+    split = (tsr_model_split){0};
+out:
+    tsr_model_split_free(&split);
+    return status;
+}
+
+tsr_status tsr_model_split_copy(const tsr_model_split *split, tsr_model_split *copy_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_split copy = {0};
+    TSR_TRY(split_init(split, &copy));
+    memcpy(copy.groups, split->groups, (size_t)split->n_groups * sizeof *split->groups);
+    *copy_out = copy;
+    copy = (tsr_model_split){0};
+out:
+    tsr_model_split_free(&copy);
+    return status;
+}
+
+tsr_status tsr_split_group_init_alone(const tsr_hparams *hp, const tsr_model_granules *granules,
+                                      int n_devices, int d, tsr_split_group *group_out)
+{
+    int64_t counts[TSR_CLASS_COUNT * TSR_MAX_DEVICES] = {0};
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        counts[c * n_devices + d] = granules->n[c];
+    return group_init(hp, granules, n_devices, counts, group_out);
+}
+
+tsr_status tsr_model_split_tensor(const tsr_hparams *hp, const tsr_model_granules *granules,
+                                  const double *shares, int n_devices, const int64_t *counts,
+                                  tsr_model_split *split_out)
+{
+    tsr_status status = TSR_OK;
+    int *first = NULL;
+    int64_t group[1][TSR_CLASS_COUNT * TSR_MAX_DEVICES] = {{0}};
+    memcpy(group[0], counts, (size_t)(TSR_CLASS_COUNT * n_devices) * sizeof *counts);
+    TSR_TRY(tsr_mem_array((size_t)hp->n_layers, sizeof *first, "layer groups", &first));
+    tsr_split_layout layout = {.mode = TSR_SPLIT_MODE_TENSOR,
+                               .n_devices = n_devices,
+                               .requested = shares,
+                               .n_groups = 1,
+                               .counts = group,
+                               .attention_group = first,
+                               .ffn_group = first};
+    TSR_TRY(tsr_model_split_create(hp, granules, &layout, split_out));
+out:
+    tsr_mem_free(first);
+    return status;
+}
+
+tsr_status tsr_model_split_layers(const tsr_hparams *hp, const tsr_model_granules *granules,
+                                  const double *shares, int n_devices, tsr_split_mode mode,
+                                  const int *devices, tsr_model_split *split_out)
+{
+    tsr_status status = TSR_OK;
+    int64_t(*counts)[TSR_CLASS_COUNT * TSR_MAX_DEVICES] = NULL;
+    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *counts, "device groups", &counts));
+    for (int d = 0; d < n_devices; d++)
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            counts[d][c * n_devices + d] = granules->n[c];
+    tsr_split_layout layout = {.mode = mode,
+                               .n_devices = n_devices,
+                               .requested = shares,
+                               .n_groups = n_devices,
+                               .counts = (const int64_t(*)[TSR_CLASS_COUNT * TSR_MAX_DEVICES]) counts,
+                               .attention_group = devices,
+                               .ffn_group = devices,
+                               .embedding_group = devices[0],
+                               .output_group = devices[hp->n_layers]};
+    TSR_TRY(tsr_model_split_create(hp, granules, &layout, split_out));
+out:
+    tsr_mem_free(counts);
+    return status;
+}
+
+void tsr_model_split_free(tsr_model_split *split)
+{
+    tsr_mem_free(split->groups);
+    tsr_mem_free(split->attention_group);
+    tsr_mem_free(split->ffn_group);
+    *split = (tsr_model_split){0};
+}
+
+const tsr_split_group *tsr_model_split_group(const tsr_model_split *split, tsr_block block, int64_t layer)
+{
+    int g = block == TSR_BLOCK_EMBEDDING   ? split->embedding_group
+            : block == TSR_BLOCK_ATTENTION ? split->attention_group[layer]
+            : block == TSR_BLOCK_FFN       ? split->ffn_group[layer]
+                                           : split->output_group;
+    return &split->groups[g];
+}
+
+const tsr_shard_map *tsr_split_group_map(const tsr_split_group *group, tsr_split_class_id id)
+{
+    return id == TSR_CLASS_ATTENTION ? &group->kv_heads : id == TSR_CLASS_FFN ? &group->ffn : &group->vocab;
+}

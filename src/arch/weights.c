@@ -1,0 +1,474 @@
+/* Finding, checking and placing a model's tensors. */
+#include "arch/weights.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "alloc/buffer/buffer.h"
+#include "core/mem.h"
+#include "core/quant/quant.h"
+#include "split/round.h"
+
+tsr_status tsr_weights_init(tsr_weights *weights, const tsr_gguf *gguf, int64_t n_layers)
+{
+    *weights = (tsr_weights){.gguf = gguf, .n_layers = n_layers};
+    return tsr_mem_array((size_t)n_layers, sizeof *weights->layers, "layers", &weights->layers);
+}
+
+void tsr_weights_free(tsr_weights *weights)
+{
+    tsr_buffer_destroy(weights->buffer);
+    for (int i = 0; i < weights->n; i++)
+        tsr_mem_free(weights->list[i]);
+    tsr_mem_free(weights->list);
+    tsr_mem_free(weights->layers);
+    *weights = (tsr_weights){0};
+}
+
+static tsr_status append(tsr_weights *weights, tsr_weight **weight_out)
+{
+    tsr_status status = TSR_OK;
+    if (weights->n == weights->capacity) {
+        int capacity = weights->capacity ? 2 * weights->capacity : 64;
+        tsr_weight **list = tsr_mem_realloc(weights->list, (size_t)capacity, sizeof *list);
+        if (!list)
+            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for the list of %d tensors", capacity);
+        weights->list = list;
+        weights->capacity = capacity;
+    }
+    TSR_TRY(tsr_mem_array(1, sizeof(tsr_weight), "a tensor", &weights->list[weights->n]));
+    *weight_out = weights->list[weights->n++];
+out:
+    return status;
+}
+
+tsr_status tsr_weights_append(tsr_weights *weights, const tsr_gguf_tensor *source, tsr_weight_role role,
+                              int layer, tsr_weight **weight_out)
+{
+    tsr_weight *weight;
+    tsr_status status = append(weights, &weight);
+    if (status != TSR_OK)
+        return status;
+    weight->source = source;
+    weight->role = role;
+    weight->layer = layer;
+    weight->tensor.type = source->type;
+    snprintf(weight->tensor.name, sizeof weight->tensor.name, "%s", source->name);
+    weight->tensor.ne[0] = source->ne[0];
+    weight->tensor.ne[1] = source->ne[1] * source->ne[2] * source->ne[3];
+    weight->tensor.ne[2] = weight->tensor.ne[3] = 1;
+    *weight_out = weight;
+    return TSR_OK;
+}
+
+/* A tensor of no file: for measuring what is computed with it. */
+static tsr_status declare_unfounded(tsr_weights *weights, tsr_weight_role role, int layer, int64_t ne0,
+                                    int64_t ne1, tsr_tensor **tensor_out)
+{
+    const tsr_gguf_tensor shape = {
+        .name = "", .type = ne1 > 1 ? TSR_TYPE_F16 : TSR_TYPE_F32, .ne = {ne0, ne1, 1, 1}};
+    tsr_weight *weight;
+    tsr_status status = tsr_weights_append(weights, &shape, role, layer, &weight);
+    if (status != TSR_OK)
+        return status;
+    weight->source = NULL;
+    *tensor_out = &weight->tensor;
+    return TSR_OK;
+}
+
+static tsr_status check_shape(const tsr_weights *weights, const tsr_gguf_tensor *source, const int64_t ne[3])
+{
+    if (source->ne[0] == ne[0] && source->ne[1] == ne[1] && source->ne[2] == ne[2] && source->ne[3] == 1)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_FORMAT,
+                    "%s: tensor %s is [%lld, %lld, %lld, %lld]; the keys say [%lld, %lld, %lld, 1]",
+                    tsr_gguf_path(weights->gguf), source->name, (long long)source->ne[0],
+                    (long long)source->ne[1], (long long)source->ne[2], (long long)source->ne[3],
+                    (long long)ne[0], (long long)ne[1], (long long)ne[2]);
+}
+
+static tsr_status check_type(const tsr_weights *weights, const tsr_gguf_tensor *source)
+{
+    if (!tsr_type_known((int)source->type)) {
+        char known[160];
+        tsr_type_list(known, sizeof known);
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; supported: %s",
+                        tsr_gguf_path(weights->gguf), source->name, tsr_type_name(source->type), known);
+    }
+    if (source->ne[1] == 1 && source->type != TSR_TYPE_F32)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
+                        tsr_gguf_path(weights->gguf), source->name, tsr_type_name(source->type));
+    return TSR_OK;
+}
+
+/* Find a tensor of the file and check it; *source_out = NULL if it is absent and need not be there. */
+static tsr_status find_source(const tsr_weights *weights, bool required, const char *name,
+                              const int64_t ne[3], const tsr_gguf_tensor **source_out)
+{
+    tsr_status status = TSR_OK;
+    *source_out = tsr_gguf_find_tensor(weights->gguf, name);
+    if (!*source_out && required)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s is missing", tsr_gguf_path(weights->gguf), name);
+    if (*source_out) {
+        TSR_TRY(check_shape(weights, *source_out, ne));
+        TSR_TRY(check_type(weights, *source_out));
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_weights_declare(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
+                               int64_t ne0, int64_t ne1, tsr_tensor **tensor_out, const char *name_format,
+                               ...)
+{
+    tsr_status status = TSR_OK;
+    char name[TSR_MAX_NAME];
+    const tsr_gguf_tensor *source;
+    tsr_weight *weight;
+    va_list args;
+    va_start(args, name_format);
+    vsnprintf(name, sizeof name, name_format, args);
+    va_end(args);
+
+    *tensor_out = NULL;
+    if (!weights->gguf)
+        return required ? declare_unfounded(weights, role, layer, ne0, ne1, tensor_out) : TSR_OK;
+    TSR_TRY(find_source(weights, required, name, (const int64_t[]){ne0, ne1, 1}, &source));
+    if (!source)
+        return TSR_OK;
+    TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
+    *tensor_out = &weight->tensor;
+out:
+    return status;
+}
+
+tsr_status tsr_weights_declare_rows(tsr_weights *weights, bool required, tsr_weight_role role, int layer,
+                                    tsr_weight_rows rows, tsr_tensor **tensor_out, const char *name)
+{
+    tsr_status status = TSR_OK;
+    const tsr_gguf_tensor *source;
+    tsr_weight *weight;
+    bool vector = rows.ne0 == 1;
+    *tensor_out = NULL;
+    const int64_t ne[] = {vector ? rows.all : rows.ne0, vector ? 1 : rows.all, 1};
+    TSR_TRY(find_source(weights, required, name, ne, &source));
+    if (!source)
+        return TSR_OK;
+    size_t row_bytes = tsr_type_row_bytes(source->type, rows.ne0);
+    tsr_gguf_tensor part = *source;
+    part.ne[vector ? 0 : 1] = rows.ne1;
+    part.bytes = (size_t)rows.ne1 * row_bytes;
+    if (source->data)
+        part.data = (const unsigned char *)source->data + (size_t)rows.first * row_bytes;
+    TSR_TRY(tsr_weights_append(weights, &part, role, layer, &weight));
+    weight->part = part;
+    weight->source = &weight->part;
+    *tensor_out = &weight->tensor;
+out:
+    return status;
+}
+
+tsr_status tsr_weights_declare_experts(tsr_weights *weights, tsr_weight_role role, int layer,
+                                       tsr_weight_experts e, tsr_tensor **tensor_out, const char *name)
+{
+    tsr_status status = TSR_OK;
+    const tsr_gguf_tensor *source;
+    tsr_weight *weight;
+    bool in_rows = e.by_expert || role == TSR_WEIGHT_EXPERT_ROWS; /* an expert in each */
+    TSR_TRY(find_source(weights, true, name, (const int64_t[]){e.ne0, e.ne1, e.n_experts}, &source));
+    TSR_TRY(tsr_weights_append(weights, source, role, layer, &weight));
+    weight->expert = true;
+    weight->by_expert = e.by_expert;
+    weight->tensor.ne[0] = in_rows ? e.ne0 * e.ne1 : e.ne0;
+    weight->tensor.ne[1] = in_rows ? e.n_experts : e.ne1 * e.n_experts;
+    *tensor_out = &weight->tensor;
+out:
+    return status;
+}
+
+tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_role role, int layer, int64_t n,
+                                             const tsr_weight_experts *e, tsr_tensor **tensor_out,
+                                             const char *name)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_weights_declare(weights, false, role, layer, n, e->n_experts, tensor_out, "%s", name));
+    if (!*tensor_out)
+        return TSR_OK;
+    if ((*tensor_out)->type != TSR_TYPE_F32)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: tensor %s is %s; norms and biases must be F32",
+                        tsr_gguf_path(weights->gguf), name, tsr_type_name((*tensor_out)->type));
+    weights->list[weights->n - 1]->expert = true;
+    weights->list[weights->n - 1]->by_expert = e->by_expert;
+    weights->list[weights->n - 1]->vectors = true;
+out:
+    return status;
+}
+
+tsr_status tsr_weights_tie_output(tsr_weights *weights)
+{
+    tsr_weight *weight;
+    tsr_status status = append(weights, &weight);
+    if (status != TSR_OK)
+        return status;
+    for (int i = 0; i < weights->n - 1; i++)
+        if (&weights->list[i]->tensor == weights->embedding)
+            *weight = *weights->list[i];
+    weight->layer = TSR_LAYER_OUTPUT;
+    weight->tied = true;
+    weights->output = &weight->tensor;
+    weights->tied_output = true;
+    return TSR_OK;
+}
+
+static int64_t lcm(int64_t a, int64_t b)
+{
+    int64_t x = a, y = b;
+    while (y) {
+        int64_t t = x % y;
+        x = y;
+        y = t;
+    }
+    return a / x * b;
+}
+
+int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role)
+{
+    int64_t block = 1;
+    for (int i = 0; i < weights->n; i++)
+        if (weights->list[i]->role == role)
+            block = lcm(block, tsr_type_block_elems(weights->list[i]->source->type));
+    return block;
+}
+
+size_t tsr_weights_bytes(const tsr_weights *weights)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < weights->n; i++)
+        if (!weights->list[i]->tied)
+            bytes += weights->list[i]->source->bytes;
+    return bytes;
+}
+
+tsr_block tsr_weight_block(const tsr_weight *weight)
+{
+    switch (weight->role) {
+    case TSR_WEIGHT_ATTENTION_WHOLE:
+    case TSR_WEIGHT_Q_ROWS:
+    case TSR_WEIGHT_KV_ROWS:
+    case TSR_WEIGHT_Q_COLUMNS:
+    case TSR_WEIGHT_Q_HEADS:
+        return TSR_BLOCK_ATTENTION;
+    case TSR_WEIGHT_FFN_WHOLE:
+    case TSR_WEIGHT_FFN_ROWS:
+    case TSR_WEIGHT_FFN_COLUMNS:
+    case TSR_WEIGHT_EXPERT_ROWS:
+    case TSR_WEIGHT_EXPERT_COLUMNS:
+    case TSR_WEIGHT_EXPERTS:
+        return TSR_BLOCK_FFN;
+    case TSR_WEIGHT_OUTPUT_WHOLE:
+    case TSR_WEIGHT_VOCAB_ROWS:
+        break;
+    }
+    return weight->layer == TSR_LAYER_EMBEDDING ? TSR_BLOCK_EMBEDDING : TSR_BLOCK_OUTPUT;
+}
+
+static bool is_whole(tsr_weight_role role)
+{
+    return role == TSR_WEIGHT_ATTENTION_WHOLE || role == TSR_WEIGHT_FFN_WHOLE ||
+           role == TSR_WEIGHT_OUTPUT_WHOLE;
+}
+
+tsr_split_class_id tsr_weight_class(const tsr_weight *weight)
+{
+    if (is_whole(weight->role))
+        return TSR_CLASS_COUNT;
+    tsr_block block = tsr_weight_block(weight);
+    return block == TSR_BLOCK_ATTENTION ? TSR_CLASS_ATTENTION
+           : block == TSR_BLOCK_FFN     ? TSR_CLASS_FFN
+                                        : TSR_CLASS_OUTPUT;
+}
+
+size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < weights->n; i++)
+        if (!weights->list[i]->tied && tsr_weight_class(weights->list[i]) == id)
+            bytes += weights->list[i]->source->bytes;
+    return bytes;
+}
+
+void tsr_weights_cut_every(tsr_tensor *tensor, int64_t granule)
+{
+    ((tsr_weight *)tensor)->granule = granule; /* its first member */
+}
+
+/* One-dimensional tensors (biases) are divided along their only axis. */
+static tsr_placement placement_of(const tsr_weight *weight, const tsr_model_split *split)
+{
+    const tsr_split_group *group = tsr_model_split_group(split, tsr_weight_block(weight), weight->layer);
+    tsr_placement place = {
+        .sharding = TSR_SHARDING_SPLIT, .axis = weight->tensor.ne[1] > 1 ? 1 : 0, .devices = group->devices};
+    switch (weight->role) {
+    case TSR_WEIGHT_ATTENTION_WHOLE:
+    case TSR_WEIGHT_FFN_WHOLE:
+    case TSR_WEIGHT_OUTPUT_WHOLE:
+        return (tsr_placement){.sharding = TSR_SHARDING_REPLICATED, .devices = group->devices};
+    case TSR_WEIGHT_Q_ROWS:
+    case TSR_WEIGHT_Q_HEADS:
+        place.map = &group->q;
+        break;
+    case TSR_WEIGHT_KV_ROWS:
+        place.map = &group->kv;
+        break;
+    case TSR_WEIGHT_FFN_ROWS:
+        place.map = &group->ffn;
+        break;
+    case TSR_WEIGHT_EXPERT_ROWS:
+    case TSR_WEIGHT_EXPERT_COLUMNS:
+        place.axis = weight->by_expert ? 1 : 0;
+        place.map = &group->ffn;
+        break;
+    case TSR_WEIGHT_EXPERTS:
+        place.axis = 1;
+        place.map = &group->ffn;
+        break;
+    case TSR_WEIGHT_VOCAB_ROWS:
+        place.map = &group->vocab;
+        break;
+    case TSR_WEIGHT_Q_COLUMNS:
+        place.axis = 0;
+        place.map = &group->q;
+        break;
+    case TSR_WEIGHT_FFN_COLUMNS:
+        place.axis = 0;
+        place.map = &group->ffn;
+        break;
+    }
+    return place;
+}
+
+void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t granule, tsr_shard_map *map_out)
+{
+    tsr_split_wide n = (tsr_split_wide)(extent / granule + (extent % granule > 0));
+    tsr_split_wide all = (tsr_split_wide)tsr_shard_map_n_granules(like);
+    *map_out = (tsr_shard_map){.extent = extent, .granule = granule, .n_devices = like->n_devices};
+    for (int d = 0; all > 0 && d <= like->n_devices; d++) /* to the nearest */
+        map_out->begin[d] = (int64_t)((2 * n * (tsr_split_wide)like->begin[d] + all) / (2 * all));
+}
+
+/* Elements of the divided axis that stay together,
+ * where that axis is another one than its class's; else 0. */
+static int64_t own_granule(const tsr_weight *weight, const tsr_shard_map *map)
+{
+    if (map && weight->role == TSR_WEIGHT_EXPERT_ROWS && !weight->by_expert)
+        return weight->tensor.ne[0] / map->extent * map->granule;
+    if (map && weight->role == TSR_WEIGHT_EXPERTS && !weight->by_expert)
+        return 1;
+    if (map && weight->role == TSR_WEIGHT_Q_HEADS)
+        return map->granule / (map->extent / weight->tensor.ne[0]);
+    return map ? weight->granule : 0;
+}
+
+typedef struct progress_adapter {
+    void (*progress)(double fraction, void *user);
+    void *user;
+} progress_adapter;
+
+static void report(size_t done, size_t total, void *user)
+{
+    progress_adapter *adapter = user;
+    if (adapter->progress)
+        adapter->progress(total ? (double)done / (double)total : 1, adapter->user);
+}
+
+/* What the tensors to be placed are, in the order of their list. */
+typedef struct lists {
+    tsr_tensor **tensors;      /* [n] */
+    tsr_placement *placements; /* [n] */
+    const void **sources;      /* [n] */
+    tsr_tensor **former;       /* [n] under another split; NULL: there is none */
+    tsr_shard_map *maps;
+    int n, n_maps;
+} lists;
+
+static void lists_free(lists *l)
+{
+    tsr_mem_free(l->tensors);
+    tsr_mem_free(l->placements);
+    tsr_mem_free(l->sources);
+    tsr_mem_free(l->former);
+    tsr_mem_free(l->maps); /* the buffer keeps its own */
+}
+
+static tsr_status lists_alloc(const tsr_weights *weights, lists *l)
+{
+    tsr_status status = TSR_OK;
+    size_t n = (size_t)weights->n;
+    TSR_TRY(tsr_mem_array(n, sizeof *l->tensors, "tensor lists", &l->tensors));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->placements, "tensor placements", &l->placements));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->sources, "tensor sources", &l->sources));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->former, "tensor lists", &l->former));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->maps, "shard maps", &l->maps));
+out:
+    return status;
+}
+
+static void list_tensor(tsr_weight *weight, const tsr_weight *former, tsr_runtime *rt,
+                        const tsr_model_split *split, lists *l)
+{
+    tsr_placement place = placement_of(weight, split);
+    weight->tensor.rt = rt;
+    int64_t granule = own_granule(weight, place.map);
+    if (granule > 0) {
+        tsr_weights_scale_map(place.map, weight->tensor.ne[place.axis], granule, &l->maps[l->n_maps]);
+        place.map = &l->maps[l->n_maps++];
+    }
+    l->tensors[l->n] = &weight->tensor;
+    l->placements[l->n] = place;
+    l->former[l->n] = former && former->tensor.shards ? (tsr_tensor *)&former->tensor : NULL;
+    l->sources[l->n++] = weight->source ? weight->source->data : NULL;
+}
+
+tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_model_split *split,
+                             const tsr_weights_placing *placing)
+{
+    tsr_status status = TSR_OK;
+    lists l = {0};
+    const tsr_weights *former = placing->former;
+    progress_adapter adapter = {placing->progress, placing->user};
+    tsr_weights_config config = {.flags = placing->flags,
+                                 .owner = TSR_MEMORY_WEIGHTS,
+                                 .progress = report,
+                                 .user = &adapter,
+                                 .former_buffer = former ? former->buffer : NULL,
+                                 .later = placing->later};
+    bool share = split->embedding_group == split->output_group;
+
+    TSR_TRY(lists_alloc(weights, &l));
+    for (int i = 0; i < weights->n; i++)
+        if (!weights->list[i]->tied || !share) /* else both lie in the same places: one tensor serves */
+            list_tensor(weights->list[i], former ? former->list[i] : NULL, rt, split, &l);
+    if (weights->tied_output && share)
+        weights->output = weights->embedding;
+    config.former = former ? l.former : NULL;
+    TSR_TRY(tsr_weights_create(rt, l.tensors, l.placements, l.sources, l.n, &config, &weights->buffer));
+out:
+    lists_free(&l);
+    return status;
+}
+
+tsr_status tsr_weights_refill(tsr_weights *weights, uint64_t devices, unsigned flags)
+{
+    tsr_status status = TSR_OK;
+    lists l = {0};
+    TSR_TRY(lists_alloc(weights, &l));
+    for (int i = 0; i < weights->n; i++)
+        if (weights->list[i]->tensor.shards) {
+            l.tensors[l.n] = &weights->list[i]->tensor;
+            l.sources[l.n++] = weights->list[i]->source->data;
+        }
+    TSR_TRY(tsr_weights_fill(weights->buffer, l.tensors, l.sources, l.n, devices, flags));
+out:
+    lists_free(&l);
+    return status;
+}

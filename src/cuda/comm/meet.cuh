@@ -1,0 +1,33 @@
+/* A meeting of devices at the beginning of a kernel; see meet.h. */
+#ifndef TSR_CUDA_MEET_CUH
+#define TSR_CUDA_MEET_CUH
+
+#include "cuda/kernels/common.cuh"
+#include "cuda/comm/meet.h"
+#include "cuda/comm/memory_order.h"
+
+/* Looks between two looks at the abort flag, which lies in host memory and costs a trip over the bus. */
+enum { TSR_LOOKS_PER_ABORT_LOOK = 256 };
+
+/* Called by all threads of all blocks, TSR_CUDA_MAX_PEERS or more per block: one announces to and waits for
+ * each device. */
+TSR_DEVICE void tsr_meet(const tsr_cuda_meeting &m)
+{
+    const int other = (int)threadIdx.x;
+    if (other < m.n_devices && other != m.self && (m.participants >> other & 1)) {
+        const int64_t block = (int64_t)blockIdx.x * m.n_devices;
+        const uint64_t count = m.sent[block + other] + 1;
+        m.sent[block + other] = count;
+        tsr_store_release_u64(m.announce[other] + block, count);
+        if (blockIdx.x == 0)
+            tsr_store_relaxed_u64(m.progress + other, count);
+        for (unsigned look = 1; tsr_load_acquire_u64(m.received + block + other) < count; look++) {
+            if (look % TSR_LOOKS_PER_ABORT_LOOK == 0 && tsr_load_relaxed_u32(m.aborted) != 0)
+                break;
+            tsr_spin_pause();
+        }
+    }
+    __syncthreads();
+}
+
+#endif

@@ -1,0 +1,93 @@
+/* Loads and stores with an order, for kernels that talk to other blocks or to other GPUs through memory.
+ *
+ * Their scope is the whole system, peers and host included. A flag protocol is: write the data with plain
+ * stores, then store the flag with release; the other side loads the flag with acquire until it changes, then
+ * reads the data with plain loads (release and acquire patterns, chapter "Memory Consistency Model" of the
+ * PTX ISA). Where several threads of a block wrote the data, __syncthreads() comes before the one release
+ * store, and after the one acquire load. Relaxed accesses order nothing, but are never torn, merged or kept
+ * in a register.
+ *
+ * A loop that waits for another block or GPU must load through one of these functions and call
+ * tsr_spin_pause(): on a GPU they are an instruction each; in the simulated machine, where one thread runs at
+ * a time, they are where the waiting thread lets others run. */
+#ifndef TSR_CUDA_MEMORY_ORDER_H
+#define TSR_CUDA_MEMORY_ORDER_H
+
+#include <stdint.h>
+
+#include "cuda/device/launch.h"
+
+#ifdef __cplusplus
+
+#ifdef TSR_CUDASIM
+#define TSR_LOADED(address) cudasim_loaded(address) /* lets others run if a loop is waiting on `address` */
+#else
+#define TSR_LOADED(address) ((void)0)
+#endif
+
+/* One load and one store function. The second branch is the reference: the host's own atomics, run by the
+ * simulated machine (nvcc's host pass compiles it and never calls it). */
+#ifdef __CUDA_ARCH__
+#define TSR_LOAD_BODY(order, bits, constraint, host_order)      \
+    asm volatile("ld." order ".sys.global.u" #bits " %0, [%1];" \
+                 : "=" constraint(value)                        \
+                 : "l"(address)                                 \
+                 : "memory");
+#define TSR_STORE_BODY(order, bits, constraint, host_order)     \
+    asm volatile("st." order ".sys.global.u" #bits " [%0], %1;" \
+                 :                                              \
+                 : "l"(address), constraint(value)              \
+                 : "memory");
+#else
+#define TSR_LOAD_BODY(order, bits, constraint, host_order) \
+    value = __atomic_load_n(address, host_order);          \
+    TSR_LOADED(address);
+#define TSR_STORE_BODY(order, bits, constraint, host_order) __atomic_store_n(address, value, host_order);
+#endif
+
+#define TSR_ORDERED_LOAD(order, bits, constraint, host_order)                    \
+    static __device__ __forceinline__ uint##bits##_t tsr_load_##order##_u##bits( \
+        const uint##bits##_t *address)                                           \
+    {                                                                            \
+        uint##bits##_t value;                                                    \
+        TSR_LOAD_BODY(#order, bits, constraint, host_order)                      \
+        return value;                                                            \
+    }
+
+#define TSR_ORDERED_STORE(order, bits, constraint, host_order)                                  \
+    static __device__ __forceinline__ void tsr_store_##order##_u##bits(uint##bits##_t *address, \
+                                                                       uint##bits##_t value)    \
+    {                                                                                           \
+        TSR_STORE_BODY(#order, bits, constraint, host_order)                                    \
+    }
+
+/* uint32_t tsr_load_acquire_u32(const uint32_t *address); and so on. `address` is naturally aligned global
+ * memory of this GPU, of a peer, or pinned host memory. */
+TSR_ORDERED_LOAD(acquire, 32, "r", __ATOMIC_ACQUIRE)
+TSR_ORDERED_LOAD(acquire, 64, "l", __ATOMIC_ACQUIRE)
+TSR_ORDERED_LOAD(relaxed, 32, "r", __ATOMIC_RELAXED)
+TSR_ORDERED_LOAD(relaxed, 64, "l", __ATOMIC_RELAXED)
+TSR_ORDERED_STORE(release, 32, "r", __ATOMIC_RELEASE)
+TSR_ORDERED_STORE(release, 64, "l", __ATOMIC_RELEASE)
+TSR_ORDERED_STORE(relaxed, 32, "r", __ATOMIC_RELAXED)
+TSR_ORDERED_STORE(relaxed, 64, "l", __ATOMIC_RELAXED)
+
+#undef TSR_ORDERED_LOAD
+#undef TSR_ORDERED_STORE
+#undef TSR_LOAD_BODY
+#undef TSR_STORE_BODY
+#undef TSR_LOADED
+
+/* In the body of a waiting loop: leaves memory bandwidth to those who are waited for. */
+static __device__ __forceinline__ void tsr_spin_pause()
+{
+#if defined(__CUDA_ARCH__)
+    __nanosleep(32);
+#elif defined(TSR_CUDASIM)
+    cudasim_yield();
+#endif
+}
+
+#endif /* __cplusplus */
+
+#endif

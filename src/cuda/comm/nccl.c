@@ -1,0 +1,379 @@
+/* A communicator over NCCL: its collectives, its end by an abort, and making it anew; see nccl.h.
+ *
+ * Hand-overs go through the clique of all devices, sums and gatherings through one of the participants. */
+#include "cuda/comm/nccl.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/event.h"
+#include "core/mem.h"
+#include "cuda/device/check.h"
+#include "cuda/comm/nccl_comm.h"
+#include "cuda/comm/nccl_trial.h"
+
+#define DEFAULT_TIMEOUT_NS 30000000000u
+
+static uint64_t all_devices(const nccl_comm *comm)
+{
+    return UINT64_MAX >> (64 - comm->base.n_devices);
+}
+
+/* -- collectives -- */
+
+static tsr_status make_clique(nccl_comm *comm, uint64_t members, tsr_nccl_clique **clique_out)
+{
+    return tsr_nccl_clique_create(&comm->nccl, comm->devices, members, comm->timeout_ns, clique_out);
+}
+
+static tsr_status find_group(nccl_comm *comm, uint64_t members, nccl_group **group_out)
+{
+    tsr_status status = TSR_OK;
+    nccl_group *group = comm->groups;
+    while (group && group->members != members)
+        group = group->next;
+    if (group) {
+        *group_out = group;
+        return TSR_OK;
+    }
+    TSR_TRY(tsr_mem_array(1, sizeof *group, "NCCL communicators", &group));
+    group->members = members;
+    TSR_TRY(make_clique(comm, members, &group->clique));
+    group->next = comm->groups;
+    comm->groups = group;
+    *group_out = group;
+    group = NULL;
+out:
+    tsr_mem_free(group);
+    return status;
+}
+
+static void collective_destroy(tsr_comm *comm, tsr_collective *base)
+{
+    (void)comm;
+    nccl_collective *c = (nccl_collective *)base;
+    tsr_mem_free(c->begin);
+    tsr_mem_free(c->partial);
+    tsr_mem_free(c);
+}
+
+static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *desc,
+                                    tsr_collective **collective_out)
+{
+    tsr_status status = TSR_OK;
+    nccl_comm *comm = (nccl_comm *)base;
+    nccl_collective *c = NULL;
+    size_t n = (size_t)base->n_devices;
+    bool alone = (desc->participants & (desc->participants - 1)) == 0;
+    if (comm->broken != TSR_OK)
+        return tsr_fail(comm->broken, "%s", comm->broken_text);
+    TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
+    c->desc = *desc;
+    TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
+    memcpy(c->partial, desc->partial, n * sizeof *c->partial);
+    if (desc->begin) {
+        TSR_TRY(tsr_mem_array(n + 1, sizeof *c->begin, "a collective's shards", &c->begin));
+        memcpy(c->begin, desc->begin, (n + 1) * sizeof *c->begin);
+    }
+    c->desc.partial = c->partial;
+    c->desc.begin = c->begin;
+    c->base = (tsr_collective){.comm = base, .desc = &c->desc};
+    if (!alone)
+        TSR_TRY(
+            find_group(comm, desc->kind == TSR_OP_SEND ? all_devices(comm) : desc->participants, &c->group));
+    *collective_out = &c->base;
+    c = NULL;
+out:
+    if (c)
+        collective_destroy(base, &c->base);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "collective '%s'", desc->name ? desc->name : "?");
+}
+
+/* -- aborting -- */
+
+static void nccl_abort(tsr_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    atomic_store(&comm->aborted, true);
+    for (nccl_group *group = comm->groups; group; group = group->next)
+        if (group->clique)
+            tsr_nccl_clique_abort(group->clique);
+}
+
+static bool nccl_aborted(tsr_comm *base)
+{
+    return atomic_load(&((nccl_comm *)base)->aborted);
+}
+
+static tsr_status nccl_poll(tsr_comm *base, tsr_device *device)
+{
+    const nccl_comm *comm = (const nccl_comm *)base;
+    tsr_status status = TSR_OK;
+    for (nccl_group *group = comm->groups; group && status == TSR_OK; group = group->next)
+        if (group->clique && group->members >> device->index & 1)
+            status = tsr_nccl_clique_poll(group->clique, device->index);
+    return status;
+}
+
+static size_t count_bytes(const nccl_comm *comm)
+{
+    return (size_t)comm->base.n_devices * sizeof(uint64_t);
+}
+
+/* Devices that left at different places have different counts: start over. The first that is lost, NULL for
+ * none. */
+static const tsr_cuda_device *reset_counts(nccl_comm *comm)
+{
+    const tsr_cuda_device *lost = NULL;
+    int previous;
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        tsr_cuda_device *cuda = comm->devices[i];
+        if (tsr_cuda_enter(cuda, &previous) != TSR_OK) {
+            lost = lost ? lost : cuda;
+            continue;
+        }
+        if (cudaMemsetAsync(comm->counts[i], 0, count_bytes(comm), cuda->stream) != cudaSuccess ||
+            tsr_cuda_drain(cuda) != TSR_OK)
+            lost = lost ? lost : cuda;
+        (void)cudaGetLastError();
+        tsr_cuda_leave(previous);
+    }
+    for (int i = 0; i < comm->base.n_devices * comm->base.n_devices; i++)
+        __atomic_store_n(&comm->progress[i], 0, __ATOMIC_SEQ_CST);
+    return lost;
+}
+
+/* NCCL releases a clique when the graphs with its operations are gone, which are other people's. */
+static void retire(nccl_comm *comm, nccl_group *group)
+{
+    if (!group->clique)
+        return;
+    *tsr_nccl_clique_next(group->clique) = comm->retired;
+    comm->retired = group->clique;
+    group->clique = NULL;
+}
+
+/* Calls that have not taken effect do so no more. */
+static void stop_all(nccl_comm *comm)
+{
+    for (nccl_group *group = comm->groups; group; group = group->next) {
+        if (group->clique)
+            tsr_nccl_clique_stop(group->clique, comm->timeout_ns);
+        retire(comm, group);
+    }
+}
+
+static tsr_status make_again(nccl_comm *comm, const tsr_cuda_device *lost)
+{
+    tsr_status status = TSR_OK;
+    if (lost)
+        return tsr_fail(TSR_ERR_DEVICE_LOST, "device %s is lost", lost->base.name);
+    for (nccl_group *group = comm->groups; group; group = group->next)
+        TSR_TRY(make_clique(comm, group->members, &group->clique));
+out:
+    return status;
+}
+
+/* What follows an abort. It may fail, and cannot say so: who uses the communicator next is told. */
+static void nccl_reset(tsr_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    if (!atomic_load(&comm->aborted))
+        return;
+    stop_all(comm); /* before anything else is put on the devices' streams */
+    comm->broken = make_again(comm, reset_counts(comm));
+    if (comm->broken != TSR_OK)
+        snprintf(comm->broken_text, sizeof comm->broken_text,
+                 "NCCL's communicators were aborted and could not be made again: %s; open the devices anew",
+                 tsr_last_error());
+    base->epoch++;
+    atomic_store(&comm->aborted, false);
+}
+
+/* A device waits for those that have announced fewer collectives with it than it with them. */
+static uint64_t nccl_missing(tsr_comm *base, const tsr_collective *collective, int index)
+{
+    const nccl_comm *comm = (const nccl_comm *)base;
+    uint64_t missing = 0;
+    for (int i = 0; i < base->n_devices; i++) {
+        uint64_t to = __atomic_load_n(&comm->progress[index * base->n_devices + i], __ATOMIC_SEQ_CST);
+        uint64_t from = __atomic_load_n(&comm->progress[i * base->n_devices + index], __ATOMIC_SEQ_CST);
+        if (collective->desc->participants >> i & 1 && from < to)
+            missing |= tsr_nccl_bit(i);
+    }
+    return missing;
+}
+
+/* -- creation -- */
+
+static void release_counts(nccl_comm *comm)
+{
+    int previous;
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        comm->devices[i]->base.books.library -= comm->taken[i];
+        if (comm->caps[i])
+            comm->devices[i]->base.memory_cap = comm->caps[i];
+        if (!comm->counts[i] || !tsr_cuda_enter_to_release(comm->devices[i], &previous))
+            continue;
+        tsr_cuda_free_own(comm->devices[i], comm->counts[i], count_bytes(comm));
+        tsr_cuda_leave(previous);
+    }
+    if (comm->shared)
+        tsr_pool_give(comm->devices[0]->pinned, comm->shared, TSR_POOL_HOST);
+}
+
+/* Programs are gone by now, and their graphs with them, so that NCCL releases everything. */
+static void nccl_destroy(tsr_comm *base)
+{
+    nccl_comm *comm = (nccl_comm *)base;
+    nccl_group *group = comm->groups;
+    while (group) {
+        nccl_group *next = group->next;
+        retire(comm, group);
+        tsr_mem_free(group);
+        group = next;
+    }
+    while (comm->retired) {
+        tsr_nccl_clique *clique = comm->retired;
+        comm->retired = *tsr_nccl_clique_next(clique);
+        tsr_nccl_clique_destroy(clique, comm->timeout_ns);
+    }
+    release_counts(comm);
+    tsr_mem_free(comm);
+}
+
+static const struct tsr_comm_ops nccl_ops = {
+    .kind = "nccl",
+    .destroy = nccl_destroy,
+    .collective_create = collective_create,
+    .collective_destroy = collective_destroy,
+    .enqueue_meets = true,
+    .enqueue = tsr_nccl_enqueue,
+    .enqueue_norm = tsr_nccl_enqueue_norm,
+    .poll = nccl_poll,
+    .aborted = nccl_aborted,
+    .abort = nccl_abort,
+    .reset = nccl_reset,
+    .missing = nccl_missing,
+};
+
+static tsr_status make_counts(nccl_comm *comm, int i)
+{
+    tsr_cuda_device *cuda = comm->devices[i];
+    int previous;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    if (i == 0) {
+        size_t bytes = (size_t)comm->base.n_devices * count_bytes(comm);
+        TSR_TRY(
+            tsr_pool_take(cuda->pinned, bytes, TSR_POOL_HOST, "the progress of collectives", &comm->shared));
+        comm->progress = comm->shared->data;
+        memset(comm->progress, 0, bytes);
+    }
+    TSR_TRY(tsr_cuda_alloc_own(cuda, count_bytes(comm), (void **)&comm->counts[i]));
+    TSR_TRY(TSR_CUDA(cudaMemsetAsync(comm->counts[i], 0, count_bytes(comm), cuda->stream)));
+    TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK
+                            : tsr_fail_in(status, "device %s: counters of the collectives", cuda->base.name);
+}
+
+/* What the device has free, its cap not regarded; 0 if it does not tell. */
+static size_t free_on(tsr_cuda_device *cuda)
+{
+    size_t available, total;
+    return cuda->base.ops->memory_info(&cuda->base, &available, &total) == TSR_OK ? available : 0;
+}
+
+/* What NCCL has taken is not there for others. `before`: free on each device until then. */
+static tsr_status lower_cap(nccl_comm *comm, int i, const size_t *before)
+{
+    tsr_cuda_device *cuda = comm->devices[i];
+    size_t available, total, after = free_on(cuda);
+    comm->taken[i] = before[i] > after ? before[i] - after : 0;
+    cuda->base.books.library += comm->taken[i];
+    tsr_status status = tsr_device_memory_info(&cuda->base, &available, &total);
+    if (status != TSR_OK)
+        return status;
+    size_t cap = tsr_device_used(&cuda->base) + available;
+    if (cap < cuda->base.memory_cap) {
+        comm->caps[i] = cuda->base.memory_cap;
+        cuda->base.memory_cap = cap;
+    }
+    return TSR_OK;
+}
+
+/* Two devices on one GPU, by their numbers. */
+static bool share_gpu(const nccl_comm *comm, int *a_out, int *b_out)
+{
+    for (int a = 0; a < comm->base.n_devices; a++)
+        for (int b = a + 1; b < comm->base.n_devices; b++)
+            if (comm->devices[a]->ordinal == comm->devices[b]->ordinal) {
+                *a_out = a;
+                *b_out = b;
+                return true;
+            }
+    return false;
+}
+
+static tsr_status connect_devices(nccl_comm *comm)
+{
+    nccl_group *group;
+    int a = 0, b = 0, version = comm->nccl.version;
+    bool shared = share_gpu(comm, &a, &b);
+    if (shared && version < TSR_NCCL_SHARED_GPU_VERSION)
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "NCCL %d.%d.%d serves one device per GPU, and devices %s and %s are on one; NCCL 2.30 "
+            "can, with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
+            version / 10000, version / 100 % 100, version % 100, comm->devices[a]->base.name,
+            comm->devices[b]->base.name);
+    tsr_status status = find_group(comm, all_devices(comm), &group);
+    if (status == TSR_OK)
+        return tsr_nccl_trial(group->clique, comm->devices, comm->base.n_devices, comm->timeout_ns);
+    if (shared && status == TSR_ERR_DEVICE)
+        return tsr_fail_in(TSR_ERR_UNSUPPORTED,
+                           "NCCL refuses devices %s and %s on one GPU; perhaps for want of "
+                           "NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
+                           comm->devices[a]->base.name, comm->devices[b]->base.name);
+    return status;
+}
+
+tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const tsr_comm_nccl_config *config,
+                                tsr_comm **comm_out)
+{
+    tsr_status status = TSR_OK;
+    nccl_comm *comm = NULL;
+    size_t before[TSR_NCCL_MAX_RANKS];
+    if (n_devices < 1 || n_devices > TSR_NCCL_MAX_RANKS)
+        return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
+                        TSR_NCCL_MAX_RANKS);
+    TSR_TRY(tsr_mem_array(1, sizeof *comm, "a communicator", &comm));
+    comm->base = (tsr_comm){.ops = &nccl_ops, .n_devices = n_devices};
+    comm->timeout_ns = config && config->timeout_ns ? config->timeout_ns : DEFAULT_TIMEOUT_NS;
+    if (config && config->logger)
+        comm->logger = *config->logger;
+    comm->scratch_bytes = SIZE_MAX;
+    for (int i = 0; i < n_devices; i++) {
+        comm->devices[i] = tsr_cuda(devices[i]);
+        comm->scratch_bytes = TSR_MIN(comm->scratch_bytes, devices[i]->scratch_bytes);
+    }
+    TSR_TRY(tsr_nccl_library_load(&comm->nccl));
+    for (int i = 0; i < n_devices; i++)
+        TSR_TRY(make_counts(comm, i));
+    for (int i = 0; i < n_devices; i++)
+        before[i] = free_on(comm->devices[i]);
+    TSR_TRY(connect_devices(comm));
+    for (int i = 0; i < n_devices; i++)
+        TSR_TRY(lower_cap(comm, i, before));
+    tsr_log(&comm->logger, TSR_LOG_INFO, "NCCL %d.%d.%d connects %d devices", comm->nccl.version / 10000,
+            comm->nccl.version / 100 % 100, comm->nccl.version % 100, n_devices);
+    *comm_out = &comm->base;
+    comm = NULL;
+out:
+    if (comm)
+        nccl_destroy(&comm->base);
+    return status;
+}

@@ -1,0 +1,322 @@
+/* NCCL communicators between devices of one process; see nccl_clique.h. */
+#include "cuda/comm/nccl_clique.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "core/event.h"
+#include "core/mem.h"
+#include "cuda/device/check.h"
+
+enum { MAX_RANKS = 64 };
+
+/* Waiting for a call to take effect: NCCL starts a thread for it, which takes some microseconds; what waits
+ * for other ranks takes longer, and is looked at less often. */
+enum { POLLS_BEFORE_SLEEP = 2000, SLEEP_NS = 20000 };
+
+/* Who frees the clique: whichever of its owner and its thread comes last. */
+enum { RUNNING, FINISHED, ABANDONED };
+
+/* The last abort's first step is to stop the calls that have not taken effect;
+ * it takes far less than this. */
+#define STOPPING_NS 100000000u
+
+typedef struct clique_rank {
+    tsr_cuda_device *cuda; /* NULL: not a member */
+    pthread_mutex_t lock;
+    ncclComm_t comm; /* NULL: not yet, or no more */
+} clique_rank;
+
+struct tsr_nccl_clique {
+    tsr_nccl_clique *next; /* the owner's */
+    tsr_nccl_library nccl; /* a copy: the thread may outlive the owner */
+    uint64_t members;
+    clique_rank ranks[MAX_RANKS]; /* by device */
+    pthread_t thread;
+    _Atomic bool asked;     /* to abort */
+    _Atomic bool last_call; /* the last rank's abort has begun */
+    _Atomic int state;      /* of the thread */
+    tsr_event changed;      /* any of them */
+};
+
+static tsr_status fail_aborted(const clique_rank *rank)
+{
+    return tsr_fail(TSR_ERR_DEVICE, "device %s: the communicator was aborted", rank->cuda->base.name);
+}
+
+/* -- aborting -- */
+
+static bool is_asked(void *what)
+{
+    return atomic_load(&((tsr_nccl_clique *)what)->asked);
+}
+
+static bool is_finished(void *what)
+{
+    return atomic_load(&((tsr_nccl_clique *)what)->state) == FINISHED;
+}
+
+static bool is_stopping(void *what)
+{
+    return atomic_load(&((tsr_nccl_clique *)what)->last_call) || is_finished(what);
+}
+
+static void free_clique(tsr_nccl_clique *clique)
+{
+    for (int i = 0; i < MAX_RANKS; i++)
+        pthread_mutex_destroy(&clique->ranks[i].lock);
+    tsr_event_destroy(&clique->changed);
+    tsr_mem_free(clique);
+}
+
+static ncclComm_t take(clique_rank *rank)
+{
+    pthread_mutex_lock(&rank->lock);
+    ncclComm_t comm = rank->comm;
+    rank->comm = NULL;
+    pthread_mutex_unlock(&rank->lock);
+    return comm;
+}
+
+/* Each call but the last only tells that rank's kernels to end; the last may wait for graphs. */
+static void *abort_when_asked(void *argument)
+{
+    tsr_nccl_clique *clique = argument;
+    tsr_event_wait(&clique->changed, is_asked, clique, 0, TSR_FOREVER);
+    for (int i = 0; i < MAX_RANKS; i++) {
+        ncclComm_t comm = take(&clique->ranks[i]);
+        if (clique->members >> i == 1) {
+            atomic_store(&clique->last_call, true);
+            tsr_event_notify(&clique->changed);
+        }
+        if (comm)
+            (void)clique->nccl.ncclCommAbort(comm);
+    }
+    if (atomic_exchange(&clique->state, FINISHED) == ABANDONED)
+        free_clique(clique);
+    else
+        tsr_event_notify(&clique->changed);
+    return NULL;
+}
+
+void tsr_nccl_clique_abort(tsr_nccl_clique *clique)
+{
+    atomic_store(&clique->asked, true);
+    tsr_event_notify(&clique->changed);
+}
+
+void tsr_nccl_clique_stop(tsr_nccl_clique *clique, uint64_t timeout_ns)
+{
+    tsr_nccl_clique_abort(clique);
+    tsr_event_wait(&clique->changed, is_stopping, clique, 0, tsr_deadline_ns(timeout_ns));
+    tsr_event_wait(&clique->changed, is_finished, clique, 0, tsr_deadline_ns(STOPPING_NS));
+}
+
+void tsr_nccl_clique_destroy(tsr_nccl_clique *clique, uint64_t timeout_ns)
+{
+    if (!clique)
+        return;
+    pthread_t thread = clique->thread;
+    tsr_nccl_clique_abort(clique);
+    if (!tsr_event_wait(&clique->changed, is_finished, clique, 0, tsr_deadline_ns(timeout_ns)) &&
+        atomic_exchange(&clique->state, ABANDONED) == RUNNING) {
+        pthread_detach(thread);
+        return;
+    }
+    pthread_join(thread, NULL);
+    free_clique(clique);
+}
+
+/* -- waiting -- */
+
+/* What NCCL says of a rank's last call, and of what runs; `call` is what to blame. */
+static tsr_status ask(tsr_nccl_clique *clique, int index, const char *call, bool *in_progress_out)
+{
+    const tsr_nccl_library *nccl = &clique->nccl;
+    clique_rank *rank = &clique->ranks[index];
+    ncclResult_t state = ncclSuccess;
+    tsr_status status = TSR_OK;
+    pthread_mutex_lock(&rank->lock);
+    if (!rank->comm) {
+        status = fail_aborted(rank);
+    } else {
+        status = TSR_NCCL_ON(nccl, rank->comm, ncclCommGetAsyncError(rank->comm, &state));
+        if (status == TSR_OK)
+            status = tsr_nccl_result(nccl, rank->comm, state, call);
+        if (status != TSR_OK)
+            tsr_fail_in(status, "device %s", rank->cuda->base.name);
+    }
+    pthread_mutex_unlock(&rank->lock);
+    *in_progress_out = state == ncclInProgress;
+    return status;
+}
+
+static tsr_status fail_late(const tsr_nccl_clique *clique, uint64_t late, const char *call)
+{
+    char names[256] = "";
+    size_t used = 0;
+    for (int i = 0; i < MAX_RANKS && used < sizeof names; i++)
+        if (late >> i & 1)
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
+                                     clique->ranks[i].cuda->base.name);
+    return tsr_fail(TSR_ERR_TIMEOUT, "%s did not get to its end in time on %s", call, names);
+}
+
+/* Until the last call of each of the devices has taken effect. */
+static tsr_status wait_until_done(tsr_nccl_clique *clique, uint64_t devices, const char *call,
+                                  uint64_t deadline_ns)
+{
+    for (int looks = 0;; looks++) {
+        for (int i = 0; i < MAX_RANKS; i++) {
+            bool in_progress;
+            if (!(devices >> i & 1))
+                continue;
+            tsr_status status = ask(clique, i, call, &in_progress);
+            if (status != TSR_OK)
+                return status;
+            if (!in_progress)
+                devices &= ~((uint64_t)1 << i);
+        }
+        if (devices == 0)
+            return TSR_OK;
+        if (tsr_clock_ns() >= deadline_ns)
+            return fail_late(clique, devices, call);
+        if (looks >= POLLS_BEFORE_SLEEP)
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        else
+            tsr_relax();
+    }
+}
+
+tsr_status tsr_nccl_clique_poll(tsr_nccl_clique *clique, int index)
+{
+    bool in_progress;
+    if (atomic_load(&clique->asked))
+        return TSR_OK;
+    tsr_status status = ask(clique, index, "an NCCL operation", &in_progress);
+    return atomic_load(&clique->asked) ? TSR_OK : status;
+}
+
+/* -- calls -- */
+
+tsr_nccl_clique **tsr_nccl_clique_next(tsr_nccl_clique *clique)
+{
+    return &clique->next;
+}
+
+int tsr_nccl_clique_rank(const tsr_nccl_clique *clique, int index)
+{
+    return __builtin_popcountll(clique->members & (((uint64_t)1 << index) - 1));
+}
+
+/* The locks of all `devices` are held. */
+static tsr_status call_in_group(tsr_nccl_clique *clique, uint64_t devices, tsr_nccl_calls calls, void *what)
+{
+    const tsr_nccl_library *nccl = &clique->nccl;
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < MAX_RANKS; i++)
+        if (devices >> i & 1 && !clique->ranks[i].comm)
+            return fail_aborted(&clique->ranks[i]);
+    status = TSR_NCCL(nccl, ncclGroupStart());
+    if (status != TSR_OK)
+        return status;
+    for (int i = 0; i < MAX_RANKS && status == TSR_OK; i++)
+        if (devices >> i & 1) {
+            status = calls(nccl, clique->ranks[i].comm, i, what);
+            if (status != TSR_OK)
+                tsr_fail_in(status, "device %s", clique->ranks[i].cuda->base.name);
+        }
+    ncclResult_t ended = nccl->ncclGroupEnd(); /* in any case */
+    return status == TSR_OK ? tsr_nccl_result(nccl, NULL, ended, "ncclGroupEnd") : status;
+}
+
+tsr_status tsr_nccl_clique_issue(tsr_nccl_clique *clique, uint64_t devices, tsr_nccl_calls calls, void *what,
+                                 uint64_t deadline_ns)
+{
+    for (int i = 0; i < MAX_RANKS; i++)
+        if (devices >> i & 1)
+            pthread_mutex_lock(&clique->ranks[i].lock);
+    tsr_status status = call_in_group(clique, devices, calls, what);
+    for (int i = 0; i < MAX_RANKS; i++)
+        if (devices >> i & 1)
+            pthread_mutex_unlock(&clique->ranks[i].lock);
+    return status == TSR_OK ? wait_until_done(clique, devices, "an NCCL operation", deadline_ns) : status;
+}
+
+/* -- creation -- */
+
+static tsr_status make_clique(const tsr_nccl_library *nccl, tsr_cuda_device *const *devices, uint64_t members,
+                              tsr_nccl_clique **clique_out)
+{
+    tsr_nccl_clique *clique = NULL;
+    tsr_status status = tsr_mem_array(1, sizeof *clique, "NCCL communicators", &clique);
+    if (status != TSR_OK)
+        return status;
+    clique->nccl = *nccl;
+    clique->members = members;
+    bool usable = tsr_event_init(&clique->changed);
+    for (int i = 0; i < MAX_RANKS; i++) {
+        pthread_mutex_init(&clique->ranks[i].lock, NULL); /* cannot fail on Linux */
+        clique->ranks[i].cuda = members >> i & 1 ? devices[i] : NULL;
+    }
+    if (usable && pthread_create(&clique->thread, NULL, abort_when_asked, clique) == 0) {
+        *clique_out = clique;
+        return TSR_OK;
+    }
+    if (usable)
+        tsr_event_destroy(&clique->changed);
+    tsr_mem_free(clique);
+    return tsr_fail(TSR_ERR_MEMORY, "the system refused the thread that ends NCCL communicators");
+}
+
+static tsr_status join_one(tsr_nccl_clique *clique, int index, const ncclUniqueId *id)
+{
+    tsr_status status = TSR_OK;
+    clique_rank *rank = &clique->ranks[index];
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.blocking = 0;
+    TSR_TRY(TSR_CUDA(cudaSetDevice(rank->cuda->ordinal)));
+    TSR_TRY(
+        TSR_NCCL(&clique->nccl, ncclCommInitRankConfig(&rank->comm, __builtin_popcountll(clique->members),
+                                                       *id, tsr_nccl_clique_rank(clique, index), &config)));
+out:
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", rank->cuda->base.name);
+}
+
+/* NCCL starts to connect all ranks, in the background. */
+static tsr_status join_all(tsr_nccl_clique *clique)
+{
+    tsr_status status = TSR_OK;
+    const tsr_nccl_library *nccl = &clique->nccl;
+    ncclUniqueId id;
+    int previous = 0;
+    TSR_TRY(TSR_NCCL(nccl, ncclGetUniqueId(&id)));
+    TSR_TRY(TSR_CUDA(cudaGetDevice(&previous)));
+    TSR_TRY(TSR_NCCL(nccl, ncclGroupStart()));
+    for (int i = 0; i < MAX_RANKS && status == TSR_OK; i++)
+        if (clique->members >> i & 1)
+            status = join_one(clique, i, &id);
+    ncclResult_t ended = nccl->ncclGroupEnd(); /* in any case */
+    if (status == TSR_OK)
+        status = tsr_nccl_result(nccl, NULL, ended, "ncclGroupEnd");
+    tsr_cuda_pop_device(previous);
+out:
+    return status;
+}
+
+tsr_status tsr_nccl_clique_create(const tsr_nccl_library *nccl, tsr_cuda_device *const *devices,
+                                  uint64_t members, uint64_t timeout_ns, tsr_nccl_clique **clique_out)
+{
+    tsr_nccl_clique *clique = NULL;
+    tsr_status status = make_clique(nccl, devices, members, &clique);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(join_all(clique));
+    TSR_TRY(wait_until_done(clique, members, "ncclCommInitRankConfig", tsr_deadline_ns(timeout_ns)));
+    *clique_out = clique;
+    clique = NULL;
+out:
+    tsr_nccl_clique_destroy(clique, timeout_ns);
+    return status;
+}

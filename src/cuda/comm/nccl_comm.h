@@ -1,0 +1,56 @@
+/* The state of a communicator over NCCL, which nccl.c makes and ends and nccl_ops.c enqueues with. */
+#ifndef TSR_CUDA_NCCL_COMM_H
+#define TSR_CUDA_NCCL_COMM_H
+
+#include "cuda/device/gpu.h"
+#include "cuda/comm/nccl.h"
+#include "cuda/comm/nccl_clique.h"
+
+enum { TSR_NCCL_MAX_RANKS = 64 };
+
+/* The communicators of some devices; they are replaced after an abort. */
+typedef struct nccl_group {
+    struct nccl_group *next;
+    uint64_t members;
+    tsr_nccl_clique *clique; /* NULL: could not be made again */
+} nccl_group;
+
+typedef struct nccl_comm {
+    tsr_comm base;
+    tsr_nccl_library nccl;
+    tsr_logger logger;
+    uint64_t timeout_ns;
+    tsr_cuda_device *devices[TSR_NCCL_MAX_RANKS];
+    size_t taken[TSR_NCCL_MAX_RANKS]; /* what NCCL took of the devices' memory as it connected them */
+    size_t caps[TSR_NCCL_MAX_RANKS];  /* the devices' memory caps as they were; 0: left alone */
+    size_t scratch_bytes;             /* the same on all devices */
+    /* in device memory: [other] collectives with it, see nccl_announce.h */
+    uint64_t *counts[TSR_NCCL_MAX_RANKS];
+    tsr_pool_block *shared; /* of the first device's pinned pool: */
+    uint64_t *progress;     /* pinned: [device][other] the same */
+    nccl_group *groups;
+    tsr_nccl_clique *retired; /* aborted, and perhaps not released by NCCL yet */
+    _Atomic bool aborted;
+    tsr_status broken; /* why there are no communicators any more; TSR_OK: there are */
+    char broken_text[512];
+} nccl_comm;
+
+typedef struct nccl_collective {
+    tsr_collective base;
+    tsr_collective_desc desc; /* arrays are ours */
+    nccl_group *group;
+    int64_t *begin;
+    void **partial;
+} nccl_collective;
+
+static inline uint64_t tsr_nccl_bit(int index)
+{
+    return (uint64_t)1 << index;
+}
+
+/* As tsr_comm_ops has them (core/comm.h). */
+tsr_status tsr_nccl_enqueue(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
+tsr_status tsr_nccl_enqueue_norm(tsr_comm *comm, tsr_device *device, const tsr_op *op, const tsr_op *norm,
+                                 void *stream, bool *done_out);
+
+#endif

@@ -1,0 +1,80 @@
+/* Loading NCCL; see nccl_library.h. */
+#include "cuda/comm/nccl_library.h"
+
+#include <dlfcn.h>
+#include <stdbool.h>
+#include <string.h>
+
+#include <cuda_runtime.h>
+
+#ifdef TSR_CUDASIM
+
+static tsr_status find_functions(tsr_nccl_library *nccl)
+{
+#define FIND(name) nccl->name = name;
+    TSR_NCCL_FUNCTIONS(FIND)
+#undef FIND
+    return TSR_OK;
+}
+
+#else
+
+#define LIBRARY    "libnccl.so.2"
+
+/* A function that NCCL lacks is left NULL. */
+static void *find(void *library, const char *name, const char **missing)
+{
+    void *found = dlsym(library, name);
+    if (!found)
+        *missing = name;
+    return found;
+}
+
+/* A process that has NCCL already, a Python one with PyTorch for instance, gets that one: it has the same
+ * soname. */
+static tsr_status find_functions(tsr_nccl_library *nccl)
+{
+    const char *missing = NULL;
+    void *library = dlopen(LIBRARY, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    if (!library)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "NCCL is not usable: %s; install it, or name its folder in LD_LIBRARY_PATH",
+                        dlerror());
+#define FIND(name) *(void **)&nccl->name = find(library, #name, &missing);
+    TSR_NCCL_FUNCTIONS(FIND)
+#undef FIND
+    dlclose(library); /* RTLD_NODELETE keeps it */
+    if (missing)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "NCCL is not usable: " LIBRARY " has no %s; install 2.18 or newer", missing);
+    return TSR_OK;
+}
+
+#endif
+
+tsr_status tsr_nccl_library_load(tsr_nccl_library *nccl_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_nccl_library nccl = {0};
+    TSR_TRY(find_functions(&nccl));
+    TSR_TRY(TSR_NCCL(&nccl, ncclGetVersion(&nccl.version)));
+    if (nccl.version < TSR_NCCL_MIN_VERSION)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "NCCL is not usable: it is version %d.%d.%d; install 2.18 or newer",
+                        nccl.version / 10000, nccl.version / 100 % 100, nccl.version % 100);
+    *nccl_out = nccl;
+out:
+    return status;
+}
+
+tsr_status tsr_nccl_result(const tsr_nccl_library *nccl, ncclComm_t comm, ncclResult_t result,
+                           const char *call)
+{
+    if (result == ncclSuccess || result == ncclInProgress)
+        return TSR_OK;
+    (void)cudaGetLastError(); /* NCCL's own CUDA calls may have left one */
+    const char *words = nccl->ncclGetLastError(comm);
+    bool has_words = words && *words;
+    return tsr_fail(TSR_ERR_DEVICE, "%.*s failed: %s%s%s", (int)strcspn(call, "("), call,
+                    nccl->ncclGetErrorString(result), has_words ? "; " : "", has_words ? words : "");
+}

@@ -1,0 +1,214 @@
+/* The ops of a stream by NCCL: what a device's program does of a collective.
+ *
+ * An all-reduce is NCCL's sum, in place in the device's partial, and our own kernel that converts it and adds
+ * the residual. A device with nothing to add has no such buffer and hands in zeros from its scratch, piece by
+ * piece where that is smaller; the other devices cut the same pieces.
+ *
+ * An all-gather is a broadcast by each device of its part, all in one group. The parts of one row lie side by
+ * side where they are wanted; those of several rows go through the scratch and are copied
+ * to their columns. */
+#include "core/event.h"
+#include "core/mem.h"
+#include "cuda/device/check.h"
+#include "cuda/comm/nccl_announce.h"
+#include "cuda/comm/nccl_comm.h"
+
+/* Who enqueues what. */
+typedef struct enqueueing {
+    nccl_comm *comm;
+    const nccl_collective *collective;
+    tsr_cuda_device *cuda;
+    cudaStream_t stream;
+    /* of the calls in one group */
+    const void *from;
+    void *to;
+    size_t count; /* elements of the reduction; rows of a gathering */
+} enqueueing;
+
+static tsr_status announce(const enqueueing *e, uint64_t participants)
+{
+    int self = e->cuda->base.index;
+    return tsr_cuda_nccl_announce(participants & ~tsr_nccl_bit(self), e->comm->counts[self],
+                                  e->comm->progress + self * e->comm->base.n_devices, e->stream);
+}
+
+static tsr_status issue(enqueueing *e, tsr_nccl_calls calls)
+{
+    if (!e->collective->group->clique)
+        return tsr_fail(e->comm->broken, "%s", e->comm->broken_text);
+    return tsr_nccl_clique_issue(e->collective->group->clique, tsr_nccl_bit(e->cuda->base.index), calls, e,
+                                 TSR_FOREVER);
+}
+
+static tsr_status call_all_reduce(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    const enqueueing *e = what;
+    static const ncclDataType_t types[] = {
+        [TSR_REDUCE_EXACT] = ncclInt64, [TSR_REDUCE_F32] = ncclFloat32, [TSR_REDUCE_BF16] = ncclBfloat16};
+    ncclDataType_t type = types[e->collective->desc.reduce];
+    (void)index;
+    return TSR_NCCL_ON(nccl, comm, ncclAllReduce(e->from, e->to, e->count, type, ncclSum, comm, e->stream));
+}
+
+/* Whether the sum is made in one piece. */
+static bool is_whole(const tsr_collective_desc *desc)
+{
+    return desc->contributors == desc->participants;
+}
+
+/* `norm`, only where the sum is whole, may be NULL. */
+static tsr_status enqueue_all_reduce(enqueueing *e, const tsr_op_all_reduce *op, const tsr_op_rms_norm *norm)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = &e->collective->desc;
+    const tsr_cuda_stream s = {.stream = e->stream, .traits = &e->cuda->traits};
+    size_t size = tsr_reduce_bytes(desc->reduce);
+    bool contributes = desc->contributors >> e->cuda->base.index & 1;
+    int64_t piece = op->n;
+    if (!is_whole(desc))
+        piece = TSR_MIN(piece, (int64_t)(e->comm->scratch_bytes / size));
+    TSR_TRY(announce(e, desc->participants));
+    for (int64_t begin = 0; begin < op->n; begin += piece) {
+        e->count = (size_t)TSR_MIN(piece, op->n - begin);
+        e->to = contributes ? (unsigned char *)desc->partial[e->cuda->base.index] + (size_t)begin * size
+                            : e->cuda->base.scratch;
+        e->from = e->to;
+        if (!contributes)
+            TSR_TRY(TSR_CUDA(cudaMemsetAsync(e->to, 0, e->count * size, e->stream)));
+        TSR_TRY(issue(e, call_all_reduce));
+        const tsr_cuda_reduction reduction = {.type = desc->reduce,
+                                              .n_parts = 1,
+                                              .parts = {e->to},
+                                              .residual = op->residual ? op->residual + begin : NULL,
+                                              .y = op->y + begin,
+                                              .n = (int64_t)e->count};
+        TSR_TRY(tsr_cuda_reduce(&reduction, norm, &s));
+    }
+out:
+    return status;
+}
+
+/* Of every participant's part e->count rows, from e->from of this device's own, to blocks one after another
+ * at e->to. */
+static tsr_status call_broadcasts(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    tsr_status status = TSR_OK;
+    const enqueueing *e = what;
+    const tsr_collective_desc *desc = &e->collective->desc;
+    (void)index;
+    for (int i = 0; i < e->comm->base.n_devices; i++) {
+        size_t n = (size_t)(desc->begin[i + 1] - desc->begin[i]) * e->count;
+        float *to = (float *)e->to + (size_t)desc->begin[i] * e->count;
+        if (n > 0)
+            TSR_TRY(TSR_NCCL_ON(nccl, comm,
+                                ncclBroadcast(e->from, to, n, ncclFloat32,
+                                              tsr_nccl_clique_rank(e->collective->group->clique, i), comm,
+                                              e->stream)));
+    }
+out:
+    return status;
+}
+
+/* From blocks in the scratch to columns. */
+static tsr_status copy_columns(const enqueueing *e, float *y, int64_t n)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = &e->collective->desc;
+    for (int i = 0; i < e->comm->base.n_devices; i++) {
+        size_t width = (size_t)(desc->begin[i + 1] - desc->begin[i]) * sizeof(float);
+        if (width > 0)
+            TSR_TRY(TSR_CUDA(cudaMemcpy2DAsync(y + desc->begin[i], (size_t)n * sizeof(float),
+                                               (const float *)e->to + (size_t)desc->begin[i] * e->count,
+                                               width, width, e->count, cudaMemcpyDeviceToDevice, e->stream)));
+    }
+out:
+    return status;
+}
+
+static tsr_status enqueue_all_gather(enqueueing *e, const tsr_op_all_gather *op)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = &e->collective->desc;
+    int self = e->cuda->base.index;
+    int64_t width = desc->begin[self + 1] - desc->begin[self];
+    int64_t fit = (int64_t)(e->comm->scratch_bytes / sizeof(float)) / TSR_MAX(op->n, 1);
+    int64_t piece = TSR_MAX(TSR_MIN(op->n_rows, fit), 1);
+    TSR_TRY(announce(e, desc->participants));
+    for (int64_t row = 0; row < op->n_rows; row += piece) {
+        float *y = op->y + row * op->n;
+        e->count = (size_t)TSR_MIN(piece, op->n_rows - row);
+        e->from = width > 0 ? (const float *)desc->partial[self] + row * width : NULL;
+        e->to = piece > 1 ? e->cuda->base.scratch : y;
+        TSR_TRY(issue(e, call_broadcasts));
+        if (piece > 1)
+            TSR_TRY(copy_columns(e, y, op->n));
+    }
+out:
+    return status;
+}
+
+/* To every receiver. */
+static tsr_status call_sends(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    tsr_status status = TSR_OK;
+    const enqueueing *e = what;
+    const tsr_nccl_clique *clique = e->collective->group->clique;
+    for (int i = 0; i < e->comm->base.n_devices; i++)
+        if (i != index && e->collective->desc.participants >> i & 1)
+            TSR_TRY(TSR_NCCL_ON(
+                nccl, comm,
+                ncclSend(e->from, e->count, ncclFloat32, tsr_nccl_clique_rank(clique, i), comm, e->stream)));
+out:
+    return status;
+}
+
+static tsr_status call_recv(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    const enqueueing *e = what;
+    int sender = __builtin_ctzll(e->collective->desc.contributors);
+    (void)index;
+    return TSR_NCCL_ON(nccl, comm,
+                       ncclRecv(e->to, e->count, ncclFloat32,
+                                tsr_nccl_clique_rank(e->collective->group->clique, sender), comm, e->stream));
+}
+
+tsr_status tsr_nccl_enqueue(tsr_comm *base, tsr_device *device, const tsr_op *op, void *stream)
+{
+    tsr_status status = TSR_OK;
+    enqueueing e = {.comm = (nccl_comm *)base, .cuda = tsr_cuda(device), .stream = stream};
+    switch (op->kind) {
+    case TSR_OP_ALL_REDUCE:
+        e.collective = (const nccl_collective *)op->all_reduce.collective;
+        return enqueue_all_reduce(&e, &op->all_reduce, NULL);
+    case TSR_OP_ALL_GATHER:
+        e.collective = (const nccl_collective *)op->all_gather.collective;
+        return enqueue_all_gather(&e, &op->all_gather);
+    case TSR_OP_SEND:
+        e.collective = (const nccl_collective *)op->send.collective;
+        e.from = op->send.x;
+        e.count = (size_t)op->send.n;
+        TSR_TRY(announce(&e, e.collective->desc.participants));
+        return issue(&e, call_sends);
+    case TSR_OP_RECV:
+        e.collective = (const nccl_collective *)op->recv.collective;
+        e.to = op->recv.y;
+        e.count = (size_t)op->recv.n;
+        TSR_TRY(announce(&e, e.collective->desc.contributors));
+        return issue(&e, call_recv);
+    default:
+        status = tsr_fail(TSR_ERR_INVALID, "%s is no collective", tsr_op_kind_name(op->kind));
+    }
+out:
+    return status;
+}
+
+/* The kernel that converts the sum normalises it, too. */
+tsr_status tsr_nccl_enqueue_norm(tsr_comm *base, tsr_device *device, const tsr_op *op, const tsr_op *norm,
+                                 void *stream, bool *done_out)
+{
+    const nccl_collective *collective = (const nccl_collective *)op->all_reduce.collective;
+    enqueueing e = {
+        .comm = (nccl_comm *)base, .collective = collective, .cuda = tsr_cuda(device), .stream = stream};
+    *done_out = is_whole(&collective->desc);
+    return *done_out ? enqueue_all_reduce(&e, &op->all_reduce, &norm->rms_norm) : TSR_OK;
+}

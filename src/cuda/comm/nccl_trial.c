@@ -1,0 +1,142 @@
+/* A first sum; see nccl_trial.h. It is made in the devices' scratch, in 64-bit integers that reach into the
+ * upper half. */
+#include "cuda/comm/nccl_trial.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "core/event.h"
+#include "core/mem.h"
+#include "cuda/device/check.h"
+
+enum { N_ELEMENTS = 4096, SLEEP_NS = 20000 };
+
+typedef struct trial {
+    tsr_nccl_clique *clique;
+    tsr_cuda_device *const *devices;
+    int n_devices;
+    int n_held; /* devices whose scratch is held */
+    int64_t *values;
+} trial;
+
+/* What device `index` brings. */
+static int64_t value_of(int index, int64_t i)
+{
+    return (i - N_ELEMENTS / 2) * (index + 1) * ((int64_t)1 << 33) + i + index;
+}
+
+static tsr_status fill(trial *t)
+{
+    tsr_status status = TSR_OK;
+    int previous;
+    for (int d = 0; d < t->n_devices; d++) {
+        tsr_device *device = &t->devices[d]->base;
+        TSR_TRY(tsr_device_hold_scratch(device));
+        t->n_held++;
+        for (int i = 0; i < N_ELEMENTS; i++)
+            t->values[i] = value_of(d, i);
+        TSR_TRY(tsr_device_upload(device, device->scratch, t->values, N_ELEMENTS * sizeof *t->values));
+        TSR_TRY(tsr_cuda_enter(t->devices[d], &previous)); /* its stream waits for the upload */
+        tsr_cuda_leave(previous);
+    }
+out:
+    return status;
+}
+
+static tsr_status call_sum(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
+{
+    const trial *t = what;
+    void *buffer = t->devices[index]->base.scratch;
+    return TSR_NCCL_ON(
+        nccl, comm,
+        ncclAllReduce(buffer, buffer, N_ELEMENTS, ncclInt64, ncclSum, comm, t->devices[index]->stream));
+}
+
+/* Whether everything on the device's stream has happened. */
+static tsr_status is_idle(tsr_cuda_device *cuda, bool *idle_out)
+{
+    cudaError_t error = cudaStreamQuery(cuda->stream);
+    *idle_out = error != cudaErrorNotReady;
+    if (error == cudaErrorNotReady)
+        (void)cudaGetLastError();
+    return *idle_out ? tsr_cuda_result(error, "cudaStreamQuery") : TSR_OK;
+}
+
+/* TSR_ERR_TIMEOUT once the deadline has passed. `clique` NULL: whatever NCCL says. */
+static tsr_status wait_idle(tsr_cuda_device *cuda, tsr_nccl_clique *clique, uint64_t deadline_ns)
+{
+    int previous;
+    bool idle = false;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    for (;;) {
+        TSR_TRY(is_idle(cuda, &idle));
+        if (idle)
+            break;
+        if (clique)
+            TSR_TRY(tsr_nccl_clique_poll(clique, cuda->base.index));
+        if (tsr_clock_ns() >= deadline_ns)
+            TSR_TRY(tsr_fail(TSR_ERR_TIMEOUT,
+                             "device %s: a first sum by NCCL did not come to its end in time",
+                             cuda->base.name));
+        nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+    }
+out:
+    tsr_cuda_leave(previous);
+    return status;
+}
+
+static tsr_status compare(trial *t)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < t->n_devices; d++) {
+        tsr_device *device = &t->devices[d]->base;
+        TSR_TRY(tsr_device_download(device, t->values, device->scratch, N_ELEMENTS * sizeof *t->values));
+        for (int i = 0; i < N_ELEMENTS; i++) {
+            int64_t sum = 0;
+            for (int other = 0; other < t->n_devices; other++)
+                sum += value_of(other, i);
+            if (t->values[i] != sum)
+                return tsr_fail(TSR_ERR_DEVICE,
+                                "device %s: NCCL's sum over %d devices is wrong at element %d; do not use it "
+                                "on this machine",
+                                device->name, t->n_devices, i);
+        }
+    }
+out:
+    return status;
+}
+
+/* A device that does not come to rest is given up: releasing its memory would wait for it. */
+static void give_up(trial *t)
+{
+    tsr_nccl_clique_abort(t->clique);
+    for (int d = 0; d < t->n_devices; d++)
+        if (wait_idle(t->devices[d], NULL, tsr_deadline_ns(t->devices[d]->grace_ns)) == TSR_ERR_TIMEOUT)
+            atomic_store(&t->devices[d]->hung, true);
+}
+
+tsr_status tsr_nccl_trial(tsr_nccl_clique *clique, tsr_cuda_device *const *devices, int n_devices,
+                          uint64_t timeout_ns)
+{
+    tsr_status status = TSR_OK;
+    trial t = {.clique = clique, .devices = devices, .n_devices = n_devices};
+    uint64_t deadline_ns = tsr_deadline_ns(timeout_ns);
+    char text[512];
+    TSR_TRY(tsr_mem_array(N_ELEMENTS, sizeof *t.values, "a first sum", &t.values));
+    TSR_TRY(fill(&t));
+    TSR_TRY(tsr_nccl_clique_issue(clique, UINT64_MAX >> (64 - n_devices), call_sum, &t, deadline_ns));
+    for (int d = 0; d < n_devices; d++)
+        TSR_TRY(wait_idle(devices[d], clique, deadline_ns));
+    TSR_TRY(compare(&t));
+out:
+    if (status != TSR_OK) {
+        snprintf(text, sizeof text, "%s", tsr_last_error());
+        give_up(&t);
+    }
+    for (int d = 0; d < t.n_held; d++)
+        tsr_device_drop_scratch(&devices[d]->base);
+    tsr_mem_free(t.values);
+    return status == TSR_OK ? TSR_OK : tsr_fail(status, "%s", text);
+}

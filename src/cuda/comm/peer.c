@@ -1,0 +1,409 @@
+/* Collectives over peer memory; see peer.h. Meetings are in meet.cu, sums in reduce.cu.
+ *
+ * Per device there is a block of counters in its memory (what it sent to and received from each other device)
+ * and a row of pinned memory that tells the host how far it has come. */
+#include "cuda/comm/peer.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+#include "cuda/device/check.h"
+#include "cuda/device/gpu.h"
+#include "cuda/comm/meet.h"
+
+typedef struct peer_comm {
+    tsr_comm base;
+    bool two_shot;
+    int max_blocks;                               /* of a kernel that meets */
+    tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: can reach nobody */
+    uint64_t reach[TSR_CUDA_MAX_PEERS];           /* whom device i reaches, one bit each */
+    uint64_t *counters[TSR_CUDA_MAX_PEERS];       /* in device memory: [block][n] sent, then received */
+    tsr_cuda_device *keeper;                      /* whose pinned pool has the two below */
+    tsr_pool_block *shared;
+    uint64_t *progress; /* pinned: [device][other] meetings announced */
+    uint32_t *aborted;  /* pinned */
+} peer_comm;
+
+typedef struct peer_collective {
+    tsr_collective base;
+    tsr_collective_desc desc; /* arrays are ours */
+    bool two_shot;
+    int64_t *begin;
+    void **partial;
+} peer_collective;
+
+/* A row that one block adds up and normalises is loaded by 512 threads, eight bytes each per part and step;
+ * beyond so many loads it is faster to let more blocks add up and one normalise afterwards. */
+enum { MAX_ROW_LOADS = 16384 };
+
+/* -- the ops of a stream -- */
+
+static tsr_cuda_meeting meeting_of(const peer_comm *comm, int self, uint64_t participants)
+{
+    int n = comm->base.n_devices;
+    tsr_cuda_meeting m = {.self = self,
+                          .n_devices = n,
+                          .max_blocks = comm->max_blocks,
+                          .participants = participants,
+                          .sent = comm->counters[self],
+                          .received = comm->counters[self] + n * TSR_CUDA_MAX_MEETING_BLOCKS,
+                          .progress = comm->progress + self * n,
+                          .aborted = comm->aborted};
+    for (int i = 0; i < n; i++)
+        if (comm->counters[i])
+            m.announce[i] = comm->counters[i] + n * TSR_CUDA_MAX_MEETING_BLOCKS + self;
+    return m;
+}
+
+static tsr_status meet(const peer_comm *comm, int self, uint64_t participants, cudaStream_t stream)
+{
+    const tsr_cuda_meeting meeting = meeting_of(comm, self, participants);
+    return tsr_cuda_meet(&meeting, stream);
+}
+
+static tsr_cuda_reduction reduction_of(const tsr_op_all_reduce *op)
+{
+    const tsr_collective_desc *desc = op->collective->desc;
+    tsr_cuda_reduction reduction = {.type = desc->reduce, .residual = op->residual, .y = op->y, .n = op->n};
+    for (uint64_t rest = desc->contributors; rest; rest &= rest - 1)
+        reduction.parts[reduction.n_parts++] = desc->partial[__builtin_ctzll(rest)];
+    return reduction;
+}
+
+/* Which of the parts is this device's; -1: none. */
+static int part_of(const tsr_collective_desc *desc, int device)
+{
+    uint64_t bit = (uint64_t)1 << device;
+    return desc->contributors & bit ? __builtin_popcountll(desc->contributors & (bit - 1)) : -1;
+}
+
+static tsr_status enqueue_all_reduce(const peer_comm *comm, int self, const tsr_op_all_reduce *op,
+                                     const tsr_op_rms_norm *norm, cudaStream_t stream)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = op->collective->desc;
+    const tsr_cuda_stream s = {.stream = stream, .traits = &comm->devices[self]->traits};
+    const tsr_cuda_meeting meeting = meeting_of(comm, self, desc->participants);
+    const tsr_cuda_reduction reduction = reduction_of(op);
+    if (((const peer_collective *)op->collective)->two_shot) {
+        TSR_TRY(tsr_cuda_meet_reduce_share(&meeting, &reduction, part_of(desc, self), &s));
+        TSR_TRY(tsr_cuda_meet_gather_shares(&meeting, &reduction, &s));
+    } else {
+        TSR_TRY(tsr_cuda_meet_reduce(&meeting, &reduction, norm, &s));
+    }
+out:
+    return status;
+}
+
+static tsr_status peer_enqueue_norm(tsr_comm *base, tsr_device *device, const tsr_op *op, const tsr_op *norm,
+                                    void *stream, bool *done_out)
+{
+    const tsr_collective_desc *desc = op->all_reduce.collective->desc;
+    int n_parts = __builtin_popcountll(desc->contributors);
+    *done_out = !((const peer_collective *)op->all_reduce.collective)->two_shot &&
+                norm->rms_norm.n <= MAX_ROW_LOADS / n_parts;
+    if (!*done_out)
+        return TSR_OK;
+    return enqueue_all_reduce((const peer_comm *)base, device->index, &op->all_reduce, &norm->rms_norm,
+                              stream);
+}
+
+static tsr_status enqueue_all_gather(const peer_comm *comm, int self, const tsr_op_all_gather *op,
+                                     cudaStream_t stream)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = op->collective->desc;
+    TSR_TRY(meet(comm, self, desc->participants, stream));
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        size_t width = (size_t)(desc->begin[i + 1] - desc->begin[i]) * sizeof(float);
+        if (width > 0 && op->n_rows > 0)
+            TSR_TRY(TSR_CUDA(cudaMemcpy2DAsync(op->y + desc->begin[i], (size_t)op->n * sizeof(float),
+                                               desc->partial[i], width, width, (size_t)op->n_rows,
+                                               cudaMemcpyDefault, stream)));
+    }
+out:
+    return status;
+}
+
+/* A hand-over is two meetings: one when the staging buffer holds the data,
+ * one when it may be written again. */
+static tsr_status enqueue_send(const peer_comm *comm, int self, const tsr_op_send *op, cudaStream_t stream)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = op->collective->desc;
+    TSR_TRY(TSR_CUDA(cudaMemcpyAsync(desc->partial[self], op->x, (size_t)op->n * sizeof(float),
+                                     cudaMemcpyDeviceToDevice, stream)));
+    TSR_TRY(meet(comm, self, desc->participants, stream));
+    TSR_TRY(meet(comm, self, desc->participants, stream));
+out:
+    return status;
+}
+
+static tsr_status enqueue_recv(const peer_comm *comm, int self, const tsr_op_recv *op, cudaStream_t stream)
+{
+    tsr_status status = TSR_OK;
+    const tsr_collective_desc *desc = op->collective->desc;
+    int sender = __builtin_ctzll(desc->contributors);
+    TSR_TRY(meet(comm, self, desc->participants, stream));
+    TSR_TRY(TSR_CUDA(cudaMemcpyAsync(op->y, desc->partial[sender], (size_t)op->n * sizeof(float),
+                                     cudaMemcpyDefault, stream)));
+    TSR_TRY(meet(comm, self, desc->participants, stream));
+out:
+    return status;
+}
+
+static tsr_status peer_enqueue(tsr_comm *base, tsr_device *device, const tsr_op *op, void *stream)
+{
+    const peer_comm *comm = (const peer_comm *)base;
+    switch (op->kind) {
+    case TSR_OP_ALL_REDUCE:
+        return enqueue_all_reduce(comm, device->index, &op->all_reduce, NULL, stream);
+    case TSR_OP_ALL_GATHER:
+        return enqueue_all_gather(comm, device->index, &op->all_gather, stream);
+    case TSR_OP_SEND:
+        return enqueue_send(comm, device->index, &op->send, stream);
+    case TSR_OP_RECV:
+        return enqueue_recv(comm, device->index, &op->recv, stream);
+    default:
+        return tsr_fail(TSR_ERR_INVALID, "%s is no collective", tsr_op_kind_name(op->kind));
+    }
+}
+
+/* -- collectives -- */
+
+static void collective_destroy(tsr_comm *comm, tsr_collective *base)
+{
+    (void)comm;
+    peer_collective *c = (peer_collective *)base;
+    tsr_mem_free(c->begin);
+    tsr_mem_free(c->partial);
+    tsr_mem_free(c);
+}
+
+/* Every pair of the participants. */
+static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
+{
+    const peer_comm *comm = (const peer_comm *)base;
+    for (uint64_t rest = desc->participants; rest; rest &= rest - 1)
+        if (desc->participants & ~comm->reach[__builtin_ctzll(rest)])
+            return false;
+    return true;
+}
+
+/* Two devices that add up half each read less than two that add up all. Partials are aligned wherever a
+ * program's workspace has them. */
+static bool goes_in_two_shots(const peer_comm *comm, const tsr_collective_desc *desc)
+{
+    bool can =
+        comm->two_shot && desc->kind == TSR_OP_ALL_REDUCE && __builtin_popcountll(desc->contributors) > 1;
+    for (uint64_t rest = desc->contributors; rest && can; rest &= rest - 1)
+        can = (uintptr_t)desc->partial[__builtin_ctzll(rest)] % 16 == 0;
+    return can;
+}
+
+static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *desc,
+                                    tsr_collective **collective_out)
+{
+    tsr_status status = TSR_OK;
+    peer_collective *c = NULL;
+    size_t n = (size_t)comm->n_devices;
+    if (!peer_serves(comm, desc))
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "collective '%s' (%s): not all of its devices reach each other's memory",
+                        desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
+    TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
+    c->desc = *desc;
+    TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
+    memcpy(c->partial, desc->partial, n * sizeof *c->partial);
+    if (desc->begin) {
+        TSR_TRY(tsr_mem_array(n + 1, sizeof *c->begin, "a collective's shards", &c->begin));
+        memcpy(c->begin, desc->begin, (n + 1) * sizeof *c->begin);
+    }
+    c->two_shot = goes_in_two_shots((const peer_comm *)comm, desc);
+    c->desc.partial = c->partial;
+    c->desc.begin = c->begin;
+    c->base = (tsr_collective){.comm = comm, .desc = &c->desc};
+    *collective_out = &c->base;
+    c = NULL;
+out:
+    if (c)
+        collective_destroy(comm, &c->base);
+    return status;
+}
+
+/* -- aborting -- */
+
+static void peer_abort(tsr_comm *base)
+{
+    __atomic_store_n(((peer_comm *)base)->aborted, 1u, __ATOMIC_SEQ_CST);
+}
+
+static bool peer_aborted(tsr_comm *base)
+{
+    return __atomic_load_n(((peer_comm *)base)->aborted, __ATOMIC_SEQ_CST) != 0;
+}
+
+static size_t counter_bytes(const peer_comm *comm)
+{
+    return 2 * (size_t)comm->base.n_devices * TSR_CUDA_MAX_MEETING_BLOCKS * sizeof(uint64_t);
+}
+
+/* Devices that left meetings at different places have different counts: start over. A device that is lost
+ * keeps its counts, and its programs will not run again. */
+static void peer_reset(tsr_comm *base)
+{
+    peer_comm *comm = (peer_comm *)base;
+    int previous;
+    for (int i = 0; i < base->n_devices; i++) {
+        tsr_cuda_device *cuda = comm->devices[i];
+        if (!cuda || tsr_cuda_enter(cuda, &previous) != TSR_OK)
+            continue;
+        if (cudaMemsetAsync(comm->counters[i], 0, counter_bytes(comm), cuda->stream) == cudaSuccess)
+            (void)!tsr_cuda_drain(cuda);
+        (void)cudaGetLastError();
+        tsr_cuda_leave(previous);
+    }
+    for (int i = 0; i < base->n_devices * base->n_devices; i++)
+        __atomic_store_n(&comm->progress[i], 0, __ATOMIC_SEQ_CST);
+    __atomic_store_n(comm->aborted, 0u, __ATOMIC_SEQ_CST);
+}
+
+/* A device waits for those that have announced fewer meetings to it than it to them. */
+static uint64_t peer_missing(tsr_comm *base, const tsr_collective *collective, int index)
+{
+    const peer_comm *comm = (const peer_comm *)base;
+    uint64_t missing = 0;
+    for (int i = 0; i < base->n_devices; i++) {
+        uint64_t to = __atomic_load_n(&comm->progress[index * base->n_devices + i], __ATOMIC_SEQ_CST);
+        uint64_t from = __atomic_load_n(&comm->progress[i * base->n_devices + index], __ATOMIC_SEQ_CST);
+        if (collective->desc->participants >> i & 1 && from < to)
+            missing |= (uint64_t)1 << i;
+    }
+    return missing;
+}
+
+/* -- creation -- */
+
+static void peer_destroy(tsr_comm *base)
+{
+    peer_comm *comm = (peer_comm *)base;
+    int previous;
+    for (int i = 0; i < base->n_devices; i++) {
+        if (!comm->counters[i] || !tsr_cuda_enter_to_release(comm->devices[i], &previous))
+            continue;
+        tsr_cuda_free_own(comm->devices[i], comm->counters[i], counter_bytes(comm));
+        (void)cudaGetLastError();
+        tsr_cuda_leave(previous);
+    }
+    if (comm->keeper)
+        tsr_pool_give(comm->keeper->pinned, comm->shared, TSR_POOL_HOST);
+    tsr_mem_free(comm);
+}
+
+static const struct tsr_comm_ops one_shot_ops = {
+    .kind = "peer",
+    .destroy = peer_destroy,
+    .collective_create = collective_create,
+    .collective_destroy = collective_destroy,
+    .serves = peer_serves,
+    .enqueue = peer_enqueue,
+    .enqueue_norm = peer_enqueue_norm,
+    .aborted = peer_aborted,
+    .abort = peer_abort,
+    .reset = peer_reset,
+    .missing = peer_missing,
+};
+
+static const struct tsr_comm_ops two_shot_ops = {
+    .kind = "peer two-shot",
+    .destroy = peer_destroy,
+    .collective_create = collective_create,
+    .collective_destroy = collective_destroy,
+    .serves = peer_serves,
+    .enqueue = peer_enqueue,
+    .enqueue_norm = peer_enqueue_norm,
+    .aborted = peer_aborted,
+    .abort = peer_abort,
+    .reset = peer_reset,
+    .missing = peer_missing,
+};
+
+/* What the host and all GPUs see. */
+static tsr_status make_shared(peer_comm *comm, int i)
+{
+    size_t n = (size_t)comm->base.n_devices * (size_t)comm->base.n_devices;
+    int previous;
+    tsr_status status = tsr_cuda_enter(comm->devices[i], &previous);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(tsr_pool_take(comm->devices[i]->pinned, (n + 1) * sizeof *comm->progress, TSR_POOL_HOST,
+                          "the progress of collectives", &comm->shared));
+    comm->keeper = comm->devices[i];
+    comm->progress = comm->shared->data;
+    memset(comm->progress, 0, (n + 1) * sizeof *comm->progress);
+    comm->aborted = (uint32_t *)(comm->progress + n);
+out:
+    tsr_cuda_leave(previous);
+    return status;
+}
+
+static tsr_status make_counters(peer_comm *comm, int i)
+{
+    tsr_cuda_device *cuda = comm->devices[i];
+    int previous;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(tsr_cuda_alloc_own(cuda, counter_bytes(comm), (void **)&comm->counters[i]));
+    TSR_TRY(TSR_CUDA(cudaMemsetAsync(comm->counters[i], 0, counter_bytes(comm), cuda->stream)));
+    TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK
+                            : tsr_fail_in(status, "device %s: counters of the collectives", cuda->base.name);
+}
+
+/* Waiting blocks take at most half of the multiprocessors of a GPU, whoever shares it; meet.h says why. */
+static int meeting_blocks(const peer_comm *comm)
+{
+    int most = TSR_CUDA_MAX_MEETING_BLOCKS;
+    for (int i = 0; i < comm->base.n_devices; i++) {
+        int sharers = 0;
+        for (int j = 0; j < comm->base.n_devices && comm->devices[i]; j++)
+            sharers += comm->devices[j] && comm->devices[j]->ordinal == comm->devices[i]->ordinal;
+        if (comm->devices[i])
+            most = TSR_MIN(most, comm->devices[i]->traits.n_sms / 2 / sharers);
+    }
+    return TSR_MAX(most, 1);
+}
+
+tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const uint64_t *reach,
+                                bool two_shot, tsr_comm **comm_out)
+{
+    tsr_status status = TSR_OK;
+    peer_comm *comm = NULL;
+    if (n_devices < 1 || n_devices > TSR_CUDA_MAX_PEERS)
+        return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
+                        (int)TSR_CUDA_MAX_PEERS);
+    TSR_TRY(tsr_mem_array(1, sizeof *comm, "a communicator", &comm));
+    comm->base = (tsr_comm){.ops = two_shot ? &two_shot_ops : &one_shot_ops, .n_devices = n_devices};
+    comm->two_shot = two_shot;
+    for (int i = 0; i < n_devices; i++) {
+        comm->reach[i] = reach[i];
+        comm->devices[i] = reach[i] ? tsr_cuda(devices[i]) : NULL;
+    }
+    comm->max_blocks = meeting_blocks(comm);
+    for (int i = 0; i < n_devices; i++) {
+        if (!comm->devices[i])
+            continue;
+        if (!comm->progress)
+            TSR_TRY(make_shared(comm, i));
+        TSR_TRY(make_counters(comm, i));
+    }
+    *comm_out = &comm->base;
+    comm = NULL;
+out:
+    if (comm)
+        peer_destroy(&comm->base);
+    return status;
+}

@@ -1,0 +1,208 @@
+/* Whether devices can work in each other's memory. What the driver says is not enough: behind some IOMMUs and
+ * PCIe switches it promises peer access, and transfers then arrive wrong or not at all. So a kernel of each
+ * device reads from and writes to the other's memory, its copies read from there, and what arrived is
+ * compared.
+ */
+#include <string.h>
+
+#include "core/mem.h"
+#include "cuda/device/check.h"
+#include "cuda/device/gpu.h"
+#include "cuda/comm/meet.h"
+#include "cuda/comm/peer.h"
+
+/* In copies a pattern is that many rows, in two halves. */
+enum { PATTERN_ROWS = 64, PATTERN_COLS = 64, PATTERN_FLOATS = PATTERN_ROWS * PATTERN_COLS };
+
+/* More devices than this on one GPU may share a hardware queue, where one that waits stops one that it waits
+ * for (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). */
+enum { MAX_PER_GPU = 8 };
+
+static bool is_cuda(const tsr_device *device)
+{
+    return strcmp(device->ops->kind, "cuda") == 0;
+}
+
+/* `cuda` may use the other's memory from now on: what cudaMalloc gave, and what is mapped. */
+static tsr_status enable(tsr_cuda_device *cuda, tsr_cuda_device *other, bool *can_out)
+{
+    int previous, can = 0, ordinal = other->ordinal;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    *can_out = false;
+    TSR_TRY(TSR_CUDA(cudaDeviceCanAccessPeer(&can, cuda->ordinal, ordinal)));
+    if (can) {
+        cudaError_t error = cudaDeviceEnablePeerAccess(ordinal, 0);
+        if (error == cudaErrorPeerAccessAlreadyEnabled)
+            (void)cudaGetLastError();
+        else if (error != cudaSuccess)
+            TSR_TRY(tsr_cuda_result(error, "cudaDeviceEnablePeerAccess"));
+        TSR_TRY(tsr_cuda_vmm_let_peer(other, cuda->ordinal));
+    }
+    *can_out = can != 0;
+out:
+    tsr_cuda_leave(previous);
+    return status;
+}
+
+static tsr_status copy_by_kernel(tsr_cuda_device *cuda, const float *x, float *y)
+{
+    int previous;
+    const tsr_op_scale op = {.x = x, .y = y, .n = PATTERN_FLOATS, .factor = 1};
+    const tsr_cuda_stream s = {.stream = cuda->stream, .traits = &cuda->traits};
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(tsr_cuda_join_copies(cuda));
+    TSR_TRY(tsr_cuda_scale(&op, &s));
+    TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    tsr_cuda_leave(previous);
+    return status;
+}
+
+typedef struct copying {
+    tsr_cuda_device *cuda;
+    const float *x;
+    float *y;
+} copying;
+
+/* As programs gather parts (peer.c): one column of parts after the other. */
+static tsr_status enqueue_copies(void *what)
+{
+    enum { WIDTH = PATTERN_COLS / 2 * sizeof(float), PITCH = PATTERN_COLS * sizeof(float) };
+    const copying *c = what;
+    tsr_status status = TSR_OK;
+    for (int column = 0; column < PATTERN_COLS && status == TSR_OK; column += PATTERN_COLS / 2)
+        status = TSR_CUDA(cudaMemcpy2DAsync(c->y + column, PITCH, c->x + column, PITCH, WIDTH, PATTERN_ROWS,
+                                            cudaMemcpyDefault, c->cuda->stream));
+    return status;
+}
+
+/* By a captured graph, as in programs; where capture is refused, they do without one, too. */
+static tsr_status copy_by_graph(tsr_cuda_device *cuda, const float *x, float *y)
+{
+    int previous;
+    cudaGraphExec_t graph = NULL;
+    copying c = {cuda, x, y};
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_cuda_capture(cuda, enqueue_copies, &c, &graph);
+    if (status == TSR_OK)
+        status = TSR_CUDA(cudaGraphLaunch(graph, cuda->stream));
+    else if (status != TSR_ERR_DEVICE_LOST)
+        status = enqueue_copies(&c);
+    if (status == TSR_OK)
+        status = tsr_cuda_drain(cuda);
+    if (graph)
+        (void)cudaGraphExecDestroy(graph);
+    tsr_cuda_leave(previous);
+    return status;
+}
+
+/* The pattern goes from the one's memory to the other's by the one's kernel, from there to a second place of
+ * the other's, and from there back by the one's kernel and, elsewhere, by its copies. */
+static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool *good_out)
+{
+    tsr_status status = TSR_OK;
+    enum { N = PATTERN_FLOATS, BYTES = N * sizeof(float) };
+    float *pattern = NULL, *here = NULL, *there = NULL;
+    /* Of a size that gets the kind of memory that programs work in. */
+    size_t bytes = TSR_MAX((size_t)3 * BYTES, TSR_MAX(one->base.granularity, other->base.granularity));
+    TSR_TRY(tsr_mem_array(3 * N, sizeof *pattern, "a test pattern", &pattern));
+    TSR_TRY(one->base.ops->alloc(&one->base, bytes, (void **)&here));
+    TSR_TRY(other->base.ops->alloc(&other->base, bytes, (void **)&there));
+    for (int i = 0; i < N; i++)
+        pattern[i] = (float)(i * 977 + 131 * one->ordinal + other->ordinal);
+    TSR_TRY(tsr_device_upload(&one->base, here, pattern, BYTES));
+    TSR_TRY(copy_by_kernel(one, here, there));
+    TSR_TRY(copy_by_kernel(other, there, there + N));
+    TSR_TRY(copy_by_kernel(one, there + N, here + N));
+    TSR_TRY(copy_by_graph(one, there + N, here + 2 * N));
+    TSR_TRY(tsr_device_download(&one->base, pattern + N, here + N, 2 * BYTES));
+    *good_out = memcmp(pattern, pattern + N, BYTES) == 0 && memcmp(pattern, pattern + 2 * N, BYTES) == 0;
+out:
+    one->base.ops->free(&one->base, here, bytes);
+    other->base.ops->free(&other->base, there, bytes);
+    tsr_mem_free(pattern);
+    return status;
+}
+
+/* enable(), but what is refused is an answer: a GPU takes no more than eight peers where there is no
+ * NVSwitch, and some systems promise access and then do not grant it. */
+static tsr_status try_enable(tsr_cuda_device *cuda, tsr_cuda_device *other, const tsr_logger *logger,
+                             bool *can_out)
+{
+    tsr_status status = enable(cuda, other, can_out);
+    if (status != TSR_ERR_DEVICE && status != TSR_ERR_UNSUPPORTED)
+        return status;
+    tsr_log(
+        logger, TSR_LOG_WARN,
+        "devices %s and %s: peer access is offered and then refused; their collectives go another way: %s",
+        cuda->base.name, other->base.name, tsr_last_error());
+    tsr_fail_clear();
+    *can_out = false;
+    return TSR_OK;
+}
+
+static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, const tsr_logger *logger,
+                            bool *good_out)
+{
+    tsr_status status = TSR_OK;
+    bool there = false, back = false;
+    *good_out = one->ordinal == other->ordinal;
+    if (*good_out)
+        goto out;
+    TSR_TRY(try_enable(one, other, logger, &there));
+    if (there)
+        TSR_TRY(try_enable(other, one, logger, &back));
+    if (!there || !back)
+        goto out;
+    TSR_TRY(try_pattern(one, other, &there));
+    TSR_TRY(try_pattern(other, one, &back));
+    *good_out = there && back;
+    if (!*good_out)
+        tsr_log(logger, TSR_LOG_WARN,
+                "devices %s and %s: the driver offers peer access, but patterns arrive changed; their "
+                "collectives go another way",
+                one->base.name, other->base.name);
+out:
+    return status;
+}
+
+/* A GPU with fewer multiprocessors than devices has no room for all of them to wait (meet.h). */
+static bool has_room(tsr_device *const *devices, int n_devices, int i)
+{
+    int sharers = 0;
+    for (int j = 0; j < n_devices; j++)
+        sharers += is_cuda(devices[j]) && tsr_cuda(devices[j])->ordinal == tsr_cuda(devices[i])->ordinal;
+    return sharers <= MAX_PER_GPU && sharers < tsr_cuda(devices[i])->traits.n_sms;
+}
+
+tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
+                               uint64_t *reach_out)
+{
+    tsr_status status = TSR_OK;
+    uint64_t reach[TSR_CUDA_MAX_PEERS] = {0};
+    if (n_devices > TSR_CUDA_MAX_PEERS)
+        return tsr_fail(TSR_ERR_INVALID, "peer access between %d devices; at most %d are possible", n_devices,
+                        (int)TSR_CUDA_MAX_PEERS);
+    for (int i = 0; i < n_devices; i++) {
+        if (!is_cuda(devices[i]))
+            continue;
+        reach[i] |= (uint64_t)1 << i;
+        for (int j = 0; j < i; j++) {
+            bool good = false;
+            if (!is_cuda(devices[j]) || !has_room(devices, n_devices, i) || !has_room(devices, n_devices, j))
+                continue;
+            TSR_TRY(test_pair(tsr_cuda(devices[i]), tsr_cuda(devices[j]), logger, &good));
+            reach[i] |= (uint64_t)good << j;
+            reach[j] |= (uint64_t)good << i;
+        }
+    }
+    memcpy(reach_out, reach, (size_t)n_devices * sizeof *reach);
+out:
+    return status;
+}

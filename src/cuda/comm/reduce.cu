@@ -1,0 +1,128 @@
+/* Sums of several ranks' partials, [n] each, to f32, with a residual and (for the same rows) the norm that
+ * follows: for one device alone, and as the one-shot all-reduce between devices that read each other's
+ * memory. The pointers travel in the kernel's parameters. */
+#include "cuda/comm/meet.cuh"
+#include "cuda/comm/reduce.cuh"
+#include "cuda/kernels/rms_norm.cuh"
+
+/* 16 bytes of partials per thread and part. */
+enum {
+    REDUCE_THREADS = TSR_ROW_THREADS,
+    EXACT_PACK = 2,
+    F32_PACK = 4,
+    BF16_PACK = 8,
+    REDUCE_PER_BLOCK = 1024
+};
+
+template <typename Partial, int V>
+__global__ void reduce_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+                              const __grid_constant__ tsr_cuda_reduction reduction)
+{
+    tsr_meet(meeting);
+    const int64_t n = reduction.n / V, step = (int64_t)gridDim.x * REDUCE_THREADS;
+    for (int64_t i = (int64_t)blockIdx.x * REDUCE_THREADS + threadIdx.x; i < n; i += step)
+        tsr_store_sum<V>(reduction, i, tsr_sum_of_parts<Partial, V>(reduction, i));
+}
+
+/* One block per row, in the order of rms_norm.cu. Every thread reads again just what it wrote itself. */
+template <typename Partial>
+__global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+                                   const __grid_constant__ tsr_cuda_reduction reduction,
+                                   const __grid_constant__ tsr_op_rms_norm norm)
+{
+    __shared__ float shared[TSR_ROW_WARPS];
+    tsr_meet(meeting);
+    for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
+        const int64_t row = r * norm.n;
+        float sum = 0.0f;
+        TSR_UNROLL_BY(4)
+        for (int64_t i = threadIdx.x; i < norm.n; i += TSR_ROW_THREADS) {
+            float value = tsr_sum_of_parts<Partial, 1>(reduction, row + i).at[0];
+            if (reduction.residual)
+                value = value + reduction.residual[row + i];
+            reduction.y[row + i] = value;
+            sum = tsr_norm_add(norm, value, sum);
+        }
+        tsr_norm_row(norm, reduction.y + row, sum, norm.y + row, shared);
+    }
+}
+
+/* -- launchers -- */
+
+/* Whether every access of a pack is aligned, and nothing is left over. */
+static bool can_pack(const tsr_cuda_reduction *reduction, int pack)
+{
+    const size_t part_bytes = 16, value_bytes = (size_t)pack * sizeof(float);
+    bool can = reduction->n % pack == 0 && (uintptr_t)reduction->y % value_bytes == 0 &&
+               (uintptr_t)reduction->residual % value_bytes == 0;
+    for (int j = 0; j < reduction->n_parts; j++)
+        can = can && (uintptr_t)reduction->parts[j] % part_bytes == 0;
+    return can;
+}
+
+template <typename Partial, int V>
+static tsr_status launch_reduce(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                                dim3 grid, const tsr_cuda_stream *s)
+{
+    const dim3 block(REDUCE_THREADS);
+    return tsr_cuda_result(
+        can_pack(reduction, V)
+            ? TSR_LAUNCH((reduce_kernel<Partial, V>), grid, block, 0, s->stream, *meeting, *reduction)
+            : TSR_LAUNCH((reduce_kernel<Partial, 1>), grid, block, 0, s->stream, *meeting, *reduction),
+        "reduce_kernel");
+}
+
+template <typename Partial>
+static tsr_status launch_reduce_norm(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                                     const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
+{
+    return tsr_cuda_result(TSR_LAUNCH((reduce_norm_kernel<Partial>), grid, dim3(REDUCE_THREADS), 0, s->stream,
+                                      *meeting, *reduction, *norm),
+                           "reduce_norm_kernel");
+}
+
+template <typename Partial, int V>
+static tsr_status launch_type(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                              const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
+{
+    return norm ? launch_reduce_norm<Partial>(meeting, reduction, norm, grid, s)
+                : launch_reduce<Partial, V>(meeting, reduction, grid, s);
+}
+
+static tsr_status launch(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                         const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
+{
+    switch (reduction->type) {
+    case TSR_REDUCE_EXACT:
+        return launch_type<int64_t, EXACT_PACK>(meeting, reduction, norm, grid, s);
+    case TSR_REDUCE_F32:
+        return launch_type<float, F32_PACK>(meeting, reduction, norm, grid, s);
+    case TSR_REDUCE_BF16:
+        return launch_type<tsr_bfloat, BF16_PACK>(meeting, reduction, norm, grid, s);
+    }
+    return tsr_cuda_result(cudaErrorNotSupported, "reduce_kernel");
+}
+
+static unsigned blocks_for(int64_t n, int64_t most)
+{
+    const int64_t blocks = (n + REDUCE_PER_BLOCK - 1) / REDUCE_PER_BLOCK;
+    return (unsigned)(blocks < 1 ? 1 : blocks < most ? blocks : most);
+}
+
+extern "C" tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const tsr_op_rms_norm *norm,
+                                      const tsr_cuda_stream *s)
+{
+    static const tsr_cuda_meeting with_nobody = {};
+    if (reduction->n == 0)
+        return TSR_OK;
+    const dim3 grid =
+        norm ? tsr_row_grid(norm->n_rows) : dim3(blocks_for(reduction->n, (int64_t)s->traits->n_sms * 8));
+    return launch(&with_nobody, reduction, norm, grid, s);
+}
+
+extern "C" tsr_status tsr_cuda_meet_reduce(const tsr_cuda_meeting *meeting,
+                                           const tsr_cuda_reduction *reduction, const tsr_op_rms_norm *norm,
+                                           const tsr_cuda_stream *s)
+{
+    return launch(meeting, reduction, norm, dim3(blocks_for(reduction->n, meeting->max_blocks)), s);
+}

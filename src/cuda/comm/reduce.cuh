@@ -1,0 +1,102 @@
+/* Reading ranks' partials and adding them up: what the all-reduce kernels share. */
+#ifndef TSR_CUDA_REDUCE_CUH
+#define TSR_CUDA_REDUCE_CUH
+
+#include "cuda/kernels/common.cuh"
+
+/* V neighbouring elements, loaded and stored at once. */
+template <typename T, int V> struct alignas(V * sizeof(T)) tsr_pack {
+    T at[V];
+};
+
+/* Elements of a BF16 partial. */
+struct tsr_bfloat {
+    uint16_t bits;
+};
+
+/* In what partials of a type are added up, how the sum is stored beside them,
+ * and the f32 that comes of it. */
+TSR_DEVICE int64_t tsr_part_to_add(int64_t part)
+{
+    return part;
+}
+
+TSR_DEVICE float tsr_part_to_add(float part)
+{
+    return part;
+}
+
+TSR_DEVICE float tsr_part_to_add(tsr_bfloat part)
+{
+    return tsr_bfloat_to_f32(part.bits);
+}
+
+template <typename Partial> struct tsr_sum_of;
+
+template <> struct tsr_sum_of<int64_t> {
+    typedef int64_t sum;
+    typedef float stored;
+    TSR_DEVICE float to_f32(int64_t value)
+    {
+        return tsr_fixed_value(value);
+    }
+};
+
+template <> struct tsr_sum_of<float> {
+    typedef float sum;
+    typedef float stored;
+    TSR_DEVICE float to_f32(float value)
+    {
+        return value;
+    }
+};
+
+/* Rounded once, so that what is stored loses nothing more. */
+template <> struct tsr_sum_of<tsr_bfloat> {
+    typedef float sum;
+    typedef tsr_bfloat stored;
+    TSR_DEVICE float to_f32(float value)
+    {
+        return tsr_bfloat_to_f32(tsr_bfloat_from_f32(value));
+    }
+};
+
+/* Pack i of the sum, parts in order (which matters to floats only). Several parts' loads are under way at
+ * once: from another GPU each takes the better part of a microsecond. */
+template <typename Partial, int V>
+TSR_DEVICE tsr_pack<float, V> tsr_sum_of_parts(const tsr_cuda_reduction &reduction, int64_t i)
+{
+    const tsr_pack<Partial, V> first = static_cast<const tsr_pack<Partial, V> *>(reduction.parts[0])[i];
+    typename tsr_sum_of<Partial>::sum sum[V];
+    TSR_UNROLL
+    for (int v = 0; v < V; v++)
+        sum[v] = tsr_part_to_add(first.at[v]);
+    TSR_UNROLL_BY(4)
+    for (int j = 1; j < reduction.n_parts; j++) {
+        const tsr_pack<Partial, V> part = static_cast<const tsr_pack<Partial, V> *>(reduction.parts[j])[i];
+        TSR_UNROLL
+        for (int v = 0; v < V; v++)
+            sum[v] = sum[v] + tsr_part_to_add(part.at[v]);
+    }
+    tsr_pack<float, V> value;
+    TSR_UNROLL
+    for (int v = 0; v < V; v++)
+        value.at[v] = tsr_sum_of<Partial>::to_f32(sum[v]);
+    return value;
+}
+
+/* y = value (+ residual), pack i. */
+template <int V>
+TSR_DEVICE void tsr_store_sum(const tsr_cuda_reduction &reduction, int64_t i, tsr_pack<float, V> value)
+{
+    if (reduction.residual) {
+        const tsr_pack<float, V> residual =
+            reinterpret_cast<const tsr_pack<float, V> *>(reduction.residual)[i];
+        TSR_UNROLL
+        for (int v = 0; v < V; v++)
+            value.at[v] = value.at[v] + residual.at[v];
+    }
+    reinterpret_cast<tsr_pack<float, V> *>(reduction.y)[i] = value;
+}
+
+#endif

@@ -1,0 +1,159 @@
+/* The two-shot all-reduce between devices that read each other's memory, for messages so large that bytes
+ * count: a reduce-scatter, in which each contributor adds up its share of the elements, and an all-gather of
+ * the sums. Each device reads 1/P of every partial and then n f32, where in one shot it reads P whole
+ * partials.
+ *
+ * Elements are handled in tiles. A contributor's share is a range of tiles, and the sums of a tile, as f32 or
+ * of BF16 in their own type, lie at the front of the tile's own bytes in its owner's partial. Only the owner
+ * reads that tile of its partial in the first kernel, in one block, and that block has read all of it before
+ * it writes. */
+#include "cuda/comm/meet.cuh"
+#include "cuda/comm/reduce.cuh"
+
+enum { TILE_THREADS = 512 };
+
+/* Elements of a thread: 8 bytes at least, for loads over a link. */
+template <typename Partial> struct shot {
+    static constexpr int pack = sizeof(Partial) < sizeof(float) ? 4 : 2;
+    static constexpr int tile = pack * TILE_THREADS;
+    typedef typename tsr_sum_of<Partial>::stored stored;
+};
+
+TSR_DEVICE int64_t first_tile(int64_t n_tiles, int part, int n_parts)
+{
+    return n_tiles * part / n_parts;
+}
+
+/* The sums of tile `tile`, in the partial of the one who makes them. */
+template <typename Partial>
+TSR_DEVICE typename shot<Partial>::stored *sums_of_tile(const tsr_cuda_reduction &reduction, int owner,
+                                                        int64_t tile)
+{
+    Partial *part = static_cast<Partial *>(const_cast<void *>(reduction.parts[owner]));
+    return reinterpret_cast<typename shot<Partial>::stored *>(part + tile * shot<Partial>::tile);
+}
+
+TSR_DEVICE void store_sum(float *to, float sum)
+{
+    *to = sum;
+}
+
+TSR_DEVICE void store_sum(tsr_bfloat *to, float sum)
+{
+    to->bits = tsr_bfloat_from_f32(sum); /* it is rounded already */
+}
+
+template <typename Partial>
+__global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+                                    const __grid_constant__ tsr_cuda_reduction reduction, int part)
+{
+    constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
+    typedef typename shot<Partial>::stored stored;
+    tsr_meet(meeting);
+    if (part < 0)
+        return;
+    const int64_t n_tiles = (reduction.n + TILE - 1) / TILE;
+    const int64_t end = first_tile(n_tiles, part + 1, reduction.n_parts);
+    for (int64_t t = first_tile(n_tiles, part, reduction.n_parts) + blockIdx.x; t < end; t += gridDim.x) {
+        const int64_t i = t * TILE + PACK * (int64_t)threadIdx.x;
+        const int64_t left = reduction.n - i;
+        tsr_pack<float, PACK> sum = {};
+        if (left >= PACK)
+            sum = tsr_sum_of_parts<Partial, PACK>(reduction, i / PACK);
+        for (int v = 0; left < PACK && v < left; v++)
+            sum.at[v] = tsr_sum_of_parts<Partial, 1>(reduction, i + v).at[0];
+        __syncthreads(); /* everybody has read this tile of our own partial */
+        stored *sums = sums_of_tile<Partial>(reduction, part, t) + PACK * threadIdx.x;
+        tsr_pack<stored, PACK> rounded;
+        TSR_UNROLL
+        for (int v = 0; v < PACK; v++)
+            store_sum(&rounded.at[v], sum.at[v]);
+        if (left >= PACK)
+            *reinterpret_cast<tsr_pack<stored, PACK> *>(sums) = rounded;
+        for (int v = 0; left < PACK && v < left; v++)
+            sums[v] = rounded.at[v];
+    }
+}
+
+template <typename Partial>
+__global__ void gather_shares_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+                                     const __grid_constant__ tsr_cuda_reduction reduction)
+{
+    constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
+    tsr_meet(meeting);
+    const int64_t n_tiles = (reduction.n + TILE - 1) / TILE;
+    int owner = 0;
+    for (int64_t t = blockIdx.x; t < n_tiles; t += gridDim.x) {
+        while (t >= first_tile(n_tiles, owner + 1, reduction.n_parts))
+            owner++;
+        const typename shot<Partial>::stored *sums = sums_of_tile<Partial>(reduction, owner, t);
+        TSR_UNROLL
+        for (int k = 0; k < PACK; k++) {
+            const int at = (int)threadIdx.x + k * TILE_THREADS;
+            const int64_t i = t * TILE + at;
+            if (i >= reduction.n)
+                continue;
+            const float sum = tsr_part_to_add(sums[at]);
+            reduction.y[i] = reduction.residual ? sum + reduction.residual[i] : sum;
+        }
+    }
+}
+
+/* -- launchers -- */
+
+template <typename Partial> static dim3 grid_for(int64_t n, int n_shares, int max_blocks)
+{
+    const int64_t n_tiles = (n + shot<Partial>::tile - 1) / shot<Partial>::tile;
+    const int64_t largest_share = (n_tiles + n_shares - 1) / n_shares;
+    return dim3((unsigned)(largest_share < 1 ? 1 : largest_share < max_blocks ? largest_share : max_blocks));
+}
+
+template <typename Partial>
+static tsr_status reduce_share(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction, int part,
+                               const tsr_cuda_stream *s)
+{
+    const dim3 grid = grid_for<Partial>(reduction->n, reduction->n_parts, meeting->max_blocks);
+    return tsr_cuda_result(TSR_LAUNCH((reduce_share_kernel<Partial>), grid, dim3(TILE_THREADS), 0, s->stream,
+                                      *meeting, *reduction, part),
+                           "reduce_share_kernel");
+}
+
+template <typename Partial>
+static tsr_status gather_shares(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+                                const tsr_cuda_stream *s)
+{
+    const dim3 grid = grid_for<Partial>(reduction->n, 1, meeting->max_blocks);
+    return tsr_cuda_result(TSR_LAUNCH((gather_shares_kernel<Partial>), grid, dim3(TILE_THREADS), 0, s->stream,
+                                      *meeting, *reduction),
+                           "gather_shares_kernel");
+}
+
+extern "C" tsr_status tsr_cuda_meet_reduce_share(const tsr_cuda_meeting *meeting,
+                                                 const tsr_cuda_reduction *reduction, int part,
+                                                 const tsr_cuda_stream *s)
+{
+    switch (reduction->type) {
+    case TSR_REDUCE_EXACT:
+        return reduce_share<int64_t>(meeting, reduction, part, s);
+    case TSR_REDUCE_F32:
+        return reduce_share<float>(meeting, reduction, part, s);
+    case TSR_REDUCE_BF16:
+        return reduce_share<tsr_bfloat>(meeting, reduction, part, s);
+    }
+    return tsr_cuda_result(cudaErrorNotSupported, "reduce_share_kernel");
+}
+
+extern "C" tsr_status tsr_cuda_meet_gather_shares(const tsr_cuda_meeting *meeting,
+                                                  const tsr_cuda_reduction *reduction,
+                                                  const tsr_cuda_stream *s)
+{
+    switch (reduction->type) {
+    case TSR_REDUCE_EXACT:
+        return gather_shares<int64_t>(meeting, reduction, s);
+    case TSR_REDUCE_F32:
+        return gather_shares<float>(meeting, reduction, s);
+    case TSR_REDUCE_BF16:
+        return gather_shares<tsr_bfloat>(meeting, reduction, s);
+    }
+    return tsr_cuda_result(cudaErrorNotSupported, "gather_shares_kernel");
+}

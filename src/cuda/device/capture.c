@@ -1,0 +1,39 @@
+/* From launches to a graph; see gpu.h. */
+#include "cuda/device/check.h"
+#include "cuda/device/gpu.h"
+
+/* Instantiated and uploaded now, so that the first launch is as fast as the others. */
+static tsr_status make_executable(const tsr_cuda_device *cuda, cudaGraph_t graph, cudaGraphExec_t *graph_out)
+{
+    tsr_status status = TSR_OK;
+    cudaGraphExec_t made = NULL;
+    TSR_TRY(TSR_CUDA(cudaGraphInstantiate(&made, graph, 0)));
+    status = TSR_CUDA(cudaGraphUpload(made, cuda->stream));
+    if (status == TSR_OK)
+        *graph_out = made;
+    else
+        (void)cudaGraphExecDestroy(made);
+out:
+    return status;
+}
+
+/* Relaxed: this thread makes no call that a capture forbids, and what other threads do is not our affair. */
+tsr_status tsr_cuda_capture(tsr_cuda_device *cuda, tsr_status (*enqueue)(void *what), void *what,
+                            cudaGraphExec_t *graph_out)
+{
+    cudaGraph_t graph = NULL;
+    *graph_out = NULL;
+    tsr_status status = TSR_CUDA(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeRelaxed));
+    if (status != TSR_OK)
+        return status;
+    status = enqueue(what);
+    cudaError_t ended = cudaStreamEndCapture(cuda->stream, &graph); /* in any case */
+    if (status == TSR_OK)
+        status = tsr_cuda_result(ended, "cudaStreamEndCapture");
+    (void)cudaGetLastError();
+    if (status == TSR_OK)
+        status = make_executable(cuda, graph, graph_out);
+    if (graph)
+        (void)cudaGraphDestroy(graph);
+    return status;
+}

@@ -1,0 +1,396 @@
+/* The CUDA device's table of functions; see device.h. Memory is in memory.c and wrap.c, copies in upload.c,
+ * programs in program.c. */
+#include "cuda/device/device.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/comm.h"
+#include "core/event.h"
+#include "core/gpu_memory.h"
+#include "core/mem.h"
+#include "cuda/device/check.h"
+#include "cuda/memory/checksum.h"
+#include "cuda/device/gpu.h"
+
+#define DEFAULT_GRACE_NS 10000000000u
+
+/* A GPU is usually done within this many looks; then the thread sleeps between looks, each a system call's
+ * worth of time apart. Every so many looks it asks whether the other devices are well. */
+enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000, POLLS_PER_WATCH = 256 };
+
+/* -- shared by the files of a device -- */
+
+static tsr_status fail_hung(const tsr_cuda_device *cuda)
+{
+    return tsr_fail(
+        TSR_ERR_DEVICE_LOST,
+        "device %s: CUDA device %d stopped and was given up; it is unusable until the process restarts",
+        cuda->base.name, cuda->ordinal);
+}
+
+tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out)
+{
+    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (atomic_load(&cuda->hung))
+        return fail_hung(cuda);
+    tsr_status status = tsr_cuda_push_device(cuda->ordinal, previous_out);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", cuda->base.name);
+}
+
+tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    if (!atomic_load(&cuda->copies_pending))
+        return TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->copied, cuda->copies)));
+    TSR_TRY(TSR_CUDA(cudaStreamWaitEvent(cuda->stream, cuda->copied, 0)));
+    atomic_store(&cuda->copies_pending, false);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_cuda_enter_to_copy(cuda, previous_out));
+    status = tsr_cuda_join_copies(cuda);
+    if (status != TSR_OK) {
+        tsr_cuda_leave(*previous_out);
+        tsr_fail_in(status, "device %s", cuda->base.name);
+    }
+out:
+    return status;
+}
+
+bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out)
+{
+    if (cuda->worker)
+        tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (atomic_load(&cuda->hung))
+        return false;
+    if (cudaGetDevice(previous_out) != cudaSuccess)
+        *previous_out = cuda->ordinal;
+    if (*previous_out != cuda->ordinal)
+        (void)cudaSetDevice(cuda->ordinal);
+    (void)cudaGetLastError();
+    return true;
+}
+
+void tsr_cuda_leave(int previous)
+{
+    tsr_cuda_pop_device(previous);
+}
+
+tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
+{
+    for (int polls = 0;; polls++) {
+        cudaError_t error = cudaEventQuery(event);
+        if (error == cudaSuccess)
+            return TSR_OK;
+        if (error != cudaErrorNotReady)
+            return tsr_cuda_result(error, "cudaEventQuery");
+        (void)cudaGetLastError(); /* "not ready" counts as an error there */
+        if (atomic_load(&cuda->hung))
+            return fail_hung(cuda);
+        if (cuda->watched && polls % POLLS_PER_WATCH == POLLS_PER_WATCH - 1) {
+            tsr_status status = cuda->watched->ops->poll(cuda->watched, &cuda->base);
+            if (status != TSR_OK)
+                return status;
+        }
+        if (polls >= POLLS_BEFORE_SLEEP)
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        else
+            tsr_relax();
+    }
+}
+
+tsr_status tsr_cuda_drain(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->done, cuda->stream)));
+    TSR_TRY(tsr_cuda_wait_event(cuda, cuda->done));
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_settle(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->copied, cuda->copies)));
+    TSR_TRY(tsr_cuda_wait_event(cuda, cuda->copied));
+    TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    return status;
+}
+
+void tsr_cuda_settle_to_release(tsr_cuda_device *cuda)
+{
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    (void)!tsr_cuda_settle(cuda);
+    tsr_fail_store("%s", sentence);
+}
+
+static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, const void *src,
+                              size_t src_stride, size_t width, size_t height)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    int previous;
+    if (width == 0 || height == 0)
+        return TSR_OK;
+    tsr_status status = tsr_cuda_check_writable(cuda, dst, (height - 1) * dst_stride + width);
+    if (status == TSR_OK)
+        status = tsr_cuda_enter_to_copy(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    /* "Default", because the source may be wrapped host memory. Strides of 2-D copies are limited to 2 GiB
+     * (cudaDevAttrMaxPitch), so what is dense is one row. */
+    if (height == 1 || (dst_stride == width && src_stride == width))
+        status = TSR_CUDA(cudaMemcpyAsync(dst, src, width * height, cudaMemcpyDefault, cuda->copies));
+    else
+        status = TSR_CUDA(cudaMemcpy2DAsync(dst, dst_stride, src, src_stride, width, height,
+                                            cudaMemcpyDefault, cuda->copies));
+    atomic_store(&cuda->copies_pending, true);
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: copy", device->name);
+}
+
+/* -- life -- */
+
+/* Whatever creation got to. A device that stopped would block every release, so its CUDA objects stay. */
+static void close_device(tsr_cuda_device *cuda)
+{
+    int previous;
+    tsr_cuda_worker_destroy(cuda->worker);
+    cuda->worker = NULL;
+    if (tsr_cuda_enter_to_release(cuda, &previous)) {
+        if (cuda->copies)
+            (void)cudaStreamSynchronize(cuda->copies);
+        if (cuda->stream)
+            (void)cudaStreamSynchronize(cuda->stream);
+        tsr_cublas_destroy(cuda->cublas);
+        cuda->cublas = NULL;
+        tsr_cuda_ring_destroy(cuda);
+        if (cuda->fault)
+            tsr_cuda_free_own(cuda, cuda->fault, sizeof *cuda->fault);
+        if (cuda->copied)
+            (void)cudaEventDestroy(cuda->copied);
+        if (cuda->copies)
+            (void)cudaStreamDestroy(cuda->copies);
+        if (cuda->done)
+            (void)cudaEventDestroy(cuda->done);
+        if (cuda->stream)
+            (void)cudaStreamDestroy(cuda->stream);
+        (void)cudaGetLastError();
+        tsr_cuda_leave(previous);
+    }
+    if (cuda->pinned) {
+        tsr_pool_give(cuda->pinned, cuda->fault_block, TSR_POOL_HOST);
+        tsr_cuda_pinned_close(cuda);
+    }
+    tsr_cuda_ranges_abandon(cuda); /* there are none, but of a device that was given up */
+    tsr_cuda_wrapping_close(cuda);
+    tsr_mem_free(cuda->cublas);
+    tsr_mem_free(cuda);
+}
+
+static void cuda_destroy(tsr_device *device)
+{
+    close_device(tsr_cuda(device));
+}
+
+static const struct tsr_device_ops cuda_ops = {
+    .kind = "cuda",
+    .destroy = cuda_destroy,
+    .alloc = tsr_cuda_alloc,
+    .free = tsr_cuda_free,
+    .reserve = tsr_cuda_reserve,
+    .release = tsr_cuda_release,
+    .commit = tsr_cuda_commit,
+    .decommit = tsr_cuda_decommit,
+    .memory_info = tsr_cuda_memory_info,
+    .wrap = tsr_cuda_wrap,
+    .unwrap = tsr_cuda_unwrap,
+    .upload = tsr_cuda_upload,
+    .download = tsr_cuda_download,
+    .copy = copy_inside,
+    .program_create = tsr_cuda_program_create,
+    .program_destroy = tsr_cuda_program_destroy,
+    .prepare = tsr_cuda_program_prepare,
+    .discard = tsr_cuda_program_discard,
+    .launch = tsr_cuda_program_launch,
+    .synchronize = tsr_cuda_synchronize,
+    .checksum = tsr_cuda_checksum,
+    .stream_mark = tsr_cuda_stream_mark,
+    .stream_passed = tsr_cuda_stream_passed,
+    .stream_wait = tsr_cuda_stream_wait,
+    .stream_drop = tsr_cuda_stream_drop,
+    .trim = tsr_cuda_trim,
+};
+
+/* How memory is taken; what it costs where that is not the usual way. */
+static tsr_status choose_memory(tsr_cuda_device *cuda, const tsr_cuda_device_config *config)
+{
+    tsr_status status = TSR_OK;
+    size_t granularity;
+    int can_manage = 0;
+    TSR_TRY(tsr_cuda_driver_load(&cuda->driver));
+    TSR_TRY(tsr_cuda_granularity(&cuda->driver, cuda->ordinal, &granularity));
+    cuda->has_vmm = granularity > 0;
+    cuda->base.granularity = cuda->has_vmm ? granularity : TSR_CUDA_PLAIN_GRANULARITY;
+    cuda->managed = config->managed;
+    cuda->base.mapped_bytes = cuda->has_vmm && !cuda->managed ? granularity : 0;
+    cuda->base.reserves_whole = !cuda->has_vmm || cuda->managed;
+    cuda->base.may_exceed = cuda->managed;
+    if (cuda->managed) {
+        TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&can_manage, cudaDevAttrManagedMemory, cuda->ordinal)));
+        if (!can_manage)
+            return tsr_fail(TSR_ERR_UNSUPPORTED, "the GPU has no managed memory; open it without managed=1");
+        tsr_log(&cuda->logger, TSR_LOG_WARN,
+                "device %s: managed memory: what exceeds the GPU's own stays with the host and crosses the "
+                "bus page by page on every use",
+                cuda->base.name);
+    } else if (!cuda->has_vmm) {
+        tsr_log(&cuda->logger, TSR_LOG_INFO,
+                "device %s: the driver offers no virtual memory management for it: the KV region takes all "
+                "of its memory at once",
+                cuda->base.name);
+    }
+out:
+    return status;
+}
+
+static tsr_status read_traits(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    int major, minor, shared_bytes;
+    TSR_TRY(
+        TSR_CUDA(cudaDeviceGetAttribute(&cuda->traits.n_sms, cudaDevAttrMultiProcessorCount, cuda->ordinal)));
+    TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal)));
+    TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal)));
+    cuda->traits.compute_capability = 10 * major + minor;
+    TSR_TRY(TSR_CUDA(
+        cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal)));
+    cuda->traits.shared_bytes = (size_t)shared_bytes;
+out:
+    return status;
+}
+
+/* What is free now counts, whatever was planned; but not for what need not lie on the GPU. */
+static void lower_cap(tsr_cuda_device *cuda, size_t available)
+{
+    char had[TSR_BYTES_TEXT], has[TSR_BYTES_TEXT];
+    size_t *cap = &cuda->base.memory_cap;
+    bool may_exceed = cuda->managed || cuda->wrapping.forced;
+    if (*cap <= available || (may_exceed && *cap != SIZE_MAX))
+        return;
+    if (*cap != SIZE_MAX)
+        tsr_log(&cuda->logger, TSR_LOG_WARN, "device %s: %s of its GPU are free, not %s; that is its cap now",
+                cuda->base.name, tsr_bytes_text(available, has), tsr_bytes_text(*cap, had));
+    *cap = available;
+}
+
+/* The device is current. */
+static tsr_status make_objects(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    size_t available, total;
+    TSR_TRY(tsr_cuda_kernels_load());
+    TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking)));
+    TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->done, cudaEventDisableTiming)));
+    TSR_TRY(TSR_CUDA(cudaStreamCreateWithFlags(&cuda->copies, cudaStreamNonBlocking)));
+    TSR_TRY(TSR_CUDA(cudaEventCreateWithFlags(&cuda->copied, cudaEventDisableTiming)));
+    TSR_TRY(tsr_cuda_pinned_open(cuda));
+    TSR_TRY(tsr_pool_take(cuda->pinned, sizeof *cuda->fault_copy, TSR_POOL_HOST, "the fault flag",
+                          &cuda->fault_block));
+    cuda->fault_copy = cuda->fault_block->data;
+    *cuda->fault_copy = 0;
+    TSR_TRY(tsr_cuda_alloc_own(cuda, sizeof *cuda->fault, (void **)&cuda->fault));
+    TSR_TRY(tsr_cuda_ring_create(cuda));
+    TSR_TRY(TSR_CUDA(cudaMemGetInfo(&available, &total)));
+    lower_cap(cuda, available);
+out:
+    return status;
+}
+
+/* The host thread's first job. */
+typedef struct pin_job {
+    const tsr_cuda_device_config *config;
+    tsr_status status;
+    char text[256]; /* sentences are per thread */
+} pin_job;
+
+static void pin_host_thread(void *argument)
+{
+    pin_job *job = argument;
+    job->status = job->config->pin(job->config->pin_user, 0);
+    if (job->status != TSR_OK)
+        snprintf(job->text, sizeof job->text, "%s", tsr_last_error());
+}
+
+static tsr_status start_host_thread(tsr_cuda_device *cuda, const tsr_cuda_device_config *config)
+{
+    tsr_status status = TSR_OK;
+    pin_job job = {.config = config};
+    TSR_TRY(tsr_cuda_worker_create(config->polls, &cuda->worker));
+    if (!config->pin)
+        goto out;
+    TSR_TRY(tsr_cuda_worker_submit(cuda->worker, pin_host_thread, &job));
+    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (job.status != TSR_OK)
+        tsr_log(&cuda->logger, TSR_LOG_INFO,
+                "device %s: its host thread stays unpinned, which may cost some speed: %s", cuda->base.name,
+                job.text);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_device **device_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = NULL;
+    int previous;
+
+    TSR_TRY(tsr_mem_array(1, sizeof *cuda, "a CUDA device", &cuda));
+    cuda->base = (tsr_device){
+        .ops = &cuda_ops,
+        .index = config->index,
+        .memory_cap = config->memory_cap ? config->memory_cap : SIZE_MAX,
+        .alignment = TSR_GPU_ALIGNMENT,
+        .max_alloc = SIZE_MAX,
+        .scratch_bytes = TSR_GPU_SCRATCH_BYTES,
+        .is_gpu = true,
+        .n_uploaders = TSR_CUDA_UPLOADERS,
+        .alloc_unit = TSR_CUDA_MALLOC_UNIT,
+        .place = config->ordinal,
+        .polls = config->polls,
+    };
+    snprintf(cuda->base.name, sizeof cuda->base.name, "%s", config->name);
+    cuda->ordinal = config->ordinal;
+    cuda->library_tokens = config->library_tokens ? TSR_MAX(config->library_tokens, 0) : TSR_CUBLAS_TOKENS;
+    cuda->grace_ns = config->grace_ns ? config->grace_ns : DEFAULT_GRACE_NS;
+    if (config->logger)
+        cuda->logger = *config->logger;
+    TSR_TRY(tsr_cuda_push_device(cuda->ordinal, &previous));
+    status = read_traits(cuda);
+    if (status == TSR_OK)
+        status = choose_memory(cuda, config);
+    if (status == TSR_OK)
+        status = tsr_cuda_wrapping_open(cuda, config);
+    if (status == TSR_OK)
+        status = make_objects(cuda);
+    tsr_cuda_leave(previous);
+    if (status != TSR_OK)
+        goto out;
+    TSR_TRY(start_host_thread(cuda, config));
+    *device_out = &cuda->base;
+    cuda = NULL;
+out:
+    if (cuda) {
+        tsr_fail_in(status, "device %s", config->name);
+        close_device(cuda);
+    }
+    return status;
+}

@@ -1,0 +1,61 @@
+/* Which neighbouring ops go together; see fuse.h. */
+#include "cuda/device/fuse.h"
+
+#include <stddef.h>
+
+const tsr_op *tsr_cuda_fuse_norm(const tsr_op *ops, int n)
+{
+    if (n < 2 || ops[0].kind != TSR_OP_ALL_REDUCE || ops[1].kind != TSR_OP_RMS_NORM)
+        return NULL;
+    const tsr_op_all_reduce *sum = &ops[0].all_reduce;
+    const tsr_op_rms_norm *norm = &ops[1].rms_norm;
+    int64_t n_elems = norm->n * norm->n_rows;
+    bool apart = norm->y == sum->y || !tsr_op_floats_overlap(norm->y, n_elems, sum->y, n_elems);
+    if (sum->residual)
+        apart = apart && (norm->y == sum->residual ||
+                          !tsr_op_floats_overlap(norm->y, n_elems, sum->residual, n_elems));
+    return norm->x == sum->y && n_elems == sum->n && n_elems > 0 && apart ? &ops[1] : NULL;
+}
+
+static int64_t elements(const tsr_op_rope *rope)
+{
+    return rope->n_tokens * rope->n_heads * rope->head_dim;
+}
+
+/* In place or apart. */
+static bool is_plain(const tsr_op_rope *rope)
+{
+    return rope->x == rope->y || !tsr_op_floats_overlap(rope->x, elements(rope), rope->y, elements(rope));
+}
+
+static bool writes_keys_of(const tsr_op_kv_write *write, const tsr_op_rope *k)
+{
+    enum { GROUP = 32 }; /* a warp turns pairs that lie in one group, or two groups of the same lanes */
+    return write->k == k->y && write->n_tokens == k->n_tokens && write->kv.n_heads == k->n_heads &&
+           write->kv.head_dim == k->head_dim && (k->interleaved || k->n_rot / 2 % GROUP == 0) &&
+           is_plain(k) && !tsr_op_floats_overlap(k->y, elements(k), write->v, elements(k));
+}
+
+static bool goes_along(const tsr_op_rope *q, const tsr_op_rope *k, const tsr_op_kv_write *write)
+{
+    int64_t n_q = elements(q), n_k = elements(k);
+    return is_plain(q) && !tsr_op_floats_overlap(q->y, n_q, k->x, n_k) &&
+           !tsr_op_floats_overlap(q->y, n_q, k->y, n_k) && !tsr_op_floats_overlap(q->x, n_q, k->y, n_k) &&
+           !tsr_op_floats_overlap(q->y, n_q, write->v, n_k);
+}
+
+tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n)
+{
+    tsr_cuda_rope_kv_ops found = {0};
+    bool with_q = n > 2 && ops[0].kind == TSR_OP_ROPE && ops[1].kind == TSR_OP_ROPE;
+    const tsr_op *k = &ops[with_q ? 1 : 0];
+    if (n < 2 || k->kind != TSR_OP_ROPE || k[1].kind != TSR_OP_KV_WRITE ||
+        !writes_keys_of(&k[1].kv_write, &k->rope) ||
+        (with_q && !goes_along(&ops[0].rope, &k->rope, &k[1].kv_write)))
+        return found; /* the rope of queries alone; that of keys gets its turn */
+    found.q = with_q ? &ops[0].rope : NULL;
+    found.k = &k->rope;
+    found.write = &k[1].kv_write;
+    found.n_ops = with_q ? 3 : 2;
+    return found;
+}

@@ -1,0 +1,118 @@
+/* Inside src/cuda: what a CUDA device consists of.
+ *
+ * There are two streams. `stream` is for programs, which the device's own host thread enqueues; what any
+ * other thread puts there it waits for (tsr_cuda_drain) before it leaves. `copies` is for everything else:
+ * uploads, downloads, zeroing. A call from outside first waits until the host thread has nothing to do, which
+ * it has only when `stream` is empty, so what is then put on `copies` comes after all programs; and `stream`
+ * waits for `copies` before the next program (copies_pending). Hence no two host threads ever use a device's
+ * CUDA objects at once, but for the uploads of struct tsr_device's n_uploaders. */
+#ifndef TSR_CUDA_GPU_H
+#define TSR_CUDA_GPU_H
+
+#include <stdatomic.h>
+
+#include <cuda_runtime.h>
+
+#include "core/device.h"
+#include "cuda/libs/cublas.h"
+#include "cuda/memory/driver.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/memory/memory.h"
+#include "cuda/memory/pools.h"
+#include "cuda/memory/upload.h"
+#include "cuda/memory/vmm.h"
+#include "cuda/device/worker.h"
+#include "cuda/memory/wrap.h"
+
+/* More GPUs than this in one machine get no peer access. */
+enum { TSR_CUDA_MAX_GPUS = 64 };
+
+/* Why the programs launched since the last synchronize ended, if not well; first one stays. */
+typedef struct tsr_cuda_outcome {
+    tsr_status status;
+    bool aborted; /* only because the communicator was: another device knows the cause */
+    char text[512];
+} tsr_cuda_outcome;
+
+typedef struct tsr_cuda_device {
+    tsr_device base;
+    int ordinal;
+    bool managed; /* allocations are managed memory, which may exceed the GPU's */
+    uint64_t grace_ns;
+    tsr_logger logger;
+    tsr_cuda_traits traits;
+    tsr_cuda_driver driver;
+    bool has_vmm;           /* virtual memory management; without it a reservation is plain memory */
+    tsr_cuda_range *ranges; /* mapped memory, and reservations */
+    uint64_t peers;         /* GPUs that may use the shared ones, one bit per ordinal */
+    tsr_cuda_wrapping wrapping;
+    int64_t library_tokens; /* from how many on cuBLASLt may multiply (cublas.h); 0: never */
+    tsr_cublas *cublas;     /* NULL: nothing has asked for it */
+
+    cudaStream_t stream;
+    cudaEvent_t done; /* for waiting until it is empty */
+    cudaStream_t copies;
+    cudaEvent_t copied; /* likewise */
+    _Atomic bool copies_pending;
+    int *fault;      /* device memory: range faults, see kernels.h */
+    int *fault_copy; /* pinned: */
+    tsr_pool_block *fault_block;
+    tsr_pool *pinned; /* host memory that the GPU's copies and kernels reach */
+    char pinned_name[64];
+    tsr_cuda_ring ring;
+    tsr_cuda_worker *worker;
+
+    struct tsr_comm *watched; /* asked for failures while enqueued work is waited for; NULL = none */
+    _Atomic bool hung;        /* gave up waiting for it: only its memory on the host is released any more */
+    bool overdue;             /* a deadline has passed since the device last came to rest */
+    _Atomic(tsr_device_program *) running; /* and the op it waits for, for messages */
+    _Atomic int running_op;
+    tsr_cuda_outcome outcome; /* written by the host thread, read after waiting for it */
+} tsr_cuda_device;
+
+static inline tsr_cuda_device *tsr_cuda(tsr_device *device)
+{
+    return (tsr_cuda_device *)device; /* base is its first member */
+}
+
+/* Begin of every call from outside: wait for the device's host thread, make the device current, and let
+ * `stream` wait for `copies`. Ends with tsr_cuda_leave(), which is not called when this fails. */
+tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out);
+void tsr_cuda_leave(int previous);
+
+/* The same for calls that put nothing on `stream`. */
+tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out);
+
+/* Let `stream` wait for what was put on `copies`, if anything was. */
+tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda);
+
+/* The same for calls that only release something: they go on where they can, and store no sentence, since
+ * they often run after a failure whose sentence is still wanted. False for a device that was given up:
+ * releasing would wait for it. */
+bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out);
+
+/* As tsr_cuda_settle(), for them: what fails is not told, and the stored sentence stays. */
+void tsr_cuda_settle_to_release(tsr_cuda_device *cuda);
+
+/* Poll until the event has happened; TSR_ERR_DEVICE_LOST once `hung` is set. */
+tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
+
+/* Wait until everything on `stream` has happened; on both streams. */
+tsr_status tsr_cuda_drain(tsr_cuda_device *cuda);
+tsr_status tsr_cuda_settle(tsr_cuda_device *cuda);
+
+/* Capture what `enqueue` puts on `stream` into a graph that is ready to be launched; NULL on failure. The
+ * device is current. The caller's cudaGraphExecDestroy(). */
+tsr_status tsr_cuda_capture(tsr_cuda_device *cuda, tsr_status (*enqueue)(void *what), void *what,
+                            cudaGraphExec_t *graph_out);
+
+/* The program functions of struct tsr_device_ops. */
+tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
+                                   tsr_device_program **program_out);
+void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *program);
+void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns);
+
+#endif

@@ -1,0 +1,512 @@
+/* Op lists on a CUDA device.
+ *
+ * A program is cut into segments at its staged collectives (staged.h). A segment is work that a stream can do
+ * alone; it is captured once into a CUDA graph and replayed, so that a decode step costs one launch per
+ * segment. Where capture is refused, the segment's launches are made anew each time. The device's host thread
+ * goes through the segments: launch, wait, take part in the collective, go on.
+ *
+ * Programs are captured when they are created, except those whose collectives must be enqueued by all devices
+ * at once: these are captured by the devices' host threads when tsr_comm_prepare() asks for it. */
+#include <stdio.h>
+
+#include "core/comm.h"
+#include "core/event.h"
+#include "core/mem.h"
+#include "cuda/device/check.h"
+#include "cuda/device/fuse.h"
+#include "cuda/device/gpu.h"
+#include "cuda/comm/staged.h"
+
+typedef struct segment {
+    int begin, end;        /* ops */
+    int before, after;     /* staged collectives that it completes and begins; -1 = none */
+    int after_op;          /* index of the op that `after` is; for messages */
+    cudaGraphExec_t graph; /* NULL: launched op by op */
+} segment;
+
+struct tsr_device_program {
+    tsr_cuda_device *cuda;
+    tsr_comm *comm; /* of its collectives, as a whole; NULL = none */
+    bool holds_scratch;
+    bool meets;     /* it has collectives that all devices must enqueue at once, captured or not */
+    uint64_t epoch; /* of the communicator, when it was captured */
+    int n_ops;
+    tsr_op *ops;
+    int n_segments;
+    segment *segments;
+    tsr_cublas_products *products; /* NULL: no op is cuBLASLt's */
+    tsr_cuda_staged *staged;
+    tsr_pool_block *pinned; /* memory of the staged collectives */
+};
+
+/* -- making -- */
+
+static tsr_status check_ops(const tsr_cuda_device *cuda, const tsr_op *ops, int n_ops)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < n_ops; i++) {
+        const tsr_collective *collective = tsr_op_collective(&ops[i]);
+        if (!collective)
+            status = tsr_cuda_op_check(&ops[i]);
+        else if (!collective->comm->ops->enqueue && !collective->comm->ops->stage)
+            status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s communicators do not serve CUDA devices",
+                              collective->comm->ops->kind);
+        if (status != TSR_OK)
+            return tsr_fail_in(status, "device %s: op '%s' (%s)", cuda->base.name,
+                               ops[i].name ? ops[i].name : "?", tsr_op_kind_name(ops[i].kind));
+    }
+    return TSR_OK;
+}
+
+static tsr_status cut(tsr_device_program *program)
+{
+    int n = 1;
+    for (int i = 0; i < program->n_ops; i++)
+        n += tsr_cuda_is_staged(&program->ops[i]);
+    tsr_status status =
+        tsr_mem_array((size_t)n, sizeof *program->segments, "the segments of a program", &program->segments);
+    if (status != TSR_OK)
+        return status;
+    program->n_segments = n;
+    segment *s = program->segments;
+    *s = (segment){.before = -1, .after = -1};
+    for (int i = 0; i < program->n_ops; i++) {
+        tsr_collective *collective = tsr_op_collective(&program->ops[i]);
+        if (collective) {
+            program->comm = tsr_comm_whole(collective->comm);
+            program->meets |= collective->comm->ops->enqueue_meets && !tsr_collective_is_alone(collective);
+        }
+        if (!tsr_cuda_is_staged(&program->ops[i]))
+            continue;
+        s->end = i;
+        s->after = (int)(s - program->segments);
+        s->after_op = i;
+        s[1] = (segment){.begin = i + 1, .before = s->after, .after = -1};
+        s++;
+    }
+    s->end = program->n_ops;
+    return TSR_OK;
+}
+
+/* The sum of one partial is its conversion; the gathering of one part is its copy. */
+static tsr_status enqueue_alone(const tsr_op *op, const tsr_op *norm, int device, const tsr_cuda_stream *s)
+{
+    const void *partial = tsr_op_collective(op)->desc->partial[device];
+    if (op->kind == TSR_OP_ALL_REDUCE) {
+        const tsr_cuda_reduction reduction = {.type = op->all_reduce.collective->desc->reduce,
+                                              .n_parts = 1,
+                                              .parts = {partial},
+                                              .residual = op->all_reduce.residual,
+                                              .y = op->all_reduce.y,
+                                              .n = op->all_reduce.n};
+        return tsr_cuda_reduce(&reduction, norm ? &norm->rms_norm : NULL, s);
+    }
+    return TSR_CUDA(cudaMemcpyAsync(op->all_gather.y, partial,
+                                    (size_t)(op->all_gather.n * op->all_gather.n_rows) * sizeof(float),
+                                    cudaMemcpyDeviceToDevice, s->stream));
+}
+
+static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, const tsr_op *norm,
+                                     const tsr_cuda_stream *s, bool *with_norm_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_collective *collective = tsr_op_collective(op);
+    tsr_comm *comm = collective->comm;
+    *with_norm_out = false;
+    if (tsr_collective_is_alone(collective)) {
+        *with_norm_out = norm != NULL;
+        return enqueue_alone(op, norm, cuda->base.index, s);
+    }
+    if (norm && comm->ops->enqueue_norm)
+        status = comm->ops->enqueue_norm(comm, &cuda->base, op, norm, cuda->stream, with_norm_out);
+    if (status == TSR_OK && !*with_norm_out)
+        status = comm->ops->enqueue(comm, &cuda->base, op, cuda->stream);
+    return status;
+}
+
+/* Op `index` of a segment that ends at `end`, and perhaps those after it; how many. */
+static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, int *n_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = program->cuda;
+    const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, end - index);
+    const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, end - index);
+    tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
+                         &cuda->traits};
+    bool with_norm = false;
+    if (tsr_op_collective(op))
+        status = enqueue_collective(cuda, op, norm, &s, &with_norm);
+    else if (tsr_cublas_serves(program->products, index))
+        status = tsr_cublas_launch(program->products, index, &op->mul_mat, &s);
+    else if (rope_kv.n_ops > 0)
+        status = tsr_cuda_rope_kv(rope_kv.q, rope_kv.k, rope_kv.write, &s);
+    else
+        status = tsr_cuda_op_launch(op, &s);
+    *n_out = rope_kv.n_ops > 0 ? rope_kv.n_ops : with_norm ? 2 : 1;
+    if (status != TSR_OK)
+        tsr_fail_in(status, "op '%s' (%s)", op->name ? op->name : "?", tsr_op_kind_name(op->kind));
+    return status;
+}
+
+/* The work of one segment, onto the stream or into the graph that is being captured from it. The fault word
+ * is cleared by the first and brought home by the last. */
+static tsr_status enqueue_segment(tsr_device_program *program, const segment *seg)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = program->cuda;
+    const tsr_cuda_stream s = {.stream = cuda->stream, .traits = &cuda->traits};
+    if (seg == program->segments)
+        TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream)));
+    if (seg->before >= 0)
+        TSR_TRY(tsr_cuda_staged_end(&program->staged[seg->before], &s));
+    for (int i = seg->begin, n; i < seg->end; i += n)
+        TSR_TRY(enqueue_ops(program, i, seg->end, &n));
+    if (seg->after >= 0)
+        TSR_TRY(tsr_cuda_staged_begin(&program->staged[seg->after], cuda->stream));
+    else
+        TSR_TRY(TSR_CUDA(cudaMemcpyAsync(cuda->fault_copy, cuda->fault, sizeof *cuda->fault,
+                                         cudaMemcpyDeviceToHost, cuda->stream)));
+out:
+    return status;
+}
+
+/* One segment of a program. */
+typedef struct segment_of {
+    tsr_device_program *program;
+    const segment *seg;
+} segment_of;
+
+static tsr_status enqueue_captured(void *what)
+{
+    const segment_of *of = what;
+    return enqueue_segment(of->program, of->seg);
+}
+
+static tsr_status capture(tsr_device_program *program, segment *seg)
+{
+    segment_of of = {program, seg};
+    return tsr_cuda_capture(program->cuda, enqueue_captured, &of, &seg->graph);
+}
+
+/* A program that cannot be captured still runs; one whose device is gone does not. */
+static tsr_status capture_all(tsr_device_program *program)
+{
+    for (int i = 0; i < program->n_segments; i++) {
+        tsr_status status = capture(program, &program->segments[i]);
+        if (status == TSR_OK)
+            continue;
+        if (status == TSR_ERR_DEVICE_LOST)
+            return status;
+        tsr_log(&program->cuda->logger, TSR_LOG_WARN,
+                "device %s: a program runs without a CUDA graph, each step launches its kernels anew: %s",
+                program->cuda->base.name, tsr_last_error());
+        tsr_fail_clear();
+        return TSR_OK;
+    }
+    return TSR_OK;
+}
+
+static void drop_graphs(tsr_device_program *program)
+{
+    for (int i = 0; i < program->n_segments; i++) {
+        if (program->segments[i].graph)
+            (void)cudaGraphExecDestroy(program->segments[i].graph);
+        program->segments[i].graph = NULL;
+    }
+    (void)cudaGetLastError();
+}
+
+tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
+                                   tsr_device_program **program_out)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    tsr_device_program *program = NULL;
+    int previous;
+    tsr_status status = check_ops(cuda, ops, n_ops);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
+    program->cuda = cuda;
+    TSR_TRY(tsr_device_hold_scratch(device)); /* its address goes into the graphs */
+    program->holds_scratch = true;
+    program->n_ops = n_ops;
+    TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->ops, "the ops of a program", &program->ops));
+    for (int i = 0; i < n_ops; i++)
+        program->ops[i] = ops[i];
+    TSR_TRY(cut(program));
+    TSR_TRY(tsr_cublas_products_create(cuda, program->ops, n_ops, &program->products));
+    if (program->n_segments > 1)
+        TSR_TRY(tsr_cuda_staged_create(cuda, ops, n_ops, &program->staged, &program->pinned));
+    if (!program->meets)
+        TSR_TRY(capture_all(program));
+    tsr_cuda_wrapping_tell(cuda);
+    *program_out = program;
+    program = NULL;
+out:
+    tsr_cuda_leave(previous);
+    if (program) {
+        tsr_fail_in(status, "device %s", device->name);
+        tsr_cuda_program_destroy(device, program);
+    }
+    return status;
+}
+
+void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    int previous;
+    if (!program)
+        return;
+    if (tsr_cuda_enter_to_release(cuda, &previous)) {
+        drop_graphs(program);
+        (void)cudaGetLastError();
+        tsr_cuda_leave(previous);
+    }
+    tsr_pool_give(cuda->pinned, program->pinned, TSR_POOL_HOST); /* the device has come to rest */
+    atomic_store(&cuda->running, NULL);
+    if (program->holds_scratch)
+        tsr_device_drop_scratch(device);
+    tsr_cublas_products_destroy(program->products);
+    tsr_mem_free(program->staged);
+    tsr_mem_free(program->segments);
+    tsr_mem_free(program->ops);
+    tsr_mem_free(program);
+}
+
+/* -- running: on the device's host thread -- */
+
+/* "; device 1 and device 3 did not arrive" */
+static void describe_missing(uint64_t missing, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < 64 && missing >> i; i++) {
+        if (!(missing >> i & 1))
+            continue;
+        int n = snprintf(text + used, bytes - used, "%s device %d", used ? " and" : ";", i);
+        if (n < 0 || (size_t)n >= bytes - used)
+            return;
+        used += (size_t)n;
+    }
+    if (used)
+        snprintf(text + used, bytes - used, " did not arrive");
+}
+
+static tsr_status run_collective(tsr_device_program *program, const segment *seg)
+{
+    tsr_cuda_device *cuda = program->cuda;
+    const tsr_op *op = &program->staged[seg->after].op;
+    tsr_collective *collective = tsr_op_collective(op);
+    char missing[256];
+    if (collective->comm->ops->run(collective->comm, &cuda->base, op, 0, 1))
+        return TSR_OK;
+    cuda->outcome.aborted = true;
+    describe_missing(collective->comm->ops->missing(collective->comm, collective, cuda->base.index), missing,
+                     sizeof missing);
+    return tsr_fail(TSR_ERR_DEVICE, "the program ended at op '%s' (%s): the communicator was aborted%s",
+                    op->name ? op->name : "?", tsr_op_kind_name(op->kind), missing);
+}
+
+static tsr_status run_segment(tsr_device_program *program, segment *seg)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_device *cuda = program->cuda;
+    if (seg->graph)
+        TSR_TRY(TSR_CUDA(cudaGraphLaunch(seg->graph, cuda->stream)));
+    else
+        TSR_TRY(enqueue_segment(program, seg));
+    TSR_TRY(tsr_cuda_drain(cuda));
+    if (seg->after >= 0) {
+        atomic_store(&cuda->running_op, seg->after_op);
+        TSR_TRY(run_collective(program, seg));
+    }
+out:
+    return status;
+}
+
+/* Kernels that wait for other devices return when the communicator is aborted, and what comes after them
+ * works on whatever lies there. */
+static tsr_status check_aborted(const tsr_device_program *program)
+{
+    tsr_comm *comm = program->comm;
+    if (!comm || !comm->ops->aborted || !comm->ops->aborted(comm))
+        return TSR_OK;
+    program->cuda->outcome.aborted = true;
+    return tsr_fail(TSR_ERR_DEVICE, "the program ended early: the communicator was aborted");
+}
+
+static tsr_status check_fault(const tsr_device_program *program)
+{
+    int fault = *program->cuda->fault_copy;
+    if (fault <= 0 || fault > program->n_ops)
+        return TSR_OK;
+    const tsr_op *op = &program->ops[fault - 1];
+    return tsr_fail(
+        TSR_ERR_RANGE,
+        "op '%s' (%s): a partial sum is not a number or outside the exact reduction's range; use the "
+        "f32 reduction for this model",
+        op->name ? op->name : "?", tsr_op_kind_name(op->kind));
+}
+
+static tsr_status run_segments(tsr_device_program *program)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_cuda_join_copies(program->cuda));
+    if (program->meets && program->epoch != program->comm->epoch)
+        drop_graphs(program); /* with operations of communicators that are no more */
+    for (int i = 0; i < program->n_segments; i++) {
+        TSR_TRY(check_aborted(program)); /* nothing would come of it any more */
+        TSR_TRY(run_segment(program, &program->segments[i]));
+    }
+    TSR_TRY(check_aborted(program));
+    TSR_TRY(check_fault(program));
+out:
+    return status;
+}
+
+/* The others would wait for a device that failed. What it has enqueued itself may wait for them; it ends once
+ * the communicator is aborted, and is waited for: the next call from outside finds the stream empty. */
+static void come_to_rest(tsr_device_program *program)
+{
+    const tsr_cuda_outcome *outcome = &program->cuda->outcome;
+    if (!outcome->aborted && program->comm)
+        program->comm->ops->abort(program->comm);
+    if (outcome->status != TSR_ERR_DEVICE_LOST)
+        (void)!tsr_cuda_drain(program->cuda);
+}
+
+static void run_program(void *argument)
+{
+    tsr_device_program *program = argument;
+    tsr_cuda_device *cuda = program->cuda;
+    tsr_cuda_outcome *outcome = &cuda->outcome;
+    int previous;
+    if (outcome->status != TSR_OK && outcome->status != TSR_ERR_RANGE)
+        return; /* queued behind one that failed, whose buffers other devices may still read */
+    atomic_store(&cuda->running_op, 0);
+    atomic_store(&cuda->running, program);
+    tsr_status status = tsr_cuda_push_device(cuda->ordinal, &previous);
+    bool entered = status == TSR_OK;
+    if (entered) {
+        cuda->watched = program->comm && program->comm->ops->poll ? program->comm : NULL;
+        status = run_segments(program);
+        cuda->watched = NULL;
+    }
+    if (status != TSR_OK && (status != TSR_ERR_RANGE || outcome->status != TSR_ERR_RANGE)) {
+        outcome->status = status;
+        snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
+        if (status != TSR_ERR_RANGE)
+            come_to_rest(program);
+    }
+    if (entered)
+        tsr_cuda_pop_device(previous);
+}
+
+/* As run_program(), of which nothing is run. */
+static void prepare_program(void *argument)
+{
+    tsr_device_program *program = argument;
+    tsr_cuda_device *cuda = program->cuda;
+    tsr_cuda_outcome *outcome = &cuda->outcome;
+    int previous;
+    tsr_status status = tsr_cuda_push_device(cuda->ordinal, &previous);
+    if (status == TSR_OK) {
+        drop_graphs(program);
+        status = capture_all(program);
+        program->epoch = program->comm->epoch;
+        tsr_cuda_pop_device(previous);
+    }
+    if (status == TSR_OK && !program->segments[program->n_segments - 1].graph)
+        status = tsr_fail(TSR_ERR_UNSUPPORTED, "the program was not captured");
+    if (status == TSR_OK)
+        return;
+    outcome->status = status;
+    snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
+}
+
+/* -- launching and waiting: the caller's thread -- */
+
+tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program)
+{
+    return tsr_cuda_worker_submit(tsr_cuda(device)->worker, run_program, program);
+}
+
+tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *program)
+{
+    return program->meets ? tsr_cuda_worker_submit(tsr_cuda(device)->worker, prepare_program, program)
+                          : TSR_OK;
+}
+
+void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program)
+{
+    int previous;
+    if (!program->meets || !tsr_cuda_enter_to_release(tsr_cuda(device), &previous))
+        return;
+    drop_graphs(program);
+    tsr_cuda_leave(previous);
+}
+
+/* The devices that a program waits for. Where its host thread takes part in a collective it is this one;
+ * inside a stream nobody knows how far it has come, but which devices it has announced itself to in vain. */
+static uint64_t missing_for(const tsr_device_program *program, const tsr_op *current)
+{
+    const tsr_collective *collective = tsr_op_collective(current);
+    int index = program->cuda->base.index;
+    uint64_t missing = 0;
+    if (tsr_cuda_is_staged(current))
+        missing = collective->comm->ops->missing(collective->comm, collective, index);
+    for (int i = 0; i < program->n_ops && !missing; i++) {
+        collective = tsr_op_collective(&program->ops[i]);
+        if (collective && collective->comm->ops->enqueue && !tsr_collective_is_alone(collective))
+            missing = collective->comm->ops->missing(collective->comm, collective, index);
+    }
+    return missing;
+}
+
+static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
+{
+    char missing[256] = "";
+    double ms = (double)timeout_ns / 1e6;
+    const tsr_device_program *program = atomic_load(&cuda->running);
+    cuda->overdue = true;
+    if (!program || program->n_ops == 0)
+        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", cuda->base.name, ms);
+    /* The two are not read at one instant: the index may belong to the next program. */
+    const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&cuda->running_op), program->n_ops - 1)];
+    describe_missing(missing_for(program, op), missing, sizeof missing);
+    if (!tsr_cuda_is_staged(op))
+        return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not finish within %.3g ms%s",
+                        cuda->base.name, ms, missing);
+    return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not get past op '%s' (%s) within %.3g ms%s",
+                    cuda->base.name, op->name ? op->name : "?", tsr_op_kind_name(op->kind), ms, missing);
+}
+
+/* After a timeout the communicator has been aborted, so whoever still does not come to rest is a GPU that has
+ * stopped. It gets a grace, then the device is given up. */
+static tsr_status wait_overdue(tsr_cuda_device *cuda)
+{
+    if (tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(cuda->grace_ns)))
+        return TSR_OK;
+    atomic_store(&cuda->hung, true);
+    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER); /* its polling loop sees the flag */
+    return TSR_OK;
+}
+
+tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    if (cuda->overdue && timeout_ns == 0)
+        (void)!wait_overdue(cuda);
+    else if (!tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(timeout_ns)))
+        return fail_timeout(cuda, timeout_ns);
+    cuda->overdue = false;
+    tsr_cuda_outcome *outcome = &cuda->outcome;
+    tsr_status status = outcome->status;
+    device->was_aborted = outcome->aborted;
+    outcome->status = TSR_OK;
+    outcome->aborted = false;
+    return status == TSR_OK ? TSR_OK : tsr_fail(status, "%s", outcome->text);
+}

@@ -1,0 +1,97 @@
+/* A queue of jobs with one writer and one reader; see worker.h. */
+#include "cuda/device/worker.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "core/event.h"
+#include "core/mem.h"
+
+struct tsr_cuda_worker {
+    pthread_t thread;
+    int polls;
+    struct {
+        void (*run)(void *argument);
+        void *argument;
+    } jobs[TSR_CUDA_MAX_JOBS];
+    _Atomic uint64_t submitted; /* jobs ever; written by the submitter */
+    _Atomic uint64_t finished;  /* written by the thread */
+    _Atomic bool quit;
+    tsr_event more, less; /* submitted (or quit) and finished have changed */
+};
+
+static bool has_work(void *what)
+{
+    tsr_cuda_worker *worker = what;
+    return atomic_load(&worker->submitted) != atomic_load(&worker->finished) || atomic_load(&worker->quit);
+}
+
+static bool is_idle(void *what)
+{
+    tsr_cuda_worker *worker = what;
+    return atomic_load(&worker->submitted) == atomic_load(&worker->finished);
+}
+
+static void *work(void *argument)
+{
+    tsr_cuda_worker *worker = argument;
+    for (;;) {
+        tsr_event_wait(&worker->more, has_work, worker, worker->polls, TSR_FOREVER);
+        uint64_t next = atomic_load(&worker->finished);
+        if (next == atomic_load(&worker->submitted))
+            return NULL; /* told to quit, and nothing is left */
+        worker->jobs[next % TSR_CUDA_MAX_JOBS].run(worker->jobs[next % TSR_CUDA_MAX_JOBS].argument);
+        atomic_store(&worker->finished, next + 1);
+        tsr_event_notify(&worker->less);
+    }
+}
+
+tsr_status tsr_cuda_worker_create(int polls, tsr_cuda_worker **worker_out)
+{
+    tsr_cuda_worker *worker = NULL;
+    tsr_status status = tsr_mem_array(1, sizeof *worker, "the host thread of a CUDA device", &worker);
+    if (status != TSR_OK)
+        return status;
+    worker->polls = polls;
+    bool more = tsr_event_init(&worker->more);
+    bool less = tsr_event_init(&worker->less);
+    if (more && less && pthread_create(&worker->thread, NULL, work, worker) == 0) {
+        *worker_out = worker;
+        return TSR_OK;
+    }
+    if (more)
+        tsr_event_destroy(&worker->more);
+    if (less)
+        tsr_event_destroy(&worker->less);
+    tsr_mem_free(worker);
+    return tsr_fail(TSR_ERR_MEMORY, "the system refused the host thread of a CUDA device");
+}
+
+void tsr_cuda_worker_destroy(tsr_cuda_worker *worker)
+{
+    if (!worker)
+        return;
+    atomic_store(&worker->quit, true);
+    tsr_event_notify(&worker->more);
+    pthread_join(worker->thread, NULL);
+    tsr_event_destroy(&worker->more);
+    tsr_event_destroy(&worker->less);
+    tsr_mem_free(worker);
+}
+
+tsr_status tsr_cuda_worker_submit(tsr_cuda_worker *worker, void (*job)(void *argument), void *argument)
+{
+    uint64_t next = atomic_load(&worker->submitted);
+    if (next - atomic_load(&worker->finished) == TSR_CUDA_MAX_JOBS)
+        return tsr_fail(TSR_ERR_FULL, "%d programs are queued already; synchronize first", TSR_CUDA_MAX_JOBS);
+    worker->jobs[next % TSR_CUDA_MAX_JOBS].run = job;
+    worker->jobs[next % TSR_CUDA_MAX_JOBS].argument = argument;
+    atomic_store(&worker->submitted, next + 1);
+    tsr_event_notify(&worker->more);
+    return TSR_OK;
+}
+
+bool tsr_cuda_worker_wait(tsr_cuda_worker *worker, uint64_t deadline_ns)
+{
+    return tsr_event_wait(&worker->less, is_idle, worker, worker->polls, deadline_ns);
+}

@@ -1,0 +1,410 @@
+/* y[t][h] = softmax(scale q[t][h] . k) v over the positions that token t sees, from the paged cache; q and y
+ * are [n_tokens][n_heads][head_dim].
+ *
+ * Positions come in segments of 128, and segments in groups of 2, counted from position 0 (the cache's page
+ * size does not matter). A block of four warps takes one token and up to eight query heads that share a KV
+ * head, so that each key and value is loaded and converted once for all of them. Per segment:
+ *
+ *   scores   half a warp per key, an octet of it per lane; the sums over lanes of all heads at once
+ *   softmax  a warp per head: top score, weights, their sum, and how to merge with the segments before
+ *   values   a thread per element of the head: weight times value, position after position
+ *
+ * Segments are merged into their group. In decoding there are few tokens and long sequences, so the groups
+ * are dealt out to many blocks, which leave each group's (top, sum, output) in scratch memory, and
+ * combine_kernel merges them; with many tokens a block walks over all groups and merges as it goes, and tiles
+ * of tokens of one sequence are taken over by attention_tile.cu, which shares keys and values. All of them
+ * merge in the same order with the same function, so it makes no difference to the result. */
+#include "cuda/kernels/attention.cuh"
+
+enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
+
+/* One token's work in shared memory, for HEADS query heads; those that do not exist have zero queries. */
+template <int HEADS> struct attention_block {
+    float weight[SEGMENT][HEADS]; /* scores, then weights */
+    tsr_kv_place place[SEGMENT];
+    attention_merge group[HEADS], total[HEADS];
+};
+
+/* Which part of the op a block has, the same in all its threads. */
+struct attention_item {
+    int64_t t, kv_head, first_head, head_dim;
+    int n_heads;
+    attention_range range;
+    float *q, *out,
+        *total; /* shared, [HEADS][padded head_dim] each: queries, outputs of a group and in all */
+};
+
+/* -- scores -- */
+
+/* Octet [at, at + 8) of a key. FULL: it lies inside the head and may be loaded in wide pieces; then there is
+ * no branch, and the loads of several keys are under way at once. */
+template <tsr_type TYPE, bool FULL>
+TSR_DEVICE void load_key(const attention_args &a, const tsr_kv_place &place, int64_t at, tsr_octet *o)
+{
+    const int left = FULL ? (int)TSR_OCTET : tsr_octet_length(a.op.kv.head_dim - at);
+    tsr_octet_load<TYPE>(tsr_kv_key(a.op.kv, place), at, left, FULL || a.wide_k, o);
+}
+
+/* weight[i][h] = score of slots i in [from, to) of the segment. A warp takes two keys at a time, and KEYS
+ * such pairs at once; slots behind the last stand for it, and are dropped. */
+template <int HEADS, tsr_type TYPE, bool FULL>
+TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &item, int from, int to,
+                                 attention_block<HEADS> *b)
+{
+    constexpr int KEYS = 4;
+    const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
+    const int64_t stride = padded(item.head_dim);
+    for (int first = from + 2 * warp; first < to; first += 2 * ATTENTION_WARPS * KEYS) {
+        float sums[KEYS][HEADS] = {};
+        for (int64_t at = lane % 16 * TSR_OCTET; at < item.head_dim; at += 16 * TSR_OCTET) {
+            tsr_octet o[KEYS];
+            TSR_UNROLL
+            for (int i = 0; i < KEYS; i++) {
+                const int slot = first + 2 * ATTENTION_WARPS * i + lane / 16;
+                load_key<TYPE, FULL>(a, b->place[slot < to ? slot : to - 1], at, &o[i]);
+            }
+            TSR_UNROLL
+            for (int h = 0; h < HEADS; h++) {
+                float q[TSR_OCTET];
+                tsr_load_floats(item.q + h * stride + at, TSR_OCTET, true, q);
+                TSR_UNROLL
+                for (int i = 0; i < KEYS; i++)
+                    sums[i][h] = sums[i][h] + tsr_octet_dot<TYPE>(o[i], q, 0.0f);
+            }
+        }
+        TSR_UNROLL
+        for (int i = 0; i < KEYS; i++) {
+            const int slot = first + 2 * ATTENTION_WARPS * i + lane / 16;
+            tsr_tree_sum<HEADS>(sums[i], lane, true);
+            TSR_UNROLL
+            for (int h = 0; h < HEADS; h++)
+                if (slot < to && lane % 16 == tsr_tree_lane<HEADS>(h, true))
+                    b->weight[slot][h] = attention_score(a.op, sums[i][0]);
+        }
+    }
+}
+
+/* -- softmax -- */
+
+template <int HEADS>
+TSR_DEVICE void attention_softmax(const attention_item &item, int from, int to, attention_block<HEADS> *b)
+{
+    const int lane = threadIdx.x % TSR_WARP;
+    for (int h = threadIdx.x / TSR_WARP; h < item.n_heads; h += ATTENTION_WARPS) {
+        float weight[SEGMENT / TSR_WARP], top = -INFINITY, sum = 0.0f;
+        TSR_UNROLL
+        for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
+            const int slot = i * TSR_WARP + lane;
+            weight[i] = slot >= from && slot < to ? b->weight[slot][h] : -INFINITY;
+            top = fmaxf(top, weight[i]);
+        }
+        top = tsr_warp_max(top);
+        TSR_UNROLL
+        for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
+            const int slot = i * TSR_WARP + lane;
+            if (slot < from || slot >= to)
+                continue;
+            weight[i] = expf(weight[i] - top);
+            b->weight[slot][h] = weight[i];
+            sum = sum + weight[i];
+        }
+        sum = tsr_warp_sum(sum);
+        if (lane == 0)
+            merge_piece(&b->group[h], top, sum);
+    }
+}
+
+/* -- values -- */
+
+template <tsr_type TYPE> TSR_DEVICE float value_at(const unsigned char *row, int64_t i)
+{
+    if (TYPE == TSR_TYPE_F32)
+        return reinterpret_cast<const float *>(row)[i];
+    if (tsr_weight<TYPE>::plain)
+        return tsr_from_16_bits<TYPE>(reinterpret_cast<const uint16_t *>(row)[i]);
+    const int j = (int)(i % TSR_QUANT_BLOCK);
+    if (TYPE == TSR_TYPE_Q8_0) {
+        const unsigned char *block = row + i / TSR_QUANT_BLOCK * (int64_t)sizeof(tsr_block_q8_0);
+        return tsr_load_half(block) * tsr_small_float(block[2 + j] ^ 0x80u, 128.0f);
+    }
+    const unsigned char *block = row + i / TSR_QUANT_BLOCK * (int64_t)sizeof(tsr_block_q4_0);
+    return tsr_load_half(block) * tsr_small_float(block[2 + j % 16] >> (j / 16 * 4) & 15u, 8.0f);
+}
+
+/* The segment's output, merged into item.out. Thread j has elements j, j + threads, ... of every head, here
+ * and in what follows. */
+template <int HEADS, tsr_type TYPE>
+TSR_DEVICE void attention_values(const attention_args &a, const attention_item &item, int from, int to,
+                                 const attention_block<HEADS> *b)
+{
+    constexpr int VALUES = 16;
+    const int64_t stride = padded(item.head_dim);
+    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS) {
+        float out[HEADS];
+        TSR_UNROLL
+        for (int h = 0; h < HEADS; h++)
+            out[h] = 0.0f;
+        int slot = from;
+        for (; slot + VALUES <= to; slot += VALUES) { /* so many loads under way at once */
+            float value[VALUES];
+            TSR_UNROLL
+            for (int j = 0; j < VALUES; j++)
+                value[j] = value_at<TYPE>(tsr_kv_value(a.op.kv, b->place[slot + j]), i);
+            TSR_UNROLL
+            for (int j = 0; j < VALUES; j++) {
+                TSR_UNROLL
+                for (int h = 0; h < HEADS; h++)
+                    out[h] = fmaf(b->weight[slot + j][h], value[j], out[h]);
+            }
+        }
+        for (; slot < to; slot++) {
+            const float value = value_at<TYPE>(tsr_kv_value(a.op.kv, b->place[slot]), i);
+            TSR_UNROLL
+            for (int h = 0; h < HEADS; h++)
+                out[h] = fmaf(b->weight[slot][h], value, out[h]);
+        }
+        TSR_UNROLL
+        for (int h = 0; h < HEADS; h++)
+            if (h < item.n_heads)
+                item.out[h * stride + i] = merge_output(b->group[h], item.out[h * stride + i], out[h]);
+    }
+}
+
+/* -- the kernel -- */
+
+template <int HEADS>
+TSR_DEVICE void attention_segment(const attention_args &a, const attention_item &item, int64_t segment,
+                                  attention_block<HEADS> *b)
+{
+    const int64_t start = segment * SEGMENT;
+    const int from = (int)(item.range.begin > start ? item.range.begin - start : 0);
+    const int to = item.range.end - start < SEGMENT ? (int)(item.range.end - start) : (int)SEGMENT;
+    const int slot = threadIdx.x;
+    __syncthreads(); /* the segment before is done with */
+    if (slot >= from && slot < to)
+        b->place[slot] =
+            tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[item.t], start + slot, item.kv_head);
+    __syncthreads();
+    switch (a.op.kv.type_k) {
+#define SCORES_CASE(type)                                               \
+    case type:                                                          \
+        if (a.full_k)                                                   \
+            attention_scores<HEADS, type, true>(a, item, from, to, b);  \
+        else                                                            \
+            attention_scores<HEADS, type, false>(a, item, from, to, b); \
+        break;
+        TSR_FOR_EACH_CACHE_TYPE(SCORES_CASE)
+#undef SCORES_CASE
+    default:
+        break;
+    }
+    __syncthreads();
+    attention_softmax<HEADS>(item, from, to, b);
+    __syncthreads();
+    switch (a.op.kv.type_v) {
+#define VALUES_CASE(type)                                    \
+    case type:                                               \
+        attention_values<HEADS, type>(a, item, from, to, b); \
+        break;
+        TSR_FOR_EACH_CACHE_TYPE(VALUES_CASE)
+#undef VALUES_CASE
+    default:
+        break;
+    }
+}
+
+/* All segments of a group, into b->group and item.out. */
+template <int HEADS>
+TSR_DEVICE void attention_group(const attention_args &a, const attention_item &item, int64_t group,
+                                attention_block<HEADS> *b)
+{
+    const int64_t stride = padded(item.head_dim);
+    __syncthreads(); /* the group before is done with */
+    if (threadIdx.x < HEADS)
+        b->group[threadIdx.x] = merge_nothing();
+    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+        for (int h = 0; h < item.n_heads; h++)
+            item.out[h * stride + i] = 0.0f;
+    for (int64_t segment = group * GROUP_SEGMENTS; segment < (group + 1) * GROUP_SEGMENTS; segment++)
+        if ((segment + 1) * SEGMENT > item.range.begin && segment * SEGMENT < item.range.end)
+            attention_segment<HEADS>(a, item, segment, b);
+}
+
+/* Leave the group's result in scratch for combine_kernel. */
+template <int HEADS>
+TSR_DEVICE void attention_leave(const attention_args &a, const attention_item &item, int64_t group,
+                                const attention_block<HEADS> *b)
+{
+    const int64_t stride = padded(item.head_dim);
+    for (int h = 0; h < item.n_heads; h++) {
+        const int64_t head = item.t * a.op.n_heads + item.first_head + h;
+        float *left = a.groups + (head * a.max_groups + group) * (item.head_dim + 2);
+        if (threadIdx.x == 0) {
+            left[0] = b->group[h].top;
+            left[1] = b->group[h].sum;
+        }
+        for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+            left[2 + i] = item.out[h * stride + i];
+    }
+}
+
+/* Merge the group's result into b->total and item.total. */
+template <int HEADS> TSR_DEVICE void attention_add(const attention_item &item, attention_block<HEADS> *b)
+{
+    const int64_t stride = padded(item.head_dim);
+    if ((int)threadIdx.x < item.n_heads)
+        merge_piece(&b->total[threadIdx.x], b->group[threadIdx.x].top, b->group[threadIdx.x].sum);
+    __syncthreads();
+    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+        for (int h = 0; h < item.n_heads; h++)
+            item.total[h * stride + i] =
+                merge_output(b->total[h], item.total[h * stride + i], item.out[h * stride + i]);
+}
+
+/* Grid: x = token, KV head and part of its query heads; y = blocks that share the groups. */
+template <int HEADS>
+__global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
+    attention_kernel(const attention_args a)
+{
+    TSR_DYNAMIC_SHARED(float, operands);
+    __shared__ attention_block<HEADS> b;
+    const int64_t part = blockIdx.x % a.parts, row = blockIdx.x / a.parts;
+    const int64_t stride = padded(a.op.kv.head_dim), rest = a.share - part * HEADS;
+    attention_item item;
+    item.t = row / a.op.kv.n_heads;
+    if (is_tile(a, item.t))
+        return;
+    item.kv_head = row % a.op.kv.n_heads;
+    item.first_head = item.kv_head * a.share + part * HEADS;
+    item.head_dim = a.op.kv.head_dim;
+    item.n_heads = (int)(rest < HEADS ? rest : HEADS);
+    item.range = range_of(a.op, item.t);
+    item.q = operands;
+    item.out = operands + HEADS * stride;
+    item.total = operands + 2 * HEADS * stride;
+
+    const int64_t first = (item.t * a.op.n_heads + item.first_head) * item.head_dim;
+    for (int64_t i = threadIdx.x; i < HEADS * stride; i += ATTENTION_THREADS) {
+        const int64_t h = i / stride, at = i % stride;
+        item.q[i] = h < item.n_heads && at < item.head_dim ? a.op.q[first + h * item.head_dim + at] : 0.0f;
+        item.total[i] = 0.0f;
+    }
+    if (threadIdx.x < HEADS)
+        b.total[threadIdx.x] = merge_nothing();
+
+    for (int64_t group = item.range.begin / GROUP + blockIdx.y; group * GROUP < item.range.end;
+         group += gridDim.y) {
+        attention_group<HEADS>(a, item, group, &b);
+        if (a.groups)
+            attention_leave<HEADS>(a, item, group, &b);
+        else
+            attention_add<HEADS>(item, &b);
+    }
+    if (a.groups)
+        return;
+    for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
+        for (int h = 0; h < item.n_heads; h++)
+            a.op.y[first + h * item.head_dim + i] =
+                attention_result(a.op, item.first_head + h, b.total[h], item.total[h * stride + i]);
+}
+
+/* Merge the groups that attention_kernel left in scratch: one block per token and head, one thread per
+ * element. */
+__global__ void combine_kernel(const attention_args a)
+{
+    const int64_t head_dim = a.op.kv.head_dim, head = blockIdx.x;
+    const attention_range range = range_of(a.op, head / a.op.n_heads);
+    const float *groups = a.groups + head * a.max_groups * (head_dim + 2);
+    for (int64_t i = threadIdx.x; i < head_dim; i += ATTENTION_THREADS) {
+        attention_merge total = merge_nothing();
+        float out = 0.0f;
+        for (int64_t group = range.begin / GROUP; group * GROUP < range.end; group++) {
+            const float *left = groups + group * (head_dim + 2);
+            merge_piece(&total, left[0], left[1]);
+            out = merge_output(total, out, left[2 + i]);
+        }
+        a.op.y[head * head_dim + i] = attention_result(a.op, head % a.op.n_heads, total, out);
+    }
+}
+
+/* -- launchers -- */
+
+/* Groups of the longest sequence that the page table can describe. */
+static int64_t max_groups(const tsr_op_attention *op)
+{
+    return (op->index.table_stride * op->kv.page_tokens + GROUP - 1) / GROUP;
+}
+
+static size_t scratch_needed(const tsr_op_attention *op)
+{
+    return (size_t)(op->n_tokens * op->n_heads * max_groups(op) * (op->kv.head_dim + 2)) * sizeof(float);
+}
+
+/* Query heads of a block: as many as share a KV head, while their queries and outputs (24 KiB) fit into the
+ * 48 KiB of shared memory that every kernel may have. */
+static int heads_per_block(const tsr_op_attention *op, int64_t share)
+{
+    int heads = op->kv.head_dim <= 256 ? MAX_HEADS : op->kv.head_dim <= 512 ? MAX_HEADS / 2 : MAX_HEADS / 4;
+    while (heads / 2 >= share)
+        heads /= 2;
+    return heads;
+}
+
+static cudaError_t enqueue(const attention_args &a, int heads, dim3 grid, const tsr_cuda_stream *s)
+{
+    const dim3 block(ATTENTION_THREADS);
+    const size_t padded_dim = (size_t)(a.op.kv.head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
+    const size_t shared = (size_t)heads * padded_dim * 3 * sizeof(float);
+    if (heads == 1)
+        return TSR_LAUNCH((attention_kernel<1>), grid, block, shared, s->stream, a);
+    if (heads == 2)
+        return TSR_LAUNCH((attention_kernel<2>), grid, block, shared, s->stream, a);
+    if (heads == 4)
+        return TSR_LAUNCH((attention_kernel<4>), grid, block, shared, s->stream, a);
+    return TSR_LAUNCH((attention_kernel<8>), grid, block, shared, s->stream, a);
+}
+
+/* Splitting pays while a token and head per block leaves the card idle. */
+static bool worth_splitting(const tsr_op_attention *op)
+{
+    return op->n_tokens <= 8 && max_groups(op) > 1;
+}
+
+extern "C" size_t tsr_cuda_attention_scratch(const tsr_op_attention *op)
+{
+    return worth_splitting(op) ? scratch_needed(op) : 0;
+}
+
+extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s)
+{
+    tsr_status status = TSR_OK;
+    if (op->n_heads == 0 || op->n_tokens == 0)
+        return TSR_OK;
+    attention_args a = {};
+    a.op = *op;
+    a.share = op->n_heads / op->kv.n_heads;
+    const int heads = heads_per_block(op, a.share);
+    a.parts = (a.share + heads - 1) / heads;
+    a.wide_k = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.k_offset | op->kv.k_row_bytes);
+    a.full_k = op->kv.head_dim % TSR_OCTET == 0 &&
+               (a.wide_k || op->kv.type_k == TSR_TYPE_Q8_0 || op->kv.type_k == TSR_TYPE_Q4_0);
+    a.wide_v = tsr_wide_rows(op->kv.base, op->kv.page_bytes | op->kv.v_offset | op->kv.v_row_bytes);
+    a.max_groups = max_groups(op);
+    a.tile_tokens = worth_splitting(op) ? 0 : tsr_cuda_attention_tile_tokens(op, s);
+    const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
+    unsigned splits = 1;
+    if (worth_splitting(op) && s->scratch_bytes >= scratch_needed(op)) {
+        const int64_t wanted = (int64_t)s->traits->n_sms * 8 / items + 1; /* blocks for a full card */
+        splits = (unsigned)(wanted < a.max_groups ? wanted : a.max_groups);
+        a.groups = splits > 1 ? static_cast<float *>(s->scratch) : NULL;
+    }
+    if (a.tile_tokens > 0)
+        TSR_TRY(tsr_cuda_attention_tiles(a, s));
+    TSR_TRY(tsr_cuda_result(enqueue(a, heads, dim3((unsigned)items, splits), s), "attention_kernel"));
+    if (a.groups)
+        TSR_TRY(tsr_cuda_result(TSR_LAUNCH(combine_kernel, dim3((unsigned)(op->n_tokens * op->n_heads)),
+                                           dim3(ATTENTION_THREADS), 0, s->stream, a),
+                                "combine_kernel"));
+out:
+    return status;
+}

@@ -1,0 +1,101 @@
+/* Attention: what the kernel for one token and the one for tiles of a prompt share. attention.cu tells how
+ * positions are divided, and in which order everything is added. */
+#ifndef TSR_CUDA_ATTENTION_CUH
+#define TSR_CUDA_ATTENTION_CUH
+
+#include "cuda/kernels/kv.cuh"
+#include "cuda/kernels/mul_mat/quant.cuh"
+
+enum {
+    SEGMENT = 128,
+    GROUP_SEGMENTS = 2, /* enough groups to fill a card, and few enough that their results fit into scratch */
+    GROUP = GROUP_SEGMENTS * SEGMENT
+};
+
+struct attention_args {
+    tsr_op_attention op;
+    int64_t share, parts; /* query heads per KV head; blocks that share them */
+    bool wide_k;          /* keys lie as tsr_wide_rows() asks */
+    bool full_k;          /* and their octets are whole, or of a type that is never wide */
+    float *groups;        /* NULL: merge in place; else [n_tokens][n_heads][max_groups][head_dim + 2] */
+    int64_t max_groups;
+    int64_t tile_tokens; /* 0: no tiles (attention_tile.cu) */
+    bool wide_v;
+};
+
+/* The positions [begin, end) that a token sees. */
+struct attention_range {
+    int64_t begin, end;
+};
+
+TSR_DEVICE attention_range range_of(const tsr_op_attention &op, int64_t t)
+{
+    const int64_t position = op.index.position[t];
+    return {op.window > 0 && position >= op.window ? position - op.window + 1 : 0, position + 1};
+}
+
+/* What the pieces so far (segments of a group, or groups) add up to, and the factors for their output and for
+ * that of the piece that came last. */
+struct attention_merge {
+    float top, sum, keep, take;
+};
+
+TSR_DEVICE attention_merge merge_nothing(void)
+{
+    return {-INFINITY, 0.0f, 0.0f, 0.0f};
+}
+
+TSR_DEVICE void merge_piece(attention_merge *m, float top, float sum)
+{
+    const float higher = fmaxf(m->top, top);
+    m->keep = expf(m->top - higher);
+    m->take = expf(top - higher);
+    m->sum = fmaf(m->sum, m->keep, sum * m->take);
+    m->top = higher;
+}
+
+TSR_DEVICE float merge_output(const attention_merge &m, float before, float piece)
+{
+    return fmaf(before, m.keep, piece * m.take);
+}
+
+/* An output of `head` (of those held here) by the sum of its weights, which its sink joins. */
+TSR_DEVICE float attention_result(const tsr_op_attention &op, int64_t head, attention_merge total, float out)
+{
+    if (!op.sinks)
+        return out / total.sum;
+    merge_piece(&total, op.sinks[head], 1.0f);
+    return out * total.keep / total.sum;
+}
+
+TSR_DEVICE int64_t padded(int64_t head_dim)
+{
+    return (head_dim + TSR_OCTET - 1) / TSR_OCTET * TSR_OCTET;
+}
+
+TSR_DEVICE float attention_score(const tsr_op_attention &op, float product)
+{
+    const float score = product * op.scale, cap = op.softcap;
+    return cap > 0.0f ? cap * tanhf(score / cap) : score;
+}
+
+/* Whether the tokens of the tile that t lies in belong to one sequence, so that they can share keys and
+ * values: then the tile is attention_tile.cu's, else its tokens are attention.cu's. Only the card knows. */
+TSR_DEVICE bool is_tile(const attention_args &a, int64_t t)
+{
+    if (a.tile_tokens == 0)
+        return false;
+    const int64_t first = t / a.tile_tokens * a.tile_tokens;
+    for (int64_t i = first + 1; i < first + a.tile_tokens && i < a.op.n_tokens; i++)
+        if (a.op.index.seq_row[i] != a.op.index.seq_row[first])
+            return false;
+    return true;
+}
+
+/* Tokens of a tile; 0 if tiles are no use for this op, or too large for this card. */
+int64_t tsr_cuda_attention_tile_tokens(const tsr_op_attention *op, const tsr_cuda_stream *s);
+
+/* All tiles of one sequence. a.tile_tokens > 0. */
+tsr_status tsr_cuda_attention_tiles(const attention_args &a, const tsr_cuda_stream *s);
+
+#endif

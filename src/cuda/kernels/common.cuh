@@ -1,0 +1,257 @@
+/* What several kernels share: number formats, sums over a warp or block, sizes of grids.
+ *
+ * The functions are __device__ only and written without intrinsics where plain C++ gives the same machine
+ * code, so that the simulated machine runs the very lines that the GPU does. */
+#ifndef TSR_CUDA_COMMON_CUH
+#define TSR_CUDA_COMMON_CUH
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "core/quant/fixed.h"
+#include "cuda/device/check.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/device/launch.h"
+
+#ifdef __CUDACC__
+#define TSR_PRAGMA(text)     _Pragma(#text)
+#define TSR_UNROLL           _Pragma("unroll")
+#define TSR_UNROLL_BY(times) TSR_PRAGMA(unroll times)
+#else
+#define TSR_UNROLL
+#define TSR_UNROLL_BY(times)
+#endif
+
+#define TSR_DEVICE static __device__ __forceinline__
+
+enum { TSR_WARP = 32 };
+#define TSR_ALL_LANES 0xffffffffu
+
+/* Loads of 8 and 16 bytes; the address must be a multiple of as much. */
+struct alignas(8) tsr_bytes_8 {
+    uint32_t word[2];
+};
+struct alignas(16) tsr_bytes_16 {
+    uint32_t word[4];
+};
+struct alignas(16) tsr_floats_4 {
+    float at[4];
+};
+
+/* -- number formats -- */
+
+TSR_DEVICE float tsr_bits_to_f32(uint32_t bits)
+{
+    float value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+TSR_DEVICE float tsr_half_to_f32(uint16_t half)
+{
+    return __half2float(__ushort_as_half(half));
+}
+
+TSR_DEVICE uint16_t tsr_half_from_f32(float value)
+{
+    return __half_as_ushort(__float2half_rn(value));
+}
+
+TSR_DEVICE float tsr_bfloat_to_f32(uint16_t bfloat)
+{
+    return tsr_bits_to_f32((uint32_t)bfloat << 16);
+}
+
+/* Nearest, ties to even; a NaN stays one (core/quant/half.h). */
+TSR_DEVICE uint16_t tsr_bfloat_from_f32(float value)
+{
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if ((bits & 0x7fffffff) > 0x7f800000)
+        return (uint16_t)(bits >> 16 | 0x40);
+    return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+}
+
+/* Output `at` of an op that gives plain sums: f32, or bfloat16 as the all-reduce adds it. */
+TSR_DEVICE void tsr_put_sum(void *y, int64_t at, float sum, bool bf16)
+{
+    if (bf16)
+        static_cast<uint16_t *>(y)[at] = tsr_bfloat_from_f32(sum);
+    else
+        static_cast<float *>(y)[at] = sum;
+}
+
+/* -- the exact reduction (core/quant/fixed.h) -- */
+
+/* To fixed point; out of range raises `bad` and gives 0. The product with 2^36 is exact in f32 too: a power
+ * of two, and the limit keeps it below 2^62. */
+TSR_DEVICE int64_t tsr_fixed_of(float value, float limit, bool *bad)
+{
+    if (!(value > -limit && value < limit)) {
+        *bad = true;
+        return 0;
+    }
+    return (int64_t)llrintf(value * (float)TSR_FIXED_ONE);
+}
+
+/* As tsr_fixed_to_f32(), to the bit. */
+TSR_DEVICE float tsr_fixed_value(int64_t sum)
+{
+    return (float)((double)sum * (1.0 / TSR_FIXED_ONE));
+}
+
+/* What a kernel needs to report a range fault. */
+struct tsr_fault_word {
+    int *word;
+    int value;
+};
+
+TSR_DEVICE void tsr_fault_raise(tsr_fault_word fault)
+{
+    atomicMax(fault.word, fault.value);
+}
+
+static inline tsr_fault_word tsr_fault_of(const tsr_cuda_stream *s)
+{
+    tsr_fault_word fault = {s->fault, s->op_index + 1};
+    return fault;
+}
+
+/* -- sums -- */
+
+/* Binary tree over neighbouring lanes; every lane gets the sum. */
+TSR_DEVICE float tsr_warp_sum(float value)
+{
+    TSR_UNROLL
+    for (int mask = 1; mask < TSR_WARP; mask *= 2)
+        value = value + __shfl_xor_sync(TSR_ALL_LANES, value, mask);
+    return value;
+}
+
+TSR_DEVICE float tsr_warp_max(float value)
+{
+    TSR_UNROLL
+    for (int mask = 1; mask < TSR_WARP; mask *= 2)
+        value = fmaxf(value, __shfl_xor_sync(TSR_ALL_LANES, value, mask));
+    return value;
+}
+
+/* One level of tsr_tree_sum with COUNT values left (0 counts as 1). A template, so that every index is known
+ * to the compiler and the values stay in registers. */
+template <int COUNT> TSR_DEVICE void tsr_tree_level(float *values, int lane, int mask)
+{
+    const bool upper = (lane & mask) != 0;
+    if (COUNT <= 1)
+        values[0] = values[0] + __shfl_xor_sync(TSR_ALL_LANES, values[0], mask);
+    TSR_UNROLL
+    for (int i = 0; i < COUNT / 2; i++) {
+        const float mine = upper ? values[i + COUNT / 2] : values[i];
+        const float others = upper ? values[i] : values[i + COUNT / 2];
+        values[i] = mine + __shfl_xor_sync(TSR_ALL_LANES, others, mask);
+    }
+}
+
+/* N values (a power of two, at most 32) summed over groups of 32 lanes, or of 16 if `narrow`, each as the
+ * binary tree over neighbouring lanes. While several values are left, the two lanes of a pair share them out:
+ * each gives one half away and takes the other's part of what it keeps, so that N values take about N
+ * shuffles, not 5 N. Afterwards value o lies in values[tsr_tree_slot] of lane tsr_tree_lane. */
+template <int N> TSR_DEVICE void tsr_tree_sum(float *values, int lane, bool narrow)
+{
+    tsr_tree_level<N>(values, lane, 1);
+    tsr_tree_level<N / 2>(values, lane, 2);
+    tsr_tree_level<N / 4>(values, lane, 4);
+    tsr_tree_level<N / 8>(values, lane, 8);
+    if (!narrow)
+        tsr_tree_level<N / 16>(values, lane, 16);
+}
+
+/* Lane (of the first group) and slot of value o after tsr_tree_sum<N>. */
+template <int N> TSR_DEVICE int tsr_tree_lane(int o, bool narrow)
+{
+    int lane = 0;
+    TSR_UNROLL
+    for (int level = 0; (N >> level) > 1; level++)
+        lane |= (o / (N >> (level + 1)) & 1) << level;
+    return narrow ? lane & 15 : lane;
+}
+
+template <int N> TSR_DEVICE int tsr_tree_slot(int o, bool narrow)
+{
+    return N == 32 && narrow ? o & 1 : 0;
+}
+
+/* Threads of a kernel that works on one row per block. */
+enum { TSR_ROW_THREADS = 512, TSR_ROW_WARPS = TSR_ROW_THREADS / TSR_WARP };
+
+/* Hand every warp's value to every warp: lane l of each gets that of warp l % TSR_ROW_WARPS. `shared` has
+ * TSR_ROW_WARPS floats. */
+TSR_DEVICE float tsr_block_exchange(float value, float *shared)
+{
+    __syncthreads(); /* shared may still be read by its previous use */
+    if (threadIdx.x % TSR_WARP == 0)
+        shared[threadIdx.x / TSR_WARP] = value;
+    __syncthreads();
+    return shared[threadIdx.x % TSR_ROW_WARPS];
+}
+
+/* Sum over a block of TSR_ROW_THREADS threads as one binary tree over neighbours; every thread gets it. */
+TSR_DEVICE float tsr_block_sum(float value, float *shared)
+{
+    value = tsr_block_exchange(tsr_warp_sum(value), shared);
+    TSR_UNROLL
+    for (int mask = 1; mask < TSR_ROW_WARPS; mask *= 2)
+        value = value + __shfl_xor_sync(TSR_ALL_LANES, value, mask);
+    return value;
+}
+
+TSR_DEVICE float tsr_block_max(float value, float *shared)
+{
+    return tsr_warp_max(tsr_block_exchange(tsr_warp_max(value), shared));
+}
+
+/* -- launching -- */
+
+/* Let launches of a kernel have `bytes` of dynamic shared memory and, since the limit belongs to the kernel
+ * and not to a launch, as much as the card has: one that moved with each launch would be too low for those
+ * captured before, and for another thread's that shares the GPU.
+ * For kernels whose launches differ in size. */
+static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, const tsr_cuda_stream *s)
+{
+    const size_t most = bytes > s->traits->shared_bytes ? bytes : s->traits->shared_bytes;
+    return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most));
+}
+
+/* -- grids -- */
+
+/* Elementwise kernels: thread i of the grid takes elements i, i + threads of the grid, ... */
+enum { TSR_FLAT_THREADS = 256 };
+
+TSR_DEVICE int64_t tsr_flat_begin(void)
+{
+    return (int64_t)blockIdx.x * TSR_FLAT_THREADS + threadIdx.x;
+}
+
+TSR_DEVICE int64_t tsr_flat_step(void)
+{
+    return (int64_t)gridDim.x * TSR_FLAT_THREADS;
+}
+
+/* Enough blocks for n items, but no more than keep the card busy. */
+static inline dim3 tsr_flat_grid(int64_t n, const tsr_cuda_stream *s)
+{
+    const int64_t most = (int64_t)s->traits->n_sms * 16;
+    const int64_t blocks = (n + TSR_FLAT_THREADS - 1) / TSR_FLAT_THREADS;
+    return dim3((unsigned)(blocks < most ? blocks : most));
+}
+
+/* One block per row: rows beyond the grid's limit are reached by striding. */
+static inline dim3 tsr_row_grid(int64_t n_rows)
+{
+    return dim3((unsigned)(n_rows < 1 << 20 ? n_rows : 1 << 20));
+}
+
+#endif

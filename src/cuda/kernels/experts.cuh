@@ -1,0 +1,122 @@
+/* What the kernels over experts share: tiles of slots that use one expert, and their products.
+ *
+ * Slots are dealt out in tiles of one expert's, so that its weights are read once per tile; which tile a
+ * block has follows from the routing, which only the device knows, so grids are made for the most tiles there
+ * may be and blocks without one return. A sum's order has nothing to do with tiles: LANES lanes take the
+ * octets of a granule (or of all of K) in turn, each adds its own up in order, and then the lanes' sums are
+ * added as a binary tree over neighbours. */
+#ifndef TSR_CUDA_EXPERTS_CUH
+#define TSR_CUDA_EXPERTS_CUH
+
+#include "cuda/kernels/mul_mat/quant.cuh"
+
+/* Some slots of one expert. */
+struct expert_tile {
+    int32_t expert;
+    const int32_t *slots; /* [n] */
+    int n;                /* 0: no tile */
+};
+
+/* Tile number `index` of at most `size` slots, among the experts held; the same in all lanes. */
+TSR_DEVICE expert_tile expert_tile_at(const tsr_routing &r, const tsr_expert_range &held, int64_t index,
+                                      int size)
+{
+    const int lane = threadIdx.x % TSR_WARP, n_touched = *r.n_touched;
+    expert_tile tile = {0, NULL, 0};
+    for (int base = 0; base < n_touched; base += TSR_WARP) {
+        const int32_t e = base + lane < n_touched ? r.touched[base + lane] : -1;
+        const int n = e >= held.begin && e < held.end ? r.begin[e + 1] - r.begin[e] : 0;
+        const int tiles = (n + size - 1) / size;
+        int up_to = tiles; /* those of this lane's expert and the ones before */
+        TSR_UNROLL
+        for (int step = 1; step < TSR_WARP; step *= 2) {
+            const int before = __shfl_up_sync(TSR_ALL_LANES, up_to, step);
+            up_to += lane >= step ? before : 0;
+        }
+        const uint32_t after = __ballot_sync(TSR_ALL_LANES, index < up_to);
+        if (after != 0) {
+            const int owner = __ffs((int)after) - 1;
+            const int first = (int)(index - (up_to - tiles)) * size, left = n - first;
+            tile.expert = __shfl_sync(TSR_ALL_LANES, e, owner);
+            tile.n = __shfl_sync(TSR_ALL_LANES, left < size ? left : size, owner);
+            tile.slots = r.order + r.begin[tile.expert] + __shfl_sync(TSR_ALL_LANES, first, owner);
+            return tile;
+        }
+        index -= __shfl_sync(TSR_ALL_LANES, up_to, TSR_WARP - 1);
+    }
+    return tile;
+}
+
+/* The most tiles there may be. */
+static inline int64_t expert_tiles(const tsr_routing *r, const tsr_expert_range *held, int size)
+{
+    const int64_t n_slots = r->n_tokens * r->n_used, n_held = held->end - held->begin;
+    if (size == 1)
+        return n_slots;
+    return n_slots / size + (n_slots < n_held ? n_slots : n_held);
+}
+
+/* How many slots an expert has, if all are used alike. */
+static inline int64_t expert_load(const tsr_routing *r)
+{
+    return r->n_tokens * r->n_used / r->n_experts;
+}
+
+/* A matrix of the op as kernels want it. */
+struct expert_rows {
+    const unsigned char *data;
+    size_t row_stride, expert_stride;
+    bool wide;
+};
+
+static inline expert_rows expert_rows_of(const tsr_expert_matrix *m)
+{
+    const expert_rows rows = {static_cast<const unsigned char *>(m->data), m->row_stride, m->expert_stride,
+                              tsr_wide_rows(m->data, m->row_stride | m->expert_stride)};
+    return rows;
+}
+
+TSR_DEVICE const unsigned char *expert_row(const expert_rows &m, int64_t expert, int64_t row)
+{
+    return m.data + (size_t)expert * m.expert_stride + (size_t)row * m.row_stride;
+}
+
+/* An element of an expert's bias; 0 where it is none or somebody else's. */
+TSR_DEVICE float expert_bias_at(const tsr_expert_bias &bias, int64_t expert, int64_t row)
+{
+    if (!bias.data || expert < bias.held.begin || expert >= bias.held.end)
+        return 0.0f;
+    return bias.data[(expert - bias.held.begin) * bias.stride + row];
+}
+
+/* Add the lane's part of elements [begin, end) of a row times each of SLOTS activations to sums. */
+template <tsr_type TYPE, int SLOTS, int LANES>
+TSR_DEVICE void expert_dot(const unsigned char *row, bool wide, const float *const *x, int64_t begin,
+                           int64_t end, int lane, float *sums)
+{
+    for (int64_t at = begin + lane * TSR_OCTET; at < end; at += LANES * TSR_OCTET) {
+        const int left = tsr_octet_length(end - at);
+        tsr_octet o;
+        tsr_octet_load<TYPE>(row, at, left, wide, &o);
+        TSR_UNROLL
+        for (int s = 0; s < SLOTS; s++) {
+            float xs[TSR_OCTET], x_sum = 0.0f;
+            tsr_load_floats(x[s] + at, left, false, xs);
+            TSR_UNROLL
+            for (int i = 0; i < TSR_OCTET; i++)
+                x_sum = x_sum + xs[i];
+            sums[s] = sums[s] + tsr_octet_dot<TYPE>(o, xs, x_sum);
+        }
+    }
+}
+
+/* Binary tree over LANES neighbouring lanes; every one of them gets the sum. */
+template <int LANES> TSR_DEVICE float expert_lanes_sum(float value)
+{
+    TSR_UNROLL
+    for (int mask = 1; mask < LANES; mask *= 2)
+        value = value + __shfl_xor_sync(TSR_ALL_LANES, value, mask);
+    return value;
+}
+
+#endif

@@ -1,0 +1,115 @@
+/* experts_glu: a warp makes one row of gate and of up for a tile of slots (experts.cuh). Where gate and up
+ * are of different types there are two passes, the second of which multiplies
+ * what the first has left in y. */
+#include "cuda/kernels/experts.cuh"
+#include "cuda/kernels/glu.cuh"
+
+enum { GLU_WARPS = 4 };
+
+/* What a pass makes. */
+enum glu_pass { GLU_BOTH, GLU_GATE, GLU_UP };
+
+struct experts_glu_args {
+    expert_rows gate, up; /* of the pass: GLU_GATE has no up, GLU_UP no gate */
+    tsr_expert_bias gate_bias, up_bias;
+    tsr_glu_kind kind;
+    glu_pass pass;
+    tsr_expert_range held;
+    tsr_routing routing;
+    int64_t n_rows, k;
+    const float *x;
+    float *y;
+};
+
+TSR_DEVICE void experts_glu_store(const experts_glu_args &a, int64_t expert, int64_t row, float *y,
+                                  float gate, float up)
+{
+    const float act = tsr_glu_activation(a.kind, gate + expert_bias_at(a.gate_bias, expert, row));
+    const float factor = tsr_glu_factor(a.kind, up + expert_bias_at(a.up_bias, expert, row));
+    if (a.pass == GLU_BOTH)
+        *y = act * factor;
+    else if (a.pass == GLU_GATE)
+        *y = act;
+    else
+        *y = *y * factor;
+}
+
+template <tsr_type TYPE, int SLOTS>
+__global__ void __launch_bounds__(GLU_WARPS *TSR_WARP) experts_glu_kernel(const experts_glu_args a)
+{
+    const int lane = threadIdx.x % TSR_WARP;
+    const int64_t row = (int64_t)blockIdx.x * GLU_WARPS + threadIdx.x / TSR_WARP;
+    for (int64_t index = blockIdx.y;; index += gridDim.y) {
+        const expert_tile tile = expert_tile_at(a.routing, a.held, index, SLOTS);
+        if (tile.n == 0 || row >= a.n_rows)
+            return;
+        const float *x[SLOTS]; /* slots beyond the last repeat it; their results are dropped */
+        float gate[SLOTS] = {}, up[SLOTS] = {};
+        TSR_UNROLL
+        for (int s = 0; s < SLOTS; s++)
+            x[s] = a.x + tile.slots[s < tile.n ? s : tile.n - 1] / a.routing.n_used * a.k;
+        const int64_t expert = tile.expert - a.held.begin;
+        if (a.pass != GLU_UP)
+            expert_dot<TYPE, SLOTS, TSR_WARP>(expert_row(a.gate, expert, row), a.gate.wide, x, 0, a.k, lane,
+                                              gate);
+        if (a.pass != GLU_GATE)
+            expert_dot<TYPE, SLOTS, TSR_WARP>(expert_row(a.up, expert, row), a.up.wide, x, 0, a.k, lane, up);
+        TSR_UNROLL
+        for (int s = 0; s < SLOTS; s++) {
+            const float gate_sum = expert_lanes_sum<TSR_WARP>(gate[s]),
+                        up_sum = expert_lanes_sum<TSR_WARP>(up[s]);
+            if (lane == s && s < tile.n)
+                experts_glu_store(a, tile.expert, row, a.y + tile.slots[s] * a.n_rows + row, gate_sum,
+                                  up_sum);
+        }
+    }
+}
+
+template <tsr_type TYPE, int SLOTS>
+static tsr_status launch(const experts_glu_args &a, const tsr_cuda_stream *s)
+{
+    const int64_t tiles = expert_tiles(&a.routing, &a.held, SLOTS);
+    const dim3 grid((unsigned)((a.n_rows + GLU_WARPS - 1) / GLU_WARPS),
+                    (unsigned)(tiles < 65535 ? tiles : 65535));
+    return tsr_cuda_result(
+        TSR_LAUNCH((experts_glu_kernel<TYPE, SLOTS>), grid, dim3(GLU_WARPS * TSR_WARP), 0, s->stream, a),
+        "experts_glu_kernel");
+}
+
+static tsr_status launch_pass(tsr_type type, const experts_glu_args &a, const tsr_cuda_stream *s)
+{
+    const bool many = expert_load(&a.routing) >= 2;
+    switch (type) {
+#define GLU_CASE(constant) \
+    case constant:         \
+        return many ? launch<constant, 8>(a, s) : launch<constant, 1>(a, s);
+        TSR_FOR_EACH_WEIGHT_TYPE(GLU_CASE)
+#undef GLU_CASE
+    default:
+        return tsr_cuda_result(cudaErrorNotSupported, "experts_glu_kernel");
+    }
+}
+
+extern "C" tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const tsr_cuda_stream *s)
+{
+    experts_glu_args a = {};
+    if (op->n_rows == 0 || op->routing.n_tokens == 0 || op->held.end == op->held.begin)
+        return TSR_OK;
+    a.gate = expert_rows_of(&op->gate);
+    a.up = expert_rows_of(&op->up);
+    a.gate_bias = op->gate_bias;
+    a.up_bias = op->up_bias;
+    a.kind = op->kind;
+    a.held = op->held;
+    a.routing = op->routing;
+    a.n_rows = op->n_rows;
+    a.k = op->k;
+    a.x = op->x;
+    a.y = op->y;
+    a.pass = op->gate.type == op->up.type ? GLU_BOTH : GLU_GATE;
+    tsr_status status = launch_pass(op->gate.type, a, s);
+    if (status != TSR_OK || a.pass == GLU_BOTH)
+        return status;
+    a.pass = GLU_UP;
+    return launch_pass(op->up.type, a, s);
+}

@@ -1,0 +1,35 @@
+/* y[i] = act(gate[i]) * up[i], one thread per element. */
+#include "cuda/kernels/glu.cuh"
+
+template <tsr_glu_kind KIND>
+__global__ void glu_kernel(const float *gate, const float *up, float *y, int64_t n)
+{
+    for (int64_t i = tsr_flat_begin(); i < n; i += tsr_flat_step())
+        y[i] = tsr_glu_activation(KIND, gate[i]) * tsr_glu_factor(KIND, up[i]);
+}
+
+template <tsr_glu_kind KIND> static tsr_status launch(const tsr_op_glu *op, const tsr_cuda_stream *s)
+{
+    return tsr_cuda_result(TSR_LAUNCH((glu_kernel<KIND>), tsr_flat_grid(op->n, s), dim3(TSR_FLAT_THREADS), 0,
+                                      s->stream, op->gate, op->up, op->y, op->n),
+                           "glu_kernel");
+}
+
+extern "C" tsr_status tsr_cuda_glu(const tsr_op_glu *op, const tsr_cuda_stream *s)
+{
+    if (op->n == 0)
+        return TSR_OK;
+    switch (op->kind) {
+    case TSR_GLU_SILU:
+        return launch<TSR_GLU_SILU>(op, s);
+    case TSR_GLU_GELU_TANH:
+        return launch<TSR_GLU_GELU_TANH>(op, s);
+    case TSR_GLU_CLAMPED:
+        return launch<TSR_GLU_CLAMPED>(op, s);
+    case TSR_GLU_GELU_GATE:
+        return launch<TSR_GLU_GELU_GATE>(op, s);
+    case TSR_GLU_RELU:
+        return launch<TSR_GLU_RELU>(op, s);
+    }
+    return tsr_cuda_result(cudaErrorNotSupported, "glu_kernel");
+}

@@ -1,0 +1,58 @@
+/* The activations of gated FFNs. */
+#ifndef TSR_CUDA_GLU_CUH
+#define TSR_CUDA_GLU_CUH
+
+#include "cuda/kernels/common.cuh"
+
+/* x / (1 + e^-x) */
+TSR_DEVICE float tsr_silu(float x)
+{
+    return x / (1.0f + expf(-x));
+}
+
+/* x / 2 (1 + tanh u) with u = sqrt(2 / pi) (x + 0.044715 x^3), which is x / (1 + e^-2u): no cancellation. */
+TSR_DEVICE float tsr_gelu_tanh(float x)
+{
+    const float cubic = fmaf(x * x * 0.044715f, x, x);
+    return x / (1.0f + expf(cubic * (-2.0f * 0.797884561f)));
+}
+
+/* x / (1 + e^(-A x)) of what is not above the limit; a NaN stays one. */
+TSR_DEVICE float tsr_clamped_silu(float x)
+{
+    const float g = x > TSR_GLU_LIMIT ? TSR_GLU_LIMIT : x;
+    return g / (1.0f + expf(-TSR_GLU_ALPHA * g));
+}
+
+/* What GELU multiplies x by. */
+TSR_DEVICE float tsr_gelu_gate(float x)
+{
+    const float cubic = fmaf(x * x * 0.044715f, x, x);
+    return 1.0f / (1.0f + expf(cubic * (-2.0f * 0.797884561f)));
+}
+
+/* A NaN stays one. */
+TSR_DEVICE float tsr_relu(float x)
+{
+    return x < 0.0f ? 0.0f : x;
+}
+
+TSR_DEVICE float tsr_glu_activation(tsr_glu_kind kind, float x)
+{
+    return kind == TSR_GLU_SILU        ? tsr_silu(x)
+           : kind == TSR_GLU_GELU_TANH ? tsr_gelu_tanh(x)
+           : kind == TSR_GLU_CLAMPED   ? tsr_clamped_silu(x)
+           : kind == TSR_GLU_GELU_GATE ? tsr_gelu_gate(x)
+                                       : tsr_relu(x);
+}
+
+/* What an activation is multiplied by. */
+TSR_DEVICE float tsr_glu_factor(tsr_glu_kind kind, float up)
+{
+    if (kind != TSR_GLU_CLAMPED)
+        return up;
+    const float below = up > TSR_GLU_LIMIT ? TSR_GLU_LIMIT : up;
+    return (below < -TSR_GLU_LIMIT ? -TSR_GLU_LIMIT : below) + 1.0f;
+}
+
+#endif

@@ -1,0 +1,143 @@
+/* From an op record to its launcher, and the refusal of what no kernel can do. */
+#include "cuda/kernels/kernels.h"
+
+static bool is_weight_type(tsr_type type)
+{
+    switch (type) {
+    case TSR_TYPE_F32:
+    case TSR_TYPE_F16:
+    case TSR_TYPE_BF16:
+    case TSR_TYPE_Q8_0:
+    case TSR_TYPE_Q4_0:
+    case TSR_TYPE_Q4_K:
+    case TSR_TYPE_Q5_K:
+    case TSR_TYPE_Q6_K:
+    case TSR_TYPE_Q4_1:
+    case TSR_TYPE_Q5_0:
+    case TSR_TYPE_Q5_1:
+    case TSR_TYPE_Q2_K:
+    case TSR_TYPE_Q3_K:
+    case TSR_TYPE_IQ4_NL:
+    case TSR_TYPE_IQ4_XS:
+    case TSR_TYPE_MXFP4:
+        return true;
+    default:
+        return false;
+    }
+}
+
+/* Types that kernels can write: caches and converted rows. */
+static bool is_cache_type(tsr_type type)
+{
+    return type == TSR_TYPE_F32 || type == TSR_TYPE_F16 || type == TSR_TYPE_BF16 || type == TSR_TYPE_Q8_0 ||
+           type == TSR_TYPE_Q4_0;
+}
+
+static tsr_status refuse_type(const tsr_op *op, tsr_type type)
+{
+    return tsr_fail(TSR_ERR_UNSUPPORTED, "op '%s': the CUDA kernels have no %s of type %s",
+                    op->name ? op->name : "?", tsr_op_kind_name(op->kind), tsr_type_name(type));
+}
+
+static tsr_status check_kv(const tsr_op *op, const tsr_kv_view *kv)
+{
+    if (!is_cache_type(kv->type_k))
+        return refuse_type(op, kv->type_k);
+    return is_cache_type(kv->type_v) ? TSR_OK : refuse_type(op, kv->type_v);
+}
+
+static tsr_status check_attention(const tsr_op *op)
+{
+    const int64_t head_dim = op->attention.kv.head_dim;
+    if (head_dim > TSR_MAX_HEAD_DIM)
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "op '%s': attention heads of %lld elements; the CUDA kernels take %d",
+                        op->name ? op->name : "?", (long long)head_dim, TSR_MAX_HEAD_DIM);
+    return check_kv(op, &op->attention.kv);
+}
+
+tsr_status tsr_cuda_op_check(const tsr_op *op)
+{
+    switch (op->kind) {
+    case TSR_OP_GET_ROWS:
+        return is_weight_type(op->get_rows.type) ? TSR_OK : refuse_type(op, op->get_rows.type);
+    case TSR_OP_MUL_MAT:
+        return is_weight_type(op->mul_mat.type) ? TSR_OK : refuse_type(op, op->mul_mat.type);
+    case TSR_OP_COPY:
+        return is_cache_type(op->copy.dst_type) ? TSR_OK : refuse_type(op, op->copy.dst_type);
+    case TSR_OP_KV_WRITE:
+        return check_kv(op, &op->kv_write.kv);
+    case TSR_OP_ATTENTION:
+        return check_attention(op);
+    case TSR_OP_EXPERTS_GLU:
+        return !is_weight_type(op->experts_glu.gate.type) ? refuse_type(op, op->experts_glu.gate.type)
+               : !is_weight_type(op->experts_glu.up.type) ? refuse_type(op, op->experts_glu.up.type)
+                                                          : TSR_OK;
+    case TSR_OP_EXPERTS_DOWN:
+        return is_weight_type(op->experts_down.down.type) ? TSR_OK
+                                                          : refuse_type(op, op->experts_down.down.type);
+    case TSR_OP_ROUTE:
+    case TSR_OP_RMS_NORM:
+    case TSR_OP_ROPE:
+    case TSR_OP_GLU:
+    case TSR_OP_ADD:
+    case TSR_OP_SCALE:
+    case TSR_OP_SOFTCAP:
+    case TSR_OP_GATE:
+    case TSR_OP_SOFTMAX:
+    case TSR_OP_ARGMAX:
+        return TSR_OK;
+    default:
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "op '%s': the CUDA kernels have no %s",
+                        op->name ? op->name : "?", tsr_op_kind_name(op->kind));
+    }
+}
+
+size_t tsr_cuda_op_scratch(const tsr_op *op)
+{
+    if (op->kind == TSR_OP_ATTENTION)
+        return tsr_cuda_attention_scratch(&op->attention);
+    return op->kind == TSR_OP_MUL_MAT ? tsr_cuda_mul_mat_scratch(&op->mul_mat) : 0;
+}
+
+tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s)
+{
+    switch (op->kind) {
+    case TSR_OP_GET_ROWS:
+        return tsr_cuda_get_rows(&op->get_rows, s);
+    case TSR_OP_RMS_NORM:
+        return tsr_cuda_rms_norm(&op->rms_norm, s);
+    case TSR_OP_MUL_MAT:
+        return tsr_cuda_mul_mat(&op->mul_mat, s);
+    case TSR_OP_ROPE:
+        return tsr_cuda_rope(&op->rope, s);
+    case TSR_OP_KV_WRITE:
+        return tsr_cuda_kv_write(&op->kv_write, s);
+    case TSR_OP_ATTENTION:
+        return tsr_cuda_attention(&op->attention, s);
+    case TSR_OP_GLU:
+        return tsr_cuda_glu(&op->glu, s);
+    case TSR_OP_ADD:
+        return tsr_cuda_add(&op->add, s);
+    case TSR_OP_SCALE:
+        return tsr_cuda_scale(&op->scale, s);
+    case TSR_OP_SOFTCAP:
+        return tsr_cuda_softcap(&op->softcap, s);
+    case TSR_OP_GATE:
+        return tsr_cuda_gate(&op->gate, s);
+    case TSR_OP_SOFTMAX:
+        return tsr_cuda_softmax(&op->softmax, s);
+    case TSR_OP_ARGMAX:
+        return tsr_cuda_argmax(&op->argmax, s);
+    case TSR_OP_COPY:
+        return tsr_cuda_copy(&op->copy, s);
+    case TSR_OP_ROUTE:
+        return tsr_cuda_route(&op->route, s);
+    case TSR_OP_EXPERTS_GLU:
+        return tsr_cuda_experts_glu(&op->experts_glu, s);
+    case TSR_OP_EXPERTS_DOWN:
+        return tsr_cuda_experts_down(&op->experts_down, s);
+    default:
+        return tsr_cuda_op_check(op);
+    }
+}

@@ -1,0 +1,21 @@
+/* Loading the code of all kernels onto a GPU.
+ *
+ * With CUDA_MODULE_LOADING=LAZY, the default, a kernel's code is loaded when it is first launched, and
+ * loading may wait until nothing runs on the GPU (CUDA Programming Guide, "Lazy Loading", "Concurrent
+ * Execution"). A kernel that waits for another device would then wait for ever, if that device's next kernel
+ * is a new one on the same GPU. Asking for a kernel's attributes loads it ("Preloading" there). It also tells
+ * at once that a GPU is not among those the library was built for. */
+#include "cuda/device/check.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/device/launch.h"
+
+extern "C" tsr_status tsr_cuda_kernels_load(void)
+{
+    for (const tsr_kernel_entry *entry = tsr_kernel_entry::all; entry; entry = entry->next) {
+        cudaFuncAttributes attributes;
+        tsr_status status = TSR_CUDA(cudaFuncGetAttributes(&attributes, entry->function));
+        if (status != TSR_OK)
+            return tsr_fail_in(status, "loading the kernels");
+    }
+    return TSR_OK;
+}

@@ -1,0 +1,68 @@
+/* mul_mat with F16 and BF16 weights: which kernel works (mul_mat_half.cuh). */
+#include "cuda/kernels/mul_mat/half.cuh"
+
+/* Up to here weights are read once per eight tokens, and beyond once per 64 from shared memory. */
+enum { FEW_TOKENS = 2 * HALF_TOKENS };
+
+/* Tokens whose parts are in scratch memory at once. More would save little: weights are read from memory once
+ * per so many tokens, which takes a fifth of the time of multiplying them. */
+enum { MOST_TOKENS = 256 };
+
+static int64_t granule_of(const tsr_op_mul_mat *op)
+{
+    const bool exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
+    return exact && op->granule < op->k ? op->granule : op->k;
+}
+
+static int chunks_in(int64_t n)
+{
+    return (int)((n + HALF_CHUNK - 1) / HALF_CHUNK);
+}
+
+static int chunks_of(const tsr_op_mul_mat *op)
+{
+    const int64_t granule = granule_of(op);
+    return (int)(op->k / granule) * chunks_in(granule) + chunks_in(op->k % granule);
+}
+
+static half_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
+{
+    half_args a = {};
+    a.w = static_cast<const unsigned char *>(op->w);
+    a.w_stride = op->w_stride;
+    a.x = op->x;
+    a.x_stride = op->x_stride;
+    a.y = op->y;
+    a.y_stride = op->y_stride;
+    a.n_rows = op->n_rows;
+    a.k = op->k;
+    a.n_tokens = op->n_tokens;
+    a.granule = granule_of(op);
+    a.granule_chunks = chunks_in(a.granule);
+    a.chunks = chunks_of(op);
+    a.limit = op->limit;
+    a.exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
+    a.bf16 = op->partial && op->reduce == TSR_REDUCE_BF16;
+    const bool aligned = a.granule % TSR_OCTET == 0 || a.granule == a.k;
+    a.wide_w = aligned && tsr_wide_rows(op->w, op->w_stride);
+    a.wide_x = aligned && tsr_wide_rows(op->x, (size_t)op->x_stride * sizeof(float));
+    a.fault = tsr_fault_of(s);
+    return a;
+}
+
+extern "C" size_t tsr_cuda_mul_mat_half_scratch(const tsr_op_mul_mat *op)
+{
+    if (op->n_tokens <= FEW_TOKENS || op->n_rows == 0 || op->k == 0)
+        return 0;
+    const int64_t tokens = op->n_tokens < MOST_TOKENS ? op->n_tokens : MOST_TOKENS;
+    return mul_mat_half_many_scratch(op->type, chunks_of(op), tokens);
+}
+
+extern "C" tsr_status tsr_cuda_mul_mat_half(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
+{
+    const half_args a = args_of(op, s);
+    const size_t least = mul_mat_half_many_scratch(op->type, a.chunks, HALF_TILE_TOKENS);
+    if (op->n_tokens <= FEW_TOKENS || s->scratch_bytes < least)
+        return mul_mat_half_few(op->type, a, s);
+    return mul_mat_half_many(op->type, a, s);
+}

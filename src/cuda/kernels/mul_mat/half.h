@@ -1,0 +1,17 @@
+/* mul_mat with F16 and BF16 weights; mul_mat_half.cuh tells how. Called by mul_mat.cu. */
+#ifndef TSR_CUDA_MUL_MAT_HALF_H
+#define TSR_CUDA_MUL_MAT_HALF_H
+
+#include "cuda/kernels/kernels.h"
+
+TSR_BEGIN_DECLS
+
+/* The op has rows, columns and tokens. */
+tsr_status tsr_cuda_mul_mat_half(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
+
+/* Scratch memory with which it runs best: parts of the activations, for many tokens. */
+size_t tsr_cuda_mul_mat_half_scratch(const tsr_op_mul_mat *op);
+
+TSR_END_DECLS
+
+#endif

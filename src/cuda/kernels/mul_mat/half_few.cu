@@ -1,0 +1,165 @@
+/* mul_mat with F16 and BF16 weights for few tokens, bound by memory; see mul_mat_half.cuh.
+ *
+ * A block makes 16 rows times up to eight tokens of y. It goes over K in rounds of one chunk per warp: a warp
+ * has all 4 KiB of its chunk's weights on their way at once, straight to the registers in which the tensor
+ * core wants them, while it divides the activations of its chunk into parts (in shared memory, for itself
+ * alone). The warps' sums meet in shared memory, where one thread per output adds them to its granule, in
+ * order: the work is even however granules are cut, and no sum depends on the number of warps. By then the
+ * next round's weights are under way.
+ *
+ * 122 registers at most, none spilled (nvcc 13.0, sm_80 and sm_90), allow 16 warps per SM, so 64 KiB of
+ * weights are in flight there; an H200 needs about 25 KiB (4.8 TB/s times 700 ns over 132 SMs). Dividing and
+ * multiplying a chunk takes a warp about 100 instructions with one token and 400 with eight, of the 800 that
+ * an SM issues while it receives the chunk's weights at that pace.
+ * (By count and arithmetic; not measured.) */
+#include "cuda/kernels/mul_mat/half.cuh"
+
+/* What a block has in shared memory. */
+template <tsr_type TYPE, int TOKENS, int WARPS> struct few_block {
+    tsr_bytes_16 x[WARPS][half_type<TYPE>::parts][HALF_WINDOWS][TOKENS][HALF_PIECES];
+    float scale[WARPS][TOKENS];
+    float chunk[2][WARPS][TOKENS][HALF_ROWS]; /* sums; two rounds' worth, so that one barrier is enough */
+};
+
+/* A lane's pieces of the weights of a chunk, rows g and g + 8. */
+struct few_weights {
+    tsr_bytes_16 upper[HALF_WINDOWS], lower[HALF_WINDOWS];
+};
+
+TSR_DEVICE void few_load(const half_args &a, const unsigned char *upper, const unsigned char *lower,
+                         int chunk, int lane, few_weights *w)
+{
+    const half_chunk c = half_chunk_at(a, chunk);
+    if (a.wide_w && c.left == HALF_CHUNK) { /* no branches: all loads at once */
+        TSR_UNROLL
+        for (int i = 0; i < HALF_WINDOWS; i++) {
+            const int64_t at = c.at + i * HALF_WINDOW + lane % 4 * TSR_OCTET;
+            w->upper[i] = tsr_load_once_16(reinterpret_cast<const uint16_t *>(upper) + at);
+            w->lower[i] = tsr_load_once_16(reinterpret_cast<const uint16_t *>(lower) + at);
+        }
+        return;
+    }
+    TSR_UNROLL
+    for (int i = 0; i < HALF_WINDOWS; i++) {
+        const int at = i * HALF_WINDOW + lane % 4 * TSR_OCTET;
+        w->upper[i] = half_load_piece(upper, c.at + at, c.left - at, a.wide_w);
+        w->lower[i] = half_load_piece(lower, c.at + at, c.left - at, a.wide_w);
+    }
+}
+
+/* Divide the chunk's activations of all tokens, from `first` on, into the warp's parts. */
+template <tsr_type TYPE, int TOKENS, int WARPS>
+TSR_DEVICE void few_divide(const half_args &a, int64_t first, const half_chunk &c, int warp, int lane,
+                           few_block<TYPE, TOKENS, WARPS> *b)
+{
+    float values[TOKENS][4];
+    TSR_UNROLL
+    for (int t = 0; t < TOKENS; t++) {
+        const int64_t token = first + t < a.n_tokens ? first + t : a.n_tokens - 1;
+        half_load_x(a, a.x + token * a.x_stride, c, lane, values[t]);
+    }
+    TSR_UNROLL
+    for (int t = 0; t < TOKENS; t++) {
+        tsr_bytes_8 parts[half_type<TYPE>::parts];
+        const float scale = half_divide<TYPE>(values[t], parts);
+        if (lane == 0)
+            b->scale[warp][t] = scale;
+        TSR_UNROLL
+        for (int p = 0; p < half_type<TYPE>::parts; p++)
+            tsr_store_8(&b->x[warp][p][lane / 8][t][lane % 8 / 2], lane % 2, parts[p]);
+    }
+    __syncwarp();
+}
+
+/* Multiply a chunk and leave its sums in b->chunk[round % 2][warp]. */
+template <tsr_type TYPE, int TOKENS, int WARPS>
+TSR_DEVICE void few_multiply(const few_weights &w, int round, int warp, int lane,
+                             few_block<TYPE, TOKENS, WARPS> *b)
+{
+    const int g = lane / 4, t = lane % 4;
+    float sums[4] = {0.0f, 0.0f, 0.0f, 0.0f};
+    TSR_UNROLL
+    for (int i = 0; i < HALF_WINDOWS; i++) {
+        tsr_bytes_16 x[half_type<TYPE>::parts] = {}; /* columns without a token: zeros */
+        TSR_UNROLL
+        for (int p = 0; p < half_type<TYPE>::parts; p++)
+            if (g < TOKENS)
+                x[p] = b->x[warp][p][i][g][t];
+        half_multiply<TYPE>(sums, w.upper[i], w.lower[i], x);
+    }
+    TSR_UNROLL
+    for (int i = 0; i < 4; i++) {
+        const int token = 2 * t + i % 2;
+        if (token < TOKENS)
+            b->chunk[round % 2][warp][token][g + i / 2 * 8] = sums[i] * b->scale[warp][token];
+    }
+}
+
+template <tsr_type TYPE, int TOKENS, int WARPS>
+__global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) few_kernel(const half_args a)
+{
+    __shared__ few_block<TYPE, TOKENS, WARPS> b;
+    const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
+    const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS; /* neighbouring blocks share weights */
+    const int64_t row = blockIdx.x / tiles * HALF_ROWS, first = blockIdx.x % tiles * TOKENS;
+    const int64_t g = row + lane / 4, last = a.n_rows - 1; /* rows beyond it repeat it, and are dropped */
+    const unsigned char *upper = a.w + (size_t)(g < last ? g : last) * a.w_stride;
+    const unsigned char *lower = a.w + (size_t)(g + 8 < last ? g + 8 : last) * a.w_stride;
+
+    few_weights w;
+    half_sum sum = {0.0f, 0};
+    bool bad = false;
+    int nth = 0; /* of the next chunk in its granule */
+    const int rounds = (a.chunks + WARPS - 1) / WARPS;
+    if (warp < a.chunks)
+        few_load(a, upper, lower, warp, lane, &w);
+    for (int round = 0; round < rounds; round++) {
+        const int chunk = round * WARPS + warp;
+        if (chunk < a.chunks) {
+            few_divide<TYPE, TOKENS, WARPS>(a, first, half_chunk_at(a, chunk), warp, lane, &b);
+            few_multiply<TYPE, TOKENS, WARPS>(w, round, warp, lane, &b);
+        }
+        if (chunk + WARPS < a.chunks)
+            few_load(a, upper, lower, chunk + WARPS, lane, &w);
+        __syncthreads();
+        if (threadIdx.x < HALF_ROWS * TOKENS)
+            for (int i = 0; i < WARPS && round * WARPS + i < a.chunks; i++) {
+                const bool last = nth == a.granule_chunks - 1;
+                half_add_chunk(a, nth == 0, last || round * WARPS + i == a.chunks - 1,
+                               b.chunk[round % 2][i][threadIdx.x / HALF_ROWS][threadIdx.x % HALF_ROWS], &sum,
+                               &bad);
+                nth = last ? 0 : nth + 1;
+            }
+    }
+    const int64_t r = row + threadIdx.x % HALF_ROWS, t = first + threadIdx.x / HALF_ROWS;
+    if (threadIdx.x >= HALF_ROWS * TOKENS || r >= a.n_rows || t >= a.n_tokens)
+        return;
+    if (bad)
+        tsr_fault_raise(a.fault);
+    half_store(a, r, t, sum);
+}
+
+/* Four warps for eight tokens, whose parts would else not fit into 48 KiB. */
+template <tsr_type TYPE, int TOKENS> static tsr_status enqueue(const half_args &a, const tsr_cuda_stream *s)
+{
+    constexpr int WARPS = TOKENS == HALF_TOKENS ? 4 : 8;
+    const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS;
+    const int64_t blocks = (a.n_rows + HALF_ROWS - 1) / HALF_ROWS * tiles;
+    return tsr_cuda_result(TSR_LAUNCH((few_kernel<TYPE, TOKENS, WARPS>), dim3((unsigned)blocks),
+                                      dim3(WARPS * TSR_WARP), 0, s->stream, a),
+                           "mul_mat few_kernel");
+}
+
+template <tsr_type TYPE> static tsr_status enqueue_type(const half_args &a, const tsr_cuda_stream *s)
+{
+    if (a.n_tokens == 1)
+        return enqueue<TYPE, 1>(a, s);
+    if (a.n_tokens == 2)
+        return enqueue<TYPE, 2>(a, s);
+    return a.n_tokens <= 4 ? enqueue<TYPE, 4>(a, s) : enqueue<TYPE, HALF_TOKENS>(a, s);
+}
+
+tsr_status mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s)
+{
+    return type == TSR_TYPE_F16 ? enqueue_type<TSR_TYPE_F16>(a, s) : enqueue_type<TSR_TYPE_BF16>(a, s);
+}

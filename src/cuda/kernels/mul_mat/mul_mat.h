@@ -1,0 +1,24 @@
+/* mul_mat by class of weights; called by mul_mat.cu with an op that has rows, columns and tokens. F16 and
+ * BF16 are in mul_mat_half.h. */
+#ifndef TSR_CUDA_MUL_MAT_H
+#define TSR_CUDA_MUL_MAT_H
+
+#include "cuda/kernels/kernels.h"
+
+TSR_BEGIN_DECLS
+
+/* F32 weights. */
+tsr_status tsr_cuda_mul_mat_f32(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
+
+/* Quantized weights of the types that are multiplied as floats. */
+bool tsr_cuda_mul_mat_is_rare(tsr_type type);
+tsr_status tsr_cuda_mul_mat_rare(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
+
+/* Other quantized weights. With less scratch memory than it likes, the tokens are taken in portions;
+ * TSR_ERR_MEMORY where not even one can be. */
+tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
+size_t tsr_cuda_mul_mat_q_scratch(const tsr_op_mul_mat *op);
+
+TSR_END_DECLS
+
+#endif

@@ -1,0 +1,159 @@
+/* mul_mat with quantized weights: the launcher, and the kernel that makes integers of activations. What is
+ * computed is in mul_mat_q.cuh.
+ *
+ * Up to eight tokens whose activations fit into a block's shared memory need nothing else. All others are
+ * made integers first, in scratch memory; if there is too little of it the tokens are taken in portions,
+ * which is slower and gives the same bits. (Eight tokens and fewer that do not fit have their integers read
+ * from there by the same kernel; the one for many takes over where a card has too little shared memory even
+ * for that.) */
+#include "cuda/kernels/mul_mat/mul_mat.h"
+#include "cuda/kernels/mul_mat/q.cuh"
+#include "cuda/kernels/mul_mat/q_x.cuh"
+
+enum { X_THREADS = 256, X_WARPS = X_THREADS / TSR_WARP, FEW_TOKENS = 2 * Q_TOKENS };
+
+/* A warp per chunk, tokens fastest last. */
+__global__ void __launch_bounds__(X_THREADS)
+    q_quantize_kernel(const q_args a, unsigned char *codes, q_meta *meta)
+{
+    const int64_t i = (int64_t)blockIdx.x * X_WARPS + threadIdx.x / TSR_WARP;
+    if (i >= (int64_t)a.n_tokens * a.chunks)
+        return;
+    const int64_t token = i / a.chunks;
+    q_quantize(a, a.x + token * a.x_stride, (int)(i - token * a.chunks), threadIdx.x % TSR_WARP,
+               codes + (size_t)i * Q_CODE_BYTES, meta + i);
+}
+
+/* -- sizes -- */
+
+static int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+/* How K is divided (mul_mat_q.cuh). */
+static void divide(const tsr_op_mul_mat *op, q_args *a)
+{
+    a->exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
+    a->bf16 = op->partial && op->reduce == TSR_REDUCE_BF16;
+    a->unit = a->exact && op->granule < op->k ? op->granule : op->k;
+    const int64_t units = ceil_div(op->k, a->unit);
+    const int64_t last = op->k - (units - 1) * a->unit;
+    a->unit_chunks = (int)ceil_div(a->unit, Q_CHUNK);
+    a->chunks = (int)((units - 1) * a->unit_chunks + ceil_div(last, Q_CHUNK));
+    /* Parts hold whole units and whole super-blocks. */
+    a->part_chunks =
+        (int)(a->exact ? ceil_div(units, Q_PARTS) * a->unit_chunks : 2 * ceil_div(a->chunks, 2 * Q_PARTS));
+}
+
+static size_t token_bytes(const q_args *a)
+{
+    return (size_t)a->chunks * (Q_CODE_BYTES + sizeof(q_meta));
+}
+
+size_t tsr_cuda_mul_mat_q_scratch(const tsr_op_mul_mat *op)
+{
+    q_args a = {};
+    if (op->k == 0)
+        return 0;
+    divide(op, &a);
+    return (size_t)op->n_tokens * token_bytes(&a);
+}
+
+/* Where a row's steps may begin is a multiple of how far from a multiple of 16: as many pieces as the worst
+ * needs. An odd number of them between rows lets eight rows' words lie in different banks. */
+static void place_slots(tsr_type type, q_args *a)
+{
+    const size_t block = tsr_type_block_bytes(type), elems = (size_t)tsr_type_block_elems(type);
+    const bool super = elems > TSR_QUANT_BLOCK;
+    const size_t step = super ? block : Q_BLOCKS * block;
+    const size_t steps_begin = (uintptr_t)a->w | a->w_stride | step | (size_t)a->unit / elems * block;
+    const size_t multiple = steps_begin % 16 == 0 ? 16 : steps_begin & -steps_begin;
+    a->bytewise = block % 4 == 0 && multiple < 4;
+    a->slot_pieces = (int)((step + (a->bytewise ? 0 : 16 - multiple) + 15) / 16);
+    a->slot_stride = 16 * (a->slot_pieces | 1);
+}
+
+static q_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
+{
+    q_args a = {};
+    divide(op, &a);
+    a.w = static_cast<const unsigned char *>(op->w);
+    a.w_stride = op->w_stride;
+    a.w_end = a.w + (size_t)(op->n_rows - 1) * op->w_stride + tsr_type_row_bytes(op->type, op->k);
+    a.n_rows = op->n_rows;
+    a.k = op->k;
+    a.x = op->x;
+    a.x_stride = op->x_stride;
+    a.wide_x = tsr_wide_rows(op->x, (size_t)op->x_stride * sizeof(float)) && a.unit % 4 == 0;
+    a.y = op->y;
+    a.y_stride = op->y_stride;
+    a.limit = op->limit;
+    a.fault = tsr_fault_of(s);
+    place_slots(op->type, &a);
+    return a;
+}
+
+/* -- portions of tokens -- */
+
+static bool few_fit(q_args a, int64_t n_tokens, const tsr_cuda_stream *s)
+{
+    a.n_tokens = (int)n_tokens;
+    return n_tokens <= FEW_TOKENS && mul_mat_q_few_fits(a, s->traits);
+}
+
+/* How many of the tokens that are left to take next, and whether through scratch memory; 0: none can be. */
+static int64_t portion(const q_args &a, int64_t left, const tsr_cuda_stream *s, bool *through_scratch)
+{
+    const int64_t room = (int64_t)(s->scratch_bytes / token_bytes(&a));
+    *through_scratch = !few_fit(a, left, s);
+    if (!*through_scratch)
+        return left;
+    if (room >= left)
+        return left;
+    if (room > FEW_TOKENS)
+        return room < Q_TILE_TOKENS ? room : room / Q_TILE_TOKENS * Q_TILE_TOKENS;
+    for (int64_t n = FEW_TOKENS; n > room; n--)
+        if (few_fit(a, n, s)) {
+            *through_scratch = false;
+            return n;
+        }
+    return room;
+}
+
+static tsr_status quantize(q_args *a, const tsr_cuda_stream *s)
+{
+    const int64_t chunks = (int64_t)a->n_tokens * a->chunks;
+    unsigned char *const codes = static_cast<unsigned char *>(s->scratch);
+    q_meta *const meta = reinterpret_cast<q_meta *>(codes + (size_t)chunks * Q_CODE_BYTES);
+    const dim3 grid((unsigned)ceil_div(chunks, X_WARPS));
+    tsr_status status =
+        tsr_cuda_result(TSR_LAUNCH(q_quantize_kernel, grid, dim3(X_THREADS), 0, s->stream, *a, codes, meta),
+                        "q_quantize_kernel");
+    a->codes = codes;
+    a->meta = meta;
+    return status;
+}
+
+tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
+{
+    q_args a = args_of(op, s);
+    const size_t elem = op->partial ? tsr_reduce_bytes(op->reduce) : sizeof(float);
+    for (int64_t token = 0; token < op->n_tokens; token += a.n_tokens) {
+        bool through_scratch;
+        a.codes = NULL;
+        a.x = op->x + token * op->x_stride;
+        a.y = static_cast<char *>(op->y) + (size_t)(token * op->y_stride) * elem;
+        a.n_tokens = (int)portion(a, op->n_tokens - token, s, &through_scratch);
+        if (a.n_tokens == 0)
+            return tsr_fail(TSR_ERR_MEMORY, "mul_mat of %lld columns needs %zu bytes of scratch memory",
+                            (long long)op->k, token_bytes(&a));
+        tsr_status status = through_scratch ? quantize(&a, s) : TSR_OK;
+        if (status == TSR_OK)
+            status =
+                few_fit(a, a.n_tokens, s) ? mul_mat_q_few(op->type, a, s) : mul_mat_q_many(op->type, a, s);
+        if (status != TSR_OK)
+            return status;
+    }
+    return TSR_OK;
+}

@@ -1,0 +1,216 @@
+/* mul_mat with quantized weights on integer tensor cores: what its two kernels share, so that they give the
+ * same bits. mul_mat_q_few.cu streams weights past a few warps, for up to eight tokens; mul_mat_q_many.cu
+ * works on tiles, for prompts. mul_mat_q_block.cuh unpacks the blocks, mul_mat_q_x.cuh quantizes activations.
+ *
+ * Activations become integers of 16 bits with one scale per chunk (128 elements, below), each as two bytes,
+ * x = scale * (256 * high + low). With one byte, as is common, the logits of trained models were off by 4e-3
+ * to 6e-3 (relative, all over the layers), and half as much again or as little was chance; with two the error
+ * is that of everything else (about 7e-5). The second byte is almost free: one product has four tokens times
+ * both bytes as its eight columns, waiting for weights takes longer in decoding, and in prompts scaling the
+ * sums does.
+ *
+ * Sums of bytes are exact, so only the f32 steps need an order. K is cut into units (exact reduction:
+ * granules; else the unit is all of K) and a unit into chunks of 128 elements, counted from its first; what
+ * the last chunk lacks counts as zeros. A block is 32 elements.
+ *
+ *     f_b     = f32(256 * sum(q high) + sum(q low))     over a block b of the chunk; Q6_K: over its halves
+ *     p_b     = d * f_b                                  Q8_0, Q4_0
+ *             = fma(d, f_b, -(m * sum(x)))               Q4_K, Q5_K (d, m: scale and minimum of the block)
+ *             = fma(d', f_b', d * f_b)                   Q6_K (halves with scales d and d')
+ *     chunk   = scale * ((p_0 + p_1) + (p_2 + p_3))
+ *
+ * Exact: the chunks of a unit are added in order, then rounded to fixed point. Else: K is cut into eight
+ * parts, of chunks; a part's chunks are added in order, and then the parts in order. Nothing depends on
+ * which rows or tokens share a tile. */
+#ifndef TSR_CUDA_MUL_MAT_Q_CUH
+#define TSR_CUDA_MUL_MAT_Q_CUH
+
+#include <tsr/types.h>
+
+#include "cuda/kernels/mul_mat/quant.cuh"
+#include "cuda/kernels/mul_mat/mma_int.cuh"
+
+enum {
+    Q_CHUNK = 128,
+    Q_BLOCKS = Q_CHUNK / TSR_QUANT_BLOCK, /* of a chunk */
+    Q_PARTS = 8,                          /* of K */
+    Q_ROWS = 16,                          /* of one product */
+    Q_TOKENS = 4,                         /* of one product */
+    Q_CODE_BYTES = 2 * Q_CHUNK            /* of a chunk of activations */
+};
+
+/* What goes with a chunk of one token's integers. */
+struct alignas(16) q_meta {
+    float sums[Q_BLOCKS]; /* of the integers of each block */
+    float scale;
+    float unused[3];
+};
+
+/* The op as the kernels want it. */
+struct q_args {
+    const unsigned char *w, *w_end; /* no byte outside is read */
+    size_t w_stride;
+    const float *x;
+    int64_t x_stride;
+    void *y; /* int64 if exact, bfloat16 if bf16, else float */
+    int64_t y_stride;
+    int64_t n_rows, k, unit;
+    int n_tokens;
+    int chunks, unit_chunks, part_chunks; /* of k, of a whole unit, of a part (but the last ones) */
+    float limit;
+    bool exact, bf16;
+    bool bytewise;   /* bytewise: weights are at an odd multiple of two bytes where words are wanted */
+    bool wide_x;     /* activations may be loaded 16 bytes at a time */
+    int slot_pieces; /* of 16 bytes that hold a row's step, wherever it begins */
+    int slot_stride; /* bytes between rows in shared memory: at least those pieces */
+    const unsigned char *codes; /* [n_tokens][chunks][Q_CODE_BYTES], or NULL: the kernel makes its own */
+    const q_meta *meta;         /* [n_tokens][chunks] */
+    tsr_fault_word fault;
+};
+
+/* How a type lies in memory, and how many chunks are fetched at once. */
+template <tsr_type TYPE> struct q_type {
+    static constexpr bool super = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K || TYPE == TSR_TYPE_Q6_K;
+    static constexpr int block_elems = super ? TSR_QUANT_SUPER_BLOCK : TSR_QUANT_BLOCK;
+    static constexpr int block_bytes = TYPE == TSR_TYPE_Q8_0   ? sizeof(tsr_block_q8_0)
+                                       : TYPE == TSR_TYPE_Q4_0 ? sizeof(tsr_block_q4_0)
+                                       : TYPE == TSR_TYPE_Q4_K ? sizeof(tsr_block_q4_k)
+                                       : TYPE == TSR_TYPE_Q5_K ? sizeof(tsr_block_q5_k)
+                                                               : sizeof(tsr_block_q6_k);
+    static constexpr bool words = block_bytes % 4 == 0; /* aligned for loads of four bytes */
+    static constexpr int step_chunks = super ? 2 : 1;   /* fetched at once: a super-block, or */
+    static constexpr int step_bytes = super ? block_bytes : Q_BLOCKS * block_bytes; /* a chunk's blocks */
+    static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K;
+    static constexpr bool halves = TYPE == TSR_TYPE_Q6_K; /* two scales per 32 elements */
+};
+
+/* -- where a chunk lies -- */
+
+struct q_span {
+    int64_t begin; /* element of K */
+    int length;    /* elements: a multiple of 32, at most 128 */
+};
+
+TSR_DEVICE q_span q_span_of(const q_args &a, int chunk)
+{
+    q_span span = {(int64_t)chunk * Q_CHUNK, Q_CHUNK};
+    int64_t end = a.k;
+    if (a.unit % Q_CHUNK != 0 && a.unit < a.k) { /* units end inside a chunk */
+        const int unit = chunk / a.unit_chunks;
+        span.begin = unit * a.unit + (int64_t)(chunk - unit * a.unit_chunks) * Q_CHUNK;
+        end = (unit + 1) * a.unit < a.k ? (unit + 1) * a.unit : a.k;
+    }
+    if (end - span.begin < Q_CHUNK)
+        span.length = (int)(end - span.begin);
+    return span;
+}
+
+/* -- sums -- */
+
+/* An output on its way: the open sum of chunks, and what is closed (exact: int64, else float). */
+template <typename Total> struct q_sum {
+    float open;
+    Total closed;
+};
+
+TSR_DEVICE void q_close(q_sum<int64_t> *sum, float limit, bool *bad)
+{
+    sum->closed += tsr_fixed_of(sum->open, limit, bad);
+    sum->open = 0.0f;
+}
+
+TSR_DEVICE void q_close(q_sum<float> *sum, float, bool *)
+{
+    sum->closed = sum->closed + sum->open;
+    sum->open = 0.0f;
+}
+
+/* -- one chunk: 16 rows times four tokens -- */
+
+/* A lane's part of 16 rows: words of four quanta for mma_int.cuh, and of rows g and g + 8 each block's scale
+ * and, if it has one, its minimum or the scale of its second half. */
+template <tsr_type TYPE> struct q_weights {
+    uint32_t a[Q_BLOCKS][4];
+    float scale[Q_BLOCKS][2], second[Q_BLOCKS][2];
+};
+
+/* A lane's part of four tokens: column 2 t has the high bytes of token t, column 2 t + 1 the low ones. */
+struct q_tokens {
+    uint32_t b[Q_BLOCKS][2];
+    float sums[Q_BLOCKS], scale; /* of token `lane % 4` */
+};
+
+/* From a chunk's codes of token lane / 8, and the q_meta of token lane % 4. A chunk's codes are 16 pieces of
+ * 16 bytes, [pair of blocks][high, low][j], and a piece has words j and j + 4 of its two blocks. So eight
+ * lanes load 128 consecutive bytes at a time, which shared memory serves at once. */
+TSR_DEVICE void q_tokens_load(const unsigned char *codes, const q_meta *meta, int lane, q_tokens *t)
+{
+    TSR_UNROLL
+    for (int pair = 0; pair < 2; pair++) {
+        const tsr_bytes_16 piece =
+            *reinterpret_cast<const tsr_bytes_16 *>(codes + 128 * pair + lane % 8 * 16);
+        t->b[2 * pair][0] = piece.word[0];
+        t->b[2 * pair][1] = piece.word[1];
+        t->b[2 * pair + 1][0] = piece.word[2];
+        t->b[2 * pair + 1][1] = piece.word[3];
+    }
+    const tsr_floats_4 sums = *reinterpret_cast<const tsr_floats_4 *>(meta->sums);
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        t->sums[b] = sums.at[b];
+    t->scale = meta->scale;
+}
+
+/* Integers of less than 2^22 become floats without a conversion (four times slower than an addition): they
+ * are added up on the bits of 1.5 * 2^23, whose last bit counts as one. */
+#define Q_MAGIC_BITS  0x4b400000
+#define Q_MAGIC_FLOAT 12582912.0f
+
+/* f32(256 * high + low), rounded once. */
+TSR_DEVICE float q_join(int high, int low)
+{
+    return fmaf(256.0f, tsr_bits_to_f32((uint32_t)high) - Q_MAGIC_FLOAT,
+                tsr_bits_to_f32((uint32_t)low) - Q_MAGIC_FLOAT);
+}
+
+/* The chunk's value for rows g and g + 8 and token lane % 4. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float values[2])
+{
+    float p[Q_BLOCKS][2];
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++) {
+        int c[4], second[4];
+        if (q_type<TYPE>::halves) {
+            tsr_mma_int_16x8x16(c, w.a[b], t.b[b], Q_MAGIC_BITS);
+            tsr_mma_int_16x8x16(second, w.a[b] + 2, t.b[b] + 1, Q_MAGIC_BITS);
+        } else {
+            tsr_mma_int_16x8x32(c, w.a[b], t.b[b], Q_MAGIC_BITS);
+        }
+        TSR_UNROLL
+        for (int r = 0; r < 2; r++) {
+            const float f = q_join(c[2 * r], c[2 * r + 1]);
+            if (q_type<TYPE>::halves)
+                p[b][r] = fmaf(w.second[b][r], q_join(second[2 * r], second[2 * r + 1]), w.scale[b][r] * f);
+            else if (q_type<TYPE>::minimum)
+                p[b][r] = fmaf(w.scale[b][r], f, -(w.second[b][r] * t.sums[b]));
+            else
+                p[b][r] = w.scale[b][r] * f;
+        }
+    }
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++)
+        values[r] = t.scale * ((p[0][r] + p[1][r]) + (p[2][r] + p[3][r]));
+}
+
+/* -- launchers -- */
+
+/* Up to eight tokens. Without a.codes the activations must fit into shared memory: mul_mat_q_few_fits(). */
+tsr_status mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s);
+bool mul_mat_q_few_fits(const q_args &a, const tsr_cuda_traits *traits);
+
+/* Any number of tokens, best a multiple of Q_TILE_TOKENS, from a.codes. */
+enum { Q_TILE_TOKENS = 64 };
+tsr_status mul_mat_q_many(tsr_type type, const q_args &a, const tsr_cuda_stream *s);
+
+#endif

@@ -1,0 +1,264 @@
+/* Packed weights for mul_mat_q.cuh: how they get to shared memory, and how a lane unpacks its words there.
+ *
+ * Blocks of Q8_0, Q4_0 and Q6_K (34, 18 and 210 bytes) start at any even address, but asynchronous copies
+ * move aligned pieces of 16 bytes. So of each row all pieces are copied that hold a byte of the step, and the
+ * step then lies in its slot as far from a multiple of 16 as it does in memory. A piece that is not wholly
+ * inside the tensor is copied two bytes at a time, those inside. */
+#ifndef TSR_CUDA_MUL_MAT_Q_BLOCK_CUH
+#define TSR_CUDA_MUL_MAT_Q_BLOCK_CUH
+
+#include "cuda/kernels/mul_mat/mma.cuh"
+#include "cuda/kernels/mul_mat/q.cuh"
+
+/* -- to shared memory -- */
+
+/* Where in a row the step begins whose first chunk this is. */
+template <tsr_type TYPE> TSR_DEVICE size_t q_step_at(const q_args &a, int chunk)
+{
+    return (size_t)(q_span_of(a, chunk).begin / q_type<TYPE>::block_elems) * q_type<TYPE>::block_bytes;
+}
+
+TSR_DEVICE const unsigned char *q_row_of(const q_args &a, int64_t row)
+{
+    return a.w + (size_t)(row < a.n_rows ? row : a.n_rows - 1) * a.w_stride;
+}
+
+/* How far from its slot's start a row's step lies. */
+template <tsr_type TYPE> TSR_DEVICE int q_offset(const q_args &a, const unsigned char *step)
+{
+    return q_type<TYPE>::words && a.bytewise ? 0 : (int)(reinterpret_cast<uintptr_t>(step) % 16);
+}
+
+/* Two bytes at a time, those of [from, from + 16) that lie in [begin, end). */
+TSR_DEVICE void q_copy_edge(unsigned char *slot, const unsigned char *from, const unsigned char *begin,
+                            const unsigned char *end)
+{
+    for (int i = 0; i < 16; i += 2)
+        if (from + i >= begin && from + i < end)
+            *reinterpret_cast<uint16_t *>(slot + i) = *reinterpret_cast<const uint16_t *>(from + i);
+}
+
+/* The pieces of a tile's rows, dealt out to `threads` threads one by one: what this one begins with, and how
+ * far it is to its next (a division, so it is done once). */
+struct q_deal {
+    int row, piece, row_step, piece_step;
+};
+
+TSR_DEVICE q_deal q_deal_of(const q_args &a, int thread, int threads)
+{
+    return {thread / a.slot_pieces, thread % a.slot_pieces, threads / a.slot_pieces, threads % a.slot_pieces};
+}
+
+/* The step at byte `at` of `rows` rows from first_row on (the last one of the matrix again where there are no
+ * more), a slot each. What lies behind a row's last block, inside the tensor, may be copied along. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int rows, size_t at,
+                            unsigned char *slots)
+{
+    while (deal.row < rows) {
+        const unsigned char *const step = q_row_of(a, first_row + deal.row) + at;
+        const unsigned char *const from = step - q_offset<TYPE>(a, step) + 16 * deal.piece;
+        unsigned char *const to = slots + deal.row * a.slot_stride + 16 * deal.piece;
+        if (from >= a.w && from + 16 <= a.w_end && !(q_type<TYPE>::words && a.bytewise))
+            tsr_copy_async_16(to, from);
+        else
+            q_copy_edge(to, from, a.w, a.w_end);
+        deal.row += deal.row_step;
+        deal.piece += deal.piece_step;
+        if (deal.piece >= a.slot_pieces) {
+            deal.piece -= a.slot_pieces;
+            deal.row++;
+        }
+    }
+}
+
+/* -- from shared memory -- */
+
+template <tsr_type TYPE> TSR_DEVICE uint32_t q_word(const unsigned char *from)
+{
+    if (q_type<TYPE>::words)
+        return *reinterpret_cast<const uint32_t *>(from);
+    const uint16_t *const half = reinterpret_cast<const uint16_t *>(from);
+    return half[0] | (uint32_t)half[1] << 16;
+}
+
+TSR_DEVICE float q_half(const unsigned char *from)
+{
+    return tsr_half_to_f32(*reinterpret_cast<const uint16_t *>(from));
+}
+
+/* A byte's value 0..255 as a float, and a signed one's, without a conversion. */
+TSR_DEVICE float q_small(uint32_t number)
+{
+    return tsr_bits_to_f32(0x4b000000u | number) - 8388608.0f;
+}
+
+TSR_DEVICE float q_small_signed(unsigned char number)
+{
+    return tsr_bits_to_f32(0x4b000000u | (number ^ 0x80u)) - (8388608.0f + 128.0f);
+}
+
+/* Four numbers less 8 or 32 each, as signed bytes: with 128 more no byte borrows from the next. */
+TSR_DEVICE uint32_t q_less_8(uint32_t nibbles)
+{
+    return (nibbles + 0x78787878u) ^ 0x80808080u;
+}
+
+TSR_DEVICE uint32_t q_less_32(uint32_t numbers)
+{
+    return (numbers + 0x60606060u) ^ 0x80808080u;
+}
+
+/* Lane 4 g + j has found scales of block j; every lane needs those of all four blocks. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_share_scales(const float scale[2], const float second[2], int lane, q_weights<TYPE> *w)
+{
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        w->scale[b][r] = __shfl_sync(TSR_ALL_LANES, scale[r], (lane & ~3) | b);
+        w->second[b][r] = __shfl_sync(TSR_ALL_LANES, second[r], (lane & ~3) | b);
+    }
+}
+
+/* Each of the following: rows g and g + 8 of a step, of which chunk number `half` (of a super-block) is
+ * wanted, and of that the first `blocks` blocks; the others get scales of zero. */
+
+template <tsr_type TYPE>
+TSR_DEVICE void q_load_plain(const unsigned char *const rows[2], int blocks, int lane, q_weights<TYPE> *w)
+{
+    const int j = lane % 4;
+    TSR_UNROLL
+    for (int b = 0; b < Q_BLOCKS; b++)
+        TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const unsigned char *const block = rows[r] + b * q_type<TYPE>::block_bytes;
+        const uint32_t word = q_word<TYPE>(block + 2 + 4 * j);
+        w->scale[b][r] = b < blocks ? q_half(block) : 0.0f;
+        if (TYPE == TSR_TYPE_Q8_0) {
+            w->a[b][r] = word;
+            w->a[b][2 + r] = q_word<TYPE>(block + 18 + 4 * j);
+        } else {
+            w->a[b][r] = q_less_8(word & 0x0f0f0f0fu);
+            w->a[b][2 + r] = q_less_8(word >> 4 & 0x0f0f0f0fu);
+        }
+    }
+}
+
+/* Scale and minimum of block j of the chunk, for Q4_K and Q5_K (tsr_quant_scale_min in core/quant/quant.h).
+ * */
+TSR_DEVICE void q_scale_min(const unsigned char *block, int half, int j, float *scale, float *minimum)
+{
+    const uint32_t low = block[4 + j], middle = block[8 + j], high = block[12 + j];
+    const uint32_t s = half == 0 ? low & 63 : (high & 15) | low >> 6 << 4;
+    const uint32_t m = half == 0 ? middle & 63 : high >> 4 | middle >> 6 << 4;
+    *scale = q_half(block) * q_small(s);
+    *minimum = q_half(block + 2) * q_small(m);
+}
+
+template <tsr_type TYPE>
+TSR_DEVICE void q_load_minimum(const unsigned char *const rows[2], int half, int lane, q_weights<TYPE> *w)
+{
+    const int j = lane % 4, quanta = TYPE == TSR_TYPE_Q5_K ? 48 : 16;
+    float scale[2], minimum[2];
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        q_scale_min(rows[r], half, j, &scale[r], &minimum[r]);
+        TSR_UNROLL
+        for (int side = 0; side < 2; side++) { /* words j and j + 4 */
+            const int at = 4 * j + 16 * side;
+            const uint32_t fifth = TYPE == TSR_TYPE_Q5_K ? q_word<TYPE>(rows[r] + 16 + at) >> (4 * half) : 0;
+            TSR_UNROLL
+            for (int pair = 0; pair < 2; pair++) {
+                const uint32_t word = q_word<TYPE>(rows[r] + quanta + 64 * half + 32 * pair + at);
+                uint32_t even = word & 0x0f0f0f0fu, odd = word >> 4 & 0x0f0f0f0fu;
+                if (TYPE == TSR_TYPE_Q5_K) {
+                    even |= (fifth >> (2 * pair) & 0x01010101u) << 4;
+                    odd |= (fifth >> (2 * pair + 1) & 0x01010101u) << 4;
+                }
+                w->a[2 * pair][2 * side + r] = even;
+                w->a[2 * pair + 1][2 * side + r] = odd;
+            }
+        }
+    }
+    q_share_scales(scale, minimum, lane, w);
+}
+
+TSR_DEVICE void q_load_q6_k(const unsigned char *const rows[2], int half, int lane,
+                            q_weights<TSR_TYPE_Q6_K> *w)
+{
+    const int j = lane % 4;
+    float scale[2], second[2];
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const unsigned char *const block = rows[r];
+        scale[r] = q_half(block + 208) * q_small_signed(block[192 + 8 * half + 2 * j]);
+        second[r] = q_half(block + 208) * q_small_signed(block[192 + 8 * half + 2 * j + 1]);
+        TSR_UNROLL
+        for (int side = 0; side < 2; side++) {
+            const int at = 4 * j + 16 * side;
+            const uint32_t high = q_word<TSR_TYPE_Q6_K>(block + 128 + 32 * half + at);
+            TSR_UNROLL
+            for (int pair = 0; pair < 2; pair++) { /* blocks `pair` and pair + 2 */
+                const uint32_t low = q_word<TSR_TYPE_Q6_K>(block + 64 * half + 32 * pair + at);
+                w->a[pair][2 * side + r] =
+                    q_less_32((low & 0x0f0f0f0fu) | (high >> (2 * pair) & 0x03030303u) << 4);
+                w->a[pair + 2][2 * side + r] =
+                    q_less_32((low >> 4 & 0x0f0f0f0fu) | (high >> (2 * pair + 4) & 0x03030303u) << 4);
+            }
+        }
+    }
+    q_share_scales(scale, second, lane, w);
+}
+
+template <tsr_type TYPE> struct q_tag {
+};
+
+TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q8_0>, const unsigned char *const rows[2], int, int blocks, int lane,
+                       q_weights<TSR_TYPE_Q8_0> *w)
+{
+    q_load_plain<TSR_TYPE_Q8_0>(rows, blocks, lane, w);
+}
+
+TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q4_0>, const unsigned char *const rows[2], int, int blocks, int lane,
+                       q_weights<TSR_TYPE_Q4_0> *w)
+{
+    q_load_plain<TSR_TYPE_Q4_0>(rows, blocks, lane, w);
+}
+
+TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q4_K>, const unsigned char *const rows[2], int half, int, int lane,
+                       q_weights<TSR_TYPE_Q4_K> *w)
+{
+    q_load_minimum<TSR_TYPE_Q4_K>(rows, half, lane, w);
+}
+
+TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q5_K>, const unsigned char *const rows[2], int half, int, int lane,
+                       q_weights<TSR_TYPE_Q5_K> *w)
+{
+    q_load_minimum<TSR_TYPE_Q5_K>(rows, half, lane, w);
+}
+
+TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q6_K>, const unsigned char *const rows[2], int half, int, int lane,
+                       q_weights<TSR_TYPE_Q6_K> *w)
+{
+    q_load_q6_k(rows, half, lane, w);
+}
+
+/* A lane's part of 16 rows of one chunk, from the slots of the step it belongs to. first_row and `at` are
+ * what the step was copied with. */
+template <tsr_type TYPE>
+TSR_DEVICE void q_weights_load(const q_args &a, const unsigned char *slots, int64_t first_row, size_t at,
+                               int chunk, int lane, q_weights<TYPE> *w)
+{
+    const unsigned char *rows[2];
+    TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int row = lane / 4 + 8 * r;
+        rows[r] = slots + row * a.slot_stride + q_offset<TYPE>(a, q_row_of(a, first_row + row) + at);
+    }
+    q_load(q_tag<TYPE>(), rows, chunk % q_type<TYPE>::step_chunks,
+           q_type<TYPE>::super ? (int)Q_BLOCKS : q_span_of(a, chunk).length / TSR_QUANT_BLOCK, lane, w);
+}
+
+#endif

@@ -1,0 +1,271 @@
+/* mul_mat with quantized weights for one to eight tokens, at the pace of memory. The arithmetic is
+ * mul_mat_q.cuh's.
+ *
+ * A block has one or two groups of eight warps. A group makes 16 rows at a time and each of its warps one of
+ * the eight parts of K, so that even a matrix of 1024 rows occupies 64 groups. A warp streams its part of the
+ * rows through a ring of three slots of its own in shared memory; two are always on their way, also across
+ * the end of one set of rows and the beginning of the next, and nothing but the eight warps' sums, once per
+ * 16 rows, makes warps wait for each other.
+ *
+ * Bytes in flight: an H200 delivers about 4.8 TB/s some 0.8 us after the request, so 3.8 MB must be under
+ * way, 29 KB per SM. 16 warps with two slots each have 37 KB (Q4_0), 70 KB (Q8_0), 74 KB (Q4_K) to 107 KB
+ * (Q6_K). A slot is 16 rows of 72 (Q4_0) to 210 bytes (Q6_K), each a run of consecutive addresses.
+ * Instructions: about 250 per warp and 256 x 16 weights, so the four schedulers of an SM could take in 30 to
+ * 60 bytes per cycle, where memory brings 17 to 20. Cards with less shared memory get one group.
+ *
+ * With one or a few tokens the block quantizes the activations itself, while its first slots fill: one
+ * launch less per op, which in decoding is worth more than the repeated work. Where they do not fit beside
+ * the rings, the launcher (mul_mat_q.cu) has it done by a kernel, and they are read from memory. */
+#include "cuda/kernels/mul_mat/q_block.cuh"
+#include "cuda/kernels/mul_mat/q_x.cuh"
+
+enum {
+    FEW_GROUPS = 2, /* at most */
+    FEW_GROUP_THREADS = Q_PARTS * TSR_WARP,
+    FEW_SLOTS = 3
+};
+
+/* A block's dynamic shared memory: where things begin. A group's sums are [part][token][Q_ROWS] of 8 bytes,
+ * a warp's ring [slot][Q_ROWS][slot_stride]. */
+struct few_layout {
+    int groups;
+    size_t sums, codes, meta, bytes; /* the rings are at 0 */
+};
+
+struct few_sums {
+    float open[2];
+    int64_t fixed[2];
+};
+
+/* Which rows and part of K a warp has. */
+struct few_place {
+    int lane, group, part;
+    int begin, end; /* chunks */
+    int64_t stride; /* rows from one turn of the block to its next */
+    unsigned char *ring;
+    q_deal deal;
+};
+
+/* The next step to fetch: rows from block_row on (+ 16 in the second group). */
+struct few_ahead {
+    int64_t block_row;
+    int chunk, slot;
+};
+
+template <tsr_type TYPE> TSR_DEVICE void few_fetch(const q_args &a, const few_place &p, few_ahead *ahead)
+{
+    if (ahead->block_row < a.n_rows && p.begin < p.end) {
+        q_copy_rows<TYPE>(a, p.deal, ahead->block_row + p.group * Q_ROWS, Q_ROWS,
+                          q_step_at<TYPE>(a, ahead->chunk), p.ring + ahead->slot * Q_ROWS * a.slot_stride);
+        ahead->slot = ahead->slot + 1 < FEW_SLOTS ? ahead->slot + 1 : 0;
+        ahead->chunk += q_type<TYPE>::step_chunks;
+        if (ahead->chunk >= p.end) {
+            ahead->chunk = p.begin;
+            ahead->block_row += p.stride;
+        }
+    }
+    tsr_copy_async_commit();
+}
+
+/* One chunk of 16 rows times all tokens. */
+template <tsr_type TYPE, int QUADS>
+TSR_DEVICE void few_chunk(const q_args &a, const q_weights<TYPE> &w, const unsigned char *codes,
+                          const q_meta *meta, int chunk, int lane, few_sums *sums)
+{
+    TSR_UNROLL
+    for (int quad = 0; quad < QUADS; quad++) {
+        /* Tokens beyond the last repeat it; their results are dropped. */
+        const int mine = quad * Q_TOKENS + lane % 4, loaded = quad * Q_TOKENS + lane / 8;
+        q_tokens t;
+        q_tokens_load(codes + (size_t)((loaded < a.n_tokens ? loaded : a.n_tokens - 1) * a.chunks + chunk) *
+                                  Q_CODE_BYTES,
+                      meta + (mine < a.n_tokens ? mine : a.n_tokens - 1) * a.chunks + chunk, lane, &t);
+        float values[2];
+        q_multiply<TYPE>(w, t, values);
+        TSR_UNROLL
+        for (int r = 0; r < 2; r++)
+            sums[quad].open[r] = sums[quad].open[r] + values[r];
+    }
+}
+
+template <int QUADS> TSR_DEVICE void few_close(const q_args &a, few_sums *sums, bool *bad)
+{
+    TSR_UNROLL
+    for (int quad = 0; quad < QUADS; quad++)
+        TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        sums[quad].fixed[r] += tsr_fixed_of(sums[quad].open[r], a.limit, bad);
+        sums[quad].open[r] = 0.0f;
+    }
+}
+
+/* The warp's part of K for 16 rows. */
+template <tsr_type TYPE, int QUADS>
+TSR_DEVICE void few_part(const q_args &a, const few_place &p, int64_t row, const unsigned char *codes,
+                         const q_meta *meta, few_ahead *ahead, int *slot, few_sums *sums)
+{
+    bool bad = false;
+    int in_unit = 0;
+    TSR_UNROLL
+    for (int quad = 0; quad < QUADS; quad++)
+        sums[quad] = {{0.0f, 0.0f}, {0, 0}};
+    for (int step = p.begin; step < p.end; step += q_type<TYPE>::step_chunks) {
+        const unsigned char *const slots = p.ring + *slot * Q_ROWS * a.slot_stride;
+        tsr_copy_async_wait<FEW_SLOTS - 2>();
+        __syncwarp(); /* all lanes' copies are here, and nobody reads the slot before this one any more */
+        few_fetch<TYPE>(a, p, ahead);
+        *slot = *slot + 1 < FEW_SLOTS ? *slot + 1 : 0;
+        const size_t at = q_step_at<TYPE>(a, step);
+        TSR_UNROLL_BY((QUADS == 1 ? 2 : 1)) /* registers do not suffice for more */
+        for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
+            q_weights<TYPE> w;
+            q_weights_load<TYPE>(a, slots, row, at, step + i, p.lane, &w);
+            few_chunk<TYPE, QUADS>(a, w, codes, meta, step + i, p.lane, sums);
+            if (a.exact && (++in_unit == a.unit_chunks || step + i + 1 == p.end)) {
+                few_close<QUADS>(a, sums, &bad);
+                in_unit = 0;
+            }
+        }
+    }
+    if (bad)
+        tsr_fault_raise(a.fault);
+}
+
+/* Add up the parts of 16 rows and store them: one thread per row and token. */
+TSR_DEVICE void few_store(const q_args &a, const few_place &p, int64_t row, const int64_t *sums)
+{
+    const int outputs = a.n_tokens * Q_ROWS;
+    const int thread = p.part * TSR_WARP + p.lane, token = thread / Q_ROWS;
+    if (thread >= outputs || row + thread % Q_ROWS >= a.n_rows)
+        return;
+    const int64_t at = token * a.y_stride + row + thread % Q_ROWS;
+    if (a.exact) {
+        int64_t total = 0;
+        for (int part = 0; part < Q_PARTS; part++)
+            total += sums[part * outputs + thread];
+        static_cast<int64_t *>(a.y)[at] = total;
+        return;
+    }
+    float total = 0.0f;
+    for (int part = 0; part < Q_PARTS; part++)
+        total = total + *reinterpret_cast<const float *>(sums + part * outputs + thread);
+    tsr_put_sum(a.y, at, total, a.bf16);
+}
+
+template <int QUADS>
+TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums *sums, int64_t *shared)
+{
+    TSR_UNROLL
+    for (int quad = 0; quad < QUADS; quad++)
+        TSR_UNROLL
+    for (int r = 0; r < 2; r++) {
+        const int token = quad * Q_TOKENS + p.lane % 4;
+        int64_t *const to = shared + (p.part * a.n_tokens + token) * Q_ROWS + p.lane / 4 + 8 * r;
+        if (token < a.n_tokens && a.exact)
+            *to = sums[quad].fixed[r];
+        else if (token < a.n_tokens)
+            *reinterpret_cast<float *>(to) = sums[quad].open[r];
+    }
+}
+
+/* QUADS: how many times four tokens. */
+template <tsr_type TYPE, int QUADS>
+__global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
+    q_few_kernel(const q_args a, const few_layout layout)
+{
+    TSR_DYNAMIC_SHARED(unsigned char, memory);
+    const int warp = threadIdx.x / TSR_WARP, slot_bytes = Q_ROWS * a.slot_stride;
+    few_place p = {(int)threadIdx.x % TSR_WARP, warp / Q_PARTS, warp % Q_PARTS};
+    p.begin = p.part * a.part_chunks < a.chunks ? p.part * a.part_chunks : a.chunks;
+    p.end = p.begin + a.part_chunks < a.chunks ? p.begin + a.part_chunks : a.chunks;
+    p.stride = (int64_t)gridDim.x * layout.groups * Q_ROWS;
+    p.ring = memory + warp * FEW_SLOTS * slot_bytes;
+    p.deal = q_deal_of(a, p.lane, TSR_WARP);
+
+    const int64_t first = (int64_t)blockIdx.x * layout.groups * Q_ROWS;
+    few_ahead ahead = {first, p.begin, 0};
+    TSR_UNROLL
+    for (int i = 0; i < FEW_SLOTS - 1; i++)
+        few_fetch<TYPE>(a, p, &ahead);
+
+    const unsigned char *codes = a.codes;
+    const q_meta *meta = a.meta;
+    if (!codes) {
+        q_meta *const own = reinterpret_cast<q_meta *>(memory + layout.meta);
+        for (int i = warp; i < a.n_tokens * a.chunks; i += layout.groups * Q_PARTS)
+            q_quantize(a, a.x + i / a.chunks * a.x_stride, i % a.chunks, p.lane,
+                       memory + layout.codes + (size_t)i * Q_CODE_BYTES, own + i);
+        codes = memory + layout.codes;
+        meta = own;
+        __syncthreads();
+    }
+
+    int64_t *const shared =
+        reinterpret_cast<int64_t *>(memory + layout.sums) + p.group * Q_PARTS * a.n_tokens * Q_ROWS;
+    int slot = 0;
+    for (int64_t block_row = first; block_row < a.n_rows; block_row += p.stride) {
+        const int64_t row = block_row + p.group * Q_ROWS;
+        few_sums sums[QUADS];
+        few_part<TYPE, QUADS>(a, p, row, codes, meta, &ahead, &slot, sums);
+        few_publish<QUADS>(a, p, sums, shared);
+        __syncthreads();
+        few_store(a, p, row, shared);
+        __syncthreads();
+    }
+}
+
+/* -- host -- */
+
+static few_layout few_layout_of(const q_args &a, int groups)
+{
+    few_layout l = {};
+    const size_t chunks = (size_t)a.n_tokens * (size_t)a.chunks;
+    l.groups = groups;
+    l.sums = (size_t)(groups * Q_PARTS * FEW_SLOTS * Q_ROWS) * (size_t)a.slot_stride;
+    l.codes = l.sums + (size_t)(groups * Q_PARTS * a.n_tokens * Q_ROWS) * sizeof(int64_t);
+    l.meta = l.codes + (a.codes ? 0 : chunks * Q_CODE_BYTES);
+    l.bytes = l.meta + (a.codes ? 0 : chunks * sizeof(q_meta));
+    return l;
+}
+
+/* Two groups where they fit and one would not leave an SM idle. */
+static few_layout few_choose(const q_args &a, const tsr_cuda_traits *traits)
+{
+    const few_layout two = few_layout_of(a, FEW_GROUPS);
+    const bool busy = a.n_rows > (int64_t)traits->n_sms * Q_ROWS;
+    return busy && two.bytes <= traits->shared_bytes ? two : few_layout_of(a, 1);
+}
+
+bool mul_mat_q_few_fits(const q_args &a, const tsr_cuda_traits *traits)
+{
+    return few_layout_of(a, 1).bytes <= traits->shared_bytes;
+}
+
+template <tsr_type TYPE, int QUADS> static tsr_status launch(const q_args &a, const tsr_cuda_stream *s)
+{
+    const few_layout layout = few_choose(a, s->traits);
+    const int64_t rows = layout.groups * Q_ROWS, turns = (a.n_rows + rows - 1) / rows;
+    /* One block of two groups per SM, or as many small ones: each goes on with further rows. */
+    const int64_t most = (int64_t)s->traits->n_sms * (FEW_GROUPS / layout.groups);
+    tsr_status status =
+        tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS>), layout.bytes, s);
+    if (status != TSR_OK)
+        return status;
+    return tsr_cuda_result(
+        TSR_LAUNCH((q_few_kernel<TYPE, QUADS>), dim3((unsigned)(turns < most ? turns : most)),
+                   dim3((unsigned)(layout.groups * FEW_GROUP_THREADS)), layout.bytes, s->stream, a, layout),
+        "q_few_kernel");
+}
+
+tsr_status mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s)
+{
+    switch (type) {
+#define FEW_CASE(constant) \
+    case constant:         \
+        return a.n_tokens <= Q_TOKENS ? launch<constant, 1>(a, s) : launch<constant, 2>(a, s);
+        TSR_FOR_EACH_QUANTIZED_TYPE(FEW_CASE)
+#undef FEW_CASE
+    default:
+        return tsr_cuda_result(cudaErrorNotSupported, "q_few_kernel");
+    }
+}

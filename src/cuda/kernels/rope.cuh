@@ -1,0 +1,41 @@
+/* Turning a pair of elements by an angle, for every kernel that does. */
+#ifndef TSR_CUDA_ROPE_CUH
+#define TSR_CUDA_ROPE_CUH
+
+#include "cuda/kernels/common.cuh"
+
+/* angle: cosine and sine. The products and sums are rounded one by one wherever this is used. */
+TSR_DEVICE float tsr_rope_first(float a, float b, const float *angle)
+{
+    return a * angle[0] - b * angle[1];
+}
+
+TSR_DEVICE float tsr_rope_second(float a, float b, const float *angle)
+{
+    return a * angle[1] + b * angle[0];
+}
+
+/* Items of a head: its pairs, and the elements that are not rotated, which are copied. */
+static inline __host__ __device__ int64_t tsr_rope_items(const tsr_op_rope *op)
+{
+    return op->head_dim - op->n_rot / 2;
+}
+
+/* Item i of all heads. Both elements are read before either is written, since x may equal y. */
+TSR_DEVICE void tsr_rope_item(const tsr_op_rope &op, int64_t i)
+{
+    const int64_t half = op.n_rot / 2, items = tsr_rope_items(&op), head = i / items, j = i % items;
+    const float *x = op.x + head * op.head_dim;
+    float *y = op.y + head * op.head_dim;
+    const float *angle = op.table + head / op.n_heads * op.n_rot + 2 * j;
+    if (j >= half) {
+        y[half + j] = x[half + j];
+        return;
+    }
+    const int64_t first = op.interleaved ? 2 * j : j, second = op.interleaved ? 2 * j + 1 : j + half;
+    const float a = x[first], b = x[second];
+    y[first] = tsr_rope_first(a, b, angle);
+    y[second] = tsr_rope_second(a, b, angle);
+}
+
+#endif

@@ -1,0 +1,180 @@
+/* route: which experts each token uses (core/op.h, core/routing.h).
+ *
+ * A warp chooses for a token, lane l looking at logits l, l + 32, ...; in n_used passes it takes the best of
+ * those that are worse than the one before, so nothing need be marked. With a bias, what is compared is made
+ * of the logits anew in every pass. One block then lists the slots by expert: it counts
+ * them with atomics, whose order does not show, and a warp per expert collects them in order. With few tokens
+ * one block does both. */
+#include "cuda/kernels/common.cuh"
+
+enum { ROUTE_THREADS = 1024, ROUTE_FEW_THREADS = 256 }; /* of a block; the latter for few tokens */
+
+struct route_pick {
+    float key;
+    int index; /* INT32_MAX: none */
+};
+
+/* Larger keys first, then lower indices. */
+TSR_DEVICE bool route_better(const route_pick &a, const route_pick &b)
+{
+    return a.key > b.key || (a.key == b.key && a.index < b.index);
+}
+
+/* One token's logits, their top, and what parts are divided by to be probabilities. */
+struct route_row {
+    const float *x;
+    float top, sum;
+};
+
+/* A probability but for a softmax's sum. */
+TSR_DEVICE float route_part(const tsr_op_route &op, const route_row &row, int e)
+{
+    return op.gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + expf(-row.x[e])) : expf(row.x[e] - row.top);
+}
+
+TSR_DEVICE route_row route_row_of(const tsr_op_route &op, int64_t t, int lane)
+{
+    const int n = (int)op.routing.n_experts;
+    route_row row = {op.logits + t * n, -INFINITY, 1.0f};
+    for (int e = lane; e < n; e += TSR_WARP)
+        row.top = fmaxf(row.top, row.x[e]);
+    row.top = tsr_warp_max(row.top);
+    if (op.gating == TSR_GATING_SIGMOID || (op.normalize && !op.bias))
+        return row;
+    float part = 0.0f;
+    for (int e = lane; e < n; e += TSR_WARP)
+        part = part + expf(row.x[e] - row.top);
+    row.sum = tsr_warp_sum(part);
+    return row;
+}
+
+/* What experts are chosen by. A NaN is less than any number. */
+TSR_DEVICE float route_key(const tsr_op_route &op, const route_row &row, int e)
+{
+    const float key = op.bias ? route_part(op, row, e) / row.sum + op.bias[e] : row.x[e];
+    return key == key ? key : -INFINITY;
+}
+
+/* The best expert after `last` in the order above; the same in all lanes. */
+TSR_DEVICE route_pick route_next(const tsr_op_route &op, const route_row &row, const route_pick &last,
+                                 int lane)
+{
+    route_pick best = {-INFINITY, INT32_MAX};
+    for (int e = lane; e < (int)op.routing.n_experts; e += TSR_WARP) {
+        const route_pick pick = {route_key(op, row, e), e};
+        if (route_better(last, pick) && route_better(pick, best))
+            best = pick;
+    }
+    TSR_UNROLL
+    for (int mask = 1; mask < TSR_WARP; mask *= 2) {
+        const route_pick other = {__shfl_xor_sync(TSR_ALL_LANES, best.key, mask),
+                                  __shfl_xor_sync(TSR_ALL_LANES, best.index, mask)};
+        if (route_better(other, best))
+            best = other;
+    }
+    return best;
+}
+
+/* One token, by a warp. */
+TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
+{
+    const tsr_routing &r = op.routing;
+    const int n_used = (int)r.n_used;
+    const route_row row = route_row_of(op, t, lane);
+    int32_t *const expert = r.expert + t * n_used;
+    float *const weight = r.weight + t * n_used;
+    float sum = TSR_ROUTE_LEAST_SUM;
+    route_pick pick = {INFINITY, -1}; /* before all others */
+    for (int j = 0; j < n_used; j++) {
+        pick = route_next(op, row, pick, lane);
+        const float part = route_part(op, row, pick.index);
+        sum = sum + part;
+        if (lane == 0) {
+            expert[j] = pick.index;
+            weight[j] = part;
+        }
+    }
+    const float factor = op.scale / (op.normalize ? sum : row.sum);
+    for (int j = 0; j < n_used && lane == 0; j++)
+        weight[j] = weight[j] * factor;
+}
+
+/* begin[e + 1] is first how many slots e has, then the sum up to it. */
+TSR_DEVICE void route_count(const tsr_routing &r)
+{
+    const int64_t n_slots = r.n_tokens * r.n_used;
+    for (int64_t e = threadIdx.x; e <= r.n_experts; e += blockDim.x)
+        r.begin[e] = 0;
+    __syncthreads();
+    for (int64_t s = threadIdx.x; s < n_slots; s += blockDim.x)
+        atomicAdd(&r.begin[r.expert[s] + 1], 1);
+    __syncthreads();
+    if (threadIdx.x == 0) {
+        int n_touched = 0;
+        for (int64_t e = 0; e < r.n_experts; e++) {
+            if (r.begin[e + 1] > 0)
+                r.touched[n_touched++] = (int32_t)e;
+            r.begin[e + 1] += r.begin[e];
+        }
+        *r.n_touched = n_touched;
+    }
+    __syncthreads();
+}
+
+TSR_DEVICE void route_collect(const tsr_routing &r)
+{
+    const int64_t n_slots = r.n_tokens * r.n_used;
+    const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP, n_touched = *r.n_touched;
+    for (int i = warp; i < n_touched; i += blockDim.x / TSR_WARP) {
+        const int32_t e = r.touched[i];
+        int32_t at = r.begin[e];
+        for (int64_t s = 0; s < n_slots; s += TSR_WARP) {
+            const bool mine = s + lane < n_slots && r.expert[s + lane] == e;
+            const uint32_t all = __ballot_sync(TSR_ALL_LANES, mine);
+            if (mine)
+                r.order[at + __popc(all & ((1u << lane) - 1))] = (int32_t)(s + lane);
+            at += __popc(all);
+        }
+    }
+}
+
+__global__ void route_choose_kernel(const tsr_op_route op)
+{
+    const int64_t step = (int64_t)gridDim.x * blockDim.x / TSR_WARP;
+    for (int64_t t = tsr_flat_begin() / TSR_WARP; t < op.routing.n_tokens; t += step)
+        route_token(op, t, threadIdx.x % TSR_WARP);
+}
+
+__global__ void __launch_bounds__(ROUTE_THREADS) route_group_kernel(const tsr_op_route op)
+{
+    route_count(op.routing);
+    route_collect(op.routing);
+}
+
+/* Both, for as many tokens as a block has warps. */
+__global__ void __launch_bounds__(ROUTE_FEW_THREADS) route_kernel(const tsr_op_route op)
+{
+    const int warp = threadIdx.x / TSR_WARP;
+    if (warp < op.routing.n_tokens)
+        route_token(op, warp, threadIdx.x % TSR_WARP);
+    __syncthreads();
+    route_count(op.routing);
+    route_collect(op.routing);
+}
+
+extern "C" tsr_status tsr_cuda_route(const tsr_op_route *op, const tsr_cuda_stream *s)
+{
+    const int64_t n = op->routing.n_tokens;
+    if (n == 0)
+        return TSR_OK;
+    if (n <= ROUTE_FEW_THREADS / TSR_WARP)
+        return tsr_cuda_result(TSR_LAUNCH(route_kernel, dim3(1), dim3(ROUTE_FEW_THREADS), 0, s->stream, *op),
+                               "route_kernel");
+    tsr_status status = tsr_cuda_result(TSR_LAUNCH(route_choose_kernel, tsr_flat_grid(n * TSR_WARP, s),
+                                                   dim3(TSR_FLAT_THREADS), 0, s->stream, *op),
+                                        "route_choose_kernel");
+    if (status != TSR_OK)
+        return status;
+    return tsr_cuda_result(TSR_LAUNCH(route_group_kernel, dim3(1), dim3(ROUTE_THREADS), 0, s->stream, *op),
+                           "route_group_kernel");
+}

@@ -1,0 +1,226 @@
+/* Device memory; see memory.h. */
+#include "cuda/memory/memory.h"
+
+#include "core/mem.h"
+#include "cuda/device/check.h"
+#include "cuda/device/gpu.h"
+#include "cuda/memory/vmm.h"
+
+/* -- allocations -- */
+
+/* The GPU is where managed memory should be; what does not fit there stays with the host. A wish: systems
+ * that cannot honour it (WSL) say so, and the memory works all the same. */
+static void prefer_gpu(const tsr_cuda_device *cuda, const void *pointer, size_t bytes)
+{
+#if CUDART_VERSION >= 13000
+    struct cudaMemLocation here = {.type = cudaMemLocationTypeDevice, .id = cuda->ordinal};
+#else
+    int here = cuda->ordinal;
+#endif
+    (void)cudaMemAdvise(pointer, bytes, cudaMemAdviseSetPreferredLocation, here);
+    (void)cudaGetLastError();
+}
+
+static tsr_status alloc_managed(const tsr_cuda_device *cuda, size_t bytes, void **pointer_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaMallocManaged(pointer_out, bytes, cudaMemAttachGlobal)));
+    prefer_gpu(cuda, *pointer_out, bytes);
+out:
+    return status;
+}
+
+static tsr_status alloc_mapped(tsr_cuda_device *cuda, size_t bytes, void **pointer_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_range *range = NULL;
+    TSR_TRY(tsr_cuda_range_create(cuda, bytes, true, &range));
+    status = tsr_cuda_range_fill(cuda, range);
+    if (status == TSR_OK)
+        *pointer_out = range->base;
+    else
+        tsr_cuda_range_destroy(cuda, range);
+out:
+    return status;
+}
+
+/* Small ones would waste most of a granule; cudaMalloc packs them. */
+static tsr_status alloc_any(tsr_cuda_device *cuda, size_t bytes, void **pointer_out)
+{
+    if (cuda->managed)
+        return alloc_managed(cuda, bytes, pointer_out);
+    if (cuda->has_vmm && bytes >= cuda->base.granularity)
+        return alloc_mapped(cuda, bytes, pointer_out);
+    return TSR_CUDA(cudaMalloc(pointer_out, bytes));
+}
+
+tsr_status tsr_cuda_alloc(tsr_device *device, size_t bytes, void **pointer_out)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    int previous;
+    void *pointer = NULL;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    status = alloc_any(cuda, bytes, &pointer);
+    tsr_cuda_leave(previous);
+    if (status != TSR_OK)
+        return tsr_fail_in(status, "device %s: %zu bytes", device->name, bytes);
+    *pointer_out = pointer;
+    return TSR_OK;
+}
+
+void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes)
+{
+    (void)bytes;
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    int previous;
+    if (!pointer || !tsr_cuda_enter_to_release(cuda, &previous))
+        return;
+    tsr_cuda_range *range = tsr_cuda_range_find(cuda, pointer);
+    if (range) {
+        tsr_cuda_settle_to_release(cuda); /* undoing a mapping does not wait for what uses it */
+        tsr_cuda_range_destroy(cuda, range);
+    } else {
+        (void)cudaFree(pointer); /* this does */
+    }
+    (void)cudaGetLastError();
+    tsr_cuda_leave(previous);
+}
+
+size_t tsr_cuda_free_bytes(void)
+{
+    size_t available = 0, total = 0;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) {
+        (void)cudaGetLastError();
+        return 0;
+    }
+    return available;
+}
+
+tsr_status tsr_cuda_alloc_own(tsr_cuda_device *cuda, size_t bytes, void **pointer_out)
+{
+    tsr_status status = TSR_CUDA(cudaMalloc(pointer_out, bytes));
+    if (status == TSR_OK)
+        tsr_device_note_runtime(&cuda->base, bytes);
+    return status;
+}
+
+void tsr_cuda_free_own(tsr_cuda_device *cuda, void *pointer, size_t bytes)
+{
+    if (!pointer)
+        return;
+    (void)cudaFree(pointer);
+    tsr_device_forget_runtime(&cuda->base, bytes);
+}
+
+tsr_status tsr_cuda_memory_info(tsr_device *device, size_t *free_out, size_t *total_out)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    size_t available = 0, total = 0;
+    int previous;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    status = TSR_CUDA(cudaMemGetInfo(&available, &total));
+    tsr_cuda_leave(previous);
+    if (status != TSR_OK)
+        return tsr_fail_in(status, "device %s", device->name);
+    *free_out = available;
+    *total_out = total;
+    return TSR_OK;
+}
+
+/* -- growing -- */
+
+static tsr_status reserve_plain(tsr_cuda_device *cuda, size_t bytes, tsr_cuda_range **range_out)
+{
+    tsr_status status = TSR_OK;
+    void *memory = NULL;
+    bytes = tsr_align_up(bytes, cuda->base.granularity);
+    TSR_TRY(cuda->managed ? alloc_managed(cuda, bytes, &memory) : TSR_CUDA(cudaMalloc(&memory, bytes)));
+    status = tsr_cuda_range_of_memory(cuda, memory, bytes, range_out);
+    if (status != TSR_OK)
+        (void)cudaFree(memory);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_reserve(tsr_device *device, size_t bytes, void **base_out)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    tsr_cuda_range *range = NULL;
+    int previous;
+    tsr_status status = tsr_cuda_enter(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    status = cuda->has_vmm && !cuda->managed ? tsr_cuda_range_create(cuda, bytes, false, &range)
+                                             : reserve_plain(cuda, bytes, &range);
+    tsr_cuda_leave(previous);
+    if (status != TSR_OK)
+        return tsr_fail_in(status, "device %s: %zu bytes of address space", device->name, bytes);
+    *base_out = range->base;
+    return TSR_OK;
+}
+
+void tsr_cuda_release(tsr_device *device, void *base, size_t bytes)
+{
+    tsr_cuda_free(device, base, bytes);
+}
+
+/* Common to commit and decommit: the granules meant, or what is wrong with them. */
+static tsr_status find_granules(tsr_cuda_device *cuda, void *base, size_t offset, size_t bytes,
+                                tsr_cuda_range **range_out, size_t *begin_out, size_t *end_out)
+{
+    size_t granule = cuda->base.granularity;
+    tsr_cuda_range *range = tsr_cuda_range_find(cuda, base);
+    if (!range || range->whole || (offset | bytes) & (granule - 1) || offset > range->bytes ||
+        bytes > range->bytes - offset)
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "device %s: offset %zu and size %zu of a commit must be multiples of %zu bytes inside a "
+            "reservation",
+            cuda->base.name, offset, bytes, granule);
+    *range_out = range;
+    *begin_out = offset / granule;
+    *end_out = (offset + bytes) / granule;
+    return TSR_OK;
+}
+
+tsr_status tsr_cuda_commit(tsr_device *device, void *base, size_t offset, size_t bytes)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    tsr_cuda_range *range;
+    size_t begin, end;
+    int previous;
+    tsr_status status = find_granules(cuda, base, offset, bytes, &range, &begin, &end);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_cuda_enter_to_copy(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_cuda_range_commit(cuda, range, begin, end);
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK
+                            : tsr_fail_in(status, "device %s: commit of %zu bytes", device->name, bytes);
+}
+
+tsr_status tsr_cuda_decommit(tsr_device *device, void *base, size_t offset, size_t bytes)
+{
+    tsr_cuda_device *cuda = tsr_cuda(device);
+    tsr_cuda_range *range;
+    size_t begin, end;
+    int previous;
+    tsr_status status = find_granules(cuda, base, offset, bytes, &range, &begin, &end);
+    if (status != TSR_OK)
+        return status;
+    status = tsr_cuda_enter_to_copy(cuda, &previous);
+    if (status != TSR_OK)
+        return status;
+    TSR_TRY(tsr_cuda_settle(cuda)); /* nothing may still use what goes */
+    TSR_TRY(tsr_cuda_range_decommit(cuda, range, begin, end));
+out:
+    tsr_cuda_leave(previous);
+    return status == TSR_OK ? TSR_OK
+                            : tsr_fail_in(status, "device %s: decommit of %zu bytes", device->name, bytes);
+}

@@ -1,0 +1,259 @@
+/* Ranges of virtual memory; see vmm.h.
+ *
+ * A growing range is backed one granule at a time, each by a physical allocation of its own, because granules
+ * may be given back one at a time and a mapping can only be undone whole. An allocation that lives and dies
+ * as one is one mapping: the driver is asked four things, whatever its size. The handle of physical memory is
+ * released as soon as it is mapped: the mapping keeps it alive, and undoing the mapping frees it. */
+#include "cuda/memory/vmm.h"
+
+#include <stdio.h>
+
+#include "core/mem.h"
+#include "cuda/device/check.h"
+#include "cuda/device/gpu.h"
+
+static CUdeviceptr address(const tsr_cuda_range *range, size_t offset)
+{
+    return (CUdeviceptr)(uintptr_t)(range->base + offset);
+}
+
+/* -- ranges -- */
+
+static tsr_status make_range(tsr_cuda_device *cuda, size_t bytes, tsr_cuda_range **range_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_range *range = NULL;
+    size_t granule = cuda->base.granularity;
+    if (bytes > SIZE_MAX - granule)
+        return tsr_fail(TSR_ERR_MEMORY, "%zu bytes exceed the address space", bytes);
+    TSR_TRY(tsr_mem_array(1, sizeof *range, "a range of device memory", &range));
+    range->bytes = tsr_align_up(bytes, granule);
+    TSR_TRY(tsr_mem_array(range->bytes / granule, sizeof *range->backed, "a range of device memory",
+                          &range->backed));
+    *range_out = range;
+    range = NULL;
+out:
+    tsr_mem_free(range);
+    return status;
+}
+
+static void free_range(tsr_cuda_range *range)
+{
+    if (range)
+        tsr_mem_free(range->backed);
+    tsr_mem_free(range);
+}
+
+static void enlist(tsr_cuda_device *cuda, tsr_cuda_range *range)
+{
+    range->next = cuda->ranges;
+    cuda->ranges = range;
+}
+
+tsr_status tsr_cuda_range_create(tsr_cuda_device *cuda, size_t bytes, bool shared, tsr_cuda_range **range_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_cuda_range *range = NULL;
+    CUdeviceptr base = 0;
+    TSR_TRY(make_range(cuda, bytes, &range));
+    TSR_TRY(TSR_CU(cuda->driver.cuMemAddressReserve(&base, range->bytes, 0, 0, 0)));
+    range->base = (unsigned char *)(uintptr_t)base;
+    range->shared = shared;
+    enlist(cuda, range);
+    *range_out = range;
+    range = NULL;
+out:
+    free_range(range);
+    return status;
+}
+
+tsr_status tsr_cuda_range_of_memory(tsr_cuda_device *cuda, void *memory, size_t bytes,
+                                    tsr_cuda_range **range_out)
+{
+    tsr_cuda_range *range = NULL;
+    tsr_status status = make_range(cuda, bytes, &range);
+    if (status != TSR_OK)
+        return status;
+    range->base = memory;
+    range->plain = true;
+    enlist(cuda, range);
+    *range_out = range;
+    return TSR_OK;
+}
+
+tsr_cuda_range *tsr_cuda_range_find(const tsr_cuda_device *cuda, const void *base)
+{
+    tsr_cuda_range *range = cuda->ranges;
+    while (range && range->base != base)
+        range = range->next;
+    return range;
+}
+
+/* Undo what backs it. */
+static void drop_memory(tsr_cuda_device *cuda, tsr_cuda_range *range)
+{
+    if (range->plain) {
+        (void)cudaFree(range->base);
+        return;
+    }
+    size_t granule = range->whole ? range->bytes : cuda->base.granularity;
+    for (size_t i = 0; i < range->bytes / granule; i++)
+        if (range->whole || range->backed[i]) /* one by one: one that fails does not keep its neighbours */
+            (void)cuda->driver.cuMemUnmap(address(range, i * granule), granule);
+    (void)cuda->driver.cuMemAddressFree(address(range, 0), range->bytes);
+}
+
+void tsr_cuda_range_destroy(tsr_cuda_device *cuda, tsr_cuda_range *range)
+{
+    tsr_cuda_range **link = &cuda->ranges;
+    while (*link != range)
+        link = &(*link)->next;
+    *link = range->next;
+    drop_memory(cuda, range);
+    (void)cudaGetLastError();
+    free_range(range);
+}
+
+void tsr_cuda_ranges_abandon(tsr_cuda_device *cuda)
+{
+    while (cuda->ranges) {
+        tsr_cuda_range *range = cuda->ranges;
+        cuda->ranges = range->next;
+        free_range(range);
+    }
+}
+
+/* -- access -- */
+
+static CUmemAccessDesc access_of(int ordinal)
+{
+    return (CUmemAccessDesc){.location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = ordinal},
+                             .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+}
+
+/* For the own GPU, and for the peers that may have it. */
+static tsr_status set_access(const tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset,
+                             size_t bytes)
+{
+    CUmemAccessDesc access[TSR_CUDA_MAX_GPUS];
+    size_t n = 0;
+    access[n++] = access_of(cuda->ordinal);
+    for (int i = 0; i < TSR_CUDA_MAX_GPUS && range->shared; i++)
+        if (i != cuda->ordinal && cuda->peers >> i & 1)
+            access[n++] = access_of(i);
+    return TSR_CU(cuda->driver.cuMemSetAccess(address(range, offset), bytes, access, n));
+}
+
+tsr_status tsr_cuda_vmm_let_peer(tsr_cuda_device *cuda, int ordinal)
+{
+    tsr_status status = TSR_OK;
+    if (ordinal >= TSR_CUDA_MAX_GPUS)
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "GPU %d: peers are numbered 0 to %d", ordinal,
+                        TSR_CUDA_MAX_GPUS - 1);
+    cuda->peers |= (uint64_t)1 << ordinal;
+    for (const tsr_cuda_range *range = cuda->ranges; range; range = range->next)
+        if (range->whole && range->shared)
+            TSR_TRY(set_access(cuda, range, 0, range->bytes));
+out:
+    if (status != TSR_OK) /* what has it already keeps it, which does no harm */
+        cuda->peers &= ~((uint64_t)1 << ordinal);
+    return status;
+}
+
+/* -- backing -- */
+
+static tsr_status map_new_memory(const tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset,
+                                 size_t bytes)
+{
+    tsr_status status = TSR_OK;
+    CUmemAllocationProp prop = tsr_cuda_memory_prop(cuda->ordinal);
+    CUmemGenericAllocationHandle handle;
+    TSR_TRY(TSR_CU(cuda->driver.cuMemCreate(&handle, bytes, &prop, 0)));
+    status = TSR_CU(cuda->driver.cuMemMap(address(range, offset), bytes, 0, handle, 0));
+    (void)cuda->driver.cuMemRelease(handle); /* a mapping keeps the memory */
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_range_fill(tsr_cuda_device *cuda, tsr_cuda_range *range)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(map_new_memory(cuda, range, 0, range->bytes));
+    range->whole = true;
+    TSR_TRY(set_access(cuda, range, 0, range->bytes));
+out:
+    return status;
+}
+
+/* The next run of granules in [*begin, end) that nothing backs; false if there is none. */
+static bool next_gap(const tsr_cuda_range *range, size_t end, size_t *begin, size_t *run_end)
+{
+    size_t i = *begin;
+    while (i < end && range->backed[i])
+        i++;
+    *begin = i;
+    while (i < end && !range->backed[i])
+        i++;
+    *run_end = i;
+    return *begin < end;
+}
+
+/* Back granules [begin, end), of which none is: memory for each, then access and zeros for all at once. */
+static tsr_status back_run(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
+{
+    tsr_status status = TSR_OK;
+    size_t granule = cuda->base.granularity;
+    for (size_t i = begin; i < end; i++) {
+        if (!range->plain)
+            TSR_TRY(map_new_memory(cuda, range, i * granule, granule));
+        range->backed[i] = true;
+    }
+    if (!range->plain)
+        TSR_TRY(set_access(cuda, range, begin * granule, (end - begin) * granule));
+    TSR_TRY(
+        TSR_CUDA(cudaMemsetAsync(range->base + begin * granule, 0, (end - begin) * granule, cuda->copies)));
+    atomic_store(&cuda->copies_pending, true);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_range_commit(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
+{
+    tsr_status status = TSR_OK;
+    bool *was_backed = NULL;
+    TSR_TRY(tsr_mem_array(end - begin, sizeof *was_backed, "a commit", &was_backed));
+    for (size_t i = begin; i < end; i++)
+        was_backed[i - begin] = range->backed[i];
+    for (size_t at = begin, run_end; status == TSR_OK && next_gap(range, end, &at, &run_end); at = run_end)
+        status = back_run(cuda, range, at, run_end);
+    if (status != TSR_OK) {
+        char first[512];
+        snprintf(first, sizeof first, "%s", tsr_last_error());
+        (void)!tsr_cuda_settle(cuda); /* zeroing may be under way */
+        for (size_t i = begin; i < end; i++)
+            if (range->backed[i] && !was_backed[i - begin])
+                (void)!tsr_cuda_range_decommit(cuda, range, i, i + 1);
+        tsr_fail(status, "%s", first);
+    }
+out:
+    tsr_mem_free(was_backed);
+    return status;
+}
+
+/* One at a time: the range given to cuMemUnmap "must be the entire contiguous address range that was mapped"
+ * (CUDA Driver API, "Virtual Memory Management"), and each granule is a mapping. */
+tsr_status tsr_cuda_range_decommit(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
+{
+    tsr_status status = TSR_OK;
+    size_t granule = cuda->base.granularity;
+    for (size_t i = begin; i < end; i++) {
+        tsr_status own = TSR_OK;
+        if (range->backed[i] && !range->plain)
+            own = TSR_CU(cuda->driver.cuMemUnmap(address(range, i * granule), granule));
+        if (own == TSR_OK)
+            range->backed[i] = false;
+        else
+            status = own; /* the others go all the same */
+    }
+    return status;
+}

@@ -1,0 +1,252 @@
+/* Changing the split of loaded models and their sessions in place.
+ *
+ * The new split is made beside the old one by the code that opens models and creates sessions; the KV pages
+ * are copied over; the step that ran last is compiled. All that can fail happens before anything of the old
+ * split is touched. Then models and sessions exchange their contents with their successors, which cannot
+ * fail, and what was theirs is destroyed under the successors' names. Handles stay what they were.
+ *
+ * Where a device has no room for the copied weights of both splits, the old ones go first, as late as
+ * possible, and the new ones come from the file. A failure after that brings the old ones back from there.
+ * They are the one thing that is taken anew on the way back: should the device refuse memory that it has just
+ * been given back, the model is lost, and says so. */
+#include "engine/resplit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "alloc/buffer/buffer.h"
+#include "core/mem.h"
+
+/* -- sessions -- */
+
+/* What a session runs next is most likely what it ran last. */
+static const tsr_step *last_step(const tsr_session *session)
+{
+    const tsr_step *last = NULL;
+    for (int i = 0; i < session->n_steps; i++)
+        if (!last || session->steps[i].last_used > last->last_used)
+            last = &session->steps[i];
+    return last;
+}
+
+static tsr_status follow_session(tsr_session *session, tsr_model *next)
+{
+    tsr_status status = TSR_OK;
+    const tsr_step *last = last_step(session);
+    TSR_TRY(tsr_session_create(next, &session->successor));
+    TSR_TRY(tsr_kv_take_over(session->successor->kv, session->kv));
+    session->successor->next_tokens = last ? last->n_tokens : 0;
+    session->successor->next_outputs = last ? last->n_outputs : 0;
+out:
+    return status;
+}
+
+static tsr_status compile_step(tsr_session *session)
+{
+    tsr_step *step;
+    return session->next_tokens
+               ? tsr_session_step(session, session->next_tokens, session->next_outputs, &step)
+               : TSR_OK;
+}
+
+static void swap_contents(tsr_session *a, tsr_session *b)
+{
+    tsr_session was = *a;
+    a->kv = b->kv;
+    a->memory = b->memory;
+    memcpy(a->steps, b->steps, sizeof a->steps);
+    a->n_steps = b->n_steps;
+    a->clock = b->clock;
+    a->stats.n_programs += b->stats.n_programs;
+    b->kv = was.kv;
+    b->memory = was.memory;
+    memcpy(b->steps, was.steps, sizeof b->steps);
+    b->n_steps = was.n_steps;
+}
+
+/* -- one model -- */
+
+static tsr_status prepare(tsr_resplits *all, tsr_resplit *r)
+{
+    tsr_status status = TSR_OK;
+    tsr_model *model = r->model;
+    if (model->lost)
+        return tsr_fail(TSR_ERR_DEVICE,
+                        "the model lost weights when a change of its split failed; close it and "
+                        "open it anew");
+    TSR_TRY(tsr_resplit_plan(all, model, &r->plan));
+    TSR_TRY(tsr_resplit_admit(all, r));
+    const tsr_model_former former = {model, r->exchanged};
+    TSR_TRY(
+        tsr_model_load(model->rt, &model->shape, &model->config, tsr_plan_split(r->plan), &former, &r->next));
+    for (tsr_session *s = model->sessions; s; s = s->next)
+        TSR_TRY(follow_session(s, r->next));
+    for (int d = 0; d < all->rt->n_devices; d++) {
+        const tsr_plan_device *new = &r->plan->devices[d];
+        tsr_holding old;
+        tsr_holding_of(model, d, &old);
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            if (o != TSR_MEMORY_SCRATCH) /* of no model */
+                all->later[d] = all->later[d] - old.bytes[o] + new->bytes[o];
+    }
+out:
+    return status;
+}
+
+static void drop_weights(tsr_model *model, uint64_t devices)
+{
+    for (int d = 0; d < model->rt->n_devices; d++)
+        if (devices >> d & 1)
+            tsr_buffer_drop_device(model->weights.buffer, d);
+}
+
+/* Programs know where weights lie, so those of the old split end with its weights. */
+static tsr_status exchange_weights(tsr_resplit *r)
+{
+    tsr_model *model = r->model;
+    if (!r->exchanged)
+        return TSR_OK;
+    for (tsr_session *s = model->sessions; s; s = s->next)
+        tsr_session_drop_steps(s);
+    r->exchanging = true;
+    drop_weights(model, r->exchanged);
+    return tsr_weights_refill(&r->next->weights, r->exchanged, tsr_model_weights_flags(&model->config));
+}
+
+/* The way back, from whatever exchanging got to. */
+static void restore_weights(tsr_resplit *r)
+{
+    char sentence[512];
+    if (!r->exchanging)
+        return;
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    for (tsr_session *s = r->next->sessions; s; s = s->next)
+        tsr_session_drop_steps(s);
+    drop_weights(r->next, r->exchanged);
+    if (tsr_weights_refill(&r->model->weights, r->exchanged, tsr_model_weights_flags(&r->model->config)) !=
+        TSR_OK) {
+        tsr_log(&r->model->rt->logger, TSR_LOG_WARN,
+                "a change of split failed (%s), and the old weights cannot be loaded again: %s", sentence,
+                tsr_last_error());
+        r->model->lost = true;
+    }
+    tsr_fail_store("%s", sentence);
+}
+
+static tsr_status compile_steps(tsr_model *next)
+{
+    tsr_status status = TSR_OK;
+    for (tsr_session *s = next->sessions; s; s = s->next)
+        TSR_TRY(compile_step(s));
+out:
+    return status;
+}
+
+static void commit(tsr_resplit *r)
+{
+    tsr_model *model = r->model, *next = r->next;
+    tsr_weights weights = model->weights;
+    tsr_model_split split = model->split;
+    for (tsr_session *s = model->sessions; s; s = s->next)
+        swap_contents(s, s->successor);
+    model->weights = next->weights;
+    next->weights = weights;
+    model->split = next->split;
+    next->split = split;
+    tsr_buffer_inherit(model->weights.buffer, next->weights.buffer);
+    tsr_model_set_plan(model, r->plan);
+    r->plan = NULL;
+}
+
+/* Of what is not in use: the successors before a commit, the former contents after it. */
+static void drop(tsr_resplit *r)
+{
+    for (tsr_session *s = r->model->sessions; s; s = s->next)
+        s->successor = NULL;
+    while (r->next && r->next->sessions)
+        tsr_session_destroy(r->next->sessions);
+    tsr_model_close(r->next);
+    tsr_plan_destroy(r->plan);
+}
+
+/* -- all of them -- */
+
+/* The new splits of all models, whole but for the exchange of contents. */
+static tsr_status make_all(tsr_resplits *all)
+{
+    tsr_status status = TSR_OK;
+    for (int i = 0; i < all->n; i++)
+        TSR_TRY(prepare(all, &all->list[i]));
+    for (int i = 0; i < all->n; i++)
+        TSR_TRY(exchange_weights(&all->list[i]));
+    for (int i = 0; i < all->n; i++)
+        TSR_TRY(compile_steps(all->list[i].next));
+out:
+    return status;
+}
+
+static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float *tensor_split,
+                          int n_tensor_split)
+{
+    tsr_status status = TSR_OK;
+    tsr_resplits all = {
+        .rt = rt, .tensor_split = tensor_split, .n_tensor_split = n_tensor_split, .list = list, .n = n};
+    for (int d = 0; d < rt->n_devices; d++) {
+        all.caps[d] = rt->devices[d]->memory_cap;
+        all.present[d] = all.later[d] = tsr_device_used(rt->devices[d]);
+        all.peak_total[d] = rt->devices[d]->books.peak_total;
+    }
+    for (int d = 0; d < rt->n_devices; d++)
+        rt->devices[d]->memory_cap = SIZE_MAX;
+    status = tsr_processes_agree(rt->processes, make_all(&all), "a change of split");
+    for (int i = 0; i < n && status == TSR_OK; i++)
+        commit(&list[i]);
+    for (int i = 0; i < n && status != TSR_OK; i++)
+        restore_weights(&list[i]);
+    for (int i = 0; i < n; i++)
+        drop(&list[i]);
+    for (int d = 0; d < rt->n_devices; d++)
+        rt->devices[d]->memory_cap = all.caps[d];
+    tsr_resplit_correct_peaks(&all);
+    return status;
+}
+
+static tsr_status check_split(const char *call, const float *tensor_split, int n)
+{
+    if (n >= 0 && (n == 0 || tensor_split))
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_INVALID, "%s: a tensor_split of %d entries at %p", call, n,
+                    (const void *)tensor_split);
+}
+
+tsr_status tsr_model_resplit(tsr_model *model, const float *tensor_split, int n_tensor_split)
+{
+    tsr_status status = TSR_OK;
+    tsr_resplit one = {.model = model};
+    if (!model)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_model_resplit: model must not be NULL");
+    TSR_TRY(check_split("tsr_model_resplit", tensor_split, n_tensor_split));
+    TSR_TRY(resplit(model->rt, &one, 1, tensor_split, n_tensor_split));
+out:
+    return status;
+}
+
+tsr_status tsr_runtime_resplit(tsr_runtime *rt, const float *tensor_split, int n_tensor_split)
+{
+    tsr_status status = TSR_OK;
+    tsr_resplit *list = NULL;
+    int n = 0;
+    if (!rt)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_resplit: runtime must not be NULL");
+    TSR_TRY(check_split("tsr_runtime_resplit", tensor_split, n_tensor_split));
+    for (const tsr_model *m = rt->models; m; m = m->next)
+        n++;
+    TSR_TRY(tsr_mem_array((size_t)n, sizeof *list, "a change of split", &list));
+    n = 0;
+    for (tsr_model *m = rt->models; m; m = m->next)
+        list[n++].model = m;
+    TSR_TRY(resplit(rt, list, n, tensor_split, n_tensor_split));
+out:
+    tsr_mem_free(list);
+    return status;
+}

@@ -1,0 +1,179 @@
+/* What a change of split takes: planned before anything is touched.
+ *
+ * Afterwards a device holds what the plan of the new split says. Until the last piece is in place the old
+ * split must be able to go on, so for a moment it holds both: copied weights (unless its part of them stays
+ * the same), arenas and workspaces twice, committed KV pages twice. Views are the same memory under both
+ * splits, and of the KV region only what is committed is there; the books count views and reservations in
+ * full, so their caps are lifted while both exist and this sum decides instead. A device without room for
+ * both splits' weights exchanges them. */
+#include "alloc/buffer/buffer.h"
+#include "core/mem.h"
+#include "engine/resplit.h"
+#include "runtime/memory.h"
+
+void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)
+{
+    const tsr_device *device = model->rt->devices[d];
+    tsr_holding h = {.copies = tsr_buffer_has_copies(model->weights.buffer, d)};
+    h.bytes[TSR_MEMORY_WEIGHTS] = tsr_buffer_bytes(model->weights.buffer, d);
+    for (const tsr_session *s = model->sessions; s; s = s->next) {
+        h.bytes[TSR_MEMORY_KV] += tsr_kv_reserved_bytes(s->kv, d);
+        h.bytes[TSR_MEMORY_ARENA] += tsr_layout_arena_bytes(&s->memory->layout, d);
+        h.bytes[TSR_MEMORY_COMM] += tsr_layout_comm_bytes(&s->memory->layout, d);
+        h.kv_committed += tsr_kv_committed_bytes(s->kv, d);
+    }
+    /* There once for all programs of the device; every plan counts it again. */
+    h.bytes[TSR_MEMORY_SCRATCH] = device->used[TSR_MEMORY_SCRATCH];
+    *holding_out = h;
+}
+
+static int count_sessions(const tsr_model *model)
+{
+    int n = 0;
+    for (const tsr_session *s = model->sessions; s; s = s->next)
+        n++;
+    return n;
+}
+
+tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = all->rt;
+    tsr_device_traits *traits = NULL;
+    tsr_model_config config = model->config;
+    config.tensor_split = all->tensor_split;
+    config.n_tensor_split = all->n_tensor_split;
+    config.rates = config.rates ? config.rates : rt->rates;
+    config.n_sessions = TSR_MAX(count_sessions(model), 1);
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_holding own;
+        tsr_plan_device before;
+        tsr_holding_of(model, d, &own);
+        tsr_device_traits_of(rt->devices[d], &traits[d]);
+        size_t goes = tsr_used_total(own.bytes), stays = all->later[d] > goes ? all->later[d] - goes : 0;
+        if (all->caps[d] < SIZE_MAX)
+            traits[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
+        TSR_TRY(tsr_plan_describe_device(model->plan, d, &before));
+        traits[d].margin = before.margin_bytes;
+    }
+    TSR_TRY(tsr_plan_for_devices(traits, rt->n_devices, &model->shape, &config, plan_out));
+out:
+    tsr_mem_free(traits);
+    return status;
+}
+
+/* A plan counts every session's region in full; of the pages in use a new region commits as many as the old
+ * one. */
+static size_t new_committed(const tsr_model *model, const tsr_kv_layer *layers, int d)
+{
+    size_t bytes = 0;
+    for (const tsr_session *s = model->sessions; s; s = s->next)
+        bytes += tsr_kv_take_over_bytes(s->kv, layers, model->rt->devices[d]);
+    return bytes;
+}
+
+static size_t excess(size_t wanted, size_t there)
+{
+    return wanted > there ? wanted - there : 0;
+}
+
+/* Whether device d holds the same granules of every block under both splits. */
+static bool same_part(const tsr_model_split *a, const tsr_model_split *b, int d)
+{
+    static const tsr_block blocks[] = {TSR_BLOCK_EMBEDDING, TSR_BLOCK_OUTPUT, TSR_BLOCK_ATTENTION,
+                                       TSR_BLOCK_FFN};
+    static const tsr_split_class_id ids[] = {TSR_CLASS_OUTPUT, TSR_CLASS_OUTPUT, TSR_CLASS_ATTENTION,
+                                             TSR_CLASS_FFN};
+    if ((a->embedding_group == a->output_group) != (b->embedding_group == b->output_group))
+        return false;
+    for (int64_t l = 0; l < a->n_layers; l++)
+        for (int k = 0; k < 4; k++) {
+            const tsr_split_group *of_a = tsr_model_split_group(a, blocks[k], l);
+            const tsr_split_group *of_b = tsr_model_split_group(b, blocks[k], l);
+            const tsr_shard_map *x = tsr_split_group_map(of_a, ids[k]),
+                                *y = tsr_split_group_map(of_b, ids[k]);
+            if ((of_a->devices >> d & 1) != (of_b->devices >> d & 1) || x->begin[d] != y->begin[d] ||
+                x->begin[d + 1] != y->begin[d + 1])
+                return false;
+        }
+    return true;
+}
+
+/* What device d needs for a new split while it holds the old one. */
+typedef struct need {
+    size_t weights; /* for those of both */
+    size_t grown;   /* for the new ones in place of the old ones */
+    size_t rest;
+    size_t taken; /* of the device's memory by all but weights; reservations take none */
+    bool copies;
+} need;
+
+static need need_of(const tsr_model *model, const tsr_plan *plan, const tsr_kv_layer *layers, int d)
+{
+    const size_t *new = plan->devices[d].bytes;
+    const tsr_device *device = model->rt->devices[d];
+    tsr_holding old;
+    tsr_holding_of(model, d, &old);
+    bool copies = old.copies || device->prefers_copies || model->config.copy_weights;
+    size_t kv = new[TSR_MEMORY_KV];
+    need n = {.grown = excess(new[TSR_MEMORY_WEIGHTS], old.bytes[TSR_MEMORY_WEIGHTS]), .copies = copies};
+    n.weights = copies ? new[TSR_MEMORY_WEIGHTS] : n.grown;
+    if (same_part(&model->split, &plan->split, d))
+        n.weights = 0;
+    if (!model->sessions)
+        return n;
+    size_t committed = new_committed(model, layers, d);
+    size_t programs = new[TSR_MEMORY_ARENA] + new[TSR_MEMORY_COMM] +
+                      excess(new[TSR_MEMORY_SCRATCH], old.bytes[TSR_MEMORY_SCRATCH]);
+    kv = TSR_MAX(kv, old.kv_committed + committed);
+    n.rest = excess(kv, old.bytes[TSR_MEMORY_KV]) + programs;
+    n.taken = committed + programs;
+    return n;
+}
+
+/* The books have seen views and reservations twice at once; what was really there was less. */
+void tsr_resplit_correct_peaks(const tsr_resplits *all)
+{
+    for (int d = 0; d < all->rt->n_devices; d++) {
+        tsr_device *device = all->rt->devices[d];
+        tsr_books *books = &device->books;
+        size_t most = TSR_MAX(all->present[d], tsr_device_used(device));
+        books->peak_total = TSR_MAX(all->peak_total[d], TSR_MIN(books->peak_total, most));
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            books->peak[o] = TSR_MIN(books->peak[o], books->peak_total);
+    }
+}
+
+tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r)
+{
+    tsr_status status = TSR_OK;
+    size_t besides[TSR_MAX_DEVICES], taken[TSR_MAX_DEVICES];
+    tsr_kv_layer *layers = NULL;
+    TSR_TRY(tsr_session_kv_layers(&r->model->shape.hparams, &r->plan->split, &layers));
+    for (int d = 0; d < all->rt->n_devices; d++) {
+        need n = need_of(r->model, r->plan, layers, d);
+        size_t room = excess(all->caps[d], all->present[d]);
+        besides[d] = n.weights + n.rest;
+        if (besides[d] > room && n.weights > n.grown) {
+            r->exchanged |= UINT64_C(1) << d;
+            besides[d] = n.grown + n.rest;
+        }
+        taken[d] = n.taken + (n.copies ? besides[d] - n.rest : 0);
+        if (besides[d] > room) {
+            status = tsr_fail(
+                TSR_ERR_MEMORY,
+                "device %s: a change of split needs %zu bytes there while the old split still exists, has "
+                "%zu "
+                "left of %zu, %zu are missing; destroy sessions, or open the model anew with the new split",
+                all->rt->devices[d]->name, besides[d], room, all->caps[d], besides[d] - room);
+            goto out;
+        }
+    }
+    for (int d = 0; d < all->rt->n_devices; d++)
+        all->present[d] += besides[d];
+    status = tsr_runtime_check_free(all->rt, taken);
+out:
+    tsr_mem_free(layers);
+    return status;
+}

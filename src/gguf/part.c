@@ -1,0 +1,133 @@
+/* Opens one file of a model: maps it, has it parsed and placed, and words its errors. */
+#include "gguf/part.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+#include "gguf/value.h"
+
+enum { SHOWN_PATH_BYTES = 300, SHOWN_NAME_BYTES = 80 };
+
+tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subject, const char *name,
+                         size_t name_bytes, size_t at, const char *format, ...)
+{
+    char sentence[512], shown[SHOWN_NAME_BYTES + 1];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(sentence, sizeof sentence, format, args);
+    va_end(args);
+
+    /* The end of a long path says more than its beginning. */
+    size_t path_bytes = strlen(path);
+    const char *dots = path_bytes > SHOWN_PATH_BYTES ? "..." : "";
+    path += path_bytes > SHOWN_PATH_BYTES ? path_bytes - SHOWN_PATH_BYTES : 0;
+
+    if (!name)
+        return tsr_fail(status, "%s%s: %s at byte %zu: %s", dots, path, subject, at, sentence);
+    size_t n = TSR_MIN(name_bytes, (size_t)SHOWN_NAME_BYTES);
+    for (size_t i = 0; i < n; i++)
+        shown[i] = (unsigned char)name[i] < ' ' || name[i] == 0x7f ? '?' : name[i];
+    shown[n] = '\0';
+    return tsr_fail(status, "%s%s: %s \"%s%s\" at byte %zu: %s", dots, path, subject, shown,
+                    n < name_bytes ? "..." : "", at, sentence);
+}
+
+/* Map the whole file read-only. Pages come in when they are touched; the descriptor is not needed after. */
+static tsr_status map_file(struct tsr_gguf_part *part)
+{
+    tsr_status status = TSR_OK;
+    struct stat info;
+    void *map;
+
+    int fd = open(part->path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &info) != 0) {
+        status = tsr_fail(TSR_ERR_IO, "cannot open %s: %s", part->path, strerror(errno));
+        goto out;
+    }
+    if (!S_ISREG(info.st_mode)) {
+        status = tsr_fail(TSR_ERR_IO, "cannot open %s: it is not a regular file", part->path);
+        goto out;
+    }
+    if (info.st_size == 0) {
+        status = tsr_fail(TSR_ERR_FORMAT, "%s: at byte 0: the file is empty", part->path);
+        goto out;
+    }
+    if ((uintmax_t)info.st_size > PTRDIFF_MAX) {
+        status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s: %jd bytes do not fit into this machine's address space",
+                          part->path, (intmax_t)info.st_size);
+        goto out;
+    }
+    map = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    if (map == MAP_FAILED) {
+        status = tsr_fail(TSR_ERR_IO, "cannot map %s (%jd bytes): %s", part->path, (intmax_t)info.st_size,
+                          strerror(errno));
+        goto out;
+    }
+#ifdef MADV_HUGEPAGE
+    /* Linux then reads the file into huge pages where its file system has them, so weights take fewer entries
+     * of the TLB; advice, no more. */
+    (void)madvise(map, (size_t)info.st_size, MADV_HUGEPAGE);
+#endif
+    part->map = map;
+    part->bytes = (size_t)info.st_size;
+out:
+    if (fd >= 0)
+        close(fd);
+    return status;
+}
+
+tsr_status tsr_gguf_part_open(const char *path, int file, bool header_only, struct tsr_gguf_part *part_out)
+{
+    tsr_status status = TSR_OK;
+    struct tsr_gguf_part part = {.path = tsr_mem_strdup(path)};
+
+    if (!part.path)
+        return tsr_fail(TSR_ERR_MEMORY, "out of host memory: a copy of the path %s", path);
+    TSR_TRY(map_file(&part));
+    TSR_TRY(tsr_gguf_part_parse(&part));
+    TSR_TRY(tsr_gguf_part_place(&part, header_only));
+    for (size_t i = 0; i < part.n_records; i++)
+        part.records[i].tensor.file = file;
+    *part_out = part;
+    memset(&part, 0, sizeof part); /* now the caller's */
+out:
+    tsr_gguf_part_close(&part);
+    return status;
+}
+
+void tsr_gguf_part_close(struct tsr_gguf_part *part)
+{
+    for (size_t i = 0; i < part->n_keys; i++)
+        tsr_mem_free(part->keys[i].string_at);
+    tsr_gguf_index_destroy(&part->key_index);
+    tsr_mem_free(part->keys);
+    tsr_mem_free(part->records);
+    tsr_mem_free(part->names);
+    if (part->map)
+        munmap((void *)part->map, part->bytes);
+    tsr_mem_free(part->path);
+    memset(part, 0, sizeof *part);
+}
+
+tsr_status tsr_gguf_part_u64(const struct tsr_gguf_part *part, const char *name, uint64_t *value_out,
+                             size_t *at_out)
+{
+    const struct tsr_gguf_key *key = tsr_gguf_index_find(&part->key_index, name);
+    if (!key)
+        return TSR_ERR_NOT_FOUND;
+    if (key->is_array || !tsr_gguf_value_u64(key->type, key->data, value_out))
+        return tsr_gguf_fail(TSR_ERR_FORMAT, part->path, "key", name, strlen(name), key->at,
+                             "it must be an integer that is not negative, not %s%s",
+                             key->is_array ? "an array of " : "this ", tsr_gguf_value_name(key->type));
+    if (at_out)
+        *at_out = key->at;
+    return TSR_OK;
+}

@@ -1,0 +1,74 @@
+/* One file of a GGUF model: mapped, parsed and checked, but not yet joined with the others.
+ *
+ * The format (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), all little-endian:
+ *     "GGUF", u32 version, u64 tensor count, u64 key count,
+ *     keys:    string name, u32 value type, value
+ *     tensors: string name, u32 n_dims, u64 ne[n_dims], u32 type, u64 offset in the data section
+ *     padding to general.alignment (32 if there is no such key), data section
+ * A string is u64 length and bytes; an array is u32 element type, u64 count and elements. */
+#ifndef TSR_MODEL_GGUF_PART_H
+#define TSR_MODEL_GGUF_PART_H
+
+#include <tsr/gguf.h>
+
+#include "core/status.h"
+#include "gguf/index.h"
+
+struct tsr_gguf_key {
+    const char *name; /* first: tsr_gguf_index reads it */
+    bool is_array;
+    uint32_t type;       /* a tsr_gguf_value_type; of the elements in case of an array */
+    int64_t n;           /* elements; 1 for a scalar */
+    const uint8_t *data; /* the first element, in the map; a string starts with its length */
+    size_t *string_at;   /* array of strings: where each starts, from `data`; else NULL */
+    size_t at;           /* byte of the file where the key starts */
+    size_t name_at;      /* where its name is in the part's `names` */
+};
+
+struct tsr_gguf_record {
+    tsr_gguf_tensor tensor; /* first, and the name first in it: tsr_gguf_index reads it */
+    uint64_t data_at;       /* offset in the data section */
+    size_t at;              /* byte of the file where the description starts */
+    size_t name_at;         /* where its name is in the part's `names` */
+};
+
+struct tsr_gguf_part {
+    char *path;
+    const uint8_t *map;
+    size_t bytes;
+    uint32_t version;
+    struct tsr_gguf_key *keys;
+    size_t n_keys;
+    struct tsr_gguf_index key_index; /* over keys */
+    struct tsr_gguf_record *records;
+    size_t n_records;
+    char *names;       /* all names, each NUL-terminated */
+    size_t alignment;  /* of tensor data within the file */
+    size_t data_start; /* byte of the file where the data section starts */
+};
+
+/* Map and parse a file. `file` numbers it within its model. On failure nothing is left to release. */
+tsr_status tsr_gguf_part_open(const char *path, int file, bool header_only, struct tsr_gguf_part *part_out);
+
+/* A part of all zeros is fine. */
+void tsr_gguf_part_close(struct tsr_gguf_part *part);
+
+/* Read header, keys and tensor descriptions of the mapped file into the part (gguf_parse.c). What it
+ * allocates is in the part, also after a failure. */
+tsr_status tsr_gguf_part_parse(struct tsr_gguf_part *part);
+
+/* Give every record its data, and check that it lies inside the file, aligned and alone (gguf_layout.c). */
+tsr_status tsr_gguf_part_place(struct tsr_gguf_part *part, bool header_only);
+
+/* The integer value of a key; *at_out, unless NULL, is the byte where the key starts. TSR_ERR_NOT_FOUND
+ * without a message if there is no such key, TSR_ERR_FORMAT if it is not an integer >= 0. */
+tsr_status tsr_gguf_part_u64(const struct tsr_gguf_part *part, const char *name, uint64_t *value_out,
+                             size_t *at_out);
+
+/* Store `file: subject "name" at byte n: sentence` and return `status`. `subject` is "header", "key" or
+ * "tensor"; the name, of name_bytes bytes, is shortened and cleaned of control characters; NULL if it is not
+ * known yet. */
+tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subject, const char *name,
+                         size_t name_bytes, size_t at, const char *format, ...) TSR_PRINTF(7, 8);
+
+#endif

@@ -1,0 +1,334 @@
+/* From a laid-out graph to op records with addresses: one function per kind of op, each a transcription of
+ * shapes. An op whose local output is empty is left out, except that a device with nothing to add still takes
+ * part in collectives. */
+#include "graph/emit/emit.h"
+
+#include "alloc/kv/kv.h"
+#include "core/quant/fixed.h"
+#include "core/mem.h"
+
+static const tsr_value *value_at(const tsr_emitter *emitter, int index)
+{
+    return &emitter->low->values[index];
+}
+
+static unsigned char *workspace(const tsr_emitter *emitter, int d, size_t offset)
+{
+    unsigned char *base = emitter->memory->devices[d].comm;
+    return base ? base + offset : NULL;
+}
+
+void *tsr_emit_address(const tsr_emitter *emitter, int value, int d)
+{
+    const tsr_value *v = value_at(emitter, value);
+    if (v->sharding == TSR_SHARDING_PARTIAL)
+        return workspace(emitter, d, (size_t)v->slot * emitter->memory->layout.devices[d].slot_bytes);
+    int index = emitter->layout->item_of[value * emitter->layout->n_devices + d];
+    if (index < 0)
+        return NULL;
+    const tsr_item *item = &emitter->layout->devices[d].items[index];
+    unsigned char *chunk = item->bytes ? emitter->memory->devices[d].chunks[item->chunk] : NULL;
+    return chunk ? chunk + item->offset : NULL;
+}
+
+void *tsr_emit_staging(const tsr_emitter *emitter, int i, int d)
+{
+    const tsr_device_layout *layout = &emitter->memory->layout.devices[d];
+    return workspace(emitter, d,
+                     (size_t)layout->n_slots * layout->slot_bytes + emitter->layout->staging_of[i]);
+}
+
+typedef tsr_emission emission;
+
+static void *in_address(const emission *e, int k)
+{
+    return tsr_emit_address(e->emitter, e->instr->in[k], e->d);
+}
+
+static void *out_address(const emission *e)
+{
+    return tsr_emit_address(e->emitter, e->instr->out, e->d);
+}
+
+static const tsr_value *in_value(const emission *e, int k)
+{
+    return value_at(e->emitter, e->instr->in[k]);
+}
+
+static int64_t out_cols(const emission *e)
+{
+    return tsr_value_cols(e->out, e->d);
+}
+
+static float partial_limit(const tsr_placement *place, bool get_rows)
+{
+    return tsr_fixed_limit(get_rows ? 1 : tsr_shard_map_n_granules(place->map));
+}
+
+static bool emit_get_rows(const emission *e, tsr_op *op)
+{
+    const tsr_tensor *table = e->instr->weight;
+    tsr_op_get_rows *a = &op->get_rows;
+    *a = (tsr_op_get_rows){.n_cols = e->out->ne0, .n_ids = e->out->ne1, .y = out_address(e)};
+    if (!table) { /* rows of an activation */
+        a->type = TSR_TYPE_F32;
+        a->table = in_address(e, 0);
+        a->table_stride = (size_t)e->out->ne0 * sizeof(float);
+        a->row_end = in_value(e, 0)->ne1;
+        a->ids = in_address(e, 1);
+        return a->n_ids > 0;
+    }
+    const tsr_placement *place = &table->placement;
+    a->type = table->type;
+    a->table = table->shards[e->d].data;
+    a->table_stride = table->shards[e->d].row_stride;
+    a->ids = in_address(e, 0);
+    a->row_end = table->ne[1];
+    if (place->sharding == TSR_SHARDING_SPLIT) {
+        a->row_begin = tsr_shard_map_first(place->map, e->d);
+        a->row_end = a->row_begin + tsr_shard_map_count(place->map, e->d);
+        a->partial = true;
+        a->reduce = e->emitter->reduce;
+        a->limit = partial_limit(place, true);
+    }
+    return a->n_ids > 0 && a->row_end > a->row_begin;
+}
+
+static bool emit_mul_mat(const emission *e, tsr_op *op)
+{
+    const tsr_tensor *w = e->instr->weight;
+    const tsr_value *x = in_value(e, 0);
+    const tsr_placement *place = &w->placement;
+    tsr_op_mul_mat *a = &op->mul_mat;
+    *a = (tsr_op_mul_mat){.type = w->type,
+                          .w = w->shards[e->d].data,
+                          .w_stride = w->shards[e->d].row_stride,
+                          .x = in_address(e, 0),
+                          .x_stride = tsr_value_cols(x, e->d),
+                          .n_tokens = x->ne1,
+                          .reduce = e->emitter->reduce,
+                          .x_bits = e->emitter->x_bits,
+                          .y = out_address(e)};
+    tsr_tensor_local_shape(w, e->d, &a->k, &a->n_rows);
+    a->y_stride = a->n_rows;
+    if (e->out->sharding == TSR_SHARDING_PARTIAL) {
+        a->partial = true;
+        a->granule = place->map->granule;
+        a->limit = partial_limit(place, false);
+        if (x->sharding == TSR_SHARDING_REPLICATED) /* our columns of a whole x */
+            a->x += tsr_shard_map_first(place->map, e->d);
+    }
+    return a->n_rows > 0 && a->k > 0 && a->n_tokens > 0;
+}
+
+static bool emit_rms_norm(const emission *e, tsr_op *op)
+{
+    const tsr_tensor *weight = e->instr->weight;
+    const tsr_tensor *bias = e->instr->args->bias;
+    op->rms_norm = (tsr_op_rms_norm){.x = in_address(e, 0),
+                                     .weight = weight->shards[e->d].data,
+                                     .bias = bias ? bias->shards[e->d].data : NULL,
+                                     .center = e->instr->args->center,
+                                     .y = out_address(e),
+                                     .n = weight->ne[0],
+                                     .n_rows = out_cols(e) / weight->ne[0] * e->out->ne1,
+                                     .eps = e->instr->args->eps};
+    return op->rms_norm.n_rows > 0;
+}
+
+static bool emit_rope(const emission *e, tsr_op *op)
+{
+    op->rope = (tsr_op_rope){.x = in_address(e, 0),
+                             .table = in_address(e, 1),
+                             .y = out_address(e),
+                             .n_tokens = e->out->ne1,
+                             .n_heads = out_cols(e) / e->instr->args->head_dim,
+                             .head_dim = e->instr->args->head_dim,
+                             .n_rot = in_value(e, 1)->ne0,
+                             .interleaved = e->instr->args->interleaved};
+    return op->rope.n_tokens > 0 && op->rope.n_heads > 0;
+}
+
+static tsr_kv_index kv_index(const emission *e, int first)
+{
+    return (tsr_kv_index){.page_table = in_address(e, first),
+                          .table_stride = in_value(e, first)->ne0,
+                          .seq_row = in_address(e, first + 1),
+                          .position = in_address(e, first + 2)};
+}
+
+static bool emit_kv_write(const emission *e, tsr_op *op)
+{
+    tsr_op_kv_write *a = &op->kv_write;
+    *a = (tsr_op_kv_write){.index = kv_index(e, 2),
+                           .k = in_address(e, 0),
+                           .v = in_address(e, 1),
+                           .n_tokens = in_value(e, 0)->ne1};
+    tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
+    return a->n_tokens > 0 && a->kv.n_heads > 0;
+}
+
+static bool emit_attention(const emission *e, tsr_op *op)
+{
+    const tsr_tensor *sinks = e->instr->args->sinks;
+    tsr_op_attention *a = &op->attention;
+    *a = (tsr_op_attention){.index = kv_index(e, 1),
+                            .q = in_address(e, 0),
+                            .y = out_address(e),
+                            .n_tokens = e->out->ne1,
+                            .scale = e->instr->args->factor,
+                            .softcap = e->instr->args->softcap,
+                            .window = e->instr->args->window,
+                            .sinks = sinks ? sinks->shards[e->d].data : NULL};
+    tsr_kv_view_of(e->instr->args->kv, e->d, e->instr->args->layer, &a->kv);
+    if (a->kv.n_heads == 0)
+        return false;
+    a->n_heads = out_cols(e) / a->kv.head_dim;
+    return a->n_tokens > 0 && a->n_heads > 0;
+}
+
+static bool emit_glu(const emission *e, tsr_op *op)
+{
+    op->glu = (tsr_op_glu){.kind = e->instr->args->glu,
+                           .gate = in_address(e, 0),
+                           .up = in_address(e, 1),
+                           .y = out_address(e),
+                           .n = out_cols(e) * e->out->ne1};
+    return op->glu.n > 0;
+}
+
+static bool emit_add(const emission *e, tsr_op *op)
+{
+    const tsr_tensor *bias = e->instr->weight;
+    tsr_op_add *a = &op->add;
+    *a = (tsr_op_add){.a = in_address(e, 0), .y = out_address(e), .n = out_cols(e), .n_rows = e->out->ne1};
+    if (bias) {
+        a->b = bias->shards[e->d].data;
+        a->broadcast_b = true;
+        if (bias->placement.sharding == TSR_SHARDING_REPLICATED && e->out->sharding == TSR_SHARDING_SPLIT)
+            a->b += tsr_shard_map_first(e->out->map, e->d);
+    } else {
+        a->b = in_address(e, 1);
+        a->broadcast_b = in_value(e, 1)->ne1 == 1;
+    }
+    return a->n > 0 && a->n_rows > 0;
+}
+
+static bool emit_scale(const emission *e, tsr_op *op)
+{
+    op->scale = (tsr_op_scale){.x = in_address(e, 0),
+                               .y = out_address(e),
+                               .n = out_cols(e) * e->out->ne1,
+                               .factor = e->instr->args->factor};
+    return op->scale.n > 0;
+}
+
+static bool emit_softcap(const emission *e, tsr_op *op)
+{
+    op->softcap = (tsr_op_softcap){.x = in_address(e, 0),
+                                   .y = out_address(e),
+                                   .n = out_cols(e) * e->out->ne1,
+                                   .cap = e->instr->args->softcap};
+    return op->softcap.n > 0;
+}
+
+static bool emit_gate(const emission *e, tsr_op *op)
+{
+    op->gate = (tsr_op_gate){.x = in_address(e, 0),
+                             .gate = in_address(e, 1),
+                             .y = out_address(e),
+                             .n = out_cols(e),
+                             .n_rows = e->out->ne1};
+    return op->gate.n > 0 && op->gate.n_rows > 0;
+}
+
+static bool emit_softmax(const emission *e, tsr_op *op)
+{
+    op->softmax = (tsr_op_softmax){.x = in_address(e, 0),
+                                   .y = out_address(e),
+                                   .n = e->out->ne0,
+                                   .n_rows = e->out->ne1,
+                                   .scale = e->instr->args->factor};
+    return op->softmax.n > 0 && op->softmax.n_rows > 0;
+}
+
+static bool emit_argmax(const emission *e, tsr_op *op)
+{
+    op->argmax = (tsr_op_argmax){
+        .x = in_address(e, 0), .y = out_address(e), .n = in_value(e, 0)->ne0, .n_rows = e->out->ne1};
+    return op->argmax.n > 0 && op->argmax.n_rows > 0;
+}
+
+/* A device's columns: into its slot, from where the others gather them, or out of a whole value. */
+static bool emit_copy(const emission *e, tsr_op *op)
+{
+    const tsr_value *x = in_value(e, 0);
+    int64_t cols = tsr_shard_map_count(e->out->map, e->d);
+    op->copy = (tsr_op_copy){.x = in_address(e, 0),
+                             .x_stride = tsr_value_cols(x, e->d),
+                             .dst_type = TSR_TYPE_F32,
+                             .y = out_address(e),
+                             .y_stride = (size_t)cols * sizeof(float),
+                             .n = cols,
+                             .n_rows = e->out->ne1};
+    if (x->sharding == TSR_SHARDING_REPLICATED)
+        op->copy.x += tsr_shard_map_first(e->out->map, e->d);
+    return op->copy.n > 0 && op->copy.n_rows > 0;
+}
+
+static bool emit_collective(const emission *e, tsr_op *op)
+{
+    tsr_collective *collective = e->emitter->collectives[e->instr->collective];
+    const tsr_value *value =
+        value_at(e->emitter, e->instr->kind == TSR_OP_SEND ? e->instr->in[0] : e->instr->out);
+    int64_t n = value->ne0 * value->ne1;
+    if (e->instr->kind == TSR_OP_ALL_REDUCE)
+        op->all_reduce = (tsr_op_all_reduce){.collective = collective,
+                                             .residual = e->instr->n_in == 2 ? in_address(e, 1) : NULL,
+                                             .y = out_address(e),
+                                             .n = n};
+    else if (e->instr->kind == TSR_OP_ALL_GATHER)
+        op->all_gather = (tsr_op_all_gather){
+            .collective = collective, .y = out_address(e), .n = value->ne0, .n_rows = value->ne1};
+    else if (e->instr->kind == TSR_OP_SEND)
+        op->send = (tsr_op_send){.collective = collective, .x = in_address(e, 0), .n = n};
+    else
+        op->recv = (tsr_op_recv){.collective = collective, .y = out_address(e), .n = n};
+    return n > 0;
+}
+
+bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
+{
+    static bool (*const emit[TSR_OP_COUNT])(const emission *, tsr_op *) = {
+        [TSR_OP_GET_ROWS] = emit_get_rows,
+        [TSR_OP_RMS_NORM] = emit_rms_norm,
+        [TSR_OP_MUL_MAT] = emit_mul_mat,
+        [TSR_OP_ROPE] = emit_rope,
+        [TSR_OP_KV_WRITE] = emit_kv_write,
+        [TSR_OP_ATTENTION] = emit_attention,
+        [TSR_OP_GLU] = emit_glu,
+        [TSR_OP_ADD] = emit_add,
+        [TSR_OP_SCALE] = emit_scale,
+        [TSR_OP_SOFTCAP] = emit_softcap,
+        [TSR_OP_GATE] = emit_gate,
+        [TSR_OP_SOFTMAX] = emit_softmax,
+        [TSR_OP_ARGMAX] = emit_argmax,
+        [TSR_OP_COPY] = emit_copy,
+        [TSR_OP_ROUTE] = tsr_emit_route,
+        [TSR_OP_EXPERTS_GLU] = tsr_emit_experts_glu,
+        [TSR_OP_EXPERTS_DOWN] = tsr_emit_experts_down,
+        [TSR_OP_ALL_REDUCE] = emit_collective,
+        [TSR_OP_ALL_GATHER] = emit_collective,
+        [TSR_OP_SEND] = emit_collective,
+        [TSR_OP_RECV] = emit_collective,
+    };
+    const tsr_instr *instr = &emitter->low->instrs[i];
+    if (!(instr->devices >> d & 1))
+        return false;
+    emission e = {.emitter = emitter,
+                  .instr = instr,
+                  .d = d,
+                  .out = instr->out >= 0 ? value_at(emitter, instr->out) : NULL};
+    *op = (tsr_op){.kind = instr->kind, .name = instr->name};
+    return emit[instr->kind](&e, op);
+}

@@ -1,0 +1,287 @@
+/* Lifetimes and in-place reuse.
+ *
+ * On each device a value is live from the instruction that makes it to the last one there that reads it. Ops
+ * that go element by element (or row by row, reading a row before writing it) may write over an operand that
+ * dies with them; whether they do is the packer's choice. Whether they may depends on the kind of op alone,
+ * never on sizes, so that the same graph built for fewer tokens has the same items with the same lifetimes
+ * and can use the offsets found for the larger one. Inputs keep their memory for the whole program, because
+ * the caller need not set them again; outputs keep it to the end. */
+#include "graph/emit/layout.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+
+/* -- lifetimes -- */
+
+typedef struct lifetimes {
+    const tsr_runtime *rt;
+    const tsr_lowered *low;
+    tsr_layout *layout;
+    int *last; /* [n_values][n_devices] last instruction that reads it, -1 = none */
+} lifetimes;
+
+static int *last_of(lifetimes *life, int value, int d)
+{
+    return &life->last[value * life->layout->n_devices + d];
+}
+
+static int *item_of(lifetimes *life, int value, int d)
+{
+    return &life->layout->item_of[value * life->layout->n_devices + d];
+}
+
+void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out)
+{
+    int first = 0, end = 0;
+    switch (instr->kind) {
+    case TSR_OP_RMS_NORM:
+    case TSR_OP_ROPE:
+    case TSR_OP_SCALE:
+    case TSR_OP_SOFTCAP:
+    case TSR_OP_GATE:
+    case TSR_OP_SOFTMAX:
+    case TSR_OP_ADD: /* its second operand may be a single row */
+        end = 1;
+        break;
+    case TSR_OP_GLU:
+        end = 2;
+        break;
+    case TSR_OP_ALL_REDUCE: /* the residual */
+        first = 1;
+        end = 2;
+        break;
+    default:
+        break;
+    }
+    *first_out = first;
+    *end_out = TSR_MIN(end, instr->n_in);
+}
+
+static int in_place_operand(lifetimes *life, int i, int d)
+{
+    const tsr_instr *instr = &life->low->instrs[i];
+    int first, end;
+    tsr_instr_in_place(instr, &first, &end);
+    for (int k = first; k < end; k++) {
+        const tsr_value *value = &life->low->values[instr->in[k]];
+        if (*item_of(life, instr->in[k], d) >= 0 && *last_of(life, instr->in[k], d) == i &&
+            !(value->flags & (TSR_TENSOR_INPUT | TSR_TENSOR_OUTPUT)))
+            return instr->in[k];
+    }
+    return -1;
+}
+
+static void find_last_uses(lifetimes *life)
+{
+    const tsr_lowered *low = life->low;
+    for (int k = 0; k < low->n_values * life->layout->n_devices; k++)
+        life->last[k] = -1;
+    for (int i = 0; i < low->n_instrs; i++)
+        for (int k = 0; k < low->instrs[i].n_in; k++)
+            for (int d = 0; d < life->layout->n_devices; d++)
+                if (low->instrs[i].devices >> d & 1)
+                    *last_of(life, low->instrs[i].in[k], d) = i;
+}
+
+tsr_status tsr_value_bytes(const tsr_runtime *rt, const tsr_value *value, int d, size_t *bytes_out)
+{
+    size_t bytes;
+    if (!tsr_mul_size((size_t)tsr_value_cols(value, d), (size_t)value->ne1, &bytes) ||
+        !tsr_mul_size(bytes, 4, &bytes) || bytes > SIZE_MAX / 2)
+        return tsr_fail(TSR_ERR_INVALID, "%s: [%lld, %lld] is too large", value->name, (long long)value->ne0,
+                        (long long)value->ne1);
+    *bytes_out = tsr_align_up(bytes, rt->devices[d]->alignment);
+    return TSR_OK;
+}
+
+/* Value `v` appears on device `d` at instruction `i` (-1: an input). */
+static tsr_status define(lifetimes *life, int v, int d, int i)
+{
+    tsr_device_layout *device = &life->layout->devices[d];
+    const tsr_value *value = &life->low->values[v];
+    bool kept = value->flags & (TSR_TENSOR_INPUT | TSR_TENSOR_OUTPUT);
+    int upper = kept ? life->low->n_instrs : TSR_MAX(*last_of(life, v, d), i) + 1;
+    int operand = i >= 0 ? in_place_operand(life, i, d) : -1;
+    tsr_item item = {.lower = TSR_MAX(i, 0), .upper = TSR_MAX(upper, 1), .over = -1};
+    if (operand >= 0)
+        item.over = *item_of(life, operand, d);
+    tsr_status status = tsr_value_bytes(life->rt, value, d, &item.bytes);
+    if (status != TSR_OK)
+        return status;
+    *item_of(life, v, d) = device->n_items;
+    device->items[device->n_items++] = item;
+    return TSR_OK;
+}
+
+/* A slot must hold the largest partial sum; a hand-over has its own place for the whole step. */
+static tsr_status define_workspace(lifetimes *life, int i, int d, tsr_reduce_type reduce)
+{
+    const tsr_instr *instr = &life->low->instrs[i];
+    tsr_device_layout *device = &life->layout->devices[d];
+    bool sends = instr->kind == TSR_OP_SEND;
+    const tsr_value *value = &life->low->values[sends ? instr->in[0] : instr->out];
+    int64_t cols = instr->kind == TSR_OP_COPY ? tsr_shard_map_count(value->map, d) : value->ne0;
+    bool empty = !sends && instr->kind != TSR_OP_COPY && !(value->contributors >> d & 1);
+    size_t bytes, element = instr->kind == TSR_OP_COPY || sends ? sizeof(float) : tsr_reduce_bytes(reduce);
+    if (!tsr_mul_size((size_t)cols, (size_t)value->ne1, &bytes) || !tsr_mul_size(bytes, element, &bytes) ||
+        bytes > SIZE_MAX / 4)
+        return tsr_fail(TSR_ERR_INVALID, "%s: [%lld, %lld] is too large", value->name, (long long)value->ne0,
+                        (long long)value->ne1);
+    bytes = tsr_align_up(bytes, life->rt->devices[d]->alignment);
+    if (sends) {
+        life->layout->staging_of[i] = device->staging_bytes;
+        device->staging_bytes += bytes;
+    } else if (!empty) {
+        device->slot_bytes = TSR_MAX(device->slot_bytes, bytes);
+        device->n_slots = TSR_MAX(device->n_slots, value->slot + 1);
+    }
+    return TSR_OK;
+}
+
+static tsr_status define_all(lifetimes *life, tsr_reduce_type reduce)
+{
+    tsr_status status = TSR_OK;
+    const tsr_lowered *low = life->low;
+    for (int v = 0; v < low->n_values; v++)
+        for (int d = 0; d < life->layout->n_devices; d++)
+            if ((low->values[v].flags & TSR_TENSOR_INPUT) && low->values[v].devices >> d & 1)
+                TSR_TRY(define(life, v, d, -1));
+    for (int i = 0; i < low->n_instrs; i++) {
+        const tsr_instr *instr = &low->instrs[i];
+        bool partial = instr->out >= 0 && low->values[instr->out].sharding == TSR_SHARDING_PARTIAL;
+        for (int d = 0; d < life->layout->n_devices; d++) {
+            if (!(instr->devices >> d & 1))
+                continue;
+            if (partial || instr->kind == TSR_OP_SEND)
+                TSR_TRY(define_workspace(life, i, d, reduce));
+            else if (instr->out >= 0)
+                TSR_TRY(define(life, instr->out, d, i));
+        }
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_layout_create(const tsr_runtime *rt, const tsr_lowered *lowered, tsr_reduce_type reduce,
+                             tsr_layout *layout_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_layout layout = {.n_devices = rt->n_devices, .n_values = lowered->n_values};
+    lifetimes life = {.rt = rt, .low = lowered, .layout = &layout};
+    size_t n = (size_t)lowered->n_values * (size_t)rt->n_devices;
+
+    TSR_TRY(tsr_mem_array(n, sizeof(int), "activation lifetimes", &life.last));
+    TSR_TRY(tsr_mem_array(n, sizeof(int), "activation places", &layout.item_of));
+    TSR_TRY(tsr_mem_array((size_t)lowered->n_instrs, sizeof(size_t), "hand-over places", &layout.staging_of));
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *layout.devices, "device layouts", &layout.devices));
+    for (int d = 0; d < rt->n_devices; d++)
+        TSR_TRY(tsr_mem_array((size_t)lowered->n_values, sizeof(tsr_item), "activation items",
+                              &layout.devices[d].items));
+    memset(layout.item_of, -1, n * sizeof(int));
+    find_last_uses(&life);
+    TSR_TRY(define_all(&life, reduce));
+    *layout_out = layout;
+    memset(&layout, 0, sizeof layout);
+out:
+    tsr_mem_free(life.last);
+    tsr_layout_free(&layout);
+    return status;
+}
+
+void tsr_layout_free(tsr_layout *layout)
+{
+    for (int d = 0; layout->devices && d < layout->n_devices; d++) {
+        tsr_mem_free(layout->devices[d].items);
+        tsr_mem_free(layout->devices[d].chunk_bytes);
+    }
+    tsr_mem_free(layout->devices);
+    tsr_mem_free(layout->item_of);
+    tsr_mem_free(layout->staging_of);
+    tsr_order_free(&layout->order);
+    memset(layout, 0, sizeof *layout);
+}
+
+/* -- packing -- */
+
+static bool same_shape(const tsr_device_layout *reserved, const tsr_device_layout *wanted)
+{
+    if (reserved->n_items != wanted->n_items)
+        return false;
+    for (int i = 0; i < wanted->n_items; i++)
+        if (reserved->items[i].lower != wanted->items[i].lower ||
+            reserved->items[i].upper != wanted->items[i].upper ||
+            reserved->items[i].over != wanted->items[i].over ||
+            reserved->items[i].bytes < wanted->items[i].bytes)
+            return false;
+    return true;
+}
+
+static tsr_status take_over(const tsr_device_layout *reserved, tsr_device_layout *device)
+{
+    tsr_status status =
+        tsr_mem_array((size_t)reserved->n_chunks, sizeof(size_t), "arena chunks", &device->chunk_bytes);
+    if (status != TSR_OK)
+        return status;
+    device->n_chunks = reserved->n_chunks;
+    memcpy(device->chunk_bytes, reserved->chunk_bytes, (size_t)reserved->n_chunks * sizeof(size_t));
+    device->bound_bytes = reserved->bound_bytes;
+    for (int i = 0; i < device->n_items; i++) {
+        device->items[i].chunk = reserved->items[i].chunk;
+        device->items[i].offset = reserved->items[i].offset;
+    }
+    return TSR_OK;
+}
+
+static bool same_items(const tsr_device_layout *a, const tsr_device_layout *b)
+{
+    if (!same_shape(a, b))
+        return false;
+    for (int i = 0; i < a->n_items; i++)
+        if (a->items[i].bytes != b->items[i].bytes)
+            return false;
+    return true;
+}
+
+/* A device before `d` with the very same problem, as devices of equal shares have; -1 if there is none. */
+static int find_twin(const tsr_runtime *rt, const tsr_layout *layout, int d)
+{
+    const tsr_device *device = rt->devices[d];
+    for (int e = d - 1; e >= 0; e--)
+        if (rt->devices[e]->alignment == device->alignment &&
+            rt->devices[e]->max_alloc == device->max_alloc &&
+            same_items(&layout->devices[e], &layout->devices[d]))
+            return e;
+    return -1;
+}
+
+tsr_status tsr_layout_pack(const tsr_runtime *rt, const tsr_layout *reserved, tsr_layout *layout)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < layout->n_devices; d++) {
+        tsr_device_layout *device = &layout->devices[d];
+        int twin;
+        if (reserved && same_shape(&reserved->devices[d], device))
+            TSR_TRY(take_over(&reserved->devices[d], device));
+        else if ((twin = find_twin(rt, layout, d)) >= 0)
+            TSR_TRY(take_over(&layout->devices[twin], device));
+        else
+            TSR_TRY(tsr_layout_pack_device(rt->devices[d], device));
+    }
+out:
+    return status;
+}
+
+size_t tsr_layout_arena_bytes(const tsr_layout *layout, int device)
+{
+    size_t bytes = 0;
+    for (int c = 0; c < layout->devices[device].n_chunks; c++)
+        bytes += layout->devices[device].chunk_bytes[c];
+    return bytes;
+}
+
+size_t tsr_layout_comm_bytes(const tsr_layout *layout, int device)
+{
+    const tsr_device_layout *d = &layout->devices[device];
+    return (size_t)d->n_slots * d->slot_bytes + d->staging_bytes;
+}

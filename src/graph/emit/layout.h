@@ -1,0 +1,59 @@
+/* Where every activation of a lowered graph lies: lifetimes, in-place reuse, and the packing of each device's
+ * arena. */
+#ifndef TSR_GRAPH_LAYOUT_H
+#define TSR_GRAPH_LAYOUT_H
+
+#include "graph/order/order.h"
+
+/* A value's piece of arena. Live during instructions [lower, upper). */
+typedef struct tsr_item {
+    int lower, upper;
+    size_t bytes;
+    int over; /* the item of the operand that it may be written over, which dies where it begins; -1 = none */
+    int chunk;
+    size_t offset;
+} tsr_item;
+
+typedef struct tsr_device_layout {
+    tsr_item *items;
+    int n_items;
+    size_t *chunk_bytes; /* [n_chunks] */
+    int n_chunks;
+    size_t bound_bytes;   /* max-live lower bound of the items */
+    int n_slots;          /* for partial sums, see slots.h */
+    size_t slot_bytes;    /* each */
+    size_t staging_bytes; /* what this device sends in hand-overs */
+} tsr_device_layout;
+
+typedef struct tsr_layout {
+    int n_devices, n_values;
+    int *item_of;               /* [n_values][n_devices], -1 = not in that device's arena */
+    size_t *staging_of;         /* [n_instrs] offset of a SEND's staging buffer behind the slots */
+    tsr_order order;            /* that the instructions were put into, for programs in the same memory */
+    tsr_device_layout *devices; /* [n_devices] */
+} tsr_layout;
+
+/* Find the items and their lifetimes; nothing is packed yet. */
+tsr_status tsr_layout_create(const tsr_runtime *rt, const tsr_lowered *lowered, tsr_reduce_type reduce,
+                             tsr_layout *layout_out);
+void tsr_layout_free(tsr_layout *layout);
+
+/* Give every item a chunk and an offset. `reserved` (may be NULL) is an earlier, packed layout: where it has
+ * the same lifetimes and items no smaller than these, its offsets are taken over, which is valid, fast, and
+ * keeps a smaller batch inside memory that was reserved for a larger one. */
+tsr_status tsr_layout_pack(const tsr_runtime *rt, const tsr_layout *reserved, tsr_layout *layout);
+
+/* Pack one device's items into chunks no larger than the device allows. */
+tsr_status tsr_layout_pack_device(const tsr_device *device, tsr_device_layout *layout);
+
+/* Bytes of a value on device `d`, aligned as its arena is; TSR_ERR_INVALID if they cannot be counted. */
+tsr_status tsr_value_bytes(const tsr_runtime *rt, const tsr_value *value, int d, size_t *bytes_out);
+
+/* Operands [first, end) of an instruction that its result may be written over if they die with it. */
+void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out);
+
+/* Bytes of one device's arena and collective workspace. */
+size_t tsr_layout_arena_bytes(const tsr_layout *layout, int device);
+size_t tsr_layout_comm_bytes(const tsr_layout *layout, int device);
+
+#endif

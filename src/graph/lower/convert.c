@@ -1,0 +1,181 @@
+/* Values, instructions, and the conversions between shardings; see lowering.h. */
+#include "graph/lower/lowering.h"
+
+#include "core/mem.h"
+
+tsr_status tsr_lowering_add_value(tsr_lowering *low, tsr_value value, int *index_out)
+{
+    tsr_lowered *out = low->out;
+    if (out->n_values == out->values_capacity) {
+        int capacity = out->values_capacity ? 2 * out->values_capacity : 128;
+        tsr_value *values = tsr_mem_realloc(out->values, (size_t)capacity, sizeof *values);
+        if (!values)
+            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %d graph values", capacity);
+        out->values = values;
+        out->values_capacity = capacity;
+    }
+    value.whole = -1;
+    out->values[out->n_values] = value;
+    *index_out = out->n_values++;
+    return TSR_OK;
+}
+
+tsr_status tsr_lowering_add_instr(tsr_lowering *low, tsr_instr instr)
+{
+    tsr_lowered *out = low->out;
+    if (out->n_instrs == out->instrs_capacity) {
+        int capacity = out->instrs_capacity ? 2 * out->instrs_capacity : 128;
+        tsr_instr *instrs = tsr_mem_realloc(out->instrs, (size_t)capacity, sizeof *instrs);
+        if (!instrs)
+            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %d graph instructions", capacity);
+        out->instrs = instrs;
+        out->instrs_capacity = capacity;
+    }
+    out->instrs[out->n_instrs++] = instr;
+    return TSR_OK;
+}
+
+tsr_value *tsr_lowering_value(tsr_lowering *low, int index)
+{
+    return &low->out->values[index];
+}
+
+int tsr_lowering_value_of(tsr_lowering *low, const tsr_tensor *tensor)
+{
+    return low->out->value_of_node[tensor->index];
+}
+
+int64_t tsr_value_cols(const tsr_value *value, int d)
+{
+    if (!(value->devices >> d & 1))
+        return 0;
+    return value->sharding == TSR_SHARDING_SPLIT ? tsr_shard_map_count(value->map, d) : value->ne0;
+}
+
+/* -- conversions -- */
+
+/* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */
+tsr_status tsr_lowering_all_reduce(tsr_lowering *low, int partial, int residual, int *whole_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_value value = *tsr_lowering_value(low, partial);
+    value.sharding = TSR_SHARDING_REPLICATED;
+    value.contributors = 0;
+    int whole;
+    TSR_TRY(tsr_lowering_add_value(low, value, &whole));
+    TSR_TRY(tsr_lowering_add_instr(low, (tsr_instr){.kind = TSR_OP_ALL_REDUCE,
+                                                    .name = value.name,
+                                                    .in = {partial, residual},
+                                                    .n_in = residual >= 0 ? 2 : 1,
+                                                    .out = whole,
+                                                    .devices = value.devices,
+                                                    .collective = low->out->n_collectives}));
+    tsr_slots_meet(&low->slots, low->out->n_collectives++, value.devices,
+                   tsr_lowering_value(low, partial)->contributors, value.slot);
+    low->out->n_all_reduces++;
+    tsr_lowering_value(low, partial)->whole = whole;
+    if (low->pending == partial)
+        low->pending = -1;
+    *whole_out = whole;
+out:
+    return status;
+}
+
+tsr_status tsr_lowering_resolve_pending(tsr_lowering *low)
+{
+    int whole;
+    return low->pending < 0 ? TSR_OK : tsr_lowering_all_reduce(low, low->pending, -1, &whole);
+}
+
+/* A SPLIT value becomes whole on all its devices: each copies its part into the workspace, then all read
+ * all. */
+static tsr_status all_gather(tsr_lowering *low, int split, int *whole_out)
+{
+    tsr_status status = TSR_OK;
+    int part, whole;
+    TSR_TRY(tsr_lowering_resolve_pending(low));
+    tsr_value value = *tsr_lowering_value(low, split);
+    value.sharding = TSR_SHARDING_PARTIAL;
+    TSR_TRY(tsr_slots_choose(&low->slots, value.devices, &value.slot));
+    TSR_TRY(tsr_lowering_add_value(low, value, &part));
+    TSR_TRY(tsr_lowering_add_instr(low, (tsr_instr){.kind = TSR_OP_COPY,
+                                                    .name = value.name,
+                                                    .in = {split},
+                                                    .n_in = 1,
+                                                    .out = part,
+                                                    .devices = value.devices,
+                                                    .collective = -1}));
+    value.sharding = TSR_SHARDING_REPLICATED;
+    TSR_TRY(tsr_lowering_add_value(low, value, &whole));
+    TSR_TRY(tsr_lowering_add_instr(low, (tsr_instr){.kind = TSR_OP_ALL_GATHER,
+                                                    .name = value.name,
+                                                    .in = {part},
+                                                    .n_in = 1,
+                                                    .out = whole,
+                                                    .devices = value.devices,
+                                                    .collective = low->out->n_collectives}));
+    tsr_slots_meet(&low->slots, low->out->n_collectives++, value.devices, value.devices, value.slot);
+    low->out->n_all_gathers++;
+    tsr_lowering_value(low, split)->whole = whole;
+    *whole_out = whole;
+out:
+    return status;
+}
+
+/* Copy a REPLICATED value to devices that lack it. The lowest device that has it sends. */
+static tsr_status hand_over(tsr_lowering *low, int index, uint64_t missing)
+{
+    tsr_status status = TSR_OK;
+    tsr_value *value = tsr_lowering_value(low, index);
+    uint64_t sender = value->devices & (~value->devices + 1);
+    tsr_instr instr = {.name = value->name, .n_in = 1, .collective = low->out->n_collectives};
+    instr.in[0] = index;
+    instr.kind = TSR_OP_SEND;
+    instr.devices = sender;
+    instr.out = -1;
+    TSR_TRY(tsr_lowering_add_instr(low, instr));
+    instr.kind = TSR_OP_RECV;
+    instr.devices = missing;
+    instr.out = index;
+    instr.n_in = 0;
+    TSR_TRY(tsr_lowering_add_instr(low, instr));
+    tsr_lowering_value(low, index)->devices |= missing;
+    tsr_slots_hand_over(&low->slots, low->out->n_collectives++, sender, missing);
+    low->out->n_handovers += __builtin_popcountll(missing);
+out:
+    return status;
+}
+
+/* The whole of value `index` on every device of `devices`. Inputs are simply wanted there: the caller fills
+ * them. */
+tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t devices, int *whole_out)
+{
+    tsr_status status = TSR_OK;
+    int whole = index;
+    tsr_value *value = tsr_lowering_value(low, index);
+    if (value->sharding != TSR_SHARDING_REPLICATED) {
+        whole = value->whole;
+        if (whole < 0 && value->sharding == TSR_SHARDING_PARTIAL)
+            TSR_TRY(tsr_lowering_all_reduce(low, index, -1, &whole));
+        else if (whole < 0)
+            TSR_TRY(all_gather(low, index, &whole));
+    }
+    value = tsr_lowering_value(low, whole);
+    uint64_t missing = devices & ~value->devices;
+    if (value->flags & TSR_TENSOR_INPUT)
+        value->devices |= devices;
+    else if (missing)
+        TSR_TRY(hand_over(low, whole, missing));
+    *whole_out = whole;
+out:
+    return status;
+}
+
+/* An operand as an elementwise op takes it: anything but PARTIAL. */
+tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out)
+{
+    *index_out = index;
+    if (tsr_lowering_value(low, index)->sharding != TSR_SHARDING_PARTIAL)
+        return TSR_OK;
+    return tsr_lowering_need_whole(low, index, tsr_lowering_value(low, index)->devices, index_out);
+}

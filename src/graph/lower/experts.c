@@ -1,0 +1,203 @@
+/* A mixture of experts: its routing, and its FFN as two instructions with the hidden activations of all slots
+ * between them, which no other node sees. */
+#include "core/routing.h"
+#include "graph/lower/lowering.h"
+
+static tsr_status append(tsr_lowering *low, tsr_value value, tsr_instr instr, int *index_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_lowering_add_value(low, value, index_out));
+    instr.name = value.name;
+    instr.out = *index_out;
+    instr.devices = value.devices;
+    instr.collective = -1;
+    TSR_TRY(tsr_lowering_add_instr(low, instr));
+out:
+    return status;
+}
+
+/* Kinds of devices differ in the last bits of logits, so in a near tie they would choose different experts
+ * for one token, and the sum would be of parts that do not belong together. Among several kinds one device
+ * decides for all. */
+static uint64_t deciders(const tsr_runtime *rt, uint64_t devices)
+{
+    uint64_t first = devices & (~devices + 1);
+    for (int d = 0; d < rt->n_devices; d++)
+        if (devices >> d & 1 && rt->devices[d]->is_gpu != rt->devices[__builtin_ctzll(first)]->is_gpu)
+            return first;
+    return devices;
+}
+
+tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {.kind = node->op, .args = node->args, .n_in = 1};
+    int logits = tsr_lowering_value_of(low, node->src[0]);
+    const tsr_tensor *bias = instr.args->route.bias;
+    TSR_TRY(tsr_lowering_need_whole(low, logits, tsr_lowering_value(low, logits)->devices, &instr.in[0]));
+    if (bias && (bias->placement.sharding != TSR_SHARDING_REPLICATED ||
+                 tsr_lowering_value(low, instr.in[0])->devices & ~bias->placement.devices))
+        return tsr_fail(TSR_ERR_INVALID, "route: bias %s is missing on a device that holds %s", bias->name,
+                        node->src[0]->name);
+    tsr_value value = {.name = node->name,
+                       .type = node->type,
+                       .ne0 = node->ne[0],
+                       .ne1 = node->ne[1],
+                       .sharding = TSR_SHARDING_REPLICATED,
+                       .devices = deciders(low->graph->rt, tsr_lowering_value(low, instr.in[0])->devices),
+                       .flags = node->flags};
+    TSR_TRY(append(low, value, instr, &low->out->value_of_node[node->index]));
+out:
+    return status;
+}
+
+/* Whether `map` cuts where `like` does, `factor` elements for one of its. */
+static bool cuts_like(const tsr_shard_map *map, const tsr_shard_map *like, int64_t factor)
+{
+    if (map->extent != like->extent * factor || map->granule != like->granule * factor ||
+        map->n_devices != like->n_devices)
+        return false;
+    for (int d = 0; d <= map->n_devices; d++)
+        if (map->begin[d] != like->begin[d])
+            return false;
+    return true;
+}
+
+static tsr_status check_matrix(const tsr_tensor *w, const tsr_expert_weights *e, int64_t n_embd)
+{
+    if (w->placement.sharding != TSR_SHARDING_SPLIT || !w->shards)
+        return tsr_fail(TSR_ERR_INVALID, "experts: weight %s is not allocated, or not divided", w->name);
+    const int64_t elements = w->ne[0] * tsr_tensor_rows(w);
+    if (elements != n_embd * e->n_ff * e->n_experts)
+        return tsr_fail(TSR_ERR_INVALID, "experts: weight %s has %lld elements; %lld experts have %lld",
+                        w->name, (long long)elements, (long long)e->n_experts,
+                        (long long)(n_embd * e->n_ff * e->n_experts));
+    return TSR_OK;
+}
+
+/* Biases of gate and up are divided as down is, those of down by experts. */
+static tsr_status check_bias(const tsr_tensor *bias, const tsr_expert_weights *e, int64_t n, int axis,
+                             const tsr_shard_map *map)
+{
+    if (!bias)
+        return TSR_OK;
+    const tsr_placement *place = &bias->placement;
+    if (bias->type != TSR_TYPE_F32 || bias->ne[0] != n || tsr_tensor_rows(bias) != e->n_experts)
+        return tsr_fail(TSR_ERR_INVALID, "experts: bias %s must be F32 [%lld, %lld]", bias->name,
+                        (long long)n, (long long)e->n_experts);
+    if (place->sharding != TSR_SHARDING_SPLIT || !bias->shards || place->axis != axis ||
+        place->devices != e->down->placement.devices || (map && !tsr_shard_map_equal(place->map, map)))
+        return tsr_fail(TSR_ERR_INVALID, "experts: bias %s and weight %s are divided differently", bias->name,
+                        e->down->name);
+    return TSR_OK;
+}
+
+static tsr_status check_biases(const tsr_expert_weights *e, int64_t n_embd)
+{
+    tsr_status status = TSR_OK;
+    const tsr_placement *down = &e->down->placement;
+    TSR_TRY(check_bias(e->gate_bias, e, e->n_ff, down->axis, down->map));
+    TSR_TRY(check_bias(e->up_bias, e, e->n_ff, down->axis, down->map));
+    TSR_TRY(check_bias(e->down_bias, e, n_embd, 1, down->axis == 1 ? down->map : NULL));
+out:
+    return status;
+}
+
+static tsr_status check_experts(const tsr_expert_weights *e, int64_t n_embd)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *const rows[] = {e->gate, e->up};
+    TSR_TRY(check_matrix(e->down, e, n_embd));
+    const tsr_placement *down = &e->down->placement;
+    bool by_columns = down->axis == 0;
+    if (e->down->ne[0] != (by_columns ? e->n_ff : n_embd * e->n_ff))
+        return tsr_fail(TSR_ERR_INVALID, "experts: weight %s is divided inside its experts' rows",
+                        e->down->name);
+    for (int i = 0; i < 2; i++) {
+        TSR_TRY(check_matrix(rows[i], e, n_embd));
+        const tsr_placement *place = &rows[i]->placement;
+        if (rows[i]->ne[0] != n_embd * e->n_ff || place->axis != down->axis ||
+            place->devices != down->devices || !cuts_like(place->map, down->map, by_columns ? n_embd : 1))
+            return tsr_fail(TSR_ERR_INVALID, "experts: weights %s and %s are divided differently",
+                            rows[i]->name, e->down->name);
+    }
+    TSR_TRY(check_biases(e, n_embd));
+out:
+    return status;
+}
+
+/* The hidden activations: SPLIT like down's columns, or whole on every device, which then fills in and reads
+ * what belongs to its experts. */
+static tsr_value hidden_value(const tsr_node_args *args, const tsr_tensor *node)
+{
+    const tsr_placement *down = &args->experts.down->placement;
+    return (tsr_value){.name = args->experts.up->name,
+                       .type = TSR_TYPE_F32,
+                       .ne0 = args->experts.n_ff,
+                       .ne1 = node->ne[1] * args->n_used,
+                       .sharding = down->axis == 0 ? TSR_SHARDING_SPLIT : TSR_SHARDING_REPLICATED,
+                       .devices = down->devices,
+                       .map = down->axis == 0 ? down->map : NULL};
+}
+
+static uint64_t holders(const tsr_placement *place)
+{
+    uint64_t mask = 0;
+    for (int d = 0; d < place->map->n_devices; d++)
+        if (tsr_shard_map_count(place->map, d) > 0)
+            mask |= UINT64_C(1) << d;
+    return mask & place->devices;
+}
+
+/* Where the sum goes: onto the one that `other` left on the devices, if that is still to be summed up, else
+ * into a slot of its own. */
+static tsr_status choose_slot(tsr_lowering *low, int other, tsr_instr *sum, tsr_value *value)
+{
+    tsr_status status = TSR_OK;
+    if (other >= 0 && other == low->pending) {
+        sum->in[sum->n_in++] = other;
+        value->slot = tsr_lowering_value(low, other)->slot;
+        value->contributors |= tsr_lowering_value(low, other)->contributors;
+        return TSR_OK;
+    }
+    TSR_TRY(tsr_lowering_resolve_pending(low));
+    TSR_TRY(tsr_slots_choose(&low->slots, value->contributors, &value->slot));
+out:
+    return status;
+}
+
+tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    int *index = &low->out->value_of_node[node->index], other = -1, whole;
+    const tsr_node_args *args = node->args;
+    const tsr_placement *down = &args->experts.down->placement;
+    tsr_instr glu = {.kind = TSR_OP_EXPERTS_GLU, .args = args, .n_in = 2};
+    tsr_instr sum = {.kind = TSR_OP_EXPERTS_DOWN, .args = args, .weight = args->experts.down, .n_in = 2};
+
+    TSR_TRY(check_experts(&args->experts, node->ne[0]));
+    for (int i = 0; i < 2; i++)
+        TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), down->devices,
+                                        &glu.in[i]));
+    TSR_TRY(append(low, hidden_value(args, node), glu, &sum.in[0]));
+    sum.in[1] = glu.in[1];
+    if (node->src[2])
+        other = tsr_lowering_value_of(low, node->src[2]);
+    tsr_value value = {.name = node->name,
+                       .type = node->type,
+                       .ne0 = node->ne[0],
+                       .ne1 = node->ne[1],
+                       .sharding = TSR_SHARDING_PARTIAL,
+                       .devices = down->devices,
+                       .contributors = holders(down),
+                       .flags = node->flags};
+    TSR_TRY(choose_slot(low, other, &sum, &value));
+    TSR_TRY(append(low, value, sum, index));
+    low->pending = *index;
+    if (other >= 0 && sum.n_in == 2) { /* it was summed up before */
+        TSR_TRY(tsr_lowering_need_whole(low, other, down->devices, &whole));
+        TSR_TRY(tsr_lowering_all_reduce(low, *index, whole, index));
+    }
+out:
+    return status;
+}

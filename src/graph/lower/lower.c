@@ -1,0 +1,92 @@
+/* Sharding propagation over a whole graph.
+ *
+ * Nodes are taken in order. What an op needs of its operands (whole, or divided like another tensor) follows
+ * from where its weight lies; what it makes follows from the table in docs/architecture.md (lower_node.c). A
+ * conversion is added only when an operand is not what the op needs: PARTIAL -> all-reduce, SPLIT ->
+ * all-gather, wrong devices -> hand-over (convert.c). */
+#include "graph/lower/lower.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+#include "graph/lower/lowering.h"
+
+/* Nodes that lead to an output or a KV write, and how many live consumers each has. */
+static tsr_status find_live(tsr_lowering *low)
+{
+    const tsr_graph *graph = low->graph;
+    bool any = false;
+    for (int i = graph->n_nodes - 1; i >= 0; i--) {
+        const tsr_tensor *node = &graph->nodes[i]->tensor;
+        if ((node->flags & TSR_TENSOR_OUTPUT) || node->op == TSR_OP_KV_WRITE)
+            low->live[i] = any = true;
+        if (!low->live[i])
+            continue;
+        for (int s = 0; s < tsr_node_n_src(node); s++) {
+            if (tsr_tensor_is_weight(node->src[s])) {
+                low->devices |= node->src[s]->placement.devices;
+                continue;
+            }
+            low->live[node->src[s]->index] = true;
+            low->n_uses[node->src[s]->index]++;
+        }
+    }
+    if (low->devices == 0)
+        low->devices = 1;
+    return any ? TSR_OK
+               : tsr_fail(TSR_ERR_INVALID, "the graph has no output; mark one with tsr_graph_output()");
+}
+
+/* An output that is still PARTIAL is summed up, and the sum is what the caller reads. */
+static tsr_status settle_output(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    int *index = &low->out->value_of_node[node->index];
+    if (*index < 0 || !(node->flags & TSR_TENSOR_OUTPUT))
+        return TSR_OK;
+    if (tsr_lowering_value(low, *index)->sharding == TSR_SHARDING_PARTIAL)
+        TSR_TRY(tsr_lowering_need_whole(low, *index, tsr_lowering_value(low, *index)->devices, index));
+    tsr_lowering_value(low, *index)->flags |= TSR_TENSOR_OUTPUT;
+out:
+    return status;
+}
+
+tsr_status tsr_lower(const tsr_graph *graph, tsr_lowered *lowered_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_lowered lowered = {.n_nodes = graph->n_nodes};
+    tsr_lowering low = {.graph = graph, .out = &lowered, .pending = -1};
+    size_t n = (size_t)graph->n_nodes;
+
+    if (graph->status != TSR_OK)
+        return tsr_fail(graph->status, "%s", graph->message);
+    TSR_TRY(tsr_mem_array(n, sizeof(int), "graph values", &lowered.value_of_node));
+    TSR_TRY(tsr_mem_array(n, sizeof(int), "graph uses", &low.n_uses));
+    TSR_TRY(tsr_mem_array(n, sizeof(bool), "live graph nodes", &low.live));
+    for (int i = 0; i < graph->n_nodes; i++)
+        lowered.value_of_node[i] = -1;
+    TSR_TRY(tsr_slots_init(&low.slots, graph->rt->n_devices));
+    TSR_TRY(find_live(&low));
+    for (int i = 0; i < graph->n_nodes; i++)
+        if (low.live[i])
+            TSR_TRY(tsr_lower_node(&low, &graph->nodes[i]->tensor));
+    for (int i = 0; i < graph->n_nodes; i++)
+        if (low.live[i])
+            TSR_TRY(settle_output(&low, &graph->nodes[i]->tensor));
+    *lowered_out = lowered;
+    memset(&lowered, 0, sizeof lowered);
+out:
+    tsr_lowered_free(&lowered);
+    tsr_slots_free(&low.slots);
+    tsr_mem_free(low.n_uses);
+    tsr_mem_free(low.live);
+    return status;
+}
+
+void tsr_lowered_free(tsr_lowered *lowered)
+{
+    tsr_mem_free(lowered->values);
+    tsr_mem_free(lowered->instrs);
+    tsr_mem_free(lowered->value_of_node);
+    memset(lowered, 0, sizeof *lowered);
+}

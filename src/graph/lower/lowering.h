@@ -1,0 +1,47 @@
+/* The state of one lowering, and the conversions between shardings that it may add. Private to lower.c,
+ * lower_node.c and convert.c. */
+#ifndef TSR_GRAPH_LOWERING_H
+#define TSR_GRAPH_LOWERING_H
+
+#include "graph/lower/lower.h"
+#include "graph/lower/slots.h"
+
+typedef struct tsr_lowering {
+    const tsr_graph *graph;
+    tsr_lowered *out;
+    int *n_uses;      /* [n_nodes] live consumers */
+    bool *live;       /* [n_nodes] */
+    int pending;      /* PARTIAL value not yet summed up, -1 = none */
+    uint64_t devices; /* that hold weights of the graph; device 0 where it has none */
+    tsr_slots slots;
+} tsr_lowering;
+
+/* Append to the result. */
+tsr_status tsr_lowering_add_value(tsr_lowering *low, tsr_value value, int *index_out);
+tsr_status tsr_lowering_add_instr(tsr_lowering *low, tsr_instr instr);
+
+/* A value by its index (valid until the next one is added), and the index of a node's value (-1 = none). */
+tsr_value *tsr_lowering_value(tsr_lowering *low, int index);
+int tsr_lowering_value_of(tsr_lowering *low, const tsr_tensor *tensor);
+
+/* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */
+tsr_status tsr_lowering_all_reduce(tsr_lowering *low, int partial, int residual, int *whole_out);
+
+/* Sum up the PARTIAL that is not yet; at most one is, because a second one is made only after this. */
+tsr_status tsr_lowering_resolve_pending(tsr_lowering *low);
+
+/* The whole of value `index` on every device of `devices`. Inputs are simply wanted there: the caller fills
+ * them. What was converted once is remembered. */
+tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t devices, int *whole_out);
+
+/* An operand as an elementwise op takes it: anything but PARTIAL. */
+tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out);
+
+/* The ops of a mixture of experts (lower_experts.c). */
+tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node);
+tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node);
+
+/* Decide a node's sharding and append the instruction that makes it. */
+tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node);
+
+#endif

@@ -1,0 +1,414 @@
+/* One node at a time: what each op needs of its operands, and what sharding it makes. The table in
+ * docs/architecture.md, as code. */
+#include "graph/lower/lowering.h"
+
+static bool same_division(const tsr_value *a, const tsr_value *b)
+{
+    return a->sharding == TSR_SHARDING_SPLIT && b->sharding == TSR_SHARDING_SPLIT &&
+           a->devices == b->devices && tsr_shard_map_equal(a->map, b->map);
+}
+
+static tsr_status weight_placed(const tsr_tensor *weight)
+{
+    if (weight->placement.sharding == TSR_SHARDING_NONE || !weight->shards)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "weight %s is not allocated; call tsr_tensors_alloc() before compiling",
+                        weight->name);
+    return TSR_OK;
+}
+
+/* The node's own value with the given placement, and the instruction that makes it. */
+static tsr_status emit_node(tsr_lowering *low, const tsr_tensor *node, tsr_value value, tsr_instr instr)
+{
+    tsr_status status = TSR_OK;
+    int index;
+    value.name = node->name;
+    value.type = node->type;
+    value.ne0 = node->ne[0];
+    value.ne1 = node->ne[1];
+    value.flags = node->flags;
+    TSR_TRY(tsr_lowering_add_value(low, value, &index));
+    instr.kind = node->op;
+    instr.name = node->name;
+    instr.args = node->args;
+    instr.out = index;
+    instr.devices = value.devices;
+    instr.collective = -1;
+    TSR_TRY(tsr_lowering_add_instr(low, instr));
+    low->out->value_of_node[node->index] = index;
+out:
+    return status;
+}
+
+/* A node whose value is PARTIAL over `weight`'s devices. */
+static tsr_status emit_partial(tsr_lowering *low, const tsr_tensor *node, uint64_t contributors,
+                               tsr_instr instr)
+{
+    tsr_status status = TSR_OK;
+    tsr_value value = {.sharding = TSR_SHARDING_PARTIAL,
+                       .devices = instr.weight->placement.devices,
+                       .contributors = contributors};
+    TSR_TRY(tsr_slots_choose(&low->slots, contributors, &value.slot));
+    TSR_TRY(emit_node(low, node, value, instr));
+    low->pending = low->out->value_of_node[node->index];
+out:
+    return status;
+}
+
+/* Devices of a divided weight whose shard is not empty. */
+static uint64_t holders(const tsr_tensor *weight)
+{
+    uint64_t mask = 0;
+    for (int d = 0; d < weight->placement.map->n_devices; d++)
+        if (tsr_shard_map_count(weight->placement.map, d) > 0)
+            mask |= UINT64_C(1) << d;
+    return mask & weight->placement.devices;
+}
+
+static tsr_status lower_get_rows(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *table = node->src[0];
+    tsr_instr instr = {.n_in = 1};
+    if (!tsr_tensor_is_weight(table)) { /* rows of an activation */
+        int x = tsr_lowering_value_of(low, table);
+        TSR_TRY(tsr_lowering_need_whole(low, x, tsr_lowering_value(low, x)->devices, &instr.in[0]));
+        uint64_t devices = tsr_lowering_value(low, instr.in[0])->devices;
+        TSR_TRY(
+            tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[1]), devices, &instr.in[1]));
+        instr.n_in = 2;
+        return emit_node(low, node, (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = devices},
+                         instr);
+    }
+    instr.weight = table;
+    TSR_TRY(weight_placed(table));
+    const tsr_placement *place = &table->placement;
+    TSR_TRY(
+        tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[1]), place->devices, &instr.in[0]));
+    if (place->sharding == TSR_SHARDING_REPLICATED)
+        return emit_node(low, node,
+                         (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = place->devices}, instr);
+    if (place->axis != 1)
+        return tsr_fail(TSR_ERR_INVALID, "get_rows: table %s is divided by columns; divide its rows",
+                        table->name);
+    TSR_TRY(tsr_lowering_resolve_pending(low));
+    return emit_partial(low, node, holders(table), instr);
+out:
+    return status;
+}
+
+/* W SPLIT(0) takes its own columns of x: either x is divided in the same way, or it is whole. */
+static tsr_status lower_row_parallel(tsr_lowering *low, const tsr_tensor *node, int x)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *w = node->src[0];
+    tsr_value like_w = {
+        .sharding = TSR_SHARDING_SPLIT, .devices = w->placement.devices, .map = w->placement.map};
+    tsr_instr instr = {.weight = w, .in = {x}, .n_in = 1};
+    if (!same_division(tsr_lowering_value(low, x), &like_w))
+        TSR_TRY(tsr_lowering_need_whole(low, x, w->placement.devices, &instr.in[0]));
+    TSR_TRY(tsr_lowering_resolve_pending(low));
+    return emit_partial(low, node, holders(w), instr);
+out:
+    return status;
+}
+
+static tsr_status lower_mul_mat(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *w = node->src[0];
+    TSR_TRY(weight_placed(w));
+    int x = tsr_lowering_value_of(low, node->src[1]);
+    const tsr_placement *place = &w->placement;
+    if (place->sharding == TSR_SHARDING_SPLIT && place->axis == 0)
+        return lower_row_parallel(low, node, x);
+    tsr_instr instr = {.weight = w, .n_in = 1};
+    TSR_TRY(tsr_lowering_need_whole(low, x, place->devices, &instr.in[0]));
+    tsr_value value = {.sharding = place->sharding, .devices = place->devices, .map = place->map};
+    return emit_node(low, node, value, instr);
+out:
+    return status;
+}
+
+/* A norm over the whole of ne0 needs it whole; a norm per head leaves heads where they are. */
+static tsr_status lower_rms_norm(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *weight = node->src[1];
+    TSR_TRY(weight_placed(weight));
+    if (weight->placement.sharding != TSR_SHARDING_REPLICATED)
+        return tsr_fail(TSR_ERR_INVALID, "rms_norm: weight %s is divided; replicate it", weight->name);
+    const tsr_tensor *bias = ((const tsr_node_args *)node->args)->bias;
+    if (bias)
+        TSR_TRY(weight_placed(bias));
+    if (bias && (bias->placement.sharding != TSR_SHARDING_REPLICATED ||
+                 bias->placement.devices != weight->placement.devices))
+        return tsr_fail(TSR_ERR_INVALID, "layer_norm: bias %s does not lie whole where weight %s does",
+                        bias->name, weight->name);
+    tsr_instr instr = {.weight = weight, .in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    tsr_value *x = tsr_lowering_value(low, instr.in[0]);
+    if (x->sharding == TSR_SHARDING_SPLIT && x->map->granule % weight->ne[0] == 0 &&
+        !(x->devices & ~weight->placement.devices))
+        return emit_node(low, node, *x, instr);
+    TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], weight->placement.devices, &instr.in[0]));
+    return emit_node(low, node,
+                     (tsr_value){.sharding = TSR_SHARDING_REPLICATED, .devices = weight->placement.devices},
+                     instr);
+out:
+    return status;
+}
+
+/* Ops that treat heads (or elements) one by one keep the division of their first operand; the others in src
+ * are whole inputs. */
+static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = tsr_node_n_src(node)};
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
+    int64_t head_dim = node->op == TSR_OP_ROPE ? ((const tsr_node_args *)node->args)->head_dim : 1;
+    if (like.sharding == TSR_SHARDING_SPLIT && like.map->granule % head_dim != 0)
+        TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], like.devices, &instr.in[0]));
+    like = *tsr_lowering_value(low, instr.in[0]);
+    for (int i = 1; i < instr.n_in; i++)
+        TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), like.devices,
+                                        &instr.in[i]));
+    return emit_node(low, node, like, instr);
+out:
+    return status;
+}
+
+/* Every device has the sinks of its heads, whose granules are those of q over the elements of a head. */
+static tsr_status check_sinks(const tsr_tensor *sinks, const tsr_value *q)
+{
+    const tsr_placement *place = &sinks->placement;
+    const int64_t head_dim = q->ne0 / sinks->ne[0];
+    bool alike = place->sharding == TSR_SHARDING_SPLIT && sinks->shards && q->devices == place->devices;
+    for (int d = 0; alike && d < place->map->n_devices; d++)
+        alike = tsr_shard_map_first(place->map, d) * head_dim == tsr_shard_map_first(q->map, d) &&
+                tsr_shard_map_count(place->map, d) * head_dim == tsr_shard_map_count(q->map, d);
+    if (!alike)
+        return tsr_fail(TSR_ERR_INVALID, "attention: sinks %s and %s are divided differently", sinks->name,
+                        q->name);
+    return TSR_OK;
+}
+
+static tsr_status lower_attention(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *sinks = ((const tsr_node_args *)node->args)->sinks;
+    TSR_TRY(lower_by_head(low, node));
+    const tsr_value *value = tsr_lowering_value(low, tsr_lowering_value_of(low, node));
+    if (sinks && value->sharding == TSR_SHARDING_SPLIT)
+        TSR_TRY(check_sinks(sinks, value));
+    else if (sinks)
+        return tsr_fail(TSR_ERR_INVALID, "attention: %s has sinks and is not divided by head", node->name);
+out:
+    return status;
+}
+
+/* Ops that mix ne0 and have no weight: softmax, argmax. */
+static tsr_status lower_whole_rows(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_instr instr = {.n_in = 1};
+    int x = tsr_lowering_value_of(low, node->src[0]);
+    tsr_status status = tsr_lowering_need_whole(low, x, tsr_lowering_value(low, x)->devices, &instr.in[0]);
+    if (status != TSR_OK)
+        return status;
+    tsr_value like = {.sharding = TSR_SHARDING_REPLICATED,
+                      .devices = tsr_lowering_value(low, instr.in[0])->devices};
+    return emit_node(low, node, like, instr);
+}
+
+/* Every device's columns of a whole x, as the second operand is divided. Where that is whole, too, nothing is
+ * to be done. */
+static tsr_status lower_divide_like(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {.in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
+    tsr_value like = *tsr_lowering_value(low, tsr_lowering_value_of(low, node->src[1]));
+    TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], like.devices, &instr.in[0]));
+    if (like.sharding == TSR_SHARDING_SPLIT)
+        return emit_node(low, node, like, instr);
+    low->out->value_of_node[node->index] = instr.in[0];
+out:
+    return status;
+}
+
+static tsr_status lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {
+        .in = {tsr_lowering_value_of(low, node->src[0]), tsr_lowering_value_of(low, node->src[1])},
+        .n_in = 5};
+    const tsr_value *k = tsr_lowering_value(low, instr.in[0]), *v = tsr_lowering_value(low, instr.in[1]);
+    if (!same_division(k, v))
+        return tsr_fail(TSR_ERR_INVALID, "kv_write: %s and %s must be divided by the same heads", k->name,
+                        v->name);
+    uint64_t devices = k->devices;
+    for (int i = 2; i < 5; i++)
+        TSR_TRY(
+            tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), devices, &instr.in[i]));
+    instr.kind = node->op;
+    instr.name = node->name;
+    instr.args = node->args;
+    instr.out = -1;
+    instr.devices = devices;
+    instr.collective = -1;
+    TSR_TRY(tsr_lowering_add_instr(low, instr));
+out:
+    return status;
+}
+
+/* add and glu: operands divided alike stay so; otherwise both become whole where the first one is. */
+static tsr_status lower_elementwise(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    tsr_instr instr = {
+        .in = {tsr_lowering_value_of(low, node->src[0]), tsr_lowering_value_of(low, node->src[1])},
+        .n_in = 2};
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[1], &instr.in[1]));
+    if (!same_division(tsr_lowering_value(low, instr.in[0]), tsr_lowering_value(low, instr.in[1]))) {
+        TSR_TRY(tsr_lowering_need_whole(low, instr.in[0], tsr_lowering_value(low, instr.in[0])->devices,
+                                        &instr.in[0]));
+        TSR_TRY(tsr_lowering_need_whole(low, instr.in[1], tsr_lowering_value(low, instr.in[0])->devices,
+                                        &instr.in[1]));
+    }
+    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
+    return emit_node(low, node, like, instr);
+out:
+    return status;
+}
+
+/* a + bias, the bias a weight of one row, divided like a or whole. */
+static tsr_status lower_bias(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *bias = node->src[1];
+    TSR_TRY(weight_placed(bias));
+    if (bias->type != TSR_TYPE_F32)
+        return tsr_fail(TSR_ERR_INVALID, "add: bias %s is %s; only F32 is added", bias->name,
+                        tsr_type_name(bias->type));
+    tsr_instr instr = {.weight = bias, .in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
+    TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
+    tsr_value like_bias = {
+        .sharding = bias->placement.sharding, .devices = bias->placement.devices, .map = bias->placement.map};
+    if (like_bias.sharding == TSR_SHARDING_SPLIT &&
+        !same_division(tsr_lowering_value(low, instr.in[0]), &like_bias))
+        return tsr_fail(TSR_ERR_INVALID, "add: bias %s and %s are divided differently", bias->name,
+                        node->src[0]->name);
+    if (tsr_lowering_value(low, instr.in[0])->devices & ~bias->placement.devices)
+        return tsr_fail(TSR_ERR_INVALID, "add: bias %s is missing on a device that holds %s", bias->name,
+                        node->src[0]->name);
+    tsr_value like = *tsr_lowering_value(low, instr.in[0]);
+    return emit_node(low, node, like, instr);
+out:
+    return status;
+}
+
+static bool is_fresh_partial(tsr_lowering *low, const tsr_tensor *tensor)
+{
+    int index = tsr_lowering_value_of(low, tensor);
+    return index >= 0 && index == low->pending && low->n_uses[tensor->index] == 1 &&
+           !(tensor->flags & TSR_TENSOR_OUTPUT);
+}
+
+/* partial + x in one pass: the all-reduce adds x on the way. */
+static tsr_status lower_add(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_status status = TSR_OK;
+    const tsr_tensor *a = node->src[0], *b = node->src[1];
+    if (tsr_tensor_is_weight(b))
+        return lower_bias(low, node);
+    if (a->ne[1] != b->ne[1] || a == b)
+        return lower_elementwise(low, node);
+    if (!is_fresh_partial(low, a) && is_fresh_partial(low, b)) {
+        const tsr_tensor *t = a;
+        a = b;
+        b = t;
+    }
+    if (!is_fresh_partial(low, a))
+        return lower_elementwise(low, node);
+    int partial = tsr_lowering_value_of(low, a), residual, sum;
+    TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, b),
+                                    tsr_lowering_value(low, partial)->devices, &residual));
+    if (low->pending != partial) /* gathering b may have summed it up already */
+        return lower_elementwise(low, node);
+    TSR_TRY(tsr_lowering_all_reduce(low, partial, residual, &sum));
+    tsr_lowering_value(low, sum)->flags = node->flags;
+    tsr_lowering_value(low, sum)->name = node->name;
+    low->out->value_of_node[node->index] = sum;
+out:
+    return status;
+}
+
+static tsr_status lower_input(tsr_lowering *low, const tsr_tensor *node)
+{
+    tsr_value value = {.name = node->name,
+                       .type = node->type,
+                       .ne0 = node->ne[0],
+                       .ne1 = node->ne[1],
+                       .sharding = TSR_SHARDING_REPLICATED,
+                       .flags = node->flags};
+    return tsr_lowering_add_value(low, value, &low->out->value_of_node[node->index]);
+}
+
+/* Most ops work where their first operand is, but an input is nowhere until something wants it. Then it goes
+ * to the other operand, else to all devices of the graph. */
+static void place_input(tsr_lowering *low, const tsr_tensor *node)
+{
+    const tsr_tensor *first = node->src[0], *second = node->src[1];
+    if (!first || tsr_tensor_is_weight(first) || tsr_node_n_src(node) == 0)
+        return;
+    tsr_value *x = tsr_lowering_value(low, tsr_lowering_value_of(low, first));
+    if (!(x->flags & TSR_TENSOR_INPUT) || x->devices)
+        return;
+    if (second && tsr_tensor_is_weight(second))
+        x->devices = second->placement.devices;
+    else if (second)
+        x->devices = tsr_lowering_value(low, tsr_lowering_value_of(low, second))->devices;
+    if (x->devices == 0)
+        x->devices = low->devices;
+}
+
+tsr_status tsr_lower_node(tsr_lowering *low, const tsr_tensor *node)
+{
+    place_input(low, node);
+    switch (node->op) {
+    case TSR_OP_NONE:
+        return lower_input(low, node);
+    case TSR_OP_GET_ROWS:
+        return lower_get_rows(low, node);
+    case TSR_OP_MUL_MAT:
+        return lower_mul_mat(low, node);
+    case TSR_OP_RMS_NORM:
+        return lower_rms_norm(low, node);
+    case TSR_OP_ATTENTION:
+        return lower_attention(low, node);
+    case TSR_OP_ROPE:
+    case TSR_OP_SCALE:
+    case TSR_OP_SOFTCAP:
+    case TSR_OP_GATE:
+        return lower_by_head(low, node);
+    case TSR_OP_SOFTMAX:
+    case TSR_OP_ARGMAX:
+        return lower_whole_rows(low, node);
+    case TSR_OP_KV_WRITE:
+        return lower_kv_write(low, node);
+    case TSR_OP_ADD:
+        return lower_add(low, node);
+    case TSR_OP_GLU:
+        return lower_elementwise(low, node);
+    case TSR_OP_COPY:
+        return lower_divide_like(low, node);
+    case TSR_OP_ROUTE:
+        return tsr_lower_route(low, node);
+    case TSR_OP_EXPERTS_DOWN:
+        return tsr_lower_experts(low, node);
+    default:
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%s: op %s cannot be part of a graph", node->name,
+                        tsr_op_kind_name(node->op));
+    }
+}

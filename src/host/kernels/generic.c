@@ -1,4 +1,0 @@
-/* The kernels for any machine, with the compiler's baseline instructions. */
-#include "host/kernels/table.h"
-
-const tsr_kernel_set tsr_kernel_set_generic = TSR_KERNEL_SET("generic", false);

@@ -1,0 +1,340 @@
+/* What every mul_mat kernel shares: which tokens it multiplies, how K is cut, and where sums go.
+ *
+ * K is cut at granule ends and, inside a granule, into segments of a kernel's own length. A kernel brings the
+ * sum of a whole granule, fold_granule() turns it into the op's output format. */
+#ifndef TSR_HOST_KERNELS_MUL_MAT_SUMS_H
+#define TSR_HOST_KERNELS_MUL_MAT_SUMS_H
+
+#include "core/quant/fixed.h"
+#include "host/kernels.h"
+#include "host/kernels/mul_mat/totals.h"
+#include "host/kernels/quant/weights.h"
+
+/* Rows [row, row_end) of an op's matrix times tokens [token, token_end). Token i is read from row x_rows[i]
+ * of op->x, and its results go to row y_rows[i] of op->y; NULL: row i. */
+typedef struct product {
+    const tsr_op_mul_mat *op;
+    const int32_t *x_rows, *y_rows; /* [op->n_tokens] or NULL */
+    int64_t row, row_end;
+    int64_t token, token_end;
+    const tsr_kernel_env *env;
+    unsigned char *packed; /* what activations became (mul_mat_pack.h), of n_packed rows; NULL: nothing */
+    int64_t n_packed;
+    const float *weights; /* [op->n_tokens] by which sums are multiplied before they are added to what
+                             op->y holds; NULL: sums are put there */
+    bool *fault;          /* set when an exact partial is out of range */
+    exact_totals *totals; /* where exact sums of many tokens add up; NULL: in op->y */
+} product;
+
+ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
+{
+    return p->op->x + (p->x_rows ? p->x_rows[token] : token) * p->op->x_stride;
+}
+
+/* Where element k of a row's weights lies: the first of a block; of a K type, of a super-block. */
+ALWAYS_INLINE const unsigned char *product_w(const product *p, tsr_type type, int64_t row, int64_t k)
+{
+    return (const unsigned char *)p->op->w + (size_t)row * p->op->w_stride + elems_bytes(type, k);
+}
+
+/* Weights that come next, asked for a few cache lines at a time: their rows are too short for the processor
+ * to see them coming. Asking past the matrix is harmless. */
+typedef struct rows_ahead {
+    const unsigned char *w; /* rows `stride` bytes apart */
+    size_t stride;
+    int line, lines_per_step;
+} rows_ahead;
+
+/* The first `bytes` bytes of n_rows rows, in n_steps steps. */
+ALWAYS_INLINE rows_ahead rows_ahead_of(const unsigned char *w, size_t stride, const int n_rows, size_t bytes,
+                                       int n_steps)
+{
+    const int n_lines = (int)((bytes + 63) / 64) * n_rows;
+    return (rows_ahead){w, stride, 0, (n_lines + n_steps - 1) / n_steps};
+}
+
+/* Every step asks for as many lines, past the last if need be: a count that varies is mispredicted. */
+ALWAYS_INLINE void rows_ahead_step(rows_ahead *ahead, const int n_rows)
+{
+    for (int i = 0; i < ahead->lines_per_step; i++) {
+        const unsigned line = (unsigned)ahead->line++;
+        __builtin_prefetch(ahead->w + line % (unsigned)n_rows * ahead->stride + line / (unsigned)n_rows * 64);
+    }
+}
+
+/* How far from byte `at` of rows of row_bytes bytes, of which `rows` are read at once, lies what is read
+ * `ahead` bytes later: in the same row, or in the one that takes its place. */
+ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t row_bytes, size_t ahead)
+{
+    return ahead + (ahead + at < row_bytes ? 0 : (size_t)rows * p->op->w_stride - row_bytes);
+}
+
+/* What one token's walk along a panel of rows may ask for instead: the panel that takes its place, or a later
+ * one, row after row, as one stream. */
+typedef struct panel_ahead {
+    const unsigned char *at, *end; /* what is left of a row of the next panel */
+    size_t row_bytes, stride;
+    size_t again; /* how far behind that lies what is asked for once more; 0: nothing */
+    tsr_cpu_reading reading;
+} panel_ahead;
+
+/* Ask for a line of it. */
+ALWAYS_INLINE void panel_ask(tsr_cpu_reading reading, const unsigned char *line)
+{
+    if (reading == TSR_CPU_ONE_STREAM_L2)
+        __builtin_prefetch(line, 0, 2);
+    else
+        __builtin_prefetch(line);
+}
+
+/* A core that has as many requests under way as it can drops those of prefetch instructions, and a kernel
+ * that could go on faster than memory runs into that: on AMD's Zen 5, lines asked for at 60 GB/s where 40
+ * come are no sooner there than lines never asked for. Asked for again so many bytes later, nearly all are in
+ * time; for those that came the first time it is one more instruction. */
+enum { PANEL_AGAIN = 4096 };
+
+/* For rows of which `used` bytes are read: of rows with gaps, the same bytes of some row before. */
+ALWAYS_INLINE size_t panel_again(const product *p, size_t used)
+{
+    const size_t stride = p->op->w_stride;
+    if (p->env->reading == TSR_CPU_STREAMS)
+        return 0;
+    return used == stride ? PANEL_AGAIN : (PANEL_AGAIN / (used + 1) + 1) * stride;
+}
+
+/* How many panels ahead a processor is asked that brings what it is asked for into its second-level cache.
+ * There is room for more than the next panel, and short rows are sooner done with one than memory answers.
+ * Plain weights are the slower for it. */
+ALWAYS_INLINE int64_t panels_ahead(const product *p, tsr_type type, size_t panel_bytes)
+{
+    enum { AT_LEAST = 32768 }; /* bytes */
+    if (p->env->reading != TSR_CPU_ONE_STREAM_L2 || is_plain(type))
+        return 1;
+    return (int64_t)(AT_LEAST / (panel_bytes + 1)) + 1;
+}
+
+/* While the panel of `rows` rows that begins with `row` is multiplied. */
+ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int rows, int64_t row)
+{
+    const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
+    const int64_t ahead = panels_ahead(p, type, (size_t)rows * used);
+    const unsigned char *next = product_w(p, type, row + ahead * rows, 0);
+    const size_t row_bytes = used == stride ? (size_t)rows * stride : used; /* without gaps, one long row */
+    return (panel_ahead){next, next + row_bytes, row_bytes, stride, panel_again(p, used), p->env->reading};
+}
+
+/* Where the next `bytes` bytes begin. Asking past a row or the matrix is harmless. */
+ALWAYS_INLINE const unsigned char *panel_ahead_step(panel_ahead *ahead, size_t bytes)
+{
+    const unsigned char *at = ahead->at;
+    ahead->at += bytes;
+    if (ahead->at >= ahead->end) {
+        ahead->at = ahead->end - ahead->row_bytes + ahead->stride;
+        ahead->end += ahead->stride;
+    }
+    return at;
+}
+
+/* Activations of many tokens as a kernel multiplies them, made once for all threads of a team
+ * (mul_mat_pack.h): stage after stage of K, in each all tokens. */
+typedef struct pack_layout {
+    int64_t longest; /* most elements of a stage */
+    int64_t group;   /* tokens that one thread packs; there is room for whole groups */
+    size_t bytes;    /* of a token in a stage */
+} pack_layout;
+
+ALWAYS_INLINE int64_t packed_rows(int64_t n, const pack_layout *layout)
+{
+    return (n + layout->group - 1) / layout->group * layout->group;
+}
+
+/* Where rows from `row` of the packed activations on lie in a stage. */
+ALWAYS_INLINE void *product_packed(const product *p, const pack_layout *layout, int64_t stage, int64_t row)
+{
+    return p->packed + (size_t)(stage * packed_rows(p->n_packed, layout) + row) * layout->bytes;
+}
+
+/* One piece of K: elements [begin, begin + n), and what its sum is part of. */
+typedef struct k_segment {
+    int64_t begin, n;
+    int64_t longest; /* elements in a segment */
+    int64_t granule, granule_end;
+    bool opens, closes; /* first, last of its granule */
+} k_segment;
+
+/* The segment at `begin` of a granule that ends at `granule_end`. */
+ALWAYS_INLINE k_segment segment_at(int64_t begin, int64_t longest, int64_t granule, int64_t granule_end,
+                                   bool opens)
+{
+    const int64_t left = granule_end - begin;
+    return (k_segment){begin,          left < longest ? left : longest, longest, granule, granule_end, opens,
+                       left <= longest};
+}
+
+/* A BF16 partial is one sum over K: between granules it would be rounded where it lies. */
+ALWAYS_INLINE k_segment segment_first(const tsr_op_mul_mat *op, int64_t longest)
+{
+    const bool in_granules = op->partial && op->reduce != TSR_REDUCE_BF16;
+    const int64_t granule = in_granules && op->granule < op->k ? op->granule : op->k;
+    return segment_at(0, longest, granule, granule, true);
+}
+
+/* Step to the next segment; false after the last. */
+ALWAYS_INLINE bool segment_next(const tsr_op_mul_mat *op, k_segment *segment)
+{
+    const int64_t begin = segment->begin + segment->n;
+    if (begin == op->k)
+        return false;
+    const bool opens = begin == segment->granule_end;
+    int64_t end = segment->granule_end;
+    if (opens)
+        end = op->k - end < segment->granule ? op->k : end + segment->granule;
+    *segment = segment_at(begin, segment->longest, segment->granule, end, opens);
+    return true;
+}
+
+/* What many tokens multiply at once, of K: some segments, one after the other. */
+enum { STAGE_SEGMENTS = 8 };
+
+typedef struct k_stage {
+    int64_t index;    /* of the op's; -1: before the first */
+    int64_t begin, n; /* elements */
+    int n_segments;
+    k_segment segments[STAGE_SEGMENTS];
+} k_stage;
+
+/* Fill the stage with segments from *next on, and step over them: as many as are no longer than one may be,
+ * all but the last whole blocks of 32. False after the last. */
+ALWAYS_INLINE bool stage_next(const tsr_op_mul_mat *op, k_segment *next, k_stage *stage)
+{
+    bool more;
+    *stage = (k_stage){.index = stage->index + 1, .begin = next->begin};
+    do {
+        stage->segments[stage->n_segments++] = *next;
+        stage->n += next->n;
+        more = segment_next(op, next);
+    } while (more && stage->n_segments < STAGE_SEGMENTS && stage->n % 32 == 0 &&
+             stage->n + next->n <= next->longest);
+    return more;
+}
+
+#if defined(TSR_ISA_AVX2)
+/* tsr_fixed_from_f32() of eight values below 2^18 in magnitude, added to what is at `totals` (to zero if
+ * `first`). A value is a multiple of 2^-12 and a remainder of at most 2^-13, both exact; each makes a 32-bit
+ * integer, and the first, shifted, is even, so that rounding the second rounds the whole, ties included. */
+ALWAYS_INLINE void fold_exact8(__m256 value, bool first, int64_t *totals)
+{
+    const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(value, _mm256_set1_ps(0x1p12f)));
+    const __m256 rest = _mm256_fnmadd_ps(_mm256_cvtepi32_ps(high), _mm256_set1_ps(0x1p-12f), value);
+    const __m256i low = _mm256_cvtps_epi32(_mm256_mul_ps(rest, _mm256_set1_ps(0x1p36f)));
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        __m256i *at = (__m256i *)(void *)(totals + 4 * half);
+        const __m128i h = half ? _mm256_extracti128_si256(high, 1) : _mm256_castsi256_si128(high);
+        const __m128i l = half ? _mm256_extracti128_si256(low, 1) : _mm256_castsi256_si128(low);
+        const __m256i fixed =
+            _mm256_add_epi64(_mm256_slli_epi64(_mm256_cvtepi32_epi64(h), 24), _mm256_cvtepi32_epi64(l));
+        const __m256i before = first ? _mm256_setzero_si256() : _mm256_loadu_si256(at);
+        _mm256_storeu_si256(at, _mm256_add_epi64(before, fixed));
+    }
+}
+#endif
+
+/* Add n granule sums to n totals in fixed point; the first granule's segment begins the totals. */
+ALWAYS_INLINE void fold_exact(const float *sums, int n, bool first, float limit, int64_t *totals, bool *fault)
+{
+#if defined(TSR_ISA_AVX512)
+    /* The same eight at a time; limit > 0, and the comparison is false for NaN. */
+    for (; n > 0; n -= 8, sums += 8, totals += 8) {
+        const __mmask8 lanes = (__mmask8)(n >= 8 ? 0xff : (1 << n) - 1);
+        const __m256 sum = _mm256_maskz_loadu_ps(lanes, sums);
+        const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), sum);
+        const __mmask8 ok = _mm256_cmp_ps_mask(size, _mm256_set1_ps(limit), _CMP_LT_OQ);
+        const __m512d scaled = _mm512_mul_pd(_mm512_maskz_cvtps_pd(ok, sum), _mm512_set1_pd(TSR_FIXED_ONE));
+        const __m512i fixed = _mm512_cvtpd_epi64(scaled);
+        const __m512i before = _mm512_maskz_loadu_epi64(first ? 0 : lanes, totals);
+        _mm512_mask_storeu_epi64(totals, lanes, _mm512_add_epi64(before, fixed));
+        *fault |= (ok & lanes) != lanes;
+    }
+#else
+#if defined(TSR_ISA_AVX2)
+    const __m256 small = _mm256_set1_ps(limit < 0x1p18f ? limit : 0x1p18f);
+    for (; n >= 8; n -= 8, sums += 8, totals += 8) {
+        const __m256 sum = _mm256_loadu_ps(sums);
+        const __m256 size = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), sum);
+        if (_mm256_movemask_ps(_mm256_cmp_ps(size, small, _CMP_LT_OQ)) != 0xff)
+            break; /* large, or not numbers: one by one from here on */
+        fold_exact8(sum, first, totals);
+    }
+#endif
+    for (int i = 0; i < n; i++) {
+        const bool ok = tsr_fixed_in_range(sums[i], limit);
+        const int64_t fixed = tsr_fixed_from_f32(ok ? sums[i] : 0.0f);
+        *fault |= !ok;
+        totals[i] = first ? fixed : totals[i] + fixed;
+    }
+#endif
+}
+
+/* Add n granule sums, `weight` times each, to outputs from `at` on. */
+static void fold_weighted(const product *p, float weight, const float *sums, int n, int64_t at)
+{
+    enum { MOST = 64 };
+    const tsr_op_mul_mat *op = p->op;
+    float weighted[MOST];
+    for (; n > 0; n -= MOST, sums += MOST, at += MOST) {
+        const int some = n < MOST ? n : MOST;
+        for (int i = 0; i < some; i++)
+            weighted[i] = weight * sums[i];
+        for (int i = 0; i < some && op->reduce == TSR_REDUCE_F32; i++)
+            ((float *)op->y)[at + i] += weighted[i];
+        if (op->reduce == TSR_REDUCE_EXACT)
+            fold_exact(weighted, some, false, op->limit, (int64_t *)op->y + at, p->fault);
+    }
+}
+
+/* Take the sums of the granule that ends with `segment`, for outputs [row, row + n) of a token. */
+ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int64_t token, int64_t row, int n,
+                                const float *sums)
+{
+    const tsr_op_mul_mat *op = p->op;
+    const int64_t at = (p->y_rows ? p->y_rows[token] : token) * op->y_stride + row;
+    const bool first = segment->granule_end == segment->granule;
+    if (p->weights) {
+        fold_weighted(p, p->weights[token], sums, n, at);
+        return;
+    }
+    if (op->partial && op->reduce == TSR_REDUCE_EXACT) {
+        fold_exact(sums, n, first, op->limit, (int64_t *)op->y + at, p->fault);
+        return;
+    }
+    if (op->partial && op->reduce == TSR_REDUCE_BF16) {
+        for (int i = 0; i < n; i++)
+            ((uint16_t *)op->y)[at + i] = tsr_f32_to_bf16(sums[i]);
+        return;
+    }
+    float *y = (float *)op->y + at;
+    for (int i = 0; i < n; i++)
+        y[i] = first ? sums[i] : y[i] + sums[i];
+}
+
+/* The same for n_tokens tokens and n_rows rows of a tile that is `rows` wide, whole vectors: sums[token *
+ * rows + row]. `at`: where the totals keep them. */
+ALWAYS_INLINE void fold_tile(const product *p, const k_segment *segment, int64_t token, int n_tokens,
+                             int64_t row, int n_rows, const int rows, const float *sums, int64_t at)
+{
+    const tsr_op_mul_mat *op = p->op;
+    if (p->totals)
+        totals_add(sums, n_tokens * rows, segment->granule_end == segment->granule, at, p->totals);
+    if (p->totals && segment->granule_end < op->k)
+        return;
+    for (int64_t t = 0; t < n_tokens; t++) {
+        const int64_t y_row = p->y_rows ? p->y_rows[token + t] : token + t;
+        if (p->totals)
+            totals_take(p->totals, at + t * rows, n_rows, (int64_t *)op->y + y_row * op->y_stride + row);
+        else
+            fold_granule(p, segment, token + t, row, n_rows, sums + t * rows);
+    }
+}
+
+#endif

@@ -1,0 +1,99 @@
+/* The quanta of a group of 32 elements as bytes, for the types whose quanta are spread over nibbles, bits and
+ * tables in ways of their own. Values are those that core/quant/quant.h multiplies with the scale: offsets
+ * taken off (Q5_0's 16, Q3_K's 4), tables looked up.
+ *
+ * As in weights.h the type is a constant. */
+#ifndef TSR_HOST_KERNELS_QUANTA_H
+#define TSR_HOST_KERNELS_QUANTA_H
+
+#include <stddef.h>
+
+#include <tsr/types.h>
+
+#include "core/quant/quant.h"
+#include "host/kernels/vec/vec.h"
+
+ALWAYS_INLINE byte32 byte32_join(byte16 low, byte16 high)
+{
+    byte32 joined;
+    memcpy(&joined, &low, sizeof low);
+    memcpy((char *)&joined + sizeof low, &high, sizeof high);
+    return joined;
+}
+
+/* The 32 nibbles of 16 bytes, low ones first. */
+ALWAYS_INLINE byte32 split_nibbles(const unsigned char *p)
+{
+    const byte16 bytes = byte16_load(p);
+    return byte32_join(bytes & 0x0f, bytes >> 4);
+}
+
+/* Byte i is `value` where bit i is set, else 0. */
+ALWAYS_INLINE byte32 spread_bits(const unsigned char *p, uint8_t value)
+{
+    uint32_t bits;
+    memcpy(&bits, p, sizeof bits);
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+    const __m256i bytes = _mm256_shuffle_epi8(
+        _mm256_set1_epi32((int)bits),
+        _mm256_setr_epi64x(0x0000000000000000, 0x0101010101010101, 0x0202020202020202, 0x0303030303030303));
+    const __m256i bit = _mm256_set1_epi64x((long long)0x8040201008040201u);
+    return (byte32)_mm256_cmpeq_epi8(_mm256_and_si256(bytes, bit), bit) & value;
+#else
+    byte32 spread;
+    for (int i = 0; i < 32; i++)
+        spread[i] = bits >> i & 1 ? value : 0;
+    return spread;
+#endif
+}
+
+ALWAYS_INLINE byte32 look_up(byte32 nibbles, const int8_t values[16])
+{
+#if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
+    const __m256i table = _mm256_broadcastsi128_si256((__m128i)byte16_load(values));
+    return (byte32)_mm256_shuffle_epi8(table, (__m256i)nibbles);
+#else
+    byte32 found;
+    for (int i = 0; i < 32; i++)
+        found[i] = (uint8_t)values[nibbles[i]];
+    return found;
+#endif
+}
+
+/* Group `group` (0..7) of Q3_K: two bits and one more, less 4. */
+ALWAYS_INLINE byte32 quanta_q3_k(const unsigned char *unit, int group)
+{
+    const byte32 low = byte32_load(unit + offsetof(tsr_block_q3_k, q) + 32 * (group / 4));
+    const byte32 high = byte32_load(unit + offsetof(tsr_block_q3_k, high));
+    return (byte32_bits(low, -2 * (group % 4), 0x03) | byte32_bits(high, 2 - group, 0x04)) - 4;
+}
+
+/* `p`: the block, or the super-block, of which group `group` is wanted. */
+ALWAYS_INLINE byte32 spread_quanta(tsr_type type, const unsigned char *p, int group)
+{
+    static const int8_t iq4[16] = {TSR_QUANT_IQ4_VALUES}, fp4[16] = {TSR_QUANT_FP4_VALUES};
+    switch (type) {
+    case TSR_TYPE_Q4_1:
+        return split_nibbles(p + offsetof(tsr_block_q4_1, q));
+    case TSR_TYPE_Q5_0:
+        return (split_nibbles(p + offsetof(tsr_block_q5_0, q)) |
+                spread_bits(p + offsetof(tsr_block_q5_0, high), 16)) -
+               16;
+    case TSR_TYPE_Q5_1:
+        return split_nibbles(p + offsetof(tsr_block_q5_1, q)) |
+               spread_bits(p + offsetof(tsr_block_q5_1, high), 16);
+    case TSR_TYPE_IQ4_NL:
+        return look_up(split_nibbles(p + offsetof(tsr_block_iq4_nl, q)), iq4);
+    case TSR_TYPE_IQ4_XS:
+        return look_up(split_nibbles(p + offsetof(tsr_block_iq4_xs, q) + 16 * group), iq4);
+    case TSR_TYPE_MXFP4:
+        return look_up(split_nibbles(p + offsetof(tsr_block_mxfp4, q)), fp4);
+    case TSR_TYPE_Q2_K:
+        return byte32_bits(byte32_load(p + offsetof(tsr_block_q2_k, q) + 32 * (group / 4)), -2 * (group % 4),
+                           0x03);
+    default: /* Q3_K */
+        return quanta_q3_k(p, group);
+    }
+}
+
+#endif

@@ -1,0 +1,166 @@
+/* Products with quantized weights, many tokens at a time, with NEON: quants_tile.h for vectors of four sums.
+ * Meanings and bits as in quants_generic.h. With the dot product instructions, bytes as quants_bytes.h has
+ * them.
+ *
+ * The instruction that fits words multiplies four 16-bit integers, an element of as many rows, by one lane of
+ * a token's and adds to four 32-bit sums. So a panel is expanded such that half a vector holds one element of
+ * four rows, and a vector with eight elements of a token serves eight such halves. */
+#ifndef TSR_HOST_KERNELS_QUANTS_NEON_H
+#define TSR_HOST_KERNELS_QUANTS_NEON_H
+
+#include "host/kernels/quant/quant_x.h"
+
+enum {
+    QUANT_VECTORS = 4, /* of INT_LANES rows in a tile */
+    QUANT_TOKENS = 4,  /* 4 x 4 integer sums of 32 registers */
+    QUANT_ROWS = QUANT_VECTORS * INT_LANES,
+    QUANT_STEPS = X_BLOCK / 4 /* of four elements */
+};
+
+#if defined(TSR_ISA_BYTES)
+#include "host/kernels/quant/quants_bytes.h"
+#define QUANT_TILE_HAS_BYTES 1
+#else
+#define QUANT_TILE_HAS_BYTES 0
+#endif
+
+/* A panel of QUANT_ROWS rows. q[block][step][which][vector]: of elements 4 * step .. + 3 of four rows, first
+ * those of elements 0 and 1, then 2 and 3. */
+typedef struct quant_tile {
+    union {
+        int16_t q[QUANT_BLOCKS][QUANT_STEPS][2][QUANT_VECTORS][2 * INT_LANES];
+#if QUANT_TILE_HAS_BYTES
+        byte_quanta bytes;
+#endif
+    };
+    float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
+    bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
+} quant_tile;
+
+/* The quanta of block b of vector v of the tile. */
+ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
+                                    const quant_group *group, int b, int v, quant_tile *tile)
+{
+#if QUANT_TILE_HAS_BYTES
+    if (bytes) {
+        byte_quanta_block(type, panel, group, b, v, &tile->bytes);
+        return;
+    }
+#else
+    (void)bytes;
+#endif
+    UNROLL for (int i = 0; i < QUANT_STEPS; i++)
+    {
+        const quant_pair q = quant_quanta(type, panel, group, b, i);
+        vst1q_s16(tile->q[b][i][0][v], vuzp1q_s16((int16x8_t)q.even, (int16x8_t)q.odd));
+        vst1q_s16(tile->q[b][i][1][v], vuzp2q_s16((int16x8_t)q.even, (int16x8_t)q.odd));
+    }
+}
+
+#include "host/kernels/quant/quants_expand.h"
+
+/* Four elements of every row with n_tokens tokens; lanes of the tokens' vectors are part of the instructions,
+ * so they cannot come from a loop. Elements 0 and 2 are in x_even, 1 and 3 in x_odd, at lanes `first` and
+ * `second`. */
+#define NEON_STEP(step, first, second)                                                                    \
+    UNROLL for (int v = 0; v < QUANT_VECTORS; v++)                                                        \
+    {                                                                                                     \
+        const int16x8_t w01 = vld1q_s16(tile->q[b][step][0][v]), w23 = vld1q_s16(tile->q[b][step][1][v]); \
+        UNROLL for (int t = 0; t < n_tokens; t++)                                                         \
+        {                                                                                                 \
+            int32x4_t dot = (int32x4_t)dots[t][v];                                                        \
+            dot = vmlal_laneq_s16(dot, vget_low_s16(w01), x_even[t], first);                              \
+            dot = vmlal_high_laneq_s16(dot, w01, x_odd[t], first);                                        \
+            dot = vmlal_laneq_s16(dot, vget_low_s16(w23), x_even[t], second);                             \
+            dots[t][v] = (vec_int)vmlal_high_laneq_s16(dot, w23, x_odd[t], second);                       \
+        }                                                                                                 \
+    }
+
+/* The integer sums of block b of the panel with the blocks of n_tokens tokens, of which x is the first. */
+ALWAYS_INLINE void neon_block(const int n_tokens, const quant_tile *tile, int b, const x_block *x,
+                              vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
+{
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
+        (vec_int){0};
+    UNROLL for (int half = 0; half < 2; half++)
+    {
+        int16x8_t x_even[QUANT_TOKENS], x_odd[QUANT_TOKENS];
+        UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const x_block *xb = &x[t * QUANT_BLOCKS];
+            x_even[t] = vld1q_s16(xb->q + 8 * half);
+            x_odd[t] = vld1q_s16(xb->q + 16 + 8 * half);
+        }
+        NEON_STEP(4 * half, 0, 1)
+        NEON_STEP(4 * half + 1, 2, 3)
+        NEON_STEP(4 * half + 2, 4, 5)
+        NEON_STEP(4 * half + 3, 6, 7)
+    }
+}
+#undef NEON_STEP
+
+/* The same of words or of bytes. */
+ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
+                                   const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
+{
+#if QUANT_TILE_HAS_BYTES
+    if (form.is_bytes) {
+        byte_dots(n_tokens, form.sub_scales, &tile->bytes, b, x, dots);
+        return;
+    }
+#else
+    (void)form;
+#endif
+    neon_block(n_tokens, tile, b, x, dots);
+}
+
+/* Add the products of n_blocks blocks from `block` on; quant_tile_multiply() has the meanings. */
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
+                                int n_blocks, const x_block *x, bool opens, float *sums)
+{
+    for (int b = block; b < block + n_blocks; b++, x++, opens = false) {
+        vec_int dots[QUANT_TOKENS][QUANT_VECTORS];
+        quant_tile_dots(n_tokens, form, tile, b, x, dots);
+        UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const x_block *xb = &x[t * QUANT_BLOCKS];
+            UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+            {
+                float *sum = sums + t * QUANT_ROWS + v * INT_LANES;
+                const vec dot = int_to_float(dots[t][v]) * vec_set1(xb->scale);
+                vec acc = vec_fma(dot, vec_load(tile->scale[b][v]), opens ? (vec){0} : vec_load(sum));
+                UNROLL for (int half = 0; half < form.minima; half++) acc = vec_fma(
+                    vec_set1(quant_x_sum(xb, form.minima, half)), -vec_load(tile->min[half][b][v]), acc);
+                vec_store(sum, acc);
+            }
+        }
+    }
+}
+
+#include "host/kernels/quant/quants_forms.h"
+
+/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
+ * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
+ * `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS */
+static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
+                                const x_block *x, bool opens, float *sums)
+{
+#define MULTIPLY(n)                                                        \
+    do {                                                                   \
+        quant_tile_some(n, minima, tile, block, n_blocks, x, opens, sums); \
+        n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS;    \
+    } while (0)
+    const bool in_registers = !QUANT_TILE_HAS_BYTES || !tile->sub_scales;
+    if (n_tokens == QUANT_TOKENS && in_registers)
+        MULTIPLY(QUANT_TOKENS);
+    if (n_tokens == 3 && in_registers)
+        MULTIPLY(3);
+    while (n_tokens >= 2) /* with sub-scales each token takes as many sums again */
+        MULTIPLY(2);
+    if (n_tokens == 1)
+        MULTIPLY(1);
+#undef MULTIPLY
+}
+
+#endif

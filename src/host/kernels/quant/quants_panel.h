@@ -1,0 +1,179 @@
+/* What the rules of every quantized type are made of (quants_block.h, quants_k.h, quants_table.h): how a type
+ * describes itself, and vectors of packed bytes whose lanes are rows. */
+#ifndef TSR_HOST_KERNELS_QUANTS_PANEL_H
+#define TSR_HOST_KERNELS_QUANTS_PANEL_H
+
+#include "host/kernels/vec/int_vec.h"
+#include "host/kernels/quant/weights.h"
+#include "host/kernels/quant/x_blocks.h"
+
+enum { QUANT_BLOCKS = TSR_QUANT_SUPER_BLOCK / TSR_QUANT_BLOCK };
+
+/* Constants of a type. */
+typedef struct quant_traits {
+    int group_blocks; /* blocks whose quanta share bytes */
+    int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
+    int offset;       /* what the type's bytes are more than q; taken off from sums, which is cheaper */
+    int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: they cannot */
+    int pair_header;  /* bytes before 16 bytes of nibbles, where two blocks are loaded at once; or 0 */
+    int minima;       /* of a block: 0, 1, or 2, each for a half of it */
+    bool is_signed;   /* the type's bytes */
+    bool sub_scales;  /* two scales per block, each for a half of it */
+    bool below_16;    /* the type's bytes, all of them */
+    bool by_nibbles; /* bytes are one block's quanta in their low bits, the next one's in their high ones; for
+                        types without sub-scales */
+} quant_traits;
+
+/* -- one element at a time -- */
+
+/* A block of 32 weights as the formula sees it: scale * q[i] - min. */
+typedef struct quant_block {
+    int16_t q[X_BLOCK]; /* in the order of x_block */
+    float scale, min[2];
+} quant_block;
+
+ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
+{
+    out->q[i % 2 * 16 + i / 2] = (int16_t)value;
+}
+
+/* -- lanes are rows -- */
+
+#if defined(TSR_ISA_INT_VEC)
+
+/* What of a panel is needed beside the quanta. */
+typedef struct quant_panel {
+    uint16_t half[2 * QUANT_BLOCKS][INT_LANES]; /* d of each block, then m; or [0] d, [1] dmin */
+    uint32_t word[QUANT_BLOCKS][INT_LANES];     /* packed scales; or a block's exponent or fifth bits */
+    vec_int high[8];                            /* Q5_K, Q3_K: the highest bits of all blocks */
+} quant_panel;
+
+/* Vectors of four bytes of each row, low bits first, then high ones; or parts, which have the same bytes in
+ * the same four vectors. */
+typedef struct quant_group {
+    vec_int bytes[24];
+} quant_group;
+
+/* Two halves of as many elements: the even ones, the odd ones. */
+typedef struct quant_pair {
+    vec_int even, odd;
+} quant_pair;
+
+/* Copies of the rows of a matrix's last panel, where it has fewer than a vector has lanes. */
+typedef struct quant_edge {
+    unsigned char row[INT_LANES][QUANT_BLOCKS * sizeof(tsr_block_q8_0)]; /* no type's blocks are longer */
+} quant_edge;
+
+/* Cold, so that the compiler keeps registers for the loops of the other panels. */
+__attribute__((cold, noinline)) static void quant_edge_copy(const unsigned char *w, size_t stride, int n_rows,
+                                                            size_t bytes, quant_edge *edge)
+{
+    for (int r = 0; r < INT_LANES; r++)
+        memcpy(edge->row[r], w + (size_t)(r < n_rows ? r : n_rows - 1) * stride, bytes);
+}
+
+/* The first `bytes` bytes, at most a panel's, of the n_rows >= 1 rows at w, `stride` bytes apart; rows past
+ * the last repeat it. As long as `edge` lives. */
+ALWAYS_INLINE int_rows quant_rows(const unsigned char *w, size_t stride, int n_rows, size_t bytes,
+                                  quant_edge *edge)
+{
+    if (n_rows >= INT_LANES)
+        return int_rows_of(w, stride);
+    quant_edge_copy(w, stride, n_rows, bytes, edge);
+    return int_rows_of(edge->row[0], sizeof edge->row[0]);
+}
+
+/* Bytes to words. */
+ALWAYS_INLINE quant_pair quant_split_u8(vec_bits bytes)
+{
+    return (quant_pair){(vec_int)(bytes & 0x00ff00ff), (vec_int)((vec_word)bytes >> 8)};
+}
+
+ALWAYS_INLINE quant_pair quant_split_i8(vec_bits bytes)
+{
+    const vec_short words = (vec_short)bytes;
+    return (quant_pair){(vec_int)((words << 8) >> 8), (vec_int)(words >> 8)};
+}
+
+/* Each byte's low four bits looked up in a table, its high ones being zero; plus an offset. */
+ALWAYS_INLINE vec_bits quant_look_up(vec_bits nibbles, const int8_t values[16], int offset)
+{
+    const byte16 table = byte16_load(values) + (uint8_t)offset;
+#if defined(TSR_ISA_AVX512)
+    return (vec_bits)_mm512_shuffle_epi8(_mm512_broadcast_i32x4((__m128i)table), (__m512i)nibbles);
+#elif defined(TSR_ISA_NEON)
+    return (vec_bits)vqtbl1q_u8((uint8x16_t)table, (uint8x16_t)nibbles);
+#else
+    return (vec_bits)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256((__m128i)table), (__m256i)nibbles);
+#endif
+}
+
+/* Bits moved up by `by` places, down where it is negative. */
+ALWAYS_INLINE vec_bits quant_shift(vec_bits bits, int by)
+{
+    return by > 0 ? bits << by : bits >> -by;
+}
+
+/* Vector i of four bytes of a group. */
+ALWAYS_INLINE vec_bits quant_bytes(const quant_group *group, int i)
+{
+    return (vec_bits)group->bytes[i];
+}
+
+/* One half per row. Stored one by one: a vector would be put together in the unit that also transposes. */
+ALWAYS_INLINE void quant_copy_halves(const int_rows *rows, size_t at, uint16_t out[INT_LANES])
+{
+    const int_rows again = int_rows_again(rows);
+    UNROLL for (int r = 0; r < INT_LANES; r++)
+    {
+        memcpy(&out[r], int_row(&again, r) + at, sizeof out[r]);
+        __asm__("" : "+m"(out[r]));
+    }
+}
+
+ALWAYS_INLINE void quant_copy_words(const int_rows *rows, size_t at, uint32_t out[INT_LANES])
+{
+    const int_rows again = int_rows_again(rows);
+    UNROLL for (int r = 0; r < INT_LANES; r++)
+    {
+        memcpy(&out[r], int_row(&again, r) + at, sizeof out[r]);
+        __asm__("" : "+m"(out[r]));
+    }
+}
+
+/* 16 bytes of each row as words: fewer instructions than copies one by one, from four words on. */
+ALWAYS_INLINE void quant_load_words(const int_rows *rows, size_t at, uint32_t out[4][INT_LANES])
+{
+    vec_int words[4];
+    int_load_rows(rows, at, words);
+    UNROLL for (int i = 0; i < 4; i++) int_store(out[i], words[i]);
+}
+
+/* n times 16 bytes of each row, for types whose words can be made of parts. */
+ALWAYS_INLINE void quant_load_parts(const int_rows *rows, size_t at, const int n, vec_int *out)
+{
+    UNROLL for (int i = 0; i + 1 < n; i += 2) int_load_two_parts(rows, at + 16 * (size_t)i, out + 4 * i);
+    if (n % 2 != 0)
+        int_load_parts(rows, at + 16 * (size_t)(n - 1), out + 4 * (n - 1));
+}
+
+/* The same transposed, for the others. */
+ALWAYS_INLINE void quant_load(const int_rows *rows, size_t at, const int n, vec_int *out)
+{
+    UNROLL for (int i = 0; i < n; i++) int_load_rows(rows, at + 16 * (size_t)i, out + 4 * i);
+}
+
+/* INT_LANES halves as floats. */
+ALWAYS_INLINE vec vec_from_halves(const uint16_t *half)
+{
+#if defined(TSR_ISA_AVX512)
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)half));
+#elif defined(TSR_ISA_NEON)
+    return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(half)));
+#else
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)half));
+#endif
+}
+
+#endif
+#endif

@@ -1,0 +1,132 @@
+/* Products with quantized weights, many tokens at a time: lanes are rows.
+ *
+ * A panel of a few rows is expanded once to 16-bit integers, transposed so that one vector holds two elements
+ * of INT_LANES rows, and multiplied with the same two elements of every token; or to bytes (quants_bytes.h).
+ * Meanings and bits as in quants_generic.h. */
+#ifndef TSR_HOST_KERNELS_QUANTS_TILE_H
+#define TSR_HOST_KERNELS_QUANTS_TILE_H
+
+#include "host/kernels/quant/quant_x.h"
+
+enum {
+#if defined(TSR_ISA_AVX512)
+    QUANT_VECTORS = 2, /* of INT_LANES rows in a tile */
+    QUANT_TOKENS = 6,  /* 2 x 6 integer and as many float sums of 32 registers */
+#else
+    QUANT_VECTORS = 4,
+    QUANT_TOKENS = 2, /* 4 x 2 integer sums of 16 registers; the float sums wait in memory */
+#endif
+    QUANT_ROWS = QUANT_VECTORS * INT_LANES,
+    QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
+};
+
+#include "host/kernels/quant/quants_bytes.h"
+
+/* A panel of QUANT_ROWS rows. */
+typedef struct quant_tile {
+    union {
+        _Alignas(64) int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
+        byte_quanta bytes;
+    };
+    float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
+    bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
+} quant_tile;
+
+/* The quanta of block b of vector v of the tile. */
+ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
+                                    const quant_group *group, int b, int v, quant_tile *tile)
+{
+    if (bytes) {
+        byte_quanta_block(type, panel, group, b, v, &tile->bytes);
+        return;
+    }
+    UNROLL for (int i = 0; i < 8; i++)
+    {
+        const quant_pair q = quant_quanta(type, panel, group, b, i);
+        int_store(tile->q[b][i][v], q.even);
+        int_store(tile->q[b][8 + i][v], q.odd);
+    }
+}
+
+#define QUANT_TILE_HAS_BYTES 1
+#include "host/kernels/quant/quants_expand.h"
+
+/* The integer sums of block b of the panel with n_tokens blocks, x and those QUANT_BLOCKS blocks apart. */
+ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
+                                   const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
+{
+    if (form.is_bytes) {
+        byte_dots(n_tokens, form.sub_scales, &tile->bytes, b, x, dots);
+        return;
+    }
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) dots[t][v] =
+        (vec_int){0};
+    UNROLL for (int i = 0; i < QUANT_STEPS; i++)
+    {
+        vec_int xi[QUANT_TOKENS];
+        UNROLL for (int t = 0; t < n_tokens; t++) xi[t] = int_set1(x[t * QUANT_BLOCKS].q + 2 * i);
+        UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+        {
+            const vec_int w = int_load_once(tile->q[b][i][v]);
+            UNROLL for (int t = 0; t < n_tokens; t++) dots[t][v] = int_dot(dots[t][v], w, xi[t]);
+        }
+    }
+}
+
+/* Add the products of n_blocks blocks from `block` on; quant_tile_multiply() has the meanings. */
+ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
+                                int n_blocks, const x_block *x, bool opens, float *sums)
+{
+    vec acc[QUANT_TOKENS][QUANT_VECTORS] = {0};
+    if (!opens)
+        UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++) acc[t][v] =
+            vec_load(sums + t * QUANT_ROWS + v * INT_LANES);
+    for (int b = block; b < block + n_blocks; b++, x++) {
+        vec_int dots[QUANT_TOKENS][QUANT_VECTORS];
+        quant_tile_dots(n_tokens, form, tile, b, x, dots);
+        UNROLL for (int t = 0; t < n_tokens; t++)
+        {
+            const x_block *xb = &x[t * QUANT_BLOCKS];
+            UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+            {
+                const vec dot = int_to_float(dots[t][v]) * vec_set1(xb->scale);
+                acc[t][v] = vec_fma(dot, vec_load(tile->scale[b][v]), acc[t][v]);
+                UNROLL for (int half = 0; half < form.minima; half++) acc[t][v] =
+                    vec_fma(vec_set1(quant_x_sum(xb, form.minima, half)), -vec_load(tile->min[half][b][v]),
+                            acc[t][v]);
+            }
+        }
+    }
+    UNROLL for (int t = 0; t < n_tokens; t++) UNROLL for (int v = 0; v < QUANT_VECTORS; v++)
+        vec_store(sums + t * QUANT_ROWS + v * INT_LANES, acc[t][v]);
+}
+
+#include "host/kernels/quant/quants_forms.h"
+
+/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
+ * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
+ * `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS */
+static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
+                                const x_block *x, bool opens, float *sums)
+{
+#define MULTIPLY(n)                                                        \
+    do {                                                                   \
+        quant_tile_some(n, minima, tile, block, n_blocks, x, opens, sums); \
+        n_tokens -= (n), x += (n)*QUANT_BLOCKS, sums += (n)*QUANT_ROWS;    \
+    } while (0)
+    const bool in_registers = QUANT_TOKENS <= 3 || !tile->sub_scales;
+    if (n_tokens == QUANT_TOKENS && in_registers)
+        MULTIPLY(QUANT_TOKENS);
+#if defined(TSR_ISA_AVX512)
+    while (n_tokens >= 3) /* with sub-scales each token takes half as many sums again */
+        MULTIPLY(3);
+    if (n_tokens >= 2)
+        MULTIPLY(2);
+#endif
+    if (n_tokens >= 1)
+        MULTIPLY(1);
+#undef MULTIPLY
+}
+
+#endif

@@ -1,0 +1,91 @@
+/* What files of saved sequences have in common (model/session/file.h). */
+#include "model/session/file.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+
+uint64_t tsr_checksum(uint64_t seed, const void *bytes, size_t n)
+{
+    const unsigned char *from = bytes;
+    uint64_t sum = (seed ^ UINT64_C(0xcbf29ce484222325)) * UINT64_C(0x100000001b3);
+    for (size_t i = 0; i < n; i += sizeof(uint64_t)) {
+        uint64_t word = 0;
+        memcpy(&word, from + i, TSR_MIN(n - i, sizeof word));
+        sum = (sum ^ word) * UINT64_C(0x100000001b3);
+    }
+    return (sum ^ n) * UINT64_C(0x100000001b3);
+}
+
+uint64_t tsr_model_fingerprint(const tsr_model *model)
+{
+    const tsr_gguf *gguf = model->shape.gguf;
+    const char *architecture = model->shape.hparams.architecture;
+    uint64_t sum = tsr_checksum(0, architecture, strlen(architecture));
+    for (int64_t i = 0; i < tsr_gguf_n_tensors(gguf); i++) {
+        const tsr_gguf_tensor *t = tsr_gguf_tensor_at(gguf, i);
+        int32_t type = (int32_t)t->type;
+        sum = tsr_checksum(sum, t->name, strlen(t->name));
+        sum = tsr_checksum(sum, t->ne, sizeof t->ne);
+        sum = tsr_checksum(sum, &type, sizeof type);
+        if (t->data) /* another training has other weights from the first on */
+            sum = tsr_checksum(sum, t->data, TSR_MIN(t->bytes, (size_t)64));
+    }
+    return sum;
+}
+
+tsr_saved_header tsr_saved_header_of(const tsr_session *session)
+{
+    const tsr_model_config *config = &session->model->config;
+    tsr_saved_header header = {.magic = TSR_SAVED_MAGIC,
+                               .version = TSR_SAVED_VERSION,
+                               .model = tsr_model_fingerprint(session->model),
+                               .page_tokens = TSR_KV_PAGE_TOKENS,
+                               .n_groups = (uint32_t)tsr_kv_n_groups(session->kv),
+                               .type_k = (uint32_t)config->type_k,
+                               .type_v = (uint32_t)config->type_v};
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        header.groups[g] = (tsr_saved_group){.window = (uint64_t)tsr_kv_window(session->kv, g),
+                                             .page_bytes = tsr_kv_page_bytes(session->kv, g)};
+    return header;
+}
+
+tsr_saved_sequence tsr_saved_sequence_of(const tsr_session *session, int seq)
+{
+    tsr_saved_sequence s = {.id = seq, .parent = -1, .length = tsr_kv_length(session->kv, seq)};
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        s.first[g] = tsr_kv_saved_span(session->kv, g, seq).first;
+    return s;
+}
+
+static int pages_for(const tsr_saved_header *header, int64_t n_tokens)
+{
+    return (int)((n_tokens + header->page_tokens - 1) / header->page_tokens);
+}
+
+tsr_kv_span tsr_saved_span(const tsr_saved_header *header, const tsr_saved_sequence *sequences,
+                           uint32_t index, uint32_t group)
+{
+    const tsr_saved_sequence *s = &sequences[index];
+    return (tsr_kv_span){s->first[group], pages_for(header, s->length)};
+}
+
+bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequence *sequences, uint32_t index,
+                         uint32_t group, int page)
+{
+    const tsr_saved_sequence *s = &sequences[index];
+    if (s->parent < 0)
+        return false;
+    tsr_kv_span parent = tsr_saved_span(header, sequences, (uint32_t)s->parent, group);
+    int64_t shared =
+        s->shared == s->length ? pages_for(header, s->length) : s->shared / (int64_t)header->page_tokens;
+    return page >= parent.first && page < parent.end && page < shared;
+}
+
+size_t tsr_saved_page_bytes(const tsr_saved_header *header)
+{
+    size_t bytes = 0;
+    for (uint32_t g = 0; g < header->n_groups; g++)
+        bytes = TSR_MAX(bytes, (size_t)header->groups[g].page_bytes);
+    return bytes;
+}

@@ -1,0 +1,182 @@
+/* Writing sequences to a file.
+ *
+ * The file is written beside its place under another name, brought to the disk and then renamed: whatever
+ * interrupts that leaves the file that was there before. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/mem.h"
+#include "model/session/file.h"
+
+typedef struct saving {
+    tsr_session *session;
+    const char *path; /* the final one, for messages */
+    FILE *file;
+    tsr_saved_header header;
+    tsr_saved_sequence *sequences; /* [header.n_sequences] */
+    unsigned char *page;           /* the largest */
+    uint64_t n_pages;              /* written */
+} saving;
+
+static tsr_status fail_write(const saving *s)
+{
+    return tsr_fail(TSR_ERR_IO, "cannot write '%s': %s; what was there before is unchanged", s->path,
+                    strerror(errno));
+}
+
+static tsr_status put(saving *s, const void *bytes, size_t n)
+{
+    return fwrite(bytes, 1, n, s->file) == n ? TSR_OK : fail_write(s);
+}
+
+/* -- what is shared -- */
+
+/* Pages of two sequences up to the last that is the same for both: what lies before that has the same tokens,
+ * whether or not both still keep it. */
+static int same_pages(const tsr_kv *kv, int group, int seq, int parent)
+{
+    tsr_kv_span mine, theirs;
+    const int32_t *pages = tsr_kv_pages(kv, group, seq, &mine);
+    const int32_t *others = tsr_kv_pages(kv, group, parent, &theirs);
+    for (int i = TSR_MIN(mine.end, theirs.end); i-- > TSR_MAX(mine.first, theirs.first);)
+        if (pages[i] == others[i])
+            return i + 1;
+    return 0;
+}
+
+/* Tokens that two sequences have in pages of both, as the file counts them. */
+static int64_t shared_tokens(const tsr_kv *kv, int seq, int parent)
+{
+    int same = 0;
+    for (int g = 0; g < tsr_kv_n_groups(kv); g++)
+        same = TSR_MAX(same, same_pages(kv, g, seq, parent));
+    int64_t length = tsr_kv_length(kv, seq), other = tsr_kv_length(kv, parent);
+    int64_t tokens = TSR_MIN((int64_t)same * TSR_KV_PAGE_TOKENS, TSR_MIN(length, other));
+    return tokens == length ? tokens : tokens / TSR_KV_PAGE_TOKENS * TSR_KV_PAGE_TOKENS;
+}
+
+/* The sequence before this one in the file with which it shares most. */
+static void find_parent(saving *s, uint32_t index)
+{
+    tsr_saved_sequence *sequence = &s->sequences[index];
+    for (uint32_t i = 0; i < index; i++) {
+        int64_t shared = shared_tokens(s->session->kv, sequence->id, s->sequences[i].id);
+        if (shared <= sequence->shared)
+            continue;
+        sequence->shared = shared;
+        sequence->parent = (int32_t)i;
+    }
+}
+
+/* The asked-for sequences, or all that are not empty. */
+static tsr_status list_sequences(saving *s, const int *seqs, int n_seqs)
+{
+    tsr_status status = TSR_OK;
+    int n_all = s->session->model->config.n_seq_max, n = seqs ? n_seqs : n_all;
+    if (seqs && n_seqs < 1)
+        return tsr_fail(TSR_ERR_INVALID, "%d sequences to save; at least one is needed", n_seqs);
+    TSR_TRY(tsr_mem_array((size_t)n, sizeof *s->sequences, "sequences to save", &s->sequences));
+    for (int i = 0; i < n; i++) {
+        int id = seqs ? seqs[i] : i;
+        TSR_TRY(tsr_session_check_seq(s->session, id));
+        if (!seqs && tsr_kv_length(s->session->kv, id) == 0)
+            continue;
+        s->sequences[s->header.n_sequences] = tsr_saved_sequence_of(s->session, id);
+        find_parent(s, s->header.n_sequences++);
+    }
+out:
+    return status;
+}
+
+/* -- writing -- */
+
+static tsr_status write_header(saving *s)
+{
+    tsr_status status = TSR_OK;
+    size_t bytes = s->header.n_sequences * sizeof *s->sequences;
+    uint64_t sum = tsr_checksum(tsr_checksum(0, &s->header, sizeof s->header), s->sequences, bytes);
+    TSR_TRY(put(s, &s->header, sizeof s->header));
+    TSR_TRY(put(s, s->sequences, bytes));
+    TSR_TRY(put(s, &sum, sizeof sum));
+out:
+    return status;
+}
+
+static tsr_status write_group(saving *s, uint32_t index, uint32_t group)
+{
+    tsr_status status = TSR_OK;
+    size_t bytes = s->header.groups[group].page_bytes;
+    tsr_kv_span span = tsr_saved_span(&s->header, s->sequences, index, group);
+    for (int p = span.first; p < span.end; p++) {
+        if (tsr_saved_is_shared(&s->header, s->sequences, index, group, p))
+            continue;
+        TSR_TRY(tsr_kv_page_get(s->session->kv, (int)group, s->sequences[index].id, p, s->page));
+        uint64_t sum = tsr_checksum(s->n_pages++, s->page, bytes);
+        TSR_TRY(put(s, s->page, bytes));
+        TSR_TRY(put(s, &sum, sizeof sum));
+    }
+out:
+    return status;
+}
+
+static tsr_status write_pages(saving *s)
+{
+    tsr_status status = TSR_OK;
+    for (uint32_t i = 0; i < s->header.n_sequences; i++)
+        for (uint32_t g = 0; g < s->header.n_groups; g++)
+            TSR_TRY(write_group(s, i, g));
+out:
+    return status;
+}
+
+/* Written, on the disk, and in its place. */
+static tsr_status write_file(saving *s, const char *fresh)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(write_header(s));
+    TSR_TRY(write_pages(s));
+    if (fflush(s->file) != 0 || fsync(fileno(s->file)) != 0 || rename(fresh, s->path) != 0)
+        status = fail_write(s);
+out:
+    return status;
+}
+
+/* Every process writes the file: where they see the same one, they put the same bytes in its place. */
+static tsr_status save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
+{
+    tsr_status status = TSR_OK;
+    saving s = {.session = session, .path = path};
+    char *fresh = NULL;
+    int fd = -1;
+    s.header = tsr_saved_header_of(session);
+    TSR_TRY(list_sequences(&s, seqs, n_seqs));
+    TSR_TRY(tsr_mem_array(tsr_saved_page_bytes(&s.header), 1, "a KV page", &s.page));
+    size_t bytes = strlen(path) + sizeof ".XXXXXX";
+    TSR_TRY(tsr_mem_array(bytes, 1, "a file name", &fresh));
+    snprintf(fresh, bytes, "%s.XXXXXX", path);
+    fd = mkstemp(fresh);
+    s.file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    status = s.file ? write_file(&s, fresh) : fail_write(&s);
+    if (status != TSR_OK && fd >= 0)
+        unlink(fresh);
+out:
+    if (s.file)
+        fclose(s.file); /* after the fsync there is nothing left to fail */
+    else if (fd >= 0)
+        close(fd);
+    tsr_mem_free(fresh);
+    tsr_mem_free(s.page);
+    tsr_mem_free(s.sequences);
+    return status;
+}
+
+tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs, const char *path)
+{
+    if (!session || !path)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_save: session and path must not be NULL");
+    return tsr_processes_agree(session->model->rt->processes, save(session, seqs, n_seqs, path),
+                               "tsr_session_save");
+}

@@ -1,0 +1,458 @@
+/* Sessions: creation, and decoding a batch chunk by chunk. */
+#include "model/session/session.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "model/session/file.h"
+
+/* -- creation -- */
+
+tsr_status tsr_session_kv_layers(const tsr_hparams *hp, const tsr_model_split *split,
+                                 tsr_kv_layer **layers_out)
+{
+    tsr_kv_layer *layers = NULL;
+    tsr_status status = tsr_mem_array((size_t)hp->n_layers, sizeof *layers, "KV layers", &layers);
+    for (int l = 0; l < hp->n_layers && status == TSR_OK; l++) {
+        const tsr_split_group *group = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l);
+        layers[l] = (tsr_kv_layer){
+            .devices = group->devices, .kv_heads = &group->kv_heads, .window = tsr_hparams_window(hp, l)};
+    }
+    if (status == TSR_OK)
+        *layers_out = layers;
+    return status;
+}
+
+static tsr_status create_kv(tsr_session *session)
+{
+    tsr_status status = TSR_OK;
+    const tsr_model *model = session->model;
+    tsr_kv_layer *layers = NULL;
+    TSR_TRY(tsr_session_kv_layers(&model->shape.hparams, &model->split, &layers));
+    tsr_kv_config config = {.n_layers = (int)model->shape.hparams.n_layers,
+                            .layers = layers,
+                            .head_dim = model->shape.hparams.head_dim,
+                            .type_k = model->config.type_k,
+                            .type_v = model->config.type_v,
+                            .n_ctx = model->config.n_ctx,
+                            .n_seq_max = model->config.n_seq_max,
+                            .n_batch = model->config.n_batch,
+                            .keep_all = model->config.swa_full};
+    TSR_TRY(tsr_kv_create(model->rt, &config, &session->kv));
+out:
+    tsr_mem_free(layers);
+    return status;
+}
+
+static tsr_status create_inputs(tsr_session *session)
+{
+    tsr_status status = TSR_OK;
+    const tsr_model_config *config = &session->model->config;
+    size_t n_batch = (size_t)config->n_batch, n_seqs = (size_t)config->n_seq_max;
+    int64_t n_rot = 0;
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        n_rot = TSR_MAX(n_rot, session->model->rope[i].n_rot);
+    TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->positions));
+    TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->seq_rows));
+    TSR_TRY(
+        tsr_mem_array((size_t)config->n_outputs_max, sizeof(int32_t), "step inputs", &session->output_rows));
+    TSR_TRY(tsr_mem_array(n_batch * (size_t)n_rot, sizeof(float), "step inputs", &session->rope));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_seqs));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->old_lengths));
+    TSR_TRY(tsr_mem_array(n_seqs, sizeof(int64_t), "step inputs", &session->chunk_lengths));
+    memset(session->row_of_seq, -1, n_seqs * sizeof(int32_t));
+out:
+    return status;
+}
+
+static void describe_session(const tsr_live *live, char *text, size_t size)
+{
+    snprintf(text, size, "of %s", TSR_LIVE_OBJECT(live, tsr_session)->file);
+}
+
+static void name_session(tsr_session *session)
+{
+    const tsr_gguf *gguf = session->model->shape.gguf;
+    const char *path = gguf ? tsr_gguf_path(gguf) : "a shape"; /* planning may have no file */
+    size_t length = strlen(path), most = sizeof session->file - 1;
+    snprintf(session->file, sizeof session->file, "%s", length > most ? path + length - most : path);
+}
+
+static const tsr_live_kind session_kind = {"session", describe_session, NULL};
+
+static void join_model(tsr_session *session)
+{
+    tsr_model *model = session->model;
+    session->next = model->sessions;
+    session->link = &model->sessions;
+    if (model->sessions)
+        model->sessions->link = &session->next;
+    model->sessions = session;
+}
+
+void tsr_session_leave_model(tsr_session *session)
+{
+    if (!session->link)
+        return;
+    *session->link = session->next;
+    if (session->next)
+        session->next->link = session->link;
+    session->next = NULL;
+    session->link = NULL;
+}
+
+static tsr_status create_session(tsr_model *model, tsr_session **session_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_session *session = NULL;
+    TSR_TRY(tsr_mem_array(1, sizeof *session, "a session", &session));
+    session->model = model;
+    name_session(session);
+    TSR_TRY(create_inputs(session));
+    TSR_TRY(create_kv(session));
+    TSR_TRY(tsr_session_reserve(session));
+    join_model(session);
+    tsr_live_add(model->rt, &session->live, &session_kind);
+    *session_out = session;
+    session = NULL;
+out:
+    tsr_session_destroy(session);
+    return status;
+}
+
+tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out)
+{
+    tsr_session *session = NULL;
+    if (!model || !session_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_create: model and session_out must not be NULL");
+    tsr_status status =
+        tsr_processes_agree(model->rt->processes, create_session(model, &session), "tsr_session_create");
+    if (status == TSR_OK)
+        *session_out = session;
+    else
+        tsr_session_destroy(session);
+    return status;
+}
+
+void tsr_session_destroy(tsr_session *session)
+{
+    if (!session)
+        return;
+    tsr_session_leave_model(session);
+    tsr_live_remove(&session->live);
+    tsr_session_drop_steps(session);
+    tsr_program_memory_destroy(session->memory);
+    tsr_kv_destroy(session->kv);
+    tsr_mem_free(session->positions);
+    tsr_mem_free(session->seq_rows);
+    tsr_mem_free(session->output_rows);
+    tsr_mem_free(session->rope);
+    tsr_mem_free(session->row_seqs);
+    tsr_mem_free(session->row_of_seq);
+    tsr_mem_free(session->old_lengths);
+    tsr_mem_free(session->chunk_lengths);
+    tsr_mem_free(session);
+}
+
+/* -- one chunk -- */
+
+/* Tokens [begin, end) of a batch, and how many of them want logits. */
+typedef struct chunk {
+    int64_t begin, end;
+    int64_t n_outputs;
+} chunk;
+
+static int seq_of(const tsr_batch *batch, int64_t i)
+{
+    return batch->seqs ? batch->seqs[i] : 0;
+}
+
+static bool is_output(const tsr_batch *batch, int64_t i)
+{
+    return batch->outputs ? batch->outputs[i] : i == batch->n_tokens - 1;
+}
+
+/* As many tokens from `begin` on as fit the largest program. */
+static chunk next_chunk(const tsr_session *session, const tsr_batch *batch, int64_t begin)
+{
+    chunk c = {.begin = begin, .end = begin};
+    while (c.end < batch->n_tokens && c.end - begin < session->model->config.n_batch) {
+        bool output = is_output(batch, c.end);
+        if (output && c.n_outputs == session->model->config.n_outputs_max)
+            break;
+        c.n_outputs += output;
+        c.end++;
+    }
+    return c;
+}
+
+/* Give every token its position and page-table row, making room in the KV region. */
+static tsr_status append_tokens(tsr_session *session, const tsr_batch *batch, const chunk *c)
+{
+    session->n_rows = 0;
+    int64_t n_outputs = 0;
+    for (int64_t i = c->begin; i < c->end;) {
+        int seq = seq_of(batch, i);
+        int64_t end = i + 1;
+        while (end < c->end && seq_of(batch, end) == seq)
+            end++;
+        int64_t position = tsr_kv_length(session->kv, seq);
+        tsr_status status = tsr_kv_append(session->kv, seq, end - i);
+        if (status != TSR_OK)
+            return status;
+        if (session->row_of_seq[seq] < 0) {
+            session->row_of_seq[seq] = session->n_rows;
+            session->row_seqs[session->n_rows++] = seq;
+        }
+        for (; i < end; i++, position++) {
+            session->positions[i - c->begin] = (int32_t)position;
+            session->seq_rows[i - c->begin] = session->row_of_seq[seq];
+            if (is_output(batch, i))
+                session->output_rows[n_outputs++] = (int32_t)(i - c->begin);
+        }
+    }
+    return TSR_OK;
+}
+
+static void forget_rows(tsr_session *session)
+{
+    for (int r = 0; r < session->n_rows; r++)
+        session->row_of_seq[session->row_seqs[r]] = -1;
+    session->n_rows = 0;
+}
+
+static tsr_status set_input(tsr_tensor *tensor, const void *data, size_t bytes)
+{
+    return bytes ? tsr_tensor_set(tensor, data, 0, bytes) : TSR_OK;
+}
+
+static tsr_status set_rope(tsr_session *session, const tsr_rope_tables *rope, size_t n_tokens,
+                           tsr_tensor *table)
+{
+    size_t n_rot = (size_t)rope->n_rot;
+    for (size_t t = 0; t < n_tokens; t++)
+        tsr_rope_row(rope, session->positions[t], session->rope + t * n_rot);
+    return set_input(table, session->rope, n_tokens * n_rot * sizeof(float));
+}
+
+/* The pages that a group has of the step's sequences; nothing looks at a table where it has none. */
+static tsr_status set_page_table(const tsr_session *session, int group, tsr_tensor *table)
+{
+    tsr_status status = TSR_OK;
+    size_t row_bytes = (size_t)tsr_kv_max_pages(session->kv) * sizeof(int32_t);
+    for (int r = 0; r < session->n_rows; r++) {
+        tsr_kv_span span;
+        const int32_t *pages = tsr_kv_pages(session->kv, group, session->row_seqs[r], &span);
+        TSR_TRY(tsr_tensor_set(table, pages + span.first,
+                               (size_t)r * row_bytes + (size_t)span.first * sizeof(int32_t),
+                               (size_t)(span.end - span.first) * sizeof(int32_t)));
+    }
+out:
+    return status;
+}
+
+static tsr_status set_inputs(tsr_session *session, const tsr_batch *batch, const chunk *c, tsr_step *step)
+{
+    tsr_status status = TSR_OK;
+    const tsr_step_graph *in = &step->inputs;
+    size_t n = (size_t)(c->end - c->begin);
+    TSR_TRY(set_input(in->tokens, batch->tokens + c->begin, n * sizeof(int32_t)));
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        if (in->rope_tables[i])
+            TSR_TRY(set_rope(session, &session->model->rope[i], n, in->rope_tables[i]));
+    TSR_TRY(set_input(in->output_rows, session->output_rows, (size_t)c->n_outputs * sizeof(int32_t)));
+    TSR_TRY(set_input(in->kv_inputs[0].seq_row, session->seq_rows, n * sizeof(int32_t)));
+    TSR_TRY(set_input(in->kv_inputs[0].position, session->positions, n * sizeof(int32_t)));
+    for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
+        TSR_TRY(set_page_table(session, g, in->kv_inputs[g].page_table));
+out:
+    return status;
+}
+
+/* What a step needs before it runs: its program, room for its tokens, its inputs. */
+static tsr_status prepare_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c,
+                                tsr_step **step_out)
+{
+    tsr_status status = TSR_OK;
+    if (session->model->lost)
+        return tsr_fail(TSR_ERR_DEVICE, "the model lost weights when a change of its split failed; save its "
+                                        "sequences, close it and open it anew");
+    TSR_TRY(tsr_session_step(session, c->end - c->begin, c->n_outputs, step_out));
+    TSR_TRY(append_tokens(session, batch, c));
+    TSR_TRY(set_inputs(session, batch, c, *step_out));
+out:
+    return status;
+}
+
+/* What every process must have been given alike. */
+static uint64_t mark_of(const tsr_batch *batch, const chunk *c)
+{
+    uint64_t sum = 0;
+    for (int64_t i = c->begin; i < c->end; i++) {
+        const int32_t token[] = {batch->tokens[i], seq_of(batch, i), is_output(batch, i)};
+        sum = tsr_checksum(sum, token, sizeof token);
+    }
+    return sum;
+}
+
+static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c, float *logits)
+{
+    tsr_status status = TSR_OK;
+    tsr_step *step;
+    tsr_processes *processes = session->model->rt->processes;
+    size_t bytes = (size_t)c->n_outputs * (size_t)session->model->shape.hparams.n_vocab * sizeof(float);
+    status = prepare_chunk(session, batch, c, &step);
+    if (processes)
+        TSR_TRY(tsr_processes_agree_on(processes, status, "tsr_session_decode", mark_of(batch, c)));
+    TSR_TRY(status);
+    TSR_TRY(tsr_program_run(step->program));
+    if (bytes)
+        TSR_TRY(tsr_tensor_get(step->logits, logits, 0, bytes));
+    session->stats.n_steps++;
+    session->stats.n_tokens += c->end - c->begin;
+    session->stats.n_all_reduces += step->program->info.n_all_reduces;
+out:
+    forget_rows(session);
+    return status;
+}
+
+/* -- a batch -- */
+
+static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch, const float *logits)
+{
+    const tsr_model *model = session->model;
+    bool any_output = false;
+    if (batch->n_tokens < 0 || (batch->n_tokens > 0 && !batch->tokens))
+        return tsr_fail(TSR_ERR_INVALID, "batch: %lld tokens at %p", (long long)batch->n_tokens,
+                        (const void *)batch->tokens);
+    for (int64_t i = 0; i < batch->n_tokens; i++) {
+        if (batch->tokens[i] < 0 || batch->tokens[i] >= model->shape.hparams.n_vocab)
+            return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is %d; the vocabulary has 0 to %lld",
+                            (long long)i, batch->tokens[i], (long long)model->shape.hparams.n_vocab - 1);
+        if (seq_of(batch, i) < 0 || seq_of(batch, i) >= model->config.n_seq_max)
+            return tsr_fail(TSR_ERR_INVALID,
+                            "batch: token %lld is for sequence %d; the session has 0 to %d (n_seq_max)",
+                            (long long)i, seq_of(batch, i), model->config.n_seq_max - 1);
+        any_output |= is_output(batch, i);
+    }
+    if (any_output && !logits)
+        return tsr_fail(TSR_ERR_INVALID, "batch: logits are wanted but there is no buffer for them");
+    return TSR_OK;
+}
+
+static void note_lengths(const tsr_session *session, int64_t *lengths)
+{
+    for (int s = 0; s < session->model->config.n_seq_max; s++)
+        lengths[s] = tsr_kv_length(session->kv, s);
+}
+
+/* What cannot fit whatever happens is refused before the first chunk. */
+static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
+{
+    int64_t *lengths = session->chunk_lengths, n_ctx = session->model->config.n_ctx;
+    note_lengths(session, lengths);
+    for (int64_t i = 0; i < batch->n_tokens; i++)
+        if (++lengths[seq_of(batch, i)] > n_ctx)
+            return tsr_fail(
+                TSR_ERR_FULL,
+                "sequence %d has %lld tokens; the batch's exceed the context of %lld; open with a "
+                "larger n_ctx",
+                seq_of(batch, i), (long long)tsr_kv_length(session->kv, seq_of(batch, i)), (long long)n_ctx);
+    return TSR_OK;
+}
+
+/* -- going back -- */
+
+static bool can_go_back(const tsr_session *session, const int64_t *lengths)
+{
+    for (int s = 0; s < session->model->config.n_seq_max; s++)
+        if (lengths[s] > 0 && lengths[s] < tsr_kv_min_length(session->kv, s))
+            return false;
+    return true;
+}
+
+/* Lengths only grow during a decode, so going back is trimming. A chunk can always be taken back; a whole
+ * call where windows have not passed over what was there before. */
+static void go_back(tsr_session *session)
+{
+    const int64_t *lengths =
+        can_go_back(session, session->old_lengths) ? session->old_lengths : session->chunk_lengths;
+    for (int s = 0; s < session->model->config.n_seq_max; s++)
+        if (tsr_kv_length(session->kv, s) > lengths[s])
+            (void)!tsr_kv_trim(session->kv, s, lengths[s]);
+}
+
+tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, float *logits)
+{
+    if (!session || !batch)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_session_decode: session and batch must not be NULL");
+    tsr_status status = check_batch(session, batch, logits);
+    if (status == TSR_OK)
+        status = check_lengths(session, batch);
+    if (status != TSR_OK)
+        return status;
+    note_lengths(session, session->old_lengths);
+    for (int64_t begin = 0; begin < batch->n_tokens && status == TSR_OK;) {
+        chunk c = next_chunk(session, batch, begin);
+        note_lengths(session, session->chunk_lengths);
+        status = decode_chunk(session, batch, &c, logits);
+        if (c.n_outputs)
+            logits += c.n_outputs * session->model->shape.hparams.n_vocab;
+        begin = c.end;
+    }
+    if (status != TSR_OK)
+        go_back(session);
+    return status;
+}
+
+/* -- sequences -- */
+
+tsr_status tsr_session_check_seq(const tsr_session *session, int seq)
+{
+    if (seq >= 0 && seq < session->model->config.n_seq_max)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_INVALID, "sequence %d does not exist; the session has 0 to %d (n_seq_max)", seq,
+                    session->model->config.n_seq_max - 1);
+}
+
+int64_t tsr_session_length(const tsr_session *session, int seq)
+{
+    return tsr_kv_length(session->kv, seq);
+}
+
+int64_t tsr_session_min_length(const tsr_session *session, int seq)
+{
+    return tsr_kv_min_length(session->kv, seq);
+}
+
+tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length)
+{
+    tsr_status status = tsr_session_check_seq(session, seq);
+    return status == TSR_OK ? tsr_kv_trim(session->kv, seq, length) : status;
+}
+
+tsr_status tsr_session_fork(tsr_session *session, int from, int to)
+{
+    tsr_status status = tsr_session_check_seq(session, from);
+    if (status == TSR_OK)
+        status = tsr_session_check_seq(session, to);
+    return status == TSR_OK ? tsr_kv_fork(session->kv, from, to) : status;
+}
+
+tsr_status tsr_session_compact(tsr_session *session)
+{
+    return tsr_processes_agree(session->model->rt->processes, tsr_kv_compact(session->kv),
+                               "tsr_session_compact");
+}
+
+void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out)
+{
+    tsr_kv_stats kv = tsr_kv_stats_of(session->kv);
+    *stats_out = session->stats;
+    stats_out->kv_pages = kv.n_pages;
+    stats_out->kv_pages_used = kv.n_used;
+    for (int d = 0; d < session->model->rt->n_devices; d++)
+        stats_out->kv_committed_bytes += tsr_kv_committed_bytes(session->kv, d);
+}

@@ -1,0 +1,271 @@
+/* Costs of the three classes from the tensors of a file.
+ *
+ * A matrix takes the longer of reading it and multiplying by it; of a mixture of experts those count that the
+ * tokens of the step use. Attention reads the keys and values of half the context besides. Norms, rotations
+ * and the like are small and counted as ops. */
+#include "plan/cost.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "plan/expert_split.h"
+
+/* Ops of one layer's attention (norm, three products and two rotations, KV write, attention, product, sum),
+ * of its FFN (norm, two products, activation, product, sum), and around the layers (embedding, its sum, norm,
+ * product). */
+static const int n_ops[TSR_CLASS_COUNT] = {10, 6, 4};
+
+/* Of a granule with nothing in it: the search wants times above 0. */
+#define LEAST_NS 1e-6
+
+/* Which part of the experts a step reads, if every token takes any of them alike: for one token those it
+ * uses, for a prompt soon all. */
+static double experts_read(const tsr_hparams *hp, int64_t n_tokens)
+{
+    return 1 - pow(1 - (double)hp->n_expert_used / (double)hp->n_expert, (double)n_tokens);
+}
+
+/* Types that are not measured take as long as one that is unpacked alike. */
+static int rate_index(tsr_type type)
+{
+    switch (type) {
+    case TSR_TYPE_Q4_1:
+    case TSR_TYPE_Q5_0:
+    case TSR_TYPE_Q5_1:
+    case TSR_TYPE_IQ4_NL:
+    case TSR_TYPE_MXFP4:
+        return tsr_rate_index(TSR_TYPE_Q4_0);
+    default:
+        return tsr_rate_index(tsr_rate_index(type) >= 0 ? type : TSR_TYPE_Q4_K);
+    }
+}
+
+static bool is_known(tsr_type type, const tsr_device_rates *rates)
+{
+    int i = rate_index(type);
+    return i >= 0 && rates->read_bytes_per_s[i] > 0 && rates->flops_per_s[i] > 0;
+}
+
+/* Nanoseconds for a whole matrix on a device; 0 for a type whose rates are not known. */
+static double matrix_ns(const tsr_weight *weight, const tsr_hparams *hp, const tsr_device_rates *rates,
+                        int64_t n_tokens)
+{
+    const tsr_gguf_tensor *w = weight->source;
+    bool expert = weight->expert && hp->n_expert > 0;
+    int type = rate_index(w->type);
+    if (!is_known(w->type, rates))
+        return 0;
+    double read = (double)w->bytes / rates->read_bytes_per_s[type];
+    double n_elems = (double)w->ne[0] * (double)w->ne[1] * (double)w->ne[2];
+    double work = 2.0 * n_elems * (double)n_tokens / rates->flops_per_s[type];
+    if (expert) {
+        read *= experts_read(hp, n_tokens);
+        work *= (double)hp->n_expert_used / (double)hp->n_expert;
+    }
+    return TSR_MAX(read, work) * 1e9;
+}
+
+static double elem_bytes(tsr_type type)
+{
+    int64_t block = tsr_type_block_elems(type);
+    return (double)tsr_type_row_bytes(type, block) / (double)block;
+}
+
+/* The keys and values of one layer, all heads, read once for every sequence in the step. */
+static double attention_ns(const tsr_hparams *hp, const tsr_model_config *config,
+                           const tsr_device_rates *rates, int64_t n_tokens)
+{
+    double positions = (double)config->n_ctx / 2, of_heads = (double)(hp->n_head_kv * hp->head_dim);
+    bool as_heads = hp->kv.k_elems == 0 && hp->kv.v_elems == 0;
+    positions += hp->kv.windowed * (TSR_MIN(positions, (double)hp->kv.window) - positions);
+    double bytes = positions * ((as_heads ? of_heads : hp->kv.k_elems) * elem_bytes(config->type_k) +
+                                (as_heads ? of_heads : hp->kv.v_elems) * elem_bytes(config->type_v));
+    double flops = 4.0 * (double)hp->n_head * (double)hp->head_dim * positions * (double)n_tokens;
+    double read_rate = 0, flop_rate = 0;
+    for (int i = 0; i < TSR_RATE_TYPES; i++) { /* plain floats are the fastest to read */
+        read_rate = TSR_MAX(read_rate, rates->read_bytes_per_s[i]);
+        flop_rate = TSR_MAX(flop_rate, rates->flops_per_s[i]);
+    }
+    return read_rate > 0 ? TSR_MAX(bytes / read_rate, flops / flop_rate) * 1e9 : 0;
+}
+
+/* Meetings among fewer devices take less: latency and bytes grow with the others that there are. */
+static double sync_by_rates(const tsr_model_cost *cost, uint64_t devices)
+{
+    int n = __builtin_popcountll(devices), all = cost->problem.n_devices;
+    double ns = 0;
+    for (int d = 0; d < all; d++) {
+        const tsr_device_rates *r = &cost->rates[d];
+        if (devices >> d & 1 && r->sync_bytes_per_s > 0)
+            ns = TSR_MAX(ns, r->sync_ns + (double)cost->sync_bytes / r->sync_bytes_per_s * 1e9);
+    }
+    return ns * (n - 1) / (all - 1);
+}
+
+/* The best that is known of this set: its own measured time, else what was measured of all devices together,
+ * else what the link model predicts. */
+static double meeting_ns(const tsr_model_cost *cost, uint64_t devices)
+{
+    tsr_all_reduce_cost cost_by_links = {.algorithm = TSR_ALL_REDUCE_NONE};
+    if (cost->links)
+        tsr_links_all_reduce(cost->links, devices, cost->sync_bytes, &cost_by_links);
+    bool use_links = cost_by_links.algorithm == TSR_ALL_REDUCE_MEASURED || !cost->rates[0].measured;
+    return cost->links && use_links ? cost_by_links.ns : sync_by_rates(cost, devices);
+}
+
+/* The same after every class: one row of partial sums per token. The search asks for the same sets over and
+ * over. */
+static double sync_ns(void *user, uint64_t devices, int class_index)
+{
+    tsr_model_cost *cost = user;
+    (void)class_index;
+    bool remembered = devices < sizeof cost->set_sync_ns / sizeof *cost->set_sync_ns;
+    if (__builtin_popcountll(devices) < 2)
+        return 0;
+    if (remembered && cost->set_sync_ns[devices] > 0)
+        return cost->set_sync_ns[devices];
+    double ns = meeting_ns(cost, devices);
+    if (remembered)
+        cost->set_sync_ns[devices] = ns;
+    return ns;
+}
+
+static double walk_ns(void *user, int class_index, const int64_t *counts)
+{
+    const tsr_model_cost *cost = user;
+    if (class_index != TSR_CLASS_FFN || cost->n_touched == 0)
+        return -1;
+    return tsr_experts_walk_ns(&cost->classes[TSR_CLASS_FFN], cost->problem.n_devices, counts,
+                               cost->n_touched);
+}
+
+/* Whether the links know more of a hand-over than the rates do. */
+static bool by_links(const tsr_model_cost *cost, int from, int to)
+{
+    tsr_link link;
+    return cost->links && tsr_links_pair(cost->links, from, to, &link) == TSR_OK &&
+           (link.measured || !cost->rates[0].measured);
+}
+
+double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens)
+{
+    uint64_t missing = to & ~from, bytes = cost->row_bytes * (uint64_t)n_tokens;
+    int sender = __builtin_ctzll(from), all = cost->problem.n_devices;
+    double ns = 0;
+    for (int d = 0; d < all; d++) {
+        const tsr_device_rates *r = &cost->rates[d];
+        if (!(missing >> d & 1))
+            continue;
+        if (by_links(cost, sender, d))
+            ns = TSR_MAX(ns, tsr_links_copy_ns(cost->links, sender, d, bytes));
+        else if (r->sync_bytes_per_s > 0) /* as a meeting of two */
+            ns = TSR_MAX(ns, (r->sync_ns + (double)bytes / r->sync_bytes_per_s * 1e9) / (all - 1));
+    }
+    return ns;
+}
+
+/* Norms and biases are small; of the embedding a few rows are read. */
+static bool takes_time(const tsr_weight *weight)
+{
+    return tsr_weight_class(weight) != TSR_CLASS_COUNT && weight->source->ne[1] > 1 &&
+           weight->layer != TSR_LAYER_EMBEDDING;
+}
+
+/* The first weight whose rate on some device is not known, and that device; NULL: all are. */
+static const tsr_gguf_tensor *find_unknown(const tsr_weights *weights, const tsr_device_rates *rates,
+                                           int n_devices, int *device_out)
+{
+    for (int i = 0; i < weights->n; i++)
+        for (int d = 0; takes_time(weights->list[i]) && d < n_devices; d++) {
+            *device_out = d;
+            if (!is_known(weights->list[i]->source->type, &rates[d]))
+                return weights->list[i]->source;
+        }
+    return NULL;
+}
+
+bool tsr_model_cost_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices)
+{
+    int device;
+    return !find_unknown(weights, rates, n_devices, &device);
+}
+
+static tsr_status check_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices)
+{
+    int device;
+    const tsr_gguf_tensor *w = find_unknown(weights, rates, n_devices, &device);
+    if (w)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "the rate of device %d with %s weights (%s) is not known; measure "
+                        "or describe it, or give a tensor_split",
+                        device, tsr_type_name(w->type), w->name);
+    return TSR_OK;
+}
+
+static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, int64_t n_tokens,
+                       int64_t n_outputs, tsr_model_cost *cost)
+{
+    tsr_split_class_id c = tsr_weight_class(weight);
+    if (!takes_time(weight))
+        return;
+    tsr_cost_class *k = &cost->classes[c];
+    if (c == TSR_CLASS_OUTPUT || (c == TSR_CLASS_FFN && weight->layer + 1 == shape->hparams.n_layers))
+        n_tokens = n_outputs; /* tsr_block_outputs() */
+    for (int d = 0; d < cost->problem.n_devices; d++) {
+        double ns = matrix_ns(weight, &shape->hparams, &cost->rates[d], n_tokens);
+        k->granule_ns[d] += ns / (double)shape->granules.n[c] / k->repeats;
+    }
+}
+
+tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
+                               const tsr_model_config *config, int n_devices, int64_t n_tokens,
+                               tsr_model_cost *cost)
+{
+    tsr_status status = TSR_OK;
+    const tsr_device_rates *rates = config->rates;
+    TSR_TRY(check_known(weights, rates, n_devices));
+    memset(cost, 0, sizeof *cost);
+    cost->rates = rates;
+    cost->links = config->links;
+    cost->n_tokens = n_tokens;
+    cost->n_outputs = TSR_MIN(n_tokens, (int64_t)config->n_outputs_max);
+    cost->row_bytes = (uint64_t)shape->hparams.n_embd * sizeof(float);
+    cost->sync_bytes = (uint64_t)shape->hparams.n_embd * (uint64_t)n_tokens *
+                       tsr_reduce_bytes(tsr_reduce_type_of(config->reduction));
+    if (shape->hparams.by_expert)
+        cost->n_touched = llround(experts_read(&shape->hparams, n_tokens) * (double)shape->hparams.n_expert);
+    cost->problem = (tsr_cost_problem){.n_devices = n_devices,
+                                       .n_classes = TSR_CLASS_COUNT,
+                                       .classes = cost->classes,
+                                       .rooms = cost->rooms,
+                                       .allowed = ~UINT64_C(0),
+                                       .sync_ns = sync_ns,
+                                       .walk_ns = cost->n_touched ? walk_ns : NULL,
+                                       .user = cost};
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        size_t n = (size_t)TSR_MAX(shape->granules.n[c], 1);
+        cost->classes[c] =
+            (tsr_cost_class){.name = tsr_split_class_name(c),
+                             .n_granules = shape->granules.n[c],
+                             .granule_bytes = TSR_MAX((tsr_weights_class_bytes(weights, c) + n - 1) / n, 1),
+                             .repeats = c == TSR_CLASS_OUTPUT ? 1 : (double)shape->hparams.n_layers};
+    }
+    for (int i = 0; i < weights->n; i++)
+        add_weight(weights->list[i], shape, n_tokens, cost->n_outputs, cost);
+    for (int d = 0; d < n_devices; d++) {
+        cost->rooms[d].capacity_bytes = SIZE_MAX;
+        tsr_cost_class *attention = &cost->classes[TSR_CLASS_ATTENTION];
+        double kv_ns = attention_ns(&shape->hparams, config, &rates[d], n_tokens);
+        for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+            cost->classes[c].fixed_ns[d] = n_ops[c] * rates[d].op_ns;
+            cost->classes[c].granule_ns[d] = TSR_MAX(cost->classes[c].granule_ns[d], LEAST_NS);
+        }
+        if (shape->hparams.kv.whole)
+            attention->fixed_ns[d] += kv_ns;
+        else
+            attention->granule_ns[d] += kv_ns / (double)attention->n_granules;
+    }
+out:
+    return status;
+}

@@ -1,0 +1,36 @@
+/* What a step of a model costs on devices of given rates: the problem that src/split/search/optimize.h
+ * solves. */
+#ifndef TSR_MODEL_COST_H
+#define TSR_MODEL_COST_H
+
+#include "model/model.h"
+#include "split/search/optimize.h"
+
+typedef struct tsr_model_cost {
+    tsr_cost_problem problem; /* points into this struct; rooms and `allowed` are the caller's to set */
+    tsr_cost_class classes[TSR_CLASS_COUNT];
+    tsr_split_room rooms[TSR_MAX_DEVICES];
+    const tsr_device_rates *rates; /* [n_devices]; the caller's */
+    const tsr_links *links;        /* NULL: meetings as the rates say */
+    int64_t n_tokens, n_outputs;   /* of the step */
+    int64_t n_touched;             /* whole experts divided: that a step uses; 0: no such */
+    uint64_t row_bytes;            /* of one token's activations */
+    uint64_t sync_bytes;           /* of one device's partial sums in a meeting */
+    double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
+} tsr_model_cost;
+
+/* Whether all of rates[n_devices] that the weights need are known. */
+bool tsr_model_cost_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices);
+
+/* Costs of a step of n_tokens (1: decoding), each with half of the context before it; of the output, of the
+ * rows that are computed at once (config->n_outputs_max). `weights` are the declared ones, rates and links
+ * the config's. rooms are unlimited and all devices allowed. TSR_ERR_INVALID where rates are unknown. */
+tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
+                               const tsr_model_config *config, int n_devices, int64_t n_tokens,
+                               tsr_model_cost *cost_out);
+
+/* Nanoseconds of handing n_tokens rows of activations over, from the devices `from` to those of `to` that do
+ * not have them. */
+double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens);
+
+#endif

@@ -1,0 +1,70 @@
+/* Measuring a split: load the model and make a session on devices that allocate nothing, then read their
+ * books. */
+#include <string.h>
+
+#include "core/mem.h"
+#include "plan/header_only/dry_run.h"
+#include "model/session/session.h"
+
+/* Sessions are alike. */
+static void read_books(const tsr_runtime *rt, const tsr_session *session, int n_sessions, tsr_measurement *m)
+{
+    for (int d = 0; d < rt->n_devices; d++) {
+        memcpy(m->used[d], rt->devices[d]->used, sizeof m->used[d]);
+        m->kv_windowed[d] = tsr_kv_windowed_bytes(session->kv, d) * (size_t)n_sessions;
+        m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
+        m->arena_unordered[d] = session->memory->layout.order.given_bytes[d];
+    }
+    m->program = session->memory->info;
+}
+
+tsr_status tsr_measurement_init(tsr_measurement *m, int n_devices)
+{
+    tsr_status status = TSR_OK;
+    const size_t n = (size_t)n_devices;
+    TSR_TRY(tsr_mem_array(n, sizeof *m->used, "a measurement", &m->used));
+    TSR_TRY(tsr_mem_array(n, sizeof *m->kv_windowed, "a measurement", &m->kv_windowed));
+    TSR_TRY(tsr_mem_array(n, sizeof *m->arena_bound, "a measurement", &m->arena_bound));
+    TSR_TRY(tsr_mem_array(n, sizeof *m->arena_unordered, "a measurement", &m->arena_unordered));
+out:
+    return status;
+}
+
+tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices,
+                                  const tsr_model_shape *shape, const tsr_model_config *resolved,
+                                  const tsr_model_split *split, tsr_measurement *measurement_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = NULL;
+    tsr_model *model = NULL;
+    tsr_session *session;
+    tsr_measurement m = {0};
+    if (shape->arch->planned_only)
+        return tsr_measurement_create_planned(traits, n_devices, shape, resolved, split, measurement_out);
+    tsr_model_config config = *resolved;
+    config.progress = NULL;
+    TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
+    TSR_TRY(tsr_model_load(rt, shape, &config, split, NULL, &model));
+    for (int i = 0; i < config.n_sessions; i++)
+        TSR_TRY(tsr_session_create(model, &session));
+    TSR_TRY(tsr_measurement_init(&m, n_devices));
+    read_books(rt, session, config.n_sessions, &m);
+    *measurement_out = m;
+    m = (tsr_measurement){0};
+out:
+    tsr_measurement_free(&m);
+    while (model && model->sessions)
+        tsr_session_destroy(model->sessions);
+    tsr_model_close(model);
+    tsr_runtime_close(rt);
+    return status;
+}
+
+void tsr_measurement_free(tsr_measurement *measurement)
+{
+    tsr_mem_free(measurement->used);
+    tsr_mem_free(measurement->kv_windowed);
+    tsr_mem_free(measurement->arena_bound);
+    tsr_mem_free(measurement->arena_unordered);
+    *measurement = (tsr_measurement){0};
+}

@@ -1,0 +1,232 @@
+/* Columns of every expert, or whole experts: which takes less time.
+ *
+ * Columns keep all devices busy whichever experts a token takes, but there are only so many granules of them
+ * in an expert; fine-grained mixtures have experts of few columns. Whole experts divide further. A single
+ * token then waits for the device that happens to have most of its experts; in prompts all experts are in
+ * use, and only the evenness of the counts matters. Both are put into the planner's cost model, memory as it
+ * is. */
+#include "plan/expert_split.h"
+
+#include <math.h>
+
+#include "core/mem.h"
+#include "plan/cost.h"
+#include "plan/offload.h"
+
+tsr_expert_split tsr_expert_split_of(const tsr_hparams *hp)
+{
+    return hp->by_expert ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+}
+
+void tsr_expert_split_set(tsr_model_shape *shape, bool by_expert)
+{
+    const tsr_hparams *hp = &shape->hparams;
+    int64_t columns = shape->granules.ffn_columns;
+    shape->hparams.by_expert = by_expert;
+    shape->granules.n[TSR_CLASS_FFN] = by_expert ? hp->n_expert : (hp->n_ff + columns - 1) / columns;
+    shape->granules.size[TSR_CLASS_FFN] = by_expert ? 1 : columns;
+}
+
+/* -- the slowest device -- */
+
+/* C(n, k). */
+static double choose(int64_t n, int64_t k)
+{
+    double c = 1;
+    for (int64_t i = 0; i < k; i++)
+        c *= (double)(n - i) / (double)(i + 1);
+    return c;
+}
+
+/* The probability that no device d has more than cap[d] of the touched experts. */
+static double all_within(int n_devices, const int64_t *counts, const int64_t *cap, int64_t n_touched)
+{
+    double ways[TSR_EXPERTS_SPREAD + 1] = {1}; /* to have touched j experts on the devices so far */
+    int64_t n_experts = 0;
+    for (int d = 0; d < n_devices; d++) {
+        n_experts += counts[d];
+        for (int64_t j = n_touched; j >= 0; j--) {
+            double sum = 0, of_device = 1; /* C(counts[d], x) */
+            for (int64_t x = 0; x <= TSR_MIN(cap[d], j); x++) {
+                sum += ways[j - x] * of_device;
+                of_device *= (double)(counts[d] - x) / (double)(x + 1);
+            }
+            ways[j] = sum;
+        }
+    }
+    return ways[n_touched] / choose(n_experts, n_touched);
+}
+
+/* Nothing random about it: every device has its part of the touched ones. */
+static double slowest_mean(const tsr_cost_class *c, int n_devices, const int64_t *counts)
+{
+    double ns = 0;
+    for (int d = 0; d < n_devices; d++)
+        ns = TSR_MAX(ns, tsr_cost_of(c, d, counts[d]));
+    return ns;
+}
+
+double tsr_experts_walk_ns(const tsr_cost_class *c, int n_devices, const int64_t *counts, int64_t n_touched)
+{
+    int64_t n_experts = 0, cap[TSR_MAX_DEVICES] = {0};
+    double ns = 0, now = 0;
+    for (int d = 0; d < n_devices; d++) {
+        n_experts += counts[d];
+        if (counts[d] > 0)
+            now = TSR_MAX(now, c->fixed_ns[d]);
+    }
+    if (n_touched >= n_experts || n_touched > TSR_EXPERTS_SPREAD)
+        return slowest_mean(c, n_devices, counts);
+    const double touched_ns = (double)n_experts / (double)n_touched; /* of granule_ns */
+    for (ns = now;;) {
+        double next = INFINITY; /* when the next device is done with one expert more */
+        int first = -1;
+        for (int d = 0; d < n_devices; d++) {
+            double done = c->fixed_ns[d] + (double)(cap[d] + 1) * c->granule_ns[d] * touched_ns;
+            if (cap[d] < TSR_MIN(counts[d], n_touched) && done < next) {
+                next = done;
+                first = d;
+            }
+        }
+        if (first < 0)
+            return ns;
+        if (next > now) {
+            ns += (next - now) * (1 - all_within(n_devices, counts, cap, n_touched));
+            now = next;
+        }
+        cap[first]++;
+    }
+}
+
+/* -- choosing -- */
+
+typedef struct chooser {
+    const tsr_weights *weights;
+    const tsr_model_config *config; /* resolved, with rates */
+    int n_devices;
+    uint64_t allowed;
+    double shares[TSR_MAX_DEVICES];
+    bool automatic; /* shares are open */
+    tsr_model_cost cost;
+    size_t rooms[TSR_MAX_DEVICES];
+} chooser;
+
+/* The time of a step with the FFN divided as the shape says; INFINITY where that does not fit. */
+static tsr_status predict(chooser *ch, const tsr_model_shape *shape, double *ns_out)
+{
+    tsr_status status = TSR_OK;
+    int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+    tsr_cost_result result;
+    bool no_room = false;
+    tsr_cost_problem *problem = &ch->cost.problem;
+    TSR_TRY(tsr_model_cost_init(shape, ch->weights, ch->config, ch->n_devices, ch->config->plan_tokens,
+                                &ch->cost));
+    problem->allowed = ch->allowed;
+    problem->no_room = &no_room;
+    for (int d = 0; d < ch->n_devices; d++)
+        ch->cost.rooms[d].capacity_bytes = ch->rooms[d];
+    if (ch->automatic) {
+        status = tsr_split_optimize(problem, &result);
+    } else {
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            TSR_TRY(tsr_split_round(ch->shares, ch->n_devices, shape->granules.n[c], NULL, counts[c]));
+        tsr_cost_evaluate(problem, counts, &result);
+    }
+    *ns_out = status == TSR_OK ? result.total_ns : INFINITY;
+    if (no_room) {
+        tsr_fail_clear();
+        status = TSR_OK;
+    }
+out:
+    return status;
+}
+
+static tsr_status compare(chooser *ch, tsr_model_shape *shape)
+{
+    tsr_status status = TSR_OK;
+    double by_columns, by_experts;
+    tsr_model_shape other = *shape;
+    TSR_TRY(predict(ch, shape, &by_columns));
+    tsr_expert_split_set(&other, true);
+    TSR_TRY(predict(ch, &other, &by_experts));
+    if (by_experts < by_columns)
+        tsr_expert_split_set(shape, true);
+out:
+    return status;
+}
+
+/* Who works on the free blocks, and with which shares. */
+static tsr_status set_up(chooser *ch, const tsr_device_traits *traits, const tsr_pins *pins)
+{
+    tsr_status status = TSR_OK;
+    const tsr_model_config *config = ch->config;
+    ch->automatic = true;
+    TSR_TRY(tsr_split_check(config->tensor_split, config->n_tensor_split, ch->n_devices, ch->shares));
+    for (int i = 0; config->tensor_split && i < config->n_tensor_split; i++)
+        ch->automatic = ch->automatic && config->tensor_split[i] == 0;
+    ch->allowed = ~pins->apart;
+    for (int d = 0; d < ch->n_devices; d++)
+        ch->rooms[d] = tsr_device_traits_room(&traits[d]);
+out:
+    return status;
+}
+
+static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_traits *traits, int n_devices,
+                               const tsr_device_rates *rates, const tsr_model_config *config)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_config resolved;
+    tsr_weights weights = {0};
+    tsr_pins pins = {0};
+    chooser *ch = NULL;
+    TSR_TRY(tsr_model_config_resolve(shape, config, &resolved));
+    if (!resolved.rates)
+        resolved.rates = rates;
+    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
+    TSR_TRY(tsr_pins_find(traits, n_devices, &weights, &resolved, &pins));
+    if (tsr_pins_n_free(&pins, TSR_CLASS_FFN) == 0 ||
+        !tsr_model_cost_known(&weights, resolved.rates, n_devices))
+        goto out;
+    TSR_TRY(tsr_mem_array(1, sizeof *ch, "a choice", &ch));
+    ch->weights = &weights;
+    ch->config = &resolved;
+    ch->n_devices = n_devices;
+    TSR_TRY(set_up(ch, traits, &pins));
+    TSR_TRY(compare(ch, shape));
+out:
+    tsr_mem_free(ch);
+    tsr_pins_free(&pins);
+    tsr_weights_free(&weights);
+    return status;
+}
+
+tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_traits *traits, int n_devices,
+                                  const tsr_device_rates *rates, const tsr_model_config *config)
+{
+    const tsr_model_config defaults = TSR_MODEL_CONFIG_INIT;
+    if (!config || config->size != sizeof *config) /* refused when it is resolved */
+        config = &defaults;
+    if (shape->hparams.n_expert == 0 || shape->arch->planned_only)
+        return TSR_OK;
+    if (config->expert_split != TSR_EXPERT_SPLIT_AUTO) {
+        tsr_expert_split_set(shape, config->expert_split == TSR_EXPERT_SPLIT_EXPERTS);
+        return TSR_OK;
+    }
+    bool divides = config->split_mode == TSR_SPLIT_MODE_TENSOR || config->split_mode == TSR_SPLIT_MODE_AUTO;
+    return n_devices > 1 && divides ? choose_split(shape, traits, n_devices, rates, config) : TSR_OK;
+}
+
+tsr_status tsr_model_shape_divide_for(tsr_model_shape *shape, const tsr_runtime *rt,
+                                      const tsr_model_config *config)
+{
+    tsr_status status = TSR_OK;
+    tsr_device_traits *traits = NULL;
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    for (int d = 0; d < rt->n_devices; d++)
+        tsr_device_traits_of(rt->devices[d], &traits[d]);
+    TSR_TRY(tsr_model_shape_divide(shape, traits, rt->n_devices, rt->rates, config));
+out:
+    tsr_mem_free(traits);
+    return status;
+}

@@ -1,0 +1,297 @@
+/* Fits as the public sees them: what was wanted, what was cut, and the placement that came of it. */
+#include "plan/expert_split.h"
+#include "plan/fit/fit.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config)
+{
+    return (tsr_fit_choice){.n_ctx = config->n_ctx ? config->n_ctx : shape->hparams.n_ctx_train,
+                            .type_k = config->type_k,
+                            .type_v = config->type_v,
+                            .n_gpu_layers = config->n_gpu_layers,
+                            .n_cpu_moe = config->n_cpu_moe};
+}
+
+/* -- limits -- */
+
+static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
+{
+    if (fit->size != sizeof *fit)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_fit_config.size is %zu, not %zu; use TSR_FIT_CONFIG_INIT",
+                        fit->size, sizeof *fit);
+    if (fit->n_ctx_min < 1)
+        return tsr_fail(TSR_ERR_INVALID, "n_ctx_min is %lld; it must be at least 1",
+                        (long long)fit->n_ctx_min);
+    if (!tsr_type_known(fit->type_k) || !tsr_type_known(fit->type_v))
+        return tsr_fail(TSR_ERR_INVALID, "a fit's type_k or type_v is no type");
+    if (fit->margins && fit->n_margins != 1 && fit->n_margins != n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "%d margins for %d device%s; give one for all, or one for each",
+                        fit->n_margins, n_devices, n_devices == 1 ? "" : "s");
+    return TSR_OK;
+}
+
+static void set_margins(const tsr_fit_config *fit, tsr_device_traits *traits, int n_devices)
+{
+    for (int d = 0; d < n_devices; d++)
+        traits[d].margin = !fit->margins ? TSR_FIT_MARGIN : fit->margins[fit->n_margins == 1 ? 0 : d];
+}
+
+/* -- what is missing -- */
+
+/* A layer more than the model has means that all stay. */
+static bool offloads(const tsr_fitting *fitting, const tsr_fit_choice *choice)
+{
+    return choice->n_cpu_moe > 0 ||
+           (choice->n_gpu_layers >= 0 && choice->n_gpu_layers <= fitting->shape->hparams.n_layers);
+}
+
+/* Which devices lack how much, as far as everything has been cut. */
+static tsr_status fail_to_fit(const tsr_fitting *fitting)
+{
+    enum { TEXT = 560 };
+    tsr_fit_choice choice = tsr_fit_choice_of(fitting->shape, &fitting->now->config);
+    char text[TEXT] = "";
+    size_t used = 0;
+    int n_short = 0;
+    for (int d = 0; d < fitting->n_devices && used < TEXT - 160; d++) {
+        const tsr_device_traits *traits = &fitting->traits[d];
+        size_t wanted = tsr_used_total(fitting->now->wanted[d]),
+               missing = tsr_device_traits_missing(traits, wanted);
+        if (missing)
+            used += (size_t)snprintf(text + used, TEXT - used,
+                                     "%s %s lacks %zu bytes (it has %zu, %zu stay free, %zu are wanted)",
+                                     n_short++ ? "," : "", traits->name, missing, traits->memory_cap,
+                                     TSR_MIN(traits->margin, traits->memory_cap), wanted);
+    }
+    return tsr_fail(TSR_ERR_MEMORY,
+                    "the model does not fit with %lld tokens of context%s and KV in %s and %s, cut as far as "
+                    "allowed:%s; allow less context, smaller KV types or margins, or add memory%s",
+                    (long long)choice.n_ctx, offloads(fitting, &choice) ? ", parts offloaded" : "",
+                    tsr_type_name(choice.type_k), tsr_type_name(choice.type_v),
+                    n_short ? text : " the last granule or layer finds no device",
+                    fitting->offload_device < 0 ? " or a host device to offload to (-dev cuda,host:1)" : "");
+}
+
+/* -- creation -- */
+
+/* Find the device to offload to. All layers stay on the others to begin with, which is said by counting one
+ * more than there are. */
+static tsr_status set_apart(tsr_fitting *fitting, tsr_model_config *start)
+{
+    tsr_status status = TSR_OK;
+    size_t n = (size_t)fitting->n_devices;
+    TSR_TRY(tsr_pins_spare_device(fitting->traits, fitting->n_devices, start, &fitting->offload_device));
+    TSR_TRY(tsr_mem_array(n, sizeof *fitting->lenient, "devices", &fitting->lenient));
+    memcpy(fitting->lenient, fitting->traits, n * sizeof *fitting->lenient);
+    if (fitting->offload_device < 0)
+        return TSR_OK;
+    fitting->lenient[fitting->offload_device].memory_cap = SIZE_MAX;
+    if (start->n_gpu_layers == -1)
+        start->n_gpu_layers = (int)fitting->shape->hparams.n_layers + 1;
+out:
+    return status;
+}
+
+static tsr_status begin(tsr_fitting *fitting, const tsr_model_config *given, tsr_fit *fit)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_config start = *given;
+    fitting->given = given;
+    fitting->now = &fitting->attempts[0];
+    fitting->next = &fitting->attempts[1];
+    fitting->spare = &fitting->attempts[2];
+    TSR_TRY(set_apart(fitting, &start));
+    fitting->wanted = tsr_fit_choice_of(fitting->shape, &start);
+    TSR_TRY(tsr_fit_attempt(fitting, fitting->traits, &start, fitting->now));
+    TSR_TRY(tsr_mem_array((size_t)fitting->n_devices, sizeof *fit->wanted, "a fit", &fit->wanted));
+    for (int d = 0; d < fitting->n_devices; d++) {
+        tsr_plan_device *device = &fit->wanted[d];
+        memcpy(device->name, fitting->traits[d].name, sizeof device->name);
+        memcpy(device->bytes, fitting->now->wanted[d], sizeof device->bytes);
+        device->total_bytes = tsr_used_total(device->bytes);
+        device->used = device->total_bytes > 0;
+        device->memory_cap = fitting->traits[d].memory_cap;
+        device->margin_bytes = fitting->traits[d].margin;
+    }
+out:
+    return status;
+}
+
+static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_config resolved;
+    TSR_TRY(tsr_model_config_resolve(fitting->shape, &fitting->now->config, &resolved));
+    if (!resolved.rates)
+        resolved.rates = fitting->rates;
+    TSR_TRY(tsr_plan_of_decision(fitting->traits, fitting->n_devices, fitting->shape, fitting->weights,
+                                 &resolved, &fitting->now->decision, &fit->plan));
+    fit->info = (tsr_fit_info){.n_devices = fitting->n_devices,
+                               .n_steps = fitting->n_steps,
+                               .wanted = fitting->wanted,
+                               .chosen = tsr_fit_choice_of(fitting->shape, &fitting->now->config)};
+    memcpy(fit->steps, fitting->steps, sizeof fit->steps);
+    fit->config = *fitting->given;
+    fit->config.n_ctx = fit->info.chosen.n_ctx;
+    fit->config.type_k = fit->info.chosen.type_k;
+    fit->config.type_v = fit->info.chosen.type_v;
+    fit->config.n_gpu_layers = fit->info.chosen.n_gpu_layers;
+    fit->config.n_cpu_moe = fit->info.chosen.n_cpu_moe;
+    if (fit->config.expert_split == TSR_EXPERT_SPLIT_AUTO)
+        fit->config.expert_split = tsr_expert_split_of(&fitting->shape->hparams);
+out:
+    return status;
+}
+
+/* `traits` are without margins; these are filled in. */
+static tsr_status fit_create(tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                             const tsr_device_rates *rates, const tsr_model_config *config, tsr_fit **fit_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_fit_config defaults = TSR_FIT_CONFIG_INIT;
+    tsr_fitting *fitting = NULL;
+    tsr_fit *fit = NULL;
+    tsr_weights weights = {0};
+    TSR_TRY(tsr_mem_array(1, sizeof *fitting, "a fit", &fitting));
+    TSR_TRY(tsr_mem_array(1, sizeof *fit, "a fit", &fit));
+    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
+    fitting->limits = config->fit ? *config->fit : defaults;
+    TSR_TRY(check_limits(&fitting->limits, n_devices));
+    set_margins(&fitting->limits, traits, n_devices);
+    fitting->traits = traits;
+    fitting->n_devices = n_devices;
+    fitting->shape = shape;
+    fitting->weights = &weights;
+    fitting->rates = rates;
+    TSR_TRY(begin(fitting, config, fit));
+    TSR_TRY(tsr_fit_descend(fitting));
+    if (!fitting->now->fits) {
+        status = fail_to_fit(fitting);
+        goto out;
+    }
+    TSR_TRY(finish(fitting, fit));
+    *fit_out = fit;
+    fit = NULL;
+out:
+    for (int i = 0; fitting && i < 3; i++)
+        tsr_decision_free(&fitting->attempts[i].decision);
+    if (fitting)
+        tsr_mem_free(fitting->lenient);
+    tsr_mem_free(fitting);
+    tsr_weights_free(&weights);
+    tsr_fit_destroy(fit);
+    return status;
+}
+
+tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
+                          const tsr_model_config *config, tsr_fit **fit_out)
+{
+    tsr_status status = TSR_OK;
+    const tsr_model_config defaults = TSR_MODEL_CONFIG_INIT;
+    tsr_planning planning = {0};
+    tsr_fit *fit = NULL;
+    if (!fit_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_fit_create: fit_out must not be NULL");
+    TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
+    TSR_TRY(
+        tsr_model_shape_divide(&planning.shape, planning.traits, planning.n_devices, planning.rates, config));
+    TSR_TRY(fit_create(planning.traits, planning.n_devices, &planning.shape, planning.rates,
+                       config ? config : &defaults, &fit));
+    TSR_TRY(tsr_plan_note_shared_memory(devices, fit->plan));
+    *fit_out = fit;
+    fit = NULL;
+out:
+    tsr_fit_destroy(fit);
+    tsr_planning_free(&planning);
+    return status;
+}
+
+/* What others have taken since the device was opened is not there any more. Where weights are views of the
+ * file, what is free says little: the system makes room for them as they are read. */
+static tsr_status limit_to_free(tsr_device *device, bool copy_weights, tsr_device_traits *traits)
+{
+    size_t free_bytes, total_bytes;
+    if (!device->prefers_copies && !copy_weights)
+        return TSR_OK;
+    tsr_status status = tsr_device_memory_info(device, &free_bytes, &total_bytes);
+    if (status == TSR_ERR_UNSUPPORTED) { /* a system that does not tell */
+        tsr_fail_clear();
+        return TSR_OK;
+    }
+    if (status == TSR_OK)
+        traits->memory_cap = TSR_MIN(traits->memory_cap, free_bytes);
+    return status;
+}
+
+tsr_status tsr_fit_for_runtime(const tsr_runtime *rt, const tsr_model_shape *shape,
+                               const tsr_model_config *config, tsr_fit **fit_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_device_traits *traits = NULL;
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_device_traits_of(rt->devices[d], &traits[d]);
+        TSR_TRY(limit_to_free(rt->devices[d], config->copy_weights, &traits[d]));
+    }
+    TSR_TRY(fit_create(traits, rt->n_devices, shape, rt->rates, config, fit_out));
+out:
+    tsr_mem_free(traits);
+    return status;
+}
+
+void tsr_fit_destroy(tsr_fit *fit)
+{
+    if (!fit)
+        return;
+    tsr_plan_destroy(fit->plan);
+    tsr_mem_free(fit->wanted);
+    tsr_mem_free(fit);
+}
+
+/* -- queries -- */
+
+void tsr_fit_describe(const tsr_fit *fit, tsr_fit_info *info_out)
+{
+    *info_out = fit->info;
+}
+
+tsr_status tsr_fit_wanted(const tsr_fit *fit, int device, tsr_plan_device *device_out,
+                          size_t *missing_bytes_out)
+{
+    if (device < 0 || device >= fit->info.n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the fit has %d", device,
+                        fit->info.n_devices);
+    *device_out = fit->wanted[device];
+    *missing_bytes_out = tsr_fit_missing(&fit->wanted[device]);
+    return TSR_OK;
+}
+
+bool tsr_fit_step_at(const tsr_fit *fit, int index, tsr_fit_step *step_out)
+{
+    if (index < 0 || index >= fit->info.n_steps)
+        return false;
+    *step_out = fit->steps[index];
+    return true;
+}
+
+const tsr_plan *tsr_fit_plan(const tsr_fit *fit)
+{
+    return fit->plan;
+}
+
+tsr_plan *tsr_fit_take_plan(tsr_fit *fit)
+{
+    tsr_plan *plan = fit->plan;
+    fit->plan = NULL;
+    return plan;
+}
+
+void tsr_fit_result(const tsr_fit *fit, tsr_model_config *config_out)
+{
+    *config_out = fit->config;
+}

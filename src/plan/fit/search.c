@@ -1,0 +1,208 @@
+/* Down the ladder: the rungs of a fit, and how much of the last one is needed.
+ *
+ * A rung is something that can be cut by 0 (nothing) to n_cuts (all that is allowed) with less memory wanted
+ * at each cut. A rung that does not suffice is used up; of the first one that does, the least cut is
+ * searched. Bytes are very nearly linear in the cut, so the first guess is where the line between both ends
+ * meets the room there is; from there the search goes in growing strides to the other side of the border and
+ * closes in. What it returns was planned and fits, and the cut below it was planned and does not. */
+#include "plan/fit/fit.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+/* -- one attempt -- */
+
+tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_traits *traits,
+                           const tsr_model_config *config, tsr_attempt *attempt_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_config resolved;
+    tsr_decision_free(&attempt_out->decision);
+    attempt_out->config = *config;
+    attempt_out->fits = false;
+    tsr_outlook outlook = {.wanted = attempt_out->wanted};
+    TSR_TRY(tsr_model_config_resolve(fitting->shape, config, &resolved));
+    if (!resolved.rates)
+        resolved.rates = fitting->rates;
+    status = tsr_plan_decide(traits, fitting->n_devices, fitting->shape, fitting->weights, &resolved,
+                             &outlook, &attempt_out->decision);
+    attempt_out->fits = status == TSR_OK;
+    if (status == TSR_ERR_MEMORY && outlook.no_room) {
+        tsr_fail_clear();
+        status = TSR_OK;
+    }
+out:
+    return status;
+}
+
+/* Bytes wanted beyond the room of the devices together, the offload device aside; where that is none, of the
+ * one that lacks most. */
+static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
+{
+    double all = 0, worst = 0;
+    for (int d = 0; d < fitting->n_devices; d++) {
+        size_t wanted = tsr_used_total(attempt->wanted[d]),
+               room = tsr_device_traits_room(&fitting->traits[d]);
+        if (wanted == 0 || room == SIZE_MAX || d == fitting->offload_device)
+            continue;
+        double over = (double)wanted - (double)room;
+        all += over;
+        worst = TSR_MAX(worst, over);
+    }
+    return all > 0 || attempt->fits ? all : worst;
+}
+
+/* -- the least cut -- */
+
+/* Plan the rung at `cut`, everything else as it stands, into fitting->spare. */
+static tsr_status try_cut(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t cut)
+{
+    tsr_model_config config = fitting->now->config;
+    r->apply(fitting, cut, &config);
+    return tsr_fit_attempt(fitting, r->offloads ? fitting->lenient : fitting->traits, &config,
+                           fitting->spare);
+}
+
+static void swap(tsr_attempt **a, tsr_attempt **b)
+{
+    tsr_attempt *t = *a;
+    *a = *b;
+    *b = t;
+}
+
+/* Where the bytes, taken for linear, come down to the room. */
+static int64_t guess_cut(const tsr_fitting *fitting, int64_t low, double low_excess, int64_t high)
+{
+    double over = low_excess, under = -excess(fitting, fitting->next);
+    double part = over > 0 && under >= 0 ? over / (over + under) : 0.5;
+    int64_t guess = low + (int64_t)ceil(part * (double)(high - low));
+    return TSR_MAX(low + 1, TSR_MIN(guess, high - 1));
+}
+
+/* Contexts grow with the bytes of the KV region, on the split that fitting->next was found with. A larger one
+ * may fit on another split, but on several devices, which hold whole granules or layers, this is nearer than
+ * guess_cut(). */
+static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
+{
+    const tsr_attempt *fits = fitting->next;
+    double growth = INFINITY;
+    for (int d = 0; d < fitting->n_devices; d++) {
+        const size_t *used = fits->decision.measurement.used[d];
+        size_t room = tsr_device_traits_room(&fitting->traits[d]);
+        if (used[TSR_MEMORY_KV] > 0 && room != SIZE_MAX)
+            growth = fmin(growth, (double)(room - tsr_used_total(used)) / (double)used[TSR_MEMORY_KV]);
+    }
+    double steps = growth * (double)fits->config.n_ctx / TSR_FIT_CTX_STEP;
+    return high - (int64_t)fmin(floor(steps), (double)high);
+}
+
+/* fitting->next fits at cut `high`, and nothing fits at `low`, where low_excess was found: bring
+ * fitting->next to the least cut that fits. */
+static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t low, double low_excess,
+                           int64_t high)
+{
+    tsr_status status = TSR_OK;
+    int64_t cut = guess_cut(fitting, low, low_excess, high), stride = 1;
+    int64_t grown_from = -1;
+    while (high - low > 1) {
+        TSR_TRY(try_cut(fitting, r, cut));
+        if (fitting->spare->fits) {
+            swap(&fitting->next, &fitting->spare);
+            high = cut;
+            cut -= stride;
+        } else {
+            low = cut;
+            cut += stride;
+        }
+        stride *= 2;
+        if (r->cut == TSR_FIT_CUT_CONTEXT && high != grown_from) {
+            /* Strides go on growing, lest splits that give a little each time make this a long walk. */
+            int64_t grown = grow_on_this_split(fitting, high);
+            cut = grown_from < 0 && grown < high ? grown : TSR_MIN(cut, grown);
+            grown_from = high;
+        }
+        if (cut <= low || cut >= high)
+            cut = low + (high - low) / 2;
+    }
+out:
+    return status;
+}
+
+/* -- descending -- */
+
+/* fitting->next is how things stand now. */
+static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)
+{
+    tsr_fit_step *step = &fitting->steps[fitting->n_steps++];
+    step->cut = cut;
+    step->before = tsr_fit_choice_of(fitting->shape, &fitting->now->config);
+    step->after = tsr_fit_choice_of(fitting->shape, &fitting->next->config);
+    for (int d = 0; d < fitting->n_devices; d++) {
+        step->device_bytes[d] = (int64_t)tsr_used_total(fitting->now->wanted[d]) -
+                                (int64_t)tsr_used_total(fitting->next->wanted[d]);
+        if (d != fitting->offload_device)
+            step->saved_bytes += step->device_bytes[d];
+    }
+    tsr_fit_describe_step(fitting, step);
+    swap(&fitting->now, &fitting->next);
+}
+
+/* The ladder ends in *end where the devices have room and the offload device has not. */
+static tsr_status take_rung(tsr_fitting *fitting, const tsr_fit_rung *r, bool *end)
+{
+    tsr_status status = TSR_OK;
+    int64_t n = r->n_cuts(fitting);
+    if (n == 0)
+        return TSR_OK;
+    TSR_TRY(try_cut(fitting, r, n));
+    swap(&fitting->next, &fitting->spare);
+    if (fitting->next->fits)
+        TSR_TRY(close_in(fitting, r, 0, excess(fitting, fitting->now), n));
+    *end = fitting->next->fits;
+    if (r->offloads && fitting->next->fits) {
+        TSR_TRY(tsr_fit_attempt(fitting, fitting->traits, &fitting->next->config, fitting->spare));
+        swap(&fitting->next, &fitting->spare);
+    }
+    take_step(fitting, r->cut);
+out:
+    return status;
+}
+
+/* fitting->now fits with the least context: give back what a coarser cut has left over. */
+static tsr_status grow_context(tsr_fitting *fitting)
+{
+    tsr_status status = TSR_OK;
+    const tsr_fit_rung *context = &tsr_fit_ladder[0];
+    int64_t n = context->n_cuts(fitting);
+    TSR_TRY(try_cut(fitting, context, 0));
+    if (fitting->spare->fits) {
+        swap(&fitting->next, &fitting->spare);
+    } else {
+        double full_excess = excess(fitting, fitting->spare);
+        if (n == 1)
+            return TSR_OK;
+        TSR_TRY(try_cut(fitting, context, n - 1));
+        if (!fitting->spare->fits)
+            return TSR_OK;
+        swap(&fitting->next, &fitting->spare);
+        TSR_TRY(close_in(fitting, context, 0, full_excess, n - 1));
+    }
+    take_step(fitting, TSR_FIT_GROW_CONTEXT);
+out:
+    return status;
+}
+
+tsr_status tsr_fit_descend(tsr_fitting *fitting)
+{
+    tsr_status status = TSR_OK;
+    bool end = fitting->now->fits;
+    for (int i = 0; i < TSR_FIT_RUNGS && !end; i++)
+        TSR_TRY(take_rung(fitting, &tsr_fit_ladder[i], &end));
+    if (fitting->now->fits && fitting->n_steps > 1 && fitting->steps[0].cut == TSR_FIT_CUT_CONTEXT)
+        TSR_TRY(grow_context(fitting));
+out:
+    return status;
+}

@@ -1,0 +1,87 @@
+/* Measuring a model that does not run: its own tensors are placed as the loader would place them, its KV
+ * region is counted, and the arena is that of a llama of the same widths. */
+#include "plan/header_only/dry_run.h"
+
+#include <string.h>
+
+#include "alloc/buffer/buffer.h"
+#include "plan/header_only/header.h"
+#include "model/session/session.h"
+
+static tsr_status place_weights(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *config,
+                                const tsr_model_split *split, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    tsr_weights weights = {0};
+    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
+    const tsr_weights_placing placing = {.flags = config->copy_weights ? TSR_WEIGHTS_COPY : 0};
+    TSR_TRY(tsr_weights_place(&weights, rt, split, &placing));
+    for (int d = 0; d < rt->n_devices; d++)
+        m->used[d][TSR_MEMORY_WEIGHTS] = rt->devices[d]->used[TSR_MEMORY_WEIGHTS];
+out:
+    tsr_weights_free(&weights);
+    return status;
+}
+
+/* Sessions share weights and scratch; of the rest each has its own. */
+static size_t n_of(tsr_memory_owner owner, const tsr_model_config *config)
+{
+    bool shared = owner == TSR_MEMORY_WEIGHTS || owner == TSR_MEMORY_SCRATCH;
+    return shared ? 1 : (size_t)config->n_sessions;
+}
+
+/* Everything but weights and KV, of a llama that has no file. */
+static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *config,
+                               const tsr_model_split *split, tsr_measurement *m)
+{
+    tsr_status status = TSR_OK;
+    tsr_model *model = NULL;
+    tsr_session *session = NULL;
+    tsr_model_shape llama = {.arch = &tsr_arch_llama, .hparams = shape->hparams, .granules = shape->granules};
+    llama.hparams.n_expert = 0; /* the FFN stands in for them */
+    tsr_model_config plain = *config;
+    plain.type_k = plain.type_v = TSR_TYPE_F16;
+    plain.progress = NULL;
+    TSR_TRY(tsr_model_load(rt, &llama, &plain, split, NULL, &model));
+    TSR_TRY(tsr_session_create(model, &session));
+    for (int d = 0; d < rt->n_devices; d++) {
+        for (int o = 0; o < TSR_MEMORY_COUNT; o++)
+            if (o != TSR_MEMORY_WEIGHTS && o != TSR_MEMORY_KV)
+                m->used[d][o] = rt->devices[d]->used[o] * n_of(o, config);
+        m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
+        m->arena_unordered[d] = session->memory->layout.order.given_bytes[d];
+    }
+    m->program = session->memory->info;
+out:
+    tsr_session_destroy(session);
+    tsr_model_close(model);
+    return status;
+}
+
+tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n_devices,
+                                          const tsr_model_shape *shape, const tsr_model_config *resolved,
+                                          const tsr_model_split *split, tsr_measurement *measurement_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_runtime *rt = NULL;
+    tsr_planned_kv kv[TSR_MAX_DEVICES];
+    size_t n_sessions = n_of(TSR_MEMORY_KV, resolved);
+    tsr_measurement m = {0};
+    TSR_TRY(tsr_measurement_init(&m, n_devices));
+    TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
+    TSR_TRY(place_weights(rt, shape, resolved, split, &m));
+    if (shape->arch != &tsr_arch_by_size)
+        TSR_TRY(run_stand_in(rt, shape, resolved, split, &m));
+    TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, traits, kv));
+    for (int d = 0; d < n_devices; d++) {
+        m.used[d][TSR_MEMORY_KV] = (kv[d].full_bytes + kv[d].windowed_bytes) * n_sessions;
+        m.kv_windowed[d] = kv[d].windowed_bytes * n_sessions;
+    }
+    *measurement_out = m;
+    m = (tsr_measurement){0};
+out:
+    tsr_measurement_free(&m);
+    tsr_runtime_close(rt);
+    return status;
+}

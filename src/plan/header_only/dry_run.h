@@ -1,0 +1,12 @@
+/* Measuring a split of a model that is planned and not run (plan/header_only/header.h). */
+#ifndef TSR_MODEL_MEASURE_PLANNED_H
+#define TSR_MODEL_MEASURE_PLANNED_H
+
+#include "plan/plan.h"
+
+/* As tsr_measurement_create(); the arena is an estimate. */
+tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n_devices,
+                                          const tsr_model_shape *shape, const tsr_model_config *resolved,
+                                          const tsr_model_split *split, tsr_measurement *measurement_out);
+
+#endif

@@ -1,0 +1,299 @@
+/* Pinned blocks from the counts of layers that llama.cpp's -ngl and --n-cpu-moe give;
+ * overrides.c does -ot. */
+#include "plan/offload.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+/* -- devices -- */
+
+tsr_status tsr_pins_find_device(const tsr_device_traits *traits, int n_devices, const char *text,
+                                const char *what, int *device_out)
+{
+    char names[512] = "", *end;
+    size_t used = 0;
+    for (int d = 0; d < n_devices; d++) {
+        if (strcmp(text, traits[d].name) == 0) {
+            *device_out = d;
+            return TSR_OK;
+        }
+        if (used < sizeof names)
+            used +=
+                (size_t)snprintf(names + used, sizeof names - used, "%s%s", d ? ", " : "", traits[d].name);
+    }
+    long number = strtol(text, &end, 10);
+    if (*text >= '0' && *text <= '9' && !*end && number < n_devices) {
+        *device_out = (int)number;
+        return TSR_OK;
+    }
+    return tsr_fail(TSR_ERR_INVALID, "%s: there is no device \"%s\"; there are: %s", what, text, names);
+}
+
+static bool all_alike(const tsr_device_traits *traits, int n_devices)
+{
+    for (int d = 1; d < n_devices; d++)
+        if (traits[d].kind != traits[0].kind)
+            return false;
+    return true;
+}
+
+/* The last host device; -1 if there is none. */
+static tsr_status find_offload_device(const tsr_device_traits *traits, int n_devices,
+                                      const tsr_model_config *config, int *device_out)
+{
+    if (config->offload_device)
+        return tsr_pins_find_device(traits, n_devices, config->offload_device, "offload_device", device_out);
+    *device_out = -1;
+    for (int d = 0; d < n_devices; d++)
+        if (traits[d].kind == TSR_DEVICE_HOST)
+            *device_out = d;
+    return TSR_OK;
+}
+
+tsr_status tsr_pins_spare_device(const tsr_device_traits *traits, int n_devices,
+                                 const tsr_model_config *config, int *device_out)
+{
+    int d;
+    tsr_status status = find_offload_device(traits, n_devices, config, &d);
+    if (status != TSR_OK)
+        return status;
+    *device_out = -1;
+    if (d < 0 || n_devices < 2)
+        return TSR_OK;
+    bool alone = config->split_mode == TSR_SPLIT_MODE_NONE;
+    bool beside = config->offload_device || alone || !all_alike(traits, n_devices);
+    bool shares = alone ? d == config->main_device
+                        : config->tensor_split && d < config->n_tensor_split && config->tensor_split[d] > 0;
+    if (beside && !shares)
+        *device_out = d;
+    return TSR_OK;
+}
+
+/* -- layers -- */
+
+int *tsr_pins_at(tsr_pins *pins, tsr_block block, int64_t layer)
+{
+    switch (block) {
+    case TSR_BLOCK_ATTENTION:
+        return &pins->attention[layer];
+    case TSR_BLOCK_FFN:
+        return &pins->ffn[layer];
+    case TSR_BLOCK_EMBEDDING:
+        return &pins->embedding;
+    case TSR_BLOCK_OUTPUT:
+        break;
+    }
+    return &pins->output;
+}
+
+/* The last n layers stay, and the output (and the embedding) if there is one more to count. */
+static tsr_status pin_layers(const tsr_model_config *config, int offload_device, tsr_pins *pins)
+{
+    int64_t n = config->n_gpu_layers;
+    if (n < 0 || n > pins->n_layers)
+        return TSR_OK;
+    if (offload_device < 0)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "n_gpu_layers %lld leaves %lld of %lld layers and the output to a host device, and "
+                        "there is none; add one to the devices (-dev cuda,host:1)",
+                        (long long)n, (long long)(pins->n_layers - n), (long long)pins->n_layers);
+    pins->embedding = pins->output = offload_device;
+    for (int64_t l = 0; l < pins->n_layers - n; l++)
+        pins->attention[l] = pins->ffn[l] = offload_device;
+    return TSR_OK;
+}
+
+static bool has_experts(const tsr_weights *weights, int64_t layer)
+{
+    for (int i = 0; i < weights->n; i++)
+        if (weights->list[i]->layer == layer && weights->list[i]->expert)
+            return true;
+    return false;
+}
+
+/* A block is not divided, so the whole FFN of a layer with experts goes. */
+static tsr_status pin_experts(const tsr_weights *weights, const tsr_model_config *config, int offload_device,
+                              tsr_pins *pins)
+{
+    bool any = false;
+    if (config->n_cpu_moe == 0)
+        return TSR_OK;
+    for (int64_t l = 0; l < pins->n_layers; l++) {
+        if (!has_experts(weights, l))
+            continue;
+        any = true;
+        if (l < config->n_cpu_moe)
+            pins->ffn[l] = offload_device;
+    }
+    if (!any)
+        return tsr_fail(TSR_ERR_INVALID, "n_cpu_moe offloads experts, and the model has no experts; "
+                                         "n_gpu_layers (-ngl) moves whole layers");
+    if (offload_device < 0)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "n_cpu_moe is %d, and there is no host device for the experts; add "
+                        "one to the devices (-dev cuda,host:1)",
+                        config->n_cpu_moe);
+    return TSR_OK;
+}
+
+/* -- all of them -- */
+
+static tsr_status check_config(const tsr_model_config *config)
+{
+    if (config->n_gpu_layers < -1)
+        return tsr_fail(TSR_ERR_INVALID, "n_gpu_layers is %d; use -1 for all, or a number of layers",
+                        config->n_gpu_layers);
+    if (config->n_cpu_moe < 0)
+        return tsr_fail(TSR_ERR_INVALID, "n_cpu_moe is %d; use a number of layers", config->n_cpu_moe);
+    if (config->n_overrides < 0 || (config->n_overrides > 0 && !config->overrides))
+        return tsr_fail(TSR_ERR_INVALID, "%d overrides at %p", config->n_overrides,
+                        (const void *)config->overrides);
+    return TSR_OK;
+}
+
+static uint64_t devices_of(const tsr_pins *pins)
+{
+    uint64_t devices = 0;
+    const int single[2] = {pins->embedding, pins->output};
+    for (int i = 0; i < 2; i++)
+        if (single[i] != TSR_FREE)
+            devices |= UINT64_C(1) << single[i];
+    for (int64_t l = 0; l < pins->n_layers; l++) {
+        if (pins->attention[l] != TSR_FREE)
+            devices |= UINT64_C(1) << pins->attention[l];
+        if (pins->ffn[l] != TSR_FREE)
+            devices |= UINT64_C(1) << pins->ffn[l];
+    }
+    return devices;
+}
+
+/* Where that would be every device, none is. */
+static uint64_t devices_apart(const tsr_device_traits *traits, int n_devices, uint64_t pinned,
+                              int offload_device)
+{
+    uint64_t apart = 0, all = n_devices == 64 ? UINT64_MAX : (UINT64_C(1) << n_devices) - 1;
+    bool alike = all_alike(traits, n_devices);
+    for (int d = 0; d < n_devices; d++)
+        if (pinned >> d & 1 && (d == offload_device || (!alike && traits[d].kind == TSR_DEVICE_HOST)))
+            apart |= UINT64_C(1) << d;
+    return apart == all ? 0 : apart;
+}
+
+tsr_status tsr_pins_find(const tsr_device_traits *traits, int n_devices, const tsr_weights *weights,
+                         const tsr_model_config *config, tsr_pins *pins_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_pins pins = {.n_layers = weights->n_layers, .embedding = TSR_FREE, .output = TSR_FREE};
+    int offload_device;
+    TSR_TRY(check_config(config));
+    TSR_TRY(find_offload_device(traits, n_devices, config, &offload_device));
+    TSR_TRY(tsr_mem_array((size_t)pins.n_layers, sizeof(int), "pinned blocks", &pins.attention));
+    TSR_TRY(tsr_mem_array((size_t)pins.n_layers, sizeof(int), "pinned blocks", &pins.ffn));
+    for (int64_t l = 0; l < pins.n_layers; l++)
+        pins.attention[l] = pins.ffn[l] = TSR_FREE;
+    TSR_TRY(pin_layers(config, offload_device, &pins));
+    TSR_TRY(pin_experts(weights, config, offload_device, &pins));
+    TSR_TRY(tsr_overrides_apply(traits, n_devices, weights, config, offload_device, &pins));
+    uint64_t pinned = devices_of(&pins);
+    pins.any = pinned != 0;
+    if (config->n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
+        pinned |= UINT64_C(1) << offload_device;
+    pins.apart = devices_apart(traits, n_devices, pinned, offload_device);
+    *pins_out = pins;
+    pins = (tsr_pins){0};
+out:
+    tsr_pins_free(&pins);
+    return status;
+}
+
+void tsr_pins_free(tsr_pins *pins)
+{
+    tsr_mem_free(pins->attention);
+    tsr_mem_free(pins->ffn);
+    *pins = (tsr_pins){0};
+}
+
+int64_t tsr_pins_n_free(const tsr_pins *pins, tsr_split_class_id id)
+{
+    int64_t n = 0;
+    if (id == TSR_CLASS_OUTPUT)
+        return (pins->output == TSR_FREE) + (pins->embedding == TSR_FREE);
+    const int *devices = id == TSR_CLASS_ATTENTION ? pins->attention : pins->ffn;
+    for (int64_t l = 0; l < pins->n_layers; l++)
+        n += devices[l] == TSR_FREE;
+    return n;
+}
+
+static bool is_free(const tsr_pins *pins, const tsr_weight *weight)
+{
+    switch (tsr_weight_block(weight)) {
+    case TSR_BLOCK_EMBEDDING:
+        return pins->embedding == TSR_FREE;
+    case TSR_BLOCK_ATTENTION:
+        return pins->attention[weight->layer] == TSR_FREE;
+    case TSR_BLOCK_FFN:
+        return pins->ffn[weight->layer] == TSR_FREE;
+    case TSR_BLOCK_OUTPUT:
+        break;
+    }
+    return pins->output == TSR_FREE;
+}
+
+size_t tsr_pins_free_bytes(const tsr_pins *pins, const tsr_weights *weights, tsr_split_class_id id)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < weights->n; i++) {
+        const tsr_weight *weight = weights->list[i];
+        if (!weight->tied && tsr_weight_class(weight) == id && is_free(pins, weight))
+            bytes += weight->source->bytes;
+    }
+    return bytes;
+}
+
+/* -- carrying them out -- */
+
+/* The index of a device's own group in the split, which is added where it is not there yet. */
+static tsr_status own_group(const tsr_hparams *hp, const tsr_model_granules *granules, int d, int *groups,
+                            tsr_model_split *split, int *group_out)
+{
+    tsr_status status = TSR_OK;
+    if (groups[d] < 0) {
+        TSR_TRY(
+            tsr_split_group_init_alone(hp, granules, split->n_devices, d, &split->groups[split->n_groups]));
+        groups[d] = split->n_groups++;
+    }
+    *group_out = groups[d];
+out:
+    return status;
+}
+
+tsr_status tsr_pins_carry_out(const tsr_pins *pins, const tsr_hparams *hp, const tsr_model_granules *granules,
+                              tsr_model_split *split)
+{
+    tsr_status status = TSR_OK;
+    int groups[TSR_MAX_DEVICES];
+    size_t n = (size_t)(split->n_groups + split->n_devices);
+    if (!pins->any)
+        return TSR_OK;
+    tsr_split_group *grown = tsr_mem_realloc(split->groups, n, sizeof *grown);
+    if (!grown)
+        return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %zu device groups", n);
+    split->groups = grown;
+    memset(split->groups + split->n_groups, 0, (size_t)split->n_devices * sizeof *grown);
+    memset(groups, -1, sizeof groups);
+    if (pins->embedding != TSR_FREE)
+        TSR_TRY(own_group(hp, granules, pins->embedding, groups, split, &split->embedding_group));
+    if (pins->output != TSR_FREE)
+        TSR_TRY(own_group(hp, granules, pins->output, groups, split, &split->output_group));
+    for (int64_t l = 0; l < pins->n_layers; l++) {
+        if (pins->attention[l] != TSR_FREE)
+            TSR_TRY(own_group(hp, granules, pins->attention[l], groups, split, &split->attention_group[l]));
+        if (pins->ffn[l] != TSR_FREE)
+            TSR_TRY(own_group(hp, granules, pins->ffn[l], groups, split, &split->ffn_group[l]));
+    }
+out:
+    return status;
+}

@@ -1,0 +1,303 @@
+/* What a plan's steps will take, and what other layouts would. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "plan/cost.h"
+#include "plan/expert_split.h"
+#include "plan/plan.h"
+
+/* More devices than this are not shown one by one among the alternatives. */
+enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 3 + TSR_PLAN_MODE_ALTERNATIVES };
+
+typedef struct predictor {
+    tsr_plan *plan;
+    const tsr_model_shape *shape;
+    tsr_model_cost decode, prompt;
+} predictor;
+
+/* -- phases -- */
+
+/* Sums over the walks of one class. */
+typedef struct walks {
+    double work_ns, sync_ns;
+    double device_ns[TSR_MAX_DEVICES];
+    double waited_ns[TSR_MAX_DEVICES]; /* for the device, as the slowest of its group */
+} walks;
+
+/* `meeting`: the devices that meet afterwards. */
+static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, tsr_split_class_id c,
+                      double repeats, uint64_t meeting, walks *sum)
+{
+    const tsr_shard_map *map = tsr_split_group_map(group, c);
+    const tsr_cost_problem *problem = &cost->problem;
+    double work = 0;
+    int slowest = -1;
+    int64_t counts[TSR_MAX_DEVICES] = {0};
+    for (int d = 0; d < problem->n_devices; d++) {
+        int64_t n = counts[d] = map->begin[d + 1] - map->begin[d];
+        double ns = tsr_cost_of(&cost->classes[c], d, n);
+        sum->device_ns[d] += repeats * ns;
+        if (n > 0 && (slowest < 0 || ns > work)) {
+            slowest = d;
+            work = ns;
+        }
+    }
+    if (slowest >= 0 && problem->walk_ns && problem->walk_ns(problem->user, c, counts) >= 0)
+        work = problem->walk_ns(problem->user, c, counts);
+    if (slowest >= 0)
+        sum->waited_ns[slowest] += repeats * work;
+    sum->work_ns += repeats * work;
+    sum->sync_ns += repeats * problem->sync_ns(problem->user, meeting, c);
+}
+
+static void predict_class(const tsr_model_split *split, const tsr_model_cost *cost, tsr_split_class_id c,
+                          tsr_plan_phase *phase)
+{
+    walks sum = {0};
+    double repeats = cost->classes[c].repeats;
+    const int *group = c == TSR_CLASS_ATTENTION ? split->attention_group : split->ffn_group;
+    for (int g = 0; g < split->n_groups; g++) {
+        int n = 0;
+        for (int64_t l = 0; c != TSR_CLASS_OUTPUT && l < split->n_layers; l++)
+            n += group[l] == g;
+        if (c == TSR_CLASS_OUTPUT)
+            n = split->output_group == g;
+        /* The output matrix's parts stay where they are;
+         * of its class it is the embedding that is summed up. */
+        int meeting = c == TSR_CLASS_OUTPUT ? split->embedding_group : g;
+        if (n > 0)
+            add_walks(cost, &split->groups[g], c, n, split->groups[meeting].devices, &sum);
+    }
+    phase->repeats[c] = repeats;
+    phase->work_ns[c] = sum.work_ns / repeats;
+    phase->sync_ns[c] = sum.sync_ns / repeats;
+    phase->slowest[c] = -1;
+    for (int d = 0; d < split->n_devices; d++) {
+        int slowest = phase->slowest[c];
+        phase->device_ns[c][d] = sum.device_ns[d] / repeats;
+        if (sum.waited_ns[d] > 0 && (slowest < 0 || sum.waited_ns[d] > sum.waited_ns[slowest]))
+            phase->slowest[c] = d;
+    }
+    phase->total_ns += sum.work_ns + sum.sync_ns;
+}
+
+/* From each block to the next, where that is another group's. */
+static double handovers_ns(const tsr_model_split *split, const tsr_model_cost *cost)
+{
+    double ns = 0;
+    uint64_t here = split->groups[split->embedding_group].devices;
+    for (int64_t l = 0; l < split->n_layers; l++) {
+        uint64_t attention = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l)->devices;
+        uint64_t ffn = tsr_model_split_group(split, TSR_BLOCK_FFN, l)->devices;
+        ns += tsr_model_cost_handover_ns(cost, here, attention, cost->n_tokens);
+        ns += tsr_model_cost_handover_ns(cost, attention, ffn, cost->n_tokens);
+        here = ffn;
+    }
+    return ns + tsr_model_cost_handover_ns(cost, here, split->groups[split->output_group].devices,
+                                           cost->n_outputs);
+}
+
+static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase)
+{
+    *phase = (tsr_plan_phase){.n_tokens = cost->n_tokens, .handover_ns = handovers_ns(split, cost)};
+    phase->total_ns = phase->handover_ns;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        predict_class(split, cost, c, phase);
+}
+
+/* -- alternatives -- */
+
+static void add_alternative(predictor *p, const char *text, double decode_ns, double prompt_ns)
+{
+    tsr_plan_alternative *a = &p->plan->alternatives[p->plan->n_alternatives++];
+    snprintf(a->text, sizeof a->text, "%s", text);
+    a->decode_ns = decode_ns;
+    a->prompt_ns = prompt_ns;
+}
+
+/* Tensor mode by shares, memory aside. */
+static tsr_status add_shares(predictor *p, const char *text, const double *shares)
+{
+    tsr_status status = TSR_OK;
+    int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+    tsr_cost_result decode, prompt;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        TSR_TRY(
+            tsr_split_round(shares, p->plan->info.n_devices, p->plan->info.n_granules[c], NULL, counts[c]));
+    tsr_cost_evaluate(&p->decode.problem, counts, &decode);
+    tsr_cost_evaluate(&p->prompt.problem, counts, &prompt);
+    add_alternative(p, text, decode.total_ns, prompt.total_ns);
+out:
+    return status;
+}
+
+/* The fastest shares of other devices than the plan has, memory aside. */
+static tsr_status add_best_of(predictor *p, const char *text, uint64_t devices)
+{
+    tsr_status status = TSR_OK;
+    tsr_cost_result decode, prompt;
+    p->decode.problem.allowed = devices;
+    TSR_TRY(tsr_split_optimize(&p->decode.problem, &decode));
+    tsr_cost_evaluate(&p->prompt.problem, decode.counts, &prompt);
+    add_alternative(p, text, decode.total_ns, prompt.total_ns);
+out:
+    p->decode.problem.allowed = ~UINT64_C(0);
+    return status;
+}
+
+/* A device that got nothing takes part as much as its speed allows. */
+static tsr_status add_with(predictor *p, int device)
+{
+    tsr_status status = TSR_OK;
+    double shares[TSR_MAX_DEVICES];
+    char text[64];
+    for (int d = 0; d < p->plan->info.n_devices; d++)
+        shares[d] =
+            p->plan->devices[d].used || d == device ? 1 / p->decode.classes[TSR_CLASS_FFN].granule_ns[d] : 0;
+    snprintf(text, sizeof text, "with %s", p->plan->devices[device].name);
+    TSR_TRY(add_shares(p, text, shares));
+    p->plan->with_ns[device] = p->plan->alternatives[p->plan->n_alternatives - 1].decode_ns;
+out:
+    return status;
+}
+
+static tsr_status add_whole_layers(predictor *p)
+{
+    tsr_status status = TSR_OK;
+    double even[TSR_MAX_DEVICES];
+    tsr_shard_map layers;
+    int *devices = NULL;
+    tsr_model_split split = {0};
+    tsr_plan_phase decode, prompt;
+    int n_devices = p->plan->info.n_devices;
+    for (int d = 0; d < n_devices; d++)
+        even[d] = 1;
+    int64_t n_items = p->plan->info.n_layers + 1;
+    TSR_TRY(tsr_mem_array((size_t)n_items, sizeof *devices, "layers", &devices));
+    TSR_TRY(tsr_split_layers(even, n_devices, n_items, NULL, &layers));
+    for (int64_t i = 0; i < n_items; i++)
+        devices[i] = tsr_shard_map_device(&layers, i);
+    TSR_TRY(tsr_model_split_layers(&p->shape->hparams, &p->shape->granules, even, n_devices,
+                                   TSR_SPLIT_MODE_LAYER, devices, &split));
+    predict_phase(&split, &p->decode, &decode);
+    predict_phase(&split, &p->prompt, &prompt);
+    add_alternative(p, "whole layers, evenly", decode.total_ns, prompt.total_ns);
+out:
+    tsr_mem_free(devices);
+    tsr_model_split_free(&split);
+    return status;
+}
+
+static tsr_status add_alternatives(predictor *p)
+{
+    tsr_status status = TSR_OK;
+    const tsr_plan *plan = p->plan;
+    int n_devices = plan->info.n_devices, fastest = 0, n_used = 0;
+    double even[TSR_MAX_DEVICES] = {0};
+    char text[64];
+    uint64_t used = 0;
+    for (int d = 0; d < n_devices; d++) {
+        const double *ns = p->decode.classes[TSR_CLASS_FFN].granule_ns;
+        even[d] = 1;
+        fastest = ns[d] < ns[fastest] ? d : fastest;
+        used |= (uint64_t)plan->devices[d].used << d;
+        n_used += plan->devices[d].used;
+    }
+    TSR_TRY(add_shares(p, "even shares", even));
+    for (int d = 0; d < n_devices && n_devices <= MAX_SINGLES; d++) {
+        snprintf(text, sizeof text, "without %s", plan->devices[d].name);
+        if (!plan->devices[d].used)
+            TSR_TRY(add_with(p, d));
+        else if (n_used > 2) /* of two, that is the other one alone */
+            TSR_TRY(add_best_of(p, text, used & ~(UINT64_C(1) << d)));
+    }
+    snprintf(text, sizeof text, "%s alone", plan->devices[fastest].name);
+    TSR_TRY(add_best_of(p, text, UINT64_C(1) << fastest));
+    TSR_TRY(add_whole_layers(p));
+out:
+    return status;
+}
+
+/* The FFN of a mixture of experts divided the other way, memory aside: shares as they were asked for, or the
+ * fastest. */
+static tsr_status add_other_expert_split(predictor *p, const tsr_weights *weights,
+                                         const tsr_model_config *resolved)
+{
+    tsr_status status = TSR_OK;
+    const tsr_plan *plan = p->plan;
+    int n_devices = plan->info.n_devices;
+    tsr_model_shape other = *p->shape;
+    tsr_model_cost *costs = NULL; /* of decoding and of a prompt */
+    tsr_cost_result decode, prompt;
+    double shares[TSR_MAX_DEVICES];
+    tsr_expert_split_set(&other, !p->shape->hparams.by_expert);
+    TSR_TRY(tsr_mem_array(2, sizeof *costs, "a prediction", &costs));
+    TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, 1, &costs[0]));
+    TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, resolved->n_batch, &costs[1]));
+    if (plan->times.automatic) {
+        TSR_TRY(tsr_split_optimize(&costs[0].problem, &decode));
+    } else {
+        int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+        for (int d = 0; d < n_devices; d++)
+            shares[d] = plan->devices[d].requested;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            TSR_TRY(tsr_split_round(shares, n_devices, other.granules.n[c], NULL, counts[c]));
+        tsr_cost_evaluate(&costs[0].problem, counts, &decode);
+    }
+    tsr_cost_evaluate(&costs[1].problem, decode.counts, &prompt);
+    add_alternative(p, other.hparams.by_expert ? "whole experts divided" : "columns of experts divided",
+                    decode.total_ns, prompt.total_ns);
+out:
+    tsr_mem_free(costs);
+    return status;
+}
+
+/* -- the plan -- */
+
+tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
+                                  const tsr_model_config *resolved)
+{
+    tsr_status status = TSR_OK;
+    predictor *p = NULL;
+    tsr_plan_times *times = &plan->times;
+    int n_devices = plan->info.n_devices;
+    times->known = tsr_model_cost_known(weights, resolved->rates, n_devices);
+    if (!times->known && !times->automatic)
+        return TSR_OK; /* what was asked for needs no rates */
+    TSR_TRY(tsr_mem_array(1, sizeof *p, "a prediction", &p));
+    TSR_TRY(tsr_mem_array(MAX_ALTERNATIVES, sizeof *plan->alternatives, "a prediction", &plan->alternatives));
+    p->plan = plan;
+    p->shape = shape;
+    TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, 1, &p->decode));
+    TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->n_batch, &p->prompt));
+    times->measured = true;
+    for (int d = 0; d < n_devices; d++)
+        times->measured = times->measured && resolved->rates[d].measured;
+    predict_phase(&plan->split, &p->decode, &times->decode);
+    predict_phase(&plan->split, &p->prompt, &times->prompt);
+    if (n_devices > 1)
+        TSR_TRY(add_alternatives(p));
+    bool offloads = resolved->n_gpu_layers >= 0 || resolved->n_cpu_moe > 0 || resolved->n_overrides > 0;
+    if (n_devices > 1 && !offloads && plan->info.has_experts && plan->info.runnable &&
+        plan->info.mode == TSR_SPLIT_MODE_TENSOR)
+        TSR_TRY(add_other_expert_split(p, weights, resolved));
+    if (n_devices > 1 && !offloads)
+        TSR_TRY(tsr_plan_add_modes(plan, shape, weights, &p->decode, &p->prompt, resolved->split_mode));
+out:
+    tsr_mem_free(p);
+    return status;
+}
+
+void tsr_plan_predict(const tsr_plan *plan, tsr_plan_times *times_out)
+{
+    *times_out = plan->times;
+}
+
+bool tsr_plan_alternative_at(const tsr_plan *plan, int index, tsr_plan_alternative *alternative_out)
+{
+    if (index < 0 || index >= plan->n_alternatives)
+        return false;
+    *alternative_out = plan->alternatives[index];
+    return true;
+}

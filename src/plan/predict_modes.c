@@ -1,0 +1,156 @@
+/* What the best plan of every mode would take, in the devices' memory: alternatives of a plan.
+ *
+ * How much devices need besides weights and KV depends on the plan; it is taken to be what this one measured,
+ * for devices without a part what the others need at most. */
+#include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "plan/plan.h"
+#include "plan/stage_cost.h"
+
+typedef struct modes {
+    tsr_plan *plan;
+    tsr_model_cost *decode, *prompt;
+    tsr_stages_problem in_decode, in_prompt;
+    tsr_pipeline pipeline;
+    bool no_room;
+} modes;
+
+static void find_rooms(modes *m)
+{
+    size_t most = 0;
+    for (int pass = 0; pass < 2; pass++)
+        for (int d = 0; d < m->plan->info.n_devices; d++) {
+            const tsr_plan_device *device = &m->plan->devices[d];
+            size_t fixed =
+                device->total_bytes - device->bytes[TSR_MEMORY_WEIGHTS] - device->bytes[TSR_MEMORY_KV];
+            bool limited = device->memory_cap != SIZE_MAX;
+            most = TSR_MAX(most, fixed);
+            m->decode->rooms[d] =
+                (tsr_split_room){.capacity_bytes = device->memory_cap - (limited ? device->margin_bytes : 0),
+                                 .fixed_bytes = device->used ? fixed : most,
+                                 .name = device->name};
+        }
+}
+
+/* Tensor mode's classes in the same memory. */
+static void find_granule_bytes(modes *m)
+{
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        m->decode->classes[c].granule_bytes =
+            c == TSR_CLASS_OUTPUT ? m->in_decode.problem.shared_bytes
+                                  : m->in_decode.classes[c].granule_bytes * (size_t)m->plan->info.n_layers;
+}
+
+static void append_names(const tsr_plan *plan, uint64_t devices, char *text, size_t size)
+{
+    const char *separator = "";
+    for (int d = 0; d < plan->info.n_devices; d++)
+        if (devices >> d & 1) {
+            size_t n = strlen(text);
+            snprintf(text + n, size - n, "%s%s", separator, plan->devices[d].name);
+            separator = "+";
+        }
+}
+
+static void add_alternative(modes *m, const char *text, double decode_ns, double prompt_ns)
+{
+    tsr_plan_alternative *a = &m->plan->alternatives[m->plan->n_alternatives++];
+    snprintf(a->text, sizeof a->text, "%s", text);
+    a->decode_ns = decode_ns;
+    a->prompt_ns = prompt_ns;
+    a->in_memory = true;
+}
+
+/* A search that found no room is no failure: that mode is not among the alternatives. */
+static tsr_status tolerate(modes *m, tsr_status status, bool *found_out)
+{
+    *found_out = status == TSR_OK;
+    bool no_room = m->no_room;
+    m->no_room = false;
+    return no_room ? TSR_OK : status;
+}
+
+static tsr_status add_pipeline(modes *m, const char *mode, bool layers)
+{
+    tsr_status status = TSR_OK;
+    const tsr_pipeline_problem *p = &m->in_decode.problem;
+    tsr_pipeline *best = &m->pipeline;
+    bool found;
+    char text[sizeof m->plan->alternatives->text];
+    TSR_TRY(tolerate(m, layers ? tsr_pipeline_layers(p, best) : tsr_pipeline_optimize(p, best), &found));
+    if (!found)
+        return TSR_OK;
+    snprintf(text, sizeof text, "%s: ", mode);
+    for (int i = 0; i < best->n_stages; i++) {
+        size_t n = strlen(text);
+        if (i > 0)
+            snprintf(text + n, sizeof text - n, ", ");
+        append_names(m->plan, best->stages[i].devices, text, sizeof text);
+        n = strlen(text);
+        if (best->n_stages > 1)
+            snprintf(text + n, sizeof text - n, " %lld", (long long)best->stages[i].n_layers);
+    }
+    add_alternative(m, text, best->total_ns, tsr_pipeline_evaluate(&m->in_prompt.problem, best));
+out:
+    return status;
+}
+
+/* Tensor mode, or the best device alone. */
+static tsr_status add_single_stage(modes *m, const char *mode, bool alone)
+{
+    tsr_status status = TSR_OK;
+    tsr_cost_problem *p = &m->decode->problem;
+    tsr_cost_result best = {.total_ns = 0}, result, prompt;
+    char text[sizeof m->plan->alternatives->text];
+    for (int d = 0; d < (alone ? p->n_devices : 1); d++) {
+        bool found;
+        p->allowed = alone ? UINT64_C(1) << d : ~UINT64_C(0);
+        TSR_TRY(tolerate(m, tsr_split_optimize(p, &result), &found));
+        if (found && (best.total_ns == 0 || result.total_ns < best.total_ns))
+            best = result;
+    }
+    if (best.total_ns > 0) {
+        snprintf(text, sizeof text, "%s: ", mode);
+        append_names(m->plan, best.devices, text, sizeof text);
+        tsr_cost_evaluate(&m->prompt->problem, best.counts, &prompt);
+        add_alternative(m, text, best.total_ns, prompt.total_ns);
+    }
+out:
+    p->allowed = ~UINT64_C(0);
+    return status;
+}
+
+tsr_status tsr_plan_add_modes(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
+                              tsr_model_cost *decode, tsr_model_cost *prompt, tsr_split_mode wanted)
+{
+    tsr_status status = TSR_OK;
+    modes *m = NULL;
+    size_t bytes[TSR_CLASS_COUNT];
+    bool is_best = plan->times.automatic;
+    TSR_TRY(tsr_mem_array(1, sizeof *m, "alternatives", &m));
+    m->plan = plan;
+    m->decode = decode;
+    m->prompt = prompt;
+    decode->problem.no_room = &m->no_room;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        bytes[c] = tsr_weights_class_bytes(weights, c);
+    for (int d = 0; d < plan->info.n_devices && !shape->hparams.kv.whole; d++)
+        bytes[TSR_CLASS_ATTENTION] += plan->devices[d].bytes[TSR_MEMORY_KV];
+    find_rooms(m);
+    tsr_stages_problem_init(decode, weights, plan->info.n_layers, bytes, &m->in_decode);
+    tsr_stages_problem_init(prompt, weights, plan->info.n_layers, bytes, &m->in_prompt);
+    find_granule_bytes(m);
+    TSR_TRY(add_single_stage(m, "none", true));
+    if (!is_best || wanted != TSR_SPLIT_MODE_LAYER)
+        TSR_TRY(add_pipeline(m, "layer", true));
+    if (!is_best || wanted != TSR_SPLIT_MODE_TENSOR)
+        TSR_TRY(add_single_stage(m, "tensor", false));
+    if (!is_best || wanted != TSR_SPLIT_MODE_AUTO)
+        TSR_TRY(add_pipeline(m, "auto", false));
+out:
+    decode->problem.no_room = NULL;
+    tsr_mem_free(m);
+    return status;
+}

@@ -1,0 +1,124 @@
+/* See stages.h. Layers are taken as all alike: where a model's differ, with their means. */
+#include "plan/stage_cost.h"
+
+#include <string.h>
+
+#include "core/mem.h"
+
+_Static_assert((int)TSR_PIPELINE_ATTENTION == (int)TSR_CLASS_ATTENTION &&
+                   (int)TSR_PIPELINE_FFN == (int)TSR_CLASS_FFN &&
+                   (int)TSR_PIPELINE_OUTPUT == (int)TSR_CLASS_OUTPUT &&
+                   (int)TSR_PIPELINE_CLASSES == (int)TSR_CLASS_COUNT,
+               "classes of a pipeline are those of a model");
+
+/* Bytes of the matrices by vocabulary rows that belong to `layer`. */
+static size_t row_bytes(const tsr_weights *weights, int layer)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < weights->n; i++)
+        if (weights->list[i]->layer == layer && tsr_weight_class(weights->list[i]) == TSR_CLASS_OUTPUT)
+            bytes += weights->list[i]->source->bytes;
+    return bytes;
+}
+
+static size_t part(size_t bytes, size_t n)
+{
+    return n ? TSR_MAX((bytes + n - 1) / n, 1) : 1;
+}
+
+void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, int64_t n_layers,
+                             const size_t *class_bytes, tsr_stages_problem *stages)
+{
+    const tsr_cost_problem *p = &cost->problem;
+    size_t rows = (size_t)cost->classes[TSR_CLASS_OUTPUT].n_granules;
+    memcpy(stages->classes, cost->classes, sizeof stages->classes);
+    for (int c = 0; c < TSR_CLASS_OUTPUT; c++)
+        stages->classes[c].granule_bytes =
+            part(class_bytes[c], (size_t)cost->classes[c].n_granules * (size_t)n_layers);
+    stages->classes[TSR_CLASS_OUTPUT].granule_bytes = part(row_bytes(weights, TSR_LAYER_OUTPUT), rows);
+    for (int a = 0; a < p->n_devices; a++)
+        for (int b = 0; b < p->n_devices; b++) {
+            uint64_t from = UINT64_C(1) << a, to = UINT64_C(1) << b;
+            stages->handover_ns[a][b] = tsr_model_cost_handover_ns(cost, from, to, cost->n_tokens);
+            stages->output_handover_ns[a][b] = tsr_model_cost_handover_ns(cost, from, to, cost->n_outputs);
+        }
+    stages->problem = (tsr_pipeline_problem){
+        .n_devices = p->n_devices,
+        .n_layers = n_layers,
+        .classes = stages->classes,
+        .embedding_bytes = part(row_bytes(weights, TSR_LAYER_EMBEDDING), rows),
+        .shared_bytes = part(class_bytes[TSR_CLASS_OUTPUT], rows),
+        .rooms = p->rooms,
+        .allowed = p->allowed,
+        .sync_ns = p->sync_ns,
+        .user = p->user,
+        .handover_ns = (const double(*)[TSR_MAX_DEVICES])stages->handover_ns,
+        .output_handover_ns = (const double(*)[TSR_MAX_DEVICES])stages->output_handover_ns,
+        .no_room = p->no_room};
+}
+
+size_t tsr_stages_bytes(const tsr_stages_problem *stages, const tsr_pipeline *pipeline, int i, int d)
+{
+    const tsr_pipeline_problem *p = &stages->problem;
+    const tsr_pipeline_stage *s = &pipeline->stages[i];
+    bool first = i == 0, last = i == pipeline->n_stages - 1;
+    size_t row = first && last ? p->shared_bytes
+                 : first       ? p->embedding_bytes
+                               : stages->classes[TSR_CLASS_OUTPUT].granule_bytes;
+    size_t bytes = (size_t)s->counts[TSR_CLASS_OUTPUT][d] * row;
+    for (int c = 0; c < TSR_CLASS_OUTPUT; c++)
+        bytes += (size_t)(s->counts[c][d] * s->n_layers) * stages->classes[c].granule_bytes;
+    return bytes;
+}
+
+static tsr_split_mode mode_of(const tsr_pipeline *pipeline)
+{
+    bool single = true, ascending = true;
+    for (int i = 0; i < pipeline->n_stages; i++) {
+        uint64_t devices = pipeline->stages[i].devices;
+        single = single && (devices & (devices - 1)) == 0;
+        ascending = ascending && (i == 0 || devices > pipeline->stages[i - 1].devices);
+    }
+    if (pipeline->n_stages == 1)
+        return single ? TSR_SPLIT_MODE_NONE : TSR_SPLIT_MODE_TENSOR;
+    return single && ascending ? TSR_SPLIT_MODE_LAYER : TSR_SPLIT_MODE_AUTO;
+}
+
+tsr_status tsr_stages_split(const tsr_stages_problem *stages, const tsr_model_shape *shape,
+                            const tsr_pipeline *pipeline, tsr_model_split *split_out)
+{
+    tsr_status status = TSR_OK;
+    int n_devices = stages->problem.n_devices, n_stages = pipeline->n_stages, *groups = NULL;
+    int64_t(*counts)[TSR_CLASS_COUNT * TSR_MAX_DEVICES] = NULL;
+    double shares[TSR_MAX_DEVICES] = {0}, all = 0;
+    TSR_TRY(tsr_mem_array((size_t)n_stages, sizeof *counts, "stages", &counts));
+    TSR_TRY(tsr_mem_array((size_t)stages->problem.n_layers, sizeof *groups, "stages", &groups));
+    for (int64_t i = 0, layer = 0; i < n_stages; i++) {
+        const tsr_pipeline_stage *s = &pipeline->stages[i];
+        for (int64_t end = layer + s->n_layers; layer < end; layer++)
+            groups[layer] = (int)i;
+        for (int d = 0; d < n_devices; d++) {
+            for (int c = 0; c < TSR_CLASS_COUNT; c++)
+                counts[i][c * n_devices + d] = s->counts[c][d];
+            shares[d] += (double)tsr_stages_bytes(stages, pipeline, (int)i, d);
+        }
+    }
+    for (int d = 0; d < n_devices; d++)
+        all += shares[d];
+    for (int d = 0; d < n_devices; d++)
+        shares[d] /= all;
+    tsr_split_layout layout = {.mode = mode_of(pipeline),
+                               .n_devices = n_devices,
+                               .requested = shares,
+                               .n_groups = n_stages,
+                               .counts = (const int64_t(*)[TSR_CLASS_COUNT * TSR_MAX_DEVICES]) counts,
+                               .attention_group = groups,
+                               .ffn_group = groups,
+                               .embedding_group = 0,
+                               .output_group = n_stages - 1};
+    TSR_TRY(tsr_model_split_create(&shape->hparams, &shape->granules, &layout, split_out));
+out:
+    tsr_mem_free(groups);
+    tsr_mem_free(counts);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* Stages by time: the problem of split/search/pipeline.h made of a model's costs, and its solution as a
+ * split. */
+#ifndef TSR_MODEL_STAGES_H
+#define TSR_MODEL_STAGES_H
+
+#include "plan/cost.h"
+#include "split/search/pipeline.h"
+
+typedef struct tsr_stages_problem {
+    /* points into this struct and the cost; rooms and `allowed` are the cost's */
+    tsr_pipeline_problem problem;
+    tsr_cost_class classes[TSR_PIPELINE_CLASSES];
+    double handover_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES],
+        output_handover_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES];
+} tsr_stages_problem;
+
+/* `cost` must stay. class_bytes[TSR_CLASS_COUNT] over all layers, KV included. */
+void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, int64_t n_layers,
+                             const size_t *class_bytes, tsr_stages_problem *stages_out);
+
+/* Bytes that a stage takes on a device. */
+size_t tsr_stages_bytes(const tsr_stages_problem *stages, const tsr_pipeline *pipeline, int stage,
+                        int device);
+
+/* The pipeline as a split. Its mode is what it comes to: TSR_SPLIT_MODE_NONE for one device, TENSOR for one
+ * stage, LAYER for single devices in their order, else AUTO. */
+tsr_status tsr_stages_split(const tsr_stages_problem *stages, const tsr_model_shape *shape,
+                            const tsr_pipeline *pipeline, tsr_model_split *split_out);
+
+#endif

@@ -1,0 +1,373 @@
+/* The fastest split, over all sets of devices.
+ *
+ * Each class alone, in memory that it has to itself, gives a time that no split over a set can beat. Sets are
+ * taken in the order of that bound until it is no better than the best split found. In most of them the
+ * classes' own best counts fit together, and the bound is reached; where memory is short,
+ * optimize_memory.c searches. Sets of the same kinds of devices with the same meetings are looked at once. */
+#include "split/search/optimize.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "core/status.h"
+#include "split/fit.h"
+#include "split/search/optimize_parts.h"
+
+/* Device steps of tsr_split_place() over the whole search: tens of milliseconds. */
+static const int64_t MOST_WORK = INT64_C(1) << 23;
+
+typedef struct candidate {
+    double bound_ns;
+    uint64_t devices;
+} candidate;
+
+typedef struct optimizer {
+    const tsr_cost_problem *p;
+    int kind[TSR_MAX_DEVICES]; /* the first device that is just like it; -1: cannot be used */
+    candidate *list;
+    int n_candidates, capacity;
+    bool all_sets; /* every set that could matter is in the list */
+    int64_t work_left;
+    tsr_cost_result best; /* total_ns INFINITY: nothing yet */
+} optimizer;
+
+/* -- evaluation -- */
+
+static double sync_of(const tsr_cost_problem *p, uint64_t devices, int class_index)
+{
+    return p->sync_ns && p->classes[class_index].n_granules ? p->sync_ns(p->user, devices, class_index) : 0;
+}
+
+void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX_DEVICES],
+                       tsr_cost_result *result_out)
+{
+    tsr_cost_result *r = result_out;
+    memset(r, 0, sizeof *r);
+    for (int c = 0; c < p->n_classes; c++) {
+        memcpy(r->counts[c], counts[c], (size_t)p->n_devices * sizeof counts[c][0]);
+        r->slowest[c] = -1;
+        for (int d = 0; d < p->n_devices; d++) {
+            double ns = tsr_cost_of(&p->classes[c], d, counts[c][d]);
+            if (counts[c][d])
+                r->devices |= UINT64_C(1) << d;
+            if (counts[c][d] && (r->slowest[c] < 0 || ns > r->work_ns[c])) {
+                r->slowest[c] = d;
+                r->work_ns[c] = ns;
+            }
+        }
+    }
+    for (int c = 0; c < p->n_classes; c++) {
+        double ns = p->walk_ns && r->slowest[c] >= 0 ? p->walk_ns(p->user, c, counts[c]) : -1;
+        r->work_ns[c] = ns >= 0 ? ns : r->work_ns[c];
+        r->sync_ns[c] = sync_of(p, r->devices, c);
+        r->total_ns += p->classes[c].repeats * (r->work_ns[c] + r->sync_ns[c]);
+    }
+}
+
+/* -- sets of devices -- */
+
+int64_t tsr_cost_room(const tsr_split_room *room)
+{
+    size_t bytes = room->capacity_bytes > room->fixed_bytes ? room->capacity_bytes - room->fixed_bytes : 0;
+    return bytes > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)bytes;
+}
+
+static int64_t room_of(const tsr_cost_problem *p, int d)
+{
+    return tsr_cost_room(&p->rooms[d]);
+}
+
+static bool alike(const tsr_cost_problem *p, int a, int b)
+{
+    bool same = room_of(p, a) == room_of(p, b);
+    for (int c = 0; c < p->n_classes; c++)
+        same = same && p->classes[c].granule_ns[a] == p->classes[c].granule_ns[b] &&
+               p->classes[c].fixed_ns[a] == p->classes[c].fixed_ns[b];
+    return same;
+}
+
+static void find_kinds(optimizer *o)
+{
+    for (int d = 0; d < o->p->n_devices; d++) {
+        o->kind[d] = -1;
+        if (!(o->p->allowed >> d & 1) || room_of(o->p, d) == 0)
+            continue;
+        o->kind[d] = d;
+        for (int e = d - 1; e >= 0; e--)
+            if (o->kind[e] == e && alike(o->p, d, e))
+                o->kind[d] = e;
+    }
+}
+
+/* Rooms, caps and levels of a set, and what a step takes at least. INFINITY: some class does not fit. */
+static double set_up(const tsr_cost_problem *p, uint64_t devices, tsr_cost_set *set)
+{
+    double ns = 0;
+    memset(set, 0, sizeof *set);
+    set->problem = p;
+    for (int d = 0; d < p->n_devices; d++)
+        set->room[d] = devices >> d & 1 ? room_of(p, d) : 0;
+    for (int c = 0; c < p->n_classes; c++) {
+        const tsr_cost_class *k = &p->classes[c];
+        for (int d = 0; k->n_granules && d < p->n_devices; d++)
+            set->cap[c][d] = TSR_MIN(k->n_granules, set->room[d] / (int64_t)k->granule_bytes);
+        set->level[c] = tsr_cost_level(k, p->n_devices, set->cap[c]);
+        set->sync_ns += k->repeats * sync_of(p, devices, c);
+        ns += k->repeats * set->level[c];
+    }
+    return ns + set->sync_ns;
+}
+
+/* How many devices of each kind, and whether all meetings take the same: then two sets are equally good. */
+static bool same_set(const optimizer *o, uint64_t a, uint64_t b)
+{
+    int n[TSR_MAX_DEVICES] = {0};
+    for (int d = 0; d < o->p->n_devices; d++)
+        if (o->kind[d] >= 0)
+            n[o->kind[d]] += (int)(a >> d & 1) - (int)(b >> d & 1);
+    for (int d = 0; d < o->p->n_devices; d++)
+        if (n[d] != 0)
+            return false;
+    for (int c = 0; c < o->p->n_classes; c++)
+        if (sync_of(o->p, a, c) != sync_of(o->p, b, c))
+            return false;
+    return true;
+}
+
+static void add_set(optimizer *o, uint64_t devices)
+{
+    tsr_cost_set set;
+    candidate new = {.bound_ns = set_up(o->p, devices, &set), .devices = devices};
+    if (isinf(new.bound_ns) || o->n_candidates == o->capacity)
+        return;
+    for (int i = 0; i < o->n_candidates; i++)
+        if (o->list[i].bound_ns == new.bound_ns && same_set(o, o->list[i].devices, devices))
+            return;
+    o->list[o->n_candidates++] = new;
+}
+
+static uint64_t usable(const optimizer *o)
+{
+    uint64_t devices = 0;
+    for (int d = 0; d < o->p->n_devices; d++)
+        if (o->kind[d] >= 0)
+            devices |= UINT64_C(1) << d;
+    return devices;
+}
+
+/* With many devices: all of them, then always without the one whose leaving helps most. */
+static void add_shrinking_sets(optimizer *o)
+{
+    tsr_cost_set set;
+    uint64_t devices = usable(o);
+    while (devices) {
+        double least = INFINITY;
+        uint64_t next = 0;
+        add_set(o, devices);
+        for (int d = 0; d < o->p->n_devices; d++) {
+            uint64_t without = devices & ~(UINT64_C(1) << d);
+            if (without == devices || without == 0)
+                continue;
+            double ns = set_up(o->p, without, &set);
+            if (next == 0 || ns < least) {
+                least = ns;
+                next = without;
+            }
+        }
+        devices = next;
+    }
+}
+
+static int compare_candidates(const void *a, const void *b)
+{
+    const candidate *x = a, *y = b;
+    int n = __builtin_popcountll(x->devices) - __builtin_popcountll(y->devices);
+    if (x->bound_ns != y->bound_ns)
+        return x->bound_ns < y->bound_ns ? -1 : 1;
+    if (n != 0)
+        return n; /* the fewer devices the better */
+    return (x->devices > y->devices) - (x->devices < y->devices);
+}
+
+static tsr_status list_sets(optimizer *o)
+{
+    tsr_status status = TSR_OK;
+    uint64_t all = usable(o);
+    o->all_sets = __builtin_popcountll(all) <= TSR_OPTIMIZE_ALL_SUBSETS;
+    o->capacity = 1 << TSR_OPTIMIZE_ALL_SUBSETS;
+    TSR_TRY(tsr_mem_array((size_t)o->capacity, sizeof *o->list, "sets of devices", &o->list));
+    if (o->all_sets)
+        for (uint64_t set = all & -all; set;
+             set = (set - all) & all) /* ascending: of equals the first devices */
+            add_set(o, set);
+    else
+        add_shrinking_sets(o);
+    qsort(o->list, (size_t)o->n_candidates, sizeof *o->list, compare_candidates);
+out:
+    return status;
+}
+
+/* -- one set -- */
+
+static bool fits(const tsr_cost_set *set, const int64_t counts[][TSR_MAX_DEVICES])
+{
+    for (int d = 0; d < set->problem->n_devices; d++) {
+        int64_t bytes = 0;
+        for (int c = 0; c < set->problem->n_classes; c++)
+            bytes += counts[c][d] * (int64_t)set->problem->classes[c].granule_bytes;
+        if (bytes > set->room[d])
+            return false;
+    }
+    return true;
+}
+
+/* Where memory is short, first what is hardly slower than it would be otherwise: searching there is quick,
+ * and what is found makes looking further unnecessary. */
+static tsr_status try_under_memory(optimizer *o, const tsr_cost_set *set, double bound_ns, bool *found,
+                                   int64_t counts[][TSR_MAX_DEVICES], bool *proven)
+{
+    tsr_status status = TSR_OK;
+    static const double slack[] = {1.01, 1.05, 1.2, 2, INFINITY};
+    *found = false;
+    for (int i = 0; i < (int)(sizeof slack / sizeof *slack) && !*found; i++) {
+        double limit = bound_ns * slack[i], best_ns = fmin(o->best.total_ns, limit);
+        bool complete = true;
+        TSR_TRY(tsr_cost_under_memory(set, &o->work_left, &best_ns, found, counts, &complete));
+        *proven = *proven && complete;
+        if (o->best.total_ns <= limit)
+            break;
+    }
+out:
+    return status;
+}
+
+static tsr_status try_set(optimizer *o, uint64_t devices, bool *proven)
+{
+    tsr_status status = TSR_OK;
+    const tsr_cost_problem *p = o->p;
+    tsr_cost_set set;
+    int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+    bool found = true;
+    double bound_ns = set_up(p, devices, &set);
+    for (int c = 0; c < p->n_classes; c++)
+        TSR_TRY(tsr_cost_level_counts(&p->classes[c], p->n_devices, set.cap[c], set.level[c], counts[c]));
+    if (!fits(&set, counts))
+        TSR_TRY(try_under_memory(o, &set, bound_ns, &found, counts, proven));
+    if (found) {
+        tsr_cost_result result;
+        tsr_cost_evaluate(p, counts, &result);
+        if (result.total_ns < o->best.total_ns)
+            o->best = result;
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_cost_optimize_set(const tsr_cost_problem *problem, uint64_t devices, double limit_ns,
+                                 int64_t *work_left, tsr_cost_result *result_out)
+{
+    tsr_status status = TSR_OK;
+    optimizer o = {.p = problem, .work_left = *work_left, .best.total_ns = limit_ns};
+    tsr_cost_set set;
+    bool proven = true;
+    if (set_up(problem, devices, &set) < limit_ns)
+        TSR_TRY(try_set(&o, devices, &proven));
+    o.best.proven = proven;
+    *work_left = o.work_left;
+    *result_out = o.best;
+out:
+    return status;
+}
+
+/* -- the whole -- */
+
+tsr_status tsr_cost_check(const tsr_cost_problem *p)
+{
+    int64_t bytes = 0, of_class;
+    for (int c = 0; c < p->n_classes; c++) {
+        const tsr_cost_class *k = &p->classes[c];
+        bool good = k->n_granules >= 0 && k->n_granules <= TSR_SPLIT_MAX_GRANULES && k->repeats > 0 &&
+                    isfinite(k->repeats);
+        for (int d = 0; d < p->n_devices; d++)
+            if (p->allowed >> d & 1)
+                good = good && k->granule_ns[d] > 0 && k->fixed_ns[d] >= 0 && isfinite(k->granule_ns[d]) &&
+                       isfinite(k->fixed_ns[d]);
+        if (!good)
+            return tsr_fail(TSR_ERR_INVALID, "class %s: counts, repeats or times out of range",
+                            k->name ? k->name : "?");
+        if (k->n_granules > 0 &&
+            (k->granule_bytes == 0 || k->granule_bytes > INT64_MAX / 4 ||
+             __builtin_mul_overflow(k->n_granules, (int64_t)k->granule_bytes, &of_class) ||
+             __builtin_add_overflow(bytes, of_class, &bytes) || bytes > INT64_MAX / 4))
+            return tsr_fail(TSR_ERR_INVALID,
+                            "class %s: %lld granules of %zu bytes; 1 to 2^61 bytes are possible",
+                            k->name ? k->name : "?", (long long)k->n_granules, k->granule_bytes);
+    }
+    return TSR_OK;
+}
+
+/* tsr_split_fit() finds counts wherever there are any, and says well what is missing where there are none. */
+static tsr_status fall_back(optimizer *o)
+{
+    tsr_status status = TSR_OK;
+    const tsr_cost_problem *p = o->p;
+    tsr_split_class classes[TSR_SPLIT_MAX_CLASSES];
+    double shares[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
+    int64_t flat[TSR_SPLIT_MAX_CLASSES * TSR_MAX_DEVICES];
+    int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
+    uint64_t devices = usable(o) ? usable(o) : p->allowed;
+    bool ignored, *no_room = p->no_room ? p->no_room : &ignored;
+    for (int c = 0; c < p->n_classes; c++) {
+        const tsr_cost_class *k = &p->classes[c];
+        for (int d = 0; d < p->n_devices; d++)
+            shares[c][d] = devices >> d & 1 ? 1 / k->granule_ns[d] : 0;
+        classes[c] = (tsr_split_class){.name = k->name,
+                                       .n_granules = k->n_granules,
+                                       .granule_bytes = k->granule_bytes,
+                                       .shares = shares[c]};
+    }
+    TSR_TRY(tsr_split_fit_in_rooms(classes, p->n_classes, p->rooms, p->n_devices, flat, no_room));
+    for (int c = 0; c < p->n_classes; c++)
+        memcpy(counts[c], flat + c * p->n_devices, (size_t)p->n_devices * sizeof *flat);
+    tsr_cost_evaluate(p, counts, &o->best);
+out:
+    return status;
+}
+
+static double work_bound(const tsr_cost_problem *p, uint64_t devices)
+{
+    tsr_cost_set set;
+    double ns = set_up(p, devices, &set);
+    return ns - set.sync_ns;
+}
+
+tsr_status tsr_split_optimize(const tsr_cost_problem *problem, tsr_cost_result *result_out)
+{
+    tsr_status status = TSR_OK;
+    optimizer o = {.p = problem, .work_left = MOST_WORK, .best.total_ns = INFINITY};
+    bool proven = true;
+    double bound_ns = INFINITY;
+    TSR_TRY(tsr_cost_check(problem));
+    find_kinds(&o);
+    TSR_TRY(list_sets(&o));
+    for (int i = 0; i < o.n_candidates && o.list[i].bound_ns < o.best.total_ns; i++) {
+        bool set_proven = true;
+        TSR_TRY(try_set(&o, o.list[i].devices, &set_proven));
+        if (!set_proven)
+            bound_ns = fmin(bound_ns, o.list[i].bound_ns);
+        proven = proven && set_proven;
+    }
+    if (isinf(o.best.total_ns))
+        TSR_TRY(fall_back(&o));
+    *result_out = o.best;
+    if (!o.all_sets) /* all devices and no meetings: no set can do better */
+        bound_ns = work_bound(problem, usable(&o));
+    result_out->bound_ns = fmin(bound_ns, o.best.total_ns);
+    result_out->proven =
+        (o.all_sets && proven && !problem->walk_ns) || result_out->bound_ns >= o.best.total_ns;
+out:
+    tsr_mem_free(o.list);
+    return status;
+}

@@ -1,0 +1,49 @@
+/* Inside the search for pipelines: one stage (pipeline_stage.c), chains of single devices
+ * (pipeline_layers.c), all chains (pipeline.c). */
+#ifndef TSR_SPLIT_PIPELINE_PARTS_H
+#define TSR_SPLIT_PIPELINE_PARTS_H
+
+#include "split/search/pipeline.h"
+
+/* Where a stage is in the row; one that is both is the only one. */
+typedef enum tsr_stage_role {
+    TSR_STAGE_INNER = 0,
+    TSR_STAGE_FIRST = 1,
+    TSR_STAGE_LAST = 2,
+    TSR_STAGE_ONLY = 3
+} tsr_stage_role;
+
+enum { TSR_STAGE_ROLES = 4 };
+
+/* A stage as a split problem of its own. */
+typedef struct tsr_stage_problem {
+    tsr_cost_problem cost; /* points into this struct */
+    tsr_cost_class classes[TSR_PIPELINE_CLASSES];
+    const tsr_pipeline_problem *pipeline;
+    tsr_stage_role role;
+} tsr_stage_problem;
+
+void tsr_stage_problem_init(const tsr_pipeline_problem *pipeline, int64_t n_layers, tsr_stage_role role,
+                            tsr_stage_problem *stage_out);
+
+/* Bytes of a granule of the output class in a stage, 0 for an inner one. */
+size_t tsr_stage_row_bytes(const tsr_pipeline_problem *pipeline, tsr_stage_role role);
+
+/* Bytes of one whole layer, and of the output class in a stage. The problem was checked. */
+int64_t tsr_pipeline_layer_bytes(const tsr_pipeline_problem *pipeline);
+int64_t tsr_stage_end_bytes(const tsr_pipeline_problem *pipeline, tsr_stage_role role);
+
+/* Bytes that a device has for granules, at most INT64_MAX / 4. */
+int64_t tsr_pipeline_room(const tsr_pipeline_problem *pipeline, int device);
+
+/* TSR_ERR_INVALID: values out of range. */
+tsr_status tsr_pipeline_check(const tsr_pipeline_problem *pipeline);
+
+/* TSR_ERR_MEMORY with the bytes that are missing; sets *no_room. */
+tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *pipeline);
+
+/* The longest copy of a hand-over; `between` is one of the problem's matrices. */
+double tsr_pipeline_handover(const double (*between)[TSR_MAX_DEVICES], int n_devices, uint64_t from,
+                             uint64_t to);
+
+#endif

@@ -1,0 +1,27 @@
+/* What is behind tsr_tokenizer. */
+#ifndef TSR_MODEL_TOKENIZER_H
+#define TSR_MODEL_TOKENIZER_H
+
+#include "text/tokenizer/pretokenizer.h"
+#include "text/tokenizer/vocab.h"
+
+/* Bytes [begin, end) of a text. */
+typedef struct tsr_text_range {
+    size_t begin, end;
+} tsr_text_range;
+
+/* A flag beside tsr_encode_flags: put BOS in front where the model asks for it, but nothing behind. */
+enum { TSR_ENCODE_ADD_BOS = 4 };
+
+/* tsr_tokenizer_encode(), but that no control token is recognised where it would touch one of plain[n_plain],
+ * which are in order and apart. */
+tsr_status tsr_tokenizer_encode_ranges(const tsr_tokenizer *tokenizer, const char *text, size_t text_bytes,
+                                       const tsr_text_range *plain, size_t n_plain, unsigned flags,
+                                       int32_t *tokens, size_t capacity, size_t *n_out);
+
+struct tsr_tokenizer {
+    tsr_vocab *vocab;
+    tsr_pretokenizer *pretokenizer; /* NULL for SentencePiece */
+};
+
+#endif

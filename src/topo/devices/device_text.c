@@ -1,0 +1,272 @@
+/* Parser of the --devices text, and of byte counts. The grammar is in tsr/topology.h. The text is cut at
+ * commas and each piece looked at alone, so that a message can quote the piece. */
+#include "topo/devices/device_text.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#include "core/mem.h"
+#include "core/status.h"
+
+enum { PIECE_BYTES = 64, MAX_THREADS = 1024, MAX_CPU = 65535 };
+
+static const char remedy[] = "write e.g. 'host:2,mem=4GiB,threads=8'";
+
+/* The next piece without surrounding blanks; false at the end of the text. */
+static bool next_piece(const char **text, char piece[PIECE_BYTES])
+{
+    if (!*text)
+        return false;
+    const char *comma = strchr(*text, ',');
+    const char *from = *text;
+    const char *to = comma ? comma : from + strlen(from);
+    while (from < to && isspace((unsigned char)*from))
+        from++;
+    while (to > from && isspace((unsigned char)to[-1]))
+        to--;
+    snprintf(piece, PIECE_BYTES, "%.*s", (int)TSR_MIN(to - from, PIECE_BYTES), from);
+    *text = comma ? comma + 1 : NULL;
+    return true;
+}
+
+/* A whole number in [least, most] and nothing after it. */
+static bool parse_number(const char *text, int least, int most, int *value_out)
+{
+    char *end;
+    if (!isdigit((unsigned char)*text))
+        return false;
+    errno = 0;
+    long value = strtol(text, &end, 10);
+    if (errno || *end || value < least || value > most)
+        return false;
+    *value_out = (int)value;
+    return true;
+}
+
+tsr_status tsr_bytes_parse(const char *text, uint64_t *bytes_out)
+{
+    static const struct {
+        const char *suffix;
+        double factor;
+    } units[] = {{"", 1},       {"B", 1},        {"KB", 1e3},     {"MB", 1e6},    {"GB", 1e9},
+                 {"TB", 1e12},  {"K", 0x1p10},   {"KiB", 0x1p10}, {"M", 0x1p20},  {"MiB", 0x1p20},
+                 {"G", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40},   {"TiB", 0x1p40}};
+    const char *p = text ? text : "";
+    /* Digits by hand: strtod would also take signs, exponents, "nan", and another locale's comma. */
+    double value = 0, place = 1;
+    bool digits = false;
+    for (; isdigit((unsigned char)*p); p++, digits = true)
+        value = value * 10 + (*p - '0');
+    if (*p == '.')
+        for (p++; isdigit((unsigned char)*p); p++, digits = true)
+            value += (*p - '0') * (place /= 10);
+    while (*p == ' ')
+        p++;
+    for (size_t i = 0; digits && i < sizeof units / sizeof *units; i++) {
+        if (strcasecmp(p, units[i].suffix) != 0)
+            continue;
+        if (value * units[i].factor >= 0x1p63)
+            return tsr_fail(TSR_ERR_INVALID, "'%s' is more bytes than any machine has", text);
+        *bytes_out = (uint64_t)(value * units[i].factor);
+        return TSR_OK;
+    }
+    return tsr_fail(TSR_ERR_INVALID, "'%s' is no byte count; write e.g. 200MiB, 1.5GB or 4096",
+                    text ? text : "(null)");
+}
+
+/* "0-7" or "3"; a piece "16-23" after it continues the list. */
+static tsr_status parse_cpus(const char *range, const char *piece, tsr_device_item *item)
+{
+    char first[PIECE_BYTES];
+    const char *dash = strchr(range, '-');
+    int from, to, n = item->n_cpu_ranges;
+    snprintf(first, sizeof first, "%.*s", (int)strcspn(range, "-"), range);
+    if (item->kind != TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "devices: '%s' follows a host device; cpus= is for the host threads of cuda devices, "
+                        "host devices have threads=",
+                        piece);
+    if (!parse_number(first, 0, MAX_CPU, &from) || !parse_number(dash ? dash + 1 : first, from, MAX_CPU, &to))
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is no list of CPUs; write e.g. cpus=0-7,16-23",
+                        piece);
+    if (n == TSR_DEVICE_CPU_RANGES)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is one range too many; at most %d", piece,
+                        TSR_DEVICE_CPU_RANGES);
+    item->cpus[n].first = from;
+    item->cpus[n].last = to;
+    item->n_cpu_ranges++;
+    return TSR_OK;
+}
+
+/* "managed=1" and the like: of GPUs. */
+static tsr_status parse_switch(const char *piece, const tsr_device_item *item, bool *on)
+{
+    const char *value = strchr(piece, '=') + 1;
+    if (item->kind != TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a host device; it is for cuda devices",
+                        piece);
+    if (strcmp(value, "0") != 0 && strcmp(value, "1") != 0)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is neither on nor off; write %.*s=1 or %.*s=0", piece,
+                        (int)(value - piece - 1), piece, (int)(value - piece - 1), piece);
+    *on = *value == '1';
+    return TSR_OK;
+}
+
+/* Which names there are is for the host device to know. */
+static tsr_status parse_isa(const char *piece, tsr_device_item *item)
+{
+    const char *name = piece + 4;
+    if (item->kind == TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a cuda device; isa= is for host devices",
+                        piece);
+    if (*item->isa)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives isa= twice for one item; keep one", piece);
+    if (!*name || strlen(name) >= sizeof item->isa)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "devices: '%s' is no instruction set; write isa=generic or another of those that "
+                        "tsr topo lists",
+                        piece);
+    memcpy(item->isa, name, strlen(name) + 1);
+    return TSR_OK;
+}
+
+static tsr_status parse_duty(const char *piece, tsr_device_item *item)
+{
+    char number[PIECE_BYTES];
+    snprintf(number, sizeof number, "%s", piece + 5);
+    number[strcspn(number, "%")] = '\0';
+    if (item->kind == TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a cuda device; duty= is for host devices",
+                        piece);
+    if (item->duty)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives duty= twice for one item; keep one", piece);
+    if (!parse_number(number, 1, 100, &item->duty))
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is no part of the time; write duty=1%% to duty=100%%",
+                        piece);
+    return TSR_OK;
+}
+
+static tsr_status parse_option(const char *piece, tsr_device_item *item)
+{
+    if (strncmp(piece, "managed=", 8) == 0)
+        return parse_switch(piece, item, &item->managed);
+    if (strncmp(piece, "wrap=", 5) == 0)
+        return parse_switch(piece, item, &item->wrap);
+    if (strncmp(piece, "mem=", 4) == 0) {
+        if (item->mem_cap_bytes)
+            return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives mem= twice for one item; keep one", piece);
+        if (tsr_bytes_parse(piece + 4, &item->mem_cap_bytes) != TSR_OK || item->mem_cap_bytes == 0)
+            return tsr_fail(TSR_ERR_INVALID,
+                            "devices: '%s' is no memory cap; write e.g. mem=200MiB, mem=1.5GB or mem=4096",
+                            piece);
+        return TSR_OK;
+    }
+    if (strncmp(piece, "cpus=", 5) == 0) {
+        if (item->n_cpu_ranges)
+            return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives cpus= twice for one item; keep one", piece);
+        return parse_cpus(piece + 5, piece, item);
+    }
+    if (strncmp(piece, "threads=", 8) == 0 && item->kind == TSR_DEVICE_CUDA)
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' follows a cuda device; threads= is for host devices",
+                        piece);
+    if (strncmp(piece, "threads=", 8) == 0) {
+        if (item->threads)
+            return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives threads= twice for one item; keep one",
+                            piece);
+        if (!parse_number(piece + 8, 1, MAX_THREADS, &item->threads))
+            return tsr_fail(TSR_ERR_INVALID,
+                            "devices: '%s' is no thread count; write threads=1 to threads=%d", piece,
+                            MAX_THREADS);
+        return TSR_OK;
+    }
+    if (strncmp(piece, "isa=", 4) == 0)
+        return parse_isa(piece, item);
+    if (strncmp(piece, "duty=", 5) == 0)
+        return parse_duty(piece, item);
+    return tsr_fail(TSR_ERR_INVALID,
+                    "devices: option '%s' is unknown; the options are mem=BYTES, threads=N, isa=NAME and "
+                    "duty=N%%, of cuda devices mem=BYTES, cpus=LIST, managed=1 and wrap=1",
+                    piece);
+}
+
+/* Whether it looks like a UUID or a PCI bus id; which GPU it is, is known only where the GPUs are. */
+static bool is_gpu_name(const char *text)
+{
+    bool is_uuid = strncasecmp(text, "GPU-", 4) == 0 || strncasecmp(text, "MIG-", 4) == 0;
+    bool is_bus_id = strchr(text, ':') && strspn(text, "0123456789abcdefABCDEF:.") == strlen(text);
+    return (is_uuid && text[4]) || is_bus_id;
+}
+
+static tsr_status parse_device(const char *piece, tsr_device_item *item_out)
+{
+    size_t length = strcspn(piece, ":");
+    const char *number = piece[length] == ':' ? piece + length + 1 : NULL;
+    bool is_host = length == 4 && strncmp(piece, "host", length) == 0;
+    bool is_cuda = length == 4 && strncmp(piece, "cuda", length) == 0;
+    if (!is_host && !is_cuda)
+        return tsr_fail(TSR_ERR_INVALID,
+                        "devices: '%s' is no kind of device; the kinds are host and cuda, %s", piece, remedy);
+    *item_out = (tsr_device_item){.kind = is_cuda ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST, .gpu = -1};
+    if (number && is_host && !parse_number(number, 1, TSR_MAX_DEVICES, &item_out->count))
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s': the number of devices is 1 to %d, %s", piece,
+                        TSR_MAX_DEVICES, remedy);
+    if (number && is_cuda && is_gpu_name(number) && strlen(number) < sizeof item_out->gpu_name)
+        snprintf(item_out->gpu_name, sizeof item_out->gpu_name, "%s", number);
+    else if (number && is_cuda && !parse_number(number, 0, INT_MAX, &item_out->gpu))
+        return tsr_fail(TSR_ERR_INVALID,
+                        "devices: '%s': GPUs are numbered from 0; write e.g. 'cuda:0,cuda:1', or a UUID or "
+                        "PCI bus id as nvidia-smi has them",
+                        piece);
+    return TSR_OK;
+}
+
+static bool is_blank(const char *text)
+{
+    return !text || text[strspn(text, " \t\r\n")] == '\0';
+}
+
+tsr_status tsr_device_spec_parse(const char *text, const char *by_default, tsr_device_spec *spec_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_device_spec spec = {0};
+    char piece[PIECE_BYTES];
+    bool in_cpus = false; /* the piece before was cpus= or went on with it */
+    const char *rest = is_blank(text) ? by_default : text;
+
+    while (next_piece(&rest, piece)) {
+        if (!*piece) {
+            status = tsr_fail(TSR_ERR_INVALID,
+                              "devices: '%s' has nothing between two commas or at an end; %s", text, remedy);
+            goto out;
+        }
+        if (isdigit((unsigned char)*piece) && in_cpus) {
+            TSR_TRY(parse_cpus(piece, piece, &spec.items[spec.n_items - 1]));
+            continue;
+        }
+        in_cpus = strncmp(piece, "cpus=", 5) == 0;
+        if (strchr(piece, '=')) {
+            if (spec.n_items == 0) {
+                status = tsr_fail(TSR_ERR_INVALID, "devices: option '%s' comes before any device; %s", piece,
+                                  remedy);
+                goto out;
+            }
+            TSR_TRY(parse_option(piece, &spec.items[spec.n_items - 1]));
+            continue;
+        }
+        if (spec.n_items == TSR_MAX_DEVICES) {
+            status = tsr_fail(TSR_ERR_INVALID, "devices: '%s' is one item too many; at most %d devices",
+                              piece, TSR_MAX_DEVICES);
+            goto out;
+        }
+        TSR_TRY(parse_device(piece, &spec.items[spec.n_items]));
+        spec.n_items++;
+    }
+    *spec_out = spec;
+out:
+    return status;
+}

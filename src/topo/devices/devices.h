@@ -1,0 +1,45 @@
+/* Inside src/topo: the devices of a --devices text while they are being placed on a machine. */
+#ifndef TSR_TOPO_DEVICES_H
+#define TSR_TOPO_DEVICES_H
+
+#include <tsr/topology.h>
+
+#include "core/status.h"
+#include "topo/devices/device_text.h"
+
+/* A host device. */
+typedef struct tsr_topo_placing {
+    int threads;  /* asked for; 0 = one per core */
+    uint64_t cap; /* bytes, 0 = none */
+    const char *isa;
+    int duty;  /* percent, 0 = 100 */
+    int first; /* cores [first, first + n) */
+    int n;
+} tsr_topo_placing;
+
+typedef struct tsr_topo_placement {
+    const tsr_topology *topo;
+    int n_devices; /* host devices */
+    tsr_topo_placing devices[TSR_MAX_DEVICES];
+    int n_host_items;
+    bool one_per_node; /* the last host item has no number */
+    int n_gpu_devices;
+    struct {
+        int gpu;                     /* index, or -1: the next host device */
+        const tsr_device_item *item; /* that asked for it; of GPUs */
+    } order[TSR_MAX_DEVICES];        /* all devices in the order asked for */
+} tsr_topo_placement;
+
+/* Append the GPUs that an item asks for. */
+tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p);
+
+/* Once all items are there: whether the GPUs have the memory and the machine the CPUs that are asked for. */
+tsr_status tsr_topo_check_gpus(const tsr_topo_placement *p);
+
+/* How many numbers (cores and CPUs) the descriptions of all GPU devices hold, at most. */
+size_t tsr_topo_gpu_numbers(const tsr_topo_placement *p);
+
+/* The device at place `at` of the order; its numbers are taken from *numbers, which moves on. */
+void tsr_topo_describe_gpu_device(const tsr_topo_placement *p, int at, int **numbers, tsr_device_desc *desc);
+
+#endif

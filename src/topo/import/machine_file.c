@@ -1,0 +1,61 @@
+/* Which kind of description a file is, by its content: people rename files. */
+#include "topo/import/machine_file.h"
+
+#include <ctype.h>
+#include <string.h>
+
+const char *tsr_xml_root_text(const char *text)
+{
+    for (const char *p = strchr(text, '<'); p; p = strchr(p + 1, '<')) {
+        if (strncmp(p, "<!--", 4) == 0) {
+            p = strstr(p, "-->");
+            if (!p)
+                return NULL;
+        } else if (isalpha((unsigned char)p[1])) {
+            return p;
+        }
+    }
+    return NULL;
+}
+
+static bool begins_with(const char *text, size_t bytes, const char *magic, size_t length)
+{
+    return bytes >= length && memcmp(text, magic, length) == 0;
+}
+
+/* By the magic numbers of bzip2, gzip, xz, zstd and, inside the first header block, tar. */
+static bool is_archive(const char *text, size_t bytes)
+{
+    return begins_with(text, bytes, "BZh", 3) || begins_with(text, bytes, "\x1f\x8b", 2) ||
+           begins_with(text, bytes,
+                       "\xfd"
+                       "7zXZ",
+                       5) ||
+           begins_with(text, bytes, "\x28\xb5\x2f\xfd", 4) ||
+           (bytes > 512 && memcmp(text + 257, "ustar", 5) == 0);
+}
+
+static bool is_element(const char *root, const char *name)
+{
+    size_t length = strlen(name);
+    return strncmp(root + 1, name, length) == 0 && root[1 + length] && strchr(" \t\r\n/>", root[1 + length]);
+}
+
+tsr_machine_kind tsr_machine_kind_of(const char *text, size_t bytes)
+{
+    if (is_archive(text, bytes))
+        return TSR_MACHINE_ARCHIVE;
+    if (strlen(text) != bytes)
+        return TSR_MACHINE_UNKNOWN;
+    size_t blanks = strspn(text, " \t\r\n");
+    if (begins_with(text, bytes, "\xef\xbb\xbf", 3)) /* UTF-8's byte order mark */
+        blanks = 3;
+    const char *root = text[blanks] == '<' ? tsr_xml_root_text(text) : NULL;
+    if (root)
+        return is_element(root, "topology") ? TSR_MACHINE_HWLOC_XML
+               : is_element(root, "system") ? TSR_MACHINE_NCCL_XML
+                                            : TSR_MACHINE_UNKNOWN;
+    if (text[blanks] != '<' && strstr(text, "GPU0"))
+        return TSR_MACHINE_NVIDIA_SMI;
+    return TSR_MACHINE_UNKNOWN;
+}
