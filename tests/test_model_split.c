@@ -12,7 +12,11 @@
 #include <cmocka.h>
 
 #include "core/device.h"
-#include "plan/plan.h"
+#include "core/runtime.h"
+#include "model/config.h"
+#include "model/load.h"
+#include "plan/dry_run.h"
+#include "runtime/measuring.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"

@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include "core/runtime.h"
 #include "plan/plan.h"
 #include "support/failing_alloc.h"
 #include "support/message.h"

@@ -1,8 +1,9 @@
 /* A model's own copies of what its config pointed to when it was opened, so that it can be planned again. */
+#include "engine/config_copy.h"
+
 #include <string.h>
 
 #include "core/mem.h"
-#include "model/model.h"
 
 static tsr_status keep_text(tsr_kept_config *kept, const char *text, const char **text_out)
 {

@@ -16,6 +16,8 @@
 
 #include "alloc/buffer/buffer.h"
 #include "core/mem.h"
+#include "engine/open.h"
+#include "model/load.h"
 
 /* -- sessions -- */
 

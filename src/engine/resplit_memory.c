@@ -9,6 +9,7 @@
 #include "alloc/buffer/buffer.h"
 #include "core/mem.h"
 #include "engine/resplit.h"
+#include "plan/create.h"
 #include "runtime/memory.h"
 
 void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)

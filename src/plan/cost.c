@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/expert_split.h"
+#include "plan/expert_cost.h"
 
 /* Ops of one layer's attention (norm, three products and two rotations, KV write, attention, product, sum),
  * of its FFN (norm, two products, activation, product, sum), and around the layers (embedding, its sum, norm,

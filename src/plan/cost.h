@@ -3,7 +3,7 @@
 #ifndef TSR_MODEL_COST_H
 #define TSR_MODEL_COST_H
 
-#include "model/model.h"
+#include "model/shape.h"
 #include "split/search/optimize.h"
 
 typedef struct tsr_model_cost {

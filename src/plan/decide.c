@@ -9,8 +9,8 @@
 
 #include "core/mem.h"
 #include "plan/cost.h"
-#include "plan/offload.h"
-#include "plan/plan.h"
+#include "plan/decide.h"
+#include "plan/dry_run.h"
 #include "plan/stage_cost.h"
 #include "split/fit.h"
 

@@ -1,10 +1,13 @@
 /* Measuring a split: load the model and make a session on devices that allocate nothing, then read their
  * books. */
+#include "plan/dry_run.h"
+
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/header_only/dry_run.h"
+#include "model/load.h"
 #include "model/session/session.h"
+#include "plan/header_only/dry_run.h"
 
 /* Sessions are alike. */
 static void read_books(const tsr_runtime *rt, const tsr_session *session, int n_sessions, tsr_measurement *m)
@@ -16,18 +19,6 @@ static void read_books(const tsr_runtime *rt, const tsr_session *session, int n_
         m->arena_unordered[d] = session->memory->layout.order.given_bytes[d];
     }
     m->program = session->memory->info;
-}
-
-tsr_status tsr_measurement_init(tsr_measurement *m, int n_devices)
-{
-    tsr_status status = TSR_OK;
-    const size_t n = (size_t)n_devices;
-    TSR_TRY(tsr_mem_array(n, sizeof *m->used, "a measurement", &m->used));
-    TSR_TRY(tsr_mem_array(n, sizeof *m->kv_windowed, "a measurement", &m->kv_windowed));
-    TSR_TRY(tsr_mem_array(n, sizeof *m->arena_bound, "a measurement", &m->arena_bound));
-    TSR_TRY(tsr_mem_array(n, sizeof *m->arena_unordered, "a measurement", &m->arena_unordered));
-out:
-    return status;
 }
 
 tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices,
@@ -55,16 +46,7 @@ out:
     tsr_measurement_free(&m);
     while (model && model->sessions)
         tsr_session_destroy(model->sessions);
-    tsr_model_close(model);
+    tsr_model_unload(model);
     tsr_runtime_close(rt);
     return status;
-}
-
-void tsr_measurement_free(tsr_measurement *measurement)
-{
-    tsr_mem_free(measurement->used);
-    tsr_mem_free(measurement->kv_windowed);
-    tsr_mem_free(measurement->arena_bound);
-    tsr_mem_free(measurement->arena_unordered);
-    *measurement = (tsr_measurement){0};
 }

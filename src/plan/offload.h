@@ -3,7 +3,7 @@
 #ifndef TSR_MODEL_PINS_H
 #define TSR_MODEL_PINS_H
 
-#include "model/model.h"
+#include "model/shape.h"
 #include "runtime/measuring.h"
 
 enum { TSR_FREE = -1 };

@@ -4,8 +4,7 @@
 
 #include "core/mem.h"
 #include "plan/cost.h"
-#include "plan/expert_split.h"
-#include "plan/plan.h"
+#include "plan/predict.h"
 
 /* More devices than this are not shown one by one among the alternatives. */
 enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 3 + TSR_PLAN_MODE_ALTERNATIVES };

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/plan.h"
+#include "plan/predict.h"
 #include "plan/stage_cost.h"
 
 typedef struct modes {

@@ -46,13 +46,6 @@ typedef struct tsr_saved_sequence {
     int32_t first[TSR_KV_MAX_GROUPS]; /* [n_groups] pages before it are not kept, the rest 0 */
 } tsr_saved_sequence;
 
-/* FNV-1a (Fowler, Noll, Vo) over 64-bit words instead of bytes, the last one padded with zeros: any change of
- * one word changes it. */
-uint64_t tsr_checksum(uint64_t seed, const void *bytes, size_t n);
-
-/* Of the architecture, the shapes and types of all tensors, and the first bytes of each. */
-uint64_t tsr_model_fingerprint(const tsr_model *model);
-
 /* What the header of a file of this session's sequences says, n_sequences aside. */
 tsr_saved_header tsr_saved_header_of(const tsr_session *session);
 

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/hash.h"
 #include "core/mem.h"
 #include "model/session/file.h"
 
@@ -127,7 +128,7 @@ static tsr_status read_header(loading *l, const int *seqs, int n_seqs)
     TSR_TRY(tsr_mem_array(TSR_MAX(n, 1u), sizeof *l->sequences, "saved sequences", &l->sequences));
     TSR_TRY(get(l, l->sequences, bytes));
     TSR_TRY(get(l, &written, sizeof written));
-    sum = tsr_checksum(tsr_checksum(0, &l->header, sizeof l->header), l->sequences, bytes);
+    sum = tsr_hash_words(tsr_hash_words(0, &l->header, sizeof l->header), l->sequences, bytes);
     if (sum != written)
         return tsr_fail(TSR_ERR_FORMAT, "'%s': the checksum of the header is wrong; the file is damaged",
                         l->path);
@@ -148,7 +149,7 @@ static tsr_status read_page(loading *l, uint32_t group, int seq, int index)
     uint64_t written;
     TSR_TRY(get(l, l->page, bytes));
     TSR_TRY(get(l, &written, sizeof written));
-    if (written != tsr_checksum(l->n_pages, l->page, bytes))
+    if (written != tsr_hash_words(l->n_pages, l->page, bytes))
         return tsr_fail(TSR_ERR_FORMAT, "'%s': the checksum of page %llu is wrong; the file is damaged",
                         l->path, (unsigned long long)l->n_pages);
     l->n_pages++;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "core/hash.h"
 #include "core/mem.h"
 #include "model/session/file.h"
 
@@ -97,7 +98,7 @@ static tsr_status write_header(saving *s)
 {
     tsr_status status = TSR_OK;
     size_t bytes = s->header.n_sequences * sizeof *s->sequences;
-    uint64_t sum = tsr_checksum(tsr_checksum(0, &s->header, sizeof s->header), s->sequences, bytes);
+    uint64_t sum = tsr_hash_words(tsr_hash_words(0, &s->header, sizeof s->header), s->sequences, bytes);
     TSR_TRY(put(s, &s->header, sizeof s->header));
     TSR_TRY(put(s, s->sequences, bytes));
     TSR_TRY(put(s, &sum, sizeof sum));
@@ -114,7 +115,7 @@ static tsr_status write_group(saving *s, uint32_t index, uint32_t group)
         if (tsr_saved_is_shared(&s->header, s->sequences, index, group, p))
             continue;
         TSR_TRY(tsr_kv_page_get(s->session->kv, (int)group, s->sequences[index].id, p, s->page));
-        uint64_t sum = tsr_checksum(s->n_pages++, s->page, bytes);
+        uint64_t sum = tsr_hash_words(s->n_pages++, s->page, bytes);
         TSR_TRY(put(s, s->page, bytes));
         TSR_TRY(put(s, &sum, sizeof sum));
     }

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/hash.h"
 #include "core/mem.h"
-#include "model/session/file.h"
 
 /* -- creation -- */
 
@@ -292,7 +292,7 @@ static uint64_t mark_of(const tsr_batch *batch, const chunk *c)
     uint64_t sum = 0;
     for (int64_t i = c->begin; i < c->end; i++) {
         const int32_t token[] = {batch->tokens[i], seq_of(batch, i), is_output(batch, i)};
-        sum = tsr_checksum(sum, token, sizeof token);
+        sum = tsr_hash_words(sum, token, sizeof token);
     }
     return sum;
 }

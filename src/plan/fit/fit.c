@@ -1,4 +1,5 @@
 /* Fits as the public sees them: what was wanted, what was cut, and the placement that came of it. */
+#include "model/config.h"
 #include "plan/expert_split.h"
 #include "plan/fit/fit.h"
 
@@ -6,6 +7,9 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "plan/notes.h"
+#include "plan/planning.h"
+#include "plan/report.h"
 
 tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config)
 {

@@ -4,6 +4,8 @@
 
 #include <tsr/fit.h>
 
+#include "core/runtime.h"
+#include "plan/decide.h"
 #include "plan/plan.h"
 
 enum { TSR_FIT_MAX_STEPS = TSR_FIT_CUT_COUNT };

@@ -5,6 +5,7 @@
  * searched. Bytes are very nearly linear in the cut, so the first guess is where the line between both ends
  * meets the room there is; from there the search goes in growing strides to the other side of the border and
  * closes in. What it returns was planned and fits, and the cut below it was planned and does not. */
+#include "model/config.h"
 #include "plan/fit/fit.h"
 
 #include <math.h>

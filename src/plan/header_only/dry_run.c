@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "alloc/buffer/buffer.h"
+#include "model/load.h"
 #include "plan/header_only/header.h"
 #include "model/session/session.h"
 
@@ -55,7 +56,7 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, co
     m->program = session->memory->info;
 out:
     tsr_session_destroy(session);
-    tsr_model_close(model);
+    tsr_model_unload(model);
     return status;
 }
 

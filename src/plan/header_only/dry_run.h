@@ -2,7 +2,9 @@
 #ifndef TSR_MODEL_MEASURE_PLANNED_H
 #define TSR_MODEL_MEASURE_PLANNED_H
 
-#include "plan/plan.h"
+#include "model/shape.h"
+#include "plan/measurement.h"
+#include "runtime/measuring.h"
 
 /* As tsr_measurement_create(); the arena is an estimate. */
 tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n_devices,

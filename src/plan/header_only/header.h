@@ -11,7 +11,7 @@
 #define TSR_MODEL_PLANNED_H
 
 #include "arch/arch.h"
-#include "model/model.h"
+#include "model/shape.h"
 #include "runtime/measuring.h"
 
 /* Numbers of the whole model; 0 where it has no such thing. */

@@ -1,0 +1,177 @@
+/* Opening a model: file -> shape -> plan -> weights on devices. */
+#include "engine/open.h"
+
+#include <string.h>
+
+#include "core/hash.h"
+#include "core/mem.h"
+#include "engine/config_copy.h"
+#include "model/config.h"
+#include "model/load.h"
+#include "plan/create.h"
+#include "plan/expert_split.h"
+#include "plan/fit/fit.h"
+#include "runtime/memory.h"
+
+/* Plan as `config` says, and fit where it says so: *plan_out then belongs to *fit_out. */
+static tsr_status plan_model(const tsr_runtime *rt, const tsr_model_shape *shape,
+                             const tsr_model_config *config, tsr_model_config *resolved_out,
+                             tsr_fit **fit_out, tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_config fitted;
+    TSR_TRY(tsr_model_config_resolve(shape, config, resolved_out));
+    if (!resolved_out->fit)
+        return tsr_plan_for_runtime(rt, shape, resolved_out, plan_out);
+    TSR_TRY(tsr_fit_for_runtime(rt, shape, config, fit_out));
+    *plan_out = (*fit_out)->plan;
+    tsr_fit_result(*fit_out, &fitted);
+    TSR_TRY(tsr_model_config_resolve(shape, &fitted, resolved_out));
+out:
+    return status;
+}
+
+/* Whether what was planned for still has its room: another process may have come meanwhile. Views of the file
+ * are the system's cache, which makes room for itself. */
+static tsr_status check_room(tsr_runtime *rt, const tsr_model_config *resolved, const tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    size_t wanted[TSR_MAX_DEVICES];
+    for (int d = 0; d < rt->n_devices; d++) {
+        tsr_plan_device device;
+        bool views = !resolved->copy_weights && !rt->devices[d]->prefers_copies;
+        TSR_TRY(tsr_plan_describe_device(plan, d, &device));
+        wanted[d] = device.total_bytes - (views ? device.bytes[TSR_MEMORY_WEIGHTS] : 0);
+    }
+    status = tsr_runtime_check_free(rt, wanted);
+out:
+    return status;
+}
+
+/* The fit's own plan goes with it. */
+static void drop_plan(tsr_fit *fit, tsr_plan *plan)
+{
+    if (!fit || fit->plan != plan)
+        tsr_plan_destroy(plan);
+}
+
+void tsr_model_set_plan(tsr_model *model, tsr_plan *plan)
+{
+    drop_plan(model->fit, model->plan);
+    model->plan = plan;
+}
+
+/* Copies of what a plan was made of; the model was loaded without. */
+static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved)
+{
+    tsr_model_config config = *resolved;
+    tsr_status status = tsr_model_config_keep(&config, model->rt->n_devices, &model->kept);
+    if (status != TSR_OK)
+        return status;
+    model->config.rates = config.rates;
+    model->config.links = config.links;
+    model->config.overrides = config.overrides;
+    model->config.n_overrides = config.n_overrides;
+    model->config.offload_device = config.offload_device;
+    return TSR_OK;
+}
+
+static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_config *config,
+                            tsr_model **model_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_gguf *gguf = NULL;
+    tsr_fit *fit = NULL;
+    tsr_plan *plan = NULL;
+    tsr_model *model = NULL;
+    tsr_model_shape shape;
+    tsr_model_config resolved;
+
+    TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
+    TSR_TRY(tsr_model_shape_read(gguf, &shape));
+    TSR_TRY(tsr_model_shape_divide_for(&shape, rt, config));
+    TSR_TRY(plan_model(rt, &shape, config, &resolved, &fit, &plan));
+    TSR_TRY(check_room(rt, &resolved, plan));
+    TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), NULL, &model));
+    TSR_TRY(keep_config(model, &resolved));
+    model->own_gguf = gguf;
+    model->plan = plan;
+    model->fit = fit;
+    model->next = rt->models;
+    rt->models = model;
+    gguf = NULL;
+    plan = NULL;
+    fit = NULL;
+    *model_out = model;
+    model = NULL;
+out:
+    tsr_model_close(model);
+    drop_plan(fit, plan);
+    tsr_fit_destroy(fit);
+    tsr_gguf_close(gguf);
+    return status;
+}
+
+/* What must be the same in every process: the model, and how it is divided and used. */
+static uint64_t mark_of(const tsr_model *model)
+{
+    const tsr_model_config *c = &model->config;
+    const int64_t numbers[] = {(int64_t)tsr_model_fingerprint(model),
+                               c->n_ctx,
+                               c->n_seq_max,
+                               c->n_batch,
+                               c->n_outputs_max,
+                               (int64_t)c->type_k,
+                               (int64_t)c->type_v,
+                               (int64_t)c->reduction,
+                               c->activation_bits,
+                               c->copy_weights,
+                               c->swa_full};
+    uint64_t sum = tsr_hash_words(0, numbers, sizeof numbers);
+    for (int d = 0; d < model->rt->n_devices; d++)
+        sum = tsr_hash_words(sum, model->rt->devices[d]->used, sizeof model->rt->devices[d]->used);
+    return sum;
+}
+
+tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_config *config,
+                          tsr_model **model_out)
+{
+    tsr_model *model = NULL;
+    if (!rt || !path || !model_out)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
+    tsr_status status = open_file(rt, path, config, &model);
+    if (rt->processes)
+        status = tsr_processes_agree_on(rt->processes, status, "tsr_model_open", model ? mark_of(model) : 0);
+    if (status == TSR_OK)
+        *model_out = model;
+    else
+        tsr_model_close(model);
+    return status;
+}
+
+void tsr_model_close(tsr_model *model)
+{
+    if (!model)
+        return;
+    for (tsr_model **at = &model->rt->models; *at; at = &(*at)->next)
+        if (*at == model) {
+            *at = model->next;
+            break;
+        }
+    tsr_gguf *gguf = model->own_gguf; /* weights may be views of it */
+    drop_plan(model->fit, model->plan);
+    tsr_fit_destroy(model->fit);
+    tsr_kept_config_drop(&model->kept);
+    tsr_model_unload(model);
+    tsr_gguf_close(gguf);
+}
+
+const tsr_plan *tsr_model_plan(const tsr_model *model)
+{
+    return model->plan;
+}
+
+const tsr_fit *tsr_model_fit(const tsr_model *model)
+{
+    return model->fit;
+}

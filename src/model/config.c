@@ -1,0 +1,58 @@
+/* Checking a model's config and filling in what it leaves open. */
+#include "model/config.h"
+
+#include "core/mem.h"
+#include "core/status.h"
+#include "graph/graph.h"
+
+static tsr_status check_range(const char *name, int64_t value, int64_t low, int64_t high)
+{
+    if (value >= low && value <= high)
+        return TSR_OK;
+    return tsr_fail(TSR_ERR_INVALID, "%s is %lld; it must be in [%lld, %lld]", name, (long long)value,
+                    (long long)low, (long long)high);
+}
+
+/* Which of them fit the heads of a model is the KV region's business. */
+static tsr_status check_kv_type(const char *name, tsr_type type)
+{
+    static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (type == types[i])
+            return TSR_OK;
+    return tsr_fail(TSR_ERR_INVALID, "%s is %s; use F32, F16, BF16, Q8_0 or Q4_0", name, tsr_type_name(type));
+}
+
+tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_model_config *config,
+                                    tsr_model_config *resolved_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_config c = TSR_MODEL_CONFIG_INIT;
+    if (config && config->size != sizeof *config)
+        return tsr_fail(TSR_ERR_INVALID, "tsr_model_config.size is %zu, not %zu; use TSR_MODEL_CONFIG_INIT",
+                        config->size, sizeof *config);
+    if (config)
+        c = *config;
+    if (c.n_ctx == 0)
+        c.n_ctx = shape->hparams.n_ctx_train;
+    if (c.n_outputs_max == 0)
+        c.n_outputs_max = c.n_seq_max;
+    TSR_TRY(check_range("n_ctx", c.n_ctx, 1, INT32_MAX / 2));
+    TSR_TRY(check_range("n_seq_max", c.n_seq_max, 1, 1 << 16));
+    TSR_TRY(check_range("n_sessions", c.n_sessions, 1, 1 << 10));
+    TSR_TRY(check_range("n_batch", c.n_batch, 1, 1 << 16));
+    TSR_TRY(check_range("n_outputs_max", c.n_outputs_max, 1, 1 << 16));
+    TSR_TRY(check_range("split_mode", c.split_mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_AUTO));
+    TSR_TRY(check_range("expert_split", c.expert_split, TSR_EXPERT_SPLIT_COLUMNS, TSR_EXPERT_SPLIT_AUTO));
+    TSR_TRY(check_kv_type("type_k", c.type_k));
+    TSR_TRY(check_kv_type("type_v", c.type_v));
+    TSR_TRY(check_range("plan_tokens", c.plan_tokens, 1, 1 << 16));
+    if (!tsr_activation_bits_known(c.activation_bits))
+        TSR_TRY(tsr_fail(TSR_ERR_INVALID, "activation_bits is %d; it must be 16 or 8", c.activation_bits));
+    TSR_TRY(check_range("reduction", c.reduction, TSR_REDUCTION_EXACT, TSR_REDUCTION_BF16));
+    c.n_batch = (int)TSR_MIN((int64_t)c.n_batch, c.n_ctx);
+    c.n_outputs_max = TSR_MIN(c.n_outputs_max, c.n_batch);
+    *resolved_out = c;
+out:
+    return status;
+}

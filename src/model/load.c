@@ -1,0 +1,129 @@
+/* Loading a model: rotary tables and weights on the devices, as a split says. */
+#include "model/load.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "alloc/buffer/buffer.h"
+#include "core/mem.h"
+#include "model/session/session.h"
+
+/* The tensor of frequency factors, one per rotated pair: Llama 3's, or LongRoPE's for contexts as long as
+ * this one may become. NULL: the model has none. */
+static const char *rope_factors_name(const tsr_model *model)
+{
+    const tsr_rope_params *rope = &model->shape.hparams.rope[TSR_ROPE_MAIN];
+    if (rope->scaling != TSR_ROPE_SCALING_LONGROPE)
+        return "rope_freqs.weight";
+    return (double)model->config.n_ctx > rope->n_ctx_orig ? "rope_factors_long.weight"
+                                                          : "rope_factors_short.weight";
+}
+
+static tsr_status load_rope_factors(const tsr_model *model, float **factors_out)
+{
+    tsr_status status = TSR_OK;
+    const tsr_gguf *gguf = model->shape.gguf; /* NULL: a stand-in of no file */
+    const char *name = rope_factors_name(model);
+    int64_t n = model->shape.hparams.rope[TSR_ROPE_MAIN].n_rot / 2;
+    const tsr_gguf_tensor *source = gguf && n > 0 ? tsr_gguf_find_tensor(gguf, name) : NULL;
+    if (source && (source->type != TSR_TYPE_F32 || source->ne[0] != n || source->n_dims != 1))
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor %s must be F32 [%lld]", tsr_gguf_path(gguf), name,
+                        (long long)n);
+    if (!source || !source->data)
+        return TSR_OK;
+    TSR_TRY(tsr_mem_array((size_t)n, sizeof(float), "rotary factors", factors_out));
+    memcpy(*factors_out, source->data, (size_t)n * sizeof(float));
+    for (int64_t i = 0; i < n; i++)
+        if (!((*factors_out)[i] > 0 && isfinite((*factors_out)[i])))
+            return tsr_fail(TSR_ERR_FORMAT, "%s: %s[%lld] is %g; factors are positive and finite",
+                            tsr_gguf_path(gguf), name, (long long)i, (double)(*factors_out)[i]);
+out:
+    return status;
+}
+
+/* The factors are of the stretched rotation; that of layers with a window is as trained. */
+static tsr_status load_rope(tsr_model *model)
+{
+    tsr_status status = TSR_OK;
+    float *factors = NULL;
+    TSR_TRY(load_rope_factors(model, &factors));
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        if (model->shape.hparams.rope[i].n_rot > 0)
+            TSR_TRY(tsr_rope_tables_create(&model->shape.hparams.rope[i],
+                                           i == TSR_ROPE_WINDOWED ? NULL : factors, &model->rope[i]));
+out:
+    tsr_mem_free(factors);
+    return status;
+}
+
+/* What they lead to is the caller's, and need not be there later. */
+static void forget_pointers(tsr_model_config *config)
+{
+    config->tensor_split = NULL;
+    config->n_tensor_split = 0;
+    config->rates = NULL;
+    config->links = NULL;
+    config->progress = NULL;
+    config->progress_user = NULL;
+    config->overrides = NULL;
+    config->n_overrides = 0;
+    config->offload_device = NULL;
+    config->fit = NULL;
+}
+
+static void describe_model(const tsr_live *live, char *text, size_t size)
+{
+    const tsr_gguf *gguf = TSR_LIVE_OBJECT(live, tsr_model)->shape.gguf;
+    snprintf(text, size, "%s", gguf ? tsr_gguf_path(gguf) : "without a file");
+}
+
+static const tsr_live_kind model_kind = {"model", describe_model, NULL};
+
+unsigned tsr_model_weights_flags(const tsr_model_config *config)
+{
+    return (config->copy_weights ? TSR_WEIGHTS_COPY : 0u) | (config->verify_upload ? TSR_WEIGHTS_VERIFY : 0u);
+}
+
+tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
+                          const tsr_model_split *split, const tsr_model_former *former, tsr_model **model_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model *model = NULL;
+    TSR_TRY(tsr_mem_array(1, sizeof *model, "a model", &model));
+    model->rt = rt;
+    model->shape = *shape;
+    model->config = *resolved;
+    forget_pointers(&model->config);
+    TSR_TRY(tsr_model_split_copy(split, &model->split));
+    TSR_TRY(load_rope(model));
+    TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
+    TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams));
+    model->weights.ffn_columns = shape->granules.ffn_columns;
+    tsr_weights_placing placing = {.flags = tsr_model_weights_flags(resolved),
+                                   .progress = resolved->progress,
+                                   .user = resolved->progress_user,
+                                   .former = former ? &former->model->weights : NULL,
+                                   .later = former ? former->exchanged : 0};
+    TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, &placing));
+    tsr_live_add(rt, &model->live, &model_kind);
+    *model_out = model;
+    model = NULL;
+out:
+    tsr_model_unload(model);
+    return status;
+}
+
+void tsr_model_unload(tsr_model *model)
+{
+    if (!model)
+        return;
+    while (model->sessions) /* a bug of the caller, which tsr_runtime_close() reports */
+        tsr_session_leave_model(model->sessions);
+    tsr_live_remove(&model->live);
+    tsr_weights_free(&model->weights);
+    for (int i = 0; i < TSR_ROPE_SLOTS; i++)
+        tsr_rope_tables_free(&model->rope[i]);
+    tsr_model_split_free(&model->split);
+    tsr_mem_free(model);
+}

@@ -1,0 +1,25 @@
+/* Loading a model onto devices, real ones or those of a dry run. */
+#ifndef TSR_MODEL_LOAD_H
+#define TSR_MODEL_LOAD_H
+
+#include "model/model.h"
+
+/* The same model under another split, on the same devices. */
+typedef struct tsr_model_former {
+    const tsr_model *model;
+    uint64_t exchanged; /* devices without room for both; their weights are left to tsr_weights_refill() */
+} tsr_model_former;
+
+/* Place the weights as `split` (copied) says. The same code loads a model, measures it, and loads it beside a
+ * former one (else NULL). */
+tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
+                          const tsr_model_split *split, const tsr_model_former *former,
+                          tsr_model **model_out);
+
+/* Give back what tsr_model_load() took; NULL is fine. Sessions of the model stay, without a model. */
+void tsr_model_unload(tsr_model *model);
+
+/* Flags for tsr_weights_create(). */
+unsigned tsr_model_weights_flags(const tsr_model_config *config);
+
+#endif

@@ -1,0 +1,50 @@
+/* Reading a model's shape from its file. */
+#include "model/shape.h"
+
+/* The vocabulary is as large as the embedding matrix has rows. */
+static tsr_status read_vocab(const tsr_gguf *gguf, tsr_hparams *hp)
+{
+    const tsr_gguf_tensor *embedding = tsr_gguf_find_tensor(gguf, "token_embd.weight");
+    if (!embedding)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: tensor token_embd.weight is missing", tsr_gguf_path(gguf));
+    if (embedding->ne[1] > INT32_MAX)
+        return tsr_fail(TSR_ERR_FORMAT, "%s: token_embd.weight has %lld rows", tsr_gguf_path(gguf),
+                        (long long)embedding->ne[1]);
+    hp->n_vocab = embedding->ne[1];
+    return TSR_OK;
+}
+
+tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_model_shape shape = {.gguf = gguf};
+    tsr_weights weights = {0};
+    TSR_TRY(tsr_arch_find(gguf, &shape.arch));
+    TSR_TRY(tsr_arch_read_hparams(shape.arch, gguf, &shape.hparams));
+    TSR_TRY(read_vocab(gguf, &shape.hparams));
+    TSR_TRY(tsr_weights_init(&weights, gguf, shape.hparams.n_layers));
+    TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams));
+    TSR_TRY(
+        tsr_model_granules_find(&shape.hparams, tsr_weights_block(&weights, TSR_WEIGHT_Q_COLUMNS),
+                                tsr_weights_block(&weights, shape.hparams.n_expert ? TSR_WEIGHT_EXPERT_COLUMNS
+                                                                                   : TSR_WEIGHT_FFN_COLUMNS),
+                                &shape.granules));
+    *shape_out = shape;
+out:
+    tsr_weights_free(&weights);
+    return status;
+}
+
+tsr_expert_split tsr_expert_split_of(const tsr_hparams *hp)
+{
+    return hp->by_expert ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+}
+
+void tsr_expert_split_set(tsr_model_shape *shape, bool by_expert)
+{
+    const tsr_hparams *hp = &shape->hparams;
+    int64_t columns = shape->granules.ffn_columns;
+    shape->hparams.by_expert = by_expert;
+    shape->granules.n[TSR_CLASS_FFN] = by_expert ? hp->n_expert : (hp->n_ff + columns - 1) / columns;
+    shape->granules.size[TSR_CLASS_FFN] = by_expert ? 1 : columns;
+}

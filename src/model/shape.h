@@ -1,0 +1,26 @@
+/* The shape of a model: what its file says before any device is involved. */
+#ifndef TSR_MODEL_SHAPE_H
+#define TSR_MODEL_SHAPE_H
+
+#include "arch/arch.h"
+
+/* What a file says, before any device is involved. */
+typedef struct tsr_model_shape {
+    const tsr_gguf *gguf;
+    const tsr_arch *arch;
+    tsr_hparams hparams;
+    tsr_model_granules granules;
+    char remarks[3][320]; /* for a plan's notes */
+    int n_remarks;
+} tsr_model_shape;
+
+/* Read architecture, hyper-parameters and granules. */
+tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out);
+
+/* What was decided. */
+tsr_expert_split tsr_expert_split_of(const tsr_hparams *hparams);
+
+/* The shape with its FFN divided this way; it is one of experts. */
+void tsr_expert_split_set(tsr_model_shape *shape, bool by_expert);
+
+#endif

@@ -1,0 +1,149 @@
+/* A plan's notes: sentences that explain decisions which may surprise. */
+#include "plan/notes.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "core/mem.h"
+
+tsr_status tsr_plan_add_note(tsr_plan *plan, const char *format, ...)
+{
+    char text[320];
+    va_list args;
+    if (plan->n_notes == TSR_PLAN_MAX_NOTES)
+        return TSR_OK;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    plan->notes[plan->n_notes] = tsr_mem_strdup(text);
+    if (!plan->notes[plan->n_notes])
+        return tsr_fail(TSR_ERR_MEMORY, "out of host memory for the plan's notes");
+    plan->n_notes++;
+    return TSR_OK;
+}
+
+/* Devices that the planner did not use: what it would cost to. */
+static tsr_status note_left_out(tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < plan->info.n_devices; d++) {
+        if (plan->devices[d].used)
+            continue;
+        if (plan->with_ns[d] > 0 && plan->info.mode == TSR_SPLIT_MODE_TENSOR)
+            TSR_TRY(tsr_plan_add_note(
+                plan,
+                "%s is left out: with it a token is predicted to take %.3g ms, without %.3g ms; "
+                "-ts uses it all the same",
+                plan->devices[d].name, plan->with_ns[d] * 1e-6, plan->times.decode.total_ns * 1e-6));
+        else
+            TSR_TRY(tsr_plan_add_note(plan, "%s is left out: without it a token takes less time",
+                                      plan->devices[d].name));
+    }
+out:
+    return status;
+}
+
+/* What is pinned to a device. */
+static tsr_status note_pinned(tsr_plan *plan, const tsr_pins *pins, int d)
+{
+    int n_attention = 0, n_ffn = 0;
+    char attention[64] = "", ffn[64] = "";
+    for (int64_t l = 0; l < pins->n_layers; l++) {
+        n_attention += pins->attention[l] == d;
+        n_ffn += pins->ffn[l] == d;
+    }
+    if (n_attention && n_attention != n_ffn)
+        snprintf(attention, sizeof attention, ", the attention of %d of %lld layers", n_attention,
+                 (long long)pins->n_layers);
+    if (n_ffn)
+        snprintf(ffn, sizeof ffn, ", %s%d of %lld layers", n_attention == n_ffn ? "" : "the FFN of ", n_ffn,
+                 (long long)pins->n_layers);
+    const char *embedding = pins->embedding == d ? ", the embedding" : "";
+    const char *output = pins->output == d ? ", the output" : "";
+    char text[192];
+    snprintf(text, sizeof text, "%s%s%s%s", attention, ffn, embedding, output);
+    return text[0] ? tsr_plan_add_note(plan, "offloaded to %s: %s", plan->devices[d].name, text + 2) : TSR_OK;
+}
+
+/* Devices whose shares came to less than they asked for. */
+static tsr_status note_shares(tsr_plan *plan, const tsr_pins *pins)
+{
+    tsr_status status = TSR_OK;
+    const bool divided[TSR_CLASS_COUNT] = {tsr_pins_n_free(pins, TSR_CLASS_ATTENTION) > 0,
+                                           tsr_pins_n_free(pins, TSR_CLASS_FFN) > 0,
+                                           pins->output == TSR_FREE};
+    int n_wanted = 0; /* devices with a share */
+    for (int d = 0; d < plan->info.n_devices; d++)
+        n_wanted += plan->devices[d].requested > 0;
+    for (int d = 0; d < plan->info.n_devices; d++) {
+        const tsr_plan_device *device = &plan->devices[d];
+        if (device->requested > 0 && !device->used)
+            TSR_TRY(tsr_plan_add_note(
+                plan, "%s gets nothing: its share of %.1f %% rounds to no granule of any class", device->name,
+                100 * device->requested));
+        if (plan->info.mode != TSR_SPLIT_MODE_TENSOR || !device->used || device->requested == 0)
+            continue;
+        for (int c = 0; c < TSR_CLASS_COUNT; c++)
+            if (device->granules[c] == 0 && divided[c])
+                TSR_TRY(tsr_plan_add_note(plan, "%s gets none of %s: %lld granule%s for %d devices",
+                                          device->name, tsr_split_class_name(c),
+                                          (long long)plan->info.n_granules[c],
+                                          plan->info.n_granules[c] == 1 ? "" : "s", n_wanted));
+    }
+out:
+    return status;
+}
+
+tsr_status tsr_plan_write_notes(tsr_plan *plan, const tsr_pins *pins)
+{
+    tsr_status status = TSR_OK;
+    int64_t n_free = 0;
+    for (int c = 0; c < TSR_CLASS_COUNT; c++)
+        n_free += tsr_pins_n_free(pins, c);
+    for (int d = 0; d < plan->info.n_devices; d++)
+        TSR_TRY(note_pinned(plan, pins, d));
+    if (n_free == 0)
+        return TSR_OK;
+    if (plan->times.automatic)
+        TSR_TRY(note_left_out(plan));
+    TSR_TRY(note_shares(plan, pins));
+out:
+    return status;
+}
+
+/* What the host devices of a NUMA node take together, and how many they are; 0 unless `first` is the first of
+ * them. */
+static uint64_t taken_of_node(const tsr_device_list *devices, const tsr_plan *plan, int first, int *n_out)
+{
+    uint64_t bytes = 0;
+    *n_out = 0;
+    for (int d = 0; d < devices->n_devices; d++) {
+        const tsr_device_desc *device = &devices->devices[d];
+        if (device->kind != TSR_DEVICE_HOST || device->numa_node != devices->devices[first].numa_node)
+            continue;
+        if (d < first)
+            return 0;
+        bytes += plan->devices[d].total_bytes;
+        ++*n_out;
+    }
+    return bytes;
+}
+
+tsr_status tsr_plan_note_shared_memory(const tsr_device_list *devices, tsr_plan *plan)
+{
+    tsr_status status = TSR_OK;
+    for (int d = 0; d < devices->n_devices; d++) {
+        const tsr_device_desc *device = &devices->devices[d];
+        char has[TSR_BYTES_TEXT], takes[TSR_BYTES_TEXT];
+        int n;
+        if (device->kind != TSR_DEVICE_HOST || device->numa_node < 0 || !device->memory_total_bytes)
+            continue;
+        uint64_t bytes = taken_of_node(devices, plan, d, &n);
+        if (n > 1 && bytes > device->memory_total_bytes)
+            TSR_TRY(tsr_plan_add_note(
+                plan, "%s and %d more share %s of memory and take %s: more than there is", device->name,
+                n - 1, tsr_bytes_text(device->memory_total_bytes, has), tsr_bytes_text(bytes, takes)));
+    }
+out:
+    return status;
+}

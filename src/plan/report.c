@@ -1,0 +1,109 @@
+/* Filling in a plan: granules and bytes of every device, times, notes. */
+#include "plan/report.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "core/mem.h"
+#include "plan/notes.h"
+#include "plan/predict.h"
+
+static int64_t granules_in(const tsr_model_split *split, tsr_block block, int64_t layer,
+                           tsr_split_class_id id, int d)
+{
+    const tsr_shard_map *map = tsr_split_group_map(tsr_model_split_group(split, block, layer), id);
+    return map->begin[d + 1] - map->begin[d];
+}
+
+/* Granules of attention and FFN, over all layers. */
+static void fill_layers(const tsr_plan *plan, int d, tsr_plan_device *device)
+{
+    static const tsr_block blocks[2] = {TSR_BLOCK_ATTENTION, TSR_BLOCK_FFN};
+    static const tsr_split_class_id ids[2] = {TSR_CLASS_ATTENTION, TSR_CLASS_FFN};
+    const tsr_model_split *split = &plan->split;
+    int64_t all[2] = {0};
+    for (int64_t l = 0; l < split->n_layers; l++) {
+        uint64_t devices = 0;
+        for (int b = 0; b < 2; b++) {
+            int64_t n = granules_in(split, blocks[b], l, ids[b], d);
+            device->granules[ids[b]] = TSR_MAX(device->granules[ids[b]], n);
+            all[b] += n;
+            devices |= tsr_model_split_group(split, blocks[b], l)->devices;
+        }
+        device->n_layers += devices >> d & 1;
+    }
+    for (int b = 0; b < 2; b++)
+        device->achieved[ids[b]] =
+            (double)all[b] / ((double)split->n_layers * (double)plan->info.n_granules[ids[b]]);
+}
+
+static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *traits,
+                        const tsr_measurement *m, tsr_plan_device *device)
+{
+    const tsr_model_split *split = &plan->split;
+    memcpy(device->name, traits->name, sizeof device->name);
+    device->kind = traits->kind;
+    device->requested = split->requested[d];
+    device->memory_cap = traits->memory_cap;
+    device->margin_bytes = traits->margin;
+    device->arena_bound_bytes = m->arena_bound[d];
+    device->arena_unordered_bytes = m->arena_unordered[d];
+    memcpy(device->bytes, m->used[d], sizeof device->bytes);
+    device->total_bytes = tsr_used_total(device->bytes);
+    device->kv_windowed_bytes = m->kv_windowed[d];
+    device->used = device->total_bytes > 0;
+    fill_layers(plan, d, device);
+    device->granules[TSR_CLASS_OUTPUT] = granules_in(split, TSR_BLOCK_OUTPUT, 0, TSR_CLASS_OUTPUT, d);
+    device->achieved[TSR_CLASS_OUTPUT] =
+        (double)device->granules[TSR_CLASS_OUTPUT] / (double)plan->info.n_granules[TSR_CLASS_OUTPUT];
+}
+
+tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                                const tsr_weights *weights, const tsr_model_config *resolved,
+                                tsr_decision *decision, tsr_plan **plan_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_plan *plan = NULL;
+    const tsr_measurement *m = &decision->measurement;
+    const tsr_hparams *hp = &shape->hparams;
+    const int64_t n_windowed = llround(hp->kv.windowed * (double)hp->n_layers);
+    TSR_TRY(tsr_mem_array(1, sizeof *plan, "a plan", &plan));
+    TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
+    plan->split = decision->split;
+    decision->split = (tsr_model_split){0};
+    plan->times.automatic = decision->automatic;
+    plan->times.proven = decision->proven;
+    plan->info = (tsr_plan_info){.n_devices = n_devices,
+                                 .mode = plan->split.mode,
+                                 .n_ctx = resolved->n_ctx,
+                                 .n_seq_max = resolved->n_seq_max,
+                                 .n_batch = resolved->n_batch,
+                                 .type_k = resolved->type_k,
+                                 .type_v = resolved->type_v,
+                                 .n_layers = hp->n_layers,
+                                 .n_windowed = n_windowed,
+                                 .window = n_windowed > 0 ? hp->kv.window : 0,
+                                 .n_all_reduces = m->program.n_all_reduces,
+                                 .n_handovers = m->program.n_handovers,
+                                 .n_moved = m->program.n_moved,
+                                 .least_order = m->program.least_order,
+                                 .runnable = !shape->arch->planned_only,
+                                 .has_experts = hp->n_expert > 0,
+                                 .expert_split = tsr_expert_split_of(hp),
+                                 .exact_arena = !shape->arch->planned_only};
+    for (int c = 0; c < TSR_CLASS_COUNT; c++) {
+        plan->info.n_granules[c] = shape->granules.n[c];
+        plan->info.granule_size[c] = shape->granules.size[c];
+    }
+    for (int d = 0; d < n_devices; d++)
+        fill_device(plan, d, &traits[d], m, &plan->devices[d]);
+    TSR_TRY(tsr_plan_predict_times(plan, shape, weights, resolved));
+    for (int i = 0; i < shape->n_remarks; i++)
+        TSR_TRY(tsr_plan_add_note(plan, "%s", shape->remarks[i]));
+    TSR_TRY(tsr_plan_write_notes(plan, &decision->pins));
+    *plan_out = plan;
+    plan = NULL;
+out:
+    tsr_plan_destroy(plan);
+    return status;
+}

@@ -1,0 +1,13 @@
+/* From a decision to the plan that reports it. */
+#ifndef TSR_PLAN_REPORT_H
+#define TSR_PLAN_REPORT_H
+
+#include "plan/decide.h"
+#include "plan/plan.h"
+
+/* The plan of a decision, whose split it takes over. */
+tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+                                const tsr_weights *weights, const tsr_model_config *resolved,
+                                tsr_decision *decision, tsr_plan **plan_out);
+
+#endif
