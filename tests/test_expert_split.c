@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "plan/expert_cost.h"
+#include "plan/cost/experts.h"
 #include "plan/expert_split.h"
 #include "support/header_plan.h"
 #include "support/random.h"

@@ -8,10 +8,10 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/cost.h"
+#include "plan/cost/step.h"
 #include "plan/decide.h"
 #include "plan/dry_run.h"
-#include "plan/stage_cost.h"
+#include "plan/cost/stages.h"
 #include "split/fit.h"
 
 enum { MAX_ROUNDS = 8 };

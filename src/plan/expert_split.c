@@ -11,7 +11,7 @@
 
 #include "core/mem.h"
 #include "model/config.h"
-#include "plan/cost.h"
+#include "plan/cost/step.h"
 #include "plan/offload.h"
 
 typedef struct chooser {

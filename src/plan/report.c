@@ -6,7 +6,7 @@
 
 #include "core/mem.h"
 #include "plan/notes.h"
-#include "plan/predict.h"
+#include "plan/cost/predict.h"
 
 static int64_t granules_in(const tsr_model_split *split, tsr_block block, int64_t layer,
                            tsr_split_class_id id, int d)

@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/cost.h"
-#include "plan/predict.h"
+#include "plan/cost/step.h"
+#include "plan/cost/predict.h"
 
 /* More devices than this are not shown one by one among the alternatives. */
 enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 3 + TSR_PLAN_MODE_ALTERNATIVES };

@@ -3,7 +3,7 @@
 #ifndef TSR_MODEL_STAGES_H
 #define TSR_MODEL_STAGES_H
 
-#include "plan/cost.h"
+#include "plan/cost/step.h"
 #include "split/search/pipeline.h"
 
 typedef struct tsr_stages_problem {

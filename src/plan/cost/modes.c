@@ -6,8 +6,8 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/predict.h"
-#include "plan/stage_cost.h"
+#include "plan/cost/predict.h"
+#include "plan/cost/stages.h"
 
 typedef struct modes {
     tsr_plan *plan;

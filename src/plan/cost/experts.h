@@ -16,7 +16,7 @@
  * is what dividing columns costs. From TSR_EXPERTS_SPREAD touched experts on their spread is small, and left
  * out.
  *
- * granule_ns of `c` is that of one expert weighted with how often it is touched (plan/cost.h). */
+ * granule_ns of `c` is that of one expert weighted with how often it is touched (plan/cost/step.h). */
 double tsr_experts_walk_ns(const tsr_cost_class *c, int n_devices, const int64_t *counts, int64_t n_touched);
 
 enum { TSR_EXPERTS_SPREAD = 64 };

@@ -1,5 +1,5 @@
 /* The time of a mixture whose experts are divided whole: that of the slowest device. */
-#include "plan/expert_cost.h"
+#include "plan/cost/experts.h"
 
 #include <math.h>
 

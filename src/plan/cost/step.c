@@ -3,13 +3,13 @@
  * A matrix takes the longer of reading it and multiplying by it; of a mixture of experts those count that the
  * tokens of the step use. Attention reads the keys and values of half the context besides. Norms, rotations
  * and the like are small and counted as ops. */
-#include "plan/cost.h"
+#include "plan/cost/step.h"
 
 #include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
-#include "plan/expert_cost.h"
+#include "plan/cost/experts.h"
 
 /* Ops of one layer's attention (norm, three products and two rotations, KV write, attention, product, sum),
  * of its FFN (norm, two products, activation, product, sum), and around the layers (embedding, its sum, norm,

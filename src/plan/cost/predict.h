@@ -2,7 +2,7 @@
 #ifndef TSR_PLAN_PREDICT_H
 #define TSR_PLAN_PREDICT_H
 
-#include "plan/cost.h"
+#include "plan/cost/step.h"
 #include "plan/plan.h"
 
 /* Fill plan->times and the alternatives from plan->split and the rates. */

@@ -1,5 +1,5 @@
 /* See stages.h. Layers are taken as all alike: where a model's differ, with their means. */
-#include "plan/stage_cost.h"
+#include "plan/cost/stages.h"
 
 #include <string.h>
 
