@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "../../src/cuda/nvml_api.h"
+#include "../../src/cuda/libs/nvml_api.h"
 #include "cudasim_nvml.h"
 
 using namespace cudasim;
