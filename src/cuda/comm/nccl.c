@@ -8,9 +8,11 @@
 
 #include "core/event.h"
 #include "core/mem.h"
-#include "cuda/device/check.h"
 #include "cuda/comm/nccl_comm.h"
 #include "cuda/comm/nccl_trial.h"
+#include "cuda/device/check.h"
+#include "cuda/device/context.h"
+#include "cuda/memory/memory.h"
 
 #define DEFAULT_TIMEOUT_NS 30000000000u
 

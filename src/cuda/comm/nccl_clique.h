@@ -14,8 +14,8 @@
 
 #include <stdint.h>
 
-#include "cuda/device/gpu.h"
 #include "cuda/comm/nccl_library.h"
+#include "cuda/device/context.h"
 
 typedef struct tsr_nccl_clique tsr_nccl_clique;
 

@@ -2,9 +2,9 @@
 #ifndef TSR_CUDA_NCCL_COMM_H
 #define TSR_CUDA_NCCL_COMM_H
 
-#include "cuda/device/gpu.h"
 #include "cuda/comm/nccl.h"
 #include "cuda/comm/nccl_clique.h"
+#include "cuda/device/context.h"
 
 enum { TSR_NCCL_MAX_RANKS = 64 };
 

@@ -7,9 +7,10 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/device/gpu.h"
 #include "cuda/comm/meet.h"
+#include "cuda/device/check.h"
+#include "cuda/device/context.h"
+#include "cuda/memory/memory.h"
 
 typedef struct peer_comm {
     tsr_comm base;

@@ -6,10 +6,13 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/device/gpu.h"
 #include "cuda/comm/meet.h"
 #include "cuda/comm/peer.h"
+#include "cuda/device/capture.h"
+#include "cuda/device/check.h"
+#include "cuda/device/context.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/memory/vmm.h"
 
 /* In copies a pattern is that many rows, in two halves. */
 enum { PATTERN_ROWS = 64, PATTERN_COLS = 64, PATTERN_FLOATS = PATTERN_ROWS * PATTERN_COLS };

@@ -1,5 +1,5 @@
 /* The CUDA device: a GPU, or a part of one, as a tsr_device. Several may share a GPU, each with its own
- * memory cap. A device has one compute stream and one host thread (cuda/device/gpu.h). */
+ * memory cap. A device has one compute stream and one host thread (cuda/device/context.h). */
 #ifndef TSR_CUDA_DEVICE_H
 #define TSR_CUDA_DEVICE_H
 

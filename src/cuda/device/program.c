@@ -7,15 +7,22 @@
  *
  * Programs are captured when they are created, except those whose collectives must be enqueued by all devices
  * at once: these are captured by the devices' host threads when tsr_comm_prepare() asks for it. */
+#include "cuda/device/program.h"
+
 #include <stdio.h>
 
 #include "core/comm.h"
 #include "core/event.h"
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/device/fuse.h"
-#include "cuda/device/gpu.h"
 #include "cuda/comm/staged.h"
+#include "cuda/device/capture.h"
+#include "cuda/device/check.h"
+#include "cuda/device/context.h"
+#include "cuda/device/fuse.h"
+#include "cuda/device/worker.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/libs/cublas.h"
+#include "cuda/memory/wrap.h"
 
 typedef struct segment {
     int begin, end;        /* ops */

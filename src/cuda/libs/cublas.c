@@ -9,10 +9,10 @@
 #include "cuda/libs/cublas.h"
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
+#include "cuda/device/context.h"
 #include "cuda/libs/cublas_convert.h"
 #include "cuda/libs/cublas_library.h"
-#include "cuda/device/gpu.h"
+#include "cuda/memory/memory.h"
 
 /* Of the scratch block; NVIDIA's advice is 4 MiB, for Hopper 32 MiB (cuBLAS, cublasSetWorkspace()). */
 enum { WORKSPACE_BYTES = 8 << 20, PART_ALIGNMENT = 256, X_ALIGNMENT = 8, SLAB_TOKENS = 64 };

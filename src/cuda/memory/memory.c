@@ -3,7 +3,7 @@
 
 #include "core/mem.h"
 #include "cuda/device/check.h"
-#include "cuda/device/gpu.h"
+#include "cuda/device/context.h"
 #include "cuda/memory/vmm.h"
 
 /* -- allocations -- */

@@ -5,7 +5,8 @@
 
 #include "core/mem.h"
 #include "cuda/device/check.h"
-#include "cuda/device/gpu.h"
+#include "cuda/device/context.h"
+#include "cuda/memory/upload.h"
 
 /* -- points in streams -- */
 

@@ -5,7 +5,9 @@
 
 #include "core/mem.h"
 #include "cuda/device/check.h"
-#include "cuda/device/gpu.h"
+#include "cuda/device/context.h"
+#include "cuda/memory/ring.h"
+#include "cuda/memory/wrap.h"
 
 tsr_status tsr_cuda_ring_create(tsr_cuda_device *cuda)
 {

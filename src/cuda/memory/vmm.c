@@ -10,7 +10,8 @@
 
 #include "core/mem.h"
 #include "cuda/device/check.h"
-#include "cuda/device/gpu.h"
+#include "cuda/device/context.h"
+#include "cuda/memory/driver.h"
 
 static CUdeviceptr address(const tsr_cuda_range *range, size_t offset)
 {

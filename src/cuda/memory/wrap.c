@@ -5,8 +5,7 @@
 
 #include "core/mem.h"
 #include "cuda/device/check.h"
-#include "cuda/device/device.h"
-#include "cuda/device/gpu.h"
+#include "cuda/device/context.h"
 
 /* Pages [begin, end) that CUDA knows. */
 typedef struct registration {
@@ -38,13 +37,14 @@ static tsr_status has_attribute(const tsr_cuda_device *cuda, enum cudaDeviceAttr
     return status;
 }
 
-tsr_status tsr_cuda_wrapping_open(tsr_cuda_device *cuda, const tsr_cuda_device_config *config)
+tsr_status tsr_cuda_wrapping_open(tsr_cuda_device *cuda, bool forced, double link_bytes_per_s,
+                                  tsr_device *sibling)
 {
     tsr_status status = TSR_OK;
     tsr_cuda_wrapping *w = &cuda->wrapping;
     bool pageable, page_tables, can_map;
-    w->forced = config->always_wrap;
-    w->link_bytes_per_s = config->link_bytes_per_s;
+    w->forced = forced;
+    w->link_bytes_per_s = link_bytes_per_s;
     TSR_TRY(has_attribute(cuda, cudaDevAttrIntegrated, &w->integrated));
     TSR_TRY(has_attribute(cuda, cudaDevAttrPageableMemoryAccess, &pageable));
     TSR_TRY(has_attribute(cuda, cudaDevAttrPageableMemoryAccessUsesHostPageTables, &page_tables));
@@ -54,8 +54,8 @@ tsr_status tsr_cuda_wrapping_open(tsr_cuda_device *cuda, const tsr_cuda_device_c
     w->coherent = pageable && page_tables;
     w->can_register = w->can_register && can_map;
     cuda->base.prefers_copies = !w->integrated && !w->forced;
-    if (config->sibling)
-        w->registry = tsr_cuda(config->sibling)->wrapping.registry;
+    if (sibling)
+        w->registry = tsr_cuda(sibling)->wrapping.registry;
     else
         TSR_TRY(tsr_mem_array(1, sizeof *w->registry, "a list of registered memory", &w->registry));
     w->registry->n_devices++;

@@ -19,20 +19,12 @@
 #include "core/device.h"
 
 struct tsr_cuda_device;
-struct tsr_cuda_device_config;
 
-typedef struct tsr_cuda_wrapping {
-    bool forced;             /* even over a bus */
-    double link_bytes_per_s; /* of that bus; 0 if unknown */
-    bool integrated, coherent;
-    bool can_register, read_only_flag;
-    struct tsr_cuda_registry *registry; /* shared with other devices */
-    struct tsr_cuda_wrap *wraps;        /* what this device has wrapped */
-    size_t bytes, told_bytes;           /* in all; when the cost was logged last */
-} tsr_cuda_wrapping;
-
-/* Look at what the GPU can do; close is fine after a failure, and more than once. */
-tsr_status tsr_cuda_wrapping_open(struct tsr_cuda_device *cuda, const struct tsr_cuda_device_config *config);
+/* Look at what the GPU can do. `forced`, `link_bytes_per_s`: see struct tsr_cuda_wrapping. `sibling`: a CUDA
+ * device of the same runtime, which has the list already; NULL for the first. Close is fine after a failure,
+ * and more than once. */
+tsr_status tsr_cuda_wrapping_open(struct tsr_cuda_device *cuda, bool forced, double link_bytes_per_s,
+                                  tsr_device *sibling);
 void tsr_cuda_wrapping_close(struct tsr_cuda_device *cuda);
 
 /* As in struct tsr_device_ops; devices of one runtime are not called at once. */

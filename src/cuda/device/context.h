@@ -1,4 +1,5 @@
-/* Inside src/cuda: what a CUDA device consists of.
+/* Inside src/cuda: what a CUDA device consists of, and how a call enters and leaves it. Every part of a
+ * device (memory, programs, communicators) works on this struct, so this file knows none of them.
  *
  * There are two streams. `stream` is for programs, which the device's own host thread enqueues; what any
  * other thread puts there it waits for (tsr_cuda_drain) before it leaves. `copies` is for everything else:
@@ -6,23 +7,23 @@
  * it has only when `stream` is empty, so what is then put on `copies` comes after all programs; and `stream`
  * waits for `copies` before the next program (copies_pending). Hence no two host threads ever use a device's
  * CUDA objects at once, but for the uploads of struct tsr_device's n_uploaders. */
-#ifndef TSR_CUDA_GPU_H
-#define TSR_CUDA_GPU_H
+#ifndef TSR_CUDA_CONTEXT_H
+#define TSR_CUDA_CONTEXT_H
 
 #include <stdatomic.h>
 
 #include <cuda_runtime.h>
 
 #include "core/device.h"
-#include "cuda/libs/cublas.h"
-#include "cuda/memory/driver.h"
-#include "cuda/kernels/kernels.h"
-#include "cuda/memory/memory.h"
-#include "cuda/memory/pools.h"
-#include "cuda/memory/upload.h"
-#include "cuda/memory/vmm.h"
 #include "cuda/device/worker.h"
-#include "cuda/memory/wrap.h"
+#include "cuda/kernels/kernels.h"
+#include "cuda/memory/driver.h"
+#include "cuda/memory/ring.h"
+#include "cuda/memory/wrapping.h"
+
+struct tsr_comm;
+struct tsr_cublas;
+struct tsr_cuda_range;
 
 /* More GPUs than this in one machine get no peer access. */
 enum { TSR_CUDA_MAX_GPUS = 64 };
@@ -42,12 +43,12 @@ typedef struct tsr_cuda_device {
     tsr_logger logger;
     tsr_cuda_traits traits;
     tsr_cuda_driver driver;
-    bool has_vmm;           /* virtual memory management; without it a reservation is plain memory */
-    tsr_cuda_range *ranges; /* mapped memory, and reservations */
-    uint64_t peers;         /* GPUs that may use the shared ones, one bit per ordinal */
+    bool has_vmm;                  /* virtual memory management; without it a reservation is plain memory */
+    struct tsr_cuda_range *ranges; /* mapped memory, and reservations (memory/vmm.h) */
+    uint64_t peers;                /* GPUs that may use the shared ones, one bit per ordinal */
     tsr_cuda_wrapping wrapping;
-    int64_t library_tokens; /* from how many on cuBLASLt may multiply (cublas.h); 0: never */
-    tsr_cublas *cublas;     /* NULL: nothing has asked for it */
+    int64_t library_tokens;    /* from how many on cuBLASLt may multiply (libs/cublas.h); 0: never */
+    struct tsr_cublas *cublas; /* NULL: nothing has asked for it */
 
     cudaStream_t stream;
     cudaEvent_t done; /* for waiting until it is empty */
@@ -100,19 +101,5 @@ tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
 /* Wait until everything on `stream` has happened; on both streams. */
 tsr_status tsr_cuda_drain(tsr_cuda_device *cuda);
 tsr_status tsr_cuda_settle(tsr_cuda_device *cuda);
-
-/* Capture what `enqueue` puts on `stream` into a graph that is ready to be launched; NULL on failure. The
- * device is current. The caller's cudaGraphExecDestroy(). */
-tsr_status tsr_cuda_capture(tsr_cuda_device *cuda, tsr_status (*enqueue)(void *what), void *what,
-                            cudaGraphExec_t *graph_out);
-
-/* The program functions of struct tsr_device_ops. */
-tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
-                                   tsr_device_program **program_out);
-void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program);
-tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *program);
-void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program);
-tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program);
-tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns);
 
 #endif

@@ -1,0 +1,16 @@
+/* From launches to a CUDA graph. */
+#ifndef TSR_CUDA_CAPTURE_H
+#define TSR_CUDA_CAPTURE_H
+
+#include <cuda_runtime.h>
+
+#include "core/status.h"
+
+struct tsr_cuda_device;
+
+/* Capture what `enqueue` puts on `stream` into a graph that is ready to be launched; NULL on failure. The
+ * device is current. The caller's cudaGraphExecDestroy(). */
+tsr_status tsr_cuda_capture(struct tsr_cuda_device *cuda, tsr_status (*enqueue)(void *what), void *what,
+                            cudaGraphExec_t *graph_out);
+
+#endif

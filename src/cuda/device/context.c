@@ -1,0 +1,124 @@
+/* Entering and leaving a device, and waiting for its streams; see context.h. */
+#include "cuda/device/context.h"
+
+#include <stdio.h>
+#include <time.h>
+
+#include "core/comm.h"
+#include "core/event.h"
+#include "cuda/device/check.h"
+
+/* A GPU is usually done within this many looks; then the thread sleeps between looks, each a system call's
+ * worth of time apart. Every so many looks it asks whether the other devices are well. */
+enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000, POLLS_PER_WATCH = 256 };
+
+static tsr_status fail_hung(const tsr_cuda_device *cuda)
+{
+    return tsr_fail(
+        TSR_ERR_DEVICE_LOST,
+        "device %s: CUDA device %d stopped and was given up; it is unusable until the process restarts",
+        cuda->base.name, cuda->ordinal);
+}
+
+tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out)
+{
+    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (atomic_load(&cuda->hung))
+        return fail_hung(cuda);
+    tsr_status status = tsr_cuda_push_device(cuda->ordinal, previous_out);
+    return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", cuda->base.name);
+}
+
+tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    if (!atomic_load(&cuda->copies_pending))
+        return TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->copied, cuda->copies)));
+    TSR_TRY(TSR_CUDA(cudaStreamWaitEvent(cuda->stream, cuda->copied, 0)));
+    atomic_store(&cuda->copies_pending, false);
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(tsr_cuda_enter_to_copy(cuda, previous_out));
+    status = tsr_cuda_join_copies(cuda);
+    if (status != TSR_OK) {
+        tsr_cuda_leave(*previous_out);
+        tsr_fail_in(status, "device %s", cuda->base.name);
+    }
+out:
+    return status;
+}
+
+bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out)
+{
+    if (cuda->worker)
+        tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER);
+    if (atomic_load(&cuda->hung))
+        return false;
+    if (cudaGetDevice(previous_out) != cudaSuccess)
+        *previous_out = cuda->ordinal;
+    if (*previous_out != cuda->ordinal)
+        (void)cudaSetDevice(cuda->ordinal);
+    (void)cudaGetLastError();
+    return true;
+}
+
+void tsr_cuda_leave(int previous)
+{
+    tsr_cuda_pop_device(previous);
+}
+
+tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
+{
+    for (int polls = 0;; polls++) {
+        cudaError_t error = cudaEventQuery(event);
+        if (error == cudaSuccess)
+            return TSR_OK;
+        if (error != cudaErrorNotReady)
+            return tsr_cuda_result(error, "cudaEventQuery");
+        (void)cudaGetLastError(); /* "not ready" counts as an error there */
+        if (atomic_load(&cuda->hung))
+            return fail_hung(cuda);
+        if (cuda->watched && polls % POLLS_PER_WATCH == POLLS_PER_WATCH - 1) {
+            tsr_status status = cuda->watched->ops->poll(cuda->watched, &cuda->base);
+            if (status != TSR_OK)
+                return status;
+        }
+        if (polls >= POLLS_BEFORE_SLEEP)
+            nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
+        else
+            tsr_relax();
+    }
+}
+
+tsr_status tsr_cuda_drain(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->done, cuda->stream)));
+    TSR_TRY(tsr_cuda_wait_event(cuda, cuda->done));
+out:
+    return status;
+}
+
+tsr_status tsr_cuda_settle(tsr_cuda_device *cuda)
+{
+    tsr_status status = TSR_OK;
+    TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->copied, cuda->copies)));
+    TSR_TRY(tsr_cuda_wait_event(cuda, cuda->copied));
+    TSR_TRY(tsr_cuda_drain(cuda));
+out:
+    return status;
+}
+
+void tsr_cuda_settle_to_release(tsr_cuda_device *cuda)
+{
+    char sentence[1024];
+    snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
+    (void)!tsr_cuda_settle(cuda);
+    tsr_fail_store("%s", sentence);
+}

@@ -1,0 +1,16 @@
+/* Programs of a CUDA device: op lists, captured into graphs and run by its host thread. */
+#ifndef TSR_CUDA_PROGRAM_H
+#define TSR_CUDA_PROGRAM_H
+
+#include "core/device.h"
+
+/* The program functions of struct tsr_device_ops. */
+tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
+                                   tsr_device_program **program_out);
+void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *program);
+void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *program);
+tsr_status tsr_cuda_synchronize(tsr_device *device, uint64_t timeout_ns);
+
+#endif

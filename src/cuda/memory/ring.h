@@ -1,0 +1,34 @@
+/* The ring of pinned buffers that copies between host and device memory go through; upload.h says why there
+ * is one. */
+#ifndef TSR_CUDA_RING_H
+#define TSR_CUDA_RING_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+#include <cuda_runtime.h>
+
+#include "core/pool.h"
+
+enum {
+    TSR_CUDA_SLOT_BYTES = 4 << 20,
+    TSR_CUDA_UPLOADERS = 4, /* at about 10 GB/s a core, most of a PCIe 5 x16 link (63 GB/s) */
+    /* each thread fills one while one of its own is on the bus */
+    TSR_CUDA_RING_SLOTS = 2 * TSR_CUDA_UPLOADERS,
+    TSR_CUDA_KEPT_SLOTS = 1 /* that keep their memory when nothing is being loaded */
+};
+
+typedef struct tsr_cuda_slot {
+    tsr_pool_block *block; /* of the pinned pool; NULL: it has no memory yet */
+    unsigned char *data;   /* the block's */
+    cudaEvent_t done;
+    bool busy;          /* until `done` has happened */
+    _Atomic bool taken; /* by the thread that fills or empties it */
+} tsr_cuda_slot;
+
+typedef struct tsr_cuda_ring {
+    tsr_cuda_slot slots[TSR_CUDA_RING_SLOTS];
+    _Atomic unsigned next;
+} tsr_cuda_ring;
+
+#endif

@@ -1,0 +1,18 @@
+/* What a device has wrapped of the host's memory, and what it can do there (wrap.h). */
+#ifndef TSR_CUDA_WRAPPING_H
+#define TSR_CUDA_WRAPPING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct tsr_cuda_wrapping {
+    bool forced;             /* even over a bus */
+    double link_bytes_per_s; /* of that bus; 0 if unknown */
+    bool integrated, coherent;
+    bool can_register, read_only_flag;
+    struct tsr_cuda_registry *registry; /* shared with other devices */
+    struct tsr_cuda_wrap *wraps;        /* what this device has wrapped */
+    size_t bytes, told_bytes;           /* in all; when the cost was logged last */
+} tsr_cuda_wrapping;
+
+#endif
