@@ -9,6 +9,7 @@
 #include "core/event.h"
 #include "core/mem.h"
 #include "cuda/comm/nccl_comm.h"
+#include "cuda/comm/nccl_ops.h"
 #include "cuda/comm/nccl_trial.h"
 #include "cuda/device/check.h"
 #include "cuda/device/context.h"

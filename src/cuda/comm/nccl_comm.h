@@ -2,8 +2,9 @@
 #ifndef TSR_CUDA_NCCL_COMM_H
 #define TSR_CUDA_NCCL_COMM_H
 
-#include "cuda/comm/nccl.h"
+#include "core/comm.h"
 #include "cuda/comm/nccl_clique.h"
+#include "cuda/comm/nccl_library.h"
 #include "cuda/device/context.h"
 
 enum { TSR_NCCL_MAX_RANKS = 64 };
@@ -47,10 +48,5 @@ static inline uint64_t tsr_nccl_bit(int index)
 {
     return (uint64_t)1 << index;
 }
-
-/* As tsr_comm_ops has them (core/comm.h). */
-tsr_status tsr_nccl_enqueue(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
-tsr_status tsr_nccl_enqueue_norm(tsr_comm *comm, tsr_device *device, const tsr_op *op, const tsr_op *norm,
-                                 void *stream, bool *done_out);
 
 #endif

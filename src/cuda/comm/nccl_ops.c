@@ -7,11 +7,14 @@
  * An all-gather is a broadcast by each device of its part, all in one group. The parts of one row lie side by
  * side where they are wanted; those of several rows go through the scratch and are copied
  * to their columns. */
+#include "cuda/comm/nccl_ops.h"
+
 #include "core/event.h"
 #include "core/mem.h"
-#include "cuda/device/check.h"
 #include "cuda/comm/nccl_announce.h"
 #include "cuda/comm/nccl_comm.h"
+#include "cuda/device/check.h"
+#include "cuda/kernels/kernels.h"
 
 /* Who enqueues what. */
 typedef struct enqueueing {
