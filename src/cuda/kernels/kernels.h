@@ -8,13 +8,14 @@
  * The order of sums. A result is the same for one token or many and for any division of rows, heads and
  * granules, because every output's operations and their order follow from the op's fields alone:
  *
- *   mul_mat   F16 and BF16: mul_mat_half.cuh. Quantized types: mul_mat_q.cuh. F32: a granule's elements are
- *             cut into chunks of 256, counted from its first element, and a chunk into 32 octets of 8
- *             elements. An octet is a chain of fused multiply-adds, first to last. A chunk is the sum of its
- *             octets as a binary tree over neighbours: pairs, pairs of pairs, and so on. A granule is its
- *             chunks added in order, then rounded to fixed point (EXACT). A sum in f32 (not partial, or
- *             reduce F32, which promises no independence of the split) takes each chunk as a granule: chunk
- *             c goes to strand c % 4, a strand is added in order, and the strands as (0 + 1) + (2 + 3).
+ *   mul_mat   F16 and BF16: mul_mat/half.cuh. Quantized types: mul_mat/q_chunk.cuh. F32: a granule's
+ *             elements are cut into chunks of 256, counted from its first element, and a chunk into 32
+ *             octets of 8 elements. An octet is a chain of fused multiply-adds, first to last. A chunk is
+ *             the sum of its octets as a binary tree over neighbours: pairs, pairs of pairs, and so on. A
+ *             granule is its chunks added in order, then rounded to fixed point (EXACT). A sum in f32 (not
+ *             partial, or reduce F32, which promises no independence of the split) takes each chunk as a
+ *             granule: chunk c goes to strand c % 4, a strand is added in order, and the strands as (0 + 1)
+ *             + (2 + 3).
  *   attention Positions are cut into segments of 128 and groups of 2 segments, counted from position 0. A
  *             segment has its own top score, sum of weights and output, positions in order; segments are
  *             merged into their group and groups into the result, in order, as the online softmax does

@@ -1,5 +1,5 @@
 /* mul_mat with quantized weights: the launcher, and the kernel that makes integers of activations. What is
- * computed is in mul_mat_q.cuh.
+ * computed is in q_chunk.cuh.
  *
  * Up to eight tokens whose activations fit into a block's shared memory need nothing else. All others are
  * made integers first, in scratch memory; if there is too little of it the tokens are taken in portions,
@@ -7,7 +7,7 @@
  * from there by the same kernel; the one for many takes over where a card has too little shared memory even
  * for that.) */
 #include "cuda/kernels/mul_mat/mul_mat.h"
-#include "cuda/kernels/mul_mat/q.cuh"
+#include "cuda/kernels/mul_mat/q_chunk.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
 enum { X_THREADS = 256, X_WARPS = X_THREADS / TSR_WARP, FEW_TOKENS = 2 * Q_TOKENS };
@@ -31,7 +31,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* How K is divided (mul_mat_q.cuh). */
+/* How K is divided (q_chunk.cuh). */
 static void divide(const tsr_op_mul_mat *op, q_args *a)
 {
     a->exact = op->partial && op->reduce == TSR_REDUCE_EXACT;

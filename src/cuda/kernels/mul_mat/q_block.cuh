@@ -1,4 +1,4 @@
-/* Packed weights for mul_mat_q.cuh: how they get to shared memory, and how a lane unpacks its words there.
+/* Packed weights for q_chunk.cuh: how they get to shared memory, and how a lane unpacks its words there.
  *
  * Blocks of Q8_0, Q4_0 and Q6_K (34, 18 and 210 bytes) start at any even address, but asynchronous copies
  * move aligned pieces of 16 bytes. So of each row all pieces are copied that hold a byte of the step, and the
@@ -8,7 +8,7 @@
 #define TSR_CUDA_MUL_MAT_Q_BLOCK_CUH
 
 #include "cuda/kernels/mul_mat/mma.cuh"
-#include "cuda/kernels/mul_mat/q.cuh"
+#include "cuda/kernels/mul_mat/q_chunk.cuh"
 
 /* -- to shared memory -- */
 

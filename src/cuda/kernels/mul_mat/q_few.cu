@@ -1,5 +1,5 @@
 /* mul_mat with quantized weights for one to eight tokens, at the pace of memory. The arithmetic is
- * mul_mat_q.cuh's.
+ * q_chunk.cuh's.
  *
  * A block has one or two groups of eight warps. A group makes 16 rows at a time and each of its warps one of
  * the eight parts of K, so that even a matrix of 1024 rows occupies 64 groups. A warp streams its part of the
@@ -15,7 +15,7 @@
  *
  * With one or a few tokens the block quantizes the activations itself, while its first slots fill: one
  * launch less per op, which in decoding is worth more than the repeated work. Where they do not fit beside
- * the rings, the launcher (mul_mat_q.cu) has it done by a kernel, and they are read from memory. */
+ * the rings, the launcher (q.cu) has it done by a kernel, and they are read from memory. */
 #include "cuda/kernels/mul_mat/q_block.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 

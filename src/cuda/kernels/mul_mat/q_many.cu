@@ -1,4 +1,4 @@
-/* mul_mat with quantized weights for prompts. The arithmetic is mul_mat_q.cuh's.
+/* mul_mat with quantized weights for prompts. The arithmetic is q_chunk.cuh's.
  *
  * A block of eight warps makes 128 rows times 64 tokens, a warp 32 times 32. Weights stay packed in shared
  * memory: a lane unpacks just the words that its products want, for eight times as many products. Weights and

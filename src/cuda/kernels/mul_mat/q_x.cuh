@@ -1,8 +1,8 @@
-/* Activations to integers, for mul_mat_q.cuh: a warp makes one chunk of one token. */
+/* Activations to integers, for q_chunk.cuh: a warp makes one chunk of one token. */
 #ifndef TSR_CUDA_MUL_MAT_Q_X_CUH
 #define TSR_CUDA_MUL_MAT_Q_X_CUH
 
-#include "cuda/kernels/mul_mat/q.cuh"
+#include "cuda/kernels/mul_mat/q_chunk.cuh"
 
 /* 127 * 256 + 127: the largest whose bytes, the upper of them rounded, are signed bytes. */
 #define Q_LARGEST 32639.0f

@@ -1,6 +1,6 @@
 /* mul_mat with quantized weights on integer tensor cores: what its two kernels share, so that they give the
- * same bits. mul_mat_q_few.cu streams weights past a few warps, for up to eight tokens; mul_mat_q_many.cu
- * works on tiles, for prompts. mul_mat_q_block.cuh unpacks the blocks, mul_mat_q_x.cuh quantizes activations.
+ * same bits: the product of one chunk. q_few.cu streams weights past a few warps, for up to eight tokens;
+ * q_many.cu works on tiles, for prompts. q_block.cuh unpacks the blocks, q_x.cuh quantizes activations.
  *
  * Activations become integers of 16 bits with one scale per chunk (128 elements, below), each as two bytes,
  * x = scale * (256 * high + low). With one byte, as is common, the logits of trained models were off by 4e-3
@@ -22,8 +22,8 @@
  * Exact: the chunks of a unit are added in order, then rounded to fixed point. Else: K is cut into eight
  * parts, of chunks; a part's chunks are added in order, and then the parts in order. Nothing depends on
  * which rows or tokens share a tile. */
-#ifndef TSR_CUDA_MUL_MAT_Q_CUH
-#define TSR_CUDA_MUL_MAT_Q_CUH
+#ifndef TSR_CUDA_MUL_MAT_Q_CHUNK_CUH
+#define TSR_CUDA_MUL_MAT_Q_CHUNK_CUH
 
 #include <tsr/types.h>
 
