@@ -1,4 +1,4 @@
-/* mul_mat with F16 and BF16 weights: which kernel works (mul_mat_half.cuh). */
+/* mul_mat with F16 and BF16 weights: which kernel works (half.cuh). */
 #include "cuda/kernels/mul_mat/half.cuh"
 
 /* Up to here weights are read once per eight tokens, and beyond once per 64 from shared memory. */

@@ -1,6 +1,6 @@
 /* mul_mat with F16 and BF16 weights on tensor cores: what its two kernels share, so that they give the same
- * bits. mul_mat_half_few.cu reads weights straight into registers, at the pace of memory, for up to eight
- * tokens; mul_mat_half_many.cu goes through shared memory and serves prompts.
+ * bits. half_few.cu reads weights straight into registers, at the pace of memory, for up to eight
+ * tokens; half_many.cu goes through shared memory and serves prompts.
  *
  * Why tensor cores for one token too: a prompt needs them, and the order in which they add 16 products is the
  * card's own, so whoever wants the same bits must ask the same instruction. It is no loss: seven of eight

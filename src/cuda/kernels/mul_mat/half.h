@@ -1,4 +1,4 @@
-/* mul_mat with F16 and BF16 weights; mul_mat_half.cuh tells how. Called by mul_mat.cu. */
+/* mul_mat with F16 and BF16 weights; half.cuh tells how. Called by mul_mat.cu. */
 #ifndef TSR_CUDA_MUL_MAT_HALF_H
 #define TSR_CUDA_MUL_MAT_HALF_H
 

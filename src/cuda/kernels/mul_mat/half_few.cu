@@ -1,4 +1,4 @@
-/* mul_mat with F16 and BF16 weights for few tokens, bound by memory; see mul_mat_half.cuh.
+/* mul_mat with F16 and BF16 weights for few tokens, bound by memory; see half.cuh.
  *
  * A block makes 16 rows times up to eight tokens of y. It goes over K in rounds of one chunk per warp: a warp
  * has all 4 KiB of its chunk's weights on their way at once, straight to the registers in which the tensor

@@ -1,4 +1,4 @@
-/* mul_mat with F16 and BF16 weights for many tokens, bound by arithmetic; see mul_mat_half.cuh.
+/* mul_mat with F16 and BF16 weights for many tokens, bound by arithmetic; see half.cuh.
  *
  * A first kernel divides the activations into parts, in scratch memory, so that the second has nothing to do
  * but multiply. A block of that makes 128 rows times 64 tokens of y, each of its eight warps 32 x 32. It goes
