@@ -89,29 +89,8 @@ TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &
 template <int HEADS>
 TSR_DEVICE void attention_softmax(const attention_item &item, int from, int to, attention_block<HEADS> *b)
 {
-    const int lane = threadIdx.x % TSR_WARP;
-    for (int h = threadIdx.x / TSR_WARP; h < item.n_heads; h += ATTENTION_WARPS) {
-        float weight[SEGMENT / TSR_WARP], top = -INFINITY, sum = 0.0f;
-        TSR_UNROLL
-        for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
-            const int slot = i * TSR_WARP + lane;
-            weight[i] = slot >= from && slot < to ? b->weight[slot][h] : -INFINITY;
-            top = fmaxf(top, weight[i]);
-        }
-        top = tsr_warp_max(top);
-        TSR_UNROLL
-        for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
-            const int slot = i * TSR_WARP + lane;
-            if (slot < from || slot >= to)
-                continue;
-            weight[i] = expf(weight[i] - top);
-            b->weight[slot][h] = weight[i];
-            sum = sum + weight[i];
-        }
-        sum = tsr_warp_sum(sum);
-        if (lane == 0)
-            merge_piece(&b->group[h], top, sum);
-    }
+    for (int h = threadIdx.x / TSR_WARP; h < item.n_heads; h += ATTENTION_WARPS)
+        attention_weigh(&b->weight[0][h], HEADS, from, to, &b->group[h]);
 }
 
 /* -- values -- */

@@ -79,6 +79,33 @@ TSR_DEVICE float attention_score(const tsr_op_attention &op, float product)
     return cap > 0.0f ? cap * tanhf(score / cap) : score;
 }
 
+/* A query's scores of slots [from, to) of a segment, at scores[slot * stride], become weights; the top score
+ * and the sum of the weights are merged into its group. All lanes of a warp call it; from < to. */
+TSR_DEVICE void attention_weigh(float *scores, int stride, int from, int to, attention_merge *group)
+{
+    const int lane = threadIdx.x % TSR_WARP;
+    float weight[SEGMENT / TSR_WARP], top = -INFINITY, sum = 0.0f;
+    TSR_UNROLL
+    for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
+        const int slot = i * TSR_WARP + lane;
+        weight[i] = slot >= from && slot < to ? scores[slot * stride] : -INFINITY;
+        top = fmaxf(top, weight[i]);
+    }
+    top = tsr_warp_max(top);
+    TSR_UNROLL
+    for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
+        const int slot = i * TSR_WARP + lane;
+        if (slot < from || slot >= to)
+            continue;
+        weight[i] = expf(weight[i] - top);
+        scores[slot * stride] = weight[i];
+        sum = sum + weight[i];
+    }
+    sum = tsr_warp_sum(sum);
+    if (lane == 0)
+        merge_piece(group, top, sum);
+}
+
 /* Whether the tokens of the tile that t lies in belong to one sequence, so that they can share keys and
  * values: then the tile is attention_tile.cu's, else its tokens are attention.cu's. Only the card knows. */
 TSR_DEVICE bool is_tile(const attention_args &a, int64_t t)

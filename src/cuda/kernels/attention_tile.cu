@@ -175,32 +175,9 @@ TSR_DEVICE void tile_scores(const attention_args &a, const tile_item &item, tile
 
 template <int PASSES> TSR_DEVICE void tile_softmax(const tile_item &item, tile_block<PASSES> *b)
 {
-    const int lane = threadIdx.x % TSR_WARP;
-    for (int s = threadIdx.x / TSR_WARP; s < item.n_slots; s += TILE_WARPS) {
-        const int from = b->from[s], to = b->to[s];
-        float weight[SEGMENT / TSR_WARP], top = -INFINITY, sum = 0.0f;
-        if (from >= to)
-            continue;
-        TSR_UNROLL
-        for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
-            const int slot = i * TSR_WARP + lane;
-            weight[i] = slot >= from && slot < to ? b->weight[slot][s] : -INFINITY;
-            top = fmaxf(top, weight[i]);
-        }
-        top = tsr_warp_max(top);
-        TSR_UNROLL
-        for (int i = 0; i < SEGMENT / TSR_WARP; i++) {
-            const int slot = i * TSR_WARP + lane;
-            if (slot < from || slot >= to)
-                continue;
-            weight[i] = expf(weight[i] - top);
-            b->weight[slot][s] = weight[i];
-            sum = sum + weight[i];
-        }
-        sum = tsr_warp_sum(sum);
-        if (lane == 0)
-            merge_piece(&b->merge_group[s], top, sum);
-    }
+    for (int s = threadIdx.x / TSR_WARP; s < item.n_slots; s += TILE_WARPS)
+        if (b->from[s] < b->to[s])
+            attention_weigh(&b->weight[0][s], SLOT_ROW, b->from[s], b->to[s], &b->merge_group[s]);
 }
 
 /* -- values -- */
