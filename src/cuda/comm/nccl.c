@@ -4,16 +4,15 @@
 #include "cuda/comm/nccl.h"
 
 #include <stdio.h>
-#include <string.h>
 
 #include "core/event.h"
 #include "core/mem.h"
+#include "cuda/comm/collective.h"
+#include "cuda/comm/counters.h"
 #include "cuda/comm/nccl_comm.h"
 #include "cuda/comm/nccl_ops.h"
 #include "cuda/comm/nccl_trial.h"
-#include "cuda/device/check.h"
 #include "cuda/device/context.h"
-#include "cuda/memory/memory.h"
 
 #define DEFAULT_TIMEOUT_NS 30000000000u
 
@@ -51,44 +50,25 @@ out:
     return status;
 }
 
-static void collective_destroy(tsr_comm *comm, tsr_collective *base)
-{
-    (void)comm;
-    nccl_collective *c = (nccl_collective *)base;
-    tsr_mem_free(c->begin);
-    tsr_mem_free(c->partial);
-    tsr_mem_free(c);
-}
-
 static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *desc,
                                     tsr_collective **collective_out)
 {
     tsr_status status = TSR_OK;
     nccl_comm *comm = (nccl_comm *)base;
     nccl_collective *c = NULL;
-    size_t n = (size_t)base->n_devices;
     bool alone = (desc->participants & (desc->participants - 1)) == 0;
     if (comm->broken != TSR_OK)
         return tsr_fail(comm->broken, "%s", comm->broken_text);
     TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
-    c->desc = *desc;
-    TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
-    memcpy(c->partial, desc->partial, n * sizeof *c->partial);
-    if (desc->begin) {
-        TSR_TRY(tsr_mem_array(n + 1, sizeof *c->begin, "a collective's shards", &c->begin));
-        memcpy(c->begin, desc->begin, (n + 1) * sizeof *c->begin);
-    }
-    c->desc.partial = c->partial;
-    c->desc.begin = c->begin;
-    c->base = (tsr_collective){.comm = base, .desc = &c->desc};
+    TSR_TRY(tsr_cuda_collective_init(&c->as, base, desc));
     if (!alone)
         TSR_TRY(
             find_group(comm, desc->kind == TSR_OP_SEND ? all_devices(comm) : desc->participants, &c->group));
-    *collective_out = &c->base;
+    *collective_out = &c->as.base;
     c = NULL;
 out:
     if (c)
-        collective_destroy(base, &c->base);
+        tsr_cuda_collective_destroy(base, &c->as.base);
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "collective '%s'", desc->name ? desc->name : "?");
 }
 
@@ -116,34 +96,6 @@ static tsr_status nccl_poll(tsr_comm *base, tsr_device *device)
         if (group->clique && group->members >> device->index & 1)
             status = tsr_nccl_clique_poll(group->clique, device->index);
     return status;
-}
-
-static size_t count_bytes(const nccl_comm *comm)
-{
-    return (size_t)comm->base.n_devices * sizeof(uint64_t);
-}
-
-/* Devices that left at different places have different counts: start over. The first that is lost, NULL for
- * none. */
-static const tsr_cuda_device *reset_counts(nccl_comm *comm)
-{
-    const tsr_cuda_device *lost = NULL;
-    int previous;
-    for (int i = 0; i < comm->base.n_devices; i++) {
-        tsr_cuda_device *cuda = comm->devices[i];
-        if (tsr_cuda_enter(cuda, &previous) != TSR_OK) {
-            lost = lost ? lost : cuda;
-            continue;
-        }
-        if (cudaMemsetAsync(comm->counts[i], 0, count_bytes(comm), cuda->stream) != cudaSuccess ||
-            tsr_cuda_drain(cuda) != TSR_OK)
-            lost = lost ? lost : cuda;
-        (void)cudaGetLastError();
-        tsr_cuda_leave(previous);
-    }
-    for (int i = 0; i < comm->base.n_devices * comm->base.n_devices; i++)
-        __atomic_store_n(&comm->progress[i], 0, __ATOMIC_SEQ_CST);
-    return lost;
 }
 
 /* NCCL releases a clique when the graphs with its operations are gone, which are other people's. */
@@ -184,7 +136,7 @@ static void nccl_reset(tsr_comm *base)
     if (!atomic_load(&comm->aborted))
         return;
     stop_all(comm); /* before anything else is put on the devices' streams */
-    comm->broken = make_again(comm, reset_counts(comm));
+    comm->broken = make_again(comm, tsr_cuda_counters_reset(&comm->counters));
     if (comm->broken != TSR_OK)
         snprintf(comm->broken_text, sizeof comm->broken_text,
                  "NCCL's communicators were aborted and could not be made again: %s; open the devices anew",
@@ -193,36 +145,21 @@ static void nccl_reset(tsr_comm *base)
     atomic_store(&comm->aborted, false);
 }
 
-/* A device waits for those that have announced fewer collectives with it than it with them. */
 static uint64_t nccl_missing(tsr_comm *base, const tsr_collective *collective, int index)
 {
-    const nccl_comm *comm = (const nccl_comm *)base;
-    uint64_t missing = 0;
-    for (int i = 0; i < base->n_devices; i++) {
-        uint64_t to = __atomic_load_n(&comm->progress[index * base->n_devices + i], __ATOMIC_SEQ_CST);
-        uint64_t from = __atomic_load_n(&comm->progress[i * base->n_devices + index], __ATOMIC_SEQ_CST);
-        if (collective->desc->participants >> i & 1 && from < to)
-            missing |= tsr_nccl_bit(i);
-    }
-    return missing;
+    return tsr_cuda_counters_missing(&((nccl_comm *)base)->counters, collective->desc->participants, index);
 }
 
 /* -- creation -- */
 
-static void release_counts(nccl_comm *comm)
+/* The memory that NCCL took is the devices' again. */
+static void restore_caps(nccl_comm *comm)
 {
-    int previous;
     for (int i = 0; i < comm->base.n_devices; i++) {
         comm->devices[i]->base.books.library -= comm->taken[i];
         if (comm->caps[i])
             comm->devices[i]->base.memory_cap = comm->caps[i];
-        if (!comm->counts[i] || !tsr_cuda_enter_to_release(comm->devices[i], &previous))
-            continue;
-        tsr_cuda_free_own(comm->devices[i], comm->counts[i], count_bytes(comm));
-        tsr_cuda_leave(previous);
     }
-    if (comm->shared)
-        tsr_pool_give(comm->devices[0]->pinned, comm->shared, TSR_POOL_HOST);
 }
 
 /* Programs are gone by now, and their graphs with them, so that NCCL releases everything. */
@@ -241,7 +178,8 @@ static void nccl_destroy(tsr_comm *base)
         comm->retired = *tsr_nccl_clique_next(clique);
         tsr_nccl_clique_destroy(clique, comm->timeout_ns);
     }
-    release_counts(comm);
+    restore_caps(comm);
+    tsr_cuda_counters_destroy(&comm->counters);
     tsr_mem_free(comm);
 }
 
@@ -249,7 +187,7 @@ static const struct tsr_comm_ops nccl_ops = {
     .kind = "nccl",
     .destroy = nccl_destroy,
     .collective_create = collective_create,
-    .collective_destroy = collective_destroy,
+    .collective_destroy = tsr_cuda_collective_destroy,
     .enqueue_meets = true,
     .enqueue = tsr_nccl_enqueue,
     .enqueue_norm = tsr_nccl_enqueue_norm,
@@ -259,29 +197,6 @@ static const struct tsr_comm_ops nccl_ops = {
     .reset = nccl_reset,
     .missing = nccl_missing,
 };
-
-static tsr_status make_counts(nccl_comm *comm, int i)
-{
-    tsr_cuda_device *cuda = comm->devices[i];
-    int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
-    if (status != TSR_OK)
-        return status;
-    if (i == 0) {
-        size_t bytes = (size_t)comm->base.n_devices * count_bytes(comm);
-        TSR_TRY(
-            tsr_pool_take(cuda->pinned, bytes, TSR_POOL_HOST, "the progress of collectives", &comm->shared));
-        comm->progress = comm->shared->data;
-        memset(comm->progress, 0, bytes);
-    }
-    TSR_TRY(tsr_cuda_alloc_own(cuda, count_bytes(comm), (void **)&comm->counts[i]));
-    TSR_TRY(TSR_CUDA(cudaMemsetAsync(comm->counts[i], 0, count_bytes(comm), cuda->stream)));
-    TSR_TRY(tsr_cuda_drain(cuda));
-out:
-    tsr_cuda_leave(previous);
-    return status == TSR_OK ? TSR_OK
-                            : tsr_fail_in(status, "device %s: counters of the collectives", cuda->base.name);
-}
 
 /* What the device has free, its cap not regarded; 0 if it does not tell. */
 static size_t free_on(tsr_cuda_device *cuda)
@@ -364,8 +279,8 @@ tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const
         comm->scratch_bytes = TSR_MIN(comm->scratch_bytes, devices[i]->scratch_bytes);
     }
     TSR_TRY(tsr_nccl_library_load(&comm->nccl));
-    for (int i = 0; i < n_devices; i++)
-        TSR_TRY(make_counts(comm, i));
+    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n_devices,
+                                     (size_t)n_devices * sizeof(uint64_t), 0));
     for (int i = 0; i < n_devices; i++)
         before[i] = free_on(comm->devices[i]);
     TSR_TRY(connect_devices(comm));

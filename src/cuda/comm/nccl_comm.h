@@ -3,6 +3,8 @@
 #define TSR_CUDA_NCCL_COMM_H
 
 #include "core/comm.h"
+#include "cuda/comm/collective.h"
+#include "cuda/comm/counters.h"
 #include "cuda/comm/nccl_clique.h"
 #include "cuda/comm/nccl_library.h"
 #include "cuda/device/context.h"
@@ -25,10 +27,7 @@ typedef struct nccl_comm {
     size_t taken[TSR_NCCL_MAX_RANKS]; /* what NCCL took of the devices' memory as it connected them */
     size_t caps[TSR_NCCL_MAX_RANKS];  /* the devices' memory caps as they were; 0: left alone */
     size_t scratch_bytes;             /* the same on all devices */
-    /* in device memory: [other] collectives with it, see nccl_announce.h */
-    uint64_t *counts[TSR_NCCL_MAX_RANKS];
-    tsr_pool_block *shared; /* of the first device's pinned pool: */
-    uint64_t *progress;     /* pinned: [device][other] the same */
+    tsr_cuda_counters counters;       /* [other] collectives with it, see nccl_announce.h */
     nccl_group *groups;
     tsr_nccl_clique *retired; /* aborted, and perhaps not released by NCCL yet */
     _Atomic bool aborted;
@@ -37,11 +36,8 @@ typedef struct nccl_comm {
 } nccl_comm;
 
 typedef struct nccl_collective {
-    tsr_collective base;
-    tsr_collective_desc desc; /* arrays are ours */
-    nccl_group *group;
-    int64_t *begin;
-    void **partial;
+    tsr_cuda_collective as;
+    nccl_group *group; /* NULL: of one device alone */
 } nccl_collective;
 
 static inline uint64_t tsr_nccl_bit(int index)

@@ -31,8 +31,8 @@ typedef struct enqueueing {
 static tsr_status announce(const enqueueing *e, uint64_t participants)
 {
     int self = e->cuda->base.index;
-    return tsr_cuda_nccl_announce(participants & ~tsr_nccl_bit(self), e->comm->counts[self],
-                                  e->comm->progress + self * e->comm->base.n_devices, e->stream);
+    return tsr_cuda_nccl_announce(participants & ~tsr_nccl_bit(self), e->comm->counters.counts[self],
+                                  e->comm->counters.progress + self * e->comm->base.n_devices, e->stream);
 }
 
 static tsr_status issue(enqueueing *e, tsr_nccl_calls calls)
@@ -48,7 +48,7 @@ static tsr_status call_all_reduce(const tsr_nccl_library *nccl, ncclComm_t comm,
     const enqueueing *e = what;
     static const ncclDataType_t types[] = {
         [TSR_REDUCE_EXACT] = ncclInt64, [TSR_REDUCE_F32] = ncclFloat32, [TSR_REDUCE_BF16] = ncclBfloat16};
-    ncclDataType_t type = types[e->collective->desc.reduce];
+    ncclDataType_t type = types[e->collective->as.desc.reduce];
     (void)index;
     return TSR_NCCL_ON(nccl, comm, ncclAllReduce(e->from, e->to, e->count, type, ncclSum, comm, e->stream));
 }
@@ -63,7 +63,7 @@ static bool is_whole(const tsr_collective_desc *desc)
 static tsr_status enqueue_all_reduce(enqueueing *e, const tsr_op_all_reduce *op, const tsr_op_rms_norm *norm)
 {
     tsr_status status = TSR_OK;
-    const tsr_collective_desc *desc = &e->collective->desc;
+    const tsr_collective_desc *desc = &e->collective->as.desc;
     const tsr_cuda_stream s = {.stream = e->stream, .traits = &e->cuda->traits};
     size_t size = tsr_reduce_bytes(desc->reduce);
     bool contributes = desc->contributors >> e->cuda->base.index & 1;
@@ -97,7 +97,7 @@ static tsr_status call_broadcasts(const tsr_nccl_library *nccl, ncclComm_t comm,
 {
     tsr_status status = TSR_OK;
     const enqueueing *e = what;
-    const tsr_collective_desc *desc = &e->collective->desc;
+    const tsr_collective_desc *desc = &e->collective->as.desc;
     (void)index;
     for (int i = 0; i < e->comm->base.n_devices; i++) {
         size_t n = (size_t)(desc->begin[i + 1] - desc->begin[i]) * e->count;
@@ -116,7 +116,7 @@ out:
 static tsr_status copy_columns(const enqueueing *e, float *y, int64_t n)
 {
     tsr_status status = TSR_OK;
-    const tsr_collective_desc *desc = &e->collective->desc;
+    const tsr_collective_desc *desc = &e->collective->as.desc;
     for (int i = 0; i < e->comm->base.n_devices; i++) {
         size_t width = (size_t)(desc->begin[i + 1] - desc->begin[i]) * sizeof(float);
         if (width > 0)
@@ -131,7 +131,7 @@ out:
 static tsr_status enqueue_all_gather(enqueueing *e, const tsr_op_all_gather *op)
 {
     tsr_status status = TSR_OK;
-    const tsr_collective_desc *desc = &e->collective->desc;
+    const tsr_collective_desc *desc = &e->collective->as.desc;
     int self = e->cuda->base.index;
     int64_t width = desc->begin[self + 1] - desc->begin[self];
     int64_t fit = (int64_t)(e->comm->scratch_bytes / sizeof(float)) / TSR_MAX(op->n, 1);
@@ -157,7 +157,7 @@ static tsr_status call_sends(const tsr_nccl_library *nccl, ncclComm_t comm, int 
     const enqueueing *e = what;
     const tsr_nccl_clique *clique = e->collective->group->clique;
     for (int i = 0; i < e->comm->base.n_devices; i++)
-        if (i != index && e->collective->desc.participants >> i & 1)
+        if (i != index && e->collective->as.desc.participants >> i & 1)
             TSR_TRY(TSR_NCCL_ON(
                 nccl, comm,
                 ncclSend(e->from, e->count, ncclFloat32, tsr_nccl_clique_rank(clique, i), comm, e->stream)));
@@ -168,7 +168,7 @@ out:
 static tsr_status call_recv(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
     const enqueueing *e = what;
-    int sender = __builtin_ctzll(e->collective->desc.contributors);
+    int sender = __builtin_ctzll(e->collective->as.desc.contributors);
     (void)index;
     return TSR_NCCL_ON(nccl, comm,
                        ncclRecv(e->to, e->count, ncclFloat32,
@@ -190,13 +190,13 @@ tsr_status tsr_nccl_enqueue(tsr_comm *base, tsr_device *device, const tsr_op *op
         e.collective = (const nccl_collective *)op->send.collective;
         e.from = op->send.x;
         e.count = (size_t)op->send.n;
-        TSR_TRY(announce(&e, e.collective->desc.participants));
+        TSR_TRY(announce(&e, e.collective->as.desc.participants));
         return issue(&e, call_sends);
     case TSR_OP_RECV:
         e.collective = (const nccl_collective *)op->recv.collective;
         e.to = op->recv.y;
         e.count = (size_t)op->recv.n;
-        TSR_TRY(announce(&e, e.collective->desc.contributors));
+        TSR_TRY(announce(&e, e.collective->as.desc.contributors));
         return issue(&e, call_recv);
     default:
         status = tsr_fail(TSR_ERR_INVALID, "%s is no collective", tsr_op_kind_name(op->kind));
@@ -212,6 +212,6 @@ tsr_status tsr_nccl_enqueue_norm(tsr_comm *base, tsr_device *device, const tsr_o
     const nccl_collective *collective = (const nccl_collective *)op->all_reduce.collective;
     enqueueing e = {
         .comm = (nccl_comm *)base, .collective = collective, .cuda = tsr_cuda(device), .stream = stream};
-    *done_out = is_whole(&collective->desc);
+    *done_out = is_whole(&collective->as.desc);
     return *done_out ? enqueue_all_reduce(&e, &op->all_reduce, &norm->rms_norm) : TSR_OK;
 }

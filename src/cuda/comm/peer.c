@@ -1,16 +1,13 @@
-/* Collectives over peer memory; see peer.h. Meetings are in meet.cu, sums in reduce.cu.
- *
- * Per device there is a block of counters in its memory (what it sent to and received from each other device)
- * and a row of pinned memory that tells the host how far it has come. */
+/* Collectives over peer memory; see peer.h. Meetings are in meet.cu, sums in reduce.cu, counters in
+ * counters.c. */
 #include "cuda/comm/peer.h"
 
-#include <string.h>
-
 #include "core/mem.h"
+#include "cuda/comm/collective.h"
+#include "cuda/comm/counters.h"
 #include "cuda/comm/meet.h"
 #include "cuda/device/check.h"
 #include "cuda/device/context.h"
-#include "cuda/memory/memory.h"
 
 typedef struct peer_comm {
     tsr_comm base;
@@ -18,19 +15,13 @@ typedef struct peer_comm {
     int max_blocks;                               /* of a kernel that meets */
     tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: can reach nobody */
     uint64_t reach[TSR_CUDA_MAX_PEERS];           /* whom device i reaches, one bit each */
-    uint64_t *counters[TSR_CUDA_MAX_PEERS];       /* in device memory: [block][n] sent, then received */
-    tsr_cuda_device *keeper;                      /* whose pinned pool has the two below */
-    tsr_pool_block *shared;
-    uint64_t *progress; /* pinned: [device][other] meetings announced */
-    uint32_t *aborted;  /* pinned */
+    tsr_cuda_counters counters;                   /* of meetings: [block][n] sent, then received */
+    uint32_t *aborted;                            /* pinned, beside the counters' progress */
 } peer_comm;
 
 typedef struct peer_collective {
-    tsr_collective base;
-    tsr_collective_desc desc; /* arrays are ours */
+    tsr_cuda_collective as;
     bool two_shot;
-    int64_t *begin;
-    void **partial;
 } peer_collective;
 
 /* A row that one block adds up and normalises is loaded by 512 threads, eight bytes each per part and step;
@@ -46,13 +37,13 @@ static tsr_cuda_meeting meeting_of(const peer_comm *comm, int self, uint64_t par
                           .n_devices = n,
                           .max_blocks = comm->max_blocks,
                           .participants = participants,
-                          .sent = comm->counters[self],
-                          .received = comm->counters[self] + n * TSR_CUDA_MAX_MEETING_BLOCKS,
-                          .progress = comm->progress + self * n,
+                          .sent = comm->counters.counts[self],
+                          .received = comm->counters.counts[self] + n * TSR_CUDA_MAX_MEETING_BLOCKS,
+                          .progress = comm->counters.progress + self * n,
                           .aborted = comm->aborted};
     for (int i = 0; i < n; i++)
-        if (comm->counters[i])
-            m.announce[i] = comm->counters[i] + n * TSR_CUDA_MAX_MEETING_BLOCKS + self;
+        if (comm->counters.counts[i])
+            m.announce[i] = comm->counters.counts[i] + n * TSR_CUDA_MAX_MEETING_BLOCKS + self;
     return m;
 }
 
@@ -172,15 +163,6 @@ static tsr_status peer_enqueue(tsr_comm *base, tsr_device *device, const tsr_op 
 
 /* -- collectives -- */
 
-static void collective_destroy(tsr_comm *comm, tsr_collective *base)
-{
-    (void)comm;
-    peer_collective *c = (peer_collective *)base;
-    tsr_mem_free(c->begin);
-    tsr_mem_free(c->partial);
-    tsr_mem_free(c);
-}
-
 /* Every pair of the participants. */
 static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
 {
@@ -207,28 +189,18 @@ static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *d
 {
     tsr_status status = TSR_OK;
     peer_collective *c = NULL;
-    size_t n = (size_t)comm->n_devices;
     if (!peer_serves(comm, desc))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "collective '%s' (%s): not all of its devices reach each other's memory",
                         desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
     TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
-    c->desc = *desc;
-    TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
-    memcpy(c->partial, desc->partial, n * sizeof *c->partial);
-    if (desc->begin) {
-        TSR_TRY(tsr_mem_array(n + 1, sizeof *c->begin, "a collective's shards", &c->begin));
-        memcpy(c->begin, desc->begin, (n + 1) * sizeof *c->begin);
-    }
+    TSR_TRY(tsr_cuda_collective_init(&c->as, comm, desc));
     c->two_shot = goes_in_two_shots((const peer_comm *)comm, desc);
-    c->desc.partial = c->partial;
-    c->desc.begin = c->begin;
-    c->base = (tsr_collective){.comm = comm, .desc = &c->desc};
-    *collective_out = &c->base;
+    *collective_out = &c->as.base;
     c = NULL;
 out:
     if (c)
-        collective_destroy(comm, &c->base);
+        tsr_cuda_collective_destroy(comm, &c->as.base);
     return status;
 }
 
@@ -244,68 +216,31 @@ static bool peer_aborted(tsr_comm *base)
     return __atomic_load_n(((peer_comm *)base)->aborted, __ATOMIC_SEQ_CST) != 0;
 }
 
-static size_t counter_bytes(const peer_comm *comm)
-{
-    return 2 * (size_t)comm->base.n_devices * TSR_CUDA_MAX_MEETING_BLOCKS * sizeof(uint64_t);
-}
-
-/* Devices that left meetings at different places have different counts: start over. A device that is lost
- * keeps its counts, and its programs will not run again. */
 static void peer_reset(tsr_comm *base)
 {
     peer_comm *comm = (peer_comm *)base;
-    int previous;
-    for (int i = 0; i < base->n_devices; i++) {
-        tsr_cuda_device *cuda = comm->devices[i];
-        if (!cuda || tsr_cuda_enter(cuda, &previous) != TSR_OK)
-            continue;
-        if (cudaMemsetAsync(comm->counters[i], 0, counter_bytes(comm), cuda->stream) == cudaSuccess)
-            (void)!tsr_cuda_drain(cuda);
-        (void)cudaGetLastError();
-        tsr_cuda_leave(previous);
-    }
-    for (int i = 0; i < base->n_devices * base->n_devices; i++)
-        __atomic_store_n(&comm->progress[i], 0, __ATOMIC_SEQ_CST);
+    (void)tsr_cuda_counters_reset(&comm->counters); /* programs of a device that is lost will not run again */
     __atomic_store_n(comm->aborted, 0u, __ATOMIC_SEQ_CST);
 }
 
-/* A device waits for those that have announced fewer meetings to it than it to them. */
 static uint64_t peer_missing(tsr_comm *base, const tsr_collective *collective, int index)
 {
-    const peer_comm *comm = (const peer_comm *)base;
-    uint64_t missing = 0;
-    for (int i = 0; i < base->n_devices; i++) {
-        uint64_t to = __atomic_load_n(&comm->progress[index * base->n_devices + i], __ATOMIC_SEQ_CST);
-        uint64_t from = __atomic_load_n(&comm->progress[i * base->n_devices + index], __ATOMIC_SEQ_CST);
-        if (collective->desc->participants >> i & 1 && from < to)
-            missing |= (uint64_t)1 << i;
-    }
-    return missing;
+    return tsr_cuda_counters_missing(&((peer_comm *)base)->counters, collective->desc->participants, index);
 }
 
 /* -- creation -- */
 
 static void peer_destroy(tsr_comm *base)
 {
-    peer_comm *comm = (peer_comm *)base;
-    int previous;
-    for (int i = 0; i < base->n_devices; i++) {
-        if (!comm->counters[i] || !tsr_cuda_enter_to_release(comm->devices[i], &previous))
-            continue;
-        tsr_cuda_free_own(comm->devices[i], comm->counters[i], counter_bytes(comm));
-        (void)cudaGetLastError();
-        tsr_cuda_leave(previous);
-    }
-    if (comm->keeper)
-        tsr_pool_give(comm->keeper->pinned, comm->shared, TSR_POOL_HOST);
-    tsr_mem_free(comm);
+    tsr_cuda_counters_destroy(&((peer_comm *)base)->counters);
+    tsr_mem_free(base);
 }
 
 static const struct tsr_comm_ops one_shot_ops = {
     .kind = "peer",
     .destroy = peer_destroy,
     .collective_create = collective_create,
-    .collective_destroy = collective_destroy,
+    .collective_destroy = tsr_cuda_collective_destroy,
     .serves = peer_serves,
     .enqueue = peer_enqueue,
     .enqueue_norm = peer_enqueue_norm,
@@ -319,7 +254,7 @@ static const struct tsr_comm_ops two_shot_ops = {
     .kind = "peer two-shot",
     .destroy = peer_destroy,
     .collective_create = collective_create,
-    .collective_destroy = collective_destroy,
+    .collective_destroy = tsr_cuda_collective_destroy,
     .serves = peer_serves,
     .enqueue = peer_enqueue,
     .enqueue_norm = peer_enqueue_norm,
@@ -328,41 +263,6 @@ static const struct tsr_comm_ops two_shot_ops = {
     .reset = peer_reset,
     .missing = peer_missing,
 };
-
-/* What the host and all GPUs see. */
-static tsr_status make_shared(peer_comm *comm, int i)
-{
-    size_t n = (size_t)comm->base.n_devices * (size_t)comm->base.n_devices;
-    int previous;
-    tsr_status status = tsr_cuda_enter(comm->devices[i], &previous);
-    if (status != TSR_OK)
-        return status;
-    TSR_TRY(tsr_pool_take(comm->devices[i]->pinned, (n + 1) * sizeof *comm->progress, TSR_POOL_HOST,
-                          "the progress of collectives", &comm->shared));
-    comm->keeper = comm->devices[i];
-    comm->progress = comm->shared->data;
-    memset(comm->progress, 0, (n + 1) * sizeof *comm->progress);
-    comm->aborted = (uint32_t *)(comm->progress + n);
-out:
-    tsr_cuda_leave(previous);
-    return status;
-}
-
-static tsr_status make_counters(peer_comm *comm, int i)
-{
-    tsr_cuda_device *cuda = comm->devices[i];
-    int previous;
-    tsr_status status = tsr_cuda_enter(cuda, &previous);
-    if (status != TSR_OK)
-        return status;
-    TSR_TRY(tsr_cuda_alloc_own(cuda, counter_bytes(comm), (void **)&comm->counters[i]));
-    TSR_TRY(TSR_CUDA(cudaMemsetAsync(comm->counters[i], 0, counter_bytes(comm), cuda->stream)));
-    TSR_TRY(tsr_cuda_drain(cuda));
-out:
-    tsr_cuda_leave(previous);
-    return status == TSR_OK ? TSR_OK
-                            : tsr_fail_in(status, "device %s: counters of the collectives", cuda->base.name);
-}
 
 /* Waiting blocks take at most half of the multiprocessors of a GPU, whoever shares it; meet.h says why. */
 static int meeting_blocks(const peer_comm *comm)
@@ -376,6 +276,11 @@ static int meeting_blocks(const peer_comm *comm)
             most = TSR_MIN(most, comm->devices[i]->traits.n_sms / 2 / sharers);
     }
     return TSR_MAX(most, 1);
+}
+
+static size_t counter_bytes(int n_devices)
+{
+    return 2 * (size_t)n_devices * TSR_CUDA_MAX_MEETING_BLOCKS * sizeof(uint64_t);
 }
 
 tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const uint64_t *reach,
@@ -394,13 +299,8 @@ tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const
         comm->devices[i] = reach[i] ? tsr_cuda(devices[i]) : NULL;
     }
     comm->max_blocks = meeting_blocks(comm);
-    for (int i = 0; i < n_devices; i++) {
-        if (!comm->devices[i])
-            continue;
-        if (!comm->progress)
-            TSR_TRY(make_shared(comm, i));
-        TSR_TRY(make_counters(comm, i));
-    }
+    TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n_devices, counter_bytes(n_devices), 1));
+    comm->aborted = (uint32_t *)comm->counters.words;
     *comm_out = &comm->base;
     comm = NULL;
 out:
