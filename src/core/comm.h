@@ -133,4 +133,8 @@ void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */
 tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_device_program *const *programs,
                             int n_devices, uint64_t timeout_ns);
 
+/* For the end of a message: "; device 1 and device 3 did not arrive", of the devices with a bit in `missing`;
+ * "" for none. Cut after bytes - 1 characters. */
+void tsr_comm_describe_missing(uint64_t missing, char *text, size_t bytes);
+
 #endif

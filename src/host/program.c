@@ -332,23 +332,6 @@ tsr_status tsr_host_program_launch(tsr_device *device, tsr_device_program *progr
     return tsr_team_submit(tsr_host(device)->team, run_program, program);
 }
 
-/* "; device 1 and device 3 did not arrive" */
-static void describe_missing(uint64_t missing, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int i = 0; i < 64 && missing >> i; i++) {
-        if (!(missing >> i & 1))
-            continue;
-        int n = snprintf(text + used, bytes - used, "%s device %d", used ? " and" : ";", i);
-        if (n < 0 || (size_t)n >= bytes - used)
-            return;
-        used += (size_t)n;
-    }
-    if (used)
-        snprintf(text + used, bytes - used, " did not arrive");
-}
-
 static tsr_status fail_timeout(tsr_host_device *host, uint64_t timeout_ns)
 {
     char missing_text[256] = "";
@@ -360,8 +343,9 @@ static tsr_status fail_timeout(tsr_host_device *host, uint64_t timeout_ns)
     const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&host->running_op), program->n_ops - 1)];
     const struct tsr_collective *collective = tsr_op_collective(op);
     if (collective)
-        describe_missing(collective->comm->ops->missing(collective->comm, collective, host->base.index),
-                         missing_text, sizeof missing_text);
+        tsr_comm_describe_missing(
+            collective->comm->ops->missing(collective->comm, collective, host->base.index), missing_text,
+            sizeof missing_text);
     return tsr_fail(TSR_ERR_TIMEOUT, "device %s: op '%s' (%s) did not finish within %.3g ms%s",
                     host->base.name, op->name ? op->name : "?", tsr_op_kind_name(op->kind), ms, missing_text);
 }
@@ -374,7 +358,7 @@ static tsr_status fail_outcome(const tsr_host_device *host, const tsr_host_outco
                         "device %s: op '%s' (%s): a partial sum is not a number or outside the exact "
                         "reduction's range; use the f32 reduction for this model",
                         host->base.name, outcome->op_name, tsr_op_kind_name(outcome->op_kind));
-    describe_missing(outcome->missing, missing_text, sizeof missing_text);
+    tsr_comm_describe_missing(outcome->missing, missing_text, sizeof missing_text);
     return tsr_fail(outcome->status,
                     "device %s: the program ended at op '%s' (%s): the communicator was "
                     "aborted%s",

@@ -285,23 +285,6 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
 
 /* -- running: on the device's host thread -- */
 
-/* "; device 1 and device 3 did not arrive" */
-static void describe_missing(uint64_t missing, char *text, size_t bytes)
-{
-    size_t used = 0;
-    text[0] = '\0';
-    for (int i = 0; i < 64 && missing >> i; i++) {
-        if (!(missing >> i & 1))
-            continue;
-        int n = snprintf(text + used, bytes - used, "%s device %d", used ? " and" : ";", i);
-        if (n < 0 || (size_t)n >= bytes - used)
-            return;
-        used += (size_t)n;
-    }
-    if (used)
-        snprintf(text + used, bytes - used, " did not arrive");
-}
-
 static tsr_status run_collective(tsr_device_program *program, const segment *seg)
 {
     tsr_cuda_device *cuda = program->cuda;
@@ -311,8 +294,8 @@ static tsr_status run_collective(tsr_device_program *program, const segment *seg
     if (collective->comm->ops->run(collective->comm, &cuda->base, op, 0, 1))
         return TSR_OK;
     cuda->outcome.aborted = true;
-    describe_missing(collective->comm->ops->missing(collective->comm, collective, cuda->base.index), missing,
-                     sizeof missing);
+    tsr_comm_describe_missing(collective->comm->ops->missing(collective->comm, collective, cuda->base.index),
+                              missing, sizeof missing);
     return tsr_fail(TSR_ERR_DEVICE, "the program ended at op '%s' (%s): the communicator was aborted%s",
                     op->name ? op->name : "?", tsr_op_kind_name(op->kind), missing);
 }
@@ -483,7 +466,7 @@ static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
         return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", cuda->base.name, ms);
     /* The two are not read at one instant: the index may belong to the next program. */
     const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&cuda->running_op), program->n_ops - 1)];
-    describe_missing(missing_for(program, op), missing, sizeof missing);
+    tsr_comm_describe_missing(missing_for(program, op), missing, sizeof missing);
     if (!tsr_cuda_is_staged(op))
         return tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program did not finish within %.3g ms%s",
                         cuda->base.name, ms, missing);

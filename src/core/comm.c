@@ -1,0 +1,20 @@
+/* Texts about collectives; see comm.h. */
+#include "core/comm.h"
+
+#include <stdio.h>
+
+void tsr_comm_describe_missing(uint64_t missing, char *text, size_t bytes)
+{
+    size_t used = 0;
+    text[0] = '\0';
+    for (int i = 0; i < 64 && missing >> i; i++) {
+        if (!(missing >> i & 1))
+            continue;
+        int n = snprintf(text + used, bytes - used, "%s device %d", used ? " and" : ";", i);
+        if (n < 0 || (size_t)n >= bytes - used)
+            return;
+        used += (size_t)n;
+    }
+    if (used)
+        snprintf(text + used, bytes - used, " did not arrive");
+}
