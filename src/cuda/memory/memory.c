@@ -168,7 +168,7 @@ void tsr_cuda_release(tsr_device *device, void *base, size_t bytes)
     tsr_cuda_free(device, base, bytes);
 }
 
-/* Common to commit and decommit: the granules meant, or what is wrong with them. */
+/* The granules meant by a commit or decommit, or what is wrong with them. */
 static tsr_status find_granules(tsr_cuda_device *cuda, void *base, size_t offset, size_t bytes,
                                 tsr_cuda_range **range_out, size_t *begin_out, size_t *end_out)
 {
@@ -187,7 +187,10 @@ static tsr_status find_granules(tsr_cuda_device *cuda, void *base, size_t offset
     return TSR_OK;
 }
 
-tsr_status tsr_cuda_commit(tsr_device *device, void *base, size_t offset, size_t bytes)
+typedef tsr_status change_fn(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end);
+
+static tsr_status change_granules(tsr_device *device, void *base, size_t offset, size_t bytes,
+                                  change_fn *change, const char *what)
 {
     tsr_cuda_device *cuda = tsr_cuda(device);
     tsr_cuda_range *range;
@@ -199,28 +202,25 @@ tsr_status tsr_cuda_commit(tsr_device *device, void *base, size_t offset, size_t
     status = tsr_cuda_enter_to_copy(cuda, &previous);
     if (status != TSR_OK)
         return status;
-    status = tsr_cuda_range_commit(cuda, range, begin, end);
+    status = change(cuda, range, begin, end);
     tsr_cuda_leave(previous);
     return status == TSR_OK ? TSR_OK
-                            : tsr_fail_in(status, "device %s: commit of %zu bytes", device->name, bytes);
+                            : tsr_fail_in(status, "device %s: %s of %zu bytes", device->name, what, bytes);
+}
+
+/* Nothing may still use what is decommitted. */
+static tsr_status settle_and_decommit(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
+{
+    tsr_status status = tsr_cuda_settle(cuda);
+    return status == TSR_OK ? tsr_cuda_range_decommit(cuda, range, begin, end) : status;
+}
+
+tsr_status tsr_cuda_commit(tsr_device *device, void *base, size_t offset, size_t bytes)
+{
+    return change_granules(device, base, offset, bytes, tsr_cuda_range_commit, "commit");
 }
 
 tsr_status tsr_cuda_decommit(tsr_device *device, void *base, size_t offset, size_t bytes)
 {
-    tsr_cuda_device *cuda = tsr_cuda(device);
-    tsr_cuda_range *range;
-    size_t begin, end;
-    int previous;
-    tsr_status status = find_granules(cuda, base, offset, bytes, &range, &begin, &end);
-    if (status != TSR_OK)
-        return status;
-    status = tsr_cuda_enter_to_copy(cuda, &previous);
-    if (status != TSR_OK)
-        return status;
-    TSR_TRY(tsr_cuda_settle(cuda)); /* nothing may still use what goes */
-    TSR_TRY(tsr_cuda_range_decommit(cuda, range, begin, end));
-out:
-    tsr_cuda_leave(previous);
-    return status == TSR_OK ? TSR_OK
-                            : tsr_fail_in(status, "device %s: decommit of %zu bytes", device->name, bytes);
+    return change_granules(device, base, offset, bytes, settle_and_decommit, "decommit");
 }
