@@ -16,7 +16,7 @@
 
 #include "core/checksum.h"
 #include "core/runtime.h"
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"

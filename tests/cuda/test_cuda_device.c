@@ -14,7 +14,7 @@
 
 #include "core/quant/fixed.h"
 #include "core/mem.h"
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
 #include "cuda/device/device.h"
 #include "support/failing_alloc.h"
 

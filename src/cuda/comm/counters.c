@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
 #include "cuda/memory/memory.h"
 
 /* -- creation -- */

@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 
 enum { TSR_CUDA_MAX_COUNTERS = 64 }; /* devices; masks have one bit each */
 

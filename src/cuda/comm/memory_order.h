@@ -15,7 +15,7 @@
 
 #include <stdint.h>
 
-#include "cuda/device/launch.h"
+#include "cuda/api/launch.h"
 
 #ifdef __cplusplus
 

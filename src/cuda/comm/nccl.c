@@ -12,7 +12,7 @@
 #include "cuda/comm/nccl_comm.h"
 #include "cuda/comm/nccl_ops.h"
 #include "cuda/comm/nccl_trial.h"
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 
 #define DEFAULT_TIMEOUT_NS 30000000000u
 

@@ -2,8 +2,8 @@
  * over the bus before each collective. */
 #include "cuda/comm/nccl_announce.h"
 
-#include "cuda/device/check.h"
-#include "cuda/device/launch.h"
+#include "cuda/api/check.h"
+#include "cuda/api/launch.h"
 #include "cuda/comm/memory_order.h"
 
 static __global__ void nccl_announce_kernel(uint64_t others, uint64_t *counts, uint64_t *progress)

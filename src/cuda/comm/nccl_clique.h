@@ -15,7 +15,7 @@
 #include <stdint.h>
 
 #include "cuda/comm/nccl_library.h"
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 
 typedef struct tsr_nccl_clique tsr_nccl_clique;
 

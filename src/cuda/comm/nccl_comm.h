@@ -7,7 +7,7 @@
 #include "cuda/comm/counters.h"
 #include "cuda/comm/nccl_clique.h"
 #include "cuda/comm/nccl_library.h"
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 
 enum { TSR_NCCL_MAX_RANKS = 64 };
 

@@ -11,9 +11,9 @@
 
 #include "core/event.h"
 #include "core/mem.h"
+#include "cuda/api/check.h"
 #include "cuda/comm/nccl_announce.h"
 #include "cuda/comm/nccl_comm.h"
-#include "cuda/device/check.h"
 #include "cuda/kernels/kernels.h"
 
 /* Who enqueues what. */

@@ -7,7 +7,7 @@
 
 #include "core/event.h"
 #include "core/mem.h"
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
 
 enum { N_ELEMENTS = 4096, SLEEP_NS = 20000 };
 

@@ -3,11 +3,11 @@
 #include "cuda/comm/peer.h"
 
 #include "core/mem.h"
+#include "cuda/api/check.h"
 #include "cuda/comm/collective.h"
 #include "cuda/comm/counters.h"
 #include "cuda/comm/meet.h"
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 
 typedef struct peer_comm {
     tsr_comm base;

@@ -6,11 +6,11 @@
 #include <string.h>
 
 #include "core/mem.h"
+#include "cuda/api/check.h"
 #include "cuda/comm/meet.h"
 #include "cuda/comm/peer.h"
-#include "cuda/device/capture.h"
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
+#include "cuda/context/capture.h"
+#include "cuda/context/context.h"
 #include "cuda/kernels/kernels.h"
 #include "cuda/memory/vmm.h"
 

@@ -7,7 +7,7 @@
 #include "cuda/comm/staged.h"
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
 
 enum { PIECE_ALIGNMENT = 256 };
 

@@ -10,7 +10,7 @@
 #define TSR_CUDA_STAGED_H
 
 #include "core/comm.h"
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 
 /* One collective op of a program. */
 typedef struct tsr_cuda_staged {

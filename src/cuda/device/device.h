@@ -1,5 +1,5 @@
 /* The CUDA device: a GPU, or a part of one, as a tsr_device. Several may share a GPU, each with its own
- * memory cap. A device has one compute stream and one host thread (cuda/device/context.h). */
+ * memory cap. A device has one compute stream and one host thread (cuda/context/context.h). */
 #ifndef TSR_CUDA_DEVICE_H
 #define TSR_CUDA_DEVICE_H
 
@@ -12,11 +12,11 @@ typedef struct tsr_cuda_device_config {
     size_t memory_cap; /* bytes; 0 or SIZE_MAX = what is free when it is opened, which otherwise is the most
                           (but for managed and always_wrap) */
     int polls;         /* looks of its waiting host thread before that sleeps */
-    bool always_wrap;  /* let it read weights in host memory even over a bus (wrap.h) */
+    bool always_wrap;  /* let it read weights in host memory even over a bus (memory/wrap.h) */
     bool managed;      /* managed memory: may exceed the GPU's, at the price of moving it over the bus */
     double link_bytes_per_s; /* of the bus to the host, one direction, for messages; 0 if unknown */
     tsr_device *sibling;     /* a CUDA device of the same runtime, NULL for the first */
-    int64_t library_tokens;  /* 0: TSR_CUBLAS_TOKENS; negative: never (cublas.h) */
+    int64_t library_tokens;  /* 0: TSR_CUBLAS_TOKENS; negative: never (libs/cublas.h) */
     uint64_t grace_ns; /* after a deadline has passed, how long it may take to come to rest before it is given
                           up as lost; 0 = 10 s */
     /* Called by the device's host thread with thread 0, before this returns, to move to processors near the

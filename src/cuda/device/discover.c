@@ -6,10 +6,10 @@
 
 #include "core/gpu.h"
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/memory/driver.h"
-#include "cuda/memory/memory.h"
+#include "cuda/api/check.h"
+#include "cuda/api/driver.h"
 #include "cuda/libs/nvml.h"
+#include "cuda/memory/memory.h"
 
 /* Oldest GPU that the kernels are compiled for. */
 enum { LEAST_COMPUTE_CAPABILITY = 80 };

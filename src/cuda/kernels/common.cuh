@@ -13,9 +13,9 @@
 #include <cuda_runtime.h>
 
 #include "core/quant/fixed.h"
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
+#include "cuda/api/launch.h"
 #include "cuda/kernels/kernels.h"
-#include "cuda/device/launch.h"
 
 #ifdef __CUDACC__
 #define TSR_PRAGMA(text)     _Pragma(#text)

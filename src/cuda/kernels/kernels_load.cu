@@ -5,9 +5,9 @@
  * Execution"). A kernel that waits for another device would then wait for ever, if that device's next kernel
  * is a new one on the same GPU. Asking for a kernel's attributes loads it ("Preloading" there). It also tells
  * at once that a GPU is not among those the library was built for. */
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
+#include "cuda/api/launch.h"
 #include "cuda/kernels/kernels.h"
-#include "cuda/device/launch.h"
 
 extern "C" tsr_status tsr_cuda_kernels_load(void)
 {

@@ -9,7 +9,7 @@
 #include "cuda/libs/cublas.h"
 
 #include "core/mem.h"
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 #include "cuda/libs/cublas_convert.h"
 #include "cuda/libs/cublas_library.h"
 #include "cuda/memory/memory.h"

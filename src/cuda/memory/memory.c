@@ -2,8 +2,8 @@
 #include "cuda/memory/memory.h"
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
+#include "cuda/api/check.h"
+#include "cuda/context/context.h"
 #include "cuda/memory/vmm.h"
 
 /* -- allocations -- */

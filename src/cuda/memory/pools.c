@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
+#include "cuda/api/check.h"
+#include "cuda/context/context.h"
 #include "cuda/memory/upload.h"
 
 /* -- points in streams -- */

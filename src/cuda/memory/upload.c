@@ -4,9 +4,9 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
-#include "cuda/memory/ring.h"
+#include "cuda/api/check.h"
+#include "cuda/context/context.h"
+#include "cuda/context/ring.h"
 #include "cuda/memory/wrap.h"
 
 tsr_status tsr_cuda_ring_create(tsr_cuda_device *cuda)

@@ -1,7 +1,7 @@
 /* The checksum of device memory: a kernel on the stream of copies, behind the upload that it verifies. Its
  * sum lies in a block of the device's scratch pool and comes home through pinned memory. */
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
+#include "cuda/api/check.h"
+#include "cuda/context/context.h"
 #include "cuda/memory/checksum.h"
 
 static tsr_status sum_up(tsr_cuda_device *cuda, const void *bytes, size_t n, uint64_t *sum, uint64_t *home)

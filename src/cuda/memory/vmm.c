@@ -9,9 +9,9 @@
 #include <stdio.h>
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
-#include "cuda/memory/driver.h"
+#include "cuda/api/check.h"
+#include "cuda/api/driver.h"
+#include "cuda/context/context.h"
 
 static CUdeviceptr address(const tsr_cuda_range *range, size_t offset)
 {

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "core/mem.h"
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
+#include "cuda/api/check.h"
+#include "cuda/context/context.h"
 
 /* Pages [begin, end) that CUDA knows. */
 typedef struct registration {

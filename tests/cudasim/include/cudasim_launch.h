@@ -1,5 +1,5 @@
 /* Starting kernels in the simulated machine, and what waiting loops call; reached through
- * src/cuda/device/launch.h and src/cuda/comm/memory_order.h. */
+ * src/cuda/api/launch.h and src/cuda/comm/memory_order.h. */
 #ifndef CUDASIM_LAUNCH_H
 #define CUDASIM_LAUNCH_H
 

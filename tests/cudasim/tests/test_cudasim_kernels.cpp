@@ -13,7 +13,7 @@ extern "C" {
 #include <cuda_fp16.h>
 #include <cuda_bf16.h>
 
-#include "cuda/device/launch.h"
+#include "cuda/api/launch.h"
 #include "cuda/comm/memory_order.h"
 #include "cudasim.h"
 

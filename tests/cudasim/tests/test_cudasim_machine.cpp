@@ -16,7 +16,7 @@ extern "C" {
 
 #include <cuda.h>
 
-#include "cuda/device/launch.h"
+#include "cuda/api/launch.h"
 #include "cuda/comm/memory_order.h"
 #include "cudasim.h"
 

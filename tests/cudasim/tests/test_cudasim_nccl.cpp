@@ -16,7 +16,7 @@ extern "C" {
 #include <cuda_runtime.h>
 #include <nccl.h>
 
-#include "cuda/device/launch.h"
+#include "cuda/api/launch.h"
 #include "cudasim.h"
 
 enum { MAX_RANKS = 5, N = 100 };

@@ -3,9 +3,9 @@
  * Each class of weights has kernels of its own, for few tokens and for many; that the number of tokens never
  * shows in the bits is their promise (kernels.h), so a library's matrix product, which has an order of its
  * own, could not serve here. */
-#include "cuda/device/check.h"
-#include "cuda/kernels/mul_mat/mul_mat.h"
+#include "cuda/api/check.h"
 #include "cuda/kernels/mul_mat/half.h"
+#include "cuda/kernels/mul_mat/mul_mat.h"
 
 /* An empty sum is zero: a device may hold rows of a matrix but none of its columns. */
 static tsr_status clear(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)

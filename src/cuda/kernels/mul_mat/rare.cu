@@ -1,5 +1,5 @@
 /* mul_mat with the quantized types that have no kernels on tensor cores; see mul_mat_octets.cuh. */
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
 #include "cuda/kernels/mul_mat/octets.cuh"
 
 bool tsr_cuda_mul_mat_is_rare(tsr_type type)

@@ -1,4 +1,4 @@
-/* What a device has wrapped of the host's memory, and what it can do there (wrap.h). */
+/* What a device has wrapped of the host's memory, and what it can do there (memory/wrap.h). */
 #ifndef TSR_CUDA_WRAPPING_H
 #define TSR_CUDA_WRAPPING_H
 

@@ -1,5 +1,5 @@
 /* A queue of jobs with one writer and one reader; see worker.h. */
-#include "cuda/device/worker.h"
+#include "cuda/context/worker.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,8 +1,8 @@
 /* From launches to a graph; see capture.h. */
-#include "cuda/device/capture.h"
+#include "cuda/context/capture.h"
 
-#include "cuda/device/check.h"
-#include "cuda/device/context.h"
+#include "cuda/api/check.h"
+#include "cuda/context/context.h"
 
 /* Instantiated and uploaded now, so that the first launch is as fast as the others. */
 static tsr_status make_executable(const tsr_cuda_device *cuda, cudaGraph_t graph, cudaGraphExec_t *graph_out)

@@ -15,11 +15,11 @@
 #include <cuda_runtime.h>
 
 #include "core/device.h"
-#include "cuda/device/worker.h"
+#include "cuda/api/driver.h"
+#include "cuda/context/ring.h"
+#include "cuda/context/worker.h"
+#include "cuda/context/wrapping.h"
 #include "cuda/kernels/kernels.h"
-#include "cuda/memory/driver.h"
-#include "cuda/memory/ring.h"
-#include "cuda/memory/wrapping.h"
 
 struct tsr_comm;
 struct tsr_cublas;

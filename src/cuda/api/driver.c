@@ -1,7 +1,7 @@
 /* Finding the driver's virtual memory calls; see driver.h. */
-#include "cuda/memory/driver.h"
+#include "cuda/api/driver.h"
 
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
 
 /* The version whose form of a call is wanted: all of these are as they were introduced. */
 enum { CALLS_VERSION = 12000 };

@@ -1,12 +1,12 @@
 /* Entering and leaving a device, and waiting for its streams; see context.h. */
-#include "cuda/device/context.h"
+#include "cuda/context/context.h"
 
 #include <stdio.h>
 #include <time.h>
 
 #include "core/comm.h"
 #include "core/event.h"
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
 
 /* A GPU is usually done within this many looks; then the thread sleeps between looks, each a system call's
  * worth of time apart. Every so many looks it asks whether the other devices are well. */

@@ -1,5 +1,5 @@
-/* The ring of pinned buffers that copies between host and device memory go through; upload.h says why there
- * is one. */
+/* The ring of pinned buffers that copies between host and device memory go through; memory/upload.h says
+ * why there is one. */
 #ifndef TSR_CUDA_RING_H
 #define TSR_CUDA_RING_H
 

@@ -1,5 +1,5 @@
 /* Translation of CUDA's and NCCL's error codes into statuses and sentences; see check.h. */
-#include "cuda/device/check.h"
+#include "cuda/api/check.h"
 
 #include <string.h>
 
