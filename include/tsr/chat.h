@@ -1,4 +1,5 @@
-/* Chat templates: how a family of models wants a conversation written down.
+/** @file
+ * Chat templates: how a family of models wants a conversation written down.
  *
  *     const tsr_chat *chat;
  *     TRY(tsr_chat_guess(gguf, &chat));                      or tsr_chat_find("llama3", &chat)
@@ -29,34 +30,37 @@
 
 TSR_BEGIN_DECLS
 
+/** A chat template; constant, owned by the library. */
 typedef struct tsr_chat tsr_chat;
 
-/* One message; borrowed for the length of a call. */
+/** One message; borrowed for the length of a call. */
 typedef struct tsr_chat_message {
-    const char *role; /* "system", "user" or "assistant" */
-    const char *text; /* [text_bytes] */
-    size_t text_bytes;
+    const char *role;  /**< "system", "user" or "assistant" */
+    const char *text;  /**< [text_bytes] */
+    size_t text_bytes; /**< length of `text` */
 } tsr_chat_message;
 
+/** Flags of tsr_chat_format() and tsr_chat_encode(), or-ed together. */
 typedef enum tsr_chat_flags {
     TSR_CHAT_PLAIN = 0,
-    TSR_CHAT_ADD_GENERATION_PROMPT = 1 /* end with what introduces the assistant's next message */
+    TSR_CHAT_ADD_GENERATION_PROMPT = 1 /**< end with what introduces the assistant's next message */
 } tsr_chat_flags;
 
-/* The template of that name. TSR_ERR_NOT_FOUND: there is none (message: those that exist). */
+/** The template of that name. TSR_ERR_NOT_FOUND: there is none (message: those that exist). */
 TSR_NODISCARD TSR_API tsr_status tsr_chat_find(const char *name, const tsr_chat **chat_out);
 
-/* The template that a file's tokenizer.chat_template is most like, by marks that only that family has.
+/** The template that a file's tokenizer.chat_template is most like, by marks that only that family has.
  * TSR_ERR_NOT_FOUND: the file has no template, so it may be a base model. TSR_ERR_UNSUPPORTED: it has one of
  * no family that is known. Both messages name the templates that exist. */
 TSR_NODISCARD TSR_API tsr_status tsr_chat_guess(const tsr_gguf *gguf, const tsr_chat **chat_out);
 
+/** The template's name, e.g. "chatml"; never NULL. */
 TSR_API const char *tsr_chat_name(const tsr_chat *chat);
 
-/* The i-th template from 0 on; NULL past the last. */
+/** The i-th template from 0 on; NULL past the last. */
 TSR_API const tsr_chat *tsr_chat_at(int i);
 
-/* Write messages[n] to text[capacity], no terminating NUL; with text == NULL only counts. *bytes_out is the
+/** Write messages[n] to text[capacity], no terminating NUL; with text == NULL only counts. *bytes_out is the
  * length. `tokenizer` says how the model spells its tokens for the beginning and the end of a text; NULL:
  * "<s>" and "</s>". The token that tsr_tokenizer_encode() puts in front of everything is not part of the
  * text. TSR_ERR_FULL: capacity is too small (message: what is needed). TSR_ERR_INVALID: an argument is wrong,
@@ -66,7 +70,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_chat_format(const tsr_chat *chat, const tsr
                                                  const tsr_chat_message *messages, size_t n, unsigned flags,
                                                  char *text, size_t capacity, size_t *bytes_out);
 
-/* The tokens of messages[n], without those up to the end of the text of messages[n_done - 1], which are in a
+/** The tokens of messages[n], without those up to the end of the text of messages[n_done - 1], which are in a
  * session already: what closes that message comes first. With n_done == 0 all of them, and what the tokenizer
  * puts in front. Counting, tokens[capacity] and errors as tsr_tokenizer_encode(), and those of
  * tsr_chat_format(). */

@@ -1,4 +1,5 @@
-/* Fitting: what gives way so that a model finds room, decided before anything is loaded.
+/** @file
+ * Fitting: what gives way so that a model finds room, decided before anything is loaded.
  *
  * A model wants its full context and all of its layers on the devices. Where that is more than they have,
  * tsr_fit_create() cuts what the config leaves open, in this order, no rung before the one above is used up
@@ -36,91 +37,107 @@
 
 TSR_BEGIN_DECLS
 
-/* Bytes that a device keeps free unless a fit says otherwise. */
+/** Bytes that a device keeps free unless a fit says otherwise. */
 #define TSR_FIT_MARGIN ((size_t)1 << 30)
-
-/* The context that a fit does not go below unless told otherwise, and the step that it is cut in: tokens. */
-#define TSR_FIT_CTX_MIN  4096
+/** The context that a fit does not go below unless told otherwise, in tokens. */
+/** The context that a fit does not go below unless told otherwise, and the step that it is cut in: tokens. */
+#define TSR_FIT_CTX_MIN 4096
+/** The step in which the context is cut, in tokens. */
 #define TSR_FIT_CTX_STEP 256
 
+/** How far a fit may cut. */
 typedef struct tsr_fit_config {
-    size_t size;             /* sizeof(tsr_fit_config) */
-    int64_t n_ctx_min;       /* tokens; a model trained with fewer is not cut at all */
-    tsr_type type_k, type_v; /* what keys and values may be stored in instead; TSR_TYPE_F32, or a type that
-                                is no smaller than the config's: they stay as they are */
-    const size_t *margins;   /* [n_margins] bytes to leave free: one for all devices, or one per device in
-                                their order; NULL: TSR_FIT_MARGIN on each. Devices without a cap have none */
-    int n_margins;
+    size_t size;       /**< sizeof(tsr_fit_config) */
+    int64_t n_ctx_min; /**< tokens; a model trained with fewer is not cut at all */
+    tsr_type type_k;   /**< what keys may be stored in instead; TSR_TYPE_F32, or a type that
+                            is no smaller than the config's: they stay as they are */
+    tsr_type type_v;   /**< the same of values */
+    /** [n_margins] bytes to leave free: one for all devices, or one per device in their order; NULL:
+     * TSR_FIT_MARGIN on each. Devices without a cap have none */
+    const size_t *margins;
+    int n_margins; /**< 0: TSR_FIT_MARGIN on each device */
 } tsr_fit_config;
 
+/** The defaults of a fit: no other KV type, TSR_FIT_MARGIN on each device. */
 #define TSR_FIT_CONFIG_INIT                                                          \
     {                                                                                \
         sizeof(tsr_fit_config), TSR_FIT_CTX_MIN, TSR_TYPE_F32, TSR_TYPE_F32, NULL, 0 \
     }
 
+/** A model that was fitted into devices; read-only. */
 typedef struct tsr_fit tsr_fit;
 
-/* Fit `gguf` (opened whole or header_only) into `devices`. `config` NULL: the defaults; config->fit NULL: the
- * defaults of a fit. All are only read during the call; what `config` points to must outlive the use of
+/** Fit `gguf` (opened whole or header_only) into `devices`. `config` NULL: the defaults; config->fit NULL:
+ * the defaults of a fit. All are only read during the call; what `config` points to must outlive the use of
  * tsr_fit_result(). Errors as tsr_plan_create(), and TSR_ERR_INVALID for a bad fit config; TSR_ERR_MEMORY
  * when it does not fit cut as far as allowed: the message names the devices and the bytes that each lacks. */
 TSR_NODISCARD TSR_API tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                                                 const tsr_model_config *config, tsr_fit **fit_out);
-TSR_API void tsr_fit_destroy(tsr_fit *fit); /* NULL is fine */
+TSR_API void tsr_fit_destroy(tsr_fit *fit); /**< NULL is fine */
 
-/* What a fit decides about. */
+/** What a fit decides about. */
 typedef struct tsr_fit_choice {
-    int64_t n_ctx;
-    tsr_type type_k, type_v;
-    int n_gpu_layers, n_cpu_moe; /* as in tsr_model_config; one more layer than the model has: all stay, and
-                                    the offload device is apart */
+    int64_t n_ctx;    /**< tokens of context */
+    tsr_type type_k;  /**< of keys in the KV region */
+    tsr_type type_v;  /**< of values in the KV region */
+    int n_gpu_layers; /**< as in tsr_model_config; one more layer than the model has: all stay, and
+                           the offload device is apart */
+    int n_cpu_moe;    /**< as in tsr_model_config */
 } tsr_fit_choice;
 
+/** What a fit wanted and what it chose. */
 typedef struct tsr_fit_info {
-    int n_devices, n_steps;
-    tsr_fit_choice wanted, chosen; /* equal where nothing had to be cut */
+    int n_devices;         /**< of the plan */
+    int n_steps;           /**< cuts, for tsr_fit_step_at() */
+    tsr_fit_choice wanted; /**< what the config asks for */
+    tsr_fit_choice chosen; /**< what fits; equal to `wanted` where nothing had to be cut */
 } tsr_fit_info;
 
+/** Write what the fit wanted and chose. */
 TSR_API void tsr_fit_describe(const tsr_fit *fit, tsr_fit_info *info_out);
 
-/* What a device would hold if nothing were cut and memory were no object, and how many bytes of that and of
+/** What a device would hold if nothing were cut and memory were no object, and how many bytes of that and of
  * its margin it does not have (0 where it fits). TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_fit_wanted(const tsr_fit *fit, int device, tsr_plan_device *device_out,
                                                 size_t *missing_bytes_out);
 
+/** What a step of a fit cuts, in the order in which it is tried. */
 typedef enum tsr_fit_cut {
     TSR_FIT_CUT_CONTEXT = 0,
     TSR_FIT_CUT_KV_TYPE = 1,
     TSR_FIT_CUT_EXPERTS = 2,
     TSR_FIT_CUT_LAYERS = 3,
-    TSR_FIT_GROW_CONTEXT = 4, /* what a later, coarser cut left over, given back */
+    TSR_FIT_GROW_CONTEXT = 4, /**< what a later, coarser cut left over, given back */
     TSR_FIT_CUT_COUNT = 5
 } tsr_fit_cut;
 
-/* "context", "kv_type", "experts", "layers", "context_back"; never NULL. */
+/** "context", "kv_type", "experts", "layers", "context_back"; never NULL. */
 TSR_API const char *tsr_fit_cut_name(tsr_fit_cut cut);
 
+/** One cut of a fit. */
 typedef struct tsr_fit_step {
-    tsr_fit_cut cut;
-    tsr_fit_choice before, after;
-    char text[96];                         /* "context 131072 -> 8192 tokens" */
-    int64_t saved_bytes;                   /* on all devices together but the offload device; negative where
-                                              context is given back */
-    int64_t device_bytes[TSR_MAX_DEVICES]; /* on each, the offload device included */
+    tsr_fit_cut cut;                       /**< what was cut */
+    tsr_fit_choice before;                 /**< the choice before the cut */
+    tsr_fit_choice after;                  /**< the choice after the cut */
+    char text[96];                         /**< "context 131072 -> 8192 tokens" */
+    int64_t saved_bytes;                   /**< on all devices together but the offload device; negative where
+                                                context is given back */
+    int64_t device_bytes[TSR_MAX_DEVICES]; /**< on each, the offload device included */
 } tsr_fit_step;
 
-/* The cuts in the order in which they were made; false past the last one. */
+/** The cuts in the order in which they were made; false past the last one. */
 TSR_API bool tsr_fit_step_at(const tsr_fit *fit, int index, tsr_fit_step *step_out);
 
-/* The placement that was found; belongs to the fit. */
+/** The placement that was found; belongs to the fit. */
 TSR_API const tsr_plan *tsr_fit_plan(const tsr_fit *fit);
 
-/* The config with which planning and loading come to just that: the one given, and what was chosen. It
+/** The config with which planning and loading come to just that: the one given, and what was chosen. It
  * points to what the one given pointed to, the fit's margins included. */
 TSR_API void tsr_fit_result(const tsr_fit *fit, tsr_model_config *config_out);
 
-/* All of it as tables, for people; and without the placement, for logs. */
+/** Print the whole fit as tables, for people. */
 TSR_API void tsr_fit_print(const tsr_fit *fit, tsr_write_fn write, void *user);
+/** Print the fit without the placement, for logs. */
 TSR_API void tsr_fit_print_cuts(const tsr_fit *fit, tsr_write_fn write, void *user);
 
 TSR_END_DECLS

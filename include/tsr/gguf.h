@@ -1,4 +1,5 @@
-/* GGUF model files, versions 2 and 3, read through a memory map.
+/** @file
+ * GGUF model files, versions 2 and 3, read through a memory map.
  *
  * Opening maps the file (and, for a multi-file model, its sisters), checks every count, offset, size, string
  * and type before it is used, and keeps an index of keys and tensors. No tensor byte is read or copied:
@@ -28,15 +29,16 @@
 
 TSR_BEGIN_DECLS
 
+/** An opened GGUF file, or several that belong together; read-only. */
 typedef struct tsr_gguf tsr_gguf;
 
-/* A string inside the file: `bytes` bytes, UTF-8 by convention, not NUL-terminated. */
+/** A string inside the file: `bytes` bytes, UTF-8 by convention, not NUL-terminated. */
 typedef struct tsr_gguf_string {
-    const char *data;
-    size_t bytes;
+    const char *data; /**< [bytes], inside the mapped file */
+    size_t bytes;     /**< length of `data` */
 } tsr_gguf_string;
 
-/* Value types as the file format numbers them. */
+/** Value types as the file format numbers them. */
 typedef enum tsr_gguf_value_type {
     TSR_GGUF_U8 = 0,
     TSR_GGUF_I8 = 1,
@@ -53,73 +55,85 @@ typedef enum tsr_gguf_value_type {
     TSR_GGUF_F64 = 12
 } tsr_gguf_value_type;
 
+/** A tensor of a file. */
 typedef struct tsr_gguf_tensor {
-    const char *name; /* NUL-terminated, owned by the tsr_gguf */
-    tsr_type type;
-    int n_dims;       /* 1..4 */
-    int64_t ne[4];    /* ne[0] is contiguous; missing dimensions are 1 */
-    size_t bytes;     /* whole tensor */
-    const void *data; /* in the map, read-only, at least 8-byte aligned (general.alignment says more); NULL if
-                         the file was opened header_only and ends before the tensor does */
-    int file;         /* which file of a multi-file model */
-    uint64_t offset;  /* of data in that file */
+    const char *name; /**< NUL-terminated, owned by the tsr_gguf */
+    tsr_type type;    /**< type of its elements */
+    int n_dims;       /**< 1..4 */
+    int64_t ne[4];    /**< ne[0] is contiguous; missing dimensions are 1 */
+    size_t bytes;     /**< whole tensor */
+    /** in the map, read-only, at least 8-byte aligned (general.alignment says more); NULL if the file was
+     * opened header_only and ends before the tensor does */
+    const void *data;
+    int file;        /**< which file of a multi-file model */
+    uint64_t offset; /**< of data in that file */
 } tsr_gguf_tensor;
 
+/** How a file is opened. */
 typedef struct tsr_gguf_config {
-    size_t size;      /* sizeof(tsr_gguf_config) */
-    bool header_only; /* accept a file that ends before its tensor data (planning needs no more) */
+    size_t size;      /**< sizeof(tsr_gguf_config) */
+    bool header_only; /**< accept a file that ends before its tensor data (planning needs no more) */
 } tsr_gguf_config;
 
+/** The defaults: the file must hold its tensor data. */
 #define TSR_GGUF_CONFIG_INIT           \
     {                                  \
         sizeof(tsr_gguf_config), false \
     }
 
-/* Open a model. `path` of a multi-file model names its first file ("...-00001-of-00003.gguf"); the others are
- * found beside it, their tensors follow in file order, and keys are read from the first file alone. `config`
- * may be NULL. The call reads headers from disk and may block on that. TSR_ERR_IO: a file cannot be opened or
- * mapped. TSR_ERR_FORMAT: it is not a well-formed GGUF (the message names file, key or tensor, and byte).
- * TSR_ERR_UNSUPPORTED: another version, a big-endian file, arrays of arrays, or a tensor type of
+/** Open a model. `path` of a multi-file model names its first file ("...-00001-of-00003.gguf"); the others
+ * are found beside it, their tensors follow in file order, and keys are read from the first file alone.
+ * `config` may be NULL. The call reads headers from disk and may block on that. TSR_ERR_IO: a file cannot be
+ * opened or mapped. TSR_ERR_FORMAT: it is not a well-formed GGUF (the message names file, key or tensor, and
+ * byte). TSR_ERR_UNSUPPORTED: another version, a big-endian file, arrays of arrays, or a tensor type of
  * unknown size. TSR_ERR_INVALID: `path` is a later file of a multi-file model. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config,
                                                tsr_gguf **gguf_out);
 
-/* NULL is fine. Every pointer obtained from it dies. */
+/** NULL is fine. Every pointer obtained from it dies. */
 TSR_API void tsr_gguf_close(tsr_gguf *gguf);
 
-TSR_API const char *tsr_gguf_path(const tsr_gguf *gguf);
-TSR_API int tsr_gguf_version(const tsr_gguf *gguf);
+TSR_API const char *tsr_gguf_path(const tsr_gguf *gguf); /**< as given to tsr_gguf_open() */
+TSR_API int tsr_gguf_version(const tsr_gguf *gguf);      /**< of the format: 2 or 3 */
+/** 1, or the parts of a model in several files */
 TSR_API int tsr_gguf_n_files(const tsr_gguf *gguf);
-TSR_API size_t tsr_gguf_file_bytes(const tsr_gguf *gguf); /* all files together */
+TSR_API size_t tsr_gguf_file_bytes(const tsr_gguf *gguf); /**< all files together */
 
-TSR_API int64_t tsr_gguf_n_tensors(const tsr_gguf *gguf);
+TSR_API int64_t tsr_gguf_n_tensors(const tsr_gguf *gguf); /**< of all files together */
 TSR_API const tsr_gguf_tensor *tsr_gguf_tensor_at(const tsr_gguf *gguf,
-                                                  int64_t index); /* NULL out of range */
+                                                  int64_t index); /**< NULL out of range */
 TSR_API const tsr_gguf_tensor *tsr_gguf_find_tensor(const tsr_gguf *gguf,
-                                                    const char *name); /* NULL if absent */
+                                                    const char *name); /**< NULL if absent */
 
-TSR_API int64_t tsr_gguf_n_keys(const tsr_gguf *gguf);
+TSR_API int64_t tsr_gguf_n_keys(const tsr_gguf *gguf); /**< of the first file */
 TSR_API const char *tsr_gguf_key_at(const tsr_gguf *gguf,
-                                    int64_t index); /* NUL-terminated; NULL out of range */
+                                    int64_t index); /**< NUL-terminated; NULL out of range */
+/** whether there is a value of that name */
 TSR_API bool tsr_gguf_has_key(const tsr_gguf *gguf, const char *key);
 
-/* Scalars. Any integer type converts where the value fits; get_f64 takes integers and floats (rounded to the
+/** Scalars. Any integer type converts where the value fits; get_f64 takes integers and floats (rounded to the
  * nearest double). TSR_ERR_NOT_FOUND: no such key. TSR_ERR_FORMAT: it has another type or does not fit. */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_u64(const tsr_gguf *gguf, const char *key, uint64_t *value_out);
+/** A number as double; see tsr_gguf_get_u64(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_f64(const tsr_gguf *gguf, const char *key, double *value_out);
+/** A bool; see tsr_gguf_get_u64(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_bool(const tsr_gguf *gguf, const char *key, bool *value_out);
+/** A string; see tsr_gguf_get_u64(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_string(const tsr_gguf *gguf, const char *key,
                                                      tsr_gguf_string *value_out);
 
-/* Arrays: element type and count; then one element at a time by index, each in constant time. Numbers convert
- * as for scalars; array_i64 also takes bools, as 0 and 1. Errors as for scalars, and TSR_ERR_INVALID for an
- * index out of range. */
+/** Arrays: element type and count; then one element at a time by index, each in constant time. Numbers
+ * convert as for scalars; array_i64 also takes bools, as 0 and 1. Errors as for scalars, and TSR_ERR_INVALID
+ * for an index out of range. */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_get_array(const tsr_gguf *gguf, const char *key,
                                                     tsr_gguf_value_type *type_out, int64_t *n_out);
+/** One string of an array; see tsr_gguf_get_array(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_string(const tsr_gguf *gguf, const char *key, int64_t index,
                                                        tsr_gguf_string *value_out);
+/** One number of an array as double; see tsr_gguf_get_array(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_f64(const tsr_gguf *gguf, const char *key, int64_t index,
                                                     double *value_out);
+/** One integer or bool of an array; see tsr_gguf_get_array(). */
 TSR_NODISCARD TSR_API tsr_status tsr_gguf_array_i64(const tsr_gguf *gguf, const char *key, int64_t index,
                                                     int64_t *value_out);
 

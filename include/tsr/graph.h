@@ -1,4 +1,5 @@
-/* Graphs over split tensors, and the programs they compile to.
+/** @file
+ * Graphs over split tensors, and the programs they compile to.
  *
  * A graph is built once for one shape: inputs, weights (tensors of a context, placed in any buffer type),
  * ops. Compiling decides for every tensor whether it is REPLICATED (each device has all of it), SPLIT (each
@@ -36,126 +37,138 @@
 
 TSR_BEGIN_DECLS
 
+/** Ops over tensors, before they are compiled. */
 typedef struct tsr_graph tsr_graph;
+/** A compiled graph: an op list and an arena per device. */
 typedef struct tsr_program tsr_program;
 
+/** An empty graph on `rt`, which must outlive it. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_graph_create(tsr_runtime *rt, tsr_graph **graph_out);
-TSR_API void tsr_graph_destroy(tsr_graph *graph); /* NULL is fine */
+TSR_API void tsr_graph_destroy(tsr_graph *graph); /**< NULL is fine */
 
-/* A tensor that the caller fills with tsr_tensor_set() after compiling; every device that needs it gets a
+/** A tensor that the caller fills with tsr_tensor_set() after compiling; every device that needs it gets a
  * copy. It keeps its value from run to run. F32 or I32. */
 TSR_API tsr_tensor *tsr_graph_input(tsr_graph *graph, tsr_type type, int64_t ne0, int64_t ne1,
                                     const char *name);
 
-/* Keep `tensor` until the run is over, so that tsr_tensor_get() can read it. Returns `tensor`. */
+/** Keep `tensor` until the run is over, so that tsr_tensor_get() can read it. Returns `tensor`. */
 TSR_API tsr_tensor *tsr_graph_output(tsr_graph *graph, tsr_tensor *tensor);
 
-/* Give a computed tensor a name for messages and traces (cut to 63 bytes). Returns `tensor`. */
+/** Give a computed tensor a name for messages and traces (cut to 63 bytes). Returns `tensor`. */
 TSR_API tsr_tensor *tsr_tensor_rename(tsr_tensor *tensor, const char *name);
 
-/* Rows ids[0..n) of `table` ([ne0, rows]: a weight of any type, or an activation) as F32 [ne0, n]; an id that
- * is no row gives zeros. A table whose rows are SPLIT gives a PARTIAL. */
+/** Rows ids[0..n) of `table` ([ne0, rows]: a weight of any type, or an activation) as F32 [ne0, n]; an id
+ * that is no row gives zeros. A table whose rows are SPLIT gives a PARTIAL. */
 TSR_API tsr_tensor *tsr_get_rows(tsr_graph *graph, tsr_tensor *table, tsr_tensor *ids);
 
-/* w x: F32 [w.ne1, n_tokens]. w SPLIT by rows needs x whole and gives a SPLIT; w SPLIT by columns takes its
+/** w x: F32 [w.ne1, n_tokens]. w SPLIT by rows needs x whole and gives a SPLIT; w SPLIT by columns takes its
  * part of x and gives a PARTIAL. */
 TSR_API tsr_tensor *tsr_mul_mat(tsr_graph *graph, tsr_tensor *w, tsr_tensor *x);
 
-/* x / rms(x) * weight over ne0; with weight.ne0 a divisor of x.ne0, over each such part (a norm per head). */
+/** x / rms(x) * weight over ne0; with weight.ne0 a divisor of x.ne0, over each such part (a norm per
+ * head). */
 TSR_API tsr_tensor *tsr_rms_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, float eps);
 
-/* LayerNorm over ne0: (x - mean) / sqrt(variance + eps) * weight + bias; bias NULL: none. Both are F32
+/** LayerNorm over ne0: (x - mean) / sqrt(variance + eps) * weight + bias; bias NULL: none. Both are F32
  * weights of x.ne0 elements on the same devices. */
 TSR_API tsr_tensor *tsr_layer_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *weight, tsr_tensor *bias,
                                    float eps);
 
-/* Rotary embedding of each head of x [n_heads * head_dim, n_tokens]. `table` is an input [n_rot, n_tokens] of
- * (cos, sin) pairs: row t holds, for i = 0 .. n_rot / 2 - 1, the cosine and sine of token t's angle i at 2i
- * and 2i + 1, e.g. of position * base^(-2i / n_rot). The first n_rot elements of each head are rotated.
+/** Rotary embedding of each head of x [n_heads * head_dim, n_tokens]. `table` is an input [n_rot, n_tokens]
+ * of (cos, sin) pairs: row t holds, for i = 0 .. n_rot / 2 - 1, the cosine and sine of token t's angle i at
+ * 2i and 2i + 1, e.g. of position * base^(-2i / n_rot). The first n_rot elements of each head are rotated.
  * interleaved: pairs of elements (2i, 2i + 1), as llama; else (i, i + n_rot / 2), as neox. */
 TSR_API tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t head_dim,
                              bool interleaved);
 
-/* silu(gate) * up, or with the tanh form of gelu. */
+/** silu(gate) * up. */
 TSR_API tsr_tensor *tsr_swiglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up);
+/** gelu(gate) * up, with the tanh form of gelu. */
 TSR_API tsr_tensor *tsr_geglu(tsr_graph *graph, tsr_tensor *gate, tsr_tensor *up);
 
-/* gelu(x) in its tanh form, and max(x, 0)^2: the activations of FFNs without a gate. */
+/** gelu(x) in its tanh form: the activation of an FFN without a gate. */
 TSR_API tsr_tensor *tsr_gelu(tsr_graph *graph, tsr_tensor *x);
+/** max(x, 0)^2: the activation of an FFN without a gate. */
 TSR_API tsr_tensor *tsr_relu_squared(tsr_graph *graph, tsr_tensor *x);
 
-/* a + b; b may have one row, which is then added to every row of a. */
+/** a + b; b may have one row, which is then added to every row of a. */
 TSR_API tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b);
 
-TSR_API tsr_tensor *tsr_scale(tsr_graph *graph, tsr_tensor *x, float factor);
+TSR_API tsr_tensor *tsr_scale(tsr_graph *graph, tsr_tensor *x, float factor); /**< factor * x */
 
-/* cap * tanh(x / cap): hardly changes what is small beside cap, and nothing leaves (-cap, cap). cap > 0. */
+/** cap * tanh(x / cap): hardly changes what is small beside cap, and nothing leaves (-cap, cap). cap > 0. */
 TSR_API tsr_tensor *tsr_softcap(tsr_graph *graph, tsr_tensor *x, float cap);
 
-/* softmax(factor * x) over ne0. */
+/** softmax(factor * x) over ne0. */
 TSR_API tsr_tensor *tsr_softmax(tsr_graph *graph, tsr_tensor *x, float factor);
 
-/* I32 [1, n_tokens]: index of the largest element of each row, the lowest index on a tie. */
+/** I32 [1, n_tokens]: index of the largest element of each row, the lowest index on a tie. */
 TSR_API tsr_tensor *tsr_argmax(tsr_graph *graph, tsr_tensor *x);
 
-/* How PARTIAL results are added up. */
+/** How PARTIAL results are added up. */
 typedef enum tsr_reduction {
-    TSR_REDUCTION_EXACT = 0, /* 64-bit fixed point: the same bits for every split; 8 bytes per element */
-    TSR_REDUCTION_F32 = 1,   /* float: half the bytes, bits depend on the split */
-    TSR_REDUCTION_BF16 = 2 /* bfloat16: a quarter of the bytes; every device's part and the sum are rounded to
-                              8 bits of mantissa. docs/exact-reduction.md compares the three */
+    TSR_REDUCTION_EXACT = 0, /**< 64-bit fixed point: the same bits for every split; 8 bytes per element */
+    TSR_REDUCTION_F32 = 1,   /**< float: half the bytes, bits depend on the split */
+    /** bfloat16: a quarter of the bytes; every device's part and the sum are rounded to 8 bits of mantissa.
+     * docs/exact-reduction.md compares the three */
+    TSR_REDUCTION_BF16 = 2
 } tsr_reduction;
 
+/** How a graph is compiled and run. */
 typedef struct tsr_program_config {
-    size_t size; /* sizeof(tsr_program_config) */
-    tsr_reduction reduction;
-    uint64_t timeout_ns; /* a run that takes longer fails with TSR_ERR_TIMEOUT; 0 = no limit */
-    int activation_bits; /* beside quantized weights on host devices: activations are integers of 16 bits (16
-                            or 0) or 8, as in llama.cpp, with an f32 scale per 32, and off by up to 2^-16 or
-                            2^-8 of the largest of those. Beside BF16 weights (with AMX F16 ones, too), where
-                            the processor multiplies bfloat16, 8 makes them such, off by up to 2^-9 of
-                            themselves. 8 bits are faster, unless kernels are `generic` or `neon`. Either has
-                            the same bits for every split. GPUs have 16 bits always */
+    size_t size;             /**< sizeof(tsr_program_config) */
+    tsr_reduction reduction; /**< how PARTIAL results are added up */
+    uint64_t timeout_ns;     /**< a run that takes longer fails with TSR_ERR_TIMEOUT; 0 = no limit */
+    /** beside quantized weights on host devices: activations are integers of 16 bits (16 or 0) or 8, as in
+     * llama.cpp, with an f32 scale per 32, and off by up to 2^-16 or 2^-8 of the largest of those. Beside
+     * BF16 weights (with AMX F16 ones, too), where the processor multiplies bfloat16, 8 makes them such, off
+     * by up to 2^-9 of themselves. 8 bits are faster, unless kernels are `generic` or `neon`. Either has the
+     * same bits for every split. GPUs have 16 bits always */
+    int activation_bits;
 } tsr_program_config;
 
+/** The defaults: the exact reduction, no time limit, 16-bit activations. */
 #define TSR_PROGRAM_CONFIG_INIT                                \
     {                                                          \
         sizeof(tsr_program_config), TSR_REDUCTION_EXACT, 0, 16 \
     }
 
-/* Compile and allocate the arenas. `config` may be NULL; it is only read during the call. TSR_ERR_INVALID
+/** Compile and allocate the arenas. `config` may be NULL; it is only read during the call. TSR_ERR_INVALID
  * when shapes or shardings cannot meet (the message names the tensor), TSR_ERR_MEMORY when an arena does not
  * fit (the message names device and bytes). */
 TSR_NODISCARD TSR_API tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *config,
                                                      tsr_program **program_out);
-TSR_API void tsr_program_destroy(tsr_program *program); /* NULL is fine */
+TSR_API void tsr_program_destroy(tsr_program *program); /**< NULL is fine */
 
-/* Run once and wait. TSR_ERR_RANGE: a partial sum left the exact reduction's range. TSR_ERR_TIMEOUT:
+/** Run once and wait. TSR_ERR_RANGE: a partial sum left the exact reduction's range. TSR_ERR_TIMEOUT:
  * timeout_ns passed; the message names the device, the op, and the devices that did not arrive there.
  * TSR_ERR_DEVICE: a device failed. After a failure the outputs are not to be used; the program may run again.
  * Allocates nothing. */
 TSR_NODISCARD TSR_API tsr_status tsr_program_run(tsr_program *program);
 
-/* What a compiled program needs and does. */
+/** What a compiled program needs and does. */
 typedef struct tsr_program_info {
-    int n_devices;
-    int n_all_reduces; /* per run */
-    int n_all_gathers;
-    int n_handovers;  /* copies of an activation from one device to another */
-    int n_moved;      /* ops at another place than in the order in which the graph was built */
-    bool least_order; /* proven: no order of the ops would need less of one device and not more of another */
+    int n_devices;     /**< of the runtime */
+    int n_all_reduces; /**< per run */
+    int n_all_gathers; /**< per run */
+    int n_handovers;   /**< copies of an activation from one device to another */
+    int n_moved;       /**< ops at another place than in the order in which the graph was built */
+    /** proven: no order of the ops would need less of one device and not more of another */
+    bool least_order;
 } tsr_program_info;
 
+/** What a compiled program needs of one device. */
 typedef struct tsr_program_device_info {
-    int n_ops;
-    size_t arena_bytes;     /* packed size of the activations */
-    size_t bound_bytes;     /* max-live lower bound: no packing can be smaller */
-    size_t comm_bytes;      /* workspace of the collectives */
-    size_t unordered_bytes; /* the bound if the ops ran in the order in which the graph was built */
+    int n_ops;              /**< per run */
+    size_t arena_bytes;     /**< packed size of the activations */
+    size_t bound_bytes;     /**< max-live lower bound: no packing can be smaller */
+    size_t comm_bytes;      /**< workspace of the collectives */
+    size_t unordered_bytes; /**< the bound if the ops ran in the order in which the graph was built */
 } tsr_program_device_info;
 
+/** Write what the program needs and does. */
 TSR_API void tsr_program_describe(const tsr_program *program, tsr_program_info *info_out);
-/* TSR_ERR_INVALID if there is no such device. */
+/** TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_program_describe_device(const tsr_program *program, int device,
                                                              tsr_program_device_info *info_out);
 

@@ -1,4 +1,5 @@
-/* The instruction sets that host devices have kernels for.
+/** @file
+ * The instruction sets that host devices have kernels for.
  *
  * One source of kernels is compiled several times, and a host device takes one of these *levels*: the one
  * that its isa= names (tsr/topology.h), else that of tsr_runtime_config.isa, else that of the environment
@@ -20,19 +21,22 @@ TSR_BEGIN_DECLS
 
 enum { TSR_MAX_ISA_LEVELS = 8 };
 
+/** A set of kernels of host devices. */
 typedef struct tsr_isa_level {
-    char name[16];     /* what isa= and TSR_ISA take */
-    char lacking[160]; /* what keeps it from running on this machine; "": it runs */
+    char name[16];     /**< what isa= and TSR_ISA take */
+    char lacking[160]; /**< what keeps it from running on this machine; "": it runs */
 } tsr_isa_level;
 
+/** The kernels of this build and which of them run here. */
 typedef struct tsr_isa_list {
-    int n_levels;
-    tsr_isa_level levels[TSR_MAX_ISA_LEVELS]; /* that this build has, best first; the last one always runs */
-    int chosen;                               /* the level of host devices that name none */
-    bool by_environment;                      /* because TSR_ISA says so */
+    int n_levels; /**< entries of `levels` */
+    /** that this build has, best first; the last one always runs */
+    tsr_isa_level levels[TSR_MAX_ISA_LEVELS];
+    int chosen;          /**< the level of host devices that name none */
+    bool by_environment; /**< because TSR_ISA says so */
 } tsr_isa_list;
 
-/* What there is on this machine. Any thread. TSR_ERR_UNSUPPORTED if TSR_ISA names a level that this build
+/** What there is on this machine. Any thread. TSR_ERR_UNSUPPORTED if TSR_ISA names a level that this build
  * does not know or this machine cannot run; the message says why, and which do run. */
 TSR_NODISCARD TSR_API tsr_status tsr_isa_discover(tsr_isa_list *list_out);
 

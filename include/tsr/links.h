@@ -1,4 +1,5 @@
-/* How fast devices reach each other, and what an all-reduce over some of them takes.
+/** @file
+ * How fast devices reach each other, and what an all-reduce over some of them takes.
  *
  * The machine is a graph of wires, each with bytes per second per direction: a GPU's PCIe link, the uplinks
  * of switches, the interconnect between sockets, NVLinks, ports of NVSwitches, host memory. Every ordered
@@ -30,73 +31,77 @@
 
 TSR_BEGIN_DECLS
 
+/** The links between the devices of a list. */
 typedef struct tsr_links tsr_links;
 
-/* What the slowest part of a route is, best first. */
+/** What the slowest part of a route is, best first. */
 typedef enum tsr_link_kind {
-    TSR_LINK_SAME = 0, /* one device, or two virtual ones on the same GPU: its memory */
+    TSR_LINK_SAME = 0, /**< one device, or two virtual ones on the same GPU: its memory */
     TSR_LINK_NVLINK,
     TSR_LINK_NVSWITCH,
-    TSR_LINK_C2C,    /* chip to chip, GPU and processor in one package */
-    TSR_LINK_MEMORY, /* host devices on one NUMA node */
-    TSR_LINK_PCIE,   /* GPUs that reach each other's memory over PCIe */
-    TSR_LINK_SOCKET, /* the same, or host devices, across the interconnect of sockets */
-    TSR_LINK_STAGED  /* through host memory: no peer access, or one end is a host device */
+    TSR_LINK_C2C,    /**< chip to chip, GPU and processor in one package */
+    TSR_LINK_MEMORY, /**< host devices on one NUMA node */
+    TSR_LINK_PCIE,   /**< GPUs that reach each other's memory over PCIe */
+    TSR_LINK_SOCKET, /**< the same, or host devices, across the interconnect of sockets */
+    TSR_LINK_STAGED  /**< through host memory: no peer access, or one end is a host device */
 } tsr_link_kind;
 
-/* From one device to another. */
+/** From one device to another. */
 typedef struct tsr_link {
-    tsr_link_kind kind;
-    double bytes_per_s; /* one direction, nothing else going on */
-    double latency_ns;  /* of a signal that the other sees */
-    bool guessed;       /* some part of the route is not described by the topology */
-    bool measured;      /* rate and latency are; else the latency is always a guess */
+    tsr_link_kind kind; /**< of the slowest part of the route */
+    double bytes_per_s; /**< one direction, nothing else going on */
+    double latency_ns;  /**< of a signal that the other sees */
+    bool guessed;       /**< some part of the route is not described by the topology */
+    bool measured;      /**< rate and latency are; else the latency is always a guess */
 } tsr_link;
 
+/** How an all-reduce is made. */
 typedef enum tsr_all_reduce_algorithm {
-    TSR_ALL_REDUCE_NONE = 0, /* fewer than two devices */
-    TSR_ALL_REDUCE_ONE_SHOT, /* each device reads what all others have */
-    TSR_ALL_REDUCE_TWO_SHOT, /* each sums up its part, then all read the sums */
-    TSR_ALL_REDUCE_RING,     /* NCCL's; GPUs only */
-    TSR_ALL_REDUCE_MEASURED  /* from a table: whichever was run */
+    TSR_ALL_REDUCE_NONE = 0, /**< fewer than two devices */
+    TSR_ALL_REDUCE_ONE_SHOT, /**< each device reads what all others have */
+    TSR_ALL_REDUCE_TWO_SHOT, /**< each sums up its part, then all read the sums */
+    TSR_ALL_REDUCE_RING,     /**< NCCL's; GPUs only */
+    TSR_ALL_REDUCE_MEASURED  /**< from a table: whichever was run */
 } tsr_all_reduce_algorithm;
 
+/** What an all-reduce takes. */
 typedef struct tsr_all_reduce_cost {
-    double ns;         /* from when the last device arrives until the last one has the sum */
-    double latency_ns; /* the part of it that does not depend on the bytes; 0 if measured */
-    tsr_all_reduce_algorithm algorithm;
-    tsr_link_kind slowest; /* the worst kind of route in it */
-    bool guessed;
+    double ns;         /**< from when the last device arrives until the last one has the sum */
+    double latency_ns; /**< the part of it that does not depend on the bytes; 0 if measured */
+    tsr_all_reduce_algorithm algorithm; /**< the fastest of those that can be used */
+    tsr_link_kind slowest;              /**< the worst kind of route in it */
+    bool guessed;                       /**< some part of a route is not described by the topology */
 } tsr_all_reduce_cost;
 
-/* Both arguments are only read during the call. Devices are numbered as in the list. The result is the
+/** Both arguments are only read during the call. Devices are numbered as in the list. The result is the
  * caller's, freed with tsr_links_destroy(). TSR_ERR_UNSUPPORTED: a PCI tree too large to follow.
  * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *devices,
                                                   tsr_links **links_out);
 
-/* The same once more, measured values included; the caller's as well. TSR_ERR_MEMORY. */
+/** The same once more, measured values included; the caller's as well. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_copy(const tsr_links *links, tsr_links **copy_out);
 
-/* NULL is fine. */
+/** NULL is fine. */
 TSR_API void tsr_links_destroy(tsr_links *links);
 
+/** Devices that the links are between. */
 TSR_API int tsr_links_n_devices(const tsr_links *links);
 
-/* The route from device `from` to device `to`. TSR_ERR_INVALID: no such device. */
+/** The route from device `from` to device `to`. TSR_ERR_INVALID: no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_pair(const tsr_links *links, int from, int to, tsr_link *link_out);
 
-/* "nvlink", "nvswitch", "c2c", "memory", "pcie", "socket", "staged", "same". */
+/** "nvlink", "nvswitch", "c2c", "memory", "pcie", "socket", "staged", "same". */
 TSR_API const char *tsr_link_kind_name(tsr_link_kind kind);
 
-/* "none", "one-shot", "two-shot", "ring", "measured". */
+/** "none", "one-shot", "two-shot", "ring", "measured". */
 TSR_API const char *tsr_all_reduce_algorithm_name(tsr_all_reduce_algorithm algorithm);
 
-/* Nanoseconds of handing `bytes` over from one device to another; 0 for from == to, and for numbers that are
+/** Nanoseconds of handing `bytes` over from one device to another; 0 for from == to, and for numbers that are
  * no devices. */
 TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint64_t bytes);
 
-/* Nanoseconds of an all-reduce of `bytes` (on each device) over the devices whose bits are set, bit i being
+/** Nanoseconds of an all-reduce of `bytes` (on each device) over the devices whose bits are set, bit i being
  * device i; bits beyond the last device are ignored, and it is 0 for fewer than two devices. Measured values
  * of that set are interpolated; without any, it is the least of
  *
@@ -113,20 +118,20 @@ TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint6
  * ring's hops are NCCL's tuning constants. No allocation, no lock: made for a planner's inner loop. */
 TSR_API double tsr_links_all_reduce_ns(const tsr_links *links, uint64_t device_mask, uint64_t bytes);
 
-/* The same with how it came about. */
+/** The same with how it came about. */
 TSR_API void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
                                   tsr_all_reduce_cost *cost_out);
 
-/* A measured time: of an all-reduce, or of handing bytes over from one device to another. */
+/** A measured time: of an all-reduce, or of handing bytes over from one device to another. */
 typedef struct tsr_links_value {
-    int from; /* the sender of a hand-over; -1: an all-reduce */
-    /* bit i for device i: of an all-reduce all that take part, of a hand-over the receiver */
+    int from; /**< the sender of a hand-over; -1: an all-reduce */
+    /** bit i for device i: of an all-reduce all that take part, of a hand-over the receiver */
     uint64_t devices;
-    uint64_t bytes; /* on each device, or handed over */
-    double ns;
+    uint64_t bytes; /**< on each device, or handed over */
+    double ns;      /**< nanoseconds that it took */
 } tsr_links_value;
 
-/* Record a value, which is copied; a second one for the same devices and size replaces the first. What was
+/** Record a value, which is copied; a second one for the same devices and size replaces the first. What was
  * measured replaces what is predicted: sizes between two values are interpolated linearly, smaller ones take
  * the smallest value's time, larger ones go on at the rate of the two largest values. tsr_links_pair() then
  * tells the smallest hand-over's time as latency, and the largest one's rate. TSR_ERR_INVALID: an all-reduce
@@ -134,9 +139,10 @@ typedef struct tsr_links_value {
  * positive. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_set_measured(tsr_links *links, const tsr_links_value *value);
 
-/* All that were recorded, all-reduces first, each in the order of devices and bytes; NULL for an index beyond
- * them. Good until the next one is recorded. */
+/** The number of values that were recorded. */
 TSR_API int tsr_links_n_measured(const tsr_links *links);
+/** A recorded value, all-reduces first, each in the order of devices and bytes; NULL for an index beyond
+ * them. Good until the next one is recorded. */
 TSR_API const tsr_links_value *tsr_links_measured(const tsr_links *links, int index);
 
 TSR_END_DECLS

@@ -1,4 +1,5 @@
-/* Logging: silent unless the caller passes a sink in a config. */
+/** @file
+ * Logging: silent unless the caller passes a sink in a config. */
 #ifndef TSR_LOG_H
 #define TSR_LOG_H
 
@@ -8,28 +9,31 @@
 
 TSR_BEGIN_DECLS
 
+/** How important a line of the log is; a logger gets those up to its max_level. */
 typedef enum tsr_log_level {
-    TSR_LOG_WARN = 0, /* the caller probably wants to change something */
-    TSR_LOG_INFO = 1, /* once per object: what was chosen and why */
-    TSR_LOG_DEBUG = 2 /* for people who work on the library */
+    TSR_LOG_WARN = 0, /**< the caller probably wants to change something */
+    TSR_LOG_INFO = 1, /**< once per object: what was chosen and why */
+    TSR_LOG_DEBUG = 2 /**< for people who work on the library */
 } tsr_log_level;
 
-/* Receives one line without a newline. May be called from any thread that calls into the library, never from
+/** Receives one line without a newline. May be called from any thread that calls into the library, never from
  * device threads. `text` is valid during the call only. */
 typedef void (*tsr_log_fn)(tsr_log_level level, const char *text, void *user);
 
+/** A sink for the log. */
 typedef struct tsr_logger {
-    tsr_log_fn fn; /* NULL: silent */
-    void *user;
-    tsr_log_level max_level;
+    tsr_log_fn fn;           /**< NULL: silent */
+    void *user;              /**< passed to `fn` */
+    tsr_log_level max_level; /**< the least important lines that are wanted */
 } tsr_logger;
 
+/** No log. */
 #define TSR_LOGGER_INIT          \
     {                            \
         NULL, NULL, TSR_LOG_WARN \
     }
 
-/* Where a tsr_<object>_print() function writes: receives pieces of text, newlines included, in order. `text`
+/** Where a tsr_<object>_print() function writes: receives pieces of text, newlines included, in order. `text`
  * is valid during the call only.
  *
  *     static void to_file(const char *text, void *user) { fputs(text, user); }

@@ -1,4 +1,5 @@
-/* Who owns bytes on a device: the words of every memory report. */
+/** @file
+ * Who owns bytes on a device: the words of every memory report. */
 #ifndef TSR_MEMORY_H
 #define TSR_MEMORY_H
 
@@ -9,54 +10,60 @@
 
 TSR_BEGIN_DECLS
 
+/** What a byte of device memory is used for. */
 typedef enum tsr_memory_owner {
-    TSR_MEMORY_WEIGHTS = 0, /* shards of weights, copied or viewed in a mapped file */
-    TSR_MEMORY_KV = 1,      /* the KV region at its full size */
-    TSR_MEMORY_ARENA = 2,   /* activations of compiled programs */
-    TSR_MEMORY_COMM = 3,    /* workspace of the collectives */
-    TSR_MEMORY_SCRATCH = 4, /* what kernels of a GPU work in besides the arena; shared by all its programs */
-    TSR_MEMORY_OTHER = 5,   /* anything a caller allocates for itself */
+    TSR_MEMORY_WEIGHTS = 0, /**< shards of weights, copied or viewed in a mapped file */
+    TSR_MEMORY_KV = 1,      /**< the KV region at its full size */
+    TSR_MEMORY_ARENA = 2,   /**< activations of compiled programs */
+    TSR_MEMORY_COMM = 3,    /**< workspace of the collectives */
+    /** what kernels of a GPU work in besides the arena; shared by all its programs */
+    TSR_MEMORY_SCRATCH = 4,
+    TSR_MEMORY_OTHER = 5, /**< anything a caller allocates for itself */
     TSR_MEMORY_COUNT = 6
 } tsr_memory_owner;
 
-/* One device's memory as a runtime sees it. Bytes; SIZE_MAX = unlimited. Every byte that the runtime takes of
- * the device is in one of used[], runtime and library:
+/** One device's memory as a runtime sees it. Bytes; SIZE_MAX = unlimited. Every byte that the runtime takes
+ * of the device is in one of used[], runtime and library:
  *
  *     taken = sum of used[] - viewed - (used[TSR_MEMORY_KV] - kv_committed)
  *             + runtime + rounding by the system
  */
 typedef struct tsr_device_memory {
-    char name[32];
-    size_t cap;                                /* most that used[] may sum up to */
-    size_t used[TSR_MEMORY_COUNT], used_total; /* charged against the cap now */
-    size_t peak[TSR_MEMORY_COUNT], peak_total; /* the most since tsr_runtime_reset_peaks(), or the opening */
-    size_t viewed;       /* of used: memory of others that is read in place, a mapped file's as a rule */
-    size_t kv_committed; /* of used[TSR_MEMORY_KV]: has memory behind it; the rest are reserved addresses */
-    size_t runtime;      /* beside used: counters and flags that the runtime itself needs there */
-    size_t library;      /* beside used and taken: what NCCL and cuBLASLt were seen to take */
-    size_t taken;        /* of the device's memory by this runtime's devices alone, see above */
-    size_t pinned, pinned_peak; /* host memory that is pinned for the device's copies */
-    size_t device_free,
-        device_total;    /* what the device itself says now, whoever uses it; total 0: it does not */
-    size_t free_at_open; /* device_free when the runtime had been opened */
-    size_t elsewhere;    /* device_total without device_free and what this runtime has taken: other processes,
-                            the    driver, libraries */
+    char name[32];                 /**< as in tsr_device_info */
+    size_t cap;                    /**< most that used[] may sum up to */
+    size_t used[TSR_MEMORY_COUNT]; /**< charged against the cap now, by owner */
+    size_t used_total;             /**< sum of used[] */
+    size_t peak[TSR_MEMORY_COUNT]; /**< the most since tsr_runtime_reset_peaks(), or the opening */
+    size_t peak_total;             /**< the most that used_total was since then */
+    size_t viewed;       /**< of used: memory of others that is read in place, a mapped file's as a rule */
+    size_t kv_committed; /**< of used[TSR_MEMORY_KV]: has memory behind it; the rest are reserved addresses */
+    size_t runtime;      /**< beside used: counters and flags that the runtime itself needs there */
+    size_t library;      /**< beside used and taken: what NCCL and cuBLASLt were seen to take */
+    size_t taken;        /**< of the device's memory by this runtime's devices alone, see above */
+    size_t pinned;       /**< host memory that is pinned for the device's copies */
+    size_t pinned_peak;  /**< the most that `pinned` was */
+    size_t device_free;  /**< what the device itself says is free now, whoever uses the rest */
+    size_t device_total; /**< what the device itself says it has; 0: it does not say */
+    size_t free_at_open; /**< device_free when the runtime had been opened */
+    /** device_total without device_free and what this runtime has taken: other processes, the    driver,
+     * libraries */
+    size_t elsewhere;
 } tsr_device_memory;
 
-/* Something that exists on a runtime: a model, session, buffer, KV region, memory of programs, program, graph
- * or context. */
+/** Something that exists on a runtime: a model, session, buffer, KV region, memory of programs, program,
+ * graph or context. */
 typedef struct tsr_memory_holder {
-    char name[128]; /* "buffer with tensors wq to wo", "session of llama.gguf" */
-    size_t bytes;   /* that it holds itself, on all devices, as charged; a session's are its parts' */
+    char name[128]; /**< "buffer with tensors wq to wo", "session of llama.gguf" */
+    size_t bytes;   /**< that it holds itself, on all devices, as charged; a session's are its parts' */
 } tsr_memory_holder;
 
-/* "weights", "kv", "arena", "comm", "scratch", "other"; never NULL. */
+/** "weights", "kv", "arena", "comm", "scratch", "other"; never NULL. */
 TSR_API const char *tsr_memory_owner_name(tsr_memory_owner owner);
 
-/* Room for any byte count as text. */
+/** Room for any byte count as text. */
 #define TSR_BYTES_TEXT 32
 
-/* A byte count as people read it, in powers of 1024: "31.3 GiB", "512 KiB", "17 B". Writes it to
+/** A byte count as people read it, in powers of 1024: "31.3 GiB", "512 KiB", "17 B". Writes it to
  * text[TSR_BYTES_TEXT] and returns that. The other way round: tsr_bytes_parse(). */
 TSR_API const char *tsr_bytes_text(uint64_t bytes, char *text);
 

@@ -1,4 +1,5 @@
-/* Models: a GGUF file laid over the devices of a runtime.
+/** @file
+ * Models: a GGUF file laid over the devices of a runtime.
  *
  *     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
  *     config.tensor_split = split;  config.n_tensor_split = 2;  config.n_ctx = 8192;
@@ -20,15 +21,16 @@
 
 TSR_BEGIN_DECLS
 
+/** A model that is loaded on a runtime. */
 typedef struct tsr_model tsr_model;
 
-/* Plan, then load. `config` may be NULL; it is only read during the call. `rt` must outlive the model. Errors
- * as tsr_gguf_open() and tsr_plan_create(); TSR_ERR_MEMORY names device and bytes. */
+/** Plan, then load. `config` may be NULL; it is only read during the call. `rt` must outlive the model.
+ * Errors as tsr_gguf_open() and tsr_plan_create(); TSR_ERR_MEMORY names device and bytes. */
 TSR_NODISCARD TSR_API tsr_status tsr_model_open(tsr_runtime *rt, const char *path,
                                                 const tsr_model_config *config, tsr_model **model_out);
-TSR_API void tsr_model_close(tsr_model *model); /* NULL is fine */
+TSR_API void tsr_model_close(tsr_model *model); /**< NULL is fine */
 
-/* Change the split of a loaded model and of its sessions: afterwards all are as if the model had been opened
+/** Change the split of a loaded model and of its sessions: afterwards all are as if the model had been opened
  * with this tensor_split[n_tensor_split] (n 0, or all zeros: the planner chooses anew) and the rest of its
  * config. Handles stay valid, sequences keep their tokens, and decoding goes on with the bits that it would
  * have had without the change. What tsr_model_plan() gave before is gone.
@@ -46,33 +48,41 @@ TSR_API void tsr_model_close(tsr_model *model); /* NULL is fine */
 TSR_NODISCARD TSR_API tsr_status tsr_model_resplit(tsr_model *model, const float *tensor_split,
                                                    int n_tensor_split);
 
-/* The same for all models that are open on a runtime: all of them change, or none. */
+/** The same for all models that are open on a runtime: all of them change, or none. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_resplit(tsr_runtime *rt, const float *tensor_split,
                                                      int n_tensor_split);
 
+/** What a loaded model is. */
 typedef struct tsr_model_info {
-    char architecture[32];
-    char name[128]; /* general.name, "" if none */
-    int64_t n_layers, n_embd, n_head, n_head_kv, head_dim, n_ff, n_vocab;
-    int64_t n_ctx_train;
-    int64_t n_params;
-    size_t weight_bytes; /* of all tensors in use */
+    char architecture[32]; /**< general.architecture of the file */
+    char name[128];        /**< general.name, "" if none */
+    int64_t n_layers;      /**< transformer layers */
+    int64_t n_embd;        /**< elements of a token's embedding */
+    int64_t n_head;        /**< query heads */
+    int64_t n_head_kv;     /**< key and value heads */
+    int64_t head_dim;      /**< elements of a head */
+    int64_t n_ff;          /**< columns of the FFN, or of one expert */
+    int64_t n_vocab;       /**< tokens of the vocabulary */
+    int64_t n_ctx_train;   /**< tokens of context that it was trained with */
+    int64_t n_params;      /**< elements of all tensors in use */
+    size_t weight_bytes;   /**< of all tensors in use */
 } tsr_model_info;
 
+/** Write what the model is. */
 TSR_API void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out);
 
-/* The plan that was carried out, with room for config.n_sessions sessions, after a change of split for those
+/** The plan that was carried out, with room for config.n_sessions sessions, after a change of split for those
  * that there are; belongs to the model, until its split changes. */
 TSR_API const tsr_plan *tsr_model_plan(const tsr_model *model);
 
-/* What config.fit had to cut; belongs to the model. NULL where it was not set. Its plan is that of the
+/** What config.fit had to cut; belongs to the model. NULL where it was not set. Its plan is that of the
  * opening. */
 TSR_API const tsr_fit *tsr_model_fit(const tsr_model *model);
 
-/* The opened file; belongs to the model. */
+/** The opened file; belongs to the model. */
 TSR_API const tsr_gguf *tsr_model_gguf(const tsr_model *model);
 
-/* Read the model's tokenizer; the caller destroys it, before or after the model. Errors as
+/** Read the model's tokenizer; the caller destroys it, before or after the model. Errors as
  * tsr_tokenizer_create(). */
 TSR_NODISCARD TSR_API tsr_status tsr_model_tokenizer(const tsr_model *model, tsr_tokenizer **tokenizer_out);
 

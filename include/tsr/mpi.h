@@ -1,4 +1,5 @@
-/* A transport (tsr/transport.h) over MPI: one process of a runtime is one process of an MPI job.
+/** @file
+ * A transport (tsr/transport.h) over MPI: one process of a runtime is one process of an MPI job.
  *
  *     mpirun -n 2 ./program                                (or srun; on the hosts that they are given)
  *
@@ -22,15 +23,15 @@
 
 TSR_BEGIN_DECLS
 
-/* Between the processes of a communicator: `mpi_comm` leads to the caller's MPI_Comm, of which a duplicate is
- * kept, or is NULL for MPI_COMM_WORLD. Every process of it calls; blocks until all have. Where MPI is not
+/** Between the processes of a communicator: `mpi_comm` leads to the caller's MPI_Comm, of which a duplicate
+ * is kept, or is NULL for MPI_COMM_WORLD. Every process of it calls; blocks until all have. Where MPI is not
  * initialised yet it is, and is finalised when the transport is destroyed; where it is, then at
  * MPI_THREAD_MULTIPLE, since every device has a thread that communicates. The value is NULL, or a sentence
  * that says what went wrong, valid until this thread's next call. */
 TSR_NODISCARD TSR_API const char *tsr_mpi_transport_create(const void *mpi_comm,
                                                            tsr_transport **transport_out);
 
-/* After the runtimes that use it are closed, in every process. NULL is fine. */
+/** After the runtimes that use it are closed, in every process. NULL is fine. */
 TSR_API void tsr_mpi_transport_destroy(tsr_transport *transport);
 
 TSR_END_DECLS

@@ -1,4 +1,5 @@
-/* Plans: which device holds which part of a model, and how many bytes each needs, before anything is loaded.
+/** @file
+ * Plans: which device holds which part of a model, and how many bytes each needs, before anything is loaded.
  *
  * A plan is made by running the loader itself on devices that only measure, so its bytes are the bytes that
  * loading will allocate, not an estimate. It needs the file's header and a description of the devices; those
@@ -32,94 +33,102 @@
 
 TSR_BEGIN_DECLS
 
-/* How a model is laid over devices; the names are llama.cpp's. */
+/** How a model is laid over devices; the names are llama.cpp's. */
 typedef enum tsr_split_mode {
-    TSR_SPLIT_MODE_NONE = 0, /* all of it on main_device */
-    /* Whole layers, in device order. Without a tensor_split as many on each device as take the least time in
+    TSR_SPLIT_MODE_NONE = 0, /**< all of it on main_device */
+    /** Whole layers, in device order. Without a tensor_split as many on each device as take the least time in
      * its memory: of a step's devices one works at a time, so the fastest get all that they hold. */
     TSR_SPLIT_MODE_LAYER = 1,
-    TSR_SPLIT_MODE_TENSOR = 2, /* every matrix divided by rows or columns */
-    /* Whatever takes the least time: one of the above, or several groups of devices one after another, the
+    TSR_SPLIT_MODE_TENSOR = 2, /**< every matrix divided by rows or columns */
+    /** Whatever takes the least time: one of the above, or several groups of devices one after another, the
      * matrices divided inside each. With a tensor_split, and where blocks are offloaded, tensor mode. In the
      * info of a plan: groups one after another; else it names what was chosen. */
     TSR_SPLIT_MODE_AUTO = 3
 } tsr_split_mode;
 
-/* "none", "layer", "tensor", "auto"; never NULL. */
+/** "none", "layer", "tensor", "auto"; never NULL. */
 TSR_API const char *tsr_split_mode_name(tsr_split_mode mode);
-/* TSR_ERR_INVALID for another name. */
+/** TSR_ERR_INVALID for another name. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_mode_parse(const char *name, tsr_split_mode *mode_out);
 
-/* How the FFN of a mixture of experts is divided; no bit of the result depends on it. */
+/** How the FFN of a mixture of experts is divided; no bit of the result depends on it. */
 typedef enum tsr_expert_split {
-    TSR_EXPERT_SPLIT_COLUMNS = 0, /* columns of every expert: devices work evenly, whichever a token takes */
-    /* Whole experts: for more devices than an expert has granules of columns, and for many tokens at once.
+    /** columns of every expert: devices work evenly, whichever a token takes */
+    TSR_EXPERT_SPLIT_COLUMNS = 0,
+    /** Whole experts: for more devices than an expert has granules of columns, and for many tokens at once.
      * One token keeps only the devices busy that hold its experts. */
     TSR_EXPERT_SPLIT_EXPERTS = 1,
-    /* What takes less time, when the model is opened or planned; a later change of split keeps it. In the
+    /** What takes less time, when the model is opened or planned; a later change of split keeps it. In the
      * info of a plan one of the above. */
     TSR_EXPERT_SPLIT_AUTO = 2
 } tsr_expert_split;
 
-/* "columns", "experts", "auto"; never NULL. */
+/** "columns", "experts", "auto"; never NULL. */
 TSR_API const char *tsr_expert_split_name(tsr_expert_split split);
-/* TSR_ERR_INVALID for another name. */
+/** TSR_ERR_INVALID for another name. */
 TSR_NODISCARD TSR_API tsr_status tsr_expert_split_parse(const char *name, tsr_expert_split *split_out);
 
-/* The blocks whose tensors' names `pattern` (PCRE2, searched, not anchored) is found in go to `device`. */
+/** The blocks whose tensors' names `pattern` (PCRE2, searched, not anchored) is found in go to `device`. */
 typedef struct tsr_override {
-    const char *pattern;
-    const char *device; /* its name in plans ("host0", "cuda1"), its number, or "CPU": the offload device */
+    const char *pattern; /**< PCRE2, searched in names of tensors */
+    const char *device; /**< its name in plans ("host0", "cuda1"), its number, or "CPU": the offload device */
 } tsr_override;
 
+/** How a model is laid over devices and run. */
 typedef struct tsr_model_config {
-    size_t size;               /* sizeof(tsr_model_config) */
-    const float *tensor_split; /* [n_tensor_split] proportions in device order; NULL or all 0: the planner
-                                  chooses what takes the least time */
-    int n_tensor_split;
-    const tsr_device_rates *rates; /* [number of devices] how fast they are; NULL: as described
-                                      (tsr_device_rates_guess) */
-    const tsr_links *links; /* between the same devices, for what meeting costs: all that it was measured
-                               for, and the rest unless rates were measured; NULL: the rates' own figures */
-    int plan_tokens;        /* tokens per step that the planner's choice is best for; 1: decoding */
-    tsr_split_mode split_mode;
-    int main_device;   /* for TSR_SPLIT_MODE_NONE */
-    int64_t n_ctx;     /* tokens that a session holds in all; 0: as many as the model was trained with */
-    int n_seq_max;     /* sequences that a session holds at once */
-    int n_batch;       /* most tokens computed at once; longer batches are cut, which changes no bit */
-    int n_outputs_max; /* most rows of logits computed at once, likewise; 0: n_seq_max */
-    tsr_type type_k, type_v; /* of the KV region: F32, F16, BF16, Q8_0, Q4_0 */
-    tsr_reduction reduction;
-    bool copy_weights; /* host devices: copy shards into memory near the device, do not use the mapped file */
-    uint64_t timeout_ns; /* a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
+    size_t size;               /**< sizeof(tsr_model_config) */
+    const float *tensor_split; /**< [n_tensor_split] proportions in device order; NULL or all 0: the planner
+                                    chooses what takes the least time */
+    int n_tensor_split;        /**< 0: the planner chooses */
+    const tsr_device_rates *rates; /**< [number of devices] how fast they are; NULL: as described
+                                        (tsr_device_rates_guess) */
+    /** between the same devices, for what meeting costs: all that it was measured for, and the rest unless
+     * rates were measured; NULL: the rates' own figures */
+    const tsr_links *links;
+    int plan_tokens;           /**< tokens per step that the planner's choice is best for; 1: decoding */
+    tsr_split_mode split_mode; /**< which devices work on which matrices */
+    int main_device;           /**< for TSR_SPLIT_MODE_NONE */
+    int64_t n_ctx;     /**< tokens that a session holds in all; 0: as many as the model was trained with */
+    int n_seq_max;     /**< sequences that a session holds at once */
+    int n_batch;       /**< most tokens computed at once; longer batches are cut, which changes no bit */
+    int n_outputs_max; /**< most rows of logits computed at once, likewise; 0: n_seq_max */
+    tsr_type type_k;   /**< of keys in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
+    tsr_type type_v;   /**< of values in the KV region, likewise */
+    tsr_reduction reduction; /**< how partial sums are added up */
+    /** host devices: copy shards into memory near the device, do not use the mapped file */
+    bool copy_weights;
+    uint64_t timeout_ns; /**< a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
 
-    /* Called while loading, on the calling thread, with 0 to 1; NULL: nobody listens. */
+    /** Called while loading, on the calling thread, with 0 to 1; NULL: nobody listens. */
     void (*progress)(double fraction, void *user);
-    void *progress_user;
+    void *progress_user; /**< passed to `progress` */
 
-    bool verify_upload; /* compare copied weights with the file: by checksums made on GPUs, else read back */
+    /** compare copied weights with the file: by checksums made on GPUs, else read back */
+    bool verify_upload;
 
-    /* Offload: blocks (attention or FFN of a layer, the embedding, the output) that one device works on
+    /** Offload: blocks (attention or FFN of a layer, the embedding, the output) that one device works on
      * alone, while the rest is divided over the others as usual. A host device with such blocks has no part
      * in the rest unless tensor_split gives it a share. Among devices of one kind the logits stay the same
      * to the bit; GPUs and host devices round differently. */
-    int n_gpu_layers; /* layers that are not offloaded, the last ones; with one more than the model has, the
-                         embedding and the output stay, too, and the offload device has no part unless
-                         tensor_split gives it a share; -1: all */
-    int n_cpu_moe;    /* of so many layers, the first ones, the FFN with its experts is offloaded */
-    const tsr_override *overrides; /* [n_overrides] before the two above; of several that match, the first */
-    int n_overrides;
-    const char *offload_device; /* by name or number; NULL: the last host device */
+    int n_gpu_layers; /**< layers that are not offloaded, the last ones; with one more than the model has, the
+                           embedding and the output stay, too, and the offload device has no part unless
+                           tensor_split gives it a share; -1: all */
+    int n_cpu_moe;    /**< of so many layers, the first ones, the FFN with its experts is offloaded */
+    /** [n_overrides] before the two above; of several that match, the first */
+    const tsr_override *overrides;
+    int n_overrides;            /**< entries of `overrides` */
+    const char *offload_device; /**< by name or number; NULL: the last host device */
 
-    const struct tsr_fit_config *fit; /* cut what is left open here until it fits (tsr/fit.h); NULL: what does
-                                         not fit fails */
-    int n_sessions; /* of the model at once, that a plan has room for; each has a KV region and an arena */
-    tsr_expert_split expert_split; /* of models with experts that run */
-    bool swa_full; /* layers with a sliding window keep the keys and values of all tokens, so that sequences
-                      can be cut back to any length; else of the window and a batch (llama.cpp's name) */
-    int activation_bits; /* beside weights on host devices: as in tsr_program_config */
+    /** cut what is left open here until it fits (tsr/fit.h); NULL: what does not fit fails */
+    const struct tsr_fit_config *fit;
+    int n_sessions; /**< of the model at once, that a plan has room for; each has a KV region and an arena */
+    tsr_expert_split expert_split; /**< of models with experts that run */
+    bool swa_full; /**< layers with a sliding window keep the keys and values of all tokens, so that sequences
+                        can be cut back to any length; else of the window and a batch (llama.cpp's name) */
+    int activation_bits; /**< beside weights on host devices: as in tsr_program_config */
 } tsr_model_config;
 
+/** The defaults: tensor mode, shares by the planner, full context, one sequence, F16 keys and values. */
 #define TSR_MODEL_CONFIG_INIT                                                                             \
     {                                                                                                     \
         sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0,         \
@@ -127,129 +136,143 @@ typedef struct tsr_model_config {
             NULL, NULL, 1, TSR_EXPERT_SPLIT_AUTO, false, 16                                               \
     }
 
+/** What every device will hold and do; read-only. */
 typedef struct tsr_plan tsr_plan;
 
-/* Plan `gguf` (opened whole or header_only) over `devices` as `config` (NULL: the defaults) says. All are
+/** Plan `gguf` (opened whole or header_only) over `devices` as `config` (NULL: the defaults) says. All are
  * only read during the call. Allocates nothing on any device. TSR_ERR_INVALID for a bad config,
  * TSR_ERR_UNSUPPORTED for a KV type whose blocks do not divide a head, TSR_ERR_FORMAT for a broken model,
  * TSR_ERR_MEMORY when it does not fit: the message names the device and the bytes that are missing. */
 TSR_NODISCARD TSR_API tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                                                  const tsr_model_config *config, tsr_plan **plan_out);
-TSR_API void tsr_plan_destroy(tsr_plan *plan); /* NULL is fine */
+TSR_API void tsr_plan_destroy(tsr_plan *plan); /**< NULL is fine */
 
-/* Classes of tensors that are divided by the same counts. */
+/** Classes of tensors that are divided by the same counts. */
 typedef enum tsr_split_class_id {
-    TSR_CLASS_ATTENTION = 0, /* granule: KV heads with their query heads */
-    TSR_CLASS_FFN = 1,       /* granule: FFN columns, or an expert */
-    TSR_CLASS_OUTPUT = 2,    /* granule: rows of the embedding and output matrices */
+    TSR_CLASS_ATTENTION = 0, /**< granule: KV heads with their query heads */
+    TSR_CLASS_FFN = 1,       /**< granule: FFN columns, or an expert */
+    TSR_CLASS_OUTPUT = 2,    /**< granule: rows of the embedding and output matrices */
     TSR_CLASS_COUNT = 3
 } tsr_split_class_id;
 
-/* "attention", "ffn", "output"; never NULL. */
+/** "attention", "ffn", "output"; never NULL. */
 TSR_API const char *tsr_split_class_name(tsr_split_class_id id);
 
+/** What a plan is about. */
 typedef struct tsr_plan_info {
-    int n_devices;
-    tsr_split_mode mode;
-    int64_t n_ctx; /* as planned */
-    int n_seq_max, n_batch;
-    tsr_type type_k, type_v;
-    int64_t n_layers;
-    int64_t n_windowed;                    /* of these, with a sliding window */
-    int64_t window;                        /* tokens that they see, the last included; 0 without such */
-    int64_t n_granules[TSR_CLASS_COUNT];   /* 0 where the model has none */
-    int64_t granule_size[TSR_CLASS_COUNT]; /* KV heads, columns (or experts), rows */
-    int n_all_reduces, n_handovers;        /* per step */
-    int n_moved;                           /* ops of a step that were moved to lower the arenas */
-    bool least_order;                      /* proven: moving others would lower no arena, or raise another */
-    bool runnable;                         /* tsr_model_open() would load it; else a note says why not */
-    bool has_experts;                      /* a mixture of experts, divided by .. */
-    tsr_expert_split expert_split;
-    bool exact_arena; /* false: the arena is that of a similar graph, or not counted; a note says which */
+    int n_devices;                         /**< those without a share included */
+    tsr_split_mode mode;                   /**< as asked for, or what "auto" chose */
+    int64_t n_ctx;                         /**< as planned */
+    int n_seq_max;                         /**< sequences at once, as planned */
+    int n_batch;                           /**< most tokens computed at once, as planned */
+    tsr_type type_k;                       /**< of keys in the KV region */
+    tsr_type type_v;                       /**< of values in the KV region */
+    int64_t n_layers;                      /**< of the model */
+    int64_t n_windowed;                    /**< of these, with a sliding window */
+    int64_t window;                        /**< tokens that they see, the last included; 0 without such */
+    int64_t n_granules[TSR_CLASS_COUNT];   /**< 0 where the model has none */
+    int64_t granule_size[TSR_CLASS_COUNT]; /**< KV heads, columns (or experts), rows */
+    int n_all_reduces;                     /**< per step */
+    int n_handovers;                       /**< per step, from one group of devices to another */
+    int n_moved;                           /**< ops of a step that were moved to lower the arenas */
+    /** proven: moving others would lower no arena, or raise another */
+    bool least_order;
+    bool runnable;                 /**< tsr_model_open() would load it; else a note says why not */
+    bool has_experts;              /**< a mixture of experts, divided as expert_split says */
+    tsr_expert_split expert_split; /**< how they are divided */
+    bool exact_arena; /**< false: the arena is that of a similar graph, or not counted; a note says which */
 } tsr_plan_info;
 
+/** What a plan puts on one device. */
 typedef struct tsr_plan_device {
-    char name[32];
-    tsr_device_kind kind;
-    bool used;                         /* false: nothing is allocated on it */
-    double requested;                  /* share of what is not offloaded, all devices sum to 1 */
-    double achieved[TSR_CLASS_COUNT];  /* share of the class's granules, over all layers */
-    int64_t granules[TSR_CLASS_COUNT]; /* in one layer; where layers differ, the most in any */
-    int64_t n_layers;                  /* layers that it works on */
-    size_t bytes[TSR_MEMORY_COUNT];    /* by owner: exactly what loading will allocate */
-    size_t total_bytes;
-    size_t kv_windowed_bytes;     /* of bytes[TSR_MEMORY_KV], of layers with a sliding window */
-    size_t memory_cap;            /* SIZE_MAX = no cap */
-    size_t margin_bytes;          /* of the cap, left free as a fit demanded */
-    size_t arena_bound_bytes;     /* no packing of the activations could be smaller */
-    size_t arena_unordered_bytes; /* that bound if ops ran in the order in which the architecture has them */
+    char name[32];                     /**< as in tsr_device_desc */
+    tsr_device_kind kind;              /**< host or CUDA */
+    bool used;                         /**< false: nothing is allocated on it */
+    double requested;                  /**< share of what is not offloaded, all devices sum to 1 */
+    double achieved[TSR_CLASS_COUNT];  /**< share of the class's granules, over all layers */
+    int64_t granules[TSR_CLASS_COUNT]; /**< in one layer; where layers differ, the most in any */
+    int64_t n_layers;                  /**< layers that it works on */
+    size_t bytes[TSR_MEMORY_COUNT];    /**< by owner: exactly what loading will allocate */
+    size_t total_bytes;                /**< sum of bytes[] */
+    size_t kv_windowed_bytes;          /**< of bytes[TSR_MEMORY_KV], of layers with a sliding window */
+    size_t memory_cap;                 /**< SIZE_MAX = no cap */
+    size_t margin_bytes;               /**< of the cap, left free as a fit demanded */
+    size_t arena_bound_bytes;          /**< no packing of the activations could be smaller */
+    /** that bound if ops ran in the order in which the architecture has them */
+    size_t arena_unordered_bytes;
 } tsr_plan_device;
 
+/** Write what the plan is about. */
 TSR_API void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out);
-/* TSR_ERR_INVALID if there is no such device. */
+/** TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device,
                                                           tsr_plan_device *device_out);
 
-/* Consecutive layers on the same devices. The first stage has the embedding, the last the output, unless they
- * are offloaded. */
+/** Consecutive layers on the same devices. The first stage has the embedding, the last the output, unless
+ * they are offloaded. */
 typedef struct tsr_plan_stage {
-    uint64_t devices;              /* one bit each */
-    int64_t first_layer, n_layers; /* n_layers 0: the last stage has the output only */
+    uint64_t devices;    /**< one bit each */
+    int64_t first_layer; /**< index of the first layer */
+    int64_t n_layers;    /**< 0: the last stage has the output only */
 } tsr_plan_stage;
 
-/* False past the last one. Tensor mode has one stage. */
+/** False past the last one. Tensor mode has one stage. */
 TSR_API bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *stage_out);
 
-/* Predicted time of one kind of step: of each class of tensors, `repeats` times the work of the slowest
+/** Predicted time of one kind of step: of each class of tensors, `repeats` times the work of the slowest
  * device of the group that works on it and the meeting (all-reduce) after it (of the output's class: after
  * the embedding); and the hand-overs between groups. Groups work one after another, in a prompt too: the
  * runtime runs one step at a time. Where layers differ, as they do in layer mode and with offload, all are
  * means over the layers. */
 typedef struct tsr_plan_phase {
-    int64_t n_tokens; /* in the step, with half of the context before each */
-    double total_ns;
-    double repeats[TSR_CLASS_COUNT]; /* layers; 1 for the output */
-    double work_ns[TSR_CLASS_COUNT], sync_ns[TSR_CLASS_COUNT];
-    double device_ns[TSR_CLASS_COUNT][TSR_MAX_DEVICES]; /* work of every device */
-    int slowest[TSR_CLASS_COUNT]; /* the device that is waited for longest; -1 where there is no work */
-    double handover_ns;           /* of the whole step */
+    int64_t n_tokens;                /**< in the step, with half of the context before each */
+    double total_ns;                 /**< of the whole step */
+    double repeats[TSR_CLASS_COUNT]; /**< layers; 1 for the output */
+    double work_ns[TSR_CLASS_COUNT]; /**< of the slowest device, per repeat */
+    double sync_ns[TSR_CLASS_COUNT]; /**< of the all-reduce after the work, per repeat */
+    double device_ns[TSR_CLASS_COUNT][TSR_MAX_DEVICES]; /**< work of every device */
+    int slowest[TSR_CLASS_COUNT]; /**< the device that is waited for longest; -1 where there is no work */
+    double handover_ns;           /**< of the whole step */
 } tsr_plan_phase;
 
+/** What a plan will take, by the rates that it was made with. */
 typedef struct tsr_plan_times {
-    bool automatic;        /* the planner chose the shares */
-    bool proven;           /* automatic: no other shares, nor other devices, would be faster by these rates */
-    bool known;            /* false: some rates are not, so all times are 0 and there are no alternatives */
-    bool measured;         /* by rates that were measured; else from descriptions or assumed */
-    tsr_plan_phase decode; /* one token */
-    tsr_plan_phase prompt; /* n_batch tokens */
+    bool automatic; /**< the planner chose the shares */
+    /** automatic: no other shares, nor other devices, would be faster by these rates */
+    bool proven;
+    bool known;            /**< false: some rates are not, so all times are 0 and there are no alternatives */
+    bool measured;         /**< by rates that were measured; else from descriptions or assumed */
+    tsr_plan_phase decode; /**< one token */
+    tsr_plan_phase prompt; /**< n_batch tokens */
 } tsr_plan_times;
 
-/* Rates are unknown where a weight type's are 0 in the config's rates. Only a choice of the planner's needs
+/** Rates are unknown where a weight type's are 0 in the config's rates. Only a choice of the planner's needs
  * them (it fails without): a plan as the caller's tensor_split or mode says is made all the same. */
 TSR_API void tsr_plan_predict(const tsr_plan *plan, tsr_plan_times *times_out);
 
-/* Another way to lay the model out and what it would take by the same rates: memory aside, or the best of a
+/** Another way to lay the model out and what it would take by the same rates: memory aside, or the best of a
  * mode in the devices' memory (none where nothing of that mode fits). */
 typedef struct tsr_plan_alternative {
-    /* "even shares", "cuda0 alone", "without cuda3", "whole layers"; in memory "none: cuda0", "tensor:
+    /** "even shares", "cuda0 alone", "without cuda3", "whole layers"; in memory "none: cuda0", "tensor:
      * cuda0+cuda1", "layer: cuda0 30, cuda1 50" with the layers of each, "auto: cuda0+cuda1 60, cuda2 20" */
     char text[128];
-    double decode_ns, prompt_ns;
-    bool in_memory;
+    double decode_ns; /**< a step of one token */
+    double prompt_ns; /**< a step of n_batch tokens */
+    bool in_memory;   /**< the best of a mode in the devices' memory; false: memory aside */
 } tsr_plan_alternative;
 
-/* False past the last one. */
+/** False past the last one. */
 TSR_API bool tsr_plan_alternative_at(const tsr_plan *plan, int index, tsr_plan_alternative *alternative_out);
 
-/* Why the plan is as it is, for people: per phase the slowest device and what the meetings take, what every
+/** Why the plan is as it is, for people: per phase the slowest device and what the meetings take, what every
  * device does, and the alternatives. */
 TSR_API void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user);
 
-/* Remarks a user should see, one sentence each ("host2 gets no attention: 3 devices, 2 granules"); NULL past
+/** Remarks a user should see, one sentence each ("host2 gets no attention: 3 devices, 2 granules"); NULL past
  * the last. */
 TSR_API const char *tsr_plan_note(const tsr_plan *plan, int index);
 
-/* The whole plan as tables, for people. */
+/** The whole plan as tables, for people. */
 TSR_API void tsr_plan_print(const tsr_plan *plan, tsr_write_fn write, void *user);
 
 TSR_END_DECLS

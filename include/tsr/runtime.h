@@ -1,4 +1,5 @@
-/* The runtime: the devices that a program runs on, and everything that belongs to them.
+/** @file
+ * The runtime: the devices that a program runs on, and everything that belongs to them.
  *
  * All state of the library hangs off a runtime; several may coexist. It is opened first and closed last:
  * models, sessions, contexts, buffers and programs must be gone before tsr_runtime_close().
@@ -25,71 +26,76 @@
 
 TSR_BEGIN_DECLS
 
+/** How a runtime is opened. */
 typedef struct tsr_runtime_config {
-    size_t size;         /* sizeof(tsr_runtime_config) */
-    const char *devices; /* what tsr_device_list_create() takes, e.g. "host:2,mem=4GiB,threads=1"; NULL: one
-                            host device per NUMA node */
-    const char *isa; /* kernels of host devices that name none: "generic", "avx2", ... (tsr/isa.h); NULL: as
-                        TSR_ISA in the environment says, else the best that this machine runs */
-    const char *collectives;      /* how devices exchange data: "auto" (NULL), "peer", "nccl" or "staged"; see
-                                     below. Never changes a result of the exact reduction */
-    const tsr_topology *topology; /* of this machine, only read during the call; NULL: discovered */
-    tsr_logger logger;            /* silent by default */
-    /* GPUs, where the reduction is not exact: from so many tokens at once on, cuBLASLt multiplies F16 and
+    size_t size;         /**< sizeof(tsr_runtime_config) */
+    const char *devices; /**< what tsr_device_list_create() takes, e.g. "host:2,mem=4GiB,threads=1"; NULL: one
+                              host device per NUMA node */
+    const char *isa; /**< kernels of host devices that name none: "generic", "avx2", ... (tsr/isa.h); NULL: as
+                          TSR_ISA in the environment says, else the best that this machine runs */
+    /** how devices exchange data: "auto" (NULL), "peer", "nccl" or "staged"; see below. Never changes a
+     * result of the exact reduction */
+    const char *collectives;
+    const tsr_topology *topology; /**< of this machine, only read during the call; NULL: discovered */
+    tsr_logger logger;            /**< silent by default */
+    /** GPUs, where the reduction is not exact: from so many tokens at once on, cuBLASLt multiplies F16 and
      * BF16 weights, if it is installed; 0: 32; negative: never */
     int64_t library_tokens;
-    /* NULL: this process is alone. Else its devices are part of a runtime of several (tsr/transport.h), which
-     * has the devices of all of them, process after process; borrowed until the runtime is closed */
+    /** NULL: this process is alone. Else its devices are part of a runtime of several (tsr/transport.h),
+     * which has the devices of all of them, process after process; borrowed until the runtime is closed */
     const tsr_transport *transport;
-    uint64_t transport_timeout_ns; /* the longest that another process is waited for; 0: for ever */
+    uint64_t transport_timeout_ns; /**< the longest that another process is waited for; 0: for ever */
 } tsr_runtime_config;
 
+/** The defaults: a single process, a host device per NUMA node, no log. */
 #define TSR_RUNTIME_CONFIG_INIT                                                         \
     {                                                                                   \
         sizeof(tsr_runtime_config), NULL, NULL, NULL, NULL, TSR_LOGGER_INIT, 0, NULL, 0 \
     }
 
-/* Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text or
+/** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text or
  * name of collectives, TSR_ERR_UNSUPPORTED for a kind of device that this build or an instruction set that
  * this machine lacks and for collectives that cannot serve these devices (the message says why),
  * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
-/* Stop the devices' threads and free everything; nothing may run or exist on it any more. What still exists
+/** Stop the devices' threads and free everything; nothing may run or exist on it any more. What still exists
  * is told to the logger as a warning, each object by its name (as tsr_runtime_holders() does) and what is in
  * use by device and owner; it must not be used or destroyed afterwards. NULL is fine. */
 TSR_API void tsr_runtime_close(tsr_runtime *rt);
 
+/** Devices of the runtime, those of all processes. */
 TSR_API int tsr_runtime_n_devices(const tsr_runtime *rt);
 
+/** An opened device. */
 typedef struct tsr_device_info {
-    char name[32]; /* in a runtime of several processes "host0@1", device host0 of process 1 */
-    int process;   /* of several: which one it is of; else 0 */
-    tsr_device_kind kind;
-    char isa[16];      /* host devices: the kernels in use */
-    int n_threads;     /* host devices */
-    size_t memory_cap; /* most that may be used: mem=, else the memory near it; SIZE_MAX = no cap */
-    size_t used[TSR_MEMORY_COUNT]; /* bytes by owner, now */
+    char name[32];        /**< in a runtime of several processes "host0@1", device host0 of process 1 */
+    int process;          /**< of several: which one it is of; else 0 */
+    tsr_device_kind kind; /**< host or CUDA */
+    char isa[16];         /**< host devices: the kernels in use */
+    int n_threads;        /**< host devices */
+    size_t memory_cap;    /**< most that may be used: mem=, else the memory near it; SIZE_MAX = no cap */
+    size_t used[TSR_MEMORY_COUNT]; /**< bytes by owner, now */
 } tsr_device_info;
 
-/* TSR_ERR_INVALID if there is no such device. */
+/** TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_device(const tsr_runtime *rt, int device,
                                                     tsr_device_info *info_out);
 
-/* The books of one device and what the device says now. Blocks until what runs on the device has finished. In
- * a runtime of several processes all of them call it, since only the device's own process can ask the device.
- * TSR_ERR_INVALID if there is no such device, TSR_ERR_DEVICE where it does not answer. */
+/** The books of one device and what the device says now. Blocks until what runs on the device has finished.
+ * In a runtime of several processes all of them call it, since only the device's own process can ask the
+ * device. TSR_ERR_INVALID if there is no such device, TSR_ERR_DEVICE where it does not answer. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_memory(const tsr_runtime *rt, int device,
                                                     tsr_device_memory *memory_out);
 
-/* High-water marks begin anew at what is used now. */
+/** High-water marks begin anew at what is used now. */
 TSR_API void tsr_runtime_reset_peaks(tsr_runtime *rt);
 
-/* What exists on the runtime, newest first: fills at most `capacity` of holders[] (NULL with capacity 0) and
+/** What exists on the runtime, newest first: fills at most `capacity` of holders[] (NULL with capacity 0) and
  * returns how many there are. */
 TSR_API int tsr_runtime_holders(const tsr_runtime *rt, tsr_memory_holder *holders, int capacity);
 
-/* How the devices' partial sums are added up, by the size of one device's partial:
+/** How the devices' partial sums are added up, by the size of one device's partial:
  *
  *     "peer"           kernels read the other GPUs' memory, each adds up everything: least latency
  *     "peer two-shot"  the same, each adds up its share and reads the others' sums: least traffic
@@ -99,31 +105,31 @@ TSR_API int tsr_runtime_holders(const tsr_runtime *rt, tsr_memory_holder *holder
  * With "auto" those that can serve are timed when the runtime is opened (under 0.1 s for eight GPUs, NCCL's
  * own start-up not included), and each size is served by the fastest; "peer" lets both forms compete. */
 typedef struct tsr_collectives_row {
-    size_t bytes; /* serves up to so many (and more than the row before); the last row: all larger */
-    char implementation[16]; /* as above */
-    uint64_t latency_ns;     /* of one all-reduce of `bytes`; 0: not measured, there was no alternative */
+    size_t bytes; /**< serves up to so many (and more than the row before); the last row: all larger */
+    char implementation[16]; /**< as above */
+    uint64_t latency_ns;     /**< of one all-reduce of `bytes`; 0: not measured, there was no alternative */
 } tsr_collectives_row;
 
 enum { TSR_COLLECTIVES_MAX_ROWS = 8 };
 
-/* The value is the number of rows; 0 where devices exchange nothing or share their memory (one device, host
+/** The value is the number of rows; 0 where devices exchange nothing or share their memory (one device, host
  * devices alone). */
 TSR_API int tsr_runtime_collectives(const tsr_runtime *rt,
                                     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS]);
 
-/* Where a device's time goes, as far as it depends on the others. Of host devices; elsewhere `known` is false
- * and the rest 0. */
+/** Where a device's time goes, as far as it depends on the others. Of host devices; elsewhere `known` is
+ * false and the rest 0. */
 typedef struct tsr_device_times {
-    bool known;
-    uint64_t collective_ns; /* in all-reduces, all-gathers and hand-overs, since tsr_runtime_clock() */
-    uint64_t wait_ns; /* of that until all others had arrived (the device's own threads included): what a
-                         better split could save */
+    bool known;             /**< false: nothing is counted for this device */
+    uint64_t collective_ns; /**< in all-reduces, all-gathers and hand-overs, since tsr_runtime_clock() */
+    uint64_t wait_ns; /**< of that until all others had arrived (the device's own threads included): what a
+                           better split could save */
 } tsr_device_times;
 
-/* Begin to count times from 0, or stop (as at first): counting takes some 50 ns per collective. Blocks until
+/** Begin to count times from 0, or stop (as at first): counting takes some 50 ns per collective. Blocks until
  * what runs has finished. */
 TSR_API void tsr_runtime_clock(tsr_runtime *rt, bool on);
-/* Blocks until what runs has finished. TSR_ERR_INVALID if there is no such device. */
+/** Blocks until what runs has finished. TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_times(const tsr_runtime *rt, int device,
                                                    tsr_device_times *times_out);
 

@@ -1,4 +1,5 @@
-/* Sampler: one token from a row of logits.
+/** @file
+ * Sampler: one token from a row of logits.
  *
  *     tsr_sampler_config config = TSR_SAMPLER_CONFIG_INIT;
  *     config.temperature = 0.7f;
@@ -39,45 +40,47 @@
 
 TSR_BEGIN_DECLS
 
+/** Chooses tokens; has random numbers and a memory of past tokens. */
 typedef struct tsr_sampler tsr_sampler;
 
+/** How tokens are chosen. */
 typedef struct tsr_sampler_config {
-    size_t size;           /* sizeof(tsr_sampler_config) */
-    float temperature;     /* >= 0; 0: greedy */
-    int32_t top_k;         /* 0 or less: off */
-    float top_p;           /* 0..1; 1: off; 0: the likeliest token only */
-    float min_p;           /* 0..1; 0: off */
-    float repeat_penalty;  /* > 0; 1: off */
-    int32_t repeat_last_n; /* >= 0: tokens that the penalty looks back on; 0: off */
-    uint64_t seed;
+    size_t size;           /**< sizeof(tsr_sampler_config) */
+    float temperature;     /**< >= 0; 0: greedy */
+    int32_t top_k;         /**< 0 or less: off */
+    float top_p;           /**< 0..1; 1: off; 0: the likeliest token only */
+    float min_p;           /**< 0..1; 0: off */
+    float repeat_penalty;  /**< > 0; 1: off */
+    int32_t repeat_last_n; /**< >= 0: tokens that the penalty looks back on; 0: off */
+    uint64_t seed;         /**< of the random numbers */
 } tsr_sampler_config;
 
-/* llama.cpp's defaults, and seed 0. */
+/** llama.cpp's defaults, and seed 0. */
 #define TSR_SAMPLER_CONFIG_INIT                                         \
     {                                                                   \
         sizeof(tsr_sampler_config), 0.8f, 40, 0.95f, 0.05f, 1.0f, 64, 0 \
     }
 
-/* A sampler for vocabularies of up to n_vocab tokens; `config` (NULL: the defaults) is copied. All memory is
+/** A sampler for vocabularies of up to n_vocab tokens; `config` (NULL: the defaults) is copied. All memory is
  * allocated here: 16 bytes per token of the vocabulary and 4 per token of repeat_last_n. TSR_ERR_INVALID: a
  * setting is out of its range (message: which); TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_sampler_create(const tsr_sampler_config *config, int64_t n_vocab,
                                                     tsr_sampler **sampler_out);
 
-/* NULL is fine. */
+/** NULL is fine. */
 TSR_API void tsr_sampler_destroy(tsr_sampler *sampler);
 
-/* Choose a token from logits[n_vocab] (read only), write its id to *token_out and remember it for the repeat
+/** Choose a token from logits[n_vocab] (read only), write its id to *token_out and remember it for the repeat
  * penalty. A logit of -INFINITY forbids its token. TSR_ERR_RANGE: a logit is NaN or +INFINITY (message:
  * which), or all of them are -INFINITY; TSR_ERR_INVALID: n_vocab is not 1..the sampler's. After a failure the
  * sampler is as before, random numbers included. */
 TSR_NODISCARD TSR_API tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits,
                                                     int64_t n_vocab, int32_t *token_out);
 
-/* Remember a token that was not sampled here (of a prompt, say) for the repeat penalty. */
+/** Remember a token that was not sampled here (of a prompt, say) for the repeat penalty. */
 TSR_API void tsr_sampler_accept(tsr_sampler *sampler, int32_t token);
 
-/* As new: forget accepted tokens and start the random numbers at the seed again. */
+/** As new: forget accepted tokens and start the random numbers at the seed again. */
 TSR_API void tsr_sampler_reset(tsr_sampler *sampler);
 
 TSR_END_DECLS

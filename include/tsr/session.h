@@ -1,4 +1,5 @@
-/* Sessions: sequences of tokens and their KV region, and decoding.
+/** @file
+ * Sessions: sequences of tokens and their KV region, and decoding.
  *
  * A session holds up to n_seq_max sequences, numbered from 0, and n_ctx tokens in all. Decoding a batch
  * appends each token to its sequence and gives logits where asked. The bits of the logits depend on the
@@ -25,23 +26,24 @@
 
 TSR_BEGIN_DECLS
 
+/** Sequences of a model, with the KV region that holds them. */
 typedef struct tsr_session tsr_session;
 
-/* Allocate what the model's plan says for KV region, arena and workspace. TSR_ERR_MEMORY names device and
+/** Allocate what the model's plan says for KV region, arena and workspace. TSR_ERR_MEMORY names device and
  * bytes. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out);
-TSR_API void tsr_session_destroy(tsr_session *session); /* NULL is fine */
+TSR_API void tsr_session_destroy(tsr_session *session); /**< NULL is fine */
 
-/* Tokens to append. Arrays are read during the call only. */
+/** Tokens to append. Arrays are read during the call only. */
 typedef struct tsr_batch {
-    int64_t n_tokens;
-    const int32_t *tokens; /* [n_tokens] ids, 0 .. n_vocab - 1 */
-    /* [n_tokens] sequence of each token; NULL: all 0. A sequence's tokens come in order */
+    int64_t n_tokens;      /**< entries of the arrays */
+    const int32_t *tokens; /**< [n_tokens] ids, 0 .. n_vocab - 1 */
+    /** [n_tokens] sequence of each token; NULL: all 0. A sequence's tokens come in order */
     const int32_t *seqs;
-    const bool *outputs; /* [n_tokens] which tokens' logits are wanted; NULL: the last one's */
+    const bool *outputs; /**< [n_tokens] which tokens' logits are wanted; NULL: the last one's */
 } tsr_batch;
 
-/* Append the batch and compute. logits[n outputs][n_vocab], in batch order; may be NULL when no output is
+/** Append the batch and compute. logits[n outputs][n_vocab], in batch order; may be NULL when no output is
  * wanted. TSR_ERR_INVALID: a token or sequence does not exist. TSR_ERR_FULL: no room for the tokens.
  * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On any failure every
  * sequence is as it was before the call, and what logits[] holds is unspecified; only where the call had more
@@ -52,28 +54,29 @@ typedef struct tsr_batch {
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
 
-/* Tokens in a sequence; 0 if it is empty or does not exist. */
+/** Tokens in a sequence; 0 if it is empty or does not exist. */
 TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
 
-/* The shortest length but 0 that a sequence can be cut to. 0, that is any, unless layers have a sliding
+/** The shortest length but 0 that a sequence can be cut to. 0, that is any, unless layers have a sliding
  * window (and config.swa_full is not set): these keep what the next token sees and n_batch tokens more, so
  * that the last n_batch tokens can be cut off; of a sequence that was loaded from a file, one token. */
 TSR_API int64_t tsr_session_min_length(const tsr_session *session, int seq);
 
-/* Forget everything behind the first `length` tokens of a sequence; 0 empties it. TSR_ERR_INVALID if it is
+/** Forget everything behind the first `length` tokens of a sequence; 0 empties it. TSR_ERR_INVALID if it is
  * shorter or unknown, or if `length` is less than tsr_session_min_length() but not 0. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length);
 
-/* Make sequence `to` (which must be empty) a copy of `from`; they share memory up to the last full page of 32
- * tokens for as long as both keep it. TSR_ERR_INVALID: `to` is not empty, or one of them is unknown. */
+/** Make sequence `to` (which must be empty) a copy of `from`; they share memory up to the last full page of
+ * 32 tokens for as long as both keep it. TSR_ERR_INVALID: `to` is not empty, or one of them is unknown. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_fork(tsr_session *session, int from, int to);
 
-/* Give memory of the KV region that no sequence uses any more back to the devices: pages in use move together
- * (no bit of them changes) and what lies behind them is freed; it comes back as sequences grow. Costs a copy
- * of the pages that move. On failure nothing is lost, and less is given back. Blocks until done. */
+/** Give memory of the KV region that no sequence uses any more back to the devices: pages in use move
+ * together (no bit of them changes) and what lies behind them is freed; it comes back as sequences grow.
+ * Costs a copy of the pages that move. On failure nothing is lost, and less is given back. Blocks until
+ * done. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_compact(tsr_session *session);
 
-/* Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. What they share
+/** Save sequences seqs[n_seqs], in this order, to a file; seqs NULL: all that are not empty. What they share
  * is stored once. The file replaces one that is there only when it is whole and on the disk; an interrupted
  * save leaves that as it was (and perhaps a file `path`.XXXXXX). It can be read under any tensor_split, on
  * any devices. It holds keys and values, not the tokens: keep those yourself. TSR_ERR_INVALID: no such
@@ -81,7 +84,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_compact(tsr_session *session);
 TSR_NODISCARD TSR_API tsr_status tsr_session_save(tsr_session *session, const int *seqs, int n_seqs,
                                                   const char *path);
 
-/* Load every sequence of a file: the i-th becomes sequence seqs[i] (n_seqs must be their number), or with
+/** Load every sequence of a file: the i-th becomes sequence seqs[i] (n_seqs must be their number), or with
  * seqs NULL the sequence that it was. These must be empty; they share memory as they did. Afterwards decoding
  * goes on with the bits that it would have had without the detour. On any failure they are empty again.
  * TSR_ERR_FORMAT: not such a file, cut off or damaged. TSR_ERR_INVALID: of another model or other KV types;
@@ -90,16 +93,18 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_save(tsr_session *session, const in
 TSR_NODISCARD TSR_API tsr_status tsr_session_load(tsr_session *session, const int *seqs, int n_seqs,
                                                   const char *path);
 
-/* What a session has done, for reports. */
+/** What a session has done, for reports. */
 typedef struct tsr_session_stats {
-    int64_t n_steps;                 /* programs run */
-    int64_t n_tokens;                /* computed */
-    int64_t n_all_reduces;           /* over all steps */
-    int64_t n_programs;              /* shapes compiled so far */
-    int64_t kv_pages_used, kv_pages; /* layers with a window have pages of their own */
-    size_t kv_committed_bytes;       /* memory behind the KV region by now, of all devices */
+    int64_t n_steps;           /**< programs run */
+    int64_t n_tokens;          /**< computed */
+    int64_t n_all_reduces;     /**< over all steps */
+    int64_t n_programs;        /**< shapes compiled so far */
+    int64_t kv_pages_used;     /**< pages that hold tokens; layers with a window have pages of their own */
+    int64_t kv_pages;          /**< pages of the region */
+    size_t kv_committed_bytes; /**< memory behind the KV region by now, of all devices */
 } tsr_session_stats;
 
+/** Write what the session has done. */
 TSR_API void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out);
 
 TSR_END_DECLS

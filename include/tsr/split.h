@@ -1,4 +1,5 @@
-/* Proportions into shards: tensor_split, granules, rounding, and the map of which device holds what.
+/** @file
+ * Proportions into shards: tensor_split, granules, rounding, and the map of which device holds what.
  *
  * A tensor_split is an array of proportions in device order. It becomes shares (doubles that sum to 1), the
  * shares become granule counts for every class of tensors (attention, FFN, output), and the counts become a
@@ -32,24 +33,24 @@
 
 TSR_BEGIN_DECLS
 
-/* Most devices that one split may name. */
+/** Most devices that one split may name. */
 #define TSR_MAX_DEVICES 64
 
-/* Most classes that tsr_split_fit() balances together. */
+/** Most classes that tsr_split_fit() balances together. */
 #define TSR_SPLIT_MAX_CLASSES 4
 
-/* Most granules that one class may have (2^31 - 1): more than any tensor has rows today. */
+/** Most granules that one class may have (2^31 - 1): more than any tensor has rows today. */
 #define TSR_SPLIT_MAX_GRANULES INT64_C(2147483647)
 
 /* -- tensor_split -- */
 
-/* Read proportions from text: numbers separated by ',' or '/', blanks around them allowed ("3,1",
+/** Read proportions from text: numbers separated by ',' or '/', blanks around them allowed ("3,1",
  * "0.5,0.25,0.25", "3/1", "1e2, 50"). The decimal point is '.' in every locale. Writes *n_out entries (at
  * least 1) to out[capacity]. Errors name the entry, counted from 1: an empty, negative or non-finite entry,
  * text that is not a number, or more than `capacity` (or TSR_MAX_DEVICES) entries. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_parse(const char *text, float *out, int capacity, int *n_out);
 
-/* Turn tensor_split[n] into shares_out[n_devices] that sum to 1. NULL, n == 0 or all zeros: even shares.
+/** Turn tensor_split[n] into shares_out[n_devices] that sum to 1. NULL, n == 0 or all zeros: even shares.
  * Fewer entries than devices: the devices without one get 0 and are not used. More entries than devices, a
  * negative entry or one that is not finite: TSR_ERR_INVALID naming the entry, counted from 1. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_check(const float *tensor_split, int n, int n_devices,
@@ -57,7 +58,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_check(const float *tensor_split, int 
 
 /* -- rounding -- */
 
-/* Round shares[n_devices] (>= 0, not all zero, any sum) to whole granules: count_out[n_devices] sums to
+/** Round shares[n_devices] (>= 0, not all zero, any sum) to whole granules: count_out[n_devices] sums to
  * n_granules, and count_out[d] <= max_granules[d] where max_granules is not NULL (negative: no cap on that
  * device). A device with share 0 gets 0, always.
  *
@@ -78,22 +79,22 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_check(const float *tensor_split, int 
 TSR_NODISCARD TSR_API tsr_status tsr_split_round(const double *shares, int n_devices, int64_t n_granules,
                                                  const int64_t *max_granules, int64_t *count_out);
 
-/* One class of tensors for tsr_split_fit(): the tensors that are divided by the same counts. */
+/** One class of tensors for tsr_split_fit(): the tensors that are divided by the same counts. */
 typedef struct tsr_split_class {
-    const char *name;     /* for messages: "attention" */
-    int64_t n_granules;   /* 0..TSR_SPLIT_MAX_GRANULES */
-    size_t granule_bytes; /* device memory that one granule takes, over all layers, KV included */
-    const double *shares; /* [n_devices], as for tsr_split_round */
+    const char *name;     /**< for messages: "attention" */
+    int64_t n_granules;   /**< 0..TSR_SPLIT_MAX_GRANULES */
+    size_t granule_bytes; /**< device memory that one granule takes, over all layers, KV included */
+    const double *shares; /**< [n_devices], as for tsr_split_round */
 } tsr_split_class;
 
-/* Memory of one device for tsr_split_fit(). */
+/** Memory of one device for tsr_split_fit(). */
 typedef struct tsr_split_room {
-    size_t capacity_bytes; /* what the device may hold; SIZE_MAX: no limit */
-    size_t fixed_bytes;    /* what it holds whatever its counts are: replicated tensors, arena, workspace */
-    const char *name;      /* for messages; NULL: "device" and its number */
+    size_t capacity_bytes; /**< what the device may hold; SIZE_MAX: no limit */
+    size_t fixed_bytes;    /**< what it holds whatever its counts are: replicated tensors, arena, workspace */
+    const char *name;      /**< for messages; NULL: "device" and its number */
 } tsr_split_room;
 
-/* Round several classes that share the devices' memory: count_out[k * n_devices + d] granules of class k on
+/** Round several classes that share the devices' memory: count_out[k * n_devices + d] granules of class k on
  * device d, with fixed + sum over k of count * granule_bytes <= capacity on every device that has a share in
  * any class. The others get nothing and are not looked at.
  *
@@ -116,7 +117,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_fit(const tsr_split_class *classes, i
 
 /* -- granules -- */
 
-/* KV heads per attention granule. A KV head moves with its query group: n_head / n_head_kv query heads, that
+/** KV heads per attention granule. A KV head moves with its query group: n_head / n_head_kv query heads, that
  * is head_dim * n_head / n_head_kv columns of W_o. Where a group is no whole number of W_o's quantization
  * blocks (block_elems columns), as many groups are joined as make one:
  *     block_elems / gcd(block_elems, group columns)
@@ -130,7 +131,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_fit(const tsr_split_class *classes, i
 TSR_NODISCARD TSR_API tsr_status tsr_granule_attention(int64_t head_dim, int64_t n_head, int64_t n_head_kv,
                                                        int64_t block_elems, int64_t *kv_heads_out);
 
-/* FFN columns per granule: lcm(block_elems, 128), but no more than n_ff; the last granule may be shorter.
+/** FFN columns per granule: lcm(block_elems, 128), but no more than n_ff; the last granule may be shorter.
  * 128 columns keep every device's kernels on whole vector strides and the counts small.
  *
  * n_ff 11008 in Q8_0 (32): 128 columns, 86 granules. n_ff 14336 in Q4_K (256): 256 columns, 56 granules.
@@ -139,52 +140,52 @@ TSR_NODISCARD TSR_API tsr_status tsr_granule_attention(int64_t head_dim, int64_t
  * TSR_ERR_INVALID when n_ff is no multiple of block_elems. */
 TSR_NODISCARD TSR_API tsr_status tsr_granule_ffn(int64_t n_ff, int64_t block_elems, int64_t *columns_out);
 
-/* Rows per granule where only rows are split (the output matrix). A row is whole blocks in every type:
+/** Rows per granule where only rows are split (the output matrix). A row is whole blocks in every type:
  * vocabulary 32000 -> 32000 granules. */
 #define TSR_GRANULE_ROWS 1
 
 /* -- shard maps -- */
 
-/* Which part of one axis each device holds; a plain value, to be copied and compared freely. */
+/** Which part of one axis each device holds; a plain value, to be copied and compared freely. */
 typedef struct tsr_shard_map {
-    int64_t extent;  /* elements on the split axis */
-    int64_t granule; /* elements per granule; the last granule may be shorter */
-    int n_devices;
-    int64_t begin[TSR_MAX_DEVICES + 1]; /* in granules: device d holds [begin[d], begin[d + 1]);
-                                           begin[0] = 0, begin[n_devices] = all, ascending */
+    int64_t extent;                     /**< elements on the split axis */
+    int64_t granule;                    /**< elements per granule; the last granule may be shorter */
+    int n_devices;                      /**< devices of `begin` */
+    int64_t begin[TSR_MAX_DEVICES + 1]; /**< in granules: device d holds [begin[d], begin[d + 1]);
+                                             begin[0] = 0, begin[n_devices] = all, ascending */
 } tsr_shard_map;
 
-/* Lay counts[n_devices] granules out in device order. extent >= 0, granule >= 1; the counts must be >= 0 and
+/** Lay counts[n_devices] granules out in device order. extent >= 0, granule >= 1; the counts must be >= 0 and
  * sum to ceil(extent / granule). */
 TSR_NODISCARD TSR_API tsr_status tsr_shard_map_init(int64_t extent, int64_t granule, int n_devices,
                                                     const int64_t *counts, tsr_shard_map *map_out);
 
-/* Contiguous runs of layers: as tsr_split_round with n_items = n_layers, or n_layers + 1 where the last item
+/** Contiguous runs of layers: as tsr_split_round with n_items = n_layers, or n_layers + 1 where the last item
  * stands for the output matrix; max_items may be NULL. The result is a map of n_items elements, one per
  * granule: tsr_shard_map_device(&map, layer) is the layer's device. */
 TSR_NODISCARD TSR_API tsr_status tsr_split_layers(const double *shares, int n_devices, int64_t n_items,
                                                   const int64_t *max_items, tsr_shard_map *map_out);
 
-/* Whether both divide the same extent in the same way, granule size included. */
+/** Whether both divide the same extent in the same way, granule size included. */
 TSR_API bool tsr_shard_map_equal(const tsr_shard_map *a, const tsr_shard_map *b);
 
-/* The device that holds element `index`, 0 <= index < extent; -1 outside. */
+/** The device that holds element `index`, 0 <= index < extent; -1 outside. */
 TSR_API int tsr_shard_map_device(const tsr_shard_map *map, int64_t index);
 
-/* Granules on the whole axis. */
+/** Granules on the whole axis. */
 static inline int64_t tsr_shard_map_n_granules(const tsr_shard_map *map)
 {
     return map->begin[map->n_devices];
 }
 
-/* First element of device d, 0 <= d <= n_devices (for n_devices: the extent). */
+/** First element of device d, 0 <= d <= n_devices (for n_devices: the extent). */
 static inline int64_t tsr_shard_map_first(const tsr_shard_map *map, int d)
 {
-    /* Only the end of the last granule can lie beyond the extent. */
+    /** Only the end of the last granule can lie beyond the extent. */
     return map->begin[d] < tsr_shard_map_n_granules(map) ? map->begin[d] * map->granule : map->extent;
 }
 
-/* Elements of device d, 0 <= d < n_devices; 0 where it holds no granule. */
+/** Elements of device d, 0 <= d < n_devices; 0 where it holds no granule. */
 static inline int64_t tsr_shard_map_count(const tsr_shard_map *map, int d)
 {
     return tsr_shard_map_first(map, d + 1) - tsr_shard_map_first(map, d);

@@ -1,4 +1,5 @@
-/* Tensors: named arrays of up to four dimensions whose bytes may be divided over the devices of a runtime.
+/** @file
+ * Tensors: named arrays of up to four dimensions whose bytes may be divided over the devices of a runtime.
  *
  * A context owns the descriptions of tensors; a buffer (tsr/buffer.h) owns their bytes. Life story: make the
  * tensors, allocate all of them at once in a buffer type, fill them, use them in graphs, destroy the buffer
@@ -31,63 +32,68 @@
 
 TSR_BEGIN_DECLS
 
+/** Opened devices: tsr/runtime.h. */
 typedef struct tsr_runtime tsr_runtime;
+/** Owns tensors whose memory is allocated together. */
 typedef struct tsr_context tsr_context;
+/** A logical tensor; its elements are on one device or spread over several. */
 typedef struct tsr_tensor tsr_tensor;
 
-/* How a tensor's value is spread over the devices. */
+/** How a tensor's value is spread over the devices. */
 typedef enum tsr_sharding {
-    TSR_SHARDING_NONE = 0,   /* not placed yet */
-    TSR_SHARDING_REPLICATED, /* each device of a set (of one, perhaps) has all of it */
-    TSR_SHARDING_SPLIT,      /* divided along an axis: 1 = rows, 0 = columns */
-    TSR_SHARDING_PARTIAL     /* the value is the sum over the devices */
+    TSR_SHARDING_NONE = 0,   /**< not placed yet */
+    TSR_SHARDING_REPLICATED, /**< each device of a set (of one, perhaps) has all of it */
+    TSR_SHARDING_SPLIT,      /**< divided along an axis: 1 = rows, 0 = columns */
+    TSR_SHARDING_PARTIAL     /**< the value is the sum over the devices */
 } tsr_sharding;
 
-/* "none", "replicated", "split", "partial"; never NULL. */
+/** "none", "replicated", "split", "partial"; never NULL. */
 TSR_API const char *tsr_sharding_name(tsr_sharding sharding);
 
-/* An empty context for tensors on `rt`, which must outlive it. */
+/** An empty context for tensors on `rt`, which must outlive it. */
 TSR_NODISCARD TSR_API tsr_status tsr_context_create(tsr_runtime *rt, tsr_context **context_out);
 
-/* NULL is fine. All its tensors die; buffers that hold them stay (destroy them before or after). */
+/** NULL is fine. All its tensors die; buffers that hold them stay (destroy them before or after). */
 TSR_API void tsr_context_destroy(tsr_context *context);
 
-/* A new tensor of the given extents (each at least 1; ne0 whole blocks of the type), not allocated yet. The
+/** A new tensor of the given extents (each at least 1; ne0 whole blocks of the type), not allocated yet. The
  * name is copied (at most 63 bytes; NULL: "") and used in messages. The tensor lives as long as its context.
  *
  * NULL on failure, with the sentence in tsr_last_error(). The failure also sticks to the context: its first
  * one is what tsr_context_status() and tsr_tensors_alloc() report from then on, so a caller may make many
  * tensors and check once. */
 TSR_API tsr_tensor *tsr_tensor_1d(tsr_context *context, tsr_type type, int64_t ne0, const char *name);
+/** A tensor of two dimensions; see tsr_tensor_1d(). */
 TSR_API tsr_tensor *tsr_tensor_2d(tsr_context *context, tsr_type type, int64_t ne0, int64_t ne1,
                                   const char *name);
+/** A tensor of three dimensions; see tsr_tensor_1d(). */
 TSR_API tsr_tensor *tsr_tensor_3d(tsr_context *context, tsr_type type, int64_t ne0, int64_t ne1, int64_t ne2,
                                   const char *name);
 
-/* TSR_OK while every tensor asked of the context was made, else the first failure, whose sentence is put back
- * into tsr_last_error(). */
+/** TSR_OK while every tensor asked of the context was made, else the first failure, whose sentence is put
+ * back into tsr_last_error(). */
 TSR_NODISCARD TSR_API tsr_status tsr_context_status(const tsr_context *context);
 
-/* What a tensor is. None of these fails; `tensor` must not be NULL. */
+/** What a tensor is. None of these fails; `tensor` must not be NULL. */
 TSR_API const char *tsr_tensor_name(const tsr_tensor *tensor);
-TSR_API tsr_type tsr_tensor_type(const tsr_tensor *tensor);
-TSR_API const int64_t *tsr_tensor_ne(const tsr_tensor *tensor);  /* [4], ends with the tensor */
-TSR_API int64_t tsr_tensor_n_rows(const tsr_tensor *tensor);     /* ne[1] * ne[2] * ne[3] */
-TSR_API int64_t tsr_tensor_n_elements(const tsr_tensor *tensor); /* ne[0] * rows */
-TSR_API size_t tsr_tensor_bytes(const tsr_tensor *tensor);       /* of the logical dense tensor */
+TSR_API tsr_type tsr_tensor_type(const tsr_tensor *tensor);      /**< type of its elements */
+TSR_API const int64_t *tsr_tensor_ne(const tsr_tensor *tensor);  /**< [4], ends with the tensor */
+TSR_API int64_t tsr_tensor_n_rows(const tsr_tensor *tensor);     /**< ne[1] * ne[2] * ne[3] */
+TSR_API int64_t tsr_tensor_n_elements(const tsr_tensor *tensor); /**< ne[0] * rows */
+TSR_API size_t tsr_tensor_bytes(const tsr_tensor *tensor);       /**< of the logical dense tensor */
 
-/* Where it is. `device` is an index in the runtime; one outside it holds nothing. */
+/** Where it is. `device` is an index in the runtime; one outside it holds nothing. */
 TSR_API tsr_sharding tsr_tensor_sharding(const tsr_tensor *tensor);
-TSR_API int tsr_tensor_split_axis(const tsr_tensor *tensor); /* 0 or 1; -1 unless split */
+TSR_API int tsr_tensor_split_axis(const tsr_tensor *tensor); /**< 0 or 1; -1 unless split */
 
-/* Bytes of the tensor that lie on the device (its own shard or copy, without alignment). */
+/** Bytes of the tensor that lie on the device (its own shard or copy, without alignment). */
 TSR_API size_t tsr_tensor_device_bytes(const tsr_tensor *tensor, int device);
 
-/* Copy `bytes` bytes of the logical dense tensor, from byte `offset` on, out of `data` into its shards (every
- * copy, if it is replicated), or out of its shards into `data` (replicated: from the buffer's main device if
- * that has a copy, else from the first device that has). Both ends must lie on whole blocks of the type
- * (whole elements, for plain types); beyond that any range will do, whatever the split. The call blocks until
- * the bytes have arrived. On a runtime that only measures, nothing is copied.
+/** Copy `bytes` bytes of the logical dense tensor, from byte `offset` on, out of `data` into its shards
+ * (every copy, if it is replicated), or out of its shards into `data` (replicated: from the buffer's main
+ * device if that has a copy, else from the first device that has). Both ends must lie on whole blocks of the
+ * type (whole elements, for plain types); beyond that any range will do, whatever the split. The call blocks
+ * until the bytes have arrived. On a runtime that only measures, nothing is copied.
  *
  * Works for allocated tensors of a context and for computed ones of a compiled graph alike. TSR_ERR_INVALID:
  * the range is out of the tensor or cuts a block, the tensor is not allocated (of a graph, only the inputs
@@ -96,6 +102,7 @@ TSR_API size_t tsr_tensor_device_bytes(const tsr_tensor *tensor, int device);
  * fails (TSR_ERR_DEVICE...) part of the bytes may have been copied. */
 TSR_NODISCARD TSR_API tsr_status tsr_tensor_set(tsr_tensor *tensor, const void *data, size_t offset,
                                                 size_t bytes);
+/** Read a tensor; see tsr_tensor_set(). */
 TSR_NODISCARD TSR_API tsr_status tsr_tensor_get(const tsr_tensor *tensor, void *data, size_t offset,
                                                 size_t bytes);
 

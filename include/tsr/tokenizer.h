@@ -1,4 +1,5 @@
-/* Tokenizer: text to token ids and back, as the vocabulary inside a GGUF file says.
+/** @file
+ * Tokenizer: text to token ids and back, as the vocabulary inside a GGUF file says.
  *
  * Kinds of vocabulary (key tokenizer.ggml.model): "gpt2", byte-level BPE whose text is first cut into words
  * by the pattern named in tokenizer.ggml.pre; "gemma4", BPE over characters; "llama", SentencePiece-style BPE
@@ -38,42 +39,44 @@
 
 TSR_BEGIN_DECLS
 
+/** A model's vocabulary and the rules that cut text into its tokens; read-only. */
 typedef struct tsr_tokenizer tsr_tokenizer;
+/** A stream of text from tokens. */
 typedef struct tsr_detokenizer tsr_detokenizer;
 
-/* `bytes` bytes at `data`, not NUL-terminated; who owns them is said where one is returned. */
+/** `bytes` bytes at `data`, not NUL-terminated; who owns them is said where one is returned. */
 typedef struct tsr_bytes {
-    const char *data;
-    size_t bytes;
+    const char *data; /**< [bytes], not NUL-terminated */
+    size_t bytes;     /**< length of `data` */
 } tsr_bytes;
 
-/* In place of the id of a token that the model does not have. */
+/** In place of the id of a token that the model does not have. */
 #define TSR_TOKEN_NONE (-1)
 
-/* Flags of tsr_tokenizer_encode(), or-ed together. */
+/** Flags of tsr_tokenizer_encode(), or-ed together. */
 typedef enum tsr_encode_flags {
     TSR_ENCODE_PLAIN = 0,
-    TSR_ENCODE_ADD_SPECIAL = 1,  /* put BOS in front and EOS behind, each where the model asks for it */
-    TSR_ENCODE_PARSE_SPECIAL = 2 /* the text of a control token ("<|im_end|>") becomes that token. For
-                                    templates that the program wrote; leave it off for text from users */
+    TSR_ENCODE_ADD_SPECIAL = 1,  /**< put BOS in front and EOS behind, each where the model asks for it */
+    TSR_ENCODE_PARSE_SPECIAL = 2 /**< the text of a control token ("<|im_end|>") becomes that token. For
+                                      templates that the program wrote; leave it off for text from users */
 } tsr_encode_flags;
 
-/* Flags of tsr_tokenizer_decode(), or-ed together. */
+/** Flags of tsr_tokenizer_decode(), or-ed together. */
 typedef enum tsr_decode_flags {
     TSR_DECODE_PLAIN = 0,
-    TSR_DECODE_SHOW_SPECIAL = 1 /* control and unknown tokens give their text instead of nothing */
+    TSR_DECODE_SHOW_SPECIAL = 1 /**< control and unknown tokens give their text instead of nothing */
 } tsr_decode_flags;
 
-/* Read the vocabulary of an opened file (keys tokenizer.ggml.*). `gguf` is not needed afterwards.
+/** Read the vocabulary of an opened file (keys tokenizer.ggml.*). `gguf` is not needed afterwards.
  * TSR_ERR_NOT_FOUND: the file has no vocabulary (message: the missing key). TSR_ERR_FORMAT: it contradicts
  * itself (message: key and index). TSR_ERR_UNSUPPORTED: a tokenizer model or pre-tokenizer that the library
  * does not have (message: its name and those it has). TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_create(const tsr_gguf *gguf, tsr_tokenizer **tokenizer_out);
 
-/* NULL is fine. Every detokenizer made from it must be gone; every tsr_bytes obtained from it dies. */
+/** NULL is fine. Every detokenizer made from it must be gone; every tsr_bytes obtained from it dies. */
 TSR_API void tsr_tokenizer_destroy(tsr_tokenizer *tokenizer);
 
-/* Encode text[text_bytes]. With tokens == NULL only counts: *n_out is the number of tokens needed. Otherwise
+/** Encode text[text_bytes]. With tokens == NULL only counts: *n_out is the number of tokens needed. Otherwise
  * writes them to tokens[capacity] and their number to *n_out; a capacity of text_bytes + 2 is enough for
  * every "gpt2" vocabulary. User-defined tokens are recognised in the text always, control tokens with
  * TSR_ENCODE_PARSE_SPECIAL only, the leftmost longest one first. Linearithmic in text_bytes, whatever the
@@ -84,7 +87,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_encode(const tsr_tokenizer *token
                                                       size_t text_bytes, unsigned flags, int32_t *tokens,
                                                       size_t capacity, size_t *n_out);
 
-/* Decode tokens[n] into text[capacity], no terminating NUL; with text == NULL only counts. *bytes_out is the
+/** Decode tokens[n] into text[capacity], no terminating NUL; with text == NULL only counts. *bytes_out is the
  * length. The inverse of encode but for "bert" and "t5", which normalise: bytes that are not UTF-8 come back
  * as they were, and the space that a "llama" or "t5" vocabulary puts at the beginning and behind special
  * tokens is taken away again. TSR_ERR_FULL: as for encode. TSR_ERR_INVALID: an argument is wrong or an id is
@@ -93,55 +96,61 @@ TSR_NODISCARD TSR_API tsr_status tsr_tokenizer_decode(const tsr_tokenizer *token
                                                       size_t n, unsigned flags, char *text, size_t capacity,
                                                       size_t *bytes_out);
 
-/* The bytes that one token stands for: empty for control and unknown tokens and for ids out of range; not
+/** The bytes that one token stands for: empty for control and unknown tokens and for ids out of range; not
  * necessarily whole UTF-8 characters. Owned by the tokenizer. */
 TSR_API tsr_bytes tsr_tokenizer_piece(const tsr_tokenizer *tokenizer, int32_t token);
 
-/* The token's name as the file spells it ("Ġworld", "<|im_end|>"); empty for ids out of range. Owned by the
+/** The token's name as the file spells it ("Ġworld", "<|im_end|>"); empty for ids out of range. Owned by the
  * tokenizer. */
 TSR_API tsr_bytes tsr_tokenizer_token_text(const tsr_tokenizer *tokenizer, int32_t token);
 
-/* The token whose name is text[text_bytes], as the file spells it, or TSR_TOKEN_NONE. */
+/** The token whose name is text[text_bytes], as the file spells it, or TSR_TOKEN_NONE. */
 TSR_API int32_t tsr_tokenizer_find(const tsr_tokenizer *tokenizer, const char *text, size_t text_bytes);
 
+/** Tokens of the vocabulary. */
 TSR_API int32_t tsr_tokenizer_n_vocab(const tsr_tokenizer *tokenizer);
 
-/* Special tokens, TSR_TOKEN_NONE where the model has none: beginning and end of a sequence, end of a turn and
- * of a message in a dialogue, unknown, padding. */
+/** The token that begins a sequence; TSR_TOKEN_NONE where the model has none. */
 TSR_API int32_t tsr_tokenizer_bos(const tsr_tokenizer *tokenizer);
+/** The token that ends a sequence, or TSR_TOKEN_NONE. */
 TSR_API int32_t tsr_tokenizer_eos(const tsr_tokenizer *tokenizer);
+/** The token that ends a turn in a dialogue, or TSR_TOKEN_NONE. */
 TSR_API int32_t tsr_tokenizer_eot(const tsr_tokenizer *tokenizer);
+/** The token that ends a message in a dialogue, or TSR_TOKEN_NONE. */
 TSR_API int32_t tsr_tokenizer_eom(const tsr_tokenizer *tokenizer);
+/** The token for what the vocabulary does not have, or TSR_TOKEN_NONE. */
 TSR_API int32_t tsr_tokenizer_unk(const tsr_tokenizer *tokenizer);
+/** The token for padding, or TSR_TOKEN_NONE. */
 TSR_API int32_t tsr_tokenizer_pad(const tsr_tokenizer *tokenizer);
 
-/* What TSR_ENCODE_ADD_SPECIAL does for this model. */
+/** Whether TSR_ENCODE_ADD_SPECIAL puts the BOS token in front for this model. */
 TSR_API bool tsr_tokenizer_adds_bos(const tsr_tokenizer *tokenizer);
+/** Whether TSR_ENCODE_ADD_SPECIAL puts the EOS token behind for this model. */
 TSR_API bool tsr_tokenizer_adds_eos(const tsr_tokenizer *tokenizer);
 
-/* Whether a token steers the model instead of being text. false for ids out of range. */
+/** Whether a token steers the model instead of being text. false for ids out of range. */
 TSR_API bool tsr_tokenizer_is_control(const tsr_tokenizer *tokenizer, int32_t token);
 
-/* Whether generation ends with this token: EOS, EOT, EOM, and the names that model families use for them
+/** Whether generation ends with this token: EOS, EOT, EOM, and the names that model families use for them
  * ("<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", ...). false for ids out of range. */
 TSR_API bool tsr_tokenizer_is_eog(const tsr_tokenizer *tokenizer, int32_t token);
 
-/* A stream of text from tokens that arrive one at a time. `tokenizer` is borrowed and must outlive it. The
+/** A stream of text from tokens that arrive one at a time. `tokenizer` is borrowed and must outlive it. The
  * space that a "llama" or "t5" vocabulary puts before the first word is kept, since what is generated
  * continues a prompt. */
 TSR_NODISCARD TSR_API tsr_status tsr_detokenizer_create(const tsr_tokenizer *tokenizer,
                                                         tsr_detokenizer **detokenizer_out);
 
-/* NULL is fine. */
+/** NULL is fine. */
 TSR_API void tsr_detokenizer_destroy(tsr_detokenizer *detokenizer);
 
-/* Add one token; returns the text that is complete by now, possibly empty, always valid UTF-8: a character
+/** Add one token; returns the text that is complete by now, possibly empty, always valid UTF-8: a character
  * whose bytes are spread over several tokens is held back until the last of them, and bytes that cannot be
  * part of any character become U+FFFD each. Control and unknown tokens and ids out of range add nothing. The
  * bytes belong to the detokenizer and are valid until its next call. Never allocates. */
 TSR_API tsr_bytes tsr_detokenizer_push(tsr_detokenizer *detokenizer, int32_t token);
 
-/* The end of the stream: what is still held back, as U+FFFD, or nothing. Afterwards the detokenizer is as
+/** The end of the stream: what is still held back, as U+FFFD, or nothing. Afterwards the detokenizer is as
  * new. */
 TSR_API tsr_bytes tsr_detokenizer_finish(tsr_detokenizer *detokenizer);
 

@@ -1,4 +1,5 @@
-/* What a machine looks like, as a plain value, and the devices that a --devices text asks for on it.
+/** @file
+ * What a machine looks like, as a plain value, and the devices that a --devices text asks for on it.
  *
  * A tsr_topology comes from this machine (tsr_topology_discover) or from a description of another one
  * (tsr_topology_load): a laptop can plan for a server. It is a struct of arrays, all in one logical order:
@@ -31,222 +32,235 @@
 
 TSR_BEGIN_DECLS
 
-/* Most devices that one runtime, plan or device list may have. */
+/** Most devices that one runtime, plan or device list may have. */
 #define TSR_MAX_DEVICES 64
 
-/* Most GPUs that a topology lists. */
+/** Most GPUs that a topology lists. */
 #define TSR_MAX_GPUS 32
 
-/* Cache levels 1 to 4 can be told apart. */
+/** Cache levels 1 to 4 can be told apart. */
 #define TSR_CACHE_LEVELS 4
 
+/** A socket: a processor as it is bought. */
 typedef struct tsr_package {
-    int os_index;   /* -1 if unknown */
-    int first_core; /* its cores are [first_core, first_core + n_cores) */
-    int n_cores;
-    char cpu_model[96]; /* "" if unknown */
+    int os_index;       /**< -1 if unknown */
+    int first_core;     /**< its cores are [first_core, first_core + n_cores) */
+    int n_cores;        /**< 0 if it has none that may be used */
+    char cpu_model[96]; /**< "" if unknown */
 } tsr_package;
 
+/** Memory, and the cores that are nearest to it. */
 typedef struct tsr_numa_node {
-    int os_index;
-    int first_core;        /* cores to which this memory is local: [first_core, first_core + n_cores). */
-    int n_cores;           /* 0: memory without cores (CXL, a GPU's memory). Two nodes may share cores
-                              (DDR and HBM); core.numa_node tells which of them the cores count as theirs */
-    uint64_t memory_bytes; /* 0 if unknown */
-    double bytes_per_s;    /* of reading it with all its cores; 0 if unknown */
-    char kind[16];         /* "" for ordinary memory, else as hwloc calls it ("HBM", "MCDRAM", "GPUMemory") */
+    int os_index;          /**< the system's number */
+    int first_core;        /**< cores to which this memory is local: [first_core, first_core + n_cores). */
+    int n_cores;           /**< 0: memory without cores (CXL, a GPU's memory). Two nodes may share cores
+                                (DDR and HBM); core.numa_node tells which of them the cores count as theirs */
+    uint64_t memory_bytes; /**< 0 if unknown */
+    double bytes_per_s;    /**< of reading it with all its cores; 0 if unknown */
+    /** "" for ordinary memory, else as hwloc calls it ("HBM", "MCDRAM", "GPUMemory") */
+    char kind[16];
 } tsr_numa_node;
 
+/** A core. */
 typedef struct tsr_core {
-    int os_index;  /* -1 if unknown */
-    int package;   /* index, -1 if unknown */
-    int numa_node; /* index of the nearest node that has memory, -1 if unknown */
-    int first_pu;  /* hardware threads: pus[first_pu .. first_pu + n_pus); more than 1 is SMT */
-    int n_pus;
-    int cache[TSR_CACHE_LEVELS]; /* index of its level 1..4 data or unified cache, -1 if none is known */
-    int efficiency;              /* rank of its kind of core, 0 = slowest; -1 if all are alike or unknown */
+    int os_index;  /**< -1 if unknown */
+    int package;   /**< index, -1 if unknown */
+    int numa_node; /**< index of the nearest node that has memory, -1 if unknown */
+    int first_pu;  /**< hardware threads: pus[first_pu .. first_pu + n_pus); more than 1 is SMT */
+    int n_pus;     /**< hardware threads of the core */
+    int cache[TSR_CACHE_LEVELS]; /**< index of its level 1..4 data or unified cache, -1 if none is known */
+    int efficiency;              /**< rank of its kind of core, 0 = slowest; -1 if all are alike or unknown */
 } tsr_core;
 
-/* A hardware thread: what the operating system schedules on. */
+/** A hardware thread: what the operating system schedules on. */
 typedef struct tsr_pu {
-    int os_index; /* the CPU number in /proc/cpuinfo, taskset, cgroups */
-    int core;     /* index */
+    int os_index; /**< the CPU number in /proc/cpuinfo, taskset, cgroups */
+    int core;     /**< index */
 } tsr_pu;
 
-/* A data or unified cache. Instruction caches are left out. */
+/** A data or unified cache. Instruction caches are left out. */
 typedef struct tsr_cache {
-    int level;           /* 1..TSR_CACHE_LEVELS */
-    int line_bytes;      /* 0 if unknown */
-    uint64_t size_bytes; /* 0 if unknown */
-    int first_core;      /* shared by cores [first_core, first_core + n_cores) */
-    int n_cores;
+    int level;           /**< 1..TSR_CACHE_LEVELS */
+    int line_bytes;      /**< 0 if unknown */
+    uint64_t size_bytes; /**< 0 if unknown */
+    int first_core;      /**< shared by cores [first_core, first_core + n_cores) */
+    int n_cores;         /**< cores that share it */
 } tsr_cache;
 
-/* A host bridge, or a port of a PCIe switch: where the links of the devices below it come together. */
+/** A host bridge, or a port of a PCIe switch: where the links of the devices below it come together. */
 typedef struct tsr_pci_bridge {
-    char bus_id[16];         /* as in tsr_pci_device; "" for most host bridges */
-    int parent;              /* index of the bridge above, always smaller; -1 for a host bridge */
-    int numa_node;           /* as in tsr_pci_device */
-    double link_bytes_per_s; /* of its link, one direction; 0 for host bridges, or if unknown */
+    char bus_id[16];         /**< as in tsr_pci_device; "" for most host bridges */
+    int parent;              /**< index of the bridge above, always smaller; -1 for a host bridge */
+    int numa_node;           /**< as in tsr_pci_device */
+    double link_bytes_per_s; /**< of its link, one direction; 0 for host bridges, or if unknown */
 } tsr_pci_bridge;
 
+/** A PCI device. */
 typedef struct tsr_pci_device {
-    char bus_id[16]; /* "0000:17:00.0": domain, bus, device, function, in lower-case hexadecimal */
-    char name[96];   /* vendor and model, "" if unknown */
-    int class_id;    /* PCI class and subclass, e.g. 0x0302 = 3D controller */
-    int vendor_id;   /* e.g. 0x10de */
-    int device_id;
-    int numa_node;           /* index of the nearest node, -1 if it is near several or unknown */
-    int bridge;              /* index of the bridge that it hangs off, -1 if unknown */
-    double link_bytes_per_s; /* of its PCI link, one direction, as last seen (an idle link may be slower);
-                                0 if unknown */
+    char bus_id[16];         /**< "0000:17:00.0": domain, bus, device, function, in lower-case hexadecimal */
+    char name[96];           /**< vendor and model, "" if unknown */
+    int class_id;            /**< PCI class and subclass, e.g. 0x0302 = 3D controller */
+    int vendor_id;           /**< e.g. 0x10de */
+    int device_id;           /**< as the vendor numbers it */
+    int numa_node;           /**< index of the nearest node, -1 if it is near several or unknown */
+    int bridge;              /**< index of the bridge that it hangs off, -1 if unknown */
+    double link_bytes_per_s; /**< of its PCI link, one direction, as last seen (an idle link may be slower);
+                                  0 if unknown */
 } tsr_pci_device;
 
-/* A PCIe link. 0: unknown. Generation 3 carries 8 GT/s per lane, 4 16 GT/s, 5 32 GT/s (PCI Express Base
+/** A PCIe link. 0: unknown. Generation 3 carries 8 GT/s per lane, 4 16 GT/s, 5 32 GT/s (PCI Express Base
  * Specification). */
 typedef struct tsr_pcie_link {
-    int generation; /* 1..7 */
-    int width;      /* lanes, 1..32 */
+    int generation; /**< 1..7 */
+    int width;      /**< lanes, 1..32 */
 } tsr_pcie_link;
 
-/* Most different ends that the NVLinks of one GPU lead to; an H100 or B200 has 18 links. */
+/** Most different ends that the NVLinks of one GPU lead to; an H100 or B200 has 18 links. */
 #define TSR_MAX_NVLINK_ENDS 18
 
+/** What NVLinks of a GPU lead to. */
 typedef enum tsr_nvlink_end_kind {
     TSR_NVLINK_END_UNKNOWN = 0,
     TSR_NVLINK_END_GPU,
-    TSR_NVLINK_END_SWITCH, /* NVSwitch: on to every other GPU that has links to one */
-    TSR_NVLINK_END_CPU     /* NVLink or C2C to a processor: POWER9, Grace */
+    TSR_NVLINK_END_SWITCH, /**< NVSwitch: on to every other GPU that has links to one */
+    TSR_NVLINK_END_CPU     /**< NVLink or C2C to a processor: POWER9, Grace */
 } tsr_nvlink_end_kind;
 
-/* The NVLinks of a GPU that lead to the same place. */
+/** The NVLinks of a GPU that lead to the same place. */
 typedef struct tsr_nvlink_end {
-    tsr_nvlink_end_kind kind;
-    int gpu;            /* index into topology.gpus; -1 for other kinds, or a GPU that is not listed */
-    char bus_id[16];    /* of the other end, as in tsr_pci_device; "" if unknown */
-    int n_links;        /* active ones */
-    int version;        /* NVLink generation; 0 if unknown */
-    double bytes_per_s; /* of all of them together, one direction; 0 if unknown */
+    tsr_nvlink_end_kind kind; /**< what the other end is */
+    int gpu;            /**< index into topology.gpus; -1 for other kinds, or a GPU that is not listed */
+    char bus_id[16];    /**< of the other end, as in tsr_pci_device; "" if unknown */
+    int n_links;        /**< active ones */
+    int version;        /**< NVLink generation; 0 if unknown */
+    double bytes_per_s; /**< of all of them together, one direction; 0 if unknown */
 } tsr_nvlink_end;
 
-/* Facts of a GPU that a description may lack, and that are then completed from a table of cards. */
+/** Facts of a GPU that a description may lack, and that are then completed from a table of cards. */
 typedef enum tsr_gpu_fact {
-    TSR_GPU_MEMORY = 1 << 0,    /* memory_bytes */
-    TSR_GPU_BANDWIDTH = 1 << 1, /* memory_bytes_per_s */
-    TSR_GPU_COMPUTE = 1 << 2,   /* n_sms, compute_capability, clocks, tensor_flops */
-    TSR_GPU_PCIE = 1 << 3,      /* pcie, pcie_max, pcie_bytes_per_s */
-    TSR_GPU_NVLINK = 1 << 4     /* nvlinks, and what gpu_pairs says of them */
+    TSR_GPU_MEMORY = 1 << 0,    /**< memory_bytes */
+    TSR_GPU_BANDWIDTH = 1 << 1, /**< memory_bytes_per_s */
+    TSR_GPU_COMPUTE = 1 << 2,   /**< n_sms, compute_capability, clocks, tensor_flops */
+    TSR_GPU_PCIE = 1 << 3,      /**< pcie, pcie_max, pcie_bytes_per_s */
+    TSR_GPU_NVLINK = 1 << 4     /**< nvlinks, and what gpu_pairs says of them */
 } tsr_gpu_fact;
 
-/* A GPU that CUDA can use. Numbers are 0 and texts "" where a thing is unknown. */
+/** A GPU that CUDA can use. Numbers are 0 and texts "" where a thing is unknown. */
 typedef struct tsr_gpu {
-    int ordinal;            /* what "cuda:N" means: CUDA's number, counted after CUDA_VISIBLE_DEVICES; in the
-                               description of another machine the index */
-    char name[64];          /* as the driver calls it, "NVIDIA H200" */
-    char uuid[48];          /* "GPU-8a56a4bc-...", "MIG-..." for a MIG instance */
-    char bus_id[16];        /* as in tsr_pci_device */
-    int numa_node;          /* index of the nearest node, -1 if unknown */
-    bool is_mig;            /* an instance of a GPU that is divided by MIG: it has a part of what follows */
-    bool integrated;        /* has no memory of its own but the host's */
-    bool pageable_access;   /* reads any host memory of the process without copies (coherent or ATS) */
-    int n_sms;              /* streaming multiprocessors */
-    int compute_capability; /* 10 * major + minor */
-    int sm_clock_khz;       /* most that they run at */
-    double tensor_flops;   /* dense F16 matrix rate, accumulating in F32, operations/s, by a table of cards */
-    uint64_t memory_bytes; /* all of it; some is the driver's */
-    uint64_t memory_free_bytes; /* when it was looked at */
-    uint64_t commit_bytes;      /* unit in which growing memory is backed */
-    int memory_clock_khz;
-    int memory_bus_bits;
-    double memory_bytes_per_s; /* peak: 2 x clock x bus width / 8, or the maker's figure */
-    int power_limit_mw;        /* milliwatts that the card may take now */
-    tsr_pcie_link pcie;        /* as it runs now: an idle GPU lowers the generation to save power */
-    tsr_pcie_link pcie_max;    /* the most that card and slot have in common */
-    double pcie_bytes_per_s;   /* one direction, under load: generation of pcie_max, lanes of pcie; line
-                                  code subtracted, packet overhead not */
-    int n_nvlink_ends;
-    tsr_nvlink_end nvlink_ends[TSR_MAX_NVLINK_ENDS];
-    unsigned guessed; /* tsr_gpu_fact bits: not told by the machine but taken from a table of cards */
+    /** what "cuda:N" means: CUDA's number, counted after CUDA_VISIBLE_DEVICES; in the description of another
+     * machine the index */
+    int ordinal;
+    char name[64];          /**< as the driver calls it, "NVIDIA H200" */
+    char uuid[48];          /**< "GPU-8a56a4bc-...", "MIG-..." for a MIG instance */
+    char bus_id[16];        /**< as in tsr_pci_device */
+    int numa_node;          /**< index of the nearest node, -1 if unknown */
+    bool is_mig;            /**< an instance of a GPU that is divided by MIG: it has a part of what follows */
+    bool integrated;        /**< has no memory of its own but the host's */
+    bool pageable_access;   /**< reads any host memory of the process without copies (coherent or ATS) */
+    int n_sms;              /**< streaming multiprocessors */
+    int compute_capability; /**< 10 * major + minor */
+    int sm_clock_khz;       /**< most that they run at */
+    /** dense F16 matrix rate, accumulating in F32, operations/s, by a table of cards */
+    double tensor_flops;
+    uint64_t memory_bytes;      /**< all of it; some is the driver's */
+    uint64_t memory_free_bytes; /**< when it was looked at */
+    uint64_t commit_bytes;      /**< unit in which growing memory is backed */
+    int memory_clock_khz;       /**< most that the memory runs at */
+    int memory_bus_bits;        /**< width of the memory bus */
+    double memory_bytes_per_s;  /**< peak: 2 x clock x bus width / 8, or the maker's figure */
+    int power_limit_mw;         /**< milliwatts that the card may take now */
+    tsr_pcie_link pcie;         /**< as it runs now: an idle GPU lowers the generation to save power */
+    tsr_pcie_link pcie_max;     /**< the most that card and slot have in common */
+    double pcie_bytes_per_s;    /**< one direction, under load: generation of pcie_max, lanes of pcie; line
+                                     code subtracted, packet overhead not */
+    int n_nvlink_ends;          /**< entries of nvlink_ends */
+    tsr_nvlink_end nvlink_ends[TSR_MAX_NVLINK_ENDS]; /**< one for each end */
+    unsigned guessed; /**< tsr_gpu_fact bits: not told by the machine but taken from a table of cards */
 } tsr_gpu;
 
-/* Where the PCIe paths of two GPUs meet: the words of `nvidia-smi topo -m`. */
+/** Where the PCIe paths of two GPUs meet: the words of `nvidia-smi topo -m`. */
 typedef enum tsr_gpu_path {
     TSR_GPU_PATH_UNKNOWN = 0,
-    TSR_GPU_PATH_SAME,  /* one GPU, or two MIG instances of one */
-    TSR_GPU_PATH_BOARD, /* a bridge on a card with two GPUs */
-    TSR_GPU_PATH_PIX,   /* one PCIe bridge or switch */
-    TSR_GPU_PATH_PXB,   /* several PCIe switches, no host bridge */
-    TSR_GPU_PATH_PHB,   /* a host bridge (root complex) */
-    TSR_GPU_PATH_NODE,  /* several host bridges of one NUMA node */
-    TSR_GPU_PATH_SYS    /* the interconnect between NUMA nodes or sockets */
+    TSR_GPU_PATH_SAME,  /**< one GPU, or two MIG instances of one */
+    TSR_GPU_PATH_BOARD, /**< a bridge on a card with two GPUs */
+    TSR_GPU_PATH_PIX,   /**< one PCIe bridge or switch */
+    TSR_GPU_PATH_PXB,   /**< several PCIe switches, no host bridge */
+    TSR_GPU_PATH_PHB,   /**< a host bridge (root complex) */
+    TSR_GPU_PATH_NODE,  /**< several host bridges of one NUMA node */
+    TSR_GPU_PATH_SYS    /**< the interconnect between NUMA nodes or sockets */
 } tsr_gpu_path;
 
+/** Yes, no, or unknown. */
 typedef enum tsr_answer { TSR_UNKNOWN = 0, TSR_NO, TSR_YES } tsr_answer;
 
-/* How GPU a reaches GPU b, in topology.gpu_pairs[a][b]. */
+/** How GPU a reaches GPU b, in topology.gpu_pairs[a][b]. */
 typedef struct tsr_gpu_pair {
-    tsr_gpu_path path;         /* by PCIe */
-    int n_nvlinks;             /* that serve the pair, directly or through NVSwitches: NV# of nvidia-smi */
-    double nvlink_bytes_per_s; /* by these, one direction; 0 if none or unknown */
-    tsr_answer peer_access;    /* the driver offers a access to b's memory; TSR_YES for a itself */
-    tsr_answer native_atomics; /* atomic operations on it are done by hardware */
-    int performance_rank;      /* of the access, the driver's: 0 is best; -1 if unknown */
+    tsr_gpu_path path;         /**< by PCIe */
+    int n_nvlinks;             /**< that serve the pair, directly or through NVSwitches: NV# of nvidia-smi */
+    double nvlink_bytes_per_s; /**< by these, one direction; 0 if none or unknown */
+    tsr_answer peer_access;    /**< the driver offers a access to b's memory; TSR_YES for a itself */
+    tsr_answer native_atomics; /**< atomic operations on it are done by hardware */
+    int performance_rank;      /**< of the access, the driver's: 0 is best; -1 if unknown */
 } tsr_gpu_pair;
 
+/** A machine; a plain value. */
 typedef struct tsr_topology {
-    char source[256];            /* "this machine", or what tsr_topology_load() was given, cut to fit */
-    char machine_name[96];       /* vendor and product, "" if unknown */
-    bool is_this_machine;        /* its PUs can be pinned to by this process */
-    uint64_t memory_bytes;       /* of all NUMA nodes */
-    uint64_t memory_limit_bytes; /* that this process's cgroups leave it (containers); 0 = no limit */
+    char source[256];            /**< "this machine", or what tsr_topology_load() was given, cut to fit */
+    char machine_name[96];       /**< vendor and product, "" if unknown */
+    bool is_this_machine;        /**< its PUs can be pinned to by this process */
+    uint64_t memory_bytes;       /**< of all NUMA nodes */
+    uint64_t memory_limit_bytes; /**< that this process's cgroups leave it (containers); 0 = no limit */
 
-    int n_packages;
-    int n_numa_nodes;
-    int n_cores;
-    int n_pus;
-    int n_caches;
-    int n_bridges;
-    int n_pci;
-    tsr_package *packages;
-    tsr_numa_node *numa_nodes;
-    tsr_core *cores;
-    tsr_pu *pus;
-    tsr_cache *caches;
-    tsr_pci_bridge *bridges; /* with a device of `pci` below them, outermost first */
-    tsr_pci_device *pci;     /* storage, network, display and accelerator devices, NVSwitches */
+    int n_packages;            /**< entries of `packages` */
+    int n_numa_nodes;          /**< entries of `numa_nodes` */
+    int n_cores;               /**< entries of `cores` */
+    int n_pus;                 /**< entries of `pus` */
+    int n_caches;              /**< entries of `caches` */
+    int n_bridges;             /**< entries of `bridges` */
+    int n_pci;                 /**< entries of `pci` */
+    tsr_package *packages;     /**< [n_packages] */
+    tsr_numa_node *numa_nodes; /**< [n_numa_nodes] */
+    tsr_core *cores;           /**< [n_cores] */
+    tsr_pu *pus;               /**< [n_pus] */
+    tsr_cache *caches;         /**< [n_caches], data and unified ones */
+    tsr_pci_bridge *bridges;   /**< with a device of `pci` below them, outermost first */
+    tsr_pci_device *pci;       /**< storage, network, display and accelerator devices, NVSwitches */
 
-    int n_gpus;
-    tsr_gpu gpus[TSR_MAX_GPUS];
-    tsr_gpu_pair gpu_pairs[TSR_MAX_GPUS][TSR_MAX_GPUS];
-    char gpu_note[256];      /* of this machine: why it has no GPU, or why one is left out; else "" */
-    char driver_version[24]; /* of the GPUs, "580.65.06"; "" if unknown */
-    int cuda_driver_version; /* newest CUDA that the driver knows, 1000 * major + 10 * minor; 0 if unknown */
-    int cuda_version;        /* of the CUDA runtime in this build, in the same form; 0 if there is none */
-    char notes[512]; /* what a description left open or contradicts, and what was taken instead: sentences
-                        separated by newlines; "" if nothing */
+    int n_gpus;                                         /**< entries of `gpus` */
+    tsr_gpu gpus[TSR_MAX_GPUS];                         /**< [n_gpus] */
+    tsr_gpu_pair gpu_pairs[TSR_MAX_GPUS][TSR_MAX_GPUS]; /**< [n_gpus][n_gpus] */
+    char gpu_note[256];      /**< of this machine: why it has no GPU, or why one is left out; else "" */
+    char driver_version[24]; /**< of the GPUs, "580.65.06"; "" if unknown */
+    /** newest CUDA that the driver knows, 1000 * major + 10 * minor; 0 if unknown */
+    int cuda_driver_version;
+    int cuda_version; /**< of the CUDA runtime in this build, in the same form; 0 if there is none */
+    char notes[512];  /**< what a description left open or contradicts, and what was taken instead: sentences
+                           separated by newlines; "" if nothing */
 } tsr_topology;
 
+/** How a machine is read. */
 typedef struct tsr_topology_config {
-    size_t size;       /* sizeof(tsr_topology_config) */
-    tsr_logger logger; /* silent by default */
-    const char *cards; /* of a description: which cards its GPUs are, "0=rtx3090,1-3=a100" or "all=t4";
-                          numbers count its NVIDIA GPUs from 0, and a bus id may stand for one. Overrides the
-                          description. NULL: as it says */
+    size_t size;       /**< sizeof(tsr_topology_config) */
+    tsr_logger logger; /**< silent by default */
+    /** of a description: which cards its GPUs are, "0=rtx3090,1-3=a100" or "all=t4"; numbers count its NVIDIA
+     * GPUs from 0, and a bus id may stand for one. Overrides the description. NULL: as it says */
+    const char *cards;
 } tsr_topology_config;
 
+/** The defaults: no log, cards as described. */
 #define TSR_TOPOLOGY_CONFIG_INIT                           \
     {                                                      \
         sizeof(tsr_topology_config), TSR_LOGGER_INIT, NULL \
     }
 
-/* Describe this machine, as far as this process may use it: cores outside its cgroup's cpuset or its CPU
+/** Describe this machine, as far as this process may use it: cores outside its cgroup's cpuset or its CPU
  * affinity are left out. `config` may be NULL. Takes milliseconds; the result is the caller's, freed with
  * tsr_topology_destroy(). hwloc's own environment variables (HWLOC_XMLFILE, HWLOC_SYNTHETIC, ...) work and
  * replace the machine. TSR_ERR_UNSUPPORTED if the operating system shows no processors, TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config *config,
                                                        tsr_topology **topo_out);
 
-/* Describe another machine. What `path` holds is found out from its content:
+/** Describe another machine. What `path` holds is found out from its content:
  *
  *   hwloc XML          format 1 or 2, `lstopo machine.xml`
  *   NCCL XML           NCCL_TOPO_DUMP_FILE=machine.xml, or the topology file of a cloud's machine type
@@ -267,7 +281,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
 TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config,
                                                    tsr_topology **topo_out);
 
-/* Describe a machine in a line of text, "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s".
+/** Describe a machine in a line of text, "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s".
  * Grammar, blanks separate words:
  *
  *     machine = group { "," group }
@@ -289,66 +303,70 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_t
 TSR_NODISCARD TSR_API tsr_status tsr_topology_describe(const char *text, const tsr_topology_config *config,
                                                        tsr_topology **topo_out);
 
-/* Write the machine as NCCL's XML (version 1), as NCCL_TOPO_FILE takes it: NUMA nodes, the PCI tree above
+/** Write the machine as NCCL's XML (version 1), as NCCL_TOPO_FILE takes it: NUMA nodes, the PCI tree above
  * GPUs and network cards, NVLinks. Only what that format has: memory and rates are lost, and come back from
  * the table of cards when it is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_topology_write_nccl_xml(const tsr_topology *topo, tsr_write_fn write,
                                                              void *user);
 
-/* NULL is fine. */
+/** NULL is fine. */
 TSR_API void tsr_topology_destroy(tsr_topology *topo);
 
-/* The machine as an indented tree, and its PCI devices, for people to read. */
+/** The machine as an indented tree, and its PCI devices, for people to read. */
 TSR_API void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user);
 
+/** What a device is. */
 typedef enum tsr_device_kind {
-    TSR_DEVICE_HOST = 0, /* a set of cores and the memory near them */
+    TSR_DEVICE_HOST = 0, /**< a set of cores and the memory near them */
     TSR_DEVICE_CUDA = 1
 } tsr_device_kind;
 
-/* Of an instruction set's name ("avx512"), its end included. */
+/** Of an instruction set's name ("avx512"), its end included. */
 #define TSR_ISA_BYTES 16
 
-/* A device as asked for; nothing is allocated or started for it yet. */
+/** A device as asked for; nothing is allocated or started for it yet. */
 typedef struct tsr_device_desc {
-    char name[32]; /* "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU */
-    tsr_device_kind kind;
-    int gpu;               /* index into topology.gpus; -1 for host devices */
-    int numa_node;         /* index of the node that its cores count as theirs, -1 if there are several */
-    uint64_t commit_bytes; /* unit in which its growing memory is backed; 0 for host devices: a page */
-    uint64_t memory_total_bytes;  /* of the GPU; or of that node, or of all nodes its cores belong to; not
-                                     divided among devices on the same node; at most
-                                     topology.memory_limit_bytes where that is set; 0 if unknown */
-    uint64_t mem_cap_bytes;       /* most that the device may use, 0 = memory_total_bytes */
-    uint64_t memory_usable_bytes; /* of GPUs: what the device can count on, hence its cap in plans and when it
-                                     is opened: of what was free (of all, if unknown) less what the driver
-                                     takes, its part, and at most mem_cap_bytes. 0 for host devices */
-    bool integrated;              /* of GPUs: no memory but the host's, so weights are read where they lie */
-    bool managed;                 /* managed=1 */
-    bool wrap;                    /* wrap=1 */
-    /* Peak rates, 0 where neither the machine nor a table of cards tells; of the whole GPU even where several
-     * devices share it. */
-    double memory_bytes_per_s; /* reading its memory */
-    double flops_per_s;        /* F16 matrix products, operations */
-    double link_bytes_per_s;   /* to the host, one direction */
-    int n_threads;             /* of host devices; 0 for GPUs */
-    char isa[TSR_ISA_BYTES];   /* isa=, of host devices; "": the runtime's */
-    int duty_percent;          /* duty=, of host devices: 1..100 */
-    int n_cores;
-    int n_pus;
-    const int *cores;      /* n_cores indices into topology.cores, ascending; of a GPU: those near it, where
-                              its host thread runs (0 if none are known to be) */
-    const int *pus;        /* n_pus os indices: hardware threads of those cores, of host devices all */
-    const int *thread_pus; /* n_threads os indices: where to pin each thread; -1 = any of `pus`, for threads
-                              beyond the number of hardware threads; of host devices */
+    char name[32]; /**< "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU */
+    tsr_device_kind kind;  /**< host or CUDA */
+    int gpu;               /**< index into topology.gpus; -1 for host devices */
+    int numa_node;         /**< index of the node that its cores count as theirs, -1 if there are several */
+    uint64_t commit_bytes; /**< unit in which its growing memory is backed; 0 for host devices: a page */
+    uint64_t memory_total_bytes; /**< of the GPU; or of that node, or of all nodes its cores belong to; not
+                                      divided among devices on the same node; at most
+                                      topology.memory_limit_bytes where that is set; 0 if unknown */
+    uint64_t mem_cap_bytes;      /**< most that the device may use, 0 = memory_total_bytes */
+    /** of GPUs: what the device can count on, hence its cap in plans and when it is opened: of what was free
+     * (of all, if unknown) less what the driver takes, its part, and at most mem_cap_bytes. 0 for host
+     * devices */
+    uint64_t memory_usable_bytes;
+    /** of GPUs: no memory but the host's, so weights are read where they lie */
+    bool integrated;
+    bool managed; /**< managed=1 */
+    bool wrap;    /**< wrap=1 */
+    /** Peak rates, 0 where neither the machine nor a table of cards tells; of the whole GPU even where
+     * several devices share it. */
+    double memory_bytes_per_s; /**< reading its memory */
+    double flops_per_s;        /**< F16 matrix products, operations */
+    double link_bytes_per_s;   /**< to the host, one direction */
+    int n_threads;             /**< of host devices; 0 for GPUs */
+    char isa[TSR_ISA_BYTES];   /**< isa=, of host devices; "": the runtime's */
+    int duty_percent;          /**< duty=, of host devices: 1..100 */
+    int n_cores;               /**< entries of `cores` */
+    int n_pus;                 /**< entries of `pus` */
+    const int *cores;      /**< n_cores indices into topology.cores, ascending; of a GPU: those near it, where
+                                its host thread runs (0 if none are known to be) */
+    const int *pus;        /**< n_pus os indices: hardware threads of those cores, of host devices all */
+    const int *thread_pus; /**< n_threads os indices: where to pin each thread; -1 = any of `pus`, for threads
+                                beyond the number of hardware threads; of host devices */
 } tsr_device_desc;
 
+/** The devices that a --devices text asks for. */
 typedef struct tsr_device_list {
-    int n_devices;
-    tsr_device_desc *devices;
+    int n_devices;            /**< entries of `devices` */
+    tsr_device_desc *devices; /**< [n_devices], in the order of the text */
 } tsr_device_list;
 
-/* The devices that `spec` asks for, in its order. NULL or "" means every GPU ("cuda") if there is one, else
+/** The devices that `spec` asks for, in its order. NULL or "" means every GPU ("cuda") if there is one, else
  * "host". Grammar, blanks ignored:
  *
  *     spec   = item { "," item }
@@ -397,17 +415,17 @@ typedef struct tsr_device_list {
 TSR_NODISCARD TSR_API tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec,
                                                         const tsr_logger *logger, tsr_device_list **list_out);
 
-/* NULL is fine. */
+/** NULL is fine. */
 TSR_API void tsr_device_list_destroy(tsr_device_list *list);
 
-/* "PIX", "SYS", ... as `nvidia-smi topo -m` calls it; "same", "board", "?" for those that it has no word for;
- * never NULL. */
+/** "PIX", "SYS", ... as `nvidia-smi topo -m` calls it; "same", "board", "?" for those that it has no word
+ * for; never NULL. */
 TSR_API const char *tsr_gpu_path_name(tsr_gpu_path path);
 
-/* "host" or "cuda". */
+/** "host" or "cuda". */
 TSR_API const char *tsr_device_kind_name(tsr_device_kind kind);
 
-/* A byte count as people write it ("200MiB", "1.5G", "4096"; the BYTES of the grammar above, fractions
+/** A byte count as people write it ("200MiB", "1.5G", "4096"; the BYTES of the grammar above, fractions
  * allowed). TSR_ERR_INVALID names the text. */
 TSR_NODISCARD TSR_API tsr_status tsr_bytes_parse(const char *text, uint64_t *bytes_out);
 

@@ -1,4 +1,5 @@
-/* How the processes of one runtime exchange bytes.
+/** @file
+ * How the processes of one runtime exchange bytes.
  *
  * A runtime may have its devices in several processes, on one machine or many. Every process then runs the
  * same program: it opens the runtime with its own devices and the same transport, and makes the same calls
@@ -36,20 +37,20 @@
 
 TSR_BEGIN_DECLS
 
-/* What a sum adds up: two's complement integers that wrap, IEEE 754 single precision. */
+/** What a sum adds up: two's complement integers that wrap, IEEE 754 single precision. */
 typedef enum tsr_transport_type {
     TSR_TRANSPORT_I32,
     TSR_TRANSPORT_I64,
     TSR_TRANSPORT_F32
 } tsr_transport_type;
 
-/* One operation under way: memory of the caller, which the transport uses as it likes until test() says that
+/** One operation under way: memory of the caller, which the transport uses as it likes until test() says that
  * it is done. */
 typedef struct tsr_transfer {
-    uintptr_t word[4];
+    uintptr_t word[4]; /**< the transport's own */
 } tsr_transfer;
 
-/* What a transport supplies. Its functions return NULL, or a sentence that says what went wrong, valid until
+/** What a transport supplies. Its functions return NULL, or a sentence that says what went wrong, valid until
  * this thread's next call; after that nothing more is asked of it but to destroy groups.
  *
  * Operations only start: they return at once, and what they use stays as it is until test() says that they
@@ -57,34 +58,36 @@ typedef struct tsr_transfer {
  * tag. Operations of one group start in the same order in every process of it; so do those of one pair and
  * tag. */
 typedef struct tsr_transport {
-    size_t size; /* sizeof(tsr_transport) */
-    int rank;    /* of this process, 0 to n_ranks - 1 */
-    int n_ranks;
-    void *user; /* the first argument of all functions */
+    size_t size; /**< sizeof(tsr_transport) */
+    int rank;    /**< of this process, 0 to n_ranks - 1 */
+    int n_ranks; /**< processes of the runtime */
+    void *user;  /**< the first argument of all functions */
 
-    /* Some of the processes, ascending, this one among them; called in each of these, and in no other, in the
-     * same order. Blocks until all of them have called. `tag` is the same in each, and of no other group that
-     * is being made at the time; below 32768. */
+    /** Some of the processes, ascending, this one among them; called in each of these, and in no other, in
+     * the same order. Blocks until all of them have called. `tag` is the same in each, and of no other group
+     * that is being made at the time; below 32768. */
     const char *(*group_create)(void *user, const int *ranks, int n_ranks, int tag, void **group_out);
-    /* lost: the processes are lost to each other, so others may not come to destroy theirs. */
+    /** lost: the processes are lost to each other, so others may not come to destroy theirs. */
     void (*group_destroy)(void *user, void *group, bool lost);
 
-    /* Sum over the group, in place: values[n] of `type`, the same result in every process to the bit. */
+    /** Sum over the group, in place: values[n] of `type`, the same result in every process to the bit. */
     const char *(*sum)(void *user, void *group, void *values, size_t n, tsr_transport_type type,
                        tsr_transfer *transfer);
 
-    /* bytes[n] of the group's process `root` (its number among all) to the others. */
+    /** bytes[n] of the group's process `root` (its number among all) to the others. */
     const char *(*broadcast)(void *user, void *group, int root, void *bytes, size_t n,
                              tsr_transfer *transfer);
 
-    /* From one process to one other, matched by tag (below 32768). */
+    /** From one process to one other, matched by tag (below 32768). */
     const char *(*send)(void *user, int to, int tag, const void *bytes, size_t n, tsr_transfer *transfer);
+    /** The other end of `send`. */
     const char *(*receive)(void *user, int from, int tag, void *bytes, size_t n, tsr_transfer *transfer);
 
-    /* Whether the operation is done, making it go on meanwhile. Never blocks. */
+    /** Whether the operation is done, making it go on meanwhile. Never blocks. */
     const char *(*test)(void *user, tsr_transfer *transfer, bool *done_out);
 } tsr_transport;
 
+/** A single process, without functions. */
 #define TSR_TRANSPORT_INIT                                                          \
     {                                                                               \
         sizeof(tsr_transport), 0, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \

@@ -1,4 +1,5 @@
-/* The whole library in one include.
+/** @file
+ * The whole library in one include.
  *
  * From the ground up: status, log, types (values and words); topology, links and split (machines and
  * proportions); runtime, tensor, buffer and graph (devices, and computing on them); gguf, plan, model,

@@ -1,4 +1,5 @@
-/* Element types of tensors and the layout of their blocks.
+/** @file
+ * Element types of tensors and the layout of their blocks.
  *
  * The values are those of GGUF files, so a number read from a file is a tsr_type once tsr_type_known()
  * has accepted it. A row of ne[0] elements is stored as ne[0] / block_elems blocks of block_bytes each.
@@ -16,6 +17,7 @@
 
 TSR_BEGIN_DECLS
 
+/** Element types; the values are those of GGUF files. */
 typedef enum tsr_type {
     TSR_TYPE_F32 = 0,
     TSR_TYPE_F16 = 1,
@@ -48,35 +50,36 @@ typedef enum tsr_type {
     TSR_TYPE_TQ2_0 = 35
 } tsr_type;
 
-/* Whether the library computes with this type. */
+/** Whether the library computes with this type. */
 TSR_API bool tsr_type_known(int type);
 
-/* Whether the sizes of this type are known: of every type of tsr_type. */
+/** Whether the sizes of this type are known: of every type of tsr_type. */
 TSR_API bool tsr_type_sized(int type);
 
-/* Name as GGUF tools print it ("Q4_K"), or "?" for an unknown type. */
+/** Name as GGUF tools print it ("Q4_K"), or "?" for an unknown type. */
 TSR_API const char *tsr_type_name(tsr_type type);
 
-/* The type of that name, letter case ignored; TSR_ERR_NOT_FOUND if there is none, or only its sizes are
+/** The type of that name, letter case ignored; TSR_ERR_NOT_FOUND if there is none, or only its sizes are
  * known. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_parse(const char *name, tsr_type *type_out);
 
-/* Elements in one block (1 for plain types), 0 for an unknown type. */
+/** Elements in one block (1 for plain types), 0 for an unknown type. */
 TSR_API int64_t tsr_type_block_elems(tsr_type type);
 
-/* Bytes in one block, 0 for an unknown type. */
+/** Bytes in one block, 0 for an unknown type. */
 TSR_API size_t tsr_type_block_bytes(tsr_type type);
 
-/* Bytes of one row of n_elems elements; 0 if n_elems is no multiple of the block or the product overflows. */
+/** Bytes of one row of n_elems elements; 0 if n_elems is no multiple of the block or the product
+ * overflows. */
 TSR_API size_t tsr_type_row_bytes(tsr_type type, int64_t n_elems);
 
-/* Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. The plain reference that
+/** Decode n_elems elements from src (whole blocks, any alignment) into dst[n_elems]. The plain reference that
  * every kernel is tested against; not fast. Each value is the exact one, rounded once to f32.
  * TSR_ERR_UNSUPPORTED for the integer types and those of which only sizes are known, TSR_ERR_INVALID if
  * n_elems is no multiple of the block. */
 TSR_NODISCARD TSR_API tsr_status tsr_type_to_f32(tsr_type type, const void *src, float *dst, int64_t n_elems);
 
-/* Encode src[n_elems] into whole blocks at dst (any alignment): F32, F16, BF16 (round to nearest even), and
+/** Encode src[n_elems] into whole blocks at dst (any alignment): F32, F16, BF16 (round to nearest even), and
  * the quantized types in the plain way, which does not search for the least error. A quantized block with an
  * element that is not finite, or too large for the block's F16 scale, becomes NaN throughout. Errors as for
  * tsr_type_to_f32. */
