@@ -6,6 +6,7 @@
 
 #include "core/mem.h"
 #include "text/tokenizer/encode.h"
+#include "text/tokenizer/vocab_load.h"
 #include "text/tokenizer/tokenizer.h"
 
 enum { MAX_TEXT_BYTES = 1 << 30 }; /* with every space marked it still counts in 32 bits */

@@ -4,7 +4,7 @@
 #define TSR_MODEL_UNIGRAM_H
 
 #include "text/tokenizer/charsmap.h"
-#include "text/tokenizer/encode.h"
+#include "text/tokenizer/encoder.h"
 #include "text/tokenizer/vocab.h"
 
 /* A token that text can become. */

@@ -10,20 +10,6 @@
 
 #include "core/mem.h"
 #include "text/tokenizer/hash.h"
-#include "text/tokenizer/unigram.h"
-
-void tsr_vocab_destroy(tsr_vocab *vocab)
-{
-    if (!vocab)
-        return;
-    tsr_unigram_destroy(vocab->unigram);
-    tsr_mem_free(vocab->special_lengths);
-    tsr_mem_free(vocab->merges);
-    tsr_mem_free(vocab->slots);
-    tsr_mem_free(vocab->bytes);
-    tsr_mem_free(vocab->tokens);
-    tsr_mem_free(vocab);
-}
 
 static size_t table_size(size_t n)
 {
@@ -173,4 +159,29 @@ size_t tsr_vocab_spell_byte(uint8_t byte, char out[2])
     out[0] = (char)(0xC0 | point >> 6);
     out[1] = (char)(0x80 | (point & 0x3F));
     return 2;
+}
+
+tsr_status tsr_vocab_read_length(const tsr_gguf *gguf, const char *key, int64_t n_tokens, int64_t *n_out)
+{
+    tsr_status status = TSR_OK;
+    tsr_gguf_value_type type;
+    int64_t n;
+
+    if (!tsr_gguf_has_key(gguf, key))
+        return tsr_fail(TSR_ERR_FORMAT, "key %s is missing; convert the model again", key);
+    TSR_TRY(tsr_gguf_get_array(gguf, key, &type, &n));
+    if (n < n_tokens)
+        return tsr_fail(TSR_ERR_FORMAT, "%s has %lld entries for %lld tokens", key, (long long)n,
+                        (long long)n_tokens);
+    *n_out = n;
+out:
+    return status;
+}
+
+tsr_status tsr_vocab_read_flag(const tsr_gguf *gguf, const char *key, bool otherwise, bool *flag_out)
+{
+    if (tsr_gguf_has_key(gguf, key))
+        return tsr_gguf_get_bool(gguf, key, flag_out);
+    *flag_out = otherwise;
+    return TSR_OK;
 }

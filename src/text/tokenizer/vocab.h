@@ -103,10 +103,6 @@ typedef struct tsr_vocab {
     bool words_stand_alone; /* SPM: no token has a '▁' behind another character, so no merge crosses there */
 } tsr_vocab;
 
-/* Statuses as tsr_tokenizer_create() documents them. */
-tsr_status tsr_vocab_load(const tsr_gguf *gguf, tsr_vocab **vocab_out);
-void tsr_vocab_destroy(tsr_vocab *vocab);
-
 /* The token with this text, or TSR_TOKEN_NONE. */
 int32_t tsr_vocab_find(const tsr_vocab *vocab, const char *text, size_t bytes);
 
@@ -116,10 +112,6 @@ const tsr_vocab_merge *tsr_vocab_find_merge(const tsr_vocab *vocab, int32_t left
 /* The longest special token, of the types in the mask, whose text stands at the beginning of text[bytes], or
  * TSR_TOKEN_NONE. There is none unless first_byte[*text] has one of those types, which is quicker to see. */
 int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t bytes, unsigned types);
-
-/* The last step of tsr_vocab_load() before the tables of special tokens: their ids, the flags, and what ends
- * a generation. */
-tsr_status tsr_vocab_read_specials(const tsr_gguf *gguf, tsr_vocab *vocab);
 
 /* For loading only. The length of the array `key`, which must be there and have an entry for each of n_tokens
  * tokens (0: any number); TSR_ERR_FORMAT names it otherwise. */

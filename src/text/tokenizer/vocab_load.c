@@ -4,7 +4,7 @@
  * to work there. What contradicts itself is refused with key and index: a wrong vocabulary does not crash
  * anything later, it just makes the model write nonsense, which is harder to find.
  */
-#include "text/tokenizer/vocab.h"
+#include "text/tokenizer/vocab_load.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -65,23 +65,6 @@ static tsr_status read_kind(const tsr_gguf *gguf, tsr_vocab *vocab)
     else if (tsr_gguf_has_key(gguf, KEY "pre"))
         TSR_TRY(tsr_gguf_get_string(gguf, KEY "pre", &pre));
     TSR_TRY(tsr_pretokenizer_find(pre.data, pre.bytes, &vocab->pre));
-out:
-    return status;
-}
-
-tsr_status tsr_vocab_read_length(const tsr_gguf *gguf, const char *key, int64_t n_tokens, int64_t *n_out)
-{
-    tsr_status status = TSR_OK;
-    tsr_gguf_value_type type;
-    int64_t n;
-
-    if (!tsr_gguf_has_key(gguf, key))
-        return tsr_fail(TSR_ERR_FORMAT, "key %s is missing; convert the model again", key);
-    TSR_TRY(tsr_gguf_get_array(gguf, key, &type, &n));
-    if (n < n_tokens)
-        return tsr_fail(TSR_ERR_FORMAT, "%s has %lld entries for %lld tokens", key, (long long)n,
-                        (long long)n_tokens);
-    *n_out = n;
 out:
     return status;
 }
@@ -382,4 +365,17 @@ tsr_status tsr_vocab_load(const tsr_gguf *gguf, tsr_vocab **vocab_out)
 out:
     tsr_vocab_destroy(vocab);
     return status;
+}
+
+void tsr_vocab_destroy(tsr_vocab *vocab)
+{
+    if (!vocab)
+        return;
+    tsr_unigram_destroy(vocab->unigram);
+    tsr_mem_free(vocab->special_lengths);
+    tsr_mem_free(vocab->merges);
+    tsr_mem_free(vocab->slots);
+    tsr_mem_free(vocab->bytes);
+    tsr_mem_free(vocab->tokens);
+    tsr_mem_free(vocab);
 }

@@ -1,6 +1,6 @@
 /* Special tokens and what is done with them: which begin and end a sequence, which are added, and which end a
  * generation. Files do not say all of it, so the families' habits are here. */
-#include "text/tokenizer/vocab.h"
+#include "text/tokenizer/vocab_load.h"
 
 #include <string.h>
 
@@ -131,14 +131,6 @@ static tsr_status read_special_ids(const tsr_gguf *gguf, tsr_vocab *vocab)
             vocab->tokens[ends[i]].eog = true;
 out:
     return status;
-}
-
-tsr_status tsr_vocab_read_flag(const tsr_gguf *gguf, const char *key, bool otherwise, bool *flag_out)
-{
-    if (tsr_gguf_has_key(gguf, key))
-        return tsr_gguf_get_bool(gguf, key, flag_out);
-    *flag_out = otherwise;
-    return TSR_OK;
 }
 
 static tsr_status read_flags(const tsr_gguf *gguf, tsr_vocab *vocab)

@@ -2,7 +2,7 @@
 #ifndef TSR_MODEL_WORDPIECE_H
 #define TSR_MODEL_WORDPIECE_H
 
-#include "text/tokenizer/encode.h"
+#include "text/tokenizer/encoder.h"
 
 /* Where words end: at white space, and around every punctuation mark and Chinese character. */
 extern const tsr_pretokenizer_rule tsr_wordpiece_rule;
