@@ -9,7 +9,10 @@
 
 #include <stdbool.h>
 
-#include "alloc/pack/pack.h"
+#include <tsr/status.h>
+
+#include "alloc/pack/budget.h"
+#include "alloc/pack/problem.h"
 
 enum { TSR_PACK_BLOCK = 32 };
 
@@ -41,7 +44,7 @@ tsr_status tsr_pack_check_items(const tsr_pack_problem *problem);
 tsr_status tsr_pack_work_init(const tsr_pack_problem *problem, tsr_pack_work *work_out);
 void tsr_pack_work_free(tsr_pack_work *work);
 
-/* Sets work->contention and work->bound (pack_bound.c). */
+/* Sets work->contention and work->bound (bound.c). */
 tsr_status tsr_pack_bound(tsr_pack_work *work);
 
 /* The items that live at some step together with `item`, itself left out, in ascending order; their number.
@@ -61,32 +64,16 @@ tsr_status tsr_pack_best_fit(tsr_pack_work *work, int64_t *offset_out);
 enum { TSR_PACK_SKYLINE_ORDERS = 3 };
 tsr_status tsr_pack_skyline(tsr_pack_work *work, int order, int64_t *offset_out);
 
-/* What the exact search may spend. */
-typedef struct tsr_pack_budget {
-    int64_t nodes;       /* placements to try; what was spent is taken off */
-    int64_t deadline_ns; /* of the thread's CPU clock; 0: none, so that every machine finds the same */
-} tsr_pack_budget;
-
-/* Half of a budget, for a part of the work; and taking what the part has spent off the whole. */
-tsr_pack_budget tsr_pack_budget_half(const tsr_pack_budget *budget);
-static inline void tsr_pack_spend(tsr_pack_budget *budget, int64_t nodes)
-{
-    budget->nodes -= nodes < budget->nodes ? nodes : budget->nodes;
-}
-
-/* Whether nothing is left of it. */
-bool tsr_pack_budget_is_over(const tsr_pack_budget *budget);
-
 /* Pack a problem whose items all lie apart. Spends of the budget. */
 tsr_status tsr_pack_apart(const tsr_pack_problem *problem, size_t capacity, tsr_pack_budget *budget,
                           tsr_pack_solution *solution_out);
 
-/* Pack one in which items share (pack_share.c). */
+/* Pack one in which items share (share.c). */
 tsr_status tsr_pack_shared(const tsr_pack_problem *problem, size_t capacity, tsr_pack_budget *budget,
                            tsr_pack_solution *solution_out);
 
 /* Assign items to chunks, each packed on its own, until offset[n] is proven or the budget is spent
- * (pack_chunks.c). Raises work->least by what it proves. */
+ * (chunks.c). Raises work->least by what it proves. */
 tsr_status tsr_pack_chunks(tsr_pack_work *work, size_t capacity, tsr_pack_budget *budget, int64_t *offset);
 
 /* Improves offset[n] until it is the smallest, the budget is spent, or (where capacity is not 0) the total is
