@@ -2,7 +2,8 @@
  * way back. */
 #include <string.h>
 
-#include "alloc/kv/group.h"
+#include "alloc/kv/kv.h"
+#include "alloc/kv/state.h"
 #include "core/mem.h"
 #include "core/status.h"
 

@@ -5,6 +5,7 @@
 #define TSR_ALLOC_KV_GROUP_H
 
 #include "alloc/kv/region.h"
+#include "core/runtime.h"
 
 typedef struct tsr_kv_group {
     int64_t window; /* positions that its layers see; 0: all */
@@ -22,17 +23,6 @@ typedef struct tsr_kv_group {
     int n_touched; /* pages ever used: 0 .. n_touched - 1 */
     int n_shared;  /* pages with more than one reference */
 } tsr_kv_group;
-
-struct tsr_kv {
-    tsr_live live;
-    int n_devices, n_layers, n_groups, n_seq_max;
-    int64_t page_tokens, head_dim, n_ctx;
-    tsr_type type_k, type_v;
-    int64_t *n_heads; /* [n_layers] KV heads, on all devices */
-    int *group_of;    /* [n_layers] */
-    int64_t *lengths; /* [n_seq_max] tokens of every sequence */
-    tsr_kv_group groups[TSR_KV_MAX_GROUPS];
-};
 
 /* What lengthening a sequence does to its pages. */
 typedef struct tsr_kv_growth {

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "alloc/kv/group.h"
+#include "alloc/kv/state.h"
 #include "core/mem.h"
 #include "core/status.h"
 

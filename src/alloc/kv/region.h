@@ -1,10 +1,11 @@
 /* The device side of the KV region: one stretch of address space per device and group of layers, and the
- * layout of a page in it. kv_group.c decides which pages are used; this part knows where they are and makes
+ * layout of a page in it. group.c decides which pages are used; this part knows where they are and makes
  * them usable. */
 #ifndef TSR_ALLOC_KV_REGION_H
 #define TSR_ALLOC_KV_REGION_H
 
-#include "alloc/kv/kv.h"
+#include "alloc/kv/config.h"
+#include "core/device.h"
 
 /* One layer's place inside a page of one device. */
 typedef struct tsr_kv_part {

@@ -1,0 +1,44 @@
+/* What a KV region is made for, and words that all of its parts share. */
+#ifndef TSR_ALLOC_KV_CONFIG_H
+#define TSR_ALLOC_KV_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <tsr/split.h>
+#include <tsr/types.h>
+
+enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4 };
+
+/* Which devices keep the KV heads of one layer. A device holds its map's share of heads if its bit is set,
+ * none otherwise; every head must have a holder. */
+typedef struct tsr_kv_layer {
+    uint64_t devices;
+    const tsr_shard_map *kv_heads; /* extent: KV heads of the layer; read during creation only */
+    int64_t window;                /* positions that it sees, a token's own included; 0: all */
+} tsr_kv_layer;
+
+typedef struct tsr_kv_config {
+    int n_layers;
+    const tsr_kv_layer *layers; /* [n_layers], read during creation only */
+    int64_t head_dim;           /* whole blocks of type_k and type_v */
+    tsr_type type_k, type_v;    /* F32, F16, BF16, Q8_0 or Q4_0 */
+    int64_t n_ctx;              /* tokens of all sequences together, and the longest sequence */
+    int n_seq_max;
+    int64_t n_batch; /* most tokens that a program adds; matters with windows only */
+    int page_tokens; /* 0: TSR_KV_PAGE_TOKENS */
+    bool keep_all;   /* groups with a window keep all pages, too */
+} tsr_kv_config;
+
+/* Pages of a group. n_ctx tokens always fit, however they are spread over the sequences: there are
+ * (n_ctx + n_seq_max * (page_tokens - 1)) / page_tokens rounded down, the largest sum over sequences of
+ * ceil(length / page_tokens); with a window no more than n_seq_max times what window - 1 + n_batch
+ * consecutive positions touch. */
+int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window);
+
+/* Pages [first, end) of a sequence: those that a group keeps of it. */
+typedef struct tsr_kv_span {
+    int first, end;
+} tsr_kv_span;
+
+#endif

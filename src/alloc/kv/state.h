@@ -1,0 +1,19 @@
+/* What a KV region consists of. */
+#ifndef TSR_ALLOC_KV_STATE_H
+#define TSR_ALLOC_KV_STATE_H
+
+#include "alloc/kv/group.h"
+#include "core/live.h"
+
+struct tsr_kv {
+    tsr_live live;
+    int n_devices, n_layers, n_groups, n_seq_max;
+    int64_t page_tokens, head_dim, n_ctx;
+    tsr_type type_k, type_v;
+    int64_t *n_heads; /* [n_layers] KV heads, on all devices */
+    int *group_of;    /* [n_layers] */
+    int64_t *lengths; /* [n_seq_max] tokens of every sequence */
+    tsr_kv_group groups[TSR_KV_MAX_GROUPS];
+};
+
+#endif
