@@ -300,7 +300,7 @@ static void the_list_of_what_exists_keeps_its_links(void **state)
         if (there[i])
             tsr_live_remove(&things[i]);
         else
-            tsr_live_add(&rt, &things[i], &kind);
+            tsr_live_add(&rt.live, &things[i], &kind);
         there[i] = !there[i];
         for (const tsr_live *live = rt.live; live; live = live->next, n++)
             assert_true(there[live - things] && *live->link == live);

@@ -1,7 +1,13 @@
-/* Texts about collectives; see comm.h. */
+/* What all communicators share; see comm.h. */
 #include "core/comm.h"
 
 #include <stdio.h>
+
+void tsr_comm_destroy(tsr_comm *comm)
+{
+    if (comm)
+        comm->ops->destroy(comm);
+}
 
 void tsr_comm_describe_missing(uint64_t missing, char *text, size_t bytes)
 {

@@ -1,7 +1,6 @@
 /* Accounting and error texts around a device's own functions. */
 #include "core/device.h"
 
-#include "core/comm.h"
 #include "core/mem.h"
 
 const char *tsr_memory_owner_name(tsr_memory_owner owner)
@@ -32,12 +31,6 @@ void tsr_device_destroy(tsr_device *device)
     tsr_pool_destroy(device->scratch_pool);
     device->scratch_pool = NULL;
     device->ops->destroy(device);
-}
-
-void tsr_comm_destroy(tsr_comm *comm)
-{
-    if (comm)
-        comm->ops->destroy(comm);
 }
 
 size_t tsr_device_used(const tsr_device *device)

@@ -1,14 +1,12 @@
 /* See live.h. */
 #include "core/live.h"
 
-#include "core/runtime.h"
-
-void tsr_live_add(tsr_runtime *rt, tsr_live *live, const tsr_live_kind *kind)
+void tsr_live_add(tsr_live **list, tsr_live *live, const tsr_live_kind *kind)
 {
-    *live = (tsr_live){.kind = kind, .next = rt->live, .link = &rt->live};
-    if (rt->live)
-        rt->live->link = &live->next;
-    rt->live = live;
+    *live = (tsr_live){.kind = kind, .next = *list, .link = list};
+    if (*list)
+        (*list)->link = &live->next;
+    *list = live;
 }
 
 void tsr_live_remove(tsr_live *live)

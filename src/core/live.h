@@ -1,14 +1,13 @@
 /* What exists on a runtime: a list through the objects themselves, so that what somebody forgot to destroy
  * can be told by name, and not only as bytes of some kind, when the runtime closes.
  *
- *     tsr_live_add(rt, &buffer->live, &buffer_kind);       (cannot fail; the object's memory is the entry's)
+ *     tsr_live_add(&rt->live, &buffer->live, &buffer_kind);      (cannot fail; the object's memory is the entry's)
  *     tsr_live_remove(&buffer->live);                      (fine for one that was never added) */
 #ifndef TSR_CORE_LIVE_H
 #define TSR_CORE_LIVE_H
 
 #include <stddef.h>
 
-struct tsr_runtime;
 typedef struct tsr_live tsr_live;
 
 typedef struct tsr_live_kind {
@@ -24,7 +23,7 @@ struct tsr_live {
     tsr_live *next, **link; /* link NULL: in no list */
 };
 
-void tsr_live_add(struct tsr_runtime *rt, tsr_live *live, const tsr_live_kind *kind);
+void tsr_live_add(tsr_live **list, tsr_live *live, const tsr_live_kind *kind);
 void tsr_live_remove(tsr_live *live);
 
 /* The object that an entry is part of. */

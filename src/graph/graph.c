@@ -17,7 +17,7 @@ tsr_status tsr_graph_create(tsr_runtime *rt, tsr_graph **graph_out)
     if (status != TSR_OK)
         return status;
     graph->rt = rt;
-    tsr_live_add(rt, &graph->live, &graph_kind);
+    tsr_live_add(&rt->live, &graph->live, &graph_kind);
     *graph_out = graph;
     return TSR_OK;
 }

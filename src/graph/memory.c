@@ -43,7 +43,7 @@ tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_
         tsr_mem_array((size_t)rt->n_devices, sizeof *memory->devices, "program memory", &memory->devices));
     for (int d = 0; d < rt->n_devices; d++)
         TSR_TRY(allocate_device(memory, d));
-    tsr_live_add(rt, &memory->live, &memory_kind);
+    tsr_live_add(&rt->live, &memory->live, &memory_kind);
     *memory_out = memory;
     memory = NULL;
 out:

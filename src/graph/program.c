@@ -206,7 +206,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     program->info = info_of(&lowered, &emitter.layout->order);
     place_tensors(graph, &emitter);
     graph->program = program;
-    tsr_live_add(program->rt, &program->live, &program_kind);
+    tsr_live_add(&program->rt->live, &program->live, &program_kind);
     *program_out = program;
     program = NULL;
 out:

@@ -106,7 +106,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
                                    .former = former ? &former->model->weights : NULL,
                                    .later = former ? former->exchanged : 0};
     TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, &placing));
-    tsr_live_add(rt, &model->live, &model_kind);
+    tsr_live_add(&rt->live, &model->live, &model_kind);
     *model_out = model;
     model = NULL;
 out:

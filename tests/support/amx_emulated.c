@@ -8,7 +8,7 @@
 #define TSR_ISA_VNNI
 #define TSR_ISA_AMX
 #define TSR_AMX_EMULATED
-#include "host/kernels/vec/amx_check.h"
+#include "host/kernels/sets/amx_check.h"
 #include "host/kernels/sets/table.h"
 
 static const tsr_kernel_set set = TSR_KERNEL_SET("amx, emulated", false);

@@ -48,7 +48,7 @@ tsr_status tsr_buffer_create(tsr_runtime *rt, tsr_memory_owner owner, tsr_buffer
     buffer->rt = rt;
     buffer->owner = owner;
     buffer->main_device = -1;
-    tsr_live_add(rt, &buffer->live, &buffer_kind);
+    tsr_live_add(&rt->live, &buffer->live, &buffer_kind);
     *buffer_out = buffer;
 out:
     return status;

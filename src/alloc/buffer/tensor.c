@@ -19,7 +19,7 @@ tsr_status tsr_context_create(tsr_runtime *rt, tsr_context **context_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_context_create needs a runtime and a place for the context");
     TSR_TRY(tsr_mem_array(1, sizeof *context, "a tensor context", &context));
     context->rt = rt;
-    tsr_live_add(rt, &context->live, &context_kind);
+    tsr_live_add(&rt->live, &context->live, &context_kind);
     *context_out = context;
 out:
     return status;

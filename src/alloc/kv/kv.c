@@ -155,7 +155,7 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **k
     TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->group_of, "KV layers", &kv->group_of));
     TSR_TRY(tsr_mem_array((size_t)kv->n_seq_max, sizeof *kv->lengths, "KV sequences", &kv->lengths));
     TSR_TRY(make_groups(kv, rt, &config));
-    tsr_live_add(rt, &kv->live, &kv_kind);
+    tsr_live_add(&rt->live, &kv->live, &kv_kind);
     *kv_out = kv;
     kv = NULL; /* now the caller's */
 out:

@@ -114,7 +114,7 @@ static tsr_status create_session(tsr_model *model, tsr_session **session_out)
     TSR_TRY(create_kv(session));
     TSR_TRY(tsr_session_reserve(session));
     join_model(session);
-    tsr_live_add(model->rt, &session->live, &session_kind);
+    tsr_live_add(&model->rt->live, &session->live, &session_kind);
     *session_out = session;
     session = NULL;
 out:

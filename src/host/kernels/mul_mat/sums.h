@@ -6,7 +6,7 @@
 #define TSR_HOST_KERNELS_MUL_MAT_SUMS_H
 
 #include "core/quant/fixed.h"
-#include "host/kernels.h"
+#include "host/kernel_set.h"
 #include "host/kernels/mul_mat/totals.h"
 #include "host/kernels/quant/weights.h"
 

@@ -5,7 +5,7 @@
 #ifndef TSR_HOST_KERNELS_ELEMENTWISE_H
 #define TSR_HOST_KERNELS_ELEMENTWISE_H
 
-#include "host/kernels.h"
+#include "host/kernel_set.h"
 #include "host/kernels/mul_mat/dot.h"
 #include "host/kernels/vec/math.h"
 

@@ -4,7 +4,7 @@
 
 #include "core/quant/fixed.h"
 #include "core/quant/quant.h"
-#include "host/kernels.h"
+#include "host/kernel_set.h"
 #include "host/kernels/ops/elementwise.h"
 #include "host/kernels/quant/weights.h"
 

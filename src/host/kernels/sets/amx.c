@@ -2,7 +2,7 @@
 #define TSR_ISA_AVX512
 #define TSR_ISA_VNNI
 #define TSR_ISA_AMX
-#include "host/kernels/vec/amx_check.h"
+#include "host/kernels/sets/amx_check.h"
 #include "host/kernels/sets/table.h"
 
 const tsr_kernel_set tsr_kernel_set_amx = TSR_KERNEL_SET("amx", false);

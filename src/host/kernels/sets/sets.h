@@ -3,7 +3,7 @@
 #ifndef TSR_HOST_KERNELS_SETS_H
 #define TSR_HOST_KERNELS_SETS_H
 
-#include "host/kernels.h"
+#include "host/kernel_set.h"
 
 extern const tsr_kernel_set tsr_kernel_set_generic;
 extern const tsr_kernel_set tsr_kernel_set_avx2;
