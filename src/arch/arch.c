@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "arch/families/families.h"
 #include "core/mem.h"
 #include "arch/blocks.h"
 

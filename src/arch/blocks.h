@@ -14,7 +14,7 @@
 #ifndef TSR_MODEL_BLOCKS_H
 #define TSR_MODEL_BLOCKS_H
 
-#include "arch/arch.h"
+#include "arch/family.h"
 
 /* -- declaring -- */
 

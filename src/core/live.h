@@ -1,7 +1,8 @@
 /* What exists on a runtime: a list through the objects themselves, so that what somebody forgot to destroy
  * can be told by name, and not only as bytes of some kind, when the runtime closes.
  *
- *     tsr_live_add(&rt->live, &buffer->live, &buffer_kind);      (cannot fail; the object's memory is the entry's)
+ *     tsr_live_add(&rt->live, &buffer->live, &buffer_kind);      (cannot fail; the object's memory is the
+ * entry's)
  *     tsr_live_remove(&buffer->live);                      (fine for one that was never added) */
 #ifndef TSR_CORE_LIVE_H
 #define TSR_CORE_LIVE_H

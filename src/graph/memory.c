@@ -1,6 +1,7 @@
 /* Arenas and collective workspaces that programs run in. */
+#include "graph/memory.h"
+
 #include "core/mem.h"
-#include "graph/program.h"
 
 static tsr_status allocate_device(tsr_program_memory *memory, int d)
 {

@@ -6,6 +6,7 @@
 
 #include "core/mem.h"
 #include "graph/emit/emit.h"
+#include "graph/lower/lower.h"
 
 /* -- collectives -- */
 

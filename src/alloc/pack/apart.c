@@ -1,4 +1,5 @@
-/* Packing items that share no memory: greedy packings first, the exact search where none of them meets the bound. */
+/* Packing items that share no memory: greedy packings first, the exact search where none of them meets the
+ * bound. */
 #include <string.h>
 
 #include "alloc/pack/work.h"

@@ -12,8 +12,8 @@ typedef struct tsr_pack_budget {
     int64_t deadline_ns; /* of the thread's CPU clock; 0: none, so that every machine finds the same */
 } tsr_pack_budget;
 
-/* The limits (NULL: the default) as a budget for a problem of n_items. The default costs about the same for few
- * items as for many. */
+/* The limits (NULL: the default) as a budget for a problem of n_items. The default costs about the same for
+ * few items as for many. */
 tsr_pack_budget tsr_pack_budget_of(int n_items, const tsr_pack_limits *limits);
 
 /* Half of a budget, for a part of the work; and taking what the part has spent off the whole. */

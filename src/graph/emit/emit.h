@@ -2,7 +2,7 @@
 #ifndef TSR_GRAPH_EMIT_H
 #define TSR_GRAPH_EMIT_H
 
-#include "graph/program.h"
+#include "graph/memory.h"
 
 typedef struct tsr_emitter {
     const tsr_lowered *low;
@@ -27,7 +27,7 @@ typedef struct tsr_emission {
     const tsr_value *out; /* NULL: none */
 } tsr_emission;
 
-/* The ops of a mixture of experts (emit_experts.c); false: nothing to do. */
+/* The ops of a mixture of experts (experts.c); false: nothing to do. */
 bool tsr_emit_route(const tsr_emission *e, tsr_op *op);
 bool tsr_emit_experts_glu(const tsr_emission *e, tsr_op *op);
 bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op);

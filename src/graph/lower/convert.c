@@ -45,13 +45,6 @@ int tsr_lowering_value_of(tsr_lowering *low, const tsr_tensor *tensor)
     return low->out->value_of_node[tensor->index];
 }
 
-int64_t tsr_value_cols(const tsr_value *value, int d)
-{
-    if (!(value->devices >> d & 1))
-        return 0;
-    return value->sharding == TSR_SHARDING_SPLIT ? tsr_shard_map_count(value->map, d) : value->ne0;
-}
-
 /* -- conversions -- */
 
 /* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */

@@ -82,11 +82,3 @@ out:
     tsr_mem_free(low.live);
     return status;
 }
-
-void tsr_lowered_free(tsr_lowered *lowered)
-{
-    tsr_mem_free(lowered->values);
-    tsr_mem_free(lowered->instrs);
-    tsr_mem_free(lowered->value_of_node);
-    memset(lowered, 0, sizeof *lowered);
-}

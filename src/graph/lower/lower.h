@@ -1,56 +1,10 @@
-/* A graph with every sharding decided: values that have storage on devices, and instructions in execution
- * order, each with the set of devices that run it. The step between the public graph and the per-device op
- * lists. */
-#ifndef TSR_GRAPH_LOWER_H
-#define TSR_GRAPH_LOWER_H
+/* Deciding every sharding of a graph. */
+#ifndef TSR_GRAPH_LOWER_LOWER_H
+#define TSR_GRAPH_LOWER_LOWER_H
 
-#include "graph/graph.h"
-
-enum { TSR_INSTR_MAX_IN = 5 };
-
-/* One activation. SPLIT values are divided along ne[0] by `map`; PARTIAL values live in a slot of the
- * collectives' workspace, not in the arena. */
-typedef struct tsr_value {
-    const char *name;
-    tsr_type type; /* F32 or I32; a PARTIAL holds the reduction's format instead */
-    int64_t ne0, ne1;
-    tsr_sharding sharding;
-    uint64_t devices;         /* where it exists; grows by hand-overs */
-    const tsr_shard_map *map; /* SPLIT */
-    uint64_t contributors;    /* PARTIAL: devices whose part is not empty */
-    int slot;                 /* PARTIAL: which slot of the workspace, see slots.h */
-    int whole;                /* PARTIAL, SPLIT: index of the REPLICATED value made from it, -1 = none yet */
-    unsigned flags; /* TSR_TENSOR_INPUT: filled by the caller; TSR_TENSOR_OUTPUT: read by the caller */
-} tsr_value;
-
-typedef struct tsr_instr {
-    tsr_op_kind kind;
-    const char *name;
-    const tsr_node_args *args;
-    const tsr_tensor *weight; /* the operand that is a weight, NULL if none */
-    int in[TSR_INSTR_MAX_IN]; /* values */
-    int n_in;
-    int out;          /* value, -1 = none */
-    uint64_t devices; /* that run it */
-    int collective;   /* index among the program's collectives, -1 = none */
-} tsr_instr;
-
-typedef struct tsr_lowered {
-    tsr_value *values;
-    int n_values, values_capacity;
-    tsr_instr *instrs;
-    int n_instrs, instrs_capacity;
-    int *value_of_node; /* [n_nodes], -1 = no value */
-    int n_nodes;
-    int n_collectives;
-    int n_all_reduces, n_all_gathers, n_handovers;
-} tsr_lowered;
+#include "graph/lower/lowered.h"
 
 /* TSR_ERR_INVALID names the tensor whose shardings cannot meet. */
 tsr_status tsr_lower(const tsr_graph *graph, tsr_lowered *lowered_out);
-void tsr_lowered_free(tsr_lowered *lowered);
-
-/* Columns that device `d` holds of a value (0 if it does not exist there). */
-int64_t tsr_value_cols(const tsr_value *value, int d);
 
 #endif

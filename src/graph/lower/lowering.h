@@ -1,9 +1,9 @@
 /* The state of one lowering, and the conversions between shardings that it may add. Private to lower.c,
- * lower_node.c and convert.c. */
+ * node.c, experts.c and convert.c. */
 #ifndef TSR_GRAPH_LOWERING_H
 #define TSR_GRAPH_LOWERING_H
 
-#include "graph/lower/lower.h"
+#include "graph/lower/lowered.h"
 #include "graph/lower/slots.h"
 
 typedef struct tsr_lowering {
@@ -37,7 +37,7 @@ tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t device
 /* An operand as an elementwise op takes it: anything but PARTIAL. */
 tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out);
 
-/* The ops of a mixture of experts (lower_experts.c). */
+/* The ops of a mixture of experts (experts.c). */
 tsr_status tsr_lower_route(tsr_lowering *low, const tsr_tensor *node);
 tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node);
 

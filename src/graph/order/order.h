@@ -11,7 +11,7 @@
 #ifndef TSR_GRAPH_ORDER_H
 #define TSR_GRAPH_ORDER_H
 
-#include "graph/lower/lower.h"
+#include "graph/lower/lowered.h"
 
 typedef struct tsr_order {
     int n_instrs;

@@ -2,7 +2,7 @@
 #ifndef TSR_GRAPH_ORDER_SEARCH_H
 #define TSR_GRAPH_ORDER_SEARCH_H
 
-#include "graph/order/order.h"
+#include "graph/lower/lowered.h"
 
 /* Instructions [first, end) as lowered: every order runs all before them before, and all after them after.
  * So segments are put in order one by one. */
@@ -48,7 +48,7 @@ typedef enum tsr_order_answer {
     TSR_ORDER_GAVE_UP     /* the budget was spent */
 } tsr_order_answer;
 
-/* Nothing was run yet; what the caller fills in is alive. (order_state.c) */
+/* Nothing was run yet; what the caller fills in is alive. (state.c) */
 tsr_status tsr_order_search_init(const tsr_runtime *rt, const tsr_lowered *lowered, tsr_order_search *s);
 void tsr_order_search_free(tsr_order_search *s); /* a zeroed value is fine */
 
@@ -67,7 +67,7 @@ static inline bool tsr_order_is_ready(const tsr_order_search *s, int i)
 
 /* Looks for an order of a segment that keeps s->limit on every device, of all such the one that runs
  * earlier instructions first. All before the segment has run; so it is again afterwards. `order_out` has
- * room for the segment. (order_search.c) */
+ * room for the segment. (search.c) */
 tsr_order_answer tsr_order_find(tsr_order_search *s, const tsr_segment *segment, int *order_out);
 
 #endif

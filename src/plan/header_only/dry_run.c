@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "alloc/buffer/buffer.h"
+#include "arch/families/families.h"
 #include "model/load.h"
 #include "plan/header_only/header.h"
 #include "model/session/session.h"

@@ -33,46 +33,7 @@ typedef struct optimizer {
     tsr_cost_result best; /* total_ns INFINITY: nothing yet */
 } optimizer;
 
-/* -- evaluation -- */
-
-static double sync_of(const tsr_cost_problem *p, uint64_t devices, int class_index)
-{
-    return p->sync_ns && p->classes[class_index].n_granules ? p->sync_ns(p->user, devices, class_index) : 0;
-}
-
-void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX_DEVICES],
-                       tsr_cost_result *result_out)
-{
-    tsr_cost_result *r = result_out;
-    memset(r, 0, sizeof *r);
-    for (int c = 0; c < p->n_classes; c++) {
-        memcpy(r->counts[c], counts[c], (size_t)p->n_devices * sizeof counts[c][0]);
-        r->slowest[c] = -1;
-        for (int d = 0; d < p->n_devices; d++) {
-            double ns = tsr_cost_of(&p->classes[c], d, counts[c][d]);
-            if (counts[c][d])
-                r->devices |= UINT64_C(1) << d;
-            if (counts[c][d] && (r->slowest[c] < 0 || ns > r->work_ns[c])) {
-                r->slowest[c] = d;
-                r->work_ns[c] = ns;
-            }
-        }
-    }
-    for (int c = 0; c < p->n_classes; c++) {
-        double ns = p->walk_ns && r->slowest[c] >= 0 ? p->walk_ns(p->user, c, counts[c]) : -1;
-        r->work_ns[c] = ns >= 0 ? ns : r->work_ns[c];
-        r->sync_ns[c] = sync_of(p, r->devices, c);
-        r->total_ns += p->classes[c].repeats * (r->work_ns[c] + r->sync_ns[c]);
-    }
-}
-
 /* -- sets of devices -- */
-
-int64_t tsr_cost_room(const tsr_split_room *room)
-{
-    size_t bytes = room->capacity_bytes > room->fixed_bytes ? room->capacity_bytes - room->fixed_bytes : 0;
-    return bytes > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)bytes;
-}
 
 static int64_t room_of(const tsr_cost_problem *p, int d)
 {
@@ -114,7 +75,7 @@ static double set_up(const tsr_cost_problem *p, uint64_t devices, tsr_cost_set *
         for (int d = 0; k->n_granules && d < p->n_devices; d++)
             set->cap[c][d] = TSR_MIN(k->n_granules, set->room[d] / (int64_t)k->granule_bytes);
         set->level[c] = tsr_cost_level(k, p->n_devices, set->cap[c]);
-        set->sync_ns += k->repeats * sync_of(p, devices, c);
+        set->sync_ns += k->repeats * tsr_cost_sync(p, devices, c);
         ns += k->repeats * set->level[c];
     }
     return ns + set->sync_ns;
@@ -131,7 +92,7 @@ static bool same_set(const optimizer *o, uint64_t a, uint64_t b)
         if (n[d] != 0)
             return false;
     for (int c = 0; c < o->p->n_classes; c++)
-        if (sync_of(o->p, a, c) != sync_of(o->p, b, c))
+        if (tsr_cost_sync(o->p, a, c) != tsr_cost_sync(o->p, b, c))
             return false;
     return true;
 }

@@ -8,11 +8,6 @@
 
 #include "core/mem.h"
 
-double tsr_cost_of(const tsr_cost_class *c, int device, int64_t n)
-{
-    return n ? c->fixed_ns[device] + (double)n * c->granule_ns[device] : 0;
-}
-
 int64_t tsr_cost_most(const tsr_cost_class *c, int device, double ns, int64_t cap)
 {
     if (cap == 0 || tsr_cost_of(c, device, 1) > ns)

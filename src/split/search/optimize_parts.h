@@ -3,7 +3,7 @@
 #ifndef TSR_SPLIT_OPTIMIZE_PARTS_H
 #define TSR_SPLIT_OPTIMIZE_PARTS_H
 
-#include "split/search/optimize.h"
+#include "split/search/cost.h"
 
 /* Most granules, at most `cap`, that a device does within `ns`. */
 int64_t tsr_cost_most(const tsr_cost_class *c, int device, double ns, int64_t cap);
@@ -16,9 +16,6 @@ double tsr_cost_level(const tsr_cost_class *c, int n_devices, const int64_t *cap
  * far as that allows. */
 tsr_status tsr_cost_level_counts(const tsr_cost_class *c, int n_devices, const int64_t *cap, double level,
                                  int64_t *count_out);
-
-/* Bytes for granules, at most INT64_MAX / 4. */
-int64_t tsr_cost_room(const tsr_split_room *room);
 
 /* TSR_ERR_INVALID: counts, bytes or times out of range. */
 tsr_status tsr_cost_check(const tsr_cost_problem *problem);

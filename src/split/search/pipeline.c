@@ -7,6 +7,7 @@
 
 #include "core/mem.h"
 #include "core/status.h"
+#include "split/search/optimize.h"
 #include "split/search/optimize_parts.h"
 #include "split/search/pipeline_parts.h"
 

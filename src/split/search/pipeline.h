@@ -23,49 +23,7 @@
 #ifndef TSR_SPLIT_PIPELINE_H
 #define TSR_SPLIT_PIPELINE_H
 
-#include "split/search/optimize.h"
-
-enum {
-    TSR_PIPELINE_ATTENTION = 0,
-    TSR_PIPELINE_FFN,
-    TSR_PIPELINE_OUTPUT,
-    TSR_PIPELINE_CLASSES,
-    /* Up to so many devices every pipeline is looked at; beyond, neighbours stay together. */
-    TSR_PIPELINE_ALL_SETS = 8
-};
-
-typedef struct tsr_pipeline_problem {
-    int n_devices;
-    int64_t n_layers; /* all alike; at least 1 */
-    /* [TSR_PIPELINE_CLASSES] as for tsr_split_optimize(); of attention and FFN, granule_bytes are of one
-     * layer. `repeats` is not looked at. */
-    const tsr_cost_class *classes;
-    /* Of a granule of the output class: in a first stage, and where one stage is first and last. */
-    size_t embedding_bytes, shared_bytes;
-    const tsr_split_room *rooms; /* [n_devices] */
-    uint64_t allowed;
-    /* As in tsr_cost_problem; that of the output class follows the embedding. */
-    double (*sync_ns)(void *user, uint64_t devices, int class_index);
-    void *user;
-    /* [from][to]: a stage's lowest device sends to every device of the next, and the longest copy counts;
-     * between layers, and to a stage with the output only. NULL: nothing. */
-    const double (*handover_ns)[TSR_MAX_DEVICES], (*output_handover_ns)[TSR_MAX_DEVICES];
-    bool *no_room; /* as in tsr_cost_problem */
-} tsr_pipeline_problem;
-
-typedef struct tsr_pipeline_stage {
-    uint64_t devices; /* that hold something */
-    int64_t n_layers;
-    /* Of the output class: rows of the embedding or output matrix, whichever the stage has (or both). */
-    int64_t counts[TSR_PIPELINE_CLASSES][TSR_MAX_DEVICES];
-} tsr_pipeline_stage;
-
-typedef struct tsr_pipeline {
-    int n_stages;
-    tsr_pipeline_stage stages[TSR_MAX_DEVICES];
-    double total_ns; /* of a step */
-    bool proven;     /* no pipeline takes less */
-} tsr_pipeline;
+#include "split/search/pipeline_problem.h"
 
 /* The fastest pipeline; the same problem gives the same everywhere. Proven for up to TSR_PIPELINE_ALL_SETS
  * usable devices (unless memory is so short that stages are not). TSR_ERR_MEMORY when nothing fits,
@@ -75,8 +33,5 @@ tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *problem, tsr_pipeli
 /* The fastest among those of single devices in device order, each with whole layers; devices may get none.
  * Always proven. Errors as above. */
 tsr_status tsr_pipeline_layers(const tsr_pipeline_problem *problem, tsr_pipeline *pipeline_out);
-
-/* Time of given stages: the definition above. */
-double tsr_pipeline_evaluate(const tsr_pipeline_problem *problem, const tsr_pipeline *pipeline);
 
 #endif

@@ -9,6 +9,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 #include "split/search/optimize_parts.h"
+#include "split/search/pipeline.h"
 #include "split/search/pipeline_parts.h"
 
 typedef struct chain {

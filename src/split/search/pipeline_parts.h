@@ -3,7 +3,7 @@
 #ifndef TSR_SPLIT_PIPELINE_PARTS_H
 #define TSR_SPLIT_PIPELINE_PARTS_H
 
-#include "split/search/pipeline.h"
+#include "split/search/pipeline_problem.h"
 
 /* Where a stage is in the row; one that is both is the only one. */
 typedef enum tsr_stage_role {

@@ -1,0 +1,32 @@
+/* Memory that compiled programs run in, and that several of them share. */
+#ifndef TSR_GRAPH_MEMORY_H
+#define TSR_GRAPH_MEMORY_H
+
+#include "graph/emit/layout.h"
+#include "graph/graph.h"
+
+/* Arenas and collective workspaces on every device, and the packed layout they were sized for. Programs
+ * compiled into one memory must not run at the same time, and each overwrites the others' activations. */
+typedef struct tsr_program_memory {
+    tsr_runtime *rt;
+    tsr_live live;
+    tsr_program_info info; /* of the graph it was made for */
+    tsr_layout layout;
+    struct {
+        void **chunks; /* [layout.devices[d].n_chunks] */
+        void *comm;
+        bool holds_scratch;
+    } * devices; /* [n_devices] */
+} tsr_program_memory;
+
+/* Pack `graph` and allocate for it: the largest shape that will be compiled into this memory. */
+tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config,
+                                     tsr_program_memory **memory_out);
+void tsr_program_memory_destroy(tsr_program_memory *memory); /* NULL is fine */
+
+/* The two halves of creating and using it: allocate for a packed layout (taken over, also on failure), and
+ * check that another packed layout lies inside. */
+tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_program_memory **memory_out);
+tsr_status tsr_program_memory_check(const tsr_program_memory *memory, const tsr_layout *layout);
+
+#endif

@@ -1,0 +1,41 @@
+/* Costs of given counts. */
+#include "split/search/cost.h"
+
+#include <string.h>
+
+double tsr_cost_of(const tsr_cost_class *c, int device, int64_t n)
+{
+    return n ? c->fixed_ns[device] + (double)n * c->granule_ns[device] : 0;
+}
+
+void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX_DEVICES],
+                       tsr_cost_result *result_out)
+{
+    tsr_cost_result *r = result_out;
+    memset(r, 0, sizeof *r);
+    for (int c = 0; c < p->n_classes; c++) {
+        memcpy(r->counts[c], counts[c], (size_t)p->n_devices * sizeof counts[c][0]);
+        r->slowest[c] = -1;
+        for (int d = 0; d < p->n_devices; d++) {
+            double ns = tsr_cost_of(&p->classes[c], d, counts[c][d]);
+            if (counts[c][d])
+                r->devices |= UINT64_C(1) << d;
+            if (counts[c][d] && (r->slowest[c] < 0 || ns > r->work_ns[c])) {
+                r->slowest[c] = d;
+                r->work_ns[c] = ns;
+            }
+        }
+    }
+    for (int c = 0; c < p->n_classes; c++) {
+        double ns = p->walk_ns && r->slowest[c] >= 0 ? p->walk_ns(p->user, c, counts[c]) : -1;
+        r->work_ns[c] = ns >= 0 ? ns : r->work_ns[c];
+        r->sync_ns[c] = tsr_cost_sync(p, r->devices, c);
+        r->total_ns += p->classes[c].repeats * (r->work_ns[c] + r->sync_ns[c]);
+    }
+}
+
+int64_t tsr_cost_room(const tsr_split_room *room)
+{
+    size_t bytes = room->capacity_bytes > room->fixed_bytes ? room->capacity_bytes - room->fixed_bytes : 0;
+    return bytes > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)bytes;
+}
