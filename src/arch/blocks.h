@@ -11,8 +11,8 @@
  * tensors that were declared and from the hyper-parameters. So an architecture's file says which tensors
  * there are and in which order the blocks follow each other, and nothing about devices: where each tensor
  * lies decides about that (graph/lower/lower.h). */
-#ifndef TSR_MODEL_BLOCKS_H
-#define TSR_MODEL_BLOCKS_H
+#ifndef TSR_ARCH_BLOCKS_H
+#define TSR_ARCH_BLOCKS_H
 
 #include "arch/family.h"
 

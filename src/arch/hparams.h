@@ -1,6 +1,6 @@
 /* Hyper-parameters of a model, read from the keys of a GGUF file and checked against each other. */
-#ifndef TSR_MODEL_HPARAMS_H
-#define TSR_MODEL_HPARAMS_H
+#ifndef TSR_ARCH_HPARAMS_H
+#define TSR_ARCH_HPARAMS_H
 
 #include <stdbool.h>
 #include <stdint.h>

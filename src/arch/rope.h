@@ -1,7 +1,7 @@
 /* Rotary embedding tables: made on the caller's side once per step, in double precision, for all layers and
  * devices, so that no device needs its own sine. */
-#ifndef TSR_MODEL_ROPE_H
-#define TSR_MODEL_ROPE_H
+#ifndef TSR_ARCH_ROPE_H
+#define TSR_ARCH_ROPE_H
 
 #include "arch/hparams.h"
 

@@ -11,8 +11,8 @@
  *   pipeline               a tensor group per stage
  *
  * All of them are a tsr_split_layout: counts of granules per group, and the group of every block. */
-#ifndef TSR_MODEL_MODEL_SPLIT_H
-#define TSR_MODEL_MODEL_SPLIT_H
+#ifndef TSR_ARCH_SHARDING_H
+#define TSR_ARCH_SHARDING_H
 
 #include <tsr/plan.h>
 #include <tsr/split.h>

@@ -1,6 +1,6 @@
 /* The tensors of a model: found in the file, checked, and placed as a split says. */
-#ifndef TSR_MODEL_WEIGHTS_H
-#define TSR_MODEL_WEIGHTS_H
+#ifndef TSR_ARCH_WEIGHTS_H
+#define TSR_ARCH_WEIGHTS_H
 
 #include <tsr/gguf.h>
 

@@ -1,7 +1,7 @@
 /* Inside a change of split: models made anew beside those that are there,
  * and what that takes of the devices. */
-#ifndef TSR_MODEL_RESPLIT_H
-#define TSR_MODEL_RESPLIT_H
+#ifndef TSR_ENGINE_RESPLIT_H
+#define TSR_ENGINE_RESPLIT_H
 
 #include "plan/plan.h"
 #include "model/session/session.h"

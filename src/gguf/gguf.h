@@ -1,6 +1,6 @@
 /* Inside: an open GGUF model. */
-#ifndef TSR_MODEL_GGUF_H
-#define TSR_MODEL_GGUF_H
+#ifndef TSR_GGUF_GGUF_H
+#define TSR_GGUF_GGUF_H
 
 #include "gguf/part.h"
 

@@ -1,6 +1,6 @@
 /* Finds an entry of an array by its name in constant time. */
-#ifndef TSR_MODEL_GGUF_INDEX_H
-#define TSR_MODEL_GGUF_INDEX_H
+#ifndef TSR_GGUF_INDEX_H
+#define TSR_GGUF_INDEX_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -6,8 +6,8 @@
  *     tensors: string name, u32 n_dims, u64 ne[n_dims], u32 type, u64 offset in the data section
  *     padding to general.alignment (32 if there is no such key), data section
  * A string is u64 length and bytes; an array is u32 element type, u64 count and elements. */
-#ifndef TSR_MODEL_GGUF_PART_H
-#define TSR_MODEL_GGUF_PART_H
+#ifndef TSR_GGUF_PART_H
+#define TSR_GGUF_PART_H
 
 #include <tsr/gguf.h>
 

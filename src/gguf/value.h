@@ -1,6 +1,6 @@
 /* The scalar value types of GGUF: their sizes, names and conversions. Values lie unaligned in the file. */
-#ifndef TSR_MODEL_GGUF_VALUE_H
-#define TSR_MODEL_GGUF_VALUE_H
+#ifndef TSR_GGUF_VALUE_H
+#define TSR_GGUF_VALUE_H
 
 #include <tsr/gguf.h>
 

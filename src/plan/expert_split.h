@@ -1,6 +1,6 @@
 /* How the FFN of a mixture of experts is divided: columns of every expert, or whole experts. */
-#ifndef TSR_MODEL_EXPERT_SPLIT_H
-#define TSR_MODEL_EXPERT_SPLIT_H
+#ifndef TSR_PLAN_EXPERT_SPLIT_H
+#define TSR_PLAN_EXPERT_SPLIT_H
 
 #include "model/shape.h"
 #include "runtime/measuring.h"

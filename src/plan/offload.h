@@ -1,7 +1,7 @@
 /* Pins: the blocks of a model whose device the user chose, by n_gpu_layers, n_cpu_moe or overrides. All other
  * blocks are free: the planner divides them over the devices that are not set apart. */
-#ifndef TSR_MODEL_PINS_H
-#define TSR_MODEL_PINS_H
+#ifndef TSR_PLAN_OFFLOAD_H
+#define TSR_PLAN_OFFLOAD_H
 
 #include "model/shape.h"
 #include "runtime/measuring.h"

@@ -4,8 +4,8 @@
  * device), the shard records of its tensors, and the shard maps that their placements borrow. It keeps an
  * intrusive list of its tensors, so that destroying it makes them unallocated, and destroying a tensor first
  * takes it off the list: neither order leaves a dangling pointer. */
-#ifndef TSR_ALLOC_BUFFER_H
-#define TSR_ALLOC_BUFFER_H
+#ifndef TSR_ALLOC_BUFFER_BUFFER_H
+#define TSR_ALLOC_BUFFER_BUFFER_H
 
 #include <tsr/buffer.h>
 

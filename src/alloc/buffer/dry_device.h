@@ -4,8 +4,8 @@
  * alloc and reserve hand out addresses that are unique, aligned and never mapped; wrap gives the pointer
  * back; copies do nothing; programs are accepted and dropped; launching one is TSR_ERR_UNSUPPORTED.
  * Accounting, the memory cap and max_alloc work as on a real device. */
-#ifndef TSR_ALLOC_MEASURE_H
-#define TSR_ALLOC_MEASURE_H
+#ifndef TSR_ALLOC_BUFFER_DRY_DEVICE_H
+#define TSR_ALLOC_BUFFER_DRY_DEVICE_H
 
 #include "core/device.h"
 

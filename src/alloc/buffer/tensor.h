@@ -1,6 +1,6 @@
 /* What a context is to the rest of src/alloc. */
-#ifndef TSR_ALLOC_TENSOR_H
-#define TSR_ALLOC_TENSOR_H
+#ifndef TSR_ALLOC_BUFFER_TENSOR_H
+#define TSR_ALLOC_BUFFER_TENSOR_H
 
 #include "core/tensor.h"
 

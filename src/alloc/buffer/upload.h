@@ -1,7 +1,7 @@
 /* Filling the devices' copies of weights from host memory, all devices at once: a thread per device, or as
  * many as the device takes uploads from (n_uploaders), while the caller's thread reports progress. */
-#ifndef TSR_ALLOC_UPLOAD_H
-#define TSR_ALLOC_UPLOAD_H
+#ifndef TSR_ALLOC_BUFFER_UPLOAD_H
+#define TSR_ALLOC_BUFFER_UPLOAD_H
 
 #include "alloc/buffer/buffer.h"
 

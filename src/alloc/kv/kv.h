@@ -32,8 +32,8 @@
  *
  * After creation nothing here allocates, and only commits and page copies reach a device. One thread at a
  * time, and no program that uses the region may run during append, trim, remove, fork or compact. */
-#ifndef TSR_ALLOC_KV_H
-#define TSR_ALLOC_KV_H
+#ifndef TSR_ALLOC_KV_KV_H
+#define TSR_ALLOC_KV_KV_H
 
 #include <stdbool.h>
 #include <stdint.h>

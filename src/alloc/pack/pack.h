@@ -17,8 +17,8 @@
  *     tsr_pack_solution_free(&solution);
  *
  * No state: any thread may solve anything at any time. */
-#ifndef TSR_ALLOC_PACK_H
-#define TSR_ALLOC_PACK_H
+#ifndef TSR_ALLOC_PACK_PACK_H
+#define TSR_ALLOC_PACK_PACK_H
 
 #include <tsr/status.h>
 

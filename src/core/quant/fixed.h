@@ -11,8 +11,8 @@
  * stay below 2^(62 - 36 - ceil(log2 G)), which is 524288 for the 112 granules of a 14336-wide FFN. A partial
  * outside it, or not a number, is reported (TSR_ERR_RANGE), never wrapped. The limit depends on the tensor,
  * not on the split. */
-#ifndef TSR_CORE_FIXED_H
-#define TSR_CORE_FIXED_H
+#ifndef TSR_CORE_QUANT_FIXED_H
+#define TSR_CORE_QUANT_FIXED_H
 
 #include <stdbool.h>
 #include <stdint.h>

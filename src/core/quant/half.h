@@ -5,8 +5,8 @@
  * depend on the CPU's rounding mode. A NaN stays a NaN: its quiet bit is set and the payload bits that fit
  * are kept, as x86's and Arm's conversion instructions do, so a vector kernel agrees with these bit for
  * bit. */
-#ifndef TSR_CORE_HALF_H
-#define TSR_CORE_HALF_H
+#ifndef TSR_CORE_QUANT_HALF_H
+#define TSR_CORE_QUANT_HALF_H
 
 #include <stdint.h>
 #include <string.h>

@@ -9,8 +9,8 @@
  * The codecs are the readable reference. Decoded values are the exact real value rounded once to f32:
  * products of a half, a 6-bit (or 8-bit) scale and a quantum fit into 24 bits, and only types with a minimum
  * add it. A kernel that decodes may therefore be compared bit for bit. */
-#ifndef TSR_CORE_QUANT_H
-#define TSR_CORE_QUANT_H
+#ifndef TSR_CORE_QUANT_QUANT_H
+#define TSR_CORE_QUANT_QUANT_H
 
 #include <assert.h> /* static_assert */
 #include <stddef.h>

@@ -4,8 +4,8 @@
  *     static tsr_block_TYPE encode_TYPE(const float *src);
  *
  * A block is copied on its way, since a caller's pointer need not be aligned. */
-#ifndef TSR_CORE_QUANT_EACH_H
-#define TSR_CORE_QUANT_EACH_H
+#ifndef TSR_CORE_QUANT_QUANT_EACH_H
+#define TSR_CORE_QUANT_QUANT_EACH_H
 
 #include <string.h>
 

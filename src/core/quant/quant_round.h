@@ -1,6 +1,6 @@
 /* What the encoders of quantized types share: rounding to quanta and scales. */
-#ifndef TSR_CORE_QUANT_ROUND_H
-#define TSR_CORE_QUANT_ROUND_H
+#ifndef TSR_CORE_QUANT_QUANT_ROUND_H
+#define TSR_CORE_QUANT_QUANT_ROUND_H
 
 #include <math.h>
 

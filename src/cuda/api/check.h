@@ -9,8 +9,8 @@
  * tensor, how many bytes) put it in front with tsr_fail_in().
  *
  * For calls whose failure is an answer (cudaStreamQuery's cudaErrorNotReady) test the code first. */
-#ifndef TSR_CUDA_CHECK_H
-#define TSR_CUDA_CHECK_H
+#ifndef TSR_CUDA_API_CHECK_H
+#define TSR_CUDA_API_CHECK_H
 
 #include <stdbool.h>
 

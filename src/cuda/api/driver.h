@@ -1,7 +1,7 @@
 /* The driver's virtual memory calls, found at run time: the library links no libcuda, so it loads on machines
  * without a driver. */
-#ifndef TSR_CUDA_DRIVER_H
-#define TSR_CUDA_DRIVER_H
+#ifndef TSR_CUDA_API_DRIVER_H
+#define TSR_CUDA_API_DRIVER_H
 
 #include <stdbool.h>
 #include <stddef.h>

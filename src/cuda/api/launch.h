@@ -13,8 +13,8 @@
  *
  * A kernel that is launched somewhere is thereby in the list of those that tsr_cuda_kernels_load()
  * (kernels.h) loads onto a GPU before anything runs there. */
-#ifndef TSR_CUDA_LAUNCH_H
-#define TSR_CUDA_LAUNCH_H
+#ifndef TSR_CUDA_API_LAUNCH_H
+#define TSR_CUDA_API_LAUNCH_H
 
 #include <cuda_runtime.h>
 

@@ -1,7 +1,7 @@
 /* What the collectives of communicators that work in streams begin with: a description with arrays of its
  * own. */
-#ifndef TSR_CUDA_COLLECTIVE_H
-#define TSR_CUDA_COLLECTIVE_H
+#ifndef TSR_CUDA_COMM_COLLECTIVE_H
+#define TSR_CUDA_COMM_COLLECTIVE_H
 
 #include "core/comm.h"
 

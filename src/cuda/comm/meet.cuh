@@ -1,6 +1,6 @@
 /* A meeting of devices at the beginning of a kernel; see meet.h. */
-#ifndef TSR_CUDA_MEET_CUH
-#define TSR_CUDA_MEET_CUH
+#ifndef TSR_CUDA_COMM_MEET_CUH
+#define TSR_CUDA_COMM_MEET_CUH
 
 #include "cuda/kernels/common.cuh"
 #include "cuda/comm/meet.h"

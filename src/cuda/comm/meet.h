@@ -32,8 +32,8 @@
  *    kernels are loaded when a device is opened (kernels_load.cu).
  *  - Nothing that waits for the whole GPU (cudaMalloc, cudaFree, cudaDeviceSynchronize) is called between the
  *    launch of a program on the first device and on the last. */
-#ifndef TSR_CUDA_MEET_H
-#define TSR_CUDA_MEET_H
+#ifndef TSR_CUDA_COMM_MEET_H
+#define TSR_CUDA_COMM_MEET_H
 
 #include <stdint.h>
 

@@ -10,8 +10,8 @@
  * A loop that waits for another block or GPU must load through one of these functions and call
  * tsr_spin_pause(): on a GPU they are an instruction each; in the simulated machine, where one thread runs at
  * a time, they are where the waiting thread lets others run. */
-#ifndef TSR_CUDA_MEMORY_ORDER_H
-#define TSR_CUDA_MEMORY_ORDER_H
+#ifndef TSR_CUDA_COMM_MEMORY_ORDER_H
+#define TSR_CUDA_COMM_MEMORY_ORDER_H
 
 #include <stdint.h>
 

@@ -6,8 +6,8 @@
  * process. Operations go into the devices' own streams and are captured into their programs' graphs. Sums are
  * of int64 fixed point or of f32, as the collective says; with the former the bits are those of every other
  * implementation of core/comm.h. */
-#ifndef TSR_CUDA_NCCL_H
-#define TSR_CUDA_NCCL_H
+#ifndef TSR_CUDA_COMM_NCCL_H
+#define TSR_CUDA_COMM_NCCL_H
 
 #include <tsr/log.h>
 

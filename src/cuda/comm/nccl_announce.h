@@ -1,7 +1,7 @@
 /* The kernel that tells the host how far a device has come, for messages about those that are late: NCCL does
  * not say. */
-#ifndef TSR_CUDA_NCCL_ANNOUNCE_H
-#define TSR_CUDA_NCCL_ANNOUNCE_H
+#ifndef TSR_CUDA_COMM_NCCL_ANNOUNCE_H
+#define TSR_CUDA_COMM_NCCL_ANNOUNCE_H
 
 #include <stdint.h>
 

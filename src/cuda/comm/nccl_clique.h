@@ -9,8 +9,8 @@
  *    held for long, and abort takes the communicator away under it.
  *  - A communicator's last abort may wait until no CUDA graph has its operations any more. So a thread that
  *    each clique has does the aborting; whoever asks for it never waits. */
-#ifndef TSR_CUDA_NCCL_CLIQUE_H
-#define TSR_CUDA_NCCL_CLIQUE_H
+#ifndef TSR_CUDA_COMM_NCCL_CLIQUE_H
+#define TSR_CUDA_COMM_NCCL_CLIQUE_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* The state of a communicator over NCCL, which nccl.c makes and ends and nccl_ops.c enqueues with. */
-#ifndef TSR_CUDA_NCCL_COMM_H
-#define TSR_CUDA_NCCL_COMM_H
+#ifndef TSR_CUDA_COMM_NCCL_COMM_H
+#define TSR_CUDA_COMM_NCCL_COMM_H
 
 #include "core/comm.h"
 #include "cuda/comm/collective.h"

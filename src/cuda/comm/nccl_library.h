@@ -8,8 +8,8 @@
  * On failure the stored sentence names the call and has NCCL's own words; the caller puts the device in
  * front. ncclInProgress counts as success: it is how calls on a non-blocking communicator succeed, and
  * whoever makes them waits for their end (nccl_clique.h). */
-#ifndef TSR_CUDA_NCCL_LIBRARY_H
-#define TSR_CUDA_NCCL_LIBRARY_H
+#ifndef TSR_CUDA_COMM_NCCL_LIBRARY_H
+#define TSR_CUDA_COMM_NCCL_LIBRARY_H
 
 #include <nccl.h>
 

@@ -1,6 +1,6 @@
 /* The collectives of a communicator over NCCL, as ops of a device's stream. */
-#ifndef TSR_CUDA_NCCL_OPS_H
-#define TSR_CUDA_NCCL_OPS_H
+#ifndef TSR_CUDA_COMM_NCCL_OPS_H
+#define TSR_CUDA_COMM_NCCL_OPS_H
 
 #include "core/comm.h"
 

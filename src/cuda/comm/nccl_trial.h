@@ -1,7 +1,7 @@
 /* A first sum, so that connections are made, NCCL's memory is taken, and the result is known to be right
  * before anything depends on it. */
-#ifndef TSR_CUDA_NCCL_TRIAL_H
-#define TSR_CUDA_NCCL_TRIAL_H
+#ifndef TSR_CUDA_COMM_NCCL_TRIAL_H
+#define TSR_CUDA_COMM_NCCL_TRIAL_H
 
 #include "cuda/comm/nccl_clique.h"
 

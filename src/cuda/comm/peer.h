@@ -7,8 +7,8 @@
  * all that counts, and the norm that follows fits into the same kernel. In two shots (two_shot.cu) the
  * devices share out the adding and then read each other's sums: for messages of a prompt, where bytes count.
  * Each is a communicator, so that they can be measured against each other (comm/choice.h). */
-#ifndef TSR_CUDA_PEER_H
-#define TSR_CUDA_PEER_H
+#ifndef TSR_CUDA_COMM_PEER_H
+#define TSR_CUDA_COMM_PEER_H
 
 #include "core/comm.h"
 

@@ -1,6 +1,6 @@
 /* Reading ranks' partials and adding them up: what the all-reduce kernels share. */
-#ifndef TSR_CUDA_REDUCE_CUH
-#define TSR_CUDA_REDUCE_CUH
+#ifndef TSR_CUDA_COMM_REDUCE_CUH
+#define TSR_CUDA_COMM_REDUCE_CUH
 
 #include "cuda/kernels/common.cuh"
 

@@ -6,8 +6,8 @@
  * The host thread waits between two pieces of GPU work, rather than in a function that CUDA calls on the
  * stream (cudaLaunchHostFunc): CUDA may run such functions of all devices on one thread, one after another,
  * and the first to wait for another device would then wait for ever. */
-#ifndef TSR_CUDA_STAGED_H
-#define TSR_CUDA_STAGED_H
+#ifndef TSR_CUDA_COMM_STAGED_H
+#define TSR_CUDA_COMM_STAGED_H
 
 #include "core/comm.h"
 #include "cuda/context/context.h"

@@ -1,6 +1,6 @@
 /* From launches to a CUDA graph. */
-#ifndef TSR_CUDA_CAPTURE_H
-#define TSR_CUDA_CAPTURE_H
+#ifndef TSR_CUDA_CONTEXT_CAPTURE_H
+#define TSR_CUDA_CONTEXT_CAPTURE_H
 
 #include <cuda_runtime.h>
 

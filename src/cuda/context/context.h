@@ -7,8 +7,8 @@
  * it has only when `stream` is empty, so what is then put on `copies` comes after all programs; and `stream`
  * waits for `copies` before the next program (copies_pending). Hence no two host threads ever use a device's
  * CUDA objects at once, but for the uploads of struct tsr_device's n_uploaders. */
-#ifndef TSR_CUDA_CONTEXT_H
-#define TSR_CUDA_CONTEXT_H
+#ifndef TSR_CUDA_CONTEXT_CONTEXT_H
+#define TSR_CUDA_CONTEXT_CONTEXT_H
 
 #include <stdatomic.h>
 

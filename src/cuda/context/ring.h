@@ -1,7 +1,7 @@
 /* The ring of pinned buffers that copies between host and device memory go through; memory/upload.h says
  * why there is one. */
-#ifndef TSR_CUDA_RING_H
-#define TSR_CUDA_RING_H
+#ifndef TSR_CUDA_CONTEXT_RING_H
+#define TSR_CUDA_CONTEXT_RING_H
 
 #include <stdatomic.h>
 #include <stdbool.h>

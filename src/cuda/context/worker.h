@@ -3,8 +3,8 @@
  * that is staged through host memory) without stopping the caller.
  *
  * Submit and wait from one thread at a time. */
-#ifndef TSR_CUDA_WORKER_H
-#define TSR_CUDA_WORKER_H
+#ifndef TSR_CUDA_CONTEXT_WORKER_H
+#define TSR_CUDA_CONTEXT_WORKER_H
 
 #include <stdbool.h>
 #include <stdint.h>

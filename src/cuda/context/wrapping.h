@@ -1,6 +1,6 @@
 /* What a device has wrapped of the host's memory, and what it can do there (memory/wrap.h). */
-#ifndef TSR_CUDA_WRAPPING_H
-#define TSR_CUDA_WRAPPING_H
+#ifndef TSR_CUDA_CONTEXT_WRAPPING_H
+#define TSR_CUDA_CONTEXT_WRAPPING_H
 
 #include <stdbool.h>
 #include <stddef.h>

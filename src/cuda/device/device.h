@@ -1,7 +1,7 @@
 /* The CUDA device: a GPU, or a part of one, as a tsr_device. Several may share a GPU, each with its own
  * memory cap. A device has one compute stream and one host thread (cuda/context/context.h). */
-#ifndef TSR_CUDA_DEVICE_H
-#define TSR_CUDA_DEVICE_H
+#ifndef TSR_CUDA_DEVICE_DEVICE_H
+#define TSR_CUDA_DEVICE_DEVICE_H
 
 #include "core/device.h"
 

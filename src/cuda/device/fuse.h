@@ -1,7 +1,7 @@
 /* Neighbouring ops of a program that one kernel does together. They stay ops of their own for every other
  * kind of device, and here, too, every buffer holds afterwards what it would without. */
-#ifndef TSR_CUDA_FUSE_H
-#define TSR_CUDA_FUSE_H
+#ifndef TSR_CUDA_DEVICE_FUSE_H
+#define TSR_CUDA_DEVICE_FUSE_H
 
 #include "core/op.h"
 

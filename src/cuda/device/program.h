@@ -1,6 +1,6 @@
 /* Programs of a CUDA device: op lists, captured into graphs and run by its host thread. */
-#ifndef TSR_CUDA_PROGRAM_H
-#define TSR_CUDA_PROGRAM_H
+#ifndef TSR_CUDA_DEVICE_PROGRAM_H
+#define TSR_CUDA_DEVICE_PROGRAM_H
 
 #include "core/device.h"
 

@@ -1,7 +1,7 @@
 /* Attention: what the kernel for one token and the one for tiles of a prompt share. attention.cu tells how
  * positions are divided, and in which order everything is added. */
-#ifndef TSR_CUDA_ATTENTION_CUH
-#define TSR_CUDA_ATTENTION_CUH
+#ifndef TSR_CUDA_KERNELS_ATTENTION_CUH
+#define TSR_CUDA_KERNELS_ATTENTION_CUH
 
 #include "cuda/kernels/kv.cuh"
 #include "cuda/kernels/mul_mat/quant.cuh"

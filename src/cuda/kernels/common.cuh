@@ -2,8 +2,8 @@
  *
  * The functions are __device__ only and written without intrinsics where plain C++ gives the same machine
  * code, so that the simulated machine runs the very lines that the GPU does. */
-#ifndef TSR_CUDA_COMMON_CUH
-#define TSR_CUDA_COMMON_CUH
+#ifndef TSR_CUDA_KERNELS_COMMON_CUH
+#define TSR_CUDA_KERNELS_COMMON_CUH
 
 #include <math.h>
 #include <stdint.h>

@@ -1,7 +1,7 @@
 /* From f32 to the types that rows and caches are stored in, bit for bit as core/quant/quant_encode.c and
  * core/quant/half.h do it: one warp per 32 consecutive elements, one lane per element. */
-#ifndef TSR_CUDA_ENCODE_CUH
-#define TSR_CUDA_ENCODE_CUH
+#ifndef TSR_CUDA_KERNELS_ENCODE_CUH
+#define TSR_CUDA_KERNELS_ENCODE_CUH
 
 #include "cuda/kernels/mul_mat/quant.cuh"
 

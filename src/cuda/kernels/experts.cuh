@@ -5,8 +5,8 @@
  * may be and blocks without one return. A sum's order has nothing to do with tiles: LANES lanes take the
  * octets of a granule (or of all of K) in turn, each adds its own up in order, and then the lanes' sums are
  * added as a binary tree over neighbours. */
-#ifndef TSR_CUDA_EXPERTS_CUH
-#define TSR_CUDA_EXPERTS_CUH
+#ifndef TSR_CUDA_KERNELS_EXPERTS_CUH
+#define TSR_CUDA_KERNELS_EXPERTS_CUH
 
 #include "cuda/kernels/mul_mat/quant.cuh"
 

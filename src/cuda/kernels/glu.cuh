@@ -1,6 +1,6 @@
 /* The activations of gated FFNs. */
-#ifndef TSR_CUDA_GLU_CUH
-#define TSR_CUDA_GLU_CUH
+#ifndef TSR_CUDA_KERNELS_GLU_CUH
+#define TSR_CUDA_KERNELS_GLU_CUH
 
 #include "cuda/kernels/common.cuh"
 

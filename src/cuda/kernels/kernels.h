@@ -23,8 +23,8 @@
  *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
  *   rows      rms_norm and softmax add 512 strided strands, then the strands as a binary tree.
  */
-#ifndef TSR_CUDA_KERNELS_H
-#define TSR_CUDA_KERNELS_H
+#ifndef TSR_CUDA_KERNELS_KERNELS_H
+#define TSR_CUDA_KERNELS_KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Where keys and values lie in the paged cache (tsr_kv_view, tsr_kv_index in core/op.h). */
-#ifndef TSR_CUDA_KV_CUH
-#define TSR_CUDA_KV_CUH
+#ifndef TSR_CUDA_KERNELS_KV_CUH
+#define TSR_CUDA_KERNELS_KV_CUH
 
 #include "cuda/kernels/common.cuh"
 

@@ -1,8 +1,8 @@
 /* The norm of one row, for kernels of TSR_ROW_THREADS threads per row: by the root of the mean square, or,
  * with the mean taken off before, LayerNorm. A thread looks at elements threadIdx.x, threadIdx.x +
  * TSR_ROW_THREADS, ... in this order and at no others, so a kernel may have written them just before. */
-#ifndef TSR_CUDA_RMS_NORM_CUH
-#define TSR_CUDA_RMS_NORM_CUH
+#ifndef TSR_CUDA_KERNELS_RMS_NORM_CUH
+#define TSR_CUDA_KERNELS_RMS_NORM_CUH
 
 #include "cuda/kernels/common.cuh"
 

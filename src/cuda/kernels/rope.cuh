@@ -1,6 +1,6 @@
 /* Turning a pair of elements by an angle, for every kernel that does. */
-#ifndef TSR_CUDA_ROPE_CUH
-#define TSR_CUDA_ROPE_CUH
+#ifndef TSR_CUDA_KERNELS_ROPE_CUH
+#define TSR_CUDA_KERNELS_ROPE_CUH
 
 #include "cuda/kernels/common.cuh"
 

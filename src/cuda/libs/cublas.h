@@ -10,8 +10,8 @@
  * device's scratch block: cuBLASLt's workspace, the activations in the weights' type, and sums that are to be
  * rounded. Activations have 11 (F16) or 8 (BF16) bits, where our own kernels keep 22 or 24; those of F16 that
  * leave its range are scaled by a power of two, token by token. */
-#ifndef TSR_CUDA_CUBLAS_H
-#define TSR_CUDA_CUBLAS_H
+#ifndef TSR_CUDA_LIBS_CUBLAS_H
+#define TSR_CUDA_LIBS_CUBLAS_H
 
 #include "cuda/kernels/kernels.h"
 

@@ -1,7 +1,7 @@
 /* Activations for cuBLASLt, and what it leaves to be done with its sums.
  * Both enqueue on the stream of `s`. */
-#ifndef TSR_CUDA_CUBLAS_CONVERT_H
-#define TSR_CUDA_CUBLAS_CONVERT_H
+#ifndef TSR_CUDA_LIBS_CUBLAS_CONVERT_H
+#define TSR_CUDA_LIBS_CUBLAS_CONVERT_H
 
 #include "cuda/kernels/kernels.h"
 

@@ -5,8 +5,8 @@
  *     TSR_TRY(TSR_CUBLAS(&lt, cublasLtCreate(&handle)));
  *
  * On failure the stored sentence names the call; the caller puts the device in front. */
-#ifndef TSR_CUDA_CUBLAS_LIBRARY_H
-#define TSR_CUDA_CUBLAS_LIBRARY_H
+#ifndef TSR_CUDA_LIBS_CUBLAS_LIBRARY_H
+#define TSR_CUDA_LIBS_CUBLAS_LIBRARY_H
 
 #include <cublasLt.h>
 

@@ -2,8 +2,8 @@
  * memory without a context, power. It is loaded while it is asked and closed again. Where it is not
  * installed, is too old or refuses a question, the fields concerned stay as they were, and a debug line says
  * which. */
-#ifndef TSR_CUDA_NVML_H
-#define TSR_CUDA_NVML_H
+#ifndef TSR_CUDA_LIBS_NVML_H
+#define TSR_CUDA_LIBS_NVML_H
 
 #include <tsr/topology.h>
 

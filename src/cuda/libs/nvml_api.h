@@ -2,8 +2,8 @@
  * toolkit, package cuda-nvml-dev 13; described in the "NVML API Reference Guide",
  * docs.nvidia.com/deploy/nvml-api). Declared here because the toolkit's core packages come without that
  * header, and nothing links NVML: its functions are looked up by name at run time. */
-#ifndef TSR_CUDA_NVML_API_H
-#define TSR_CUDA_NVML_API_H
+#ifndef TSR_CUDA_LIBS_NVML_API_H
+#define TSR_CUDA_LIBS_NVML_API_H
 
 typedef struct nvmlDevice_st *nvmlDevice_t;
 

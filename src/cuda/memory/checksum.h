@@ -1,6 +1,6 @@
 /* Checksums of device memory, for verifying uploads without bringing them back over the bus. */
-#ifndef TSR_CUDA_CHECKSUM_H
-#define TSR_CUDA_CHECKSUM_H
+#ifndef TSR_CUDA_MEMORY_CHECKSUM_H
+#define TSR_CUDA_MEMORY_CHECKSUM_H
 
 #include "cuda/kernels/kernels.h"
 

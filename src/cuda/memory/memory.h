@@ -4,8 +4,8 @@
  *
  * Why mappings: growing never copies, freeing does not stop the device, the physical bytes are known to the
  * granule, and a peer gets access to exactly what it must read. */
-#ifndef TSR_CUDA_MEMORY_H
-#define TSR_CUDA_MEMORY_H
+#ifndef TSR_CUDA_MEMORY_MEMORY_H
+#define TSR_CUDA_MEMORY_MEMORY_H
 
 #include "core/device.h"
 

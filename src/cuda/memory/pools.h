@@ -3,8 +3,8 @@
  * Pinning costs up to a millisecond per call, and pinned pages are lost to everybody else, so buffers for
  * copies, staged collectives and what kernels tell the host come from one pool per device (cuda->pinned),
  * which is used by blocks that nothing uses any more when they are given back. */
-#ifndef TSR_CUDA_POOLS_H
-#define TSR_CUDA_POOLS_H
+#ifndef TSR_CUDA_MEMORY_POOLS_H
+#define TSR_CUDA_MEMORY_POOLS_H
 
 #include "core/device.h"
 

@@ -13,8 +13,8 @@
  * columns goes over the bus as one dense copy per piece; a 2-D copy from the host instead would break up into
  * one transaction per row, which for the usual rows of a few hundred bytes to a few KiB is a fraction of the
  * link's speed. */
-#ifndef TSR_CUDA_UPLOAD_H
-#define TSR_CUDA_UPLOAD_H
+#ifndef TSR_CUDA_MEMORY_UPLOAD_H
+#define TSR_CUDA_MEMORY_UPLOAD_H
 
 #include <stddef.h>
 

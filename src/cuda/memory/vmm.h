@@ -6,8 +6,8 @@
  * cudaDeviceEnablePeerAccess opens is cudaMalloc's memory only, a mapping needs cuMemSetAccess.
  *
  * Callers make the device current and see to it that nothing on the GPU uses what is undone. */
-#ifndef TSR_CUDA_VMM_H
-#define TSR_CUDA_VMM_H
+#ifndef TSR_CUDA_MEMORY_VMM_H
+#define TSR_CUDA_MEMORY_VMM_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -10,8 +10,8 @@
  * registered once in a process, while neighbouring tensors share pages and several devices read one file. So
  * the devices of a runtime share a list of what is registered, counted by use. What is never written: upload
  * and copy refuse wrapped memory as their destination. */
-#ifndef TSR_CUDA_WRAP_H
-#define TSR_CUDA_WRAP_H
+#ifndef TSR_CUDA_MEMORY_WRAP_H
+#define TSR_CUDA_MEMORY_WRAP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* From a laid-out graph to op records with addresses. */
-#ifndef TSR_GRAPH_EMIT_H
-#define TSR_GRAPH_EMIT_H
+#ifndef TSR_GRAPH_EMIT_EMIT_H
+#define TSR_GRAPH_EMIT_EMIT_H
 
 #include "graph/memory.h"
 

@@ -1,7 +1,7 @@
 /* Where every activation of a lowered graph lies: lifetimes, in-place reuse, and the packing of each device's
  * arena. */
-#ifndef TSR_GRAPH_LAYOUT_H
-#define TSR_GRAPH_LAYOUT_H
+#ifndef TSR_GRAPH_EMIT_LAYOUT_H
+#define TSR_GRAPH_EMIT_LAYOUT_H
 
 #include "graph/order/order.h"
 

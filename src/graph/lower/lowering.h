@@ -1,7 +1,7 @@
 /* The state of one lowering, and the conversions between shardings that it may add. Private to lower.c,
  * node.c, experts.c and convert.c. */
-#ifndef TSR_GRAPH_LOWERING_H
-#define TSR_GRAPH_LOWERING_H
+#ifndef TSR_GRAPH_LOWER_LOWERING_H
+#define TSR_GRAPH_LOWER_LOWERING_H
 
 #include "graph/lower/lowered.h"
 #include "graph/lower/slots.h"

@@ -6,8 +6,8 @@
  * one entry per pair of devices) shows, when the program is compiled, whether a slot is free again; if none
  * is, there is one more slot. Where all devices take part in every collective two slots are used in turn;
  * groups of devices that overlap may need more. */
-#ifndef TSR_GRAPH_SLOTS_H
-#define TSR_GRAPH_SLOTS_H
+#ifndef TSR_GRAPH_LOWER_SLOTS_H
+#define TSR_GRAPH_LOWER_SLOTS_H
 
 #include <stdint.h>
 

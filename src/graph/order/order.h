@@ -8,8 +8,8 @@
  *   - a partial sum is not made before the collective that it followed, so its slot of the workspace is free;
  *   - what one layer does to the KV pages keeps its order;
  *   - ops are moved only where that lowers a device's peak: elsewhere they stay as they were written. */
-#ifndef TSR_GRAPH_ORDER_H
-#define TSR_GRAPH_ORDER_H
+#ifndef TSR_GRAPH_ORDER_ORDER_H
+#define TSR_GRAPH_ORDER_ORDER_H
 
 #include "graph/lower/lowered.h"
 

@@ -1,6 +1,6 @@
 /* Inside a session: the step programs and the arrays their inputs are filled from. */
-#ifndef TSR_MODEL_SESSION_H
-#define TSR_MODEL_SESSION_H
+#ifndef TSR_MODEL_SESSION_SESSION_H
+#define TSR_MODEL_SESSION_SESSION_H
 
 #include "alloc/kv/kv.h"
 #include "graph/program.h"

@@ -1,6 +1,6 @@
 /* What dividing whole experts over devices costs. */
-#ifndef TSR_PLAN_EXPERT_COST_H
-#define TSR_PLAN_EXPERT_COST_H
+#ifndef TSR_PLAN_COST_EXPERTS_H
+#define TSR_PLAN_COST_EXPERTS_H
 
 #include "split/search/optimize.h"
 

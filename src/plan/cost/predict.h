@@ -1,6 +1,6 @@
 /* Predicting the times of a plan and of its alternatives. */
-#ifndef TSR_PLAN_PREDICT_H
-#define TSR_PLAN_PREDICT_H
+#ifndef TSR_PLAN_COST_PREDICT_H
+#define TSR_PLAN_COST_PREDICT_H
 
 #include "plan/cost/step.h"
 #include "plan/plan.h"

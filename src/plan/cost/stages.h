@@ -1,7 +1,7 @@
 /* Stages by time: the problem of split/search/pipeline.h made of a model's costs, and its solution as a
  * split. */
-#ifndef TSR_MODEL_STAGES_H
-#define TSR_MODEL_STAGES_H
+#ifndef TSR_PLAN_COST_STAGES_H
+#define TSR_PLAN_COST_STAGES_H
 
 #include "plan/cost/step.h"
 #include "split/search/pipeline.h"

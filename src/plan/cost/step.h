@@ -1,7 +1,7 @@
 /* What a step of a model costs on devices of given rates: the problem that src/split/search/optimize.h
  * solves. */
-#ifndef TSR_MODEL_COST_H
-#define TSR_MODEL_COST_H
+#ifndef TSR_PLAN_COST_STEP_H
+#define TSR_PLAN_COST_STEP_H
 
 #include "model/shape.h"
 #include "split/search/optimize.h"

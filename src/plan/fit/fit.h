@@ -1,6 +1,6 @@
 /* Inside a fit. */
-#ifndef TSR_MODEL_FIT_H
-#define TSR_MODEL_FIT_H
+#ifndef TSR_PLAN_FIT_FIT_H
+#define TSR_PLAN_FIT_FIT_H
 
 #include <tsr/fit.h>
 

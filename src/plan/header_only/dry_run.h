@@ -1,6 +1,6 @@
 /* Measuring a split of a model that is planned and not run (plan/header_only/header.h). */
-#ifndef TSR_MODEL_MEASURE_PLANNED_H
-#define TSR_MODEL_MEASURE_PLANNED_H
+#ifndef TSR_PLAN_HEADER_ONLY_DRY_RUN_H
+#define TSR_PLAN_HEADER_ONLY_DRY_RUN_H
 
 #include "model/shape.h"
 #include "plan/measurement.h"

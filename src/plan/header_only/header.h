@@ -7,8 +7,8 @@
  *
  * Of an architecture that is not in the table either, only sizes are known: its matrices are divided by rows,
  * and activations are not counted. */
-#ifndef TSR_MODEL_PLANNED_H
-#define TSR_MODEL_PLANNED_H
+#ifndef TSR_PLAN_HEADER_ONLY_HEADER_H
+#define TSR_PLAN_HEADER_ONLY_HEADER_H
 
 #include "arch/arch.h"
 #include "model/shape.h"

@@ -1,8 +1,8 @@
 /* What is known of architectures that are planned but not run: the names of their tensors, what divides each,
  * and the keys that say how long the divided axis is. It is data: one more architecture is a name in one
  * table and, where it has tensors that no other has, rows in another. */
-#ifndef TSR_MODEL_ARCH_TABLE_H
-#define TSR_MODEL_ARCH_TABLE_H
+#ifndef TSR_PLAN_HEADER_ONLY_NAMES_H
+#define TSR_PLAN_HEADER_ONLY_NAMES_H
 
 #include "arch/weights.h"
 

@@ -1,6 +1,6 @@
 /* Inside the printing of plans: what its files share. */
-#ifndef TSR_MODEL_PLAN_TEXT_H
-#define TSR_MODEL_PLAN_TEXT_H
+#ifndef TSR_PLAN_PRINT_TEXT_H
+#define TSR_PLAN_PRINT_TEXT_H
 
 #include "core/status.h"
 #include "plan/plan.h"

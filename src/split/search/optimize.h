@@ -11,8 +11,8 @@
  * fixed_bytes + sum over classes of n * granule_bytes <= capacity_bytes on every device of S.
  *
  * The minimum is exact, over whole granules and over which devices to use: see optimize.c. */
-#ifndef TSR_SPLIT_OPTIMIZE_H
-#define TSR_SPLIT_OPTIMIZE_H
+#ifndef TSR_SPLIT_SEARCH_OPTIMIZE_H
+#define TSR_SPLIT_SEARCH_OPTIMIZE_H
 
 #include "split/search/cost.h"
 

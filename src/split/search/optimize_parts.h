@@ -1,7 +1,7 @@
 /* Inside the optimiser: one class alone (optimize_level.c), one set of devices whose memory is short
  * (optimize_memory.c), all sets (optimize.c). */
-#ifndef TSR_SPLIT_OPTIMIZE_PARTS_H
-#define TSR_SPLIT_OPTIMIZE_PARTS_H
+#ifndef TSR_SPLIT_SEARCH_OPTIMIZE_PARTS_H
+#define TSR_SPLIT_SEARCH_OPTIMIZE_PARTS_H
 
 #include "split/search/cost.h"
 

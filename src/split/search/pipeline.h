@@ -20,8 +20,8 @@
  * again, until all prices on it are exact. No path can be shorter than that one, as all prices are bounds.
  * States that cannot beat what was found, and sets that differ from others only in which of several alike
  * devices they have, are left out. */
-#ifndef TSR_SPLIT_PIPELINE_H
-#define TSR_SPLIT_PIPELINE_H
+#ifndef TSR_SPLIT_SEARCH_PIPELINE_H
+#define TSR_SPLIT_SEARCH_PIPELINE_H
 
 #include "split/search/pipeline_problem.h"
 

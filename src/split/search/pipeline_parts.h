@@ -1,7 +1,7 @@
 /* Inside the search for pipelines: one stage (pipeline_stage.c), chains of single devices
  * (pipeline_layers.c), all chains (pipeline.c). */
-#ifndef TSR_SPLIT_PIPELINE_PARTS_H
-#define TSR_SPLIT_PIPELINE_PARTS_H
+#ifndef TSR_SPLIT_SEARCH_PIPELINE_PARTS_H
+#define TSR_SPLIT_SEARCH_PIPELINE_PARTS_H
 
 #include "split/search/pipeline_problem.h"
 

@@ -1,6 +1,6 @@
 /* What a chat template is made of. */
-#ifndef TSR_MODEL_CHAT_H
-#define TSR_MODEL_CHAT_H
+#ifndef TSR_TEXT_CHAT_CHAT_H
+#define TSR_TEXT_CHAT_CHAT_H
 
 #include <stdbool.h>
 

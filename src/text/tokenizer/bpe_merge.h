@@ -4,8 +4,8 @@
  * leftmost of equal ones. Kinds differ only in what two neighbours make: BPE looks (left token, right token)
  * up in the list of merges, SentencePiece looks the joined text up among the tokens.
  */
-#ifndef TSR_MODEL_MERGE_H
-#define TSR_MODEL_MERGE_H
+#ifndef TSR_TEXT_TOKENIZER_BPE_MERGE_H
+#define TSR_TEXT_TOKENIZER_BPE_MERGE_H
 
 #include "text/tokenizer/vocab.h"
 

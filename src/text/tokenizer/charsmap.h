@@ -1,8 +1,8 @@
 /* SentencePiece's table of spellings that count as one (tokenizer.ggml.precompiled_charsmap): which
  * beginnings of a text are replaced by what, such as "ｶﾞ" by "ガ" where a vocabulary was trained on NFKC
  * text. */
-#ifndef TSR_MODEL_CHARSMAP_H
-#define TSR_MODEL_CHARSMAP_H
+#ifndef TSR_TEXT_TOKENIZER_CHARSMAP_H
+#define TSR_TEXT_TOKENIZER_CHARSMAP_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* Hashes of short texts and of numbers, for tables in memory; not for anything that is stored. */
-#ifndef TSR_MODEL_HASH_H
-#define TSR_MODEL_HASH_H
+#ifndef TSR_TEXT_TOKENIZER_HASH_H
+#define TSR_TEXT_TOKENIZER_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,6 +1,6 @@
 /* Pre-tokenizers: how a byte-level BPE vocabulary wants text cut into words before merging. */
-#ifndef TSR_MODEL_PRETOKENIZER_H
-#define TSR_MODEL_PRETOKENIZER_H
+#ifndef TSR_TEXT_TOKENIZER_PRETOKENIZER_H
+#define TSR_TEXT_TOKENIZER_PRETOKENIZER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* What is behind tsr_tokenizer. */
-#ifndef TSR_MODEL_TOKENIZER_H
-#define TSR_MODEL_TOKENIZER_H
+#ifndef TSR_TEXT_TOKENIZER_TOKENIZER_H
+#define TSR_TEXT_TOKENIZER_TOKENIZER_H
 
 #include "text/tokenizer/pretokenizer.h"
 #include "text/tokenizer/vocab.h"

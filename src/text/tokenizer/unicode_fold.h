@@ -1,6 +1,6 @@
 /* Text without accents and in small letters, as uncased vocabularies want it. */
-#ifndef TSR_MODEL_UNICODE_FOLD_H
-#define TSR_MODEL_UNICODE_FOLD_H
+#ifndef TSR_TEXT_TOKENIZER_UNICODE_FOLD_H
+#define TSR_TEXT_TOKENIZER_UNICODE_FOLD_H
 
 #include <stdbool.h>
 #include <stddef.h>

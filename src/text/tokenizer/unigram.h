@@ -1,7 +1,7 @@
 /* SentencePiece's unigram vocabularies ("t5" in GGUF): every token has a log-probability, and a text becomes
  * the tokens whose probabilities have the greatest product (Kudo 2018, "Subword regularization"). */
-#ifndef TSR_MODEL_UNIGRAM_H
-#define TSR_MODEL_UNIGRAM_H
+#ifndef TSR_TEXT_TOKENIZER_UNIGRAM_H
+#define TSR_TEXT_TOKENIZER_UNIGRAM_H
 
 #include "text/tokenizer/charsmap.h"
 #include "text/tokenizer/encoder.h"

@@ -1,7 +1,7 @@
 /* UTF-8 sequences, as RFC 3629 (section 4) allows them: no overlong forms, no surrogates, nothing past
  * U+10FFFF. */
-#ifndef TSR_MODEL_UTF8_H
-#define TSR_MODEL_UTF8_H
+#ifndef TSR_TEXT_TOKENIZER_UTF8_H
+#define TSR_TEXT_TOKENIZER_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -4,8 +4,8 @@
  * spells every byte of a piece as one visible character in the text (' ' as 'Ġ'), SentencePiece only spells '
  * ' as '▁'.
  */
-#ifndef TSR_MODEL_VOCAB_H
-#define TSR_MODEL_VOCAB_H
+#ifndef TSR_TEXT_TOKENIZER_VOCAB_H
+#define TSR_TEXT_TOKENIZER_VOCAB_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* Remembers the tokens of words for the length of one encoding: prose repeats itself, merging is the dear
  * part. */
-#ifndef TSR_MODEL_WORD_CACHE_H
-#define TSR_MODEL_WORD_CACHE_H
+#ifndef TSR_TEXT_TOKENIZER_WORD_CACHE_H
+#define TSR_TEXT_TOKENIZER_WORD_CACHE_H
 
 #include <stddef.h>
 #include <stdint.h>

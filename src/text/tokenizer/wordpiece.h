@@ -1,6 +1,6 @@
 /* WordPiece, the vocabularies of BERT and its kin. */
-#ifndef TSR_MODEL_WORDPIECE_H
-#define TSR_MODEL_WORDPIECE_H
+#ifndef TSR_TEXT_TOKENIZER_WORDPIECE_H
+#define TSR_TEXT_TOKENIZER_WORDPIECE_H
 
 #include "text/tokenizer/encoder.h"
 

@@ -1,6 +1,6 @@
 /* The --devices text as data; where devices then go on a machine is devices.h. */
-#ifndef TSR_TOPO_DEVICE_SPEC_H
-#define TSR_TOPO_DEVICE_SPEC_H
+#ifndef TSR_TOPO_DEVICES_DEVICE_TEXT_H
+#define TSR_TOPO_DEVICES_DEVICE_TEXT_H
 
 #include <tsr/topology.h>
 

@@ -1,6 +1,6 @@
 /* Inside src/topo: the devices of a --devices text while they are being placed on a machine. */
-#ifndef TSR_TOPO_DEVICES_H
-#define TSR_TOPO_DEVICES_H
+#ifndef TSR_TOPO_DEVICES_DEVICES_H
+#define TSR_TOPO_DEVICES_DEVICES_H
 
 #include <tsr/topology.h>
 

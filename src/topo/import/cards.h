@@ -1,8 +1,8 @@
 /* What the makers publish about common cards: the source of every figure that a description of a machine
  * lacks. A figure from here is a guess about the card at hand (a board may be clocked or cut differently);
  * whoever uses one says so (tsr_gpu.guessed). */
-#ifndef TSR_TOPO_CARDS_H
-#define TSR_TOPO_CARDS_H
+#ifndef TSR_TOPO_IMPORT_CARDS_H
+#define TSR_TOPO_IMPORT_CARDS_H
 
 #include <tsr/topology.h>
 

@@ -2,8 +2,8 @@
  * text): nodes with sets of processors, the PCI tree and GPUs, in growing arrays. tsr_topo_from_draft() makes
  * the topology of it; tsr_topo_settle() then fills in what no description says. hwloc's descriptions skip the
  * draft and are settled like the others. */
-#ifndef TSR_TOPO_DRAFT_H
-#define TSR_TOPO_DRAFT_H
+#ifndef TSR_TOPO_IMPORT_DRAFT_H
+#define TSR_TOPO_IMPORT_DRAFT_H
 
 #include "topo/topo.h"
 

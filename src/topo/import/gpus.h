@@ -1,6 +1,6 @@
 /* What a machine's GPUs mean for each other and for its tree, worked out from what is known of each. */
-#ifndef TSR_TOPO_GPUS_H
-#define TSR_TOPO_GPUS_H
+#ifndef TSR_TOPO_IMPORT_GPUS_H
+#define TSR_TOPO_IMPORT_GPUS_H
 
 #include <tsr/topology.h>
 

@@ -1,8 +1,8 @@
 /* A small XML document as a tree: what descriptions of machines in XML of our own reading are parsed with
  * (hwloc reads its own). Expat does the parsing; this keeps elements and attributes, no text, and bounds what
  * a hostile file can ask for. */
-#ifndef TSR_TOPO_XML_H
-#define TSR_TOPO_XML_H
+#ifndef TSR_TOPO_IMPORT_XML_H
+#define TSR_TOPO_IMPORT_XML_H
 
 #include "core/status.h"
 

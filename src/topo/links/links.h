@@ -1,6 +1,6 @@
 /* Inside the link model: wires, routes over them, and the measured values. */
-#ifndef TSR_TOPO_LINKS_H
-#define TSR_TOPO_LINKS_H
+#ifndef TSR_TOPO_LINKS_LINKS_H
+#define TSR_TOPO_LINKS_LINKS_H
 
 #include <tsr/links.h>
 

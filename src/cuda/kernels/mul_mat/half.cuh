@@ -23,8 +23,8 @@
  * adds the products of step after step, and in a step the parts from the smallest on. Chunks are added in
  * f32, in order; what a granule lacks to whole chunks counts as zeros. So nothing depends on which rows or
  * tokens share a tile. */
-#ifndef TSR_CUDA_MUL_MAT_HALF_CUH
-#define TSR_CUDA_MUL_MAT_HALF_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_HALF_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_HALF_CUH
 
 #include <cuda_bf16.h>
 

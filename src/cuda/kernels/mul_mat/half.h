@@ -1,6 +1,6 @@
 /* mul_mat with F16 and BF16 weights; half.cuh tells how. Called by mul_mat.cu. */
-#ifndef TSR_CUDA_MUL_MAT_HALF_H
-#define TSR_CUDA_MUL_MAT_HALF_H
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_HALF_H
+#define TSR_CUDA_KERNELS_MUL_MAT_HALF_H
 
 #include "cuda/kernels/kernels.h"
 

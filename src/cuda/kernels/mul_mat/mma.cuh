@@ -11,8 +11,8 @@
  *
  * A column of c depends on that column of b alone, and on the order in which products are added to it, which
  * is the card's own and always the same. */
-#ifndef TSR_CUDA_MMA_CUH
-#define TSR_CUDA_MMA_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_MMA_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_MMA_CUH
 
 #include <tsr/types.h>
 

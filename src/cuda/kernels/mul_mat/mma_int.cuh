@@ -7,8 +7,8 @@
  *     a[2], a[3]   rows g and g + 8, k = 16 + 4 j ..    (of the product over 32)
  *     b[0], b[1]   column g, k = 4 j .. and 16 + 4 j .. (b[1] of the product over 32)
  *     d[0..3]      (g, 2j), (g, 2j + 1), (g + 8, 2j), (g + 8, 2j + 1) */
-#ifndef TSR_CUDA_MMA_INT_CUH
-#define TSR_CUDA_MMA_INT_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_MMA_INT_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_MMA_INT_CUH
 
 #include "cuda/kernels/common.cuh"
 

@@ -1,7 +1,7 @@
 /* mul_mat by class of weights; called by mul_mat.cu with an op that has rows, columns and tokens. F16 and
  * BF16 are in half.h. */
-#ifndef TSR_CUDA_MUL_MAT_H
-#define TSR_CUDA_MUL_MAT_H
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_MUL_MAT_H
+#define TSR_CUDA_KERNELS_MUL_MAT_MUL_MAT_H
 
 #include "cuda/kernels/kernels.h"
 

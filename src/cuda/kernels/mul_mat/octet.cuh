@@ -1,6 +1,6 @@
 /* An octet, eight consecutive elements of a row (quant.cuh), and loading and unpacking its bytes. */
-#ifndef TSR_CUDA_OCTET_CUH
-#define TSR_CUDA_OCTET_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_OCTET_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_OCTET_CUH
 
 #include "cuda/kernels/common.cuh"
 

@@ -10,8 +10,8 @@
  * the operands: a chunk of weights is used by one warp only, and activations come from the first-level cache.
  *
  * Granules of at most 128 elements are taken two at a time, one by each half of the warp ("narrow"). */
-#ifndef TSR_CUDA_MUL_MAT_OCTETS_CUH
-#define TSR_CUDA_MUL_MAT_OCTETS_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_OCTETS_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_OCTETS_CUH
 
 #include "cuda/kernels/mul_mat/mul_mat.h"
 #include "cuda/kernels/mul_mat/quant.cuh"

@@ -4,8 +4,8 @@
  * move aligned pieces of 16 bytes. So of each row all pieces are copied that hold a byte of the step, and the
  * step then lies in its slot as far from a multiple of 16 as it does in memory. A piece that is not wholly
  * inside the tensor is copied two bytes at a time, those inside. */
-#ifndef TSR_CUDA_MUL_MAT_Q_BLOCK_CUH
-#define TSR_CUDA_MUL_MAT_Q_BLOCK_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_Q_BLOCK_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_Q_BLOCK_CUH
 
 #include "cuda/kernels/mul_mat/mma.cuh"
 #include "cuda/kernels/mul_mat/q_chunk.cuh"

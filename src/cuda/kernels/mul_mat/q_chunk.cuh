@@ -22,8 +22,8 @@
  * Exact: the chunks of a unit are added in order, then rounded to fixed point. Else: K is cut into eight
  * parts, of chunks; a part's chunks are added in order, and then the parts in order. Nothing depends on
  * which rows or tokens share a tile. */
-#ifndef TSR_CUDA_MUL_MAT_Q_CHUNK_CUH
-#define TSR_CUDA_MUL_MAT_Q_CHUNK_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_Q_CHUNK_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_Q_CHUNK_CUH
 
 #include <tsr/types.h>
 

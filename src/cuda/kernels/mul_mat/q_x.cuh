@@ -1,6 +1,6 @@
 /* Activations to integers, for q_chunk.cuh: a warp makes one chunk of one token. */
-#ifndef TSR_CUDA_MUL_MAT_Q_X_CUH
-#define TSR_CUDA_MUL_MAT_Q_X_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_Q_X_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_Q_X_CUH
 
 #include "cuda/kernels/mul_mat/q_chunk.cuh"
 

@@ -8,8 +8,8 @@
  * Blocks of 34, 18 and 210 bytes are aligned for 16-bit loads only. The other types are loaded in pieces of 8
  * or 16 bytes where `wide` says that the row and the octet's offset in it allow it; never a byte outside the
  * octet and its block's header. */
-#ifndef TSR_CUDA_QUANT_CUH
-#define TSR_CUDA_QUANT_CUH
+#ifndef TSR_CUDA_KERNELS_MUL_MAT_QUANT_CUH
+#define TSR_CUDA_KERNELS_MUL_MAT_QUANT_CUH
 
 #include <tsr/types.h>
 

@@ -11,8 +11,8 @@
  * row to one float per output, keep tiles in the first-level cache, and make the rounding error grow with
  * n / 512 instead of n; twice as long they would not fit, half as long the trees would take 6 % of a tile's
  * time instead of 3. */
-#ifndef TSR_HOST_KERNELS_DOT_H
-#define TSR_HOST_KERNELS_DOT_H
+#ifndef TSR_HOST_KERNELS_MUL_MAT_DOT_H
+#define TSR_HOST_KERNELS_MUL_MAT_DOT_H
 
 #include "host/kernels/quant/weights.h"
 

@@ -29,8 +29,8 @@
  * cycle and core, hence 16 cycles for 16 x 16 x 32; latency 52: Intel 64 and IA-32 Architectures
  * Optimization Reference Manual) and assumed loads: the kernel is tested on the emulation of amx.h and has
  * not been timed. */
-#ifndef TSR_HOST_KERNELS_HALVES_AMX_H
-#define TSR_HOST_KERNELS_HALVES_AMX_H
+#ifndef TSR_HOST_KERNELS_MUL_MAT_HALVES_AMX_H
+#define TSR_HOST_KERNELS_MUL_MAT_HALVES_AMX_H
 
 #include "host/kernels/vec/amx.h"
 #include "host/kernels/quant/weights.h"

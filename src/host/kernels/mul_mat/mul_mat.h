@@ -5,8 +5,8 @@
  * token, where memory sets the pace, or a few, and in another for many, with the same bits.
  *
  * Threads take pieces of rows, each along a stretch of its own first (host/share.h). */
-#ifndef TSR_HOST_KERNELS_MUL_MAT_H
-#define TSR_HOST_KERNELS_MUL_MAT_H
+#ifndef TSR_HOST_KERNELS_MUL_MAT_MUL_MAT_H
+#define TSR_HOST_KERNELS_MUL_MAT_MUL_MAT_H
 
 #include "host/kernels/mul_mat/plain.h"
 #include "host/kernels/mul_mat/quant.h"

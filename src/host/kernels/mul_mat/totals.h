@@ -6,8 +6,8 @@
  * and the first integer, shifted, is even, so the two together are tsr_fixed_from_f32(), ties included. What
  * 32 bits ask of the sums in return is looked at when all is done: a product with larger ones, or with sums
  * that are no numbers, is computed once more without these totals. */
-#ifndef TSR_HOST_KERNELS_TOTALS_H
-#define TSR_HOST_KERNELS_TOTALS_H
+#ifndef TSR_HOST_KERNELS_MUL_MAT_TOTALS_H
+#define TSR_HOST_KERNELS_MUL_MAT_TOTALS_H
 
 #include "core/op.h"
 #include "host/kernels/vec/vec.h"

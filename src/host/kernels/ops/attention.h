@@ -10,8 +10,8 @@
  * converted once per item and block, into scratch in the first two cache levels. It takes all spans one after
  * another, or, where items are few, a single one, whose state it leaves in memory that the team shares; who
  * finishes the last span of a group of rows joins them. */
-#ifndef TSR_HOST_KERNELS_ATTENTION_H
-#define TSR_HOST_KERNELS_ATTENTION_H
+#ifndef TSR_HOST_KERNELS_OPS_ATTENTION_H
+#define TSR_HOST_KERNELS_OPS_ATTENTION_H
 
 #include <stdatomic.h>
 

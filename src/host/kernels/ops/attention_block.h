@@ -11,8 +11,8 @@
  * Keys and values lie decoded in a tile in the first-level cache, which all rows of an item share; keys are
  * turned first, so that a vector holds one element of several positions: no sum goes across lanes, and every
  * row of the item saves what the turning cost. */
-#ifndef TSR_HOST_KERNELS_ATTENTION_BLOCK_H
-#define TSR_HOST_KERNELS_ATTENTION_BLOCK_H
+#ifndef TSR_HOST_KERNELS_OPS_ATTENTION_BLOCK_H
+#define TSR_HOST_KERNELS_OPS_ATTENTION_BLOCK_H
 
 #include "host/kernels/ops/rows.h"
 

@@ -2,8 +2,8 @@
  *
  * Loops that do the same few operations on every element are plain C: contraction is off, so the compiler may
  * vectorise them but cannot change a bit. */
-#ifndef TSR_HOST_KERNELS_ELEMENTWISE_H
-#define TSR_HOST_KERNELS_ELEMENTWISE_H
+#ifndef TSR_HOST_KERNELS_OPS_ELEMENTWISE_H
+#define TSR_HOST_KERNELS_OPS_ELEMENTWISE_H
 
 #include "host/kernel_set.h"
 #include "host/kernels/mul_mat/dot.h"

@@ -4,8 +4,8 @@
  * use it, and those of an expert that nobody uses never. Products are computed in f32, a batch of slots times
  * a chunk of rows at a time, by experts_product(), the only place that knows how a product is made; what is
  * added up afterwards follows the op's definition. */
-#ifndef TSR_HOST_KERNELS_EXPERTS_H
-#define TSR_HOST_KERNELS_EXPERTS_H
+#ifndef TSR_HOST_KERNELS_OPS_EXPERTS_H
+#define TSR_HOST_KERNELS_OPS_EXPERTS_H
 
 #include "core/routing.h"
 #include "host/kernels/ops/elementwise.h"

@@ -1,6 +1,6 @@
 /* get_rows, copy, kv_write: ops that move rows between types. */
-#ifndef TSR_HOST_KERNELS_ROWS_H
-#define TSR_HOST_KERNELS_ROWS_H
+#ifndef TSR_HOST_KERNELS_OPS_ROWS_H
+#define TSR_HOST_KERNELS_OPS_ROWS_H
 
 #include "core/quant/fixed.h"
 #include "core/quant/quant.h"

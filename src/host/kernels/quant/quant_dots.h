@@ -7,8 +7,8 @@
  * into words, two instructions per four elements. Digits spare these two: x = 256 * high + low, where both
  * multiply bytes as they come, high as bytes with a sign, low as bytes without one beside weights that have
  * none above 127. */
-#ifndef TSR_HOST_KERNELS_QUANT_DOTS_H
-#define TSR_HOST_KERNELS_QUANT_DOTS_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANT_DOTS_H
+#define TSR_HOST_KERNELS_QUANT_QUANT_DOTS_H
 
 #include "host/kernels/quant/quant_x.h"
 

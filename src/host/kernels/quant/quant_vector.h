@@ -1,7 +1,7 @@
 /* One token of mul_mat with quantized weights, or a few: the weights are read once, INT_LANES rows side by
  * side, so memory sets the pace, and unpacked once for some tokens. Lanes are rows. */
-#ifndef TSR_HOST_KERNELS_QUANT_VECTOR_H
-#define TSR_HOST_KERNELS_QUANT_VECTOR_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANT_VECTOR_H
+#define TSR_HOST_KERNELS_QUANT_QUANT_VECTOR_H
 
 #include "host/kernels/mul_mat/sums.h"
 #include "host/kernels/quant/quant_dots.h"

@@ -1,8 +1,8 @@
 /* A token's activations as a product with quantized weights takes them: words, or bytes where the op asks for
  * 8 bits and the processor multiplies such bytes as the weights are. Others multiply words of 8 bits, which
  * gives the same sums. */
-#ifndef TSR_HOST_KERNELS_QUANT_X_H
-#define TSR_HOST_KERNELS_QUANT_X_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANT_X_H
+#define TSR_HOST_KERNELS_QUANT_QUANT_X_H
 
 #include "core/op.h"
 #include "host/kernels/quant/quants.h"

@@ -14,8 +14,8 @@
  * To add a type: its rules, functions that begin with its name and a quant_traits, in quants_block.h (blocks
  * of 32), quants_k.h (super-blocks) or quants_table.h (looked up), and its name in the lists here. All
  * functions take the type as a constant and are inlined, so the switches vanish. */
-#ifndef TSR_HOST_KERNELS_QUANTS_H
-#define TSR_HOST_KERNELS_QUANTS_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_H
+#define TSR_HOST_KERNELS_QUANT_QUANTS_H
 
 #include "host/kernels/quant/quants_block.h"
 #include "host/kernels/quant/quants_k.h"

@@ -22,8 +22,8 @@
  * begun before the block before it is added up, so the products' latency is hidden behind the vectors.
  *
  * All of this is reckoned: the kernel is tested on the emulation of amx.h and has not been timed. */
-#ifndef TSR_HOST_KERNELS_QUANTS_AMX_H
-#define TSR_HOST_KERNELS_QUANTS_AMX_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_AMX_H
+#define TSR_HOST_KERNELS_QUANT_QUANTS_AMX_H
 
 #include "host/kernels/vec/amx.h"
 #include "host/kernels/quant/quant_x.h"

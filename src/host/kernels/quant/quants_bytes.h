@@ -6,8 +6,8 @@
  * do not fit into a byte together with what they scale, so they multiply the sums of half blocks. All of it
  * is exact, like words: of a half block 16 bits hold the sum of 8 products, of quanta up to 32 with
  * activations up to 127, which is 32512. */
-#ifndef TSR_HOST_KERNELS_QUANTS_BYTES_H
-#define TSR_HOST_KERNELS_QUANTS_BYTES_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_BYTES_H
+#define TSR_HOST_KERNELS_QUANT_QUANTS_BYTES_H
 
 /* Of a panel of QUANT_ROWS rows. */
 typedef struct byte_quanta {

@@ -2,8 +2,8 @@
  * rows' bytes are brought into vectors alike. Included by the header that defines quant_tile (a panel as its
  * instructions want it), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quanta,
  * otherwise for products of bytes if QUANT_TILE_HAS_BYTES. */
-#ifndef TSR_HOST_KERNELS_QUANTS_EXPAND_H
-#define TSR_HOST_KERNELS_QUANTS_EXPAND_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_EXPAND_H
+#define TSR_HOST_KERNELS_QUANT_QUANTS_EXPAND_H
 
 /* What of block b of vector v does not depend on the instructions. */
 ALWAYS_INLINE void quant_tile_scales(tsr_type type, const quant_panel *panel, int b, int v, quant_tile *tile)

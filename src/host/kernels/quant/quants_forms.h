@@ -1,8 +1,8 @@
 /* The forms of a tile, of words or of bytes: which one a product takes, and what it prepares for that.
  * Included by the header that defines quant_tile and quant_tile_n(), which adds the products of n_tokens
  * tokens in the form that it is given. */
-#ifndef TSR_HOST_KERNELS_QUANTS_FORMS_H
-#define TSR_HOST_KERNELS_QUANTS_FORMS_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_FORMS_H
+#define TSR_HOST_KERNELS_QUANT_QUANTS_FORMS_H
 
 /* Before a product's first panel. */
 ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)

@@ -5,8 +5,8 @@
  * The instruction that fits words multiplies four 16-bit integers, an element of as many rows, by one lane of
  * a token's and adds to four 32-bit sums. So a panel is expanded such that half a vector holds one element of
  * four rows, and a vector with eight elements of a token serves eight such halves. */
-#ifndef TSR_HOST_KERNELS_QUANTS_NEON_H
-#define TSR_HOST_KERNELS_QUANTS_NEON_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_NEON_H
+#define TSR_HOST_KERNELS_QUANT_QUANTS_NEON_H
 
 #include "host/kernels/quant/quant_x.h"
 

@@ -1,7 +1,7 @@
 /* What the rules of every quantized type are made of (quants_block.h, quants_k.h, quants_table.h): how a type
  * describes itself, and vectors of packed bytes whose lanes are rows. */
-#ifndef TSR_HOST_KERNELS_QUANTS_PANEL_H
-#define TSR_HOST_KERNELS_QUANTS_PANEL_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_PANEL_H
+#define TSR_HOST_KERNELS_QUANT_QUANTS_PANEL_H
 
 #include "host/kernels/vec/int_vec.h"
 #include "host/kernels/quant/weights.h"

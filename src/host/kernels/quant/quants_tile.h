@@ -3,8 +3,8 @@
  * A panel of a few rows is expanded once to 16-bit integers, transposed so that one vector holds two elements
  * of INT_LANES rows, and multiplied with the same two elements of every token; or to bytes (quants_bytes.h).
  * Meanings and bits as in quants_generic.h. */
-#ifndef TSR_HOST_KERNELS_QUANTS_TILE_H
-#define TSR_HOST_KERNELS_QUANTS_TILE_H
+#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_TILE_H
+#define TSR_HOST_KERNELS_QUANT_QUANTS_TILE_H
 
 #include "host/kernels/quant/quant_x.h"
 

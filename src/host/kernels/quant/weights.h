@@ -9,8 +9,8 @@
  * in a table of its sixteen values (which AVX-512 does in one instruction).
  *
  * Every function takes the type as a constant and is inlined, so the switches vanish. */
-#ifndef TSR_HOST_KERNELS_WEIGHTS_H
-#define TSR_HOST_KERNELS_WEIGHTS_H
+#ifndef TSR_HOST_KERNELS_QUANT_WEIGHTS_H
+#define TSR_HOST_KERNELS_QUANT_WEIGHTS_H
 
 #include <stddef.h>
 

@@ -5,8 +5,8 @@
  * products with a block's quanta are then exact in 32 bits, in any order. Values below 2^-100 in a block that
  * has none above become zero; a NaN or an infinity makes the block's scale NaN, and with it every sum that it
  * is part of. */
-#ifndef TSR_HOST_KERNELS_X_BLOCKS_H
-#define TSR_HOST_KERNELS_X_BLOCKS_H
+#ifndef TSR_HOST_KERNELS_QUANT_X_BLOCKS_H
+#define TSR_HOST_KERNELS_QUANT_X_BLOCKS_H
 
 #include <math.h>
 #include <stdbool.h>

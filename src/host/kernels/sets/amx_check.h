@@ -5,8 +5,8 @@
  * token must have the bits of many, which is what is promised, with operands that have changed places and
  * tiles of another shape. Whether a processor rounds in the manual's order (amx.h) is not asked: if it does
  * not, its results differ from another's in the last bits, and are as good. */
-#ifndef TSR_HOST_KERNELS_AMX_CHECK_H
-#define TSR_HOST_KERNELS_AMX_CHECK_H
+#ifndef TSR_HOST_KERNELS_SETS_AMX_CHECK_H
+#define TSR_HOST_KERNELS_SETS_AMX_CHECK_H
 
 #include "host/kernels/mul_mat/halves_amx.h"
 #include "host/kernels/quant/quants_amx.h"

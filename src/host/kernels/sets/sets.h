@@ -1,7 +1,7 @@
 /* The kernel sets, of which a build has those of its processor family;
  * src/host/kernels.c chooses among them. */
-#ifndef TSR_HOST_KERNELS_SETS_H
-#define TSR_HOST_KERNELS_SETS_H
+#ifndef TSR_HOST_KERNELS_SETS_SETS_H
+#define TSR_HOST_KERNELS_SETS_SETS_H
 
 #include "host/kernel_set.h"
 

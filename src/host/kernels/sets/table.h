@@ -1,6 +1,6 @@
 /* The kernel set of one instruction set: included last by each of the files that compile the kernels. */
-#ifndef TSR_HOST_KERNELS_TABLE_H
-#define TSR_HOST_KERNELS_TABLE_H
+#ifndef TSR_HOST_KERNELS_SETS_TABLE_H
+#define TSR_HOST_KERNELS_SETS_TABLE_H
 
 #include "host/kernels/ops/attention.h"
 #include "host/kernels/ops/elementwise.h"

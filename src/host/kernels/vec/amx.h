@@ -22,8 +22,8 @@
  *
  * A thread configures its tiles before it uses them and releases them after: configured tiles make every
  * switch of threads dearer. */
-#ifndef TSR_HOST_KERNELS_AMX_H
-#define TSR_HOST_KERNELS_AMX_H
+#ifndef TSR_HOST_KERNELS_VEC_AMX_H
+#define TSR_HOST_KERNELS_VEC_AMX_H
 
 #include <stddef.h>
 #include <stdint.h>

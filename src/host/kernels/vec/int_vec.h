@@ -5,8 +5,8 @@
  * side by side, so that four lanes have sums of one row, and int_sum_parts() brings those into shape: less to
  * move, where weights are used once. All of it is exact, so which instruction does it, and in which order,
  * changes no bit. */
-#ifndef TSR_HOST_KERNELS_INT_VEC_H
-#define TSR_HOST_KERNELS_INT_VEC_H
+#ifndef TSR_HOST_KERNELS_VEC_INT_VEC_H
+#define TSR_HOST_KERNELS_VEC_INT_VEC_H
 
 #include "host/kernels/vec/vec.h"
 

@@ -1,6 +1,6 @@
 /* exp for vectors, and what follows from it. */
-#ifndef TSR_HOST_KERNELS_MATH_H
-#define TSR_HOST_KERNELS_MATH_H
+#ifndef TSR_HOST_KERNELS_VEC_MATH_H
+#define TSR_HOST_KERNELS_VEC_MATH_H
 
 #include "host/kernels/vec/vec.h"
 

@@ -13,8 +13,8 @@
  * beside one of the first two TSR_ISA_VNNI, beside the third TSR_ISA_DOTPROD, where one instruction
  * multiplies integers and adds them up: words and bytes, or bytes. Compiled with contraction off: a
  * multiply-add is fused where it says v16_fma, and nowhere else. */
-#ifndef TSR_HOST_KERNELS_VEC_H
-#define TSR_HOST_KERNELS_VEC_H
+#ifndef TSR_HOST_KERNELS_VEC_VEC_H
+#define TSR_HOST_KERNELS_VEC_VEC_H
 
 #include <stddef.h>
 #include <stdint.h>
