@@ -10,6 +10,18 @@ option(TSR_CUDA_ALL_ARCHITECTURES "Native code for every GPU generation the tool
 set(TSR_HAVE_CUDA OFF)
 set(TSR_HAVE_NCCL OFF)
 add_library(tsr_cuda_deps INTERFACE)
+include(CheckLanguage)
+
+if(TSR_BUILD_TESTS)
+  if(NOT CMAKE_CXX_COMPILER)
+    unset(CMAKE_CXX_COMPILER CACHE) # one may have been installed since the last time
+  endif()
+  check_language(CXX)
+  if(NOT CMAKE_CXX_COMPILER)
+    message(FATAL_ERROR "No C++ compiler found; the simulated GPUs of the tests need one. Install one (Debian: g++), "
+                        "name one in CMAKE_CXX_COMPILER, or build without tests: -DTSR_BUILD_TESTS=OFF.")
+  endif()
+endif()
 
 if(TSR_CUDA)
   # A toolkit that is not in PATH is usually here.
@@ -20,7 +32,6 @@ if(TSR_CUDA)
       set(CMAKE_CUDA_COMPILER ${TSR_NVCC})
     endif()
   endif()
-  include(CheckLanguage)
   check_language(CUDA)
   if(CMAKE_CUDA_COMPILER)
     find_package(CUDAToolkit 12.0 QUIET)
