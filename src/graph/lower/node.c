@@ -1,5 +1,5 @@
 /* One node at a time: what each op needs of its operands, and what sharding it makes. The table in
- * docs/architecture.md, as code. */
+ * docs/design/graph.md, as code. */
 #include "graph/lower/lowering.h"
 
 static bool same_division(const tsr_value *a, const tsr_value *b)
