@@ -1,5 +1,5 @@
 /* The KV region (alloc/kv/kv.h): sequences, whose lengths are the same in all groups of layers. What a group
- * does with its pages is in kv_group.c. Every change first lets all groups do what can fail, and only then
+ * does with its pages is in group.c. Every change first lets all groups do what can fail, and only then
  * changes tables. */
 #include "alloc/kv/kv.h"
 

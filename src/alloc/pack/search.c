@@ -5,7 +5,7 @@
  * offset that the placed ones leave, and one question: is it placed there, or does something that is still
  * unplaced come under it (it is *skipped* until that raises its offset)? The question may be put for any item
  * under which no unplaced one would fit; the search asks where the answer is nearly forced, and goes back as
- * soon as some section (pack_search_infer.c) cannot end below the capacity.
+ * soon as some section (search_infer.c) cannot end below the capacity.
  *
  *   - Placed items may separate the others into components that share no step. Each is packed on its own; a
  *     dead end in one goes back to the placement that made it, past the others.
@@ -14,7 +14,7 @@
  *     likely than a fault of the machine.)
  *   - Of equal items with equal lives only one is tried at a place.
  *   - Hard problems are hard because of an early mistake, so attempts are short, in various orders (Luby,
- *     Sinclair, Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993; pack_exact.c).
+ *     Sinclair, Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993; exact.c).
  *
  * Canonical packings, section inference and decomposition are ideas of Moffitt, "MiniMalloc: A Lightweight
  * Memory Allocator for Hardware-Accelerated Machine Learning" (ASPLOS 2023). The stack is explicit: its depth

@@ -1,4 +1,4 @@
-/* Inside the packer: the exact search for a packing of at most so many bytes (pack_search.c says how).
+/* Inside the packer: the exact search for a packing of at most so many bytes (search.c says how).
  *
  * One search serves many questions about one problem: what it has proven impossible for one capacity helps
  * with the next. */
@@ -97,11 +97,11 @@ typedef enum tsr_pack_choice {
     TSR_PACK_BY_OFFSET   /* where only one way is left, else the lowest */
 } tsr_pack_choice;
 
-/* Ranks for an attempt (pack_search_init.c). */
+/* Ranks for an attempt (search_init.c). */
 void tsr_pack_search_rank(tsr_pack_search *search, int attempt);
 
 /* Infers releases and heights of n unplaced items, sorted by offset and rank; false: they cannot fit
- * (pack_search_infer.c). */
+ * (search_infer.c). */
 bool tsr_pack_search_infer(tsr_pack_search *search, const int *list, int n);
 
 /* The item to decide on, after tsr_pack_search_infer() of the same component; TSR_PACK_NONE: it cannot be

@@ -166,7 +166,7 @@ static void find_components(sharing *s, int first)
         s->component[k] = component_of(s, k);
 }
 
-/* No packing with the first n answers is smaller. Sizes are rounded up as in pack_bound.c. */
+/* No packing with the first n answers is smaller. Sizes are rounded up as in bound.c. */
 static size_t bound_of(sharing *s, int n)
 {
     size_t grain = SIZE_MAX / 2 + 1, padding = 0;

@@ -4,7 +4,7 @@
  * attentions and collectives do, so segments are short: the projections of q, k and v with what follows them,
  * gate and up, the branches of a layer that computes attention and FFN side by side. A device's peak is the
  * highest of its segments'. It is lowered in steps: all segments that reach it must come below it, and a
- * search of each (order_search.c) says whether they can; as soon as one cannot, there is no lower peak. */
+ * search of each (search.c) says whether they can; as soon as one cannot, there is no lower peak. */
 #include "graph/order/order.h"
 
 #include <string.h>

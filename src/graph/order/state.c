@@ -1,7 +1,7 @@
 /* What depends on what in a lowered graph, and what is alive after a part of it has run.
  *
  * How many bytes are alive follows from which instructions have run, not from their order: that is why a
- * search may go from set to set (order_search.c). What counts as alive is what layout.c gives bytes of the
+ * search may go from set to set (search.c). What counts as alive is what emit/layout.c gives bytes of the
  * arena to, values that are written over an operand in place included. */
 #include <string.h>
 
