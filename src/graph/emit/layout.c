@@ -31,33 +31,6 @@ static int *item_of(lifetimes *life, int value, int d)
     return &life->layout->item_of[value * life->layout->n_devices + d];
 }
 
-void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out)
-{
-    int first = 0, end = 0;
-    switch (instr->kind) {
-    case TSR_OP_RMS_NORM:
-    case TSR_OP_ROPE:
-    case TSR_OP_SCALE:
-    case TSR_OP_SOFTCAP:
-    case TSR_OP_GATE:
-    case TSR_OP_SOFTMAX:
-    case TSR_OP_ADD: /* its second operand may be a single row */
-        end = 1;
-        break;
-    case TSR_OP_GLU:
-        end = 2;
-        break;
-    case TSR_OP_ALL_REDUCE: /* the residual */
-        first = 1;
-        end = 2;
-        break;
-    default:
-        break;
-    }
-    *first_out = first;
-    *end_out = TSR_MIN(end, instr->n_in);
-}
-
 static int in_place_operand(lifetimes *life, int i, int d)
 {
     const tsr_instr *instr = &life->low->instrs[i];
@@ -82,17 +55,6 @@ static void find_last_uses(lifetimes *life)
             for (int d = 0; d < life->layout->n_devices; d++)
                 if (low->instrs[i].devices >> d & 1)
                     *last_of(life, low->instrs[i].in[k], d) = i;
-}
-
-tsr_status tsr_value_bytes(const tsr_runtime *rt, const tsr_value *value, int d, size_t *bytes_out)
-{
-    size_t bytes;
-    if (!tsr_mul_size((size_t)tsr_value_cols(value, d), (size_t)value->ne1, &bytes) ||
-        !tsr_mul_size(bytes, 4, &bytes) || bytes > SIZE_MAX / 2)
-        return tsr_fail(TSR_ERR_INVALID, "%s: [%lld, %lld] is too large", value->name, (long long)value->ne0,
-                        (long long)value->ne1);
-    *bytes_out = tsr_align_up(bytes, rt->devices[d]->alignment);
-    return TSR_OK;
 }
 
 /* Value `v` appears on device `d` at instruction `i` (-1: an input). */

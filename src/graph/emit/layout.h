@@ -46,12 +46,6 @@ tsr_status tsr_layout_pack(const tsr_runtime *rt, const tsr_layout *reserved, ts
 /* Pack one device's items into chunks no larger than the device allows. */
 tsr_status tsr_layout_pack_device(const tsr_device *device, tsr_device_layout *layout);
 
-/* Bytes of a value on device `d`, aligned as its arena is; TSR_ERR_INVALID if they cannot be counted. */
-tsr_status tsr_value_bytes(const tsr_runtime *rt, const tsr_value *value, int d, size_t *bytes_out);
-
-/* Operands [first, end) of an instruction that its result may be written over if they die with it. */
-void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out);
-
 /* Bytes of one device's arena and collective workspace. */
 size_t tsr_layout_arena_bytes(const tsr_layout *layout, int device);
 size_t tsr_layout_comm_bytes(const tsr_layout *layout, int device);

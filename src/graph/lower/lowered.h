@@ -4,6 +4,7 @@
 #ifndef TSR_GRAPH_LOWER_LOWERED_H
 #define TSR_GRAPH_LOWER_LOWERED_H
 
+#include "core/runtime.h"
 #include "graph/graph.h"
 
 enum { TSR_INSTR_MAX_IN = 5 };
@@ -50,5 +51,11 @@ void tsr_lowered_free(tsr_lowered *lowered);
 
 /* Columns that device `d` holds of a value (0 if it does not exist there). */
 int64_t tsr_value_cols(const tsr_value *value, int d);
+
+/* Bytes of a value on device `d`, aligned as its arena is; TSR_ERR_INVALID if they cannot be counted. */
+tsr_status tsr_value_bytes(const tsr_runtime *rt, const tsr_value *value, int d, size_t *bytes_out);
+
+/* Operands [first, end) of an instruction that its result may be written over if they die with it. */
+void tsr_instr_in_place(const tsr_instr *instr, int *first_out, int *end_out);
 
 #endif

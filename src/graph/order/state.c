@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "graph/emit/layout.h"
 #include "graph/order/search.h"
 
 /* -- dependencies -- */
