@@ -1,7 +1,10 @@
-/* Costs of given counts. */
+/* Costs of given counts, and which problems make sense. */
 #include "split/search/cost.h"
 
+#include <math.h>
 #include <string.h>
+
+#include "core/status.h"
 
 double tsr_cost_of(const tsr_cost_class *c, int device, int64_t n)
 {
@@ -38,4 +41,29 @@ int64_t tsr_cost_room(const tsr_split_room *room)
 {
     size_t bytes = room->capacity_bytes > room->fixed_bytes ? room->capacity_bytes - room->fixed_bytes : 0;
     return bytes > INT64_MAX / 4 ? INT64_MAX / 4 : (int64_t)bytes;
+}
+
+tsr_status tsr_cost_check(const tsr_cost_problem *p)
+{
+    int64_t bytes = 0, of_class;
+    for (int c = 0; c < p->n_classes; c++) {
+        const tsr_cost_class *k = &p->classes[c];
+        bool good = k->n_granules >= 0 && k->n_granules <= TSR_SPLIT_MAX_GRANULES && k->repeats > 0 &&
+                    isfinite(k->repeats);
+        for (int d = 0; d < p->n_devices; d++)
+            if (p->allowed >> d & 1)
+                good = good && k->granule_ns[d] > 0 && k->fixed_ns[d] >= 0 && isfinite(k->granule_ns[d]) &&
+                       isfinite(k->fixed_ns[d]);
+        if (!good)
+            return tsr_fail(TSR_ERR_INVALID, "class %s: counts, repeats or times out of range",
+                            k->name ? k->name : "?");
+        if (k->n_granules > 0 &&
+            (k->granule_bytes == 0 || k->granule_bytes > INT64_MAX / 4 ||
+             __builtin_mul_overflow(k->n_granules, (int64_t)k->granule_bytes, &of_class) ||
+             __builtin_add_overflow(bytes, of_class, &bytes) || bytes > INT64_MAX / 4))
+            return tsr_fail(TSR_ERR_INVALID,
+                            "class %s: %lld granules of %zu bytes; 1 to 2^61 bytes are possible",
+                            k->name ? k->name : "?", (long long)k->n_granules, k->granule_bytes);
+    }
+    return TSR_OK;
 }

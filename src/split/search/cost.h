@@ -65,4 +65,7 @@ static inline double tsr_cost_sync(const tsr_cost_problem *problem, uint64_t dev
 /* Bytes for granules, at most INT64_MAX / 4. */
 int64_t tsr_cost_room(const tsr_split_room *room);
 
+/* TSR_ERR_INVALID: counts, bytes or times out of range. */
+tsr_status tsr_cost_check(const tsr_cost_problem *problem);
+
 #endif

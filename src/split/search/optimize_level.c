@@ -1,7 +1,7 @@
 /* One class alone: the shortest time within which all of its granules can be done. Devices work side by side,
  * so a time allows every device a number of granules by itself, and the least time is where those numbers
  * first sum to enough. */
-#include "split/search/optimize_parts.h"
+#include "split/search/optimize_level.h"
 
 #include <math.h>
 #include <string.h>

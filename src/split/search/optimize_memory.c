@@ -11,7 +11,7 @@
  *
  * Whole granules are then decided exactly by tsr_split_place(). The first combination whose fluid time is no
  * better than the best split found ends the search with a proof. */
-#include "split/search/optimize_parts.h"
+#include "split/search/optimize_memory.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,6 +19,7 @@
 
 #include "core/mem.h"
 #include "split/fit.h"
+#include "split/search/optimize_level.h"
 
 enum {
     MOST_COMBINATIONS = 1 << 16,

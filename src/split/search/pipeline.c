@@ -8,8 +8,8 @@
 #include "core/mem.h"
 #include "core/status.h"
 #include "split/search/optimize.h"
-#include "split/search/optimize_parts.h"
-#include "split/search/pipeline_parts.h"
+#include "split/search/optimize_level.h"
+#include "split/search/pipeline_stage.h"
 
 enum { MAX_SETS = 1 << TSR_PIPELINE_ALL_SETS };
 

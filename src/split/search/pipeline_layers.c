@@ -3,14 +3,14 @@
  * Over the devices in order, what the first l layers take at least when device d has the last of them
  * depends only on the same for fewer layers and a device before. A device does its layers in a time that is
  * linear in their number, as many as its room holds. */
+#include "split/search/pipeline.h"
+
 #include <math.h>
 #include <string.h>
 
 #include "core/mem.h"
 #include "core/status.h"
-#include "split/search/optimize_parts.h"
-#include "split/search/pipeline.h"
-#include "split/search/pipeline_parts.h"
+#include "split/search/pipeline_stage.h"
 
 typedef struct chain {
     const tsr_pipeline_problem *p;

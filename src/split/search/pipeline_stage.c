@@ -1,10 +1,10 @@
 /* One stage of a pipeline as a split problem, and what every search for pipelines needs. */
+#include "split/search/pipeline_stage.h"
+
 #include <string.h>
 
 #include "core/mem.h"
 #include "core/status.h"
-#include "split/search/optimize_parts.h"
-#include "split/search/pipeline_parts.h"
 
 /* Looking tokens up takes no time to speak of, but rows must go somewhere: by the speed of the output. */
 static const double EMBEDDING_WORK = 1e-12;

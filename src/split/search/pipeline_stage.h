@@ -1,7 +1,6 @@
-/* Inside the search for pipelines: one stage (pipeline_stage.c), chains of single devices
- * (pipeline_layers.c), all chains (pipeline.c). */
-#ifndef TSR_SPLIT_SEARCH_PIPELINE_PARTS_H
-#define TSR_SPLIT_SEARCH_PIPELINE_PARTS_H
+/* One stage of a pipeline as a split problem, and what every search for pipelines needs of the whole. */
+#ifndef TSR_SPLIT_SEARCH_PIPELINE_STAGE_H
+#define TSR_SPLIT_SEARCH_PIPELINE_STAGE_H
 
 #include "split/search/pipeline_problem.h"
 

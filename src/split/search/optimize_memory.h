@@ -1,0 +1,22 @@
+/* One set of devices whose memory is short. */
+#ifndef TSR_SPLIT_SEARCH_OPTIMIZE_MEMORY_H
+#define TSR_SPLIT_SEARCH_OPTIMIZE_MEMORY_H
+
+#include "split/search/cost.h"
+
+/* One set of devices. */
+typedef struct tsr_cost_set {
+    const tsr_cost_problem *problem;
+    int64_t room[TSR_MAX_DEVICES];                       /* bytes for granules; 0 for devices outside */
+    int64_t cap[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES]; /* granules that the room allows each class alone */
+    double level[TSR_SPLIT_MAX_CLASSES];                 /* of each class alone */
+    double sync_ns;                                      /* per step */
+} tsr_cost_set;
+
+/* Counts for a set whose classes do not fit at their levels together: the fastest ones if a step takes less
+ * than *best_ns, which is then lowered and *found_out set. Work is counted off *work_left; *proven_inout is
+ * cleared where it did not suffice to rule out something faster. */
+tsr_status tsr_cost_under_memory(const tsr_cost_set *set, int64_t *work_left, double *best_ns,
+                                 bool *found_out, int64_t count_out[][TSR_MAX_DEVICES], bool *proven_inout);
+
+#endif
