@@ -34,7 +34,13 @@ static const tool_option options[] = {
     {"-ts", NULL, TOOL_BYTES, &got.cap, "BYTES", "memory", 0, 0},
     {NULL, "--json", TOOL_FLAG, &got.json, NULL, "print JSON", 0, 0},
 };
-static const tool_command command = {"try", "try the parser", options, TOOL_COUNT(options), "notes here\n"};
+static const tool_command command = {.name = "try",
+                                     .summary = "try the parser",
+                                     .options = options,
+                                     .n_options = TOOL_COUNT(options),
+                                     .description = "It has `code` in it.\n\nAnd a second paragraph.",
+                                     .examples = "tsr try -m 'a b'",
+                                     .pages = "devices json"};
 
 /* Parse blank-separated words; what was printed ends up in `text`. */
 static int parse(const char *words, char *text, size_t bytes)
@@ -124,7 +130,42 @@ static void help_lists_every_option(void **state)
                               "  --temp T                        temperature\n"
                               "  -ts BYTES                       memory\n"
                               "  --json                          print JSON\n"
-                              "  -h, --help                      print this text\n\nnotes here\n");
+                              "  -h, --help                      print this text\n\n"
+                              "It has `code` in it.\n\nAnd a second paragraph.\n\n"
+                              "example:\n  tsr try -m 'a b'\n");
+}
+
+static void help_has_other_forms(void **state)
+{
+    (void)state;
+    char text[4096];
+    assert_int_equal(parse("--help=markdown", text, sizeof text), TOOL_EXIT_OK);
+    assert_non_null(
+        strstr(text, "## tsr try\n\nTry the parser.\n\n    tsr try [options]\n\nIt has `code` in it.\n"));
+    assert_non_null(strstr(text, "| Options | |\n| --- | --- |\n| `-m`, `--model FILE` | model to open |\n"));
+    assert_non_null(strstr(text, "| `-ts BYTES` | memory |\n"));
+    assert_non_null(
+        strstr(text, "Example:\n\n    tsr try -m 'a b'\n\nMore: [devices](devices.md), [json](json.md)\n"));
+    assert_int_equal(parse("--help=man", text, sizeof text), TOOL_EXIT_OK);
+    assert_non_null(strstr(text, ".SH NAME\ntsr\\-try \\- try the parser\n"));
+    assert_non_null(strstr(text, ".TP\n\\fB\\-m\\fR, \\fB\\-\\-model\\fR \\fIFILE\\fR\n\\&model to open\n"));
+    assert_non_null(strstr(text, "\\&tsr try \\-m \\(aqa b\\(aq\n"));
+    assert_int_equal(parse("--help=html", text, sizeof text), TOOL_EXIT_USAGE);
+}
+
+static void headings_divide_help_and_are_no_options(void **state)
+{
+    (void)state;
+    char text[4096] = "", word[] = "first", *argv[] = {"try", word, NULL}, *help[] = {"try", "-h", NULL};
+    static const tool_option rows[] = {TOOL_HEADING_ROW("first"),
+                                       {NULL, "--json", TOOL_FLAG, &got.json, NULL, "print JSON", 0, 0}};
+    const tool_command divided = {.name = "try", .summary = "try", .options = rows, .n_options = 2};
+    FILE *out = fmemopen(text, sizeof text - 1, "w");
+    assert_int_equal(tool_options_parse(&divided, 2, help, out, out), TOOL_EXIT_OK);
+    assert_int_equal(tool_options_parse(&divided, 2, argv, out, out), TOOL_EXIT_USAGE);
+    fclose(out);
+    assert_non_null(strstr(text, "\n\nfirst:\n  --json "));
+    assert_non_null(strstr(text, "'first' is no option"));
 }
 
 static void a_slip_finds_the_word_and_another_word_does_not(void **state)
@@ -191,6 +232,11 @@ static void the_program_answers_and_exits_as_documented(void **state)
         {"--help", 0, "usage: tsr COMMAND"},
         {"help topo", 0, "usage: tsr topo"},
         {"help frobnicate", 2, "unknown command"},
+        {"help bench links", 0, "usage: tsr bench links"},
+        {"help --man bench links", 0, ".TH \"TSR-BENCH-LINKS\" 1 "},
+        {"help --man", 0, ".SH \"EXIT STATUS\""},
+        {"help --markdown", 0, "# The tsr command"},
+        {"help --markdown frobnicate", 2, "unknown command"},
         {"topo --help", 0, "--machine-file FILE"},
         {"topo", 0, "this machine"},
         {"topo --jsn", 2, "did you mean '--json'?"},
@@ -229,6 +275,8 @@ int main(void)
         cmocka_unit_test(options_are_read_into_their_variables),
         cmocka_unit_test(wrong_options_get_one_line_and_code_2),
         cmocka_unit_test(help_lists_every_option),
+        cmocka_unit_test(help_has_other_forms),
+        cmocka_unit_test(headings_divide_help_and_are_no_options),
         cmocka_unit_test(a_slip_finds_the_word_and_another_word_does_not),
         cmocka_unit_test(tables_align_text_left_and_numbers_right),
         cmocka_unit_test(bytes_are_shown_with_a_unit_that_fits),

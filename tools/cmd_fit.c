@@ -1,4 +1,4 @@
-/* tsr fit: what has to give way so that a model fits, without loading it. */
+/* tsr fit: how a model can be made to fit, without loading it. */
 #include "tsr.h"
 
 #include "fit_options.h"
@@ -22,22 +22,28 @@ int tsr_cmd_fit(int argc, char **argv)
     bool as_json = false;
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(model),
-        {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences at once (default 1)", 1, 1 << 16},
+        {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences held at the same time (default 1)", 1,
+         1 << 16},
+        TOOL_HEADING_ROW("fitting"),
         TOOL_FIT_OPTION_ROWS(fitting),
         TOOL_MACHINE_OPTION_ROWS(machine),
+        TOOL_HEADING_ROW("output"),
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON, all sizes in bytes", 0, 0},
     };
     const tool_command command = {
-        "fit", "show what has to give way so that a model fits, without loading it", options,
-        TOOL_COUNT(options),
-        "What an option sets is not touched; the rest is cut in this order, as little as possible: the\n"
-        "context, in steps of 256 tokens down to --fit-ctx; the KV types, to --fit-kv; and, where there is "
-        "a\n"
-        "device to offload to, experts (-ncmoe), then layers (-ngl).\n\n"
-        "examples:\n"
-        "  tsr fit -m model.gguf --devices host:2,mem=8GiB --fit-margin 512\n"
-        "  tsr fit -m model.gguf --machine '2x rtx3090 nvlink' --fit-ctx 8192 --fit-kv q8_0\n"
-        "  tsr fit -m model.gguf --devices cuda,host:1\n"};
+        .name = "fit",
+        .summary = TOOL_FIT_SUMMARY,
+        .options = options,
+        .n_options = TOOL_COUNT(options),
+        .description =
+            "What an option sets stays as it is. The rest is reduced in this order, and no further "
+            "than needed: the context, in steps of 256 tokens down to `--fit-ctx`; the KV types, to "
+            "`--fit-kv`. Then, where there is a device to offload to, experts (`-ncmoe`) and layers "
+            "(`-ngl`) are offloaded.",
+        .examples = "tsr fit -m model.gguf --devices host:2,mem=8GiB --fit-margin 512\n"
+                    "tsr fit -m model.gguf --machine '2x rtx3090 nvlink' --fit-ctx 8192 --fit-kv q8_0\n"
+                    "tsr fit -m model.gguf --devices cuda,host:1",
+        .pages = "fitting devices machines offload precision json"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = tool_machine_options_check("fit", &machine);

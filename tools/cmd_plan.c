@@ -14,18 +14,23 @@ int tsr_cmd_plan(int argc, char **argv)
     bool as_json = false, why = false;
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(model),
-        {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences at once (default 1)", 1, 1 << 16},
+        {"-np", "--parallel", TOOL_INT, &model.n_seq, "N", "sequences held at the same time (default 1)", 1,
+         1 << 16},
         TOOL_MACHINE_OPTION_ROWS(machine),
+        TOOL_HEADING_ROW("output"),
         {NULL, "--why", TOOL_FLAG, &why, NULL,
-         "and the predicted times, by part and device, beside other layouts'", 0, 0},
+         "show predicted times by part and device, and those of other layouts", 0, 0},
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON, all sizes in bytes", 0, 0},
     };
     const tool_command command = {
-        "plan", "show what a model takes on every device, without loading it", options, TOOL_COUNT(options),
-        "examples:\n"
-        "  tsr plan -m model.gguf --devices host:2 -ts 3,1\n"
-        "  tsr plan -m model.gguf --machine-file server.xml -c 8192 -ctk q8_0 --json\n"
-        "  tsr plan -m model.gguf --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'\n"};
+        .name = "plan",
+        .summary = TOOL_PLAN_SUMMARY,
+        .options = options,
+        .n_options = TOOL_COUNT(options),
+        .examples = "tsr plan -m model.gguf --devices host:2 -ts 3,1\n"
+                    "tsr plan -m model.gguf --machine-file server.xml -c 8192 -ctk q8_0 --json\n"
+                    "tsr plan -m model.gguf --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'",
+        .pages = "splitting devices machines offload precision json"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = tool_machine_options_check("plan", &machine);

@@ -108,22 +108,25 @@ int tsr_cmd_topo(int argc, char **argv)
     tool_machine_options machine = {0};
     const tool_option options[] = {
         TOOL_MACHINE_OPTION_ROWS(machine),
+        TOOL_HEADING_ROW("devices and output"),
         {"-dev", "--devices", TOOL_STRING, &devices, "SPEC",
-         "devices to make of it (default: the GPUs, else host)", 0, 0},
+         "devices to make of the machine (default: all GPUs, otherwise host)", 0, 0},
         {NULL, "--nccl-xml", TOOL_STRING, &nccl_xml, "FILE",
-         "write it for NCCL_TOPO_FILE; - is standard output", 0, 0},
-        {NULL, "--links", TOOL_FLAG, &show_links, NULL, "how fast the devices reach each other, predicted", 0,
-         0},
+         "write the machine for NCCL_TOPO_FILE; - is standard output", 0, 0},
+        {NULL, "--links", TOOL_FLAG, &show_links, NULL, "show predicted speeds between the devices", 0, 0},
         {NULL, "--json", TOOL_FLAG, &as_json, NULL, "print JSON", 0, 0},
     };
-    const tool_command command = {"topo", "show a machine and the devices made from it", options,
-                                  TOOL_COUNT(options),
-                                  "examples:\n"
-                                  "  tsr topo --devices host:2,mem=200MiB,threads=1\n"
-                                  "  tsr topo --devices cuda:0,mem=20GiB,cuda:1,host:1\n"
-                                  "  tsr topo --machine-file 'synthetic:pack:2 core:4 pu:2' --json\n"
-                                  "  tsr topo --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'\n"
-                                  "  tsr topo --machine-file g5.xml --card 0-7=a10g\n"};
+    const tool_command command = {.name = "topo",
+                                  .summary = TOOL_TOPO_SUMMARY,
+                                  .options = options,
+                                  .n_options = TOOL_COUNT(options),
+                                  .examples =
+                                      "tsr topo --devices host:2,mem=200MiB,threads=1\n"
+                                      "tsr topo --devices cuda:0,mem=20GiB,cuda:1,host:1\n"
+                                      "tsr topo --machine-file 'synthetic:pack:2 core:4 pu:2' --json\n"
+                                      "tsr topo --machine '2x rtx3090 nvlink, 1x rtx4060ti pcie4x8'\n"
+                                      "tsr topo --machine-file g5.xml --card 0-7=a10g",
+                                  .pages = "machines devices json"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = tool_machine_options_check("topo", &machine);

@@ -1,4 +1,4 @@
-/* The options that say what may give way so that a model fits: those of `tsr fit`, and of `tsr run --fit`. */
+/* The options that say what may be reduced so that a model fits: those of `tsr fit` and `tsr run --fit`. */
 #ifndef TSR_TOOLS_FIT_OPTIONS_H
 #define TSR_TOOLS_FIT_OPTIONS_H
 
@@ -15,11 +15,11 @@ typedef struct tool_fit_options {
 /* clang-format off */
 #define TOOL_FIT_OPTION_ROWS(o)                                                                   \
     {NULL, "--fit-ctx", TOOL_INT, &(o).n_ctx_min, "N",                                            \
-     "tokens that the context is not cut below (default 4096)", 1, 1 << 30},                      \
+     "the smallest context that may be left, in tokens (default 4096)", 1, 1 << 30},              \
     {NULL, "--fit-kv", TOOL_STRING, &(o).kv, "TYPE[,TYPE]",                                       \
-     "what keys and values may be stored in instead, e.g. q8_0 (default: no change)", 0, 0},      \
+     "smaller types that keys and values may have, e.g. q8_0 (default: no change)", 0, 0},        \
     {NULL, "--fit-margin", TOOL_STRING, &(o).margins, "MIB,...",                                  \
-     "left free on every device, or on each: MiB or 2GiB (default 1024)", 0, 0}
+     "memory left free on all devices, or on each: 512 (MiB) or 2GiB (default 1024)", 0, 0}
 /* clang-format on */
 
 /* Turn them into a fit that borrows `margins`; what `model` sets is not open to it. Returns TOOL_GO_ON, or

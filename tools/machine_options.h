@@ -14,12 +14,13 @@ typedef struct tool_machine_options {
 
 /* clang-format off */
 #define TOOL_MACHINE_OPTION_ROWS(machine)                                                         \
+    TOOL_HEADING_ROW("another machine"),                                                          \
     {NULL, "--machine-file", TOOL_STRING, &(machine).file, "FILE",                                \
-     "another machine: hwloc or NCCL XML, nvidia-smi topo -m, a Linux root", 0, 0},               \
+     "its description: hwloc or NCCL XML, nvidia-smi topo -m, a Linux root", 0, 0},               \
     {NULL, "--machine", TOOL_STRING, &(machine).text, "TEXT",                                     \
-     "another machine in words, e.g. '2x rtx3090 nvlink'", 0, 0},                                 \
+     "its description in words, e.g. '2x rtx3090 nvlink'", 0, 0},                                 \
     {NULL, "--card", TOOL_STRING, &(machine).cards, "N=CARD,...",                                 \
-     "which cards its GPUs are, e.g. 0=rtx3090 or all=a100", 0, 0}
+     "the cards of its GPUs, e.g. 0=rtx3090 or all=a100", 0, 0}
 /* clang-format on */
 
 /* TOOL_GO_ON, or the exit code after a line on stderr about options that exclude each other. */

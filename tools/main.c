@@ -1,38 +1,26 @@
 /* The tsr command: finds the subcommand and hands over. */
 #include "tsr.h"
 
-#include <signal.h>
+#include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include <tsr/version.h>
 
+#include "help.h"
 #include "options.h"
 
 static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *summary;
+    const char *part; /* a command of its own that its first argument names; NULL: none */
 } commands[] = {
-    {"topo", tsr_cmd_topo, "show a machine and the devices made from it"},
-    {"plan", tsr_cmd_plan, "show what a model takes on every device, without loading it"},
-    {"fit", tsr_cmd_fit, "show what has to give way so that a model fits"},
-    {"run", tsr_cmd_run, "generate text"},
-    {"bench", tsr_cmd_bench, "measure the devices, and a model at different splits"},
-    {"synth", tsr_cmd_synth, "write a model of random weights, to compare machines with"},
+    {"topo", tsr_cmd_topo, TOOL_TOPO_SUMMARY, NULL},       {"plan", tsr_cmd_plan, TOOL_PLAN_SUMMARY, NULL},
+    {"fit", tsr_cmd_fit, TOOL_FIT_SUMMARY, NULL},          {"run", tsr_cmd_run, TOOL_RUN_SUMMARY, NULL},
+    {"bench", tsr_cmd_bench, TOOL_BENCH_SUMMARY, "links"}, {"synth", tsr_cmd_synth, TOOL_SYNTH_SUMMARY, NULL},
 };
-
-static int print_usage(FILE *out)
-{
-    fprintf(out, "usage: tsr COMMAND [options]\n\ncommands:\n");
-    for (int i = 0; i < TOOL_COUNT(commands); i++)
-        fprintf(out, "  %-10s%s\n", commands[i].name, commands[i].summary);
-    fprintf(out, "  %-10s%s\n  %-10s%s\n", "version", "print the version", "help",
-            "print this text, or a command's options");
-    fprintf(out, "\n`tsr COMMAND --help` lists a command's options.\n");
-    return TOOL_EXIT_OK;
-}
 
 static int find_command(const char *name)
 {
@@ -57,16 +45,109 @@ static int complain(const char *name)
     return TOOL_EXIT_USAGE;
 }
 
+/* -- help -- */
+
+/* The tool itself as a command whose options are commands and exit codes. */
+static void print_usage(tool_help_form form)
+{
+    tool_option rows[TOOL_COUNT(commands) + 8] = {TOOL_HEADING_ROW("commands")};
+    int n = 1;
+    for (int i = 0; i < TOOL_COUNT(commands); i++)
+        rows[n++] = (tool_option){.long_name = commands[i].name, .help = commands[i].summary};
+    const tool_option others[] = {
+        {NULL, "version", TOOL_FLAG, NULL, NULL, "print the version", 0, 0},
+        {NULL, "help", TOOL_FLAG, NULL, "[COMMAND]", "print this text, or the options of a command", 0, 0},
+        TOOL_HEADING_ROW("exit status"),
+        {NULL, "0", TOOL_FLAG, NULL, NULL, "success", 0, 0},
+        {NULL, "1", TOOL_FLAG, NULL, NULL, "failure: a file, memory or a device", 0, 0},
+        {NULL, "2", TOOL_FLAG, NULL, NULL,
+         "the command line is wrong, or a text in it, such as that of --devices", 0, 0},
+        {NULL, "130", TOOL_FLAG, NULL, NULL, "interrupted with Ctrl-C", 0, 0},
+    };
+    for (int i = 0; i < TOOL_COUNT(others); i++)
+        rows[n++] = others[i];
+    const tool_command tool = {
+        .name = "",
+        .summary = "run one transformer split over several unequal devices",
+        .options = rows,
+        .n_options = n,
+        .description =
+            "Options are given as `--name value` or `--name=value`; a later option overrides an earlier one. "
+            "`tsr COMMAND --help` lists the options of a command. Names are those of llama.cpp where it has "
+            "the "
+            "option.\n\n"
+            "Tables and JSON go to standard output; messages and progress go to standard error. `tsr run` "
+            "writes "
+            "only the generated text to standard output.\n\n"
+            "`tsr help --man COMMAND` prints a manual page, `tsr help --markdown` the whole reference.",
+        .pages =
+            "devices splitting offload fitting machines generation processes precision benchmarking json"};
+    tool_help_print(&tool, form, stdout);
+}
+
+/* `words` name a command, or a part of one. */
+static int print_command(const char *const *words, int n, const char *form)
+{
+    char option[32];
+    int index = find_command(words[0]);
+    if (index < 0)
+        return complain(words[0]);
+    snprintf(option, sizeof option, "--help=%s", form);
+    bool has_part = n > 1 && commands[index].part && strcmp(words[1], commands[index].part) == 0;
+    char *help[] = {(char *)words[0], has_part ? (char *)words[1] : option, option, NULL};
+    return commands[index].run(has_part ? 3 : 2, help);
+}
+
+static void print_reference(void)
+{
+    printf("# The tsr command\n\n"
+           "<!-- Made by scripts/make-reference from the tables of options in tools/. -->\n\n");
+    print_usage(TOOL_HELP_MARKDOWN);
+    for (int i = 0; i < TOOL_COUNT(commands); i++) {
+        const char *words[] = {commands[i].name, commands[i].part};
+        print_command(words, 1, "markdown");
+        if (commands[i].part)
+            print_command(words, 2, "markdown");
+    }
+}
+
+static void print_man_title(const char *const *words, int n)
+{
+    printf(".TH \"TSR");
+    for (int i = 0; i < n; i++) {
+        putchar('-');
+        for (const char *c = words[i]; *c; c++)
+            putchar(toupper((unsigned char)*c));
+    }
+    printf("\" 1 \"%s\" \"tsr %s\" \"TSR manual\"\n", TSR_TOOL_DATE, TSR_VERSION_STRING);
+}
+
+/* tsr help [--man | --markdown] [COMMAND [PART]] */
 static int print_help(int argc, char **argv)
 {
-    if (argc < 3)
-        return print_usage(stdout);
-    int index = find_command(argv[2]);
-    if (index < 0)
-        return complain(argv[2]);
-    char *help[] = {argv[2], "--help", NULL};
-    return commands[index].run(2, help);
+    tool_help_form form = TOOL_HELP_TEXT;
+    const char *name = "text";
+    int n = argc - 2;
+    const char *const *words = (const char *const *)argv + 2;
+    if (n > 0 && strncmp(words[0], "--", 2) == 0 && tool_help_form_parse(words[0] + 2, &form)) {
+        name = words[0] + 2;
+        words++;
+        n--;
+    }
+    if (n > 0 && find_command(words[0]) < 0)
+        return complain(words[0]);
+    if (form == TOOL_HELP_MAN)
+        print_man_title(words, n);
+    if (n > 0)
+        return print_command(words, n, name);
+    if (form == TOOL_HELP_MARKDOWN)
+        print_reference();
+    else
+        print_usage(form);
+    return TOOL_EXIT_OK;
 }
+
+/* -- the program -- */
 
 static bool is_one_of(const char *text, const char *a, const char *b, const char *c)
 {

@@ -23,54 +23,42 @@ typedef struct tool_model_options {
         .n_seq = 1, .n_batch = 512, .activations = 16, .offload = TOOL_OFFLOAD_OPTIONS_INIT \
     }
 
-/* Rows for a command's table of options; `o` is a tool_model_options. */
-#define TOOL_MODEL_OPTION_ROWS(o)                                                                            \
-    {"-m", "--model", TOOL_STRING, &(o).model, "FILE", "GGUF model; of several files, the first", 0, 0},     \
-        {"-dev",      "--devices",                                                                           \
-         TOOL_STRING, &(o).devices,                                                                          \
-         "SPEC",      "e.g. cuda:0,mem=20GiB or host:2,threads=1 (default: the GPUs, else host)",            \
-         0,           0},                                                                                    \
-        {"-ts",       "--tensor-split",                                                                      \
-         TOOL_STRING, &(o).tensor_split,                                                                     \
-         "N,N,...",   "proportions in device order, 0 = unused (default: the fastest)",                      \
-         0,           0},                                                                                    \
-        {"-sm",       "--split-mode",                                                                        \
-         TOOL_STRING, &(o).split_mode,                                                                       \
-         "MODE",      "tensor (default), layer, none or auto",                                               \
-         0,           0},                                                                                    \
-        {NULL,        "--expert-split",                                                                      \
-         TOOL_STRING, &(o).expert_split,                                                                     \
-         "HOW",       "divide the columns of every expert, or the experts, or (auto, default)",              \
-         0,           0},                                                                                    \
-        {"-mg", "--main-gpu",       TOOL_INT, &(o).main_device, "N", "the device for -sm none (default 0)",  \
-         0,     TSR_MAX_DEVICES - 1},                                                                        \
-        TOOL_OFFLOAD_OPTION_ROWS((o).offload),                                                               \
-        {"-c",       "--ctx-size", TOOL_INT,                                                                 \
-         &(o).n_ctx, "N",          "tokens of context (default 0: as the model was trained)",                \
-         0,          1 << 30},                                                                               \
-        {"-b", "--batch-size", TOOL_INT, &(o).n_batch, "N", "most tokens computed at once (default 512)",    \
-         1,    1 << 16},                                                                                     \
-        {"-ub", "--ubatch-size", TOOL_INT, &(o).n_batch, "N", "the same", 1, 1 << 16},                       \
-        {"-ctk",      "--cache-type-k",                                                                      \
-         TOOL_STRING, &(o).type_k,                                                                           \
-         "TYPE",      "keys in the KV region: f32, f16 (default), bf16, q8_0, q4_0",                         \
-         0,           0},                                                                                    \
-        {"-ctv", "--cache-type-v", TOOL_STRING, &(o).type_v, "TYPE", "values, likewise", 0, 0},              \
-        {NULL,      "--swa-full",                                                                            \
-         TOOL_FLAG, &(o).swa_full,                                                                           \
-         NULL,      "keep all tokens in layers with a sliding window, too",                                  \
-         0,         0},                                                                                      \
-        {NULL,        "--reduction",                                                                         \
-         TOOL_STRING, &(o).reduction,                                                                        \
-         "KIND",      "exact (default): the same bits for every split; f32, bf16",                           \
-         0,           0},                                                                                    \
-        {NULL,     "--activations",                                                                          \
-         TOOL_INT, &(o).activations,                                                                         \
-         "BITS",   "beside weights on host devices: 16 (default), or 8: faster, as in llama.cpp",            \
-         8,        16},                                                                                      \
-    {                                                                                                        \
-        NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL, "copy weights into memory near their device", 0, 0 \
-    }
+/* Rows for a command's table of options; `o` is a tool_model_options. The last group may be continued. */
+/* clang-format off */
+#define TOOL_MODEL_OPTION_ROWS(o)                                                                 \
+    TOOL_HEADING_ROW("model, devices and split"),                                                 \
+    {"-m", "--model", TOOL_STRING, &(o).model, "FILE",                                            \
+     "GGUF model; of a model in several files, the first file", 0, 0},                            \
+    {"-dev", "--devices", TOOL_STRING, &(o).devices, "SPEC",                                      \
+     "e.g. cuda:0,mem=20GiB or host:2,threads=1 (default: all GPUs, otherwise host)", 0, 0},      \
+    {"-ts", "--tensor-split", TOOL_STRING, &(o).tensor_split, "N,N,...",                          \
+     "proportions in device order, 0 = unused (default: the fastest)", 0, 0},                     \
+    {"-sm", "--split-mode", TOOL_STRING, &(o).split_mode, "MODE",                                 \
+     "tensor (default), layer, none or auto", 0, 0},                                              \
+    {NULL, "--expert-split", TOOL_STRING, &(o).expert_split, "HOW",                               \
+     "columns (of every expert), experts (whole ones) or auto: the faster (default)", 0, 0},      \
+    {"-mg", "--main-gpu", TOOL_INT, &(o).main_device, "N",                                        \
+     "the device for -sm none (default 0)", 0, TSR_MAX_DEVICES - 1},                              \
+    TOOL_OFFLOAD_OPTION_ROWS((o).offload),                                                        \
+    TOOL_HEADING_ROW("context, batches and precision"),                                           \
+    {"-c", "--ctx-size", TOOL_INT, &(o).n_ctx, "N",                                               \
+     "tokens of context (default 0: as the model was trained)", 0, 1 << 30},                      \
+    {"-b", "--batch-size", TOOL_INT, &(o).n_batch, "N",                                           \
+     "most tokens computed in one step (default 512)", 1, 1 << 16},                               \
+    {"-ub", "--ubatch-size", TOOL_INT, &(o).n_batch, "N", "the same as -b", 1, 1 << 16},          \
+    {"-ctk", "--cache-type-k", TOOL_STRING, &(o).type_k, "TYPE",                                  \
+     "type of keys in the KV region: f32, f16 (default), bf16, q8_0, q4_0", 0, 0},                \
+    {"-ctv", "--cache-type-v", TOOL_STRING, &(o).type_v, "TYPE",                                  \
+     "type of values in the KV region, likewise", 0, 0},                                          \
+    {NULL, "--swa-full", TOOL_FLAG, &(o).swa_full, NULL,                                          \
+     "keep all tokens in layers with a sliding window, too", 0, 0},                               \
+    {NULL, "--reduction", TOOL_STRING, &(o).reduction, "KIND",                                    \
+     "exact (default): the same bits for every split; f32, bf16", 0, 0},                          \
+    {NULL, "--activations", TOOL_INT, &(o).activations, "BITS",                                   \
+     "of activations on host devices: 16 (default), or 8: faster, as in llama.cpp", 8, 16},       \
+    {NULL, "--no-mmap", TOOL_FLAG, &(o).no_mmap, NULL,                                            \
+     "copy weights into memory near their device", 0, 0}
+/* clang-format on */
 
 /* Turn them into a config that borrows `tensor_split` and `options`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE
  * after one line on stderr. */

@@ -27,27 +27,21 @@ typedef struct tool_offload_options {
     }
 
 /* Rows for a command's table of options; `o` is a tool_offload_options. */
-#define TOOL_OFFLOAD_OPTION_ROWS(o)                                                                       \
-    {"-ngl",   "--n-gpu-layers",                                                                          \
-     TOOL_INT, &(o).n_gpu_layers,                                                                         \
-     "N",      "keep the last N layers, and offload the others (default -1: none)",                       \
-     -1,       1 << 20},                                                                                  \
-        {NULL, "--gpu-layers", TOOL_INT, &(o).n_gpu_layers, "N", "the same", -1, 1 << 20},                \
-        {"-ncmoe", "--n-cpu-moe", TOOL_INT, &(o).n_cpu_moe, "N", "offload experts of the first N layers", \
-         0,        1 << 20},                                                                              \
-        {"-cmoe", "--cpu-moe", TOOL_FLAG, &(o).cpu_moe, NULL, "offload all experts", 0, 0},               \
-        {"-ot",                                                                                           \
-         "--override-tensor",                                                                             \
-         TOOL_LIST,                                                                                       \
-         &(o).overrides,                                                                                  \
-         "REGEX=DEV,...",                                                                                 \
-         "the blocks of these tensors to a device; CPU: the one to offload to",                           \
-         0,                                                                                               \
-         0},                                                                                              \
-    {                                                                                                     \
-        NULL, "--offload-device", TOOL_STRING, &(o).device, "DEV",                                        \
-            "by name or number (default: the last host device)", 0, 0                                     \
-    }
+/* clang-format off */
+#define TOOL_OFFLOAD_OPTION_ROWS(o)                                                               \
+    TOOL_HEADING_ROW("offload"),                                                                  \
+    {"-ngl", "--n-gpu-layers", TOOL_INT, &(o).n_gpu_layers, "N",                                  \
+     "keep the last N layers, offload the others (default -1: offload none)", -1, 1 << 20},       \
+    {NULL, "--gpu-layers", TOOL_INT, &(o).n_gpu_layers, "N", "the same as -ngl", -1, 1 << 20},    \
+    {"-ncmoe", "--n-cpu-moe", TOOL_INT, &(o).n_cpu_moe, "N",                                      \
+     "offload the experts of the first N layers", 0, 1 << 20},                                    \
+    {"-cmoe", "--cpu-moe", TOOL_FLAG, &(o).cpu_moe, NULL,                                         \
+     "offload the experts of all layers", 0, 0},                                                  \
+    {"-ot", "--override-tensor", TOOL_LIST, &(o).overrides, "REGEX=DEV,...",                      \
+     "send the blocks of these tensors to a device; CPU: the offload device", 0, 0},              \
+    {NULL, "--offload-device", TOOL_STRING, &(o).device, "DEV",                                   \
+     "offload device, by name or number (default: the last host device)", 0, 0}
+/* clang-format on */
 
 /* Put them into a config, which borrows `options`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE after one line on
  * stderr. */

@@ -9,7 +9,9 @@
 
 #include <tsr/topology.h>
 
-enum { HELP_COLUMN = 34, LONGEST_WORD = 40 };
+#include "help.h"
+
+enum { LONGEST_WORD = 40 };
 
 /* Edits (insert, delete, replace) that turn a into b; words are cut at LONGEST_WORD. */
 static int edit_distance(const char *a, const char *b)
@@ -57,25 +59,6 @@ static const tool_option *find_option(const tool_command *command, const char *t
             is_name(command->options[i].long_name, text, length))
             return &command->options[i];
     return NULL;
-}
-
-static void print_help(const tool_command *command, FILE *out)
-{
-    fprintf(out, "usage: tsr %s [options]\n\n%s\n\noptions:\n", command->name, command->summary);
-    for (int i = 0; i < command->n_options; i++) {
-        const tool_option *option = &command->options[i];
-        int width = fprintf(out, "  %s%s%s", option->short_name ? option->short_name : "",
-                            option->short_name && option->long_name ? ", " : "",
-                            option->long_name ? option->long_name : "");
-        if (option->argument)
-            width += fprintf(out, " %s", option->argument);
-        if (width >= HELP_COLUMN - 1)
-            width = fprintf(out, "\n") - 1;
-        fprintf(out, "%*s%s\n", HELP_COLUMN - width, "", option->help);
-    }
-    fprintf(out, "  -h, --help%*s%s\n", HELP_COLUMN - 12, "", "print this text");
-    if (command->notes)
-        fprintf(out, "\n%s", command->notes);
 }
 
 static int complain_unknown(const tool_command *command, const char *text, FILE *err)
@@ -152,6 +135,7 @@ static bool read_value(const tool_option *option, const char *text)
         return true;
     }
     case TOOL_FLAG:
+    case TOOL_HEADING:
         break;
     }
     return false;
@@ -200,12 +184,22 @@ static int parse_one(const tool_command *command, int argc, char **argv, int *at
     return read_value(option, value) ? TOOL_GO_ON : complain_value(command, option, name, value, err);
 }
 
+/* "-h", "--help" or "--help=FORM". */
+static bool is_help(const char *text, tool_help_form *form_out)
+{
+    *form_out = TOOL_HELP_TEXT;
+    if (strcmp(text, "-h") == 0 || strcmp(text, "--help") == 0)
+        return true;
+    return strncmp(text, "--help=", 7) == 0 && tool_help_form_parse(text + 7, form_out);
+}
+
 int tool_options_parse(const tool_command *command, int argc, char **argv, FILE *out, FILE *err)
 {
     int code = TOOL_GO_ON;
+    tool_help_form form;
     for (int at = 1; at < argc && code == TOOL_GO_ON; at++) {
-        if (strcmp(argv[at], "-h") == 0 || strcmp(argv[at], "--help") == 0) {
-            print_help(command, out);
+        if (is_help(argv[at], &form)) {
+            tool_help_print(command, form, out);
             return TOOL_EXIT_OK;
         }
         code = parse_one(command, argc, argv, &at, err);

@@ -1,5 +1,5 @@
 /* Command-line options of the tsr command: one table per command says name, kind, range and help of each
- * option; parsing, error messages and --help are made from it.
+ * option; parsing, error messages, --help, docs/reference/cli.md and the manual pages are made from it.
  *
  *     int n_ctx = 4096;
  *     const char *model = NULL;
@@ -7,14 +7,17 @@
  *         {"-m", "--model", TOOL_STRING, &model, "FILE", "GGUF model to open", 0, 0},
  *         {"-c", "--ctx-size", TOOL_INT, &n_ctx, "N", "tokens of context (default 4096)", 1, 1 << 20},
  *     };
- *     const tool_command command = {"run", "generate text", options, TOOL_COUNT(options), NULL};
+ *     const tool_command command = {.name = "run",
+ *                                   .summary = "generate text",
+ *                                   .options = options,
+ *                                   .n_options = TOOL_COUNT(options)};
  *     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
  *     if (code != TOOL_GO_ON)
  *         return code;
  *
  * Names are matched whole, since people know short names of several letters ("-ts"). "--name value" and
  * "--name=value" both work; a later option overrides an earlier one (but for lists). "-h" and "--help" need
- * no entry. */
+ * no entry; "--help=markdown" and "--help=man" print it in another form (help.h). */
 #ifndef TSR_TOOLS_OPTIONS_H
 #define TSR_TOOLS_OPTIONS_H
 
@@ -41,7 +44,8 @@ typedef enum tool_option_kind {
     TOOL_INT,    /* int */
     TOOL_U64,    /* uint64_t */
     TOOL_FLOAT,  /* float, finite */
-    TOOL_BYTES   /* uint64_t, as tsr_bytes_parse() reads it */
+    TOOL_BYTES,  /* uint64_t, as tsr_bytes_parse() reads it */
+    TOOL_HEADING /* nothing: no option, but the title of those that follow, in `help` */
 } tool_option_kind;
 
 /* Texts in the order in which they were given; they point into argv. */
@@ -56,16 +60,24 @@ typedef struct tool_option {
     tool_option_kind kind;
     void *value;
     const char *argument; /* what --help calls the argument; NULL for flags */
-    const char *help;     /* one line */
+    const char *help;     /* one line; default values in brackets at its end */
     double min, max;      /* of numbers, inclusive; both 0: whatever the type holds */
 } tool_option;
 
+#define TOOL_HEADING_ROW(title)                           \
+    {                                                     \
+        NULL, NULL, TOOL_HEADING, NULL, NULL, title, 0, 0 \
+    }
+
 typedef struct tool_command {
-    const char *name;    /* "run" */
+    const char *name;    /* "run"; "" for the tool itself */
     const char *summary; /* one line, lower case, no full stop */
     const tool_option *options;
     int n_options;
-    const char *notes; /* printed below the options by --help, e.g. examples; NULL if there are none */
+    const char *description; /* paragraphs, separated by empty lines and otherwise unbroken; `code` is between
+                                backquotes; NULL: none */
+    const char *examples;    /* commands, separated by newlines; NULL: none */
+    const char *pages;       /* of docs/reference, separated by blanks: "devices json"; NULL: none */
 } tool_command;
 
 /* Read argv[1..argc); argv[0] is the command's name. Returns TOOL_GO_ON, TOOL_EXIT_OK after printing help to

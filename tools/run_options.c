@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include "tsr.h"
+
 /* Whether what is said about prompt and chat goes together, and what follows from it. */
 static int check_prompt(run_options *o)
 {
@@ -48,49 +50,61 @@ int run_options_read(int argc, char **argv, run_options *o)
     *o = (run_options){.model = TOOL_MODEL_OPTIONS_INIT, .sampler = TSR_SAMPLER_CONFIG_INIT, .n_predict = -1};
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(o->model),
-        {NULL, "--fit", TOOL_FLAG, &o->fit, NULL, "cut what is not set until it fits, as tsr fit shows", 0,
-         0},
+        TOOL_HEADING_ROW("fitting"),
+        {NULL, "--fit", TOOL_FLAG, &o->fit, NULL,
+         "reduce what no option sets until the model fits, as tsr fit shows", 0, 0},
         TOOL_FIT_OPTION_ROWS(o->fitting),
+        TOOL_HEADING_ROW("kernels, collectives and processes"),
         {NULL, "--isa", TOOL_STRING, &o->isa, "NAME",
          "kernels of host devices: generic, avx2, ...; see tsr topo (default: best)", 0, 0},
         {NULL, "--collectives", TOOL_STRING, &o->collectives, "KIND",
          "between GPUs: peer, nccl, staged (default auto: the fastest measured)", 0, 0},
         {NULL, "--library-tokens", TOOL_INT, &o->library_tokens, "N",
-         "tokens from which cuBLASLt may multiply, -1 = never (default 32)", -1, INT32_MAX},
+         "fewest tokens that cuBLASLt multiplies, -1 = never (default 32)", -1, INT32_MAX},
         {NULL, "--verify-upload", TOOL_FLAG, &o->verify_upload, NULL,
          "read copied weights back from their device and compare", 0, 0},
-        {"-p", "--prompt", TOOL_STRING, &o->prompt, "TEXT", "what to continue; - reads standard input", 0, 0},
-        {"-f", "--file", TOOL_STRING, &o->prompt_file, "FILE", "a file with the prompt; - as above", 0, 0},
-        {"-i", "--interactive", TOOL_FLAG, &o->interactive, NULL, "a conversation, a line a message", 0, 0},
+        {NULL, "--mpi", TOOL_FLAG, &o->mpi, NULL,
+         "under mpirun: use the devices of all processes; --devices is for each", 0, 0},
+        TOOL_HEADING_ROW("text"),
+        {"-p", "--prompt", TOOL_STRING, &o->prompt, "TEXT", "text to continue; - reads standard input", 0, 0},
+        {"-f", "--file", TOOL_STRING, &o->prompt_file, "FILE",
+         "read the prompt from a file; - reads standard input", 0, 0},
+        {"-i", "--interactive", TOOL_FLAG, &o->interactive, NULL,
+         "hold a conversation, one message per line of input", 0, 0},
         {NULL, "--chat", TOOL_STRING, &o->chat, "NAME",
          "chat template: chatml, llama3, gemma, ...; auto (default with -i): the file's", 0, 0},
         {NULL, "--system", TOOL_STRING, &o->system, "TEXT", "system message of a chat", 0, 0},
         {"-n", "--n-predict", TOOL_INT, &o->n_predict, "N",
          "tokens to generate (default -1: to the end of the text)", -1, INT32_MAX},
+        {NULL, "--no-display-prompt", TOOL_FLAG, &o->hide_prompt, NULL, "print the continuation only", 0, 0},
+        {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "do not stop at the end of the text", 0, 0},
+        TOOL_HEADING_ROW("sampling"),
         {NULL, "--temp", TOOL_FLOAT, &o->sampler.temperature, "T", "temperature, 0 = greedy (default 0.8)", 0,
          1000},
-        {NULL, "--top-k", TOOL_INT, &o->sampler.top_k, "K", "of the K likeliest, 0 = off (default 40)", 0, 0},
+        {NULL, "--top-k", TOOL_INT, &o->sampler.top_k, "K",
+         "choose among the K most likely tokens, 0 = all (default 40)", 0, 0},
         {NULL, "--top-p", TOOL_FLOAT, &o->sampler.top_p, "P",
-         "of those that sum up to P, 1 = off (default 0.95)", 0, 1},
+         "among the most likely that sum up to P, 1 = all (default 0.95)", 0, 1},
         {NULL, "--min-p", TOOL_FLOAT, &o->sampler.min_p, "P",
-         "of those at least P times the likeliest, 0 = off (default 0.05)", 0, 1},
+         "among those at least P times as likely as the first, 0 = all (default 0.05)", 0, 1},
         {NULL, "--repeat-penalty", TOOL_FLOAT, &o->sampler.repeat_penalty, "X",
-         "makes repetition less likely, 1 = off (default 1)", 0, 0},
+         "makes repeated tokens less likely, 1 = off (default 1)", 0, 0},
         {NULL, "--repeat-last-n", TOOL_INT, &o->sampler.repeat_last_n, "N",
-         "tokens that it looks back (default 64)", 0, 1 << 24},
-        {"-s", "--seed", TOOL_U64, &o->sampler.seed, "S", "of the random numbers (default 0)", 0, 0},
-        {NULL, "--no-display-prompt", TOOL_FLAG, &o->hide_prompt, NULL, "print the continuation only", 0, 0},
-        {NULL, "--ignore-eos", TOOL_FLAG, &o->ignore_eos, NULL, "go on past the end of the text", 0, 0},
-        {NULL, "--mpi", TOOL_FLAG, &o->mpi, NULL,
-         "under mpirun: the devices of all processes together; --devices is of each", 0, 0},
+         "number of last tokens that count as repeated (default 64)", 0, 1 << 24},
+        {"-s", "--seed", TOOL_U64, &o->sampler.seed, "S", "seed of the random numbers (default 0)", 0, 0},
+        TOOL_HEADING_ROW("messages"),
         {"-v", "--verbose", TOOL_FLAG, &o->verbose, NULL, "show the plan and what the library chose", 0, 0},
     };
-    const tool_command command = {"run", "generate text: the text on stdout, speed and memory on stderr",
-                                  options, TOOL_COUNT(options),
-                                  "examples:\n"
-                                  "  tsr run -m model.gguf -p 'lighthouse (n.):' -n 40 --temp 0\n"
-                                  "  tsr run -m model.gguf -f prompt.txt --devices host:2 -ts 3,1 -ctk q8_0\n"
-                                  "  tsr run -m model.gguf -i --system 'Answer in one sentence.'\n"};
+    const tool_command command = {
+        .name = "run",
+        .summary = TOOL_RUN_SUMMARY,
+        .options = options,
+        .n_options = TOOL_COUNT(options),
+        .description = "The text goes to standard output; speed and memory go to standard error.",
+        .examples = "tsr run -m model.gguf -p 'lighthouse (n.):' -n 40 --temp 0\n"
+                    "tsr run -m model.gguf -f prompt.txt --devices host:2 -ts 3,1 -ctk q8_0\n"
+                    "tsr run -m model.gguf -i --system 'Answer in one sentence.'",
+        .pages = "generation devices splitting offload fitting precision processes"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = check_prompt(o);

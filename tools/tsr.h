@@ -1,5 +1,5 @@
-/* What the commands of the tsr tool share. A command lives in cmd_<name>.c, has the signature below with
- * argv[0] its own name, returns an exit code (0 done, 1 failed, 2 asked wrongly), and has a line in main.c's
+/* What the commands of the tsr tool share. A command is in cmd_<name>.c, has the signature below with argv[0]
+ * its own name, returns an exit code (0 done, 1 failed, 2 wrong command line), and has a line in main.c's
  * table. */
 #ifndef TSR_TOOLS_TSR_H
 #define TSR_TOOLS_TSR_H
@@ -10,6 +10,15 @@
 #include <tsr/log.h>
 #include <tsr/status.h>
 
+/* One line on each command, for its own help and for that of the tool. */
+#define TOOL_TOPO_SUMMARY  "show a machine and the devices made from it"
+#define TOOL_PLAN_SUMMARY  "show what a model takes on every device, without loading it"
+#define TOOL_FIT_SUMMARY   "show how a model can be made to fit, without loading it"
+#define TOOL_RUN_SUMMARY   "generate text, or hold a conversation"
+#define TOOL_BENCH_SUMMARY "measure the devices, and a model at different splits"
+#define TOOL_LINKS_SUMMARY "measure transfers and all-reduces between the devices"
+#define TOOL_SYNTH_SUMMARY "write a model of random weights, to compare machines with"
+
 int tsr_cmd_topo(int argc, char **argv);
 int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_fit(int argc, char **argv);
@@ -18,8 +27,8 @@ int tsr_cmd_synth(int argc, char **argv);
 int tsr_cmd_bench(int argc, char **argv);       /* and, by its first word: */
 int tsr_cmd_bench_links(int argc, char **argv); /* argv[0] is "links" */
 
-/* Print "tsr COMMAND: the last error" and return the exit code: 2 where the user's words were wrong, else
- * 1. */
+/* Print "tsr COMMAND: the last error" and return the exit code: 2 where the command line was wrong, 1
+ * otherwise. */
 int tool_fail(const char *command, tsr_status status);
 
 /* Prints warnings to stderr, and with `verbose` everything else too. */

@@ -230,35 +230,45 @@ int tsr_cmd_bench(int argc, char **argv)
                        .output = "table"};
     const tool_option options[] = {
         TOOL_MODEL_OPTION_ROWS(o.model),
+        TOOL_HEADING_ROW("what is measured"),
         {NULL, "--synthetic", TOOL_STRING, &o.synthetic, "SHAPE[:TYPE]",
          "instead of -m: random weights, e.g. llama-3-8b:q4_k (see tsr synth)", 0, 0},
         {NULL, "--layers", TOOL_INT, &o.n_layers, "N",
-         "of a synthetic model only so many; results are extrapolated to all", 2, 10000},
+         "use N layers of the synthetic model and extrapolate to all", 2, 10000},
         {NULL, "--ratios", TOOL_STRING, &o.ratios, "WHICH",
          "sweep (default; sweep:N), auto (search the best), or a list like '1,1;3,1'", 0, 0},
-        {"-p", "--n-prompt", TOOL_STRING, &o.prompts, "N,...", "tokens of prompts (default 512); 0: none", 0,
-         0},
-        {"-n", "--n-gen", TOOL_STRING, &o.gens, "N,...", "tokens generated (default 128); 0: none", 0, 0},
-        {"-d", "--n-depth", TOOL_STRING, &o.depths, "N,...", "tokens before either (default 0)", 0, 0},
+        {"-p", "--n-prompt", TOOL_STRING, &o.prompts, "N,...",
+         "tokens of prompts (default 512); 0: no prompts", 0, 0},
+        {"-n", "--n-gen", TOOL_STRING, &o.gens, "N,...", "tokens generated (default 128); 0: no generation",
+         0, 0},
+        {"-d", "--n-depth", TOOL_STRING, &o.depths, "N,...",
+         "tokens before the prompt or the generation (default 0)", 0, 0},
         {"-r", "--repetitions", TOOL_INT, &o.n_rounds, "N", "of every test (default 5)", 1,
          BENCH_MAX_REPETITIONS},
         {NULL, "--budget", TOOL_INT, &o.budget_s, "SECONDS",
-         "cut repetitions, and -p and -n where not given, to this (default 120; 0: never)", 0, 1 << 20},
+         "reduce -r, and -p and -n where not given, to this (default 120; 0: no limit)", 0, 1 << 20},
+        TOOL_HEADING_ROW("reports"),
         {"-o", "--output", TOOL_STRING, &o.output, "FORMAT", "table (default), md, csv or json", 0, 0},
         {NULL, "--save", TOOL_STRING, &o.save, "FILE", "write the JSON to a file, too", 0, 0},
         {NULL, "--plot", TOOL_STRING, &o.plot, "FILE", "draw speed against ratio (SVG)", 0, 0},
         {NULL, "--html", TOOL_STRING, &o.html, "FILE", "write a page with tables and pictures", 0, 0},
-        {NULL, "--show", TOOL_STRING, &o.show, "FILE", "measure nothing: the JSON of an earlier run", 0, 0},
-        {NULL, "--compare", TOOL_STRING, &o.compare, "FILE", "beside the JSON of an earlier run", 0, 0},
+        {NULL, "--show", TOOL_STRING, &o.show, "FILE", "measure nothing, show the JSON of an earlier run", 0,
+         0},
+        {NULL, "--compare", TOOL_STRING, &o.compare, "FILE", "compare with the JSON of an earlier run", 0, 0},
         {"-v", "--verbose", TOOL_FLAG, &o.verbose, NULL, "log what the library does", 0, 0},
     };
     const tool_command command = {
-        "bench", "measure the devices, and a model at different splits", options, TOOL_COUNT(options),
-        "Without -m only the devices are measured. `tsr bench links` measures what they exchange.\n"
-        "Ctrl-C ends it with what has been measured.\n\nexamples:\n"
-        "  tsr bench --devices host:2\n"
-        "  tsr bench -m model.gguf --devices cuda:0,cuda:1 --ratios '1,1;3,2;2,1'\n"
-        "  tsr bench -m model.gguf --devices cuda --ratios auto -d 0,4096 --html report.html\n"};
+        .name = "bench",
+        .summary = TOOL_BENCH_SUMMARY,
+        .options = options,
+        .n_options = TOOL_COUNT(options),
+        .description =
+            "Without `-m` only the devices are measured. `tsr bench links` measures transfers between them. "
+            "Ctrl-C stops and reports what has been measured.",
+        .examples = "tsr bench --devices host:2\n"
+                    "tsr bench -m model.gguf --devices cuda:0,cuda:1 --ratios '1,1;3,2;2,1'\n"
+                    "tsr bench -m model.gguf --devices cuda --ratios auto -d 0,4096 --html report.html",
+        .pages = "benchmarking devices splitting offload precision"};
     float split[TSR_MAX_DEVICES];
     bench_synthetic synthetic = {0};
     bench b = {.options = &o, .engine.config = TSR_MODEL_CONFIG_INIT};

@@ -239,18 +239,23 @@ int tsr_cmd_bench_links(int argc, char **argv)
     links_options o = {0};
     const tool_option options[] = {
         {"-dev", "--devices", TOOL_STRING, &o.devices, "SPEC",
-         "devices to measure between (default: the GPUs, else host)", 0, 0},
+         "devices to measure between (default: all GPUs, otherwise host)", 0, 0},
         {NULL, "--collectives", TOOL_STRING, &o.collectives, "KIND",
          "between GPUs: peer, nccl, staged (default auto: the fastest)", 0, 0},
         {NULL, "--json", TOOL_FLAG, &o.as_json, NULL, "print JSON", 0, 0},
         {"-v", "--verbose", TOOL_FLAG, &o.verbose, NULL, "log what the library does", 0, 0},
     };
     const tool_command command = {
-        "bench links", "measure what devices exchange, beside what is predicted", options,
-        TOOL_COUNT(options),
-        "GB/s are those of the largest hand-over, times those of 4 KiB.\n\nexamples:\n"
-        "  tsr bench links --devices host:2\n"
-        "  tsr bench links --devices cuda --json\n"};
+        .name = "bench links",
+        .summary = TOOL_LINKS_SUMMARY,
+        .options = options,
+        .n_options = TOOL_COUNT(options),
+        .description =
+            "The tables show measured values together with predicted ones. GB/s are those of the largest "
+            "transfer, latencies those of 4 KiB.",
+        .examples = "tsr bench links --devices host:2\n"
+                    "tsr bench links --devices cuda --json",
+        .pages = "benchmarking devices json"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code != TOOL_GO_ON)
         return code;

@@ -49,18 +49,23 @@ int tsr_cmd_synth(int argc, char **argv)
     synth_shape shape;
     tsr_type type;
     const tool_option options[] = {
-        {"-s", "--shape", TOOL_STRING, &text, "SHAPE[:TYPE]", "e.g. llama-3-8b:q4_k (without a type: f16)", 0,
+        {"-s", "--shape", TOOL_STRING, &text, "SHAPE[:TYPE]", "e.g. llama-3-8b:q4_k (default type: f16)", 0,
          0},
-        {"-o", "--output", TOOL_STRING, &path, "FILE", "where to write the GGUF file", 0, 0},
-        {NULL, "--layers", TOOL_INT, &n_layers, "N", "of the shape's layers only so many", 1, 10000},
-        {NULL, "--seed", TOOL_U64, &seed, "N", "of the random weights (default 1)", 0, 0},
+        {"-o", "--output", TOOL_STRING, &path, "FILE", "the GGUF file to write", 0, 0},
+        {NULL, "--layers", TOOL_INT, &n_layers, "N", "write only N layers of the shape", 1, 10000},
+        {NULL, "--seed", TOOL_U64, &seed, "N", "seed of the random weights (default 1)", 0, 0},
     };
     const tool_command command = {
-        "synth", "write a model of random weights, to compare machines with", options, TOOL_COUNT(options),
-        "Shapes: tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, llama-2-7b, mistral-7b, llama-3-8b, "
-        "llama-2-13b,\n"
-        "mixtral-8x7b, llama-3-70b. The file says no words: it has no vocabulary.\n\nexample:\n"
-        "  tsr synth --shape llama-3.2-1b:q8_0 -o 1b.gguf\n"};
+        .name = "synth",
+        .summary = TOOL_SYNTH_SUMMARY,
+        .options = options,
+        .n_options = TOOL_COUNT(options),
+        .description =
+            "Shapes: tinyllama-1.1b, llama-3.2-1b, llama-3.2-3b, llama-2-7b, mistral-7b, llama-3-8b, "
+            "llama-2-13b, mixtral-8x7b, llama-3-70b. The file has no vocabulary, so the model reads and "
+            "writes tokens, not text.",
+        .examples = "tsr synth --shape llama-3.2-1b:q8_0 -o 1b.gguf",
+        .pages = "benchmarking"};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code != TOOL_GO_ON)
         return code;

@@ -1,0 +1,21 @@
+/* What --help prints, made from a command's table of options: as text, as a section of docs/reference/cli.md,
+ * or as a manual page. */
+#ifndef TSR_TOOLS_HELP_H
+#define TSR_TOOLS_HELP_H
+
+#include <stdio.h>
+
+#include "options.h"
+
+typedef enum tool_help_form { TOOL_HELP_TEXT, TOOL_HELP_MARKDOWN, TOOL_HELP_MAN } tool_help_form;
+
+/* The form that "text", "markdown" or "man" names; false for any other word. */
+bool tool_help_form_parse(const char *name, tool_help_form *form_out);
+
+/* Of a manual page everything but its first line, which names version and date. */
+void tool_help_print(const tool_command *command, tool_help_form form, FILE *out);
+
+/* "tsr-bench-links" for "bench links". */
+const char *tool_help_page(const char *command, char name[32]);
+
+#endif
