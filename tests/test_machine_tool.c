@@ -25,8 +25,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
     (void)state;
     static const program_case cases[] = {
         {"topo --machine '2x rtx309'", 2, "column 4: 'rtx309' is no card; known are host"},
-        {"topo --machine 'host' --machine-file x.xml", 2, "two machines; give one"},
-        {"topo --card 0=t4", 2, "--card goes with"},
+        {"topo --machine 'host' --machine-file x.xml", 2, "each name a machine; give only one"},
+        {"topo --card 0=t4", 2, "--card needs"},
         {"topo --machine '2x t4' --card 5=l4", 2, "has 2 NVIDIA GPUs"},
         {"topo --machine host --nccl-xml -", 1, "has no GPU"},
         {"topo --machine 't4' --nccl-xml /nowhere/x.xml", 1, "cannot write '/nowhere/x.xml'"},

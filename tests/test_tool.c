@@ -94,8 +94,8 @@ static void wrong_options_get_one_line_and_code_2(void **state)
         {"--modell x", "tsr try: unknown option '--modell'; did you mean '--model'?\n"},
         {"--ctx_size=5", "tsr try: unknown option '--ctx_size=5'; did you mean '--ctx-size'?\n"},
         {"--zzzzzzzzzzzz", "tsr try: unknown option '--zzzzzzzzzzzz'; see `tsr try --help`\n"},
-        {"file.gguf", "tsr try: 'file.gguf' is no option; see `tsr try --help`\n"},
-        {"-", "tsr try: '-' is no option; see `tsr try --help`\n"},
+        {"file.gguf", "tsr try: 'file.gguf' is not an option; see `tsr try --help`\n"},
+        {"-", "tsr try: '-' is not an option; see `tsr try --help`\n"},
         {"-m", "tsr try: -m needs a value: -m FILE\n"},
         {"-m --json", "tsr try: -m needs a value: -m FILE\n"},
         {"--json=1", "tsr try: --json takes no value, remove '=1'\n"},
@@ -165,7 +165,7 @@ static void headings_divide_help_and_are_no_options(void **state)
     assert_int_equal(tool_options_parse(&divided, 2, argv, out, out), TOOL_EXIT_USAGE);
     fclose(out);
     assert_non_null(strstr(text, "\n\nfirst:\n  --json "));
-    assert_non_null(strstr(text, "'first' is no option"));
+    assert_non_null(strstr(text, "'first' is not an option"));
 }
 
 static void a_slip_finds_the_word_and_another_word_does_not(void **state)

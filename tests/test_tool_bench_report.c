@@ -250,7 +250,7 @@ static void damaged_reports_are_refused(void **state)
         json_object_set_new(spoilt, keys[k], json_integer(7));
         assert_int_equal(json_dump_file(spoilt, file_in("b.json"), 0), 0);
         json_decref(spoilt);
-        program_check(arguments, 1, "no report", text, sizeof text);
+        program_check(arguments, 1, "not a report", text, sizeof text);
     }
     document = json_dumps(report, 0);
     for (size_t length = strlen(document) / 2; length > 0; length /= 3) {
@@ -288,7 +288,7 @@ static void an_interrupted_run_prints_what_it_has(void **state)
     while (n < sizeof text - 1 && (got = read(ends[0], text + n, sizeof text - 1 - n)) > 0) {
         n += (size_t)got;
         text[n] = '\0';
-        if (strstr(text, "kept in")) /* the devices were measured: the model comes next */
+        if (strstr(text, "stored in")) /* the devices were measured: the model comes next */
             break;
     }
     usleep(300000);

@@ -23,8 +23,8 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
     (void)state;
     static const program_case cases[] = {
         {CHAT "-p hi --chat klingon", 2, "no chat template is called \"klingon\""},
-        {"run -m " MODEL " -p hi --system x", 2, "--system goes with --chat or -i"},
-        {CHAT "-i -p -", 2, "standard input is the conversation's"},
+        {"run -m " MODEL " -p hi --system x", 2, "--system needs --chat or -i"},
+        {CHAT "-i -p -", 2, "-i reads messages from standard input"},
         {"run -m " MODEL " -i < /dev/null", 1, "has no chat template"},
         {"run -m " MODEL " -p hi --chat auto", 1, "has no chat template"},
     };

@@ -61,20 +61,20 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 #define FIT "fit -m " MODEL " --devices host:2 "
 #define RUN "run -m " MODEL " --devices host:2 -p hi "
     static const program_case cases[] = {
-        {"fit", 2, "which model? give -m FILE"},
+        {"fit", 2, "no model given; use -m FILE"},
         {"fit -m LICENSE", 1, "not a GGUF file"},
         {FIT "--fit-ctx 0", 2, "--fit-ctx takes a whole number from 1"},
         {FIT "--fit-kv q6_k", 2, "--fit-kv takes f32, f16, bf16, q8_0 or q4_0"},
         {FIT "--fit-kv q8_0,", 2, "--fit-kv takes"},
         {FIT "--fit-kv q8_0,q8_0,q8_0", 2, "--fit-kv takes"},
-        {FIT "--fit-margin x", 2, "--fit-margin takes MiB such as 1024"},
+        {FIT "--fit-margin x", 2, "--fit-margin takes a size such as 1024 (MiB)"},
         {FIT "--fit-margin 1,,2", 2, "--fit-margin takes"},
         {FIT "--fit-margin -1", 2, "--fit-margin"},
         {FIT "--fit-margin 1,2,3", 2, "3 margins for 2 devices"},
         {FIT "--devices host:2,mem=1MiB --fit-margin 0", 1, "host0 lacks "},
-        {RUN "--fit-ctx 64", 2, "go with --fit"},
-        {RUN "--fit-kv q8_0", 2, "go with --fit"},
-        {RUN "--fit-margin 1", 2, "go with --fit"},
+        {RUN "--fit-ctx 64", 2, "need --fit"},
+        {RUN "--fit-kv q8_0", 2, "need --fit"},
+        {RUN "--fit-margin 1", 2, "need --fit"},
         {RUN "--fit --fit-kv q9", 2, "tsr run: --fit-kv takes"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);

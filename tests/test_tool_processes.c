@@ -18,10 +18,10 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
     static const program_case cases[] = {
-        {RUN "-i", 2, "-i does not go with --mpi"},
-        {RUN "-p - < LICENSE", 2, "give the prompt by -p TEXT or in a file"},
-        {RUN "-f - < LICENSE", 2, "give the prompt by -p TEXT or in a file"},
-        {RUN "-p hi --fit", 2, "--fit does not go with --mpi yet"},
+        {RUN "-i", 2, "-i cannot be used with --mpi"},
+        {RUN "-p - < LICENSE", 2, "give the prompt with -p TEXT or in a file"},
+        {RUN "-f - < LICENSE", 2, "give the prompt with -p TEXT or in a file"},
+        {RUN "-p hi --fit", 2, "--fit cannot be used with --mpi yet"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -28,9 +28,9 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
     static const program_case cases[] = {
-        {"run", 2, "which prompt?"},
-        {"run -p hi", 2, "which model? give -m FILE"},
-        {"plan", 2, "which model? give -m FILE"},
+        {"run", 2, "no prompt given"},
+        {"run -p hi", 2, "no model given; use -m FILE"},
+        {"plan", 2, "no model given; use -m FILE"},
         {RUN "-p hi -f x", 2, "give -p or -f, not both"},
         {RUN "-p hi --tmep 0", 2, "did you mean '--temp'?"},
         {RUN "-p hi --temp -1", 2, "--temp takes a number from 0"},

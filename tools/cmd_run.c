@@ -32,7 +32,7 @@ static tsr_status find_chat(const run_options *options, run_engine *engine)
         return tsr_chat_find(options->chat, &engine->chat);
     tsr_status status = tsr_chat_guess(tsr_model_gguf(engine->model), &engine->chat);
     if (status == TSR_OK)
-        fprintf(stderr, "chat template: %s, as the file's looks; --chat NAME takes another\n",
+        fprintf(stderr, "chat template: %s, recognised in the file; --chat NAME selects another\n",
                 tsr_chat_name(engine->chat));
     return status;
 }

@@ -27,7 +27,7 @@ static int read_kv(const char *command, const char *text, tsr_fit_config *config
     }
     if (rest || !good) {
         fprintf(stderr,
-                "tsr %s: --fit-kv takes f32, f16, bf16, q8_0 or q4_0, or one for keys and one for values "
+                "tsr %s: --fit-kv takes f32, f16, bf16, q8_0 or q4_0, or a type for keys and one for values "
                 "(q8_0,q4_0), not '%s'\n",
                 command, text);
         return TOOL_EXIT_USAGE;
@@ -59,10 +59,11 @@ static int read_margins(const char *command, const char *text, size_t margins[TS
     while (rest && config->n_margins < TSR_MAX_DEVICES) {
         rest = next_part(rest, part, sizeof part);
         if (parse_margin(part, &margins[config->n_margins]) != TSR_OK) {
-            fprintf(stderr,
-                    "tsr %s: --fit-margin takes MiB such as 1024, or 2GiB, one for all devices or one "
-                    "for each, not '%s'\n",
-                    command, part);
+            fprintf(
+                stderr,
+                "tsr %s: --fit-margin takes a size such as 1024 (MiB) or 2GiB, one for all devices or one "
+                "for each, not '%s'\n",
+                command, part);
             return TOOL_EXIT_USAGE;
         }
         config->n_margins++;

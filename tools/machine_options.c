@@ -4,12 +4,12 @@
 int tool_machine_options_check(const char *command, const tool_machine_options *options)
 {
     if (options->file && options->text) {
-        fprintf(stderr, "tsr %s: --machine and --machine-file are two machines; give one of them\n", command);
+        fprintf(stderr, "tsr %s: --machine and --machine-file each name a machine; give only one\n", command);
         return TOOL_EXIT_USAGE;
     }
     if (options->cards && !options->file && !options->text) {
         fprintf(stderr,
-                "tsr %s: --card goes with --machine-file or --machine; this machine knows its cards\n",
+                "tsr %s: --card needs --machine-file or --machine; the cards of this machine are known\n",
                 command);
         return TOOL_EXIT_USAGE;
     }

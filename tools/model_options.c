@@ -51,7 +51,7 @@ int tool_model_options_read(const char *command, tool_model_options *options,
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     if (!options->model) {
-        fprintf(stderr, "tsr %s: which model? give -m FILE; see `tsr %s --help`\n", command, command);
+        fprintf(stderr, "tsr %s: no model given; use -m FILE; see `tsr %s --help`\n", command, command);
         return TOOL_EXIT_USAGE;
     }
     if (options->split_mode && tsr_split_mode_parse(options->split_mode, &config.split_mode) != TSR_OK)

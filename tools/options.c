@@ -64,7 +64,8 @@ static const tool_option *find_option(const tool_command *command, const char *t
 static int complain_unknown(const tool_command *command, const char *text, FILE *err)
 {
     if (text[0] != '-' || text[1] == '\0') {
-        fprintf(err, "tsr %s: '%s' is no option; see `tsr %s --help`\n", command->name, text, command->name);
+        fprintf(err, "tsr %s: '%s' is not an option; see `tsr %s --help`\n", command->name, text,
+                command->name);
         return TOOL_EXIT_USAGE;
     }
     int n = 0;
@@ -146,7 +147,7 @@ static int complain_value(const tool_command *command, const tool_option *option
 {
     const char *what = option->kind == TOOL_BYTES   ? "a byte count such as 200MiB"
                        : option->kind == TOOL_FLOAT ? "a number"
-                       : option->kind == TOOL_LIST  ? "no more texts"
+                       : option->kind == TOOL_LIST  ? "at most 32 values"
                                                     : "a whole number";
     fprintf(err, "tsr %s: %s takes %s", command->name, name, what);
     if (option->min != 0 || option->max != 0)

@@ -85,8 +85,8 @@ static tsr_status take_back(conversation *c, int64_t n_before)
     tsr_session *session = c->decoder.engine->session;
     if (n_before >= tsr_session_min_length(session, 0))
         return tsr_session_trim(session, 0, n_before);
-    fprintf(stderr, "tsr run: the message cannot be taken back, so the conversation begins anew; with "
-                    "--swa-full it could\n");
+    fprintf(stderr, "tsr run: the message cannot be removed from layers with a sliding window, so the "
+                    "conversation starts again; --swa-full avoids this\n");
     c->begun = false;
     return tsr_session_trim(session, 0, 0);
 }
@@ -113,7 +113,7 @@ static int answer(conversation *c, const run_tokens *tokens)
     tool_interrupted = 0;
     if (status == TSR_OK && length(c) == d->n_ctx)
         fprintf(stderr,
-                "tsr run: the context is full; /clear forgets the conversation, a larger -c holds more\n");
+                "tsr run: the context is full; /clear starts a new conversation, a larger -c holds more\n");
     return status == TSR_OK ? TOOL_GO_ON : tool_fail("run", status);
 }
 
@@ -168,14 +168,14 @@ int run_converse(const run_engine *engine, const run_options *options, const cha
     int code = run_decoder_open(&c.decoder, engine, options, result);
     c.decoder.keep_last = true;
     if (in.terminal)
-        fprintf(stderr, "Ctrl-C stops an answer, /clear forgets the conversation, Ctrl-D ends.\n");
+        fprintf(stderr, "Ctrl-C stops an answer, /clear starts a new conversation, Ctrl-D ends.\n");
     if (code == TOOL_GO_ON && first)
         code = say(&c, first, first_bytes);
     if (code == TOOL_GO_ON)
         code = converse(&c, &in);
     if (in.terminal)
         fprintf(stderr, "\n");
-    result->end = ferror(stdout) ? "the text cannot be written" : "end of the conversation";
+    result->end = ferror(stdout) ? "cannot write the text" : "end of the conversation";
     free(in.text);
     free(in.line);
     run_decoder_close(&c.decoder);

@@ -5,18 +5,18 @@
 
 #include "tsr.h"
 
-/* Whether what is said about prompt and chat goes together, and what follows from it. */
+/* Whether the options of prompt and chat can be combined, and what follows from them. */
 static int check_prompt(run_options *o)
 {
     const char *wrong = NULL;
     if (o->prompt && o->prompt_file)
         wrong = "give -p or -f, not both";
     else if (!o->prompt && !o->prompt_file && !o->interactive)
-        wrong = "which prompt? give -p TEXT or -f FILE, or -i for a conversation";
+        wrong = "no prompt given; use -p TEXT or -f FILE, or -i for a conversation";
     else if (o->interactive && strcmp(o->prompt ? o->prompt : o->prompt_file ? o->prompt_file : "", "-") == 0)
-        wrong = "with -i standard input is the conversation's; give the first message in words or a file";
+        wrong = "-i reads messages from standard input; give the first message as text or in a file";
     else if (o->system && !o->chat && !o->interactive)
-        wrong = "--system goes with --chat or -i";
+        wrong = "--system needs --chat or -i";
     const tsr_chat *named;
     if (!wrong && o->chat && strcmp(o->chat, "auto") != 0 && tsr_chat_find(o->chat, &named) != TSR_OK)
         wrong = tsr_last_error();
@@ -29,16 +29,16 @@ static int check_prompt(run_options *o)
     return TOOL_GO_ON;
 }
 
-/* What every process must know or do alike goes with --mpi only if it is in the command line or a file. */
+/* With --mpi, what all processes need must be in the command line or in a file. */
 static int check_mpi(const run_options *o)
 {
     const char *wrong = NULL;
     if (o->interactive)
-        wrong = "-i does not go with --mpi: one process would have the conversation";
+        wrong = "-i cannot be used with --mpi: only one process has a terminal";
     else if (strcmp(o->prompt ? o->prompt : o->prompt_file, "-") == 0)
-        wrong = "with --mpi one process has the standard input; give the prompt by -p TEXT or in a file";
+        wrong = "with --mpi only one process has standard input; give the prompt with -p TEXT or in a file";
     else if (o->fit)
-        wrong = "--fit does not go with --mpi yet; give -c and the KV types";
+        wrong = "--fit cannot be used with --mpi yet; set -c and the KV types";
     if (!wrong)
         return TOOL_GO_ON;
     fprintf(stderr, "tsr run: %s\n", wrong);
@@ -111,7 +111,7 @@ int run_options_read(int argc, char **argv, run_options *o)
     if (code == TOOL_GO_ON && o->mpi)
         code = check_mpi(o);
     if (code == TOOL_GO_ON && !o->fit && (o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins)) {
-        fprintf(stderr, "tsr run: --fit-ctx, --fit-kv and --fit-margin go with --fit\n");
+        fprintf(stderr, "tsr run: --fit-ctx, --fit-kv and --fit-margin need --fit\n");
         code = TOOL_EXIT_USAGE;
     }
     return code;

@@ -83,7 +83,7 @@ static void print_memory(const tsr_runtime *rt)
     tool_table table = {0};
     tool_table_header(&table, 8,
                       (const char *[]){"memory", "most used", "KV in use", "viewed", "cap", "free now",
-                                       "others' use", "pinned"});
+                                       "other use", "pinned"});
     for (int d = 0; d < tsr_runtime_n_devices(rt); d++) {
         tsr_device_memory m;
         if (tsr_runtime_memory(rt, d, &m) != TSR_OK)

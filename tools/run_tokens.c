@@ -66,23 +66,21 @@ int run_tokens_check(const run_tokens *tokens, int64_t n_before, int64_t n_ctx)
 {
     if (tokens->n == 0) {
         fprintf(stderr,
-                "tsr run: the prompt is empty and the model has no token to begin with; give -p TEXT\n");
+                "tsr run: the prompt is empty and the model has no token that begins a text; give -p TEXT\n");
         return TOOL_EXIT_FAILED;
     }
     if (n_before + tokens->n <= n_ctx)
         return TOOL_GO_ON;
     if (n_before)
         fprintf(stderr,
-                "tsr run: the message is %lld tokens long, and of the context's %lld %lld are left; /clear "
-                "forgets "
-                "the conversation, a larger -c holds more\n",
-                (long long)tokens->n, (long long)n_ctx, (long long)(n_ctx - n_before));
+                "tsr run: the message is %lld tokens long, but only %lld of %lld tokens of context are left; "
+                "/clear starts a new conversation, a larger -c holds more\n",
+                (long long)tokens->n, (long long)(n_ctx - n_before), (long long)n_ctx);
     else
-        fprintf(
-            stderr,
-            "tsr run: the prompt is %lld tokens long, the context holds %lld; use a larger -c or a shorter "
-            "prompt\n",
-            (long long)tokens->n, (long long)n_ctx);
+        fprintf(stderr,
+                "tsr run: the prompt is %lld tokens long, but the context holds %lld; use a larger -c or a "
+                "shorter prompt\n",
+                (long long)tokens->n, (long long)n_ctx);
     return TOOL_EXIT_FAILED;
 }
 

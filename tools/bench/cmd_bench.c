@@ -196,18 +196,18 @@ static int refuse(const char *sentence)
 static int check(const bench_options *o, const bench_report *report)
 {
     if (o->model.tensor_split)
-        return refuse("splits are given with --ratios, not -ts");
+        return refuse("splits are given with --ratios, not with -ts");
     if (!printer(o->output))
         return refuse("-o takes table, md, csv or json");
     if (o->model.model && o->show)
         return refuse("--show measures nothing: leave out -m");
     if (o->model.model && o->synthetic)
-        return refuse("-m and --synthetic are two models; give one");
+        return refuse("-m and --synthetic each name a model; give only one");
     if (o->n_layers && !o->synthetic)
-        return refuse("--layers is for --synthetic");
+        return refuse("--layers needs --synthetic");
     if (!o->model.model && !o->synthetic && !o->show &&
         (o->plot || o->html || o->save || o->compare || strcmp(o->output, "table") != 0))
-        return refuse("reports are of a model: add -m or --synthetic, or --show a saved one");
+        return refuse("a report needs a model: add -m or --synthetic, or show a saved report with --show");
     for (int t = 0; t < report->n_tests; t++) {
         int tokens = report->tests[t].depth + bench_test_tokens(&report->tests[t]) + 1;
         if (o->model.n_ctx > 0 && o->model.n_ctx < tokens) {

@@ -71,11 +71,11 @@ void bench_print_comparison(const bench_report *now, const bench_report *before,
             n++;
         }
     }
-    fprintf(out, "\nagainst %s of %s:\n", path, before->environment.date);
+    fprintf(out, "\ncompared with %s of %s:\n", path, before->environment.date);
     print_differences(&now->environment, &before->environment, out);
     if (n)
         tool_table_print(&table, out);
     else
-        fprintf(out, "no split and test in common\n");
+        fprintf(out, "no split and test is in both reports\n");
     tool_table_free(&table);
 }

@@ -73,9 +73,9 @@ void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, con
 {
     char path[TOOL_PATH];
     if (tool_rates_save(topo, list, rates) && tool_cache_path(TOOL_RATES_FILE, path))
-        fprintf(out, "kept in %s for tsr plan and tsr run\n", path);
+        fprintf(out, "stored in %s for tsr plan and tsr run\n", path);
     else
-        fprintf(stderr, "tsr: warning: the rates cannot be kept: %s\n", strerror(errno));
+        fprintf(stderr, "tsr: warning: cannot store the rates: %s\n", strerror(errno));
 }
 
 tsr_status bench_devices(bench *b)

@@ -36,7 +36,7 @@ static void describe_host_device(const tsr_device_desc *desc, const tsr_device_i
 {
     char duty[48] = "";
     if (desc->duty_percent < 100) /* a device made slow on purpose must not pass for one that is */
-        snprintf(duty, sizeof duty, ", held back to %d %% of the time", desc->duty_percent);
+        snprintf(duty, sizeof duty, ", throttled to %d %% of the time", desc->duty_percent);
     snprintf(to->what, sizeof to->what, "%d thread%s, %s kernels%s%s", info->n_threads,
              info->n_threads == 1 ? "" : "s", info->isa, is_pinned(desc) ? ", pinned" : "", duty);
 }

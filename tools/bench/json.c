@@ -284,7 +284,7 @@ bool bench_report_load(const char *path, bench_report *report_out)
     if (!root)
         fprintf(stderr, "tsr bench: %s: %s\n", path, error.text);
     else if (!good)
-        fprintf(stderr, "tsr bench: %s is no report of `tsr bench -o json` (version %d)\n", path,
+        fprintf(stderr, "tsr bench: %s is not a report of `tsr bench -o json` (version %d)\n", path,
                 FORMAT_VERSION);
     json_decref(root);
     return good;

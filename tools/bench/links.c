@@ -213,7 +213,7 @@ static int report(const links_options *o, links_bench *b)
     char path[TOOL_PATH];
     b->kept = b->list->n_devices > 1 && tool_links_save(b->topo, b->list, b->measured);
     if (b->list->n_devices > 1 && !b->kept)
-        fprintf(stderr, "tsr: warning: the measured links cannot be kept: %s\n", strerror(errno));
+        fprintf(stderr, "tsr: warning: cannot store the measured links: %s\n", strerror(errno));
     if (o->as_json)
         return tool_json_print("bench links", json_all(b));
     bench_print_rates(b->list, b->rates, stdout);
@@ -230,7 +230,7 @@ static int report(const links_options *o, links_bench *b)
     print_algorithms(b);
     print_all_reduces(b);
     if (b->kept && tool_cache_path(TOOL_LINKS_FILE, path))
-        printf("kept in %s for tsr plan and tsr run\n", path);
+        printf("stored in %s for tsr plan and tsr run\n", path);
     return TOOL_EXIT_OK;
 }
 

@@ -25,7 +25,7 @@ static void print_environment_lines(const bench_report *report, FILE *out, const
     for (int n = 0; n < report->n_notes; n++)
         fprintf(out, "%s%s\n", bullet, report->notes[n]);
     if (report->interrupted)
-        fprintf(out, "%sinterrupted: what had been measured by then\n", bullet);
+        fprintf(out, "%sinterrupted: shows what had been measured until then\n", bullet);
 }
 
 void bench_print_environment(const bench_report *report, FILE *out)

@@ -9,9 +9,9 @@
 #include "synth/synth.h"
 #include "tsr.h"
 
-/* Bring it to the disk and out of the page cache. What is written lies there in small pages, what is read in
- * huge ones where the file system has them, and from these one core decodes up to a seventh faster. A pipe
- * or a device has neither. */
+/* Write the file to the disk and drop it from the page cache. Written data is cached in small pages, read
+ * data in huge pages where the file system has them, and from huge pages one core decodes up to a seventh
+ * faster. A pipe or a device has neither disk nor cache. */
 static bool settle(FILE *file)
 {
     struct stat about;
@@ -70,14 +70,14 @@ int tsr_cmd_synth(int argc, char **argv)
     if (code != TOOL_GO_ON)
         return code;
     if (!text || !path) {
-        fprintf(stderr, "tsr synth: needs --shape and -o; tsr synth --help lists the shapes\n");
+        fprintf(stderr, "tsr synth: --shape and -o are required; `tsr synth --help` lists the shapes\n");
         return TOOL_EXIT_USAGE;
     }
     if (!synth_shape_parse("synth", text, &shape, &type))
         return TOOL_EXIT_USAGE;
     if (n_layers > shape.n_layers) {
-        fprintf(stderr, "tsr synth: '%s' has %d layers; --layers takes up to so many\n", text,
-                shape.n_layers);
+        fprintf(stderr, "tsr synth: '%s' has %d layers; --layers takes a number from 1 to %d\n", text,
+                shape.n_layers, shape.n_layers);
         return TOOL_EXIT_USAGE;
     }
     if (n_layers)

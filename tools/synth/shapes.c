@@ -53,7 +53,7 @@ bool synth_shape_parse(const char *command, const char *text, synth_shape *shape
     snprintf(name, sizeof name, "%.*s", (int)length, text);
     const synth_shape *shape = find(name);
     if (!shape) {
-        fprintf(stderr, "tsr %s: '%s' is no shape; there are ", command, name);
+        fprintf(stderr, "tsr %s: '%s' is not a known shape; the shapes are ", command, name);
         synth_print_shapes(stderr);
         fprintf(stderr, "\n");
         return false;
@@ -64,7 +64,8 @@ bool synth_shape_parse(const char *command, const char *text, synth_shape *shape
         return false;
     }
     if (*type_out == TSR_TYPE_I32 || *type_out == TSR_TYPE_I64) {
-        fprintf(stderr, "tsr %s: weights are no integers; e.g. f16, q8_0 or q4_k\n", command);
+        fprintf(stderr, "tsr %s: weights cannot be integers; use a type such as f16, q8_0 or q4_k\n",
+                command);
         return false;
     }
     *shape_out = *shape;
