@@ -13,3 +13,19 @@ if(DOXYGEN_EXECUTABLE AND PROJECT_IS_TOP_LEVEL)
     COMMENT "Making the API reference in ${TSR_DOCS_DIR}/html"
     VERBATIM)
 endif()
+
+# Manual pages, from the options tables of the tool. A cross-compiled one runs in the emulator, if there is one.
+set(TSR_MAN_PAGES)
+if(TARGET tsr_tool AND (NOT CMAKE_CROSSCOMPILING OR CMAKE_CROSSCOMPILING_EMULATOR))
+  set(man_dir ${PROJECT_BINARY_DIR}/man/man1)
+  file(MAKE_DIRECTORY ${man_dir})
+  foreach(page tsr tsr-topo tsr-plan tsr-fit tsr-run tsr-bench tsr-bench-links tsr-synth)
+    string(REGEX REPLACE "^tsr-?" "" words ${page})
+    string(REPLACE "-" ";" words "${words}")
+    add_custom_command(OUTPUT ${man_dir}/${page}.1
+      COMMAND tsr_tool help --man ${words} > ${man_dir}/${page}.1
+      DEPENDS tsr_tool)
+    list(APPEND TSR_MAN_PAGES ${man_dir}/${page}.1)
+  endforeach()
+  add_custom_target(tsr_man ALL DEPENDS ${TSR_MAN_PAGES})
+endif()

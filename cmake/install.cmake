@@ -1,5 +1,5 @@
-# What `cmake --install` puts where: libraries, headers, the CMake package tsr, tsr.pc, the tool, licence and docs.
-# The prefix may be moved afterwards: nothing in it holds an absolute path.
+# What `cmake --install` puts where: libraries, headers, the CMake package tsr, tsr.pc, the tool with its manual
+# pages, licence and docs. The prefix may be moved afterwards: nothing in it holds an absolute path.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/tsr)
@@ -48,8 +48,9 @@ endif()
 
 if(TSR_BUILD_TOOLS)
   install(TARGETS tsr_tool RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(FILES ${TSR_MAN_PAGES} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
 endif()
 set(doc_dir ${CMAKE_INSTALL_DATAROOTDIR}/doc/tsr)
 install(FILES LICENSE DESTINATION ${doc_dir})
 install(FILES README.md DESTINATION ${doc_dir} OPTIONAL)
-install(DIRECTORY docs/ DESTINATION ${doc_dir} FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs/ DESTINATION ${doc_dir} FILES_MATCHING PATTERN "*.md" PATTERN "*.json")
