@@ -1,6 +1,6 @@
 /* Runtimes whose devices are in several processes (tsr/transport.h): whatever is divided among them, and
- * however, the logits have the bits of one device in one process, in every process; plans, books and saved
- * sequences are the same in all; and what fails in one fails in all. */
+ * however, the logits have the bits of one device in one process, in every process; plans, accounting and
+ * saved sequences are the same in all; and what fails in one fails in all. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -171,7 +171,7 @@ static void assert_status(const process *processes, int n, tsr_status status, co
             fail_msg("process %d: %s: %s", r, tsr_status_name(processes[r].status), processes[r].text);
 }
 
-/* Every process has the bits of one device, and they keep the same books of all devices. */
+/* Every process has the bits of one device, and they have the same accounting of all devices. */
 static void assert_same(const task *t, int n)
 {
     for (int r = 0; r < n; r++) {

@@ -130,7 +130,7 @@ static void random_split(const fixture *f, uint64_t *seed, tsr_model_split *spli
     runner_ok(tsr_model_split_create(&f->shape.hparams, &f->shape.granules, &layout, split), "split");
 }
 
-static void assert_books(const fixture *f, const tsr_measurement *m, int round)
+static void assert_accounting(const fixture *f, const tsr_measurement *m, int round)
 {
     for (int d = 0; d < N_DEVICES; d++)
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
@@ -156,12 +156,12 @@ static void every_block_may_be_anywhere(void **state)
         runner_ok(tsr_measurement_create(f->traits, N_DEVICES, &f->shape, &resolved, &split, &m), "measure");
         runner_ok(tsr_model_load(f->rt, &f->shape, &resolved, &split, NULL, &r.model), "load");
         runner_ok(tsr_session_create(r.model, &r.session), "session");
-        assert_books(f, &m, round);
+        assert_accounting(f, &m, round);
         memset(logits, 0xff, sizeof logits);
         runner_decode(&r, f->tokens, N_TOKENS, 1 + (int64_t)random_below(&seed, 4), true, logits);
         if (memcmp(logits, f->plain, sizeof logits) != 0)
             fail_msg("round %d: other bits", round);
-        assert_books(f, &m, round);
+        assert_accounting(f, &m, round);
         tsr_session_destroy(r.session);
         tsr_model_close(r.model);
         tsr_measurement_free(&m);

@@ -188,7 +188,7 @@ static tsr_model_config config_of(const offload_case *c, int kv)
     return config;
 }
 
-static void check_books(const offload_case *c, const runner *r)
+static void check_accounting(const offload_case *c, const runner *r)
 {
     tsr_plan_times times;
     tsr_plan_predict(tsr_model_plan(r->model), &times);
@@ -213,12 +213,12 @@ static void check_case(const fixture *f, const offload_case *c, const char *path
     static logits_of_text logits;
     runner r;
     runner_open(&r, path, DEVICES, c->split, &config);
-    check_books(c, &r);
+    check_accounting(c, &r);
     memset(logits, 0xff, sizeof logits);
     runner_decode(&r, f->tokens, N_TOKENS, 3, true, logits);
     if (memcmp(logits, plain, sizeof logits) != 0)
         fail_msg("%s: other bits", c->name);
-    check_books(c, &r);
+    check_accounting(c, &r);
     runner_close(&r);
 }
 

@@ -51,13 +51,13 @@ static void check_walk(walk *w, int n_devices, int n_changes)
     char split[128];
     walk_random_split(&w->seed, n_devices, split, sizeof split);
     walk_open(w, split);
-    walk_check_books(w);
+    walk_check_accounting(w);
     for (int i = 0; i < n_changes; i++) {
         walk_step(w, 5);
         bool planned = random_below(&w->seed, 6) == 0;
         walk_random_split(&w->seed, n_devices, split, sizeof split);
         runner_ok(walk_resplit(w, planned ? NULL : split), planned ? "the planner's split" : split);
-        walk_check_books(w);
+        walk_check_accounting(w);
         walk_go_on(w);
         if (!planned && i > n_changes - 4)
             check_plan(w, split);
@@ -129,7 +129,7 @@ static void blocks_that_are_pinned_stay_where_they_are(void **state)
         static const char *const splits[] = {"3,1", "0,1", "1,0"};
         walk_step(&w, 6);
         runner_ok(walk_resplit(&w, splits[i]), splits[i]);
-        walk_check_books(&w);
+        walk_check_accounting(&w);
         tsr_plan_device planned;
         runner_ok(tsr_plan_describe_device(tsr_model_plan(w.model), 2, &planned), "the offload device");
         assert_int_equal(planned.n_layers, 1);
@@ -149,7 +149,7 @@ static void without_a_tensor_split_all_is_on_one_device(void **state)
     walk_open(&w, "1,1");
     walk_step(&w, 10);
     runner_ok(walk_resplit(&w, "1,0"), "1,0");
-    walk_check_books(&w);
+    walk_check_accounting(&w);
     walk_go_on(&w);
     walk_close(&w);
     free(plain);
@@ -177,7 +177,7 @@ static void all_models_of_a_runtime_change_together(void **state)
         walk_go_on(&w);
     }
     tsr_model_close(other);
-    walk_check_books(&w);
+    walk_check_accounting(&w);
     walk_close(&w);
     free(plain);
 }
@@ -199,7 +199,7 @@ static void bad_splits_change_nothing(void **state)
     assert_int_equal(tsr_model_resplit(NULL, many, 2), TSR_ERR_INVALID);
     assert_int_equal(tsr_runtime_resplit(NULL, many, 2), TSR_ERR_INVALID);
     assert_int_equal(tsr_runtime_resplit(w.rt, NULL, 1), TSR_ERR_INVALID);
-    walk_check_books(&w);
+    walk_check_accounting(&w);
     walk_go_on(&w);
     walk_close(&w);
     free(plain);
@@ -229,11 +229,11 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
             assert_int_equal(status, TSR_ERR_MEMORY);
             assert_int_equal(failing_alloc_live(), blocks);
             assert_int_equal(failing_alloc_live_maps(), maps);
-            walk_check_books(&w);
+            walk_check_accounting(&w);
             if (n % 50 == 0)
                 walk_step(&w, 1);
         }
-        walk_check_books(&w);
+        walk_check_accounting(&w);
         walk_step(&w, 10);
         walk_close(&w);
         free(plain);
@@ -299,7 +299,7 @@ static void copies_are_exchanged_where_both_do_not_fit(void **state)
             assert_non_null(strstr(tsr_last_error(), "missing"));
             n_refused++;
         }
-        walk_check_books(&w);
+        walk_check_accounting(&w);
         walk_step(&w, 5);
         walk_go_on(&w);
         walk_close(&w);
@@ -342,7 +342,7 @@ static void models_that_change_together_share_a_cap(void **state)
         n_refused += status != TSR_OK;
         walk_go_on(&w);
         tsr_model_close(other);
-        walk_check_books(&w);
+        walk_check_accounting(&w);
         walk_close(&w);
     }
     assert_true(n_changed > 0 && n_refused > 0);
@@ -373,11 +373,11 @@ static void a_failing_exchange_brings_the_old_weights_back(void **state)
             break;
         }
         assert_int_equal(status, TSR_ERR_MEMORY);
-        walk_check_books(&w);
+        walk_check_accounting(&w);
         if (n % 100 == 0 || n > 1500)
             walk_go_on(&w);
     }
-    walk_check_books(&w);
+    walk_check_accounting(&w);
     walk_step(&w, 10);
     walk_close(&w);
     free(plain);

@@ -82,9 +82,9 @@ typedef struct tsr_device_info {
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_device(const tsr_runtime *rt, int device,
                                                     tsr_device_info *info_out);
 
-/** The books of one device and what the device says now. Blocks until what runs on the device has finished.
- * In a runtime of several processes all of them call it, since only the device's own process can ask the
- * device. TSR_ERR_INVALID if there is no such device, TSR_ERR_DEVICE where it does not answer. */
+/** The accounting of one device and what the device says now. Blocks until what runs on the device has
+ * finished. In a runtime of several processes all of them call it, since only the device's own process can
+ * ask the device. TSR_ERR_INVALID if there is no such device, TSR_ERR_DEVICE where it does not answer. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_memory(const tsr_runtime *rt, int device,
                                                     tsr_device_memory *memory_out);
 

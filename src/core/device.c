@@ -55,13 +55,13 @@ static tsr_status check_cap(const tsr_device *device, size_t bytes, const char *
     return TSR_OK;
 }
 
-/* Into the books, once the device has given them. */
+/* Into the accounting, once the device has given them. */
 static void enter(tsr_device *device, tsr_memory_owner owner, size_t bytes)
 {
-    tsr_books *books = &device->books;
+    tsr_accounting *accounting = &device->accounting;
     device->used[owner] += bytes;
-    books->peak[owner] = TSR_MAX(books->peak[owner], device->used[owner]);
-    books->peak_total = TSR_MAX(books->peak_total, tsr_device_used(device));
+    accounting->peak[owner] = TSR_MAX(accounting->peak[owner], device->used[owner]);
+    accounting->peak_total = TSR_MAX(accounting->peak_total, tsr_device_used(device));
 }
 
 tsr_status tsr_device_charge(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what)
@@ -96,7 +96,7 @@ tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t b
     if (status != TSR_OK)
         return tsr_fail_in(status, "%s", what);
     enter(device, owner, bytes);
-    device->books.taken += taken_for(device, bytes);
+    device->accounting.taken += taken_for(device, bytes);
 out:
     return status;
 }
@@ -106,33 +106,33 @@ void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, 
     if (!pointer)
         return;
     device->ops->free(device, pointer, bytes);
-    device->books.taken -= taken_for(device, bytes);
+    device->accounting.taken -= taken_for(device, bytes);
     tsr_device_uncharge(device, owner, bytes);
 }
 
 void tsr_device_note_runtime(tsr_device *device, size_t bytes)
 {
-    device->books.runtime += bytes;
-    device->books.taken += taken_for(device, bytes);
+    device->accounting.runtime += bytes;
+    device->accounting.taken += taken_for(device, bytes);
 }
 
 void tsr_device_forget_runtime(tsr_device *device, size_t bytes)
 {
-    device->books.runtime -= bytes;
-    device->books.taken -= taken_for(device, bytes);
+    device->accounting.runtime -= bytes;
+    device->accounting.taken -= taken_for(device, bytes);
 }
 
 /* Reserved addresses get memory, or lose it. */
 static void note_committed(tsr_device *device, size_t bytes)
 {
-    device->books.uncommitted -= bytes;
-    device->books.taken += bytes;
+    device->accounting.uncommitted -= bytes;
+    device->accounting.taken += bytes;
 }
 
 static void note_decommitted(tsr_device *device, size_t bytes)
 {
-    device->books.uncommitted += bytes;
-    device->books.taken -= bytes;
+    device->accounting.uncommitted += bytes;
+    device->accounting.taken -= bytes;
 }
 
 tsr_status tsr_device_reserve(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
@@ -143,9 +143,9 @@ tsr_status tsr_device_reserve(tsr_device *device, tsr_memory_owner owner, size_t
     TSR_TRY(device->ops->reserve(device, bytes, base_out));
     enter(device, owner, bytes);
     if (device->reserves_whole)
-        device->books.taken += bytes;
+        device->accounting.taken += bytes;
     else
-        device->books.uncommitted += bytes;
+        device->accounting.uncommitted += bytes;
 out:
     return status;
 }
@@ -172,8 +172,8 @@ void tsr_device_release(tsr_device *device, tsr_memory_owner owner, void *base, 
     device->ops->release(device, base, bytes);
     if (device->reserves_whole)
         committed = bytes;
-    device->books.taken -= committed;
-    device->books.uncommitted -= bytes - committed;
+    device->accounting.taken -= committed;
+    device->accounting.uncommitted -= bytes - committed;
     tsr_device_uncharge(device, owner, bytes);
 }
 
@@ -184,7 +184,7 @@ tsr_status tsr_device_wrap(tsr_device *device, tsr_memory_owner owner, const voi
     TSR_TRY(check_cap(device, charged, what));
     TSR_TRY(device->ops->wrap(device, pointer, bytes, wrapped_out));
     enter(device, owner, charged);
-    device->books.viewed += charged;
+    device->accounting.viewed += charged;
 out:
     return status;
 }
@@ -193,7 +193,7 @@ void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *w
                        size_t charged)
 {
     device->ops->unwrap(device, wrapped, bytes);
-    device->books.viewed -= TSR_MIN(charged, device->books.viewed);
+    device->accounting.viewed -= TSR_MIN(charged, device->accounting.viewed);
     tsr_device_uncharge(device, owner, charged);
 }
 

@@ -100,7 +100,7 @@ struct tsr_device_ops {
 enum { TSR_STREAM_PROGRAMS = 0, TSR_STREAM_COPIES = 1 };
 
 /* What is counted of a device's memory besides who owns what is charged. All in bytes. */
-typedef struct tsr_books {
+typedef struct tsr_accounting {
     size_t peak[TSR_MEMORY_COUNT], peak_total; /* most that was charged at once */
     size_t viewed;      /* charged for memory that others own and the device reads in place */
     size_t uncommitted; /* charged for addresses that have no memory behind them yet */
@@ -111,7 +111,7 @@ typedef struct tsr_books {
     /* free when its runtime was open, and what the devices in the same memory had taken */
     size_t free_before;
     size_t taken_before;
-} tsr_books;
+} tsr_accounting;
 
 /* Time in collectives, as the first thread of a host device sees it. Written by that thread while a program
  * runs, by others while none does. */
@@ -137,7 +137,7 @@ struct tsr_device {
     bool was_aborted;              /* the last synchronize failed only because the communicator was aborted:
                                       the cause is another device's */
     size_t used[TSR_MEMORY_COUNT]; /* bytes by owner, see tsr/memory.h */
-    tsr_books books;               /* the rest of what is counted */
+    tsr_accounting accounting;     /* the rest of what is counted */
     size_t scratch_bytes;          /* that programs share besides their arenas; 0: none is needed */
     void *scratch;                 /* there while scratch_users > 0 */
     int scratch_users;
@@ -153,7 +153,9 @@ struct tsr_device {
     int place; /* devices of a kind with the same number share their memory: a GPU, a NUMA node */
     tsr_processes *processes; /* of its runtime; NULL: this one is alone */
     int process;              /* which one it is of */
-    bool elsewhere; /* of another one: here is a stand-in, whose books are kept, whose programs do nothing and
+    bool
+        elsewhere; /* of another one: here is a stand-in, whose accounting is kept, whose programs do nothing
+        * and
                        whose memory nobody reads or writes */
 };
 

@@ -196,7 +196,7 @@ static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float
     for (int d = 0; d < rt->n_devices; d++) {
         all.caps[d] = rt->devices[d]->memory_cap;
         all.present[d] = all.later[d] = tsr_device_used(rt->devices[d]);
-        all.peak_total[d] = rt->devices[d]->books.peak_total;
+        all.peak_total[d] = rt->devices[d]->accounting.peak_total;
     }
     for (int d = 0; d < rt->n_devices; d++)
         rt->devices[d]->memory_cap = SIZE_MAX;

@@ -3,8 +3,8 @@
  * Afterwards a device holds what the plan of the new split says. Until the last piece is in place the old
  * split must be able to go on, so for a moment it holds both: copied weights (unless its part of them stays
  * the same), arenas and workspaces twice, committed KV pages twice. Views are the same memory under both
- * splits, and of the KV region only what is committed is there; the books count views and reservations in
- * full, so their caps are lifted while both exist and this sum decides instead. A device without room for
+ * splits, and of the KV region only what is committed is there; the accounting counts views and reservations
+ * in full, so their caps are lifted while both exist and this sum decides instead. A device without room for
  * both splits' weights exchanges them. */
 #include "alloc/buffer/buffer.h"
 #include "core/mem.h"
@@ -133,16 +133,16 @@ static need need_of(const tsr_model *model, const tsr_plan *plan, const tsr_kv_l
     return n;
 }
 
-/* The books have seen views and reservations twice at once; what was really there was less. */
+/* The accounting has seen views and reservations twice at once; what was really there was less. */
 void tsr_resplit_correct_peaks(const tsr_resplits *all)
 {
     for (int d = 0; d < all->rt->n_devices; d++) {
         tsr_device *device = all->rt->devices[d];
-        tsr_books *books = &device->books;
+        tsr_accounting *accounting = &device->accounting;
         size_t most = TSR_MAX(all->present[d], tsr_device_used(device));
-        books->peak_total = TSR_MAX(all->peak_total[d], TSR_MIN(books->peak_total, most));
+        accounting->peak_total = TSR_MAX(all->peak_total[d], TSR_MIN(accounting->peak_total, most));
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
-            books->peak[o] = TSR_MIN(books->peak[o], books->peak_total);
+            accounting->peak[o] = TSR_MIN(accounting->peak[o], accounting->peak_total);
     }
 }
 

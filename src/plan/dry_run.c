@@ -1,5 +1,5 @@
 /* Measuring a split: load the model and make a session on devices that allocate nothing, then read their
- * books. */
+ * accounting. */
 #include "plan/dry_run.h"
 
 #include <string.h>
@@ -10,7 +10,8 @@
 #include "plan/header_only/dry_run.h"
 
 /* Sessions are alike. */
-static void read_books(const tsr_runtime *rt, const tsr_session *session, int n_sessions, tsr_measurement *m)
+static void read_accounting(const tsr_runtime *rt, const tsr_session *session, int n_sessions,
+                            tsr_measurement *m)
 {
     for (int d = 0; d < rt->n_devices; d++) {
         memcpy(m->used[d], rt->devices[d]->used, sizeof m->used[d]);
@@ -39,7 +40,7 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
     for (int i = 0; i < config.n_sessions; i++)
         TSR_TRY(tsr_session_create(model, &session));
     TSR_TRY(tsr_measurement_init(&m, n_devices));
-    read_books(rt, session, config.n_sessions, &m);
+    read_accounting(rt, session, config.n_sessions, &m);
     *measurement_out = m;
     m = (tsr_measurement){0};
 out:

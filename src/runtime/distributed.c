@@ -2,7 +2,7 @@
  *
  * A stand-in is a measuring device (alloc/buffer/dry_device.h) with the traits of the device that it stands
  * for: what is allocated on it here is counted here, as on the device itself, so every process keeps the same
- * books of all devices, and comes to the same plans and refusals. */
+ * accounting of all devices, and comes to the same plans and refusals. */
 #include "runtime/distributed.h"
 
 #include <stdio.h>

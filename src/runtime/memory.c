@@ -1,8 +1,8 @@
 /* What a runtime's devices hold; see memory.h.
  *
- * The books are kept by src/core/device.c, charge by charge. What the device itself says is asked for here,
- * and the difference between the two is other people's. Several devices may share one memory (parts of a GPU,
- * host devices of one NUMA node), so what was taken is summed over them. */
+ * The accounting is kept by src/core/device.c, charge by charge. What the device itself says is asked for
+ * here, and the difference between the two is other people's. Several devices may share one memory (parts of
+ * a GPU, host devices of one NUMA node), so what was taken is summed over them. */
 #include "runtime/memory.h"
 
 #include <stdio.h>
@@ -25,7 +25,7 @@ static size_t taken_there(const tsr_runtime *rt, const tsr_device *device)
     size_t bytes = 0;
     for (int d = 0; d < rt->n_devices; d++)
         if (share_memory(rt->devices[d], device))
-            bytes += rt->devices[d]->books.taken;
+            bytes += rt->devices[d]->accounting.taken;
     return bytes;
 }
 
@@ -35,21 +35,21 @@ tsr_status tsr_runtime_memory(const tsr_runtime *rt, int index, tsr_device_memor
         return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", index,
                         rt ? rt->n_devices : 0);
     tsr_device *device = rt->devices[index];
-    const tsr_books *books = &device->books;
+    const tsr_accounting *accounting = &device->accounting;
     tsr_device_memory m = {.cap = device->memory_cap,
                            .used_total = tsr_device_used(device),
-                           .peak_total = books->peak_total,
-                           .viewed = books->viewed,
-                           .kv_committed = device->used[TSR_MEMORY_KV] - books->uncommitted,
-                           .runtime = books->runtime,
-                           .library = books->library,
-                           .taken = books->taken,
-                           .pinned = books->pinned,
-                           .pinned_peak = books->pinned_peak,
-                           .free_at_open = books->free_before};
+                           .peak_total = accounting->peak_total,
+                           .viewed = accounting->viewed,
+                           .kv_committed = device->used[TSR_MEMORY_KV] - accounting->uncommitted,
+                           .runtime = accounting->runtime,
+                           .library = accounting->library,
+                           .taken = accounting->taken,
+                           .pinned = accounting->pinned,
+                           .pinned_peak = accounting->pinned_peak,
+                           .free_at_open = accounting->free_before};
     memcpy(m.name, device->name, sizeof m.name);
     memcpy(m.used, device->used, sizeof m.used);
-    memcpy(m.peak, books->peak, sizeof m.peak);
+    memcpy(m.peak, accounting->peak, sizeof m.peak);
     tsr_status status = tsr_device_ask_memory(device, &m.device_free, &m.device_total);
     if (status != TSR_OK && status != TSR_ERR_UNSUPPORTED)
         return status;
@@ -68,9 +68,9 @@ void tsr_runtime_reset_peaks(tsr_runtime *rt)
 {
     for (int d = 0; d < rt->n_devices; d++) {
         tsr_device *device = rt->devices[d];
-        memcpy(device->books.peak, device->used, sizeof device->used);
-        device->books.peak_total = tsr_device_used(device);
-        device->books.pinned_peak = device->books.pinned;
+        memcpy(device->accounting.peak, device->used, sizeof device->used);
+        device->accounting.peak_total = tsr_device_used(device);
+        device->accounting.pinned_peak = device->accounting.pinned;
     }
 }
 
@@ -142,9 +142,9 @@ void tsr_runtime_note_free(tsr_runtime *rt)
     for (int d = 0; d < rt->n_devices; d++) {
         tsr_device *device = rt->devices[d];
         size_t total;
-        device->books.taken_before = taken_there(rt, device);
-        if (tsr_device_ask_memory(device, &device->books.free_before, &total) != TSR_OK) {
-            device->books.free_before = 0;
+        device->accounting.taken_before = taken_there(rt, device);
+        if (tsr_device_ask_memory(device, &device->accounting.free_before, &total) != TSR_OK) {
+            device->accounting.free_before = 0;
             tsr_fail_clear();
         }
     }
@@ -160,11 +160,11 @@ static tsr_status measure_room(const tsr_runtime *rt, tsr_device *device, const 
                                room *room_out)
 {
     room r = {0};
-    size_t taken = taken_there(rt, device), before = device->books.taken_before;
+    size_t taken = taken_there(rt, device), before = device->accounting.taken_before;
     tsr_status status = tsr_device_ask_memory(device, &r.now, &r.total);
     if (status != TSR_OK)
         return status;
-    r.expected = device->books.free_before;
+    r.expected = device->accounting.free_before;
     if (taken > before)
         r.expected -= TSR_MIN(taken - before, r.expected);
     else
@@ -206,7 +206,7 @@ tsr_status tsr_runtime_check_free(tsr_runtime *rt, const size_t *wanted)
     for (int d = 0; d < rt->n_devices; d++) {
         tsr_device *device = rt->devices[d];
         room r;
-        if (wanted[d] == 0 || device->may_exceed || device->books.free_before == 0)
+        if (wanted[d] == 0 || device->may_exceed || device->accounting.free_before == 0)
             continue;
         tsr_status status = measure_room(rt, device, wanted, &r);
         if (status == TSR_ERR_UNSUPPORTED) {

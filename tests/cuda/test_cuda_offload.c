@@ -88,7 +88,7 @@ static const machine machines[] = {
     {1, true, "cuda:0,cuda:0," HOST, "staged", "0", 4},
 };
 
-/* The whole text in chunks; the books are compared with the plan before and after. */
+/* The whole text in chunks; the accounting is compared with the plan before and after. */
 static void run(const char *model, const machine *m, const char *devices, const part *p, tsr_type type_kv,
                 float *logits)
 {

@@ -1,5 +1,5 @@
-/* Planned bytes are allocated bytes (support/planned.h), on simulated GPUs; and what the books of a GPU's
- * devices say is what the simulated driver has handed out. */
+/* Planned bytes are allocated bytes (support/planned.h), on simulated GPUs; and what the accounting of a
+ * GPU's devices say is what the simulated driver has handed out. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,8 +21,8 @@ enum { N_CONFIGS = TSR_TEST_SANITIZED ? 16 : 72, MAX_GPUS = 7 };
 static int n_gpus;
 static planned_gpus gpus;
 
-/* The books are the driver's, to the byte: what is charged, less what has no memory behind it, and what the
- * runtime needs for itself, rounded as the driver rounds. */
+/* The accounting is the driver's, to the byte: what is charged, less what has no memory behind it, and what
+ * the runtime needs for itself, rounded as the driver rounds. */
 static void compare_with_the_driver(const tsr_runtime *rt)
 {
     size_t taken = 0, used = 0;

@@ -43,7 +43,7 @@ static void go_on(const char *path, tsr_expert_split expert_split, int n_changes
         walk_step(&w, 3);
         walk_random_split(&w.seed, 3, split, sizeof split);
         runner_ok(walk_resplit(&w, split), split);
-        walk_check_books(&w);
+        walk_check_accounting(&w);
         walk_go_on(&w);
     }
     walk_close(&w);
@@ -91,10 +91,10 @@ static bool fail_one(walk *w, const char *name, uint64_t nth)
     cudasim_clear_faults();
     if (status != TSR_OK && !strstr(tsr_last_error(), "cuda"))
         fail_msg("%s, number %llu: '%s' names no device", name, (unsigned long long)nth, tsr_last_error());
-    walk_check_books(w);
+    walk_check_accounting(w);
     walk_step(w, 1);
     runner_ok(walk_resplit(w, "1,1"), "after a failure");
-    walk_check_books(w);
+    walk_check_accounting(w);
     return status != TSR_OK;
 }
 

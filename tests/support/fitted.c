@@ -225,7 +225,8 @@ static void load(const question *q, const tsr_fit *fit, const tsr_topology *topo
     config.fit = &q->fit;
     runtime_config.devices = q->spec;
     runtime_config.topology = topo;
-    runtime_config.collectives = strstr(q->spec, "cuda") ? "staged" : NULL; /* no memory besides the books' */
+    runtime_config.collectives =
+        strstr(q->spec, "cuda") ? "staged" : NULL; /* no memory besides the accounting's */
     runner_ok(tsr_runtime_open(&runtime_config, &rt), q->spec);
     runner_ok(tsr_model_open(rt, q->path, &config, &model), q->path);
     assert_non_null(tsr_model_fit(model));

@@ -33,7 +33,7 @@ typedef struct planned_gpus {
 } planned_gpus;
 
 /* Plan one of the models with a random configuration for `spec` on `topo`, load it there, run two steps and
- * close it, comparing the books with the plan at each point. `look` may be NULL.
+ * close it, comparing the accounting with the plan at each point. `look` may be NULL.
  * `gpus` is NULL for host devices. False where planning was refused (a cap is too low, or blocks cannot be
  * offloaded like that); then loading was, too, for the same reason. */
 bool planned_check(const planned_models *models, uint64_t *seed, const tsr_topology *topo, const char *spec,

@@ -200,7 +200,7 @@ void walk_go_on(walk *w)
             append(w, s, q, 1);
 }
 
-void walk_check_books(const walk *w)
+void walk_check_accounting(const walk *w)
 {
     const tsr_plan *plan = tsr_model_plan(w->model);
     for (int d = 0; d < tsr_runtime_n_devices(w->rt); d++) {

@@ -54,7 +54,7 @@ void walk_step(walk *w, int n);
 void walk_go_on(walk *w);
 
 /* Fail unless every device holds, by owner, what the model's plan says. */
-void walk_check_books(const walk *w);
+void walk_check_accounting(const walk *w);
 
 /* A --tensor-split text with zeros and lopsided entries, and at least one device. */
 void walk_random_split(uint64_t *seed, int n_devices, char *text, size_t capacity);

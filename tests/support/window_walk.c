@@ -47,7 +47,7 @@ static tsr_model_config base_config(pair *p)
 }
 
 /* Every device has what was planned for it. */
-static void check_books(const runner *r)
+static void check_accounting(const runner *r)
 {
     for (int d = 0; d < r->rt->n_devices; d++) {
         tsr_plan_device planned;
@@ -66,7 +66,7 @@ static void open_tried(pair *p)
     walk_random_split(&p->seed, p->n_devices, w->split, sizeof w->split);
     w->config.split_mode = below(p, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER;
     runner_open_with(&p->tried, p->path, w->devices, w->collectives, w->split, &w->config);
-    check_books(&p->tried);
+    check_accounting(&p->tried);
 }
 
 /* Fewer pages than without windows, and no more than the windows and a batch touch. */
@@ -185,7 +185,7 @@ static void step_resplit(pair *p)
     runner_ok(tsr_split_parse(split, shares, TSR_MAX_DEVICES, &n), split);
     runner_ok(tsr_model_resplit(p->tried.model, shares, n), split);
     snprintf(p->way.split, sizeof p->way.split, "%s", split);
-    check_books(&p->tried);
+    check_accounting(&p->tried);
 }
 
 static void take_step(pair *p)

@@ -156,7 +156,7 @@ static uint64_t nccl_missing(tsr_comm *base, const tsr_collective *collective, i
 static void restore_caps(nccl_comm *comm)
 {
     for (int i = 0; i < comm->base.n_devices; i++) {
-        comm->devices[i]->base.books.library -= comm->taken[i];
+        comm->devices[i]->base.accounting.library -= comm->taken[i];
         if (comm->caps[i])
             comm->devices[i]->base.memory_cap = comm->caps[i];
     }
@@ -211,7 +211,7 @@ static tsr_status lower_cap(nccl_comm *comm, int i, const size_t *before)
     tsr_cuda_device *cuda = comm->devices[i];
     size_t available, total, after = free_on(cuda);
     comm->taken[i] = before[i] > after ? before[i] - after : 0;
-    cuda->base.books.library += comm->taken[i];
+    cuda->base.accounting.library += comm->taken[i];
     tsr_status status = tsr_device_memory_info(&cuda->base, &available, &total);
     if (status != TSR_OK)
         return status;

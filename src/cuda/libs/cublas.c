@@ -77,7 +77,7 @@ static tsr_status get_library(tsr_cuda_device *cuda)
         goto out;
     }
     after = tsr_cuda_free_bytes();
-    cuda->base.books.library += before > after ? before - after : 0;
+    cuda->base.accounting.library += before > after ? before - after : 0;
     cuda->cublas = cublas;
     cublas = NULL;
 out:

@@ -14,7 +14,8 @@ struct tsr_cuda_device;
 /* Where the device has no virtual memory management: commits are only bookkeeping. */
 enum { TSR_CUDA_PLAIN_GRANULARITY = 64 << 10 };
 
-/* What cudaMalloc rounds up to, as addresses of neighbours show. Not documented; only the books use it. */
+/* What cudaMalloc rounds up to, as addresses of neighbours show. Not documented; only the accounting uses it.
+ * */
 enum { TSR_CUDA_MALLOC_UNIT = 512 };
 
 tsr_status tsr_cuda_alloc(tsr_device *device, size_t bytes, void **pointer_out);

@@ -71,19 +71,19 @@ void tsr_cuda_stream_drop(tsr_device *device, void *point)
 static tsr_status pin(void *user, size_t bytes, const char *what, void **data_out)
 {
     tsr_cuda_device *cuda = user;
-    tsr_books *books = &cuda->base.books;
+    tsr_accounting *accounting = &cuda->base.accounting;
     tsr_status status = TSR_CUDA(cudaHostAlloc(data_out, bytes, cudaHostAllocPortable | cudaHostAllocMapped));
     if (status != TSR_OK)
         return tsr_fail_in(status, "%s needs %zu bytes", what, bytes);
-    books->pinned += bytes;
-    books->pinned_peak = TSR_MAX(books->pinned_peak, books->pinned);
+    accounting->pinned += bytes;
+    accounting->pinned_peak = TSR_MAX(accounting->pinned_peak, accounting->pinned);
     return TSR_OK;
 }
 
 static void unpin(void *user, void *data, size_t bytes)
 {
     tsr_cuda_device *cuda = user;
-    cuda->base.books.pinned -= bytes;
+    cuda->base.accounting.pinned -= bytes;
     if (atomic_load(&cuda->hung)) /* a call would wait for it */
         return;
     (void)cudaFreeHost(data);

@@ -1,5 +1,5 @@
-/* The books of devices' memory: random charges against a naive model, what a loaded model holds by owner, who
- * is told as left over, and what happens when others take memory between opening and loading. */
+/* The accounting of devices' memory: random charges against a naive model, what a loaded model holds by
+ * owner, who is told as left over, and what happens when others take memory between opening and loading. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -131,7 +131,7 @@ static void compare(const fake_runtime *fake, const held *all, size_t peak[TSR_M
     assert_int_equal(m.peak_total, *peak_total);
     assert_int_equal(m.taken, taken);
     assert_int_equal(m.viewed, viewed);
-    assert_int_equal(fake->devices[0]->books.uncommitted, uncommitted);
+    assert_int_equal(fake->devices[0]->accounting.uncommitted, uncommitted);
     assert_int_equal(m.taken, total - viewed - uncommitted); /* as tsr/memory.h has it, nothing is rounded */
     assert_int_equal(m.device_total - m.device_free, taken); /* by the device's own count */
     assert_int_equal(m.elsewhere, 0);
@@ -393,7 +393,7 @@ static void a_host_device_is_asked_too(void **state)
     runner_ok(tsr_runtime_open(&config, &rt), "open");
     runner_ok(tsr_runtime_memory(rt, 0, &m), "memory");
     runner_ok(tsr_runtime_check_free(rt, (size_t[]){m.device_free / 4}), "a quarter");
-    rt->devices[0]->books.free_before = SIZE_MAX;
+    rt->devices[0]->accounting.free_before = SIZE_MAX;
     assert_int_equal(tsr_runtime_check_free(rt, (size_t[]){m.device_total + 1}), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "device host0: the plan needs "));
     tsr_runtime_close(rt);
@@ -411,5 +411,5 @@ int main(void)
         cmocka_unit_test(devices_in_one_memory_are_summed_up),
         cmocka_unit_test(a_host_device_is_asked_too),
     };
-    return cmocka_run_group_tests_name("books", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("accounting", tests, NULL, NULL);
 }

@@ -1,4 +1,4 @@
-/* The memory of simulated GPUs in the books: what libraries and the runtime take beside what is planned,
+/* The memory of simulated GPUs in the accounting: what libraries and the runtime take beside what is planned,
  * pinned host memory, blocks of the scratch pool between streams, checksums, and memory that somebody else
  * takes between opening and loading. */
 #include <setjmp.h>
@@ -70,7 +70,7 @@ static void model_file(char *path, int n_ctx)
     synth_model_write(&synth, path);
 }
 
-/* -- everything is in the books -- */
+/* -- everything is in the accounting -- */
 
 static void collectives_and_libraries_are_in_the_books(void **state)
 {
@@ -308,5 +308,5 @@ int main(void)
         cmocka_unit_test(verified_uploads_read_nothing_back),
         cmocka_unit_test(memory_that_others_took_before_loading_is_noticed),
     };
-    return cmocka_run_group_tests_name("books of simulated GPUs", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("accounting of simulated GPUs", tests, NULL, NULL);
 }
