@@ -13,7 +13,7 @@
 
 #include <tsr/runtime.h>
 
-#include "core/live.h"
+#include "core/track.h"
 #include "runtime/memory.h"
 #include "support/fake_device.h"
 #include "support/leak_check.h"
@@ -192,12 +192,12 @@ static void check_sums(const tsr_runtime *rt, bool copied)
 
 static void has_holder(const tsr_runtime *rt, const char *name, bool with_bytes)
 {
-    tsr_memory_holder holders[32];
-    int n = tsr_runtime_holders(rt, holders, 32);
+    tsr_object_info objects[32];
+    int n = tsr_runtime_objects(rt, objects, 32);
     assert_in_range(n, 1, 32);
-    assert_int_equal(tsr_runtime_holders(rt, NULL, 0), n);
+    assert_int_equal(tsr_runtime_objects(rt, NULL, 0), n);
     for (int i = 0; i < n; i++)
-        if (strstr(holders[i].name, name) && (holders[i].bytes > 0) == with_bytes)
+        if (strstr(objects[i].name, name) && (objects[i].bytes > 0) == with_bytes)
             return;
     fail_msg("there is no holder '%s'", name);
 }
@@ -242,7 +242,7 @@ static void a_models_memory_is_told_by_owner(void **state)
         assert_int_equal(after.peak_total, after.used[TSR_MEMORY_WEIGHTS]);
         tsr_model_close(r.model);
         r.model = NULL;
-        assert_int_equal(tsr_runtime_holders(r.rt, NULL, 0), 0);
+        assert_int_equal(tsr_runtime_objects(r.rt, NULL, 0), 0);
         runner_close(&r);
     }
     unlink(path);
@@ -288,29 +288,29 @@ static void what_is_left_over_is_told_by_name(void **state)
 static void the_list_of_what_exists_keeps_its_links(void **state)
 {
     (void)state;
-    static const tsr_live_kind kind = {"thing", NULL, NULL};
+    static const tsr_tracked_kind kind = {"thing", NULL, NULL};
     enum { N = 20 };
     tsr_runtime rt = {0};
-    tsr_live things[N] = {{0}};
+    tsr_tracked things[N] = {{0}};
     bool there[N] = {false};
     uint64_t seed = 3;
     for (int step = 0; step < 2000; step++) {
         size_t i = random_below(&seed, N);
         int n = 0, n_there = 0;
         if (there[i])
-            tsr_live_remove(&things[i]);
+            tsr_untrack(&things[i]);
         else
-            tsr_live_add(&rt.live, &things[i], &kind);
+            tsr_track(&rt.tracked, &things[i], &kind);
         there[i] = !there[i];
-        for (const tsr_live *live = rt.live; live; live = live->next, n++)
-            assert_true(there[live - things] && *live->link == live);
+        for (const tsr_tracked *tracked = rt.tracked; tracked; tracked = tracked->next, n++)
+            assert_true(there[tracked - things] && *tracked->link == tracked);
         for (int j = 0; j < N; j++)
             n_there += there[j];
         assert_int_equal(n, n_there);
-        assert_int_equal(tsr_runtime_holders(&rt, NULL, 0), n);
+        assert_int_equal(tsr_runtime_objects(&rt, NULL, 0), n);
     }
-    tsr_live_remove(&things[0]);
-    tsr_live_remove(&things[0]); /* twice is fine */
+    tsr_untrack(&things[0]);
+    tsr_untrack(&things[0]); /* twice is fine */
 }
 
 /* -- others' use -- */

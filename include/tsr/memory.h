@@ -52,10 +52,10 @@ typedef struct tsr_device_memory {
 
 /** Something that exists on a runtime: a model, session, buffer, KV region, memory of programs, program,
  * graph or context. */
-typedef struct tsr_memory_holder {
+typedef struct tsr_object_info {
     char name[128]; /**< "buffer with tensors wq to wo", "session of llama.gguf" */
     size_t bytes;   /**< that it holds itself, on all devices, as charged; a session's are its parts' */
-} tsr_memory_holder;
+} tsr_object_info;
 
 /** "weights", "kv", "arena", "comm", "scratch", "other"; never NULL. */
 TSR_API const char *tsr_memory_owner_name(tsr_memory_owner owner);

@@ -60,7 +60,7 @@ typedef struct tsr_runtime_config {
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
 /** Stop the devices' threads and free everything; nothing may run or exist on it any more. What still exists
- * is told to the logger as a warning, each object by its name (as tsr_runtime_holders() does) and what is in
+ * is told to the logger as a warning, each object by its name (as tsr_runtime_objects() does) and what is in
  * use by device and owner; it must not be used or destroyed afterwards. NULL is fine. */
 TSR_API void tsr_runtime_close(tsr_runtime *rt);
 
@@ -91,9 +91,9 @@ TSR_NODISCARD TSR_API tsr_status tsr_runtime_memory(const tsr_runtime *rt, int d
 /** High-water marks begin anew at what is used now. */
 TSR_API void tsr_runtime_reset_peaks(tsr_runtime *rt);
 
-/** What exists on the runtime, newest first: fills at most `capacity` of holders[] (NULL with capacity 0) and
+/** What exists on the runtime, newest first: fills at most `capacity` of objects[] (NULL with capacity 0) and
  * returns how many there are. */
-TSR_API int tsr_runtime_holders(const tsr_runtime *rt, tsr_memory_holder *holders, int capacity);
+TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects, int capacity);
 
 /** How the devices' partial sums are added up, by the size of one device's partial:
  *

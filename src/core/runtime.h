@@ -8,7 +8,7 @@
 
 #include "core/comm.h"
 #include "core/device.h"
-#include "core/live.h"
+#include "core/track.h"
 #include "core/processes.h"
 
 struct tsr_runtime {
@@ -22,8 +22,8 @@ struct tsr_runtime {
     struct tsr_model *models; /* src/model keeps the list of open models here */
     void *buffer_types;       /* src/alloc keeps its cache here */
     void (*buffer_types_destroy)(void *buffer_types);
-    tsr_live *live;     /* what exists on it */
-    void *private_data; /* src/runtime's own */
+    tsr_tracked *tracked; /* what exists on it */
+    void *private_data;   /* src/runtime's own */
 };
 
 #endif

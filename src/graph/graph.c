@@ -6,7 +6,7 @@
 
 #include "core/mem.h"
 
-static const tsr_live_kind graph_kind = {"graph", NULL, NULL};
+static const tsr_tracked_kind graph_kind = {"graph", NULL, NULL};
 
 tsr_status tsr_graph_create(tsr_runtime *rt, tsr_graph **graph_out)
 {
@@ -17,7 +17,7 @@ tsr_status tsr_graph_create(tsr_runtime *rt, tsr_graph **graph_out)
     if (status != TSR_OK)
         return status;
     graph->rt = rt;
-    tsr_live_add(&rt->live, &graph->live, &graph_kind);
+    tsr_track(&rt->tracked, &graph->tracked, &graph_kind);
     *graph_out = graph;
     return TSR_OK;
 }
@@ -26,7 +26,7 @@ void tsr_graph_destroy(tsr_graph *graph)
 {
     if (!graph)
         return;
-    tsr_live_remove(&graph->live);
+    tsr_untrack(&graph->tracked);
     for (int i = 0; i < graph->n_nodes; i++) {
         tsr_mem_free(graph->nodes[i]->tensor.shards);
         tsr_mem_free(graph->nodes[i]);

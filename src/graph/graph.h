@@ -85,7 +85,7 @@ typedef struct tsr_node {
 
 struct tsr_graph {
     tsr_runtime *rt;
-    tsr_live live;
+    tsr_tracked tracked;
     tsr_node **nodes; /* in creation order, in which they are lowered; order.h says in which they run */
     int n_nodes, capacity;
     tsr_status status; /* first failure of a constructor */

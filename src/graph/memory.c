@@ -23,13 +23,13 @@ out:
     return status;
 }
 
-static size_t live_bytes(const tsr_live *live, int device)
+static size_t live_bytes(const tsr_tracked *tracked, int device)
 {
-    const tsr_layout *layout = &TSR_LIVE_OBJECT(live, tsr_program_memory)->layout;
+    const tsr_layout *layout = &TSR_TRACKED_OBJECT(tracked, tsr_program_memory)->layout;
     return tsr_layout_arena_bytes(layout, device) + tsr_layout_comm_bytes(layout, device);
 }
 
-static const tsr_live_kind memory_kind = {"memory of programs", NULL, live_bytes};
+static const tsr_tracked_kind memory_kind = {"memory of programs", NULL, live_bytes};
 
 /* Takes the layout over, also on failure. */
 tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_program_memory **memory_out)
@@ -44,7 +44,7 @@ tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_
         tsr_mem_array((size_t)rt->n_devices, sizeof *memory->devices, "program memory", &memory->devices));
     for (int d = 0; d < rt->n_devices; d++)
         TSR_TRY(allocate_device(memory, d));
-    tsr_live_add(&rt->live, &memory->live, &memory_kind);
+    tsr_track(&rt->tracked, &memory->tracked, &memory_kind);
     *memory_out = memory;
     memory = NULL;
 out:
@@ -57,7 +57,7 @@ void tsr_program_memory_destroy(tsr_program_memory *memory)
 {
     if (!memory)
         return;
-    tsr_live_remove(&memory->live);
+    tsr_untrack(&memory->tracked);
     for (int d = 0; memory->devices && d < memory->rt->n_devices; d++) {
         const tsr_device_layout *layout = &memory->layout.devices[d];
         for (int c = 0; memory->devices[d].chunks && c < layout->n_chunks; c++)

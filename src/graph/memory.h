@@ -9,7 +9,7 @@
  * compiled into one memory must not run at the same time, and each overwrites the others' activations. */
 typedef struct tsr_program_memory {
     tsr_runtime *rt;
-    tsr_live live;
+    tsr_tracked tracked;
     tsr_program_info info; /* of the graph it was made for */
     tsr_layout layout;
     struct {

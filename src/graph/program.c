@@ -172,7 +172,7 @@ static tsr_status prepare(tsr_program *program)
     return status;
 }
 
-static const tsr_live_kind program_kind = {"program", NULL, NULL};
+static const tsr_tracked_kind program_kind = {"program", NULL, NULL};
 
 static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, tsr_program_memory *shared,
                           tsr_program **program_out)
@@ -207,7 +207,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     program->info = info_of(&lowered, &emitter.layout->order);
     place_tensors(graph, &emitter);
     graph->program = program;
-    tsr_live_add(&program->rt->live, &program->live, &program_kind);
+    tsr_track(&program->rt->tracked, &program->tracked, &program_kind);
     *program_out = program;
     program = NULL;
 out:
@@ -271,7 +271,7 @@ void tsr_program_destroy(tsr_program *program)
 {
     if (!program)
         return;
-    tsr_live_remove(&program->live);
+    tsr_untrack(&program->tracked);
     displace_tensors(program);
     for (int d = 0; program->programs && d < program->rt->n_devices; d++)
         if (program->programs[d])

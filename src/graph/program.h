@@ -11,7 +11,7 @@ tsr_status tsr_program_compile_into(tsr_graph *graph, const tsr_program_config *
 
 struct tsr_program {
     tsr_runtime *rt;
-    tsr_live live;
+    tsr_tracked tracked;
     tsr_graph *graph; /* whose inputs and outputs lie in this program's memory */
     uint64_t timeout_ns;
     tsr_program_memory *own_memory; /* NULL: compiled into a shared one */

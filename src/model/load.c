@@ -72,13 +72,13 @@ static void forget_pointers(tsr_model_config *config)
     config->fit = NULL;
 }
 
-static void describe_model(const tsr_live *live, char *text, size_t size)
+static void describe_model(const tsr_tracked *tracked, char *text, size_t size)
 {
-    const tsr_gguf *gguf = TSR_LIVE_OBJECT(live, tsr_model)->shape.gguf;
+    const tsr_gguf *gguf = TSR_TRACKED_OBJECT(tracked, tsr_model)->shape.gguf;
     snprintf(text, size, "%s", gguf ? tsr_gguf_path(gguf) : "without a file");
 }
 
-static const tsr_live_kind model_kind = {"model", describe_model, NULL};
+static const tsr_tracked_kind model_kind = {"model", describe_model, NULL};
 
 unsigned tsr_model_weights_flags(const tsr_model_config *config)
 {
@@ -106,7 +106,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
                                    .former = former ? &former->model->weights : NULL,
                                    .later = former ? former->exchanged : 0};
     TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, &placing));
-    tsr_live_add(&rt->live, &model->live, &model_kind);
+    tsr_track(&rt->tracked, &model->tracked, &model_kind);
     *model_out = model;
     model = NULL;
 out:
@@ -120,7 +120,7 @@ void tsr_model_unload(tsr_model *model)
         return;
     while (model->sessions) /* a bug of the caller, which tsr_runtime_close() reports */
         tsr_session_leave_model(model->sessions);
-    tsr_live_remove(&model->live);
+    tsr_untrack(&model->tracked);
     tsr_weights_free(&model->weights);
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         tsr_rope_tables_free(&model->rope[i]);

@@ -20,7 +20,7 @@ typedef struct tsr_kept_config {
 
 struct tsr_model {
     tsr_runtime *rt;
-    tsr_live live;
+    tsr_tracked tracked;
     tsr_model *next;       /* in rt->models; only opened ones are in the list */
     tsr_session *sessions; /* a list through their `next` */
     tsr_gguf *own_gguf;    /* NULL: the caller's */

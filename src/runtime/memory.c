@@ -74,25 +74,25 @@ void tsr_runtime_reset_peaks(tsr_runtime *rt)
     }
 }
 
-static size_t name_holder(const tsr_runtime *rt, const tsr_live *live, char *text, size_t size)
+static size_t name_object(const tsr_runtime *rt, const tsr_tracked *tracked, char *text, size_t size)
 {
     size_t bytes = 0;
-    int n = snprintf(text, size, "%s", live->kind->name);
-    if (live->kind->describe && n > 0 && (size_t)n + 1 < size) {
+    int n = snprintf(text, size, "%s", tracked->kind->name);
+    if (tracked->kind->describe && n > 0 && (size_t)n + 1 < size) {
         text[n] = ' ';
-        live->kind->describe(live, text + n + 1, size - (size_t)n - 1);
+        tracked->kind->describe(tracked, text + n + 1, size - (size_t)n - 1);
     }
-    for (int d = 0; live->kind->bytes && d < rt->n_devices; d++)
-        bytes += live->kind->bytes(live, d);
+    for (int d = 0; tracked->kind->bytes && d < rt->n_devices; d++)
+        bytes += tracked->kind->bytes(tracked, d);
     return bytes;
 }
 
-int tsr_runtime_holders(const tsr_runtime *rt, tsr_memory_holder *holders, int capacity)
+int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects, int capacity)
 {
     int n = 0;
-    for (const tsr_live *live = rt->live; live; live = live->next, n++)
+    for (const tsr_tracked *tracked = rt->tracked; tracked; tracked = tracked->next, n++)
         if (n < capacity)
-            holders[n].bytes = name_holder(rt, live, holders[n].name, sizeof holders[n].name);
+            objects[n].bytes = name_object(rt, tracked, objects[n].name, sizeof objects[n].name);
     return n;
 }
 
@@ -113,14 +113,14 @@ static void tell_bytes(const tsr_runtime *rt)
         }
 }
 
-void tsr_runtime_tell_left_over(tsr_runtime *rt)
+void tsr_runtime_report_leaks(tsr_runtime *rt)
 {
-    while (rt->live) {
+    while (rt->tracked) {
         char name[128], text[TSR_BYTES_TEXT];
-        size_t bytes = name_holder(rt, rt->live, name, sizeof name);
+        size_t bytes = name_object(rt, rt->tracked, name, sizeof name);
         tsr_log(&rt->logger, TSR_LOG_WARN, "left over as the runtime closes: %s%s%s", name, bytes ? ", " : "",
                 bytes ? tsr_bytes_text(bytes, text) : "");
-        tsr_live_remove(rt->live);
+        tsr_untrack(rt->tracked);
     }
     for (int d = 0; rt->devices && d < rt->n_devices; d++) {
         const tsr_device *device = rt->devices[d];

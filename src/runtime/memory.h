@@ -14,6 +14,6 @@ void tsr_runtime_note_free(tsr_runtime *rt);
 tsr_status tsr_runtime_check_free(tsr_runtime *rt, const size_t *wanted);
 
 /* Tell the logger what still exists and what is still in use, and forget it. */
-void tsr_runtime_tell_left_over(tsr_runtime *rt);
+void tsr_runtime_report_leaks(tsr_runtime *rt);
 
 #endif

@@ -212,7 +212,7 @@ void tsr_runtime_close(tsr_runtime *rt)
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
         if (rt->devices[d])
             tsr_device_trim(rt->devices[d]);
-    tsr_runtime_tell_left_over(rt);
+    tsr_runtime_report_leaks(rt);
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
         tsr_device_destroy(rt->devices[d]);
     runtime_private *priv = rt->private_data;

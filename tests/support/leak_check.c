@@ -39,9 +39,9 @@ static void check_devices(const tsr_runtime *rt)
 
 void __wrap_tsr_runtime_close(tsr_runtime *rt)
 {
-    tsr_memory_holder holder;
+    tsr_object_info holder;
     if (rt && rt != expected) {
-        if (tsr_runtime_holders(rt, &holder, 1) > 0)
+        if (tsr_runtime_objects(rt, &holder, 1) > 0)
             fail_msg("leaked: %s", holder.name);
         check_devices(rt);
     }

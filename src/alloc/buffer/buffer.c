@@ -18,9 +18,9 @@ struct tsr_buffer_block {
 };
 
 /* "tensor wq", "tensors blk.0.attn_q.weight to output.weight": the first and the last that lie in it. */
-static void describe_buffer(const tsr_live *live, char *text, size_t size)
+static void describe_buffer(const tsr_tracked *tracked, char *text, size_t size)
 {
-    const tsr_buffer *buffer = TSR_LIVE_OBJECT(live, tsr_buffer);
+    const tsr_buffer *buffer = TSR_TRACKED_OBJECT(tracked, tsr_buffer);
     const tsr_tensor *last = buffer->tensors, *first = last; /* the list begins with the last attached */
     while (first && first->buffer_next)
         first = first->buffer_next;
@@ -32,12 +32,12 @@ static void describe_buffer(const tsr_live *live, char *text, size_t size)
         snprintf(text, size, "with tensors %s to %s", first->name, last->name);
 }
 
-static size_t live_bytes(const tsr_live *live, int device)
+static size_t live_bytes(const tsr_tracked *tracked, int device)
 {
-    return tsr_buffer_bytes(TSR_LIVE_OBJECT(live, tsr_buffer), device);
+    return tsr_buffer_bytes(TSR_TRACKED_OBJECT(tracked, tsr_buffer), device);
 }
 
-static const tsr_live_kind buffer_kind = {"buffer", describe_buffer, live_bytes};
+static const tsr_tracked_kind buffer_kind = {"buffer", describe_buffer, live_bytes};
 
 tsr_status tsr_buffer_create(tsr_runtime *rt, tsr_memory_owner owner, tsr_buffer **buffer_out)
 {
@@ -48,7 +48,7 @@ tsr_status tsr_buffer_create(tsr_runtime *rt, tsr_memory_owner owner, tsr_buffer
     buffer->rt = rt;
     buffer->owner = owner;
     buffer->main_device = -1;
-    tsr_live_add(&rt->live, &buffer->live, &buffer_kind);
+    tsr_track(&rt->tracked, &buffer->tracked, &buffer_kind);
     *buffer_out = buffer;
 out:
     return status;
@@ -58,7 +58,7 @@ void tsr_buffer_destroy(tsr_buffer *buffer)
 {
     if (!buffer)
         return;
-    tsr_live_remove(&buffer->live);
+    tsr_untrack(&buffer->tracked);
     while (buffer->tensors)
         tsr_buffer_detach(buffer->tensors);
     tsr_buffer_drop_regions(buffer, 0);

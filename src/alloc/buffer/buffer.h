@@ -34,7 +34,7 @@ typedef struct tsr_buffer_region {
 
 struct tsr_buffer {
     tsr_runtime *rt;
-    tsr_live live;
+    tsr_tracked tracked;
     tsr_memory_owner owner;
     bool read_only;  /* memory that the library must not write, or weights that nobody may change */
     int main_device; /* tsr_tensor_get() reads copies there; -1: the first device that has one */

@@ -8,7 +8,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-static const tsr_live_kind context_kind = {"context of tensors", NULL, NULL};
+static const tsr_tracked_kind context_kind = {"context of tensors", NULL, NULL};
 
 tsr_status tsr_context_create(tsr_runtime *rt, tsr_context **context_out)
 {
@@ -19,7 +19,7 @@ tsr_status tsr_context_create(tsr_runtime *rt, tsr_context **context_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_context_create needs a runtime and a place for the context");
     TSR_TRY(tsr_mem_array(1, sizeof *context, "a tensor context", &context));
     context->rt = rt;
-    tsr_live_add(&rt->live, &context->live, &context_kind);
+    tsr_track(&rt->tracked, &context->tracked, &context_kind);
     *context_out = context;
 out:
     return status;
@@ -29,7 +29,7 @@ void tsr_context_destroy(tsr_context *context)
 {
     if (!context)
         return;
-    tsr_live_remove(&context->live);
+    tsr_untrack(&context->tracked);
     for (int i = 0; i < context->n_tensors; i++) {
         tsr_buffer_detach(context->tensors[i]);
         tsr_mem_free(context->tensors[i]);

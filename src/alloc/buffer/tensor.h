@@ -8,7 +8,7 @@ enum { TSR_CONTEXT_ERROR_BYTES = 512 };
 
 struct tsr_context {
     tsr_runtime *rt;
-    tsr_live live;
+    tsr_tracked tracked;
     tsr_tensor **tensors; /* [n_tensors], in order of creation; each allocated on its own */
     int n_tensors, capacity;
     tsr_status status;                   /* the first failure */

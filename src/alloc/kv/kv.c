@@ -121,18 +121,18 @@ out:
     return status;
 }
 
-static void describe_kv(const tsr_live *live, char *text, size_t size)
+static void describe_kv(const tsr_tracked *tracked, char *text, size_t size)
 {
-    const tsr_kv *kv = TSR_LIVE_OBJECT(live, tsr_kv);
+    const tsr_kv *kv = TSR_TRACKED_OBJECT(tracked, tsr_kv);
     snprintf(text, size, "of %lld tokens in %d layers", (long long)kv->n_ctx, kv->n_layers);
 }
 
-static size_t live_bytes(const tsr_live *live, int device)
+static size_t live_bytes(const tsr_tracked *tracked, int device)
 {
-    return tsr_kv_reserved_bytes(TSR_LIVE_OBJECT(live, tsr_kv), device);
+    return tsr_kv_reserved_bytes(TSR_TRACKED_OBJECT(tracked, tsr_kv), device);
 }
 
-static const tsr_live_kind kv_kind = {"KV region", describe_kv, live_bytes};
+static const tsr_tracked_kind kv_kind = {"KV region", describe_kv, live_bytes};
 
 tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **kv_out)
 {
@@ -155,7 +155,7 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **k
     TSR_TRY(tsr_mem_array((size_t)kv->n_layers, sizeof *kv->group_of, "KV layers", &kv->group_of));
     TSR_TRY(tsr_mem_array((size_t)kv->n_seq_max, sizeof *kv->lengths, "KV sequences", &kv->lengths));
     TSR_TRY(make_groups(kv, rt, &config));
-    tsr_live_add(&rt->live, &kv->live, &kv_kind);
+    tsr_track(&rt->tracked, &kv->tracked, &kv_kind);
     *kv_out = kv;
     kv = NULL; /* now the caller's */
 out:
@@ -167,7 +167,7 @@ void tsr_kv_destroy(tsr_kv *kv)
 {
     if (!kv)
         return;
-    tsr_live_remove(&kv->live);
+    tsr_untrack(&kv->tracked);
     for (int g = 0; g < kv->n_groups; g++)
         tsr_kv_group_close(&kv->groups[g]);
     tsr_mem_free(kv->lengths);

@@ -3,10 +3,10 @@
 #define TSR_ALLOC_KV_STATE_H
 
 #include "alloc/kv/group.h"
-#include "core/live.h"
+#include "core/track.h"
 
 struct tsr_kv {
-    tsr_live live;
+    tsr_tracked tracked;
     int n_devices, n_layers, n_groups, n_seq_max;
     int64_t page_tokens, head_dim, n_ctx;
     tsr_type type_k, type_v;

@@ -67,9 +67,9 @@ out:
     return status;
 }
 
-static void describe_session(const tsr_live *live, char *text, size_t size)
+static void describe_session(const tsr_tracked *tracked, char *text, size_t size)
 {
-    snprintf(text, size, "of %s", TSR_LIVE_OBJECT(live, tsr_session)->file);
+    snprintf(text, size, "of %s", TSR_TRACKED_OBJECT(tracked, tsr_session)->file);
 }
 
 static void name_session(tsr_session *session)
@@ -80,7 +80,7 @@ static void name_session(tsr_session *session)
     snprintf(session->file, sizeof session->file, "%s", length > most ? path + length - most : path);
 }
 
-static const tsr_live_kind session_kind = {"session", describe_session, NULL};
+static const tsr_tracked_kind session_kind = {"session", describe_session, NULL};
 
 static void join_model(tsr_session *session)
 {
@@ -114,7 +114,7 @@ static tsr_status create_session(tsr_model *model, tsr_session **session_out)
     TSR_TRY(create_kv(session));
     TSR_TRY(tsr_session_reserve(session));
     join_model(session);
-    tsr_live_add(&model->rt->live, &session->live, &session_kind);
+    tsr_track(&model->rt->tracked, &session->tracked, &session_kind);
     *session_out = session;
     session = NULL;
 out:
@@ -141,7 +141,7 @@ void tsr_session_destroy(tsr_session *session)
     if (!session)
         return;
     tsr_session_leave_model(session);
-    tsr_live_remove(&session->live);
+    tsr_untrack(&session->tracked);
     tsr_session_drop_steps(session);
     tsr_program_memory_destroy(session->memory);
     tsr_kv_destroy(session->kv);

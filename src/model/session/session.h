@@ -20,7 +20,7 @@ enum { TSR_SESSION_MAX_STEPS = 16 };
 
 struct tsr_session {
     tsr_model *model;
-    tsr_live live;
+    tsr_tracked tracked;
     char file[64]; /* of the model, the end of its path; for messages, also when the model is gone */
     tsr_session *next, **link;         /* in the model's list; link NULL: the model is gone */
     tsr_session *successor;            /* during a resplit: what it exchanges contents with */
