@@ -1,6 +1,6 @@
 /* The communicator between processes; see distributed.h.
  *
- * The devices of one process that take part in a collective meet (meeting.h) before its partials are read,
+ * The devices of one process that take part in a collective meet (barrier.h) before its partials are read,
  * before the sum leaves, and when it is back. The first of them is the process's voice: its first thread
  * exchanges while the others wait. Collectives of the same devices run in the same order everywhere, and have
  * a group of the transport for themselves, so those of other devices may be under way at the same time.
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "comm/local.h"
-#include "comm/meeting.h"
+#include "comm/barrier.h"
 #include "comm/reduce.h"
 #include "core/mem.h"
 
@@ -45,7 +45,7 @@ struct shared_collective {
     tsr_collective *local_part; /* of a hand-over: from its sender to receivers here; NULL: there is none */
     int64_t *begin;
     void **partial;
-    tsr_meeting meeting;
+    tsr_barrier barrier;
 };
 
 struct distributed_comm {
@@ -63,7 +63,7 @@ struct distributed_comm {
 
 /* One thread of one device, and what it takes part in. */
 typedef struct caller {
-    tsr_attendee as;
+    tsr_participant as;
     tsr_device *device;
     distributed_comm *comm;
     shared_collective *collective;
@@ -71,7 +71,7 @@ typedef struct caller {
 
 static bool meet(const caller *me)
 {
-    return tsr_meet(&me->as, me->collective->here);
+    return tsr_barrier_wait(&me->as, me->collective->here);
 }
 
 static bool is_voice(const caller *me)
@@ -98,7 +98,7 @@ static bool sum_over_processes(const caller *me, size_t n, tsr_transport_type ty
     tsr_transfer transfer;
     if (is_voice(me) && !finish(me, t->sum(t->user, c->group, c->sum, n, type, &transfer), &transfer)) {
         atomic_store(&me->comm->aborted, true);
-        tsr_meeting_notify(&me->collective->meeting);
+        tsr_barrier_notify(&me->collective->barrier);
     }
     return meet(me) && !atomic_load(&me->comm->aborted);
 }
@@ -111,8 +111,8 @@ static void my_share(const caller *me, int64_t n, int64_t *begin_out, int64_t *e
     int64_t begin, end, from, to;
     const uint64_t here = me->collective->here;
     const int index = __builtin_popcountll(here & ((UINT64_C(1) << me->as.rank) - 1));
-    tsr_meeting_divide(n, index, __builtin_popcountll(here), &begin, &end);
-    tsr_meeting_divide(end - begin, me->as.thread, me->as.n_threads, &from, &to);
+    tsr_divide_elements(n, index, __builtin_popcountll(here), &begin, &end);
+    tsr_divide_elements(end - begin, me->as.thread, me->as.n_threads, &from, &to);
     *begin_out = begin + from;
     *end_out = begin + to;
 }
@@ -151,7 +151,7 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
         return false;
     int64_t begin, end;
     const void *sum = c->sum;
-    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
+    tsr_divide_elements(op->n, me->as.thread, me->as.n_threads, &begin, &end);
     c->reducer.finish(&sum, 1, op->residual, op->y, begin, end);
     return true;
 }
@@ -169,7 +169,7 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
     tsr_gather_parts(&c->desc, c->here, begin, end, c->sum);
     if (!meet(me) || !sum_over_processes(me, (size_t)n, TSR_TRANSPORT_I32))
         return false;
-    tsr_meeting_divide(n, me->as.thread, me->as.n_threads, &begin, &end);
+    tsr_divide_elements(n, me->as.thread, me->as.n_threads, &begin, &end);
     memcpy(op->y + begin, (const float *)c->sum + begin, (size_t)(end - begin) * sizeof(float));
     return true;
 }
@@ -232,7 +232,7 @@ static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op
         return false;
     caller me = {.device = device, .comm = comm, .collective = (shared_collective *)tsr_op_collective(op)};
     assert(me.collective);
-    me.as = tsr_attendee_of(&me.collective->meeting, device, thread, n_threads);
+    me.as = tsr_participant_of(&me.collective->barrier, device, thread, n_threads);
     switch (op->kind) {
     case TSR_OP_ALL_REDUCE:
         return run_all_reduce(&me, &op->all_reduce);
@@ -323,7 +323,7 @@ static void distributed_collective_destroy(tsr_comm *base, tsr_collective *colle
     comm->local->ops->collective_destroy(comm->local, c->local_part);
     if (c->own_sum)
         tsr_device_forget_runtime(comm->devices[c->voice], c->own_bytes);
-    tsr_meeting_free(&c->meeting);
+    tsr_barrier_free(&c->barrier);
     tsr_mem_free(c->own_sum);
     tsr_mem_free(c->begin);
     tsr_mem_free(c->partial);
@@ -376,7 +376,7 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
     c->desc = *desc;
     c->here = desc->participants & comm->here;
     c->voice = c->here ? __builtin_ctzll(c->here) : -1;
-    TSR_TRY(tsr_meeting_init(&c->meeting, comm->base.n_devices, &comm->aborted, "a collective's ranks"));
+    TSR_TRY(tsr_barrier_init(&c->barrier, comm->base.n_devices, &comm->aborted, "a collective's ranks"));
     TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
     memcpy(c->partial, desc->partial, n * sizeof *c->partial);
     if (desc->begin) {
@@ -427,7 +427,7 @@ static void distributed_abort(tsr_comm *base)
     distributed_comm *comm = (distributed_comm *)base;
     atomic_store(&comm->aborted, true);
     for (shared_collective *c = comm->collectives; c; c = c->next)
-        tsr_meeting_notify(&c->meeting);
+        tsr_barrier_notify(&c->barrier);
     comm->local->ops->abort(comm->local);
 }
 
@@ -445,8 +445,8 @@ static uint64_t distributed_missing(tsr_comm *comm, const tsr_collective *collec
     if (c->local_part)
         return local->ops->missing(local, c->local_part, index);
     const uint64_t others = c->here & ~(UINT64_C(1) << index);
-    const uint64_t phase = atomic_load(&c->meeting.ranks[index].phase);
-    const uint64_t behind = tsr_meeting_behind(&c->meeting, others, phase);
+    const uint64_t phase = atomic_load(&c->barrier.ranks[index].phase);
+    const uint64_t behind = tsr_barrier_behind(&c->barrier, others, phase);
     return behind ? behind : c->desc.participants & ~c->here;
 }
 

@@ -1,10 +1,10 @@
-/* The shared-memory communicator; see local.h. Who waits for whom is meeting.h's. */
+/* The shared-memory communicator; see local.h. Who waits for whom is barrier.h's. */
 #include "comm/local.h"
 
 #include <assert.h>
 #include <string.h>
 
-#include "comm/meeting.h"
+#include "comm/barrier.h"
 #include "comm/reduce.h"
 #include "core/mem.h"
 
@@ -22,7 +22,7 @@ struct local_collective {
     bool in_two_steps;
     int64_t *begin; /* copy of desc.begin */
     void **partial; /* copy of desc.partial */
-    tsr_meeting meeting;
+    tsr_barrier barrier;
 };
 
 struct local_comm {
@@ -34,13 +34,13 @@ struct local_comm {
 
 /* One thread of one rank, and what it takes part in. */
 typedef struct caller {
-    tsr_attendee as;
+    tsr_participant as;
     local_collective *collective;
 } caller;
 
 static bool meet(const caller *me)
 {
-    return tsr_meet(&me->as, me->collective->desc.participants);
+    return tsr_barrier_wait(&me->as, me->collective->desc.participants);
 }
 
 /* -- collectives -- */
@@ -55,17 +55,17 @@ static bool all_reduce_in_two_steps(const caller *me, const tsr_op_all_reduce *o
         if (c->own[j] != c->partial[me->as.rank])
             continue;
         int64_t begin, end, from, to;
-        tsr_meeting_divide(op->n, j, c->n_parts, &begin, &end);
-        tsr_meeting_divide(end - begin, me->as.thread, me->as.n_threads, &from, &to);
+        tsr_divide_elements(op->n, j, c->n_parts, &begin, &end);
+        tsr_divide_elements(end - begin, me->as.thread, me->as.n_threads, &from, &to);
         c->reducer.add(c->parts, c->n_parts, c->own[j], begin + from, begin + to);
     }
     if (!meet(me))
         return false;
     int64_t from, to;
-    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &from, &to);
+    tsr_divide_elements(op->n, me->as.thread, me->as.n_threads, &from, &to);
     for (int j = 0; j < c->n_parts; j++) {
         int64_t begin, end;
-        tsr_meeting_divide(op->n, j, c->n_parts, &begin, &end);
+        tsr_divide_elements(op->n, j, c->n_parts, &begin, &end);
         begin = TSR_MAX(begin, from);
         end = TSR_MIN(end, to);
         if (begin < end)
@@ -83,7 +83,7 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
     if (c->in_two_steps)
         return all_reduce_in_two_steps(me, op);
     int64_t begin, end;
-    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
+    tsr_divide_elements(op->n, me->as.thread, me->as.n_threads, &begin, &end);
     c->reducer.finish(c->parts, c->n_parts, op->residual, op->y, begin, end);
     return true;
 }
@@ -95,7 +95,7 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
     if (!meet(me))
         return false;
     int64_t begin, end;
-    tsr_meeting_divide(op->n * op->n_rows, me->as.thread, me->as.n_threads, &begin, &end);
+    tsr_divide_elements(op->n * op->n_rows, me->as.thread, me->as.n_threads, &begin, &end);
     tsr_gather_parts(&c->desc, c->desc.participants, begin, end, op->y);
     return true;
 }
@@ -105,13 +105,13 @@ static bool run_send(const caller *me, const tsr_op_send *op)
 {
     const local_collective *c = me->collective;
     assert(op->n == c->desc.n);
-    uint64_t phase = tsr_meeting_next_phase(&me->as);
-    if (!tsr_meeting_await(&me->as, c->desc.participants & ~c->desc.contributors, phase - 1))
+    uint64_t phase = tsr_barrier_next_phase(&me->as);
+    if (!tsr_barrier_await(&me->as, c->desc.participants & ~c->desc.contributors, phase - 1))
         return false;
     int64_t begin, end;
-    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
+    tsr_divide_elements(op->n, me->as.thread, me->as.n_threads, &begin, &end);
     memcpy((float *)c->own[0] + begin, op->x + begin, (size_t)(end - begin) * sizeof(float));
-    tsr_meeting_arrive(&me->as, phase, 0);
+    tsr_barrier_arrive(&me->as, phase, 0);
     return true;
 }
 
@@ -119,13 +119,13 @@ static bool run_recv(const caller *me, const tsr_op_recv *op)
 {
     const local_collective *c = me->collective;
     assert(op->n == c->desc.n);
-    uint64_t phase = tsr_meeting_next_phase(&me->as);
-    if (!tsr_meeting_await(&me->as, c->desc.contributors, phase))
+    uint64_t phase = tsr_barrier_next_phase(&me->as);
+    if (!tsr_barrier_await(&me->as, c->desc.contributors, phase))
         return false;
     int64_t begin, end;
-    tsr_meeting_divide(op->n, me->as.thread, me->as.n_threads, &begin, &end);
+    tsr_divide_elements(op->n, me->as.thread, me->as.n_threads, &begin, &end);
     memcpy(op->y + begin, (const float *)c->parts[0] + begin, (size_t)(end - begin) * sizeof(float));
-    tsr_meeting_arrive(&me->as, phase, 0);
+    tsr_barrier_arrive(&me->as, phase, 0);
     return true;
 }
 
@@ -135,7 +135,7 @@ static bool local_run(tsr_comm *comm, tsr_device *device, const tsr_op *op, int 
         return false;
     caller me = {.collective = (local_collective *)tsr_op_collective(op)};
     assert(me.collective);
-    me.as = tsr_attendee_of(&me.collective->meeting, device, thread, n_threads);
+    me.as = tsr_participant_of(&me.collective->barrier, device, thread, n_threads);
     switch (op->kind) {
     case TSR_OP_ALL_REDUCE:
         return run_all_reduce(&me, &op->all_reduce);
@@ -200,7 +200,7 @@ static void local_collective_destroy(tsr_comm *comm, tsr_collective *base)
         if (collective->next)
             collective->next->link = collective->link;
     }
-    tsr_meeting_free(&collective->meeting);
+    tsr_barrier_free(&collective->barrier);
     tsr_mem_free(collective->begin);
     tsr_mem_free(collective->partial);
     tsr_mem_free(collective);
@@ -235,7 +235,7 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
     collective->base.comm = comm;
     collective->base.desc = &collective->desc;
     collective->desc = *desc;
-    TSR_TRY(tsr_meeting_init(&collective->meeting, comm->n_devices, &((local_comm *)comm)->aborted,
+    TSR_TRY(tsr_barrier_init(&collective->barrier, comm->n_devices, &((local_comm *)comm)->aborted,
                              "a collective's ranks"));
     TSR_TRY(tsr_mem_array(n, sizeof *collective->partial, "a collective's buffers", &collective->partial));
     memcpy(collective->partial, desc->partial, n * sizeof *collective->partial);
@@ -281,14 +281,14 @@ static void local_abort(tsr_comm *base)
     local_comm *comm = (local_comm *)base;
     atomic_store(&comm->aborted, true);
     for (local_collective *c = comm->collectives; c; c = c->next)
-        tsr_meeting_notify(&c->meeting);
+        tsr_barrier_notify(&c->barrier);
 }
 
 static void local_reset(tsr_comm *base)
 {
     local_comm *comm = (local_comm *)base;
     for (local_collective *c = comm->collectives; c; c = c->next)
-        tsr_meeting_reset(&c->meeting);
+        tsr_barrier_reset(&c->barrier);
     atomic_store(&comm->aborted, false);
 }
 
@@ -300,8 +300,8 @@ static uint64_t local_missing(tsr_comm *comm, const tsr_collective *base, int in
     const local_collective *collective = (const local_collective *)base;
     const tsr_collective_desc *desc = &collective->desc;
     bool receives = desc->kind == TSR_OP_SEND && !(desc->contributors >> index & 1);
-    uint64_t phase = atomic_load(&collective->meeting.ranks[index].phase) + (receives ? 1 : 0);
-    return tsr_meeting_behind(&collective->meeting, desc->participants & ~((uint64_t)1 << index), phase);
+    uint64_t phase = atomic_load(&collective->barrier.ranks[index].phase) + (receives ? 1 : 0);
+    return tsr_barrier_behind(&collective->barrier, desc->participants & ~((uint64_t)1 << index), phase);
 }
 
 static void local_destroy(tsr_comm *comm)

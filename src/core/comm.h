@@ -73,13 +73,13 @@ struct tsr_comm_ops {
      * aborted: whether abort() came since the last reset(); asked after enqueued work has finished, since
      * that then means nothing. NULL where enqueue is.
      *
-     * enqueue_meets: enqueue() may wait until the other participants enqueue the same collective, and all of
+     * enqueue_waits: enqueue() may wait until the other participants enqueue the same collective, and all of
      * them must do so inside a capture or none. Then each device enqueues on a host thread of its own, and
      * its program is captured by tsr_comm_prepare() or not at all.
      *
      * poll: asked now and then by a device's host thread while it waits for enqueued work; a failure tells
      * that the work will never finish. NULL where that cannot be known. */
-    bool enqueue_meets;
+    bool enqueue_waits;
     tsr_status (*enqueue)(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
     tsr_status (*enqueue_norm)(tsr_comm *comm, tsr_device *device, const tsr_op *op, const tsr_op *norm,
                                void *stream, bool *done_out);

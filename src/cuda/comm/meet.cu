@@ -4,7 +4,7 @@
 
 static __global__ void meet_kernel(const __grid_constant__ tsr_cuda_meeting meeting)
 {
-    tsr_meet(meeting);
+    tsr_barrier_wait(meeting);
 }
 
 extern "C" tsr_status tsr_cuda_meet(const tsr_cuda_meeting *meeting, cudaStream_t stream)

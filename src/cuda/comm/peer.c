@@ -30,7 +30,7 @@ enum { MAX_ROW_LOADS = 16384 };
 
 /* -- the ops of a stream -- */
 
-static tsr_cuda_meeting meeting_of(const peer_comm *comm, int self, uint64_t participants)
+static tsr_cuda_meeting barrier_of(const peer_comm *comm, int self, uint64_t participants)
 {
     int n = comm->base.n_devices;
     tsr_cuda_meeting m = {.self = self,
@@ -49,7 +49,7 @@ static tsr_cuda_meeting meeting_of(const peer_comm *comm, int self, uint64_t par
 
 static tsr_status meet(const peer_comm *comm, int self, uint64_t participants, cudaStream_t stream)
 {
-    const tsr_cuda_meeting meeting = meeting_of(comm, self, participants);
+    const tsr_cuda_meeting meeting = barrier_of(comm, self, participants);
     return tsr_cuda_meet(&meeting, stream);
 }
 
@@ -75,7 +75,7 @@ static tsr_status enqueue_all_reduce(const peer_comm *comm, int self, const tsr_
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
     const tsr_cuda_stream s = {.stream = stream, .traits = &comm->devices[self]->traits};
-    const tsr_cuda_meeting meeting = meeting_of(comm, self, desc->participants);
+    const tsr_cuda_meeting meeting = barrier_of(comm, self, desc->participants);
     const tsr_cuda_reduction reduction = reduction_of(op);
     if (((const peer_collective *)op->collective)->two_shot) {
         TSR_TRY(tsr_cuda_meet_reduce_share(&meeting, &reduction, part_of(desc, self), &s));

@@ -18,7 +18,7 @@ template <typename Partial, int V>
 __global__ void reduce_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
                               const __grid_constant__ tsr_cuda_reduction reduction)
 {
-    tsr_meet(meeting);
+    tsr_barrier_wait(meeting);
     const int64_t n = reduction.n / V, step = (int64_t)gridDim.x * REDUCE_THREADS;
     for (int64_t i = (int64_t)blockIdx.x * REDUCE_THREADS + threadIdx.x; i < n; i += step)
         tsr_store_sum<V>(reduction, i, tsr_sum_of_parts<Partial, V>(reduction, i));
@@ -31,7 +31,7 @@ __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_meeting meet
                                    const __grid_constant__ tsr_op_rms_norm norm)
 {
     __shared__ float shared[TSR_ROW_WARPS];
-    tsr_meet(meeting);
+    tsr_barrier_wait(meeting);
     for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
         const int64_t row = r * norm.n;
         float sum = 0.0f;

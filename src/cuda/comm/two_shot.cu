@@ -49,7 +49,7 @@ __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_meeting mee
 {
     constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
     typedef typename shot<Partial>::stored stored;
-    tsr_meet(meeting);
+    tsr_barrier_wait(meeting);
     if (part < 0)
         return;
     const int64_t n_tiles = (reduction.n + TILE - 1) / TILE;
@@ -80,7 +80,7 @@ __global__ void gather_shares_kernel(const __grid_constant__ tsr_cuda_meeting me
                                      const __grid_constant__ tsr_cuda_reduction reduction)
 {
     constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
-    tsr_meet(meeting);
+    tsr_barrier_wait(meeting);
     const int64_t n_tiles = (reduction.n + TILE - 1) / TILE;
     int owner = 0;
     for (int64_t t = blockIdx.x; t < n_tiles; t += gridDim.x) {

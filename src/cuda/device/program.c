@@ -81,7 +81,7 @@ static tsr_status cut(tsr_device_program *program)
         tsr_collective *collective = tsr_op_collective(&program->ops[i]);
         if (collective) {
             program->comm = tsr_comm_whole(collective->comm);
-            program->meets |= collective->comm->ops->enqueue_meets && !tsr_collective_is_alone(collective);
+            program->meets |= collective->comm->ops->enqueue_waits && !tsr_collective_is_alone(collective);
         }
         if (!tsr_cuda_is_staged(&program->ops[i]))
             continue;

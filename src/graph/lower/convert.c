@@ -63,8 +63,8 @@ tsr_status tsr_lowering_all_reduce(tsr_lowering *low, int partial, int residual,
                                                     .out = whole,
                                                     .devices = value.devices,
                                                     .collective = low->out->n_collectives}));
-    tsr_slots_meet(&low->slots, low->out->n_collectives++, value.devices,
-                   tsr_lowering_value(low, partial)->contributors, value.slot);
+    tsr_slots_barrier(&low->slots, low->out->n_collectives++, value.devices,
+                      tsr_lowering_value(low, partial)->contributors, value.slot);
     low->out->n_all_reduces++;
     tsr_lowering_value(low, partial)->whole = whole;
     if (low->pending == partial)
@@ -107,7 +107,7 @@ static tsr_status all_gather(tsr_lowering *low, int split, int *whole_out)
                                                     .out = whole,
                                                     .devices = value.devices,
                                                     .collective = low->out->n_collectives}));
-    tsr_slots_meet(&low->slots, low->out->n_collectives++, value.devices, value.devices, value.slot);
+    tsr_slots_barrier(&low->slots, low->out->n_collectives++, value.devices, value.devices, value.slot);
     low->out->n_all_gathers++;
     tsr_lowering_value(low, split)->whole = whole;
     *whole_out = whole;

@@ -94,7 +94,7 @@ static void learn(tsr_slots *slots, int collective, uint64_t from, uint64_t to)
                 slots->known[d * n + r] = TSR_MAX(slots->known[d * n + r], slots->merged[r]);
 }
 
-void tsr_slots_meet(tsr_slots *slots, int collective, uint64_t participants, uint64_t writers, int slot)
+void tsr_slots_barrier(tsr_slots *slots, int collective, uint64_t participants, uint64_t writers, int slot)
 {
     learn(slots, collective, participants, participants);
     for (int d = 0; d < slots->n_devices; d++) {

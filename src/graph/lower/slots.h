@@ -29,7 +29,7 @@ void tsr_slots_free(tsr_slots *slots);
 tsr_status tsr_slots_choose(tsr_slots *slots, uint64_t writers, int *slot_out);
 
 /* Collective number `collective` (ascending) is run by `participants`, who read the writers' slot. */
-void tsr_slots_meet(tsr_slots *slots, int collective, uint64_t participants, uint64_t writers, int slot);
+void tsr_slots_barrier(tsr_slots *slots, int collective, uint64_t participants, uint64_t writers, int slot);
 
 /* A hand-over: the receivers learn what the sender knew; the sender learns nothing. */
 void tsr_slots_hand_over(tsr_slots *slots, int collective, uint64_t sender, uint64_t receivers);

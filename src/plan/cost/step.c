@@ -105,7 +105,7 @@ static double sync_by_rates(const tsr_model_cost *cost, uint64_t devices)
 
 /* The best that is known of this set: its own measured time, else what was measured of all devices together,
  * else what the link model predicts. */
-static double meeting_ns(const tsr_model_cost *cost, uint64_t devices)
+static double barrier_ns(const tsr_model_cost *cost, uint64_t devices)
 {
     tsr_all_reduce_cost cost_by_links = {.algorithm = TSR_ALL_REDUCE_NONE};
     if (cost->links)
@@ -125,7 +125,7 @@ static double sync_ns(void *user, uint64_t devices, int class_index)
         return 0;
     if (remembered && cost->set_sync_ns[devices] > 0)
         return cost->set_sync_ns[devices];
-    double ns = meeting_ns(cost, devices);
+    double ns = barrier_ns(cost, devices);
     if (remembered)
         cost->set_sync_ns[devices] = ns;
     return ns;
