@@ -23,7 +23,7 @@
 #include "core/quant/half.h"
 #include "core/mem.h"
 #include "cuda/device/device.h"
-#include "cuda/comm/meet.h"
+#include "cuda/comm/device_barrier.h"
 #include "cuda/comm/peer.h"
 #include "support/failing_alloc.h"
 #include "support/random.h"

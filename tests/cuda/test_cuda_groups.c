@@ -101,7 +101,7 @@ static void run(const char *devices, const char *collectives, const char *split,
     assert_string_equal(cudasim_violation(), "");
 }
 
-/* Two GPUs hold four fifths of the model, and a meeting of four takes four tenths of a layer: pairs. */
+/* Two GPUs hold four fifths of the model, and a barrier of four takes four tenths of a layer: pairs. */
 static void groups_give_the_same_bits_as_one_gpu(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
 /* Counters of collectives inside streams: each device counts, in its own memory, how often it has come to a
  * collective with each other device, and copies the counts to pinned memory. From the copies the host finds
- * the devices that are missing; kernels that meet wait for the counts themselves (meet.h). */
+ * the devices that are missing; kernels that meet wait for the counts themselves (device_barrier.h). */
 #ifndef TSR_CUDA_COMM_COUNTERS_H
 #define TSR_CUDA_COMM_COUNTERS_H
 

@@ -1,4 +1,4 @@
-/* Collectives over peer memory; see peer.h. Meetings are in meet.cu, sums in reduce.cu, counters in
+/* Collectives over peer memory; see peer.h. Meetings are in device_barrier.cu, sums in reduce.cu, counters in
  * counters.c. */
 #include "cuda/comm/peer.h"
 
@@ -6,7 +6,7 @@
 #include "cuda/api/check.h"
 #include "cuda/comm/collective.h"
 #include "cuda/comm/counters.h"
-#include "cuda/comm/meet.h"
+#include "cuda/comm/device_barrier.h"
 #include "cuda/context/context.h"
 
 typedef struct peer_comm {
@@ -15,7 +15,7 @@ typedef struct peer_comm {
     int max_blocks;                               /* of a kernel that meets */
     tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: can reach nobody */
     uint64_t reach[TSR_CUDA_MAX_PEERS];           /* whom device i reaches, one bit each */
-    tsr_cuda_counters counters;                   /* of meetings: [block][n] sent, then received */
+    tsr_cuda_counters counters;                   /* of barriers: [block][n] sent, then received */
     uint32_t *aborted;                            /* pinned, beside the counters' progress */
 } peer_comm;
 
@@ -30,27 +30,27 @@ enum { MAX_ROW_LOADS = 16384 };
 
 /* -- the ops of a stream -- */
 
-static tsr_cuda_meeting barrier_of(const peer_comm *comm, int self, uint64_t participants)
+static tsr_cuda_barrier barrier_of(const peer_comm *comm, int self, uint64_t participants)
 {
     int n = comm->base.n_devices;
-    tsr_cuda_meeting m = {.self = self,
+    tsr_cuda_barrier m = {.self = self,
                           .n_devices = n,
                           .max_blocks = comm->max_blocks,
                           .participants = participants,
                           .sent = comm->counters.counts[self],
-                          .received = comm->counters.counts[self] + n * TSR_CUDA_MAX_MEETING_BLOCKS,
+                          .received = comm->counters.counts[self] + n * TSR_CUDA_MAX_BARRIER_BLOCKS,
                           .progress = comm->counters.progress + self * n,
                           .aborted = comm->aborted};
     for (int i = 0; i < n; i++)
         if (comm->counters.counts[i])
-            m.announce[i] = comm->counters.counts[i] + n * TSR_CUDA_MAX_MEETING_BLOCKS + self;
+            m.announce[i] = comm->counters.counts[i] + n * TSR_CUDA_MAX_BARRIER_BLOCKS + self;
     return m;
 }
 
-static tsr_status meet(const peer_comm *comm, int self, uint64_t participants, cudaStream_t stream)
+static tsr_status wait_at_barrier(const peer_comm *comm, int self, uint64_t participants, cudaStream_t stream)
 {
-    const tsr_cuda_meeting meeting = barrier_of(comm, self, participants);
-    return tsr_cuda_meet(&meeting, stream);
+    const tsr_cuda_barrier barrier = barrier_of(comm, self, participants);
+    return tsr_cuda_barrier_wait(&barrier, stream);
 }
 
 static tsr_cuda_reduction reduction_of(const tsr_op_all_reduce *op)
@@ -75,13 +75,13 @@ static tsr_status enqueue_all_reduce(const peer_comm *comm, int self, const tsr_
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
     const tsr_cuda_stream s = {.stream = stream, .traits = &comm->devices[self]->traits};
-    const tsr_cuda_meeting meeting = barrier_of(comm, self, desc->participants);
+    const tsr_cuda_barrier barrier = barrier_of(comm, self, desc->participants);
     const tsr_cuda_reduction reduction = reduction_of(op);
     if (((const peer_collective *)op->collective)->two_shot) {
-        TSR_TRY(tsr_cuda_meet_reduce_share(&meeting, &reduction, part_of(desc, self), &s));
-        TSR_TRY(tsr_cuda_meet_gather_shares(&meeting, &reduction, &s));
+        TSR_TRY(tsr_cuda_barrier_reduce_share(&barrier, &reduction, part_of(desc, self), &s));
+        TSR_TRY(tsr_cuda_barrier_gather_shares(&barrier, &reduction, &s));
     } else {
-        TSR_TRY(tsr_cuda_meet_reduce(&meeting, &reduction, norm, &s));
+        TSR_TRY(tsr_cuda_barrier_reduce(&barrier, &reduction, norm, &s));
     }
 out:
     return status;
@@ -105,7 +105,7 @@ static tsr_status enqueue_all_gather(const peer_comm *comm, int self, const tsr_
 {
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
-    TSR_TRY(meet(comm, self, desc->participants, stream));
+    TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
     for (int i = 0; i < comm->base.n_devices; i++) {
         size_t width = (size_t)(desc->begin[i + 1] - desc->begin[i]) * sizeof(float);
         if (width > 0 && op->n_rows > 0)
@@ -117,7 +117,7 @@ out:
     return status;
 }
 
-/* A hand-over is two meetings: one when the staging buffer holds the data,
+/* A hand-over is two barriers: one when the staging buffer holds the data,
  * one when it may be written again. */
 static tsr_status enqueue_send(const peer_comm *comm, int self, const tsr_op_send *op, cudaStream_t stream)
 {
@@ -125,8 +125,8 @@ static tsr_status enqueue_send(const peer_comm *comm, int self, const tsr_op_sen
     const tsr_collective_desc *desc = op->collective->desc;
     TSR_TRY(TSR_CUDA(cudaMemcpyAsync(desc->partial[self], op->x, (size_t)op->n * sizeof(float),
                                      cudaMemcpyDeviceToDevice, stream)));
-    TSR_TRY(meet(comm, self, desc->participants, stream));
-    TSR_TRY(meet(comm, self, desc->participants, stream));
+    TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
+    TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
 out:
     return status;
 }
@@ -136,10 +136,10 @@ static tsr_status enqueue_recv(const peer_comm *comm, int self, const tsr_op_rec
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
     int sender = __builtin_ctzll(desc->contributors);
-    TSR_TRY(meet(comm, self, desc->participants, stream));
+    TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
     TSR_TRY(TSR_CUDA(cudaMemcpyAsync(op->y, desc->partial[sender], (size_t)op->n * sizeof(float),
                                      cudaMemcpyDefault, stream)));
-    TSR_TRY(meet(comm, self, desc->participants, stream));
+    TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
 out:
     return status;
 }
@@ -264,10 +264,11 @@ static const struct tsr_comm_ops two_shot_ops = {
     .missing = peer_missing,
 };
 
-/* Waiting blocks take at most half of the multiprocessors of a GPU, whoever shares it; meet.h says why. */
+/* Waiting blocks take at most half of the multiprocessors of a GPU, whoever shares it; device_barrier.h says
+ * why. */
 static int meeting_blocks(const peer_comm *comm)
 {
-    int most = TSR_CUDA_MAX_MEETING_BLOCKS;
+    int most = TSR_CUDA_MAX_BARRIER_BLOCKS;
     for (int i = 0; i < comm->base.n_devices; i++) {
         int sharers = 0;
         for (int j = 0; j < comm->base.n_devices && comm->devices[i]; j++)
@@ -280,7 +281,7 @@ static int meeting_blocks(const peer_comm *comm)
 
 static size_t counter_bytes(int n_devices)
 {
-    return 2 * (size_t)n_devices * TSR_CUDA_MAX_MEETING_BLOCKS * sizeof(uint64_t);
+    return 2 * (size_t)n_devices * TSR_CUDA_MAX_BARRIER_BLOCKS * sizeof(uint64_t);
 }
 
 tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const uint64_t *reach,

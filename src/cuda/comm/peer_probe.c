@@ -7,7 +7,7 @@
 
 #include "core/mem.h"
 #include "cuda/api/check.h"
-#include "cuda/comm/meet.h"
+#include "cuda/comm/device_barrier.h"
 #include "cuda/comm/peer.h"
 #include "cuda/context/capture.h"
 #include "cuda/context/context.h"
@@ -175,7 +175,7 @@ out:
     return status;
 }
 
-/* A GPU with fewer multiprocessors than devices has no room for all of them to wait (meet.h). */
+/* A GPU with fewer multiprocessors than devices has no room for all of them to wait (device_barrier.h). */
 static bool has_room(tsr_device *const *devices, int n_devices, int i)
 {
     int sharers = 0;

@@ -1,7 +1,7 @@
 /* Sums of several ranks' partials, [n] each, to f32, with a residual and (for the same rows) the norm that
  * follows: for one device alone, and as the one-shot all-reduce between devices that read each other's
  * memory. The pointers travel in the kernel's parameters. */
-#include "cuda/comm/meet.cuh"
+#include "cuda/comm/device_barrier.cuh"
 #include "cuda/comm/reduce.cuh"
 #include "cuda/kernels/rms_norm.cuh"
 
@@ -15,10 +15,10 @@ enum {
 };
 
 template <typename Partial, int V>
-__global__ void reduce_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+__global__ void reduce_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
                               const __grid_constant__ tsr_cuda_reduction reduction)
 {
-    tsr_barrier_wait(meeting);
+    tsr_barrier_wait(barrier);
     const int64_t n = reduction.n / V, step = (int64_t)gridDim.x * REDUCE_THREADS;
     for (int64_t i = (int64_t)blockIdx.x * REDUCE_THREADS + threadIdx.x; i < n; i += step)
         tsr_store_sum<V>(reduction, i, tsr_sum_of_parts<Partial, V>(reduction, i));
@@ -26,12 +26,12 @@ __global__ void reduce_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
 
 /* One block per row, in the order of rms_norm.cu. Every thread reads again just what it wrote itself. */
 template <typename Partial>
-__global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+__global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
                                    const __grid_constant__ tsr_cuda_reduction reduction,
                                    const __grid_constant__ tsr_op_rms_norm norm)
 {
     __shared__ float shared[TSR_ROW_WARPS];
-    tsr_barrier_wait(meeting);
+    tsr_barrier_wait(barrier);
     for (int64_t r = blockIdx.x; r < norm.n_rows; r += gridDim.x) {
         const int64_t row = r * norm.n;
         float sum = 0.0f;
@@ -61,44 +61,44 @@ static bool can_pack(const tsr_cuda_reduction *reduction, int pack)
 }
 
 template <typename Partial, int V>
-static tsr_status launch_reduce(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+static tsr_status launch_reduce(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction,
                                 dim3 grid, const tsr_cuda_stream *s)
 {
     const dim3 block(REDUCE_THREADS);
     return tsr_cuda_result(
         can_pack(reduction, V)
-            ? TSR_LAUNCH((reduce_kernel<Partial, V>), grid, block, 0, s->stream, *meeting, *reduction)
-            : TSR_LAUNCH((reduce_kernel<Partial, 1>), grid, block, 0, s->stream, *meeting, *reduction),
+            ? TSR_LAUNCH((reduce_kernel<Partial, V>), grid, block, 0, s->stream, *barrier, *reduction)
+            : TSR_LAUNCH((reduce_kernel<Partial, 1>), grid, block, 0, s->stream, *barrier, *reduction),
         "reduce_kernel");
 }
 
 template <typename Partial>
-static tsr_status launch_reduce_norm(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+static tsr_status launch_reduce_norm(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction,
                                      const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
 {
     return tsr_cuda_result(TSR_LAUNCH((reduce_norm_kernel<Partial>), grid, dim3(REDUCE_THREADS), 0, s->stream,
-                                      *meeting, *reduction, *norm),
+                                      *barrier, *reduction, *norm),
                            "reduce_norm_kernel");
 }
 
 template <typename Partial, int V>
-static tsr_status launch_type(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+static tsr_status launch_type(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction,
                               const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
 {
-    return norm ? launch_reduce_norm<Partial>(meeting, reduction, norm, grid, s)
-                : launch_reduce<Partial, V>(meeting, reduction, grid, s);
+    return norm ? launch_reduce_norm<Partial>(barrier, reduction, norm, grid, s)
+                : launch_reduce<Partial, V>(barrier, reduction, grid, s);
 }
 
-static tsr_status launch(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+static tsr_status launch(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction,
                          const tsr_op_rms_norm *norm, dim3 grid, const tsr_cuda_stream *s)
 {
     switch (reduction->type) {
     case TSR_REDUCE_EXACT:
-        return launch_type<int64_t, EXACT_PACK>(meeting, reduction, norm, grid, s);
+        return launch_type<int64_t, EXACT_PACK>(barrier, reduction, norm, grid, s);
     case TSR_REDUCE_F32:
-        return launch_type<float, F32_PACK>(meeting, reduction, norm, grid, s);
+        return launch_type<float, F32_PACK>(barrier, reduction, norm, grid, s);
     case TSR_REDUCE_BF16:
-        return launch_type<tsr_bfloat, BF16_PACK>(meeting, reduction, norm, grid, s);
+        return launch_type<tsr_bfloat, BF16_PACK>(barrier, reduction, norm, grid, s);
     }
     return tsr_cuda_result(cudaErrorNotSupported, "reduce_kernel");
 }
@@ -112,7 +112,7 @@ static unsigned blocks_for(int64_t n, int64_t most)
 extern "C" tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const tsr_op_rms_norm *norm,
                                       const tsr_cuda_stream *s)
 {
-    static const tsr_cuda_meeting with_nobody = {};
+    static const tsr_cuda_barrier with_nobody = {};
     if (reduction->n == 0)
         return TSR_OK;
     const dim3 grid =
@@ -120,9 +120,9 @@ extern "C" tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const
     return launch(&with_nobody, reduction, norm, grid, s);
 }
 
-extern "C" tsr_status tsr_cuda_meet_reduce(const tsr_cuda_meeting *meeting,
-                                           const tsr_cuda_reduction *reduction, const tsr_op_rms_norm *norm,
-                                           const tsr_cuda_stream *s)
+extern "C" tsr_status tsr_cuda_barrier_reduce(const tsr_cuda_barrier *barrier,
+                                              const tsr_cuda_reduction *reduction,
+                                              const tsr_op_rms_norm *norm, const tsr_cuda_stream *s)
 {
-    return launch(meeting, reduction, norm, dim3(blocks_for(reduction->n, meeting->max_blocks)), s);
+    return launch(barrier, reduction, norm, dim3(blocks_for(reduction->n, barrier->max_blocks)), s);
 }

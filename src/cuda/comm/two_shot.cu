@@ -7,7 +7,7 @@
  * of BF16 in their own type, lie at the front of the tile's own bytes in its owner's partial. Only the owner
  * reads that tile of its partial in the first kernel, in one block, and that block has read all of it before
  * it writes. */
-#include "cuda/comm/meet.cuh"
+#include "cuda/comm/device_barrier.cuh"
 #include "cuda/comm/reduce.cuh"
 
 enum { TILE_THREADS = 512 };
@@ -44,12 +44,12 @@ TSR_DEVICE void store_sum(tsr_bfloat *to, float sum)
 }
 
 template <typename Partial>
-__global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+__global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
                                     const __grid_constant__ tsr_cuda_reduction reduction, int part)
 {
     constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
     typedef typename shot<Partial>::stored stored;
-    tsr_barrier_wait(meeting);
+    tsr_barrier_wait(barrier);
     if (part < 0)
         return;
     const int64_t n_tiles = (reduction.n + TILE - 1) / TILE;
@@ -76,11 +76,11 @@ __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_meeting mee
 }
 
 template <typename Partial>
-__global__ void gather_shares_kernel(const __grid_constant__ tsr_cuda_meeting meeting,
+__global__ void gather_shares_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
                                      const __grid_constant__ tsr_cuda_reduction reduction)
 {
     constexpr int PACK = shot<Partial>::pack, TILE = shot<Partial>::tile;
-    tsr_barrier_wait(meeting);
+    tsr_barrier_wait(barrier);
     const int64_t n_tiles = (reduction.n + TILE - 1) / TILE;
     int owner = 0;
     for (int64_t t = blockIdx.x; t < n_tiles; t += gridDim.x) {
@@ -109,51 +109,51 @@ template <typename Partial> static dim3 grid_for(int64_t n, int n_shares, int ma
 }
 
 template <typename Partial>
-static tsr_status reduce_share(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction, int part,
+static tsr_status reduce_share(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction, int part,
                                const tsr_cuda_stream *s)
 {
-    const dim3 grid = grid_for<Partial>(reduction->n, reduction->n_parts, meeting->max_blocks);
+    const dim3 grid = grid_for<Partial>(reduction->n, reduction->n_parts, barrier->max_blocks);
     return tsr_cuda_result(TSR_LAUNCH((reduce_share_kernel<Partial>), grid, dim3(TILE_THREADS), 0, s->stream,
-                                      *meeting, *reduction, part),
+                                      *barrier, *reduction, part),
                            "reduce_share_kernel");
 }
 
 template <typename Partial>
-static tsr_status gather_shares(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
+static tsr_status gather_shares(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction,
                                 const tsr_cuda_stream *s)
 {
-    const dim3 grid = grid_for<Partial>(reduction->n, 1, meeting->max_blocks);
+    const dim3 grid = grid_for<Partial>(reduction->n, 1, barrier->max_blocks);
     return tsr_cuda_result(TSR_LAUNCH((gather_shares_kernel<Partial>), grid, dim3(TILE_THREADS), 0, s->stream,
-                                      *meeting, *reduction),
+                                      *barrier, *reduction),
                            "gather_shares_kernel");
 }
 
-extern "C" tsr_status tsr_cuda_meet_reduce_share(const tsr_cuda_meeting *meeting,
-                                                 const tsr_cuda_reduction *reduction, int part,
-                                                 const tsr_cuda_stream *s)
+extern "C" tsr_status tsr_cuda_barrier_reduce_share(const tsr_cuda_barrier *barrier,
+                                                    const tsr_cuda_reduction *reduction, int part,
+                                                    const tsr_cuda_stream *s)
 {
     switch (reduction->type) {
     case TSR_REDUCE_EXACT:
-        return reduce_share<int64_t>(meeting, reduction, part, s);
+        return reduce_share<int64_t>(barrier, reduction, part, s);
     case TSR_REDUCE_F32:
-        return reduce_share<float>(meeting, reduction, part, s);
+        return reduce_share<float>(barrier, reduction, part, s);
     case TSR_REDUCE_BF16:
-        return reduce_share<tsr_bfloat>(meeting, reduction, part, s);
+        return reduce_share<tsr_bfloat>(barrier, reduction, part, s);
     }
     return tsr_cuda_result(cudaErrorNotSupported, "reduce_share_kernel");
 }
 
-extern "C" tsr_status tsr_cuda_meet_gather_shares(const tsr_cuda_meeting *meeting,
-                                                  const tsr_cuda_reduction *reduction,
-                                                  const tsr_cuda_stream *s)
+extern "C" tsr_status tsr_cuda_barrier_gather_shares(const tsr_cuda_barrier *barrier,
+                                                     const tsr_cuda_reduction *reduction,
+                                                     const tsr_cuda_stream *s)
 {
     switch (reduction->type) {
     case TSR_REDUCE_EXACT:
-        return gather_shares<int64_t>(meeting, reduction, s);
+        return gather_shares<int64_t>(barrier, reduction, s);
     case TSR_REDUCE_F32:
-        return gather_shares<float>(meeting, reduction, s);
+        return gather_shares<float>(barrier, reduction, s);
     case TSR_REDUCE_BF16:
-        return gather_shares<tsr_bfloat>(meeting, reduction, s);
+        return gather_shares<tsr_bfloat>(barrier, reduction, s);
     }
     return tsr_cuda_result(cudaErrorNotSupported, "gather_shares_kernel");
 }

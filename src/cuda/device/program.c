@@ -35,7 +35,7 @@ struct tsr_device_program {
     tsr_cuda_device *cuda;
     tsr_comm *comm; /* of its collectives, as a whole; NULL = none */
     bool holds_scratch;
-    bool meets;     /* it has collectives that all devices must enqueue at once, captured or not */
+    bool waits;     /* it has collectives that all devices must enqueue at once, captured or not */
     uint64_t epoch; /* of the communicator, when it was captured */
     int n_ops;
     tsr_op *ops;
@@ -81,7 +81,7 @@ static tsr_status cut(tsr_device_program *program)
         tsr_collective *collective = tsr_op_collective(&program->ops[i]);
         if (collective) {
             program->comm = tsr_comm_whole(collective->comm);
-            program->meets |= collective->comm->ops->enqueue_waits && !tsr_collective_is_alone(collective);
+            program->waits |= collective->comm->ops->enqueue_waits && !tsr_collective_is_alone(collective);
         }
         if (!tsr_cuda_is_staged(&program->ops[i]))
             continue;
@@ -247,7 +247,7 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
     TSR_TRY(tsr_cublas_products_create(cuda, program->ops, n_ops, &program->products));
     if (program->n_segments > 1)
         TSR_TRY(tsr_cuda_staged_create(cuda, ops, n_ops, &program->staged, &program->pinned));
-    if (!program->meets)
+    if (!program->waits)
         TSR_TRY(capture_all(program));
     tsr_cuda_wrapping_tell(cuda);
     *program_out = program;
@@ -345,7 +345,7 @@ static tsr_status run_segments(tsr_device_program *program)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_cuda_join_copies(program->cuda));
-    if (program->meets && program->epoch != program->comm->epoch)
+    if (program->waits && program->epoch != program->comm->epoch)
         drop_graphs(program); /* with operations of communicators that are no more */
     for (int i = 0; i < program->n_segments; i++) {
         TSR_TRY(check_aborted(program)); /* nothing would come of it any more */
@@ -426,14 +426,14 @@ tsr_status tsr_cuda_program_launch(tsr_device *device, tsr_device_program *progr
 
 tsr_status tsr_cuda_program_prepare(tsr_device *device, tsr_device_program *program)
 {
-    return program->meets ? tsr_cuda_worker_submit(tsr_cuda(device)->worker, prepare_program, program)
+    return program->waits ? tsr_cuda_worker_submit(tsr_cuda(device)->worker, prepare_program, program)
                           : TSR_OK;
 }
 
 void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program)
 {
     int previous;
-    if (!program->meets || !tsr_cuda_enter_to_release(tsr_cuda(device), &previous))
+    if (!program->waits || !tsr_cuda_enter_to_release(tsr_cuda(device), &previous))
         return;
     drop_graphs(program);
     tsr_cuda_leave(previous);

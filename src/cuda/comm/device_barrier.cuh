@@ -1,9 +1,9 @@
-/* A meeting of devices at the beginning of a kernel; see meet.h. */
+/* A barrier of devices at the beginning of a kernel; see device_barrier.h. */
 #ifndef TSR_CUDA_COMM_MEET_CUH
 #define TSR_CUDA_COMM_MEET_CUH
 
 #include "cuda/kernels/common.cuh"
-#include "cuda/comm/meet.h"
+#include "cuda/comm/device_barrier.h"
 #include "cuda/comm/memory_order.h"
 
 /* Looks between two looks at the abort flag, which lies in host memory and costs a trip over the bus. */
@@ -11,7 +11,7 @@ enum { TSR_LOOKS_PER_ABORT_LOOK = 256 };
 
 /* Called by all threads of all blocks, TSR_CUDA_MAX_PEERS or more per block: one announces to and waits for
  * each device. */
-TSR_DEVICE void tsr_meet(const tsr_cuda_meeting &m)
+TSR_DEVICE void tsr_barrier(const tsr_cuda_barrier &m)
 {
     const int other = (int)threadIdx.x;
     if (other < m.n_devices && other != m.self && (m.participants >> other & 1)) {

@@ -1,6 +1,6 @@
 /* Devices wait for each other inside kernels, and the kernels that do so.
  *
- * A meeting: every block of such a kernel tells the same block of every other participant that it has come,
+ * A barrier: every block of such a kernel tells the same block of every other participant that it has come,
  * and waits for all of them. It comes at the beginning of a kernel. So what a device announces is that
  * everything enqueued before is done, and what it may do afterwards is read what the others wrote before.
  *
@@ -10,9 +10,9 @@
  * announcement; __syncthreads() passes that on to its block. So plain loads of the partials come out right,
  * as long as they are not marked as read-only for the kernel's duration (no __ldg, no __restrict__).
  *
- * Counting. Meetings are counted per block and pair of devices: two devices take part in the same meetings in
+ * Counting. Meetings are counted per block and pair of devices: two devices take part in the same barriers in
  * the same order with as many blocks, so the k-th that one block knows is the k-th that the other knows,
- * whoever else takes part. Nothing is ever set back while programs run, hence a captured meeting can be
+ * whoever else takes part. Nothing is ever set back while programs run, hence a captured barrier can be
  * replayed. The number of blocks must follow from what the participants have in common, never from one
  * device's memory, alignment or neighbouring ops.
  *
@@ -47,35 +47,35 @@ TSR_BEGIN_DECLS
 /* A block of 512 threads has 8 KiB of loads under way per partial that it reads. One direction of a current
  * NVLink wants about 450 GB/s times a round trip of a microsecond, which 32 blocks and two partials give;
  * NCCL, too, works with 32 channels at most. More blocks would only meet more often. */
-enum { TSR_CUDA_MAX_PEERS = 64, TSR_CUDA_MAX_MEETING_BLOCKS = 32 };
+enum { TSR_CUDA_MAX_PEERS = 64, TSR_CUDA_MAX_BARRIER_BLOCKS = 32 };
 
-typedef struct tsr_cuda_meeting {
+typedef struct tsr_cuda_barrier {
     int self, n_devices;
     int max_blocks;                         /* of a kernel that meets; the same for all participants */
     uint64_t participants;                  /* one bit per device; 0: nobody is waited for */
-    uint64_t *sent;                         /* own memory: [block][device] meetings announced to it */
-    const uint64_t *received;               /* own memory: [block][device] meetings it has announced */
+    uint64_t *sent;                         /* own memory: [block][device] barriers announced to it */
+    const uint64_t *received;               /* own memory: [block][device] barriers it has announced */
     uint64_t *announce[TSR_CUDA_MAX_PEERS]; /* [device]: its `received`, from this device's column on */
     uint64_t *progress;                     /* pinned: copy of block 0's `sent`, for the host's messages */
     const uint32_t *aborted;                /* pinned: not 0: stop waiting */
-} tsr_cuda_meeting;
+} tsr_cuda_barrier;
 
 /* Only meet. */
-tsr_status tsr_cuda_meet(const tsr_cuda_meeting *meeting, cudaStream_t stream);
+tsr_status tsr_cuda_barrier_wait(const tsr_cuda_barrier *barrier, cudaStream_t stream);
 
 /* One-shot all-reduce: meet, then add up all parts (tsr_cuda_reduce). With `norm` its rows are normalised,
  * too: norm->x is reduction->y, and norm->y overlaps nothing but, element by element, y or the residual. */
-tsr_status tsr_cuda_meet_reduce(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
-                                const tsr_op_rms_norm *norm, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_barrier_reduce(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction,
+                                   const tsr_op_rms_norm *norm, const tsr_cuda_stream *s);
 
-/* Two-shot all-reduce, in two kernels with a meeting each. In the first, contributor `part` of
+/* Two-shot all-reduce, in two kernels with a barrier each. In the first, contributor `part` of
  * reduction->n_parts adds up its share of the elements and leaves the sums, as f32, in that share of its own
  * partial, which nobody else reads then; -1: it has none. In the second everybody reads all sums. The parts
  * are aligned to 16 bytes. Same bits as one-shot. */
-tsr_status tsr_cuda_meet_reduce_share(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
-                                      int part, const tsr_cuda_stream *s);
-tsr_status tsr_cuda_meet_gather_shares(const tsr_cuda_meeting *meeting, const tsr_cuda_reduction *reduction,
-                                       const tsr_cuda_stream *s);
+tsr_status tsr_cuda_barrier_reduce_share(const tsr_cuda_barrier *barrier, const tsr_cuda_reduction *reduction,
+                                         int part, const tsr_cuda_stream *s);
+tsr_status tsr_cuda_barrier_gather_shares(const tsr_cuda_barrier *barrier,
+                                          const tsr_cuda_reduction *reduction, const tsr_cuda_stream *s);
 
 TSR_END_DECLS
 
