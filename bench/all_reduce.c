@@ -15,7 +15,7 @@
 #include <tsr/runtime.h>
 
 #include "comm/choice.h"
-#include "comm/trial.h"
+#include "comm/probe.h"
 #include "core/event.h"
 #include "core/runtime.h"
 #include "support/measured.h"
@@ -167,7 +167,7 @@ static void bench_devices(const char *spec)
     int n = tsr_comm_choice_members(b.rt->comm, members);
     for (int m = 0; m < n; m++) {
         b.comm = members[m];
-        if (!tsr_trial_serves(b.comm))
+        if (!tsr_probe_serves(b.comm))
             continue;
         measure_sizes(&b, TSR_REDUCE_EXACT);
         measure_sizes(&b, TSR_REDUCE_F32);

@@ -1,11 +1,11 @@
-/* Choosing between communicators; see choice.h. The measuring is in trial.c. */
+/* Choosing between communicators; see choice.h. The measuring is in probe.c. */
 #include "comm/choice.h"
 
 #include <stdio.h>
 
 #include <tsr/memory.h>
 
-#include "comm/trial.h"
+#include "comm/probe.h"
 #include "core/event.h"
 #include "core/mem.h"
 
@@ -147,7 +147,7 @@ enum { N_SIZES = (int)(sizeof sizes / sizeof *sizes), COST_FACTOR = 4 };
 /* Small ones follow one another as in a step; large ones are slow enough alone. */
 enum { SMALL = 64 << 10, N_SMALL = 8, N_LARGE = 2 };
 
-/* Of the trial: an odd number of elements; time enough for code to be loaded and connections to be made. */
+/* Of the probe: an odd number of elements; time enough for code to be loaded and connections to be made. */
 enum { CHECK_ELEMENTS = 2055 };
 #define CHECK_TIMEOUT_NS 2000000000u
 
@@ -167,17 +167,17 @@ static void drop(choice_comm *choice, int index)
 static tsr_status try_all(choice_comm *choice, tsr_device *const *devices, const tsr_logger *logger)
 {
     tsr_status status = TSR_OK;
-    tsr_trial *trial = NULL;
+    tsr_probe *probe = NULL;
     for (int c = 0; c < choice->n_comms;) {
         char problem[512] = "";
         if (choice->measured[c] && choice->comms[c]->ops->enqueue) {
             /* Afresh for each: the partials of the one before may have changed. */
-            const tsr_trial_config config = {devices, choice->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
+            const tsr_probe_config config = {devices, choice->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
                                              .n = CHECK_ELEMENTS};
-            TSR_TRY(tsr_trial_create(&config, &trial));
-            TSR_TRY(tsr_trial_check(trial, choice->comms[c], CHECK_TIMEOUT_NS, problem, sizeof problem));
-            tsr_trial_destroy(trial);
-            trial = NULL;
+            TSR_TRY(tsr_probe_create(&config, &probe));
+            TSR_TRY(tsr_probe_check(probe, choice->comms[c], CHECK_TIMEOUT_NS, problem, sizeof problem));
+            tsr_probe_destroy(probe);
+            probe = NULL;
         }
         if (*problem && choice->n_comms == 1)
             TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "collectives: %s: %s", choice->comms[c]->ops->kind, problem));
@@ -190,7 +190,7 @@ static tsr_status try_all(choice_comm *choice, tsr_device *const *devices, const
         }
     }
 out:
-    tsr_trial_destroy(trial);
+    tsr_probe_destroy(probe);
     return status;
 }
 
@@ -199,15 +199,15 @@ static tsr_status race(choice_comm *choice, tsr_device *const *devices, size_t b
 {
     tsr_status status = TSR_OK;
     choice_row row = {.bytes = bytes, .latency_ns = UINT64_MAX};
-    tsr_trial *trial = NULL;
-    const tsr_trial_config config = {devices, choice->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
+    tsr_probe *probe = NULL;
+    const tsr_probe_config config = {devices, choice->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
                                      .n = (int64_t)(bytes / sizeof(int64_t)), .zeros = true};
-    TSR_TRY(tsr_trial_create(&config, &trial));
+    TSR_TRY(tsr_probe_create(&config, &probe));
     for (int c = 0; c < choice->n_comms; c++) {
         uint64_t ns;
         if (!choice->measured[c])
             continue;
-        TSR_TRY(tsr_trial_measure(trial, choice->comms[c], bytes <= SMALL ? N_SMALL : N_LARGE, row.latency_ns,
+        TSR_TRY(tsr_probe_measure(probe, choice->comms[c], bytes <= SMALL ? N_SMALL : N_LARGE, row.latency_ns,
                                   &ns));
         if (ns < row.latency_ns) {
             row.latency_ns = ns;
@@ -216,7 +216,7 @@ static tsr_status race(choice_comm *choice, tsr_device *const *devices, size_t b
     }
     choice->rows[choice->n_rows++] = row;
 out:
-    tsr_trial_destroy(trial);
+    tsr_probe_destroy(probe);
     return status;
 }
 
@@ -289,7 +289,7 @@ tsr_status tsr_comm_choice_create(tsr_device *const *devices, int n_devices, tsr
     for (int c = 0; c < n_comms; c++) {
         choice->comms[c] = comms[c];
         choice->comms[c]->whole = &choice->base;
-        choice->measured[c] = tsr_trial_serves(comms[c]);
+        choice->measured[c] = tsr_probe_serves(comms[c]);
     }
     TSR_TRY(try_all(choice, devices, logger));
     TSR_TRY(race_all(choice, devices, budget_ns));

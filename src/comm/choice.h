@@ -2,7 +2,7 @@
  * was measured to be the fastest for its size on these devices.
  *
  * The measuring is done once, when it is created: for a few sizes, all-reduces of each implementation that
- * serves all devices together, in programs such as the real ones are. It is also a trial. Before its times
+ * serves all devices together, in programs such as the real ones are. It is also a probe. Before its times
  * count, an implementation must bring back the right sum on every device within a deadline; one that does not
  * is dropped with a warning. Nothing of this changes a result: exact sums are the same bits whichever way
  * they come about.

@@ -8,12 +8,12 @@
 
 #include <string.h>
 
-#include "comm/trial.h"
+#include "comm/probe.h"
 #include "core/mem.h"
 #include "core/runtime.h"
 #include "topo/links/links.h"
 
-enum { N_SIZES = 5, GROWTH = 8, REPEATS = 3, OPS_SMALL = TSR_TRIAL_MAX_OPS, OPS_LARGE = 4 };
+enum { N_SIZES = 5, GROWTH = 8, REPEATS = 3, OPS_SMALL = TSR_PROBE_MAX_OPS, OPS_LARGE = 4 };
 static const uint64_t smallest_bytes = 4096, small_bytes = 65536, slow_ns = 10000000;
 static const uint64_t timeout_ns = UINT64_C(60000000000); /* a machine that is busy, or simulated, is slow */
 
@@ -27,18 +27,18 @@ typedef struct bench {
 static tsr_status time_size(bench *b, tsr_op_kind kind, uint64_t devices, uint64_t bytes, uint64_t *ns_out)
 {
     tsr_status status = TSR_OK;
-    tsr_trial *trial = NULL;
+    tsr_probe *probe = NULL;
     uint64_t element = kind == TSR_OP_ALL_REDUCE ? sizeof(int64_t) : sizeof(float), best = UINT64_MAX, ns;
-    const tsr_trial_config config = {.devices = b->rt->devices,
+    const tsr_probe_config config = {.devices = b->rt->devices,
                                      .n_devices = b->rt->n_devices,
                                      .participants = devices,
                                      .kind = kind,
                                      .n = (int64_t)(bytes / element),
                                      .zeros = true,
                                      .timeout_ns = timeout_ns};
-    TSR_TRY(tsr_trial_create(&config, &trial));
+    TSR_TRY(tsr_probe_create(&config, &probe));
     for (int i = 0; i < REPEATS; i++) {
-        TSR_TRY(tsr_trial_measure(trial, b->rt->comm, bytes <= small_bytes ? OPS_SMALL : OPS_LARGE,
+        TSR_TRY(tsr_probe_measure(probe, b->rt->comm, bytes <= small_bytes ? OPS_SMALL : OPS_LARGE,
                                   UINT64_MAX, &ns));
         best = TSR_MIN(best, ns);
     }
@@ -47,7 +47,7 @@ static tsr_status time_size(bench *b, tsr_op_kind kind, uint64_t devices, uint64
                                 "timing a link"));
     *ns_out = TSR_MAX(best, 1);
 out:
-    tsr_trial_destroy(trial);
+    tsr_probe_destroy(probe);
     return status;
 }
 

@@ -11,7 +11,7 @@
 #include "cuda/comm/counters.h"
 #include "cuda/comm/nccl_comm.h"
 #include "cuda/comm/nccl_ops.h"
-#include "cuda/comm/nccl_trial.h"
+#include "cuda/comm/nccl_probe.h"
 #include "cuda/context/context.h"
 
 #define DEFAULT_TIMEOUT_NS 30000000000u
@@ -250,7 +250,7 @@ static tsr_status connect_devices(nccl_comm *comm)
             comm->devices[b]->base.name);
     tsr_status status = find_group(comm, all_devices(comm), &group);
     if (status == TSR_OK)
-        return tsr_nccl_trial(group->clique, comm->devices, comm->base.n_devices, comm->timeout_ns);
+        return tsr_nccl_probe(group->clique, comm->devices, comm->base.n_devices, comm->timeout_ns);
     if (shared && status == TSR_ERR_DEVICE)
         return tsr_fail_in(TSR_ERR_UNSUPPORTED,
                            "NCCL refuses devices %s and %s on one GPU; perhaps for want of "

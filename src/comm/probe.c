@@ -1,6 +1,6 @@
-/* Trial collectives; see trial.h. They go through the devices' programs, so on a GPU what is timed (and found
+/* Probe collectives; see probe.h. They go through the devices' programs, so on a GPU what is timed (and found
  * to work) is the captured graph that a model's step is made of. */
-#include "comm/trial.h"
+#include "comm/probe.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,29 +11,29 @@
 
 enum { MAX_DEVICES = 64 };
 
-struct tsr_trial {
-    tsr_trial_config config;
+struct tsr_probe {
+    tsr_probe_config config;
     void *partial[2][MAX_DEVICES];
     float *sum[MAX_DEVICES];
 };
 
 /* What a communicator makes of it. */
-typedef struct trial_run {
-    tsr_trial *trial;
+typedef struct probe_run {
+    tsr_probe *probe;
     tsr_comm *comm;
     int n_ops;
-    tsr_collective *collectives[TSR_TRIAL_MAX_OPS];
+    tsr_collective *collectives[TSR_PROBE_MAX_OPS];
     tsr_device_program *programs[MAX_DEVICES];
-} trial_run;
+} probe_run;
 
 static uint64_t all_of(int n_devices)
 {
     return n_devices == 64 ? UINT64_MAX : ((uint64_t)1 << n_devices) - 1;
 }
 
-static bool takes_part(const tsr_trial *trial, int device)
+static bool takes_part(const tsr_probe *probe, int device)
 {
-    return trial->config.participants >> device & 1;
+    return probe->config.participants >> device & 1;
 }
 
 /* -- buffers -- */
@@ -44,71 +44,71 @@ static int64_t number(int d, int64_t i)
     return (i * 7919 - 4 * (int64_t)(d + 1) * (i % 13)) * ((int64_t)1 << 20) + d;
 }
 
-static tsr_status fill(tsr_trial *trial, int d, int64_t *scratch)
+static tsr_status fill(tsr_probe *probe, int d, int64_t *scratch)
 {
     tsr_status status = TSR_OK;
-    const tsr_trial_config *c = &trial->config;
+    const tsr_probe_config *c = &probe->config;
     for (int64_t i = 0; i < c->n; i++)
         scratch[i] = c->zeros ? 0 : number(d, i);
     for (int slot = 0; slot < 2; slot++)
-        TSR_TRY(tsr_device_upload(c->devices[d], trial->partial[slot][d], scratch,
+        TSR_TRY(tsr_device_upload(c->devices[d], probe->partial[slot][d], scratch,
                                   (size_t)c->n * sizeof(int64_t)));
-    TSR_TRY(tsr_device_upload(c->devices[d], trial->sum[d], scratch, (size_t)c->n * sizeof(float)));
+    TSR_TRY(tsr_device_upload(c->devices[d], probe->sum[d], scratch, (size_t)c->n * sizeof(float)));
 out:
     return status;
 }
 
-tsr_status tsr_trial_create(const tsr_trial_config *config, tsr_trial **trial_out)
+tsr_status tsr_probe_create(const tsr_probe_config *config, tsr_probe **probe_out)
 {
     tsr_status status = TSR_OK;
-    tsr_trial *trial = NULL;
+    tsr_probe *probe = NULL;
     int64_t *scratch = NULL;
     size_t partial_bytes = (size_t)config->n * sizeof(int64_t), sum_bytes = (size_t)config->n * sizeof(float);
-    TSR_TRY(tsr_mem_array(1, sizeof *trial, "a trial of the collectives", &trial));
-    trial->config = *config;
+    TSR_TRY(tsr_mem_array(1, sizeof *probe, "a probe of the collectives", &probe));
+    probe->config = *config;
     if (!config->participants)
-        trial->config.participants = all_of(config->n_devices);
-    TSR_TRY(tsr_mem_array((size_t)config->n, sizeof *scratch, "a trial of the collectives", &scratch));
+        probe->config.participants = all_of(config->n_devices);
+    TSR_TRY(tsr_mem_array((size_t)config->n, sizeof *scratch, "a probe of the collectives", &scratch));
     for (int d = 0; d < config->n_devices; d++) {
         tsr_device *device = config->devices[d];
-        if (!takes_part(trial, d))
+        if (!takes_part(probe, d))
             continue;
         for (int slot = 0; slot < 2; slot++)
-            TSR_TRY(device->ops->alloc(device, partial_bytes, &trial->partial[slot][d]));
-        TSR_TRY(device->ops->alloc(device, sum_bytes, (void **)&trial->sum[d]));
-        TSR_TRY(fill(trial, d, scratch));
+            TSR_TRY(device->ops->alloc(device, partial_bytes, &probe->partial[slot][d]));
+        TSR_TRY(device->ops->alloc(device, sum_bytes, (void **)&probe->sum[d]));
+        TSR_TRY(fill(probe, d, scratch));
     }
-    *trial_out = trial;
-    trial = NULL;
+    *probe_out = probe;
+    probe = NULL;
 out:
     tsr_mem_free(scratch);
-    tsr_trial_destroy(trial);
+    tsr_probe_destroy(probe);
     return status;
 }
 
-void tsr_trial_destroy(tsr_trial *trial)
+void tsr_probe_destroy(tsr_probe *probe)
 {
-    if (!trial)
+    if (!probe)
         return;
-    const tsr_trial_config *c = &trial->config;
+    const tsr_probe_config *c = &probe->config;
     for (int d = 0; d < c->n_devices; d++) {
         tsr_device *device = c->devices[d];
         for (int slot = 0; slot < 2; slot++)
-            if (trial->partial[slot][d])
-                device->ops->free(device, trial->partial[slot][d], (size_t)c->n * sizeof(int64_t));
-        if (trial->sum[d])
-            device->ops->free(device, trial->sum[d], (size_t)c->n * sizeof(float));
+            if (probe->partial[slot][d])
+                device->ops->free(device, probe->partial[slot][d], (size_t)c->n * sizeof(int64_t));
+        if (probe->sum[d])
+            device->ops->free(device, probe->sum[d], (size_t)c->n * sizeof(float));
     }
-    tsr_mem_free(trial);
+    tsr_mem_free(probe);
 }
 
 /* -- programs -- */
 
 /* The k-th of them. A hand-over goes back on the way on which the one before came, so that each waits for the
  * one before and a staging buffer has been read long before it is filled again. */
-static tsr_collective_desc describe(const tsr_trial *trial, int k)
+static tsr_collective_desc describe(const tsr_probe *probe, int k)
 {
-    const tsr_trial_config *c = &trial->config;
+    const tsr_probe_config *c = &probe->config;
     uint64_t first = c->participants & ~(c->participants - 1);
     bool sends = c->kind == TSR_OP_SEND;
     return (tsr_collective_desc){.kind = c->kind,
@@ -118,48 +118,48 @@ static tsr_collective_desc describe(const tsr_trial *trial, int k)
                                                              : first,
                                  .reduce = TSR_REDUCE_EXACT,
                                  .n = c->n,
-                                 .partial = trial->partial[(sends ? k / 2 : k) % 2],
-                                 .name = "trial of the collectives"};
+                                 .partial = probe->partial[(sends ? k / 2 : k) % 2],
+                                 .name = "probe of the collectives"};
 }
 
-bool tsr_trial_serves(const tsr_comm *comm)
+bool tsr_probe_serves(const tsr_comm *comm)
 {
-    const tsr_trial trial = {.config = {.kind = TSR_OP_ALL_REDUCE, .participants = all_of(comm->n_devices)}};
-    const tsr_collective_desc desc = describe(&trial, 0);
+    const tsr_probe probe = {.config = {.kind = TSR_OP_ALL_REDUCE, .participants = all_of(comm->n_devices)}};
+    const tsr_collective_desc desc = describe(&probe, 0);
     return !comm->ops->serves || comm->ops->serves(comm, &desc);
 }
 
 /* Device d's side of a collective. */
-static tsr_op make_op(const tsr_trial *trial, tsr_collective *collective, int k, int d)
+static tsr_op make_op(const tsr_probe *probe, tsr_collective *collective, int k, int d)
 {
-    const tsr_trial_config *c = &trial->config;
-    tsr_op op = {.kind = c->kind, .name = "trial of the collectives"};
+    const tsr_probe_config *c = &probe->config;
+    tsr_op op = {.kind = c->kind, .name = "probe of the collectives"};
     if (c->kind == TSR_OP_ALL_REDUCE) {
-        op.all_reduce = (tsr_op_all_reduce){collective, NULL, trial->sum[d], c->n};
-    } else if (describe(trial, k).contributors >> d & 1) {
-        op.send = (tsr_op_send){collective, trial->sum[d], c->n};
+        op.all_reduce = (tsr_op_all_reduce){collective, NULL, probe->sum[d], c->n};
+    } else if (describe(probe, k).contributors >> d & 1) {
+        op.send = (tsr_op_send){collective, probe->sum[d], c->n};
     } else {
         op.kind = TSR_OP_RECV;
-        op.recv = (tsr_op_recv){collective, trial->sum[d], c->n};
+        op.recv = (tsr_op_recv){collective, probe->sum[d], c->n};
     }
     return op;
 }
 
-static tsr_status start(trial_run *run, tsr_trial *trial, tsr_comm *comm, int n_ops, uint64_t timeout_ns)
+static tsr_status start(probe_run *run, tsr_probe *probe, tsr_comm *comm, int n_ops, uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
-    const tsr_trial_config *c = &trial->config;
-    tsr_op ops[TSR_TRIAL_MAX_OPS];
-    *run = (trial_run){.trial = trial, .comm = comm, .n_ops = n_ops};
+    const tsr_probe_config *c = &probe->config;
+    tsr_op ops[TSR_PROBE_MAX_OPS];
+    *run = (probe_run){.probe = probe, .comm = comm, .n_ops = n_ops};
     for (int k = 0; k < n_ops; k++) {
-        const tsr_collective_desc desc = describe(trial, k);
+        const tsr_collective_desc desc = describe(probe, k);
         TSR_TRY(comm->ops->collective_create(comm, &desc, &run->collectives[k]));
     }
     for (int d = 0; d < c->n_devices; d++) {
-        if (!takes_part(trial, d))
+        if (!takes_part(probe, d))
             continue;
         for (int k = 0; k < n_ops; k++)
-            ops[k] = make_op(trial, run->collectives[k], k, d);
+            ops[k] = make_op(probe, run->collectives[k], k, d);
         TSR_TRY(c->devices[d]->ops->program_create(c->devices[d], ops, n_ops, &run->programs[d]));
     }
     TSR_TRY(tsr_comm_prepare(comm, c->devices, run->programs, c->n_devices, timeout_ns));
@@ -167,11 +167,11 @@ out:
     return status;
 }
 
-static void stop(trial_run *run)
+static void stop(probe_run *run)
 {
-    for (int d = 0; d < run->trial->config.n_devices; d++)
+    for (int d = 0; d < run->probe->config.n_devices; d++)
         if (run->programs[d])
-            run->trial->config.devices[d]->ops->program_destroy(run->trial->config.devices[d],
+            run->probe->config.devices[d]->ops->program_destroy(run->probe->config.devices[d],
                                                                 run->programs[d]);
     for (int k = 0; k < run->n_ops; k++)
         if (run->collectives[k])
@@ -183,13 +183,13 @@ enum { CAUSE_BYTES = 512 };
 /* After a failure of `culprit`: let go of the devices that wait, and wait for all. A device that turns out to
  * be lost is the true cause, and so is one that failed where the culprit was only aborted. The other
  * communicators of a choice are in nobody's way. */
-static tsr_status release(const trial_run *run, uint64_t timeout_ns, const tsr_device *culprit,
+static tsr_status release(const probe_run *run, uint64_t timeout_ns, const tsr_device *culprit,
                           tsr_status status, char cause[CAUSE_BYTES])
 {
     bool is_cause = !(status == TSR_ERR_DEVICE && culprit->was_aborted);
     run->comm->ops->abort(run->comm);
-    for (int d = 0; d < run->trial->config.n_devices; d++) {
-        tsr_device *device = run->trial->config.devices[d];
+    for (int d = 0; d < run->probe->config.n_devices; d++) {
+        tsr_device *device = run->probe->config.devices[d];
         tsr_status own = device->ops->synchronize(device, timeout_ns);
         if (own == TSR_ERR_TIMEOUT)
             own = device->ops->synchronize(device, 0);
@@ -205,10 +205,10 @@ static tsr_status release(const trial_run *run, uint64_t timeout_ns, const tsr_d
 }
 
 /* All devices, once. On failure all have come to rest again. */
-static tsr_status run_once(const trial_run *run, uint64_t timeout_ns)
+static tsr_status run_once(const probe_run *run, uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
-    const tsr_trial_config *c = &run->trial->config;
+    const tsr_probe_config *c = &run->probe->config;
     const tsr_device *culprit = NULL;
     char cause[CAUSE_BYTES];
     for (int d = 0; d < c->n_devices && status == TSR_OK; d++) {
@@ -230,20 +230,20 @@ static tsr_status run_once(const trial_run *run, uint64_t timeout_ns)
 
 /* -- what they are for -- */
 
-static tsr_status compare(const tsr_trial *trial, char *problem, size_t problem_bytes)
+static tsr_status compare(const tsr_probe *probe, char *problem, size_t problem_bytes)
 {
     tsr_status status = TSR_OK;
-    const tsr_trial_config *c = &trial->config;
+    const tsr_probe_config *c = &probe->config;
     float *sums = NULL;
-    TSR_TRY(tsr_mem_array((size_t)c->n, sizeof *sums, "a trial of the collectives", &sums));
+    TSR_TRY(tsr_mem_array((size_t)c->n, sizeof *sums, "a probe of the collectives", &sums));
     for (int d = 0; d < c->n_devices && !*problem; d++) {
-        if (!takes_part(trial, d))
+        if (!takes_part(probe, d))
             continue;
-        TSR_TRY(tsr_device_download(c->devices[d], sums, trial->sum[d], (size_t)c->n * sizeof *sums));
+        TSR_TRY(tsr_device_download(c->devices[d], sums, probe->sum[d], (size_t)c->n * sizeof *sums));
         for (int64_t i = 0; i < c->n && !*problem; i++) {
             int64_t expected = 0;
             for (int r = 0; r < c->n_devices; r++)
-                expected += takes_part(trial, r) ? number(r, i) : 0;
+                expected += takes_part(probe, r) ? number(r, i) : 0;
             if (sums[i] != tsr_fixed_to_f32(expected))
                 snprintf(problem, problem_bytes, "device %s got a wrong sum", c->devices[d]->name);
         }
@@ -253,13 +253,13 @@ out:
     return status;
 }
 
-tsr_status tsr_trial_check(tsr_trial *trial, tsr_comm *comm, uint64_t timeout_ns, char *problem,
+tsr_status tsr_probe_check(tsr_probe *probe, tsr_comm *comm, uint64_t timeout_ns, char *problem,
                            size_t problem_bytes)
 {
     tsr_status status = TSR_OK;
-    trial_run run;
+    probe_run run;
     *problem = '\0';
-    status = start(&run, trial, comm, 1, timeout_ns);
+    status = start(&run, probe, comm, 1, timeout_ns);
     if (status == TSR_OK)
         status = run_once(&run, timeout_ns);
     if (status == TSR_ERR_TIMEOUT) {
@@ -267,7 +267,7 @@ tsr_status tsr_trial_check(tsr_trial *trial, tsr_comm *comm, uint64_t timeout_ns
         tsr_fail_clear();
         status = TSR_OK;
     } else if (status == TSR_OK) {
-        status = compare(trial, problem, problem_bytes);
+        status = compare(probe, problem, problem_bytes);
     }
     stop(&run);
     return status;
@@ -279,18 +279,18 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-tsr_status tsr_trial_measure(tsr_trial *trial, tsr_comm *comm, int n_ops, uint64_t best_ns, uint64_t *ns_out)
+tsr_status tsr_probe_measure(tsr_probe *probe, tsr_comm *comm, int n_ops, uint64_t best_ns, uint64_t *ns_out)
 {
     enum { RUNS = 3, FAR = 4 };
     tsr_status status = TSR_OK;
-    trial_run run;
+    probe_run run;
     uint64_t ns[RUNS];
     int n = 0;
-    TSR_TRY(start(&run, trial, comm, n_ops, trial->config.timeout_ns));
-    TSR_TRY(run_once(&run, trial->config.timeout_ns));
+    TSR_TRY(start(&run, probe, comm, n_ops, probe->config.timeout_ns));
+    TSR_TRY(run_once(&run, probe->config.timeout_ns));
     while (n < RUNS) {
         uint64_t begin = tsr_clock_ns();
-        TSR_TRY(run_once(&run, trial->config.timeout_ns));
+        TSR_TRY(run_once(&run, probe->config.timeout_ns));
         ns[n++] = (tsr_clock_ns() - begin) / (uint64_t)n_ops;
         if (ns[n - 1] / FAR > best_ns)
             break;

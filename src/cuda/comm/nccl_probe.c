@@ -1,6 +1,6 @@
-/* A first sum; see nccl_trial.h. It is made in the devices' scratch, in 64-bit integers that reach into the
+/* A first sum; see nccl_probe.h. It is made in the devices' scratch, in 64-bit integers that reach into the
  * upper half. */
-#include "cuda/comm/nccl_trial.h"
+#include "cuda/comm/nccl_probe.h"
 
 #include <stdio.h>
 #include <time.h>
@@ -11,13 +11,13 @@
 
 enum { N_ELEMENTS = 4096, SLEEP_NS = 20000 };
 
-typedef struct trial {
+typedef struct probe {
     tsr_nccl_clique *clique;
     tsr_cuda_device *const *devices;
     int n_devices;
     int n_held; /* devices whose scratch is held */
     int64_t *values;
-} trial;
+} probe;
 
 /* What device `index` brings. */
 static int64_t value_of(int index, int64_t i)
@@ -25,7 +25,7 @@ static int64_t value_of(int index, int64_t i)
     return (i - N_ELEMENTS / 2) * (index + 1) * ((int64_t)1 << 33) + i + index;
 }
 
-static tsr_status fill(trial *t)
+static tsr_status fill(probe *t)
 {
     tsr_status status = TSR_OK;
     int previous;
@@ -45,7 +45,7 @@ out:
 
 static tsr_status call_sum(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
-    const trial *t = what;
+    const probe *t = what;
     void *buffer = t->devices[index]->base.scratch;
     return TSR_NCCL_ON(
         nccl, comm,
@@ -87,7 +87,7 @@ out:
     return status;
 }
 
-static tsr_status compare(trial *t)
+static tsr_status compare(probe *t)
 {
     tsr_status status = TSR_OK;
     for (int d = 0; d < t->n_devices; d++) {
@@ -109,7 +109,7 @@ out:
 }
 
 /* A device that does not come to rest is given up: releasing its memory would wait for it. */
-static void give_up(trial *t)
+static void give_up(probe *t)
 {
     tsr_nccl_clique_abort(t->clique);
     for (int d = 0; d < t->n_devices; d++)
@@ -117,11 +117,11 @@ static void give_up(trial *t)
             atomic_store(&t->devices[d]->hung, true);
 }
 
-tsr_status tsr_nccl_trial(tsr_nccl_clique *clique, tsr_cuda_device *const *devices, int n_devices,
+tsr_status tsr_nccl_probe(tsr_nccl_clique *clique, tsr_cuda_device *const *devices, int n_devices,
                           uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
-    trial t = {.clique = clique, .devices = devices, .n_devices = n_devices};
+    probe t = {.clique = clique, .devices = devices, .n_devices = n_devices};
     uint64_t deadline_ns = tsr_deadline_ns(timeout_ns);
     char text[512];
     TSR_TRY(tsr_mem_array(N_ELEMENTS, sizeof *t.values, "a first sum", &t.values));

@@ -1,12 +1,12 @@
 /* All-reduces and hand-overs between devices for nothing but to see that they work and how long they take. */
-#ifndef TSR_COMM_TRIAL_H
-#define TSR_COMM_TRIAL_H
+#ifndef TSR_COMM_PROBE_H
+#define TSR_COMM_PROBE_H
 
 #include "core/comm.h"
 
-enum { TSR_TRIAL_MAX_OPS = 32 };
+enum { TSR_PROBE_MAX_OPS = 32 };
 
-typedef struct tsr_trial_config {
+typedef struct tsr_probe_config {
     tsr_device *const *devices; /* [n_devices], those of the communicators to try */
     int n_devices;
     uint64_t participants; /* bit i for device i; 0: all of them */
@@ -14,26 +14,26 @@ typedef struct tsr_trial_config {
     int64_t n;             /* elements */
     bool zeros;            /* else numbers whose sum is known */
     uint64_t timeout_ns;   /* of one run that is timed; 0: none */
-} tsr_trial_config;
+} tsr_probe_config;
 
 /* Buffers of `n` elements on every participant: two partials, used in turn, and a sum. */
-typedef struct tsr_trial tsr_trial;
+typedef struct tsr_probe tsr_probe;
 
 /* Nothing is charged to the devices. TSR_ERR_MEMORY, or a failure of a device. */
-tsr_status tsr_trial_create(const tsr_trial_config *config, tsr_trial **trial_out);
-void tsr_trial_destroy(tsr_trial *trial); /* NULL is fine */
+tsr_status tsr_probe_create(const tsr_probe_config *config, tsr_probe **probe_out);
+void tsr_probe_destroy(tsr_probe *probe); /* NULL is fine */
 
 /* Whether the communicator makes all-reduces between all its devices. */
-bool tsr_trial_serves(const tsr_comm *comm);
+bool tsr_probe_serves(const tsr_comm *comm);
 
 /* Run one all-reduce and compare the sums. Where they are wrong, or not there within `timeout_ns`, `problem`
  * becomes a sentence about it, and every device has come to rest again; "" where all is well. */
-tsr_status tsr_trial_check(tsr_trial *trial, tsr_comm *comm, uint64_t timeout_ns, char *problem,
+tsr_status tsr_probe_check(tsr_probe *probe, tsr_comm *comm, uint64_t timeout_ns, char *problem,
                            size_t problem_bytes);
 
-/* Time per operation when `n_ops` (at most TSR_TRIAL_MAX_OPS) follow one another, the devices' starting and
+/* Time per operation when `n_ops` (at most TSR_PROBE_MAX_OPS) follow one another, the devices' starting and
  * stopping included: the median of three runs after one that does not count. It may stop earlier once it is
  * clear that it takes far longer than `best_ns`. */
-tsr_status tsr_trial_measure(tsr_trial *trial, tsr_comm *comm, int n_ops, uint64_t best_ns, uint64_t *ns_out);
+tsr_status tsr_probe_measure(tsr_probe *probe, tsr_comm *comm, int n_ops, uint64_t best_ns, uint64_t *ns_out);
 
 #endif
