@@ -14,7 +14,7 @@
 
 #include <tsr/runtime.h>
 
-#include "comm/choice.h"
+#include "comm/select.h"
 #include "comm/probe.h"
 #include "core/event.h"
 #include "core/runtime.h"
@@ -158,13 +158,13 @@ static void bench_devices(const char *spec)
 {
     tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
     bench b = {0};
-    tsr_comm *members[TSR_COMM_MAX_CHOICES];
+    tsr_comm *members[TSR_COMM_MAX_MEMBERS];
     config.devices = spec;
     config.logger.fn = warn;
     bench_check(tsr_runtime_open(&config, &b.rt));
     printf("\ndevices: %s\n%-14s %5s %6s %8s %9s %9s %9s %9s %9s\n", spec, "kind", "ranks", "type", "n",
            "us best", "us median", "us p90", "algbw GB/s", "busbw");
-    int n = tsr_comm_choice_members(b.rt->comm, members);
+    int n = tsr_comm_select_members(b.rt->comm, members);
     for (int m = 0; m < n; m++) {
         b.comm = members[m];
         if (!tsr_probe_serves(b.comm))

@@ -5,7 +5,7 @@
 
 #include "json_plan.h"
 
-static json_t *choice_object(const tsr_fit_choice *choice)
+static json_t *select_object(const tsr_fit_choice *choice)
 {
     return json_pack("{s:I, s:s, s:s, s:i, s:i}", "n_ctx", (json_int_t)choice->n_ctx, "type_k",
                      tsr_type_name(choice->type_k), "type_v", tsr_type_name(choice->type_v), "n_cpu_moe",
@@ -37,7 +37,7 @@ static json_t *step_object(const tsr_fit_step *step, int n_devices)
     for (int d = 0; d < n_devices; d++)
         json_array_append_new(devices, json_integer((json_int_t)step->device_bytes[d]));
     return json_pack("{s:s, s:s, s:o, s:o, s:I, s:o}", "cut", tsr_fit_cut_name(step->cut), "text", step->text,
-                     "before", choice_object(&step->before), "after", choice_object(&step->after),
+                     "before", select_object(&step->before), "after", select_object(&step->after),
                      "saved_bytes", (json_int_t)step->saved_bytes, "saved_device_bytes", devices);
 }
 
@@ -49,8 +49,8 @@ json_t *tool_json_fit(const tsr_fit *fit, const char *model)
     tsr_fit_describe(fit, &info);
     for (int i = 0; tsr_fit_step_at(fit, i, &step); i++)
         json_array_append_new(steps, step_object(&step, info.n_devices));
-    json_t *wanted = choice_object(&info.wanted);
+    json_t *wanted = select_object(&info.wanted);
     json_object_set_new(wanted, "devices", wanted_devices(fit, info.n_devices));
     return json_pack("{s:o, s:o, s:o, s:o}", "wanted", wanted, "steps", steps, "chosen",
-                     choice_object(&info.chosen), "plan", tool_json_plan(tsr_fit_plan(fit), model));
+                     select_object(&info.chosen), "plan", tool_json_plan(tsr_fit_plan(fit), model));
 }

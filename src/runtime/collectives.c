@@ -2,7 +2,7 @@
  *
  * Host memory serves all of them. GPUs that reach each other's memory have kernels that work there, and GPUs
  * that are distinct have NCCL, where it is installed. Unless one of these is asked for by name, all that can
- * serve compete (comm/choice.h). */
+ * serve compete (comm/select.h). */
 #include "runtime/collectives.h"
 
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 #include <tsr/runtime.h>
 
-#include "comm/choice.h"
+#include "comm/select.h"
 #include "comm/distributed.h"
 #include "comm/local.h"
 #include "comm/reduce.h"
@@ -45,7 +45,7 @@ static tsr_status parse(const char *name, int *wanted_out)
 
 /* What is being put together. */
 typedef struct candidates {
-    tsr_comm *comms[TSR_COMM_MAX_CHOICES];
+    tsr_comm *comms[TSR_COMM_MAX_MEMBERS];
     int n;
 } candidates;
 
@@ -134,7 +134,7 @@ static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
     }
     int n = found.n;
     found.n = 0; /* no longer ours */
-    TSR_TRY(tsr_comm_choice_create(rt->devices, rt->n_devices, found.comms, n, BUDGET_NS, &rt->logger,
+    TSR_TRY(tsr_comm_select_create(rt->devices, rt->n_devices, found.comms, n, BUDGET_NS, &rt->logger,
                                    &rt->comm));
 out:
     for (int c = 0; c < found.n; c++)
@@ -185,7 +185,7 @@ tsr_status tsr_runtime_connect(tsr_runtime *rt, const char *name)
 int tsr_runtime_collectives(const tsr_runtime *rt, tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS])
 {
     tsr_comm_row table[TSR_COMM_MAX_ROWS];
-    int n = tsr_comm_choice_rows(rt->comm, table);
+    int n = tsr_comm_select_rows(rt->comm, table);
     for (int r = 0; r < n; r++) {
         rows[r] = (tsr_collectives_row){.bytes = table[r].bytes, .latency_ns = table[r].latency_ns};
         snprintf(rows[r].implementation, sizeof rows[r].implementation, "%s", table[r].kind);

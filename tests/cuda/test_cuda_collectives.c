@@ -17,7 +17,7 @@
 
 #include <tsr/runtime.h>
 
-#include "comm/choice.h"
+#include "comm/select.h"
 #include "comm/local.h"
 #include "core/quant/fixed.h"
 #include "core/quant/half.h"
@@ -569,7 +569,7 @@ static void a_pair_without_peer_access_leaves_the_rest_its_own(void **state)
     ok(tsr_comm_peer_create(g.devices, 3, g.reach, false, &comms[0]));
     ok(tsr_comm_peer_create(g.devices, 3, g.reach, true, &comms[1]));
     ok(tsr_comm_local_create(3, &comms[2]));
-    ok(tsr_comm_choice_create(g.devices, 3, comms, 3, 0, NULL, &choice));
+    ok(tsr_comm_select_create(g.devices, 3, comms, 3, 0, NULL, &choice));
     void *partial[3] = {take(g.devices[0], 64), take(g.devices[1], 64), take(g.devices[2], 64)};
     for (uint64_t participants = 3; participants < 8; participants++) {
         const tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,

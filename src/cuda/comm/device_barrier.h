@@ -26,7 +26,7 @@
  *  - Streams that share a hardware queue would start their kernels one after another, and the first would
  *    wait for the second. There are 8 queues by default (CUDA_DEVICE_MAX_CONNECTIONS), so more than 8 devices
  *    on one GPU are not offered these kernels, and whether the queues were in fact dealt out well is tried
- *    with a deadline before any program relies on it (comm/choice.h), with captured graphs on the very
+ *    with a deadline before any program relies on it (comm/select.h), with captured graphs on the very
  *    streams that programs use.
  *  - A kernel's code may be loaded at its first launch, and loading may wait for the GPU to be idle. All
  *    kernels are loaded when a device is opened (kernels_load.cu).

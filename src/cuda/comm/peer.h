@@ -6,7 +6,7 @@
  * and adds up all partials itself. That is the fastest way for messages of a decode step, where latency is
  * all that counts, and the norm that follows fits into the same kernel. In two shots (two_shot.cu) the
  * devices share out the adding and then read each other's sums: for messages of a prompt, where bytes count.
- * Each is a communicator, so that they can be measured against each other (comm/choice.h). */
+ * Each is a communicator, so that they can be measured against each other (comm/select.h). */
 #ifndef TSR_CUDA_COMM_PEER_H
 #define TSR_CUDA_COMM_PEER_H
 

@@ -15,7 +15,7 @@
 
 #include <tsr/runtime.h>
 
-#include "comm/choice.h"
+#include "comm/select.h"
 #include "comm/local.h"
 #include "core/mem.h"
 #include "core/runtime.h"
@@ -184,13 +184,13 @@ static void each_size_goes_to_the_fastest(void **state)
     const struct tsr_comm_ops quick = ops_named("quick"), steady = ops_named("steady"),
                               last = ops_named("last");
     tsr_runtime *rt = open_hosts();
-    tsr_comm *choice = NULL, *members[TSR_COMM_MAX_CHOICES];
+    tsr_comm *choice = NULL, *members[TSR_COMM_MAX_MEMBERS];
     tsr_comm *comms[] = {make_odd(&steady, (odd_comm){.delay_us = 10000}),
                          make_odd(&quick, (odd_comm){.slow_from = 4096, .delay_us = 150000}),
                          make_odd(&last, (odd_comm){.delay_us = 12000})};
     tsr_comm_row rows[TSR_COMM_MAX_ROWS];
-    assert_int_equal(tsr_comm_choice_create(rt->devices, N, comms, 3, UINT64_MAX, &logger, &choice), TSR_OK);
-    int n = tsr_comm_choice_rows(choice, rows);
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 3, UINT64_MAX, &logger, &choice), TSR_OK);
+    int n = tsr_comm_select_rows(choice, rows);
     assert_true(n >= 4);
     for (int r = 0; r < n; r++) {
         bool small = rows[r].bytes / sizeof(int64_t) < 4096;
@@ -203,7 +203,7 @@ static void each_size_goes_to_the_fastest(void **state)
     assert_string_equal(kind_for(choice, 100, 3), "quick"); /* some of the devices */
     assert_string_equal(heard[0], "");
     assert_non_null(strstr(heard[1], "collectives between 3 devices: quick up to 16 KiB, "));
-    assert_int_equal(tsr_comm_choice_members(choice, members), 3);
+    assert_int_equal(tsr_comm_select_members(choice, members), 3);
     assert_ptr_equal(members[0], comms[0]);
     tsr_comm_destroy(choice);
     tsr_runtime_close(rt);
@@ -220,14 +220,14 @@ static void wrong_sums_and_none_at_all_are_found_out(void **state)
         tsr_comm *comms[] = {bad ? make_odd(&stuck, (odd_comm){.stalls = true})
                                  : make_odd(&wrong, (odd_comm){.forgets = true}),
                              make_odd(&good, (odd_comm){.delay_us = 1})};
-        assert_int_equal(tsr_comm_choice_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
         assert_non_null(strstr(heard[0], bad ? "stuck is not used" : "wrong is not used"));
         assert_non_null(strstr(heard[0], bad ? "did not" : "wrong sum"));
         assert_string_equal(kind_for(choice, 100, 7), "good");
         tsr_comm_destroy(choice);
         /* With nothing else there is no communicator. */
         tsr_comm *alone = make_odd(&wrong, (odd_comm){.forgets = true});
-        assert_int_equal(tsr_comm_choice_create(rt->devices, N, &alone, 1, 0, &logger, &choice),
+        assert_int_equal(tsr_comm_select_create(rt->devices, N, &alone, 1, 0, &logger, &choice),
                          TSR_ERR_DEVICE);
         assert_non_null(strstr(tsr_last_error(), "wrong sum"));
         tsr_runtime_close(rt);
@@ -243,8 +243,8 @@ static void what_serves_some_devices_is_used_for_those(void **state)
     tsr_comm *comms[] = {make_odd(&pairs, (odd_comm){.partial_only = true}), NULL};
     tsr_comm_row rows[TSR_COMM_MAX_ROWS];
     assert_int_equal(tsr_comm_local_create(N, &comms[1]), TSR_OK);
-    assert_int_equal(tsr_comm_choice_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
-    assert_int_equal(tsr_comm_choice_rows(choice, rows), 1);
+    assert_int_equal(tsr_comm_select_create(rt->devices, N, comms, 2, 0, &logger, &choice), TSR_OK);
+    assert_int_equal(tsr_comm_select_rows(choice, rows), 1);
     assert_string_equal(rows[0].kind, "staged");
     assert_int_equal(rows[0].latency_ns, 0); /* nothing to measure it against */
     assert_string_equal(kind_for(choice, 100, 7), "staged");
@@ -264,7 +264,7 @@ static void each_allocation_can_fail(void **state)
         tsr_comm *comms[] = {make_odd(&one, (odd_comm){.delay_us = 1}),
                              make_odd(&two, (odd_comm){.delay_us = 1})};
         failing_alloc_set(n);
-        tsr_status status = tsr_comm_choice_create(rt->devices, N, comms, 2, 0, NULL, &choice);
+        tsr_status status = tsr_comm_select_create(rt->devices, N, comms, 2, 0, NULL, &choice);
         bool fired = failing_alloc_fired();
         failing_alloc_set(0);
         assert_true(status == TSR_OK || status == TSR_ERR_MEMORY);
