@@ -26,8 +26,8 @@ typedef struct deciding {
     tsr_pins pins;
     size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules of the free blocks, weights and KV */
     tsr_split_room rooms[TSR_MAX_DEVICES];
-    tsr_outlook outlook; /* `wanted` may be NULL */
-    tsr_split_mode mode; /* what the config comes to */
+    tsr_memory_demand demand; /* `wanted` may be NULL */
+    tsr_split_mode mode;      /* what the config comes to */
     bool automatic, proven;
     tsr_model_cost cost; /* where automatic */
     tsr_stages_problem stages;
@@ -51,7 +51,7 @@ static int find_overfull(const deciding *dec, const tsr_measurement *m)
 static tsr_status fail_overfull(deciding *dec, const tsr_measurement *m, int d)
 {
     size_t need = tsr_used_total(m->used[d]), cap = room_of(dec, d);
-    dec->outlook.no_room = true;
+    dec->demand.no_room = true;
     return tsr_fail(
         TSR_ERR_MEMORY,
         "device %s: needs %zu bytes (weights %zu, KV %zu, arena %zu, workspace %zu, scratch "
@@ -64,10 +64,10 @@ static tsr_status fail_overfull(deciding *dec, const tsr_measurement *m, int d)
 }
 
 /* The first look was at a split without regard to memory. */
-static void look_out(deciding *dec, const tsr_measurement *m)
+static void estimate_demand(deciding *dec, const tsr_measurement *m)
 {
-    if (dec->outlook.wanted)
-        memcpy(dec->outlook.wanted, m->used, (size_t)dec->n_devices * sizeof *m->used);
+    if (dec->demand.wanted)
+        memcpy(dec->demand.wanted, m->used, (size_t)dec->n_devices * sizeof *m->used);
 }
 
 static size_t granule_bytes(const deciding *dec, int c)
@@ -124,7 +124,7 @@ static tsr_status fit_counts(deciding *dec, int64_t *counts)
                                        .granule_bytes = granule_bytes(dec, c),
                                        .shares = dec->shares};
     return tsr_split_fit_in_rooms(classes, TSR_CLASS_COUNT, dec->rooms, dec->n_devices, counts,
-                                  &dec->outlook.no_room);
+                                  &dec->demand.no_room);
 }
 
 /* What a device holds besides its granules: as just measured. Only where a device was over its cap at the
@@ -153,7 +153,7 @@ static tsr_status optimize_counts(deciding *dec, int64_t *counts)
 {
     tsr_status status = TSR_OK;
     tsr_cost_result result;
-    dec->cost.problem.no_room = &dec->outlook.no_room;
+    dec->cost.problem.no_room = &dec->demand.no_room;
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         dec->cost.classes[c].n_granules = n_granules(dec, c);
         if (c != TSR_CLASS_OUTPUT) /* of nothing to divide the time does not matter */
@@ -213,7 +213,7 @@ static tsr_status decide_tensor(deciding *dec, tsr_model_split *split, tsr_measu
                                        dec->n_devices, counts, split));
         TSR_TRY(finish_split(dec, split, m));
         if (round == 0)
-            look_out(dec, m);
+            estimate_demand(dec, m);
         if (find_overfull(dec, m) < 0)
             return TSR_OK;
         if (is_hopeless(dec, m, counts))
@@ -300,7 +300,7 @@ static tsr_status decide_layers(deciding *dec, tsr_model_split *split, tsr_measu
                                        dec->n_devices, dec->config->split_mode, devices, split));
         TSR_TRY(finish_split(dec, split, m));
         if (round == 0)
-            look_out(dec, m);
+            estimate_demand(dec, m);
         if (find_overfull(dec, m) < 0)
             goto out;
         if (dec->config->split_mode == TSR_SPLIT_MODE_NONE)
@@ -323,7 +323,7 @@ static tsr_status choose_stages(deciding *dec)
 {
     tsr_status status = TSR_OK;
     const tsr_pipeline_problem *problem = &dec->stages.problem;
-    dec->cost.problem.no_room = &dec->outlook.no_room;
+    dec->cost.problem.no_room = &dec->demand.no_room;
     dec->cost.problem.allowed = ~dec->pins.apart;
     memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->n_devices * sizeof *dec->rooms);
     tsr_stages_problem_init(&dec->cost, dec->weights, dec->shape->hparams.n_layers, dec->class_bytes,
@@ -368,7 +368,7 @@ static tsr_status decide_stages(deciding *dec, tsr_model_split *split, tsr_measu
         TSR_TRY(tsr_stages_split(&dec->stages, dec->shape, &dec->pipeline, split));
         TSR_TRY(finish_split(dec, split, m));
         if (round == 0)
-            look_out(dec, m);
+            estimate_demand(dec, m);
         if (find_overfull(dec, m) < 0)
             goto out;
         if (round == 0) {
@@ -438,8 +438,8 @@ static tsr_status find_shares(deciding *dec)
 }
 
 tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                           const tsr_weights *weights, const tsr_model_config *resolved, tsr_outlook *outlook,
-                           tsr_decision *decision_out)
+                           const tsr_weights *weights, const tsr_model_config *resolved,
+                           tsr_memory_demand *demand, tsr_decision *decision_out)
 {
     tsr_status status = TSR_OK;
     deciding *dec = NULL;
@@ -450,8 +450,8 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
     dec->shape = shape;
     dec->weights = weights;
     dec->config = resolved;
-    if (outlook)
-        dec->outlook.wanted = outlook->wanted;
+    if (demand)
+        dec->demand.wanted = demand->wanted;
     TSR_TRY(tsr_pins_find(traits, n_devices, weights, resolved, &dec->pins));
     find_mode(dec);
     TSR_TRY(find_shares(dec));
@@ -470,8 +470,8 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
     *decision_out = result;
     result = (tsr_decision){0};
 out:
-    if (dec && outlook)
-        outlook->no_room = dec->outlook.no_room;
+    if (dec && demand)
+        demand->no_room = dec->demand.no_room;
     tsr_decision_free(&result);
     if (dec)
         tsr_pins_free(&dec->pins);

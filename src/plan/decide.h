@@ -15,18 +15,18 @@ typedef struct tsr_decision {
 } tsr_decision;
 
 /* What deciding found out about memory on its way, whether or not it came to a decision. */
-typedef struct tsr_outlook {
+typedef struct tsr_memory_demand {
     /* [n_devices], the caller's: what the devices would hold if memory were no object. */
     size_t (*wanted)[TSR_MEMORY_COUNT];
     bool no_room; /* TSR_ERR_MEMORY is about the devices' memory, not the host's own */
-} tsr_outlook;
+} tsr_memory_demand;
 
 /* Choose granule counts (or layers) for the devices so that everything fits, and measure the result. Without
  * a tensor_split the counts are those that take the least time by resolved->rates. On failure the message
- * names the device and the bytes that are missing. `outlook` may be NULL. */
+ * names the device and the bytes that are missing. `demand` may be NULL. */
 tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
-                           const tsr_weights *weights, const tsr_model_config *resolved, tsr_outlook *outlook,
-                           tsr_decision *decision_out);
+                           const tsr_weights *weights, const tsr_model_config *resolved,
+                           tsr_memory_demand *demand, tsr_decision *decision_out);
 void tsr_decision_free(tsr_decision *decision);
 
 #endif

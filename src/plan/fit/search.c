@@ -24,14 +24,14 @@ tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_traits *
     tsr_decision_free(&attempt_out->decision);
     attempt_out->config = *config;
     attempt_out->fits = false;
-    tsr_outlook outlook = {.wanted = attempt_out->wanted};
+    tsr_memory_demand demand = {.wanted = attempt_out->wanted};
     TSR_TRY(tsr_model_config_resolve(fitting->shape, config, &resolved));
     if (!resolved.rates)
         resolved.rates = fitting->rates;
-    status = tsr_plan_decide(traits, fitting->n_devices, fitting->shape, fitting->weights, &resolved,
-                             &outlook, &attempt_out->decision);
+    status = tsr_plan_decide(traits, fitting->n_devices, fitting->shape, fitting->weights, &resolved, &demand,
+                             &attempt_out->decision);
     attempt_out->fits = status == TSR_OK;
-    if (status == TSR_ERR_MEMORY && outlook.no_room) {
+    if (status == TSR_ERR_MEMORY && demand.no_room) {
         tsr_fail_clear();
         status = TSR_OK;
     }
