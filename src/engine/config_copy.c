@@ -5,59 +5,59 @@
 
 #include "core/mem.h"
 
-static tsr_status keep_text(tsr_kept_config *kept, const char *text, const char **text_out)
+static tsr_status copy_text(tsr_config_copy *copy, const char *text, const char **text_out)
 {
-    char *copy = tsr_mem_strdup(text);
-    if (!copy)
+    char *own = tsr_mem_strdup(text);
+    if (!own)
         return tsr_fail(TSR_ERR_MEMORY, "out of host memory for a model's config");
-    kept->texts[kept->n_texts++] = copy;
-    *text_out = copy;
+    copy->texts[copy->n_texts++] = own;
+    *text_out = own;
     return TSR_OK;
 }
 
-static tsr_status keep_overrides(tsr_model_config *config, tsr_kept_config *kept)
+static tsr_status copy_overrides(tsr_model_config *config, tsr_config_copy *copy)
 {
     tsr_status status = TSR_OK;
     size_t n = (size_t)config->n_overrides;
-    TSR_TRY(tsr_mem_array(2 * n + 1, sizeof *kept->texts, "a model's config", &kept->texts));
+    TSR_TRY(tsr_mem_array(2 * n + 1, sizeof *copy->texts, "a model's config", &copy->texts));
     if (config->offload_device)
-        TSR_TRY(keep_text(kept, config->offload_device, &config->offload_device));
+        TSR_TRY(copy_text(copy, config->offload_device, &config->offload_device));
     if (n == 0)
         goto out;
-    TSR_TRY(tsr_mem_array(n, sizeof *kept->overrides, "a model's config", &kept->overrides));
+    TSR_TRY(tsr_mem_array(n, sizeof *copy->overrides, "a model's config", &copy->overrides));
     for (size_t i = 0; i < n; i++) {
-        TSR_TRY(keep_text(kept, config->overrides[i].pattern, &kept->overrides[i].pattern));
-        TSR_TRY(keep_text(kept, config->overrides[i].device, &kept->overrides[i].device));
+        TSR_TRY(copy_text(copy, config->overrides[i].pattern, &copy->overrides[i].pattern));
+        TSR_TRY(copy_text(copy, config->overrides[i].device, &copy->overrides[i].device));
     }
-    config->overrides = kept->overrides;
+    config->overrides = copy->overrides;
 out:
     return status;
 }
 
-tsr_status tsr_model_config_keep(tsr_model_config *config, int n_devices, tsr_kept_config *kept)
+tsr_status tsr_model_config_copy(tsr_model_config *config, int n_devices, tsr_config_copy *copy)
 {
     tsr_status status = TSR_OK;
     if (config->rates) {
-        TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *kept->rates, "a model's config", &kept->rates));
-        memcpy(kept->rates, config->rates, (size_t)n_devices * sizeof *kept->rates);
-        config->rates = kept->rates;
+        TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *copy->rates, "a model's config", &copy->rates));
+        memcpy(copy->rates, config->rates, (size_t)n_devices * sizeof *copy->rates);
+        config->rates = copy->rates;
     }
     if (config->links) {
-        TSR_TRY(tsr_links_copy(config->links, &kept->links));
-        config->links = kept->links;
+        TSR_TRY(tsr_links_copy(config->links, &copy->links));
+        config->links = copy->links;
     }
-    TSR_TRY(keep_overrides(config, kept));
+    TSR_TRY(copy_overrides(config, copy));
 out:
     return status;
 }
 
-void tsr_kept_config_drop(tsr_kept_config *kept)
+void tsr_config_copy_free(tsr_config_copy *copy)
 {
-    for (int i = 0; i < kept->n_texts; i++)
-        tsr_mem_free(kept->texts[i]);
-    tsr_mem_free(kept->texts);
-    tsr_mem_free(kept->overrides);
-    tsr_links_destroy(kept->links);
-    tsr_mem_free(kept->rates);
-    *kept = (tsr_kept_config){0};
+    for (int i = 0; i < copy->n_texts; i++)
+        tsr_mem_free(copy->texts[i]);
+    tsr_mem_free(copy->texts);
+    tsr_mem_free(copy->overrides);
+    tsr_links_destroy(copy->links);
+    tsr_mem_free(copy->rates);
+    *copy = (tsr_config_copy){0};
 }

@@ -5,8 +5,8 @@
 #include "model/model.h"
 
 /* Copy the rates, links, overrides and offload device of `config`, which points to the copies afterwards. On
- * failure what was kept so far can be dropped. */
-tsr_status tsr_model_config_keep(tsr_model_config *config, int n_devices, tsr_kept_config *kept);
-void tsr_kept_config_drop(tsr_kept_config *kept);
+ * failure what was copy so far can be dropped. */
+tsr_status tsr_model_config_copy(tsr_model_config *config, int n_devices, tsr_config_copy *copy);
+void tsr_config_copy_free(tsr_config_copy *copy);
 
 #endif

@@ -65,7 +65,7 @@ void tsr_model_set_plan(tsr_model *model, tsr_plan *plan)
 static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved)
 {
     tsr_model_config config = *resolved;
-    tsr_status status = tsr_model_config_keep(&config, model->rt->n_devices, &model->kept);
+    tsr_status status = tsr_model_config_copy(&config, model->rt->n_devices, &model->config_copy);
     if (status != TSR_OK)
         return status;
     model->config.rates = config.rates;
@@ -161,7 +161,7 @@ void tsr_model_close(tsr_model *model)
     tsr_gguf *gguf = model->own_gguf; /* weights may be views of it */
     drop_plan(model->fit, model->plan);
     tsr_fit_destroy(model->fit);
-    tsr_kept_config_drop(&model->kept);
+    tsr_config_copy_free(&model->config_copy);
     tsr_model_unload(model);
     tsr_gguf_close(gguf);
 }

@@ -10,13 +10,13 @@
 #include "model/shape.h"
 
 /* Copies of what a config's pointers lead to, for planning once more after opening. */
-typedef struct tsr_kept_config {
+typedef struct tsr_config_copy {
     tsr_device_rates *rates;
     tsr_links *links;
     tsr_override *overrides;
     char **texts; /* [n_texts] of the overrides, and the offload device */
     int n_texts;
-} tsr_kept_config;
+} tsr_config_copy;
 
 struct tsr_model {
     tsr_runtime *rt;
@@ -25,8 +25,8 @@ struct tsr_model {
     tsr_session *sessions; /* a list through their `next` */
     tsr_gguf *own_gguf;    /* NULL: the caller's */
     tsr_model_shape shape;
-    tsr_model_config config; /* with defaults filled in; what it points to is in `kept`, or NULL */
-    tsr_kept_config kept;    /* of opened models */
+    tsr_model_config config;     /* with defaults filled in; what it points to is in `config_copy`, or NULL */
+    tsr_config_copy config_copy; /* of opened models */
     tsr_model_split split;
     tsr_weights weights;
     bool lost; /* a change of split failed, and so did going back: it has no weights on some device */
