@@ -44,7 +44,7 @@ typedef struct shape {
 typedef struct card {
     cudaStream_t stream;
     cudaEvent_t begin, end;
-    tsr_cuda_traits traits;
+    tsr_cuda_props traits;
     int *fault;
     void *scratch;
     bool small;

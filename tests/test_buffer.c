@@ -56,7 +56,7 @@ static void measured_bytes_are_allocated_bytes(void **state)
             configs[d].max_alloc = below(2) ? SIZE_MAX : (size_t)250000 + (size_t)below(100000);
         }
         fake_runtime_open(&fake, 5, configs);
-        fake_runtime_open_measuring(&measuring, 5, configs);
+        fake_runtime_open_dry(&measuring, 5, configs);
         uint64_t start = seed;
         size_t measured[2][5];
         tsr_context *ctx[2];

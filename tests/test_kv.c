@@ -136,7 +136,7 @@ static void planned_bytes_are_reserved_bytes(void **state)
     fake_runtime measuring;
     tsr_kv *planned = NULL;
     kv_open(&f, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0, NULL);
-    fake_runtime_open_measuring(&measuring, N_DEVICES, NULL);
+    fake_runtime_open_dry(&measuring, N_DEVICES, NULL);
     assert_int_equal(tsr_kv_create(&measuring.rt, &f.config, &planned), TSR_OK);
     for (int d = 0; d < N_DEVICES; d++) {
         assert_true(measuring.devices[d]->used[TSR_MEMORY_KV] > 0);

@@ -16,7 +16,7 @@
 #include "model/config.h"
 #include "model/load.h"
 #include "plan/dry_run.h"
-#include "runtime/measuring.h"
+#include "runtime/device_props.h"
 #include "support/random.h"
 #include "support/runner.h"
 #include "support/synth_model.h"
@@ -30,7 +30,7 @@ typedef struct fixture {
     tsr_gguf *gguf;
     tsr_model_shape shape;
     tsr_runtime *rt;
-    tsr_device_traits traits[N_DEVICES];
+    tsr_device_props props[N_DEVICES];
 } fixture;
 
 static tsr_model_config small_config(void)
@@ -68,7 +68,7 @@ static int setup(void **state)
     runtime_config.devices = "host:4,threads=1";
     runner_ok(tsr_runtime_open(&runtime_config, &f->rt), "runtime");
     for (int d = 0; d < N_DEVICES; d++)
-        tsr_device_traits_of(f->rt->devices[d], &f->traits[d]);
+        tsr_device_props_of(f->rt->devices[d], &f->props[d]);
     *state = f;
     return 0;
 }
@@ -153,7 +153,7 @@ static void every_block_may_be_anywhere(void **state)
         config.copy_weights = random_below(&seed, 2);
         runner_ok(tsr_model_config_resolve(&f->shape, &config, &resolved), "config");
         random_split(f, &seed, &split);
-        runner_ok(tsr_measurement_create(f->traits, N_DEVICES, &f->shape, &resolved, &split, &m), "measure");
+        runner_ok(tsr_measurement_create(f->props, N_DEVICES, &f->shape, &resolved, &split, &m), "measure");
         runner_ok(tsr_model_load(f->rt, &f->shape, &resolved, &split, NULL, &r.model), "load");
         runner_ok(tsr_session_create(r.model, &r.session), "session");
         assert_accounting(f, &m, round);

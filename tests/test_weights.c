@@ -210,7 +210,7 @@ static void measuring_needs_no_file_and_counts_the_same(void **state)
         bool copy = round % 2;
         uint64_t seed = round;
         fake_runtime_open(&fake, 5, NULL);
-        fake_runtime_open_measuring(&measuring, 5, NULL);
+        fake_runtime_open_dry(&measuring, 5, NULL);
         random_weights(&w, &measuring.rt, &seed);
         assert_int_equal(load(&measuring.rt, &w, copy, &planned), TSR_OK);
         size_t bytes[5];

@@ -40,27 +40,27 @@ tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr
 {
     tsr_status status = TSR_OK;
     tsr_runtime *rt = all->rt;
-    tsr_device_traits *traits = NULL;
+    tsr_device_props *props = NULL;
     tsr_model_config config = model->config;
     config.tensor_split = all->tensor_split;
     config.n_tensor_split = all->n_tensor_split;
     config.rates = config.rates ? config.rates : rt->rates;
     config.n_sessions = TSR_MAX(count_sessions(model), 1);
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
     for (int d = 0; d < rt->n_devices; d++) {
         tsr_holding own;
         tsr_plan_device before;
         tsr_holding_of(model, d, &own);
-        tsr_device_traits_of(rt->devices[d], &traits[d]);
+        tsr_device_props_of(rt->devices[d], &props[d]);
         size_t goes = tsr_used_total(own.bytes), stays = all->later[d] > goes ? all->later[d] - goes : 0;
         if (all->caps[d] < SIZE_MAX)
-            traits[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
+            props[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
         TSR_TRY(tsr_plan_describe_device(model->plan, d, &before));
-        traits[d].margin = before.margin_bytes;
+        props[d].margin = before.margin_bytes;
     }
-    TSR_TRY(tsr_plan_for_devices(traits, rt->n_devices, &model->shape, &config, plan_out));
+    TSR_TRY(tsr_plan_for_devices(props, rt->n_devices, &model->shape, &config, plan_out));
 out:
-    tsr_mem_free(traits);
+    tsr_mem_free(props);
     return status;
 }
 

@@ -9,7 +9,7 @@
 #include "plan/planning.h"
 #include "plan/report.h"
 
-tsr_status tsr_plan_for_devices(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+tsr_status tsr_plan_for_devices(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
                                 const tsr_model_config *resolved, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
@@ -17,8 +17,8 @@ tsr_status tsr_plan_for_devices(const tsr_device_traits *traits, int n_devices, 
     tsr_weights weights = {0};
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
-    TSR_TRY(tsr_plan_decide(traits, n_devices, shape, &weights, resolved, NULL, &decision));
-    TSR_TRY(tsr_plan_of_decision(traits, n_devices, shape, &weights, resolved, &decision, plan_out));
+    TSR_TRY(tsr_plan_decide(props, n_devices, shape, &weights, resolved, NULL, &decision));
+    TSR_TRY(tsr_plan_of_decision(props, n_devices, shape, &weights, resolved, &decision, plan_out));
 out:
     tsr_decision_free(&decision);
     tsr_weights_free(&weights);
@@ -49,7 +49,7 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
         return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: plan_out must not be NULL");
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
     TSR_TRY(
-        tsr_model_shape_divide(&planning.shape, planning.traits, planning.n_devices, planning.rates, config));
+        tsr_model_shape_divide(&planning.shape, planning.props, planning.n_devices, planning.rates, config));
     TSR_TRY(tsr_model_config_resolve(&planning.shape, config, &resolved));
     if (resolved.fit) {
         TSR_TRY(plan_fitted(gguf, devices, config, plan_out));
@@ -57,7 +57,7 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     }
     if (!resolved.rates)
         resolved.rates = planning.rates;
-    TSR_TRY(tsr_plan_for_devices(planning.traits, planning.n_devices, &planning.shape, &resolved, &plan));
+    TSR_TRY(tsr_plan_for_devices(planning.props, planning.n_devices, &planning.shape, &resolved, &plan));
     TSR_TRY(tsr_plan_note_shared_memory(devices, plan));
     *plan_out = plan;
     plan = NULL;
@@ -72,14 +72,14 @@ tsr_status tsr_plan_for_runtime(const tsr_runtime *rt, const tsr_model_shape *sh
 {
     tsr_status status = TSR_OK;
     tsr_model_config config = *resolved;
-    tsr_device_traits *traits = NULL;
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    tsr_device_props *props = NULL;
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
     for (int d = 0; d < rt->n_devices; d++)
-        tsr_device_traits_of(rt->devices[d], &traits[d]);
+        tsr_device_props_of(rt->devices[d], &props[d]);
     if (!config.rates)
         config.rates = rt->rates;
-    TSR_TRY(tsr_plan_for_devices(traits, rt->n_devices, shape, &config, plan_out));
+    TSR_TRY(tsr_plan_for_devices(props, rt->n_devices, shape, &config, plan_out));
 out:
-    tsr_mem_free(traits);
+    tsr_mem_free(props);
     return status;
 }

@@ -17,7 +17,7 @@
 enum { MAX_ROUNDS = 8 };
 
 typedef struct deciding {
-    const tsr_device_traits *traits;
+    const tsr_device_props *props;
     int n_devices;
     const tsr_model_shape *shape;
     const tsr_weights *weights;
@@ -36,7 +36,7 @@ typedef struct deciding {
 
 static size_t room_of(const deciding *dec, int d)
 {
-    return tsr_device_traits_room(&dec->traits[d]);
+    return tsr_device_props_room(&dec->props[d]);
 }
 
 /* The first device over its cap, or -1. */
@@ -58,7 +58,7 @@ static tsr_status fail_overfull(deciding *dec, const tsr_measurement *m, int d)
         "%zu), has %zu, %zu "
         "are missing; use a smaller context (-c), a smaller share, fewer layers there (-ngl) or another "
         "device",
-        dec->traits[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
+        dec->props[d].name, need, m->used[d][TSR_MEMORY_WEIGHTS], m->used[d][TSR_MEMORY_KV],
         m->used[d][TSR_MEMORY_ARENA], m->used[d][TSR_MEMORY_COMM], m->used[d][TSR_MEMORY_SCRATCH], cap,
         need - cap);
 }
@@ -108,7 +108,7 @@ static tsr_status finish_split(const deciding *dec, tsr_model_split *split, tsr_
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_pins_carry_out(&dec->pins, &dec->shape->hparams, &dec->shape->granules, split));
-    TSR_TRY(tsr_measurement_create(dec->traits, dec->n_devices, dec->shape, dec->config, split, m));
+    TSR_TRY(tsr_measurement_create(dec->props, dec->n_devices, dec->shape, dec->config, split, m));
 out:
     return status;
 }
@@ -204,7 +204,7 @@ static tsr_status decide_tensor(deciding *dec, tsr_model_split *split, tsr_measu
     tsr_status status = TSR_OK;
     int64_t counts[TSR_CLASS_COUNT * TSR_MAX_DEVICES];
     for (int d = 0; d < dec->n_devices; d++)
-        dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX, .name = dec->traits[d].name};
+        dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX, .name = dec->props[d].name};
     for (int round = 0; round < MAX_ROUNDS; round++) {
         TSR_TRY(choose_counts(dec, counts));
         tsr_model_split_free(split);
@@ -360,7 +360,7 @@ static tsr_status decide_stages(deciding *dec, tsr_model_split *split, tsr_measu
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         dec->class_bytes[c] = tsr_weights_class_bytes(dec->weights, c);
     for (int d = 0; d < dec->n_devices; d++)
-        dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX, .name = dec->traits[d].name};
+        dec->rooms[d] = (tsr_split_room){.capacity_bytes = SIZE_MAX, .name = dec->props[d].name};
     for (int round = 0; round < MAX_ROUNDS; round++) {
         TSR_TRY(choose_stages(dec));
         tsr_model_split_free(split);
@@ -437,7 +437,7 @@ static tsr_status find_shares(deciding *dec)
     return TSR_OK;
 }
 
-tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
                            const tsr_weights *weights, const tsr_model_config *resolved,
                            tsr_memory_demand *demand, tsr_decision *decision_out)
 {
@@ -445,14 +445,14 @@ tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const
     deciding *dec = NULL;
     tsr_decision result = {0};
     TSR_TRY(tsr_mem_array(1, sizeof *dec, "a decision", &dec));
-    dec->traits = traits;
+    dec->props = props;
     dec->n_devices = n_devices;
     dec->shape = shape;
     dec->weights = weights;
     dec->config = resolved;
     if (demand)
         dec->demand.wanted = demand->wanted;
-    TSR_TRY(tsr_pins_find(traits, n_devices, weights, resolved, &dec->pins));
+    TSR_TRY(tsr_pins_find(props, n_devices, weights, resolved, &dec->pins));
     find_mode(dec);
     TSR_TRY(find_shares(dec));
     if (dec->automatic)

@@ -5,7 +5,7 @@
 #include "model/shape.h"
 #include "plan/measurement.h"
 #include "plan/offload.h"
-#include "runtime/measuring.h"
+#include "runtime/device_props.h"
 
 typedef struct tsr_decision {
     tsr_pins pins;
@@ -24,7 +24,7 @@ typedef struct tsr_memory_demand {
 /* Choose granule counts (or layers) for the devices so that everything fits, and measure the result. Without
  * a tensor_split the counts are those that take the least time by resolved->rates. On failure the message
  * names the device and the bytes that are missing. `demand` may be NULL. */
-tsr_status tsr_plan_decide(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
                            const tsr_weights *weights, const tsr_model_config *resolved,
                            tsr_memory_demand *demand, tsr_decision *decision_out);
 void tsr_decision_free(tsr_decision *decision);

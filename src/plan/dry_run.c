@@ -22,9 +22,9 @@ static void read_accounting(const tsr_runtime *rt, const tsr_session *session, i
     m->program = session->memory->info;
 }
 
-tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices,
-                                  const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                  const tsr_model_split *split, tsr_measurement *measurement_out)
+tsr_status tsr_measurement_create(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
+                                  const tsr_model_config *resolved, const tsr_model_split *split,
+                                  tsr_measurement *measurement_out)
 {
     tsr_status status = TSR_OK;
     tsr_runtime *rt = NULL;
@@ -32,10 +32,10 @@ tsr_status tsr_measurement_create(const tsr_device_traits *traits, int n_devices
     tsr_session *session;
     tsr_measurement m = {0};
     if (shape->arch->planned_only)
-        return tsr_measurement_create_planned(traits, n_devices, shape, resolved, split, measurement_out);
+        return tsr_measurement_create_planned(props, n_devices, shape, resolved, split, measurement_out);
     tsr_model_config config = *resolved;
     config.progress = NULL;
-    TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
+    TSR_TRY(tsr_runtime_open_dry(props, n_devices, &rt));
     TSR_TRY(tsr_model_load(rt, shape, &config, split, NULL, &model));
     for (int i = 0; i < config.n_sessions; i++)
         TSR_TRY(tsr_session_create(model, &session));

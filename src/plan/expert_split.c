@@ -70,7 +70,7 @@ out:
 }
 
 /* Who works on the free blocks, and with which shares. */
-static tsr_status set_up(chooser *ch, const tsr_device_traits *traits, const tsr_pins *pins)
+static tsr_status set_up(chooser *ch, const tsr_device_props *props, const tsr_pins *pins)
 {
     tsr_status status = TSR_OK;
     const tsr_model_config *config = ch->config;
@@ -80,12 +80,12 @@ static tsr_status set_up(chooser *ch, const tsr_device_traits *traits, const tsr
         ch->automatic = ch->automatic && config->tensor_split[i] == 0;
     ch->allowed = ~pins->apart;
     for (int d = 0; d < ch->n_devices; d++)
-        ch->rooms[d] = tsr_device_traits_room(&traits[d]);
+        ch->rooms[d] = tsr_device_props_room(&props[d]);
 out:
     return status;
 }
 
-static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_traits *traits, int n_devices,
+static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_props *props, int n_devices,
                                const tsr_device_rates *rates, const tsr_model_config *config)
 {
     tsr_status status = TSR_OK;
@@ -98,7 +98,7 @@ static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_traits *
         resolved.rates = rates;
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
-    TSR_TRY(tsr_pins_find(traits, n_devices, &weights, &resolved, &pins));
+    TSR_TRY(tsr_pins_find(props, n_devices, &weights, &resolved, &pins));
     if (tsr_pins_n_free(&pins, TSR_CLASS_FFN) == 0 ||
         !tsr_model_cost_known(&weights, resolved.rates, n_devices))
         goto out;
@@ -106,7 +106,7 @@ static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_traits *
     ch->weights = &weights;
     ch->config = &resolved;
     ch->n_devices = n_devices;
-    TSR_TRY(set_up(ch, traits, &pins));
+    TSR_TRY(set_up(ch, props, &pins));
     TSR_TRY(compare(ch, shape));
 out:
     tsr_mem_free(ch);
@@ -115,7 +115,7 @@ out:
     return status;
 }
 
-tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_traits *traits, int n_devices,
+tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_props *props, int n_devices,
                                   const tsr_device_rates *rates, const tsr_model_config *config)
 {
     const tsr_model_config defaults = TSR_MODEL_CONFIG_INIT;
@@ -128,19 +128,19 @@ tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_trait
         return TSR_OK;
     }
     bool divides = config->split_mode == TSR_SPLIT_MODE_TENSOR || config->split_mode == TSR_SPLIT_MODE_AUTO;
-    return n_devices > 1 && divides ? choose_split(shape, traits, n_devices, rates, config) : TSR_OK;
+    return n_devices > 1 && divides ? choose_split(shape, props, n_devices, rates, config) : TSR_OK;
 }
 
 tsr_status tsr_model_shape_divide_for(tsr_model_shape *shape, const tsr_runtime *rt,
                                       const tsr_model_config *config)
 {
     tsr_status status = TSR_OK;
-    tsr_device_traits *traits = NULL;
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    tsr_device_props *props = NULL;
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
     for (int d = 0; d < rt->n_devices; d++)
-        tsr_device_traits_of(rt->devices[d], &traits[d]);
-    TSR_TRY(tsr_model_shape_divide(shape, traits, rt->n_devices, rt->rates, config));
+        tsr_device_props_of(rt->devices[d], &props[d]);
+    TSR_TRY(tsr_model_shape_divide(shape, props, rt->n_devices, rt->rates, config));
 out:
-    tsr_mem_free(traits);
+    tsr_mem_free(props);
     return status;
 }

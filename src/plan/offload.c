@@ -10,19 +10,18 @@
 
 /* -- devices -- */
 
-tsr_status tsr_pins_find_device(const tsr_device_traits *traits, int n_devices, const char *text,
+tsr_status tsr_pins_find_device(const tsr_device_props *props, int n_devices, const char *text,
                                 const char *what, int *device_out)
 {
     char names[512] = "", *end;
     size_t used = 0;
     for (int d = 0; d < n_devices; d++) {
-        if (strcmp(text, traits[d].name) == 0) {
+        if (strcmp(text, props[d].name) == 0) {
             *device_out = d;
             return TSR_OK;
         }
         if (used < sizeof names)
-            used +=
-                (size_t)snprintf(names + used, sizeof names - used, "%s%s", d ? ", " : "", traits[d].name);
+            used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", d ? ", " : "", props[d].name);
     }
     long number = strtol(text, &end, 10);
     if (*text >= '0' && *text <= '9' && !*end && number < n_devices) {
@@ -32,39 +31,39 @@ tsr_status tsr_pins_find_device(const tsr_device_traits *traits, int n_devices, 
     return tsr_fail(TSR_ERR_INVALID, "%s: there is no device \"%s\"; there are: %s", what, text, names);
 }
 
-static bool all_alike(const tsr_device_traits *traits, int n_devices)
+static bool all_alike(const tsr_device_props *props, int n_devices)
 {
     for (int d = 1; d < n_devices; d++)
-        if (traits[d].kind != traits[0].kind)
+        if (props[d].kind != props[0].kind)
             return false;
     return true;
 }
 
 /* The last host device; -1 if there is none. */
-static tsr_status find_offload_device(const tsr_device_traits *traits, int n_devices,
+static tsr_status find_offload_device(const tsr_device_props *props, int n_devices,
                                       const tsr_model_config *config, int *device_out)
 {
     if (config->offload_device)
-        return tsr_pins_find_device(traits, n_devices, config->offload_device, "offload_device", device_out);
+        return tsr_pins_find_device(props, n_devices, config->offload_device, "offload_device", device_out);
     *device_out = -1;
     for (int d = 0; d < n_devices; d++)
-        if (traits[d].kind == TSR_DEVICE_HOST)
+        if (props[d].kind == TSR_DEVICE_HOST)
             *device_out = d;
     return TSR_OK;
 }
 
-tsr_status tsr_pins_spare_device(const tsr_device_traits *traits, int n_devices,
-                                 const tsr_model_config *config, int *device_out)
+tsr_status tsr_pins_spare_device(const tsr_device_props *props, int n_devices, const tsr_model_config *config,
+                                 int *device_out)
 {
     int d;
-    tsr_status status = find_offload_device(traits, n_devices, config, &d);
+    tsr_status status = find_offload_device(props, n_devices, config, &d);
     if (status != TSR_OK)
         return status;
     *device_out = -1;
     if (d < 0 || n_devices < 2)
         return TSR_OK;
     bool alone = config->split_mode == TSR_SPLIT_MODE_NONE;
-    bool beside = config->offload_device || alone || !all_alike(traits, n_devices);
+    bool beside = config->offload_device || alone || !all_alike(props, n_devices);
     bool shares = alone ? d == config->main_device
                         : config->tensor_split && d < config->n_tensor_split && config->tensor_split[d] > 0;
     if (beside && !shares)
@@ -171,37 +170,37 @@ static uint64_t devices_of(const tsr_pins *pins)
 }
 
 /* Where that would be every device, none is. */
-static uint64_t devices_apart(const tsr_device_traits *traits, int n_devices, uint64_t pinned,
+static uint64_t devices_apart(const tsr_device_props *props, int n_devices, uint64_t pinned,
                               int offload_device)
 {
     uint64_t apart = 0, all = n_devices == 64 ? UINT64_MAX : (UINT64_C(1) << n_devices) - 1;
-    bool alike = all_alike(traits, n_devices);
+    bool alike = all_alike(props, n_devices);
     for (int d = 0; d < n_devices; d++)
-        if (pinned >> d & 1 && (d == offload_device || (!alike && traits[d].kind == TSR_DEVICE_HOST)))
+        if (pinned >> d & 1 && (d == offload_device || (!alike && props[d].kind == TSR_DEVICE_HOST)))
             apart |= UINT64_C(1) << d;
     return apart == all ? 0 : apart;
 }
 
-tsr_status tsr_pins_find(const tsr_device_traits *traits, int n_devices, const tsr_weights *weights,
+tsr_status tsr_pins_find(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
                          const tsr_model_config *config, tsr_pins *pins_out)
 {
     tsr_status status = TSR_OK;
     tsr_pins pins = {.n_layers = weights->n_layers, .embedding = TSR_FREE, .output = TSR_FREE};
     int offload_device;
     TSR_TRY(check_config(config));
-    TSR_TRY(find_offload_device(traits, n_devices, config, &offload_device));
+    TSR_TRY(find_offload_device(props, n_devices, config, &offload_device));
     TSR_TRY(tsr_mem_array((size_t)pins.n_layers, sizeof(int), "pinned blocks", &pins.attention));
     TSR_TRY(tsr_mem_array((size_t)pins.n_layers, sizeof(int), "pinned blocks", &pins.ffn));
     for (int64_t l = 0; l < pins.n_layers; l++)
         pins.attention[l] = pins.ffn[l] = TSR_FREE;
     TSR_TRY(pin_layers(config, offload_device, &pins));
     TSR_TRY(pin_experts(weights, config, offload_device, &pins));
-    TSR_TRY(tsr_overrides_apply(traits, n_devices, weights, config, offload_device, &pins));
+    TSR_TRY(tsr_overrides_apply(props, n_devices, weights, config, offload_device, &pins));
     uint64_t pinned = devices_of(&pins);
     pins.any = pinned != 0;
     if (config->n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
         pinned |= UINT64_C(1) << offload_device;
-    pins.apart = devices_apart(traits, n_devices, pinned, offload_device);
+    pins.apart = devices_apart(props, n_devices, pinned, offload_device);
     *pins_out = pins;
     pins = (tsr_pins){0};
 out:

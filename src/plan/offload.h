@@ -4,7 +4,7 @@
 #define TSR_PLAN_OFFLOAD_H
 
 #include "model/shape.h"
-#include "runtime/measuring.h"
+#include "runtime/device_props.h"
 
 enum { TSR_FREE = -1 };
 
@@ -20,7 +20,7 @@ typedef struct tsr_pins {
 /* `weights` are the declared ones. TSR_ERR_INVALID for a pattern that cannot be compiled, matches nothing, or
  * parts the matrices of a block (the message names the one left behind), for a device that does not exist, or
  * when there is no device to offload to, or no experts. */
-tsr_status tsr_pins_find(const tsr_device_traits *traits, int n_devices, const tsr_weights *weights,
+tsr_status tsr_pins_find(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
                          const tsr_model_config *config, tsr_pins *pins_out);
 void tsr_pins_free(tsr_pins *pins);
 
@@ -39,18 +39,18 @@ tsr_status tsr_pins_carry_out(const tsr_pins *pins, const tsr_hparams *hparams,
 
 /* Where overrides put the blocks whose tensors they name: devices into `pins`, which is as it was where they
  * name none. `offload_device` is what "CPU" stands for, -1: nothing (see overrides.c). */
-tsr_status tsr_overrides_apply(const tsr_device_traits *traits, int n_devices, const tsr_weights *weights,
+tsr_status tsr_overrides_apply(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
                                const tsr_model_config *config, int offload_device, tsr_pins *pins);
 
 /* The device that could be offloaded to and has no other part: the one that config->offload_device names, or
  * the last host device, if it is beside GPUs or beside the only device of TSR_SPLIT_MODE_NONE. -1: there is
  * none, or tensor_split gives it a share. */
-tsr_status tsr_pins_spare_device(const tsr_device_traits *traits, int n_devices,
-                                 const tsr_model_config *config, int *device_out);
+tsr_status tsr_pins_spare_device(const tsr_device_props *props, int n_devices, const tsr_model_config *config,
+                                 int *device_out);
 
 /* The device that a text names: its name, or its number. TSR_ERR_INVALID lists those there are; `what` is
  * where the text comes from. */
-tsr_status tsr_pins_find_device(const tsr_device_traits *traits, int n_devices, const char *text,
+tsr_status tsr_pins_find_device(const tsr_device_props *props, int n_devices, const char *text,
                                 const char *what, int *device_out);
 
 #endif

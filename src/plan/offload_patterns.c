@@ -69,13 +69,13 @@ static tsr_status compile(overrider *o, const char *pattern, searcher *s)
 }
 
 /* llama.cpp calls host memory "CPU". */
-static tsr_status find_target(const tsr_device_traits *traits, int n_devices, const tsr_override *override,
+static tsr_status find_target(const tsr_device_props *props, int n_devices, const tsr_override *override,
                               int offload_device, int *device_out)
 {
     char what[MAX_LABEL];
     snprintf(what, sizeof what, "override '%s'", override->pattern);
     if (strcasecmp(override->device, "CPU") != 0)
-        return tsr_pins_find_device(traits, n_devices, override->device, what, device_out);
+        return tsr_pins_find_device(props, n_devices, override->device, what, device_out);
     if (offload_device < 0)
         return tsr_fail(TSR_ERR_INVALID,
                         "%s: there is no host device; add one to the devices (-dev cuda,host:1)", what);
@@ -95,7 +95,7 @@ static tsr_status search(const overrider *o, searcher *s, const char *name, bool
     return TSR_OK;
 }
 
-static tsr_status overrider_init(overrider *o, const tsr_device_traits *traits, int n_devices,
+static tsr_status overrider_init(overrider *o, const tsr_device_props *props, int n_devices,
                                  const tsr_model_config *config, int offload_device, int n_weights)
 {
     tsr_status status = TSR_OK;
@@ -111,7 +111,7 @@ static tsr_status overrider_init(overrider *o, const tsr_device_traits *traits, 
         if (!override->pattern || !override->device)
             TSR_TRY(tsr_fail(TSR_ERR_INVALID, "override %d lacks a pattern or a device", o->n));
         s->pattern = override->pattern;
-        TSR_TRY(find_target(traits, n_devices, override, offload_device, &s->device));
+        TSR_TRY(find_target(props, n_devices, override, offload_device, &s->device));
         TSR_TRY(compile(o, override->pattern, s));
     }
 out:
@@ -228,14 +228,14 @@ out:
     return status;
 }
 
-tsr_status tsr_overrides_apply(const tsr_device_traits *traits, int n_devices, const tsr_weights *weights,
+tsr_status tsr_overrides_apply(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
                                const tsr_model_config *config, int offload_device, tsr_pins *pins)
 {
     tsr_status status = TSR_OK;
     overrider o = {0};
     if (config->n_overrides == 0)
         return TSR_OK;
-    TSR_TRY(overrider_init(&o, traits, n_devices, config, offload_device, weights->n));
+    TSR_TRY(overrider_init(&o, props, n_devices, config, offload_device, weights->n));
     TSR_TRY(match_names(&o, weights));
     TSR_TRY(move_blocks(&o, weights, pins));
 out:

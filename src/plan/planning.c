@@ -14,9 +14,9 @@ tsr_status tsr_planning_of_list(const tsr_gguf *gguf, const tsr_device_list *dev
     size_t n = (size_t)devices->n_devices;
     planning.n_devices = devices->n_devices;
     TSR_TRY(tsr_plan_shape_read(gguf, &planning.shape));
-    TSR_TRY(tsr_mem_array(n, sizeof *planning.traits, "devices", &planning.traits));
+    TSR_TRY(tsr_mem_array(n, sizeof *planning.props, "devices", &planning.props));
     for (size_t d = 0; d < n; d++)
-        tsr_device_traits_of_desc(&devices->devices[d], &planning.traits[d]);
+        tsr_device_props_of_desc(&devices->devices[d], &planning.props[d]);
     TSR_TRY(tsr_mem_array(n, sizeof *planning.rates, "rates", &planning.rates));
     tsr_device_rates_guess(devices->devices, devices->n_devices, planning.rates);
     *planning_out = planning;
@@ -28,7 +28,7 @@ out:
 
 void tsr_planning_free(tsr_planning *planning)
 {
-    tsr_mem_free(planning->traits);
+    tsr_mem_free(planning->props);
     tsr_mem_free(planning->rates);
     *planning = (tsr_planning){0};
 }

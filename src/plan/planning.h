@@ -3,13 +3,13 @@
 #define TSR_PLAN_PLANNING_H
 
 #include "model/shape.h"
-#include "runtime/measuring.h"
+#include "runtime/device_props.h"
 
 /* What a plan is made of. */
 typedef struct tsr_planning {
     tsr_model_shape shape;
-    tsr_device_traits *traits; /* [n_devices] */
-    tsr_device_rates *rates;   /* [n_devices] guessed, for a config without any */
+    tsr_device_props *props; /* [n_devices] */
+    tsr_device_rates *rates; /* [n_devices] guessed, for a config without any */
     int n_devices;
 } tsr_planning;
 

@@ -37,15 +37,15 @@ static void fill_layers(const tsr_plan *plan, int d, tsr_plan_device *device)
             (double)all[b] / ((double)split->n_layers * (double)plan->info.n_granules[ids[b]]);
 }
 
-static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *traits,
-                        const tsr_measurement *m, tsr_plan_device *device)
+static void fill_device(const tsr_plan *plan, int d, const tsr_device_props *props, const tsr_measurement *m,
+                        tsr_plan_device *device)
 {
     const tsr_model_split *split = &plan->split;
-    memcpy(device->name, traits->name, sizeof device->name);
-    device->kind = traits->kind;
+    memcpy(device->name, props->name, sizeof device->name);
+    device->kind = props->kind;
     device->requested = split->requested[d];
-    device->memory_cap = traits->memory_cap;
-    device->margin_bytes = traits->margin;
+    device->memory_cap = props->memory_cap;
+    device->margin_bytes = props->margin;
     device->arena_bound_bytes = m->arena_bound[d];
     device->arena_unordered_bytes = m->arena_unordered[d];
     memcpy(device->bytes, m->used[d], sizeof device->bytes);
@@ -58,7 +58,7 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_traits *tr
         (double)device->granules[TSR_CLASS_OUTPUT] / (double)plan->info.n_granules[TSR_CLASS_OUTPUT];
 }
 
-tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+tsr_status tsr_plan_of_decision(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
                                 const tsr_weights *weights, const tsr_model_config *resolved,
                                 tsr_decision *decision, tsr_plan **plan_out)
 {
@@ -96,7 +96,7 @@ tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, 
         plan->info.granule_size[c] = shape->granules.size[c];
     }
     for (int d = 0; d < n_devices; d++)
-        fill_device(plan, d, &traits[d], m, &plan->devices[d]);
+        fill_device(plan, d, &props[d], m, &plan->devices[d]);
     TSR_TRY(tsr_plan_predict_times(plan, shape, weights, resolved));
     for (int i = 0; i < shape->n_remarks; i++)
         TSR_TRY(tsr_plan_add_note(plan, "%s", shape->remarks[i]));

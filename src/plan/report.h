@@ -6,7 +6,7 @@
 #include "plan/plan.h"
 
 /* The plan of a decision, whose split it takes over. */
-tsr_status tsr_plan_of_decision(const tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+tsr_status tsr_plan_of_decision(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
                                 const tsr_weights *weights, const tsr_model_config *resolved,
                                 tsr_decision *decision, tsr_plan **plan_out);
 

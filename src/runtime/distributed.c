@@ -1,6 +1,6 @@
 /* Devices in several processes; see distributed.h.
  *
- * A stand-in is a measuring device (alloc/buffer/dry_device.h) with the traits of the device that it stands
+ * A stand-in is a measuring device (alloc/buffer/dry_device.h) with the props of the device that it stands
  * for: what is allocated on it here is counted here, as on the device itself, so every process keeps the same
  * accounting of all devices, and comes to the same plans and refusals. */
 #include "runtime/distributed.h"

@@ -13,7 +13,7 @@
 #include "runtime/collectives.h"
 #include "runtime/distributed.h"
 #include "runtime/isa.h"
-#include "runtime/measuring.h"
+#include "runtime/device_props.h"
 #include "runtime/memory.h"
 #include "topo/pin.h"
 #include "topo/topo.h"
@@ -75,8 +75,8 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
 {
     const tsr_gpu *gpu = &topo->gpus[desc->gpu];
     tsr_topo_team_pins pins = {.pinner = pinner, .desc = desc};
-    tsr_device_traits planned;
-    tsr_device_traits_of_desc(desc, &planned);
+    tsr_device_props planned;
+    tsr_device_props_of_desc(desc, &planned);
     tsr_cuda_device_config cuda = {.name = desc->name,
                                    .index = index,
                                    .ordinal = gpu->ordinal,

@@ -21,7 +21,7 @@ enum { GPU_BLOCKS = 256, GPU_PAGE = 4096, GPU_OP_INDEX = 6 };
 
 typedef struct gpu {
     cudaStream_t stream;
-    tsr_cuda_traits traits;
+    tsr_cuda_props props;
     int *fault;
     size_t scratch_bytes; /* given to ops; 0 to make them do without */
     void *blocks[GPU_BLOCKS];
@@ -32,7 +32,7 @@ typedef struct gpu {
 
 static inline gpu gpu_open(void)
 {
-    gpu g = {.traits = {.n_sms = 8, .compute_capability = 90, .shared_bytes = 227 << 10},
+    gpu g = {.props = {.n_sms = 8, .compute_capability = 90, .shared_bytes = 227 << 10},
              .scratch_bytes = (size_t)8 << 20};
     GPU_OK(cudaSetDevice(0));
     GPU_OK(cudaStreamCreateWithFlags(&g.stream, cudaStreamNonBlocking));
@@ -86,7 +86,7 @@ static inline tsr_cuda_stream gpu_stream(gpu *g, void *scratch)
                              .op_index = GPU_OP_INDEX,
                              .scratch = scratch,
                              .scratch_bytes = scratch ? g->scratch_bytes : 0,
-                             .traits = &g->traits};
+                             .props = &g->props};
 }
 
 /* Whether the fault word was raised since it was last asked for. */

@@ -18,7 +18,7 @@
 #include "core/mem.h"
 #include "cuda/device/device.h"
 #include "cuda/comm/peer.h"
-#include "runtime/measuring.h"
+#include "runtime/device_props.h"
 #include "support/failing_alloc.h"
 
 enum { MIB = 1 << 20, GRANULE = 64 << 10, PAGE = 4096 };
@@ -307,10 +307,10 @@ static void a_plan_and_a_runtime_see_the_same_cap(void **state)
     assert_int_equal(tsr_runtime_n_devices(rt), 6);
     for (int d = 0; d < 6; d++) {
         tsr_device_info info;
-        tsr_device_traits traits;
+        tsr_device_props props;
         ok(tsr_runtime_device(rt, d, &info));
-        tsr_device_traits_of_desc(&list->devices[d], &traits);
-        assert_int_equal(info.memory_cap, traits.memory_cap);
+        tsr_device_props_of_desc(&list->devices[d], &props);
+        assert_int_equal(info.memory_cap, props.memory_cap);
         on_first += d < 3 ? info.memory_cap : 0;
         if (d == 3) /* alone on its GPU */
             assert_int_equal(info.memory_cap, 63 * MIB);

@@ -250,20 +250,20 @@ static void test_one_token_gives_the_bits_of_many(void **state)
 static void check_memory(problem *p, int64_t n, size_t shared_bytes, size_t scratch_bytes, const char *full)
 {
     const size_t bytes = (size_t)(n * p->n_rows) * elem_bytes(p);
-    const size_t shared = p->g->traits.shared_bytes;
+    const size_t shared = p->g->props.shared_bytes;
     tsr_cuda_stream s = gpu_stream(p->g, NULL);
     char *again = malloc(bytes);
     void *scratch;
     GPU_OK(cudaMalloc(&scratch, scratch_bytes + GPU_PAGE));
     s.scratch = scratch;
     s.scratch_bytes = scratch_bytes;
-    p->g->traits.shared_bytes = shared_bytes;
+    p->g->props.shared_bytes = shared_bytes;
     GPU_OK(cudaMemset(p->op.mul_mat.y, 0xff, bytes));
     assert_int_equal(tsr_cuda_op_launch(&p->op, &s), TSR_OK);
     assert_false(gpu_fault(p->g));
     gpu_get(again, p->op.mul_mat.y, bytes);
     assert_memory_equal(again, full, bytes);
-    p->g->traits.shared_bytes = shared;
+    p->g->props.shared_bytes = shared;
     GPU_OK(cudaFree(scratch));
     free(again);
 }
@@ -345,7 +345,7 @@ static void test_no_memory_at_all_is_an_error(void **state)
     gpu g = gpu_open();
     problem p = problem_create(&g, TSR_TYPE_Q8_0, 2, 256, 1, 0);
     const tsr_cuda_stream s = gpu_stream(&g, NULL);
-    g.traits.shared_bytes = 1 << 10;
+    g.props.shared_bytes = 1 << 10;
     assert_int_equal(tsr_cuda_op_launch(&p.op, &s), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "scratch memory"));
     problem_destroy(&p);

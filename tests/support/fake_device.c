@@ -385,7 +385,7 @@ void fake_runtime_open(fake_runtime *fake, int n_devices, const fake_device_conf
         fake->devices[d] = fake_device_create(d, configs ? &configs[d] : &defaults);
 }
 
-void fake_runtime_open_measuring(fake_runtime *fake, int n_devices, const fake_device_config *configs)
+void fake_runtime_open_dry(fake_runtime *fake, int n_devices, const fake_device_config *configs)
 {
     fake_device_config defaults = fake_device_defaults();
     runtime_init(fake, n_devices);

@@ -70,7 +70,7 @@ typedef struct fake_runtime {
 void fake_runtime_open(fake_runtime *fake, int n_devices, const fake_device_config *configs);
 
 /* A runtime of measuring devices with the same limits, as planning has. */
-void fake_runtime_open_measuring(fake_runtime *fake, int n_devices, const fake_device_config *configs);
+void fake_runtime_open_dry(fake_runtime *fake, int n_devices, const fake_device_config *configs);
 
 /* Destroy buffer types and devices; asserts that no byte is allocated or charged any more. */
 void fake_runtime_close(fake_runtime *fake);

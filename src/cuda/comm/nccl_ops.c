@@ -64,7 +64,7 @@ static tsr_status enqueue_all_reduce(enqueueing *e, const tsr_op_all_reduce *op,
 {
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = &e->collective->as.desc;
-    const tsr_cuda_stream s = {.stream = e->stream, .traits = &e->cuda->traits};
+    const tsr_cuda_stream s = {.stream = e->stream, .props = &e->cuda->props};
     size_t size = tsr_reduce_bytes(desc->reduce);
     bool contributes = desc->contributors >> e->cuda->base.index & 1;
     int64_t piece = op->n;

@@ -74,7 +74,7 @@ static tsr_status enqueue_all_reduce(const peer_comm *comm, int self, const tsr_
 {
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
-    const tsr_cuda_stream s = {.stream = stream, .traits = &comm->devices[self]->traits};
+    const tsr_cuda_stream s = {.stream = stream, .props = &comm->devices[self]->props};
     const tsr_cuda_barrier barrier = barrier_of(comm, self, desc->participants);
     const tsr_cuda_reduction reduction = reduction_of(op);
     if (((const peer_collective *)op->collective)->two_shot) {
@@ -274,7 +274,7 @@ static int meeting_blocks(const peer_comm *comm)
         for (int j = 0; j < comm->base.n_devices && comm->devices[i]; j++)
             sharers += comm->devices[j] && comm->devices[j]->ordinal == comm->devices[i]->ordinal;
         if (comm->devices[i])
-            most = TSR_MIN(most, comm->devices[i]->traits.n_sms / 2 / sharers);
+            most = TSR_MIN(most, comm->devices[i]->props.n_sms / 2 / sharers);
     }
     return TSR_MAX(most, 1);
 }

@@ -53,7 +53,7 @@ static tsr_status copy_by_kernel(tsr_cuda_device *cuda, const float *x, float *y
 {
     int previous;
     const tsr_op_scale op = {.x = x, .y = y, .n = PATTERN_FLOATS, .factor = 1};
-    const tsr_cuda_stream s = {.stream = cuda->stream, .traits = &cuda->traits};
+    const tsr_cuda_stream s = {.stream = cuda->stream, .props = &cuda->props};
     tsr_status status = tsr_cuda_enter(cuda, &previous);
     if (status != TSR_OK)
         return status;
@@ -181,7 +181,7 @@ static bool has_room(tsr_device *const *devices, int n_devices, int i)
     int sharers = 0;
     for (int j = 0; j < n_devices; j++)
         sharers += is_cuda(devices[j]) && tsr_cuda(devices[j])->ordinal == tsr_cuda(devices[i])->ordinal;
-    return sharers <= MAX_PER_GPU && sharers < tsr_cuda(devices[i])->traits.n_sms;
+    return sharers <= MAX_PER_GPU && sharers < tsr_cuda(devices[i])->props.n_sms;
 }
 
 tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,

@@ -41,7 +41,7 @@ typedef struct tsr_cuda_device {
     bool managed; /* allocations are managed memory, which may exceed the GPU's */
     uint64_t grace_ns;
     tsr_logger logger;
-    tsr_cuda_traits traits;
+    tsr_cuda_props props;
     tsr_cuda_driver driver;
     bool has_vmm;                  /* virtual memory management; without it a reservation is plain memory */
     struct tsr_cuda_range *ranges; /* mapped memory, and reservations (memory/vmm.h) */

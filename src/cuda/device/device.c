@@ -153,18 +153,18 @@ out:
     return status;
 }
 
-static tsr_status read_traits(tsr_cuda_device *cuda)
+static tsr_status read_props(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
     int major, minor, shared_bytes;
     TSR_TRY(
-        TSR_CUDA(cudaDeviceGetAttribute(&cuda->traits.n_sms, cudaDevAttrMultiProcessorCount, cuda->ordinal)));
+        TSR_CUDA(cudaDeviceGetAttribute(&cuda->props.n_sms, cudaDevAttrMultiProcessorCount, cuda->ordinal)));
     TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda->ordinal)));
     TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, cuda->ordinal)));
-    cuda->traits.compute_capability = 10 * major + minor;
+    cuda->props.compute_capability = 10 * major + minor;
     TSR_TRY(TSR_CUDA(
         cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda->ordinal)));
-    cuda->traits.shared_bytes = (size_t)shared_bytes;
+    cuda->props.shared_bytes = (size_t)shared_bytes;
 out:
     return status;
 }
@@ -265,7 +265,7 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
     if (config->logger)
         cuda->logger = *config->logger;
     TSR_TRY(tsr_cuda_push_device(cuda->ordinal, &previous));
-    status = read_traits(cuda);
+    status = read_props(cuda);
     if (status == TSR_OK)
         status = choose_memory(cuda, config);
     if (status == TSR_OK)

@@ -139,7 +139,7 @@ static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, i
     const tsr_op *op = &program->ops[index], *norm = tsr_cuda_fuse_norm(op, end - index);
     const tsr_cuda_rope_kv_ops rope_kv = tsr_cuda_fuse_rope_kv(op, end - index);
     tsr_cuda_stream s = {cuda->stream, cuda->fault, index, cuda->base.scratch, cuda->base.scratch_bytes,
-                         &cuda->traits};
+                         &cuda->props};
     bool with_norm = false;
     if (tsr_op_collective(op))
         status = enqueue_collective(cuda, op, norm, &s, &with_norm);
@@ -161,7 +161,7 @@ static tsr_status enqueue_segment(tsr_device_program *program, const segment *se
 {
     tsr_status status = TSR_OK;
     tsr_cuda_device *cuda = program->cuda;
-    const tsr_cuda_stream s = {.stream = cuda->stream, .traits = &cuda->traits};
+    const tsr_cuda_stream s = {.stream = cuda->stream, .props = &cuda->props};
     if (seg == program->segments)
         TSR_TRY(TSR_CUDA(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream)));
     if (seg->before >= 0)

@@ -373,7 +373,7 @@ extern "C" tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_c
     const int64_t items = op->n_tokens * op->kv.n_heads * a.parts;
     unsigned splits = 1;
     if (worth_splitting(op) && s->scratch_bytes >= scratch_needed(op)) {
-        const int64_t wanted = (int64_t)s->traits->n_sms * 8 / items + 1; /* blocks for a full card */
+        const int64_t wanted = (int64_t)s->props->n_sms * 8 / items + 1; /* blocks for a full card */
         splits = (unsigned)(wanted < a.max_groups ? wanted : a.max_groups);
         a.groups = splits > 1 ? static_cast<float *>(s->scratch) : NULL;
     }

@@ -406,7 +406,7 @@ __global__ void __launch_bounds__(TILE_THREADS, PASSES == 1 ? 2 : 1) tile_kernel
  * Compute Capability"). */
 static size_t shared_limit(const tsr_cuda_stream *s)
 {
-    const int capability = s->traits->compute_capability;
+    const int capability = s->props->compute_capability;
     if (capability == 80 || capability == 87)
         return (size_t)163 << 10;
     return capability >= 90 && capability < 120 ? (size_t)227 << 10 : (size_t)99 << 10;

@@ -221,7 +221,7 @@ TSR_DEVICE float tsr_block_max(float value, float *shared)
  * For kernels whose launches differ in size. */
 static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, const tsr_cuda_stream *s)
 {
-    const size_t most = bytes > s->traits->shared_bytes ? bytes : s->traits->shared_bytes;
+    const size_t most = bytes > s->props->shared_bytes ? bytes : s->props->shared_bytes;
     return TSR_CUDA(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)most));
 }
 
@@ -243,7 +243,7 @@ TSR_DEVICE int64_t tsr_flat_step(void)
 /* Enough blocks for n items, but no more than keep the card busy. */
 static inline dim3 tsr_flat_grid(int64_t n, const tsr_cuda_stream *s)
 {
-    const int64_t most = (int64_t)s->traits->n_sms * 16;
+    const int64_t most = (int64_t)s->props->n_sms * 16;
     const int64_t blocks = (n + TSR_FLAT_THREADS - 1) / TSR_FLAT_THREADS;
     return dim3((unsigned)(blocks < most ? blocks : most));
 }

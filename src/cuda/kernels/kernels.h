@@ -37,11 +37,11 @@
 TSR_BEGIN_DECLS
 
 /* Facts of a card that a launcher's choices (never its results) depend on. */
-typedef struct tsr_cuda_traits {
+typedef struct tsr_cuda_props {
     int n_sms;
     int compute_capability; /* 10 * major + minor */
     size_t shared_bytes;    /* most shared memory that a block may ask for */
-} tsr_cuda_traits;
+} tsr_cuda_props;
 
 /* Where and for whom a launcher works. */
 typedef struct tsr_cuda_stream {
@@ -50,7 +50,7 @@ typedef struct tsr_cuda_stream {
     int op_index; /* of the op in its program */
     void *scratch;
     size_t scratch_bytes; /* device memory, 256-byte aligned, used by one op at a time */
-    const tsr_cuda_traits *traits;
+    const tsr_cuda_props *props;
 } tsr_cuda_stream;
 
 /* Load the code of all kernels onto the current device, so that no launch has to. */

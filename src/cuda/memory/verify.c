@@ -7,7 +7,7 @@
 static tsr_status sum_up(tsr_cuda_device *cuda, const void *bytes, size_t n, uint64_t *sum, uint64_t *home)
 {
     tsr_status status = TSR_OK;
-    const tsr_cuda_stream s = {.stream = cuda->copies, .traits = &cuda->traits};
+    const tsr_cuda_stream s = {.stream = cuda->copies, .props = &cuda->props};
     TSR_TRY(TSR_CUDA(cudaMemsetAsync(sum, 0, sizeof *sum, cuda->copies)));
     TSR_TRY(tsr_cuda_checksum_launch(bytes, n, sum, &s));
     TSR_TRY(TSR_CUDA(cudaMemcpyAsync(home, sum, sizeof *sum, cudaMemcpyDeviceToHost, cuda->copies)));

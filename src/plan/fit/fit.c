@@ -38,10 +38,10 @@ static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
     return TSR_OK;
 }
 
-static void set_margins(const tsr_fit_config *fit, tsr_device_traits *traits, int n_devices)
+static void set_margins(const tsr_fit_config *fit, tsr_device_props *props, int n_devices)
 {
     for (int d = 0; d < n_devices; d++)
-        traits[d].margin = !fit->margins ? TSR_FIT_MARGIN : fit->margins[fit->n_margins == 1 ? 0 : d];
+        props[d].margin = !fit->margins ? TSR_FIT_MARGIN : fit->margins[fit->n_margins == 1 ? 0 : d];
 }
 
 /* -- what is missing -- */
@@ -62,14 +62,14 @@ static tsr_status fail_to_fit(const tsr_fitting *fitting)
     size_t used = 0;
     int n_short = 0;
     for (int d = 0; d < fitting->n_devices && used < TEXT - 160; d++) {
-        const tsr_device_traits *traits = &fitting->traits[d];
+        const tsr_device_props *props = &fitting->props[d];
         size_t wanted = tsr_used_total(fitting->now->wanted[d]),
-               missing = tsr_device_traits_missing(traits, wanted);
+               missing = tsr_device_props_missing(props, wanted);
         if (missing)
             used += (size_t)snprintf(text + used, TEXT - used,
                                      "%s %s lacks %zu bytes (it has %zu, %zu stay free, %zu are wanted)",
-                                     n_short++ ? "," : "", traits->name, missing, traits->memory_cap,
-                                     TSR_MIN(traits->margin, traits->memory_cap), wanted);
+                                     n_short++ ? "," : "", props->name, missing, props->memory_cap,
+                                     TSR_MIN(props->margin, props->memory_cap), wanted);
     }
     return tsr_fail(TSR_ERR_MEMORY,
                     "the model does not fit with %lld tokens of context%s and KV in %s and %s, cut as far as "
@@ -88,9 +88,9 @@ static tsr_status set_apart(tsr_fitting *fitting, tsr_model_config *start)
 {
     tsr_status status = TSR_OK;
     size_t n = (size_t)fitting->n_devices;
-    TSR_TRY(tsr_pins_spare_device(fitting->traits, fitting->n_devices, start, &fitting->offload_device));
+    TSR_TRY(tsr_pins_spare_device(fitting->props, fitting->n_devices, start, &fitting->offload_device));
     TSR_TRY(tsr_mem_array(n, sizeof *fitting->lenient, "devices", &fitting->lenient));
-    memcpy(fitting->lenient, fitting->traits, n * sizeof *fitting->lenient);
+    memcpy(fitting->lenient, fitting->props, n * sizeof *fitting->lenient);
     if (fitting->offload_device < 0)
         return TSR_OK;
     fitting->lenient[fitting->offload_device].memory_cap = SIZE_MAX;
@@ -110,16 +110,16 @@ static tsr_status begin(tsr_fitting *fitting, const tsr_model_config *given, tsr
     fitting->spare = &fitting->attempts[2];
     TSR_TRY(set_apart(fitting, &start));
     fitting->wanted = tsr_fit_choice_of(fitting->shape, &start);
-    TSR_TRY(tsr_fit_attempt(fitting, fitting->traits, &start, fitting->now));
+    TSR_TRY(tsr_fit_attempt(fitting, fitting->props, &start, fitting->now));
     TSR_TRY(tsr_mem_array((size_t)fitting->n_devices, sizeof *fit->wanted, "a fit", &fit->wanted));
     for (int d = 0; d < fitting->n_devices; d++) {
         tsr_plan_device *device = &fit->wanted[d];
-        memcpy(device->name, fitting->traits[d].name, sizeof device->name);
+        memcpy(device->name, fitting->props[d].name, sizeof device->name);
         memcpy(device->bytes, fitting->now->wanted[d], sizeof device->bytes);
         device->total_bytes = tsr_used_total(device->bytes);
         device->used = device->total_bytes > 0;
-        device->memory_cap = fitting->traits[d].memory_cap;
-        device->margin_bytes = fitting->traits[d].margin;
+        device->memory_cap = fitting->props[d].memory_cap;
+        device->margin_bytes = fitting->props[d].margin;
     }
 out:
     return status;
@@ -132,7 +132,7 @@ static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
     TSR_TRY(tsr_model_config_resolve(fitting->shape, &fitting->now->config, &resolved));
     if (!resolved.rates)
         resolved.rates = fitting->rates;
-    TSR_TRY(tsr_plan_of_decision(fitting->traits, fitting->n_devices, fitting->shape, fitting->weights,
+    TSR_TRY(tsr_plan_of_decision(fitting->props, fitting->n_devices, fitting->shape, fitting->weights,
                                  &resolved, &fitting->now->decision, &fit->plan));
     fit->info = (tsr_fit_info){.n_devices = fitting->n_devices,
                                .n_steps = fitting->n_steps,
@@ -151,8 +151,8 @@ out:
     return status;
 }
 
-/* `traits` are without margins; these are filled in. */
-static tsr_status fit_create(tsr_device_traits *traits, int n_devices, const tsr_model_shape *shape,
+/* `props` are without margins; these are filled in. */
+static tsr_status fit_create(tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
                              const tsr_device_rates *rates, const tsr_model_config *config, tsr_fit **fit_out)
 {
     tsr_status status = TSR_OK;
@@ -166,8 +166,8 @@ static tsr_status fit_create(tsr_device_traits *traits, int n_devices, const tsr
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
     fitting->limits = config->fit ? *config->fit : defaults;
     TSR_TRY(check_limits(&fitting->limits, n_devices));
-    set_margins(&fitting->limits, traits, n_devices);
-    fitting->traits = traits;
+    set_margins(&fitting->limits, props, n_devices);
+    fitting->props = props;
     fitting->n_devices = n_devices;
     fitting->shape = shape;
     fitting->weights = &weights;
@@ -203,8 +203,8 @@ tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
         return tsr_fail(TSR_ERR_INVALID, "tsr_fit_create: fit_out must not be NULL");
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
     TSR_TRY(
-        tsr_model_shape_divide(&planning.shape, planning.traits, planning.n_devices, planning.rates, config));
-    TSR_TRY(fit_create(planning.traits, planning.n_devices, &planning.shape, planning.rates,
+        tsr_model_shape_divide(&planning.shape, planning.props, planning.n_devices, planning.rates, config));
+    TSR_TRY(fit_create(planning.props, planning.n_devices, &planning.shape, planning.rates,
                        config ? config : &defaults, &fit));
     TSR_TRY(tsr_plan_note_shared_memory(devices, fit->plan));
     *fit_out = fit;
@@ -217,7 +217,7 @@ out:
 
 /* What others have taken since the device was opened is not there any more. Where weights are views of the
  * file, what is free says little: the system makes room for them as they are read. */
-static tsr_status limit_to_free(tsr_device *device, bool copy_weights, tsr_device_traits *traits)
+static tsr_status limit_to_free(tsr_device *device, bool copy_weights, tsr_device_props *props)
 {
     size_t free_bytes, total_bytes;
     if (!device->prefers_copies && !copy_weights)
@@ -228,7 +228,7 @@ static tsr_status limit_to_free(tsr_device *device, bool copy_weights, tsr_devic
         return TSR_OK;
     }
     if (status == TSR_OK)
-        traits->memory_cap = TSR_MIN(traits->memory_cap, free_bytes);
+        props->memory_cap = TSR_MIN(props->memory_cap, free_bytes);
     return status;
 }
 
@@ -236,15 +236,15 @@ tsr_status tsr_fit_for_runtime(const tsr_runtime *rt, const tsr_model_shape *sha
                                const tsr_model_config *config, tsr_fit **fit_out)
 {
     tsr_status status = TSR_OK;
-    tsr_device_traits *traits = NULL;
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *traits, "devices", &traits));
+    tsr_device_props *props = NULL;
+    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
     for (int d = 0; d < rt->n_devices; d++) {
-        tsr_device_traits_of(rt->devices[d], &traits[d]);
-        TSR_TRY(limit_to_free(rt->devices[d], config->copy_weights, &traits[d]));
+        tsr_device_props_of(rt->devices[d], &props[d]);
+        TSR_TRY(limit_to_free(rt->devices[d], config->copy_weights, &props[d]));
     }
-    TSR_TRY(fit_create(traits, rt->n_devices, shape, rt->rates, config, fit_out));
+    TSR_TRY(fit_create(props, rt->n_devices, shape, rt->rates, config, fit_out));
 out:
-    tsr_mem_free(traits);
+    tsr_mem_free(props);
     return status;
 }
 

@@ -28,8 +28,8 @@ typedef struct tsr_attempt {
 
 /* The work on a fit. */
 typedef struct tsr_fitting {
-    const tsr_device_traits *traits; /* [n_devices], with margins */
-    tsr_device_traits *lenient;      /* [n_devices] the same, but the offload device has no cap */
+    const tsr_device_props *props; /* [n_devices], with margins */
+    tsr_device_props *lenient;     /* [n_devices] the same, but the offload device has no cap */
     int n_devices;
     const tsr_model_shape *shape;
     const tsr_weights *weights;    /* declared */
@@ -60,9 +60,9 @@ extern const tsr_fit_rung tsr_fit_ladder[TSR_FIT_RUNGS];
 /* "context 131072 -> 8192 tokens": fill in step->text. */
 void tsr_fit_describe_step(const tsr_fitting *fitting, tsr_fit_step *step);
 
-/* Plan `config` on `traits` into *attempt_out, whose decision is freed first. That the devices have no room
+/* Plan `config` on `props` into *attempt_out, whose decision is freed first. That the devices have no room
  * is no failure but attempt_out->fits. */
-tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_traits *traits,
+tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_props *props,
                            const tsr_model_config *config, tsr_attempt *attempt_out);
 
 /* Cut fitting->now down the ladder until it fits, or to the end of the ladder; each cut becomes a step. */
@@ -81,8 +81,8 @@ tsr_plan *tsr_fit_take_plan(tsr_fit *fit);
 /* Bytes of what the device would hold and of its margin that it does not have. */
 static inline size_t tsr_fit_missing(const tsr_plan_device *wanted)
 {
-    tsr_device_traits traits = {.memory_cap = wanted->memory_cap, .margin = wanted->margin_bytes};
-    return tsr_device_traits_missing(&traits, wanted->total_bytes);
+    tsr_device_props props = {.memory_cap = wanted->memory_cap, .margin = wanted->margin_bytes};
+    return tsr_device_props_missing(&props, wanted->total_bytes);
 }
 
 #endif

@@ -16,7 +16,7 @@
 
 /* -- one attempt -- */
 
-tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_traits *traits,
+tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_props *props,
                            const tsr_model_config *config, tsr_attempt *attempt_out)
 {
     tsr_status status = TSR_OK;
@@ -28,7 +28,7 @@ tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_traits *
     TSR_TRY(tsr_model_config_resolve(fitting->shape, config, &resolved));
     if (!resolved.rates)
         resolved.rates = fitting->rates;
-    status = tsr_plan_decide(traits, fitting->n_devices, fitting->shape, fitting->weights, &resolved, &demand,
+    status = tsr_plan_decide(props, fitting->n_devices, fitting->shape, fitting->weights, &resolved, &demand,
                              &attempt_out->decision);
     attempt_out->fits = status == TSR_OK;
     if (status == TSR_ERR_MEMORY && demand.no_room) {
@@ -45,8 +45,7 @@ static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
 {
     double all = 0, worst = 0;
     for (int d = 0; d < fitting->n_devices; d++) {
-        size_t wanted = tsr_used_total(attempt->wanted[d]),
-               room = tsr_device_traits_room(&fitting->traits[d]);
+        size_t wanted = tsr_used_total(attempt->wanted[d]), room = tsr_device_props_room(&fitting->props[d]);
         if (wanted == 0 || room == SIZE_MAX || d == fitting->offload_device)
             continue;
         double over = (double)wanted - (double)room;
@@ -63,8 +62,7 @@ static tsr_status try_cut(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t c
 {
     tsr_model_config config = fitting->now->config;
     r->apply(fitting, cut, &config);
-    return tsr_fit_attempt(fitting, r->offloads ? fitting->lenient : fitting->traits, &config,
-                           fitting->spare);
+    return tsr_fit_attempt(fitting, r->offloads ? fitting->lenient : fitting->props, &config, fitting->spare);
 }
 
 static void swap(tsr_attempt **a, tsr_attempt **b)
@@ -92,7 +90,7 @@ static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
     double growth = INFINITY;
     for (int d = 0; d < fitting->n_devices; d++) {
         const size_t *used = fits->decision.measurement.used[d];
-        size_t room = tsr_device_traits_room(&fitting->traits[d]);
+        size_t room = tsr_device_props_room(&fitting->props[d]);
         if (used[TSR_MEMORY_KV] > 0 && room != SIZE_MAX)
             growth = fmin(growth, (double)(room - tsr_used_total(used)) / (double)used[TSR_MEMORY_KV]);
     }
@@ -164,7 +162,7 @@ static tsr_status take_rung(tsr_fitting *fitting, const tsr_fit_rung *r, bool *e
         TSR_TRY(close_in(fitting, r, 0, excess(fitting, fitting->now), n));
     *end = fitting->next->fits;
     if (r->offloads && fitting->next->fits) {
-        TSR_TRY(tsr_fit_attempt(fitting, fitting->traits, &fitting->next->config, fitting->spare));
+        TSR_TRY(tsr_fit_attempt(fitting, fitting->props, &fitting->next->config, fitting->spare));
         swap(&fitting->next, &fitting->spare);
     }
     take_step(fitting, r->cut);

@@ -98,7 +98,7 @@ const char *tsr_fit_cut_name(tsr_fit_cut cut)
 void tsr_fit_describe_step(const tsr_fitting *fitting, tsr_fit_step *step)
 {
     const tsr_fit_choice *a = &step->before, *b = &step->after;
-    const char *to = fitting->offload_device < 0 ? "" : fitting->traits[fitting->offload_device].name;
+    const char *to = fitting->offload_device < 0 ? "" : fitting->props[fitting->offload_device].name;
     long long n_layers = (long long)fitting->shape->hparams.n_layers;
     switch (step->cut) {
     case TSR_FIT_CUT_KV_TYPE:

@@ -61,7 +61,7 @@ out:
     return status;
 }
 
-tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n_devices,
+tsr_status tsr_measurement_create_planned(const tsr_device_props *props, int n_devices,
                                           const tsr_model_shape *shape, const tsr_model_config *resolved,
                                           const tsr_model_split *split, tsr_measurement *measurement_out)
 {
@@ -71,11 +71,11 @@ tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n
     size_t n_sessions = n_of(TSR_MEMORY_KV, resolved);
     tsr_measurement m = {0};
     TSR_TRY(tsr_measurement_init(&m, n_devices));
-    TSR_TRY(tsr_runtime_open_measuring(traits, n_devices, &rt));
+    TSR_TRY(tsr_runtime_open_dry(props, n_devices, &rt));
     TSR_TRY(place_weights(rt, shape, resolved, split, &m));
     if (shape->arch != &tsr_arch_by_size)
         TSR_TRY(run_stand_in(rt, shape, resolved, split, &m));
-    TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, traits, kv));
+    TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, props, kv));
     for (int d = 0; d < n_devices; d++) {
         m.used[d][TSR_MEMORY_KV] = (kv[d].full_bytes + kv[d].windowed_bytes) * n_sessions;
         m.kv_windowed[d] = kv[d].windowed_bytes * n_sessions;

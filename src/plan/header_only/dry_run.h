@@ -4,10 +4,10 @@
 
 #include "model/shape.h"
 #include "plan/measurement.h"
-#include "runtime/measuring.h"
+#include "runtime/device_props.h"
 
 /* As tsr_measurement_create(); the arena is an estimate. */
-tsr_status tsr_measurement_create_planned(const tsr_device_traits *traits, int n_devices,
+tsr_status tsr_measurement_create_planned(const tsr_device_props *props, int n_devices,
                                           const tsr_model_shape *shape, const tsr_model_config *resolved,
                                           const tsr_model_split *split, tsr_measurement *measurement_out);
 

@@ -277,7 +277,7 @@ out:
 }
 
 tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                const tsr_model_split *split, const tsr_device_traits *traits,
+                                const tsr_model_split *split, const tsr_device_props *props,
                                 tsr_planned_kv *kv_out)
 {
     tsr_status status = TSR_OK;
@@ -297,8 +297,8 @@ tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_co
     }
     for (int d = 0; d < split->n_devices; d++)
         kv_out[d] =
-            (tsr_planned_kv){.full_bytes = tsr_align_up(kv[d].full_bytes, traits[d].granularity),
-                             .windowed_bytes = tsr_align_up(kv[d].windowed_bytes, traits[d].granularity)};
+            (tsr_planned_kv){.full_bytes = tsr_align_up(kv[d].full_bytes, props[d].granularity),
+                             .windowed_bytes = tsr_align_up(kv[d].windowed_bytes, props[d].granularity)};
 out:
     return status;
 }

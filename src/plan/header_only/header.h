@@ -12,7 +12,7 @@
 
 #include "arch/arch.h"
 #include "model/shape.h"
-#include "runtime/measuring.h"
+#include "runtime/device_props.h"
 
 /* Numbers of the whole model; 0 where it has no such thing. */
 typedef struct tsr_planned {
@@ -56,7 +56,7 @@ typedef struct tsr_planned_kv {
  * (MLA) is on every device that has attention of its layer, keys and values of heads are divided like
  * attention. */
 tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                const tsr_model_split *split, const tsr_device_traits *traits,
+                                const tsr_model_split *split, const tsr_device_props *props,
                                 tsr_planned_kv *kv_out /* [n_devices] */);
 
 #endif

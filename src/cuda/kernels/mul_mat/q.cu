@@ -99,7 +99,7 @@ static q_args args_of(const tsr_op_mul_mat *op, const tsr_cuda_stream *s)
 static bool few_fit(q_args a, int64_t n_tokens, const tsr_cuda_stream *s)
 {
     a.n_tokens = (int)n_tokens;
-    return n_tokens <= FEW_TOKENS && mul_mat_q_few_fits(a, s->traits);
+    return n_tokens <= FEW_TOKENS && mul_mat_q_few_fits(a, s->props);
 }
 
 /* How many of the tokens that are left to take next, and whether through scratch memory; 0: none can be. */

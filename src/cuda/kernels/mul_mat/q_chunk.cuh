@@ -207,7 +207,7 @@ TSR_DEVICE void q_multiply(const q_weights<TYPE> &w, const q_tokens &t, float va
 
 /* Up to eight tokens. Without a.codes the activations must fit into shared memory: mul_mat_q_few_fits(). */
 tsr_status mul_mat_q_few(tsr_type type, const q_args &a, const tsr_cuda_stream *s);
-bool mul_mat_q_few_fits(const q_args &a, const tsr_cuda_traits *traits);
+bool mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props);
 
 /* Any number of tokens, best a multiple of Q_TILE_TOKENS, from a.codes. */
 enum { Q_TILE_TOKENS = 64 };

@@ -229,24 +229,24 @@ static few_layout few_layout_of(const q_args &a, int groups)
 }
 
 /* Two groups where they fit and one would not leave an SM idle. */
-static few_layout few_choose(const q_args &a, const tsr_cuda_traits *traits)
+static few_layout few_choose(const q_args &a, const tsr_cuda_props *props)
 {
     const few_layout two = few_layout_of(a, FEW_GROUPS);
-    const bool busy = a.n_rows > (int64_t)traits->n_sms * Q_ROWS;
-    return busy && two.bytes <= traits->shared_bytes ? two : few_layout_of(a, 1);
+    const bool busy = a.n_rows > (int64_t)props->n_sms * Q_ROWS;
+    return busy && two.bytes <= props->shared_bytes ? two : few_layout_of(a, 1);
 }
 
-bool mul_mat_q_few_fits(const q_args &a, const tsr_cuda_traits *traits)
+bool mul_mat_q_few_fits(const q_args &a, const tsr_cuda_props *props)
 {
-    return few_layout_of(a, 1).bytes <= traits->shared_bytes;
+    return few_layout_of(a, 1).bytes <= props->shared_bytes;
 }
 
 template <tsr_type TYPE, int QUADS> static tsr_status launch(const q_args &a, const tsr_cuda_stream *s)
 {
-    const few_layout layout = few_choose(a, s->traits);
+    const few_layout layout = few_choose(a, s->props);
     const int64_t rows = layout.groups * Q_ROWS, turns = (a.n_rows + rows - 1) / rows;
     /* One block of two groups per SM, or as many small ones: each goes on with further rows. */
-    const int64_t most = (int64_t)s->traits->n_sms * (FEW_GROUPS / layout.groups);
+    const int64_t most = (int64_t)s->props->n_sms * (FEW_GROUPS / layout.groups);
     tsr_status status =
         tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS>), layout.bytes, s);
     if (status != TSR_OK)

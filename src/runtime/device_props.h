@@ -1,33 +1,33 @@
 /* A runtime of devices that only measure: what planning runs the loader on. */
-#ifndef TSR_RUNTIME_MEASURING_H
-#define TSR_RUNTIME_MEASURING_H
+#ifndef TSR_RUNTIME_DEVICE_PROPS_H
+#define TSR_RUNTIME_DEVICE_PROPS_H
 
 #include <tsr/runtime.h>
 
 #include "core/runtime.h"
 
 /* What a stand-in must share with the device it stands for. */
-typedef struct tsr_device_traits {
+typedef struct tsr_device_props {
     char name[32];
     tsr_device_kind kind;
     size_t memory_cap; /* for the plan to compare with; measuring itself is unlimited */
     size_t margin;     /* bytes of it that a plan leaves free */
     size_t alignment, granularity, max_alloc, scratch_bytes;
     bool prefers_copies; /* as of struct tsr_device */
-} tsr_device_traits;
+} tsr_device_props;
 
 /* What a plan may take of the device: SIZE_MAX where it has no cap. */
-static inline size_t tsr_device_traits_room(const tsr_device_traits *traits)
+static inline size_t tsr_device_props_room(const tsr_device_props *props)
 {
-    if (traits->memory_cap == SIZE_MAX)
+    if (props->memory_cap == SIZE_MAX)
         return SIZE_MAX;
-    return traits->memory_cap > traits->margin ? traits->memory_cap - traits->margin : 0;
+    return props->memory_cap > props->margin ? props->memory_cap - props->margin : 0;
 }
 
 /* Bytes of `wanted` that it does not have. */
-static inline size_t tsr_device_traits_missing(const tsr_device_traits *traits, size_t wanted)
+static inline size_t tsr_device_props_missing(const tsr_device_props *props, size_t wanted)
 {
-    size_t room = tsr_device_traits_room(traits);
+    size_t room = tsr_device_props_room(props);
     return wanted > room ? wanted - room : 0;
 }
 
@@ -42,10 +42,10 @@ static inline size_t tsr_used_total(const size_t used[TSR_MEMORY_COUNT])
 
 /* Traits of a device that is described but not opened, and of one that is open (its cap is what it has
  * left). */
-void tsr_device_traits_of_desc(const tsr_device_desc *desc, tsr_device_traits *traits_out);
-void tsr_device_traits_of(const tsr_device *device, tsr_device_traits *traits_out);
+void tsr_device_props_of_desc(const tsr_device_desc *desc, tsr_device_props *props_out);
+void tsr_device_props_of(const tsr_device *device, tsr_device_props *props_out);
 
 /* Closed with tsr_runtime_close(). */
-tsr_status tsr_runtime_open_measuring(const tsr_device_traits *traits, int n_devices, tsr_runtime **rt_out);
+tsr_status tsr_runtime_open_dry(const tsr_device_props *props, int n_devices, tsr_runtime **rt_out);
 
 #endif
