@@ -23,9 +23,9 @@ typedef struct tsr_step_graph {
 struct tsr_layer; /* blocks.h */
 
 typedef struct tsr_arch {
-    const char *name;  /* general.architecture */
-    bool planned_only; /* `declare` is all it has (plan/header_only/header.h) */
-    bool experts;      /* its FFN may be a mixture of experts */
+    const char *name; /* general.architecture */
+    bool header_only; /* `declare` is all it has (plan/header_only/header.h) */
+    bool experts;     /* its FFN may be a mixture of experts */
 
     /* Read what only this architecture has. *hparams holds what tsr_hparams_read() found. NULL: nothing. */
     tsr_status (*read_hparams)(const tsr_gguf *gguf, tsr_hparams *hparams);

@@ -31,8 +31,8 @@ tsr_status tsr_measurement_create(const tsr_device_props *props, int n_devices, 
     tsr_model *model = NULL;
     tsr_session *session;
     tsr_measurement m = {0};
-    if (shape->arch->planned_only)
-        return tsr_measurement_create_planned(props, n_devices, shape, resolved, split, measurement_out);
+    if (shape->arch->header_only)
+        return tsr_measurement_create_header_only(props, n_devices, shape, resolved, split, measurement_out);
     tsr_model_config config = *resolved;
     config.progress = NULL;
     TSR_TRY(tsr_runtime_open_dry(props, n_devices, &rt));

@@ -121,7 +121,7 @@ tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_props
     const tsr_model_config defaults = TSR_MODEL_CONFIG_INIT;
     if (!config || config->size != sizeof *config) /* refused when it is resolved */
         config = &defaults;
-    if (shape->hparams.n_expert == 0 || shape->arch->planned_only)
+    if (shape->hparams.n_expert == 0 || shape->arch->header_only)
         return TSR_OK;
     if (config->expert_split != TSR_EXPERT_SPLIT_AUTO) {
         tsr_expert_split_set(shape, config->expert_split == TSR_EXPERT_SPLIT_EXPERTS);

@@ -87,10 +87,10 @@ tsr_status tsr_plan_of_decision(const tsr_device_props *props, int n_devices, co
                                  .n_handovers = m->program.n_handovers,
                                  .n_moved = m->program.n_moved,
                                  .least_order = m->program.least_order,
-                                 .runnable = !shape->arch->planned_only,
+                                 .runnable = !shape->arch->header_only,
                                  .has_experts = hp->n_expert > 0,
                                  .expert_split = tsr_expert_split_of(hp),
-                                 .exact_arena = !shape->arch->planned_only};
+                                 .exact_arena = !shape->arch->header_only};
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         plan->info.n_granules[c] = shape->granules.n[c];
         plan->info.granule_size[c] = shape->granules.size[c];

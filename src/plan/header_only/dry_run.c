@@ -61,13 +61,13 @@ out:
     return status;
 }
 
-tsr_status tsr_measurement_create_planned(const tsr_device_props *props, int n_devices,
-                                          const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                          const tsr_model_split *split, tsr_measurement *measurement_out)
+tsr_status tsr_measurement_create_header_only(const tsr_device_props *props, int n_devices,
+                                              const tsr_model_shape *shape, const tsr_model_config *resolved,
+                                              const tsr_model_split *split, tsr_measurement *measurement_out)
 {
     tsr_status status = TSR_OK;
     tsr_runtime *rt = NULL;
-    tsr_planned_kv kv[TSR_MAX_DEVICES];
+    tsr_header_kv kv[TSR_MAX_DEVICES];
     size_t n_sessions = n_of(TSR_MEMORY_KV, resolved);
     tsr_measurement m = {0};
     TSR_TRY(tsr_measurement_init(&m, n_devices));
@@ -75,7 +75,7 @@ tsr_status tsr_measurement_create_planned(const tsr_device_props *props, int n_d
     TSR_TRY(place_weights(rt, shape, resolved, split, &m));
     if (shape->arch != &tsr_arch_by_size)
         TSR_TRY(run_stand_in(rt, shape, resolved, split, &m));
-    TSR_TRY(tsr_planned_kv_bytes(shape, resolved, split, props, kv));
+    TSR_TRY(tsr_header_kv_bytes(shape, resolved, split, props, kv));
     for (int d = 0; d < n_devices; d++) {
         m.used[d][TSR_MEMORY_KV] = (kv[d].full_bytes + kv[d].windowed_bytes) * n_sessions;
         m.kv_windowed[d] = kv[d].windowed_bytes * n_sessions;

@@ -7,8 +7,8 @@
 #include "runtime/device_props.h"
 
 /* As tsr_measurement_create(); the arena is an estimate. */
-tsr_status tsr_measurement_create_planned(const tsr_device_props *props, int n_devices,
-                                          const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                          const tsr_model_split *split, tsr_measurement *measurement_out);
+tsr_status tsr_measurement_create_header_only(const tsr_device_props *props, int n_devices,
+                                              const tsr_model_shape *shape, const tsr_model_config *resolved,
+                                              const tsr_model_split *split, tsr_measurement *measurement_out);
 
 #endif

@@ -20,8 +20,8 @@ typedef struct key_row {
     bool required; /* of a known architecture */
 } key_row;
 
-#define MODEL(field) offsetof(tsr_planned, field)
-#define LAYER(field) offsetof(tsr_planned_layer, field)
+#define MODEL(field) offsetof(tsr_header, field)
+#define LAYER(field) offsetof(tsr_header_layer, field)
 
 static const key_row model_keys[] = {
     {"block_count", MODEL(n_layers), 1, 1 << 12, true},
@@ -49,16 +49,16 @@ static const key_row layer_keys[] = {
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static tsr_status read_keys(const tsr_planned *planned, const key_row *rows, size_t n, int64_t layer,
+static tsr_status read_keys(const tsr_header *header, const key_row *rows, size_t n, int64_t layer,
                             void *fields)
 {
     tsr_status status = TSR_OK;
     for (size_t i = 0; i < n; i++) {
         int64_t *field = (int64_t *)((char *)fields + rows[i].field);
-        bool required = rows[i].required && !planned->by_size;
-        status = tsr_hparams_key(planned->gguf, planned->architecture, rows[i].suffix, layer, required,
+        bool required = rows[i].required && !header->by_size;
+        status = tsr_hparams_key(header->gguf, header->architecture, rows[i].suffix, layer, required,
                                  rows[i].low, rows[i].high, field);
-        if (status != TSR_OK && !planned->by_size)
+        if (status != TSR_OK && !header->by_size)
             return status;
         tsr_fail_clear();
     }
@@ -67,7 +67,7 @@ static tsr_status read_keys(const tsr_planned *planned, const key_row *rows, siz
 
 /* -- the model -- */
 
-static tsr_status read_architecture(tsr_planned *p)
+static tsr_status read_architecture(tsr_header *p)
 {
     tsr_gguf_string name;
     if (!tsr_gguf_has_key(p->gguf, "general.architecture"))
@@ -82,7 +82,7 @@ static tsr_status read_architecture(tsr_planned *p)
 }
 
 /* Which layers there are is counted in the names, and must agree with the key. */
-static tsr_status count_layers(tsr_planned *p)
+static tsr_status count_layers(tsr_header *p)
 {
     int64_t n = 0;
     for (int64_t i = 0; i < tsr_gguf_n_tensors(p->gguf); i++)
@@ -96,7 +96,7 @@ static tsr_status count_layers(tsr_planned *p)
                     tsr_gguf_path(p->gguf), p->architecture, (long long)p->n_layers, (long long)n);
 }
 
-static tsr_status read_vocab(tsr_planned *p)
+static tsr_status read_vocab(tsr_header *p)
 {
     const tsr_gguf_tensor *embedding = tsr_gguf_find_tensor(p->gguf, "token_embd.weight");
     if (!embedding && !p->by_size)
@@ -112,7 +112,7 @@ static tsr_status read_vocab(tsr_planned *p)
     return TSR_OK;
 }
 
-static tsr_status read_experts(tsr_planned *p)
+static tsr_status read_experts(tsr_header *p)
 {
     tsr_status status = TSR_OK;
     int64_t n_shared = 0, n_ff = 0;
@@ -132,10 +132,10 @@ out:
     return status;
 }
 
-tsr_status tsr_planned_read(const tsr_gguf *gguf, tsr_planned *planned_out)
+tsr_status tsr_header_read(const tsr_gguf *gguf, tsr_header *header_out)
 {
     tsr_status status = TSR_OK;
-    tsr_planned p = {.gguf = gguf};
+    tsr_header p = {.gguf = gguf};
     TSR_TRY(read_architecture(&p));
     TSR_TRY(read_keys(&p, model_keys, COUNT(model_keys), TSR_ALL_LAYERS, &p));
     TSR_TRY(count_layers(&p));
@@ -144,7 +144,7 @@ tsr_status tsr_planned_read(const tsr_gguf *gguf, tsr_planned *planned_out)
         TSR_TRY(read_experts(&p));
     if (p.by_size) /* what else its keys mean is not known either */
         p.n_expert = p.kv_lora_rank = p.window = 0;
-    *planned_out = p;
+    *header_out = p;
 out:
     return status;
 }
@@ -153,7 +153,7 @@ out:
 
 /* "sliding_window_pattern" is an array of flags, or the length n of a period: of every n layers all but the
  * last have a window. */
-static tsr_status read_window(const tsr_planned *p, int64_t layer, bool *windowed_out)
+static tsr_status read_window(const tsr_header *p, int64_t layer, bool *windowed_out)
 {
     tsr_status status = TSR_OK;
     int64_t value = 0, n;
@@ -169,7 +169,7 @@ out:
     return status;
 }
 
-static tsr_status check_heads(const tsr_planned *p, int64_t layer, const tsr_planned_layer *l)
+static tsr_status check_heads(const tsr_header *p, int64_t layer, const tsr_header_layer *l)
 {
     if (l->n_head_kv > 0 && l->n_head % l->n_head_kv != 0)
         return tsr_fail(TSR_ERR_FORMAT, "%s: layer %lld has %lld heads, no multiple of its %lld KV heads",
@@ -182,10 +182,10 @@ static tsr_status check_heads(const tsr_planned *p, int64_t layer, const tsr_pla
     return TSR_OK;
 }
 
-tsr_status tsr_planned_layer_read(const tsr_planned *p, int64_t layer, tsr_planned_layer *layer_out)
+tsr_status tsr_header_layer_read(const tsr_header *p, int64_t layer, tsr_header_layer *layer_out)
 {
     tsr_status status = TSR_OK;
-    tsr_planned_layer l = {.n_head_kv = -1};
+    tsr_header_layer l = {.n_head_kv = -1};
     TSR_TRY(read_keys(p, layer_keys, COUNT(layer_keys), layer, &l));
     if (l.n_head_kv < 0 || (p->kv_lora_rank > 0 && l.n_head_kv > 0))
         l.n_head_kv = l.n_head;
@@ -206,8 +206,8 @@ out:
     return status;
 }
 
-tsr_status tsr_planned_attention_granules(const tsr_planned *p, const tsr_planned_layer *l, int64_t block,
-                                          int64_t *n_out)
+tsr_status tsr_header_attention_granules(const tsr_header *p, const tsr_header_layer *l, int64_t block,
+                                         int64_t *n_out)
 {
     int64_t kv_heads;
     if (l->n_head == 0) {
@@ -235,7 +235,7 @@ static bool add_part(size_t n_rows, size_t row_bytes, size_t n_pages, size_t *by
            tsr_add_size(*bytes, part, bytes) && *bytes < PTRDIFF_MAX;
 }
 
-static tsr_status check_kv_row(const tsr_planned *p, tsr_type type, int64_t n)
+static tsr_status check_kv_row(const tsr_header *p, tsr_type type, int64_t n)
 {
     if (n % tsr_type_block_elems(type) == 0)
         return TSR_OK;
@@ -245,7 +245,7 @@ static tsr_status check_kv_row(const tsr_planned *p, tsr_type type, int64_t n)
 }
 
 /* Pages of the group of a layer. */
-static size_t layer_pages(const tsr_planned *p, const tsr_planned_layer *l, const tsr_model_config *config)
+static size_t layer_pages(const tsr_header *p, const tsr_header_layer *l, const tsr_model_config *config)
 {
     const tsr_kv_config kv = {.n_ctx = config->n_ctx,
                               .n_seq_max = config->n_seq_max,
@@ -254,7 +254,7 @@ static size_t layer_pages(const tsr_planned *p, const tsr_planned_layer *l, cons
     return (size_t)tsr_kv_n_pages(&kv, l->windowed ? p->window : 0);
 }
 
-static tsr_status add_layer(const tsr_planned *p, const tsr_planned_layer *l, const tsr_model_config *config,
+static tsr_status add_layer(const tsr_header *p, const tsr_header_layer *l, const tsr_model_config *config,
                             int64_t heads, size_t *bytes)
 {
     tsr_status status = TSR_OK;
@@ -276,19 +276,19 @@ out:
     return status;
 }
 
-tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                const tsr_model_split *split, const tsr_device_props *props,
-                                tsr_planned_kv *kv_out)
+tsr_status tsr_header_kv_bytes(const tsr_model_shape *shape, const tsr_model_config *resolved,
+                               const tsr_model_split *split, const tsr_device_props *props,
+                               tsr_header_kv *kv_out)
 {
     tsr_status status = TSR_OK;
-    tsr_planned p;
-    tsr_planned_layer l;
-    tsr_planned_kv kv[TSR_MAX_DEVICES] = {{0}};
-    TSR_TRY(tsr_planned_read(shape->gguf, &p));
+    tsr_header p;
+    tsr_header_layer l;
+    tsr_header_kv kv[TSR_MAX_DEVICES] = {{0}};
+    TSR_TRY(tsr_header_read(shape->gguf, &p));
     for (int64_t i = 0; i < p.n_layers; i++) {
         const tsr_shard_map *map = &tsr_model_split_group(split, TSR_BLOCK_ATTENTION, i)->kv_heads;
         tsr_shard_map heads;
-        TSR_TRY(tsr_planned_layer_read(&p, i, &l));
+        TSR_TRY(tsr_header_layer_read(&p, i, &l));
         tsr_weights_scale_map(map, l.n_head_kv, 1, &heads);
         for (int d = 0; d < split->n_devices && l.n_head_kv > 0; d++)
             if (map->begin[d] < map->begin[d + 1])
@@ -297,8 +297,8 @@ tsr_status tsr_planned_kv_bytes(const tsr_model_shape *shape, const tsr_model_co
     }
     for (int d = 0; d < split->n_devices; d++)
         kv_out[d] =
-            (tsr_planned_kv){.full_bytes = tsr_align_up(kv[d].full_bytes, props[d].granularity),
-                             .windowed_bytes = tsr_align_up(kv[d].windowed_bytes, props[d].granularity)};
+            (tsr_header_kv){.full_bytes = tsr_align_up(kv[d].full_bytes, props[d].granularity),
+                            .windowed_bytes = tsr_align_up(kv[d].windowed_bytes, props[d].granularity)};
 out:
     return status;
 }

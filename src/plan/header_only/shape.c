@@ -11,7 +11,7 @@
 
 /* -- tensors -- */
 
-static int64_t expected_extent(const tsr_planned *p, const tsr_planned_layer *l, tsr_extent extent)
+static int64_t expected_extent(const tsr_header *p, const tsr_header_layer *l, tsr_extent extent)
 {
     switch (extent) {
     case TSR_EXTENT_NONE:
@@ -50,7 +50,7 @@ static int axis_of(const tsr_gguf_tensor *source, const tsr_tensor_row *row)
     return row->extent == TSR_EXTENT_HEADS ? 2 : 1;
 }
 
-static tsr_status check_tensor(const tsr_planned *p, const tsr_gguf_tensor *source, const tsr_tensor_row *row,
+static tsr_status check_tensor(const tsr_header *p, const tsr_gguf_tensor *source, const tsr_tensor_row *row,
                                int axis, int64_t expected)
 {
     int64_t extent = source->ne[axis];
@@ -97,12 +97,12 @@ static bool is_ffn(tsr_weight_role role)
 
 /* `l` is the layer's; NULL outside of layers. For FFN tensors `granule` is, for now, how many of the axis's
  * elements belong to one FFN column. */
-static tsr_status append_tensor(tsr_weights *w, const tsr_planned *p, const tsr_planned_layer *l, int layer,
+static tsr_status append_tensor(tsr_weights *w, const tsr_header *p, const tsr_header_layer *l, int layer,
                                 const tsr_gguf_tensor *source, const tsr_tensor_row *row)
 {
     tsr_status status = TSR_OK;
     tsr_weight *weight;
-    const tsr_planned_layer outside = {0};
+    const tsr_header_layer outside = {0};
     tsr_weight_role role = row ? row->role : layer >= 0 ? TSR_WEIGHT_FFN_WHOLE : TSR_WEIGHT_OUTPUT_WHOLE;
     TSR_TRY(tsr_weights_append(w, source, role, layer, &weight));
     if (row && row->extent != TSR_EXTENT_NONE) {
@@ -141,8 +141,7 @@ static int64_t ffn_block(const tsr_weights *w, int64_t extent)
     return block;
 }
 
-static tsr_status ffn_granule(const tsr_planned *p, const tsr_weights *w, int64_t extent,
-                              int64_t *granule_out)
+static tsr_status ffn_granule(const tsr_header *p, const tsr_weights *w, int64_t extent, int64_t *granule_out)
 {
     tsr_status status = tsr_granule_ffn(extent, ffn_block(w, extent), granule_out);
     return status == TSR_OK ? status
@@ -159,19 +158,19 @@ static int64_t axis_extent(const tsr_weight *weight)
 
 /* Every axis is cut at whole heads, or at FFN columns as tsr_granule_ffn() says, the same in all tensors of
  * one axis. */
-static tsr_status find_granules(tsr_weights *w, const tsr_planned *p)
+static tsr_status find_granules(tsr_weights *w, const tsr_header *p)
 {
     tsr_status status = TSR_OK;
     int64_t block = tsr_weights_block(w, TSR_WEIGHT_Q_COLUMNS), last_layer = -1, n = 1;
     int64_t last_extent = 0, columns = 0;
-    tsr_planned_layer l = {0};
+    tsr_header_layer l = {0};
     for (int i = 0; i < w->n; i++) {
         tsr_weight *weight = w->list[i];
         if (is_attention(weight->role)) {
             if (weight->layer != last_layer)
-                TSR_TRY(tsr_planned_layer_read(p, weight->layer, &l));
+                TSR_TRY(tsr_header_layer_read(p, weight->layer, &l));
             last_layer = weight->layer;
-            TSR_TRY(tsr_planned_attention_granules(p, &l, block, &n));
+            TSR_TRY(tsr_header_attention_granules(p, &l, block, &n));
             weight->granule = axis_extent(weight) / n;
         } else if (is_ffn(weight->role)) {
             int64_t extent = axis_extent(weight) / weight->granule;
@@ -188,11 +187,11 @@ out:
 static tsr_status declare(tsr_weights *w, const tsr_hparams *hp)
 {
     tsr_status status = TSR_OK;
-    tsr_planned p;
-    tsr_planned_layer l = {0};
+    tsr_header p;
+    tsr_header_layer l = {0};
     int64_t last_layer = -1, layer;
     (void)hp;
-    TSR_TRY(tsr_planned_read(w->gguf, &p));
+    TSR_TRY(tsr_header_read(w->gguf, &p));
     for (int64_t i = 0; i < tsr_gguf_n_tensors(w->gguf); i++) {
         const tsr_gguf_tensor *source = tsr_gguf_tensor_at(w->gguf, i);
         const tsr_tensor_row *row = tsr_arch_table_find(source->name, &layer);
@@ -201,7 +200,7 @@ static tsr_status declare(tsr_weights *w, const tsr_hparams *hp)
         if (row && row->flags & TSR_TENSOR_CALLER)
             continue;
         if (layer >= 0 && layer != last_layer)
-            TSR_TRY(tsr_planned_layer_read(&p, layer, &l));
+            TSR_TRY(tsr_header_layer_read(&p, layer, &l));
         last_layer = layer >= 0 ? layer : last_layer;
         TSR_TRY(append_tensor(w, &p, layer >= 0 ? &l : NULL, layer_of(source->name, layer), source, row));
     }
@@ -212,7 +211,7 @@ out:
     return status;
 }
 
-const tsr_arch tsr_arch_planned = {.name = "planned", .planned_only = true, .declare = declare};
+const tsr_arch tsr_arch_header_only = {.name = "header only", .header_only = true, .declare = declare};
 
 /* Unknown names: matrices of layers are divided by rows, experts like rows of one. */
 static tsr_status declare_by_size(tsr_weights *w, const tsr_hparams *hp)
@@ -242,7 +241,7 @@ out:
     return status;
 }
 
-const tsr_arch tsr_arch_by_size = {.name = "by size", .planned_only = true, .declare = declare_by_size};
+const tsr_arch tsr_arch_by_size = {.name = "by size", .header_only = true, .declare = declare_by_size};
 
 /* -- the shape -- */
 
@@ -256,7 +255,7 @@ static void remark(tsr_model_shape *shape, const char *format, ...)
     va_end(args);
 }
 
-static void add_kv(const tsr_planned *p, const tsr_planned_layer *l, tsr_kv_shape *kv)
+static void add_kv(const tsr_header *p, const tsr_header_layer *l, tsr_kv_shape *kv)
 {
     double part = 1 / (double)p->n_layers;
     kv->whole = p->kv_lora_rank > 0;
@@ -267,15 +266,15 @@ static void add_kv(const tsr_planned *p, const tsr_planned_layer *l, tsr_kv_shap
 }
 
 /* The widest layer that any device may meet, cut into as many granules as the layer with the fewest. */
-static tsr_status find_attention(const tsr_planned *p, const tsr_weights *w, tsr_model_shape *shape)
+static tsr_status find_attention(const tsr_header *p, const tsr_weights *w, tsr_model_shape *shape)
 {
     tsr_status status = TSR_OK;
     tsr_hparams *hp = &shape->hparams;
     int64_t block = tsr_weights_block(w, TSR_WEIGHT_Q_COLUMNS), fewest = INT64_MAX, n, n_head = 1;
-    tsr_planned_layer l, smallest = {0};
+    tsr_header_layer l, smallest = {0};
     for (int64_t i = 0; i < p->n_layers; i++) {
-        TSR_TRY(tsr_planned_layer_read(p, i, &l));
-        TSR_TRY(tsr_planned_attention_granules(p, &l, block, &n));
+        TSR_TRY(tsr_header_layer_read(p, i, &l));
+        TSR_TRY(tsr_header_attention_granules(p, &l, block, &n));
         if (l.n_head > 0 && n < fewest) {
             fewest = n;
             smallest = l;
@@ -301,14 +300,14 @@ out:
 
 /* Granules as in the axis that most bytes have: the experts', or the shortest dense FFN. The FFN that stands
  * in for a mixture is as wide as what a token uses of it, and has as many granules. */
-static tsr_status find_ffn(const tsr_planned *p, const tsr_weights *w, tsr_model_shape *shape)
+static tsr_status find_ffn(const tsr_header *p, const tsr_weights *w, tsr_model_shape *shape)
 {
     tsr_status status = TSR_OK;
-    tsr_planned_layer l;
+    tsr_header_layer l;
     tsr_model_granules *g = &shape->granules;
     int64_t widest = p->n_expert_used * p->n_ff_expert + p->n_ff_shared, shortest = INT64_MAX;
     for (int64_t i = 0; i < p->n_layers; i++) {
-        TSR_TRY(tsr_planned_layer_read(p, i, &l));
+        TSR_TRY(tsr_header_layer_read(p, i, &l));
         widest = TSR_MAX(widest, l.n_ff);
         if (l.n_ff > 0)
             shortest = TSR_MIN(shortest, l.n_ff);
@@ -327,7 +326,7 @@ out:
 }
 
 /* As many granules as the shortest matrix has rows, up to what is finer than anyone needs. */
-static tsr_status find_rows(const tsr_planned *p, const tsr_weights *w, tsr_model_shape *shape)
+static tsr_status find_rows(const tsr_header *p, const tsr_weights *w, tsr_model_shape *shape)
 {
     enum { FINE = 1024 };
     tsr_model_granules *g = &shape->granules;
@@ -347,7 +346,7 @@ static tsr_status find_rows(const tsr_planned *p, const tsr_weights *w, tsr_mode
     return TSR_OK;
 }
 
-static void fill_hparams(const tsr_planned *p, tsr_hparams *hp)
+static void fill_hparams(const tsr_header *p, tsr_hparams *hp)
 {
     tsr_gguf_string name;
     *hp = (tsr_hparams){.n_layers = p->n_layers,
@@ -383,7 +382,7 @@ static void remark_strangers(tsr_model_shape *shape)
 }
 
 /* Windows that the file does not tell the layers of. */
-static void remark_window(const tsr_planned *p, tsr_model_shape *shape)
+static void remark_window(const tsr_header *p, tsr_model_shape *shape)
 {
     char key[96];
     snprintf(key, sizeof key, "%s.attention.sliding_window_pattern", p->architecture);
@@ -394,7 +393,7 @@ static void remark_window(const tsr_planned *p, tsr_model_shape *shape)
                (long long)p->window);
 }
 
-static void write_remarks(const tsr_planned *p, const char *reason, tsr_model_shape *shape)
+static void write_remarks(const tsr_header *p, const char *reason, tsr_model_shape *shape)
 {
     if (p->by_size) {
         remark(shape,
@@ -404,7 +403,7 @@ static void write_remarks(const tsr_planned *p, const char *reason, tsr_model_sh
                shape->hparams.kv.k_elems > 0 ? "KV is that of ordinary attention" : "nor is KV");
         return;
     }
-    remark(shape, "arena estimated: architecture %s is planned, not run%s%.160s", p->architecture,
+    remark(shape, "arena estimated: architecture %s is header, not run%s%.160s", p->architecture,
            reason[0] ? ": " : "", reason);
     remark_strangers(shape);
     remark_window(p, shape);
@@ -427,7 +426,7 @@ static void copy_reason(const tsr_gguf *gguf, char *reason, size_t capacity)
 
 tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
 {
-    tsr_planned p;
+    tsr_header p;
     tsr_weights weights = {0};
     tsr_model_shape shape = {.gguf = gguf};
     char reason[256];
@@ -435,9 +434,9 @@ tsr_status tsr_plan_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out)
     if (status != TSR_ERR_UNSUPPORTED)
         return status;
     copy_reason(gguf, reason, sizeof reason);
-    TSR_TRY(tsr_planned_read(gguf, &p));
+    TSR_TRY(tsr_header_read(gguf, &p));
     fill_hparams(&p, &shape.hparams);
-    shape.arch = p.by_size ? &tsr_arch_by_size : &tsr_arch_planned;
+    shape.arch = p.by_size ? &tsr_arch_by_size : &tsr_arch_header_only;
     TSR_TRY(tsr_weights_init(&weights, gguf, p.n_layers));
     TSR_TRY(tsr_arch_declare(shape.arch, &weights, &shape.hparams));
     if (p.by_size) {
