@@ -38,7 +38,7 @@ static void times_are_counted_on_request(void **state)
     runner_open(&r, MODEL, "host:2,threads=1", "3,1", NULL);
     free(decode(&r));
     assert_int_equal(times_of(&r, 0).collective_ns, 0);
-    tsr_runtime_clock(r.rt, true);
+    tsr_runtime_time_collectives(r.rt, true);
     free(decode(&r));
     for (int d = 0; d < 2; d++) {
         tsr_device_times once = times_of(&r, d);
@@ -49,7 +49,7 @@ static void times_are_counted_on_request(void **state)
     uint64_t before = times_of(&r, 0).collective_ns;
     free(decode(&r));
     assert_true(times_of(&r, 0).collective_ns > before);
-    tsr_runtime_clock(r.rt, false);
+    tsr_runtime_time_collectives(r.rt, false);
     assert_int_equal(times_of(&r, 0).collective_ns, 0);
     free(decode(&r));
     assert_int_equal(times_of(&r, 1).wait_ns, 0);

@@ -120,15 +120,17 @@ TSR_API int tsr_runtime_collectives(const tsr_runtime *rt,
 /** Where a device's time goes, as far as it depends on the others. Of host devices; elsewhere `known` is
  * false and the rest 0. */
 typedef struct tsr_device_times {
-    bool known;             /**< false: nothing is counted for this device */
-    uint64_t collective_ns; /**< in all-reduces, all-gathers and hand-overs, since tsr_runtime_clock() */
-    uint64_t wait_ns; /**< of that until all others had arrived (the device's own threads included): what a
+    bool known; /**< false: nothing is counted for this device */
+    uint64_t
+        collective_ns; /**< in all-reduces, all-gathers and hand-overs, since tsr_runtime_time_collectives()
+        * */
+    uint64_t wait_ns;  /**< of that until all others had arrived (the device's own threads included): what a
                            better split could save */
 } tsr_device_times;
 
 /** Begin to count times from 0, or stop (as at first): counting takes some 50 ns per collective. Blocks until
  * what runs has finished. */
-TSR_API void tsr_runtime_clock(tsr_runtime *rt, bool on);
+TSR_API void tsr_runtime_time_collectives(tsr_runtime *rt, bool on);
 /** Blocks until what runs has finished. TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_times(const tsr_runtime *rt, int device,
                                                    tsr_device_times *times_out);

@@ -11,7 +11,7 @@ static void wait_idle(tsr_device *device)
     (void)!device->ops->synchronize(device, 0);
 }
 
-void tsr_runtime_clock(tsr_runtime *rt, bool on)
+void tsr_runtime_time_collectives(tsr_runtime *rt, bool on)
 {
     for (int d = 0; d < rt->n_devices; d++) {
         wait_idle(rt->devices[d]);

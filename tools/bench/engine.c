@@ -116,7 +116,7 @@ tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double
 {
     tsr_status status = go_to(engine, test->depth);
     if (shares)
-        tsr_runtime_clock(engine->rt, true);
+        tsr_runtime_time_collectives(engine->rt, true);
     double start = tool_clock();
     if (status == TSR_OK && test->n_prompt)
         status = append(engine, test->n_prompt);
