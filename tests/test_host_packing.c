@@ -44,7 +44,7 @@ static void find(const tsr_device *device, const tsr_op *ops, int n, tsr_host_pa
 {
     const tsr_host_device *host = tsr_host((tsr_device *)device);
     const tsr_kernel_env env = {.n_threads = device->n_threads, .pairs = host->kernels->pairs};
-    const tsr_op *pointers[TSR_HOST_STAGE_OPS];
+    const tsr_op *pointers[TSR_HOST_RUN_OPS];
     for (int i = 0; i < n; i++)
         pointers[i] = &ops[i];
     tsr_host_find_packed(host, &env, pointers, n, packed);

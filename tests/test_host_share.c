@@ -56,9 +56,9 @@ static void ops_of_a_stage_are_apart(void **state)
 {
     (void)state;
     clear();
-    for (int op = 0; op < TSR_HOST_STAGE_OPS; op++)
+    for (int op = 0; op < TSR_HOST_RUN_OPS; op++)
         assert_int_equal(tsr_host_shares_next(shares, op, 1, 0, 1), 0);
-    for (int op = 0; op < TSR_HOST_STAGE_OPS; op++)
+    for (int op = 0; op < TSR_HOST_RUN_OPS; op++)
         assert_int_equal(tsr_host_shares_next(shares, op, 1, 0, 1), -1);
 }
 

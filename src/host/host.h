@@ -7,7 +7,7 @@
 
 #include "core/device.h"
 #include "host/kernels.h"
-#include "host/stages.h"
+#include "host/op_runs.h"
 #include "host/team.h"
 
 /* One thread's own state; padded so that no two share a cache line. */
@@ -53,10 +53,10 @@ typedef struct tsr_host_device {
     unsigned char *packed;      /* TSR_HOST_PACKED_BYTES; NULL: the kernels never pack */
 
     unsigned char gap_0[64];
-    tsr_host_counter next[TSR_HOST_STAGE_OPS]; /* chunk counters of the running stage's ops */
-    _Atomic bool aborted;                      /* a thread's collective failed */
-    bool stop;                                 /* `aborted` as the team saw it at the last barrier */
-    _Atomic(tsr_device_program *) running;     /* and the op in it, for messages */
+    tsr_host_counter next[TSR_HOST_RUN_OPS]; /* chunk counters of the running stage's ops */
+    _Atomic bool aborted;                    /* a thread's collective failed */
+    bool stop;                               /* `aborted` as the team saw it at the last barrier */
+    _Atomic(tsr_device_program *) running;   /* and the op in it, for messages */
     _Atomic int running_op;
     tsr_host_outcome outcome; /* first bad one since the last synchronize */
 } tsr_host_device;

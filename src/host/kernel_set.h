@@ -4,7 +4,7 @@
  * or hands it out in chunks: tsr_kernel_next(), or tsr_kernel_next_piece() for weights. Which thread does
  * what never changes a bit of the result. The team puts a barrier after every stage of independent ops, each
  * of which has counters of its own. ROPE and KV_WRITE must divide (token, head) pairs alike, since they may
- * share a stage (host/stages.h).
+ * share a stage (host/op_runs.h).
  */
 #ifndef TSR_HOST_KERNEL_SET_H
 #define TSR_HOST_KERNEL_SET_H

@@ -15,7 +15,7 @@ typedef struct tsr_host_packed {
     bool is_first;
 } tsr_host_packed;
 
-/* Divide the device's room for packed activations among the n <= TSR_HOST_STAGE_OPS ops of a stage. Those for
+/* Divide the device's room for packed activations among the n <= TSR_HOST_RUN_OPS ops of a stage. Those for
  * which nothing is left pack for themselves. */
 void tsr_host_find_packed(const tsr_host_device *host, const tsr_kernel_env *env, const tsr_op *const ops[],
                           int n, tsr_host_packed packed[]);

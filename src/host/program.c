@@ -1,11 +1,11 @@
 /* Op lists on a host device: every thread of the team walks the list, runs its share of each op, or of those
  * that go together (fuse.h), and meets the others after it.
  *
- * The barrier after an op is left out where the next op belongs to the same stage (stages.h), and where it is
- * an all-reduce or all-gather: those wait for every thread of every participant, this team included, before
- * they read or write anything. The serial part of the barrier resets the chunk counters, decides, for all
- * threads alike, whether the program goes on, and runs the ops that follow as long as they are work for one
- * thread: the norm of a single token would leave the others waiting at a barrier of its own. */
+ * The barrier after an op is left out where the next op belongs to the same stage (op_runs.h), and where it
+ * is an all-reduce or all-gather: those wait for every thread of every participant, this team included,
+ * before they read or write anything. The serial part of the barrier resets the chunk counters, decides, for
+ * all threads alike, whether the program goes on, and runs the ops that follow as long as they are work for
+ * one thread: the norm of a single token would leave the others waiting at a barrier of its own. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -73,7 +73,7 @@ static void find_stages(tsr_device_program *program)
         s->place = i - begin;
         s->serial = i > 0 && starts && s[-1].barrier_after && s->n_ops == 1 && tsr_host_is_for_one_thread(op);
         const bool joins = !last && !s->serial && s->n_ops == 1 && s[1].n_ops == 1 &&
-                           tsr_host_joins_stage(op - s->place, s->place + 1);
+                           tsr_host_joins_run(op - s->place, s->place + 1);
         s->barrier_after = last || (!joins && !waits_for_own_team(&program->ops[s[1].op]));
         begin = joins ? begin : i + 1;
     }
@@ -97,8 +97,8 @@ static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_thre
 static int find_packing(const tsr_device_program *program, step *stage, int n, step *out)
 {
     const tsr_kernel_env env = env_of(program->host, 0, program->host->base.n_threads);
-    const tsr_op *ops[TSR_HOST_STAGE_OPS] = {NULL};
-    tsr_host_packed packed[TSR_HOST_STAGE_OPS];
+    const tsr_op *ops[TSR_HOST_RUN_OPS] = {NULL};
+    tsr_host_packed packed[TSR_HOST_RUN_OPS];
     int n_out = 0;
     for (int i = 0; i < n; i++)
         ops[i] = &program->ops[stage[i].op];
@@ -280,7 +280,7 @@ static bool meet_after(const tsr_device_program *program, int i, int thread)
 {
     tsr_host_device *host = program->host;
     if (tsr_team_gather(host->team, thread)) {
-        for (int op = 0; op < TSR_HOST_STAGE_OPS; op++)
+        for (int op = 0; op < TSR_HOST_RUN_OPS; op++)
             atomic_store_explicit(&host->next[op].chunk, 0, memory_order_relaxed);
         host->stop = atomic_load_explicit(&host->aborted, memory_order_relaxed);
         if (host->stop) {

@@ -10,18 +10,18 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-#include "host/stages.h"
+#include "host/op_runs.h"
 
 /* How many pieces of a thread's shares are taken, one word for each op of a stage, on a cache line: from the
  * front in the high half, from the end in the low one. All zero when the stage begins. */
 typedef struct tsr_host_shares {
-    _Atomic uint64_t taken[TSR_HOST_STAGE_OPS];
+    _Atomic uint64_t taken[TSR_HOST_RUN_OPS];
 } tsr_host_shares;
 
 /* Nothing is taken. While nobody takes from it. */
 static inline void tsr_host_shares_clear(tsr_host_shares *shares)
 {
-    for (int op = 0; op < TSR_HOST_STAGE_OPS; op++)
+    for (int op = 0; op < TSR_HOST_RUN_OPS; op++)
         atomic_store_explicit(&shares->taken[op], 0, memory_order_relaxed);
 }
 

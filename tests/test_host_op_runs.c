@@ -5,7 +5,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "host/stages.h"
+#include "host/op_runs.h"
 
 enum { N = 64 };
 
@@ -53,27 +53,27 @@ static void products_of_one_input_share_a_stage(void **state)
 {
     (void)state;
     const tsr_op ops[] = {product(x, q), product(x, k), product(x, v), product(v, x)};
-    assert_true(tsr_host_joins_stage(ops, 1));
-    assert_true(tsr_host_joins_stage(ops, 2));
-    assert_false(tsr_host_joins_stage(ops, 3)); /* reads v, and overwrites what the others read */
+    assert_true(tsr_host_joins_run(ops, 1));
+    assert_true(tsr_host_joins_run(ops, 2));
+    assert_false(tsr_host_joins_run(ops, 3)); /* reads v, and overwrites what the others read */
 }
 
 static void ropes_and_the_write_of_keys_share_a_stage(void **state)
 {
     (void)state;
     tsr_op ops[] = {rope(q), rope(k), write_kv(), attention(q, x)};
-    assert_true(tsr_host_joins_stage(ops, 1));
-    assert_true(tsr_host_joins_stage(ops, 2));
-    assert_false(tsr_host_joins_stage(ops, 3));
+    assert_true(tsr_host_joins_run(ops, 1));
+    assert_true(tsr_host_joins_run(ops, 2));
+    assert_false(tsr_host_joins_run(ops, 3));
     ops[1].rope.n_heads = 1; /* divided otherwise than the write */
-    assert_false(tsr_host_joins_stage(ops, 2));
+    assert_false(tsr_host_joins_run(ops, 2));
 }
 
 static void values_must_be_there_before_they_are_written(void **state)
 {
     (void)state;
     const tsr_op ops[] = {product(x, v), write_kv()};
-    assert_false(tsr_host_joins_stage(ops, 1));
+    assert_false(tsr_host_joins_run(ops, 1));
 }
 
 static void overlaps_of_a_single_element_count(void **state)
@@ -81,11 +81,11 @@ static void overlaps_of_a_single_element_count(void **state)
     (void)state;
     tsr_op ops[] = {product(x, q), product(x, k)};
     ops[0].mul_mat.y = before_k + 1; /* its last float is the other's first */
-    assert_false(tsr_host_joins_stage(ops, 1));
+    assert_false(tsr_host_joins_run(ops, 1));
     ops[0].mul_mat.y = before_k;
-    assert_true(tsr_host_joins_stage(ops, 1));
+    assert_true(tsr_host_joins_run(ops, 1));
     ops[0].mul_mat.partial = true; /* twice as wide: int64 */
-    assert_false(tsr_host_joins_stage(ops, 1));
+    assert_false(tsr_host_joins_run(ops, 1));
 }
 
 static void attention_has_its_stage_alone(void **state)
@@ -93,28 +93,28 @@ static void attention_has_its_stage_alone(void **state)
     (void)state;
     static float y[2][N];
     const tsr_op ops[] = {attention(q, y[0]), attention(q, y[1])};
-    assert_false(tsr_host_joins_stage(ops, 1));
+    assert_false(tsr_host_joins_run(ops, 1));
 }
 
 static void collectives_and_unknown_ops_never_join(void **state)
 {
     (void)state;
     tsr_op ops[] = {product(x, q), {.kind = TSR_OP_ALL_REDUCE}, product(x, k)};
-    assert_false(tsr_host_joins_stage(ops, 1));
-    assert_false(tsr_host_joins_stage(ops + 1, 1));
+    assert_false(tsr_host_joins_run(ops, 1));
+    assert_false(tsr_host_joins_run(ops + 1, 1));
     ops[1].kind = TSR_OP_GET_ROWS;
-    assert_false(tsr_host_joins_stage(ops, 1));
+    assert_false(tsr_host_joins_run(ops, 1));
 }
 
 static void a_stage_has_an_end(void **state)
 {
     (void)state;
-    static float y[TSR_HOST_STAGE_OPS + 1][N];
-    tsr_op ops[TSR_HOST_STAGE_OPS + 1];
-    for (int i = 0; i <= TSR_HOST_STAGE_OPS; i++)
+    static float y[TSR_HOST_RUN_OPS + 1][N];
+    tsr_op ops[TSR_HOST_RUN_OPS + 1];
+    for (int i = 0; i <= TSR_HOST_RUN_OPS; i++)
         ops[i] = product(x, y[i]);
-    assert_true(tsr_host_joins_stage(ops, TSR_HOST_STAGE_OPS - 1));
-    assert_false(tsr_host_joins_stage(ops, TSR_HOST_STAGE_OPS));
+    assert_true(tsr_host_joins_run(ops, TSR_HOST_RUN_OPS - 1));
+    assert_false(tsr_host_joins_run(ops, TSR_HOST_RUN_OPS));
 }
 
 static void one_row_is_for_one_thread(void **state)

@@ -1,6 +1,6 @@
-/* Stages; see stages.h. Ops are compared by the bytes that they read and write. What is not known to be
+/* Stages; see op_runs.h. Ops are compared by the bytes that they read and write. What is not known to be
  * independent is taken for dependent, as is everything about collectives, whose buffers belong to others. */
-#include "host/stages.h"
+#include "host/op_runs.h"
 
 enum { MAX_READS = 4 };
 
@@ -134,9 +134,9 @@ static bool independent(const tsr_op *first, const tsr_op *second)
     return true;
 }
 
-bool tsr_host_joins_stage(const tsr_op *ops, int n)
+bool tsr_host_joins_run(const tsr_op *ops, int n)
 {
-    if (n >= TSR_HOST_STAGE_OPS)
+    if (n >= TSR_HOST_RUN_OPS)
         return false;
     for (int i = 0; i < n; i++)
         if (!independent(&ops[i], &ops[n]) ||
