@@ -17,7 +17,7 @@ static json_t *real(double value)
     return value > 0 ? json_real(value) : json_null();
 }
 
-static json_t *answer(tsr_answer value)
+static json_t *answer(tsr_tristate value)
 {
     return value == TSR_UNKNOWN ? json_null() : json_boolean(value == TSR_YES);
 }

@@ -191,16 +191,16 @@ typedef enum tsr_gpu_path {
 } tsr_gpu_path;
 
 /** Yes, no, or unknown. */
-typedef enum tsr_answer { TSR_UNKNOWN = 0, TSR_NO, TSR_YES } tsr_answer;
+typedef enum tsr_tristate { TSR_UNKNOWN = 0, TSR_NO, TSR_YES } tsr_tristate;
 
 /** How GPU a reaches GPU b, in topology.gpu_pairs[a][b]. */
 typedef struct tsr_gpu_pair {
     tsr_gpu_path path;         /**< by PCIe */
     int n_nvlinks;             /**< that serve the pair, directly or through NVSwitches: NV# of nvidia-smi */
     double nvlink_bytes_per_s; /**< by these, one direction; 0 if none or unknown */
-    tsr_answer peer_access;    /**< the driver offers a access to b's memory; TSR_YES for a itself */
-    tsr_answer native_atomics; /**< atomic operations on it are done by hardware */
-    int performance_rank;      /**< of the access, the driver's: 0 is best; -1 if unknown */
+    tsr_tristate peer_access;  /**< the driver offers a access to b's memory; TSR_YES for a itself */
+    tsr_tristate native_atomics; /**< atomic operations on it are done by hardware */
+    int performance_rank;        /**< of the access, the driver's: 0 is best; -1 if unknown */
 } tsr_gpu_pair;
 
 /** A machine; a plain value. */

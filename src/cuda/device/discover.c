@@ -127,7 +127,7 @@ static void add_gpu(probe *p, int ordinal)
 
 /* -- pairs -- */
 
-static tsr_answer answer_of(int value)
+static tsr_tristate tristate_of(int value)
 {
     return value ? TSR_YES : TSR_NO;
 }
@@ -141,11 +141,11 @@ static void describe_pair(const probe *p, int from, int to, tsr_gpu_pair *pair)
     }
     pair->performance_rank = -1;
     if (ANSWERED(p, a, cudaDeviceCanAccessPeer(&value, a, b)))
-        pair->peer_access = answer_of(value);
+        pair->peer_access = tristate_of(value);
     if (pair->peer_access != TSR_YES)
         return;
     if (ANSWERED(p, a, cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrNativeAtomicSupported, a, b)))
-        pair->native_atomics = answer_of(value);
+        pair->native_atomics = tristate_of(value);
     if (ANSWERED(p, a, cudaDeviceGetP2PAttribute(&value, cudaDevP2PAttrPerformanceRank, a, b)))
         pair->performance_rank = TSR_MAX(value, 0);
 }

@@ -26,10 +26,10 @@ typedef struct tsr_card {
     double f32_tflops; /* ordinary arithmetic */
     int pcie_generation, pcie_lanes;
     int nvlink_version, n_nvlinks;
-    double nvlink_gbs;      /* of one link, one direction, 1e9 bytes/s */
-    double c2c_gbs;         /* to the processor, one direction, 1e9 bytes/s */
-    tsr_answer peer_access; /* the driver lets a card like it read another one's memory over PCIe */
-    bool integrated;        /* shares the host's memory */
+    double nvlink_gbs;        /* of one link, one direction, 1e9 bytes/s */
+    double c2c_gbs;           /* to the processor, one direction, 1e9 bytes/s */
+    tsr_tristate peer_access; /* the driver lets a card like it read another one's memory over PCIe */
+    bool integrated;          /* shares the host's memory */
     bool wired; /* a module whose NVLinks its board connects (SXM, Grace); others need a bridge on top */
 } tsr_card;
 
