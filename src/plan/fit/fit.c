@@ -173,7 +173,7 @@ static tsr_status fit_create(tsr_device_props *props, int n_devices, const tsr_m
     fitting->weights = &weights;
     fitting->rates = rates;
     TSR_TRY(begin(fitting, config, fit));
-    TSR_TRY(tsr_fit_descend(fitting));
+    TSR_TRY(tsr_fit_search(fitting));
     if (!fitting->now->fits) {
         status = fail_to_fit(fitting);
         goto out;

@@ -44,18 +44,18 @@ typedef struct tsr_fitting {
     int n_steps;
 } tsr_fitting;
 
-/* A rung of the ladder: something that can be cut by 0 (as wanted) to n_cuts (as far as allowed), each cut
+/* A rule of the ladder: something that can be cut by 0 (as wanted) to n_cuts (as far as allowed), each cut
  * wanting less than the one before of every device but the offload device. */
-typedef struct tsr_fit_rung {
+typedef struct tsr_fit_cut_rule {
     tsr_fit_cut cut;
     bool offloads; /* what goes from the devices comes to the offload device */
     int64_t (*n_cuts)(const tsr_fitting *fitting);
     void (*apply)(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config);
-} tsr_fit_rung;
+} tsr_fit_cut_rule;
 
 /* From the first to give way to the last; the first is the context. */
-enum { TSR_FIT_RUNGS = 4 };
-extern const tsr_fit_rung tsr_fit_ladder[TSR_FIT_RUNGS];
+enum { TSR_FIT_CUT_RULES = 4 };
+extern const tsr_fit_cut_rule tsr_fit_cut_rules[TSR_FIT_CUT_RULES];
 
 /* "context 131072 -> 8192 tokens": fill in step->text. */
 void tsr_fit_describe_step(const tsr_fitting *fitting, tsr_fit_step *step);
@@ -66,7 +66,7 @@ tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_props *p
                            const tsr_model_config *config, tsr_attempt *attempt_out);
 
 /* Cut fitting->now down the ladder until it fits, or to the end of the ladder; each cut becomes a step. */
-tsr_status tsr_fit_descend(tsr_fitting *fitting);
+tsr_status tsr_fit_search(tsr_fitting *fitting);
 
 /* What a config that is not resolved chooses. */
 tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config);

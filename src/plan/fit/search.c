@@ -1,7 +1,7 @@
-/* Down the ladder: the rungs of a fit, and how much of the last one is needed.
+/* Down the ladder: the rules of a fit, and how much of the last one is needed.
  *
- * A rung is something that can be cut by 0 (nothing) to n_cuts (all that is allowed) with less memory wanted
- * at each cut. A rung that does not suffice is used up; of the first one that does, the least cut is
+ * A rule is something that can be cut by 0 (nothing) to n_cuts (all that is allowed) with less memory wanted
+ * at each cut. A rule that does not suffice is used up; of the first one that does, the least cut is
  * searched. Bytes are very nearly linear in the cut, so the first guess is where the line between both ends
  * meets the room there is; from there the search goes in growing strides to the other side of the border and
  * closes in. What it returns was planned and fits, and the cut below it was planned and does not. */
@@ -57,8 +57,8 @@ static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
 
 /* -- the least cut -- */
 
-/* Plan the rung at `cut`, everything else as it stands, into fitting->spare. */
-static tsr_status try_cut(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t cut)
+/* Plan the rule at `cut`, everything else as it stands, into fitting->spare. */
+static tsr_status try_cut(tsr_fitting *fitting, const tsr_fit_cut_rule *r, int64_t cut)
 {
     tsr_model_config config = fitting->now->config;
     r->apply(fitting, cut, &config);
@@ -100,7 +100,7 @@ static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
 
 /* fitting->next fits at cut `high`, and nothing fits at `low`, where low_excess was found: bring
  * fitting->next to the least cut that fits. */
-static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_rung *r, int64_t low, double low_excess,
+static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_cut_rule *r, int64_t low, double low_excess,
                            int64_t high)
 {
     tsr_status status = TSR_OK;
@@ -150,7 +150,7 @@ static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)
 }
 
 /* The ladder ends in *end where the devices have room and the offload device has not. */
-static tsr_status take_rung(tsr_fitting *fitting, const tsr_fit_rung *r, bool *end)
+static tsr_status take_rule(tsr_fitting *fitting, const tsr_fit_cut_rule *r, bool *end)
 {
     tsr_status status = TSR_OK;
     int64_t n = r->n_cuts(fitting);
@@ -174,7 +174,7 @@ out:
 static tsr_status grow_context(tsr_fitting *fitting)
 {
     tsr_status status = TSR_OK;
-    const tsr_fit_rung *context = &tsr_fit_ladder[0];
+    const tsr_fit_cut_rule *context = &tsr_fit_cut_rules[0];
     int64_t n = context->n_cuts(fitting);
     TSR_TRY(try_cut(fitting, context, 0));
     if (fitting->spare->fits) {
@@ -194,12 +194,12 @@ out:
     return status;
 }
 
-tsr_status tsr_fit_descend(tsr_fitting *fitting)
+tsr_status tsr_fit_search(tsr_fitting *fitting)
 {
     tsr_status status = TSR_OK;
     bool end = fitting->now->fits;
-    for (int i = 0; i < TSR_FIT_RUNGS && !end; i++)
-        TSR_TRY(take_rung(fitting, &tsr_fit_ladder[i], &end));
+    for (int i = 0; i < TSR_FIT_CUT_RULES && !end; i++)
+        TSR_TRY(take_rule(fitting, &tsr_fit_cut_rules[i], &end));
     if (fitting->now->fits && fitting->n_steps > 1 && fitting->steps[0].cut == TSR_FIT_CUT_CONTEXT)
         TSR_TRY(grow_context(fitting));
 out:

@@ -1,4 +1,4 @@
-/* The rungs of a fit: what gives way, in which order, and in which steps. */
+/* The rules of a fit: what gives way, in which order, and in which steps. */
 #include <stdio.h>
 #include <string.h>
 
@@ -81,7 +81,7 @@ static void cut_layers(const tsr_fitting *fitting, int64_t cut, tsr_model_config
 
 /* -- the ladder -- */
 
-const tsr_fit_rung tsr_fit_ladder[TSR_FIT_RUNGS] = {
+const tsr_fit_cut_rule tsr_fit_cut_rules[TSR_FIT_CUT_RULES] = {
     {TSR_FIT_CUT_CONTEXT, false, context_cuts, cut_context},
     {TSR_FIT_CUT_KV_TYPE, false, kv_type_cuts, cut_kv_type},
     {TSR_FIT_CUT_EXPERTS, true, expert_cuts, cut_experts},
