@@ -524,8 +524,8 @@ static void only_what_a_device_lacks_is_uploaded(void **state)
             former.file[i] ^= 0xff;
         const tsr_weights_config config = {.flags = TSR_WEIGHTS_COPY | (verify ? TSR_WEIGHTS_VERIFY : 0u),
                                            .owner = TSR_MEMORY_WEIGHTS,
-                                           .former_buffer = old,
-                                           .former = former.pointers};
+                                           .previous_buffer = old,
+                                           .previous = former.pointers};
         assert_int_equal(
             tsr_weights_create(&fake.rt, next.pointers, next.placements, next.sources, next.n, &config, &new),
             TSR_OK);

@@ -386,7 +386,7 @@ typedef struct lists {
     tsr_tensor **tensors;      /* [n] */
     tsr_placement *placements; /* [n] */
     const void **sources;      /* [n] */
-    tsr_tensor **former;       /* [n] under another split; NULL: there is none */
+    tsr_tensor **previous;     /* [n] under another split; NULL: there is none */
     tsr_shard_map *maps;
     int n, n_maps;
 } lists;
@@ -396,7 +396,7 @@ static void lists_free(lists *l)
     tsr_mem_free(l->tensors);
     tsr_mem_free(l->placements);
     tsr_mem_free(l->sources);
-    tsr_mem_free(l->former);
+    tsr_mem_free(l->previous);
     tsr_mem_free(l->maps); /* the buffer keeps its own */
 }
 
@@ -407,13 +407,13 @@ static tsr_status lists_alloc(const tsr_weights *weights, lists *l)
     TSR_TRY(tsr_mem_array(n, sizeof *l->tensors, "tensor lists", &l->tensors));
     TSR_TRY(tsr_mem_array(n, sizeof *l->placements, "tensor placements", &l->placements));
     TSR_TRY(tsr_mem_array(n, sizeof *l->sources, "tensor sources", &l->sources));
-    TSR_TRY(tsr_mem_array(n, sizeof *l->former, "tensor lists", &l->former));
+    TSR_TRY(tsr_mem_array(n, sizeof *l->previous, "tensor lists", &l->previous));
     TSR_TRY(tsr_mem_array(n, sizeof *l->maps, "shard maps", &l->maps));
 out:
     return status;
 }
 
-static void list_tensor(tsr_weight *weight, const tsr_weight *former, tsr_runtime *rt,
+static void list_tensor(tsr_weight *weight, const tsr_weight *previous, tsr_runtime *rt,
                         const tsr_model_split *split, lists *l)
 {
     tsr_placement place = placement_of(weight, split);
@@ -425,7 +425,7 @@ static void list_tensor(tsr_weight *weight, const tsr_weight *former, tsr_runtim
     }
     l->tensors[l->n] = &weight->tensor;
     l->placements[l->n] = place;
-    l->former[l->n] = former && former->tensor.shards ? (tsr_tensor *)&former->tensor : NULL;
+    l->previous[l->n] = previous && previous->tensor.shards ? (tsr_tensor *)&previous->tensor : NULL;
     l->sources[l->n++] = weight->source ? weight->source->data : NULL;
 }
 
@@ -434,23 +434,23 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
 {
     tsr_status status = TSR_OK;
     lists l = {0};
-    const tsr_weights *former = placing->former;
+    const tsr_weights *previous = placing->previous;
     progress_adapter adapter = {placing->progress, placing->user};
     tsr_weights_config config = {.flags = placing->flags,
                                  .owner = TSR_MEMORY_WEIGHTS,
                                  .progress = report,
                                  .user = &adapter,
-                                 .former_buffer = former ? former->buffer : NULL,
-                                 .later = placing->later};
+                                 .previous_buffer = previous ? previous->buffer : NULL,
+                                 .deferred = placing->deferred};
     bool share = split->embedding_group == split->output_group;
 
     TSR_TRY(lists_alloc(weights, &l));
     for (int i = 0; i < weights->n; i++)
         if (!weights->list[i]->tied || !share) /* else both lie in the same places: one tensor serves */
-            list_tensor(weights->list[i], former ? former->list[i] : NULL, rt, split, &l);
+            list_tensor(weights->list[i], previous ? previous->list[i] : NULL, rt, split, &l);
     if (weights->tied_output && share)
         weights->output = weights->embedding;
-    config.former = former ? l.former : NULL;
+    config.previous = previous ? l.previous : NULL;
     TSR_TRY(tsr_weights_create(rt, l.tensors, l.placements, l.sources, l.n, &config, &weights->buffer));
 out:
     lists_free(&l);

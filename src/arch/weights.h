@@ -147,8 +147,9 @@ typedef struct tsr_weights_placing {
     unsigned flags;
     void (*progress)(double fraction, void *user); /* NULL: nobody listens */
     void *user;
-    const tsr_weights *former; /* the same tensors under another split, which stay as they are; NULL: none */
-    uint64_t later;            /* devices that tsr_weights_refill() is for */
+    const tsr_weights
+        *previous;     /* the same tensors under another split, which stay as they are; NULL: none */
+    uint64_t deferred; /* devices that tsr_weights_refill() is for */
 } tsr_weights_placing;
 
 /* Put every declared tensor where `split` says. */

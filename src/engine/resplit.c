@@ -78,9 +78,9 @@ static tsr_status prepare(tsr_resplits *all, tsr_resplit *r)
                         "open it anew");
     TSR_TRY(tsr_resplit_plan(all, model, &r->plan));
     TSR_TRY(tsr_resplit_admit(all, r));
-    const tsr_model_former former = {model, r->exchanged};
-    TSR_TRY(
-        tsr_model_load(model->rt, &model->shape, &model->config, tsr_plan_split(r->plan), &former, &r->next));
+    const tsr_model_previous previous = {model, r->exchanged};
+    TSR_TRY(tsr_model_load(model->rt, &model->shape, &model->config, tsr_plan_split(r->plan), &previous,
+                           &r->next));
     for (tsr_session *s = model->sessions; s; s = s->next)
         TSR_TRY(follow_session(s, r->next));
     for (int d = 0; d < all->rt->n_devices; d++) {
@@ -89,7 +89,7 @@ static tsr_status prepare(tsr_resplits *all, tsr_resplit *r)
         tsr_holding_of(model, d, &old);
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             if (o != TSR_MEMORY_SCRATCH) /* of no model */
-                all->later[d] = all->later[d] - old.bytes[o] + new->bytes[o];
+                all->deferred[d] = all->deferred[d] - old.bytes[o] + new->bytes[o];
     }
 out:
     return status;
@@ -195,7 +195,7 @@ static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float
         .rt = rt, .tensor_split = tensor_split, .n_tensor_split = n_tensor_split, .list = list, .n = n};
     for (int d = 0; d < rt->n_devices; d++) {
         all.caps[d] = rt->devices[d]->memory_cap;
-        all.present[d] = all.later[d] = tsr_device_used(rt->devices[d]);
+        all.present[d] = all.deferred[d] = tsr_device_used(rt->devices[d]);
         all.peak_total[d] = rt->devices[d]->accounting.peak_total;
     }
     for (int d = 0; d < rt->n_devices; d++)

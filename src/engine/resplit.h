@@ -29,9 +29,9 @@ typedef struct tsr_resplits {
     int n_tensor_split;
     tsr_resplit *list; /* [n] */
     int n;
-    size_t caps[TSR_MAX_DEVICES];    /* of the devices; lifted meanwhile, since the accounting counts both */
-    size_t later[TSR_MAX_DEVICES];   /* bytes charged once all that is prepared so far is done */
-    size_t present[TSR_MAX_DEVICES]; /* bytes that are really taken, old and new */
+    size_t caps[TSR_MAX_DEVICES];     /* of the devices; lifted meanwhile, since the accounting counts both */
+    size_t deferred[TSR_MAX_DEVICES]; /* bytes charged once all that is prepared so far is done */
+    size_t present[TSR_MAX_DEVICES];  /* bytes that are really taken, old and new */
     size_t peak_total[TSR_MAX_DEVICES]; /* of the accounting, before */
 } tsr_resplits;
 

@@ -52,7 +52,8 @@ tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr
         tsr_plan_device before;
         tsr_holding_of(model, d, &own);
         tsr_device_props_of(rt->devices[d], &props[d]);
-        size_t goes = tsr_used_total(own.bytes), stays = all->later[d] > goes ? all->later[d] - goes : 0;
+        size_t goes = tsr_used_total(own.bytes),
+               stays = all->deferred[d] > goes ? all->deferred[d] - goes : 0;
         if (all->caps[d] < SIZE_MAX)
             props[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
         TSR_TRY(tsr_plan_describe_device(model->plan, d, &before));

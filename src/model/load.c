@@ -86,7 +86,8 @@ unsigned tsr_model_weights_flags(const tsr_model_config *config)
 }
 
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
-                          const tsr_model_split *split, const tsr_model_former *former, tsr_model **model_out)
+                          const tsr_model_split *split, const tsr_model_previous *previous,
+                          tsr_model **model_out)
 {
     tsr_status status = TSR_OK;
     tsr_model *model = NULL;
@@ -103,8 +104,8 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     tsr_weights_placing placing = {.flags = tsr_model_weights_flags(resolved),
                                    .progress = resolved->progress,
                                    .user = resolved->progress_user,
-                                   .former = former ? &former->model->weights : NULL,
-                                   .later = former ? former->exchanged : 0};
+                                   .previous = previous ? &previous->model->weights : NULL,
+                                   .deferred = previous ? previous->exchanged : 0};
     TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, &placing));
     tsr_track(&rt->tracked, &model->tracked, &model_kind);
     *model_out = model;

@@ -5,15 +5,15 @@
 #include "model/model.h"
 
 /* The same model under another split, on the same devices. */
-typedef struct tsr_model_former {
+typedef struct tsr_model_previous {
     const tsr_model *model;
     uint64_t exchanged; /* devices without room for both; their weights are left to tsr_weights_refill() */
-} tsr_model_former;
+} tsr_model_previous;
 
 /* Place the weights as `split` (copied) says. The same code loads a model, measures it, and loads it beside a
  * former one (else NULL). */
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
-                          const tsr_model_split *split, const tsr_model_former *former,
+                          const tsr_model_split *split, const tsr_model_previous *previous,
                           tsr_model **model_out);
 
 /* Give back what tsr_model_load() took; NULL is fine. Sessions of the model stay, without a model. */

@@ -107,9 +107,9 @@ typedef struct tsr_weights_config {
     tsr_memory_owner owner;
     tsr_weights_progress progress; /* NULL: nobody listens */
     void *user;
-    const tsr_buffer *former_buffer; /* NULL, or where the same tensors lie under another split */
-    tsr_tensor *const *former;       /* [n] they, in the same order; NULL for one that is not there */
-    uint64_t later;                  /* devices whose shards tsr_weights_fill() makes */
+    const tsr_buffer *previous_buffer; /* NULL, or where the same tensors lie under another split */
+    tsr_tensor *const *previous;       /* [n] they, in the same order; NULL for one that is not there */
+    uint64_t deferred;                 /* devices whose shards tsr_weights_fill() makes */
 } tsr_weights_config;
 
 /* Put n tensors on the devices as their placements say: sources[i] is tensor i, whole and dense, in read-only
@@ -121,7 +121,7 @@ typedef struct tsr_weights_config {
  * to all devices at once (alloc/buffer/upload.h). On measuring devices sources may be NULL (views are then
  * fake addresses).
  *
- * A buffer can be made after a former one of the same tensors, which goes on to exist beside it: a device
+ * A buffer can be made after a previous one of the same tensors, which goes on to exist beside it: a device
  * whose part of every tensor stays the same borrows its regions (tsr_buffer_inherit()), and what others have
  * as copies of their new shards is copied on the device and not uploaded.
  *
@@ -133,7 +133,7 @@ tsr_status tsr_weights_create(tsr_runtime *rt, tsr_tensor *const *tensors, const
                               tsr_buffer **buffer_out);
 
 /* Give the tensors of such a buffer, in the same order, their copies on devices that have nothing of them:
- * because of config.later, or since tsr_buffer_drop_device(). On failure these have nothing again. */
+ * because of config.deferred, or since tsr_buffer_drop_device(). On failure these have nothing again. */
 tsr_status tsr_weights_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
                             uint64_t devices, unsigned flags);
 

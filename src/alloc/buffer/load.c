@@ -54,10 +54,11 @@ static tsr_window window_of(const tsr_buffer_item *item, int d)
 }
 
 /* What the device held of it before. */
-static tsr_window former_window(const loading *l, int i, int d)
+static tsr_window previous_window(const loading *l, int i, int d)
 {
-    const tsr_tensor *former = l->config->former ? l->config->former[i] : NULL;
-    return former && former->shards ? tsr_placement_window(former, &former->placement, d) : (tsr_window){0};
+    const tsr_tensor *previous = l->config->previous ? l->config->previous[i] : NULL;
+    return previous && previous->shards ? tsr_placement_window(previous, &previous->placement, d)
+                                        : (tsr_window){0};
 }
 
 static size_t device_bytes(const loading *l, int d)
@@ -72,12 +73,12 @@ static size_t device_bytes(const loading *l, int d)
 static bool is_unchanged(const loading *l, int d)
 {
     size_t before = 0;
-    if (!l->config->former_buffer)
+    if (!l->config->previous_buffer)
         return false;
     for (int i = 0; i < l->n; i++)
-        if (!same_window(window_of(&l->items[i], d), former_window(l, i, d)))
+        if (!same_window(window_of(&l->items[i], d), previous_window(l, i, d)))
             return false;
-    for (const tsr_tensor *t = l->config->former_buffer->tensors; t; t = t->buffer_next)
+    for (const tsr_tensor *t = l->config->previous_buffer->tensors; t; t = t->buffer_next)
         before += tsr_placement_bytes(t, &t->placement, d);
     return before == device_bytes(l, d);
 }
@@ -85,9 +86,9 @@ static bool is_unchanged(const loading *l, int d)
 static tsr_status borrow_device(loading *l, int d)
 {
     for (int i = 0; i < l->n; i++)
-        if (l->config->former[i] && l->config->former[i]->shards)
-            l->items[i].shards[d] = l->config->former[i]->shards[d];
-    return tsr_buffer_borrow(l->buffer, l->config->former_buffer, d);
+        if (l->config->previous[i] && l->config->previous[i]->shards)
+            l->items[i].shards[d] = l->config->previous[i]->shards[d];
+    return tsr_buffer_borrow(l->buffer, l->config->previous_buffer, d);
 }
 
 static tsr_window meet(tsr_window a, tsr_window b)
@@ -117,15 +118,15 @@ static void add_missing(loading *l, const tsr_buffer_item *item, tsr_window all,
     add_part(l, item, (tsr_window){kept.col_end, all.col_end, kept.row_begin, kept.row_end});
 }
 
-/* Copy `kept` from the former shard to the new one. */
+/* Copy `kept` from the previous shard to the new one. */
 static tsr_status keep_part(const loading *l, int i, int d, tsr_window kept)
 {
     const tsr_buffer_item *item = &l->items[i];
     tsr_device *device = l->buffer->rt->devices[d];
-    const tsr_tensor *former = l->config->former[i];
-    const tsr_buffer_item was = {(tsr_tensor *)former, former->placement, NULL, former->shards};
+    const tsr_tensor *previous = l->config->previous[i];
+    const tsr_buffer_item was = {(tsr_tensor *)previous, previous->placement, NULL, previous->shards};
     return device->ops->copy(device, tsr_upload_target(item, kept, d), item->shards[d].row_stride,
-                             tsr_upload_target(&was, kept, d), former->shards[d].row_stride,
+                             tsr_upload_target(&was, kept, d), previous->shards[d].row_stride,
                              tsr_window_width(item->tensor, kept), tsr_window_height(kept));
 }
 
@@ -134,12 +135,12 @@ static tsr_status keep_part(const loading *l, int i, int d, tsr_window kept)
 static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
 {
     tsr_status status = TSR_OK;
-    const tsr_buffer *former = l->config->former_buffer;
-    bool keeps = former && tsr_buffer_has_copies(former, d) && !(l->config->flags & TSR_WEIGHTS_VERIFY);
+    const tsr_buffer *previous = l->config->previous_buffer;
+    bool keeps = previous && tsr_buffer_has_copies(previous, d) && !(l->config->flags & TSR_WEIGHTS_VERIFY);
     int begin = l->n_parts;
     for (int i = 0; i < l->n; i++) {
         tsr_window all = window_of(&l->items[i], d);
-        tsr_window kept = keeps ? meet(all, former_window(l, i, d)) : (tsr_window){0};
+        tsr_window kept = keeps ? meet(all, previous_window(l, i, d)) : (tsr_window){0};
         if (kept.row_begin < kept.row_end)
             TSR_TRY(keep_part(l, i, d, kept));
         add_missing(l, &l->items[i], all, kept);
@@ -191,7 +192,7 @@ static tsr_status fill_copies(loading *l, uint64_t devices, tsr_upload_config *c
     tsr_status status = TSR_OK;
     tsr_runtime *rt = l->buffer->rt;
     tsr_upload_job *jobs = NULL;
-    int n_jobs = 0, n_copied = 0, most = l->config->former ? 4 : 1; /* parts of an item */
+    int n_jobs = 0, n_copied = 0, most = l->config->previous ? 4 : 1; /* parts of an item */
 
     for (int d = 0; d < rt->n_devices; d++)
         n_copied += devices >> d & 1;
@@ -227,7 +228,7 @@ static tsr_status load_devices(loading *l)
 
     for (int d = 0; d < l->buffer->rt->n_devices; d++) {
         size_t bytes = device_bytes(l, d);
-        if (l->config->later >> d & 1)
+        if (l->config->deferred >> d & 1)
             continue;
         TSR_TRY(load_device(l, d, &copied));
         config.total_bytes += bytes;
