@@ -432,7 +432,7 @@ static void step_save_and_load(kv_fixture *f, model *m, int seq)
 }
 
 /* All pages go to a region whose heads are divided at random; some layers wander to other devices. */
-static void step_take_over(kv_fixture *f)
+static void step_adopt(kv_fixture *f)
 {
     kv_fixture next = *f;
     size_t wanted[N_DEVICES];
@@ -448,10 +448,10 @@ static void step_take_over(kv_fixture *f)
     }
     next.config.layers = next.layers;
     for (int d = 0; d < N_DEVICES; d++)
-        wanted[d] = tsr_kv_take_over_bytes(f->kv, next.layers, f->fake.devices[d]);
+        wanted[d] = tsr_kv_adopt_bytes(f->kv, next.layers, f->fake.devices[d]);
     assert_int_equal(tsr_kv_create(&f->fake.rt, &next.config, &next.kv), TSR_OK);
     tsr_kv_stats before = tsr_kv_stats_of(f->kv);
-    tsr_status status = tsr_kv_take_over(next.kv, f->kv);
+    tsr_status status = tsr_kv_adopt(next.kv, f->kv);
     if (status != TSR_OK) { /* made to fail: the old one goes on */
         assert_true(status == TSR_ERR_MEMORY || status == TSR_ERR_DEVICE);
         tsr_kv_destroy(next.kv);
@@ -461,7 +461,7 @@ static void step_take_over(kv_fixture *f)
     assert_memory_equal(&after, &before, sizeof after);
     for (int d = 0; d < N_DEVICES; d++)
         assert_int_equal(tsr_kv_committed_bytes(next.kv, d), wanted[d]);
-    assert_int_equal(tsr_kv_take_over(next.kv, f->kv), before.n_touched ? TSR_ERR_INVALID : TSR_OK);
+    assert_int_equal(tsr_kv_adopt(next.kv, f->kv), before.n_touched ? TSR_ERR_INVALID : TSR_OK);
     tsr_kv_destroy(f->kv);
     f->kv = next.kv;
     memcpy(f->maps, next.maps, sizeof f->maps);
@@ -486,7 +486,7 @@ static void random_step(kv_fixture *f, model *m)
     } else if (kind < 13) {
         step_save_and_load(f, m, seq);
     } else {
-        step_take_over(f);
+        step_adopt(f);
     }
 }
 

@@ -36,7 +36,7 @@ static tsr_status follow_session(tsr_session *session, tsr_model *next)
     tsr_status status = TSR_OK;
     const tsr_step *last = last_step(session);
     TSR_TRY(tsr_session_create(next, &session->successor));
-    TSR_TRY(tsr_kv_take_over(session->successor->kv, session->kv));
+    TSR_TRY(tsr_kv_adopt(session->successor->kv, session->kv));
     session->successor->next_tokens = last ? last->n_tokens : 0;
     session->successor->next_outputs = last ? last->n_outputs : 0;
 out:

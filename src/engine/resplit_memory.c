@@ -71,7 +71,7 @@ static size_t new_committed(const tsr_model *model, const tsr_kv_layer *layers, 
 {
     size_t bytes = 0;
     for (const tsr_session *s = model->sessions; s; s = s->next)
-        bytes += tsr_kv_take_over_bytes(s->kv, layers, model->rt->devices[d]);
+        bytes += tsr_kv_adopt_bytes(s->kv, layers, model->rt->devices[d]);
     return bytes;
 }
 

@@ -333,7 +333,7 @@ tsr_status tsr_kv_group_compact(tsr_kv_group *group, const int64_t *lengths)
 
 /* -- another split -- */
 
-tsr_status tsr_kv_group_take_over(tsr_kv_group *group, const tsr_kv_group *from)
+tsr_status tsr_kv_group_adopt(tsr_kv_group *group, const tsr_kv_group *from)
 {
     tsr_status status = TSR_OK;
     size_t n_pages = (size_t)group->n_pages, n_seq = (size_t)group->n_seq_max;

@@ -84,8 +84,8 @@ typedef struct tsr_kv_origin {
 tsr_status tsr_kv_group_prepare_restore(tsr_kv_group *group, const tsr_kv_origin *origin);
 void tsr_kv_group_restore(tsr_kv_group *group, int seq, const tsr_kv_origin *origin);
 
-/* As tsr_kv_compact() and tsr_kv_take_over(); lengths[n_seq_max] are the sequences'. */
+/* As tsr_kv_compact() and tsr_kv_adopt(); lengths[n_seq_max] are the sequences'. */
 tsr_status tsr_kv_group_compact(tsr_kv_group *group, const int64_t *lengths);
-tsr_status tsr_kv_group_take_over(tsr_kv_group *group, const tsr_kv_group *from);
+tsr_status tsr_kv_group_adopt(tsr_kv_group *group, const tsr_kv_group *from);
 
 #endif

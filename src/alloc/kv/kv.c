@@ -309,7 +309,7 @@ tsr_status tsr_kv_compact(tsr_kv *kv)
 /* -- another split -- */
 
 /* Whether pages of both have the same numbers, and this one holds nothing. */
-static bool can_take_over(const tsr_kv *kv, const tsr_kv *from)
+static bool can_adopt(const tsr_kv *kv, const tsr_kv *from)
 {
     bool same = kv->n_groups == from->n_groups && kv->n_seq_max == from->n_seq_max;
     for (int g = 0; g < kv->n_groups && same; g++) {
@@ -320,19 +320,19 @@ static bool can_take_over(const tsr_kv *kv, const tsr_kv *from)
     return same;
 }
 
-tsr_status tsr_kv_take_over(tsr_kv *kv, const tsr_kv *from)
+tsr_status tsr_kv_adopt(tsr_kv *kv, const tsr_kv *from)
 {
     tsr_status status = TSR_OK;
-    if (!can_take_over(kv, from))
+    if (!can_adopt(kv, from))
         return tsr_fail(TSR_ERR_INVALID, "KV pages can be taken over only by a new region of the same size");
     for (int g = 0; g < kv->n_groups; g++)
-        TSR_TRY(tsr_kv_group_take_over(&kv->groups[g], &from->groups[g]));
+        TSR_TRY(tsr_kv_group_adopt(&kv->groups[g], &from->groups[g]));
     memcpy(kv->lengths, from->lengths, (size_t)kv->n_seq_max * sizeof *kv->lengths);
 out:
     return status;
 }
 
-size_t tsr_kv_take_over_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const tsr_device *device)
+size_t tsr_kv_adopt_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const tsr_device *device)
 {
     size_t k_head = tsr_type_row_bytes(from->type_k, from->head_dim) * (size_t)from->page_tokens;
     size_t v_head = tsr_type_row_bytes(from->type_v, from->head_dim) * (size_t)from->page_tokens;

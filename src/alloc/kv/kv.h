@@ -97,10 +97,10 @@ tsr_status tsr_kv_compact(tsr_kv *kv);
  * shared as they are there. Both were made with one config but for the devices of the layers. What each
  * device lacks is copied from those that have it; `from` stays as it is. Blocks. On failure `kv` can only be
  * destroyed: TSR_ERR_MEMORY if a device cannot commit memory, or a device's own status. */
-tsr_status tsr_kv_take_over(tsr_kv *kv, const tsr_kv *from);
+tsr_status tsr_kv_adopt(tsr_kv *kv, const tsr_kv *from);
 
 /* The committed bytes of a device after a region with these layers took over `from`. */
-size_t tsr_kv_take_over_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const tsr_device *device);
+size_t tsr_kv_adopt_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const tsr_device *device);
 
 /* Make the empty sequence `seq` hold `length` tokens whose pages' contents are undefined: of group g those
  * from first[g] on. Of those the ones that lie in the first `shared` tokens (whole pages, or all of it) and

@@ -179,7 +179,7 @@ static bool same_shape(const tsr_device_layout *reserved, const tsr_device_layou
     return true;
 }
 
-static tsr_status take_over(const tsr_device_layout *reserved, tsr_device_layout *device)
+static tsr_status adopt(const tsr_device_layout *reserved, tsr_device_layout *device)
 {
     tsr_status status =
         tsr_mem_array((size_t)reserved->n_chunks, sizeof(size_t), "arena chunks", &device->chunk_bytes);
@@ -224,9 +224,9 @@ tsr_status tsr_layout_pack(const tsr_runtime *rt, const tsr_layout *reserved, ts
         tsr_device_layout *device = &layout->devices[d];
         int twin;
         if (reserved && same_shape(&reserved->devices[d], device))
-            TSR_TRY(take_over(&reserved->devices[d], device));
+            TSR_TRY(adopt(&reserved->devices[d], device));
         else if ((twin = find_twin(rt, layout, d)) >= 0)
-            TSR_TRY(take_over(&layout->devices[twin], device));
+            TSR_TRY(adopt(&layout->devices[twin], device));
         else
             TSR_TRY(tsr_layout_pack_device(rt->devices[d], device));
     }

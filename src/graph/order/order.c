@@ -190,7 +190,7 @@ static void lower_peaks(chooser *c)
 }
 
 /* Whether another program's order suits this graph: everything runs after what it waits for. */
-static bool take_over(chooser *c, const tsr_order *like)
+static bool adopt(chooser *c, const tsr_order *like)
 {
     tsr_order_search *s = &c->search;
     int n_run = 0;
@@ -234,7 +234,7 @@ tsr_status tsr_order_choose(const tsr_runtime *rt, const tsr_lowered *lowered, c
     for (int i = 0; i < lowered->n_instrs; i++)
         order.instrs[i] = i;
     measure(&c, order.given_bytes);
-    bool taken_over = like && take_over(&c, like);
+    bool taken_over = like && adopt(&c, like);
     measure(&c, order.peak_bytes);
     if (taken_over)
         order.least = like->least;
