@@ -105,7 +105,7 @@ out:
     return status;
 }
 
-tsr_status tsr_cuda_settle(tsr_cuda_device *cuda)
+tsr_status tsr_cuda_quiesce(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(TSR_CUDA(cudaEventRecord(cuda->copied, cuda->copies)));
@@ -115,10 +115,10 @@ out:
     return status;
 }
 
-void tsr_cuda_settle_to_release(tsr_cuda_device *cuda)
+void tsr_cuda_quiesce_to_release(tsr_cuda_device *cuda)
 {
     char sentence[1024];
     snprintf(sentence, sizeof sentence, "%s", tsr_last_error());
-    (void)!tsr_cuda_settle(cuda);
+    (void)!tsr_cuda_quiesce(cuda);
     tsr_fail_store("%s", sentence);
 }

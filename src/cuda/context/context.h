@@ -92,14 +92,14 @@ tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda);
  * releasing would wait for it. */
 bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out);
 
-/* As tsr_cuda_settle(), for them: what fails is not told, and the stored sentence stays. */
-void tsr_cuda_settle_to_release(tsr_cuda_device *cuda);
+/* As tsr_cuda_quiesce(), for them: what fails is not told, and the stored sentence stays. */
+void tsr_cuda_quiesce_to_release(tsr_cuda_device *cuda);
 
 /* Poll until the event has happened; TSR_ERR_DEVICE_LOST once `hung` is set. */
 tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
 
 /* Wait until everything on `stream` has happened; on both streams. */
 tsr_status tsr_cuda_drain(tsr_cuda_device *cuda);
-tsr_status tsr_cuda_settle(tsr_cuda_device *cuda);
+tsr_status tsr_cuda_quiesce(tsr_cuda_device *cuda);
 
 #endif

@@ -359,7 +359,7 @@ out:
 
 /* The others would wait for a device that failed. What it has enqueued itself may wait for them; it ends once
  * the communicator is aborted, and is waited for: the next call from outside finds the stream empty. */
-static void come_to_rest(tsr_device_program *program)
+static void quiesce(tsr_device_program *program)
 {
     const tsr_cuda_outcome *outcome = &program->cuda->outcome;
     if (!outcome->aborted && program->comm)
@@ -389,7 +389,7 @@ static void run_program(void *argument)
         outcome->status = status;
         snprintf(outcome->text, sizeof outcome->text, "device %s: %s", cuda->base.name, tsr_last_error());
         if (status != TSR_ERR_RANGE)
-            come_to_rest(program);
+            quiesce(program);
     }
     if (entered)
         tsr_cuda_pop_device(previous);

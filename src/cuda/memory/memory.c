@@ -79,7 +79,7 @@ void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes)
         return;
     tsr_cuda_range *range = tsr_cuda_range_find(cuda, pointer);
     if (range) {
-        tsr_cuda_settle_to_release(cuda); /* undoing a mapping does not wait for what uses it */
+        tsr_cuda_quiesce_to_release(cuda); /* undoing a mapping does not wait for what uses it */
         tsr_cuda_range_destroy(cuda, range);
     } else {
         (void)cudaFree(pointer); /* this does */
@@ -211,7 +211,7 @@ static tsr_status change_granules(tsr_device *device, void *base, size_t offset,
 /* Nothing may still use what is decommitted. */
 static tsr_status settle_and_decommit(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
 {
-    tsr_status status = tsr_cuda_settle(cuda);
+    tsr_status status = tsr_cuda_quiesce(cuda);
     return status == TSR_OK ? tsr_cuda_range_decommit(cuda, range, begin, end) : status;
 }
 

@@ -151,7 +151,7 @@ void tsr_cuda_ring_trim(tsr_cuda_device *cuda)
         tsr_cuda_slot *slot = &cuda->ring.slots[i];
         if (!slot->block || (n_kept < TSR_CUDA_KEPT_SLOTS && ++n_kept))
             continue;
-        if (slot->busy && tsr_cuda_wait_event(cuda, slot->done) != TSR_OK && tsr_cuda_settle(cuda) != TSR_OK)
+        if (slot->busy && tsr_cuda_wait_event(cuda, slot->done) != TSR_OK && tsr_cuda_quiesce(cuda) != TSR_OK)
             continue; /* a copy may still be under way */
         slot->busy = false;
         tsr_pool_give(cuda->pinned, slot->block, TSR_POOL_HOST);
@@ -173,7 +173,7 @@ static tsr_status enqueue_piece(tsr_cuda_device *cuda, tsr_cuda_slot *slot, void
     status = TSR_CUDA(cudaEventRecord(slot->done, cuda->copies));
     slot->busy = status == TSR_OK;
     if (status != TSR_OK) /* the slot must not be used while the copy runs */
-        (void)!tsr_cuda_settle(cuda);
+        (void)!tsr_cuda_quiesce(cuda);
 out:
     return status;
 }

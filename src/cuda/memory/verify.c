@@ -32,7 +32,7 @@ tsr_status tsr_cuda_checksum(tsr_device *device, const void *bytes, size_t n, ui
     if (status == TSR_OK)
         *sum_out = *(const uint64_t *)home->data;
     else
-        tsr_cuda_settle_to_release(cuda); /* nothing may write there when they are given back */
+        tsr_cuda_quiesce_to_release(cuda); /* nothing may write there when they are given back */
 out:
     tsr_pool_give(cuda->pinned, home, TSR_POOL_HOST);
     tsr_device_scratch_give(device, sum, status == TSR_OK ? TSR_STREAM_COPIES : TSR_POOL_HOST);

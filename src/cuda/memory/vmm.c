@@ -230,7 +230,7 @@ tsr_status tsr_cuda_range_commit(tsr_cuda_device *cuda, tsr_cuda_range *range, s
     if (status != TSR_OK) {
         char first[512];
         snprintf(first, sizeof first, "%s", tsr_last_error());
-        (void)!tsr_cuda_settle(cuda); /* zeroing may be under way */
+        (void)!tsr_cuda_quiesce(cuda); /* zeroing may be under way */
         for (size_t i = begin; i < end; i++)
             if (range->backed[i] && !was_backed[i - begin])
                 (void)!tsr_cuda_range_decommit(cuda, range, i, i + 1);

@@ -293,7 +293,7 @@ void tsr_cuda_unwrap(tsr_device *device, const void *wrapped, size_t bytes)
     if (wrap->begin < wrap->end) {
         if (!tsr_cuda_enter_to_release(cuda, &previous))
             return; /* it may be reading still: stays registered */
-        tsr_cuda_settle_to_release(cuda);
+        tsr_cuda_quiesce_to_release(cuda);
         drop_pages(cuda, wrap->begin, wrap->end);
         tsr_cuda_leave(previous);
     }
