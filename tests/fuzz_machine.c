@@ -12,7 +12,7 @@
 
 #include <tsr/links.h>
 
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
@@ -28,7 +28,7 @@ static void use(tsr_topology *topo)
     size_t written = 0;
     tsr_device_list *devices = NULL;
     tsr_links *links = NULL;
-    if (tsr_topo_settle(topo, NULL) != TSR_OK)
+    if (tsr_topo_complete(topo, NULL) != TSR_OK)
         return;
     tsr_topology_print(topo, write_nothing, &written);
     if (topo->n_gpus > 0 && tsr_topology_write_nccl_xml(topo, write_nothing, &written) != TSR_OK)

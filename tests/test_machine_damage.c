@@ -19,7 +19,7 @@
 #include "core/mem.h"
 #include "support/random.h"
 #include "support/topology.h"
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
 
 #define SHARED "../shared/topo/nccl"
@@ -114,7 +114,7 @@ static const char *try_one(reader read, const char *text, size_t bytes, int *n_l
     const char *fault = NULL;
     tsr_status status = read(text, bytes, "damaged", &topo);
     if (status == TSR_OK)
-        status = tsr_topo_settle(topo, NULL);
+        status = tsr_topo_complete(topo, NULL);
     if (status == TSR_OK) {
         fault = use(topo);
         ++*n_loaded;

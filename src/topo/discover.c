@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "core/gpu.h"
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 #include "topo/import/gpus.h"
 #include "topo/topo.h"
 
@@ -111,7 +111,7 @@ tsr_status tsr_topology_discover(const tsr_topology_config *config, tsr_topology
     if (topo->is_this_machine)
         add_gpus(topo, config ? &config->logger : NULL);
     else /* hwloc's variables named another one */
-        status = tsr_topo_settle(topo, NULL);
+        status = tsr_topo_complete(topo, NULL);
     if (status != TSR_OK) {
         tsr_topology_destroy(topo);
         return status;

@@ -9,7 +9,7 @@
 #include "core/gpu_memory.h"
 #include "core/mem.h"
 #include "topo/devices/devices.h"
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 #include "topo/topo.h"
 
 /* -- which GPU -- */

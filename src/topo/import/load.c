@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "core/mem.h"
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
 
 static const char synthetic_prefix[] = "synthetic:";
@@ -199,7 +199,7 @@ static tsr_status finish(tsr_topology *topo, const char *source, const tsr_topol
     tsr_status status = TSR_OK;
     snprintf(topo->source, sizeof topo->source, "%s", source);
     topo->is_this_machine = false;
-    TSR_TRY(tsr_topo_settle(topo, config ? config->cards : NULL));
+    TSR_TRY(tsr_topo_complete(topo, config ? config->cards : NULL));
     if (config) {
         tsr_log(&config->logger, TSR_LOG_INFO, "%s: %d NUMA nodes, %d cores, %d PCI devices, %d GPUs",
                 topo->source, topo->n_numa_nodes, topo->n_cores, topo->n_pci, topo->n_gpus);

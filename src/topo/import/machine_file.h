@@ -1,5 +1,5 @@
 /* The readers of machine descriptions, and finding out which one a file is for. Each reader makes a topology
- * that tsr_topo_settle() has still to complete. */
+ * that tsr_topo_complete() has still to complete. */
 #ifndef TSR_TOPO_IMPORT_MACHINE_FILE_H
 #define TSR_TOPO_IMPORT_MACHINE_FILE_H
 

@@ -1,6 +1,6 @@
-/* The --machine text -> a draft: "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s". The grammar
- * is at tsr_topology_describe(). Words are read one by one and every message says at which column the wrong
- * one stands. Bus ids are invented in PCI domain ffff. */
+/* The --machine text -> a builder: "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s". The
+ * grammar is at tsr_topology_describe(). Words are read one by one and every message says at which column the
+ * wrong one stands. Bus ids are invented in PCI domain ffff. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "core/mem.h"
 #include "topo/import/cards.h"
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
 
 enum { WORD_BYTES = 48, MOST_SOCKETS = 8, MOST_CORES = 512, INVENTED_DOMAIN = 0xffff };
@@ -238,7 +238,7 @@ out:
     return status;
 }
 
-/* -- groups -> draft -- */
+/* -- groups -> builder -- */
 
 static const struct group *host_group(const struct parser *p)
 {
@@ -249,7 +249,7 @@ static const struct group *host_group(const struct parser *p)
 }
 
 /* Sockets, each with one NUMA node and one host bridge; node i and bridge i belong together. */
-static tsr_status add_sockets(const struct parser *p, tsr_topo_draft *draft)
+static tsr_status add_sockets(const struct parser *p, tsr_topo_builder *builder)
 {
     tsr_status status = TSR_OK;
     const struct group *host = host_group(p);
@@ -257,27 +257,27 @@ static tsr_status add_sockets(const struct parser *p, tsr_topo_draft *draft)
     if (n > MOST_SOCKETS)
         return tsr_fail(TSR_ERR_INVALID, "machine: %d sockets; at most %d are described", n, MOST_SOCKETS);
     for (int i = 0; i < n; i++) {
-        tsr_draft_node *node;
+        tsr_builder_node *node;
         tsr_pci_bridge *bridge;
-        TSR_TRY(tsr_draft_add_node(draft, &node));
+        TSR_TRY(tsr_builder_add_node(builder, &node));
         node->os_index = i;
         node->own_package = true;
         node->memory_bytes = host && host->memory_bytes ? host->memory_bytes : guessed_memory;
         node->bytes_per_s = host && host->bytes_per_s > 0 ? host->bytes_per_s : guessed_bytes_per_s;
         for (int pu = i * cores; pu < (i + 1) * cores && pu < TSR_DRAFT_MAX_PUS; pu++)
             node->pus[pu / 64] |= UINT64_C(1) << (pu % 64);
-        TSR_TRY(tsr_draft_add_bridge(draft, &bridge));
+        TSR_TRY(tsr_builder_add_bridge(builder, &bridge));
         bridge->numa_node = i;
     }
     if (!host || !host->cores || !host->memory_bytes || !(host->bytes_per_s > 0))
-        tsr_topo_note(draft->notes, sizeof draft->notes, "guessed of each socket:%s%s%s",
+        tsr_topo_note(builder->notes, sizeof builder->notes, "guessed of each socket:%s%s%s",
                       host && host->cores ? "" : " 16 cores", host && host->memory_bytes ? "" : " 64 GiB",
                       host && host->bytes_per_s > 0 ? "" : " 50 GB/s");
 out:
     return status;
 }
 
-/* GPU `index` of the group: what the text says of it; the card table and settle.c add the rest. */
+/* GPU `index` of the group: what the text says of it; the card table and complete.c add the rest. */
 static void describe_gpu(const struct group *group, int first, int index, tsr_gpu *gpu)
 {
     const tsr_card *card = group->card;
@@ -300,10 +300,10 @@ static void describe_gpu(const struct group *group, int first, int index, tsr_gp
     }
 }
 
-static tsr_status add_gpus(const struct group *group, int total, tsr_topo_draft *draft)
+static tsr_status add_gpus(const struct group *group, int total, tsr_topo_builder *builder)
 {
     tsr_status status = TSR_OK;
-    int n_sockets = draft->n_nodes, first = draft->n_gpus, shared = -1;
+    int n_sockets = builder->n_nodes, first = builder->n_gpus, shared = -1;
     if (group->node >= n_sockets)
         return tsr_fail(TSR_ERR_INVALID, "machine: 'node %d' of %d; write '%dx host' for as many sockets",
                         group->node, n_sockets, group->node + 1);
@@ -315,13 +315,13 @@ static tsr_status add_gpus(const struct group *group, int total, tsr_topo_draft 
                                           : (first + i) * n_sockets / total;
         if (group->behind_switch && shared < 0) {
             tsr_pci_bridge *bridge;
-            TSR_TRY(tsr_draft_add_bridge(draft, &bridge));
+            TSR_TRY(tsr_builder_add_bridge(builder, &bridge));
             snprintf(bridge->bus_id, sizeof bridge->bus_id, "%04x:fe:%02x.0", INVENTED_DOMAIN, first & 0x1f);
             bridge->parent = bridge->numa_node = node;
-            shared = draft->n_bridges - 1;
+            shared = builder->n_bridges - 1;
         }
-        TSR_TRY(tsr_draft_add_pci(draft, &pci));
-        TSR_TRY(tsr_draft_add_gpu(draft, &gpu));
+        TSR_TRY(tsr_builder_add_pci(builder, &pci));
+        TSR_TRY(tsr_builder_add_gpu(builder, &gpu));
         snprintf(pci->bus_id, sizeof pci->bus_id, "%04x:%02x:00.0", INVENTED_DOMAIN, first + i);
         memcpy(gpu->bus_id, pci->bus_id, sizeof gpu->bus_id);
         pci->class_id = 0x0302;
@@ -339,10 +339,10 @@ out:
 tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
-    tsr_topo_draft *draft = NULL;
+    tsr_topo_builder *builder = NULL;
     struct parser p = {.text = text, .at = text};
     int total = 0;
-    TSR_TRY(tsr_draft_create("--machine", &draft));
+    TSR_TRY(tsr_builder_create("--machine", &builder));
     TSR_TRY(parse(&p));
     for (int i = 0; i < p.n_groups; i++)
         total += p.groups[i].card ? p.groups[i].count : 0;
@@ -351,12 +351,12 @@ tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out)
             tsr_fail(TSR_ERR_INVALID, "machine: %d cards; at most %d are planned for", total, TSR_MAX_GPUS);
         goto out;
     }
-    TSR_TRY(add_sockets(&p, draft));
+    TSR_TRY(add_sockets(&p, builder));
     for (int i = 0; i < p.n_groups; i++)
         if (p.groups[i].card)
-            TSR_TRY(add_gpus(&p.groups[i], total, draft));
-    TSR_TRY(tsr_topo_from_draft(draft, topo_out));
+            TSR_TRY(add_gpus(&p.groups[i], total, builder));
+    TSR_TRY(tsr_topo_build(builder, topo_out));
 out:
-    tsr_draft_free(draft);
+    tsr_builder_free(builder);
     return status;
 }

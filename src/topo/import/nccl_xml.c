@@ -1,11 +1,11 @@
-/* NCCL's topology XML -> a draft.
+/* NCCL's topology XML -> a builder.
  *
  * The format is NCCL's own cache of what it found (version 1): `system` holds `cpu` elements (NUMA nodes),
  * these hold `pci` (switches and devices) and `nic`, a GPU's `pci` holds `gpu` with `nvlink` and `c2c`. There
  * are two dialects: dumps, which are complete, and files that clouds ship for their machine types, in which
  * NCCL fills the gaps at run time; here the card table and whoever names the cards do. Classes and link
  * speeds are matched by prefix as NCCL does; but where NCCL takes an unknown link speed for generation 3 in
- * silence, it stays unknown here until settle.c notes what is taken instead. */
+ * silence, it stays unknown here until complete.c notes what is taken instead. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 
 #include "core/mem.h"
 #include "topo/import/cards.h"
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
 #include "topo/import/xml.h"
 
@@ -21,7 +21,7 @@ enum { MOST_LINKS = 64 /* of one GPU to one place; NVLink 5 has 18 in all */ };
 
 struct reader {
     const char *name;
-    tsr_topo_draft *draft;
+    tsr_topo_builder *builder;
     const char *host_hash; /* of the first cpu: all must have it */
     bool asked;            /* a <gpu> is there: NCCL has asked the driver for its NVLinks */
 };
@@ -51,7 +51,7 @@ static tsr_status number(const struct reader *in, const tsr_xml_element *at, con
 /* -- cpu -- */
 
 /* "000000ff,ffff0000": 32 processors per word, the highest first. */
-static tsr_status read_affinity(const struct reader *in, const tsr_xml_element *cpu, tsr_draft_node *node)
+static tsr_status read_affinity(const struct reader *in, const tsr_xml_element *cpu, tsr_builder_node *node)
 {
     const char *text = tsr_xml_attribute_of(cpu, "affinity");
     int words = text && *text ? 1 : 0;
@@ -83,11 +83,11 @@ static void name_cpu(const tsr_xml_element *cpu, char *model, size_t bytes)
 static tsr_status read_node(struct reader *in, const tsr_xml_element *cpu, int *node_out)
 {
     tsr_status status = TSR_OK;
-    tsr_draft_node *node = NULL;
+    tsr_builder_node *node = NULL;
     int numa, i;
     const char *hash = tsr_xml_attribute_of(cpu, "host_hash");
     TSR_TRY(number(in, cpu, "numaid", -1, TSR_DRAFT_MAX_PUS, -1, &numa));
-    if (in->draft->n_nodes == 0)
+    if (in->builder->n_nodes == 0)
         in->host_hash = hash;
     else if (hash && in->host_hash && strcmp(hash, in->host_hash) != 0) {
         status =
@@ -97,19 +97,19 @@ static tsr_status read_node(struct reader *in, const tsr_xml_element *cpu, int *
                      in->name, cpu->line, hash);
         goto out;
     }
-    for (i = 0; i < in->draft->n_nodes; i++)
-        if (in->draft->nodes[i].os_index == numa)
-            node = &in->draft->nodes[i];
+    for (i = 0; i < in->builder->n_nodes; i++)
+        if (in->builder->nodes[i].os_index == numa)
+            node = &in->builder->nodes[i];
     if (!node) {
         tsr_pci_bridge *host;
-        TSR_TRY(tsr_draft_add_node(in->draft, &node));
-        TSR_TRY(tsr_draft_add_bridge(in->draft, &host));
+        TSR_TRY(tsr_builder_add_node(in->builder, &node));
+        TSR_TRY(tsr_builder_add_bridge(in->builder, &host));
         node->os_index = numa;
-        host->numa_node = in->draft->n_nodes - 1;
+        host->numa_node = in->builder->n_nodes - 1;
     }
     TSR_TRY(read_affinity(in, cpu, node));
     name_cpu(cpu, node->cpu_model, sizeof node->cpu_model);
-    *node_out = (int)(node - in->draft->nodes);
+    *node_out = (int)(node - in->builder->nodes);
 out:
     return status;
 }
@@ -135,7 +135,7 @@ static tsr_status read_speed(const struct reader *in, const tsr_xml_element *pci
         if (strncmp(text, speeds[i].prefix, strlen(speeds[i].prefix)) == 0)
             *bytes_per_s_out = tsr_pcie_bytes_per_s(speeds[i].generation, width ? width : 16);
     if (text && *text && !(*bytes_per_s_out > 0) && strncasecmp(text, "unknown", 7) != 0)
-        tsr_topo_note(in->draft->notes, sizeof in->draft->notes, "link_speed '%.24s' is not known", text);
+        tsr_topo_note(in->builder->notes, sizeof in->builder->notes, "link_speed '%.24s' is not known", text);
 out:
     return status;
 }
@@ -197,7 +197,7 @@ static tsr_status read_gpu(struct reader *in, const tsr_xml_element *element, co
 {
     tsr_status status = TSR_OK;
     tsr_gpu *gpu;
-    TSR_TRY(tsr_draft_add_gpu(in->draft, &gpu));
+    TSR_TRY(tsr_builder_add_gpu(in->builder, &gpu));
     memcpy(gpu->bus_id, pci->bus_id, sizeof gpu->bus_id);
     gpu->numa_node = pci->numa_node;
     if (element) {
@@ -229,13 +229,13 @@ static tsr_status read_switch(struct reader *in, const tsr_xml_element *element,
     tsr_status status = TSR_OK;
     tsr_pci_bridge *bridge;
     const char *bus_id = tsr_xml_attribute_of(element, "busid");
-    TSR_TRY(tsr_draft_add_bridge(in->draft, &bridge));
+    TSR_TRY(tsr_builder_add_bridge(in->builder, &bridge));
     if (!bus_id || !tsr_bus_id_parse(bus_id, bridge->bus_id)) {
         status = bad(in, element, "busid", bus_id);
         goto out;
     }
-    for (int b = parent; b >= 0; b = in->draft->bridges[b].parent)
-        if (strcmp(in->draft->bridges[b].bus_id, bridge->bus_id) == 0) {
+    for (int b = parent; b >= 0; b = in->builder->bridges[b].parent)
+        if (strcmp(in->builder->bridges[b].bus_id, bridge->bus_id) == 0) {
             status = tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: PCI switch %s lies inside itself",
                               in->name, element->line, bridge->bus_id);
             goto out;
@@ -243,7 +243,7 @@ static tsr_status read_switch(struct reader *in, const tsr_xml_element *element,
     bridge->parent = parent;
     bridge->numa_node = node;
     TSR_TRY(read_speed(in, element, &bridge->link_bytes_per_s));
-    *out = in->draft->n_bridges - 1;
+    *out = in->builder->n_bridges - 1;
 out:
     return status;
 }
@@ -255,12 +255,12 @@ static tsr_status read_device(struct reader *in, const tsr_xml_element *element,
     tsr_pci_device *pci;
     const char *bus_id = tsr_xml_attribute_of(element, "busid");
     const tsr_xml_element *gpu = child(element, "gpu");
-    TSR_TRY(tsr_draft_add_pci(in->draft, &pci));
+    TSR_TRY(tsr_builder_add_pci(in->builder, &pci));
     if (!bus_id || !tsr_bus_id_parse(bus_id, pci->bus_id)) {
         status = bad(in, element, "busid", bus_id);
         goto out;
     }
-    for (const tsr_pci_device *other = in->draft->pci; other < pci; other++)
+    for (const tsr_pci_device *other = in->builder->pci; other < pci; other++)
         if (strcmp(other->bus_id, pci->bus_id) == 0) {
             status = tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: PCI device %s is described twice",
                               in->name, element->line, pci->bus_id);
@@ -275,7 +275,7 @@ static tsr_status read_device(struct reader *in, const tsr_xml_element *element,
     if (gpu || class_id >> 16 == 0x03 || class_id == 0)
         TSR_TRY(read_gpu(in, gpu, pci));
     if (!gpu && class_id == 0)
-        tsr_topo_note(in->draft->notes, sizeof in->draft->notes,
+        tsr_topo_note(in->builder->notes, sizeof in->builder->notes,
                       "PCI devices without a class may be GPUs: name those that are by number or bus id");
 out:
     return status;
@@ -306,17 +306,17 @@ out:
 
 /* In the order of `dev`, the number that NVML and CUDA give them;
  * files list them as the PCI tree has them. */
-static void sort_gpus(tsr_topo_draft *draft)
+static void sort_gpus(tsr_topo_builder *builder)
 {
-    for (int i = 1; i < draft->n_gpus; i++) {
-        tsr_gpu gpu = draft->gpus[i];
+    for (int i = 1; i < builder->n_gpus; i++) {
+        tsr_gpu gpu = builder->gpus[i];
         int at = i;
-        for (; at > 0 && draft->gpus[at - 1].ordinal > gpu.ordinal; at--)
-            draft->gpus[at] = draft->gpus[at - 1];
-        draft->gpus[at] = gpu;
+        for (; at > 0 && builder->gpus[at - 1].ordinal > gpu.ordinal; at--)
+            builder->gpus[at] = builder->gpus[at - 1];
+        builder->gpus[at] = gpu;
     }
-    for (int i = 0; i < draft->n_gpus; i++)
-        draft->gpus[i].ordinal = i;
+    for (int i = 0; i < builder->n_gpus; i++)
+        builder->gpus[i].ordinal = i;
 }
 
 /* -- the whole -- */
@@ -327,16 +327,16 @@ static tsr_status resolve_target(struct reader *in, const tsr_gpu *gpu, tsr_nvli
 {
     if (end->kind != TSR_NVLINK_END_GPU && end->kind != TSR_NVLINK_END_UNKNOWN)
         return TSR_OK;
-    for (int i = 0; *end->bus_id && i < in->draft->n_gpus; i++)
-        if (strcmp(in->draft->gpus[i].bus_id, end->bus_id) == 0)
+    for (int i = 0; *end->bus_id && i < in->builder->n_gpus; i++)
+        if (strcmp(in->builder->gpus[i].bus_id, end->bus_id) == 0)
             end->gpu = i;
-    if (end->gpu >= 0 && &in->draft->gpus[end->gpu] == gpu)
+    if (end->gpu >= 0 && &in->builder->gpus[end->gpu] == gpu)
         return tsr_fail(TSR_ERR_FORMAT, "machine file '%s': an NVLink of GPU %s leads to itself", in->name,
                         gpu->bus_id);
     if (end->gpu >= 0)
         end->kind = TSR_NVLINK_END_GPU;
     else
-        tsr_topo_note(in->draft->notes, sizeof in->draft->notes,
+        tsr_topo_note(in->builder->notes, sizeof in->builder->notes,
                       "NVLinks that lead to no GPU of the file are left out of account");
     return TSR_OK;
 }
@@ -344,8 +344,8 @@ static tsr_status resolve_target(struct reader *in, const tsr_gpu *gpu, tsr_nvli
 static tsr_status resolve_targets(struct reader *in)
 {
     tsr_status status = TSR_OK;
-    for (int i = 0; i < in->draft->n_gpus; i++) {
-        tsr_gpu *gpu = &in->draft->gpus[i];
+    for (int i = 0; i < in->builder->n_gpus; i++) {
+        tsr_gpu *gpu = &in->builder->gpus[i];
         for (int e = 0; e < gpu->n_nvlink_ends; e++)
             TSR_TRY(resolve_target(in, gpu, &gpu->nvlink_ends[e]));
     }
@@ -373,18 +373,18 @@ static tsr_status read_system(struct reader *in, const tsr_xml_element *system)
             continue;
         TSR_TRY(read_node(in, e, &node));
         int host = 0;
-        while (in->draft->bridges[host].parent >= 0 || in->draft->bridges[host].numa_node != node)
+        while (in->builder->bridges[host].parent >= 0 || in->builder->bridges[host].numa_node != node)
             host++;
         TSR_TRY(read_pci(in, e, node, host));
     }
-    if (in->draft->n_nodes == 0) {
+    if (in->builder->n_nodes == 0) {
         status = tsr_fail(TSR_ERR_FORMAT,
                           "machine file '%s' describes no cpu; dump it again with "
                           "NCCL_TOPO_DUMP_FILE",
                           in->name);
         goto out;
     }
-    sort_gpus(in->draft);
+    sort_gpus(in->builder);
     TSR_TRY(resolve_targets(in));
 out:
     return status;
@@ -395,18 +395,18 @@ tsr_status tsr_topo_read_nccl_xml(const char *text, size_t bytes, const char *na
     tsr_status status = TSR_OK;
     tsr_xml *xml = NULL;
     struct reader in = {.name = name};
-    TSR_TRY(tsr_draft_create(name, &in.draft));
+    TSR_TRY(tsr_builder_create(name, &in.builder));
     TSR_TRY(tsr_xml_parse(text, bytes, name, &xml));
     TSR_TRY(read_system(&in, tsr_xml_root(xml)));
-    for (int i = 0; i < in.draft->n_nodes; i++)
-        in.draft->nodes[i].own_package = *in.draft->nodes[i].cpu_model != '\0';
-    TSR_TRY(tsr_topo_from_draft(in.draft, topo_out));
+    for (int i = 0; i < in.builder->n_nodes; i++)
+        in.builder->nodes[i].own_package = *in.builder->nodes[i].cpu_model != '\0';
+    TSR_TRY(tsr_topo_build(in.builder, topo_out));
     for (int a = 0; in.asked && a < (*topo_out)->n_gpus; a++)
         for (int b = 0; b < (*topo_out)->n_gpus; b++)
             if (a != b)
                 (*topo_out)->gpu_pairs[a][b].path = tsr_topo_path_between(*topo_out, a, b);
 out:
     tsr_xml_free(xml);
-    tsr_draft_free(in.draft);
+    tsr_builder_free(in.builder);
     return status;
 }

@@ -1,4 +1,4 @@
-/* The matrix of `nvidia-smi topo -m` -> a draft.
+/* The matrix of `nvidia-smi topo -m` -> a builder.
  *
  *             GPU0    GPU1    NIC0    CPU Affinity    NUMA Affinity
  *     GPU0     X      NV4     PXB     0-23,48-71      0
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "core/mem.h"
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
 
 enum {
@@ -265,10 +265,10 @@ out:
     return status;
 }
 
-/* -- matrix -> draft -- */
+/* -- matrix -> builder -- */
 
 /* "0-23,48-71" into the node's set. What is no list ("N/A") is left alone. */
-static void add_affinity(const char *text, tsr_draft_node *node)
+static void add_affinity(const char *text, tsr_builder_node *node)
 {
     while (isdigit((unsigned char)*text)) {
         char *end;
@@ -281,13 +281,13 @@ static void add_affinity(const char *text, tsr_draft_node *node)
     }
 }
 
-/* The draft's node of a GPU: by NUMA number; without one, by affinity. */
-static tsr_status node_of(const struct matrix *m, int gpu, tsr_topo_draft *draft,
+/* The builder's node of a GPU: by NUMA number; without one, by affinity. */
+static tsr_status node_of(const struct matrix *m, int gpu, tsr_topo_builder *builder,
                           int owner[TSR_DRAFT_MAX_NODES], int *node_out)
 {
     tsr_status status = TSR_OK;
-    tsr_draft_node *node;
-    for (int i = 0; i < draft->n_nodes; i++) {
+    tsr_builder_node *node;
+    for (int i = 0; i < builder->n_nodes; i++) {
         int other = owner[i];
         bool same = m->node[gpu] >= 0 && m->node[other] >= 0
                         ? m->node[gpu] == m->node[other]
@@ -297,10 +297,10 @@ static tsr_status node_of(const struct matrix *m, int gpu, tsr_topo_draft *draft
             return TSR_OK;
         }
     }
-    TSR_TRY(tsr_draft_add_node(draft, &node));
+    TSR_TRY(tsr_builder_add_node(builder, &node));
     node->os_index = m->node[gpu];
     add_affinity(m->affinity[gpu], node);
-    *node_out = draft->n_nodes - 1;
+    *node_out = builder->n_nodes - 1;
     owner[*node_out] = gpu;
 out:
     return status;
@@ -309,7 +309,7 @@ out:
 /* A bridge for each set of GPUs that meet no later than at `level`, some of them just there, below the bridge
  * in above[]; at the top for every set. `above` then holds the new ones. */
 static tsr_status add_level(const struct matrix *m, tsr_gpu_path level, const int *node_of_gpu,
-                            tsr_topo_draft *draft, int above[TSR_MAX_GPUS])
+                            tsr_topo_builder *builder, int above[TSR_MAX_GPUS])
 {
     tsr_status status = TSR_OK;
     int below[TSR_MAX_GPUS];
@@ -327,13 +327,13 @@ static tsr_status add_level(const struct matrix *m, tsr_gpu_path level, const in
             below[g] = below[first];
         } else if (just_here) {
             tsr_pci_bridge *bridge;
-            TSR_TRY(tsr_draft_add_bridge(draft, &bridge));
+            TSR_TRY(tsr_builder_add_bridge(builder, &bridge));
             bridge->parent = above[g];
             bridge->numa_node = node_of_gpu[g];
             if (level != TSR_GPU_PATH_PHB)
                 snprintf(bridge->bus_id, sizeof bridge->bus_id, "%04x:fe:%02x.0", INVENTED_DOMAIN,
-                         draft->n_bridges & 0x1f);
-            below[g] = draft->n_bridges - 1;
+                         builder->n_bridges & 0x1f);
+            below[g] = builder->n_bridges - 1;
         }
     }
     memcpy(above, below, (size_t)m->n_gpus * sizeof *below);
@@ -378,35 +378,35 @@ static tsr_status add_links(const struct matrix *m, int g, tsr_gpu *gpu)
     return TSR_OK;
 }
 
-static tsr_status fill_draft(const struct matrix *m, tsr_topo_draft *draft)
+static tsr_status fill_builder(const struct matrix *m, tsr_topo_builder *builder)
 {
     tsr_status status = TSR_OK;
     int node[TSR_MAX_GPUS], bridge[TSR_MAX_GPUS], owner[TSR_DRAFT_MAX_NODES];
     for (int g = 0; g < m->n_gpus; g++) {
-        TSR_TRY(node_of(m, g, draft, owner, &node[g]));
+        TSR_TRY(node_of(m, g, builder, owner, &node[g]));
         bridge[g] = -1;
     }
     for (int level = TSR_GPU_PATH_PHB; level >= TSR_GPU_PATH_BOARD; level--)
-        TSR_TRY(add_level(m, (tsr_gpu_path)level, node, draft, bridge));
+        TSR_TRY(add_level(m, (tsr_gpu_path)level, node, builder, bridge));
     for (int g = 0; g < m->n_gpus; g++) {
         tsr_pci_device *pci;
         tsr_gpu *gpu;
-        TSR_TRY(tsr_draft_add_pci(draft, &pci));
+        TSR_TRY(tsr_builder_add_pci(builder, &pci));
         snprintf(pci->bus_id, sizeof pci->bus_id, "%04x:%02x:00.0", INVENTED_DOMAIN, g);
         pci->class_id = 0x0302;
         pci->vendor_id = 0x10de;
         pci->numa_node = node[g];
         pci->bridge = bridge[g];
-        TSR_TRY(tsr_draft_add_gpu(draft, &gpu));
+        TSR_TRY(tsr_builder_add_gpu(builder, &gpu));
         memcpy(gpu->bus_id, pci->bus_id, sizeof gpu->bus_id);
         memcpy(gpu->name, m->model[g], sizeof gpu->name);
         gpu->numa_node = node[g];
         TSR_TRY(add_links(m, g, gpu));
-        memcpy(draft->pairs[g], (tsr_gpu_pair[TSR_MAX_GPUS]){0}, sizeof draft->pairs[g]);
+        memcpy(builder->pairs[g], (tsr_gpu_pair[TSR_MAX_GPUS]){0}, sizeof builder->pairs[g]);
         for (int other = 0; other < m->n_gpus; other++)
-            draft->pairs[g][other].path = m->path[g][other];
+            builder->pairs[g][other].path = m->path[g][other];
     }
-    tsr_topo_note(draft->notes, sizeof draft->notes, "bus ids are invented: the matrix has none");
+    tsr_topo_note(builder->notes, sizeof builder->notes, "bus ids are invented: the matrix has none");
 out:
     return status;
 }
@@ -414,18 +414,18 @@ out:
 tsr_status tsr_topo_read_nvidia_smi(const char *text, size_t bytes, const char *name, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
-    tsr_topo_draft *draft = NULL;
+    tsr_topo_builder *builder = NULL;
     struct matrix *m = NULL;
     if (strlen(text) != bytes)
         return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' is no text: it has zero bytes", name);
     TSR_TRY(tsr_mem_array(1, sizeof *m, "a matrix of GPUs", &m));
-    TSR_TRY(tsr_draft_create(name, &draft));
+    TSR_TRY(tsr_builder_create(name, &builder));
     m->name = name;
     TSR_TRY(read_matrix(m, text));
-    TSR_TRY(fill_draft(m, draft));
-    TSR_TRY(tsr_topo_from_draft(draft, topo_out));
+    TSR_TRY(fill_builder(m, builder));
+    TSR_TRY(tsr_topo_build(builder, topo_out));
 out:
-    tsr_draft_free(draft);
+    tsr_builder_free(builder);
     tsr_mem_free(m);
     return status;
 }

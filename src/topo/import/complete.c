@@ -5,7 +5,7 @@
  * card table (cards.c) or by the rule written at the function, and leaves a mark in tsr_gpu.guessed or a
  * sentence in the notes. Nothing is replaced that the description states,
  * unless it is an idle link's speed. */
-#include "topo/import/draft.h"
+#include "topo/import/builder.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -360,7 +360,7 @@ static void note_old_gpus(tsr_topology *topo)
                  "on them");
 }
 
-tsr_status tsr_topo_settle(tsr_topology *topo, const char *cards_text)
+tsr_status tsr_topo_complete(tsr_topology *topo, const char *cards_text)
 {
     tsr_status status = TSR_OK;
     const tsr_card *chosen[TSR_MAX_GPUS] = {0}, *cards[TSR_MAX_GPUS] = {0};

@@ -1,6 +1,6 @@
-/* See draft.h. Arrays grow by doubling up to bounds that no machine reaches, so that a description cannot ask
- * for memory without end. */
-#include "topo/import/draft.h"
+/* See builder.h. Arrays grow by doubling up to bounds that no machine reaches, so that a description cannot
+ * ask for memory without end. */
+#include "topo/import/builder.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -8,91 +8,93 @@
 
 #include "core/mem.h"
 
-tsr_status tsr_draft_create(const char *name, tsr_topo_draft **draft_out)
+tsr_status tsr_builder_create(const char *name, tsr_topo_builder **builder_out)
 {
     tsr_status status = TSR_OK;
-    tsr_topo_draft *draft = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *draft, "a machine description", &draft));
-    draft->name = name;
-    TSR_TRY(tsr_mem_array(TSR_MAX_GPUS, sizeof *draft->gpus, "GPUs", &draft->gpus));
-    TSR_TRY(tsr_mem_array(TSR_MAX_GPUS, sizeof *draft->pairs, "GPU pairs", &draft->pairs));
-    *draft_out = draft;
-    draft = NULL;
+    tsr_topo_builder *builder = NULL;
+    TSR_TRY(tsr_mem_array(1, sizeof *builder, "a machine description", &builder));
+    builder->name = name;
+    TSR_TRY(tsr_mem_array(TSR_MAX_GPUS, sizeof *builder->gpus, "GPUs", &builder->gpus));
+    TSR_TRY(tsr_mem_array(TSR_MAX_GPUS, sizeof *builder->pairs, "GPU pairs", &builder->pairs));
+    *builder_out = builder;
+    builder = NULL;
 out:
-    tsr_draft_free(draft);
+    tsr_builder_free(builder);
     return status;
 }
 
-void tsr_draft_free(tsr_topo_draft *draft)
+void tsr_builder_free(tsr_topo_builder *builder)
 {
-    if (!draft)
+    if (!builder)
         return;
-    tsr_mem_free(draft->nodes);
-    tsr_mem_free(draft->bridges);
-    tsr_mem_free(draft->pci);
-    tsr_mem_free(draft->gpus);
-    tsr_mem_free(draft->pairs);
-    tsr_mem_free(draft);
+    tsr_mem_free(builder->nodes);
+    tsr_mem_free(builder->bridges);
+    tsr_mem_free(builder->pci);
+    tsr_mem_free(builder->gpus);
+    tsr_mem_free(builder->pairs);
+    tsr_mem_free(builder);
 }
 
 /* Room for one more element in the array at *array_io, zeroed. */
-static tsr_status grow(const tsr_topo_draft *draft, void *array_io, int n, size_t bytes, int most,
+static tsr_status grow(const tsr_topo_builder *builder, void *array_io, int n, size_t bytes, int most,
                        const char *what)
 {
     char *array;
     memcpy(&array, array_io, sizeof array);
     if (n >= most)
         return tsr_fail(TSR_ERR_FORMAT, "'%s' has more than %d %s; at most that many are believed",
-                        draft->name, most, what);
+                        builder->name, most, what);
     if ((n & (n - 1)) == 0) { /* 0, 1, 2, 4, ...: the room is used up */
         array = tsr_mem_realloc(array, n ? 2 * (size_t)n : 1, bytes);
         if (!array)
-            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %d %s of '%s'", n + 1, what, draft->name);
+            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %d %s of '%s'", n + 1, what,
+                            builder->name);
         memcpy(array_io, &array, sizeof array);
     }
     memset(array + (size_t)n * bytes, 0, bytes);
     return TSR_OK;
 }
 
-tsr_status tsr_draft_add_node(tsr_topo_draft *draft, tsr_draft_node **node_out)
+tsr_status tsr_builder_add_node(tsr_topo_builder *builder, tsr_builder_node **node_out)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(
-        grow(draft, &draft->nodes, draft->n_nodes, sizeof *draft->nodes, TSR_DRAFT_MAX_NODES, "NUMA nodes"));
-    *node_out = &draft->nodes[draft->n_nodes++];
+    TSR_TRY(grow(builder, &builder->nodes, builder->n_nodes, sizeof *builder->nodes, TSR_DRAFT_MAX_NODES,
+                 "NUMA nodes"));
+    *node_out = &builder->nodes[builder->n_nodes++];
     (*node_out)->os_index = -1;
 out:
     return status;
 }
 
-tsr_status tsr_draft_add_bridge(tsr_topo_draft *draft, tsr_pci_bridge **bridge_out)
+tsr_status tsr_builder_add_bridge(tsr_topo_builder *builder, tsr_pci_bridge **bridge_out)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(grow(draft, &draft->bridges, draft->n_bridges, sizeof *draft->bridges, TSR_DRAFT_MAX_PCI,
+    TSR_TRY(grow(builder, &builder->bridges, builder->n_bridges, sizeof *builder->bridges, TSR_DRAFT_MAX_PCI,
                  "PCI bridges"));
-    *bridge_out = &draft->bridges[draft->n_bridges++];
+    *bridge_out = &builder->bridges[builder->n_bridges++];
     (*bridge_out)->parent = (*bridge_out)->numa_node = -1;
 out:
     return status;
 }
 
-tsr_status tsr_draft_add_pci(tsr_topo_draft *draft, tsr_pci_device **pci_out)
+tsr_status tsr_builder_add_pci(tsr_topo_builder *builder, tsr_pci_device **pci_out)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(grow(draft, &draft->pci, draft->n_pci, sizeof *draft->pci, TSR_DRAFT_MAX_PCI, "PCI devices"));
-    *pci_out = &draft->pci[draft->n_pci++];
+    TSR_TRY(
+        grow(builder, &builder->pci, builder->n_pci, sizeof *builder->pci, TSR_DRAFT_MAX_PCI, "PCI devices"));
+    *pci_out = &builder->pci[builder->n_pci++];
     (*pci_out)->bridge = (*pci_out)->numa_node = -1;
 out:
     return status;
 }
 
-tsr_status tsr_draft_add_gpu(tsr_topo_draft *draft, tsr_gpu **gpu_out)
+tsr_status tsr_builder_add_gpu(tsr_topo_builder *builder, tsr_gpu **gpu_out)
 {
-    if (draft->n_gpus == TSR_MAX_GPUS)
+    if (builder->n_gpus == TSR_MAX_GPUS)
         return tsr_fail(TSR_ERR_FORMAT, "'%s' has more than %d GPUs; at most that many are planned for",
-                        draft->name, TSR_MAX_GPUS);
-    *gpu_out = &draft->gpus[draft->n_gpus];
-    (*gpu_out)->ordinal = draft->n_gpus++;
+                        builder->name, TSR_MAX_GPUS);
+    *gpu_out = &builder->gpus[builder->n_gpus];
+    (*gpu_out)->ordinal = builder->n_gpus++;
     (*gpu_out)->numa_node = -1;
     return TSR_OK;
 }
@@ -127,23 +129,23 @@ bool tsr_bus_id_parse(const char *text, char bus_id[16])
     return true;
 }
 
-/* -- draft -> topology -- */
+/* -- builder -> topology -- */
 
-static bool has_pu(const tsr_draft_node *node, int pu)
+static bool has_pu(const tsr_builder_node *node, int pu)
 {
     return node->pus[pu / 64] >> (pu % 64) & 1;
 }
 
 /* Processors of each node, those that an earlier node has claimed left out. The free numbers after all of
  * them go to nodes without any. */
-static int count_pus(const tsr_topo_draft *draft, int *next_free_out)
+static int count_pus(const tsr_topo_builder *builder, int *next_free_out)
 {
     uint64_t claimed[TSR_DRAFT_MAX_PUS / 64] = {0};
     int n = 0, last = -1;
-    for (int i = 0; i < draft->n_nodes; i++) {
+    for (int i = 0; i < builder->n_nodes; i++) {
         int before = n;
         for (int pu = 0; pu < TSR_DRAFT_MAX_PUS; pu++) {
-            if (!has_pu(&draft->nodes[i], pu) || (claimed[pu / 64] >> (pu % 64) & 1))
+            if (!has_pu(&builder->nodes[i], pu) || (claimed[pu / 64] >> (pu % 64) & 1))
                 continue;
             claimed[pu / 64] |= UINT64_C(1) << (pu % 64);
             last = TSR_MAX(last, pu);
@@ -169,15 +171,15 @@ static void add_core(tsr_topology *topo, int *n, int node, int os_index)
 }
 
 /* Cores node by node, so that each node is a range of them. */
-static void place_cores(const tsr_topo_draft *draft, int next_free, tsr_topology *topo)
+static void place_cores(const tsr_topo_builder *builder, int next_free, tsr_topology *topo)
 {
     uint64_t claimed[TSR_DRAFT_MAX_PUS / 64] = {0};
     int n = 0;
-    for (int i = 0; i < draft->n_nodes; i++) {
+    for (int i = 0; i < builder->n_nodes; i++) {
         tsr_numa_node *node = &topo->numa_nodes[i];
         node->first_core = n;
         for (int pu = 0; pu < TSR_DRAFT_MAX_PUS; pu++) {
-            if (!has_pu(&draft->nodes[i], pu) || (claimed[pu / 64] >> (pu % 64) & 1))
+            if (!has_pu(&builder->nodes[i], pu) || (claimed[pu / 64] >> (pu % 64) & 1))
                 continue;
             claimed[pu / 64] |= UINT64_C(1) << (pu % 64);
             add_core(topo, &n, i, pu);
@@ -190,49 +192,49 @@ static void place_cores(const tsr_topo_draft *draft, int next_free, tsr_topology
         add_core(topo, &n, -1, 0);
 }
 
-static void place_packages(const tsr_topo_draft *draft, tsr_topology *topo)
+static void place_packages(const tsr_topo_builder *builder, tsr_topology *topo)
 {
     int n = 0;
-    for (int i = 0; i < draft->n_nodes; i++) {
+    for (int i = 0; i < builder->n_nodes; i++) {
         const tsr_numa_node *node = &topo->numa_nodes[i];
-        if (!draft->nodes[i].own_package)
+        if (!builder->nodes[i].own_package)
             continue;
         tsr_package *package = &topo->packages[n];
         *package = (tsr_package){.os_index = n, .first_core = node->first_core, .n_cores = node->n_cores};
-        memcpy(package->cpu_model, draft->nodes[i].cpu_model, sizeof package->cpu_model);
+        memcpy(package->cpu_model, builder->nodes[i].cpu_model, sizeof package->cpu_model);
         for (int core = 0; core < node->n_cores; core++)
             topo->cores[node->first_core + core].package = n;
         n++;
     }
 }
 
-tsr_status tsr_topo_from_draft(const tsr_topo_draft *draft, tsr_topology **topo_out)
+tsr_status tsr_topo_build(const tsr_topo_builder *builder, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     tsr_topology shape = {
-        .n_numa_nodes = draft->n_nodes, .n_bridges = draft->n_bridges, .n_pci = draft->n_pci};
+        .n_numa_nodes = builder->n_nodes, .n_bridges = builder->n_bridges, .n_pci = builder->n_pci};
     tsr_topology *topo;
     int next_free;
-    for (int i = 0; i < draft->n_nodes; i++)
-        shape.n_packages += draft->nodes[i].own_package;
-    shape.n_cores = shape.n_pus = count_pus(draft, &next_free);
+    for (int i = 0; i < builder->n_nodes; i++)
+        shape.n_packages += builder->nodes[i].own_package;
+    shape.n_cores = shape.n_pus = count_pus(builder, &next_free);
     TSR_TRY(tsr_topo_alloc(&shape, &topo));
-    for (int i = 0; i < draft->n_nodes; i++) {
-        topo->numa_nodes[i].os_index = draft->nodes[i].os_index >= 0 ? draft->nodes[i].os_index : i;
-        topo->numa_nodes[i].memory_bytes = draft->nodes[i].memory_bytes;
-        topo->numa_nodes[i].bytes_per_s = draft->nodes[i].bytes_per_s;
-        topo->memory_bytes += draft->nodes[i].memory_bytes;
+    for (int i = 0; i < builder->n_nodes; i++) {
+        topo->numa_nodes[i].os_index = builder->nodes[i].os_index >= 0 ? builder->nodes[i].os_index : i;
+        topo->numa_nodes[i].memory_bytes = builder->nodes[i].memory_bytes;
+        topo->numa_nodes[i].bytes_per_s = builder->nodes[i].bytes_per_s;
+        topo->memory_bytes += builder->nodes[i].memory_bytes;
     }
-    place_cores(draft, next_free, topo);
-    place_packages(draft, topo);
-    if (draft->n_bridges)
-        memcpy(topo->bridges, draft->bridges, (size_t)draft->n_bridges * sizeof *draft->bridges);
-    if (draft->n_pci)
-        memcpy(topo->pci, draft->pci, (size_t)draft->n_pci * sizeof *draft->pci);
-    topo->n_gpus = draft->n_gpus;
-    memcpy(topo->gpus, draft->gpus, sizeof topo->gpus);
-    memcpy(topo->gpu_pairs, draft->pairs, sizeof topo->gpu_pairs);
-    memcpy(topo->notes, draft->notes, sizeof topo->notes);
+    place_cores(builder, next_free, topo);
+    place_packages(builder, topo);
+    if (builder->n_bridges)
+        memcpy(topo->bridges, builder->bridges, (size_t)builder->n_bridges * sizeof *builder->bridges);
+    if (builder->n_pci)
+        memcpy(topo->pci, builder->pci, (size_t)builder->n_pci * sizeof *builder->pci);
+    topo->n_gpus = builder->n_gpus;
+    memcpy(topo->gpus, builder->gpus, sizeof topo->gpus);
+    memcpy(topo->gpu_pairs, builder->pairs, sizeof topo->gpu_pairs);
+    memcpy(topo->notes, builder->notes, sizeof topo->notes);
     *topo_out = topo;
 out:
     return status;
