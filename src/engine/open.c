@@ -113,7 +113,7 @@ out:
 }
 
 /* What must be the same in every process: the model, and how it is divided and used. */
-static uint64_t mark_of(const tsr_model *model)
+static uint64_t fingerprint_of(const tsr_model *model)
 {
     const tsr_model_config *c = &model->config;
     const int64_t numbers[] = {(int64_t)tsr_model_fingerprint(model),
@@ -141,7 +141,8 @@ tsr_status tsr_model_open(tsr_runtime *rt, const char *path, const tsr_model_con
         return tsr_fail(TSR_ERR_INVALID, "tsr_model_open: runtime, path and model_out must not be NULL");
     tsr_status status = open_file(rt, path, config, &model);
     if (rt->processes)
-        status = tsr_processes_agree_on(rt->processes, status, "tsr_model_open", model ? mark_of(model) : 0);
+        status = tsr_processes_agree_on(rt->processes, status, "tsr_model_open",
+                                        model ? fingerprint_of(model) : 0);
     if (status == TSR_OK)
         *model_out = model;
     else

@@ -287,7 +287,7 @@ out:
 }
 
 /* What every process must have been given alike. */
-static uint64_t mark_of(const tsr_batch *batch, const chunk *c)
+static uint64_t fingerprint_of(const tsr_batch *batch, const chunk *c)
 {
     uint64_t sum = 0;
     for (int64_t i = c->begin; i < c->end; i++) {
@@ -305,7 +305,7 @@ static tsr_status decode_chunk(tsr_session *session, const tsr_batch *batch, con
     size_t bytes = (size_t)c->n_outputs * (size_t)session->model->shape.hparams.n_vocab * sizeof(float);
     status = prepare_chunk(session, batch, c, &step);
     if (processes)
-        TSR_TRY(tsr_processes_agree_on(processes, status, "tsr_session_decode", mark_of(batch, c)));
+        TSR_TRY(tsr_processes_agree_on(processes, status, "tsr_session_decode", fingerprint_of(batch, c)));
     TSR_TRY(status);
     TSR_TRY(tsr_program_run(step->program));
     if (bytes)
