@@ -29,7 +29,7 @@ static void products_glu(const tsr_op *a, const tsr_op *b, const tsr_op *glu, co
     (void)a, (void)b, (void)glu, (void)env;
 }
 
-static tsr_kernel_set kernels = {.heeds_then = true, .products_glu = products_glu};
+static tsr_kernel_set kernels = {.has_epilogue = true, .products_glu = products_glu};
 static tsr_host_device host = {.base = {.index = 1}, .kernels = &kernels};
 
 static tsr_op product(void *to, bool is_partial)
@@ -74,9 +74,9 @@ static void a_partial_that_nobody_adds_to_is_summed_up_with_its_product(void **s
     comm_ops.finish = NULL;
     expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
     comm_ops.finish = finish;
-    kernels.heeds_then = false;
+    kernels.has_epilogue = false;
     expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
-    kernels.heeds_then = true;
+    kernels.has_epilogue = true;
     ops[0].mul_mat.y_stride++;
     expect(ops, 2, TSR_HOST_FUSION_NONE, 1);
 }

@@ -400,11 +400,11 @@ static void test_what_comes_after_sees_every_output_once(void **state)
             const size_t n = (size_t)(p.n_rows * p.n_tokens);
             float *y = outputs(&p);
             seen saw = {y, p.n_rows, calloc(n, 1)};
-            const tsr_kernel_then then = {see, &saw};
+            const tsr_kernel_epilogue epilogue = {see, &saw};
             const tsr_op op = problem_op(&p, y);
             env e;
             env_create(&e, set);
-            e.env.then = &then;
+            e.env.epilogue = &epilogue;
             set->run[TSR_OP_MUL_MAT](&op, &e.env);
             for (size_t j = 0; j < n; j++)
                 assert_int_equal(saw.at[j], 1);

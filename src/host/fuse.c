@@ -45,7 +45,7 @@ static bool is_glu(const tsr_op *ops, int n)
 
 tsr_host_fusion tsr_host_fuse(const tsr_host_device *host, const tsr_op *ops, int n, int *n_ops_out)
 {
-    const bool sum = host->kernels->heeds_then && is_sum(ops, n, host->base.index);
+    const bool sum = host->kernels->has_epilogue && is_sum(ops, n, host->base.index);
     const bool glu = host->kernels->products_glu && is_glu(ops, n);
     *n_ops_out = glu ? 3 : sum ? 2 : 1;
     return glu ? TSR_HOST_FUSION_GLU : sum ? TSR_HOST_FUSION_SUM : TSR_HOST_FUSION_NONE;
@@ -68,8 +68,8 @@ void tsr_host_run_fused(const tsr_host_device *host, tsr_host_fusion fusion, con
         host->kernels->products_glu(&ops[0], &ops[1], &ops[2], env);
         return;
     }
-    const tsr_kernel_then then = {finish_piece, ops};
-    tsr_kernel_env with_then = *env;
-    with_then.then = &then;
-    host->kernels->run[TSR_OP_MUL_MAT](ops, &with_then);
+    const tsr_kernel_epilogue epilogue = {finish_piece, ops};
+    tsr_kernel_env with_epilogue = *env;
+    with_epilogue.epilogue = &epilogue;
+    host->kernels->run[TSR_OP_MUL_MAT](ops, &with_epilogue);
 }

@@ -20,10 +20,10 @@
 
 /* What comes after a piece of a product, on the thread that has made it: rows [row, row_end) of tokens
  * [token, token_end). */
-typedef struct tsr_kernel_then {
+typedef struct tsr_kernel_epilogue {
     void (*run)(const void *what, int64_t row, int64_t row_end, int64_t token, int64_t token_end);
     const void *what;
-} tsr_kernel_then;
+} tsr_kernel_epilogue;
 
 typedef struct tsr_kernel_env {
     int thread, n_threads;
@@ -33,10 +33,10 @@ typedef struct tsr_kernel_env {
     void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
                                  kernels since; NULL: none, and kernels do without */
     void *packed;             /* what pack() made of the op's activations; NULL: nothing */
-    const tsr_kernel_then *then; /* of MUL_MAT; NULL: nothing */
-    tsr_cpu_reading reading;     /* how to read weights: tsr_cpu_reads() */
-    bool pairs;                  /* the set's */
-    tsr_host_shares *shares;     /* [n_threads], and which of their words is the op's */
+    const tsr_kernel_epilogue *epilogue; /* of MUL_MAT; NULL: nothing */
+    tsr_cpu_reading reading;             /* how to read weights: tsr_cpu_reads() */
+    bool pairs;                          /* the set's */
+    tsr_host_shares *shares;             /* [n_threads], and which of their words is the op's */
     int place;
 } tsr_kernel_env;
 
@@ -47,7 +47,7 @@ typedef struct tsr_kernel_set {
     size_t scratch_bytes;            /* per thread */
     size_t shared_bytes;             /* per team of more than one thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
-    bool heeds_then;                 /* MUL_MAT calls env->then */
+    bool has_epilogue;               /* MUL_MAT calls env->epilogue */
     bool pairs;                      /* the processor multiplies pairs of bfloat16: for tsr_kernel_env */
 
     /* What the activations of a MUL_MAT or of EXPERTS become for all threads before it runs: how many bytes

@@ -9,7 +9,7 @@
  * transposed, and multiplied with every token.
  *
  * Tiles turn an infinity into NaN (what is left of it is none) and flush what is below 2^-126. So a granule's
- * sum that is not finite is made again as the other instruction sets make it (half_mend). */
+ * sum that is not finite is made again as the other instruction sets make it (half_fix_nonfinite). */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_HALF_H
 #define TSR_HOST_KERNELS_MUL_MAT_HALF_H
 
@@ -57,8 +57,8 @@ static float half_plain_sum(tsr_type type, const product *p, const k_segment *se
 }
 
 /* Replace what is not finite of a token's sums of the granule that ends with `segment`. */
-ALWAYS_INLINE void half_mend(const product *p, const k_segment *segment, int64_t token, int64_t row,
-                             int n_rows, float sums[HALF_ROWS])
+ALWAYS_INLINE void half_fix_nonfinite(const product *p, const k_segment *segment, int64_t token, int64_t row,
+                                      int n_rows, float sums[HALF_ROWS])
 {
     enum { NOT_FINITE = 0x99 }; /* NaNs and infinities */
     uint32_t bad = _mm512_fpclass_ps_mask(_mm512_loadu_ps(sums), NOT_FINITE) |
@@ -169,7 +169,7 @@ static void half_walk_fold(const product *p, const k_segment *segment, int64_t r
     for (int t = 0; t < n_tokens; t++) {
         for (int r = 0; r < HALF_ROWS; r++)
             of_token[r] = sums[r * n_tokens + t];
-        half_mend(p, segment, t, row, n_rows, of_token);
+        half_fix_nonfinite(p, segment, t, row, n_rows, of_token);
         fold_granule(p, segment, t, row, n_rows, of_token);
     }
 }
@@ -280,7 +280,7 @@ static void half_panel_multiply(const product *p, const k_segment *segment, int6
         if (!segment->closes)
             continue;
         for (int i = 0; i < n; i++)
-            half_mend(p, segment, tokens->first + t + i, row, n_rows, sums + i * HALF_ROWS);
+            half_fix_nonfinite(p, segment, tokens->first + t + i, row, n_rows, sums + i * HALF_ROWS);
         fold_tile(p, segment, tokens->first + t, n, row, n_rows, HALF_ROWS, sums, at);
     }
 }

@@ -218,8 +218,8 @@ static void kernel_mul_mat(const tsr_op *record, const tsr_kernel_env *env)
         p.row_end = op->n_rows - p.row < pieces.rows ? op->n_rows : p.row + pieces.rows;
         p.token_end = op->n_tokens - p.token < pieces.tokens ? op->n_tokens : p.token + pieces.tokens;
         mul_mat_product(&p, env->scratch);
-        if (env->then)
-            env->then->run(env->then->what, p.row, p.row_end, p.token, p.token_end);
+        if (env->epilogue)
+            env->epilogue->run(env->epilogue->what, p.row, p.row_end, p.token, p.token_end);
     }
     if (fault)
         atomic_store_explicit(env->range_fault, 1, memory_order_relaxed);

@@ -16,7 +16,7 @@
         .isa = name,                                                                                         \
         .scratch_bytes =                                                                                     \
             sizeof(experts_scratch) > sizeof(attn_scratch) ? sizeof(experts_scratch) : sizeof(attn_scratch), \
-        .shared_bytes = ATTN_SHARED_BYTES, .heeds_then = true, .pairs = (multiplies_pairs),                  \
+        .shared_bytes = ATTN_SHARED_BYTES, .has_epilogue = true, .pairs = (multiplies_pairs),                \
         .products_glu = kernel_products_glu, .pack_bytes = kernel_pack_bytes, .pack = kernel_pack,           \
         .run = {                                                                                             \
             [TSR_OP_GET_ROWS] = kernel_get_rows,                                                             \
