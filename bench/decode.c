@@ -31,7 +31,7 @@ static const struct way {
 static double bytes_per_token(const tsr_model *model)
 {
     tsr_model_info info;
-    tsr_model_describe(model, &info);
+    tsr_model_get_info(model, &info);
     const tsr_gguf_tensor *embedding = tsr_gguf_find_tensor(tsr_model_gguf(model), "token_embd.weight");
     return (double)(info.weight_bytes - embedding->bytes);
 }

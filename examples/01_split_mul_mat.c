@@ -160,7 +160,7 @@ static int ffn(tsr_runtime *rt, const float split[2], const float *x, float *y)
     TRY(tsr_program_run(program));
     TRY(tsr_tensor_get(down, y, 0, tsr_tensor_bytes(down)));
 
-    tsr_program_describe(program, &info);
+    tsr_program_get_info(program, &info);
     printf("  tensor_split %g,%g: %d all-reduce, %d all-gathers; y[0] = %.9g", (double)split[0],
            (double)split[1], info.n_all_reduces, info.n_all_gathers, (double)y[0]);
     failed = 0;

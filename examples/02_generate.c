@@ -58,7 +58,7 @@ static int engine_open(const char *path, const float *split, int n_split, engine
     TRY(tsr_model_open(e->rt, path, &model, &e->model)); /* maps the file; no weight is read or copied yet */
     TRY(tsr_session_create(e->model, &e->session));      /* allocates exactly what the plan says */
     TRY(tsr_model_tokenizer(e->model, &e->tokenizer));
-    tsr_model_describe(e->model, &info);
+    tsr_model_get_info(e->model, &info);
     e->n_vocab = info.n_vocab;
     e->logits = malloc((size_t)info.n_vocab * sizeof *e->logits);
     if (!e->logits)

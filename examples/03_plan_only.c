@@ -58,9 +58,9 @@ static int show_plan(const tsr_gguf *gguf, const tsr_topology *machine, const ch
     printf("--devices %s, tensor_split %s\n", spec, split_text);
     TRY(make_plan(gguf, machine, spec, split_text, &plan));
     tsr_plan_print(plan, print, NULL);
-    tsr_plan_describe(plan, &info);
+    tsr_plan_get_info(plan, &info);
     for (int d = 0; d < info.n_devices; d++) {
-        TRY(tsr_plan_describe_device(plan, d, &device));
+        TRY(tsr_plan_get_device(plan, d, &device));
         if (device.total_bytes > most)
             most = device.total_bytes;
     }

@@ -121,7 +121,7 @@ int main(int argc, char **argv)
     mc.n_ctx = 2 * N_TOKENS;
     TRY(tsr_model_open(s.rt, path, &mc, &s.model));
     TRY(tsr_session_create(s.model, &s.session));
-    tsr_model_describe(s.model, &info);
+    tsr_model_get_info(s.model, &info);
     s.n_vocab = info.n_vocab;
     s.logits = calloc((size_t)s.n_vocab, sizeof *s.logits);
     s.first_logits = calloc((size_t)s.n_vocab, sizeof *s.first_logits);

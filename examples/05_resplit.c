@@ -35,7 +35,7 @@ static int generate(tsr_model *model, const int32_t *prompt, int64_t n_prompt, i
     tsr_model_info info;
     tsr_sampler_config greedy = TSR_SAMPLER_CONFIG_INIT;
     greedy.temperature = 0;
-    tsr_model_describe(model, &info);
+    tsr_model_get_info(model, &info);
     float *logits = malloc((size_t)info.n_vocab * sizeof *logits);
     if (!logits)
         goto out;

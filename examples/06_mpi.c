@@ -47,7 +47,7 @@ static float *decode(const char *path, const char *devices, const tsr_transport 
         even[d] = 1;
     TRY(tsr_model_open(rt, path, &mc, &model));
     TRY(tsr_session_create(model, &session));
-    tsr_model_describe(model, &info);
+    tsr_model_get_info(model, &info);
     logits = malloc((size_t)info.n_vocab * sizeof *logits);
     if (!logits)
         goto out;

@@ -31,7 +31,7 @@ static const tsr_device_list *devices(int which)
     static const char *const specs[2] = {"host:3", "cuda,host:1"};
     static tsr_device_list *lists[2];
     tsr_topology *topo = NULL;
-    if (!lists[which] && (tsr_topology_describe(machines[which], NULL, &topo) != TSR_OK ||
+    if (!lists[which] && (tsr_topology_parse(machines[which], NULL, &topo) != TSR_OK ||
                           tsr_device_list_create(topo, specs[which], NULL, &lists[which]) != TSR_OK))
         abort();
     tsr_topology_destroy(topo);

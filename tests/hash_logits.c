@@ -49,7 +49,7 @@ static tsr_status decode_and_hash(tsr_model *model, uint64_t *hash_out)
     tsr_model_info info;
     tsr_session *session = NULL;
     tsr_status status = tsr_session_create(model, &session);
-    tsr_model_describe(model, &info);
+    tsr_model_get_info(model, &info);
     size_t n_bytes = (size_t)info.n_vocab * sizeof(float);
     float *logits = malloc(n_bytes);
     if (!logits)

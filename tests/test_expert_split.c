@@ -123,7 +123,7 @@ static tsr_plan *plan_of(const fixture *f, const char *machine, const tsr_model_
     tsr_device_list *devices;
     tsr_gguf *gguf;
     tsr_plan *plan;
-    runner_ok(tsr_topology_describe(machine, NULL, &topo), machine);
+    runner_ok(tsr_topology_parse(machine, NULL, &topo), machine);
     runner_ok(tsr_device_list_create(topo, "cuda", NULL, &devices), machine);
     runner_ok(tsr_gguf_open(f->path, NULL, &gguf), f->path);
     runner_ok(tsr_plan_create(gguf, devices, config, &plan), machine);
@@ -140,7 +140,7 @@ static double time_of(const fixture *f, const char *machine, tsr_model_config co
     config.expert_split = split;
     tsr_plan *plan = plan_of(f, machine, &config);
     tsr_plan_predict(plan, &times);
-    tsr_plan_describe(plan, info_out);
+    tsr_plan_get_info(plan, info_out);
     tsr_plan_destroy(plan);
     return config.plan_tokens > 1 ? times.prompt.total_ns : times.decode.total_ns;
 }
@@ -215,7 +215,7 @@ static void the_bits_do_not_depend_on_it(void **state)
         config.expert_split = (tsr_expert_split)(i % 3);
         runner_open(&r, f->path, devices[i / 3], i / 3 == 2 ? "1,1,1,1,1" : i / 3 ? "1,1" : NULL, &config);
         runner_decode(&r, tokens, N_TOKENS, i % 3 ? 1 : N_TOKENS, true, logits);
-        tsr_plan_describe(tsr_model_plan(r.model), &info);
+        tsr_plan_get_info(tsr_model_plan(r.model), &info);
         assert_true(info.has_experts);
         assert_int_not_equal(info.expert_split, TSR_EXPERT_SPLIT_AUTO);
         if (i == 0)

@@ -62,7 +62,7 @@ static size_t bytes_of(const fixture *f, tsr_model_config config)
     config.tensor_split = NULL;
     runner_ok(tsr_device_list_create(f->topo, "host:1", NULL, &list), "host:1");
     runner_ok(tsr_plan_create(f->gguf, list, &config, &plan), "one device");
-    runner_ok(tsr_plan_describe_device(plan, 0, &device), "host0");
+    runner_ok(tsr_plan_get_device(plan, 0, &device), "host0");
     tsr_plan_destroy(plan);
     tsr_device_list_destroy(list);
     return device.total_bytes;
@@ -209,7 +209,7 @@ static void every_device_keeps_its_own_margin(void **state)
         assert_true(fitted_info(fit).n_steps > 0);
         for (int d = 0; d < 3; d++) {
             tsr_plan_device device;
-            runner_ok(tsr_plan_describe_device(tsr_fit_plan(fit), d, &device), "device");
+            runner_ok(tsr_plan_get_device(tsr_fit_plan(fit), d, &device), "device");
             assert_int_equal(device.memory_cap, cap);
             assert_int_equal(device.margin_bytes, margins[d]);
             assert_true(device.total_bytes + margins[d] <= cap);
@@ -238,7 +238,7 @@ static void wants_are_told_per_device(void **state)
     config.n_tensor_split = 2;
     runner_ok(tsr_device_list_create(f->topo, "host:2", NULL, &list), "host:2");
     runner_ok(tsr_plan_create(f->gguf, list, &config, &plan), "no caps");
-    runner_ok(tsr_plan_describe_device(plan, 0, &planned), "host0");
+    runner_ok(tsr_plan_get_device(plan, 0, &planned), "host0");
     tsr_plan_destroy(plan);
     tsr_device_list_destroy(list);
 

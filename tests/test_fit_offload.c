@@ -53,7 +53,7 @@ static int set_up(void **state)
     static fixture f = {.moe_path = "/tmp/tsr_fit_moe_XXXXXX", .dense_path = "/tmp/tsr_fit_dense_XXXXXX"};
     open_header("Mixtral-8x7B", f.moe_path, &f.moe, &f.n_moe_layers);
     open_header("Qwen2.5-7B", f.dense_path, &f.dense, &f.n_dense_layers);
-    runner_ok(tsr_topology_describe("2x rtx3090 nvlink, 1x host 32 cores 256GiB", NULL, &f.topo), "machine");
+    runner_ok(tsr_topology_parse("2x rtx3090 nvlink, 1x host 32 cores 256GiB", NULL, &f.topo), "machine");
     *state = &f;
     return 0;
 }
@@ -70,7 +70,7 @@ static int tear_down(void **state)
 static tsr_plan_device device_of(const tsr_fit *fit, int d)
 {
     tsr_plan_device device;
-    runner_ok(tsr_plan_describe_device(tsr_fit_plan(fit), d, &device), "device");
+    runner_ok(tsr_plan_get_device(tsr_fit_plan(fit), d, &device), "device");
     return device;
 }
 

@@ -113,7 +113,7 @@ static tsr_program_info ffn(const char *devices, const float *split, int n, tsr_
     runner_ok(tsr_program_compile(b.graph, &config, &b.program), "compile");
     run(&b, x, data, y, out);
     tsr_program_info info;
-    tsr_program_describe(b.program, &info);
+    tsr_program_get_info(b.program, &info);
     bench_close(&b);
     return info;
 }
@@ -284,8 +284,8 @@ static void branches(bool side_by_side, const float *data, float *out, tsr_progr
     tsr_tensor *narrow_b = tsr_mul_mat(b.graph, wd, wide_b);
     tsr_tensor *y = tsr_graph_output(b.graph, tsr_add(b.graph, narrow_a, narrow_b));
     run(&b, x, data, y, out);
-    tsr_program_describe(b.program, info);
-    runner_ok(tsr_program_describe_device(b.program, 1, device), "device");
+    tsr_program_get_info(b.program, info);
+    runner_ok(tsr_program_get_device(b.program, 1, device), "device");
     bench_close(&b);
 }
 
@@ -326,7 +326,7 @@ static void a_split_result_is_gathered_only_where_it_is_needed_whole(void **stat
     tsr_graph_output(b.graph, y);
     tsr_graph_output(b.graph, best);
     run(&b, x, data, y, out);
-    tsr_program_describe(b.program, &info);
+    tsr_program_get_info(b.program, &info);
     assert_int_equal(info.n_all_gathers, 1); /* for softmax; reading y gathers on the caller's side */
     assert_int_equal(info.n_all_reduces, 0);
     assert_int_equal(tsr_tensor_sharding(y), TSR_SHARDING_SPLIT);
@@ -351,7 +351,7 @@ static void an_op_on_an_input_alone_works_wherever_its_result_is_wanted(void **s
     tsr_tensor *y = tsr_graph_output(b.graph, tsr_scale(b.graph, twice, 0.5f));
     tsr_graph_output(b.graph, tsr_rms_norm(b.graph, y, norm, 1e-5f));
     run(&b, x, data, y, out);
-    tsr_program_describe(b.program, &info);
+    tsr_program_get_info(b.program, &info);
     assert_int_equal(info.n_handovers, 0);
     assert_memory_equal(data, out, sizeof data);
     bench_close(&b);
@@ -386,7 +386,7 @@ static void what_was_made_whole_is_divided_again(void **state)
         tsr_graph_output(b.graph, tsr_divide_like(b.graph, x, x)); /* nothing to do */
         tsr_graph_output(b.graph, y);
         run(&b, x, data, y, i ? out : first);
-        tsr_program_describe(b.program, &info);
+        tsr_program_get_info(b.program, &info);
         assert_int_equal(info.n_all_gathers, 1);
         assert_int_equal(info.n_all_reduces, 1);
         if (i)
@@ -409,7 +409,7 @@ static void weights_on_different_devices_hand_activations_over(void **state)
         tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
         tsr_tensor *y = tsr_graph_output(b.graph, tsr_mul_mat(b.graph, w1, tsr_mul_mat(b.graph, w0, x)));
         run(&b, x, data, y, apart ? out : alone);
-        tsr_program_describe(b.program, &info);
+        tsr_program_get_info(b.program, &info);
         assert_int_equal(info.n_handovers, apart);
         bench_close(&b);
     }

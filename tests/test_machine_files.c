@@ -202,7 +202,7 @@ static void machines_survive_nccl_xml(void **state)
         if (i == 0)
             first = load_text(nccl_xml);
         else
-            assert_int_equal(tsr_topology_describe(described[i - 1], NULL, &first), TSR_OK);
+            assert_int_equal(tsr_topology_parse(described[i - 1], NULL, &first), TSR_OK);
         text[0] = '\0';
         assert_int_equal(tsr_topology_write_nccl_xml(first, append, text), TSR_OK);
         tsr_topology *second = load_text(text);

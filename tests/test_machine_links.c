@@ -34,7 +34,7 @@ static world open_world(const char *machine, const char *file, const char *cards
     world w = {0};
     tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
     config.cards = cards;
-    ok(machine ? tsr_topology_describe(machine, &config, &w.topo) : tsr_topology_load(file, &config, &w.topo),
+    ok(machine ? tsr_topology_parse(machine, &config, &w.topo) : tsr_topology_load(file, &config, &w.topo),
        machine ? machine : file);
     ok(tsr_device_list_create(w.topo, devices, NULL, &w.devices), devices ? devices : "devices");
     ok(tsr_links_create(w.topo, w.devices, &w.links), "links");

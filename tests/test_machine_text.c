@@ -14,7 +14,7 @@
 static tsr_topology *describe(const char *text)
 {
     tsr_topology *topo = NULL;
-    tsr_status status = tsr_topology_describe(text, NULL, &topo);
+    tsr_status status = tsr_topology_parse(text, NULL, &topo);
     if (status != TSR_OK)
         fail_msg("%s: %s: %s", text, tsr_status_name(status), tsr_last_error());
     const char *fault = topology_fault(topo);
@@ -93,7 +93,7 @@ static void cards_in_words_can_be_overridden(void **state)
     tsr_topology *topo = NULL;
     tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
     config.cards = "1=rtx3090ti";
-    assert_int_equal(tsr_topology_describe("2x rtx3090", &config, &topo), TSR_OK);
+    assert_int_equal(tsr_topology_parse("2x rtx3090", &config, &topo), TSR_OK);
     assert_string_equal(topo->gpus[0].name, "NVIDIA GeForce RTX 3090");
     assert_string_equal(topo->gpus[1].name, "NVIDIA GeForce RTX 3090 Ti");
     tsr_topology_destroy(topo);
@@ -134,14 +134,14 @@ static void errors_say_where_and_what_would_be_right(void **state)
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tsr_topology *topo = NULL;
-        tsr_status status = tsr_topology_describe(cases[i].text, NULL, &topo);
+        tsr_status status = tsr_topology_parse(cases[i].text, NULL, &topo);
         if (status != TSR_ERR_INVALID || !strstr(tsr_last_error(), cases[i].phrase))
             fail_msg("%s: %s: %s", cases[i].text, tsr_status_name(status), tsr_last_error());
         assert_null(strchr(tsr_last_error(), '\n'));
         assert_null(topo);
     }
     tsr_topology *topo = NULL;
-    assert_int_equal(tsr_topology_describe(NULL, NULL, &topo), TSR_ERR_INVALID);
+    assert_int_equal(tsr_topology_parse(NULL, NULL, &topo), TSR_ERR_INVALID);
 }
 
 static void failing_allocations_leave_nothing_behind(void **state)
@@ -151,7 +151,7 @@ static void failing_allocations_leave_nothing_behind(void **state)
         int64_t blocks = failing_alloc_live();
         tsr_topology *topo = NULL;
         failing_alloc_set(n);
-        tsr_status status = tsr_topology_describe("2x rtx3090 nvlink, host", NULL, &topo);
+        tsr_status status = tsr_topology_parse("2x rtx3090 nvlink, host", NULL, &topo);
         failing_alloc_set(0);
         if (status == TSR_OK) {
             tsr_topology_destroy(topo);

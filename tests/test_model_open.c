@@ -209,7 +209,7 @@ static tsr_status plan_it(const fixture *f, bool *runnable_out)
         status = tsr_plan_create(gguf, f->list, NULL, &plan);
     if (status == TSR_OK) {
         tsr_plan_info info;
-        tsr_plan_describe(plan, &info);
+        tsr_plan_get_info(plan, &info);
         *runnable_out = info.runnable;
     }
     tsr_plan_destroy(plan);
@@ -491,7 +491,7 @@ static void arguments_and_paths(void **state)
     tsr_model_info info;
     write_model(f->path, NULL);
     runner_ok(tsr_model_open(f->rt, f->path, NULL, &model), f->path);
-    tsr_model_describe(model, &info);
+    tsr_model_get_info(model, &info);
     assert_string_equal(info.architecture, "llama");
     assert_string_equal(info.name, "");
     assert_int_equal(info.n_layers, N_LAYERS);

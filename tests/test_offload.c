@@ -195,7 +195,7 @@ static void check_accounting(const offload_case *c, const runner *r)
     assert_true(times.decode.total_ns > 0 && times.prompt.total_ns > 0);
     for (int d = 0; d < N_DEVICES; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(tsr_model_plan(r->model), d, &device), "device");
+        runner_ok(tsr_plan_get_device(tsr_model_plan(r->model), d, &device), "device");
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             if (r->rt->devices[d]->used[o] != device.bytes[o])
                 fail_msg("%s: %s: %zu bytes of %s, planned %zu", c->name, device.name,
@@ -337,7 +337,7 @@ static void times_have_the_offloaded_work(void **state)
         config.n_gpu_layers = offloads ? 2 : -1;
         runner_ok(try_plan(f, &config, &plan), "plan");
         tsr_plan_predict(plan, &times);
-        tsr_plan_describe(plan, &info);
+        tsr_plan_get_info(plan, &info);
         const tsr_plan_phase *p = &times.decode;
         total[offloads] = p->handover_ns;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)

@@ -85,7 +85,7 @@ static void a_plan_reports_what_rounding_made_of_the_request(void **state)
         for (int d = 0; d < cases[i].n_devices; d++) {
             tsr_plan_device device;
             double share = (double)cases[i].split[d] / sum;
-            runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+            runner_ok(tsr_plan_get_device(plan, d, &device), "device");
             assert_int_equal(device.granules[TSR_CLASS_ATTENTION], cases[i].granules[d]);
             assert_float_equal(device.achieved[TSR_CLASS_ATTENTION],
                                (double)cases[i].granules[d] / cases[i].n_kv_heads, 1e-12);

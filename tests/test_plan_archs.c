@@ -53,11 +53,11 @@ static size_t planned(const tsr_plan *plan, tsr_memory_owner owner, int *n_used_
 {
     tsr_plan_info info;
     size_t bytes = 0;
-    tsr_plan_describe(plan, &info);
+    tsr_plan_get_info(plan, &info);
     *n_used_out = 0;
     for (int d = 0; d < info.n_devices; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+        runner_ok(tsr_plan_get_device(plan, d, &device), "device");
         bytes += device.bytes[owner];
         *n_used_out += device.bytes[owner] > 0;
         assert_true(!device.used || device.bytes[TSR_MEMORY_ARENA] > 0);
@@ -106,7 +106,7 @@ static void check_plan(const header_fixture *f, const struct arch_model *m, cons
         kv_bytes *= (size_t)n_kv;
     assert_true(kv >= kv_bytes && kv <= kv_bytes + (size_t)n_kv * (1 << 16)); /* whole system pages */
 
-    tsr_plan_describe(plan, &info);
+    tsr_plan_get_info(plan, &info);
     assert_int_equal(info.runnable, runs(gguf));
     assert_int_equal(info.exact_arena, info.runnable);
     assert_int_equal(header_has_note(plan, "planned, not run"), !info.runnable);

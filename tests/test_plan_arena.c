@@ -66,11 +66,11 @@ static void check_arenas(const header_fixture *f, const float *split, int n_devi
     config.tensor_split = split;
     config.n_tensor_split = n_devices;
     runner_ok(header_plan(f, arch_model_writer(&llama_8b, TSR_TYPE_Q4_0), n_devices, &config, &plan), "plan");
-    tsr_plan_describe(plan, &info);
+    tsr_plan_get_info(plan, &info);
     assert_true(info.runnable && info.exact_arena && info.least_order);
     for (int d = 0; d < n_devices; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+        runner_ok(tsr_plan_get_device(plan, d, &device), "device");
         int64_t columns = device.granules[TSR_CLASS_FFN] * info.granule_size[TSR_CLASS_FFN];
         size_t arena = device.bytes[TSR_MEMORY_ARENA], need = needed(config.n_outputs_max, columns);
         print_message("%s: %lld of %d columns, arena %zu bytes, bound %zu\n", device.name, (long long)columns,
@@ -201,12 +201,12 @@ static void check_shape(const header_fixture *f, const shape *s, uint64_t *seed,
     config.n_tensor_split = n_devices;
     config.split_mode = modes[random_below(seed, 3)];
     runner_ok(header_plan(f, arch_model_writer(&s->model, TSR_TYPE_F16), n_devices, &config, &plan), "plan");
-    tsr_plan_describe(plan, &info);
+    tsr_plan_get_info(plan, &info);
     if (!info.runnable || !info.least_order)
         fail_msg("%s: %s", s->model.architecture, tsr_plan_note(plan, 0));
     for (int d = 0; d < n_devices; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+        runner_ok(tsr_plan_get_device(plan, d, &device), "device");
         assert_int_equal(device.bytes[TSR_MEMORY_ARENA], device.arena_bound_bytes);
         assert_true(device.arena_bound_bytes <= device.arena_unordered_bytes);
     }

@@ -59,7 +59,7 @@ static void layers_may_differ(void **state)
     gguf_writer_array(w, "qwen2vl.feed_forward_length", TSR_GGUF_U32, (uint32_t[]){2048, 512, 512}, 3);
     tsr_plan *plan = header_planned(*state, w, 2, 1024);
     tsr_plan_info info;
-    tsr_plan_describe(plan, &info);
+    tsr_plan_get_info(plan, &info);
     assert_int_equal(info.n_granules[TSR_CLASS_ATTENTION], 2); /* of the layer with the fewest heads */
     assert_int_equal(info.n_granules[TSR_CLASS_FFN], 4);       /* 512 columns */
     /* Half of every matrix, all norms, half of the vocabulary, which is the output's, too. */
@@ -105,8 +105,8 @@ static void windows_count_where_the_file_tells(void **state)
                          round_up((size_t)(whole * layer_token)) + round_up((size_t)(rest * layer_token)));
         tsr_plan_info info;
         tsr_plan_device device;
-        tsr_plan_describe(plan, &info);
-        runner_ok(tsr_plan_describe_device(plan, 0, &device), "device");
+        tsr_plan_get_info(plan, &info);
+        runner_ok(tsr_plan_get_device(plan, 0, &device), "device");
         assert_int_equal(device.kv_windowed_bytes, round_up((size_t)(rest * layer_token)));
         assert_int_equal(info.n_windowed, form ? 40 : 0);
         assert_int_equal(info.window, form ? 1024 : 0);
@@ -310,7 +310,7 @@ static void unknown_architectures_are_planned_by_size(void **state)
         assert_int_equal(kv, with_heads ? 256 * 5 * 4 * 64 * 2 * 2 : 0);
         assert_true(header_has_note(plan, "by size only"));
         assert_true(header_has_note(plan, with_heads ? "KV is that of ordinary" : "nor is KV"));
-        tsr_plan_describe(plan, &info);
+        tsr_plan_get_info(plan, &info);
         assert_false(info.runnable || info.exact_arena);
         tsr_plan_destroy(plan);
     }
@@ -352,10 +352,10 @@ static int64_t fitted_context(const header_fixture *f, const struct arch_model *
     runner_ok(tsr_gguf_open(f->path, &header, &gguf), f->path);
     runner_ok(tsr_device_list_create(f->topo, "host:2,mem=9728MiB", NULL, &list), "devices");
     runner_ok(tsr_fit_create(gguf, list, &config, &fit), model->title);
-    tsr_fit_describe(fit, &info);
+    tsr_fit_get_info(fit, &info);
     for (int d = 0; d < 2; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(tsr_fit_plan(fit), d, &device), "device");
+        runner_ok(tsr_plan_get_device(tsr_fit_plan(fit), d, &device), "device");
         assert_true(device.total_bytes <= device.memory_cap);
     }
     tsr_fit_destroy(fit);
@@ -417,9 +417,9 @@ static void types_without_kernels_are_planned(void **state)
     for (int d = 0; d < 2; d++)
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             assert_int_equal(header_bytes(plans[0], d, o), header_bytes(plans[1], d, o));
-    tsr_plan_describe(plans[0], &info);
+    tsr_plan_get_info(plans[0], &info);
     assert_true(info.runnable && info.exact_arena);
-    tsr_plan_describe(plans[1], &info);
+    tsr_plan_get_info(plans[1], &info);
     assert_false(info.runnable || info.exact_arena);
     assert_true(header_has_note(plans[1], "is IQ3_S"));
     tsr_plan_destroy(plans[0]);

@@ -61,7 +61,7 @@ static tsr_status plan_over(const fixture *f, const tsr_gguf *gguf, const char *
 static tsr_plan_device device_of(const tsr_plan *plan, int d)
 {
     tsr_plan_device device;
-    runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+    runner_ok(tsr_plan_get_device(plan, d, &device), "device");
     return device;
 }
 
@@ -380,8 +380,8 @@ static void bad_configs_name_the_field(void **state)
     assert_int_equal(tsr_plan_create(f->gguf, &none, NULL, &plan), TSR_ERR_INVALID);
     runner_ok(plan_over(f, f->gguf, "host:2", NULL, &plan), "the defaults");
     tsr_plan_device device;
-    assert_int_equal(tsr_plan_describe_device(plan, 2, &device), TSR_ERR_INVALID);
-    assert_int_equal(tsr_plan_describe_device(plan, -1, &device), TSR_ERR_INVALID);
+    assert_int_equal(tsr_plan_get_device(plan, 2, &device), TSR_ERR_INVALID);
+    assert_int_equal(tsr_plan_get_device(plan, -1, &device), TSR_ERR_INVALID);
     tsr_plan_destroy(plan);
 }
 

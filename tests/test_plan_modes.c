@@ -90,7 +90,7 @@ static size_t whole_bytes(void)
 {
     tsr_plan *plan = plan_of(TSR_SPLIT_MODE_NONE);
     tsr_plan_device device;
-    runner_ok(tsr_plan_describe_device(plan, 0, &device), "device");
+    runner_ok(tsr_plan_get_device(plan, 0, &device), "device");
     tsr_plan_destroy(plan);
     return device.total_bytes;
 }
@@ -105,7 +105,7 @@ static double decode_ns(const tsr_plan *plan)
 static tsr_split_mode mode_of(const tsr_plan *plan)
 {
     tsr_plan_info info;
-    tsr_plan_describe(plan, &info);
+    tsr_plan_get_info(plan, &info);
     return info.mode;
 }
 
@@ -113,7 +113,7 @@ static void check_caps(const tsr_plan *plan)
 {
     for (int d = 0; d < N; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+        runner_ok(tsr_plan_get_device(plan, d, &device), "device");
         assert_true(device.total_bytes <= device.memory_cap);
     }
 }

@@ -80,7 +80,7 @@ static tsr_plan *plan_of(const fixture *f, const tsr_model_config *config)
 static tsr_plan_device device_of(const tsr_plan *plan, int d)
 {
     tsr_plan_device device;
-    runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+    runner_ok(tsr_plan_get_device(plan, d, &device), "device");
     return device;
 }
 

@@ -35,8 +35,8 @@ static void check_plan(const walk *w, const char *split)
     runner_ok(tsr_plan_create(tsr_model_gguf(w->model), devices, &config, &plan), "plan");
     for (int d = 0; d < tsr_runtime_n_devices(w->rt); d++) {
         tsr_plan_device planned, carried_out;
-        runner_ok(tsr_plan_describe_device(plan, d, &planned), "device");
-        runner_ok(tsr_plan_describe_device(tsr_model_plan(w->model), d, &carried_out), "device");
+        runner_ok(tsr_plan_get_device(plan, d, &planned), "device");
+        runner_ok(tsr_plan_get_device(tsr_model_plan(w->model), d, &carried_out), "device");
         assert_memory_equal(planned.bytes, carried_out.bytes, sizeof planned.bytes);
         assert_memory_equal(planned.granules, carried_out.granules, sizeof planned.granules);
     }
@@ -131,7 +131,7 @@ static void blocks_that_are_pinned_stay_where_they_are(void **state)
         runner_ok(walk_resplit(&w, splits[i]), splits[i]);
         walk_check_accounting(&w);
         tsr_plan_device planned;
-        runner_ok(tsr_plan_describe_device(tsr_model_plan(w.model), 2, &planned), "the offload device");
+        runner_ok(tsr_plan_get_device(tsr_model_plan(w.model), 2, &planned), "the offload device");
         assert_int_equal(planned.n_layers, 1);
         walk_go_on(&w);
     }
@@ -171,7 +171,7 @@ static void all_models_of_a_runtime_change_together(void **state)
     for (int i = 0; i < 2; i++) {
         runner_ok(tsr_runtime_resplit(w.rt, splits[i], 2), "resplit");
         for (int k = 0; k < 2; k++) {
-            runner_ok(tsr_plan_describe_device(tsr_model_plan(k ? other : w.model), 1, &device), "plan");
+            runner_ok(tsr_plan_get_device(tsr_model_plan(k ? other : w.model), 1, &device), "plan");
             assert_int_equal(device.used, splits[i][1] > 0);
         }
         walk_go_on(&w);
@@ -245,7 +245,7 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
 static size_t planned_bytes(const walk *w, int d, size_t *weights_out)
 {
     tsr_plan_device device;
-    runner_ok(tsr_plan_describe_device(tsr_model_plan(w->model), d, &device), "plan");
+    runner_ok(tsr_plan_get_device(tsr_model_plan(w->model), d, &device), "plan");
     *weights_out = device.bytes[TSR_MEMORY_WEIGHTS];
     return device.total_bytes;
 }
@@ -331,8 +331,8 @@ static void models_that_change_together_share_a_cap(void **state)
         runner_ok(tsr_model_open(w.rt, walk_model_path, &config, &other), "the other model");
         tsr_status status = tsr_runtime_resplit(w.rt, split, 2);
         assert_true(status == TSR_OK || status == TSR_ERR_MEMORY);
-        runner_ok(tsr_plan_describe_device(tsr_model_plan(w.model), 0, &a), "plan");
-        runner_ok(tsr_plan_describe_device(tsr_model_plan(other), 0, &b), "plan");
+        runner_ok(tsr_plan_get_device(tsr_model_plan(w.model), 0, &a), "plan");
+        runner_ok(tsr_plan_get_device(tsr_model_plan(other), 0, &b), "plan");
         assert_int_equal(a.granules[TSR_CLASS_FFN], b.granules[TSR_CLASS_FFN]);
         runner_ok(tsr_runtime_device(w.rt, 0, &info), "device");
         assert_true(a.total_bytes + b.bytes[TSR_MEMORY_WEIGHTS] <= cap);

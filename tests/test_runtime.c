@@ -296,7 +296,7 @@ static bool step_failing(decoding *d, int64_t before, int64_t n, int64_t at, boo
         runner_ok(session_append(session, 1, d->tokens, before, d->logits), "before");
         runner_ok(tsr_session_fork(session, 1, 0), "fork");
     }
-    tsr_session_describe(session, &stats[0]);
+    tsr_session_get_stats(session, &stats[0]);
     if (for_good)
         failing_alloc_set_from(at);
     else
@@ -310,7 +310,7 @@ static bool step_failing(decoding *d, int64_t before, int64_t n, int64_t at, boo
         assert_int_equal(status, TSR_ERR_MEMORY);
         assert_int_equal(tsr_session_length(session, 0), before);
         assert_int_equal(tsr_session_length(session, 1), before);
-        tsr_session_describe(session, &stats[1]);
+        tsr_session_get_stats(session, &stats[1]);
         assert_in_range(stats[1].kv_pages_used, stats[0].kv_pages_used,
                         stats[0].kv_pages_used + 1); /* the fork may have its own last page already */
         runner_ok(session_append(session, 0, d->tokens + before, n, d->logits), "again");
@@ -379,7 +379,7 @@ static void a_cap_holds_while_things_are_open(void **state)
     float logits[SESSION_VOCAB];
     runner_ok(open_runtime(&t), "runtime");
     runner_ok(open_model(&t), "model");
-    runner_ok(tsr_plan_describe_device(tsr_model_plan(t.model), 0, &planned), "plan");
+    runner_ok(tsr_plan_get_device(tsr_model_plan(t.model), 0, &planned), "plan");
     close_model(&t);
     close_runtime(&t);
 

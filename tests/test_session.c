@@ -263,7 +263,7 @@ static void evicted_shapes_are_compiled_again(void **state)
             for (int i = 0; i < n; i++)
                 session_assert_row(logits + i * SESSION_VOCAB, plain, i);
         }
-    tsr_session_describe(r.session, &stats);
+    tsr_session_get_stats(r.session, &stats);
     assert_int_equal(stats.n_programs,
                      3 * SHAPES); /* least recently used is the worst choice for this order */
     assert_int_equal(stats.n_steps, 3 * SHAPES);
@@ -286,7 +286,7 @@ static void a_batch_of_no_tokens_is_fine(void **state)
     runner_ok(session_append(r.session, 0, tokens, 3, logits), "prompt");
     runner_ok(tsr_session_decode(r.session, &nothing, NULL), "no tokens");
     assert_int_equal(tsr_session_length(r.session, 0), 3);
-    tsr_session_describe(r.session, &stats);
+    tsr_session_get_stats(r.session, &stats);
     assert_int_equal(stats.n_steps, 1);
     runner_close(&r);
 }
@@ -439,11 +439,11 @@ static void compacting_gives_memory_back_and_changes_no_bit(void **state)
         plain[s] = session_plain_logits(NULL, tokens[s], LENGTH + MORE);
         runner_ok(session_append(r.session, s, tokens[s], LENGTH, logits), "prompt");
     }
-    tsr_session_describe(r.session, &before);
+    tsr_session_get_stats(r.session, &before);
     runner_ok(tsr_session_trim(r.session, 0, 0), "trim");
     runner_ok(tsr_session_trim(r.session, 1, 40), "trim");
     runner_ok(tsr_session_compact(r.session), "compact");
-    tsr_session_describe(r.session, &after);
+    tsr_session_get_stats(r.session, &after);
     assert_true(after.kv_committed_bytes * 2 < before.kv_committed_bytes);
     runner_ok(session_append(r.session, 2, tokens[2] + LENGTH, MORE, logits), "go on");
     session_assert_row(logits, plain[2], LENGTH + MORE - 1);

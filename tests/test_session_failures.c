@@ -66,7 +66,7 @@ static void sequences_share_the_context(void **state)
     runner_open(&r, session_model_path, DEVICES, NULL, &config);
     runner_ok(session_append(r.session, 0, tokens, LENGTH, logits), "first");
     runner_ok(session_append(r.session, 1, tokens, 20, logits), "second");
-    tsr_session_describe(r.session, &stats);
+    tsr_session_get_stats(r.session, &stats);
     int64_t used = stats.kv_pages_used;
     for (int i = 0; i < 40; i++) {
         seqs[i] = i >= 4;
@@ -76,7 +76,7 @@ static void sequences_share_the_context(void **state)
     assert_int_equal(tsr_session_decode(r.session, &batch, logits), TSR_ERR_FULL);
     assert_int_equal(tsr_session_length(r.session, 0), LENGTH);
     assert_int_equal(tsr_session_length(r.session, 1), 20);
-    tsr_session_describe(r.session, &stats);
+    tsr_session_get_stats(r.session, &stats);
     assert_int_equal(stats.kv_pages_used, used);
     for (int i = 0; i < 4; i++) {
         runner_ok(session_append(r.session, 0, tokens + LENGTH + i, 1, logits), "first goes on");

@@ -149,12 +149,12 @@ static void what_sequences_share_they_share_again(void **state)
     open_on(&r, "host:2,threads=1", "1,3", NULL);
     make_family(&r, tokens);
     runner_ok(tsr_session_save(r.session, NULL, 0, directory_file("all")), "save");
-    tsr_session_describe(r.session, &before);
+    tsr_session_get_stats(r.session, &before);
     runner_close(&r);
 
     open_on(&r, "host:3,threads=1", "1,1,1", NULL);
     runner_ok(tsr_session_load(r.session, NULL, 0, directory_file("all")), "load");
-    tsr_session_describe(r.session, &after);
+    tsr_session_get_stats(r.session, &after);
     assert_int_equal(after.kv_pages_used, before.kv_pages_used);
     for (int s = 0; s < N_SEQ; s++) {
         assert_int_equal(tsr_session_length(r.session, s), lengths[s]);
@@ -184,7 +184,7 @@ static void assert_refused(runner *r, const char *name, tsr_status expected, con
     assert_int_equal(tsr_session_load(r->session, NULL, 0, directory_file(name)), expected);
     if (!strstr(tsr_last_error(), words))
         fail_msg("'%s' is not in '%s'", words, tsr_last_error());
-    tsr_session_describe(r->session, &stats);
+    tsr_session_get_stats(r->session, &stats);
     assert_int_equal(stats.kv_pages_used, 0);
 }
 
@@ -214,7 +214,7 @@ static void damage_is_noticed(void **state)
         if (status != TSR_ERR_FORMAT && status != TSR_ERR_INVALID && status != TSR_ERR_UNSUPPORTED &&
             status != TSR_ERR_FULL)
             fail_msg("byte %zu changed: %s", i, tsr_status_name(status));
-        tsr_session_describe(r.session, &stats);
+        tsr_session_get_stats(r.session, &stats);
         assert_int_equal(stats.kv_pages_used, 0);
         bytes[i] = kept;
         write_damaged(bytes, i);

@@ -72,7 +72,7 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     if (status == TSR_OK)
         status = find_chat(options, engine);
     if (status == TSR_OK) {
-        tsr_model_describe(engine->model, &info);
+        tsr_model_get_info(engine->model, &info);
         status = tsr_sampler_create(&options->sampler, info.n_vocab, &engine->sampler);
     }
     return status;
@@ -92,7 +92,7 @@ static void show_cuts(const tsr_fit *fit)
 {
     tsr_fit_info info;
     if (fit)
-        tsr_fit_describe(fit, &info);
+        tsr_fit_get_info(fit, &info);
     if (fit && info.n_steps)
         tsr_fit_print_cuts(fit, tool_write, stderr);
 }
@@ -141,7 +141,7 @@ static tsr_status find_devices(tool_model_options *model, tsr_fit_config *fit_co
     tsr_fit_info info = {0};
     tsr_status status = tool_fit_create(model, &here, config, margins, &in, &fit);
     if (status == TSR_OK)
-        tsr_fit_describe(fit, &info);
+        tsr_fit_get_info(fit, &info);
     if (status == TSR_OK && fit_config->n_margins > 1)
         fit_config->n_margins = info.n_devices;
     tsr_fit_destroy(fit);

@@ -138,7 +138,7 @@ static void print_type(const char *option, tsr_type type, FILE *out)
 void tool_fit_print_options(const tsr_fit *fit, FILE *out)
 {
     tsr_fit_info info;
-    tsr_fit_describe(fit, &info);
+    tsr_fit_get_info(fit, &info);
     fprintf(out, "Options: -c %lld", (long long)info.chosen.n_ctx);
     print_type("-ctk", info.chosen.type_k, out);
     print_type("-ctv", info.chosen.type_v, out);

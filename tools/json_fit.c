@@ -46,7 +46,7 @@ json_t *tool_json_fit(const tsr_fit *fit, const char *model)
     tsr_fit_info info;
     tsr_fit_step step;
     json_t *steps = json_array();
-    tsr_fit_describe(fit, &info);
+    tsr_fit_get_info(fit, &info);
     for (int i = 0; tsr_fit_step_at(fit, i, &step); i++)
         json_array_append_new(steps, step_object(&step, info.n_devices));
     json_t *wanted = select_object(&info.wanted);

@@ -51,7 +51,7 @@ static json_t *devices(const tsr_plan *plan, int n)
     json_t *array = json_array();
     tsr_plan_device device;
     for (int d = 0; d < n; d++)
-        if (tsr_plan_describe_device(plan, d, &device) == TSR_OK)
+        if (tsr_plan_get_device(plan, d, &device) == TSR_OK)
             json_array_append_new(array, device_object(&device));
     return array;
 }
@@ -96,7 +96,7 @@ static json_t *predicted(const tsr_plan *plan)
 json_t *tool_json_plan(const tsr_plan *plan, const char *model)
 {
     tsr_plan_info info;
-    tsr_plan_describe(plan, &info);
+    tsr_plan_get_info(plan, &info);
     /* json_string() refuses a path that is not UTF-8. */
     json_t *path = json_string(model);
     return json_pack("{s:o, s:s, s:s?, s:I, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i, s:b, s:b, s:b, "

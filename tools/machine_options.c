@@ -23,7 +23,7 @@ tsr_status tool_machine_topology(const tool_machine_options *options, const tsr_
     config.logger = *logger;
     config.cards = options->cards;
     if (options->text)
-        return tsr_topology_describe(options->text, &config, topo_out);
+        return tsr_topology_parse(options->text, &config, topo_out);
     if (options->file)
         return tsr_topology_load(options->file, &config, topo_out);
     return tsr_topology_discover(&config, topo_out);

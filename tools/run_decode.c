@@ -40,8 +40,8 @@ int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options
     tsr_model_info model;
     tsr_plan_info plan;
     *d = (run_decoder){.engine = engine, .options = options, .result = result};
-    tsr_model_describe(engine->model, &model);
-    tsr_plan_describe(tsr_model_plan(engine->model), &plan);
+    tsr_model_get_info(engine->model, &model);
+    tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     d->n_vocab = model.n_vocab;
     d->n_ctx = plan.n_ctx;
     d->n_batch = plan.n_batch;

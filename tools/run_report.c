@@ -130,8 +130,8 @@ static void print_work(const run_engine *engine, const run_options *options, con
 {
     tsr_session_stats stats;
     tsr_plan_info plan;
-    tsr_session_describe(engine->session, &stats);
-    tsr_plan_describe(tsr_model_plan(engine->model), &plan);
+    tsr_session_get_stats(engine->session, &stats);
+    tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     const char *kind = options->model.reduction ? options->model.reduction : "exact";
     fprintf(stderr,
             "%lld steps, %lld reductions (%s, %d per step), %d hand-overs per step, %lld shape program%s\n",

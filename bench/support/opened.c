@@ -56,7 +56,7 @@ static void open_model(bench_opened *o, const char *path, const tsr_model_config
     tsr_model_info info;
     bench_check(tsr_model_open(o->rt, path, config, &o->model));
     bench_check(tsr_session_create(o->model, &o->session));
-    tsr_model_describe(o->model, &info);
+    tsr_model_get_info(o->model, &info);
     o->logits = malloc((size_t)info.n_vocab * sizeof(float));
     if (!o->logits)
         abort();

@@ -94,7 +94,7 @@ typedef struct tsr_fit_info {
 } tsr_fit_info;
 
 /** Write what the fit wanted and chose. */
-TSR_API void tsr_fit_describe(const tsr_fit *fit, tsr_fit_info *info_out);
+TSR_API void tsr_fit_get_info(const tsr_fit *fit, tsr_fit_info *info_out);
 
 /** What a device would hold if nothing were cut and memory were no object, and how many bytes of that and of
  * its margin it does not have (0 where it fits). TSR_ERR_INVALID if there is no such device. */

@@ -167,10 +167,10 @@ typedef struct tsr_program_device_info {
 } tsr_program_device_info;
 
 /** Write what the program needs and does. */
-TSR_API void tsr_program_describe(const tsr_program *program, tsr_program_info *info_out);
+TSR_API void tsr_program_get_info(const tsr_program *program, tsr_program_info *info_out);
 /** TSR_ERR_INVALID if there is no such device. */
-TSR_NODISCARD TSR_API tsr_status tsr_program_describe_device(const tsr_program *program, int device,
-                                                             tsr_program_device_info *info_out);
+TSR_NODISCARD TSR_API tsr_status tsr_program_get_device(const tsr_program *program, int device,
+                                                        tsr_program_device_info *info_out);
 
 TSR_END_DECLS
 #endif

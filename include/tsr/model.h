@@ -69,7 +69,7 @@ typedef struct tsr_model_info {
 } tsr_model_info;
 
 /** Write what the model is. */
-TSR_API void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out);
+TSR_API void tsr_model_get_info(const tsr_model *model, tsr_model_info *info_out);
 
 /** The plan that was carried out, with room for config.n_sessions sessions, after a change of split for those
  * that there are; belongs to the model, until its split changes. */

@@ -203,10 +203,10 @@ typedef struct tsr_plan_device {
 } tsr_plan_device;
 
 /** Write what the plan is about. */
-TSR_API void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out);
+TSR_API void tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info_out);
 /** TSR_ERR_INVALID if there is no such device. */
-TSR_NODISCARD TSR_API tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device,
-                                                          tsr_plan_device *device_out);
+TSR_NODISCARD TSR_API tsr_status tsr_plan_get_device(const tsr_plan *plan, int device,
+                                                     tsr_plan_device *device_out);
 
 /** Consecutive layers on the same devices. The first stage has the embedding, the last the output, unless
  * they are offloaded. */

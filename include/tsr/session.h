@@ -105,7 +105,7 @@ typedef struct tsr_session_stats {
 } tsr_session_stats;
 
 /** Write what the session has done. */
-TSR_API void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out);
+TSR_API void tsr_session_get_stats(const tsr_session *session, tsr_session_stats *stats_out);
 
 TSR_END_DECLS
 #endif

@@ -300,8 +300,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_t
  *
  * Everything that the text does not say is marked as guessed. TSR_ERR_INVALID quotes the place in the text
  * and says what would be right. TSR_ERR_MEMORY. */
-TSR_NODISCARD TSR_API tsr_status tsr_topology_describe(const char *text, const tsr_topology_config *config,
-                                                       tsr_topology **topo_out);
+TSR_NODISCARD TSR_API tsr_status tsr_topology_parse(const char *text, const tsr_topology_config *config,
+                                                    tsr_topology **topo_out);
 
 /** Write the machine as NCCL's XML (version 1), as NCCL_TOPO_FILE takes it: NUMA nodes, the PCI tree above
  * GPUs and network cards, NVLinks. Only what that format has: memory and rates are lost, and come back from

@@ -40,7 +40,7 @@ static tsr_status check_room(tsr_runtime *rt, const tsr_model_config *resolved, 
     for (int d = 0; d < rt->n_devices; d++) {
         tsr_plan_device device;
         bool views = !resolved->copy_weights && !rt->devices[d]->prefers_copies;
-        TSR_TRY(tsr_plan_describe_device(plan, d, &device));
+        TSR_TRY(tsr_plan_get_device(plan, d, &device));
         wanted[d] = device.total_bytes - (views ? device.bytes[TSR_MEMORY_WEIGHTS] : 0);
     }
     status = tsr_runtime_check_free(rt, wanted);

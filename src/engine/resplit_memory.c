@@ -56,7 +56,7 @@ tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr
                stays = all->deferred[d] > goes ? all->deferred[d] - goes : 0;
         if (all->caps[d] < SIZE_MAX)
             props[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
-        TSR_TRY(tsr_plan_describe_device(model->plan, d, &before));
+        TSR_TRY(tsr_plan_get_device(model->plan, d, &before));
         props[d].margin = before.margin_bytes;
     }
     TSR_TRY(tsr_plan_for_devices(props, rt->n_devices, &model->shape, &config, plan_out));

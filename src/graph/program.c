@@ -365,13 +365,12 @@ tsr_status tsr_program_run(tsr_program *program)
     return status;
 }
 
-void tsr_program_describe(const tsr_program *program, tsr_program_info *info_out)
+void tsr_program_get_info(const tsr_program *program, tsr_program_info *info_out)
 {
     *info_out = program->info;
 }
 
-tsr_status tsr_program_describe_device(const tsr_program *program, int device,
-                                       tsr_program_device_info *info_out)
+tsr_status tsr_program_get_device(const tsr_program *program, int device, tsr_program_device_info *info_out)
 {
     if (device < 0 || device >= program->rt->n_devices)
         return tsr_fail(TSR_ERR_INVALID, "device %d of %d does not exist", device, program->rt->n_devices);

@@ -7,7 +7,7 @@
 #include "core/hash.h"
 #include "core/mem.h"
 
-void tsr_model_describe(const tsr_model *model, tsr_model_info *info_out)
+void tsr_model_get_info(const tsr_model *model, tsr_model_info *info_out)
 {
     const tsr_hparams *hp = &model->shape.hparams;
     tsr_model_info info = {.n_layers = hp->n_layers,

@@ -21,12 +21,12 @@ const tsr_model_split *tsr_plan_split(const tsr_plan *plan)
     return &plan->split;
 }
 
-void tsr_plan_describe(const tsr_plan *plan, tsr_plan_info *info_out)
+void tsr_plan_get_info(const tsr_plan *plan, tsr_plan_info *info_out)
 {
     *info_out = plan->info;
 }
 
-tsr_status tsr_plan_describe_device(const tsr_plan *plan, int device, tsr_plan_device *device_out)
+tsr_status tsr_plan_get_device(const tsr_plan *plan, int device, tsr_plan_device *device_out)
 {
     if (device < 0 || device >= plan->info.n_devices)
         return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the plan has %d", device,

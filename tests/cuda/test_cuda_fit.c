@@ -74,13 +74,13 @@ static void a_model_is_fitted_into_what_is_free_by_then(void **state)
     fit_config.n_margins = 1;
     config.fit = &fit_config;
     runner_ok(tsr_model_open(rt, path, &config, &model), "while memory is free");
-    tsr_fit_describe(tsr_model_fit(model), &before);
+    tsr_fit_get_info(tsr_model_fit(model), &before);
     assert_int_equal(before.chosen.n_ctx, N_CTX);
     tsr_model_close(model);
 
     assert_int_equal(cudaMalloc(&others, 64 * MIB), cudaSuccess);
     runner_ok(tsr_model_open(rt, path, &config, &model), "while half of it is taken");
-    tsr_fit_describe(tsr_model_fit(model), &after);
+    tsr_fit_get_info(tsr_model_fit(model), &after);
     assert_true(after.chosen.n_ctx < N_CTX && after.chosen.n_ctx > TSR_FIT_CTX_MIN);
     assert_int_equal(after.chosen.n_ctx % TSR_FIT_CTX_STEP, 0);
     tsr_session *session;

@@ -84,15 +84,15 @@ static void run(const char *devices, const char *collectives, const char *split,
     runner_open_with(&r, path, devices, collectives, split, &config);
     runner_decode(&r, tokens, N_TOKENS, 3, true, o->logits);
     const tsr_plan *plan = tsr_model_plan(r.model);
-    tsr_plan_describe(plan, &o->info);
+    tsr_plan_get_info(plan, &o->info);
     tsr_plan_predict(plan, &o->times);
-    runner_ok(tsr_plan_describe_device(plan, 0, &o->first), "device");
+    runner_ok(tsr_plan_get_device(plan, 0, &o->first), "device");
     memset(o->stages, 0, sizeof o->stages);
     for (int i = 0; i < N && tsr_plan_stage_at(plan, i, &stage); i++)
         o->stages[i] = stage.devices;
     for (int d = 0; d < r.rt->n_devices; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+        runner_ok(tsr_plan_get_device(plan, d, &device), "device");
         for (int owner = 0; owner < TSR_MEMORY_COUNT; owner++)
             assert_int_equal(r.rt->devices[d]->used[owner], device.bytes[owner]);
     }

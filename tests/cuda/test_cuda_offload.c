@@ -117,7 +117,7 @@ static void run(const char *model, const machine *m, const char *devices, const 
     runner_decode(&r, tokens, N_TOKENS, m->chunk, true, logits);
     for (int d = 0; d < r.rt->n_devices; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(tsr_model_plan(r.model), d, &device), "device");
+        runner_ok(tsr_plan_get_device(tsr_model_plan(r.model), d, &device), "device");
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             assert_int_equal(r.rt->devices[d]->used[o], device.bytes[o]);
     }

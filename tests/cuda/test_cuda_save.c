@@ -100,10 +100,10 @@ static void memory_is_given_back_and_taken_again(void **state)
     runner_open_with(&r, session_model_path, "cuda:0,cuda:1", "staged", "3,1", &model_config);
     append(&r, 0, tokens, LONG, expected);
     append(&r, 1, tokens, N, logits);
-    tsr_session_describe(r.session, &before);
+    tsr_session_get_stats(r.session, &before);
     runner_ok(tsr_session_trim(r.session, 0, 0), "trim");
     runner_ok(tsr_session_compact(r.session), "compact");
-    tsr_session_describe(r.session, &after);
+    tsr_session_get_stats(r.session, &after);
     assert_true(after.kv_committed_bytes * 2 < before.kv_committed_bytes);
     append(&r, 1, tokens + N, LONG - N, logits);
     assert_memory_equal(logits, expected, sizeof expected);

@@ -72,7 +72,7 @@ static size_t largest(const tsr_gguf *gguf, const tsr_topology *topo, const char
     config.offload_device = NULL;
     runner_ok(tsr_device_list_create(topo, device, NULL, &list), device);
     runner_ok(tsr_plan_create(gguf, list, &config, &plan), "all on one device");
-    runner_ok(tsr_plan_describe_device(plan, 0, &only), device);
+    runner_ok(tsr_plan_get_device(plan, 0, &only), device);
     tsr_plan_destroy(plan);
     tsr_device_list_destroy(list);
     return only.total_bytes;
@@ -140,7 +140,7 @@ static bool fits_with(const question *q, const tsr_gguf *gguf, const tsr_device_
     if (status == TSR_ERR_MEMORY)
         return false;
     runner_ok(status, q->spec);
-    tsr_fit_describe(fit, &info);
+    tsr_fit_get_info(fit, &info);
     tsr_fit_destroy(fit);
     return info.chosen.n_cpu_moe == config.n_cpu_moe;
 }
@@ -149,7 +149,7 @@ static void check_margins(const question *q, const tsr_plan *plan, int n_devices
 {
     for (int d = 0; d < n_devices; d++) {
         tsr_plan_device device;
-        runner_ok(tsr_plan_describe_device(plan, d, &device), "device");
+        runner_ok(tsr_plan_get_device(plan, d, &device), "device");
         size_t margin = q->margins[q->fit.n_margins == 1 ? 0 : d];
         assert_int_equal(device.margin_bytes, margin);
         if (device.total_bytes && device.total_bytes + margin > device.memory_cap)
@@ -164,7 +164,7 @@ static void check_cuts(const question *q, const tsr_fit *fit, const tsr_gguf *gg
 {
     tsr_fit_info info;
     tsr_model_config result;
-    tsr_fit_describe(fit, &info);
+    tsr_fit_get_info(fit, &info);
     tsr_fit_result(fit, &result);
     assert_int_equal(result.n_ctx, info.chosen.n_ctx);
     assert_ptr_equal(result.tensor_split, q->config.tensor_split);
@@ -192,7 +192,7 @@ static void check_order(const question *q, const tsr_fit *fit, const tsr_gguf *g
 {
     tsr_fit_info info;
     tsr_model_config config = q->config;
-    tsr_fit_describe(fit, &info);
+    tsr_fit_get_info(fit, &info);
     int64_t least = q->config.n_ctx                        ? q->config.n_ctx
                     : q->fit.n_ctx_min < info.wanted.n_ctx ? q->fit.n_ctx_min
                                                            : info.wanted.n_ctx;
@@ -231,8 +231,8 @@ static void load(const question *q, const tsr_fit *fit, const tsr_topology *topo
     runner_ok(tsr_model_open(rt, q->path, &config, &model), q->path);
     assert_non_null(tsr_model_fit(model));
     assert_ptr_equal(tsr_fit_plan(tsr_model_fit(model)), tsr_model_plan(model));
-    tsr_fit_describe(fit, &info);
-    tsr_fit_describe(tsr_model_fit(model), &again);
+    tsr_fit_get_info(fit, &info);
+    tsr_fit_get_info(tsr_model_fit(model), &again);
     assert_int_equal(again.chosen.n_ctx, info.chosen.n_ctx);
     plan_check_equal(tsr_fit_plan(fit), tsr_model_plan(model));
     runner_ok(tsr_session_create(model, &session), q->path);
@@ -240,7 +240,7 @@ static void load(const question *q, const tsr_fit *fit, const tsr_topology *topo
         tsr_device_info device;
         tsr_plan_device planned;
         runner_ok(tsr_runtime_device(rt, d, &device), "device");
-        runner_ok(tsr_plan_describe_device(tsr_fit_plan(fit), d, &planned), "device");
+        runner_ok(tsr_plan_get_device(tsr_fit_plan(fit), d, &planned), "device");
         assert_memory_equal(device.used, planned.bytes, sizeof planned.bytes);
     }
     tsr_session_destroy(session);
@@ -268,7 +268,7 @@ void fitted_check(const fitted_models *models, uint64_t *seed, const tsr_topolog
         look->n_short++;
     } else {
         runner_ok(status, q.spec);
-        tsr_fit_describe(fit, &info);
+        tsr_fit_get_info(fit, &info);
         look->n_cut += info.n_steps > 0;
         check_margins(&q, tsr_fit_plan(fit), n_devices);
         check_cuts(&q, fit, gguf, list);
@@ -300,7 +300,7 @@ tsr_status fitted_over(const tsr_topology *topo, const tsr_gguf *gguf, const cha
 tsr_fit_info fitted_info(const tsr_fit *fit)
 {
     tsr_fit_info info;
-    tsr_fit_describe(fit, &info);
+    tsr_fit_get_info(fit, &info);
     return info;
 }
 

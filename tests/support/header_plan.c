@@ -64,7 +64,7 @@ tsr_plan *header_planned(const header_fixture *f, gguf_writer *w, int n_devices,
 size_t header_bytes(const tsr_plan *plan, int device, tsr_memory_owner owner)
 {
     tsr_plan_device d;
-    runner_ok(tsr_plan_describe_device(plan, device, &d), "device");
+    runner_ok(tsr_plan_get_device(plan, device, &d), "device");
     return d.bytes[owner];
 }
 

@@ -287,7 +287,7 @@ static void check(checked c, bool capped)
     const tsr_plan *plan = c.plan;
     const tsr_model_config *config = c.config;
     tsr_plan_times times;
-    tsr_plan_describe(plan, &c.info);
+    tsr_plan_get_info(plan, &c.info);
     tsr_plan_predict(plan, &times);
     c.automatic = times.automatic;
     c.mixed =
@@ -297,7 +297,7 @@ static void check(checked c, bool capped)
         assert_int_equal(c.info.mode, config->split_mode);
     assert_int_equal(c.info.n_layers, key(&c, "block_count", 0));
     for (int d = 0; d < c.info.n_devices; d++)
-        assert_int_equal(tsr_plan_describe_device(plan, d, &c.devices[d]), TSR_OK);
+        assert_int_equal(tsr_plan_get_device(plan, d, &c.devices[d]), TSR_OK);
     check_shares(&c, capped);
     check_classes(&c, capped);
     check_maps(&c);
@@ -333,13 +333,13 @@ void plan_check_gpus(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model
 void plan_check_equal(const tsr_plan *a, const tsr_plan *b)
 {
     tsr_plan_info info[2];
-    tsr_plan_describe(a, &info[0]);
-    tsr_plan_describe(b, &info[1]);
+    tsr_plan_get_info(a, &info[0]);
+    tsr_plan_get_info(b, &info[1]);
     assert_memory_equal(&info[0], &info[1], sizeof info[0]);
     for (int d = 0; d < info[0].n_devices; d++) {
         tsr_plan_device device[2];
-        assert_int_equal(tsr_plan_describe_device(a, d, &device[0]), TSR_OK);
-        assert_int_equal(tsr_plan_describe_device(b, d, &device[1]), TSR_OK);
+        assert_int_equal(tsr_plan_get_device(a, d, &device[0]), TSR_OK);
+        assert_int_equal(tsr_plan_get_device(b, d, &device[1]), TSR_OK);
         assert_string_equal(device[0].name, device[1].name);
         assert_int_equal(device[0].used, device[1].used);
         size_t begin = offsetof(tsr_plan_device, requested); /* no padding from here on */

@@ -128,7 +128,7 @@ static void assert_used(const tsr_runtime *rt, const tsr_plan *plan, const char 
         tsr_plan_device device = {0};
         runner_ok(tsr_runtime_device(rt, d, &info), when);
         if (plan)
-            runner_ok(tsr_plan_describe_device(plan, d, &device), when);
+            runner_ok(tsr_plan_get_device(plan, d, &device), when);
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             if (info.used[o] != device.bytes[o])
                 fail_msg("%s: %s has %zu bytes of %s, the plan says %zu", when, info.name, info.used[o],
@@ -172,8 +172,8 @@ static void check_loaded(const tsr_plan *plan, tsr_runtime *rt, const char *path
     assert_used(rt, plan, "loaded");
     if (look)
         look(rt);
-    tsr_model_describe(model, &info);
-    tsr_plan_describe(plan, &plan_info);
+    tsr_model_get_info(model, &info);
+    tsr_plan_get_info(plan, &plan_info);
     if (run)
         run_steps(session, info.n_vocab, plan_info.n_ctx);
     assert_used(rt, plan, "after two steps");

@@ -207,7 +207,7 @@ void walk_check_accounting(const walk *w)
         tsr_device_info info;
         tsr_plan_device planned;
         runner_ok(tsr_runtime_device(w->rt, d, &info), "device");
-        runner_ok(tsr_plan_describe_device(plan, d, &planned), "planned device");
+        runner_ok(tsr_plan_get_device(plan, d, &planned), "planned device");
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             if (info.used[o] != planned.bytes[o])
                 fail_msg("%s: %s holds %zu bytes of %s, planned were %zu", w->devices, info.name,

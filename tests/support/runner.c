@@ -41,7 +41,7 @@ void runner_open_on(runner *r, const tsr_topology *machine, const char *path, co
     runner_ok(tsr_model_open(r->rt, path, &model_config, &r->model), path);
     runner_ok(tsr_session_create(r->model, &r->session), path);
     tsr_model_info info;
-    tsr_model_describe(r->model, &info);
+    tsr_model_get_info(r->model, &info);
     r->n_vocab = info.n_vocab;
 }
 

@@ -51,7 +51,7 @@ static void check_accounting(const runner *r)
 {
     for (int d = 0; d < r->rt->n_devices; d++) {
         tsr_plan_device planned;
-        assert_int_equal(tsr_plan_describe_device(tsr_model_plan(r->model), d, &planned), TSR_OK);
+        assert_int_equal(tsr_plan_get_device(tsr_model_plan(r->model), d, &planned), TSR_OK);
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)
             assert_int_equal(r->rt->devices[d]->used[o], planned.bytes[o]);
         assert_int_equal(tsr_kv_windowed_bytes(r->session->kv, d), planned.kv_windowed_bytes);

@@ -20,7 +20,7 @@ static void note_devices(const tsr_plan *plan, const bench_report *report, bench
     tsr_plan_device device;
     for (int d = 0; d < report->n_devices; d++) {
         bench_row_device *to = &row->devices[d];
-        if (tsr_plan_describe_device(plan, d, &device) != TSR_OK)
+        if (tsr_plan_get_device(plan, d, &device) != TSR_OK)
             continue;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             to->granules[c] = device.granules[c];
@@ -44,8 +44,8 @@ static tsr_status make_room(bench_engine *engine)
 {
     tsr_model_info info;
     tsr_plan_info plan;
-    tsr_model_describe(engine->model, &info);
-    tsr_plan_describe(tsr_model_plan(engine->model), &plan);
+    tsr_model_get_info(engine->model, &info);
+    tsr_plan_get_info(tsr_model_plan(engine->model), &plan);
     engine->tokens = calloc((size_t)plan.n_ctx, sizeof *engine->tokens);
     engine->logits = calloc((size_t)info.n_vocab, sizeof *engine->logits);
     engine->n_tokens = plan.n_ctx;

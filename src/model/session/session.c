@@ -447,7 +447,7 @@ tsr_status tsr_session_compact(tsr_session *session)
                                "tsr_session_compact");
 }
 
-void tsr_session_describe(const tsr_session *session, tsr_session_stats *stats_out)
+void tsr_session_get_stats(const tsr_session *session, tsr_session_stats *stats_out)
 {
     tsr_kv_stats kv = tsr_kv_stats_of(session->kv);
     *stats_out = session->stats;

@@ -259,7 +259,7 @@ void tsr_fit_destroy(tsr_fit *fit)
 
 /* -- queries -- */
 
-void tsr_fit_describe(const tsr_fit *fit, tsr_fit_info *info_out)
+void tsr_fit_get_info(const tsr_fit *fit, tsr_fit_info *info_out)
 {
     *info_out = fit->info;
 }

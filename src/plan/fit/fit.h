@@ -58,7 +58,7 @@ enum { TSR_FIT_CUT_RULES = 4 };
 extern const tsr_fit_cut_rule tsr_fit_cut_rules[TSR_FIT_CUT_RULES];
 
 /* "context 131072 -> 8192 tokens": fill in step->text. */
-void tsr_fit_describe_step(const tsr_fitting *fitting, tsr_fit_step *step);
+void tsr_fit_write_step(const tsr_fitting *fitting, tsr_fit_step *step);
 
 /* Plan `config` on `props` into *attempt_out, whose decision is freed first. That the devices have no room
  * is no failure but attempt_out->fits. */

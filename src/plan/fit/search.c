@@ -145,7 +145,7 @@ static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)
         if (d != fitting->offload_device)
             step->saved_bytes += step->device_bytes[d];
     }
-    tsr_fit_describe_step(fitting, step);
+    tsr_fit_write_step(fitting, step);
     swap(&fitting->now, &fitting->next);
 }
 

@@ -95,7 +95,7 @@ const char *tsr_fit_cut_name(tsr_fit_cut cut)
     return cut >= 0 && cut < TSR_FIT_CUT_COUNT ? names[cut] : "?";
 }
 
-void tsr_fit_describe_step(const tsr_fitting *fitting, tsr_fit_step *step)
+void tsr_fit_write_step(const tsr_fitting *fitting, tsr_fit_step *step)
 {
     const tsr_fit_choice *a = &step->before, *b = &step->after;
     const char *to = fitting->offload_device < 0 ? "" : fitting->props[fitting->offload_device].name;

@@ -231,7 +231,7 @@ out:
     return status;
 }
 
-tsr_status tsr_topology_describe(const char *text, const tsr_topology_config *config, tsr_topology **topo_out)
+tsr_status tsr_topology_parse(const char *text, const tsr_topology_config *config, tsr_topology **topo_out)
 {
     tsr_status status = TSR_OK;
     tsr_topology *topo = NULL;

@@ -27,7 +27,7 @@ tsr_status tsr_topo_read_nccl_xml(const char *text, size_t bytes, const char *na
 tsr_status tsr_topo_read_nvidia_smi(const char *text, size_t bytes, const char *name,
                                     tsr_topology **topo_out);
 
-/* A --machine text; grammar at tsr_topology_describe(). TSR_ERR_INVALID, TSR_ERR_MEMORY. */
+/* A --machine text; grammar at tsr_topology_parse(). TSR_ERR_INVALID, TSR_ERR_MEMORY. */
 tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out);
 
 /* An archive of a Linux root directory: unpacked by the tar command into a temporary folder that is gone on

@@ -1,5 +1,5 @@
 /* The --machine text -> a builder: "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s". The
- * grammar is at tsr_topology_describe(). Words are read one by one and every message says at which column the
+ * grammar is at tsr_topology_parse(). Words are read one by one and every message says at which column the
  * wrong one stands. Bus ids are invented in PCI domain ffff. */
 #include <ctype.h>
 #include <stdio.h>
