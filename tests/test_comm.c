@@ -272,7 +272,7 @@ static void nine_teams_of_three_share_the_machine(void **state)
     check_all_reduce(&c);
 }
 
-/* -- all-gather and hand-over -- */
+/* -- all-gather and transfer -- */
 
 static void rows_become_whole_on_every_rank(void **state)
 {

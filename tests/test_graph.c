@@ -135,7 +135,7 @@ static void column_then_row_parallel_needs_one_all_reduce_and_no_split_changes_a
                                     TSR_REDUCTION_EXACT, data, i ? out : first);
         assert_int_equal(info.n_all_reduces, 1);
         assert_int_equal(info.n_all_gathers, 0);
-        assert_int_equal(info.n_handovers, 0);
+        assert_int_equal(info.n_transfers, 0);
         if (i)
             assert_memory_equal(out, first, sizeof out);
     }
@@ -352,7 +352,7 @@ static void an_op_on_an_input_alone_works_wherever_its_result_is_wanted(void **s
     tsr_graph_output(b.graph, tsr_rms_norm(b.graph, y, norm, 1e-5f));
     run(&b, x, data, y, out);
     tsr_program_get_info(b.program, &info);
-    assert_int_equal(info.n_handovers, 0);
+    assert_int_equal(info.n_transfers, 0);
     assert_memory_equal(data, out, sizeof data);
     bench_close(&b);
 
@@ -410,7 +410,7 @@ static void weights_on_different_devices_hand_activations_over(void **state)
         tsr_tensor *y = tsr_graph_output(b.graph, tsr_mul_mat(b.graph, w1, tsr_mul_mat(b.graph, w0, x)));
         run(&b, x, data, y, apart ? out : alone);
         tsr_program_get_info(b.program, &info);
-        assert_int_equal(info.n_handovers, apart);
+        assert_int_equal(info.n_transfers, apart);
         bench_close(&b);
     }
     assert_memory_equal(out, alone, sizeof out);

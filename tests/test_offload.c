@@ -321,7 +321,7 @@ static void caps_hold_beside_pinned_blocks(void **state)
     assert_in_range(n_fit, 2, 7);
 }
 
-/* Predicted times are the sum of their parts: the work of every block where it lies, and the hand-overs. */
+/* Predicted times are the sum of their parts: the work of every block where it lies, and the transfers. */
 static void times_have_the_offloaded_work(void **state)
 {
     const fixture *f = *state;
@@ -339,13 +339,13 @@ static void times_have_the_offloaded_work(void **state)
         tsr_plan_predict(plan, &times);
         tsr_plan_get_info(plan, &info);
         const tsr_plan_phase *p = &times.decode;
-        total[offloads] = p->handover_ns;
+        total[offloads] = p->transfer_ns;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
             total[offloads] += p->repeats[c] * (p->work_ns[c] + p->sync_ns[c]);
         assert_float_equal(total[offloads] / p->total_ns, 1, 1e-9);
         /* Two devices wait for the embedding's device, one for the last layer's. */
-        assert_int_equal(info.n_handovers, offloads ? 3 : 0);
-        assert_int_equal(p->handover_ns > 0, offloads);
+        assert_int_equal(info.n_transfers, offloads ? 3 : 0);
+        assert_int_equal(p->transfer_ns > 0, offloads);
         assert_int_equal(p->device_ns[TSR_CLASS_FFN][2] > 0, offloads);
         assert_int_equal(p->device_ns[TSR_CLASS_OUTPUT][0] > 0, !offloads);
         tsr_plan_destroy(plan);

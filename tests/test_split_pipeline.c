@@ -34,8 +34,8 @@ static void wire(problem *q)
     q->p.allowed = ~UINT64_C(0);
     q->p.sync_ns = sync_by_count;
     q->p.user = q;
-    q->p.handover_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[0];
-    q->p.output_handover_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[1];
+    q->p.transfer_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[0];
+    q->p.output_transfer_ns = (const double(*)[TSR_MAX_DEVICES])q->hand[1];
 }
 
 /* -- every pipeline, one by one -- */
@@ -112,7 +112,7 @@ static double stage_time(brute *b, int set, bool first, bool last, int64_t n_lay
     return *memo;
 }
 
-static double handover(const problem *q, int from, int to, bool output)
+static double transfer(const problem *q, int from, int to, bool output)
 {
     double ns = 0;
     for (int d = 0; d < q->p.n_devices; d++)
@@ -131,7 +131,7 @@ static void try_pipelines(brute *b, int used, int previous, int64_t left, double
         for (int64_t l = previous ? 0 : 1; allowed && l <= left; l++) {
             if (l == 0 && left > 0)
                 continue;
-            double here = ns + (previous ? handover(b->q, previous, set, l == 0) : 0);
+            double here = ns + (previous ? transfer(b->q, previous, set, l == 0) : 0);
             if (l == left)
                 b->best_ns = fmin(b->best_ns, here + stage_time(b, set, !previous, true, l));
             if (l > 0)

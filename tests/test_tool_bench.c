@@ -121,7 +121,7 @@ static void measured_links_are_kept_and_used(void **state)
     if (strstr(text, " measured"))
         fail_msg("measured of other devices:\n%s", text);
     run("bench links --json" DEVICES, 0);
-    find("\"kind\": \"hand-over\"");
+    find("\"kind\": \"transfer\"");
     find("\"predicted_ns\"");
     find("links.json\"");
     run("run -m " MODEL DEVICES " -p hi -n 2", 0);

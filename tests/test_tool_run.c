@@ -156,7 +156,7 @@ static void plan_says_what_was_asked(void **state)
     for (size_t d = 0; d < 3; d++)
         n_layers += program_json_integer(json_array_get(json_object_get(layers, "devices"), d), "n_layers");
     assert_int_equal(n_layers, program_json_integer(layers, "n_layers"));
-    assert_true(program_json_integer(layers, "n_handovers") > 0);
+    assert_true(program_json_integer(layers, "n_transfers") > 0);
     json_decref(layers);
 }
 

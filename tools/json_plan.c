@@ -67,7 +67,7 @@ static json_t *notes(const tsr_plan *plan)
 static json_t *phase_object(const tsr_plan_phase *phase)
 {
     return json_pack("{s:I, s:f, s:f}", "n_tokens", (json_int_t)phase->n_tokens, "ns", phase->total_ns,
-                     "handover_ns", phase->handover_ns);
+                     "transfer_ns", phase->transfer_ns);
 }
 
 static json_t *alternatives(const tsr_plan *plan)
@@ -106,8 +106,8 @@ json_t *tool_json_plan(const tsr_plan *plan, const char *model)
                      "n_ctx", (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch,
                      "type_k", tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
                      (json_int_t)info.n_layers, "n_windowed", (json_int_t)info.n_windowed, "window",
-                     (json_int_t)info.window, "n_all_reduces", info.n_all_reduces, "n_handovers",
-                     info.n_handovers, "n_moved", info.n_moved, "least_order", info.least_order, "runnable",
+                     (json_int_t)info.window, "n_all_reduces", info.n_all_reduces, "n_transfers",
+                     info.n_transfers, "n_moved", info.n_moved, "least_order", info.least_order, "runnable",
                      info.runnable, "exact_arena", info.exact_arena, "classes", classes(&info), "devices",
                      devices(plan, info.n_devices), "predicted", predicted(plan), "notes", notes(plan));
 }

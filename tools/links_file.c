@@ -1,5 +1,5 @@
 /* See links_file.h. A value is an all-reduce, {"devices": [0, 1], "bytes": 4096, "ns": 5210.0}, or a
- * hand-over, {"from": 0, "devices": [1], ...}; numbers of devices count in the entry's own list. */
+ * transfer, {"from": 0, "devices": [1], ...}; numbers of devices count in the entry's own list. */
 #include "links_file.h"
 
 #include <math.h>

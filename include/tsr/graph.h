@@ -151,7 +151,7 @@ typedef struct tsr_program_info {
     int n_devices;     /**< of the runtime */
     int n_all_reduces; /**< per run */
     int n_all_gathers; /**< per run */
-    int n_handovers;   /**< copies of an activation from one device to another */
+    int n_transfers;   /**< copies of an activation from one device to another */
     int n_moved;       /**< ops at another place than in the order in which the graph was built */
     /** proven: no order of the ops would need less of one device and not more of another */
     bool least_order;

@@ -124,8 +124,8 @@ TSR_API void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, 
 
 /** A measured time: of an all-reduce, or of handing bytes over from one device to another. */
 typedef struct tsr_links_value {
-    int from; /**< the sender of a hand-over; -1: an all-reduce */
-    /** bit i for device i: of an all-reduce all that take part, of a hand-over the receiver */
+    int from; /**< the sender of a transfer; -1: an all-reduce */
+    /** bit i for device i: of an all-reduce all that take part, of a transfer the receiver */
     uint64_t devices;
     uint64_t bytes; /**< on each device, or handed over */
     double ns;      /**< nanoseconds that it took */
@@ -134,8 +134,8 @@ typedef struct tsr_links_value {
 /** Record a value, which is copied; a second one for the same devices and size replaces the first. What was
  * measured replaces what is predicted: sizes between two values are interpolated linearly, smaller ones take
  * the smallest value's time, larger ones go on at the rate of the two largest values. tsr_links_pair() then
- * tells the smallest hand-over's time as latency, and the largest one's rate. TSR_ERR_INVALID: an all-reduce
- * of fewer than two devices, a hand-over that is not from one device to another, or a time that is not
+ * tells the smallest transfer's time as latency, and the largest one's rate. TSR_ERR_INVALID: an all-reduce
+ * of fewer than two devices, a transfer that is not from one device to another, or a time that is not
  * positive. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_set_measured(tsr_links *links, const tsr_links_value *value);
 

@@ -173,7 +173,7 @@ typedef struct tsr_plan_info {
     int64_t n_granules[TSR_CLASS_COUNT];   /**< 0 where the model has none */
     int64_t granule_size[TSR_CLASS_COUNT]; /**< KV heads, columns (or experts), rows */
     int n_all_reduces;                     /**< per step */
-    int n_handovers;                       /**< per step, from one group of devices to another */
+    int n_transfers;                       /**< per step, from one group of devices to another */
     int n_moved;                           /**< ops of a step that were moved to lower the arenas */
     /** proven: moving others would lower no arena, or raise another */
     bool least_order;
@@ -221,7 +221,7 @@ TSR_API bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *
 
 /** Predicted time of one kind of step: of each class of tensors, `repeats` times the work of the slowest
  * device of the group that works on it and the meeting (all-reduce) after it (of the output's class: after
- * the embedding); and the hand-overs between groups. Groups work one after another, in a prompt too: the
+ * the embedding); and the transfers between groups. Groups work one after another, in a prompt too: the
  * runtime runs one step at a time. Where layers differ, as they do in layer mode and with offload, all are
  * means over the layers. */
 typedef struct tsr_plan_phase {
@@ -232,7 +232,7 @@ typedef struct tsr_plan_phase {
     double sync_ns[TSR_CLASS_COUNT]; /**< of the all-reduce after the work, per repeat */
     double device_ns[TSR_CLASS_COUNT][TSR_MAX_DEVICES]; /**< work of every device */
     int slowest[TSR_CLASS_COUNT]; /**< the device that is waited for longest; -1 where there is no work */
-    double handover_ns;           /**< of the whole step */
+    double transfer_ns;           /**< of the whole step */
 } tsr_plan_phase;
 
 /** What a plan will take, by the rates that it was made with. */

@@ -48,7 +48,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_runtime_measure(tsr_runtime *rt, const tsr_
  * assumptions are at the definition). `measured` is false. */
 TSR_API void tsr_device_rates_guess(const tsr_device_desc *devices, int n, tsr_device_rates *rates_out);
 
-/** Time all-reduces over all devices and over every two of them, and hand-overs between every two (there and
+/** Time all-reduces over all devices and over every two of them, and transfers between every two (there and
  * back; both directions get the mean), and record them in `links`, which is of the same devices in the same
  * order. Sizes go from 4 KiB to 16 MiB, each eight times the one before; none is begun that would probably
  * take more than 10 ms. About a second per pair at most; nothing else may run on the devices. Buffers of up

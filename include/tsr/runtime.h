@@ -122,7 +122,7 @@ TSR_API int tsr_runtime_collectives(const tsr_runtime *rt,
 typedef struct tsr_device_times {
     bool known; /**< false: nothing is counted for this device */
     uint64_t
-        collective_ns; /**< in all-reduces, all-gathers and hand-overs, since tsr_runtime_time_collectives()
+        collective_ns; /**< in all-reduces, all-gathers and transfers, since tsr_runtime_time_collectives()
         * */
     uint64_t wait_ns;  /**< of that until all others had arrived (the device's own threads included): what a
                            better split could save */

@@ -42,7 +42,7 @@ struct shared_collective {
     void *own_sum;    /* where that is memory of its own */
     size_t own_bytes; /* of it */
     void *group;
-    tsr_collective *local_part; /* of a hand-over: from its sender to receivers here; NULL: there is none */
+    tsr_collective *local_part; /* of a transfer: from its sender to receivers here; NULL: there is none */
     int64_t *begin;
     void **partial;
     tsr_barrier barrier;
@@ -180,7 +180,7 @@ static int tag_of(int from, int to)
     return from * TSR_MAX_RANKS + to;
 }
 
-/* What a hand-over is inside this process. */
+/* What a transfer is inside this process. */
 static bool run_here(const caller *me, const tsr_op *op)
 {
     tsr_comm *local = me->comm->local;
@@ -354,7 +354,7 @@ out:
     return status;
 }
 
-/* A hand-over's receivers beside its sender. */
+/* A transfer's receivers beside its sender. */
 static tsr_status create_local_part(distributed_comm *comm, shared_collective *c)
 {
     tsr_collective_desc desc = c->desc;

@@ -292,7 +292,7 @@ static void local_reset(tsr_comm *base)
     atomic_store(&comm->aborted, false);
 }
 
-/* A rank waits for those behind it; a receiver raises its phase only after the hand-over, so for it those at
+/* A rank waits for those behind it; a receiver raises its phase only after the transfer, so for it those at
  * the same phase are behind. */
 static uint64_t local_missing(tsr_comm *comm, const tsr_collective *base, int index)
 {

@@ -104,7 +104,7 @@ void tsr_probe_destroy(tsr_probe *probe)
 
 /* -- programs -- */
 
-/* The k-th of them. A hand-over goes back on the way on which the one before came, so that each waits for the
+/* The k-th of them. A transfer goes back on the way on which the one before came, so that each waits for the
  * one before and a staging buffer has been read long before it is filled again. */
 static tsr_collective_desc describe(const tsr_probe *probe, int k)
 {

@@ -1,4 +1,4 @@
-/* All-reduces and hand-overs between devices for nothing but to see that they work and how long they take. */
+/* All-reduces and transfers between devices for nothing but to see that they work and how long they take. */
 #ifndef TSR_COMM_PROBE_H
 #define TSR_COMM_PROBE_H
 

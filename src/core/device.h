@@ -117,7 +117,7 @@ typedef struct tsr_accounting {
  * runs, by others while none does. */
 typedef struct tsr_device_clock {
     bool on;
-    uint64_t collective_ns; /* in all-reduces, all-gathers and hand-overs */
+    uint64_t collective_ns; /* in all-reduces, all-gathers and transfers */
     uint64_t wait_ns;       /* of that until the others had arrived */
 } tsr_device_clock;
 
@@ -153,8 +153,7 @@ struct tsr_device {
     int place; /* devices of a kind with the same number share their memory: a GPU, a NUMA node */
     tsr_processes *processes; /* of its runtime; NULL: this one is alone */
     int process;              /* which one it is of */
-    bool
-        elsewhere; /* of another one: here is a stand-in, whose accounting is kept, whose programs do nothing
+    bool elsewhere; /* of another one: here is a stand-in, whose accounting is kept, whose programs do nothing
         * and
                        whose memory nobody reads or writes */
 };

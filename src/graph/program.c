@@ -100,7 +100,7 @@ static tsr_program_info info_of(const tsr_lowered *low, const tsr_order *order)
     return (tsr_program_info){.n_devices = order->n_devices,
                               .n_all_reduces = low->n_all_reduces,
                               .n_all_gathers = low->n_all_gathers,
-                              .n_handovers = low->n_handovers,
+                              .n_transfers = low->n_transfers,
                               .n_moved = order->n_moved,
                               .least_order = order->least};
 }

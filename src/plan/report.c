@@ -84,7 +84,7 @@ tsr_status tsr_plan_of_decision(const tsr_device_props *props, int n_devices, co
                                  .n_windowed = n_windowed,
                                  .window = n_windowed > 0 ? hp->kv.window : 0,
                                  .n_all_reduces = m->program.n_all_reduces,
-                                 .n_handovers = m->program.n_handovers,
+                                 .n_transfers = m->program.n_transfers,
                                  .n_moved = m->program.n_moved,
                                  .least_order = m->program.least_order,
                                  .runnable = !shape->arch->header_only,

@@ -68,7 +68,7 @@ out:
     return status;
 }
 
-static tsr_status time_hand_overs(bench *b, int x, int y)
+static tsr_status time_transfers(bench *b, int x, int y)
 {
     tsr_status status = TSR_OK;
     uint64_t bytes = smallest_bytes, ns = 0, one = UINT64_C(1) << x, other = UINT64_C(1) << y;
@@ -98,7 +98,7 @@ static tsr_status measure_links(tsr_runtime *rt, tsr_links *links)
         for (int y = x + 1; y < n; y++) {
             if (n > 2)
                 TSR_TRY(time_all_reduces(&b, UINT64_C(1) << x | UINT64_C(1) << y));
-            TSR_TRY(time_hand_overs(&b, x, y));
+            TSR_TRY(time_transfers(&b, x, y));
         }
     TSR_TRY(time_all_reduces(&b, everyone));
     TSR_TRY(tsr_links_reserve(links, b.n));

@@ -218,7 +218,7 @@ static Worker *idle_worker(Machine &m)
     return worker;
 }
 
-static void hand_over(Machine &m, Worker *to)
+static void transfer(Machine &m, Worker *to)
 {
     m.driver = to;
     if (to != NULL)
@@ -232,7 +232,7 @@ static void kick(Machine &m)
 {
     if (m.driver == NULL && wanted(m, false)) {
         catch_faults();
-        hand_over(m, idle_worker(m));
+        transfer(m, idle_worker(m));
     }
 }
 
@@ -244,14 +244,14 @@ static bool drive_once(Machine &m, Worker *self, bool parked)
 {
     give_way(m);
     if (!wanted(m, false)) {
-        hand_over(m, NULL);
+        transfer(m, NULL);
         return false;
     }
     Choice choice = choose(m, parked ? self : NULL);
     m.steps++;
     if (choice.kind == Choice::NOTHING) {
         wanted(m, true);
-        hand_over(m, NULL);
+        transfer(m, NULL);
         return false;
     }
     if (choice.kind == Choice::START) {
@@ -262,7 +262,7 @@ static bool drive_once(Machine &m, Worker *self, bool parked)
     }
     if (choice.kind == Choice::BLOCK) {
         if (parked) {
-            hand_over(m, idle_worker(m));
+            transfer(m, idle_worker(m));
             return false;
         }
         run_next_block(m, self, m.grids[choice.index]);
@@ -281,7 +281,7 @@ static bool drive_once(Machine &m, Worker *self, bool parked)
             return true;
     }
     Worker *next = m.parked[choice.index];
-    hand_over(m, next);
+    transfer(m, next);
     return false;
 }
 

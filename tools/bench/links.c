@@ -49,7 +49,7 @@ static void print_pairs(const links_bench *b)
 {
     tool_table table = {0};
     tool_table_header(&table, 9,
-                      (const char *[]){"from", "to", "by", "GB/s", "predicted", "hand-over us", "predicted",
+                      (const char *[]){"from", "to", "by", "GB/s", "predicted", "transfer us", "predicted",
                                        "all-reduce us", "predicted"});
     for (int x = 0; x < b->list->n_devices; x++) {
         for (int y = x + 1; y < b->list->n_devices; y++) {
@@ -116,7 +116,7 @@ static void print_all_reduces(const links_bench *b)
     tool_table_free(&table);
 }
 
-/* GB/s of the largest hand-over, from the row's device to the column's. */
+/* GB/s of the largest transfer, from the row's device to the column's. */
 static void print_matrix(const links_bench *b)
 {
     const char *headers[TSR_MAX_DEVICES + 1] = {"GB/s to"};
@@ -160,7 +160,7 @@ static json_t *json_value(const links_bench *b, const tsr_links_value *value)
         if (value->from >= 0)
             predicted = tsr_links_copy_ns(b->predicted, value->from, d, value->bytes);
     }
-    return json_pack("{s:s, s:o, s:o, s:I, s:f, s:f}", "kind", value->from >= 0 ? "hand-over" : "all-reduce",
+    return json_pack("{s:s, s:o, s:o, s:I, s:f, s:f}", "kind", value->from >= 0 ? "transfer" : "all-reduce",
                      "from", value->from >= 0 ? json_integer(value->from) : json_null(), "devices", devices,
                      "bytes", (json_int_t)value->bytes, "measured_ns", value->ns, "predicted_ns", predicted);
 }

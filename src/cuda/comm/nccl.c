@@ -1,6 +1,6 @@
 /* A communicator over NCCL: its collectives, its end by an abort, and making it anew; see nccl.h.
  *
- * Hand-overs go through the clique of all devices, sums and gatherings through one of the participants. */
+ * Transfers go through the clique of all devices, sums and gatherings through one of the participants. */
 #include "cuda/comm/nccl.h"
 
 #include <stdio.h>

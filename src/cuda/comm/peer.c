@@ -117,7 +117,7 @@ out:
     return status;
 }
 
-/* A hand-over is two barriers: one when the staging buffer holds the data,
+/* A transfer is two barriers: one when the staging buffer holds the data,
  * one when it may be written again. */
 static tsr_status enqueue_send(const peer_comm *comm, int self, const tsr_op_send *op, cudaStream_t stream)
 {

@@ -76,7 +76,7 @@ static tsr_status define(lifetimes *life, int v, int d, int i)
     return TSR_OK;
 }
 
-/* A slot must hold the largest partial sum; a hand-over has its own place for the whole step. */
+/* A slot must hold the largest partial sum; a transfer has its own place for the whole step. */
 static tsr_status define_workspace(lifetimes *life, int i, int d, tsr_reduce_type reduce)
 {
     const tsr_instr *instr = &life->low->instrs[i];
@@ -135,7 +135,7 @@ tsr_status tsr_layout_create(const tsr_runtime *rt, const tsr_lowered *lowered, 
 
     TSR_TRY(tsr_mem_array(n, sizeof(int), "activation lifetimes", &life.last));
     TSR_TRY(tsr_mem_array(n, sizeof(int), "activation places", &layout.item_of));
-    TSR_TRY(tsr_mem_array((size_t)lowered->n_instrs, sizeof(size_t), "hand-over places", &layout.staging_of));
+    TSR_TRY(tsr_mem_array((size_t)lowered->n_instrs, sizeof(size_t), "transfer places", &layout.staging_of));
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *layout.devices, "device layouts", &layout.devices));
     for (int d = 0; d < rt->n_devices; d++)
         TSR_TRY(tsr_mem_array((size_t)lowered->n_values, sizeof(tsr_item), "activation items",

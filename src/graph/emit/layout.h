@@ -22,7 +22,7 @@ typedef struct tsr_device_layout {
     size_t bound_bytes;   /* max-live lower bound of the items */
     int n_slots;          /* for partial sums, see slots.h */
     size_t slot_bytes;    /* each */
-    size_t staging_bytes; /* what this device sends in hand-overs */
+    size_t staging_bytes; /* what this device sends in transfers */
 } tsr_device_layout;
 
 typedef struct tsr_layout {

@@ -116,7 +116,7 @@ out:
 }
 
 /* Copy a REPLICATED value to devices that lack it. The lowest device that has it sends. */
-static tsr_status hand_over(tsr_lowering *low, int index, uint64_t missing)
+static tsr_status transfer(tsr_lowering *low, int index, uint64_t missing)
 {
     tsr_status status = TSR_OK;
     tsr_value *value = tsr_lowering_value(low, index);
@@ -133,8 +133,8 @@ static tsr_status hand_over(tsr_lowering *low, int index, uint64_t missing)
     instr.n_in = 0;
     TSR_TRY(tsr_lowering_add_instr(low, instr));
     tsr_lowering_value(low, index)->devices |= missing;
-    tsr_slots_hand_over(&low->slots, low->out->n_collectives++, sender, missing);
-    low->out->n_handovers += __builtin_popcountll(missing);
+    tsr_slots_transfer(&low->slots, low->out->n_collectives++, sender, missing);
+    low->out->n_transfers += __builtin_popcountll(missing);
 out:
     return status;
 }
@@ -158,7 +158,7 @@ tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t device
     if (value->flags & TSR_TENSOR_INPUT)
         value->devices |= devices;
     else if (missing)
-        TSR_TRY(hand_over(low, whole, missing));
+        TSR_TRY(transfer(low, whole, missing));
     *whole_out = whole;
 out:
     return status;

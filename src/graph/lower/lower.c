@@ -3,7 +3,7 @@
  * Nodes are taken in order. What an op needs of its operands (whole, or divided like another tensor) follows
  * from where its weight lies; what it makes follows from the table in docs/design/graph.md (node.c). A
  * conversion is added only when an operand is not what the op needs: PARTIAL -> all-reduce, SPLIT ->
- * all-gather, wrong devices -> hand-over (convert.c). */
+ * all-gather, wrong devices -> transfer (convert.c). */
 #include "graph/lower/lower.h"
 
 #include <string.h>

@@ -16,7 +16,7 @@ typedef struct tsr_value {
     tsr_type type; /* F32 or I32; a PARTIAL holds the reduction's format instead */
     int64_t ne0, ne1;
     tsr_sharding sharding;
-    uint64_t devices;         /* where it exists; grows by hand-overs */
+    uint64_t devices;         /* where it exists; grows by transfers */
     const tsr_shard_map *map; /* SPLIT */
     uint64_t contributors;    /* PARTIAL: devices whose part is not empty */
     int slot;                 /* PARTIAL: which slot of the workspace, see slots.h */
@@ -44,7 +44,7 @@ typedef struct tsr_lowered {
     int *value_of_node; /* [n_nodes], -1 = no value */
     int n_nodes;
     int n_collectives;
-    int n_all_reduces, n_all_gathers, n_handovers;
+    int n_all_reduces, n_all_gathers, n_transfers;
 } tsr_lowered;
 
 void tsr_lowered_free(tsr_lowered *lowered);

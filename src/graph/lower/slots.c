@@ -105,7 +105,7 @@ void tsr_slots_barrier(tsr_slots *slots, int collective, uint64_t participants, 
     }
 }
 
-void tsr_slots_hand_over(tsr_slots *slots, int collective, uint64_t sender, uint64_t receivers)
+void tsr_slots_transfer(tsr_slots *slots, int collective, uint64_t sender, uint64_t receivers)
 {
     learn(slots, collective, sender, receivers);
 }

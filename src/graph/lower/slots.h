@@ -31,7 +31,7 @@ tsr_status tsr_slots_choose(tsr_slots *slots, uint64_t writers, int *slot_out);
 /* Collective number `collective` (ascending) is run by `participants`, who read the writers' slot. */
 void tsr_slots_barrier(tsr_slots *slots, int collective, uint64_t participants, uint64_t writers, int slot);
 
-/* A hand-over: the receivers learn what the sender knew; the sender learns nothing. */
-void tsr_slots_hand_over(tsr_slots *slots, int collective, uint64_t sender, uint64_t receivers);
+/* A transfer: the receivers learn what the sender knew; the sender learns nothing. */
+void tsr_slots_transfer(tsr_slots *slots, int collective, uint64_t sender, uint64_t receivers);
 
 #endif

@@ -4,7 +4,7 @@
  * a result, since ops only depend on their operands. It changes how many values are alive at the busiest
  * moment, and so what an arena needs. An order is chosen for all devices alike, and
  *
- *   - collectives and hand-overs keep their order, so that all devices meet in the same one;
+ *   - collectives and transfers keep their order, so that all devices meet in the same one;
  *   - a partial sum is not made before the collective that it followed, so its slot of the workspace is free;
  *   - what one layer does to the KV pages keeps its order;
  *   - ops are moved only where that lowers a device's peak: elsewhere they stay as they were written. */

@@ -82,25 +82,25 @@ static void predict_class(const tsr_model_split *split, const tsr_model_cost *co
 }
 
 /* From each block to the next, where that is another group's. */
-static double handovers_ns(const tsr_model_split *split, const tsr_model_cost *cost)
+static double transfers_ns(const tsr_model_split *split, const tsr_model_cost *cost)
 {
     double ns = 0;
     uint64_t here = split->groups[split->embedding_group].devices;
     for (int64_t l = 0; l < split->n_layers; l++) {
         uint64_t attention = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l)->devices;
         uint64_t ffn = tsr_model_split_group(split, TSR_BLOCK_FFN, l)->devices;
-        ns += tsr_model_cost_handover_ns(cost, here, attention, cost->n_tokens);
-        ns += tsr_model_cost_handover_ns(cost, attention, ffn, cost->n_tokens);
+        ns += tsr_model_cost_transfer_ns(cost, here, attention, cost->n_tokens);
+        ns += tsr_model_cost_transfer_ns(cost, attention, ffn, cost->n_tokens);
         here = ffn;
     }
-    return ns + tsr_model_cost_handover_ns(cost, here, split->groups[split->output_group].devices,
+    return ns + tsr_model_cost_transfer_ns(cost, here, split->groups[split->output_group].devices,
                                            cost->n_outputs);
 }
 
 static void predict_phase(const tsr_model_split *split, const tsr_model_cost *cost, tsr_plan_phase *phase)
 {
-    *phase = (tsr_plan_phase){.n_tokens = cost->n_tokens, .handover_ns = handovers_ns(split, cost)};
-    phase->total_ns = phase->handover_ns;
+    *phase = (tsr_plan_phase){.n_tokens = cost->n_tokens, .transfer_ns = transfers_ns(split, cost)};
+    phase->total_ns = phase->transfer_ns;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         predict_class(split, cost, c, phase);
 }

@@ -39,8 +39,8 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, i
     for (int a = 0; a < p->n_devices; a++)
         for (int b = 0; b < p->n_devices; b++) {
             uint64_t from = UINT64_C(1) << a, to = UINT64_C(1) << b;
-            stages->handover_ns[a][b] = tsr_model_cost_handover_ns(cost, from, to, cost->n_tokens);
-            stages->output_handover_ns[a][b] = tsr_model_cost_handover_ns(cost, from, to, cost->n_outputs);
+            stages->transfer_ns[a][b] = tsr_model_cost_transfer_ns(cost, from, to, cost->n_tokens);
+            stages->output_transfer_ns[a][b] = tsr_model_cost_transfer_ns(cost, from, to, cost->n_outputs);
         }
     stages->problem = (tsr_pipeline_problem){
         .n_devices = p->n_devices,
@@ -52,8 +52,8 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, i
         .allowed = p->allowed,
         .sync_ns = p->sync_ns,
         .user = p->user,
-        .handover_ns = (const double(*)[TSR_MAX_DEVICES])stages->handover_ns,
-        .output_handover_ns = (const double(*)[TSR_MAX_DEVICES])stages->output_handover_ns,
+        .transfer_ns = (const double(*)[TSR_MAX_DEVICES])stages->transfer_ns,
+        .output_transfer_ns = (const double(*)[TSR_MAX_DEVICES])stages->output_transfer_ns,
         .no_room = p->no_room};
 }
 

@@ -10,8 +10,8 @@ typedef struct tsr_stages_problem {
     /* points into this struct and the cost; rooms and `allowed` are the cost's */
     tsr_pipeline_problem problem;
     tsr_cost_class classes[TSR_PIPELINE_CLASSES];
-    double handover_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES],
-        output_handover_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES];
+    double transfer_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES],
+        output_transfer_ns[TSR_MAX_DEVICES][TSR_MAX_DEVICES];
 } tsr_stages_problem;
 
 /* `cost` must stay. class_bytes[TSR_CLASS_COUNT] over all layers, KV included. */

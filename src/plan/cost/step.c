@@ -140,7 +140,7 @@ static double walk_ns(void *user, int class_index, const int64_t *counts)
                                cost->n_touched);
 }
 
-/* Whether the links know more of a hand-over than the rates do. */
+/* Whether the links know more of a transfer than the rates do. */
 static bool by_links(const tsr_model_cost *cost, int from, int to)
 {
     tsr_link link;
@@ -148,7 +148,7 @@ static bool by_links(const tsr_model_cost *cost, int from, int to)
            (link.measured || !cost->rates[0].measured);
 }
 
-double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens)
+double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens)
 {
     uint64_t missing = to & ~from, bytes = cost->row_bytes * (uint64_t)n_tokens;
     int sender = __builtin_ctzll(from), all = cost->problem.n_devices;

@@ -31,6 +31,6 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
 
 /* Nanoseconds of handing n_tokens rows of activations over, from the devices `from` to those of `to` that do
  * not have them. */
-double tsr_model_cost_handover_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens);
+double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens);
 
 #endif

@@ -34,8 +34,8 @@ static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_pla
             tsr_plan_put(p, " + %s to meet", time_text(phase->sync_ns[c], sync));
         tsr_plan_put(p, ")\n");
     }
-    if (phase->handover_ns > 0)
-        tsr_plan_put(p, "  hand-overs %s\n", time_text(phase->handover_ns, work));
+    if (phase->transfer_ns > 0)
+        tsr_plan_put(p, "  transfers %s\n", time_text(phase->transfer_ns, work));
 }
 
 /* What a device works in a step. */

@@ -289,10 +289,10 @@ static void put_heading(const tsr_plan_printer *p)
     for (int d = 0; d < info->n_devices; d++)
         n_used += p->plan->devices[d].used;
     tsr_plan_put(
-        p, "Split mode %s: %lld layer%s over %d of %d device%s, %d reduction%s and %d hand-over%s per step\n",
+        p, "Split mode %s: %lld layer%s over %d of %d device%s, %d reduction%s and %d transfer%s per step\n",
         tsr_split_mode_name(info->mode), (long long)info->n_layers, plural(info->n_layers), n_used,
         info->n_devices, plural(info->n_devices), info->n_all_reduces, plural(info->n_all_reduces),
-        info->n_handovers, plural(info->n_handovers));
+        info->n_transfers, plural(info->n_transfers));
     tsr_plan_put(
         p, "%lld token%s of context in %d sequence%s, KV in %s and %s, up to %d token%s computed at once\n",
         (long long)info->n_ctx, plural(info->n_ctx), info->n_seq_max, plural(info->n_seq_max),

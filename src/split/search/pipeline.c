@@ -87,7 +87,7 @@ static uint64_t swapped(uint64_t set, int a, int b)
     return set ^ (bits << a | bits << b);
 }
 
-/* Whether two neighbours may change places in any pipeline: same speeds and room, meetings and hand-overs.
+/* Whether two neighbours may change places in any pipeline: same speeds and room, meetings and transfers.
  * Being neighbours, neither is sender in place of a third device. */
 static bool interchangeable(const search *s, int a, int b)
 {
@@ -101,7 +101,7 @@ static bool interchangeable(const search *s, int a, int b)
             same = same && p->sync_ns(p->user, s->devices[set], c) ==
                                p->sync_ns(p->user, swapped(s->devices[set], a, b), c);
     for (int i = 0; i < 2; i++) {
-        const double(*ns)[TSR_MAX_DEVICES] = i ? p->output_handover_ns : p->handover_ns;
+        const double(*ns)[TSR_MAX_DEVICES] = i ? p->output_transfer_ns : p->transfer_ns;
         same = same && (!ns || ns[a][b] == ns[b][a]);
         for (int d = 0; same && ns && d < p->n_devices; d++)
             same = d == a || d == b || (ns[a][d] == ns[b][d] && ns[d][a] == ns[d][b]);
@@ -182,9 +182,9 @@ static void find_least(search *s, int set)
     for (int u = 0; u < s->n_units; u++) {
         int sender = __builtin_ctzll(s->unit[u]);
         uint64_t from = UINT64_C(1) << sender, to = s->devices[set];
-        s->hand_ns[u][set] = tsr_pipeline_handover(s->p->handover_ns, s->p->n_devices, from, to);
+        s->hand_ns[u][set] = tsr_pipeline_transfer(s->p->transfer_ns, s->p->n_devices, from, to);
         s->hand_output_ns[u][set] =
-            tsr_pipeline_handover(s->p->output_handover_ns, s->p->n_devices, from, to);
+            tsr_pipeline_transfer(s->p->output_transfer_ns, s->p->n_devices, from, to);
         s->least_hand[u][set] = fmin(s->hand_ns[u][set], s->hand_output_ns[u][set]);
         if (set & (set - 1)) /* several units: no copy to all is shorter than one to the nearest */
             s->least_hand[u][set] = fmin(s->least_hand[u][set & -set], s->least_hand[u][set & (set - 1)]);
@@ -571,7 +571,7 @@ tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *p, tsr_pipeline *pi
     }
     if (isinf(s->best.total_ns))
         TSR_TRY(tsr_pipeline_fail(p));
-    /* A path over a set of which not every device got work may promise a hand-over that there is not. */
+    /* A path over a set of which not every device got work may promise a transfer that there is not. */
     if (exact && s->best.total_ns > shortest.ns * SAME)
         s->proven = false;
     s->best.proven = s->proven;

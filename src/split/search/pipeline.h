@@ -6,7 +6,7 @@
  * runtime runs one step at a time and a prompt's chunks do not overlap, so
  *
  *     time = sum over stages of (n_layers * (attention + FFN on this set) + embedding's meeting, if first
- *            + output, if last) + sum of the hand-overs between them
+ *            + output, if last) + sum of the transfers between them
  *
  * with attention, FFN and output as in tsr_cost_problem: the slowest device of the set, then the meeting. One
  * set is tensor mode, one device mode none, sets of one device in device order layer mode.

@@ -50,7 +50,7 @@ static double *done_at(const chain *c, int d)
 static double arrive(const chain *c, int d, int64_t m, int *from_out)
 {
     const double(*between)[TSR_MAX_DEVICES] =
-        m < c->p->n_layers ? c->p->handover_ns : c->p->output_handover_ns;
+        m < c->p->n_layers ? c->p->transfer_ns : c->p->output_transfer_ns;
     double least = INFINITY;
     for (int e = 0; e < d; e++) {
         double ns = done_at(c, e)[m] + (between ? between[e][d] : 0);

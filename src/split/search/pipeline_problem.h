@@ -28,7 +28,7 @@ typedef struct tsr_pipeline_problem {
     void *user;
     /* [from][to]: a stage's lowest device sends to every device of the next, and the longest copy counts;
      * between layers, and to a stage with the output only. NULL: nothing. */
-    const double (*handover_ns)[TSR_MAX_DEVICES], (*output_handover_ns)[TSR_MAX_DEVICES];
+    const double (*transfer_ns)[TSR_MAX_DEVICES], (*output_transfer_ns)[TSR_MAX_DEVICES];
     bool *no_room; /* as in tsr_cost_problem */
 } tsr_pipeline_problem;
 

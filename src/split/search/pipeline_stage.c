@@ -126,7 +126,7 @@ tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *p)
                     (long long)need, name, room, (long long)(need - has));
 }
 
-double tsr_pipeline_handover(const double (*between)[TSR_MAX_DEVICES], int n_devices, uint64_t from,
+double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_devices, uint64_t from,
                              uint64_t to)
 {
     double ns = 0;
@@ -148,7 +148,7 @@ double tsr_pipeline_evaluate(const tsr_pipeline_problem *p, const tsr_pipeline *
         tsr_cost_evaluate(&stage.cost, s->counts, &result);
         ns += result.total_ns;
         if (i > 0)
-            ns += tsr_pipeline_handover(s->n_layers ? p->handover_ns : p->output_handover_ns, p->n_devices,
+            ns += tsr_pipeline_transfer(s->n_layers ? p->transfer_ns : p->output_transfer_ns, p->n_devices,
                                         s[-1].devices, s->devices);
     }
     return ns;

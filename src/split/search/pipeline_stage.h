@@ -41,8 +41,8 @@ tsr_status tsr_pipeline_check(const tsr_pipeline_problem *pipeline);
 /* TSR_ERR_MEMORY with the bytes that are missing; sets *no_room. */
 tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *pipeline);
 
-/* The longest copy of a hand-over; `between` is one of the problem's matrices. */
-double tsr_pipeline_handover(const double (*between)[TSR_MAX_DEVICES], int n_devices, uint64_t from,
+/* The longest copy of a transfer; `between` is one of the problem's matrices. */
+double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_devices, uint64_t from,
                              uint64_t to);
 
 #endif

@@ -39,10 +39,10 @@ static inline const tsr_route *tsr_links_route(const tsr_links *links, int from,
 }
 
 /* Nanoseconds by the table of measured values; negative if there is none for that set (`from` -1) or for that
- * hand-over (`devices`: the bit of its target). */
+ * transfer (`devices`: the bit of its target). */
 double tsr_links_measured_ns(const tsr_links *links, int from, uint64_t devices, uint64_t bytes);
 
-/* Rate and latency of a measured hand-over; false, and nothing is written, if there is none. */
+/* Rate and latency of a measured transfer; false, and nothing is written, if there is none. */
 bool tsr_links_measured_link(const tsr_links *links, int from, int to, tsr_link *link);
 
 /* Make room for `n` more values, so that recording them cannot fail for want of memory. */

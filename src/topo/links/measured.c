@@ -1,5 +1,5 @@
 /* Measured values of the link model: a table by what was measured and by size, interpolated between sizes. It
- * has all-reduces over sets of devices and hand-overs from one device to another, told apart by `from`. Where
+ * has all-reduces over sets of devices and transfers from one device to another, told apart by `from`. Where
  * the values come from and where they are kept is not this file's affair. */
 #include "topo/links/links.h"
 
@@ -50,10 +50,10 @@ static tsr_status check(const tsr_links *links, const tsr_links_value *value)
     if (value->from < 0 && !several)
         return tsr_fail(TSR_ERR_INVALID, "a measured all-reduce has two devices or more");
     if (value->from >= links->n_devices || (value->from >= 0 && (several || !value->devices)))
-        return tsr_fail(TSR_ERR_INVALID, "a measured hand-over goes from one device to one other of the %d",
+        return tsr_fail(TSR_ERR_INVALID, "a measured transfer goes from one device to one other of the %d",
                         links->n_devices);
     if (value->from >= 0 && value->devices == UINT64_C(1) << value->from)
-        return tsr_fail(TSR_ERR_INVALID, "a measured hand-over goes to another device than it comes from");
+        return tsr_fail(TSR_ERR_INVALID, "a measured transfer goes to another device than it comes from");
     return TSR_OK;
 }
 
