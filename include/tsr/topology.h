@@ -322,7 +322,7 @@ typedef enum tsr_device_kind {
 } tsr_device_kind;
 
 /** Of an instruction set's name ("avx512"), its end included. */
-#define TSR_ISA_BYTES 16
+#define TSR_ISA_NAME_BYTES 16
 
 /** A device as asked for; nothing is allocated or started for it yet. */
 typedef struct tsr_device_desc {
@@ -345,14 +345,14 @@ typedef struct tsr_device_desc {
     bool wrap;    /**< wrap=1 */
     /** Peak rates, 0 where neither the machine nor a table of cards tells; of the whole GPU even where
      * several devices share it. */
-    double memory_bytes_per_s; /**< reading its memory */
-    double flops_per_s;        /**< F16 matrix products, operations */
-    double link_bytes_per_s;   /**< to the host, one direction */
-    int n_threads;             /**< of host devices; 0 for GPUs */
-    char isa[TSR_ISA_BYTES];   /**< isa=, of host devices; "": the runtime's */
-    int duty_percent;          /**< duty=, of host devices: 1..100 */
-    int n_cores;               /**< entries of `cores` */
-    int n_pus;                 /**< entries of `pus` */
+    double memory_bytes_per_s;    /**< reading its memory */
+    double flops_per_s;           /**< F16 matrix products, operations */
+    double link_bytes_per_s;      /**< to the host, one direction */
+    int n_threads;                /**< of host devices; 0 for GPUs */
+    char isa[TSR_ISA_NAME_BYTES]; /**< isa=, of host devices; "": the runtime's */
+    int duty_percent;             /**< duty=, of host devices: 1..100 */
+    int n_cores;                  /**< entries of `cores` */
+    int n_pus;                    /**< entries of `pus` */
     const int *cores;      /**< n_cores indices into topology.cores, ascending; of a GPU: those near it, where
                                 its host thread runs (0 if none are known to be) */
     const int *pus;        /**< n_pus os indices: hardware threads of those cores, of host devices all */

@@ -10,15 +10,15 @@ enum { TSR_DEVICE_CPU_RANGES = 32 };
 /* "host:2,mem=200MiB,threads=1" or "cuda:0,mem=8GiB": one item. */
 typedef struct tsr_device_item {
     tsr_device_kind kind;
-    int count;               /* host devices; 0 = one per NUMA node ("host" without a number) */
-    int gpu;                 /* CUDA's number; -1 = gpu_name, or every GPU ("cuda" alone) */
-    char gpu_name[48];       /* the beginning of a UUID, or a PCI bus id; "" = none */
-    int threads;             /* of each host device; 0 = one per core */
-    char isa[TSR_ISA_BYTES]; /* of each host device; "" = as the runtime is opened with */
-    int duty;                /* of each host device: percent of the time that it may work; 0 = all of it */
-    uint64_t mem_cap_bytes;  /* of each device; 0 = none */
-    bool managed, wrap;      /* of GPUs */
-    int n_cpu_ranges;        /* where the host threads of its GPUs may run; 0 = near the GPU */
+    int count;                    /* host devices; 0 = one per NUMA node ("host" without a number) */
+    int gpu;                      /* CUDA's number; -1 = gpu_name, or every GPU ("cuda" alone) */
+    char gpu_name[48];            /* the beginning of a UUID, or a PCI bus id; "" = none */
+    int threads;                  /* of each host device; 0 = one per core */
+    char isa[TSR_ISA_NAME_BYTES]; /* of each host device; "" = as the runtime is opened with */
+    int duty;               /* of each host device: percent of the time that it may work; 0 = all of it */
+    uint64_t mem_cap_bytes; /* of each device; 0 = none */
+    bool managed, wrap;     /* of GPUs */
+    int n_cpu_ranges;       /* where the host threads of its GPUs may run; 0 = near the GPU */
     struct {
         int first, last; /* os indices */
     } cpus[TSR_DEVICE_CPU_RANGES];

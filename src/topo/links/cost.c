@@ -49,7 +49,7 @@ static void begin(struct load *load, const tsr_links *links)
 
 static void add_route(struct load *load, int from, int to)
 {
-    const tsr_route *route = tsr_links_route(load->links, from, to);
+    const tsr_link_route *route = tsr_links_route(load->links, from, to);
     for (int i = 0; i < route->n_hops; i++)
         load->crossings[route->hops[i]] += 1;
     load->latency_ns = TSR_MAX(load->latency_ns, route->latency_ns);

@@ -61,8 +61,8 @@ static tsr_status wire_of(struct build *b, uint16_t *slot, double bytes_per_s, b
 }
 
 /* Append a hop; a rate of 0 is not known and takes no time. */
-static tsr_status hop(struct build *b, tsr_route *route, uint16_t *slot, double bytes_per_s, bool guessed,
-                      int direction)
+static tsr_status hop(struct build *b, tsr_link_route *route, uint16_t *slot, double bytes_per_s,
+                      bool guessed, int direction)
 {
     tsr_status status = TSR_OK;
     int wire;
@@ -137,14 +137,14 @@ static double socket_rate(const tsr_topology *topo)
 /* -- parts of routes -- */
 
 /* Host memory of a site. Bytes that are staged in it are written and read: two hops over the same wire. */
-static tsr_status memory_hop(struct build *b, tsr_route *route, int site)
+static tsr_status memory_hop(struct build *b, tsr_link_route *route, int site)
 {
     int node = b->node_of[site];
     double known = node >= 0 ? b->topo->numa_nodes[node].bytes_per_s : 0;
     return hop(b, route, &b->memory[site], known > 0 ? known : guessed_node_bytes_per_s, !(known > 0), 0);
 }
 
-static tsr_status socket_hop(struct build *b, tsr_route *route, int from, int to)
+static tsr_status socket_hop(struct build *b, tsr_link_route *route, int from, int to)
 {
     int low = TSR_MIN(from, to), high = TSR_MAX(from, to);
     if (from == to)
@@ -156,7 +156,7 @@ static tsr_status socket_hop(struct build *b, tsr_route *route, int from, int to
 }
 
 /* Between a GPU and its host: the link and the bridges up to, and without, `top`; direction 0 is up. */
-static tsr_status pcie_hops(struct build *b, tsr_route *route, int device, int top, int direction)
+static tsr_status pcie_hops(struct build *b, tsr_link_route *route, int device, int top, int direction)
 {
     tsr_status status = TSR_OK;
     int g = b->devices->devices[device].gpu;
@@ -185,7 +185,7 @@ static double c2c_rate(const struct build *b, int device)
 }
 
 /* Between a device and its site's host memory. */
-static tsr_status host_hops(struct build *b, tsr_route *route, int device, int direction)
+static tsr_status host_hops(struct build *b, tsr_link_route *route, int device, int direction)
 {
     const tsr_device_desc *desc = &b->devices->devices[device];
     double c2c = c2c_rate(b, device);
@@ -214,7 +214,8 @@ static int meeting_bridge(const struct build *b, int from, int to)
 
 /* -- routes -- */
 
-static tsr_status route_nvlink(struct build *b, tsr_route *route, int from, int to, const tsr_gpu_pair *pair)
+static tsr_status route_nvlink(struct build *b, tsr_link_route *route, int from, int to,
+                               const tsr_gpu_pair *pair)
 {
     tsr_status status = TSR_OK;
     int x = b->devices->devices[from].gpu, y = b->devices->devices[to].gpu;
@@ -256,7 +257,7 @@ static bool has_peer_access(const struct build *b, int from, int to, const tsr_g
            b->site_of[from] == b->site_of[to];
 }
 
-static tsr_status route_pcie(struct build *b, tsr_route *route, int from, int to)
+static tsr_status route_pcie(struct build *b, tsr_link_route *route, int from, int to)
 {
     tsr_status status = TSR_OK;
     int top = meeting_bridge(b, from, to);
@@ -271,7 +272,7 @@ out:
 }
 
 /* Through host memory where `from` is: written there, read from there. */
-static tsr_status route_host(struct build *b, tsr_route *route, int from, int to)
+static tsr_status route_host(struct build *b, tsr_link_route *route, int from, int to)
 {
     tsr_status status = TSR_OK;
     bool both_host = !gpu_of(b, from) && !gpu_of(b, to), same = b->site_of[from] == b->site_of[to];
@@ -289,11 +290,11 @@ out:
     return status;
 }
 
-static tsr_status find_route(struct build *b, int from, int to, tsr_route *route)
+static tsr_status find_route(struct build *b, int from, int to, tsr_link_route *route)
 {
     const tsr_gpu *x = gpu_of(b, from), *y = gpu_of(b, to);
     bool guessed;
-    *route = (tsr_route){.kind = TSR_LINK_SAME};
+    *route = (tsr_link_route){.kind = TSR_LINK_SAME};
     if (from == to)
         return TSR_OK;
     if (!x || !y)
@@ -311,7 +312,7 @@ static tsr_status find_route(struct build *b, int from, int to, tsr_route *route
     return peer ? route_pcie(b, route, from, to) : route_host(b, route, from, to);
 }
 
-static double route_rate(const tsr_links *links, const tsr_route *route)
+static double route_rate(const tsr_links *links, const tsr_link_route *route)
 {
     double rate = INFINITY;
     for (int i = 0; i < route->n_hops; i++) {
@@ -335,7 +336,7 @@ static void order_ring(tsr_links *links)
         int next = -1;
         double best = -1;
         for (int d = 0; i > 0 && d < links->n_devices; d++) {
-            const tsr_route *route = tsr_links_route(links, at, d);
+            const tsr_link_route *route = tsr_links_route(links, at, d);
             /* as fast, then as near, as can be */
             double score = route_rate(links, route) / (1 + route->n_hops);
             if (!visited[d] && score > best) {
@@ -455,7 +456,7 @@ tsr_status tsr_links_pair(const tsr_links *links, int from, int to, tsr_link *li
     if (from < 0 || to < 0 || from >= links->n_devices || to >= links->n_devices)
         return tsr_fail(TSR_ERR_INVALID, "there is no link from device %d to device %d; there are %d devices",
                         from, to, links->n_devices);
-    const tsr_route *route = tsr_links_route(links, from, to);
+    const tsr_link_route *route = tsr_links_route(links, from, to);
     *link_out = (tsr_link){.kind = route->kind,
                            .bytes_per_s = route_rate(links, route),
                            .latency_ns = route->latency_ns,
@@ -471,7 +472,7 @@ double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint64_t byte
     double measured = tsr_links_measured_ns(links, from, UINT64_C(1) << to, bytes);
     if (measured >= 0)
         return measured;
-    const tsr_route *route = tsr_links_route(links, from, to);
+    const tsr_link_route *route = tsr_links_route(links, from, to);
     return route->latency_ns + (double)bytes / route_rate(links, route) * 1e9;
 }
 

@@ -15,25 +15,25 @@ typedef struct tsr_wire {
 } tsr_wire;
 
 /* From one device to another: wires in order, 2 x wire + direction. */
-typedef struct tsr_route {
+typedef struct tsr_link_route {
     tsr_link_kind kind;
     double latency_ns;
     bool guessed;
     int n_hops;
     uint16_t hops[TSR_LINKS_MAX_HOPS];
-} tsr_route;
+} tsr_link_route;
 
 struct tsr_links {
     int n_devices, n_wires;
     bool is_gpu[TSR_MAX_DEVICES];
     int ring[TSR_MAX_DEVICES]; /* devices in the order in which a ring visits them */
     tsr_wire *wires;
-    tsr_route *routes; /* [from][to] */
+    tsr_link_route *routes; /* [from][to] */
     int n_measured, n_room;
     tsr_links_value *measured; /* [n_room], by `from`, devices and bytes */
 };
 
-static inline const tsr_route *tsr_links_route(const tsr_links *links, int from, int to)
+static inline const tsr_link_route *tsr_links_route(const tsr_links *links, int from, int to)
 {
     return &links->routes[from * links->n_devices + to];
 }
