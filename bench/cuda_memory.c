@@ -84,8 +84,8 @@ static void time_loader(tsr_runtime *rt, weights *w)
     for (int r = -1; r < UPLOAD_ROUNDS; r++) { /* the first one warms up */
         tsr_buffer *buffer;
         uint64_t start = tsr_clock_ns();
-        const tsr_weights_config config = {.flags = TSR_WEIGHTS_COPY, .owner = TSR_MEMORY_WEIGHTS};
-        bench_check(tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, &config, &buffer));
+        const tsr_buffer_load_config config = {.flags = TSR_LOAD_COPY, .owner = TSR_MEMORY_WEIGHTS};
+        bench_check(tsr_buffer_load(rt, w->pointers, w->placements, w->sources, w->n, &config, &buffer));
         settle(rt->devices[0], w->tensors[w->n - 1].shards[0].data);
         rates[r < 0 ? 0 : r] = 1e-9 * (double)w->n * (double)w->bytes / seconds_since(start);
         tsr_buffer_destroy(buffer);

@@ -90,8 +90,8 @@ static void map_file(weights *w, int protection, uint64_t *seed)
 
 static tsr_status load(tsr_runtime *rt, weights *w, bool copy, tsr_buffer **buffer_out)
 {
-    const tsr_weights_config config = {.flags = copy, .owner = TSR_MEMORY_WEIGHTS};
-    return tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, &config, buffer_out);
+    const tsr_buffer_load_config config = {.flags = copy, .owner = TSR_MEMORY_WEIGHTS};
+    return tsr_buffer_load(rt, w->pointers, w->placements, w->sources, w->n, &config, buffer_out);
 }
 
 static size_t shard_bytes(const weights *w, int d)
@@ -258,10 +258,10 @@ static void progress_grows_to_the_sum_of_all_shards(void **state)
         fake_runtime_open(&fake, 3, NULL);
         random_weights(&w, &fake.rt, &seed);
         map_file(&w, PROT_READ, &seed);
-        const tsr_weights_config config = {
+        const tsr_buffer_load_config config = {
             .flags = (unsigned)copy, .owner = TSR_MEMORY_WEIGHTS, .progress = note_progress, .user = &log};
         assert_int_equal(
-            tsr_weights_create(&fake.rt, w.pointers, w.placements, w.sources, w.n, &config, &buffer), TSR_OK);
+            tsr_buffer_load(&fake.rt, w.pointers, w.placements, w.sources, w.n, &config, &buffer), TSR_OK);
         for (int d = 0; d < 3; d++)
             total += shard_bytes(&w, d);
         assert_int_equal(log.total, total);
@@ -277,8 +277,8 @@ static void progress_grows_to_the_sum_of_all_shards(void **state)
 
 static tsr_status load_verified(tsr_runtime *rt, weights *w, unsigned flags, tsr_buffer **buffer_out)
 {
-    const tsr_weights_config config = {.flags = flags | TSR_WEIGHTS_VERIFY, .owner = TSR_MEMORY_WEIGHTS};
-    return tsr_weights_create(rt, w->pointers, w->placements, w->sources, w->n, &config, buffer_out);
+    const tsr_buffer_load_config config = {.flags = flags | TSR_LOAD_VERIFY, .owner = TSR_MEMORY_WEIGHTS};
+    return tsr_buffer_load(rt, w->pointers, w->placements, w->sources, w->n, &config, buffer_out);
 }
 
 static void what_comes_back_changed_names_device_and_tensor(void **state)
@@ -522,12 +522,12 @@ static void only_what_a_device_lacks_is_uploaded(void **state)
         divide_anew(&next, &former, 3, &seed);
         for (size_t i = 0; i < former.file_bytes; i++)
             former.file[i] ^= 0xff;
-        const tsr_weights_config config = {.flags = TSR_WEIGHTS_COPY | (verify ? TSR_WEIGHTS_VERIFY : 0u),
-                                           .owner = TSR_MEMORY_WEIGHTS,
-                                           .previous_buffer = old,
-                                           .previous = former.pointers};
+        const tsr_buffer_load_config config = {.flags = TSR_LOAD_COPY | (verify ? TSR_LOAD_VERIFY : 0u),
+                                               .owner = TSR_MEMORY_WEIGHTS,
+                                               .previous_buffer = old,
+                                               .previous = former.pointers};
         assert_int_equal(
-            tsr_weights_create(&fake.rt, next.pointers, next.placements, next.sources, next.n, &config, &new),
+            tsr_buffer_load(&fake.rt, next.pointers, next.placements, next.sources, next.n, &config, &new),
             TSR_OK);
         for (int d = 0; d < 3; d++) {
             bool borrowed = same_regions(old, new, d);
@@ -569,11 +569,11 @@ static void copies_can_be_dropped_and_filled_again(void **state)
         tsr_buffer_drop_device(buffer, 1);
         assert_int_equal(tsr_device_used(fake.rt.devices[1]), 0);
         fake_device_fail(fake.rt.devices[1], FAKE_ALLOC, 1);
-        tsr_status status = tsr_weights_fill(buffer, w.pointers, w.sources, w.n, 2, 0);
+        tsr_status status = tsr_buffer_fill(buffer, w.pointers, w.sources, w.n, 2, 0);
         assert_int_equal(status, bytes > 0 ? TSR_ERR_MEMORY : TSR_OK);
         assert_int_equal(tsr_device_used(fake.rt.devices[1]), 0);
         fake_device_fail(fake.rt.devices[1], FAKE_ALLOC, 0);
-        assert_int_equal(tsr_weights_fill(buffer, w.pointers, w.sources, w.n, 2, 0), TSR_OK);
+        assert_int_equal(tsr_buffer_fill(buffer, w.pointers, w.sources, w.n, 2, 0), TSR_OK);
         assert_int_equal(tsr_buffer_bytes(buffer, 1), bytes);
         check_contents(&w);
         tsr_buffer_destroy(buffer);

@@ -436,12 +436,12 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
     lists l = {0};
     const tsr_weights *previous = placing->previous;
     progress_adapter adapter = {placing->progress, placing->user};
-    tsr_weights_config config = {.flags = placing->flags,
-                                 .owner = TSR_MEMORY_WEIGHTS,
-                                 .progress = report,
-                                 .user = &adapter,
-                                 .previous_buffer = previous ? previous->buffer : NULL,
-                                 .deferred = placing->deferred};
+    tsr_buffer_load_config config = {.flags = placing->flags,
+                                     .owner = TSR_MEMORY_WEIGHTS,
+                                     .progress = report,
+                                     .user = &adapter,
+                                     .previous_buffer = previous ? previous->buffer : NULL,
+                                     .deferred = placing->deferred};
     bool share = split->embedding_group == split->output_group;
 
     TSR_TRY(lists_alloc(weights, &l));
@@ -451,7 +451,7 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
     if (weights->tied_output && share)
         weights->output = weights->embedding;
     config.previous = previous ? l.previous : NULL;
-    TSR_TRY(tsr_weights_create(rt, l.tensors, l.placements, l.sources, l.n, &config, &weights->buffer));
+    TSR_TRY(tsr_buffer_load(rt, l.tensors, l.placements, l.sources, l.n, &config, &weights->buffer));
 out:
     lists_free(&l);
     return status;
@@ -467,7 +467,7 @@ tsr_status tsr_weights_refill(tsr_weights *weights, uint64_t devices, unsigned f
             l.tensors[l.n] = &weights->list[i]->tensor;
             l.sources[l.n++] = weights->list[i]->source->data;
         }
-    TSR_TRY(tsr_weights_fill(weights->buffer, l.tensors, l.sources, l.n, devices, flags));
+    TSR_TRY(tsr_buffer_fill(weights->buffer, l.tensors, l.sources, l.n, devices, flags));
 out:
     lists_free(&l);
     return status;

@@ -142,7 +142,7 @@ size_t tsr_weights_class_bytes(const tsr_weights *weights, tsr_split_class_id id
 void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t granule,
                            tsr_shard_map *map_out);
 
-/* How tensors are placed; flags and `later` are those of tsr_weights_create(). */
+/* How tensors are placed; flags and `later` are those of tsr_buffer_load(). */
 typedef struct tsr_weights_placing {
     unsigned flags;
     void (*progress)(double fraction, void *user); /* NULL: nobody listens */

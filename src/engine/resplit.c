@@ -112,7 +112,7 @@ static tsr_status exchange_weights(tsr_resplit *r)
         tsr_session_drop_steps(s);
     r->exchanging = true;
     drop_weights(model, r->exchanged);
-    return tsr_weights_refill(&r->next->weights, r->exchanged, tsr_model_weights_flags(&model->config));
+    return tsr_weights_refill(&r->next->weights, r->exchanged, tsr_model_load_flags(&model->config));
 }
 
 /* The way back, from whatever exchanging got to. */
@@ -125,7 +125,7 @@ static void restore_weights(tsr_resplit *r)
     for (tsr_session *s = r->next->sessions; s; s = s->next)
         tsr_session_drop_steps(s);
     drop_weights(r->next, r->exchanged);
-    if (tsr_weights_refill(&r->model->weights, r->exchanged, tsr_model_weights_flags(&r->model->config)) !=
+    if (tsr_weights_refill(&r->model->weights, r->exchanged, tsr_model_load_flags(&r->model->config)) !=
         TSR_OK) {
         tsr_log(&r->model->rt->logger, TSR_LOG_WARN,
                 "a change of split failed (%s), and the old weights cannot be loaded again: %s", sentence,

@@ -80,9 +80,9 @@ static void describe_model(const tsr_tracked *tracked, char *text, size_t size)
 
 static const tsr_tracked_kind model_kind = {"model", describe_model, NULL};
 
-unsigned tsr_model_weights_flags(const tsr_model_config *config)
+unsigned tsr_model_load_flags(const tsr_model_config *config)
 {
-    return (config->copy_weights ? TSR_WEIGHTS_COPY : 0u) | (config->verify_upload ? TSR_WEIGHTS_VERIFY : 0u);
+    return (config->copy_weights ? TSR_LOAD_COPY : 0u) | (config->verify_upload ? TSR_LOAD_VERIFY : 0u);
 }
 
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
@@ -101,7 +101,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     TSR_TRY(tsr_weights_init(&model->weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams));
     model->weights.ffn_columns = shape->granules.ffn_columns;
-    tsr_weights_placing placing = {.flags = tsr_model_weights_flags(resolved),
+    tsr_weights_placing placing = {.flags = tsr_model_load_flags(resolved),
                                    .progress = resolved->progress,
                                    .user = resolved->progress_user,
                                    .previous = previous ? &previous->model->weights : NULL,

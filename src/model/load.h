@@ -19,7 +19,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
 /* Give back what tsr_model_load() took; NULL is fine. Sessions of the model stay, without a model. */
 void tsr_model_unload(tsr_model *model);
 
-/* Flags for tsr_weights_create(). */
-unsigned tsr_model_weights_flags(const tsr_model_config *config);
+/* Flags for tsr_buffer_load(). */
+unsigned tsr_model_load_flags(const tsr_model_config *config);
 
 #endif

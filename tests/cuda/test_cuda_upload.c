@@ -127,9 +127,9 @@ static void note_progress(size_t done, size_t total, void *user)
 
 static tsr_status load(gpus *g, weights *w, unsigned flags, progress_log *log, tsr_buffer **buffer_out)
 {
-    const tsr_weights_config config = {
+    const tsr_buffer_load_config config = {
         .flags = flags, .owner = TSR_MEMORY_WEIGHTS, .progress = log ? note_progress : NULL, .user = log};
-    return tsr_weights_create(&g->rt, w->pointers, w->placements, w->sources, N_TENSORS, &config, buffer_out);
+    return tsr_buffer_load(&g->rt, w->pointers, w->placements, w->sources, N_TENSORS, &config, buffer_out);
 }
 
 static void trim(gpus *g)
@@ -154,7 +154,7 @@ static void all_devices_get_their_parts(void **state)
     (void)state;
     static const int counts[] = {1, 2, 3, 5, 8};
     for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
-        for (unsigned flags = 0; flags <= TSR_WEIGHTS_VERIFY; flags += TSR_WEIGHTS_VERIFY) {
+        for (unsigned flags = 0; flags <= TSR_LOAD_VERIFY; flags += TSR_LOAD_VERIFY) {
             gpus g;
             static weights w;
             tsr_buffer *buffer = NULL;
@@ -205,14 +205,14 @@ static void a_copy_that_arrives_changed_is_found(void **state)
             char name[16];
             open_gpus(&g, 3);
             make_weights(&w, &g.rt, 2000);
-            ok(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
+            ok(load(&g, &w, TSR_LOAD_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
             check_contents(&w);
             trim(&g);
             tsr_buffer_destroy(buffer);
             buffer = NULL;
             int64_t blocks = failing_alloc_live();
             cudasim_corrupt_copy(d, nth, 1000);
-            assert_int_equal(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer), TSR_ERR_DEVICE);
+            assert_int_equal(load(&g, &w, TSR_LOAD_VERIFY, NULL, &buffer), TSR_ERR_DEVICE);
             snprintf(name, sizeof name, "cuda%d", d);
             assert_non_null(strstr(tsr_last_error(), name));
             assert_non_null(strstr(tsr_last_error(), "came back from it changed"));
@@ -238,7 +238,7 @@ static void every_call_may_fail(void **state)
     uint64_t n_failed = 0;
     open_gpus(&g, 2);
     make_weights(&w, &g.rt, 300);
-    ok(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
+    ok(load(&g, &w, TSR_LOAD_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
     check_contents(&w);
     trim(&g);
     tsr_buffer_destroy(buffer);
@@ -248,7 +248,7 @@ static void every_call_may_fail(void **state)
         uint64_t before = cudasim_calls();
         cudasim_fail_call(before + call, cudaErrorNotSupported); /* not one that ends the device */
         buffer = NULL;
-        tsr_status status = load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer);
+        tsr_status status = load(&g, &w, TSR_LOAD_VERIFY, NULL, &buffer);
         bool past = cudasim_calls() - before <= call;
         cudasim_clear_faults();
         if (status != TSR_OK) {
@@ -265,7 +265,7 @@ static void every_call_may_fail(void **state)
             break;
     }
     assert_true(n_failed > 20);
-    ok(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer));
+    ok(load(&g, &w, TSR_LOAD_VERIFY, NULL, &buffer));
     check_contents(&w);
     tsr_buffer_destroy(buffer);
     free_weights(&w);
@@ -280,7 +280,7 @@ static void every_allocation_may_fail(void **state)
     tsr_buffer *buffer = NULL;
     open_gpus(&g, 3);
     make_weights(&w, &g.rt, 300);
-    ok(load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
+    ok(load(&g, &w, TSR_LOAD_VERIFY, NULL, &buffer)); /* pools are made, and some buffers kept */
     check_contents(&w);
     trim(&g);
     tsr_buffer_destroy(buffer);
@@ -289,7 +289,7 @@ static void every_allocation_may_fail(void **state)
     int64_t blocks = failing_alloc_live();
     for (int n = 1, fired = 1; fired; n++) {
         failing_alloc_set(n);
-        tsr_status status = load(&g, &w, TSR_WEIGHTS_VERIFY, NULL, &buffer);
+        tsr_status status = load(&g, &w, TSR_LOAD_VERIFY, NULL, &buffer);
         fired = failing_alloc_fired();
         failing_alloc_set(0);
         if (status == TSR_OK) { /* or an allocation of the simulation's own */

@@ -94,28 +94,28 @@ void tsr_buffer_detach(tsr_tensor *tensor);
 
 /* Reports bytes copied so far and in all; called on the calling thread, now and then, never with less than
  * before, and at the end with all. */
-typedef void (*tsr_weights_progress)(size_t done_bytes, size_t total_bytes, void *user);
+typedef void (*tsr_buffer_progress)(size_t done_bytes, size_t total_bytes, void *user);
 
 enum {
-    TSR_WEIGHTS_COPY = 1, /* copies on all devices, views on none */
+    TSR_LOAD_COPY = 1, /* copies on all devices, views on none */
     /* compare copies with their source: by checksums that the device makes, else read back */
-    TSR_WEIGHTS_VERIFY = 2
+    TSR_LOAD_VERIFY = 2
 };
 
-typedef struct tsr_weights_config {
+typedef struct tsr_buffer_load_config {
     unsigned flags;
     tsr_memory_owner owner;
-    tsr_weights_progress progress; /* NULL: nobody listens */
+    tsr_buffer_progress progress; /* NULL: nobody listens */
     void *user;
     const tsr_buffer *previous_buffer; /* NULL, or where the same tensors lie under another split */
     tsr_tensor *const *previous;       /* [n] they, in the same order; NULL for one that is not there */
-    uint64_t deferred;                 /* devices whose shards tsr_weights_fill() makes */
-} tsr_weights_config;
+    uint64_t deferred;                 /* devices whose shards tsr_buffer_fill() makes */
+} tsr_buffer_load_config;
 
 /* Put n tensors on the devices as their placements say: sources[i] is tensor i, whole and dense, in read-only
  * memory (a mapped file) that outlives the buffer.
  *
- * Without TSR_WEIGHTS_COPY every shard is a view of the source (device->ops->wrap) on devices that do not
+ * Without TSR_LOAD_COPY every shard is a view of the source (device->ops->wrap) on devices that do not
  * prefer copies; no byte of it is touched, and exactly the shard's bytes are charged. A device that prefers
  * copies, or answers TSR_ERR_UNSUPPORTED, gets them: packed, dense shards at the device's alignment, uploaded
  * to all devices at once (alloc/buffer/upload.h). On measuring devices sources may be NULL (views are then
@@ -128,13 +128,13 @@ typedef struct tsr_weights_config {
  * Fills tensor->rt, ->placement (maps are copied into the buffer), ->shards and ->buffer; tensors may be any,
  * of a context or not. Those of no context: destroy the buffer or detach them before freeing them. The
  * tensors are read-only from then on. On failure no tensor has changed. */
-tsr_status tsr_weights_create(tsr_runtime *rt, tsr_tensor *const *tensors, const tsr_placement *placements,
-                              const void *const *sources, int n, const tsr_weights_config *config,
-                              tsr_buffer **buffer_out);
+tsr_status tsr_buffer_load(tsr_runtime *rt, tsr_tensor *const *tensors, const tsr_placement *placements,
+                           const void *const *sources, int n, const tsr_buffer_load_config *config,
+                           tsr_buffer **buffer_out);
 
 /* Give the tensors of such a buffer, in the same order, their copies on devices that have nothing of them:
  * because of config.deferred, or since tsr_buffer_drop_device(). On failure these have nothing again. */
-tsr_status tsr_weights_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
-                            uint64_t devices, unsigned flags);
+tsr_status tsr_buffer_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
+                           uint64_t devices, unsigned flags);
 
 #endif

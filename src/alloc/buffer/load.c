@@ -12,7 +12,7 @@ typedef struct loading {
     tsr_buffer *buffer;
     tsr_buffer_item *items; /* [n] */
     int n;
-    const tsr_weights_config *config;
+    const tsr_buffer_load_config *config;
     tsr_upload_part *parts; /* of the copies that are being filled */
     int n_parts;
 } loading;
@@ -136,7 +136,7 @@ static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
 {
     tsr_status status = TSR_OK;
     const tsr_buffer *previous = l->config->previous_buffer;
-    bool keeps = previous && tsr_buffer_has_copies(previous, d) && !(l->config->flags & TSR_WEIGHTS_VERIFY);
+    bool keeps = previous && tsr_buffer_has_copies(previous, d) && !(l->config->flags & TSR_LOAD_VERIFY);
     int begin = l->n_parts;
     for (int i = 0; i < l->n; i++) {
         tsr_window all = window_of(&l->items[i], d);
@@ -164,7 +164,7 @@ static tsr_status load_device(loading *l, int d, bool *copied_out)
     *copied_out = false;
     if (is_unchanged(l, d))
         return borrow_device(l, d);
-    if (!(l->config->flags & TSR_WEIGHTS_COPY) && !device->prefers_copies) {
+    if (!(l->config->flags & TSR_LOAD_COPY) && !device->prefers_copies) {
         status = view_device(buffer, d, l->items, l->n);
         if (status == TSR_ERR_UNSUPPORTED) {
             tsr_log(&buffer->rt->logger, TSR_LOG_INFO, "device %s gets copies of the weights: %s",
@@ -220,7 +220,7 @@ out:
 static tsr_status load_devices(loading *l)
 {
     tsr_status status = TSR_OK;
-    tsr_upload_config config = {.verify = l->config->flags & TSR_WEIGHTS_VERIFY,
+    tsr_upload_config config = {.verify = l->config->flags & TSR_LOAD_VERIFY,
                                 .progress = l->config->progress,
                                 .user = l->config->user};
     uint64_t copies = 0;
@@ -270,9 +270,9 @@ out:
     return status;
 }
 
-tsr_status tsr_weights_create(tsr_runtime *rt, tsr_tensor *const *tensors, const tsr_placement *placements,
-                              const void *const *sources, int n, const tsr_weights_config *config,
-                              tsr_buffer **buffer_out)
+tsr_status tsr_buffer_load(tsr_runtime *rt, tsr_tensor *const *tensors, const tsr_placement *placements,
+                           const void *const *sources, int n, const tsr_buffer_load_config *config,
+                           tsr_buffer **buffer_out)
 {
     tsr_status status = TSR_OK;
     loading l = {.n = n, .config = config};
@@ -293,12 +293,12 @@ out:
     return status;
 }
 
-tsr_status tsr_weights_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
-                            uint64_t devices, unsigned flags)
+tsr_status tsr_buffer_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
+                           uint64_t devices, unsigned flags)
 {
     tsr_status status = TSR_OK;
-    const tsr_weights_config config = {.flags = flags};
-    tsr_upload_config upload = {.verify = flags & TSR_WEIGHTS_VERIFY};
+    const tsr_buffer_load_config config = {.flags = flags};
+    tsr_upload_config upload = {.verify = flags & TSR_LOAD_VERIFY};
     loading l = {.buffer = buffer, .n = n, .config = &config};
     size_t bytes = 0;
 

@@ -19,8 +19,8 @@ typedef struct tsr_upload_job {
 } tsr_upload_job;
 
 typedef struct tsr_upload_config {
-    bool verify;                   /* read everything back and compare it with its source */
-    tsr_weights_progress progress; /* NULL: nobody listens */
+    bool verify;                  /* read everything back and compare it with its source */
+    tsr_buffer_progress progress; /* NULL: nobody listens */
     void *user;
     size_t done_bytes, total_bytes; /* of the progress: what was there before, and what there is in all */
 } tsr_upload_config;
