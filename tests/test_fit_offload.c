@@ -182,18 +182,18 @@ static void layers_go_in_every_mode(void **state)
 static void what_is_set_stays(void **state)
 {
     const fixture *f = *state;
-    static const tsr_override override = {"blk\\.31\\.ffn", "CPU"};
+    static const tsr_offload_rule override = {"blk\\.31\\.ffn", "CPU"};
     tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
     tsr_fit *fit;
     config.fit = &fit_config;
     config.n_gpu_layers = 20;
-    config.overrides = &override;
-    config.n_overrides = 1;
+    config.offload_rules = &override;
+    config.n_offload_rules = 1;
     runner_ok(fitted_over(f->topo, f->moe, "cuda,host:1", &config, &fit), "20 layers");
     tsr_fit_result(fit, &other);
     assert_int_equal(other.n_gpu_layers, 20);
-    assert_ptr_equal(other.overrides, &override);
+    assert_ptr_equal(other.offload_rules, &override);
     tsr_fit_destroy(fit);
 
     /* With the experts set, too few for these GPUs, only layers are left. */

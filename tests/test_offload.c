@@ -107,8 +107,8 @@ static tsr_status try_plan(const fixture *f, const tsr_model_config *config, tsr
 typedef struct offload_case {
     const char *name;
     int n_gpu_layers;
-    tsr_override overrides[3];
-    int n_overrides;
+    tsr_offload_rule offload_rules[3];
+    int n_offload_rules;
     tsr_split_mode mode;
     const char *split; /* "0": the planner's */
     const char *offload_device;
@@ -180,8 +180,8 @@ static tsr_model_config config_of(const offload_case *c, int kv)
 {
     tsr_model_config config = small_config(kv);
     config.n_gpu_layers = c->n_gpu_layers;
-    config.overrides = c->overrides;
-    config.n_overrides = c->n_overrides;
+    config.offload_rules = c->offload_rules;
+    config.n_offload_rules = c->n_offload_rules;
     config.split_mode = c->mode;
     config.offload_device = c->offload_device;
     config.n_cpu_moe = c->n_cpu_moe;
@@ -292,12 +292,13 @@ static void caps_hold_beside_pinned_blocks(void **state)
 {
     const fixture *f = *state;
     static float logits[N_TOKENS * N_VOCAB];
-    static const tsr_override overrides[] = {{"blk\\.[01]\\.attn", "host0"}, {"blk\\.1\\.ffn", "host1"}};
+    static const tsr_offload_rule offload_rules[] = {{"blk\\.[01]\\.attn", "host0"},
+                                                     {"blk\\.1\\.ffn", "host1"}};
     tsr_model_config config = small_config(0);
     int n_fit = 0;
     config.n_gpu_layers = 3;
-    config.overrides = overrides;
-    config.n_overrides = 2;
+    config.offload_rules = offload_rules;
+    config.n_offload_rules = 2;
     for (size_t cap = 300000; cap <= 2400000; cap += 300000) {
         tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
         char spec[96];
@@ -358,9 +359,9 @@ static void errors_name_what_is_wrong(void **state)
 {
     const fixture *f = *state;
     static const struct {
-        tsr_override override;
+        tsr_offload_rule override;
         const char *message[2];
-    } overrides[] = {
+    } offload_rules[] = {
         {{"blk\\.2\\.ffn_up", "CPU"}, {"leaves blk.2.ffn_gate.weight behind", "the FFN of layer 2"}},
         {{"attn_norm", "CPU"}, {"blk.0.attn_q.weight behind", "attention of layer 0"}},
         {{"output_norm", "host0"}, {"leaves output.weight behind", "the output stays together"}},
@@ -370,15 +371,15 @@ static void errors_name_what_is_wrong(void **state)
         {{"ffn", "3"}, {"no device \"3\"", "host2"}},
         {{"ffn", NULL}, {"override 0", "lacks"}},
     };
-    for (size_t i = 0; i < sizeof overrides / sizeof *overrides; i++) {
+    for (size_t i = 0; i < sizeof offload_rules / sizeof *offload_rules; i++) {
         tsr_model_config config = small_config(0);
         tsr_plan *plan = NULL;
-        config.overrides = &overrides[i].override;
-        config.n_overrides = 1;
+        config.offload_rules = &offload_rules[i].override;
+        config.n_offload_rules = 1;
         assert_int_equal(try_plan(f, &config, &plan), TSR_ERR_INVALID);
         assert_null(plan);
-        assert_message_has(overrides[i].message[0]);
-        assert_message_has(overrides[i].message[1]);
+        assert_message_has(offload_rules[i].message[0]);
+        assert_message_has(offload_rules[i].message[1]);
     }
     static const struct {
         int n_gpu_layers, n_cpu_moe;
@@ -405,9 +406,9 @@ static void every_allocation_may_fail(void **state)
     tsr_device_list *devices;
     tsr_gguf *gguf;
     tsr_model_config config = config_of(&cases[0], 0);
-    static const tsr_override override = {"blk\\.3\\.ffn", "host0"};
-    config.overrides = &override;
-    config.n_overrides = 1;
+    static const tsr_offload_rule override = {"blk\\.3\\.ffn", "host0"};
+    config.offload_rules = &override;
+    config.n_offload_rules = 1;
     config.n_gpu_layers = 3;
     runner_ok(tsr_topology_discover(NULL, &topo), "topology");
     runner_ok(tsr_device_list_create(topo, DEVICES, NULL, &devices), DEVICES);

@@ -117,9 +117,9 @@ static void blocks_that_are_pinned_stay_where_they_are(void **state)
     char pattern[] = "blk\\.1\\.ffn", device[] = "0", spare[] = "2";
     walk w = {.devices = "host:3,threads=1", .seed = 9, .config = walk_config(), .length = WALK_LENGTH};
     float *plain = walk_make_plain(&w, PLAIN);
-    tsr_override override = {pattern, device};
-    w.config.overrides = &override;
-    w.config.n_overrides = 1;
+    tsr_offload_rule override = {pattern, device};
+    w.config.offload_rules = &override;
+    w.config.n_offload_rules = 1;
     w.config.n_gpu_layers = 2;
     w.config.offload_device = spare;
     walk_open(&w, "1,1");

@@ -14,7 +14,7 @@
 static int read_override(const char *command, const char *text, size_t length, size_t *used,
                          tool_offload_options *options, tsr_model_config *config)
 {
-    if (config->n_overrides == TOOL_MAX_OVERRIDES || *used + length + 1 > sizeof options->text) {
+    if (config->n_offload_rules == TOOL_MAX_OVERRIDES || *used + length + 1 > sizeof options->text) {
         fprintf(stderr, "tsr %s: -ot: at most %d overrides of %d characters in all\n", command,
                 TOOL_MAX_OVERRIDES, TOOL_OVERRIDE_BYTES);
         return TOOL_EXIT_USAGE;
@@ -29,7 +29,7 @@ static int read_override(const char *command, const char *text, size_t length, s
         return TOOL_EXIT_USAGE;
     }
     *equals = '\0';
-    options->list[config->n_overrides++] = (tsr_override){.pattern = pattern, .device = equals + 1};
+    options->list[config->n_offload_rules++] = (tsr_offload_rule){.pattern = pattern, .device = equals + 1};
     return TOOL_GO_ON;
 }
 
@@ -49,10 +49,10 @@ int tool_offload_options_read(const char *command, tool_offload_options *options
     config->n_gpu_layers = options->n_gpu_layers;
     config->n_cpu_moe = options->cpu_moe ? INT_MAX : options->n_cpu_moe;
     config->offload_device = options->device;
-    config->overrides = options->list;
-    config->n_overrides = 0;
-    for (int i = 0; i < options->overrides.n; i++) {
-        const char *text = options->overrides.items[i];
+    config->offload_rules = options->list;
+    config->n_offload_rules = 0;
+    for (int i = 0; i < options->offload_rules.n; i++) {
+        const char *text = options->offload_rules.items[i];
         do {
             size_t length = override_length(text);
             code = read_override(command, text, length, &used, options, config);
@@ -61,7 +61,7 @@ int tool_offload_options_read(const char *command, tool_offload_options *options
         if (code != TOOL_GO_ON)
             break;
     }
-    options->n_list = config->n_overrides;
+    options->n_list = config->n_offload_rules;
     return code;
 }
 

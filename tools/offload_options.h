@@ -12,11 +12,11 @@ enum { TOOL_MAX_OVERRIDES = 64, TOOL_OVERRIDE_BYTES = 4096 };
 typedef struct tool_offload_options {
     int n_gpu_layers, n_cpu_moe;
     bool cpu_moe;
-    tool_list overrides;
+    tool_list offload_rules;
     const char *device;
 
     /* What the config points to. */
-    tsr_override list[TOOL_MAX_OVERRIDES];
+    tsr_offload_rule list[TOOL_MAX_OVERRIDES];
     int n_list;
     char text[TOOL_OVERRIDE_BYTES];
 } tool_offload_options;
@@ -37,7 +37,7 @@ typedef struct tool_offload_options {
      "offload the experts of the first N layers", 0, 1 << 20},                                    \
     {"-cmoe", "--cpu-moe", TOOL_FLAG, &(o).cpu_moe, NULL,                                         \
      "offload the experts of all layers", 0, 0},                                                  \
-    {"-ot", "--override-tensor", TOOL_LIST, &(o).overrides, "REGEX=DEV,...",                      \
+    {"-ot", "--override-tensor", TOOL_LIST, &(o).offload_rules, "REGEX=DEV,...",                      \
      "send the blocks of these tensors to a device; CPU: the offload device", 0, 0},              \
     {NULL, "--offload-device", TOOL_STRING, &(o).device, "DEV",                                   \
      "offload device, by name or number (default: the last host device)", 0, 0}

@@ -14,7 +14,7 @@
  * a host device beside GPUs, or the one that config.offload_device names. While it is not needed nothing is
  * on it, unless tensor_split gives it a share.
  *
- * What a config sets itself (n_ctx, tensor_split, overrides, ...) is never changed. Every candidate is
+ * What a config sets itself (n_ctx, tensor_split, offload_rules, ...) is never changed. Every candidate is
  * planned as tsr_plan_create() plans, so the result is exact: its bytes are those that loading allocates, and
  * TSR_FIT_CTX_STEP more tokens would not have fitted. Rungs 2 to 4 are coarser than a step of context; what
  * they leave over is given back to the context.

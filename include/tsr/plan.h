@@ -69,10 +69,10 @@ TSR_API const char *tsr_expert_split_name(tsr_expert_split split);
 TSR_NODISCARD TSR_API tsr_status tsr_expert_split_parse(const char *name, tsr_expert_split *split_out);
 
 /** The blocks whose tensors' names `pattern` (PCRE2, searched, not anchored) is found in go to `device`. */
-typedef struct tsr_override {
+typedef struct tsr_offload_rule {
     const char *pattern; /**< PCRE2, searched in names of tensors */
     const char *device; /**< its name in plans ("host0", "cuda1"), its number, or "CPU": the offload device */
-} tsr_override;
+} tsr_offload_rule;
 
 /** How a model is laid over devices and run. */
 typedef struct tsr_model_config {
@@ -114,9 +114,9 @@ typedef struct tsr_model_config {
                            embedding and the output stay, too, and the offload device has no part unless
                            tensor_split gives it a share; -1: all */
     int n_cpu_moe;    /**< of so many layers, the first ones, the FFN with its experts is offloaded */
-    /** [n_overrides] before the two above; of several that match, the first */
-    const tsr_override *overrides;
-    int n_overrides;            /**< entries of `overrides` */
+    /** [n_offload_rules] before the two above; of several that match, the first */
+    const tsr_offload_rule *offload_rules;
+    int n_offload_rules;        /**< entries of `overrides` */
     const char *offload_device; /**< by name or number; NULL: the last host device */
 
     /** cut what is left open here until it fits (tsr/fit.h); NULL: what does not fit fails */

@@ -18,18 +18,18 @@ static tsr_status copy_text(tsr_config_copy *copy, const char *text, const char 
 static tsr_status copy_overrides(tsr_model_config *config, tsr_config_copy *copy)
 {
     tsr_status status = TSR_OK;
-    size_t n = (size_t)config->n_overrides;
+    size_t n = (size_t)config->n_offload_rules;
     TSR_TRY(tsr_mem_array(2 * n + 1, sizeof *copy->texts, "a model's config", &copy->texts));
     if (config->offload_device)
         TSR_TRY(copy_text(copy, config->offload_device, &config->offload_device));
     if (n == 0)
         goto out;
-    TSR_TRY(tsr_mem_array(n, sizeof *copy->overrides, "a model's config", &copy->overrides));
+    TSR_TRY(tsr_mem_array(n, sizeof *copy->offload_rules, "a model's config", &copy->offload_rules));
     for (size_t i = 0; i < n; i++) {
-        TSR_TRY(copy_text(copy, config->overrides[i].pattern, &copy->overrides[i].pattern));
-        TSR_TRY(copy_text(copy, config->overrides[i].device, &copy->overrides[i].device));
+        TSR_TRY(copy_text(copy, config->offload_rules[i].pattern, &copy->offload_rules[i].pattern));
+        TSR_TRY(copy_text(copy, config->offload_rules[i].device, &copy->offload_rules[i].device));
     }
-    config->overrides = copy->overrides;
+    config->offload_rules = copy->offload_rules;
 out:
     return status;
 }
@@ -56,7 +56,7 @@ void tsr_config_copy_free(tsr_config_copy *copy)
     for (int i = 0; i < copy->n_texts; i++)
         tsr_mem_free(copy->texts[i]);
     tsr_mem_free(copy->texts);
-    tsr_mem_free(copy->overrides);
+    tsr_mem_free(copy->offload_rules);
     tsr_links_destroy(copy->links);
     tsr_mem_free(copy->rates);
     *copy = (tsr_config_copy){0};

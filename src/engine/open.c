@@ -70,8 +70,8 @@ static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved
         return status;
     model->config.rates = config.rates;
     model->config.links = config.links;
-    model->config.overrides = config.overrides;
-    model->config.n_overrides = config.n_overrides;
+    model->config.offload_rules = config.offload_rules;
+    model->config.n_offload_rules = config.n_offload_rules;
     model->config.offload_device = config.offload_device;
     return TSR_OK;
 }

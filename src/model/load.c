@@ -66,8 +66,8 @@ static void forget_pointers(tsr_model_config *config)
     config->links = NULL;
     config->progress = NULL;
     config->progress_user = NULL;
-    config->overrides = NULL;
-    config->n_overrides = 0;
+    config->offload_rules = NULL;
+    config->n_offload_rules = 0;
     config->offload_device = NULL;
     config->fit = NULL;
 }

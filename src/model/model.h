@@ -13,8 +13,8 @@
 typedef struct tsr_config_copy {
     tsr_device_rates *rates;
     tsr_links *links;
-    tsr_override *overrides;
-    char **texts; /* [n_texts] of the overrides, and the offload device */
+    tsr_offload_rule *offload_rules;
+    char **texts; /* [n_texts] of the offload_rules, and the offload device */
     int n_texts;
 } tsr_config_copy;
 

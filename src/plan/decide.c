@@ -23,7 +23,7 @@ typedef struct deciding {
     const tsr_weights *weights;
     const tsr_model_config *config;
     double shares[TSR_MAX_DEVICES];
-    tsr_pins pins;
+    tsr_offload_map map;
     size_t class_bytes[TSR_CLASS_COUNT]; /* of all granules of the free blocks, weights and KV */
     tsr_split_room rooms[TSR_MAX_DEVICES];
     tsr_memory_demand demand; /* `wanted` may be NULL */
@@ -80,9 +80,9 @@ static size_t granule_bytes(const deciding *dec, int c)
  * or goes with its layer. */
 static void find_class_bytes(deciding *dec, const tsr_measurement *m)
 {
-    size_t kv = 0, n_free = (size_t)tsr_pins_n_free(&dec->pins, TSR_CLASS_ATTENTION);
+    size_t kv = 0, n_free = (size_t)tsr_offload_n_free(&dec->map, TSR_CLASS_ATTENTION);
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        dec->class_bytes[c] = tsr_pins_free_bytes(&dec->pins, dec->weights, c);
+        dec->class_bytes[c] = tsr_offload_free_bytes(&dec->map, dec->weights, c);
     bool divided = !dec->shape->hparams.kv.whole || dec->config->split_mode != TSR_SPLIT_MODE_TENSOR;
     for (int d = 0; d < dec->n_devices && divided; d++)
         kv += m->used[d][TSR_MEMORY_KV];
@@ -92,14 +92,14 @@ static void find_class_bytes(deciding *dec, const tsr_measurement *m)
 /* Granules of a class to divide: none where every block of it is pinned. */
 static int64_t n_granules(const deciding *dec, int c)
 {
-    return tsr_pins_n_free(&dec->pins, c) ? dec->shape->granules.n[c] : 0;
+    return tsr_offload_n_free(&dec->map, c) ? dec->shape->granules.n[c] : 0;
 }
 
 static bool all_pinned(const deciding *dec)
 {
     int64_t n = 0;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        n += tsr_pins_n_free(&dec->pins, c);
+        n += tsr_offload_n_free(&dec->map, c);
     return n == 0;
 }
 
@@ -107,7 +107,7 @@ static bool all_pinned(const deciding *dec)
 static tsr_status finish_split(const deciding *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_pins_carry_out(&dec->pins, &dec->shape->hparams, &dec->shape->granules, split));
+    TSR_TRY(tsr_offload_apply(&dec->map, &dec->shape->hparams, &dec->shape->granules, split));
     TSR_TRY(tsr_measurement_create(dec->props, dec->n_devices, dec->shape, dec->config, split, m));
 out:
     return status;
@@ -157,11 +157,11 @@ static tsr_status optimize_counts(deciding *dec, int64_t *counts)
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         dec->cost.classes[c].n_granules = n_granules(dec, c);
         if (c != TSR_CLASS_OUTPUT) /* of nothing to divide the time does not matter */
-            dec->cost.classes[c].repeats = (double)TSR_MAX(tsr_pins_n_free(&dec->pins, c), 1);
+            dec->cost.classes[c].repeats = (double)TSR_MAX(tsr_offload_n_free(&dec->map, c), 1);
         if (dec->class_bytes[c])
             dec->cost.classes[c].granule_bytes = granule_bytes(dec, c);
     }
-    dec->cost.problem.allowed = ~dec->pins.apart;
+    dec->cost.problem.allowed = ~dec->map.reserved;
     memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->n_devices * sizeof *dec->rooms);
     TSR_TRY(tsr_split_optimize(&dec->cost.problem, &result));
     double all = 0;
@@ -258,13 +258,13 @@ static bool caps_hold(const deciding *dec, const int64_t *caps, int64_t n_items)
 
 static bool is_pinned(const deciding *dec, int64_t layer)
 {
-    return dec->pins.attention[layer] != TSR_FREE && dec->pins.ffn[layer] != TSR_FREE;
+    return dec->map.attention[layer] != TSR_FREE && dec->map.ffn[layer] != TSR_FREE;
 }
 
 /* Layers with a free block, and the output if it is free; at least one, for a free embedding. */
 static int64_t count_items(const deciding *dec)
 {
-    int64_t n = dec->pins.output == TSR_FREE;
+    int64_t n = dec->map.output == TSR_FREE;
     for (int64_t l = 0; l < dec->shape->hparams.n_layers; l++)
         n += !is_pinned(dec, l);
     return TSR_MAX(n, 1);
@@ -324,7 +324,7 @@ static tsr_status choose_stages(deciding *dec)
     tsr_status status = TSR_OK;
     const tsr_pipeline_problem *problem = &dec->stages.problem;
     dec->cost.problem.no_room = &dec->demand.no_room;
-    dec->cost.problem.allowed = ~dec->pins.apart;
+    dec->cost.problem.allowed = ~dec->map.reserved;
     memcpy(dec->cost.rooms, dec->rooms, (size_t)dec->n_devices * sizeof *dec->rooms);
     tsr_stages_problem_init(&dec->cost, dec->weights, dec->shape->hparams.n_layers, dec->class_bytes,
                             &dec->stages);
@@ -403,10 +403,10 @@ static void find_mode(deciding *dec)
     const tsr_model_config *config = dec->config;
     bool is_open = dec->n_devices > 1 && !has_tensor_split(config);
     dec->mode = config->split_mode;
-    if (dec->mode == TSR_SPLIT_MODE_AUTO && (!is_open || dec->pins.any))
+    if (dec->mode == TSR_SPLIT_MODE_AUTO && (!is_open || dec->map.any))
         dec->mode = TSR_SPLIT_MODE_TENSOR;
     dec->automatic =
-        is_open && dec->mode != TSR_SPLIT_MODE_NONE && !(dec->mode == TSR_SPLIT_MODE_LAYER && dec->pins.any);
+        is_open && dec->mode != TSR_SPLIT_MODE_NONE && !(dec->mode == TSR_SPLIT_MODE_LAYER && dec->map.any);
 }
 
 /* Even shares are for the devices that are not set apart. */
@@ -414,9 +414,9 @@ static void share_evenly(deciding *dec)
 {
     int n = 0;
     for (int d = 0; d < dec->n_devices; d++)
-        n += !(dec->pins.apart >> d & 1);
+        n += !(dec->map.reserved >> d & 1);
     for (int d = 0; d < dec->n_devices; d++)
-        dec->shares[d] = dec->pins.apart >> d & 1 ? 0 : 1.0 / n;
+        dec->shares[d] = dec->map.reserved >> d & 1 ? 0 : 1.0 / n;
 }
 
 static tsr_status find_shares(deciding *dec)
@@ -452,7 +452,7 @@ tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const t
     dec->config = resolved;
     if (demand)
         dec->demand.wanted = demand->wanted;
-    TSR_TRY(tsr_pins_find(props, n_devices, weights, resolved, &dec->pins));
+    TSR_TRY(tsr_offload_map_create(props, n_devices, weights, resolved, &dec->map));
     find_mode(dec);
     TSR_TRY(find_shares(dec));
     if (dec->automatic)
@@ -463,8 +463,8 @@ tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const t
         TSR_TRY(decide_tensor(dec, &result.split, &result.measurement));
     else
         TSR_TRY(decide_layers(dec, &result.split, &result.measurement));
-    result.pins = dec->pins;
-    dec->pins = (tsr_pins){0};
+    result.map = dec->map;
+    dec->map = (tsr_offload_map){0};
     result.automatic = dec->automatic;
     result.proven = dec->proven;
     *decision_out = result;
@@ -474,14 +474,14 @@ out:
         demand->no_room = dec->demand.no_room;
     tsr_decision_free(&result);
     if (dec)
-        tsr_pins_free(&dec->pins);
+        tsr_offload_map_free(&dec->map);
     tsr_mem_free(dec);
     return status;
 }
 
 void tsr_decision_free(tsr_decision *decision)
 {
-    tsr_pins_free(&decision->pins);
+    tsr_offload_map_free(&decision->map);
     tsr_model_split_free(&decision->split);
     tsr_measurement_free(&decision->measurement);
 }

@@ -8,7 +8,7 @@
 #include "runtime/device_props.h"
 
 typedef struct tsr_decision {
-    tsr_pins pins;
+    tsr_offload_map map;
     tsr_model_split split;
     tsr_measurement measurement;
     bool automatic, proven; /* as in tsr_plan_times */

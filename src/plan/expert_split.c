@@ -70,7 +70,7 @@ out:
 }
 
 /* Who works on the free blocks, and with which shares. */
-static tsr_status set_up(chooser *ch, const tsr_device_props *props, const tsr_pins *pins)
+static tsr_status set_up(chooser *ch, const tsr_device_props *props, const tsr_offload_map *map)
 {
     tsr_status status = TSR_OK;
     const tsr_model_config *config = ch->config;
@@ -78,7 +78,7 @@ static tsr_status set_up(chooser *ch, const tsr_device_props *props, const tsr_p
     TSR_TRY(tsr_split_check(config->tensor_split, config->n_tensor_split, ch->n_devices, ch->shares));
     for (int i = 0; config->tensor_split && i < config->n_tensor_split; i++)
         ch->automatic = ch->automatic && config->tensor_split[i] == 0;
-    ch->allowed = ~pins->apart;
+    ch->allowed = ~map->reserved;
     for (int d = 0; d < ch->n_devices; d++)
         ch->rooms[d] = tsr_device_props_room(&props[d]);
 out:
@@ -91,26 +91,26 @@ static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_props *p
     tsr_status status = TSR_OK;
     tsr_model_config resolved;
     tsr_weights weights = {0};
-    tsr_pins pins = {0};
+    tsr_offload_map map = {0};
     chooser *ch = NULL;
     TSR_TRY(tsr_model_config_resolve(shape, config, &resolved));
     if (!resolved.rates)
         resolved.rates = rates;
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
-    TSR_TRY(tsr_pins_find(props, n_devices, &weights, &resolved, &pins));
-    if (tsr_pins_n_free(&pins, TSR_CLASS_FFN) == 0 ||
+    TSR_TRY(tsr_offload_map_create(props, n_devices, &weights, &resolved, &map));
+    if (tsr_offload_n_free(&map, TSR_CLASS_FFN) == 0 ||
         !tsr_model_cost_known(&weights, resolved.rates, n_devices))
         goto out;
     TSR_TRY(tsr_mem_array(1, sizeof *ch, "a choice", &ch));
     ch->weights = &weights;
     ch->config = &resolved;
     ch->n_devices = n_devices;
-    TSR_TRY(set_up(ch, props, &pins));
+    TSR_TRY(set_up(ch, props, &map));
     TSR_TRY(compare(ch, shape));
 out:
     tsr_mem_free(ch);
-    tsr_pins_free(&pins);
+    tsr_offload_map_free(&map);
     tsr_weights_free(&weights);
     return status;
 }

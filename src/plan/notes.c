@@ -44,34 +44,34 @@ out:
 }
 
 /* What is pinned to a device. */
-static tsr_status note_pinned(tsr_plan *plan, const tsr_pins *pins, int d)
+static tsr_status note_offloaded(tsr_plan *plan, const tsr_offload_map *map, int d)
 {
     int n_attention = 0, n_ffn = 0;
     char attention[64] = "", ffn[64] = "";
-    for (int64_t l = 0; l < pins->n_layers; l++) {
-        n_attention += pins->attention[l] == d;
-        n_ffn += pins->ffn[l] == d;
+    for (int64_t l = 0; l < map->n_layers; l++) {
+        n_attention += map->attention[l] == d;
+        n_ffn += map->ffn[l] == d;
     }
     if (n_attention && n_attention != n_ffn)
         snprintf(attention, sizeof attention, ", the attention of %d of %lld layers", n_attention,
-                 (long long)pins->n_layers);
+                 (long long)map->n_layers);
     if (n_ffn)
         snprintf(ffn, sizeof ffn, ", %s%d of %lld layers", n_attention == n_ffn ? "" : "the FFN of ", n_ffn,
-                 (long long)pins->n_layers);
-    const char *embedding = pins->embedding == d ? ", the embedding" : "";
-    const char *output = pins->output == d ? ", the output" : "";
+                 (long long)map->n_layers);
+    const char *embedding = map->embedding == d ? ", the embedding" : "";
+    const char *output = map->output == d ? ", the output" : "";
     char text[192];
     snprintf(text, sizeof text, "%s%s%s%s", attention, ffn, embedding, output);
     return text[0] ? tsr_plan_add_note(plan, "offloaded to %s: %s", plan->devices[d].name, text + 2) : TSR_OK;
 }
 
 /* Devices whose shares came to less than they asked for. */
-static tsr_status note_shares(tsr_plan *plan, const tsr_pins *pins)
+static tsr_status note_shares(tsr_plan *plan, const tsr_offload_map *map)
 {
     tsr_status status = TSR_OK;
-    const bool divided[TSR_CLASS_COUNT] = {tsr_pins_n_free(pins, TSR_CLASS_ATTENTION) > 0,
-                                           tsr_pins_n_free(pins, TSR_CLASS_FFN) > 0,
-                                           pins->output == TSR_FREE};
+    const bool divided[TSR_CLASS_COUNT] = {tsr_offload_n_free(map, TSR_CLASS_ATTENTION) > 0,
+                                           tsr_offload_n_free(map, TSR_CLASS_FFN) > 0,
+                                           map->output == TSR_FREE};
     int n_wanted = 0; /* devices with a share */
     for (int d = 0; d < plan->info.n_devices; d++)
         n_wanted += plan->devices[d].requested > 0;
@@ -94,19 +94,19 @@ out:
     return status;
 }
 
-tsr_status tsr_plan_write_notes(tsr_plan *plan, const tsr_pins *pins)
+tsr_status tsr_plan_write_notes(tsr_plan *plan, const tsr_offload_map *map)
 {
     tsr_status status = TSR_OK;
     int64_t n_free = 0;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
-        n_free += tsr_pins_n_free(pins, c);
+        n_free += tsr_offload_n_free(map, c);
     for (int d = 0; d < plan->info.n_devices; d++)
-        TSR_TRY(note_pinned(plan, pins, d));
+        TSR_TRY(note_offloaded(plan, map, d));
     if (n_free == 0)
         return TSR_OK;
     if (plan->times.automatic)
         TSR_TRY(note_left_out(plan));
-    TSR_TRY(note_shares(plan, pins));
+    TSR_TRY(note_shares(plan, map));
 out:
     return status;
 }

@@ -9,7 +9,7 @@
 tsr_status tsr_plan_add_note(tsr_plan *plan, const char *format, ...) TSR_PRINTF(2, 3);
 
 /* Notes that explain the decision: what is offloaded, devices left out, shares that round to nothing. */
-tsr_status tsr_plan_write_notes(tsr_plan *plan, const tsr_pins *pins);
+tsr_status tsr_plan_write_notes(tsr_plan *plan, const tsr_offload_map *map);
 
 /* Each host device of a NUMA node may have all of its memory, so that unequal shares fit. What they take
  * together is nobody's cap; the plan gets a note where it is more than the memory. */

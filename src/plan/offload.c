@@ -1,5 +1,5 @@
 /* Pinned blocks from the counts of layers that llama.cpp's -ngl and --n-cpu-moe give;
- * overrides.c does -ot. */
+ * offload_patterns.c does -ot. */
 #include "plan/offload.h"
 
 #include <stdio.h>
@@ -10,8 +10,8 @@
 
 /* -- devices -- */
 
-tsr_status tsr_pins_find_device(const tsr_device_props *props, int n_devices, const char *text,
-                                const char *what, int *device_out)
+tsr_status tsr_offload_find_device(const tsr_device_props *props, int n_devices, const char *text,
+                                   const char *what, int *device_out)
 {
     char names[512] = "", *end;
     size_t used = 0;
@@ -44,7 +44,8 @@ static tsr_status find_offload_device(const tsr_device_props *props, int n_devic
                                       const tsr_model_config *config, int *device_out)
 {
     if (config->offload_device)
-        return tsr_pins_find_device(props, n_devices, config->offload_device, "offload_device", device_out);
+        return tsr_offload_find_device(props, n_devices, config->offload_device, "offload_device",
+                                       device_out);
     *device_out = -1;
     for (int d = 0; d < n_devices; d++)
         if (props[d].kind == TSR_DEVICE_HOST)
@@ -52,8 +53,8 @@ static tsr_status find_offload_device(const tsr_device_props *props, int n_devic
     return TSR_OK;
 }
 
-tsr_status tsr_pins_spare_device(const tsr_device_props *props, int n_devices, const tsr_model_config *config,
-                                 int *device_out)
+tsr_status tsr_offload_spare_device(const tsr_device_props *props, int n_devices,
+                                    const tsr_model_config *config, int *device_out)
 {
     int d;
     tsr_status status = find_offload_device(props, n_devices, config, &d);
@@ -73,35 +74,35 @@ tsr_status tsr_pins_spare_device(const tsr_device_props *props, int n_devices, c
 
 /* -- layers -- */
 
-int *tsr_pins_at(tsr_pins *pins, tsr_block block, int64_t layer)
+int *tsr_offload_at(tsr_offload_map *map, tsr_block block, int64_t layer)
 {
     switch (block) {
     case TSR_BLOCK_ATTENTION:
-        return &pins->attention[layer];
+        return &map->attention[layer];
     case TSR_BLOCK_FFN:
-        return &pins->ffn[layer];
+        return &map->ffn[layer];
     case TSR_BLOCK_EMBEDDING:
-        return &pins->embedding;
+        return &map->embedding;
     case TSR_BLOCK_OUTPUT:
         break;
     }
-    return &pins->output;
+    return &map->output;
 }
 
 /* The last n layers stay, and the output (and the embedding) if there is one more to count. */
-static tsr_status pin_layers(const tsr_model_config *config, int offload_device, tsr_pins *pins)
+static tsr_status pin_layers(const tsr_model_config *config, int offload_device, tsr_offload_map *map)
 {
     int64_t n = config->n_gpu_layers;
-    if (n < 0 || n > pins->n_layers)
+    if (n < 0 || n > map->n_layers)
         return TSR_OK;
     if (offload_device < 0)
         return tsr_fail(TSR_ERR_INVALID,
                         "n_gpu_layers %lld leaves %lld of %lld layers and the output to a host device, and "
                         "there is none; add one to the devices (-dev cuda,host:1)",
-                        (long long)n, (long long)(pins->n_layers - n), (long long)pins->n_layers);
-    pins->embedding = pins->output = offload_device;
-    for (int64_t l = 0; l < pins->n_layers - n; l++)
-        pins->attention[l] = pins->ffn[l] = offload_device;
+                        (long long)n, (long long)(map->n_layers - n), (long long)map->n_layers);
+    map->embedding = map->output = offload_device;
+    for (int64_t l = 0; l < map->n_layers - n; l++)
+        map->attention[l] = map->ffn[l] = offload_device;
     return TSR_OK;
 }
 
@@ -115,17 +116,17 @@ static bool has_experts(const tsr_weights *weights, int64_t layer)
 
 /* A block is not divided, so the whole FFN of a layer with experts goes. */
 static tsr_status pin_experts(const tsr_weights *weights, const tsr_model_config *config, int offload_device,
-                              tsr_pins *pins)
+                              tsr_offload_map *map)
 {
     bool any = false;
     if (config->n_cpu_moe == 0)
         return TSR_OK;
-    for (int64_t l = 0; l < pins->n_layers; l++) {
+    for (int64_t l = 0; l < map->n_layers; l++) {
         if (!has_experts(weights, l))
             continue;
         any = true;
         if (l < config->n_cpu_moe)
-            pins->ffn[l] = offload_device;
+            map->ffn[l] = offload_device;
     }
     if (!any)
         return tsr_fail(TSR_ERR_INVALID, "n_cpu_moe offloads experts, and the model has no experts; "
@@ -147,24 +148,24 @@ static tsr_status check_config(const tsr_model_config *config)
                         config->n_gpu_layers);
     if (config->n_cpu_moe < 0)
         return tsr_fail(TSR_ERR_INVALID, "n_cpu_moe is %d; use a number of layers", config->n_cpu_moe);
-    if (config->n_overrides < 0 || (config->n_overrides > 0 && !config->overrides))
-        return tsr_fail(TSR_ERR_INVALID, "%d overrides at %p", config->n_overrides,
-                        (const void *)config->overrides);
+    if (config->n_offload_rules < 0 || (config->n_offload_rules > 0 && !config->offload_rules))
+        return tsr_fail(TSR_ERR_INVALID, "%d offload rules at %p", config->n_offload_rules,
+                        (const void *)config->offload_rules);
     return TSR_OK;
 }
 
-static uint64_t devices_of(const tsr_pins *pins)
+static uint64_t devices_of(const tsr_offload_map *map)
 {
     uint64_t devices = 0;
-    const int single[2] = {pins->embedding, pins->output};
+    const int single[2] = {map->embedding, map->output};
     for (int i = 0; i < 2; i++)
         if (single[i] != TSR_FREE)
             devices |= UINT64_C(1) << single[i];
-    for (int64_t l = 0; l < pins->n_layers; l++) {
-        if (pins->attention[l] != TSR_FREE)
-            devices |= UINT64_C(1) << pins->attention[l];
-        if (pins->ffn[l] != TSR_FREE)
-            devices |= UINT64_C(1) << pins->ffn[l];
+    for (int64_t l = 0; l < map->n_layers; l++) {
+        if (map->attention[l] != TSR_FREE)
+            devices |= UINT64_C(1) << map->attention[l];
+        if (map->ffn[l] != TSR_FREE)
+            devices |= UINT64_C(1) << map->ffn[l];
     }
     return devices;
 }
@@ -181,72 +182,72 @@ static uint64_t devices_apart(const tsr_device_props *props, int n_devices, uint
     return apart == all ? 0 : apart;
 }
 
-tsr_status tsr_pins_find(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
-                         const tsr_model_config *config, tsr_pins *pins_out)
+tsr_status tsr_offload_map_create(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
+                                  const tsr_model_config *config, tsr_offload_map *map_out)
 {
     tsr_status status = TSR_OK;
-    tsr_pins pins = {.n_layers = weights->n_layers, .embedding = TSR_FREE, .output = TSR_FREE};
+    tsr_offload_map map = {.n_layers = weights->n_layers, .embedding = TSR_FREE, .output = TSR_FREE};
     int offload_device;
     TSR_TRY(check_config(config));
     TSR_TRY(find_offload_device(props, n_devices, config, &offload_device));
-    TSR_TRY(tsr_mem_array((size_t)pins.n_layers, sizeof(int), "pinned blocks", &pins.attention));
-    TSR_TRY(tsr_mem_array((size_t)pins.n_layers, sizeof(int), "pinned blocks", &pins.ffn));
-    for (int64_t l = 0; l < pins.n_layers; l++)
-        pins.attention[l] = pins.ffn[l] = TSR_FREE;
-    TSR_TRY(pin_layers(config, offload_device, &pins));
-    TSR_TRY(pin_experts(weights, config, offload_device, &pins));
-    TSR_TRY(tsr_overrides_apply(props, n_devices, weights, config, offload_device, &pins));
-    uint64_t pinned = devices_of(&pins);
-    pins.any = pinned != 0;
+    TSR_TRY(tsr_mem_array((size_t)map.n_layers, sizeof(int), "pinned blocks", &map.attention));
+    TSR_TRY(tsr_mem_array((size_t)map.n_layers, sizeof(int), "pinned blocks", &map.ffn));
+    for (int64_t l = 0; l < map.n_layers; l++)
+        map.attention[l] = map.ffn[l] = TSR_FREE;
+    TSR_TRY(pin_layers(config, offload_device, &map));
+    TSR_TRY(pin_experts(weights, config, offload_device, &map));
+    TSR_TRY(tsr_offload_rules_apply(props, n_devices, weights, config, offload_device, &map));
+    uint64_t pinned = devices_of(&map);
+    map.any = pinned != 0;
     if (config->n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
         pinned |= UINT64_C(1) << offload_device;
-    pins.apart = devices_apart(props, n_devices, pinned, offload_device);
-    *pins_out = pins;
-    pins = (tsr_pins){0};
+    map.reserved = devices_apart(props, n_devices, pinned, offload_device);
+    *map_out = map;
+    map = (tsr_offload_map){0};
 out:
-    tsr_pins_free(&pins);
+    tsr_offload_map_free(&map);
     return status;
 }
 
-void tsr_pins_free(tsr_pins *pins)
+void tsr_offload_map_free(tsr_offload_map *map)
 {
-    tsr_mem_free(pins->attention);
-    tsr_mem_free(pins->ffn);
-    *pins = (tsr_pins){0};
+    tsr_mem_free(map->attention);
+    tsr_mem_free(map->ffn);
+    *map = (tsr_offload_map){0};
 }
 
-int64_t tsr_pins_n_free(const tsr_pins *pins, tsr_split_class_id id)
+int64_t tsr_offload_n_free(const tsr_offload_map *map, tsr_split_class_id id)
 {
     int64_t n = 0;
     if (id == TSR_CLASS_OUTPUT)
-        return (pins->output == TSR_FREE) + (pins->embedding == TSR_FREE);
-    const int *devices = id == TSR_CLASS_ATTENTION ? pins->attention : pins->ffn;
-    for (int64_t l = 0; l < pins->n_layers; l++)
+        return (map->output == TSR_FREE) + (map->embedding == TSR_FREE);
+    const int *devices = id == TSR_CLASS_ATTENTION ? map->attention : map->ffn;
+    for (int64_t l = 0; l < map->n_layers; l++)
         n += devices[l] == TSR_FREE;
     return n;
 }
 
-static bool is_free(const tsr_pins *pins, const tsr_weight *weight)
+static bool is_free(const tsr_offload_map *map, const tsr_weight *weight)
 {
     switch (tsr_weight_block(weight)) {
     case TSR_BLOCK_EMBEDDING:
-        return pins->embedding == TSR_FREE;
+        return map->embedding == TSR_FREE;
     case TSR_BLOCK_ATTENTION:
-        return pins->attention[weight->layer] == TSR_FREE;
+        return map->attention[weight->layer] == TSR_FREE;
     case TSR_BLOCK_FFN:
-        return pins->ffn[weight->layer] == TSR_FREE;
+        return map->ffn[weight->layer] == TSR_FREE;
     case TSR_BLOCK_OUTPUT:
         break;
     }
-    return pins->output == TSR_FREE;
+    return map->output == TSR_FREE;
 }
 
-size_t tsr_pins_free_bytes(const tsr_pins *pins, const tsr_weights *weights, tsr_split_class_id id)
+size_t tsr_offload_free_bytes(const tsr_offload_map *map, const tsr_weights *weights, tsr_split_class_id id)
 {
     size_t bytes = 0;
     for (int i = 0; i < weights->n; i++) {
         const tsr_weight *weight = weights->list[i];
-        if (!weight->tied && tsr_weight_class(weight) == id && is_free(pins, weight))
+        if (!weight->tied && tsr_weight_class(weight) == id && is_free(map, weight))
             bytes += weight->source->bytes;
     }
     return bytes;
@@ -269,13 +270,13 @@ out:
     return status;
 }
 
-tsr_status tsr_pins_carry_out(const tsr_pins *pins, const tsr_hparams *hp, const tsr_model_granules *granules,
-                              tsr_model_split *split)
+tsr_status tsr_offload_apply(const tsr_offload_map *map, const tsr_hparams *hp,
+                             const tsr_model_granules *granules, tsr_model_split *split)
 {
     tsr_status status = TSR_OK;
     int groups[TSR_MAX_DEVICES];
     size_t n = (size_t)(split->n_groups + split->n_devices);
-    if (!pins->any)
+    if (!map->any)
         return TSR_OK;
     tsr_split_group *grown = tsr_mem_realloc(split->groups, n, sizeof *grown);
     if (!grown)
@@ -283,15 +284,15 @@ tsr_status tsr_pins_carry_out(const tsr_pins *pins, const tsr_hparams *hp, const
     split->groups = grown;
     memset(split->groups + split->n_groups, 0, (size_t)split->n_devices * sizeof *grown);
     memset(groups, -1, sizeof groups);
-    if (pins->embedding != TSR_FREE)
-        TSR_TRY(own_group(hp, granules, pins->embedding, groups, split, &split->embedding_group));
-    if (pins->output != TSR_FREE)
-        TSR_TRY(own_group(hp, granules, pins->output, groups, split, &split->output_group));
-    for (int64_t l = 0; l < pins->n_layers; l++) {
-        if (pins->attention[l] != TSR_FREE)
-            TSR_TRY(own_group(hp, granules, pins->attention[l], groups, split, &split->attention_group[l]));
-        if (pins->ffn[l] != TSR_FREE)
-            TSR_TRY(own_group(hp, granules, pins->ffn[l], groups, split, &split->ffn_group[l]));
+    if (map->embedding != TSR_FREE)
+        TSR_TRY(own_group(hp, granules, map->embedding, groups, split, &split->embedding_group));
+    if (map->output != TSR_FREE)
+        TSR_TRY(own_group(hp, granules, map->output, groups, split, &split->output_group));
+    for (int64_t l = 0; l < map->n_layers; l++) {
+        if (map->attention[l] != TSR_FREE)
+            TSR_TRY(own_group(hp, granules, map->attention[l], groups, split, &split->attention_group[l]));
+        if (map->ffn[l] != TSR_FREE)
+            TSR_TRY(own_group(hp, granules, map->ffn[l], groups, split, &split->ffn_group[l]));
     }
 out:
     return status;

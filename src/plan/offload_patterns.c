@@ -46,7 +46,7 @@ static void pcre_free(void *block, void *user)
 
 static tsr_status out_of_memory(void)
 {
-    return tsr_fail(TSR_ERR_MEMORY, "out of host memory for the patterns of overrides");
+    return tsr_fail(TSR_ERR_MEMORY, "out of host memory for the patterns of offload rules");
 }
 
 static tsr_status compile(overrider *o, const char *pattern, searcher *s)
@@ -64,18 +64,18 @@ static tsr_status compile(overrider *o, const char *pattern, searcher *s)
     if (error == PCRE2_ERROR_HEAP_FAILED)
         return out_of_memory();
     pcre2_get_error_message(error, reason, sizeof reason);
-    return tsr_fail(TSR_ERR_INVALID, "override '%s': %s at character %zu of the pattern", pattern,
+    return tsr_fail(TSR_ERR_INVALID, "rule '%s': %s at character %zu of the pattern", pattern,
                     (const char *)reason, (size_t)offset + 1);
 }
 
 /* llama.cpp calls host memory "CPU". */
-static tsr_status find_target(const tsr_device_props *props, int n_devices, const tsr_override *override,
+static tsr_status find_target(const tsr_device_props *props, int n_devices, const tsr_offload_rule *rule,
                               int offload_device, int *device_out)
 {
     char what[MAX_LABEL];
-    snprintf(what, sizeof what, "override '%s'", override->pattern);
-    if (strcasecmp(override->device, "CPU") != 0)
-        return tsr_pins_find_device(props, n_devices, override->device, what, device_out);
+    snprintf(what, sizeof what, "rule '%s'", rule->pattern);
+    if (strcasecmp(rule->device, "CPU") != 0)
+        return tsr_offload_find_device(props, n_devices, rule->device, what, device_out);
     if (offload_device < 0)
         return tsr_fail(TSR_ERR_INVALID,
                         "%s: there is no host device; add one to the devices (-dev cuda,host:1)", what);
@@ -89,7 +89,7 @@ static tsr_status search(const overrider *o, searcher *s, const char *name, bool
     if (rc == PCRE2_ERROR_NOMEMORY || rc == PCRE2_ERROR_HEAPLIMIT)
         return out_of_memory();
     if (rc < 0 && rc != PCRE2_ERROR_NOMATCH)
-        return tsr_fail(TSR_ERR_INVALID, "override '%s': too complex to search in %s (PCRE2 error %d)",
+        return tsr_fail(TSR_ERR_INVALID, "rule '%s': too complex to search in %s (PCRE2 error %d)",
                         s->pattern, name, rc);
     *found_out = rc >= 0;
     return TSR_OK;
@@ -99,28 +99,29 @@ static tsr_status overrider_init(overrider *o, const tsr_device_props *props, in
                                  const tsr_model_config *config, int offload_device, int n_weights)
 {
     tsr_status status = TSR_OK;
-    TSR_TRY(tsr_mem_array((size_t)config->n_overrides, sizeof *o->searchers, "overrides", &o->searchers));
-    TSR_TRY(tsr_mem_array((size_t)n_weights, sizeof *o->which, "overrides", &o->which));
+    TSR_TRY(
+        tsr_mem_array((size_t)config->n_offload_rules, sizeof *o->searchers, "offload rules", &o->searchers));
+    TSR_TRY(tsr_mem_array((size_t)n_weights, sizeof *o->which, "offload rules", &o->which));
     o->memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     o->match = o->memory ? pcre2_match_data_create(1, o->memory) : NULL;
     if (!o->match)
         TSR_TRY(out_of_memory());
-    for (o->n = 0; o->n < config->n_overrides; o->n++) {
-        const tsr_override *override = &config->overrides[o->n];
+    for (o->n = 0; o->n < config->n_offload_rules; o->n++) {
+        const tsr_offload_rule *rule = &config->offload_rules[o->n];
         searcher *s = &o->searchers[o->n];
-        if (!override->pattern || !override->device)
-            TSR_TRY(tsr_fail(TSR_ERR_INVALID, "override %d lacks a pattern or a device", o->n));
-        s->pattern = override->pattern;
-        TSR_TRY(find_target(props, n_devices, override, offload_device, &s->device));
-        TSR_TRY(compile(o, override->pattern, s));
+        if (!rule->pattern || !rule->device)
+            TSR_TRY(tsr_fail(TSR_ERR_INVALID, "rule %d lacks a pattern or a device", o->n));
+        s->pattern = rule->pattern;
+        TSR_TRY(find_target(props, n_devices, rule, offload_device, &s->device));
+        TSR_TRY(compile(o, rule->pattern, s));
     }
 out:
     return status;
 }
 
-static void overrider_free(overrider *o, int n_overrides)
+static void overrider_free(overrider *o, int n_offload_rules)
 {
-    for (int i = 0; o->searchers && i < n_overrides; i++)
+    for (int i = 0; o->searchers && i < n_offload_rules; i++)
         pcre2_code_free(o->searchers[i].code);
     pcre2_match_data_free(o->match);
     pcre2_general_context_free(o->memory);
@@ -144,7 +145,7 @@ static tsr_status match_names(overrider *o, const tsr_weights *weights)
     for (int s = 0; s < o->n; s++)
         if (!o->searchers[s].found)
             TSR_TRY(tsr_fail(TSR_ERR_INVALID,
-                             "override '%s': no tensor is left for it; names are like blk.0.attn_q.weight, "
+                             "rule '%s': no tensor is left for it; names are like blk.0.attn_q.weight, "
                              "and an earlier pattern that is found in a name comes first",
                              o->searchers[s].pattern));
 out:
@@ -182,14 +183,15 @@ static tsr_status check_together(const overrider *o, const tsr_weights *weights,
     const searcher *s = &o->searchers[o->which[first]];
     if (o->which[tensor] == UNNAMED && !follows(other, moved))
         return tsr_fail(TSR_ERR_INVALID,
-                        "override '%s' moves %s and leaves %s behind, but %s stays together; let the pattern "
+                        "rule '%s' moves %s and leaves %s behind, but %s stays together; let the pattern "
                         "be found in both names",
                         s->pattern, moved->tensor.name, other->tensor.name, block_name(moved, text));
     if (o->which[tensor] != UNNAMED && o->searchers[o->which[tensor]].device != s->device)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "overrides '%s' and '%s' send %s and %s to different devices, but %s stays together",
-                        s->pattern, o->searchers[o->which[tensor]].pattern, moved->tensor.name,
-                        other->tensor.name, block_name(moved, text));
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "offload rules '%s' and '%s' send %s and %s to different devices, but %s stays together",
+            s->pattern, o->searchers[o->which[tensor]].pattern, moved->tensor.name, other->tensor.name,
+            block_name(moved, text));
     return TSR_OK;
 }
 
@@ -203,12 +205,12 @@ static int *first_of(int *first, const tsr_weights *weights, int i)
     return &first[2 + 2 * weight->layer + (block == TSR_BLOCK_FFN)];
 }
 
-static tsr_status move_blocks(const overrider *o, const tsr_weights *weights, tsr_pins *pins)
+static tsr_status move_blocks(const overrider *o, const tsr_weights *weights, tsr_offload_map *map)
 {
     tsr_status status = TSR_OK;
     size_t n_blocks = 2 + 2 * (size_t)weights->n_layers;
     int *first = NULL;
-    TSR_TRY(tsr_mem_array(n_blocks, sizeof *first, "overrides", &first));
+    TSR_TRY(tsr_mem_array(n_blocks, sizeof *first, "offload rules", &first));
     for (size_t b = 0; b < n_blocks; b++)
         first[b] = UNNAMED;
     for (int i = 0; i < weights->n; i++) {
@@ -218,7 +220,7 @@ static tsr_status move_blocks(const overrider *o, const tsr_weights *weights, ts
         if (o->which[i] == UNNAMED || decided)
             continue;
         *block = i;
-        *tsr_pins_at(pins, tsr_weight_block(weight), weight->layer) = o->searchers[o->which[i]].device;
+        *tsr_offload_at(map, tsr_weight_block(weight), weight->layer) = o->searchers[o->which[i]].device;
     }
     for (int i = 0; i < weights->n; i++)
         if (*first_of(first, weights, i) != UNNAMED)
@@ -228,17 +230,17 @@ out:
     return status;
 }
 
-tsr_status tsr_overrides_apply(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
-                               const tsr_model_config *config, int offload_device, tsr_pins *pins)
+tsr_status tsr_offload_rules_apply(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
+                                   const tsr_model_config *config, int offload_device, tsr_offload_map *map)
 {
     tsr_status status = TSR_OK;
     overrider o = {0};
-    if (config->n_overrides == 0)
+    if (config->n_offload_rules == 0)
         return TSR_OK;
     TSR_TRY(overrider_init(&o, props, n_devices, config, offload_device, weights->n));
     TSR_TRY(match_names(&o, weights));
-    TSR_TRY(move_blocks(&o, weights, pins));
+    TSR_TRY(move_blocks(&o, weights, map));
 out:
-    overrider_free(&o, config->n_overrides);
+    overrider_free(&o, config->n_offload_rules);
     return status;
 }

@@ -100,7 +100,7 @@ tsr_status tsr_plan_of_decision(const tsr_device_props *props, int n_devices, co
     TSR_TRY(tsr_plan_predict_times(plan, shape, weights, resolved));
     for (int i = 0; i < shape->n_remarks; i++)
         TSR_TRY(tsr_plan_add_note(plan, "%s", shape->remarks[i]));
-    TSR_TRY(tsr_plan_write_notes(plan, &decision->pins));
+    TSR_TRY(tsr_plan_write_notes(plan, &decision->map));
     *plan_out = plan;
     plan = NULL;
 out:

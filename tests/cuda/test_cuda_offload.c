@@ -52,8 +52,8 @@ static int teardown(void **state)
 typedef struct part {
     const char *name;
     int n_gpu_layers;
-    tsr_override overrides[2];
-    int n_overrides;
+    tsr_offload_rule offload_rules[2];
+    int n_offload_rules;
     const char *reference; /* devices that give the bits; NULL: one GPU and the host */
     int n_cpu_moe;
 } part;
@@ -105,8 +105,8 @@ static void run(const char *model, const machine *m, const char *devices, const 
     config.type_k = config.type_v = type_kv;
     if (p) {
         config.n_gpu_layers = p->n_gpu_layers;
-        config.overrides = p->overrides;
-        config.n_overrides = p->n_overrides;
+        config.offload_rules = p->offload_rules;
+        config.n_offload_rules = p->n_offload_rules;
         config.n_cpu_moe = p->n_cpu_moe;
         config.expert_split = m->n_gpus > 1 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
     }
@@ -166,7 +166,7 @@ static void without_a_host_device_there_is_nowhere_to_go(void **state)
     (void)state;
     cudasim_config sim = CUDASIM_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    const tsr_override to_host = {"ffn", "CPU"};
+    const tsr_offload_rule to_host = {"ffn", "CPU"};
     runner r = {0};
     tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
     sim.n_devices = 2;
@@ -178,12 +178,12 @@ static void without_a_host_device_there_is_nowhere_to_go(void **state)
     assert_message_has("n_gpu_layers 1 leaves 1 of 2 layers");
     assert_message_has("-dev cuda,host:1");
     config.n_gpu_layers = -1;
-    config.overrides = &to_host;
-    config.n_overrides = 1;
+    config.offload_rules = &to_host;
+    config.n_offload_rules = 1;
     assert_int_equal(tsr_model_open(r.rt, path, &config, &r.model), TSR_ERR_INVALID);
     assert_message_has("no host device");
     config.n_gpu_layers = 99; /* all of them: nothing to offload */
-    config.n_overrides = 0;
+    config.n_offload_rules = 0;
     runner_ok(tsr_model_open(r.rt, path, &config, &r.model), path);
     runner_close(&r);
     assert_int_equal(cudasim_leaks(stderr), 0);

@@ -291,7 +291,7 @@ static void check(checked c, bool capped)
     tsr_plan_predict(plan, &times);
     c.automatic = times.automatic;
     c.mixed =
-        config->n_gpu_layers >= 0 || config->n_overrides > 0 || config->split_mode == TSR_SPLIT_MODE_AUTO;
+        config->n_gpu_layers >= 0 || config->n_offload_rules > 0 || config->split_mode == TSR_SPLIT_MODE_AUTO;
     assert_true(times.decode.total_ns > 0 && times.prompt.total_ns > 0);
     if (config->split_mode != TSR_SPLIT_MODE_AUTO)
         assert_int_equal(c.info.mode, config->split_mode);

@@ -65,7 +65,7 @@ void planned_models_remove(const planned_models *models)
 /* What a config borrows. */
 typedef struct borrowed {
     float split[MAX_DEVICES];
-    tsr_override overrides[2];
+    tsr_offload_rule offload_rules[2];
     char names[2][12];
 } borrowed;
 
@@ -76,12 +76,12 @@ static void random_offload(uint64_t *seed, int n_devices, borrowed *own, tsr_mod
                                            "attn_[qkvo]", "token_embd",       "^(output|token_embd)"};
     if (random_below(seed, 3))
         config->n_gpu_layers = (int)random_below(seed, 6);
-    config->n_overrides = (int)random_below(seed, 3);
-    config->overrides = own->overrides;
-    for (int i = 0; i < config->n_overrides; i++) {
+    config->n_offload_rules = (int)random_below(seed, 3);
+    config->offload_rules = own->offload_rules;
+    for (int i = 0; i < config->n_offload_rules; i++) {
         snprintf(own->names[i], sizeof own->names[i], "%d", (int)random_below(seed, (uint64_t)n_devices));
-        own->overrides[i].pattern = patterns[random_below(seed, sizeof patterns / sizeof *patterns)];
-        own->overrides[i].device = own->names[i];
+        own->offload_rules[i].pattern = patterns[random_below(seed, sizeof patterns / sizeof *patterns)];
+        own->offload_rules[i].device = own->names[i];
     }
 }
 

@@ -41,18 +41,19 @@ static void random_split(uint64_t *seed, int n, char *text, size_t capacity)
 static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *config)
 {
     static const char *const devices[] = {"0", "1", "2", "3", "4", "5", "6", "7"};
-    static const tsr_override overrides[] = {{"ffn_(gate|up|down)", "CPU"},
-                                             {"blk\\.1\\.attn", "CPU"},
-                                             {"blk\\.0\\.", "0"},
-                                             {"token_embd", "CPU"},
-                                             {"^(output|token_embd)", "0"}};
+    static const tsr_offload_rule offload_rules[] = {{"ffn_(gate|up|down)", "CPU"},
+                                                     {"blk\\.1\\.attn", "CPU"},
+                                                     {"blk\\.0\\.", "0"},
+                                                     {"token_embd", "CPU"},
+                                                     {"^(output|token_embd)", "0"}};
     if (n_devices < 2 || n_devices > 8 || random_below(seed, 4) != 0)
         return;
     config->offload_device = devices[random_below(seed, (uint64_t)n_devices)];
     config->n_gpu_layers = (int)random_below(seed, 5) - 1;
     if (random_below(seed, 2)) {
-        config->overrides = &overrides[random_below(seed, sizeof overrides / sizeof *overrides)];
-        config->n_overrides = 1;
+        config->offload_rules =
+            &offload_rules[random_below(seed, sizeof offload_rules / sizeof *offload_rules)];
+        config->n_offload_rules = 1;
     }
 }
 
@@ -131,7 +132,7 @@ static void check_file(const way_family *family, const char *path, const char *t
                      w.config.n_batch, tsr_type_name(kv_types[k]), w.config.activation_bits,
                      w.config.copy_weights, w.config.n_gpu_layers,
                      w.config.offload_device ? w.config.offload_device : "-",
-                     w.config.n_overrides ? w.config.overrides->pattern : "-",
+                     w.config.n_offload_rules ? w.config.offload_rules->pattern : "-",
                      tsr_expert_split_name(w.config.expert_split), w.about);
         if (family->done)
             family->done(&w);

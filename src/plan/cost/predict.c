@@ -277,7 +277,7 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
     predict_phase(&plan->split, &p->prompt, &times->prompt);
     if (n_devices > 1)
         TSR_TRY(add_alternatives(p));
-    bool offloads = resolved->n_gpu_layers >= 0 || resolved->n_cpu_moe > 0 || resolved->n_overrides > 0;
+    bool offloads = resolved->n_gpu_layers >= 0 || resolved->n_cpu_moe > 0 || resolved->n_offload_rules > 0;
     if (n_devices > 1 && !offloads && plan->info.has_experts && plan->info.runnable &&
         plan->info.mode == TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(add_other_expert_split(p, weights, resolved));

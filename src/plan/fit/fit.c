@@ -88,7 +88,7 @@ static tsr_status set_apart(tsr_fitting *fitting, tsr_model_config *start)
 {
     tsr_status status = TSR_OK;
     size_t n = (size_t)fitting->n_devices;
-    TSR_TRY(tsr_pins_spare_device(fitting->props, fitting->n_devices, start, &fitting->offload_device));
+    TSR_TRY(tsr_offload_spare_device(fitting->props, fitting->n_devices, start, &fitting->offload_device));
     TSR_TRY(tsr_mem_array(n, sizeof *fitting->lenient, "devices", &fitting->lenient));
     memcpy(fitting->lenient, fitting->props, n * sizeof *fitting->lenient);
     if (fitting->offload_device < 0)
