@@ -13,14 +13,14 @@ tsr_status tsr_plan_for_devices(const tsr_device_props *props, int n_devices, co
                                 const tsr_model_config *resolved, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
-    tsr_decision decision = {0};
+    tsr_plan_choice choice = {0};
     tsr_weights weights = {0};
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
-    TSR_TRY(tsr_plan_decide(props, n_devices, shape, &weights, resolved, NULL, &decision));
-    TSR_TRY(tsr_plan_of_decision(props, n_devices, shape, &weights, resolved, &decision, plan_out));
+    TSR_TRY(tsr_plan_decide(props, n_devices, shape, &weights, resolved, NULL, &choice));
+    TSR_TRY(tsr_plan_report(props, n_devices, shape, &weights, resolved, &choice, plan_out));
 out:
-    tsr_decision_free(&decision);
+    tsr_plan_choice_free(&choice);
     tsr_weights_free(&weights);
     return status;
 }

@@ -16,7 +16,7 @@
 
 enum { MAX_ROUNDS = 8 };
 
-typedef struct deciding {
+typedef struct planner {
     const tsr_device_props *props;
     int n_devices;
     const tsr_model_shape *shape;
@@ -32,15 +32,15 @@ typedef struct deciding {
     tsr_model_cost cost; /* where automatic */
     tsr_stages_problem stages;
     tsr_pipeline pipeline;
-} deciding;
+} planner;
 
-static size_t room_of(const deciding *dec, int d)
+static size_t room_of(const planner *dec, int d)
 {
     return tsr_device_props_room(&dec->props[d]);
 }
 
 /* The first device over its cap, or -1. */
-static int find_overfull(const deciding *dec, const tsr_measurement *m)
+static int find_overfull(const planner *dec, const tsr_measurement *m)
 {
     for (int d = 0; d < dec->n_devices; d++)
         if (tsr_used_total(m->used[d]) > room_of(dec, d))
@@ -48,7 +48,7 @@ static int find_overfull(const deciding *dec, const tsr_measurement *m)
     return -1;
 }
 
-static tsr_status fail_overfull(deciding *dec, const tsr_measurement *m, int d)
+static tsr_status fail_overfull(planner *dec, const tsr_measurement *m, int d)
 {
     size_t need = tsr_used_total(m->used[d]), cap = room_of(dec, d);
     dec->demand.no_room = true;
@@ -64,13 +64,13 @@ static tsr_status fail_overfull(deciding *dec, const tsr_measurement *m, int d)
 }
 
 /* The first look was at a split without regard to memory. */
-static void estimate_demand(deciding *dec, const tsr_measurement *m)
+static void estimate_demand(planner *dec, const tsr_measurement *m)
 {
     if (dec->demand.wanted)
         memcpy(dec->demand.wanted, m->used, (size_t)dec->n_devices * sizeof *m->used);
 }
 
-static size_t granule_bytes(const deciding *dec, int c)
+static size_t granule_bytes(const planner *dec, int c)
 {
     size_t n = (size_t)dec->shape->granules.n[c];
     return n ? (dec->class_bytes[c] + n - 1) / n : 0;
@@ -78,7 +78,7 @@ static size_t granule_bytes(const deciding *dec, int c)
 
 /* Class sizes: the weights by class, and the KV region of the free layers, where it is divided like attention
  * or goes with its layer. */
-static void find_class_bytes(deciding *dec, const tsr_measurement *m)
+static void find_class_bytes(planner *dec, const tsr_measurement *m)
 {
     size_t kv = 0, n_free = (size_t)tsr_offload_n_free(&dec->map, TSR_CLASS_ATTENTION);
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
@@ -90,12 +90,12 @@ static void find_class_bytes(deciding *dec, const tsr_measurement *m)
 }
 
 /* Granules of a class to divide: none where every block of it is pinned. */
-static int64_t n_granules(const deciding *dec, int c)
+static int64_t n_granules(const planner *dec, int c)
 {
     return tsr_offload_n_free(&dec->map, c) ? dec->shape->granules.n[c] : 0;
 }
 
-static bool all_pinned(const deciding *dec)
+static bool all_pinned(const planner *dec)
 {
     int64_t n = 0;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
@@ -104,7 +104,7 @@ static bool all_pinned(const deciding *dec)
 }
 
 /* Move the pinned blocks, and look what the split takes. */
-static tsr_status finish_split(const deciding *dec, tsr_model_split *split, tsr_measurement *m)
+static tsr_status finish_split(const planner *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_offload_apply(&dec->map, &dec->shape->hparams, &dec->shape->granules, split));
@@ -115,7 +115,7 @@ out:
 
 /* -- tensor mode -- */
 
-static tsr_status fit_counts(deciding *dec, int64_t *counts)
+static tsr_status fit_counts(planner *dec, int64_t *counts)
 {
     tsr_split_class classes[TSR_CLASS_COUNT];
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
@@ -131,7 +131,7 @@ static tsr_status fit_counts(deciding *dec, int64_t *counts)
  * first look it will end up with fewer granules than now, hence with a smaller arena; in proportion is a good
  * guess, and where it proves too small, the next look tells. In the second half of the rounds nothing once
  * seen is assumed smaller again, so that they settle. */
-static void learn_fixed(deciding *dec, const tsr_measurement *m, const int64_t *counts, int round)
+static void learn_fixed(planner *dec, const tsr_measurement *m, const int64_t *counts, int round)
 {
     for (int d = 0; d < dec->n_devices; d++) {
         tsr_split_room *room = &dec->rooms[d];
@@ -149,7 +149,7 @@ static void learn_fixed(deciding *dec, const tsr_measurement *m, const int64_t *
 }
 
 /* The fastest counts in the rooms. The shares that they come to are what was "requested". */
-static tsr_status optimize_counts(deciding *dec, int64_t *counts)
+static tsr_status optimize_counts(planner *dec, int64_t *counts)
 {
     tsr_status status = TSR_OK;
     tsr_cost_result result;
@@ -180,7 +180,7 @@ out:
     return status;
 }
 
-static tsr_status choose_counts(deciding *dec, int64_t *counts)
+static tsr_status choose_counts(planner *dec, int64_t *counts)
 {
     if (all_pinned(dec)) {
         memset(counts, 0, TSR_CLASS_COUNT * TSR_MAX_DEVICES * sizeof *counts);
@@ -190,7 +190,7 @@ static tsr_status choose_counts(deciding *dec, int64_t *counts)
 }
 
 /* Whether a device is over its cap with what is pinned to it alone. */
-static bool is_hopeless(const deciding *dec, const tsr_measurement *m, const int64_t *counts)
+static bool is_hopeless(const planner *dec, const tsr_measurement *m, const int64_t *counts)
 {
     int d = find_overfull(dec, m);
     bool any = false;
@@ -199,7 +199,7 @@ static bool is_hopeless(const deciding *dec, const tsr_measurement *m, const int
     return !any;
 }
 
-static tsr_status decide_tensor(deciding *dec, tsr_model_split *split, tsr_measurement *m)
+static tsr_status decide_tensor(planner *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
     int64_t counts[TSR_CLASS_COUNT * TSR_MAX_DEVICES];
@@ -230,7 +230,7 @@ out:
 /* -- layer mode and "none" -- */
 
 /* Most layers that fit on each device, from what it held with `layers`. */
-static void learn_layer_caps(const deciding *dec, const tsr_measurement *m, const tsr_shard_map *layers,
+static void learn_layer_caps(const planner *dec, const tsr_measurement *m, const tsr_shard_map *layers,
                              int64_t *caps)
 {
     size_t per_layer = 0;
@@ -247,7 +247,7 @@ static void learn_layer_caps(const deciding *dec, const tsr_measurement *m, cons
 }
 
 /* Whether the devices that take part may hold n_items layers together; a negative cap is none. */
-static bool caps_hold(const deciding *dec, const int64_t *caps, int64_t n_items)
+static bool caps_hold(const planner *dec, const int64_t *caps, int64_t n_items)
 {
     int64_t sum = 0;
     for (int d = 0; d < dec->n_devices; d++)
@@ -256,13 +256,13 @@ static bool caps_hold(const deciding *dec, const int64_t *caps, int64_t n_items)
     return sum >= n_items;
 }
 
-static bool is_pinned(const deciding *dec, int64_t layer)
+static bool is_pinned(const planner *dec, int64_t layer)
 {
     return dec->map.attention[layer] != TSR_FREE && dec->map.ffn[layer] != TSR_FREE;
 }
 
 /* Layers with a free block, and the output if it is free; at least one, for a free embedding. */
-static int64_t count_items(const deciding *dec)
+static int64_t count_items(const planner *dec)
 {
     int64_t n = dec->map.output == TSR_FREE;
     for (int64_t l = 0; l < dec->shape->hparams.n_layers; l++)
@@ -272,7 +272,7 @@ static int64_t count_items(const deciding *dec)
 
 /* devices[l] of every layer, and the output's behind them: the free ones in order; one that is pinned counts
  * to the next free one, which is where a free embedding goes. */
-static void place_items(const deciding *dec, const tsr_shard_map *items, int *devices)
+static void place_items(const planner *dec, const tsr_shard_map *items, int *devices)
 {
     int64_t item = 0, n_layers = dec->shape->hparams.n_layers, last = items->extent - 1;
     for (int64_t l = 0; l < n_layers; l++) {
@@ -282,7 +282,7 @@ static void place_items(const deciding *dec, const tsr_shard_map *items, int *de
     devices[n_layers] = tsr_shard_map_device(items, last);
 }
 
-static tsr_status decide_layers(deciding *dec, tsr_model_split *split, tsr_measurement *m)
+static tsr_status decide_layers(planner *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
     int64_t n_layers = dec->shape->hparams.n_layers, n_items = count_items(dec), caps[TSR_MAX_DEVICES];
@@ -319,7 +319,7 @@ out:
 
 /* -- stages by time: layer mode and "auto" -- */
 
-static tsr_status choose_stages(deciding *dec)
+static tsr_status choose_stages(planner *dec)
 {
     tsr_status status = TSR_OK;
     const tsr_pipeline_problem *problem = &dec->stages.problem;
@@ -337,7 +337,7 @@ out:
 
 /* As learn_fixed(). A device that has nothing yet is expected to need what the others do at most: stages move
  * on to it as soon as those before are full. */
-static void learn_fixed_of_stages(deciding *dec, const tsr_measurement *m, int round)
+static void learn_fixed_of_stages(planner *dec, const tsr_measurement *m, int round)
 {
     size_t most = 0;
     for (int d = 0; d < dec->n_devices; d++) {
@@ -354,7 +354,7 @@ static void learn_fixed_of_stages(deciding *dec, const tsr_measurement *m, int r
             dec->rooms[d].fixed_bytes = TSR_MAX(dec->rooms[d].fixed_bytes, most);
 }
 
-static tsr_status decide_stages(deciding *dec, tsr_model_split *split, tsr_measurement *m)
+static tsr_status decide_stages(planner *dec, tsr_model_split *split, tsr_measurement *m)
 {
     tsr_status status = TSR_OK;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
@@ -398,7 +398,7 @@ static bool has_tensor_split(const tsr_model_config *config)
 
 /* What "auto" leaves open, and who chooses the shares: the planner, where there is no tensor_split to obey.
  * Blocks that are pinned leave the rest to tensor mode, and to even shares in layer mode. */
-static void find_mode(deciding *dec)
+static void find_mode(planner *dec)
 {
     const tsr_model_config *config = dec->config;
     bool is_open = dec->n_devices > 1 && !has_tensor_split(config);
@@ -410,7 +410,7 @@ static void find_mode(deciding *dec)
 }
 
 /* Even shares are for the devices that are not set apart. */
-static void share_evenly(deciding *dec)
+static void share_evenly(planner *dec)
 {
     int n = 0;
     for (int d = 0; d < dec->n_devices; d++)
@@ -419,7 +419,7 @@ static void share_evenly(deciding *dec)
         dec->shares[d] = dec->map.reserved >> d & 1 ? 0 : 1.0 / n;
 }
 
-static tsr_status find_shares(deciding *dec)
+static tsr_status find_shares(planner *dec)
 {
     const tsr_model_config *config = dec->config;
     if (config->split_mode != TSR_SPLIT_MODE_NONE) {
@@ -439,11 +439,11 @@ static tsr_status find_shares(deciding *dec)
 
 tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
                            const tsr_weights *weights, const tsr_model_config *resolved,
-                           tsr_memory_demand *demand, tsr_decision *decision_out)
+                           tsr_memory_demand *demand, tsr_plan_choice *choice_out)
 {
     tsr_status status = TSR_OK;
-    deciding *dec = NULL;
-    tsr_decision result = {0};
+    planner *dec = NULL;
+    tsr_plan_choice result = {0};
     TSR_TRY(tsr_mem_array(1, sizeof *dec, "a decision", &dec));
     dec->props = props;
     dec->n_devices = n_devices;
@@ -467,21 +467,21 @@ tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const t
     dec->map = (tsr_offload_map){0};
     result.automatic = dec->automatic;
     result.proven = dec->proven;
-    *decision_out = result;
-    result = (tsr_decision){0};
+    *choice_out = result;
+    result = (tsr_plan_choice){0};
 out:
     if (dec && demand)
         demand->no_room = dec->demand.no_room;
-    tsr_decision_free(&result);
+    tsr_plan_choice_free(&result);
     if (dec)
         tsr_offload_map_free(&dec->map);
     tsr_mem_free(dec);
     return status;
 }
 
-void tsr_decision_free(tsr_decision *decision)
+void tsr_plan_choice_free(tsr_plan_choice *choice)
 {
-    tsr_offload_map_free(&decision->map);
-    tsr_model_split_free(&decision->split);
-    tsr_measurement_free(&decision->measurement);
+    tsr_offload_map_free(&choice->map);
+    tsr_model_split_free(&choice->split);
+    tsr_measurement_free(&choice->measurement);
 }

@@ -7,14 +7,14 @@
 #include "plan/offload.h"
 #include "runtime/device_props.h"
 
-typedef struct tsr_decision {
+typedef struct tsr_plan_choice {
     tsr_offload_map map;
     tsr_model_split split;
     tsr_measurement measurement;
     bool automatic, proven; /* as in tsr_plan_times */
-} tsr_decision;
+} tsr_plan_choice;
 
-/* What deciding found out about memory on its way, whether or not it came to a decision. */
+/* What deciding found out about memory on its way, whether or not it came to a choice. */
 typedef struct tsr_memory_demand {
     /* [n_devices], the caller's: what the devices would hold if memory were no object. */
     size_t (*wanted)[TSR_MEMORY_COUNT];
@@ -26,7 +26,7 @@ typedef struct tsr_memory_demand {
  * names the device and the bytes that are missing. `demand` may be NULL. */
 tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
                            const tsr_weights *weights, const tsr_model_config *resolved,
-                           tsr_memory_demand *demand, tsr_decision *decision_out);
-void tsr_decision_free(tsr_decision *decision);
+                           tsr_memory_demand *demand, tsr_plan_choice *choice_out);
+void tsr_plan_choice_free(tsr_plan_choice *choice);
 
 #endif

@@ -14,7 +14,7 @@
 #include "plan/cost/step.h"
 #include "plan/offload.h"
 
-typedef struct chooser {
+typedef struct comparison {
     const tsr_weights *weights;
     const tsr_model_config *config; /* resolved, with rates */
     int n_devices;
@@ -23,10 +23,10 @@ typedef struct chooser {
     bool automatic; /* shares are open */
     tsr_model_cost cost;
     size_t rooms[TSR_MAX_DEVICES];
-} chooser;
+} comparison;
 
 /* The time of a step with the FFN divided as the shape says; INFINITY where that does not fit. */
-static tsr_status predict(chooser *ch, const tsr_model_shape *shape, double *ns_out)
+static tsr_status predict(comparison *ch, const tsr_model_shape *shape, double *ns_out)
 {
     tsr_status status = TSR_OK;
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
@@ -55,7 +55,7 @@ out:
     return status;
 }
 
-static tsr_status compare(chooser *ch, tsr_model_shape *shape)
+static tsr_status compare(comparison *ch, tsr_model_shape *shape)
 {
     tsr_status status = TSR_OK;
     double by_columns, by_experts;
@@ -70,7 +70,7 @@ out:
 }
 
 /* Who works on the free blocks, and with which shares. */
-static tsr_status set_up(chooser *ch, const tsr_device_props *props, const tsr_offload_map *map)
+static tsr_status set_up(comparison *ch, const tsr_device_props *props, const tsr_offload_map *map)
 {
     tsr_status status = TSR_OK;
     const tsr_model_config *config = ch->config;
@@ -92,7 +92,7 @@ static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_props *p
     tsr_model_config resolved;
     tsr_weights weights = {0};
     tsr_offload_map map = {0};
-    chooser *ch = NULL;
+    comparison *ch = NULL;
     TSR_TRY(tsr_model_config_resolve(shape, config, &resolved));
     if (!resolved.rates)
         resolved.rates = rates;

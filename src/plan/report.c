@@ -58,21 +58,21 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_props *pro
         (double)device->granules[TSR_CLASS_OUTPUT] / (double)plan->info.n_granules[TSR_CLASS_OUTPUT];
 }
 
-tsr_status tsr_plan_of_decision(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
-                                const tsr_weights *weights, const tsr_model_config *resolved,
-                                tsr_decision *decision, tsr_plan **plan_out)
+tsr_status tsr_plan_report(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
+                           const tsr_weights *weights, const tsr_model_config *resolved,
+                           tsr_plan_choice *choice, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
     tsr_plan *plan = NULL;
-    const tsr_measurement *m = &decision->measurement;
+    const tsr_measurement *m = &choice->measurement;
     const tsr_hparams *hp = &shape->hparams;
     const int64_t n_windowed = llround(hp->kv.windowed * (double)hp->n_layers);
     TSR_TRY(tsr_mem_array(1, sizeof *plan, "a plan", &plan));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
-    plan->split = decision->split;
-    decision->split = (tsr_model_split){0};
-    plan->times.automatic = decision->automatic;
-    plan->times.proven = decision->proven;
+    plan->split = choice->split;
+    choice->split = (tsr_model_split){0};
+    plan->times.automatic = choice->automatic;
+    plan->times.proven = choice->proven;
     plan->info = (tsr_plan_info){.n_devices = n_devices,
                                  .mode = plan->split.mode,
                                  .n_ctx = resolved->n_ctx,
@@ -100,7 +100,7 @@ tsr_status tsr_plan_of_decision(const tsr_device_props *props, int n_devices, co
     TSR_TRY(tsr_plan_predict_times(plan, shape, weights, resolved));
     for (int i = 0; i < shape->n_remarks; i++)
         TSR_TRY(tsr_plan_add_note(plan, "%s", shape->remarks[i]));
-    TSR_TRY(tsr_plan_write_notes(plan, &decision->map));
+    TSR_TRY(tsr_plan_write_notes(plan, &choice->map));
     *plan_out = plan;
     plan = NULL;
 out:

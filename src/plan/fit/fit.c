@@ -132,8 +132,8 @@ static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
     TSR_TRY(tsr_model_config_resolve(fitting->shape, &fitting->now->config, &resolved));
     if (!resolved.rates)
         resolved.rates = fitting->rates;
-    TSR_TRY(tsr_plan_of_decision(fitting->props, fitting->n_devices, fitting->shape, fitting->weights,
-                                 &resolved, &fitting->now->decision, &fit->plan));
+    TSR_TRY(tsr_plan_report(fitting->props, fitting->n_devices, fitting->shape, fitting->weights, &resolved,
+                            &fitting->now->choice, &fit->plan));
     fit->info = (tsr_fit_info){.n_devices = fitting->n_devices,
                                .n_steps = fitting->n_steps,
                                .wanted = fitting->wanted,
@@ -183,7 +183,7 @@ static tsr_status fit_create(tsr_device_props *props, int n_devices, const tsr_m
     fit = NULL;
 out:
     for (int i = 0; fitting && i < 3; i++)
-        tsr_decision_free(&fitting->attempts[i].decision);
+        tsr_plan_choice_free(&fitting->attempts[i].choice);
     if (fitting)
         tsr_mem_free(fitting->lenient);
     tsr_mem_free(fitting);

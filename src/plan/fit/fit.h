@@ -23,7 +23,7 @@ typedef struct tsr_attempt {
     tsr_model_config config;                          /* not resolved */
     size_t wanted[TSR_MAX_DEVICES][TSR_MEMORY_COUNT]; /* if memory were no object */
     bool fits;
-    tsr_decision decision; /* where it fits */
+    tsr_plan_choice choice; /* where it fits */
 } tsr_attempt;
 
 /* The work on a fit. */

@@ -21,7 +21,7 @@ tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_props *p
 {
     tsr_status status = TSR_OK;
     tsr_model_config resolved;
-    tsr_decision_free(&attempt_out->decision);
+    tsr_plan_choice_free(&attempt_out->choice);
     attempt_out->config = *config;
     attempt_out->fits = false;
     tsr_memory_demand demand = {.wanted = attempt_out->wanted};
@@ -29,7 +29,7 @@ tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_props *p
     if (!resolved.rates)
         resolved.rates = fitting->rates;
     status = tsr_plan_decide(props, fitting->n_devices, fitting->shape, fitting->weights, &resolved, &demand,
-                             &attempt_out->decision);
+                             &attempt_out->choice);
     attempt_out->fits = status == TSR_OK;
     if (status == TSR_ERR_MEMORY && demand.no_room) {
         tsr_fail_clear();
@@ -89,7 +89,7 @@ static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
     const tsr_attempt *fits = fitting->next;
     double growth = INFINITY;
     for (int d = 0; d < fitting->n_devices; d++) {
-        const size_t *used = fits->decision.measurement.used[d];
+        const size_t *used = fits->choice.measurement.used[d];
         size_t room = tsr_device_props_room(&fitting->props[d]);
         if (used[TSR_MEMORY_KV] > 0 && room != SIZE_MAX)
             growth = fmin(growth, (double)(room - tsr_used_total(used)) / (double)used[TSR_MEMORY_KV]);
