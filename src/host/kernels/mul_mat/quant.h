@@ -1,21 +1,21 @@
 /* mul_mat for quantized weights: activations as integers of 16 or 8 bits, exact integer sums per block of 32,
- * one f32 multiply-add per block (quants_generic.h has the formula). Every instruction set gives the same
- * bits, and so do one token (quant_vector.h) and many.
+ * one f32 multiply-add per block (generic.h has the formula). Every instruction set gives the same
+ * bits, and so do one token (vector.h) and many.
  *
  * Many tokens (quant_tile_product): a panel of a few rows is expanded into scratch and multiplied with every
  * token. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_QUANT_H
 #define TSR_HOST_KERNELS_MUL_MAT_QUANT_H
 
-#include "host/kernels/quant/quant_vector.h"
+#include "host/kernels/quant/vector.h"
 #if defined(TSR_ISA_AMX)
-#include "host/kernels/quant/quants_amx.h"
+#include "host/kernels/quant/tile_amx.h"
 #elif defined(TSR_ISA_NEON)
-#include "host/kernels/quant/quants_neon.h"
+#include "host/kernels/quant/tile_neon.h"
 #elif defined(TSR_ISA_INT_VEC)
-#include "host/kernels/quant/quants_tile.h"
+#include "host/kernels/quant/tile.h"
 #else
-#include "host/kernels/quant/quants_generic.h"
+#include "host/kernels/quant/generic.h"
 #endif
 
 enum {

@@ -17,7 +17,7 @@
 #include <tsr/types.h>
 
 #include "core/quant/quant.h"
-#include "host/kernels/quant/quanta.h"
+#include "host/kernels/quant/group_bytes.h"
 #include "host/kernels/vec/vec.h"
 
 /* Call macro(type) for each type that a matrix may have. */
@@ -49,7 +49,7 @@ ALWAYS_INLINE bool is_super_block(tsr_type type)
            type == TSR_TYPE_Q3_K || type == TSR_TYPE_IQ4_XS;
 }
 
-/* Whether quanta.h unpacks the type. */
+/* Whether group_bytes.h unpacks the type. */
 ALWAYS_INLINE bool is_spread(tsr_type type)
 {
     return type == TSR_TYPE_Q4_1 || type == TSR_TYPE_Q5_0 || type == TSR_TYPE_Q5_1 || type == TSR_TYPE_Q2_K ||
@@ -63,7 +63,7 @@ ALWAYS_INLINE bool has_halves(tsr_type type)
     return type == TSR_TYPE_Q6_K || type == TSR_TYPE_Q2_K || type == TSR_TYPE_Q3_K;
 }
 
-/* Whether a type that quanta.h unpacks adds an offset. */
+/* Whether a type that group_bytes.h unpacks adds an offset. */
 ALWAYS_INLINE bool has_offset(tsr_type type)
 {
     return type == TSR_TYPE_Q4_1 || type == TSR_TYPE_Q5_1 || type == TSR_TYPE_Q2_K;
@@ -169,7 +169,7 @@ ALWAYS_INLINE byte16 unpack_scales_mins(const unsigned char *packed)
     return byte16_load(bytes);
 }
 
-/* The scales, and offsets from value[16] on, of the types that quanta.h unpacks. */
+/* The scales, and offsets from value[16] on, of the types that group_bytes.h unpacks. */
 ALWAYS_INLINE void spread_scales(tsr_type type, const unsigned char *unit, int groups, float value[32])
 {
     if (type == TSR_TYPE_MXFP4) {
@@ -284,7 +284,7 @@ ALWAYS_INLINE w32 weights_of_min(tsr_type type, const unsigned char *unit, const
                  v16_fma(v16_from_u8(byte32_half(q, 1)), scale, minus_min)};
 }
 
-/* The types that quanta.h unpacks: quantum * scale + offset */
+/* The types that group_bytes.h unpacks: quantum * scale + offset */
 ALWAYS_INLINE w32 weights_of_spread(tsr_type type, const unsigned char *unit, const unit_scales *scales,
                                     int group)
 {

@@ -25,7 +25,7 @@ typedef struct x_block {
         int16_t q[X_BLOCK]; /* elements 0, 2, ... 30, then 1, 3, ... 31: how bytes fall apart into words */
         struct {            /* after x_pack_bytes() */
             int8_t bytes[X_BLOCK]; /* in order */
-            int32_t begin[2];      /* a kernel's own: see quant_x.h */
+            int32_t begin[2];      /* a kernel's own: see x.h */
         };
         struct { /* after x_pack_digits(), in order: x = 256 * high + low */
             int8_t high[X_BLOCK];

@@ -9,7 +9,7 @@
 #define TSR_HOST_KERNELS_SETS_AMX_CHECK_H
 
 #include "host/kernels/mul_mat/halves_amx.h"
-#include "host/kernels/quant/quants_amx.h"
+#include "host/kernels/quant/tile_amx.h"
 
 /* The numbers of a product; about 50 KiB of stack. */
 typedef struct amx_check {
@@ -50,7 +50,7 @@ static void amx_check_fill(tsr_type type, amx_check *c)
         }
 }
 
-/* Row r with token t, as quants_generic.h has it; neither type has a minimum. */
+/* Row r with token t, as generic.h has it; neither type has a minimum. */
 static float amx_check_sum(tsr_type type, const amx_check *c, int t, int r)
 {
     float sum = 0.0f;

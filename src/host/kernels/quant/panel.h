@@ -1,4 +1,4 @@
-/* What the rules of every quantized type are made of (quants_block.h, quants_k.h, quants_table.h): how a type
+/* What the rules of every quantized type are made of (types_block.h, types_k.h, types_table.h): how a type
  * describes itself, and vectors of packed bytes whose lanes are rows. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_PANEL_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_PANEL_H

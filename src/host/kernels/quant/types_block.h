@@ -1,9 +1,9 @@
 /* The rules of the quantized types whose blocks are 32 elements with a scale of their own: Q8_0, Q4_0, Q4_1,
- * Q5_0, Q5_1. What each function means is in quants.h. */
+ * Q5_0, Q5_1. What each function means is in types.h. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_BLOCK_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_BLOCK_H
 
-#include "host/kernels/quant/quants_panel.h"
+#include "host/kernels/quant/panel.h"
 
 static const quant_traits q8_0_traits = {
     .group_blocks = 1, .parts = 2, .x_limit = X_LIMIT, .is_signed = true};

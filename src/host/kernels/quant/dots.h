@@ -3,14 +3,14 @@
  *
  * Weights come in parts (int_vec.h), whose sums are added up across lanes, or as columns, transposed before
  * they are multiplied, which takes as long as two sums of parts: columns pay where there are more of those.
- * Activations are words, bytes (quants_bytes.h) or digits. Words are multiplied with weights that fall apart
+ * Activations are words, bytes (tile_bytes.h) or digits. Words are multiplied with weights that fall apart
  * into words, two instructions per four elements. Digits spare these two: x = 256 * high + low, where both
  * multiply bytes as they come, high as bytes with a sign, low as bytes without one beside weights that have
  * none above 127. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANT_DOTS_H
 #define TSR_HOST_KERNELS_QUANT_QUANT_DOTS_H
 
-#include "host/kernels/quant/quant_x.h"
+#include "host/kernels/quant/x.h"
 
 /* Most tokens that walk side by side, as many as there are registers for, and rule(n, ...) for each n that
  * do. */

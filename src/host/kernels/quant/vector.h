@@ -4,7 +4,7 @@
 #define TSR_HOST_KERNELS_QUANT_QUANT_VECTOR_H
 
 #include "host/kernels/mul_mat/sums.h"
-#include "host/kernels/quant/quant_dots.h"
+#include "host/kernels/quant/dots.h"
 
 enum { QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK }; /* elements of K at once, of one token and of many */
 

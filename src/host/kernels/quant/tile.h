@@ -1,12 +1,12 @@
 /* Products with quantized weights, many tokens at a time: lanes are rows.
  *
  * A panel of a few rows is expanded once to 16-bit integers, transposed so that one vector holds two elements
- * of INT_LANES rows, and multiplied with the same two elements of every token; or to bytes (quants_bytes.h).
- * Meanings and bits as in quants_generic.h. */
+ * of INT_LANES rows, and multiplied with the same two elements of every token; or to bytes (tile_bytes.h).
+ * Meanings and bits as in generic.h. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_TILE_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_TILE_H
 
-#include "host/kernels/quant/quant_x.h"
+#include "host/kernels/quant/x.h"
 
 enum {
 #if defined(TSR_ISA_AVX512)
@@ -20,7 +20,7 @@ enum {
     QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
 };
 
-#include "host/kernels/quant/quants_bytes.h"
+#include "host/kernels/quant/tile_bytes.h"
 
 /* A panel of QUANT_ROWS rows. */
 typedef struct quant_tile {
@@ -50,7 +50,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 }
 
 #define QUANT_TILE_HAS_BYTES 1
-#include "host/kernels/quant/quants_expand.h"
+#include "host/kernels/quant/tile_expand.h"
 
 /* The integer sums of block b of the panel with n_tokens blocks, x and those QUANT_BLOCKS blocks apart. */
 ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
@@ -102,7 +102,7 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const
         vec_store(sums + t * QUANT_ROWS + v * INT_LANES, acc[t][v]);
 }
 
-#include "host/kernels/quant/quants_forms.h"
+#include "host/kernels/quant/tile_forms.h"
 
 /* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
  * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this

@@ -1,9 +1,9 @@
 /* The rules of the K types, super-blocks of 256 elements with packed scales: Q4_K, Q5_K, Q6_K, Q2_K,
- * Q3_K. What each function means is in quants.h. */
+ * Q3_K. What each function means is in types.h. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_K_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_K_H
 
-#include "host/kernels/quant/quants_panel.h"
+#include "host/kernels/quant/panel.h"
 
 static const quant_traits q4_k_traits = {
     .group_blocks = 2, .parts = 2, .x_limit = X_LIMIT, .minima = 1, .below_16 = true, .by_nibbles = true};

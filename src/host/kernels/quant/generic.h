@@ -11,7 +11,7 @@
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_GENERIC_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_GENERIC_H
 
-#include "host/kernels/quant/quants.h"
+#include "host/kernels/quant/types.h"
 
 enum { QUANT_ROWS = 4, QUANT_TOKENS = 4 }; /* of a tile */
 

@@ -1,5 +1,5 @@
-/* Products with quantized weights, many tokens at a time, by AMX tiles: quants_tile.h for processors that
- * have them. Meanings and bits as in quants_generic.h.
+/* Products with quantized weights, many tokens at a time, by AMX tiles: tile.h for processors that
+ * have them. Meanings and bits as in generic.h.
  *
  * Tiles multiply bytes, activations are 16-bit integers. So an activation is 256 * high + low, high signed
  * and low not, and the sums of both are put together: 256 * (sum of w * high) + (sum of w * low), in 32 bits,
@@ -26,7 +26,7 @@
 #define TSR_HOST_KERNELS_QUANT_QUANTS_AMX_H
 
 #include "host/kernels/vec/amx.h"
-#include "host/kernels/quant/quant_x.h"
+#include "host/kernels/quant/x.h"
 
 enum {
     QUANT_VECTORS = 2, /* of INT_LANES rows in a panel */
@@ -103,7 +103,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 }
 
 #define QUANT_TILE_HAS_BYTES 0
-#include "host/kernels/quant/quants_expand.h"
+#include "host/kernels/quant/tile_expand.h"
 
 /* -- activations -- */
 

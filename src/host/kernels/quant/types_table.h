@@ -1,9 +1,9 @@
 /* The rules of the types whose nibbles are looked up in a table: IQ4_NL, MXFP4 and IQ4_XS. What each function
- * means is in quants.h. */
+ * means is in types.h. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_TABLE_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_TABLE_H
 
-#include "host/kernels/quant/quants_block.h"
+#include "host/kernels/quant/types_block.h"
 
 static const int8_t table_iq4[16] = {TSR_QUANT_IQ4_VALUES}, table_fp4[16] = {TSR_QUANT_FP4_VALUES};
 

@@ -1,5 +1,5 @@
-/* Products with quantized weights and activations of 8 bits, many tokens at a time: what quants_tile.h and
- * quants_neon.h take instead of words on processors that multiply bytes.
+/* Products with quantized weights and activations of 8 bits, many tokens at a time: what tile.h and
+ * tile_neon.h take instead of words on processors that multiply bytes.
  *
  * Quanta keep the offset that their bytes have, or get one, since x86's instruction wants bytes without a
  * sign on one side; sums begin with what that would add, taken off (`begin` of a token's block). Sub-scales

@@ -11,15 +11,15 @@
  * leaves the bytes in parts (int_vec.h). A rule that treats all elements of a half block alike works on them,
  * too: vectors 4 h .. 4 h + 3 of its result are half h, with four rows each.
  *
- * To add a type: its rules, functions that begin with its name and a quant_traits, in quants_block.h (blocks
- * of 32), quants_k.h (super-blocks) or quants_table.h (looked up), and its name in the lists here. All
+ * To add a type: its rules, functions that begin with its name and a quant_traits, in types_block.h (blocks
+ * of 32), types_k.h (super-blocks) or types_table.h (looked up), and its name in the lists here. All
  * functions take the type as a constant and are inlined, so the switches vanish. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_H
 
-#include "host/kernels/quant/quants_block.h"
-#include "host/kernels/quant/quants_k.h"
-#include "host/kernels/quant/quants_table.h"
+#include "host/kernels/quant/types_block.h"
+#include "host/kernels/quant/types_k.h"
+#include "host/kernels/quant/types_table.h"
 
 /* Call rule(type, name), where the type's rules begin with the name, for every quantized type; for those with
  * sub-scales; for those with minima. */

@@ -1,5 +1,5 @@
-/* Products with quantized weights, many tokens at a time, with NEON: quants_tile.h for vectors of four sums.
- * Meanings and bits as in quants_generic.h. With the dot product instructions, bytes as quants_bytes.h has
+/* Products with quantized weights, many tokens at a time, with NEON: tile.h for vectors of four sums.
+ * Meanings and bits as in generic.h. With the dot product instructions, bytes as tile_bytes.h has
  * them.
  *
  * The instruction that fits words multiplies four 16-bit integers, an element of as many rows, by one lane of
@@ -8,7 +8,7 @@
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_NEON_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_NEON_H
 
-#include "host/kernels/quant/quant_x.h"
+#include "host/kernels/quant/x.h"
 
 enum {
     QUANT_VECTORS = 4, /* of INT_LANES rows in a tile */
@@ -18,7 +18,7 @@ enum {
 };
 
 #if defined(TSR_ISA_BYTES)
-#include "host/kernels/quant/quants_bytes.h"
+#include "host/kernels/quant/tile_bytes.h"
 #define QUANT_TILE_HAS_BYTES 1
 #else
 #define QUANT_TILE_HAS_BYTES 0
@@ -58,7 +58,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
     }
 }
 
-#include "host/kernels/quant/quants_expand.h"
+#include "host/kernels/quant/tile_expand.h"
 
 /* Four elements of every row with n_tokens tokens; lanes of the tokens' vectors are part of the instructions,
  * so they cannot come from a loop. Elements 0 and 2 are in x_even, 1 and 3 in x_odd, at lanes `first` and
@@ -138,7 +138,7 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const
     }
 }
 
-#include "host/kernels/quant/quants_forms.h"
+#include "host/kernels/quant/tile_forms.h"
 
 /* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
  * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this

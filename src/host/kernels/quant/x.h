@@ -5,9 +5,9 @@
 #define TSR_HOST_KERNELS_QUANT_QUANT_X_H
 
 #include "core/op.h"
-#include "host/kernels/quant/quants.h"
+#include "host/kernels/quant/types.h"
 
-/* Where products of bytes are added up in 16 bits, quanta of 8 bits are too large (quants_bytes.h). */
+/* Where products of bytes are added up in 16 bits, quanta of 8 bits are too large (tile_bytes.h). */
 ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_QUADS)
@@ -20,7 +20,7 @@ ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 #endif
 }
 
-/* Whether one token, or a few, are digits beside such weights where they are not bytes (quant_dots.h). */
+/* Whether one token, or a few, are digits beside such weights where they are not bytes (dots.h). */
 ALWAYS_INLINE bool quant_takes_digits(tsr_type type)
 {
 #if defined(TSR_ISA_DIGITS)
