@@ -227,10 +227,10 @@ static int packed6(const uint8_t *packed, int k)
     return low + 16 * (packed[row + s - 4] / 64);
 }
 
-static double k_value(const uint8_t *b, int e, const uint8_t *quanta, int fifth_bit)
+static double k_value(const uint8_t *b, int e, const uint8_t *quants, int fifth_bit)
 {
     int s = e / 32;
-    int byte = quanta[e / 64 * 32 + e % 32];
+    int byte = quants[e / 64 * 32 + e % 32];
     int quantum = (s % 2 ? byte / 16 : byte % 16) + 16 * fifth_bit;
     return half_at(b) * packed6(b + 4, s) * quantum - half_at(b + 2) * packed6(b + 4, 8 + s);
 }

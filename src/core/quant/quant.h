@@ -39,7 +39,7 @@ typedef struct tsr_block_q4_0 {
 
 /* Eight sub-blocks of 32, with a scale and a minimum of 6 bits each:
  *     x[32 s + i] = d * scale(s) * quantum - dmin * minimum(s)        (see tsr_quant_scale_min)
- * The quanta lie in four groups of 32 bytes: byte i of group g holds sub-block 2g in its low nibbles and
+ * The quants lie in four groups of 32 bytes: byte i of group g holds sub-block 2g in its low nibbles and
  * sub-block 2g + 1 in its high nibbles, both at element i. */
 typedef struct tsr_block_q4_k {
     uint16_t d;    /* F16 */
@@ -59,7 +59,7 @@ typedef struct tsr_block_q5_k {
 
 /* Sixteen sub-blocks of 16 with a signed 8-bit scale:
  *     x[16 s + i] = d * scales[s] * (quantum - 32)
- * The 6-bit quanta lie in two halves of 128 elements; half h owns low[64 h ..] and high[32 h ..]. An element
+ * The 6-bit quants lie in two halves of 128 elements; half h owns low[64 h ..] and high[32 h ..]. An element
  * 32 k + i of a half (k = 0..3, i = 0..31) has its low four bits in low[32 (k % 2) + i], in the low nibble
  * for k < 2 and the high nibble otherwise, and its upper two bits at bit 2 k of high[i]. */
 typedef struct tsr_block_q6_k {
@@ -82,7 +82,7 @@ typedef struct tsr_block_q5_0 {
     uint8_t q[TSR_QUANT_BLOCK / 2];
 } tsr_block_q5_0;
 
-/* x[i] = d * quantum(i) + m; quanta as in Q5_0. */
+/* x[i] = d * quantum(i) + m; quants as in Q5_0. */
 typedef struct tsr_block_q5_1 {
     uint16_t d, m; /* F16 */
     uint8_t high[4];
@@ -115,7 +115,7 @@ typedef struct tsr_block_mxfp4 {
 
 /* Sixteen sub-blocks of 16, the low nibble of scales[s] their scale, the high one their minimum:
  *     x[16 s + i] = d * scale(s) * quantum - dmin * minimum(s)
- * The quanta lie in two halves of 128 elements: element 32 k + i of a half has its two bits at bit 2 k of
+ * The quants lie in two halves of 128 elements: element 32 k + i of a half has its two bits at bit 2 k of
  * q[32 half + i]. */
 typedef struct tsr_block_q2_k {
     uint8_t scales[TSR_QUANT_SUPER_BLOCK / 16];
@@ -125,7 +125,7 @@ typedef struct tsr_block_q2_k {
 
 /* Sixteen sub-blocks of 16 with 6-bit scales (see tsr_quant_q3_scale):
  *     x[16 s + i] = d * (scale(s) - 32) * (quantum - 4)
- * The low two bits of quanta lie as in Q2_K; bit 2 of element 32 k + i of half h is
+ * The low two bits of quants lie as in Q2_K; bit 2 of element 32 k + i of half h is
  * bit 4 h + k of high[i]. */
 typedef struct tsr_block_q3_k {
     uint8_t high[TSR_QUANT_SUPER_BLOCK / 8];

@@ -41,11 +41,11 @@ static tsr_block_q4_0 encode_q4_0(const float *src)
 }
 TSR_QUANT_ENCODER(q4_0, TSR_QUANT_BLOCK)
 
-/* What Q4_K and Q5_K have in common: header and quanta of one super-block before they are packed. */
+/* What Q4_K and Q5_K have in common: header and quants of one super-block before they are packed. */
 struct min_block {
     uint16_t d, dmin;
     uint8_t scales[TSR_QUANT_SCALES_BYTES];
-    uint8_t quanta[TSR_QUANT_SUPER_BLOCK];
+    uint8_t quants[TSR_QUANT_SUPER_BLOCK];
 };
 
 /* The inverse of tsr_quant_scale_min. */
@@ -91,16 +91,16 @@ static struct min_block encode_min_block(const float *x, int top)
         pack_scale_min(block.scales, s, scale, min);
         float inverse = tsr_quant_reciprocal(d * (float)scale);
         for (int i = 32 * s; i < 32 * s + 32; i++)
-            block.quanta[i] = (uint8_t)tsr_quant_nearest((x[i] + dmin * (float)min) * inverse, 0, top);
+            block.quants[i] = (uint8_t)tsr_quant_nearest((x[i] + dmin * (float)min) * inverse, 0, top);
     }
     return block;
 }
 
-/* Low nibbles of 256 quanta into the four groups of 32 bytes. */
-static void pack_nibbles(const uint8_t *quanta, uint8_t *q)
+/* Low nibbles of 256 quants into the four groups of 32 bytes. */
+static void pack_nibbles(const uint8_t *quants, uint8_t *q)
 {
     for (int group = 0; group < 4; group++) {
-        const uint8_t *even = quanta + 64 * group, *odd = even + 32;
+        const uint8_t *even = quants + 64 * group, *odd = even + 32;
         for (int i = 0; i < 32; i++)
             q[32 * group + i] = (uint8_t)((even[i] & 0x0f) | (odd[i] & 0x0f) << 4);
     }
@@ -111,7 +111,7 @@ static tsr_block_q4_k encode_q4_k(const float *src)
     struct min_block plain = encode_min_block(src, 15);
     tsr_block_q4_k block = {.d = plain.d, .dmin = plain.dmin};
     memcpy(block.scales, plain.scales, sizeof block.scales);
-    pack_nibbles(plain.quanta, block.q);
+    pack_nibbles(plain.quants, block.q);
     return block;
 }
 TSR_QUANT_ENCODER(q4_k, TSR_QUANT_SUPER_BLOCK)
@@ -121,9 +121,9 @@ static tsr_block_q5_k encode_q5_k(const float *src)
     struct min_block plain = encode_min_block(src, 31);
     tsr_block_q5_k block = {.d = plain.d, .dmin = plain.dmin};
     memcpy(block.scales, plain.scales, sizeof block.scales);
-    pack_nibbles(plain.quanta, block.q);
+    pack_nibbles(plain.quants, block.q);
     for (int element = 0; element < TSR_QUANT_SUPER_BLOCK; element++)
-        block.high[element % 32] |= (uint8_t)((plain.quanta[element] >> 4) << (element / 32));
+        block.high[element % 32] |= (uint8_t)((plain.quants[element] >> 4) << (element / 32));
     return block;
 }
 TSR_QUANT_ENCODER(q5_k, TSR_QUANT_SUPER_BLOCK)

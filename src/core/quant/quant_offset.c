@@ -1,4 +1,4 @@
-/* Q4_1, Q5_0 and Q5_1: blocks of 32 whose quanta are nibbles, with a fifth bit in a word of 32, around an
+/* Q4_1, Q5_0 and Q5_1: blocks of 32 whose quants are nibbles, with a fifth bit in a word of 32, around an
  * offset that is 16 steps or the block's own. Decoded to be compared with quant.h, encoded the plain way
  * (quant_encode.c). */
 #include "core/quant/quant_each.h"
@@ -46,7 +46,7 @@ static void decode_q5_1(const tsr_block_q5_1 *block, float *dst)
 TSR_QUANT_DECODER(q5_1, TSR_QUANT_BLOCK)
 
 /* The range [smallest, largest] in `top` steps from m: both as stored, or NaN. */
-static void fit_range(const float *x, int top, uint16_t *d_out, uint16_t *m_out, uint8_t *quanta)
+static void fit_range(const float *x, int top, uint16_t *d_out, uint16_t *m_out, uint8_t *quants)
 {
     float smallest = x[0], largest = x[0], d, m;
     uint16_t d_half, m_half;
@@ -54,7 +54,7 @@ static void fit_range(const float *x, int top, uint16_t *d_out, uint16_t *m_out,
         smallest = fminf(smallest, x[i]);
         largest = fmaxf(largest, x[i]);
     }
-    memset(quanta, 0, TSR_QUANT_BLOCK);
+    memset(quants, 0, TSR_QUANT_BLOCK);
     *d_out = *m_out = TSR_QUANT_F16_NAN;
     if (isnan(tsr_quant_extreme(x, TSR_QUANT_BLOCK)) || !tsr_quant_store_scale(smallest, &m_half, &m) ||
         !tsr_quant_store_scale((largest - m) / (float)top, &d_half, &d))
@@ -62,16 +62,16 @@ static void fit_range(const float *x, int top, uint16_t *d_out, uint16_t *m_out,
     *d_out = d_half;
     *m_out = m_half;
     for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-        quanta[i] = (uint8_t)tsr_quant_nearest((x[i] - m) * tsr_quant_reciprocal(d), 0, top);
+        quants[i] = (uint8_t)tsr_quant_nearest((x[i] - m) * tsr_quant_reciprocal(d), 0, top);
 }
 
 static tsr_block_q4_1 encode_q4_1(const float *src)
 {
     tsr_block_q4_1 block = {0};
-    uint8_t quanta[TSR_QUANT_BLOCK];
-    fit_range(src, 15, &block.d, &block.m, quanta);
+    uint8_t quants[TSR_QUANT_BLOCK];
+    fit_range(src, 15, &block.d, &block.m, quants);
     for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-        put_quantum(block.q, NULL, i, quanta[i]);
+        put_quantum(block.q, NULL, i, quants[i]);
     return block;
 }
 TSR_QUANT_ENCODER(q4_1, TSR_QUANT_BLOCK)
@@ -95,10 +95,10 @@ TSR_QUANT_ENCODER(q5_0, TSR_QUANT_BLOCK)
 static tsr_block_q5_1 encode_q5_1(const float *src)
 {
     tsr_block_q5_1 block = {0};
-    uint8_t quanta[TSR_QUANT_BLOCK];
-    fit_range(src, 31, &block.d, &block.m, quanta);
+    uint8_t quants[TSR_QUANT_BLOCK];
+    fit_range(src, 31, &block.d, &block.m, quants);
     for (int i = 0; i < TSR_QUANT_BLOCK; i++)
-        put_quantum(block.q, block.high, i, quanta[i]);
+        put_quantum(block.q, block.high, i, quants[i]);
     return block;
 }
 TSR_QUANT_ENCODER(q5_1, TSR_QUANT_BLOCK)

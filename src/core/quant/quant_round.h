@@ -1,4 +1,4 @@
-/* What the encoders of quantized types share: rounding to quanta and scales. */
+/* What the encoders of quantized types share: rounding to quants and scales. */
 #ifndef TSR_CORE_QUANT_QUANT_ROUND_H
 #define TSR_CORE_QUANT_QUANT_ROUND_H
 
@@ -24,7 +24,7 @@ static inline float tsr_quant_reciprocal(float scale)
 }
 
 /* Round a scale to F16. Where that is not finite, all of the block must decode to NaN: return false and let
- * the caller store a NaN scale over zeroed quanta. */
+ * the caller store a NaN scale over zeroed quants. */
 static inline int tsr_quant_store_scale(float scale, uint16_t *half_out, float *stored_out)
 {
     *half_out = tsr_f32_to_f16(scale);

@@ -160,7 +160,7 @@ TSR_DEVICE void q_scale_min(const unsigned char *block, int half, int j, float *
 template <tsr_type TYPE>
 TSR_DEVICE void q_load_minimum(const unsigned char *const rows[2], int half, int lane, q_weights<TYPE> *w)
 {
-    const int j = lane % 4, quanta = TYPE == TSR_TYPE_Q5_K ? 48 : 16;
+    const int j = lane % 4, quants = TYPE == TSR_TYPE_Q5_K ? 48 : 16;
     float scale[2], minimum[2];
     TSR_UNROLL
     for (int r = 0; r < 2; r++) {
@@ -171,7 +171,7 @@ TSR_DEVICE void q_load_minimum(const unsigned char *const rows[2], int half, int
             const uint32_t fifth = TYPE == TSR_TYPE_Q5_K ? q_word<TYPE>(rows[r] + 16 + at) >> (4 * half) : 0;
             TSR_UNROLL
             for (int pair = 0; pair < 2; pair++) {
-                const uint32_t word = q_word<TYPE>(rows[r] + quanta + 64 * half + 32 * pair + at);
+                const uint32_t word = q_word<TYPE>(rows[r] + quants + 64 * half + 32 * pair + at);
                 uint32_t even = word & 0x0f0f0f0fu, odd = word >> 4 & 0x0f0f0f0fu;
                 if (TYPE == TSR_TYPE_Q5_K) {
                     even |= (fifth >> (2 * pair) & 0x01010101u) << 4;

@@ -127,7 +127,7 @@ TSR_DEVICE void q_close(q_sum<float> *sum, float, bool *)
 
 /* -- one chunk: 16 rows times four tokens -- */
 
-/* A lane's part of 16 rows: words of four quanta for mma_int.cuh, and of rows g and g + 8 each block's scale
+/* A lane's part of 16 rows: words of four quants for mma_int.cuh, and of rows g and g + 8 each block's scale
  * and, if it has one, its minimum or the scale of its second half. */
 template <tsr_type TYPE> struct q_weights {
     uint32_t a[Q_BLOCKS][4];

@@ -1,5 +1,5 @@
 /* The integer sums of a block of rows with tokens that walk along them: a lane per row, of INT_LANES rows,
- * for up to QUANT_WALKERS tokens at once. All of it is exact, so ways differ in time only.
+ * for up to QUANT_GROUP_TOKENS tokens at once. All of it is exact, so ways differ in time only.
  *
  * Weights come in parts (int_vec.h), whose sums are added up across lanes, or as columns, transposed before
  * they are multiplied, which takes as long as two sums of parts: columns pay where there are more of those.
@@ -15,13 +15,13 @@
 /* Most tokens that walk side by side, as many as there are registers for, and rule(n, ...) for each n that
  * do. */
 #if defined(TSR_ISA_AMX)
-enum { QUANT_WALKERS = 1 }; /* few tokens take tiles */
+enum { QUANT_GROUP_TOKENS = 1 }; /* few tokens take tiles */
 #define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__)
 #elif defined(TSR_ISA_AVX512)
-enum { QUANT_WALKERS = 4 };
+enum { QUANT_GROUP_TOKENS = 4 };
 #define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__) rule(2, __VA_ARGS__) rule(4, __VA_ARGS__)
 #else
-enum { QUANT_WALKERS = 2 };
+enum { QUANT_GROUP_TOKENS = 2 };
 #define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__) rule(2, __VA_ARGS__)
 #endif
 
@@ -30,27 +30,27 @@ enum { QUANT_WALKERS = 2 };
 enum { QUANT_GROUP_MAX = 4 }; /* most blocks of a group */
 
 /* Blocks of n tokens that walk side by side: of the first one at x, of the others `stride` blocks apart. */
-typedef struct quant_walkers {
+typedef struct quant_token_group {
     const x_block *x;
     size_t stride;
     int n; /* a constant of the code */
-} quant_walkers;
+} quant_token_group;
 
 /* Their blocks n_blocks on. */
-ALWAYS_INLINE quant_walkers quant_walkers_at(quant_walkers walkers, int64_t n_blocks)
+ALWAYS_INLINE quant_token_group quant_token_group_at(quant_token_group token_group, int64_t n_blocks)
 {
-    walkers.x += n_blocks;
-    return walkers;
+    token_group.x += n_blocks;
+    return token_group;
 }
 
 /* That of walker t. */
-ALWAYS_INLINE const x_block *quant_walker(quant_walkers walkers, int t)
+ALWAYS_INLINE const x_block *quant_token_x(quant_token_group token_group, int t)
 {
-    return walkers.x + (size_t)t * walkers.stride;
+    return token_group.x + (size_t)t * token_group.stride;
 }
 
 /* Whether weights are multiplied as columns, though they come in parts. */
-ALWAYS_INLINE bool quant_walks_columns(tsr_type type, const bool bytes)
+ALWAYS_INLINE bool quant_by_columns(tsr_type type, const bool bytes)
 {
 #if defined(TSR_ISA_NEON)
     (void)type, (void)bytes;
@@ -68,23 +68,23 @@ typedef struct quant_halves {
 
 /* The sums of products of both halves of block b with every walker's block, a lane per row, times
  * 2^quant_dot_shift(); from parts. */
-ALWAYS_INLINE void quant_part_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
-                                   quant_halves out[QUANT_WALKERS])
+ALWAYS_INLINE void quant_part_dots(tsr_type type, const quant_group *group, int b,
+                                   quant_token_group token_group, quant_halves out[QUANT_GROUP_TOKENS])
 {
-    vec_int sums[QUANT_WALKERS][2][4];
+    vec_int sums[QUANT_GROUP_TOKENS][2][4];
     UNROLL for (int half = 0; half < 2; half++)
     {
         const bool goes_on = half == 1 && !quant_has_sub_scales(type);
-        vec_int x_even[QUANT_WALKERS], x_odd[QUANT_WALKERS];
-        UNROLL for (int t = 0; t < walkers.n; t++)
+        vec_int x_even[QUANT_GROUP_TOKENS], x_odd[QUANT_GROUP_TOKENS];
+        UNROLL for (int t = 0; t < token_group.n; t++)
         {
-            const int16_t *q = quant_walker(walkers, t)->q + 8 * half;
+            const int16_t *q = quant_token_x(token_group, t)->q + 8 * half;
             x_even[t] = int_set1_part(q), x_odd[t] = int_set1_part(q + 16);
         }
         UNROLL for (int i = 0; i < 4; i++)
         {
             const quant_pair w = quant_dot_words(type, group, b, 4 * half + i);
-            UNROLL for (int t = 0; t < walkers.n; t++)
+            UNROLL for (int t = 0; t < token_group.n; t++)
             {
                 vec_int *sum = &sums[t][half][i];
                 *sum = goes_on ? int_dot(sums[t][0][i], w.even, x_even[t]) : int_product(w.even, x_even[t]);
@@ -92,61 +92,61 @@ ALWAYS_INLINE void quant_part_dots(tsr_type type, const quant_group *group, int 
             }
         }
     }
-    UNROLL for (int t = 0; t < walkers.n; t++) out[t] =
+    UNROLL for (int t = 0; t < token_group.n; t++) out[t] =
         quant_has_sub_scales(type) ? (quant_halves){int_sum_parts(sums[t][0]), int_sum_parts(sums[t][1])}
                                    : (quant_halves){int_sum_parts(sums[t][1]), {0}};
 }
 
 /* The same from vectors whose lanes are rows. */
-ALWAYS_INLINE void quant_column_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
-                                     quant_halves out[QUANT_WALKERS])
+ALWAYS_INLINE void quant_column_dots(tsr_type type, const quant_group *group, int b,
+                                     quant_token_group token_group, quant_halves out[QUANT_GROUP_TOKENS])
 {
-    vec_int even[QUANT_WALKERS][2], odd[QUANT_WALKERS][2]; /* apart, since each sum is a chain */
+    vec_int even[QUANT_GROUP_TOKENS][2], odd[QUANT_GROUP_TOKENS][2]; /* apart, since each sum is a chain */
     UNROLL for (int i = 0; i < 8; i++)
     {
         const quant_pair w = quant_dot_words(type, group, b, i);
-        UNROLL for (int t = 0; t < walkers.n; t++)
+        UNROLL for (int t = 0; t < token_group.n; t++)
         {
-            const int16_t *q = quant_walker(walkers, t)->q + 2 * i;
+            const int16_t *q = quant_token_x(token_group, t)->q + 2 * i;
             const vec_int x_even = int_set1(q), x_odd = int_set1(q + 16);
             vec_int *e = &even[t][i / 4], *o = &odd[t][i / 4];
             *e = i % 4 == 0 ? int_product(w.even, x_even) : int_dot(*e, w.even, x_even);
             *o = i % 4 == 0 ? int_product(w.odd, x_odd) : int_dot(*o, w.odd, x_odd);
         }
     }
-    UNROLL for (int t = 0; t < walkers.n; t++) out[t] =
+    UNROLL for (int t = 0; t < token_group.n; t++) out[t] =
         (quant_halves){even[t][0] + odd[t][0], even[t][1] + odd[t][1]};
 }
 
-ALWAYS_INLINE void quant_word_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
-                                   quant_halves out[QUANT_WALKERS])
+ALWAYS_INLINE void quant_word_dots(tsr_type type, const quant_group *group, int b,
+                                   quant_token_group token_group, quant_halves out[QUANT_GROUP_TOKENS])
 {
     if (quant_has_parts(type))
-        quant_part_dots(type, group, b, walkers, out);
+        quant_part_dots(type, group, b, token_group, out);
     else
-        quant_column_dots(type, group, b, walkers, out);
+        quant_column_dots(type, group, b, token_group, out);
 }
 
 #if defined(TSR_ISA_BYTES)
-/* Both, where the walkers' blocks are bytes. At most two steps go into a sum, so 16 bits hold it; and the sum
- * of 16 products of bytes below 16, which is at most 30480. */
-ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int b, quant_walkers walkers,
-                                   quant_halves out[QUANT_WALKERS])
+/* Both, where the token_group' blocks are bytes. At most two steps go into a sum, so 16 bits hold it; and the
+ * sum of 16 products of bytes below 16, which is at most 30480. */
+ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int b,
+                                   quant_token_group token_group, quant_halves out[QUANT_GROUP_TOKENS])
 {
     const bool parts = quant_has_parts(type), apart = quant_has_sub_scales(type);
-    byte_sum sums[QUANT_WALKERS][2][4] = {0};
+    byte_sum sums[QUANT_GROUP_TOKENS][2][4] = {0};
     UNROLL for (int i = 0; i < 8; i++)
     {
         const vec_bits w = quant_byte_quads(type, group, b, i);
-        UNROLL for (int t = 0; t < walkers.n; t++)
+        UNROLL for (int t = 0; t < token_group.n; t++)
         {
-            const int8_t *bytes = quant_walker(walkers, t)->bytes;
+            const int8_t *bytes = quant_token_x(token_group, t)->bytes;
             const vec_int xs = parts ? int_set1_part(bytes + i / 4 * 16) : int_set1(bytes + 4 * i);
             byte_sum *sum = &sums[t][apart ? i / 4 : 0][i % 4];
             *sum = byte_dot(*sum, w, xs);
         }
     }
-    UNROLL for (int t = 0; t < walkers.n; t++)
+    UNROLL for (int t = 0; t < token_group.n; t++)
     {
         vec_int half_sums[2] = {0};
         if (parts && quant_traits_of(type)->below_16) {
@@ -218,21 +218,22 @@ ALWAYS_INLINE vec_int quant_sum_end(tsr_type type, const bool bytes, const quant
 
 /* The integer sums of n blocks from b on of a group of columns. */
 ALWAYS_INLINE void quant_column_sums(tsr_type type, const bool bytes, const quant_panel *panel,
-                                     const quant_group *group, int b, const int n, quant_walkers walkers,
-                                     vec_int out[QUANT_GROUP_MAX][QUANT_WALKERS])
+                                     const quant_group *group, int b, const int n,
+                                     quant_token_group token_group,
+                                     vec_int out[QUANT_GROUP_MAX][QUANT_GROUP_TOKENS])
 {
     UNROLL for (int half = 0; half < 2; half++)
     {
-        quant_sum sums[QUANT_GROUP_MAX][QUANT_WALKERS];
-        UNROLL for (int k = 0; k < n; k++) UNROLL for (int t = 0; t < walkers.n; t++) sums[k][t] =
-            quant_sum_begin(type, bytes, quant_walker(walkers, t) + k, half);
+        quant_sum sums[QUANT_GROUP_MAX][QUANT_GROUP_TOKENS];
+        UNROLL for (int k = 0; k < n; k++) UNROLL for (int t = 0; t < token_group.n; t++) sums[k][t] =
+            quant_sum_begin(type, bytes, quant_token_x(token_group, t) + k, half);
         UNROLL for (int i = 4 * half; i < 4 * half + 4; i++) UNROLL for (int k = 0; k < n; k++)
         {
             const vec_bits w = quant_byte_quads(type, group, b + k, i);
-            UNROLL for (int t = 0; t < walkers.n; t++) sums[k][t] =
-                quant_sum_add(sums[k][t], bytes, w, quant_walker(walkers, t) + k, i);
+            UNROLL for (int t = 0; t < token_group.n; t++) sums[k][t] =
+                quant_sum_add(sums[k][t], bytes, w, quant_token_x(token_group, t) + k, i);
         }
-        UNROLL for (int k = 0; k < n; k++) UNROLL for (int t = 0; t < walkers.n; t++)
+        UNROLL for (int k = 0; k < n; k++) UNROLL for (int t = 0; t < token_group.n; t++)
         {
             const vec_int sum = quant_sum_end(type, bytes, panel, 2 * (b + k) + half, sums[k][t]);
             out[k][t] = half == 0 ? sum : out[k][t] + sum;
@@ -245,31 +246,31 @@ ALWAYS_INLINE void quant_column_sums(tsr_type type, const bool bytes, const quan
  * registers for their sums. */
 ALWAYS_INLINE int quant_blocks_at_once(tsr_type type, const bool bytes, const int n_walkers)
 {
-    return quant_walks_columns(type, bytes) && n_walkers == 1 ? quant_group_blocks(type) : 1;
+    return quant_by_columns(type, bytes) && n_walkers == 1 ? quant_group_blocks(type) : 1;
 }
 
 /* The integer sums of n blocks from b on, quant_blocks_at_once() or one, with each walker's blocks, of which
  * the first are those of block b. `bytes`: which they have. */
 ALWAYS_INLINE void quant_dots(tsr_type type, const bool bytes, const quant_panel *panel,
-                              const quant_group *group, int b, const int n, quant_walkers walkers,
-                              vec_int out[QUANT_GROUP_MAX][QUANT_WALKERS])
+                              const quant_group *group, int b, const int n, quant_token_group token_group,
+                              vec_int out[QUANT_GROUP_MAX][QUANT_GROUP_TOKENS])
 {
-    quant_halves halves[QUANT_WALKERS];
+    quant_halves halves[QUANT_GROUP_TOKENS];
 #if defined(TSR_ISA_BYTES)
-    if (quant_walks_columns(type, bytes)) {
-        quant_column_sums(type, bytes, panel, group, b, n, walkers, out);
+    if (quant_by_columns(type, bytes)) {
+        quant_column_sums(type, bytes, panel, group, b, n, token_group, out);
         return;
     }
     if (bytes)
-        quant_byte_dots(type, group, b, walkers, halves);
+        quant_byte_dots(type, group, b, token_group, halves);
     else
-        quant_word_dots(type, group, b, walkers, halves);
+        quant_word_dots(type, group, b, token_group, halves);
 #else
     (void)n; /* one */
-    quant_word_dots(type, group, b, walkers, halves);
+    quant_word_dots(type, group, b, token_group, halves);
 #endif
-    UNROLL for (int t = 0; t < walkers.n; t++) out[0][t] =
-        quant_block_dot(type, bytes, panel, b, quant_walker(walkers, t), halves[t]);
+    UNROLL for (int t = 0; t < token_group.n; t++) out[0][t] =
+        quant_block_dot(type, bytes, panel, b, quant_token_x(token_group, t), halves[t]);
 }
 
 #endif

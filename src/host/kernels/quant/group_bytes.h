@@ -1,4 +1,4 @@
-/* The quanta of a group of 32 elements as bytes, for the types whose quanta are spread over nibbles, bits and
+/* The quants of a group of 32 elements as bytes, for the types whose quants are spread over nibbles, bits and
  * tables in ways of their own. Values are those that core/quant/quant.h multiplies with the scale: offsets
  * taken off (Q5_0's 16, Q3_K's 4), tables looked up.
  *
@@ -61,7 +61,7 @@ ALWAYS_INLINE byte32 look_up(byte32 nibbles, const int8_t values[16])
 }
 
 /* Group `group` (0..7) of Q3_K: two bits and one more, less 4. */
-ALWAYS_INLINE byte32 quanta_q3_k(const unsigned char *unit, int group)
+ALWAYS_INLINE byte32 quants_q3_k(const unsigned char *unit, int group)
 {
     const byte32 low = byte32_load(unit + offsetof(tsr_block_q3_k, q) + 32 * (group / 4));
     const byte32 high = byte32_load(unit + offsetof(tsr_block_q3_k, high));
@@ -69,7 +69,7 @@ ALWAYS_INLINE byte32 quanta_q3_k(const unsigned char *unit, int group)
 }
 
 /* `p`: the block, or the super-block, of which group `group` is wanted. */
-ALWAYS_INLINE byte32 spread_quanta(tsr_type type, const unsigned char *p, int group)
+ALWAYS_INLINE byte32 spread_quants(tsr_type type, const unsigned char *p, int group)
 {
     static const int8_t iq4[16] = {TSR_QUANT_IQ4_VALUES}, fp4[16] = {TSR_QUANT_FP4_VALUES};
     switch (type) {
@@ -92,7 +92,7 @@ ALWAYS_INLINE byte32 spread_quanta(tsr_type type, const unsigned char *p, int gr
         return byte32_bits(byte32_load(p + offsetof(tsr_block_q2_k, q) + 32 * (group / 4)), -2 * (group % 4),
                            0x03);
     default: /* Q3_K */
-        return quanta_q3_k(p, group);
+        return quants_q3_k(p, group);
     }
 }
 

@@ -11,7 +11,7 @@ enum { QUANT_BLOCKS = TSR_QUANT_SUPER_BLOCK / TSR_QUANT_BLOCK };
 
 /* Constants of a type. */
 typedef struct quant_traits {
-    int group_blocks; /* blocks whose quanta share bytes */
+    int group_blocks; /* blocks whose quants share bytes */
     int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
     int offset;       /* what the type's bytes are more than q; taken off from sums, which is cheaper */
     int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: they cannot */
@@ -20,7 +20,7 @@ typedef struct quant_traits {
     bool is_signed;   /* the type's bytes */
     bool sub_scales;  /* two scales per block, each for a half of it */
     bool below_16;    /* the type's bytes, all of them */
-    bool by_nibbles; /* bytes are one block's quanta in their low bits, the next one's in their high ones; for
+    bool by_nibbles; /* bytes are one block's quants in their low bits, the next one's in their high ones; for
                         types without sub-scales */
 } quant_traits;
 
@@ -41,7 +41,7 @@ ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What of a panel is needed beside the quanta. */
+/* What of a panel is needed beside the quants. */
 typedef struct quant_panel {
     uint16_t half[2 * QUANT_BLOCKS][INT_LANES]; /* d of each block, then m; or [0] d, [1] dmin */
     uint32_t word[QUANT_BLOCKS][INT_LANES];     /* packed scales; or a block's exponent or fifth bits */

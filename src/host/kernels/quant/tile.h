@@ -26,24 +26,24 @@ enum {
 typedef struct quant_tile {
     union {
         _Alignas(64) int16_t q[QUANT_BLOCKS][QUANT_STEPS][QUANT_VECTORS][2 * INT_LANES];
-        byte_quanta bytes;
+        byte_quants bytes;
     };
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
     bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
 } quant_tile;
 
-/* The quanta of block b of vector v of the tile. */
+/* The quants of block b of vector v of the tile. */
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
                                     const quant_group *group, int b, int v, quant_tile *tile)
 {
     if (bytes) {
-        byte_quanta_block(type, panel, group, b, v, &tile->bytes);
+        byte_quants_block(type, panel, group, b, v, &tile->bytes);
         return;
     }
     UNROLL for (int i = 0; i < 8; i++)
     {
-        const quant_pair q = quant_quanta(type, panel, group, b, i);
+        const quant_pair q = quant_quants(type, panel, group, b, i);
         int_store(tile->q[b][i][v], q.even);
         int_store(tile->q[b][8 + i][v], q.odd);
     }

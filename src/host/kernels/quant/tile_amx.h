@@ -15,7 +15,7 @@
  *     tile loads     2 x 8 + 4 (2 x 8 + 2 x 4)     two rows per cycle
  *     vectors        16 x 5 / 2 (16 x 7 / 2)       shift, add, convert, two multiplications; two a cycle
  *
- * (in parentheses for quanta of two bytes). Products: Intel's 2048 8-bit operations per cycle and core of
+ * (in parentheses for quants of two bytes). Products: Intel's 2048 8-bit operations per cycle and core of
  * Sapphire Rapids are 16 x 16 x 64 multiply-adds in 16 cycles. Loads and stores are assumptions. Units work
  * at the same time, so a block takes some 45 cycles (65), VNNI 128 for its multiplications alone. Sums in f32
  * stay in 16 registers along all blocks of a panel, which is what fixes the size of D; a block's tiles are
@@ -51,7 +51,7 @@ typedef struct quant_tile {
     _Alignas(64) amx_weights low[QUANT_BLOCKS][QUANT_VECTORS], high[QUANT_BLOCKS][QUANT_VECTORS];
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
     float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
-    bool two_bytes, x_two_bytes; /* whether quanta have high bytes, activations low ones */
+    bool two_bytes, x_two_bytes; /* whether quants have high bytes, activations low ones */
 } quant_tile;
 
 /* Before a thread's first multiplication, and after its last. */
@@ -87,7 +87,7 @@ ALWAYS_INLINE vec_int amx_high_bytes(quant_pair q)
     return (vec_int)(((vec_bits)q.even >> 8 & 0x00ff00ff) | ((vec_bits)q.odd & 0xff00ff00));
 }
 
-/* The quanta of block b of vector v of the tile. */
+/* The quants of block b of vector v of the tile. */
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
                                     const quant_group *group, int b, int v, quant_tile *tile)
 {
@@ -95,7 +95,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
     tile->two_bytes = quant_has_sub_scales(type);
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
     {
-        const quant_pair q = quant_quanta(type, panel, group, b, i);
+        const quant_pair q = quant_quants(type, panel, group, b, i);
         int_store(tile->low[b][v][i], amx_low_bytes(q));
         if (tile->two_bytes)
             int_store(tile->high[b][v][i], amx_high_bytes(q));
@@ -140,7 +140,7 @@ typedef struct amx_form {
 } amx_form;
 
 /* What tiles bring of a block: sums[...][token][row], of high bytes with high ones, high with low, low with
- * low. The only bytes of quanta that have one are low ones, those of activations high ones. */
+ * low. The only bytes of quants that have one are low ones, those of activations high ones. */
 typedef struct amx_sums {
     int32_t high[QUANT_TOKENS][INT_LANES], mixed[QUANT_TOKENS][INT_LANES], low[QUANT_TOKENS][INT_LANES];
 } amx_sums;
@@ -231,7 +231,7 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const amx_
     UNROLL for (int t = 0; t < n_tokens; t++) vec_store(sums + t * QUANT_ROWS, acc[t]);
 }
 
-/* The same for whatever the tile is. Two minima are those of Q2_K, whose quanta have sub-scales. */
+/* The same for whatever the tile is. Two minima are those of Q2_K, whose quants have sub-scales. */
 ALWAYS_INLINE void quant_tile_any(const int n_tokens, int minima, const bool x_two, quant_tile *tile, int v,
                                   int block, int n_blocks, const x_block *x, bool opens, float *sums)
 {

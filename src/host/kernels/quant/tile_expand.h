@@ -1,6 +1,6 @@
 /* Expanding the panels of a few rows of a quantized matrix: whatever an instruction set multiplies with, the
  * rows' bytes are brought into vectors alike. Included by the header that defines quant_tile (a panel as its
- * instructions want it), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quanta,
+ * instructions want it), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quants,
  * otherwise for products of bytes if QUANT_TILE_HAS_BYTES. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_EXPAND_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_EXPAND_H

@@ -30,7 +30,7 @@ typedef struct quant_tile {
     union {
         int16_t q[QUANT_BLOCKS][QUANT_STEPS][2][QUANT_VECTORS][2 * INT_LANES];
 #if QUANT_TILE_HAS_BYTES
-        byte_quanta bytes;
+        byte_quants bytes;
 #endif
     };
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
@@ -38,13 +38,13 @@ typedef struct quant_tile {
     bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
 } quant_tile;
 
-/* The quanta of block b of vector v of the tile. */
+/* The quants of block b of vector v of the tile. */
 ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant_panel *panel,
                                     const quant_group *group, int b, int v, quant_tile *tile)
 {
 #if QUANT_TILE_HAS_BYTES
     if (bytes) {
-        byte_quanta_block(type, panel, group, b, v, &tile->bytes);
+        byte_quants_block(type, panel, group, b, v, &tile->bytes);
         return;
     }
 #else
@@ -52,7 +52,7 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 #endif
     UNROLL for (int i = 0; i < QUANT_STEPS; i++)
     {
-        const quant_pair q = quant_quanta(type, panel, group, b, i);
+        const quant_pair q = quant_quants(type, panel, group, b, i);
         vst1q_s16(tile->q[b][i][0][v], vuzp1q_s16((int16x8_t)q.even, (int16x8_t)q.odd));
         vst1q_s16(tile->q[b][i][1][v], vuzp2q_s16((int16x8_t)q.even, (int16x8_t)q.odd));
     }

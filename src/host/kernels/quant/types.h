@@ -106,7 +106,7 @@ ALWAYS_INLINE bool quant_has_parts(tsr_type type)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What block b of the panel at `rows` needs beside its quanta; of a super-block, all of them (b = 0). */
+/* What block b of the panel at `rows` needs beside its quants; of a super-block, all of them (b = 0). */
 ALWAYS_INLINE void quant_header_load(tsr_type type, const int_rows *rows, int b, quant_panel *panel)
 {
     switch (type) {
@@ -240,7 +240,7 @@ ALWAYS_INLINE vec_int quant_sub_scale(tsr_type type, const quant_panel *panel, i
 }
 
 /* The same as the formula has them: with sub-scales, without an offset. They are less than 2^15. */
-ALWAYS_INLINE quant_pair quant_quanta(tsr_type type, const quant_panel *panel, const quant_group *group,
+ALWAYS_INLINE quant_pair quant_quants(tsr_type type, const quant_panel *panel, const quant_group *group,
                                       int b, int i)
 {
     const quant_pair words = quant_words(type, group, b, i);

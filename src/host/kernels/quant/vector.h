@@ -11,12 +11,13 @@ enum { QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK }; /* elements of K at once, of on
 #if defined(TSR_ISA_INT_VEC)
 
 /* Add the products of block b, from its integer sums, to each walker's lane per row. */
-ALWAYS_INLINE void quant_vector_block(tsr_type type, const quant_panel *panel, int b, quant_walkers walkers,
-                                      const vec_int dots[QUANT_WALKERS], vec acc[QUANT_WALKERS])
+ALWAYS_INLINE void quant_vector_block(tsr_type type, const quant_panel *panel, int b,
+                                      quant_token_group token_group, const vec_int dots[QUANT_GROUP_TOKENS],
+                                      vec acc[QUANT_GROUP_TOKENS])
 {
-    UNROLL for (int t = 0; t < walkers.n; t++)
+    UNROLL for (int t = 0; t < token_group.n; t++)
     {
-        const x_block *x = quant_walker(walkers, t);
+        const x_block *x = quant_token_x(token_group, t);
         acc[t] = vec_fma(int_to_float(dots[t]) * vec_set1(x->scale), quant_scale(type, panel, b), acc[t]);
         UNROLL for (int half = 0; half < quant_minima(type); half++) acc[t] = vec_fma(
             vec_set1(quant_x_sum(x, quant_minima(type), half)), -quant_min(type, panel, b, half), acc[t]);
@@ -61,108 +62,113 @@ ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
         quant_ask_lines(ahead->reading, at - ahead->again, bytes);
 }
 
-/* Add the products of n blocks from b on, with those of the walkers, while memory is asked for as many. */
+/* Add the products of n blocks from b on, with those of the token_group, while memory is asked for as many.
+ * */
 ALWAYS_INLINE void quant_vector_some(tsr_type type, const bool bytes, const quant_panel *panel,
-                                     const quant_group *group, int b, const int n, quant_walkers walkers,
-                                     panel_ahead *ahead, vec acc[QUANT_WALKERS])
+                                     const quant_group *group, int b, const int n,
+                                     quant_token_group token_group, panel_ahead *ahead,
+                                     vec acc[QUANT_GROUP_TOKENS])
 {
-    const quant_walkers blocks = quant_walkers_at(walkers, b);
-    vec_int dots[QUANT_GROUP_MAX][QUANT_WALKERS];
+    const quant_token_group blocks = quant_token_group_at(token_group, b);
+    vec_int dots[QUANT_GROUP_MAX][QUANT_GROUP_TOKENS];
     UNROLL for (int i = 0; i < n; i++) quant_ask(type, ahead);
     quant_dots(type, bytes, panel, group, b, n, blocks, dots);
     UNROLL for (int i = 0; i < n; i++)
-        quant_vector_block(type, panel, b + i, quant_walkers_at(blocks, i), dots[i], acc);
+        quant_vector_block(type, panel, b + i, quant_token_group_at(blocks, i), dots[i], acc);
 }
 
 /* Add the products of the group that begins with block b. */
 ALWAYS_INLINE void quant_vector_group(tsr_type type, const bool bytes, const int_rows *rows,
-                                      const quant_panel *panel, int b, quant_walkers walkers,
-                                      panel_ahead *ahead, vec acc[QUANT_WALKERS])
+                                      const quant_panel *panel, int b, quant_token_group token_group,
+                                      panel_ahead *ahead, vec acc[QUANT_GROUP_TOKENS])
 {
-    const int at_once = quant_blocks_at_once(type, bytes, walkers.n);
+    const int at_once = quant_blocks_at_once(type, bytes, token_group.n);
     quant_group group;
-    if (quant_walks_columns(type, bytes))
+    if (quant_by_columns(type, bytes))
         quant_group_load(type, rows, panel, b, &group);
     else
         quant_group_parts(type, rows, panel, b, &group);
     UNROLL for (int i = 0; i < quant_group_blocks(type); i += at_once)
-        quant_vector_some(type, bytes, panel, &group, b + i, at_once, walkers, ahead, acc);
+        quant_vector_some(type, bytes, panel, &group, b + i, at_once, token_group, ahead, acc);
 }
 
 #if defined(TSR_ISA_AVX512)
 /* Add the products of blocks b and b + 1. */
 ALWAYS_INLINE void quant_vector_pair(tsr_type type, const bool bytes, const int_rows *rows,
-                                     quant_panel *panel, int b, quant_walkers walkers, panel_ahead *ahead,
-                                     vec acc[QUANT_WALKERS])
+                                     quant_panel *panel, int b, quant_token_group token_group,
+                                     panel_ahead *ahead, vec acc[QUANT_GROUP_TOKENS])
 {
     quant_group pair[2];
     quant_pair_load(type, rows, b, panel, pair);
     UNROLL for (int i = 0; i < 2; i++)
     {
-        if (quant_walks_columns(type, bytes))
+        if (quant_by_columns(type, bytes))
             int_transpose(pair[i].bytes); /* the nibbles of a block */
-        quant_vector_some(type, bytes, panel, &pair[i], b + i, 1, walkers, ahead, acc);
+        quant_vector_some(type, bytes, panel, &pair[i], b + i, 1, token_group, ahead, acc);
     }
 }
 #endif
 
 /* Add the products of one panel: a super-block, unrolled so that its shifts are by constants. */
 ALWAYS_INLINE void quant_vector_super(tsr_type type, const bool bytes, const int_rows *rows,
-                                      quant_walkers walkers, panel_ahead *ahead, vec acc[QUANT_WALKERS])
+                                      quant_token_group token_group, panel_ahead *ahead,
+                                      vec acc[QUANT_GROUP_TOKENS])
 {
     quant_panel panel;
     quant_header_load(type, rows, 0, &panel);
     UNROLL for (int b = 0; b < QUANT_BLOCKS; b += quant_group_blocks(type))
-        quant_vector_group(type, bytes, rows, &panel, b, walkers, ahead, acc);
+        quant_vector_group(type, bytes, rows, &panel, b, token_group, ahead, acc);
 }
 
 /* The same for blocks that stand alone. */
 ALWAYS_INLINE void quant_vector_blocks(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
-                                       quant_walkers walkers, panel_ahead *ahead, vec acc[QUANT_WALKERS])
+                                       quant_token_group token_group, panel_ahead *ahead,
+                                       vec acc[QUANT_GROUP_TOKENS])
 {
     quant_panel panel;
     int b = 0;
 #if defined(TSR_ISA_AVX512)
     if (quant_loads_pairs(type))
         for (; b + 1 < n_blocks; b += 2)
-            quant_vector_pair(type, bytes, rows, &panel, b, walkers, ahead, acc);
+            quant_vector_pair(type, bytes, rows, &panel, b, token_group, ahead, acc);
 #endif
     if (b < n_blocks)
         quant_header_load(type, rows, b, &panel);
     for (; b < n_blocks; b++) {
         if (b + 1 < n_blocks)
             quant_header_load(type, rows, b + 1, &panel);
-        quant_vector_group(type, bytes, rows, &panel, b, walkers, ahead, acc);
+        quant_vector_group(type, bytes, rows, &panel, b, token_group, ahead, acc);
     }
 }
 
 ALWAYS_INLINE void quant_vector_panel(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
-                                      quant_walkers walkers, panel_ahead *ahead, vec acc[QUANT_WALKERS])
+                                      quant_token_group token_group, panel_ahead *ahead,
+                                      vec acc[QUANT_GROUP_TOKENS])
 {
     if (is_super_block(type))
-        quant_vector_super(type, bytes, rows, walkers, ahead, acc);
+        quant_vector_super(type, bytes, rows, token_group, ahead, acc);
     else
-        quant_vector_blocks(type, bytes, rows, n_blocks, walkers, ahead, acc);
+        quant_vector_blocks(type, bytes, rows, n_blocks, token_group, ahead, acc);
 }
 
 /* A panel of rows from `row` on, with tokens from `token` on, as many as walk. */
 ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const product *p, int64_t row,
-                                     int64_t token, quant_walkers walkers)
+                                     int64_t token, quant_token_group token_group)
 {
     const int n_rows = p->row_end - row < INT_LANES ? (int)(p->row_end - row) : INT_LANES;
     panel_ahead ahead = panel_ahead_of(p, type, INT_LANES, row);
     k_segment segment = segment_first(p->op, QUANT_SEGMENT);
     quant_edge edge;
-    vec acc[QUANT_WALKERS] = {0};
+    vec acc[QUANT_GROUP_TOKENS] = {0};
     do {
         const int_rows rows = quant_rows(product_w(p, type, row, segment.begin), p->op->w_stride, n_rows,
                                          elems_bytes(type, segment.n), &edge);
         if (segment.opens)
-            UNROLL for (int t = 0; t < walkers.n; t++) acc[t] = (vec){0};
+            UNROLL for (int t = 0; t < token_group.n; t++) acc[t] = (vec){0};
         quant_vector_panel(type, bytes, &rows, (int)(segment.n / X_BLOCK),
-                           quant_walkers_at(walkers, segment.begin / X_BLOCK), &ahead, acc);
+                           quant_token_group_at(token_group, segment.begin / X_BLOCK), &ahead, acc);
         if (segment.closes)
-            UNROLL for (int t = 0; t < walkers.n; t++)
+            UNROLL for (int t = 0; t < token_group.n; t++)
             {
                 float sums[INT_LANES];
                 vec_store(sums, acc[t]);
@@ -177,7 +183,8 @@ ALWAYS_INLINE int64_t quant_vector_tokens(tsr_type type, const bool bytes, const
 {
     const size_t stride = (size_t)(p->op->k / X_BLOCK);
     for (; p->token_end - token >= n; token += n)
-        quant_vector_rows(type, bytes, p, row, token, (quant_walkers){x + (size_t)token * stride, stride, n});
+        quant_vector_rows(type, bytes, p, row, token,
+                          (quant_token_group){x + (size_t)token * stride, stride, n});
     return token;
 }
 
@@ -199,7 +206,7 @@ FOR_EACH_QUANT_TYPE(WALKS_OF)
 #undef WALK_OF
 
 /* walks[n]: that of n tokens. */
-static void quant_walks_of(tsr_type type, bool bytes, quant_walk *walks[QUANT_WALKERS + 1])
+static void quant_walks_of(tsr_type type, bool bytes, quant_walk *walks[QUANT_GROUP_TOKENS + 1])
 {
     switch (type) {
 #define WALK(n, name) walks[n] = bytes ? name##_walk_bytes_##n : name##_walk_words_##n;
@@ -219,11 +226,11 @@ static void quant_walks_of(tsr_type type, bool bytes, quant_walk *walks[QUANT_WA
  * caches. */
 static void quant_vector_walk(const product *p, const bool bytes, const x_block *x)
 {
-    quant_walk *walks[QUANT_WALKERS + 1] = {0};
+    quant_walk *walks[QUANT_GROUP_TOKENS + 1] = {0};
     quant_walks_of(p->op->type, bytes, walks);
     for (int64_t row = p->row; row < p->row_end; row += INT_LANES) {
         int64_t token = p->token;
-        for (int n = QUANT_WALKERS; n > 0; n /= 2)
+        for (int n = QUANT_GROUP_TOKENS; n > 0; n /= 2)
             token = walks[n](p, row, token, x);
     }
 }
@@ -261,7 +268,7 @@ ALWAYS_INLINE void quant_x_walks(tsr_type type, bool bytes, x_block *x, int64_t 
         x_pack_digits(x, n, quant_offset(type));
 #endif
 #if defined(TSR_ISA_BYTES)
-    if (bytes && quant_walks_columns(type, bytes))
+    if (bytes && quant_by_columns(type, bytes))
         byte_x_begin(type, x, n);
 #endif
 }

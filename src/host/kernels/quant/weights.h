@@ -214,13 +214,13 @@ ALWAYS_INLINE void scales_of(tsr_type type, const unsigned char *unit, int group
         spread_scales(type, unit, groups, scales->value);
     }
     /* Make the compiler fetch each scale from memory: a load can fill a vector with it at no cost, whereas
-     * taking it out of a register occupies the unit that also widens the quanta. */
+     * taking it out of a register occupies the unit that also widens the quants. */
     if (!is_plain(type))
         __asm__("" : "+m"(*scales));
 }
 
-/* The quanta of one group: 32 unsigned bytes (Q6_K: signed, 32 taken off). */
-ALWAYS_INLINE byte32 quanta_of(tsr_type type, const unsigned char *unit, int group)
+/* The quants of one group: 32 unsigned bytes (Q6_K: signed, 32 taken off). */
+ALWAYS_INLINE byte32 quants_of(tsr_type type, const unsigned char *unit, int group)
 {
     if (type == TSR_TYPE_Q4_K) {
         const byte32 q = byte32_load(unit + offsetof(tsr_block_q4_k, q) + 32 * (group / 2));
@@ -279,7 +279,7 @@ ALWAYS_INLINE w32 weights_of_min(tsr_type type, const unsigned char *unit, const
         return (w32){look_up_nibbles(q, group % 2, table), look_up_nibbles(q + 16, group % 2, table)};
     }
 #endif
-    const byte32 q = quanta_of(type, unit, group);
+    const byte32 q = quants_of(type, unit, group);
     return (w32){v16_fma(v16_from_u8(byte32_half(q, 0)), scale, minus_min),
                  v16_fma(v16_from_u8(byte32_half(q, 1)), scale, minus_min)};
 }
@@ -289,7 +289,7 @@ ALWAYS_INLINE w32 weights_of_spread(tsr_type type, const unsigned char *unit, co
                                     int group)
 {
     const byte32 q =
-        spread_quanta(type, is_super_block(type) ? unit : unit + (size_t)group * block_bytes(type), group);
+        spread_quants(type, is_super_block(type) ? unit : unit + (size_t)group * block_bytes(type), group);
     const v16 a = v16_from_i8(byte32_half(q, 0)), b = v16_from_i8(byte32_half(q, 1));
     const int first = has_halves(type) ? 2 * group : group, second = has_halves(type) ? first + 1 : first;
     const v16 scale_a = v16_set1(scales->value[first]), scale_b = v16_set1(scales->value[second]);
@@ -332,7 +332,7 @@ ALWAYS_INLINE w32 weights_of(tsr_type type, const unsigned char *unit, const uni
     case TSR_TYPE_MXFP4:
         return weights_of_spread(type, unit, scales, group);
     default: { /* Q6_K */
-        const byte32 q = quanta_of(type, unit, group);
+        const byte32 q = quants_of(type, unit, group);
         return (w32){v16_mul(v16_from_i8(byte32_half(q, 0)), v16_set1(scales->value[2 * group])),
                      v16_mul(v16_from_i8(byte32_half(q, 1)), v16_set1(scales->value[2 * group + 1]))};
     }

@@ -7,7 +7,7 @@
 #include "core/op.h"
 #include "host/kernels/quant/types.h"
 
-/* Where products of bytes are added up in 16 bits, quanta of 8 bits are too large (tile_bytes.h). */
+/* Where products of bytes are added up in 16 bits, quants of 8 bits are too large (tile_bytes.h). */
 ALWAYS_INLINE bool quant_multiplies_bytes(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_QUADS)

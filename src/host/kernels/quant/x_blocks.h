@@ -2,7 +2,7 @@
  *
  * A block is 32 elements of a token and one scale: x[i] = scale * q[i], |q[i]| <= X_LIMIT, so an element is
  * off by at most 2^-16 of the largest of its block (half a step), or with X_LIMIT_BYTE by 2^-8. Sums of
- * products with a block's quanta are then exact in 32 bits, in any order. Values below 2^-100 in a block that
+ * products with a block's quants are then exact in 32 bits, in any order. Values below 2^-100 in a block that
  * has none above become zero; a NaN or an infinity makes the block's scale NaN, and with it every sum that it
  * is part of. */
 #ifndef TSR_HOST_KERNELS_QUANT_X_BLOCKS_H
@@ -16,7 +16,7 @@
 enum {
     X_BLOCK = 32,
     X_LIMIT = 32767,
-    X_LIMIT_SUB = 16383, /* for types whose quanta take 13 bits with their sub-scales: Q6_K */
+    X_LIMIT_SUB = 16383, /* for types whose quants take 13 bits with their sub-scales: Q6_K */
     X_LIMIT_BYTE = 127   /* where activations of 8 bits are asked for */
 };
 

@@ -28,7 +28,7 @@ static uint32_t amx_check_random(uint32_t *state)
     return *state;
 }
 
-/* Any bytes are quanta; the scales d become 1. */
+/* Any bytes are quants; the scales d become 1. */
 static void amx_check_fill(tsr_type type, amx_check *c)
 {
     uint32_t state = 1;
@@ -65,7 +65,7 @@ static float amx_check_sum(tsr_type type, const amx_check *c, int t, int r)
     return sum;
 }
 
-/* Q8_0: quanta of one byte; Q6_K: of two. Activations of 16 bits, which take every instruction. */
+/* Q8_0: quants of one byte; Q6_K: of two. Activations of 16 bits, which take every instruction. */
 static bool amx_check_type(tsr_type type, amx_check *c)
 {
     const tsr_op_mul_mat op = {.type = type, .x_bits = 16};
