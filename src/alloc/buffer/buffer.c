@@ -17,7 +17,7 @@ struct tsr_buffer_block {
     tsr_shard shards[];
 };
 
-/* "tensor wq", "tensors blk.0.attn_q.weight to output.weight": the first and the last that lie in it. */
+/* "tensor wq", "tensors blk.0.attn_q.weight to output.weight": a buffer's first and last tensor. */
 static void describe_buffer(const tsr_tracked *tracked, char *text, size_t size)
 {
     const tsr_buffer *buffer = TSR_TRACKED_OBJECT(tracked, tsr_buffer);
@@ -110,7 +110,7 @@ out:
     return status;
 }
 
-/* Room for one more region, so that taking note of it cannot fail. */
+/* Room for one more region, so that recording the region cannot fail. */
 static tsr_status make_room(tsr_buffer *buffer)
 {
     if (buffer->n_regions < buffer->region_capacity)
@@ -240,7 +240,7 @@ void tsr_buffer_detach(tsr_tensor *tensor)
     tensor->buffer_next = NULL;
     tensor->buffer_link = NULL;
     tensor->buffer = NULL;
-    tensor->shards = NULL; /* its records stay with the buffer */
+    tensor->shards = NULL; /* the buffer owns the records */
     tensor->placement = (tsr_placement){0};
 }
 
@@ -307,7 +307,7 @@ static size_t natural_alignment(tsr_type type)
     case TSR_TYPE_I64:
         return 8;
     default:
-        return 2; /* halfs, and blocks that hold halfs */
+        return 2; /* halves, and blocks that contain halves */
     }
 }
 

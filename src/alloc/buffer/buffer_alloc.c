@@ -1,9 +1,9 @@
-/* From tensors and their placements to allocations: one pass over the tensors per device that either counts
- * bytes or allocates them, so that what was planned is what is taken.
+/* From tensors and their placements to allocations: one pass over the tensors per device either counts bytes
+ * or allocates them, so that planned bytes are allocated bytes.
  *
  * Tensors follow each other in order, each at the device's alignment. A device with a largest allocation gets
- * several regions; a new one begins where the next tensor would not fit. The sum of bytes does not depend on
- * where the cuts fall, because every tensor's size is rounded up. */
+ * several regions; a new region begins where the next tensor would not fit. The sum of bytes does not depend
+ * on where the cuts fall, because every tensor's size is rounded up. */
 #include "alloc/buffer/buffer.h"
 
 #include "alloc/buffer/tensor.h"
@@ -138,7 +138,7 @@ out:
     return status;
 }
 
-/* Common to measuring and allocating: *buffer_out holds everything, or (measuring) only the bookkeeping. */
+/* Count or allocate. *buffer_out owns the memory or, when counting, only the records. */
 static tsr_status measure_or_alloc(tsr_context *context, const tsr_buffer_type *type, bool allocate,
                                    size_t *bytes, tsr_buffer **buffer_out)
 {
@@ -171,7 +171,7 @@ static tsr_status check_arguments(const tsr_context *context, const tsr_buffer_t
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_context_status(context));
     if (!type)
-        /* Most likely made in the argument list: the sentence that says why is still there. */
+        /* A type created in the argument list: the creation's message is kept. */
         return tsr_fail_in(TSR_ERR_INVALID, "the buffer type is NULL");
     if (type->rt != context->rt)
         return tsr_fail(TSR_ERR_INVALID, "the context and the buffer type belong to different runtimes");

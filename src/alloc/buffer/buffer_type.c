@@ -30,7 +30,7 @@ static bool same_rule(const tsr_buffer_type *a, const tsr_buffer_type *b)
     return true;
 }
 
-/* The cached type that equals *wanted, which is added if there is none; NULL without memory. */
+/* The cached type that equals *wanted, added if missing; NULL: out of memory. */
 static const tsr_buffer_type *intern(const tsr_buffer_type *wanted)
 {
     tsr_runtime *rt = wanted->rt;

@@ -1,7 +1,7 @@
-/* The measuring device; measure.h tells what it is for.
+/* The dry-run device; see alloc/buffer/dry_device.h.
  *
- * Its addresses come from a counter that starts far above anything a program maps, so that using one by
- * mistake faults at once instead of reading something. */
+ * Its addresses come from a counter that starts far above anything a program maps, so that an access by
+ * mistake faults immediately. */
 #include "alloc/buffer/dry_device.h"
 
 #include <stdio.h>
@@ -24,7 +24,8 @@ static tsr_status measure_alloc(tsr_device *device, size_t bytes, void **pointer
 {
     measure_device *self = (measure_device *)device;
     size_t alignment = TSR_MAX(device->alignment, (size_t)PAGE_BYTES);
-    /* A page stays free between neighbours, so that the ends of two allocations are never equal. */
+    /* One page stays free between neighbours, so that the end of one allocation is never the start of the
+     * next. */
     if (bytes > UINTPTR_MAX - self->next - PAGE_BYTES - 2 * alignment)
         return tsr_fail(TSR_ERR_MEMORY, "device %s: %zu bytes exceed the address space", device->name, bytes);
     *pointer_out = (void *)self->next;
@@ -77,7 +78,7 @@ static tsr_status measure_copy_2d(tsr_device *device, void *dst, size_t dst_stri
     return TSR_OK;
 }
 
-/* A program is a token: the device itself. */
+/* The device pointer stands for every program. */
 static tsr_status measure_program_create(tsr_device *device, const tsr_op *ops, int n_ops,
                                          tsr_device_program **program_out)
 {
@@ -94,7 +95,7 @@ static void measure_program_destroy(tsr_device *device, tsr_device_program *prog
 static tsr_status measure_launch(tsr_device *device, tsr_device_program *program)
 {
     (void)program;
-    if (device->elsewhere) /* its own process launches it */
+    if (device->elsewhere) /* launched by the device's own process */
         return TSR_OK;
     return tsr_fail(TSR_ERR_UNSUPPORTED,
                     "device %s only measures memory; open the runtime without no_alloc to run programs",

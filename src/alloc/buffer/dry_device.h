@@ -1,5 +1,5 @@
-/* A device that only measures: planning runs the very code that loads a model, on devices of this kind, and
- * then reads device->used[].
+/* A device that allocates nothing and only counts. Planning runs the code that loads a model on dry-run
+ * devices and then reads device->used[].
  *
  * alloc and reserve hand out addresses that are unique, aligned and never mapped; wrap gives the pointer
  * back; copies do nothing; programs are accepted and dropped; launching one is TSR_ERR_UNSUPPORTED.

@@ -1,13 +1,13 @@
-/* A model's weights on its devices: views of the mapped file where a device can read it, packed copies where
- * not. A view is a pointer and a stride, for rows and for columns alike, so opening a model on host devices
- * reads none of its weights. */
+/* A model's weights on its devices: views of the mapped file where a device can read host memory, otherwise
+ * packed copies. A view is a pointer and a stride, for rows and for columns alike, so opening a model on host
+ * devices reads none of its weights. */
 #include "alloc/buffer/buffer.h"
 
 #include "alloc/buffer/upload.h"
 #include "core/mem.h"
 #include "core/status.h"
 
-/* A buffer on its way. */
+/* A buffer that is being loaded. */
 typedef struct loading {
     tsr_buffer *buffer;
     tsr_buffer_item *items; /* [n] */
@@ -27,7 +27,7 @@ static tsr_status view_device(tsr_buffer *buffer, int d, tsr_buffer_item *items,
         size_t bytes = tsr_placement_bytes(item->tensor, &item->placement, d);
         if (bytes == 0)
             continue;
-        /* From the first byte held to the last, the other devices' columns in between included. */
+        /* From the first byte of the shard to the last, including other devices' columns in between. */
         size_t row_bytes = tsr_type_row_bytes(item->tensor->type, item->tensor->ne[0]);
         size_t width = tsr_type_row_bytes(item->tensor->type, window.col_end - window.col_begin);
         size_t span = (size_t)(window.row_end - window.row_begin - 1) * row_bytes + width;
@@ -53,7 +53,7 @@ static tsr_window window_of(const tsr_buffer_item *item, int d)
     return tsr_placement_window(item->tensor, &item->placement, d);
 }
 
-/* What the device held of it before. */
+/* The device's part of item i in the previous buffer; empty if there is none. */
 static tsr_window previous_window(const loading *l, int i, int d)
 {
     const tsr_tensor *previous = l->config->previous ? l->config->previous[i] : NULL;
@@ -69,7 +69,7 @@ static size_t device_bytes(const loading *l, int d)
     return bytes;
 }
 
-/* Whether the device's part of every tensor is what it was, and there was nothing else. */
+/* Whether the device's part of every tensor is unchanged and the previous buffer has nothing else. */
 static bool is_unchanged(const loading *l, int d)
 {
     size_t before = 0;
@@ -105,7 +105,7 @@ static void add_part(loading *l, const tsr_buffer_item *item, tsr_window w)
         l->parts[l->n_parts++] = (tsr_upload_part){item, w};
 }
 
-/* What of an item must come from its source: all but `kept`, which the device has. */
+/* List the parts of an item to upload: all but `kept`, the part that the device has. */
 static void add_missing(loading *l, const tsr_buffer_item *item, tsr_window all, tsr_window kept)
 {
     if (kept.row_begin == kept.row_end) {
@@ -130,8 +130,8 @@ static tsr_status keep_part(const loading *l, int i, int d, tsr_window kept)
                              tsr_window_width(item->tensor, kept), tsr_window_height(kept));
 }
 
-/* Copy what the device has of its new shards, and list the rest. Where copies are to be verified all of them
- * are compared with the source, so all come from there. */
+/* Copy the parts of new shards that the device has, and list the rest for upload. With TSR_LOAD_VERIFY all
+ * parts are uploaded, because verifying compares each copy with its source. */
 static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
 {
     tsr_status status = TSR_OK;
@@ -152,7 +152,7 @@ out:
 
 /* -- loading -- */
 
-/* Make room for one device's shards, or views of them. *copied_out: the room is to be filled. */
+/* Allocate memory for one device's shards, or make views. *copied_out: the memory must be filled. */
 static tsr_status load_device(loading *l, int d, bool *copied_out)
 {
     tsr_status status = TSR_ERR_UNSUPPORTED;
@@ -186,7 +186,7 @@ static size_t part_bytes(const tsr_upload_job *job)
     return bytes;
 }
 
-/* Fill the copies on `devices`, all at once. */
+/* Fill the copies on `devices`, in parallel. */
 static tsr_status fill_copies(loading *l, uint64_t devices, tsr_upload_config *config)
 {
     tsr_status status = TSR_OK;

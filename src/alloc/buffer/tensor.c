@@ -1,5 +1,5 @@
-/* Contexts and the tensors in them: descriptions only, no bytes. A failed creation sticks to its context, so
- * that a caller may make hundreds of tensors in a row and look once. */
+/* Contexts and their tensors: descriptions only, no bytes. A context keeps the first failure, so that a
+ * caller can make hundreds of tensors and check the status once. */
 #include "alloc/buffer/tensor.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What a context is to the rest of src/alloc. */
+/* The definition of a context, for src/alloc only. */
 #ifndef TSR_ALLOC_BUFFER_TENSOR_H
 #define TSR_ALLOC_BUFFER_TENSOR_H
 
@@ -12,7 +12,7 @@ struct tsr_context {
     tsr_tensor **tensors; /* [n_tensors], in order of creation; each allocated on its own */
     int n_tensors, capacity;
     tsr_status status;                   /* the first failure */
-    char error[TSR_CONTEXT_ERROR_BYTES]; /* and its sentence */
+    char error[TSR_CONTEXT_ERROR_BYTES]; /* message of the first failure */
 };
 
 #endif

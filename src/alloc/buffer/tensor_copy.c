@@ -2,8 +2,8 @@
  * from its shards.
  *
  * A byte range of a row-major matrix is at most three rectangles: the tail of its first row, whole rows, the
- * head of its last row. What a device holds is a rectangle too. So everything is the intersection of two
- * rectangles and one 2-D copy per device and rectangle, for every sharding, type and stride. */
+ * head of its last row. A device's part is a rectangle too. So a transfer is one 2-D copy of an intersection
+ * per device and rectangle, for every sharding, type and stride. */
 #include <tsr/tensor.h>
 
 #include "alloc/buffer/buffer.h"
@@ -23,7 +23,7 @@ typedef struct transfer {
     unsigned char *to;         /* get */
 } transfer;
 
-/* The byte range [offset, offset + bytes) as rectangles; returns how many. */
+/* The byte range [offset, offset + bytes) as rectangles; returns their number. */
 static int cut_range(size_t row_bytes, size_t offset, size_t bytes, rectangle parts[3])
 {
     int n = 0;
@@ -50,7 +50,7 @@ static rectangle intersect(rectangle a, rectangle b)
                        TSR_MAX(a.begin, b.begin), TSR_MIN(a.end, b.end)};
 }
 
-/* What a device holds. */
+/* The rectangle that a device holds. */
 static rectangle held_by(const tsr_tensor *tensor, int index)
 {
     tsr_window window = tsr_placement_window(tensor, &tensor->placement, index);
@@ -85,7 +85,7 @@ static tsr_status copy_part(const transfer *t, int index, rectangle part)
     return tsr_device_fetch(device, t->to + host_at, host_stride, on_device, device_stride, width, height);
 }
 
-/* The devices that a transfer talks to: all that hold the tensor, or for reading copies, one of them. */
+/* The devices of a transfer: all that hold the tensor; only one for reading an unsplit tensor. */
 static uint64_t devices_of(const tsr_tensor *tensor, bool reading)
 {
     uint64_t devices = tensor->placement.devices;
@@ -148,7 +148,7 @@ tsr_status tsr_tensor_set(tsr_tensor *tensor, const void *data, size_t offset, s
     if (tensor->buffer && tensor->buffer->read_only)
         return tsr_fail(
             TSR_ERR_INVALID,
-            "tsr_tensor_set: tensor %s lies in read-only memory (a mapped file, the caller's own, or "
+            "tsr_tensor_set: tensor %s is in read-only memory (a mapped file, memory of the caller, or "
             "a model's weights)",
             tensor->name);
     if (bytes > 0) {

@@ -1,7 +1,8 @@
 /* Parallel upload; see upload.h.
  *
- * Each device's parts are cut into pieces of whole rows, which its threads take one after another. The lock
- * is held to take a piece of many MiB or to note a failure, so nobody ever waits for it to speak of. */
+ * Each device's parts are cut into pieces of whole rows, and its threads take the pieces in order. The lock
+ * is held only to take a piece of many MiB or to record a failure, so waiting for the lock takes negligible
+ * time. */
 #include "alloc/buffer/upload.h"
 
 #include <pthread.h>
@@ -15,7 +16,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-/* Bytes between two looks at whether to stop, and between two reports of progress per thread. */
+/* Bytes of a piece: a thread checks for a failure and reports progress once per piece. */
 enum { PIECE_BYTES = 16 << 20, MAX_THREADS_PER_DEVICE = 8 };
 
 /* Some rows of a part, `width` bytes each. */
@@ -25,7 +26,7 @@ typedef struct piece {
     size_t height, width;
 } piece;
 
-/* A device's pieces that nobody has taken yet. */
+/* A device's pieces that no thread has taken yet. */
 typedef struct queue {
     tsr_device *device;
     const tsr_upload_part *parts;
@@ -38,7 +39,7 @@ typedef struct upload {
     pthread_mutex_t lock; /* of the queues and the first failure */
     tsr_status status;
     char text[512];
-    tsr_event changed; /* the three below have */
+    tsr_event changed; /* signals changes of the next three fields */
     _Atomic size_t done_bytes;
     _Atomic int n_running;
     _Atomic bool stop;
@@ -48,13 +49,13 @@ typedef struct uploader {
     upload *upload;
     queue *queue;
     pthread_t thread;
-    unsigned char *copy; /* what came back; NULL: nothing is compared */
+    unsigned char *copy; /* bytes read back; NULL: no verification */
     size_t copy_bytes;
 } uploader;
 
 /* -- pieces -- */
 
-/* Integers, because C allows no offset to NULL. */
+/* Computed as integers, because C allows no offset to NULL. */
 const void *tsr_upload_source(const tsr_buffer_item *item, tsr_window window)
 {
     size_t row_bytes = tsr_type_row_bytes(item->tensor->type, item->tensor->ne[0]);
@@ -99,12 +100,12 @@ static bool take_piece(uploader *u, piece *piece_out)
     return found;
 }
 
-/* Let the system read a mapped file's pages ahead of us: page faults alone fetch a little at a time. */
+/* Read a mapped file's pages ahead, because page faults alone fetch little at a time. */
 static void read_ahead(const unsigned char *begin, size_t bytes)
 {
 #ifdef MADV_WILLNEED
     uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), from = (uintptr_t)begin & ~(page - 1);
-    (void)madvise((void *)from, (uintptr_t)begin + bytes - from, MADV_WILLNEED); /* advice, no more */
+    (void)madvise((void *)from, (uintptr_t)begin + bytes - from, MADV_WILLNEED); /* failure is harmless */
 #else
     (void)begin, (void)bytes;
 #endif
@@ -162,7 +163,8 @@ static uint64_t source_sum(const piece *p, const unsigned char *source, size_t s
     return tsr_checksum_end(&sum);
 }
 
-/* By checksums where the device makes them of rows without gaps; what differs is read back, to say where. */
+/* Compare checksums if the device computes them and rows have no gaps; on a difference read back, to find the
+ * byte. */
 static tsr_status verify(const uploader *u, const piece *p, const unsigned char *data, size_t stride,
                          const unsigned char *source, size_t source_stride)
 {
@@ -190,7 +192,7 @@ static tsr_status upload_piece(const uploader *u, const piece *p)
     tsr_device *device = u->queue->device;
     size_t source_stride = tsr_type_row_bytes(p->item->tensor->type, p->item->tensor->ne[0]);
     size_t stride = p->item->shards[device->index].row_stride;
-    if (device->elsewhere) /* its own process reads the file */
+    if (device->elsewhere) /* the device's own process reads the file */
         return TSR_OK;
     const unsigned char *source = tsr_upload_source(p->item, p->window);
     unsigned char *data = tsr_upload_target(p->item, p->window, device->index);
@@ -233,7 +235,7 @@ static void *run_uploader(void *argument)
     return NULL;
 }
 
-/* What the caller's thread waits for: news since it reported last, or the end. */
+/* The caller's thread waits for progress since its last report, or for the end. */
 typedef struct watch {
     upload *upload;
     size_t told_bytes;
@@ -276,8 +278,8 @@ static void run_uploaders(upload *up, uploader *uploaders, int n, const tsr_uplo
         pthread_join(uploaders[i].thread, NULL);
 }
 
-/* As many as the device takes, there are pieces for, and it has a share of the processors for. Verifying
- * reads back, which is one thread's business. */
+/* The least of n_uploaders, the number of pieces, and the device's share of the processors. One thread when
+ * verifying, because reading back uses one thread. */
 static int count_threads(const upload *up, const queue *q, int n_jobs)
 {
     long n_cpus = sysconf(_SC_NPROCESSORS_ONLN);
@@ -300,7 +302,7 @@ static tsr_status make_uploaders(upload *up, queue *queues, int n_jobs, uploader
                 continue;
             u->copy_bytes = largest_piece(queues[j]);
             if (u->copy_bytes > 0)
-                TSR_TRY(tsr_mem_array(u->copy_bytes, 1, "what comes back from a device", &u->copy));
+                TSR_TRY(tsr_mem_array(u->copy_bytes, 1, "the read-back of an upload", &u->copy));
         }
     *n_out = n;
 out:
@@ -317,7 +319,7 @@ tsr_status tsr_upload_weights(const tsr_upload_job *jobs, int n_jobs, const tsr_
     if (n_jobs == 0)
         return TSR_OK;
     if (!tsr_event_init(&up.changed))
-        return tsr_fail(TSR_ERR_MEMORY, "the system refused what threads wait with");
+        return tsr_fail(TSR_ERR_MEMORY, "the system refused an event for uploading weights");
     pthread_mutex_init(&up.lock, NULL);
     TSR_TRY(tsr_mem_array((size_t)n_jobs, sizeof *queues, "an upload", &queues));
     TSR_TRY(tsr_mem_array((size_t)n_most, sizeof *uploaders, "an upload", &uploaders));

@@ -1,5 +1,5 @@
-/* Filling the devices' copies of weights from host memory, all devices at once: a thread per device, or as
- * many as the device takes uploads from (n_uploaders), while the caller's thread reports progress. */
+/* Filling the devices' copies of weights from host memory, in parallel: up to n_uploaders threads per device
+ * copy, while the caller's thread reports progress. */
 #ifndef TSR_ALLOC_BUFFER_UPLOAD_H
 #define TSR_ALLOC_BUFFER_UPLOAD_H
 
@@ -11,7 +11,7 @@ typedef struct tsr_upload_part {
     tsr_window window; /* inside the shard's */
 } tsr_upload_part;
 
-/* What one device gets: parts of shards that have been laid out in its memory. */
+/* The uploads of one device: parts of shards that are laid out in its memory. */
 typedef struct tsr_upload_job {
     tsr_device *device;
     tsr_upload_part *parts; /* [n_parts] */
@@ -20,22 +20,22 @@ typedef struct tsr_upload_job {
 
 typedef struct tsr_upload_config {
     bool verify;                  /* read everything back and compare it with its source */
-    tsr_buffer_progress progress; /* NULL: nobody listens */
+    tsr_buffer_progress progress; /* NULL: no progress callback */
     void *user;
-    size_t done_bytes, total_bytes; /* of the progress: what was there before, and what there is in all */
+    size_t done_bytes, total_bytes; /* for progress: bytes already present, and all bytes */
 } tsr_upload_config;
 
-/* Returns when all devices have all of it, or none is touched any more after the first failure, whose status
- * and sentence are the call's: a device's own, or TSR_ERR_DEVICE naming device, tensor and byte that came
- * back different, or TSR_ERR_MEMORY. Nothing else may use the devices meanwhile. */
+/* Blocks until all parts are uploaded, or until all threads have stopped after the first failure. The call
+ * returns that failure: the device's own, TSR_ERR_DEVICE naming device, tensor and byte that was read back
+ * changed, or TSR_ERR_MEMORY. Nothing else may use the devices during the call. */
 tsr_status tsr_upload_weights(const tsr_upload_job *jobs, int n_jobs, const tsr_upload_config *config);
 
-/* Address of a window's first element in an item's source, which may be NULL on a measuring device; and in
- * the device's shard, whose own window contains it. */
+/* Address of a window's first element in an item's source (may be NULL on a dry-run device), and in the
+ * device's shard, whose own window contains the given window. */
 const void *tsr_upload_source(const tsr_buffer_item *item, tsr_window window);
 unsigned char *tsr_upload_target(const tsr_buffer_item *item, tsr_window window, int device);
 
-/* Bytes of a row of a window, and its rows. */
+/* Bytes of a row of a window, and the number of its rows. */
 static inline size_t tsr_window_width(const tsr_tensor *tensor, tsr_window window)
 {
     return tsr_type_row_bytes(tensor->type, window.col_end - window.col_begin);
