@@ -1,4 +1,4 @@
-/* What a KV region is made for, and words that all of its parts share. */
+/* The config of a KV region, and the types that its parts share. */
 #ifndef TSR_ALLOC_KV_CONFIG_H
 #define TSR_ALLOC_KV_CONFIG_H
 
@@ -10,12 +10,12 @@
 
 enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4 };
 
-/* Which devices keep the KV heads of one layer. A device holds its map's share of heads if its bit is set,
- * none otherwise; every head must have a holder. */
+/* The devices that keep one layer's KV heads. A device holds its heads of the map if its bit is set,
+ * otherwise none. Every head must be on a device. */
 typedef struct tsr_kv_layer {
     uint64_t devices;
     const tsr_shard_map *kv_heads; /* extent: KV heads of the layer; read during creation only */
-    int64_t window;                /* positions that it sees, a token's own included; 0: all */
+    int64_t window;                /* positions that a token sees, its own included; 0: all */
 } tsr_kv_layer;
 
 typedef struct tsr_kv_config {
@@ -27,16 +27,16 @@ typedef struct tsr_kv_config {
     int n_seq_max;
     int64_t n_batch; /* most tokens that a program adds; matters with windows only */
     int page_tokens; /* 0: TSR_KV_PAGE_TOKENS */
-    bool keep_all;   /* groups with a window keep all pages, too */
+    bool keep_all;   /* groups with a window also keep all pages */
 } tsr_kv_config;
 
-/* Pages of a group. n_ctx tokens always fit, however they are spread over the sequences: there are
- * (n_ctx + n_seq_max * (page_tokens - 1)) / page_tokens rounded down, the largest sum over sequences of
- * ceil(length / page_tokens); with a window no more than n_seq_max times what window - 1 + n_batch
- * consecutive positions touch. */
+/* Pages of a group. n_ctx tokens fit for any lengths of the sequences: the number of pages is (n_ctx +
+ * n_seq_max * (page_tokens - 1)) / page_tokens rounded down, the largest sum over sequences of ceil(length /
+ * page_tokens). With a window it is at most n_seq_max times the pages that window - 1 + n_batch consecutive
+ * positions touch. */
 int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window);
 
-/* Pages [first, end) of a sequence: those that a group keeps of it. */
+/* Pages [first, end) of a sequence: the pages that a group keeps. */
 typedef struct tsr_kv_span {
     int first, end;
 } tsr_kv_span;

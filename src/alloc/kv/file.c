@@ -1,5 +1,4 @@
-/* Sequences of the KV region as files have them (alloc/kv/kv.h): what is kept of each, whole pages, and the
- * way back. */
+/* Saving and restoring sequences of the KV region (alloc/kv/kv.h): the saved span, whole pages, restoring. */
 #include <string.h>
 
 #include "alloc/kv/kv.h"
@@ -9,8 +8,9 @@
 
 /* -- what is kept -- */
 
-/* The first page of the least span that a file may have, and of the largest: with what the last token saw,
- * too, a sequence that was loaded can be cut by that token, whose logits may be wanted again. */
+/* The first page of the shortest span that a file may have, and of the longest. The longest includes the
+ * positions that the last token saw, so that a loaded sequence can be cut by the last token to compute its
+ * logits again. */
 static int last_first(const tsr_kv_group *group, int64_t length)
 {
     return tsr_kv_group_first_seen(group, length);
@@ -104,7 +104,7 @@ static tsr_status find_page(const tsr_kv *kv, int group, int seq, int index, int
     return TSR_OK;
 }
 
-/* Rows of a whole page lie head by head; clear what each head has behind its first n_tokens. */
+/* A whole page is stored head by head; clear each head's rows behind the first n_tokens. */
 static void clear_behind(const tsr_kv *kv, int group, int64_t n_tokens, unsigned char *bytes)
 {
     size_t rows[2] = {tsr_type_row_bytes(kv->type_k, kv->head_dim),

@@ -1,11 +1,11 @@
 /* Page tables, reference counts and the free list of one group of layers (alloc/kv/group.h).
  *
- * The page allocator is a stack of returned pages plus a counter of pages never used: taking and returning
- * one is O(1), and the counter moves only when the stack is empty, so the committed part grows only when more
+ * The page allocator is a stack of returned pages plus a counter of touched pages. Taking and returning a
+ * page is O(1). The counter moves only when the stack is empty, so the committed part grows only when more
  * pages are in use than ever before.
  *
- * Tables are indexed by position, also where a window has dropped the pages before `first`: kernels find
- * position p at page_table[p / page_tokens] in every group, and look at what they see only. */
+ * Tables are indexed by position even if a window has dropped the pages before `first`: kernels find position
+ * p at page_table[p / page_tokens] in every group, and read only positions inside the window. */
 #include "alloc/kv/group.h"
 
 #include <string.h>
@@ -48,7 +48,7 @@ tsr_status tsr_kv_group_open(tsr_kv_group *group, tsr_runtime *rt, const tsr_kv_
     TSR_TRY(
         tsr_mem_array(n_devices, sizeof *group->committed_before, "KV regions", &group->committed_before));
     while (group->n_devices < rt->n_devices) {
-        int d = group->n_devices++; /* counted before it opens, so that a failure closes it too */
+        int d = group->n_devices++; /* counted before opening, so that a failure closes it too */
         TSR_TRY(tsr_kv_region_open(&group->regions[d], rt->devices[d], config, window, group->n_pages));
     }
 out:
@@ -70,7 +70,7 @@ void tsr_kv_group_close(tsr_kv_group *group)
 
 /* -- pages -- */
 
-/* The page that the next take gives. */
+/* The page that the next take_page() returns. */
 static int peek_page(const tsr_kv_group *group)
 {
     return group->n_returned > 0 ? group->returned[group->n_returned - 1] : group->n_touched;
@@ -138,7 +138,8 @@ tsr_kv_growth tsr_kv_group_growth(const tsr_kv_group *group, int seq, int64_t le
     if (at < end && at >= g.first && group->references[table[at]] > 1)
         g.copied = table[at];
     g.n_wanted = g.end - g.begin + (g.copied >= 0);
-    /* The copy is made while the pages that are dropped still hold what a failure must leave. */
+    /* The copy comes first: until it succeeds the dropped pages must keep their contents, so it cannot use
+     * one. */
     int n_dropped = count_own(group, table, before, TSR_MIN(g.first, end)), n_returned = group->n_returned;
     if (g.copied >= 0 && n_returned == 0)
         g.n_new = 1 + TSR_MAX(g.n_wanted - 1 - n_dropped, 0);
@@ -152,7 +153,7 @@ bool tsr_kv_group_fits(const tsr_kv_group *group, const tsr_kv_growth *growth)
     return growth->n_new <= group->n_pages - group->n_touched;
 }
 
-/* Make n_new pages usable that never were. */
+/* Commit n_new pages that were never used before. */
 static tsr_status commit(tsr_kv_group *group, int n_new)
 {
     tsr_status status = TSR_OK;
@@ -182,7 +183,7 @@ out:
     return status;
 }
 
-/* Drop the pages before `first`, the lowest last: it is taken next. */
+/* Drop the pages before `first`, the lowest last, so that it is taken next. */
 static void advance(tsr_kv_group *group, int seq, int first, int end)
 {
     int32_t *table = tsr_kv_group_table(group, seq);
@@ -195,7 +196,7 @@ void tsr_kv_group_grow(tsr_kv_group *group, const tsr_kv_growth *growth)
 {
     int32_t *table = tsr_kv_group_table(group, growth->seq);
     if (growth->copied >= 0) {
-        int copy = take_page(group); /* before any drop: prepare() copied to the page it gives now */
+        int copy = take_page(group); /* before any drop: prepare() copied to this page */
         drop_page(group, growth->copied);
         table[growth->old_end - 1] = copy;
     }
@@ -211,12 +212,12 @@ void tsr_kv_group_cut(tsr_kv_group *group, int seq, int64_t old_length, int64_t 
     const int32_t *table = tsr_kv_group_table(group, seq);
     int kept = TSR_MAX(pages_for(group, length), group->first[seq]);
     for (int i = pages_for(group, old_length); i-- > kept;)
-        drop_page(group, table[i]); /* from the end, so that the lowest page lies on top of the stack */
+        drop_page(group, table[i]); /* from the end, so that the lowest page is on top of the stack */
     if (length == 0)
         group->first[seq] = 0;
 }
 
-/* seq gets pages [first, end) of src. */
+/* Share pages [first, end) of src with seq. */
 static void share_pages(tsr_kv_group *group, int src, int seq, int first, int end)
 {
     const int32_t *from = tsr_kv_group_table(group, src);
@@ -233,7 +234,7 @@ void tsr_kv_group_fork(tsr_kv_group *group, int src, int dst, int64_t length)
     share_pages(group, src, dst, group->first[src], pages_for(group, length));
 }
 
-/* Which pages of an origin are its parent's. */
+/* The pages of an origin that are shared with the parent. */
 static tsr_kv_span shared_span(const tsr_kv_group *group, const tsr_kv_origin *o)
 {
     tsr_kv_span none = {o->span.first, o->span.first};
@@ -265,7 +266,7 @@ void tsr_kv_group_restore(tsr_kv_group *group, int seq, const tsr_kv_origin *ori
     int32_t *table = tsr_kv_group_table(group, seq);
     tsr_kv_span shared = shared_span(group, origin);
     group->first[seq] = origin->span.first;
-    if (shared.first < shared.end) /* else there may be no parent, and so no table of it to point to */
+    if (shared.first < shared.end) /* otherwise there may be no parent and no table to point to */
         share_pages(group, origin->parent, seq, shared.first, shared.end);
     for (int i = origin->span.first; i < origin->span.end; i++)
         if (i < shared.first || i >= shared.end)
@@ -274,8 +275,8 @@ void tsr_kv_group_restore(tsr_kv_group *group, int seq, const tsr_kv_origin *ori
 
 /* -- compaction -- */
 
-/* Copy pages in use from the top to free ones at the bottom. moved[page] is where a page that moved lies now;
- * entries of others are not looked at. */
+/* Copy pages in use from the top to free ones at the bottom. moved[page] is the new number of a moved page;
+ * other entries are not read. */
 static tsr_status move_down(tsr_kv_group *group, int32_t *moved)
 {
     tsr_status status = TSR_OK;
@@ -296,7 +297,7 @@ out:
     return status;
 }
 
-/* Tables name pages that have moved: those are free now, others in use are not. */
+/* Replace moved pages in tables: a moved page is free now, every other page in use is not. */
 static void follow_moves(tsr_kv_group *group, const int64_t *lengths, const int32_t *moved)
 {
     for (int s = 0; s < group->n_seq_max; s++) {
@@ -307,7 +308,8 @@ static void follow_moves(tsr_kv_group *group, const int64_t *lengths, const int3
     }
 }
 
-/* Free pages below the highest one in use, the lowest on top of the stack; those above were never touched. */
+/* Stack the free pages below the highest page in use, the lowest on top; pages above count as never
+ * touched. */
 static void collect_free(tsr_kv_group *group)
 {
     while (group->n_touched > 0 && group->references[group->n_touched - 1] == 0)
@@ -320,7 +322,7 @@ static void collect_free(tsr_kv_group *group)
 
 tsr_status tsr_kv_group_compact(tsr_kv_group *group, const int64_t *lengths)
 {
-    /* The stack is made anew afterwards, and has an entry per page. */
+    /* `returned` serves as scratch: it has an entry per page and is rebuilt afterwards. */
     tsr_status status = move_down(group, group->returned);
     follow_moves(group, lengths, group->returned);
     collect_free(group);

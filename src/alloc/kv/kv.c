@@ -1,5 +1,5 @@
-/* The KV region (alloc/kv/kv.h): sequences, whose lengths are the same in all groups of layers. What a group
- * does with its pages is in group.c. Every change first lets all groups do what can fail, and only then
+/* The KV region (alloc/kv/kv.h): sequences, with the same length in all groups of layers. Pages of a group
+ * are managed in group.c. Every change first runs the steps that can fail in all groups, and only then
  * changes tables. */
 #include "alloc/kv/kv.h"
 
@@ -89,7 +89,8 @@ int64_t tsr_kv_n_pages(const tsr_kv_config *config, int64_t window)
     int64_t n = (config->n_ctx + config->n_seq_max * (page - 1)) / page;
     if (window == 0 || config->keep_all)
         return n;
-    int64_t kept = window - 1 + config->n_batch; /* consecutive positions, the first anywhere in a page */
+    int64_t kept = window - 1 + config->n_batch; /* consecutive positions; the first can be anywhere in a
+                                                  * page */
     return TSR_MIN(n, config->n_seq_max * ((kept + page - 2) / page + 1));
 }
 
@@ -114,7 +115,7 @@ static tsr_status make_groups(tsr_kv *kv, tsr_runtime *rt, const tsr_kv_config *
         kv->group_of[i] = g;
         if (g < kv->n_groups)
             continue;
-        kv->n_groups++; /* counted before it opens, so that a failure closes it too */
+        kv->n_groups++; /* counted before opening, so that a failure closes it too */
         TSR_TRY(tsr_kv_group_open(&kv->groups[g], rt, config, layer->window));
     }
 out:
@@ -308,7 +309,7 @@ tsr_status tsr_kv_compact(tsr_kv *kv)
 
 /* -- another split -- */
 
-/* Whether pages of both have the same numbers, and this one holds nothing. */
+/* Whether both regions have the same groups and page numbers, and `kv` is empty. */
 static bool can_adopt(const tsr_kv *kv, const tsr_kv *from)
 {
     bool same = kv->n_groups == from->n_groups && kv->n_seq_max == from->n_seq_max;

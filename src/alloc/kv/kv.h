@@ -1,25 +1,25 @@
 /* The KV region: keys and values of all sequences, in pages.
  *
- * A page holds page_tokens consecutive positions of one sequence, for every layer of a group. Layers that see
- * as many positions (tsr_kv_layer.window) are a group: its pages lie together, and it has one page table per
- * sequence, the same on all devices: they hold the same tokens, each its own heads and layers, so a page
- * number means the same positions everywhere. Where page p of a group lies on a device: base + p *
- * page_bytes. Page i of a sequence holds its positions from i * page_tokens on, in every group.
+ * A page holds page_tokens consecutive positions of one sequence, for every layer of a group. Layers with the
+ * same window (tsr_kv_layer.window) are a group. A group has one region of pages per device and one page
+ * table per sequence. The table is the same on all devices: all hold the same tokens, each its own heads and
+ * layers, so a page number means the same positions everywhere. The address of page p of a group on a device
+ * is base + p * page_bytes. Page i of a sequence holds its positions from i * page_tokens on, in every group.
  *
- * Groups whose layers see all positions keep all pages of a sequence; those with a window keep the last ones.
- * The next token sees window - 1 positions before it, so with n_batch tokens at a time the pages of the last
- * window - 1 + n_batch positions are enough; no more are ever held, and those behind them go to the next
- * tokens. They are kept even when fewer tokens are added at once, so a sequence can be cut back by up to
- * n_batch tokens and go on; further back only to nothing, or never if keep_all is set.
+ * Groups whose layers see all positions keep all pages of a sequence; groups with a window keep the last
+ * pages. A token sees window - 1 positions before it, so with n_batch tokens at a time the pages of the last
+ * window - 1 + n_batch positions are enough. A group holds no more, and reuses older pages for the next
+ * tokens. This number is kept even when fewer tokens are added at a time, so a sequence can be cut by up to
+ * n_batch tokens and continued. Any other cut is to length 0, or needs keep_all.
  *
- * Each group has one region of address space per device, reserved for all pages when it is made and charged
- * at that full size (what was planned is what is taken); memory is committed as pages are first used, in
- * order of their numbers. Growing never moves or copies anything. Pages that become free are used again
- * before new ones are, so what is committed is the high-water mark of pages in use, until tsr_kv_compact()
- * moves pages together and gives the rest back.
+ * Each group has one region of address space per device, reserved for all pages at creation and charged at
+ * that full size (planned bytes are allocated bytes). Memory is committed as pages are first used, in the
+ * order of their numbers. Growing never moves or copies a page. Free pages are reused before new pages are
+ * committed, so the committed bytes are the high-water mark of pages in use, until tsr_kv_compact() moves
+ * pages together and decommits the rest.
  *
- * Pages are counted by reference, so a fork shares all of its parent's pages at no cost. A sequence that
- * continues inside a shared page gets a copy of it first (on every device); full pages stay shared.
+ * Pages are reference-counted, so a fork shares all pages of its parent without a copy. A sequence that
+ * continues inside a shared page first gets a copy of the page (on every device); full pages stay shared.
  *
  *     tsr_kv_create(rt, &config, &kv);
  *     if (tsr_kv_append(kv, seq, n_tokens) != TSR_OK) ...            (makes room for the next n positions)
@@ -30,8 +30,9 @@
  *     tsr_kv_trim(kv, seq, shorter);
  *     tsr_kv_remove(kv, seq);
  *
- * After creation nothing here allocates, and only commits and page copies reach a device. One thread at a
- * time, and no program that uses the region may run during append, trim, remove, fork or compact. */
+ * After creation no function here allocates; only commits and page copies reach a device. One thread at a
+ * time may use a region. No program that uses the region may run during append, trim, remove, fork or
+ * compact. */
 #ifndef TSR_ALLOC_KV_KV_H
 #define TSR_ALLOC_KV_KV_H
 
@@ -44,13 +45,14 @@
 
 typedef struct tsr_kv tsr_kv;
 
-/* Make the region. Groups are counted in the order in which their first layers come, at most
- * TSR_KV_MAX_GROUPS. `rt` must outlive it. TSR_ERR_MEMORY names the device and the bytes. */
+/* Make the region. Groups are numbered in the order of their first layers; at most TSR_KV_MAX_GROUPS. `rt`
+ * must outlive the region. TSR_ERR_MEMORY names the device and the bytes. */
 tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *config, tsr_kv **kv_out);
 void tsr_kv_destroy(tsr_kv *kv); /* NULL is fine */
 
-/* Where a layer's keys and values lie on a device; n_heads 0 and base NULL if it holds none. Stays valid as
- * long as the region. Pages beyond the committed ones must not be touched: use only those of page tables. */
+/* Addresses of a layer's keys and values on a device; n_heads 0 and base NULL: the device holds none. Valid
+ * as long as the region. Only pages of page tables may be accessed, because other pages may not be
+ * committed. */
 void tsr_kv_view_of(const tsr_kv *kv, int device, int layer, tsr_kv_view *view_out);
 
 /* Tokens of a sequence, 0 <= seq < n_seq_max; all are empty at first. */
@@ -60,52 +62,51 @@ int tsr_kv_n_groups(const tsr_kv *kv);
 int tsr_kv_group_of(const tsr_kv *kv, int layer);
 int64_t tsr_kv_window(const tsr_kv *kv, int group); /* 0: its layers see all positions */
 
-/* Page numbers of a sequence in a group, of which [first, end) are set; end is ceil(length / page_tokens), at
- * most tsr_kv_max_pages() = ceil(n_ctx / page_tokens). Valid until the sequence changes. */
+/* The page table of a sequence in a group; entries [first, end) are set. end is ceil(length / page_tokens),
+ * at most tsr_kv_max_pages() = ceil(n_ctx / page_tokens). Valid until the sequence changes. */
 const int32_t *tsr_kv_pages(const tsr_kv *kv, int group, int seq, tsr_kv_span *span_out);
 int tsr_kv_max_pages(const tsr_kv *kv);
 
 /* Whether append(seq, n_tokens) would find enough pages. */
 bool tsr_kv_fits(const tsr_kv *kv, int seq, int64_t n_tokens);
 
-/* Lengthen a sequence by n_tokens >= 0 positions, whose contents are undefined until they are written. The
- * pages of the new positions belong to this sequence alone afterwards. A program over more than n_batch new
- * positions would miss what the first of them see through a window.
- * TSR_ERR_FULL: too few free pages, or longer than n_ctx. TSR_ERR_MEMORY: a device could not commit memory.
- * Another status: copying a shared page failed. Nothing has changed then, in this or any other sequence. */
+/* Lengthen a sequence by n_tokens >= 0 positions. Their contents are undefined until written, and their pages
+ * are not shared. A program over more than n_batch new positions would miss positions in the windows of the
+ * first new positions. TSR_ERR_FULL: too few free pages, or longer than n_ctx. TSR_ERR_MEMORY: a device could
+ * not commit memory. Another status: copying a shared page failed. A failure changes no sequence. */
 tsr_status tsr_kv_append(tsr_kv *kv, int seq, int64_t n_tokens);
 
-/* The shortest length but 0 that trim() would cut a sequence to. */
+/* The shortest length other than 0 to which trim() can cut a sequence. */
 int64_t tsr_kv_min_length(const tsr_kv *kv, int seq);
 
-/* Shorten to `length` tokens (0 <= length <= the current one). TSR_ERR_INVALID also where a group with a
- * window no longer has what the next token would see: see tsr_kv_min_length(). */
+/* Shorten to `length` tokens (0 <= length <= the current one). TSR_ERR_INVALID also if a group with a window
+ * no longer has positions that the next token would see (tsr_kv_min_length()). */
 tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length);
 
-/* Make it empty. */
+/* Make a sequence empty. */
 tsr_status tsr_kv_remove(tsr_kv *kv, int seq);
 
-/* Make the empty sequence dst a copy of src, which shares its pages. */
+/* Make the empty sequence dst a copy of src that shares the pages of src. */
 tsr_status tsr_kv_fork(tsr_kv *kv, int src, int dst);
 
-/* Move the pages in use to the lowest numbers and give the memory behind them back to the devices. Page
- * tables change; contents do not. Where a page cannot be copied or memory cannot be given back, the status
- * says so and what was reached by then holds: nothing is lost, and less memory is returned. */
+/* Move the pages in use to the lowest numbers and decommit the memory behind them. Page tables change;
+ * contents do not. If copying or decommitting fails, contents are kept, less memory is decommitted, and the
+ * status is that of the device. */
 tsr_status tsr_kv_compact(tsr_kv *kv);
 
-/* Make the new, empty region `kv` hold what `from` holds: the same sequences in pages of the same numbers,
- * shared as they are there. Both were made with one config but for the devices of the layers. What each
- * device lacks is copied from those that have it; `from` stays as it is. Blocks. On failure `kv` can only be
+/* Copy all sequences of `from` to the new, empty region `kv`, with the same page numbers and the same
+ * sharing. The configs of both regions may differ in the devices of the layers only. Heads that a device
+ * lacks are copied from a device that has them; `from` is unchanged. Blocks. After a failure `kv` can only be
  * destroyed: TSR_ERR_MEMORY if a device cannot commit memory, or a device's own status. */
 tsr_status tsr_kv_adopt(tsr_kv *kv, const tsr_kv *from);
 
-/* The committed bytes of a device after a region with these layers took over `from`. */
+/* The committed bytes of a device after a region with these layers has adopted `from`. */
 size_t tsr_kv_adopt_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const tsr_device *device);
 
-/* Make the empty sequence `seq` hold `length` tokens whose pages' contents are undefined: of group g those
- * from first[g] on. Of those the ones that lie in the first `shared` tokens (whole pages, or all of it) and
- * that `parent` has are parent's. parent -1: it shares nothing. The spans must be what tsr_kv_saved_span()
- * can give. Errors as tsr_kv_append(). */
+/* Give the empty sequence `seq` the pages of `length` tokens, in group g from page first[g] on, with
+ * undefined contents. Pages inside the first `shared` tokens (whole pages, or the whole sequence) are shared
+ * with `parent` if it has them. parent -1: no page is shared. The spans must be possible results of
+ * tsr_kv_saved_span(). Errors are those of tsr_kv_append(). */
 typedef struct tsr_kv_saved {
     int64_t length, shared;
     int parent;
@@ -114,23 +115,23 @@ typedef struct tsr_kv_saved {
 
 tsr_status tsr_kv_restore(tsr_kv *kv, int seq, const tsr_kv_saved *saved);
 
-/* What a file keeps of a sequence in a group: what the next token sees, and the one before it would. Any
- * region with the same layers has room for that, whatever its n_batch. */
+/* The pages of a sequence in a group that a file keeps: the positions that the next token sees, and those
+ * that the last token saw. Every region with the same layers has room for these, whatever its n_batch. */
 tsr_kv_span tsr_kv_saved_span(const tsr_kv *kv, int group, int seq);
 
 /* Whether pages from `first` on can be a saved span of a sequence of this length. */
 bool tsr_kv_saved_valid(const tsr_kv *kv, int group, int64_t length, int64_t first);
 
-/* A page as no split shows it, for files: per layer of the group the keys of all heads,
- * [heads][page_tokens][head_dim] in the KV types, then the values, nothing between. Of the last page of a
- * sequence the positions that it does not reach are zero bytes, so that equal sequences are equal bytes.
- * `index` counts the sequence's pages from 0. Blocks. TSR_ERR_INVALID: there is no such page. put() writes
- * the page for every sequence that shares it. */
+/* A whole page, for files; its bytes do not depend on the split. Per layer of the group: the keys of all
+ * heads, [heads][page_tokens][head_dim] in the KV types, then the values, without gaps. Positions of the last
+ * page behind the end of the sequence are zero bytes, so that equal sequences are equal bytes. `index` counts
+ * the sequence's pages from 0. Blocks. TSR_ERR_INVALID: there is no such page. put() changes the page for
+ * every sequence that shares it. */
 size_t tsr_kv_page_bytes(const tsr_kv *kv, int group);
 tsr_status tsr_kv_page_get(const tsr_kv *kv, int group, int seq, int index, unsigned char *bytes);
 tsr_status tsr_kv_page_put(tsr_kv *kv, int group, int seq, int index, const unsigned char *bytes);
 
-/* Counts of pages: in all; not used; used; used by more than one sequence; committed by what is used. */
+/* Numbers of pages: all; free; in use; in use by several sequences; ever used and therefore committed. */
 typedef struct tsr_kv_stats {
     int n_pages, n_free, n_used, n_shared, n_touched;
 } tsr_kv_stats;
@@ -138,8 +139,8 @@ typedef struct tsr_kv_stats {
 tsr_kv_stats tsr_kv_group_stats(const tsr_kv *kv, int group);
 tsr_kv_stats tsr_kv_stats_of(const tsr_kv *kv); /* of all groups together */
 
-/* Bytes of a device's region: reserved (= charged to TSR_MEMORY_KV), those of them that are of groups with a
- * window, and committed so far. */
+/* Bytes of a device's region: reserved (= charged to TSR_MEMORY_KV), reserved by groups with a window, and
+ * committed so far. */
 size_t tsr_kv_reserved_bytes(const tsr_kv *kv, int device);
 size_t tsr_kv_windowed_bytes(const tsr_kv *kv, int device);
 size_t tsr_kv_committed_bytes(const tsr_kv *kv, int device);

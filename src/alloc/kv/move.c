@@ -1,10 +1,10 @@
 /* Moving KV pages from regions that divide heads one way to regions that divide them another way.
  *
- * A whole page (tsr_kv_page_get()) has one order of heads whatever the split, and every part of a device's
- * page knows its place in it. So what goes where is an intersection of intervals: for each layer's keys and
- * values on a new device, the bytes that an old device holds. Those of many consecutive pages lie one page
- * apart on both sides: one 2-D copy. What stays on its device is copied there; what changes devices passes
- * through a buffer in host memory, small enough to stay in a processor's cache. */
+ * A whole page (tsr_kv_page_get()) has the same order of heads under every split, and every part of a
+ * device's page has an offset in the whole page. So each copy is an intersection of intervals: the bytes of a
+ * layer's keys or values that both a new and an old device hold. In consecutive pages these bytes are one
+ * page apart on both sides, so one 2-D copy moves them. Bytes that stay on a device are copied there. Bytes
+ * that change devices pass through a buffer in host memory that is small enough for a processor's cache. */
 #include "alloc/kv/region.h"
 
 #include "core/mem.h"
@@ -20,7 +20,7 @@ typedef struct move {
     size_t bounce_bytes;
 } move;
 
-/* Keys or values of a layer: where in the device's page, how many, and where in a whole page. */
+/* Keys or values of a layer: offset in the device's page, bytes, offset in a whole page. */
 typedef struct stretch {
     size_t offset, bytes, whole;
 } stretch;
@@ -60,7 +60,7 @@ out:
     return status;
 }
 
-/* Who has the byte `at` of a whole page: preferably the device that wants it. */
+/* A region that holds byte `at` of a whole page: preferably on device `wanting`. */
 static const tsr_kv_region *holder_of(const move *m, int wanting, int layer, bool values, size_t at,
                                       stretch *held_out)
 {
@@ -83,10 +83,11 @@ static tsr_status fill(const move *m, int device, int layer, bool values)
         size_t at = want.whole + done;
         const tsr_kv_region *from = holder_of(m, device, layer, values, at, &held);
         if (!from)
-            return tsr_fail(TSR_ERR_INVALID,
-                            "KV layer %d: no device holds what %s is to get; both splits must have the same "
-                            "layers and heads",
-                            layer, m->to[device].device->name);
+            return tsr_fail(
+                TSR_ERR_INVALID,
+                "KV layer %d: the old split has no heads for device %s; both splits must have the same "
+                "layers and heads",
+                layer, m->to[device].device->name);
         width = TSR_MIN(want.bytes - done, held.whole + held.bytes - at);
         TSR_TRY(carry(m, &m->to[device], want.offset + done, from, held.offset + (at - held.whole), width));
     }
@@ -123,7 +124,7 @@ tsr_status tsr_kv_regions_move(const tsr_kv_region *to, const tsr_kv_region *fro
     m.bounce_bytes = TSR_MAX((size_t)BOUNCE_BYTES, largest_part(&m));
     if (n_pages == 0)
         return TSR_OK;
-    TSR_TRY(tsr_mem_array(m.bounce_bytes, 1, "KV pages on their way", &m.bounce));
+    TSR_TRY(tsr_mem_array(m.bounce_bytes, 1, "moving KV pages", &m.bounce));
     for (int end; m.first < n_pages; m.first = end) {
         for (end = m.first; end < n_pages && references[end] > 0; end++)
             ;
@@ -131,7 +132,7 @@ tsr_status tsr_kv_regions_move(const tsr_kv_region *to, const tsr_kv_region *fro
         if (m.n_pages > 0)
             TSR_TRY(move_pages(&m));
         else
-            end++; /* nobody uses this one */
+            end++; /* a page that no sequence uses */
     }
 out:
     tsr_mem_free(m.bounce);

@@ -1,8 +1,8 @@
-/* One device's stretch of the KV region (alloc/kv/region.h).
+/* One device's part of the KV region (alloc/kv/region.h).
  *
- * A page is, for each layer held here in order: K as [heads][page_tokens][head_dim], then V likewise, each
- * part at a multiple of 64 bytes (a cache line, and the widest vector load). All layers of a group lie
- * together, so one commit and one copy serve a page whole. */
+ * A page contains, for each layer of the device in order, K as [heads][page_tokens][head_dim], then V as
+ * [heads][page_tokens][head_dim]. Each part starts at a multiple of 64 bytes (a cache line, and the widest
+ * vector load). All layers of a group are in one page, so one commit or one copy handles a whole page. */
 #include "alloc/kv/region.h"
 
 #include "core/mem.h"
@@ -23,7 +23,7 @@ static bool add_part(size_t *page_bytes, int64_t n_heads, int64_t page_tokens, s
     return true;
 }
 
-/* What one row of heads takes in a whole page, and where this device's begin in it; false on overflow. */
+/* Append one part of all heads to the whole page, and find this device's offset in it; false on overflow. */
 static bool add_whole(size_t *whole_bytes, const tsr_shard_map *heads, int device, int64_t page_tokens,
                       size_t row_bytes, size_t *offset_out)
 {

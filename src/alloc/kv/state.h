@@ -1,4 +1,4 @@
-/* What a KV region consists of. */
+/* The definition of a KV region. */
 #ifndef TSR_ALLOC_KV_STATE_H
 #define TSR_ALLOC_KV_STATE_H
 
