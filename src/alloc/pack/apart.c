@@ -1,5 +1,5 @@
-/* Packing items that share no memory: greedy packings first, the exact search where none of them meets the
- * bound. */
+/* Packing items that share no memory: greedy packings first, then the exact search if no greedy packing
+ * meets the bound. */
 #include <string.h>
 
 #include "alloc/pack/work.h"
@@ -37,7 +37,7 @@ int64_t tsr_pack_total(const tsr_pack_work *w, const int64_t *offset)
     return total;
 }
 
-/* The offsets found, as the caller's value. */
+/* Write the offsets as a solution for the caller. */
 static tsr_status write_solution(const tsr_pack_work *w, const int64_t *offset, const char *method,
                                  tsr_pack_solution *solution_out)
 {
@@ -66,7 +66,7 @@ out:
     return status;
 }
 
-/* The best of the greedy packings, up to the first that meets the bound; its name. */
+/* The best greedy packing, or the first that meets the bound; *method_out is its name. */
 static tsr_status pack_greedily(tsr_pack_work *w, int64_t *best, const char **method_out)
 {
     tsr_status status = TSR_OK;
@@ -87,8 +87,9 @@ out:
     return status;
 }
 
-/* The searches, where greedy packings leave something to look for. With limited chunks one that sees all
- * chunks as one line finds packings, and an assignment of items to chunks finds and proves what is left. */
+/* The searches, if no greedy packing meets the bound. With limited chunks the first search treats all chunks
+ * as one line of bytes and only finds packings; the second assigns items to chunks, finds packings and
+ * proves bounds. */
 static tsr_status pack_exactly(tsr_pack_work *w, size_t capacity, tsr_pack_budget *budget, int64_t *offset)
 {
     tsr_status status = TSR_OK;

@@ -1,7 +1,7 @@
 /* Size-ordered best fit: the largest item first, each into the smallest gap that holds it.
  *
- * The gaps of an item are those between the placed items that live at the same time; where none is large
- * enough it goes on top of them. Good where sizes differ much, as in transformer graphs, where it usually
+ * The gaps of an item are those between the placed items that live at the same time. If no gap is large
+ * enough, the item goes on top. Best fit is good if sizes differ much. In transformer graphs it usually
  * meets the bound. */
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ typedef struct key {
     int item;
 } key;
 
-/* Large before small, long before short, then as given. */
+/* Large before small, long before short, then by index. */
 static int compare_keys(const void *a, const void *b)
 {
     const key *x = a, *y = b;
@@ -25,7 +25,7 @@ static int compare_keys(const void *a, const void *b)
     return x->item - y->item;
 }
 
-/* Items that have their place, ascending by offset. */
+/* The placed items, ascending by offset. */
 typedef struct shelf {
     const tsr_pack_work *w;
     const int64_t *offset;
@@ -48,8 +48,8 @@ static void put(shelf *s, int item)
     s->n++;
 }
 
-/* The placed items that live together with `item`, into s->obstacles. The whole packing spends its time here,
- * on comparisons that no branch predictor can guess: hence no branch. */
+/* Write the placed items that live at the same time as `item` to s->obstacles. Most of the packing's time is
+ * spent here. The comparisons are unpredictable, so the loop has no branch. */
 static int find_obstacles(const shelf *s, int item)
 {
     int n = 0;
@@ -64,7 +64,7 @@ static int64_t best_gap(const shelf *s, int item)
 {
     const tsr_pack_work *w = s->w;
     int n = find_obstacles(s, item);
-    int64_t end = 0, best = -1, best_bytes = INT64_MAX; /* `end`: where the obstacles so far end */
+    int64_t end = 0, best = -1, best_bytes = INT64_MAX; /* `end`: highest end of the obstacles so far */
 
     for (int i = 0; i < n; i++) {
         int64_t begin = s->offset[s->obstacles[i]], gap = begin - end;

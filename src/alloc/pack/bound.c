@@ -1,8 +1,8 @@
-/* What no packing can beat: the bytes that are live together.
+/* The lower bound of every packing: the most bytes that are live at one step.
  *
- * Where every offset is a multiple of some alignment, items stacked on one another take their size rounded up
- * to it, all but the uppermost; the bound counts that. (It does not where chunks are limited: every chunk has
- * an uppermost item, and their number is open.) */
+ * If every offset is a multiple of some alignment, each stacked item except the uppermost takes its size
+ * rounded up to the alignment; the bound counts the rounding. (Limited chunks: rounding is not counted,
+ * because every chunk has an uppermost item and the number of chunks is unknown.) */
 #include "alloc/pack/work.h"
 
 #include "core/mem.h"

@@ -1,4 +1,4 @@
-/* Budgets are counted in placements, and in CPU time where the caller limits that. */
+/* Budgets count placements, and CPU time if the caller limits it. */
 #include "alloc/pack/budget.h"
 
 #include <time.h>
@@ -14,7 +14,7 @@ static int64_t cpu_ns(void)
 
 tsr_pack_budget tsr_pack_budget_of(int n_items, const tsr_pack_limits *limits)
 {
-    enum { DEFAULT_ITEMS = 1000000 }; /* looked at, of the order of 0.1 us each */
+    enum { DEFAULT_ITEMS = 1000000 }; /* items visited, about 0.1 us each */
     tsr_pack_budget budget = {.nodes = limits ? limits->max_nodes : DEFAULT_ITEMS / TSR_MAX(n_items, 1)};
     if (limits && limits->max_cpu_seconds > 0)
         budget.deadline_ns = cpu_ns() + (int64_t)(TSR_MIN(limits->max_cpu_seconds, 1e9) * 1e9);

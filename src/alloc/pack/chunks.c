@@ -1,36 +1,36 @@
-/* Exact packing into chunks of limited size: which chunk gets which item?
+/* Exact packing into chunks of limited size: assigning items to chunks.
  *
- * Items are assigned one after another, largest first, to one of the chunks in use or to a new one, and once
- * all are, every chunk is a problem of its own for the exact packer. An assignment is given up as soon as the
- * bytes alive at once in its chunks add up to no less than what was found, or to more than a chunk may have.
- * Chunks are alike but for the first, which has the fixed items, so a new one is tried once.
+ * Items are assigned one after another, largest first, to a chunk in use or to a new one. When all items are
+ * assigned, the exact packer packs each chunk. An assignment is abandoned as soon as the bounds of its
+ * chunks add up to at least the best total, or one bound exceeds the size of a chunk. All chunks except the
+ * first, which has the fixed items, are alike, so only one new chunk is tried.
  *
- * Before that, one chunk without a limit is asked what it needs: where all sizes are multiples of the largest
- * alignment, chunks can be laid end to end, so no division into chunks is smaller. */
+ * First the items are packed into one chunk without a limit. If all sizes are multiples of the largest
+ * alignment, chunks can be joined end to end, so no division into chunks is smaller. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "alloc/pack/work.h"
 #include "core/mem.h"
 
-/* Above this many items the assignments are too many to get anywhere. */
+/* Above this many items there are too many assignments to search. */
 enum { MOST_ITEMS = 128, MOST_LIVE = 1 << 20 };
 
 typedef struct chunks {
     tsr_pack_work *w;
     int *order;           /* [n] items in the order of assignment: fixed ones first, then by size */
-    int *chunk;           /* [n] by place in that order: its chunk, -1: none yet */
+    int *chunk;           /* [n] by place in that order: the item's chunk, -1: none yet */
     int *n_open;          /* [n + 1] chunks in use before that place */
     int64_t *live;        /* [n][n_steps] of a chunk: bytes alive at each step */
-    int64_t *bound;       /* [n] of a chunk: the most of them */
+    int64_t *bound;       /* [n] of a chunk: the most live bytes of any step */
     int64_t *undo;        /* [n] by place: the chunk's bound before */
     int64_t total;        /* sum of the bounds */
     int64_t best;         /* bytes of the best packing so far */
-    int64_t least;        /* proven of all assignments that were looked at */
-    int64_t *offset;      /* [n] of it */
+    int64_t least;        /* proven for all assignments that were visited */
+    int64_t *offset;      /* [n] of the best packing */
     int64_t *trial;       /* [n] */
     tsr_pack_item *items; /* [n] of one chunk */
-    int *members;         /* [n] their numbers */
+    int *members;         /* [n] item numbers */
     tsr_pack_budget *budget;
 } chunks;
 
@@ -62,7 +62,7 @@ static void take_back(chunks *c, int place)
     c->chunk[place] = -1;
 }
 
-/* Moves the item at `place` on to the next chunk that is worth looking into; false: there is none. */
+/* Move the item at `place` to its next possible chunk that could improve the best; false: there is none. */
 static bool assign_next(chunks *c, int place)
 {
     const tsr_pack_work *w = c->w;
@@ -82,7 +82,7 @@ static bool assign_next(chunks *c, int place)
 
 /* -- packing an assignment -- */
 
-/* Packs one chunk by itself; its size, and what is proven of it. */
+/* Pack one chunk; returns its size and the proven lower bound of its size. */
 static tsr_status pack_chunk(chunks *c, int chunk, size_t *bytes_out, size_t *least_out)
 {
     tsr_status status = TSR_OK;
@@ -111,7 +111,7 @@ out:
     return status;
 }
 
-/* All items have their chunk. */
+/* Pack every chunk, when all items are assigned. */
 static tsr_status pack_assignment(chunks *c)
 {
     tsr_status status = TSR_OK;
@@ -135,7 +135,7 @@ out:
     return status;
 }
 
-/* Goes through the assignments. Raises w->least when none was left out. */
+/* Enumerate the assignments. Raises w->least if the enumeration is complete. */
 static tsr_status go_through(chunks *c, int64_t good_enough)
 {
     tsr_status status = TSR_OK;
@@ -191,7 +191,7 @@ static tsr_status set_order(chunks *c)
     return TSR_OK;
 }
 
-/* Raises w->least to what one chunk without a limit needs. */
+/* Raise w->least to the size of one chunk without a limit. */
 static tsr_status ask_one_chunk(chunks *c)
 {
     tsr_status status = TSR_OK;

@@ -1,9 +1,9 @@
-/* From "is there a packing of so many bytes?" to the smallest packing.
+/* The smallest packing, by asking the search whether there is a packing of at most N bytes.
  *
- * The bound is asked for first, since it is usually the answer, then sizes halfway between what is ruled out
- * and what is known to do. Every question gets the same effort; what is left of the budget goes into further
- * rounds of four times the effort. Within a question attempts follow the sequence of Luby, Sinclair and
- * Zuckerman ("Optimal speedup of Las Vegas algorithms", 1993): 1, 1, 2, 1, 1, 2, 4, ... */
+ * N is first the bound, which is usually the answer, then halfway between the largest impossible and the
+ * smallest known size. Every N gets the same effort; the rest of the budget goes into further rounds with
+ * four times the effort. Attempts for one N follow the sequence of Luby, Sinclair and Zuckerman ("Optimal
+ * speedup of Las Vegas algorithms", 1993): 1, 1, 2, 1, 1, 2, 4, ... */
 #include "alloc/pack/search.h"
 #include "core/mem.h"
 #include "core/status.h"
@@ -29,7 +29,7 @@ static int64_t luby(int64_t i) /* i = 1, 2, ... */
     }
 }
 
-/* Asks for a packing of `target` bytes, at the price of about `most_nodes`, and keeps it. */
+/* Search a packing of `target` bytes with about `most_nodes` placements; a packing that is found is kept. */
 static tsr_pack_answer ask(exact *e, int64_t target, int64_t most_nodes)
 {
     int64_t least = e->budget->nodes - TSR_MIN(most_nodes, e->budget->nodes);
@@ -38,7 +38,7 @@ static tsr_pack_answer ask(exact *e, int64_t target, int64_t most_nodes)
     for (int attempt = 0;
          answer == TSR_PACK_GAVE_UP && e->budget->nodes > least && !tsr_pack_budget_is_over(e->budget);
          attempt++) {
-        /* Twice the items: a dive places each once, and a little putting right is worth it. */
+        /* Twice the items: a dive places each item once, and some backtracking pays. */
         int64_t nodes = TSR_MIN(luby(attempt + 1) * 2 * e->search.n, e->budget->nodes - least);
         answer = tsr_pack_search_run(&e->search, target, attempt, nodes, e->budget, e->trial);
     }
@@ -48,15 +48,15 @@ static tsr_pack_answer ask(exact *e, int64_t target, int64_t most_nodes)
         e->trial = swap;
         e->best_total = tsr_pack_total(e->w, e->best);
     }
-    /* With limited chunks the search asks for the end of the last one,
-     * and the others may be less than full. */
+    /* With limited chunks `target` is the end of the last chunk, and other chunks may be partly empty, so
+     * nothing is proven about the total. */
     if (answer == TSR_PACK_IMPOSSIBLE && e->w->chunk_bytes == INT64_MAX)
         e->lower = TSR_MAX(e->lower, target + e->grain);
     return answer;
 }
 
-/* One question after another, until nothing between is left to ask.
- * True: some had no answer at this effort. */
+/* Bisect until no size is left between the proven bound and the best packing. True: the search gave up on
+ * some sizes at this effort. */
 static bool close_gap(exact *e, int64_t effort, int64_t bound_effort)
 {
     bool gave_up = false;

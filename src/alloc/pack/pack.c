@@ -1,4 +1,4 @@
-/* The packer's door: which of its parts packs a problem. */
+/* The entry of the packer: chooses the strategy for a problem. */
 #include "alloc/pack/pack.h"
 
 #include "alloc/pack/work.h"

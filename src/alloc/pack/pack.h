@@ -1,12 +1,12 @@
 /* Static memory packing: buffers with known lifetimes into as few bytes as possible.
  *
- * A problem is a value: items that are live in [lower, upper) steps, with a size, an alignment, perhaps a
- * fixed place, perhaps a partner whose memory they must or may share (an op's result over an operand that
- * dies with it), and the most bytes that one chunk (one device allocation) may have. A solution is a value
- * too: a chunk and an offset for every item, such that no two items live at the same step share a byte unless
- * they share their memory. Which may do so and into which chunk an item goes is part of the search. A
- * solution's quality is known, because the bytes live at the busiest step are a lower bound for every
- * packing.
+ * A problem is a value: a list of items, and the most bytes of one chunk (one device allocation). An item is
+ * live in steps [lower, upper) and has a size, an alignment, optionally a fixed place, and optionally a
+ * partner whose memory it must or may share (an op's result over an operand whose life ends there). A
+ * solution is a value too: a chunk and an offset for every item, such that no two items that are live at the
+ * same step overlap, unless they share memory. The packer also decides which items share and the chunk of
+ * each item. The quality of a solution is known, because the bytes live at the busiest step are a lower
+ * bound for every packing.
  *
  *     tsr_pack_item items[] = {{0, 2, 4096, 256, TSR_PACK_FREE, "norm"},
  *                              {1, 3, 8192, 256, TSR_PACK_FREE, "query"}};
@@ -24,12 +24,12 @@
 
 #include "alloc/pack/problem.h"
 
-/* Pack. *solution_out is written only on success and released with tsr_pack_solution_free(). Where `limits`
- * is NULL the exact search may try about a million items over all its placements (some tenths of a second).
- * Without a time limit the result is deterministic: the same problem has the same solution on every machine.
- * 500 items of a transformer meet the bound without a search, in well under a millisecond.
- * TSR_ERR_INVALID: a malformed item, fixed items that overlap, or that must share but lie elsewhere (the
- * message names them). TSR_ERR_MEMORY: an item is larger than a chunk may be, or host memory is short. */
+/* Pack. *solution_out is written only on success and released with tsr_pack_solution_free(). `limits` NULL:
+ * the exact search may visit about a million items over all placements (some tenths of a second). Without a
+ * time limit the result is deterministic: a problem has the same solution on every machine. 500 items of a
+ * transformer meet the bound without a search, in well under a millisecond. TSR_ERR_INVALID: a malformed
+ * item, fixed items that overlap, or items that must share but are fixed at different places (the message
+ * names them). TSR_ERR_MEMORY: an item is larger than a chunk, or host memory is short. */
 TSR_NODISCARD tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits,
                                         tsr_pack_solution *solution_out);
 

@@ -1,4 +1,4 @@
-/* The end of a solution. */
+/* Freeing a solution. */
 #include "alloc/pack/problem.h"
 
 #include <string.h>

@@ -1,18 +1,18 @@
 /* Exact packing: is there a packing of at most `capacity` bytes?
  *
- * In a packing whose sum of offsets is smallest every item lies at 0 or directly on another one (up to
- * alignment and fixed items), and is placed after everything below it. So each unplaced item has one lowest
- * offset that the placed ones leave, and one question: is it placed there, or does something that is still
- * unplaced come under it (it is *skipped* until that raises its offset)? The question may be put for any item
- * under which no unplaced one would fit; the search asks where the answer is nearly forced, and goes back as
- * soon as some section (search_infer.c) cannot end below the capacity.
+ * In a packing with the smallest sum of offsets every item is at 0 or directly on another one (up to
+ * alignment and fixed items), and can be placed after everything below it. So each unplaced item has one
+ * lowest offset that the placed items leave free, and one decision: place it there, or *skip* it until an
+ * item that is placed below raises its offset. The decision can be made for any item under which no unplaced
+ * item fits. The search decides where the choice is nearly forced, and backtracks as soon as a section
+ * (search_infer.c) cannot end below the capacity.
  *
- *   - Placed items may separate the others into components that share no step. Each is packed on its own; a
- *     dead end in one goes back to the placement that made it, past the others.
- *   - A component's future depends on its items, their offsets and which are skipped, not on how that came
- *     about: dead ends are remembered by a hash of these, across attempts. (128 bits: a false match is less
- *     likely than a fault of the machine.)
- *   - Of equal items with equal lives only one is tried at a place.
+ *   - Placed items may separate the others into components that share no step. Each component is packed on
+ *     its own; a dead end in one backtracks to the placement that made the component, past the others.
+ *   - Whether a component can be packed depends only on its items, their offsets and which are skipped. Dead
+ *     ends are remembered by a hash of this state, across attempts. (128 bits: a false match is less likely
+ *     than a fault of the machine.)
+ *   - Of equal items with equal lives only one is tried at an offset.
  *   - Hard problems are hard because of an early mistake, so attempts are short, in various orders (Luby,
  *     Sinclair, Zuckerman, "Optimal speedup of Las Vegas algorithms", 1993; exact.c).
  *
@@ -27,7 +27,7 @@
 
 enum { NONE = TSR_PACK_NONE };
 
-/* -- changes and their undoing -- */
+/* -- changes and undo -- */
 
 static void change(tsr_pack_search *s, int item, bool skipped, int64_t offset)
 {
@@ -45,8 +45,8 @@ static void undo_changes(tsr_pack_search *s, int n_changes)
     }
 }
 
-/* Raises what lies on the frame's new item, and writes the component's other items to the top of the lists,
- * sorted; their number. */
+/* Raise the items that overlap the frame's new item, and write the component's other items to the top of the
+ * lists, sorted. Returns their number. */
 static int place(tsr_pack_search *s, tsr_pack_frame *f, int item)
 {
     const int *list = s->lists + f->component.list;
@@ -91,7 +91,7 @@ static void unplace(tsr_pack_search *s, tsr_pack_frame *f)
     f->placed = NONE;
 }
 
-/* The placed item led nowhere: take it back. It will not lie there, nor will its equals. */
+/* The placed item led to a dead end: undo the placement, and skip the item and its equals. */
 static void skip_placed(tsr_pack_search *s, tsr_pack_frame *f)
 {
     const int *list = s->lists + f->component.list;
@@ -150,7 +150,7 @@ static bool all_fixed(const tsr_pack_search *s, const int *list, int n)
     return true;
 }
 
-/* Adds n items of the lists to the components that wait; the new head of those. */
+/* Add n items of the lists as a component before `next`; returns the new head. */
 static int add_component(tsr_pack_search *s, int list, int n, int creator, int next)
 {
     if (all_fixed(s, s->lists + list, n))
@@ -161,7 +161,7 @@ static int add_component(tsr_pack_search *s, int list, int n, int creator, int n
     return s->n_components++;
 }
 
-/* Splits the n items that place() left into components, which wait before `next`; their head. */
+/* Split the n items that place() left into components before `next`; returns the head. */
 static int split(tsr_pack_search *s, int n, int creator, int next)
 {
     int placed = s->frames[creator].placed, list = s->lists_used;
@@ -185,7 +185,7 @@ static int split(tsr_pack_search *s, int n, int creator, int next)
     return add_component(s, list, n, creator, next);
 }
 
-/* -- the walk -- */
+/* -- the search -- */
 
 static void push(tsr_pack_search *s, int depth, int component)
 {
@@ -199,7 +199,7 @@ static void push(tsr_pack_search *s, int depth, int component)
                                         .checked = c->creator == depth - 1 && depth > 0};
 }
 
-/* From a frame that has nothing left to the placement that made its component. */
+/* Backtrack from an exhausted frame to the placement that made its component. */
 static int backtrack(tsr_pack_search *s, int depth)
 {
     const tsr_pack_component *c = &s->frames[depth].component;
@@ -212,17 +212,16 @@ static int backtrack(tsr_pack_search *s, int depth)
     return creator;
 }
 
-/* Whether the stacks have room for what one item more may put on them. At worst they grow with the square of
- * the number of items, so those of large problems are smaller, and a search that
- * would outgrow them gives up. */
+/* Whether the stacks have room for one more placement. At worst they grow with the square of the number of
+ * items; stacks of large problems are smaller than that, and a search that would outgrow them gives up. */
 static bool has_room(const tsr_pack_search *s, const tsr_pack_frame *f)
 {
     return s->lists_used + f->component.n <= s->most_lists &&
            s->n_changes + 2 * f->component.n <= s->most_changes;
 }
 
-/* Tries an item at its offset; the head of what is to be packed then, or NONE in *next_out when that is
- * nothing. False: a dead end. */
+/* Place an item at its offset. *next_out is the head of the components to pack next, or NONE. False: a dead
+ * end. */
 static bool try_item(tsr_pack_search *s, int depth, int item, int *next_out)
 {
     tsr_pack_frame *f = &s->frames[depth];
@@ -246,7 +245,7 @@ static int choose(tsr_pack_search *s, tsr_pack_frame *f, tsr_pack_choice choice)
     return tsr_pack_search_choose(s, list, f->component.n, choice);
 }
 
-/* Everything unplaced, as one component. */
+/* Start with all items unplaced, in one component. */
 static void start(tsr_pack_search *s, int64_t capacity, int attempt)
 {
     if (capacity > s->memo_capacity)

@@ -1,14 +1,14 @@
-/* What a partial packing already says about the items that have no place yet.
+/* Inference: bounds on the offsets of unplaced items in a partial packing.
  *
- * In one section (a set of items that all live at once) items are stacked without overlap, each from its
- * release on: jobs on one machine. The machine is done earliest when it takes them by release, so that order
- * gives a lower bound on where the section ends, gaps included; a section that ends above the capacity is a
- * dead end. Releases are the lowest free offsets, or, for a skipped item, the lowest end of what can still
- * come to lie under it. */
+ * In one section (a set of items that are all live at the same step) items are stacked without overlap, each
+ * at or above its release, like jobs on one machine. Taking jobs in the order of their releases finishes
+ * earliest, so this order gives a lower bound on the end of the section, gaps included. A section that ends
+ * above the capacity is a dead end. The release of an item is its lowest free offset or, for a skipped item,
+ * the lowest end of an item that can still be placed under it. */
 #include "alloc/pack/search.h"
 #include "core/mem.h"
 
-/* The lowest end of an item that can come under a skipped one; INT64_MAX: there is none. */
+/* The lowest end of an item that can be placed under a skipped item; INT64_MAX: there is none. */
 static int64_t lowest_support(const tsr_pack_search *s, const int *list, int n, int item)
 {
     int64_t end = s->offset[item] + s->size[item], lowest = INT64_MAX;
@@ -21,7 +21,8 @@ static int64_t lowest_support(const tsr_pack_search *s, const int *list, int n, 
     return lowest;
 }
 
-/* Releases of all items; skipped ones are gathered in s->moved by release. Their number, or TSR_PACK_NONE. */
+/* Set the releases of all items, and list the skipped items in s->moved by release. Returns the number of
+ * skipped items, or TSR_PACK_NONE. */
 static int set_releases(tsr_pack_search *s, const int *list, int n)
 {
     int n_skipped = 0;
@@ -43,7 +44,7 @@ static int set_releases(tsr_pack_search *s, const int *list, int n)
     return n_skipped;
 }
 
-/* The list with its skipped items where their releases put them. */
+/* Set s->schedule to the list, sorted by release. */
 static void set_schedule(tsr_pack_search *s, const int *list, int n, int n_skipped)
 {
     int out = 0, next = 0;
@@ -92,7 +93,7 @@ bool tsr_pack_search_infer(tsr_pack_search *s, const int *list, int n)
 
 /* -- what to decide next -- */
 
-/* An item may be decided on when nothing that meets it and is not placed would fit below it. */
+/* An item can be decided on if no unplaced item that is live at the same time fits below it. */
 static bool can_decide(const tsr_pack_search *s, const int *list, int n, int item)
 {
     if (s->skipped[item] || s->fixed[item])
@@ -104,8 +105,8 @@ static bool can_decide(const tsr_pack_search *s, const int *list, int n, int ite
     return true;
 }
 
-/* The lowest item. There is one unless the component is a dead end: in a packing that continues this one, its
- * lowest item is not skipped, and nothing unplaced ends below it. */
+/* The lowest item. One exists unless the component is a dead end: in every packing that continues this one,
+ * the lowest item is not skipped, and no unplaced item ends below it. */
 static int choose_lowest(const tsr_pack_search *s, const int *list, int n)
 {
     int64_t lowest_end = INT64_MAX;
@@ -118,8 +119,8 @@ static int choose_lowest(const tsr_pack_search *s, const int *list, int n)
     return TSR_PACK_NONE;
 }
 
-/* The section where the fewest items can be the lowest one. What a section may waste is capacity - height, so
- * its lowest item begins at most that far above the lowest release. */
+/* The section in which the fewest items can be the lowest. A section may waste capacity - height bytes, so
+ * its lowest item starts at most that far above the lowest release. */
 static int narrowest_section(tsr_pack_search *s, const int *list, int n)
 {
     int first, end, best = TSR_PACK_NONE;

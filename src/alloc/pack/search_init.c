@@ -7,7 +7,7 @@
 #include "core/status.h"
 
 enum { N_ORDERS = 3 };
-enum { MOST_LISTS = 1 << 23, MOST_CHANGES = 1 << 21 }; /* 32 MiB each, of which few pages are touched */
+enum { MOST_LISTS = 1 << 23, MOST_CHANGES = 1 << 21 }; /* 32 MiB each; few pages are touched */
 enum { MEMO_PER_ITEM = 512, MOST_MEMO = 1 << 17 };     /* at most 2 MiB; more helps no known problem */
 
 static int compare_keys(const void *a, const void *b)
@@ -19,8 +19,8 @@ static int compare_keys(const void *a, const void *b)
     return x->item - y->item;
 }
 
-/* A factor of at least 1, in steps that are exact in binary: up to 1.1 at first, twice as far every 24
- * attempts, up to 4.2, and then from the begin. The very first attempts are undisturbed. */
+/* A factor of at least 1, in steps that are exact in binary. The largest excess over 1 is 0.1 at first,
+ * doubles every 24 attempts up to 3.2, and then starts again at 0.1. The first attempts have factor 1. */
 static double disturbance(int attempt, int item)
 {
     uint64_t n_steps = UINT64_C(103) << TSR_MIN(attempt / 24 % 8, 5);
@@ -29,9 +29,9 @@ static double disturbance(int attempt, int item)
     return 1 + (attempt < N_ORDERS ? 0.0 : (double)((z ^ z >> 31) % n_steps) / 1024);
 }
 
-/* Contention (bytes live at the same time), duration and area in three sequences, as minimalloc combines them
- * (Moffitt, "MiniMalloc", ASPLOS 2023). Later attempts repeat these with some noise: an attempt that went
- * wrong early is sooner begun anew than put right. */
+/* Contention (bytes live at the same time), duration and area in three sequences, as minimalloc combines
+ * them (Moffitt, "MiniMalloc", ASPLOS 2023). Later attempts repeat these with noise, because restarting is
+ * faster than undoing an early mistake. */
 void tsr_pack_search_rank(tsr_pack_search *s, int attempt)
 {
     enum { CONTENTION, DURATION, AREA };
@@ -83,8 +83,8 @@ out:
     return status;
 }
 
-/* Section of every step. Between two ends of lives the live items only grow in number, so a new section
- * begins only where a life begins after another has ended: n_sections sets, none inside another. */
+/* The section of every step. Between two ends of lives the set of live items only grows, so a new section
+ * starts only where a life starts after another has ended. No section's set contains another's. */
 static int find_sections(const tsr_pack_work *w, int *section_of)
 {
     int section = 0;
@@ -112,7 +112,7 @@ tsr_status tsr_pack_search_init(const tsr_pack_work *w, tsr_pack_search *search_
     for (s.n_memo = 1; s.n_memo < TSR_MIN((size_t)w->n * MEMO_PER_ITEM, (size_t)MOST_MEMO);)
         s.n_memo *= 2;
     TSR_TRY(allocate(&s));
-    s.n_sections = find_sections(w, s.n_crossing); /* n_crossing is set anew by every run */
+    s.n_sections = find_sections(w, s.n_crossing); /* scratch here: every run resets n_crossing */
     for (int i = 0; i < w->n; i++) {
         if (w->size[i] == 0)
             continue;

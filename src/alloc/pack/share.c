@@ -1,11 +1,11 @@
-/* In-place groups: which items become one piece of memory.
+/* In-place groups: deciding which items share one piece of memory.
  *
- * Items that must share are merged into blocks before anything else. Items that may share put a question
- * each: share or lie apart. With every question answered the problem is one without groups, whose items are
- * the pieces. All shared is tried first: no other answer has fewer bytes alive at any step where sizes are
- * equal and lives meet, as they do in graphs, so it nearly always meets the bound and ends the search.
- * Otherwise answers are counted through, the last question changing first. Those are passed over whose bound,
- * with the questions that are still open taken as shared at no cost, is no smaller than what was found. */
+ * Items that must share are first merged into blocks. Each item that may share is a question: share, or stay
+ * apart. When every question is answered, the pieces are the items of a problem without groups. The first
+ * answer tried is to share everywhere: if sizes are equal and lives meet, as in graphs, no other answer has
+ * fewer live bytes at any step, so it nearly always meets the bound and ends the search. Otherwise answers
+ * are enumerated, the last question changing first. An answer is skipped if its bound, with open questions
+ * taken as shared at no cost, is at least the best total. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +13,13 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-/* May these two blocks share? */
+/* Whether two blocks share. */
 typedef struct question {
     int a, b;
     bool apart; /* the answer */
 } question;
 
-/* Blocks are items that must share, merged, ascending by the begin of their lives. */
+/* A block is a merged set of items that must share. Blocks ascend by the start of their lives. */
 typedef struct sharing {
     const tsr_pack_problem *problem;
     tsr_pack_item *blocks; /* [n_blocks] */
@@ -27,11 +27,11 @@ typedef struct sharing {
     int *block_of;       /* [n_items] */
     question *questions; /* [n_questions] */
     int n_questions;
-    int *piece;            /* [n_blocks] the least block of the piece under the answers of now */
+    int *piece;            /* [n_blocks] the piece's least block under the current answers */
     int *next;             /* [n_blocks] ring of the piece's blocks */
     tsr_pack_item *pieces; /* [n_pieces] as items of the merged problem */
     int n_pieces;
-    int *index;     /* [n_blocks] of the block's piece among those */
+    int *index;     /* [n_blocks] of the block's piece in `pieces` */
     int *component; /* [n_pieces] scratch */
     int64_t *most;  /* [n_pieces] scratch */
     int *alive;     /* [n_pieces] scratch */
@@ -54,7 +54,7 @@ static bool are_fixed_apart(const tsr_pack_item *a, const tsr_pack_item *b)
            a->fixed_offset != b->fixed_offset;
 }
 
-/* Whether two pieces can be one: no block of them overwrites another that it has nothing to do with. */
+/* Whether two pieces can be merged: blocks that are live at the same time must be partners. */
 static bool can_merge(const sharing *s, int a, int b)
 {
     int x = a, y = b;
@@ -71,7 +71,7 @@ static bool can_merge(const sharing *s, int a, int b)
     return true;
 }
 
-/* Makes two pieces one. */
+/* Merge two pieces. */
 static void merge(sharing *s, int a, int b)
 {
     int least = TSR_MIN(s->piece[a], s->piece[b]), swap = s->next[a], i = a;
@@ -83,7 +83,7 @@ static void merge(sharing *s, int a, int b)
     } while (i != a);
 }
 
-/* Takes an item into a piece. */
+/* Extend a piece by an item. */
 static void extend(tsr_pack_item *piece, const tsr_pack_item *item)
 {
     piece->lower = TSR_MIN(piece->lower, item->lower);
@@ -94,7 +94,7 @@ static void extend(tsr_pack_item *piece, const tsr_pack_item *item)
         piece->fixed_offset = item->fixed_offset;
 }
 
-/* Makes pieces of the blocks by the first n answers. */
+/* Make pieces of the blocks according to the first n answers. */
 static void answer(sharing *s, int n)
 {
     for (int i = 0; i < s->n_blocks; i++)
@@ -118,8 +118,8 @@ static void answer(sharing *s, int n)
 
 /* -- the bound -- */
 
-/* Most bytes alive at a step, sizes rounded up to `grain`, where of pieces in one component only the largest
- * counts. It is at some piece's begin, and pieces ascend by theirs. */
+/* The most live bytes of a step, with sizes rounded up to `grain`, counting only the largest piece of each
+ * component. The maximum is at the start of a piece; pieces ascend by start. */
 static int64_t most_alive(sharing *s, size_t grain)
 {
     int64_t result = 0;
@@ -152,7 +152,7 @@ static int component_of(const sharing *s, int k)
     return k;
 }
 
-/* Joins the pieces that questions from `first` on are about. */
+/* Join the pieces of the questions from `first` on into components. */
 static void find_components(sharing *s, int first)
 {
     for (int k = 0; k < s->n_pieces; k++)
@@ -166,7 +166,7 @@ static void find_components(sharing *s, int first)
         s->component[k] = component_of(s, k);
 }
 
-/* No packing with the first n answers is smaller. Sizes are rounded up as in bound.c. */
+/* A lower bound of all packings with the first n answers. Sizes are rounded up as in bound.c. */
 static size_t bound_of(sharing *s, int n)
 {
     size_t grain = SIZE_MAX / 2 + 1, padding = 0;
@@ -189,7 +189,7 @@ static size_t bound_of(sharing *s, int n)
 
 /* -- the search -- */
 
-/* Places of items from those of their pieces. */
+/* Set the places of items to those of their pieces. */
 static tsr_status spread(const sharing *s, tsr_pack_solution *solution)
 {
     tsr_pack_place *places;
@@ -205,9 +205,9 @@ static tsr_status spread(const sharing *s, tsr_pack_solution *solution)
     return TSR_OK;
 }
 
-/* Packs the pieces of the answers of now with half of the budget, and keeps the result where it is the
- * smallest so far. *least is lowered to what is proven of these answers. TSR_ERR_INVALID: sharing brings
- * fixed items over one another. */
+/* Pack the pieces of the current answers with half of the budget, and keep the result if it is the smallest
+ * so far. *least is lowered to the bound proven for these answers. TSR_ERR_INVALID: sharing makes fixed
+ * items overlap. */
 static tsr_status pack_pieces(sharing *s, size_t capacity, tsr_pack_budget *budget, tsr_pack_solution *best,
                               size_t *least)
 {
@@ -235,7 +235,7 @@ out:
     return status;
 }
 
-/* The next answers whose bound is below `total`; false when there are none. */
+/* The next answers with a bound below `total`; false: there are none. */
 static bool next_answers(sharing *s, size_t total, tsr_pack_budget *budget)
 {
     for (int q = s->n_questions - 1; q >= 0; q--) {
@@ -243,7 +243,8 @@ static bool next_answers(sharing *s, size_t total, tsr_pack_budget *budget)
         *apart = !*apart;
         if (!*apart)
             continue;
-        tsr_pack_spend(budget, 1 + s->n_blocks / 8); /* the bound is as dear as so many placements */
+        tsr_pack_spend(budget, 1 + s->n_blocks / 8); /* a bound costs about as much as this many
+                                                      * placements */
         if (bound_of(s, q + 1) < total)
             return true;
         *apart = false;
@@ -254,7 +255,7 @@ static bool next_answers(sharing *s, size_t total, tsr_pack_budget *budget)
 static tsr_status search(sharing *s, size_t capacity, tsr_pack_budget *budget, tsr_pack_solution *best)
 {
     tsr_status status = TSR_OK;
-    size_t bound = bound_of(s, 0), least = SIZE_MAX; /* proven of the answers so far */
+    size_t bound = bound_of(s, 0), least = SIZE_MAX; /* proven for the answers so far */
     bool open = true;
     best->total_bytes = SIZE_MAX;
     do {
@@ -263,7 +264,7 @@ static tsr_status search(sharing *s, size_t capacity, tsr_pack_budget *budget, t
             return status;
         open = best->total_bytes > TSR_MAX(bound, capacity) && next_answers(s, best->total_bytes, budget);
     } while (open && !tsr_pack_budget_is_over(budget));
-    if (!best->places) { /* whatever is wrong now is so in the problem itself */
+    if (!best->places) { /* with nothing shared, a failure is the problem's own */
         for (int q = 0; q < s->n_questions; q++)
             s->questions[q].apart = true;
         TSR_TRY(pack_pieces(s, capacity, budget, best, &least));
@@ -284,7 +285,7 @@ static int least_of(const int *least, int i)
     return i;
 }
 
-/* least[i]: on the way to the least item that item i must share with. */
+/* Join items that must share. least[i] leads to the least item of i's block. */
 static tsr_status join_items(const tsr_pack_problem *problem, int *least)
 {
     for (int i = 0; i < problem->n_items; i++)
@@ -304,7 +305,7 @@ static tsr_status join_items(const tsr_pack_problem *problem, int *least)
     return TSR_OK;
 }
 
-/* What must share becomes one item, which stands in s->pieces under the least item's number. */
+/* Merge items that must share into one item, stored in s->pieces at the least item's number. */
 static tsr_status merge_items(sharing *s, const int *least)
 {
     const tsr_pack_item *items = s->problem->items;
@@ -335,7 +336,7 @@ static int compare_begins(const void *a, const void *b)
     return x->item - y->item;
 }
 
-/* Blocks, in order, and the questions about them. */
+/* Make the blocks, in order, and the questions about them. */
 static tsr_status make_blocks(sharing *s)
 {
     tsr_status status = TSR_OK;

@@ -1,11 +1,11 @@
-/* Skyline packing: build upwards, always at the lowest place that any item can take.
+/* Skyline packing: build upwards, always at the lowest place that is free for an item.
  *
  * The skyline is the height already used at every step; an item's slot is the highest point of the skyline
  * under its life. Each move takes the item with the lowest slot (ties: a static order, which decides the
- * quality) and raises the skyline there. Nothing goes back under the skyline. Since the chosen slot is the
- * lowest, the raised part is flat, and another item's new slot is the larger of its old one and the new
- * height: no skyline needs to be stored, only one slot per item. Slots only grow, so a heap may hold outdated
- * ones: an entry that is too low is put right when it comes up.
+ * quality) and raises the skyline there. No item is placed under the skyline afterwards. Since the chosen
+ * slot is the lowest, the raised part is flat, and another item's new slot is the larger of its old one and
+ * the new height: no skyline needs to be stored, only one slot per item. Slots only grow, so a heap may hold
+ * outdated slots: an entry that is too low is corrected when it reaches the top.
  *
  * The orders combine contention, duration and area in different sequence, as minimalloc preorders its search
  * (Moffitt, "MiniMalloc", ASPLOS 2023). */
@@ -46,9 +46,9 @@ static void sort_items(const tsr_pack_work *w, int order, key *keys)
 
 typedef struct skyline {
     tsr_pack_work *w;
-    int64_t *slot; /* [n] where the item would go now; INT64_MAX: it has its place */
+    int64_t *slot; /* [n] the item's current slot; INT64_MAX: the item is placed */
     int *rank;     /* [n] place in the static order */
-    int *lowest;   /* [n_blocks] the item that goes first among TSR_PACK_BLOCK items, -1: stale */
+    int *lowest;   /* [n_blocks] the first item of TSR_PACK_BLOCK items, -1: stale */
     int n_blocks;
     int *neighbours; /* [n] scratch */
 } skyline;

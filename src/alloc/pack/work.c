@@ -1,4 +1,4 @@
-/* From a problem as callers state it to the form that searches read, with every check on the way. */
+/* Checks a caller's problem and converts it to the form that the packers read. */
 #include "alloc/pack/work.h"
 
 #include <stdlib.h>
@@ -141,7 +141,7 @@ int tsr_pack_neighbours(const tsr_pack_work *w, int item, int *items_out)
 {
     int n = 0, first = w->first_at[w->lower[item]], end = w->first_at[w->upper[item]];
 
-    /* Earlier items live on into this one, or not; whole blocks of them are over. */
+    /* Items that start earlier may still be live; skip whole blocks of items that have ended. */
     for (int block = 0; block * TSR_PACK_BLOCK < first; block++) {
         if (w->block_upper[block] <= w->lower[item])
             continue;
@@ -158,7 +158,7 @@ int tsr_pack_neighbours(const tsr_pack_work *w, int item, int *items_out)
     return n;
 }
 
-/* The fixed items (those with bytes) in order of offset, none over another. */
+/* Sort the fixed items with bytes by offset, and check that none overlap. */
 static tsr_status set_fixed(tsr_pack_work *w, const tsr_pack_item *items)
 {
     for (int i = 0; i < w->n; i++) {
@@ -183,8 +183,8 @@ static tsr_status set_fixed(tsr_pack_work *w, const tsr_pack_item *items)
     return TSR_OK;
 }
 
-/* The fixed items ascend by offset, so one pass does: an item that is clear of one of them by lying below it
- * is clear of all later ones. */
+/* One pass suffices, because fixed items ascend by offset: an item that is below one of them is below all
+ * later ones. */
 int64_t tsr_pack_clear_of_fixed(const tsr_pack_work *w, int item, int64_t from)
 {
     int64_t at = tsr_pack_fit(w, item, from);
@@ -249,8 +249,8 @@ tsr_status tsr_pack_work_init(const tsr_pack_problem *problem, tsr_pack_work *wo
     TSR_TRY(set_lives(&w, problem->items));
     TSR_TRY(set_fixed(&w, problem->items));
 
-    /* A chunk that holds everything end to end sets no limit, unless several save what alignment wastes. A
-     * smaller one may be opened once per item. */
+    /* A chunk size that holds all items end to end is no limit, unless several chunks save padding of
+     * alignment. A smaller chunk may be opened once per item. */
     int64_t most = MOST_BYTES - bytes_left + fixed_end, unused;
     w.is_tight = is_tight(&w);
     if (problem->max_chunk_bytes && (problem->max_chunk_bytes < (size_t)most || !w.is_tight)) {
