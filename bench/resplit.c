@@ -33,9 +33,9 @@ static open_model open_with(tsr_runtime *rt, const char *path, const float *spli
     open_model m;
     tsr_step *step;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.tensor_split = split;
-    config.n_tensor_split = 2;
-    config.n_ctx = N_CTX;
+    config.split.tensor_split = split;
+    config.split.n_tensor_split = 2;
+    config.session.n_ctx = N_CTX;
     bench_check(tsr_model_open(rt, path, &config, &m.model));
     bench_check(tsr_session_create(m.model, &m.session));
     bench_check(tsr_session_step(m.session, 1, 1, &step));

@@ -51,8 +51,8 @@ static int engine_open(const char *path, const float *split, int n_split, engine
     tsr_model_config model = TSR_MODEL_CONFIG_INIT;
     snprintf(devices, sizeof devices, "host:%d,threads=1", n_split);
     runtime.devices = devices;
-    model.tensor_split = split;
-    model.n_tensor_split = n_split;
+    model.split.tensor_split = split;
+    model.split.n_tensor_split = n_split;
 
     TRY(tsr_runtime_open(&runtime, &e->rt));
     TRY(tsr_model_open(e->rt, path, &model, &e->model)); /* maps the file; no weight is read or copied yet */

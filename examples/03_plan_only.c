@@ -36,8 +36,8 @@ static tsr_status make_plan(const tsr_gguf *gguf, const tsr_topology *machine, c
     float split[TSR_MAX_DEVICES];
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_device_list *devices = NULL;
-    tsr_status status = tsr_split_parse(split_text, split, TSR_MAX_DEVICES, &config.n_tensor_split);
-    config.tensor_split = split;
+    tsr_status status = tsr_split_parse(split_text, split, TSR_MAX_DEVICES, &config.split.n_tensor_split);
+    config.split.tensor_split = split;
     if (status == TSR_OK)
         status = tsr_device_list_create(machine, spec, NULL, &devices);
     if (status == TSR_OK)

@@ -115,10 +115,10 @@ int main(int argc, char **argv)
         goto out;
     }
     TRY(tsr_runtime_measure(s.rt, NULL, 0, rates)); /* what predictions are made of */
-    mc.rates = rates;
-    mc.tensor_split = even;
-    mc.n_tensor_split = 2;
-    mc.n_ctx = 2 * N_TOKENS;
+    mc.plan.rates = rates;
+    mc.split.tensor_split = even;
+    mc.split.n_tensor_split = 2;
+    mc.session.n_ctx = 2 * N_TOKENS;
     TRY(tsr_model_open(s.rt, path, &mc, &s.model));
     TRY(tsr_session_create(s.model, &s.session));
     tsr_model_get_info(s.model, &info);

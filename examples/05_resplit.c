@@ -71,8 +71,8 @@ int main(int argc, char **argv)
     tsr_runtime_config runtime = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     runtime.devices = "host:2,threads=1";
-    config.tensor_split = splits[1];
-    config.n_tensor_split = N_DEVICES;
+    config.split.tensor_split = splits[1];
+    config.split.n_tensor_split = N_DEVICES;
 
     TRY(tsr_runtime_open(&runtime, &rt));
     TRY(tsr_model_open(rt, path, &config, &model));

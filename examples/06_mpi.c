@@ -40,10 +40,10 @@ static float *decode(const char *path, const char *devices, const tsr_transport 
     rc.devices = devices;
     rc.transport = transport; /* NULL: alone */
     TRY(tsr_runtime_open(&rc, &rt));
-    mc.n_ctx = 256;
-    mc.tensor_split = even; /* the planner would leave devices out for a model this small */
-    mc.n_tensor_split = tsr_runtime_n_devices(rt);
-    for (int d = 0; d < mc.n_tensor_split; d++)
+    mc.session.n_ctx = 256;
+    mc.split.tensor_split = even; /* the planner would leave devices out for a model this small */
+    mc.split.n_tensor_split = tsr_runtime_n_devices(rt);
+    for (int d = 0; d < mc.split.n_tensor_split; d++)
         even[d] = 1;
     TRY(tsr_model_open(rt, path, &mc, &model));
     TRY(tsr_session_create(model, &session));

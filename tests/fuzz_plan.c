@@ -45,11 +45,11 @@ static void plan(const tsr_gguf *gguf, unsigned choice)
     tsr_plan *made = NULL;
     size_t written = 0;
     if (choice & 1) {
-        config.tensor_split = split;
-        config.n_tensor_split = 3;
+        config.split.tensor_split = split;
+        config.split.n_tensor_split = 3;
     }
-    config.split_mode = (tsr_split_mode)(choice >> 1 & 3);
-    config.n_ctx = choice & 8 ? 512 : 0;
+    config.split.mode = (tsr_split_mode)(choice >> 1 & 3);
+    config.session.n_ctx = choice & 8 ? 512 : 0;
     tsr_status status = tsr_plan_create(gguf, devices(choice >> 4 & 1), &config, &made);
     if (status == TSR_OK) {
         tsr_plan_print(made, write_nothing, &written);

@@ -76,12 +76,12 @@ static tsr_status run(const char *path, const variant *v, uint64_t *hash_out)
     tsr_runtime_config runtime = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     runtime.devices = v->devices;
-    config.tensor_split = v->split;
-    config.n_tensor_split = v->n_split;
-    config.split_mode = v->mode;
-    config.n_ctx = 256;
-    config.type_k = config.type_v = v->type_kv;
-    config.activation_bits = v->activation_bits;
+    config.split.tensor_split = v->split;
+    config.split.n_tensor_split = v->n_split;
+    config.split.mode = v->mode;
+    config.session.n_ctx = 256;
+    config.session.type_k = config.session.type_v = v->type_kv;
+    config.compute.activation_bits = v->activation_bits;
     tsr_status status = tsr_runtime_open(&runtime, &rt);
     if (status == TSR_OK)
         status = tsr_model_open(rt, path, &config, &model);

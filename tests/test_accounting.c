@@ -214,8 +214,8 @@ static void a_models_memory_is_told_by_owner(void **state)
         runner r;
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         int32_t tokens[40] = {1, 2, 3};
-        config.copy_weights = copied;
-        config.n_ctx = 512;
+        config.load.copy_weights = copied;
+        config.session.n_ctx = 512;
         runner_open(&r, path, "host:3,threads=1", "2,1,1", &config);
         float *logits = calloc((size_t)r.n_vocab, sizeof *logits);
         check_sums(r.rt, copied);

@@ -82,12 +82,12 @@ static tsr_status open_model(process *self, tsr_runtime *rt, tsr_model **model_o
     const task *t = self->user;
     tsr_model_config config = session_config(N_CTX, 2, N_BATCH, N_BATCH);
     const char *path = t->path ? t->path : session_model_path;
-    config.split_mode = t->mode;
-    config.reduction = t->reduction;
-    config.copy_weights = t->copies;
-    config.n_gpu_layers = t->n_gpu_layers ? t->n_gpu_layers : config.n_gpu_layers;
-    config.tensor_split = t->n_split ? t->split : NULL;
-    config.n_tensor_split = t->n_split;
+    config.split.mode = t->mode;
+    config.compute.reduction = t->reduction;
+    config.load.copy_weights = t->copies;
+    config.offload.n_gpu_layers = t->n_gpu_layers ? t->n_gpu_layers : config.offload.n_gpu_layers;
+    config.split.tensor_split = t->n_split ? t->split : NULL;
+    config.split.n_tensor_split = t->n_split;
     return tsr_model_open(rt, self->rank == 1 && t->path_of_1 ? t->path_of_1 : path, &config, model_out);
 }
 

@@ -137,12 +137,12 @@ static double time_of(const fixture *f, const char *machine, tsr_model_config co
                       tsr_plan_info *info_out)
 {
     tsr_plan_times times;
-    config.expert_split = split;
+    config.split.experts = split;
     tsr_plan *plan = plan_of(f, machine, &config);
     tsr_plan_predict(plan, &times);
     tsr_plan_get_info(plan, info_out);
     tsr_plan_destroy(plan);
-    return config.plan_tokens > 1 ? times.prompt.total_ns : times.decode.total_ns;
+    return config.plan.n_tokens > 1 ? times.prompt.total_ns : times.decode.total_ns;
 }
 
 /* By shares of its own and by given ones, what is chosen takes least. */
@@ -155,11 +155,11 @@ static void the_faster_way_is_chosen(void **state)
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_plan_info info;
         const char *machine = machines[i % 3];
-        config.plan_tokens = i / 3 % 2 ? 256 : 1;
-        config.tensor_split = i / 6 ? even : NULL;
-        config.n_tensor_split = i / 6 ? i % 3 == 1 ? 6 : i % 3 + 2 : 0;
+        config.plan.n_tokens = i / 3 % 2 ? 256 : 1;
+        config.split.tensor_split = i / 6 ? even : NULL;
+        config.split.n_tensor_split = i / 6 ? i % 3 == 1 ? 6 : i % 3 + 2 : 0;
         if (i % 3 == 2 && i / 6)
-            config.n_tensor_split = 3;
+            config.split.n_tensor_split = 3;
         double columns = time_of(*state, machine, config, TSR_EXPERT_SPLIT_COLUMNS, &info);
         assert_int_equal(info.expert_split, TSR_EXPERT_SPLIT_COLUMNS);
         double experts = time_of(*state, machine, config, TSR_EXPERT_SPLIT_EXPERTS, &info);
@@ -167,7 +167,7 @@ static void the_faster_way_is_chosen(void **state)
         double chosen = time_of(*state, machine, config, TSR_EXPERT_SPLIT_AUTO, &info);
         if (chosen > fmin(columns, experts) * (1 + 1e-9))
             fail_msg("%s, %d tokens: %.0f ns by columns, %.0f by experts, chosen %s", machine,
-                     config.plan_tokens, columns, experts, tsr_expert_split_name(info.expert_split));
+                     config.plan.n_tokens, columns, experts, tsr_expert_split_name(info.expert_split));
         n_chosen[info.expert_split]++;
     }
     assert_true(n_chosen[0] > 0 && n_chosen[1] > 0);
@@ -183,7 +183,7 @@ static void plans_explain_it(void **state)
     static char text[16384];
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     for (int i = 0; i < 2; i++) {
-        config.expert_split = i ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+        config.split.experts = i ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
         tsr_plan *plan = plan_of(*state, "2x rtx3090", &config);
         text[0] = '\0';
         tsr_plan_explain(plan, append, text);
@@ -211,8 +211,8 @@ static void the_bits_do_not_depend_on_it(void **state)
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_plan_info info;
         runner r;
-        config.n_ctx = 64;
-        config.expert_split = (tsr_expert_split)(i % 3);
+        config.session.n_ctx = 64;
+        config.split.experts = (tsr_expert_split)(i % 3);
         runner_open(&r, f->path, devices[i / 3], i / 3 == 2 ? "1,1,1,1,1" : i / 3 ? "1,1" : NULL, &config);
         runner_decode(&r, tokens, N_TOKENS, i % 3 ? 1 : N_TOKENS, true, logits);
         tsr_plan_get_info(tsr_model_plan(r.model), &info);

@@ -58,8 +58,8 @@ static size_t bytes_of(const fixture *f, tsr_model_config config)
     tsr_device_list *list;
     tsr_plan *plan;
     tsr_plan_device device;
-    config.fit = NULL;
-    config.tensor_split = NULL;
+    config.plan.fit = NULL;
+    config.split.tensor_split = NULL;
     runner_ok(tsr_device_list_create(f->topo, "host:1", NULL, &list), "host:1");
     runner_ok(tsr_plan_create(f->gguf, list, &config, &plan), "one device");
     runner_ok(tsr_plan_get_device(plan, 0, &device), "host0");
@@ -81,13 +81,13 @@ static void what_fits_is_left_alone(void **state)
     tsr_device_list *list;
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->gguf, "host:2", &config, &fit), "no cap");
     assert_int_equal(fitted_info(fit).n_steps, 0);
     assert_int_equal(fitted_info(fit).chosen.n_ctx, N_CTX);
     assert_false(tsr_fit_step_at(fit, 0, &(tsr_fit_step){0}));
 
-    config.fit = NULL;
+    config.plan.fit = NULL;
     runner_ok(tsr_device_list_create(f->topo, "host:2", NULL, &list), "host:2");
     runner_ok(tsr_plan_create(f->gguf, list, &config, &plan), "without a fit");
     plan_check_equal(plan, tsr_fit_plan(fit));
@@ -111,10 +111,10 @@ static void the_context_is_cut_to_the_byte(void **state)
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         char spec[64];
         tsr_fit *fit;
-        config.n_ctx = n_ctx;
+        config.session.n_ctx = n_ctx;
         size_t bytes = bytes_of(f, config) + margin;
-        config.n_ctx = 0;
-        config.fit = &fit_config;
+        config.session.n_ctx = 0;
+        config.plan.fit = &fit_config;
         for (int short_by = 0; short_by < 2; short_by++) {
             snprintf(spec, sizeof spec, "host:1,mem=%zu", bytes - (size_t)short_by);
             runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
@@ -138,10 +138,10 @@ static void the_ladder_is_taken_from_the_top(void **state)
     fit_config.n_margins = 1;
     fit_config.n_ctx_min = MODEL_CTX_MIN + 100; /* no whole step */
     fit_config.type_k = TSR_TYPE_Q8_0;
-    config.n_ctx = fit_config.n_ctx_min;
+    config.session.n_ctx = fit_config.n_ctx_min;
     snprintf(spec, sizeof spec, "host:1,mem=%zu", bytes_of(f, config) - 1);
-    config.n_ctx = 0;
-    config.fit = &fit_config;
+    config.session.n_ctx = 0;
+    config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
     assert_int_equal(fitted_info(fit).n_steps, 3);
     assert_int_equal(fitted_step(fit, 0).cut, TSR_FIT_CUT_CONTEXT);
@@ -165,7 +165,7 @@ static void the_ladder_is_taken_from_the_top(void **state)
     tsr_fit_destroy(fit);
 
     /* With the context given, the types are the first to give way, and the context does not move. */
-    config.n_ctx = fit_config.n_ctx_min;
+    config.session.n_ctx = fit_config.n_ctx_min;
     runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
     assert_int_equal(fitted_info(fit).n_steps, 1);
     assert_int_equal(fitted_step(fit, 0).cut, TSR_FIT_CUT_KV_TYPE);
@@ -181,7 +181,7 @@ static void a_short_context_is_not_cut(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_fit *fit = NULL;
     fit_config.n_ctx_min = 2 * N_CTX;
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     assert_int_equal(fitted_over(f->topo, f->gguf, "host:1,mem=1025MiB", &config, &fit), TSR_ERR_MEMORY);
     assert_null(fit);
     assert_non_null(strstr(tsr_last_error(), "16384 tokens"));
@@ -202,9 +202,9 @@ static void every_device_keeps_its_own_margin(void **state)
     fit_config.n_ctx_min = TSR_FIT_CTX_STEP;
     size_t cap = bytes_of(f, config) / 3;
     snprintf(spec, sizeof spec, "host:3,mem=%zu", cap);
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
-        config.split_mode = mode;
+        config.split.mode = mode;
         runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
         assert_true(fitted_info(fit).n_steps > 0);
         for (int d = 0; d < 3; d++) {
@@ -234,8 +234,8 @@ static void wants_are_told_per_device(void **state)
     tsr_fit *fit;
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
-    config.tensor_split = even;
-    config.n_tensor_split = 2;
+    config.split.tensor_split = even;
+    config.split.n_tensor_split = 2;
     runner_ok(tsr_device_list_create(f->topo, "host:2", NULL, &list), "host:2");
     runner_ok(tsr_plan_create(f->gguf, list, &config, &plan), "no caps");
     runner_ok(tsr_plan_get_device(plan, 0, &planned), "host0");
@@ -244,7 +244,7 @@ static void wants_are_told_per_device(void **state)
 
     size_t cap = planned.total_bytes * 3 / 4;
     snprintf(spec, sizeof spec, "host:1,mem=%zu,host:1,mem=%zu", cap, 2 * planned.total_bytes);
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->gguf, spec, &config, &fit), spec);
     runner_ok(tsr_fit_wanted(fit, 0, &first, &missing_first), "host0");
     runner_ok(tsr_fit_wanted(fit, 1, &second, &missing_second), "host1");
@@ -271,10 +271,10 @@ static void the_error_names_devices_and_bytes(void **state)
     fit_config.n_margins = 1;
     fit_config.n_ctx_min = MODEL_CTX_MIN;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.n_ctx = MODEL_CTX_MIN;
+    config.session.n_ctx = MODEL_CTX_MIN;
     size_t bytes = bytes_of(f, config);
-    config.n_ctx = 0;
-    config.fit = &fit_config;
+    config.session.n_ctx = 0;
+    config.plan.fit = &fit_config;
     tsr_fit *fit = NULL;
     snprintf(spec, sizeof spec, "host:1,mem=%zu", bytes + margin - 4096);
     assert_int_equal(fitted_over(f->topo, f->gguf, spec, &config, &fit), TSR_ERR_MEMORY);
@@ -284,8 +284,8 @@ static void the_error_names_devices_and_bytes(void **state)
     if (!strstr(tsr_last_error(), expected))
         fail_msg("\"%s\" is not in: %s", expected, tsr_last_error());
 
-    config.tensor_split = even;
-    config.n_tensor_split = 2;
+    config.split.tensor_split = even;
+    config.split.n_tensor_split = 2;
     assert_int_equal(fitted_over(f->topo, f->gguf, "host:2,mem=100KiB", &config, &fit), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "host0 lacks "));
     assert_non_null(strstr(tsr_last_error(), "host1 lacks "));
@@ -294,9 +294,9 @@ static void the_error_names_devices_and_bytes(void **state)
     float many[40];
     for (int i = 0; i < 40; i++)
         many[i] = 1;
-    config.tensor_split = many;
-    config.n_tensor_split = 40;
-    config.split_mode = TSR_SPLIT_MODE_LAYER;
+    config.split.tensor_split = many;
+    config.split.n_tensor_split = 40;
+    config.split.mode = TSR_SPLIT_MODE_LAYER;
     assert_int_equal(fitted_over(f->topo, f->gguf, "host:40,mem=1KiB", &config, &fit), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "host3 lacks "));
 }
@@ -306,7 +306,7 @@ static void the_error_names_devices_and_bytes(void **state)
         tsr_fit_config fc = TSR_FIT_CONFIG_INIT;                                    \
         tsr_model_config c = TSR_MODEL_CONFIG_INIT;                                 \
         tsr_fit *none = NULL;                                                       \
-        c.fit = &fc;                                                                \
+        c.plan.fit = &fc;                                                           \
         __VA_ARGS__;                                                                \
         tsr_status got = fitted_over(f->topo, f->gguf, "host:2", &c, &none);        \
         if (got != TSR_ERR_INVALID || none || !strstr(tsr_last_error(), phrase))    \
@@ -324,7 +324,7 @@ static void bad_configs_are_refused(void **state)
     REFUSED("type_v", fc.type_v = (tsr_type)-1);
     REFUSED("3 margins for 2 devices", fc.margins = margins; fc.n_margins = 3);
     REFUSED("0 margins", fc.margins = margins; fc.n_margins = 0);
-    REFUSED("n_ctx", c.n_ctx = -1);
+    REFUSED("n_ctx", c.session.n_ctx = -1);
     REFUSED("tsr_model_config.size", c.size = 8);
     tsr_fit *fit = NULL;
     tsr_device_list none = {0};
@@ -352,7 +352,7 @@ static tsr_model_config tight_config(tsr_fit_config *fit_config)
     fit_config->n_margins = 2;
     fit_config->n_ctx_min = 256;
     fit_config->type_k = fit_config->type_v = TSR_TYPE_Q8_0;
-    config.fit = fit_config;
+    config.plan.fit = fit_config;
     return config;
 }
 

@@ -94,7 +94,7 @@ static void experts_go_before_layers(void **state)
     tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
     tsr_fit *fit;
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->moe, spec, &config, &fit), spec);
     assert_int_equal(fitted_info(fit).wanted.n_gpu_layers, f->n_moe_layers + 1);
     assert_int_equal(fitted_step(fit, 0).cut, TSR_FIT_CUT_CONTEXT);
@@ -113,10 +113,10 @@ static void experts_go_before_layers(void **state)
 
     /* It is the least, and all of the context that was left over. */
     assert_true(fits_with(f, f->moe, spec, other));
-    other.n_ctx += TSR_FIT_CTX_STEP;
+    other.session.n_ctx += TSR_FIT_CTX_STEP;
     assert_false(fits_with(f, f->moe, spec, other));
-    other.n_ctx = TSR_FIT_CTX_MIN;
-    other.n_cpu_moe--;
+    other.session.n_ctx = TSR_FIT_CTX_MIN;
+    other.offload.n_cpu_moe--;
     assert_false(fits_with(f, f->moe, spec, other));
 }
 
@@ -131,7 +131,7 @@ static void layers_go_last(void **state)
     tsr_fit *fit;
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->moe, spec, &config, &fit), spec);
     assert_int_equal(fitted_info(fit).chosen.n_cpu_moe, f->n_moe_layers);
     assert_int_equal(fitted_step(fit, 2).cut, TSR_FIT_CUT_LAYERS);
@@ -140,9 +140,9 @@ static void layers_go_last(void **state)
     assert_true(device_of(fit, 0).total_bytes + margin <= 2 * GIB);
     tsr_fit_result(fit, &other);
     tsr_fit_destroy(fit);
-    other.n_ctx = TSR_FIT_CTX_MIN;
+    other.session.n_ctx = TSR_FIT_CTX_MIN;
     assert_true(fits_with(f, f->moe, spec, other));
-    other.n_gpu_layers++;
+    other.offload.n_gpu_layers++;
     assert_false(fits_with(f, f->moe, spec, other));
 }
 
@@ -157,10 +157,10 @@ static void layers_go_in_every_mode(void **state)
             tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
             tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
             tsr_fit *fit;
-            config.fit = &fit_config;
-            config.split_mode = mode;
-            config.tensor_split = by_hand ? split : NULL;
-            config.n_tensor_split = by_hand ? 2 : 0;
+            config.plan.fit = &fit_config;
+            config.split.mode = mode;
+            config.split.tensor_split = by_hand ? split : NULL;
+            config.split.n_tensor_split = by_hand ? 2 : 0;
             runner_ok(fitted_over(f->topo, f->dense, spec, &config, &fit), spec);
             int n = fitted_info(fit).chosen.n_gpu_layers;
             if (n < 1 || n > f->n_dense_layers)
@@ -170,8 +170,8 @@ static void layers_go_in_every_mode(void **state)
             assert_int_equal(device_of(fit, 2).n_layers, f->n_dense_layers - n);
             tsr_fit_result(fit, &other);
             tsr_fit_destroy(fit);
-            other.n_ctx = TSR_FIT_CTX_MIN;
-            other.n_gpu_layers++;
+            other.session.n_ctx = TSR_FIT_CTX_MIN;
+            other.offload.n_gpu_layers++;
             assert_false(fits_with(f, f->dense, spec, other));
         }
     }
@@ -186,19 +186,19 @@ static void what_is_set_stays(void **state)
     tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
     tsr_fit *fit;
-    config.fit = &fit_config;
-    config.n_gpu_layers = 20;
-    config.offload_rules = &override;
-    config.n_offload_rules = 1;
+    config.plan.fit = &fit_config;
+    config.offload.n_gpu_layers = 20;
+    config.offload.rules = &override;
+    config.offload.n_rules = 1;
     runner_ok(fitted_over(f->topo, f->moe, "cuda,host:1", &config, &fit), "20 layers");
     tsr_fit_result(fit, &other);
-    assert_int_equal(other.n_gpu_layers, 20);
-    assert_ptr_equal(other.offload_rules, &override);
+    assert_int_equal(other.offload.n_gpu_layers, 20);
+    assert_ptr_equal(other.offload.rules, &override);
     tsr_fit_destroy(fit);
 
     /* With the experts set, too few for these GPUs, only layers are left. */
-    config.n_gpu_layers = -1;
-    config.n_cpu_moe = 1;
+    config.offload.n_gpu_layers = -1;
+    config.offload.n_cpu_moe = 1;
     runner_ok(fitted_over(f->topo, f->moe, "cuda:0,host:1", &config, &fit), "experts of one layer");
     assert_int_equal(fitted_info(fit).chosen.n_cpu_moe, 1);
     assert_true(fitted_info(fit).chosen.n_gpu_layers <= f->n_moe_layers);
@@ -214,13 +214,13 @@ static void the_host_device_is_apart(void **state)
     tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_fit *fit;
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->dense, "cuda,host:1", &config, &fit), "room for all");
     assert_int_equal(fitted_info(fit).n_steps, 0);
     assert_false(device_of(fit, 2).used);
     tsr_fit_destroy(fit);
-    config.tensor_split = shares;
-    config.n_tensor_split = 3;
+    config.split.tensor_split = shares;
+    config.split.n_tensor_split = 3;
     runner_ok(fitted_over(f->topo, f->dense, "cuda,host:1", &config, &fit), "a share for the host");
     assert_true(device_of(fit, 2).used);
     assert_int_equal(fitted_info(fit).chosen.n_gpu_layers, -1);
@@ -233,7 +233,7 @@ static void the_error_says_who_is_short(void **state)
     tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_fit *fit = NULL;
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     assert_int_equal(fitted_over(f->topo, f->moe, "cuda:0,host:1,mem=4GiB", &config, &fit), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "host0 lacks "));
     assert_null(strstr(tsr_last_error(), "cuda0 lacks "));

@@ -101,10 +101,10 @@ static void plans_count_with_measured_links(void **state)
     open_pair(&p);
     runner_ok(tsr_gguf_open(path, NULL, &gguf), path);
     tsr_device_rates_guess(p.list->devices, 2, rates);
-    config.rates = rates;
-    config.links = p.links;
-    config.tensor_split = split;
-    config.n_tensor_split = 2;
+    config.plan.rates = rates;
+    config.plan.links = p.links;
+    config.split.tensor_split = split;
+    config.split.n_tensor_split = 2;
     for (int i = 0; i < 2; i++) {
         tsr_plan *plan;
         const tsr_links_value value = {.from = -1, .devices = 3, .bytes = 4096, .ns = ns[i]};

@@ -525,9 +525,9 @@ static void progress_ends_at_one(void **state)
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_model *model;
         double last = 0;
-        config.copy_weights = copy;
-        config.progress = note_progress;
-        config.progress_user = &last;
+        config.load.copy_weights = copy;
+        config.load.progress = note_progress;
+        config.load.progress_user = &last;
         runner_ok(tsr_model_open(f->rt, f->path, &config, &model), f->path);
         assert_true(last == 1);
         tsr_model_close(model);

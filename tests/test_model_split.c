@@ -36,9 +36,9 @@ typedef struct fixture {
 static tsr_model_config small_config(void)
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.n_ctx = 64;
-    config.n_batch = 4;
-    config.n_outputs_max = 4;
+    config.session.n_ctx = 64;
+    config.session.n_batch = 4;
+    config.session.n_outputs_max = 4;
     return config;
 }
 
@@ -150,7 +150,7 @@ static void every_block_may_be_anywhere(void **state)
         tsr_model_split split = {0};
         tsr_measurement m = {0};
         runner r = {.rt = f->rt, .n_vocab = N_VOCAB};
-        config.copy_weights = random_below(&seed, 2);
+        config.load.copy_weights = random_below(&seed, 2);
         runner_ok(tsr_model_config_resolve(&f->shape, &config, &resolved), "config");
         random_split(f, &seed, &split);
         runner_ok(tsr_measurement_create(f->props, N_DEVICES, &f->shape, &resolved, &split, &m), "measure");

@@ -85,10 +85,10 @@ static void check_model(const struct synth_model_config *config, const char *dev
     synth_model_write(config, path);
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (int32_t)random_below(&seed, (uint64_t)config->n_vocab);
-    model_config.n_ctx = N_CTX;
-    model_config.n_batch = 5;
-    model_config.n_outputs_max = 4;
-    model_config.type_k = model_config.type_v = TSR_TYPE_F32;
+    model_config.session.n_ctx = N_CTX;
+    model_config.session.n_batch = 5;
+    model_config.session.n_outputs_max = 4;
+    model_config.session.type_k = model_config.session.type_v = TSR_TYPE_F32;
     runner_open(&r, path, devices, split, &model_config);
     float *logits = malloc((size_t)(N_TOKENS * r.n_vocab) * sizeof *logits);
     assert_non_null(logits);

@@ -36,10 +36,10 @@ typedef struct fixture {
 static tsr_model_config small_config(int kv)
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.n_ctx = 64;
-    config.n_batch = 4;
-    config.n_outputs_max = 4;
-    config.type_k = config.type_v = kv_types[kv];
+    config.session.n_ctx = 64;
+    config.session.n_batch = 4;
+    config.session.n_outputs_max = 4;
+    config.session.type_k = config.session.type_v = kv_types[kv];
     return config;
 }
 
@@ -179,12 +179,12 @@ static const offload_case moe_cases[] = {
 static tsr_model_config config_of(const offload_case *c, int kv)
 {
     tsr_model_config config = small_config(kv);
-    config.n_gpu_layers = c->n_gpu_layers;
-    config.offload_rules = c->offload_rules;
-    config.n_offload_rules = c->n_offload_rules;
-    config.split_mode = c->mode;
-    config.offload_device = c->offload_device;
-    config.n_cpu_moe = c->n_cpu_moe;
+    config.offload.n_gpu_layers = c->n_gpu_layers;
+    config.offload.rules = c->offload_rules;
+    config.offload.n_rules = c->n_offload_rules;
+    config.split.mode = c->mode;
+    config.offload.device = c->offload_device;
+    config.offload.n_cpu_moe = c->n_cpu_moe;
     return config;
 }
 
@@ -238,7 +238,7 @@ static void offloaded_experts_give_the_same_bits(void **state)
     for (int i = 0; i < 2 * (int)(sizeof moe_cases / sizeof *moe_cases); i++) {
         int kv = i % N_KV_TYPES;
         tsr_model_config config = config_of(&moe_cases[i / 2], kv);
-        config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+        config.split.experts = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
         check_case(f, &moe_cases[i / 2], f->moe_path, config, f->moe_plain[kv]);
     }
 }
@@ -261,8 +261,8 @@ static void a_small_device_runs_what_it_can_keep(void **state)
     tsr_model_config config = small_config(0);
     char spec[96];
     runner r;
-    config.split_mode = TSR_SPLIT_MODE_NONE;
-    config.n_gpu_layers = 2;
+    config.split.mode = TSR_SPLIT_MODE_NONE;
+    config.offload.n_gpu_layers = 2;
     runner_open(&r, f->path, "host:1,threads=1,host:1,threads=1", "0", &config);
     size_t with_two = used_by(&r, 0);
     runner_close(&r);
@@ -270,7 +270,7 @@ static void a_small_device_runs_what_it_can_keep(void **state)
     for (int n = -1; n <= N_LAYERS; n++) {
         tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
         runtime_config.devices = spec;
-        config.n_gpu_layers = n;
+        config.offload.n_gpu_layers = n;
         r = (runner){.n_vocab = N_VOCAB};
         runner_ok(tsr_runtime_open(&runtime_config, &r.rt), spec);
         tsr_status status = tsr_model_open(r.rt, f->path, &config, &r.model);
@@ -296,9 +296,9 @@ static void caps_hold_beside_pinned_blocks(void **state)
                                                      {"blk\\.1\\.ffn", "host1"}};
     tsr_model_config config = small_config(0);
     int n_fit = 0;
-    config.n_gpu_layers = 3;
-    config.offload_rules = offload_rules;
-    config.n_offload_rules = 2;
+    config.offload.n_gpu_layers = 3;
+    config.offload.rules = offload_rules;
+    config.offload.n_rules = 2;
     for (size_t cap = 300000; cap <= 2400000; cap += 300000) {
         tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
         char spec[96];
@@ -333,9 +333,9 @@ static void times_have_the_offloaded_work(void **state)
         tsr_plan *plan;
         tsr_plan_times times;
         tsr_plan_info info;
-        config.tensor_split = split;
-        config.n_tensor_split = 2;
-        config.n_gpu_layers = offloads ? 2 : -1;
+        config.split.tensor_split = split;
+        config.split.n_tensor_split = 2;
+        config.offload.n_gpu_layers = offloads ? 2 : -1;
         runner_ok(try_plan(f, &config, &plan), "plan");
         tsr_plan_predict(plan, &times);
         tsr_plan_get_info(plan, &info);
@@ -374,8 +374,8 @@ static void errors_name_what_is_wrong(void **state)
     for (size_t i = 0; i < sizeof offload_rules / sizeof *offload_rules; i++) {
         tsr_model_config config = small_config(0);
         tsr_plan *plan = NULL;
-        config.offload_rules = &offload_rules[i].override;
-        config.n_offload_rules = 1;
+        config.offload.rules = &offload_rules[i].override;
+        config.offload.n_rules = 1;
         assert_int_equal(try_plan(f, &config, &plan), TSR_ERR_INVALID);
         assert_null(plan);
         assert_message_has(offload_rules[i].message[0]);
@@ -391,9 +391,9 @@ static void errors_name_what_is_wrong(void **state)
     for (size_t i = 0; i < sizeof counts / sizeof *counts; i++) {
         tsr_model_config config = small_config(0);
         tsr_plan *plan = NULL;
-        config.n_gpu_layers = counts[i].n_gpu_layers;
-        config.n_cpu_moe = counts[i].n_cpu_moe;
-        config.offload_device = counts[i].offload_device;
+        config.offload.n_gpu_layers = counts[i].n_gpu_layers;
+        config.offload.n_cpu_moe = counts[i].n_cpu_moe;
+        config.offload.device = counts[i].offload_device;
         assert_int_equal(try_plan(f, &config, &plan), TSR_ERR_INVALID);
         assert_message_has(counts[i].message);
     }
@@ -407,9 +407,9 @@ static void every_allocation_may_fail(void **state)
     tsr_gguf *gguf;
     tsr_model_config config = config_of(&cases[0], 0);
     static const tsr_offload_rule override = {"blk\\.3\\.ffn", "host0"};
-    config.offload_rules = &override;
-    config.n_offload_rules = 1;
-    config.n_gpu_layers = 3;
+    config.offload.rules = &override;
+    config.offload.n_rules = 1;
+    config.offload.n_gpu_layers = 3;
     runner_ok(tsr_topology_discover(NULL, &topo), "topology");
     runner_ok(tsr_device_list_create(topo, DEVICES, NULL, &devices), DEVICES);
     runner_ok(tsr_gguf_open(f->path, NULL, &gguf), f->path);

@@ -75,8 +75,8 @@ static void a_plan_reports_what_rounding_made_of_the_request(void **state)
         model.n_kv_heads = cases[i].n_kv_heads;
         synth_model_write(&model, path);
         snprintf(spec, sizeof spec, "host:%d,threads=1", cases[i].n_devices);
-        config.tensor_split = cases[i].split;
-        config.n_tensor_split = cases[i].n_devices;
+        config.split.tensor_split = cases[i].split;
+        config.split.n_tensor_split = cases[i].n_devices;
         runner_ok(tsr_gguf_open(path, NULL, &gguf), path);
         runner_ok(tsr_device_list_create(topo, spec, NULL, &list), spec);
         runner_ok(tsr_plan_create(gguf, list, &config, &plan), spec);

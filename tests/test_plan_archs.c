@@ -82,11 +82,11 @@ static void check_plan(const header_fixture *f, const struct arch_model *m, cons
     size_t bytes, whole;
     int n_used, n_kv;
     const float even[] = {1, 1, 1};
-    config.n_ctx = 4096;    /* whole pages */
-    config.swa_full = true; /* of all layers */
-    config.split_mode = mode;
-    config.tensor_split = even;
-    config.n_tensor_split = devices[strlen("host:")] - '0';
+    config.session.n_ctx = 4096;    /* whole pages */
+    config.session.swa_full = true; /* of all layers */
+    config.split.mode = mode;
+    config.split.tensor_split = even;
+    config.split.n_tensor_split = devices[strlen("host:")] - '0';
     runner_ok(plan_on(f, devices, gguf, &config, &plan), m->title);
     count_file(m, gguf, &n_params, &bytes, &whole);
     assert_int_equal(n_params, m->n_params);
@@ -95,13 +95,13 @@ static void check_plan(const header_fixture *f, const struct arch_model *m, cons
     size_t kv = planned(plan, TSR_MEMORY_KV, &n_kv);
     size_t embedding = tsr_gguf_find_tensor(gguf, "token_embd.weight")->bytes;
     bool tied = !tsr_gguf_find_tensor(gguf, "output.weight");
-    assert_int_equal(n_used, config.n_tensor_split);
+    assert_int_equal(n_used, config.split.n_tensor_split);
     if (mode == TSR_SPLIT_MODE_TENSOR)
         assert_int_equal(weights, bytes + (size_t)(n_used - 1) * whole);
     else
         assert_int_equal(weights, bytes + (tied && n_used > 1 ? embedding : 0));
 
-    size_t kv_bytes = (size_t)(m->kv_token_bytes * config.n_ctx);
+    size_t kv_bytes = (size_t)(m->kv_token_bytes * config.session.n_ctx);
     if (m->kv_whole && mode == TSR_SPLIT_MODE_TENSOR)
         kv_bytes *= (size_t)n_kv;
     assert_true(kv >= kv_bytes && kv <= kv_bytes + (size_t)n_kv * (1 << 16)); /* whole system pages */

@@ -61,10 +61,10 @@ static void check_arenas(const header_fixture *f, const float *split, int n_devi
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_plan *plan;
     tsr_plan_info info;
-    config.n_ctx = N_CTX;
-    config.n_batch = N_TOKENS;
-    config.tensor_split = split;
-    config.n_tensor_split = n_devices;
+    config.session.n_ctx = N_CTX;
+    config.session.n_batch = N_TOKENS;
+    config.split.tensor_split = split;
+    config.split.n_tensor_split = n_devices;
     runner_ok(header_plan(f, arch_model_writer(&llama_8b, TSR_TYPE_Q4_0), n_devices, &config, &plan), "plan");
     tsr_plan_get_info(plan, &info);
     assert_true(info.runnable && info.exact_arena && info.least_order);
@@ -72,13 +72,13 @@ static void check_arenas(const header_fixture *f, const float *split, int n_devi
         tsr_plan_device device;
         runner_ok(tsr_plan_get_device(plan, d, &device), "device");
         int64_t columns = device.granules[TSR_CLASS_FFN] * info.granule_size[TSR_CLASS_FFN];
-        size_t arena = device.bytes[TSR_MEMORY_ARENA], need = needed(config.n_outputs_max, columns);
+        size_t arena = device.bytes[TSR_MEMORY_ARENA], need = needed(config.session.n_outputs_max, columns);
         print_message("%s: %lld of %d columns, arena %zu bytes, bound %zu\n", device.name, (long long)columns,
                       N_FF, arena, device.arena_bound_bytes);
         assert_int_equal(arena, device.arena_bound_bytes);
         assert_true(need <= arena && arena <= need + ALIGNMENT_SLACK);
         if (n_devices > 1)
-            assert_true(arena < needed(config.n_outputs_max, N_FF));
+            assert_true(arena < needed(config.session.n_outputs_max, N_FF));
     }
     tsr_plan_destroy(plan);
 }
@@ -194,12 +194,12 @@ static void check_shape(const header_fixture *f, const shape *s, uint64_t *seed,
     tsr_plan_info info;
     for (int d = 0; d < n_devices; d++)
         split[d] = (float)(1 + random_below(seed, 4));
-    config.n_ctx = 1024;
-    config.n_batch = 1 + (int)random_below(seed, 512);
-    config.n_outputs_max = 1 + (int)random_below(seed, (uint64_t)config.n_batch);
-    config.tensor_split = split;
-    config.n_tensor_split = n_devices;
-    config.split_mode = modes[random_below(seed, 3)];
+    config.session.n_ctx = 1024;
+    config.session.n_batch = 1 + (int)random_below(seed, 512);
+    config.session.n_outputs_max = 1 + (int)random_below(seed, (uint64_t)config.session.n_batch);
+    config.split.tensor_split = split;
+    config.split.n_tensor_split = n_devices;
+    config.split.mode = modes[random_below(seed, 3)];
     runner_ok(header_plan(f, arch_model_writer(&s->model, TSR_TYPE_F16), n_devices, &config, &plan), "plan");
     tsr_plan_get_info(plan, &info);
     if (!info.runnable || !info.least_order)

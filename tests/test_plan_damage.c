@@ -92,8 +92,8 @@ static void absurd_numbers_end_in_one_line(void **state)
             for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
                 tsr_plan *plan = NULL;
                 tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-                config.n_ctx = 64;
-                config.n_batch = 4;
+                config.session.n_ctx = 64;
+                config.session.n_batch = 4;
                 tsr_status status =
                     header_plan(*state, damaged(&model, k->suffix, values[v]), 2, &config, &plan);
                 if (status != TSR_OK && (strlen(tsr_last_error()) < 20 || strchr(tsr_last_error(), '\n')))

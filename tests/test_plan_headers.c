@@ -325,8 +325,8 @@ static void experts_may_be_offloaded(void **state)
     tsr_plan *plan;
     const size_t experts = 3 * 512 * 1024 * 8 * 2, router = 512 * 8 * 2;
     const size_t attention = 2 * (512 * 512 + 512 * 256) * 2, ends = 512 * 1000 * 2 + 512 * 4;
-    config.n_cpu_moe = 1;
-    config.offload_device = "host1";
+    config.offload.n_cpu_moe = 1;
+    config.offload.device = "host1";
     runner_ok(header_plan(*state, moe_writer(&together, 2), 2, &config, &plan), "offload");
     assert_int_equal(header_bytes(plan, 1, TSR_MEMORY_WEIGHTS), experts + router);
     assert_int_equal(header_bytes(plan, 1, TSR_MEMORY_KV), 0);
@@ -345,8 +345,8 @@ static int64_t fitted_context(const header_fixture *f, const struct arch_model *
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     gguf_writer *w = arch_model_writer(model, TSR_TYPE_Q8_0);
     header.header_only = true;
-    config.n_seq_max = 4;
-    config.split_mode = mode;
+    config.session.n_seq_max = 4;
+    config.split.mode = mode;
     gguf_writer_save_header(w, f->path, false);
     gguf_writer_destroy(w);
     runner_ok(tsr_gguf_open(f->path, &header, &gguf), f->path);

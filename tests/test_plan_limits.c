@@ -76,9 +76,9 @@ static void a_cap_moves_granules(void **state)
     for (size_t m = 0; m < 2; m++) {
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_plan *free_plan;
-        config.tensor_split = even;
-        config.n_tensor_split = 2;
-        config.split_mode = modes[m];
+        config.split.tensor_split = even;
+        config.split.n_tensor_split = 2;
+        config.split.mode = modes[m];
         runner_ok(plan_over(f, f->gguf, "host:2", &config, &free_plan), "without caps");
         size_t whole = device_of(free_plan, 0).total_bytes;
         for (int percent = 95; percent >= 55; percent -= 10) {
@@ -116,7 +116,7 @@ static void caps_are_kept_or_named(void **state)
         int n = 2 + (int)random_below(&seed, 3);
         size_t used = 0, sum = 0;
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-        config.split_mode = random_below(&seed, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER;
+        config.split.mode = random_below(&seed, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER;
         for (int d = 0; d < n; d++) {
             size_t cap = total / (size_t)n / 2 + random_below(&seed, 3 * total / (size_t)n / 2);
             used += (size_t)snprintf(spec + used, sizeof spec - used, "%shost:1,mem=%zu", d ? "," : "", cap);
@@ -158,8 +158,8 @@ static void what_cannot_fit_names_device_and_bytes(void **state)
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_plan *plan = NULL;
         int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
-        config.split_mode = cases[i].mode;
-        config.main_device = cases[i].main_device;
+        config.split.mode = cases[i].mode;
+        config.split.main_device = cases[i].main_device;
         assert_int_equal(plan_over(f, f->gguf, cases[i].spec, &config, &plan), TSR_ERR_MEMORY);
         print_message("%s: %s\n", cases[i].spec, tsr_last_error());
         assert_null(plan);
@@ -188,9 +188,9 @@ static void the_largest_configs_do_not_overflow(void **state)
     for (size_t i = 0; i < n_cases; i++) {
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_plan *plan = NULL;
-        config.n_ctx = cases[i].n_ctx;
-        config.n_seq_max = cases[i].n_seq_max;
-        config.n_batch = cases[i].n_batch;
+        config.session.n_ctx = cases[i].n_ctx;
+        config.session.n_seq_max = cases[i].n_seq_max;
+        config.session.n_batch = cases[i].n_batch;
         tsr_status status = plan_over(f, f->gguf, "host:3", &config, &plan);
         print_message("n_ctx %lld, n_seq_max %d, n_batch %d: %s\n", (long long)cases[i].n_ctx,
                       cases[i].n_seq_max, cases[i].n_batch, status == TSR_OK ? "fits" : tsr_last_error());
@@ -221,9 +221,9 @@ static void a_header_is_enough_for_a_plan(void **state)
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
         tsr_plan *plan, *of_header;
         tsr_gguf *gguf = NULL;
-        config.tensor_split = split;
-        config.n_tensor_split = 4;
-        config.split_mode = mode;
+        config.split.tensor_split = split;
+        config.split.n_tensor_split = 4;
+        config.split.mode = mode;
         assert_int_equal(tsr_gguf_open(path, NULL, &gguf), TSR_ERR_FORMAT); /* its weights are not there */
         runner_ok(tsr_gguf_open(path, &header, &gguf), path);
         runner_ok(plan_over(f, f->gguf, "host:4", &config, &plan), "whole file");
@@ -244,8 +244,8 @@ static void devices_beyond_the_granules_are_remarked_on(void **state)
     tsr_plan *plan;
     int n_notes = 0, n_idle = 0;
     static const float even[] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
-    config.tensor_split = even;
-    config.n_tensor_split = 9;
+    config.split.tensor_split = even;
+    config.split.n_tensor_split = 9;
     runner_ok(plan_over(f, f->gguf, "host:9", &config, &plan), "9 devices");
     plan_check(plan, f->gguf, &config, false);
     for (int d = 0; d < 9; d++)
@@ -263,8 +263,8 @@ static void devices_beyond_the_granules_are_remarked_on(void **state)
 
     /* A share that rounds to nothing at all: that device is not used, and the plan says so. */
     static const float split[] = {1, 1e-12f};
-    config.tensor_split = split;
-    config.n_tensor_split = 2;
+    config.split.tensor_split = split;
+    config.split.n_tensor_split = 2;
     runner_ok(plan_over(f, f->gguf, "host:2", &config, &plan), "a crumb");
     assert_false(device_of(plan, 1).used);
     assert_non_null(strstr(tsr_plan_note(plan, 0), "host1 gets nothing"));
@@ -298,7 +298,7 @@ static void more_than_a_node_has_is_remarked_on(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     fit.margins = &no_margin;
     fit.n_margins = 1;
-    config.fit = &fit;
+    config.plan.fit = &fit;
     runner_ok(plan_over(&small, f->gguf, "host:2", &config, &plan), "each is fitted");
     assert_non_null(strstr(tsr_plan_note(plan, 0), "host0 and 1 more share"));
     tsr_plan_destroy(plan);
@@ -344,33 +344,33 @@ static void bad_configs_name_the_field(void **state)
     const fixture *f = *state;
     static const float negative[] = {1, -1}, nan_entry[] = {NAN, 1}, infinite[] = {1, INFINITY},
                        many[] = {1, 1, 1};
-    REFUSED("tensor_split entry 2", c.tensor_split = negative; c.n_tensor_split = 2);
-    REFUSED("tensor_split entry 1", c.tensor_split = nan_entry; c.n_tensor_split = 2);
-    REFUSED("tensor_split entry 2", c.tensor_split = infinite; c.n_tensor_split = 2);
-    REFUSED("tensor_split entry 3", c.tensor_split = many; c.n_tensor_split = 3);
-    REFUSED("tensor_split", c.tensor_split = many; c.n_tensor_split = -1);
-    REFUSED("main_device", c.split_mode = TSR_SPLIT_MODE_NONE; c.main_device = 2);
-    REFUSED("main_device", c.split_mode = TSR_SPLIT_MODE_NONE; c.main_device = -1);
-    REFUSED("split_mode", c.split_mode = (tsr_split_mode)4);
-    REFUSED("split_mode", c.split_mode = (tsr_split_mode)-1);
-    REFUSED("n_ctx", c.n_ctx = -1);
-    REFUSED("n_ctx", c.n_ctx = INT64_MIN);
-    REFUSED("n_ctx", c.n_ctx = INT64_MAX);
-    REFUSED("n_ctx", c.n_ctx = (int64_t)1 << 31);
-    REFUSED("n_seq_max", c.n_seq_max = 0);
-    REFUSED("n_seq_max", c.n_seq_max = -1);
-    REFUSED("n_seq_max", c.n_seq_max = 1 << 30);
-    REFUSED("n_batch", c.n_batch = 0);
-    REFUSED("n_batch", c.n_batch = -5);
-    REFUSED("n_batch", c.n_batch = 1 << 30);
-    REFUSED("n_outputs_max", c.n_outputs_max = -1);
-    REFUSED("type_k", c.type_k = TSR_TYPE_Q4_K);
-    REFUSED("type_v", c.type_v = TSR_TYPE_Q6_K);
-    REFUSED("type_v", c.type_v = TSR_TYPE_I32);
-    REFUSED("type_k", c.type_k = (tsr_type)9999);
-    REFUSED("type_v", c.type_v = (tsr_type)-1);
-    REFUSED("reduction", c.reduction = (tsr_reduction)7);
-    REFUSED("activation_bits", c.activation_bits = 12);
+    REFUSED("tensor_split entry 2", c.split.tensor_split = negative; c.split.n_tensor_split = 2);
+    REFUSED("tensor_split entry 1", c.split.tensor_split = nan_entry; c.split.n_tensor_split = 2);
+    REFUSED("tensor_split entry 2", c.split.tensor_split = infinite; c.split.n_tensor_split = 2);
+    REFUSED("tensor_split entry 3", c.split.tensor_split = many; c.split.n_tensor_split = 3);
+    REFUSED("tensor_split", c.split.tensor_split = many; c.split.n_tensor_split = -1);
+    REFUSED("main_device", c.split.mode = TSR_SPLIT_MODE_NONE; c.split.main_device = 2);
+    REFUSED("main_device", c.split.mode = TSR_SPLIT_MODE_NONE; c.split.main_device = -1);
+    REFUSED("split.mode", c.split.mode = (tsr_split_mode)4);
+    REFUSED("split.mode", c.split.mode = (tsr_split_mode)-1);
+    REFUSED("n_ctx", c.session.n_ctx = -1);
+    REFUSED("n_ctx", c.session.n_ctx = INT64_MIN);
+    REFUSED("n_ctx", c.session.n_ctx = INT64_MAX);
+    REFUSED("n_ctx", c.session.n_ctx = (int64_t)1 << 31);
+    REFUSED("n_seq_max", c.session.n_seq_max = 0);
+    REFUSED("n_seq_max", c.session.n_seq_max = -1);
+    REFUSED("n_seq_max", c.session.n_seq_max = 1 << 30);
+    REFUSED("n_batch", c.session.n_batch = 0);
+    REFUSED("n_batch", c.session.n_batch = -5);
+    REFUSED("n_batch", c.session.n_batch = 1 << 30);
+    REFUSED("n_outputs_max", c.session.n_outputs_max = -1);
+    REFUSED("type_k", c.session.type_k = TSR_TYPE_Q4_K);
+    REFUSED("type_v", c.session.type_v = TSR_TYPE_Q6_K);
+    REFUSED("type_v", c.session.type_v = TSR_TYPE_I32);
+    REFUSED("type_k", c.session.type_k = (tsr_type)9999);
+    REFUSED("type_v", c.session.type_v = (tsr_type)-1);
+    REFUSED("reduction", c.compute.reduction = (tsr_reduction)7);
+    REFUSED("activation_bits", c.compute.activation_bits = 12);
     REFUSED("tsr_model_config.size", c.size = 8);
     REFUSED("tsr_model_config.size", c.size = sizeof(tsr_model_config) + 8);
     tsr_plan *plan = NULL;

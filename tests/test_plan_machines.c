@@ -88,7 +88,7 @@ static void plan_machine(fixture *f, const char *path)
     }
     runner_ok(tsr_device_list_create(topo, NULL, NULL, &list), path);
     runner_ok(tsr_links_create(topo, list, &links), path);
-    config.links = links;
+    config.plan.links = links;
     tsr_status status = tsr_plan_create(f->gguf, list, &config, &plan);
     if (now() - start > 1)
         print_message("%s took %.1f s\n", path, now() - start);

@@ -67,9 +67,9 @@ static void machine(double sync_ns)
     }
     f.list = (tsr_device_list){.n_devices = N, .devices = f.descs};
     f.config = (tsr_model_config)TSR_MODEL_CONFIG_INIT;
-    f.config.rates = f.rates;
-    f.config.n_ctx = 64;
-    f.config.n_batch = 16;
+    f.config.plan.rates = f.rates;
+    f.config.session.n_ctx = 64;
+    f.config.session.n_batch = 16;
 }
 
 static void cap(int first, int end, size_t bytes)
@@ -81,7 +81,7 @@ static void cap(int first, int end, size_t bytes)
 static tsr_plan *plan_of(tsr_split_mode mode)
 {
     tsr_plan *plan;
-    f.config.split_mode = mode;
+    f.config.split.mode = mode;
     runner_ok(tsr_plan_create(f.gguf, &f.list, &f.config, &plan), tsr_split_mode_name(mode));
     return plan;
 }
@@ -149,8 +149,8 @@ static void the_fastest_device_gets_all_layers_that_it_holds(void **state)
     tsr_plan_destroy(plan);
 
     static const float even[N] = {1, 1, 1, 1};
-    f.config.tensor_split = even;
-    f.config.n_tensor_split = N;
+    f.config.split.tensor_split = even;
+    f.config.split.n_tensor_split = N;
     plan = plan_of(TSR_SPLIT_MODE_LAYER);
     assert_false(tsr_plan_stage_at(plan, N, &stage));
     assert_true(tsr_plan_stage_at(plan, N - 1, &stage));
@@ -245,15 +245,15 @@ static void auto_has_its_limits(void **state)
     static const float even[N] = {1, 1, 1, 1};
     tsr_plan *plan = NULL;
     machine(1e9);
-    f.config.tensor_split = even;
-    f.config.n_tensor_split = N;
+    f.config.split.tensor_split = even;
+    f.config.split.n_tensor_split = N;
     plan = plan_of(TSR_SPLIT_MODE_AUTO);
     assert_int_equal(mode_of(plan), TSR_SPLIT_MODE_TENSOR);
     tsr_plan_destroy(plan);
     plan = NULL;
     machine(1000);
     cap(0, N, whole_bytes() / 8);
-    f.config.split_mode = TSR_SPLIT_MODE_AUTO;
+    f.config.split.mode = TSR_SPLIT_MODE_AUTO;
     assert_int_equal(tsr_plan_create(f.gguf, &f.list, &f.config, &plan), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(), "short"));
     assert_null(plan);
@@ -269,7 +269,7 @@ static void every_allocation_may_fail(void **state)
         for (int n = 1;; n += 1 + n / 16) {
             tsr_plan *plan = NULL;
             int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
-            f.config.split_mode = modes[m];
+            f.config.split.mode = modes[m];
             failing_alloc_set(n);
             tsr_status status = tsr_plan_create(f.gguf, &f.list, &f.config, &plan);
             bool fired = failing_alloc_fired();
@@ -307,10 +307,10 @@ static void groups_give_the_same_bits_as_one_device(void **state)
     tsr_split_mode mode;
     pairs(&sync_ns);
     snprintf(devices, sizeof devices, "host:4,threads=1,mem=%zu", f.descs[0].mem_cap_bytes);
-    f.config.split_mode = TSR_SPLIT_MODE_AUTO;
+    f.config.split.mode = TSR_SPLIT_MODE_AUTO;
     run(devices, "0,0,0,0", &f.config, groups, &mode);
     assert_int_equal(mode, TSR_SPLIT_MODE_AUTO);
-    f.config.split_mode = TSR_SPLIT_MODE_NONE;
+    f.config.split.mode = TSR_SPLIT_MODE_NONE;
     run("host:1,threads=1", "1", &f.config, one, &mode);
     assert_memory_equal(one, groups, sizeof one);
 }

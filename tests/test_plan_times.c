@@ -91,8 +91,8 @@ static void shares_follow_speed(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_plan_times times;
     free_of_overheads(f, rates);
-    config.rates = rates;
-    config.n_ctx = 256;
+    config.plan.rates = rates;
+    config.session.n_ctx = 256;
     tsr_plan *plan = plan_of(f, &config);
     static const int64_t attention[N] = {6, 6, 2}, ffn[N] = {12, 12, 4};
     for (int d = 0; d < N; d++) {
@@ -113,15 +113,15 @@ static void a_tensor_split_is_not_improved_on(void **state)
     static const float even[] = {1, 1, 1}, zeros[] = {0, 0, 0};
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_plan_times times;
-    config.tensor_split = even;
-    config.n_tensor_split = N;
+    config.split.tensor_split = even;
+    config.split.n_tensor_split = N;
     tsr_plan *plan = plan_of(f, &config);
     tsr_plan_predict(plan, &times);
     assert_false(times.automatic);
     assert_int_equal(device_of(plan, 2).granules[TSR_CLASS_ATTENTION], 4);
     double by_hand = times.decode.total_ns;
     tsr_plan_destroy(plan);
-    config.tensor_split = zeros;
+    config.split.tensor_split = zeros;
     plan = plan_of(f, &config);
     tsr_plan_predict(plan, &times);
     assert_true(times.automatic);
@@ -139,7 +139,7 @@ static void a_device_that_slows_the_rest_is_left_out(void **state)
     tsr_plan_times times;
     free_of_overheads(f, rates);
     rates[2].op_ns = 1e6;
-    config.rates = rates;
+    config.plan.rates = rates;
     tsr_plan *plan = plan_of(f, &config);
     tsr_plan_predict(plan, &times);
     assert_false(device_of(plan, 2).used);
@@ -177,8 +177,8 @@ static void memory_comes_first(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_device_rates rates[N];
     free_of_overheads(&f, rates);
-    config.rates = rates;
-    config.n_ctx = 256;
+    config.plan.rates = rates;
+    config.session.n_ctx = 256;
     f.list.devices = f.descs;
     tsr_plan *plan = plan_of(&f, &config);
     size_t whole = device_of(plan, 0).total_bytes;
@@ -212,8 +212,8 @@ static void the_explanation_names_parts_devices_and_layouts(void **state)
     static char text[8192];
     static const float even[] = {1, 1, 1};
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.tensor_split = even;
-    config.n_tensor_split = N;
+    config.split.tensor_split = even;
+    config.split.n_tensor_split = N;
     tsr_plan *plan = plan_of(f, &config);
     text[0] = '\0';
     tsr_plan_explain(plan, append, text);
@@ -230,7 +230,7 @@ static void unknown_rates_are_refused(void **state)
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_plan *plan = NULL;
     memset(rates, 0, sizeof rates);
-    config.rates = rates;
+    config.plan.rates = rates;
     assert_int_equal(tsr_plan_create(f->gguf, &f->list, &config, &plan), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "rate"));
     assert_null(plan);
@@ -249,10 +249,10 @@ static void a_choice_of_the_caller_needs_no_rates(void **state)
     memset(rates, 0, sizeof rates);
     for (int m = 0; m < 3; m++) {
         tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-        config.rates = rates;
-        config.split_mode = modes[m];
-        config.tensor_split = even;
-        config.n_tensor_split = N;
+        config.plan.rates = rates;
+        config.split.mode = modes[m];
+        config.split.tensor_split = even;
+        config.split.n_tensor_split = N;
         tsr_plan *plan = plan_of(f, &config);
         tsr_plan_predict(plan, &times);
         assert_false(times.known || times.automatic || times.measured);

@@ -28,8 +28,8 @@ static void check_plan(const walk *w, const char *split)
     tsr_plan *plan;
     tsr_model_config config = w->config;
     float proportions[TSR_MAX_DEVICES];
-    runner_ok(tsr_split_parse(split, proportions, TSR_MAX_DEVICES, &config.n_tensor_split), split);
-    config.tensor_split = proportions;
+    runner_ok(tsr_split_parse(split, proportions, TSR_MAX_DEVICES, &config.split.n_tensor_split), split);
+    config.split.tensor_split = proportions;
     runner_ok(tsr_topology_discover(NULL, &topo), "topology");
     runner_ok(tsr_device_list_create(topo, w->devices, NULL, &devices), w->devices);
     runner_ok(tsr_plan_create(tsr_model_gguf(w->model), devices, &config, &plan), "plan");
@@ -80,13 +80,13 @@ static void sequences_go_on_with_the_same_bits(void **state)
                   .seed = seed + (uint64_t)k,
                   .config = walk_config(),
                   .length = WALK_LENGTH};
-        w.config.type_k = types[k][0];
-        w.config.type_v = types[k][1];
+        w.config.session.type_k = types[k][0];
+        w.config.session.type_v = types[k][1];
         float *plain = walk_make_plain(&w, PLAIN);
         for (int copies = 0; copies < 2; copies++) {
             walk again = w;
-            again.config.copy_weights = copies;
-            again.config.split_mode = modes[(k + copies) % 4];
+            again.config.load.copy_weights = copies;
+            again.config.split.mode = modes[(k + copies) % 4];
             check_walk(&again, 4, 12);
         }
         free(plain);
@@ -104,8 +104,8 @@ static void mixtures_of_experts_go_on_with_the_same_bits(void **state)
     float *plain = walk_make_plain(&w, PLAIN);
     for (int i = 0; i < 4; i++) {
         walk again = w;
-        again.config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
-        again.config.copy_weights = i / 2;
+        again.config.split.experts = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+        again.config.load.copy_weights = i / 2;
         check_walk(&again, 4, 6);
     }
     free(plain);
@@ -118,10 +118,10 @@ static void blocks_that_are_pinned_stay_where_they_are(void **state)
     walk w = {.devices = "host:3,threads=1", .seed = 9, .config = walk_config(), .length = WALK_LENGTH};
     float *plain = walk_make_plain(&w, PLAIN);
     tsr_offload_rule override = {pattern, device};
-    w.config.offload_rules = &override;
-    w.config.n_offload_rules = 1;
-    w.config.n_gpu_layers = 2;
-    w.config.offload_device = spare;
+    w.config.offload.rules = &override;
+    w.config.offload.n_rules = 1;
+    w.config.offload.n_gpu_layers = 2;
+    w.config.offload.device = spare;
     walk_open(&w, "1,1");
     memset(pattern, '(', sizeof pattern - 1); /* what the config pointed to need not be there any more */
     memset(spare, 'x', sizeof spare - 1);
@@ -144,8 +144,8 @@ static void without_a_tensor_split_all_is_on_one_device(void **state)
     (void)state;
     walk w = {.devices = "host:2,threads=1", .seed = 3, .config = walk_config(), .length = WALK_LENGTH};
     float *plain = walk_make_plain(&w, PLAIN);
-    w.config.split_mode = TSR_SPLIT_MODE_NONE;
-    w.config.main_device = 1;
+    w.config.split.mode = TSR_SPLIT_MODE_NONE;
+    w.config.split.main_device = 1;
     walk_open(&w, "1,1");
     walk_step(&w, 10);
     runner_ok(walk_resplit(&w, "1,0"), "1,0");
@@ -213,7 +213,7 @@ static void a_failing_allocation_leaves_the_old_split(void **state)
     for (int copies = 0; copies < 2; copies++) {
         walk w = {.devices = "host:3,threads=1", .seed = 7, .config = walk_config(), .length = WALK_LENGTH};
         float *plain = walk_make_plain(&w, PLAIN);
-        w.config.copy_weights = copies;
+        w.config.load.copy_weights = copies;
         walk_open(&w, "1,1");
         walk_step(&w, 20);
         for (int n = 1;; n += copies ? 1 : 3) {
@@ -285,7 +285,7 @@ static void copies_are_exchanged_where_both_do_not_fit(void **state)
     walk w = {.seed = 10, .config = walk_config(), .length = WALK_LENGTH};
     float *plain = walk_make_plain(&w, PLAIN);
     int n_exchanged = 0, n_refused = 0;
-    w.config.copy_weights = true;
+    w.config.load.copy_weights = true;
     sizes s = measure(&w, "3,1");
     size_t most = s.before + s.after, least = s.after > s.before ? s.after : s.before;
     for (size_t cap = most; cap + 4096 > least; cap -= (most - least) / 12) {
@@ -316,7 +316,7 @@ static void models_that_change_together_share_a_cap(void **state)
     walk w = {.seed = 12, .config = walk_config(), .length = 40};
     float *plain = walk_make_plain(&w, PLAIN);
     int n_changed = 0, n_refused = 0;
-    w.config.copy_weights = true;
+    w.config.load.copy_weights = true;
     sizes s = measure(&w, "3,1");
     size_t most = 2 * (s.before + s.after), least = 2 * s.before;
     for (size_t cap = most; cap >= least; cap -= (most - least) / 9) {
@@ -324,9 +324,9 @@ static void models_that_change_together_share_a_cap(void **state)
         tsr_model *other;
         tsr_device_info info;
         tsr_plan_device a, b;
-        config.tensor_split = halves;
-        config.n_tensor_split = 2;
-        config.n_sessions = 1;
+        config.split.tensor_split = halves;
+        config.split.n_tensor_split = 2;
+        config.session.n_sessions = 1;
         open_capped(&w, cap);
         runner_ok(tsr_model_open(w.rt, walk_model_path, &config, &other), "the other model");
         tsr_status status = tsr_runtime_resplit(w.rt, split, 2);
@@ -360,7 +360,7 @@ static void a_failing_exchange_brings_the_old_weights_back(void **state)
     (void)state;
     walk w = {.seed = 11, .config = walk_config(), .length = WALK_LENGTH};
     float *plain = walk_make_plain(&w, PLAIN);
-    w.config.copy_weights = true;
+    w.config.load.copy_weights = true;
     sizes s = measure(&w, "3,1");
     open_capped(&w, cap_to_exchange(&s));
     for (int n = 1;; n += n < 1200 ? 17 : 1) { /* the exchange comes late */
@@ -391,7 +391,7 @@ static void a_model_that_cannot_go_back_says_so(void **state)
     walk w = {.seed = 11, .config = walk_config(), .length = WALK_LENGTH};
     float *plain = walk_make_plain(&w, PLAIN);
     int n_lost = 0;
-    w.config.copy_weights = true;
+    w.config.load.copy_weights = true;
     sizes s = measure(&w, "3,1");
     for (int n = 1; n < 100000; n += 97) {
         int32_t token = 1;

@@ -175,7 +175,7 @@ static void planning(void **state)
                                         "host:1,mem=400KiB,host:1" /* too little for a half */};
     for (size_t i = 0; i < sizeof specs / sizeof *specs; i++) {
         things t = {.config = session_config(64, 2, 16, 0)};
-        t.config.split_mode = i == 1 ? TSR_SPLIT_MODE_LAYER : TSR_SPLIT_MODE_TENSOR;
+        t.config.split.mode = i == 1 ? TSR_SPLIT_MODE_LAYER : TSR_SPLIT_MODE_TENSOR;
         runner_ok(open_gguf(&t), "file");
         runner_ok(tsr_device_list_create(topo, specs[i], NULL, &t.list), specs[i]);
         fail_everywhere(&(trial){"tsr_plan_create", make_plan, drop_plan, no_plan, &t}, 50);
@@ -218,7 +218,7 @@ static void opening_a_model(void **state)
     (void)state;
     for (int copy = 0; copy < 2; copy++) {
         things t = {.devices = DEVICES, .config = session_config(64, 2, 16, 0)};
-        t.config.copy_weights = copy;
+        t.config.load.copy_weights = copy;
         runner_ok(open_runtime(&t), "runtime");
         fail_everywhere(&(trial){"tsr_model_open", open_model, close_model, no_model, &t, true}, 50);
         close_runtime(&t);

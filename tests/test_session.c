@@ -320,8 +320,8 @@ static void every_pair_of_kv_types_works(void **state)
     for (int pair = 0; pair < N_TYPES * N_TYPES; pair++) {
         tsr_model_config config = session_config(N, 1, 16, 0);
         runner r;
-        config.type_k = types[pair / N_TYPES];
-        config.type_v = types[pair % N_TYPES];
+        config.session.type_k = types[pair / N_TYPES];
+        config.session.type_v = types[pair % N_TYPES];
         float *plain = session_plain_logits(&config, tokens, N);
         runner_open(&r, session_model_path, DEVICES, "1,3", &config);
         runner_ok(session_append(r.session, 0, tokens, N, logits), "prompt");

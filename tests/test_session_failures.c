@@ -236,7 +236,7 @@ static void a_deadline_never_hangs_or_breaks_anything(void **state)
         tsr_session *session;
         runner r;
         runner_open(&r, session_model_path, "host:3,threads=2", NULL, NULL);
-        config.timeout_ns = deadlines[k];
+        config.compute.timeout_ns = deadlines[k];
         runner_ok(tsr_model_open(r.rt, session_model_path, &config, &model), "with a deadline");
         runner_ok(tsr_session_create(model, &session), "with a deadline");
         for (int i = 0; i < N; i++) {

@@ -36,8 +36,8 @@ static void open_on(runner *r, const char *devices, const char *split, const tsr
 {
     tsr_model_config config = session_config(N_CTX, N_SEQ, 64, 1);
     if (types) {
-        config.type_k = types->type_k;
-        config.type_v = types->type_v;
+        config.session.type_k = types->session.type_k;
+        config.session.type_v = types->session.type_v;
     }
     runner_open(r, session_model_path, devices, split, &config);
 }
@@ -89,7 +89,7 @@ static void no_split_shows_in_a_file(void **state)
     static const tsr_type types[][2] = {{TSR_TYPE_F16, TSR_TYPE_F16}, {TSR_TYPE_Q8_0, TSR_TYPE_Q4_0}};
     static unsigned char first[MAX_BYTES], other[MAX_BYTES];
     for (int t = 0; t < 2; t++) {
-        tsr_model_config config = {.type_k = types[t][0], .type_v = types[t][1]};
+        tsr_model_config config = {.session.type_k = types[t][0], .session.type_v = types[t][1]};
         uint64_t seed = 3;
         int32_t tokens[N + MORE];
         float logits[SESSION_VOCAB];
@@ -280,7 +280,7 @@ static void wrong_uses_are_told_apart(void **state)
     float logits[SESSION_VOCAB];
     int32_t tokens[40];
     uint64_t seed = 7;
-    tsr_model_config types = {.type_k = TSR_TYPE_F32, .type_v = TSR_TYPE_F32};
+    tsr_model_config types = {.session.type_k = TSR_TYPE_F32, .session.type_v = TSR_TYPE_F32};
     runner r;
     open_on(&r, "host:2,threads=1", NULL, NULL);
     session_random_tokens(&seed, tokens, 40);

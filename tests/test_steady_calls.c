@@ -64,7 +64,7 @@ static int decode_filtered(const char *path, const char *devices, bool extra)
     tsr_model *model;
     tsr_session *session;
     runtime_config.devices = devices;
-    config.n_ctx = 64;
+    config.session.n_ctx = 64;
     if (tsr_runtime_open(&runtime_config, &rt) != TSR_OK ||
         tsr_model_open(rt, path, &config, &model) != TSR_OK ||
         tsr_session_create(model, &session) != TSR_OK || !decode(session, WARM_TOKENS, logits))

@@ -55,9 +55,9 @@ enum { N_BATCH = 32, BEFORE = 2 * N_BATCH, CHUNKS = 5 * N_BATCH, REST = 7, N_CTX
 static void open_phi3(runner *r, const char *path, bool swa_full)
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.n_ctx = N_CTX;
-    config.n_batch = N_BATCH;
-    config.swa_full = swa_full;
+    config.session.n_ctx = N_CTX;
+    config.session.n_batch = N_BATCH;
+    config.session.swa_full = swa_full;
     runner_open(r, path, "host:1,threads=1", "1", &config);
 }
 

@@ -59,7 +59,7 @@ int tsr_cmd_fit(int argc, char **argv)
         code = tool_fit_options_read("fit", &fitting, &model, margins, &fit_config);
     if (code != TOOL_GO_ON)
         return code;
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
 
     tsr_fit *fit = NULL;
     tool_plan_inputs in = {0};

@@ -178,10 +178,10 @@ int tsr_cmd_run(int argc, char **argv)
     if (code == TOOL_GO_ON)
         code = run_prompt_read(&options, &prompt, &prompt_bytes);
     if (code == TOOL_GO_ON) {
-        config.fit = options.fit ? &fit_config : NULL;
-        config.verify_upload = options.verify_upload;
-        config.progress = tool_progress;
-        config.progress_user = (void *)"loading";
+        config.plan.fit = options.fit ? &fit_config : NULL;
+        config.load.verify_upload = options.verify_upload;
+        config.load.progress = tool_progress;
+        config.load.progress_user = (void *)"loading";
         tsr_status status = TSR_OK;
         if (options.fit)
             status = find_devices(&options.model, &fit_config, &config, margins);

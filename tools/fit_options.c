@@ -115,16 +115,16 @@ tsr_status tool_fit_create(tool_model_options *model, const tool_machine_options
     if (status != TSR_ERR_MEMORY || model->devices || n == 0 || n == TSR_MAX_DEVICES ||
         in->devices->devices[n - 1].kind == TSR_DEVICE_HOST)
         return status;
-    tsr_fit_config with_host = *config->fit;
+    tsr_fit_config with_host = *config->plan.fit;
     tsr_model_config again = *config;
     if (with_host.n_margins == n && n > 1) /* one for each GPU was given */
         margins[with_host.n_margins++] = TSR_FIT_MARGIN;
-    again.fit = &with_host;
+    again.plan.fit = &with_host;
     model->devices = "cuda,host:1";
     tool_plan_inputs_close(in);
     *in = (tool_plan_inputs){0};
     status = fit_into(model, machine, &again, in, fit_out);
-    in->config.fit = config->fit;
+    in->config.plan.fit = config->plan.fit;
     return status;
 }
 

@@ -16,9 +16,9 @@ tsr_status tool_measured_apply(const tsr_topology *topo, const tsr_device_list *
                                tsr_model_config *config)
 {
     tsr_status status = tool_measured_links(topo, list, &measured->links);
-    config->links = measured->links;
+    config->plan.links = measured->links;
     if (topo->is_this_machine && tool_rates_load(topo, list, measured->rates))
-        config->rates = measured->rates;
+        config->plan.rates = measured->rates;
     return status;
 }
 

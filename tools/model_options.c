@@ -54,21 +54,21 @@ int tool_model_options_read(const char *command, tool_model_options *options,
         fprintf(stderr, "tsr %s: no model given; use -m FILE; see `tsr %s --help`\n", command, command);
         return TOOL_EXIT_USAGE;
     }
-    if (options->split_mode && tsr_split_mode_parse(options->split_mode, &config.split_mode) != TSR_OK)
+    if (options->split_mode && tsr_split_mode_parse(options->split_mode, &config.split.mode) != TSR_OK)
         return complain(command, "-sm", options->split_mode, "tensor, layer, none or auto");
     if (options->expert_split &&
-        tsr_expert_split_parse(options->expert_split, &config.expert_split) != TSR_OK)
+        tsr_expert_split_parse(options->expert_split, &config.split.experts) != TSR_OK)
         return complain(command, "--expert-split", options->expert_split, "columns, experts or auto");
     if (options->tensor_split && tsr_split_parse(options->tensor_split, tensor_split, TSR_MAX_DEVICES,
-                                                 &config.n_tensor_split) != TSR_OK) {
+                                                 &config.split.n_tensor_split) != TSR_OK) {
         fprintf(stderr, "tsr %s: -ts: %s\n", command, tsr_last_error());
         return TOOL_EXIT_USAGE;
     }
-    int code = read_kv_type(command, "-ctk", options->type_k, &config.type_k);
+    int code = read_kv_type(command, "-ctk", options->type_k, &config.session.type_k);
     if (code == TOOL_GO_ON)
-        code = read_kv_type(command, "-ctv", options->type_v, &config.type_v);
+        code = read_kv_type(command, "-ctv", options->type_v, &config.session.type_v);
     if (code == TOOL_GO_ON)
-        code = read_reduction(command, options->reduction, &config.reduction);
+        code = read_reduction(command, options->reduction, &config.compute.reduction);
     if (code == TOOL_GO_ON && options->activations != 8 && options->activations != 16) {
         fprintf(stderr, "tsr %s: --activations takes 16 or 8, not %d\n", command, options->activations);
         code = TOOL_EXIT_USAGE;
@@ -77,14 +77,14 @@ int tool_model_options_read(const char *command, tool_model_options *options,
         code = tool_offload_options_read(command, &options->offload, &config);
     if (code != TOOL_GO_ON)
         return code;
-    config.tensor_split = config.n_tensor_split ? tensor_split : NULL;
-    config.main_device = options->main_device;
-    config.n_ctx = options->n_ctx;
-    config.n_seq_max = options->n_seq;
-    config.n_batch = options->n_batch;
-    config.copy_weights = options->no_mmap;
-    config.swa_full = options->swa_full;
-    config.activation_bits = options->activations;
+    config.split.tensor_split = config.split.n_tensor_split ? tensor_split : NULL;
+    config.split.main_device = options->main_device;
+    config.session.n_ctx = options->n_ctx;
+    config.session.n_seq_max = options->n_seq;
+    config.session.n_batch = options->n_batch;
+    config.load.copy_weights = options->no_mmap;
+    config.session.swa_full = options->swa_full;
+    config.compute.activation_bits = options->activations;
     *config_out = config;
     return TOOL_GO_ON;
 }

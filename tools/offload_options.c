@@ -14,7 +14,7 @@
 static int read_override(const char *command, const char *text, size_t length, size_t *used,
                          tool_offload_options *options, tsr_model_config *config)
 {
-    if (config->n_offload_rules == TOOL_MAX_OVERRIDES || *used + length + 1 > sizeof options->text) {
+    if (config->offload.n_rules == TOOL_MAX_OVERRIDES || *used + length + 1 > sizeof options->text) {
         fprintf(stderr, "tsr %s: -ot: at most %d overrides of %d characters in all\n", command,
                 TOOL_MAX_OVERRIDES, TOOL_OVERRIDE_BYTES);
         return TOOL_EXIT_USAGE;
@@ -29,7 +29,7 @@ static int read_override(const char *command, const char *text, size_t length, s
         return TOOL_EXIT_USAGE;
     }
     *equals = '\0';
-    options->list[config->n_offload_rules++] = (tsr_offload_rule){.pattern = pattern, .device = equals + 1};
+    options->list[config->offload.n_rules++] = (tsr_offload_rule){.pattern = pattern, .device = equals + 1};
     return TOOL_GO_ON;
 }
 
@@ -46,11 +46,11 @@ int tool_offload_options_read(const char *command, tool_offload_options *options
 {
     int code = TOOL_GO_ON;
     size_t used = 0;
-    config->n_gpu_layers = options->n_gpu_layers;
-    config->n_cpu_moe = options->cpu_moe ? INT_MAX : options->n_cpu_moe;
-    config->offload_device = options->device;
-    config->offload_rules = options->list;
-    config->n_offload_rules = 0;
+    config->offload.n_gpu_layers = options->n_gpu_layers;
+    config->offload.n_cpu_moe = options->cpu_moe ? INT_MAX : options->n_cpu_moe;
+    config->offload.device = options->device;
+    config->offload.rules = options->list;
+    config->offload.n_rules = 0;
     for (int i = 0; i < options->offload_rules.n; i++) {
         const char *text = options->offload_rules.items[i];
         do {
@@ -61,7 +61,7 @@ int tool_offload_options_read(const char *command, tool_offload_options *options
         if (code != TOOL_GO_ON)
             break;
     }
-    options->n_list = config->n_offload_rules;
+    options->n_list = config->offload.n_rules;
     return code;
 }
 

@@ -68,8 +68,8 @@ static bench_opened open_as(const char *path, const char *devices, int64_t n_ctx
     tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     runtime_config.devices = devices;
-    config.n_ctx = n_ctx;
-    config.copy_weights = copy_weights;
+    config.session.n_ctx = n_ctx;
+    config.load.copy_weights = copy_weights;
     bench_check(tsr_runtime_open(&runtime_config, &o.rt));
     open_model(&o, path, &config);
     return o;
@@ -95,10 +95,10 @@ bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_
     runtime_config.devices = devices;
     runtime_config.transport = transport;
     bench_check(tsr_runtime_open(&runtime_config, &o.rt));
-    config.n_ctx = n_ctx;
-    config.tensor_split = even;
-    config.n_tensor_split = tsr_runtime_n_devices(o.rt);
-    for (int d = 0; d < config.n_tensor_split; d++)
+    config.session.n_ctx = n_ctx;
+    config.split.tensor_split = even;
+    config.split.n_tensor_split = tsr_runtime_n_devices(o.rt);
+    for (int d = 0; d < config.split.n_tensor_split; d++)
         even[d] = 1;
     open_model(&o, path, &config);
     return o;

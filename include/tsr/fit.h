@@ -11,7 +11,7 @@
  *     4. layers (n_gpu_layers -1), offloaded with embedding and output, from the first one on
  *
  * until every device keeps its margin free. Rungs 3 and 4 need a device to offload to that has no other part:
- * a host device beside GPUs, or the one that config.offload_device names. While it is not needed nothing is
+ * a host device beside GPUs, or the one that config.offload.device names. While it is not needed nothing is
  * on it, unless tensor_split gives it a share.
  *
  * What a config sets itself (n_ctx, tensor_split, offload_rules, ...) is never changed. Every candidate is

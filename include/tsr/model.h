@@ -2,7 +2,7 @@
  * Models: a GGUF file laid over the devices of a runtime.
  *
  *     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
- *     config.tensor_split = split;  config.n_tensor_split = 2;  config.n_ctx = 8192;
+ *     config.split.tensor_split = split;  config.split.n_tensor_split = 2;  config.session.n_ctx = 8192;
  *     tsr_model *model;
  *     if (tsr_model_open(rt, "model.gguf", &config, &model) != TSR_OK) ...
  *
@@ -71,8 +71,8 @@ typedef struct tsr_model_info {
 /** Write what the model is. */
 TSR_API void tsr_model_get_info(const tsr_model *model, tsr_model_info *info_out);
 
-/** The plan that was carried out, with room for config.n_sessions sessions, after a change of split for those
- * that there are; belongs to the model, until its split changes. */
+/** The plan that was carried out. It has room for config.session.n_sessions sessions, after a change of split
+ * for the sessions that exist. The plan belongs to the model and is valid until the split changes. */
 TSR_API const tsr_plan *tsr_model_plan(const tsr_model *model);
 
 /** What config.fit had to cut; belongs to the model. NULL where it was not set. Its plan is that of the

@@ -9,7 +9,7 @@
  *     tsr_gguf_open("model.gguf", NULL, &gguf);
  *     tsr_device_list_create(topo, "host:2", NULL, &devices);
  *     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
- *     config.tensor_split = (float[]){3, 1};  config.n_tensor_split = 2;
+ *     config.split.tensor_split = (float[]){3, 1};  config.split.n_tensor_split = 2;
  *     tsr_plan_create(gguf, devices, &config, &plan);
  *     tsr_plan_print(plan, write, NULL);
  *
@@ -74,66 +74,97 @@ typedef struct tsr_offload_rule {
     const char *device; /**< its name in plans ("host0", "cuda1"), its number, or "CPU": the offload device */
 } tsr_offload_rule;
 
-/** How a model is laid over devices and run. */
+/** How a model is split over devices and run. Each group of fields decides one thing. A later version of the
+ * library adds fields at the end only. */
 typedef struct tsr_model_config {
-    size_t size;               /**< sizeof(tsr_model_config) */
-    const float *tensor_split; /**< [n_tensor_split] proportions in device order; NULL or all 0: the planner
-                                    chooses what takes the least time */
-    int n_tensor_split;        /**< 0: the planner chooses */
-    const tsr_device_rates *rates; /**< [number of devices] how fast they are; NULL: as described
-                                        (tsr_device_rates_guess) */
-    /** between the same devices, for what meeting costs: all that it was measured for, and the rest unless
-     * rates were measured; NULL: the rates' own figures */
-    const tsr_links *links;
-    int plan_tokens;           /**< tokens per step that the planner's choice is best for; 1: decoding */
-    tsr_split_mode split_mode; /**< which devices work on which matrices */
-    int main_device;           /**< for TSR_SPLIT_MODE_NONE */
-    int64_t n_ctx;     /**< tokens that a session holds in all; 0: as many as the model was trained with */
-    int n_seq_max;     /**< sequences that a session holds at once */
-    int n_batch;       /**< most tokens computed at once; longer batches are cut, which changes no bit */
-    int n_outputs_max; /**< most rows of logits computed at once, likewise; 0: n_seq_max */
-    tsr_type type_k;   /**< of keys in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
-    tsr_type type_v;   /**< of values in the KV region, likewise */
-    tsr_reduction reduction; /**< how partial sums are added up */
-    /** host devices: copy shards into memory near the device, do not use the mapped file */
-    bool copy_weights;
-    uint64_t timeout_ns; /**< a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
+    size_t size; /**< sizeof(tsr_model_config) */
 
-    /** Called while loading, on the calling thread, with 0 to 1; NULL: nobody listens. */
-    void (*progress)(double fraction, void *user);
-    void *progress_user; /**< passed to `progress` */
+    /** Which device works on which part of the matrices. */
+    struct {
+        /** [n_tensor_split] proportions in device order; NULL or all 0: the planner chooses those that take
+         * the least time */
+        const float *tensor_split;
+        int n_tensor_split;       /**< entries of `tensor_split` */
+        tsr_split_mode mode;      /**< how the model is divided */
+        tsr_expert_split experts; /**< how the FFN of a mixture of experts is divided */
+        int main_device;          /**< the device of TSR_SPLIT_MODE_NONE */
+    } split;
 
-    /** compare copied weights with the file: by checksums made on GPUs, else read back */
-    bool verify_upload;
+    /** Blocks that one device works on alone, while the other blocks are divided over the other devices. A
+     * block is the attention or the FFN of a layer, the embedding, or the output. A host device with such
+     * blocks has no part in the divided blocks unless `tensor_split` gives it a share. Among devices of one
+     * kind an offload changes no bit of the logits; GPUs and host devices round differently. */
+    struct {
+        /** Layers that are not offloaded, counted from the last; -1: all. With one more than the model has,
+         * the embedding and the output are not offloaded either: the offload device has no part then, unless
+         * `tensor_split` gives it a share. */
+        int n_gpu_layers;
+        /** the FFN with its experts is offloaded in this number of layers, counted from the first */
+        int n_cpu_moe;
+        /** [n_rules] applied before the two numbers above; of several rules that match, the first counts */
+        const tsr_offload_rule *rules;
+        int n_rules;        /**< entries of `rules` */
+        const char *device; /**< the offload device, by name or number; NULL: the last host device */
+    } offload;
 
-    /** Offload: blocks (attention or FFN of a layer, the embedding, the output) that one device works on
-     * alone, while the rest is divided over the others as usual. A host device with such blocks has no part
-     * in the rest unless tensor_split gives it a share. Among devices of one kind the logits stay the same
-     * to the bit; GPUs and host devices round differently. */
-    int n_gpu_layers; /**< layers that are not offloaded, the last ones; with one more than the model has, the
-                           embedding and the output stay, too, and the offload device has no part unless
-                           tensor_split gives it a share; -1: all */
-    int n_cpu_moe;    /**< of so many layers, the first ones, the FFN with its experts is offloaded */
-    /** [n_offload_rules] before the two above; of several that match, the first */
-    const tsr_offload_rule *offload_rules;
-    int n_offload_rules;        /**< entries of `overrides` */
-    const char *offload_device; /**< by name or number; NULL: the last host device */
+    /** What a session holds, and how much one step computes. */
+    struct {
+        int64_t n_ctx;     /**< tokens of all sequences of a session; 0: the model's trained context */
+        int n_seq_max;     /**< sequences of a session */
+        int n_batch;       /**< most tokens of a step; a longer batch is cut, which changes no bit */
+        int n_outputs_max; /**< most rows of logits of a step; more are cut alike; 0: n_seq_max */
+        tsr_type type_k;   /**< of keys in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
+        tsr_type type_v;   /**< of values in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
+        /** llama.cpp's name. True: layers with a sliding window keep the keys and values of all tokens, so
+         * that sequences can be cut back to any length. False: they keep those of the window and a batch. */
+        bool swa_full;
+        int n_sessions; /**< sessions that a plan has memory for; each has a KV region and an arena */
+    } session;
 
-    /** cut what is left open here until it fits (tsr/fit.h); NULL: what does not fit fails */
-    const struct tsr_fit_config *fit;
-    int n_sessions; /**< of the model at once, that a plan has room for; each has a KV region and an arena */
-    tsr_expert_split expert_split; /**< of models with experts that run */
-    bool swa_full; /**< layers with a sliding window keep the keys and values of all tokens, so that sequences
-                        can be cut back to any length; else of the window and a batch (llama.cpp's name) */
-    int activation_bits; /**< beside weights on host devices: as in tsr_program_config */
+    /** How a step computes. */
+    struct {
+        tsr_reduction reduction; /**< how partial sums are added up */
+        /** of activations that host devices multiply by quantized weights: 16 or 8 (tsr_program_config) */
+        int activation_bits;
+        uint64_t timeout_ns; /**< a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
+    } compute;
+
+    /** What the planner is given. */
+    struct {
+        /** [number of devices] how fast the devices are; NULL: guessed from their descriptions
+         * (tsr_device_rates_guess) */
+        const tsr_device_rates *rates;
+        /** Times of transfers and all-reduces between the same devices: measured ones, and predicted ones
+         * unless the rates are measured. NULL: the figures in the rates. */
+        const tsr_links *links;
+        int n_tokens; /**< tokens per step for which the planner minimises the time; 1: decoding */
+        /** reduce what this config leaves open until the model fits (tsr/fit.h); NULL: a model that does not
+         * fit is an error */
+        const struct tsr_fit_config *fit;
+    } plan;
+
+    /** How weights are loaded. */
+    struct {
+        /** called on the calling thread with 0 to 1; NULL: no progress callback */
+        void (*progress)(double fraction, void *user);
+        void *progress_user; /**< passed to `progress` */
+        /** of host devices. True: shards are copied into memory near the device. False: they are read in the
+         * mapped file where that is possible. */
+        bool copy_weights;
+        /** compare copied weights with the file: by checksums made on GPUs, otherwise by reading them back */
+        bool verify_upload;
+    } load;
 } tsr_model_config;
 
 /** The defaults: tensor mode, shares by the planner, full context, one sequence, F16 keys and values. */
-#define TSR_MODEL_CONFIG_INIT                                                                             \
-    {                                                                                                     \
-        sizeof(tsr_model_config), NULL, 0, NULL, NULL, 1, TSR_SPLIT_MODE_TENSOR, 0, 0, 1, 512, 0,         \
-            TSR_TYPE_F16, TSR_TYPE_F16, TSR_REDUCTION_EXACT, false, 0, NULL, NULL, false, -1, 0, NULL, 0, \
-            NULL, NULL, 1, TSR_EXPERT_SPLIT_AUTO, false, 16                                               \
+#define TSR_MODEL_CONFIG_INIT                                                                 \
+    {                                                                                         \
+        sizeof(tsr_model_config), {NULL, 0, TSR_SPLIT_MODE_TENSOR, TSR_EXPERT_SPLIT_AUTO, 0}, \
+            {-1, 0, NULL, 0, NULL}, {0, 1, 512, 0, TSR_TYPE_F16, TSR_TYPE_F16, false, 1},     \
+            {TSR_REDUCTION_EXACT, 16, 0}, {NULL, NULL, 1, NULL},                              \
+        {                                                                                     \
+            NULL, NULL, false, false                                                          \
+        }                                                                                     \
     }
 
 /** What every device will hold and do; read-only. */

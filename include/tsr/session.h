@@ -57,9 +57,10 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const 
 /** Tokens in a sequence; 0 if it is empty or does not exist. */
 TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
 
-/** The shortest length but 0 that a sequence can be cut to. 0, that is any, unless layers have a sliding
- * window (and config.swa_full is not set): these keep what the next token sees and n_batch tokens more, so
- * that the last n_batch tokens can be cut off; of a sequence that was loaded from a file, one token. */
+/** The shortest length except 0 that a sequence can be cut to. The value is 0 (any length) unless layers have
+ * a sliding window and config.session.swa_full is not set. Such layers keep the tokens that the next token
+ * sees and n_batch tokens more, so the last n_batch tokens can be cut off. Of a sequence that was loaded from
+ * a file one token can be cut off. */
 TSR_API int64_t tsr_session_min_length(const tsr_session *session, int seq);
 
 /** Forget everything behind the first `length` tokens of a sequence; 0 empties it. TSR_ERR_INVALID if it is

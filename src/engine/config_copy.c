@@ -18,18 +18,18 @@ static tsr_status copy_text(tsr_config_copy *copy, const char *text, const char 
 static tsr_status copy_overrides(tsr_model_config *config, tsr_config_copy *copy)
 {
     tsr_status status = TSR_OK;
-    size_t n = (size_t)config->n_offload_rules;
+    size_t n = (size_t)config->offload.n_rules;
     TSR_TRY(tsr_mem_array(2 * n + 1, sizeof *copy->texts, "a model's config", &copy->texts));
-    if (config->offload_device)
-        TSR_TRY(copy_text(copy, config->offload_device, &config->offload_device));
+    if (config->offload.device)
+        TSR_TRY(copy_text(copy, config->offload.device, &config->offload.device));
     if (n == 0)
         goto out;
     TSR_TRY(tsr_mem_array(n, sizeof *copy->offload_rules, "a model's config", &copy->offload_rules));
     for (size_t i = 0; i < n; i++) {
-        TSR_TRY(copy_text(copy, config->offload_rules[i].pattern, &copy->offload_rules[i].pattern));
-        TSR_TRY(copy_text(copy, config->offload_rules[i].device, &copy->offload_rules[i].device));
+        TSR_TRY(copy_text(copy, config->offload.rules[i].pattern, &copy->offload_rules[i].pattern));
+        TSR_TRY(copy_text(copy, config->offload.rules[i].device, &copy->offload_rules[i].device));
     }
-    config->offload_rules = copy->offload_rules;
+    config->offload.rules = copy->offload_rules;
 out:
     return status;
 }
@@ -37,14 +37,14 @@ out:
 tsr_status tsr_model_config_copy(tsr_model_config *config, int n_devices, tsr_config_copy *copy)
 {
     tsr_status status = TSR_OK;
-    if (config->rates) {
+    if (config->plan.rates) {
         TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *copy->rates, "a model's config", &copy->rates));
-        memcpy(copy->rates, config->rates, (size_t)n_devices * sizeof *copy->rates);
-        config->rates = copy->rates;
+        memcpy(copy->rates, config->plan.rates, (size_t)n_devices * sizeof *copy->rates);
+        config->plan.rates = copy->rates;
     }
-    if (config->links) {
-        TSR_TRY(tsr_links_copy(config->links, &copy->links));
-        config->links = copy->links;
+    if (config->plan.links) {
+        TSR_TRY(tsr_links_copy(config->plan.links, &copy->links));
+        config->plan.links = copy->links;
     }
     TSR_TRY(copy_overrides(config, copy));
 out:

@@ -21,7 +21,7 @@ static tsr_status plan_model(const tsr_runtime *rt, const tsr_model_shape *shape
     tsr_status status = TSR_OK;
     tsr_model_config fitted;
     TSR_TRY(tsr_model_config_resolve(shape, config, resolved_out));
-    if (!resolved_out->fit)
+    if (!resolved_out->plan.fit)
         return tsr_plan_for_runtime(rt, shape, resolved_out, plan_out);
     TSR_TRY(tsr_fit_for_runtime(rt, shape, config, fit_out));
     *plan_out = (*fit_out)->plan;
@@ -39,7 +39,7 @@ static tsr_status check_room(tsr_runtime *rt, const tsr_model_config *resolved, 
     size_t wanted[TSR_MAX_DEVICES];
     for (int d = 0; d < rt->n_devices; d++) {
         tsr_plan_device device;
-        bool views = !resolved->copy_weights && !rt->devices[d]->prefers_copies;
+        bool views = !resolved->load.copy_weights && !rt->devices[d]->prefers_copies;
         TSR_TRY(tsr_plan_get_device(plan, d, &device));
         wanted[d] = device.total_bytes - (views ? device.bytes[TSR_MEMORY_WEIGHTS] : 0);
     }
@@ -68,11 +68,11 @@ static tsr_status keep_config(tsr_model *model, const tsr_model_config *resolved
     tsr_status status = tsr_model_config_copy(&config, model->rt->n_devices, &model->config_copy);
     if (status != TSR_OK)
         return status;
-    model->config.rates = config.rates;
-    model->config.links = config.links;
-    model->config.offload_rules = config.offload_rules;
-    model->config.n_offload_rules = config.n_offload_rules;
-    model->config.offload_device = config.offload_device;
+    model->config.plan.rates = config.plan.rates;
+    model->config.plan.links = config.plan.links;
+    model->config.offload.rules = config.offload.rules;
+    model->config.offload.n_rules = config.offload.n_rules;
+    model->config.offload.device = config.offload.device;
     return TSR_OK;
 }
 
@@ -117,16 +117,16 @@ static uint64_t fingerprint_of(const tsr_model *model)
 {
     const tsr_model_config *c = &model->config;
     const int64_t numbers[] = {(int64_t)tsr_model_fingerprint(model),
-                               c->n_ctx,
-                               c->n_seq_max,
-                               c->n_batch,
-                               c->n_outputs_max,
-                               (int64_t)c->type_k,
-                               (int64_t)c->type_v,
-                               (int64_t)c->reduction,
-                               c->activation_bits,
-                               c->copy_weights,
-                               c->swa_full};
+                               c->session.n_ctx,
+                               c->session.n_seq_max,
+                               c->session.n_batch,
+                               c->session.n_outputs_max,
+                               (int64_t)c->session.type_k,
+                               (int64_t)c->session.type_v,
+                               (int64_t)c->compute.reduction,
+                               c->compute.activation_bits,
+                               c->load.copy_weights,
+                               c->session.swa_full};
     uint64_t sum = tsr_hash_words(0, numbers, sizeof numbers);
     for (int d = 0; d < model->rt->n_devices; d++)
         sum = tsr_hash_words(sum, model->rt->devices[d]->used, sizeof model->rt->devices[d]->used);

@@ -42,10 +42,10 @@ tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr
     tsr_runtime *rt = all->rt;
     tsr_device_props *props = NULL;
     tsr_model_config config = model->config;
-    config.tensor_split = all->tensor_split;
-    config.n_tensor_split = all->n_tensor_split;
-    config.rates = config.rates ? config.rates : rt->rates;
-    config.n_sessions = TSR_MAX(count_sessions(model), 1);
+    config.split.tensor_split = all->tensor_split;
+    config.split.n_tensor_split = all->n_tensor_split;
+    config.plan.rates = config.plan.rates ? config.plan.rates : rt->rates;
+    config.session.n_sessions = TSR_MAX(count_sessions(model), 1);
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
     for (int d = 0; d < rt->n_devices; d++) {
         tsr_holding own;
@@ -117,7 +117,7 @@ static need need_of(const tsr_model *model, const tsr_plan *plan, const tsr_kv_l
     const tsr_device *device = model->rt->devices[d];
     tsr_holding old;
     tsr_holding_of(model, d, &old);
-    bool copies = old.copies || device->prefers_copies || model->config.copy_weights;
+    bool copies = old.copies || device->prefers_copies || model->config.load.copy_weights;
     size_t kv = new[TSR_MEMORY_KV];
     need n = {.grown = excess(new[TSR_MEMORY_WEIGHTS], old.bytes[TSR_MEMORY_WEIGHTS]), .copies = copies};
     n.weights = copies ? new[TSR_MEMORY_WEIGHTS] : n.grown;

@@ -33,25 +33,26 @@ tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_mode
                         config->size, sizeof *config);
     if (config)
         c = *config;
-    if (c.n_ctx == 0)
-        c.n_ctx = shape->hparams.n_ctx_train;
-    if (c.n_outputs_max == 0)
-        c.n_outputs_max = c.n_seq_max;
-    TSR_TRY(check_range("n_ctx", c.n_ctx, 1, INT32_MAX / 2));
-    TSR_TRY(check_range("n_seq_max", c.n_seq_max, 1, 1 << 16));
-    TSR_TRY(check_range("n_sessions", c.n_sessions, 1, 1 << 10));
-    TSR_TRY(check_range("n_batch", c.n_batch, 1, 1 << 16));
-    TSR_TRY(check_range("n_outputs_max", c.n_outputs_max, 1, 1 << 16));
-    TSR_TRY(check_range("split_mode", c.split_mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_AUTO));
-    TSR_TRY(check_range("expert_split", c.expert_split, TSR_EXPERT_SPLIT_COLUMNS, TSR_EXPERT_SPLIT_AUTO));
-    TSR_TRY(check_kv_type("type_k", c.type_k));
-    TSR_TRY(check_kv_type("type_v", c.type_v));
-    TSR_TRY(check_range("plan_tokens", c.plan_tokens, 1, 1 << 16));
-    if (!tsr_activation_bits_known(c.activation_bits))
-        TSR_TRY(tsr_fail(TSR_ERR_INVALID, "activation_bits is %d; it must be 16 or 8", c.activation_bits));
-    TSR_TRY(check_range("reduction", c.reduction, TSR_REDUCTION_EXACT, TSR_REDUCTION_BF16));
-    c.n_batch = (int)TSR_MIN((int64_t)c.n_batch, c.n_ctx);
-    c.n_outputs_max = TSR_MIN(c.n_outputs_max, c.n_batch);
+    if (c.session.n_ctx == 0)
+        c.session.n_ctx = shape->hparams.n_ctx_train;
+    if (c.session.n_outputs_max == 0)
+        c.session.n_outputs_max = c.session.n_seq_max;
+    TSR_TRY(check_range("n_ctx", c.session.n_ctx, 1, INT32_MAX / 2));
+    TSR_TRY(check_range("n_seq_max", c.session.n_seq_max, 1, 1 << 16));
+    TSR_TRY(check_range("n_sessions", c.session.n_sessions, 1, 1 << 10));
+    TSR_TRY(check_range("n_batch", c.session.n_batch, 1, 1 << 16));
+    TSR_TRY(check_range("n_outputs_max", c.session.n_outputs_max, 1, 1 << 16));
+    TSR_TRY(check_range("split.mode", c.split.mode, TSR_SPLIT_MODE_NONE, TSR_SPLIT_MODE_AUTO));
+    TSR_TRY(check_range("split.experts", c.split.experts, TSR_EXPERT_SPLIT_COLUMNS, TSR_EXPERT_SPLIT_AUTO));
+    TSR_TRY(check_kv_type("type_k", c.session.type_k));
+    TSR_TRY(check_kv_type("type_v", c.session.type_v));
+    TSR_TRY(check_range("plan.n_tokens", c.plan.n_tokens, 1, 1 << 16));
+    if (!tsr_activation_bits_known(c.compute.activation_bits))
+        TSR_TRY(tsr_fail(TSR_ERR_INVALID, "activation_bits is %d; it must be 16 or 8",
+                         c.compute.activation_bits));
+    TSR_TRY(check_range("reduction", c.compute.reduction, TSR_REDUCTION_EXACT, TSR_REDUCTION_BF16));
+    c.session.n_batch = (int)TSR_MIN((int64_t)c.session.n_batch, c.session.n_ctx);
+    c.session.n_outputs_max = TSR_MIN(c.session.n_outputs_max, c.session.n_batch);
     *resolved_out = c;
 out:
     return status;

@@ -16,8 +16,8 @@ static const char *rope_factors_name(const tsr_model *model)
     const tsr_rope_params *rope = &model->shape.hparams.rope[TSR_ROPE_MAIN];
     if (rope->scaling != TSR_ROPE_SCALING_LONGROPE)
         return "rope_freqs.weight";
-    return (double)model->config.n_ctx > rope->n_ctx_orig ? "rope_factors_long.weight"
-                                                          : "rope_factors_short.weight";
+    return (double)model->config.session.n_ctx > rope->n_ctx_orig ? "rope_factors_long.weight"
+                                                                  : "rope_factors_short.weight";
 }
 
 static tsr_status load_rope_factors(const tsr_model *model, float **factors_out)
@@ -60,16 +60,16 @@ out:
 /* What they lead to is the caller's, and need not be there later. */
 static void forget_pointers(tsr_model_config *config)
 {
-    config->tensor_split = NULL;
-    config->n_tensor_split = 0;
-    config->rates = NULL;
-    config->links = NULL;
-    config->progress = NULL;
-    config->progress_user = NULL;
-    config->offload_rules = NULL;
-    config->n_offload_rules = 0;
-    config->offload_device = NULL;
-    config->fit = NULL;
+    config->split.tensor_split = NULL;
+    config->split.n_tensor_split = 0;
+    config->plan.rates = NULL;
+    config->plan.links = NULL;
+    config->load.progress = NULL;
+    config->load.progress_user = NULL;
+    config->offload.rules = NULL;
+    config->offload.n_rules = 0;
+    config->offload.device = NULL;
+    config->plan.fit = NULL;
 }
 
 static void describe_model(const tsr_tracked *tracked, char *text, size_t size)
@@ -82,7 +82,8 @@ static const tsr_tracked_kind model_kind = {"model", describe_model, NULL};
 
 unsigned tsr_model_load_flags(const tsr_model_config *config)
 {
-    return (config->copy_weights ? TSR_LOAD_COPY : 0u) | (config->verify_upload ? TSR_LOAD_VERIFY : 0u);
+    return (config->load.copy_weights ? TSR_LOAD_COPY : 0u) |
+           (config->load.verify_upload ? TSR_LOAD_VERIFY : 0u);
 }
 
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
@@ -102,8 +103,8 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
     TSR_TRY(tsr_arch_declare(shape->arch, &model->weights, &shape->hparams));
     model->weights.ffn_columns = shape->granules.ffn_columns;
     tsr_weights_placing placing = {.flags = tsr_model_load_flags(resolved),
-                                   .progress = resolved->progress,
-                                   .user = resolved->progress_user,
+                                   .progress = resolved->load.progress,
+                                   .user = resolved->load.progress_user,
                                    .previous = previous ? &previous->model->weights : NULL,
                                    .deferred = previous ? previous->exchanged : 0};
     TSR_TRY(tsr_weights_place(&model->weights, rt, &model->split, &placing));

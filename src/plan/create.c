@@ -51,12 +51,12 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
     TSR_TRY(
         tsr_model_shape_divide(&planning.shape, planning.props, planning.n_devices, planning.rates, config));
     TSR_TRY(tsr_model_config_resolve(&planning.shape, config, &resolved));
-    if (resolved.fit) {
+    if (resolved.plan.fit) {
         TSR_TRY(plan_fitted(gguf, devices, config, plan_out));
         goto out;
     }
-    if (!resolved.rates)
-        resolved.rates = planning.rates;
+    if (!resolved.plan.rates)
+        resolved.plan.rates = planning.rates;
     TSR_TRY(tsr_plan_for_devices(planning.props, planning.n_devices, &planning.shape, &resolved, &plan));
     TSR_TRY(tsr_plan_note_shared_memory(devices, plan));
     *plan_out = plan;
@@ -76,8 +76,8 @@ tsr_status tsr_plan_for_runtime(const tsr_runtime *rt, const tsr_model_shape *sh
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
     for (int d = 0; d < rt->n_devices; d++)
         tsr_device_props_of(rt->devices[d], &props[d]);
-    if (!config.rates)
-        config.rates = rt->rates;
+    if (!config.plan.rates)
+        config.plan.rates = rt->rates;
     TSR_TRY(tsr_plan_for_devices(props, rt->n_devices, shape, &config, plan_out));
 out:
     tsr_mem_free(props);

@@ -83,7 +83,7 @@ static void find_class_bytes(planner *dec, const tsr_measurement *m)
     size_t kv = 0, n_free = (size_t)tsr_offload_n_free(&dec->map, TSR_CLASS_ATTENTION);
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         dec->class_bytes[c] = tsr_offload_free_bytes(&dec->map, dec->weights, c);
-    bool divided = !dec->shape->hparams.kv.whole || dec->config->split_mode != TSR_SPLIT_MODE_TENSOR;
+    bool divided = !dec->shape->hparams.kv.whole || dec->config->split.mode != TSR_SPLIT_MODE_TENSOR;
     for (int d = 0; d < dec->n_devices && divided; d++)
         kv += m->used[d][TSR_MEMORY_KV];
     dec->class_bytes[TSR_CLASS_ATTENTION] += kv / (size_t)dec->shape->hparams.n_layers * n_free;
@@ -297,13 +297,13 @@ static tsr_status decide_layers(planner *dec, tsr_model_split *split, tsr_measur
         tsr_model_split_free(split);
         tsr_measurement_free(m);
         TSR_TRY(tsr_model_split_layers(&dec->shape->hparams, &dec->shape->granules, dec->shares,
-                                       dec->n_devices, dec->config->split_mode, devices, split));
+                                       dec->n_devices, dec->config->split.mode, devices, split));
         TSR_TRY(finish_split(dec, split, m));
         if (round == 0)
             estimate_demand(dec, m);
         if (find_overfull(dec, m) < 0)
             goto out;
-        if (dec->config->split_mode == TSR_SPLIT_MODE_NONE)
+        if (dec->config->split.mode == TSR_SPLIT_MODE_NONE)
             break;
         if (round == 0)
             find_class_bytes(dec, m);
@@ -390,8 +390,8 @@ out:
 
 static bool has_tensor_split(const tsr_model_config *config)
 {
-    for (int i = 0; config->tensor_split && i < config->n_tensor_split; i++)
-        if (config->tensor_split[i] != 0)
+    for (int i = 0; config->split.tensor_split && i < config->split.n_tensor_split; i++)
+        if (config->split.tensor_split[i] != 0)
             return true;
     return false;
 }
@@ -402,7 +402,7 @@ static void find_mode(planner *dec)
 {
     const tsr_model_config *config = dec->config;
     bool is_open = dec->n_devices > 1 && !has_tensor_split(config);
-    dec->mode = config->split_mode;
+    dec->mode = config->split.mode;
     if (dec->mode == TSR_SPLIT_MODE_AUTO && (!is_open || dec->map.any))
         dec->mode = TSR_SPLIT_MODE_TENSOR;
     dec->automatic =
@@ -422,18 +422,18 @@ static void share_evenly(planner *dec)
 static tsr_status find_shares(planner *dec)
 {
     const tsr_model_config *config = dec->config;
-    if (config->split_mode != TSR_SPLIT_MODE_NONE) {
-        tsr_status status =
-            tsr_split_check(config->tensor_split, config->n_tensor_split, dec->n_devices, dec->shares);
+    if (config->split.mode != TSR_SPLIT_MODE_NONE) {
+        tsr_status status = tsr_split_check(config->split.tensor_split, config->split.n_tensor_split,
+                                            dec->n_devices, dec->shares);
         if (status == TSR_OK && !has_tensor_split(config))
             share_evenly(dec);
         return status;
     }
-    if (config->main_device < 0 || config->main_device >= dec->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "main_device is %d; there are %d devices", config->main_device,
+    if (config->split.main_device < 0 || config->split.main_device >= dec->n_devices)
+        return tsr_fail(TSR_ERR_INVALID, "main_device is %d; there are %d devices", config->split.main_device,
                         dec->n_devices);
     memset(dec->shares, 0, sizeof dec->shares);
-    dec->shares[config->main_device] = 1;
+    dec->shares[config->split.main_device] = 1;
     return TSR_OK;
 }
 
@@ -456,7 +456,8 @@ tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const t
     find_mode(dec);
     TSR_TRY(find_shares(dec));
     if (dec->automatic)
-        TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->plan_tokens, &dec->cost));
+        TSR_TRY(
+            tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->plan.n_tokens, &dec->cost));
     if (dec->automatic && dec->mode != TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(decide_stages(dec, &result.split, &result.measurement));
     else if (dec->mode == TSR_SPLIT_MODE_TENSOR)

@@ -34,13 +34,13 @@ tsr_status tsr_measurement_create(const tsr_device_props *props, int n_devices, 
     if (shape->arch->header_only)
         return tsr_measurement_create_header_only(props, n_devices, shape, resolved, split, measurement_out);
     tsr_model_config config = *resolved;
-    config.progress = NULL;
+    config.load.progress = NULL;
     TSR_TRY(tsr_runtime_open_dry(props, n_devices, &rt));
     TSR_TRY(tsr_model_load(rt, shape, &config, split, NULL, &model));
-    for (int i = 0; i < config.n_sessions; i++)
+    for (int i = 0; i < config.session.n_sessions; i++)
         TSR_TRY(tsr_session_create(model, &session));
     TSR_TRY(tsr_measurement_init(&m, n_devices));
-    read_accounting(rt, session, config.n_sessions, &m);
+    read_accounting(rt, session, config.session.n_sessions, &m);
     *measurement_out = m;
     m = (tsr_measurement){0};
 out:

@@ -33,7 +33,7 @@ static tsr_status predict(comparison *ch, const tsr_model_shape *shape, double *
     tsr_cost_result result;
     bool no_room = false;
     tsr_cost_problem *problem = &ch->cost.problem;
-    TSR_TRY(tsr_model_cost_init(shape, ch->weights, ch->config, ch->n_devices, ch->config->plan_tokens,
+    TSR_TRY(tsr_model_cost_init(shape, ch->weights, ch->config, ch->n_devices, ch->config->plan.n_tokens,
                                 &ch->cost));
     problem->allowed = ch->allowed;
     problem->no_room = &no_room;
@@ -75,9 +75,10 @@ static tsr_status set_up(comparison *ch, const tsr_device_props *props, const ts
     tsr_status status = TSR_OK;
     const tsr_model_config *config = ch->config;
     ch->automatic = true;
-    TSR_TRY(tsr_split_check(config->tensor_split, config->n_tensor_split, ch->n_devices, ch->shares));
-    for (int i = 0; config->tensor_split && i < config->n_tensor_split; i++)
-        ch->automatic = ch->automatic && config->tensor_split[i] == 0;
+    TSR_TRY(
+        tsr_split_check(config->split.tensor_split, config->split.n_tensor_split, ch->n_devices, ch->shares));
+    for (int i = 0; config->split.tensor_split && i < config->split.n_tensor_split; i++)
+        ch->automatic = ch->automatic && config->split.tensor_split[i] == 0;
     ch->allowed = ~map->reserved;
     for (int d = 0; d < ch->n_devices; d++)
         ch->rooms[d] = tsr_device_props_room(&props[d]);
@@ -94,13 +95,13 @@ static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_props *p
     tsr_offload_map map = {0};
     comparison *ch = NULL;
     TSR_TRY(tsr_model_config_resolve(shape, config, &resolved));
-    if (!resolved.rates)
-        resolved.rates = rates;
+    if (!resolved.plan.rates)
+        resolved.plan.rates = rates;
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
     TSR_TRY(tsr_offload_map_create(props, n_devices, &weights, &resolved, &map));
     if (tsr_offload_n_free(&map, TSR_CLASS_FFN) == 0 ||
-        !tsr_model_cost_known(&weights, resolved.rates, n_devices))
+        !tsr_model_cost_known(&weights, resolved.plan.rates, n_devices))
         goto out;
     TSR_TRY(tsr_mem_array(1, sizeof *ch, "a choice", &ch));
     ch->weights = &weights;
@@ -123,11 +124,11 @@ tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_props
         config = &defaults;
     if (shape->hparams.n_expert == 0 || shape->arch->header_only)
         return TSR_OK;
-    if (config->expert_split != TSR_EXPERT_SPLIT_AUTO) {
-        tsr_expert_split_set(shape, config->expert_split == TSR_EXPERT_SPLIT_EXPERTS);
+    if (config->split.experts != TSR_EXPERT_SPLIT_AUTO) {
+        tsr_expert_split_set(shape, config->split.experts == TSR_EXPERT_SPLIT_EXPERTS);
         return TSR_OK;
     }
-    bool divides = config->split_mode == TSR_SPLIT_MODE_TENSOR || config->split_mode == TSR_SPLIT_MODE_AUTO;
+    bool divides = config->split.mode == TSR_SPLIT_MODE_TENSOR || config->split.mode == TSR_SPLIT_MODE_AUTO;
     return n_devices > 1 && divides ? choose_split(shape, props, n_devices, rates, config) : TSR_OK;
 }
 

@@ -5,9 +5,9 @@
 #include "model/shape.h"
 #include "runtime/device_props.h"
 
-/* Take the FFN's granules from config->expert_split (NULL: the default), before anything is decided. Where
+/* Take the FFN's granules from config->split.experts (NULL: the default), before anything is decided. Where
  * that is TSR_EXPERT_SPLIT_AUTO, what takes less time by the rates (config's, else `rates`) on these devices,
- * for steps of config->plan_tokens; columns where it is the same, or not known. Errors as
+ * for steps of config->plan.n_tokens; columns where it is the same, or not known. Errors as
  * tsr_model_config_resolve() and tsr_offload_map_create(). */
 tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_props *props, int n_devices,
                                   const tsr_device_rates *rates, const tsr_model_config *config);

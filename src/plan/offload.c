@@ -43,8 +43,8 @@ static bool all_alike(const tsr_device_props *props, int n_devices)
 static tsr_status find_offload_device(const tsr_device_props *props, int n_devices,
                                       const tsr_model_config *config, int *device_out)
 {
-    if (config->offload_device)
-        return tsr_offload_find_device(props, n_devices, config->offload_device, "offload_device",
+    if (config->offload.device)
+        return tsr_offload_find_device(props, n_devices, config->offload.device, "offload.device",
                                        device_out);
     *device_out = -1;
     for (int d = 0; d < n_devices; d++)
@@ -63,10 +63,11 @@ tsr_status tsr_offload_spare_device(const tsr_device_props *props, int n_devices
     *device_out = -1;
     if (d < 0 || n_devices < 2)
         return TSR_OK;
-    bool alone = config->split_mode == TSR_SPLIT_MODE_NONE;
-    bool beside = config->offload_device || alone || !all_alike(props, n_devices);
-    bool shares = alone ? d == config->main_device
-                        : config->tensor_split && d < config->n_tensor_split && config->tensor_split[d] > 0;
+    bool alone = config->split.mode == TSR_SPLIT_MODE_NONE;
+    bool beside = config->offload.device || alone || !all_alike(props, n_devices);
+    bool shares = alone ? d == config->split.main_device
+                        : config->split.tensor_split && d < config->split.n_tensor_split &&
+                              config->split.tensor_split[d] > 0;
     if (beside && !shares)
         *device_out = d;
     return TSR_OK;
@@ -92,7 +93,7 @@ int *tsr_offload_at(tsr_offload_map *map, tsr_block block, int64_t layer)
 /* The last n layers stay, and the output (and the embedding) if there is one more to count. */
 static tsr_status pin_layers(const tsr_model_config *config, int offload_device, tsr_offload_map *map)
 {
-    int64_t n = config->n_gpu_layers;
+    int64_t n = config->offload.n_gpu_layers;
     if (n < 0 || n > map->n_layers)
         return TSR_OK;
     if (offload_device < 0)
@@ -119,13 +120,13 @@ static tsr_status pin_experts(const tsr_weights *weights, const tsr_model_config
                               tsr_offload_map *map)
 {
     bool any = false;
-    if (config->n_cpu_moe == 0)
+    if (config->offload.n_cpu_moe == 0)
         return TSR_OK;
     for (int64_t l = 0; l < map->n_layers; l++) {
         if (!has_experts(weights, l))
             continue;
         any = true;
-        if (l < config->n_cpu_moe)
+        if (l < config->offload.n_cpu_moe)
             map->ffn[l] = offload_device;
     }
     if (!any)
@@ -135,7 +136,7 @@ static tsr_status pin_experts(const tsr_weights *weights, const tsr_model_config
         return tsr_fail(TSR_ERR_INVALID,
                         "n_cpu_moe is %d, and there is no host device for the experts; add "
                         "one to the devices (-dev cuda,host:1)",
-                        config->n_cpu_moe);
+                        config->offload.n_cpu_moe);
     return TSR_OK;
 }
 
@@ -143,14 +144,15 @@ static tsr_status pin_experts(const tsr_weights *weights, const tsr_model_config
 
 static tsr_status check_config(const tsr_model_config *config)
 {
-    if (config->n_gpu_layers < -1)
+    if (config->offload.n_gpu_layers < -1)
         return tsr_fail(TSR_ERR_INVALID, "n_gpu_layers is %d; use -1 for all, or a number of layers",
-                        config->n_gpu_layers);
-    if (config->n_cpu_moe < 0)
-        return tsr_fail(TSR_ERR_INVALID, "n_cpu_moe is %d; use a number of layers", config->n_cpu_moe);
-    if (config->n_offload_rules < 0 || (config->n_offload_rules > 0 && !config->offload_rules))
-        return tsr_fail(TSR_ERR_INVALID, "%d offload rules at %p", config->n_offload_rules,
-                        (const void *)config->offload_rules);
+                        config->offload.n_gpu_layers);
+    if (config->offload.n_cpu_moe < 0)
+        return tsr_fail(TSR_ERR_INVALID, "n_cpu_moe is %d; use a number of layers",
+                        config->offload.n_cpu_moe);
+    if (config->offload.n_rules < 0 || (config->offload.n_rules > 0 && !config->offload.rules))
+        return tsr_fail(TSR_ERR_INVALID, "%d offload rules at %p", config->offload.n_rules,
+                        (const void *)config->offload.rules);
     return TSR_OK;
 }
 
@@ -199,7 +201,7 @@ tsr_status tsr_offload_map_create(const tsr_device_props *props, int n_devices, 
     TSR_TRY(tsr_offload_rules_apply(props, n_devices, weights, config, offload_device, &map));
     uint64_t pinned = devices_of(&map);
     map.any = pinned != 0;
-    if (config->n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
+    if (config->offload.n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
         pinned |= UINT64_C(1) << offload_device;
     map.reserved = devices_apart(props, n_devices, pinned, offload_device);
     *map_out = map;

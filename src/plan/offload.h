@@ -42,7 +42,7 @@ tsr_status tsr_offload_apply(const tsr_offload_map *map, const tsr_hparams *hpar
 tsr_status tsr_offload_rules_apply(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
                                    const tsr_model_config *config, int offload_device, tsr_offload_map *map);
 
-/* The device that could be offloaded to and has no other part: the one that config->offload_device names, or
+/* The device that could be offloaded to and has no other part: the one that config->offload.device names, or
  * the last host device, if it is beside GPUs or beside the only device of TSR_SPLIT_MODE_NONE. -1: there is
  * none, or tensor_split gives it a share. */
 tsr_status tsr_offload_spare_device(const tsr_device_props *props, int n_devices,

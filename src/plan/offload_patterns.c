@@ -100,14 +100,14 @@ static tsr_status overrider_init(overrider *o, const tsr_device_props *props, in
 {
     tsr_status status = TSR_OK;
     TSR_TRY(
-        tsr_mem_array((size_t)config->n_offload_rules, sizeof *o->searchers, "offload rules", &o->searchers));
+        tsr_mem_array((size_t)config->offload.n_rules, sizeof *o->searchers, "offload rules", &o->searchers));
     TSR_TRY(tsr_mem_array((size_t)n_weights, sizeof *o->which, "offload rules", &o->which));
     o->memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     o->match = o->memory ? pcre2_match_data_create(1, o->memory) : NULL;
     if (!o->match)
         TSR_TRY(out_of_memory());
-    for (o->n = 0; o->n < config->n_offload_rules; o->n++) {
-        const tsr_offload_rule *rule = &config->offload_rules[o->n];
+    for (o->n = 0; o->n < config->offload.n_rules; o->n++) {
+        const tsr_offload_rule *rule = &config->offload.rules[o->n];
         searcher *s = &o->searchers[o->n];
         if (!rule->pattern || !rule->device)
             TSR_TRY(tsr_fail(TSR_ERR_INVALID, "rule %d lacks a pattern or a device", o->n));
@@ -235,12 +235,12 @@ tsr_status tsr_offload_rules_apply(const tsr_device_props *props, int n_devices,
 {
     tsr_status status = TSR_OK;
     overrider o = {0};
-    if (config->n_offload_rules == 0)
+    if (config->offload.n_rules == 0)
         return TSR_OK;
     TSR_TRY(overrider_init(&o, props, n_devices, config, offload_device, weights->n));
     TSR_TRY(match_names(&o, weights));
     TSR_TRY(move_blocks(&o, weights, map));
 out:
-    overrider_free(&o, config->n_offload_rules);
+    overrider_free(&o, config->offload.n_rules);
     return status;
 }

@@ -233,7 +233,7 @@ static void verified_uploads_read_nothing_back(void **state)
     tsr_model *model = NULL;
     model_file(path, 256);
     machine(2, 256 * MIB);
-    config.verify_upload = true;
+    config.load.verify_upload = true;
     tsr_runtime *rt = open_runtime("cuda", "staged", NULL);
     uint64_t launched = cudasim_calls_of("cudaLaunchKernel"), copied = cudasim_calls_of("cudaMemcpy2DAsync");
     runner_ok(tsr_model_open(rt, path, &config, &model), "open");
@@ -258,8 +258,8 @@ static void memory_that_others_took_before_loading_is_noticed(void **state)
     tsr_model *model = NULL;
     const float split[] = {1, 1};
     void *others, *more;
-    config.tensor_split = split;
-    config.n_tensor_split = 2;
+    config.split.tensor_split = split;
+    config.split.n_tensor_split = 2;
     model_file(path, 32768);
     machine(2, 128 * MIB);
     tsr_runtime *rt = open_runtime("cuda", "staged", &t);

@@ -72,7 +72,7 @@ static void a_model_is_fitted_into_what_is_free_by_then(void **state)
     runner_ok(tsr_runtime_open(&runtime_config, &rt), "cuda:0");
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
-    config.fit = &fit_config;
+    config.plan.fit = &fit_config;
     runner_ok(tsr_model_open(rt, path, &config, &model), "while memory is free");
     tsr_fit_get_info(tsr_model_fit(model), &before);
     assert_int_equal(before.chosen.n_ctx, N_CTX);
@@ -94,7 +94,7 @@ static void a_model_is_fitted_into_what_is_free_by_then(void **state)
     tsr_model_close(model);
 
     /* What cannot be cut is an error. */
-    config.n_ctx = N_CTX;
+    config.session.n_ctx = N_CTX;
     model = NULL;
     assert_int_equal(tsr_model_open(rt, path, &config, &model), TSR_ERR_MEMORY);
     assert_null(model);

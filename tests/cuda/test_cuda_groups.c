@@ -73,11 +73,11 @@ static void run(const char *devices, const char *collectives, const char *split,
     sim.n_devices = N;
     sim.peer_access = strcmp(collectives, "staged") != 0;
     cudasim_configure(&sim);
-    config.rates = rates;
-    config.split_mode = mode;
-    config.n_ctx = 64;
-    config.n_batch = 4;
-    config.n_outputs_max = 4;
+    config.plan.rates = rates;
+    config.split.mode = mode;
+    config.session.n_ctx = 64;
+    config.session.n_batch = 4;
+    config.session.n_outputs_max = 4;
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (i * 97 + 11) % N_VOCAB;
     memset(o, 0xff, sizeof *o);

@@ -35,9 +35,9 @@ static float *run_with(const char *path, const char *devices, const char *collec
 {
     int32_t tokens[N_TOKENS];
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.n_ctx = 64;
-    config.n_batch = N_TOKENS;
-    config.n_outputs_max = N_TOKENS;
+    config.session.n_ctx = 64;
+    config.session.n_batch = N_TOKENS;
+    config.session.n_outputs_max = N_TOKENS;
     runner r;
     runner_open_with(&r, path, devices, collectives, split, &config);
     for (int i = 0; i < N_TOKENS; i++)

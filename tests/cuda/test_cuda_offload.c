@@ -99,16 +99,16 @@ static void run(const char *model, const machine *m, const char *devices, const 
     sim.n_devices = m->n_gpus;
     sim.peer_access = m->peer_access;
     cudasim_configure(&sim);
-    config.n_ctx = 64;
-    config.n_batch = 4;
-    config.n_outputs_max = 4;
-    config.type_k = config.type_v = type_kv;
+    config.session.n_ctx = 64;
+    config.session.n_batch = 4;
+    config.session.n_outputs_max = 4;
+    config.session.type_k = config.session.type_v = type_kv;
     if (p) {
-        config.n_gpu_layers = p->n_gpu_layers;
-        config.offload_rules = p->offload_rules;
-        config.n_offload_rules = p->n_offload_rules;
-        config.n_cpu_moe = p->n_cpu_moe;
-        config.expert_split = m->n_gpus > 1 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+        config.offload.n_gpu_layers = p->n_gpu_layers;
+        config.offload.rules = p->offload_rules;
+        config.offload.n_rules = p->n_offload_rules;
+        config.offload.n_cpu_moe = p->n_cpu_moe;
+        config.split.experts = m->n_gpus > 1 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
     }
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (i * 97 + 11) % N_VOCAB;
@@ -173,17 +173,17 @@ static void without_a_host_device_there_is_nowhere_to_go(void **state)
     cudasim_configure(&sim);
     runtime_config.devices = "cuda";
     runner_ok(tsr_runtime_open(&runtime_config, &r.rt), "runtime");
-    config.n_gpu_layers = 1;
+    config.offload.n_gpu_layers = 1;
     assert_int_equal(tsr_model_open(r.rt, path, &config, &r.model), TSR_ERR_INVALID);
     assert_message_has("n_gpu_layers 1 leaves 1 of 2 layers");
     assert_message_has("-dev cuda,host:1");
-    config.n_gpu_layers = -1;
-    config.offload_rules = &to_host;
-    config.n_offload_rules = 1;
+    config.offload.n_gpu_layers = -1;
+    config.offload.rules = &to_host;
+    config.offload.n_rules = 1;
     assert_int_equal(tsr_model_open(r.rt, path, &config, &r.model), TSR_ERR_INVALID);
     assert_message_has("no host device");
-    config.n_gpu_layers = 99; /* all of them: nothing to offload */
-    config.n_offload_rules = 0;
+    config.offload.n_gpu_layers = 99; /* all of them: nothing to offload */
+    config.offload.n_rules = 0;
     runner_ok(tsr_model_open(r.rt, path, &config, &r.model), path);
     runner_close(&r);
     assert_int_equal(cudasim_leaks(stderr), 0);

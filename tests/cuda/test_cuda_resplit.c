@@ -35,8 +35,8 @@ static void go_on(const char *path, tsr_expert_split expert_split, int n_changes
         .path = path, .devices = "cuda:0,cuda:1,cuda:2", .seed = 1, .config = walk_config(), .length = 40};
     char split[128];
     configure(3);
-    w.config.type_v = TSR_TYPE_Q8_0;
-    w.config.expert_split = expert_split;
+    w.config.session.type_v = TSR_TYPE_Q8_0;
+    w.config.split.experts = expert_split;
     float *plain = walk_make_plain(&w, "cuda:0");
     walk_open(&w, "1,1,1");
     for (int i = 0; i < n_changes; i++) {

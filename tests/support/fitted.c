@@ -67,9 +67,9 @@ static size_t largest(const tsr_gguf *gguf, const tsr_topology *topo, const char
     tsr_device_list *list;
     tsr_plan *plan;
     tsr_plan_device only;
-    config.split_mode = TSR_SPLIT_MODE_NONE;
-    config.main_device = 0;
-    config.offload_device = NULL;
+    config.split.mode = TSR_SPLIT_MODE_NONE;
+    config.split.main_device = 0;
+    config.offload.device = NULL;
     runner_ok(tsr_device_list_create(topo, device, NULL, &list), device);
     runner_ok(tsr_plan_create(gguf, list, &config, &plan), "all on one device");
     runner_ok(tsr_plan_get_device(plan, 0, &only), device);
@@ -85,35 +85,35 @@ static void ask(uint64_t *seed, const tsr_gguf *gguf, const tsr_topology *topo, 
     size_t used = 0;
     q->fit = (tsr_fit_config)TSR_FIT_CONFIG_INIT;
     q->config = (tsr_model_config)TSR_MODEL_CONFIG_INIT;
-    q->config.split_mode = (tsr_split_mode)random_below(seed, TSR_SPLIT_MODE_AUTO + 1);
-    q->config.main_device = (int)random_below(seed, (uint64_t)n_devices);
-    q->config.n_seq_max = 1 + (int)random_below(seed, 3);
-    q->config.n_batch = 1 + (int)random_below(seed, 128);
-    q->config.type_k = types[1 + random_below(seed, 2)];
-    q->config.type_v = types[1 + random_below(seed, 2)];
-    q->config.n_ctx = random_below(seed, 5) ? 0 : 2000;
-    q->config.expert_split = random_below(seed, 2) ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
+    q->config.split.mode = (tsr_split_mode)random_below(seed, TSR_SPLIT_MODE_AUTO + 1);
+    q->config.split.main_device = (int)random_below(seed, (uint64_t)n_devices);
+    q->config.session.n_seq_max = 1 + (int)random_below(seed, 3);
+    q->config.session.n_batch = 1 + (int)random_below(seed, 128);
+    q->config.session.type_k = types[1 + random_below(seed, 2)];
+    q->config.session.type_v = types[1 + random_below(seed, 2)];
+    q->config.session.n_ctx = random_below(seed, 5) ? 0 : 2000;
+    q->config.split.experts = random_below(seed, 2) ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
     q->fit.n_ctx_min = 1 + (int64_t)random_below(seed, 900);
     q->fit.type_k = types[random_below(seed, 4)];
     q->fit.type_v = types[random_below(seed, 4)];
     q->fit.margins = q->margins;
     q->fit.n_margins = random_below(seed, 2) ? 1 : n_devices;
     if (random_below(seed, 2)) {
-        q->config.tensor_split = q->split;
-        q->config.n_tensor_split = n_devices;
+        q->config.split.tensor_split = q->split;
+        q->config.split.n_tensor_split = n_devices;
     }
     int n_split = n_devices; /* devices that share the model's memory */
     if (n_devices > 1 && random_below(seed, 2)) {
         n_split--;
         snprintf(q->offload_device, sizeof q->offload_device, "%d", n_split);
-        q->config.offload_device = q->offload_device;
-        q->config.n_tensor_split = q->config.n_tensor_split ? n_split : 0;
-        q->config.main_device %= n_split;
+        q->config.offload.device = q->offload_device;
+        q->config.split.n_tensor_split = q->config.split.n_tensor_split ? n_split : 0;
+        q->config.split.main_device %= n_split;
     }
     /* GPUs have scratch memory each, which is not divided. */
     size_t scratch = strncmp(device, "cuda", 4) == 0 ? (size_t)24 << 20 : 0;
     size_t whole = largest(gguf, topo, device, q->config) - scratch;
-    size_t shared = q->config.split_mode == TSR_SPLIT_MODE_NONE ? whole : whole / (size_t)n_split + whole / 4;
+    size_t shared = q->config.split.mode == TSR_SPLIT_MODE_NONE ? whole : whole / (size_t)n_split + whole / 4;
     for (int d = 0; d < n_devices; d++) {
         size_t cap = scratch + shared / 3 + random_below(seed, shared);
         if (d >= n_split)
@@ -134,15 +134,15 @@ static bool fits_with(const question *q, const tsr_gguf *gguf, const tsr_device_
     tsr_fit *fit = NULL;
     tsr_fit_info info;
     limits.type_k = limits.type_v = TSR_TYPE_F32;
-    config.fit = &limits;
-    config.n_ctx = n_ctx;
+    config.plan.fit = &limits;
+    config.session.n_ctx = n_ctx;
     tsr_status status = tsr_fit_create(gguf, list, &config, &fit);
     if (status == TSR_ERR_MEMORY)
         return false;
     runner_ok(status, q->spec);
     tsr_fit_get_info(fit, &info);
     tsr_fit_destroy(fit);
-    return info.chosen.n_cpu_moe == config.n_cpu_moe;
+    return info.chosen.n_cpu_moe == config.offload.n_cpu_moe;
 }
 
 static void check_margins(const question *q, const tsr_plan *plan, int n_devices)
@@ -166,15 +166,15 @@ static void check_cuts(const question *q, const tsr_fit *fit, const tsr_gguf *gg
     tsr_model_config result;
     tsr_fit_get_info(fit, &info);
     tsr_fit_result(fit, &result);
-    assert_int_equal(result.n_ctx, info.chosen.n_ctx);
-    assert_ptr_equal(result.tensor_split, q->config.tensor_split);
-    assert_int_equal(result.split_mode, q->config.split_mode);
-    assert_int_equal(result.n_batch, q->config.n_batch);
-    assert_int_equal(result.expert_split, q->config.expert_split);
-    if (q->config.n_ctx)
-        assert_int_equal(info.chosen.n_ctx, q->config.n_ctx);
-    assert_true(info.chosen.type_k == q->config.type_k || info.chosen.type_k == q->fit.type_k);
-    assert_true(info.chosen.type_v == q->config.type_v || info.chosen.type_v == q->fit.type_v);
+    assert_int_equal(result.session.n_ctx, info.chosen.n_ctx);
+    assert_ptr_equal(result.split.tensor_split, q->config.split.tensor_split);
+    assert_int_equal(result.split.mode, q->config.split.mode);
+    assert_int_equal(result.session.n_batch, q->config.session.n_batch);
+    assert_int_equal(result.split.experts, q->config.split.experts);
+    if (q->config.session.n_ctx)
+        assert_int_equal(info.chosen.n_ctx, q->config.session.n_ctx);
+    assert_true(info.chosen.type_k == q->config.session.type_k || info.chosen.type_k == q->fit.type_k);
+    assert_true(info.chosen.type_v == q->config.session.type_v || info.chosen.type_v == q->fit.type_v);
     if (info.chosen.n_ctx == info.wanted.n_ctx)
         return;
     assert_true(info.chosen.n_ctx >= q->fit.n_ctx_min && info.chosen.n_ctx < info.wanted.n_ctx);
@@ -193,24 +193,24 @@ static void check_order(const question *q, const tsr_fit *fit, const tsr_gguf *g
     tsr_fit_info info;
     tsr_model_config config = q->config;
     tsr_fit_get_info(fit, &info);
-    int64_t least = q->config.n_ctx                        ? q->config.n_ctx
+    int64_t least = q->config.session.n_ctx                ? q->config.session.n_ctx
                     : q->fit.n_ctx_min < info.wanted.n_ctx ? q->fit.n_ctx_min
                                                            : info.wanted.n_ctx;
-    config.n_gpu_layers = info.wanted.n_gpu_layers;
-    if (info.chosen.type_k != q->config.type_k || info.chosen.type_v != q->config.type_v)
+    config.offload.n_gpu_layers = info.wanted.n_gpu_layers;
+    if (info.chosen.type_k != q->config.session.type_k || info.chosen.type_v != q->config.session.type_v)
         assert_false(fits_with(q, gguf, list, config, least));
-    config.type_k = info.chosen.type_k;
-    config.type_v = info.chosen.type_v;
+    config.session.type_k = info.chosen.type_k;
+    config.session.type_v = info.chosen.type_v;
     if (info.chosen.n_cpu_moe != info.wanted.n_cpu_moe) {
         assert_false(fits_with(q, gguf, list, config, least));
-        config.n_cpu_moe = info.chosen.n_cpu_moe - 1;
+        config.offload.n_cpu_moe = info.chosen.n_cpu_moe - 1;
         assert_false(fits_with(q, gguf, list, config, least));
-        config.n_cpu_moe = info.chosen.n_cpu_moe;
+        config.offload.n_cpu_moe = info.chosen.n_cpu_moe;
     }
     if (info.chosen.n_gpu_layers == info.wanted.n_gpu_layers)
         return;
     assert_false(fits_with(q, gguf, list, config, least));
-    config.n_gpu_layers = info.chosen.n_gpu_layers + 1;
+    config.offload.n_gpu_layers = info.chosen.n_gpu_layers + 1;
     assert_false(fits_with(q, gguf, list, config, least));
 }
 
@@ -222,7 +222,7 @@ static void load(const question *q, const tsr_fit *fit, const tsr_topology *topo
     tsr_runtime *rt;
     tsr_model *model;
     tsr_session *session;
-    config.fit = &q->fit;
+    config.plan.fit = &q->fit;
     runtime_config.devices = q->spec;
     runtime_config.topology = topo;
     runtime_config.collectives =
@@ -261,7 +261,7 @@ void fitted_check(const fitted_models *models, uint64_t *seed, const tsr_topolog
     ask(seed, gguf, topo, device, n_devices, &q);
     runner_ok(tsr_device_list_create(topo, q.spec, NULL, &list), q.spec);
     tsr_model_config config = q.config;
-    config.fit = &q.fit;
+    config.plan.fit = &q.fit;
     tsr_status status = tsr_fit_create(gguf, list, &config, &fit);
     if (status == TSR_ERR_MEMORY) {
         assert_non_null(strstr(tsr_last_error(), "does not fit"));

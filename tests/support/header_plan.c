@@ -54,9 +54,9 @@ tsr_plan *header_planned(const header_fixture *f, gguf_writer *w, int n_devices,
     static const float even[] = {1, 1, 1, 1};
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     tsr_plan *plan;
-    config.n_ctx = n_ctx;
-    config.tensor_split = even;
-    config.n_tensor_split = n_devices;
+    config.session.n_ctx = n_ctx;
+    config.split.tensor_split = even;
+    config.split.n_tensor_split = n_devices;
     runner_ok(header_plan(f, w, n_devices, &config, &plan), "plan");
     return plan;
 }

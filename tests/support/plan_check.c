@@ -32,12 +32,12 @@ static double requested(const checked *c, int d)
 {
     double sum = 0;
     if (c->info.mode == TSR_SPLIT_MODE_NONE)
-        return d == c->config->main_device;
-    for (int i = 0; c->config->tensor_split && i < c->config->n_tensor_split; i++)
-        sum += (double)c->config->tensor_split[i];
+        return d == c->config->split.main_device;
+    for (int i = 0; c->config->split.tensor_split && i < c->config->split.n_tensor_split; i++)
+        sum += (double)c->config->split.tensor_split[i];
     if (sum == 0)
         return 1.0 / c->info.n_devices;
-    return d < c->config->n_tensor_split ? (double)c->config->tensor_split[d] / sum : 0;
+    return d < c->config->split.n_tensor_split ? (double)c->config->split.tensor_split[d] / sum : 0;
 }
 
 static void check_shares(const checked *c, bool capped)
@@ -241,7 +241,7 @@ static int64_t pages_of(const checked *c, int64_t layer)
 {
     int64_t page = TSR_KV_PAGE_TOKENS, window = window_of(c, layer), most = 0;
     int64_t all = (c->info.n_ctx + c->info.n_seq_max * (page - 1)) / page;
-    if (window == 0 || c->config->swa_full)
+    if (window == 0 || c->config->session.swa_full)
         return all;
     for (int64_t begin = 0; begin < page; begin++) {
         int64_t last = begin + window - 1 + c->info.n_batch - 1;
@@ -290,11 +290,11 @@ static void check(checked c, bool capped)
     tsr_plan_get_info(plan, &c.info);
     tsr_plan_predict(plan, &times);
     c.automatic = times.automatic;
-    c.mixed =
-        config->n_gpu_layers >= 0 || config->n_offload_rules > 0 || config->split_mode == TSR_SPLIT_MODE_AUTO;
+    c.mixed = config->offload.n_gpu_layers >= 0 || config->offload.n_rules > 0 ||
+              config->split.mode == TSR_SPLIT_MODE_AUTO;
     assert_true(times.decode.total_ns > 0 && times.prompt.total_ns > 0);
-    if (config->split_mode != TSR_SPLIT_MODE_AUTO)
-        assert_int_equal(c.info.mode, config->split_mode);
+    if (config->split.mode != TSR_SPLIT_MODE_AUTO)
+        assert_int_equal(c.info.mode, config->split.mode);
     assert_int_equal(c.info.n_layers, key(&c, "block_count", 0));
     for (int d = 0; d < c.info.n_devices; d++)
         assert_int_equal(tsr_plan_get_device(plan, d, &c.devices[d]), TSR_OK);
@@ -312,7 +312,7 @@ void plan_check(const tsr_plan *plan, const tsr_gguf *gguf, const tsr_model_conf
     const checked c = {.plan = plan,
                        .gguf = gguf,
                        .config = config,
-                       .copies = config->copy_weights,
+                       .copies = config->load.copy_weights,
                        .alignment = 64,
                        .granularity = 65536};
     check(c, capped);

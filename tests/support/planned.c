@@ -75,10 +75,10 @@ static void random_offload(uint64_t *seed, int n_devices, borrowed *own, tsr_mod
     static const char *const patterns[] = {"blk\\.0\\.",  "blk\\.[01]\\.ffn", "ffn_(gate|up|down)",
                                            "attn_[qkvo]", "token_embd",       "^(output|token_embd)"};
     if (random_below(seed, 3))
-        config->n_gpu_layers = (int)random_below(seed, 6);
-    config->n_offload_rules = (int)random_below(seed, 3);
-    config->offload_rules = own->offload_rules;
-    for (int i = 0; i < config->n_offload_rules; i++) {
+        config->offload.n_gpu_layers = (int)random_below(seed, 6);
+    config->offload.n_rules = (int)random_below(seed, 3);
+    config->offload.rules = own->offload_rules;
+    for (int i = 0; i < config->offload.n_rules; i++) {
         snprintf(own->names[i], sizeof own->names[i], "%d", (int)random_below(seed, (uint64_t)n_devices));
         own->offload_rules[i].pattern = patterns[random_below(seed, sizeof patterns / sizeof *patterns)];
         own->offload_rules[i].device = own->names[i];
@@ -89,9 +89,9 @@ static void random_offload(uint64_t *seed, int n_devices, borrowed *own, tsr_mod
 static void random_split(uint64_t *seed, int n_devices, float *split, tsr_model_config *config)
 {
     static const float choices[] = {0, 0, 1, 1, 2, 3, 0.1f, 17, 1000, 1e-6f};
-    config->n_tensor_split = (int)random_below(seed, (uint64_t)n_devices + 1);
-    config->tensor_split = config->n_tensor_split ? split : NULL;
-    for (int d = 0; d < config->n_tensor_split; d++)
+    config->split.n_tensor_split = (int)random_below(seed, (uint64_t)n_devices + 1);
+    config->split.tensor_split = config->split.n_tensor_split ? split : NULL;
+    for (int d = 0; d < config->split.n_tensor_split; d++)
         split[d] = choices[random_below(seed, sizeof choices / sizeof *choices)];
 }
 
@@ -101,21 +101,21 @@ static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *o
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
     uint64_t mode = random_below(seed, 8);
     random_split(seed, n_devices, own->split, &config);
-    config.split_mode = mode == 0   ? TSR_SPLIT_MODE_NONE
+    config.split.mode = mode == 0   ? TSR_SPLIT_MODE_NONE
                         : mode <= 2 ? TSR_SPLIT_MODE_LAYER
                         : mode == 3 ? TSR_SPLIT_MODE_AUTO
                                     : TSR_SPLIT_MODE_TENSOR;
-    config.main_device = (int)random_below(seed, (uint64_t)n_devices);
-    config.n_ctx = random_below(seed, 4) ? 1 + (int64_t)random_below(seed, 700) : 0;
-    config.n_seq_max = 1 + (int)random_below(seed, 6);
-    config.n_batch = 1 + (int)random_below(seed, 130);
-    config.n_outputs_max = (int)random_below(seed, 9);
-    config.type_k = types[random_below(seed, 5)];
-    config.type_v = types[random_below(seed, 5)];
-    config.reduction =
+    config.split.main_device = (int)random_below(seed, (uint64_t)n_devices);
+    config.session.n_ctx = random_below(seed, 4) ? 1 + (int64_t)random_below(seed, 700) : 0;
+    config.session.n_seq_max = 1 + (int)random_below(seed, 6);
+    config.session.n_batch = 1 + (int)random_below(seed, 130);
+    config.session.n_outputs_max = (int)random_below(seed, 9);
+    config.session.type_k = types[random_below(seed, 5)];
+    config.session.type_v = types[random_below(seed, 5)];
+    config.compute.reduction =
         random_below(seed, 4) ? TSR_REDUCTION_EXACT : (tsr_reduction)(1 + random_below(seed, 2));
-    config.copy_weights = random_below(seed, 3) == 0;
-    config.swa_full = random_below(seed, 3) == 0;
+    config.load.copy_weights = random_below(seed, 3) == 0;
+    config.session.swa_full = random_below(seed, 3) == 0;
     if (n_devices > 1 && random_below(seed, 3) == 0)
         random_offload(seed, n_devices, own, &config);
     return config;

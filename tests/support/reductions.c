@@ -24,8 +24,8 @@ static float *logits_of(const char *path, tsr_reduction reduction, const char *d
     runner r;
     int32_t tokens[N_TOKENS];
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.reduction = reduction;
-    config.n_outputs_max = N_PROMPT;
+    config.compute.reduction = reduction;
+    config.session.n_outputs_max = N_PROMPT;
     runner_open_with(&r, path, devices, collectives, split, &config);
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (int32_t)((i * 7919 + 13) % r.n_vocab);

@@ -141,7 +141,7 @@ void reference_check(const char *name, const char *devices, const char *collecti
 {
     char path[256];
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.activation_bits = activation_bits;
+    config.compute.activation_bits = activation_bits;
     if (!reference_path(name, path, sizeof path))
         skip();
     runner r;

@@ -45,10 +45,10 @@ int walk_model_remove(void **state)
 tsr_model_config walk_config(void)
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.n_ctx = WALK_CTX;
-    config.n_seq_max = WALK_SEQS;
-    config.n_batch = 16;
-    config.n_sessions = WALK_SESSIONS;
+    config.session.n_ctx = WALK_CTX;
+    config.session.n_seq_max = WALK_SEQS;
+    config.session.n_batch = 16;
+    config.session.n_sessions = WALK_SESSIONS;
     return config;
 }
 
@@ -76,11 +76,11 @@ float *walk_make_plain(walk *w, const char *devices)
     tsr_model_config one = TSR_MODEL_CONFIG_INIT;
     runner r;
     assert_non_null(plain);
-    one.n_ctx = w->length;
-    one.n_batch = 8;
-    one.n_outputs_max = 8;
-    one.type_k = w->config.type_k;
-    one.type_v = w->config.type_v;
+    one.session.n_ctx = w->length;
+    one.session.n_batch = 8;
+    one.session.n_outputs_max = 8;
+    one.session.type_k = w->config.session.type_k;
+    one.session.type_v = w->config.session.type_v;
     runner_open(&r, path_of(w), devices, NULL, &one);
     for (int text = 0; text < WALK_TEXTS; text++) {
         for (int64_t i = 0; i < w->length; i++)
@@ -110,8 +110,8 @@ void walk_open(walk *w, const char *split)
     float proportions[TSR_MAX_DEVICES];
     runtime_config.devices = w->devices;
     runner_ok(tsr_runtime_open(&runtime_config, &w->rt), w->devices);
-    config.tensor_split = proportions;
-    config.n_tensor_split = parse(split, proportions);
+    config.split.tensor_split = proportions;
+    config.split.n_tensor_split = parse(split, proportions);
     runner_ok(tsr_model_open(w->rt, path_of(w), &config, &w->model), "open");
     for (int s = 0; s < WALK_SESSIONS; s++)
         runner_ok(tsr_session_create(w->model, &w->sessions[s]), "session");

@@ -30,13 +30,14 @@ void runner_open_on(runner *r, const tsr_topology *machine, const char *path, co
     if (config)
         model_config = *config;
     if (split) {
-        runner_ok(tsr_split_parse(split, proportions, TSR_MAX_DEVICES, &model_config.n_tensor_split), split);
-        model_config.tensor_split = proportions;
-    } else if (!model_config.tensor_split) {
-        model_config.n_tensor_split = tsr_runtime_n_devices(r->rt);
-        for (int d = 0; d < model_config.n_tensor_split; d++)
+        runner_ok(tsr_split_parse(split, proportions, TSR_MAX_DEVICES, &model_config.split.n_tensor_split),
+                  split);
+        model_config.split.tensor_split = proportions;
+    } else if (!model_config.split.tensor_split) {
+        model_config.split.n_tensor_split = tsr_runtime_n_devices(r->rt);
+        for (int d = 0; d < model_config.split.n_tensor_split; d++)
             proportions[d] = 1;
-        model_config.tensor_split = proportions;
+        model_config.split.tensor_split = proportions;
     }
     runner_ok(tsr_model_open(r->rt, path, &model_config, &r->model), path);
     runner_ok(tsr_session_create(r->model, &r->session), path);

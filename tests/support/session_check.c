@@ -60,10 +60,10 @@ int session_model_remove(void **state)
 tsr_model_config session_config(int64_t n_ctx, int n_seq_max, int n_batch, int n_outputs_max)
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.n_ctx = n_ctx;
-    config.n_seq_max = n_seq_max;
-    config.n_batch = n_batch;
-    config.n_outputs_max = n_outputs_max;
+    config.session.n_ctx = n_ctx;
+    config.session.n_seq_max = n_seq_max;
+    config.session.n_batch = n_batch;
+    config.session.n_outputs_max = n_outputs_max;
     return config;
 }
 
@@ -80,8 +80,8 @@ float *session_plain_logits(const tsr_model_config *types, const int32_t *tokens
     runner r;
     assert_non_null(logits);
     if (types) {
-        config.type_k = types->type_k;
-        config.type_v = types->type_v;
+        config.session.type_k = types->session.type_k;
+        config.session.type_v = types->session.type_v;
     }
     runner_open(&r, session_model_path, "host:1,threads=1", NULL, &config);
     runner_decode(&r, tokens, n, 1, true, logits);

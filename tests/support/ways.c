@@ -48,12 +48,12 @@ static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *conf
                                                      {"^(output|token_embd)", "0"}};
     if (n_devices < 2 || n_devices > 8 || random_below(seed, 4) != 0)
         return;
-    config->offload_device = devices[random_below(seed, (uint64_t)n_devices)];
-    config->n_gpu_layers = (int)random_below(seed, 5) - 1;
+    config->offload.device = devices[random_below(seed, (uint64_t)n_devices)];
+    config->offload.n_gpu_layers = (int)random_below(seed, 5) - 1;
     if (random_below(seed, 2)) {
-        config->offload_rules =
+        config->offload.rules =
             &offload_rules[random_below(seed, sizeof offload_rules / sizeof *offload_rules)];
-        config->n_offload_rules = 1;
+        config->offload.n_rules = 1;
     }
 }
 
@@ -63,14 +63,14 @@ static way random_way(const way_family *family, uint64_t *seed)
     int n_devices = family->prepare(seed, &w);
     uint64_t mode = random_below(seed, 10);
     random_split(seed, n_devices, w.split, sizeof w.split);
-    w.config.split_mode = mode == 0   ? TSR_SPLIT_MODE_NONE
+    w.config.split.mode = mode == 0   ? TSR_SPLIT_MODE_NONE
                           : mode <= 2 ? TSR_SPLIT_MODE_LAYER
                                       : TSR_SPLIT_MODE_TENSOR;
-    w.config.main_device = (int)random_below(seed, (uint64_t)n_devices);
-    w.config.copy_weights = random_below(seed, 4) == 0;
-    w.config.n_ctx = 64;
-    w.config.n_batch = 1 + (int)random_below(seed, N_TOKENS);
-    w.config.n_outputs_max = 1 + (int)random_below(seed, N_TOKENS);
+    w.config.split.main_device = (int)random_below(seed, (uint64_t)n_devices);
+    w.config.load.copy_weights = random_below(seed, 4) == 0;
+    w.config.session.n_ctx = 64;
+    w.config.session.n_batch = 1 + (int)random_below(seed, N_TOKENS);
+    w.config.session.n_outputs_max = 1 + (int)random_below(seed, N_TOKENS);
     w.chunk = 1 + (int64_t)random_below(seed, N_TOKENS);
     random_offload(seed, n_devices, &w.config);
     return w;
@@ -90,8 +90,8 @@ static float *make_reference(const way_family *family, const tsr_topology *machi
 {
     way plain = {.machine = machine, .split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
     snprintf(plain.devices, sizeof plain.devices, "%s", family->plain);
-    plain.config.type_k = plain.config.type_v = kv_type;
-    plain.config.activation_bits = activation_bits;
+    plain.config.session.type_k = plain.config.session.type_v = kv_type;
+    plain.config.compute.activation_bits = activation_bits;
     float *logits = malloc(bytes);
     assert_non_null(logits);
     run_way(path, &plain, tokens, logits);
@@ -119,21 +119,21 @@ static void check_file(const way_family *family, const char *path, const char *t
             *reference = make_reference(family, machine, path, tokens, bytes, kv_types[k], few_bits ? 8 : 16);
         way w = random_way(family, &seed);
         w.machine = machine;
-        w.config.expert_split = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS; /* half each */
-        w.config.type_k = w.config.type_v = kv_types[k];
-        w.config.activation_bits = few_bits ? 8 : 16;
+        w.config.split.experts = i % 2 ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS; /* half each */
+        w.config.session.type_k = w.config.session.type_v = kv_types[k];
+        w.config.compute.activation_bits = few_bits ? 8 : 16;
         memset(logits, 0xff, bytes);
         run_way(path, &w, tokens, logits);
         if (memcmp(logits, *reference, bytes) != 0)
             fail_msg("%s: %s, split %s, mode %s, chunks of %lld, batch %d, KV %s, activations of %d bits, "
                      "copy %d, keeping %d layers "
                      "from %s, override %s, experts by %s%s: other bits",
-                     title, w.devices, w.split, tsr_split_mode_name(w.config.split_mode), (long long)w.chunk,
-                     w.config.n_batch, tsr_type_name(kv_types[k]), w.config.activation_bits,
-                     w.config.copy_weights, w.config.n_gpu_layers,
-                     w.config.offload_device ? w.config.offload_device : "-",
-                     w.config.n_offload_rules ? w.config.offload_rules->pattern : "-",
-                     tsr_expert_split_name(w.config.expert_split), w.about);
+                     title, w.devices, w.split, tsr_split_mode_name(w.config.split.mode), (long long)w.chunk,
+                     w.config.session.n_batch, tsr_type_name(kv_types[k]), w.config.compute.activation_bits,
+                     w.config.load.copy_weights, w.config.offload.n_gpu_layers,
+                     w.config.offload.device ? w.config.offload.device : "-",
+                     w.config.offload.n_rules ? w.config.offload.rules->pattern : "-",
+                     tsr_expert_split_name(w.config.split.experts), w.about);
         if (family->done)
             family->done(&w);
     }

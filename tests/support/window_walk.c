@@ -39,10 +39,10 @@ static int below(pair *p, int n)
 static tsr_model_config base_config(pair *p)
 {
     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    config.n_ctx = WINDOW_WALK_CTX;
-    config.n_seq_max = WINDOW_WALK_SEQS;
-    config.n_batch = 1 + below(p, 40);
-    config.n_outputs_max = 1 + below(p, 4);
+    config.session.n_ctx = WINDOW_WALK_CTX;
+    config.session.n_seq_max = WINDOW_WALK_SEQS;
+    config.session.n_batch = 1 + below(p, 40);
+    config.session.n_outputs_max = 1 + below(p, 4);
     return config;
 }
 
@@ -64,7 +64,7 @@ static void open_tried(pair *p)
     *w = (way){.config = base_config(p)};
     p->n_devices = p->family->prepare(&p->seed, w);
     walk_random_split(&p->seed, p->n_devices, w->split, sizeof w->split);
-    w->config.split_mode = below(p, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER;
+    w->config.split.mode = below(p, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER;
     runner_open_with(&p->tried, p->path, w->devices, w->collectives, w->split, &w->config);
     check_accounting(&p->tried);
 }
@@ -73,7 +73,7 @@ static void open_tried(pair *p)
 static void check_pages(const pair *p)
 {
     const tsr_kv *kv = p->tried.session->kv;
-    int64_t kept = p->walk->window - 1 + p->way.config.n_batch;
+    int64_t kept = p->walk->window - 1 + p->way.config.session.n_batch;
     for (int g = 0; g < tsr_kv_n_groups(kv); g++)
         for (int s = 0; s < WINDOW_WALK_SEQS && tsr_kv_window(kv, g) > 0; s++) {
             tsr_kv_span span;
@@ -100,7 +100,7 @@ static void decode_both(pair *p, const tsr_batch *batch, int n_outputs)
     runner_ok(tsr_session_decode(p->tried.session, batch, logits), "decode");
     if (memcmp(expected, logits, (size_t)n_outputs * N_VOCAB * sizeof *logits) != 0)
         fail_msg("%s, window %d: %s, split %s, batch %d%s: other bits", p->walk->arch->title, p->walk->window,
-                 p->way.devices, p->way.split, p->way.config.n_batch, p->way.about);
+                 p->way.devices, p->way.split, p->way.config.session.n_batch, p->way.about);
     check_pages(p);
 }
 
@@ -221,7 +221,7 @@ static void go_on(pair *p)
 static void walk_once(pair *p)
 {
     tsr_model_config config = base_config(p);
-    config.swa_full = true;
+    config.session.swa_full = true;
     runner_open(&p->plain, p->path, p->family->plain, "1", &config);
     open_tried(p);
     for (int i = 0; i < p->walk->n_steps; i++)

@@ -114,10 +114,10 @@ static void set_context(bench *b)
         longest = tokens > longest ? tokens : longest;
         prompt = test->n_prompt > prompt ? test->n_prompt : prompt;
     }
-    if (b->engine.config.n_ctx == 0)
-        b->engine.config.n_ctx = longest;
-    if (prompt && prompt < b->engine.config.n_batch)
-        b->engine.config.n_batch = prompt;
+    if (b->engine.config.session.n_ctx == 0)
+        b->engine.config.session.n_ctx = longest;
+    if (prompt && prompt < b->engine.config.session.n_batch)
+        b->engine.config.session.n_batch = prompt;
 }
 
 /* What can be wrong with the request, before anything is measured: that takes a while. */
@@ -133,8 +133,8 @@ static int open_model(bench *b)
 static int bench_model(bench *b, const bench_synthetic *synthetic, const bench_report *before)
 {
     const bench_options *o = b->options;
-    b->engine.config.rates = b->rates;
-    b->engine.config.links = b->links;
+    b->engine.config.plan.rates = b->rates;
+    b->engine.config.plan.links = b->links;
     set_context(b);
     bench_describe_environment(b);
     tsr_status status = bench_measure(b, 0);

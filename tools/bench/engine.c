@@ -10,8 +10,8 @@
 
 static void set_split(const bench_engine *engine, const bench_row *row, tsr_model_config *config)
 {
-    config->tensor_split = row->kind == BENCH_ROW_PLANNED ? NULL : row->split;
-    config->n_tensor_split = row->kind == BENCH_ROW_PLANNED ? 0 : engine->list->n_devices;
+    config->split.tensor_split = row->kind == BENCH_ROW_PLANNED ? NULL : row->split;
+    config->split.n_tensor_split = row->kind == BENCH_ROW_PLANNED ? 0 : engine->list->n_devices;
 }
 
 /* What lies where; of the planner's own division also which it is. */
@@ -67,7 +67,8 @@ tsr_status bench_engine_open(bench_engine *engine, const bench_report *report, b
     tsr_status status;
     set_split(engine, row, &engine->config);
     if (engine->session)
-        status = tsr_model_resplit(engine->model, engine->config.tensor_split, engine->config.n_tensor_split);
+        status = tsr_model_resplit(engine->model, engine->config.split.tensor_split,
+                                   engine->config.split.n_tensor_split);
     else
         status = load(engine);
     if (status == TSR_OK) {
@@ -144,9 +145,9 @@ static tsr_status predict_test(const bench_engine *engine, const tsr_gguf *gguf,
     tsr_model_config config = engine->config;
     int tokens = bench_test_tokens(test);
     set_split(engine, row, &config);
-    config.n_ctx = 2 * (int64_t)test->depth + tokens;
-    if (test->n_prompt && test->n_prompt < config.n_batch)
-        config.n_batch = test->n_prompt;
+    config.session.n_ctx = 2 * (int64_t)test->depth + tokens;
+    if (test->n_prompt && test->n_prompt < config.session.n_batch)
+        config.session.n_batch = test->n_prompt;
     tsr_status status = tsr_plan_create(gguf, engine->list, &config, &plan);
     if (status == TSR_OK) {
         tsr_plan_predict(plan, &times);

@@ -110,14 +110,14 @@ static void describe_model(const bench *b, bench_environment *e)
     if (tsr_gguf_get_u64(b->gguf, key, &layers) == TSR_OK)
         e->n_layers = (int64_t)layers;
     describe_types(b->gguf, e);
-    e->n_ctx = config->n_ctx;
-    e->n_batch = config->n_batch;
-    snprintf(e->type_k, sizeof e->type_k, "%s", tsr_type_name(config->type_k));
-    snprintf(e->type_v, sizeof e->type_v, "%s", tsr_type_name(config->type_v));
+    e->n_ctx = config->session.n_ctx;
+    e->n_batch = config->session.n_batch;
+    snprintf(e->type_k, sizeof e->type_k, "%s", tsr_type_name(config->session.type_k));
+    snprintf(e->type_v, sizeof e->type_v, "%s", tsr_type_name(config->session.type_v));
     snprintf(e->reduction, sizeof e->reduction, "%s",
              b->options->model.reduction ? b->options->model.reduction : "exact");
-    e->activation_bits = config->activation_bits;
-    snprintf(e->mode, sizeof e->mode, "%s", tsr_split_mode_name(config->split_mode));
+    e->activation_bits = config->compute.activation_bits;
+    snprintf(e->mode, sizeof e->mode, "%s", tsr_split_mode_name(config->split.mode));
 }
 
 void bench_describe_environment(bench *b)

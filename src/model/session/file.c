@@ -11,8 +11,8 @@ tsr_saved_header tsr_saved_header_of(const tsr_session *session)
                                .model = tsr_model_fingerprint(session->model),
                                .page_tokens = TSR_KV_PAGE_TOKENS,
                                .n_groups = (uint32_t)tsr_kv_n_groups(session->kv),
-                               .type_k = (uint32_t)config->type_k,
-                               .type_v = (uint32_t)config->type_v};
+                               .type_k = (uint32_t)config->session.type_k,
+                               .type_v = (uint32_t)config->session.type_v};
     for (int g = 0; g < tsr_kv_n_groups(session->kv); g++)
         header.groups[g] = (tsr_saved_group){.window = (uint64_t)tsr_kv_window(session->kv, g),
                                              .page_bytes = tsr_kv_page_bytes(session->kv, g)};

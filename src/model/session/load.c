@@ -121,9 +121,9 @@ static tsr_status read_header(loading *l, const int *seqs, int n_seqs)
     if (seqs && n_seqs != (int64_t)n)
         return tsr_fail(TSR_ERR_INVALID, "'%s' holds %u sequences, and there are places for %d", l->path, n,
                         n_seqs);
-    if (n > (uint32_t)l->session->model->config.n_seq_max)
+    if (n > (uint32_t)l->session->model->config.session.n_seq_max)
         return tsr_fail(TSR_ERR_FULL, "'%s' holds %u sequences, the session %d (n_seq_max)", l->path, n,
-                        l->session->model->config.n_seq_max);
+                        l->session->model->config.session.n_seq_max);
     size_t bytes = n * sizeof *l->sequences;
     TSR_TRY(tsr_mem_array(TSR_MAX(n, 1u), sizeof *l->sequences, "saved sequences", &l->sequences));
     TSR_TRY(get(l, l->sequences, bytes));

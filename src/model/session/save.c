@@ -76,7 +76,7 @@ static void find_parent(saving *s, uint32_t index)
 static tsr_status list_sequences(saving *s, const int *seqs, int n_seqs)
 {
     tsr_status status = TSR_OK;
-    int n_all = s->session->model->config.n_seq_max, n = seqs ? n_seqs : n_all;
+    int n_all = s->session->model->config.session.n_seq_max, n = seqs ? n_seqs : n_all;
     if (seqs && n_seqs < 1)
         return tsr_fail(TSR_ERR_INVALID, "%d sequences to save; at least one is needed", n_seqs);
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *s->sequences, "sequences to save", &s->sequences));

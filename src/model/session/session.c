@@ -33,12 +33,12 @@ static tsr_status create_kv(tsr_session *session)
     tsr_kv_config config = {.n_layers = (int)model->shape.hparams.n_layers,
                             .layers = layers,
                             .head_dim = model->shape.hparams.head_dim,
-                            .type_k = model->config.type_k,
-                            .type_v = model->config.type_v,
-                            .n_ctx = model->config.n_ctx,
-                            .n_seq_max = model->config.n_seq_max,
-                            .n_batch = model->config.n_batch,
-                            .keep_all = model->config.swa_full};
+                            .type_k = model->config.session.type_k,
+                            .type_v = model->config.session.type_v,
+                            .n_ctx = model->config.session.n_ctx,
+                            .n_seq_max = model->config.session.n_seq_max,
+                            .n_batch = model->config.session.n_batch,
+                            .keep_all = model->config.session.swa_full};
     TSR_TRY(tsr_kv_create(model->rt, &config, &session->kv));
 out:
     tsr_mem_free(layers);
@@ -49,14 +49,14 @@ static tsr_status create_inputs(tsr_session *session)
 {
     tsr_status status = TSR_OK;
     const tsr_model_config *config = &session->model->config;
-    size_t n_batch = (size_t)config->n_batch, n_seqs = (size_t)config->n_seq_max;
+    size_t n_batch = (size_t)config->session.n_batch, n_seqs = (size_t)config->session.n_seq_max;
     int64_t n_rot = 0;
     for (int i = 0; i < TSR_ROPE_SLOTS; i++)
         n_rot = TSR_MAX(n_rot, session->model->rope[i].n_rot);
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->positions));
     TSR_TRY(tsr_mem_array(n_batch, sizeof(int32_t), "step inputs", &session->seq_rows));
-    TSR_TRY(
-        tsr_mem_array((size_t)config->n_outputs_max, sizeof(int32_t), "step inputs", &session->output_rows));
+    TSR_TRY(tsr_mem_array((size_t)config->session.n_outputs_max, sizeof(int32_t), "step inputs",
+                          &session->output_rows));
     TSR_TRY(tsr_mem_array(n_batch * (size_t)n_rot, sizeof(float), "step inputs", &session->rope));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_seqs));
     TSR_TRY(tsr_mem_array(n_seqs, sizeof(int32_t), "step inputs", &session->row_of_seq));
@@ -178,9 +178,9 @@ static bool is_output(const tsr_batch *batch, int64_t i)
 static chunk next_chunk(const tsr_session *session, const tsr_batch *batch, int64_t begin)
 {
     chunk c = {.begin = begin, .end = begin};
-    while (c.end < batch->n_tokens && c.end - begin < session->model->config.n_batch) {
+    while (c.end < batch->n_tokens && c.end - begin < session->model->config.session.n_batch) {
         bool output = is_output(batch, c.end);
-        if (output && c.n_outputs == session->model->config.n_outputs_max)
+        if (output && c.n_outputs == session->model->config.session.n_outputs_max)
             break;
         c.n_outputs += output;
         c.end++;
@@ -331,10 +331,10 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
         if (batch->tokens[i] < 0 || batch->tokens[i] >= model->shape.hparams.n_vocab)
             return tsr_fail(TSR_ERR_INVALID, "batch: token %lld is %d; the vocabulary has 0 to %lld",
                             (long long)i, batch->tokens[i], (long long)model->shape.hparams.n_vocab - 1);
-        if (seq_of(batch, i) < 0 || seq_of(batch, i) >= model->config.n_seq_max)
+        if (seq_of(batch, i) < 0 || seq_of(batch, i) >= model->config.session.n_seq_max)
             return tsr_fail(TSR_ERR_INVALID,
                             "batch: token %lld is for sequence %d; the session has 0 to %d (n_seq_max)",
-                            (long long)i, seq_of(batch, i), model->config.n_seq_max - 1);
+                            (long long)i, seq_of(batch, i), model->config.session.n_seq_max - 1);
         any_output |= is_output(batch, i);
     }
     if (any_output && !logits)
@@ -344,14 +344,14 @@ static tsr_status check_batch(const tsr_session *session, const tsr_batch *batch
 
 static void note_lengths(const tsr_session *session, int64_t *lengths)
 {
-    for (int s = 0; s < session->model->config.n_seq_max; s++)
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
         lengths[s] = tsr_kv_length(session->kv, s);
 }
 
 /* What cannot fit whatever happens is refused before the first chunk. */
 static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
 {
-    int64_t *lengths = session->chunk_lengths, n_ctx = session->model->config.n_ctx;
+    int64_t *lengths = session->chunk_lengths, n_ctx = session->model->config.session.n_ctx;
     note_lengths(session, lengths);
     for (int64_t i = 0; i < batch->n_tokens; i++)
         if (++lengths[seq_of(batch, i)] > n_ctx)
@@ -367,7 +367,7 @@ static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
 
 static bool can_go_back(const tsr_session *session, const int64_t *lengths)
 {
-    for (int s = 0; s < session->model->config.n_seq_max; s++)
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
         if (lengths[s] > 0 && lengths[s] < tsr_kv_min_length(session->kv, s))
             return false;
     return true;
@@ -379,7 +379,7 @@ static void go_back(tsr_session *session)
 {
     const int64_t *lengths =
         can_go_back(session, session->old_lengths) ? session->old_lengths : session->chunk_lengths;
-    for (int s = 0; s < session->model->config.n_seq_max; s++)
+    for (int s = 0; s < session->model->config.session.n_seq_max; s++)
         if (tsr_kv_length(session->kv, s) > lengths[s])
             (void)!tsr_kv_trim(session->kv, s, lengths[s]);
 }
@@ -411,10 +411,10 @@ tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch, floa
 
 tsr_status tsr_session_check_seq(const tsr_session *session, int seq)
 {
-    if (seq >= 0 && seq < session->model->config.n_seq_max)
+    if (seq >= 0 && seq < session->model->config.session.n_seq_max)
         return TSR_OK;
     return tsr_fail(TSR_ERR_INVALID, "sequence %d does not exist; the session has 0 to %d (n_seq_max)", seq,
-                    session->model->config.n_seq_max - 1);
+                    session->model->config.session.n_seq_max - 1);
 }
 
 int64_t tsr_session_length(const tsr_session *session, int seq)

@@ -21,7 +21,7 @@ static tsr_status build_step(const tsr_session *session, int64_t n_tokens, int64
                         .position = tsr_graph_input(in->graph, TSR_TYPE_I32, n_tokens, 1, "position")};
     for (int g = 0; g < tsr_kv_n_groups(session->kv); g++) {
         kv.page_table = tsr_graph_input(in->graph, TSR_TYPE_I32, tsr_kv_max_pages(session->kv),
-                                        model->config.n_seq_max, "page_table");
+                                        model->config.session.n_seq_max, "page_table");
         in->kv_inputs[g] = kv;
     }
     step->logits = tsr_graph_output(in->graph, tsr_arch_build(model->shape.arch, hp, &model->weights, in));
@@ -41,9 +41,9 @@ static void step_free(tsr_step *step)
 static tsr_program_config program_config(const tsr_session *session)
 {
     tsr_program_config config = TSR_PROGRAM_CONFIG_INIT;
-    config.reduction = session->model->config.reduction;
-    config.activation_bits = session->model->config.activation_bits;
-    config.timeout_ns = session->model->config.timeout_ns;
+    config.reduction = session->model->config.compute.reduction;
+    config.activation_bits = session->model->config.compute.activation_bits;
+    config.timeout_ns = session->model->config.compute.timeout_ns;
     return config;
 }
 
@@ -52,8 +52,8 @@ tsr_status tsr_session_reserve(tsr_session *session)
     tsr_status status = TSR_OK;
     tsr_step worst = {0};
     tsr_program_config config = program_config(session);
-    TSR_TRY(
-        build_step(session, session->model->config.n_batch, session->model->config.n_outputs_max, &worst));
+    TSR_TRY(build_step(session, session->model->config.session.n_batch,
+                       session->model->config.session.n_outputs_max, &worst));
     TSR_TRY(tsr_program_memory_create(worst.inputs.graph, &config, &session->memory));
 out:
     step_free(&worst);

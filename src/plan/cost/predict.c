@@ -233,7 +233,7 @@ static tsr_status add_other_expert_split(predictor *p, const tsr_weights *weight
     tsr_expert_split_set(&other, !p->shape->hparams.by_expert);
     TSR_TRY(tsr_mem_array(2, sizeof *costs, "a prediction", &costs));
     TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, 1, &costs[0]));
-    TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, resolved->n_batch, &costs[1]));
+    TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, resolved->session.n_batch, &costs[1]));
     if (plan->times.automatic) {
         TSR_TRY(tsr_split_optimize(&costs[0].problem, &decode));
     } else {
@@ -261,7 +261,7 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
     predictor *p = NULL;
     tsr_plan_times *times = &plan->times;
     int n_devices = plan->info.n_devices;
-    times->known = tsr_model_cost_known(weights, resolved->rates, n_devices);
+    times->known = tsr_model_cost_known(weights, resolved->plan.rates, n_devices);
     if (!times->known && !times->automatic)
         return TSR_OK; /* what was asked for needs no rates */
     TSR_TRY(tsr_mem_array(1, sizeof *p, "a prediction", &p));
@@ -269,20 +269,21 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
     p->plan = plan;
     p->shape = shape;
     TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, 1, &p->decode));
-    TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->n_batch, &p->prompt));
+    TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->session.n_batch, &p->prompt));
     times->measured = true;
     for (int d = 0; d < n_devices; d++)
-        times->measured = times->measured && resolved->rates[d].measured;
+        times->measured = times->measured && resolved->plan.rates[d].measured;
     predict_phase(&plan->split, &p->decode, &times->decode);
     predict_phase(&plan->split, &p->prompt, &times->prompt);
     if (n_devices > 1)
         TSR_TRY(add_alternatives(p));
-    bool offloads = resolved->n_gpu_layers >= 0 || resolved->n_cpu_moe > 0 || resolved->n_offload_rules > 0;
+    bool offloads = resolved->offload.n_gpu_layers >= 0 || resolved->offload.n_cpu_moe > 0 ||
+                    resolved->offload.n_rules > 0;
     if (n_devices > 1 && !offloads && plan->info.has_experts && plan->info.runnable &&
         plan->info.mode == TSR_SPLIT_MODE_TENSOR)
         TSR_TRY(add_other_expert_split(p, weights, resolved));
     if (n_devices > 1 && !offloads)
-        TSR_TRY(tsr_plan_add_modes(plan, shape, weights, &p->decode, &p->prompt, resolved->split_mode));
+        TSR_TRY(tsr_plan_add_modes(plan, shape, weights, &p->decode, &p->prompt, resolved->split.mode));
 out:
     tsr_mem_free(p);
     return status;

@@ -76,11 +76,11 @@ static double elem_bytes(tsr_type type)
 static double attention_ns(const tsr_hparams *hp, const tsr_model_config *config,
                            const tsr_device_rates *rates, int64_t n_tokens)
 {
-    double positions = (double)config->n_ctx / 2, of_heads = (double)(hp->n_head_kv * hp->head_dim);
+    double positions = (double)config->session.n_ctx / 2, of_heads = (double)(hp->n_head_kv * hp->head_dim);
     bool as_heads = hp->kv.k_elems == 0 && hp->kv.v_elems == 0;
     positions += hp->kv.windowed * (TSR_MIN(positions, (double)hp->kv.window) - positions);
-    double bytes = positions * ((as_heads ? of_heads : hp->kv.k_elems) * elem_bytes(config->type_k) +
-                                (as_heads ? of_heads : hp->kv.v_elems) * elem_bytes(config->type_v));
+    double bytes = positions * ((as_heads ? of_heads : hp->kv.k_elems) * elem_bytes(config->session.type_k) +
+                                (as_heads ? of_heads : hp->kv.v_elems) * elem_bytes(config->session.type_v));
     double flops = 4.0 * (double)hp->n_head * (double)hp->head_dim * positions * (double)n_tokens;
     double read_rate = 0, flop_rate = 0;
     for (int i = 0; i < TSR_RATE_TYPES; i++) { /* plain floats are the fastest to read */
@@ -223,16 +223,16 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
                                tsr_model_cost *cost)
 {
     tsr_status status = TSR_OK;
-    const tsr_device_rates *rates = config->rates;
+    const tsr_device_rates *rates = config->plan.rates;
     TSR_TRY(check_known(weights, rates, n_devices));
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
-    cost->links = config->links;
+    cost->links = config->plan.links;
     cost->n_tokens = n_tokens;
-    cost->n_outputs = TSR_MIN(n_tokens, (int64_t)config->n_outputs_max);
+    cost->n_outputs = TSR_MIN(n_tokens, (int64_t)config->session.n_outputs_max);
     cost->row_bytes = (uint64_t)shape->hparams.n_embd * sizeof(float);
     cost->sync_bytes = (uint64_t)shape->hparams.n_embd * (uint64_t)n_tokens *
-                       tsr_reduce_bytes(tsr_reduce_type_of(config->reduction));
+                       tsr_reduce_bytes(tsr_reduce_type_of(config->compute.reduction));
     if (shape->hparams.by_expert)
         cost->n_touched = llround(experts_read(&shape->hparams, n_tokens) * (double)shape->hparams.n_expert);
     cost->problem = (tsr_cost_problem){.n_devices = n_devices,

@@ -22,9 +22,9 @@ typedef struct tsr_model_cost {
 /* Whether all of rates[n_devices] that the weights need are known. */
 bool tsr_model_cost_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices);
 
-/* Costs of a step of n_tokens (1: decoding), each with half of the context before it; of the output, of the
- * rows that are computed at once (config->n_outputs_max). `weights` are the declared ones, rates and links
- * the config's. rooms are unlimited and all devices allowed. TSR_ERR_INVALID where rates are unknown. */
+/* Costs of a step of n_tokens (1: decoding), each with half of the context before it. The output costs
+ * config->session.n_outputs_max rows. `weights` are the declared ones, rates and links the config's. rooms
+ * are unlimited and all devices allowed. TSR_ERR_INVALID where rates are unknown. */
 tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
                                const tsr_model_config *config, int n_devices, int64_t n_tokens,
                                tsr_model_cost *cost_out);

@@ -13,11 +13,12 @@
 
 tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config)
 {
-    return (tsr_fit_choice){.n_ctx = config->n_ctx ? config->n_ctx : shape->hparams.n_ctx_train,
-                            .type_k = config->type_k,
-                            .type_v = config->type_v,
-                            .n_gpu_layers = config->n_gpu_layers,
-                            .n_cpu_moe = config->n_cpu_moe};
+    return (tsr_fit_choice){.n_ctx =
+                                config->session.n_ctx ? config->session.n_ctx : shape->hparams.n_ctx_train,
+                            .type_k = config->session.type_k,
+                            .type_v = config->session.type_v,
+                            .n_gpu_layers = config->offload.n_gpu_layers,
+                            .n_cpu_moe = config->offload.n_cpu_moe};
 }
 
 /* -- limits -- */
@@ -94,8 +95,8 @@ static tsr_status set_apart(tsr_fitting *fitting, tsr_model_config *start)
     if (fitting->offload_device < 0)
         return TSR_OK;
     fitting->lenient[fitting->offload_device].memory_cap = SIZE_MAX;
-    if (start->n_gpu_layers == -1)
-        start->n_gpu_layers = (int)fitting->shape->hparams.n_layers + 1;
+    if (start->offload.n_gpu_layers == -1)
+        start->offload.n_gpu_layers = (int)fitting->shape->hparams.n_layers + 1;
 out:
     return status;
 }
@@ -130,8 +131,8 @@ static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
     tsr_status status = TSR_OK;
     tsr_model_config resolved;
     TSR_TRY(tsr_model_config_resolve(fitting->shape, &fitting->now->config, &resolved));
-    if (!resolved.rates)
-        resolved.rates = fitting->rates;
+    if (!resolved.plan.rates)
+        resolved.plan.rates = fitting->rates;
     TSR_TRY(tsr_plan_report(fitting->props, fitting->n_devices, fitting->shape, fitting->weights, &resolved,
                             &fitting->now->choice, &fit->plan));
     fit->info = (tsr_fit_info){.n_devices = fitting->n_devices,
@@ -140,13 +141,13 @@ static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
                                .chosen = tsr_fit_choice_of(fitting->shape, &fitting->now->config)};
     memcpy(fit->steps, fitting->steps, sizeof fit->steps);
     fit->config = *fitting->given;
-    fit->config.n_ctx = fit->info.chosen.n_ctx;
-    fit->config.type_k = fit->info.chosen.type_k;
-    fit->config.type_v = fit->info.chosen.type_v;
-    fit->config.n_gpu_layers = fit->info.chosen.n_gpu_layers;
-    fit->config.n_cpu_moe = fit->info.chosen.n_cpu_moe;
-    if (fit->config.expert_split == TSR_EXPERT_SPLIT_AUTO)
-        fit->config.expert_split = tsr_expert_split_of(&fitting->shape->hparams);
+    fit->config.session.n_ctx = fit->info.chosen.n_ctx;
+    fit->config.session.type_k = fit->info.chosen.type_k;
+    fit->config.session.type_v = fit->info.chosen.type_v;
+    fit->config.offload.n_gpu_layers = fit->info.chosen.n_gpu_layers;
+    fit->config.offload.n_cpu_moe = fit->info.chosen.n_cpu_moe;
+    if (fit->config.split.experts == TSR_EXPERT_SPLIT_AUTO)
+        fit->config.split.experts = tsr_expert_split_of(&fitting->shape->hparams);
 out:
     return status;
 }
@@ -164,7 +165,7 @@ static tsr_status fit_create(tsr_device_props *props, int n_devices, const tsr_m
     TSR_TRY(tsr_mem_array(1, sizeof *fit, "a fit", &fit));
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
-    fitting->limits = config->fit ? *config->fit : defaults;
+    fitting->limits = config->plan.fit ? *config->plan.fit : defaults;
     TSR_TRY(check_limits(&fitting->limits, n_devices));
     set_margins(&fitting->limits, props, n_devices);
     fitting->props = props;
@@ -240,7 +241,7 @@ tsr_status tsr_fit_for_runtime(const tsr_runtime *rt, const tsr_model_shape *sha
     TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
     for (int d = 0; d < rt->n_devices; d++) {
         tsr_device_props_of(rt->devices[d], &props[d]);
-        TSR_TRY(limit_to_free(rt->devices[d], config->copy_weights, &props[d]));
+        TSR_TRY(limit_to_free(rt->devices[d], config->load.copy_weights, &props[d]));
     }
     TSR_TRY(fit_create(props, rt->n_devices, shape, rt->rates, config, fit_out));
 out:

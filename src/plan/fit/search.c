@@ -26,8 +26,8 @@ tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_props *p
     attempt_out->fits = false;
     tsr_memory_demand demand = {.wanted = attempt_out->wanted};
     TSR_TRY(tsr_model_config_resolve(fitting->shape, config, &resolved));
-    if (!resolved.rates)
-        resolved.rates = fitting->rates;
+    if (!resolved.plan.rates)
+        resolved.plan.rates = fitting->rates;
     status = tsr_plan_decide(props, fitting->n_devices, fitting->shape, fitting->weights, &resolved, &demand,
                              &attempt_out->choice);
     attempt_out->fits = status == TSR_OK;
@@ -94,7 +94,7 @@ static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
         if (used[TSR_MEMORY_KV] > 0 && room != SIZE_MAX)
             growth = fmin(growth, (double)(room - tsr_used_total(used)) / (double)used[TSR_MEMORY_KV]);
     }
-    double steps = growth * (double)fits->config.n_ctx / TSR_FIT_CTX_STEP;
+    double steps = growth * (double)fits->config.session.n_ctx / TSR_FIT_CTX_STEP;
     return high - (int64_t)fmin(floor(steps), (double)high);
 }
 

@@ -11,16 +11,16 @@
 static int64_t context_cuts(const tsr_fitting *fitting)
 {
     int64_t full = fitting->wanted.n_ctx, least = fitting->limits.n_ctx_min;
-    bool open = fitting->given->n_ctx == 0;
+    bool open = fitting->given->session.n_ctx == 0;
     return open && full > least ? (full - 1) / TSR_FIT_CTX_STEP - least / TSR_FIT_CTX_STEP + 1 : 0;
 }
 
 static void cut_context(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
 {
     int64_t full = fitting->wanted.n_ctx, n_steps = (full - 1) / TSR_FIT_CTX_STEP - cut + 1;
-    config->n_ctx = cut == 0                       ? full
-                    : cut == context_cuts(fitting) ? fitting->limits.n_ctx_min
-                                                   : n_steps * TSR_FIT_CTX_STEP;
+    config->session.n_ctx = cut == 0                       ? full
+                            : cut == context_cuts(fitting) ? fitting->limits.n_ctx_min
+                                                           : n_steps * TSR_FIT_CTX_STEP;
 }
 
 /* -- KV types -- */
@@ -41,10 +41,10 @@ static int64_t kv_type_cuts(const tsr_fitting *fitting)
 static void cut_kv_type(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
 {
     const tsr_fit_config *limits = &fitting->limits;
-    if (cut && is_smaller(limits->type_k, config->type_k))
-        config->type_k = limits->type_k;
-    if (cut && is_smaller(limits->type_v, config->type_v))
-        config->type_v = limits->type_v;
+    if (cut && is_smaller(limits->type_k, config->session.type_k))
+        config->session.type_k = limits->type_k;
+    if (cut && is_smaller(limits->type_v, config->session.type_v))
+        config->session.type_v = limits->type_v;
 }
 
 /* -- offload -- */
@@ -53,7 +53,7 @@ static void cut_kv_type(const tsr_fitting *fitting, int64_t cut, tsr_model_confi
 static int64_t expert_cuts(const tsr_fitting *fitting)
 {
     int64_t n = 0;
-    if (fitting->offload_device < 0 || fitting->given->n_cpu_moe)
+    if (fitting->offload_device < 0 || fitting->given->offload.n_cpu_moe)
         return 0;
     for (int i = 0; i < fitting->weights->n; i++)
         if (fitting->weights->list[i]->expert)
@@ -64,19 +64,19 @@ static int64_t expert_cuts(const tsr_fitting *fitting)
 static void cut_experts(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
 {
     (void)fitting;
-    config->n_cpu_moe = (int)cut;
+    config->offload.n_cpu_moe = (int)cut;
 }
 
 /* Embedding and output go with cut 1, then a layer with each. */
 static int64_t layer_cuts(const tsr_fitting *fitting)
 {
-    bool open = fitting->offload_device >= 0 && fitting->given->n_gpu_layers == -1;
+    bool open = fitting->offload_device >= 0 && fitting->given->offload.n_gpu_layers == -1;
     return open ? fitting->shape->hparams.n_layers + 1 : 0;
 }
 
 static void cut_layers(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
 {
-    config->n_gpu_layers = (int)(fitting->shape->hparams.n_layers + 1 - cut);
+    config->offload.n_gpu_layers = (int)(fitting->shape->hparams.n_layers + 1 - cut);
 }
 
 /* -- the ladder -- */

@@ -17,7 +17,7 @@ static tsr_status place_weights(tsr_runtime *rt, const tsr_model_shape *shape, c
     tsr_weights weights = {0};
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
-    const tsr_weights_placing placing = {.flags = config->copy_weights ? TSR_LOAD_COPY : 0};
+    const tsr_weights_placing placing = {.flags = config->load.copy_weights ? TSR_LOAD_COPY : 0};
     TSR_TRY(tsr_weights_place(&weights, rt, split, &placing));
     for (int d = 0; d < rt->n_devices; d++)
         m->used[d][TSR_MEMORY_WEIGHTS] = rt->devices[d]->used[TSR_MEMORY_WEIGHTS];
@@ -30,7 +30,7 @@ out:
 static size_t n_of(tsr_memory_owner owner, const tsr_model_config *config)
 {
     bool shared = owner == TSR_MEMORY_WEIGHTS || owner == TSR_MEMORY_SCRATCH;
-    return shared ? 1 : (size_t)config->n_sessions;
+    return shared ? 1 : (size_t)config->session.n_sessions;
 }
 
 /* Everything but weights and KV, of a llama that has no file. */
@@ -43,8 +43,8 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_model_shape *shape, co
     tsr_model_shape llama = {.arch = &tsr_arch_llama, .hparams = shape->hparams, .granules = shape->granules};
     llama.hparams.n_expert = 0; /* the FFN stands in for them */
     tsr_model_config plain = *config;
-    plain.type_k = plain.type_v = TSR_TYPE_F16;
-    plain.progress = NULL;
+    plain.session.type_k = plain.session.type_v = TSR_TYPE_F16;
+    plain.load.progress = NULL;
     TSR_TRY(tsr_model_load(rt, &llama, &plain, split, NULL, &model));
     TSR_TRY(tsr_session_create(model, &session));
     for (int d = 0; d < rt->n_devices; d++) {

@@ -247,10 +247,10 @@ static tsr_status check_kv_row(const tsr_header *p, tsr_type type, int64_t n)
 /* Pages of the group of a layer. */
 static size_t layer_pages(const tsr_header *p, const tsr_header_layer *l, const tsr_model_config *config)
 {
-    const tsr_kv_config kv = {.n_ctx = config->n_ctx,
-                              .n_seq_max = config->n_seq_max,
-                              .n_batch = config->n_batch,
-                              .keep_all = config->swa_full};
+    const tsr_kv_config kv = {.n_ctx = config->session.n_ctx,
+                              .n_seq_max = config->session.n_seq_max,
+                              .n_batch = config->session.n_batch,
+                              .keep_all = config->session.swa_full};
     return (size_t)tsr_kv_n_pages(&kv, l->windowed ? p->window : 0);
 }
 
@@ -261,17 +261,18 @@ static tsr_status add_layer(const tsr_header *p, const tsr_header_layer *l, cons
     int64_t k = p->kv_lora_rank > 0 ? p->kv_lora_rank + p->n_rot : l->key_length;
     size_t n_pages = layer_pages(p, l, config);
     bool fits;
-    TSR_TRY(check_kv_row(p, config->type_k, k));
+    TSR_TRY(check_kv_row(p, config->session.type_k, k));
     if (p->kv_lora_rank > 0) { /* values are a part of the row */
-        fits = add_part(1, tsr_type_row_bytes(config->type_k, k), n_pages, bytes);
+        fits = add_part(1, tsr_type_row_bytes(config->session.type_k, k), n_pages, bytes);
     } else {
-        TSR_TRY(check_kv_row(p, config->type_v, l->value_length));
-        fits = add_part((size_t)heads, tsr_type_row_bytes(config->type_k, k), n_pages, bytes) &&
-               add_part((size_t)heads, tsr_type_row_bytes(config->type_v, l->value_length), n_pages, bytes);
+        TSR_TRY(check_kv_row(p, config->session.type_v, l->value_length));
+        fits = add_part((size_t)heads, tsr_type_row_bytes(config->session.type_k, k), n_pages, bytes) &&
+               add_part((size_t)heads, tsr_type_row_bytes(config->session.type_v, l->value_length), n_pages,
+                        bytes);
     }
     if (!fits)
         status = tsr_fail(TSR_ERR_MEMORY, "%s: %lld tokens of KV exceed the address space",
-                          tsr_gguf_path(p->gguf), (long long)config->n_ctx);
+                          tsr_gguf_path(p->gguf), (long long)config->session.n_ctx);
 out:
     return status;
 }
