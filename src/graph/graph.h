@@ -1,4 +1,4 @@
-/* Graph nodes as the compiler sees them, and the ops that only the model layer uses (KV cache). */
+/* Graph nodes inside the library, and the ops that only the model layer uses (KV cache, experts). */
 #ifndef TSR_GRAPH_GRAPH_H
 #define TSR_GRAPH_GRAPH_H
 
@@ -9,20 +9,20 @@
 
 struct tsr_kv;
 
-/* The step's inputs that say which token belongs where; all I32 graph inputs. */
+/* The inputs of a step that give each token's sequence, position and pages; all I32. */
 typedef struct tsr_kv_inputs {
     tsr_tensor *page_table; /* [max pages of a sequence, rows] */
     tsr_tensor *seq_row;    /* [n_tokens, 1] */
     tsr_tensor *position;   /* [n_tokens, 1] */
 } tsr_kv_inputs;
 
-/* 0 stands for 16. */
+/* 0: 16 bits. */
 static inline bool tsr_activation_bits_known(int bits)
 {
     return bits == 0 || bits == 8 || bits == 16;
 }
 
-/* What PARTIAL values are made of under a reduction. */
+/* The element format of PARTIAL values under a reduction. */
 static inline tsr_reduce_type tsr_reduce_type_of(tsr_reduction reduction)
 {
     return reduction == TSR_REDUCTION_BF16  ? TSR_REDUCE_BF16
@@ -35,20 +35,20 @@ static inline tsr_reduce_type tsr_reduce_type_of(tsr_reduction reduction)
  * By columns, gate and up are [n_embd * n_ff, n_experts], an expert's n_ff rows in one row of the tensor,
  * SPLIT by columns, n_embd elements for every column of down; down is [n_ff, n_embd * n_experts], SPLIT by
  * columns. By experts, all are [n_embd * n_ff, n_experts], SPLIT by rows. So a part of every expert, or some
- * experts whole, is a shard like any other tensor's.
+ * whole experts, is a shard like that of any other tensor.
  *
- * Biases of gate and up are F32 [n_ff, n_experts], SPLIT as down is; those of down F32 [n_embd, n_experts],
- * SPLIT by rows in any case, so that each is added by one device. By experts, by the one that holds the
- * expert. */
+ * Biases of gate and up are F32 [n_ff, n_experts], SPLIT like down. Biases of down are F32 [n_embd,
+ * n_experts] and always SPLIT by rows, so that one device adds each bias; by experts, the device that holds
+ * the expert. */
 typedef struct tsr_expert_weights {
     tsr_tensor *gate, *up, *down;
     tsr_tensor *gate_bias, *up_bias, *down_bias; /* NULL: none */
     int64_t n_experts, n_ff;
-    int64_t granule; /* columns of down that are one sum */
+    int64_t granule; /* columns of down that are summed as one granule */
     tsr_glu_kind glu;
 } tsr_expert_weights;
 
-/* How a router's logits choose experts, as ROUTE has it (core/op.h). */
+/* The rule by which a router's logits choose experts: the arguments of ROUTE (core/op.h). */
 typedef struct tsr_routing_rule {
     int64_t n_used; /* experts per token */
     tsr_gating gating;
@@ -60,8 +60,8 @@ typedef struct tsr_routing_rule {
 /* Parameters of a node, by its op. */
 typedef struct tsr_node_args {
     float eps;                  /* RMS_NORM */
-    bool center;                /* RMS_NORM: it is LayerNorm */
-    tsr_tensor *bias;           /* RMS_NORM: lies where the weight does; NULL: none */
+    bool center;                /* RMS_NORM: compute LayerNorm instead */
+    tsr_tensor *bias;           /* RMS_NORM: placed like the weight; NULL: none */
     float factor;               /* SCALE, SOFTMAX, ATTENTION (scale of the scores) */
     float softcap;              /* ATTENTION, SOFTCAP */
     int64_t window;             /* ATTENTION */
@@ -73,7 +73,7 @@ typedef struct tsr_node_args {
     tsr_tensor *sinks;          /* ATTENTION; NULL: none */
     tsr_routing_rule route;     /* ROUTE */
     int64_t n_used;             /* ROUTE, EXPERTS_*: experts per token */
-    int64_t n_experts;          /* the same */
+    int64_t n_experts;          /* ROUTE, EXPERTS_* */
     tsr_expert_weights experts; /* EXPERTS_* */
 } tsr_node_args;
 
@@ -86,25 +86,25 @@ typedef struct tsr_node {
 struct tsr_graph {
     tsr_runtime *rt;
     tsr_tracked tracked;
-    tsr_node **nodes; /* in creation order, in which they are lowered; order.h says in which they run */
+    tsr_node **nodes; /* in creation order, the order of lowering; order.h chooses the order of execution */
     int n_nodes, capacity;
     tsr_status status; /* first failure of a constructor */
     char message[512];
-    tsr_program *program; /* compiled last: where inputs and outputs lie; NULL = nowhere */
+    tsr_program *program; /* the last one compiled, which stores inputs and outputs; NULL: none */
 };
 
-/* Append a node; NULL (and the graph's sticky failure) on shortage. */
+/* Append a node; NULL (and the graph's sticky failure) if out of memory. */
 tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int64_t ne0, int64_t ne1,
                            const char *name);
 
 /* Record a failure in the graph (the first one stays) and return NULL. */
 void *tsr_graph_fail(tsr_graph *graph, tsr_status status);
 
-/* x as `like` is divided: where `like` is SPLIT every device keeps its columns of x, which is made whole for
- * that. For what can only be computed of whole rows and is used divided. Same shapes. */
+/* x divided like `like`, which has the same shape: x is made whole, then each device keeps its columns if
+ * `like` is SPLIT. For values that are computed from whole rows and used divided. */
 tsr_tensor *tsr_divide_like(tsr_graph *graph, tsr_tensor *x, tsr_tensor *like);
 
-/* Every row of x times the sigmoid of its element of gate ([1, rows of x]). */
+/* Row r of x times sigmoid(gate[r]); gate is [1, rows of x]. */
 tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate);
 
 /* Store k and v ([n_kv_heads * head_dim, n_tokens], SPLIT by head) of one layer. Returns a tensor of no
@@ -112,29 +112,29 @@ tsr_tensor *tsr_gate(tsr_graph *graph, tsr_tensor *x, tsr_tensor *gate);
 tsr_tensor *tsr_kv_store(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *k, tsr_tensor *v,
                          const tsr_kv_inputs *inputs);
 
-/* Attention of q ([n_heads * head_dim, n_tokens], SPLIT by head like k) over everything stored for its
- * sequence. */
+/* Attention of q ([n_heads * head_dim, n_tokens], SPLIT by head like k) over the stored keys and values of
+ * its sequence. */
 tsr_tensor *tsr_attention(tsr_graph *graph, struct tsr_kv *kv, int layer, tsr_tensor *q,
                           const tsr_kv_inputs *inputs, float scale, float softcap, int64_t window);
 
-/* Give the heads of an attention sinks (core/op.h): an F32 weight [n_heads], SPLIT by head like q. Both may
- * be NULL. Returns the attention. */
+/* Add sinks to the heads of an attention (core/op.h): an F32 weight [n_heads], SPLIT by head like q. Both
+ * may be NULL. Returns the attention. */
 tsr_tensor *tsr_attention_sinks(tsr_graph *graph, tsr_tensor *attention, tsr_tensor *sinks);
 
 /* The routing (core/routing.h) of tokens by their logits [n_experts, n_tokens]: an I32 tensor of one row. */
 tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule);
 
-/* sum over the experts e that `routing` gives a token, of weight * down_e (act(gate_e x) * (up_e x)):
- * [n_embd, n_tokens], a PARTIAL. */
+/* Per token, the sum over its experts e in `routing` of weight * down_e (act(gate_e x) * (up_e x)): [n_embd,
+ * n_tokens], a PARTIAL. */
 tsr_tensor *tsr_experts(tsr_graph *graph, tsr_tensor *x, tsr_tensor *routing,
                         const tsr_expert_weights *weights);
 
-/* The experts' sum and a product of another divided weight on the same devices, which nothing else uses: what
- * experts that every token uses give. Both are summed up over devices at once. `other` may be NULL; it must
- * have been made before the experts. Returns the sum. */
+/* Add `other` to the sum of experts, so that one all-reduce sums both over the devices. `other` is the
+ * result of the shared experts: a product of a divided weight on the same devices, made before the experts
+ * and used by no other node. NULL: nothing is added. Returns the sum. */
 tsr_tensor *tsr_experts_onto(tsr_graph *graph, tsr_tensor *experts, tsr_tensor *other);
 
-/* How many entries of src are in use: src[0 .. n). */
+/* The number n of entries of src in use: src[0 .. n). */
 int tsr_node_n_src(const tsr_tensor *tensor);
 
 /* Whether a tensor is a weight: placed by a buffer, not computed and not an input. */

@@ -1,4 +1,4 @@
-/* Arenas and collective workspaces that programs run in. */
+/* Arenas and collective workspaces of programs. */
 #include "graph/memory.h"
 
 #include "core/mem.h"
@@ -9,7 +9,7 @@ static tsr_status allocate_device(tsr_program_memory *memory, int d)
     const tsr_device_layout *layout = &memory->layout.devices[d];
     tsr_device *device = memory->rt->devices[d];
     if (tsr_layout_arena_bytes(&memory->layout, d) == 0 && tsr_layout_comm_bytes(&memory->layout, d) == 0)
-        return TSR_OK; /* the device takes no part */
+        return TSR_OK; /* the device runs nothing */
     TSR_TRY(tsr_device_hold_scratch(device));
     memory->devices[d].holds_scratch = true;
     TSR_TRY(
@@ -31,7 +31,7 @@ static size_t live_bytes(const tsr_tracked *tracked, int device)
 
 static const tsr_tracked_kind memory_kind = {"memory of programs", NULL, live_bytes};
 
-/* Takes the layout over, also on failure. */
+/* Takes ownership of the layout, also on failure. */
 tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_program_memory **memory_out)
 {
     tsr_status status = TSR_OK;
@@ -74,7 +74,7 @@ void tsr_program_memory_destroy(tsr_program_memory *memory)
     tsr_mem_free(memory);
 }
 
-/* Whether a packed layout lies inside this memory; the message names the device and the bytes. */
+/* Whether a packed layout fits this memory; the message names the device and the bytes. */
 tsr_status tsr_program_memory_check(const tsr_program_memory *memory, const tsr_layout *layout)
 {
     for (int d = 0; d < layout->n_devices; d++) {

@@ -1,16 +1,17 @@
-/* Memory that compiled programs run in, and that several of them share. */
+/* The memory of compiled programs; several programs can share one. */
 #ifndef TSR_GRAPH_MEMORY_H
 #define TSR_GRAPH_MEMORY_H
 
 #include "graph/emit/layout.h"
 #include "graph/graph.h"
 
-/* Arenas and collective workspaces on every device, and the packed layout they were sized for. Programs
- * compiled into one memory must not run at the same time, and each overwrites the others' activations. */
+/* Arenas and collective workspaces on every device, and the packed layout that determined their sizes.
+ * Programs in one memory must not run at the same time, and each program overwrites the others'
+ * activations. */
 typedef struct tsr_program_memory {
     tsr_runtime *rt;
     tsr_tracked tracked;
-    tsr_program_info info; /* of the graph it was made for */
+    tsr_program_info info; /* of the graph that the memory was made for */
     tsr_layout layout;
     struct {
         void **chunks; /* [layout.devices[d].n_chunks] */
@@ -24,8 +25,8 @@ tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_c
                                      tsr_program_memory **memory_out);
 void tsr_program_memory_destroy(tsr_program_memory *memory); /* NULL is fine */
 
-/* The two halves of creating and using it: allocate for a packed layout (taken over, also on failure), and
- * check that another packed layout lies inside. */
+/* The parts of creating and using a memory: allocate for a packed layout (takes ownership, also on failure),
+ * and check that another packed layout fits. */
 tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_program_memory **memory_out);
 tsr_status tsr_program_memory_check(const tsr_program_memory *memory, const tsr_layout *layout);
 

@@ -1,5 +1,5 @@
-/* Op constructors: check shapes and types, append a node. Shardings are not looked at here; they are decided
- * when the graph is compiled. */
+/* Op constructors: check shapes and types, append a node. Shardings are decided when the graph is compiled,
+ * not here. */
 #include "graph/graph.h"
 
 #include "core/mem.h"
@@ -11,7 +11,7 @@ static void *bad(tsr_graph *graph, const char *op, const tsr_tensor *a, const ts
                                           (long long)b->ne[0], (long long)b->ne[1], why));
 }
 
-/* A NULL operand is the trace of an earlier failure, or the caller's mistake. */
+/* A NULL operand comes from an earlier failure, or is a caller bug. */
 static bool operands_missing(tsr_graph *graph, const char *op, const tsr_tensor *a, const tsr_tensor *b)
 {
     if (a && b)
@@ -239,7 +239,7 @@ tsr_tensor *tsr_argmax(tsr_graph *graph, tsr_tensor *x)
     return &node->tensor;
 }
 
-/* The three index inputs go to src[first ..]. */
+/* Store the three index inputs in src[first ..]. */
 static bool take_kv_inputs(tsr_graph *graph, const char *op, const tsr_kv_inputs *inputs, tsr_tensor **src)
 {
     if (operands_missing(graph, op, inputs->page_table, inputs->seq_row) ||

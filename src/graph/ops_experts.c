@@ -1,4 +1,4 @@
-/* Constructors of the ops of a mixture of experts; see ops.c. */
+/* Constructors of the ops for a mixture of experts, like ops.c. */
 #include "core/routing.h"
 #include "graph/graph.h"
 
@@ -13,7 +13,7 @@ static bool is_f32(const tsr_tensor *x)
     return x->type == TSR_TYPE_F32 && x->ne[2] == 1 && x->ne[3] == 1;
 }
 
-/* The product is bounded so that every size made of it fits an int32_t, which routings are made of. */
+/* experts x tokens is bounded so that every size in a routing fits int32_t, its element type. */
 tsr_tensor *tsr_route(tsr_graph *graph, tsr_tensor *logits, const tsr_routing_rule *rule)
 {
     if (!logits)
@@ -65,7 +65,7 @@ tsr_tensor *tsr_experts_onto(tsr_graph *graph, tsr_tensor *experts, tsr_tensor *
     if (experts->op != TSR_OP_EXPERTS_DOWN || experts->src[2] || other->index > experts->index ||
         other->op != TSR_OP_MUL_MAT || other->ne[0] != experts->ne[0] || other->ne[1] != experts->ne[1])
         return bad(graph, "experts_onto", other,
-                   "it must be a product of the experts' shape, made before them");
+                   "the other operand must be a product of the experts' shape, made before them");
     experts->src[2] = other;
     return experts;
 }

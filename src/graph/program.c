@@ -10,7 +10,7 @@
 
 /* -- collectives -- */
 
-/* Who takes part: the devices of every instruction that refers to it (SEND and RECV share one). */
+/* The participants of a collective: the devices of its instructions (SEND and RECV share one collective). */
 static uint64_t participants_of(const tsr_lowered *low, int collective)
 {
     uint64_t mask = 0;
@@ -143,7 +143,7 @@ out:
     return status;
 }
 
-/* Let the graph's inputs and outputs be set and read where they now lie. */
+/* Point the graph's inputs and outputs to their new addresses, for set and get. */
 static void place_tensors(tsr_graph *graph, const tsr_emitter *emitter)
 {
     for (int i = 0; i < graph->n_nodes; i++) {
@@ -162,7 +162,8 @@ static void place_tensors(tsr_graph *graph, const tsr_emitter *emitter)
     }
 }
 
-/* Also after a reset that made void what was captured before. */
+/* Prepare the device programs: before the first run, and again after a reset has invalidated the captured
+ * graphs. */
 static tsr_status prepare(tsr_program *program)
 {
     tsr_runtime *rt = program->rt;
@@ -254,7 +255,7 @@ tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *confi
     return status;
 }
 
-/* Inputs and outputs lie nowhere any more, unless a later program has placed them again. */
+/* Inputs and outputs lose their addresses, unless a later program has set new ones. */
 static void displace_tensors(tsr_program *program)
 {
     tsr_graph *graph = program->graph;
@@ -288,11 +289,11 @@ void tsr_program_destroy(tsr_program *program)
 
 /* -- running -- */
 
-/* How long a device may take to come to rest once its communicator was aborted, before it is told that a
- * deadline has passed: a device that tells a stopped GPU from a slow one does so then. */
+/* Time for a device to become quiescent after an abort of its communicator. After this deadline a device may
+ * report that its GPU has stopped. */
 #define RELEASE_NS 2000000000u
 
-/* Wait for one device after an abort. The value is its own failure, TSR_OK if it only was aborted. */
+/* Wait for one device after an abort. Returns the device's own failure; TSR_OK if it was only aborted. */
 static tsr_status wait_released(tsr_device *device)
 {
     tsr_status status = device->ops->synchronize(device, RELEASE_NS);
@@ -301,9 +302,9 @@ static tsr_status wait_released(tsr_device *device)
     return status == TSR_ERR_RANGE || device->was_aborted ? TSR_OK : status;
 }
 
-/* A device that failed (`culprit`, with `status`) leaves the others waiting in a collective: release them and
- * wait for all. The value and the stored sentence are those of the failure that came first: where the culprit
- * was itself only aborted, another device's. */
+/* After `culprit` has failed with `status`, other devices wait in a collective: abort it and wait for all
+ * devices. Returns, with its message, the first failure: another device's if the culprit was itself only
+ * aborted. */
 static tsr_status release_waiting(tsr_program *program, tsr_device *culprit, tsr_status status)
 {
     tsr_comm *comm = program->rt->comm;
@@ -323,7 +324,7 @@ static tsr_status release_waiting(tsr_program *program, tsr_device *culprit, tsr
     return tsr_fail(status, "%s", cause);
 }
 
-/* On the devices of this process; what stands in for others has nothing to do. */
+/* Run on the devices of this process; stand-ins have empty programs. */
 static tsr_status run_here(tsr_program *program)
 {
     tsr_status status = TSR_OK, range = TSR_OK;
@@ -343,7 +344,7 @@ static tsr_status run_here(tsr_program *program)
         if (!program->programs[d])
             continue;
         status = rt->devices[d]->ops->synchronize(rt->devices[d], program->timeout_ns);
-        if (status == TSR_ERR_RANGE) { /* that device finished; so will the others */
+        if (status == TSR_ERR_RANGE) { /* the device has finished, and the others will */
             range = status;
             status = TSR_OK;
         }
@@ -353,7 +354,8 @@ static tsr_status run_here(tsr_program *program)
     return range;
 }
 
-/* Where a process has broken off, the others' collectives are not where its own are. */
+/* After a failure in one process the collectives of the processes are out of step, so later runs are
+ * refused. */
 tsr_status tsr_program_run(tsr_program *program)
 {
     tsr_processes *processes = program->rt->processes;

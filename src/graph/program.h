@@ -12,14 +12,14 @@ tsr_status tsr_program_compile_into(tsr_graph *graph, const tsr_program_config *
 struct tsr_program {
     tsr_runtime *rt;
     tsr_tracked tracked;
-    tsr_graph *graph; /* whose inputs and outputs lie in this program's memory */
+    tsr_graph *graph; /* its inputs and outputs are stored in this program's memory */
     uint64_t timeout_ns;
-    tsr_program_memory *own_memory; /* NULL: compiled into a shared one */
+    tsr_program_memory *own_memory; /* NULL: compiled into shared memory */
     tsr_program_info info;
     tsr_program_device_info *device_infos; /* [n_devices] */
-    tsr_device_program **programs;         /* [n_devices], NULL where a device has nothing to do */
-    uint64_t epoch;                        /* of the communicator, when they were prepared */
-    tsr_collective **collectives;          /* [n_collectives], NULL where it would move nothing */
+    tsr_device_program **programs;         /* [n_devices], NULL: the device has nothing to do */
+    uint64_t epoch;                        /* the communicator's epoch when the programs were prepared */
+    tsr_collective **collectives;          /* [n_collectives], NULL: it moves nothing */
     int n_collectives;
 };
 

@@ -1,6 +1,6 @@
 /* From a laid-out graph to op records with addresses: one function per kind of op, each a transcription of
- * shapes. An op whose local output is empty is left out, except that a device with nothing to add still takes
- * part in collectives. */
+ * shapes. An op with an empty local output is omitted, but a device with an empty part still takes part in
+ * collectives. */
 #include "graph/emit/emit.h"
 
 #include "alloc/kv/kv.h"
@@ -115,7 +115,7 @@ static bool emit_mul_mat(const emission *e, tsr_op *op)
         a->partial = true;
         a->granule = place->map->granule;
         a->limit = partial_limit(place, false);
-        if (x->sharding == TSR_SHARDING_REPLICATED) /* our columns of a whole x */
+        if (x->sharding == TSR_SHARDING_REPLICATED) /* the device's columns of a whole x */
             a->x += tsr_shard_map_first(place->map, e->d);
     }
     return a->n_rows > 0 && a->k > 0 && a->n_tokens > 0;
@@ -259,7 +259,7 @@ static bool emit_argmax(const emission *e, tsr_op *op)
     return op->argmax.n > 0 && op->argmax.n_rows > 0;
 }
 
-/* A device's columns: into its slot, from where the others gather them, or out of a whole value. */
+/* Copy a device's columns: into its slot, for an all-gather, or out of a whole value. */
 static bool emit_copy(const emission *e, tsr_op *op)
 {
     const tsr_value *x = in_value(e, 0);

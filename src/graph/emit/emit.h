@@ -7,19 +7,19 @@
 typedef struct tsr_emitter {
     const tsr_lowered *low;
     const tsr_layout *layout;         /* of this program */
-    const tsr_program_memory *memory; /* that it runs in */
+    const tsr_program_memory *memory; /* memory that the program runs in */
     tsr_reduce_type reduce;
-    int x_bits; /* as ops have them */
+    int x_bits; /* x_bits of ops */
     tsr_collective *const *collectives;
 } tsr_emitter;
 
-/* Address of a value on a device; NULL if it is not there or empty. */
+/* Address of a value on a device; NULL if the device has no part of it. */
 void *tsr_emit_address(const tsr_emitter *emitter, int value, int device);
 
 /* Staging buffer of the SEND at instruction `i`, on the sending device. */
 void *tsr_emit_staging(const tsr_emitter *emitter, int i, int device);
 
-/* What the functions that fill in op records work on. */
+/* The arguments of the functions that fill in op records. */
 typedef struct tsr_emission {
     const tsr_emitter *emitter;
     const tsr_instr *instr;

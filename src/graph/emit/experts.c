@@ -1,5 +1,4 @@
-/* Op records of a mixture of experts: which part of each matrix a device holds,
- * and where its shards begin. */
+/* Op records of a mixture of experts: each device's part of each matrix, and the start of its shards. */
 #include "core/quant/fixed.h"
 #include "graph/emit/emit.h"
 
@@ -27,7 +26,7 @@ bool tsr_emit_route(const tsr_emission *e, tsr_op *op)
     return n_tokens > 0;
 }
 
-/* A device's part: all experts, or a range of whole ones. */
+/* The experts of a device: all of them, or a range of whole experts. */
 static tsr_expert_range held(const tsr_emission *e)
 {
     const tsr_placement *down = &e->instr->args->experts.down->placement;
@@ -37,8 +36,8 @@ static tsr_expert_range held(const tsr_emission *e)
     return (tsr_expert_range){first, first + tsr_shard_map_count(down->map, e->d)};
 }
 
-/* A matrix whose rows have `k` elements, `n_rows` of them per expert. A shard's rows are either those or
- * whole experts. */
+/* A matrix whose rows have `k` elements, `n_rows` of them per expert. A row of a shard is either one such
+ * row or a whole expert. */
 static tsr_expert_matrix matrix(const tsr_emission *e, const tsr_tensor *w, int64_t k, int64_t n_rows)
 {
     const tsr_shard *shard = &w->shards[e->d];
@@ -50,7 +49,7 @@ static tsr_expert_matrix matrix(const tsr_emission *e, const tsr_tensor *w, int6
                                .expert_stride = rows ? row_stride * (size_t)n_rows : shard->row_stride};
 }
 
-/* `held`: the experts whose biases the shard has. */
+/* `held`: the experts whose biases are in the shard. */
 static tsr_expert_bias bias_of(const tsr_emission *e, const tsr_tensor *b, tsr_expert_range held)
 {
     if (!b || held.begin >= held.end)

@@ -1,11 +1,11 @@
 /* Lifetimes and in-place reuse.
  *
- * On each device a value is live from the instruction that makes it to the last one there that reads it. Ops
- * that go element by element (or row by row, reading a row before writing it) may write over an operand that
- * dies with them; whether they do is the packer's choice. Whether they may depends on the kind of op alone,
- * never on sizes, so that the same graph built for fewer tokens has the same items with the same lifetimes
- * and can use the offsets found for the larger one. Inputs keep their memory for the whole program, because
- * the caller need not set them again; outputs keep it to the end. */
+ * On each device a value is live from the instruction that makes it to the last instruction there that reads
+ * it. An op that works element by element (or row by row, reading a row before writing it) may write over an
+ * operand whose life ends at the op; the packer decides. The permission depends on the kind of op only,
+ * never on sizes. So a graph for fewer tokens has the same items with the same lifetimes and can use the
+ * offsets of the larger graph. Inputs keep their memory for the whole program, because the caller need not
+ * set them again; outputs keep their memory to the end. */
 #include "graph/emit/layout.h"
 
 #include <string.h>
@@ -57,7 +57,7 @@ static void find_last_uses(lifetimes *life)
                     *last_of(life, low->instrs[i].in[k], d) = i;
 }
 
-/* Value `v` appears on device `d` at instruction `i` (-1: an input). */
+/* Start the life of value `v` on device `d` at instruction `i` (-1: an input). */
 static tsr_status define(lifetimes *life, int v, int d, int i)
 {
     tsr_device_layout *device = &life->layout->devices[d];
@@ -76,7 +76,7 @@ static tsr_status define(lifetimes *life, int v, int d, int i)
     return TSR_OK;
 }
 
-/* A slot must hold the largest partial sum; a transfer has its own place for the whole step. */
+/* A slot must hold the largest partial sum; each transfer has its own staging buffer for the whole step. */
 static tsr_status define_workspace(lifetimes *life, int i, int d, tsr_reduce_type reduce)
 {
     const tsr_instr *instr = &life->low->instrs[i];
@@ -205,7 +205,7 @@ static bool same_items(const tsr_device_layout *a, const tsr_device_layout *b)
     return true;
 }
 
-/* A device before `d` with the very same problem, as devices of equal shares have; -1 if there is none. */
+/* A device before `d` with an identical packing problem (devices of equal shares have one); -1: none. */
 static int find_twin(const tsr_runtime *rt, const tsr_layout *layout, int d)
 {
     const tsr_device *device = rt->devices[d];

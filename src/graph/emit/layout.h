@@ -1,15 +1,16 @@
-/* Where every activation of a lowered graph lies: lifetimes, in-place reuse, and the packing of each device's
- * arena. */
+/* The memory of every activation of a lowered graph: lifetimes, in-place reuse, and the packing of each
+ * device's arena. */
 #ifndef TSR_GRAPH_EMIT_LAYOUT_H
 #define TSR_GRAPH_EMIT_LAYOUT_H
 
 #include "graph/order/order.h"
 
-/* A value's piece of arena. Live during instructions [lower, upper). */
+/* A value's piece of the arena, live during instructions [lower, upper). */
 typedef struct tsr_item {
     int lower, upper;
     size_t bytes;
-    int over; /* the item of the operand that it may be written over, which dies where it begins; -1 = none */
+    int over; /* the operand's item that it may be written over; its life ends where this one starts; -1:
+               * none */
     int chunk;
     size_t offset;
 } tsr_item;
@@ -20,16 +21,16 @@ typedef struct tsr_device_layout {
     size_t *chunk_bytes; /* [n_chunks] */
     int n_chunks;
     size_t bound_bytes;   /* max-live lower bound of the items */
-    int n_slots;          /* for partial sums, see slots.h */
+    int n_slots;          /* slots for partial sums (slots.h) */
     size_t slot_bytes;    /* each */
-    size_t staging_bytes; /* what this device sends in transfers */
+    size_t staging_bytes; /* bytes that this device sends in transfers */
 } tsr_device_layout;
 
 typedef struct tsr_layout {
     int n_devices, n_values;
     int *item_of;               /* [n_values][n_devices], -1 = not in that device's arena */
     size_t *staging_of;         /* [n_instrs] offset of a SEND's staging buffer behind the slots */
-    tsr_order order;            /* that the instructions were put into, for programs in the same memory */
+    tsr_order order;            /* order of the instructions, reused by programs in the same memory */
     tsr_device_layout *devices; /* [n_devices] */
 } tsr_layout;
 
@@ -38,9 +39,9 @@ tsr_status tsr_layout_create(const tsr_runtime *rt, const tsr_lowered *lowered, 
                              tsr_layout *layout_out);
 void tsr_layout_free(tsr_layout *layout);
 
-/* Give every item a chunk and an offset. `reserved` (may be NULL) is an earlier, packed layout: where it has
- * the same lifetimes and items no smaller than these, its offsets are taken over, which is valid, fast, and
- * keeps a smaller batch inside memory that was reserved for a larger one. */
+/* Give every item a chunk and an offset. `reserved` (may be NULL) is an earlier, packed layout. If it has
+ * the same lifetimes and no smaller items, its offsets are used: valid, fast, and a smaller batch fits
+ * memory that was reserved for a larger one. */
 tsr_status tsr_layout_pack(const tsr_runtime *rt, const tsr_layout *reserved, tsr_layout *layout);
 
 /* Pack one device's items into chunks no larger than the device allows. */

@@ -1,4 +1,4 @@
-/* Packing one device's activations: the general packer's problem and solution, seen from the graph. */
+/* Packing one device's activations: as a problem of the general packer (alloc/pack/pack.h). */
 #include "alloc/pack/pack.h"
 #include "core/mem.h"
 #include "graph/emit/layout.h"

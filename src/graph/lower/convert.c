@@ -80,8 +80,8 @@ tsr_status tsr_lowering_resolve_pending(tsr_lowering *low)
     return low->pending < 0 ? TSR_OK : tsr_lowering_all_reduce(low, low->pending, -1, &whole);
 }
 
-/* A SPLIT value becomes whole on all its devices: each copies its part into the workspace, then all read
- * all. */
+/* Make a SPLIT value whole on all its devices: each copies its part into the workspace, then all devices
+ * read all parts. */
 static tsr_status all_gather(tsr_lowering *low, int split, int *whole_out)
 {
     tsr_status status = TSR_OK;
@@ -115,7 +115,7 @@ out:
     return status;
 }
 
-/* Copy a REPLICATED value to devices that lack it. The lowest device that has it sends. */
+/* Copy a REPLICATED value to devices that lack it. The lowest device that has the value sends. */
 static tsr_status transfer(tsr_lowering *low, int index, uint64_t missing)
 {
     tsr_status status = TSR_OK;
@@ -139,8 +139,8 @@ out:
     return status;
 }
 
-/* The whole of value `index` on every device of `devices`. Inputs are simply wanted there: the caller fills
- * them. */
+/* Make value `index` whole on every device of `devices`. Inputs need no conversion: the caller fills them
+ * there. */
 tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t devices, int *whole_out)
 {
     tsr_status status = TSR_OK;
@@ -164,7 +164,7 @@ out:
     return status;
 }
 
-/* An operand as an elementwise op takes it: anything but PARTIAL. */
+/* Make an operand valid for an elementwise op: any sharding but PARTIAL. */
 tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out)
 {
     *index_out = index;

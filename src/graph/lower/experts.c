@@ -1,5 +1,5 @@
-/* A mixture of experts: its routing, and its FFN as two instructions with the hidden activations of all slots
- * between them, which no other node sees. */
+/* A mixture of experts: its routing, and its FFN as two instructions. The hidden activations between the two
+ * instructions are no node's value. */
 #include "core/routing.h"
 #include "graph/lower/lowering.h"
 
@@ -16,9 +16,9 @@ out:
     return status;
 }
 
-/* Kinds of devices differ in the last bits of logits, so in a near tie they would choose different experts
- * for one token, and the sum would be of parts that do not belong together. Among several kinds one device
- * decides for all. */
+/* Kinds of devices differ in the last bits of logits, so at a near tie they would choose different experts
+ * for one token, and the parts of the sum would belong to different experts. So with several kinds one
+ * device routes for all. */
 static uint64_t deciders(const tsr_runtime *rt, uint64_t devices)
 {
     uint64_t first = devices & (~devices + 1);
@@ -51,7 +51,7 @@ out:
     return status;
 }
 
-/* Whether `map` cuts where `like` does, `factor` elements for one of its. */
+/* Whether `map` has the same cuts as `like`, with `factor` elements per element of `like`. */
 static bool cuts_like(const tsr_shard_map *map, const tsr_shard_map *like, int64_t factor)
 {
     if (map->extent != like->extent * factor || map->granule != like->granule * factor ||
@@ -75,7 +75,7 @@ static tsr_status check_matrix(const tsr_tensor *w, const tsr_expert_weights *e,
     return TSR_OK;
 }
 
-/* Biases of gate and up are divided as down is, those of down by experts. */
+/* Biases of gate and up are divided like down; biases of down by experts. */
 static tsr_status check_bias(const tsr_tensor *bias, const tsr_expert_weights *e, int64_t n, int axis,
                              const tsr_shard_map *map)
 {
@@ -126,8 +126,8 @@ out:
     return status;
 }
 
-/* The hidden activations: SPLIT like down's columns, or whole on every device, which then fills in and reads
- * what belongs to its experts. */
+/* The hidden activations: SPLIT like down's columns, or whole on every device, where each device uses the
+ * slots of its experts. */
 static tsr_value hidden_value(const tsr_node_args *args, const tsr_tensor *node)
 {
     const tsr_placement *down = &args->experts.down->placement;
@@ -149,8 +149,7 @@ static uint64_t holders(const tsr_placement *place)
     return mask & place->devices;
 }
 
-/* Where the sum goes: onto the one that `other` left on the devices, if that is still to be summed up, else
- * into a slot of its own. */
+/* The slot of the sum: the slot of `other`, if `other` is still PARTIAL, otherwise a new slot. */
 static tsr_status choose_slot(tsr_lowering *low, int other, tsr_instr *sum, tsr_value *value)
 {
     tsr_status status = TSR_OK;
@@ -194,7 +193,7 @@ tsr_status tsr_lower_experts(tsr_lowering *low, const tsr_tensor *node)
     TSR_TRY(choose_slot(low, other, &sum, &value));
     TSR_TRY(append(low, value, sum, index));
     low->pending = *index;
-    if (other >= 0 && sum.n_in == 2) { /* it was summed up before */
+    if (other >= 0 && sum.n_in == 2) { /* `other` was already summed */
         TSR_TRY(tsr_lowering_need_whole(low, other, down->devices, &whole));
         TSR_TRY(tsr_lowering_all_reduce(low, *index, whole, index));
     }

@@ -1,9 +1,9 @@
 /* Sharding propagation over a whole graph.
  *
- * Nodes are taken in order. What an op needs of its operands (whole, or divided like another tensor) follows
- * from where its weight lies; what it makes follows from the table in docs/design/graph.md (node.c). A
- * conversion is added only when an operand is not what the op needs: PARTIAL -> all-reduce, SPLIT ->
- * all-gather, wrong devices -> transfer (convert.c). */
+ * Nodes are lowered in order. The placement of an op's weight determines the shardings that its operands
+ * need (whole, or divided like another tensor); the table in docs/design/graph.md gives the sharding of the
+ * result (node.c). A conversion is added only if an operand has another sharding than needed: PARTIAL ->
+ * all-reduce, SPLIT -> all-gather, wrong devices -> transfer (convert.c). */
 #include "graph/lower/lower.h"
 
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "core/mem.h"
 #include "graph/lower/lowering.h"
 
-/* Nodes that lead to an output or a KV write, and how many live consumers each has. */
+/* Find the nodes that lead to an output or a KV write, and each node's number of live consumers. */
 static tsr_status find_live(tsr_lowering *low)
 {
     const tsr_graph *graph = low->graph;
@@ -37,7 +37,7 @@ static tsr_status find_live(tsr_lowering *low)
                : tsr_fail(TSR_ERR_INVALID, "the graph has no output; mark one with tsr_graph_output()");
 }
 
-/* An output that is still PARTIAL is summed up, and the sum is what the caller reads. */
+/* Sum an output that is still PARTIAL; the caller reads the sum. */
 static tsr_status settle_output(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;

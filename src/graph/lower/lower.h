@@ -4,7 +4,7 @@
 
 #include "graph/lower/lowered.h"
 
-/* TSR_ERR_INVALID names the tensor whose shardings cannot meet. */
+/* TSR_ERR_INVALID names a tensor whose sharding does not fit the op. */
 tsr_status tsr_lower(const tsr_graph *graph, tsr_lowered *lowered_out);
 
 #endif

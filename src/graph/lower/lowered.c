@@ -1,4 +1,4 @@
-/* See lowered.h. */
+/* Lowered graphs (lowered.h). */
 #include "graph/lower/lowered.h"
 
 #include <string.h>

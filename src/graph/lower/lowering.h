@@ -1,5 +1,5 @@
-/* The state of one lowering, and the conversions between shardings that it may add. Private to lower.c,
- * node.c, experts.c and convert.c. */
+/* The state of one lowering, and the conversions between shardings. Private to lower.c, node.c, experts.c
+ * and convert.c. */
 #ifndef TSR_GRAPH_LOWER_LOWERING_H
 #define TSR_GRAPH_LOWER_LOWERING_H
 
@@ -11,12 +11,12 @@ typedef struct tsr_lowering {
     tsr_lowered *out;
     int *n_uses;      /* [n_nodes] live consumers */
     bool *live;       /* [n_nodes] */
-    int pending;      /* PARTIAL value not yet summed up, -1 = none */
-    uint64_t devices; /* that hold weights of the graph; device 0 where it has none */
+    int pending;      /* PARTIAL value without an all-reduce so far, -1 = none */
+    uint64_t devices; /* devices with weights of the graph; device 0 if there are no weights */
     tsr_slots slots;
 } tsr_lowering;
 
-/* Append to the result. */
+/* Append a value or an instruction to the result. */
 tsr_status tsr_lowering_add_value(tsr_lowering *low, tsr_value value, int *index_out);
 tsr_status tsr_lowering_add_instr(tsr_lowering *low, tsr_instr instr);
 
@@ -27,14 +27,14 @@ int tsr_lowering_value_of(tsr_lowering *low, const tsr_tensor *tensor);
 /* Sum up a PARTIAL, adding `residual` (a REPLICATED value on the same devices, or -1). */
 tsr_status tsr_lowering_all_reduce(tsr_lowering *low, int partial, int residual, int *whole_out);
 
-/* Sum up the PARTIAL that is not yet; at most one is, because a second one is made only after this. */
+/* Sum the pending PARTIAL. At most one is pending, because this runs before another PARTIAL is made. */
 tsr_status tsr_lowering_resolve_pending(tsr_lowering *low);
 
-/* The whole of value `index` on every device of `devices`. Inputs are simply wanted there: the caller fills
- * them. What was converted once is remembered. */
+/* Make value `index` whole on every device of `devices`. Inputs need no conversion: the caller fills them
+ * there. A conversion is done once and remembered. */
 tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t devices, int *whole_out);
 
-/* An operand as an elementwise op takes it: anything but PARTIAL. */
+/* Make an operand valid for an elementwise op: any sharding but PARTIAL. */
 tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out);
 
 /* The ops of a mixture of experts (experts.c). */

@@ -1,5 +1,5 @@
-/* One node at a time: what each op needs of its operands, and what sharding it makes. The table in
- * docs/design/graph.md, as code. */
+/* Lowering of one node: the shardings that each op needs of its operands, and the sharding of its result.
+ * This is the table in docs/design/graph.md as code. */
 #include "graph/lower/lowering.h"
 
 static bool same_division(const tsr_value *a, const tsr_value *b)
@@ -17,7 +17,7 @@ static tsr_status weight_placed(const tsr_tensor *weight)
     return TSR_OK;
 }
 
-/* The node's own value with the given placement, and the instruction that makes it. */
+/* Append the node's value with the given placement, and the instruction that makes it. */
 static tsr_status emit_node(tsr_lowering *low, const tsr_tensor *node, tsr_value value, tsr_instr instr)
 {
     tsr_status status = TSR_OK;
@@ -40,7 +40,7 @@ out:
     return status;
 }
 
-/* A node whose value is PARTIAL over `weight`'s devices. */
+/* Append a node whose value is PARTIAL over the devices of `weight`. */
 static tsr_status emit_partial(tsr_lowering *low, const tsr_tensor *node, uint64_t contributors,
                                tsr_instr instr)
 {
@@ -97,7 +97,7 @@ out:
     return status;
 }
 
-/* W SPLIT(0) takes its own columns of x: either x is divided in the same way, or it is whole. */
+/* With W SPLIT(0) each device multiplies its own columns of x: x is divided like W, or whole. */
 static tsr_status lower_row_parallel(tsr_lowering *low, const tsr_tensor *node, int x)
 {
     tsr_status status = TSR_OK;
@@ -130,7 +130,7 @@ out:
     return status;
 }
 
-/* A norm over the whole of ne0 needs it whole; a norm per head leaves heads where they are. */
+/* A norm over all of ne0 needs a whole operand; a norm per head keeps the division by heads. */
 static tsr_status lower_rms_norm(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -143,7 +143,7 @@ static tsr_status lower_rms_norm(tsr_lowering *low, const tsr_tensor *node)
         TSR_TRY(weight_placed(bias));
     if (bias && (bias->placement.sharding != TSR_SHARDING_REPLICATED ||
                  bias->placement.devices != weight->placement.devices))
-        return tsr_fail(TSR_ERR_INVALID, "layer_norm: bias %s does not lie whole where weight %s does",
+        return tsr_fail(TSR_ERR_INVALID, "layer_norm: bias %s is not whole on every device of weight %s",
                         bias->name, weight->name);
     tsr_instr instr = {.weight = weight, .in = {tsr_lowering_value_of(low, node->src[0])}, .n_in = 1};
     TSR_TRY(tsr_lowering_need_summed(low, instr.in[0], &instr.in[0]));
@@ -159,8 +159,8 @@ out:
     return status;
 }
 
-/* Ops that treat heads (or elements) one by one keep the division of their first operand; the others in src
- * are whole inputs. */
+/* Ops on single heads (or elements) keep the division of their first operand; the other operands in src are
+ * whole inputs. */
 static tsr_status lower_by_head(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -179,7 +179,8 @@ out:
     return status;
 }
 
-/* Every device has the sinks of its heads, whose granules are those of q over the elements of a head. */
+/* Every device must have the sinks of its heads: the map of the sinks is that of q in heads instead of
+ * elements. */
 static tsr_status check_sinks(const tsr_tensor *sinks, const tsr_value *q)
 {
     const tsr_placement *place = &sinks->placement;
@@ -221,8 +222,8 @@ static tsr_status lower_whole_rows(tsr_lowering *low, const tsr_tensor *node)
     return emit_node(low, node, like, instr);
 }
 
-/* Every device's columns of a whole x, as the second operand is divided. Where that is whole, too, nothing is
- * to be done. */
+/* Keep each device's columns of a whole x, divided like the second operand. If that operand is whole, the
+ * result is x. */
 static tsr_status lower_divide_like(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -261,7 +262,8 @@ out:
     return status;
 }
 
-/* add and glu: operands divided alike stay so; otherwise both become whole where the first one is. */
+/* add and glu: operands divided alike stay divided; otherwise both become whole on the devices of the first
+ * operand. */
 static tsr_status lower_elementwise(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -282,7 +284,7 @@ out:
     return status;
 }
 
-/* a + bias, the bias a weight of one row, divided like a or whole. */
+/* a + bias. The bias is a weight of one row, divided like a or whole. */
 static tsr_status lower_bias(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -315,7 +317,7 @@ static bool is_fresh_partial(tsr_lowering *low, const tsr_tensor *tensor)
            !(tensor->flags & TSR_TENSOR_OUTPUT);
 }
 
-/* partial + x in one pass: the all-reduce adds x on the way. */
+/* partial + x in one pass: the all-reduce adds x. */
 static tsr_status lower_add(tsr_lowering *low, const tsr_tensor *node)
 {
     tsr_status status = TSR_OK;
@@ -334,7 +336,7 @@ static tsr_status lower_add(tsr_lowering *low, const tsr_tensor *node)
     int partial = tsr_lowering_value_of(low, a), residual, sum;
     TSR_TRY(tsr_lowering_need_whole(low, tsr_lowering_value_of(low, b),
                                     tsr_lowering_value(low, partial)->devices, &residual));
-    if (low->pending != partial) /* gathering b may have summed it up already */
+    if (low->pending != partial) /* making b whole may have summed it already */
         return lower_elementwise(low, node);
     TSR_TRY(tsr_lowering_all_reduce(low, partial, residual, &sum));
     tsr_lowering_value(low, sum)->flags = node->flags;
@@ -355,8 +357,8 @@ static tsr_status lower_input(tsr_lowering *low, const tsr_tensor *node)
     return tsr_lowering_add_value(low, value, &low->out->value_of_node[node->index]);
 }
 
-/* Most ops work where their first operand is, but an input is nowhere until something wants it. Then it goes
- * to the other operand, else to all devices of the graph. */
+/* Most ops run on the devices of their first operand, but an input has no devices until an op needs it. Then
+ * it is placed on the devices of the other operand, otherwise on all devices of the graph. */
 static void place_input(tsr_lowering *low, const tsr_tensor *node)
 {
     const tsr_tensor *first = node->src[0], *second = node->src[1];

@@ -1,4 +1,4 @@
-/* See slots.h. */
+/* Choosing slots of the workspace with a vector clock (slots.h). */
 #include "graph/lower/slots.h"
 
 #include <string.h>
@@ -49,7 +49,7 @@ static tsr_status add_slot(tsr_slots *slots)
     return TSR_OK;
 }
 
-/* Whether device d knows that every reader of its slot has gone on to a later collective. */
+/* Whether every reader of device d's slot has arrived at a later collective, as known to d. */
 static bool is_free(const tsr_slots *slots, int slot, int d)
 {
     int last = slots->last[slot * slots->n_devices + d];
@@ -77,8 +77,7 @@ tsr_status tsr_slots_choose(tsr_slots *slots, uint64_t writers, int *slot_out)
     return status;
 }
 
-/* Every device of `to` learns all that any device of `from` knows, and that those have arrived at
- * `collective`. */
+/* Merge the clocks of all devices of `from`, and their arrival at `collective`, into the clocks of `to`. */
 static void learn(tsr_slots *slots, int collective, uint64_t from, uint64_t to)
 {
     int n = slots->n_devices;

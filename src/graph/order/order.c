@@ -1,10 +1,12 @@
-/* Choosing the order: where a graph can be cut, and which of its segments are worth a search.
+/* Choosing the order: cutting a graph into segments, and searching segments in which a better order could
+ * help.
  *
- * An instruction that is before or after every other one in any order cuts the graph. In a transformer norms,
- * attentions and collectives do, so segments are short: the projections of q, k and v with what follows them,
- * gate and up, the branches of a layer that computes attention and FFN side by side. A device's peak is the
- * highest of its segments'. It is lowered in steps: all segments that reach it must come below it, and a
- * search of each (search.c) says whether they can; as soon as one cannot, there is no lower peak. */
+ * An instruction whose position relative to every other instruction is the same in all orders cuts the
+ * graph. In a transformer norms, attentions and collectives are cuts, so segments are short: the projections
+ * of q, k and v with the ops behind them, gate and up, the branches of a layer that computes attention and
+ * FFN in parallel. A device's peak is the highest peak of its segments. The peak is lowered in steps: a
+ * search (search.c) tries to bring each segment that reaches the peak below it. If one segment cannot get
+ * below, no lower peak exists. */
 #include "graph/order/order.h"
 
 #include <string.h>
@@ -17,21 +19,21 @@ typedef struct chooser {
     tsr_order_search search;
     tsr_segment *segments; /* [n_segments] */
     int n_segments;
-    size_t *segment_peak; /* [n_segments][n_devices] in the order that stands; 0: runs nothing there */
+    size_t *segment_peak; /* [n_segments][n_devices] in the current order; 0: runs nothing there */
     int *trial;           /* [n_instrs] scratch */
-    tsr_order *order;     /* that stands */
+    tsr_order *order;     /* the current order */
 } chooser;
 
 /* -- segments -- */
 
-/* Marks the cuts. As lowered, everything before i leads to i exactly if nothing before i but what i waits
- * for, directly or not, has no reader up to i: if i is the only sink of [0, i]. Likewise the only source of
- * [i, n). */
+/* Mark the cuts. In the order as lowered, all instructions before i lead to i if and only if i is the only
+ * sink of [0, i]. All instructions after i depend on i if and only if i is the only source of [i, n). */
 static tsr_status find_cuts(const tsr_order_search *s, bool *is_cut)
 {
     tsr_status status = TSR_OK;
     int n = s->low->n_instrs, open = 0;
-    int *closes = NULL, *last_wait = NULL; /* [n] sinks that end at i; the last one that i waits for */
+    int *closes = NULL, *last_wait = NULL; /* [n] sinks that i closes; the last instruction that i waits
+                                            * for */
     TSR_TRY(tsr_mem_array((size_t)n + 1, sizeof(int), "an order of ops", &closes));
     TSR_TRY(tsr_mem_array((size_t)n + 1, sizeof(int), "an order of ops", &last_wait));
     for (int i = 0; i <= n; i++)
@@ -100,7 +102,7 @@ static size_t *peak_of(chooser *c, int segment)
     return c->segment_peak + (size_t)segment * (size_t)c->search.n_devices;
 }
 
-/* Runs a segment in the order that stands and notes the most that is alive meanwhile. */
+/* Run a segment in the current order and record its peaks. */
 static void run_segment(chooser *c, int index)
 {
     tsr_order_search *s = &c->search;
@@ -119,7 +121,7 @@ static void run_segment(chooser *c, int index)
     }
 }
 
-/* Takes back segments [0, end). */
+/* Undo segments [0, end). */
 static void take_back_segments(chooser *c, int end)
 {
     int n = end > 0 ? c->segments[end - 1].end : 0;
@@ -127,7 +129,7 @@ static void take_back_segments(chooser *c, int end)
         tsr_order_take_back(&c->search, c->order->instrs[--n]);
 }
 
-/* Peaks of all segments in the order that stands, and of the whole. */
+/* Compute the peaks of all segments in the current order, and of the whole graph. */
 static void measure(chooser *c, size_t *total)
 {
     tsr_order_search *s = &c->search;
@@ -142,12 +144,13 @@ static void measure(chooser *c, size_t *total)
 
 /* -- the choice -- */
 
-/* Below the peak of device d, with no other device above its own: new orders of all segments that reach it.
- * Else nothing changes, and the value says whether there is none. */
+/* Find new orders of all segments that reach the peak of device d: below that peak, and no other device
+ * above its own peak. Unless all are found nothing changes, and the return value says whether that is proven
+ * impossible. */
 static tsr_order_answer lower_device(chooser *c, int d)
 {
     tsr_order_search *s = &c->search;
-    tsr_order_answer answer = TSR_ORDER_IMPOSSIBLE; /* where inputs are all there is */
+    tsr_order_answer answer = TSR_ORDER_IMPOSSIBLE; /* if only inputs reach the peak */
     size_t *limit = s->limit, peak = c->order->peak_bytes[d];
     int k;
     memcpy(limit, c->order->peak_bytes, (size_t)s->n_devices * sizeof *limit);
@@ -171,7 +174,7 @@ static tsr_order_answer lower_device(chooser *c, int d)
     return answer;
 }
 
-/* Step by step, device by device, until no step is left. */
+/* Lower the peaks of all devices in turn, until no step is left. */
 static void lower_peaks(chooser *c)
 {
     bool lowered = true;
@@ -189,7 +192,7 @@ static void lower_peaks(chooser *c)
     }
 }
 
-/* Whether another program's order suits this graph: everything runs after what it waits for. */
+/* Adopt another program's order if it is valid here: every instruction runs after those it waits for. */
 static bool adopt(chooser *c, const tsr_order *like)
 {
     tsr_order_search *s = &c->search;

@@ -1,13 +1,14 @@
-/* In which order a lowered graph runs: the graph's own, or one that keeps fewer bytes alive at once.
+/* The order in which a lowered graph runs: as lowered, or an order with fewer live bytes at the busiest
+ * step.
  *
- * A graph's author writes one order down; what it computes allows many. Which of them is taken never changes
- * a result, since ops only depend on their operands. It changes how many values are alive at the busiest
- * moment, and so what an arena needs. An order is chosen for all devices alike, and
+ * A graph is built in one order, but its dependencies allow many. The order never changes a result, since
+ * ops depend only on their operands. It changes the live bytes at the busiest step, and so the size of an
+ * arena. All devices use the same order, and
  *
- *   - collectives and transfers keep their order, so that all devices meet in the same one;
- *   - a partial sum is not made before the collective that it followed, so its slot of the workspace is free;
- *   - what one layer does to the KV pages keeps its order;
- *   - ops are moved only where that lowers a device's peak: elsewhere they stay as they were written. */
+ *   - collectives and transfers keep their order, so that all devices run the same one;
+ *   - a partial sum stays behind the collective that it followed, so its slot of the workspace is free;
+ *   - ops of one layer on the KV pages keep their order;
+ *   - ops are moved only if that lowers a device's peak, and otherwise keep their places. */
 #ifndef TSR_GRAPH_ORDER_ORDER_H
 #define TSR_GRAPH_ORDER_ORDER_H
 
@@ -17,14 +18,14 @@ typedef struct tsr_order {
     int n_instrs;
     int *instrs; /* [n_instrs] in execution order, numbered as lowered */
     int n_devices;
-    size_t *given_bytes; /* [n_devices] most bytes alive at once in the arena, in the order as lowered */
-    size_t *peak_bytes;  /* [n_devices] in this order; never more */
-    int n_moved;         /* instructions at another place than as lowered */
+    size_t *given_bytes; /* [n_devices] peak of live bytes in the arena, in the order as lowered */
+    size_t *peak_bytes;  /* [n_devices] peak in this order; never more than given_bytes */
+    int n_moved;         /* instructions that moved from their place as lowered */
     bool least;          /* proven: no order lowers a device's peak without raising another's */
 } tsr_order;
 
-/* Choose an order. `like` (may be NULL) is that of a program in whose memory this one is to run: where its
- * order is one of this graph's, too, it is taken over, because the same order gives the same lifetimes.
+/* Choose an order. `like` (may be NULL) is the order of a program whose memory this program will use. If
+ * that order is valid for this graph, it is adopted, because the same order gives the same lifetimes.
  * Deterministic: the search has a budget of steps, not of time. Owned by the caller. */
 tsr_status tsr_order_choose(const tsr_runtime *rt, const tsr_lowered *lowered, const tsr_order *like,
                             tsr_order *order_out);

@@ -1,10 +1,11 @@
-/* The search for an order of one segment that keeps within given bytes.
+/* The search for an order of one segment within given bytes.
  *
- * Depth first over what may run next, in the order as lowered, so that the first order found is the nearest
- * to the one that the graph was written in. What lies ahead depends only on which instructions have run, so a
- * set that led nowhere is remembered by a hash (128 bits: a false match is less likely than a fault of the
- * machine). And an instruction that takes no bytes may as well run at once: whatever runs before it can run
- * after it, with no more alive then. So where one of those leads nowhere, nothing else does. */
+ * Depth first over the instructions that can run next, in the order as lowered, so that the first order
+ * found is the nearest to the order as lowered. The remaining problem depends only on the set of
+ * instructions that have run, so a set that is a dead end is remembered by a hash (128 bits: a false match
+ * is less likely than a fault of the machine). An instruction that adds no live bytes can run immediately:
+ * any instruction that could run before it can run after it, with no more live bytes. So if running it leads
+ * to a dead end, every other choice does too. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -20,8 +21,8 @@ static uint64_t mix(uint64_t z)
     return z ^ z >> 31;
 }
 
-/* Adds an instruction to the set that a key stands for. Sets of different segments never meet: `dead` is
- * emptied between. */
+/* Add an instruction to the set of a key. Keys of different segments cannot be confused, because `dead` is
+ * cleared per segment. */
 static void extend_key(const uint64_t *key, int i, uint64_t *key_out)
 {
     uint64_t z = mix(((uint64_t)i + 1) * UINT64_C(0x9e3779b97f4a7c15));
@@ -34,7 +35,7 @@ static uint64_t *dead_of(tsr_order_search *s, const uint64_t *key)
     return s->dead[key[0] & (s->n_dead - 1)];
 }
 
-/* Whether an instruction may run now; *free_out: it takes no bytes on any device. */
+/* Whether an instruction can run now; *free_out: it adds no live bytes on any device. */
 static bool fits(const tsr_order_search *s, int i, bool *free_out)
 {
     *free_out = true;
@@ -50,7 +51,7 @@ static bool fits(const tsr_order_search *s, int i, bool *free_out)
     return true;
 }
 
-/* Runs the next instruction that may, and steps to where it leads, unless that is known to lead nowhere. */
+/* Run the next possible instruction and descend, unless the resulting set is a known dead end. */
 static bool descend(tsr_order_search *s, const tsr_segment *segment, int depth)
 {
     tsr_order_frame *f = &s->frames[depth];
@@ -76,7 +77,7 @@ static bool descend(tsr_order_search *s, const tsr_segment *segment, int depth)
     return false;
 }
 
-/* Takes back what the frame ran, which led nowhere. */
+/* Undo the frame's instruction after a dead end. */
 static void ascend(tsr_order_search *s, const tsr_segment *segment, int depth)
 {
     tsr_order_frame *f = &s->frames[depth];

@@ -1,22 +1,22 @@
-/* Inside the choice of an order: what depends on what, what is alive, and the search of one segment. */
+/* Inside the choice of an order: dependencies, live bytes, and the search of one segment. */
 #ifndef TSR_GRAPH_ORDER_SEARCH_H
 #define TSR_GRAPH_ORDER_SEARCH_H
 
 #include "graph/lower/lowered.h"
 
-/* Instructions [first, end) as lowered: every order runs all before them before, and all after them after.
- * So segments are put in order one by one. */
+/* Instructions [first, end) as lowered. Every order runs all earlier instructions before them and all later
+ * ones after them, so each segment is ordered by itself. */
 typedef struct tsr_segment {
     int first, end;
-    uint64_t devices; /* that run something of it */
+    uint64_t devices; /* devices that run its instructions */
 } tsr_segment;
 
-/* A place on the search's path. */
+/* A step on the search's path. */
 typedef struct tsr_order_frame {
     int next;        /* instruction to try next */
     int chosen;      /* instruction that is run from here, -1 = none */
-    bool was_free;   /* running it took no bytes */
-    uint64_t key[2]; /* of the set of instructions that were run before */
+    bool was_free;   /* running it added no live bytes */
+    uint64_t key[2]; /* of the set of instructions run before */
 } tsr_order_frame;
 
 typedef struct tsr_order_search {
@@ -26,18 +26,18 @@ typedef struct tsr_order_search {
     /* Dependencies: instruction i waits for n_waits[i] others; successors[successor_at[i] ...) wait for i. */
     int *n_waits, *successor_at, *successors;
 
-    /* What is alive after the instructions that were run so far. */
+    /* Live values after the instructions that have run so far. */
     bool *done;    /* [n_instrs] */
-    size_t *bytes; /* [n_values][n_devices] in the arena, 0: not there */
-    int *n_uses;   /* [n_values][n_devices] operands that still read it */
-    size_t *live;  /* [n_devices] bytes alive */
+    size_t *bytes; /* [n_values][n_devices] bytes in the arena, 0: none */
+    int *n_uses;   /* [n_values][n_devices] operands that have yet to read it */
+    size_t *live;  /* [n_devices] live bytes */
 
     /* The search of a segment. */
-    size_t *limit;           /* [n_devices] bytes that may be alive at once */
+    size_t *limit;           /* [n_devices] limit of live bytes */
     tsr_order_frame *frames; /* [n_instrs + 1] */
-    uint64_t (*dead)[2];     /* [n_dead] keys of sets from which the limit cannot be kept */
+    uint64_t (*dead)[2];     /* [n_dead] keys of sets that are dead ends for the limit */
     size_t n_dead;           /* a power of two, at most TSR_ORDER_DEAD_ENDS */
-    int64_t budget;          /* steps that may still be tried */
+    int64_t budget;          /* steps left to try */
 } tsr_order_search;
 
 enum { TSR_ORDER_DEAD_ENDS = 1 << 12, TSR_ORDER_BUDGET = 1 << 16 };
@@ -48,26 +48,26 @@ typedef enum tsr_order_answer {
     TSR_ORDER_GAVE_UP     /* the budget was spent */
 } tsr_order_answer;
 
-/* Nothing was run yet; what the caller fills in is alive. (state.c) */
+/* State before the first instruction: the inputs are live. (state.c) */
 tsr_status tsr_order_search_init(const tsr_runtime *rt, const tsr_lowered *lowered, tsr_order_search *s);
 void tsr_order_search_free(tsr_order_search *s); /* a zeroed value is fine */
 
-/* What is alive on device d while instruction i runs there, and after it, if it ran now. */
+/* The live bytes on device d during and after instruction i, if i ran now. */
 void tsr_order_effect(const tsr_order_search *s, int i, int d, size_t *during_out, size_t *after_out);
 
-/* Run an instruction, and take back the one that ran last. */
+/* Run an instruction; undo the instruction that ran last. */
 void tsr_order_run(tsr_order_search *s, int i);
 void tsr_order_take_back(tsr_order_search *s, int i);
 
-/* Whether everything that instruction i waits for has run, but not itself. */
+/* Whether instruction i has not run and all instructions that it waits for have. */
 static inline bool tsr_order_is_ready(const tsr_order_search *s, int i)
 {
     return !s->done[i] && s->n_waits[i] == 0;
 }
 
-/* Looks for an order of a segment that keeps s->limit on every device, of all such the one that runs
- * earlier instructions first. All before the segment has run; so it is again afterwards. `order_out` has
- * room for the segment. (search.c) */
+/* Find the first order of a segment, comparing by the order as lowered, that keeps s->limit on every device.
+ * All instructions before the segment must have run; the state is the same afterwards. `order_out` has room
+ * for the segment. (search.c) */
 tsr_order_answer tsr_order_find(tsr_order_search *s, const tsr_segment *segment, int *order_out);
 
 #endif

@@ -1,8 +1,8 @@
-/* What depends on what in a lowered graph, and what is alive after a part of it has run.
+/* Dependencies in a lowered graph, and the live bytes after a part of it has run.
  *
- * How many bytes are alive follows from which instructions have run, not from their order: that is why a
- * search may go from set to set (search.c). What counts as alive is what emit/layout.c gives bytes of the
- * arena to, values that are written over an operand in place included. */
+ * The live bytes depend on the set of instructions that have run, not on their order, so a search can go
+ * from set to set (search.c). Live values are those that emit/layout.c gives bytes of the arena, including
+ * values written in place over an operand. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -10,12 +10,12 @@
 
 /* -- dependencies -- */
 
-/* Walks the graph in the order as lowered and tells who waits for whom. Called twice: to count, then to
+/* One pass over the graph in the order as lowered that finds dependencies. Runs twice: to count, then to
  * write. */
 typedef struct links {
     tsr_order_search *s;
     int *definer;         /* [n_values] the last instruction that made the value somewhere, -1 = none */
-    int *earlier_definer; /* [n_instrs] the one before it that made the same value, on other devices */
+    int *earlier_definer; /* [n_instrs] the previous one that made the same value, on other devices */
     int *last_kv;         /* [n_kv_layers] the last instruction on that layer's KV pages, -1 = none */
     int n_kv_layers;
     bool write;
@@ -38,7 +38,7 @@ static bool touches_kv(const tsr_instr *instr)
     return instr->kind == TSR_OP_KV_WRITE || instr->kind == TSR_OP_ATTENTION;
 }
 
-/* Everything that instruction i must come after. */
+/* Link instruction i to all instructions that it must come after. */
 static void link_instr(links *l, int i, int last_collective)
 {
     const tsr_lowered *low = l->s->low;
@@ -87,7 +87,7 @@ static tsr_status find_dependencies(tsr_order_search *s)
     TSR_TRY(tsr_mem_array(n, sizeof(int), "an order of ops", &s->n_waits));
     TSR_TRY(tsr_mem_array(n + 1, sizeof(int), "an order of ops", &s->successor_at));
     link_all(&l);
-    int total = 0; /* counts become begins, which move to the ends as the lists are written */
+    int total = 0; /* counts become starts; writing a list moves its start to its end */
     for (int i = 0; i < low->n_instrs; i++) {
         int count = s->successor_at[i];
         s->successor_at[i] = total;
@@ -105,7 +105,7 @@ out:
     return status;
 }
 
-/* -- what is alive -- */
+/* -- live bytes -- */
 
 static size_t at(const tsr_order_search *s, int value, int d)
 {
@@ -117,7 +117,7 @@ static bool is_kept(const tsr_value *value)
     return value->flags & (TSR_TENSOR_INPUT | TSR_TENSOR_OUTPUT);
 }
 
-/* How often an instruction reads a value. */
+/* The number of operands of an instruction that are the value. */
 static int n_reads(const tsr_instr *instr, int value)
 {
     int n = 0;
@@ -126,7 +126,7 @@ static int n_reads(const tsr_instr *instr, int value)
     return n;
 }
 
-/* Whether the k-th operand's bytes are given back when `instr` has run on d. */
+/* Whether the life of operand k on device d ends with `instr`. */
 static bool dies_with(const tsr_order_search *s, const tsr_instr *instr, int k, int d)
 {
     int value = instr->in[k];
@@ -156,7 +156,7 @@ void tsr_order_effect(const tsr_order_search *s, int i, int d, size_t *during_ou
     }
     *during_out = s->live[d] + (is_in_place(s, instr, d) ? 0 : made);
     if (made && !is_kept(&s->low->values[instr->out]) && s->n_uses[at(s, instr->out, d)] == 0)
-        freed += made; /* nobody reads it here */
+        freed += made; /* no instruction on this device reads the value */
     *after_out = s->live[d] + made - freed;
 }
 
@@ -193,7 +193,7 @@ void tsr_order_take_back(tsr_order_search *s, int i)
     }
 }
 
-/* Bytes and readers of every value; inputs are alive from the begin to the end. */
+/* Find the bytes and readers of every value; inputs are live from start to end. */
 static tsr_status find_values(const tsr_runtime *rt, tsr_order_search *s)
 {
     tsr_status status = TSR_OK;
