@@ -181,7 +181,7 @@ static void processes_out_of_step_are_lost_and_say_so(void **state)
     process processes[N];
     processes_run(N, call_differently, NULL, NULL, processes);
     assert_all(processes, N, TSR_ERR_DEVICE_LOST, "the same calls in the same order");
-    assert_non_null(strstr(processes[0].text, "process 0 is at decoding, process 2 at another call"));
+    assert_non_null(strstr(processes[0].text, "process 0 is in decoding, process 2 in another call"));
 }
 
 static void agree_with_deadline(process *self)
@@ -202,7 +202,7 @@ static void what_the_network_loses_is_noticed(void **state)
     assert_int_equal(processes[1].status, TSR_ERR_DEVICE_LOST);
     assert_non_null(strstr(processes[1].text, "the test's network fails"));
     processes_run(N, agree_with_deadline, NULL, &(process_faults){.rank = 2, .gone_at = 3}, processes);
-    assert_all(processes, N, TSR_ERR_DEVICE_LOST, "waited for too long");
+    assert_all(processes, N, TSR_ERR_DEVICE_LOST, "exceeded transport_timeout_ns");
 }
 
 /* Two different reasons: the first stays. */

@@ -1,11 +1,11 @@
-/* A sum over bytes that any number of threads may make in any order: every 8-byte word is mixed with its
- * place and the results are added modulo 2^64. For a given place the mixing is one-to-one, so one changed
- * word always changes the sum; several do with a probability of 1 - 2^-64. The last word is filled up with
- * zero bytes.
+/* A sum over bytes that is independent of order, so any number of threads may compute parts of it. Every
+ * 8-byte word is mixed with its position and the results are added modulo 2^64. For a given position the
+ * mixing is one-to-one, so one changed word always changes the sum; several changed words change it with a
+ * probability of 1 - 2^-64. The last word is padded with zero bytes.
  *
  * The mixing is the first half of SplitMix64's (Steele, Lea, Flood: Fast Splittable Pseudorandom Number
- * Generators, OOPSLA 2014). Words are as this machine reads them, which is all that a comparison between a
- * host and its devices needs. */
+ * Generators, OOPSLA 2014). Words are read in this machine's byte order, which suffices for comparing a
+ * host with its devices. */
 #ifndef TSR_CORE_CHECKSUM_H
 #define TSR_CORE_CHECKSUM_H
 
@@ -26,7 +26,7 @@ TSR_CHECKSUM_FUNCTION uint64_t tsr_checksum_word(uint64_t word, uint64_t place)
     return z ^ (z >> 27);
 }
 
-/* The sum of bytes that come in pieces; begins as {0}. */
+/* The sum of bytes that arrive in pieces; initially {0}. */
 typedef struct tsr_checksum {
     uint64_t sum, place, word;
     size_t n; /* bytes in `word` */

@@ -1,4 +1,4 @@
-/* What all communicators share; see comm.h. */
+/* Functions common to all communicators; see comm.h. */
 #include "core/comm.h"
 
 #include <stdio.h>

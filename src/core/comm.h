@@ -1,9 +1,9 @@
-/* Collectives between devices: one interface, several implementations (src/comm: shared memory, and between
- * processes; src/cuda: kernels over peer memory, NCCL).
+/* Collectives between devices: one interface, several implementations (src/comm: shared memory, and
+ * between processes; src/cuda: kernels over peer memory, NCCL).
  *
  * A collective is made when a program is compiled and names its ranks' buffers once; an op in each
- * participating device's program refers to it. Every participant must run it equally often and in the same
- * order as the others. */
+ * participating device's program refers to it. All participants must run their collectives equally often
+ * and in the same order. */
 #ifndef TSR_CORE_COMM_H
 #define TSR_CORE_COMM_H
 
@@ -17,9 +17,9 @@ typedef struct tsr_comm tsr_comm;
 /* Description of one collective. Arrays are indexed by device index in the runtime; masks have bit i for
  * device i.
  *
- * Nothing tells a rank when the others have finished reading its buffer; whoever makes the collectives must
- * not let it be written again before every reader is known to have come to a later one
- * (src/graph/lower/slots.h does that). */
+ * A collective does not report when the other ranks have finished reading a buffer. Its creator must keep
+ * the buffer unchanged until every reader is known to have arrived at a subsequent collective
+ * (src/graph/lower/slots.h). */
 typedef struct tsr_collective_desc {
     tsr_op_kind kind;       /* ALL_REDUCE, ALL_GATHER, or SEND (the pair SEND/RECV shares one) */
     uint64_t participants;  /* devices whose programs run it */
@@ -30,10 +30,10 @@ typedef struct tsr_collective_desc {
     const int64_t *begin;   /* ALL_GATHER: [n_devices + 1] first element of each device's part; copied */
     /* [n_devices] each device's buffer (the sender's staging buffer for SEND); copied */
     void *const *partial;
-    const char *name; /* for messages; outlives it */
+    const char *name; /* for messages; must outlive the collective */
 } tsr_collective_desc;
 
-struct tsr_collective; /* one implementation's form of it */
+struct tsr_collective; /* defined by each implementation */
 typedef struct tsr_collective tsr_collective;
 
 struct tsr_comm_ops {
@@ -43,42 +43,42 @@ struct tsr_comm_ops {
                                     tsr_collective **collective_out);
     void (*collective_destroy)(tsr_comm *comm, tsr_collective *collective);
 
-    /* Whether it can make this collective. NULL: any between its devices. */
+    /* Whether the communicator can make this collective. NULL: any between its devices. */
     bool (*serves)(const tsr_comm *comm, const tsr_collective_desc *desc);
 
     /* Run by every thread of a host device's team (thread of n_threads) for an op of a collective kind.
-     * Returns when the op is done for this thread; the team's own barrier follows. Returns false if the comm
-     * was aborted. No barrier comes before an ALL_REDUCE or ALL_GATHER: the implementation must touch no
-     * buffer before every thread of the device's own team has come. */
+     * Returns when the op is done for this thread; the team's own barrier follows. Returns false if the
+     * comm was aborted. No barrier comes before an ALL_REDUCE or ALL_GATHER: the implementation must touch
+     * no buffer before every thread of the device's own team has arrived. */
     bool (*run)(tsr_comm *comm, tsr_device *device, const tsr_op *op, int thread, int n_threads);
 
-    /* Elements [begin, end) of an ALL_REDUCE in which no other device takes part, instead of run(): called by
-     * the thread that has made that part of the partial. NULL: only run(). */
+    /* Elements [begin, end) of an ALL_REDUCE in which no other device takes part, instead of run(); called
+     * by the thread that has computed this part of the partial. NULL: only run(). */
     void (*finish)(tsr_comm *comm, const tsr_op *op, int64_t begin, int64_t end);
 
-    /* For devices that work in streams. Exactly one of two ways serves such a device.
+    /* For devices that work in streams. Such a device uses either enqueue or stage, never both.
      *
      * enqueue: put the op into `stream` (a cudaStream_t of the device, which is current; perhaps being
-     * captured) and return. NULL where the implementation cannot.
+     * captured) and return. NULL: not supported.
      *
      * stage: from now on device `index` contributes to the collective through `buffer`, host memory of the
-     * same size as its partial, which it owns and fills before it calls run() itself, with one thread and
-     * with host memory in place of the op's other pointers. Called before anything of the collective runs.
-     * NULL where every device must enqueue.
+     * same size as its partial. The device owns and fills the buffer before it calls run() itself, with
+     * one thread and with host memory in place of the op's other pointers. Called before anything of the
+     * collective runs. NULL: every device must enqueue.
      *
      * enqueue_norm: as enqueue, for an ALL_REDUCE whose sum the RMS_NORM op `norm` reads next, where both
-     * together are faster than one after the other: enqueues both and sets *done_out. Else it enqueues
-     * nothing. Same bits. NULL: never.
+     * together are faster than one after the other: enqueues both and sets *done_out. Otherwise nothing is
+     * enqueued. Same bits. NULL: never.
      *
-     * aborted: whether abort() came since the last reset(); asked after enqueued work has finished, since
-     * that then means nothing. NULL where enqueue is.
+     * aborted: whether abort() was called since the last reset(). Read after enqueued work has finished,
+     * whose results are meaningless if so. NULL where enqueue is.
      *
-     * enqueue_waits: enqueue() may wait until the other participants enqueue the same collective, and all of
-     * them must do so inside a capture or none. Then each device enqueues on a host thread of its own, and
-     * its program is captured by tsr_comm_prepare() or not at all.
+     * enqueue_waits: enqueue() may wait until the other participants enqueue the same collective, and
+     * either all or none of them must do so inside a capture. Then each device enqueues on a host thread
+     * of its own, and its program is captured by tsr_comm_prepare() or not at all.
      *
-     * poll: asked now and then by a device's host thread while it waits for enqueued work; a failure tells
-     * that the work will never finish. NULL where that cannot be known. */
+     * poll: called periodically by a device's host thread while enqueued work runs; a failure means that
+     * the work will never finish. NULL: cannot be detected. */
     bool enqueue_waits;
     tsr_status (*enqueue)(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
     tsr_status (*enqueue_norm)(tsr_comm *comm, tsr_device *device, const tsr_op *op, const tsr_op *norm,
@@ -87,8 +87,8 @@ struct tsr_comm_ops {
     bool (*aborted)(tsr_comm *comm);
     void (*stage)(tsr_comm *comm, tsr_collective *collective, int index, void *buffer);
 
-    /* Wake and fail everything that waits inside run(); used when a device of the group failed or a deadline
-     * passed. reset() makes the comm usable again once no program runs. */
+    /* Wake and fail everything that waits inside run(); used when a device of the group failed or a
+     * deadline passed. reset() makes the comm usable again once no program runs. */
     void (*abort)(tsr_comm *comm);
     void (*reset)(tsr_comm *comm);
 
@@ -99,10 +99,10 @@ struct tsr_comm_ops {
 struct tsr_comm {
     const struct tsr_comm_ops *ops;
     int n_devices;
-    uint64_t epoch;  /* raised by reset() where what was captured before must not be launched again */
-    bool no_graphs;  /* tsr_comm_prepare() has found that capture is refused, and tries no more */
-    tsr_comm *whole; /* the communicator that has several to choose from, this one among them, and that is to
-                        be asked whether it was aborted, and aborted; NULL: this one is on its own */
+    uint64_t epoch;  /* incremented by reset() where work captured before must not be launched again */
+    bool no_graphs;  /* tsr_comm_prepare() has found that capture is refused, and does not retry */
+    tsr_comm *whole; /* the communicator that selects among several, including this one; aborted() and
+                      * abort() are called on it. NULL: no such communicator */
 };
 
 static inline tsr_comm *tsr_comm_whole(tsr_comm *comm)
@@ -110,13 +110,13 @@ static inline tsr_comm *tsr_comm_whole(tsr_comm *comm)
     return comm->whole ? comm->whole : comm;
 }
 
-/* Every implementation's collective starts with this. */
+/* First member of every implementation's collective. */
 struct tsr_collective {
     tsr_comm *comm;
-    const tsr_collective_desc *desc; /* what it was made from, with arrays of its own */
+    const tsr_collective_desc *desc; /* its description, with arrays of its own */
 };
 
-/* Between a device and itself: nobody to wait for. */
+/* The only participant is the device itself: no waiting. */
 static inline bool tsr_collective_is_alone(const tsr_collective *collective)
 {
     const uint64_t participants = collective->desc->participants;
@@ -125,15 +125,15 @@ static inline bool tsr_collective_is_alone(const tsr_collective *collective)
 
 void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */
 
-/* Let the programs of all devices that were made of one thing (programs[i] on devices[i], NULL: none there)
- * be captured together, where their collectives ask for that: by all or, if one refuses, by none. Those that
- * were not captured run all the same. Once after they are made and again whenever the communicator's epoch
- * has changed; no program runs. `comm` is whom abort() and reset() are for. On failure (a lost device, a
- * deadline that passes) everything has come to rest. */
+/* Capture the programs of all devices that were created together (programs[i] on devices[i], NULL: no
+ * program there), where their collectives require a common capture: all or, if one refuses, none. Programs
+ * that were not captured run uncaptured. Called once after creation and again whenever the communicator's
+ * epoch has changed; no program may run. abort() and reset() are called on `comm`. After a failure (a lost
+ * device, a deadline that passes) no work is in flight. */
 tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_device_program *const *programs,
                             int n_devices, uint64_t timeout_ns);
 
-/* For the end of a message: "; device 1 and device 3 did not arrive", of the devices with a bit in `missing`;
+/* The end of a message: "; device 1 and device 3 did not arrive", for the devices with a bit in `missing`;
  * "" for none. Cut after bytes - 1 characters. */
 void tsr_comm_describe_missing(uint64_t missing, char *text, size_t bytes);
 

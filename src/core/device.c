@@ -41,7 +41,7 @@ size_t tsr_device_used(const tsr_device *device)
     return used;
 }
 
-/* Whether the cap leaves so much. */
+/* Check that the cap leaves `bytes`. */
 static tsr_status check_cap(const tsr_device *device, size_t bytes, const char *what)
 {
     size_t used = tsr_device_used(device);
@@ -55,7 +55,7 @@ static tsr_status check_cap(const tsr_device *device, size_t bytes, const char *
     return TSR_OK;
 }
 
-/* Into the accounting, once the device has given them. */
+/* Charge bytes that the device has allocated. */
 static void enter(tsr_device *device, tsr_memory_owner owner, size_t bytes)
 {
     tsr_accounting *accounting = &device->accounting;
@@ -77,7 +77,7 @@ void tsr_device_uncharge(tsr_device *device, tsr_memory_owner owner, size_t byte
     device->used[owner] -= TSR_MIN(bytes, device->used[owner]);
 }
 
-/* What the system takes of the device for an allocation. */
+/* Bytes of device memory that the system uses for an allocation. */
 static size_t taken_for(const tsr_device *device, size_t bytes)
 {
     bool mapped = device->mapped_bytes && bytes >= device->mapped_bytes;
@@ -122,7 +122,7 @@ void tsr_device_forget_runtime(tsr_device *device, size_t bytes)
     device->accounting.taken -= taken_for(device, bytes);
 }
 
-/* Reserved addresses get memory, or lose it. */
+/* Account for reserved addresses that get memory (note) or lose memory (forget). */
 static void note_committed(tsr_device *device, size_t bytes)
 {
     device->accounting.uncommitted -= bytes;
@@ -197,7 +197,7 @@ void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *w
     tsr_device_uncharge(device, owner, charged);
 }
 
-/* That a device does not tell is an answer like another. */
+/* TSR_ERR_UNSUPPORTED from memory_info() is a result like any other and is shared. */
 tsr_status tsr_device_ask_memory(tsr_device *device, size_t *free_out, size_t *total_out)
 {
     struct {
@@ -212,11 +212,11 @@ tsr_status tsr_device_ask_memory(tsr_device *device, size_t *free_out, size_t *t
     answer.free_bytes = free_bytes;
     answer.total_bytes = total_bytes;
     tsr_status status = tsr_processes_share(device->processes, device->process, TSR_OK, &answer,
-                                            sizeof answer, sizeof answer, 1, "asking for free memory");
+                                            sizeof answer, sizeof answer, 1, "reading free memory");
     if (status != TSR_OK)
         return status;
     if (answer.status != TSR_OK && device->elsewhere)
-        return tsr_fail((tsr_status)answer.status, "device %s does not say what is free", device->name);
+        return tsr_fail((tsr_status)answer.status, "device %s cannot report its free memory", device->name);
     *free_out = (size_t)answer.free_bytes;
     *total_out = (size_t)answer.total_bytes;
     return (tsr_status)answer.status;

@@ -1,10 +1,10 @@
-/* A device: something that owns memory and executes ops. struct tsr_device_ops is all that a kind of device
- * (host, CUDA) must supply; everything above src/host and src/cuda talks to devices through the functions
- * below, which add accounting, the memory cap and error texts.
+/* A device owns memory and executes ops. A kind of device (host, CUDA) supplies a struct tsr_device_ops.
+ * The layers above src/host and src/cuda call the functions below, which add accounting, the memory cap
+ * and error texts.
  *
- * A device is used by one host thread at a time. Programs of different devices run at once: launch() on each,
- * then synchronize() on each. Collectives inside a program wait for the other devices' programs, so every
- * device that takes part must be launched. */
+ * A device is used by one host thread at a time. Programs of different devices run concurrently: launch()
+ * on each, then synchronize() on each. Collectives inside a program wait for the other devices' programs,
+ * so every device that takes part must be launched. */
 #ifndef TSR_CORE_DEVICE_H
 #define TSR_CORE_DEVICE_H
 
@@ -24,8 +24,8 @@ typedef struct tsr_device tsr_device;
 /* A device's own form of an op list: host devices keep the list, CUDA devices capture it into a graph. */
 typedef struct tsr_device_program tsr_device_program;
 
-/* What one kind of device supplies. Every function that can fail writes its own message with tsr_fail().
- * Pointers given to free/decommit/release are ones that alloc/commit/reserve returned, with the same
+/* Functions of one kind of device. Every function that can fail writes its own message with tsr_fail().
+ * Pointers given to free/decommit/release are those that alloc/commit/reserve returned, with the same
  * sizes. */
 struct tsr_device_ops {
     const char *kind; /* "host", "cuda" */
@@ -41,74 +41,74 @@ struct tsr_device_ops {
     void (*release)(tsr_device *device, void *base, size_t bytes);
     tsr_status (*commit)(tsr_device *device, void *base, size_t offset, size_t bytes);
     tsr_status (*decommit)(tsr_device *device, void *base, size_t offset, size_t bytes);
-    /* What the device itself has and has left now, whoever took the rest; TSR_ERR_UNSUPPORTED if it does not
-     * tell. tsr_device_memory_info() regards the cap, too. */
+    /* Total and currently free bytes of the device, regardless of who uses the rest; TSR_ERR_UNSUPPORTED
+     * if the device cannot report them. tsr_device_memory_info() also applies the cap. */
     tsr_status (*memory_info)(tsr_device *device, size_t *free_out, size_t *total_out);
 
-    /* Make the caller's memory usable by ops without a copy. TSR_ERR_UNSUPPORTED where that would be slow or
-     * impossible. The memory must outlive the wrapping, and is never written. Devices of one runtime are not
-     * called at once. */
+    /* Make the caller's memory usable by ops without a copy. TSR_ERR_UNSUPPORTED where that would be slow
+     * or impossible. The memory must outlive the wrapping, and is never written. Not called concurrently
+     * for devices of one runtime. */
     tsr_status (*wrap)(tsr_device *device, const void *pointer, size_t bytes, const void **wrapped_out);
     void (*unwrap)(tsr_device *device, const void *wrapped, size_t bytes);
 
     /* 2-D copies between host and device memory: `height` rows of `width` bytes. Ordered after everything
-     * launched before. Blocking as far as host memory goes: an upload has read its source when it returns,
-     * and has arrived for everything that this device does afterwards; that another device reads it at once
-     * is not to be relied on. Up to n_uploaders threads may upload at once, to different bytes, while nothing
-     * else uses the device. */
+     * launched before. An upload has read its source when it returns, and is complete for everything that
+     * this device does afterwards; other devices may not see it immediately. Up to n_uploaders threads may
+     * upload concurrently, to different bytes, while nothing else uses the device. */
     tsr_status (*upload)(tsr_device *device, void *dst, size_t dst_stride, const void *src, size_t src_stride,
                          size_t width, size_t height);
     tsr_status (*download)(tsr_device *device, void *dst, size_t dst_stride, const void *src,
                            size_t src_stride, size_t width, size_t height);
 
-    /* The same inside the device's memory, no overlap. */
+    /* 2-D copies inside the device's memory; no overlap. */
     tsr_status (*copy)(tsr_device *device, void *dst, size_t dst_stride, const void *src, size_t src_stride,
                        size_t width, size_t height);
 
-    /* Programs. `ops` is copied; what it points to is not. launch() only enqueues. synchronize() waits until
-     * everything launched has finished: TSR_ERR_TIMEOUT after timeout_ns (0 = wait for ever), TSR_ERR_RANGE
-     * (naming the op) if the exact reduction met an out-of-range value since the last call, TSR_ERR_DEVICE if
-     * the communicator was aborted: that ended the program, and those queued behind it were dropped. */
+    /* Programs. `ops` is copied, the memory it points to is not. launch() only enqueues. synchronize()
+     * waits until everything launched has finished: TSR_ERR_TIMEOUT after timeout_ns (0: no limit),
+     * TSR_ERR_RANGE (naming the op) if the exact reduction met an out-of-range value since the last call,
+     * TSR_ERR_DEVICE if the communicator was aborted, which ended the program and dropped those queued
+     * behind it. */
     tsr_status (*program_create)(tsr_device *device, const tsr_op *ops, int n_ops,
                                  tsr_device_program **program_out);
     void (*program_destroy)(tsr_device *device, tsr_device_program *program);
     tsr_status (*launch)(tsr_device *device, tsr_device_program *program);
 
     /* Capture together with other devices; tsr_comm_prepare() calls these. prepare() only enqueues;
-     * synchronize() then says whether it went well, TSR_ERR_UNSUPPORTED if capture was refused. discard()
-     * drops what was captured. NULL where nothing is. */
+     * synchronize() then returns the outcome, TSR_ERR_UNSUPPORTED if capture was refused. discard() drops
+     * the captured program. NULL: the device does not capture. */
     tsr_status (*prepare)(tsr_device *device, tsr_device_program *program);
     void (*discard)(tsr_device *device, tsr_device_program *program);
     tsr_status (*synchronize)(tsr_device *device, uint64_t timeout_ns);
 
-    /* The checksum (core/checksum.h) of n >= 1 bytes of the device's memory; blocking, ordered as upload, by
-     * one thread at a time. NULL where reading the memory back costs no more. */
+    /* The checksum (core/checksum.h) of n >= 1 bytes of the device's memory; blocking, ordered as upload,
+     * by one thread at a time. NULL: reading the memory back is as fast. */
     tsr_status (*checksum)(tsr_device *device, const void *bytes, size_t n, uint64_t *sum_out);
 
-    /* Points in the device's streams, for its scratch pool (core/pool.h); NULL where every call but launch
-     * returns when its work is done, and launches are waited for. */
+    /* Marks in the device's streams, for its scratch pool (core/pool.h); NULL where every call but launch
+     * returns when its work is done, and launches are synchronized with. */
     tsr_status (*stream_mark)(tsr_device *device, int stream, void **point);
     bool (*stream_passed)(tsr_device *device, void *point);
     tsr_status (*stream_wait)(tsr_device *device, int stream, void *point);
     void (*stream_drop)(tsr_device *device, void *point);
 
-    /* Give back what is only kept for the next time; nothing is under way. NULL: nothing is kept. */
+    /* Free memory that is kept for reuse; nothing is in flight. NULL: nothing is kept. */
     void (*trim)(tsr_device *device);
 };
 
-/* Streams of a device, where it has several: of its programs, and of copies from and to it. */
+/* Streams of a device that has several: of its programs, and of copies from and to it. */
 enum { TSR_STREAM_PROGRAMS = 0, TSR_STREAM_COPIES = 1 };
 
-/* What is counted of a device's memory besides who owns what is charged. All in bytes. */
+/* Counters of a device's memory in addition to the bytes charged per owner. All in bytes. */
 typedef struct tsr_accounting {
-    size_t peak[TSR_MEMORY_COUNT], peak_total; /* most that was charged at once */
+    size_t peak[TSR_MEMORY_COUNT], peak_total; /* peak of charged bytes */
     size_t viewed;      /* charged for memory that others own and the device reads in place */
-    size_t uncommitted; /* charged for addresses that have no memory behind them yet */
-    size_t runtime;     /* not charged: what the runtime needs on the device for itself, counters and flags */
-    size_t library;     /* not charged: what a library was seen to take (NCCL, cuBLASLt) */
-    size_t taken;       /* of the device's memory, all in all, rounded as the system rounds */
+    size_t uncommitted; /* charged for reserved addresses without memory */
+    size_t runtime;     /* not charged: memory of the runtime itself on the device, counters and flags */
+    size_t library;     /* not charged: measured use of a library (NCCL, cuBLASLt) */
+    size_t taken;       /* of the device's memory in total, rounded as the system rounds */
     size_t pinned, pinned_peak; /* host memory, pinned for the device */
-    /* free when its runtime was open, and what the devices in the same memory had taken */
+    /* free bytes when the runtime was open, and bytes then taken by devices in the same memory */
     size_t free_before;
     size_t taken_before;
 } tsr_accounting;
@@ -118,10 +118,10 @@ typedef struct tsr_accounting {
 typedef struct tsr_device_clock {
     bool on;
     uint64_t collective_ns; /* in all-reduces, all-gathers and transfers */
-    uint64_t wait_ns;       /* of that until the others had arrived */
+    uint64_t wait_ns;       /* part of collective_ns before all others had arrived */
 } tsr_device_clock;
 
-/* The part that every kind of device shares; a kind embeds it as its first member. */
+/* The part common to all kinds of devices; a kind embeds it as its first member. */
 struct tsr_device {
     const struct tsr_device_ops *ops;
     int index; /* in its runtime */
@@ -130,32 +130,32 @@ struct tsr_device {
     size_t alignment;              /* of every tensor in this device's memory; a power of two */
     size_t max_alloc;              /* largest single allocation; SIZE_MAX = no limit */
     size_t granularity;            /* of commit/decommit; a power of two */
-    int n_threads;                 /* host devices: team size; else 0 */
-    char isa[16];                  /* host devices: whose instructions the kernels are made of; else "" */
-    int n_uploaders;               /* threads that may upload at once; 0 counts as 1 */
-    int polls;                     /* looks of a waiting thread before it sleeps */
-    bool was_aborted;              /* the last synchronize failed only because the communicator was aborted:
-                                      the cause is another device's */
+    int n_threads;                 /* host devices: team size; otherwise 0 */
+    char isa[16];                  /* host devices: the instruction set of the kernels; otherwise "" */
+    int n_uploaders;               /* threads that may upload concurrently; 0 counts as 1 */
+    int polls;                     /* polls of a waiting thread before it sleeps */
+    bool was_aborted;              /* the last synchronize failed only because the communicator was aborted
+                                    * by another device's failure */
     size_t used[TSR_MEMORY_COUNT]; /* bytes by owner, see tsr/memory.h */
-    tsr_accounting accounting;     /* the rest of what is counted */
-    size_t scratch_bytes;          /* that programs share besides their arenas; 0: none is needed */
-    void *scratch;                 /* there while scratch_users > 0 */
+    tsr_accounting accounting;     /* further counters */
+    size_t scratch_bytes;          /* shared by programs in addition to their arenas; 0: not needed */
+    void *scratch;                 /* allocated while scratch_users > 0 */
     int scratch_users;
-    bool is_gpu;                   /* its kernels round in other places than those of host devices */
-    tsr_pool_block *scratch_block; /* that it is */
-    tsr_pool *scratch_pool;        /* NULL: nothing was taken of it yet */
-    bool prefers_copies; /* weights are read faster from its own memory than in place, though it may wrap */
-    size_t alloc_unit;   /* the system gives multiples of so many bytes; 0: of one */
-    size_t mapped_bytes; /* an allocation of at least so many takes whole granules; 0: none does */
-    bool reserves_whole; /* a reservation takes all of its memory at once; commits only clear it */
-    bool may_exceed; /* what it is given need not lie in its own memory, so that says nothing about room */
+    bool is_gpu;                   /* its kernels round differently from those of host devices */
+    tsr_pool_block *scratch_block; /* the pool block of `scratch` */
+    tsr_pool *scratch_pool;        /* NULL: not used yet */
+    bool prefers_copies; /* weights are read faster from its own memory than in place, even though wrap()
+                          * works */
+    size_t alloc_unit;   /* the system allocates multiples of this; 0: 1 byte */
+    size_t mapped_bytes; /* allocations of at least this size use whole granules; 0: none do */
+    bool reserves_whole; /* a reservation uses all of its memory immediately; commits only clear it */
+    bool may_exceed;     /* its allocations may be in other memory, so its free bytes do not limit them */
     tsr_device_clock clock;
-    int place; /* devices of a kind with the same number share their memory: a GPU, a NUMA node */
-    tsr_processes *processes; /* of its runtime; NULL: this one is alone */
-    int process;              /* which one it is of */
-    bool elsewhere; /* of another one: here is a stand-in, whose accounting is kept, whose programs do nothing
-        * and
-                       whose memory nobody reads or writes */
+    int place;                /* devices of a kind with the same number share memory: a GPU, a NUMA node */
+    tsr_processes *processes; /* of its runtime; NULL: single process */
+    int process;              /* rank of the process that has the device */
+    bool elsewhere; /* a stand-in for a device of another process: accounting is kept, programs are empty,
+                     * its memory is never accessed */
 };
 
 /* NULL is fine. */
@@ -174,13 +174,12 @@ tsr_status tsr_device_alloc(tsr_device *device, tsr_memory_owner owner, size_t b
                             void **pointer_out);
 void tsr_device_free(tsr_device *device, tsr_memory_owner owner, void *pointer, size_t bytes);
 
-/* What the runtime takes on the device for itself: not charged, since it is in no plan; caps leave room for
- * it. */
+/* The runtime's own memory on the device: not charged, since no plan includes it; caps leave room for it. */
 void tsr_device_note_runtime(tsr_device *device, size_t bytes);
 void tsr_device_forget_runtime(tsr_device *device, size_t bytes);
 
-/* Charge and reserve addresses for `bytes` bytes (whole granules); commit and decommit parts of them; give
- * all of it back, of which `committed` bytes are committed. */
+/* Charge and reserve addresses for `bytes` bytes (whole granules); commit and decommit parts of them;
+ * release all of it, of which `committed` bytes are committed. */
 tsr_status tsr_device_reserve(tsr_device *device, tsr_memory_owner owner, size_t bytes, const char *what,
                               void **base_out);
 tsr_status tsr_device_commit(tsr_device *device, void *base, size_t offset, size_t bytes);
@@ -194,28 +193,30 @@ tsr_status tsr_device_wrap(tsr_device *device, tsr_memory_owner owner, const voi
 void tsr_device_unwrap(tsr_device *device, tsr_memory_owner owner, const void *wrapped, size_t bytes,
                        size_t charged);
 
-/* The device's memory_info, of its process for all of them; every process calls. */
+/* memory_info() of the device, shared by its process with all processes; a collective call of the
+ * processes. */
 tsr_status tsr_device_ask_memory(tsr_device *device, size_t *free_out, size_t *total_out);
 
-/* The same under the cap: what is above that does not exist for this device. */
+/* As tsr_device_ask_memory(), limited to the cap. */
 tsr_status tsr_device_memory_info(tsr_device *device, size_t *free_out, size_t *total_out);
 
-/* Memory for a while, besides what is planned: a block of the device's scratch pool for work on one of its
- * streams. What the pool holds is charged as scratch. Given back with the stream that still uses it, or
+/* Temporary memory that is not planned: a block of the device's scratch pool for work on one of its
+ * streams. The pool's memory is charged as scratch. To be returned with the stream that still uses it, or
  * TSR_POOL_HOST. TSR_ERR_MEMORY names device, `what` (a literal) and bytes. */
 tsr_status tsr_device_scratch_take(tsr_device *device, size_t bytes, int stream, const char *what,
                                    tsr_pool_block **block_out);
 void tsr_device_scratch_give(tsr_device *device, tsr_pool_block *block, int stream);
 
-/* Free what is only kept for the next time: blocks of the scratch pool, buffers for copies. */
+/* Free memory that is kept for reuse: blocks of the scratch pool, buffers for copies. */
 void tsr_device_trim(tsr_device *device);
 
-/* The kernels' scratch, a block of that pool: taken for the first that holds it, given back by the last that
- * drops it. Memory that programs run in holds it, and so may programs; a device that runs none has none. */
+/* The kernels' scratch, a block of the scratch pool: allocated for its first user, returned by the last.
+ * Arenas hold it, and so may programs; a device that runs no programs has none. */
 tsr_status tsr_device_hold_scratch(tsr_device *device);
 void tsr_device_drop_scratch(tsr_device *device);
 
-/* The device's download, of its process to all of them; every process calls. */
+/* A download from the device, shared by its process with all processes; a collective call of the
+ * processes. */
 tsr_status tsr_device_fetch(tsr_device *device, void *dst, size_t dst_stride, const void *src,
                             size_t src_stride, size_t width, size_t height);
 

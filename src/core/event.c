@@ -38,7 +38,7 @@ int tsr_event_polls(uint64_t ns)
     enum { SAMPLE = 200, TRIES = 3 };
     _Atomic bool flag = false;
     uint64_t best = UINT64_MAX;
-    for (int try = 0; try < TRIES; try++) { /* the least: an interrupt makes a try longer, nothing shorter */
+    for (int try = 0; try < TRIES; try++) { /* a minimum, since interrupts can only lengthen a try */
         uint64_t start = tsr_clock_ns();
         for (int i = 0; i < SAMPLE && !is_set(&flag); i++)
             tsr_relax();
@@ -63,7 +63,7 @@ void tsr_event_destroy(tsr_event *event)
     (void)event;
 }
 
-/* Sleep while the word has that value; false when the deadline has passed. */
+/* Sleep while the word equals `seen`; false when the deadline has passed. */
 static bool sleep_once(tsr_event *event, uint32_t seen, uint64_t deadline_ns)
 {
     struct timespec until = {(time_t)(deadline_ns / NS_PER_S), (long)(deadline_ns % NS_PER_S)};
@@ -100,8 +100,8 @@ void tsr_event_destroy(tsr_event *event)
     pthread_mutex_destroy(&event->mutex);
 }
 
-/* Condition variables count in wall-clock time by default, and not every system lets one choose: wait in
- * short steps, so that a changed clock costs one step. */
+/* Condition variables use wall-clock time by default, and some systems allow no other clock. Waiting in
+ * short steps limits the effect of a clock change to one step. */
 static bool sleep_once(tsr_event *event, uint32_t seen, uint64_t deadline_ns)
 {
     enum { STEP_NS = 100000000 };
@@ -131,9 +131,9 @@ void tsr_event_wake_all(tsr_event *event)
 
 #endif
 
-/* Sleep as long, or, if that is sooner, for SLICE_NS. A sleeper that wakes late by STOPPED_NS was stopped, as
- * its process was from a terminal or with the virtual machine; what others had no time for either is added to
- * the deadline. False when the deadline has passed. */
+/* Sleep until the deadline, but at most for SLICE_NS. Waking late by STOPPED_NS means that the process was
+ * stopped (from a terminal, or with its virtual machine); the deadline is extended by this time, in which
+ * the other threads made no progress either. False when the deadline has passed. */
 static bool sleep_awhile(tsr_event *event, uint32_t seen, uint64_t *deadline_ns)
 {
     enum { SLICE_NS = NS_PER_S, STOPPED_NS = NS_PER_S / 10 };

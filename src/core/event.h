@@ -1,10 +1,10 @@
 /* How one thread waits for another: poll for a while, then sleep until notified.
  *
- * What is waited for is any condition on sequentially consistent atomics ("the phase has changed", "every
- * rank has arrived or the communicator was aborted"). Who makes a condition true stores to those atomics and
- * then calls tsr_event_notify(), which costs one load while nobody sleeps. No wake-up is lost: a sleeper
- * first announces itself and then looks once more, a notifier first stores and then looks for sleepers, all
- * four in one total order, so at least one of them sees the other.
+ * A thread waits for any condition on sequentially consistent atomics ("the phase has changed", "every
+ * rank has arrived or the communicator was aborted"). The thread that makes a condition true stores to
+ * those atomics and then calls tsr_event_notify(), which costs one load while no thread sleeps. No wake-up
+ * is lost: a sleeper first announces itself and then checks again, a notifier first stores and then checks
+ * for sleepers. All four are in one total order, so at least one sees the other.
  *
  *     static bool is_open(void *what) { return atomic_load(&((door *)what)->open); }
  *     waiter:   tsr_event_wait(&door->event, is_open, door, polls, TSR_FOREVER);
@@ -35,7 +35,7 @@ typedef struct tsr_event {
 #endif
 } tsr_event;
 
-/* A condition. It may note its progress in `what`, which belongs to one waiter. */
+/* A condition. It may record its progress in `what`, which belongs to one waiter. */
 typedef bool (*tsr_condition)(void *what);
 
 #define TSR_FOREVER UINT64_MAX /* as a deadline */
@@ -43,8 +43,8 @@ typedef bool (*tsr_condition)(void *what);
 bool tsr_event_init(tsr_event *event); /* false when the system refuses */
 void tsr_event_destroy(tsr_event *event);
 
-/* Sleep until the condition holds, looking at it after every notification. False once deadline_ns
- * (tsr_clock_ns(), TSR_FOREVER for none) has passed and it still does not. Time for which the process was
+/* Sleep until the condition holds; it is evaluated after every notification. False if it does not hold
+ * once deadline_ns (tsr_clock_ns(), TSR_FOREVER for none) has passed. Time for which the process was
  * stopped does not count. */
 bool tsr_event_sleep(tsr_event *event, tsr_condition condition, void *what, uint64_t deadline_ns);
 
@@ -53,14 +53,14 @@ void tsr_event_wake_all(tsr_event *event);
 /* Monotonic nanoseconds. */
 uint64_t tsr_clock_ns(void);
 
-/* now + timeout; 0 means for ever. */
+/* now + timeout; 0: no deadline. */
 uint64_t tsr_deadline_ns(uint64_t timeout_ns);
 
-/* How many polls of tsr_event_wait() take about `ns`, measured: a pause instruction takes from 1 to 140
- * cycles depending on the processor. */
+/* Polls of tsr_event_wait() that take about `ns`, measured: a pause instruction takes from 1 to 140 cycles
+ * depending on the processor. */
 int tsr_event_polls(uint64_t ns);
 
-/* Tell the processor that this is a polling loop. */
+/* Hint to the processor: a polling loop. */
 static inline void tsr_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)
@@ -70,7 +70,7 @@ static inline void tsr_relax(void)
 #endif
 }
 
-/* Look at a condition polls + 1 times. */
+/* Evaluate a condition polls + 1 times. */
 static inline bool tsr_event_poll(tsr_condition condition, void *what, int polls)
 {
     for (int i = 0; i <= polls; i++) {
@@ -81,7 +81,7 @@ static inline bool tsr_event_poll(tsr_condition condition, void *what, int polls
     return false;
 }
 
-/* As tsr_event_sleep(), but look `polls` times before sleeping. */
+/* As tsr_event_sleep(), but poll `polls` times before sleeping. */
 static inline bool tsr_event_wait(tsr_event *event, tsr_condition condition, void *what, int polls,
                                   uint64_t deadline_ns)
 {

@@ -1,5 +1,4 @@
-/* The library's own allocations; see mem.h for why they have one door. The functions
- * built on them are in mem_array.c. */
+/* The allocation functions of mem.h. Functions built on them are in mem_array.c. */
 #include "core/mem.h"
 
 #include <stdlib.h>

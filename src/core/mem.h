@@ -10,8 +10,8 @@
 
 #include "core/status.h"
 
-/* Zeroed array of `count` elements of `size` bytes; NULL on overflow or shortage, or never for count 0 (one
- * byte is allocated then). Freed with tsr_mem_free. */
+/* Zeroed array of `count` elements of `size` bytes; NULL on overflow or shortage. Count 0 allocates one
+ * byte. Freed with tsr_mem_free. */
 void *tsr_mem_calloc(size_t count, size_t size);
 
 /* As realloc(), with the product checked; the new part is not zeroed. The old block survives a failure. */
@@ -36,7 +36,7 @@ static inline bool tsr_add_size(size_t a, size_t b, size_t *out)
     return !__builtin_add_overflow(a, b, out);
 }
 
-/* Round up to a power-of-two alignment. The caller knows that it cannot overflow. */
+/* Round up to a power-of-two alignment. The caller ensures that it cannot overflow. */
 static inline size_t tsr_align_up(size_t value, size_t alignment)
 {
     return (value + alignment - 1) & ~(alignment - 1);

@@ -1,5 +1,5 @@
-/* What is built on tsr_mem_calloc. Not in mem.c, because the tests replace tsr_mem_calloc at link time and
- * that reaches only calls that cross from one object file to another. */
+/* Functions built on tsr_mem_calloc. They are not in mem.c because the tests replace tsr_mem_calloc at
+ * link time, which affects only calls between object files. */
 #include "core/mem.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Names of the operations, and what those between devices have in common. */
+/* Names of the operations, and the collective of an op. */
 #include "core/op.h"
 
 #include <stddef.h>

@@ -41,7 +41,7 @@ typedef enum tsr_op_kind {
     TSR_OP_COUNT
 } tsr_op_kind;
 
-/* What an op that yields PARTIAL writes, and what the all-reduce adds up. */
+/* Element format of a PARTIAL value, which the all-reduce adds. */
 typedef enum tsr_reduce_type {
     TSR_REDUCE_EXACT = 0, /* int64 fixed point (core/quant/fixed.h) */
     TSR_REDUCE_F32 = 1,   /* float; depends on the split */
@@ -87,15 +87,14 @@ typedef struct tsr_op_rms_norm {
 
 /* y[t][r] = sum_k w[r][k] * x[t][k].
  *
- * partial == false: f32 y, each row one sum over k in a fixed order.
- * partial == true: K is cut into granules of `granule` elements, counted from the first column held here (the
- * last may be shorter); each granule is one f32 sum in the same fixed order, then
+ * partial == false: f32 y, each row one sum over k in a fixed order. partial == true: K is cut into
+ * granules of `granule` elements, counted from the first column held here (the last granule may be
+ * shorter); each granule is one f32 sum in the same fixed order, then
  *
  *     EXACT: y is int64, the sum of tsr_fixed_from_f32(granule sum); out of `limit` raises the device's
  *            range fault;
  *     F32:   y is f32, the sum of granule sums in order;
- *     BF16:  y is bfloat16, one f32 sum over all of k, rounded once.
- */
+ *     BF16:  y is bfloat16, one f32 sum over all of k, rounded once. */
 typedef struct tsr_op_mul_mat {
     tsr_type type;
     const void *w;   /* first element held here; no byte past the last row's last block may be read */
@@ -105,8 +104,8 @@ typedef struct tsr_op_mul_mat {
     int64_t x_stride; /* elements */
     int64_t n_tokens;
     bool partial;
-    tsr_reduce_type reduce; /* of the program; where it is not EXACT, sums need not be the same for one token
-                               and many, even if this is no partial */
+    tsr_reduce_type reduce; /* of the program; where it is not EXACT, sums may differ between one token and
+                             * many, even if `partial` is false */
     int64_t granule;
     float limit;
     void *y;          /* [n_tokens][y_stride], n_rows used */
@@ -114,15 +113,15 @@ typedef struct tsr_op_mul_mat {
     int x_bits;       /* of the integers that activations beside quantized weights become: 16 (or 0), or 8 */
 } tsr_op_mul_mat;
 
-/* Whether activations are of 8 bits. GPUs have 16, whatever an op's x_bits is. */
+/* Whether activations are rounded to 8 bits. GPUs use 16, whatever an op's x_bits is. */
 static inline bool tsr_op_takes_bytes(int x_bits)
 {
     return x_bits == 8;
 }
 
-/* Rotary embedding of the first n_rot elements of each head, from a table made once per step:
- * table[t][2 i] = cos, table[t][2 i + 1] = sin of token t's angle i, i < n_rot / 2.
- * interleaved: pairs (2i, 2i + 1) (llama); else pairs (i, i + n_rot / 2) (neox). x may equal y. */
+/* Rotary embedding of the first n_rot elements of each head, from a table made once per step: table[t][2
+ * i] = cos, table[t][2 i + 1] = sin of token t's angle i, i < n_rot / 2. interleaved: pairs (2i, 2i + 1)
+ * (llama); otherwise pairs (i, i + n_rot / 2) (neox). x may equal y. */
 typedef struct tsr_op_rope {
     const float *x;     /* [n_tokens][n_heads][head_dim], dense */
     const float *table; /* [n_tokens][n_rot] */
@@ -131,9 +130,9 @@ typedef struct tsr_op_rope {
     bool interleaved;
 } tsr_op_rope;
 
-/* Where one layer's keys and values lie on one device, and which page holds which token. Position p of a
- * sequence lies in page page_table[seq_row][p / page_tokens], slot p % page_tokens. Inside a page a layer
- * has, for K and for V, [n_heads][page_tokens][head_dim] elements of type_k / type_v. */
+/* Addresses of one layer's keys and values on one device. Position p of a sequence is stored in page
+ * page_table[seq_row][p / page_tokens], slot p % page_tokens. Inside a page a layer has, for K and for V,
+ * [n_heads][page_tokens][head_dim] elements of type_k / type_v. */
 typedef struct tsr_kv_view {
     unsigned char *base; /* page 0 */
     size_t page_bytes;
@@ -143,7 +142,7 @@ typedef struct tsr_kv_view {
     int64_t n_heads, head_dim, page_tokens; /* n_heads: KV heads held here */
 } tsr_kv_view;
 
-/* Which sequence and position each token of the batch has (device memory, refilled every step). */
+/* Sequence and position of each token of the batch (device memory, refilled every step). */
 typedef struct tsr_kv_index {
     const int32_t *page_table; /* [rows][table_stride] page numbers */
     int64_t table_stride;
@@ -164,9 +163,9 @@ enum { TSR_MAX_HEAD_DIM = 1024 };
 
 /* y[t][h] = sum_p softmax_p(scale * q[t][h] . k[p][h / group]) v[p][h / group] over positions p in
  * (position[t] - window, position[t]] (window 0: from 0); scores pass through softcap * tanh(s / softcap)
- * when softcap > 0. Online softmax in one fixed order, which pages and positions alone decide. A head's sink
- * joins the softmax as one more score, behind all others, that has no value: it takes weight from the
- * positions and gives nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
+ * when softcap > 0. Online softmax in one fixed order, which depends on pages and positions only. A head's
+ * sink is one more score of the softmax, after all others, without a value: it takes weight from the
+ * positions and adds nothing (arXiv:2309.17453 has the idea, gpt-oss learns one per head). */
 typedef struct tsr_op_attention {
     tsr_kv_view kv;
     tsr_kv_index index;
@@ -178,7 +177,7 @@ typedef struct tsr_op_attention {
     const float *sinks; /* [n_heads]; NULL: none */
 } tsr_op_attention;
 
-/* Of FFNs without a gate the activation is a gate of itself: gate and up are one. */
+/* An FFN without a gate applies the activation as its own gate: gate and up are the same buffer. */
 typedef enum tsr_glu_kind {
     TSR_GLU_SILU = 0,
     TSR_GLU_GELU_TANH = 1,
@@ -258,41 +257,41 @@ typedef struct tsr_op_copy {
     int64_t n, n_rows;
 } tsr_op_copy;
 
-/* How a router's logits become probabilities. */
+/* Conversion of a router's logits to probabilities. */
 typedef enum tsr_gating {
     TSR_GATING_SOFTMAX = 0, /* over all experts */
-    TSR_GATING_SIGMOID      /* of each by itself */
+    TSR_GATING_SIGMOID      /* each expert independently */
 } tsr_gating;
 
-/* Which experts each token uses: the n_used of the largest logits, or, with a bias, of the largest
- * probability + bias; the lower index first among equals, and a NaN is less than any number. The chosen ones'
- * weights are their probabilities, divided by their sum (`normalize`; a softmax over all becomes one over the
- * chosen), times `scale`. Fills all of `routing`. */
+/* Selects the experts of each token: the n_used largest logits, or, with a bias, the largest probability +
+ * bias; the lower index first among equals, and a NaN is less than any number. The weights are the
+ * selected experts' probabilities, divided by their sum (`normalize`; a softmax over all becomes one over
+ * the selected), times `scale`. Fills all of `routing`. */
 typedef struct tsr_op_route {
     const float *logits; /* [n_tokens][n_experts], dense */
-    const float *bias;   /* [n_experts], for choosing only; NULL: none */
+    const float *bias;   /* [n_experts], for selecting only; NULL: none */
     tsr_routing routing;
     tsr_gating gating;
     bool normalize;
     float scale;
 } tsr_op_route;
 
-/* One matrix of every expert that a device holds, from the first of them on. */
+/* One matrix of every expert that a device holds, starting with the first of them. */
 typedef struct tsr_expert_matrix {
     tsr_type type;
     const void *data; /* no byte past the last row's last block may be read */
     size_t row_stride, expert_stride;
 } tsr_expert_matrix;
 
-/* The experts [begin, end) that a device holds; slots of others are not its business, though it may read what
- * their rows of activations happen to hold. */
+/* The experts [begin, end) that a device holds. Results of other experts' slots are unused, though their
+ * rows of activations may be read. */
 typedef struct tsr_expert_range {
     int64_t begin, end;
 } tsr_expert_range;
 
-/* A bias of each of the experts `held`, from the first of them on. */
+/* A bias of each of the experts `held`, starting with the first of them. */
 typedef struct tsr_expert_bias {
-    const float *data; /* NULL: there is none */
+    const float *data; /* NULL: no bias */
     int64_t stride;    /* elements from one expert to the next */
     tsr_expert_range held;
 } tsr_expert_bias;
@@ -313,15 +312,15 @@ typedef struct tsr_op_experts_glu {
     float *y;       /* [n_slots][n_rows], dense */
 } tsr_op_experts_glu;
 
-/* y[t][r] = sum over the slots s of token t whose expert e is held here, of weight[s] * sum_k down[e][r][k] *
- * x[s][k]; zeros where there are none. K is cut into granules as in mul_mat, and a granule's sum is
- * multiplied with the weight, rounded to f32. EXACT: y is int64, the sum of tsr_fixed_from_f32() of these
- * products, hence the same whether columns or whole experts are divided; out of `limit` raises the range
- * fault. F32: experts ascending, granules in order. BF16: slots in order, each one f32 sum over k; rounded
- * once.
+/* y[t][r] = sum over the slots s of token t whose expert e is held here, of weight[s] * sum_k
+ * down[e][r][k] * x[s][k]; zeros if there is no such slot. K is cut into granules as in mul_mat, and a
+ * granule's sum is multiplied by the weight, rounded to f32. EXACT: y is int64, the sum of
+ * tsr_fixed_from_f32() of these products, hence the same whether columns or whole experts are divided; out
+ * of `limit` raises the range fault. F32: experts ascending, granules in order. BF16: slots in order, each
+ * one f32 sum over k; rounded once.
  *
- * weight[s] * bias[e][r] is one more such product, behind those of e's granules. Experts' biases are held by
- * one device each, whatever else it holds of them. */
+ * weight[s] * bias[e][r] is one more such product, after those of e's granules. The bias of an expert is
+ * held by exactly one device, independently of the expert's weights. */
 typedef struct tsr_op_experts_down {
     int x_bits; /* as in tsr_op_mul_mat */
     tsr_expert_matrix down;
@@ -333,16 +332,16 @@ typedef struct tsr_op_experts_down {
     tsr_reduce_type reduce;
     int64_t granule;
     float limit;
-    bool onto; /* y holds a sum already, to which this one is added; two that stay in range fit 64 bits */
+    bool onto; /* add to the sum that y holds; two that stay in range fit 64 bits */
     void *y;   /* [n_tokens][n_rows], dense */
 } tsr_op_experts_down;
 
 struct tsr_collective; /* core/comm.h */
 
-/* Sum of every contributing rank's partial, as f32, on every participating rank:
- * y[i] = to_f32(sum over ranks partial[rank][i]) (+ residual[i]). residual may equal y.
- * F32 is added in rank order, BF16 in f32 in rank order and rounded to bfloat16 once, before the residual;
- * NCCL has an order of its own for both, and rounds BF16 at every step. */
+/* Sum of every contributing rank's partial, as f32, on every participating rank: y[i] = to_f32(sum over
+ * ranks partial[rank][i]) (+ residual[i]). residual may equal y. F32 is added in rank order. BF16 is added
+ * in f32 in rank order and rounded to bfloat16 once, before the residual. NCCL uses its own order for
+ * both, and rounds BF16 at every step. */
 typedef struct tsr_op_all_reduce {
     struct tsr_collective *collective;
     const float *residual; /* NULL = none */
@@ -350,7 +349,7 @@ typedef struct tsr_op_all_reduce {
     int64_t n;
 } tsr_op_all_reduce;
 
-/* Rows of a [n, n_rows] tensor SPLIT along n become whole on every participating rank. Rank r's part is
+/* Gathers a [n, n_rows] tensor SPLIT along n on every participating rank. Rank r's part is
  * collective->partial[r], [n_rows][count of r] dense. */
 typedef struct tsr_op_all_gather {
     struct tsr_collective *collective;
@@ -358,7 +357,7 @@ typedef struct tsr_op_all_gather {
     int64_t n, n_rows;
 } tsr_op_all_gather;
 
-/* Hand-over of n f32 elements from one rank to another: SEND publishes them (the sender may then reuse x),
+/* Transfer of n f32 elements from one rank to another: SEND publishes them (the sender may then reuse x),
  * RECV waits and copies. */
 typedef struct tsr_op_send {
     struct tsr_collective *collective;
@@ -374,7 +373,7 @@ typedef struct tsr_op_recv {
 
 typedef struct tsr_op {
     tsr_op_kind kind;
-    const char *name; /* of the tensor it makes, for messages and traces; outlives the program */
+    const char *name; /* of its result, for messages and traces; must outlive the program */
     union {
         tsr_op_get_rows get_rows;
         tsr_op_rms_norm rms_norm;
@@ -406,7 +405,7 @@ static inline bool tsr_op_floats_overlap(const float *a, int64_t n_a, const floa
     return (uintptr_t)a < (uintptr_t)(b + n_b) && (uintptr_t)b < (uintptr_t)(a + n_a);
 }
 
-/* The collective that an op of such a kind refers to; NULL for all others. */
+/* The collective that an op refers to; NULL for kinds without one. */
 struct tsr_collective *tsr_op_collective(const tsr_op *op);
 
 /* "mul_mat", "all_reduce", ...; never NULL. */

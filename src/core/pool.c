@@ -1,4 +1,5 @@
-/* See pool.h. The blocks are one list; a pool has a few dozen at most, so it is simply walked. */
+/* Memory pools; see pool.h. The blocks are one list, which is searched linearly: a pool has a few dozen at
+ * most. */
 #include "core/pool.h"
 
 #include <pthread.h>
@@ -6,14 +7,14 @@
 
 #include "core/mem.h"
 
-enum { SMALLEST_BYTES = 4096, STEPS = 4 }; /* a page; classes to a power of two */
+enum { SMALLEST_BYTES = 4096, STEPS = 4 }; /* a page; size classes per power of two */
 
 struct tsr_pool {
     const tsr_pool_source *source;
     void *user;
     const char *name;
     size_t most_bytes;
-    pthread_mutex_t lock; /* of all below */
+    pthread_mutex_t lock; /* protects all members below */
     tsr_pool_block *blocks;
     tsr_pool_stats stats;
 };
@@ -81,7 +82,7 @@ out:
     return status;
 }
 
-/* Whether work that begins on `stream` now comes after all that used the block. */
+/* Whether work that begins on `stream` now runs after the last use of the block. */
 static bool in_order(tsr_pool *pool, tsr_pool_block *block, int stream)
 {
     if (block->pending && block->stream != stream && pool->source->passed(pool->user, block->point))
@@ -89,8 +90,8 @@ static bool in_order(tsr_pool *pool, tsr_pool_block *block, int stream)
     return !block->pending || block->stream == stream;
 }
 
-/* The smallest free block that is large enough, but not so large that most of it would lie idle. `any`: one
- * that must be waited for, too. */
+/* The smallest free block that is large enough and not mostly wasted. `any`: includes blocks that must be
+ * waited for. */
 static tsr_pool_block *find_block(tsr_pool *pool, size_t bytes, int stream, bool any)
 {
     tsr_pool_block *best = NULL;
@@ -124,8 +125,8 @@ static bool has_room(const tsr_pool *pool, size_t bytes)
     return bytes <= pool->most_bytes && pool->stats.held <= pool->most_bytes - bytes;
 }
 
-/* One that is free in time; else a new one; else one to wait for; else a new one in place of all that are
- * free. */
+/* In this order: a block that is free in time; a new one; one to wait for; a new one in place of all free
+ * blocks. */
 static tsr_status find_or_add(tsr_pool *pool, size_t bytes, int stream, const char *what,
                               tsr_pool_block **block_out)
 {
@@ -138,7 +139,8 @@ static tsr_status find_or_add(tsr_pool *pool, size_t bytes, int stream, const ch
     }
     if (!block && (block = find_block(pool, bytes, stream, true)) != NULL) {
         status = pool->source->wait(pool->user, stream, block->point);
-        block->pending &= stream != TSR_POOL_HOST || status != TSR_OK; /* the next may be on a third stream */
+        block->pending &= stream != TSR_POOL_HOST || status != TSR_OK; /* the next user may be on a third
+                                                                        * stream */
         if (status != TSR_OK)
             return status;
         tsr_fail_clear();
@@ -174,7 +176,7 @@ tsr_status tsr_pool_take(tsr_pool *pool, size_t bytes, int stream, const char *w
     return status;
 }
 
-/* A block whose last use cannot be marked is given up: the source waits for whatever uses it. */
+/* A block whose last use cannot be marked is released: the source waits for its users. */
 void tsr_pool_give(tsr_pool *pool, tsr_pool_block *block, int stream)
 {
     tsr_status status = TSR_OK;
@@ -183,7 +185,7 @@ void tsr_pool_give(tsr_pool *pool, tsr_pool_block *block, int stream)
     pthread_mutex_lock(&pool->lock);
     pool->stats.n_taken--;
     pool->stats.taken -= block->bytes;
-    block->what = NULL; /* what was pending when it was taken may be still */
+    block->what = NULL; /* work pending when the block was taken may still be pending */
     if (stream != TSR_POOL_HOST && pool->source->mark) {
         status = pool->source->mark(pool->user, stream, &block->point);
         block->stream = stream;

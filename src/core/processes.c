@@ -1,4 +1,4 @@
-/* Processes in step; see processes.h. */
+/* Agreement between processes; see processes.h. */
 #include "core/processes.h"
 
 #include <pthread.h>
@@ -11,28 +11,28 @@
 #include "core/mem.h"
 
 enum { SENTENCE_BYTES = 512, CHUNK_BYTES = 1 << 20, MAX_PROCESSES = 64 };
-enum { POLLS = 1000 }; /* of a waiting thread, before it gives way */
+enum { POLLS = 1000 }; /* of a waiting thread, before it yields */
 
-/* What a process brings to an exchange. */
+/* The contribution of a process to an exchange. */
 typedef struct report {
-    int32_t status, call; /* of which call, as a number that its name gives */
-    int32_t mark;         /* of its arguments; 0: nothing is said of them */
+    int32_t status, call; /* status, and a number of the call, derived from its name */
+    int32_t mark;         /* fingerprint of its arguments; 0: none */
 } report;
 
 struct tsr_processes {
     tsr_transport transport;
-    void *all; /* the group of all processes, for what is exchanged here */
+    void *all; /* the group of all processes, for the exchanges of this file */
     uint64_t timeout_ns;
     report reports[MAX_PROCESSES];
     char sentence[SENTENCE_BYTES];
-    tsr_status pending; /* another's failure that was met before the end of the call, with its `sentence` */
+    tsr_status pending; /* another process's failure seen before the end of the call, with its `sentence` */
     pthread_mutex_t lock;
-    _Atomic bool lost; /* and why, written once under the lock before */
+    _Atomic bool lost; /* `reason` is written once before, under the lock */
     char reason[SENTENCE_BYTES];
     unsigned char chunk[CHUNK_BYTES];
 };
 
-/* -- waiting and being lost -- */
+/* -- waiting and losing the processes -- */
 
 void tsr_processes_lose(tsr_processes *p, const char *reason)
 {
@@ -54,14 +54,14 @@ tsr_status tsr_processes_check(const tsr_processes *p)
     if (!tsr_processes_are_lost(p))
         return TSR_OK;
     return tsr_fail(TSR_ERR_DEVICE_LOST,
-                    "process %d of %d: the processes of the runtime are lost to each other: %s; close it and "
-                    "start all of them anew",
+                    "process %d of %d: the processes of the runtime are out of step: %s; close it and "
+                    "restart all of them",
                     p->transport.rank, p->transport.n_ranks, p->reason);
 }
 
-/* Poll at first, since others are microseconds away; then give way to whoever else wants the processor. What
- * takes long is mostly a large sum, which many MPI libraries move on only while they are asked: naps begin
- * where it cannot be that any more. */
+/* Poll at first, since other processes arrive within microseconds; then yield the processor. Long waits
+ * are mostly large sums, which many MPI libraries advance only while they are polled: the thread sleeps
+ * only after longer waits. */
 static void pause_before_look(int n_looks, uint64_t waited_ns)
 {
     enum { LONG_NS = 100000000, NAP_NS = 50000 };
@@ -89,13 +89,13 @@ bool tsr_processes_wait(tsr_processes *p, tsr_transfer *transfer, const _Atomic 
         else if (cancelled && atomic_load(cancelled))
             return false;
         else if (p->timeout_ns && waited >= p->timeout_ns)
-            tsr_processes_lose(p, "another process was waited for too long (transport_timeout_ns)");
+            tsr_processes_lose(p, "the wait for another process exceeded transport_timeout_ns");
         pause_before_look(i, waited);
     }
     return false;
 }
 
-/* Of what was started just now. */
+/* Wait for the transfer that was just started. */
 static tsr_status finish(tsr_processes *p, const char *problem, tsr_transfer *transfer)
 {
     if (problem)
@@ -122,7 +122,7 @@ static tsr_status broadcast(tsr_processes *p, int root, void *bytes, size_t n)
     return finish(p, p->transport.broadcast(p->transport.user, p->all, root, bytes, n, &transfer), &transfer);
 }
 
-/* Every process learns every other's report: a sum in which each has zeros in the others' places. */
+/* Gather the reports of all processes: a sum in which each has zeros in the others' places. */
 static tsr_status gather_reports(tsr_processes *p, report mine)
 {
     tsr_transfer transfer;
@@ -142,8 +142,8 @@ static tsr_status fetch_sentence(tsr_processes *p, int failed)
     return status;
 }
 
-/* One exchange. *failed_out: the first process that has failed, -1 if none;
- * its sentence is in p->sentence. */
+/* One exchange. *failed_out: the first process that has failed, -1 if none; its sentence is in
+ * p->sentence. */
 static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, uint64_t mark,
                            int *failed_out)
 {
@@ -164,22 +164,21 @@ static tsr_status exchange(tsr_processes *p, tsr_status mine, const char *what, 
         char text[SENTENCE_BYTES];
         snprintf(
             text, sizeof text,
-            "process %d is at %s, process %d at another call; all must make the same calls in the same order",
+            "process %d is in %s, process %d in another call; all must make the same calls in the same order",
             p->transport.rank, what, r);
         tsr_processes_lose(p, text);
         status = tsr_processes_check(p);
     }
     for (int r = 0; r < p->transport.n_ranks && status == TSR_OK; r++)
         if (p->reports[r].mark != own.mark)
-            return tsr_fail(
-                TSR_ERR_INVALID,
-                "%s: process %d has other arguments, or files, than process %d; they must be the same in "
-                "every process",
-                what, p->transport.rank, r);
+            return tsr_fail(TSR_ERR_INVALID,
+                            "%s: arguments or files of processes %d and %d differ; they must be the same in "
+                            "every process",
+                            what, p->transport.rank, r);
     return status;
 }
 
-/* The sentence of another process says which it is. */
+/* The sentence of another process's failure names this process. */
 static tsr_status failure_of(const tsr_processes *p, int failed)
 {
     const tsr_status status = (tsr_status)p->reports[failed].status;
@@ -188,8 +187,8 @@ static tsr_status failure_of(const tsr_processes *p, int failed)
     return tsr_fail(status, "process %d: %s", failed, p->sentence);
 }
 
-/* As failure_of(), before the end of the call in which the other has failed: it has come to that end and will
- * not come again. */
+/* As failure_of(), before the end of the call in which the other process failed: that process has already
+ * done its final exchange of this call. */
 static tsr_status failure_met(tsr_processes *p, int failed)
 {
     p->pending = failure_of(p, failed);
@@ -207,7 +206,7 @@ tsr_status tsr_processes_agree_on(tsr_processes *p, tsr_status mine, const char 
     int failed;
     if (!p)
         return mine;
-    if (atomic_load(&p->lost)) /* of which an aborted device is only the consequence */
+    if (atomic_load(&p->lost)) /* an aborted device is only a consequence of it */
         return mine == TSR_OK || mine == TSR_ERR_DEVICE ? tsr_processes_check(p) : mine;
     if (p->pending != TSR_OK) {
         const tsr_status pending = p->pending;
@@ -238,7 +237,7 @@ static void copy_rows(unsigned char *to, size_t to_stride, const unsigned char *
         memcpy(to + row * to_stride, from + row * from_stride, width);
 }
 
-/* Rows that lie apart go through the chunk, as many at once as it holds. */
+/* Rows that are not contiguous go through the chunk, as many at a time as fit. */
 static tsr_status broadcast_rows(tsr_processes *p, int root, unsigned char *rows, size_t stride, size_t width,
                                  size_t height)
 {
@@ -327,7 +326,7 @@ tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout
     p->timeout_ns = timeout_ns;
     const char *problem = transport->group_create(transport->user, ranks, transport->n_ranks, 0, &p->all);
     if (problem)
-        TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "process %d of %d does not reach the others: %s", transport->rank,
+        TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "process %d of %d cannot reach the others: %s", transport->rank,
                          transport->n_ranks, problem));
     *processes_out = p;
     p = NULL;

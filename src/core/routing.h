@@ -1,21 +1,21 @@
-/* Which experts the tokens of a step use, as a mixture-of-experts layer's ops hand it on: made by ROUTE, read
- * by the ops over experts.
+/* The routing of a step: the experts that its tokens use in a mixture-of-experts layer. Written by ROUTE,
+ * read by the ops over experts.
  *
  * A *slot* is one use of an expert by a token: slot t * n_used + j is token t's j-th expert. The ops work
- * expert by expert, so that an expert's weights are read once however many tokens use it; for that the slots
- * are also listed by expert. All of it is one activation of 4-byte words, whose size depends on the numbers
- * of tokens and experts alone, so its memory is planned like any other's. */
+ * expert by expert, so that an expert's weights are read once however many tokens use it; so the slots are
+ * also listed by expert. A routing is one activation of 4-byte words, whose size depends on the numbers of
+ * tokens and experts alone, so its memory is planned like any other. */
 #ifndef TSR_CORE_ROUTING_H
 #define TSR_CORE_ROUTING_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-/* The most experts of a layer; kernels keep as many numbers. */
+/* The most experts of a layer; size of the kernels' arrays. */
 enum { TSR_MAX_EXPERTS = 4096 };
 
-/* What the sum of chosen probabilities is taken for more than, so that none of them being left is no division
- * by zero (modeling_deepseek.py of huggingface.co/deepseek-ai/DeepSeek-V3). */
+/* Lower bound of the sum of selected probabilities, which avoids a division by zero (modeling_deepseek.py
+ * of huggingface.co/deepseek-ai/DeepSeek-V3). */
 #define TSR_ROUTE_LEAST_SUM 1e-20f
 
 typedef struct tsr_routing {
@@ -34,7 +34,7 @@ static inline int64_t tsr_routing_words(int64_t n_tokens, int64_t n_used, int64_
     return 3 * n_tokens * n_used + 2 * n_experts + 2;
 }
 
-/* The routing that lies in `memory`, of so many words. */
+/* The routing stored in `memory`, which has tsr_routing_words() words. */
 static inline tsr_routing tsr_routing_at(void *memory, int64_t n_tokens, int64_t n_used, int64_t n_experts)
 {
     const int64_t n_slots = n_tokens * n_used;

@@ -1,5 +1,5 @@
-/* What every layer may know of a runtime: its devices, their communicator and the log sink. The runtime is
- * opened in src/runtime, the only place that knows which kinds of devices there are. */
+/* The part of a runtime that every layer may use: its devices, their communicator and the log sink. The
+ * runtime is opened in src/runtime, the only folder that depends on the kinds of devices. */
 #ifndef TSR_CORE_RUNTIME_H
 #define TSR_CORE_RUNTIME_H
 
@@ -15,14 +15,14 @@ struct tsr_runtime {
     int n_devices;
     tsr_device **devices; /* [n_devices], devices[i]->index == i */
     tsr_comm *comm;
-    tsr_processes *processes; /* NULL: this one is alone */
+    tsr_processes *processes; /* NULL: single process */
     tsr_logger logger;
     tsr_device_rates *rates;  /* [n_devices] as described; NULL where no_alloc */
     bool no_alloc;            /* planning: devices are descriptions, nothing is allocated on them */
     struct tsr_model *models; /* src/model keeps the list of open models here */
     void *buffer_types;       /* src/alloc keeps its cache here */
     void (*buffer_types_destroy)(void *buffer_types);
-    tsr_tracked *tracked; /* what exists on it */
+    tsr_tracked *tracked; /* the objects that exist on it */
     void *private_data;   /* src/runtime's own */
 };
 

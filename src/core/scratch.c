@@ -1,4 +1,4 @@
-/* A device's scratch: memory for a while, from a pool whose blocks are ordinary allocations of the device (on
+/* A device's scratch: temporary memory from a pool whose blocks are ordinary allocations of the device (on
  * a GPU with virtual memory management those of a granule and more are mappings), charged as scratch. */
 #include "core/device.h"
 
@@ -78,8 +78,7 @@ out:
     return status;
 }
 
-/* Programs are gone by now. A device without any keeps nothing, so that what is planned for it is what it
- * has. */
+/* Programs are destroyed by now. A device without any keeps nothing, so that its use equals the plan. */
 void tsr_device_drop_scratch(tsr_device *device)
 {
     if (--device->scratch_users > 0)

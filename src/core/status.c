@@ -47,7 +47,7 @@ const char *tsr_last_error(void)
 
 void tsr_fail_store(const char *format, ...)
 {
-    /* Formatted aside first: an argument may be the old message. */
+    /* Formatted into a copy first: an argument may be the old message. */
     char text[MESSAGE_BYTES];
     va_list args;
     va_start(args, format);
@@ -58,7 +58,7 @@ void tsr_fail_store(const char *format, ...)
 
 void tsr_fail_prefix(const char *format, ...)
 {
-    char text[2 * MESSAGE_BYTES + 2]; /* both sentences whole; the end is cut off when they are stored */
+    char text[2 * MESSAGE_BYTES + 2]; /* holds both sentences; the end is cut off when they are stored */
     va_list args;
     va_start(args, format);
     int used = vsnprintf(text, MESSAGE_BYTES, format, args);

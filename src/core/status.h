@@ -1,4 +1,4 @@
-/* Inside the library: how a failure is written down and passed up. */
+/* How failures are recorded and passed up inside the library. */
 #ifndef TSR_CORE_STATUS_H
 #define TSR_CORE_STATUS_H
 
@@ -13,17 +13,17 @@ static inline tsr_status tsr_failed(tsr_status status)
 }
 
 /* Store the sentence for tsr_last_error(); the value of the expression is `status`. Called by the function
- * that first detects the failure; callers only pass the status up. (A macro, so that the compiler sees that
- * the status is not TSR_OK and knows which variables are set where.) */
+ * that first detects the failure; callers only pass the status up. (A macro, so that the compiler sees
+ * that the status is not TSR_OK and can tell which variables are set.) */
 #define tsr_fail(status, ...) (tsr_fail_store(__VA_ARGS__), tsr_failed(status))
 void tsr_fail_store(const char *format, ...) TSR_PRINTF(1, 2);
 
-/* Put "context: " in front of the stored sentence; the value is `status`. For a caller that alone knows which
- * object (file, tensor) was meant. */
+/* Put "context: " in front of the stored sentence; the value is `status`. For a caller that alone has the
+ * name of the object (file, tensor). */
 #define tsr_fail_in(status, ...) (tsr_fail_prefix(__VA_ARGS__), tsr_failed(status))
 void tsr_fail_prefix(const char *format, ...) TSR_PRINTF(1, 2);
 
-/* Forget the stored sentence (a failure that was handled must not surface later). */
+/* Drop the stored sentence, so that a handled failure is not reported by an unrelated call. */
 void tsr_fail_clear(void);
 
 /* In a function with `tsr_status status` and a label `out`: leave through `out` on failure. */
@@ -34,7 +34,7 @@ void tsr_fail_clear(void);
             goto out;          \
     } while (0)
 
-/* One formatted line to the sink, if it wants that level; `logger` may be NULL. */
+/* Write one formatted line to the sink, if the level is enabled; `logger` may be NULL. */
 void tsr_log(const tsr_logger *logger, tsr_log_level level, const char *format, ...) TSR_PRINTF(3, 4);
 
 TSR_END_DECLS

@@ -1,6 +1,6 @@
-/* What a tensor's shape and placement mean in elements and bytes. Everything that walks shards (allocation,
- * copies, views of files, compiled programs) goes through tsr_placement_window(), so that there is one place
- * that knows how a shard map cuts a tensor. */
+/* A tensor's shape and placement in elements and bytes. Everything that iterates over shards (allocation,
+ * copies, views of files, compiled programs) calls tsr_placement_window(), the one function that applies a
+ * shard map to a tensor. */
 #include "core/tensor.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ tsr_status tsr_tensor_init(tsr_tensor *tensor, tsr_runtime *rt, tsr_type type, c
 {
     name = name ? name : "";
     if (!tsr_type_known((int)type))
-        return tsr_fail(TSR_ERR_INVALID, "tensor %.63s: %d is no known element type", name, (int)type);
+        return tsr_fail(TSR_ERR_INVALID, "tensor %.63s: unknown element type %d", name, (int)type);
     int64_t n_rows = 1;
     bool fits = true;
     for (int i = 0; i < 4; i++) {
@@ -41,10 +41,9 @@ tsr_status tsr_tensor_init(tsr_tensor *tensor, tsr_runtime *rt, tsr_type type, c
     }
     int64_t block = tsr_type_block_elems(type);
     if (ne[0] % block != 0)
-        return tsr_fail(
-            TSR_ERR_INVALID,
-            "tensor %.63s: rows of %lld elements are no whole number of %s blocks, which have %lld", name,
-            (long long)ne[0], tsr_type_name(type), (long long)block);
+        return tsr_fail(TSR_ERR_INVALID,
+                        "tensor %.63s: rows of %lld elements are not whole %s blocks of %lld", name,
+                        (long long)ne[0], tsr_type_name(type), (long long)block);
     size_t row = tsr_type_row_bytes(type, ne[0]), bytes;
     if (!fits || row == 0 || !tsr_mul_size(row, (size_t)n_rows, &bytes) || bytes > PTRDIFF_MAX)
         return tsr_fail(
@@ -79,7 +78,7 @@ static tsr_status check_map(const tsr_tensor *tensor, const tsr_placement *place
         if (tsr_shard_map_count(map, d) > 0 && !(placement->devices >> d & 1))
             return tsr_fail(TSR_ERR_INVALID,
                             "tensor %s: the shard map gives a part to device %s, which is not "
-                            "one of its devices",
+                            "in its device mask",
                             tensor->name, tensor->rt->devices[d]->name);
         if (placement->axis == 0 && tsr_shard_map_first(map, d) % block != 0)
             return tsr_fail(TSR_ERR_INVALID,
@@ -95,8 +94,7 @@ tsr_status tsr_placement_check(const tsr_tensor *tensor, const tsr_placement *pl
 {
     int n_devices = tensor->rt->n_devices;
     if (placement->devices == 0 || (n_devices < 64 && placement->devices >> n_devices != 0))
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tensor %s: device mask %#llx names no device, or one beyond the %d there are",
+        return tsr_fail(TSR_ERR_INVALID, "tensor %s: device mask %#llx is empty or exceeds the %d devices",
                         tensor->name, (unsigned long long)placement->devices, n_devices);
     if (placement->sharding == TSR_SHARDING_SPLIT)
         return check_map(tensor, placement);

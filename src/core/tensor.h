@@ -1,4 +1,4 @@
-/* A tensor: shape, how it was made, and where its bytes are on each device. */
+/* A tensor: its shape, its op, and the addresses of its bytes on each device. */
 #ifndef TSR_CORE_TENSOR_H
 #define TSR_CORE_TENSOR_H
 
@@ -14,8 +14,8 @@
 
 enum { TSR_MAX_NAME = 64, TSR_MAX_SRC = 6 };
 
-/* Where a tensor lives. SPLIT along axis 1 divides rows, along axis 0 columns. A device outside `devices` has
- * nothing of it; a device inside may still have an empty shard. */
+/* Where a tensor is stored. SPLIT along axis 1 divides rows, along axis 0 columns. A device outside
+ * `devices` has nothing of it; a device in the mask may have an empty shard. */
 typedef struct tsr_placement {
     tsr_sharding sharding;
     int axis;
@@ -32,15 +32,15 @@ typedef struct tsr_shard {
 struct tsr_buffer;
 
 struct tsr_tensor {
-    tsr_runtime *rt; /* whose devices hold it */
+    tsr_runtime *rt; /* its devices hold the tensor */
     char name[TSR_MAX_NAME];
     tsr_type type;
     int64_t ne[4];
     tsr_placement placement;
-    struct tsr_buffer *buffer; /* that holds its shards; NULL for tensors computed by a graph */
+    struct tsr_buffer *buffer; /* holds its shards; NULL for tensors computed by a graph */
     tsr_shard *shards;         /* [n_devices of the runtime]; NULL until allocated */
 
-    /* The buffer's list of its tensors: the next one, and what points to this one (src/alloc). */
+    /* List of the buffer's tensors: the next one, and the pointer to this one (src/alloc). */
     tsr_tensor *buffer_next, **buffer_link;
 
     /* For nodes of a graph (src/graph). */
@@ -59,14 +59,15 @@ static inline int64_t tsr_tensor_rows(const tsr_tensor *tensor)
     return tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
 }
 
-/* A tensor of the given shape that lies nowhere yet. TSR_ERR_INVALID, naming it, for an unknown type, an
- * extent below 1, a row that is no whole number of blocks, or a size beyond the address space. The name is
- * cut at TSR_MAX_NAME - 1 bytes; NULL is "". */
+/* Initialise a tensor without storage. TSR_ERR_INVALID, naming it, for an unknown type, an extent below 1,
+ * a row that is no whole number of blocks, or a size beyond the address space. The name is cut at
+ * TSR_MAX_NAME - 1 bytes; NULL is "". */
 tsr_status tsr_tensor_init(tsr_tensor *tensor, tsr_runtime *rt, tsr_type type, const int64_t ne[4],
                            const char *name);
 
-/* Whether the placement suits the tensor: an axis of 0 or 1, a map of the axis's extent for the runtime's
- * devices, columns cut at whole blocks, no shard outside the mask. TSR_ERR_INVALID names the tensor. */
+/* Check that the placement suits the tensor: an axis of 0 or 1, a map of the axis's extent for the
+ * runtime's devices, columns cut at whole blocks, no shard outside the mask. TSR_ERR_INVALID names the
+ * tensor. */
 tsr_status tsr_placement_check(const tsr_tensor *tensor, const tsr_placement *placement);
 
 /* Elements [begin, end) of the columns (within a row) and of the rows that device `index` holds. Empty ones

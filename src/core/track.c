@@ -1,4 +1,4 @@
-/* See track.h. */
+/* The list of tracked objects; see track.h. */
 #include "core/track.h"
 
 void tsr_track(tsr_tracked **list, tsr_tracked *tracked, const tsr_tracked_kind *kind)

@@ -1,9 +1,8 @@
-/* What exists on a runtime: a list through the objects themselves, so that what somebody forgot to destroy
- * can be told by name, and not only as bytes of some kind, when the runtime closes.
+/* The objects that exist on a runtime, as an intrusive list, so that leaks can be reported by name, and
+ * not only as bytes of an owner, when the runtime closes.
  *
- *     tsr_track(&rt->tracked, &buffer->tracked, &buffer_kind);      (cannot fail; the object's memory is the
- * entry's)
- *     tsr_untrack(&buffer->tracked);                      (fine for one that was never added) */
+ *     tsr_track(&rt->tracked, &buffer->tracked, &buffer_kind);    (cannot fail: the entry is in the object)
+ *     tsr_untrack(&buffer->tracked);                              (fine for one that was never added) */
 #ifndef TSR_CORE_TRACK_H
 #define TSR_CORE_TRACK_H
 
@@ -13,9 +12,9 @@ typedef struct tsr_tracked tsr_tracked;
 
 typedef struct tsr_tracked_kind {
     const char *name; /* "buffer" */
-    /* A name for this one, for messages; at most `size` bytes with the final zero. NULL: they have none. */
+    /* Write a name of the object for messages; at most `size` bytes with the final zero. NULL: unnamed. */
     void (*describe)(const tsr_tracked *tracked, char *text, size_t size);
-    /* Bytes that it holds itself on a device, as they were charged. NULL: others hold them for it. */
+    /* Bytes that the object itself has charged on a device. NULL: its bytes are charged by other objects. */
     size_t (*bytes)(const tsr_tracked *tracked, int device);
 } tsr_tracked_kind;
 

@@ -58,7 +58,7 @@ struct type_traits {
     size_t block_bytes;
     void (*decode)(const void *src, float *dst, int64_t n_blocks); /* NULL for the integer types */
     void (*encode)(const float *src, void *dst, int64_t n_blocks);
-    bool sizes_only; /* nothing computes with it; sizes as in ggml's ggml-common.h */
+    bool sizes_only; /* sizes as in ggml's ggml-common.h; the library does not compute with it */
 };
 
 #define SIZES_ONLY(name, block_elems, block_bytes)       \
@@ -100,7 +100,7 @@ static const struct type_traits table[] = {
 
 enum { TABLE_SIZE = sizeof table / sizeof table[0] };
 
-/* NULL for a type of which nothing is known. */
+/* NULL for an unknown type. */
 static const struct type_traits *traits_of(int type)
 {
     if (type < 0 || type >= TABLE_SIZE || !table[type].name)
@@ -146,7 +146,7 @@ tsr_status tsr_type_parse(const char *name, tsr_type *type_out)
     }
     char known[160];
     tsr_type_list(known, sizeof known);
-    return tsr_fail(TSR_ERR_NOT_FOUND, "there is no type \"%s\"; known: %s", name, known);
+    return tsr_fail(TSR_ERR_NOT_FOUND, "unknown type \"%s\"; known: %s", name, known);
 }
 
 int64_t tsr_type_block_elems(tsr_type type)
@@ -173,7 +173,7 @@ size_t tsr_type_row_bytes(tsr_type type, int64_t n_elems)
     return bytes;
 }
 
-/* What both directions check; the traits and the block count for the codec. */
+/* Checks common to encode and decode; returns the traits and the block count for the codec. */
 static tsr_status check_codec_call(const char *call, tsr_type type, const void *src, const void *dst,
                                    int64_t n_elems, const struct type_traits **traits_out,
                                    int64_t *n_blocks_out)

@@ -1,16 +1,16 @@
 /* The exact reduction's number format.
  *
  * A matrix product whose K columns are divided over devices is a sum of partial sums, one per K granule. A
- * float sum depends on its order, hence on the split. So each granule's partial (computed in one fixed order,
- * wherever the granule lives) is rounded once to a multiple of 2^-36, and everything after that is int64
- * addition, which is associative: any split, any number of devices and any all-reduce algorithm give the same
- * bits.
+ * float sum depends on its order, hence on the split. So each granule's partial (computed in one fixed
+ * order, wherever the granule is stored) is rounded once to a multiple of 2^-36, and everything after that
+ * is int64 addition, which is associative: any split, any number of devices and any all-reduce algorithm
+ * give the same bits.
  *
- * 36 fraction bits keep all 24 significant bits of any partial of at least 2^-13. The range is shared out so
- * that the sum of all granules of a tensor cannot wrap: with G granules in the whole tensor each partial must
- * stay below 2^(62 - 36 - ceil(log2 G)), which is 524288 for the 112 granules of a 14336-wide FFN. A partial
- * outside it, or not a number, is reported (TSR_ERR_RANGE), never wrapped. The limit depends on the tensor,
- * not on the split. */
+ * 36 fraction bits keep all 24 significant bits of any partial of at least 2^-13. The range is shared out
+ * so that the sum of all granules of a tensor cannot wrap: with G granules in the whole tensor each
+ * partial must stay below 2^(62 - 36 - ceil(log2 G)), which is 524288 for the 112 granules of a 14336-wide
+ * FFN. A partial outside it, or a NaN, is reported (TSR_ERR_RANGE), never wrapped. The limit depends on
+ * the tensor, not on the split. */
 #ifndef TSR_CORE_QUANT_FIXED_H
 #define TSR_CORE_QUANT_FIXED_H
 
@@ -30,9 +30,8 @@ static inline float tsr_fixed_limit(int64_t n_granules)
     return (float)((int64_t)1 << (62 - TSR_FIXED_FRACTION_BITS - log2_ceil));
 }
 
-/* Round to the nearest multiple of 2^-36 (ties to even). The product with 2^36 is exact in double; adding and
- * subtracting is not needed because llrint rounds as the environment says, which the library leaves at
- * nearest. */
+/* Round to the nearest multiple of 2^-36 (ties to even). The product with 2^36 is exact in double. llrint
+ * rounds in the current mode of the floating-point environment, which the library leaves at nearest. */
 static inline int64_t tsr_fixed_from_f32(float value)
 {
     return (int64_t)__builtin_llrint((double)value * TSR_FIXED_ONE);

@@ -39,8 +39,8 @@ typedef struct tsr_block_q4_0 {
 
 /* Eight sub-blocks of 32, with a scale and a minimum of 6 bits each:
  *     x[32 s + i] = d * scale(s) * quantum - dmin * minimum(s)        (see tsr_quant_scale_min)
- * The quants lie in four groups of 32 bytes: byte i of group g holds sub-block 2g in its low nibbles and
- * sub-block 2g + 1 in its high nibbles, both at element i. */
+ * The quants are stored in four groups of 32 bytes: byte i of group g holds sub-block 2g in its low
+ * nibbles and sub-block 2g + 1 in its high nibbles, both at element i. */
 typedef struct tsr_block_q4_k {
     uint16_t d;    /* F16 */
     uint16_t dmin; /* F16 */
@@ -59,9 +59,9 @@ typedef struct tsr_block_q5_k {
 
 /* Sixteen sub-blocks of 16 with a signed 8-bit scale:
  *     x[16 s + i] = d * scales[s] * (quantum - 32)
- * The 6-bit quants lie in two halves of 128 elements; half h owns low[64 h ..] and high[32 h ..]. An element
- * 32 k + i of a half (k = 0..3, i = 0..31) has its low four bits in low[32 (k % 2) + i], in the low nibble
- * for k < 2 and the high nibble otherwise, and its upper two bits at bit 2 k of high[i]. */
+ * The 6-bit quants are stored in two halves of 128 elements; half h owns low[64 h ..] and high[32 h ..].
+ * An element 32 k + i of a half (k = 0..3, i = 0..31) has its low four bits in low[32 (k % 2) + i], in the
+ * low nibble for k < 2 and the high nibble otherwise, and its upper two bits at bit 2 k of high[i]. */
 typedef struct tsr_block_q6_k {
     uint8_t low[TSR_QUANT_SUPER_BLOCK / 2];
     uint8_t high[TSR_QUANT_SUPER_BLOCK / 4];
@@ -95,7 +95,7 @@ typedef struct tsr_block_iq4_nl {
     uint8_t q[TSR_QUANT_BLOCK / 2];
 } tsr_block_iq4_nl;
 
-/* Eight sub-blocks of 32 with a 6-bit scale each, whose nibbles lie in q[16 s ..] as in Q4_0:
+/* Eight sub-blocks of 32 with a 6-bit scale each, whose nibbles are stored in q[16 s ..] as in Q4_0:
  *     x[32 s + i] = d * (scale(s) - 32) * TSR_QUANT_IQ4_VALUES[nibble]
  * Nibble s of scales_low is the low four bits of scale(s), bits 2 s and 2 s + 1 of scales_high the upper. */
 typedef struct tsr_block_iq4_xs {
@@ -115,8 +115,8 @@ typedef struct tsr_block_mxfp4 {
 
 /* Sixteen sub-blocks of 16, the low nibble of scales[s] their scale, the high one their minimum:
  *     x[16 s + i] = d * scale(s) * quantum - dmin * minimum(s)
- * The quants lie in two halves of 128 elements: element 32 k + i of a half has its two bits at bit 2 k of
- * q[32 half + i]. */
+ * The quants are stored in two halves of 128 elements: element 32 k + i of a half has its two bits at bit
+ * 2 k of q[32 half + i]. */
 typedef struct tsr_block_q2_k {
     uint8_t scales[TSR_QUANT_SUPER_BLOCK / 16];
     uint8_t q[TSR_QUANT_SUPER_BLOCK / 4];
@@ -125,8 +125,8 @@ typedef struct tsr_block_q2_k {
 
 /* Sixteen sub-blocks of 16 with 6-bit scales (see tsr_quant_q3_scale):
  *     x[16 s + i] = d * (scale(s) - 32) * (quantum - 4)
- * The low two bits of quants lie as in Q2_K; bit 2 of element 32 k + i of half h is
- * bit 4 h + k of high[i]. */
+ * The low two bits of quants are stored as in Q2_K; bit 2 of element 32 k + i of half h is bit 4 h + k of
+ * high[i]. */
 typedef struct tsr_block_q3_k {
     uint8_t high[TSR_QUANT_SUPER_BLOCK / 8];
     uint8_t q[TSR_QUANT_SUPER_BLOCK / 4];
@@ -191,7 +191,7 @@ static inline float tsr_quant_mx_scale(uint8_t e)
     return scale;
 }
 
-/* What the nibbles of IQ4_NL and IQ4_XS mean (kvalues_iq4nl in ggml's ggml-common.h), and those of MXFP4. */
+/* Values of the nibbles of IQ4_NL and IQ4_XS (kvalues_iq4nl in ggml's ggml-common.h), and of MXFP4. */
 #define TSR_QUANT_IQ4_VALUES -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113
 #define TSR_QUANT_FP4_VALUES 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12
 
@@ -210,8 +210,8 @@ void tsr_quant_decode_mxfp4(const void *src, float *dst, int64_t n_blocks);
 void tsr_quant_decode_q2_k(const void *src, float *dst, int64_t n_blocks);
 void tsr_quant_decode_q3_k(const void *src, float *dst, int64_t n_blocks);
 
-/* Encode 32 or 256 floats per block into n_blocks blocks at dst (any alignment). A block with an infinity or
- * a NaN among its elements, or too large for an F16 scale, decodes to NaN throughout: trouble is passed on,
+/* Encode 32 or 256 floats per block into n_blocks blocks at dst (any alignment). A block with an infinity
+ * or a NaN among its elements, or too large for an F16 scale, decodes to NaN throughout, so the error is
  * not hidden. */
 void tsr_quant_encode_q8_0(const float *src, void *dst, int64_t n_blocks);
 void tsr_quant_encode_q4_0(const float *src, void *dst, int64_t n_blocks);
@@ -227,8 +227,8 @@ void tsr_quant_encode_mxfp4(const float *src, void *dst, int64_t n_blocks);
 void tsr_quant_encode_q2_k(const float *src, void *dst, int64_t n_blocks);
 void tsr_quant_encode_q3_k(const float *src, void *dst, int64_t n_blocks);
 
-/* The names of all types that the library computes with, with ", " between them, cut off at capacity: what a
- * message offers in place of an unknown one. */
+/* The names of all types that the library computes with, separated by ", ", cut off at capacity; for
+ * messages about an unknown type. */
 void tsr_type_list(char *text, size_t capacity);
 
 #endif

@@ -3,7 +3,7 @@
  *     static void decode_TYPE(const tsr_block_TYPE *block, float *dst);
  *     static tsr_block_TYPE encode_TYPE(const float *src);
  *
- * A block is copied on its way, since a caller's pointer need not be aligned. */
+ * Each block is copied, since a caller's pointer need not be aligned. */
 #ifndef TSR_CORE_QUANT_QUANT_EACH_H
 #define TSR_CORE_QUANT_QUANT_EACH_H
 

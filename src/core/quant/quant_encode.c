@@ -1,7 +1,7 @@
-/* Encoding into quantized blocks: the plain way. A block's range fixes its scale, and every element goes to
- * the nearest quantum under the scale *as stored* (rounded to F16), so rounding the scale costs nothing more.
- * No search for a better scale; files are quantized elsewhere, and this serves KV caches, tests and
- * benchmarks. */
+/* Simple encoders of quantized blocks. A block's range fixes its scale, and every element goes to the
+ * nearest quantum under the scale *as stored* (rounded to F16), so rounding the scale adds no further
+ * error. Better scales are not searched for: these encoders serve KV caches, tests and benchmarks, not the
+ * quantization of files. */
 #include "core/quant/quant.h"
 
 #include <math.h>
@@ -41,7 +41,7 @@ static tsr_block_q4_0 encode_q4_0(const float *src)
 }
 TSR_QUANT_ENCODER(q4_0, TSR_QUANT_BLOCK)
 
-/* What Q4_K and Q5_K have in common: header and quants of one super-block before they are packed. */
+/* Common to Q4_K and Q5_K: header and quants of one super-block before packing. */
 struct min_block {
     uint16_t d, dmin;
     uint8_t scales[TSR_QUANT_SCALES_BYTES];

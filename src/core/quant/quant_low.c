@@ -1,5 +1,5 @@
-/* Q2_K and Q3_K: super-blocks of sixteen sub-blocks whose quants have two bits, with a third apart. Decoded
- * to be compared with quant.h; encoded the plain way (quant_encode.c). */
+/* Q2_K and Q3_K: super-blocks of sixteen sub-blocks whose quants have two bits, with a third stored
+ * separately. Decoders follow the layouts in quant.h line by line; encoders are simple (quant_encode.c). */
 #include "core/quant/quant_each.h"
 #include "core/quant/quant_round.h"
 

@@ -1,13 +1,13 @@
 /* Q4_1, Q5_0 and Q5_1: blocks of 32 whose quants are nibbles, with a fifth bit in a word of 32, around an
- * offset that is 16 steps or the block's own. Decoded to be compared with quant.h, encoded the plain way
- * (quant_encode.c). */
+ * offset that is 16 steps or the block's own. Decoders follow the layouts in quant.h line by line;
+ * encoders are simple (quant_encode.c). */
 #include "core/quant/quant_each.h"
 #include "core/quant/quant_round.h"
 
 #include <math.h>
 #include <string.h>
 
-/* Quantum of element i (0..31): nibbles as in Q4_0, and the fifth bit, if there is one. */
+/* Quantum of element i (0..31): nibbles as in Q4_0, and the fifth bit if `high` is not NULL. */
 static int quantum_at(const uint8_t *q, const uint8_t *high, int i)
 {
     int nibble = i < 16 ? q[i] & 0x0f : q[i - 16] >> 4;

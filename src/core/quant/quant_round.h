@@ -1,4 +1,4 @@
-/* What the encoders of quantized types share: rounding to quants and scales. */
+/* Helpers of the encoders: rounding to quants and scales. */
 #ifndef TSR_CORE_QUANT_QUANT_ROUND_H
 #define TSR_CORE_QUANT_QUANT_ROUND_H
 
@@ -23,8 +23,8 @@ static inline float tsr_quant_reciprocal(float scale)
     return scale != 0.0f ? 1.0f / scale : 0.0f;
 }
 
-/* Round a scale to F16. Where that is not finite, all of the block must decode to NaN: return false and let
- * the caller store a NaN scale over zeroed quants. */
+/* Round a scale to F16. False if the result is not finite: the caller then stores a NaN scale over zeroed
+ * quants, so that all of the block decodes to NaN. */
 static inline int tsr_quant_store_scale(float scale, uint16_t *half_out, float *stored_out)
 {
     *half_out = tsr_f32_to_f16(scale);

@@ -1,6 +1,6 @@
-/* IQ4_NL, IQ4_XS and MXFP4: nibbles that choose one of sixteen values which are not evenly spaced. Decoded to
- * be compared with quant.h; encoded the plain way (quant_encode.c): the extreme element fixes the scale, and
- * every element goes to the nearest value under it. */
+/* IQ4_NL, IQ4_XS and MXFP4: nibbles that choose one of sixteen values which are not evenly spaced.
+ * Decoders follow the layouts in quant.h line by line. Encoders are simple (quant_encode.c): the extreme
+ * element fixes the scale, and every element goes to the nearest value under it. */
 #include "core/quant/quant_each.h"
 #include "core/quant/quant_round.h"
 
