@@ -280,7 +280,7 @@ static void what_is_left_over_is_told_by_name(void **state)
     leak_check_expect(rt);
     tsr_runtime_close(rt);
     assert_int_equal(t.n, 1);
-    assert_string_equal(t.text, "left over as the runtime closes: context of tensors\n");
+    assert_string_equal(t.text, "not destroyed before the runtime closes: context of tensors\n");
     tsr_context_destroy(second); /* forgotten by the runtime, so this does no harm */
 }
 

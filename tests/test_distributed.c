@@ -289,7 +289,7 @@ static void sums_of_floats_are_the_same_in_every_process(void **state)
     free_task(&t);
     t.reduction = TSR_REDUCTION_BF16;
     run_task(&t, decode_body, NULL, processes);
-    assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "bf16 sums are not for several processes");
+    assert_status(processes, 2, TSR_ERR_UNSUPPORTED, "bf16 sums are not supported between processes");
     free_task(&t);
 }
 

@@ -5,7 +5,7 @@
 
 typedef struct phase_wait {
     const tsr_barrier *barrier;
-    uint64_t remaining; /* ranks not seen at `phase` yet */
+    uint64_t remaining; /* ranks not yet seen at `phase` */
     uint64_t phase;
 } phase_wait;
 
@@ -52,7 +52,7 @@ tsr_participant tsr_participant_of(tsr_barrier *barrier, tsr_device *device, int
                              device->polls, thread == 0 && device->clock.on ? &device->clock : NULL};
 }
 
-/* Whether all of them have come, noting those that have. */
+/* Whether all awaited ranks have arrived; records those that have. */
 static bool all_there(phase_wait *wait)
 {
     while (wait->remaining) {
@@ -85,8 +85,7 @@ uint64_t tsr_barrier_next_phase(const tsr_participant *me)
     return atomic_load_explicit(&me->barrier->ranks[me->rank].phase, memory_order_relaxed) + 1;
 }
 
-/* When a rank waits for all, only the last rank's call can be the one that matters, and it sees all the
- * others. */
+/* When a rank waits for all, only the last rank's notification matters, and the last rank sees all others. */
 void tsr_barrier_arrive(const tsr_participant *me, uint64_t phase, uint64_t awaited)
 {
     tsr_barrier_rank *rank = &me->barrier->ranks[me->rank];

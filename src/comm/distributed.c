@@ -1,15 +1,15 @@
 /* The communicator between processes; see distributed.h.
  *
- * The devices of one process that take part in a collective meet (barrier.h) before its partials are read,
- * before the sum leaves, and when it is back. The first of them is the process's voice: its first thread
- * exchanges while the others wait. Collectives of the same devices run in the same order everywhere, and have
- * a group of the transport for themselves, so those of other devices may be under way at the same time.
+ * The participants of one process pass a barrier (barrier.h) before the partials are read, before the sum
+ * is sent, and after it is received. The first of them is the process's voice: its first thread exchanges
+ * while the others wait. Collectives of the same devices run in the same order everywhere and use a group
+ * of the transport of their own, so collectives of other devices may be in flight at the same time.
  *
- * Where the sum is made: in the partial of the process's first contributor, which is read by nobody but its
- * own process and is written again only when all of them are known to have come to a later collective. A
- * process without a contributor, and every all-gather, has memory of its own for it. An all-gather is a sum
- * too: of words, each of which is zero in all processes but one. That is twice the traffic of passing on
- * rows, for something that no transformer does per layer, and no second kind of operation. */
+ * The sum is computed in the partial of the process's first contributor. Only its own process reads it,
+ * and it is written again only when all of them are known to have arrived at a subsequent collective. A
+ * process without a contributor, and every all-gather, has memory of its own for the sum. An all-gather is
+ * a sum too, of words that are zero in all processes but one. Its traffic is twice that of sending rows,
+ * but no transformer gathers per layer, and no second kind of operation is needed. */
 #include "comm/distributed.h"
 
 #include <assert.h>
@@ -26,23 +26,23 @@ typedef struct shared_collective shared_collective;
 /* Devices of several processes, and the transport's group of these processes. */
 typedef struct device_set {
     uint64_t devices;
-    void *group; /* NULL: this process is none of them */
+    void *group; /* NULL: this process has none of the devices */
 } device_set;
 
 struct shared_collective {
     tsr_collective base;
     shared_collective *next, **link;
-    tsr_collective_desc desc; /* begin and partial are ours */
+    tsr_collective_desc desc; /* begin and partial are owned copies */
     tsr_reducer reducer;
     uint64_t here;                    /* participants in this process */
     int voice;                        /* the first of them; -1: none */
     const void *parts[TSR_MAX_RANKS]; /* the partials in this process */
     int n_parts;
-    void *sum;        /* of them, then of all; or what is gathered */
-    void *own_sum;    /* where that is memory of its own */
-    size_t own_bytes; /* of it */
+    void *sum;        /* of the local partials, then of all; or the gathered values */
+    void *own_sum;    /* memory of `sum` if allocated */
+    size_t own_bytes; /* of own_sum */
     void *group;
-    tsr_collective *local_part; /* of a transfer: from its sender to receivers here; NULL: there is none */
+    tsr_collective *local_part; /* of a transfer: from its sender to receivers in this process; NULL: none */
     int64_t *begin;
     void **partial;
     tsr_barrier barrier;
@@ -58,10 +58,10 @@ struct distributed_comm {
     device_set *sets;
     int n_sets;
     unsigned char gap[64];
-    _Atomic bool aborted; /* for good: other processes may have gone on */
+    _Atomic bool aborted; /* permanent: other processes may have continued */
 };
 
-/* One thread of one device, and what it takes part in. */
+/* One thread of one device, with its collective. */
 typedef struct caller {
     tsr_participant as;
     tsr_device *device;
@@ -81,7 +81,7 @@ static bool is_voice(const caller *me)
 
 /* -- exchanging -- */
 
-/* Wait for what was started, or say why it was not. */
+/* Wait for the started transfer, or lose the processes with `problem`. */
 static bool finish(const caller *me, const char *problem, tsr_transfer *transfer)
 {
     if (!problem)
@@ -90,7 +90,7 @@ static bool finish(const caller *me, const char *problem, tsr_transfer *transfer
     return false;
 }
 
-/* Everybody's n values, added up where they lie. False ends the program of every device here. */
+/* Sum n values over all processes, in place. False ends the program of every device in this process. */
 static bool sum_over_processes(const caller *me, size_t n, tsr_transport_type type)
 {
     const tsr_transport *t = tsr_processes_transport(me->comm->processes);
@@ -105,7 +105,7 @@ static bool sum_over_processes(const caller *me, size_t n, tsr_transport_type ty
 
 /* -- collectives -- */
 
-/* This thread's share of n elements, the devices here dividing them first. */
+/* This thread's part of n elements, divided first over the participants of this process. */
 static void my_share(const caller *me, int64_t n, int64_t *begin_out, int64_t *end_out)
 {
     int64_t begin, end, from, to;
@@ -122,7 +122,7 @@ static size_t element_bytes(tsr_reduce_type type)
     return type == TSR_REDUCE_EXACT ? sizeof(int64_t) : sizeof(float);
 }
 
-/* The partials here into c->sum. */
+/* Add the partials of this process into c->sum. */
 static void add_here(const caller *me, int64_t n)
 {
     const shared_collective *c = me->collective;
@@ -174,13 +174,13 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
     return true;
 }
 
-/* Of what goes from one device to another: their programs name it in the same order. */
+/* Tag of a transfer between two devices, whose programs order their transfers equally. */
 static int tag_of(int from, int to)
 {
     return from * TSR_MAX_RANKS + to;
 }
 
-/* What a transfer is inside this process. */
+/* The part of a transfer inside this process. */
 static bool run_here(const caller *me, const tsr_op *op)
 {
     tsr_comm *local = me->comm->local;
@@ -192,7 +192,7 @@ static bool run_here(const caller *me, const tsr_op *op)
     return local->ops->run(local, me->device, &here, me->as.thread, me->as.n_threads);
 }
 
-/* Receivers in other processes get it straight from x. */
+/* Receivers in other processes get the values directly from x. */
 static bool run_send(const caller *me, const tsr_op *op)
 {
     const shared_collective *c = me->collective;
@@ -247,22 +247,22 @@ static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op
 
 /* -- groups -- */
 
-/* Which processes these devices are of, ascending. */
+/* The processes of these devices, ascending. */
 static int processes_of(const distributed_comm *comm, uint64_t devices, int ranks[TSR_MAX_RANKS])
 {
     int n = 0;
     for (; devices; devices &= devices - 1) {
         const int process = comm->devices[__builtin_ctzll(devices)]->process;
-        if (n == 0 || ranks[n - 1] != process) /* devices are listed process after process */
+        if (n == 0 || ranks[n - 1] != process) /* devices are numbered process after process */
             ranks[n++] = process;
     }
     return n;
 }
 
-/* Of the devices of an all-reduce or all-gather; made with the first collective of theirs. */
+/* The group of the devices of an all-reduce or all-gather; created with their first collective. */
 static tsr_status find_group(distributed_comm *comm, uint64_t devices, void **group_out)
 {
-    enum { N_TAGS = 32767 }; /* 0 is the group of all processes' */
+    enum { N_TAGS = 32767 }; /* 0 is used by the group of all processes */
     tsr_status status = TSR_OK;
     int ranks[TSR_MAX_RANKS];
     device_set set = {.devices = devices};
@@ -277,7 +277,8 @@ static tsr_status find_group(distributed_comm *comm, uint64_t devices, void **gr
         comm->sets = grown;
     else
         status = tsr_fail(TSR_ERR_MEMORY, "no memory for a group of processes");
-    /* Making one blocks until all of it have come, so none may have failed before. */
+    /* Creating a group blocks until all its members have arrived, so every process must have succeeded so
+     * far. */
     TSR_TRY(tsr_processes_share(comm->processes, 0, status, NULL, 0, 0, 0, "making a group of processes"));
     if (devices & comm->here) {
         const tsr_transport *t = tsr_processes_transport(comm->processes);
@@ -330,7 +331,7 @@ static void distributed_collective_destroy(tsr_comm *base, tsr_collective *colle
     tsr_mem_free(c);
 }
 
-/* The partials here, and where they are added up. */
+/* The partials of this process, and the memory of their sum. */
 static tsr_status find_parts(distributed_comm *comm, shared_collective *c)
 {
     tsr_status status = TSR_OK;
@@ -346,7 +347,7 @@ static tsr_status find_parts(distributed_comm *comm, shared_collective *c)
     if ((gathers && !tsr_mul_size(n, (size_t)desc->n_rows, &n)) ||
         !tsr_mul_size(n, gathers ? sizeof(float) : element_bytes(desc->reduce), &bytes))
         return tsr_fail(TSR_ERR_MEMORY, "collective '%s': its elements exceed the address space", desc->name);
-    TSR_TRY(tsr_mem_array(bytes, 1, "what processes exchange", &c->own_sum));
+    TSR_TRY(tsr_mem_array(bytes, 1, "a sum between processes", &c->own_sum));
     c->sum = c->own_sum;
     c->own_bytes = bytes;
     tsr_device_note_runtime(comm->devices[c->voice], bytes);
@@ -354,7 +355,7 @@ out:
     return status;
 }
 
-/* A transfer's receivers beside its sender. */
+/* The receivers of a transfer that are in the sender's process. */
 static tsr_status create_local_part(distributed_comm *comm, shared_collective *c)
 {
     tsr_collective_desc desc = c->desc;
@@ -385,7 +386,8 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
     }
     c->desc.begin = c->begin;
     c->desc.partial = c->partial;
-    (void)tsr_reducer_select(NULL, desc->reduce, &c->reducer); /* there is always the generic one */
+    (void)tsr_reducer_select(NULL, desc->reduce, &c->reducer); /* cannot fail: there is always the generic
+                                                                * one */
     TSR_TRY(find_parts(comm, c));
     if (desc->kind == TSR_OP_SEND)
         TSR_TRY(create_local_part(comm, c));
@@ -400,14 +402,14 @@ out:
     return status;
 }
 
-/* Whether all of them are of one process, this one or another. */
+/* Whether all of them belong to one process, this one or another. */
 static bool is_of_one_process(const distributed_comm *comm, uint64_t devices)
 {
     int ranks[TSR_MAX_RANKS];
     return processes_of(comm, devices, ranks) <= 1;
 }
 
-/* What is not run here is a local collective, too: nobody will ask for it. */
+/* A collective without participants in this process is a local one, too: it is never run. */
 static tsr_status distributed_collective_create(tsr_comm *base, const tsr_collective_desc *desc,
                                                 tsr_collective **collective_out)
 {
@@ -417,7 +419,7 @@ static tsr_status distributed_collective_create(tsr_comm *base, const tsr_collec
     if (desc->kind == TSR_OP_ALL_REDUCE && desc->reduce == TSR_REDUCE_BF16)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
-            "collective '%s': bf16 sums are not for several processes; use the exact reduction or f32",
+            "collective '%s': bf16 sums are not supported between processes; use the exact reduction or f32",
             desc->name ? desc->name : "?");
     return create_shared(comm, desc, collective_out);
 }
@@ -431,13 +433,13 @@ static void distributed_abort(tsr_comm *base)
     comm->local->ops->abort(comm->local);
 }
 
-/* Other processes cannot be called back, so neither can this one go on. */
+/* Other processes cannot be rolled back, so neither can this one. */
 static void distributed_reset(tsr_comm *base)
 {
-    tsr_processes_lose(((distributed_comm *)base)->processes, "a step was broken off in this process");
+    tsr_processes_lose(((distributed_comm *)base)->processes, "a step was aborted in this process");
 }
 
-/* Those here that have not come; if all have, those of other processes. */
+/* The missing participants of this process; if all have arrived, those of other processes. */
 static uint64_t distributed_missing(tsr_comm *comm, const tsr_collective *collective, int index)
 {
     tsr_comm *local = ((distributed_comm *)comm)->local;

@@ -1,4 +1,4 @@
-/* The shared-memory communicator; see local.h. Who waits for whom is barrier.h's. */
+/* The shared-memory communicator; see local.h. Synchronisation is in barrier.c. */
 #include "comm/local.h"
 
 #include <assert.h>
@@ -13,11 +13,11 @@ typedef struct local_collective local_collective;
 
 struct local_collective {
     tsr_collective base;
-    local_collective *next, **link; /* in the communicator's list: what points to this one */
-    tsr_collective_desc desc;       /* begin and partial are ours */
+    local_collective *next, **link; /* in the communicator's list; `link` is the pointer to this one */
+    tsr_collective_desc desc;       /* begin and partial are owned copies */
     tsr_reducer reducer;
     const void *parts[TSR_MAX_RANKS]; /* the contributors' partials, in rank order */
-    void *own[TSR_MAX_RANKS];         /* the same, to write to */
+    void *own[TSR_MAX_RANKS];         /* the contributors' partials, writable */
     int n_parts;
     bool in_two_steps;
     int64_t *begin; /* copy of desc.begin */
@@ -28,11 +28,11 @@ struct local_collective {
 struct local_comm {
     tsr_comm base;
     local_collective *collectives;
-    unsigned char gap[64]; /* `aborted` is polled by everybody and hardly ever written */
+    unsigned char gap[64]; /* `aborted` is polled by all threads and rarely written */
     _Atomic bool aborted;
 };
 
-/* One thread of one rank, and what it takes part in. */
+/* One thread of one rank, with its collective. */
 typedef struct caller {
     tsr_participant as;
     local_collective *collective;
@@ -45,9 +45,9 @@ static bool meet(const caller *me)
 
 /* -- collectives -- */
 
-/* Reduce-scatter into the contributors' own partials, then all-gather with the conversion. Contributor j owns
- * share j of the elements: only it reads that part of its partial in the first step, so it may write
- * there. */
+/* Reduce-scatter into the contributors' own partials, then all-gather with the conversion. Contributor j
+ * owns part j of the elements: only contributor j reads that part of its partial in the first step, so it
+ * may write there. */
 static bool all_reduce_in_two_steps(const caller *me, const tsr_op_all_reduce *op)
 {
     const local_collective *c = me->collective;
@@ -162,7 +162,7 @@ static tsr_status check_desc(const tsr_comm *comm, const tsr_collective_desc *de
     uint64_t all = comm->n_devices == 64 ? UINT64_MAX : ((uint64_t)1 << comm->n_devices) - 1;
     const char *problem = NULL;
     if (desc->kind != TSR_OP_ALL_REDUCE && desc->kind != TSR_OP_ALL_GATHER && desc->kind != TSR_OP_SEND)
-        problem = "is no all-reduce, all-gather or send";
+        problem = "is not an all-reduce, all-gather or send";
     else if (desc->participants == 0 || desc->participants & ~all)
         problem = "names participants that the communicator does not have";
     else if (desc->contributors & ~desc->participants)
@@ -179,7 +179,7 @@ static tsr_status check_desc(const tsr_comm *comm, const tsr_collective_desc *de
         bool needs_buffer = desc->kind == TSR_OP_ALL_GATHER ? desc->begin[i] < desc->begin[i + 1]
                                                             : desc->contributors >> i & 1;
         if (needs_buffer && !(desc->participants >> i & 1))
-            problem = "needs a part of a device that does not participate";
+            problem = "gathers a part of a device that does not participate";
         else if (needs_buffer && desc->n > 0 && !desc->partial[i])
             problem = "lacks the buffer of a device that contributes";
     }
@@ -195,7 +195,7 @@ static void local_collective_destroy(tsr_comm *comm, tsr_collective *base)
     local_collective *collective = (local_collective *)base;
     if (!collective)
         return;
-    if (collective->link) { /* complete, hence in the list */
+    if (collective->link) { /* complete, and so in the list */
         *collective->link = collective->next;
         if (collective->next)
             collective->next->link = collective->link;
@@ -215,9 +215,9 @@ static void enlist(local_comm *comm, local_collective *collective)
     comm->collectives = collective;
 }
 
-/* From how many elements on two steps beat one. One step reads n_parts partials per rank, two steps read two
- * (its share of all, and all sums) and synchronise once more, which costs as much as reading a few thousand
- * elements; bench/all_reduce.c measures it. */
+/* Minimum number of elements for two steps. One step reads n_parts partials per rank. Two steps read two
+ * (the rank's part of all partials, and all sums) and synchronise once more, which costs as much as
+ * reading a few thousand elements; bench/all_reduce.c measures it. */
 static bool two_steps_pay(int64_t n, int n_parts)
 {
     return n_parts >= 3 && n * (n_parts - 2) >= 16384;
@@ -251,7 +251,8 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
         collective->own[collective->n_parts] = desc->partial[i];
         collective->parts[collective->n_parts++] = desc->partial[i];
     }
-    (void)tsr_reducer_select(NULL, desc->reduce, &collective->reducer); /* there is always the generic one */
+    (void)tsr_reducer_select(NULL, desc->reduce, &collective->reducer); /* cannot fail: there is always the
+                                                                         * generic one */
     collective->in_two_steps = two_steps_pay(desc->n, collective->n_parts);
     enlist((local_comm *)comm, collective);
     *collective_out = &collective->base;
@@ -292,8 +293,8 @@ static void local_reset(tsr_comm *base)
     atomic_store(&comm->aborted, false);
 }
 
-/* A rank waits for those behind it; a receiver raises its phase only after the transfer, so for it those at
- * the same phase are behind. */
+/* A rank waits for those behind it. A receiver increments its phase only after the transfer, so for a
+ * receiver ranks at the same phase are behind. */
 static uint64_t local_missing(tsr_comm *comm, const tsr_collective *base, int index)
 {
     (void)comm;
@@ -311,7 +312,7 @@ static void local_destroy(tsr_comm *comm)
 }
 
 static const struct tsr_comm_ops local_ops = {
-    .kind = "staged", /* what a GPU sees of it */
+    .kind = "staged", /* the kind as seen by a GPU */
     .destroy = local_destroy,
     .collective_create = local_collective_create,
     .collective_destroy = local_collective_destroy,
@@ -327,7 +328,7 @@ tsr_status tsr_comm_local_create(int n_devices, tsr_comm **comm_out)
 {
     local_comm *comm = NULL;
     if (n_devices < 1 || n_devices > TSR_MAX_RANKS)
-        return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
+        return tsr_fail(TSR_ERR_INVALID, "a communicator of %d devices; 1 to %d are supported", n_devices,
                         (int)TSR_MAX_RANKS);
     tsr_status status = tsr_mem_array(1, sizeof *comm, "a communicator", &comm);
     if (status != TSR_OK)

@@ -1,9 +1,9 @@
 /* Collectives between host devices of one process, through shared memory.
  *
  * An all-reduce costs one synchronisation: every rank publishes that its partial is ready, waits until all
- * have, and adds up all partials itself. Large ones between three and more ranks take two: each rank adds up
- * its share of the elements, then all read the sums. No locks, no allocation, and no system call except to
- * sleep when a wait is long. */
+ * have, and adds up all partials itself. Large all-reduces between three or more ranks take two: each rank
+ * adds up its part of the elements, then all read the sums. No locks, no allocation, and no system call
+ * except to sleep when a wait is long. */
 #ifndef TSR_COMM_LOCAL_H
 #define TSR_COMM_LOCAL_H
 

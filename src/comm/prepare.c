@@ -1,24 +1,24 @@
 /* Capturing programs of several devices that enqueue collectives together (NCCL's).
  *
- * Each device captures on its own host thread, since each may wait there for the others. All must replay
- * graphs or none, so nothing is kept before all are done. One that is refused (its driver has no memory for
- * the graph, a tool forbids capture) may leave the others waiting for calls that it will not make, and the
- * communicator with some ranks ahead of others. So the communicator is aborted and made anew, which takes a
- * moment, and no further capture is tried with it. */
+ * Each device captures on its own host thread, since a capture may wait for the other devices. Either all
+ * or none may replay graphs, so no capture is kept before all are complete. A device whose capture is
+ * refused (the driver has no memory for the graph, a tool forbids capture) may leave the others waiting
+ * for calls that it will not make, and some ranks of the communicator ahead of others. So the communicator
+ * is aborted and recreated, which takes a moment, and no further capture is tried with it. */
 #include <stdio.h>
 
 #include "core/comm.h"
 #include "core/event.h"
 
-#define LOOK_NS 5000000u /* at each device in turn */
-/* For a device whose communicator was aborted, before it counts as stopped. */
+#define LOOK_NS 5000000u /* per device and poll */
+/* Limit for a device to stop after its communicator was aborted. */
 #define RELEASE_NS 2000000000u
 
 typedef struct preparation {
     tsr_device *const *devices;
     tsr_device_program *const *programs;
     int n_devices;
-    uint64_t busy; /* devices that have not come to an end, one bit each */
+    uint64_t busy; /* devices whose capture has not ended, one bit each */
     bool refused;
     uint64_t deadline_ns;
 } preparation;
@@ -36,7 +36,7 @@ static tsr_status begin(preparation *p)
     return status;
 }
 
-/* Ask each device that is busy once more. */
+/* Poll each busy device once. */
 static tsr_status look(preparation *p)
 {
     for (int d = 0; d < p->n_devices; d++) {
@@ -53,7 +53,7 @@ static tsr_status look(preparation *p)
     return TSR_OK;
 }
 
-/* TSR_OK: all have ended, or one was refused. */
+/* TSR_OK: all captures have ended, or one was refused. */
 static tsr_status wait_for_all(preparation *p)
 {
     tsr_status status = TSR_OK;
@@ -66,8 +66,8 @@ static tsr_status wait_for_all(preparation *p)
     return status;
 }
 
-/* Let go of those that wait for others that will not come, and drop what the others captured: the
- * communicator is gone only when the graphs with its operations are. */
+/* Release the devices that wait for missing calls, and drop the captures of the others: a communicator can
+ * be destroyed only after the graphs with its operations. */
 static void give_up(const preparation *p, tsr_comm *comm)
 {
     comm->ops->abort(comm);

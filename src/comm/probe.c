@@ -1,5 +1,5 @@
-/* Probe collectives; see probe.h. They go through the devices' programs, so on a GPU what is timed (and found
- * to work) is the captured graph that a model's step is made of. */
+/* Probe collectives; see probe.h. They run in programs of the devices, so on a GPU the captured graph, the
+ * form in which a model's step runs, is tested and timed. */
 #include "comm/probe.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ struct tsr_probe {
     float *sum[MAX_DEVICES];
 };
 
-/* What a communicator makes of it. */
+/* The collectives and programs of one communicator. */
 typedef struct probe_run {
     tsr_probe *probe;
     tsr_comm *comm;
@@ -38,7 +38,7 @@ static bool takes_part(const tsr_probe *probe, int device)
 
 /* -- buffers -- */
 
-/* Device d's element i: numbers of both signs, with fractions and beyond 32 bits. */
+/* Element i of device d: numbers of both signs, with fractions and beyond 32 bits. */
 static int64_t number(int d, int64_t i)
 {
     return (i * 7919 - 4 * (int64_t)(d + 1) * (i % 13)) * ((int64_t)1 << 20) + d;
@@ -104,8 +104,8 @@ void tsr_probe_destroy(tsr_probe *probe)
 
 /* -- programs -- */
 
-/* The k-th of them. A transfer goes back on the way on which the one before came, so that each waits for the
- * one before and a staging buffer has been read long before it is filled again. */
+/* The k-th collective. A transfer reverses the direction of the previous one, so each waits for the
+ * previous one and a staging buffer has been read long before it is filled again. */
 static tsr_collective_desc describe(const tsr_probe *probe, int k)
 {
     const tsr_probe_config *c = &probe->config;
@@ -129,7 +129,7 @@ bool tsr_probe_serves(const tsr_comm *comm)
     return !comm->ops->serves || comm->ops->serves(comm, &desc);
 }
 
-/* Device d's side of a collective. */
+/* The op of device d in a collective. */
 static tsr_op make_op(const tsr_probe *probe, tsr_collective *collective, int k, int d)
 {
     const tsr_probe_config *c = &probe->config;
@@ -180,9 +180,9 @@ static void stop(probe_run *run)
 
 enum { CAUSE_BYTES = 512 };
 
-/* After a failure of `culprit`: let go of the devices that wait, and wait for all. A device that turns out to
- * be lost is the true cause, and so is one that failed where the culprit was only aborted. The other
- * communicators of a choice are in nobody's way. */
+/* After a failure of `culprit`: release the waiting devices and wait for all. If a device turns out to be
+ * lost, the failure is its own; the same holds if a device failed while the culprit was only aborted. Other
+ * communicators of a selection are unaffected. */
 static tsr_status release(const probe_run *run, uint64_t timeout_ns, const tsr_device *culprit,
                           tsr_status status, char cause[CAUSE_BYTES])
 {
@@ -204,7 +204,7 @@ static tsr_status release(const probe_run *run, uint64_t timeout_ns, const tsr_d
     return status;
 }
 
-/* All devices, once. On failure all have come to rest again. */
+/* Run the programs of all devices once. On failure no work is in flight. */
 static tsr_status run_once(const probe_run *run, uint64_t timeout_ns)
 {
     tsr_status status = TSR_OK;
@@ -228,7 +228,7 @@ static tsr_status run_once(const probe_run *run, uint64_t timeout_ns)
     return tsr_fail(status, "%s", cause);
 }
 
-/* -- what they are for -- */
+/* -- checks and timing -- */
 
 static tsr_status compare(const tsr_probe *probe, char *problem, size_t problem_bytes)
 {

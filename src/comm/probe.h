@@ -1,4 +1,4 @@
-/* All-reduces and transfers between devices for nothing but to see that they work and how long they take. */
+/* Test collectives between devices: all-reduces and transfers that check the result and measure the time. */
 #ifndef TSR_COMM_PROBE_H
 #define TSR_COMM_PROBE_H
 
@@ -7,13 +7,14 @@
 enum { TSR_PROBE_MAX_OPS = 32 };
 
 typedef struct tsr_probe_config {
-    tsr_device *const *devices; /* [n_devices], those of the communicators to try */
+    tsr_device *const *devices; /* [n_devices], those of the communicators to test */
     int n_devices;
-    uint64_t participants; /* bit i for device i; 0: all of them */
-    tsr_op_kind kind;      /* ALL_REDUCE of exact partials; or SEND between two participants, to and fro */
+    uint64_t participants; /* bit i for device i; 0: all devices */
+    tsr_op_kind kind;      /* ALL_REDUCE of exact partials; or SEND between two participants, in
+                            * alternating directions */
     int64_t n;             /* elements */
-    bool zeros;            /* else numbers whose sum is known */
-    uint64_t timeout_ns;   /* of one run that is timed; 0: none */
+    bool zeros;            /* otherwise numbers whose sum is known */
+    uint64_t timeout_ns;   /* of one timed run; 0: none */
 } tsr_probe_config;
 
 /* Buffers of `n` elements on every participant: two partials, used in turn, and a sum. */
@@ -26,14 +27,14 @@ void tsr_probe_destroy(tsr_probe *probe); /* NULL is fine */
 /* Whether the communicator makes all-reduces between all its devices. */
 bool tsr_probe_serves(const tsr_comm *comm);
 
-/* Run one all-reduce and compare the sums. Where they are wrong, or not there within `timeout_ns`, `problem`
- * becomes a sentence about it, and every device has come to rest again; "" where all is well. */
+/* Run one all-reduce and compare the sums. If they are wrong, or not complete within `timeout_ns`,
+ * `problem` is a sentence about the failure and no work is in flight; "" on success. */
 tsr_status tsr_probe_check(tsr_probe *probe, tsr_comm *comm, uint64_t timeout_ns, char *problem,
                            size_t problem_bytes);
 
-/* Time per operation when `n_ops` (at most TSR_PROBE_MAX_OPS) follow one another, the devices' starting and
- * stopping included: the median of three runs after one that does not count. It may stop earlier once it is
- * clear that it takes far longer than `best_ns`. */
+/* Time per operation of `n_ops` (at most TSR_PROBE_MAX_OPS) consecutive operations, including start and
+ * synchronisation of the devices: the median of three runs after one warm-up. It may stop early once it is
+ * clearly much slower than `best_ns`. */
 tsr_status tsr_probe_measure(tsr_probe *probe, tsr_comm *comm, int n_ops, uint64_t best_ns, uint64_t *ns_out);
 
 #endif

@@ -1,10 +1,10 @@
 /* The sums of the local all-reduce; see reduce.h.
  *
- * Each function walks the elements sixteen at a time in two vectors of eight (the compilers' vector types:
- * left to themselves they vectorise the wrong loop here) and finishes one by one. It is compiled once per
- * instruction set, which differ in how many instructions a vector of eight takes. Every variant gives the
- * same bits: integer sums have no order, float sums are taken in rank order per element (those of BF16 parts
- * in f32, rounded once), and conversions round as core/quant/fixed.h and core/quant/half.h say. */
+ * Each function processes sixteen elements at a time in two vectors of eight, then the rest one by one.
+ * Vector types are explicit since compilers vectorise the wrong loop here. Each function is compiled once
+ * per instruction set. Every variant gives the same bits: integer sums have no order, float sums are in
+ * rank order per element (those of BF16 parts in f32, rounded once), and conversions round as in
+ * core/quant/fixed.h and core/quant/half.h. */
 #include "comm/reduce.h"
 
 #include <stddef.h>
@@ -16,7 +16,7 @@
 
 enum { LANES = 8, STEP = 2 * LANES };
 
-/* Vectors as they lie in arrays, aligned like their elements. */
+/* Vectors loaded from arrays, aligned like their elements. */
 typedef int64_t i64_vector __attribute__((vector_size(64), aligned(8), may_alias));
 typedef uint64_t u64_vector __attribute__((vector_size(64), aligned(8), may_alias));
 typedef double f64_vector __attribute__((vector_size(64), aligned(8), may_alias));
@@ -38,13 +38,13 @@ ALWAYS_INLINE void convert(const i64_vector *sum, f32_vector *out)
     *out = __builtin_convertvector(value * (1.0 / TSR_FIXED_ONE), f32_vector);
 }
 
-/* *out = the f32 of eight bfloat16. */
+/* Eight bfloat16 as f32. */
 ALWAYS_INLINE void widen(const uint16_t *part, f32_vector *out)
 {
     *out = (f32_vector)(__builtin_convertvector(*(const u16_vector *)part, u32_vector) << 16);
 }
 
-/* *value to the nearest bfloat16, as tsr_f32_to_bf16() rounds. */
+/* Round to the nearest bfloat16, as tsr_f32_to_bf16() does. */
 ALWAYS_INLINE void round_to_bf16(f32_vector *value)
 {
     u32_vector bits = (u32_vector)*value;
@@ -53,8 +53,8 @@ ALWAYS_INLINE void round_to_bf16(f32_vector *value)
     *value = (f32_vector)(((is_nan & (bits | 0x400000u)) | (~is_nan & rounded)) & 0xffff0000u);
 }
 
-/* Without a sign, since that wraps where it would overflow: no sum of a model's does, but a benchmark that
- * adds up the same buffers in place again and again gets there. */
+/* Unsigned, since signed overflow is undefined. Sums of a model do not overflow, but a benchmark that adds
+ * the same buffers in place repeatedly does. */
 ALWAYS_INLINE void sum_step_exact(const void *const *parts, int n_parts, int64_t i, i64_vector sum[2])
 {
     const int64_t *part = (const int64_t *)parts[0] + i;
@@ -78,7 +78,7 @@ ALWAYS_INLINE void load_floats(tsr_reduce_type type, const void *part, int64_t i
     }
 }
 
-/* Of floats: what add() stores, as f32. */
+/* Float sums: the value that add() stores, as f32. */
 ALWAYS_INLINE void sum_step_floats(tsr_reduce_type type, const void *const *parts, int n_parts, int64_t i,
                                    f32_vector sum[2])
 {
@@ -179,8 +179,8 @@ ALWAYS_INLINE void add(tsr_reduce_type type, const void *const *parts, int n_par
     }
 }
 
-/* The two functions of one type compiled for one instruction set. Not with target_clones: its resolvers run
- * before the sanitizers' runtimes are up. */
+/* The two functions of one type, compiled for one instruction set. target_clones is not used: its
+ * resolvers run before the sanitizers' runtimes are initialised. */
 #define DEFINE_TYPE(isa, attribute, name, type)                                                              \
     attribute static void finish_##name##_##isa(const void *const *parts, int n_parts,                       \
                                                 const float *residual, float *y, int64_t begin, int64_t end) \
@@ -205,7 +205,7 @@ DEFINE_VARIANT(avx2, __attribute__((target("avx2"))))
 DEFINE_VARIANT(avx512, __attribute__((target("avx512f,avx512dq,avx512vl,avx512bw"))))
 #endif
 
-/* By tsr_reduce_type. */
+/* Indexed by tsr_reduce_type. */
 typedef struct variant {
     const char *isa;
     tsr_reducer reducers[3];
@@ -253,7 +253,7 @@ bool tsr_reducer_select(const char *isa, tsr_reduce_type type, tsr_reducer *redu
     return false;
 }
 
-/* Row piece by row piece. */
+/* One row piece at a time. */
 void tsr_gather_parts(const tsr_collective_desc *desc, uint64_t devices, int64_t at, int64_t end,
                       float *whole)
 {

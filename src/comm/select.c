@@ -1,4 +1,4 @@
-/* Choosing between communicators; see select.h. The measuring is in probe.c. */
+/* Selecting between communicators; see select.h. Timing is in probe.c. */
 #include "comm/select.h"
 
 #include <stdio.h>
@@ -37,8 +37,8 @@ static size_t bytes_of(const tsr_collective_desc *desc)
     return n * (desc->kind == TSR_OP_ALL_REDUCE ? tsr_reduce_bytes(desc->reduce) : sizeof(float));
 }
 
-/* The table's selection. Where that leaves the stream (or does not serve these devices), an implementation
- * that was not in the race, because it serves this part of the devices but not all, is better. */
+/* The table's selection. If it leaves the stream (or does not serve these devices), prefer an
+ * implementation that was not benchmarked because it serves only some of the devices, these included. */
 static tsr_comm *choose(const select_comm *selection, const tsr_collective_desc *desc)
 {
     int row = 0;
@@ -74,7 +74,7 @@ static void choice_abort(tsr_comm *base)
         selection->comms[c]->ops->abort(selection->comms[c]);
 }
 
-/* Each only rises, so the sum rises when one does. */
+/* Epochs only rise, so the sum rises when one does. */
 static uint64_t epoch_of(const select_comm *selection)
 {
     uint64_t epoch = 0;
@@ -137,17 +137,17 @@ static const struct tsr_comm_ops select_ops = {
     .missing = choice_missing,
 };
 
-/* -- the race -- */
+/* -- the benchmark -- */
 
-/* Sizes of one device's partial: the exact sums of an 8B model are 32 KiB per token. A size costs about four
- * times as much as the one before. */
+/* Sizes of one device's partial: the exact sums of an 8B model are 32 KiB per token. A size costs about
+ * four times as much as the previous one. */
 static const size_t sizes[] = {4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
 enum { N_SIZES = (int)(sizeof sizes / sizeof *sizes), COST_FACTOR = 4 };
 
-/* Small ones follow one another as in a step; large ones are slow enough alone. */
+/* Small collectives follow one another as in a step; large ones are timed with few operations. */
 enum { SMALL = 64 << 10, N_SMALL = 8, N_LARGE = 2 };
 
-/* Of the probe: an odd number of elements; time enough for code to be loaded and connections to be made. */
+/* Of the probe: an odd number of elements; time for loading code and connecting. */
 enum { CHECK_ELEMENTS = 2055 };
 #define CHECK_TIMEOUT_NS 2000000000u
 
@@ -162,8 +162,8 @@ static void drop(select_comm *selection, int index)
     tsr_comm_destroy(comm);
 }
 
-/* Whatever works inside a GPU's stream has to show that it does. The last one serves everything, so there is
- * nothing else if it fails. */
+/* Probe the implementations that run in a GPU's stream first. The last implementation serves everything
+ * and has no alternative, so it is not probed. */
 static tsr_status try_all(select_comm *selection, tsr_device *const *devices, const tsr_logger *logger)
 {
     tsr_status status = TSR_OK;
@@ -171,7 +171,7 @@ static tsr_status try_all(select_comm *selection, tsr_device *const *devices, co
     for (int c = 0; c < selection->n_comms;) {
         char problem[512] = "";
         if (selection->measured[c] && selection->comms[c]->ops->enqueue) {
-            /* Afresh for each: the partials of the one before may have changed. */
+            /* New buffers for each: the partials of the previous one may have changed. */
             const tsr_probe_config config = {devices, selection->base.n_devices, .kind = TSR_OP_ALL_REDUCE,
                                              .n = CHECK_ELEMENTS};
             TSR_TRY(tsr_probe_create(&config, &probe));
@@ -194,7 +194,7 @@ out:
     return status;
 }
 
-/* One size; its row is added once all have run. */
+/* One size; the row is added once all implementations have run. */
 static tsr_status benchmark(select_comm *selection, tsr_device *const *devices, size_t bytes)
 {
     tsr_status status = TSR_OK;
@@ -220,7 +220,7 @@ out:
     return status;
 }
 
-/* Fill the table. What there is no memory for, or no time, is not measured. */
+/* Fill the table. Sizes beyond the memory or the time budget are not measured. */
 static tsr_status benchmark_all(select_comm *selection, tsr_device *const *devices, uint64_t budget_ns)
 {
     uint64_t begin = tsr_clock_ns(), cost = 0;
@@ -277,7 +277,7 @@ tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr
 {
     select_comm *selection = NULL;
     tsr_status status = n_comms < 1 || n_comms > TSR_COMM_MAX_MEMBERS
-                            ? tsr_fail(TSR_ERR_INVALID, "a selection between %d communicators", n_comms)
+                            ? tsr_fail(TSR_ERR_INVALID, "a selection among %d communicators", n_comms)
                             : tsr_mem_array(1, sizeof *selection, "a communicator", &selection);
     if (status != TSR_OK) {
         for (int c = 0; c < n_comms; c++)

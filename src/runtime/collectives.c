@@ -1,8 +1,8 @@
 /* Connecting the devices of a runtime.
  *
- * Host memory serves all of them. GPUs that reach each other's memory have kernels that work there, and GPUs
- * that are distinct have NCCL, where it is installed. Unless one of these is asked for by name, all that can
- * serve compete (comm/select.h). */
+ * Collectives through host memory serve all devices. GPUs with access to each other's memory also have
+ * kernels over peer memory, and distinct GPUs have NCCL, where it is installed. Unless the config names
+ * one of these, comm/select.h selects among those that work. */
 #include "runtime/collectives.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@
 #include "cuda/comm/nccl.h"
 #endif
 
-/* Bits of what is wanted. */
+/* Bits of the requested implementations. */
 enum { STAGED = 1, PEER = 2, NCCL = 4, AUTO = STAGED | PEER | NCCL };
 
 static tsr_status parse(const char *name, int *wanted_out)
@@ -35,34 +35,34 @@ static tsr_status parse(const char *name, int *wanted_out)
             *wanted_out = names[i].wanted;
             return TSR_OK;
         }
-    return tsr_fail(TSR_ERR_INVALID, "collectives '%s': there are auto, peer, nccl and staged", name);
+    return tsr_fail(TSR_ERR_INVALID, "unknown collectives '%s'; use auto, peer, nccl or staged", name);
 }
 
 #ifdef TSR_WITH_CUDA
 
-/* Measuring begins no size that would make it last longer than so, eight GPUs included. */
+/* Stop before a size that would exceed this time budget, for up to eight GPUs. */
 #define BUDGET_NS 80000000u
 
-/* What is being put together. */
+/* The implementations collected so far. */
 typedef struct candidates {
     tsr_comm *comms[TSR_COMM_MAX_MEMBERS];
     int n;
 } candidates;
 
-/* Device i reaches all others? The first pair that does not, in words. */
+/* Check that every device reaches all others; the message names the first pair that does not. */
 static tsr_status check_reach(const tsr_runtime *rt, const uint64_t *reach)
 {
     for (int i = 0; i < rt->n_devices; i++)
         for (int j = 0; j < i; j++)
             if (!(reach[i] >> j & 1))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
-                                "collectives 'peer': devices %s and %s have no (working) access to each "
+                                "collectives 'peer': devices %s and %s cannot access each "
                                 "other's memory; use auto, nccl or staged",
                                 rt->devices[j]->name, rt->devices[i]->name);
     return TSR_OK;
 }
 
-/* Kernels over peer memory, one-shot and two-shot: for all devices if that was asked for, else for whichever
+/* Kernels over peer memory, one-shot and two-shot: for all devices if `required`, otherwise for those that
  * reach each other. */
 static tsr_status add_peer(tsr_runtime *rt, bool required, candidates *found)
 {
@@ -103,8 +103,7 @@ static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
 
 #endif
 
-/* Unless it was asked for, its absence is no failure.
- * That it is there and does not work is worth a warning. */
+/* Missing NCCL is a failure only if `required`. NCCL that is present but fails is a warning. */
 static tsr_status add_nccl(tsr_runtime *rt, bool required, candidates *found)
 {
     tsr_status status = create_nccl(rt, &found->comms[found->n]);
@@ -128,12 +127,12 @@ static tsr_status connect_gpus(tsr_runtime *rt, int wanted)
         TSR_TRY(add_peer(rt, wanted == PEER, &found));
     if (wanted & NCCL)
         TSR_TRY(add_nccl(rt, wanted == NCCL, &found));
-    if (wanted & STAGED) { /* serves what the others do not, hence the last */
+    if (wanted & STAGED) { /* serves what the others do not, so it is the last */
         TSR_TRY(tsr_comm_local_create(rt->n_devices, &found.comms[found.n]));
         found.n++;
     }
     int n = found.n;
-    found.n = 0; /* no longer ours */
+    found.n = 0; /* owned by the selection now */
     TSR_TRY(tsr_comm_select_create(rt->devices, rt->n_devices, found.comms, n, BUDGET_NS, &rt->logger,
                                    &rt->comm));
 out:

@@ -1,4 +1,4 @@
-/* The communicator of a runtime: which implementations there are for its devices, and who asked for which. */
+/* The communicator of a runtime: the implementations for its devices and the one that the config names. */
 #ifndef TSR_RUNTIME_COLLECTIVES_H
 #define TSR_RUNTIME_COLLECTIVES_H
 

@@ -1,4 +1,4 @@
-/* Stand-ins for devices. They are unlimited, so that a plan that does not fit can still say by how much. */
+/* Dry-run devices. They are unlimited, so that a plan that does not fit can report the missing bytes. */
 #include "runtime/device_props.h"
 
 #include <stdio.h>

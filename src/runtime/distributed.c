@@ -1,8 +1,8 @@
 /* Devices in several processes; see distributed.h.
  *
- * A stand-in is a measuring device (alloc/buffer/dry_device.h) with the props of the device that it stands
- * for: what is allocated on it here is counted here, as on the device itself, so every process keeps the same
- * accounting of all devices, and comes to the same plans and refusals. */
+ * A stand-in is a dry-run device (alloc/buffer/dry_device.h) with the properties of the device that it
+ * represents. Allocations on it are counted as on the device itself, so every process keeps the same
+ * accounting of all devices, and arrives at the same plans and refusals. */
 #include "runtime/distributed.h"
 
 #include <stdio.h>
@@ -12,19 +12,19 @@
 #include "alloc/buffer/dry_device.h"
 #include "core/mem.h"
 
-enum { PU_WORDS = 16 }; /* of processors that are compared; there may be more */
+enum { PU_WORDS = 16 }; /* of the processors that are compared; a machine may have more */
 
-/* What the processes tell each other of a device. */
+/* Description of a device that its process sends to the others. */
 typedef struct description {
     char name[32], isa[16], machine[64];
-    uint64_t pus[PU_WORDS]; /* the machine's processors that it works on, one bit each */
+    uint64_t pus[PU_WORDS]; /* the processors of the machine that the device uses, one bit each */
     uint64_t memory_cap, alignment, max_alloc, granularity, alloc_unit, mapped_bytes, scratch_bytes;
     int32_t n_threads, place, is_gpu, prefers_copies, reserves_whole, may_exceed;
     tsr_device_rates rates;
 } description;
 
-/* A meeting that goes over a network, until it is measured: two of the latencies that MPI has over TCP in one
- * data centre, and 10 GbE. */
+/* A barrier over a network, before it is measured: two of the latencies that MPI has over TCP in one data
+ * centre, and 10 GbE. */
 static const double network_sync_ns = 50000, network_bytes_per_s = 1.25e9;
 
 tsr_status tsr_distributed_begin(tsr_runtime *rt, const tsr_runtime_config *config)
@@ -90,7 +90,7 @@ static description describe(const tsr_device *device, const tsr_device_desc *des
     return d;
 }
 
-/* Processes that mpirun binds to nothing all begin with the first core. Told by the later of the two. */
+/* Processes that mpirun does not bind all begin with the first core. The higher rank of the two warns. */
 static void warn_of_shared_cores(const tsr_runtime *rt, const description *mine, const description *theirs)
 {
     uint64_t both = 0;
@@ -128,7 +128,7 @@ static tsr_status stand_in(tsr_runtime *rt, int index, const description *d)
     return TSR_OK;
 }
 
-/* One device, of process r: described there, known everywhere. */
+/* Complete one device of process r from its description. */
 static tsr_status complete_device(tsr_runtime *rt, int r, int index, description *d)
 {
     tsr_status status =
@@ -142,7 +142,8 @@ static tsr_status complete_device(tsr_runtime *rt, int r, int index, description
     return TSR_OK;
 }
 
-/* The n of process r, of which the first has the index `first`; all that are known so far are in known[]. */
+/* Complete the n devices of process r, the first of which has the index `first`; descriptions so far are
+ * in known[]. */
 static tsr_status complete_process(tsr_runtime *rt, const tsr_device_desc *list, int r, int first, int n,
                                    description *known)
 {

@@ -1,5 +1,5 @@
-/* A runtime whose devices are in several processes (tsr/transport.h): who has which, and what stands in for
- * those elsewhere. Without a transport none of this does anything. */
+/* A runtime whose devices are in several processes (tsr/transport.h): which process has which device, and
+ * the stand-ins for devices of other processes. Without a transport these functions do nothing. */
 #ifndef TSR_RUNTIME_DISTRIBUTED_H
 #define TSR_RUNTIME_DISTRIBUTED_H
 
@@ -9,27 +9,27 @@
 
 #include "core/runtime.h"
 
-/* rt->processes, if the config has a transport. Blocks until every process has come. */
+/* Create rt->processes, if the config has a transport. Blocks until every process has arrived. */
 tsr_status tsr_distributed_begin(tsr_runtime *rt, const tsr_runtime_config *config);
 
-/* Who has how many devices, process after process. */
+/* Numbers of devices per process. */
 typedef struct tsr_distributed_counts {
     int n_of[TSR_MAX_DEVICES]; /* of each process */
-    int first, n_all;          /* the index of this one's first, and how many there are */
+    int first, n_all;          /* index of this process's first device, and the total */
 } tsr_distributed_counts;
 
-/* This process has n_here. TSR_ERR_INVALID where they are too many together. */
+/* This process has n_here devices. TSR_ERR_INVALID if the total is too large. */
 tsr_status tsr_distributed_count(const tsr_runtime *rt, int n_here, tsr_distributed_counts *counts_out);
 
-/* The name of a device here, told apart from others' of the same name. */
+/* A name of a local device that is unique among all processes. */
 void tsr_distributed_name(const tsr_runtime *rt, const char *name, char *full, size_t size);
 
-/* rt->devices and rt->rates of other processes; those of this one, described in list[], are there. Warns of
- * cores that another process's devices use, too. */
+/* Complete rt->devices and rt->rates with those of other processes; the local ones, described in list[],
+ * must exist. Warns of cores that another process's devices use, too. */
 tsr_status tsr_distributed_complete(tsr_runtime *rt, const tsr_device_desc *list,
                                     const tsr_distributed_counts *counts);
 
-/* What was measured of the devices by their own processes, for all of them. */
+/* Share the rates that each process measured of its devices with all processes. */
 tsr_status tsr_distributed_share_rates(tsr_runtime *rt, tsr_device_rates *rates);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which kernels host devices take by default. TSR_ISA is read here and nowhere else. */
+/* The default kernels of host devices. TSR_ISA is read only here. */
 #include "runtime/isa.h"
 
 #include <stdio.h>
@@ -29,7 +29,7 @@ tsr_status tsr_isa_discover(tsr_isa_list *list_out)
     tsr_isa_list list = {.n_levels = tsr_kernel_levels(levels), .chosen = -1};
     const char *asked;
     if (!list_out)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_isa_discover: no place for the list");
+        return tsr_fail(TSR_ERR_INVALID, "tsr_isa_discover: list_out must not be NULL");
     tsr_status status = tsr_isa_from_environment(&asked);
     if (status != TSR_OK)
         return status;

@@ -1,9 +1,9 @@
-/* Measuring what devices exchange: see tsr_runtime_measure_links(). Everything goes through the runtime's own
- * communicator in programs of many collectives one after another, as the steps of a model are, so the numbers
- * contain what a planner must count with: the signal, the copy or the sum, and nothing of starting a program.
+/* Measuring transfers and sums between devices: see tsr_runtime_measure_links(). All measurements use the
+ * runtime's own communicator in programs of many consecutive collectives, like the steps of a model. So
+ * the numbers contain the costs that a planner needs: the signal, and the copy or the sum, without the
+ * start of a program.
  *
- * Each number is the least of a few medians. What other processes do to a machine makes a collective slower,
- * never faster. */
+ * Each number is the least of a few medians. Other processes can only slow a collective down. */
 #include <tsr/rates.h>
 
 #include <string.h>
@@ -15,7 +15,7 @@
 
 enum { N_SIZES = 5, GROWTH = 8, REPEATS = 3, OPS_SMALL = TSR_PROBE_MAX_OPS, OPS_LARGE = 4 };
 static const uint64_t smallest_bytes = 4096, small_bytes = 65536, slow_ns = 10000000;
-static const uint64_t timeout_ns = UINT64_C(60000000000); /* a machine that is busy, or simulated, is slow */
+static const uint64_t timeout_ns = UINT64_C(60000000000); /* a busy or simulated machine is slow */
 
 typedef struct bench {
     tsr_runtime *rt;
@@ -23,7 +23,7 @@ typedef struct bench {
     int n;
 } bench;
 
-/* One size; *ns_out is of one operation. */
+/* One size; *ns_out is the time of one operation. */
 static tsr_status time_size(bench *b, tsr_op_kind kind, uint64_t devices, uint64_t bytes, uint64_t *ns_out)
 {
     tsr_status status = TSR_OK;
@@ -42,7 +42,7 @@ static tsr_status time_size(bench *b, tsr_op_kind kind, uint64_t devices, uint64
                                   UINT64_MAX, &ns));
         best = TSR_MIN(best, ns);
     }
-    /* What is measured next depends on it. */
+    /* The result decides what is measured next. */
     TSR_TRY(tsr_processes_share(b->rt->processes, 0, TSR_OK, &best, sizeof best, sizeof best, 1,
                                 "timing a link"));
     *ns_out = TSR_MAX(best, 1);

@@ -1,8 +1,8 @@
-/* What a runtime's devices hold; see memory.h.
+/* Memory of a runtime's devices; see memory.h.
  *
- * The accounting is kept by src/core/device.c, charge by charge. What the device itself says is asked for
- * here, and the difference between the two is other people's. Several devices may share one memory (parts of
- * a GPU, host devices of one NUMA node), so what was taken is summed over them. */
+ * src/core/device.c keeps the accounting. This file reads the device's free memory; the difference between
+ * the two is used by other programs. Several devices may share one memory (parts of a GPU, host devices of
+ * one NUMA node), so their use is summed. */
 #include "runtime/memory.h"
 
 #include <stdio.h>
@@ -19,7 +19,7 @@ static bool share_memory(const tsr_device *a, const tsr_device *b)
     return a->process == b->process && a->place == b->place && strcmp(a->ops->kind, b->ops->kind) == 0;
 }
 
-/* Bytes that this runtime has taken of the memory that a device lies in. */
+/* Bytes that this runtime uses of the memory that a device is in. */
 static size_t taken_there(const tsr_runtime *rt, const tsr_device *device)
 {
     size_t bytes = 0;
@@ -96,9 +96,9 @@ int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects, int cap
     return n;
 }
 
-/* -- left over -- */
+/* -- leaks -- */
 
-/* What somebody forgot to destroy is a mistake that would otherwise show much later, or never. */
+/* Objects that were not destroyed are caller bugs that would otherwise show much later, or never. */
 static void tell_bytes(const tsr_runtime *rt)
 {
     for (int d = 0; rt->devices && d < rt->n_devices; d++)
@@ -106,8 +106,8 @@ static void tell_bytes(const tsr_runtime *rt)
             char text[TSR_BYTES_TEXT];
             if (rt->devices[d]->used[o] > 0)
                 tsr_log(&rt->logger, TSR_LOG_WARN,
-                        "device %s: %s of %s are still in use as the runtime closes; destroy its sessions, "
-                        "models and buffers before it",
+                        "device %s: %s of %s are still in use when the runtime closes; destroy its sessions, "
+                        "models and buffers first",
                         rt->devices[d]->name, tsr_bytes_text(rt->devices[d]->used[o], text),
                         tsr_memory_owner_name(o));
         }
@@ -118,23 +118,25 @@ void tsr_runtime_report_leaks(tsr_runtime *rt)
     while (rt->tracked) {
         char name[128], text[TSR_BYTES_TEXT];
         size_t bytes = name_object(rt, rt->tracked, name, sizeof name);
-        tsr_log(&rt->logger, TSR_LOG_WARN, "left over as the runtime closes: %s%s%s", name, bytes ? ", " : "",
-                bytes ? tsr_bytes_text(bytes, text) : "");
+        tsr_log(&rt->logger, TSR_LOG_WARN, "not destroyed before the runtime closes: %s%s%s", name,
+                bytes ? ", " : "", bytes ? tsr_bytes_text(bytes, text) : "");
         tsr_untrack(rt->tracked);
     }
     for (int d = 0; rt->devices && d < rt->n_devices; d++) {
         const tsr_device *device = rt->devices[d];
         const char *what = device && device->scratch_pool ? tsr_pool_in_use(device->scratch_pool) : NULL;
         if (what)
-            tsr_log(&rt->logger, TSR_LOG_WARN, "left over as the runtime closes: scratch of device %s for %s",
-                    device->name, what);
+            tsr_log(&rt->logger, TSR_LOG_WARN,
+                    "not destroyed before the runtime closes: scratch of device %s for %s", device->name,
+                    what);
     }
     tell_bytes(rt);
 }
 
-/* -- others' use -- */
+/* -- use by other programs -- */
 
-/* What counts as a change: a 64th of the memory, as much as caps leave to the driver. Less comes and goes. */
+/* Smallest change that is reported: a 64th of the memory, which caps leave to the driver. Smaller changes
+ * are noise. */
 enum { NOISE_FRACTION = 64 };
 
 void tsr_runtime_note_free(tsr_runtime *rt)
@@ -150,8 +152,8 @@ void tsr_runtime_note_free(tsr_runtime *rt)
     }
 }
 
-/* Of one memory: what is free, what would be had nobody else come,
- * and what is wanted by all devices in it. */
+/* Of one memory: free bytes, bytes that would be free without other programs, and bytes wanted by all its
+ * devices. */
 typedef struct room {
     size_t now, expected, total, wanted;
 } room;
@@ -186,17 +188,17 @@ static tsr_status judge(const tsr_runtime *rt, const tsr_device *device, const r
     if (r->wanted > r->now && r->wanted <= r->expected)
         return tsr_fail(TSR_ERR_MEMORY,
                         "device %s: the plan needs %s (%zu bytes) where %s were free when it was opened; %s "
-                        "are now, as something else has taken the rest; free it, give the device a smaller "
+                        "are free now, as other programs use the rest; end them, give the device a smaller "
                         "share, or fit the model to what is left",
                         device->name, wanted, r->wanted, then, now);
     if (r->wanted > r->now)
         tsr_log(&rt->logger, TSR_LOG_WARN,
-                "device %s: the plan needs %s and %s are free; what is missing is swapped or will fail",
+                "device %s: the plan needs %s and %s are free; the system will swap or allocations will fail",
                 device->name, wanted, now);
     else if (dropped)
         tsr_log(&rt->logger, TSR_LOG_WARN,
-                "device %s: %s are free, not %s as when it was opened: something else uses its memory; the "
-                "plan needs %s and goes on",
+                "device %s: %s are free, not %s as when it was opened: another program uses its memory; the "
+                "plan needs %s and still fits",
                 device->name, now, then, wanted);
     return TSR_OK;
 }

@@ -1,19 +1,19 @@
-/* A runtime's memory: reports, what was left over, and whether a plan still finds its room. */
+/* A runtime's memory: reports, leaks, and whether a plan still has its room. */
 #ifndef TSR_RUNTIME_MEMORY_H
 #define TSR_RUNTIME_MEMORY_H
 
 #include "core/runtime.h"
 
-/* Note what is free on each device: the runtime is open, and nothing has been loaded. */
+/* Record the free bytes of each device: the runtime is open, and nothing has been loaded. */
 void tsr_runtime_note_free(tsr_runtime *rt);
 
-/* Before anything is allocated: whether wanted[d] bytes are still free on each device. TSR_ERR_MEMORY where
- * they were when the runtime was opened and are not now, since somebody else took memory meanwhile; a warning
- * where they are in spite of that, and where there never were as many. Devices that do not tell are passed
- * by. */
+/* Before anything is allocated: check that wanted[d] bytes are still free on each device. TSR_ERR_MEMORY
+ * if they were free when the runtime was opened and are not now, since another program has taken memory. A
+ * warning if memory was taken but suffices, and if there never was enough. Devices that cannot report free
+ * memory are skipped. */
 tsr_status tsr_runtime_check_free(tsr_runtime *rt, const size_t *wanted);
 
-/* Tell the logger what still exists and what is still in use, and forget it. */
+/* Log the objects that still exist and the bytes still in use, and clear both. */
 void tsr_runtime_report_leaks(tsr_runtime *rt);
 
 #endif

@@ -1,4 +1,4 @@
-/* The GPUs of a build without the CUDA device. */
+/* tsr_gpu_probe() of a build without the CUDA device: no GPUs. */
 #include <stdio.h>
 
 #include "core/gpu.h"

@@ -1,8 +1,9 @@
-/* Measuring how fast the devices of a runtime are, with the kernels that will run.
+/* Measuring the rates of a runtime's devices, with the kernels that models use.
  *
- * All devices work at once, each driven by a thread of its own for a fixed time, since those that share a
- * memory bus or a power limit slow each other down, as they will when they share a model. The weights are one
- * constant byte: in every type it makes small ordinary numbers, and no kernel's speed depends on more. */
+ * All devices run concurrently, each driven by a thread of its own for a fixed time. Devices that share a
+ * memory bus or a power limit then slow each other down as they do when they share a model. All bytes of
+ * the weights are equal. In every type this gives small normal numbers, and no kernel's speed depends on
+ * the values. */
 #include <tsr/rates.h>
 
 #include <pthread.h>
@@ -34,7 +35,7 @@ enum {
     WEIGHT_BYTE = 0x2c, /* F16 0.065, F32 2.4e-12; scales of blocks are F16 */
     COLUMNS = 4096,
     TOKENS = 64,          /* of a product with many tokens */
-    PROMPT_ROWS = 256,    /* and its rows */
+    PROMPT_ROWS = 256,    /* its rows */
     N_EMPTY = 64,         /* ops of one element in a program */
     N_SYNCS = 16,         /* all-reduces in a program */
     SYNC_ELEMENTS = 4096, /* of a small all-reduce: the activations of one token */
@@ -43,20 +44,20 @@ enum {
 };
 static const size_t HOST_BYTES = (size_t)64 << 20, GPU_BYTES = (size_t)512 << 20; /* beyond the caches */
 static const uint64_t WINDOW_NS = 20000000;
-static const uint64_t DEADLINE_NS = UINT64_C(60000000000); /* a machine that is busy, or simulated, is slow */
+static const uint64_t DEADLINE_NS = UINT64_C(60000000000); /* a busy or simulated machine is slow */
 
-/* One device at work. */
+/* One device under measurement. */
 typedef struct worker {
     tsr_device *device;
     unsigned char *weights; /* [weight_bytes] */
     size_t weight_bytes;
     float *x;         /* [TOKENS][COLUMNS] */
-    float *y;         /* as many products as there can be */
+    float *y;         /* the largest result */
     int64_t *partial; /* [2][LARGE_SYNC], NULL for a single device */
     size_t y_bytes;
-    tsr_device_program *program; /* the one to run; NULL: the device has no such kernel */
-    int n_launches;              /* exactly so many; 0: until WINDOW_NS have passed */
-    double program_ns;           /* result: one launch */
+    tsr_device_program *program; /* NULL: the device has no such kernel */
+    int n_launches;              /* number of launches; 0: until WINDOW_NS have passed */
+    double program_ns;           /* result: time of one launch */
     pthread_t thread;
     bool started;
     tsr_status status;
@@ -88,7 +89,7 @@ static void *drive(void *user)
     worker *w = user;
     int n = 0;
     uint64_t start, end;
-    w->status = run_once(w); /* caches and page tables settle */
+    w->status = run_once(w); /* warm-up of caches and page tables */
     start = end = now_ns();
     while (w->status == TSR_OK && (w->n_launches ? n < w->n_launches : n < 2 || end - start < WINDOW_NS)) {
         w->status = run_once(w);
@@ -96,12 +97,12 @@ static void *drive(void *user)
         n++;
     }
     w->program_ns = n ? (double)(end - start) / n : 0;
-    if (w->status != TSR_OK) /* the text belongs to this thread */
+    if (w->status != TSR_OK) /* the error text is stored per thread */
         snprintf(w->message, sizeof w->message, "%s", tsr_last_error());
     return NULL;
 }
 
-/* Every device that has a program runs it, all at once. */
+/* Run the programs of all devices that have one, concurrently. */
 static tsr_status run_all(bench *b)
 {
     tsr_status status = TSR_OK;
@@ -111,8 +112,9 @@ static tsr_status run_all(bench *b)
         if (!w->program)
             continue;
         if (pthread_create(&w->thread, NULL, drive, w) != 0) {
-            status = tsr_fail(TSR_ERR_MEMORY, "device %s: no thread to measure it with", w->device->name);
-            b->rt->comm->ops->abort(b->rt->comm); /* the others may wait for this one */
+            status =
+                tsr_fail(TSR_ERR_MEMORY, "device %s: cannot start a thread for measuring", w->device->name);
+            b->rt->comm->ops->abort(b->rt->comm); /* other devices may wait for this one */
             break;
         }
         w->started = true;
@@ -161,7 +163,7 @@ static tsr_op product(const worker *w, tsr_type type, int64_t n_rows, int64_t n_
                                 .y_stride = n_rows}};
 }
 
-/* Rows of a type that fill the weights, and what one token makes of them fits y. */
+/* Rows of a type that fill the weights and whose products for one token fit into y. */
 static int64_t rows_of(const worker *w, tsr_type type)
 {
     int64_t rows = (int64_t)(w->weight_bytes / tsr_type_row_bytes(type, COLUMNS));
@@ -227,7 +229,8 @@ static tsr_status make_collectives(bench *b, int64_t n, tsr_collective **collect
     int n_devices = b->rt->n_devices;
     uint64_t everyone = n_devices == 64 ? ~UINT64_C(0) : (UINT64_C(1) << n_devices) - 1;
     for (int d = 0; d < n_devices; d++)
-        for (int slot = 0; slot < 2; slot++) /* in turns: a slow reader may still be at the last one's */
+        for (int slot = 0; slot < 2; slot++) /* alternating: a slow reader may still read the previous
+                                              * one's */
             partial[slot][d] = b->workers[d].partial + slot * LARGE_SYNC;
     for (int i = 0; i < N_SYNCS; i++) {
         tsr_collective_desc desc = {.kind = TSR_OP_ALL_REDUCE,
@@ -284,7 +287,7 @@ static tsr_status measure_sync(bench *b, tsr_device_rates *rates)
     TSR_TRY(time_sync(b, SYNC_ELEMENTS, &small_ns));
     TSR_TRY(time_sync(b, LARGE_SYNC, &large_ns));
     ns_per_byte = (large_ns - small_ns) / (double)((LARGE_SYNC - SYNC_ELEMENTS) * sizeof(int64_t));
-    ns_per_byte = TSR_MAX(ns_per_byte, 1e-6); /* noise may turn it round: a petabyte per second */
+    ns_per_byte = TSR_MAX(ns_per_byte, 1e-6); /* noise may make it negative; this is a petabyte per second */
     for (int d = 0; d < b->rt->n_devices; d++) {
         rates[d].sync_bytes_per_s = 1e9 / ns_per_byte;
         rates[d].sync_ns = TSR_MAX(small_ns - ns_per_byte * SYNC_ELEMENTS * sizeof(int64_t), 0);
@@ -322,7 +325,7 @@ out:
 static tsr_status open_worker(worker *w, tsr_device *device, bool with_partials, const void *chunk)
 {
     tsr_status status = TSR_OK;
-    const char *what = "what it is measured with";
+    const char *what = "measuring";
     size_t partial = 2 * (size_t)LARGE_SYNC * sizeof(int64_t), used = tsr_device_used(device), left;
     w->device = device;
     w->y_bytes = (size_t)LARGE_SYNC * sizeof(float);
@@ -330,8 +333,8 @@ static tsr_status open_worker(worker *w, tsr_device *device, bool with_partials,
     left = device->memory_cap > used ? device->memory_cap - used : 0;
     w->weight_bytes = TSR_MIN(w->weight_bytes, left / 2) / 4096 * 4096;
     if (w->weight_bytes < (size_t)4 << 20)
-        return tsr_fail(TSR_ERR_MEMORY, "device %s: %zu bytes are free; too little to measure it",
-                        device->name, left);
+        return tsr_fail(TSR_ERR_MEMORY, "device %s: %zu free bytes are too few for measuring", device->name,
+                        left);
     TSR_TRY(tsr_device_alloc(device, TSR_MEMORY_OTHER, w->weight_bytes, what, (void **)&w->weights));
     TSR_TRY(
         tsr_device_alloc(device, TSR_MEMORY_OTHER, TOKENS * COLUMNS * sizeof(float), what, (void **)&w->x));

@@ -1,21 +1,21 @@
-/* Rates from descriptions, for machines that are not here to be measured. */
+/* Rates derived from descriptions, for machines that cannot be measured. */
 #include <tsr/rates.h>
 
 #include <string.h>
 
-/* Shares of the peak that kernels reach, by type in the order of tsr_rate_type(): the aims of the CUDA
+/* Shares of the peak that kernels reach, by type in the order of tsr_rate_type(): the targets of the CUDA
  * kernels for decoding (85 % of the memory's rate for plain types, 80 % for Q8_0, 65 % for K quants), and
  * half of the tensor cores' for prompts. */
 static const double gpu_read[TSR_RATE_TYPES] = {0.85, 0.85, 0.85, 0.80, 0.70, 0.65, 0.65, 0.65};
 static const double gpu_flops = 0.5;
 
-/* On cores, quantized weights are bound by unpacking: rates per thread in bytes of weights per second, and in
- * operations per second, of AVX2 cores of this decade (orders of magnitude; measuring replaces them). */
+/* On cores, quantized weights are bound by unpacking: rates per thread in bytes of weights per second, and
+ * in operations per second, of AVX2 cores of the 2020s (orders of magnitude; measured rates replace them). */
 static const double core_read[TSR_RATE_TYPES] = {10e9, 10e9, 10e9, 6e9, 3.5e9, 3.5e9, 3.5e9, 4e9};
 static const double core_flops = 30e9;
 
-/* What nothing is known of: a memory of one DDR4 channel pair, a card of 300 GB/s and 40 TFLOP/s behind four
- * lanes of PCIe 4. */
+/* Defaults for missing facts: a memory of one DDR4 channel pair, a card of 300 GB/s and 40 TFLOP/s behind
+ * four lanes of PCIe 4. */
 static const double any_host_memory = 40e9, any_gpu_memory = 300e9, any_gpu_flops = 40e12, any_link = 7.9e9;
 
 static const double gpu_op_ns = 3000, host_op_ns = 1500; /* inside a graph; a barrier of a few threads */
@@ -67,6 +67,6 @@ void tsr_device_rates_guess(const tsr_device_desc *devices, int n, tsr_device_ra
     }
     for (int d = 0; d < n && n > 1; d++) {
         rates_out[d].sync_ns = sync_ns;
-        rates_out[d].sync_bytes_per_s = link / n; /* everybody's partial sums over the slowest link */
+        rates_out[d].sync_bytes_per_s = link / n; /* all devices' partial sums over the slowest link */
     }
 }

@@ -1,4 +1,4 @@
-/* Opening a runtime: the one place that knows which kinds of devices there are and wires them together. */
+/* Opening a runtime: the one file that creates and connects all kinds of devices. */
 #include <tsr/runtime.h>
 
 #include <stdio.h>
@@ -18,7 +18,7 @@
 #include "topo/pin.h"
 #include "topo/topo.h"
 
-/* What a real runtime keeps besides its devices. */
+/* The runtime's own objects besides its devices. */
 typedef struct runtime_private {
     tsr_topo_pinner *pinner;
 } runtime_private;
@@ -40,8 +40,8 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
         if (status != TSR_OK)
             return tsr_fail_in(status, "device %s", desc->name);
         if (isa)
-            tsr_log(&rt->logger, TSR_LOG_INFO,
-                    "device %s: %s kernels, as the environment variable TSR_ISA says", desc->name, isa);
+            tsr_log(&rt->logger, TSR_LOG_INFO, "device %s: %s kernels, from the environment variable TSR_ISA",
+                    desc->name, isa);
     }
     for (int d = 0; d < list->n_devices; d++)
         total_threads += list->devices[d].n_threads;
@@ -60,7 +60,7 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
 }
 
 #ifdef TSR_WITH_CUDA
-/* Its devices know of each other what they must share. */
+/* A new CUDA device shares state with the first one. */
 static tsr_device *first_cuda_device(const tsr_runtime *rt)
 {
     for (int d = 0; d < rt->n_devices; d++)
@@ -97,7 +97,7 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
     char cpus[64];
     tsr_topo_format_list(desc->pus, desc->n_pus, cpus, sizeof cpus);
     tsr_log(&rt->logger, TSR_LOG_DEBUG, "device %s: host thread on %s%s", desc->name,
-            cuda.pin ? "CPU " : "any CPU; which are near is not known", cuda.pin ? cpus : "");
+            cuda.pin ? "CPU " : "any CPU; its near CPUs are unknown", cuda.pin ? cpus : "");
     return tsr_cuda_device_create(&cuda, &rt->devices[index]);
 }
 #else
@@ -110,7 +110,7 @@ static tsr_status open_cuda_device(tsr_runtime *rt, const tsr_runtime_config *co
 }
 #endif
 
-/* Who built with CUDA expects a GPU. */
+/* With CUDA in the build a GPU is expected. */
 #ifdef TSR_WITH_CUDA
 #define NO_GPU_LEVEL TSR_LOG_WARN
 #else
@@ -125,10 +125,11 @@ static tsr_status open_device(tsr_runtime *rt, const tsr_runtime_config *config,
     if (desc->kind != TSR_DEVICE_CUDA)
         return open_host_device(rt, config, list, i, index, priv->pinner);
     if (rt->processes)
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "device %s: a runtime of several processes has host devices only; name them, as in "
-                        "host:1",
-                        desc->name);
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "device %s: a runtime of several processes supports host devices only; name them, as in "
+            "host:1",
+            desc->name);
     return open_cuda_device(rt, config, topo, desc, index, priv->pinner);
 }
 
@@ -139,7 +140,7 @@ static tsr_status open_devices(tsr_runtime *rt, const tsr_runtime_config *config
     runtime_private *priv = rt->private_data;
     tsr_distributed_counts counts;
     if (!config->devices && topo->n_gpus == 0 && *topo->gpu_note)
-        tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); going on with host devices",
+        tsr_log(&rt->logger, NO_GPU_LEVEL, "no GPU is usable (%s); continuing with host devices",
                 topo->gpu_note);
     TSR_TRY(tsr_device_list_create(topo, config->devices, &rt->logger, &list));
     TSR_TRY(tsr_distributed_count(rt, list->n_devices, &counts));
@@ -159,7 +160,7 @@ out:
     return status;
 }
 
-/* The devices of the machine that the config has, or is run on. */
+/* The devices of the config's machine, or of this machine. */
 static tsr_status open_on_machine(tsr_runtime *rt, const tsr_runtime_config *config)
 {
     tsr_status status = TSR_OK;

@@ -1,11 +1,11 @@
-/* Where devices' time goes. The counters are written by the devices' own threads while programs run, so they
- * are touched here only when none does: synchronize orders the two. */
+/* Time counters of devices. The devices' own threads write them while programs run, so they are accessed
+ * here only when no program runs: synchronize orders the two. */
 #include <string.h>
 
 #include "core/runtime.h"
 #include "core/status.h"
 
-/* What a program that failed says is for its owner to hear; here it is only over. */
+/* A program's failure is reported to its owner; here only its end matters. */
 static void wait_idle(tsr_device *device)
 {
     (void)!device->ops->synchronize(device, 0);
@@ -22,7 +22,8 @@ void tsr_runtime_time_collectives(tsr_runtime *rt, bool on)
 tsr_status tsr_runtime_times(const tsr_runtime *rt, int device, tsr_device_times *times_out)
 {
     if (device < 0 || device >= rt->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "there is no device %d; the runtime has %d", device, rt->n_devices);
+        return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", device,
+                        rt->n_devices);
     tsr_device *d = rt->devices[device];
     wait_idle(d);
     bool known = strcmp(d->ops->kind, "host") == 0;

@@ -269,7 +269,7 @@ static void memory_that_others_took_before_loading_is_noticed(void **state)
     assert_int_equal(cudaMalloc(&others, 30 * MIB), cudaSuccess);
     runner_ok(tsr_model_open(rt, path, &config, &model), "with some of it taken");
     assert_non_null(strstr(t.text, "device cuda1: "));
-    assert_non_null(strstr(t.text, "something else uses its memory"));
+    assert_non_null(strstr(t.text, "another program uses its memory"));
     assert_null(strstr(t.text, "device cuda0: "));
     tsr_model_close(model);
     model = NULL;

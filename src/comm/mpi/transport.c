@@ -1,9 +1,9 @@
-/* The transport over MPI; see tsr/mpi.h. A library of its own, of which libtsr knows nothing: it includes
- * public headers only.
+/* The transport over MPI; see tsr/mpi.h. A separate library, which includes public headers only; libtsr
+ * does not depend on it.
  *
- * All operations are MPI's non-blocking ones, because a device that waits must notice that its runtime was
- * aborted. Groups are communicators, made by their members alone (MPI_Comm_create_group), so that collectives
- * of different devices never wait for each other. */
+ * All operations are MPI's non-blocking ones, because a waiting device must detect that its runtime was
+ * aborted. Groups are communicators created by their members only (MPI_Comm_create_group), so that
+ * collectives of different devices never wait for each other. */
 #include <tsr/mpi.h>
 
 #include <limits.h>
@@ -12,13 +12,13 @@
 #include <stdlib.h>
 
 typedef struct mpi_transport {
-    tsr_transport base; /* first: what the caller holds */
+    tsr_transport base; /* first member: the caller's handle */
     MPI_Comm comm;
     bool finalizes;
-    bool lost; /* others may never come to MPI_Finalize: leaving without it makes mpirun end the job */
+    bool lost; /* other processes may never call MPI_Finalize; exiting without it makes mpirun end the job */
 } mpi_transport;
 
-/* What a transfer keeps; all of it fits into tsr_transfer. */
+/* State of a transfer; must fit into tsr_transfer. */
 typedef struct pending {
     MPI_Request request;
 } pending;
@@ -38,9 +38,8 @@ static const char *say(const char *call, int code)
     return sentence;
 }
 
-static const char *const too_many =
-    "one operation of more than 2^31 - 1 elements, which MPI does not count; use a "
-    "smaller batch";
+static const char *const too_many = "one operation of more than 2^31 - 1 elements, the limit of MPI; use a "
+                                    "smaller batch";
 
 static const char *group_create(void *user, const int *ranks, int n_ranks, int tag, void **group_out)
 {
@@ -91,7 +90,7 @@ static const char *sum(void *user, void *group, void *values, size_t n, tsr_tran
                                                 *(MPI_Comm *)group, &((pending *)transfer)->request));
 }
 
-/* The root's number among all, in the group. */
+/* The rank of the root in the group. */
 static int rank_in(const mpi_transport *self, MPI_Comm comm, int root)
 {
     MPI_Group all, some;
@@ -142,7 +141,7 @@ static const char *test(void *user, tsr_transfer *transfer, bool *done_out)
     return say("MPI_Test", code);
 }
 
-/* MPI, at the level of threads that devices need. */
+/* Initialise MPI at the thread level that devices need. */
 static const char *initialize(bool *finalizes_out)
 {
     int is_there = 0, level = MPI_THREAD_SINGLE, code = MPI_Initialized(&is_there);
@@ -152,9 +151,9 @@ static const char *initialize(bool *finalizes_out)
         code = MPI_Init_thread(NULL, NULL, MPI_THREAD_MULTIPLE, &level);
     *finalizes_out = code == MPI_SUCCESS && !is_there;
     if (code == MPI_SUCCESS && level < MPI_THREAD_MULTIPLE)
-        return "MPI does not let several threads call it (MPI_THREAD_MULTIPLE): initialise it so, or use an "
+        return "MPI was initialised without MPI_THREAD_MULTIPLE; initialise it with this level, or use an "
                "MPI "
-               "library that has it";
+               "library that supports it";
     return say("MPI_Init_thread", code);
 }
 
