@@ -1,5 +1,5 @@
-/* See cpu.h. __builtin_cpu_supports() also asks whether the system saves the wide registers; what it does not
- * know in the oldest compilers (F16C before clang 15, AMX before gcc 11) is asked of CPUID by hand. */
+/* See cpu.h. __builtin_cpu_supports() also checks whether the system saves the wide registers. Features that
+ * the oldest compilers do not support (F16C before clang 15, AMX before gcc 11) are read from CPUID. */
 #include "host/cpu.h"
 
 #include <stddef.h>
@@ -19,8 +19,8 @@ const char *tsr_cpu_lacking_for_avx2(void)
     return has ? NULL : "the processor lacks AVX2, FMA or F16C";
 }
 
-/* A bit of leaf 7, subleaf 1, EAX, of both vendors (Intel 64 and IA-32 Architectures Software Developer's
- * Manual, CPUID). */
+/* A bit of leaf 7, subleaf 1, EAX, with the same meaning for both vendors (Intel 64 and IA-32 Architectures
+ * Software Developer's Manual, CPUID). */
 static bool has_leaf_7_1(int bit)
 {
     unsigned eax, ebx, ecx, edx;
@@ -65,8 +65,8 @@ static bool has_amx(void)
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Linux saves tiles only for processes that asked (Documentation/arch/x86/xstate.rst, since 5.16). Threads
- * that already run may use them from then on, too; memory for them is found at their first use. */
+/* Linux saves tiles only for processes that request it (Documentation/arch/x86/xstate.rst, since 5.16). The
+ * permission includes threads that run already; memory for their tiles is allocated at first use. */
 static bool may_use_tiles(void)
 {
     const long arch_req_xcomp_perm = 0x1023, xfeature_xtiledata = 18;
@@ -86,8 +86,9 @@ const char *tsr_cpu_lacking_for_amx(void)
         return lacking;
     if (!has_amx())
         return "the processor lacks AMX-TILE, AMX-INT8 or AMX-BF16";
-    return may_use_tiles() ? NULL
-                           : "the system does not let this process use AMX tiles (Linux does from 5.16 on)";
+    return may_use_tiles()
+               ? NULL
+               : "the system does not allow this process to use AMX tiles; Linux 5.16 or newer does";
 }
 
 /* Leaf 0: the vendor's name in EBX, EDX, ECX. */
@@ -98,7 +99,7 @@ static bool is_amd(void)
            ecx == signature_AMD_ecx;
 }
 
-/* Leaf 1, EAX: the base family, and what is added where that is 15, as AMD's is since 2003 (AMD64
+/* Leaf 1, EAX: the base family, plus the extended family where the base is 15, as in AMD's since 2003 (AMD64
  * Architecture Programmer's Manual, volume 3, appendix E). Zen 5 is 26. */
 static unsigned family(void)
 {
@@ -123,7 +124,7 @@ tsr_cpu_reading tsr_cpu_reads(void)
 #if defined(__linux__)
 #include <sys/auxv.h>
 
-/* What Linux tells of the processor when it starts a process (Documentation/arch/arm64/elf_hwcaps.rst). */
+/* The processor's features as Linux passes them to a process (Documentation/arch/arm64/elf_hwcaps.rst). */
 static bool has_dotprod(void)
 {
     return (getauxval(AT_HWCAP) & HWCAP_ASIMDDP) != 0;

@@ -1,33 +1,33 @@
-/* What the processor and the system offer, by level of kernels. */
+/* Which levels of kernels the processor and the system support. */
 #ifndef TSR_HOST_CPU_H
 #define TSR_HOST_CPU_H
 
 #include <stdbool.h>
 
-/* Each returns NULL where kernels of that level run here, else why not, a static text that completes "there
- * are no such kernels: ...". Any thread. Of x86-64: */
+/* Each returns NULL where kernels of that level run here, otherwise the reason, a static text that completes
+ * "there are no such kernels: ...". Any thread. For x86-64: */
 const char *tsr_cpu_lacking_for_avx2(void);
 const char *tsr_cpu_lacking_for_avxvnni(void);
 const char *tsr_cpu_lacking_for_avx512(void);
 const char *tsr_cpu_lacking_for_avx512vnni(void);
 const char *tsr_cpu_lacking_for_avx512bf16(void);
 
-/* Also asks Linux to let this process use tiles, which lasts as long as the process. */
+/* Also requests from Linux that this process may use tiles, as long as it runs. */
 const char *tsr_cpu_lacking_for_amx(void);
 
-/* Of AArch64. */
+/* For AArch64: */
 const char *tsr_cpu_lacking_for_dotprod(void);
 
 /* How a core reads memory fastest, as measured.
  *
- * STREAMS: several at once, asked for into the first-level cache. Intel's Xeons (Cascade Lake, Sapphire
- * Rapids) need four to read all they can.
+ * STREAMS: several streams, prefetched into the first-level cache. Intel's Xeons (Cascade Lake, Sapphire
+ * Rapids) need four streams for their full rate.
  *
- * ONE_STREAM: AMD's. On Zen 5 one core reads as fast either way, two cores that share the memory decode 1.14
- * times as fast from one stream each.
+ * ONE_STREAM: AMD's processors. On Zen 5 one core reads as fast either way; two cores that share the memory
+ * decode 1.14 times as fast from one stream each.
  *
- * ONE_STREAM_L2: the same, asked for into the second-level cache, which has more requests under way than the
- * first: AMD's before Zen 5. Zen 4 decodes 1.3 to 1.8 times as fast. */
+ * ONE_STREAM_L2: one stream, prefetched into the second-level cache, which has more requests in flight than
+ * the first: AMD's processors before Zen 5. Zen 4 decodes 1.3 to 1.8 times as fast. */
 typedef enum tsr_cpu_reading {
     TSR_CPU_STREAMS,
     TSR_CPU_ONE_STREAM,

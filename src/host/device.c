@@ -1,4 +1,4 @@
-/* The host device's table of functions; see device.h. What runs inside the team is in program.c. */
+/* The host device's table of functions; see device.h. Programs are in program.c. */
 #include "host/device.h"
 
 #include <sched.h>
@@ -13,10 +13,10 @@
 #include "host/host.h"
 #include "host/memory.h"
 
-/* How long a thread polls before it sleeps, where every thread can have a processor of its own: longer than
- * the usual spread between the devices of a step. Threads that are not pinned may meet on one processor while
- * another is busy with something else; then the one waited for cannot run as long as the other polls, so they
- * poll for about the time that sleeping and waking take. (Two such threads on a busy machine took 1500 us per
+/* How long a thread polls before it sleeps, where every thread can have its own processor: longer than the
+ * usual spread between the devices of a step. Unpinned threads may share one processor while another
+ * processor is busy. The awaited thread then cannot run as long as the other polls, so unpinned threads poll
+ * for about the time that sleeping and waking take. (Two such threads on a busy machine took 1500 us per
  * all-reduce with the long time, 12 us with the short one, 0.5 us with either when they had a processor
  * each.) */
 enum { POLL_PINNED_NS = 200000, POLL_UNPINNED_NS = 5000 };
@@ -120,7 +120,7 @@ static void copy_share(void *argument, int thread, int n_threads)
         memcpy(job->dst + row * job->dst_stride, job->src + row * job->src_stride, job->width);
 }
 
-/* Below this a copy by the calling thread is done before a team would have been woken. */
+/* A smaller copy takes the calling thread less time than waking the team. */
 enum { TEAM_COPY_BYTES = 1 << 20 };
 
 static tsr_status copy_rows(tsr_device *device, void *dst, size_t dst_stride, const void *src,
@@ -245,12 +245,12 @@ static tsr_status start_team(tsr_host_device *host, const tsr_host_device_config
                 config->n_threads);
     if (total <= processors)
         host->base.polls = tsr_event_polls(n_unpinned > 0 ? POLL_UNPINNED_NS : POLL_PINNED_NS);
-    /* Between jobs the application's threads, which nobody pinned, need the processors. */
+    /* Between jobs the application's threads, which are not pinned, need the processors. */
     int idle_polls = total < processors ? tsr_event_polls(POLL_UNPINNED_NS) : 0;
     tsr_team_set_polls(host->team, host->base.polls, idle_polls);
     tsr_team_adapt(host->team, total <= processors && n_unpinned == 0);
     tsr_log(config->logger, TSR_LOG_DEBUG, "device %s: %d threads, %s kernels, %s", name, config->n_threads,
-            host->kernels->isa, host->base.polls ? "polling before sleeping" : "sleeping at once");
+            host->kernels->isa, host->base.polls ? "polling before sleeping" : "sleeping immediately");
 out:
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", name);
 }

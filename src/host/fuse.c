@@ -1,16 +1,16 @@
-/* Ops that a host device does together; see fuse.h. */
+/* Fusing of ops on a host device; see fuse.h. */
 #include "host/fuse.h"
 
 #include "core/comm.h"
 
-/* The activations that a product reads. */
+/* Whether a product reads activations in [y, y + n). */
 static bool reads(const tsr_op_mul_mat *op, const float *y, int64_t n)
 {
     return tsr_op_floats_overlap(op->x, (op->n_tokens - 1) * op->x_stride + op->k, y, n);
 }
 
-/* A product, and the sum of its partial alone: over anything but the activations that other threads still
- * multiply. */
+/* A product, and the sum of its partial alone. The sum must not overwrite the activations that other threads
+ * still multiply. */
 static bool is_sum(const tsr_op *ops, int n, int device)
 {
     if (n < 2 || ops[0].kind != TSR_OP_MUL_MAT || ops[1].kind != TSR_OP_ALL_REDUCE)
@@ -23,8 +23,8 @@ static bool is_sum(const tsr_op *ops, int n, int device)
            !reads(product, sum->y, sum->n);
 }
 
-/* Two products of one token and their activation, which may lie over them. Of many tokens a matrix is better
- * multiplied by itself: larger pieces of it, for which activations are encoded fewer times. */
+/* Two products of one token and their activation, which may overwrite them. With many tokens each matrix is
+ * better multiplied alone: pieces are larger, and activations are encoded fewer times. */
 static bool is_glu(const tsr_op *ops, int n)
 {
     if (n < 3 || ops[0].kind != TSR_OP_MUL_MAT || ops[1].kind != TSR_OP_MUL_MAT || ops[2].kind != TSR_OP_GLU)

@@ -1,10 +1,10 @@
-/* Neighbouring ops that a host device does together, where their operands allow it, so that a thread goes on
- * with what it has just written instead of meeting the others first and reading it again:
+/* Neighbouring ops that a host device fuses where their operands allow it, so that a thread continues with
+ * its own results instead of waiting at a barrier and reading them again:
  *
- *     sum    a product's partial that no other device adds to is converted, and added to the residual
+ *     sum    a product's partial to which no other device adds is converted, and added to the residual
  *     glu    the activation of gate and up follows their products
  *
- * Every buffer that is read afterwards holds the bits that it would hold without. */
+ * Every buffer that is read afterwards holds the same bits as without fusion. */
 #ifndef TSR_HOST_FUSE_H
 #define TSR_HOST_FUSE_H
 
@@ -16,10 +16,10 @@ typedef enum tsr_host_fusion {
     TSR_HOST_FUSION_GLU  /* MUL_MAT, MUL_MAT, GLU */
 } tsr_host_fusion;
 
-/* How the device runs the first of n ops (n >= 1), and how many with it. */
+/* How the device runs the first of n ops (n >= 1), and how many ops are fused. */
 tsr_host_fusion tsr_host_fuse(const tsr_host_device *host, const tsr_op *ops, int n, int *n_ops_out);
 
-/* A thread's part of ops that are fused. */
+/* Run a thread's part of fused ops. */
 void tsr_host_run_fused(const tsr_host_device *host, tsr_host_fusion fusion, const tsr_op *ops,
                         const tsr_kernel_env *env);
 

@@ -1,5 +1,5 @@
-/* Inside src/host: what a host device consists of, shared by device.c (memory, copies, creation) and
- * program.c (launching and running op lists). */
+/* The structure of a host device, shared by device.c (memory, copies, creation) and program.c (launching and
+ * running op lists). Inside src/host only. */
 #ifndef TSR_HOST_HOST_H
 #define TSR_HOST_HOST_H
 
@@ -10,12 +10,12 @@
 #include "host/op_runs.h"
 #include "host/team.h"
 
-/* One thread's own state; padded so that no two share a cache line. */
+/* One thread's own state, padded so that no two threads share a cache line. */
 typedef struct tsr_host_thread {
-    _Atomic int range_fault; /* kernels set it */
-    int fault_op;            /* first op of the running program that did; -1 = none */
+    _Atomic int range_fault; /* set by kernels */
+    int fault_op;            /* first op of the running program with a range fault; -1 = none */
     void *scratch;
-    uint64_t rest_ns; /* that it owes, where the device is held back */
+    uint64_t rest_ns; /* sleep that is due on a throttled device */
     unsigned char gap[104];
 } tsr_host_thread;
 
@@ -25,17 +25,17 @@ typedef struct tsr_host_counter {
     unsigned char gap[56];
 } tsr_host_counter;
 
-/* How a program ended, if not well. Written by the team, read after waiting for it. */
+/* How a program failed. Written by the team, read after waiting for the team. */
 typedef struct tsr_host_outcome {
     tsr_status status; /* TSR_OK, TSR_ERR_RANGE or TSR_ERR_DEVICE */
     tsr_op_kind op_kind;
     char op_name[64];
-    uint64_t missing; /* devices that had not come to the collective */
+    uint64_t missing; /* devices that had not arrived at the collective */
 } tsr_host_outcome;
 
-/* Room for packed activations (kernels.h) of the products of a stage: 512 tokens of 28672 floats, what the
- * largest matrices of models of 70 billion weights multiply, take 56 MiB. Pages are touched only where an op
- * needs them; products for which there is no room pack for themselves. */
+/* Room for packed activations (kernels.h) of the products of an op run. 512 tokens of 28672 floats, the
+ * activations of the largest matrices of models of 70 billion weights, take 56 MiB. Pages are touched only
+ * where an op needs them. Products without room pack for themselves. */
 #define TSR_HOST_PACKED_BYTES ((size_t)64 << 20)
 
 typedef struct tsr_host_device {
@@ -43,22 +43,23 @@ typedef struct tsr_host_device {
     const tsr_kernel_set *kernels;
     tsr_team *team;
     int numa_node;
-    int duty_percent;         /* of the time its threads may work */
+    int duty_percent;         /* share of the time that its threads may work */
     tsr_host_thread *threads; /* [n_threads] */
-    void *scratch;            /* block that the threads' scratch memory and shares lie in */
+    void *scratch;            /* one block with the threads' scratch memory and shares */
     size_t scratch_stride;
-    tsr_host_shares *shares[2]; /* [n_threads], for one stage and for the next */
+    tsr_host_shares *shares[2]; /* [n_threads], for one op run and for the next */
     tsr_cpu_reading reading;    /* for tsr_kernel_env */
     void *shared;               /* pages that the team's kernels share; NULL: a team of one has none */
     unsigned char *packed;      /* TSR_HOST_PACKED_BYTES; NULL: the kernels never pack */
 
     unsigned char gap_0[64];
-    tsr_host_counter next[TSR_HOST_RUN_OPS]; /* chunk counters of the running stage's ops */
+    tsr_host_counter next[TSR_HOST_RUN_OPS]; /* chunk counters of the ops of the running op run */
     _Atomic bool aborted;                    /* a thread's collective failed */
-    bool stop;                               /* `aborted` as the team saw it at the last barrier */
-    _Atomic(tsr_device_program *) running;   /* and the op in it, for messages */
+    bool stop;                               /* `aborted` as read at the last barrier, the same for all
+                                              * threads */
+    _Atomic(tsr_device_program *) running;   /* the program and op that run, for messages */
     _Atomic int running_op;
-    tsr_host_outcome outcome; /* first bad one since the last synchronize */
+    tsr_host_outcome outcome; /* first failure since the last synchronize */
 } tsr_host_device;
 
 static inline tsr_host_device *tsr_host(tsr_device *device)

@@ -1,4 +1,4 @@
-# The kernels are one source, compiled once per level of instructions; which one runs is decided at run time.
+# The kernels are one source, compiled once per level of instructions; the level is chosen at run time.
 
 # Optimised in every build type but Debug: at -O2 the compiler keeps register tiles in memory.
 # No bit depends on these: contraction is off for every target (cmake/flags.cmake), and neither errno nor floating
@@ -13,7 +13,7 @@ endif()
 
 include(CheckCCompilerFlag)
 
-# Compile kernels/sets/LEVEL.c with these flags, and tell kernels.c that there is one.
+# Compile kernels/sets/LEVEL.c with these flags, and define TSR_HAVE_LEVEL for kernels.c.
 function(tsr_kernel_level level)
   set(source ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/kernels/sets/${level}.c)
   target_sources(tsr_objects PRIVATE ${source})
@@ -41,8 +41,8 @@ if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" AND CMAKE_SIZEOF_VOID
     set_property(GLOBAL PROPERTY TSR_AMX_FLAGS "${kernel_flags};${amx_flags}")
   endif()
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "^(aarch64|arm64)$" AND CMAKE_SIZEOF_VOID_P EQUAL 8)
-  # Scheduled before registers are given out, sums are computed one after the other, and vectors wait in memory for
-  # their turn.
+  # With scheduling before register allocation sums are computed one after the other, and vectors are spilled to
+  # memory.
   if(CMAKE_C_COMPILER_ID STREQUAL GNU)
     list(APPEND kernel_flags -fno-schedule-insns)
   endif()

@@ -1,11 +1,10 @@
 /* A table of kernels, one per instruction set.
  *
- * Every thread of a team calls the same kernel with the same op; the kernel divides the work by env->thread,
- * or hands it out in chunks: tsr_kernel_next(), or tsr_kernel_next_piece() for weights. Which thread does
- * what never changes a bit of the result. The team puts a barrier after every stage of independent ops, each
- * of which has counters of its own. ROPE and KV_WRITE must divide (token, head) pairs alike, since they may
- * share a stage (host/op_runs.h).
- */
+ * Every thread of a team calls the same kernel with the same op. The kernel divides the work by env->thread,
+ * or distributes it in chunks: tsr_kernel_next(), or tsr_kernel_next_piece() for weights. Which thread
+ * computes what never changes a bit of the result. The team has a barrier after every op run, each of whose
+ * ops has its own counters. ROPE and KV_WRITE must divide (token, head) pairs in the same way, since they may
+ * share an op run (host/op_runs.h). */
 #ifndef TSR_HOST_KERNEL_SET_H
 #define TSR_HOST_KERNEL_SET_H
 
@@ -18,8 +17,8 @@
 #include "host/cpu.h"
 #include "host/share.h"
 
-/* What comes after a piece of a product, on the thread that has made it: rows [row, row_end) of tokens
- * [token, token_end). */
+/* Called after a piece of a product, on the thread that computed it: rows [row, row_end) of tokens [token,
+ * token_end). */
 typedef struct tsr_kernel_epilogue {
     void (*run)(const void *what, int64_t row, int64_t row_end, int64_t token, int64_t token_end);
     const void *what;
@@ -29,14 +28,14 @@ typedef struct tsr_kernel_env {
     int thread, n_threads;
     _Atomic int64_t *next;    /* chunk counter shared by the team, 0 when the op starts */
     _Atomic int *range_fault; /* set to 1 when an exact partial is out of range */
-    void *scratch;            /* this thread's, 64-byte aligned, scratch_bytes of the kernel set */
-    void *shared;             /* the team's, likewise, shared_bytes, zero before the first op and left to the
-                                 kernels since; NULL: none, and kernels do without */
-    void *packed;             /* what pack() made of the op's activations; NULL: nothing */
+    void *scratch;            /* of this thread, 64-byte aligned, scratch_bytes of the kernel set */
+    void *shared;             /* of the team, 64-byte aligned, shared_bytes; zero before the first op and
+                               * written by kernels alone. NULL: kernels work without it */
+    void *packed;             /* the op's activations as pack() packed them; NULL: not packed */
     const tsr_kernel_epilogue *epilogue; /* of MUL_MAT; NULL: nothing */
     tsr_cpu_reading reading;             /* how to read weights: tsr_cpu_reads() */
-    bool pairs;                          /* the set's */
-    tsr_host_shares *shares;             /* [n_threads], and which of their words is the op's */
+    bool pairs;                          /* as in the kernel set */
+    tsr_host_shares *shares;             /* [n_threads]; `place` is the op's word in each */
     int place;
 } tsr_kernel_env;
 
@@ -48,13 +47,14 @@ typedef struct tsr_kernel_set {
     size_t shared_bytes;             /* per team of more than one thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
     bool has_epilogue;               /* MUL_MAT calls env->epilogue */
-    bool pairs;                      /* the processor multiplies pairs of bfloat16: for tsr_kernel_env */
+    bool pairs;                      /* the processor multiplies pairs of bfloat16; copied to
+                                      * tsr_kernel_env */
 
-    /* What the activations of a MUL_MAT or of EXPERTS become for all threads before it runs: how many bytes
-     * (0: nothing), and the making of them at env->packed, 64-byte aligned. The same for MUL_MATs of the same
-     * type that read the same activations alike. Whether it pays depends on the number of threads, what is
-     * made does not: some of those that pack_bytes() was told of may rest when pack() runs. NULL: nothing
-     * ever. */
+    /* Packing of the activations of a MUL_MAT or of EXPERTS for all threads before the op runs. pack_bytes()
+     * returns the bytes (0: not packed), pack() packs to env->packed, 64-byte aligned. The result is the same
+     * for MUL_MATs of the same type that read the same activations in the same way. Whether packing pays
+     * depends on the number of threads, the packed bytes do not: fewer threads may take part in pack() than
+     * pack_bytes() was given. NULL: never packed. */
     size_t (*pack_bytes)(const tsr_op *op, const tsr_kernel_env *env);
     void (*pack)(const tsr_op *op, const tsr_kernel_env *env);
 

@@ -1,4 +1,4 @@
-/* Which kernel sets this build has, and which of them this machine can run. */
+/* Selection of a kernel set; see kernels.h. */
 #include "host/kernels.h"
 
 #include <stdio.h>
@@ -8,19 +8,19 @@
 #include "host/cpu.h"
 #include "host/kernels/sets/sets.h"
 
-/* A level of this build; `lacking` as in cpu.h, NULL: nothing ever is. */
+/* A level of this build; `lacking` as in cpu.h, NULL: it always runs. */
 typedef struct level {
     const tsr_kernel_set *set;
     const char *(*lacking)(void);
 } level;
 
 #ifdef TSR_HAVE_AMX
-/* A processor, an emulator or a hypervisor that computes something else would change results unseen; a look
- * at a small product costs microseconds. */
+/* A processor, an emulator or a hypervisor with other tiles would change results unnoticed; checking a small
+ * product takes microseconds. */
 static const char *lacking_for_amx(void)
 {
     const char *lacking = tsr_cpu_lacking_for_amx();
-    return lacking || tsr_kernel_amx_agrees() ? lacking : "its tiles do not give the sums that they should";
+    return lacking || tsr_kernel_amx_agrees() ? lacking : "its AMX tiles compute wrong sums";
 }
 #endif
 
@@ -63,7 +63,7 @@ int tsr_kernel_levels(tsr_kernel_level levels[TSR_KERNEL_LEVELS])
     return N_LEVELS;
 }
 
-/* Only what is asked for is looked at: tiles are not requested for others. */
+/* Only the requested level is checked: tiles are not requested from Linux for other levels. */
 const tsr_kernel_set *tsr_kernel_set_select(const char *isa)
 {
     for (int i = 0; i < N_LEVELS; i++)

@@ -1,8 +1,8 @@
 /* Host memory by mmap; see memory.h.
  *
  * Everything is a private anonymous map. Placement on a NUMA node is a property of the address range (mbind),
- * set before anything is touched, so it does not matter which thread touches a page first. Both huge pages
- * and placement are wishes: where the system has neither, memory is merely slower. */
+ * set before the range is touched, so it does not matter which thread touches a page first. Huge pages and
+ * placement are hints: a system without them has slower memory. */
 #include "host/memory.h"
 
 #include <errno.h>
@@ -30,7 +30,7 @@ size_t tsr_host_page_bytes(void)
     return bytes > 0 ? (size_t)bytes : 4096;
 }
 
-/* Prefer a node rather than insist on it: a full node makes memory slower, not absent. */
+/* Prefer a node, not require it: a full node makes memory slower, not unavailable. */
 static void prefer_node(void *base, size_t bytes, int numa_node)
 {
 #ifdef __linux__
@@ -103,7 +103,7 @@ tsr_status tsr_host_memory_decommit(void *base, size_t offset, size_t bytes)
                      0) != MAP_FAILED;
 #endif
     if (!gone)
-        return tsr_fail(TSR_ERR_DEVICE, "the system refused to take back %zu bytes (%s)", bytes,
+        return tsr_fail(TSR_ERR_DEVICE, "the system refused to decommit %zu bytes (%s)", bytes,
                         strerror(errno));
     return TSR_OK;
 }
@@ -133,17 +133,17 @@ tsr_status tsr_host_memory_info(int numa_node, size_t *free_out, size_t *total_o
         snprintf(path, sizeof path, "/sys/devices/system/node/node%d/meminfo", numa_node);
     size_t total = meminfo_bytes(path, "MemTotal:");
     size_t available = meminfo_bytes(path, "MemAvailable:");
-    if (available == 0) /* nodes do not have that line */
+    if (available == 0) /* node files do not have that line */
         available = meminfo_bytes(path, "MemFree:") + meminfo_bytes(path, "Inactive(file):");
 #if defined(_SC_PHYS_PAGES) && defined(_SC_AVPHYS_PAGES)
-    if (total == 0) { /* no such file here */
+    if (total == 0) { /* no such file on this system */
         long pages = sysconf(_SC_PHYS_PAGES), free_pages = sysconf(_SC_AVPHYS_PAGES);
         total = pages > 0 ? (size_t)pages * tsr_host_page_bytes() : 0;
         available = free_pages > 0 ? (size_t)free_pages * tsr_host_page_bytes() : 0;
     }
 #endif
     if (total == 0)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "the system does not tell how much memory it has");
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "cannot find how much memory the system has");
     *total_out = total;
     *free_out = TSR_MIN(available, total);
     return TSR_OK;

@@ -1,5 +1,5 @@
-/* Stages; see op_runs.h. Ops are compared by the bytes that they read and write. What is not known to be
- * independent is taken for dependent, as is everything about collectives, whose buffers belong to others. */
+/* Op runs; see op_runs.h. Ops are compared by the bytes that they read and write. Ops that are not known to
+ * be independent count as dependent, and so do all collectives, whose buffers belong to other devices. */
 #include "host/op_runs.h"
 
 enum { MAX_READS = 4 };
@@ -24,13 +24,13 @@ static bytes floats(const float *from, int64_t n)
     return range(from, n, sizeof *from);
 }
 
-/* Rows `stride` elements apart, `used` of each. */
+/* The bytes of rows `stride` elements apart, `used` elements of each. */
 static bytes rows(const void *from, int64_t n_rows, int64_t stride, int64_t used, size_t elem)
 {
     return range(from, (n_rows > 0 ? n_rows - 1 : 0) * stride + used, elem);
 }
 
-/* A cache's pages are as many as a table names, which changes from step to step: all of them are one byte. */
+/* A page table, which changes from step to step, chooses a cache's pages. So the cache counts as one byte. */
 static bytes cache(const tsr_kv_view *kv)
 {
     return (bytes){(uintptr_t)kv->base, (uintptr_t)kv->base + 1};
@@ -107,8 +107,8 @@ static bool overlap(bytes a, bytes b)
     return a.begin < b.end && b.begin < a.end;
 }
 
-/* A rope of keys and the write of those keys divide (token, head) pairs among the threads alike: each thread
- * stores the heads that it has turned itself. */
+/* A rope of keys and the write of those keys divide (token, head) pairs among the threads in the same way:
+ * each thread stores the heads that it has rotated. */
 static bool hands_on_in_thread(const tsr_op *first, const tsr_op *second)
 {
     if (first->kind != TSR_OP_ROPE || second->kind != TSR_OP_KV_WRITE)

@@ -4,7 +4,7 @@
 #include "core/mem.h"
 #include "host/device.h"
 
-/* Whether two products' activations become the same. */
+/* Whether two products' packed activations are equal. */
 static bool packs_alike(const tsr_op_mul_mat *a, const tsr_op_mul_mat *b)
 {
     return a->type == b->type && a->x_bits == b->x_bits && a->x == b->x && a->x_stride == b->x_stride &&
@@ -12,7 +12,7 @@ static bool packs_alike(const tsr_op_mul_mat *a, const tsr_op_mul_mat *b)
            a->granule == b->granule;
 }
 
-/* Where the activations of ops[i] are already, if those of an op before it are such. */
+/* The packed activations of an earlier op that are also those of ops[i]; otherwise NULL. */
 static unsigned char *find_same(const tsr_op *const ops[], int i, const tsr_host_packed packed[])
 {
     for (int j = 0; j < i; j++)

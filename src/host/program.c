@@ -1,11 +1,11 @@
-/* Op lists on a host device: every thread of the team walks the list, runs its share of each op, or of those
- * that go together (fuse.h), and meets the others after it.
+/* Op lists on a host device. Every thread of the team goes through the list, runs its share of each op or
+ * fused ops (fuse.h), and waits at a barrier.
  *
- * The barrier after an op is left out where the next op belongs to the same stage (op_runs.h), and where it
+ * The barrier after an op is omitted where the next op belongs to the same op run (op_runs.h), and where it
  * is an all-reduce or all-gather: those wait for every thread of every participant, this team included,
- * before they read or write anything. The serial part of the barrier resets the chunk counters, decides, for
- * all threads alike, whether the program goes on, and runs the ops that follow as long as they are work for
- * one thread: the norm of a single token would leave the others waiting at a barrier of its own. */
+ * before they read or write anything. The serial part of the barrier resets the chunk counters, decides for
+ * all threads whether the program continues, and runs the following ops as long as they are for one thread:
+ * the norm of a single token would leave the others waiting at an extra barrier. */
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
@@ -17,16 +17,16 @@
 #include "host/fuse.h"
 #include "host/packing.h"
 
-/* Ops that are run as one, and how; most of them are one op. Or not the op, but the packing of its
- * activations: products that have some are a stage behind that of their packing. */
+/* Ops that are run together, and how; most steps are one op. Or the packing of the op's activations instead
+ * of the op: products with packed activations are in the op run after the packing. */
 typedef struct step {
     tsr_host_fusion fusion;
     int op, n_ops;
-    int place;             /* in the stage, which says what its counters are */
-    bool barrier_after;    /* true for the last */
-    bool serial;           /* run in the serial part of the barrier before it */
+    int place;             /* in the op run; selects the op's counters */
+    bool barrier_after;    /* true for the last step */
+    bool serial;           /* run in the serial part of the previous barrier */
     bool packs;            /* instead of the op */
-    unsigned char *packed; /* where; or what the op finds; NULL: nothing */
+    unsigned char *packed; /* where activations are packed; NULL: not packed */
 } step;
 
 struct tsr_device_program {
@@ -45,8 +45,10 @@ static tsr_status check_op(const tsr_host_device *host, const tsr_op *op)
 {
     const char *name = op->name ? op->name : "?";
     if (op->kind == TSR_OP_ATTENTION && op->attention.kv.head_dim > TSR_MAX_HEAD_DIM)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "device %s: op '%s': heads of %lld elements; attention takes %d",
-                        host->base.name, name, (long long)op->attention.kv.head_dim, TSR_MAX_HEAD_DIM);
+        return tsr_fail(
+            TSR_ERR_UNSUPPORTED,
+            "device %s: op '%s': attention heads of %lld elements; the host kernels take at most %d",
+            host->base.name, name, (long long)op->attention.kv.head_dim, TSR_MAX_HEAD_DIM);
     bool known = op->kind > TSR_OP_NONE && op->kind < TSR_OP_COUNT;
     if (known && (host->kernels->run[op->kind] || tsr_op_collective(op)))
         return TSR_OK;
@@ -62,7 +64,7 @@ static void find_steps(tsr_device_program *program)
     }
 }
 
-/* Fused ops make a stage of their own. */
+/* Fused ops make an op run of their own. */
 static void find_stages(tsr_device_program *program)
 {
     int begin = 0;
@@ -79,7 +81,7 @@ static void find_stages(tsr_device_program *program)
     }
 }
 
-/* What kernels are told by thread `thread` of n_threads. */
+/* The environment of kernels on thread `thread` of n_threads. */
 static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_threads)
 {
     tsr_host_thread *self = &host->threads[thread];
@@ -92,8 +94,8 @@ static tsr_kernel_env env_of(const tsr_host_device *host, int thread, int n_thre
                             .pairs = host->kernels->pairs};
 }
 
-/* Put the packing of a stage's activations before the stage: of n steps from stage[0] on, to `out`, which has
- * room for as many. Returns how many. */
+/* The steps that pack the activations of the op run of n steps at stage[0]; they run before the op run.
+ * Stored to `out`, which has room for n. Returns their number. */
 static int find_packing(const tsr_device_program *program, step *stage, int n, step *out)
 {
     const tsr_kernel_env env = env_of(program->host, 0, program->host->base.n_threads);
@@ -114,7 +116,7 @@ static int find_packing(const tsr_device_program *program, step *stage, int n, s
     return n_out;
 }
 
-/* Where the stage that begins with step i ends. */
+/* The end of the op run that begins with step i. */
 static int stage_end(const tsr_device_program *program, int i)
 {
     do
@@ -179,7 +181,7 @@ void tsr_host_program_destroy(tsr_device *device, tsr_device_program *program)
     tsr_mem_free(program);
 }
 
-/* Remember how a program failed; the first failure since the last synchronize stays. */
+/* Store how a program failed; the first failure since the last synchronize stays. */
 static void set_outcome(tsr_host_device *host, tsr_status status, const tsr_op *op)
 {
     tsr_host_outcome *outcome = &host->outcome;
@@ -193,7 +195,7 @@ static void set_outcome(tsr_host_device *host, tsr_status status, const tsr_op *
         collective ? collective->comm->ops->missing(collective->comm, collective, host->base.index) : 0;
 }
 
-/* The serial part after the last op: collect what the threads saw. */
+/* The serial part after the last op: collect the threads' faults. */
 static void finish_program(const tsr_device_program *program)
 {
     tsr_host_device *host = program->host;
@@ -208,8 +210,8 @@ static void finish_program(const tsr_device_program *program)
         set_outcome(host, TSR_ERR_RANGE, &program->ops[fault_op]);
 }
 
-/* A device that is held back rests as long as its duty asks for so much work. Rests are saved up, since
- * waking up takes longer than many an op. */
+/* A throttled device sleeps in proportion to its work. Short sleeps are accumulated, since waking up takes
+ * longer than many an op. */
 static void rest(const tsr_host_device *host, tsr_host_thread *self, uint64_t worked_ns)
 {
     enum { LEAST_NS = 200000 };
@@ -264,7 +266,7 @@ static void run_step(const tsr_device_program *program, const step *s, const tsr
         run_kernels(host, s, op, env);
 }
 
-/* Run the serial steps from the i-th on, as the only thread: the others wait. Returns the step after them. */
+/* Run the serial steps from the i-th on, while the other threads wait. Returns the step after them. */
 static int run_serial_steps(const tsr_device_program *program, int i)
 {
     const tsr_kernel_env env = env_of(program->host, 0, 1);
@@ -300,7 +302,7 @@ static void run_program(void *argument, int thread, int n_threads)
     tsr_host_device *host = program->host;
     tsr_kernel_env env = env_of(host, thread, n_threads);
     if (host->outcome.status == TSR_ERR_DEVICE)
-        return; /* queued behind an aborted one, whose buffers other devices may still read */
+        return; /* queued after an aborted program, whose buffers other devices may still read */
     if (thread == 0) {
         atomic_store(&host->running_op, 0);
         atomic_store(&host->running, program);
@@ -320,7 +322,7 @@ static void run_program(void *argument, int thread, int n_threads)
         if (!s->barrier_after)
             continue;
         const bool goes_on = meet_after(program, i, thread);
-        tsr_host_shares_clear(&host->shares[side][thread]); /* used again after the next meeting */
+        tsr_host_shares_clear(&host->shares[side][thread]); /* used again after the next barrier */
         if (!goes_on)
             return;
         side = 1 - side;
@@ -339,7 +341,7 @@ static tsr_status fail_timeout(tsr_host_device *host, uint64_t timeout_ns)
     const tsr_device_program *program = atomic_load(&host->running);
     if (!program || program->n_ops == 0)
         return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", host->base.name, ms);
-    /* The two are not read at one instant: the index may belong to the next program. */
+    /* Index and program are not read atomically: the index may belong to the next program. */
     const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&host->running_op), program->n_ops - 1)];
     const struct tsr_collective *collective = tsr_op_collective(op);
     if (collective)

@@ -1,14 +1,13 @@
 /* Thread teams; see team.h.
  *
- * Three things are waited for, each with its own event: the next job (`submitted` grows), the end of a job
- * (`finished` grows) and the other threads at a barrier (`phase` changes). The counters that one side writes
- * often and the other side polls lie on cache lines of their own. A team of one thread has nobody to meet, so
- * its barriers are free.
+ * Threads wait for three events: the next job (`submitted` grows), the end of a job (`finished` grows) and
+ * the other threads at a barrier (`phase` changes). Counters that one side writes often and the other side
+ * polls are on cache lines of their own. The barriers of a team of one thread return immediately.
  *
- * Who takes part in a job is decided by the submitter, while no job runs. Between two jobs it looks at how
- * long the others slept for each thread at the barriers of the last one; who cost more than it can have
- * brought rests, at first for a moment, then for longer each time that it turns out no better. A resting
- * thread skips jobs until `first_job` names one again. */
+ * The submitter decides which threads take part in a job, while no job runs. Between two jobs it reads how
+ * long the others slept for each thread at the barriers of the last job. A thread that costs more than it can
+ * contribute is left out, first for a moment, and for longer each time that it is no better afterwards. It
+ * skips jobs until `first_job` names one again. */
 #include "host/team.h"
 
 #include <pthread.h>
@@ -30,20 +29,20 @@ typedef struct worker {
     pthread_t thread;
     int index;
     bool unpinned;
-    _Atomic uint64_t first_job; /* that it takes part in again; RESTS: none yet */
+    _Atomic uint64_t first_job; /* the first job that it takes part in again; RESTS: none yet */
     int rank;                   /* in the running job */
-    uint64_t late_ns;           /* that others slept for it in the last job */
-    uint64_t rest_ns;           /* for which it rests next time */
-    uint64_t back_ns;           /* when its rest is over */
+    uint64_t late_ns;           /* time that others slept for it in the last job */
+    uint64_t rest_ns;           /* how long it is left out next time */
+    uint64_t back_ns;           /* end of the time it is left out */
 } worker;
 
 #define RESTS UINT64_MAX
 
-/* The first rest is a few times a scheduler's slice; the longest still notices within seconds that a core is
- * free again, and costs under a percent where it is not. */
+/* The shortest time that a thread is left out is a few times a scheduler's slice. The longest still notices
+ * within seconds that a core is free again, and costs under a percent where it is not. */
 enum { REST_MIN_MS = 50, REST_MAX_MS = 1600, NS_PER_MS = 1000000 };
 
-/* Keeps what is on either side of it on different cache lines, wherever the structure starts. */
+/* Keeps the fields on either side on different cache lines, wherever the structure starts. */
 #define LINE_GAP(name) unsigned char name[64]
 
 struct tsr_team {
@@ -51,7 +50,7 @@ struct tsr_team {
     char name[32];
     worker *workers;  /* [n_threads] */
     worker **members; /* [n_members], by rank */
-    int n_members;    /* of the running job */
+    int n_members;    /* threads of the running job */
     bool adapts;
     uint64_t job_began_ns, job_ended_ns;
     int n_started;
@@ -59,8 +58,8 @@ struct tsr_team {
     _Atomic int polls, idle_polls;
 
     LINE_GAP(gap_0);
-    _Atomic int arrived;           /* at the barrier */
-    _Atomic uint64_t asleep_since; /* when the first gave up polling there; 0: nobody has */
+    _Atomic int arrived;           /* arrived at the barrier */
+    _Atomic uint64_t asleep_since; /* when the first thread stopped polling there; 0: none has */
     LINE_GAP(gap_1);
     _Atomic uint32_t phase; /* of the barrier */
     tsr_event phase_changed;
@@ -68,7 +67,7 @@ struct tsr_team {
     _Atomic uint64_t submitted;
     _Atomic bool stop;
     tsr_event job_submitted;
-    job jobs[TSR_TEAM_MAX_JOBS]; /* job n lies at n % TSR_TEAM_MAX_JOBS */
+    job jobs[TSR_TEAM_MAX_JOBS]; /* job n is stored at n % TSR_TEAM_MAX_JOBS */
     LINE_GAP(gap_3);
     _Atomic uint64_t finished;
     tsr_event job_finished;
@@ -86,7 +85,7 @@ static bool phase_has_changed(void *what)
     return atomic_load(&wait->team->phase) != wait->phase;
 }
 
-/* Note what the last one to come has cost the others. */
+/* Add to `last` the time that others slept for it. */
 static void note_lateness(tsr_team *team, worker *last)
 {
     uint64_t since = atomic_load_explicit(&team->asleep_since, memory_order_relaxed);
@@ -103,7 +102,8 @@ static bool gather(tsr_team *team, worker *self, int n_members)
         return true;
     phase_wait wait = {team, atomic_load_explicit(&team->phase, memory_order_relaxed)};
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == n_members - 1) {
-        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed); /* published with the phase */
+        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed); /* published together with the
+                                                                         * phase */
         note_lateness(team, self);
         return true;
     }
@@ -114,7 +114,8 @@ static bool gather(tsr_team *team, worker *self, int n_members)
     if (polls > 0)
         atomic_compare_exchange_strong(&team->asleep_since, &nobody, now);
     tsr_event_sleep(&team->phase_changed, phase_has_changed, &wait, TSR_FOREVER);
-    atomic_compare_exchange_strong(&team->asleep_since, &now, 0); /* who came before it was written */
+    atomic_compare_exchange_strong(&team->asleep_since, &now, 0); /* slept before this thread's arrival was
+                                                                   * visible */
     return false;
 }
 
@@ -153,8 +154,8 @@ static bool has_finished(void *what)
     return atomic_load(&wait->team->finished) >= wait->count;
 }
 
-/* As a member of a job. When it counts as finished nobody looks at the barrier any more: the next job may
- * have other members. */
+/* Run a job as a member. Once the job counts as finished its barrier is no longer used: the next job may have
+ * other members. */
 static void run_job(worker *self, uint64_t number)
 {
     tsr_team *team = self->team;
@@ -180,7 +181,7 @@ static void *worker_main(void *argument)
     for (;;) {
         tsr_event_wait(&team->job_submitted, has_job_or_stops, &next,
                        atomic_load_explicit(&team->idle_polls, memory_order_relaxed), TSR_FOREVER);
-        /* In this order: who comes back does so before that job is submitted. */
+        /* In this order: `first_job` is set before that job is submitted. */
         uint64_t submitted = atomic_load(&team->submitted), first = atomic_load(&self->first_job);
         if (submitted <= next.count)
             return NULL; /* stopped, and the queue is empty */
@@ -191,9 +192,10 @@ static void *worker_main(void *argument)
     }
 }
 
-/* The member that cost the others more in the last job than it can have brought, NULL if none did. Without it
- * the job would take n / (n - 1) as long, less what it was waited for: more than 1 / n of the time is too
- * much. Only waits at the team's own barriers are seen, which are about half of them: hence half as much. */
+/* The member that cost the others more in the last job than it can have contributed; NULL if there is none.
+ * Without it the job would take n / (n - 1) as long, less the time that others waited for it: more than 1 / n
+ * of the time is too much. Only waits at the team's own barriers are measured, which are about half of them:
+ * hence half as much. */
 static worker *find_burden(const tsr_team *team)
 {
     uint64_t took = team->job_ended_ns - team->job_began_ns;
@@ -205,7 +207,7 @@ static worker *find_burden(const tsr_team *team)
     return is_one && team->n_members > 1 ? worst : NULL;
 }
 
-/* Who takes part from job `number` on. While no job runs. */
+/* Choose the members from job `number` on. Not while a job runs. */
 static void choose_members(tsr_team *team, uint64_t number)
 {
     const uint64_t min = REST_MIN_MS * (uint64_t)NS_PER_MS, max = REST_MAX_MS * (uint64_t)NS_PER_MS;
@@ -341,7 +343,8 @@ tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out)
     if (!team->events_ready)
         TSR_TRY(tsr_fail(TSR_ERR_MEMORY, "%s: the system refused a condition variable", team->name));
     TSR_TRY(start_workers(team));
-    TSR_TRY(tsr_team_submit(team, do_nothing, NULL)); /* once it is done everybody has started and pinned */
+    TSR_TRY(tsr_team_submit(team, do_nothing, NULL)); /* its end shows that all threads have started and
+                                                       * are pinned */
     tsr_team_wait(team, TSR_FOREVER);
     *team_out = team;
     team = NULL;

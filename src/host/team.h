@@ -1,11 +1,12 @@
 /* A thread team: a fixed set of threads that execute jobs together, one job after another.
  *
- * Threads are made once and pinned by the caller's function; between jobs they poll for a moment and then
- * sleep. A job is a function that every thread that takes part calls with its own number; inside it the
- * threads meet with tsr_team_gather(). Jobs are queued without blocking and run in order.
+ * Threads are created once and pinned by the caller's function. Between jobs they poll for a moment and then
+ * sleep. A job is a function that every participating thread calls with its own number; inside it
+ * tsr_team_gather() is a barrier. Jobs are queued without blocking and run in order.
  *
- * A thread whose core another process uses, too, makes all others wait at every meeting: with it the team may
- * be slower than without. Such a thread sits out some jobs and is tried again now and then (tsr_team_adapt).
+ * A thread whose core is also used by another process delays all others at every barrier: the team may be
+ * slower with it than without. Such a thread is left out of some jobs and included again now and then
+ * (tsr_team_adapt).
  *
  *     tsr_team_submit(team, run_program, program);      any number up to TSR_TEAM_MAX_JOBS
  *     tsr_team_wait(team, tsr_deadline_ns(timeout));
@@ -21,7 +22,7 @@
 
 typedef struct tsr_team tsr_team;
 
-/* `thread` in [0, n_threads), the number of threads that take part in this job. */
+/* `thread` in [0, n_threads), the number of threads of this job. */
 typedef void (*tsr_team_fn)(void *argument, int thread, int n_threads);
 
 enum { TSR_TEAM_MAX_JOBS = 64 }; /* submitted and not finished */
@@ -33,35 +34,35 @@ typedef struct tsr_team_config {
     void *pin_user;
 } tsr_team_config;
 
-/* TSR_ERR_MEMORY when the system refuses a thread. Returns after every thread has pinned itself. */
+/* TSR_ERR_MEMORY when the system refuses a thread. Returns after every thread has called `pin`. */
 tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out);
 
 /* Finishes the queued jobs first. NULL is fine. */
 void tsr_team_destroy(tsr_team *team);
 
-/* How often a waiting thread looks before it sleeps (0 at first): `polls` for the others at a barrier,
- * `idle_polls` for the next job, and the submitter for the end of a job. While no job runs. */
+/* How often a waiting thread polls before it sleeps (0 initially): `polls` at a barrier, `idle_polls` for the
+ * next job, and for the submitter until the end of a job. Not while a job runs. */
 void tsr_team_set_polls(tsr_team *team, int polls, int idle_polls);
 
-/* Let threads sit out that the others had to sleep for (not before tsr_team_set_polls(); a wait that polling
- * covers is none). Off at first. For pinned threads that have a processor each. */
+/* Leave out threads for which others had to sleep (not before tsr_team_set_polls(); waits covered by polling
+ * do not count). Off initially. For pinned threads with a processor each. */
 void tsr_team_adapt(tsr_team *team, bool on);
 
-/* Threads that the last submitted job runs on. Not before the first. */
+/* Threads of the last submitted job. Not before the first. */
 int tsr_team_n_members(const tsr_team *team);
 
 /* Threads whose pin function failed: they run unpinned. */
 int tsr_team_n_unpinned(const tsr_team *team);
 
-/* Queue a job; `argument` must live until it has finished. TSR_ERR_FULL when TSR_TEAM_MAX_JOBS are queued. */
+/* Queue a job; `argument` must stay valid until it has finished. TSR_ERR_FULL when TSR_TEAM_MAX_JOBS are
+ * queued. */
 tsr_status tsr_team_submit(tsr_team *team, tsr_team_fn fn, void *argument);
 
-/* Wait until everything submitted has finished; false if the deadline (tsr_clock_ns()) passes first. */
+/* Wait until all submitted jobs have finished; false if the deadline (tsr_clock_ns()) passes first. */
 bool tsr_team_wait(tsr_team *team, uint64_t deadline_ns);
 
-/* A barrier with a serial part, called by every thread inside a job with its number: the last thread to come
- * gets true while the others still wait, does what must be done once, and lets them go with
- * tsr_team_release(). */
+/* A barrier with a serial part, called by every thread of a job with its number. The last thread to arrive
+ * gets true while the others still wait, runs the serial part, and releases them with tsr_team_release(). */
 bool tsr_team_gather(tsr_team *team, int thread);
 void tsr_team_release(tsr_team *team);
 

@@ -1,16 +1,16 @@
-/* The one order in which products are added up, and the tile that does it for many outputs at once.
+/* The one order in which products are added up, and the tile that computes many outputs in this order.
  *
  * A dot product over n elements is cut into segments of DOT_SEGMENT. Inside a segment, element i goes to lane
  * i % 8 of an accumulator, by one multiply-add per eight elements, in order of i. The segment's sum is the
  * tree sum (v8_sum) of the lanes. Segment sums are added in order. A last piece shorter than 32 is filled up
  * with zeros.
  *
- * The order says nothing about rows, tokens or threads, so one token or many, one row or many give the same
- * bits. Eight lanes are what AVX2 has; AVX-512 takes two rows side by side. More would make the trees larger,
- * and a granule of 128 elements ends in a tree. Segments bound the state that a tile carries through a long
- * row to one float per output, keep tiles in the first-level cache, and make the rounding error grow with
- * n / 512 instead of n; twice as long they would not fit, half as long the trees would take 6 % of a tile's
- * time instead of 3. */
+ * The order does not depend on rows, tokens or threads, so one token or many, one row or many give the same
+ * bits. Eight lanes are AVX2's vector; AVX-512 takes two rows per vector. More lanes would make the trees
+ * larger, and a granule of 128 elements ends in a tree. Segments bound the state that a tile carries through
+ * a long row to one float per output, keep tiles in the first-level cache, and make the rounding error grow
+ * with n / 512 instead of n. Segments twice as long would not fit; with segments half as long the trees would
+ * take 6 % of a tile's time instead of 3 %. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_DOT_H
 #define TSR_HOST_KERNELS_MUL_MAT_DOT_H
 
@@ -23,11 +23,12 @@ enum {
     DOT_GROUPS = 1,
     DOT_VECTORS = 4, /* of two rows; 4 x 6 accumulators of 32 registers */
     DOT_TOKENS = 6,
-    DOT_SUMMED = 2, /* tokens whose sums are taken at once */
-    DOT_UNROLL = 2, /* times eight elements in a turn of the loop */
+    DOT_SUMMED = 2, /* tokens whose sums are made together */
+    DOT_UNROLL = 2, /* times eight elements per iteration */
 #elif defined(TSR_ISA_AVX2)
     DOT_GROUPS = 2,
-    DOT_VECTORS = 4, /* 4 x 3 of 16, and four for what is multiplied: twice that in a turn, gcc would spill */
+    DOT_VECTORS = 4, /* 4 x 3 of 16, and four for the factors: with twice that per iteration gcc would
+                      * spill */
     DOT_TOKENS = 3,
     DOT_SUMMED = 1,
     DOT_UNROLL = 1,
@@ -38,14 +39,14 @@ enum {
     DOT_SUMMED = 1,
     DOT_UNROLL = 2,
 #endif
-    /* of eight lanes, in vectors of their own */
+    /* a row's eight lanes take this many vectors */
     DOT_PARTS = VEC_LANES < DOT_LANES ? DOT_LANES / VEC_LANES : 1,
-    DOT_GROUP_ROWS = DOT_VECTORS * VEC_LANES * DOT_PARTS / DOT_LANES, /* rows multiplied at once */
+    DOT_GROUP_ROWS = DOT_VECTORS * VEC_LANES * DOT_PARTS / DOT_LANES, /* rows multiplied together */
     DOT_ROWS = DOT_GROUPS * DOT_GROUP_ROWS,                           /* of a panel */
-    DOT_STEP = DOT_ROWS * DOT_LANES /* floats of a panel that are multiplied with eight of a token */
+    DOT_STEP = DOT_ROWS * DOT_LANES /* floats of a panel per eight floats of a token */
 };
 
-/* 32 elements more. */
+/* Add the products of 32 elements. */
 ALWAYS_INLINE v8 dot_step(v8 sum, w32 w, v16 xa, v16 xb)
 {
     sum = v8_fma(v16_low(w.a), v16_low(xa), sum);
@@ -54,7 +55,7 @@ ALWAYS_INLINE v8 dot_step(v8 sum, w32 w, v16 xa, v16 xb)
     return v8_fma(v16_high(w.b), v16_high(xb), sum);
 }
 
-/* As many of eight elements of a token as a pass multiplies, once for each row in a vector. */
+/* Eight elements of a token, or as many as a pass multiplies, once for each row in a vector. */
 ALWAYS_INLINE vec dot_token(const float *x)
 {
 #if defined(TSR_ISA_AVX512)
@@ -77,7 +78,7 @@ ALWAYS_INLINE void dot_sums(vec acc[DOT_SUMMED][DOT_PARTS][DOT_VECTORS], float *
 #endif
 }
 
-/* Add one part of a group's lanes: w of the first eight elements, x of the first token. */
+/* Add one part of a group's lanes: w starts at the first eight elements, x at the first token. */
 ALWAYS_INLINE void dot_part(const int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
                             const int part, vec acc[DOT_TOKENS][DOT_PARTS][DOT_VECTORS])
 {
@@ -97,9 +98,9 @@ ALWAYS_INLINE void dot_part(const int n_tokens, const float *w, const float *x, 
     }
 }
 
-/* Segment sums of a panel of DOT_ROWS rows with n_tokens tokens, which lie x_stride floats apart; n is a
- * multiple of 32, at most DOT_SEGMENT. The panel holds eight elements of each row, then the next eight.
- * out[t * DOT_ROWS + r], with room for a multiple of DOT_SUMMED tokens.
+/* Segment sums of a panel of DOT_ROWS rows with n_tokens tokens, x_stride floats apart. n is a multiple of
+ * 32, at most DOT_SEGMENT. The panel holds eight elements of each row, then the next eight. out[t * DOT_ROWS
+ * + r], with room for a multiple of DOT_SUMMED tokens.
  *
  * A group of rows, or a part of its lanes, at a time: as many accumulators as there are registers. */
 ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
@@ -116,7 +117,7 @@ ALWAYS_INLINE void dot_tile_n(const int n_tokens, const float *w, const float *x
     }
 }
 
-/* The same for 1 <= n_tokens <= DOT_TOKENS. A function of its own: inlined, its registers run out. */
+/* dot_tile_n() for 1 <= n_tokens <= DOT_TOKENS. Not inlined: the caller would run out of registers. */
 static NOINLINE void dot_tile(int n_tokens, const float *w, const float *x, size_t x_stride, int64_t n,
                               float *out)
 {

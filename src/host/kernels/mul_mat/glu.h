@@ -1,5 +1,5 @@
 /* The products of gate and up with one token, and the activation of both, piece by piece: a thread that has
- * multiplied some rows of both matrices has all that their outputs need. The bits are those of two mul_mats
+ * multiplied some rows of both matrices has all inputs of their outputs. The bits are those of two mul_mats
  * and a glu. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_GLU_H
 #define TSR_HOST_KERNELS_MUL_MAT_GLU_H
@@ -12,7 +12,7 @@ static void kernel_products_glu(const tsr_op *a, const tsr_op *b, const tsr_op *
                                 const tsr_kernel_env *env)
 {
     const int64_t n_rows = a->mul_mat.n_rows;
-    bool fault = false; /* f32 sums have none */
+    bool fault = false; /* stays false with f32 sums */
     product first = {.op = &a->mul_mat, .token_end = 1, .fault = &fault, .env = env};
     const mul_mat_pieces pieces = mul_mat_cut(&first);
     mul_mat_begin(&first, env->scratch);

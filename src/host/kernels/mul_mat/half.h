@@ -1,15 +1,16 @@
 /* mul_mat for F16 and BF16 weights by AMX tiles, in the order of halves_amx.h, in two ways with the same
  * bits.
  *
- * A tile of tokens or fewer (half_walk), if their activations fit into scratch: these are divided once per
- * thread, and then a panel of rows is walked along from end to end, granule by granule, since memory sets the
- * pace.
+ * Few tokens (half_walk): one tile of tokens at most, whose activations fit into scratch. They are divided
+ * once per thread. Then a panel of rows is read from end to end, granule by granule, since memory limits the
+ * speed.
  *
- * More (half_tile): a segment of all tokens is divided, a panel's rows of that segment are divided and
- * transposed, and multiplied with every token.
+ * Many tokens (half_tile): a segment of all tokens is divided. A panel's rows of that segment are divided,
+ * transposed and multiplied with every token.
  *
- * Tiles turn an infinity into NaN (what is left of it is none) and flush what is below 2^-126. So a granule's
- * sum that is not finite is made again as the other instruction sets make it (half_fix_nonfinite). */
+ * Tiles turn an infinity into NaN (its low part is NaN) and flush numbers below 2^-126 to zero. So a
+ * granule's sum that is not finite is recomputed in the order of the other instruction sets
+ * (half_fix_nonfinite). */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_HALF_H
 #define TSR_HOST_KERNELS_MUL_MAT_HALF_H
 
@@ -18,7 +19,7 @@
 
 enum {
     HALF_TILE_ROWS = 384,   /* most rows of a chunk: how often divided activations are used */
-    HALF_TILE_TOKENS = 256, /* most tokens at once: how often transposed weights are used */
+    HALF_TILE_TOKENS = 256, /* most tokens of a chunk: how often transposed weights are used */
     HALF_GROUPS = HALF_TILE_TOKENS / HALF_TILE,
     HALF_AHEAD = 512 /* bytes: of 32 rows a third of the first-level cache */
 };
@@ -27,8 +28,8 @@ typedef struct half_scratch {
     amx_tiles tiles;
     half_group x[HALF_GROUPS]; /* or the chunks of few tokens, as half_step() takes them */
     half_panel panel;          /* or two chunks of two tiles of rows */
-    /* Of the granule so far: HALF_ROWS rows of every token, then the next rows, so that a panel walks along
-     * memory. */
+    /* The granule's sums so far: HALF_ROWS rows of every token, then the next rows, so that a panel moves
+     * along memory. */
     float sums[HALF_TILE_TOKENS * HALF_TILE_ROWS];
 } half_scratch;
 _Static_assert(HALF_TILE_TOKENS *HALF_TILE_ROWS <= TOTALS_MAX, "totals of a product");
@@ -56,7 +57,7 @@ static float half_plain_sum(tsr_type type, const product *p, const k_segment *se
     return total;
 }
 
-/* Replace what is not finite of a token's sums of the granule that ends with `segment`. */
+/* Recompute the sums of a token that are not finite, of the granule that ends with `segment`. */
 ALWAYS_INLINE void half_fix_nonfinite(const product *p, const k_segment *segment, int64_t token, int64_t row,
                                       int n_rows, float sums[HALF_ROWS])
 {
@@ -69,29 +70,29 @@ ALWAYS_INLINE void half_fix_nonfinite(const product *p, const k_segment *segment
     }
 }
 
-/* Whether activations are multiplied whole, as of 16 bits, or their high parts alone. */
+/* Whether activations are multiplied as 16 bits, high and low parts; otherwise high parts alone. */
 ALWAYS_INLINE bool half_takes_whole(const tsr_op_mul_mat *op)
 {
     return !tsr_op_takes_bytes(op->x_bits);
 }
 
-/* -- a tile of tokens or fewer -- */
+/* -- few tokens: one tile at most -- */
 
-/* Chunks of all granules. */
+/* The chunks of all granules. */
 static int64_t half_walk_chunks(const tsr_op_mul_mat *op)
 {
     const int64_t granule = segment_first(op, op->k).granule, rest = op->k % granule;
     return op->k / granule * ((granule + HALF_CHUNK - 1) / HALF_CHUNK) + (rest + HALF_CHUNK - 1) / HALF_CHUNK;
 }
 
-/* Whether the op walks along the weights. */
+/* Whether the op has few tokens, whose activations fit into scratch. */
 static bool half_walks(const tsr_op_mul_mat *op)
 {
     return is_half(op->type) && op->k > 0 && op->n_tokens <= HALF_TILE &&
            half_walk_chunks(op) * op->n_tokens <= (int64_t)HALF_GROUPS * HALF_CHUNKS * HALF_TILE;
 }
 
-/* One part of a chunk of n_tokens tokens, transposed to be B: HALF_PAIRS rows of n_tokens pairs. */
+/* Store one part of a chunk of n_tokens tokens, transposed to be B: HALF_PAIRS rows of n_tokens pairs. */
 ALWAYS_INLINE void half_walk_put(half_tile part, int n_tokens, uint32_t *x)
 {
     if (n_tokens == 1) {
@@ -103,7 +104,7 @@ ALWAYS_INLINE void half_walk_put(half_tile part, int n_tokens, uint32_t *x)
         _mm512_mask_storeu_epi32(x + i * n_tokens, half_lanes(n_tokens), _mm512_loadu_si512(part[i]));
 }
 
-/* Divide the tokens of an op that walks. */
+/* Divide the tokens of an op with few tokens. */
 static void half_walk_pack(const product *p, half_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
@@ -125,17 +126,17 @@ static void half_walk_pack(const product *p, half_scratch *scratch)
     } while (segment_next(op, &segment));
 }
 
-/* A panel on its way along K. */
+/* A panel that is read along K. */
 typedef struct half_way {
     const product *p;
     int64_t row;
     int n_rows;
     size_t row_bytes;
-    half_weights (*chunk)[2]; /* two, taken in turn, for weights that cannot be loaded where they lie */
+    half_weights (*chunk)[2]; /* two, used in turn, for weights that cannot be loaded in place */
 } half_way;
 
-/* Make n > 0 elements from k on ready for half_step(), and ask for what comes later. Whole chunks of 16 rows
- * of BF16 are ready. */
+/* Prepare n > 0 elements from k on for half_step(), and prefetch the following ones. Whole chunks of 16 rows
+ * of BF16 need no preparation. */
 ALWAYS_INLINE void half_way_chunk(tsr_type type, const half_way *way, int64_t k, int64_t n, int turn,
                                   half_source source[2])
 {
@@ -156,7 +157,7 @@ ALWAYS_INLINE void half_way_chunk(tsr_type type, const half_way *way, int64_t k,
     }
 }
 
-/* Take the tiles' sums of a granule. */
+/* Fold the tiles' sums of a granule into the product. */
 static void half_walk_fold(const product *p, const k_segment *segment, int64_t row, int n_rows,
                            amx_tiles *tiles)
 {
@@ -174,7 +175,7 @@ static void half_walk_fold(const product *p, const k_segment *segment, int64_t r
     }
 }
 
-/* The next chunk is made ready before one is multiplied: tiles take a while, and stores, too. */
+/* Each chunk is prepared before the previous one is multiplied: tiles and stores have a long latency. */
 ALWAYS_INLINE void half_walk_type(tsr_type type, const bool whole, const product *p, half_scratch *scratch)
 {
     const tsr_op_mul_mat *op = p->op;
@@ -203,7 +204,7 @@ ALWAYS_INLINE void half_walk_type(tsr_type type, const bool whole, const product
     }
 }
 
-/* All tokens of an op that walks, after half_walk_pack(). */
+/* Multiply all tokens of an op with few tokens, after half_walk_pack(). */
 static void half_walk(const product *p, half_scratch *scratch)
 {
     half_begin(&scratch->tiles, (int)p->op->n_tokens);
@@ -221,7 +222,7 @@ static void half_walk(const product *p, half_scratch *scratch)
 
 /* -- many tokens -- */
 
-/* A segment of some tokens, and a request for the tokens after it: their rows lie far apart. */
+/* Divide a segment of some tokens, and prefetch the tokens after it: their rows are far apart in memory. */
 static void half_pack(const product *p, const k_segment *segment, int64_t first, int n_tokens,
                       half_group *groups)
 {
@@ -240,17 +241,17 @@ static void half_pack(const product *p, const k_segment *segment, int64_t first,
     }
 }
 
-/* Some tokens' activations of one segment. */
+/* The activations of some tokens in one segment. */
 typedef struct half_tokens {
     const half_group *groups;
     int64_t first;
     int n;
 } half_tokens;
 
-/* How they lie where they are packed for all threads: of every token the HALF_TILE-th part of a group. */
+/* Activations packed for all threads: a token is the HALF_TILE-th part of a group. */
 static const pack_layout half_layout = {HALF_SEGMENT, HALF_TILE, sizeof(half_group) / HALF_TILE};
 
-/* Where segment number `index` of some tokens lies; divided into groups unless it is packed. */
+/* Segment number `index` of some tokens: packed, otherwise divided into `groups`. */
 static half_tokens half_tokens_of(const product *p, const k_segment *segment, int64_t index, int64_t first,
                                   int n_tokens, half_group *groups)
 {
@@ -260,7 +261,8 @@ static half_tokens half_tokens_of(const product *p, const k_segment *segment, in
     return (half_tokens){groups, first, n_tokens};
 }
 
-/* Multiply the panel that begins with `row` with the tokens. `at`: where scratch keeps the panel's sums. */
+/* Multiply the panel that begins with `row` with the tokens. `at`: the position of the panel's sums in
+ * scratch. */
 static void half_panel_multiply(const product *p, const k_segment *segment, int64_t row,
                                 const half_tokens *tokens, int64_t at, half_scratch *scratch)
 {
@@ -285,7 +287,7 @@ static void half_panel_multiply(const product *p, const k_segment *segment, int6
     }
 }
 
-/* One segment of the product's rows. */
+/* Multiply one segment of the product's rows. */
 static void half_tile_rows(const product *p, const k_segment *segment, const half_tokens *tokens,
                            half_scratch *scratch)
 {

@@ -1,34 +1,34 @@
 /* Products with F16 and BF16 weights by AMX tiles of bfloat16.
  *
- * A bfloat16 has 8 bits, so numbers are divided into a high part, the bfloat16 nearest, and a low one, the
- * bfloat16 nearest to what is left. An activation is then off by at most 2^-17 of itself (and 2^-126: smaller
- * parts count as zero). An F16 weight is its two parts exactly, a BF16 weight is its high part. To a sum over
- * a granule, 32 elements at a time, are added
+ * A bfloat16 has 8 bits, so numbers are divided into a high part, the nearest bfloat16, and a low part, the
+ * bfloat16 nearest to the remainder. An activation is then off by at most 2^-17 of itself (and 2^-126:
+ * smaller parts count as zero). An F16 weight equals the sum of its two parts, a BF16 weight equals its high
+ * part. To a sum over a granule, 32 elements at a time, are added
  *
  *     BF16    high * high, high * low                 2 products: a weight times the whole activation
  *     F16     low * high, high * high, high * low     3: low * low, at most 2^-16 of a product, is left out
  *
- * (weight * activation), without the last where an op asks for activations of 8 bits: their high parts are
- * such, off by at most 2^-9. Each is made by one instruction in the order that amx.h tells, from zero at the
- * granule's first element. That is the order for one token and for many, whichever operand a weight is.
+ * (weight * activation). Where an op asks for activations of 8 bits the last product is left out: high parts
+ * are 8-bit activations, off by at most 2^-9. Each product is made by one instruction, in the order that
+ * amx.h defines, from zero at the granule's first element. The order is the same for one token and for many,
+ * whichever operand a weight is.
  *
- * One tile of tokens (half_step): weights are operand A, 16 rows of the matrix, so those of BF16 are loaded
- * where they lie, and a tile is as wide as there are tokens. Memory sets the pace: 32 rows x 32 elements, 2
- * KiB, are 4 instructions of 16 cycles (F16: 6), but two sums that wait for each other, 52 cycles a step:
- * some 104 (156) cycles. An F16 chunk is divided in about 200 more, of vector units that have nothing else to
- * do; 10 bytes a cycle are more than a core gets from memory.
+ * One tile of tokens (half_step): weights are operand A, 16 rows of the matrix, so BF16 weights are loaded in
+ * place, and a tile is as wide as there are tokens. Memory limits the speed: 32 rows x 32 elements, 2 KiB,
+ * are 4 instructions of 16 cycles (F16: 6), but two sums that wait for each other, 52 cycles a step: some 104
+ * (156) cycles. Dividing an F16 chunk takes about 200 more cycles of vector units that are otherwise idle. 10
+ * bytes a cycle are more than a core gets from memory.
  *
- * More tokens (half_multiply): activations are A, as they come, and weights B, transposed once per panel.
- * For 32 rows, 32 tokens and 32 elements:
+ * More tokens (half_multiply): activations are A, as packed, and weights B, transposed once per panel. For 32
+ * rows, 32 tokens and 32 elements (in parentheses F16):
  *
  *     products       8 x 16 cycles (12 x 16)          one per row of A; four sums hide the latency
  *     tile loads     2 x 8 + 4 x 32 (4 x 8 + 4 x 32)  weights from the first cache, tokens from the second
- *     weights        2 x 70 / groups (4 x 70 / groups) transposing; groups of 32 tokens, 8 as a rule
+ *     weights        2 x 70 / groups (4 x 70 / groups) transposing; groups of 32 tokens, usually 8
  *
- * (in parentheses F16). All of this is reckoned from Intel's figures (2 x 512 multiply-adds of bfloat16 per
- * cycle and core, hence 16 cycles for 16 x 16 x 32; latency 52: Intel 64 and IA-32 Architectures
- * Optimization Reference Manual) and assumed loads: the kernel is tested on the emulation of amx.h and has
- * not been timed. */
+ * These are estimates from Intel's figures (2 x 512 multiply-adds of bfloat16 per cycle and core, hence 16
+ * cycles for 16 x 16 x 32; latency 52: Intel 64 and IA-32 Architectures Optimization Reference Manual) and
+ * from assumed loads. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_HALVES_AMX_H
 #define TSR_HOST_KERNELS_MUL_MAT_HALVES_AMX_H
 
@@ -37,21 +37,21 @@
 
 enum {
     HALF_CHUNK = 32,             /* elements that a product multiplies */
-    HALF_PAIRS = HALF_CHUNK / 2, /* dwords: what a tile is made of */
+    HALF_PAIRS = HALF_CHUNK / 2, /* dwords of a row of a tile */
     HALF_TILE = 16,              /* rows or tokens of a tile */
     HALF_ROWS = 2 * HALF_TILE,   /* of a panel */
-    HALF_TOKENS = 2 * HALF_TILE, /* multiplied at once */
+    HALF_TOKENS = 2 * HALF_TILE, /* multiplied together */
     HALF_SEGMENT = 256,          /* elements of a panel in the first-level cache */
     HALF_CHUNKS = HALF_SEGMENT / HALF_CHUNK
 };
 
-/* Tiles: 0 .. 3 are sums; of one tile of tokens 0 and 1, and 2 and 3 are weights' low parts. */
+/* Tiles 0 .. 3 are sums. With one tile of tokens 0 and 1 are sums, 2 and 3 the low parts of weights. */
 #define TILE_A0 4
 #define TILE_A1 5
 #define TILE_B0 6
 #define TILE_B1 7
 
-/* Row by row HALF_PAIRS pairs, or pair by pair HALF_TILE rows. */
+/* HALF_PAIRS pairs of each row, or HALF_TILE rows of each pair. */
 typedef uint32_t half_tile[HALF_TILE][HALF_PAIRS];
 
 /* A chunk of a row or token. */
@@ -66,7 +66,7 @@ ALWAYS_INLINE bool is_half(tsr_type type)
 
 /* -- dividing numbers -- */
 
-/* The nearest bfloat16 in the upper half of each lane, ties away from zero. Not for NaNs: one with all bits
+/* The nearest bfloat16 in the upper half of each lane, ties away from zero. Not for NaNs: a NaN with all bits
  * set would become zero. */
 ALWAYS_INLINE __m512 half_nearest(__m512 x)
 {
@@ -74,8 +74,8 @@ ALWAYS_INLINE __m512 half_nearest(__m512 x)
     return (__m512)_mm512_and_si512(bits, _mm512_set1_epi32((int)0xffff0000));
 }
 
-/* Pairs of the upper halves of 16 numbers and the 16 after them. BF16's are those of neighbours, as they lie
- * in memory; F16's, of numbers 16 apart, take half the instructions. */
+/* Pairs of the upper halves of two vectors of 16 numbers. BF16 pairs are neighbours, as in memory. F16 pairs
+ * are numbers 16 apart, which takes half the instructions. */
 ALWAYS_INLINE __m512i half_join(tsr_type type, __m512 a, __m512 b)
 {
     const __m512i low = _mm512_srli_epi32((__m512i)a, 16), high = _mm512_srli_epi32((__m512i)b, 16);
@@ -91,7 +91,7 @@ ALWAYS_INLINE __mmask16 half_lanes(int64_t n)
     return (__mmask16)(n >= 16 ? 0xffff : n <= 0 ? 0 : (1 << n) - 1);
 }
 
-/* n activations, and zeros after them, for weights of this type. What is left of an infinity is NaN. */
+/* n activations, followed by zeros, for weights of this type. The low part of an infinity is NaN. */
 ALWAYS_INLINE half_pairs half_divide_x(tsr_type type, const float *x, int64_t n)
 {
     __m512 part[2], high[2], low[2];
@@ -107,7 +107,7 @@ ALWAYS_INLINE half_pairs half_divide_x(tsr_type type, const float *x, int64_t n)
     return (half_pairs){half_join(type, high[0], high[1]), half_join(type, low[0], low[1])};
 }
 
-/* n weights of a row, and zeros after them. F16: a NaN's low part, not rounded, is always one. */
+/* n weights of a row, followed by zeros. F16: a NaN's low part is not rounded and stays a NaN. */
 ALWAYS_INLINE half_pairs half_divide_w(tsr_type type, const unsigned char *p, int64_t n)
 {
     if (type == TSR_TYPE_BF16) {
@@ -128,7 +128,8 @@ typedef struct half_weights {
     half_tile high, low; /* BF16 has no low part */
 } half_weights;
 
-/* The chunk at p of n_rows rows, `stride` bytes apart, of which n elements are left; other rows are zero. */
+/* Fill w with the chunk at p of n_rows rows, `stride` bytes apart, of which n elements are left. Other rows
+ * are zero. */
 ALWAYS_INLINE void half_fill(tsr_type type, const unsigned char *p, size_t stride, int n_rows, int64_t n,
                              half_weights *w)
 {
@@ -143,7 +144,7 @@ ALWAYS_INLINE void half_fill(tsr_type type, const unsigned char *p, size_t strid
     }
 }
 
-/* Rows become columns: 4 x 4 inside of 128-bit lanes, then the lanes. */
+/* Transpose a tile: 4 x 4 inside of 128-bit lanes, then the lanes. */
 static void half_transpose(half_tile tile)
 {
     __m512i a[16], b[16];
@@ -176,8 +177,8 @@ static void half_transpose(half_tile tile)
 
 /* -- products -- */
 
-/* Before a thread's first product, and after its last. n_tokens: in B, at most HALF_TILE;
- * 0: they are in A. */
+/* Before a thread's first product; half_end() after its last. n_tokens: tokens in B, at most HALF_TILE; 0:
+ * tokens are in A. */
 static void half_begin(amx_tiles *tiles, int n_tokens)
 {
     const uint16_t width = (uint16_t)(n_tokens ? 4 * n_tokens : AMX_ROW_BYTES);
@@ -195,19 +196,20 @@ static void half_end(amx_tiles *tiles)
     AMX_RELEASE(tiles);
 }
 
-/* Where a chunk of 16 rows of weights lies, for A. */
+/* The address of a chunk of 16 rows of weights, for A. */
 typedef struct half_source {
     const void *high, *low;
     size_t stride; /* bytes from row to row */
 } half_source;
 
-/* Add a chunk of two tiles of rows times that of n_tokens <= HALF_TILE tokens at x: HALF_PAIRS rows of
- * n_tokens pairs, high parts and then low ones, which `whole` asks for. */
+/* Add the product of a chunk of two tiles of rows and the chunk of n_tokens <= HALF_TILE tokens at x:
+ * HALF_PAIRS rows of n_tokens pairs, high parts and then low parts. `whole`: low parts are multiplied,
+ * too. */
 ALWAYS_INLINE void half_step(tsr_type type, const bool whole, amx_tiles *tiles, const half_source w[2],
                              const uint32_t *x, int n_tokens)
 {
     const size_t x_stride = (size_t)n_tokens * sizeof *x;
-    (void)tiles; /* the processor's own need no name */
+    (void)tiles; /* real tiles have fixed names */
     AMX_LOAD(tiles, TILE_B0, x, x_stride);
     if (type == TSR_TYPE_F16) {
         AMX_LOAD(tiles, 2, w[0].low, w[0].stride);
@@ -226,14 +228,14 @@ ALWAYS_INLINE void half_step(tsr_type type, const bool whole, amx_tiles *tiles, 
     }
 }
 
-/* A segment of 16 tokens: a token's pairs are a row. */
+/* A segment of 16 tokens. A row holds a token's pairs. */
 typedef struct half_group {
     struct {
         half_tile high, low;
     } chunk[HALF_CHUNKS];
 } half_group;
 
-/* A segment of a panel's rows, transposed: a row's pairs are a column. */
+/* A segment of a panel's rows, transposed. A column holds a row's pairs. */
 typedef struct half_panel {
     half_weights chunk[HALF_CHUNKS][2];
 } half_panel;
@@ -255,7 +257,7 @@ static void half_panel_fill(tsr_type type, const unsigned char *p, size_t stride
         }
 }
 
-/* The four sums, or the two of the first group, with what lies in A and B. */
+/* Add to the four sums, or to the two of the first group, the products of the tiles in A and B. */
 #define HALF_DOT(groups)                              \
     do {                                              \
         AMX_DOT_BF16(tiles, 0, TILE_A0, TILE_B0);     \
@@ -277,8 +279,8 @@ static void half_panel_fill(tsr_type type, const unsigned char *p, size_t stride
         AMX_LOAD(tiles, TILE_B1, panel->chunk[c][1].part, AMX_ROW_BYTES); \
     } while (0)
 
-/* Products of a panel with one or two groups of tokens, added to sums[token * HALF_ROWS + row], or, if it
- * opens, put there. */
+/* Add the products of a panel with one or two groups of tokens to sums[token * HALF_ROWS + row] or, if
+ * `opens`, to zero. */
 ALWAYS_INLINE void half_multiply_groups(const int groups, tsr_type type, const bool whole, amx_tiles *tiles,
                                         const half_panel *panel, const half_group *x, int n_chunks,
                                         bool opens, float *sums)
@@ -320,8 +322,8 @@ ALWAYS_INLINE void half_multiply_groups(const int groups, tsr_type type, const b
 #undef HALF_LOAD_X
 #undef HALF_LOAD_W
 
-/* The same for 1 <= n_tokens <= HALF_TOKENS; there is room for whole groups in x and sums, and what is behind
- * n_tokens is lost. */
+/* half_multiply_groups() for 1 <= n_tokens <= HALF_TOKENS. x and sums have room for whole groups, and sums
+ * past n_tokens are overwritten. */
 ALWAYS_INLINE void half_multiply_parts(tsr_type type, const bool whole, int n_tokens, amx_tiles *tiles,
                                        const half_panel *panel, const half_group *x, int n_chunks, bool opens,
                                        float *sums)

@@ -1,10 +1,10 @@
 /* mul_mat: y[t][r] = sum_k w[r][k] x[t][k], as one sum or as granule sums in the reduction's format.
  *
- * Plain types are multiplied as floats (mul_mat_plain.h; with AMX, F16 and BF16 by mul_mat_half.h; BF16 as
- * pairs by mul_mat_pairs.h), quantized ones as integers (mul_mat_quant.h), each of them in one way for one
- * token, where memory sets the pace, or a few, and in another for many, with the same bits.
+ * Plain types are multiplied as floats (plain.h; with AMX, F16 and BF16 by half.h; BF16 as pairs by pairs.h),
+ * quantized types as integers (quant.h). Each has one path for one token or a few, where memory limits the
+ * speed, and another path for many tokens, with the same bits.
  *
- * Threads take pieces of rows, each along a stretch of its own first (host/share.h). */
+ * Threads take pieces of rows, each thread first the pieces of its own share (host/share.h). */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_MUL_MAT_H
 #define TSR_HOST_KERNELS_MUL_MAT_MUL_MAT_H
 
@@ -27,20 +27,21 @@ typedef struct mul_mat_scratch {
     exact_totals totals;
 } mul_mat_scratch;
 
-/* Most tokens that walk along the weights: what the first ones have read, the others find in the caches. With
- * more a tile takes less time, although it has to expand the weights first: beside quantized ones, with the
- * vectors of AVX-512 (Zen 4) from 9 (Q6_K) to 13 tokens on, with AVX2's from 7 (Q6_K) to 9 on. */
+/* Most tokens that are multiplied directly with the weights as they are read; weights that the first token
+ * group has read are in the caches for the next groups. With more tokens a tile takes less time, although its
+ * weights must be expanded first: with quantized weights and the vectors of AVX-512 (Zen 4) from 9 (Q6_K) to
+ * 13 tokens on, with AVX2's from 7 (Q6_K) to 9 on. */
 enum {
 #if defined(TSR_ISA_AMX)
-    WALK_QUANT_TOKENS = 1, /* tiles are not timed yet */
+    WALK_QUANT_TOKENS = 1, /* more tokens take tiles */
 #else
     WALK_QUANT_TOKENS = FEW_TOKENS,
 #endif
     WALK_PLAIN_TOKENS = VECTOR_TOKENS > 1 ? FEW_TOKENS : 1
 };
 
-/* Tokens beside quantized weights that walk are encoded before the op's first product (once per thread, or
- * per team: mul_mat_pack.h), if they fit. */
+/* Whether the few tokens of an op with quantized weights are encoded before its first product (once per
+ * thread, or per team: pack.h): if they fit. */
 ALWAYS_INLINE bool mul_mat_encodes_once(const tsr_op_mul_mat *op)
 {
 #if defined(TSR_ISA_INT_VEC)
@@ -67,7 +68,7 @@ static void mul_mat_begin(const product *p, mul_mat_scratch *scratch)
 #endif
 }
 
-/* Whether weights are multiplied as floats for one token as for many. */
+/* Whether weights are multiplied as floats, for one token and for many. */
 ALWAYS_INLINE bool mul_mat_is_float(tsr_type type)
 {
 #if defined(TSR_ISA_AMX)
@@ -77,7 +78,7 @@ ALWAYS_INLINE bool mul_mat_is_float(tsr_type type)
 #endif
 }
 
-/* Whether the op's tokens walk as floats. */
+/* Whether the op has few tokens, multiplied as floats. */
 ALWAYS_INLINE bool mul_mat_walks_plain(const product *p)
 {
     return mul_mat_is_float(p->op->type) && !pairs_take(p) && p->op->n_tokens <= WALK_PLAIN_TOKENS;
@@ -110,7 +111,7 @@ static void mul_mat_tile(const product *p, mul_mat_scratch *scratch)
         quant_tile_product(p, &scratch->quant);
 }
 
-/* Many tokens. */
+/* Multiply many tokens. */
 static void mul_mat_tiles(const product *p, mul_mat_scratch *scratch)
 {
     product tiles = *p;
@@ -145,13 +146,13 @@ static void mul_mat_product(const product *p, mul_mat_scratch *scratch)
 /* How an op is cut into pieces that threads take. */
 typedef struct mul_mat_pieces {
     int64_t rows, tokens; /* of a piece */
-    int64_t across;       /* pieces side by side: of the same rows */
+    int64_t across;       /* pieces of the same rows */
     int64_t n;
 } mul_mat_pieces;
 
-enum { VECTOR_PIECE_ROWS = 1024 }; /* of few tokens, whose sums need no scratch */
+enum { VECTOR_PIECE_ROWS = 1024 }; /* with few tokens, whose sums need no scratch */
 
-/* One token, or few, that walk along the weights. */
+/* Whether the product has one token or a few, multiplied as the weights are read. */
 ALWAYS_INLINE bool mul_mat_is_vector(const product *p)
 {
     const tsr_op_mul_mat *op = p->op;
@@ -164,7 +165,7 @@ ALWAYS_INLINE bool mul_mat_is_vector(const product *p)
     return mul_mat_walks_plain(p) || mul_mat_encodes_once(op);
 }
 
-/* What is multiplied at once, and the most that fits into scratch. */
+/* The size of the register tile, and the most rows and tokens that fit into scratch. */
 typedef struct mul_mat_shape {
     int64_t tile_rows, tile_tokens;
     int64_t rows, tokens;
@@ -185,9 +186,9 @@ ALWAYS_INLINE mul_mat_shape mul_mat_shape_of(const product *p)
 }
 
 /* Pieces are multiples of the register tile. About four per thread even out the threads' speeds. One token
- * takes long pieces, because what is asked for at the end of a thread's last one is another's; few tokens
- * take the least rows, to walk along a few rather than jump among many; many tokens are cut where scratch
- * ends. */
+ * takes long pieces, because the prefetch at the end of a thread's last piece reads another thread's weights.
+ * A few tokens take as few rows as possible, for a few long streams rather than many short ones. Many tokens
+ * are cut where scratch ends. */
 static mul_mat_pieces mul_mat_cut(const product *p)
 {
     const tsr_op_mul_mat *op = p->op;

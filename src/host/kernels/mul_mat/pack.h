@@ -1,8 +1,8 @@
-/* Activations of many tokens, made ready for a product once for all threads of a team: encoded, rounded,
- * divided or copied as the product's kernel multiplies them. Every piece of a product needs those of all its
- * tokens, and the more threads there are, the fewer rows a piece has to make up for that.
+/* Activations of many tokens, packed once for all threads of a team: encoded, rounded, divided or copied as
+ * the product's kernel multiplies them. Every piece of a product needs the activations of all its tokens, and
+ * the more threads there are, the fewer rows a piece has to amortise packing them.
  *
- * Which thread packs what changes no bit: a product that finds nothing packed makes the same for itself. */
+ * Which thread packs what changes no bit: a product without packed activations packs them itself. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_PACK_H
 #define TSR_HOST_KERNELS_MUL_MAT_PACK_H
 
@@ -21,7 +21,7 @@ ALWAYS_INLINE const pack_layout *mul_mat_layout(const product *p)
     return is_plain(p->op->type) ? &plain_layout : &quant_layout;
 }
 
-/* The product's tokens of one stage. */
+/* Pack the product's tokens of one stage. */
 static void mul_mat_pack_stage(const product *p, const k_stage *stage, void *out)
 {
     const int n_tokens = (int)(p->token_end - p->token);
@@ -43,7 +43,7 @@ static void mul_mat_pack_stage(const product *p, const k_stage *stage, void *out
         quant_encode_tokens(p, stage, p->token, n_tokens, out);
 }
 
-/* Step to the next stage as the product's kernel has it; false after the last. */
+/* Step to the next stage as cut by the product's kernel; false after the last. */
 static bool mul_mat_next_stage(const product *p, k_segment *next, k_stage *stage)
 {
 #if defined(TSR_ISA_AMX)
@@ -55,11 +55,14 @@ static bool mul_mat_next_stage(const product *p, k_segment *next, k_stage *stage
     return stage_next(p->op, next, stage);
 }
 
-/* -- tokens that walk along quantized weights -- */
+/* -- few tokens with quantized weights -- */
 
-enum { WALK_PACK_ELEMS = 8192 }; /* fewer are encoded by every thread sooner than threads meet once more */
+enum {
+    WALK_PACK_ELEMS = 8192
+}; /* with fewer, encoding in every thread takes less time than an extra
+                                  * barrier */
 
-/* Whether each thread is spared so many. */
+/* Whether packing spares each thread at least this many elements. */
 ALWAYS_INLINE bool mul_mat_packs_walk(const product *p)
 {
     const tsr_op_mul_mat *op = p->op;
@@ -67,7 +70,7 @@ ALWAYS_INLINE bool mul_mat_packs_walk(const product *p)
     return mul_mat_encodes_once(op) && op->n_tokens > 1 && elems - elems / n_threads >= WALK_PACK_ELEMS;
 }
 
-/* A token at a time. */
+/* Pack one token at a time. */
 static void mul_mat_pack_walk(const product *p)
 {
 #if defined(TSR_ISA_INT_VEC)
@@ -79,9 +82,9 @@ static void mul_mat_pack_walk(const product *p)
 #endif
 }
 
-/* -- more tokens -- */
+/* -- many tokens -- */
 
-/* Not few tokens beside plain weights: these are used where they lie. */
+/* Whether stages are packed. Few tokens with plain weights are not: they are read in place. */
 ALWAYS_INLINE bool mul_mat_packs_stages(const product *p)
 {
     const tsr_op_mul_mat *op = p->op;
@@ -99,7 +102,7 @@ static size_t mul_mat_stages_bytes(const product *p)
     return (size_t)((stage.index + 1) * packed_rows(p->op->n_tokens, layout)) * layout->bytes;
 }
 
-/* A group of tokens at a time. */
+/* Pack one group of tokens at a time. */
 static void mul_mat_pack_stages(product p)
 {
     const pack_layout *layout = mul_mat_layout(&p);
@@ -118,8 +121,8 @@ static void mul_mat_pack_stages(product p)
 
 /* -- both -- */
 
-/* The product whose activations the op packs: of experts, one with all the rows that they read, if their
- * weights are quantized. False: none. */
+/* The product whose activations the op packs. Of experts: a product with all the rows that they read, if
+ * their weights are quantized. False: none. */
 static bool mul_mat_packs_for(const tsr_op *record, tsr_op_mul_mat *op)
 {
     if (record->kind == TSR_OP_EXPERTS_GLU)
@@ -150,7 +153,7 @@ static void kernel_pack(const tsr_op *record, const tsr_kernel_env *env)
     if (!mul_mat_packs_for(record, &op))
         return;
     const product p = {.op = &op, .env = env, .packed = env->packed, .n_packed = op.n_tokens};
-    if (mul_mat_encodes_once(&op)) /* as its product will ask: how many threads there are says nothing here */
+    if (mul_mat_encodes_once(&op)) /* as its product will decide: the number of threads is unknown here */
         mul_mat_pack_walk(&p);
     else
         mul_mat_pack_stages(p);

@@ -1,15 +1,15 @@
-/* mul_mat for BF16 weights with activations of 8 bits, on processors that multiply pairs of bfloat16: such
- * numbers have 8 significant bits, and activations become the nearest ones. An activation is then off by at
- * most 2^-9 of itself (and 2^-126: smaller ones count as zero, and so do sums).
+/* mul_mat for BF16 weights with activations of 8 bits, on processors that multiply pairs of bfloat16. A
+ * bfloat16 has 8 significant bits, and activations become the nearest bfloat16. An activation is then off by
+ * at most 2^-9 of itself (and 2^-126: smaller activations count as zero, and so do smaller sums).
  *
  * The order: K is cut into segments of PAIR_SEGMENT. Inside a segment, pair i goes to lane i % 16, in order
  * of i, by one instruction per 16 pairs, which adds the second product of a pair and then the first, each
  * with one rounding (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, VDPBF16PS). The
  * segment's sum is a tree (pairs_sums), segment sums are added in order, and a last piece shorter than 32 is
- * filled up with zeros. It says nothing about rows, tokens or threads, so those change no bit.
+ * filled up with zeros. The order does not depend on rows, tokens or threads, so the bits do not either.
  *
- * One token (pairs_vector) walks along the weights like plain_vector(). For many (pairs_tile), a panel's
- * segment is copied to where it stays in the first-level cache and multiplied with every token. */
+ * One token (pairs_vector) reads the weights like plain_vector(). For many tokens (pairs_tile), a panel's
+ * segment is copied to a buffer that stays in the first-level cache and multiplied with every token. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_PAIRS_H
 #define TSR_HOST_KERNELS_MUL_MAT_PAIRS_H
 
@@ -17,9 +17,10 @@
 
 enum {
     PAIR_SEGMENT = 512,
-    PAIR_SIDE = 4,                                /* rows and tokens at once: 16 sums of 32 registers */
+    PAIR_SIDE = 4,                                /* rows and tokens per step: 16 sums of 32 registers */
     PAIR_ROWS = 16,                               /* of a panel */
-    PAIR_TILE_TOKENS = 288,                       /* most tokens at once: how often a copied panel is used */
+    PAIR_TILE_TOKENS = 288,                       /* most tokens of a chunk: how often a copied panel is
+                                                   * used */
     PAIR_MOST_K = PAIR_TILE_TOKENS * PAIR_SEGMENT /* of one token, in scratch */
 };
 
@@ -28,21 +29,21 @@ enum {
 typedef struct pairs_scratch {
     uint16_t w[PAIR_ROWS * PAIR_SEGMENT];
     uint16_t x[PAIR_TILE_TOKENS * PAIR_SEGMENT]; /* or all of one token */
-    float carry[PAIR_TILE_TOKENS * TILE_ROWS];   /* as plain_scratch has them */
+    float carry[PAIR_TILE_TOKENS * TILE_ROWS];   /* as in plain_scratch */
 } pairs_scratch;
 _Static_assert(PAIR_TILE_TOKENS *TILE_ROWS <= TOTALS_MAX, "totals of a product");
 _Static_assert(PAIR_TILE_TOKENS % PAIR_SIDE == 0, "room for the last register tile");
 
-/* Whether the op is multiplied here. */
+/* Whether the op is multiplied as pairs. */
 ALWAYS_INLINE bool pairs_take(const product *p)
 {
     return p->env->pairs && p->op->type == TSR_TYPE_BF16 && tsr_op_takes_bytes(p->op->x_bits);
 }
 
-/* What this file's instructions need beyond the level's: they run only where `pairs` is set. */
+/* The instructions that this file needs beyond the level's. They run only where `pairs` is set. */
 #define PAIRS_CODE __attribute__((target("avx512bf16")))
 
-/* 32 elements, or n and zeros. */
+/* 32 elements, or n elements and zeros. */
 ALWAYS_INLINE __m512i pairs_load(const void *p, int64_t n)
 {
     return _mm512_maskz_loadu_epi16(n < 32 ? (1u << n) - 1 : ~0u, p);
@@ -64,7 +65,8 @@ PAIRS_CODE ALWAYS_INLINE __m512 pairs_dot(__m512 sum, __m512i w, __m512i x)
     return _mm512_dpbf16_ps(sum, (__m512bh)w, (__m512bh)x);
 }
 
-/* Four lanes of each row in every quarter become their sum, (0 + 2) + (1 + 3), four rows side by side. */
+/* In every quarter the four lanes of each row become their sum, (0 + 2) + (1 + 3): four row sums per
+ * quarter. */
 ALWAYS_INLINE __m512 pairs_sum_quarters(const __m512 rows[PAIR_SIDE])
 {
     const __m512 a =
@@ -81,7 +83,7 @@ ALWAYS_INLINE __m512 pairs_add_quarters(__m512 a, __m512 b)
     return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
 }
 
-/* The sums of the lanes of [token][row]: rows side by side, then the next token's. */
+/* The sums of the lanes of [token][row]: the row sums of a token, then of the next token. */
 ALWAYS_INLINE __m512 pairs_sums(const __m512 acc[PAIR_SIDE][PAIR_SIDE])
 {
     __m512 quarters[PAIR_SIDE];
@@ -92,7 +94,7 @@ ALWAYS_INLINE __m512 pairs_sums(const __m512 acc[PAIR_SIDE][PAIR_SIDE])
 
 /* -- one token -- */
 
-/* One segment of four rows, and a request for what comes later. */
+/* Multiply one segment of four rows, and prefetch the following data. */
 PAIRS_CODE ALWAYS_INLINE __m128 pairs_vector_segment(const tsr_cpu_reading reading,
                                                      const unsigned char *const rows[PAIR_SIDE],
                                                      size_t stride, plain_ahead *ahead, const uint16_t *x,
@@ -136,7 +138,7 @@ PAIRS_CODE ALWAYS_INLINE void pairs_vector_rows(const tsr_cpu_reading reading, c
     } while (segment_next(op, &segment));
 }
 
-/* Of an op with one token, before its products. */
+/* Round the activations of an op with one token, before its products. */
 PAIRS_CODE static void pairs_vector_round(const product *p, uint16_t *x)
 {
     k_segment segment = segment_first(p->op, PAIR_SEGMENT);
@@ -146,7 +148,7 @@ PAIRS_CODE static void pairs_vector_round(const product *p, uint16_t *x)
     } while (segment_next(p->op, &segment));
 }
 
-/* Whether the op is one token that fits into scratch: a segment takes up whole steps of 32. */
+/* Whether the op has one token that fits into scratch. A segment takes whole steps of 32. */
 ALWAYS_INLINE bool pairs_walk(const product *p)
 {
     const tsr_op_mul_mat *op = p->op;
@@ -168,7 +170,8 @@ PAIRS_CODE static void pairs_vector(const product *p, const uint16_t *x)
 
 /* -- many tokens -- */
 
-/* A segment of four rows with n_tokens <= 4 tokens; both have PAIR_SEGMENT elements from one to the next. */
+/* Multiply a segment of four rows with n_tokens <= 4 tokens; rows and tokens are PAIR_SEGMENT elements
+ * apart. */
 PAIRS_CODE ALWAYS_INLINE __m512 pairs_block(const int n_tokens, const uint16_t *w, const uint16_t *x,
                                             int64_t n)
 {
@@ -210,14 +213,14 @@ PAIRS_CODE static void pairs_panel(int n_tokens, const uint16_t *w, const uint16
         pairs_panel_n(1, w, x, n, sums);
 }
 
-/* Some tokens' activations in one stage, PAIR_SEGMENT apart. */
+/* The activations of some tokens in one stage, PAIR_SEGMENT apart. */
 typedef struct pairs_tokens {
     const uint16_t *x;
     int64_t first;
     int n;
 } pairs_tokens;
 
-/* How they lie where they are packed for all threads. */
+/* Activations packed for all threads. */
 static const pack_layout pairs_layout = {PAIR_SEGMENT, PAIR_SIDE, PAIR_SEGMENT * sizeof(uint16_t)};
 
 static void pairs_pack(const product *p, const k_stage *stage, int64_t first, int n_tokens, uint16_t *x)
@@ -226,7 +229,7 @@ static void pairs_pack(const product *p, const k_stage *stage, int64_t first, in
         pairs_round(product_x(p, first + i) + stage->begin, stage->n, x + i * PAIR_SEGMENT);
 }
 
-/* Where a stage of some tokens lies; rounded to x unless it is packed. */
+/* The activations of some tokens in a stage: packed, otherwise rounded to x. */
 static pairs_tokens pairs_tokens_of(const product *p, const k_stage *stage, int64_t first, int n_tokens,
                                     uint16_t *x)
 {
@@ -236,8 +239,8 @@ static pairs_tokens pairs_tokens_of(const product *p, const k_stage *stage, int6
     return (pairs_tokens){x, first, n_tokens};
 }
 
-/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and ask for that of the
- * next panel. `at`: where scratch keeps the panel's sums. */
+/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and prefetch that segment
+ * of the next panel. `at`: the position of the panel's sums in scratch. */
 static void pairs_multiply(const product *p, const k_stage *stage, const k_segment *segment, int64_t row,
                            const pairs_tokens *tokens, int64_t at, pairs_scratch *scratch)
 {
@@ -258,7 +261,7 @@ static void pairs_multiply(const product *p, const k_stage *stage, const k_segme
     }
 }
 
-/* A stage of a panel's rows; rows past the last repeat it. */
+/* Copy a stage of a panel's rows. Rows past the last repeat the last. */
 static void pairs_copy(const product *p, const k_stage *stage, int64_t row, uint16_t *w)
 {
     for (int64_t r = 0; r < PAIR_ROWS; r++, w += PAIR_SEGMENT) {
@@ -292,7 +295,7 @@ static void pairs_tile(const product *p, pairs_scratch *scratch)
 
 #else
 
-/* Other levels have no such products. */
+/* Other levels have no products of pairs. */
 typedef struct pairs_scratch {
     uint16_t x[1];
 } pairs_scratch;

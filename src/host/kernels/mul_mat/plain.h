@@ -1,12 +1,12 @@
-/* mul_mat for F32, F16 and BF16 weights (the last two but with AMX: mul_mat_half.h, the last but as pairs:
- * mul_mat_pairs.h): f32 products, in the order of dot.h. There are two ways to compute a segment sum, with
- * the same bits.
+/* mul_mat for F32, F16 and BF16 weights: f32 products, in the order of dot.h. With AMX, F16 and BF16 are
+ * multiplied by half.h; BF16 pairs by pairs.h. There are two ways to compute a segment sum, with the same
+ * bits.
  *
- * One token or a few (plain_vector): the weights are read once, so memory sets the pace. Several rows at
- * once, hence several streams; weights are widened in registers and multiplied at once.
+ * One token or a few (plain_vector): the weights are read once, so memory limits the speed. Several rows are
+ * read together, hence several streams; weights are widened in registers and multiplied immediately.
  *
- * Many tokens (plain_tile): a few rows' segment is widened once into scratch, small enough to stay in the
- * first-level cache, and multiplied with every token, at the pace of the multiply-add units. */
+ * Many tokens (plain_tile): a segment of a few rows is widened once into scratch, small enough to stay in the
+ * first-level cache, and multiplied with every token. The multiply-add units limit the speed. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_PLAIN_H
 #define TSR_HOST_KERNELS_MUL_MAT_PLAIN_H
 
@@ -15,21 +15,22 @@
 #include "host/kernels/quant/weights.h"
 
 enum {
-    VECTOR_ROWS = 4, /* most rows at once for few tokens */
+    VECTOR_ROWS = 4, /* most rows per step with few tokens */
 #if defined(TSR_ISA_AVX512)
-    VECTOR_TOKENS = 4, /* most at once for them: 4 x 4 accumulators of 32 registers */
+    VECTOR_TOKENS = 4, /* most tokens per step: 4 x 4 accumulators of 32 registers */
 #elif defined(TSR_ISA_AVX2) || defined(TSR_ISA_NEON)
     VECTOR_TOKENS = 2,
 #else
     VECTOR_TOKENS = 1,
 #endif
-    VECTOR_UNIT = 128,   /* elements multiplied at once */
+    VECTOR_UNIT = 128,   /* elements multiplied per step */
     STREAM_AHEAD = 2048, /* bytes */
-    TILE_ROWS = 512,     /* most rows of a chunk: more sums than these would leave the caches */
-    TILE_TOKENS = 264,   /* most tokens at once: how often decoded weights are used; whole register tiles */
-    BATCH_TOKENS = 2 * DOT_TOKENS, /* whose sums are taken at once */
+    TILE_ROWS = 512,     /* most rows of a chunk: the sums of more rows would leave the caches */
+    TILE_TOKENS = 264,   /* most tokens of a chunk: how often decoded weights are used; whole register
+                          * tiles */
+    BATCH_TOKENS = 2 * DOT_TOKENS, /* tokens whose sums are made together */
     X_AHEAD = 3,                   /* tokens */
-    FEW_TOKENS = 8                 /* up to here memory still sets the pace, and packing does not pay */
+    FEW_TOKENS = 8                 /* up to here memory still limits the speed, and packing does not pay */
 };
 
 /* plain_tile's scratch: the activations fill a good part of the second-level cache. */
@@ -37,19 +38,19 @@ typedef struct plain_scratch {
     float w[DOT_ROWS * DOT_SEGMENT];
     float x[TILE_TOKENS * DOT_SEGMENT];
     /* Sums of granules that are longer than a stage: DOT_ROWS rows of every token, then the next rows, so
-     * that a tile walks along memory. */
+     * that a tile moves along memory. */
     float carry[TILE_TOKENS * TILE_ROWS];
 } plain_scratch;
 _Static_assert(TILE_TOKENS *TILE_ROWS <= TOTALS_MAX, "totals of a product");
 
-/* What a tile multiplies of n elements: whole blocks of 32. */
+/* n elements rounded up to whole blocks of 32, which a tile multiplies. */
 ALWAYS_INLINE int64_t plain_padded(int64_t n)
 {
     return (n + 31) / 32 * 32;
 }
 
-/* Take n sums of one segment: add them to those of the granule before it, which `carry` keeps. True where the
- * granule is complete. */
+/* Add to n sums of one segment the sums of the granule before it, kept in `carry`. True where the granule is
+ * complete. */
 ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, float *carry)
 {
     int i = 0;
@@ -69,13 +70,13 @@ ALWAYS_INLINE bool plain_carry(const k_segment *segment, int n, float *sums, flo
 
 /* -- few tokens -- */
 
-/* Where some tokens' activations lie. */
+/* The addresses of some tokens' activations. */
 typedef struct plain_x {
     const float *row[VECTOR_TOKENS];
 } plain_x;
 
-/* What is asked for while rows are multiplied: of every row what comes `bytes` bytes later, or, as one
- * stream, the rows that come next. */
+/* The prefetch while rows are multiplied: of every row the data `bytes` bytes later or, as one stream, the
+ * next rows. */
 typedef struct plain_ahead {
     size_t bytes;
     panel_ahead next;
@@ -86,7 +87,7 @@ ALWAYS_INLINE plain_ahead plain_ahead_of(const product *p, tsr_type type, int64_
     return (plain_ahead){0, panel_ahead_of(p, type, VECTOR_ROWS, row)};
 }
 
-/* What is asked for while n_rows rows from w on are multiplied, `bytes` bytes in all. */
+/* The data to prefetch while n_rows rows from w on are multiplied, `bytes` bytes in all. */
 ALWAYS_INLINE const unsigned char *plain_next(const tsr_cpu_reading reading, size_t bytes,
                                               const unsigned char *w, plain_ahead *ahead)
 {
@@ -104,9 +105,9 @@ ALWAYS_INLINE void plain_ask(const tsr_cpu_reading reading, const int n_rows, co
     panel_ask(reading, next + 64 * line - ahead->next.again);
 }
 
-/* Multiply one unit of n_rows rows `stride` bytes apart, elements from k on, with n_tokens tokens, and ask
- * for as much, a line now and a line then: many at once wait for each other. Asking past the matrix is
- * harmless. */
+/* Multiply one unit of n_rows rows `stride` bytes apart, elements from k on, with n_tokens tokens, and
+ * prefetch as much, spread over the unit: lines prefetched in a burst wait for each other. Prefetching past
+ * the matrix is harmless. */
 ALWAYS_INLINE void plain_unit(tsr_type type, const int n_rows, const int n_tokens,
                               const tsr_cpu_reading reading, const int groups, const unsigned char *w,
                               size_t stride, plain_ahead *ahead, const plain_x *x, int64_t k,
@@ -161,7 +162,7 @@ ALWAYS_INLINE void plain_vector_segment(tsr_type type, const int n_rows, const i
     UNROLL for (int t = 0; t < n_tokens; t++) plain_sums(n_rows, state[t], sums[t]);
 }
 
-/* Rows [row, row + n_rows) with tokens [token, token + n_tokens). */
+/* Multiply rows [row, row + n_rows) with tokens [token, token + n_tokens). */
 ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const int n_tokens,
                                      const tsr_cpu_reading reading, const product *p, int64_t row,
                                      int64_t token)
@@ -185,7 +186,8 @@ ALWAYS_INLINE void plain_vector_rows(tsr_type type, const int n_rows, const int 
     } while (segment_next(op, &segment));
 }
 
-/* With all the product's tokens, which find in the caches what the first of them have read. */
+/* Multiply a panel with all the product's tokens. Weights that the first tokens have read are in the caches
+ * for the others. */
 ALWAYS_INLINE void plain_vector_panel(tsr_type type, const int n_rows, const tsr_cpu_reading reading,
                                       const product *p, int64_t row)
 {
@@ -244,7 +246,7 @@ static void plain_vector(const product *p)
 
 /* -- many tokens -- */
 
-/* Some tokens' activations in one stage, rows `stride` floats apart. */
+/* The activations of some tokens in one stage, rows `stride` floats apart. */
 typedef struct plain_tokens {
     const float *x;
     size_t stride;
@@ -252,10 +254,10 @@ typedef struct plain_tokens {
     int n_tokens;
 } plain_tokens;
 
-/* How they lie where they are packed for all threads. */
+/* Activations packed for all threads. */
 static const pack_layout plain_layout = {DOT_SEGMENT, DOT_TOKENS, DOT_SEGMENT * sizeof(float)};
 
-/* A stage that is no multiple of 32 is filled up with zeros. */
+/* Pack a stage. A stage that is no multiple of 32 is filled up with zeros. */
 static void plain_pack(const product *p, const k_stage *stage, int64_t first, int n_tokens, float *packed)
 {
     const int64_t padded = plain_padded(stage->n);
@@ -269,8 +271,8 @@ static void plain_pack(const product *p, const k_stage *stage, int64_t first, in
     }
 }
 
-/* Where a stage of some tokens lies. Few are used where they are. Many are copied: contiguous rows cannot
- * fight for the same cache sets, as rows a power of two apart would. */
+/* The activations of some tokens in a stage. Few tokens are read in place. Many are copied: contiguous rows
+ * do not compete for the same cache sets, as rows a power of two apart would. */
 static plain_tokens plain_tokens_of(const product *p, const k_stage *stage, int64_t first, int n_tokens,
                                     float *packed)
 {
@@ -285,8 +287,8 @@ static plain_tokens plain_tokens_of(const product *p, const k_stage *stage, int6
     return (plain_tokens){packed, DOT_SEGMENT, first, n_tokens};
 }
 
-/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and ask for that of the
- * next panel. `at`: where scratch keeps the panel's sums. */
+/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and prefetch that segment
+ * of the next panel. `at`: the position of the panel's sums in scratch. */
 static void plain_multiply(const product *p, const k_stage *stage, const k_segment *segment, int64_t row,
                            int64_t at, const plain_tokens *tokens, plain_scratch *scratch)
 {
@@ -310,7 +312,7 @@ static void plain_multiply(const product *p, const k_stage *stage, const k_segme
     }
 }
 
-/* A row of the panel that dot_tile() multiplies. */
+/* Decode a row of the panel that dot_tile() multiplies. */
 static void panel_decode(tsr_type type, const unsigned char *p, int64_t n, float *dst)
 {
     switch (type) {
@@ -326,7 +328,7 @@ static void panel_decode(tsr_type type, const unsigned char *p, int64_t n, float
     }
 }
 
-/* One stage of the product's rows; a panel's rows past the last repeat it. */
+/* Multiply one stage of the product's rows. A panel's rows past the last repeat the last. */
 static void plain_tile_rows(const product *p, const k_stage *stage, const plain_tokens *tokens,
                             plain_scratch *scratch)
 {

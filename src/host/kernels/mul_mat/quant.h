@@ -1,5 +1,5 @@
 /* mul_mat for quantized weights: activations as integers of 16 or 8 bits, exact integer sums per block of 32,
- * one f32 multiply-add per block (generic.h has the formula). Every instruction set gives the same
+ * one f32 multiply-add per block (quant/generic.h has the formula). Every instruction set gives the same
  * bits, and so do one token (vector.h) and many.
  *
  * Many tokens (quant_tile_product): a panel of a few rows is expanded into scratch and multiplied with every
@@ -19,24 +19,24 @@
 #endif
 
 enum {
-    QUANT_TILE_ROWS = 256,   /* most rows of a chunk: more sums than these would leave the caches */
-    QUANT_TILE_TOKENS = 288, /* most tokens at once: how often expanded weights are used */
+    QUANT_TILE_ROWS = 256,   /* most rows of a chunk: the sums of more rows would leave the caches */
+    QUANT_TILE_TOKENS = 288, /* most tokens of a chunk: how often expanded weights are used */
     QUANT_X_AHEAD = 3,       /* tokens */
     QUANT_MAX_BLOCKS = QUANT_TILE_TOKENS * QUANT_BLOCKS /* of x in scratch */
 };
 
 typedef struct quant_scratch {
     quant_tile tile;
-    x_block x[QUANT_MAX_BLOCKS]; /* one token's blocks, or a panel of each of many tokens */
-    /* Of granules that are longer than a stage: QUANT_ROWS rows of every token, then the next rows, so that a
-     * panel walks along memory. */
+    x_block x[QUANT_MAX_BLOCKS]; /* one token's blocks, or a panel's blocks of many tokens */
+    /* Sums of granules that are longer than a stage: QUANT_ROWS rows of every token, then the next rows, so
+     * that a panel moves along memory. */
     float sums[QUANT_TILE_TOKENS * QUANT_TILE_ROWS];
 } quant_scratch;
 _Static_assert(QUANT_TILE_TOKENS *QUANT_TILE_ROWS <= TOTALS_MAX, "totals of a product");
 _Static_assert(QUANT_TILE_TOKENS % QUANT_TOKENS == 0, "room for the last register tile");
 
 #if !defined(TSR_ISA_INT_VEC)
-/* These need no preparation, and multiply activations as they were encoded. */
+/* These tiles need no preparation, and multiply activations as encoded. */
 ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
 {
     (void)op, (void)tile;
@@ -53,18 +53,18 @@ ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 }
 #endif
 
-/* Some tokens' activations in one stage, QUANT_BLOCKS blocks apart. */
+/* The activations of some tokens in one stage, QUANT_BLOCKS blocks apart. */
 typedef struct quant_tokens {
     const x_block *x;
     int64_t first;
     int n;
 } quant_tokens;
 
-/* How they lie where they are packed for all threads. */
+/* Activations packed for all threads. */
 static const pack_layout quant_layout = {QUANT_SEGMENT, QUANT_TOKENS, QUANT_BLOCKS * sizeof(x_block)};
 
-/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and ask for that of the
- * next panel. `at`: where the scratch keeps the panel's sums. */
+/* Multiply a segment of the stage's panel that begins with `row` with the tokens, and prefetch that segment
+ * of the next panel. `at`: the position of the panel's sums in scratch. */
 static void quant_panel_multiply(const product *p, const k_stage *stage, const k_segment *segment,
                                  int64_t row, const quant_tokens *tokens, int64_t at, quant_scratch *scratch)
 {
@@ -88,7 +88,7 @@ static void quant_panel_multiply(const product *p, const k_stage *stage, const k
     }
 }
 
-/* One stage of the product's rows. */
+/* Multiply one stage of the product's rows. */
 static void quant_tile_rows(const product *p, const k_stage *stage, const quant_tokens *tokens,
                             quant_scratch *scratch)
 {
@@ -102,7 +102,7 @@ static void quant_tile_rows(const product *p, const k_stage *stage, const quant_
     }
 }
 
-/* A stage of some tokens, and a request for the tokens after it: their rows lie far apart. */
+/* Encode a stage of some tokens, and prefetch the tokens after it: their rows are far apart in memory. */
 static void quant_encode_tokens(const product *p, const k_stage *stage, int64_t first, int n_tokens,
                                 x_block *x)
 {
@@ -116,7 +116,7 @@ static void quant_encode_tokens(const product *p, const k_stage *stage, int64_t 
     }
 }
 
-/* A stage of tokens that are packed, but not side by side. */
+/* Copy a stage of packed tokens that are not contiguous. */
 static void quant_gather(const product *p, const k_stage *stage, int64_t first, int n_tokens, x_block *x)
 {
     for (int i = 0; i < n_tokens; i++, x += QUANT_BLOCKS)
@@ -124,7 +124,7 @@ static void quant_gather(const product *p, const k_stage *stage, int64_t first, 
                (size_t)(stage->n / X_BLOCK) * sizeof *x);
 }
 
-/* Where a stage of some tokens lies: where it is packed, or in x. */
+/* The activations of some tokens in a stage: packed, or encoded to x. */
 static quant_tokens quant_tokens_of(const product *p, const k_stage *stage, int64_t first, int n_tokens,
                                     x_block *x)
 {

@@ -1,7 +1,7 @@
-/* What every mul_mat kernel shares: which tokens it multiplies, how K is cut, and where sums go.
+/* The common part of all mul_mat kernels: the description of a product, how K is cut, and where sums go.
  *
- * K is cut at granule ends and, inside a granule, into segments of a kernel's own length. A kernel brings the
- * sum of a whole granule, fold_granule() turns it into the op's output format. */
+ * K is cut at granule ends and, inside a granule, into segments whose length depends on the kernel. A kernel
+ * computes the sum of a whole granule, fold_granule() turns it into the op's output format. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_SUMS_H
 #define TSR_HOST_KERNELS_MUL_MAT_SUMS_H
 
@@ -18,12 +18,12 @@ typedef struct product {
     int64_t row, row_end;
     int64_t token, token_end;
     const tsr_kernel_env *env;
-    unsigned char *packed; /* what activations became (mul_mat_pack.h), of n_packed rows; NULL: nothing */
+    unsigned char *packed; /* packed activations (pack.h) of n_packed rows; NULL: not packed */
     int64_t n_packed;
-    const float *weights; /* [op->n_tokens] by which sums are multiplied before they are added to what
-                             op->y holds; NULL: sums are put there */
+    const float *weights; /* [op->n_tokens] factors of the sums, which are then added to op->y; NULL: sums
+                           * are stored in op->y */
     bool *fault;          /* set when an exact partial is out of range */
-    exact_totals *totals; /* where exact sums of many tokens add up; NULL: in op->y */
+    exact_totals *totals; /* where exact sums of many tokens are added up; NULL: in op->y */
 } product;
 
 ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
@@ -31,21 +31,21 @@ ALWAYS_INLINE const float *product_x(const product *p, int64_t token)
     return p->op->x + (p->x_rows ? p->x_rows[token] : token) * p->op->x_stride;
 }
 
-/* Where element k of a row's weights lies: the first of a block; of a K type, of a super-block. */
+/* The address of element k of a row's weights: the first of a block; of a K type, of a super-block. */
 ALWAYS_INLINE const unsigned char *product_w(const product *p, tsr_type type, int64_t row, int64_t k)
 {
     return (const unsigned char *)p->op->w + (size_t)row * p->op->w_stride + elems_bytes(type, k);
 }
 
-/* Weights that come next, asked for a few cache lines at a time: their rows are too short for the processor
- * to see them coming. Asking past the matrix is harmless. */
+/* Weights to prefetch, a few cache lines at a time: rows are too short for the hardware prefetcher.
+ * Prefetching past the matrix is harmless. */
 typedef struct rows_ahead {
     const unsigned char *w; /* rows `stride` bytes apart */
     size_t stride;
     int line, lines_per_step;
 } rows_ahead;
 
-/* The first `bytes` bytes of n_rows rows, in n_steps steps. */
+/* Prefetch the first `bytes` bytes of n_rows rows in n_steps steps. */
 ALWAYS_INLINE rows_ahead rows_ahead_of(const unsigned char *w, size_t stride, const int n_rows, size_t bytes,
                                        int n_steps)
 {
@@ -53,7 +53,7 @@ ALWAYS_INLINE rows_ahead rows_ahead_of(const unsigned char *w, size_t stride, co
     return (rows_ahead){w, stride, 0, (n_lines + n_steps - 1) / n_steps};
 }
 
-/* Every step asks for as many lines, past the last if need be: a count that varies is mispredicted. */
+/* Every step prefetches the same number of lines, even past the last: a varying count is mispredicted. */
 ALWAYS_INLINE void rows_ahead_step(rows_ahead *ahead, const int n_rows)
 {
     for (int i = 0; i < ahead->lines_per_step; i++) {
@@ -62,23 +62,23 @@ ALWAYS_INLINE void rows_ahead_step(rows_ahead *ahead, const int n_rows)
     }
 }
 
-/* How far from byte `at` of rows of row_bytes bytes, of which `rows` are read at once, lies what is read
- * `ahead` bytes later: in the same row, or in the one that takes its place. */
+/* The distance from byte `at` of rows of row_bytes bytes, of which `rows` are read together, to the data that
+ * is read `ahead` bytes later: in the same row, or in the row that follows it. */
 ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t row_bytes, size_t ahead)
 {
     return ahead + (ahead + at < row_bytes ? 0 : (size_t)rows * p->op->w_stride - row_bytes);
 }
 
-/* What one token's walk along a panel of rows may ask for instead: the panel that takes its place, or a later
- * one, row after row, as one stream. */
+/* The prefetch stream of one token's product with a panel of rows: the next panel, or a later one, row after
+ * row. */
 typedef struct panel_ahead {
-    const unsigned char *at, *end; /* what is left of a row of the next panel */
+    const unsigned char *at, *end; /* the rest of a row of the next panel */
     size_t row_bytes, stride;
-    size_t again; /* how far behind that lies what is asked for once more; 0: nothing */
+    size_t again; /* distance back to a line that is prefetched again; 0: none */
     tsr_cpu_reading reading;
 } panel_ahead;
 
-/* Ask for a line of it. */
+/* Prefetch a line. */
 ALWAYS_INLINE void panel_ask(tsr_cpu_reading reading, const unsigned char *line)
 {
     if (reading == TSR_CPU_ONE_STREAM_L2)
@@ -87,13 +87,14 @@ ALWAYS_INLINE void panel_ask(tsr_cpu_reading reading, const unsigned char *line)
         __builtin_prefetch(line);
 }
 
-/* A core that has as many requests under way as it can drops those of prefetch instructions, and a kernel
- * that could go on faster than memory runs into that: on AMD's Zen 5, lines asked for at 60 GB/s where 40
- * come are no sooner there than lines never asked for. Asked for again so many bytes later, nearly all are in
- * time; for those that came the first time it is one more instruction. */
+/* A core whose request buffers are full drops prefetch instructions, and a kernel that is faster than memory
+ * fills the buffers: on AMD's Zen 5, lines that are prefetched at 60 GB/s where memory delivers 40 arrive no
+ * sooner than lines that are not prefetched. Prefetched again PANEL_AGAIN bytes later, nearly all lines
+ * arrive in time; for lines that arrived the first time this costs one instruction. */
 enum { PANEL_AGAIN = 4096 };
 
-/* For rows of which `used` bytes are read: of rows with gaps, the same bytes of some row before. */
+/* The distance for rows of which `used` bytes are read. Of rows with gaps, the same bytes of an earlier
+ * row. */
 ALWAYS_INLINE size_t panel_again(const product *p, size_t used)
 {
     const size_t stride = p->op->w_stride;
@@ -102,9 +103,9 @@ ALWAYS_INLINE size_t panel_again(const product *p, size_t used)
     return used == stride ? PANEL_AGAIN : (PANEL_AGAIN / (used + 1) + 1) * stride;
 }
 
-/* How many panels ahead a processor is asked that brings what it is asked for into its second-level cache.
- * There is room for more than the next panel, and short rows are sooner done with one than memory answers.
- * Plain weights are the slower for it. */
+/* How many panels ahead to prefetch, on processors that prefetch into the second-level cache. There is room
+ * for more than the next panel, and short rows take less time than memory's latency. Plain weights become
+ * slower by this. */
 ALWAYS_INLINE int64_t panels_ahead(const product *p, tsr_type type, size_t panel_bytes)
 {
     enum { AT_LEAST = 32768 }; /* bytes */
@@ -113,7 +114,7 @@ ALWAYS_INLINE int64_t panels_ahead(const product *p, tsr_type type, size_t panel
     return (int64_t)(AT_LEAST / (panel_bytes + 1)) + 1;
 }
 
-/* While the panel of `rows` rows that begins with `row` is multiplied. */
+/* The prefetch stream while the panel of `rows` rows that begins with `row` is multiplied. */
 ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int rows, int64_t row)
 {
     const size_t stride = p->op->w_stride, used = elems_bytes(type, p->op->k);
@@ -123,7 +124,7 @@ ALWAYS_INLINE panel_ahead panel_ahead_of(const product *p, tsr_type type, int ro
     return (panel_ahead){next, next + row_bytes, row_bytes, stride, panel_again(p, used), p->env->reading};
 }
 
-/* Where the next `bytes` bytes begin. Asking past a row or the matrix is harmless. */
+/* The start of the next `bytes` bytes. Prefetching past a row or the matrix is harmless. */
 ALWAYS_INLINE const unsigned char *panel_ahead_step(panel_ahead *ahead, size_t bytes)
 {
     const unsigned char *at = ahead->at;
@@ -135,8 +136,8 @@ ALWAYS_INLINE const unsigned char *panel_ahead_step(panel_ahead *ahead, size_t b
     return at;
 }
 
-/* Activations of many tokens as a kernel multiplies them, made once for all threads of a team
- * (mul_mat_pack.h): stage after stage of K, in each all tokens. */
+/* The layout of activations of many tokens, packed once for all threads of a team (pack.h): stage after stage
+ * of K, in each stage all tokens. */
 typedef struct pack_layout {
     int64_t longest; /* most elements of a stage */
     int64_t group;   /* tokens that one thread packs; there is room for whole groups */
@@ -148,18 +149,18 @@ ALWAYS_INLINE int64_t packed_rows(int64_t n, const pack_layout *layout)
     return (n + layout->group - 1) / layout->group * layout->group;
 }
 
-/* Where rows from `row` of the packed activations on lie in a stage. */
+/* The address of rows from `row` of the packed activations on in a stage. */
 ALWAYS_INLINE void *product_packed(const product *p, const pack_layout *layout, int64_t stage, int64_t row)
 {
     return p->packed + (size_t)(stage * packed_rows(p->n_packed, layout) + row) * layout->bytes;
 }
 
-/* One piece of K: elements [begin, begin + n), and what its sum is part of. */
+/* One piece of K, elements [begin, begin + n), and its place in a granule. */
 typedef struct k_segment {
     int64_t begin, n;
     int64_t longest; /* elements in a segment */
     int64_t granule, granule_end;
-    bool opens, closes; /* first, last of its granule */
+    bool opens, closes; /* first, last segment of its granule */
 } k_segment;
 
 /* The segment at `begin` of a granule that ends at `granule_end`. */
@@ -171,7 +172,7 @@ ALWAYS_INLINE k_segment segment_at(int64_t begin, int64_t longest, int64_t granu
                        left <= longest};
 }
 
-/* A BF16 partial is one sum over K: between granules it would be rounded where it lies. */
+/* The first segment. A BF16 partial is one sum over K: cut at granules it would be rounded between them. */
 ALWAYS_INLINE k_segment segment_first(const tsr_op_mul_mat *op, int64_t longest)
 {
     const bool in_granules = op->partial && op->reduce != TSR_REDUCE_BF16;
@@ -193,18 +194,18 @@ ALWAYS_INLINE bool segment_next(const tsr_op_mul_mat *op, k_segment *segment)
     return true;
 }
 
-/* What many tokens multiply at once, of K: some segments, one after the other. */
+/* The part of K that many tokens multiply together: consecutive segments. */
 enum { STAGE_SEGMENTS = 8 };
 
 typedef struct k_stage {
-    int64_t index;    /* of the op's; -1: before the first */
+    int64_t index;    /* in the op; -1: before the first */
     int64_t begin, n; /* elements */
     int n_segments;
     k_segment segments[STAGE_SEGMENTS];
 } k_stage;
 
-/* Fill the stage with segments from *next on, and step over them: as many as are no longer than one may be,
- * all but the last whole blocks of 32. False after the last. */
+/* Fill the stage with segments from *next on, and step over them: as many as fit the length of the longest
+ * segment, all but the last whole blocks of 32. False after the last. */
 ALWAYS_INLINE bool stage_next(const tsr_op_mul_mat *op, k_segment *next, k_stage *stage)
 {
     bool more;
@@ -219,9 +220,10 @@ ALWAYS_INLINE bool stage_next(const tsr_op_mul_mat *op, k_segment *next, k_stage
 }
 
 #if defined(TSR_ISA_AVX2)
-/* tsr_fixed_from_f32() of eight values below 2^18 in magnitude, added to what is at `totals` (to zero if
- * `first`). A value is a multiple of 2^-12 and a remainder of at most 2^-13, both exact; each makes a 32-bit
- * integer, and the first, shifted, is even, so that rounding the second rounds the whole, ties included. */
+/* tsr_fixed_from_f32() of eight values below 2^18 in magnitude, added to the eight totals at `totals` (to
+ * zero if `first`). A value is a multiple of 2^-12 and a remainder of at most 2^-13, both exact. Each
+ * becomes a 32-bit integer, and the first, shifted, is even, so rounding the second rounds the whole, ties
+ * included. */
 ALWAYS_INLINE void fold_exact8(__m256 value, bool first, int64_t *totals)
 {
     const __m256i high = _mm256_cvtps_epi32(_mm256_mul_ps(value, _mm256_set1_ps(0x1p12f)));
@@ -240,11 +242,11 @@ ALWAYS_INLINE void fold_exact8(__m256 value, bool first, int64_t *totals)
 }
 #endif
 
-/* Add n granule sums to n totals in fixed point; the first granule's segment begins the totals. */
+/* Add n granule sums to n totals in fixed point; `first`: the totals are new. */
 ALWAYS_INLINE void fold_exact(const float *sums, int n, bool first, float limit, int64_t *totals, bool *fault)
 {
 #if defined(TSR_ISA_AVX512)
-    /* The same eight at a time; limit > 0, and the comparison is false for NaN. */
+    /* Eight sums at a time; limit > 0, and the comparison is false for NaN. */
     for (; n > 0; n -= 8, sums += 8, totals += 8) {
         const __mmask8 lanes = (__mmask8)(n >= 8 ? 0xff : (1 << n) - 1);
         const __m256 sum = _mm256_maskz_loadu_ps(lanes, sums);
@@ -276,7 +278,7 @@ ALWAYS_INLINE void fold_exact(const float *sums, int n, bool first, float limit,
 #endif
 }
 
-/* Add n granule sums, `weight` times each, to outputs from `at` on. */
+/* Add n granule sums times `weight` to outputs from `at` on. */
 static void fold_weighted(const product *p, float weight, const float *sums, int n, int64_t at)
 {
     enum { MOST = 64 };
@@ -293,7 +295,7 @@ static void fold_weighted(const product *p, float weight, const float *sums, int
     }
 }
 
-/* Take the sums of the granule that ends with `segment`, for outputs [row, row + n) of a token. */
+/* Add the sums of the granule that ends with `segment` to outputs [row, row + n) of a token. */
 ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int64_t token, int64_t row, int n,
                                 const float *sums)
 {
@@ -318,8 +320,8 @@ ALWAYS_INLINE void fold_granule(const product *p, const k_segment *segment, int6
         y[i] = first ? sums[i] : y[i] + sums[i];
 }
 
-/* The same for n_tokens tokens and n_rows rows of a tile that is `rows` wide, whole vectors: sums[token *
- * rows + row]. `at`: where the totals keep them. */
+/* fold_granule() for n_tokens tokens and n_rows rows of a tile that is `rows` wide, whole vectors: sums[token
+ * * rows + row]. `at`: the position of these sums in the totals. */
 ALWAYS_INLINE void fold_tile(const product *p, const k_segment *segment, int64_t token, int n_tokens,
                              int64_t row, int n_rows, const int rows, const float *sums, int64_t at)
 {

@@ -1,11 +1,11 @@
-/* Totals of an exact product with many tokens, kept beside its sums until all of K is in: in the output,
- * whose rows lie far apart, they would leave the cache between granules.
+/* Totals of an exact product with many tokens, kept in scratch until all of K is done: in the output, whose
+ * rows are far apart, they would leave the cache between granules.
  *
  * A granule's sum becomes two 32-bit integers, which a vector holds and adds like floats: the nearest
- * multiple of 2^-13, and what that leaves, rounded to a multiple of 2^-36. Both steps but the last are exact,
- * and the first integer, shifted, is even, so the two together are tsr_fixed_from_f32(), ties included. What
- * 32 bits ask of the sums in return is looked at when all is done: a product with larger ones, or with sums
- * that are no numbers, is computed once more without these totals. */
+ * multiple of 2^-13, and the remainder, rounded to a multiple of 2^-36. All steps but the last are exact, and
+ * the first integer, shifted, is even, so the two together are tsr_fixed_from_f32(), ties included. The range
+ * that 32 bits impose on the sums is checked at the end: a product with larger sums, or with sums that are
+ * not numbers, is computed once more without these totals. */
 #ifndef TSR_HOST_KERNELS_MUL_MAT_TOTALS_H
 #define TSR_HOST_KERNELS_MUL_MAT_TOTALS_H
 
@@ -15,11 +15,11 @@
 enum {
     TOTALS_MAX = 288 * 512, /* outputs: rows times tokens of a product */
     TOTALS_GRANULES = 511,  /* remainders, each at most 2^22 units, add up in 32 bits */
-    TOTALS_LOW_BITS = 23    /* of a unit of 2^-13, in units of 2^-36 */
+    TOTALS_LOW_BITS = 23    /* bits of a unit of 2^-13, in units of 2^-36 */
 };
 
 typedef struct exact_totals {
-    uint32_t largest[VEC_LANES]; /* bits of the largest magnitude that a lane has seen */
+    uint32_t largest[VEC_LANES]; /* bits of the largest magnitude in each lane */
     int32_t high[TOTALS_MAX], low[TOTALS_MAX];
 } exact_totals;
 
@@ -28,7 +28,7 @@ ALWAYS_INLINE int64_t totals_granules(const tsr_op_mul_mat *op)
     return (op->k + op->granule - 1) / op->granule;
 }
 
-/* The totals of an op that can have them, empty; else NULL. */
+/* Empty totals of an op that can have them; otherwise NULL. */
 ALWAYS_INLINE exact_totals *totals_begin(const tsr_op_mul_mat *op, exact_totals *totals)
 {
     if (!op->partial || op->reduce != TSR_REDUCE_EXACT || totals_granules(op) > TOTALS_GRANULES)
@@ -37,8 +37,8 @@ ALWAYS_INLINE exact_totals *totals_begin(const tsr_op_mul_mat *op, exact_totals 
     return totals;
 }
 
-/* Whether every sum was in the op's range and small enough for 32 bits: as integers, the bits of magnitudes
- * order like the values, infinity and NaN on top. */
+/* Whether every sum was in the op's range and small enough for 32 bits. Compared as integers, the bits of
+ * magnitudes have the order of the values, with infinity and NaN on top. */
 ALWAYS_INLINE bool totals_hold(const tsr_op_mul_mat *op, const exact_totals *totals)
 {
     const float small = 0x1p17f / (float)totals_granules(op);
@@ -49,7 +49,7 @@ ALWAYS_INLINE bool totals_hold(const tsr_op_mul_mat *op, const exact_totals *tot
     return true;
 }
 
-/* Add n granule sums, whole vectors of them, to the totals from `at` on; the first granule's begin them. */
+/* Add n granule sums, whole vectors of them, to the totals from `at` on; `first`: the totals are new. */
 ALWAYS_INLINE void totals_add(const float *sums, int n, bool first, int64_t at, exact_totals *totals)
 {
     vec_int largest, high, low;
@@ -73,7 +73,7 @@ ALWAYS_INLINE void totals_add(const float *sums, int n, bool first, int64_t at, 
     memcpy(totals->largest, &largest, sizeof largest);
 }
 
-/* n totals from `at` on, in the reduction's format. */
+/* Store n totals from `at` on in the reduction's format. */
 ALWAYS_INLINE void totals_take(const exact_totals *totals, int64_t at, int n, int64_t *out)
 {
     for (int i = 0; i < n; i++)

@@ -1,15 +1,15 @@
-/* attention: softmax(scale q k) v over the pages of a sequence, without ever holding a whole row of scores.
+/* attention: softmax(scale q k) v over the pages of a sequence, without storing a whole row of scores.
  *
- * Positions are taken in spans of ATTN_SPAN, counted from position 0; inside a span, block after block
+ * Positions are processed in spans of ATTN_SPAN, counted from position 0; inside a span, block after block
  * (attention_block.h), each span from an empty state. The states of a row's spans (m, sum, output) are joined
- * in order: m' = max of both, and each side's sum and output times exp(its m - m'). Spans depend on nothing
- * but positions, so they may be worked on by different threads: that is how few heads keep many threads busy,
- * with the bits that one thread gives.
+ * in order: m' = max of both, and each side's sum and output times exp(its m - m'). Spans depend on positions
+ * alone, so different threads may work on them. This keeps many threads busy on few heads, with the bits of
+ * one thread.
  *
- * A work item is a few tokens of one sequence times the query heads that share a KV head: keys and values are
- * converted once per item and block, into scratch in the first two cache levels. It takes all spans one after
- * another, or, where items are few, a single one, whose state it leaves in memory that the team shares; who
- * finishes the last span of a group of rows joins them. */
+ * A work item is a few tokens of one sequence times the query heads that share a KV head. Keys and values are
+ * converted once per item and block, into scratch in the first two cache levels. An item takes all spans one
+ * after another or, where items are few, a single span, whose state it stores in memory that the team shares.
+ * The thread that finishes the last span of a group of rows joins the spans. */
 #ifndef TSR_HOST_KERNELS_OPS_ATTENTION_H
 #define TSR_HOST_KERNELS_OPS_ATTENTION_H
 
@@ -21,8 +21,8 @@ enum {
     ATTN_SPAN = 512,                     /* positions */
     ATTN_SHARED_BYTES = 8 * 1024 * 1024, /* a token's 64 heads of 128 over 100000 positions take 6.6 MB */
     ATTN_SHARED_GROUPS = 1024,           /* of rows: slices of the batch times KV heads */
-    ATTN_SPLIT_TOKENS = 8,               /* most tokens of a batch whose spans are divided */
-    ATTN_ITEMS_PER_THREAD = 4            /* fewer than that: divide spans */
+    ATTN_SPLIT_TOKENS = 8,               /* most tokens of a batch whose spans are divided among threads */
+    ATTN_ITEMS_PER_THREAD = 4            /* with fewer items, divide spans */
 };
 
 /* How a call is divided. */
@@ -30,13 +30,13 @@ typedef struct attn_plan {
     size_t stride;
     int64_t heads, parts;   /* query heads per item; items per KV head of a slice */
     int64_t tokens, slices; /* tokens per slice; slices of the batch */
-    int64_t spans;          /* that items are divided into; 1: not divided */
+    int64_t spans;          /* spans that items are divided into; 1: not divided */
 } attn_plan;
 
-/* The team's memory while spans are divided: what is left of each group, then for each row and span its m,
- * sum and output. */
+/* The team's memory while spans are divided: a counter for each group, then for each row and span its m, sum
+ * and output. */
 typedef struct attn_shared {
-    _Atomic int finished[ATTN_SHARED_GROUPS]; /* spans; 0 between calls */
+    _Atomic int finished[ATTN_SHARED_GROUPS]; /* finished spans; 0 between calls */
     float states[];
 } attn_shared;
 
@@ -49,7 +49,7 @@ static size_t attn_offset(const attn_item *item, int row)
 
 /* -- rows over spans -- */
 
-/* Copy the queries and note what each row sees. */
+/* Copy the queries and compute the positions that each row sees. */
 static void attn_begin(const attn_item *item, attn_scratch *s)
 {
     const tsr_op_attention *op = item->op;
@@ -66,7 +66,7 @@ static void attn_begin(const attn_item *item, attn_scratch *s)
     }
 }
 
-/* Positions that some row sees. */
+/* The range of positions that at least one row sees. */
 static void attn_extent(const attn_item *item, const attn_scratch *s, int64_t *begin_out, int64_t *end_out)
 {
     int64_t begin = INT64_MAX, end = 0;
@@ -78,7 +78,7 @@ static void attn_extent(const attn_item *item, const attn_scratch *s, int64_t *b
     *end_out = end;
 }
 
-/* The states of all rows over [begin, end), which lies in one span, into s->out, top and sum. */
+/* The states of all rows over [begin, end), inside one span, into s->out, top and sum. */
 static void attn_span(const attn_item *item, int64_t begin, int64_t end, attn_scratch *s)
 {
     const tsr_kv_view *kv = &item->op->kv;
@@ -98,8 +98,9 @@ static void attn_span(const attn_item *item, int64_t begin, int64_t end, attn_sc
     }
 }
 
-/* Join one row's state of a span to that of the spans before. A row that saw nothing has a sum of zero: what
- * it saw last weighed exp(0) = 1. (A sum that is not a number is something.) */
+/* Join one row's state of a span to the state of the previous spans. A row that saw no position has a sum of
+ * zero; otherwise the sum is at least exp(0) = 1, the weight of the largest score. (A sum that is not a
+ * number is not zero.) */
 static void attn_join(float *top, float *sum, float *out, float span_top, float span_sum,
                       const float *span_out, size_t n)
 {
@@ -121,7 +122,7 @@ static void attn_join(float *top, float *sum, float *out, float span_top, float 
     }
 }
 
-/* The end of a row: its outputs by their weights' sum, which its head's sink joins. */
+/* Store a finished row: its output divided by the sum of its weights, to which its head's sink is added. */
 static void attn_put(const attn_item *item, int row, float top, float sum, const float *out)
 {
     const tsr_op_attention *op = item->op;
@@ -136,7 +137,7 @@ static void attn_put(const attn_item *item, int row, float top, float sum, const
         y[i] = out[i] * factor;
 }
 
-/* All spans of one item, one after another. */
+/* Process all spans of one item, one after another. */
 static void attn_run(const attn_item *item, attn_scratch *s)
 {
     int64_t begin, end;
@@ -158,7 +159,7 @@ static void attn_run(const attn_item *item, attn_scratch *s)
 
 /* -- spans divided among threads -- */
 
-/* A row's state in one span: m, sum, 14 floats of nothing, output. */
+/* A row's state in one span: m, sum, 14 unused floats, output. */
 enum { ATTN_STATE_HEAD = 16 };
 
 static float *attn_state(attn_shared *shared, const attn_plan *plan, const attn_item *item, int row,
@@ -169,7 +170,7 @@ static float *attn_state(attn_shared *shared, const attn_plan *plan, const attn_
     return shared->states + index * (ATTN_STATE_HEAD + plan->stride);
 }
 
-/* One span of one item. */
+/* Process one span of one item. */
 static void attn_run_span(const attn_item *item, const attn_plan *plan, int64_t span, attn_shared *shared,
                           attn_scratch *s)
 {
@@ -204,7 +205,7 @@ static void attn_finish(const attn_item *item, const attn_plan *plan, attn_share
 
 /* -- the op -- */
 
-/* Cut tokens [t, end) where the sequence changes: the first piece as an item. */
+/* Tokens [t, end) up to the next change of the sequence, as an item. */
 static attn_item attn_item_at(const attn_plan *plan, const tsr_op_attention *op, int64_t t, int64_t end,
                               int64_t kv_head, int64_t part)
 {
@@ -225,7 +226,7 @@ static attn_item attn_item_at(const attn_plan *plan, const tsr_op_attention *op,
     };
 }
 
-/* How many spans the positions of a batch reach into. */
+/* The number of spans that the positions of a batch reach into. */
 static int64_t attn_count_spans(const tsr_op_attention *op)
 {
     int64_t last = 0;
@@ -234,9 +235,8 @@ static int64_t attn_count_spans(const tsr_op_attention *op)
     return last / ATTN_SPAN + 1;
 }
 
-/* All heads that share a KV head make one item. Where that leaves threads idle, spans are divided; where
- * there are too few of those, too, items get fewer heads, at the price of converting keys and values once
- * more. */
+/* All heads that share a KV head make one item. Where that leaves threads idle, spans are divided. Where
+ * spans are also too few, items get fewer heads, at the price of converting keys and values once more. */
 static attn_plan attn_divide(const tsr_op_attention *op, int n_threads, bool has_shared)
 {
     const int64_t group = op->n_heads / op->kv.n_heads;
@@ -262,7 +262,7 @@ static attn_plan attn_divide(const tsr_op_attention *op, int n_threads, bool has
     return plan;
 }
 
-/* Span `span` of all items of a group of rows (a slice and a KV head's part). */
+/* Process span `span` of all items of a group of rows (a slice and a KV head's part). */
 static void attn_group_span(const attn_plan *plan, const tsr_op_attention *op, int64_t t, int64_t end,
                             int64_t kv_head, int64_t part, int64_t span, const tsr_kernel_env *env)
 {
@@ -291,7 +291,8 @@ static void kernel_attention(const tsr_op *record, const tsr_kernel_env *env)
     const attn_plan plan = attn_divide(op, env->n_threads, env->shared != NULL);
     const int64_t per_slice = op->kv.n_heads * plan.parts * plan.spans;
 
-    /* Late tokens see the most positions: hand them out first, so that no thread starts a long item last. */
+    /* Late tokens see the most positions: distribute them first, so that no thread starts a long item
+     * last. */
     for (int64_t i; (i = tsr_kernel_next(env)) < plan.slices * per_slice;) {
         const int64_t t = (plan.slices - 1 - i / per_slice) * plan.tokens;
         const int64_t end = t + plan.tokens < op->n_tokens ? t + plan.tokens : op->n_tokens;

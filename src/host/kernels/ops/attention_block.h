@@ -2,15 +2,15 @@
  *
  * A block is up to ATTN_BLOCK consecutive slots of one page, aligned inside the page. For each query row (one
  * head of one token): scores, each a sum over the elements of the head in order, in pieces of ATTN_CHAIN that
- * are added in order; m' = max(m, scores); the running sum and the output so far are multiplied by
- * exp(m - m') where m changed; then the weights exp(score - m') are summed (one tree per 16 positions, both
- * halves added) and multiplied into the output, position after position. (Online softmax: Milakov and
- * Gimelshein, arXiv:1805.02867.) A row takes part only in the positions it may see: what it may not see is
- * never multiplied by zero, so neither garbage there nor the other rows of the call can reach it.
+ * are added in order; m' = max(m, scores); the running sum and the output so far are multiplied by exp(m -
+ * m') where m changed; then the weights exp(score - m') are summed (one tree per 16 positions, both halves
+ * added) and multiplied into the output, position after position. (Online softmax: Milakov and Gimelshein,
+ * arXiv:1805.02867.) A row takes part only in the positions that it may see. Other positions are skipped, not
+ * multiplied by zero, so neither garbage there nor the other rows of the call can change the row.
  *
- * Keys and values lie decoded in a tile in the first-level cache, which all rows of an item share; keys are
- * turned first, so that a vector holds one element of several positions: no sum goes across lanes, and every
- * row of the item saves what the turning cost. */
+ * Keys and values are decoded into a tile in the first-level cache, which all rows of an item share. Keys are
+ * transposed first, so that a vector holds one element of several positions: no sum crosses lanes, and all
+ * rows of the item share the cost of transposing. */
 #ifndef TSR_HOST_KERNELS_OPS_ATTENTION_BLOCK_H
 #define TSR_HOST_KERNELS_OPS_ATTENTION_BLOCK_H
 
@@ -22,7 +22,7 @@ enum {
     ATTN_FLOATS = 16384, /* most query floats of an item: 64 KiB */
     ATTN_CHAIN = 32,     /* elements of a head that are added up in one register */
 #if defined(TSR_ISA_AVX512)
-    ATTN_SCORE_ROWS = 8, /* rows at once times two vectors of positions: 16 accumulators of 32 registers */
+    ATTN_SCORE_ROWS = 8, /* rows times two vectors of positions: 16 accumulators of 32 registers */
     ATTN_COLUMNS = 4 * VEC_LANES
 #else
     ATTN_SCORE_ROWS = 4, /* 8 of 16 */
@@ -35,15 +35,15 @@ enum {
 typedef struct attn_scratch {
     float q[ATTN_FLOATS];
     float out[ATTN_FLOATS];   /* of the span so far */
-    float total[ATTN_FLOATS]; /* of the spans before */
+    float total[ATTN_FLOATS]; /* of the previous spans */
     /* [element][position] of keys, [position][element] of values */
     float tile[ATTN_BLOCK * TSR_MAX_HEAD_DIM];
-    float rows[VEC_LANES * TSR_MAX_HEAD_DIM];         /* some of a block's keys before they are turned */
+    float rows[VEC_LANES * TSR_MAX_HEAD_DIM];         /* some of a block's keys before they are transposed */
     float weight[ATTN_ROWS][ATTN_BLOCK];              /* scores, then weights */
     float top[ATTN_ROWS], sum[ATTN_ROWS];             /* m and the sum of the weights, of the span so far */
-    float total_top[ATTN_ROWS], total_sum[ATTN_ROWS]; /* of the spans before */
+    float total_top[ATTN_ROWS], total_sum[ATTN_ROWS]; /* of the previous spans */
     int64_t begin[ATTN_ROWS], end[ATTN_ROWS];         /* positions that a row sees */
-    int from[ATTN_ROWS], to[ATTN_ROWS];               /* the same inside the block; from >= to: none */
+    int from[ATTN_ROWS], to[ATTN_ROWS];               /* begin and end inside the block; from >= to: none */
 } attn_scratch;
 
 /* Rows of an item are (token, head) pairs, heads fastest. */
@@ -57,12 +57,12 @@ typedef struct attn_item {
 
 typedef struct attn_block {
     int64_t position; /* of its first slot */
-    int begin, end;   /* slots that some row sees */
+    int begin, end;   /* slots that at least one row sees */
     const unsigned char *k, *v;
 } attn_block;
 
-/* The block that holds `position`, the first that any of the item's rows sees of it; [position, end) is what
- * any of them does see. */
+/* The block that contains `position`, the first of its positions that a row of the item sees. Rows see
+ * positions in [position, end). */
 static attn_block attn_block_at(const attn_item *item, int64_t position, int64_t end, attn_scratch *s)
 {
     const tsr_kv_view *kv = &item->op->kv;
@@ -84,13 +84,13 @@ static attn_block attn_block_at(const attn_item *item, int64_t position, int64_t
     return block;
 }
 
-/* Bytes that will be needed next. They are asked for line by line in between the arithmetic: a core has room
- * for about a dozen lines under way, and asking for more at once stops it. */
+/* Bytes to prefetch, line by line in between the arithmetic: a core has room for about a dozen lines in
+ * flight, and more requests in a burst stall it. */
 typedef struct attn_ahead {
     const unsigned char *at, *end;
 } attn_ahead;
 
-/* Rows of `row_bytes` of the block that starts at `rows`; NULL: none. */
+/* Prefetch rows of `row_bytes` bytes of the block that starts at `rows`; NULL: none. */
 ALWAYS_INLINE attn_ahead attn_ahead_of(const unsigned char *rows, const attn_block *block, size_t row_bytes)
 {
     if (!rows)
@@ -106,8 +106,8 @@ ALWAYS_INLINE void attn_ask(attn_ahead *ahead)
     }
 }
 
-/* Decode slots [begin, end) of a block into tile rows 0.. Rows of one head lie one after another; where they
- * do so without gaps in the tile as well, they are decoded as one. */
+/* Decode slots [begin, end) of a block into tile rows 0.. Rows of one head are contiguous. Where they have no
+ * gaps in the tile either, they are decoded as one. */
 static void attn_decode(const attn_item *item, tsr_type type, const unsigned char *rows, size_t row_bytes,
                         int begin, int end, float *tile)
 {
@@ -137,7 +137,7 @@ ALWAYS_INLINE vec vec_fours(const float *p, size_t step)
 #endif
 }
 
-/* Turn every 4 x 4 square of four vectors. */
+/* Transpose every 4 x 4 square of four vectors. */
 ALWAYS_INLINE void vec_turn(vec a[4])
 {
 #if defined(TSR_ISA_AVX512)
@@ -176,7 +176,7 @@ static NOINLINE void attn_turn(const float *rows, size_t stride, size_t n, float
     *ahead = cursor;
 }
 
-/* What the rows see of the block's keys, turned, into the tile. Other slots get stale scratch. */
+/* Store the block's keys that rows see, transposed, in the tile. Other slots get stale scratch. */
 static void attn_load_keys(const attn_item *item, const attn_block *block, attn_scratch *s, attn_ahead *ahead)
 {
     const tsr_kv_view *kv = &item->op->kv;
@@ -217,8 +217,7 @@ ALWAYS_INLINE void attn_scores_tile(const int n_rows, const attn_item *item, int
     }
 }
 
-/* Scores of all rows. Those of slots outside the block are made of stale scratch,
- * and nobody looks at them. */
+/* Scores of all rows. Scores of slots outside the block are computed from stale scratch and never read. */
 static void attn_scores(const attn_item *item, const attn_block *block, attn_scratch *s, attn_ahead *ahead)
 {
     for (size_t j = (size_t)block->begin / (2 * VEC_LANES) * (2 * VEC_LANES); j < (size_t)block->end;
@@ -242,7 +241,7 @@ ALWAYS_INLINE void attn_scale(float *x, size_t n, float factor)
         v16_store(x + i, v16_mul(v16_load(x + i), v16_set1(factor)));
 }
 
-/* Scores to weights for one row; brings its sum, its top and its output so far up to date. */
+/* Turn the scores of one row into weights, and update its sum, its top and its output. */
 static NOINLINE void attn_softmax(const attn_item *item, int row, attn_scratch *s)
 {
     const tsr_op_attention *op = item->op;
@@ -301,7 +300,7 @@ ALWAYS_INLINE void attn_add_tile(const int n_rows, const int n_vecs, const attn_
         vec_store(out + (size_t)r * item->stride + c * VEC_LANES, acc[r][c]);
 }
 
-/* The same over all columns. */
+/* attn_add_tile() over all columns. */
 ALWAYS_INLINE void attn_add_n(const int n_rows, const attn_item *item, int row, int from, int to,
                               attn_scratch *s, attn_ahead *ahead)
 {
@@ -312,7 +311,7 @@ ALWAYS_INLINE void attn_add_n(const int n_rows, const attn_item *item, int row, 
         attn_add_tile(n_rows, 1, item, row, column, from, to, s, ahead);
 }
 
-/* Rows [row, row + n_rows), which all see [from, to). */
+/* Add rows [row, row + n_rows), which all see [from, to). */
 static void attn_add(int n_rows, const attn_item *item, int row, int from, int to, attn_scratch *s,
                      attn_ahead *ahead)
 {
@@ -326,7 +325,8 @@ static void attn_add(int n_rows, const attn_item *item, int row, int from, int t
         attn_add_n(1, item, row, from, to, s, ahead);
 }
 
-/* Rows in groups: the positions that all of a group see together, those before and after row by row. */
+/* Add the values to groups of rows: positions that all rows of a group see for the whole group, the others
+ * row by row. */
 static void attn_values(const attn_item *item, attn_scratch *s, attn_ahead *ahead)
 {
     for (int row = 0, n; row < item->n_rows; row += n) {
@@ -337,7 +337,7 @@ static void attn_values(const attn_item *item, attn_scratch *s, attn_ahead *ahea
             from = s->from[r] > from ? s->from[r] : from;
             to = s->to[r] < to ? s->to[r] : to;
         }
-        if (from >= to) { /* nothing in common */
+        if (from >= to) { /* no position in common */
             for (int r = row; r < row + n; r++)
                 attn_add(1, item, r, s->from[r], s->to[r], s, ahead);
             continue;
@@ -350,7 +350,7 @@ static void attn_values(const attn_item *item, attn_scratch *s, attn_ahead *ahea
     }
 }
 
-/* Everything of one block, and a hint that the keys at `next` (NULL: none) are needed after it. */
+/* Process one block, and prefetch the keys at `next` (NULL: none), which follow it. */
 static void attn_block_run(const attn_item *item, const attn_block *block, const unsigned char *next,
                            attn_scratch *s)
 {

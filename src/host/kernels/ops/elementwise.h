@@ -32,7 +32,7 @@ ALWAYS_INLINE v16 glu_activation(tsr_glu_kind kind, v16 gate)
            : kind == TSR_GLU_GELU_TANH ? v16_gelu_tanh(gate)
            : kind == TSR_GLU_CLAMPED   ? v16_clamped_silu(gate, TSR_GLU_LIMIT, TSR_GLU_ALPHA)
            : kind == TSR_GLU_GELU_GATE ? v16_gelu_gate(gate)
-                                       : v16_max(v16_zero(), gate); /* a NaN stays one */
+                                       : v16_max(v16_zero(), gate); /* v16_max() keeps a NaN */
 }
 
 ALWAYS_INLINE v16 glu_product(tsr_glu_kind kind, v16 gate, v16 up)
@@ -162,7 +162,7 @@ static void kernel_rope(const tsr_op *record, const tsr_kernel_env *env)
 
 /* -- rms_norm -- */
 
-/* Lanes as in a dot product, then the tree; the last ones hold `beyond`. */
+/* Lanes as in a dot product, then the tree; missing lanes hold `beyond`. */
 ALWAYS_INLINE v16 row_tail(const float *x, int64_t n, float beyond)
 {
     float tail[16];
@@ -233,8 +233,8 @@ static float row_max(const float *x, int64_t n)
     return result;
 }
 
-/* The exponentials are summed like a dot product without its multiplication: 16 lanes, then the tree. The
- * last lanes hold exp(-infinity) = 0. */
+/* The exponentials are summed like a dot product without its multiplication: 16 lanes, then the tree. Missing
+ * lanes hold exp(-infinity) = 0. */
 static void softmax_row(const float *x, float *y, int64_t n, float scale)
 {
     /* With a negative scale the largest product comes from the smallest element, so scale first. */
@@ -269,7 +269,7 @@ static void kernel_softmax(const tsr_op *record, const tsr_kernel_env *env)
         softmax_row(op->x + r * op->n, op->y + r * op->n, op->n, op->scale);
 }
 
-/* A NaN never wins; a row of nothing but NaN gives 0. */
+/* A NaN never wins; a row of NaNs gives 0. */
 static void kernel_argmax(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_argmax *op = &record->argmax;

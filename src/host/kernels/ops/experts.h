@@ -1,9 +1,9 @@
 /* route, experts_glu, experts_down: the FFN of a mixture of experts.
  *
- * The ops over experts go expert by expert, so that the weights of one are read once for all the tokens that
- * use it, and those of an expert that nobody uses never. Products are computed in f32, a batch of slots times
- * a chunk of rows at a time, by experts_product(), the only place that knows how a product is made; what is
- * added up afterwards follows the op's definition. */
+ * The ops over experts go expert by expert, so that the weights of an expert are read once for all tokens
+ * that use it, and never if no token does. Products are computed in f32, a batch of slots times a chunk of
+ * rows at a time, by experts_product(), the only function that depends on how products are computed. The
+ * additions after it follow the op's definition. */
 #ifndef TSR_HOST_KERNELS_OPS_EXPERTS_H
 #define TSR_HOST_KERNELS_OPS_EXPERTS_H
 
@@ -18,19 +18,19 @@ enum {
 };
 
 typedef struct experts_scratch {
-    mul_mat_scratch product; /* first: where products find theirs */
+    mul_mat_scratch product; /* first: products expect their scratch here */
     float gate[EXPERT_SLOTS * EXPERT_ROWS], up[EXPERT_SLOTS * EXPERT_ROWS];
 } experts_scratch;
 
 /* -- route -- */
 
-/* What experts are chosen by; a NaN is less than any number. */
+/* The key by which experts are chosen; a NaN is less than any number. */
 static float route_key(float key)
 {
     return key == key ? key : -__builtin_inff();
 }
 
-/* The n_used best keys[n], best first; a chosen one is known by the list. */
+/* The n_used best of keys[n], best first. An expert is taken if the list contains it. */
 static void route_choose(const float *keys, int64_t n, int64_t n_used, int32_t *chosen)
 {
     for (int64_t j = 0; j < n_used; j++) {
@@ -48,13 +48,13 @@ static void route_choose(const float *keys, int64_t n, int64_t n_used, int32_t *
     }
 }
 
-/* A probability but for a softmax's sum. */
+/* A probability before the division by a softmax's sum. */
 static float route_part(tsr_gating gating, float logit, float top)
 {
     return gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + f32_exp(-logit)) : f32_exp(logit - top);
 }
 
-/* The largest logit, and what parts are divided by to be probabilities. */
+/* The largest logit, and the divisor that turns parts into probabilities. */
 static float route_sum(const tsr_op_route *op, const float *x, float *top_out)
 {
     float top = -__builtin_inff(), sum = 0.0f;
@@ -89,8 +89,8 @@ static void route_token(const tsr_op_route *op, int64_t t)
         weight[j] *= factor;
 }
 
-/* Counting sort of the slots by expert; begin[e + 1] is first how many e has,
- * then where its next slot goes. */
+/* Counting sort of the slots by expert. begin[e + 1] is first the number of e's slots, then the place of its
+ * next slot. */
 static void route_group(const tsr_routing *r)
 {
     const int64_t n_slots = r->n_tokens * r->n_used;
@@ -110,7 +110,7 @@ static void route_group(const tsr_routing *r)
     *r->n_touched = n_touched;
 }
 
-/* A thread that asks for a token and gets none has done its part; the last one to do so groups. */
+/* A thread that finds no token left has finished; the last thread to finish groups the slots. */
 static void kernel_route(const tsr_op *record, const tsr_kernel_env *env)
 {
     const tsr_op_route *op = &record->route;
@@ -124,7 +124,8 @@ static void kernel_route(const tsr_op *record, const tsr_kernel_env *env)
 
 /* -- products -- */
 
-/* The activations of all tokens, and of all slots, as a product with one expert reads some of them. */
+/* The activations of all tokens, or of all slots, as a product; a product with one expert reads some of its
+ * rows. */
 static tsr_op_mul_mat experts_glu_x(const tsr_op_experts_glu *op)
 {
     return (tsr_op_mul_mat){.type = op->gate.type,
@@ -150,7 +151,7 @@ static tsr_op_mul_mat experts_down_x(const tsr_op_experts_down *op)
                             .y_stride = op->n_rows};
 }
 
-/* Rows [row, row + n_rows) of one expert's matrix beside activations x, still without tokens. */
+/* The product of rows [row, row + n_rows) of one expert's matrix with activations x, without tokens yet. */
 static tsr_op_mul_mat experts_part(tsr_op_mul_mat x, const tsr_expert_matrix *m, int64_t expert, int64_t row,
                                    int64_t n_rows)
 {
@@ -168,8 +169,8 @@ typedef struct expert_slots {
     int32_t rows[EXPERT_SLOTS];
 } expert_slots;
 
-/* What the product p with some of the rows of x can use of all of them, packed: tiles take any of them, one
- * that walks along the weights finds a single row as if it were the first. */
+/* Where activations are packed, use them in the product p with some of the rows of x. Tiles take any rows;
+ * the path for few tokens takes a single row as if it were the first. */
 static void experts_find_packed(product *p, const tsr_op_mul_mat *x)
 {
     const product all = {.op = x, .env = p->env};
@@ -184,7 +185,7 @@ static void experts_find_packed(product *p, const tsr_op_mul_mat *x)
         p->packed = packed + (size_t)(p->x_rows[0] * x->k / X_BLOCK) * sizeof(x_block);
 }
 
-/* All of an op with some of the rows of x. */
+/* Compute a product with some of the rows of x, all rows of the part. */
 static void experts_product(product p, const tsr_op_mul_mat *x)
 {
     p.row_end = p.op->n_rows;
@@ -198,7 +199,7 @@ static void experts_product(product p, const tsr_op_mul_mat *x)
 static void experts_sums(tsr_op_mul_mat part, const tsr_op_mul_mat *x, const expert_slots *in, float *out,
                          const tsr_kernel_env *env)
 {
-    bool fault = false; /* f32 sums have none */
+    bool fault = false; /* stays false with f32 sums */
     part.n_tokens = in->n;
     part.partial = false;
     part.y = out;
@@ -224,8 +225,8 @@ static int64_t expert_chunk(int64_t n, int n_threads)
     return even < EXPERT_LEAST_ROWS ? EXPERT_LEAST_ROWS : even < EXPERT_ROWS ? even : EXPERT_ROWS;
 }
 
-/* The slots of an expert from its i-th on, a batch at most. Their activations lie in x by slot, or (divisor
- * n_used) by token. */
+/* The slots of an expert from its i-th on, a batch at most. Their activations are stored in x by slot, or
+ * (divisor n_used) by token. */
 static expert_slots expert_batch(const tsr_routing *r, int64_t expert, int64_t i, int64_t divisor)
 {
     const int64_t left = r->begin[expert + 1] - r->begin[expert] - i;
@@ -236,7 +237,7 @@ static expert_slots expert_batch(const tsr_routing *r, int64_t expert, int64_t i
     return in;
 }
 
-/* Elements of an expert's bias from `row` on; NULL where it is none or somebody else's. */
+/* Elements of an expert's bias from `row` on; NULL without a bias or where another device adds it. */
 static const float *expert_bias_at(const tsr_expert_bias *bias, int64_t expert, int64_t row)
 {
     if (!bias->data || expert < bias->held.begin || expert >= bias->held.end)
@@ -246,7 +247,7 @@ static const float *expert_bias_at(const tsr_expert_bias *bias, int64_t expert, 
 
 /* -- experts_glu -- */
 
-/* To the sums of n slots. */
+/* Add the bias to the sums of n slots. */
 static void experts_add_bias(const tsr_expert_bias *bias, int64_t expert, int64_t row, int64_t n_rows,
                              int64_t n, float *sums)
 {
@@ -303,7 +304,7 @@ static void experts_down_bias(const product *p, const expert_slots *in, const fl
         fold_weighted(p, p->weights[j], bias, (int)p->op->n_rows, p->y_rows[j] * p->op->y_stride);
 }
 
-/* All tokens of one expert, granule by granule, then its bias. */
+/* Compute all tokens of one expert, granule by granule, then add its bias. */
 static void experts_down_expert(const tsr_op_experts_down *op, int64_t expert, int64_t row, int64_t n_rows,
                                 bool *fault, const tsr_kernel_env *env)
 {
@@ -330,7 +331,7 @@ static void experts_down_expert(const tsr_op_experts_down *op, int64_t expert, i
     }
 }
 
-/* Between experts a bfloat16 sum would be rounded where it lies, so here a token's slots come one by one. */
+/* A bfloat16 output would be rounded between experts, so here a token's slots are computed one by one. */
 static void experts_down_bf16(const tsr_op_experts_down *op, int64_t row, int64_t n_rows,
                               const tsr_kernel_env *env)
 {

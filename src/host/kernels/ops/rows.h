@@ -12,7 +12,7 @@
 
 enum { GET_ROWS_PIECE = 1024 }; /* columns decoded at a time: a multiple of every block */
 
-/* n decoded elements to position `at` of the output, in its format. */
+/* Store n decoded elements at position `at` of the output, in its format. */
 static void get_rows_put(const tsr_op_get_rows *op, int64_t at, const float *values, int64_t n, bool *fault)
 {
     if (!op->partial || op->reduce == TSR_REDUCE_F32) {
@@ -78,8 +78,8 @@ static void encode_bf16(const float *x, unsigned char *y, int64_t n)
     }
 }
 
-/* Encode n elements (whole blocks) as core's encoders do, bit for bit. Other types are refused when a program
- * is made. */
+/* Encode n elements (whole blocks) with the bits of core's encoders. Other types are refused when a program
+ * is created. */
 static void encode_row(tsr_type type, const float *x, void *y, int64_t n)
 {
     switch (type) {
@@ -113,7 +113,7 @@ static void kernel_copy(const tsr_op *record, const tsr_kernel_env *env)
 
 /* -- kv_write -- */
 
-/* Where key (or value) of token t, KV head h lies. */
+/* The address of the key (or value) of token t, KV head h. */
 static unsigned char *kv_row(const tsr_kv_view *kv, const tsr_kv_index *index, int64_t seq_row,
                              int64_t position, int64_t head, size_t offset, size_t row_bytes)
 {

@@ -1,19 +1,18 @@
-/* The integer sums of a block of rows with tokens that walk along them: a lane per row, of INT_LANES rows,
- * for up to QUANT_GROUP_TOKENS tokens at once. All of it is exact, so ways differ in time only.
+/* The integer sums of a block of INT_LANES rows with a token group: a lane per row, for up to
+ * QUANT_GROUP_TOKENS tokens. All sums are exact, so the variants differ in time only.
  *
- * Weights come in parts (int_vec.h), whose sums are added up across lanes, or as columns, transposed before
- * they are multiplied, which takes as long as two sums of parts: columns pay where there are more of those.
- * Activations are words, bytes (tile_bytes.h) or digits. Words are multiplied with weights that fall apart
- * into words, two instructions per four elements. Digits spare these two: x = 256 * high + low, where both
- * multiply bytes as they come, high as bytes with a sign, low as bytes without one beside weights that have
- * none above 127. */
+ * Weights are unpacked in parts (int_vec.h), whose sums are added up across lanes, or as columns, transposed
+ * before they are multiplied. A transposition takes as long as two sums of parts, so columns pay where there
+ * are more than two. Activations are words, bytes (tile_bytes.h) or digits. With words the weights must be
+ * unpacked to words, two instructions per four elements. Digits avoid these two: x = 256 * high + low, and
+ * both are multiplied with the packed bytes: high as signed bytes, low as unsigned bytes with weights that
+ * have no byte above 127. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANT_DOTS_H
 #define TSR_HOST_KERNELS_QUANT_QUANT_DOTS_H
 
 #include "host/kernels/quant/x.h"
 
-/* Most tokens that walk side by side, as many as there are registers for, and rule(n, ...) for each n that
- * do. */
+/* Most tokens of a token group, limited by registers, and rule(n, ...) for each supported n. */
 #if defined(TSR_ISA_AMX)
 enum { QUANT_GROUP_TOKENS = 1 }; /* few tokens take tiles */
 #define FOR_EACH_WALKERS(rule, ...) rule(1, __VA_ARGS__)
@@ -29,27 +28,28 @@ enum { QUANT_GROUP_TOKENS = 2 };
 
 enum { QUANT_GROUP_MAX = 4 }; /* most blocks of a group */
 
-/* Blocks of n tokens that walk side by side: of the first one at x, of the others `stride` blocks apart. */
+/* The blocks of n tokens that share the reading of weights: the first token's at x, the others `stride`
+ * blocks apart. */
 typedef struct quant_token_group {
     const x_block *x;
     size_t stride;
     int n; /* a constant of the code */
 } quant_token_group;
 
-/* Their blocks n_blocks on. */
+/* The token group's blocks n_blocks further on. */
 ALWAYS_INLINE quant_token_group quant_token_group_at(quant_token_group token_group, int64_t n_blocks)
 {
     token_group.x += n_blocks;
     return token_group;
 }
 
-/* That of walker t. */
+/* The block of token t of the group. */
 ALWAYS_INLINE const x_block *quant_token_x(quant_token_group token_group, int t)
 {
     return token_group.x + (size_t)t * token_group.stride;
 }
 
-/* Whether weights are multiplied as columns, though they come in parts. */
+/* Whether weights are multiplied as columns although their type has parts. */
 ALWAYS_INLINE bool quant_by_columns(tsr_type type, const bool bytes)
 {
 #if defined(TSR_ISA_NEON)
@@ -60,13 +60,13 @@ ALWAYS_INLINE bool quant_by_columns(tsr_type type, const bool bytes)
 #endif
 }
 
-/* Sums of elements 0 .. 15 and 16 .. 31 of a block; where nothing tells the halves apart, `first` may be that
- * of all. */
+/* Sums of elements 0 .. 15 and 16 .. 31 of a block. Where the halves need no distinction, `first` may be the
+ * sum of all. */
 typedef struct quant_halves {
     vec_int first, second;
 } quant_halves;
 
-/* The sums of products of both halves of block b with every walker's block, a lane per row, times
+/* The sums of products of both halves of block b with every token's block, a lane per row, times
  * 2^quant_dot_shift(); from parts. */
 ALWAYS_INLINE void quant_part_dots(tsr_type type, const quant_group *group, int b,
                                    quant_token_group token_group, quant_halves out[QUANT_GROUP_TOKENS])
@@ -97,7 +97,7 @@ ALWAYS_INLINE void quant_part_dots(tsr_type type, const quant_group *group, int 
                                    : (quant_halves){int_sum_parts(sums[t][1]), {0}};
 }
 
-/* The same from vectors whose lanes are rows. */
+/* quant_part_dots() from vectors whose lanes are rows. */
 ALWAYS_INLINE void quant_column_dots(tsr_type type, const quant_group *group, int b,
                                      quant_token_group token_group, quant_halves out[QUANT_GROUP_TOKENS])
 {
@@ -128,8 +128,8 @@ ALWAYS_INLINE void quant_word_dots(tsr_type type, const quant_group *group, int 
 }
 
 #if defined(TSR_ISA_BYTES)
-/* Both, where the token_group' blocks are bytes. At most two steps go into a sum, so 16 bits hold it; and the
- * sum of 16 products of bytes below 16, which is at most 30480. */
+/* quant_word_dots() where the token group's blocks are bytes. At most two steps go into a sum, so 16 bits
+ * hold it; they also hold the sum of 16 products of bytes below 16, at most 30480. */
 ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int b,
                                    quant_token_group token_group, quant_halves out[QUANT_GROUP_TOKENS])
 {
@@ -165,7 +165,7 @@ ALWAYS_INLINE void quant_byte_dots(tsr_type type, const quant_group *group, int 
 }
 #endif
 
-/* The integer sum of block b of a panel with a token's block x, of sums of halves. */
+/* The integer sum of block b of a panel with a token's block x, from the sums of the halves. */
 ALWAYS_INLINE vec_int quant_block_dot(tsr_type type, const bool bytes, const quant_panel *panel, int b,
                                       const x_block *x, quant_halves dots)
 {
@@ -178,12 +178,12 @@ ALWAYS_INLINE vec_int quant_block_dot(tsr_type type, const bool bytes, const qua
 }
 
 #if defined(TSR_ISA_BYTES)
-/* The sum of a half block, from a column's bytes: of activations that are bytes, in `low` alone. */
+/* The sum of a half block, from a column's bytes. With byte activations in `low` alone. */
 typedef struct quant_sum {
     byte_sum high, low;
 } quant_sum;
 
-/* Of nothing yet, but for what the bytes' offset adds. */
+/* An empty sum, which starts with minus the contribution of the bytes' offset. */
 ALWAYS_INLINE quant_sum quant_sum_begin(tsr_type type, const bool bytes, const x_block *x, int half)
 {
     quant_sum sum = {0};
@@ -194,7 +194,7 @@ ALWAYS_INLINE quant_sum quant_sum_begin(tsr_type type, const bool bytes, const x
     return sum;
 }
 
-/* And of quad i of a block. */
+/* Add quad i of a block. */
 ALWAYS_INLINE quant_sum quant_sum_add(quant_sum sum, const bool bytes, vec_bits w, const x_block *x, int i)
 {
     if (bytes)
@@ -206,7 +206,7 @@ ALWAYS_INLINE quant_sum quant_sum_add(quant_sum sum, const bool bytes, vec_bits 
     return sum;
 }
 
-/* Times its sub-scale. */
+/* The sum times its sub-scale. */
 ALWAYS_INLINE vec_int quant_sum_end(tsr_type type, const bool bytes, const quant_panel *panel, int which,
                                     quant_sum sum)
 {
@@ -242,15 +242,15 @@ ALWAYS_INLINE void quant_column_sums(tsr_type type, const bool bytes, const quan
 }
 #endif
 
-/* How many blocks of a group are multiplied at once: those of columns that share bytes, while there are
+/* Blocks of a group that are multiplied together: the blocks of columns that share bytes, while there are
  * registers for their sums. */
 ALWAYS_INLINE int quant_blocks_at_once(tsr_type type, const bool bytes, const int n_walkers)
 {
     return quant_by_columns(type, bytes) && n_walkers == 1 ? quant_group_blocks(type) : 1;
 }
 
-/* The integer sums of n blocks from b on, quant_blocks_at_once() or one, with each walker's blocks, of which
- * the first are those of block b. `bytes`: which they have. */
+/* The integer sums of n blocks from b on, quant_blocks_at_once() or one, with each token's blocks; the token
+ * group is at block b. `bytes`: its blocks are bytes. */
 ALWAYS_INLINE void quant_dots(tsr_type type, const bool bytes, const quant_panel *panel,
                               const quant_group *group, int b, const int n, quant_token_group token_group,
                               vec_int out[QUANT_GROUP_MAX][QUANT_GROUP_TOKENS])

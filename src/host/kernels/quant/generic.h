@@ -1,5 +1,5 @@
-/* Products with quantized weights, one element at a time: what the vector kernels must agree with, bit for
- * bit.
+/* Products with quantized weights, one element at a time: the reference that the vector kernels must equal,
+ * bit for bit.
  *
  * A row's sum over a granule starts from zero and takes block after block of 32 elements:
  *
@@ -15,12 +15,12 @@
 
 enum { QUANT_ROWS = 4, QUANT_TOKENS = 4 }; /* of a tile */
 
-/* A panel of QUANT_ROWS rows; those that do not exist are zeros. */
+/* A panel of QUANT_ROWS rows; missing rows are zeros. */
 typedef struct quant_tile {
     quant_block block[QUANT_ROWS][QUANT_BLOCKS];
 } quant_tile;
 
-/* n_blocks blocks at w of n_rows rows, `stride` bytes apart. */
+/* Expand n_blocks blocks at w of n_rows rows, `stride` bytes apart. */
 static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stride, int n_rows, int n_blocks,
                               bool bytes, quant_tile *tile)
 {
@@ -31,9 +31,9 @@ static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stri
             quant_expand(type, w + (size_t)r * stride, b, &tile->block[r][b]);
 }
 
-/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
- * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
- * `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS */
+/* Multiply blocks [block, block + n_blocks) of the panel with the blocks of n_tokens tokens. The first
+ * token's blocks are at x, the others QUANT_BLOCKS blocks apart. The products are added to sums[token *
+ * QUANT_ROWS + row] or, if `opens`, to zero. 1 <= n_tokens <= QUANT_TOKENS */
 static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
                                 const x_block *x, bool opens, float *sums)
 {

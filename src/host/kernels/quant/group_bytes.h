@@ -1,6 +1,6 @@
 /* The quants of a group of 32 elements as bytes, for the types whose quants are spread over nibbles, bits and
- * tables in ways of their own. Values are those that core/quant/quant.h multiplies with the scale: offsets
- * taken off (Q5_0's 16, Q3_K's 4), tables looked up.
+ * tables. A quant is the number that core/quant/quant.h multiplies with the scale: offsets are subtracted
+ * (Q5_0's 16, Q3_K's 4), tables looked up.
  *
  * As in weights.h the type is a constant. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTA_H
@@ -21,14 +21,14 @@ ALWAYS_INLINE byte32 byte32_join(byte16 low, byte16 high)
     return joined;
 }
 
-/* The 32 nibbles of 16 bytes, low ones first. */
+/* The 32 nibbles of 16 bytes, low nibbles first. */
 ALWAYS_INLINE byte32 split_nibbles(const unsigned char *p)
 {
     const byte16 bytes = byte16_load(p);
     return byte32_join(bytes & 0x0f, bytes >> 4);
 }
 
-/* Byte i is `value` where bit i is set, else 0. */
+/* Byte i is `value` where bit i is set, otherwise 0. */
 ALWAYS_INLINE byte32 spread_bits(const unsigned char *p, uint8_t value)
 {
     uint32_t bits;
@@ -60,7 +60,7 @@ ALWAYS_INLINE byte32 look_up(byte32 nibbles, const int8_t values[16])
 #endif
 }
 
-/* Group `group` (0..7) of Q3_K: two bits and one more, less 4. */
+/* Group `group` (0..7) of Q3_K: two low bits and a high bit, minus 4. */
 ALWAYS_INLINE byte32 quants_q3_k(const unsigned char *unit, int group)
 {
     const byte32 low = byte32_load(unit + offsetof(tsr_block_q3_k, q) + 32 * (group / 4));
@@ -68,7 +68,7 @@ ALWAYS_INLINE byte32 quants_q3_k(const unsigned char *unit, int group)
     return (byte32_bits(low, -2 * (group % 4), 0x03) | byte32_bits(high, 2 - group, 0x04)) - 4;
 }
 
-/* `p`: the block, or the super-block, of which group `group` is wanted. */
+/* Group `group` of the block or super-block at p. */
 ALWAYS_INLINE byte32 spread_quants(tsr_type type, const unsigned char *p, int group)
 {
     static const int8_t iq4[16] = {TSR_QUANT_IQ4_VALUES}, fp4[16] = {TSR_QUANT_FP4_VALUES};

@@ -1,5 +1,5 @@
-/* What the rules of every quantized type are made of (types_block.h, types_k.h, types_table.h): how a type
- * describes itself, and vectors of packed bytes whose lanes are rows. */
+/* The building blocks of the rules of every quantized type (types_block.h, types_k.h, types_table.h): the
+ * constants that describe a type, and vectors of packed bytes whose lanes are rows. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_PANEL_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_PANEL_H
 
@@ -13,20 +13,21 @@ enum { QUANT_BLOCKS = TSR_QUANT_SUPER_BLOCK / TSR_QUANT_BLOCK };
 typedef struct quant_traits {
     int group_blocks; /* blocks whose quants share bytes */
     int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
-    int offset;       /* what the type's bytes are more than q; taken off from sums, which is cheaper */
-    int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: they cannot */
+    int offset;       /* added to q in the type's bytes; subtracted from sums, which is cheaper */
+    int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: words need
+                       * columns */
     int pair_header;  /* bytes before 16 bytes of nibbles, where two blocks are loaded at once; or 0 */
-    int minima;       /* of a block: 0, 1, or 2, each for a half of it */
-    bool is_signed;   /* the type's bytes */
-    bool sub_scales;  /* two scales per block, each for a half of it */
-    bool below_16;    /* the type's bytes, all of them */
-    bool by_nibbles; /* bytes are one block's quants in their low bits, the next one's in their high ones; for
-                        types without sub-scales */
+    int minima;       /* minima per block: 0, 1, or 2 (one per half) */
+    bool is_signed;   /* whether the type's bytes are signed */
+    bool sub_scales;  /* two scales per block, one per half */
+    bool below_16;    /* whether all bytes of the type are below 16 */
+    bool by_nibbles;  /* a byte has a quant of one block in its low bits, of the next block in its high
+                      * bits; for types without sub-scales */
 } quant_traits;
 
 /* -- one element at a time -- */
 
-/* A block of 32 weights as the formula sees it: scale * q[i] - min. */
+/* A block of 32 weights as in the formula: scale * q[i] - min. */
 typedef struct quant_block {
     int16_t q[X_BLOCK]; /* in the order of x_block */
     float scale, min[2];
@@ -41,25 +42,25 @@ ALWAYS_INLINE void quant_put(quant_block *out, int i, int value)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What of a panel is needed beside the quants. */
+/* The part of a panel that is not quants. */
 typedef struct quant_panel {
     uint16_t half[2 * QUANT_BLOCKS][INT_LANES]; /* d of each block, then m; or [0] d, [1] dmin */
     uint32_t word[QUANT_BLOCKS][INT_LANES];     /* packed scales; or a block's exponent or fifth bits */
     vec_int high[8];                            /* Q5_K, Q3_K: the highest bits of all blocks */
 } quant_panel;
 
-/* Vectors of four bytes of each row, low bits first, then high ones; or parts, which have the same bytes in
- * the same four vectors. */
+/* Vectors of four bytes of each row, low bits first, then high bits. As parts, the same four vectors have the
+ * same bytes in another order. */
 typedef struct quant_group {
     vec_int bytes[24];
 } quant_group;
 
-/* Two halves of as many elements: the even ones, the odd ones. */
+/* The even and the odd elements, as many of each. */
 typedef struct quant_pair {
     vec_int even, odd;
 } quant_pair;
 
-/* Copies of the rows of a matrix's last panel, where it has fewer than a vector has lanes. */
+/* Copies of the rows of a matrix's last panel, where the panel has fewer rows than a vector has lanes. */
 typedef struct quant_edge {
     unsigned char row[INT_LANES][QUANT_BLOCKS * sizeof(tsr_block_q8_0)]; /* no type's blocks are longer */
 } quant_edge;
@@ -72,8 +73,8 @@ __attribute__((cold, noinline)) static void quant_edge_copy(const unsigned char 
         memcpy(edge->row[r], w + (size_t)(r < n_rows ? r : n_rows - 1) * stride, bytes);
 }
 
-/* The first `bytes` bytes, at most a panel's, of the n_rows >= 1 rows at w, `stride` bytes apart; rows past
- * the last repeat it. As long as `edge` lives. */
+/* The first `bytes` bytes, at most a panel's, of the n_rows >= 1 rows at w, `stride` bytes apart. Rows past
+ * the last repeat the last. Valid as long as `edge` exists. */
 ALWAYS_INLINE int_rows quant_rows(const unsigned char *w, size_t stride, int n_rows, size_t bytes,
                                   quant_edge *edge)
 {
@@ -95,7 +96,7 @@ ALWAYS_INLINE quant_pair quant_split_i8(vec_bits bytes)
     return (quant_pair){(vec_int)((words << 8) >> 8), (vec_int)(words >> 8)};
 }
 
-/* Each byte's low four bits looked up in a table, its high ones being zero; plus an offset. */
+/* The low four bits of each byte, looked up in a table, plus an offset. The high bits must be zero. */
 ALWAYS_INLINE vec_bits quant_look_up(vec_bits nibbles, const int8_t values[16], int offset)
 {
     const byte16 table = byte16_load(values) + (uint8_t)offset;
@@ -108,7 +109,7 @@ ALWAYS_INLINE vec_bits quant_look_up(vec_bits nibbles, const int8_t values[16], 
 #endif
 }
 
-/* Bits moved up by `by` places, down where it is negative. */
+/* Bits shifted left by `by` places; right where `by` is negative. */
 ALWAYS_INLINE vec_bits quant_shift(vec_bits bits, int by)
 {
     return by > 0 ? bits << by : bits >> -by;
@@ -120,7 +121,7 @@ ALWAYS_INLINE vec_bits quant_bytes(const quant_group *group, int i)
     return (vec_bits)group->bytes[i];
 }
 
-/* One half per row. Stored one by one: a vector would be put together in the unit that also transposes. */
+/* One half per row. Stored one by one: assembling a vector would occupy the unit that also transposes. */
 ALWAYS_INLINE void quant_copy_halves(const int_rows *rows, size_t at, uint16_t out[INT_LANES])
 {
     const int_rows again = int_rows_again(rows);
@@ -141,7 +142,7 @@ ALWAYS_INLINE void quant_copy_words(const int_rows *rows, size_t at, uint32_t ou
     }
 }
 
-/* 16 bytes of each row as words: fewer instructions than copies one by one, from four words on. */
+/* 16 bytes of each row as words: from four words on fewer instructions than single copies. */
 ALWAYS_INLINE void quant_load_words(const int_rows *rows, size_t at, uint32_t out[4][INT_LANES])
 {
     vec_int words[4];
@@ -157,7 +158,7 @@ ALWAYS_INLINE void quant_load_parts(const int_rows *rows, size_t at, const int n
         int_load_parts(rows, at + 16 * (size_t)(n - 1), out + 4 * (n - 1));
 }
 
-/* The same transposed, for the others. */
+/* n times 16 bytes of each row, transposed, for types whose words cannot be made of parts. */
 ALWAYS_INLINE void quant_load(const int_rows *rows, size_t at, const int n, vec_int *out)
 {
     UNROLL for (int i = 0; i < n; i++) int_load_rows(rows, at + 16 * (size_t)i, out + 4 * i);

@@ -1,8 +1,8 @@
 /* Products with quantized weights, many tokens at a time: lanes are rows.
  *
  * A panel of a few rows is expanded once to 16-bit integers, transposed so that one vector holds two elements
- * of INT_LANES rows, and multiplied with the same two elements of every token; or to bytes (tile_bytes.h).
- * Meanings and bits as in generic.h. */
+ * of INT_LANES rows, and multiplied with the same two elements of every token. With 8-bit activations a panel
+ * is expanded to bytes (tile_bytes.h). Formulas and bits are those of generic.h. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_TILE_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_TILE_H
 
@@ -14,7 +14,7 @@ enum {
     QUANT_TOKENS = 6,  /* 2 x 6 integer and as many float sums of 32 registers */
 #else
     QUANT_VECTORS = 4,
-    QUANT_TOKENS = 2, /* 4 x 2 integer sums of 16 registers; the float sums wait in memory */
+    QUANT_TOKENS = 2, /* 4 x 2 integer sums of 16 registers; the float sums stay in memory */
 #endif
     QUANT_ROWS = QUANT_VECTORS * INT_LANES,
     QUANT_STEPS = X_BLOCK / 2 /* pairs of elements */
@@ -29,8 +29,9 @@ typedef struct quant_tile {
         byte_quants bytes;
     };
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
-    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
-    bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* one per half; the second only where a block
+                                                           * has two minima */
+    bool is_bytes, sub_scales;                            /* bytes, not words; the type has sub-scales */
 } quant_tile;
 
 /* The quants of block b of vector v of the tile. */
@@ -52,7 +53,8 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 #define QUANT_TILE_HAS_BYTES 1
 #include "host/kernels/quant/tile_expand.h"
 
-/* The integer sums of block b of the panel with n_tokens blocks, x and those QUANT_BLOCKS blocks apart. */
+/* The integer sums of block b of the panel with n_tokens blocks: x, and then one every QUANT_BLOCKS
+ * blocks. */
 ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
                                    const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
 {
@@ -74,7 +76,7 @@ ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, co
     }
 }
 
-/* Add the products of n_blocks blocks from `block` on; quant_tile_multiply() has the meanings. */
+/* Add the products of n_blocks blocks from `block` on; arguments as in quant_tile_multiply(). */
 ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
                                 int n_blocks, const x_block *x, bool opens, float *sums)
 {
@@ -104,9 +106,9 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const
 
 #include "host/kernels/quant/tile_forms.h"
 
-/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
- * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
- * `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS */
+/* Multiply blocks [block, block + n_blocks) of the panel with the blocks of n_tokens tokens. The first
+ * token's blocks are at x, the others QUANT_BLOCKS blocks apart. The products are added to sums[token *
+ * QUANT_ROWS + row] or, if `opens`, to zero. 1 <= n_tokens <= QUANT_TOKENS */
 static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
                                 const x_block *x, bool opens, float *sums)
 {

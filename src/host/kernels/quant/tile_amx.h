@@ -1,27 +1,26 @@
-/* Products with quantized weights, many tokens at a time, by AMX tiles: tile.h for processors that
- * have them. Meanings and bits as in generic.h.
+/* Products with quantized weights, many tokens at a time, by AMX tiles: tile.h for processors with AMX.
+ * Formulas and bits are those of generic.h.
  *
- * Tiles multiply bytes, activations are 16-bit integers. So an activation is 256 * high + low, high signed
- * and low not, and the sums of both are put together: 256 * (sum of w * high) + (sum of w * low), in 32 bits,
- * exact like any other way to that integer. Quanta that do not fit a byte (those with sub-scales) are
- * divided likewise, and the two mixed products share a tile. Activations of 8 bits are high bytes alone,
- * which saves half of the products.
+ * Tiles multiply bytes, but activations are 16-bit integers. So an activation is 256 * high + low, high
+ * signed and low unsigned. The two sums are combined as 256 * (sum of w * high) + (sum of w * low), in 32
+ * bits, exact like any other way to that integer. Quants that do not fit a byte (those with sub-scales) are
+ * divided in the same way, and the two mixed products share a tile. Activations of 8 bits are high bytes
+ * alone, which saves half of the products.
  *
- * D is 16 tokens x 16 rows of the matrix. A block of 32 elements has a scale of its own on either side, so a
- * product is over 32 bytes: half of what a tile holds. That is not what limits: for 16 x 16 sums, per block,
+ * D is 16 tokens x 16 rows of the matrix. A block of 32 elements has its own scale on either side, so a
+ * product is over 32 bytes: half of a tile's capacity. Products are not the bottleneck. For 16 x 16 sums, per
+ * block (in parentheses for quants of two bytes):
  *
  *     products       2 x 16 cycles (4 x 16)        one per row of A
  *     tile stores    2 x 16 (3 x 16)               a row per cycle
  *     tile loads     2 x 8 + 4 (2 x 8 + 2 x 4)     two rows per cycle
  *     vectors        16 x 5 / 2 (16 x 7 / 2)       shift, add, convert, two multiplications; two a cycle
  *
- * (in parentheses for quants of two bytes). Products: Intel's 2048 8-bit operations per cycle and core of
- * Sapphire Rapids are 16 x 16 x 64 multiply-adds in 16 cycles. Loads and stores are assumptions. Units work
- * at the same time, so a block takes some 45 cycles (65), VNNI 128 for its multiplications alone. Sums in f32
- * stay in 16 registers along all blocks of a panel, which is what fixes the size of D; a block's tiles are
- * begun before the block before it is added up, so the products' latency is hidden behind the vectors.
- *
- * All of this is reckoned: the kernel is tested on the emulation of amx.h and has not been timed. */
+ * Products: Intel's 2048 8-bit operations per cycle and core of Sapphire Rapids are 16 x 16 x 64
+ * multiply-adds in 16 cycles. Loads and stores are assumptions. The units work in parallel, so a block takes
+ * some 45 cycles (65) by this estimate; VNNI takes 128 for its multiplications alone. Sums in f32 stay in 16
+ * registers along all blocks of a panel, which fixes the size of D. A block's tile products are started
+ * before the sums of the previous block are added up, so the vector work hides the products' latency. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_AMX_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_AMX_H
 
@@ -36,7 +35,7 @@ enum {
 };
 _Static_assert(INT_LANES == AMX_ROW_BYTES / 4, "a tile's row is a vector of sums");
 
-/* Tiles: 0 .. 3 are sums, these are the bytes of activations and of weights. */
+/* Tiles 0 .. 3 are sums; these hold the bytes of activations and of weights. */
 #define TILE_X_HIGH 4
 #define TILE_X_LOW  5
 #define TILE_W_LOW  6
@@ -50,11 +49,12 @@ typedef struct quant_tile {
     amx_tiles tiles;
     _Alignas(64) amx_weights low[QUANT_BLOCKS][QUANT_VECTORS], high[QUANT_BLOCKS][QUANT_VECTORS];
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
-    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
-    bool two_bytes, x_two_bytes; /* whether quants have high bytes, activations low ones */
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* one per half; the second only where a block
+                                                           * has two minima */
+    bool two_bytes, x_two_bytes; /* whether quants have high bytes, activations low bytes */
 } quant_tile;
 
-/* Before a thread's first multiplication, and after its last. */
+/* Before a thread's first multiplication; quant_tile_end() after its last. */
 static void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
 {
     tile->x_two_bytes = !quant_multiplies_bytes(op);
@@ -76,7 +76,7 @@ static void quant_tile_end(quant_tile *tile)
 
 /* -- weights -- */
 
-/* Words of elements 0 and 2, 1 and 3 of four, to their low or high bytes in order. */
+/* The low bytes, or the high bytes, of four elements in order, from words of elements 0 and 2, 1 and 3. */
 ALWAYS_INLINE vec_int amx_low_bytes(quant_pair q)
 {
     return (vec_int)(((vec_bits)q.even & 0x00ff00ff) | (vec_bits)((vec_short)q.odd << 8));
@@ -107,7 +107,8 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 
 /* -- activations -- */
 
-/* A block's bytes lie where its words did: first the high ones, then the low ones, in the elements' order. */
+/* A block's bytes are stored in place of its words: first the high bytes, then the low bytes, in the
+ * elements' order. */
 ALWAYS_INLINE const uint8_t *amx_x_high(const x_block *x)
 {
     return (const uint8_t *)x->q;
@@ -118,7 +119,7 @@ ALWAYS_INLINE const uint8_t *amx_x_low(const x_block *x)
     return (const uint8_t *)x->q + X_BLOCK;
 }
 
-/* Divide n encoded blocks for quant_tile_multiply(); packed bytes are high ones already. */
+/* Divide n encoded blocks for quant_tile_multiply(). Packed bytes are high bytes already. */
 static void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 {
     for (int64_t i = 0; i < n && !quant_multiplies_bytes(op); i++) {
@@ -134,18 +135,18 @@ static void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 
 /* -- products -- */
 
-/* How many bytes both sides have: constants of the code. */
+/* Whether quants and activations have two bytes: constants of the code. */
 typedef struct amx_form {
     bool w_two, x_two;
 } amx_form;
 
-/* What tiles bring of a block: sums[...][token][row], of high bytes with high ones, high with low, low with
- * low. The only bytes of quants that have one are low ones, those of activations high ones. */
+/* A block's sums as the tiles store them: [token][row], of high bytes with high bytes, high with low, low
+ * with low. Quants of one byte have low bytes only, activations of one byte high bytes only. */
 typedef struct amx_sums {
     int32_t high[QUANT_TOKENS][INT_LANES], mixed[QUANT_TOKENS][INT_LANES], low[QUANT_TOKENS][INT_LANES];
 } amx_sums;
 
-/* Quanta of one byte. Sums in tiles d and e, so that a block need not wait for the one before it. */
+/* Quants of one byte. Sums in tiles d and e, so that a block need not wait for the previous block. */
 #define AMX_BLOCK_OF_BYTES(d, e)                                 \
     do {                                                         \
         AMX_ZERO(tiles, d);                                      \
@@ -164,7 +165,7 @@ ALWAYS_INLINE void amx_block(const amx_form form, quant_tile *tile, int b, int v
                              amx_sums *sums)
 {
     amx_tiles *tiles = &tile->tiles;
-    (void)tiles; /* the processor's own need no name */
+    (void)tiles; /* real tiles have fixed names */
     AMX_LOAD(tiles, TILE_X_HIGH, amx_x_high(x), QUANT_BLOCKS * sizeof *x);
     if (form.x_two)
         AMX_LOAD(tiles, TILE_X_LOW, amx_x_low(x), QUANT_BLOCKS * sizeof *x);
@@ -202,8 +203,8 @@ ALWAYS_INLINE vec_int amx_dot_of(const amx_form form, const amx_sums *sums, int 
     return (vec_int)sum;
 }
 
-/* Add vector v's products with n_tokens tokens, a constant: the tiles always have QUANT_TOKENS of them, of
- * which those past the last are whatever lies behind x. */
+/* Add vector v's products with n_tokens tokens, a constant. The tiles always have QUANT_TOKENS tokens; those
+ * past n_tokens are whatever memory follows x. */
 ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const amx_form form, quant_tile *tile,
                                 int v, int block, int n_blocks, const x_block *x, bool opens, float *sums)
 {
@@ -231,7 +232,7 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const int minima, const amx_
     UNROLL for (int t = 0; t < n_tokens; t++) vec_store(sums + t * QUANT_ROWS, acc[t]);
 }
 
-/* The same for whatever the tile is. Two minima are those of Q2_K, whose quants have sub-scales. */
+/* quant_tile_n() for the form of the tile. Only Q2_K has two minima, and its quants have sub-scales. */
 ALWAYS_INLINE void quant_tile_any(const int n_tokens, int minima, const bool x_two, quant_tile *tile, int v,
                                   int block, int n_blocks, const x_block *x, bool opens, float *sums)
 {
@@ -248,10 +249,10 @@ ALWAYS_INLINE void quant_tile_any(const int n_tokens, int minima, const bool x_t
 #undef MULTIPLY
 }
 
-/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
- * apart and divided by quant_tile_x(), of which the first are at x. The products are added to sums[token *
- * QUANT_ROWS + row] or, if this `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS, but x and sums have
- * room for QUANT_TOKENS, and what is behind n_tokens in sums is lost. */
+/* Multiply blocks [block, block + n_blocks) of the panel with the blocks of n_tokens tokens, divided by
+ * quant_tile_x(). The first token's blocks are at x, the others QUANT_BLOCKS blocks apart. The products are
+ * added to sums[token * QUANT_ROWS + row] or, if `opens`, to zero. 1 <= n_tokens <= QUANT_TOKENS, but x and
+ * sums have room for QUANT_TOKENS, and sums past n_tokens are overwritten. */
 static void quant_tile_multiply(int n_tokens, int minima, quant_tile *tile, int block, int n_blocks,
                                 const x_block *x, bool opens, float *sums)
 {

@@ -1,21 +1,21 @@
-/* Products with quantized weights and activations of 8 bits, many tokens at a time: what tile.h and
- * tile_neon.h take instead of words on processors that multiply bytes.
+/* Products with quantized weights and activations of 8 bits, many tokens at a time: the bytes that tile.h and
+ * tile_neon.h use instead of words on processors that multiply bytes.
  *
- * Quanta keep the offset that their bytes have, or get one, since x86's instruction wants bytes without a
- * sign on one side; sums begin with what that would add, taken off (`begin` of a token's block). Sub-scales
- * do not fit into a byte together with what they scale, so they multiply the sums of half blocks. All of it
- * is exact, like words: of a half block 16 bits hold the sum of 8 products, of quants up to 32 with
- * activations up to 127, which is 32512. */
+ * x86's instruction takes unsigned bytes on one side, so quants keep the offset of their bytes, or get one.
+ * Sums begin with minus the offset's contribution (`begin` of a token's block). A sub-scale and its quant do
+ * not fit into one byte, so sub-scales multiply the sums of half blocks. All of it is exact, like words: 16
+ * bits hold the sum of 8 products of a half block, quants up to 32 with activations up to 127, which is
+ * 32512. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_BYTES_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_BYTES_H
 
-/* Of a panel of QUANT_ROWS rows. */
+/* The bytes of a panel of QUANT_ROWS rows. */
 typedef struct byte_quants {
     uint8_t q[QUANT_BLOCKS][BYTE_STEPS][QUANT_VECTORS][4 * INT_LANES];
     int32_t sub[QUANT_BLOCKS][2][QUANT_VECTORS][INT_LANES]; /* sub-scales, of types that have them */
 } byte_quants;
 
-/* The quants of block b of vector v. */
+/* Store the quants of block b of vector v. */
 ALWAYS_INLINE void byte_quants_block(tsr_type type, const quant_panel *panel, const quant_group *group, int b,
                                      int v, byte_quants *quants)
 {
@@ -26,8 +26,8 @@ ALWAYS_INLINE void byte_quants_block(tsr_type type, const quant_panel *panel, co
             int_store(quants->sub[b][half][v], quant_sub_scale(type, panel, 2 * b + half));
 }
 
-/* The sums of `steps` steps from the first one on, of block b with n_tokens blocks, x and those QUANT_BLOCKS
- * blocks apart. */
+/* The sums of `steps` steps from `first` on, of block b with n_tokens blocks: x, and then one every
+ * QUANT_BLOCKS blocks. */
 ALWAYS_INLINE void byte_part_dots(const int n_tokens, const byte_quants *quants, int b, const int first,
                                   const int steps, const x_block *x,
                                   byte_sum dots[QUANT_TOKENS][QUANT_VECTORS])
@@ -46,7 +46,8 @@ ALWAYS_INLINE void byte_part_dots(const int n_tokens, const byte_quants *quants,
     }
 }
 
-/* The integer sums of block b of the panel with the same blocks. */
+/* The integer sums of block b of the panel with n_tokens blocks: x, and then one every QUANT_BLOCKS
+ * blocks. */
 ALWAYS_INLINE void byte_dots(const int n_tokens, const bool sub_scales, const byte_quants *quants, int b,
                              const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
 {

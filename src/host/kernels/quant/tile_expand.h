@@ -1,11 +1,11 @@
-/* Expanding the panels of a few rows of a quantized matrix: whatever an instruction set multiplies with, the
- * rows' bytes are brought into vectors alike. Included by the header that defines quant_tile (a panel as its
- * instructions want it), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quants,
- * otherwise for products of bytes if QUANT_TILE_HAS_BYTES. */
+/* Expanding panels of a few rows of a quantized matrix. The rows' bytes are brought into vectors in the same
+ * way for every instruction set. Included by the header that defines quant_tile (a panel in the layout of its
+ * instructions), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quants; as bytes
+ * where the product is one of bytes and QUANT_TILE_HAS_BYTES is 1. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_EXPAND_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_EXPAND_H
 
-/* What of block b of vector v does not depend on the instructions. */
+/* Store the scale and minima of block b of vector v, which do not depend on the instructions. */
 ALWAYS_INLINE void quant_tile_scales(tsr_type type, const quant_panel *panel, int b, int v, quant_tile *tile)
 {
     vec_store(tile->scale[b][v], quant_scale(type, panel, b));
@@ -13,7 +13,7 @@ ALWAYS_INLINE void quant_tile_scales(tsr_type type, const quant_panel *panel, in
         vec_store(tile->min[half][b][v], quant_min(type, panel, b, half));
 }
 
-/* Vector v of the tile from the panels at `rows`. */
+/* Fill vector v of the tile from the panels at `rows`. */
 ALWAYS_INLINE void quant_tile_vector(tsr_type type, const int_rows *rows, int n_blocks, const bool bytes,
                                      int v, quant_tile *tile)
 {
@@ -31,7 +31,7 @@ ALWAYS_INLINE void quant_tile_vector(tsr_type type, const int_rows *rows, int n_
     }
 }
 
-/* n_blocks blocks at w of n_rows rows, `stride` bytes apart; rows past the last repeat it. */
+/* Expand n_blocks blocks at w of n_rows rows, `stride` bytes apart. Rows past the last repeat the last. */
 ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w, size_t stride, int n_rows,
                                           int n_blocks, const bool bytes, quant_tile *tile)
 {
@@ -44,7 +44,7 @@ ALWAYS_INLINE void quant_tile_expand_type(tsr_type type, const unsigned char *w,
     }
 }
 
-/* `bytes`: the product is one of bytes. */
+/* quant_tile_expand_type() by type. `bytes`: the product is one of bytes. */
 static void quant_tile_expand(tsr_type type, const unsigned char *w, size_t stride, int n_rows, int n_blocks,
                               bool bytes, quant_tile *tile)
 {

@@ -1,10 +1,10 @@
-/* The forms of a tile, of words or of bytes: which one a product takes, and what it prepares for that.
- * Included by the header that defines quant_tile and quant_tile_n(), which adds the products of n_tokens
- * tokens in the form that it is given. */
+/* The forms of a tile, words or bytes: which form a product takes, and how its tile and activations are
+ * prepared. Included by the header that defines quant_tile and quant_tile_n(), which adds the products of
+ * n_tokens tokens in a given form. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_FORMS_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_FORMS_H
 
-/* Before a product's first panel. */
+/* Called before a product's first panel. */
 ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)
 {
     tile->is_bytes = quant_multiplies_bytes(op);
@@ -16,7 +16,7 @@ ALWAYS_INLINE void quant_tile_end(quant_tile *tile)
     (void)tile;
 }
 
-/* Prepare n encoded blocks; words are multiplied as they are. */
+/* Prepare n encoded blocks. Words are multiplied as they are. */
 ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 {
 #if defined(TSR_ISA_BYTES)
@@ -27,7 +27,7 @@ ALWAYS_INLINE void quant_tile_x(const tsr_op_mul_mat *op, x_block *x, int64_t n)
 #endif
 }
 
-/* quant_tile_n() in the form that the tile has. Two minima are those of Q2_K, which has sub-scales. */
+/* quant_tile_n() in the tile's form. Only Q2_K has two minima, and it has sub-scales. */
 ALWAYS_INLINE void quant_tile_some(const int n_tokens, int minima, const quant_tile *tile, int block,
                                    int n_blocks, const x_block *x, bool opens, float *sums)
 {

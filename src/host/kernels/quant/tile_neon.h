@@ -1,10 +1,9 @@
 /* Products with quantized weights, many tokens at a time, with NEON: tile.h for vectors of four sums.
- * Meanings and bits as in generic.h. With the dot product instructions, bytes as tile_bytes.h has
- * them.
+ * Formulas and bits are those of generic.h. With the dot product instructions tiles are bytes (tile_bytes.h).
  *
- * The instruction that fits words multiplies four 16-bit integers, an element of as many rows, by one lane of
- * a token's and adds to four 32-bit sums. So a panel is expanded such that half a vector holds one element of
- * four rows, and a vector with eight elements of a token serves eight such halves. */
+ * The instruction for words multiplies four 16-bit integers, one element of four rows, by one lane of a
+ * token's vector and adds to four 32-bit sums. So a panel is expanded such that half a vector holds one
+ * element of four rows, and a vector with eight elements of a token serves eight such halves. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_NEON_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_NEON_H
 
@@ -24,8 +23,8 @@ enum {
 #define QUANT_TILE_HAS_BYTES 0
 #endif
 
-/* A panel of QUANT_ROWS rows. q[block][step][which][vector]: of elements 4 * step .. + 3 of four rows, first
- * those of elements 0 and 1, then 2 and 3. */
+/* A panel of QUANT_ROWS rows. q[block][step][which][vector]: elements 4 * step .. + 3 of four rows; which =
+ * 0: elements 0 and 1, 1: elements 2 and 3. */
 typedef struct quant_tile {
     union {
         int16_t q[QUANT_BLOCKS][QUANT_STEPS][2][QUANT_VECTORS][2 * INT_LANES];
@@ -34,8 +33,9 @@ typedef struct quant_tile {
 #endif
     };
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
-    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* of halves: the second only where there are two */
-    bool is_bytes, sub_scales; /* instead of words; and of a type that has sub-scales */
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* one per half; the second only where a block
+                                                           * has two minima */
+    bool is_bytes, sub_scales;                            /* bytes, not words; the type has sub-scales */
 } quant_tile;
 
 /* The quants of block b of vector v of the tile. */
@@ -60,9 +60,9 @@ ALWAYS_INLINE void quant_tile_block(tsr_type type, const bool bytes, const quant
 
 #include "host/kernels/quant/tile_expand.h"
 
-/* Four elements of every row with n_tokens tokens; lanes of the tokens' vectors are part of the instructions,
- * so they cannot come from a loop. Elements 0 and 2 are in x_even, 1 and 3 in x_odd, at lanes `first` and
- * `second`. */
+/* Multiply four elements of every row with n_tokens tokens. Lanes of the tokens' vectors are part of the
+ * instructions, so a loop cannot choose them. Elements 0 and 2 are in x_even, 1 and 3 in x_odd, at lanes
+ * `first` and `second`. */
 #define NEON_STEP(step, first, second)                                                                    \
     UNROLL for (int v = 0; v < QUANT_VECTORS; v++)                                                        \
     {                                                                                                     \
@@ -100,7 +100,7 @@ ALWAYS_INLINE void neon_block(const int n_tokens, const quant_tile *tile, int b,
 }
 #undef NEON_STEP
 
-/* The same of words or of bytes. */
+/* neon_block() or byte_dots(), as `form` says. */
 ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, const quant_tile *tile, int b,
                                    const x_block *x, vec_int dots[QUANT_TOKENS][QUANT_VECTORS])
 {
@@ -115,7 +115,7 @@ ALWAYS_INLINE void quant_tile_dots(const int n_tokens, const quant_form form, co
     neon_block(n_tokens, tile, b, x, dots);
 }
 
-/* Add the products of n_blocks blocks from `block` on; quant_tile_multiply() has the meanings. */
+/* Add the products of n_blocks blocks from `block` on; arguments as in quant_tile_multiply(). */
 ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const quant_tile *tile, int block,
                                 int n_blocks, const x_block *x, bool opens, float *sums)
 {
@@ -140,9 +140,9 @@ ALWAYS_INLINE void quant_tile_n(const int n_tokens, const quant_form form, const
 
 #include "host/kernels/quant/tile_forms.h"
 
-/* Multiply blocks [block, block + n_blocks) of the panel with those of n_tokens tokens, QUANT_BLOCKS blocks
- * apart, of which the first are at x. The products are added to sums[token * QUANT_ROWS + row] or, if this
- * `opens` them, to zero. 1 <= n_tokens <= QUANT_TOKENS */
+/* Multiply blocks [block, block + n_blocks) of the panel with the blocks of n_tokens tokens. The first
+ * token's blocks are at x, the others QUANT_BLOCKS blocks apart. The products are added to sums[token *
+ * QUANT_ROWS + row] or, if `opens`, to zero. 1 <= n_tokens <= QUANT_TOKENS */
 static void quant_tile_multiply(int n_tokens, int minima, const quant_tile *tile, int block, int n_blocks,
                                 const x_block *x, bool opens, float *sums)
 {

@@ -3,13 +3,13 @@
  *
  * Every type is seen in blocks of 32 elements: w[i] = scale * q[i] - min, with q an integer that 16 bits hold
  * and scale and min one f32 each per block. Where a block has two sub-scales (Q6_K, Q3_K, Q2_K), they are
- * part of q; where it has two minima (Q2_K), each is that of a half.
+ * part of q. Where a block has two minima (Q2_K), each belongs to a half.
  *
- * A panel is up to QUANT_BLOCKS blocks of INT_LANES rows, one super-block of a K type; a group is as many
- * blocks of it as share their bytes. quant_group_load() brings a group's bytes into vectors whose lanes are
- * rows, and quant_words() picks a block's integers out of them, four elements at a time. quant_group_parts()
- * leaves the bytes in parts (int_vec.h). A rule that treats all elements of a half block alike works on them,
- * too: vectors 4 h .. 4 h + 3 of its result are half h, with four rows each.
+ * A panel is up to QUANT_BLOCKS blocks of INT_LANES rows: one super-block of a K type. A group is the blocks
+ * of a panel that share bytes. quant_group_load() brings a group's bytes into vectors whose lanes are rows,
+ * and quant_words() extracts a block's integers from these vectors, four elements at a time.
+ * quant_group_parts() leaves the bytes in parts (int_vec.h). A rule that treats all elements of a half block
+ * alike works on parts, too: vectors 4 h .. 4 h + 3 of its result are half h, with four rows each.
  *
  * To add a type: its rules, functions that begin with its name and a quant_traits, in types_block.h (blocks
  * of 32), types_k.h (super-blocks) or types_table.h (looked up), and its name in the lists here. All
@@ -43,7 +43,7 @@ ALWAYS_INLINE const quant_traits *quant_traits_of(tsr_type type)
         FOR_EACH_QUANT_TYPE(RULE)
 #undef RULE
     default:
-        return &q8_0_traits; /* never */
+        return &q8_0_traits; /* unreachable */
     }
 }
 
@@ -52,19 +52,19 @@ ALWAYS_INLINE int quant_group_blocks(tsr_type type)
     return quant_traits_of(type)->group_blocks;
 }
 
-/* Minima of a block: 0, 1, or 2, each for a half of it. */
+/* Minima per block: 0, 1, or 2 (one per half). */
 ALWAYS_INLINE int quant_minima(tsr_type type)
 {
     return quant_traits_of(type)->minima;
 }
 
-/* What minimum number `half` of `minima` is multiplied with: the sum of the activations beside it. */
+/* The factor of minimum number `half` of `minima`: the sum of the activations that the minimum applies to. */
 ALWAYS_INLINE float quant_x_sum(const x_block *x, int minima, int half)
 {
     return minima == 2 ? x->scale * (float)x->half[half] : x->sum;
 }
 
-/* Two scales per block, each for a half of it. */
+/* Two scales per block, one per half. */
 ALWAYS_INLINE bool quant_has_sub_scales(tsr_type type)
 {
     return quant_traits_of(type)->sub_scales;
@@ -76,7 +76,7 @@ ALWAYS_INLINE int quant_x_limit(tsr_type type)
     return quant_traits_of(type)->x_limit;
 }
 
-/* What quant_words() adds to q; taken off from sums, which is cheaper. */
+/* Added to q by quant_words(); subtracted from sums, which is cheaper. */
 ALWAYS_INLINE int quant_offset(tsr_type type)
 {
     return quant_traits_of(type)->offset;
@@ -106,7 +106,8 @@ ALWAYS_INLINE bool quant_has_parts(tsr_type type)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* What block b of the panel at `rows` needs beside its quants; of a super-block, all of them (b = 0). */
+/* Load the header of block b of the panel at `rows`: all but the quants. Of a super-block: of all its blocks
+ * (b = 0). */
 ALWAYS_INLINE void quant_header_load(tsr_type type, const int_rows *rows, int b, quant_panel *panel)
 {
     switch (type) {
@@ -122,8 +123,8 @@ ALWAYS_INLINE void quant_header_load(tsr_type type, const int_rows *rows, int b,
 }
 
 #if defined(TSR_ISA_AVX512)
-/* Whether quant_pair_load() loads blocks b and b + 1 of a panel, headers included, in less time than one
- * after the other. Not where vectors are shorter: joining the parts costs more than it saves there. */
+/* Whether quant_pair_load() loads blocks b and b + 1 of a panel, headers included, in less time than two
+ * single loads. Not with shorter vectors: joining the parts costs more than the pair saves. */
 ALWAYS_INLINE bool quant_loads_pairs(tsr_type type)
 {
     return quant_traits_of(type)->pair_header > 0;
@@ -136,7 +137,7 @@ ALWAYS_INLINE void quant_pair_load(tsr_type type, const int_rows *rows, int b, q
 }
 #endif
 
-/* The group that begins with block b of a panel, in parts where the type can do with them. */
+/* Load the group that begins with block b of a panel, in parts where the type can use them. */
 ALWAYS_INLINE void quant_group_parts(tsr_type type, const int_rows *rows, const quant_panel *panel, int b,
                                      quant_group *group)
 {
@@ -152,7 +153,7 @@ ALWAYS_INLINE void quant_group_parts(tsr_type type, const int_rows *rows, const 
     }
 }
 
-/* The same with lanes that are rows. */
+/* Load the group that begins with block b of a panel, with lanes that are rows. */
 ALWAYS_INLINE void quant_group_load(tsr_type type, const int_rows *rows, const quant_panel *panel, int b,
                                     quant_group *group)
 {
@@ -160,7 +161,7 @@ ALWAYS_INLINE void quant_group_load(tsr_type type, const int_rows *rows, const q
     UNROLL for (int i = 0; i < quant_traits_of(type)->parts; i++) int_transpose(group->bytes + 4 * i);
 }
 
-/* Elements 4 i .. 4 i + 3 (i < 8) of block b of a panel, from its group, as bytes; of parts, half i / 4 of
+/* Elements 4 i .. 4 i + 3 (i < 8) of block b of a panel, from its group, as bytes; from parts, half i / 4 of
  * four rows. quant_offset() is included, sub-scales are not. */
 ALWAYS_INLINE vec_bits quant_quads(tsr_type type, const quant_group *group, int b, int i)
 {
@@ -175,9 +176,9 @@ ALWAYS_INLINE vec_bits quant_quads(tsr_type type, const quant_group *group, int 
     }
 }
 
-/* The same bytes as byte_dot() takes them, and how much more than q they are. */
+/* quant_quads() as byte_dot() takes them, and quant_byte_offset(): their distance from q. */
 #if defined(TSR_ISA_DOTPROD)
-/* With signs: an offset of 128 is in the bit that is the sign, bytes with a smaller one leave it alone. */
+/* Signed bytes: an offset of 128 flips the sign bit, a smaller offset leaves it alone. */
 ALWAYS_INLINE vec_bits quant_byte_quads(tsr_type type, const quant_group *group, int b, int i)
 {
     return quant_quads(type, group, b, i) ^ (quant_offset(type) == 128 ? 0x80808080 : 0);
@@ -188,7 +189,7 @@ ALWAYS_INLINE int quant_byte_offset(tsr_type type)
     return quant_offset(type) % 128;
 }
 #else
-/* Without. */
+/* Unsigned bytes. */
 ALWAYS_INLINE vec_bits quant_byte_quads(tsr_type type, const quant_group *group, int b, int i)
 {
     return quant_quads(type, group, b, i) ^ (quant_traits_of(type)->is_signed ? 0x80808080 : 0);
@@ -200,21 +201,22 @@ ALWAYS_INLINE int quant_byte_offset(tsr_type type)
 }
 #endif
 
-/* The same as words: the even elements, the odd ones. */
+/* quant_quads() as words: the even elements, the odd elements. */
 ALWAYS_INLINE quant_pair quant_words(tsr_type type, const quant_group *group, int b, int i)
 {
     const vec_bits bytes = quant_quads(type, group, b, i);
     return quant_traits_of(type)->is_signed ? quant_split_i8(bytes) : quant_split_u8(bytes);
 }
 
-/* By how many bits quant_dot_words() are too large, and with them the sum of their products: at most
- * 32 * 15 * 16 * X_LIMIT, below 2^31. */
+/* The shift by which quant_dot_words() and the sums of their products are too large. The sums are at most 32
+ * * 15 * 16 * X_LIMIT, below 2^31. */
 ALWAYS_INLINE int quant_dot_shift(tsr_type type, int b)
 {
     return quant_traits_of(type)->by_nibbles ? b % 2 * 4 : 0;
 }
 
-/* quant_words() times 2^quant_dot_shift(), where only the sum is wanted: nothing is moved down but that. */
+/* quant_words() times 2^quant_dot_shift(), where only the sum is needed: one shift of the sum replaces a
+ * shift of every vector. */
 ALWAYS_INLINE quant_pair quant_dot_words(tsr_type type, const quant_group *group, int b, int i)
 {
     if (!quant_traits_of(type)->by_nibbles)
@@ -239,7 +241,8 @@ ALWAYS_INLINE vec_int quant_sub_scale(tsr_type type, const quant_panel *panel, i
     }
 }
 
-/* The same as the formula has them: with sub-scales, without an offset. They are less than 2^15. */
+/* quant_words() as the formula needs them: with sub-scales, without the offset. Magnitudes are less than
+ * 2^15. */
 ALWAYS_INLINE quant_pair quant_quants(tsr_type type, const quant_panel *panel, const quant_group *group,
                                       int b, int i)
 {

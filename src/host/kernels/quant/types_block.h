@@ -1,5 +1,5 @@
-/* The rules of the quantized types whose blocks are 32 elements with a scale of their own: Q8_0, Q4_0, Q4_1,
- * Q5_0, Q5_1. What each function means is in types.h. */
+/* The rules of the quantized types whose blocks are 32 elements with one scale: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1.
+ * types.h says what each function does. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_BLOCK_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_BLOCK_H
 
@@ -78,23 +78,23 @@ ALWAYS_INLINE void q5_1_expand(const unsigned char *p, int b, quant_block *out)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* Elements 4 i .. 4 i + 3 of 32 nibbles, the low ones first, in the group's vectors from `first` on. */
+/* Elements 4 i .. 4 i + 3 of 32 nibbles, low nibbles first, in the group's vectors from `first` on. */
 ALWAYS_INLINE vec_bits block_nibbles(const quant_group *group, int first, int i)
 {
     return quant_bytes(group, first + i % 4) >> (i < 4 ? 0 : 4) & 0x0f0f0f0f;
 }
 
-/* The same with their fifth bits, which are one number per row after the nibbles. Its bits 4 i .. 4 i + 3 go
- * to bit 4 of a byte each: four copies of them, 7 bits apart and so without carries, of which one bit per
- * byte is kept. */
+/* block_nibbles() with their fifth bits, which are one number per row after the nibbles. Bits 4 i .. 4 i + 3
+ * of that number go to bit 4 of a byte each: the product makes four copies, 7 bits apart and so without
+ * carries, and the mask keeps one bit per byte. */
 ALWAYS_INLINE vec_bits block_fives(const quant_group *group, int i)
 {
     return block_nibbles(group, 0, i) | ((quant_bytes(group, 4) >> 4 * i & 15) * 0x02040810 & 0x10101010);
 }
 
 #if defined(TSR_ISA_AVX512)
-/* Blocks b and b + 1, each 16 bytes of nibbles behind `header` bytes (1: an exponent; 2: d; 4: d and m):
- * three loads bring what would take a load per block and a copy per header and row. */
+/* Blocks b and b + 1, each 16 bytes of nibbles after `header` bytes (1: an exponent; 2: d; 4: d and m). Three
+ * loads replace a load per block and a copy per header and row. */
 ALWAYS_INLINE void block_pair_load(const int_rows *rows, int b, const int header, quant_panel *panel,
                                    quant_group pair[2])
 {
@@ -128,7 +128,7 @@ ALWAYS_INLINE void q8_0_header_load(const int_rows *rows, int b, quant_panel *pa
 
 ALWAYS_INLINE void q8_0_group_load(const int_rows *rows, const quant_panel *panel, int b, quant_group *group)
 {
-    /* 16 bytes at a time: wider ones read memory at a lower rate, though caches at a higher. */
+    /* 16 bytes at a time: wider loads read memory at a lower rate, though caches at a higher rate. */
     (void)panel;
     const size_t at = (size_t)b * sizeof(tsr_block_q8_0) + offsetof(tsr_block_q8_0, q);
     int_load_parts(rows, at, group->bytes);

@@ -1,5 +1,5 @@
-/* The rules of the K types, super-blocks of 256 elements with packed scales: Q4_K, Q5_K, Q6_K, Q2_K,
- * Q3_K. What each function means is in types.h. */
+/* The rules of the K types, super-blocks of 256 elements with packed scales: Q4_K, Q5_K, Q6_K, Q2_K, Q3_K.
+ * types.h says what each function does. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_K_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_K_H
 
@@ -17,7 +17,7 @@ static const quant_traits q3_k_traits = {
 
 /* -- one element at a time -- */
 
-/* Q4_K and Q5_K begin alike. */
+/* Q4_K and Q5_K have the same header. */
 ALWAYS_INLINE void k_expand_header(const unsigned char *p, int b, quant_block *out)
 {
     tsr_block_q4_k header;
@@ -85,7 +85,7 @@ ALWAYS_INLINE void q3_k_expand(const unsigned char *p, int b, quant_block *out)
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* Q4_K, and what Q5_K has in common with it */
+/* Q4_K, and the functions that it shares with Q5_K */
 
 /* d, dmin and the packed scales are the first 16 bytes. */
 ALWAYS_INLINE void q4_k_header_load(const int_rows *rows, int b, quant_panel *panel)
@@ -247,7 +247,8 @@ ALWAYS_INLINE vec q2_k_min(const quant_panel *panel, int b, int half)
 ALWAYS_INLINE void q3_k_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     (void)b;
-    vec_int last[4]; /* two bytes before the scales, which begin in the middle of a word, and d */
+    vec_int last[4]; /* the two bytes before the scales, which begin in the middle of a word, then the
+                      * scales and d */
     int_load_rows(rows, offsetof(tsr_block_q3_k, scales) - 2, last);
     UNROLL for (int i = 0; i < 3; i++)
         int_store(panel->word[i], (vec_int)((vec_bits)last[i] >> 16 | (vec_bits)last[i + 1] << 16));

@@ -1,5 +1,5 @@
-/* The rules of the types whose nibbles are looked up in a table: IQ4_NL, MXFP4 and IQ4_XS. What each function
- * means is in types.h. */
+/* The rules of the types whose nibbles are looked up in a table: IQ4_NL, MXFP4 and IQ4_XS. types.h says what
+ * each function does. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANTS_TABLE_H
 #define TSR_HOST_KERNELS_QUANT_QUANTS_TABLE_H
 
@@ -7,7 +7,7 @@
 
 static const int8_t table_iq4[16] = {TSR_QUANT_IQ4_VALUES}, table_fp4[16] = {TSR_QUANT_FP4_VALUES};
 
-/* With these added no value has a sign, and bytes fall apart into words by one instruction less. */
+/* These offsets make all values unsigned, so unpacking bytes to words takes one instruction less. */
 enum { TABLE_IQ4_OFFSET = 128, TABLE_FP4_OFFSET = 12 };
 
 static const quant_traits iq4_nl_traits = {

@@ -1,16 +1,16 @@
-/* One token of mul_mat with quantized weights, or a few: the weights are read once, INT_LANES rows side by
- * side, so memory sets the pace, and unpacked once for some tokens. Lanes are rows. */
+/* mul_mat with quantized weights for one token or a few. The weights are read once, INT_LANES neighbouring
+ * rows at a time, so memory limits the speed, and are unpacked once for several tokens. Lanes are rows. */
 #ifndef TSR_HOST_KERNELS_QUANT_QUANT_VECTOR_H
 #define TSR_HOST_KERNELS_QUANT_QUANT_VECTOR_H
 
 #include "host/kernels/mul_mat/sums.h"
 #include "host/kernels/quant/dots.h"
 
-enum { QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK }; /* elements of K at once, of one token and of many */
+enum { QUANT_SEGMENT = QUANT_BLOCKS * X_BLOCK }; /* elements of K per step, for one token and for many */
 
 #if defined(TSR_ISA_INT_VEC)
 
-/* Add the products of block b, from its integer sums, to each walker's lane per row. */
+/* Add the products of block b, from its integer sums, to each token's lane per row. */
 ALWAYS_INLINE void quant_vector_block(tsr_type type, const quant_panel *panel, int b,
                                       quant_token_group token_group, const vec_int dots[QUANT_GROUP_TOKENS],
                                       vec acc[QUANT_GROUP_TOKENS])
@@ -24,8 +24,8 @@ ALWAYS_INLINE void quant_vector_block(tsr_type type, const quant_panel *panel, i
     }
 }
 
-/* Whether asking again (panel_again()) pays, as measured: not with blocks that stand alone but for the
- * largest, whose kernels then lose as much as they gain, nor with vectors that are no faster than memory. */
+/* Whether prefetching twice (panel_again()) pays, as measured. Of the types whose blocks stand alone only the
+ * largest gains, and vectors that are no faster than memory gain nothing. */
 ALWAYS_INLINE bool quant_asks_again(tsr_type type)
 {
 #if defined(TSR_ISA_AVX512)
@@ -42,7 +42,7 @@ ALWAYS_INLINE void quant_ask_as(const tsr_cpu_reading reading, const unsigned ch
     UNROLL for (size_t line = 0; line < bytes; line += 64) panel_ask(reading, at + line);
 }
 
-/* One branch for all of them. */
+/* Prefetch with one branch for all lines. */
 ALWAYS_INLINE void quant_ask_lines(tsr_cpu_reading reading, const unsigned char *at, const size_t bytes)
 {
     if (reading == TSR_CPU_ONE_STREAM_L2)
@@ -51,8 +51,8 @@ ALWAYS_INLINE void quant_ask_lines(tsr_cpu_reading reading, const unsigned char 
         quant_ask_as(TSR_CPU_ONE_STREAM, at, bytes);
 }
 
-/* Ask for as much as a block of this panel has. The rows of a panel, side by side, would be too many streams
- * in too few pages for a processor to see where they go. */
+/* Prefetch as many bytes as a block of this panel has. The hardware prefetcher cannot follow the rows of a
+ * panel, too many streams in too few pages. */
 ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
 {
     const size_t bytes = INT_LANES * elems_bytes(type, QUANT_SEGMENT) / QUANT_BLOCKS;
@@ -62,8 +62,7 @@ ALWAYS_INLINE void quant_ask(tsr_type type, panel_ahead *ahead)
         quant_ask_lines(ahead->reading, at - ahead->again, bytes);
 }
 
-/* Add the products of n blocks from b on, with those of the token_group, while memory is asked for as many.
- * */
+/* Add the products of n blocks from b on with those of the token group, and prefetch as many blocks. */
 ALWAYS_INLINE void quant_vector_some(tsr_type type, const bool bytes, const quant_panel *panel,
                                      const quant_group *group, int b, const int n,
                                      quant_token_group token_group, panel_ahead *ahead,
@@ -120,7 +119,7 @@ ALWAYS_INLINE void quant_vector_super(tsr_type type, const bool bytes, const int
         quant_vector_group(type, bytes, rows, &panel, b, token_group, ahead, acc);
 }
 
-/* The same for blocks that stand alone. */
+/* Add the products of one panel of blocks that stand alone. */
 ALWAYS_INLINE void quant_vector_blocks(tsr_type type, const bool bytes, const int_rows *rows, int n_blocks,
                                        quant_token_group token_group, panel_ahead *ahead,
                                        vec acc[QUANT_GROUP_TOKENS])
@@ -151,7 +150,7 @@ ALWAYS_INLINE void quant_vector_panel(tsr_type type, const bool bytes, const int
         quant_vector_blocks(type, bytes, rows, n_blocks, token_group, ahead, acc);
 }
 
-/* A panel of rows from `row` on, with tokens from `token` on, as many as walk. */
+/* Multiply a panel of rows from `row` on with the token group, whose first token is `token`. */
 ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const product *p, int64_t row,
                                      int64_t token, quant_token_group token_group)
 {
@@ -177,7 +176,7 @@ ALWAYS_INLINE void quant_vector_rows(tsr_type type, const bool bytes, const prod
     } while (segment_next(p->op, &segment));
 }
 
-/* Tokens from `token` on along a panel, n at a time; returns the first that is left. */
+/* Multiply a panel with tokens from `token` on, n at a time; returns the first token that is left. */
 ALWAYS_INLINE int64_t quant_vector_tokens(tsr_type type, const bool bytes, const product *p, int64_t row,
                                           int64_t token, const int n, const x_block *x)
 {
@@ -188,8 +187,8 @@ ALWAYS_INLINE int64_t quant_vector_tokens(tsr_type type, const bool bytes, const
     return token;
 }
 
-/* What that does with these constants: a function each, since compilers take a multiple of the time for one
- * that has it all. */
+/* quant_vector_tokens() with constant arguments. A function each, since compilers take a multiple of the time
+ * for one function that has all of them. */
 typedef int64_t quant_walk(const product *p, int64_t row, int64_t token, const x_block *x);
 
 #define WALK_OF(n, constant, name, kind, bytes)                                                    \
@@ -205,7 +204,7 @@ FOR_EACH_QUANT_TYPE(WALKS_OF)
 #undef WALKS_OF
 #undef WALK_OF
 
-/* walks[n]: that of n tokens. */
+/* walks[n]: the function for n tokens. */
 static void quant_walks_of(tsr_type type, bool bytes, quant_walk *walks[QUANT_GROUP_TOKENS + 1])
 {
     switch (type) {
@@ -222,8 +221,8 @@ static void quant_walks_of(tsr_type type, bool bytes, quant_walk *walks[QUANT_GR
     }
 }
 
-/* The product's tokens along each panel of its rows: what the first have read, the others find in the
- * caches. */
+/* Multiply the product's tokens with each panel of its rows. Weights that the first token group has read are
+ * in the caches for the next groups. */
 static void quant_vector_walk(const product *p, const bool bytes, const x_block *x)
 {
     quant_walk *walks[QUANT_GROUP_TOKENS + 1] = {0};
@@ -235,10 +234,10 @@ static void quant_vector_walk(const product *p, const bool bytes, const x_block 
     }
 }
 
-/* Whether the eight rows of AVX2's vectors multiply sooner than sixteen, with the same bits. Q8_0 needs
- * memory more than arithmetic, and Zen 5 reads eight a tenth faster than sixteen; not so Zen 4, which asks
- * for them in its second-level cache. Other types take so many instructions that longer vectors win. What is
- * packed was so for several tokens, as longer vectors multiply it. */
+/* Whether AVX2's vectors of eight rows are faster than sixteen rows, with the same bits. Q8_0 is limited by
+ * memory more than by arithmetic: Zen 5 reads eight rows a tenth faster than sixteen; Zen 4, which prefetches
+ * into its second-level cache, does not. Other types take so many instructions that longer vectors win.
+ * Packed activations were packed for several tokens, in the layout of longer vectors. */
 ALWAYS_INLINE bool quant_vector_is_short(const product *p)
 {
 #if defined(TSR_ISA_AVX512)
@@ -250,7 +249,7 @@ ALWAYS_INLINE bool quant_vector_is_short(const product *p)
 #endif
 }
 
-/* What AVX2's kernels do for it: blocks of words. */
+/* The product by AVX2's kernels, with blocks of words. */
 void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x);
 #if defined(TSR_ISA_AVX2) && !defined(TSR_ISA_VNNI)
 void tsr_kernel_avx2_q8_0_vector(const product *p, const x_block *x)
@@ -273,7 +272,7 @@ ALWAYS_INLINE void quant_x_walks(tsr_type type, bool bytes, x_block *x, int64_t 
 #endif
 }
 
-/* Encode the op's tokens [token, token_end) for quant_vector(), of which the first has its blocks at x. */
+/* Encode the op's tokens [token, token_end) for quant_vector(); the blocks of the first are at x. */
 static void quant_vector_encode(const product *p, int64_t token, int64_t token_end, x_block *x)
 {
     const bool bytes = quant_multiplies_bytes(p->op) && !quant_vector_is_short(p);
@@ -284,7 +283,7 @@ static void quant_vector_encode(const product *p, int64_t token, int64_t token_e
     }
 }
 
-/* The product's tokens, of which the op's first has its blocks at x. */
+/* Multiply the product's tokens; the blocks of the op's first token are at x. */
 static void quant_vector(const product *p, const x_block *x)
 {
 #if defined(TSR_ISA_AVX512)

@@ -1,12 +1,12 @@
 /* Weights of any stored type as floats, 32 at a time.
  *
- * Rows are read in units, whose scales are unpacked at once: a super-block (eight groups of 32 elements),
- * four blocks of 32 (a group each), 128 elements of a plain type.
+ * Rows are read in units, and a unit's scales are unpacked together: a super-block (eight groups of 32
+ * elements), four blocks of 32 (a group each), or 128 elements of a plain type.
  *
- * Decoded values are the exact real value rounded once to f32, as core/quant/quant.h says: d * scale *
- * quantum fits into 24 bits whatever the type, and only adding an offset (Q4_K's and others' minimum) rounds.
- * A fused multiply-add and a product followed by an addition therefore agree, and so does looking a nibble up
- * in a table of its sixteen values (which AVX-512 does in one instruction).
+ * Decoded values are the exact real value rounded once to f32, as core/quant/quant.h says: d * scale * quant
+ * fits into 24 bits for every type, and only adding an offset (the minimum of Q4_K and others) rounds. A
+ * fused multiply-add and a product followed by an addition therefore agree, and so does a lookup of a nibble
+ * in a table of its sixteen values (one instruction with AVX-512).
  *
  * Every function takes the type as a constant and is inlined, so the switches vanish. */
 #ifndef TSR_HOST_KERNELS_QUANT_WEIGHTS_H
@@ -32,8 +32,8 @@ typedef struct w32 {
 } w32;
 
 /* A unit's scales as floats. Q8_0, Q4_0: d of each block. Q4_K, Q5_K: eight scales times d, then eight minima
- * times dmin. Q6_K: sixteen scales times d. The other types: a scale per group or, where sub-blocks have 16
- * elements, two; and in the upper half what is added. Unused by the plain types. */
+ * times dmin. Q6_K: sixteen scales times d. The other types: a scale per group, or two where sub-blocks have
+ * 16 elements, and the offsets in the upper half. Unused by the plain types. */
 typedef struct unit_scales {
     float value[32];
 } unit_scales;
@@ -121,7 +121,7 @@ ALWAYS_INLINE size_t elems_bytes(tsr_type type, int64_t n)
     return (size_t)(n / block_elems(type)) * block_bytes(type);
 }
 
-/* Groups of 32 in a whole unit. Where fewer are left (never in a K type), units are single groups. */
+/* Groups of 32 in a whole unit. Where fewer groups are left (never in a K type), units are single groups. */
 ALWAYS_INLINE int unit_groups(tsr_type type)
 {
     return is_super_block(type) ? 8 : 4;
@@ -138,8 +138,8 @@ ALWAYS_INLINE float load_half(const unsigned char *p)
 #endif
 }
 
-/* The scales of four blocks, or of one, each at the start of its block of `bytes` bytes. (Not by a gather
- * instruction: some processors run it slowly to close a leak.) */
+/* The scales of four blocks, or of one, each at the start of its block of `bytes` bytes. Not by a gather
+ * instruction, which some processors run slowly to close a leak. */
 ALWAYS_INLINE void block_scales(const unsigned char *p, int groups, size_t bytes, float *scales)
 {
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
@@ -155,7 +155,7 @@ ALWAYS_INLINE void block_scales(const unsigned char *p, int groups, size_t bytes
 }
 
 /* The sixteen 6-bit numbers of Q4_K and Q5_K as bytes: scales 0..7, minima 0..7. Four at a time in a 32-bit
- * word, which is tsr_quant_scale_min() for four sub-blocks at once. */
+ * word: tsr_quant_scale_min() for four sub-blocks together. */
 ALWAYS_INLINE byte16 unpack_scales_mins(const unsigned char *packed)
 {
     uint32_t word[3];
@@ -213,13 +213,13 @@ ALWAYS_INLINE void scales_of(tsr_type type, const unsigned char *unit, int group
     } else if (is_spread(type)) {
         spread_scales(type, unit, groups, scales->value);
     }
-    /* Make the compiler fetch each scale from memory: a load can fill a vector with it at no cost, whereas
-     * taking it out of a register occupies the unit that also widens the quants. */
+    /* Make the compiler fetch each scale from memory: a load fills a vector at no cost, whereas a move from a
+     * register occupies the unit that also widens the quants. */
     if (!is_plain(type))
         __asm__("" : "+m"(*scales));
 }
 
-/* The quants of one group: 32 unsigned bytes (Q6_K: signed, 32 taken off). */
+/* The quants of one group: 32 unsigned bytes (Q6_K: signed, 32 subtracted). */
 ALWAYS_INLINE byte32 quants_of(tsr_type type, const unsigned char *unit, int group)
 {
     if (type == TSR_TYPE_Q4_K) {
@@ -238,7 +238,7 @@ ALWAYS_INLINE byte32 quants_of(tsr_type type, const unsigned char *unit, int gro
 }
 
 #if defined(TSR_ISA_AVX512)
-/* Sixteen bytes' low or high nibbles looked up in a table; the instruction ignores the upper bits of an
+/* The low or high nibbles of sixteen bytes looked up in a table. The instruction ignores the upper bits of an
  * index. */
 ALWAYS_INLINE v16 look_up_nibbles(const unsigned char *p, bool high, __m512 table)
 {
@@ -267,7 +267,7 @@ ALWAYS_INLINE w32 weights_of_q4_0(const unsigned char *block, float d)
 #endif
 }
 
-/* Q4_K and Q5_K: quantum * scale - minimum */
+/* Q4_K and Q5_K: quant * scale - minimum */
 ALWAYS_INLINE w32 weights_of_min(tsr_type type, const unsigned char *unit, const unit_scales *scales,
                                  int group)
 {
@@ -284,7 +284,7 @@ ALWAYS_INLINE w32 weights_of_min(tsr_type type, const unsigned char *unit, const
                  v16_fma(v16_from_u8(byte32_half(q, 1)), scale, minus_min)};
 }
 
-/* The types that group_bytes.h unpacks: quantum * scale + offset */
+/* The types that group_bytes.h unpacks: quant * scale + offset */
 ALWAYS_INLINE w32 weights_of_spread(tsr_type type, const unsigned char *unit, const unit_scales *scales,
                                     int group)
 {
@@ -354,7 +354,7 @@ ALWAYS_INLINE w32 weights_tail(tsr_type type, const unsigned char *p, int64_t n)
     return weights_of(type, bytes, NULL, 0);
 }
 
-/* Eight floats at dst, the next eight `step` floats after them. */
+/* Store eight floats at dst, and each following eight `step` floats further on. */
 ALWAYS_INLINE void w32_store(float *dst, const size_t step, w32 w)
 {
     if (step == 8) {
@@ -380,8 +380,8 @@ ALWAYS_INLINE void unit_decode(tsr_type type, const int groups, const unsigned c
     }
 }
 
-/* Decode n elements (whole blocks, or any n for plain types), filled up with zeros to a multiple of 32: eight
- * to dst, the next eight `step` floats after them. */
+/* Decode n elements (whole blocks, or any n for plain types), filled up with zeros to a multiple of 32. The
+ * first eight go to dst, each following eight `step` floats further on. */
 ALWAYS_INLINE void weights_decode(tsr_type type, const unsigned char *p, int64_t n, float *dst,
                                   const size_t step)
 {
@@ -398,7 +398,7 @@ ALWAYS_INLINE void weights_decode(tsr_type type, const unsigned char *p, int64_t
         w32_store(dst, step, weights_tail(type, p, n));
 }
 
-/* weights_decode, without gaps, for a type known only at run time. */
+/* weights_decode(), without gaps, for a type known only at run time. */
 static void decode_row(tsr_type type, const unsigned char *p, int64_t n, float *dst)
 {
     switch (type) {

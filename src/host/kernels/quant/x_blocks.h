@@ -1,10 +1,10 @@
 /* Activations as integers, for products with quantized weights.
  *
- * A block is 32 elements of a token and one scale: x[i] = scale * q[i], |q[i]| <= X_LIMIT, so an element is
- * off by at most 2^-16 of the largest of its block (half a step), or with X_LIMIT_BYTE by 2^-8. Sums of
- * products with a block's quants are then exact in 32 bits, in any order. Values below 2^-100 in a block that
- * has none above become zero; a NaN or an infinity makes the block's scale NaN, and with it every sum that it
- * is part of. */
+ * A block is 32 elements of a token and one scale: x[i] = scale * q[i], |q[i]| <= X_LIMIT. An element is off
+ * by at most 2^-16 of the largest of its block (half a step), with X_LIMIT_BYTE by 2^-8. Sums of products
+ * with a block's quants are then exact in 32 bits, in any order. A block whose values are all below 2^-100
+ * becomes zero. A NaN or an infinity makes the block's scale NaN, and with it every sum that contains the
+ * block. */
 #ifndef TSR_HOST_KERNELS_QUANT_X_BLOCKS_H
 #define TSR_HOST_KERNELS_QUANT_X_BLOCKS_H
 
@@ -17,15 +17,16 @@ enum {
     X_BLOCK = 32,
     X_LIMIT = 32767,
     X_LIMIT_SUB = 16383, /* for types whose quants take 13 bits with their sub-scales: Q6_K */
-    X_LIMIT_BYTE = 127   /* where activations of 8 bits are asked for */
+    X_LIMIT_BYTE = 127   /* activations of 8 bits */
 };
 
 typedef struct x_block {
     union {
-        int16_t q[X_BLOCK]; /* elements 0, 2, ... 30, then 1, 3, ... 31: how bytes fall apart into words */
-        struct {            /* after x_pack_bytes() */
+        int16_t q[X_BLOCK];        /* elements 0, 2, ... 30, then 1, 3, ... 31: the order in which bytes are
+                             * unpacked to words */
+        struct {                   /* after x_pack_bytes() */
             int8_t bytes[X_BLOCK]; /* in order */
-            int32_t begin[2];      /* a kernel's own: see x.h */
+            int32_t begin[2];      /* for the kernel's use: see x.h */
         };
         struct { /* after x_pack_digits(), in order: x = 256 * high + low */
             int8_t high[X_BLOCK];
@@ -34,13 +35,13 @@ typedef struct x_block {
     };
     union {
         int32_t half[2]; /* sums of elements 0..15 and 16..31 */
-        int32_t more[2]; /* after x_pack_digits(), where bytes have an offset: that times these sums */
+        int32_t more[2]; /* after x_pack_digits(), where bytes have an offset: the offset times `half` */
     };
     float scale;
     float sum; /* scale * (half[0] + half[1]) */
 } x_block;
 
-/* The scale of a block whose largest magnitude has these bits, and what elements are multiplied by to become
+/* The scale of a block whose largest magnitude has these bits, and the factor that makes its elements
  * integers. False where an element is an infinity or a NaN: the integers are then zero. */
 ALWAYS_INLINE bool x_scale(uint32_t largest_bits, int limit, float *scale, float *inverse)
 {
@@ -56,7 +57,8 @@ ALWAYS_INLINE bool x_scale(uint32_t largest_bits, int limit, float *scale, float
 
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
 
-/* The largest magnitude's bits: as integers they order like the values, infinity and NaN on top. */
+/* The bits of the largest magnitude. Compared as integers, bits have the order of the values, with infinity
+ * and NaN on top. */
 ALWAYS_INLINE uint32_t x_largest_bits(const __m256 v[4])
 {
     __m256i largest = _mm256_setzero_si256();
@@ -67,7 +69,7 @@ ALWAYS_INLINE uint32_t x_largest_bits(const __m256 v[4])
     return (uint32_t)_mm_cvtsi128_si32(_mm_max_epu32(four, _mm_shuffle_epi32(four, 0xb1)));
 }
 
-/* The even (0x88) or odd (0xdd) ones of 32 integers, as 16 bits. */
+/* The even (0x88) or odd (0xdd) elements of 32 integers, as 16 bits. */
 #define X_PICK(q, which)                                                                       \
     _mm256_permutevar8x32_epi32(                                                               \
         _mm256_packs_epi32((__m256i)_mm256_shuffle_ps((__m256)(q)[0], (__m256)(q)[1], which),  \
@@ -97,7 +99,7 @@ ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
 
 #elif defined(TSR_ISA_NEON)
 
-/* Products are rounded to the nearest integer, ties to even, like everywhere. */
+/* Products are rounded to the nearest integer, ties to even, as in all kernels. */
 ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
 {
     float32x4_t v[8];
@@ -149,7 +151,7 @@ ALWAYS_INLINE void x_encode_block(const float *x, int limit, x_block *block)
 
 #if defined(TSR_ISA_AVX512)
 
-/* The largest of every vector, as unsigned integers. */
+/* The largest element of each vector, as unsigned integers. */
 ALWAYS_INLINE __m128i x_largest4(const __m512i v[4])
 {
     __m512i two[2], all;
@@ -164,8 +166,8 @@ ALWAYS_INLINE __m128i x_largest4(const __m512i v[4])
         _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0), all));
 }
 
-/* Of four vectors whose lanes of four are sums of a first, second, first and second half: all of the first
- * and all of the second half of every vector, two vectors in a result. */
+/* The sums of the first and of the second half of each of four vectors, two vectors in a result. The groups
+ * of four lanes of a vector are partial sums of its first, second, first and second half. */
 ALWAYS_INLINE void x_sum_halves4(const __m512i v[4], __m128i sums[2])
 {
     __m512i two[2], all;
@@ -178,7 +180,7 @@ ALWAYS_INLINE void x_sum_halves4(const __m512i v[4], __m128i sums[2])
     sums[1] = _mm512_extracti32x4_epi32(all, 2);
 }
 
-/* x_encode_block() of four blocks: what a block does for its own largest element and sums, once for all. */
+/* x_encode_block() of four blocks, with one reduction for the largest elements and the sums of all four. */
 ALWAYS_INLINE void x_encode_blocks4(const float *x, int limit, x_block *blocks)
 {
     __m512 v[4][2];
@@ -223,7 +225,7 @@ ALWAYS_INLINE void x_encode_blocks4(const float *x, int limit, x_block *blocks)
 
 #endif
 
-/* n elements, a multiple of 32. */
+/* Encode n elements, a multiple of 32. */
 static void x_encode(const float *x, int64_t n, int limit, x_block *blocks)
 {
 #if defined(TSR_ISA_AVX512)
@@ -234,7 +236,7 @@ static void x_encode(const float *x, int64_t n, int limit, x_block *blocks)
         x_encode_block(x, limit, blocks);
 }
 
-/* The integers of n blocks, encoded with X_LIMIT_BYTE, as bytes. */
+/* Store the integers of n blocks, encoded with X_LIMIT_BYTE, as bytes. */
 ALWAYS_INLINE void x_pack_bytes(x_block *x, int64_t n)
 {
     for (int64_t b = 0; b < n; b++) {
@@ -246,7 +248,7 @@ ALWAYS_INLINE void x_pack_bytes(x_block *x, int64_t n)
     }
 }
 
-/* The integers of n blocks as digits. */
+/* Store the integers of n blocks as digits. */
 ALWAYS_INLINE void x_pack_digits(x_block *x, int64_t n, int offset)
 {
     for (int64_t b = 0; b < n; b++) {

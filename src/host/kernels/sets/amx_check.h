@@ -1,10 +1,10 @@
-/* A look at whether tiles compute what they should: small products of random weights and activations by the
- * kernels themselves. Those of bytes are compared with the same formula in plain C.
+/* A check that tiles compute correctly: small products of random weights and activations by the kernels
+ * themselves. Products of bytes are compared with the same formula in plain C.
  *
- * Those of bfloat16 are compared where no order of additions would round, and otherwise with themselves: one
- * token must have the bits of many, which is what is promised, with operands that have changed places and
- * tiles of another shape. Whether a processor rounds in the manual's order (amx.h) is not asked: if it does
- * not, its results differ from another's in the last bits, and are as good. */
+ * Products of bfloat16 are compared with plain C where no order of additions would round, and otherwise with
+ * themselves: one token must have the bits of many, with operands that have changed places and tiles of
+ * another shape. Whether a processor rounds in the manual's order (amx.h) is not checked: if it does not, its
+ * results differ from another processor's in the last bits, and are as good. */
 #ifndef TSR_HOST_KERNELS_SETS_AMX_CHECK_H
 #define TSR_HOST_KERNELS_SETS_AMX_CHECK_H
 
@@ -28,7 +28,7 @@ static uint32_t amx_check_random(uint32_t *state)
     return *state;
 }
 
-/* Any bytes are quants; the scales d become 1. */
+/* Random bytes are quants; the scales d become 1. */
 static void amx_check_fill(tsr_type type, amx_check *c)
 {
     uint32_t state = 1;
@@ -50,7 +50,7 @@ static void amx_check_fill(tsr_type type, amx_check *c)
         }
 }
 
-/* Row r with token t, as generic.h has it; neither type has a minimum. */
+/* Row r with token t by the formula of generic.h; neither type has a minimum. */
 static float amx_check_sum(tsr_type type, const amx_check *c, int t, int r)
 {
     float sum = 0.0f;
@@ -65,7 +65,7 @@ static float amx_check_sum(tsr_type type, const amx_check *c, int t, int r)
     return sum;
 }
 
-/* Q8_0: quants of one byte; Q6_K: of two. Activations of 16 bits, which take every instruction. */
+/* Q8_0 has quants of one byte, Q6_K of two. Activations of 16 bits take every instruction. */
 static bool amx_check_type(tsr_type type, amx_check *c)
 {
     const tsr_op_mul_mat op = {.type = type, .x_bits = 16};
@@ -95,14 +95,14 @@ typedef struct amx_check_halves {
     float x[HALF_TOKENS][CHECK_K], sums[HALF_TOKENS][HALF_ROWS];
 } amx_check_halves;
 
-/* A random integer of so many bits beside the sign. */
+/* A random integer of `bits` bits and a sign. */
 static float amx_check_integer(uint32_t *state, int bits)
 {
     const int32_t random = (int32_t)amx_check_random(state);
     return (float)(random / (1 << (31 - bits)));
 }
 
-/* Exact: integers whose sums fit into 24 bits, and which have low parts on one side or the other. */
+/* Exact: integers whose sums fit into 24 bits, with low parts on one side or the other. */
 static void amx_check_halves_fill(bool exact, amx_check_halves *c)
 {
     uint32_t state = 2;
@@ -130,7 +130,7 @@ static void amx_check_halves_many(amx_check_halves *c)
     half_end(&c->tiles);
 }
 
-/* Token t alone. */
+/* The product with token t alone. */
 static void amx_check_halves_one(amx_check_halves *c, int t, float sums[HALF_ROWS])
 {
     half_begin(&c->tiles, 1);

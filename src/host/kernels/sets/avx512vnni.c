@@ -1,5 +1,6 @@
 /* The kernels for x86-64 with AVX-512 F, BW, VL, DQ and VNNI (Cascade Lake, Ice Lake, Zen 4 and later), and
- * the same with BF16 (Cooper Lake, Sapphire Rapids, Zen 4 and later), which takes a few instructions more. */
+ * those with BF16 in addition (Cooper Lake, Sapphire Rapids, Zen 4 and later), which needs a few more
+ * instructions. */
 #define TSR_ISA_AVX512
 #define TSR_ISA_VNNI
 #define TSR_ISA_PAIRS

@@ -1,5 +1,4 @@
-/* The kernel sets, of which a build has those of its processor family;
- * src/host/kernels.c chooses among them. */
+/* The kernel sets; a build has those of its processor family. src/host/kernels.c chooses among them. */
 #ifndef TSR_HOST_KERNELS_SETS_SETS_H
 #define TSR_HOST_KERNELS_SETS_SETS_H
 
@@ -15,8 +14,8 @@ extern const tsr_kernel_set tsr_kernel_set_amx;
 extern const tsr_kernel_set tsr_kernel_set_neon;
 extern const tsr_kernel_set tsr_kernel_set_dotprod;
 
-/* Whether products by tiles are what plain arithmetic says and what is promised of them (amx_check.h). Only
- * where the processor has AMX and the thread may use it. */
+/* Whether products by tiles pass amx_check.h. Call only where the processor has AMX and the thread may use
+ * it. */
 bool tsr_kernel_amx_agrees(void);
 
 #endif

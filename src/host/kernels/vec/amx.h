@@ -1,27 +1,28 @@
 /* AMX tiles of bytes and of bfloat16: every tile instruction that the kernels use, and nothing else.
  *
- * A tile is up to 16 rows of up to 64 bytes; there are eight, whose shapes a configuration gives all at once.
- * A product adds to a tile of 32-bit sums D[m][n], for 4-byte groups k of A's rows and of B's columns,
+ * A tile is up to 16 rows of up to 64 bytes. There are eight tiles, whose shapes one configuration sets
+ * together. A product adds to a tile of 32-bit sums D[m][n], for 4-byte groups k of A's rows and of B's
+ * columns,
  *
  *     D[m][n] += sum_k sum_{j < 4} A[m][4 k + j] * B[k][4 n + j]
  *
  * (Intel 64 and IA-32 Architectures Software Developer's Manual, volume 2, TDPBSSD and others). Sums wrap.
  *
- * A product of bfloat16 adds to a tile of floats, for pairs k of A's rows and of B's columns (the same,
+ * A product of bfloat16 adds to a tile of floats, for pairs k of A's rows and of B's columns (same volume,
  * TDPBF16PS),
  *
  *     D[m][n] += (sum_k A[m][2 k] * B[k][2 n]) + (sum_k A[m][2 k + 1] * B[k][2 n + 1])
  *
  * where each sum begins with zero and takes one fused multiply-add per k, in order; then the two additions.
- * Everything is rounded to nearest even, numbers below 2^-126 in magnitude count as zero where they go in and
- * become zero where they come out, whatever MXCSR says. So a D[m][n] depends on its row and column alone, not
- * on the tiles' shapes, and is the same where A and B change places.
+ * Everything is rounded to nearest even. Numbers below 2^-126 in magnitude count as zero as inputs and become
+ * zero as results, whatever MXCSR says. So a D[m][n] depends on its row and column alone, not on the tiles'
+ * shapes, and is the same where A and B change places.
  *
- * With TSR_AMX_EMULATED the same operations are plain C, so that kernels can be tested where no processor has
- * tiles. Tiles are named by numbers in the source text, since the instructions have them in their encoding.
+ * With TSR_AMX_EMULATED the same operations are plain C, so that kernels can be tested on processors without
+ * AMX. Tiles are named by numbers in the source text, since instructions encode them.
  *
- * A thread configures its tiles before it uses them and releases them after: configured tiles make every
- * switch of threads dearer. */
+ * A thread configures its tiles before it uses them and releases them afterwards: configured tiles make every
+ * context switch more expensive. */
 #ifndef TSR_HOST_KERNELS_VEC_AMX_H
 #define TSR_HOST_KERNELS_VEC_AMX_H
 
@@ -31,32 +32,32 @@
 
 enum { AMX_TILES = 8, AMX_ROWS = 16, AMX_ROW_BYTES = 64 };
 
-/* What LDTILECFG reads, in palette 1. */
+/* The operand of LDTILECFG, in palette 1. */
 typedef struct amx_config {
     uint8_t palette, start_row, zero[14];
-    uint16_t row_bytes[16]; /* by tile; of AMX_TILES */
+    uint16_t row_bytes[16]; /* by tile; AMX_TILES of them */
     uint8_t rows[16];
 } amx_config;
 _Static_assert(sizeof(amx_config) == 64, "the instruction reads 64 bytes");
 
 #if !defined(TSR_AMX_EMULATED)
 
-/* Tiles are the thread's. */
+/* A thread's tiles. */
 typedef struct amx_tiles {
     amx_config config;
 } amx_tiles;
 
-/* Own assembly: what the compilers' intrinsics declare that they read of the configuration is 8 bytes of the
- * 64 in GCC 12, and of a loaded or stored tile nothing. */
+/* Inline assembly: by the compilers' intrinsics (GCC 12) LDTILECFG reads 8 of the configuration's 64 bytes,
+ * and a tile load or store touches no memory. */
 #define AMX_CONFIGURE(tiles) __asm__ volatile("ldtilecfg %0" : : "m"((tiles)->config) : "memory")
 #define AMX_RELEASE(tiles)   ((void)(tiles), amx_release())
 #define AMX_ZERO(tiles, d)   __asm__ volatile("tilezero " AMX_NAME(d) : : : "memory")
-/* Rows `stride` bytes apart. */
+/* Load or store rows `stride` bytes apart. */
 #define AMX_LOAD(tiles, d, p, stride) \
     __asm__ volatile("tileloadd (%0,%1,1), " AMX_NAME(d) : : "r"(p), "r"((ptrdiff_t)(stride)) : "memory")
 #define AMX_STORE(tiles, a, p, step) \
     __asm__ volatile("tilestored " AMX_NAME(a) ", (%0,%1,1)" : : "r"(p), "r"((ptrdiff_t)(step)) : "memory")
-/* A's bytes signed (S) or not (U), then B's. */
+/* A's bytes signed (S) or unsigned (U), then B's. */
 #define AMX_DOT_SS(tiles, d, a, b)   AMX_DOT("tdpbssd", d, a, b)
 #define AMX_DOT_SU(tiles, d, a, b)   AMX_DOT("tdpbsud", d, a, b)
 #define AMX_DOT_US(tiles, d, a, b)   AMX_DOT("tdpbusd", d, a, b)
@@ -101,7 +102,7 @@ static inline void amx_configure(amx_tiles *tiles)
     memset(tiles->bytes, 0, sizeof tiles->bytes);
 }
 
-/* Whatever uses a tile before the next configuration fails its assertion: its shape is 0. */
+/* Sets all shapes to 0, so that using a tile before the next configuration fails an assertion. */
 static inline void amx_release(amx_tiles *tiles)
 {
     tiles->config = (amx_config){0};
@@ -169,7 +170,7 @@ static inline float amx_bf16(uint32_t pair, int second)
     return amx_flush(x);
 }
 
-/* The columns that a tile does not have are zeros. */
+/* Columns that a tile does not have are zeros. */
 static inline void amx_dot_bf16(amx_tiles *tiles, int d, int a, int b)
 {
     enum { WORDS = AMX_ROW_BYTES / 4 };

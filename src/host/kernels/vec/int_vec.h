@@ -1,10 +1,10 @@
 /* Vectors of 16-bit integers that are multiplied into 32-bit sums, for the instruction sets that have them.
  *
- * Lanes are rows of a matrix in the end. int_load_rows() brings bytes of as many rows into that shape at
- * once, after which a sum over elements needs nothing across lanes. int_load_parts() leaves a row's 16 bytes
- * side by side, so that four lanes have sums of one row, and int_sum_parts() brings those into shape: less to
- * move, where weights are used once. All of it is exact, so which instruction does it, and in which order,
- * changes no bit. */
+ * In the final layout lanes are rows of a matrix. int_load_rows() transposes the bytes of as many rows into
+ * that layout, after which a sum over elements needs nothing across lanes. int_load_parts() leaves a row's 16
+ * bytes together, so that four lanes have sums of one row, and int_sum_parts() brings these sums into the
+ * final layout: fewer moves, where weights are used once. All of it is exact, so the choice and the order of
+ * the instructions change no bit. */
 #ifndef TSR_HOST_KERNELS_VEC_INT_VEC_H
 #define TSR_HOST_KERNELS_VEC_INT_VEC_H
 
@@ -12,13 +12,13 @@
 
 #if defined(TSR_ISA_INT_VEC)
 
-enum { INT_LANES = VEC_LANES }; /* 32-bit sums in a vector: rows that are computed at once */
+enum { INT_LANES = VEC_LANES }; /* 32-bit sums in a vector: rows that are computed together */
 
 typedef int16_t vec_short __attribute__((vector_size(sizeof(vec))));
 typedef uint16_t vec_word __attribute__((vector_size(sizeof(vec))));
 
-/* As many rows of a matrix as a vector has lanes, `stride` bytes apart: of every fourth the address, so that
- * a load finds any of them by what an x86 instruction adds up on its own. */
+/* As many rows of a matrix as a vector has lanes, `stride` bytes apart. Every fourth row's address is stored,
+ * so that the addressing mode of an x86 load reaches each row. */
 typedef struct int_rows {
     const unsigned char *fourth[INT_LANES / 4];
     size_t stride, stride_3; /* once, three times */
@@ -36,8 +36,8 @@ ALWAYS_INLINE const unsigned char *int_row(const int_rows *rows, const int r)
     return rows->fourth[r / 4] + (r % 4 == 3 ? rows->stride_3 : (size_t)(r % 4) * rows->stride);
 }
 
-/* The same rows, without the compiler knowing that they are: it would rather add once and keep the addresses
- * of all rows, more than there are registers, than add in every load. */
+/* A copy of `rows` that hides the pointers from the compiler. Otherwise it would hoist the addresses of all
+ * rows out of the loop, more than there are registers, and spill. */
 ALWAYS_INLINE int_rows int_rows_again(const int_rows *rows)
 {
     int_rows again = *rows;
@@ -52,7 +52,7 @@ ALWAYS_INLINE vec_int int_load(const void *p)
     return a;
 }
 
-/* As vec_load_once(). */
+/* A load into a register, as vec_load_once(). */
 ALWAYS_INLINE vec_int int_load_once(const void *p)
 {
     vec_int a = int_load(p);
@@ -134,15 +134,15 @@ ALWAYS_INLINE vec_int int_dot(vec_int sum, vec_int a, vec_int b)
     return sum + int_product(a, b);
 #else
     sum += int_product(a, b);
-    __asm__("" : "+x"(sum)); /* added up now: compilers would rather keep many products, in memory */
+    __asm__("" : "+x"(sum)); /* accumulate now: compilers would otherwise keep many products in memory */
     return sum;
 #endif
 }
 
 #if defined(TSR_ISA_BYTES)
-/* Sums of products of bytes, x's with a sign, a's without one on x86, with one on Arm (quant_byte_quads()):
- * four in 32 bits, or where no instruction does that two and two in 16 bits. Those must neither be more than
- * 16 bits hold nor less, two at a time and in the end. */
+/* Sums of products of bytes. x's bytes are signed, a's unsigned on x86 and signed on Arm
+ * (quant_byte_quads()). Four products are added up in 32 bits, or without such an instruction two and two in
+ * 16 bits, which may overflow neither in a step nor in the total. */
 typedef struct byte_sum {
     vec_int v;
 } byte_sum;
@@ -159,7 +159,7 @@ ALWAYS_INLINE byte_sum byte_dot(byte_sum sum, vec_bits a, vec_int x)
 #endif
 }
 
-/* The sum of four, and `scale` times as much. */
+/* The sum of the four, and `scale` times the sum. */
 ALWAYS_INLINE vec_int byte_total(byte_sum sum)
 {
     return sum.v;
@@ -174,7 +174,7 @@ ALWAYS_INLINE byte_sum byte_dot(byte_sum sum, vec_bits a, vec_int x)
 {
 #if defined(TSR_ISA_AVX512)
     sum.v = (vec_int)_mm512_add_epi16((__m512i)sum.v, _mm512_maddubs_epi16((__m512i)a, (__m512i)x));
-    __asm__("" : "+v"(sum.v)); /* as in int_dot() */
+    __asm__("" : "+v"(sum.v)); /* accumulate now, as in int_dot() */
 #else
     sum.v = (vec_int)_mm256_add_epi16((__m256i)sum.v, _mm256_maddubs_epi16((__m256i)a, (__m256i)x));
     __asm__("" : "+x"(sum.v));
@@ -195,8 +195,8 @@ ALWAYS_INLINE vec_int byte_total(byte_sum sum)
 #endif
 
 #if defined(TSR_ISA_DOTPROD)
-/* A vector that has bytes 4 i .. 4 i + 3 of x's, and byte_dot() with those for every lane: the instruction
- * takes them from where they are among 16. */
+/* A vector that contains bytes 4 i .. 4 i + 3 of x, and byte_dot() with these four bytes in every lane: the
+ * instruction selects four bytes of 16. */
 ALWAYS_INLINE vec_int byte_quad(const int8_t *x, const int i)
 {
     return int_load(x + i / 4 * 16);
@@ -248,7 +248,7 @@ ALWAYS_INLINE byte_sum byte_dot_quad(byte_sum sum, vec_bits a, vec_int quad, con
 #define INT_HIGH_64(a, b) ((vec_int)_mm256_unpackhi_epi64((__m256i)(a), (__m256i)(b)))
 #endif
 
-/* 16 bytes of each row, `at` bytes behind its address, as they come: out[i] is those of rows i, 4 + i, ... */
+/* 16 bytes of each row, `at` bytes after its address, not transposed: out[i] holds rows i, 4 + i, ... */
 ALWAYS_INLINE void int_load_parts(const int_rows *rows, size_t at, vec_int out[4])
 {
     const int_rows again = int_rows_again(rows);
@@ -282,7 +282,7 @@ ALWAYS_INLINE __m512i int_load_two(const unsigned char *a, const unsigned char *
 }
 #endif
 
-/* 32 bytes of each row, in fewer loads: out[0 .. 3] have the first 16, out[4 .. 7] the others. */
+/* 32 bytes of each row, in fewer loads: out[0 .. 3] have the first 16, out[4 .. 7] the next 16. */
 ALWAYS_INLINE void int_load_two_parts(const int_rows *rows, size_t at, vec_int out[8])
 {
 #if defined(TSR_ISA_AVX512)
@@ -319,10 +319,10 @@ ALWAYS_INLINE vec_int int_part_words(const vec_int a[4], const int which)
     return which == 0 ? INT_LOW_64(low_a, low_b) : INT_HIGH_64(low_a, low_b);
 }
 
-/* The 16 bytes of each part that begin at byte `at` (1, 2, 4) of a and go on in b. */
+/* The 16 bytes of each part that begin at byte `at` (1, 2, 4) of a and continue in b. */
 ALWAYS_INLINE vec_int int_join_parts(vec_int a, vec_int b, const int at)
 {
-    switch (at) { /* the instruction takes nothing but a constant, optimized or not */
+    switch (at) { /* the instruction takes a constant only, optimized or not */
     case 1:
         return (vec_int)_mm512_alignr_epi8((__m512i)b, (__m512i)a, 1);
     case 2:
@@ -347,7 +347,7 @@ ALWAYS_INLINE vec_int int_sum_parts(const vec_int a[4])
 }
 
 #if defined(TSR_ISA_BYTES)
-/* The same of sums of bytes' products, before they are of 32 bits. */
+/* int_sum_parts() of sums of products of bytes that are not yet 32 bits. */
 ALWAYS_INLINE byte_sum byte_sum_parts(const byte_sum a[4])
 {
 #if defined(TSR_ISA_QUADS)

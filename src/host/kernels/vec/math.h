@@ -1,4 +1,4 @@
-/* exp for vectors, and what follows from it. */
+/* exp for vectors, and functions made of it. */
 #ifndef TSR_HOST_KERNELS_VEC_MATH_H
 #define TSR_HOST_KERNELS_VEC_MATH_H
 
@@ -16,7 +16,7 @@ ALWAYS_INLINE vec vec_min(vec a, vec b)
 #endif
 }
 
-/* The largest lane: lanes 8, 4, 2 and 1 apart, as sums are taken. */
+/* The largest lane, by the tree of the sums: lanes 8, 4, 2 and 1 apart. */
 ALWAYS_INLINE float v16_top(v16 a)
 {
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2)
@@ -39,7 +39,7 @@ ALWAYS_INLINE float v16_top(v16 a)
  * normal float; -infinity included), +infinity above 88.37 (half a binade before f32 ends), NaN for NaN.
  *
  * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7, whose remainder there is
- * below r^8 / 8! = 5e-9; then n is added to the exponent. ln 2 is taken in two pieces, the first short enough
+ * below r^8 / 8! = 5e-9; then n is added to the exponent. ln 2 is used in two pieces, the first short enough
  * that its product with n is exact (Cody and Waite, Software Manual for the Elementary Functions, 1980). n
  * comes from adding 1.5 * 2^23, which leaves it in the low bits of the sum. */
 ALWAYS_INLINE vec vec_exp(vec x)
@@ -94,11 +94,12 @@ ALWAYS_INLINE v16 v16_gelu_tanh(v16 x)
 /* min(x, limit) / (1 + e^(-alpha min(x, limit))) */
 ALWAYS_INLINE v16 v16_clamped_silu(v16 x, float limit, float alpha)
 {
-    const v16 g = v16_min(v16_set1(limit), x); /* the operand that stays where x is not a number */
+    const v16 g = v16_min(v16_set1(limit), x); /* v16_min() returns its second operand where x is not a
+                                                * number */
     return v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_mul(v16_set1(-alpha), g))));
 }
 
-/* What GELU multiplies x by. */
+/* The factor of x in GELU. */
 ALWAYS_INLINE v16 v16_gelu_gate(v16 x)
 {
     const v16 cubic = v16_fma(v16_mul(v16_mul(x, x), v16_set1(0.044715f)), x, x);
@@ -106,8 +107,7 @@ ALWAYS_INLINE v16 v16_gelu_gate(v16 x)
     return v16_div(v16_set1(1.0f), v16_add(v16_set1(1.0f), v16_exp(minus_2u)));
 }
 
-/* tanh x = 1 - 2 / (e^2x + 1), within 1.5e-7 absolute: enough for scores, which lose as much when they are
- * rounded. */
+/* tanh x = 1 - 2 / (e^2x + 1), within 1.5e-7 absolute: enough for scores, which lose as much in rounding. */
 ALWAYS_INLINE v16 v16_tanh(v16 x)
 {
     const v16 one = v16_set1(1.0f);

@@ -1,18 +1,18 @@
 /* Vectors of floats, one source for every instruction set.
  *
- * `vec` is the machine's own vector: 16 lanes with AVX-512, 8 with AVX2, 4 otherwise. `v16` is always 16
- * lanes, made of as many of them as it takes. Kernels are written with these two, so their order of
+ * `vec` is the machine's own vector: 16 lanes with AVX-512, 8 with AVX2, 4 otherwise. `v16` always has 16
+ * lanes, made of as many machine vectors as necessary. Kernels are written with these two, so their order of
  * operations, hence every bit of their results, does not depend on the width.
  *
  * AVX2, AVX-512 and NEON agree bit for bit: all have a fused multiply-add. The generic build agrees with them
- * where the target has one (__FP_FAST_FMAF, for example AArch64); on baseline x86-64 it multiplies and adds
+ * where the target has one (__FP_FAST_FMAF, for example AArch64). On baseline x86-64 it multiplies and adds
  * with two roundings, because an exact emulation would cost ten times as much, and its results differ in the
  * last bits.
  *
- * The file that includes this defines TSR_ISA_AVX512, TSR_ISA_AVX2, TSR_ISA_NEON or none of them, and
- * beside one of the first two TSR_ISA_VNNI, beside the third TSR_ISA_DOTPROD, where one instruction
- * multiplies integers and adds them up: words and bytes, or bytes. Compiled with contraction off: a
- * multiply-add is fused where it says v16_fma, and nowhere else. */
+ * The including file defines TSR_ISA_AVX512, TSR_ISA_AVX2, TSR_ISA_NEON or none of them. With one of the
+ * first two it may define TSR_ISA_VNNI, with the third TSR_ISA_DOTPROD: one instruction multiplies integers
+ * and adds them up, words and bytes (VNNI) or bytes (DOTPROD). Compiled with contraction off: a multiply-add
+ * is fused where the source says v16_fma, and nowhere else. */
 #ifndef TSR_HOST_KERNELS_VEC_VEC_H
 #define TSR_HOST_KERNELS_VEC_VEC_H
 
@@ -28,22 +28,22 @@
 #include <arm_neon.h>
 #endif
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2) || defined(TSR_ISA_NEON)
-#define TSR_ISA_INT_VEC /* int_vec.h has something to offer */
+#define TSR_ISA_INT_VEC /* int_vec.h has vectors of integers */
 #endif
 #if defined(TSR_ISA_AVX512) || defined(TSR_ISA_AVX2) || defined(TSR_ISA_DOTPROD)
-#define TSR_ISA_BYTES /* and for bytes */
+#define TSR_ISA_BYTES /* and products of bytes */
 #endif
 #if defined(TSR_ISA_VNNI) || defined(TSR_ISA_DOTPROD)
-#define TSR_ISA_QUADS /* of which four products are added up in 32 bits at once */
+#define TSR_ISA_QUADS /* one instruction adds up four products of bytes in 32 bits */
 #endif
 
 #if defined(TSR_ISA_VNNI)
-#define TSR_ISA_DIGITS /* without a sign on one side, with one on the other */
+#define TSR_ISA_DIGITS /* unsigned bytes on one side, signed bytes on the other */
 #endif
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
-/* For a loop that keeps its registers to itself this way, or one of many cases: compilers take a multiple of
- * the time for a function that has them all. */
+/* For a loop that keeps its registers only when not inlined, or one of many cases: compilers take a multiple
+ * of the time for one function that has all of them. */
 #define NOINLINE __attribute__((noinline))
 #if defined(__clang__)
 #define UNROLL _Pragma("unroll")
@@ -106,7 +106,7 @@ typedef struct v16 {
 
 ALWAYS_INLINE vec vec_set1(float value)
 {
-    return value - (vec){0}; /* keeps the sign of -0, which value + 0 would not */
+    return value - (vec){0}; /* keeps the sign of -0, unlike value + 0 */
 }
 
 ALWAYS_INLINE vec vec_load(const void *p)
@@ -121,8 +121,8 @@ ALWAYS_INLINE void vec_store(float *p, vec a)
     memcpy(p, &a, sizeof a);
 }
 
-/* A load that the compiler must do once, into a register, where it would rather repeat it in every use's
- * memory operand: two loads per cycle are as scarce as two multiply-adds. */
+/* A load into a register. The compiler would repeat it in the memory operand of every use, and two loads per
+ * cycle are as scarce as two multiply-adds. */
 ALWAYS_INLINE vec vec_load_once(const float *p)
 {
     vec a = vec_load(p);
@@ -172,7 +172,7 @@ ALWAYS_INLINE vec vec_max(vec a, vec b)
 #endif
 }
 
-/* The larger ones. */
+/* The larger of a and b, lane by lane. */
 ALWAYS_INLINE vec_int vec_int_max(vec_int a, vec_int b)
 {
 #if defined(TSR_ISA_AVX512)
@@ -185,7 +185,7 @@ ALWAYS_INLINE vec_int vec_int_max(vec_int a, vec_int b)
 #endif
 }
 
-/* The nearest integers, ties to even; any where those do not fit. */
+/* The nearest integers, ties to even; unspecified where they do not fit. */
 ALWAYS_INLINE vec_int vec_round(vec a)
 {
 #if defined(TSR_ISA_AVX512)
@@ -364,7 +364,7 @@ ALWAYS_INLINE float v8_sum(v8 a)
     return _mm_cvtss_f32(_mm_add_ss(two, _mm_movehdup_ps(two)));
 }
 
-/* out[i] = v8_sum(a[i]), the last two steps of all four at a time. */
+/* out[i] = v8_sum(a[i]), with the last two steps of all four in one vector. */
 ALWAYS_INLINE void v8_sum4(const v8 a[4], float out[4])
 {
     const __m128 s0 = v8_sum_to_4(a[0]), s1 = v8_sum_to_4(a[1]);
@@ -426,7 +426,7 @@ ALWAYS_INLINE float v16_max_lane(v16 a)
     return lanes[0];
 }
 
-/* -- conversions; all of them exact except where said -- */
+/* -- conversions; all of them exact unless stated -- */
 
 ALWAYS_INLINE byte16 byte16_load(const void *p)
 {
@@ -442,8 +442,8 @@ ALWAYS_INLINE byte32 byte32_load(const void *p)
     return a;
 }
 
-/* Every byte shifted left by `by` bits (right if negative), then masked; the mask must clear what a shift of
- * 16-bit words carries over from the neighbour byte. `by` is a constant. */
+/* Every byte shifted left by `by` bits (right if negative), then masked. The mask must clear the bits that a
+ * shift of 16-bit words carries over from the neighbour byte. `by` is a constant. */
 ALWAYS_INLINE byte32 byte32_bits(byte32 a, int by, uint8_t mask)
 {
     const word16 words = (word16)a;
