@@ -244,8 +244,8 @@ static tsr_status connect_devices(nccl_comm *comm)
     if (shared && version < TSR_NCCL_SHARED_GPU_VERSION)
         return tsr_fail(
             TSR_ERR_UNSUPPORTED,
-            "NCCL %d.%d.%d serves one device per GPU, and devices %s and %s are on one; NCCL 2.30 "
-            "can, with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
+            "NCCL %d.%d.%d supports one device per GPU, but devices %s and %s share one; NCCL 2.30 "
+            "supports this with NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
             version / 10000, version / 100 % 100, version % 100, comm->devices[a]->base.name,
             comm->devices[b]->base.name);
     tsr_status status = find_group(comm, all_devices(comm), &group);
@@ -253,7 +253,7 @@ static tsr_status connect_devices(nccl_comm *comm)
         return tsr_nccl_probe(group->clique, comm->devices, comm->base.n_devices, comm->timeout_ns);
     if (shared && status == TSR_ERR_DEVICE)
         return tsr_fail_in(TSR_ERR_UNSUPPORTED,
-                           "NCCL refuses devices %s and %s on one GPU; perhaps for want of "
+                           "NCCL refuses devices %s and %s on one GPU; set "
                            "NCCL_MULTI_RANK_GPU_ENABLE=1 in the environment",
                            comm->devices[a]->base.name, comm->devices[b]->base.name);
     return status;

@@ -160,7 +160,7 @@ static tsr_status fail_late(const tsr_nccl_clique *clique, uint64_t late, const 
         if (late >> i & 1)
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                      clique->ranks[i].cuda->base.name);
-    return tsr_fail(TSR_ERR_TIMEOUT, "%s did not get to its end in time on %s", call, names);
+    return tsr_fail(TSR_ERR_TIMEOUT, "%s did not finish in time on %s", call, names);
 }
 
 /* Until the last call of each of the devices has taken effect. */

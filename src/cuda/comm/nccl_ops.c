@@ -199,7 +199,7 @@ tsr_status tsr_nccl_enqueue(tsr_comm *base, tsr_device *device, const tsr_op *op
         TSR_TRY(announce(&e, e.collective->as.desc.contributors));
         return issue(&e, call_recv);
     default:
-        status = tsr_fail(TSR_ERR_INVALID, "%s is no collective", tsr_op_kind_name(op->kind));
+        status = tsr_fail(TSR_ERR_INVALID, "%s is not a collective", tsr_op_kind_name(op->kind));
     }
 out:
     return status;

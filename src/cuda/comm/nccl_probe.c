@@ -77,8 +77,7 @@ static tsr_status wait_idle(tsr_cuda_device *cuda, tsr_nccl_clique *clique, uint
         if (clique)
             TSR_TRY(tsr_nccl_clique_poll(clique, cuda->base.index));
         if (tsr_clock_ns() >= deadline_ns)
-            TSR_TRY(tsr_fail(TSR_ERR_TIMEOUT,
-                             "device %s: a first sum by NCCL did not come to its end in time",
+            TSR_TRY(tsr_fail(TSR_ERR_TIMEOUT, "device %s: a first sum by NCCL did not finish in time",
                              cuda->base.name));
         nanosleep(&(struct timespec){.tv_nsec = SLEEP_NS}, NULL);
     }
@@ -99,8 +98,8 @@ static tsr_status compare(probe *t)
                 sum += value_of(other, i);
             if (t->values[i] != sum)
                 return tsr_fail(TSR_ERR_DEVICE,
-                                "device %s: NCCL's sum over %d devices is wrong at element %d; do not use it "
-                                "on this machine",
+                                "device %s: NCCL's sum over %d devices is wrong at element %d; do not use "
+                                "NCCL on this machine",
                                 device->name, t->n_devices, i);
         }
     }

@@ -157,7 +157,7 @@ static tsr_status peer_enqueue(tsr_comm *base, tsr_device *device, const tsr_op 
     case TSR_OP_RECV:
         return enqueue_recv(comm, device->index, &op->recv, stream);
     default:
-        return tsr_fail(TSR_ERR_INVALID, "%s is no collective", tsr_op_kind_name(op->kind));
+        return tsr_fail(TSR_ERR_INVALID, "%s is not a collective", tsr_op_kind_name(op->kind));
     }
 }
 
@@ -191,7 +191,7 @@ static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *d
     peer_collective *c = NULL;
     if (!peer_serves(comm, desc))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "collective '%s' (%s): not all of its devices reach each other's memory",
+                        "collective '%s' (%s): not all of its devices have peer access to each other",
                         desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
     TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
     TSR_TRY(tsr_cuda_collective_init(&c->as, comm, desc));

@@ -141,10 +141,10 @@ static tsr_status try_enable(tsr_cuda_device *cuda, tsr_cuda_device *other, cons
     tsr_status status = enable(cuda, other, can_out);
     if (status != TSR_ERR_DEVICE && status != TSR_ERR_UNSUPPORTED)
         return status;
-    tsr_log(
-        logger, TSR_LOG_WARN,
-        "devices %s and %s: peer access is offered and then refused; their collectives go another way: %s",
-        cuda->base.name, other->base.name, tsr_last_error());
+    tsr_log(logger, TSR_LOG_WARN,
+            "devices %s and %s: the driver offers peer access and then refuses it; their collectives do not "
+            "use it: %s",
+            cuda->base.name, other->base.name, tsr_last_error());
     tsr_fail_clear();
     *can_out = false;
     return TSR_OK;
@@ -168,8 +168,8 @@ static tsr_status test_pair(tsr_cuda_device *one, tsr_cuda_device *other, const 
     *good_out = there && back;
     if (!*good_out)
         tsr_log(logger, TSR_LOG_WARN,
-                "devices %s and %s: the driver offers peer access, but patterns arrive changed; their "
-                "collectives go another way",
+                "devices %s and %s: the driver offers peer access, but test patterns arrive changed; "
+                "their collectives do not use it",
                 one->base.name, other->base.name);
 out:
     return status;

@@ -14,10 +14,9 @@ enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000, POLLS_PER_WATCH = 256 };
 
 static tsr_status fail_hung(const tsr_cuda_device *cuda)
 {
-    return tsr_fail(
-        TSR_ERR_DEVICE_LOST,
-        "device %s: CUDA device %d stopped and was given up; it is unusable until the process restarts",
-        cuda->base.name, cuda->ordinal);
+    return tsr_fail(TSR_ERR_DEVICE_LOST,
+                    "device %s: CUDA device %d does not respond; it is unusable until the process restarts",
+                    cuda->base.name, cuda->ordinal);
 }
 
 tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out)

@@ -139,14 +139,15 @@ static tsr_status choose_memory(tsr_cuda_device *cuda, const tsr_cuda_device_con
         TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&can_manage, cudaDevAttrManagedMemory, cuda->ordinal)));
         if (!can_manage)
             return tsr_fail(TSR_ERR_UNSUPPORTED, "the GPU has no managed memory; open it without managed=1");
-        tsr_log(&cuda->logger, TSR_LOG_WARN,
-                "device %s: managed memory: what exceeds the GPU's own stays with the host and crosses the "
-                "bus page by page on every use",
-                cuda->base.name);
+        tsr_log(
+            &cuda->logger, TSR_LOG_WARN,
+            "device %s: managed memory: pages beyond the GPU's own memory stay in host memory and cross the "
+            "bus on every use",
+            cuda->base.name);
     } else if (!cuda->has_vmm) {
         tsr_log(&cuda->logger, TSR_LOG_INFO,
-                "device %s: the driver offers no virtual memory management for it: the KV region takes all "
-                "of its memory at once",
+                "device %s: the driver has no virtual memory management for this GPU: the KV region is "
+                "allocated whole when it is created",
                 cuda->base.name);
     }
 out:
@@ -178,8 +179,9 @@ static void lower_cap(tsr_cuda_device *cuda, size_t available)
     if (*cap <= available || (may_exceed && *cap != SIZE_MAX))
         return;
     if (*cap != SIZE_MAX)
-        tsr_log(&cuda->logger, TSR_LOG_WARN, "device %s: %s of its GPU are free, not %s; that is its cap now",
-                cuda->base.name, tsr_bytes_text(available, has), tsr_bytes_text(*cap, had));
+        tsr_log(&cuda->logger, TSR_LOG_WARN,
+                "device %s: %s of GPU memory are free, not %s; its cap is lowered to them", cuda->base.name,
+                tsr_bytes_text(available, has), tsr_bytes_text(*cap, had));
     *cap = available;
 }
 

@@ -28,7 +28,7 @@ static bool answered(const probe *p, int ordinal, cudaError_t error, const char 
     if (error == cudaSuccess)
         return true;
     (void)cudaGetLastError();
-    tsr_log(p->logger, TSR_LOG_DEBUG, "GPU %d: %.*s failed (%s); what it tells stays unknown", ordinal,
+    tsr_log(p->logger, TSR_LOG_DEBUG, "GPU %d: %.*s failed (%s); the property stays unknown", ordinal,
             (int)strcspn(call, "("), call, cudaGetErrorString(error));
     return false;
 }

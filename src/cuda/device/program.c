@@ -56,7 +56,7 @@ static tsr_status check_ops(const tsr_cuda_device *cuda, const tsr_op *ops, int 
         if (!collective)
             status = tsr_cuda_op_check(&ops[i]);
         else if (!collective->comm->ops->enqueue && !collective->comm->ops->stage)
-            status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s communicators do not serve CUDA devices",
+            status = tsr_fail(TSR_ERR_UNSUPPORTED, "%s communicators do not support CUDA devices",
                               collective->comm->ops->kind);
         if (status != TSR_OK)
             return tsr_fail_in(status, "device %s: op '%s' (%s)", cuda->base.name,
@@ -205,7 +205,7 @@ static tsr_status capture_all(tsr_device_program *program)
         if (status == TSR_ERR_DEVICE_LOST)
             return status;
         tsr_log(&program->cuda->logger, TSR_LOG_WARN,
-                "device %s: a program runs without a CUDA graph, each step launches its kernels anew: %s",
+                "device %s: a program runs without a CUDA graph; each step launches every kernel: %s",
                 program->cuda->base.name, tsr_last_error());
         tsr_fail_clear();
         return TSR_OK;

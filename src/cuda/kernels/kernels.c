@@ -51,7 +51,7 @@ static tsr_status check_attention(const tsr_op *op)
     const int64_t head_dim = op->attention.kv.head_dim;
     if (head_dim > TSR_MAX_HEAD_DIM)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "op '%s': attention heads of %lld elements; the CUDA kernels take %d",
+                        "op '%s': attention heads of %lld elements; the CUDA kernels take at most %d",
                         op->name ? op->name : "?", (long long)head_dim, TSR_MAX_HEAD_DIM);
     return check_kv(op, &op->attention.kv);
 }

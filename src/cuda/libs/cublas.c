@@ -62,13 +62,13 @@ static tsr_status get_library(tsr_cuda_device *cuda)
     if (status == TSR_OK)
         status = TSR_CUBLAS(&cublas->lt, cublasLtCreate(&cublas->handle));
     if (status == TSR_OK) {
-        tsr_log(
-            &cuda->logger, TSR_LOG_INFO,
-            "device %s: cuBLASLt %zu multiplies F16 and BF16 weights from %lld tokens on, as the reduction "
-            "is not exact",
-            cuda->base.name, cublas->lt.version, (long long)cuda->library_tokens);
+        tsr_log(&cuda->logger, TSR_LOG_INFO,
+                "device %s: cuBLASLt %zu multiplies F16 and BF16 weights from %lld tokens on, since the "
+                "reduction "
+                "is not exact",
+                cuda->base.name, cublas->lt.version, (long long)cuda->library_tokens);
     } else if (status == TSR_ERR_UNSUPPORTED) {
-        tsr_log(&cuda->logger, TSR_LOG_WARN, "device %s: %s; own kernels multiply F16 and BF16 weights",
+        tsr_log(&cuda->logger, TSR_LOG_WARN, "device %s: %s; TSR's own kernels multiply F16 and BF16 weights",
                 cuda->base.name, tsr_last_error());
         tsr_fail_clear();
         cublas->handle = NULL;
@@ -184,7 +184,7 @@ static tsr_status make_gemm(const tsr_cublas *cublas, const tsr_op_mul_mat *op, 
     TSR_TRY(TSR_CUBLAS(lt, cublasLtMatmulAlgoGetHeuristic(cublas->handle, p->desc, p->w, g->x, g->y, g->y,
                                                           preference, 1, &found, &n_found)));
     if (n_found == 0 || found.state != CUBLAS_STATUS_SUCCESS || found.workspaceSize > WORKSPACE_BYTES)
-        TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED, "cuBLASLt has no algorithm for it"));
+        TSR_TRY(tsr_fail(TSR_ERR_UNSUPPORTED, "cuBLASLt has no algorithm for this product"));
     g->algo = found.algo;
 out:
     if (preference)
@@ -242,7 +242,7 @@ static tsr_status add_product(const tsr_cuda_device *cuda, const tsr_op *op, pro
     if (status != TSR_ERR_UNSUPPORTED)
         return tsr_fail_in(status, "op '%s' (%s)", op->name ? op->name : "?", tsr_op_kind_name(op->kind));
     tsr_log(&cuda->logger, TSR_LOG_WARN,
-            "device %s: own kernels multiply '%s' [%lld, %lld] by %lld tokens: %s", cuda->base.name,
+            "device %s: TSR's own kernels multiply '%s' [%lld, %lld] by %lld tokens: %s", cuda->base.name,
             op->name ? op->name : "?", (long long)a->k, (long long)a->n_rows, (long long)a->n_tokens,
             tsr_last_error());
     tsr_fail_clear();

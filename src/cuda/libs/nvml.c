@@ -93,7 +93,7 @@ static void stop(nvml_library *nvml)
 static bool answered(const nvml_library *nvml, int ordinal, nvmlReturn_t result, const char *call)
 {
     if (result != NVML_SUCCESS && result != NVML_ERROR_NOT_SUPPORTED)
-        tsr_log(nvml->logger, TSR_LOG_DEBUG, "GPU %d: %s failed (code %d); what it tells stays unknown",
+        tsr_log(nvml->logger, TSR_LOG_DEBUG, "GPU %d: %s failed (code %d); the property stays unknown",
                 ordinal, call, (int)result);
     return result == NVML_SUCCESS;
 }
@@ -252,8 +252,9 @@ static void add_end(const nvml_library *nvml, tsr_gpu *gpu, const tsr_nvlink_end
     if (gpu->n_nvlink_ends < TSR_MAX_NVLINK_ENDS)
         gpu->nvlink_ends[gpu->n_nvlink_ends++] = *end;
     else
-        tsr_log(nvml->logger, TSR_LOG_DEBUG, "GPU %d: its NVLinks have more than %d ends; one is left out",
-                gpu->ordinal, TSR_MAX_NVLINK_ENDS);
+        tsr_log(nvml->logger, TSR_LOG_DEBUG,
+                "GPU %d: its NVLinks lead to more than %d devices; one is left out", gpu->ordinal,
+                TSR_MAX_NVLINK_ENDS);
 }
 
 /* All active links of a GPU run at one speed. */

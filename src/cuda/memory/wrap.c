@@ -217,8 +217,8 @@ static tsr_status find_mapped(const void *pointer, size_t bytes, const void **ma
     TSR_TRY(TSR_CUDA(cudaHostGetDevicePointer(&first, (void *)pointer, 0)));
     TSR_TRY(TSR_CUDA(cudaHostGetDevicePointer(&last, (unsigned char *)pointer + (bytes - 1), 0)));
     if ((unsigned char *)last - (unsigned char *)first != (ptrdiff_t)(bytes - 1))
-        return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        "%zu bytes of host memory at %p are not in one piece for the GPU", bytes, pointer);
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "%zu bytes of host memory at %p are not contiguous for the GPU",
+                        bytes, pointer);
     *mapped_out = first;
 out:
     return status;
