@@ -1,5 +1,5 @@
-/* What the collectives of communicators that work in streams begin with: a description with arrays of its
- * own. */
+/* The common first member of collectives of communicators that work in streams: a description that owns its
+ * arrays. */
 #ifndef TSR_CUDA_COMM_COLLECTIVE_H
 #define TSR_CUDA_COMM_COLLECTIVE_H
 
@@ -12,11 +12,11 @@ typedef struct tsr_cuda_collective {
     void **partial;
 } tsr_cuda_collective;
 
-/* A copy of `desc`. One that failed is fine to free. */
+/* Copy `desc`. A copy that failed may be freed. */
 tsr_status tsr_cuda_collective_init(tsr_cuda_collective *collective, tsr_comm *comm,
                                     const tsr_collective_desc *desc);
 
-/* As struct tsr_comm_ops has it, for collectives that have nothing else to release. */
+/* collective_destroy() of struct tsr_comm_ops, for collectives that have nothing else to release. */
 void tsr_cuda_collective_destroy(tsr_comm *comm, tsr_collective *collective);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* -- creation -- */
 
-/* What the host and all GPUs see. */
+/* Allocate the memory that the host and all GPUs access. */
 static tsr_status make_shared(tsr_cuda_counters *c, tsr_cuda_device *cuda, int n_words)
 {
     size_t bytes = ((size_t)c->n_devices * (size_t)c->n_devices + (size_t)n_words) * sizeof *c->progress;

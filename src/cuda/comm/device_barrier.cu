@@ -1,5 +1,5 @@
-/* Devices meet and do nothing else: the next kernel or copy on the stream starts when all have come, and
- * reads what the others wrote before. */
+/* The barrier alone: the next kernel or copy on the stream starts when all participants have arrived, and may
+ * read what they wrote before. */
 #include "cuda/comm/device_barrier.cuh"
 
 static __global__ void barrier_kernel(const __grid_constant__ tsr_cuda_barrier barrier)

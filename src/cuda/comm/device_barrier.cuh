@@ -6,11 +6,11 @@
 #include "cuda/comm/device_barrier.h"
 #include "cuda/comm/memory_order.h"
 
-/* Looks between two looks at the abort flag, which lies in host memory and costs a trip over the bus. */
+/* Polls between two reads of the abort flag, which is in host memory and costs a round trip over the bus. */
 enum { TSR_LOOKS_PER_ABORT_LOOK = 256 };
 
-/* Called by all threads of all blocks, TSR_CUDA_MAX_PEERS or more per block: one announces to and waits for
- * each device. */
+/* Called by all threads of all blocks, TSR_CUDA_MAX_PEERS or more threads per block. Each thread announces to
+ * one device and waits for it. */
 TSR_DEVICE void tsr_barrier(const tsr_cuda_barrier &m)
 {
     const int other = (int)threadIdx.x;

@@ -1,15 +1,15 @@
-/* Loads and stores with an order, for kernels that talk to other blocks or to other GPUs through memory.
+/* Ordered loads and stores, for kernels that communicate with other blocks or GPUs through memory.
  *
- * Their scope is the whole system, peers and host included. A flag protocol is: write the data with plain
- * stores, then store the flag with release; the other side loads the flag with acquire until it changes, then
- * reads the data with plain loads (release and acquire patterns, chapter "Memory Consistency Model" of the
- * PTX ISA). Where several threads of a block wrote the data, __syncthreads() comes before the one release
- * store, and after the one acquire load. Relaxed accesses order nothing, but are never torn, merged or kept
- * in a register.
+ * Their scope is the whole system, peers and host included. The protocol of a flag: one side writes the data
+ * with plain stores, then stores the flag with release; the other side loads the flag with acquire until it
+ * changes, then reads the data with plain loads (release and acquire patterns, chapter "Memory Consistency
+ * Model" of the PTX ISA). Where several threads of a block wrote the data, __syncthreads() precedes the one
+ * release store, and follows the one acquire load. Relaxed accesses order nothing, but are never torn, merged
+ * or kept in a register.
  *
  * A loop that waits for another block or GPU must load through one of these functions and call
- * tsr_spin_pause(): on a GPU they are an instruction each; in the simulated machine, where one thread runs at
- * a time, they are where the waiting thread lets others run. */
+ * tsr_spin_pause(). On a GPU each is one instruction. The simulated machine runs one thread at a time, and
+ * switches threads in these functions. */
 #ifndef TSR_CUDA_COMM_MEMORY_ORDER_H
 #define TSR_CUDA_COMM_MEMORY_ORDER_H
 
@@ -20,7 +20,7 @@
 #ifdef __cplusplus
 
 #ifdef TSR_CUDASIM
-#define TSR_LOADED(address) cudasim_loaded(address) /* lets others run if a loop is waiting on `address` */
+#define TSR_LOADED(address) cudasim_loaded(address) /* switches threads if a loop waits for `address` */
 #else
 #define TSR_LOADED(address) ((void)0)
 #endif
@@ -61,7 +61,7 @@
         TSR_STORE_BODY(#order, bits, constraint, host_order)                                    \
     }
 
-/* uint32_t tsr_load_acquire_u32(const uint32_t *address); and so on. `address` is naturally aligned global
+/* uint32_t tsr_load_acquire_u32(const uint32_t *address), and so on. `address` is naturally aligned global
  * memory of this GPU, of a peer, or pinned host memory. */
 TSR_ORDERED_LOAD(acquire, 32, "r", __ATOMIC_ACQUIRE)
 TSR_ORDERED_LOAD(acquire, 64, "l", __ATOMIC_ACQUIRE)
@@ -78,7 +78,7 @@ TSR_ORDERED_STORE(relaxed, 64, "l", __ATOMIC_RELAXED)
 #undef TSR_STORE_BODY
 #undef TSR_LOADED
 
-/* In the body of a waiting loop: leaves memory bandwidth to those who are waited for. */
+/* In the body of a waiting loop: leaves memory bandwidth to the awaited threads. */
 static __device__ __forceinline__ void tsr_spin_pause()
 {
 #if defined(__CUDA_ARCH__)

@@ -1,6 +1,6 @@
-/* A communicator over NCCL: its collectives, its end by an abort, and making it anew; see nccl.h.
+/* A communicator over NCCL: its collectives, its abort, and its reset; see nccl.h.
  *
- * Transfers go through the clique of all devices, sums and gatherings through one of the participants. */
+ * Transfers use the clique of all devices, sums and gathers the clique of their participants. */
 #include "cuda/comm/nccl.h"
 
 #include <stdio.h>
@@ -98,7 +98,7 @@ static tsr_status nccl_poll(tsr_comm *base, tsr_device *device)
     return status;
 }
 
-/* NCCL releases a clique when the graphs with its operations are gone, which are other people's. */
+/* NCCL releases a clique when the graphs with its operations are destroyed, which belong to programs. */
 static void retire(nccl_comm *comm, nccl_group *group)
 {
     if (!group->clique)
@@ -108,7 +108,7 @@ static void retire(nccl_comm *comm, nccl_group *group)
     group->clique = NULL;
 }
 
-/* Calls that have not taken effect do so no more. */
+/* Stop calls that have not taken effect. */
 static void stop_all(nccl_comm *comm)
 {
     for (nccl_group *group = comm->groups; group; group = group->next) {
@@ -129,13 +129,13 @@ out:
     return status;
 }
 
-/* What follows an abort. It may fail, and cannot say so: who uses the communicator next is told. */
+/* After an abort. A failure cannot be returned here: later calls on the communicator return it. */
 static void nccl_reset(tsr_comm *base)
 {
     nccl_comm *comm = (nccl_comm *)base;
     if (!atomic_load(&comm->aborted))
         return;
-    stop_all(comm); /* before anything else is put on the devices' streams */
+    stop_all(comm); /* before anything else is enqueued on the devices' streams */
     comm->broken = make_again(comm, tsr_cuda_counters_reset(&comm->counters));
     if (comm->broken != TSR_OK)
         snprintf(comm->broken_text, sizeof comm->broken_text,
@@ -152,7 +152,7 @@ static uint64_t nccl_missing(tsr_comm *base, const tsr_collective *collective, i
 
 /* -- creation -- */
 
-/* The memory that NCCL took is the devices' again. */
+/* Give the memory that NCCL took back to the devices' caps. */
 static void restore_caps(nccl_comm *comm)
 {
     for (int i = 0; i < comm->base.n_devices; i++) {
@@ -162,7 +162,7 @@ static void restore_caps(nccl_comm *comm)
     }
 }
 
-/* Programs are gone by now, and their graphs with them, so that NCCL releases everything. */
+/* Programs and their graphs are destroyed by now, so NCCL releases everything. */
 static void nccl_destroy(tsr_comm *base)
 {
     nccl_comm *comm = (nccl_comm *)base;
@@ -198,14 +198,14 @@ static const struct tsr_comm_ops nccl_ops = {
     .missing = nccl_missing,
 };
 
-/* What the device has free, its cap not regarded; 0 if it does not tell. */
+/* Free bytes of the device's GPU, without regard to its cap; 0 if unknown. */
 static size_t free_on(tsr_cuda_device *cuda)
 {
     size_t available, total;
     return cuda->base.ops->memory_info(&cuda->base, &available, &total) == TSR_OK ? available : 0;
 }
 
-/* What NCCL has taken is not there for others. `before`: free on each device until then. */
+/* Lower the cap by the memory that NCCL took. `before`: free bytes on each device before. */
 static tsr_status lower_cap(nccl_comm *comm, int i, const size_t *before)
 {
     tsr_cuda_device *cuda = comm->devices[i];
@@ -223,7 +223,7 @@ static tsr_status lower_cap(nccl_comm *comm, int i, const size_t *before)
     return TSR_OK;
 }
 
-/* Two devices on one GPU, by their numbers. */
+/* Find two devices on one GPU, by index. */
 static bool share_gpu(const nccl_comm *comm, int *a_out, int *b_out)
 {
     for (int a = 0; a < comm->base.n_devices; a++)

@@ -1,5 +1,5 @@
-/* One thread per device; see nccl_announce.h. Pinned memory is only written: reading it would cost a trip
- * over the bus before each collective. */
+/* One thread per device; see nccl_announce.h. Pinned memory is only written: reading it would cost a round
+ * trip over the bus before each collective. */
 #include "cuda/comm/nccl_announce.h"
 
 #include "cuda/api/check.h"

@@ -1,5 +1,5 @@
-/* The kernel that tells the host how far a device has come, for messages about those that are late: NCCL does
- * not say. */
+/* The kernel that reports to the host how far a device has come, for messages about late devices: NCCL does
+ * not report it. */
 #ifndef TSR_CUDA_COMM_NCCL_ANNOUNCE_H
 #define TSR_CUDA_COMM_NCCL_ANNOUNCE_H
 

@@ -11,15 +11,14 @@
 
 enum { MAX_RANKS = 64 };
 
-/* Waiting for a call to take effect: NCCL starts a thread for it, which takes some microseconds; what waits
- * for other ranks takes longer, and is looked at less often. */
+/* Waiting for a call to take effect: NCCL starts a thread for it, which takes some microseconds. Calls that
+ * wait for other ranks take longer, and are polled less often. */
 enum { POLLS_BEFORE_SLEEP = 2000, SLEEP_NS = 20000 };
 
-/* Who frees the clique: whichever of its owner and its thread comes last. */
+/* Who frees the clique: the later of its owner and its thread. */
 enum { RUNNING, FINISHED, ABANDONED };
 
-/* The last abort's first step is to stop the calls that have not taken effect;
- * it takes far less than this. */
+/* The last abort first stops the calls that have not taken effect, in far less than this time. */
 #define STOPPING_NS 100000000u
 
 typedef struct clique_rank {
@@ -29,15 +28,15 @@ typedef struct clique_rank {
 } clique_rank;
 
 struct tsr_nccl_clique {
-    tsr_nccl_clique *next; /* the owner's */
+    tsr_nccl_clique *next; /* for the owner's use */
     tsr_nccl_library nccl; /* a copy: the thread may outlive the owner */
     uint64_t members;
     clique_rank ranks[MAX_RANKS]; /* by device */
     pthread_t thread;
-    _Atomic bool asked;     /* to abort */
+    _Atomic bool asked;     /* abort requested */
     _Atomic bool last_call; /* the last rank's abort has begun */
-    _Atomic int state;      /* of the thread */
-    tsr_event changed;      /* any of them */
+    _Atomic int state;      /* of the thread: RUNNING, FINISHED, ABANDONED */
+    tsr_event changed;      /* one of the three has changed */
 };
 
 static tsr_status fail_aborted(const clique_rank *rank)
@@ -79,7 +78,7 @@ static ncclComm_t take(clique_rank *rank)
     return comm;
 }
 
-/* Each call but the last only tells that rank's kernels to end; the last may wait for graphs. */
+/* Each abort but the last only makes that rank's kernels end; the last may wait for graphs. */
 static void *abort_when_asked(void *argument)
 {
     tsr_nccl_clique *clique = argument;
@@ -130,7 +129,7 @@ void tsr_nccl_clique_destroy(tsr_nccl_clique *clique, uint64_t timeout_ns)
 
 /* -- waiting -- */
 
-/* What NCCL says of a rank's last call, and of what runs; `call` is what to blame. */
+/* NCCL's state of a rank's last call and of its running operations; `call` is the name for the message. */
 static tsr_status ask(tsr_nccl_clique *clique, int index, const char *call, bool *in_progress_out)
 {
     const tsr_nccl_library *nccl = &clique->nccl;
@@ -163,7 +162,7 @@ static tsr_status fail_late(const tsr_nccl_clique *clique, uint64_t late, const 
     return tsr_fail(TSR_ERR_TIMEOUT, "%s did not finish in time on %s", call, names);
 }
 
-/* Until the last call of each of the devices has taken effect. */
+/* Wait until the last call of each of the devices has taken effect. */
 static tsr_status wait_until_done(tsr_nccl_clique *clique, uint64_t devices, const char *call,
                                   uint64_t deadline_ns)
 {
@@ -210,7 +209,7 @@ int tsr_nccl_clique_rank(const tsr_nccl_clique *clique, int index)
     return __builtin_popcountll(clique->members & (((uint64_t)1 << index) - 1));
 }
 
-/* The locks of all `devices` are held. */
+/* Call with the locks of all `devices` held. */
 static tsr_status call_in_group(tsr_nccl_clique *clique, uint64_t devices, tsr_nccl_calls calls, void *what)
 {
     const tsr_nccl_library *nccl = &clique->nccl;
@@ -227,7 +226,7 @@ static tsr_status call_in_group(tsr_nccl_clique *clique, uint64_t devices, tsr_n
             if (status != TSR_OK)
                 tsr_fail_in(status, "device %s", clique->ranks[i].cuda->base.name);
         }
-    ncclResult_t ended = nccl->ncclGroupEnd(); /* in any case */
+    ncclResult_t ended = nccl->ncclGroupEnd(); /* also after a failure */
     return status == TSR_OK ? tsr_nccl_result(nccl, NULL, ended, "ncclGroupEnd") : status;
 }
 
@@ -284,7 +283,7 @@ out:
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", rank->cuda->base.name);
 }
 
-/* NCCL starts to connect all ranks, in the background. */
+/* Start connecting all ranks, in the background. */
 static tsr_status join_all(tsr_nccl_clique *clique)
 {
     tsr_status status = TSR_OK;
@@ -297,7 +296,7 @@ static tsr_status join_all(tsr_nccl_clique *clique)
     for (int i = 0; i < MAX_RANKS && status == TSR_OK; i++)
         if (clique->members >> i & 1)
             status = join_one(clique, i, &id);
-    ncclResult_t ended = nccl->ncclGroupEnd(); /* in any case */
+    ncclResult_t ended = nccl->ncclGroupEnd(); /* also after a failure */
     if (status == TSR_OK)
         status = tsr_nccl_result(nccl, NULL, ended, "ncclGroupEnd");
     tsr_cuda_pop_device(previous);

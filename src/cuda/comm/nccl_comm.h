@@ -1,4 +1,4 @@
-/* The state of a communicator over NCCL, which nccl.c makes and ends and nccl_ops.c enqueues with. */
+/* The state of a communicator over NCCL. nccl.c creates and destroys it, nccl_ops.c enqueues with it. */
 #ifndef TSR_CUDA_COMM_NCCL_COMM_H
 #define TSR_CUDA_COMM_NCCL_COMM_H
 
@@ -11,11 +11,11 @@
 
 enum { TSR_NCCL_MAX_RANKS = 64 };
 
-/* The communicators of some devices; they are replaced after an abort. */
+/* The NCCL communicators of some devices; they are replaced after an abort. */
 typedef struct nccl_group {
     struct nccl_group *next;
     uint64_t members;
-    tsr_nccl_clique *clique; /* NULL: could not be made again */
+    tsr_nccl_clique *clique; /* NULL: could not be created again */
 } nccl_group;
 
 typedef struct nccl_comm {
@@ -24,12 +24,12 @@ typedef struct nccl_comm {
     tsr_logger logger;
     uint64_t timeout_ns;
     tsr_cuda_device *devices[TSR_NCCL_MAX_RANKS];
-    size_t taken[TSR_NCCL_MAX_RANKS]; /* what NCCL took of the devices' memory as it connected them */
-    size_t caps[TSR_NCCL_MAX_RANKS];  /* the devices' memory caps as they were; 0: left alone */
+    size_t taken[TSR_NCCL_MAX_RANKS]; /* bytes that NCCL took of the devices' memory when it connected them */
+    size_t caps[TSR_NCCL_MAX_RANKS];  /* the devices' previous memory caps; 0: not changed */
     size_t scratch_bytes;             /* the same on all devices */
-    tsr_cuda_counters counters;       /* [other] collectives with it, see nccl_announce.h */
+    tsr_cuda_counters counters;       /* [other] collectives with `other`, see nccl_announce.h */
     nccl_group *groups;
-    tsr_nccl_clique *retired; /* aborted, and perhaps not released by NCCL yet */
+    tsr_nccl_clique *retired; /* aborted, perhaps not yet released by NCCL */
     _Atomic bool aborted;
     tsr_status broken; /* why there are no communicators any more; TSR_OK: there are */
     char broken_text[512];

@@ -21,7 +21,7 @@ static tsr_status find_functions(tsr_nccl_library *nccl)
 
 #define LIBRARY    "libnccl.so.2"
 
-/* A function that NCCL lacks is left NULL. */
+/* A function of NCCL, or NULL and its name in *missing. */
 static void *find(void *library, const char *name, const char **missing)
 {
     void *found = dlsym(library, name);
@@ -30,8 +30,8 @@ static void *find(void *library, const char *name, const char **missing)
     return found;
 }
 
-/* A process that has NCCL already, a Python one with PyTorch for instance, gets that one: it has the same
- * soname. */
+/* A process that has loaded NCCL already, for instance Python with PyTorch, gets the same library: it has the
+ * same soname. */
 static tsr_status find_functions(tsr_nccl_library *nccl)
 {
     const char *missing = NULL;
@@ -72,7 +72,7 @@ tsr_status tsr_nccl_result(const tsr_nccl_library *nccl, ncclComm_t comm, ncclRe
 {
     if (result == ncclSuccess || result == ncclInProgress)
         return TSR_OK;
-    (void)cudaGetLastError(); /* NCCL's own CUDA calls may have left one */
+    (void)cudaGetLastError(); /* NCCL's own CUDA calls may have left an error */
     const char *words = nccl->ncclGetLastError(comm);
     bool has_words = words && *words;
     return tsr_fail(TSR_ERR_DEVICE, "%.*s failed: %s%s%s", (int)strcspn(call, "("), call,

@@ -1,13 +1,13 @@
-/* NCCL's functions, found at run time, and the way from its results to statuses.
+/* NCCL's functions, found at run time, and the translation of its results to statuses.
  *
  *     tsr_nccl_library nccl;
  *     TSR_TRY(tsr_nccl_library_load(&nccl));
  *     TSR_TRY(TSR_NCCL(&nccl, ncclGetUniqueId(&id)));
  *     TSR_TRY(TSR_NCCL_ON(&nccl, comm, ncclAllReduce(from, to, n, ncclInt64, ncclSum, comm, stream)));
  *
- * On failure the stored sentence names the call and has NCCL's own words; the caller puts the device in
- * front. ncclInProgress counts as success: it is how calls on a non-blocking communicator succeed, and
- * whoever makes them waits for their end (nccl_clique.h). */
+ * On failure the stored sentence names the call and has NCCL's own words; the caller prepends the device.
+ * ncclInProgress counts as success: it is the result of calls on a non-blocking communicator, and the caller
+ * waits for the end of the operation (nccl_clique.h). */
 #ifndef TSR_CUDA_COMM_NCCL_LIBRARY_H
 #define TSR_CUDA_COMM_NCCL_LIBRARY_H
 
@@ -15,12 +15,13 @@
 
 #include "core/status.h"
 
-/* 2.18 is the first whose communicators, in one process, are destroyed only after all of their ranks have
- * come to rest (commReclaim in its src/init.cc); before, a rank's memory could go while others still read
- * it. */
+/* 2.18 is the first version whose communicators, in one process, are destroyed only after all of their ranks
+ * are quiescent (commReclaim in its src/init.cc). Before, a rank's memory could be freed while others still
+ * read it. */
 #define TSR_NCCL_MIN_VERSION NCCL_VERSION(2, 18, 1)
 
-/* Since then several ranks may share a GPU, if the environment variable NCCL_MULTI_RANK_GPU_ENABLE is 1. */
+/* From this version on several ranks may share a GPU, if the environment variable NCCL_MULTI_RANK_GPU_ENABLE
+ * is 1. */
 #define TSR_NCCL_SHARED_GPU_VERSION NCCL_VERSION(2, 30, 0)
 
 #define TSR_NCCL_FUNCTIONS(F) \
@@ -39,17 +40,17 @@
     F(ncclRecv)
 
 typedef struct tsr_nccl_library {
-    int version; /* NCCL_VERSION_CODE's format */
+    int version; /* in the format of NCCL_VERSION_CODE */
 #define TSR_NCCL_MEMBER(name) __typeof__(&name) name;
     TSR_NCCL_FUNCTIONS(TSR_NCCL_MEMBER)
 #undef TSR_NCCL_MEMBER
 } tsr_nccl_library;
 
-/* TSR_ERR_UNSUPPORTED: there is no libnccl.so.2, or it is too old, or lacks a function. The library stays
+/* TSR_ERR_UNSUPPORTED: libnccl.so.2 is not installed, is too old, or lacks a function. The library stays
  * loaded until the process ends, since it has threads of its own. */
 tsr_status tsr_nccl_library_load(tsr_nccl_library *nccl_out);
 
-/* `comm` NULL: none yet. `call` is the call's source text; what follows the name is dropped. */
+/* `comm` NULL: none yet. `call` is the call's source text; only its name is used. */
 tsr_status tsr_nccl_result(const tsr_nccl_library *nccl, ncclComm_t comm, ncclResult_t result,
                            const char *call);
 

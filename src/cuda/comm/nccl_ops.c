@@ -1,12 +1,12 @@
-/* The ops of a stream by NCCL: what a device's program does of a collective.
+/* The ops of a stream by NCCL: a device's part of a collective.
  *
  * An all-reduce is NCCL's sum, in place in the device's partial, and our own kernel that converts it and adds
- * the residual. A device with nothing to add has no such buffer and hands in zeros from its scratch, piece by
- * piece where that is smaller; the other devices cut the same pieces.
+ * the residual. A device without a partial contributes zeros from its scratch, piece by piece where the
+ * scratch is smaller; the other devices cut the same pieces.
  *
- * An all-gather is a broadcast by each device of its part, all in one group. The parts of one row lie side by
- * side where they are wanted; those of several rows go through the scratch and are copied
- * to their columns. */
+ * An all-gather is a broadcast by each device of its part, all in one group. The parts of one row are
+ * received side by side in place. The parts of several rows go through the scratch and are copied to their
+ * columns. */
 #include "cuda/comm/nccl_ops.h"
 
 #include "core/event.h"
@@ -16,16 +16,16 @@
 #include "cuda/comm/nccl_comm.h"
 #include "cuda/kernels/kernels.h"
 
-/* Who enqueues what. */
+/* An op on its way to a stream. */
 typedef struct enqueueing {
     nccl_comm *comm;
     const nccl_collective *collective;
     tsr_cuda_device *cuda;
     cudaStream_t stream;
-    /* of the calls in one group */
+    /* arguments of the calls in one group */
     const void *from;
     void *to;
-    size_t count; /* elements of the reduction; rows of a gathering */
+    size_t count; /* elements of the reduction; rows of a gather */
 } enqueueing;
 
 static tsr_status announce(const enqueueing *e, uint64_t participants)
@@ -53,13 +53,13 @@ static tsr_status call_all_reduce(const tsr_nccl_library *nccl, ncclComm_t comm,
     return TSR_NCCL_ON(nccl, comm, ncclAllReduce(e->from, e->to, e->count, type, ncclSum, comm, e->stream));
 }
 
-/* Whether the sum is made in one piece. */
+/* Whether the sum is computed in one piece. */
 static bool is_whole(const tsr_collective_desc *desc)
 {
     return desc->contributors == desc->participants;
 }
 
-/* `norm`, only where the sum is whole, may be NULL. */
+/* `norm` may be NULL; given only where the sum is whole. */
 static tsr_status enqueue_all_reduce(enqueueing *e, const tsr_op_all_reduce *op, const tsr_op_rms_norm *norm)
 {
     tsr_status status = TSR_OK;
@@ -91,8 +91,8 @@ out:
     return status;
 }
 
-/* Of every participant's part e->count rows, from e->from of this device's own, to blocks one after another
- * at e->to. */
+/* Broadcast e->count rows of every participant's part, from e->from of this device's own, to consecutive
+ * blocks at e->to. */
 static tsr_status call_broadcasts(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
     tsr_status status = TSR_OK;
@@ -112,7 +112,7 @@ out:
     return status;
 }
 
-/* From blocks in the scratch to columns. */
+/* Copy blocks in the scratch to columns. */
 static tsr_status copy_columns(const enqueueing *e, float *y, int64_t n)
 {
     tsr_status status = TSR_OK;
@@ -150,7 +150,7 @@ out:
     return status;
 }
 
-/* To every receiver. */
+/* Send to every receiver. */
 static tsr_status call_sends(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
     tsr_status status = TSR_OK;
@@ -205,7 +205,7 @@ out:
     return status;
 }
 
-/* The kernel that converts the sum normalises it, too. */
+/* The kernel that converts the sum also normalises it. */
 tsr_status tsr_nccl_enqueue_norm(tsr_comm *base, tsr_device *device, const tsr_op *op, const tsr_op *norm,
                                  void *stream, bool *done_out)
 {

@@ -4,7 +4,7 @@
 
 #include "core/comm.h"
 
-/* As tsr_comm_ops has them (core/comm.h). */
+/* The functions of struct tsr_comm_ops (core/comm.h). */
 tsr_status tsr_nccl_enqueue(tsr_comm *comm, tsr_device *device, const tsr_op *op, void *stream);
 tsr_status tsr_nccl_enqueue_norm(tsr_comm *comm, tsr_device *device, const tsr_op *op, const tsr_op *norm,
                                  void *stream, bool *done_out);

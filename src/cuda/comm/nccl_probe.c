@@ -1,4 +1,4 @@
-/* A first sum; see nccl_probe.h. It is made in the devices' scratch, in 64-bit integers that reach into the
+/* A first sum; see nccl_probe.h. It is computed in the devices' scratch, with 64-bit integers that use the
  * upper half. */
 #include "cuda/comm/nccl_probe.h"
 
@@ -19,7 +19,7 @@ typedef struct probe {
     int64_t *values;
 } probe;
 
-/* What device `index` brings. */
+/* Element i of the contribution of device `index`. */
 static int64_t value_of(int index, int64_t i)
 {
     return (i - N_ELEMENTS / 2) * (index + 1) * ((int64_t)1 << 33) + i + index;
@@ -52,7 +52,7 @@ static tsr_status call_sum(const tsr_nccl_library *nccl, ncclComm_t comm, int in
         ncclAllReduce(buffer, buffer, N_ELEMENTS, ncclInt64, ncclSum, comm, t->devices[index]->stream));
 }
 
-/* Whether everything on the device's stream has happened. */
+/* Whether all work on the device's stream has finished. */
 static tsr_status is_idle(tsr_cuda_device *cuda, bool *idle_out)
 {
     cudaError_t error = cudaStreamQuery(cuda->stream);
@@ -62,7 +62,7 @@ static tsr_status is_idle(tsr_cuda_device *cuda, bool *idle_out)
     return *idle_out ? tsr_cuda_result(error, "cudaStreamQuery") : TSR_OK;
 }
 
-/* TSR_ERR_TIMEOUT once the deadline has passed. `clique` NULL: whatever NCCL says. */
+/* TSR_ERR_TIMEOUT once the deadline has passed. `clique` NULL: NCCL's state is ignored. */
 static tsr_status wait_idle(tsr_cuda_device *cuda, tsr_nccl_clique *clique, uint64_t deadline_ns)
 {
     int previous;
@@ -107,7 +107,7 @@ out:
     return status;
 }
 
-/* A device that does not come to rest is given up: releasing its memory would wait for it. */
+/* Give up devices that do not become quiescent: releasing their memory would wait for them. */
 static void give_up(probe *t)
 {
     tsr_nccl_clique_abort(t->clique);

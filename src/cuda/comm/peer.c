@@ -1,4 +1,4 @@
-/* Collectives over peer memory; see peer.h. Meetings are in device_barrier.cu, sums in reduce.cu, counters in
+/* Collectives over peer memory; see peer.h. Barriers are in device_barrier.cu, sums in reduce.cu, counters in
  * counters.c. */
 #include "cuda/comm/peer.h"
 
@@ -12,11 +12,11 @@
 typedef struct peer_comm {
     tsr_comm base;
     bool two_shot;
-    int max_blocks;                               /* of a kernel that meets */
-    tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: can reach nobody */
-    uint64_t reach[TSR_CUDA_MAX_PEERS];           /* whom device i reaches, one bit each */
+    int max_blocks;                               /* of a kernel with a barrier */
+    tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: no access to any other */
+    uint64_t reach[TSR_CUDA_MAX_PEERS];           /* the devices that device i has access to, one bit each */
     tsr_cuda_counters counters;                   /* of barriers: [block][n] sent, then received */
-    uint32_t *aborted;                            /* pinned, beside the counters' progress */
+    uint32_t *aborted;                            /* pinned, after the counters' progress */
 } peer_comm;
 
 typedef struct peer_collective {
@@ -24,8 +24,8 @@ typedef struct peer_collective {
     bool two_shot;
 } peer_collective;
 
-/* A row that one block adds up and normalises is loaded by 512 threads, eight bytes each per part and step;
- * beyond so many loads it is faster to let more blocks add up and one normalise afterwards. */
+/* A row that one block adds up and normalises is loaded by 512 threads, eight bytes each per part and step.
+ * Beyond this number of loads it is faster to let more blocks add up and one normalise afterwards. */
 enum { MAX_ROW_LOADS = 16384 };
 
 /* -- the ops of a stream -- */
@@ -62,7 +62,7 @@ static tsr_cuda_reduction reduction_of(const tsr_op_all_reduce *op)
     return reduction;
 }
 
-/* Which of the parts is this device's; -1: none. */
+/* The index of this device's part; -1: none. */
 static int part_of(const tsr_collective_desc *desc, int device)
 {
     uint64_t bit = (uint64_t)1 << device;
@@ -117,8 +117,7 @@ out:
     return status;
 }
 
-/* A transfer is two barriers: one when the staging buffer holds the data,
- * one when it may be written again. */
+/* A transfer is two barriers: one when the staging buffer holds the data, one when it may be overwritten. */
 static tsr_status enqueue_send(const peer_comm *comm, int self, const tsr_op_send *op, cudaStream_t stream)
 {
     tsr_status status = TSR_OK;
@@ -163,7 +162,7 @@ static tsr_status peer_enqueue(tsr_comm *base, tsr_device *device, const tsr_op 
 
 /* -- collectives -- */
 
-/* Every pair of the participants. */
+/* Whether all pairs of participants have access to each other. */
 static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
 {
     const peer_comm *comm = (const peer_comm *)base;
@@ -173,8 +172,8 @@ static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
     return true;
 }
 
-/* Two devices that add up half each read less than two that add up all. Partials are aligned wherever a
- * program's workspace has them. */
+/* Two devices that add up half each read less than two that add up all. Partials are aligned wherever they
+ * are in a program's workspace. */
 static bool goes_in_two_shots(const peer_comm *comm, const tsr_collective_desc *desc)
 {
     bool can =
@@ -219,7 +218,7 @@ static bool peer_aborted(tsr_comm *base)
 static void peer_reset(tsr_comm *base)
 {
     peer_comm *comm = (peer_comm *)base;
-    (void)tsr_cuda_counters_reset(&comm->counters); /* programs of a device that is lost will not run again */
+    (void)tsr_cuda_counters_reset(&comm->counters); /* programs of a lost device will not run again */
     __atomic_store_n(comm->aborted, 0u, __ATOMIC_SEQ_CST);
 }
 
@@ -264,7 +263,7 @@ static const struct tsr_comm_ops two_shot_ops = {
     .missing = peer_missing,
 };
 
-/* Waiting blocks take at most half of the multiprocessors of a GPU, whoever shares it; device_barrier.h says
+/* Waiting blocks of all devices on a GPU take at most half of its multiprocessors; device_barrier.h says
  * why. */
 static int meeting_blocks(const peer_comm *comm)
 {

@@ -2,24 +2,24 @@
  * one GPU. Everything is kernels and copies in the devices' own streams, so a whole step can be captured into
  * one CUDA graph.
  *
- * An all-reduce is one kernel in one shot: each device says that its partial is ready, waits until all are,
- * and adds up all partials itself. That is the fastest way for messages of a decode step, where latency is
- * all that counts, and the norm that follows fits into the same kernel. In two shots (two_shot.cu) the
- * devices share out the adding and then read each other's sums: for messages of a prompt, where bytes count.
- * Each is a communicator, so that they can be measured against each other (comm/select.h). */
+ * A one-shot all-reduce is one kernel: each device announces that its partial is ready, waits until all are,
+ * and adds up all partials itself. This is the fastest way for messages of a decode step, where only latency
+ * counts, and the norm that follows fits into the same kernel. In two shots (two_shot.cu) each device adds up
+ * a share and then reads the other devices' sums: for messages of a prompt, where bytes count. Each is a
+ * communicator of its own, so that both can be measured (comm/select.h). */
 #ifndef TSR_CUDA_COMM_PEER_H
 #define TSR_CUDA_COMM_PEER_H
 
 #include "core/comm.h"
 
-/* Which devices can read and write each other's memory: reach_out[i] has bit j if i and j both can; it is 0
- * for host devices. Peer access is enabled on the way, and tried with patterns in both directions before it
- * is believed; a pair that fails is logged as a warning, and is no error. */
+/* Which devices can read and write each other's memory: reach_out[i] has bit j if i and j both can; 0 for
+ * host devices. Peer access is enabled, and tested with patterns in both directions before it is used. A pair
+ * that fails is logged as a warning, and is no error. */
 tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
                                uint64_t *reach_out);
 
-/* For CUDA devices, which must outlive it, with devices[i]->index == i, and what the test says of them. It
- * serves collectives whose participants all reach each other. */
+/* For CUDA devices, which must outlive the communicator, with devices[i]->index == i and the `reach` of
+ * tsr_cuda_peers_test(). It supports collectives whose participants all have access to each other. */
 tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const uint64_t *reach,
                                 bool two_shot, tsr_comm **comm_out);
 

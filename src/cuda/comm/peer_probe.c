@@ -1,8 +1,7 @@
-/* Whether devices can work in each other's memory. What the driver says is not enough: behind some IOMMUs and
- * PCIe switches it promises peer access, and transfers then arrive wrong or not at all. So a kernel of each
- * device reads from and writes to the other's memory, its copies read from there, and what arrived is
- * compared.
- */
+/* Tests whether devices can use each other's memory. The driver's answer is not enough: behind some IOMMUs
+ * and PCIe switches it promises peer access, and transfers then arrive wrong or not at all. So a kernel of
+ * each device reads and writes the other's memory, its copies read from there, and the results are
+ * compared. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -14,11 +13,11 @@
 #include "cuda/kernels/kernels.h"
 #include "cuda/memory/vmm.h"
 
-/* In copies a pattern is that many rows, in two halves. */
+/* Copies treat a pattern as PATTERN_ROWS rows, in two halves. */
 enum { PATTERN_ROWS = 64, PATTERN_COLS = 64, PATTERN_FLOATS = PATTERN_ROWS * PATTERN_COLS };
 
-/* More devices than this on one GPU may share a hardware queue, where one that waits stops one that it waits
- * for (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). */
+/* More devices than this on one GPU may share a hardware queue, where a waiting device blocks the one that it
+ * waits for (CUDA_DEVICE_MAX_CONNECTIONS, 8 by default). */
 enum { MAX_PER_GPU = 8 };
 
 static bool is_cuda(const tsr_device *device)
@@ -26,7 +25,7 @@ static bool is_cuda(const tsr_device *device)
     return strcmp(device->ops->kind, "cuda") == 0;
 }
 
-/* `cuda` may use the other's memory from now on: what cudaMalloc gave, and what is mapped. */
+/* Give `cuda` access to the other's memory: cudaMalloc's and mapped memory. */
 static tsr_status enable(tsr_cuda_device *cuda, tsr_cuda_device *other, bool *can_out)
 {
     int previous, can = 0, ordinal = other->ordinal;
@@ -71,7 +70,7 @@ typedef struct copying {
     float *y;
 } copying;
 
-/* As programs gather parts (peer.c): one column of parts after the other. */
+/* Copy as programs gather parts (peer.c): one column of parts after the other. */
 static tsr_status enqueue_copies(void *what)
 {
     enum { WIDTH = PATTERN_COLS / 2 * sizeof(float), PITCH = PATTERN_COLS * sizeof(float) };
@@ -83,7 +82,7 @@ static tsr_status enqueue_copies(void *what)
     return status;
 }
 
-/* By a captured graph, as in programs; where capture is refused, they do without one, too. */
+/* Copy by a captured graph, as in programs; where capture is refused, without one, as in programs. */
 static tsr_status copy_by_graph(tsr_cuda_device *cuda, const float *x, float *y)
 {
     int previous;
@@ -105,14 +104,14 @@ static tsr_status copy_by_graph(tsr_cuda_device *cuda, const float *x, float *y)
     return status;
 }
 
-/* The pattern goes from the one's memory to the other's by the one's kernel, from there to a second place of
- * the other's, and from there back by the one's kernel and, elsewhere, by its copies. */
+/* One's kernel writes the pattern to the other's memory, the other copies it to a second place, and one's
+ * kernel and, elsewhere, its copies read it back. */
 static tsr_status try_pattern(tsr_cuda_device *one, tsr_cuda_device *other, bool *good_out)
 {
     tsr_status status = TSR_OK;
     enum { N = PATTERN_FLOATS, BYTES = N * sizeof(float) };
     float *pattern = NULL, *here = NULL, *there = NULL;
-    /* Of a size that gets the kind of memory that programs work in. */
+    /* A size that gets the kind of memory that programs use. */
     size_t bytes = TSR_MAX((size_t)3 * BYTES, TSR_MAX(one->base.granularity, other->base.granularity));
     TSR_TRY(tsr_mem_array(3 * N, sizeof *pattern, "a test pattern", &pattern));
     TSR_TRY(one->base.ops->alloc(&one->base, bytes, (void **)&here));
@@ -133,8 +132,8 @@ out:
     return status;
 }
 
-/* enable(), but what is refused is an answer: a GPU takes no more than eight peers where there is no
- * NVSwitch, and some systems promise access and then do not grant it. */
+/* enable(), but a refusal is a result: without NVSwitch a GPU takes no more than eight peers, and some
+ * systems promise access and then do not grant it. */
 static tsr_status try_enable(tsr_cuda_device *cuda, tsr_cuda_device *other, const tsr_logger *logger,
                              bool *can_out)
 {

@@ -1,6 +1,6 @@
-/* Sums of several ranks' partials, [n] each, to f32, with a residual and (for the same rows) the norm that
- * follows: for one device alone, and as the one-shot all-reduce between devices that read each other's
- * memory. The pointers travel in the kernel's parameters. */
+/* Sums of several ranks' partials, [n] each, to f32, with a residual and (for the same rows) the following
+ * norm: for one device alone, and as the one-shot all-reduce between devices that read each other's memory.
+ * The pointers are kernel parameters. */
 #include "cuda/comm/device_barrier.cuh"
 #include "cuda/comm/reduce.cuh"
 #include "cuda/kernels/rms_norm.cuh"
@@ -24,7 +24,7 @@ __global__ void reduce_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
         tsr_store_sum<V>(reduction, i, tsr_sum_of_parts<Partial, V>(reduction, i));
 }
 
-/* One block per row, in the order of rms_norm.cu. Every thread reads again just what it wrote itself. */
+/* One block per row, in the order of rms_norm.cu. Every thread reads again only its own results. */
 template <typename Partial>
 __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_barrier barrier,
                                    const __grid_constant__ tsr_cuda_reduction reduction,
@@ -49,7 +49,7 @@ __global__ void reduce_norm_kernel(const __grid_constant__ tsr_cuda_barrier barr
 
 /* -- launchers -- */
 
-/* Whether every access of a pack is aligned, and nothing is left over. */
+/* Whether every access of a pack is aligned, and no elements remain. */
 static bool can_pack(const tsr_cuda_reduction *reduction, int pack)
 {
     const size_t part_bytes = 16, value_bytes = (size_t)pack * sizeof(float);

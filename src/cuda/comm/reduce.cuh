@@ -1,10 +1,10 @@
-/* Reading ranks' partials and adding them up: what the all-reduce kernels share. */
+/* Reading ranks' partials and adding them up, for all all-reduce kernels. */
 #ifndef TSR_CUDA_COMM_REDUCE_CUH
 #define TSR_CUDA_COMM_REDUCE_CUH
 
 #include "cuda/kernels/common.cuh"
 
-/* V neighbouring elements, loaded and stored at once. */
+/* V neighbouring elements, loaded and stored together. */
 template <typename T, int V> struct alignas(V * sizeof(T)) tsr_pack {
     T at[V];
 };
@@ -14,8 +14,8 @@ struct tsr_bfloat {
     uint16_t bits;
 };
 
-/* In what partials of a type are added up, how the sum is stored beside them,
- * and the f32 that comes of it. */
+/* The type in which partials of a type are added up, the type in which the sum is stored in a partial, and
+ * its conversion to f32. */
 TSR_DEVICE int64_t tsr_part_to_add(int64_t part)
 {
     return part;
@@ -51,7 +51,7 @@ template <> struct tsr_sum_of<float> {
     }
 };
 
-/* Rounded once, so that what is stored loses nothing more. */
+/* Rounded once, so storing it is exact. */
 template <> struct tsr_sum_of<tsr_bfloat> {
     typedef float sum;
     typedef tsr_bfloat stored;
@@ -61,8 +61,8 @@ template <> struct tsr_sum_of<tsr_bfloat> {
     }
 };
 
-/* Pack i of the sum, parts in order (which matters to floats only). Several parts' loads are under way at
- * once: from another GPU each takes the better part of a microsecond. */
+/* Pack i of the sum, parts in order (the order matters to floats only). The loads of several parts are in
+ * flight together: from another GPU each takes the better part of a microsecond. */
 template <typename Partial, int V>
 TSR_DEVICE tsr_pack<float, V> tsr_sum_of_parts(const tsr_cuda_reduction &reduction, int64_t i)
 {

@@ -1,9 +1,9 @@
 /* Staging collectives through host memory; see staged.h.
  *
- * Pinned memory of a program: a copy of each partial buffer, one block for what a send publishes, and one for
- * results. Partials are told apart by their device addresses, so their copies are reused exactly as the
- * buffers are, which src/graph/lower/slots.h has proved safe. The other two belong to one collective at a
- * time, because the stream is waited for between them. */
+ * Pinned memory of a program: a copy of each partial buffer, one block for the data of sends, and one for
+ * results. Partials are identified by their device addresses, so their copies are reused exactly as the
+ * buffers are, which src/graph/lower/slots.h has proved safe. The other two blocks belong to one collective
+ * at a time, because the host waits for the stream in between. */
 #include "cuda/comm/staged.h"
 
 #include "core/mem.h"
@@ -18,7 +18,7 @@ bool tsr_cuda_is_staged(const tsr_op *op)
 }
 
 /* The device's buffer that the other ranks read: its address in the device's memory (of a send, its staging
- * buffer, which the GPU never touches here) and its size. Bytes 0: it has none. */
+ * buffer, which the GPU never touches here) and its size. Bytes 0: none. */
 static void partial_of(const tsr_collective_desc *desc, int index, const void **partial_out,
                        size_t *bytes_out)
 {
@@ -34,7 +34,7 @@ static void partial_of(const tsr_collective_desc *desc, int index, const void **
     *bytes_out = contributes && desc->partial[index] ? n * size : 0;
 }
 
-/* Device pointers and sizes; the host's come when the pinned memory is there. */
+/* Device pointers and sizes; host pointers follow when the pinned memory is allocated. */
 static tsr_cuda_staged describe(const tsr_op *op, int index)
 {
     tsr_cuda_staged s = {.op = *op};
@@ -65,7 +65,7 @@ static tsr_cuda_staged describe(const tsr_op *op, int index)
     return s;
 }
 
-/* Where one partial is copied to. */
+/* The copy of one partial. */
 typedef struct copy_place {
     const void *partial;
     size_t bytes, offset;
@@ -115,7 +115,7 @@ static void plan_memory(staging_plan *plan, const tsr_cuda_staged *staged, int n
     plan->result_offset = append(&plan->bytes, plan->result_bytes);
 }
 
-/* Put the host pointers into one staged op, and tell the collective where this device's part is. */
+/* Store the host pointers in one staged op, and the address of this device's part in the collective. */
 static void connect(tsr_cuda_staged *s, staging_plan *plan, unsigned char *pinned, int index)
 {
     tsr_collective *collective = tsr_op_collective(&s->op);

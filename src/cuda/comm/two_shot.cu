@@ -1,18 +1,17 @@
 /* The two-shot all-reduce between devices that read each other's memory, for messages so large that bytes
  * count: a reduce-scatter, in which each contributor adds up its share of the elements, and an all-gather of
- * the sums. Each device reads 1/P of every partial and then n f32, where in one shot it reads P whole
- * partials.
+ * the sums. Each device reads 1/P of every partial and then n f32; in one shot it reads P whole partials.
  *
- * Elements are handled in tiles. A contributor's share is a range of tiles, and the sums of a tile, as f32 or
- * of BF16 in their own type, lie at the front of the tile's own bytes in its owner's partial. Only the owner
- * reads that tile of its partial in the first kernel, in one block, and that block has read all of it before
- * it writes. */
+ * Elements are handled in tiles. A contributor's share is a range of tiles. The sums of a tile, as f32 or for
+ * BF16 in their own type, are stored at the front of the tile's own bytes in its owner's partial. Only the
+ * owner reads that tile of its partial in the first kernel, in one block, and that block has read all of it
+ * before it writes. */
 #include "cuda/comm/device_barrier.cuh"
 #include "cuda/comm/reduce.cuh"
 
 enum { TILE_THREADS = 512 };
 
-/* Elements of a thread: 8 bytes at least, for loads over a link. */
+/* Elements per thread: at least 8 bytes, for loads over a link. */
 template <typename Partial> struct shot {
     static constexpr int pack = sizeof(Partial) < sizeof(float) ? 4 : 2;
     static constexpr int tile = pack * TILE_THREADS;
@@ -24,7 +23,7 @@ TSR_DEVICE int64_t first_tile(int64_t n_tiles, int part, int n_parts)
     return n_tiles * part / n_parts;
 }
 
-/* The sums of tile `tile`, in the partial of the one who makes them. */
+/* The sums of tile `tile`, in the partial of the device that computes them. */
 template <typename Partial>
 TSR_DEVICE typename shot<Partial>::stored *sums_of_tile(const tsr_cuda_reduction &reduction, int owner,
                                                         int64_t tile)
@@ -40,7 +39,7 @@ TSR_DEVICE void store_sum(float *to, float sum)
 
 TSR_DEVICE void store_sum(tsr_bfloat *to, float sum)
 {
-    to->bits = tsr_bfloat_from_f32(sum); /* it is rounded already */
+    to->bits = tsr_bfloat_from_f32(sum); /* rounded already */
 }
 
 template <typename Partial>
@@ -62,7 +61,7 @@ __global__ void reduce_share_kernel(const __grid_constant__ tsr_cuda_barrier bar
             sum = tsr_sum_of_parts<Partial, PACK>(reduction, i / PACK);
         for (int v = 0; left < PACK && v < left; v++)
             sum.at[v] = tsr_sum_of_parts<Partial, 1>(reduction, i + v).at[0];
-        __syncthreads(); /* everybody has read this tile of our own partial */
+        __syncthreads(); /* all threads have read this tile of our own partial */
         stored *sums = sums_of_tile<Partial>(reduction, part, t) + PACK * threadIdx.x;
         tsr_pack<stored, PACK> rounded;
         TSR_UNROLL
