@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-/* Those of which cudaError_t's documentation says that they leave the process in an inconsistent state, that
- * further work returns the same error, or that the context is gone (CUDA Runtime API 13.0, "Data types used
- * by CUDA Runtime"; CUresult's says the same of the same numbers), and memory errors that the hardware could
- * not correct, after which the driver ends the context's work (NVIDIA, "GPU Memory Error Management"). By
- * number where an older toolkit has no name. */
+/* Errors of which cudaError_t's documentation says that they leave the process in an inconsistent state, that
+ * further work returns the same error, or that the context is destroyed (CUDA Runtime API 13.0, "Data types
+ * used by CUDA Runtime"; CUresult's documentation says the same of the same numbers), and memory errors that
+ * the hardware could not correct, after which the driver ends the context's work (NVIDIA, "GPU Memory Error
+ * Management"). By number where an older toolkit has no name. */
 bool tsr_cuda_is_sticky(cudaError_t error)
 {
     enum { CONTAINED = 226, TENSOR_MEMORY_LEAK = 721, MPS_CLIENT_TERMINATED = 810, EXTERNAL_DEVICE = 911 };
@@ -41,7 +41,7 @@ static tsr_status status_of(cudaError_t error)
         return TSR_ERR_MEMORY;
     case cudaErrorNotSupported:
     case cudaErrorInsufficientDriver:
-    case cudaErrorInvalidDeviceFunction: /* both: this GPU is not among those built for */
+    case cudaErrorInvalidDeviceFunction: /* both: the library was not built for this GPU */
     case cudaErrorNoKernelImageForDevice:
     case cudaErrorPeerAccessUnsupported:
         return TSR_ERR_UNSUPPORTED;
@@ -53,8 +53,8 @@ static tsr_status status_of(cudaError_t error)
     }
 }
 
-/* The unknown error may be a call's own, or what all calls return once a GPU has fallen off the bus; then
- * asking the context anything fails, too. */
+/* The unknown error may be a call's own, or the error of all calls once a GPU has fallen off the bus. In the
+ * second case any query of the context fails, too. */
 static bool is_lost(cudaError_t error)
 {
     size_t available, total;
@@ -76,7 +76,7 @@ static tsr_status fail_with(cudaError_t error, const char *call)
     int device = -1;
     if (cudaGetDevice(&device) != cudaSuccess)
         device = -1;
-    (void)cudaGetLastError(); /* clears it; sticky errors stay, which is what sticky means */
+    (void)cudaGetLastError(); /* clears it; sticky errors stay */
     return tsr_fail(status, "CUDA device %d: %.*s failed: %s (%s)%s", device, name_length(call), call,
                     cudaGetErrorString(error), cudaGetErrorName(error),
                     status == TSR_ERR_DEVICE_LOST ? "; the device is unusable until the process restarts"

@@ -3,7 +3,7 @@
 
 #include "cuda/api/check.h"
 
-/* The version whose form of a call is wanted: all of these are as they were introduced. */
+/* The requested version of the calls; none has changed since it was introduced. */
 enum { CALLS_VERSION = 12000 };
 
 static tsr_status find_call(const char *name, void *pointer_out)

@@ -30,10 +30,10 @@ typedef struct tsr_cuda_driver {
 /* TSR_ERR_UNSUPPORTED if the driver lacks one of them. */
 tsr_status tsr_cuda_driver_load(tsr_cuda_driver *driver_out);
 
-/* What memory of a device is created with. */
+/* The properties of a device's physical memory. */
 CUmemAllocationProp tsr_cuda_memory_prop(int ordinal);
 
-/* Bytes in which the device's virtual memory can be mapped; 0 if it has none. */
+/* Granularity in bytes of the device's virtual memory; 0 if it has none. */
 tsr_status tsr_cuda_granularity(const tsr_cuda_driver *driver, int ordinal, size_t *bytes_out);
 
 #endif

@@ -1,6 +1,6 @@
-/* How kernels are started and how they name dynamic shared memory: the two places where CUDA C++ has syntax
- * that a host compiler does not know. Everything else in a .cu file compiles twice, by nvcc for the GPU and
- * by the host compiler (TSR_CUDASIM) against tests/cudasim, which runs kernels without one.
+/* How kernels are launched and how they name dynamic shared memory: the two places where CUDA C++ has syntax
+ * that a host compiler does not accept. Everything else in a .cu file compiles twice, by nvcc for the GPU and
+ * by the host compiler (TSR_CUDASIM) against tests/cudasim, which runs kernels without a GPU.
  *
  *     __global__ void scale(float *y, int64_t n, float factor);
  *
@@ -11,8 +11,8 @@
  * call; too few or too many do not compile. The value is the launch's own error (bad configuration, a lost
  * context), also left for cudaGetLastError() as by <<<>>>; pass it to TSR_CUDA (check.h).
  *
- * A kernel that is launched somewhere is thereby in the list of those that tsr_cuda_kernels_load()
- * (kernels.h) loads onto a GPU before anything runs there. */
+ * TSR_LAUNCH also registers the kernel in the list that tsr_cuda_kernels_load() (kernels.h) loads onto a GPU
+ * before anything runs there. */
 #ifndef TSR_CUDA_API_LAUNCH_H
 #define TSR_CUDA_API_LAUNCH_H
 
@@ -36,7 +36,8 @@
 #define TSR_LAUNCH(kernel, grid, block, shared_bytes, stream, ...) \
     tsr_launch<(kernel)>(#kernel, grid, block, shared_bytes, stream __VA_OPT__(, ) __VA_ARGS__)
 
-/* The list of kernels, made before main() by their entries' constructors and never changed afterwards. */
+/* The list of kernels, built before main() by the constructors of its entries and never changed
+ * afterwards. */
 struct tsr_kernel_entry {
     const void *function;
     const tsr_kernel_entry *next;
@@ -71,7 +72,7 @@ template <auto KERNEL, typename... Args>
 static inline cudaError_t tsr_launch(const char *name, dim3 grid, dim3 block, size_t shared_bytes,
                                      cudaStream_t stream, Args... args)
 {
-    (void)&tsr_kernel_use<KERNEL>::entry; /* which makes there be one */
+    (void)&tsr_kernel_use<KERNEL>::entry; /* instantiates the entry */
     return tsr_launch_exact(name, KERNEL, grid, block, shared_bytes, stream, args...);
 }
 

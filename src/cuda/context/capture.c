@@ -1,10 +1,10 @@
-/* From launches to a graph; see capture.h. */
+/* Capturing launches into a graph; see capture.h. */
 #include "cuda/context/capture.h"
 
 #include "cuda/api/check.h"
 #include "cuda/context/context.h"
 
-/* Instantiated and uploaded now, so that the first launch is as fast as the others. */
+/* Instantiated and uploaded here, so that the first launch is as fast as later ones. */
 static tsr_status make_executable(const tsr_cuda_device *cuda, cudaGraph_t graph, cudaGraphExec_t *graph_out)
 {
     tsr_status status = TSR_OK;
@@ -19,7 +19,8 @@ out:
     return status;
 }
 
-/* Relaxed: this thread makes no call that a capture forbids, and what other threads do is not our affair. */
+/* Relaxed mode: this thread makes no call that a capture forbids, and the calls of other threads do not
+ * matter. */
 tsr_status tsr_cuda_capture(tsr_cuda_device *cuda, tsr_status (*enqueue)(void *what), void *what,
                             cudaGraphExec_t *graph_out)
 {
@@ -29,7 +30,7 @@ tsr_status tsr_cuda_capture(tsr_cuda_device *cuda, tsr_status (*enqueue)(void *w
     if (status != TSR_OK)
         return status;
     status = enqueue(what);
-    cudaError_t ended = cudaStreamEndCapture(cuda->stream, &graph); /* in any case */
+    cudaError_t ended = cudaStreamEndCapture(cuda->stream, &graph); /* also after a failure */
     if (status == TSR_OK)
         status = tsr_cuda_result(ended, "cudaStreamEndCapture");
     (void)cudaGetLastError();

@@ -1,4 +1,4 @@
-/* From launches to a CUDA graph. */
+/* Capturing launches into a CUDA graph. */
 #ifndef TSR_CUDA_CONTEXT_CAPTURE_H
 #define TSR_CUDA_CONTEXT_CAPTURE_H
 
@@ -8,8 +8,8 @@
 
 struct tsr_cuda_device;
 
-/* Capture what `enqueue` puts on `stream` into a graph that is ready to be launched; NULL on failure. The
- * device is current. The caller's cudaGraphExecDestroy(). */
+/* Capture what `enqueue` enqueues on `stream` into a graph that is ready to be launched; NULL on failure. The
+ * device is current. The caller owns the graph (cudaGraphExecDestroy()). */
 tsr_status tsr_cuda_capture(struct tsr_cuda_device *cuda, tsr_status (*enqueue)(void *what), void *what,
                             cudaGraphExec_t *graph_out);
 

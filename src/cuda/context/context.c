@@ -8,8 +8,8 @@
 #include "core/event.h"
 #include "cuda/api/check.h"
 
-/* A GPU is usually done within this many looks; then the thread sleeps between looks, each a system call's
- * worth of time apart. Every so many looks it asks whether the other devices are well. */
+/* A GPU usually finishes within POLLS_BEFORE_SLEEP polls; then the thread sleeps between polls. Every
+ * POLLS_PER_WATCH polls it checks the other devices for faults. */
 enum { POLLS_BEFORE_SLEEP = 20000, SLEEP_NS = 20000, POLLS_PER_WATCH = 256 };
 
 static tsr_status fail_hung(const tsr_cuda_device *cuda)
@@ -80,7 +80,7 @@ tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event)
             return TSR_OK;
         if (error != cudaErrorNotReady)
             return tsr_cuda_result(error, "cudaEventQuery");
-        (void)cudaGetLastError(); /* "not ready" counts as an error there */
+        (void)cudaGetLastError(); /* "not ready" counts as an error */
         if (atomic_load(&cuda->hung))
             return fail_hung(cuda);
         if (cuda->watched && polls % POLLS_PER_WATCH == POLLS_PER_WATCH - 1) {

@@ -1,12 +1,13 @@
-/* Inside src/cuda: what a CUDA device consists of, and how a call enters and leaves it. Every part of a
- * device (memory, programs, communicators) works on this struct, so this file knows none of them.
+/* The structure of a CUDA device, and how a call enters and leaves the device. Inside src/cuda only. Every
+ * part of a device (memory, programs, communicators) works on this struct, so this file includes none of
+ * them.
  *
- * There are two streams. `stream` is for programs, which the device's own host thread enqueues; what any
- * other thread puts there it waits for (tsr_cuda_drain) before it leaves. `copies` is for everything else:
- * uploads, downloads, zeroing. A call from outside first waits until the host thread has nothing to do, which
- * it has only when `stream` is empty, so what is then put on `copies` comes after all programs; and `stream`
- * waits for `copies` before the next program (copies_pending). Hence no two host threads ever use a device's
- * CUDA objects at once, but for the uploads of struct tsr_device's n_uploaders. */
+ * There are two streams. `stream` is for programs, which the device's own host thread enqueues. Any other
+ * thread that enqueues on it waits for it (tsr_cuda_drain) before it leaves. `copies` is for everything else:
+ * uploads, downloads, zeroing. A call from outside first waits until the host thread has no jobs, which
+ * implies that `stream` is empty, so work that is then enqueued on `copies` follows all programs; and
+ * `stream` waits for `copies` before the next program (copies_pending). Hence no two host threads use a
+ * device's CUDA objects at the same time, except for the uploads of struct tsr_device's n_uploaders. */
 #ifndef TSR_CUDA_CONTEXT_CONTEXT_H
 #define TSR_CUDA_CONTEXT_CONTEXT_H
 
@@ -25,13 +26,13 @@ struct tsr_comm;
 struct tsr_cublas;
 struct tsr_cuda_range;
 
-/* More GPUs than this in one machine get no peer access. */
+/* With more GPUs than this in one machine, the others get no peer access. */
 enum { TSR_CUDA_MAX_GPUS = 64 };
 
-/* Why the programs launched since the last synchronize ended, if not well; first one stays. */
+/* Why programs launched since the last synchronize failed; the first failure stays. */
 typedef struct tsr_cuda_outcome {
     tsr_status status;
-    bool aborted; /* only because the communicator was: another device knows the cause */
+    bool aborted; /* only because the communicator was aborted: another device has the cause */
     char text[512];
 } tsr_cuda_outcome;
 
@@ -45,28 +46,29 @@ typedef struct tsr_cuda_device {
     tsr_cuda_driver driver;
     bool has_vmm;                  /* virtual memory management; without it a reservation is plain memory */
     struct tsr_cuda_range *ranges; /* mapped memory, and reservations (memory/vmm.h) */
-    uint64_t peers;                /* GPUs that may use the shared ones, one bit per ordinal */
+    uint64_t peers;                /* GPUs that may use shared ranges, one bit per ordinal */
     tsr_cuda_wrapping wrapping;
-    int64_t library_tokens;    /* from how many on cuBLASLt may multiply (libs/cublas.h); 0: never */
-    struct tsr_cublas *cublas; /* NULL: nothing has asked for it */
+    int64_t library_tokens;    /* from this number on cuBLASLt may multiply (libs/cublas.h); 0: never */
+    struct tsr_cublas *cublas; /* NULL: not requested yet */
 
     cudaStream_t stream;
-    cudaEvent_t done; /* for waiting until it is empty */
+    cudaEvent_t done; /* for waiting until `stream` is empty */
     cudaStream_t copies;
-    cudaEvent_t copied; /* likewise */
+    cudaEvent_t copied; /* for waiting until `copies` is empty */
     _Atomic bool copies_pending;
     int *fault;      /* device memory: range faults, see kernels.h */
     int *fault_copy; /* pinned: */
     tsr_pool_block *fault_block;
-    tsr_pool *pinned; /* host memory that the GPU's copies and kernels reach */
+    tsr_pool *pinned; /* host memory that the GPU's copies and kernels can access */
     char pinned_name[64];
     tsr_cuda_ring ring;
     tsr_cuda_worker *worker;
 
-    struct tsr_comm *watched; /* asked for failures while enqueued work is waited for; NULL = none */
-    _Atomic bool hung;        /* gave up waiting for it: only its memory on the host is released any more */
-    bool overdue;             /* a deadline has passed since the device last came to rest */
-    _Atomic(tsr_device_program *) running; /* and the op it waits for, for messages */
+    struct tsr_comm *watched; /* polled for failures while enqueued work is waited for; NULL = none */
+    _Atomic bool hung;        /* the device was given up: only its host memory is still released */
+    bool overdue;             /* a deadline has passed since the device was last quiescent */
+    _Atomic(tsr_device_program *) running; /* the running program and the op that it waits for, for
+                                            * messages */
     _Atomic int running_op;
     tsr_cuda_outcome outcome; /* written by the host thread, read after waiting for it */
 } tsr_cuda_device;
@@ -76,29 +78,29 @@ static inline tsr_cuda_device *tsr_cuda(tsr_device *device)
     return (tsr_cuda_device *)device; /* base is its first member */
 }
 
-/* Begin of every call from outside: wait for the device's host thread, make the device current, and let
+/* The start of every call from outside: wait for the device's host thread, make the device current, and let
  * `stream` wait for `copies`. Ends with tsr_cuda_leave(), which is not called when this fails. */
 tsr_status tsr_cuda_enter(tsr_cuda_device *cuda, int *previous_out);
 void tsr_cuda_leave(int previous);
 
-/* The same for calls that put nothing on `stream`. */
+/* tsr_cuda_enter() for calls that enqueue nothing on `stream`. */
 tsr_status tsr_cuda_enter_to_copy(tsr_cuda_device *cuda, int *previous_out);
 
-/* Let `stream` wait for what was put on `copies`, if anything was. */
+/* Let `stream` wait for pending work on `copies`. */
 tsr_status tsr_cuda_join_copies(tsr_cuda_device *cuda);
 
-/* The same for calls that only release something: they go on where they can, and store no sentence, since
- * they often run after a failure whose sentence is still wanted. False for a device that was given up:
- * releasing would wait for it. */
+/* tsr_cuda_enter() for calls that only release: they continue after failures where possible, and store no
+ * sentence, since they often run after a failure whose sentence is still needed. False for a device that was
+ * given up: releasing would wait for it. */
 bool tsr_cuda_enter_to_release(tsr_cuda_device *cuda, int *previous_out);
 
-/* As tsr_cuda_quiesce(), for them: what fails is not told, and the stored sentence stays. */
+/* tsr_cuda_quiesce() for calls that only release: failures are ignored, and the stored sentence stays. */
 void tsr_cuda_quiesce_to_release(tsr_cuda_device *cuda);
 
 /* Poll until the event has happened; TSR_ERR_DEVICE_LOST once `hung` is set. */
 tsr_status tsr_cuda_wait_event(tsr_cuda_device *cuda, cudaEvent_t event);
 
-/* Wait until everything on `stream` has happened; on both streams. */
+/* Wait until all work on `stream` has finished; on both streams. */
 tsr_status tsr_cuda_drain(tsr_cuda_device *cuda);
 tsr_status tsr_cuda_quiesce(tsr_cuda_device *cuda);
 

@@ -1,5 +1,5 @@
-/* The ring of pinned buffers that copies between host and device memory go through; memory/upload.h says
- * why there is one. */
+/* The ring of pinned buffers for copies between host and device memory; memory/upload.h says why there is
+ * one. */
 #ifndef TSR_CUDA_CONTEXT_RING_H
 #define TSR_CUDA_CONTEXT_RING_H
 
@@ -13,16 +13,16 @@
 enum {
     TSR_CUDA_SLOT_BYTES = 4 << 20,
     TSR_CUDA_UPLOADERS = 4, /* at about 10 GB/s a core, most of a PCIe 5 x16 link (63 GB/s) */
-    /* each thread fills one while one of its own is on the bus */
+    /* each thread fills one slot while another one is on the bus */
     TSR_CUDA_RING_SLOTS = 2 * TSR_CUDA_UPLOADERS,
-    TSR_CUDA_KEPT_SLOTS = 1 /* that keep their memory when nothing is being loaded */
+    TSR_CUDA_KEPT_SLOTS = 1 /* slots that keep their memory after loading */
 };
 
 typedef struct tsr_cuda_slot {
-    tsr_pool_block *block; /* of the pinned pool; NULL: it has no memory yet */
+    tsr_pool_block *block; /* of the pinned pool; NULL: no memory yet */
     unsigned char *data;   /* the block's */
     cudaEvent_t done;
-    bool busy;          /* until `done` has happened */
+    bool busy;          /* until `done` has completed */
     _Atomic bool taken; /* by the thread that fills or empties it */
 } tsr_cuda_slot;
 

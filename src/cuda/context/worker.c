@@ -14,7 +14,7 @@ struct tsr_cuda_worker {
         void (*run)(void *argument);
         void *argument;
     } jobs[TSR_CUDA_MAX_JOBS];
-    _Atomic uint64_t submitted; /* jobs ever; written by the submitter */
+    _Atomic uint64_t submitted; /* jobs in total; written by the submitter */
     _Atomic uint64_t finished;  /* written by the thread */
     _Atomic bool quit;
     tsr_event more, less; /* submitted (or quit) and finished have changed */
@@ -39,7 +39,7 @@ static void *work(void *argument)
         tsr_event_wait(&worker->more, has_work, worker, worker->polls, TSR_FOREVER);
         uint64_t next = atomic_load(&worker->finished);
         if (next == atomic_load(&worker->submitted))
-            return NULL; /* told to quit, and nothing is left */
+            return NULL; /* asked to quit, and the queue is empty */
         worker->jobs[next % TSR_CUDA_MAX_JOBS].run(worker->jobs[next % TSR_CUDA_MAX_JOBS].argument);
         atomic_store(&worker->finished, next + 1);
         tsr_event_notify(&worker->less);

@@ -1,4 +1,4 @@
-/* The host thread of a CUDA device: it runs jobs one after another, so that launching on many devices costs
+/* The host thread of a CUDA device. It runs jobs one after another, so that launching on many devices costs
  * the caller one queue entry each, and so that a program may wait on the host in its middle (for a collective
  * that is staged through host memory) without stopping the caller.
  *
@@ -15,16 +15,16 @@ typedef struct tsr_cuda_worker tsr_cuda_worker;
 
 enum { TSR_CUDA_MAX_JOBS = 64 }; /* submitted and not finished */
 
-/* `polls`: looks of the thread, and of who waits for it, before they sleep. TSR_ERR_MEMORY. */
+/* `polls`: how often the thread, and a thread that waits for it, polls before it sleeps. TSR_ERR_MEMORY. */
 tsr_status tsr_cuda_worker_create(int polls, tsr_cuda_worker **worker_out);
 
 /* Finishes the queued jobs first. NULL is fine. */
 void tsr_cuda_worker_destroy(tsr_cuda_worker *worker);
 
-/* `argument` must live until the job has finished. TSR_ERR_FULL. */
+/* `argument` must stay valid until the job has finished. TSR_ERR_FULL. */
 tsr_status tsr_cuda_worker_submit(tsr_cuda_worker *worker, void (*job)(void *argument), void *argument);
 
-/* Until everything submitted has finished; false if the deadline (tsr_clock_ns()) passes first. */
+/* Wait until all submitted jobs have finished; false if the deadline (tsr_clock_ns()) passes first. */
 bool tsr_cuda_worker_wait(tsr_cuda_worker *worker, uint64_t deadline_ns);
 
 #endif

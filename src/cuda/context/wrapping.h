@@ -1,4 +1,4 @@
-/* What a device has wrapped of the host's memory, and what it can do there (memory/wrap.h). */
+/* The host memory that a device has wrapped, and its abilities to read host memory (memory/wrap.h). */
 #ifndef TSR_CUDA_CONTEXT_WRAPPING_H
 #define TSR_CUDA_CONTEXT_WRAPPING_H
 
@@ -12,7 +12,7 @@ typedef struct tsr_cuda_wrapping {
     bool can_register, read_only_flag;
     struct tsr_cuda_registry *registry; /* shared with other devices */
     struct tsr_cuda_wrap *wraps;        /* what this device has wrapped */
-    size_t bytes, told_bytes;           /* in all; when the cost was logged last */
+    size_t bytes, told_bytes;           /* wrapped in all; when the cost was last logged */
 } tsr_cuda_wrapping;
 
 #endif

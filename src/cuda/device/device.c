@@ -37,7 +37,7 @@ static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, 
     if (status != TSR_OK)
         return status;
     /* "Default", because the source may be wrapped host memory. Strides of 2-D copies are limited to 2 GiB
-     * (cudaDevAttrMaxPitch), so what is dense is one row. */
+     * (cudaDevAttrMaxPitch), so dense rows are copied as one. */
     if (height == 1 || (dst_stride == width && src_stride == width))
         status = TSR_CUDA(cudaMemcpyAsync(dst, src, width * height, cudaMemcpyDefault, cuda->copies));
     else
@@ -50,7 +50,8 @@ static tsr_status copy_inside(tsr_device *device, void *dst, size_t dst_stride, 
 
 /* -- life -- */
 
-/* Whatever creation got to. A device that stopped would block every release, so its CUDA objects stay. */
+/* Release a device, also one created in part. A hung device would block every release, so its CUDA objects
+ * stay. */
 static void close_device(tsr_cuda_device *cuda)
 {
     int previous;
@@ -81,7 +82,7 @@ static void close_device(tsr_cuda_device *cuda)
         tsr_pool_give(cuda->pinned, cuda->fault_block, TSR_POOL_HOST);
         tsr_cuda_pinned_close(cuda);
     }
-    tsr_cuda_ranges_abandon(cuda); /* there are none, but of a device that was given up */
+    tsr_cuda_ranges_abandon(cuda); /* ranges are left only of a device that was given up */
     tsr_cuda_wrapping_close(cuda);
     tsr_mem_free(cuda->cublas);
     tsr_mem_free(cuda);
@@ -121,7 +122,7 @@ static const struct tsr_device_ops cuda_ops = {
     .trim = tsr_cuda_trim,
 };
 
-/* How memory is taken; what it costs where that is not the usual way. */
+/* Choose how memory is allocated; log the cost of an unusual way. */
 static tsr_status choose_memory(tsr_cuda_device *cuda, const tsr_cuda_device_config *config)
 {
     tsr_status status = TSR_OK;
@@ -170,7 +171,7 @@ out:
     return status;
 }
 
-/* What is free now counts, whatever was planned; but not for what need not lie on the GPU. */
+/* Lower the cap to the free memory. Not for devices whose memory may be outside the GPU. */
 static void lower_cap(tsr_cuda_device *cuda, size_t available)
 {
     char had[TSR_BYTES_TEXT], has[TSR_BYTES_TEXT];
@@ -180,7 +181,7 @@ static void lower_cap(tsr_cuda_device *cuda, size_t available)
         return;
     if (*cap != SIZE_MAX)
         tsr_log(&cuda->logger, TSR_LOG_WARN,
-                "device %s: %s of GPU memory are free, not %s; its cap is lowered to them", cuda->base.name,
+                "device %s: %s of GPU memory are free, not %s; its cap is lowered", cuda->base.name,
                 tsr_bytes_text(available, has), tsr_bytes_text(*cap, had));
     *cap = available;
 }
@@ -212,7 +213,7 @@ out:
 typedef struct pin_job {
     const tsr_cuda_device_config *config;
     tsr_status status;
-    char text[256]; /* sentences are per thread */
+    char text[256]; /* messages are per thread */
 } pin_job;
 
 static void pin_host_thread(void *argument)

@@ -1,5 +1,5 @@
-/* The machine's GPUs as values; tsr_gpu_probe() of core/gpu.h. No context is made on any GPU, so looking
- * costs no GPU memory and little time. What CUDA does not tell comes from NVML (nvml.h). */
+/* The machine's GPUs as values; tsr_gpu_probe() of core/gpu.h. No context is created on any GPU, so discovery
+ * costs no GPU memory and little time. Facts that CUDA does not report come from NVML (nvml.h). */
 #include <ctype.h>
 #include <stdio.h>
 #include <string.h>
@@ -21,8 +21,7 @@ typedef struct probe {
     int n_left_out;
 } probe;
 
-/* Whether a question about GPU `ordinal` was answered; otherwise the thing stays unknown, and a line says
- * so. */
+/* Whether a query of GPU `ordinal` succeeded; otherwise the property stays unknown, and a line is logged. */
 static bool answered(const probe *p, int ordinal, cudaError_t error, const char *call)
 {
     if (error == cudaSuccess)
@@ -42,7 +41,7 @@ static int attribute(const probe *p, int ordinal, enum cudaDeviceAttr which)
 
 /* -- one GPU -- */
 
-/* "GPU-8a56a4bc-9184-...", as nvidia-smi -L has it; "" for a driver that gives none. */
+/* "GPU-8a56a4bc-9184-...", as nvidia-smi -L prints it; "" for a driver without uuids. */
 static void format_uuid(const struct cudaDeviceProp *prop, char *text, size_t bytes)
 {
     static const char zero[16];
@@ -57,7 +56,7 @@ static void format_uuid(const struct cudaDeviceProp *prop, char *text, size_t by
                                  (unsigned char)prop->uuid.bytes[i]);
 }
 
-/* What a device on it cannot do without. */
+/* The properties that a device needs. */
 static tsr_status describe_essentials(const probe *p, int ordinal, tsr_gpu *gpu)
 {
     tsr_status status = TSR_OK;
@@ -81,8 +80,8 @@ out:
     return status;
 }
 
-/* Peak memory speed = clock x 2 (double data rate) x bus width: "CUDA C++ Best Practices Guide", 10.2.1. Of a
- * MIG instance only NVML knows its part. */
+/* Peak memory speed = clock x 2 (double data rate) x bus width: "CUDA C++ Best Practices Guide", 10.2.1. Only
+ * NVML reports a MIG instance's part. */
 static void describe_rest(const probe *p, tsr_gpu *gpu)
 {
     int ordinal = gpu->ordinal;
@@ -152,7 +151,7 @@ static void describe_pair(const probe *p, int from, int to, tsr_gpu_pair *pair)
 
 /* -- all of them -- */
 
-/* Why there is no GPU, for who expected one. */
+/* A note why there is no GPU. */
 static void explain_none(tsr_topology *topo, cudaError_t error)
 {
     char *note = topo->gpu_note;

@@ -1,4 +1,4 @@
-/* Which neighbouring ops go together; see fuse.h. */
+/* Fusing of neighbouring ops; see fuse.h. */
 #include "cuda/device/fuse.h"
 
 #include <stddef.h>
@@ -22,7 +22,7 @@ static int64_t elements(const tsr_op_rope *rope)
     return rope->n_tokens * rope->n_heads * rope->head_dim;
 }
 
-/* In place or apart. */
+/* Whether input and output are the same or do not overlap. */
 static bool is_plain(const tsr_op_rope *rope)
 {
     return rope->x == rope->y || !tsr_op_floats_overlap(rope->x, elements(rope), rope->y, elements(rope));
@@ -30,7 +30,7 @@ static bool is_plain(const tsr_op_rope *rope)
 
 static bool writes_keys_of(const tsr_op_kv_write *write, const tsr_op_rope *k)
 {
-    enum { GROUP = 32 }; /* a warp turns pairs that lie in one group, or two groups of the same lanes */
+    enum { GROUP = 32 }; /* a warp rotates pairs inside one group, or in two groups of the same lanes */
     return write->k == k->y && write->n_tokens == k->n_tokens && write->kv.n_heads == k->n_heads &&
            write->kv.head_dim == k->head_dim && (k->interleaved || k->n_rot / 2 % GROUP == 0) &&
            is_plain(k) && !tsr_op_floats_overlap(k->y, elements(k), write->v, elements(k));
@@ -52,7 +52,7 @@ tsr_cuda_rope_kv_ops tsr_cuda_fuse_rope_kv(const tsr_op *ops, int n)
     if (n < 2 || k->kind != TSR_OP_ROPE || k[1].kind != TSR_OP_KV_WRITE ||
         !writes_keys_of(&k[1].kv_write, &k->rope) ||
         (with_q && !goes_along(&ops[0].rope, &k->rope, &k[1].kv_write)))
-        return found; /* the rope of queries alone; that of keys gets its turn */
+        return found; /* the rope of queries alone; the rope of keys is checked next */
     found.q = with_q ? &ops[0].rope : NULL;
     found.k = &k->rope;
     found.write = &k[1].kv_write;

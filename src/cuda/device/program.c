@@ -1,12 +1,12 @@
 /* Op lists on a CUDA device.
  *
  * A program is cut into segments at its staged collectives (staged.h). A segment is work that a stream can do
- * alone; it is captured once into a CUDA graph and replayed, so that a decode step costs one launch per
- * segment. Where capture is refused, the segment's launches are made anew each time. The device's host thread
- * goes through the segments: launch, wait, take part in the collective, go on.
+ * alone. It is captured once into a CUDA graph and replayed, so that a decode step costs one launch per
+ * segment. Where capture is refused, the segment's kernels are launched one by one. The device's host thread
+ * goes through the segments: launch, wait, take part in the collective, continue.
  *
- * Programs are captured when they are created, except those whose collectives must be enqueued by all devices
- * at once: these are captured by the devices' host threads when tsr_comm_prepare() asks for it. */
+ * Programs are captured when they are created, except those whose collectives all devices must enqueue
+ * together: these are captured by the devices' host threads when tsr_comm_prepare() requests it. */
 #include "cuda/device/program.h"
 
 #include <stdio.h>
@@ -26,27 +26,27 @@
 
 typedef struct segment {
     int begin, end;        /* ops */
-    int before, after;     /* staged collectives that it completes and begins; -1 = none */
+    int before, after;     /* staged collectives that the segment completes and begins; -1 = none */
     int after_op;          /* index of the op that `after` is; for messages */
     cudaGraphExec_t graph; /* NULL: launched op by op */
 } segment;
 
 struct tsr_device_program {
     tsr_cuda_device *cuda;
-    tsr_comm *comm; /* of its collectives, as a whole; NULL = none */
+    tsr_comm *comm; /* of all collectives of the program; NULL = none */
     bool holds_scratch;
-    bool waits;     /* it has collectives that all devices must enqueue at once, captured or not */
-    uint64_t epoch; /* of the communicator, when it was captured */
+    bool waits;     /* the program has collectives that all devices must enqueue together, captured or not */
+    uint64_t epoch; /* of the communicator at capture */
     int n_ops;
     tsr_op *ops;
     int n_segments;
     segment *segments;
-    tsr_cublas_products *products; /* NULL: no op is cuBLASLt's */
+    tsr_cublas_products *products; /* NULL: no op uses cuBLASLt */
     tsr_cuda_staged *staged;
     tsr_pool_block *pinned; /* memory of the staged collectives */
 };
 
-/* -- making -- */
+/* -- creation -- */
 
 static tsr_status check_ops(const tsr_cuda_device *cuda, const tsr_op *ops, int n_ops)
 {
@@ -95,7 +95,7 @@ static tsr_status cut(tsr_device_program *program)
     return TSR_OK;
 }
 
-/* The sum of one partial is its conversion; the gathering of one part is its copy. */
+/* A collective of one device: the sum of one partial is its conversion, the gather of one part its copy. */
 static tsr_status enqueue_alone(const tsr_op *op, const tsr_op *norm, int device, const tsr_cuda_stream *s)
 {
     const void *partial = tsr_op_collective(op)->desc->partial[device];
@@ -131,7 +131,7 @@ static tsr_status enqueue_collective(tsr_cuda_device *cuda, const tsr_op *op, co
     return status;
 }
 
-/* Op `index` of a segment that ends at `end`, and perhaps those after it; how many. */
+/* Enqueue op `index` of a segment that ends at `end`, and ops fused with it; *n_out is their number. */
 static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, int *n_out)
 {
     tsr_status status = TSR_OK;
@@ -155,8 +155,8 @@ static tsr_status enqueue_ops(tsr_device_program *program, int index, int end, i
     return status;
 }
 
-/* The work of one segment, onto the stream or into the graph that is being captured from it. The fault word
- * is cleared by the first and brought home by the last. */
+/* Enqueue the work of one segment, onto the stream or into the graph that is captured from it. The first
+ * segment clears the fault word, the last copies it to the host. */
 static tsr_status enqueue_segment(tsr_device_program *program, const segment *seg)
 {
     tsr_status status = TSR_OK;
@@ -195,7 +195,7 @@ static tsr_status capture(tsr_device_program *program, segment *seg)
     return tsr_cuda_capture(program->cuda, enqueue_captured, &of, &seg->graph);
 }
 
-/* A program that cannot be captured still runs; one whose device is gone does not. */
+/* A program that cannot be captured still runs; a program whose device is lost does not. */
 static tsr_status capture_all(tsr_device_program *program)
 {
     for (int i = 0; i < program->n_segments; i++) {
@@ -237,7 +237,7 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
         return status;
     TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
     program->cuda = cuda;
-    TSR_TRY(tsr_device_hold_scratch(device)); /* its address goes into the graphs */
+    TSR_TRY(tsr_device_hold_scratch(device)); /* its address is stored in the graphs */
     program->holds_scratch = true;
     program->n_ops = n_ops;
     TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->ops, "the ops of a program", &program->ops));
@@ -272,7 +272,7 @@ void tsr_cuda_program_destroy(tsr_device *device, tsr_device_program *program)
         (void)cudaGetLastError();
         tsr_cuda_leave(previous);
     }
-    tsr_pool_give(cuda->pinned, program->pinned, TSR_POOL_HOST); /* the device has come to rest */
+    tsr_pool_give(cuda->pinned, program->pinned, TSR_POOL_HOST); /* the device is quiescent */
     atomic_store(&cuda->running, NULL);
     if (program->holds_scratch)
         tsr_device_drop_scratch(device);
@@ -317,8 +317,8 @@ out:
     return status;
 }
 
-/* Kernels that wait for other devices return when the communicator is aborted, and what comes after them
- * works on whatever lies there. */
+/* Kernels that wait for other devices return when the communicator is aborted, and the following kernels read
+ * undefined data. */
 static tsr_status check_aborted(const tsr_device_program *program)
 {
     tsr_comm *comm = program->comm;
@@ -346,9 +346,9 @@ static tsr_status run_segments(tsr_device_program *program)
     tsr_status status = TSR_OK;
     TSR_TRY(tsr_cuda_join_copies(program->cuda));
     if (program->waits && program->epoch != program->comm->epoch)
-        drop_graphs(program); /* with operations of communicators that are no more */
+        drop_graphs(program); /* they contain operations of destroyed communicators */
     for (int i = 0; i < program->n_segments; i++) {
-        TSR_TRY(check_aborted(program)); /* nothing would come of it any more */
+        TSR_TRY(check_aborted(program)); /* the result would be undefined */
         TSR_TRY(run_segment(program, &program->segments[i]));
     }
     TSR_TRY(check_aborted(program));
@@ -357,8 +357,9 @@ out:
     return status;
 }
 
-/* The others would wait for a device that failed. What it has enqueued itself may wait for them; it ends once
- * the communicator is aborted, and is waited for: the next call from outside finds the stream empty. */
+/* After a failure the other devices would wait for this one, so the communicator is aborted. Work that this
+ * device has enqueued may wait for the others; it ends after the abort. Waiting for it here leaves the stream
+ * empty for the next call from outside. */
 static void quiesce(tsr_device_program *program)
 {
     const tsr_cuda_outcome *outcome = &program->cuda->outcome;
@@ -375,7 +376,7 @@ static void run_program(void *argument)
     tsr_cuda_outcome *outcome = &cuda->outcome;
     int previous;
     if (outcome->status != TSR_OK && outcome->status != TSR_ERR_RANGE)
-        return; /* queued behind one that failed, whose buffers other devices may still read */
+        return; /* queued after a failed program, whose buffers other devices may still read */
     atomic_store(&cuda->running_op, 0);
     atomic_store(&cuda->running, program);
     tsr_status status = tsr_cuda_push_device(cuda->ordinal, &previous);
@@ -395,7 +396,7 @@ static void run_program(void *argument)
         tsr_cuda_pop_device(previous);
 }
 
-/* As run_program(), of which nothing is run. */
+/* run_program() without running: only captures. */
 static void prepare_program(void *argument)
 {
     tsr_device_program *program = argument;
@@ -439,8 +440,8 @@ void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program)
     tsr_cuda_leave(previous);
 }
 
-/* The devices that a program waits for. Where its host thread takes part in a collective it is this one;
- * inside a stream nobody knows how far it has come, but which devices it has announced itself to in vain. */
+/* The devices that a program waits for. Where the host thread takes part in a collective, the collective is
+ * known. Inside a stream the position is unknown, but the counters show the devices that have not arrived. */
 static uint64_t missing_for(const tsr_device_program *program, const tsr_op *current)
 {
     const tsr_collective *collective = tsr_op_collective(current);
@@ -464,7 +465,7 @@ static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
     cuda->overdue = true;
     if (!program || program->n_ops == 0)
         return tsr_fail(TSR_ERR_TIMEOUT, "device %s: nothing finished within %.3g ms", cuda->base.name, ms);
-    /* The two are not read at one instant: the index may belong to the next program. */
+    /* Index and program are not read atomically: the index may belong to the next program. */
     const tsr_op *op = &program->ops[TSR_MIN(atomic_load(&cuda->running_op), program->n_ops - 1)];
     tsr_comm_describe_missing(missing_for(program, op), missing, sizeof missing);
     if (!tsr_cuda_is_staged(op))
@@ -474,14 +475,14 @@ static tsr_status fail_timeout(tsr_cuda_device *cuda, uint64_t timeout_ns)
                     cuda->base.name, op->name ? op->name : "?", tsr_op_kind_name(op->kind), ms, missing);
 }
 
-/* After a timeout the communicator has been aborted, so whoever still does not come to rest is a GPU that has
- * stopped. It gets a grace, then the device is given up. */
+/* The communicator was aborted at the timeout. A stream still busy now means that the GPU hangs. After the
+ * grace time the device is given up. */
 static tsr_status wait_overdue(tsr_cuda_device *cuda)
 {
     if (tsr_cuda_worker_wait(cuda->worker, tsr_deadline_ns(cuda->grace_ns)))
         return TSR_OK;
     atomic_store(&cuda->hung, true);
-    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER); /* its polling loop sees the flag */
+    tsr_cuda_worker_wait(cuda->worker, TSR_FOREVER); /* its polling loop reads the flag */
     return TSR_OK;
 }
 

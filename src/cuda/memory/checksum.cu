@@ -12,7 +12,7 @@ TSR_DEVICE uint64_t checksum_load(const unsigned char *bytes, int64_t n, int64_t
         word = *reinterpret_cast<const uint64_t *>(bytes + at);
     } else {
         for (int i = 0; i < 8 && at + i < n; i++)
-            word |= (uint64_t)bytes[at + i] << 8 * i; /* GPUs are little-endian, and so are their hosts */
+            word |= (uint64_t)bytes[at + i] << 8 * i; /* GPUs and their hosts are little-endian */
     }
     return word;
 }

@@ -1,4 +1,4 @@
-/* Checksums of device memory, for verifying uploads without bringing them back over the bus. */
+/* Checksums of device memory, which verify uploads without copying them back over the bus. */
 #ifndef TSR_CUDA_MEMORY_CHECKSUM_H
 #define TSR_CUDA_MEMORY_CHECKSUM_H
 
@@ -13,7 +13,7 @@ extern "C" {
 /* Add the checksum (core/checksum.h) of n >= 1 bytes to *sum; both in device memory. Only enqueues. */
 tsr_status tsr_cuda_checksum_launch(const void *bytes, size_t n, uint64_t *sum, const tsr_cuda_stream *s);
 
-/* As in struct tsr_device_ops. */
+/* checksum() of struct tsr_device_ops. */
 tsr_status tsr_cuda_checksum(struct tsr_device *device, const void *bytes, size_t n, uint64_t *sum_out);
 
 #ifdef __cplusplus

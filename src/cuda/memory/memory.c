@@ -8,8 +8,8 @@
 
 /* -- allocations -- */
 
-/* The GPU is where managed memory should be; what does not fit there stays with the host. A wish: systems
- * that cannot honour it (WSL) say so, and the memory works all the same. */
+/* Prefer GPU memory for managed memory; the excess stays in host memory. A hint: systems that do not support
+ * it (WSL) return an error, and the memory works nevertheless. */
 static void prefer_gpu(const tsr_cuda_device *cuda, const void *pointer, size_t bytes)
 {
 #if CUDART_VERSION >= 13000
@@ -44,7 +44,7 @@ out:
     return status;
 }
 
-/* Small ones would waste most of a granule; cudaMalloc packs them. */
+/* Small allocations would waste most of a granule; cudaMalloc packs them. */
 static tsr_status alloc_any(tsr_cuda_device *cuda, size_t bytes, void **pointer_out)
 {
     if (cuda->managed)
@@ -79,10 +79,10 @@ void tsr_cuda_free(tsr_device *device, void *pointer, size_t bytes)
         return;
     tsr_cuda_range *range = tsr_cuda_range_find(cuda, pointer);
     if (range) {
-        tsr_cuda_quiesce_to_release(cuda); /* undoing a mapping does not wait for what uses it */
+        tsr_cuda_quiesce_to_release(cuda); /* unmapping does not wait for work that uses the memory */
         tsr_cuda_range_destroy(cuda, range);
     } else {
-        (void)cudaFree(pointer); /* this does */
+        (void)cudaFree(pointer); /* cudaFree waits */
     }
     (void)cudaGetLastError();
     tsr_cuda_leave(previous);
@@ -168,7 +168,7 @@ void tsr_cuda_release(tsr_device *device, void *base, size_t bytes)
     tsr_cuda_free(device, base, bytes);
 }
 
-/* The granules meant by a commit or decommit, or what is wrong with them. */
+/* The granules of a commit or decommit, or an error. */
 static tsr_status find_granules(tsr_cuda_device *cuda, void *base, size_t offset, size_t bytes,
                                 tsr_cuda_range **range_out, size_t *begin_out, size_t *end_out)
 {
@@ -208,7 +208,7 @@ static tsr_status change_granules(tsr_device *device, void *base, size_t offset,
                             : tsr_fail_in(status, "device %s: %s of %zu bytes", device->name, what, bytes);
 }
 
-/* Nothing may still use what is decommitted. */
+/* Wait for all work, which may use the decommitted memory, and decommit. */
 static tsr_status settle_and_decommit(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
 {
     tsr_status status = tsr_cuda_quiesce(cuda);

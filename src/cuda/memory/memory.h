@@ -1,9 +1,9 @@
-/* Device memory. Large allocations and growing ones are mapped piece by piece where the driver can do that
- * (vmm.h), all else is cudaMalloc's, or, if the device was asked for it, managed memory; host memory is made
- * readable in place by wrap.c. All functions are those of struct tsr_device_ops.
+/* Device memory. Large allocations and growing ones are mapped piece by piece where the driver supports it
+ * (vmm.h); other allocations are cudaMalloc's or, if the device was opened with it, managed memory. Host
+ * memory is made readable in place by wrap.c. All functions are those of struct tsr_device_ops.
  *
  * Why mappings: growing never copies, freeing does not stop the device, the physical bytes are known to the
- * granule, and a peer gets access to exactly what it must read. */
+ * granule, and a peer gets access to exactly the memory that it must read. */
 #ifndef TSR_CUDA_MEMORY_MEMORY_H
 #define TSR_CUDA_MEMORY_MEMORY_H
 
@@ -11,11 +11,10 @@
 
 struct tsr_cuda_device;
 
-/* Where the device has no virtual memory management: commits are only bookkeeping. */
+/* For devices without virtual memory management: commits are only bookkeeping. */
 enum { TSR_CUDA_PLAIN_GRANULARITY = 64 << 10 };
 
-/* What cudaMalloc rounds up to, as addresses of neighbours show. Not documented; only the accounting uses it.
- * */
+/* cudaMalloc's rounding, as addresses of neighbours show. Not documented; only the accounting uses it. */
 enum { TSR_CUDA_MALLOC_UNIT = 512 };
 
 tsr_status tsr_cuda_alloc(tsr_device *device, size_t bytes, void **pointer_out);
@@ -25,11 +24,11 @@ void tsr_cuda_release(tsr_device *device, void *base, size_t bytes);
 tsr_status tsr_cuda_commit(tsr_device *device, void *base, size_t offset, size_t bytes);
 tsr_status tsr_cuda_decommit(tsr_device *device, void *base, size_t offset, size_t bytes);
 
-/* Free on the GPU now, of the device that is current; 0 if it does not tell. Before and after a library's
- * call this shows what the library took, unless somebody else took memory meanwhile. */
+/* Free bytes on the GPU of the current device; 0 if unknown. The difference before and after a library's call
+ * is the library's memory, unless another process allocates at the same time. */
 size_t tsr_cuda_free_bytes(void);
 
-/* A few bytes that the runtime needs for itself, on the device that is current; booked as such. */
+/* A few bytes that the runtime needs for itself, on the current device; accounted as such. */
 tsr_status tsr_cuda_alloc_own(struct tsr_cuda_device *cuda, size_t bytes, void **pointer_out);
 void tsr_cuda_free_own(struct tsr_cuda_device *cuda, void *pointer, size_t bytes);
 

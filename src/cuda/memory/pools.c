@@ -10,7 +10,7 @@
 
 /* -- points in streams -- */
 
-/* A point is an event. The pool is used by who has entered the device, or by a program's end. */
+/* A point is an event. The pool is used by the thread that has entered the device, or by a program's end. */
 
 static cudaStream_t stream_of(const tsr_cuda_device *cuda, int stream)
 {
@@ -39,7 +39,7 @@ bool tsr_cuda_stream_passed(tsr_device *device, void *point)
     (void)device;
     bool is = cudaEventQuery(point) == cudaSuccess;
     if (!is)
-        (void)cudaGetLastError(); /* "not ready" counts as an error there */
+        (void)cudaGetLastError(); /* "not ready" counts as an error */
     return is;
 }
 
@@ -84,7 +84,7 @@ static void unpin(void *user, void *data, size_t bytes)
 {
     tsr_cuda_device *cuda = user;
     cuda->base.accounting.pinned -= bytes;
-    if (atomic_load(&cuda->hung)) /* a call would wait for it */
+    if (atomic_load(&cuda->hung)) /* a call would wait for the device */
         return;
     (void)cudaFreeHost(data);
     (void)cudaGetLastError();

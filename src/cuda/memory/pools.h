@@ -1,8 +1,8 @@
-/* What the pools of a CUDA device stand on: its streams, and pinned host memory.
+/* The functions below the pools of a CUDA device: points in its streams, and pinned host memory.
  *
- * Pinning costs up to a millisecond per call, and pinned pages are lost to everybody else, so buffers for
- * copies, staged collectives and what kernels tell the host come from one pool per device (cuda->pinned),
- * which is used by blocks that nothing uses any more when they are given back. */
+ * Pinning costs up to a millisecond per call, and other processes cannot use pinned pages. So buffers for
+ * copies, staged collectives and kernels' reports to the host come from one pool per device (cuda->pinned).
+ * Blocks are given back to it only when no work uses them. */
 #ifndef TSR_CUDA_MEMORY_POOLS_H
 #define TSR_CUDA_MEMORY_POOLS_H
 
@@ -13,7 +13,7 @@ struct tsr_cuda_device;
 tsr_status tsr_cuda_pinned_open(struct tsr_cuda_device *cuda);
 void tsr_cuda_pinned_close(struct tsr_cuda_device *cuda);
 
-/* Those of struct tsr_device_ops. */
+/* Functions of struct tsr_device_ops. */
 tsr_status tsr_cuda_stream_mark(tsr_device *device, int stream, void **point);
 bool tsr_cuda_stream_passed(tsr_device *device, void *point);
 tsr_status tsr_cuda_stream_wait(tsr_device *device, int stream, void *point);

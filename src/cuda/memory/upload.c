@@ -44,7 +44,7 @@ typedef struct transfer {
     piece next;
 } transfer;
 
-/* Dense on both sides is one long row. */
+/* Rows that are dense on both sides are one long row. */
 static transfer begin_transfer(tsr_cuda_device *cuda, void *dst, size_t dst_stride, const void *src,
                                size_t src_stride, size_t width, size_t height)
 {
@@ -79,18 +79,18 @@ static void copy_rows(unsigned char *dst, size_t dst_stride, const unsigned char
         memcpy(dst + row * dst_stride, src + row * src_stride, width);
 }
 
-/* Whether a slot that is ours can be used without waiting. */
+/* Whether a taken slot can be used without waiting. */
 static bool is_idle(tsr_cuda_slot *slot)
 {
     if (!slot->block || !slot->busy)
         return slot->block != NULL;
     slot->busy = cudaEventQuery(slot->done) != cudaSuccess;
     if (slot->busy)
-        (void)cudaGetLastError(); /* "not ready" counts as an error there */
+        (void)cudaGetLastError(); /* "not ready" counts as an error */
     return !slot->busy;
 }
 
-/* The first slot that no other thread has and that can be used at once; else NULL. */
+/* The first slot that no other thread has and that can be used immediately; otherwise NULL. */
 static tsr_cuda_slot *take_idle(tsr_cuda_ring *ring)
 {
     for (int i = 0; i < TSR_CUDA_RING_SLOTS; i++) {
@@ -119,8 +119,8 @@ static tsr_status give_memory(tsr_cuda_device *cuda, tsr_cuda_slot *slot)
     return status;
 }
 
-/* An idle slot; else the next in turn, which is given memory or waited for. There are more slots than threads
- * need at once, so a round finds one. */
+/* An idle slot; otherwise the next in turn, which gets memory or is waited for. There are more slots than the
+ * threads need together, so a round finds one. */
 static tsr_status take_slot(tsr_cuda_device *cuda, tsr_cuda_slot **slot_out)
 {
     tsr_status status = TSR_OK;
@@ -152,14 +152,14 @@ void tsr_cuda_ring_trim(tsr_cuda_device *cuda)
         if (!slot->block || (n_kept < TSR_CUDA_KEPT_SLOTS && ++n_kept))
             continue;
         if (slot->busy && tsr_cuda_wait_event(cuda, slot->done) != TSR_OK && tsr_cuda_quiesce(cuda) != TSR_OK)
-            continue; /* a copy may still be under way */
+            continue; /* a copy may still be in flight */
         slot->busy = false;
         tsr_pool_give(cuda->pinned, slot->block, TSR_POOL_HOST);
         slot->block = NULL;
     }
 }
 
-/* Between a slot, where rows are dense, and device memory. */
+/* Copy between a slot, where rows are dense, and device memory. */
 static tsr_status enqueue_piece(tsr_cuda_device *cuda, tsr_cuda_slot *slot, void *dst, size_t dst_stride,
                                 const void *src, size_t src_stride, const piece *p, enum cudaMemcpyKind kind)
 {
@@ -211,7 +211,7 @@ tsr_status tsr_cuda_upload(tsr_device *device, void *dst, size_t dst_stride, con
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s: upload", device->name);
 }
 
-/* A piece on its way to the host; slot NULL: none is. */
+/* A piece that is copied to the host; slot NULL: none. */
 typedef struct arrival {
     tsr_cuda_slot *slot;
     piece piece;

@@ -1,17 +1,17 @@
 /* Copies between host and device memory through a ring of pinned buffers.
  *
- * A GPU copies at full speed only from and to pinned memory, and only then while the host does something
- * else. So pieces of 4 MiB go through the ring: while some are on the bus, the host fills or empties others.
- * Several threads may upload at once, each filling a buffer of its own: one core copies memory slower than
- * a PCIe link of generation 4 or 5 does.
+ * A GPU copies at full speed only from and to pinned memory, and overlaps with work of the host only then. So
+ * pieces of 4 MiB go through the ring: while some are on the bus, the host fills or empties others. Several
+ * threads may upload at the same time, each with its own buffer: one core copies memory slower than a PCIe
+ * link of generation 4 or 5.
  *
- * A buffer is taken of the device's pinned pool when all that there are are busy, and given back when the
- * loading is over: single downloads, of logits, find the first one free, time and again.
+ * A buffer is taken from the device's pinned pool when all buffers of the ring are busy, and given back when
+ * the loading is over. Single downloads, of logits, use the first free buffer every time.
  *
- * Rows that are not dense on the host are gathered on the way. What comes from a mapped file has to pass
- * through pinned memory in any case, so gathering there costs nothing, whatever the width, and a split along
- * columns goes over the bus as one dense copy per piece; a 2-D copy from the host instead would break up into
- * one transaction per row, which for the usual rows of a few hundred bytes to a few KiB is a fraction of the
+ * Rows that are not dense on the host are gathered into the ring. Data from a mapped file has to pass through
+ * pinned memory in any case, so gathering costs nothing, whatever the width, and a split along columns goes
+ * over the bus as one dense copy per piece. Rejected: a 2-D copy from the host. It would break up into one
+ * transaction per row, which for the usual rows of a few hundred bytes to a few KiB reaches a fraction of the
  * link's speed. */
 #ifndef TSR_CUDA_MEMORY_UPLOAD_H
 #define TSR_CUDA_MEMORY_UPLOAD_H
@@ -26,11 +26,12 @@ struct tsr_cuda_device;
 tsr_status tsr_cuda_ring_create(struct tsr_cuda_device *cuda);
 void tsr_cuda_ring_destroy(struct tsr_cuda_device *cuda);
 
-/* Give the slots' memory back to the pinned pool, but for a few's. Nothing is being copied. */
+/* Give the slots' memory back to the pinned pool, except for TSR_CUDA_KEPT_SLOTS. No copy may be in
+ * flight. */
 void tsr_cuda_ring_trim(struct tsr_cuda_device *cuda);
 
-/* As in struct tsr_device_ops. An upload returns when the source has been read; the rest of its way is
- * ordered by the stream. */
+/* Functions of struct tsr_device_ops. An upload returns when the source has been read; the stream orders the
+ * rest of the copy. */
 tsr_status tsr_cuda_upload(tsr_device *device, void *dst, size_t dst_stride, const void *src,
                            size_t src_stride, size_t width, size_t height);
 tsr_status tsr_cuda_download(tsr_device *device, void *dst, size_t dst_stride, const void *src,

@@ -1,5 +1,5 @@
-/* The checksum of device memory: a kernel on the stream of copies, behind the upload that it verifies. Its
- * sum lies in a block of the device's scratch pool and comes home through pinned memory. */
+/* The checksum of device memory: a kernel on the copy stream, after the upload that it verifies. The sum is
+ * stored in a block of the device's scratch pool and copied to the host through pinned memory. */
 #include "cuda/api/check.h"
 #include "cuda/context/context.h"
 #include "cuda/memory/checksum.h"
@@ -32,7 +32,7 @@ tsr_status tsr_cuda_checksum(tsr_device *device, const void *bytes, size_t n, ui
     if (status == TSR_OK)
         *sum_out = *(const uint64_t *)home->data;
     else
-        tsr_cuda_quiesce_to_release(cuda); /* nothing may write there when they are given back */
+        tsr_cuda_quiesce_to_release(cuda); /* no work may write to the blocks when they are given back */
 out:
     tsr_pool_give(cuda->pinned, home, TSR_POOL_HOST);
     tsr_device_scratch_give(device, sum, status == TSR_OK ? TSR_STREAM_COPIES : TSR_POOL_HOST);

@@ -1,9 +1,9 @@
 /* Ranges of virtual memory; see vmm.h.
  *
- * A growing range is backed one granule at a time, each by a physical allocation of its own, because granules
- * may be given back one at a time and a mapping can only be undone whole. An allocation that lives and dies
- * as one is one mapping: the driver is asked four things, whatever its size. The handle of physical memory is
- * released as soon as it is mapped: the mapping keeps it alive, and undoing the mapping frees it. */
+ * A growing range is backed one granule at a time, each by its own physical allocation, because granules may
+ * be given back one at a time and a mapping can only be undone whole. An allocation that is freed as a whole
+ * is one mapping: four driver calls, whatever its size. The handle of physical memory is released as soon as
+ * it is mapped: the mapping keeps the memory alive, and undoing the mapping frees it. */
 #include "cuda/memory/vmm.h"
 
 #include <stdio.h>
@@ -90,7 +90,7 @@ tsr_cuda_range *tsr_cuda_range_find(const tsr_cuda_device *cuda, const void *bas
     return range;
 }
 
-/* Undo what backs it. */
+/* Undo the mappings of a range, or free its plain memory. */
 static void drop_memory(tsr_cuda_device *cuda, tsr_cuda_range *range)
 {
     if (range->plain) {
@@ -99,7 +99,7 @@ static void drop_memory(tsr_cuda_device *cuda, tsr_cuda_range *range)
     }
     size_t granule = range->whole ? range->bytes : cuda->base.granularity;
     for (size_t i = 0; i < range->bytes / granule; i++)
-        if (range->whole || range->backed[i]) /* one by one: one that fails does not keep its neighbours */
+        if (range->whole || range->backed[i]) /* one by one: a failure does not keep the other granules */
             (void)cuda->driver.cuMemUnmap(address(range, i * granule), granule);
     (void)cuda->driver.cuMemAddressFree(address(range, 0), range->bytes);
 }
@@ -132,7 +132,7 @@ static CUmemAccessDesc access_of(int ordinal)
                              .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
 }
 
-/* For the own GPU, and for the peers that may have it. */
+/* Give access to the device's own GPU, and to peers if the range is shared. */
 static tsr_status set_access(const tsr_cuda_device *cuda, const tsr_cuda_range *range, size_t offset,
                              size_t bytes)
 {
@@ -156,7 +156,7 @@ tsr_status tsr_cuda_vmm_let_peer(tsr_cuda_device *cuda, int ordinal)
         if (range->whole && range->shared)
             TSR_TRY(set_access(cuda, range, 0, range->bytes));
 out:
-    if (status != TSR_OK) /* what has it already keeps it, which does no harm */
+    if (status != TSR_OK) /* access already given stays, which is harmless */
         cuda->peers &= ~((uint64_t)1 << ordinal);
     return status;
 }
@@ -186,7 +186,7 @@ out:
     return status;
 }
 
-/* The next run of granules in [*begin, end) that nothing backs; false if there is none. */
+/* The next run of granules in [*begin, end) without memory; false if there is none. */
 static bool next_gap(const tsr_cuda_range *range, size_t end, size_t *begin, size_t *run_end)
 {
     size_t i = *begin;
@@ -199,7 +199,8 @@ static bool next_gap(const tsr_cuda_range *range, size_t end, size_t *begin, siz
     return *begin < end;
 }
 
-/* Back granules [begin, end), of which none is: memory for each, then access and zeros for all at once. */
+/* Back granules [begin, end), none of which has memory: memory for each, then access and zeros for all
+ * together. */
 static tsr_status back_run(tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin, size_t end)
 {
     tsr_status status = TSR_OK;
@@ -230,7 +231,7 @@ tsr_status tsr_cuda_range_commit(tsr_cuda_device *cuda, tsr_cuda_range *range, s
     if (status != TSR_OK) {
         char first[512];
         snprintf(first, sizeof first, "%s", tsr_last_error());
-        (void)!tsr_cuda_quiesce(cuda); /* zeroing may be under way */
+        (void)!tsr_cuda_quiesce(cuda); /* zeroing may be in flight */
         for (size_t i = begin; i < end; i++)
             if (range->backed[i] && !was_backed[i - begin])
                 (void)!tsr_cuda_range_decommit(cuda, range, i, i + 1);
@@ -254,7 +255,7 @@ tsr_status tsr_cuda_range_decommit(tsr_cuda_device *cuda, tsr_cuda_range *range,
         if (own == TSR_OK)
             range->backed[i] = false;
         else
-            status = own; /* the others go all the same */
+            status = own; /* continue with the other granules */
     }
     return status;
 }

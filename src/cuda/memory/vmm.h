@@ -1,11 +1,11 @@
-/* Ranges of addresses of a GPU, backed granule by granule (cuMemMap), or, where the driver cannot do that, by
+/* Ranges of addresses of a GPU, backed granule by granule (cuMemMap) or, where the driver cannot do that, by
  * plain memory from the start; a commit then only zeroes it.
  *
- * A range belongs to one device. Its own GPU may always use it; a peer only where the range is shared
- * (allocations are, the KV region is not) and tsr_cuda_vmm_let_peer() was called: what
- * cudaDeviceEnablePeerAccess opens is cudaMalloc's memory only, a mapping needs cuMemSetAccess.
+ * A range belongs to one device. Its own GPU may always use it. A peer may use it only where the range is
+ * shared (allocations are, the KV region is not) and tsr_cuda_vmm_let_peer() was called:
+ * cudaDeviceEnablePeerAccess gives access to cudaMalloc's memory only, a mapping needs cuMemSetAccess.
  *
- * Callers make the device current and see to it that nothing on the GPU uses what is undone. */
+ * Callers make the device current and ensure that no work on the GPU uses memory that is unmapped. */
 #ifndef TSR_CUDA_MEMORY_VMM_H
 #define TSR_CUDA_MEMORY_VMM_H
 
@@ -21,8 +21,8 @@ typedef struct tsr_cuda_range {
     unsigned char *base;
     size_t bytes; /* whole granules */
     bool shared;  /* peers get access */
-    bool plain;   /* memory of cudaMalloc or its like; nothing is ever mapped */
-    bool whole;   /* one mapping is all of it; else each granule has its own */
+    bool plain;   /* memory of cudaMalloc or managed memory; never mapped */
+    bool whole;   /* one mapping of all; otherwise one per granule */
     bool *backed; /* [bytes / granularity]; not used if `whole` */
 } tsr_cuda_range;
 
@@ -31,8 +31,8 @@ typedef struct tsr_cuda_range {
 tsr_status tsr_cuda_range_create(struct tsr_cuda_device *cuda, size_t bytes, bool shared,
                                  tsr_cuda_range **range_out);
 
-/* The same of `bytes` bytes (whole granules) of plain memory, which cudaFree() takes: it belongs to the range
- * from then on, unless this fails. */
+/* A range of `bytes` bytes (whole granules) of plain memory, which cudaFree() frees: the range owns the
+ * memory from then on, unless this fails. */
 tsr_status tsr_cuda_range_of_memory(struct tsr_cuda_device *cuda, void *memory, size_t bytes,
                                     tsr_cuda_range **range_out);
 
@@ -47,12 +47,13 @@ tsr_cuda_range *tsr_cuda_range_find(const struct tsr_cuda_device *cuda, const vo
 /* Back all of a new range by one allocation; contents undefined. */
 tsr_status tsr_cuda_range_fill(struct tsr_cuda_device *cuda, tsr_cuda_range *range);
 
-/* Back what is not backed yet of granules [begin, end) with zeros, enqueued on the device's copy stream;
- * after a failure, none of it (of plain memory: it may be zeroed). */
+/* Back granules in [begin, end) that have no memory with zeros, enqueued on the device's copy stream; after a
+ * failure, none of them (plain memory may be zeroed). */
 tsr_status tsr_cuda_range_commit(struct tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin,
                                  size_t end);
 
-/* Give back what is backed of [begin, end). What cannot be undone stays, the rest goes. */
+/* Release the memory of granules in [begin, end). After a failure the other granules are released
+ * nevertheless. */
 tsr_status tsr_cuda_range_decommit(struct tsr_cuda_device *cuda, tsr_cuda_range *range, size_t begin,
                                    size_t end);
 

@@ -7,12 +7,12 @@
 #include "cuda/api/check.h"
 #include "cuda/context/context.h"
 
-/* Pages [begin, end) that CUDA knows. */
+/* Registered pages [begin, end). */
 typedef struct registration {
     struct registration *next;
     uintptr_t begin, end;
     int n_users;  /* wraps that touch it */
-    bool foreign; /* registered by somebody else, who keeps it so as long as the memory is wrapped */
+    bool foreign; /* registered by other code, which keeps it registered while the memory is wrapped */
 } registration;
 
 struct tsr_cuda_registry {
@@ -24,7 +24,7 @@ struct tsr_cuda_wrap {
     struct tsr_cuda_wrap *next;
     const void *wrapped;
     size_t bytes;
-    uintptr_t begin, end; /* pages in the registry; begin == end: none are needed */
+    uintptr_t begin, end; /* pages in the registry; begin == end: none needed */
 };
 
 /* -- what the GPU can do -- */
@@ -84,8 +84,8 @@ void tsr_cuda_wrapping_close(tsr_cuda_device *cuda)
 
 /* -- registered pages -- */
 
-/* With the read-only flag where the device knows it: maps of files opened for reading need it. Some drivers
- * report the attribute and refuse the flag, hence the second try. */
+/* With the read-only flag where the device supports it: maps of files opened for reading need it. Some
+ * drivers report the attribute and refuse the flag, hence the second try. */
 static cudaError_t register_pages(const tsr_cuda_device *cuda, uintptr_t begin, uintptr_t end)
 {
     unsigned flags = cudaHostRegisterPortable | cudaHostRegisterMapped;
@@ -99,7 +99,7 @@ static cudaError_t register_pages(const tsr_cuda_device *cuda, uintptr_t begin, 
     return error;
 }
 
-/* Whether the current device finds a host address through somebody's registration. */
+/* Whether a host address is already registered for the current device. */
 static bool is_mapped(uintptr_t at)
 {
     void *mapped;
@@ -108,8 +108,8 @@ static bool is_mapped(uintptr_t at)
     return found;
 }
 
-/* Pages of which none is in the list. That they are registered all the same is the caller's own doing, or
- * another runtime's; who wraps memory promises that it stays as it is, which includes that. */
+/* Add pages none of which is in the list. Pages may be registered already, by the caller or by another
+ * runtime. The caller of wrap promises that wrapped memory does not change, including its registration. */
 static tsr_status add_registration(tsr_cuda_device *cuda, uintptr_t begin, uintptr_t end)
 {
     tsr_status status = TSR_OK;
@@ -141,7 +141,7 @@ out:
     return status;
 }
 
-/* Unregister what nobody uses. */
+/* Unregister unused registrations. */
 static void sweep(struct tsr_cuda_registry *registry)
 {
     registration **link = &registry->list;
@@ -166,8 +166,8 @@ static void count_users(struct tsr_cuda_registry *registry, uintptr_t begin, uin
             r->n_users += change;
 }
 
-/* Where the list's knowledge changes after `at`: the end of the registration that holds it (*known_out), or
- * the begin of the next one. */
+/* The next address after `at` where the list changes: the end of the registration that contains `at`
+ * (*known_out), or the start of the next one. */
 static uintptr_t next_edge(const struct tsr_cuda_registry *registry, uintptr_t at, uintptr_t end,
                            bool *known_out)
 {
@@ -183,7 +183,7 @@ static uintptr_t next_edge(const struct tsr_cuda_registry *registry, uintptr_t a
     return end;
 }
 
-/* Register what is missing of [begin, end), and count one user more. */
+/* Register the missing pages of [begin, end), and count one more user. */
 static tsr_status use_pages(tsr_cuda_device *cuda, uintptr_t begin, uintptr_t end)
 {
     tsr_status status = TSR_OK;
@@ -209,7 +209,8 @@ static void drop_pages(tsr_cuda_device *cuda, uintptr_t begin, uintptr_t end)
 
 /* -- wrapping -- */
 
-/* Where the device finds the memory. Neighbouring registrations need not be neighbours there. */
+/* The device address of the memory. Neighbouring registrations need not have neighbouring device
+ * addresses. */
 static tsr_status find_mapped(const void *pointer, size_t bytes, const void **mapped_out)
 {
     tsr_status status = TSR_OK;
@@ -224,7 +225,7 @@ out:
     return status;
 }
 
-/* By registration. */
+/* Wrap memory by registration. */
 static tsr_status map_pages(tsr_cuda_device *cuda, const void *pointer, struct tsr_cuda_wrap *wrap)
 {
     tsr_status status = TSR_OK;
@@ -292,7 +293,7 @@ void tsr_cuda_unwrap(tsr_device *device, const void *wrapped, size_t bytes)
         return;
     if (wrap->begin < wrap->end) {
         if (!tsr_cuda_enter_to_release(cuda, &previous))
-            return; /* it may be reading still: stays registered */
+            return; /* work may still read it: stays registered */
         tsr_cuda_quiesce_to_release(cuda);
         drop_pages(cuda, wrap->begin, wrap->end);
         tsr_cuda_leave(previous);

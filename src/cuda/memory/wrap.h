@@ -1,15 +1,15 @@
-/* Host memory that kernels read where it lies, without a copy.
+/* Host memory that kernels read in place, without a copy.
  *
- * Offered where it is fast: a GPU that has no memory but the host's (integrated), and one that walks the
- * host's page tables over a coherent link (Grace Hopper), which needs no preparation. A GPU that pages host
- * memory in by faults (pageable access without page tables) does not count. Everywhere else the bytes cross
- * the bus on every use, 20 to 50 times slower than the GPU's own memory: refused unless the device was opened
- * to do it anyway, and then the log says what a token costs.
+ * Offered where it is fast: on a GPU that has no memory but the host's (integrated), and on a GPU that uses
+ * the host's page tables over a coherent link (Grace Hopper), which needs no preparation. A GPU that pages
+ * host memory in by faults (pageable access without page tables) does not count. Everywhere else the bytes
+ * cross the bus on every use, 20 to 50 times slower than the GPU's own memory: refused unless the device was
+ * opened with it, and then the cost per token is logged.
  *
- * Other than by page tables, memory is registered with CUDA. That works on whole pages, and a page can be
+ * Without page tables, memory is registered with CUDA. Registration works on whole pages, and a page can be
  * registered once in a process, while neighbouring tensors share pages and several devices read one file. So
- * the devices of a runtime share a list of what is registered, counted by use. What is never written: upload
- * and copy refuse wrapped memory as their destination. */
+ * the devices of a runtime share a list of registrations, counted by use. Wrapped memory is never written:
+ * upload and copy refuse it as their destination. */
 #ifndef TSR_CUDA_MEMORY_WRAP_H
 #define TSR_CUDA_MEMORY_WRAP_H
 
@@ -20,14 +20,14 @@
 
 struct tsr_cuda_device;
 
-/* Look at what the GPU can do. `forced`, `link_bytes_per_s`: see struct tsr_cuda_wrapping. `sibling`: a CUDA
+/* Read the GPU's abilities. `forced`, `link_bytes_per_s`: see struct tsr_cuda_wrapping. `sibling`: a CUDA
  * device of the same runtime, which has the list already; NULL for the first. Close is fine after a failure,
  * and more than once. */
 tsr_status tsr_cuda_wrapping_open(struct tsr_cuda_device *cuda, bool forced, double link_bytes_per_s,
                                   tsr_device *sibling);
 void tsr_cuda_wrapping_close(struct tsr_cuda_device *cuda);
 
-/* As in struct tsr_device_ops; devices of one runtime are not called at once. */
+/* Functions of struct tsr_device_ops; called for one device of a runtime at a time. */
 tsr_status tsr_cuda_wrap(tsr_device *device, const void *pointer, size_t bytes, const void **wrapped_out);
 void tsr_cuda_unwrap(tsr_device *device, const void *wrapped, size_t bytes);
 
