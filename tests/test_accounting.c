@@ -349,7 +349,7 @@ static void memory_that_others_took_is_noticed(void **state)
     assert_int_equal(tsr_runtime_check_free(&fake.rt, wanted), TSR_ERR_MEMORY);
     assert_non_null(strstr(tsr_last_error(),
                            "device fake:0: the plan needs 10 MiB (10485760 bytes) where 36 MiB "
-                           "were free when it was opened; 4 MiB are now"));
+                           "were free when it was opened; 4 MiB are free now"));
     tsr_device_free(device, TSR_MEMORY_WEIGHTS, ours, 20 * MIB);
     runner_ok(tsr_runtime_check_free(&fake.rt, wanted), "with ours given back");
 

@@ -24,7 +24,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
 {
     (void)state;
     static const program_case cases[] = {
-        {"topo --machine '2x rtx309'", 2, "column 4: 'rtx309' is no card; known are host"},
+        {"topo --machine '2x rtx309'", 2, "column 4: unknown card 'rtx309'; known are host"},
         {"topo --machine 'host' --machine-file x.xml", 2, "each name a machine; give only one"},
         {"topo --card 0=t4", 2, "--card needs"},
         {"topo --machine '2x t4' --card 5=l4", 2, "has 2 NVIDIA GPUs"},
@@ -44,7 +44,7 @@ static void a_machine_in_words_is_shown_with_its_guesses(void **state)
                   "GPU 0 NVIDIA GeForce RTX 3090, ~24 GiB at ~936 GB/s");
     assert_non_null(strstr(text, "4 NVLinks ~56.2 GB/s to GPU 1"));
     assert_non_null(strstr(text, "PCIe 4 x8 15.8 GB/s")); /* said, not guessed */
-    assert_non_null(strstr(text, "~ not described: guessed from a table of cards"));
+    assert_non_null(strstr(text, "~ not described: taken from the table of cards"));
     assert_non_null(strstr(text, "note: guessed of each socket"));
     assert_prints("topo --machine '2x rtx3090 nvlink, host' --links", 0, "cuda0  cuda1  nvlink  ~45.0");
     assert_non_null(strstr(text, "one-shot"));

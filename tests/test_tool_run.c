@@ -46,7 +46,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {RUN "-p hi -ctv nope", 2, "-ctv takes"},
         {RUN "-p hi --reduction bf8", 2, "--reduction takes exact, f32 or bf16"},
         {RUN "-p hi --activations 12", 2, "--activations takes 16 or 8, not 12"},
-        {RUN "-p hi --devices gpu:1", 2, "'gpu:1' is no kind of device"},
+        {RUN "-p hi --devices gpu:1", 2, "unknown kind of device 'gpu:1'"},
         {RUN "-p hi --isa mmx", 1, "'mmx'"},
         {RUN "-p hi --devices host:2,mem=1MiB", 1, "bytes"},
         {"run -m /nope.gguf -p hi", 1, "tsr run: cannot open /nope.gguf: No such file"},

@@ -177,7 +177,7 @@ static void the_tree_nests_what_contains_what(void **state)
              "  Package 1\n"
              "    NUMA node 1: 2 GiB\n"
              "      core 2 x 2 threads, CPU 1,3\n"
-             "  ~ not described: guessed from a table of cards\n",
+             "  ~ not described: taken from the table of cards\n",
              path);
     tsr_topology_print(topo, append, text);
     assert_string_equal(text, expected);
@@ -361,9 +361,9 @@ static void errors_name_the_file_and_the_remedy(void **state)
         tsr_status status;
         const char *phrase;
     } cases[] = {
-        {"", TSR_ERR_FORMAT, "is not XML"},
-        {"hello", TSR_ERR_FORMAT, "is not XML"},
-        {"<!-- <topology> ", TSR_ERR_FORMAT, "is not XML"},
+        {"", TSR_ERR_FORMAT, "is neither XML"},
+        {"hello", TSR_ERR_FORMAT, "is neither XML"},
+        {"<!-- <topology> ", TSR_ERR_FORMAT, "is neither XML"},
         {"<html></html>", TSR_ERR_FORMAT, "begins with element 'html'"},
         {"<topologydiff></topologydiff>", TSR_ERR_FORMAT, "begins with element 'topologydiff'"},
         {"<system version=\"1\"></system>", TSR_ERR_FORMAT, "describes no cpu"},
@@ -375,13 +375,14 @@ static void errors_name_the_file_and_the_remedy(void **state)
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
         assert_refused(directory_write("bad.xml", cases[i].text, strlen(cases[i].text)), cases[i].status,
                        cases[i].phrase);
-    assert_refused(directory_write("zeros.xml", "<topology>\0</topology>", 22), TSR_ERR_FORMAT, "is not XML");
+    assert_refused(directory_write("zeros.xml", "<topology>\0</topology>", 22), TSR_ERR_FORMAT,
+                   "is neither XML");
     assert_refused(directory_file("missing.xml"), TSR_ERR_NOT_FOUND, "No such file");
     assert_refused(directory_path(), TSR_ERR_FORMAT, "sys/devices/system/cpu");
-    assert_refused("/dev/null", TSR_ERR_FORMAT, "no regular file");
-    assert_refused("synthetic:", TSR_ERR_FORMAT, "no synthetic machine");
-    assert_refused("synthetic:pack:0 pu:1", TSR_ERR_FORMAT, "no synthetic machine");
-    assert_refused("synthetic:pack:2 core", TSR_ERR_FORMAT, "no synthetic machine");
+    assert_refused("/dev/null", TSR_ERR_FORMAT, "not a regular file");
+    assert_refused("synthetic:", TSR_ERR_FORMAT, "not a synthetic machine");
+    assert_refused("synthetic:pack:0 pu:1", TSR_ERR_FORMAT, "not a synthetic machine");
+    assert_refused("synthetic:pack:2 core", TSR_ERR_FORMAT, "not a synthetic machine");
     assert_refused("synthetic:pack:100000000 core:1000 pu:2", TSR_ERR_FORMAT, "more than 65536 processors");
     assert_refused("synthetic:pack:2 core:40000 pu:2", TSR_ERR_FORMAT, "more than 65536 processors");
 

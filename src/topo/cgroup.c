@@ -1,9 +1,11 @@
-/* The memory that a container's limits leave this process. hwloc reads a cgroup's processor sets but not its
- * memory limit, and a plan that believes in the whole machine ends under the kernel's out-of-memory killer.
+/* The memory that a container's limits leave this process. hwloc reads a cgroup's processor sets but not
+ * its memory limit, and a plan for the whole machine's memory would be ended by the kernel's out-of-memory
+ * killer.
  *
- * /proc/self/cgroup names the process's group; its limit and those of all groups above it hold. Inside a
- * container that path may be the host's, while /sys/fs/cgroup already shows the container's group as its
- * root: then the files below it are missing, and the root's own, which is always looked at, is the one. */
+ * /proc/self/cgroup names the process's group; the limits of this group and of all groups above it apply.
+ * Inside a container the path may be the host's, while /sys/fs/cgroup shows the container's group as its
+ * root. Then the files below the root are missing, and the root's own limit, which is always read,
+ * applies. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +15,8 @@
 
 enum { PATH_BYTES = 4096 };
 
-/* The number in a limit file; no limit ("max", or what version 1 writes for it) and no file are
- * UINT64_MAX. */
+/* The number in a limit file; UINT64_MAX for no limit ("max", or the number that version 1 writes) and for
+ * no file. */
 static uint64_t read_limit(const char *path)
 {
     unsigned long long value = 0;

@@ -1,4 +1,4 @@
-/* This machine, as far as this process may use it. */
+/* Discovery of this machine, limited to the resources that this process may use. */
 #include <hwloc.h>
 
 #include <errno.h>
@@ -12,14 +12,14 @@
 #include "topo/import/gpus.h"
 #include "topo/topo.h"
 
-/* hwloc already leaves out what the cgroup's cpuset forbids. The affinity mask (taskset, numactl, a batch
- * system) it does not look at, since a process may widen its own; we take it as the user's wish. The union
- * over all threads is what counts: a caller may have pinned the one that asks. */
+/* hwloc already excludes processors that the cgroup's cpuset forbids. It ignores the affinity mask
+ * (taskset, numactl, a batch system), since a process may widen its own; here the mask counts as the
+ * user's wish. The union over all threads is used, since the caller may have pinned the calling thread. */
 static tsr_status keep_own_processors(hwloc_topology_t hw)
 {
     tsr_status status = TSR_OK;
     if (!hwloc_topology_is_thissystem(hw))
-        return TSR_OK; /* replaced through hwloc's environment variables */
+        return TSR_OK; /* the machine is replaced through hwloc's environment variables */
     hwloc_cpuset_t own = hwloc_bitmap_alloc();
     if (!own)
         return tsr_fail(TSR_ERR_MEMORY, "out of host memory for a processor set");
@@ -39,7 +39,7 @@ void tsr_topo_hwloc_avoid_noise(hwloc_topology_t hw)
                                         has_sysfs ? "x86" : "linux");
 }
 
-/* It guards what libudev keeps for the whole process, so no handle could hold it. */
+/* Guards libudev's state, which is shared by the whole process, so no handle can own the lock. */
 static pthread_mutex_t hwloc_turn = PTHREAD_MUTEX_INITIALIZER;
 
 int tsr_topo_hwloc_load(hwloc_topology_t hw)
@@ -51,8 +51,8 @@ int tsr_topo_hwloc_load(hwloc_topology_t hw)
     return result;
 }
 
-/* A guest whose hypervisor hands out memory as it is touched shows only the part in use as its NUMA node's;
- * the kernel's total is the machine's. With several nodes nobody knows where the rest will be. */
+/* In a guest whose hypervisor provides memory as it is touched, the NUMA node shows only the part in use;
+ * the kernel's total is the machine's. With several nodes the distribution of the rest is unknown. */
 static void count_memory(tsr_topology *topo)
 {
     long pages = sysconf(_SC_PHYS_PAGES), page_bytes = sysconf(_SC_PAGESIZE);
@@ -63,7 +63,7 @@ static void count_memory(tsr_topology *topo)
     topo->memory_limit_bytes = limit < topo->memory_bytes ? limit : 0;
 }
 
-/* A machine without any GPU is described all the same. */
+/* No GPU is no failure. */
 static void add_gpus(tsr_topology *topo, const tsr_logger *logger)
 {
     tsr_gpu_probe(topo, logger);
@@ -110,7 +110,7 @@ tsr_status tsr_topology_discover(const tsr_topology_config *config, tsr_topology
         count_memory(topo);
     if (topo->is_this_machine)
         add_gpus(topo, config ? &config->logger : NULL);
-    else /* hwloc's variables named another one */
+    else /* hwloc's variables name another machine */
         status = tsr_topo_complete(topo, NULL);
     if (status != TSR_OK) {
         tsr_topology_destroy(topo);

@@ -1,6 +1,6 @@
-/* Thread pinning through hwloc, which knows every operating system's way. hwloc binds through a loaded
- * topology, so a pinner keeps one, stripped to what binding needs. It is only read once loaded, so threads
- * may share it. */
+/* Thread pinning through hwloc, which supports all operating systems. hwloc binds through a loaded
+ * topology, so a pinner keeps a minimal one. The topology is only read once loaded, so threads may share
+ * it. */
 #include "topo/pin.h"
 
 #include <errno.h>
@@ -62,7 +62,7 @@ tsr_status tsr_topo_pin_thread(const tsr_topo_pinner *pinner, const int *pus, in
         return tsr_fail(TSR_ERR_MEMORY, "out of host memory for a processor set");
     for (int i = 0; i < n_pus && status == TSR_OK; i++)
         if (pus[i] < 0 || pus[i] >= TSR_TOPO_MAX_OBJECTS || hwloc_bitmap_set(set, (unsigned)pus[i]) < 0)
-            status = tsr_fail(TSR_ERR_INVALID, "cannot pin to CPU %d: there is none", pus[i]);
+            status = tsr_fail(TSR_ERR_INVALID, "cannot pin to CPU %d: no such CPU", pus[i]);
     if (status == TSR_OK && hwloc_set_cpubind(pinner->hw, set, HWLOC_CPUBIND_THREAD) < 0)
         status = tsr_fail(TSR_ERR_UNSUPPORTED, "cannot pin a thread to CPU %d%s: %s", n_pus ? pus[0] : -1,
                           n_pus > 1 ? " and others" : "", strerror(errno));

@@ -1,10 +1,10 @@
 /* A topology as text.
  *
- * Packages, NUMA nodes and shared caches are ranges of cores that nest, but in an order that differs between
- * machines (a NUMA node inside a package, or two packages inside one node; an L3 cache inside a node, or
- * across two). So the kinds are sorted by their largest range, and the tree is printed by walking the cores:
- * at each depth, the object of that kind that holds the current core. At the bottom, neighbouring cores that
- * look alike share a line. */
+ * Packages, NUMA nodes and shared caches are ranges of cores that nest, but in an order that differs
+ * between machines (a NUMA node inside a package, or two packages inside one node; an L3 cache inside a
+ * node, or across two). So the kinds are sorted by their largest range, and the tree is printed core by
+ * core: at each depth, the object of the kind that contains the core. At the bottom, neighbouring equal
+ * cores share a line. */
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +17,7 @@
 #include "topo/print.h"
 #include "topo/topo.h"
 
-/* What may be a level of the tree, outermost first where ranges are equal. */
+/* Possible levels of the tree; for equal ranges, outermost first. */
 enum level { LEVEL_PACKAGE, LEVEL_NUMA, LEVEL_L4, LEVEL_L3, LEVEL_L2, N_LEVELS };
 
 struct printer {
@@ -55,7 +55,7 @@ static int cache_level_of(enum level level)
     return level == LEVEL_L4 ? 4 : level == LEVEL_L3 ? 3 : 2;
 }
 
-/* The object of that kind that holds a core, and its range; -1 if there is none. */
+/* The object of a kind that contains a core, and its range; -1 if there is none. */
 static int object_of(const tsr_topology *topo, enum level level, int core, int *first_out, int *n_out)
 {
     const tsr_core *c = &topo->cores[core];
@@ -73,7 +73,7 @@ static int object_of(const tsr_topology *topo, enum level level, int core, int *
     return index;
 }
 
-/* Kinds that occur, largest range first. Caches of single cores belong to the core's line instead. */
+/* Kinds that occur, largest range first. Caches of single cores are printed on the core's line instead. */
 static void order_levels(struct printer *p)
 {
     int largest[N_LEVELS] = {0};
@@ -103,8 +103,8 @@ static void put_numa_node(const struct printer *p, int depth, int index, const c
         tsr_bytes_text(node->memory_bytes, bytes), where);
 }
 
-/* Memory that the tree has no place for: of no core, or of cores that each have nearer memory (a package's
- * CXL memory beside its clusters' own). */
+/* Memory outside the tree: of no core, or of cores that each have nearer memory (a package's CXL memory in
+ * addition to its clusters' own). */
 static void put_far_memory(const struct printer *p)
 {
     const tsr_topology *topo = p->base.topo;
@@ -183,7 +183,7 @@ static void put_pus(const struct printer *p, int first, int n)
     put(p, 0, ", CPU %s", text);
 }
 
-/* One line for cores [first, first + n), which are alike. */
+/* One line for cores [first, first + n), which are equal. */
 static void put_cores(const struct printer *p, int depth, int first, int n)
 {
     const tsr_core *core = &p->base.topo->cores[first];
@@ -227,7 +227,7 @@ static void put_range(struct printer *p, int depth, int at, int first, int end)
     }
 }
 
-/* The kinds of device that an important PCI class means (PCI Code and ID Assignment Specification). */
+/* Names of the devices of important PCI classes (PCI Code and ID Assignment Specification). */
 static const char *class_name(int class_id)
 {
     switch (class_id) {
@@ -259,7 +259,7 @@ static const char *class_name(int class_id)
     return "device";
 }
 
-/* A GPU stands where it belongs. */
+/* GPUs are printed separately. */
 static bool is_gpu(const tsr_topology *topo, const tsr_pci_device *pci)
 {
     for (int i = 0; i < topo->n_gpus; i++)
@@ -297,7 +297,7 @@ static void put_notes(const struct printer *p)
     for (int i = 0; i < p->base.topo->n_gpus; i++)
         guessed = guessed || p->base.topo->gpus[i].guessed;
     if (guessed)
-        put(p, 1, "~ not described: guessed from a table of cards\n");
+        put(p, 1, "~ not described: taken from the table of cards\n");
     for (const char *line = p->base.topo->notes; *line; line += strcspn(line, "\n"), line += *line == '\n')
         put(p, 1, "note: %.*s\n", (int)TSR_MIN(strcspn(line, "\n"), (size_t)400), line);
 }

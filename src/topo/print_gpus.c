@@ -1,6 +1,5 @@
-/* GPUs as text: two lines each, in the place where they hang in the machine, and a matrix of their links in
- * the words of `nvidia-smi topo -m`. What a description does not say is left out; what was taken from the
- * table of cards has a "~". */
+/* GPUs as text: two lines each, at their place in the machine, and a matrix of their links in the words of
+ * `nvidia-smi topo -m`. Unknown facts are omitted; values from the table of cards have a "~". */
 #include <stdio.h>
 #include <string.h>
 
@@ -34,11 +33,11 @@ static const char *mark(const tsr_gpu *gpu, tsr_gpu_fact fact)
 
 /* -- a GPU -- */
 
-/* What it computes with and from. */
+/* Its arithmetic and its memory. */
 static void put_rates(const tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
 {
     char text[TSR_BYTES_TEXT], speed[32];
-    put(p, depth, "GPU %d %s", gpu->ordinal, *gpu->name ? gpu->name : "of unknown make");
+    put(p, depth, "GPU %d %s", gpu->ordinal, *gpu->name ? gpu->name : "of unknown model");
     if (gpu->memory_bytes)
         put(p, 0, ", %s%s", mark(gpu, TSR_GPU_MEMORY), tsr_bytes_text(gpu->memory_bytes, text));
     if (gpu->memory_bytes_per_s > 0)
@@ -86,7 +85,7 @@ static bool leads_to_gpu(const tsr_nvlink_end *end)
     return end->kind == TSR_NVLINK_END_GPU && end->gpu >= 0;
 }
 
-/* All links to switches, to a processor, to who knows what: each kind in one piece. */
+/* All links to switches, a processor or an unknown end: each kind in one piece. */
 static void put_other_links(const tsr_topo_printer *p, const tsr_gpu *gpu)
 {
     static const char *const places[] = {"somewhere", "GPUs not listed", "NVSwitches", "the processor"};
@@ -107,7 +106,7 @@ static void put_other_links(const tsr_topo_printer *p, const tsr_gpu *gpu)
     }
 }
 
-/* Those to GPUs; neighbours in the list that are alike share a piece: "4 NVLinks 100 GB/s to each of GPU 1 2
+/* The links to GPUs; equal neighbours in the list share a piece: "4 NVLinks 100 GB/s to each of GPU 1 2
  * 3". */
 static void put_gpu_links(const tsr_topo_printer *p, const tsr_gpu *gpu)
 {
@@ -130,10 +129,10 @@ static void put_gpu_links(const tsr_topo_printer *p, const tsr_gpu *gpu)
     }
 }
 
-/* Where it is and what leads to it. */
+/* Its bus id and its PCIe link. */
 static void put_place(const tsr_topo_printer *p, int depth, const tsr_gpu *gpu)
 {
-    put(p, depth + 1, "PCI %s", *gpu->bus_id ? gpu->bus_id : "at an unknown place");
+    put(p, depth + 1, "PCI %s", *gpu->bus_id ? gpu->bus_id : "at an unknown address");
     put_pcie(p, gpu);
     put_other_links(p, gpu);
     put_gpu_links(p, gpu);
@@ -152,7 +151,7 @@ void tsr_topo_put_gpus_at(tsr_topo_printer *p, int depth, int numa_node)
     }
 }
 
-/* -- all of them -- */
+/* -- all GPUs -- */
 
 void tsr_topo_put_gpu_summary(const tsr_topo_printer *p)
 {

@@ -7,8 +7,7 @@
 
 #include "core/mem.h"
 
-/* The arrays in their order inside the block. Most strictly aligned first is not needed: offsets are
- * rounded. */
+/* The arrays in their order inside the block. The order is arbitrary: offsets are rounded up. */
 struct layout {
     size_t packages, numa_nodes, cores, pus, caches, bridges, pci, end;
 };
@@ -56,8 +55,8 @@ static tsr_status check_count(const char *what, int count)
 {
     if (count >= 0 && count <= TSR_TOPO_MAX_OBJECTS)
         return TSR_OK;
-    return tsr_fail(TSR_ERR_FORMAT, "the machine description has %d %s; at most %d are believed", count, what,
-                    TSR_TOPO_MAX_OBJECTS);
+    return tsr_fail(TSR_ERR_FORMAT, "the machine description has %d %s; at most %d are supported", count,
+                    what, TSR_TOPO_MAX_OBJECTS);
 }
 
 tsr_status tsr_topo_alloc(const tsr_topology *shape, tsr_topology **topo_out)
@@ -89,9 +88,10 @@ out:
 tsr_status tsr_topo_check_config(const tsr_topology_config *config)
 {
     if (config && config->size != sizeof *config)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tsr_topology_config.size is %zu instead of %zu; begin with TSR_TOPOLOGY_CONFIG_INIT",
-                        config->size, sizeof *config);
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "tsr_topology_config.size is %zu instead of %zu; initialise with TSR_TOPOLOGY_CONFIG_INIT",
+            config->size, sizeof *config);
     return TSR_OK;
 }
 
@@ -114,7 +114,7 @@ void tsr_topo_format_list(const int *list, int n, char *text, size_t bytes)
             snprintf(piece, sizeof piece, "%s%d", comma, list[i]);
         else
             snprintf(piece, sizeof piece, "%s%d-%d", comma, list[i], list[last]);
-        /* Room stays for the dots that say the list goes on. */
+        /* Keep room for the dots of a cut list. */
         if (used + strlen(piece) + sizeof ",..." > bytes) {
             snprintf(text + used, bytes - used, "%s...", comma);
             return;

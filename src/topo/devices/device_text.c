@@ -1,5 +1,5 @@
 /* Parser of the --devices text, and of byte counts. The grammar is in tsr/topology.h. The text is cut at
- * commas and each piece looked at alone, so that a message can quote the piece. */
+ * commas and each piece is parsed separately, so that a message can quote the piece. */
 #include "topo/devices/device_text.h"
 
 #include <ctype.h>
@@ -34,7 +34,7 @@ static bool next_piece(const char **text, char piece[PIECE_BYTES])
     return true;
 }
 
-/* A whole number in [least, most] and nothing after it. */
+/* A whole number in [least, most] and nothing after the number. */
 static bool parse_number(const char *text, int least, int most, int *value_out)
 {
     char *end;
@@ -57,7 +57,7 @@ tsr_status tsr_bytes_parse(const char *text, uint64_t *bytes_out)
                  {"TB", 1e12},  {"K", 0x1p10},   {"KiB", 0x1p10}, {"M", 0x1p20},  {"MiB", 0x1p20},
                  {"G", 0x1p30}, {"GiB", 0x1p30}, {"T", 0x1p40},   {"TiB", 0x1p40}};
     const char *p = text ? text : "";
-    /* Digits by hand: strtod would also take signs, exponents, "nan", and another locale's comma. */
+    /* Parsed by hand: strtod would also accept signs, exponents, "nan", and another locale's comma. */
     double value = 0, place = 1;
     bool digits = false;
     for (; isdigit((unsigned char)*p); p++, digits = true)
@@ -71,11 +71,11 @@ tsr_status tsr_bytes_parse(const char *text, uint64_t *bytes_out)
         if (strcasecmp(p, units[i].suffix) != 0)
             continue;
         if (value * units[i].factor >= 0x1p63)
-            return tsr_fail(TSR_ERR_INVALID, "'%s' is more bytes than any machine has", text);
+            return tsr_fail(TSR_ERR_INVALID, "'%s' exceeds the memory of any machine", text);
         *bytes_out = (uint64_t)(value * units[i].factor);
         return TSR_OK;
     }
-    return tsr_fail(TSR_ERR_INVALID, "'%s' is no byte count; write e.g. 200MiB, 1.5GB or 4096",
+    return tsr_fail(TSR_ERR_INVALID, "cannot parse byte count '%s'; write e.g. 200MiB, 1.5GB or 4096",
                     text ? text : "(null)");
 }
 
@@ -92,10 +92,10 @@ static tsr_status parse_cpus(const char *range, const char *piece, tsr_device_it
                         "host devices have threads=",
                         piece);
     if (!parse_number(first, 0, MAX_CPU, &from) || !parse_number(dash ? dash + 1 : first, from, MAX_CPU, &to))
-        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is no list of CPUs; write e.g. cpus=0-7,16-23",
+        return tsr_fail(TSR_ERR_INVALID, "devices: cannot parse CPU list '%s'; write e.g. cpus=0-7,16-23",
                         piece);
     if (n == TSR_DEVICE_CPU_RANGES)
-        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is one range too many; at most %d", piece,
+        return tsr_fail(TSR_ERR_INVALID, "devices: range '%s' exceeds the limit of %d ranges", piece,
                         TSR_DEVICE_CPU_RANGES);
     item->cpus[n].first = from;
     item->cpus[n].last = to;
@@ -103,7 +103,7 @@ static tsr_status parse_cpus(const char *range, const char *piece, tsr_device_it
     return TSR_OK;
 }
 
-/* "managed=1" and the like: of GPUs. */
+/* "managed=1" and similar options of GPUs. */
 static tsr_status parse_switch(const char *piece, const tsr_device_item *item, bool *on)
 {
     const char *value = strchr(piece, '=') + 1;
@@ -117,7 +117,7 @@ static tsr_status parse_switch(const char *piece, const tsr_device_item *item, b
     return TSR_OK;
 }
 
-/* Which names there are is for the host device to know. */
+/* Names are checked by the host device, which has the kernels. */
 static tsr_status parse_isa(const char *piece, tsr_device_item *item)
 {
     const char *name = piece + 4;
@@ -128,7 +128,7 @@ static tsr_status parse_isa(const char *piece, tsr_device_item *item)
         return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives isa= twice for one item; keep one", piece);
     if (!*name || strlen(name) >= sizeof item->isa)
         return tsr_fail(TSR_ERR_INVALID,
-                        "devices: '%s' is no instruction set; write isa=generic or another of those that "
+                        "devices: '%s' is not a valid instruction set; write isa=generic or another that "
                         "tsr topo lists",
                         piece);
     memcpy(item->isa, name, strlen(name) + 1);
@@ -146,7 +146,7 @@ static tsr_status parse_duty(const char *piece, tsr_device_item *item)
     if (item->duty)
         return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives duty= twice for one item; keep one", piece);
     if (!parse_number(number, 1, 100, &item->duty))
-        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is no part of the time; write duty=1%% to duty=100%%",
+        return tsr_fail(TSR_ERR_INVALID, "devices: '%s' is not a percentage; write duty=1%% to duty=100%%",
                         piece);
     return TSR_OK;
 }
@@ -161,9 +161,9 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
         if (item->mem_cap_bytes)
             return tsr_fail(TSR_ERR_INVALID, "devices: '%s' gives mem= twice for one item; keep one", piece);
         if (tsr_bytes_parse(piece + 4, &item->mem_cap_bytes) != TSR_OK || item->mem_cap_bytes == 0)
-            return tsr_fail(TSR_ERR_INVALID,
-                            "devices: '%s' is no memory cap; write e.g. mem=200MiB, mem=1.5GB or mem=4096",
-                            piece);
+            return tsr_fail(
+                TSR_ERR_INVALID,
+                "devices: cannot parse memory cap '%s'; write e.g. mem=200MiB, mem=1.5GB or mem=4096", piece);
         return TSR_OK;
     }
     if (strncmp(piece, "cpus=", 5) == 0) {
@@ -180,7 +180,7 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
                             piece);
         if (!parse_number(piece + 8, 1, MAX_THREADS, &item->threads))
             return tsr_fail(TSR_ERR_INVALID,
-                            "devices: '%s' is no thread count; write threads=1 to threads=%d", piece,
+                            "devices: cannot parse thread count '%s'; write threads=1 to threads=%d", piece,
                             MAX_THREADS);
         return TSR_OK;
     }
@@ -189,12 +189,12 @@ static tsr_status parse_option(const char *piece, tsr_device_item *item)
     if (strncmp(piece, "duty=", 5) == 0)
         return parse_duty(piece, item);
     return tsr_fail(TSR_ERR_INVALID,
-                    "devices: option '%s' is unknown; the options are mem=BYTES, threads=N, isa=NAME and "
-                    "duty=N%%, of cuda devices mem=BYTES, cpus=LIST, managed=1 and wrap=1",
+                    "devices: unknown option '%s'; the options are mem=BYTES, threads=N, isa=NAME and "
+                    "duty=N%%, for cuda devices mem=BYTES, cpus=LIST, managed=1 and wrap=1",
                     piece);
 }
 
-/* Whether it looks like a UUID or a PCI bus id; which GPU it is, is known only where the GPUs are. */
+/* Whether the text looks like a UUID or a PCI bus id; it is resolved once the GPUs are known. */
 static bool is_gpu_name(const char *text)
 {
     bool is_uuid = strncasecmp(text, "GPU-", 4) == 0 || strncasecmp(text, "MIG-", 4) == 0;
@@ -210,7 +210,8 @@ static tsr_status parse_device(const char *piece, tsr_device_item *item_out)
     bool is_cuda = length == 4 && strncmp(piece, "cuda", length) == 0;
     if (!is_host && !is_cuda)
         return tsr_fail(TSR_ERR_INVALID,
-                        "devices: '%s' is no kind of device; the kinds are host and cuda, %s", piece, remedy);
+                        "devices: unknown kind of device '%s'; the kinds are host and cuda, %s", piece,
+                        remedy);
     *item_out = (tsr_device_item){.kind = is_cuda ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST, .gpu = -1};
     if (number && is_host && !parse_number(number, 1, TSR_MAX_DEVICES, &item_out->count))
         return tsr_fail(TSR_ERR_INVALID, "devices: '%s': the number of devices is 1 to %d, %s", piece,
@@ -220,7 +221,7 @@ static tsr_status parse_device(const char *piece, tsr_device_item *item_out)
     else if (number && is_cuda && !parse_number(number, 0, INT_MAX, &item_out->gpu))
         return tsr_fail(TSR_ERR_INVALID,
                         "devices: '%s': GPUs are numbered from 0; write e.g. 'cuda:0,cuda:1', or a UUID or "
-                        "PCI bus id as nvidia-smi has them",
+                        "PCI bus id as in nvidia-smi",
                         piece);
     return TSR_OK;
 }
@@ -235,13 +236,14 @@ tsr_status tsr_device_spec_parse(const char *text, const char *by_default, tsr_d
     tsr_status status = TSR_OK;
     tsr_device_spec spec = {0};
     char piece[PIECE_BYTES];
-    bool in_cpus = false; /* the piece before was cpus= or went on with it */
+    bool in_cpus = false; /* the previous piece was cpus= or continued it */
     const char *rest = is_blank(text) ? by_default : text;
 
     while (next_piece(&rest, piece)) {
         if (!*piece) {
-            status = tsr_fail(TSR_ERR_INVALID,
-                              "devices: '%s' has nothing between two commas or at an end; %s", text, remedy);
+            status =
+                tsr_fail(TSR_ERR_INVALID,
+                         "devices: '%s' has an empty item between two commas or at an end; %s", text, remedy);
             goto out;
         }
         if (isdigit((unsigned char)*piece) && in_cpus) {
@@ -259,8 +261,8 @@ tsr_status tsr_device_spec_parse(const char *text, const char *by_default, tsr_d
             continue;
         }
         if (spec.n_items == TSR_MAX_DEVICES) {
-            status = tsr_fail(TSR_ERR_INVALID, "devices: '%s' is one item too many; at most %d devices",
-                              piece, TSR_MAX_DEVICES);
+            status = tsr_fail(TSR_ERR_INVALID, "devices: item '%s' exceeds the limit of %d devices", piece,
+                              TSR_MAX_DEVICES);
             goto out;
         }
         TSR_TRY(parse_device(piece, &spec.items[spec.n_items]));

@@ -9,7 +9,7 @@
 
 /* A host device. */
 typedef struct tsr_topo_placing {
-    int threads;  /* asked for; 0 = one per core */
+    int threads;  /* requested; 0 = one per core */
     uint64_t cap; /* bytes, 0 = none */
     const char *isa;
     int duty;  /* percent, 0 = 100 */
@@ -26,20 +26,20 @@ typedef struct tsr_topo_placement {
     int n_gpu_devices;
     struct {
         int gpu;                     /* index, or -1: the next host device */
-        const tsr_device_item *item; /* that asked for it; of GPUs */
-    } order[TSR_MAX_DEVICES];        /* all devices in the order asked for */
+        const tsr_device_item *item; /* the item that requested it; for GPUs */
+    } order[TSR_MAX_DEVICES];        /* all devices in the order of the text */
 } tsr_topo_placement;
 
-/* Append the GPUs that an item asks for. */
+/* Append the GPUs of an item. */
 tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p);
 
-/* Once all items are there: whether the GPUs have the memory and the machine the CPUs that are asked for. */
+/* After the last item: check that the GPUs have the requested memory and the machine the requested CPUs. */
 tsr_status tsr_topo_check_gpus(const tsr_topo_placement *p);
 
-/* How many numbers (cores and CPUs) the descriptions of all GPU devices hold, at most. */
+/* The most numbers (cores and CPUs) that the descriptions of all GPU devices hold. */
 size_t tsr_topo_gpu_numbers(const tsr_topo_placement *p);
 
-/* The device at place `at` of the order; its numbers are taken from *numbers, which moves on. */
+/* Describe the device at place `at` of the order; its numbers are stored at *numbers, which advances. */
 void tsr_topo_describe_gpu_device(const tsr_topo_placement *p, int at, int **numbers, tsr_device_desc *desc);
 
 #endif

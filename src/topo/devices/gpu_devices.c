@@ -1,4 +1,4 @@
-/* Devices on GPUs: which GPU an item of a --devices text means, the memory of devices that share one, and the
+/* Devices on GPUs: the GPU of an item of a --devices text, the memory of devices that share one, and the
  * processors near it, for its host thread. */
 #include <stdio.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 
 /* -- which GPU -- */
 
-/* By PCI bus id, its function may be missing ("65:00"), or by the beginning of the UUID. */
+/* By PCI bus id without or with a function ("65:00"), or by the beginning of the UUID. */
 static bool is_named(const tsr_gpu *gpu, const char *name)
 {
     char text[64], bus_id[16];
@@ -58,10 +58,11 @@ tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
         if (!is_asked_for(&topo->gpus[g], item))
             continue;
         if (++n_found > 1 && *item->gpu_name)
-            return tsr_fail(TSR_ERR_INVALID, "devices: 'cuda:%s' fits several GPUs; write more of the UUID",
+            return tsr_fail(TSR_ERR_INVALID,
+                            "devices: 'cuda:%s' matches several GPUs; write more of the UUID",
                             item->gpu_name);
         if (at == TSR_MAX_DEVICES)
-            return tsr_fail(TSR_ERR_INVALID, "devices: more than %d were asked for", TSR_MAX_DEVICES);
+            return tsr_fail(TSR_ERR_INVALID, "devices: more than %d devices; name fewer", TSR_MAX_DEVICES);
         p->order[at].gpu = g;
         p->order[at].item = item;
         p->n_gpu_devices++;
@@ -71,13 +72,14 @@ tsr_status tsr_topo_add_gpus(const tsr_device_item *item, tsr_topo_placement *p)
 
 /* -- its memory -- */
 
-/* Whether mem= counts memory that need not be the GPU's. */
+/* Whether mem= includes memory outside the GPU. */
 static bool may_exceed(const tsr_device_item *item)
 {
     return item->managed || item->wrap;
 }
 
-/* Devices on a GPU, those without mem= among them, and what the others ask for together. */
+/* Counts the devices on a GPU, those without mem= among them, and the bytes that the others request
+ * together. */
 static void count_sharers(const tsr_topo_placement *p, int gpu, int *n_out, int *n_open_out,
                           uint64_t *asked_out)
 {
@@ -106,12 +108,11 @@ static tsr_status check_memory(const tsr_topo_placement *p, int gpu)
     return tsr_fail(TSR_ERR_INVALID, "devices: mem= asks for %s on GPU %d%s, which has %s%s; ask for less",
                     tsr_bytes_text(asked, asked_text), g->ordinal, n > 1 ? " altogether" : "",
                     tsr_bytes_text(g->memory_bytes, has_text),
-                    n_open ? " and nothing is left for the others" : "");
+                    n_open ? " and nothing is left for the other devices" : "");
 }
 
-/* What a device on the GPU can count on: its part of what is there, where `asked` bytes are others' (or its
- * own) by mem= and n_open devices share the rest.
- * At least a byte, since 0 would mean that nothing is known. */
+/* Bytes of the GPU that a device can use. `asked` bytes are reserved by mem= (of others or its own), and
+ * n_open devices share the rest. At least a byte, since 0 would mean unknown. */
 static uint64_t usable_bytes(const tsr_gpu *gpu, const tsr_device_item *item, uint64_t asked, int n_open)
 {
     uint64_t usable = tsr_gpu_usable_bytes(gpu->memory_bytes, gpu->memory_free_bytes);
@@ -167,7 +168,7 @@ size_t tsr_topo_gpu_numbers(const tsr_topo_placement *p)
     return (size_t)p->n_gpu_devices * (size_t)(p->topo->n_cores + p->topo->n_pus);
 }
 
-/* The cores near the GPU, or those of cpus=; of these, all hardware threads or those named. */
+/* The cores near the GPU, or those of cpus=; of these cores, all hardware threads or the named ones. */
 static void describe_processors(const tsr_topology *topo, const tsr_device_item *item, const tsr_gpu *gpu,
                                 int **numbers, tsr_device_desc *desc)
 {

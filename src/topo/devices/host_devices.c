@@ -1,10 +1,9 @@
-/* Devices on a machine: the list that a --devices text asks for. GPUs are gpu_devices.c's; of host devices,
- * here: which cores, hardware threads and memory each gets.
+/* Devices on a machine: the list for a --devices text. This file assigns cores, hardware threads and
+ * memory to host devices; gpu_devices.c does GPUs.
  *
- * The cores are a line (logical order), and devices are consecutive pieces of it. So placement is choosing
- * the cuts: first how many cores each device should have, then moving cuts onto nearby edges of NUMA nodes,
- * since a device that reads half of its weights through another socket is slower than one that has a core
- * less. */
+ * The cores are a line (logical order), and devices are consecutive pieces of it. So placement chooses
+ * cuts: first the number of cores of each device, then cuts move to nearby edges of NUMA nodes, since
+ * reading half of the weights through another socket is slower than having one core less. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +13,7 @@
 
 /* -- how many devices -- */
 
-/* Whether a node makes a device of its own under "host": memory, and cores that count it as theirs. */
+/* Whether "host" makes a device for a node: the node has memory, and cores whose nearest node it is. */
 static bool node_has_device(const tsr_topology *topo, int node, int *first_out, int *n_out)
 {
     int first = -1, n = 0;
@@ -41,7 +40,7 @@ static tsr_status add_host_item(const tsr_device_item *item, tsr_topo_placement 
 {
     int count = item->count ? item->count : count_node_devices(p->topo);
     if (count > TSR_MAX_DEVICES - p->n_devices - p->n_gpu_devices)
-        return tsr_fail(TSR_ERR_INVALID, "devices: %d and more were asked for; at most %d are possible",
+        return tsr_fail(TSR_ERR_INVALID, "devices: %d or more devices; at most %d are supported",
                         p->n_devices + p->n_gpu_devices + count, TSR_MAX_DEVICES);
     for (int j = 0; j < count; j++) {
         p->order[p->n_devices + p->n_gpu_devices].gpu = -1;
@@ -66,7 +65,7 @@ out:
 
 /* -- which cores -- */
 
-/* "host" alone: the nodes as they are, however unequal. False if no node has both cores and memory. */
+/* "host" alone: a device per node, however unequal. False if no node has both cores and memory. */
 static bool place_by_node(tsr_topo_placement *p)
 {
     int device = 0;
@@ -94,7 +93,7 @@ static int wish_of(const tsr_topo_placing *device)
     return TSR_MAX(device->threads, 1);
 }
 
-/* Hand out `extra` cores evenly, to every device or only to those without a thread count. */
+/* Distribute `extra` cores evenly, over all devices or only over those without a thread count. */
 static void spread(tsr_topo_placement *p, int extra, bool only_open)
 {
     int takers = 0, taker = 0;
@@ -109,7 +108,7 @@ static void spread(tsr_topo_placement *p, int extra, bool only_open)
     }
 }
 
-/* Cores per device, all of them handed out, at least one each. */
+/* Cores per device, at least one each; all cores are assigned. */
 static void choose_sizes(tsr_topo_placement *p)
 {
     int n_cores = p->topo->n_cores, open = 0;
@@ -124,7 +123,7 @@ static void choose_sizes(tsr_topo_placement *p)
         spread(p, n_cores - (int)wishes, open > 0);
         return;
     }
-    /* Too few: one each, then in proportion to what each wants beyond that. */
+    /* Too few cores: one each, then in proportion to the remaining wishes. */
     int64_t extra = n_cores - p->n_devices, beyond = wishes - p->n_devices, sum = 0;
     for (int i = 0; i < p->n_devices; i++) {
         int64_t from = extra * sum / beyond;
@@ -133,7 +132,7 @@ static void choose_sizes(tsr_topo_placement *p)
     }
 }
 
-/* The edge between NUMA nodes nearest to a cut, within `reach` cores; the cut itself if there is none. */
+/* The edge between NUMA nodes nearest to a cut, within `reach` cores; the cut itself if there is no edge. */
 static int snap(const tsr_topology *topo, int cut, int reach)
 {
     for (int distance = 0; distance <= reach; distance++) {
@@ -146,9 +145,9 @@ static int snap(const tsr_topology *topo, int cut, int reach)
     return cut;
 }
 
-/* A cut may move by an eighth of the smaller neighbour: more would make devices unequal that were asked for
- * as equals. So cuts also stay in order, and nobody is left without cores. No cut moves so that a neighbour
- * gets fewer cores than threads, if it had enough. */
+/* A cut may move by an eighth of the smaller neighbour: more would make devices unequal that were
+ * requested equal. So cuts also stay in order, and every device keeps a core. No cut moves so that a
+ * neighbour that had enough cores for its threads has too few. */
 static void place_disjoint(tsr_topo_placement *p)
 {
     choose_sizes(p);
@@ -172,10 +171,9 @@ static void place(tsr_topo_placement *p, const tsr_logger *logger)
     if (p->n_devices == 0 || (p->n_host_items == 1 && p->one_per_node && place_by_node(p)))
         return;
     if (p->n_devices > p->topo->n_cores) {
-        tsr_log(
-            logger, TSR_LOG_WARN,
-            "%d devices on %d core%s: devices share cores and slow each other down; ask for fewer devices",
-            p->n_devices, p->topo->n_cores, p->topo->n_cores == 1 ? "" : "s");
+        tsr_log(logger, TSR_LOG_WARN,
+                "%d devices on %d core%s: devices share cores and slow each other down; name fewer devices",
+                p->n_devices, p->topo->n_cores, p->topo->n_cores == 1 ? "" : "s");
         place_shared(p);
         return;
     }
@@ -184,14 +182,15 @@ static void place(tsr_topo_placement *p, const tsr_logger *logger)
 
 /* -- the list -- */
 
-/* The list, its descriptions and all their numbers in one block; `numbers_out` is where the numbers begin. */
+/* Allocate the list, its descriptions and all their numbers as one block; `numbers_out` is the start of
+ * the numbers. */
 static tsr_status allocate(const tsr_topo_placement *p, tsr_device_list **list_out, int **numbers_out)
 {
     size_t head = tsr_align_up(sizeof(tsr_device_list), _Alignof(max_align_t));
     size_t n_descs = (size_t)(p->n_devices + p->n_gpu_devices);
     size_t descs = tsr_align_up(n_descs * sizeof(tsr_device_desc), _Alignof(max_align_t));
-    size_t numbers = tsr_topo_gpu_numbers(p); /* these and the rest: at most
-                                                 TSR_MAX_DEVICES * (2 * TSR_TOPO_MAX_OBJECTS + 1024) */
+    size_t numbers = tsr_topo_gpu_numbers(p); /* together at most TSR_MAX_DEVICES * (2 *
+                                               * TSR_TOPO_MAX_OBJECTS + 1024) */
     for (int i = 0; i < p->n_devices; i++) {
         const tsr_topo_placing *device = &p->devices[i];
         numbers += (size_t)device->n + (size_t)(device->threads ? device->threads : device->n);
@@ -209,8 +208,8 @@ static tsr_status allocate(const tsr_topo_placement *p, tsr_device_list **list_o
     return TSR_OK;
 }
 
-/* Memory of the nodes that the device's cores belong to, and the node if it is only one. Nodes are contiguous
- * ranges of cores, so a change of number is a new node. */
+/* Memory of the nodes that the device's cores belong to, and the node if there is only one. Nodes are
+ * contiguous ranges of cores, so each change of number is a new node. */
 static void describe_memory(const tsr_topology *topo, tsr_device_desc *desc)
 {
     int previous = -1;
@@ -227,8 +226,8 @@ static void describe_memory(const tsr_topology *topo, tsr_device_desc *desc)
         desc->memory_total_bytes = TSR_MIN(desc->memory_total_bytes, topo->memory_limit_bytes);
 }
 
-/* Threads take the first hardware thread of each core, then the second ones. Beyond that there is nothing to
- * pin to alone, and the operating system may move them among the device's cores. */
+/* Threads use the first hardware thread of each core, then the second ones. Further threads are not pinned
+ * to a processor of their own; the operating system may move them among the device's cores. */
 static void place_threads(const tsr_topology *topo, const tsr_device_desc *desc, int *thread_pus)
 {
     int placed = 0, most = 0;
@@ -245,7 +244,7 @@ static void place_threads(const tsr_topology *topo, const tsr_device_desc *desc,
         thread_pus[placed++] = -1;
 }
 
-/* Fill one description; its numbers are taken from *numbers, which moves on. */
+/* Fill one description; its numbers are stored at *numbers, which advances. */
 static void describe(const tsr_topology *topo, const tsr_topo_placing *device, int index, int **numbers,
                      tsr_device_desc *desc)
 {

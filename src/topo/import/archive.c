@@ -1,8 +1,9 @@
-/* An archive of a Linux root directory, as hwloc-gather-topology makes it: unpacked by tar, read, removed.
+/* An archive of a Linux root directory, as written by hwloc-gather-topology. It is unpacked by tar, read
+ * and removed.
  *
- * The tar command rather than a library: such archives are rare, and tar knows every compression that is
- * installed. It keeps what it unpacks inside the folder that it is given; limits on its time and on the size
- * of each file keep a hostile archive from filling the disk. */
+ * The tar command is used instead of a library: such archives are rare, and tar supports every installed
+ * compression. tar keeps all files inside the given folder; limits on its time and on the size of each
+ * file keep a hostile archive from filling the disk. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -55,10 +56,10 @@ static tsr_status unpack(const char *path, const char *folder)
         error = posix_spawn(&child, "/bin/sh", &actions, NULL, argv, environ);
     (void)posix_spawn_file_actions_destroy(&actions);
     if (error)
-        return tsr_fail(TSR_ERR_IO, "no process to unpack '%s' in: %s", path, strerror(error));
+        return tsr_fail(TSR_ERR_IO, "cannot start a process to unpack '%s': %s", path, strerror(error));
     while (waitpid(child, &code, 0) < 0)
         if (errno != EINTR)
-            return tsr_fail(TSR_ERR_IO, "unpacking '%s' was lost sight of: %s", path, strerror(errno));
+            return tsr_fail(TSR_ERR_IO, "cannot wait for the unpacking of '%s': %s", path, strerror(errno));
     if (WIFEXITED(code) && WEXITSTATUS(code) == 127)
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "'%s' is an archive and there is no tar command; unpack it and name the "
@@ -70,7 +71,7 @@ static tsr_status unpack(const char *path, const char *folder)
     return TSR_OK;
 }
 
-/* A link out of the folder would describe this machine as the archive's. */
+/* A link out of the folder would read this machine's files as the archive's. */
 static tsr_status check_links(const char *path, char *folder)
 {
     tsr_status status = TSR_OK;
@@ -78,13 +79,13 @@ static tsr_status check_links(const char *path, char *folder)
     char *const roots[] = {folder, NULL};
     FTS *tree = realpath(folder, base) ? fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR, NULL) : NULL;
     if (!tree)
-        return tsr_fail(TSR_ERR_IO, "cannot look through what '%s' holds: %s", path, strerror(errno));
+        return tsr_fail(TSR_ERR_IO, "cannot read the contents of '%s': %s", path, strerror(errno));
     for (FTSENT *entry; status == TSR_OK && (entry = fts_read(tree)) != NULL;) {
         bool is_link = entry->fts_info == FTS_SL || entry->fts_info == FTS_SLNONE;
         size_t length = strlen(base);
         if (is_link && realpath(entry->fts_path, target) &&
             (strncmp(target, base, length) != 0 || (target[length] && target[length] != '/')))
-            status = tsr_fail(TSR_ERR_FORMAT, "archive '%s': '%.200s' is a link that leads out of it", path,
+            status = tsr_fail(TSR_ERR_FORMAT, "archive '%s': link '%.200s' leads out of the archive", path,
                               entry->fts_path + strlen(folder) + 1);
     }
     fts_close(tree);
@@ -98,7 +99,7 @@ static bool is_root(const char *folder)
     return used > 0 && (size_t)used < sizeof probe && access(probe, R_OK) == 0;
 }
 
-/* The root is the folder itself or one of those in it. */
+/* Find the root: the folder itself or one of its subfolders. */
 static bool find_root(const char *folder, char root[PATH_BYTES])
 {
     bool found = is_root(folder);
@@ -113,8 +114,8 @@ static bool find_root(const char *folder, char root[PATH_BYTES])
     return found;
 }
 
-/* Such an archive is ten thousand files of a few bytes: memory takes them in a blink, a disk may take a
- * minute. */
+/* An archive has ten thousand files of a few bytes: immediate in a memory file system, up to a minute on a
+ * disk. */
 static const char *temporary_folder(void)
 {
     const char *named = getenv("TMPDIR");
@@ -129,12 +130,13 @@ tsr_status tsr_topo_read_archive(const char *path, tsr_topology **topo_out)
     char folder[PATH_BYTES], root[PATH_BYTES];
     int used = snprintf(folder, sizeof folder, "%s/tsr-machine-XXXXXX", temporary_folder());
     if (used < 0 || (size_t)used >= sizeof folder || !mkdtemp(folder))
-        return tsr_fail(TSR_ERR_IO, "no temporary folder to unpack '%s' in: %s", path, strerror(errno));
+        return tsr_fail(TSR_ERR_IO, "cannot create a temporary folder to unpack '%s': %s", path,
+                        strerror(errno));
     TSR_TRY(unpack(path, folder));
     TSR_TRY(check_links(path, folder));
     if (!find_root(folder, root)) {
         status = tsr_fail(TSR_ERR_FORMAT,
-                          "archive '%s' has no sys/devices/system/cpu inside; give one that "
+                          "archive '%s' does not contain sys/devices/system/cpu; give one that "
                           "hwloc-gather-topology wrote",
                           path);
         goto out;

@@ -1,5 +1,5 @@
-/* See builder.h. Arrays grow by doubling up to bounds that no machine reaches, so that a description cannot
- * ask for memory without end. */
+/* The builder; see builder.h. Arrays grow by doubling up to bounds that no machine reaches, so that a
+ * description cannot request unlimited memory. */
 #include "topo/import/builder.h"
 
 #include <stdarg.h>
@@ -42,9 +42,10 @@ static tsr_status grow(const tsr_topo_builder *builder, void *array_io, int n, s
     char *array;
     memcpy(&array, array_io, sizeof array);
     if (n >= most)
-        return tsr_fail(TSR_ERR_FORMAT, "'%s' has more than %d %s; at most that many are believed",
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "'%s' has more than %d %s, the limit; the description may be malformed",
                         builder->name, most, what);
-    if ((n & (n - 1)) == 0) { /* 0, 1, 2, 4, ...: the room is used up */
+    if ((n & (n - 1)) == 0) { /* 0, 1, 2, 4, ...: the array is full */
         array = tsr_mem_realloc(array, n ? 2 * (size_t)n : 1, bytes);
         if (!array)
             return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %d %s of '%s'", n + 1, what,
@@ -91,7 +92,7 @@ out:
 tsr_status tsr_builder_add_gpu(tsr_topo_builder *builder, tsr_gpu **gpu_out)
 {
     if (builder->n_gpus == TSR_MAX_GPUS)
-        return tsr_fail(TSR_ERR_FORMAT, "'%s' has more than %d GPUs; at most that many are planned for",
+        return tsr_fail(TSR_ERR_FORMAT, "'%s' has more than %d GPUs, the limit; describe a smaller machine",
                         builder->name, TSR_MAX_GPUS);
     *gpu_out = &builder->gpus[builder->n_gpus];
     (*gpu_out)->ordinal = builder->n_gpus++;
@@ -136,8 +137,8 @@ static bool has_pu(const tsr_builder_node *node, int pu)
     return node->pus[pu / 64] >> (pu % 64) & 1;
 }
 
-/* Processors of each node, those that an earlier node has claimed left out. The free numbers after all of
- * them go to nodes without any. */
+/* Processors of each node, without those claimed by an earlier node. Nodes without any get the free
+ * numbers after all of them. */
 static int count_pus(const tsr_topo_builder *builder, int *next_free_out)
 {
     uint64_t claimed[TSR_DRAFT_MAX_PUS / 64] = {0};
@@ -170,7 +171,7 @@ static void add_core(tsr_topology *topo, int *n, int node, int os_index)
     ++*n;
 }
 
-/* Cores node by node, so that each node is a range of them. */
+/* Place the cores node by node, so that each node is a range of cores. */
 static void place_cores(const tsr_topo_builder *builder, int next_free, tsr_topology *topo)
 {
     uint64_t claimed[TSR_DRAFT_MAX_PUS / 64] = {0};

@@ -1,7 +1,7 @@
-/* A machine while it is being read from a description of ours (NCCL XML, nvidia-smi's matrix, a --machine
- * text): nodes with sets of processors, the PCI tree and GPUs, in growing arrays. tsr_topo_build() makes
- * the topology of it; tsr_topo_complete() then fills in what no description says. hwloc's descriptions skip
- * the builder and are completed like the others. */
+/* A machine under construction, from NCCL XML, nvidia-smi's matrix or a --machine text: nodes with sets of
+ * processors, the PCI tree and GPUs, in growing arrays. tsr_topo_build() converts it to a topology;
+ * tsr_topo_complete() then fills in missing facts. hwloc's descriptions are imported without the builder
+ * and completed in the same way. */
 #ifndef TSR_TOPO_IMPORT_DRAFT_H
 #define TSR_TOPO_IMPORT_DRAFT_H
 
@@ -20,36 +20,36 @@ typedef struct tsr_builder_node {
 } tsr_builder_node;
 
 typedef struct tsr_topo_builder {
-    const char *name; /* what messages call the description; borrowed */
+    const char *name; /* name of the description in messages; borrowed */
     int n_nodes, n_bridges, n_pci, n_gpus;
     tsr_builder_node *nodes;
     tsr_pci_bridge *bridges;
     tsr_pci_device *pci;
-    tsr_gpu *gpus; /* candidates: NVIDIA GPUs of known model or not, at most TSR_MAX_GPUS */
-    tsr_gpu_pair (*pairs)[TSR_MAX_GPUS]; /* what the description itself says of pairs; else zeros */
+    tsr_gpu *gpus;                       /* NVIDIA GPUs, also of unknown model, at most TSR_MAX_GPUS */
+    tsr_gpu_pair (*pairs)[TSR_MAX_GPUS]; /* facts about pairs that the description states; otherwise zeros */
     char notes[512];
 } tsr_topo_builder;
 
-/* Empty; freed with tsr_builder_free(), NULL is fine. */
+/* An empty builder; freed with tsr_builder_free(), NULL is fine. */
 tsr_status tsr_builder_create(const char *name, tsr_topo_builder **builder_out);
 void tsr_builder_free(tsr_topo_builder *builder);
 
-/* Append a zeroed element, with the indices that point elsewhere -1. TSR_ERR_FORMAT beyond the bounds. The
- * pointers last until the next one is added. */
+/* Append a zeroed element whose indices of other elements are -1. TSR_ERR_FORMAT beyond the bounds. The
+ * pointers are valid until the next element is added. */
 tsr_status tsr_builder_add_node(tsr_topo_builder *builder, tsr_builder_node **node_out);
 tsr_status tsr_builder_add_bridge(tsr_topo_builder *builder, tsr_pci_bridge **bridge_out);
 tsr_status tsr_builder_add_pci(tsr_topo_builder *builder, tsr_pci_device **pci_out);
 tsr_status tsr_builder_add_gpu(tsr_topo_builder *builder, tsr_gpu **gpu_out);
 
-/* The topology: a core per processor, a node that names no processor gets one of its own. `builder` stays the
- * caller's. */
+/* Build the topology: a core per processor; a node without processors gets one of its own. The caller
+ * keeps `builder`. */
 tsr_status tsr_topo_build(const tsr_topo_builder *builder, tsr_topology **topo_out);
 
-/* Append a sentence to notes of the given size, once; what does not fit is left out. */
+/* Append a sentence to notes of the given size, once; omitted if it does not fit. */
 void tsr_topo_note(char *notes, size_t bytes, const char *format, ...) TSR_PRINTF(3, 4);
 
-/* The path of two GPUs by the PCI tree. A reader whose description would have shown NVLinks states it in
- * gpu_pairs: then none are guessed. */
+/* The path between two GPUs by the PCI tree. A reader of a format that would show NVLinks stores it in
+ * gpu_pairs, so that no NVLinks are guessed. */
 tsr_gpu_path tsr_topo_path_between(const tsr_topology *topo, int gpu_a, int gpu_b);
 
 /* Fill what descriptions leave out: `cards` (tsr_topology_config.cards) and the card table complete the GPUs,

@@ -1,11 +1,10 @@
-/* The table of cards, and how a name finds its card.
+/* The table of cards, and the search of a card by name.
  *
- * Figures are NVIDIA's own: white papers where one lists the card, else its data sheet or product page. Where
- * a sheet gives a matrix rate with sparsity only, half of it stands here. The memory is what programs see of
- * the nominal size: as the drivers of such cards report it. PCI ids are those of the pci.ids list. That
- * GeForce cards do not reach each other's memory over PCIe is the driver's doing ("peer access is not
- * supported between these two devices", CUDA's simpleP2P on such pairs); NVLink bridges of the RTX 3090 and
- * older lift it. */
+ * Figures are NVIDIA's own: white papers where one lists the card, otherwise its data sheet or product
+ * page. Matrix rates published with sparsity only are halved. The memory is the part of the nominal size
+ * that the drivers of such cards report to programs. PCI ids are those of the pci.ids list. The driver
+ * denies GeForce cards access to each other's memory over PCIe ("peer access is not supported between
+ * these two devices", CUDA's simpleP2P on such pairs); NVLink bridges of the RTX 3090 and older allow it. */
 #include "topo/import/cards.h"
 
 #include <ctype.h>
@@ -182,8 +181,8 @@ const tsr_card *tsr_card_at(int n)
     return n >= 0 && n < N_CARDS ? &cards[n] : NULL;
 }
 
-/* A name as letters and digits alone, lower case, without the maker's words; starts[i] and ends[i] say
- * whether a word of the text begins at, or ends before, place i. */
+/* A name reduced to letters and digits, lower case, without the maker's words; starts[i] and ends[i] are
+ * true where a word of the text begins at, or ends before, place i. */
 struct squeezed {
     char text[NAME_BYTES];
     bool starts[NAME_BYTES], ends[NAME_BYTES];
@@ -220,7 +219,7 @@ static void squeeze(const char *name, struct squeezed *out)
     }
 }
 
-/* Whether `name` stands in `text` as whole words. */
+/* Whether `text` contains `name` as whole words. */
 static bool contains(const struct squeezed *text, const struct squeezed *name)
 {
     for (const char *at = text->text; (at = strstr(at, name->text)) != NULL; at++) {
@@ -251,7 +250,7 @@ const tsr_card *tsr_card_by_name(const char *name)
     return best;
 }
 
-/* Whether a word is a size of memory that the card has not: "64GB". Drivers show 91 to 101 % of the nominal
+/* Whether a word is a memory size other than the card's: "64GB". Drivers report 91 to 101 % of the nominal
  * size. The size in the name of a Grace module is the processor's. */
 static bool is_other_memory(const char *word, size_t length, const tsr_card *card)
 {
@@ -299,7 +298,7 @@ void tsr_card_list(char *text, size_t bytes)
 }
 
 /* Raw rate per lane and direction, GT/s, and its line code: 8b/10b up to generation 2, 128b/130b up to 5,
- * none that costs anything from 6 on (PCI Express Base Specification 6.0, 4.2). */
+ * no overhead from generation 6 on (PCI Express Base Specification 6.0, 4.2). */
 double tsr_pcie_bytes_per_s(int generation, int lanes)
 {
     static const double per_lane[] = {
@@ -309,7 +308,7 @@ double tsr_pcie_bytes_per_s(int generation, int lanes)
     return known ? per_lane[generation] * lanes : 0;
 }
 
-/* The link depends on the slot, too, so another card does not change one that is known. */
+/* The slot limits the link, too, so another card does not change a known link. */
 static void complete_pcie(const tsr_card *card, tsr_gpu *gpu)
 {
     if (gpu->pcie_bytes_per_s > 0)
@@ -325,7 +324,7 @@ void tsr_card_complete(const tsr_card *card, bool override, tsr_gpu *gpu)
 {
     if (!*gpu->name || override)
         snprintf(gpu->name, sizeof gpu->name, "%s%s", strncmp(card->name, "T", 1) == 0 ? "" : "NVIDIA ",
-                 card->name); /* "Tesla ..." and "TITAN ..." stand alone */
+                 card->name); /* "Tesla ..." and "TITAN ..." are complete names */
     if (!gpu->memory_bytes || override) {
         gpu->memory_bytes = (uint64_t)card->memory_mib << 20;
         gpu->guessed |= TSR_GPU_MEMORY;
@@ -334,13 +333,13 @@ void tsr_card_complete(const tsr_card *card, bool override, tsr_gpu *gpu)
         gpu->memory_bytes_per_s = card->memory_gbs * 1e9;
         gpu->guessed |= TSR_GPU_BANDWIDTH;
     }
-    if (!gpu->compute_capability || override) /* follows from the model */
+    if (!gpu->compute_capability || override) /* determined by the model */
         gpu->compute_capability = card->compute_capability;
     if (!gpu->n_sms || override) {
         gpu->n_sms = card->n_sms;
         gpu->guessed |= TSR_GPU_COMPUTE;
     }
-    if (!(gpu->tensor_flops > 0) || override) /* no description has it, so it needs no mark */
+    if (!(gpu->tensor_flops > 0) || override) /* no description states it, so it needs no mark */
         gpu->tensor_flops = card->f16_tflops * 1e12;
     gpu->integrated = gpu->integrated || card->integrated;
     complete_pcie(card, gpu);

@@ -1,14 +1,14 @@
-/* hwloc in a child process, for descriptions that come from elsewhere.
+/* hwloc in a child process, for untrusted descriptions.
  *
- * Why a process: hwloc 2.9 dies of a segmentation fault on about one in a hundred randomly damaged XML files
- * and reports others on stderr whatever one sets but an environment variable; it takes the root of a foreign
- * /sys only from an environment variable; and its XML reader turns off libxml2's error output for everybody.
- * A child has its own memory, stderr and environment, so nothing of this reaches the caller. It also bounds
- * memory and time for files that claim absurd sizes.
+ * Reasons for a process: hwloc 2.9 crashes on about one in a hundred randomly damaged XML files, and
+ * reports others on stderr, which only an environment variable turns off. It takes the root of a foreign
+ * /sys only from an environment variable. Its XML reader turns off libxml2's error output for the whole
+ * process. A child has its own memory, stderr and environment, so the caller is unaffected. Memory and
+ * time are bounded for files that claim excessive sizes.
  *
- * The answer crosses a pipe as a fixed header and either the bytes of a topology or an error sentence. Only
- * the forking thread lives on in the child; a lock that another thread held inside hwloc or libxml2 would
- * block it for ever, which the deadline turns into TSR_ERR_TIMEOUT. */
+ * The result crosses a pipe as a fixed header and either the bytes of a topology or an error sentence.
+ * Only the forking thread exists in the child. A lock that another thread held inside hwloc or libxml2
+ * would block it indefinitely; the deadline turns this into TSR_ERR_TIMEOUT. */
 #include <errno.h>
 #include <fcntl.h>
 #include <hwloc.h>
@@ -28,14 +28,14 @@
 enum {
     DEADLINE_MS = 30 * 1000,
     CPU_SECONDS = 10,               /* the largest recorded machine takes 0.1 */
-    EXTRA_MEMORY_BYTES = 512 << 20, /* above what the caller already has mapped */
+    EXTRA_MEMORY_BYTES = 512 << 20, /* in addition to the memory that the caller has mapped */
     ERROR_BYTES = 1024
 };
 
 struct answer {
     tsr_status status;
     char error[ERROR_BYTES]; /* if status is not TSR_OK */
-    tsr_topology shape;      /* else its struct; then its arrays follow in the pipe */
+    tsr_topology shape;      /* otherwise the topology's struct; its arrays follow in the pipe */
 };
 
 /* -- in the child -- */
@@ -62,7 +62,8 @@ static rlim_t mapped_bytes(void)
     return (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
 }
 
-/* The caller's crash handlers must not report our crash as theirs, nor may it leave a core file. */
+/* The caller's crash handlers must not report a crash of the child, and a crash must not leave a core
+ * file. */
 static void isolate(void)
 {
     static const int fatal[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTERM, SIGXCPU, SIGPIPE};
@@ -79,15 +80,15 @@ static void isolate(void)
         limit(RLIMIT_AS, mapped + EXTRA_MEMORY_BYTES);
 }
 
-/* hwloc's variables name a machine of their own and would override what we were asked for. The environment is
- * the child's own. */
+/* hwloc's variables name a machine of their own and would override the description. The environment is the
+ * child's own. */
 static void set_environment(void)
 {
     static const char *const variables[] = {"HWLOC_XMLFILE",    "HWLOC_SYNTHETIC",  "HWLOC_FSROOT",
                                             "HWLOC_CPUID_PATH", "HWLOC_COMPONENTS", "HWLOC_THISSYSTEM"};
     for (size_t i = 0; i < sizeof variables / sizeof *variables; i++)
         (void)unsetenv(variables[i]);
-    /* Plugins for this machine's devices, whose libraries would take longer to load than the file to read. */
+    /* Plugins for this machine's devices; loading their libraries would take longer than reading the file. */
     (void)setenv("HWLOC_PLUGINS_BLACKLIST",
                  "hwloc_cuda.so,hwloc_gl.so,hwloc_levelzero.so,hwloc_nvml.so,hwloc_opencl.so,hwloc_pci.so,"
                  "hwloc_rsmi.so",
@@ -99,19 +100,19 @@ static tsr_status set_source(hwloc_topology_t hw, tsr_topo_source_kind kind, con
 {
     int failed = 0;
     switch (kind) {
-    case TSR_TOPO_XML: /* the length includes the NUL, which the built-in parser wants */
+    case TSR_TOPO_XML: /* the length includes the NUL, which the built-in parser requires */
         failed = bytes >= INT32_MAX || hwloc_topology_set_xmlbuffer(hw, text, (int)bytes + 1) < 0;
         break;
     case TSR_TOPO_SYNTHETIC:
         if (hwloc_topology_set_synthetic(hw, text) < 0)
             return tsr_fail(
                 TSR_ERR_FORMAT,
-                "'%s' is no synthetic machine; write levels from the outside in, ending with pu, as "
+                "'%s' is not a synthetic machine; write levels from the outside in, ending with pu, as "
                 "in 'synthetic:pack:2 core:4 pu:2'",
                 name);
         break;
     case TSR_TOPO_ROOT_DIR:
-        /* "x86" would ask this machine, not that one; so would "no_os", for the number of processors, where
+        /* "x86" would describe this machine instead, and so would "no_os" the number of processors, where
          * the tree has none. */
         failed = setenv("HWLOC_FSROOT", text, 1) < 0;
         (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
@@ -123,7 +124,7 @@ static tsr_status set_source(hwloc_topology_t hw, tsr_topo_source_kind kind, con
                   : TSR_OK;
 }
 
-/* No clean-up on failure: the process ends. */
+/* No clean-up on failure: the process exits. */
 static tsr_status read_description(tsr_topo_source_kind kind, const char *text, size_t bytes,
                                    const char *name, tsr_topology **topo_out)
 {
@@ -187,7 +188,7 @@ static int64_t now_ms(void)
     return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
 }
 
-/* `bytes` bytes from the child. A child that ends early crashed or ran into a limit. */
+/* Read `bytes` bytes from the child. A child that ends early crashed or exceeded a limit. */
 static tsr_status read_all(int fd, void *data, size_t bytes, int64_t deadline_ms, const char *name)
 {
     char *to = data;
@@ -196,7 +197,7 @@ static tsr_status read_all(int fd, void *data, size_t bytes, int64_t deadline_ms
         struct pollfd wait = {.fd = fd, .events = POLLIN};
         int ready = left > 0 ? poll(&wait, 1, (int)left) : 0;
         if (ready == 0)
-            return tsr_fail(TSR_ERR_TIMEOUT, "reading '%s' took more than %d s and was given up", name,
+            return tsr_fail(TSR_ERR_TIMEOUT, "reading '%s' took more than %d s and was stopped", name,
                             DEADLINE_MS / 1000);
         ssize_t got = ready > 0 ? read(fd, to, bytes) : -1;
         if (got < 0 && errno == EINTR)
@@ -204,11 +205,11 @@ static tsr_status read_all(int fd, void *data, size_t bytes, int64_t deadline_ms
         if (got < 0)
             return tsr_fail(TSR_ERR_IO, "reading '%s' failed: %s", name, strerror(errno));
         if (got == 0)
-            return tsr_fail(
-                TSR_ERR_FORMAT,
-                "hwloc died reading '%s': it is malformed or claims an absurd size; write it again "
-                "with lstopo",
-                name);
+            return tsr_fail(TSR_ERR_FORMAT,
+                            "hwloc crashed while reading '%s': the file is malformed or claims an excessive "
+                            "size; write it again "
+                            "with lstopo",
+                            name);
         to += got;
         bytes -= (size_t)got;
     }
@@ -244,7 +245,8 @@ tsr_status tsr_topo_read_in_child(tsr_topo_source_kind kind, const char *text, s
 {
     int ends[2];
     if (pipe2(ends, O_CLOEXEC) < 0)
-        return tsr_fail(TSR_ERR_IO, "no pipe for the process that reads '%s': %s", name, strerror(errno));
+        return tsr_fail(TSR_ERR_IO, "cannot create a pipe to the process that reads '%s': %s", name,
+                        strerror(errno));
     pid_t child = fork();
     if (child == 0) {
         close(ends[0]);
@@ -254,12 +256,12 @@ tsr_status tsr_topo_read_in_child(tsr_topo_source_kind kind, const char *text, s
     close(ends[1]);
     if (child < 0) {
         close(ends[0]);
-        return tsr_fail(TSR_ERR_IO, "no process to read '%s' in: %s", name, strerror(fork_error));
+        return tsr_fail(TSR_ERR_IO, "cannot start a process to read '%s': %s", name, strerror(fork_error));
     }
     tsr_status status = receive(ends[0], name, topo_out);
     close(ends[0]);
 
-    /* It has answered or never will. ECHILD, from a caller that ignores SIGCHLD, is as good. */
+    /* The child has answered or never will. ECHILD, for a caller that ignores SIGCHLD, is fine too. */
     (void)kill(child, SIGKILL);
     while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
         ;

@@ -1,10 +1,9 @@
-/* From what a description says of its GPUs to what planning needs.
+/* Completes a description's GPUs with the facts that planning needs.
  *
- * Descriptions differ in what they leave out: a cloud's NCCL file has bus ids alone, sysfs has no memory
- * sizes, a recording of an idle machine shows its PCIe links at the lowest speed. Each gap is filled from the
- * card table (cards.c) or by the rule written at the function, and leaves a mark in tsr_gpu.guessed or a
- * sentence in the notes. Nothing is replaced that the description states,
- * unless it is an idle link's speed. */
+ * Descriptions lack different facts: a cloud's NCCL file has only bus ids, sysfs has no memory sizes, a
+ * recording of an idle machine shows its PCIe links at the lowest speed. Each gap is filled from the card
+ * table (cards.c) or by the rule at the function, and marked in tsr_gpu.guessed or by a sentence in the
+ * notes. Stated facts are kept, except the speed of an idle link. */
 #include "topo/import/builder.h"
 
 #include <ctype.h>
@@ -36,23 +35,23 @@ static tsr_pci_device *pci_of(const tsr_topology *topo, const tsr_gpu *gpu)
     return NULL;
 }
 
-/* -- what cannot be -- */
+/* -- plausibility -- */
 
-/* Figures in other units than the file's, and places that two GPUs claim. A node without memory of its own is
- * usual; so are MIG instances of one GPU. */
+/* Refuse memory sizes in other units than the file's, and bus ids of two GPUs. A node without memory and
+ * MIG instances of one GPU are normal. */
 static tsr_status check_believable(const tsr_topology *topo)
 {
     for (int i = 0; i < topo->n_numa_nodes; i++) {
         uint64_t bytes = topo->numa_nodes[i].memory_bytes;
         if (bytes > MOST_NODE_BYTES || (bytes > 0 && bytes < LEAST_NODE_BYTES))
             return tsr_fail(TSR_ERR_FORMAT,
-                            "'%s': %llu bytes of memory at NUMA node %d are not believed; sizes are in bytes",
+                            "'%s': %llu bytes of memory at NUMA node %d is out of range; sizes are in bytes",
                             topo->source, (unsigned long long)bytes, topo->numa_nodes[i].os_index);
     }
     for (int i = 0; i < topo->n_gpus; i++)
         for (int j = 0; j < i && *topo->gpus[i].bus_id; j++)
             if (strcmp(topo->gpus[i].bus_id, topo->gpus[j].bus_id) == 0 && !topo->gpus[i].is_mig)
-                return tsr_fail(TSR_ERR_FORMAT, "'%s': two GPUs are at PCI bus id %s; one of them is wrong",
+                return tsr_fail(TSR_ERR_FORMAT, "'%s': two GPUs have PCI bus id %s; correct one of them",
                                 topo->source, topo->gpus[i].bus_id);
     return TSR_OK;
 }
@@ -63,7 +62,7 @@ static tsr_status unknown_card(const char *name)
 {
     char list[900];
     tsr_card_list(list, sizeof list);
-    return tsr_fail(TSR_ERR_INVALID, "cards: '%s' is not in the table of cards; known are %s", name, list);
+    return tsr_fail(TSR_ERR_INVALID, "cards: unknown card '%s'; known are %s", name, list);
 }
 
 /* "all", "3", "0-7" or a bus id: GPUs *first_out to *last_out. */
@@ -87,7 +86,7 @@ static bool parse_which(const tsr_topology *topo, const char *which, int *first_
     return last < topo->n_gpus;
 }
 
-/* One "WHICH=CARD" of the text: the card, and which GPUs it is for. */
+/* One "WHICH=CARD" of the text: the card, and the range of GPUs. */
 static tsr_status parse_choice(const tsr_topology *topo, const char *piece, const tsr_card **card_out,
                                int *first_out, int *last_out)
 {
@@ -95,7 +94,8 @@ static tsr_status parse_choice(const tsr_topology *topo, const char *piece, cons
     const char *equals = strchr(piece, '=');
     if (!equals || (size_t)(equals - piece) >= sizeof which || equals == piece || !equals[1])
         return tsr_fail(TSR_ERR_INVALID,
-                        "cards: '%s' is no choice of a card; write e.g. 0=rtx3090,1-3=a100 or all=t4", piece);
+                        "cards: cannot parse card assignment '%s'; write e.g. 0=rtx3090,1-3=a100 or all=t4",
+                        piece);
     snprintf(which, sizeof which, "%.*s", (int)(equals - piece), piece);
     *card_out = tsr_card_by_name(equals + 1);
     if (!*card_out)
@@ -133,12 +133,12 @@ static const tsr_card *card_of(const tsr_topology *topo, const tsr_gpu *gpu)
     for (int i = 0; i < 2 && !card; i++) {
         card = tsr_card_by_name(names[i]);
         if (card && !gpu->memory_bytes && tsr_card_is_variant(card, names[i]))
-            return NULL; /* it would be planned with memory that it has not */
+            return NULL; /* a plan would use memory that the GPU lacks */
     }
     return card;
 }
 
-/* Leave out GPUs whose memory is unknown: nothing can be planned for them. Indices follow. */
+/* Remove GPUs whose memory is unknown, since they cannot be planned for. Indices are adjusted. */
 static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
 {
     int to[TSR_MAX_GPUS], n = 0, first = -1;
@@ -156,7 +156,7 @@ static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS]
     else if (pci && pci->device_id)
         snprintf(id, sizeof id, "PCI id %04x:%04x", pci->vendor_id, pci->device_id);
     snprintf(topo->gpu_note, sizeof topo->gpu_note,
-             "%d GPU%s of unknown model (the first is number %d%s%s, %s); name them with cards, e.g. "
+             "%d GPU%s of unknown model (the first is number %d%s%s, %s); name the models with cards, e.g. "
              "'%d=rtx3090' or 'all=a100'",
              topo->n_gpus - n, topo->n_gpus - n == 1 ? "" : "s", first,
              *topo->gpus[first].bus_id ? " at " : "", topo->gpus[first].bus_id, id, first);
@@ -183,10 +183,10 @@ static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS]
 /* -- PCIe -- */
 
 static const char idle_note[] =
-    "PCIe links that show 2.5 or 5 GT/s are taken to be idle: the GPUs' own generation counts";
+    "PCIe links that show 2.5 or 5 GT/s are assumed to be idle: the GPUs' own generation is used";
 
 /* Lanes of a link that runs at 2.5 GT/s (or 5, where lanes would be more than 16), 0 if it runs faster:
- * generations 1 and 2 carry a multiple of 0.25 GB/s, the later ones of 0.985. */
+ * generations 1 and 2 carry a multiple of 0.25 GB/s, newer ones a multiple of 0.985. */
 static int lanes_if_slow(double bytes_per_s)
 {
     double quarters = bytes_per_s / 0.25e9;
@@ -195,9 +195,9 @@ static int lanes_if_slow(double bytes_per_s)
     return (int)round(quarters) > 16 ? (int)round(quarters) / 2 : (int)round(quarters);
 }
 
-/* The link that the description states, if any; what stays open is the card table's to fill. A link at the
- * speed of generation 1 or 2 below a newer card is taken to have been idle: drivers slow the link of an idle
- * GPU down, and the ports above follow. */
+/* Use the link that the description states; the card table fills in the rest. A link at the speed of
+ * generation 1 or 2 below a newer card is assumed to have been idle: drivers slow down the link of an idle
+ * GPU, and the ports above follow. */
 static void take_stated_link(tsr_topology *topo, tsr_gpu *gpu, const tsr_card *card)
 {
     const tsr_pci_device *pci = pci_of(topo, gpu);
@@ -211,11 +211,11 @@ static void take_stated_link(tsr_topology *topo, tsr_gpu *gpu, const tsr_card *c
     } else if (stated > 0) {
         gpu->pcie_bytes_per_s = stated;
     } else if (card && card->pcie_generation) {
-        NOTE(topo, "the speed of PCIe links to GPUs is not described: that of the data sheets counts");
+        NOTE(topo, "the speed of PCIe links to GPUs is not described: data sheet values are used");
     }
 }
 
-/* Bridges above GPUs: an unknown or idle link is taken to be as fast as the GPU's, on its own lanes. */
+/* Bridges above GPUs: an unknown or idle link is assumed to be as fast as the GPU's, on its own lanes. */
 static void settle_bridges(tsr_topology *topo)
 {
     for (int i = 0; i < topo->n_gpus; i++) {
@@ -228,12 +228,12 @@ static void settle_bridges(tsr_topology *topo)
             int lanes = lanes_if_slow(bridge->link_bytes_per_s);
             if (!(bridge->link_bytes_per_s > 0)) {
                 bridge->link_bytes_per_s = gpu->pcie_bytes_per_s;
-                NOTE(topo, "the speed of PCIe bridges above GPUs is not described: that of the GPUs counts");
+                NOTE(topo, "the speed of PCIe bridges above GPUs is not described: that of the GPUs is used");
             } else if (lanes && bridge->link_bytes_per_s < gpu->pcie_bytes_per_s) {
                 int wide = TSR_MAX(gpu->pcie.width, TSR_MAX(gpu->pcie_max.width, 16));
                 bridge->link_bytes_per_s = gpu->pcie_bytes_per_s * TSR_MIN(lanes, wide) / wide;
-                NOTE(topo,
-                     "PCIe links that show 2.5 or 5 GT/s are taken to be idle: GPUs' own generation counts");
+                NOTE(topo, "PCIe links that show 2.5 or 5 GT/s are assumed to be idle: the GPUs' own "
+                           "generation is used");
             }
         }
     }
@@ -247,7 +247,7 @@ static int depth_of(const tsr_topology *topo, int bridge)
     return depth;
 }
 
-/* Counts the bridges above both and above each alone; the lower of two cannot be above the other. */
+/* Counts the bridges above both and above each alone; the lower of two bridges is not above the other. */
 tsr_gpu_path tsr_topo_path_between(const tsr_topology *topo, int gpu_a, int gpu_b)
 {
     const tsr_pci_device *a = pci_of(topo, &topo->gpus[gpu_a]), *b = pci_of(topo, &topo->gpus[gpu_b]);
@@ -270,8 +270,8 @@ tsr_gpu_path tsr_topo_path_between(const tsr_topology *topo, int gpu_a, int gpu_
 
 /* -- NVLink -- */
 
-/* A speed without a number of links is hwloc's, which knows the version alone: 25 GB/s of a link, where the
- * card tells nothing (NVLink 2 to 4; hwloc's topology-nvml.c). */
+/* hwloc gives a speed without a number of links, as it has the version only: 25 GB/s per link, unless the
+ * card table has a rate (NVLink 2 to 4; hwloc's topology-nvml.c). */
 static void settle_ends(const tsr_topology *topo, tsr_gpu *gpu, const tsr_card *card)
 {
     double link_gbs = card ? card->nvlink_gbs : 0;
@@ -290,14 +290,14 @@ static void settle_ends(const tsr_topology *topo, tsr_gpu *gpu, const tsr_card *
     }
 }
 
-/* Modules' NVLinks, where the description has none at all (one that states other paths has said that there
- * are none: virtual machines often have modules without): boards of eight and more have NVSwitches
- * since the A100 (HGX and DGX data sheets), boards of up to four join each pair by an equal part of the
- * links. */
+/* NVLinks of modules whose description has none at all. A description that states other paths is taken to
+ * say that there are none: virtual machines often have modules without. Boards of eight and more have
+ * NVSwitches since the A100 (HGX and DGX data sheets); boards of up to four join each pair by an equal
+ * part of the links. */
 static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS])
 {
     int n = topo->n_gpus;
-    /* links go to the CPU there */
+    /* on POWER9 links go to the CPU */
     bool power = topo->n_packages && strstr(topo->packages[0].cpu_model, "POWER");
     for (int i = 0; i < n; i++)
         if (!cards[i] || cards[i] != cards[0] || !cards[i]->wired || topo->gpus[i].n_nvlink_ends)
@@ -318,10 +318,10 @@ static void guess_nvlinks(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS
         }
         gpu->guessed |= TSR_GPU_NVLINK;
     }
-    NOTE(topo, "NVLinks are not described: those of a usual board with %d such modules count", n);
+    NOTE(topo, "NVLinks are not described: those of a usual board with %d such modules are assumed", n);
 }
 
-/* A chip-to-chip link is part of the module (Grace), so a description without it is silent, not different. */
+/* A chip-to-chip link is part of the module (Grace), so it is assumed if the description has none. */
 static void guess_c2c(tsr_gpu *gpu, const tsr_card *card)
 {
     bool found =
@@ -349,7 +349,7 @@ static void settle_pair(const tsr_topology *topo, int a, int b, tsr_gpu_pair *pa
         pair->peer_access = pair->native_atomics = TSR_YES;
 }
 
-/* -- all of it -- */
+/* -- all completions -- */
 
 static void note_old_gpus(tsr_topology *topo)
 {

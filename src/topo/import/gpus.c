@@ -1,8 +1,8 @@
-/* GPUs among themselves and in the machine's tree; see gpus.h.
+/* Links between GPUs, and their places in the machine's tree; see gpus.h.
  *
- * /sys shows a PCI device as a link to its place below the root complex, every bridge on the way a folder:
- * /sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0. Where two such paths part tells how GPUs reach each
- * other. */
+ * /sys shows a PCI device as a link to its place below the root complex; every bridge on the way is a
+ * folder: /sys/devices/pci0000:16/0000:16:01.0/0000:17:00.0. The common part of two such paths gives the
+ * path between two GPUs. */
 #include "topo/import/gpus.h"
 
 #include <errno.h>
@@ -102,7 +102,7 @@ static int read_int(const char *folder, const char *name, int otherwise)
     return end == line || errno || value < -1 || value > 1 << 16 ? otherwise : (int)value;
 }
 
-/* "16.0 GT/s PCIe" -> 4; 0 for what no generation has ("Unknown"). */
+/* "16.0 GT/s PCIe" -> 4; 0 for an unknown speed ("Unknown"). */
 static int read_generation(const char *folder, const char *name)
 {
     static const double gts[] = {2.5, 5, 8, 16, 32, 64, 128};
@@ -114,7 +114,7 @@ static int read_generation(const char *folder, const char *name)
     return 0;
 }
 
-/* The smaller one that is known. */
+/* The smaller of the known numbers. */
 static int lesser(int a, int b)
 {
     return a == 0 ? b : b == 0 ? a : TSR_MIN(a, b);
@@ -126,8 +126,8 @@ static int read_width(const char *folder, const char *name)
     return width >= 1 && width <= 32 ? width : 0;
 }
 
-/* The link's speed now may be an idle one; what it can be is what card and slot, the bridge above, have in
- * common. */
+/* The current speed of the link may be that of an idle GPU; the maximum is the lesser of the card's and
+ * the slot's, which is the bridge above. */
 static void read_pcie(const char *folder, tsr_gpu *gpu)
 {
     char above[PATH_BYTES];
@@ -165,8 +165,8 @@ static int depth_of(const char *path, size_t length)
     return depth;
 }
 
-/* A switch is a bridge with further bridges right below it, so two devices meet at one switch if at most one
- * bridge of its own is between each and the place where their ways part. */
+/* A switch is a bridge with further bridges right below it, so two devices are below one switch if at most
+ * one bridge of its own is between each device and the lowest common bridge. */
 tsr_gpu_path tsr_topo_gpu_path(int common, int below_a, int below_b, int node_a, int node_b)
 {
     if (common > 1)
@@ -178,8 +178,8 @@ tsr_gpu_path tsr_topo_gpu_path(int common, int below_a, int below_b, int node_a,
     return node_a == node_b ? TSR_GPU_PATH_NODE : TSR_GPU_PATH_SYS;
 }
 
-/* Of two folders below /sys/devices: each piece from "/pci0000:16" on is a bridge,
- * the last one the device. */
+/* The path between two folders below /sys/devices: each piece from "/pci0000:16" on is a bridge, the last
+ * one the device. */
 static tsr_gpu_path path_between(const char *a, const char *b, int node_a, int node_b)
 {
     const char *complex_a = strstr(a, "/pci"), *complex_b = strstr(b, "/pci");
@@ -255,8 +255,8 @@ void tsr_topo_gpus_locate(tsr_topology *topo, const char *root)
 
 /* -- rates -- */
 
-/* Where the driver does not know the clock (unified memory), the card's data sheet does. A MIG instance has
- * the part of the bandwidth that it has of the memory. */
+/* If the driver cannot report the clock (unified memory), use the card's data sheet. A MIG instance has
+ * the same part of the bandwidth as of the memory. */
 static void guess_bandwidth(const tsr_card *card, tsr_gpu *gpu)
 {
     double whole = card->memory_mib * 0x1p20;
@@ -267,7 +267,7 @@ static void guess_bandwidth(const tsr_card *card, tsr_gpu *gpu)
     gpu->guessed |= TSR_GPU_BANDWIDTH;
 }
 
-/* Where only the PCIe link's speed now is known, it may be that of an idle GPU, and the rate stays
+/* If only the current speed of the PCIe link is known, it may be that of an idle GPU, and the rate stays
  * unknown. */
 void tsr_topo_gpus_rate(tsr_topology *topo)
 {

@@ -1,9 +1,9 @@
 /* NVIDIA's GPUs in an hwloc topology.
  *
- * A GPU is a PCI device; what the CUDA and NVML parts of hwloc knew of it hangs below as OS devices ("cuda0",
- * "nvml0"), if the machine was recorded with them. NVLinks are a matrix of bandwidths named "NVLinkBandwidth"
- * (MB/s, one direction) between NVML's devices, NVSwitches (PCI devices) and, on POWER9, bridges. hwloc
- * multiplies links by a nominal rate, so numbers of links are worked out from the card later. */
+ * A GPU is a PCI device; the facts from the CUDA and NVML parts of hwloc are OS devices below it ("cuda0",
+ * "nvml0"), if the machine was recorded with them. NVLinks are a matrix of bandwidths named
+ * "NVLinkBandwidth" (MB/s, one direction) between NVML's devices, NVSwitches (PCI devices) and, on POWER9,
+ * bridges. hwloc multiplies links by a nominal rate, so complete.c derives numbers of links from the card. */
 #include <hwloc.h>
 #include <hwloc/distances.h>
 
@@ -16,7 +16,7 @@
 
 enum { NVIDIA = 0x10de };
 
-/* Of a GPU's OS devices, those of CUDA know the most; recorded without, those of OpenCL know as much. */
+/* Of a GPU's OS devices, those of CUDA have the most facts; in recordings without CUDA, those of OpenCL. */
 static void read_os_devices(hwloc_obj_t pci, tsr_gpu *gpu)
 {
     for (hwloc_obj_t os = pci->io_first_child; os; os = os->next_sibling) {
@@ -44,7 +44,7 @@ static void read_os_devices(hwloc_obj_t pci, tsr_gpu *gpu)
     }
 }
 
-/* The GPU that an end of the matrix is or belongs to, -1 if none. */
+/* The GPU of an end of the matrix, or of the GPU that the end belongs to; -1 if none. */
 static int gpu_of_object(const tsr_topology *topo, hwloc_obj_t obj)
 {
     char bus_id[16];
@@ -67,7 +67,7 @@ static tsr_nvlink_end_kind kind_of_object(const tsr_topology *topo, hwloc_obj_t 
         return TSR_NVLINK_END_GPU;
     if (obj->subtype && strcmp(obj->subtype, "NVSwitch") == 0)
         return TSR_NVLINK_END_SWITCH;
-    return TSR_NVLINK_END_CPU; /* POWER9: the bridge object stands for the processor */
+    return TSR_NVLINK_END_CPU; /* POWER9: the bridge object represents the processor */
 }
 
 static void add_end(tsr_topology *topo, tsr_gpu *gpu, hwloc_obj_t to, hwloc_uint64_t mb_per_s)
@@ -81,7 +81,7 @@ static void add_end(tsr_topology *topo, tsr_gpu *gpu, hwloc_obj_t to, hwloc_uint
         gpu->nvlink_ends[gpu->n_nvlink_ends++] = end;
 }
 
-/* The diagonal holds a GPU's own memory, as a large number. */
+/* The diagonal is a GPU's own memory, as a large number. */
 static void read_matrix(tsr_topology *topo, const struct hwloc_distances_s *matrix)
 {
     for (unsigned row = 0; row < matrix->nbobjs; row++) {

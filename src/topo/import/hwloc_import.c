@@ -1,9 +1,9 @@
 /* hwloc's tree -> the plain topology value.
  *
  * hwloc keeps processors in logical order, in which everything that shares a parent is contiguous; so each
- * object's cpuset becomes a range of cores. Processors are walked first and grouped into cores (a machine
- * whose core objects are unknown gets one core per processor); every other object then asks which cores its
- * cpuset covers. hwloc types stop here. */
+ * object's cpuset becomes a range of cores. Processors are read first and grouped into cores (a machine
+ * without core objects gets one core per processor). Then the cores that each other object's cpuset covers
+ * are looked up. No hwloc types leave this file. */
 #include <hwloc.h>
 
 #include <limits.h>
@@ -13,7 +13,7 @@
 #include "core/mem.h"
 #include "topo/topo.h"
 
-/* What is known only while importing. */
+/* State of the import. */
 struct import {
     hwloc_topology_t hw;
     tsr_topology *topo;
@@ -23,9 +23,9 @@ struct import {
 
 tsr_status tsr_topo_hwloc_configure(hwloc_topology_t hw)
 {
-    /* "pci" goes through libpciaccess, which leaks and needs root for link speeds, where the "linux" part
-     * reads the same devices from /sys. The others look for GPUs through drivers of their own, which is slow,
-     * may start a driver, and is src/cuda's business. Not being there is no error. */
+    /* "pci" uses libpciaccess, which leaks and needs root for link speeds; the "linux" part reads the same
+     * devices from /sys. The others look for GPUs through drivers, which is slow, may start a driver, and
+     * is done by src/cuda. A missing component is no error. */
     static const char *const unwanted[] = {"pci", "opencl", "cuda", "nvml", "rsmi", "levelzero", "gl"};
     for (size_t i = 0; i < sizeof unwanted / sizeof *unwanted; i++)
         (void)hwloc_topology_set_components(hw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, unwanted[i]);
@@ -35,7 +35,7 @@ tsr_status tsr_topo_hwloc_configure(hwloc_topology_t hw)
         hwloc_topology_set_type_filter(hw, HWLOC_OBJ_BRIDGE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) < 0 ||
         hwloc_topology_set_type_filter(hw, HWLOC_OBJ_OS_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) < 0 ||
         hwloc_topology_set_type_filter(hw, HWLOC_OBJ_PCI_DEVICE, HWLOC_TYPE_FILTER_KEEP_IMPORTANT) < 0)
-        return tsr_fail(TSR_ERR_MEMORY, "hwloc refused its configuration; memory is probably short");
+        return tsr_fail(TSR_ERR_MEMORY, "hwloc rejected its configuration; memory is probably short");
     return TSR_OK;
 }
 
@@ -50,7 +50,7 @@ static bool is_data_cache(hwloc_obj_t obj)
            obj->attr->cache.depth <= TSR_CACHE_LEVELS;
 }
 
-/* The object that counts as a processor's core: its core, or itself where hwloc knows none. */
+/* The object that represents a processor's core: its core, or the processor itself where hwloc has none. */
 static hwloc_obj_t core_object(hwloc_topology_t hw, hwloc_obj_t pu)
 {
     hwloc_obj_t core = hwloc_get_ancestor_obj_by_type(hw, HWLOC_OBJ_CORE, pu);
@@ -64,7 +64,7 @@ static hwloc_obj_t next_cache(hwloc_topology_t hw, hwloc_obj_t previous)
         return previous->next_cousin;
     for (int depth = previous ? previous->depth + 1 : 0; depth < hwloc_topology_get_depth(hw); depth++) {
         hwloc_obj_t first = hwloc_get_obj_by_depth(hw, depth, 0);
-        if (first && is_data_cache(first)) /* a depth holds one type and level only */
+        if (first && is_data_cache(first)) /* a depth has one type and level only */
             return first;
     }
     return NULL;
@@ -76,7 +76,7 @@ static tsr_status count_objects(hwloc_topology_t hw, tsr_topology *shape, int *n
     hwloc_obj_t obj = NULL, core = NULL;
     while ((obj = hwloc_get_next_obj_by_type(hw, HWLOC_OBJ_PU, obj)) != NULL) {
         if (obj->os_index >= TSR_TOPO_MAX_OBJECTS)
-            return tsr_fail(TSR_ERR_FORMAT, "processor number %u is not believed; the largest accepted is %d",
+            return tsr_fail(TSR_ERR_FORMAT, "processor number %u is out of range; the largest accepted is %d",
                             obj->os_index, TSR_TOPO_MAX_OBJECTS - 1);
         n_os = TSR_MAX(n_os, (int)obj->os_index + 1);
         shape->n_pus++;
@@ -107,7 +107,7 @@ static int efficiency_of(struct import *in, hwloc_const_cpuset_t cpuset)
     return efficiency;
 }
 
-/* hwloc believes a file that gives two processors the same number. */
+/* hwloc accepts files that give two processors the same number. */
 static tsr_status import_cores(struct import *in)
 {
     int n_cores = 0, n_pus = 0;
@@ -135,7 +135,7 @@ static tsr_status import_cores(struct import *in)
     return TSR_OK;
 }
 
-/* The cores that a cpuset touches, as a range. */
+/* The range of cores that a cpuset covers. */
 static void core_range(const struct import *in, hwloc_const_cpuset_t cpuset, int *first_out, int *n_out)
 {
     int first = INT_MAX, last = -1;
@@ -153,7 +153,7 @@ static void core_range(const struct import *in, hwloc_const_cpuset_t cpuset, int
     *n_out = last < 0 ? 0 : last - first + 1;
 }
 
-/* Without the blanks that firmware pads names with. */
+/* Copies without the blanks that firmware pads names with. */
 static void copy_text(char *dst, size_t bytes, const char *text)
 {
     snprintf(dst, bytes, "%s", text ? text : "");
@@ -176,7 +176,7 @@ static void import_packages(struct import *in)
     }
 }
 
-/* Where two nodes share cores, the first with memory is the one that the operating system allocates from. */
+/* If two nodes share cores, the operating system allocates from the first one with memory. */
 static void import_numa_nodes(struct import *in)
 {
     int n = 0;
@@ -191,7 +191,7 @@ static void import_numa_nodes(struct import *in)
             in->topo->memory_bytes = UINT64_MAX;
         for (int i = 0; node->memory_bytes && i < node->n_cores; i++) {
             tsr_core *core = &in->topo->cores[node->first_core + i];
-            /* A smaller range is nearer: a node of the whole machine yields to one of the package. */
+            /* A smaller range is nearer: a node of the package wins over one of the whole machine. */
             if (core->numa_node < 0 || node->n_cores < in->topo->numa_nodes[core->numa_node].n_cores)
                 core->numa_node = n;
         }
@@ -214,7 +214,7 @@ static void import_caches(struct import *in)
     }
 }
 
-/* The node that all cores near an I/O object count as theirs, -1 if they differ. */
+/* The node that all cores near an I/O object belong to, -1 if they differ. */
 static int nearest_node(const struct import *in, hwloc_obj_t io)
 {
     hwloc_obj_t obj = hwloc_get_non_io_ancestor_obj(in->hw, io);
@@ -229,7 +229,7 @@ static int nearest_node(const struct import *in, hwloc_obj_t io)
     return node;
 }
 
-/* hwloc counts GB/s; the comparison also drops what a malformed file may hold (negative, NaN). */
+/* hwloc's unit is GB/s; the comparison also drops invalid values of malformed files (negative, NaN). */
 static double link_speed(const struct hwloc_pcidev_attr_s *attr)
 {
     return attr->linkspeed > 0 && attr->linkspeed < 1e6F ? (double)attr->linkspeed * 1e9 : 0;
@@ -241,8 +241,8 @@ static void bus_id_of(const struct hwloc_pcidev_attr_s *attr, char bus_id[16])
              attr->func & 7U);
 }
 
-/* The index of the bridge above an object: hwloc numbers the bridges of a topology, and an outer one comes
- * before those below it. */
+/* The index of the bridge above an object. hwloc numbers bridges so that an outer one precedes those below
+ * it. */
 static int bridge_above(const struct import *in, hwloc_obj_t obj)
 {
     while (obj && obj->type != HWLOC_OBJ_BRIDGE)
@@ -315,7 +315,7 @@ tsr_status tsr_topo_from_hwloc(hwloc_topology_t hw, tsr_topology **topo_out)
     import_bridges(&in);
     import_pci(&in);
     import_machine(&in);
-    if (!in.topo->is_this_machine) /* this machine's are src/cuda's business */
+    if (!in.topo->is_this_machine) /* GPUs of this machine are read by src/cuda */
         tsr_topo_import_gpus(hw, in.topo);
     *topo_out = in.topo;
     in.topo = NULL;

@@ -1,6 +1,6 @@
-/* A description of another machine: which kind it is, the errors that can be named without hwloc, then the
- * reader of that kind: hwloc in a child process (child.c), or one of machine_file.h. hwloc's files get a
- * short look first because hwloc only ever answers "invalid argument". */
+/* Loads a description of another machine: finds its kind, reports the errors that can be named without
+ * hwloc, then calls the reader of that kind: hwloc in a child process (child.c), or one of machine_file.h.
+ * hwloc's files are checked first because hwloc reports only "invalid argument". */
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -64,7 +64,8 @@ static tsr_status check_hwloc_xml(const char *path, const char *text, size_t byt
     if (strstr(text, "<!ENTITY"))
         return tsr_fail(
             TSR_ERR_FORMAT,
-            "machine file '%s' defines XML entities, which lstopo never does; write it again with it", path);
+            "machine file '%s' defines XML entities, which lstopo never does; write it again with lstopo",
+            path);
     long newest = (long)(hwloc_get_api_version() >> 16); /* hwloc 2 reads formats 1 and 2 */
     long version = xml_major_version(root);
     if (version > newest)
@@ -86,7 +87,7 @@ static tsr_status load_unknown(const char *path, const char *text, size_t bytes)
     if (!root)
         return tsr_fail(
             TSR_ERR_FORMAT,
-            "machine file '%s' is not XML, nor what `nvidia-smi topo -m` prints; give a file that "
+            "machine file '%s' is neither XML nor output of `nvidia-smi topo -m`; give a file that "
             "`lstopo machine.xml` wrote",
             path);
     return tsr_fail(
@@ -102,9 +103,8 @@ static tsr_status load_file(const char *path, size_t size, tsr_topology **topo_o
     char *text = NULL;
     size_t bytes = 0;
     if (size > TSR_MACHINE_FILE_BYTES)
-        return tsr_fail(TSR_ERR_FORMAT,
-                        "machine file '%s' has %zu bytes; a description of a machine has at most %d", path,
-                        size, TSR_MACHINE_FILE_BYTES);
+        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' has %zu bytes; the limit is %d", path, size,
+                        TSR_MACHINE_FILE_BYTES);
     TSR_TRY(read_file(path, size, &text, &bytes));
     switch (tsr_machine_kind_of(text, bytes)) {
     case TSR_MACHINE_HWLOC_XML:
@@ -133,10 +133,11 @@ static tsr_status load_root_dir(const char *path, tsr_topology **topo_out)
     char probe[4096];
     int used = snprintf(probe, sizeof probe, "%s/sys/devices/system/cpu", path);
     if (used < 0 || (size_t)used >= sizeof probe || access(probe, R_OK) != 0)
-        return tsr_fail(TSR_ERR_FORMAT,
-                        "directory '%s' has no sys/devices/system/cpu inside; give the root of a tree that "
-                        "hwloc-gather-topology wrote",
-                        path);
+        return tsr_fail(
+            TSR_ERR_FORMAT,
+            "directory '%s' does not contain sys/devices/system/cpu; give the root of a tree that "
+            "hwloc-gather-topology wrote",
+            path);
     return tsr_topo_read_in_child(TSR_TOPO_ROOT_DIR, path, strlen(path), path, topo_out);
 }
 
@@ -152,11 +153,11 @@ static tsr_status load_path(const char *path, tsr_topology **topo_out)
         return load_root_dir(path, topo_out);
     if (!S_ISREG(info.st_mode))
         return tsr_fail(TSR_ERR_FORMAT,
-                        "machine file '%s' is no regular file; give an hwloc or NCCL XML file", path);
+                        "machine file '%s' is not a regular file; give an hwloc or NCCL XML file", path);
     return load_file(path, (size_t)info.st_size, topo_out);
 }
 
-/* hwloc would build billions of objects before anybody could count them, so the arities are multiplied first:
+/* hwloc would build billions of objects before they could be counted, so the arities are multiplied first:
  * the numbers that follow a colon or stand alone, outside of (attributes) and [memory]. */
 static tsr_status check_synthetic(const char *description, const char *name)
 {
@@ -185,7 +186,7 @@ static tsr_status load_synthetic(const char *path, tsr_topology **topo_out)
     return tsr_topo_read_in_child(TSR_TOPO_SYNTHETIC, description, strlen(description), path, topo_out);
 }
 
-/* Each of the notes is a line of its own to the logger. */
+/* Log each note as a line of its own. */
 static void log_notes(const tsr_topology *topo, const tsr_logger *logger)
 {
     for (const char *line = topo->notes; *line; line += strcspn(line, "\n"), line += *line == '\n')

@@ -1,4 +1,4 @@
-/* Which kind of description a file is, by its content: people rename files. */
+/* Finds the kind of a description by its content, since file names are unreliable. */
 #include "topo/import/machine_file.h"
 
 #include <ctype.h>

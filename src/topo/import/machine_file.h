@@ -1,5 +1,5 @@
-/* The readers of machine descriptions, and finding out which one a file is for. Each reader makes a topology
- * that tsr_topo_complete() has still to complete. */
+/* The readers of machine descriptions, and the detection of a file's kind. The topology of a reader has to
+ * be completed by tsr_topo_complete(). */
 #ifndef TSR_TOPO_IMPORT_MACHINE_FILE_H
 #define TSR_TOPO_IMPORT_MACHINE_FILE_H
 
@@ -16,13 +16,13 @@ typedef enum tsr_machine_kind {
     TSR_MACHINE_ARCHIVE     /* tar, plain or compressed */
 } tsr_machine_kind;
 
-/* Looks at the content; `text` is NUL-terminated after `bytes` bytes. */
+/* By content; `text` is NUL-terminated after `bytes` bytes. */
 tsr_machine_kind tsr_machine_kind_of(const char *text, size_t bytes);
 
-/* The first element of XML text, past declarations and comments; NULL if there is none. */
+/* The first element of XML text after declarations and comments; NULL if there is none. */
 const char *tsr_xml_root_text(const char *text);
 
-/* All: `name` is the file's, for messages. TSR_ERR_FORMAT, TSR_ERR_UNSUPPORTED, TSR_ERR_MEMORY. */
+/* For all: `name` is the file's, for messages. TSR_ERR_FORMAT, TSR_ERR_UNSUPPORTED, TSR_ERR_MEMORY. */
 tsr_status tsr_topo_read_nccl_xml(const char *text, size_t bytes, const char *name, tsr_topology **topo_out);
 tsr_status tsr_topo_read_nvidia_smi(const char *text, size_t bytes, const char *name,
                                     tsr_topology **topo_out);
@@ -30,8 +30,8 @@ tsr_status tsr_topo_read_nvidia_smi(const char *text, size_t bytes, const char *
 /* A --machine text; grammar at tsr_topology_parse(). TSR_ERR_INVALID, TSR_ERR_MEMORY. */
 tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out);
 
-/* An archive of a Linux root directory: unpacked by the tar command into a temporary folder that is gone on
- * return. */
+/* An archive of a Linux root directory: unpacked by the tar command into a temporary folder, which is
+ * removed. */
 tsr_status tsr_topo_read_archive(const char *path, tsr_topology **topo_out);
 
 #endif

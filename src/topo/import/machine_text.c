@@ -1,6 +1,6 @@
 /* The --machine text -> a builder: "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s". The
- * grammar is at tsr_topology_parse(). Words are read one by one and every message says at which column the
- * wrong one stands. Bus ids are invented in PCI domain ffff. */
+ * grammar is at tsr_topology_parse(). Words are read one by one; every message gives the column of the
+ * wrong word. Bus ids are invented in PCI domain ffff. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@
 
 enum { WORD_BYTES = 48, MOST_SOCKETS = 8, MOST_CORES = 512, INVENTED_DOMAIN = 0xffff };
 
-/* What a text without "host" gets. A guess, and noted as one: a desktop of two memory channels. */
+/* Defaults of a text without "host": a desktop with two memory channels. Noted as a guess. */
 enum { GUESSED_CORES = 16 };
 static const uint64_t guessed_memory = UINT64_C(64) << 30;
 static const double guessed_bytes_per_s = 50e9;
@@ -25,17 +25,17 @@ struct group {
     int count;
     const tsr_card *card; /* NULL: host */
     enum wiring wiring;
-    int n_links; /* of each pair, 0 = all shared evenly */
+    int n_links; /* per pair; 0 = all, evenly */
     bool behind_switch;
     tsr_pcie_link pcie; /* 0 = the card's */
-    int node;           /* -1 = in turn */
-    int cores;          /* of each socket, 0 = unsaid; this and what follows */
+    int node;           /* -1 = round robin */
+    int cores;          /* per socket; 0 = not given, as in the next members */
     uint64_t memory_bytes;
     double bytes_per_s;
 };
 
 struct parser {
-    const char *text, *at; /* at: behind the current word */
+    const char *text, *at; /* at: after the current word */
     const char *word_at;
     char word[WORD_BYTES];
     int n_groups;
@@ -44,7 +44,7 @@ struct parser {
 
 /* -- words -- */
 
-/* `what` says what the word is or should be, without a full stop. */
+/* `what` is the rest of the sentence about the word, without a full stop. */
 static tsr_status wrong(const struct parser *p, const char *what)
 {
     const char *quote = *p->word ? "'" : "";
@@ -52,7 +52,7 @@ static tsr_status wrong(const struct parser *p, const char *what)
                     *p->word ? p->word : "the end", quote, what);
 }
 
-/* The next word; a comma is one, the end of the text is "". */
+/* Read the next word; a comma is a word, the end of the text is "". */
 static void next_word(struct parser *p)
 {
     while (isspace((unsigned char)*p->at))
@@ -68,7 +68,7 @@ static bool ends_group(const struct parser *p)
     return p->word[0] == '\0' || p->word[0] == ',';
 }
 
-/* A whole number at the start of text, at most 6 digits; where it ends. NULL if there is none. */
+/* A whole number of at most 6 digits at the start of text; returns its end, or NULL if there is none. */
 static const char *whole_number(const char *text, int *value_out)
 {
     char *end;
@@ -104,11 +104,12 @@ static tsr_status parse_card(struct parser *p, struct group *group)
     if (group->card)
         return TSR_OK;
     tsr_card_list(list, sizeof list);
-    return tsr_fail(TSR_ERR_INVALID, "machine, column %d: '%s' is no card; known are host %s",
+    return tsr_fail(TSR_ERR_INVALID, "machine, column %d: unknown card '%s'; known are host %s",
                     (int)(p->word_at - p->text) + 1, p->word, list);
 }
 
-/* "nvlink", "nvlink2", "nvswitch", "switch", "pcie4x8": words of GPUs. *taken_out: it was one. */
+/* "nvlink", "nvlink2", "nvswitch", "switch", "pcie4x8": words of GPUs. *taken_out: the word was one of
+ * these. */
 static tsr_status parse_gpu_word(struct parser *p, struct group *group, bool *taken_out)
 {
     const tsr_card *card = group->card;
@@ -122,12 +123,12 @@ static tsr_status parse_gpu_word(struct parser *p, struct group *group, bool *ta
     if (strncasecmp(p->word, "nv", 2) == 0) {
         bool is_switch = strcasecmp(p->word, "nvswitch") == 0;
         if (!is_switch && strncasecmp(p->word, "nvlink", 6) != 0)
-            return wrong(p, "is unknown; meant may be nvlink or nvswitch");
+            return wrong(p, "is unknown; write nvlink or nvswitch");
         if (card->n_nvlinks == 0)
             return wrong(p, "follows a card that has no NVLink");
         if (group->count < 2)
-            return wrong(p,
-                         "joins the cards of a group, and this one has one; write e.g. '2x rtx3090 nvlink'");
+            return wrong(
+                p, "joins the cards of a group, but this group has one; write e.g. '2x rtx3090 nvlink'");
         group->wiring = is_switch ? NVLINK_SWITCH : NVLINK_PAIRS;
         if (is_switch || !p->word[6]) {
             if (!is_switch && card->n_nvlinks / (group->count - 1) == 0)
@@ -136,7 +137,7 @@ static tsr_status parse_gpu_word(struct parser *p, struct group *group, bool *ta
         }
         rest = whole_number(p->word + 6, &value);
         if (!rest || *rest || value < 1 || value * (group->count - 1) > card->n_nvlinks)
-            return wrong(p, "asks for more links to each other card than the card has, or is no number");
+            return wrong(p, "asks for more links to each other card than the card has, or is not a number");
         group->n_links = value;
         return TSR_OK;
     }
@@ -145,7 +146,7 @@ static tsr_status parse_gpu_word(struct parser *p, struct group *group, bool *ta
         rest = whole_number(p->word + 4, &value);
         if (!rest || (*rest != 'x' && *rest != 'X') || !(rest = whole_number(rest + 1, &lanes)) || *rest ||
             value < 1 || value > 7 || lanes < 1 || lanes > 16)
-            return wrong(p, "is no PCIe link; write pcie1x1 to pcie7x16, e.g. pcie4x8");
+            return wrong(p, "is not a PCIe link; write pcie1x1 to pcie7x16, e.g. pcie4x8");
         group->pcie = (tsr_pcie_link){.generation = value, .width = lanes};
         return TSR_OK;
     }
@@ -163,7 +164,7 @@ static tsr_status parse_any_word(struct parser *p, struct group *group)
         next_word(p);
         rest = whole_number(p->word, &group->node);
         return rest && !*rest && group->node < MOST_SOCKETS ? TSR_OK
-                                                            : wrong(p, "is no NUMA node; write 'node 0'");
+                                                            : wrong(p, "is not a NUMA node; write 'node 0'");
     }
     if (!group->card && rest && strncasecmp(rest, "core", 4) == 0) {
         group->cores = value;
@@ -182,7 +183,7 @@ static tsr_status parse_any_word(struct parser *p, struct group *group)
                             : "is unknown; words of a host are 16 cores, 64GiB, 50GB/s");
     }
     return group->cores >= 1 && group->cores <= MOST_CORES ? TSR_OK
-                                                           : wrong(p, "is no number of cores (1 to 512)");
+                                                           : wrong(p, "is not a number of cores (1 to 512)");
 }
 
 static tsr_status parse_group(struct parser *p, struct group *group)
@@ -193,12 +194,12 @@ static tsr_status parse_group(struct parser *p, struct group *group)
     rest = whole_number(p->word, &group->count);
     if (rest && (*rest == 'x' || *rest == 'X') && rest[1] == '\0') {
         if (group->count < 1 || group->count > TSR_MAX_GPUS) {
-            status = wrong(p, "is no number of cards (1 to 32)");
+            status = wrong(p, "is not a number of cards (1 to 32)");
             goto out;
         }
         next_word(p);
     } else if (rest) {
-        status = wrong(p, "is no card; a number of cards is written '2x rtx3090'");
+        status = wrong(p, "is not a card; a number of cards is written '2x rtx3090'");
         goto out;
     }
     if (ends_group(p)) {
@@ -224,7 +225,7 @@ static tsr_status parse(struct parser *p)
     do {
         next_word(p);
         if (p->n_groups == TSR_MAX_GPUS) {
-            status = wrong(p, "begins one group too many; at most 32");
+            status = wrong(p, "exceeds the limit of 32 groups");
             goto out;
         }
         TSR_TRY(parse_group(p, &p->groups[p->n_groups]));
@@ -255,7 +256,7 @@ static tsr_status add_sockets(const struct parser *p, tsr_topo_builder *builder)
     const struct group *host = host_group(p);
     int n = host ? host->count : 1, cores = host && host->cores ? host->cores : GUESSED_CORES;
     if (n > MOST_SOCKETS)
-        return tsr_fail(TSR_ERR_INVALID, "machine: %d sockets; at most %d are described", n, MOST_SOCKETS);
+        return tsr_fail(TSR_ERR_INVALID, "machine: %d sockets; at most %d are supported", n, MOST_SOCKETS);
     for (int i = 0; i < n; i++) {
         tsr_builder_node *node;
         tsr_pci_bridge *bridge;
@@ -277,7 +278,8 @@ out:
     return status;
 }
 
-/* GPU `index` of the group: what the text says of it; the card table and complete.c add the rest. */
+/* Describe GPU `index` of the group with the facts in the text; the card table and complete.c add the
+ * rest. */
 static void describe_gpu(const struct group *group, int first, int index, tsr_gpu *gpu)
 {
     const tsr_card *card = group->card;
@@ -287,7 +289,7 @@ static void describe_gpu(const struct group *group, int first, int index, tsr_gp
         gpu->pcie = gpu->pcie_max = group->pcie;
         gpu->pcie_bytes_per_s = tsr_pcie_bytes_per_s(group->pcie.generation, group->pcie.width);
     }
-    /* Same-named variants differ in memory, which the name alone does not tell. */
+    /* Variants of the same name differ in memory, so the card is given. */
     tsr_card_complete(card, false, gpu);
     if (group->wiring == NVLINK_SWITCH)
         gpu->nvlink_ends[gpu->n_nvlink_ends++] =
@@ -348,7 +350,7 @@ tsr_status tsr_topo_read_machine_spec(const char *text, tsr_topology **topo_out)
         total += p.groups[i].card ? p.groups[i].count : 0;
     if (total > TSR_MAX_GPUS) {
         status =
-            tsr_fail(TSR_ERR_INVALID, "machine: %d cards; at most %d are planned for", total, TSR_MAX_GPUS);
+            tsr_fail(TSR_ERR_INVALID, "machine: %d cards; at most %d are supported", total, TSR_MAX_GPUS);
         goto out;
     }
     TSR_TRY(add_sockets(&p, builder));

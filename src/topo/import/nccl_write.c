@@ -1,6 +1,6 @@
-/* A topology as NCCL's XML, version 1; nccl_xml.c reads it back. NCCL looks up what is left out on the
- * machine itself, but must have a busid, class, link speed and width of every pci, and arch, vendor and
- * affinity of a cpu. Host bridges are not elements of the format: what hangs off one hangs off its cpu. */
+/* A topology as NCCL's XML, version 1; nccl_xml.c reads it back. NCCL reads missing facts from the
+ * machine, but requires a busid, class, link speed and width of every pci, and arch, vendor and affinity
+ * of a cpu. Host bridges are not elements of the format: devices below one are written below its cpu. */
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -17,7 +17,8 @@ struct writer {
 
 static void TSR_PRINTF(3, 4) put(const struct writer *w, int depth, const char *format, ...)
 {
-    char text[1536]; /* the longest line is a cpu with 4096 processors in its affinity: 1152 and its names */
+    char text[1536]; /* the longest line is a cpu with 4096 processors in its affinity: 1152 bytes and its
+                      * names */
     int indent = depth * 2 < 64 ? depth * 2 : 64;
     memset(text, ' ', (size_t)indent);
     va_list args;
@@ -27,7 +28,7 @@ static void TSR_PRINTF(3, 4) put(const struct writer *w, int depth, const char *
     w->write(text, w->user);
 }
 
-/* The nearest generation and width with that many bytes per second; NCCL's spelling since Linux 5.7. */
+/* The nearest generation and width of a rate; in the spelling of Linux since 5.7, as NCCL expects. */
 static const char *speed_text(double bytes_per_s, int *width_out)
 {
     static const char *const names[] = {"2.5 GT/s PCIe",  "5.0 GT/s PCIe",  "8.0 GT/s PCIe",
@@ -35,7 +36,8 @@ static const char *speed_text(double bytes_per_s, int *width_out)
     double best = INFINITY;
     int generation = 0;
     *width_out = 0;
-    for (int width = 16; width >= 1 && bytes_per_s > 0; width /= 2) /* equal speeds: more lanes come first */
+    for (int width = 16; width >= 1 && bytes_per_s > 0; width /= 2) /* of equal speeds, more lanes are
+                                                                     * tried first */
         for (int g = 1; g <= 6; g++) {
             double error = fabs(tsr_pcie_bytes_per_s(g, width) / bytes_per_s - 1);
             if (error < best - 0.01) {
@@ -47,7 +49,7 @@ static const char *speed_text(double bytes_per_s, int *width_out)
     return generation ? names[generation - 1] : "";
 }
 
-/* Whether any of the devices that are written hangs below a bridge: GPUs and network cards. */
+/* Whether a written device (a GPU or a network card) is below a bridge. */
 static bool is_written(const tsr_pci_device *pci)
 {
     return pci->class_id >> 8 == 0x03 || pci->class_id >> 8 == 0x02;
@@ -113,7 +115,7 @@ static void put_device(const struct writer *w, int depth, const tsr_pci_device *
     put(w, depth, "</pci>\n");
 }
 
-/* Whatever hangs directly off `bridge`; -1: off node `node` itself. Host bridges are passed through. */
+/* Write the devices directly below `bridge`; -1: below node `node` itself. Host bridges are skipped. */
 static void put_below(const struct writer *w, int depth, int bridge, int node)
 {
     const tsr_topology *topo = w->topo;
@@ -189,7 +191,7 @@ tsr_status tsr_topology_write_nccl_xml(const tsr_topology *topo, tsr_write_fn wr
     struct writer w = {.topo = topo, .write = write, .user = user};
     bool unplaced = false;
     if (topo->n_gpus == 0)
-        return tsr_fail(TSR_ERR_UNSUPPORTED, "'%s' has no GPU, and an NCCL topology is about GPUs",
+        return tsr_fail(TSR_ERR_UNSUPPORTED, "'%s' has no GPU; an NCCL topology needs at least one",
                         topo->source);
     put(&w, 0, "<system version=\"1\">\n");
     for (int node = 0; node < topo->n_numa_nodes; node++)

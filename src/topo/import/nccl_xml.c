@@ -1,11 +1,11 @@
 /* NCCL's topology XML -> a builder.
  *
- * The format is NCCL's own cache of what it found (version 1): `system` holds `cpu` elements (NUMA nodes),
- * these hold `pci` (switches and devices) and `nic`, a GPU's `pci` holds `gpu` with `nvlink` and `c2c`. There
- * are two dialects: dumps, which are complete, and files that clouds ship for their machine types, in which
- * NCCL fills the gaps at run time; here the card table and whoever names the cards do. Classes and link
- * speeds are matched by prefix as NCCL does; but where NCCL takes an unknown link speed for generation 3 in
- * silence, it stays unknown here until complete.c notes what is taken instead. */
+ * The format is NCCL's dump of a topology (version 1): `system` holds `cpu` elements (NUMA nodes), these
+ * hold `pci` (switches and devices) and `nic`, a GPU's `pci` holds `gpu` with `nvlink` and `c2c`. There
+ * are two dialects: dumps, which are complete, and files that clouds ship for their machine types, whose
+ * gaps NCCL fills at run time; here the card table and the cards named by the user fill them. Classes and
+ * link speeds are matched by prefix as in NCCL. An unknown link speed, which NCCL silently takes for
+ * generation 3, stays unknown here until complete.c replaces and notes it. */
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -17,22 +17,22 @@
 #include "topo/import/machine_file.h"
 #include "topo/import/xml.h"
 
-enum { MOST_LINKS = 64 /* of one GPU to one place; NVLink 5 has 18 in all */ };
+enum { MOST_LINKS = 64 /* of one GPU to one target; NVLink 5 has 18 in total */ };
 
 struct reader {
     const char *name;
     tsr_topo_builder *builder;
-    const char *host_hash; /* of the first cpu: all must have it */
-    bool asked;            /* a <gpu> is there: NCCL has asked the driver for its NVLinks */
+    const char *host_hash; /* of the first cpu: the same in all */
+    bool asked;            /* a <gpu> exists: NCCL has read its NVLinks from the driver */
 };
 
 static tsr_status bad(const struct reader *in, const tsr_xml_element *at, const char *what, const char *value)
 {
-    return tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: %s '%.60s' of <%.20s> is not believed",
+    return tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: %s '%.60s' of <%.20s> is not valid",
                     in->name, at->line, what, value ? value : "", at->name);
 }
 
-/* An integer attribute in [least, most], in C's notation; `missing` where there is none or it is empty. */
+/* An integer attribute in [least, most], in C's notation; `missing` if it is absent or empty. */
 static tsr_status number(const struct reader *in, const tsr_xml_element *at, const char *attribute, int least,
                          int most, int missing, int *value_out)
 {
@@ -68,7 +68,7 @@ static tsr_status read_affinity(const struct reader *in, const tsr_xml_element *
     return TSR_OK;
 }
 
-/* All that the file says of the processor; links.c knows some of these. */
+/* Everything the file has on the processor; links.c uses some of these names. */
 static void name_cpu(const tsr_xml_element *cpu, char *model, size_t bytes)
 {
     const char *vendor = tsr_xml_attribute_of(cpu, "vendor"), *arch = tsr_xml_attribute_of(cpu, "arch");
@@ -79,7 +79,7 @@ static void name_cpu(const tsr_xml_element *cpu, char *model, size_t bytes)
              number_ ? number_ : "");
 }
 
-/* A node that was named before is continued: files repeat numaid. */
+/* A known node is continued: files repeat numaid. */
 static tsr_status read_node(struct reader *in, const tsr_xml_element *cpu, int *node_out)
 {
     tsr_status status = TSR_OK;
@@ -116,8 +116,8 @@ out:
 
 /* -- pci -- */
 
-/* "16 GT/s", "16.0 GT/s PCIe" (kernels after 5.6): one direction, line code subtracted; 0 if unknown. A width
- * of 0 means 16 to NCCL. */
+/* "16 GT/s", "16.0 GT/s PCIe" (kernels after 5.6): one direction, line code subtracted; 0 if unknown. A
+ * width of 0 means 16 in NCCL. */
 static tsr_status read_speed(const struct reader *in, const tsr_xml_element *pci, double *bytes_per_s_out)
 {
     static const struct {
@@ -135,12 +135,12 @@ static tsr_status read_speed(const struct reader *in, const tsr_xml_element *pci
         if (strncmp(text, speeds[i].prefix, strlen(speeds[i].prefix)) == 0)
             *bytes_per_s_out = tsr_pcie_bytes_per_s(speeds[i].generation, width ? width : 16);
     if (text && *text && !(*bytes_per_s_out > 0) && strncasecmp(text, "unknown", 7) != 0)
-        tsr_topo_note(in->builder->notes, sizeof in->builder->notes, "link_speed '%.24s' is not known", text);
+        tsr_topo_note(in->builder->notes, sizeof in->builder->notes, "unknown link_speed '%.24s'", text);
 out:
     return status;
 }
 
-/* Where a link ends: 0x03.... a GPU, 0x068000 an NVSwitch, 0x068001 a processor. */
+/* The end of a link: 0x03.... a GPU, 0x068000 an NVSwitch, 0x068001 a processor. */
 static tsr_nvlink_end_kind end_kind(const char *class)
 {
     if (class && strncmp(class, "0x03", 4) == 0)
@@ -162,7 +162,7 @@ static tsr_status read_nvlink(struct reader *in, const tsr_xml_element *link, ts
         status = bad(in, link, "tclass", class);
         goto out;
     }
-    /* Dumps made without rights to ask the switch give a placeholder for its bus id. */
+    /* Dumps made without permission to query the switch have a placeholder as its bus id. */
     if ((!target || !tsr_bus_id_parse(target, end.bus_id)) && end.kind == TSR_NVLINK_END_GPU) {
         status = bad(in, link, "target", target);
         goto out;
@@ -178,7 +178,7 @@ out:
     return status;
 }
 
-/* C2C goes to the processor like POWER9's NVLinks; `bw` is MB/s of each of `count` links. */
+/* C2C goes to the processor, as POWER9's NVLinks do; `bw` is MB/s of each of `count` links. */
 static tsr_status read_c2c(struct reader *in, const tsr_xml_element *link, tsr_gpu *gpu)
 {
     tsr_status status = TSR_OK;
@@ -236,7 +236,7 @@ static tsr_status read_switch(struct reader *in, const tsr_xml_element *element,
     }
     for (int b = parent; b >= 0; b = in->builder->bridges[b].parent)
         if (strcmp(in->builder->bridges[b].bus_id, bridge->bus_id) == 0) {
-            status = tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: PCI switch %s lies inside itself",
+            status = tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: PCI switch %s is inside itself",
                               in->name, element->line, bridge->bus_id);
             goto out;
         }
@@ -276,12 +276,12 @@ static tsr_status read_device(struct reader *in, const tsr_xml_element *element,
         TSR_TRY(read_gpu(in, gpu, pci));
     if (!gpu && class_id == 0)
         tsr_topo_note(in->builder->notes, sizeof in->builder->notes,
-                      "PCI devices without a class may be GPUs: name those that are by number or bus id");
+                      "PCI devices without a class may be GPUs: name the GPUs by number or bus id");
 out:
     return status;
 }
 
-/* Recursion is as deep as the tree, which xml.c bounds. */
+/* The depth of recursion is that of the tree, which xml.c bounds. */
 static tsr_status read_pci(struct reader *in, const tsr_xml_element *parent, int node, int bridge)
 {
     tsr_status status = TSR_OK;
@@ -292,7 +292,7 @@ static tsr_status read_pci(struct reader *in, const tsr_xml_element *parent, int
         TSR_TRY(number(in, e, "class", 0, 0xffffff, 0, &class_id));
         const char *text = tsr_xml_attribute_of(e, "class");
         if (text && strcmp(text, "0x03") == 0)
-            class_id = 0x030000; /* what NCCL writes where sysfs has no class */
+            class_id = 0x030000; /* NCCL's value where sysfs has no class */
         if (class_id >> 8 == 0x0604 || class_id == 0x080100 || child(e, "pci")) {
             TSR_TRY(read_switch(in, e, node, bridge, &below));
             TSR_TRY(read_pci(in, e, node, below));
@@ -304,8 +304,7 @@ out:
     return status;
 }
 
-/* In the order of `dev`, the number that NVML and CUDA give them;
- * files list them as the PCI tree has them. */
+/* Sort by `dev`, the number in NVML and CUDA; files list GPUs in the order of the PCI tree. */
 static void sort_gpus(tsr_topo_builder *builder)
 {
     for (int i = 1; i < builder->n_gpus; i++) {
@@ -319,10 +318,10 @@ static void sort_gpus(tsr_topo_builder *builder)
         builder->gpus[i].ordinal = i;
 }
 
-/* -- the whole -- */
+/* -- the document -- */
 
-/* A dump has the GPUs that its program used, and their links to all others. Ends without a tclass, which NCCL
- * would look up on the machine, are GPUs where a GPU is. */
+/* A dump has the GPUs that its program used, and their links to all others. NCCL would look up a missing
+ * tclass on the machine; here such ends are GPUs if a GPU has the bus id. */
 static tsr_status resolve_target(struct reader *in, const tsr_gpu *gpu, tsr_nvlink_end *end)
 {
     if (end->kind != TSR_NVLINK_END_GPU && end->kind != TSR_NVLINK_END_UNKNOWN)
@@ -337,7 +336,7 @@ static tsr_status resolve_target(struct reader *in, const tsr_gpu *gpu, tsr_nvli
         end->kind = TSR_NVLINK_END_GPU;
     else
         tsr_topo_note(in->builder->notes, sizeof in->builder->notes,
-                      "NVLinks that lead to no GPU of the file are left out of account");
+                      "NVLinks that lead to no GPU of the file are ignored");
     return TSR_OK;
 }
 
@@ -362,9 +361,9 @@ static tsr_status read_system(struct reader *in, const tsr_xml_element *system)
                         in->name, system->name);
     TSR_TRY(number(in, system, "version", 0, INT_MAX, 1, &version));
     if (version > 1) {
-        status =
-            tsr_fail(TSR_ERR_UNSUPPORTED, "machine file '%s' is NCCL topology version %d; version 1 is read",
-                     in->name, version);
+        status = tsr_fail(TSR_ERR_UNSUPPORTED,
+                          "machine file '%s' is NCCL topology version %d; version 1 is supported", in->name,
+                          version);
         goto out;
     }
     for (const tsr_xml_element *e = system->first_child; e; e = e->next) {

@@ -5,11 +5,11 @@
  *     GPU1    NV4      X      SYS     24-47           1
  *     NIC0    PXB     SYS      X
  *
- * It names no models (lines of `nvidia-smi -L` before it do: "GPU 0: NVIDIA A100-SXM4-40GB (UUID: ...)") and
- * no bus ids, so bus ids are invented in PCI domain ffff. A cell says at which level two devices meet; the
- * levels are nested, so a PCI tree with the same matrix is built from them. Where a cell says NV#, the PCIe
- * path is hidden; the affinities then decide. People paste this text, so tabs may have become blanks:
- * everything is read as words. */
+ * The matrix has no models (lines of `nvidia-smi -L` before it may: "GPU 0: NVIDIA A100-SXM4-40GB (UUID:
+ * ...)") and no bus ids, so bus ids are invented in PCI domain ffff. A cell is the level of the PCI tree
+ * at which two devices join. Levels are nested, so a PCI tree with the same matrix can be built. A cell
+ * with NV# hides the PCIe path; the affinities then decide. The text may have been pasted with tabs turned
+ * into blanks, so it is read as words. */
 #include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@
 enum {
     MOST_COLUMNS = 2 * TSR_MAX_GPUS + 64,
     WORD_BYTES = 64,
-    LIST_BYTES = 5 * TSR_DRAFT_MAX_PUS, /* "0,2,4,...": every CPU by its number, of up to 4 digits */
+    LIST_BYTES = 5 * TSR_DRAFT_MAX_PUS, /* "0,2,4,...": every CPU listed by number, with up to 4 digits */
     MOST_NVLINKS = 18,
     INVENTED_DOMAIN = 0xffff
 };
@@ -32,7 +32,7 @@ struct matrix {
     int n_columns, n_gpus; /* GPUs are the first columns */
     tsr_gpu_path path[TSR_MAX_GPUS][TSR_MAX_GPUS];
     int n_links[TSR_MAX_GPUS][TSR_MAX_GPUS];
-    int node[TSR_MAX_GPUS]; /* NUMA number, -1 if it is not told */
+    int node[TSR_MAX_GPUS]; /* NUMA number, -1 if not given */
     char affinity[TSR_MAX_GPUS][LIST_BYTES];
     char model[TSR_MAX_GPUS][64];
     bool seen[TSR_MAX_GPUS];
@@ -40,7 +40,7 @@ struct matrix {
 
 /* -- words -- */
 
-/* The next word of the line at *text, which moves on; false at its end. Terminal colours count as blanks. */
+/* The next word of the line at *text, which advances; false at the end. Terminal colours count as blanks. */
 static bool next_word(const char **text, char *word, size_t bytes)
 {
     const char *p = *text;
@@ -70,7 +70,7 @@ static const char *next_line(const char *line)
     return end ? end + 1 : line + strlen(line);
 }
 
-/* "GPU12" -> 12, else -1. */
+/* "GPU12" -> 12, otherwise -1. */
 static int gpu_number(const char *word)
 {
     char *end;
@@ -80,8 +80,8 @@ static int gpu_number(const char *word)
     return *end == '\0' && n < 1000000 ? (int)n : -1;
 }
 
-/* Whether a line is the matrix's head: it begins with GPU0 and goes on with another GPU or, behind network
- * cards of any name ("NIC0", "mlx5_0", "hfi1_0"), with "CPU Affinity". */
+/* Whether a line is the matrix's head: GPU0, followed by another GPU or, after network cards of any name
+ * ("NIC0", "mlx5_0", "hfi1_0"), by "CPU Affinity". */
 static bool is_head(const char *line)
 {
     char word[WORD_BYTES];
@@ -224,8 +224,9 @@ static tsr_status check_symmetry(const struct matrix *m)
 {
     for (int a = 0; a < m->n_gpus; a++) {
         if (!m->seen[a])
-            return tsr_fail(TSR_ERR_FORMAT, "machine file '%s': GPU%d has a column and no row; it is cut off",
-                            m->name, a);
+            return tsr_fail(TSR_ERR_FORMAT,
+                            "machine file '%s': GPU%d has a column and no row; the file is cut off", m->name,
+                            a);
         for (int b = 0; b < a; b++)
             if (m->path[a][b] != m->path[b][a] || m->n_links[a][b] != m->n_links[b][a])
                 return tsr_fail(TSR_ERR_FORMAT,
@@ -255,9 +256,9 @@ static tsr_status read_matrix(struct matrix *m, const char *text)
         }
     }
     if (m->n_gpus == 0) {
-        status =
-            tsr_fail(TSR_ERR_FORMAT,
-                     "machine file '%s' has no matrix; give all that `nvidia-smi topo -m` prints", m->name);
+        status = tsr_fail(TSR_ERR_FORMAT,
+                          "machine file '%s' has no matrix; give the whole output of `nvidia-smi topo -m`",
+                          m->name);
         goto out;
     }
     TSR_TRY(check_symmetry(m));
@@ -267,7 +268,7 @@ out:
 
 /* -- matrix -> builder -- */
 
-/* "0-23,48-71" into the node's set. What is no list ("N/A") is left alone. */
+/* Parse "0-23,48-71" into the node's set. Other text ("N/A") is ignored. */
 static void add_affinity(const char *text, tsr_builder_node *node)
 {
     while (isdigit((unsigned char)*text)) {
@@ -306,8 +307,8 @@ out:
     return status;
 }
 
-/* A bridge for each set of GPUs that meet no later than at `level`, some of them just there, below the bridge
- * in above[]; at the top for every set. `above` then holds the new ones. */
+/* Add a bridge for each set of GPUs that join at `level` or below, if some of them join exactly there,
+ * below the bridge in above[]; at the top for every set. `above` is updated to the new bridges. */
 static tsr_status add_level(const struct matrix *m, tsr_gpu_path level, const int *node_of_gpu,
                             tsr_topo_builder *builder, int above[TSR_MAX_GPUS])
 {
@@ -341,8 +342,8 @@ out:
     return status;
 }
 
-/* All pairs of those that have NVLinks joined by more than a GPU can share among them: through switches. A
- * GPU may have none, where its fabric did not come up. */
+/* Whether all pairs of GPUs with NVLinks have more links than a GPU can divide among them, hence use
+ * switches. A GPU whose fabric did not start may have none. */
 static bool is_switched(const struct matrix *m)
 {
     int most = 0, n_joined = 0;
@@ -417,7 +418,7 @@ tsr_status tsr_topo_read_nvidia_smi(const char *text, size_t bytes, const char *
     tsr_topo_builder *builder = NULL;
     struct matrix *m = NULL;
     if (strlen(text) != bytes)
-        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' is no text: it has zero bytes", name);
+        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' is not text: it contains zero bytes", name);
     TSR_TRY(tsr_mem_array(1, sizeof *m, "a matrix of GPUs", &m));
     TSR_TRY(tsr_builder_create(name, &builder));
     m->name = name;

@@ -1,5 +1,5 @@
-/* Expat's events -> a tree. Blocks are chained so that the tree is freed in one walk; an element, its
- * attributes and all their texts are one block. */
+/* Expat's events -> a tree. Blocks are chained so that the tree can be freed; an element, its attributes
+ * and all their texts are one block. */
 #include "topo/import/xml.h"
 
 #include <expat.h>
@@ -25,10 +25,10 @@ struct builder {
     tsr_xml *xml;
     tsr_xml_element *open; /* innermost element that is not closed yet */
     int depth, n_elements;
-    tsr_status status; /* of the first failure; the parser is stopped there */
+    tsr_status status; /* the first failure, at which the parser is stopped */
 };
 
-/* Expat's memory is the library's: shortage in it is reported like any other. */
+/* Expat uses the library's allocator, so its shortages are reported like any other. */
 static void *expat_malloc(size_t bytes)
 {
     return tsr_mem_calloc(1, bytes);
@@ -52,8 +52,8 @@ static void stop(struct builder *b, tsr_status status)
     XML_StopParser(b->parser, XML_FALSE);
 }
 
-/* A copy at *at, which moves behind it. Line ends and other control characters, which character references
- * can bring in, become blanks: messages quote values, and are one line. */
+/* Copy to *at, which advances. Control characters from character references become blanks, since messages
+ * quote values and are one line. */
 static const char *copy_text(char **at, const char *text)
 {
     size_t bytes = strlen(text) + 1;
@@ -65,13 +65,13 @@ static const char *copy_text(char **at, const char *text)
     return copy;
 }
 
-/* The block of an element, with copies of its texts. */
+/* Copy an element and its texts into a block. */
 static struct block *copy_element(const XML_Char *name, const XML_Char **attributes, int n)
 {
     size_t head = sizeof(struct block) + (size_t)n * sizeof(tsr_xml_attribute);
     size_t bytes = head + strlen(name) + 1;
     for (int i = 0; i < 2 * n; i++)
-        bytes += strlen(attributes[i]) + 1; /* all of them are in memory already, so it cannot overflow */
+        bytes += strlen(attributes[i]) + 1; /* cannot overflow: all texts are in memory already */
     char *memory = tsr_mem_calloc(1, bytes);
     if (!memory)
         return NULL;
@@ -101,7 +101,7 @@ static void XMLCALL on_start(void *user, const XML_Char *name, const XML_Char **
         stop(b,
              tsr_fail(TSR_ERR_FORMAT,
                       "machine file '%s', line %d: more than %d levels, %d elements or %d attributes of one; "
-                      "no machine needs as many",
+                      "the file may be damaged",
                       b->name, line_of(b), TSR_XML_MAX_DEPTH, TSR_XML_MAX_ELEMENTS, TSR_XML_MAX_ATTRIBUTES));
         return;
     }
@@ -141,7 +141,7 @@ static void XMLCALL on_doctype(void *user, const XML_Char *name, const XML_Char 
 {
     struct builder *b = user;
     (void)name, (void)sysid, (void)pubid, (void)has_internal_subset;
-    stop(b, tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: a DOCTYPE; remove it, topologies have none",
+    stop(b, tsr_fail(TSR_ERR_FORMAT, "machine file '%s', line %d: a DOCTYPE is not allowed; remove it",
                      b->name, line_of(b)));
 }
 
@@ -166,8 +166,9 @@ tsr_status tsr_xml_parse(const char *text, size_t bytes, const char *name, tsr_x
     tsr_status status = TSR_OK;
     struct builder b = {.name = name};
     if (bytes > INT32_MAX)
-        return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' has %zu bytes; no machine needs as many", name,
-                        bytes);
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "machine file '%s' has %zu bytes, which exceeds the limit; the file may be damaged",
+                        name, bytes);
     TSR_TRY(tsr_mem_array(1, sizeof *b.xml, "a machine file", &b.xml));
     b.parser = XML_ParserCreate_MM(NULL, &expat_memory, NULL);
     if (!b.parser) {

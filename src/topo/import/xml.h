@@ -1,6 +1,5 @@
-/* A small XML document as a tree: what descriptions of machines in XML of our own reading are parsed with
- * (hwloc reads its own). Expat does the parsing; this keeps elements and attributes, no text, and bounds what
- * a hostile file can ask for. */
+/* A small XML document as a tree, for machine descriptions that hwloc does not read. Expat does the
+ * parsing; this module keeps elements and attributes, no text, and bounds the size of hostile files. */
 #ifndef TSR_TOPO_IMPORT_XML_H
 #define TSR_TOPO_IMPORT_XML_H
 
@@ -20,12 +19,12 @@ typedef struct tsr_xml_element {
     struct tsr_xml_element *parent, *first_child, *last_child, *next;
 } tsr_xml_element;
 
-/* All elements; freed at once. Everything in it is UTF-8. */
+/* All elements, freed together. Texts are UTF-8. */
 typedef struct tsr_xml tsr_xml;
 
-/* `name` is the file's, for messages. TSR_ERR_FORMAT names it, the line and what is wrong: not well formed,
- * a DOCTYPE (nothing here needs one, and entities are how small files become huge), or beyond the bounds
- * above. TSR_ERR_MEMORY. */
+/* `name` is the file's, for messages. TSR_ERR_FORMAT names it, the line and the problem: not well formed,
+ * a DOCTYPE (not needed, and entities can make small files huge), or beyond the bounds above.
+ * TSR_ERR_MEMORY. */
 tsr_status tsr_xml_parse(const char *text, size_t bytes, const char *name, tsr_xml **xml_out);
 
 /* NULL is fine. */

@@ -1,9 +1,9 @@
-/* What an all-reduce takes: formulas at tsr_links_all_reduce_ns().
+/* The time of an all-reduce; formulas at tsr_links_all_reduce_ns().
  *
- * The bandwidth term counts, for every wire and direction, how many of the routes in use cross it. The
- * constants are guesses until measured: ring_base is NCCL's (src/graph/tuning.cc, ring, LL); a collective of
- * this library runs inside the captured step, so its base is the time to raise and see a flag,
- * not a launch. */
+ * The bandwidth term counts, for every wire and direction, the routes in use that cross it. The constants
+ * are guesses until measured: ring_base is NCCL's (src/graph/tuning.cc, ring, LL); a collective of this
+ * library runs inside the captured step, so its base is the time of setting and polling a flag, without a
+ * launch. */
 #include "topo/links/links.h"
 
 #include <math.h>
@@ -57,7 +57,7 @@ static void add_route(struct load *load, int from, int to)
     load->guessed = load->guessed || route->guessed;
 }
 
-/* Seconds per byte that every route carries: the most loaded wire's. */
+/* Nanoseconds per byte carried by every route: those of the most loaded wire. */
 static double ns_per_byte(const struct load *load)
 {
     double most = 0;

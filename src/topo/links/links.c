@@ -1,6 +1,6 @@
 /* The graph of wires, and the route of every pair of devices.
  *
- * Sources of what topologies do not say, all marked as guessed:
+ * Sources of values that topologies lack, all marked as guessed:
  *   NVLink carries 0.8 of its nominal rate, PCIe 0.76 of what its line code leaves: the ratio of NCCL's
  *   constants (src/graph/topo.h: 20 of 25 GB/s, 40.1 of 50; 12 of 15.75 for PCIe 3 x16) to the nominal rates.
  *   Latency of a hop: 0.6 us over NVLink, 1.0 us over PCIe (NCCL src/graph/tuning.cc, LL protocol).
@@ -11,8 +11,7 @@
  *   Host memory 50 GB/s per node, 12 GB/s per core of a host device: what this project measured on small
  *   servers.
  *   Peer access where the description does not tell: NVLink has it; over PCIe by the card table, and not
- *   between sockets.
- */
+ *   between sockets. */
 #include "topo/links/links.h"
 
 #include <math.h>
@@ -454,8 +453,8 @@ int tsr_links_n_devices(const tsr_links *links)
 tsr_status tsr_links_pair(const tsr_links *links, int from, int to, tsr_link *link_out)
 {
     if (from < 0 || to < 0 || from >= links->n_devices || to >= links->n_devices)
-        return tsr_fail(TSR_ERR_INVALID, "there is no link from device %d to device %d; there are %d devices",
-                        from, to, links->n_devices);
+        return tsr_fail(TSR_ERR_INVALID, "no link from device %d to device %d; there are %d devices", from,
+                        to, links->n_devices);
     const tsr_link_route *route = tsr_links_route(links, from, to);
     *link_out = (tsr_link){.kind = route->kind,
                            .bytes_per_s = route_rate(links, route),

@@ -8,13 +8,13 @@
 
 enum { TSR_LINKS_MAX_WIRES = 4096, TSR_LINKS_MAX_HOPS = 48 };
 
-/* Something that carries bytes, so many per second in each direction. */
+/* A wire carries bytes at this rate in each direction. */
 typedef struct tsr_wire {
     double bytes_per_s;
     bool guessed;
 } tsr_wire;
 
-/* From one device to another: wires in order, 2 x wire + direction. */
+/* Route from one device to another: wires in order, 2 x wire + direction. */
 typedef struct tsr_link_route {
     tsr_link_kind kind;
     double latency_ns;
@@ -26,11 +26,11 @@ typedef struct tsr_link_route {
 struct tsr_links {
     int n_devices, n_wires;
     bool is_gpu[TSR_MAX_DEVICES];
-    int ring[TSR_MAX_DEVICES]; /* devices in the order in which a ring visits them */
+    int ring[TSR_MAX_DEVICES]; /* devices in the order of the ring */
     tsr_wire *wires;
     tsr_link_route *routes; /* [from][to] */
     int n_measured, n_room;
-    tsr_links_value *measured; /* [n_room], by `from`, devices and bytes */
+    tsr_links_value *measured; /* [n_room], ordered by `from`, devices and bytes */
 };
 
 static inline const tsr_link_route *tsr_links_route(const tsr_links *links, int from, int to)
@@ -38,14 +38,14 @@ static inline const tsr_link_route *tsr_links_route(const tsr_links *links, int 
     return &links->routes[from * links->n_devices + to];
 }
 
-/* Nanoseconds by the table of measured values; negative if there is none for that set (`from` -1) or for that
- * transfer (`devices`: the bit of its target). */
+/* Nanoseconds from the table of measured values; negative if the table has no value of the set (`from` -1)
+ * or of the transfer (`devices`: the bit of its target). */
 double tsr_links_measured_ns(const tsr_links *links, int from, uint64_t devices, uint64_t bytes);
 
-/* Rate and latency of a measured transfer; false, and nothing is written, if there is none. */
+/* Rate and latency of a measured transfer; false, without writing, if there is none. */
 bool tsr_links_measured_link(const tsr_links *links, int from, int to, tsr_link *link);
 
-/* Make room for `n` more values, so that recording them cannot fail for want of memory. */
+/* Reserve room for `n` more values, so that recording them cannot fail. */
 tsr_status tsr_links_reserve(tsr_links *links, int n);
 
 #endif

@@ -1,6 +1,6 @@
-/* Measured values of the link model: a table by what was measured and by size, interpolated between sizes. It
- * has all-reduces over sets of devices and transfers from one device to another, told apart by `from`. Where
- * the values come from and where they are kept is not this file's affair. */
+/* Measured values of the link model: a table ordered by operation and by size, interpolated between sizes.
+ * It has all-reduces over sets of devices and transfers from one device to another, distinguished by
+ * `from`. Measuring and storing the values is done elsewhere. */
 #include "topo/links/links.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ static uint64_t all_devices(const tsr_links *links)
     return links->n_devices >= 64 ? UINT64_MAX : (UINT64_C(1) << links->n_devices) - 1;
 }
 
-/* The order of the table: what was measured, then bytes. */
+/* The order of the table: operation, then bytes. */
 static int compare(const tsr_links_value *a, const tsr_links_value *b)
 {
     if (a->from != b->from)
@@ -45,15 +45,15 @@ static tsr_status check(const tsr_links *links, const tsr_links_value *value)
 {
     bool several = (value->devices & (value->devices - 1)) != 0;
     if (!(value->ns > 0) || !isfinite(value->ns))
-        return tsr_fail(TSR_ERR_INVALID, "what was measured between devices takes a time, not %g ns",
+        return tsr_fail(TSR_ERR_INVALID, "a measured value between devices must be positive, not %g ns",
                         value->ns);
     if (value->from < 0 && !several)
-        return tsr_fail(TSR_ERR_INVALID, "a measured all-reduce has two devices or more");
+        return tsr_fail(TSR_ERR_INVALID, "a measured all-reduce needs two devices or more");
     if (value->from >= links->n_devices || (value->from >= 0 && (several || !value->devices)))
-        return tsr_fail(TSR_ERR_INVALID, "a measured transfer goes from one device to one other of the %d",
+        return tsr_fail(TSR_ERR_INVALID, "a measured transfer must go from one device to one other of the %d",
                         links->n_devices);
     if (value->from >= 0 && value->devices == UINT64_C(1) << value->from)
-        return tsr_fail(TSR_ERR_INVALID, "a measured transfer goes to another device than it comes from");
+        return tsr_fail(TSR_ERR_INVALID, "a measured transfer must go to another device than its source");
     return TSR_OK;
 }
 
@@ -88,7 +88,7 @@ const tsr_links_value *tsr_links_measured(const tsr_links *links, int index)
     return index >= 0 && index < links->n_measured ? &links->measured[index] : NULL;
 }
 
-/* -- between values -- */
+/* -- interpolation -- */
 
 /* The values of one set of devices or one route: their number, and the first. */
 static int values_of(const tsr_links *links, int from, uint64_t devices, const tsr_links_value **first_out)
@@ -105,7 +105,7 @@ static int values_of(const tsr_links *links, int from, uint64_t devices, const t
     return end - first;
 }
 
-/* On the line through two values. */
+/* Linear interpolation between two values. */
 static double on_line(const tsr_links_value *a, const tsr_links_value *b, double bytes)
 {
     double slope = (b->ns - a->ns) / ((double)b->bytes - (double)a->bytes);
