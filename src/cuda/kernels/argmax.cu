@@ -1,12 +1,12 @@
 /* y[r] = index of the largest x[r][i] of [n_rows][n], the lowest index of equals: one block per row. A NaN
- * never wins; a row of nothing but NaN gives 0. */
+ * never wins; a row of NaNs gives 0. */
 #include "cuda/kernels/common.cuh"
 
 enum { ARGMAX_THREADS = 1024 }; /* vocabularies are long, and there are few rows */
 
 struct candidate {
     float value;
-    int64_t index; /* INT64_MAX: nothing seen yet */
+    int64_t index; /* INT64_MAX: no element yet */
 };
 
 /* INT64_MAX as an index loses every tie, so an empty candidate loses against -infinity too. */

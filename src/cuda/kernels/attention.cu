@@ -1,43 +1,42 @@
 /* y[t][h] = softmax(scale q[t][h] . k) v over the positions that token t sees, from the paged cache; q and y
  * are [n_tokens][n_heads][head_dim].
  *
- * Positions come in segments of 128, and segments in groups of 2, counted from position 0 (the cache's page
- * size does not matter). A block of four warps takes one token and up to eight query heads that share a KV
- * head, so that each key and value is loaded and converted once for all of them. Per segment:
+ * Positions are divided into segments of 128, and segments into groups of 2, counted from position 0 (the
+ * cache's page size does not matter). A block of four warps takes one token and up to eight query heads that
+ * share a KV head, so that each key and value is loaded and converted once for all of them. Per segment:
  *
- *   scores   half a warp per key, an octet of it per lane; the sums over lanes of all heads at once
- *   softmax  a warp per head: top score, weights, their sum, and how to merge with the segments before
+ *   scores   half a warp per key, an octet of the key per lane; one tree sums over lanes for all heads
+ *   softmax  a warp per head: top score, weights, their sum, and how to merge with the previous segments
  *   values   a thread per element of the head: weight times value, position after position
  *
  * Segments are merged into their group. In decoding there are few tokens and long sequences, so the groups
- * are dealt out to many blocks, which leave each group's (top, sum, output) in scratch memory, and
- * combine_kernel merges them; with many tokens a block walks over all groups and merges as it goes, and tiles
- * of tokens of one sequence are taken over by attention_tile.cu, which shares keys and values. All of them
- * merge in the same order with the same function, so it makes no difference to the result. */
+ * are distributed over many blocks, which store each group's (top, sum, output) in scratch memory, and
+ * combine_kernel merges them. With many tokens a block goes through all groups and merges immediately, and
+ * attention_tile.cu computes tiles of tokens of one sequence, which share keys and values. All variants merge
+ * in the same order with the same function, so the result is the same. */
 #include "cuda/kernels/attention.cuh"
 
 enum { ATTENTION_WARPS = 4, ATTENTION_THREADS = ATTENTION_WARPS * TSR_WARP, MAX_HEADS = 8 };
 
-/* One token's work in shared memory, for HEADS query heads; those that do not exist have zero queries. */
+/* One token's work in shared memory, for HEADS query heads; missing heads have zero queries. */
 template <int HEADS> struct attention_block {
     float weight[SEGMENT][HEADS]; /* scores, then weights */
     tsr_kv_place place[SEGMENT];
     attention_merge group[HEADS], total[HEADS];
 };
 
-/* Which part of the op a block has, the same in all its threads. */
+/* The part of the op that a block computes, the same in all its threads. */
 struct attention_item {
     int64_t t, kv_head, first_head, head_dim;
     int n_heads;
     attention_range range;
-    float *q, *out,
-        *total; /* shared, [HEADS][padded head_dim] each: queries, outputs of a group and in all */
+    float *q, *out, *total; /* shared, [HEADS][padded head_dim] each: queries, outputs of a group and total */
 };
 
 /* -- scores -- */
 
-/* Octet [at, at + 8) of a key. FULL: it lies inside the head and may be loaded in wide pieces; then there is
- * no branch, and the loads of several keys are under way at once. */
+/* Octet [at, at + 8) of a key. FULL: it is inside the head and may be loaded in wide pieces; then there is no
+ * branch, and the loads of several keys are in flight together. */
 template <tsr_type TYPE, bool FULL>
 TSR_DEVICE void load_key(const attention_args &a, const tsr_kv_place &place, int64_t at, tsr_octet *o)
 {
@@ -45,8 +44,8 @@ TSR_DEVICE void load_key(const attention_args &a, const tsr_kv_place &place, int
     tsr_octet_load<TYPE>(tsr_kv_key(a.op.kv, place), at, left, FULL || a.wide_k, o);
 }
 
-/* weight[i][h] = score of slots i in [from, to) of the segment. A warp takes two keys at a time, and KEYS
- * such pairs at once; slots behind the last stand for it, and are dropped. */
+/* weight[i][h] = score of slots i in [from, to) of the segment. A warp takes two keys at a time, KEYS such
+ * pairs per step. Slots after the last repeat it, and their scores are dropped. */
 template <int HEADS, tsr_type TYPE, bool FULL>
 TSR_DEVICE void attention_scores(const attention_args &a, const attention_item &item, int from, int to,
                                  attention_block<HEADS> *b)
@@ -110,8 +109,8 @@ template <tsr_type TYPE> TSR_DEVICE float value_at(const unsigned char *row, int
     return tsr_load_half(block) * tsr_small_float(block[2 + j % 16] >> (j / 16 * 4) & 15u, 8.0f);
 }
 
-/* The segment's output, merged into item.out. Thread j has elements j, j + threads, ... of every head, here
- * and in what follows. */
+/* Merge the segment's output into item.out. Thread j has elements j, j + threads, ... of every head, here and
+ * below. */
 template <int HEADS, tsr_type TYPE>
 TSR_DEVICE void attention_values(const attention_args &a, const attention_item &item, int from, int to,
                                  const attention_block<HEADS> *b)
@@ -124,7 +123,7 @@ TSR_DEVICE void attention_values(const attention_args &a, const attention_item &
         for (int h = 0; h < HEADS; h++)
             out[h] = 0.0f;
         int slot = from;
-        for (; slot + VALUES <= to; slot += VALUES) { /* so many loads under way at once */
+        for (; slot + VALUES <= to; slot += VALUES) { /* VALUES loads in flight together */
             float value[VALUES];
             TSR_UNROLL
             for (int j = 0; j < VALUES; j++)
@@ -159,7 +158,7 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
     const int from = (int)(item.range.begin > start ? item.range.begin - start : 0);
     const int to = item.range.end - start < SEGMENT ? (int)(item.range.end - start) : (int)SEGMENT;
     const int slot = threadIdx.x;
-    __syncthreads(); /* the segment before is done with */
+    __syncthreads(); /* the previous segment is finished */
     if (slot >= from && slot < to)
         b->place[slot] =
             tsr_kv_find(a.op.kv, a.op.index, a.op.index.seq_row[item.t], start + slot, item.kv_head);
@@ -192,13 +191,13 @@ TSR_DEVICE void attention_segment(const attention_args &a, const attention_item 
     }
 }
 
-/* All segments of a group, into b->group and item.out. */
+/* Compute all segments of a group, into b->group and item.out. */
 template <int HEADS>
 TSR_DEVICE void attention_group(const attention_args &a, const attention_item &item, int64_t group,
                                 attention_block<HEADS> *b)
 {
     const int64_t stride = padded(item.head_dim);
-    __syncthreads(); /* the group before is done with */
+    __syncthreads(); /* the previous group is finished */
     if (threadIdx.x < HEADS)
         b->group[threadIdx.x] = merge_nothing();
     for (int64_t i = threadIdx.x; i < item.head_dim; i += ATTENTION_THREADS)
@@ -209,7 +208,7 @@ TSR_DEVICE void attention_group(const attention_args &a, const attention_item &i
             attention_segment<HEADS>(a, item, segment, b);
 }
 
-/* Leave the group's result in scratch for combine_kernel. */
+/* Store the group's result in scratch for combine_kernel. */
 template <int HEADS>
 TSR_DEVICE void attention_leave(const attention_args &a, const attention_item &item, int64_t group,
                                 const attention_block<HEADS> *b)
@@ -287,7 +286,7 @@ __global__ void __launch_bounds__(ATTENTION_THREADS, HEADS > 2 ? 3 : 4)
                 attention_result(a.op, item.first_head + h, b.total[h], item.total[h * stride + i]);
 }
 
-/* Merge the groups that attention_kernel left in scratch: one block per token and head, one thread per
+/* Merge the groups that attention_kernel stored in scratch: one block per token and head, one thread per
  * element. */
 __global__ void combine_kernel(const attention_args a)
 {
@@ -319,8 +318,8 @@ static size_t scratch_needed(const tsr_op_attention *op)
     return (size_t)(op->n_tokens * op->n_heads * max_groups(op) * (op->kv.head_dim + 2)) * sizeof(float);
 }
 
-/* Query heads of a block: as many as share a KV head, while their queries and outputs (24 KiB) fit into the
- * 48 KiB of shared memory that every kernel may have. */
+/* Query heads of a block: all that share a KV head, while their queries and outputs (24 KiB) fit into the 48
+ * KiB of shared memory that every kernel may have. */
 static int heads_per_block(const tsr_op_attention *op, int64_t share)
 {
     int heads = op->kv.head_dim <= 256 ? MAX_HEADS : op->kv.head_dim <= 512 ? MAX_HEADS / 2 : MAX_HEADS / 4;
@@ -343,7 +342,7 @@ static cudaError_t enqueue(const attention_args &a, int heads, dim3 grid, const 
     return TSR_LAUNCH((attention_kernel<8>), grid, block, shared, s->stream, a);
 }
 
-/* Splitting pays while a token and head per block leaves the card idle. */
+/* Dividing groups over blocks pays where one block per token and head leaves the card idle. */
 static bool worth_splitting(const tsr_op_attention *op)
 {
     return op->n_tokens <= 8 && max_groups(op) > 1;

@@ -1,5 +1,5 @@
-/* Attention: what the kernel for one token and the one for tiles of a prompt share. attention.cu tells how
- * positions are divided, and in which order everything is added. */
+/* Attention: the common part of the kernel for one token and the kernel for tiles of a prompt. attention.cu
+ * says how positions are divided, and in which order everything is added. */
 #ifndef TSR_CUDA_KERNELS_ATTENTION_CUH
 #define TSR_CUDA_KERNELS_ATTENTION_CUH
 
@@ -8,16 +8,16 @@
 
 enum {
     SEGMENT = 128,
-    GROUP_SEGMENTS = 2, /* enough groups to fill a card, and few enough that their results fit into scratch */
+    GROUP_SEGMENTS = 2, /* enough groups to fill a card, few enough that their results fit into scratch */
     GROUP = GROUP_SEGMENTS * SEGMENT
 };
 
 struct attention_args {
     tsr_op_attention op;
     int64_t share, parts; /* query heads per KV head; blocks that share them */
-    bool wide_k;          /* keys lie as tsr_wide_rows() asks */
+    bool wide_k;          /* keys are aligned for wide loads: tsr_wide_rows() */
     bool full_k;          /* and their octets are whole, or of a type that is never wide */
-    float *groups;        /* NULL: merge in place; else [n_tokens][n_heads][max_groups][head_dim + 2] */
+    float *groups;        /* NULL: merge in place; otherwise [n_tokens][n_heads][max_groups][head_dim + 2] */
     int64_t max_groups;
     int64_t tile_tokens; /* 0: no tiles (attention_tile.cu) */
     bool wide_v;
@@ -34,8 +34,8 @@ TSR_DEVICE attention_range range_of(const tsr_op_attention &op, int64_t t)
     return {op.window > 0 && position >= op.window ? position - op.window + 1 : 0, position + 1};
 }
 
-/* What the pieces so far (segments of a group, or groups) add up to, and the factors for their output and for
- * that of the piece that came last. */
+/* The merged state of the pieces so far (segments of a group, or groups), and the factors for their output
+ * and for the output of the last piece. */
 struct attention_merge {
     float top, sum, keep, take;
 };
@@ -59,7 +59,8 @@ TSR_DEVICE float merge_output(const attention_merge &m, float before, float piec
     return fmaf(before, m.keep, piece * m.take);
 }
 
-/* An output of `head` (of those held here) by the sum of its weights, which its sink joins. */
+/* An output of `head` (of the heads held here) divided by the sum of its weights, to which its sink is
+ * added. */
 TSR_DEVICE float attention_result(const tsr_op_attention &op, int64_t head, attention_merge total, float out)
 {
     if (!op.sinks)
@@ -79,8 +80,8 @@ TSR_DEVICE float attention_score(const tsr_op_attention &op, float product)
     return cap > 0.0f ? cap * tanhf(score / cap) : score;
 }
 
-/* A query's scores of slots [from, to) of a segment, at scores[slot * stride], become weights; the top score
- * and the sum of the weights are merged into its group. All lanes of a warp call it; from < to. */
+/* Turn a query's scores of slots [from, to) of a segment, at scores[slot * stride], into weights, and merge
+ * the top score and the sum of the weights into its group. All lanes of a warp call it; from < to. */
 TSR_DEVICE void attention_weigh(float *scores, int stride, int from, int to, attention_merge *group)
 {
     const int lane = threadIdx.x % TSR_WARP;
@@ -106,8 +107,9 @@ TSR_DEVICE void attention_weigh(float *scores, int stride, int from, int to, att
         merge_piece(group, top, sum);
 }
 
-/* Whether the tokens of the tile that t lies in belong to one sequence, so that they can share keys and
- * values: then the tile is attention_tile.cu's, else its tokens are attention.cu's. Only the card knows. */
+/* Whether the tokens of the tile that contains t belong to one sequence, so that they can share keys and
+ * values. If so, attention_tile.cu computes the tile, otherwise attention.cu computes its tokens. Known on
+ * the card only. */
 TSR_DEVICE bool is_tile(const attention_args &a, int64_t t)
 {
     if (a.tile_tokens == 0)
@@ -119,10 +121,10 @@ TSR_DEVICE bool is_tile(const attention_args &a, int64_t t)
     return true;
 }
 
-/* Tokens of a tile; 0 if tiles are no use for this op, or too large for this card. */
+/* Tokens of a tile; 0 if tiles do not help this op, or are too large for this card. */
 int64_t tsr_cuda_attention_tile_tokens(const tsr_op_attention *op, const tsr_cuda_stream *s);
 
-/* All tiles of one sequence. a.tile_tokens > 0. */
+/* Compute all tiles of one sequence. a.tile_tokens > 0. */
 tsr_status tsr_cuda_attention_tiles(const attention_args &a, const tsr_cuda_stream *s);
 
 #endif

@@ -1,24 +1,24 @@
 /* Attention of prompts: a block takes a tile of consecutive tokens of one sequence, times the query heads of
- * one KV head, 32 queries in all (slots), so that a key or value is loaded and converted once for 32. Its
- * results are to the bit those of attention.cu, whose divisions and orders of sums it keeps:
+ * one KV head, 32 queries in all (slots), so that a key or value is loaded and converted once for 32. The
+ * results are to the bit those of attention.cu, with the same divisions and orders of sums:
  *
- *   scores   a thread has 4 positions x 4 slots. Keys come into shared memory as numbers, 32 elements of the
- *            head at a time; a thread adds up octets in the shape of the binary tree over 16 lanes there
- *   softmax  a warp per slot, as there
- *   values   a thread has 4 slots x 4 elements of the head; values come 32 positions at a time, and each
- *            output is one chain over the positions that its query sees
+ *   scores   a thread has 4 positions x 4 slots. Keys are copied to shared memory as floats, 32 elements of
+ *            the head at a time; a thread adds up octets by attention.cu's binary tree over 16 lanes
+ *   softmax  a warp per slot, as in attention.cu
+ *   values   a thread has 4 slots x 4 elements of the head; values are loaded 32 positions at a time, and
+ *            each output is one chain over the positions that its query sees
  *
- * Queries of a tile see different ranges: what one may not see is computed beside it and left out by choice,
- * never by a factor of zero, which would let an infinity through. Segments that no query sees are skipped.
- * The last tiles have most to do, so they come first.
+ * Queries of a tile see different ranges. Products with positions that a query may not see are computed and
+ * dropped by selection, never by a factor of zero, with which an infinity would give NaN. Segments that no
+ * query sees are skipped. The last tiles have the most work, so they come first.
  *
  * Per octet a thread reads 16 x 16 bytes of shared memory for 128 multiply-adds, and the lanes of a warp
- * together 4 keys and 8 queries, free of conflicts: a quarter to half of the arithmetic's time. Heads of up
- * to 128 elements are held to 128 registers, so that two blocks fit into an SM and one computes while the
- * other loads; that costs 13 spilled registers (52 bytes; nvcc 13.0, sm_90), where one block would take 154
+ * together 4 keys and 8 queries, without bank conflicts: a quarter to half of the arithmetic's time. Heads of
+ * up to 128 elements are limited to 128 registers, so that two blocks fit into an SM and one computes while
+ * the other loads. That costs 13 spilled registers (52 bytes; nvcc 13.0, sm_90); one block would take 154
  * without spilling. Longer heads take 168, none spilled. Which of the two is faster has not been measured.
- * Tensor cores would be faster still, but would need parts of every cache type, and a product has no way to
- * leave out what a query may not see. */
+ * Tensor cores would be faster still, but would need parts of every cache type, and a tensor core product
+ * cannot skip positions that a query may not see. */
 #include "cuda/kernels/attention.cuh"
 
 enum {
@@ -26,9 +26,9 @@ enum {
     TILE_THREADS = 256,
     TILE_WARPS = TILE_THREADS / TSR_WARP,
     TILE_DIMS = 128,            /* elements of a head that its octets' 16 lanes cover */
-    STAGE_DIMS = 32,            /* of a key, in shared memory at once */
+    STAGE_DIMS = 32,            /* of a key, in shared memory per stage */
     STAGE_ROW = STAGE_DIMS + 4, /* padded: rows begin in different banks */
-    STAGE_VALUES = 32,          /* positions of values, in shared memory at once */
+    STAGE_VALUES = 32,          /* positions of values, in shared memory per stage */
     SLOT_ROW = TILE_SLOTS + 4
 };
 
@@ -45,19 +45,19 @@ template <int PASSES> struct tile_block {
     tsr_kv_place place[SEGMENT];
     attention_merge merge_group[TILE_SLOTS], merge_total[TILE_SLOTS];
     attention_range range[TILE_SLOTS], all; /* of each slot, and of all together */
-    int from[TILE_SLOTS], to[TILE_SLOTS];   /* of the current segment; nothing where from >= to */
+    int from[TILE_SLOTS], to[TILE_SLOTS];   /* in the current segment; none where from >= to */
 };
 
 /* The same in all threads. */
 struct tile_item {
     int first_token, kv_head, head_dim, n_slots;
-    int from, to; /* what is seen of the current segment, by all slots together */
+    int from, to; /* positions of the current segment that at least one slot sees */
     bool whole;   /* every slot sees all of from .. to */
 };
 
 /* -- scores -- */
 
-/* Elements [32 stage, 32 stage + 32) of each 128 of the segment's keys, zeros where there are none. */
+/* Load elements [32 stage, 32 stage + 32) of each 128 of the segment's keys, zeros past the head. */
 template <int PASSES, tsr_type TYPE>
 TSR_DEVICE void tile_keys(const attention_args &a, const tile_item &item, int stage, tile_block<PASSES> *b)
 {
@@ -78,7 +78,8 @@ TSR_DEVICE void tile_keys(const attention_args &a, const tile_item &item, int st
     }
 }
 
-/* Add lane `lane`'s octets, of four of the stage, of a thread's positions and slots: tsr_octet_dot(). */
+/* Add lane `lane`'s octets, of the four octets of the stage, for a thread's positions and slots:
+ * tsr_octet_dot(). */
 template <int PASSES>
 TSR_DEVICE void tile_octet(const tile_block<PASSES> &b, int stage, int lane, int position, int slot,
                            float sums[4][4])
@@ -126,16 +127,16 @@ TSR_DEVICE void add_all(float into[4][4], const float more[4][4])
     }
 }
 
-/* Scores of the segment into b->weight. */
+/* Store the scores of the segment in b->weight. */
 template <int PASSES>
 TSR_DEVICE void tile_scores(const attention_args &a, const tile_item &item, tile_block<PASSES> *b)
 {
     const int lane = threadIdx.x % TSR_WARP, slot = lane % 8;
     const int position = threadIdx.x / TSR_WARP * 4 + lane / 8;
-    float quarter[4][4] = {}; /* of lanes 0..3, then 8..11; that of 0..7 waits in b->weight */
+    float quarter[4][4] = {}; /* of lanes 0..3, then 8..11; the sum of 0..7 is kept in b->weight */
     TSR_UNROLL_BY(1)
     for (int stage = 0; stage < TILE_DIMS / STAGE_DIMS; stage++) {
-        __syncthreads(); /* the stage before is done with */
+        __syncthreads(); /* the previous stage is finished */
         switch (a.op.kv.type_k) {
 #define KEYS_CASE(type)                             \
     case type:                                      \
@@ -182,7 +183,7 @@ template <int PASSES> TSR_DEVICE void tile_softmax(const tile_item &item, tile_b
 
 /* -- values -- */
 
-/* Elements [128 pass, 128 pass + 128) of the values at positions first .. first + 31 of the segment. */
+/* Load elements [128 pass, 128 pass + 128) of the values at positions first .. first + 31 of the segment. */
 template <int PASSES, tsr_type TYPE>
 TSR_DEVICE void tile_values(const attention_args &a, const tile_item &item, int first, int pass,
                             tile_block<PASSES> *b)
@@ -213,7 +214,7 @@ TSR_DEVICE tile_place outputs_of_thread(void)
     return {(warp / 4 * 4 + lane / 8) * 4, (warp % 4 * 8 + lane % 8) * 4};
 }
 
-/* Add the staged values, positions first .. first + 31 of the segment. */
+/* Add the loaded values, positions first .. first + 31 of the segment. */
 template <int PASSES>
 TSR_DEVICE void tile_weigh(const tile_item &item, const tile_block<PASSES> &b, int first, float out[4][4])
 {
@@ -241,7 +242,7 @@ TSR_DEVICE void tile_weigh(const tile_item &item, const tile_block<PASSES> &b, i
     }
 }
 
-/* The segment's outputs, merged into b->group. */
+/* Merge the segment's outputs into b->group. */
 template <int PASSES>
 TSR_DEVICE void tile_output(const attention_args &a, const tile_item &item, tile_block<PASSES> *b)
 {
@@ -250,7 +251,7 @@ TSR_DEVICE void tile_output(const attention_args &a, const tile_item &item, tile
     for (int first = item.from / STAGE_VALUES * STAGE_VALUES; first < item.to; first += STAGE_VALUES) {
         TSR_UNROLL
         for (int pass = 0; pass < PASSES; pass++) {
-            __syncthreads(); /* the values before are done with, and the weights are there */
+            __syncthreads(); /* the previous values are no longer needed, and the weights are complete */
             switch (a.op.kv.type_v) {
 #define VALUES_CASE(type)                                   \
     case type:                                              \
@@ -279,7 +280,7 @@ TSR_DEVICE void tile_output(const attention_args &a, const tile_item &item, tile
 
 /* -- the kernel -- */
 
-/* What the slots see of a segment, and where its keys and values lie. */
+/* The positions of a segment that the slots see, and the addresses of its keys and values. */
 template <int PASSES>
 TSR_DEVICE void tile_begin_segment(const attention_args &a, int64_t segment, tile_item *item,
                                    tile_block<PASSES> *b)
@@ -288,7 +289,7 @@ TSR_DEVICE void tile_begin_segment(const attention_args &a, int64_t segment, til
     const int i = threadIdx.x;
     item->from = (int)(b->all.begin > start ? b->all.begin - start : 0);
     item->to = (int)(b->all.end - start < SEGMENT ? b->all.end - start : (int64_t)SEGMENT);
-    __syncthreads(); /* the segment before is done with */
+    __syncthreads(); /* the previous segment is finished */
     if (i < TILE_SLOTS) {
         const int64_t from = b->range[i].begin - start, to = b->range[i].end - start;
         b->from[i] = (int)(from > 0 ? from < SEGMENT ? from : (int64_t)SEGMENT : 0);
@@ -302,17 +303,17 @@ TSR_DEVICE void tile_begin_segment(const attention_args &a, int64_t segment, til
     item->whole = __syncthreads_and(whole) != 0;
 }
 
-/* A group begins with nothing. */
+/* Start an empty group. */
 template <int PASSES> TSR_DEVICE void tile_begin_group(tile_block<PASSES> *b)
 {
-    __syncthreads(); /* the group before is done with */
+    __syncthreads(); /* the previous group is finished */
     if (threadIdx.x < TILE_SLOTS)
         b->merge_group[threadIdx.x] = merge_nothing();
     for (int i = threadIdx.x; i < TILE_SLOTS * PASSES * TILE_DIMS; i += TILE_THREADS)
         b->group[i / (PASSES * TILE_DIMS)][i % (PASSES * TILE_DIMS)] = 0.0f;
 }
 
-/* Merge a group into the totals of the slots that see some of it. */
+/* Merge a group into the totals of the slots that see a part of it. */
 template <int PASSES> TSR_DEVICE void tile_add_group(int64_t group, tile_block<PASSES> *b)
 {
     const int i = threadIdx.x;
@@ -328,7 +329,7 @@ template <int PASSES> TSR_DEVICE void tile_add_group(int64_t group, tile_block<P
     }
 }
 
-/* Queries, ranges, and nothing summed up yet. Slot i is head i % share of token i / share. */
+/* Load queries and ranges, and clear the totals. Slot i is head i % share of token i / share. */
 template <int PASSES>
 TSR_DEVICE void tile_begin(const attention_args &a, tile_item *item, tile_block<PASSES> *b)
 {

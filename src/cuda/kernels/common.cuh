@@ -1,7 +1,7 @@
-/* What several kernels share: number formats, sums over a warp or block, sizes of grids.
+/* Functions for several kernels: number formats, sums over a warp or block, sizes of grids.
  *
  * The functions are __device__ only and written without intrinsics where plain C++ gives the same machine
- * code, so that the simulated machine runs the very lines that the GPU does. */
+ * code, so that the simulated machine runs the same lines as the GPU. */
 #ifndef TSR_CUDA_KERNELS_COMMON_CUH
 #define TSR_CUDA_KERNELS_COMMON_CUH
 
@@ -31,7 +31,7 @@
 enum { TSR_WARP = 32 };
 #define TSR_ALL_LANES 0xffffffffu
 
-/* Loads of 8 and 16 bytes; the address must be a multiple of as much. */
+/* Loads of 8 and 16 bytes; the address must be a multiple of the size. */
 struct alignas(8) tsr_bytes_8 {
     uint32_t word[2];
 };
@@ -66,7 +66,7 @@ TSR_DEVICE float tsr_bfloat_to_f32(uint16_t bfloat)
     return tsr_bits_to_f32((uint32_t)bfloat << 16);
 }
 
-/* Nearest, ties to even; a NaN stays one (core/quant/half.h). */
+/* Nearest, ties to even; a NaN stays a NaN (core/quant/half.h). */
 TSR_DEVICE uint16_t tsr_bfloat_from_f32(float value)
 {
     uint32_t bits;
@@ -76,7 +76,7 @@ TSR_DEVICE uint16_t tsr_bfloat_from_f32(float value)
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Output `at` of an op that gives plain sums: f32, or bfloat16 as the all-reduce adds it. */
+/* Output `at` of an op with plain sums: f32, or bfloat16 as the all-reduce adds it. */
 TSR_DEVICE void tsr_put_sum(void *y, int64_t at, float sum, bool bf16)
 {
     if (bf16)
@@ -87,8 +87,8 @@ TSR_DEVICE void tsr_put_sum(void *y, int64_t at, float sum, bool bf16)
 
 /* -- the exact reduction (core/quant/fixed.h) -- */
 
-/* To fixed point; out of range raises `bad` and gives 0. The product with 2^36 is exact in f32 too: a power
- * of two, and the limit keeps it below 2^62. */
+/* To fixed point; a value out of range sets `bad` and gives 0. The product with 2^36 is exact in f32 too: a
+ * power of two, and the limit keeps it below 2^62. */
 TSR_DEVICE int64_t tsr_fixed_of(float value, float limit, bool *bad)
 {
     if (!(value > -limit && value < limit)) {
@@ -98,13 +98,13 @@ TSR_DEVICE int64_t tsr_fixed_of(float value, float limit, bool *bad)
     return (int64_t)llrintf(value * (float)TSR_FIXED_ONE);
 }
 
-/* As tsr_fixed_to_f32(), to the bit. */
+/* tsr_fixed_to_f32(), to the bit. */
 TSR_DEVICE float tsr_fixed_value(int64_t sum)
 {
     return (float)((double)sum * (1.0 / TSR_FIXED_ONE));
 }
 
-/* What a kernel needs to report a range fault. */
+/* The word in which a kernel reports a range fault, and its value. */
 struct tsr_fault_word {
     int *word;
     int value;
@@ -140,8 +140,8 @@ TSR_DEVICE float tsr_warp_max(float value)
     return value;
 }
 
-/* One level of tsr_tree_sum with COUNT values left (0 counts as 1). A template, so that every index is known
- * to the compiler and the values stay in registers. */
+/* One level of tsr_tree_sum with COUNT values left (0 counts as 1). A template, so that every index is a
+ * constant and the values stay in registers. */
 template <int COUNT> TSR_DEVICE void tsr_tree_level(float *values, int lane, int mask)
 {
     const bool upper = (lane & mask) != 0;
@@ -156,9 +156,10 @@ template <int COUNT> TSR_DEVICE void tsr_tree_level(float *values, int lane, int
 }
 
 /* N values (a power of two, at most 32) summed over groups of 32 lanes, or of 16 if `narrow`, each as the
- * binary tree over neighbouring lanes. While several values are left, the two lanes of a pair share them out:
- * each gives one half away and takes the other's part of what it keeps, so that N values take about N
- * shuffles, not 5 N. Afterwards value o lies in values[tsr_tree_slot] of lane tsr_tree_lane. */
+ * binary tree over neighbouring lanes. While several values are left, the two lanes of a pair divide them:
+ * each lane gives one half to the other lane and receives the other lane's part of the half it keeps, so that
+ * N values take about N shuffles, not 5 N. Afterwards value o is in values[tsr_tree_slot] of lane
+ * tsr_tree_lane. */
 template <int N> TSR_DEVICE void tsr_tree_sum(float *values, int lane, bool narrow)
 {
     tsr_tree_level<N>(values, lane, 1);
@@ -187,11 +188,11 @@ template <int N> TSR_DEVICE int tsr_tree_slot(int o, bool narrow)
 /* Threads of a kernel that works on one row per block. */
 enum { TSR_ROW_THREADS = 512, TSR_ROW_WARPS = TSR_ROW_THREADS / TSR_WARP };
 
-/* Hand every warp's value to every warp: lane l of each gets that of warp l % TSR_ROW_WARPS. `shared` has
- * TSR_ROW_WARPS floats. */
+/* Give every warp's value to every warp: lane l of each gets the value of warp l % TSR_ROW_WARPS. `shared`
+ * has TSR_ROW_WARPS floats. */
 TSR_DEVICE float tsr_block_exchange(float value, float *shared)
 {
-    __syncthreads(); /* shared may still be read by its previous use */
+    __syncthreads(); /* the previous use of `shared` may still read it */
     if (threadIdx.x % TSR_WARP == 0)
         shared[threadIdx.x / TSR_WARP] = value;
     __syncthreads();
@@ -215,10 +216,10 @@ TSR_DEVICE float tsr_block_max(float value, float *shared)
 
 /* -- launching -- */
 
-/* Let launches of a kernel have `bytes` of dynamic shared memory and, since the limit belongs to the kernel
- * and not to a launch, as much as the card has: one that moved with each launch would be too low for those
- * captured before, and for another thread's that shares the GPU.
- * For kernels whose launches differ in size. */
+/* Allow launches of a kernel `bytes` of dynamic shared memory and, since the limit belongs to the kernel and
+ * not to a launch, as much as the card has. A limit that changed with each launch would be too low for
+ * launches captured before, and for launches by other threads for the same GPU. For kernels whose launches
+ * differ in size. */
 static inline tsr_status tsr_allow_shared(const void *kernel, size_t bytes, const tsr_cuda_stream *s)
 {
     const size_t most = bytes > s->props->shared_bytes ? bytes : s->props->shared_bytes;
@@ -248,7 +249,7 @@ static inline dim3 tsr_flat_grid(int64_t n, const tsr_cuda_stream *s)
     return dim3((unsigned)(blocks < most ? blocks : most));
 }
 
-/* One block per row: rows beyond the grid's limit are reached by striding. */
+/* One block per row; rows beyond the grid's limit are reached by striding. */
 static inline dim3 tsr_row_grid(int64_t n_rows)
 {
     return dim3((unsigned)(n_rows < 1 << 20 ? n_rows : 1 << 20));

@@ -1,5 +1,5 @@
-/* From f32 to the types that rows and caches are stored in, bit for bit as core/quant/quant_encode.c and
- * core/quant/half.h do it: one warp per 32 consecutive elements, one lane per element. */
+/* From f32 to the types in which rows and caches are stored, with the bits of core/quant/quant_encode.c and
+ * core/quant/half.h: one warp per 32 consecutive elements, one lane per element. */
 #ifndef TSR_CUDA_KERNELS_ENCODE_CUH
 #define TSR_CUDA_KERNELS_ENCODE_CUH
 
@@ -14,7 +14,7 @@ TSR_DEVICE int tsr_nearest(float scaled, float low, float high)
     return (int)rintf(fminf(fmaxf(scaled, low), high));
 }
 
-/* The element of largest magnitude over the warp, the first of equals; NaN if one of them is not finite. */
+/* The element of largest magnitude over the warp, the first of equals; NaN if an element is not finite. */
 TSR_DEVICE float tsr_warp_extreme(float x, int lane)
 {
     float best = x + 0.0f; /* no negative zero: a block of zeros has one encoding */
@@ -32,7 +32,7 @@ TSR_DEVICE float tsr_warp_extreme(float x, int lane)
     return __all_sync(TSR_ALL_LANES, finite) ? best : NAN;
 }
 
-/* The scale as stored, and what to multiply elements with: NaN for both where it is not finite. */
+/* The stored scale, and the factor of the elements: NaN for both where the scale is not finite. */
 struct tsr_stored_scale {
     uint16_t half;
     bool finite;
@@ -59,8 +59,8 @@ TSR_DEVICE void tsr_encode_q8_0(float x, int lane, unsigned char *block)
     block[2 + lane] = d.finite ? (unsigned char)tsr_nearest(x * d.reciprocal, -127.0f, 127.0f) : 0;
 }
 
-/* Quanta run from -8 to 7; the signed scale puts the extreme element on -8. Byte i holds elements i (low
- * nibble) and i + 16. */
+/* Quants are -8 to 7; the signed scale puts the extreme element on -8. Byte i holds elements i (low nibble)
+ * and i + 16. */
 TSR_DEVICE void tsr_encode_q4_0(float x, int lane, unsigned char *block)
 {
     const tsr_stored_scale d = tsr_store_scale(tsr_warp_extreme(x, lane) / -8.0f);
@@ -72,8 +72,9 @@ TSR_DEVICE void tsr_encode_q4_0(float x, int lane, unsigned char *block)
         block[2 + lane] = (unsigned char)(q | upper << 4);
 }
 
-/* Element `group` * 32 + `lane` of row y, which exists if `here`. Called by all lanes of a warp, each with
- * its own value, 0 where there is none. Other types are refused when a program is made. */
+/* Store element `group` * 32 + `lane` of row y, which exists if `here`. Called by all lanes of a warp,
+ * each with its own value, 0 where the element does not exist. Other types are refused when a program is
+ * created. */
 TSR_DEVICE void tsr_encode_value(tsr_type type, float value, bool here, unsigned char *y, int64_t group,
                                  int lane)
 {
@@ -90,7 +91,7 @@ TSR_DEVICE void tsr_encode_value(tsr_type type, float value, bool here, unsigned
         reinterpret_cast<uint16_t *>(y)[at] = tsr_bfloat_from_f32(value);
 }
 
-/* Group number `group` (32 elements; `left` of them exist) of the row from x to row y. */
+/* Encode group number `group` (32 elements, `left` of which exist) of the row from x to row y. */
 TSR_DEVICE void tsr_encode_group(tsr_type type, const float *x, unsigned char *y, int64_t group, int64_t left,
                                  int lane)
 {

@@ -1,10 +1,10 @@
-/* What the kernels over experts share: tiles of slots that use one expert, and their products.
+/* Functions for the kernels over experts: tiles of slots that use one expert, and their products.
  *
- * Slots are dealt out in tiles of one expert's, so that its weights are read once per tile; which tile a
- * block has follows from the routing, which only the device knows, so grids are made for the most tiles there
- * may be and blocks without one return. A sum's order has nothing to do with tiles: LANES lanes take the
- * octets of a granule (or of all of K) in turn, each adds its own up in order, and then the lanes' sums are
- * added as a binary tree over neighbours. */
+ * Slots are distributed in tiles that use one expert, so that its weights are read once per tile. The tile of
+ * a block follows from the routing, which is known on the device only, so grids have blocks for the largest
+ * number of tiles, and blocks without a tile return. A sum's order does not depend on tiles: LANES lanes take
+ * the octets of a granule (or of all of K) in turn, each lane adds its octets in order, and then the lanes'
+ * sums are added as a binary tree over neighbours. */
 #ifndef TSR_CUDA_KERNELS_EXPERTS_CUH
 #define TSR_CUDA_KERNELS_EXPERTS_CUH
 
@@ -17,7 +17,7 @@ struct expert_tile {
     int n;                /* 0: no tile */
 };
 
-/* Tile number `index` of at most `size` slots, among the experts held; the same in all lanes. */
+/* Tile number `index` of at most `size` slots, among the held experts; the same in all lanes. */
 TSR_DEVICE expert_tile expert_tile_at(const tsr_routing &r, const tsr_expert_range &held, int64_t index,
                                       int size)
 {
@@ -27,7 +27,7 @@ TSR_DEVICE expert_tile expert_tile_at(const tsr_routing &r, const tsr_expert_ran
         const int32_t e = base + lane < n_touched ? r.touched[base + lane] : -1;
         const int n = e >= held.begin && e < held.end ? r.begin[e + 1] - r.begin[e] : 0;
         const int tiles = (n + size - 1) / size;
-        int up_to = tiles; /* those of this lane's expert and the ones before */
+        int up_to = tiles; /* tiles of this lane's expert and the earlier ones */
         TSR_UNROLL
         for (int step = 1; step < TSR_WARP; step *= 2) {
             const int before = __shfl_up_sync(TSR_ALL_LANES, up_to, step);
@@ -47,7 +47,7 @@ TSR_DEVICE expert_tile expert_tile_at(const tsr_routing &r, const tsr_expert_ran
     return tile;
 }
 
-/* The most tiles there may be. */
+/* The largest possible number of tiles. */
 static inline int64_t expert_tiles(const tsr_routing *r, const tsr_expert_range *held, int size)
 {
     const int64_t n_slots = r->n_tokens * r->n_used, n_held = held->end - held->begin;
@@ -56,13 +56,13 @@ static inline int64_t expert_tiles(const tsr_routing *r, const tsr_expert_range 
     return n_slots / size + (n_slots < n_held ? n_slots : n_held);
 }
 
-/* How many slots an expert has, if all are used alike. */
+/* Slots per expert, if all experts are used equally. */
 static inline int64_t expert_load(const tsr_routing *r)
 {
     return r->n_tokens * r->n_used / r->n_experts;
 }
 
-/* A matrix of the op as kernels want it. */
+/* A matrix of the op in the form that kernels use. */
 struct expert_rows {
     const unsigned char *data;
     size_t row_stride, expert_stride;
@@ -81,7 +81,7 @@ TSR_DEVICE const unsigned char *expert_row(const expert_rows &m, int64_t expert,
     return m.data + (size_t)expert * m.expert_stride + (size_t)row * m.row_stride;
 }
 
-/* An element of an expert's bias; 0 where it is none or somebody else's. */
+/* An element of an expert's bias; 0 without a bias or where another device adds it. */
 TSR_DEVICE float expert_bias_at(const tsr_expert_bias &bias, int64_t expert, int64_t row)
 {
     if (!bias.data || expert < bias.held.begin || expert >= bias.held.end)
@@ -110,7 +110,7 @@ TSR_DEVICE void expert_dot(const unsigned char *row, bool wide, const float *con
     }
 }
 
-/* Binary tree over LANES neighbouring lanes; every one of them gets the sum. */
+/* Binary tree over LANES neighbouring lanes; every lane gets the sum. */
 template <int LANES> TSR_DEVICE float expert_lanes_sum(float value)
 {
     TSR_UNROLL

@@ -1,9 +1,9 @@
-/* experts_down: half a warp makes one row (experts.cuh), since granules have 128 elements as a rule, 16
+/* experts_down: half a warp computes one row (experts.cuh), since granules usually have 128 elements, 16
  * octets.
  *
  * With few tokens a block belongs to a token and goes through its slots. With many, under the exact
- * reduction, blocks work on tiles of slots of one expert and add their integers to y with atomics: in
- * integers the order does not show. */
+ * reduction, blocks work on tiles of slots of one expert and add their integers to y with atomics: with
+ * integers the order does not matter. */
 #include "cuda/kernels/experts.cuh"
 
 enum {
@@ -26,7 +26,7 @@ struct experts_down_args {
     tsr_fault_word fault;
 };
 
-/* Row and lane of a thread. Rows beyond the last repeat it, for all lanes take part in the sums. */
+/* Row and lane of a thread. Rows beyond the last repeat it, because all lanes take part in the sums. */
 struct down_place {
     int64_t row;
     int lane;
@@ -41,7 +41,7 @@ TSR_DEVICE down_place down_place_of(const experts_down_args &a)
     return p;
 }
 
-/* What y holds already. */
+/* The previous value of y. */
 TSR_DEVICE float down_before(const experts_down_args &a, int64_t at)
 {
     return !a.onto  ? 0.0f
@@ -147,7 +147,7 @@ template <tsr_type TYPE> static tsr_status launch(const experts_down_args &a, co
     tsr_status status = TSR_OK;
     if (!a.onto)
         status = TSR_CUDA(cudaMemsetAsync(a.y, 0, (size_t)(n * a.n_rows) * sizeof(int64_t), s->stream));
-    if (status != TSR_OK || tiles == 0) /* a device without experts; there are no grids of nothing */
+    if (status != TSR_OK || tiles == 0) /* a device without experts; grids must not be empty */
         return status;
     return tsr_cuda_result(TSR_LAUNCH((experts_down_tile_kernel<TYPE>),
                                       dim3(rows, (unsigned)(tiles < 65535 ? tiles : 65535)), block, 0,

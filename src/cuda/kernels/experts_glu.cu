@@ -1,12 +1,11 @@
-/* experts_glu: a warp makes one row of gate and of up for a tile of slots (experts.cuh). Where gate and up
- * are of different types there are two passes, the second of which multiplies
- * what the first has left in y. */
+/* experts_glu: a warp computes one row of gate and of up for a tile of slots (experts.cuh). Where gate and up
+ * are of different types there are two passes, the second of which multiplies the first's results in y. */
 #include "cuda/kernels/experts.cuh"
 #include "cuda/kernels/glu.cuh"
 
 enum { GLU_WARPS = 4 };
 
-/* What a pass makes. */
+/* The matrices of a pass. */
 enum glu_pass { GLU_BOTH, GLU_GATE, GLU_UP };
 
 struct experts_glu_args {

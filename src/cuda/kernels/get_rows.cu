@@ -2,7 +2,7 @@
  * thread per octet. Rows that this device does not hold give zeros. */
 #include "cuda/kernels/mul_mat/quant.cuh"
 
-/* y holds what `reduce` says; F32 if it is no partial. */
+/* Store in the format of `reduce`; F32 if the output is no partial. */
 TSR_DEVICE void put(const tsr_op_get_rows &op, int64_t at, const tsr_octet &o, int left,
                     tsr_reduce_type reduce, tsr_fault_word fault)
 {

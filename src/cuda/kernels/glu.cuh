@@ -17,21 +17,21 @@ TSR_DEVICE float tsr_gelu_tanh(float x)
     return x / (1.0f + expf(cubic * (-2.0f * 0.797884561f)));
 }
 
-/* x / (1 + e^(-A x)) of what is not above the limit; a NaN stays one. */
+/* x / (1 + e^(-A x)) with x limited from above; a NaN stays a NaN. */
 TSR_DEVICE float tsr_clamped_silu(float x)
 {
     const float g = x > TSR_GLU_LIMIT ? TSR_GLU_LIMIT : x;
     return g / (1.0f + expf(-TSR_GLU_ALPHA * g));
 }
 
-/* What GELU multiplies x by. */
+/* The factor of x in GELU. */
 TSR_DEVICE float tsr_gelu_gate(float x)
 {
     const float cubic = fmaf(x * x * 0.044715f, x, x);
     return 1.0f / (1.0f + expf(cubic * (-2.0f * 0.797884561f)));
 }
 
-/* A NaN stays one. */
+/* A NaN stays a NaN. */
 TSR_DEVICE float tsr_relu(float x)
 {
     return x < 0.0f ? 0.0f : x;
@@ -46,7 +46,7 @@ TSR_DEVICE float tsr_glu_activation(tsr_glu_kind kind, float x)
                                        : tsr_relu(x);
 }
 
-/* What an activation is multiplied by. */
+/* The factor of an activation. */
 TSR_DEVICE float tsr_glu_factor(tsr_glu_kind kind, float up)
 {
     if (kind != TSR_GLU_CLAMPED)

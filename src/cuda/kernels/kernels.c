@@ -1,4 +1,4 @@
-/* From an op record to its launcher, and the refusal of what no kernel can do. */
+/* The launcher of each op record, and the refusal of unsupported ops. */
 #include "cuda/kernels/kernels.h"
 
 static bool is_weight_type(tsr_type type)

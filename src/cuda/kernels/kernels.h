@@ -1,9 +1,9 @@
-/* The CUDA kernels as the rest of src/cuda sees them: one launcher per op of core/op.h.
+/* The launchers of the CUDA kernels: one per op of core/op.h.
  *
- * A launcher enqueues its kernels on the stream of `s` and returns; it never waits, allocates or reads device
- * memory, so it may be captured into a graph. The caller has made the stream's device current. What fails is
- * a launch (TSR_ERR_DEVICE, TSR_ERR_DEVICE_LOST); ops that cannot be run at all are refused beforehand by
- * tsr_cuda_op_check(). Empty ops (no rows, no tokens) launch nothing.
+ * A launcher enqueues its kernels on the stream of `s` and returns. It never waits, allocates or reads device
+ * memory, so it may be captured into a graph. The stream's device is current. Only launches fail
+ * (TSR_ERR_DEVICE, TSR_ERR_DEVICE_LOST); tsr_cuda_op_check() refuses unsupported ops beforehand. Empty ops
+ * (no rows, no tokens) launch nothing.
  *
  * The order of sums. A result is the same for one token or many and for any division of rows, heads and
  * granules, because every output's operations and their order follow from the op's fields alone:
@@ -21,8 +21,7 @@
  *             merged into their group and groups into the result, in order, as the online softmax does
  *             (Milakov and Gimelshein, arXiv:1805.02867), by one block or by a second kernel after many.
  *   experts   experts.cuh; a granule's lanes are 16 for down, 32 for gate and up.
- *   rows      rms_norm and softmax add 512 strided strands, then the strands as a binary tree.
- */
+ *   rows      rms_norm and softmax add 512 strided strands, then the strands as a binary tree. */
 #ifndef TSR_CUDA_KERNELS_KERNELS_H
 #define TSR_CUDA_KERNELS_KERNELS_H
 
@@ -36,34 +35,36 @@
 
 TSR_BEGIN_DECLS
 
-/* Facts of a card that a launcher's choices (never its results) depend on. */
+/* Properties of a card that a launcher's choices (never its results) depend on. */
 typedef struct tsr_cuda_props {
     int n_sms;
     int compute_capability; /* 10 * major + minor */
-    size_t shared_bytes;    /* most shared memory that a block may ask for */
+    size_t shared_bytes;    /* most shared memory of a block */
 } tsr_cuda_props;
 
-/* Where and for whom a launcher works. */
+/* A launcher's stream, scratch memory and fault word. */
 typedef struct tsr_cuda_stream {
     cudaStream_t stream;
     int *fault;   /* device memory: range faults are atomicMax'd into it as op_index + 1 */
     int op_index; /* of the op in its program */
     void *scratch;
-    size_t scratch_bytes; /* device memory, 256-byte aligned, used by one op at a time */
+    size_t scratch_bytes; /* Load the code of all kernels onto the current device, so that no launch loads
+                           * code. */
     const tsr_cuda_props *props;
 } tsr_cuda_stream;
 
-/* Load the code of all kernels onto the current device, so that no launch has to. */
+/* Whether the kernels support this op (types, head_dim); TSR_ERR_UNSUPPORTED names the unsupported part.
+ * Collectives are not computed by kernels: TSR_ERR_UNSUPPORTED too. */
 tsr_status tsr_cuda_kernels_load(void);
 
-/* Whether the kernels can run this op (types, head_dim); TSR_ERR_UNSUPPORTED names what they cannot.
- * Collectives are not for kernels: TSR_ERR_UNSUPPORTED too. */
+/* Scratch memory with which the op is fastest; with less it is slower. */
 tsr_status tsr_cuda_op_check(const tsr_op *op);
 
 /* Scratch memory with which the op runs best; with less it runs slower. */
 size_t tsr_cuda_op_scratch(const tsr_op *op);
 
-/* Call the launcher of op->kind. `op` has passed tsr_cuda_op_check(). */
+/* Both ropes (q may be NULL) and the write of the second rope's keys, where tsr_cuda_fuse_rope_kv() (fuse.h)
+ * allows it. Same bits. */
 tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s);
 
 tsr_status tsr_cuda_get_rows(const tsr_op_get_rows *op, const tsr_cuda_stream *s);
@@ -72,8 +73,9 @@ tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
 tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s);
-/* Both ropes (q may be NULL) and the write of the keys that the second makes, for which
- * tsr_cuda_fuse_rope_kv() (fuse.h) has found that they can be done at once. Same bits. */
+/* The sum of ranks' partials, as in src/comm/reduce.h on the host: y[i] = f32(sum over j of parts[j][i]) (+
+ * residual[i]), i < n, parts in order (the order matters for floats only). All pointers are readable from the
+ * stream's device (own, peer or mapped memory). y may equal residual. */
 tsr_status tsr_cuda_rope_kv(const tsr_op_rope *q, const tsr_op_rope *k, const tsr_op_kv_write *write,
                             const tsr_cuda_stream *s);
 tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s);

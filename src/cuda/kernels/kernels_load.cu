@@ -2,9 +2,9 @@
  *
  * With CUDA_MODULE_LOADING=LAZY, the default, a kernel's code is loaded when it is first launched, and
  * loading may wait until nothing runs on the GPU (CUDA Programming Guide, "Lazy Loading", "Concurrent
- * Execution"). A kernel that waits for another device would then wait for ever, if that device's next kernel
- * is a new one on the same GPU. Asking for a kernel's attributes loads it ("Preloading" there). It also tells
- * at once that a GPU is not among those the library was built for. */
+ * Execution"). A kernel that waits for another device would then never end, if that device's next kernel is a
+ * new one on the same GPU. Querying a kernel's attributes loads it ("Preloading" there). It also fails
+ * immediately on a GPU that the library was not built for. */
 #include "cuda/api/check.h"
 #include "cuda/api/launch.h"
 #include "cuda/kernels/kernels.h"

@@ -1,11 +1,11 @@
-/* Where keys and values lie in the paged cache (tsr_kv_view, tsr_kv_index in core/op.h). */
+/* The addresses of keys and values in the paged cache (tsr_kv_view, tsr_kv_index in core/op.h). */
 #ifndef TSR_CUDA_KERNELS_KV_CUH
 #define TSR_CUDA_KERNELS_KV_CUH
 
 #include "cuda/kernels/common.cuh"
 
-/* Byte offset from kv.base of the page that holds `position` of a sequence, and the row of (head, position)
- * inside a layer's keys or values there. */
+/* Byte offset from kv.base of the page that contains `position` of a sequence, and the row of (head,
+ * position) inside a layer's keys or values there. */
 struct tsr_kv_place {
     size_t page;
     int64_t row;

@@ -1,12 +1,12 @@
-/* The norm of one row, for kernels of TSR_ROW_THREADS threads per row: by the root of the mean square, or,
- * with the mean taken off before, LayerNorm. A thread looks at elements threadIdx.x, threadIdx.x +
- * TSR_ROW_THREADS, ... in this order and at no others, so a kernel may have written them just before. */
+/* The norm of one row, for kernels of TSR_ROW_THREADS threads per row: by the root of the mean square or,
+ * with the mean subtracted first, LayerNorm. A thread reads elements threadIdx.x, threadIdx.x +
+ * TSR_ROW_THREADS, ... in this order and no others, so it may have written them itself just before. */
 #ifndef TSR_CUDA_KERNELS_RMS_NORM_CUH
 #define TSR_CUDA_KERNELS_RMS_NORM_CUH
 
 #include "cuda/kernels/common.cuh"
 
-/* What a thread adds up on its first pass, from 0: squares, or elements for their mean. */
+/* A thread's sum in its first pass, from 0: of squares, or of elements for their mean. */
 TSR_DEVICE float tsr_norm_add(const tsr_op_rms_norm &norm, float value, float sum)
 {
     return norm.center ? sum + value : fmaf(value, value, sum);
@@ -38,7 +38,7 @@ TSR_DEVICE void tsr_center_apply(const tsr_op_rms_norm &norm, const float *x, fl
     }
 }
 
-/* The row x, whose sum as tsr_norm_add() makes it the threads hold in parts. x may equal y. */
+/* Normalise the row x. `sum`: the thread's part of the row's sum by tsr_norm_add(). x may equal y. */
 TSR_DEVICE void tsr_norm_row(const tsr_op_rms_norm &norm, const float *x, float sum, float *y, float *shared)
 {
     if (!norm.center) {

@@ -1,5 +1,5 @@
 /* Rotary embedding of [n_tokens][n_heads][head_dim] by a table of [n_tokens][n_rot] cosines and sines: thread
- * j of a head turns pair j, and the threads after those copy the elements that are not rotated. */
+ * j of a head rotates pair j, and the threads after the pairs copy the elements that are not rotated. */
 #include "cuda/kernels/rope.cuh"
 
 __global__ void rope_kernel(const tsr_op_rope op)

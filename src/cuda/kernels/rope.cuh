@@ -1,10 +1,10 @@
-/* Turning a pair of elements by an angle, for every kernel that does. */
+/* Rotation of a pair of elements by an angle, for several kernels. */
 #ifndef TSR_CUDA_KERNELS_ROPE_CUH
 #define TSR_CUDA_KERNELS_ROPE_CUH
 
 #include "cuda/kernels/common.cuh"
 
-/* angle: cosine and sine. The products and sums are rounded one by one wherever this is used. */
+/* angle: cosine and sine. Every kernel rounds the products and sums one by one. */
 TSR_DEVICE float tsr_rope_first(float a, float b, const float *angle)
 {
     return a * angle[0] - b * angle[1];
@@ -21,7 +21,7 @@ static inline __host__ __device__ int64_t tsr_rope_items(const tsr_op_rope *op)
     return op->head_dim - op->n_rot / 2;
 }
 
-/* Item i of all heads. Both elements are read before either is written, since x may equal y. */
+/* Rotate item i of all heads. Both elements are read before either is written, since x may equal y. */
 TSR_DEVICE void tsr_rope_item(const tsr_op_rope &op, int64_t i)
 {
     const int64_t half = op.n_rot / 2, items = tsr_rope_items(&op), head = i / items, j = i % items;

@@ -1,9 +1,10 @@
-/* The rotary embedding of a batch's queries and keys, and the keys and values to their places in the cache,
- * in one launch: a step at decoding is made of launches that each take longer to start than to run.
+/* The rotary embedding of a batch's queries and keys, and the write of keys and values to the cache, in one
+ * launch: a decode step consists of launches that each take longer to start than to run.
  *
- * A warp takes 32 items of the queries, or 32 elements of a value, or as many elements of a key as hold both
- * of 32 pairs: of interleaved pairs those are 32 elements, else two groups of 32 (tsr_cuda_rope_kv_can). So
- * it reads all that it overwrites where keys are turned in place. Same bits as the three ops one by one. */
+ * A warp takes 32 items of the queries, or 32 elements of a value, or as many elements of a key as contain
+ * both elements of 32 pairs: of interleaved pairs those are 32 elements, otherwise two groups of 32
+ * (tsr_cuda_fuse_rope_kv). So it reads everything that it overwrites where keys are rotated in place. Same
+ * bits as the three separate ops. */
 #include "cuda/kernels/encode.cuh"
 #include "cuda/kernels/kv.cuh"
 #include "cuda/kernels/rope.cuh"
@@ -11,7 +12,7 @@
 struct rope_kv_args {
     tsr_op_rope q, k;
     tsr_op_kv_write write;
-    int64_t q_items, q_warps; /* 0: there are no queries */
+    int64_t q_items, q_warps; /* 0: no queries */
     int64_t k_warps, v_warps; /* per token and KV head */
 };
 
@@ -29,7 +30,7 @@ TSR_DEVICE void write_two_groups(const rope_kv_args &a, const float *x, float *y
     tsr_encode_value(a.write.kv.type_k, turned_too, true, key, group + half / TSR_ENCODE_GROUP, lane);
 }
 
-/* 32 elements, of which the first n_rot of a head are interleaved pairs and the rest stays as it is. */
+/* 32 elements, of which the first n_rot of a head are interleaved pairs and the rest is copied. */
 TSR_DEVICE void write_group(const rope_kv_args &a, const float *x, float *y, const float *table,
                             int64_t n_rot, unsigned char *key, int64_t group, int lane)
 {

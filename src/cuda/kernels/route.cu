@@ -1,13 +1,13 @@
 /* route: which experts each token uses (core/op.h, core/routing.h).
  *
- * A warp chooses for a token, lane l looking at logits l, l + 32, ...; in n_used passes it takes the best of
- * those that are worse than the one before, so nothing need be marked. With a bias, what is compared is made
- * of the logits anew in every pass. One block then lists the slots by expert: it counts
- * them with atomics, whose order does not show, and a warp per expert collects them in order. With few tokens
- * one block does both. */
+ * A warp chooses for a token, lane l reading logits l, l + 32, ... In n_used passes it takes the best
+ * expert that is worse than the previous one, so no marks are needed. With a bias, the keys are computed
+ * from the logits again in every pass. One block then lists the slots by expert: it counts them with
+ * atomics, whose order does not matter, and a warp per expert collects them in order. With few tokens one
+ * block does both. */
 #include "cuda/kernels/common.cuh"
 
-enum { ROUTE_THREADS = 1024, ROUTE_FEW_THREADS = 256 }; /* of a block; the latter for few tokens */
+enum { ROUTE_THREADS = 1024, ROUTE_FEW_THREADS = 256 }; /* of a block; the second for few tokens */
 
 struct route_pick {
     float key;
@@ -20,13 +20,13 @@ TSR_DEVICE bool route_better(const route_pick &a, const route_pick &b)
     return a.key > b.key || (a.key == b.key && a.index < b.index);
 }
 
-/* One token's logits, their top, and what parts are divided by to be probabilities. */
+/* One token's logits, their top, and the divisor that turns parts into probabilities. */
 struct route_row {
     const float *x;
     float top, sum;
 };
 
-/* A probability but for a softmax's sum. */
+/* A probability before the division by a softmax's sum. */
 TSR_DEVICE float route_part(const tsr_op_route &op, const route_row &row, int e)
 {
     return op.gating == TSR_GATING_SIGMOID ? 1.0f / (1.0f + expf(-row.x[e])) : expf(row.x[e] - row.top);
@@ -48,14 +48,14 @@ TSR_DEVICE route_row route_row_of(const tsr_op_route &op, int64_t t, int lane)
     return row;
 }
 
-/* What experts are chosen by. A NaN is less than any number. */
+/* The key by which experts are chosen. A NaN is less than any number. */
 TSR_DEVICE float route_key(const tsr_op_route &op, const route_row &row, int e)
 {
     const float key = op.bias ? route_part(op, row, e) / row.sum + op.bias[e] : row.x[e];
     return key == key ? key : -INFINITY;
 }
 
-/* The best expert after `last` in the order above; the same in all lanes. */
+/* The best expert after `last` in that order; the same in all lanes. */
 TSR_DEVICE route_pick route_next(const tsr_op_route &op, const route_row &row, const route_pick &last,
                                  int lane)
 {
@@ -75,7 +75,7 @@ TSR_DEVICE route_pick route_next(const tsr_op_route &op, const route_row &row, c
     return best;
 }
 
-/* One token, by a warp. */
+/* Choose the experts of one token, by a warp. */
 TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
 {
     const tsr_routing &r = op.routing;
@@ -84,7 +84,7 @@ TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
     int32_t *const expert = r.expert + t * n_used;
     float *const weight = r.weight + t * n_used;
     float sum = TSR_ROUTE_LEAST_SUM;
-    route_pick pick = {INFINITY, -1}; /* before all others */
+    route_pick pick = {INFINITY, -1}; /* before all experts */
     for (int j = 0; j < n_used; j++) {
         pick = route_next(op, row, pick, lane);
         const float part = route_part(op, row, pick.index);
@@ -99,7 +99,7 @@ TSR_DEVICE void route_token(const tsr_op_route &op, int64_t t, int lane)
         weight[j] = weight[j] * factor;
 }
 
-/* begin[e + 1] is first how many slots e has, then the sum up to it. */
+/* begin[e + 1] is first the number of e's slots, then the sum up to it. */
 TSR_DEVICE void route_count(const tsr_routing &r)
 {
     const int64_t n_slots = r.n_tokens * r.n_used;
@@ -151,7 +151,7 @@ __global__ void __launch_bounds__(ROUTE_THREADS) route_group_kernel(const tsr_op
     route_collect(op.routing);
 }
 
-/* Both, for as many tokens as a block has warps. */
+/* Choosing and grouping, for as many tokens as a block has warps. */
 __global__ void __launch_bounds__(ROUTE_FEW_THREADS) route_kernel(const tsr_op_route op)
 {
     const int warp = threadIdx.x / TSR_WARP;

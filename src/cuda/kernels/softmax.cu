@@ -1,5 +1,5 @@
-/* y[r] = softmax(scale * x[r]): one block per row of [n_rows][n]. A thread reads again only what it wrote
- * itself, so x may equal y. */
+/* y[r] = softmax(scale * x[r]): one block per row of [n_rows][n]. A thread reads again only its own results,
+ * so x may equal y. */
 #include "cuda/kernels/common.cuh"
 
 __global__ void softmax_kernel(const tsr_op_softmax op)
@@ -8,7 +8,7 @@ __global__ void softmax_kernel(const tsr_op_softmax op)
     for (int64_t r = blockIdx.x; r < op.n_rows; r += gridDim.x) {
         const float *x = op.x + r * op.n;
         float *y = op.y + r * op.n;
-        /* of the scaled elements: with a negative scale it is the smallest that wins */
+        /* of the scaled elements: with a negative scale the smallest element wins */
         float top = -INFINITY;
         for (int64_t i = threadIdx.x; i < op.n; i += TSR_ROW_THREADS) {
             const float scaled = op.scale * x[i];

@@ -1,11 +1,12 @@
 /* Products by cuBLASLt; see cublas.h.
  *
- * Row-major y[t][r] = sum_k w[r][k] x[t][k] is, in the library's column-major words, Y = W^T X: W is k x
- * n_rows with the rows' stride as its leading dimension, X is k x n_tokens, Y is n_rows x n_tokens. A split
- * by columns is a W that begins somewhere in its rows; nothing else changes.
+ * Row-major y[t][r] = sum_k w[r][k] x[t][k] is, in the library's column-major terms, Y = W^T X: W is k x
+ * n_rows with the rows' stride as its leading dimension, X is k x n_tokens, Y is n_rows x n_tokens. A
+ * split by columns is a W that begins inside its rows; nothing else changes.
  *
- * The scratch block holds the workspace, then a slab of tokens: their activations, scales, and where y cannot
- * take f32 sums these. As many tokens at a time as find room, the last slab perhaps fewer. */
+ * The scratch block holds the workspace, then a slab of tokens: their activations, their scales, and their
+ * sums where y cannot hold f32. A slab has as many tokens as there is room for; the last slab may have
+ * fewer. */
 #include "cuda/libs/cublas.h"
 
 #include "core/mem.h"
@@ -14,15 +15,15 @@
 #include "cuda/libs/cublas_library.h"
 #include "cuda/memory/memory.h"
 
-/* Of the scratch block; NVIDIA's advice is 4 MiB, for Hopper 32 MiB (cuBLAS, cublasSetWorkspace()). */
+/* Bytes of the scratch block; NVIDIA's advice is 4 MiB, for Hopper 32 MiB (cuBLAS, cublasSetWorkspace()). */
 enum { WORKSPACE_BYTES = 8 << 20, PART_ALIGNMENT = 256, X_ALIGNMENT = 8, SLAB_TOKENS = 64 };
 
 struct tsr_cublas {
     tsr_cublas_library lt;
-    cublasLtHandle_t handle; /* NULL: there is no library that works */
+    cublasLtHandle_t handle; /* NULL: no working library */
 };
 
-/* One product of a shape. */
+/* A product of one shape. */
 typedef struct gemm {
     int64_t n_tokens;
     cublasLtMatrixLayout_t x, y;
@@ -33,10 +34,10 @@ typedef struct product {
     bool serves;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t w;
-    gemm whole, last;               /* slabs; last.n_tokens 0: all are whole */
+    gemm whole, last;               /* slabs; last.n_tokens 0: all slabs are whole */
     int64_t x_stride;               /* elements, of the converted activations */
     size_t x_at, scale_at, sums_at; /* in the scratch block */
-    bool in_place;                  /* sums go to y at once */
+    bool in_place;                  /* sums are stored in y directly */
 } product;
 
 struct tsr_cublas_products {
@@ -47,8 +48,8 @@ struct tsr_cublas_products {
 
 /* -- the library -- */
 
-/* Without a library, or with one that the driver or the card does not suit, the device remembers that, so
- * that it says so once. */
+/* Load the library. Without a library, or with one that does not support the driver or the card, the device
+ * stores that, so that the warning is logged once. */
 static tsr_status get_library(tsr_cuda_device *cuda)
 {
     tsr_status status = TSR_OK;
@@ -94,14 +95,14 @@ void tsr_cublas_destroy(tsr_cublas *cublas)
     tsr_mem_free(cublas);
 }
 
-/* -- making products -- */
+/* -- creating products -- */
 
 static cudaDataType_t data_type(tsr_type type)
 {
     return type == TSR_TYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
 }
 
-/* By the rule. Weights and outputs have to lie as their types do. */
+/* Whether the rule chooses cuBLASLt. Weights and outputs must be aligned as their types. */
 static bool is_wanted(const tsr_cuda_device *cuda, const tsr_op *op)
 {
     const tsr_op_mul_mat *a = &op->mul_mat;
@@ -111,7 +112,7 @@ static bool is_wanted(const tsr_cuda_device *cuda, const tsr_op *op)
            a->w_stride % sizeof(uint16_t) == 0;
 }
 
-/* Divide the scratch block; false: not even a small slab finds room. */
+/* Divide the scratch block; false: no room even for a small slab. */
 static bool place(const tsr_cuda_device *cuda, const tsr_op_mul_mat *op, product *p)
 {
     p->in_place = !(op->partial && op->reduce == TSR_REDUCE_BF16);
@@ -166,7 +167,7 @@ out:
     return status;
 }
 
-/* Layouts and algorithm of one slab. TSR_ERR_UNSUPPORTED: no algorithm serves it. */
+/* Layouts and algorithm of one slab. TSR_ERR_UNSUPPORTED: the library has no algorithm. */
 static tsr_status make_gemm(const tsr_cublas *cublas, const tsr_op_mul_mat *op, const product *p, gemm *g)
 {
     tsr_status status = TSR_OK;
@@ -230,7 +231,7 @@ out:
     return status;
 }
 
-/* Serve one op, or tell why not. */
+/* Prepare one op, or log why cuBLASLt does not compute it. */
 static tsr_status add_product(const tsr_cuda_device *cuda, const tsr_op *op, product *p)
 {
     const tsr_op_mul_mat *a = &op->mul_mat;

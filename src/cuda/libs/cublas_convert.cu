@@ -1,5 +1,5 @@
-/* What surrounds a product by cuBLASLt (cublas.h): activations into the weights' type, and its sums scaled
- * back or rounded. One block per token. */
+/* Conversions around a product by cuBLASLt (cublas.h): activations to the weights' type, and sums scaled back
+ * or rounded. One block per token. */
 #include "cuda/kernels/common.cuh"
 #include "cuda/libs/cublas_convert.h"
 
@@ -9,8 +9,8 @@ TSR_DEVICE float power_of_two(int n)
     return tsr_bits_to_f32((uint32_t)(n + 127) << 23);
 }
 
-/* n of the factor 2^n that brings a token into the range of F16, whose normal numbers end at 2^-14 and 2^16:
- * 0 if the largest is where 2^-11 of it is still one, and for infinities and NaN, which shall stay. */
+/* n of the factor 2^n that brings a token into the range of F16, whose normal numbers end at 2^-14 and 2^16.
+ * 0 if 2^-11 of the largest activation is still a normal number, and for infinities and NaN, which stay. */
 TSR_DEVICE int range_shift(float largest)
 {
     if ((largest >= 0x1p-4f && largest < 0x1p15f) || !(largest < INFINITY) || largest == 0.0f)

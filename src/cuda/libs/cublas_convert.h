@@ -1,5 +1,4 @@
-/* Activations for cuBLASLt, and what it leaves to be done with its sums.
- * Both enqueue on the stream of `s`. */
+/* Conversion of activations for cuBLASLt, and of its sums to outputs. Both enqueue on the stream of `s`. */
 #ifndef TSR_CUDA_LIBS_CUBLAS_CONVERT_H
 #define TSR_CUDA_LIBS_CUBLAS_CONVERT_H
 
@@ -8,7 +7,7 @@
 TSR_BEGIN_DECLS
 
 /* to[t][i] = x[t * x_stride + i] in `type` (F16 or BF16), i < k, zeros up to `stride`. F16: first divided by
- * scale[t], a power of two that is 1 unless the token's largest lies outside [2^-4, 2^15). */
+ * scale[t], a power of two that is 1 unless the token's largest activation is outside [2^-4, 2^15). */
 tsr_status tsr_cublas_convert(tsr_type type, const float *x, int64_t x_stride, int64_t k, int64_t n_tokens,
                               uint16_t *to, int64_t stride, float *scale, const tsr_cuda_stream *s);
 

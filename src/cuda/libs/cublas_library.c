@@ -21,8 +21,8 @@ static tsr_status find_functions(tsr_cublas_library *lt)
 
 #else
 
-/* The types and values used here are the same in all of them. The newest first: its kernels know most cards;
- * it needs a driver as new as it is, which shows when a handle is made. */
+/* The types and values used here are the same in all versions. The newest first: its kernels support the most
+ * cards. It needs a driver as new, which shows when a handle is created. */
 static const char *const names[] = {"libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so.11"};
 
 static tsr_status find_functions(tsr_cublas_library *lt)
@@ -64,9 +64,9 @@ tsr_status tsr_cublas_result(const tsr_cublas_library *lt, cublasStatus_t result
 {
     if (result == CUBLAS_STATUS_SUCCESS)
         return TSR_OK;
-    (void)cudaGetLastError(); /* its own CUDA calls may have left one */
+    (void)cudaGetLastError(); /* cuBLASLt's own CUDA calls may have left an error */
     bool unsuited = result == CUBLAS_STATUS_NOT_SUPPORTED || result == CUBLAS_STATUS_NOT_INITIALIZED ||
-                    result == CUBLAS_STATUS_ARCH_MISMATCH; /* the driver is older, or the card */
+                    result == CUBLAS_STATUS_ARCH_MISMATCH; /* the driver or the card is too old */
     return tsr_fail(result == CUBLAS_STATUS_ALLOC_FAILED ? TSR_ERR_MEMORY
                     : unsuited                           ? TSR_ERR_UNSUPPORTED
                                                          : TSR_ERR_DEVICE,

@@ -1,10 +1,10 @@
-/* cuBLASLt's functions, found at run time, and the way from its results to statuses.
+/* cuBLASLt's functions, found at run time, and the translation of its results to statuses.
  *
  *     tsr_cublas_library lt;
  *     TSR_TRY(tsr_cublas_library_load(&lt));
  *     TSR_TRY(TSR_CUBLAS(&lt, cublasLtCreate(&handle)));
  *
- * On failure the stored sentence names the call; the caller puts the device in front. */
+ * On failure the stored sentence names the call; the caller prepends the device. */
 #ifndef TSR_CUDA_LIBS_CUBLAS_LIBRARY_H
 #define TSR_CUDA_LIBS_CUBLAS_LIBRARY_H
 
@@ -35,12 +35,12 @@ typedef struct tsr_cublas_library {
 #undef TSR_CUBLAS_MEMBER
 } tsr_cublas_library;
 
-/* TSR_ERR_UNSUPPORTED: there is no libcublasLt.so.13, 12 or 11, or it lacks a function. It stays loaded until
- * the process ends. */
+/* TSR_ERR_UNSUPPORTED: libcublasLt.so.13, 12 and 11 are not installed, or lack a function. The library stays
+ * loaded until the process ends. */
 tsr_status tsr_cublas_library_load(tsr_cublas_library *lt_out);
 
-/* TSR_ERR_UNSUPPORTED for what the library, the driver or the card has not; TSR_ERR_MEMORY, TSR_ERR_DEVICE.
- * `call` is the call's source text; what follows the name is dropped. */
+/* TSR_ERR_UNSUPPORTED for features that the library, the driver or the card lacks; TSR_ERR_MEMORY,
+ * TSR_ERR_DEVICE. `call` is the call's source text; only its name is used. */
 tsr_status tsr_cublas_result(const tsr_cublas_library *lt, cublasStatus_t result, const char *call);
 
 #define TSR_CUBLAS(lt, call) tsr_cublas_result(lt, (lt)->call, #call)

@@ -1,6 +1,5 @@
-/* Asking NVML; see nvml.h. Every answer may fail to come, for its own reason (a consumer card has no NVLink,
- * a container may not read power limits), so each stands alone: a question that failed is logged and
- * forgotten. */
+/* Queries to NVML; see nvml.h. Every query may fail for its own reason (a consumer card has no NVLink, a
+ * container may not read power limits), so a failed query is logged and does not affect the others. */
 #include "cuda/libs/nvml.h"
 
 #include <dlfcn.h>
@@ -22,9 +21,9 @@ typedef struct nvml_library {
 #undef MEMBER
 } nvml_library;
 
-/* A GPU as NVML has it. */
+/* A GPU in NVML. */
 typedef struct nvml_gpu {
-    nvmlDevice_t device; /* what CUDA uses: the card, or a MIG instance; NULL if NVML did not find it */
+    nvmlDevice_t device; /* CUDA's device: the card, or a MIG instance; NULL if NVML did not find it */
     nvmlDevice_t card;
 } nvml_gpu;
 
@@ -58,7 +57,7 @@ static void close_library(void *handle)
 #endif
 }
 
-/* False if it cannot be used. */
+/* Load NVML. False if it cannot be used. */
 static bool start(nvml_library *nvml, const tsr_logger *logger)
 {
     bool complete = true;
@@ -89,7 +88,7 @@ static void stop(nvml_library *nvml)
     close_library(nvml->handle);
 }
 
-/* Whether a question was answered. That a card lacks the thing is an answer, too, and not worth a line. */
+/* Whether a query succeeded. That a card lacks the feature is a valid result and not logged. */
 static bool answered(const nvml_library *nvml, int ordinal, nvmlReturn_t result, const char *call)
 {
     if (result != NVML_SUCCESS && result != NVML_ERROR_NOT_SUPPORTED)
@@ -98,13 +97,13 @@ static bool answered(const nvml_library *nvml, int ordinal, nvmlReturn_t result,
     return result == NVML_SUCCESS;
 }
 
-/* ASK(nvml, ordinal, nvmlCall, arguments...): whether it exists and answered. */
+/* ASK(nvml, ordinal, nvmlCall, arguments...): whether the function exists and succeeded. */
 #define ASK(nvml, ordinal, call, ...) \
     ((nvml)->call && answered((nvml), (ordinal), (nvml)->call(__VA_ARGS__), #call))
 
 /* -- one GPU -- */
 
-/* CUDA writes "GPU-" before every identifier; NVML wants "MIG-" before an instance's. */
+/* CUDA writes "GPU-" before every identifier; NVML expects "MIG-" before an instance's identifier. */
 static bool find_by_uuid(const nvml_library *nvml, tsr_gpu *gpu, nvmlDevice_t *device_out)
 {
     static const char *const prefixes[] = {"GPU-", "MIG-"};
@@ -144,8 +143,8 @@ static nvml_gpu find_gpu(const nvml_library *nvml, tsr_gpu *gpu)
     return found;
 }
 
-/* A MIG instance's share of the memory bandwidth is that of the memory ("MIG User Guide": a memory slice
- * has an eighth of the capacity and of the bandwidth). */
+/* A MIG instance's share of the memory bandwidth equals its share of the memory ("MIG User Guide": a memory
+ * slice has an eighth of the capacity and of the bandwidth). */
 static void describe_memory(const nvml_library *nvml, const nvml_gpu *at, tsr_gpu *gpu)
 {
     nvmlMemory_t memory, whole;
@@ -204,7 +203,7 @@ static double number_of(const nvmlFieldValue_t *field)
     return field->value.uiVal;
 }
 
-/* A field's value, 0 if it is not known. */
+/* A field's value, 0 if unknown. */
 static double ask_field(const nvml_library *nvml, const tsr_gpu *gpu, nvmlDevice_t card, unsigned field,
                         unsigned link)
 {
@@ -216,7 +215,7 @@ static double ask_field(const nvml_library *nvml, const tsr_gpu *gpu, nvmlDevice
     return number > 0 && number < 1e9 ? number : 0;
 }
 
-/* What an active link leads to. */
+/* The device at the other end of an active link. */
 static tsr_nvlink_end look_along(const nvml_library *nvml, const tsr_gpu *gpu, nvmlDevice_t card,
                                  unsigned link)
 {
@@ -230,7 +229,7 @@ static tsr_nvlink_end look_along(const nvml_library *nvml, const tsr_gpu *gpu, n
                    : type == NVML_NVLINK_DEVICE_TYPE_SWITCH ? TSR_NVLINK_END_SWITCH
                    : type == NVML_NVLINK_DEVICE_TYPE_IBMNPU ? TSR_NVLINK_END_CPU
                                                             : TSR_NVLINK_END_UNKNOWN;
-    /* Guests of a virtual machine see nonsense in place of switches that were not passed on to them. */
+    /* Guests of a virtual machine get invalid ids for switches that were not passed through. */
     if (ASK(nvml, gpu->ordinal, nvmlDeviceGetNvLinkRemotePciInfo_v2, card, link, &pci) &&
         pci.domain <= 0xffff && pci.bus <= 0xff && pci.device <= 0x1f)
         snprintf(end.bus_id, sizeof end.bus_id, "%04x:%02x:%02x.0", pci.domain & 0xffff, pci.bus & 0xff,
@@ -273,7 +272,7 @@ static void describe_nvlinks(const nvml_library *nvml, nvmlDevice_t card, tsr_gp
         nvmlEnableState_t state = NVML_FEATURE_DISABLED;
         nvmlReturn_t result = nvml->nvmlDeviceGetNvLinkState(card, link, &state);
         if (result == NVML_ERROR_NOT_SUPPORTED || result == NVML_ERROR_INVALID_ARGUMENT)
-            break; /* the last link, or there are none */
+            break; /* after the last link, or none exist */
         if (!answered(nvml, gpu->ordinal, result, "nvmlDeviceGetNvLinkState") ||
             state != NVML_FEATURE_ENABLED)
             continue;

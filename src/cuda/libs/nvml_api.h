@@ -1,7 +1,7 @@
-/* The part of NVML that we call: types, constants and signatures of NVIDIA's public header nvml.h (CUDA
+/* The part of NVML that TSR calls: types, constants and signatures of NVIDIA's public header nvml.h (CUDA
  * toolkit, package cuda-nvml-dev 13; described in the "NVML API Reference Guide",
- * docs.nvidia.com/deploy/nvml-api). Declared here because the toolkit's core packages come without that
- * header, and nothing links NVML: its functions are looked up by name at run time. */
+ * docs.nvidia.com/deploy/nvml-api). Declared here because the toolkit's core packages lack that header.
+ * Nothing links NVML: its functions are found by name at run time. */
 #ifndef TSR_CUDA_LIBS_NVML_API_H
 #define TSR_CUDA_LIBS_NVML_API_H
 
@@ -31,7 +31,7 @@ typedef struct nvmlMemory_t { /* bytes */
 typedef enum nvmlClockType_t { NVML_CLOCK_SM = 1, NVML_CLOCK_MEM = 2 } nvmlClockType_t;
 typedef enum nvmlEnableState_t { NVML_FEATURE_DISABLED = 0, NVML_FEATURE_ENABLED = 1 } nvmlEnableState_t;
 
-/* What is at the other end of an NVLink. */
+/* The kind of device at the other end of an NVLink. */
 typedef enum nvmlIntNvLinkDeviceType_t {
     NVML_NVLINK_DEVICE_TYPE_GPU = 0,
     NVML_NVLINK_DEVICE_TYPE_IBMNPU = 1,
@@ -39,7 +39,7 @@ typedef enum nvmlIntNvLinkDeviceType_t {
     NVML_NVLINK_DEVICE_TYPE_UNKNOWN = 0xff
 } nvmlIntNvLinkDeviceType_t;
 
-enum { NVML_NVLINK_MAX_LINKS = 36 }; /* numbers of links are below it */
+enum { NVML_NVLINK_MAX_LINKS = 36 }; /* link numbers are below it */
 
 typedef enum nvmlGpuTopologyLevel_t {
     NVML_TOPOLOGY_INTERNAL = 0,
@@ -50,7 +50,7 @@ typedef enum nvmlGpuTopologyLevel_t {
     NVML_TOPOLOGY_SYSTEM = 50
 } nvmlGpuTopologyLevel_t;
 
-/* "Fields": further facts, asked for by number. */
+/* "Fields": further facts, queried by number. */
 enum {
     NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON = 90, /* of all active links, one direction */
     NVML_FI_DEV_NVLINK_GET_SPEED = 164,        /* of link scopeId, Mbyte/s, one direction */
@@ -81,8 +81,8 @@ typedef struct nvmlFieldValue_t {
     nvmlValue_t value;
 } nvmlFieldValue_t;
 
-/* NEED(name, parameters): without it NVML is of no use; LIKE: without it something stays unknown. All return
- * nvmlReturn_t. */
+/* NEED(name, parameters): without the function NVML is not used; LIKE: without it a property stays unknown.
+ * All return nvmlReturn_t. */
 #define TSR_NVML_CALLS(NEED, LIKE)                                                                          \
     NEED(nvmlInit_v2, (void))                                                                               \
     NEED(nvmlShutdown, (void))                                                                              \

@@ -1,11 +1,11 @@
-/* mul_mat with F16 and BF16 weights: which kernel works (half.cuh). */
+/* mul_mat with F16 and BF16 weights: the choice of the kernel (half.cuh). */
 #include "cuda/kernels/mul_mat/half.cuh"
 
-/* Up to here weights are read once per eight tokens, and beyond once per 64 from shared memory. */
+/* Up to here weights are read once per eight tokens, beyond once per 64 from shared memory. */
 enum { FEW_TOKENS = 2 * HALF_TOKENS };
 
-/* Tokens whose parts are in scratch memory at once. More would save little: weights are read from memory once
- * per so many tokens, which takes a fifth of the time of multiplying them. */
+/* Tokens whose parts are in scratch memory together. More tokens would save little: weights are read from
+ * memory once per MOST_TOKENS tokens, which takes a fifth of the time of multiplying them. */
 enum { MOST_TOKENS = 256 };
 
 static int64_t granule_of(const tsr_op_mul_mat *op)

@@ -1,17 +1,17 @@
-/* mul_mat with F16 and BF16 weights on tensor cores: what its two kernels share, so that they give the same
- * bits. half_few.cu reads weights straight into registers, at the pace of memory, for up to eight
+/* mul_mat with F16 and BF16 weights on tensor cores: the common part of its two kernels, which therefore give
+ * the same bits. half_few.cu loads weights straight into registers, at the speed of memory, for up to eight
  * tokens; half_many.cu goes through shared memory and serves prompts.
  *
  * Why tensor cores for one token too: a prompt needs them, and the order in which they add 16 products is the
- * card's own, so whoever wants the same bits must ask the same instruction. It is no loss: seven of eight
- * columns idle, yet on an H200 the products take about a seventh of the time that reading the weights does.
+ * card's own, so only the same instruction gives the same bits. It costs nothing: seven of eight columns
+ * idle, yet on an H200 the products take about a seventh of the time of reading the weights.
  *
- * Activations are f32, tensor cores take 16 bits. So each is divided into parts of the weights' type whose
- * sum it is, and the weights are multiplied with every part:
+ * Activations are f32, tensor cores take 16 bits. So each activation is divided into parts of the weights'
+ * type whose sum it is, and the weights are multiplied with every part:
  *
- *   F16    two parts, 22 bits. The range of F16 does not do, at neither end; hence the activations of one
- *          token and chunk are first scaled by the power of two that brings the largest to [2^14, 2^15), and
- *          the sum is scaled back. What is lost is below 2^-39 of the chunk's largest activation.
+ *   F16    two parts, 22 bits. F16's range is too small at both ends; hence the activations of one token and
+ *          chunk are first scaled by the power of two that brings the largest to [2^14, 2^15), and the sum is
+ *          scaled back. The loss is below 2^-39 of the chunk's largest activation.
  *   BF16   three parts, all 24 bits, and the range of f32.
  *
  * (TF32, which holds both types, would need no scale, and twice the time in prompts.) An activation that is
@@ -19,10 +19,10 @@
  *
  * The order of sums. A granule is cut into chunks of 128 elements, counted from its first. A chunk is four
  * windows of 32, and a window two steps of 16: step s has elements 8 t + 4 s .. 8 t + 4 s + 3 for t = 0..3,
- * which lets a lane load 8 elements of a row as one piece of 16 bytes. Beginning with zeros, the tensor core
+ * so that a lane loads 8 elements of a row as one piece of 16 bytes. Beginning with zeros, the tensor core
  * adds the products of step after step, and in a step the parts from the smallest on. Chunks are added in
- * f32, in order; what a granule lacks to whole chunks counts as zeros. So nothing depends on which rows or
- * tokens share a tile. */
+ * f32, in order; the missing elements of a granule's last chunk count as zeros. So the sums do not depend on
+ * which rows or tokens share a tile. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_HALF_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_HALF_CUH
 
@@ -37,7 +37,7 @@ enum {
     HALF_WINDOW = 32,
     HALF_WINDOWS = HALF_CHUNK / HALF_WINDOW,
     HALF_PIECES = HALF_WINDOW / TSR_OCTET, /* of 16 bytes in a window's row */
-    HALF_ROWS = 16,                        /* of one product: rows of weights and, in columns, tokens */
+    HALF_ROWS = 16,                        /* rows of one product: rows of weights and, in columns, tokens */
     HALF_TOKENS = 8
 };
 
@@ -46,26 +46,26 @@ template <tsr_type TYPE> struct half_type {
     static constexpr int parts = TYPE == TSR_TYPE_F16 ? 2 : 3;
 };
 
-/* The op as the kernels want it. */
+/* The op in the form that the kernels use. */
 struct half_args {
     const unsigned char *w;
     size_t w_stride;
     const float *x;
     int64_t x_stride;
-    void *y; /* int64 if exact, bfloat16 if bf16, else float */
+    void *y; /* int64 if exact, bfloat16 if bf16, otherwise float */
     int64_t y_stride;
     int64_t n_rows, k, n_tokens;
     int64_t granule;            /* all of k for a plain sum */
     int granule_chunks, chunks; /* per granule, and in all */
     float limit;
     bool exact, bf16;
-    bool wide_w, wide_x; /* pieces of a chunk lie as tsr_wide_rows() asks */
+    bool wide_w, wide_x; /* pieces of a chunk are aligned for wide loads: tsr_wide_rows() */
     tsr_fault_word fault;
 };
 
 /* -- chunks -- */
 
-/* Elements [at, at + left) of K; `first` and `last` of their granule. */
+/* Elements [at, at + left) of K; whether the chunk is the first and last of its granule. */
 struct half_chunk {
     int64_t at;
     int left;
@@ -85,7 +85,7 @@ TSR_DEVICE half_chunk half_chunk_at(const half_args &a, int chunk)
     return c;
 }
 
-/* Elements [at, at + 8) of a row's 16-bit weights, those from `left` on as zeros. */
+/* Elements [at, at + 8) of a row's 16-bit weights, zeros from element `left` on. */
 TSR_DEVICE tsr_bytes_16 half_load_piece(const unsigned char *row, int64_t at, int left, bool wide)
 {
     const uint16_t *from = reinterpret_cast<const uint16_t *>(row) + at;
@@ -102,7 +102,7 @@ TSR_DEVICE tsr_bytes_16 half_load_piece(const unsigned char *row, int64_t at, in
 
 /* -- activations -- */
 
-/* Lane l's elements 4 l .. 4 l + 3 of one token's chunk, zeros behind its end. */
+/* Lane l's elements 4 l .. 4 l + 3 of one token's chunk, zeros past its end. */
 TSR_DEVICE void half_load_x(const half_args &a, const float *x, const half_chunk &c, int lane, float *values)
 {
     const int left = c.left - 4 * lane;
@@ -123,9 +123,8 @@ TSR_DEVICE float half_power_of_two(int n)
     return tsr_bits_to_f32((uint32_t)(n + 127) << 23);
 }
 
-/* n of the scale 2^n for a warp's values (above); the same in all lanes. Of values so small that the scale
- * would leave the range of f32 it is the largest that does not;
- * of infinities and NaN, which shall stay, 0. */
+/* n of the scale 2^n for a warp's values (above); the same in all lanes. The scale is limited to the range of
+ * f32. For infinities and NaN, which stay, n is 0. */
 TSR_DEVICE int half_scale_of(const float values[4])
 {
     uint32_t top = 0;
@@ -150,8 +149,8 @@ template <tsr_type TYPE> TSR_DEVICE uint16_t half_round(float value)
     return TYPE == TSR_TYPE_F16 ? tsr_half_from_f32(value) : __bfloat16_as_ushort(__float2bfloat16_rn(value));
 }
 
-/* A warp divides one token's chunk into parts, largest first; lane l gets those of its four values. The
- * return value is what sums over the chunk are to be multiplied with. */
+/* A warp divides one token's chunk into parts, largest first; lane l gets the parts of its four values.
+ * Returns the factor of sums over the chunk. */
 template <tsr_type TYPE>
 TSR_DEVICE float half_divide(const float values[4], tsr_bytes_8 parts[half_type<TYPE>::parts])
 {
@@ -174,7 +173,7 @@ TSR_DEVICE float half_divide(const float values[4], tsr_bytes_8 parts[half_type<
 /* -- products -- */
 
 /* Add a window's products to the lane's four sums of a 16 x 8 tile. `upper` and `lower` are the lane's pieces
- * of rows g and g + 8 of the weights, `x` those of token g's parts (mma.cuh has g). */
+ * of rows g and g + 8 of the weights, `x` the pieces of token g's parts (mma.cuh defines g). */
 template <tsr_type TYPE>
 TSR_DEVICE void half_multiply(float sums[4], const tsr_bytes_16 &upper, const tsr_bytes_16 &lower,
                               const tsr_bytes_16 x[half_type<TYPE>::parts])
@@ -191,13 +190,13 @@ TSR_DEVICE void half_multiply(float sums[4], const tsr_bytes_16 &upper, const ts
 
 /* -- sums over chunks -- */
 
-/* One output: the granule so far and, if exact, the granules before. */
+/* One output: the granule so far and, if exact, the previous granules. */
 struct half_sum {
     float granule;
     int64_t fixed;
 };
 
-/* `first` and `last`: of the chunks of its granule. */
+/* `first` and `last`: whether the chunk is the first or last of its granule. */
 TSR_DEVICE void half_add_chunk(const half_args &a, bool first, bool last, float chunk, half_sum *sum,
                                bool *bad)
 {
@@ -218,8 +217,8 @@ TSR_DEVICE void half_store(const half_args &a, int64_t row, int64_t token, const
 
 tsr_status mul_mat_half_few(tsr_type type, const half_args &a, const tsr_cuda_stream *s);
 
-/* Works in the stream's scratch memory, as many tokens at a time as find room; TSR_ERR_... only from
- * launches. There must be room for one tile (mul_mat_half_many_scratch() of HALF_TILE_TOKENS). */
+/* Works in the stream's scratch memory, as many tokens at a time as there is room for; only launches fail.
+ * There must be room for one tile (mul_mat_half_many_scratch() of HALF_TILE_TOKENS). */
 enum { HALF_TILE_TOKENS = 64 };
 size_t mul_mat_half_many_scratch(tsr_type type, int chunks, int64_t n_tokens);
 tsr_status mul_mat_half_many(tsr_type type, const half_args &a, const tsr_cuda_stream *s);

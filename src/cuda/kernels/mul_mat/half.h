@@ -1,4 +1,4 @@
-/* mul_mat with F16 and BF16 weights; half.cuh tells how. Called by mul_mat.cu. */
+/* mul_mat with F16 and BF16 weights; half.cuh explains it. Called by mul_mat.cu. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_HALF_H
 #define TSR_CUDA_KERNELS_MUL_MAT_HALF_H
 
@@ -9,7 +9,7 @@ TSR_BEGIN_DECLS
 /* The op has rows, columns and tokens. */
 tsr_status tsr_cuda_mul_mat_half(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 
-/* Scratch memory with which it runs best: parts of the activations, for many tokens. */
+/* Scratch memory with which the op is fastest: parts of the activations, for many tokens. */
 size_t tsr_cuda_mul_mat_half_scratch(const tsr_op_mul_mat *op);
 
 TSR_END_DECLS

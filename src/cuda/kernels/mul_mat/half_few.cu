@@ -1,20 +1,20 @@
 /* mul_mat with F16 and BF16 weights for few tokens, bound by memory; see half.cuh.
  *
- * A block makes 16 rows times up to eight tokens of y. It goes over K in rounds of one chunk per warp: a warp
- * has all 4 KiB of its chunk's weights on their way at once, straight to the registers in which the tensor
- * core wants them, while it divides the activations of its chunk into parts (in shared memory, for itself
- * alone). The warps' sums meet in shared memory, where one thread per output adds them to its granule, in
- * order: the work is even however granules are cut, and no sum depends on the number of warps. By then the
- * next round's weights are under way.
+ * A block computes 16 rows times up to eight tokens of y. It goes over K in rounds of one chunk per warp.
+ * A warp has all 4 KiB of its chunk's weights in flight, straight to the registers from which the tensor
+ * core reads them, while it divides the activations of its chunk into parts (in shared memory, for itself
+ * alone). The warps' sums are collected in shared memory, where one thread per output adds them to its
+ * granule, in order: the work is even however granules are cut, and no sum depends on the number of warps.
+ * Meanwhile the next round's weights are in flight.
  *
  * 122 registers at most, none spilled (nvcc 13.0, sm_80 and sm_90), allow 16 warps per SM, so 64 KiB of
- * weights are in flight there; an H200 needs about 25 KiB (4.8 TB/s times 700 ns over 132 SMs). Dividing and
- * multiplying a chunk takes a warp about 100 instructions with one token and 400 with eight, of the 800 that
- * an SM issues while it receives the chunk's weights at that pace.
- * (By count and arithmetic; not measured.) */
+ * weights are in flight there; an H200 needs about 25 KiB (4.8 TB/s times 700 ns over 132 SMs). Dividing
+ * and multiplying a chunk takes a warp about 100 instructions with one token and 400 with eight, of the
+ * 800 that an SM issues while it receives the chunk's weights at that rate. (By count and arithmetic; not
+ * measured.) */
 #include "cuda/kernels/mul_mat/half.cuh"
 
-/* What a block has in shared memory. */
+/* A block's shared memory. */
 template <tsr_type TYPE, int TOKENS, int WARPS> struct few_block {
     tsr_bytes_16 x[WARPS][half_type<TYPE>::parts][HALF_WINDOWS][TOKENS][HALF_PIECES];
     float scale[WARPS][TOKENS];
@@ -30,7 +30,7 @@ TSR_DEVICE void few_load(const half_args &a, const unsigned char *upper, const u
                          int chunk, int lane, few_weights *w)
 {
     const half_chunk c = half_chunk_at(a, chunk);
-    if (a.wide_w && c.left == HALF_CHUNK) { /* no branches: all loads at once */
+    if (a.wide_w && c.left == HALF_CHUNK) { /* no branches: all loads in flight together */
         TSR_UNROLL
         for (int i = 0; i < HALF_WINDOWS; i++) {
             const int64_t at = c.at + i * HALF_WINDOW + lane % 4 * TSR_OCTET;
@@ -71,7 +71,7 @@ TSR_DEVICE void few_divide(const half_args &a, int64_t first, const half_chunk &
     __syncwarp();
 }
 
-/* Multiply a chunk and leave its sums in b->chunk[round % 2][warp]. */
+/* Multiply a chunk and store its sums in b->chunk[round % 2][warp]. */
 template <tsr_type TYPE, int TOKENS, int WARPS>
 TSR_DEVICE void few_multiply(const few_weights &w, int round, int warp, int lane,
                              few_block<TYPE, TOKENS, WARPS> *b)
@@ -102,14 +102,15 @@ __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) few_kerne
     const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
     const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS; /* neighbouring blocks share weights */
     const int64_t row = blockIdx.x / tiles * HALF_ROWS, first = blockIdx.x % tiles * TOKENS;
-    const int64_t g = row + lane / 4, last = a.n_rows - 1; /* rows beyond it repeat it, and are dropped */
+    const int64_t g = row + lane / 4, last = a.n_rows - 1; /* rows beyond the last repeat it, and are
+                                                            * dropped */
     const unsigned char *upper = a.w + (size_t)(g < last ? g : last) * a.w_stride;
     const unsigned char *lower = a.w + (size_t)(g + 8 < last ? g + 8 : last) * a.w_stride;
 
     few_weights w;
     half_sum sum = {0.0f, 0};
     bool bad = false;
-    int nth = 0; /* of the next chunk in its granule */
+    int nth = 0; /* index of the next chunk in its granule */
     const int rounds = (a.chunks + WARPS - 1) / WARPS;
     if (warp < a.chunks)
         few_load(a, upper, lower, warp, lane, &w);
@@ -139,7 +140,7 @@ __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) few_kerne
     half_store(a, r, t, sum);
 }
 
-/* Four warps for eight tokens, whose parts would else not fit into 48 KiB. */
+/* Four warps for eight tokens, whose parts would otherwise not fit into 48 KiB. */
 template <tsr_type TYPE, int TOKENS> static tsr_status enqueue(const half_args &a, const tsr_cuda_stream *s)
 {
     constexpr int WARPS = TOKENS == HALF_TOKENS ? 4 : 8;

@@ -1,15 +1,15 @@
 /* mul_mat with F16 and BF16 weights for many tokens, bound by arithmetic; see half.cuh.
  *
- * A first kernel divides the activations into parts, in scratch memory, so that the second has nothing to do
- * but multiply. A block of that makes 128 rows times 64 tokens of y, each of its eight warps 32 x 32. It goes
- * over K in stages of half a chunk: weights and parts come by asynchronous copies into a ring of stages, one
- * or two ahead of the products, which read pieces of 16 bytes from rows of 64 (the 8 lanes of a shared-memory
- * access touch all banks once, without padding).
+ * A first kernel divides the activations into parts, in scratch memory, so that the second kernel only
+ * multiplies. A block of the second computes 128 rows times 64 tokens of y, each of its eight warps 32 x 32.
+ * It goes over K in stages of half a chunk: asynchronous copies bring weights and parts into a ring of
+ * stages, one or two ahead of the products, which read pieces of 16 bytes from rows of 64 (the 8 lanes of a
+ * shared-memory access touch all banks once, without padding).
  *
- * Per window a warp makes 32 products (48 with BF16) of 12 (16) loads from shared memory, which an SM serves
- * in 48 (64) cycles, less than the 64 (96) that the products take at the rate of mma.sync on sm_90. Sums are
- * in registers: 32 of the chunk, 32 of the granule, and with the exact reduction 32 of 64 bits. That makes
- * 128 registers and two blocks per SM for plain sums with F16, 163 with BF16 and 197 with the exact
+ * Per window a warp computes 32 products (48 with BF16) from 12 (16) loads from shared memory, which an SM
+ * serves in 48 (64) cycles, less than the 64 (96) that the products take at the rate of mma.sync on sm_90.
+ * Sums are in registers: 32 of the chunk, 32 of the granule, and with the exact reduction 32 of 64 bits. That
+ * takes 128 registers and two blocks per SM for plain sums with F16, 163 with BF16 and 197 with the exact
  * reduction, hence one block; nothing is spilled (nvcc 13.0, sm_80 and sm_90). */
 #include "cuda/kernels/mul_mat/half.cuh"
 
@@ -24,7 +24,7 @@ enum {
     STAGE_WINDOWS = HALF_WINDOWS / 2 /* so two stages make a chunk */
 };
 
-/* Activations of one slab of tokens as the first kernel leaves them. */
+/* Activations of one slab of tokens as stored by the first kernel. */
 template <tsr_type TYPE> struct many_x {
     tsr_bytes_16 (*parts)[half_type<TYPE>::parts][HALF_WINDOWS][HALF_PIECES]; /* [token][chunk] */
     float *scale; /* [chunk][n_tokens]; only if scaled */
@@ -60,18 +60,19 @@ template <tsr_type TYPE> struct many_stage {
     tsr_bytes_16 x[half_type<TYPE>::parts][STAGE_WINDOWS][TILE_TOKENS][HALF_PIECES];
 };
 
-/* As many stages as leave room for a block on cards with 100 KiB per SM, or two on those with more. */
+/* As many stages as leave room for one block on cards with 100 KiB per SM, or two blocks on cards with
+ * more. */
 template <tsr_type TYPE> struct many_ring {
     static constexpr int stages = TYPE == TSR_TYPE_F16 ? 3 : 2;
     static constexpr size_t bytes = stages * sizeof(many_stage<TYPE>);
 };
 
 struct many_tile {
-    int64_t row, token; /* first; the token in its slab */
+    int64_t row, token; /* the first; the token in its slab */
 };
 
-/* Begin to fill a stage with its half chunk; the last row and token stand in for those after them. The loops
- * stay loops: their addresses, kept for the next stage, would take the registers of the sums. */
+/* Start filling a stage with its half chunk. The last row and token are repeated past the end. The loops are
+ * not unrolled: their addresses, kept for the next stage, would take the registers of the sums. */
 template <tsr_type TYPE>
 TSR_DEVICE void many_fill(const half_args &a, const many_x<TYPE> &x, const many_tile &tile, int stage,
                           many_stage<TYPE> *to)
@@ -103,7 +104,7 @@ TSR_DEVICE void many_fill(const half_args &a, const many_x<TYPE> &x, const many_
     }
 }
 
-/* A warp's sums, [row block][token block][as a product has them]. */
+/* A warp's sums, [row block][token block][as in the fragment of a product]. */
 typedef float many_sums[ROW_BLOCKS][TOKEN_BLOCKS][4];
 
 template <tsr_type TYPE>
@@ -132,7 +133,7 @@ TSR_DEVICE void many_multiply(const many_stage<TYPE> &stage, int row, int token,
     }
 }
 
-/* Add the chunk's sums to the outputs', and begin new ones. */
+/* Add the chunk's sums to the outputs', and start new ones. */
 template <tsr_type TYPE>
 TSR_DEVICE void many_add(const half_args &a, const many_x<TYPE> &x, int chunk, int64_t token, many_sums sums,
                          half_sum outputs[ROW_BLOCKS][TOKEN_BLOCKS][4], bool *bad)
@@ -178,10 +179,11 @@ __global__ void __launch_bounds__(MANY_THREADS, EXACT || TYPE == TSR_TYPE_BF16 ?
     }
     for (int stage = 0; stage < stages; stage++) {
         tsr_copy_async_wait<STAGES - 2>();
-        __syncthreads(); /* the stage is there for all, and all are done with the one before, filled next */
+        __syncthreads(); /* the stage is complete for all, and the previous one, filled next, is no longer
+                          * read */
         if (stage + STAGES - 1 < stages)
             many_fill<TYPE>(a, x, tile, stage + STAGES - 1, &ring[(stage + STAGES - 1) % STAGES]);
-        tsr_copy_async_commit(); /* a group per stage, if empty, so that they can be counted */
+        tsr_copy_async_commit(); /* a group per stage, even if empty, so that they can be counted */
         many_multiply<TYPE>(ring[stage % STAGES], row, token, lane, sums);
         if (stage % 2 == 1)
             many_add<TYPE>(a, x, stage / 2, tile.token + token + 2 * (lane % 4), sums, outputs, &bad);

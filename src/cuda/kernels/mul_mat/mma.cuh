@@ -1,6 +1,6 @@
-/* Tensor cores, asynchronous copies to shared memory and loads that leave no trace in the first-level cache:
- * all inline PTX of the matrix kernels. Each has a reference path in plain C++ for the simulated machine,
- * which says what it means.
+/* Tensor cores, asynchronous copies to shared memory and loads that bypass the first-level cache: all inline
+ * PTX of the matrix kernels. Each has a reference path in plain C++ for the simulated machine, which defines
+ * it.
  *
  * Fragments of the 16 x 8 x 16 product (PTX ISA, "Matrix Fragments for mma.m16n8k16"): lane = 4 g + t holds
  *
@@ -9,8 +9,8 @@
  *     b[0], b[1]   rows 2t, 2t + 1 and 2t + 8, 2t + 9 of column g
  *     c[0..3]      (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
  *
- * A column of c depends on that column of b alone, and on the order in which products are added to it, which
- * is the card's own and always the same. */
+ * A column of c depends on the same column of b alone, and on the order in which products are added to it,
+ * which is the card's own and always the same. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_MMA_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_MMA_CUH
 
@@ -20,7 +20,7 @@
 
 #ifdef TSR_CUDASIM
 
-/* What a lane brings to a product. */
+/* A lane's operands of a product. */
 struct tsr_mma_lane {
     float *c;
     uint32_t a[4], b[2];
@@ -31,10 +31,10 @@ template <tsr_type TYPE> TSR_DEVICE double tsr_mma_number(uint32_t bits)
     return TYPE == TSR_TYPE_F16 ? tsr_half_to_f32((uint16_t)bits) : tsr_bfloat_to_f32((uint16_t)bits);
 }
 
-/* Half a row of eight: a compiler keeps vectors that are wider than the registers in memory. */
+/* Half a row of eight: compilers keep vectors wider than the registers in memory. */
 typedef double tsr_mma_half __attribute__((vector_size(4 * sizeof(double))));
 
-/* The product of a warp, whose lanes bring a tsr_mma_lane each. */
+/* The product of a warp, each lane with a tsr_mma_lane. */
 template <tsr_type TYPE> static void tsr_mma_product(void *const brought[TSR_WARP])
 {
     double a[16][16];                  /* [row][k] */
@@ -42,7 +42,7 @@ template <tsr_type TYPE> static void tsr_mma_product(void *const brought[TSR_WAR
     for (int lane = 0; lane < TSR_WARP; lane++) {
         const tsr_mma_lane &mine = *static_cast<const tsr_mma_lane *>(brought[lane]);
         const int g = lane / 4, t = lane % 4;
-        for (int high = 0; high < 2; high++) { /* columns 8 to 15 of a, those rows of b */
+        for (int high = 0; high < 2; high++) { /* columns 8 to 15 of a, rows 8 to 15 of b */
             const int k = 2 * t + 8 * high;
             const uint32_t upper = mine.a[2 * high], lower = mine.a[2 * high + 1];
             a[g][k] = tsr_mma_number<TYPE>(upper);
@@ -82,7 +82,7 @@ TSR_DEVICE void tsr_mma_16x8x16(float c[4], const uint32_t a[4], uint32_t b0, ui
     cudasim_together("mma.sync", TSR_ALL_LANES, &mine, tsr_mma_product<TYPE>);
 }
 
-/* 16 bytes from global to shared memory, both aligned so; there after the wait for its group. */
+/* 16 bytes from global to shared memory, both aligned to 16 bytes; complete after the wait for its group. */
 TSR_DEVICE void tsr_copy_async_16(void *shared, const void *global)
 {
     memcpy(shared, global, 16);
@@ -93,7 +93,7 @@ TSR_DEVICE void tsr_copy_async_commit(void)
 {
 }
 
-/* Wait for all but this thread's LATER last groups. Other threads' copies are there after a barrier. */
+/* Wait for all but this thread's LATER last groups. Other threads' copies are complete after a barrier. */
 template <int LATER> TSR_DEVICE void tsr_copy_async_wait(void)
 {
 }

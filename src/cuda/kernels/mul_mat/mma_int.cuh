@@ -1,4 +1,4 @@
-/* Products of bytes on tensor cores: exact, so unlike those of floats (mma.cuh) they have no order.
+/* Products of bytes on tensor cores: exact, so unlike products of floats (mma.cuh) they have no order.
  *
  * Fragments (PTX ISA, "Matrix Fragments for mma.m16n8k32" and "m16n8k16", integers): lane = 4 g + j holds, as
  * words of four consecutive k,
@@ -14,7 +14,7 @@
 
 #ifdef TSR_CUDASIM
 
-/* What a lane brings to a product. */
+/* A lane's operands of a product. */
 struct tsr_mma_int_lane {
     int *d;
     const uint32_t *a, *b;
@@ -22,8 +22,7 @@ struct tsr_mma_int_lane {
 
 typedef int tsr_mma_int_row __attribute__((vector_size(8 * sizeof(int))));
 
-/* The product of a warp over 16 * WORDS elements of k, whose lanes bring a tsr_mma_int_lane each,
- * without c. */
+/* The product of a warp over 16 * WORDS elements of k, each lane with a tsr_mma_int_lane, without c. */
 template <int WORDS> static void tsr_mma_int_product(void *const brought[TSR_WARP])
 {
     int8_t a[16][16 * WORDS];      /* [row][k] */

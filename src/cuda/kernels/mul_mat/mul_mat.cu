@@ -1,8 +1,8 @@
 /* mul_mat: weights [n_rows][k], activations [n_tokens][x_stride], y [n_tokens][y_stride].
  *
- * Each class of weights has kernels of its own, for few tokens and for many; that the number of tokens never
- * shows in the bits is their promise (kernels.h), so a library's matrix product, which has an order of its
- * own, could not serve here. */
+ * Each class of weights has kernels of its own, for few tokens and for many. They guarantee that the number
+ * of tokens never changes the bits (kernels.h). A library's matrix product, whose order depends on the shape,
+ * does not. */
 #include "cuda/api/check.h"
 #include "cuda/kernels/mul_mat/half.h"
 #include "cuda/kernels/mul_mat/mul_mat.h"

@@ -10,12 +10,12 @@ TSR_BEGIN_DECLS
 /* F32 weights. */
 tsr_status tsr_cuda_mul_mat_f32(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 
-/* Quantized weights of the types that are multiplied as floats. */
+/* Quantized weights of the rare types, which are multiplied as floats. */
 bool tsr_cuda_mul_mat_is_rare(tsr_type type);
 tsr_status tsr_cuda_mul_mat_rare(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 
-/* Other quantized weights. With less scratch memory than it likes, the tokens are taken in portions;
- * TSR_ERR_MEMORY where not even one can be. */
+/* Other quantized weights. With less scratch memory than tsr_cuda_mul_mat_q_scratch() the tokens are taken in
+ * portions; TSR_ERR_MEMORY where there is no room for one token. */
 tsr_status tsr_cuda_mul_mat_q(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_q_scratch(const tsr_op_mul_mat *op);
 

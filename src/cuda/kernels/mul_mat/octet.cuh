@@ -11,7 +11,7 @@ struct tsr_octet {
     float scale, minimum;
 };
 
-/* How many elements an octet has where `rest` are left. */
+/* The length of an octet where `rest` elements are left. */
 TSR_DEVICE int tsr_octet_length(int64_t rest)
 {
     return rest <= 0 ? 0 : rest < 8 ? (int)rest : 8;
@@ -24,7 +24,7 @@ static inline bool tsr_wide_rows(const void *base, size_t stride)
     return ((uintptr_t)base | stride) % 16 == 0;
 }
 
-/* Eight bytes, less a bias, as floats without a conversion: a byte in the lowest mantissa bits of 2^23. The
+/* Eight bytes, minus a bias, as floats without a conversion: a byte in the lowest mantissa bits of 2^23. The
  * permutation takes byte i of the word and three bytes of the constant. */
 TSR_DEVICE void tsr_unpack(const uint32_t word[2], float bias, float *q)
 {
@@ -33,7 +33,7 @@ TSR_DEVICE void tsr_unpack(const uint32_t word[2], float bias, float *q)
         q[i] = tsr_bits_to_f32(__byte_perm(word[i / 4], 0x4b000000u, 0x7440u | i % 4)) - (8388608.0f + bias);
 }
 
-/* One byte, as tsr_unpack has it. */
+/* One byte, as in tsr_unpack(). */
 TSR_DEVICE float tsr_small_float(uint32_t number, float bias)
 {
     return tsr_bits_to_f32(0x4b000000u | number) - (8388608.0f + bias);

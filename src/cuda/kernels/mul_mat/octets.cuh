@@ -1,13 +1,12 @@
-/* mul_mat with weights that are multiplied octet by octet (quant.cuh), for any number of tokens: F32, as
- * small and special matrices are (mul_mat_f32.cu), and quantized types that are met less often
- * (mul_mat_rare.cu).
+/* mul_mat with weights that are multiplied octet by octet (quant.cuh), for any number of tokens: F32, the
+ * type of small and special matrices (f32.cu), and rare quantized types (rare.cu).
  *
- * A block of four warps makes OCTETS_ROWS rows times TOKENS tokens of y. The K granules are dealt out to the
- * warps; inside a warp, lane l multiplies octet l of each chunk (kernels.h has the order of sums), and a
- * chunk's sums over lanes are formed for all rows and tokens together (tsr_tree_sum), which
- * leaves each of up to 32 outputs in a lane of its own. With one token the pace is that of memory: every warp
- * has one load per row in flight, and a row's chunks are read by all four warps. No shared memory is used for
- * the operands: a chunk of weights is used by one warp only, and activations come from the first-level cache.
+ * A block of four warps computes OCTETS_ROWS rows times TOKENS tokens of y. The K granules are distributed
+ * over the warps. Inside a warp, lane l multiplies octet l of each chunk (kernels.h has the order of sums),
+ * and a chunk's sums over lanes are formed for all rows and tokens together (tsr_tree_sum), after which each
+ * of up to 32 outputs is in a lane of its own. With one token memory limits the speed: every warp has one
+ * load per row in flight, and all four warps read a row's chunks. No shared memory is used for the operands:
+ * a chunk of weights is used by one warp only, and activations come from the first-level cache.
  *
  * Granules of at most 128 elements are taken two at a time, one by each half of the warp ("narrow"). */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_OCTETS_CUH
@@ -20,16 +19,16 @@ enum {
     OCTETS_ROWS = 4,
     OCTETS_TOKENS = 8, /* most tokens of a block */
     OCTETS_WARPS = 4,
-    OCTETS_CHUNK = 256 /* elements of K that are one sum before chunks are added in order (kernels.h) */
+    OCTETS_CHUNK = 256 /* elements of K in one sum before chunks are added in order (kernels.h) */
 };
 
-/* The op as the kernel wants it. */
+/* The op in the form that the kernel uses. */
 struct octets_args {
     const unsigned char *w;
     size_t w_stride;
     const float *x;
     int64_t x_stride;
-    void *y; /* int64 if exact, bfloat16 if bf16, else float */
+    void *y; /* int64 if exact, bfloat16 if bf16, otherwise float */
     int64_t y_stride;
     int64_t n_rows, k, n_tokens;
     int64_t granule; /* of an f32 sum: a chunk */
@@ -45,8 +44,8 @@ struct octets_part {
 };
 
 /* Sums of the lane's octet for every (row, token) pair, tokens fastest. FULL: all lanes have eight elements
- * that may be loaded in wide pieces; then there is no branch, and the loads of all rows are under way at
- * once. */
+ * that may be loaded in wide pieces; then there is no branch, and the loads of all rows are in flight
+ * together. */
 template <tsr_type TYPE, int TOKENS, bool FULL>
 TSR_DEVICE void octets_sums(const octets_args &a, const unsigned char *const *w, const float *const *x,
                             octets_part part, float *sums)
@@ -81,7 +80,7 @@ TSR_DEVICE void octets_unit(const octets_args &a, const unsigned char *const *w,
     const int64_t end = begin + a.granule < a.k ? begin + a.granule : a.k;
     const int64_t chunks = a.narrow ? 1 : (end - begin + OCTETS_CHUNK - 1) / OCTETS_CHUNK;
     const int first = (a.narrow ? lane % 16 : lane) * TSR_OCTET;
-    /* Whether chunks may be full, and where the first chunk ends if it is; the same in all lanes. */
+    /* Whether chunks may be full, and the end of the first chunk if it is full; the same in all lanes. */
     const bool wide = a.wide_x && a.wide_w && (!a.narrow || a.granule == OCTETS_CHUNK / 2);
     const int64_t last = (a.narrow ? 2 * unit : unit) * a.granule + OCTETS_CHUNK;
     for (int64_t c = 0; c < chunks; c++) {
@@ -144,7 +143,7 @@ __global__ void __launch_bounds__(OCTETS_WARPS *TSR_WARP) octets_kernel(const oc
             continue;
         }
         fixed[0] += tsr_fixed_of(sums[0], a.limit, &bad);
-        if (N == 32 && a.narrow) /* else the second slot holds the tree's leftovers */
+        if (N == 32 && a.narrow) /* otherwise the second slot is unused by the tree */
             fixed[1] += tsr_fixed_of(sums[1], a.limit, &bad);
     }
     if (bad)

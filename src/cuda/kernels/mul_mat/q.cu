@@ -1,10 +1,10 @@
-/* mul_mat with quantized weights: the launcher, and the kernel that makes integers of activations. What is
- * computed is in q_chunk.cuh.
+/* mul_mat with quantized weights: the launcher, and the kernel that quantizes activations. q_chunk.cuh has
+ * the arithmetic.
  *
- * Up to eight tokens whose activations fit into a block's shared memory need nothing else. All others are
- * made integers first, in scratch memory; if there is too little of it the tokens are taken in portions,
- * which is slower and gives the same bits. (Eight tokens and fewer that do not fit have their integers read
- * from there by the same kernel; the one for many takes over where a card has too little shared memory even
+ * Up to eight tokens whose activations fit into a block's shared memory need no other kernel. The activations
+ * of all others are quantized first, into scratch memory. With too little scratch the tokens are taken in
+ * portions, which is slower and gives the same bits. (Up to eight tokens that do not fit are read from there
+ * by the same kernel; the kernel for many tokens takes over where a card has too little shared memory even
  * for that.) */
 #include "cuda/kernels/mul_mat/mul_mat.h"
 #include "cuda/kernels/mul_mat/q_chunk.cuh"
@@ -12,7 +12,7 @@
 
 enum { X_THREADS = 256, X_WARPS = X_THREADS / TSR_WARP, FEW_TOKENS = 2 * Q_TOKENS };
 
-/* A warp per chunk, tokens fastest last. */
+/* A warp per chunk, tokens slowest. */
 __global__ void __launch_bounds__(X_THREADS)
     q_quantize_kernel(const q_args a, unsigned char *codes, q_meta *meta)
 {
@@ -31,7 +31,7 @@ static int64_t ceil_div(int64_t a, int64_t b)
     return (a + b - 1) / b;
 }
 
-/* How K is divided (q_chunk.cuh). */
+/* Fill in how K is divided (q_chunk.cuh). */
 static void divide(const tsr_op_mul_mat *op, q_args *a)
 {
     a->exact = op->partial && op->reduce == TSR_REDUCE_EXACT;
@@ -60,8 +60,8 @@ size_t tsr_cuda_mul_mat_q_scratch(const tsr_op_mul_mat *op)
     return (size_t)op->n_tokens * token_bytes(&a);
 }
 
-/* Where a row's steps may begin is a multiple of how far from a multiple of 16: as many pieces as the worst
- * needs. An odd number of them between rows lets eight rows' words lie in different banks. */
+/* A row's steps may begin at any multiple of their alignment from a multiple of 16, so a slot has room for
+ * the worst case. An odd number of pieces between rows puts eight rows' words in different banks. */
 static void place_slots(tsr_type type, q_args *a)
 {
     const size_t block = tsr_type_block_bytes(type), elems = (size_t)tsr_type_block_elems(type);
@@ -102,7 +102,7 @@ static bool few_fit(q_args a, int64_t n_tokens, const tsr_cuda_stream *s)
     return n_tokens <= FEW_TOKENS && mul_mat_q_few_fits(a, s->props);
 }
 
-/* How many of the tokens that are left to take next, and whether through scratch memory; 0: none can be. */
+/* The number of the remaining tokens to take next, and whether through scratch memory; 0: no room for one. */
 static int64_t portion(const q_args &a, int64_t left, const tsr_cuda_stream *s, bool *through_scratch)
 {
     const int64_t room = (int64_t)(s->scratch_bytes / token_bytes(&a));

@@ -1,9 +1,10 @@
-/* Packed weights for q_chunk.cuh: how they get to shared memory, and how a lane unpacks its words there.
+/* Packed weights for q_chunk.cuh: how they are copied to shared memory, and how a lane unpacks its words
+ * there.
  *
  * Blocks of Q8_0, Q4_0 and Q6_K (34, 18 and 210 bytes) start at any even address, but asynchronous copies
- * move aligned pieces of 16 bytes. So of each row all pieces are copied that hold a byte of the step, and the
- * step then lies in its slot as far from a multiple of 16 as it does in memory. A piece that is not wholly
- * inside the tensor is copied two bytes at a time, those inside. */
+ * move aligned pieces of 16 bytes. So of each row all pieces are copied that contain a byte of the step, and
+ * the step has the same distance from a multiple of 16 in its slot as in memory. Of a piece that is not
+ * wholly inside the tensor the bytes inside are copied, two at a time. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_Q_BLOCK_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_Q_BLOCK_CUH
 
@@ -12,7 +13,7 @@
 
 /* -- to shared memory -- */
 
-/* Where in a row the step begins whose first chunk this is. */
+/* The byte in a row where the step begins whose first chunk is `chunk`. */
 template <tsr_type TYPE> TSR_DEVICE size_t q_step_at(const q_args &a, int chunk)
 {
     return (size_t)(q_span_of(a, chunk).begin / q_type<TYPE>::block_elems) * q_type<TYPE>::block_bytes;
@@ -23,13 +24,13 @@ TSR_DEVICE const unsigned char *q_row_of(const q_args &a, int64_t row)
     return a.w + (size_t)(row < a.n_rows ? row : a.n_rows - 1) * a.w_stride;
 }
 
-/* How far from its slot's start a row's step lies. */
+/* The distance of a row's step from its slot's start. */
 template <tsr_type TYPE> TSR_DEVICE int q_offset(const q_args &a, const unsigned char *step)
 {
     return q_type<TYPE>::words && a.bytewise ? 0 : (int)(reinterpret_cast<uintptr_t>(step) % 16);
 }
 
-/* Two bytes at a time, those of [from, from + 16) that lie in [begin, end). */
+/* Copy the part of [from, from + 16) that is inside [begin, end), two bytes at a time. */
 TSR_DEVICE void q_copy_edge(unsigned char *slot, const unsigned char *from, const unsigned char *begin,
                             const unsigned char *end)
 {
@@ -38,8 +39,8 @@ TSR_DEVICE void q_copy_edge(unsigned char *slot, const unsigned char *from, cons
             *reinterpret_cast<uint16_t *>(slot + i) = *reinterpret_cast<const uint16_t *>(from + i);
 }
 
-/* The pieces of a tile's rows, dealt out to `threads` threads one by one: what this one begins with, and how
- * far it is to its next (a division, so it is done once). */
+/* The distribution of the pieces of a tile's rows over `threads` threads: a thread's first piece, and the
+ * distance to its next (a division, so computed once). */
 struct q_deal {
     int row, piece, row_step, piece_step;
 };
@@ -49,8 +50,8 @@ TSR_DEVICE q_deal q_deal_of(const q_args &a, int thread, int threads)
     return {thread / a.slot_pieces, thread % a.slot_pieces, threads / a.slot_pieces, threads % a.slot_pieces};
 }
 
-/* The step at byte `at` of `rows` rows from first_row on (the last one of the matrix again where there are no
- * more), a slot each. What lies behind a row's last block, inside the tensor, may be copied along. */
+/* Copy the step at byte `at` of `rows` rows from first_row on, a slot each. Rows past the matrix's last
+ * repeat it. Bytes after a row's last block, inside the tensor, may be copied too. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_copy_rows(const q_args &a, q_deal deal, int64_t first_row, int rows, size_t at,
                             unsigned char *slots)
@@ -87,7 +88,7 @@ TSR_DEVICE float q_half(const unsigned char *from)
     return tsr_half_to_f32(*reinterpret_cast<const uint16_t *>(from));
 }
 
-/* A byte's value 0..255 as a float, and a signed one's, without a conversion. */
+/* A byte's value 0..255 as a float, and a signed byte's value, without a conversion. */
 TSR_DEVICE float q_small(uint32_t number)
 {
     return tsr_bits_to_f32(0x4b000000u | number) - 8388608.0f;
@@ -98,7 +99,7 @@ TSR_DEVICE float q_small_signed(unsigned char number)
     return tsr_bits_to_f32(0x4b000000u | (number ^ 0x80u)) - (8388608.0f + 128.0f);
 }
 
-/* Four numbers less 8 or 32 each, as signed bytes: with 128 more no byte borrows from the next. */
+/* Four numbers minus 8 or 32 each, as signed bytes: with 128 more no byte borrows from the next. */
 TSR_DEVICE uint32_t q_less_8(uint32_t nibbles)
 {
     return (nibbles + 0x78787878u) ^ 0x80808080u;
@@ -109,7 +110,7 @@ TSR_DEVICE uint32_t q_less_32(uint32_t numbers)
     return (numbers + 0x60606060u) ^ 0x80808080u;
 }
 
-/* Lane 4 g + j has found scales of block j; every lane needs those of all four blocks. */
+/* Lane 4 g + j has the scales of block j; every lane needs the scales of all four blocks. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_share_scales(const float scale[2], const float second[2], int lane, q_weights<TYPE> *w)
 {
@@ -122,8 +123,8 @@ TSR_DEVICE void q_share_scales(const float scale[2], const float second[2], int 
     }
 }
 
-/* Each of the following: rows g and g + 8 of a step, of which chunk number `half` (of a super-block) is
- * wanted, and of that the first `blocks` blocks; the others get scales of zero. */
+/* Arguments of the following functions: rows g and g + 8 of a step; chunk number `half` (of a super-block),
+ * and its first `blocks` blocks. Other blocks get scales of zero. */
 
 template <tsr_type TYPE>
 TSR_DEVICE void q_load_plain(const unsigned char *const rows[2], int blocks, int lane, q_weights<TYPE> *w)
@@ -245,8 +246,8 @@ TSR_DEVICE void q_load(q_tag<TSR_TYPE_Q6_K>, const unsigned char *const rows[2],
     q_load_q6_k(rows, half, lane, w);
 }
 
-/* A lane's part of 16 rows of one chunk, from the slots of the step it belongs to. first_row and `at` are
- * what the step was copied with. */
+/* Load a lane's part of 16 rows of one chunk from the slots of its step. The step was copied with first_row
+ * and `at`. */
 template <tsr_type TYPE>
 TSR_DEVICE void q_weights_load(const q_args &a, const unsigned char *slots, int64_t first_row, size_t at,
                                int chunk, int lane, q_weights<TYPE> *w)

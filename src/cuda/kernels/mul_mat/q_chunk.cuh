@@ -1,17 +1,18 @@
-/* mul_mat with quantized weights on integer tensor cores: what its two kernels share, so that they give the
- * same bits: the product of one chunk. q_few.cu streams weights past a few warps, for up to eight tokens;
- * q_many.cu works on tiles, for prompts. q_block.cuh unpacks the blocks, q_x.cuh quantizes activations.
+/* mul_mat with quantized weights on integer tensor cores: the product of one chunk, which its two kernels
+ * share and which therefore has the same bits in both. q_few.cu streams weights past a few warps, for up to
+ * eight tokens; q_many.cu works on tiles, for prompts. q_block.cuh unpacks the blocks, q_x.cuh quantizes
+ * activations.
  *
- * Activations become integers of 16 bits with one scale per chunk (128 elements, below), each as two bytes,
- * x = scale * (256 * high + low). With one byte, as is common, the logits of trained models were off by 4e-3
- * to 6e-3 (relative, all over the layers), and half as much again or as little was chance; with two the error
- * is that of everything else (about 7e-5). The second byte is almost free: one product has four tokens times
- * both bytes as its eight columns, waiting for weights takes longer in decoding, and in prompts scaling the
- * sums does.
+ * Activations become integers of 16 bits with one scale per chunk (128 elements, below), each as two bytes, x
+ * = scale * (256 * high + low). With one byte, as is common, the logits of trained models were off by 4e-3 to
+ * 6e-3 (relative, over all layers), and half as much again or as little was chance; with two bytes the error
+ * is that of all other operations (about 7e-5). The second byte is almost free: one product has four tokens
+ * times both bytes as its eight columns. In decoding waiting for weights takes longer, and in prompts scaling
+ * the sums does.
  *
  * Sums of bytes are exact, so only the f32 steps need an order. K is cut into units (exact reduction:
- * granules; else the unit is all of K) and a unit into chunks of 128 elements, counted from its first; what
- * the last chunk lacks counts as zeros. A block is 32 elements.
+ * granules; otherwise the unit is all of K) and a unit into chunks of 128 elements, counted from its first;
+ * missing elements of the last chunk count as zeros. A block is 32 elements.
  *
  *     f_b     = f32(256 * sum(q high) + sum(q low))     over a block b of the chunk; Q6_K: over its halves
  *     p_b     = d * f_b                                  Q8_0, Q4_0
@@ -19,9 +20,9 @@
  *             = fma(d', f_b', d * f_b)                   Q6_K (halves with scales d and d')
  *     chunk   = scale * ((p_0 + p_1) + (p_2 + p_3))
  *
- * Exact: the chunks of a unit are added in order, then rounded to fixed point. Else: K is cut into eight
- * parts, of chunks; a part's chunks are added in order, and then the parts in order. Nothing depends on
- * which rows or tokens share a tile. */
+ * Exact: the chunks of a unit are added in order, then rounded to fixed point. Otherwise: K is cut into eight
+ * parts, of chunks; a part's chunks are added in order, and then the parts in order. The sums do not depend
+ * on which rows or tokens share a tile. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_Q_CHUNK_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_Q_CHUNK_CUH
 
@@ -39,36 +40,37 @@ enum {
     Q_CODE_BYTES = 2 * Q_CHUNK            /* of a chunk of activations */
 };
 
-/* What goes with a chunk of one token's integers. */
+/* The scale and the sums of a chunk of one token's integers. */
 struct alignas(16) q_meta {
     float sums[Q_BLOCKS]; /* of the integers of each block */
     float scale;
     float unused[3];
 };
 
-/* The op as the kernels want it. */
+/* The op in the form that the kernels use. */
 struct q_args {
-    const unsigned char *w, *w_end; /* no byte outside is read */
+    const unsigned char *w, *w_end; /* no byte outside [w, w_end) is read */
     size_t w_stride;
     const float *x;
     int64_t x_stride;
-    void *y; /* int64 if exact, bfloat16 if bf16, else float */
+    void *y; /* int64 if exact, bfloat16 if bf16, otherwise float */
     int64_t y_stride;
     int64_t n_rows, k, unit;
     int n_tokens;
-    int chunks, unit_chunks, part_chunks; /* of k, of a whole unit, of a part (but the last ones) */
+    int chunks, unit_chunks, part_chunks; /* of k, of a whole unit, of a part (the last ones may have
+                                           * fewer) */
     float limit;
     bool exact, bf16;
-    bool bytewise;   /* bytewise: weights are at an odd multiple of two bytes where words are wanted */
-    bool wide_x;     /* activations may be loaded 16 bytes at a time */
-    int slot_pieces; /* of 16 bytes that hold a row's step, wherever it begins */
-    int slot_stride; /* bytes between rows in shared memory: at least those pieces */
+    bool bytewise;              /* weights are at an odd multiple of two bytes where words are needed */
+    bool wide_x;                /* activations may be loaded 16 bytes at a time */
+    int slot_pieces;            /* of 16 bytes that contain a row's step, wherever it begins */
+    int slot_stride;            /* bytes between rows in shared memory: at least slot_pieces pieces */
     const unsigned char *codes; /* [n_tokens][chunks][Q_CODE_BYTES], or NULL: the kernel makes its own */
     const q_meta *meta;         /* [n_tokens][chunks] */
     tsr_fault_word fault;
 };
 
-/* How a type lies in memory, and how many chunks are fetched at once. */
+/* The layout of a type in memory, and the chunks that are fetched together. */
 template <tsr_type TYPE> struct q_type {
     static constexpr bool super = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K || TYPE == TSR_TYPE_Q6_K;
     static constexpr int block_elems = super ? TSR_QUANT_SUPER_BLOCK : TSR_QUANT_BLOCK;
@@ -78,13 +80,13 @@ template <tsr_type TYPE> struct q_type {
                                        : TYPE == TSR_TYPE_Q5_K ? sizeof(tsr_block_q5_k)
                                                                : sizeof(tsr_block_q6_k);
     static constexpr bool words = block_bytes % 4 == 0; /* aligned for loads of four bytes */
-    static constexpr int step_chunks = super ? 2 : 1;   /* fetched at once: a super-block, or */
+    static constexpr int step_chunks = super ? 2 : 1;   /* fetched together: a super-block, or */
     static constexpr int step_bytes = super ? block_bytes : Q_BLOCKS * block_bytes; /* a chunk's blocks */
     static constexpr bool minimum = TYPE == TSR_TYPE_Q4_K || TYPE == TSR_TYPE_Q5_K;
     static constexpr bool halves = TYPE == TSR_TYPE_Q6_K; /* two scales per 32 elements */
 };
 
-/* -- where a chunk lies -- */
+/* -- the position of a chunk -- */
 
 struct q_span {
     int64_t begin; /* element of K */
@@ -107,7 +109,7 @@ TSR_DEVICE q_span q_span_of(const q_args &a, int chunk)
 
 /* -- sums -- */
 
-/* An output on its way: the open sum of chunks, and what is closed (exact: int64, else float). */
+/* A running output: the open sum of chunks, and the closed sums (exact: int64, otherwise float). */
 template <typename Total> struct q_sum {
     float open;
     Total closed;
@@ -127,22 +129,22 @@ TSR_DEVICE void q_close(q_sum<float> *sum, float, bool *)
 
 /* -- one chunk: 16 rows times four tokens -- */
 
-/* A lane's part of 16 rows: words of four quants for mma_int.cuh, and of rows g and g + 8 each block's scale
- * and, if it has one, its minimum or the scale of its second half. */
+/* A lane's part of 16 rows: words of four quants for mma_int.cuh, and for rows g and g + 8 each block's scale
+ * and, if the type has one, its minimum or the scale of its second half. */
 template <tsr_type TYPE> struct q_weights {
     uint32_t a[Q_BLOCKS][4];
     float scale[Q_BLOCKS][2], second[Q_BLOCKS][2];
 };
 
-/* A lane's part of four tokens: column 2 t has the high bytes of token t, column 2 t + 1 the low ones. */
+/* A lane's part of four tokens: column 2 t has the high bytes of token t, column 2 t + 1 the low bytes. */
 struct q_tokens {
     uint32_t b[Q_BLOCKS][2];
     float sums[Q_BLOCKS], scale; /* of token `lane % 4` */
 };
 
-/* From a chunk's codes of token lane / 8, and the q_meta of token lane % 4. A chunk's codes are 16 pieces of
- * 16 bytes, [pair of blocks][high, low][j], and a piece has words j and j + 4 of its two blocks. So eight
- * lanes load 128 consecutive bytes at a time, which shared memory serves at once. */
+/* Load from a chunk's codes of token lane / 8, and the q_meta of token lane % 4. A chunk's codes are 16
+ * pieces of 16 bytes, [pair of blocks][high, low][j], and a piece has words j and j + 4 of its two blocks. So
+ * eight lanes load 128 consecutive bytes at a time, which shared memory serves in one access. */
 TSR_DEVICE void q_tokens_load(const unsigned char *codes, const q_meta *meta, int lane, q_tokens *t)
 {
     TSR_UNROLL

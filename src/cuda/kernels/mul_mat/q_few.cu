@@ -1,21 +1,21 @@
-/* mul_mat with quantized weights for one to eight tokens, at the pace of memory. The arithmetic is
- * q_chunk.cuh's.
+/* mul_mat with quantized weights for one to eight tokens, at the speed of memory. q_chunk.cuh has the
+ * arithmetic.
  *
- * A block has one or two groups of eight warps. A group makes 16 rows at a time and each of its warps one of
- * the eight parts of K, so that even a matrix of 1024 rows occupies 64 groups. A warp streams its part of the
- * rows through a ring of three slots of its own in shared memory; two are always on their way, also across
- * the end of one set of rows and the beginning of the next, and nothing but the eight warps' sums, once per
- * 16 rows, makes warps wait for each other.
+ * A block has one or two groups of eight warps. A group computes 16 rows at a time and each of its warps one
+ * of the eight parts of K, so that even a matrix of 1024 rows occupies 64 groups. A warp streams its part of
+ * the rows through its own ring of three slots in shared memory. Two slots are always in flight, also across
+ * the end of one set of rows and the start of the next. Warps wait for each other only for the eight warps'
+ * sums, once per 16 rows.
  *
- * Bytes in flight: an H200 delivers about 4.8 TB/s some 0.8 us after the request, so 3.8 MB must be under
- * way, 29 KB per SM. 16 warps with two slots each have 37 KB (Q4_0), 70 KB (Q8_0), 74 KB (Q4_K) to 107 KB
+ * Bytes in flight: an H200 delivers about 4.8 TB/s some 0.8 us after the request, so 3.8 MB must be in
+ * flight, 29 KB per SM. 16 warps with two slots each have 37 KB (Q4_0), 70 KB (Q8_0), 74 KB (Q4_K) to 107 KB
  * (Q6_K). A slot is 16 rows of 72 (Q4_0) to 210 bytes (Q6_K), each a run of consecutive addresses.
- * Instructions: about 250 per warp and 256 x 16 weights, so the four schedulers of an SM could take in 30 to
- * 60 bytes per cycle, where memory brings 17 to 20. Cards with less shared memory get one group.
+ * Instructions: about 250 per warp and 256 x 16 weights, so the four schedulers of an SM could consume 30 to
+ * 60 bytes per cycle, where memory delivers 17 to 20. Cards with less shared memory get one group.
  *
- * With one or a few tokens the block quantizes the activations itself, while its first slots fill: one
- * launch less per op, which in decoding is worth more than the repeated work. Where they do not fit beside
- * the rings, the launcher (q.cu) has it done by a kernel, and they are read from memory. */
+ * With one or a few tokens the block quantizes the activations itself, while its first slots fill: one launch
+ * less per op, which in decoding is worth more than the repeated work. Where they do not fit in addition to
+ * the rings, the launcher (q.cu) starts a kernel for it, and the block reads them from memory. */
 #include "cuda/kernels/mul_mat/q_block.cuh"
 #include "cuda/kernels/mul_mat/q_x.cuh"
 
@@ -25,8 +25,8 @@ enum {
     FEW_SLOTS = 3
 };
 
-/* A block's dynamic shared memory: where things begin. A group's sums are [part][token][Q_ROWS] of 8 bytes,
- * a warp's ring [slot][Q_ROWS][slot_stride]. */
+/* The offsets in a block's dynamic shared memory. A group's sums are [part][token][Q_ROWS] of 8 bytes, a
+ * warp's ring [slot][Q_ROWS][slot_stride]. */
 struct few_layout {
     int groups;
     size_t sums, codes, meta, bytes; /* the rings are at 0 */
@@ -37,11 +37,11 @@ struct few_sums {
     int64_t fixed[2];
 };
 
-/* Which rows and part of K a warp has. */
+/* The rows and the part of K of a warp. */
 struct few_place {
     int lane, group, part;
     int begin, end; /* chunks */
-    int64_t stride; /* rows from one turn of the block to its next */
+    int64_t stride; /* rows from one iteration of the block to its next */
     unsigned char *ring;
     q_deal deal;
 };
@@ -67,7 +67,7 @@ template <tsr_type TYPE> TSR_DEVICE void few_fetch(const q_args &a, const few_pl
     tsr_copy_async_commit();
 }
 
-/* One chunk of 16 rows times all tokens. */
+/* Multiply one chunk of 16 rows with all tokens. */
 template <tsr_type TYPE, int QUADS>
 TSR_DEVICE void few_chunk(const q_args &a, const q_weights<TYPE> &w, const unsigned char *codes,
                           const q_meta *meta, int chunk, int lane, few_sums *sums)
@@ -99,7 +99,7 @@ template <int QUADS> TSR_DEVICE void few_close(const q_args &a, few_sums *sums, 
     }
 }
 
-/* The warp's part of K for 16 rows. */
+/* Compute the warp's part of K for 16 rows. */
 template <tsr_type TYPE, int QUADS>
 TSR_DEVICE void few_part(const q_args &a, const few_place &p, int64_t row, const unsigned char *codes,
                          const q_meta *meta, few_ahead *ahead, int *slot, few_sums *sums)
@@ -112,11 +112,11 @@ TSR_DEVICE void few_part(const q_args &a, const few_place &p, int64_t row, const
     for (int step = p.begin; step < p.end; step += q_type<TYPE>::step_chunks) {
         const unsigned char *const slots = p.ring + *slot * Q_ROWS * a.slot_stride;
         tsr_copy_async_wait<FEW_SLOTS - 2>();
-        __syncwarp(); /* all lanes' copies are here, and nobody reads the slot before this one any more */
+        __syncwarp(); /* all lanes' copies are complete, and no lane reads the previous slot any more */
         few_fetch<TYPE>(a, p, ahead);
         *slot = *slot + 1 < FEW_SLOTS ? *slot + 1 : 0;
         const size_t at = q_step_at<TYPE>(a, step);
-        TSR_UNROLL_BY((QUADS == 1 ? 2 : 1)) /* registers do not suffice for more */
+        TSR_UNROLL_BY((QUADS == 1 ? 2 : 1)) /* there are not enough registers for more */
         for (int i = 0; i < q_type<TYPE>::step_chunks; i++) {
             q_weights<TYPE> w;
             q_weights_load<TYPE>(a, slots, row, at, step + i, p.lane, &w);
@@ -168,7 +168,7 @@ TSR_DEVICE void few_publish(const q_args &a, const few_place &p, const few_sums 
     }
 }
 
-/* QUADS: how many times four tokens. */
+/* QUADS: tokens in units of four. */
 template <tsr_type TYPE, int QUADS>
 __global__ void __launch_bounds__(FEW_GROUPS *FEW_GROUP_THREADS, 1)
     q_few_kernel(const q_args a, const few_layout layout)
@@ -228,7 +228,7 @@ static few_layout few_layout_of(const q_args &a, int groups)
     return l;
 }
 
-/* Two groups where they fit and one would not leave an SM idle. */
+/* Two groups where they fit and blocks of one group would occupy every SM. */
 static few_layout few_choose(const q_args &a, const tsr_cuda_props *props)
 {
     const few_layout two = few_layout_of(a, FEW_GROUPS);
@@ -245,7 +245,7 @@ template <tsr_type TYPE, int QUADS> static tsr_status launch(const q_args &a, co
 {
     const few_layout layout = few_choose(a, s->props);
     const int64_t rows = layout.groups * Q_ROWS, turns = (a.n_rows + rows - 1) / rows;
-    /* One block of two groups per SM, or as many small ones: each goes on with further rows. */
+    /* One block of two groups per SM, or two of one group; each continues with further rows. */
     const int64_t most = (int64_t)s->props->n_sms * (FEW_GROUPS / layout.groups);
     tsr_status status =
         tsr_allow_shared(reinterpret_cast<const void *>(&q_few_kernel<TYPE, QUADS>), layout.bytes, s);

@@ -1,11 +1,11 @@
-/* mul_mat with quantized weights for prompts. The arithmetic is q_chunk.cuh's.
+/* mul_mat with quantized weights for prompts. q_chunk.cuh has the arithmetic.
  *
- * A block of eight warps makes 128 rows times 64 tokens, a warp 32 times 32. Weights stay packed in shared
- * memory: a lane unpacks just the words that its products want, for eight times as many products. Weights and
- * activations of the next chunk are copied while one is worked on, two buffers each, 69 KB (Q4_0) to 96 KB
- * (Q6_K): every card since Ampere has 99.
+ * A block of eight warps computes 128 rows times 64 tokens, a warp 32 times 32. Weights stay packed in shared
+ * memory: a lane unpacks only the words that its products need, for eight times as many products. Weights and
+ * activations of the next chunk are copied during the products of the current one, two buffers each, 69 KB
+ * (Q4_0) to 96 KB (Q6_K): every card since Ampere has 99.
  *
- * What bounds it: a product of 16 x 4 x 128 takes 4 instructions of the tensor cores and about 40 of f32, to
+ * The bottleneck: a product of 16 x 4 x 128 takes 4 instructions of the tensor cores and about 40 of f32, to
  * scale sums and add them; on an H200 (2048 integer products and 128 f32 operations per SM and cycle) 8 and
  * 10 cycles, hence the many outputs per lane and few loads between them. Neighbouring blocks share weights:
  * per 128 elements of K a block fetches 30 to 37 KB, some 15 bytes per SM and cycle, from the second-level
@@ -24,7 +24,7 @@ enum {
     MANY_META_PIECES = sizeof(q_meta) / 16
 };
 
-/* Where a block and, in it, a warp works; the first of two buffers of each kind. */
+/* The tile of a block and, in it, of a warp; the first of two buffers of each kind. */
 struct many_place {
     int64_t row, token; /* the block's first */
     int lane, down, across;
@@ -48,7 +48,7 @@ TSR_DEVICE q_meta *many_meta(const many_place &p, int chunk)
     return p.meta + chunk % 2 * MANY_TOKENS;
 }
 
-/* Begin to copy a chunk's activations and, if a step begins with it, the weights of that. */
+/* Start copying a chunk's activations and, if a step begins with the chunk, the step's weights. */
 template <tsr_type TYPE> TSR_DEVICE void many_fetch(const q_args &a, const many_place &p, int chunk)
 {
     const int step = chunk / q_type<TYPE>::step_chunks;
@@ -161,7 +161,7 @@ __global__ void __launch_bounds__(MANY_THREADS) q_many_kernel(const q_args a)
     many_fetch<TYPE>(a, p, 0);
     for (int chunk = 0; chunk < a.chunks; chunk++) {
         tsr_copy_async_wait<0>();
-        __syncthreads(); /* the chunk is here, and nobody works on the one before any more */
+        __syncthreads(); /* the chunk is complete, and no thread uses the previous one any more */
         if (chunk + 1 < a.chunks)
             many_fetch<TYPE>(a, p, chunk + 1);
         if (busy)

@@ -1,16 +1,17 @@
-/* Activations to integers, for q_chunk.cuh: a warp makes one chunk of one token. */
+/* Quantizing activations, for q_chunk.cuh: a warp quantizes one chunk of one token. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_Q_X_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_Q_X_CUH
 
 #include "cuda/kernels/mul_mat/q_chunk.cuh"
 
-/* 127 * 256 + 127: the largest whose bytes, the upper of them rounded, are signed bytes. */
+/* 127 * 256 + 127: the largest integer whose bytes, the upper one rounded, are signed bytes. */
 #define Q_LARGEST 32639.0f
 
-/* Chunks of nothing larger count as zeros: the reciprocal of their scale would be out of range. */
+/* Chunks whose largest element is smaller count as zeros: the reciprocal of their scale would be out of
+ * range. */
 #define Q_SMALLEST 7.8886091e-31f /* 2^-100 */
 
-/* Four elements of the lane, zeros from `left` on. */
+/* Four elements of the lane, zeros from element `left` on. */
 TSR_DEVICE tsr_floats_4 q_load_x(const float *x, int left, bool wide)
 {
     if (left < 4)
@@ -20,9 +21,9 @@ TSR_DEVICE tsr_floats_4 q_load_x(const float *x, int left, bool wide)
     return {{x[0], x[1], x[2], x[3]}};
 }
 
-/* Chunk `chunk` of the token whose activations begin at x. All lanes of a warp call it; lane l has elements
- * 4 l .. 4 l + 3, which are word l % 8 of block l / 8 (q_tokens_load() has the layout). If one element is not
- * finite, the scale is NaN, and so is everything made of the chunk. */
+/* Quantize chunk `chunk` of the token whose activations begin at x. All lanes of a warp call it; lane l has
+ * elements 4 l .. 4 l + 3, which are word l % 8 of block l / 8 (q_tokens_load() has the layout). If one
+ * element is not finite, the scale is NaN, and so are all results of the chunk. */
 TSR_DEVICE void q_quantize(const q_args &a, const float *x, int chunk, int lane, unsigned char *codes,
                            q_meta *meta)
 {

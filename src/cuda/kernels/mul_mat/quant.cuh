@@ -2,12 +2,12 @@
  *
  * An octet never crosses a block of 32, nor a sub-block of 16 or 32 with its own scale, so all its elements
  * are scale * q[i] - minimum with one scale and one minimum (core/quant/quant.h has the layouts). q[i] are
- * small integers for quantized types, and the values themselves (scale 1, minimum 0) for plain ones. Scale
+ * small integers for quantized types, and the values themselves (scale 1, minimum 0) for plain types. Scale
  * and minimum are exact products of halves and small integers, and so is scale * q[i].
  *
  * Blocks of 34, 18 and 210 bytes are aligned for 16-bit loads only. The other types are loaded in pieces of 8
- * or 16 bytes where `wide` says that the row and the octet's offset in it allow it; never a byte outside the
- * octet and its block's header. */
+ * or 16 bytes where `wide` says that the alignment of the row and of the octet's offset allows it. No byte
+ * outside the octet and its block's header is loaded. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_QUANT_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_QUANT_CUH
 
@@ -21,8 +21,8 @@
 #define TSR_FOR_EACH_QUANTIZED_TYPE(X) \
     X(TSR_TYPE_Q8_0) X(TSR_TYPE_Q4_0) X(TSR_TYPE_Q4_K) X(TSR_TYPE_Q5_K) X(TSR_TYPE_Q6_K)
 
-/* Those that are multiplied octet by octet, as F32 is: met less often, and without the fast kernels. */
-/* clang-format takes the types for casts, and never comes to rest. */
+/* The rare types, which are multiplied octet by octet like F32 and have no fast kernels. */
+/* clang-format takes the types for casts, and its output is not stable. */
 /* clang-format off */
 #define TSR_FOR_EACH_OCTET_TYPE(X)                                        \
     X(TSR_TYPE_Q4_1) X(TSR_TYPE_Q5_0) X(TSR_TYPE_Q5_1) X(TSR_TYPE_Q2_K)   \
@@ -31,7 +31,7 @@
 #define TSR_FOR_EACH_WEIGHT_TYPE(X) \
     TSR_FOR_EACH_PLAIN_TYPE(X) TSR_FOR_EACH_QUANTIZED_TYPE(X) TSR_FOR_EACH_OCTET_TYPE(X)
 
-/* What kv_write and copy can make, and attention reads. */
+/* The types that kv_write and copy store, and that attention reads. */
 #define TSR_FOR_EACH_CACHE_TYPE(X) \
     X(TSR_TYPE_F32) X(TSR_TYPE_F16) X(TSR_TYPE_BF16) X(TSR_TYPE_Q8_0) X(TSR_TYPE_Q4_0)
 
@@ -97,7 +97,8 @@ TSR_DEVICE void tsr_octet_q8_0(const unsigned char *row, uint32_t index, tsr_oct
 TSR_DEVICE void tsr_octet_q4_0(const unsigned char *row, uint32_t index, tsr_octet *o)
 {
     const unsigned char *block = row + (size_t)(index / 4) * sizeof(tsr_block_q4_0);
-    const int part = (int)(index % 4); /* elements 0..7, 8..15 in low nibbles, 16..23, 24..31 in high ones */
+    const int part = (int)(index % 4); /* elements 0..7, 8..15 in low nibbles, 16..23, 24..31 in high
+                                        * nibbles */
     tsr_bytes_8 bytes = tsr_load_8(block + 2 + part % 2 * 8, false);
     o->scale = tsr_load_half(block);
     TSR_UNROLL
@@ -169,7 +170,7 @@ TSR_DEVICE void tsr_octet_q6_k(const unsigned char *row, uint32_t index, tsr_oct
 /* -- any type -- */
 
 /* Elements [at, at + left) of a row, left in 0..8; zeros after them. at is a multiple of 8 and left 0 or 8
- * for quantized types. `wide`: the octet lies as tsr_wide_rows() asks. */
+ * for quantized types. `wide`: the octet is aligned for wide loads (tsr_wide_rows()). */
 template <tsr_type TYPE>
 TSR_DEVICE void tsr_octet_load(const unsigned char *row, int64_t at, int left, bool wide, tsr_octet *o)
 {
@@ -204,7 +205,7 @@ TSR_DEVICE void tsr_octet_load(const unsigned char *row, int64_t at, int left, b
         tsr_octet_rare<TYPE>(row, index, o);
 }
 
-/* The octet's element i as tsr_type_to_f32() has it. */
+/* The octet's element i, equal to tsr_type_to_f32(). */
 TSR_DEVICE float tsr_octet_value(const tsr_octet &o, int i)
 {
     return o.scale * o.q[i] - o.minimum;

@@ -1,5 +1,5 @@
-/* Octets (quant.cuh) of the quantized types that are met less often: Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4,
- * Q2_K, Q3_K. Their bytes are loaded two at a time, MXFP4's one by one: its blocks have 17. */
+/* Octets (quant.cuh) of the rare quantized types: Q4_1, Q5_0, Q5_1, IQ4_NL, IQ4_XS, MXFP4, Q2_K, Q3_K. Their
+ * bytes are loaded two at a time, MXFP4's one by one: its blocks have 17. */
 #ifndef TSR_CUDA_KERNELS_MUL_MAT_QUANT_RARE_CUH
 #define TSR_CUDA_KERNELS_MUL_MAT_QUANT_RARE_CUH
 
@@ -17,7 +17,8 @@ TSR_DEVICE tsr_bytes_8 tsr_load_8_bytes(const unsigned char *from)
     return bytes;
 }
 
-/* Part 0..3 of 32 nibbles, 0..15 in low ones and 16..31 in high ones, where `bytes` are those of the part. */
+/* Part 0..3 of 32 nibbles, 0..15 in low and 16..31 in high nibbles. `bytes`: the bytes of the part, replaced
+ * by its nibbles. */
 TSR_DEVICE void tsr_pick_nibbles(tsr_bytes_8 *bytes, int part)
 {
     TSR_UNROLL
@@ -25,14 +26,14 @@ TSR_DEVICE void tsr_pick_nibbles(tsr_bytes_8 *bytes, int part)
         bytes->word[i] = bytes->word[i] >> (part / 2 * 4) & 0x0f0f0f0fu;
 }
 
-/* Bit i of the byte becomes bit 4 of byte i; the product puts copies of four bits seven apart. */
+/* Bit i of the byte becomes bit 4 of byte i; the product makes copies of four bits, seven apart. */
 TSR_DEVICE void tsr_add_fifth_bits(tsr_bytes_8 *bytes, uint32_t high)
 {
     bytes->word[0] |= ((high & 15) * 0x204081u & 0x01010101u) << 4;
     bytes->word[1] |= ((high >> 4) * 0x204081u & 0x01010101u) << 4;
 }
 
-/* The values of sixteen signed bytes, four to a word, at eight nibbles. */
+/* Eight nibbles looked up in a table of sixteen signed bytes, four to a word. */
 TSR_DEVICE void tsr_look_up(const tsr_bytes_8 &nibbles, uint32_t t0, uint32_t t1, uint32_t t2, uint32_t t3,
                             float *q)
 {
@@ -60,7 +61,7 @@ TSR_DEVICE float tsr_mx_scale(uint32_t e)
     return tsr_bits_to_f32(e == 255 ? 0x7fc00000u : e < 2 ? 0x00200000u << e : (e - 1) << 23);
 }
 
-/* Types of blocks of 32: their bytes, and where nibbles and fifth bits are in a block. */
+/* Types with blocks of 32: the bytes, and the offsets of nibbles and fifth bits in a block. */
 template <tsr_type TYPE> struct tsr_rare_block {
     static constexpr int bytes = TYPE == TSR_TYPE_Q4_1     ? sizeof(tsr_block_q4_1)
                                  : TYPE == TSR_TYPE_Q5_0   ? sizeof(tsr_block_q5_0)
@@ -104,7 +105,7 @@ TSR_DEVICE void tsr_octet_iq4_xs(const unsigned char *row, uint32_t index, tsr_o
     tsr_look_up_iq4(bytes, o->q);
 }
 
-/* The two low bits of Q2_K and Q3_K: eight elements from element `e` on, whose bytes begin at q. */
+/* The two low bits of Q2_K and Q3_K: eight elements from element `e` on; the bytes begin at q. */
 TSR_DEVICE tsr_bytes_8 tsr_load_two_bits(const unsigned char *q, int e)
 {
     tsr_bytes_8 bytes = tsr_load_8(q + 32 * (e / 128) + e % 32, false);
@@ -139,7 +140,7 @@ TSR_DEVICE void tsr_octet_q3_k(const unsigned char *row, uint32_t index, tsr_oct
     tsr_unpack(bytes.word, 4.0f, o->q);
 }
 
-/* Octet number `index` of the row; o->minimum is 0 before. */
+/* Load octet number `index` of the row; o->minimum is 0 before. */
 template <tsr_type TYPE>
 TSR_DEVICE void tsr_octet_rare(const unsigned char *row, uint32_t index, tsr_octet *o)
 {

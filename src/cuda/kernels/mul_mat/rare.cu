@@ -1,4 +1,4 @@
-/* mul_mat with the quantized types that have no kernels on tensor cores; see mul_mat_octets.cuh. */
+/* mul_mat with the quantized types that have no kernels on tensor cores; see octets.cuh. */
 #include "cuda/api/check.h"
 #include "cuda/kernels/mul_mat/octets.cuh"
 
