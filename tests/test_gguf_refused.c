@@ -209,10 +209,10 @@ static void duplicates_are_refused(void **state)
     (void)state;
     gguf_writer *writer = two_tensors();
     gguf_writer_u32(writer, "answer", 43);
-    expect_writer_refused(writer, TSR_ERR_FORMAT, "key \"answer\" at byte", "earlier key");
+    expect_writer_refused(writer, TSR_ERR_FORMAT, "key \"answer\" at byte", "previous key");
     writer = two_tensors();
     gguf_writer_tensor_zero(writer, "first", TSR_TYPE_F32, 1, (int64_t[]){1});
-    expect_writer_refused(writer, TSR_ERR_FORMAT, "tensor \"first\" at byte", "earlier tensor");
+    expect_writer_refused(writer, TSR_ERR_FORMAT, "tensor \"first\" at byte", "previous tensor");
 }
 
 static void wrong_shapes_are_refused(void **state)
@@ -224,7 +224,7 @@ static void wrong_shapes_are_refused(void **state)
     expect_patch_refused(AT_NE0, 0, 8, bad, "dimension 0 is 0");
     expect_patch_refused(AT_NE1, 0, 8, bad, "dimension 1 is 0");
     expect_patch_refused(AT_NE1, UINT64_MAX, 8, bad, "dimension 1 is 18446744073709551615");
-    expect_patch_refused(AT_NE0, 48, 8, bad, "48 elements, no multiple of Q8_0's block of 32");
+    expect_patch_refused(AT_NE0, 48, 8, bad, "48 elements, not a multiple of Q8_0's block of 32");
     expect_patch_refused(AT_NE1, (uint64_t)1 << 58, 8, bad, "too large"); /* elements overflow */
     expect_patch_refused(AT_NE0, INT64_MAX - 31, 8, bad, "too large");    /* bytes of a row overflow */
     expect_patch_refused(AT_NE1, (uint64_t)1 << 50, 8, bad, "past the file's end");
@@ -244,7 +244,7 @@ static void wrong_places_are_refused(void **state)
 {
     (void)state;
     const tsr_status bad = TSR_ERR_FORMAT;
-    expect_patch_refused(AT_OFFSET, 16, 8, bad, "no multiple of the file's alignment 32");
+    expect_patch_refused(AT_OFFSET, 16, 8, bad, "not a multiple of the file's alignment 32");
     expect_patch_refused(AT_OFFSET, 0, 8, bad, "overlaps");
     expect_patch_refused(AT_OFFSET, 736, 8, bad, "overlaps"); /* the last 32 bytes of "first" */
     expect_patch_refused(AT_OFFSET, 800, 8, bad, "past the file's end");

@@ -150,7 +150,7 @@ static void tensors_of_two_files_must_differ_and_be_complete(void **state)
     fputc(8, file);
     fclose(file);
     assert_int_equal(tsr_gguf_open(path, NULL, &gguf), TSR_ERR_FORMAT);
-    assert_non_null(strstr(tsr_last_error(), "promises 8 tensors, the files hold 7"));
+    assert_non_null(strstr(tsr_last_error(), "is 8, but the files contain 7 tensors"));
     assert_null(gguf);
     remove_parts(prefix, 2);
 }

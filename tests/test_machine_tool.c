@@ -32,7 +32,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"topo --machine 't4' --nccl-xml /nowhere/x.xml", 1, "cannot write '/nowhere/x.xml'"},
         {"plan -m " MODEL " --machine '2x t4' --devices cuda:7", 1, "cuda:7"},
         {"plan -m " MODEL " --machine '2x'", 2, "column 3: the end"},
-        {"topo --machine-file LICENSE", 1, "is not XML, nor what"},
+        {"topo --machine-file LICENSE", 1, "is neither XML nor output"},
     };
     program_check_cases(cases, sizeof cases / sizeof *cases);
 }

@@ -1,5 +1,5 @@
-/* Opens a GGUF model of one or several files and joins its parts: keys come from the first file, tensors from
- * all of them, both behind a name index. */
+/* Opens a GGUF model of one or several files and joins its parts: keys come from the first file, tensors
+ * from all of them, both with a name index. */
 #include "gguf/gguf.h"
 
 #include <limits.h>
@@ -16,7 +16,7 @@ static void part_suffix(char text[SUFFIX_BYTES + 1], uint16_t file, uint16_t n_f
     snprintf(text, SUFFIX_BYTES + 1, "-%05d-of-%05d.gguf", file + 1, n_files);
 }
 
-/* What the split.* keys of one file say; n_files is 1 without them. Tensor count: of all files, or -1. */
+/* Read the split.* keys of one file; n_files is 1 without them. Tensor count: of all files, or -1. */
 static tsr_status read_split_keys(const struct tsr_gguf_part *part, int *file_out, int *n_files_out,
                                   int64_t *n_tensors_out)
 {
@@ -38,7 +38,7 @@ static tsr_status read_split_keys(const struct tsr_gguf_part *part, int *file_ou
         return status;
     if (n_files > MAX_FILES || file >= n_files)
         return tsr_gguf_fail(TSR_ERR_FORMAT, part->path, "key", "split.no", strlen("split.no"), at,
-                             "file %llu (counted from 0) of %llu; up to %d files are possible",
+                             "file %llu (counted from 0) of %llu; up to %d files are supported",
                              (unsigned long long)file, (unsigned long long)n_files, MAX_FILES);
     status = tsr_gguf_part_u64(part, "split.tensors.count", &n_tensors, NULL);
     if (status != TSR_OK && status != TSR_ERR_NOT_FOUND)
@@ -49,7 +49,7 @@ static tsr_status read_split_keys(const struct tsr_gguf_part *part, int *file_ou
     return TSR_OK;
 }
 
-/* Open files 1..n-1 beside the first, whose name tells theirs. */
+/* Open files 1..n-1, whose names are derived from the first one's. */
 static tsr_status open_sisters(tsr_gguf *gguf, int n_files, bool header_only)
 {
     const char *first = gguf->parts[0].path;
@@ -63,8 +63,8 @@ static tsr_status open_sisters(tsr_gguf *gguf, int n_files, bool header_only)
     if (first_bytes < SUFFIX_BYTES || strcmp(first + first_bytes - SUFFIX_BYTES, suffix) != 0)
         return tsr_fail(
             TSR_ERR_FORMAT,
-            "%s: it is the first of %d files, so its name must end in \"%s\" for the others to be found",
-            first, n_files, suffix);
+            "%s: the name of the first of %d files must end in \"%s\" so that the others are found", first,
+            n_files, suffix);
     path = tsr_mem_strdup(first);
     parts = tsr_mem_realloc(gguf->parts, (size_t)n_files, sizeof *parts);
     if (parts)
@@ -81,8 +81,7 @@ static tsr_status open_sisters(tsr_gguf *gguf, int n_files, bool header_only)
         gguf->n_parts = i + 1;
         TSR_TRY(read_split_keys(&gguf->parts[i], &file, &n, &n_tensors));
         if (file != i || n != n_files) {
-            status = tsr_fail(TSR_ERR_FORMAT,
-                              "%s: it says that it is file %d of %d, not %d of %d as its name does", path,
+            status = tsr_fail(TSR_ERR_FORMAT, "%s: its keys name file %d of %d, its name %d of %d", path,
                               file + 1, n, i + 1, n_files);
             goto out;
         }
@@ -100,7 +99,7 @@ static tsr_status join_tensors(tsr_gguf *gguf, int64_t expected)
         n += gguf->parts[i].n_records;
     if (expected >= 0 && (uint64_t)expected != n)
         return tsr_fail(TSR_ERR_FORMAT,
-                        "%s: key \"split.tensors.count\" promises %lld tensors, the files hold %zu",
+                        "%s: key \"split.tensors.count\" is %lld, but the files contain %zu tensors",
                         gguf->parts[0].path, (long long)expected, n);
     tsr_status status = tsr_mem_array(n, sizeof *gguf->tensors, "a model's tensor list", &gguf->tensors);
     if (status != TSR_OK)
@@ -112,7 +111,7 @@ static tsr_status join_tensors(tsr_gguf *gguf, int64_t expected)
     return TSR_OK;
 }
 
-/* Where a joined tensor was described, for an error message. */
+/* The byte at which a joined tensor's description starts, for an error message. */
 static size_t described_at(const tsr_gguf *gguf, size_t tensor)
 {
     int file = 0;
@@ -130,7 +129,7 @@ static tsr_status index_tensors(tsr_gguf *gguf)
         const tsr_gguf_tensor *tensor = &gguf->tensors[duplicate];
         return tsr_gguf_fail(status, gguf->parts[tensor->file].path, "tensor", tensor->name,
                              strlen(tensor->name), described_at(gguf, duplicate),
-                             "there is an earlier tensor of that name");
+                             "a previous tensor has the same name");
     }
     return status;
 }
@@ -145,7 +144,7 @@ tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config, tsr_gg
     if (!path || !gguf_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_gguf_open: path and gguf_out must not be NULL");
     if (config && config->size < sizeof *config)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_gguf_open: start the config with TSR_GGUF_CONFIG_INIT");
+        return tsr_fail(TSR_ERR_INVALID, "tsr_gguf_open: initialise the config with TSR_GGUF_CONFIG_INIT");
     bool header_only = config && config->header_only;
 
     TSR_TRY(tsr_mem_array(1, sizeof *gguf, "a model file", &gguf));
@@ -157,7 +156,7 @@ tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config, tsr_gg
         char suffix[SUFFIX_BYTES + 1];
         part_suffix(suffix, 0, (uint16_t)n_files);
         status =
-            tsr_fail(TSR_ERR_INVALID, "%s: this is file %d of %d of a model; name its first file (...%s)",
+            tsr_fail(TSR_ERR_INVALID, "%s: this is file %d of %d of a model; open the first file (...%s)",
                      path, file + 1, n_files, suffix);
         goto out;
     }
@@ -166,7 +165,7 @@ tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config, tsr_gg
     TSR_TRY(join_tensors(gguf, n_tensors));
     TSR_TRY(index_tensors(gguf));
     *gguf_out = gguf;
-    gguf = NULL; /* now the caller's */
+    gguf = NULL; /* owned by the caller now */
 out:
     tsr_gguf_close(gguf);
     return status;

@@ -1,4 +1,4 @@
-/* Inside: an open GGUF model. */
+/* Internal: an open GGUF model. */
 #ifndef TSR_GGUF_GGUF_H
 #define TSR_GGUF_GGUF_H
 

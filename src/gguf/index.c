@@ -12,7 +12,8 @@ static const char *name_of(const struct tsr_gguf_index *index, uint32_t slot)
     return name;
 }
 
-/* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/), folded so that low bits see all of it. */
+/* FNV-1a, 64 bits (http://www.isthe.com/chongo/tech/comp/fnv/), folded so that all of it affects the low
+ * bits. */
 static uint64_t hash(const char *name)
 {
     uint64_t value = 0xcbf29ce484222325u;
@@ -21,7 +22,7 @@ static uint64_t hash(const char *name)
     return value ^ value >> 32;
 }
 
-/* The slot that holds `name`, or the empty one where it would go. */
+/* The slot that holds `name`, or the empty slot for it. */
 static uint32_t *slot_for(const struct tsr_gguf_index *index, const char *name)
 {
     size_t at = (size_t)hash(name) & index->mask;

@@ -13,12 +13,12 @@ struct tsr_gguf_index {
     const void *entries;
     size_t stride;
     uint32_t *slots; /* hash table: 1 + position in entries, 0 = empty */
-    size_t mask;     /* slots less one, a power of two less one */
+    size_t mask;     /* slots - 1, where slots is a power of two */
 };
 
-/* Fill an index over n entries. On TSR_ERR_FORMAT two entries have one name, *duplicate_out is the position
- * of the later one, and the message is left to the caller. TSR_ERR_MEMORY. Nothing to release after a
- * failure. */
+/* Fill an index over n entries. On TSR_ERR_FORMAT two entries have the same name, *duplicate_out is the
+ * position of the second one, and the caller writes the message. TSR_ERR_MEMORY. After a failure nothing
+ * has to be released. */
 tsr_status tsr_gguf_index_create(const void *entries, size_t stride, size_t n,
                                  struct tsr_gguf_index *index_out, size_t *duplicate_out);
 

@@ -1,5 +1,5 @@
-/* Places the tensors of one file: where the data section starts, and whether every tensor lies in it aligned,
- * whole and apart from the others. Only descriptions are read here; the data's pages stay untouched. */
+/* Places the tensors of one file: finds the start of the data section, and checks that every tensor is
+ * inside it, aligned and without overlap. Only descriptions are read; the data's pages stay untouched. */
 #include "gguf/part.h"
 
 #include <stdlib.h>
@@ -8,8 +8,8 @@
 #include "core/mem.h"
 
 enum {
-    DEFAULT_ALIGNMENT = 32, /* the format's, for a file without general.alignment */
-    MIN_ALIGNMENT = 8,      /* the format's; also what reading numbers in place needs */
+    DEFAULT_ALIGNMENT = 32, /* of the format, for a file without general.alignment */
+    MIN_ALIGNMENT = 8,      /* of the format; also required for reading numbers in place */
     MAX_ALIGNMENT = 1 << 20
 };
 
@@ -22,7 +22,7 @@ static tsr_status find_data_section(struct tsr_gguf_part *part)
         return status;
     if (alignment < MIN_ALIGNMENT || alignment > MAX_ALIGNMENT || (alignment & (alignment - 1)) != 0)
         return tsr_gguf_fail(TSR_ERR_FORMAT, part->path, "key", "general.alignment",
-                             strlen("general.alignment"), key_at, "%llu is no power of two from %d to %d",
+                             strlen("general.alignment"), key_at, "%llu is not a power of two from %d to %d",
                              (unsigned long long)alignment, MIN_ALIGNMENT, MAX_ALIGNMENT);
     part->alignment = (size_t)alignment;
     part->data_start = tsr_align_up(part->data_start, part->alignment);
@@ -37,14 +37,14 @@ static tsr_status place_tensor(const struct tsr_gguf_part *part, struct tsr_gguf
 
     if (record->data_at % part->alignment != 0)
         return tsr_gguf_fail(TSR_ERR_FORMAT, part->path, "tensor", tensor->name, strlen(tensor->name),
-                             record->at, "its data offset %llu is no multiple of the file's alignment %zu",
+                             record->at, "its data offset %llu is not a multiple of the file's alignment %zu",
                              (unsigned long long)record->data_at, part->alignment);
     bool overflow = __builtin_add_overflow(record->data_at, (uint64_t)part->data_start, &tensor->offset);
     overflow |= __builtin_add_overflow(tensor->offset, (uint64_t)tensor->bytes, &end);
     if (overflow || (end > part->bytes && !header_only))
         return tsr_gguf_fail(
             TSR_ERR_FORMAT, part->path, "tensor", tensor->name, strlen(tensor->name), record->at,
-            "its %zu bytes at offset %llu of the data (which starts at byte %zu) go past the "
+            "its %zu bytes at offset %llu of the data (which starts at byte %zu) extend past the "
             "file's end at byte %zu; the file is truncated or damaged",
             tensor->bytes, (unsigned long long)record->data_at, part->data_start, part->bytes);
     tensor->data = end <= part->bytes ? part->map + tensor->offset : NULL;

@@ -1,8 +1,8 @@
 /* Reads header, keys and tensor descriptions of one mapped GGUF file.
  *
- * Every read goes through a cursor that knows the end of the file and what it is reading, so a file that ends
- * too early gives an error that names the key or tensor. No count from the file is trusted with memory:
- * arrays grow with what has really been read, and stay within a constant factor of the file's own size. */
+ * Every read goes through a cursor with the end of the file and the name of the key or tensor being read,
+ * so the error for a truncated file contains the name. Counts in the file do not size allocations: arrays
+ * grow with the entries actually read, and stay within a constant factor of the file's size. */
 #include "gguf/part.h"
 
 #include <string.h>
@@ -18,12 +18,12 @@ enum {
     FIRST_CAPACITY = 64 /* entries of a growing array */
 };
 
-/* Where we read, and what: `subject` and `name` go into error messages. */
+/* Position of parsing; `subject` and `name` are used in error messages. */
 struct cursor {
     struct tsr_gguf_part *part;
     size_t at;
     const char *subject; /* "key", "tensor", or "header" before the first of them */
-    const char *name;    /* NULL until it has been read */
+    const char *name;    /* NULL until the name has been read */
     size_t name_bytes;
     size_t subject_at;
     size_t names_bytes, names_capacity; /* of part->names */
@@ -46,14 +46,14 @@ static size_t bytes_left(const struct cursor *cursor)
     return cursor->part->bytes - cursor->at;
 }
 
-/* Step over n elements of `size` bytes; where they start. */
+/* Skip n elements of `size` bytes; returns their start. */
 static tsr_status take(struct cursor *cursor, uint64_t n, size_t size, const char *what,
                        const uint8_t **data_out)
 {
     if (n > bytes_left(cursor) / size)
         return CURSOR_FAIL(
             cursor, TSR_ERR_FORMAT,
-            "%s (%llu x %zu bytes from byte %zu on) goes past the file's end at byte %zu; the file is "
+            "%s (%llu x %zu bytes from byte %zu on) extends past the file's end at byte %zu; the file is "
             "truncated or damaged",
             what, (unsigned long long)n, size, cursor->at, cursor->part->bytes);
     *data_out = cursor->part->map + cursor->at;
@@ -108,8 +108,8 @@ static tsr_status grow(void *array_pointer, size_t *capacity, size_t n, size_t m
     return TSR_OK;
 }
 
-/* Read the name of a key or tensor and keep a NUL-terminated copy; where that is in part->names, since the
- * block may still move. */
+/* Read the name of a key or tensor and keep a NUL-terminated copy; returned as an offset in part->names,
+ * since the block may still move. */
 static tsr_status take_name(struct cursor *cursor, size_t *name_at_out)
 {
     tsr_gguf_string name = {0};
@@ -119,9 +119,8 @@ static tsr_status take_name(struct cursor *cursor, size_t *name_at_out)
     cursor->name = name.data;
     cursor->name_bytes = name.bytes;
     if (name.bytes == 0 || name.bytes > MAX_NAME_BYTES || memchr(name.data, '\0', name.bytes))
-        return CURSOR_FAIL(cursor, TSR_ERR_FORMAT,
-                           "a name is 1 to %d bytes without a zero byte, this has %zu", MAX_NAME_BYTES,
-                           name.bytes);
+        return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "a name has 1 to %d bytes without a zero byte, not %zu",
+                           MAX_NAME_BYTES, name.bytes);
     status = grow(&cursor->part->names, &cursor->names_capacity, cursor->names_bytes, name.bytes + 1, 1);
     if (status != TSR_OK)
         return status;
@@ -142,7 +141,7 @@ static tsr_status parse_header(struct cursor *cursor, uint64_t *n_tensors_out, u
         return CURSOR_FAIL(cursor, TSR_ERR_UNSUPPORTED,
                            "a big-endian GGUF file; convert it to little-endian");
     if (memcmp(magic, "GGUF", 4) != 0)
-        return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "not a GGUF file (it starts %02x %02x %02x %02x)",
+        return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "not a GGUF file (it starts with %02x %02x %02x %02x)",
                            magic[0], magic[1], magic[2], magic[3]);
     status = take_u32(cursor, "the version", &cursor->part->version);
     if (status != TSR_OK)
@@ -153,7 +152,7 @@ static tsr_status parse_header(struct cursor *cursor, uint64_t *n_tensors_out, u
                            "a big-endian GGUF file; convert it to little-endian");
     if (version < 2 || version > 3)
         return CURSOR_FAIL(cursor, TSR_ERR_UNSUPPORTED,
-                           "GGUF version %u; versions 2 and 3 are supported, convert the file", version);
+                           "GGUF version %u; versions 2 and 3 are supported; convert the file", version);
     status = take_u64(cursor, "the tensor count", n_tensors_out);
     if (status == TSR_OK)
         status = take_u64(cursor, "the key count", n_keys_out);
@@ -162,26 +161,26 @@ static tsr_status parse_header(struct cursor *cursor, uint64_t *n_tensors_out, u
     size_t left = bytes_left(cursor);
     if (*n_keys_out > left / MIN_KEY_BYTES || *n_tensors_out > left / MIN_TENSOR_BYTES)
         return CURSOR_FAIL(cursor, TSR_ERR_FORMAT,
-                           "the header promises %llu keys and %llu tensors, but only %zu bytes follow",
+                           "the header claims %llu keys and %llu tensors, but only %zu bytes follow",
                            (unsigned long long)*n_keys_out, (unsigned long long)*n_tensors_out, left);
     return TSR_OK;
 }
 
-/* Walk over n strings, remembering where each starts. A vocabulary has some 100 000, and this loop is most of
- * the time that opening a model takes; hence no take_string() here. */
+/* Skip n strings, recording the start of each. A vocabulary has some 100 000 strings, and this loop takes
+ * most of the time of opening a model, so take_string() is not used. */
 static tsr_status parse_string_array(struct cursor *cursor, uint64_t n, struct tsr_gguf_key *key)
 {
     const uint8_t *first = cursor->part->map + cursor->at;
     size_t left = bytes_left(cursor), at = 0;
     if (n > left / sizeof(uint64_t))
-        return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "%llu strings cannot fit into the %zu bytes that follow",
+        return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "%llu strings do not fit into the %zu bytes that follow",
                            (unsigned long long)n, left);
     tsr_status status =
         tsr_mem_array((size_t)n, sizeof *key->string_at, "a model's string index", &key->string_at);
     if (status != TSR_OK)
         return status;
     for (size_t i = 0; i < n; i++) {
-        uint64_t bytes = UINT64_MAX; /* stays so if not even the length is in the file */
+        uint64_t bytes = UINT64_MAX; /* kept if the file ends before the length */
         key->string_at[i] = at;
         if (left - at >= sizeof bytes) {
             memcpy(&bytes, first + at, sizeof bytes);
@@ -190,7 +189,7 @@ static tsr_status parse_string_array(struct cursor *cursor, uint64_t n, struct t
         if (bytes > left - at)
             return CURSOR_FAIL(
                 cursor, TSR_ERR_FORMAT,
-                "string %zu from byte %zu on goes past the file's end at byte %zu; the file is "
+                "string %zu from byte %zu on extends past the file's end at byte %zu; the file is "
                 "truncated or damaged",
                 i, cursor->at + key->string_at[i], cursor->part->bytes);
         at += (size_t)bytes;
@@ -229,12 +228,12 @@ static tsr_status parse_value(struct cursor *cursor, struct tsr_gguf_key *key)
     if (size > 0)
         TSR_TRY(take(cursor, n, size, "the value", &key->data));
     else if (key->type != TSR_GGUF_STRING)
-        return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "there is no value type %u", key->type);
+        return CURSOR_FAIL(cursor, TSR_ERR_FORMAT, "unknown value type %u", key->type);
     else if (key->is_array)
         TSR_TRY(parse_string_array(cursor, n, key));
     else
         TSR_TRY(take_string(cursor, "the value", &string));
-    key->n = (int64_t)n; /* no larger than the file */
+    key->n = (int64_t)n; /* cannot overflow: n is at most the file's size */
     if (key->type == TSR_GGUF_BOOL)
         TSR_TRY(check_bools(cursor, key->data, key->n));
 out:
@@ -259,7 +258,7 @@ out:
     return status;
 }
 
-/* Extents and size of a tensor, once n_dims, ne and type have been read. */
+/* Extents and size of a tensor, after n_dims, ne and type have been read. */
 static tsr_status check_shape(struct cursor *cursor, tsr_gguf_tensor *tensor)
 {
     int64_t rows = 1;
@@ -273,7 +272,7 @@ static tsr_status check_shape(struct cursor *cursor, tsr_gguf_tensor *tensor)
     int64_t block = tsr_type_block_elems(tensor->type), elems;
     if (tensor->ne[0] % block != 0)
         return CURSOR_FAIL(cursor, TSR_ERR_FORMAT,
-                           "its rows have %lld elements, no multiple of %s's block of %lld",
+                           "its rows have %lld elements, not a multiple of %s's block of %lld",
                            (long long)tensor->ne[0], tsr_type_name(tensor->type), (long long)block);
     size_t row_bytes = tsr_type_row_bytes(tensor->type, tensor->ne[0]);
     if (row_bytes == 0 || (uint64_t)rows > SIZE_MAX || __builtin_mul_overflow(tensor->ne[0], rows, &elems) ||
@@ -298,7 +297,8 @@ static tsr_status parse_tensor(struct cursor *cursor, struct tsr_gguf_record *re
         uint64_t extent = 1;
         if (d < tensor->n_dims)
             TSR_TRY(take_u64(cursor, "a dimension", &extent));
-        tensor->ne[d] = (int64_t)extent; /* too large ones turn negative; check_shape refuses those */
+        tensor->ne[d] = (int64_t)extent; /* values above 2^63 - 1 become negative and are refused by
+                                          * check_shape */
     }
     TSR_TRY(take_u32(cursor, "the type", &type));
     TSR_TRY(take_u64(cursor, "the offset", &record->data_at));
@@ -338,7 +338,7 @@ static tsr_status index_keys(struct tsr_gguf_part *part)
     if (status == TSR_ERR_FORMAT) {
         const struct tsr_gguf_key *key = &part->keys[duplicate];
         return tsr_gguf_fail(status, part->path, "key", key->name, strlen(key->name), key->at,
-                             "there is an earlier key of that name");
+                             "a previous key has the same name");
     }
     return status;
 }

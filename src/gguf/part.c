@@ -1,4 +1,4 @@
-/* Opens one file of a model: maps it, has it parsed and placed, and words its errors. */
+/* Opens one file of a model: maps it, parses it, places its tensors, and formats its errors. */
 #include "gguf/part.h"
 
 #include <errno.h>
@@ -25,7 +25,7 @@ tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subjec
     vsnprintf(sentence, sizeof sentence, format, args);
     va_end(args);
 
-    /* The end of a long path says more than its beginning. */
+    /* The end of a long path is more informative than its beginning. */
     size_t path_bytes = strlen(path);
     const char *dots = path_bytes > SHOWN_PATH_BYTES ? "..." : "";
     path += path_bytes > SHOWN_PATH_BYTES ? path_bytes - SHOWN_PATH_BYTES : 0;
@@ -40,7 +40,7 @@ tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subjec
                     n < name_bytes ? "..." : "", at, sentence);
 }
 
-/* Map the whole file read-only. Pages come in when they are touched; the descriptor is not needed after. */
+/* Map the whole file read-only. Pages are loaded on access; the descriptor is not needed afterwards. */
 static tsr_status map_file(struct tsr_gguf_part *part)
 {
     tsr_status status = TSR_OK;
@@ -72,8 +72,8 @@ static tsr_status map_file(struct tsr_gguf_part *part)
         goto out;
     }
 #ifdef MADV_HUGEPAGE
-    /* Linux then reads the file into huge pages where its file system has them, so weights take fewer entries
-     * of the TLB; advice, no more. */
+    /* Linux then uses huge pages where the file system supports them, so weights need fewer TLB entries; a
+     * hint only. */
     (void)madvise(map, (size_t)info.st_size, MADV_HUGEPAGE);
 #endif
     part->map = map;
@@ -97,7 +97,7 @@ tsr_status tsr_gguf_part_open(const char *path, int file, bool header_only, stru
     for (size_t i = 0; i < part.n_records; i++)
         part.records[i].tensor.file = file;
     *part_out = part;
-    memset(&part, 0, sizeof part); /* now the caller's */
+    memset(&part, 0, sizeof part); /* owned by the caller now */
 out:
     tsr_gguf_part_close(&part);
     return status;

@@ -15,21 +15,21 @@
 #include "gguf/index.h"
 
 struct tsr_gguf_key {
-    const char *name; /* first: tsr_gguf_index reads it */
+    const char *name; /* first member, as tsr_gguf_index requires */
     bool is_array;
-    uint32_t type;       /* a tsr_gguf_value_type; of the elements in case of an array */
+    uint32_t type;       /* a tsr_gguf_value_type; for arrays, that of the elements */
     int64_t n;           /* elements; 1 for a scalar */
     const uint8_t *data; /* the first element, in the map; a string starts with its length */
-    size_t *string_at;   /* array of strings: where each starts, from `data`; else NULL */
+    size_t *string_at;   /* array of strings: offsets of the strings from `data`; otherwise NULL */
     size_t at;           /* byte of the file where the key starts */
-    size_t name_at;      /* where its name is in the part's `names` */
+    size_t name_at;      /* offset of its name in the part's `names` */
 };
 
 struct tsr_gguf_record {
-    tsr_gguf_tensor tensor; /* first, and the name first in it: tsr_gguf_index reads it */
+    tsr_gguf_tensor tensor; /* first member, with the name first in it, as tsr_gguf_index requires */
     uint64_t data_at;       /* offset in the data section */
     size_t at;              /* byte of the file where the description starts */
-    size_t name_at;         /* where its name is in the part's `names` */
+    size_t name_at;         /* offset of its name in the part's `names` */
 };
 
 struct tsr_gguf_part {
@@ -47,17 +47,18 @@ struct tsr_gguf_part {
     size_t data_start; /* byte of the file where the data section starts */
 };
 
-/* Map and parse a file. `file` numbers it within its model. On failure nothing is left to release. */
+/* Map and parse a file. `file` is its number within the model. After a failure nothing has to be released. */
 tsr_status tsr_gguf_part_open(const char *path, int file, bool header_only, struct tsr_gguf_part *part_out);
 
 /* A part of all zeros is fine. */
 void tsr_gguf_part_close(struct tsr_gguf_part *part);
 
-/* Read header, keys and tensor descriptions of the mapped file into the part (gguf_parse.c). What it
- * allocates is in the part, also after a failure. */
+/* Read header, keys and tensor descriptions of the mapped file into the part (parse.c). The part owns the
+ * allocations, also after a failure. */
 tsr_status tsr_gguf_part_parse(struct tsr_gguf_part *part);
 
-/* Give every record its data, and check that it lies inside the file, aligned and alone (gguf_layout.c). */
+/* Set the data of every record, and check that it is inside the file, aligned and without overlap
+ * (layout.c). */
 tsr_status tsr_gguf_part_place(struct tsr_gguf_part *part, bool header_only);
 
 /* The integer value of a key; *at_out, unless NULL, is the byte where the key starts. TSR_ERR_NOT_FOUND
@@ -66,8 +67,8 @@ tsr_status tsr_gguf_part_u64(const struct tsr_gguf_part *part, const char *name,
                              size_t *at_out);
 
 /* Store `file: subject "name" at byte n: sentence` and return `status`. `subject` is "header", "key" or
- * "tensor"; the name, of name_bytes bytes, is shortened and cleaned of control characters; NULL if it is not
- * known yet. */
+ * "tensor"; the name has name_bytes bytes and is printed shortened and without control characters; NULL if
+ * unknown. */
 tsr_status tsr_gguf_fail(tsr_status status, const char *path, const char *subject, const char *name,
                          size_t name_bytes, size_t at, const char *format, ...) TSR_PRINTF(7, 8);
 

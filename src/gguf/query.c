@@ -1,4 +1,4 @@
-/* Reading an open GGUF model: plain accessors and typed values. Nothing here changes the model. */
+/* Reading an open GGUF model: accessors and typed values. The model is not changed. */
 #include "gguf/gguf.h"
 
 #include <inttypes.h>
@@ -23,7 +23,7 @@ int tsr_gguf_n_files(const tsr_gguf *gguf)
 
 size_t tsr_gguf_file_bytes(const tsr_gguf *gguf)
 {
-    size_t bytes = 0; /* they are all mapped at once, so the sum fits */
+    size_t bytes = 0; /* cannot overflow: all files are mapped at the same time */
     for (int i = 0; i < gguf->n_parts; i++)
         bytes += gguf->parts[i].bytes;
     return bytes;
@@ -59,7 +59,7 @@ bool tsr_gguf_has_key(const tsr_gguf *gguf, const char *key)
     return key && tsr_gguf_index_find(&gguf->parts[0].key_index, key) != NULL;
 }
 
-/* The key, where it exists and is a scalar or an array as asked. */
+/* The key, which must exist and be a scalar or an array as requested. */
 static tsr_status find_key(const tsr_gguf *gguf, const char *name, bool is_array, const void *out,
                            const struct tsr_gguf_key **key_out)
 {
@@ -152,15 +152,16 @@ tsr_status tsr_gguf_get_array(const tsr_gguf *gguf, const char *key, tsr_gguf_va
     return TSR_OK;
 }
 
-/* The array, with `index` inside it. */
+/* The array, in which `index` must exist. */
 static tsr_status find_element(const tsr_gguf *gguf, const char *name, int64_t index, const void *out,
                                const struct tsr_gguf_key **key_out)
 {
     tsr_status status = find_key(gguf, name, true, out, key_out);
     if (status == TSR_OK && (index < 0 || index >= (*key_out)->n))
         return tsr_fail(TSR_ERR_INVALID,
-                        "%s: key \"%s\" has %" PRId64 " elements, there is none at index %" PRId64,
-                        tsr_gguf_path(gguf), name, (*key_out)->n, index);
+                        "%s: key \"%s\" has %" PRId64 " elements; index %" PRId64 " is out of range,
+                        tsr_gguf_path(gguf),
+                        name, (*key_out)->n, index);
     return status;
 }
 

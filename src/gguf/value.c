@@ -1,5 +1,5 @@
-/* Scalar values of GGUF files. Every integer goes through one of two wide readers, so that "any integer type
- * converts where the value fits" is decided in one place. */
+/* Scalar values of GGUF files. Every integer goes through one of two wide readers, which implement the
+ * rule that any integer type converts where the value fits. */
 #include "gguf/value.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static bool read_unsigned(uint32_t type, const void *data, uint64_t *value_out)
     case TSR_GGUF_U32:
     case TSR_GGUF_U64:
         *value_out = 0;
-        memcpy(value_out, data, types[type].bytes); /* little-endian, as the file */
+        memcpy(value_out, data, types[type].bytes); /* little-endian, as in the file */
         return true;
     default:
         return false;

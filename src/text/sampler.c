@@ -1,10 +1,9 @@
 /* The sampler: see tsr/sampler.h for its steps and their order.
  *
- * Candidates are taken from a heap in the order (largest logit, lowest id) only as long as the filters want
- * more of them, so a usual setting sorts a few dozen of the vocabulary's tokens; without a filter nothing is
- * sorted. Everything is computed in double with the four basic operations in a fixed order, so results are
- * the same wherever IEEE 754 holds (the build turns contraction off).
- */
+ * Candidates are taken from a heap in the order (largest logit, lowest id) only as long as the filters
+ * want more of them, so usual settings sort a few dozen tokens; without a filter nothing is sorted.
+ * Everything is computed in double with the four basic operations in a fixed order, so results are the
+ * same on all IEEE 754 machines (the build turns contraction off). */
 #include <tsr/sampler.h>
 
 #include <float.h>
@@ -25,7 +24,7 @@ struct tsr_sampler {
     uint64_t random[4];
     candidate *candidates; /* [n_vocab] */
     double *weights;       /* [n_vocab] */
-    int32_t *recent;       /* [config.repeat_last_n] a ring */
+    int32_t *recent;       /* [config.repeat_last_n] ring buffer */
     int64_t n_accepted;
 };
 
@@ -53,7 +52,7 @@ static double exp_same_everywhere(double x)
                                                 1.0};
 
     if (x < -700.0)
-        return 0.0; /* e^-700 is 1e-304: no sum of weights with a 1 in it notices */
+        return 0.0; /* e^-700 is 1e-304: negligible in a sum of weights that contains 1 */
     int k = (int)(x * inverse_ln2 - 0.5);
     double r = (x - k * ln2_high) - k * ln2_low;
     double sum = inverse_factorials[0];
@@ -105,7 +104,7 @@ static tsr_status check_config(const tsr_sampler_config *c, int64_t n_vocab)
                         "tsr_sampler_config.size is %zu, not %zu; use TSR_SAMPLER_CONFIG_INIT", c->size,
                         sizeof *c);
     if (n_vocab < 1 || n_vocab > INT32_MAX)
-        return tsr_fail(TSR_ERR_INVALID, "n_vocab is %lld; 1 to %d are possible", (long long)n_vocab,
+        return tsr_fail(TSR_ERR_INVALID, "n_vocab is %lld; 1 to %d are supported", (long long)n_vocab,
                         INT32_MAX);
     if (!(c->temperature >= 0.0f) || isinf(c->temperature))
         return tsr_fail(TSR_ERR_INVALID, "temperature is %g; it must be 0 (greedy) or a positive number",
@@ -173,7 +172,7 @@ void tsr_sampler_accept(tsr_sampler *sampler, int32_t token)
     sampler->n_accepted++;
 }
 
-/* Step 1. Each token once, however often it occurred. */
+/* Step 1. Each token is penalised once, however often it occurred. */
 static void penalize_repeats(tsr_sampler *sampler, int64_t n_vocab)
 {
     float penalty = sampler->config.repeat_penalty;
@@ -192,7 +191,7 @@ static void penalize_repeats(tsr_sampler *sampler, int64_t n_vocab)
         if (*logit == -INFINITY)
             continue;
         float penalized = *logit > 0.0f ? *logit / penalty : *logit * penalty;
-        *logit = fminf(fmaxf(penalized, -FLT_MAX), FLT_MAX); /* an infinity would mean something else */
+        *logit = fminf(fmaxf(penalized, -FLT_MAX), FLT_MAX); /* an infinity would change the meaning */
     }
 }
 
@@ -230,8 +229,8 @@ static void pop_to_end(candidate *heap, int64_t n)
     sift_down(heap, n - 1, 0);
 }
 
-/* Steps 3 to 5: leaves the survivors at the end of candidates[n], the likeliest last, and returns how
- * many. */
+/* Steps 3 to 5: moves the remaining candidates to the end of candidates[n], the likeliest last, and
+ * returns their number. */
 static int64_t filter(tsr_sampler *sampler, int64_t n, double max)
 {
     const tsr_sampler_config *c = &sampler->config;
@@ -241,7 +240,7 @@ static int64_t filter(tsr_sampler *sampler, int64_t n, double max)
     int64_t n_popped = 0, n_kept = 0;
 
     heapify(heap, n);
-    /* The total that top-p is a share of: over the top k in their order, or over all in the heap's. */
+    /* The total for top-p: over the top k in their order, or over all in the heap's order. */
     if (n_top_k < n)
         while (n_popped < n_top_k)
             pop_to_end(heap, n - n_popped++);
@@ -263,14 +262,14 @@ static int64_t filter(tsr_sampler *sampler, int64_t n, double max)
     return n_kept;
 }
 
-/* Step 6: from first[n]. */
+/* Step 6: draw from first[n]. */
 static int32_t draw(tsr_sampler *sampler, const candidate *first, int64_t n, double max)
 {
     double temperature = (double)sampler->config.temperature, total = 0.0, below = 0.0;
 
     for (int64_t i = 0; i < n; i++)
         total += sampler->weights[i] = exp_same_everywhere((first[i].logit - max) / temperature);
-    /* target < total, even rounded, and `below` ends at total, so this stops at a weight above zero. */
+    /* target < total, even rounded, and `below` ends at total, so the loop stops at a weight above zero. */
     double target = random_unit(sampler) * total;
     int64_t i = 0;
     while (i < n - 1 && target >= (below += sampler->weights[i]))
@@ -278,17 +277,16 @@ static int32_t draw(tsr_sampler *sampler, const candidate *first, int64_t n, dou
     return first[i].id;
 }
 
-/* Fill candidates[n_vocab]; nothing of the sampler's state changes. */
+/* Fill candidates[n_vocab]; the sampler's state is unchanged. */
 static tsr_status read_logits(tsr_sampler *sampler, const float *logits, int64_t n_vocab)
 {
     bool any = false;
 
     for (int64_t i = 0; i < n_vocab; i++) {
         if (!(logits[i] < INFINITY))
-            return tsr_fail(
-                TSR_ERR_RANGE,
-                "the logit of token %lld is %g; the model's weights or its computation are broken",
-                (long long)i, (double)logits[i]);
+            return tsr_fail(TSR_ERR_RANGE,
+                            "the logit of token %lld is %g; the model's weights or its computation are wrong",
+                            (long long)i, (double)logits[i]);
         any = any || logits[i] > -INFINITY;
         sampler->candidates[i] = (candidate){logits[i], (int32_t)i};
     }
@@ -305,7 +303,7 @@ tsr_status tsr_sampler_sample(tsr_sampler *sampler, const float *logits, int64_t
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_sampler_sample: sampler, logits and token_out must not be NULL");
     if (n_vocab < 1 || n_vocab > sampler->n_vocab)
-        return tsr_fail(TSR_ERR_INVALID, "n_vocab is %lld; this sampler was made for up to %lld",
+        return tsr_fail(TSR_ERR_INVALID, "n_vocab is %lld; this sampler was created for up to %lld",
                         (long long)n_vocab, (long long)sampler->n_vocab);
     TSR_TRY(read_logits(sampler, logits, n_vocab));
     penalize_repeats(sampler, n_vocab);

@@ -1,10 +1,8 @@
-/* Writing conversations down, as text or as tokens.
+/* Formatting conversations as text or as tokens.
  *
- * Both walk the messages once with the same code, which hands stretches of text to a sink: those of the
- * template and those of messages, which are the ones that encoding must not find control tokens in. Encoding
- * works on the whole text, not stretch by stretch, since words and SentencePiece's spaces do not end where a
- * message does.
- */
+ * The same code iterates over the messages for both and passes pieces of text to a sink: pieces of the
+ * template, and pieces of messages, in which encoding must not find control tokens. Encoding works on the
+ * whole text, not on pieces, since words and SentencePiece's spaces extend across the ends of messages. */
 #include "text/chat/chat.h"
 
 #include <string.h>
@@ -13,11 +11,11 @@
 #include "core/status.h"
 #include "text/tokenizer/tokenizer.h"
 
-/* Where the text goes; what does not fit is counted only. */
+/* Destination of the text; text beyond the capacity is only counted. */
 typedef struct sink {
     char *text; /* [capacity]; NULL: only count */
     size_t capacity, bytes;
-    tsr_text_range *plain; /* [n] where messages' texts are; NULL: not wanted */
+    tsr_text_range *plain; /* [n] ranges of the messages' texts; NULL: not wanted */
     size_t n_plain;
 } sink;
 
@@ -28,7 +26,7 @@ static void put(sink *s, const char *text, size_t bytes)
     s->bytes += bytes;
 }
 
-/* One walk over a conversation. */
+/* One iteration over a conversation. */
 typedef struct walk {
     const tsr_chat *chat;
     const tsr_tokenizer *tokenizer; /* may be NULL */
@@ -55,7 +53,7 @@ static void put_template(const walk *w, const char *text)
             put(w->sink, name.data, name.bytes);
             text += 5;
         } else {
-            bytes += bytes == 0; /* a brace that means itself */
+            bytes += bytes == 0; /* a literal brace */
             put(w->sink, text, bytes);
             text += bytes;
         }
@@ -95,7 +93,7 @@ static const tsr_chat_frame *frame_of(const tsr_chat *chat, const tsr_chat_messa
                                       : &chat->assistant;
 }
 
-/* Whether a message is written inside of the next one. */
+/* Whether a message is written inside the next one. */
 static bool is_inside_next(const walk *w, size_t i)
 {
     return w->chat->system_in_user && is_role(&w->messages[i], "system");
@@ -139,10 +137,10 @@ static tsr_status check_messages(const tsr_chat *chat, const tsr_chat_message *m
                             "messages[%zu] has the role \"%.40s\"; roles are system, user, assistant", i,
                             m->role);
         if (chat->system_in_user && is_role(m, "system") && (i + 1 == n || !is_role(&m[1], "user")))
-            return tsr_fail(
-                TSR_ERR_INVALID,
-                "messages[%zu] is a system message with no user's behind it, which %s has it inside of", i,
-                chat->name);
+            return tsr_fail(TSR_ERR_INVALID,
+                            "messages[%zu] is a system message without a user's message after it, into which "
+                            "template %s puts it",
+                            i, chat->name);
     }
     return TSR_OK;
 }

@@ -1,4 +1,4 @@
-/* What a chat template is made of. */
+/* The structure of a chat template. */
 #ifndef TSR_TEXT_CHAT_CHAT_H
 #define TSR_TEXT_CHAT_CHAT_H
 
@@ -6,7 +6,8 @@
 
 #include <tsr/chat.h>
 
-/* What stands around a message. In these texts "{bos}" and "{eos}" are the model's tokens of that kind. */
+/* Texts before and after a message. In these texts "{bos}" and "{eos}" are the model's tokens of that
+ * kind. */
 typedef struct tsr_chat_frame {
     const char *before, *behind;
 } tsr_chat_frame;
@@ -15,13 +16,14 @@ struct tsr_chat {
     const char *name;
     const char *aliases; /* other names, separated by spaces; NULL: none */
     const char *has[3];  /* marks: a file's template of this family has all of these ... */
-    const char *lacks;   /* ... and not this; NULL: whatever */
-    const char *begin;   /* in front of everything; NULL: nothing */
+    const char *lacks;   /* ... and not this one; NULL: no condition */
+    const char *begin;   /* before the conversation; NULL: nothing */
     tsr_chat_frame system, user, assistant;
-    const char *again;   /* in front of a user's message behind an assistant's; NULL: nothing */
+    const char *again;   /* before a user's message after an assistant's; NULL: nothing */
     const char *prompt;  /* the generation prompt; NULL: assistant.before */
-    bool system_in_user; /* the system message stands in the user's that follows it, before its text */
-    bool trims;          /* white space at the ends of messages is left out */
+    bool system_in_user; /* the system message is written inside the following user's message, before its
+                          * text */
+    bool trims;          /* white space at both ends of messages is removed */
 };
 
 #endif

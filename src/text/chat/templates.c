@@ -1,9 +1,8 @@
-/* The table of chat templates, and finding one by name or by the marks in a file.
+/* The table of chat templates, and the search by name or by the marks in a file.
  *
  * Each row is the format that the model's makers publish (with the model on huggingface.co, or as named);
- * rows are asked for their marks in this order, so that a format that has another's marks as well comes
- * first. What programs in files do beyond it (dates, tools, a system message of their own) is left out.
- */
+ * rows are tested for their marks in this order, so a format whose marks include another's comes first.
+ * Further features of the programs in files (dates, tools, a system message of their own) are omitted. */
 #include "text/chat/chat.h"
 
 #include <stdio.h>
@@ -179,7 +178,7 @@ static const tsr_chat templates[] = {
      .user = {"GPT4 Correct User: ", "<|end_of_turn|>"},
      .assistant = {"GPT4 Correct Assistant: ", "<|end_of_turn|>"},
      .prompt = "GPT4 Correct Assistant:"},
-    {.name = "zephyr", /* TinyLlama and StableLM Zephyr, too; begins with no token of its own */
+    {.name = "zephyr", /* also TinyLlama and StableLM Zephyr; begins without a special token */
      .has = {"<|user|>", "<|assistant|>", "eos_token"},
      .lacks = "bos_token",
      .system = {"<|system|>\n", "{eos}\n"},

@@ -1,10 +1,8 @@
-/* The merge loop, with a binary heap of candidates; see merge.h for the rule.
+/* The merge loop, with a binary heap of candidates; see bpe_merge.h for the rule.
  *
- * A merge makes at most two new candidates and takes one away, so a heap of twice the symbols never runs out
- * and nothing allocates inside the loop. Candidates that a merge has made stale stay in the heap and are
- * dropped when they come up: symbols only grow, so a pair whose length is still the same is still the same
- * pair.
- */
+ * A merge adds at most two candidates and removes one, so a heap of twice the symbols suffices and the
+ * loop does not allocate. Candidates invalidated by a merge stay in the heap and are dropped when they are
+ * popped: symbols only grow, so a pair of unchanged length is unchanged. */
 #include "text/tokenizer/bpe_merge.h"
 
 #include "core/mem.h"
@@ -16,7 +14,7 @@ tsr_status tsr_merger_begin(tsr_merger *merger, const char *text, size_t n_symbo
     if (n_symbols <= merger->capacity)
         return TSR_OK;
 
-    /* Old contents are of no use, so this is free and allocate, not realloc. */
+    /* The old contents are not needed, so memory is freed and allocated instead of reallocated. */
     size_t capacity = TSR_MAX(n_symbols, (size_t)64), doubled;
     tsr_merger_release(merger);
     if (tsr_mul_size(capacity, 2, &doubled)) {
@@ -76,7 +74,7 @@ static tsr_merge_candidate heap_pop(tsr_merger *merger)
     return first;
 }
 
-/* What two neighbours make, if anything. */
+/* The merge of two neighbours, if there is one. */
 static bool find_merged(const tsr_merger *merger, const tsr_symbol *left, const tsr_symbol *right,
                         uint32_t *rank_out, int32_t *merged_out)
 {

@@ -1,9 +1,9 @@
-/* The table is 4 bytes that count those of the trie, the trie's 32-bit units, and the replacements, all
+/* The table has 4 bytes with the size of the trie, the trie's 32-bit units, and the replacements, all
  * little-endian (google/sentencepiece, src/normalizer.cc). The trie is Darts-clone's double array
- * (github.com/s-yata/darts-clone, include/darts.h): from the unit at p, the child by byte c is at
- * p ^ offset ^ c, if its label is c; a unit with a leaf has its value at p ^ offset.
+ * (github.com/s-yata/darts-clone, include/darts.h): from the unit at p, the child by byte c is at p ^
+ * offset ^ c, if its label is c. A unit with a leaf has its value at p ^ offset.
  *
- * A damaged table leads to units that are not there. They end a search like a byte without a child. */
+ * Links of a damaged table may point outside the table; the search ends there as at a missing child. */
 #include "text/tokenizer/charsmap.h"
 
 #include <string.h>
@@ -34,11 +34,10 @@ tsr_status tsr_charsmap_create(const uint8_t *table, size_t bytes, tsr_charsmap 
     }
     const size_t trie_bytes = bytes < head ? 0 : read_u32(table);
     if (bytes < head || trie_bytes % sizeof *map.units || trie_bytes >= bytes - head || table[bytes - 1] != 0)
-        return tsr_fail(
-            TSR_ERR_FORMAT,
-            "tokenizer.ggml.precompiled_charsmap has %zu bytes that do not fit together; the file "
-            "is damaged or was converted wrongly",
-            bytes);
+        return tsr_fail(TSR_ERR_FORMAT,
+                        "tokenizer.ggml.precompiled_charsmap (%zu bytes) is inconsistent; the file "
+                        "is damaged or was converted wrongly",
+                        bytes);
     map.n_units = trie_bytes / sizeof *map.units;
     map.n_replacement_bytes = bytes - head - trie_bytes;
     TSR_TRY(tsr_mem_array(map.n_units, sizeof *map.units, "the vocabulary's spellings", &map.units));
@@ -63,7 +62,7 @@ static bool unit_has_leaf(uint32_t unit)
     return unit >> 8 & 1;
 }
 
-/* A leaf has its highest bit set, and so equals no byte. */
+/* A leaf has its highest bit set, so it equals no byte. */
 static uint32_t unit_label(uint32_t unit)
 {
     return unit & (1u << 31 | 0xff);

@@ -1,8 +1,7 @@
-/* Text from a stream of tokens: bytes come in, whole UTF-8 characters go out.
+/* Text from a stream of tokens: bytes are pushed, whole UTF-8 characters are returned.
  *
- * At most three bytes are ever held back (the beginning of a four-byte character), so one buffer, sized once
- * for the longest piece, serves every push.
- */
+ * At most three bytes are held back (the beginning of a four-byte character), so one buffer, sized once
+ * for the longest piece, serves every push. */
 #include <string.h>
 
 #include "core/mem.h"
@@ -17,7 +16,7 @@ struct tsr_detokenizer {
     const tsr_tokenizer *tokenizer;
     size_t n_held;
     char *in;  /* [n_held] held back, then room for the longest piece */
-    char *out; /* in the worst case every byte of `in` becomes a U+FFFD */
+    char *out; /* worst case: every byte of `in` becomes a U+FFFD */
 };
 
 tsr_status tsr_detokenizer_create(const tsr_tokenizer *tokenizer, tsr_detokenizer **detokenizer_out)
@@ -49,7 +48,7 @@ void tsr_detokenizer_destroy(tsr_detokenizer *detokenizer)
     tsr_mem_free(detokenizer);
 }
 
-/* Move what is decided from in[n] to out; the rest is held back, unless this is the end. */
+/* Move complete characters from in[n] to out; the rest is held back, unless this is the end. */
 static tsr_bytes flush(tsr_detokenizer *d, size_t n, bool end)
 {
     size_t at = 0, written = 0;

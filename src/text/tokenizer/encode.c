@@ -1,9 +1,8 @@
-/* From text to tokens, once special tokens have been cut out of it.
+/* From text without special tokens to tokens.
  *
  * Byte-level BPE: the pre-tokenizer's words, one symbol per byte. SentencePiece: the whole text with its
- * spaces marked, one symbol per character; what stays a character that no token has falls back to byte
- * tokens. BPE of raw text is the former's merging of the latter's symbols.
- */
+ * spaces marked, one symbol per character; a character without a token falls back to byte tokens. BPE of
+ * raw text merges as byte-level BPE, starting with SentencePiece's symbols. */
 #include "text/tokenizer/encode.h"
 
 #include <string.h>
@@ -13,10 +12,10 @@
 #include "text/tokenizer/utf8.h"
 #include "text/tokenizer/wordpiece.h"
 
-/* A shorter text takes less time than clearing the cache of words. */
+/* Encoding a shorter text takes less time than clearing the cache of words. */
 enum { MIN_CACHED_TEXT = 16 << 10 };
 
-/* A symbol that is no token: byte by byte if every byte has a token, as one unknown token otherwise. */
+/* Emit a symbol that is no token: byte by byte if every byte has a token, otherwise as one unknown token. */
 static tsr_status emit_bytes(tsr_encoder *encoder, const char *bytes, size_t n)
 {
     const tsr_vocab *vocab = encoder->vocab;
@@ -28,7 +27,7 @@ static tsr_status emit_bytes(tsr_encoder *encoder, const char *bytes, size_t n)
             return tsr_fail(
                 TSR_ERR_UNSUPPORTED,
                 "the text has a byte 0x%02X, for which this vocabulary has neither a token nor an "
-                "unknown token; leave it out",
+                "unknown token; remove it",
                 (uint8_t)bytes[i]);
         tsr_encoder_emit(encoder, vocab->unk);
         return TSR_OK;
@@ -38,7 +37,7 @@ static tsr_status emit_bytes(tsr_encoder *encoder, const char *bytes, size_t n)
     return TSR_OK;
 }
 
-/* The symbols that a word starts as: bytes, or characters. */
+/* The initial symbols of a word: bytes, or characters. */
 static void add_symbols(tsr_encoder *encoder, const char *word, size_t bytes)
 {
     const tsr_vocab *vocab = encoder->vocab;
@@ -58,14 +57,14 @@ static void add_symbols(tsr_encoder *encoder, const char *word, size_t bytes)
     }
 }
 
-/* Remember what the merger made of a word, if there is room for it. */
+/* Store the merged tokens of a word, if there is room. */
 static void remember(const tsr_merger *merger, const char *word, size_t bytes, tsr_cached_word *place)
 {
     uint8_t n = 0;
     for (int32_t i = 0; i >= 0; i = merger->symbols[i].next) {
         if (n == TSR_WORD_CACHE_MAX_TOKENS || merger->symbols[i].token == TSR_TOKEN_NONE)
             return;
-        place->bytes = 0; /* its tokens are no longer those of the word that was here */
+        place->bytes = 0; /* invalidates the tokens of the previous word */
         place->tokens[n++] = merger->symbols[i].token;
     }
     place->n_tokens = n;
@@ -73,7 +72,7 @@ static void remember(const tsr_merger *merger, const char *word, size_t bytes, t
     memcpy(place->word, word, bytes);
 }
 
-/* A stretch of text, 1 byte or more, that merges by itself. */
+/* A piece of text, 1 byte or more, that merges independently. */
 static tsr_status merge_word(tsr_encoder *encoder, const char *word, size_t bytes)
 {
     tsr_status status = TSR_OK;
@@ -130,7 +129,7 @@ static tsr_status add_word(void *user, const char *word, size_t bytes)
     unsigned flags = encoder->vocab->pre->flags;
     int32_t whole = TSR_TOKEN_NONE;
 
-    /* A pre-tokenizer with this flag leaves newlines to themselves. */
+    /* A pre-tokenizer with this flag makes words of newlines only. */
     if (flags & TSR_PRE_WHOLE_WORDS || (flags & TSR_PRE_WHOLE_NEWLINES && *word == '\n'))
         TSR_TRY(find_whole_word(encoder, word, bytes, &whole));
     if (whole != TSR_TOKEN_NONE)
@@ -176,7 +175,7 @@ static tsr_status add_sentence(tsr_encoder *encoder, const char *text, size_t by
     TSR_TRY(mark_spaces(encoder, text, bytes, after_special && encoder->vocab->add_space_prefix, &n));
     const char *marked = encoder->scratch;
 
-    /* Where no token reaches into the next word, words merge independently; short ones stay in the cache. */
+    /* If no token extends into the next word, words merge independently; short ones are cached. */
     size_t begin = 0;
     for (size_t at = 1; encoder->vocab->words_stand_alone && at < n; at++) {
         bool marks_word = tsr_vocab_is_mark(marked + at, n - at);

@@ -4,8 +4,8 @@
 
 #include "text/tokenizer/encoder.h"
 
-/* Append the tokens of text[bytes], less than 1 GiB, in which no special token is looked for.
- * `after_special`: it stands at the beginning or behind a special token. */
+/* Append the tokens of text[bytes], less than 1 GiB, in which special tokens are not recognised.
+ * `after_special`: the text is at the beginning or after a special token. */
 tsr_status tsr_encoder_add_text(tsr_encoder *encoder, const char *text, size_t bytes, bool after_special);
 
 #endif

@@ -1,4 +1,4 @@
-/* An encoder's tokens and scratch memory. */
+/* An encoder's token list and scratch memory. */
 #include "text/tokenizer/encoder.h"
 
 #include "core/mem.h"

@@ -7,8 +7,8 @@
 #include "text/tokenizer/vocab.h"
 #include "text/tokenizer/word_cache.h"
 
-/* One call of tsr_tokenizer_encode(): scratch memory, and the tokens so far. Tokens past the capacity are
- * counted but not stored. */
+/* State of one call of tsr_tokenizer_encode(): scratch memory, and the tokens so far. Tokens beyond the
+ * capacity are only counted. */
 typedef struct tsr_encoder {
     const tsr_vocab *vocab;
     const tsr_pretokenizer *pretokenizer; /* BPE */
@@ -22,7 +22,7 @@ typedef struct tsr_encoder {
 
 void tsr_encoder_emit(tsr_encoder *encoder, int32_t token);
 
-/* Make encoder->scratch hold this many bytes; what is in it may be lost. */
+/* Make encoder->scratch hold this many bytes; its contents may be lost. */
 tsr_status tsr_encoder_reserve(tsr_encoder *encoder, size_t bytes);
 
 void tsr_encoder_release(tsr_encoder *encoder);

@@ -1,4 +1,4 @@
-/* Hashes of short texts and of numbers, for tables in memory; not for anything that is stored. */
+/* Hashes of short texts and of numbers, for tables in memory only. */
 #ifndef TSR_TEXT_TOKENIZER_HASH_H
 #define TSR_TEXT_TOKENIZER_HASH_H
 
@@ -13,7 +13,7 @@ static inline uint64_t tsr_hash_mix(uint64_t value)
     return value ^ (value >> 32);
 }
 
-/* `bytes` is a constant 4 or 8 wherever this is called. */
+/* `bytes` is a constant 4 or 8 in all calls. */
 static inline uint64_t tsr_hash_load(const char *text, size_t bytes)
 {
     uint64_t value = 0;
@@ -21,8 +21,8 @@ static inline uint64_t tsr_hash_load(const char *text, size_t bytes)
     return value;
 }
 
-/* Of text[bytes], bytes > 0. Eight bytes at a time; the last ones overlap those before, so that no length
- * needs a loop over single bytes. */
+/* Of text[bytes], bytes > 0. Eight bytes at a time; the last eight may overlap the previous ones, so that
+ * no loop over single bytes is needed. */
 static inline uint32_t tsr_hash_text(const char *text, size_t bytes)
 {
     const char *end = text + bytes;

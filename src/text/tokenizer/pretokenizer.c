@@ -1,8 +1,7 @@
 /* Pre-tokenizers on PCRE2.
  *
- * PCRE2 only ever sees valid UTF-8; stretches of other bytes are words of their own. That keeps the patterns'
- * meaning out of PCRE2's rules for invalid text and lets it skip its own check.
- */
+ * PCRE2 is given valid UTF-8 only; runs of other bytes are words of their own. So patterns do not depend
+ * on PCRE2's rules for invalid text, and its own check is skipped. */
 #include "text/tokenizer/pretokenizer.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -56,8 +55,8 @@ static tsr_status compile_stage(tsr_pretokenizer *pretokenizer, const char *patt
             error, (size_t)offset);
     pretokenizer->stages[pretokenizer->n_stages++] = code;
 
-    /* Without compiled code (a PCRE2 or a kernel that does not allow it) matching is slower and no
-     * different. */
+    /* Without compiled code (if PCRE2 or the kernel does not allow it) matching is slower, with the same
+     * result. */
     (void)pcre2_jit_compile(code, PCRE2_JIT_COMPLETE);
     return TSR_OK;
 }
@@ -107,12 +106,12 @@ static tsr_status match_failed(const splitter *s, const char *at, int error)
         return out_of_memory("the pre-tokenizer's matcher");
     char reason[120] = "";
     pcre2_get_error_message(error, (PCRE2_UCHAR *)reason, sizeof reason);
-    return tsr_fail(TSR_ERR_INVALID, "the pre-tokenizer gave up at byte %zu of the text (%s); split the text",
+    return tsr_fail(TSR_ERR_INVALID, "the pre-tokenizer failed at byte %zu of the text (%s); split the text",
                     (size_t)(at - s->text), reason);
 }
 
-/* A match of one character or more at or behind text[at]. Compiled code keeps its place in patterns with
- * repeated groups on a small stack; where that does not suffice the interpreter, which uses memory, does. */
+/* A match of one character or more at or after text[at]. Compiled code keeps its place in patterns with
+ * repeated groups on a small stack; if it overflows, the interpreter, which uses the heap, is used. */
 static int find_match(const splitter *s, const pcre2_code *code, const char *text, size_t bytes, size_t at)
 {
     const uint32_t options = PCRE2_NO_UTF_CHECK | PCRE2_NOTEMPTY;
@@ -124,7 +123,7 @@ static int find_match(const splitter *s, const pcre2_code *code, const char *tex
 
 static tsr_status split_stage(const splitter *s, int stage, const char *text, size_t bytes);
 
-/* A match of the stage before, for the stage `stage`: whole, or as a number that is read in threes. */
+/* Process a match of the previous stage in stage `stage`: as a whole, or as a number cut into threes. */
 static tsr_status split_found(const splitter *s, int stage, const char *text, size_t bytes)
 {
     tsr_status status = TSR_OK;
@@ -146,12 +145,13 @@ out:
     return status;
 }
 
-/* `text` is valid UTF-8 and all that the pattern of this stage sees: its ends are the ends of the world. */
+/* Cut `text`, valid UTF-8, with the pattern of this stage. The pattern cannot look beyond the ends of
+ * `text`. */
 static tsr_status split_stage(const splitter *s, int stage, const char *text, size_t bytes)
 {
     tsr_status status = TSR_OK;
 
-    /* The second bound is for the compiler, which unrolls the recursion and cannot know n_stages. */
+    /* The second bound is for the compiler, which unrolls the recursion without knowing n_stages. */
     if (stage >= s->pretokenizer->n_stages || stage >= TSR_PRETOKENIZER_MAX_STAGES)
         return s->fn(s->user, text, bytes);
     for (size_t at = 0; at < bytes;) {
@@ -180,8 +180,8 @@ tsr_status tsr_pretokenizer_split(const tsr_pretokenizer *pretokenizer, const ch
     tsr_status status = TSR_OK;
     splitter s = {.pretokenizer = pretokenizer, .fn = fn, .user = user, .text = text};
 
-    /* No pattern steps back over more than what it has just walked over, so a small multiple of the length is
-     * far more than any match takes, and bounds the time if that should ever be wrong. */
+    /* Patterns backtrack only over the current match, so a small multiple of the length is far more than
+     * any match takes. The limit bounds the time if this assumption is wrong. */
     size_t limit = TSR_MIN(bytes, (size_t)UINT32_MAX / 16) * 8 + 100000;
 
     s.match = pcre2_match_data_create(1, pretokenizer->memory);
@@ -189,7 +189,8 @@ tsr_status tsr_pretokenizer_split(const tsr_pretokenizer *pretokenizer, const ch
     if (!s.match || !s.limits)
         TSR_TRY(out_of_memory("the pre-tokenizer's matcher"));
     pcre2_set_match_limit(s.limits, (uint32_t)limit);
-    pcre2_set_heap_limit(s.limits, (uint32_t)TSR_MIN(limit / 16, (size_t)UINT32_MAX)); /* KiB: 512 a byte */
+    pcre2_set_heap_limit(s.limits, (uint32_t)TSR_MIN(limit / 16, (size_t)UINT32_MAX)); /* in KiB: 512 bytes
+                                                                                        * per byte */
 
     for (size_t at = 0; at < bytes;) {
         size_t valid = tsr_utf8_valid_prefix(text + at, bytes - at);

@@ -1,15 +1,14 @@
-/* The table of pre-tokenizers: which name in a file means which patterns.
+/* The table of pre-tokenizers: names in files and their patterns.
  *
- * The patterns are facts of the models: they must cut exactly as in training, or the merges see words that
- * they never saw then. They are those of each model's tokenizer.json (huggingface.co), but for two things. \s
- * means the Unicode property White_Space in the engines that the models were trained with, while PCRE2's \s
- * adds U+180E and knows that property by name only since 10.40; so the table spells it out as WS, and other
- * characters by number. And \p{Han} means the script there and, since 10.40, its extensions in PCRE2.
+ * The patterns are facts of the models: they must cut exactly as in training, otherwise the merges are
+ * applied to words that did not occur in training. They are those of each model's tokenizer.json
+ * (huggingface.co), with two exceptions. \s means the Unicode property White_Space in the engines that the
+ * models were trained with, while PCRE2's \s adds U+180E and has that property by name only since 10.40;
+ * so the table defines WS, and other characters by number. And \p{Han} means the script there and, since
+ * 10.40, its extensions in PCRE2.
  *
- * Which name means which pattern is llama.cpp's choice (src/llama-vocab.cpp, llama_vocab::impl::load), since
- * files are made to work there, and so is the cutting of "default", which stands for files that do not say
- * what they want.
- */
+ * The assignment of names to patterns is llama.cpp's (src/llama-vocab.cpp, llama_vocab::impl::load), since
+ * files are made for it; so are the patterns of "default", for files without a name. */
 #include "text/tokenizer/pretokenizer.h"
 
 #include <stdio.h>
@@ -21,9 +20,9 @@
 #define WS "\\t-\\r \\x{85}\\x{A0}\\x{1680}\\x{2000}-\\x{200A}\\x{2028}\\x{2029}\\x{202F}\\x{205F}\\x{3000}"
 
 #define CONTRACTION "(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-#define BEFORE_WORD "[^\\r\\n\\p{L}\\p{N}]?" /* what a word takes along in front, mostly a space */
+#define BEFORE_WORD "[^\\r\\n\\p{L}\\p{N}]?" /* included at the start of a word, mostly a space */
 #define SIGNS       " ?[^" WS "\\p{L}\\p{N}]+"
-#define SPACES      "[" WS "]+(?![^" WS "])|[" WS "]+" /* the last one is left to the word behind */
+#define SPACES      "[" WS "]+(?![^" WS "])|[" WS "]+" /* the last space is left to the next word */
 #define LINES       "[" WS "]*[\\r\\n]+|" SPACES
 
 /* github.com/openai/gpt-2, src/encoder.py */
@@ -33,7 +32,7 @@
  * of up to three. */
 #define LLAMA3(digits) CONTRACTION "|" BEFORE_WORD "\\p{L}+|" digits "|" SIGNS "[\\r\\n]*|" LINES
 
-/* Words change where small letters are followed by capitals (o200k in github.com/openai/tiktoken,
+/* Words end where small letters are followed by capitals (o200k in github.com/openai/tiktoken,
  * tiktoken_ext/openai_public.py; mistralai's tekken.json has no `tail`). */
 #define CAPITAL "\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}"
 #define SMALL   "\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}"
@@ -42,8 +41,8 @@
 #define CAMEL_REST SIGNS "[\\r\\n/]*|" LINES
 #define O200K      CAMEL(CONTRACTION "?") "|\\p{N}{1,3}|" CAMEL_REST
 
-/* huggingface.co/moonshotai/Kimi-K2-Instruct, tokenization_kimi.py: the same, with Chinese apart. The ranges
- * are those of the script Han in Unicode 15 (Scripts.txt). */
+/* huggingface.co/moonshotai/Kimi-K2-Instruct, tokenization_kimi.py: o200k with Chinese cut separately. The
+ * ranges are those of the script Han in Unicode 15 (Scripts.txt). */
 #define HAN                                                                                          \
     "\\x{2E80}-\\x{2E99}\\x{2E9B}-\\x{2EF3}\\x{2F00}-\\x{2FD5}\\x{3005}\\x{3007}\\x{3021}-\\x{3029}" \
     "\\x{3038}-\\x{303B}\\x{3400}-\\x{4DBF}\\x{4E00}-\\x{9FFF}\\x{F900}-\\x{FA6D}"                   \
@@ -58,8 +57,8 @@
     "|" BEFORE_WORD KIMI_CAPITAL "+" KIMI_SMALL "*" CONTRACTION "?"           \
     "|\\p{N}{1,3}|" SIGNS "[\\r\\n]*|" LINES
 
-/* huggingface.co/deepseek-ai: deepseek-llm-7b-base names letters that have a case, deepseek-coder does not;
- * DeepSeek-V3 went another way. */
+/* huggingface.co/deepseek-ai: deepseek-llm-7b-base lists letters that have a case, deepseek-coder does
+ * not; DeepSeek-V3 has a different pattern. */
 #define CASED                                                                                         \
     "A-Za-z"                                                                                          \
     "\\x{B5}\\x{C0}-\\x{D6}\\x{D8}-\\x{F6}\\x{F8}-\\x{1BA}\\x{1BC}-\\x{1BF}\\x{1C4}-\\x{293}"         \
@@ -96,7 +95,7 @@
     "\\x{2014}\\x{FF1A}\\x{FF1B}\\x{FF0C}\\x{3001}-\\x{303F}\\x{FE30}-\\x{FE4F}]+|[\\x{3105}-\\x{312F}]+" \
     "|" CJK_AND_KANA
 
-/* huggingface.co/bigscience/bloom: what ends a clause, and round brackets, are apart. */
+/* huggingface.co/bigscience/bloom: the ends of clauses, and round brackets, are cut off. */
 #define BLOOM " ?[^(" WS "|.,!?\\x{2026}\\x{3002}\\x{FF0C}\\x{3001}\\x{964}\\x{6D4}\\x{60C})]+"
 
 /* Runs of spaces by powers of two (huggingface.co/inceptionai/Jais-2-8B-Chat). */
@@ -192,8 +191,8 @@ tsr_status tsr_pretokenizer_find(const char *name, size_t name_bytes, const tsr_
                                  (int)strcspn(rules[i].names, " "), rules[i].names);
     }
     return tsr_fail(TSR_ERR_UNSUPPORTED,
-                    "tokenizer.ggml.pre is \"%.*s\", a pre-tokenizer that this library does not have, and "
-                    "another one would cut the text wrongly; it has those of: %s",
+                    "tokenizer.ggml.pre is \"%.*s\", an unsupported pre-tokenizer, and "
+                    "another one would cut the text wrongly; supported are: %s",
                     (int)TSR_MIN(name_bytes, (size_t)80), name, heads);
 }
 

@@ -1,5 +1,4 @@
-/* The tokenizer's public face: special tokens around and inside the text, and the way back from tokens to
- * bytes. */
+/* The public functions of the tokenizer: special tokens around and inside the text, and decoding. */
 #include <tsr/tokenizer.h>
 
 #include <string.h>
@@ -9,7 +8,7 @@
 #include "text/tokenizer/vocab_load.h"
 #include "text/tokenizer/tokenizer.h"
 
-enum { MAX_TEXT_BYTES = 1 << 30 }; /* with every space marked it still counts in 32 bits */
+enum { MAX_TEXT_BYTES = 1 << 30 }; /* with every space marked, offsets still fit into 32 bits */
 
 tsr_status tsr_tokenizer_create(const tsr_gguf *gguf, tsr_tokenizer **tokenizer_out)
 {
@@ -43,7 +42,7 @@ static bool is_ascii_space(char c)
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* What is encoded: control tokens are not looked for in plain[n_plain]. */
+/* Input of encoding: control tokens are not recognised in plain[n_plain]. */
 typedef struct encode_input {
     const char *text;
     size_t bytes;
@@ -51,7 +50,7 @@ typedef struct encode_input {
     size_t n_plain;
 } encode_input;
 
-/* The special token at text[at], or TSR_TOKEN_NONE. *plain is the first range that ends behind `at`. */
+/* The special token at text[at], or TSR_TOKEN_NONE. *plain is the first range that ends after `at`. */
 static int32_t find_special(const tsr_vocab *vocab, const encode_input *in, size_t at, unsigned types,
                             size_t *plain)
 {
@@ -77,7 +76,7 @@ static tsr_status encode_text(tsr_encoder *encoder, const encode_input *in, unsi
     const tsr_vocab *vocab = encoder->vocab;
     unsigned types = flags & TSR_ENCODE_PARSE_SPECIAL ? TSR_TOKEN_SPECIAL_TYPES
                                                       : TSR_TOKEN_TYPE_BIT(TSR_TOKEN_USER_DEFINED);
-    size_t begin = 0; /* of the text that has not been encoded yet, always behind a special token */
+    size_t begin = 0; /* of the text not encoded yet, always after a special token */
     size_t plain = 0;
 
     if (flags & (TSR_ENCODE_ADD_SPECIAL | TSR_ENCODE_ADD_BOS) && vocab->add_bos)
@@ -111,8 +110,8 @@ tsr_status tsr_tokenizer_encode_ranges(const tsr_tokenizer *tokenizer, const cha
     const encode_input in = {text, text_bytes, plain, n_plain};
 
     if (text_bytes >= MAX_TEXT_BYTES)
-        return tsr_fail(TSR_ERR_INVALID, "the text has %zu bytes, %d or more; encode it in parts", text_bytes,
-                        MAX_TEXT_BYTES);
+        return tsr_fail(TSR_ERR_INVALID, "the text has %zu bytes; the limit is below %d; encode it in parts",
+                        text_bytes, MAX_TEXT_BYTES);
     encoder.vocab = encoder.merger.vocab = tokenizer->vocab;
     encoder.pretokenizer = tokenizer->pretokenizer;
     encoder.tokens = tokens;
@@ -144,11 +143,12 @@ tsr_status tsr_tokenizer_decode(const tsr_tokenizer *tokenizer, const int32_t *t
 
     const tsr_vocab *vocab = tokenizer->vocab;
     const unsigned shown = TSR_TOKEN_TYPE_BIT(TSR_TOKEN_CONTROL) | TSR_TOKEN_TYPE_BIT(TSR_TOKEN_UNKNOWN);
-    bool at_start = true; /* where encode puts its space: in front, and behind special tokens */
+    bool at_start = true; /* positions where encoding adds its space: at the beginning, and after special
+                           * tokens */
     size_t total = 0;
     for (size_t i = 0; i < n; i++) {
         if (!tsr_vocab_has(vocab, tokens[i]))
-            return tsr_fail(TSR_ERR_INVALID, "tokens[%zu] is %d, but the vocabulary has tokens 0 to %d", i,
+            return tsr_fail(TSR_ERR_INVALID, "tokens[%zu] is %d; the vocabulary has tokens 0 to %d", i,
                             tokens[i], vocab->n_tokens - 1);
         bool special = tsr_vocab_is(vocab, tokens[i], TSR_TOKEN_SPECIAL_TYPES);
         tsr_bytes piece = tsr_tokenizer_piece(tokenizer, tokens[i]);

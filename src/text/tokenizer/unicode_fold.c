@@ -1,18 +1,16 @@
 /* Folding of case and accents, by a table from the Unicode Character Database (scripts/make-unicode-fold).
  *
- * What it does to a character is the canonical decomposition without the nonspacing marks, in small letters:
- * what the normalizer of BERT does (github.com/google-research/bert, tokenization.py, BasicTokenizer).
- */
+ * A character becomes its canonical decomposition without nonspacing marks, in small letters, as in the
+ * normalizer of BERT (github.com/google-research/bert, tokenization.py, BasicTokenizer). */
 #include "text/tokenizer/unicode_fold.h"
 
 #include <stdint.h>
 
 #include "text/tokenizer/utf8.h"
 
-enum { DROP = -0x1000000, MARK }; /* always, and a nonspacing mark */
+enum { DROP = -0x1000000, MARK }; /* dropped always, and dropped as a nonspacing mark */
 
-/* first, first + step, ... last become themselves + what;
- * with step 0 all from first to last become `what`. */
+/* first, first + step, ... last become themselves + what; with step 0 all from first to last become `what` */
 typedef struct fold_range {
     int32_t first, last, step, what;
 } fold_range;
@@ -256,11 +254,11 @@ static const fold_range ranges[] = {
 /* clang-format on */
 enum { N_RANGES = sizeof ranges / sizeof *ranges };
 
-/* DROP, MARK, or the character that it becomes. */
+/* DROP, MARK, or the character's replacement. */
 static int32_t fold_of(int32_t point)
 {
     int low = 0, high = N_RANGES - 1;
-    while (low < high) { /* the first range that ends at the point or behind it */
+    while (low < high) { /* the first range that ends at or after the point */
         int middle = (low + high) / 2;
         if (ranges[middle].last < point)
             low = middle + 1;

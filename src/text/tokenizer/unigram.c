@@ -1,8 +1,8 @@
-/* The text is normalised first: spellings replaced, spaces marked. Then the best way to each position is
- * found from left to right (Viterbi): the best way to where a token begins, and that token. Tokens that begin
- * at a position are found by narrowing the range of sorted entries that agree with the text, byte by byte.
- * Sums are made in double and ties go to what was found first, as in llama.cpp,
- * so that the ids are the same. */
+/* The text is normalised first: spellings are replaced, spaces marked. Then the best path to each position
+ * is found from left to right (Viterbi): the best path to the start of a token, followed by this token.
+ * Tokens that start at a position are found by narrowing the range of sorted entries that match the text,
+ * byte by byte. Sums are in double and the first of equal paths wins, as in llama.cpp, so the ids are the
+ * same. */
 #include "text/tokenizer/unigram.h"
 
 #include <float.h>
@@ -41,7 +41,8 @@ static tsr_status read_entries(const tsr_gguf *gguf, const tsr_vocab *vocab, tsr
         double score;
         TSR_TRY(tsr_gguf_array_f64(gguf, KEY "scores", id, &score));
         if (!isfinite(score))
-            return tsr_fail(TSR_ERR_FORMAT, KEY "scores[%d] is %g, which is no log-probability", id, score);
+            return tsr_fail(TSR_ERR_FORMAT, KEY "scores[%d] is %g, which is not a log-probability", id,
+                            score);
         if (token->type == TSR_TOKEN_NORMAL)
             least = fmin(least, score);
         if (token->type == TSR_TOKEN_USER_DEFINED)
@@ -68,7 +69,7 @@ static tsr_status read_charsmap(const tsr_gguf *gguf, tsr_unigram *unigram)
         return TSR_OK;
     TSR_TRY(tsr_gguf_get_array(gguf, KEY "precompiled_charsmap", &type, &n));
     if (type != TSR_GGUF_U8 && type != TSR_GGUF_I8)
-        return tsr_fail(TSR_ERR_FORMAT, KEY "precompiled_charsmap is no array of bytes");
+        return tsr_fail(TSR_ERR_FORMAT, KEY "precompiled_charsmap is not an array of bytes");
     TSR_TRY(tsr_mem_array((size_t)n, 1, "the vocabulary's spellings", &table));
     for (int64_t i = 0; i < n; i++) {
         int64_t byte;
@@ -111,11 +112,11 @@ void tsr_unigram_destroy(tsr_unigram *unigram)
 
 /* -- normalising -- */
 
-/* Where normalised text goes: `at` is NULL while it is only counted. */
+/* Destination of normalised text: `at` is NULL while the text is only counted. */
 typedef struct normaliser {
     const tsr_unigram *unigram;
-    bool prefix;  /* a space is still to be put in front */
-    bool in_word; /* behind something that is no space */
+    bool prefix;  /* a space still has to be written at the beginning */
+    bool in_word; /* after a character that is not a space */
     char *at;
     size_t n;
 } normaliser;
@@ -148,7 +149,7 @@ static void put_byte(normaliser *out, char byte)
     put(out, &byte, 1);
 }
 
-/* Write text[bytes] as the vocabulary was trained on to out->at, out->n bytes. */
+/* Write text[bytes] in the form that the vocabulary was trained on to out->at, out->n bytes. */
 static void normalise(normaliser *out, const char *text, size_t bytes)
 {
     static const char replacement_character[] = "\xEF\xBF\xBD";
@@ -174,7 +175,7 @@ static void normalise(normaliser *out, const char *text, size_t bytes)
         put_mark(out);
 }
 
-/* Into the encoder's scratch memory. */
+/* Normalise into the encoder's scratch memory. */
 static tsr_status normalise_into_scratch(tsr_encoder *encoder, const char *text, size_t bytes, size_t *n_out)
 {
     tsr_status status = TSR_OK;
@@ -192,7 +193,7 @@ out:
 
 /* -- the best tokens -- */
 
-/* The best way to a position of the text: the token that ends there and where it begins. */
+/* The best path to a position of the text: the last token and its start. */
 typedef struct way {
     double score;
     uint32_t begin;
@@ -205,7 +206,7 @@ static void offer(way *best, double score, size_t begin, int32_t token)
         *best = (way){score, (uint32_t)begin, token};
 }
 
-/* The first of entries[low, high), which agree in `depth` bytes, whose next byte is `byte` or more. */
+/* The first of entries[low, high), which match in `depth` bytes, whose next byte is `byte` or more. */
 static size_t first_at_least(const tsr_unigram_entry *entries, size_t low, size_t high, uint32_t depth,
                              int byte)
 {
@@ -219,8 +220,7 @@ static size_t first_at_least(const tsr_unigram_entry *entries, size_t low, size_
     return low;
 }
 
-/* Offer every token that stands at `begin` to the position behind it.
- * True if one is `character` bytes long. */
+/* Extend the path at `begin` by every token there. True if a token is `character` bytes long. */
 static bool offer_tokens(const tsr_unigram *unigram, const char *text, size_t bytes, size_t begin,
                          size_t character, way *ways)
 {
@@ -236,7 +236,7 @@ static bool offer_tokens(const tsr_unigram *unigram, const char *text, size_t by
             offer(&ways[begin + depth + 1], ways[begin].score + (double)entries[low].score, begin,
                   entries[low].id);
             whole = whole || depth + 1 == character;
-            low++; /* the others are longer */
+            low++; /* the other entries are longer */
         }
     }
     return whole;
@@ -253,15 +253,14 @@ static void find_ways(const tsr_vocab *vocab, const char *text, size_t bytes, wa
     }
 }
 
-/* Several unknown tokens in a row are one. */
+/* Consecutive unknown tokens become one. */
 static void emit_way(tsr_encoder *encoder, size_t bytes, way *ways)
 {
     const int32_t unk = encoder->vocab->unk;
     int32_t before = TSR_TOKEN_NONE;
     uint32_t first = 0;
 
-    /* The list is turned round: instead of where a token begins, where the one behind it ends; 0 behind the
-     * last. */
+    /* Reverse the list: instead of the start of each token, store the end of the next; 0 after the last. */
     for (uint32_t end = (uint32_t)bytes; end > 0;) {
         const uint32_t begin = ways[end].begin;
         ways[end].begin = first;

@@ -3,8 +3,8 @@
 
 #include <string.h>
 
-/* What a lead byte asks for: the length, and the range of the second byte, where overlong forms, surrogates
- * and values past U+10FFFF are excluded (RFC 3629, section 4). Length 0: not a lead byte. */
+/* Requirements of a lead byte: the length, and the range of the second byte, which excludes overlong
+ * forms, surrogates and values beyond U+10FFFF (RFC 3629, section 4). Length 0: not a lead byte. */
 typedef struct lead_rule {
     unsigned length;
     uint8_t second_min, second_max;

@@ -1,5 +1,4 @@
-/* UTF-8 sequences, as RFC 3629 (section 4) allows them: no overlong forms, no surrogates, nothing past
- * U+10FFFF. */
+/* UTF-8 sequences as in RFC 3629 (section 4): no overlong forms, no surrogates, nothing beyond U+10FFFF. */
 #ifndef TSR_TEXT_TOKENIZER_UTF8_H
 #define TSR_TEXT_TOKENIZER_UTF8_H
 
@@ -7,8 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Length (1..4) of the well-formed sequence that text[bytes] starts with, 0 if there is none. Then *cut_out
- * tells the reason (may be NULL): true if more bytes could still complete it, false if none can. */
+/* Length (1..4) of the well-formed sequence at the start of text[bytes], 0 if there is none. Then *cut_out
+ * (may be NULL) is true if more bytes could complete the sequence, and false otherwise. */
 size_t tsr_utf8_sequence(const char *text, size_t bytes, bool *cut_out);
 
 /* Length of the longest well-formed beginning of text[bytes]. */

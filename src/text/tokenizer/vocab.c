@@ -1,9 +1,9 @@
-/* The look-up tables of a vocabulary: tokens by text, merges by their two tokens, special tokens in running
- * text.
+/* The look-up tables of a vocabulary: tokens by text, merges by their two tokens, special tokens in
+ * running text.
  *
- * Both hash tables are open-addressed with linear probing and at most half full. The one for texts keeps the
- * hash beside the id, so that a miss (most look-ups of SentencePiece merging) costs one cache line.
- */
+ * Both hash tables are open-addressed with linear probing and at most half full. The table of texts stores
+ * the hash together with the id, so that a miss (most look-ups of SentencePiece merging) costs one cache
+ * line. */
 #include "text/tokenizer/vocab.h"
 
 #include <string.h>
@@ -19,7 +19,7 @@ static size_t table_size(size_t n)
     return size;
 }
 
-/* The place of a text: where it is, or the free one where it belongs. */
+/* The slot of a text, or the free slot for it. */
 static tsr_vocab_slot *find_slot(const tsr_vocab *vocab, const char *text, size_t bytes, uint32_t hash)
 {
     for (size_t i = hash & (vocab->n_slots - 1);; i = (i + 1) & (vocab->n_slots - 1)) {
@@ -53,7 +53,7 @@ tsr_status tsr_vocab_index_tokens(tsr_vocab *vocab)
         const tsr_vocab_token *token = &vocab->tokens[id];
         const char *text = vocab->bytes + token->text;
         if (token->text_bytes == 0)
-            continue; /* files pad their vocabularies with empty tokens; nothing can look like one */
+            continue; /* files pad their vocabularies with empty tokens, which match no text */
         uint32_t hash = tsr_hash_text(text, token->text_bytes);
         tsr_vocab_slot *slot = find_slot(vocab, text, token->text_bytes, hash);
         if (slot->id != TSR_TOKEN_NONE)
@@ -140,9 +140,8 @@ int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t 
     return TSR_TOKEN_NONE;
 }
 
-/* Bytes that are visible characters in Latin-1 stand for themselves, the n-th of the others is spelled U+0100
- * + n (bytes_to_unicode in github.com/openai/gpt-2, src/encoder.py). The others are 0..32, 127..160 and
- * 173. */
+/* Bytes that are visible characters in Latin-1 are unchanged; the n-th of the others is spelled U+0100 + n
+ * (bytes_to_unicode in github.com/openai/gpt-2, src/encoder.py). The others are 0..32, 127..160 and 173. */
 size_t tsr_vocab_spell_byte(uint8_t byte, char out[2])
 {
     unsigned point = byte;

@@ -1,9 +1,8 @@
 /* A vocabulary: tokens by id and by name, the merges, and the special tokens, read from a GGUF file.
  *
- * A token has a *text*, its name in the file, and a *piece*, the bytes that it stands for. Byte-level BPE
- * spells every byte of a piece as one visible character in the text (' ' as 'Ġ'), SentencePiece only spells '
- * ' as '▁'.
- */
+ * A token has a *text*, its name in the file, and a *piece*, the bytes that it represents. Byte-level BPE
+ * spells every byte of a piece as one visible character in the text (' ' as 'Ġ'), SentencePiece only
+ * spells ' ' as '▁'. */
 #ifndef TSR_TEXT_TOKENIZER_VOCAB_H
 #define TSR_TEXT_TOKENIZER_VOCAB_H
 
@@ -25,7 +24,7 @@ typedef enum tsr_vocab_kind {
     TSR_VOCAB_UGM  /* "t5" */
 } tsr_vocab_kind;
 
-/* As GGUF numbers them (tokenizer.ggml.token_type). */
+/* Values of tokenizer.ggml.token_type. */
 typedef enum tsr_token_type {
     TSR_TOKEN_UNDEFINED = 0,
     TSR_TOKEN_NORMAL = 1,
@@ -39,8 +38,8 @@ typedef enum tsr_token_type {
 /* A set of token types is a mask of these bits. */
 #define TSR_TOKEN_TYPE_BIT(type) (1u << (type))
 
-/* Types that text can become by merging. Control and byte tokens are names for things, not text: a user who
- * writes "</s>" has not ended the sequence. */
+/* Types that can result from text by merging. Control and byte tokens have names that are not text: a user
+ * who writes "</s>" does not end the sequence. */
 #define TSR_TOKEN_TEXT_TYPES                                                             \
     (TSR_TOKEN_TYPE_BIT(TSR_TOKEN_NORMAL) | TSR_TOKEN_TYPE_BIT(TSR_TOKEN_USER_DEFINED) | \
      TSR_TOKEN_TYPE_BIT(TSR_TOKEN_UNUSED))
@@ -56,20 +55,20 @@ enum { TSR_SPACE_MARK_BYTES = 3 };
 
 typedef struct tsr_vocab_token {
     uint32_t text, text_bytes;   /* in tsr_vocab.bytes */
-    uint32_t piece, piece_bytes; /* likewise */
+    uint32_t piece, piece_bytes; /* in tsr_vocab.bytes */
     uint32_t rank;               /* SPM: merges that make tokens of lower rank come first */
     uint8_t type;                /* tsr_token_type */
     bool eog;
-    bool strips_right; /* in text, white space (ASCII) behind it belongs to it */
+    bool strips_right; /* white space (ASCII) that follows in the text belongs to the token */
 } tsr_vocab_token;
 
-/* A place of the table that finds tokens by text; id is TSR_TOKEN_NONE where it is free. */
+/* A slot of the table of tokens by text; id is TSR_TOKEN_NONE if the slot is free. */
 typedef struct tsr_vocab_slot {
     uint32_t hash;
     int32_t id;
 } tsr_vocab_slot;
 
-/* A place of the table that finds BPE merges by (left, right); left is TSR_TOKEN_NONE where it is free. */
+/* A slot of the table of BPE merges by (left, right); left is TSR_TOKEN_NONE if the slot is free. */
 typedef struct tsr_vocab_merge {
     int32_t left, right, merged;
     uint32_t rank; /* line in tokenizer.ggml.merges: lower ones come first */
@@ -78,7 +77,7 @@ typedef struct tsr_vocab_merge {
 typedef struct tsr_vocab {
     tsr_vocab_kind kind;
     const tsr_pretokenizer_rule *pre; /* NULL for SPM and UGM */
-    struct tsr_unigram *unigram;      /* UGM, else NULL */
+    struct tsr_unigram *unigram;      /* UGM, otherwise NULL */
 
     int32_t n_tokens;
     tsr_vocab_token *tokens; /* [n_tokens] */
@@ -87,7 +86,7 @@ typedef struct tsr_vocab {
 
     size_t n_slots; /* a power of two, at least twice the tokens */
     tsr_vocab_slot *slots;
-    size_t n_merges; /* places, not merges: a power of two, at least twice the merges; 0 for SPM */
+    size_t n_merges; /* slots: a power of two, at least twice the merges; 0 for SPM */
     tsr_vocab_merge *merges;
 
     int32_t byte_token[256];   /* the token of a single byte, or TSR_TOKEN_NONE */
@@ -97,10 +96,9 @@ typedef struct tsr_vocab {
 
     int32_t bos, eos, eot, eom, unk, pad;
     bool add_bos, add_eos;
-    bool add_space_prefix;  /* SPM, UGM: put a space in front of text;
-                               decoding takes it away (WPM: only that) */
-    bool folds;             /* WPM: case and accents do not count */
-    bool words_stand_alone; /* SPM: no token has a '▁' behind another character, so no merge crosses there */
+    bool add_space_prefix;  /* SPM, UGM: add a space before the text; decoding removes it (WPM: only that) */
+    bool folds;             /* WPM: case and accents are ignored */
+    bool words_stand_alone; /* SPM: no token has a '▁' after another character, so no merge crosses words */
 } tsr_vocab;
 
 /* The token with this text, or TSR_TOKEN_NONE. */
@@ -109,25 +107,25 @@ int32_t tsr_vocab_find(const tsr_vocab *vocab, const char *text, size_t bytes);
 /* The merge of two neighbours, or NULL. */
 const tsr_vocab_merge *tsr_vocab_find_merge(const tsr_vocab *vocab, int32_t left, int32_t right);
 
-/* The longest special token, of the types in the mask, whose text stands at the beginning of text[bytes], or
- * TSR_TOKEN_NONE. There is none unless first_byte[*text] has one of those types, which is quicker to see. */
+/* The longest special token of the types in the mask at the start of text[bytes], or TSR_TOKEN_NONE. A
+ * faster test: there is none unless first_byte[*text] has one of those types. */
 int32_t tsr_vocab_find_special(const tsr_vocab *vocab, const char *text, size_t bytes, unsigned types);
 
-/* For loading only. The length of the array `key`, which must be there and have an entry for each of n_tokens
- * tokens (0: any number); TSR_ERR_FORMAT names it otherwise. */
+/* For loading only. The length of the array `key`, which must exist and have an entry for each of n_tokens
+ * tokens (0: any number); otherwise TSR_ERR_FORMAT names the key. */
 tsr_status tsr_vocab_read_length(const tsr_gguf *gguf, const char *key, int64_t n_tokens, int64_t *n_out);
 
-/* For loading only. A flag of the file, which may leave it out. */
+/* For loading only. A flag of the file; `otherwise` if the file has none. */
 tsr_status tsr_vocab_read_flag(const tsr_gguf *gguf, const char *key, bool otherwise, bool *flag_out);
 
-/* Make the tables behind the three tsr_vocab_find functions from tokens and merges; used by tsr_vocab_load()
- * only. TSR_ERR_FORMAT: two tokens have one text. */
+/* Create the tables of the three tsr_vocab_find functions from tokens and merges; used by tsr_vocab_load()
+ * only. TSR_ERR_FORMAT: two tokens have the same text. */
 tsr_status tsr_vocab_index_tokens(tsr_vocab *vocab);
 tsr_status tsr_vocab_reserve_merges(tsr_vocab *vocab, size_t n);
-void tsr_vocab_add_merge(tsr_vocab *vocab, tsr_vocab_merge merge); /* the first of equal ones stays */
+void tsr_vocab_add_merge(tsr_vocab *vocab, tsr_vocab_merge merge); /* the first of equal merges is kept */
 tsr_status tsr_vocab_index_specials(tsr_vocab *vocab);
 
-/* Byte-level BPE's spelling of a byte: writes 1 or 2 bytes of UTF-8 to out and returns how many. */
+/* Byte-level BPE's spelling of a byte: writes 1 or 2 bytes of UTF-8 to out and returns their number. */
 size_t tsr_vocab_spell_byte(uint8_t byte, char out[2]);
 
 /* Whether tokens are spelled in byte-level BPE's alphabet; otherwise in UTF-8, with '▁' for ' '. */

@@ -1,9 +1,8 @@
 /* Reading a vocabulary from a GGUF file's keys.
  *
- * What the file leaves out gets the value that llama.cpp gives it (src/llama-vocab.cpp), since files are made
- * to work there. What contradicts itself is refused with key and index: a wrong vocabulary does not crash
- * anything later, it just makes the model write nonsense, which is harder to find.
- */
+ * Missing values are llama.cpp's defaults (src/llama-vocab.cpp), since files are made for it.
+ * Contradictions are refused with key and index: a wrong vocabulary does not cause a crash, it makes the
+ * model write nonsense, which is harder to diagnose. */
 #include "text/tokenizer/vocab_load.h"
 
 #include <math.h>
@@ -55,9 +54,8 @@ static tsr_status read_kind(const tsr_gguf *gguf, tsr_vocab *vocab)
     bool gemma4 = bytes_equal(as_bytes(model), "gemma4");
     if (!gemma4 && !bytes_equal(as_bytes(model), "gpt2"))
         return tsr_fail(TSR_ERR_UNSUPPORTED,
-                        KEY
-                        "model is \"%.*s\", a tokenizer that this library does not have; it has: gpt2 llama "
-                        "gemma4 bert t5",
+                        KEY "model is \"%.*s\", an unsupported tokenizer; supported are: gpt2 llama "
+                            "gemma4 bert t5",
                         (int)TSR_MIN(model.bytes, (size_t)80), model.data);
     vocab->kind = TSR_VOCAB_BPE;
     if (gemma4)
@@ -92,7 +90,7 @@ static int hex_digit(char c)
     return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* "<0x0A>" -> 10; -1 if it is not spelled like that. */
+/* "<0x0A>" -> 10; -1 for another spelling. */
 static int parse_byte_token(tsr_bytes text)
 {
     if (text.bytes != 6 || memcmp(text.data, "<0x", 3) || text.data[5] != '>')
@@ -101,8 +99,8 @@ static int parse_byte_token(tsr_bytes text)
     return high < 0 || low < 0 ? -1 : high * 16 + low;
 }
 
-/* Byte-level BPE's spelling undone, at most text.bytes bytes. A text that is not spelled that way (some files
- * have plain added tokens marked as normal) stands for itself. */
+/* Decodes byte-level BPE's spelling, at most text.bytes bytes. A text in another spelling (some files have
+ * plain added tokens marked as normal) is copied unchanged. */
 static uint32_t unspell(tsr_bytes text, char *piece)
 {
     static const unsigned first_hidden = 256, n_hidden = 33 + 34 + 1;
@@ -143,7 +141,7 @@ static uint32_t unmark_spaces(tsr_bytes text, char *piece)
     return n;
 }
 
-/* The bytes that a token stands for, at most text.bytes of them. */
+/* The bytes that a token represents, at most text.bytes. */
 static tsr_status make_piece(const tsr_vocab *vocab, int32_t id, tsr_bytes text, char *piece, uint32_t *n_out)
 {
     switch (vocab->tokens[id].type) {
@@ -169,7 +167,7 @@ static tsr_status make_piece(const tsr_vocab *vocab, int32_t id, tsr_bytes text,
     }
 }
 
-/* Space for every text and every piece, which is never longer than its text. */
+/* Reserve memory for every text and every piece, which is never longer than its text. */
 static tsr_status reserve_bytes(const tsr_gguf *gguf, tsr_vocab *vocab)
 {
     tsr_status status = TSR_OK;
@@ -195,7 +193,7 @@ static tsr_status read_tokens(const tsr_gguf *gguf, tsr_vocab *vocab)
 
     TSR_TRY(tsr_vocab_read_length(gguf, KEY "tokens", 0, &n));
     if (n < 1 || n > INT32_MAX / 4)
-        return tsr_fail(TSR_ERR_FORMAT, KEY "tokens has %lld entries; 1 to %d are possible", (long long)n,
+        return tsr_fail(TSR_ERR_FORMAT, KEY "tokens has %lld entries; 1 to %d are supported", (long long)n,
                         INT32_MAX / 4);
     if (has_types)
         TSR_TRY(tsr_vocab_read_length(gguf, KEY "token_type", n, &n_types));
@@ -264,7 +262,7 @@ static bool has_inner_mark(const char *text, size_t bytes)
     return false;
 }
 
-/* SentencePiece merges the pair whose token has the highest score. */
+/* Read scores: SentencePiece merges the pair whose token has the highest score. */
 static tsr_status read_scores(const tsr_gguf *gguf, tsr_vocab *vocab)
 {
     tsr_status status = TSR_OK;
@@ -287,7 +285,7 @@ out:
     return status;
 }
 
-/* One line of tokenizer.ggml.merges, "left right" in the tokens' spelling, which has no spaces of its own.
+/* One line of tokenizer.ggml.merges, "left right" in the tokens' spelling, which contains no other spaces.
  * `joined` has room for the longest token. */
 static tsr_status read_merge(const tsr_gguf *gguf, tsr_vocab *vocab, int64_t line, char *joined)
 {
@@ -295,7 +293,7 @@ static tsr_status read_merge(const tsr_gguf *gguf, tsr_vocab *vocab, int64_t lin
     tsr_gguf_string text;
     TSR_TRY(tsr_gguf_array_string(gguf, KEY "merges", line, &text));
 
-    /* Raw text has no spaces of its own either, but an element may begin with one by mistake. */
+    /* Raw text contains no other spaces either, but an element may begin with one by mistake. */
     const char *space = text.bytes > 1 ? memchr(text.data + 1, ' ', text.bytes - 1) : NULL;
     if (!space)
         return tsr_fail(TSR_ERR_FORMAT, KEY "merges[%lld] is not two tokens with a space between them",
@@ -312,7 +310,7 @@ static tsr_status read_merge(const tsr_gguf *gguf, tsr_vocab *vocab, int64_t lin
     }
     const char *wrong = merge.left == TSR_TOKEN_NONE     ? "its left part"
                         : merge.right == TSR_TOKEN_NONE  ? "its right part"
-                        : merge.merged == TSR_TOKEN_NONE ? "what it makes"
+                        : merge.merged == TSR_TOKEN_NONE ? "its result"
                                                          : NULL;
     if (wrong)
         return tsr_fail(TSR_ERR_FORMAT,
@@ -332,7 +330,7 @@ static tsr_status read_merges(const tsr_gguf *gguf, tsr_vocab *vocab)
 
     TSR_TRY(tsr_vocab_read_length(gguf, KEY "merges", 0, &n));
     if (n > INT32_MAX)
-        return tsr_fail(TSR_ERR_FORMAT, KEY "merges has %lld entries; %d are possible", (long long)n,
+        return tsr_fail(TSR_ERR_FORMAT, KEY "merges has %lld entries; %d are supported", (long long)n,
                         INT32_MAX);
     TSR_TRY(tsr_vocab_reserve_merges(vocab, (size_t)n));
     TSR_TRY(tsr_mem_array((size_t)vocab->max_text_bytes + 1, 1, "the longest token", &joined));

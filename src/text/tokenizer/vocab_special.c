@@ -1,5 +1,5 @@
-/* Special tokens and what is done with them: which begin and end a sequence, which are added, and which end a
- * generation. Files do not say all of it, so the families' habits are here. */
+/* Special tokens: those that begin and end a sequence, those that are added, and those that end a
+ * generation. Files lack some of this, so the conventions of model families are here. */
 #include "text/tokenizer/vocab_load.h"
 
 #include <string.h>
@@ -8,7 +8,7 @@
 
 #define KEY "tokenizer.ggml."
 
-/* Names that model families use for tokens that end a generation. Some files forget to mark them as control
+/* Names that model families use for tokens that end a generation. Some files do not mark them as control
  * tokens, so the name decides. From llama.cpp, src/llama-vocab.cpp (llama_vocab::impl::load). */
 static const char *const eog_names[] = {
     "<|eot_id|>",         /* Llama 3 */
@@ -32,7 +32,7 @@ static const char *const eog_names[] = {
     "_<EOT>",
     "[EOT]",
     "[EOS]", /* Kimi */
-    /* Filling in code: what comes behind these is another file, or nothing. */
+    /* Filling in code: the text after these tokens is another file, or nothing. */
     "<|fim_pad|>",
     "<fim-pad>",
     "<fim_pad>",
@@ -49,8 +49,8 @@ static int32_t find(const tsr_vocab *vocab, const char *text)
     return tsr_vocab_find(vocab, text, strlen(text));
 }
 
-/* Whether "<|end|>" ends one message of several, not the answer: gpt-oss and Solar Open have other tokens for
- * that. */
+/* Whether "<|end|>" ends one message of several, not the answer: gpt-oss and Solar Open end answers with
+ * other tokens. */
 static bool is_harmony(const tsr_vocab *vocab)
 {
     bool calls = find(vocab, "<|call|>") != TSR_TOKEN_NONE || find(vocab, "<|calls|>") != TSR_TOKEN_NONE;
@@ -69,7 +69,7 @@ static void mark_eog_names(tsr_vocab *vocab)
         vocab->tokens[id].type = TSR_TOKEN_CONTROL;
         vocab->tokens[id].piece_bytes = 0;
     }
-    /* A name that vocabularies with HTML tags have, too; there it is no control token. */
+    /* Vocabularies with HTML tags have this name, too, but not as a control token. */
     int32_t id = find(vocab, "</s>");
     if (tsr_vocab_is(vocab, id, TSR_TOKEN_TYPE_BIT(TSR_TOKEN_CONTROL)))
         vocab->tokens[id].eog = true;
@@ -94,8 +94,8 @@ out:
     return status;
 }
 
-/* Which keys name the first and the last token, and the ids where a file does not. BERT's text begins with
- * [CLS] and ends with [SEP]; "seperator" is how GGUF spells it. */
+/* The keys of the first and the last token, and the default ids. BERT's text begins with [CLS] and ends
+ * with [SEP]; "seperator" is GGUF's spelling. */
 typedef struct family_ids {
     const char *bos_key, *eos_key;
     int32_t bos, eos, unk;
@@ -119,8 +119,8 @@ static tsr_status read_special_ids(const tsr_gguf *gguf, tsr_vocab *vocab)
     TSR_TRY(read_special_id(gguf, vocab, KEY "unknown_token_id", ids->unk, &vocab->unk));
     TSR_TRY(read_special_id(gguf, vocab, KEY "eot_token_id", TSR_TOKEN_NONE, &vocab->eot));
     TSR_TRY(read_special_id(gguf, vocab, KEY "eom_token_id", TSR_TOKEN_NONE, &vocab->eom));
-    /* Nothing here depends on padding, and files of models that were never trained with it name ids past the
-     * end or -1: no reason to refuse the model. */
+    /* Padding is not used, and files of models trained without it have ids out of range or -1, so such ids
+     * are ignored. */
     if (read_special_id(gguf, vocab, KEY "padding_token_id", TSR_TOKEN_NONE, &vocab->pad) != TSR_OK) {
         vocab->pad = TSR_TOKEN_NONE;
         tsr_fail_clear();
@@ -148,8 +148,7 @@ static tsr_status read_flags(const tsr_gguf *gguf, tsr_vocab *vocab)
     TSR_TRY(tsr_vocab_read_flag(gguf, KEY "add_space_prefix", spm, &vocab->add_space_prefix));
     vocab->add_space_prefix = (vocab->add_space_prefix && (spm || ugm)) || wpm;
     if ((wpm || ugm) && vocab->unk == TSR_TOKEN_NONE)
-        return tsr_fail(TSR_ERR_FORMAT,
-                        KEY "unknown_token_id is missing, which this vocabulary cannot do without");
+        return tsr_fail(TSR_ERR_FORMAT, KEY "unknown_token_id is missing; this kind of vocabulary needs it");
     if (vocab->add_bos && vocab->bos == TSR_TOKEN_NONE)
         return tsr_fail(TSR_ERR_FORMAT, KEY "add_bos_token is set, but " KEY "bos_token_id is missing");
     if (vocab->add_eos && vocab->eos == TSR_TOKEN_NONE)
@@ -158,7 +157,7 @@ out:
     return status;
 }
 
-/* The general.name of the file, in small ASCII letters, has this in it. */
+/* Whether the file's general.name, in small ASCII letters, contains `part`. */
 static bool name_has(const tsr_gguf *gguf, const char *part)
 {
     tsr_gguf_string name;
@@ -179,8 +178,8 @@ static bool name_has(const tsr_gguf *gguf, const char *part)
     return false;
 }
 
-/* Phi-3's tokenizer.json lets its special tokens take the white space behind them along, but for these three;
- * GGUF has no key for that. */
+/* Phi-3's tokenizer.json lets its special tokens include the white space after them, except for these
+ * three; GGUF has no key for it. */
 static void mark_stripping(const tsr_gguf *gguf, tsr_vocab *vocab)
 {
     const int32_t not_these[] = {find(vocab, "<unk>"), find(vocab, "<s>"), find(vocab, "<|endoftext|>")};

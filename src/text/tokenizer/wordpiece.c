@@ -1,19 +1,17 @@
-/* WordPiece: the longest token that a word begins with, then the longest that the rest begins with, to its
- * end; a word that this does not get through is one unknown token (Schuster and Nakajima 2012; as in
- * github.com/google-research/bert, tokenization.py). GGUF spells tokens that begin a word with a '▁', and
- * those inside of one without anything.
- */
+/* WordPiece: the longest token at the start of a word, then the longest at the start of the rest, to its
+ * end; a word that cannot be cut in this way is one unknown token (Schuster and Nakajima 2012; as in
+ * github.com/google-research/bert, tokenization.py). GGUF spells tokens at the start of a word with a '▁',
+ * and tokens inside a word without. */
 #include "text/tokenizer/wordpiece.h"
 
 #include <string.h>
 
 #include "text/tokenizer/unicode_fold.h"
 
-/* What counts as punctuation beside Unicode's: the other ASCII signs. */
+/* Punctuation in addition to Unicode's: the other ASCII signs. */
 #define SIGNS "\\p{P}$+<=>^`|~"
 
-/* CJK ideographs as BERT's BasicTokenizer has them
- * (the fourth range from the end as huggingface.co's has). */
+/* CJK ideographs as in BERT's BasicTokenizer (the fourth range from the end as in huggingface.co's). */
 #define CHINESE                                                                                             \
     "\\x{4E00}-\\x{9FFF}\\x{3400}-\\x{4DBF}\\x{20000}-\\x{2A6DF}\\x{2A700}-\\x{2B73F}\\x{2B740}-\\x{2B81F}" \
     "\\x{2B920}-\\x{2CEAF}\\x{F900}-\\x{FAFF}\\x{2F800}-\\x{2FA1F}"
@@ -25,7 +23,7 @@ const tsr_pretokenizer_rule tsr_wordpiece_rule = {
     .patterns = {"[" SIGNS CHINESE "]|[^" SPACE SIGNS CHINESE "]+"},
 };
 
-/* The longest token that text[bytes] begins with, or TSR_TOKEN_NONE. */
+/* The longest token at the start of text[bytes], or TSR_TOKEN_NONE. */
 static int32_t longest_token(const tsr_vocab *vocab, const char *text, size_t bytes, size_t *length_out)
 {
     size_t length = bytes < vocab->max_text_bytes ? bytes : vocab->max_text_bytes;
@@ -51,7 +49,7 @@ tsr_status tsr_wordpiece_add(void *user, const char *word, size_t bytes)
     memcpy(spelled, TSR_SPACE_MARK, TSR_SPACE_MARK_BYTES);
     size_t n = tsr_unicode_fold(word, bytes, vocab->folds, spelled + TSR_SPACE_MARK_BYTES);
     if (n == 0)
-        return TSR_OK; /* white space, or characters that say nothing */
+        return TSR_OK; /* white space, or ignored characters */
     n += TSR_SPACE_MARK_BYTES;
     for (size_t at = 0; at < n; at += length) {
         int32_t id = longest_token(vocab, spelled + at, n - at, &length);

@@ -8,10 +8,10 @@
  *   generation), xGMI 16 lanes at 18 GT/s (EPYC 7003), 32 GT/s (EPYC 9004 and later): the makers' data
  *   sheets; POWER9's X bus 64 GB/s (IBM AC922 manual). Boards have two to four, but one route uses one.
  *   Two NUMA nodes of one socket: twice that.
- *   Host memory 50 GB/s per node, 12 GB/s per core of a host device: what this project measured on small
+ *   Host memory 50 GB/s per node, 12 GB/s per core of a host device: measured by this project on small
  *   servers.
- *   Peer access where the description does not tell: NVLink has it; over PCIe by the card table, and not
- *   between sockets. */
+ *   Peer access that is not described: NVLink has it; over PCIe by the card table, and not between
+ *   sockets. */
 #include "topo/links/links.h"
 
 #include <math.h>
