@@ -347,7 +347,7 @@ static tsr_topology *machine_with_gpus(void)
         snprintf(topo->gpus[i].uuid, sizeof topo->gpus[i].uuid, "%s", uuids[i]);
         snprintf(topo->gpus[i].bus_id, sizeof topo->gpus[i].bus_id, "%s", ids[i]);
     }
-    snprintf(topo->gpu_note, sizeof topo->gpu_note, "GPU 2 does not answer");
+    snprintf(topo->gpu_note, sizeof topo->gpu_note, "GPU 2 cannot be queried");
     return topo;
 }
 
@@ -437,7 +437,8 @@ static void wrong_gpus_are_named_with_a_remedy(void **state)
         tsr_status status;
         const char *piece, *remedy;
     } cases[] = {
-        {"cuda:2", TSR_ERR_NOT_FOUND, "'cuda:2'", "4 usable GPUs: 0-1,3-4; left out: GPU 2 does not answer"},
+        {"cuda:2", TSR_ERR_NOT_FOUND, "'cuda:2'",
+         "4 usable GPUs: 0-1,3-4; left out: GPU 2 cannot be queried"},
         {"cuda:99", TSR_ERR_NOT_FOUND, "'cuda:99'", "4 usable GPUs"},
         {"cuda:0000:99:00.0", TSR_ERR_NOT_FOUND, "'cuda:0000:99:00.0'", "4 usable GPUs"},
         {"cuda:GPU-77", TSR_ERR_NOT_FOUND, "'cuda:GPU-77'", "4 usable GPUs"},

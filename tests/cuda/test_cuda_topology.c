@@ -250,7 +250,7 @@ static void why_there_is_no_gpu_is_said_in_a_few_words(void **state)
         {0, 90, 0, "CUDA_VISIBLE_DEVICES"},
         {2, 75, 0, "GPU 0, Simulated GPU, has compute capability 7.5; 8.0 is needed"},
         {1, 90, cudaErrorInsufficientDriver, "update it"},
-        {1, 90, cudaErrorUnknown, "CUDA says"},
+        {1, 90, cudaErrorUnknown, "CUDA failed"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cudasim_config config = CUDASIM_CONFIG_INIT;

@@ -138,9 +138,10 @@ static void nccl_reset(tsr_comm *base)
     stop_all(comm); /* before anything else is enqueued on the devices' streams */
     comm->broken = make_again(comm, tsr_cuda_counters_reset(&comm->counters));
     if (comm->broken != TSR_OK)
-        snprintf(comm->broken_text, sizeof comm->broken_text,
-                 "NCCL's communicators were aborted and could not be made again: %s; open the devices anew",
-                 tsr_last_error());
+        snprintf(
+            comm->broken_text, sizeof comm->broken_text,
+            "NCCL's communicators were aborted and could not be created again: %s; open the devices again",
+            tsr_last_error());
     base->epoch++;
     atomic_store(&comm->aborted, false);
 }

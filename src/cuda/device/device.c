@@ -140,11 +140,10 @@ static tsr_status choose_memory(tsr_cuda_device *cuda, const tsr_cuda_device_con
         TSR_TRY(TSR_CUDA(cudaDeviceGetAttribute(&can_manage, cudaDevAttrManagedMemory, cuda->ordinal)));
         if (!can_manage)
             return tsr_fail(TSR_ERR_UNSUPPORTED, "the GPU has no managed memory; open it without managed=1");
-        tsr_log(
-            &cuda->logger, TSR_LOG_WARN,
-            "device %s: managed memory: pages beyond the GPU's own memory stay in host memory and cross the "
-            "bus on every use",
-            cuda->base.name);
+        tsr_log(&cuda->logger, TSR_LOG_WARN,
+                "device %s: managed memory: pages beyond the GPU's own memory stay in host memory, and "
+                "every use of them crosses the bus",
+                cuda->base.name);
     } else if (!cuda->has_vmm) {
         tsr_log(&cuda->logger, TSR_LOG_INFO,
                 "device %s: the driver has no virtual memory management for this GPU: the KV region is "

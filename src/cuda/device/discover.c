@@ -108,7 +108,7 @@ static void add_gpu(probe *p, int ordinal)
     tsr_gpu *gpu = &topo->gpus[topo->n_gpus];
     char sentence[256];
     if (describe_essentials(p, ordinal, gpu) != TSR_OK) {
-        snprintf(sentence, sizeof sentence, "GPU %d does not answer: %s", ordinal, tsr_last_error());
+        snprintf(sentence, sizeof sentence, "GPU %d cannot be queried: %s", ordinal, tsr_last_error());
         tsr_fail_clear();
         leave_out(p, TSR_LOG_WARN, sentence);
     } else if (gpu->compute_capability < LEAST_COMPUTE_CAPABILITY) {
@@ -158,14 +158,15 @@ static void explain_none(tsr_topology *topo, cudaError_t error)
     size_t bytes = sizeof topo->gpu_note;
     int has = topo->cuda_driver_version, wants = topo->cuda_version;
     if (error == cudaSuccess || error == cudaErrorNoDevice)
-        snprintf(note, bytes, "CUDA finds none; see nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides them");
+        snprintf(note, bytes,
+                 "CUDA finds none; check nvidia-smi, and whether CUDA_VISIBLE_DEVICES hides them");
     else if (error == cudaErrorInsufficientDriver && has == 0)
         snprintf(note, bytes, "no NVIDIA driver is loaded");
     else if (error == cudaErrorInsufficientDriver)
-        snprintf(note, bytes, "the NVIDIA driver knows CUDA %d.%d and this build needs %d.%d; update it",
+        snprintf(note, bytes, "the NVIDIA driver supports CUDA %d.%d and this build needs %d.%d; update it",
                  has / 1000, has % 1000 / 10, wants / 1000, wants % 1000 / 10);
     else
-        snprintf(note, bytes, "CUDA says: %s", cudaGetErrorString(error));
+        snprintf(note, bytes, "CUDA failed: %s", cudaGetErrorString(error));
 }
 
 static void read_versions(const probe *p)

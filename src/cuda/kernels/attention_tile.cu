@@ -48,7 +48,7 @@ template <int PASSES> struct tile_block {
     int from[TILE_SLOTS], to[TILE_SLOTS];   /* in the current segment; none where from >= to */
 };
 
-/* The same in all threads. */
+/* The tile of a block, the same in all its threads. */
 struct tile_item {
     int first_token, kv_head, head_dim, n_slots;
     int from, to; /* positions of the current segment that at least one slot sees */

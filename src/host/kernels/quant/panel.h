@@ -16,7 +16,7 @@ typedef struct quant_traits {
     int offset;       /* added to q in the type's bytes; subtracted from sums, which is cheaper */
     int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: words need
                        * columns */
-    int pair_header;  /* bytes before 16 bytes of nibbles, where two blocks are loaded at once; or 0 */
+    int pair_header;  /* bytes before 16 bytes of nibbles, where two blocks are loaded together; or 0 */
     int minima;       /* minima per block: 0, 1, or 2 (one per half) */
     bool is_signed;   /* whether the type's bytes are signed */
     bool sub_scales;  /* two scales per block, one per half */
