@@ -1,4 +1,4 @@
-/* See cache_file.h. */
+/* Files in the user's cache folder; see cache_file.h. */
 #include "cache_file.h"
 
 #include <errno.h>
@@ -16,16 +16,16 @@ static uint64_t hash(uint64_t h, const char *text)
 {
     for (; *text; text++)
         h = (h ^ (unsigned char)*text) * UINT64_C(0x100000001b3);
-    return (h ^ 0xff) * UINT64_C(0x100000001b3); /* so that neighbours do not run together */
+    return (h ^ 0xff) * UINT64_C(0x100000001b3); /* a separator between neighbouring texts */
 }
 
-/* The kernels of a host device that names none. Where TSR_ISA is wrong, nothing is going to be measured. */
+/* The kernels of a host device without isa=. If TSR_ISA is wrong, nothing will be measured. */
 static const char *default_isa(tsr_isa_list *list)
 {
     return tsr_isa_discover(list) == TSR_OK ? list->levels[list->chosen].name : "";
 }
 
-/* Everything that speed depends on, as one name. */
+/* A name derived from everything that speed depends on. */
 static void entry_name(const tsr_topology *topo, const tsr_device_list *list, char name[20])
 {
     char number[64];
@@ -61,7 +61,7 @@ bool tool_cache_path(const char *file, char path[TOOL_PATH])
 {
     const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int n;
-    if (cache && *cache == '/') /* the specification: relative ones are to be ignored */
+    if (cache && *cache == '/') /* by the XDG specification, relative paths are ignored */
         n = snprintf(path, TOOL_PATH, "%s/tsr/%s", cache, file);
     else if (home && *home)
         n = snprintf(path, TOOL_PATH, "%s/.cache/tsr/%s", home, file);
@@ -89,7 +89,7 @@ bool tool_cache_number(const json_t *object, const char *key, double *out)
 
 /* -- writing -- */
 
-/* Every folder that `path` lies in. */
+/* Create every folder of `path`. */
 static bool make_folders(char *path)
 {
     for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
@@ -102,7 +102,7 @@ static bool make_folders(char *path)
     return true;
 }
 
-/* Whole or not at all: under another name first. */
+/* Written under another name first, so that the file is complete or absent. */
 static bool write_file(const json_t *root, const char *path)
 {
     char draft[TOOL_PATH + 16];
@@ -115,14 +115,14 @@ static bool write_file(const json_t *root, const char *path)
     return false;
 }
 
-/* json_string() refuses what is not UTF-8. */
+/* json_string() rejects text that is not UTF-8. */
 static json_t *text_or_null(const char *text)
 {
     json_t *string = json_string(text);
     return string ? string : json_null();
 }
 
-/* The values, and for people who look into the file what they are of. */
+/* The values, with descriptions of machine and devices for readers of the file. */
 static json_t *make_entry(const tsr_topology *topo, const tsr_device_list *list, json_t *values)
 {
     json_t *devices = json_array();
@@ -141,7 +141,7 @@ bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_devic
         return false;
     }
     json_t *root = json_load_file(path, 0, NULL);
-    if (!json_is_object(root)) { /* none yet, or spoiled */
+    if (!json_is_object(root)) { /* missing, or damaged */
         json_decref(root);
         root = json_object();
     }

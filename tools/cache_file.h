@@ -1,7 +1,7 @@
-/* What was measured is kept from one command to the next in JSON files in the user's cache folder: an object
- * with an entry per machine and set of devices. An entry's name stands for everything that the values depend
- * on, so other cards, another driver, other cores or another version of the library find no entry and
- * measure anew. What lies in the cache can make no command fail: what cannot be read is not there. */
+/* Measured values are stored in JSON files in the user's cache folder: an object with an entry per machine
+ * and set of devices. An entry's name is derived from everything that the values depend on, so other
+ * cards, another driver, other cores or another version of the library have no entry and are measured
+ * again. Unreadable files are treated as missing, so the cache cannot make a command fail. */
 #ifndef TSR_TOOLS_CACHE_FILE_H
 #define TSR_TOOLS_CACHE_FILE_H
 
@@ -13,14 +13,14 @@
 
 enum { TOOL_PATH = 4096 };
 
-/* $XDG_CACHE_HOME/tsr/FILE, or below ~/.cache; false where there is neither. */
+/* $XDG_CACHE_HOME/tsr/FILE, or below ~/.cache; false if neither variable is set. */
 bool tool_cache_path(const char *file, char path[TOOL_PATH]);
 
-/* The values of these devices' entry, a new reference; NULL where there are none. */
+/* The values of these devices' entry, a new reference; NULL if there are none. */
 json_t *tool_cache_load(const char *file, const tsr_topology *topo, const tsr_device_list *list);
 
-/* Add or replace the entry; takes over the reference to `values`, which may be NULL where memory ran out.
- * False where the file cannot be written: errno tells why. */
+/* Add or replace the entry; takes ownership of `values`, which is NULL after a shortage of memory. False
+ * if the file cannot be written; errno has the reason. */
 bool tool_cache_save(const char *file, const tsr_topology *topo, const tsr_device_list *list, json_t *values);
 
 /* A non-negative number of an object. */

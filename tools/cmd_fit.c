@@ -1,4 +1,4 @@
-/* tsr fit: how a model can be made to fit, without loading it. */
+/* tsr fit: reduces open settings until a model fits, without loading it. */
 #include "tsr.h"
 
 #include "fit_options.h"

@@ -1,5 +1,5 @@
-/* tsr plan: what a model would take on every device, without loading it. The devices may be another
- * machine's, and the file may be a header alone. */
+/* tsr plan: bytes and times of a model on every device, without loading it. The devices may be another
+ * machine's, and the file may be a header only. */
 #include "tsr.h"
 
 #include "json.h"

@@ -11,7 +11,7 @@
 #include "plan_inputs.h"
 #include "run.h"
 
-/* Rates and links as they were measured, so that what runs is what tsr plan shows. */
+/* Set measured rates and links, so that the plan is that of tsr plan. */
 static tsr_status describe_devices(const tsr_topology *topo, const char *devices, tool_measured *measured,
                                    tsr_model_config *config)
 {
@@ -23,7 +23,7 @@ static tsr_status describe_devices(const tsr_topology *topo, const char *devices
     return status;
 }
 
-/* The template that was named or, told on stderr, the one that the file's looks like. */
+/* The named template, or the one recognised in the file, which is reported on stderr. */
 static tsr_status find_chat(const run_options *options, run_engine *engine)
 {
     if (!options->chat)
@@ -57,7 +57,7 @@ static tsr_status open_engine(const run_options *options, const tsr_model_config
     runtime_config.topology = topo;
     if (status == TSR_OK)
         runtime_config.devices = tool_model_devices(&options->model, topo);
-    if (status == TSR_OK && !processes->transport) /* which measures this machine's devices only */
+    if (status == TSR_OK && !processes->transport) /* measures devices of this machine only */
         status = describe_devices(topo, runtime_config.devices, &measured, &with_rates);
     if (status == TSR_OK)
         status = tsr_runtime_open(&runtime_config, rt);
@@ -87,7 +87,7 @@ static void close_engine(tsr_runtime *rt, run_engine *engine)
     tsr_runtime_close(rt);
 }
 
-/* Told also without -v: the user gets less than the model could have. */
+/* Printed without -v, too: the result is less than the model allows. */
 static void show_cuts(const tsr_fit *fit)
 {
     tsr_fit_info info;
@@ -97,7 +97,7 @@ static void show_cuts(const tsr_fit *fit)
         tsr_fit_print_cuts(fit, tool_write, stderr);
 }
 
-/* Apart from the text that follows, since both may be on one terminal. */
+/* Separated from the generated text, since both may be on one terminal. */
 static void show_plan(const tsr_plan *plan)
 {
     fprintf(stderr, "\n");
@@ -115,7 +115,7 @@ static int run(const run_options *options, const tsr_model_config *config, const
     double start = tool_clock();
     tsr_status status = open_engine(options, config, processes, &rt, &engine);
     result.load_s = tool_clock() - start;
-    tool_progress(1, NULL); /* a bar that a failure left behind */
+    tool_progress(1, NULL); /* remove the bar after a failure */
     if (status != TSR_OK) {
         code = tool_fail("run", status);
     } else {
@@ -131,7 +131,7 @@ static int run(const run_options *options, const tsr_model_config *config, const
     return result.interrupted ? TOOL_EXIT_INTERRUPTED : code;
 }
 
-/* Whether a host device has to join the GPUs is found out before any is opened. */
+/* Whether a host device has to join the GPUs is decided before any device is opened. */
 static tsr_status find_devices(tool_model_options *model, tsr_fit_config *fit_config,
                                const tsr_model_config *config, size_t margins[TSR_MAX_DEVICES])
 {
@@ -156,7 +156,7 @@ static int run_in_processes(const run_options *options, const tsr_model_config *
     if (!tool_processes_join("run", options->mpi, &processes))
         return TOOL_EXIT_FAILED;
     int code = run(options, config, &processes, prompt, prompt_bytes);
-    fflush(stdout); /* before mpirun hears that this process is done */
+    fflush(stdout); /* before mpirun sees that this process is done */
     tool_processes_leave(&processes);
     return code;
 }

@@ -1,4 +1,4 @@
-/* tsr topo: a machine as a tree, and the devices that a --devices text makes of it. */
+/* tsr topo: a machine as a tree, and the devices of a --devices text. */
 #include "tsr.h"
 
 #include <errno.h>
@@ -63,7 +63,7 @@ static void print_devices(const tsr_topology *topo, const tsr_device_list *list)
     tool_table_free(&table);
 }
 
-/* `isa` NULL: of a machine that is only described. `links` NULL: they were not asked for. */
+/* `isa` NULL: the machine is only described. `links` NULL: not requested. */
 static int print_all(const tsr_topology *topo, const tsr_device_list *list, const tsr_isa_list *isa,
                      const tsr_links *links, bool as_json)
 {

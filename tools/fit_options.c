@@ -1,4 +1,4 @@
-/* See fit_options.h. */
+/* The options of a fit; see fit_options.h. */
 #include "fit_options.h"
 
 #include <ctype.h>
@@ -6,7 +6,7 @@
 
 #include "tsr.h"
 
-/* The part of `text` up to the next comma; NULL past the last. */
+/* The part of `text` up to the next comma; NULL after the last. */
 static const char *next_part(const char *text, char *part, size_t capacity)
 {
     size_t n = strcspn(text, ",");
@@ -37,7 +37,7 @@ static int read_kv(const char *command, const char *text, tsr_fit_config *config
     return TOOL_GO_ON;
 }
 
-/* "1024" is MiB, as is the default in every text; "2GiB" is what it says. */
+/* "1024" is MiB, the default unit of margins; "2GiB" has its own unit. */
 static tsr_status parse_margin(const char *text, size_t *margin)
 {
     char with_unit[40];
@@ -117,7 +117,7 @@ tsr_status tool_fit_create(tool_model_options *model, const tool_machine_options
         return status;
     tsr_fit_config with_host = *config->plan.fit;
     tsr_model_config again = *config;
-    if (with_host.n_margins == n && n > 1) /* one for each GPU was given */
+    if (with_host.n_margins == n && n > 1) /* there is one for each GPU */
         margins[with_host.n_margins++] = TSR_FIT_MARGIN;
     again.plan.fit = &with_host;
     model->devices = "cuda,host:1";

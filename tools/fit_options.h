@@ -1,4 +1,4 @@
-/* The options that say what may be reduced so that a model fits: those of `tsr fit` and `tsr run --fit`. */
+/* The options that allow reductions so that a model fits: of `tsr fit` and `tsr run --fit`. */
 #ifndef TSR_TOOLS_FIT_OPTIONS_H
 #define TSR_TOOLS_FIT_OPTIONS_H
 
@@ -6,7 +6,7 @@
 
 #include "plan_inputs.h"
 
-/* As given; NULL where not. All zeros to begin with. */
+/* As given; NULL if not. Initially all zeros. */
 typedef struct tool_fit_options {
     const char *kv, *margins;
     int n_ctx_min; /* 0: not given */
@@ -22,20 +22,20 @@ typedef struct tool_fit_options {
      "memory left free on all devices, or on each: 512 (MiB) or 2GiB (default 1024)", 0, 0}
 /* clang-format on */
 
-/* Turn them into a fit that borrows `margins`; what `model` sets is not open to it. Returns TOOL_GO_ON, or
+/* Convert them to a fit that borrows `margins`; settings of `model` are fixed. Returns TOOL_GO_ON, or
  * TOOL_EXIT_USAGE after one line on stderr. */
 int tool_fit_options_read(const char *command, const tool_fit_options *options,
                           const tool_model_options *model, size_t margins[TSR_MAX_DEVICES],
                           tsr_fit_config *config_out);
 
-/* Fit what `model` and `machine` name, as config->fit says, into `in` (zeros; closed by the caller in any
- * case). Where no devices were named and the GPUs alone have no room, however much is cut, a host device to
- * offload to joins them: model->devices then says so. `margins` are those that config->fit borrows. */
+/* Fit the model of `model` to `machine`, by config->fit, into `in` (zeros; closed by the caller in any
+ * case). If no devices were named and no reduction fits on the GPUs alone, a host device to offload to is
+ * added, and model->devices is set. `margins` are those that config->fit borrows. */
 tsr_status tool_fit_create(tool_model_options *model, const tool_machine_options *machine,
                            const tsr_model_config *config, size_t margins[TSR_MAX_DEVICES],
                            tool_plan_inputs *in, tsr_fit **fit_out);
 
-/* The options of `tsr run` that come to what the fit chose, on one line. */
+/* Print the options of `tsr run` that are equivalent to the fit, on one line. */
 void tool_fit_print_options(const tsr_fit *fit, FILE *out);
 
 #endif

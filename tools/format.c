@@ -1,4 +1,4 @@
-/* See format.h. */
+/* Aligned tables; see format.h. */
 #include "format.h"
 
 #include <ctype.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Takes over `text`, which may be NULL. */
+/* Takes ownership of `text`, which may be NULL. */
 static void add_cell(tool_table *table, char *text)
 {
     char **cells = realloc(table->cells, ((size_t)table->n_cells + 1) * sizeof *cells);

@@ -1,10 +1,11 @@
-/* Text for people: aligned tables. */
+/* Aligned tables for a terminal. */
 #ifndef TSR_TOOLS_FORMAT_H
 #define TSR_TOOLS_FORMAT_H
 
 #include <stdio.h>
 
-/* A table that is as wide as its content. Columns whose cells all begin with a digit or a sign are set right.
+/* A table that is as wide as its content. Columns whose cells all begin with a digit or a sign are
+ * right-aligned.
  *
  *     tool_table table = {0};
  *     tool_table_header(&table, 2, (const char *[]){"device", "weights"});
@@ -13,7 +14,7 @@
  *     tool_table_print(&table, stdout);
  *     tool_table_free(&table);
  *
- * Out of memory, cells are left out. */
+ * When out of memory, cells are omitted. */
 typedef struct tool_table {
     int n_columns;
     int n_cells; /* headers included; a row is n_columns cells */

@@ -1,4 +1,4 @@
-/* See help.h. */
+/* Help texts from tables of options; see help.h. */
 #include "help.h"
 
 #include <ctype.h>
@@ -27,7 +27,7 @@ const char *tool_help_page(const char *command, char name[32])
     return name;
 }
 
-/* The next line, or paragraph, of a text: up to `separator`; NULL past the last. */
+/* The next line, or paragraph, of a text: up to `separator`; NULL after the last. */
 static const char *next_part(const char *text, const char *separator, int *length)
 {
     const char *end = strstr(text, separator);
@@ -43,7 +43,7 @@ static int count_lines(const char *text)
     return n;
 }
 
-/* In a usage line. */
+/* The command's name in a usage line. */
 static const char *name_of(const tool_command *command)
 {
     return *command->name ? command->name : "COMMAND";
@@ -110,7 +110,7 @@ static void print_text(const tool_command *command, FILE *out)
 
 /* -- Markdown -- */
 
-/* A summary or heading as a sentence's beginning. */
+/* A summary or heading with a capital letter. */
 static void print_capital(const char *text, FILE *out)
 {
     fprintf(out, "%c%s", toupper((unsigned char)*text), text + 1);
@@ -210,7 +210,7 @@ static void print_roff(const char *text, int length, FILE *out)
     }
 }
 
-/* Behind something of no width, so that a dot or quote at the beginning is no request. */
+/* After a zero-width character, so that a dot or quote at the beginning is not a request. */
 static void print_roff_line(const char *text, int length, FILE *out)
 {
     fputs("\\&", out);

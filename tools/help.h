@@ -1,4 +1,4 @@
-/* What --help prints, made from a command's table of options: as text, as a section of docs/reference/cli.md,
+/* The output of --help, from a command's table of options: as text, as a section of docs/reference/cli.md,
  * or as a manual page. */
 #ifndef TSR_TOOLS_HELP_H
 #define TSR_TOOLS_HELP_H
@@ -9,10 +9,10 @@
 
 typedef enum tool_help_form { TOOL_HELP_TEXT, TOOL_HELP_MARKDOWN, TOOL_HELP_MAN } tool_help_form;
 
-/* The form that "text", "markdown" or "man" names; false for any other word. */
+/* The form named "text", "markdown" or "man"; false for any other word. */
 bool tool_help_form_parse(const char *name, tool_help_form *form_out);
 
-/* Of a manual page everything but its first line, which names version and date. */
+/* For a manual page everything but its first line, which has version and date. */
 void tool_help_print(const tool_command *command, tool_help_form form, FILE *out);
 
 /* "tsr-bench-links" for "bench links". */

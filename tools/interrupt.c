@@ -1,4 +1,4 @@
-/* See interrupt.h. */
+/* Handling of Ctrl-C; see interrupt.h. */
 #include "interrupt.h"
 
 volatile sig_atomic_t tool_interrupted;

@@ -1,16 +1,16 @@
-/* Ctrl-C as something that long work asks about between its steps,
- * so that what there is by then is not lost. */
+/* Ctrl-C as a flag, which long operations test between their steps so that partial results are kept. */
 #ifndef TSR_TOOLS_INTERRUPT_H
 #define TSR_TOOLS_INTERRUPT_H
 
 #include <signal.h>
 #include <stdbool.h>
 
-/* Set by Ctrl-C from tool_hear_interrupts() on; whoever goes on after it clears it. */
+/* Set by Ctrl-C after tool_hear_interrupts(); to be cleared by code that continues after an interrupt. */
 extern volatile sig_atomic_t tool_interrupted;
 
-/* `once`: a second Ctrl-C ends the process. `restart`: reading goes on after it instead of failing with
- * EINTR. What was in force before goes to *before_out, if that is not NULL, for sigaction() to put back. */
+/* `once`: a second Ctrl-C ends the process. `restart`: reading continues after Ctrl-C instead of failing
+ * with EINTR. The previous action is stored in *before_out, if that is not NULL, and can be restored with
+ * sigaction(). */
 void tool_hear_interrupts(bool once, bool restart, struct sigaction *before_out);
 
 #endif

@@ -1,4 +1,4 @@
-/* See json.h. */
+/* Topologies and devices as JSON; see json.h. */
 #include "json.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include "json_gpus.h"
 #include "options.h"
 
-/* json_pack() refuses text that is not UTF-8, as firmware's may be; then there is no name to show. */
+/* json_pack() rejects text that is not UTF-8, which firmware may contain; then the name is null. */
 static json_t *text_or_null(const char *text)
 {
     json_t *string = *text ? json_string(text) : NULL;
@@ -89,7 +89,7 @@ static json_t *pci(const tsr_topology *topo)
     return array;
 }
 
-/* What a description left open, a sentence each; they are separated by newlines. */
+/* The notes of a description, one sentence each; they are separated by newlines. */
 static json_t *notes(const tsr_topology *topo)
 {
     json_t *array = json_array();

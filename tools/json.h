@@ -11,7 +11,7 @@
 json_t *tool_json_topology(const tsr_topology *topo);
 json_t *tool_json_devices(const tsr_device_list *list);
 
-/* Print a document, release it, and return the exit code; `root` NULL means that memory ran out. */
+/* Print a document, release it, and return the exit code; `root` NULL means out of memory. */
 int tool_json_print(const char *command, json_t *root);
 
 #endif

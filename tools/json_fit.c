@@ -1,4 +1,4 @@
-/* See json_fit.h. */
+/* A fit as JSON; see json_fit.h. */
 #include "json_fit.h"
 
 #include <stdint.h>

@@ -6,7 +6,7 @@
 
 #include <tsr/fit.h>
 
-/* New reference; NULL when memory ran out. All sizes are bytes. */
+/* New reference; NULL when out of memory. All sizes are bytes. */
 json_t *tool_json_fit(const tsr_fit *fit, const char *model);
 
 #endif

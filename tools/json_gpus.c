@@ -1,9 +1,9 @@
-/* See json_gpus.h. */
+/* GPUs as JSON; see json_gpus.h. */
 #include "json_gpus.h"
 
 static json_t *text(const char *value)
 {
-    json_t *string = *value ? json_string(value) : NULL; /* which refuses text that is not UTF-8 */
+    json_t *string = *value ? json_string(value) : NULL; /* NULL for text that is not UTF-8 */
     return string ? string : json_null();
 }
 
@@ -59,7 +59,7 @@ static json_t *guessed(const tsr_gpu *gpu)
     return array;
 }
 
-/* In pieces, because a format of all keys could not be read. */
+/* In several calls, since one format string with all keys would be unreadable. */
 static json_t *gpu_object(const tsr_gpu *gpu)
 {
     json_t *object =

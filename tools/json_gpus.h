@@ -6,10 +6,10 @@
 
 #include <tsr/topology.h>
 
-/* New references; NULL when memory ran out. */
+/* New references; NULL when out of memory. */
 json_t *tool_json_gpus(const tsr_topology *topo);
 
-/* An array per GPU, with an object for each GPU that it may reach, itself included. */
+/* An array per GPU, with an object for each reachable GPU, itself included. */
 json_t *tool_json_gpu_pairs(const tsr_topology *topo);
 
 #endif

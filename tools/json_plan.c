@@ -1,4 +1,4 @@
-/* See json_plan.h. */
+/* A plan as JSON; see json_plan.h. */
 #include "json_plan.h"
 
 #include <stdint.h>
@@ -81,7 +81,7 @@ static json_t *alternatives(const tsr_plan *plan)
     return array;
 }
 
-/* null where rates are not known. */
+/* null if rates are unknown. */
 static json_t *predicted(const tsr_plan *plan)
 {
     tsr_plan_times t;
@@ -97,7 +97,7 @@ json_t *tool_json_plan(const tsr_plan *plan, const char *model)
 {
     tsr_plan_info info;
     tsr_plan_get_info(plan, &info);
-    /* json_string() refuses a path that is not UTF-8. */
+    /* json_string() rejects a path that is not UTF-8. */
     json_t *path = json_string(model);
     return json_pack("{s:o, s:s, s:s?, s:I, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i, s:b, s:b, s:b, "
                      "s:o, s:o, s:o, s:o}",

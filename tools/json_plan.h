@@ -6,7 +6,7 @@
 
 #include <tsr/plan.h>
 
-/* New reference; NULL when memory ran out. All sizes are bytes, shares are fractions of 1. */
+/* New reference; NULL when out of memory. All sizes are bytes, shares are fractions of 1. */
 json_t *tool_json_plan(const tsr_plan *plan, const char *model);
 
 /* Bytes by the name of their owner; a new reference. */

@@ -1,12 +1,13 @@
-/* See links_file.h. A value is an all-reduce, {"devices": [0, 1], "bytes": 4096, "ns": 5210.0}, or a
- * transfer, {"from": 0, "devices": [1], ...}; numbers of devices count in the entry's own list. */
+/* The file of measured links; see links_file.h. A value is an all-reduce, {"devices": [0, 1], "bytes":
+ * 4096, "ns": 5210.0}, or a transfer, {"from": 0, "devices": [1], ...}; device numbers are indices in the
+ * entry's own list. */
 #include "links_file.h"
 
 #include <math.h>
 
 #include "cache_file.h"
 
-/* Left as it was where the object is none. */
+/* `value` is unchanged if the object is not a value. */
 static bool read_value(const json_t *object, tsr_links_value *value)
 {
     const json_t *from = json_object_get(object, "from"), *devices = json_object_get(object, "devices");

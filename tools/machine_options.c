@@ -1,4 +1,4 @@
-/* See machine_options.h. */
+/* The options that name a machine; see machine_options.h. */
 #include "machine_options.h"
 
 int tool_machine_options_check(const char *command, const tool_machine_options *options)

@@ -1,4 +1,4 @@
-/* The tsr command: finds the subcommand and hands over. */
+/* The tsr command: finds the subcommand and calls it. */
 #include "tsr.h"
 
 #include <ctype.h>
@@ -15,7 +15,7 @@ static const struct {
     const char *name;
     int (*run)(int argc, char **argv);
     const char *summary;
-    const char *part; /* a command of its own that its first argument names; NULL: none */
+    const char *part; /* a subcommand that its first argument names; NULL: none */
 } commands[] = {
     {"topo", tsr_cmd_topo, TOOL_TOPO_SUMMARY, NULL},       {"plan", tsr_cmd_plan, TOOL_PLAN_SUMMARY, NULL},
     {"fit", tsr_cmd_fit, TOOL_FIT_SUMMARY, NULL},          {"run", tsr_cmd_run, TOOL_RUN_SUMMARY, NULL},

@@ -1,4 +1,4 @@
-/* See measured.h. */
+/* Rates and links for planning; see measured.h. */
 #include "measured.h"
 
 #include "links_file.h"

@@ -1,5 +1,5 @@
-/* What is known of this machine's speed, for every command that plans: what was measured before, and what
- * descriptions say where nothing was. */
+/* The rates and links for all commands that plan: stored measurements, otherwise guesses from the
+ * description. */
 #ifndef TSR_TOOLS_MEASURED_H
 #define TSR_TOOLS_MEASURED_H
 
@@ -12,12 +12,12 @@ typedef struct tool_measured {
     tsr_links *links;
 } tool_measured;
 
-/* Links between the devices, with what `tsr bench links` measured if they are this machine's. The caller
- * destroys them. */
+/* Links between the devices, with the values measured by `tsr bench links` if they are this machine's. The
+ * caller destroys them. */
 tsr_status tool_measured_links(const tsr_topology *topo, const tsr_device_list *list, tsr_links **links_out);
 
-/* Set config->rates and config->links, which point into `measured`, so that `tsr run` and `tsr plan` decide
- * alike. */
+/* Set config->rates and config->links, which point into `measured`, so that `tsr run` and `tsr plan` make
+ * the same decisions. */
 tsr_status tool_measured_apply(const tsr_topology *topo, const tsr_device_list *list, tool_measured *measured,
                                tsr_model_config *config);
 

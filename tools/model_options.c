@@ -1,4 +1,4 @@
-/* See model_options.h. */
+/* The options of model and devices; see model_options.h. */
 #include "model_options.h"
 
 #include <string.h>

@@ -1,5 +1,4 @@
-/* The options that say which model is laid over which devices, and how: those of every command that plans or
- * loads. */
+/* The options that name a model, its devices and its split: of every command that plans or loads. */
 #ifndef TSR_TOOLS_MODEL_OPTIONS_H
 #define TSR_TOOLS_MODEL_OPTIONS_H
 
@@ -9,7 +8,7 @@
 #include "offload_options.h"
 #include "options.h"
 
-/* As given; NULL where not. */
+/* As given; NULL if not. */
 typedef struct tool_model_options {
     const char *model, *devices;
     const char *tensor_split, *split_mode, *expert_split, *type_k, *type_v, *reduction;
@@ -49,7 +48,7 @@ typedef struct tool_model_options {
     {"-ctk", "--cache-type-k", TOOL_STRING, &(o).type_k, "TYPE",                                  \
      "type of keys in the KV region: f32, f16 (default), bf16, q8_0, q4_0", 0, 0},                \
     {"-ctv", "--cache-type-v", TOOL_STRING, &(o).type_v, "TYPE",                                  \
-     "type of values in the KV region, likewise", 0, 0},                                          \
+     "type of values in the KV region, as for keys", 0, 0},                                          \
     {NULL, "--swa-full", TOOL_FLAG, &(o).swa_full, NULL,                                          \
      "keep all tokens in layers with a sliding window, too", 0, 0},                               \
     {NULL, "--reduction", TOOL_STRING, &(o).reduction, "KIND",                                    \
@@ -60,15 +59,15 @@ typedef struct tool_model_options {
      "copy weights into memory near their device", 0, 0}
 /* clang-format on */
 
-/* Turn them into a config that borrows `tensor_split` and `options`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE
- * after one line on stderr. */
+/* Convert them to a config that borrows `tensor_split` and `options`. Returns TOOL_GO_ON, or
+ * TOOL_EXIT_USAGE after one line on stderr. */
 int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out);
 
 /* The --devices text to use on a machine: as given, or the default (see tool_offload_devices). */
 const char *tool_model_devices(const tool_model_options *options, const tsr_topology *topo);
 
-/* A type that the KV region can have; false for any other text. */
+/* A type allowed in the KV region; false for any other text. */
 bool tool_kv_type_parse(const char *text, tsr_type *type_out);
 
 #endif

@@ -1,4 +1,4 @@
-/* See offload_options.h. */
+/* The options of offloading; see offload_options.h. */
 #include "offload_options.h"
 
 #include <limits.h>
@@ -33,7 +33,7 @@ static int read_override(const char *command, const char *text, size_t length, s
     return TOOL_GO_ON;
 }
 
-/* A comma that no "=device" goes before is one of the pattern, as in "blk\\.\\d{1,2}=CPU". */
+/* A comma that does not follow "=device" is part of the pattern, as in "blk\\.\\d{1,2}=CPU". */
 static size_t override_length(const char *text)
 {
     size_t length = strcspn(text, ",");
@@ -65,7 +65,7 @@ int tool_offload_options_read(const char *command, tool_offload_options *options
     return code;
 }
 
-/* 0 where the file does not tell; what is wrong with it will be told when it is opened to be used. */
+/* 0 if the number cannot be read; errors of the file are reported when it is opened for use. */
 static uint64_t count_layers(const char *model)
 {
     tsr_gguf_config config = TSR_GGUF_CONFIG_INIT;

@@ -1,4 +1,4 @@
-/* The options that send parts of a model to a device of their own, with llama.cpp's names. */
+/* The options that move parts of a model to another device, with llama.cpp's names. */
 #ifndef TSR_TOOLS_OFFLOAD_OPTIONS_H
 #define TSR_TOOLS_OFFLOAD_OPTIONS_H
 
@@ -15,7 +15,7 @@ typedef struct tool_offload_options {
     tool_list offload_rules;
     const char *device;
 
-    /* What the config points to. */
+    /* The config points to these. */
     tsr_offload_rule list[TOOL_MAX_OVERRIDES];
     int n_list;
     char text[TOOL_OVERRIDE_BYTES];
@@ -43,12 +43,12 @@ typedef struct tool_offload_options {
      "offload device, by name or number (default: the last host device)", 0, 0}
 /* clang-format on */
 
-/* Put them into a config, which borrows `options`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE after one line on
- * stderr. */
+/* Put them into a config, which borrows `options`. Returns TOOL_GO_ON, or TOOL_EXIT_USAGE after one line
+ * on stderr. */
 int tool_offload_options_read(const char *command, tool_offload_options *options, tsr_model_config *config);
 
-/* The devices when none were named: NULL, the default, unless that is GPUs and something of `model` (a file)
- * is to go to a host device, which then joins them. After tool_offload_options_read(). */
+/* The default devices: NULL, the library's default, unless that is GPUs and parts of `model` (a file) are
+ * offloaded to a host device, which is added. To be called after tool_offload_options_read(). */
 const char *tool_offload_devices(const tool_offload_options *options, const char *model,
                                  const tsr_topology *topo);
 

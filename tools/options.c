@@ -1,4 +1,4 @@
-/* See options.h. */
+/* Parsing of options; see options.h. */
 #include "options.h"
 
 #include <errno.h>
@@ -36,7 +36,7 @@ static int edit_distance(const char *a, const char *b)
 const char *tool_closest(const char *word, const char *const *candidates, int n)
 {
     const char *best = NULL;
-    int best_distance = (int)strlen(word) / 3 + 1; /* further away is another word, not a slip */
+    int best_distance = (int)strlen(word) / 3 + 1; /* a larger distance is another word, not a typing error */
     for (int i = 0; i < n; i++) {
         int distance = candidates[i] ? edit_distance(word, candidates[i]) : INT_MAX;
         if (distance <= best_distance && (!best || distance < best_distance)) {
@@ -90,7 +90,8 @@ static bool in_range(const tool_option *option, double value)
     return (option->min == 0 && option->max == 0) || (value >= option->min && value <= option->max);
 }
 
-/* Whole text -> number; false if it is none or outside what the type and the table allow. */
+/* Convert the whole text to a number; false if it is not a number or outside the range of the type or the
+ * table. */
 static bool read_value(const tool_option *option, const char *text)
 {
     char *end = (char *)text;
@@ -156,7 +157,7 @@ static int complain_value(const tool_command *command, const tool_option *option
     return TOOL_EXIT_USAGE;
 }
 
-/* One option at argv[*at], and its argument; *at moves to the last one used. */
+/* Parse the option at argv[*at], and its argument; *at is set to the last one used. */
 static int parse_one(const tool_command *command, int argc, char **argv, int *at, FILE *err)
 {
     const char *text = argv[*at];

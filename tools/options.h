@@ -1,5 +1,5 @@
-/* Command-line options of the tsr command: one table per command says name, kind, range and help of each
- * option; parsing, error messages, --help, docs/reference/cli.md and the manual pages are made from it.
+/* Command-line options of the tsr command: one table per command has name, kind, range and help of each
+ * option; parsing, error messages, --help, docs/reference/cli.md and the manual pages are derived from it.
  *
  *     int n_ctx = 4096;
  *     const char *model = NULL;
@@ -15,9 +15,9 @@
  *     if (code != TOOL_GO_ON)
  *         return code;
  *
- * Names are matched whole, since people know short names of several letters ("-ts"). "--name value" and
- * "--name=value" both work; a later option overrides an earlier one (but for lists). "-h" and "--help" need
- * no entry; "--help=markdown" and "--help=man" print it in another form (help.h). */
+ * Names are matched as a whole, since some short names have several letters ("-ts"). "--name value" and
+ * "--name=value" both work; a later option overrides an earlier one (but for lists). "-h" and "--help"
+ * need no entry; "--help=markdown" and "--help=man" print it in another form (help.h). */
 #ifndef TSR_TOOLS_OPTIONS_H
 #define TSR_TOOLS_OPTIONS_H
 
@@ -27,28 +27,29 @@
 
 #define TOOL_COUNT(array) ((int)(sizeof(array) / sizeof *(array)))
 
-/* What tool_options_parse() returns when the command should run; everything else is an exit code. */
+/* Returned by tool_options_parse() when the command should run; all other values are exit codes. */
 enum {
     TOOL_GO_ON = -1,
     TOOL_EXIT_OK = 0,
     TOOL_EXIT_FAILED = 1,
     TOOL_EXIT_USAGE = 2,
-    TOOL_EXIT_INTERRUPTED = 130 /* 128 + SIGINT, as shells have it */
+    TOOL_EXIT_INTERRUPTED = 130 /* 128 + SIGINT, as in shells */
 };
 
-/* The comment says what tool_option.value points to. It keeps its old content if the option is not given. */
+/* The comment is the type that tool_option.value points to. Its value is unchanged if the option is not
+ * given. */
 typedef enum tool_option_kind {
     TOOL_FLAG,   /* bool, set to true; takes no argument */
     TOOL_STRING, /* const char *, points into argv */
-    TOOL_LIST,   /* tool_list, which gets one more item every time the option is given */
+    TOOL_LIST,   /* tool_list, which gets an item every time the option is given */
     TOOL_INT,    /* int */
     TOOL_U64,    /* uint64_t */
     TOOL_FLOAT,  /* float, finite */
-    TOOL_BYTES,  /* uint64_t, as tsr_bytes_parse() reads it */
-    TOOL_HEADING /* nothing: no option, but the title of those that follow, in `help` */
+    TOOL_BYTES,  /* uint64_t, parsed by tsr_bytes_parse() */
+    TOOL_HEADING /* not an option: `help` is the title of the next ones */
 } tool_option_kind;
 
-/* Texts in the order in which they were given; they point into argv. */
+/* Texts in the order of the command line; they point into argv. */
 typedef struct tool_list {
     const char *items[32];
     int n;
@@ -59,9 +60,9 @@ typedef struct tool_option {
     const char *long_name;  /* "--model" */
     tool_option_kind kind;
     void *value;
-    const char *argument; /* what --help calls the argument; NULL for flags */
+    const char *argument; /* name of the argument in --help; NULL for flags */
     const char *help;     /* one line; default values in brackets at its end */
-    double min, max;      /* of numbers, inclusive; both 0: whatever the type holds */
+    double min, max;      /* of numbers, inclusive; both 0: the range of the type */
 } tool_option;
 
 #define TOOL_HEADING_ROW(title)                           \
@@ -74,17 +75,17 @@ typedef struct tool_command {
     const char *summary; /* one line, lower case, no full stop */
     const tool_option *options;
     int n_options;
-    const char *description; /* paragraphs, separated by empty lines and otherwise unbroken; `code` is between
-                                backquotes; NULL: none */
+    const char *description; /* paragraphs, separated by empty lines and otherwise unbroken; `code` is in
+                              * backquotes; NULL: none */
     const char *examples;    /* commands, separated by newlines; NULL: none */
     const char *pages;       /* of docs/reference, separated by blanks: "devices json"; NULL: none */
 } tool_command;
 
-/* Read argv[1..argc); argv[0] is the command's name. Returns TOOL_GO_ON, TOOL_EXIT_OK after printing help to
- * `out`, or TOOL_EXIT_USAGE after one line on `err` that names the option and what would be right. */
+/* Read argv[1..argc); argv[0] is the command's name. Returns TOOL_GO_ON, TOOL_EXIT_OK after printing help
+ * to `out`, or TOOL_EXIT_USAGE after one line on `err` that names the option and the remedy. */
 int tool_options_parse(const tool_command *command, int argc, char **argv, FILE *out, FILE *err);
 
-/* Of `n` candidates the one most like `word`, NULL if none is close: for "did you mean". */
+/* The candidate of `n` most similar to `word`, NULL if none is close: for "did you mean". */
 const char *tool_closest(const char *word, const char *const *candidates, int n);
 
 #endif

@@ -1,4 +1,4 @@
-/* See plan_inputs.h. */
+/* Inputs of planning; see plan_inputs.h. */
 #include "plan_inputs.h"
 
 #include "tsr.h"

@@ -1,5 +1,5 @@
-/* What planning takes, from the command line: the file's header, the devices of this machine or another, and
- * what is known of their speed. */
+/* The inputs of planning, from the command line: the file's header, the devices of this machine or
+ * another, and their rates and links. */
 #ifndef TSR_TOOLS_PLAN_INPUTS_H
 #define TSR_TOOLS_PLAN_INPUTS_H
 

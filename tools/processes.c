@@ -1,4 +1,4 @@
-/* See processes.h. */
+/* One process of an MPI job; see processes.h. */
 #include "processes.h"
 
 #include <unistd.h>
@@ -18,7 +18,7 @@ static void tsr_mpi_transport_destroy(tsr_transport *transport)
 }
 #endif
 
-/* Every process writes the same text and the same tables; warnings are each one's own. */
+/* All processes would write the same text and tables; warnings differ. */
 static bool fall_silent(FILE **log_out)
 {
     const int own = dup(STDERR_FILENO);

@@ -1,4 +1,5 @@
-/* tsr as one of several processes of an MPI job (--mpi): the transport between them, and who speaks. */
+/* tsr as one of several processes of an MPI job (--mpi): the transport between them, and the process that
+ * prints. */
 #ifndef TSR_TOOLS_PROCESSES_H
 #define TSR_TOOLS_PROCESSES_H
 
@@ -8,12 +9,12 @@
 #include <tsr/transport.h>
 
 typedef struct tool_processes {
-    tsr_transport *transport; /* NULL: this process is alone */
-    FILE *log;                /* where this one's warnings go; NULL: stderr */
+    tsr_transport *transport; /* NULL: single process */
+    FILE *log;                /* destination of this process's warnings; NULL: stderr */
 } tool_processes;
 
-/* Join the others, where `wanted`; blocks until all have come. All but the first fall silent: they print the
- * same as it does. False after saying why not, naming `command`. */
+/* Join the other processes if `wanted`; blocks until all have arrived. Output of all but the first is
+ * suppressed, since it is the same. False after an error message that names `command`. */
 bool tool_processes_join(const char *command, bool wanted, tool_processes *processes_out);
 void tool_processes_leave(tool_processes *processes);
 

@@ -1,4 +1,4 @@
-/* See progress.h. */
+/* The progress bar; see progress.h. */
 #include "progress.h"
 
 #include <stdio.h>

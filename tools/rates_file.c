@@ -1,4 +1,4 @@
-/* See rates_file.h. */
+/* The file of measured rates; see rates_file.h. */
 #include "rates_file.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
-/* tsr run, in parts: what was asked (run_options.c), the prompt (run_prompt.c), its tokens (run_tokens.c),
+/* tsr run, in parts: options (run_options.c), the prompt (run_prompt.c), its tokens (run_tokens.c),
  * generating (run_decode.c) once (run_generate.c) or in a conversation (run_chat.c), the closing tables
- * (run_report.c). cmd_run.c puts them together. */
+ * (run_report.c). cmd_run.c combines them. */
 #ifndef TSR_TOOLS_RUN_H
 #define TSR_TOOLS_RUN_H
 
@@ -20,8 +20,8 @@ typedef struct run_options {
     tool_model_options model;
     tool_fit_options fitting;
     tsr_sampler_config sampler;
-    const char *prompt, *prompt_file; /* one of them is given, but for a conversation */
-    const char *chat;                 /* a template's name or "auto"; NULL: the prompt as it stands */
+    const char *prompt, *prompt_file; /* one of them is given, except in a conversation */
+    const char *chat;                 /* a template's name or "auto"; NULL: no template */
     const char *system;               /* NULL: no system message */
     const char *isa, *collectives;
     int library_tokens; /* as in tsr_runtime_config */
@@ -30,38 +30,39 @@ typedef struct run_options {
     bool fit, hide_prompt, ignore_eos, verbose, verify_upload;
 } run_options;
 
-/* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after saying why. */
+/* Fill `options` from the command line. Returns TOOL_GO_ON or an exit code, after an error message. */
 int run_options_read(int argc, char **argv, run_options *options);
 
-/* The prompt's bytes, from the command line, a file or standard input; the caller frees them. NULL where none
- * is given. Returns TOOL_GO_ON or an exit code, after saying why. */
+/* The prompt's bytes, from the command line, a file or standard input; the caller frees them. NULL if none
+ * is given. Returns TOOL_GO_ON or an exit code, after an error message. */
 int run_prompt_read(const run_options *options, char **text_out, size_t *bytes_out);
 
-/* What generation works with; all borrowed. */
+/* The objects used by generation; all borrowed. */
 typedef struct run_engine {
     tsr_model *model;
     tsr_tokenizer *tokenizer;
     tsr_session *session;
     tsr_sampler *sampler;
-    const tsr_chat *chat; /* NULL: prompts are taken as they stand */
+    const tsr_chat *chat; /* NULL: prompts are used without a template */
 } run_engine;
 
 typedef struct run_result {
     double load_s, prompt_s, decode_s;
     int64_t n_prompt; /* tokens */
-    /* tokens computed one at a time: the first of the text comes from the prompt's logits */
+    /* tokens computed one at a time; the first generated token comes from the prompt's logits */
     int64_t n_decoded;
-    const char *end; /* why it ended, for people */
+    const char *end; /* the reason for the end, for messages */
     bool interrupted;
 } run_result;
 
-/* Compute the prompt and write prompt and continuation to stdout. Ctrl-C ends it early; a second one ends the
- * process. Returns an exit code, after saying why if it is not 0. */
+/* Compute the prompt and write prompt and continuation to stdout. Ctrl-C ends it early; a second one ends
+ * the process. Returns an exit code, after an error message if it is not 0. */
 int run_generate(const run_engine *engine, const run_options *options, const char *prompt,
                  size_t prompt_bytes, run_result *result);
 
-/* A conversation over standard input and output, which `first` begins unless it is NULL. Ctrl-C stops an
- * answer, the end of the input ends it. Returns an exit code, after saying why if it is not 0. */
+/* A conversation over standard input and output; `first`, unless NULL, is its first message. Ctrl-C stops
+ * an answer, the end of the input ends the conversation. Returns an exit code, after an error message if
+ * it is not 0. */
 int run_converse(const run_engine *engine, const run_options *options, const char *first, size_t first_bytes,
                  run_result *result);
 

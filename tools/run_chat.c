@@ -1,8 +1,7 @@
 /* tsr run -i: a conversation, line by line.
  *
- * What has been said stays in the session; only a new message and what closes the answer before it are
- * encoded and computed. So an answer that was stopped half way is followed up as it stands.
- */
+ * Previous messages stay in the session; only a new message and the end of the previous answer are encoded
+ * and computed. So an answer that was stopped early is continued from its last token. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,7 +12,7 @@
 #include "run_tokens.h"
 #include "tsr.h"
 
-/* A line of standard input without its end, and those that it goes on in; NULL at the end of the input. */
+/* The lines of a message from standard input, without their ends; NULL at the end of the input. */
 typedef struct chat_input {
     char *line;
     size_t line_capacity;
@@ -40,7 +39,7 @@ static bool append(chat_input *in, const char *text, size_t bytes)
     return true;
 }
 
-/* A message is a line; a backslash at its end says that it goes on in the next. */
+/* A message is a line; a backslash at its end continues it in the next line. */
 static chat_read read_message(chat_input *in)
 {
     in->bytes = 0;
@@ -70,7 +69,7 @@ static chat_read read_message(chat_input *in)
 /* One conversation. */
 typedef struct conversation {
     run_decoder decoder;
-    bool begun; /* an answer, perhaps a part of one, is the last thing in the session */
+    bool begun; /* the session ends with an answer, perhaps an incomplete one */
 } conversation;
 
 static int64_t length(const conversation *c)
@@ -78,8 +77,8 @@ static int64_t length(const conversation *c)
     return tsr_session_length(c->decoder.engine->session, 0);
 }
 
-/* Where layers with a sliding window do not let a long message be taken back,
- * what was before goes with it. */
+/* If layers with a sliding window do not allow removing a long message, the previous messages are removed,
+ * too. */
 static tsr_status take_back(conversation *c, int64_t n_before)
 {
     tsr_session *session = c->decoder.engine->session;
@@ -91,7 +90,7 @@ static tsr_status take_back(conversation *c, int64_t n_before)
     return tsr_session_trim(session, 0, 0);
 }
 
-/* A message that was not computed to its end leaves no trace. Stopping an answer is not a failure. */
+/* A message that was not computed completely is removed. Stopping an answer is not a failure. */
 static int answer(conversation *c, const run_tokens *tokens)
 {
     run_decoder *d = &c->decoder;

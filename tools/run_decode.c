@@ -1,4 +1,4 @@
-/* Generating, the part that does not know where the tokens come from; see run_decode.h. */
+/* The decode loop, for tokens of any origin; see run_decode.h. */
 #include "run_decode.h"
 
 #include <math.h>
@@ -64,7 +64,7 @@ void run_decoder_close(run_decoder *d)
     free(d->eog);
 }
 
-/* Chunk by chunk, so that Ctrl-C is heard during a long prompt; the bits are the same. */
+/* In chunks, so that Ctrl-C is handled during a long prompt; the bits are the same. */
 tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n)
 {
     tsr_status status = TSR_OK;
@@ -117,7 +117,7 @@ tsr_status run_decoder_continue(run_decoder *d)
     for (int64_t i = 0; !tool_interrupted; i++) {
         int32_t token;
         if (i == limit) {
-            d->result->end = "as many tokens as asked";
+            d->result->end = "requested number of tokens";
             return TSR_OK;
         }
         tsr_status status = sample(d, &token);
@@ -133,7 +133,7 @@ tsr_status run_decoder_continue(run_decoder *d)
             return TSR_OK;
         }
         if (tsr_session_length(d->engine->session, 0) == d->n_ctx) {
-            d->result->end = "context full, -c makes it larger";
+            d->result->end = "context full; use a larger -c";
             return TSR_OK;
         }
         status = i + 1 < limit || d->keep_last ? compute_token(d, token) : TSR_OK;

@@ -1,10 +1,10 @@
-/* What both ways of generating share: feeding tokens in chunks, sampling and writing them. */
+/* Common to both ways of generating: feeding tokens in chunks, sampling and writing them. */
 #ifndef TSR_TOOLS_RUN_DECODE_H
 #define TSR_TOOLS_RUN_DECODE_H
 
 #include "run.h"
 
-/* Everything that generating allocates for itself. */
+/* The allocations of generating. */
 typedef struct run_decoder {
     const run_engine *engine;
     const run_options *options;
@@ -16,22 +16,22 @@ typedef struct run_decoder {
     int n_eog;
     tsr_detokenizer *stream;
     char last;      /* byte written to stdout */
-    bool keep_last; /* compute also the last token of a text, since more will follow it */
-    bool at_start;  /* of an answer: the space that some vocabularies begin words with is left out */
+    bool keep_last; /* compute the last token of a text, too, since more will follow */
+    bool at_start;  /* of an answer: the space at the beginning of words in some vocabularies is omitted */
 } run_decoder;
 
-/* Returns TOOL_GO_ON or an exit code, after saying why; to be closed either way. */
+/* Returns TOOL_GO_ON or an exit code, after an error message; to be closed in any case. */
 int run_decoder_open(run_decoder *d, const run_engine *engine, const run_options *options,
                      run_result *result);
 void run_decoder_close(run_decoder *d);
 
-/* Compute tokens[n] behind what is there; d->logits are those of the last. */
+/* Compute tokens[n] after the present ones; d->logits are those of the last. */
 tsr_status run_decoder_feed(run_decoder *d, const int32_t *tokens, int64_t n);
 
-/* Sample, write, compute, until something ends it; result->end says what. */
+/* Sample, write, compute, until an end; result->end has the reason. */
 tsr_status run_decoder_continue(run_decoder *d);
 
-/* What is held back of the last character, and the end of the line. */
+/* Write held back bytes of the last character, and a newline. */
 void run_decoder_end_line(run_decoder *d);
 
 void run_decoder_write(run_decoder *d, const char *text, size_t bytes);

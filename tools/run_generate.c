@@ -1,4 +1,4 @@
-/* Generating once: a prompt, or one question in a chat template, and what follows it. */
+/* Generating once: the continuation of a prompt, or of one question in a chat template. */
 #include <stdlib.h>
 
 #include "interrupt.h"
@@ -30,7 +30,7 @@ int run_generate(const run_engine *engine, const run_options *options, const cha
     if (code == TOOL_GO_ON)
         code = run_tokens_check(&tokens, 0, d.n_ctx);
     if (code == TOOL_GO_ON) {
-        if (!options->mpi) /* or processes would end at different tokens */
+        if (!options->mpi) /* otherwise processes would end at different tokens */
             tool_hear_interrupts(true, true, &before);
         code = continue_prompt(&d, prompt, prompt_bytes, &tokens);
         if (!options->mpi)

@@ -1,11 +1,11 @@
-/* The command line of tsr run; names and defaults are llama.cpp's where it has them. */
+/* The command line of tsr run, with the names and defaults of llama.cpp where possible. */
 #include "run.h"
 
 #include <string.h>
 
 #include "tsr.h"
 
-/* Whether the options of prompt and chat can be combined, and what follows from them. */
+/* Check the combination of prompt and chat options, and set dependent ones. */
 static int check_prompt(run_options *o)
 {
     const char *wrong = NULL;
@@ -29,7 +29,7 @@ static int check_prompt(run_options *o)
     return TOOL_GO_ON;
 }
 
-/* With --mpi, what all processes need must be in the command line or in a file. */
+/* With --mpi, inputs of all processes must be on the command line or in a file. */
 static int check_mpi(const run_options *o)
 {
     const char *wrong = NULL;

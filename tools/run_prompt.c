@@ -1,11 +1,11 @@
-/* Where the prompt comes from. */
+/* Reading the prompt. */
 #include "run.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* All of a stream; NULL and errno on failure. */
+/* The contents of a stream; NULL and errno on failure. */
 static char *read_all(FILE *file, size_t *bytes_out)
 {
     char *text = NULL;
@@ -41,7 +41,7 @@ static int read_file(const char *path, char **text_out, size_t *bytes_out)
         fclose(file);
     if (!text)
         return TOOL_EXIT_FAILED;
-    /* An editor ends the last line; the text should go on in it. */
+    /* The final newline is added by editors; the text should continue on the last line. */
     if (*bytes_out && text[*bytes_out - 1] == '\n')
         (*bytes_out)--;
     *text_out = text;

@@ -1,4 +1,4 @@
-/* The closing tables of tsr run: how fast each phase was, what lies where, what the devices exchanged. */
+/* The closing tables of tsr run: the speed of each phase, the memory of each device, and their exchanges. */
 #include "run.h"
 
 #include <string.h>
@@ -35,7 +35,7 @@ static void add_bytes(tool_table *table, size_t bytes)
     tool_table_cell(table, "%s", bytes ? tsr_bytes_text(bytes, text) : "-");
 }
 
-/* Only GPUs have any. */
+/* Only GPUs have scratch. */
 static bool has_scratch(const tsr_runtime *rt)
 {
     tsr_device_info info;
@@ -76,8 +76,7 @@ static void print_devices(const tsr_runtime *rt)
     tool_table_free(&table);
 }
 
-/* What is not anybody's share of the plan: how much there was at most, what of the KV region has memory
- * behind it, and what the devices say themselves. */
+/* Memory beyond the plan: peaks, committed bytes of the KV region, and the devices' own numbers. */
 static void print_memory(const tsr_runtime *rt)
 {
     tool_table table = {0};

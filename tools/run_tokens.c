@@ -1,4 +1,4 @@
-/* Tokens to be computed; see run_tokens.h. */
+/* Tokens of prompts and messages; see run_tokens.h. */
 #include "run_tokens.h"
 
 #include <stdlib.h>
@@ -7,11 +7,11 @@
 #include "run_decode.h"
 #include "tsr.h"
 
-/* What is encoded: a text, or messages behind the first n_done. */
+/* The text to encode, or messages, of which the first n_done are computed already. */
 typedef struct source {
     const char *text;
     size_t bytes;
-    const tsr_chat_message *messages; /* NULL: the text */
+    const tsr_chat_message *messages; /* NULL: `text` is encoded */
     size_t n, n_done;
 } source;
 

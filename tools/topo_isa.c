@@ -1,4 +1,4 @@
-/* See topo_isa.h. */
+/* The kernels of host devices; see topo_isa.h. */
 #include "topo_isa.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What tsr topo shows of the kernels that host devices have on this machine. */
+/* The output of tsr topo about the kernels of host devices on this machine. */
 #ifndef TSR_TOOLS_TOPO_ISA_H
 #define TSR_TOOLS_TOPO_ISA_H
 

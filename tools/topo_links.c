@@ -1,4 +1,4 @@
-/* See topo_links.h. */
+/* Links between devices; see topo_links.h. */
 #include "topo_links.h"
 
 #include <stdio.h>
@@ -12,7 +12,7 @@ static const char *mark(bool guessed)
     return guessed ? "~" : "";
 }
 
-/* Both numbers are devices, so there is nothing that could fail. */
+/* Both numbers are devices, so the call cannot fail. */
 static tsr_link link_of(const tsr_links *links, int from, int to)
 {
     tsr_link link = {0};
@@ -38,7 +38,7 @@ static void print_pairs(const tsr_links *links, const tsr_device_list *list)
     tool_table_free(&table);
 }
 
-/* Over all devices; bus bandwidth as nccl-tests counts it, 2 (n - 1) / n x bytes / time. */
+/* Over all devices; bus bandwidth as in nccl-tests, 2 (n - 1) / n x bytes / time. */
 static void print_all_reduces(const tsr_links *links, int n)
 {
     char bytes[TSR_BYTES_TEXT];

@@ -1,4 +1,4 @@
-/* What tsr topo --links shows. */
+/* The output of tsr topo --links. */
 #ifndef TSR_TOOLS_TOPO_LINKS_H
 #define TSR_TOOLS_TOPO_LINKS_H
 
@@ -6,7 +6,7 @@
 
 #include <tsr/links.h>
 
-/* Tables of how fast devices reach each other, and of all-reduces over all of them. */
+/* Tables of the links between devices, and of all-reduces over all of them. */
 void tool_print_links(const tsr_links *links, const tsr_device_list *list);
 
 /* The pairs as an array, a new reference. */

@@ -1,6 +1,6 @@
-/* What the commands of the tsr tool share. A command is in cmd_<name>.c, has the signature below with argv[0]
- * its own name, returns an exit code (0 done, 1 failed, 2 wrong command line), and has a line in main.c's
- * table. */
+/* Functions common to the commands of the tsr tool. A command is in cmd_<name>.c, has the signature below
+ * with its own name as argv[0], returns an exit code (0 done, 1 failed, 2 wrong command line), and has a
+ * line in main.c's table. */
 #ifndef TSR_TOOLS_TSR_H
 #define TSR_TOOLS_TSR_H
 
@@ -24,17 +24,16 @@ int tsr_cmd_plan(int argc, char **argv);
 int tsr_cmd_fit(int argc, char **argv);
 int tsr_cmd_run(int argc, char **argv);
 int tsr_cmd_synth(int argc, char **argv);
-int tsr_cmd_bench(int argc, char **argv);       /* and, by its first word: */
+int tsr_cmd_bench(int argc, char **argv);       /* and, by the first argument: */
 int tsr_cmd_bench_links(int argc, char **argv); /* argv[0] is "links" */
 
-/* Print "tsr COMMAND: the last error" and return the exit code: 2 where the command line was wrong, 1
- * otherwise. */
+/* Print "tsr COMMAND: the last error" and return the exit code: 2 for a wrong command line, 1 otherwise. */
 int tool_fail(const char *command, tsr_status status);
 
-/* Prints warnings to stderr, and with `verbose` everything else too. */
+/* Prints warnings to stderr, and all other levels with `verbose`. */
 tsr_logger tool_logger(bool verbose);
 
-/* Seconds on a clock that never jumps. */
+/* Seconds of a monotonic clock. */
 double tool_clock(void);
 
 /* A tsr_write_fn; `file` is a FILE *. */

@@ -1,16 +1,15 @@
 /* tsr bench, in parts:
  *
- *     cmd_bench.c     options, and the order of things
- *     devices.c       how fast the devices are; kept for tsr plan and tsr run
- *     links.c         tsr bench links: what devices exchange
- *     environment.c   where and with what it is measured
+ *     cmd_bench.c     options, and the sequence of steps
+ *     devices.c       rates of the devices; stored for tsr plan and tsr run
+ *     links.c         tsr bench links: transfers and all-reduces
+ *     environment.c   machine, model and settings
  *     ratios.c        the divisions to try: given, a sweep, a search
  *     engine.c        a model opened with one division after another
  *     measure.c       rounds of tests within a budget of time
- *     synthetic.c     models of random weights, and of few layers for many
- *     report.c        what was found; every format is made of it:
- *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c
- */
+ *     synthetic.c     models of random weights, and extrapolation of layers
+ *     report.c        the results; all formats are derived from them:
+ *     table.c (terminal, markdown, CSV)  json.c  plot.c (SVG)  html.c  compare.c */
 #ifndef TSR_TOOLS_BENCH_H
 #define TSR_TOOLS_BENCH_H
 
@@ -26,10 +25,11 @@
 
 typedef struct bench_options {
     tool_model_options model;
-    const char *synthetic;               /* "llama-3-8b:q4_k"; model.model names what was made of it */
-    int n_layers;                        /* of a synthetic model only so many; 0: all */
+    const char *synthetic;               /* "llama-3-8b:q4_k"; its model is then named by model.model */
+    int n_layers;                        /* layers of a synthetic model; 0: all */
     const char *ratios;                  /* "sweep", "sweep:11", "auto" or "1,1;3,1" */
-    const char *prompts, *gens, *depths; /* lists of numbers; NULL: the default, which the budget may cut */
+    const char *prompts, *gens, *depths; /* lists of numbers; NULL: the default, which may be cut to the
+                                          * budget */
     int n_rounds;
     int budget_s; /* 0: none */
     const char *output, *save, *plot, *html, *show, *compare;
@@ -47,11 +47,11 @@ typedef struct bench {
     bench_report report;
 } bench;
 
-/* Measure the devices' rates in up to three rounds, of which the best count; print and keep them. */
+/* Measure the devices' rates in up to three rounds, keeping the best values; print and store them. */
 tsr_status bench_devices(bench *b);
 
-/* The same in parts, for tsr bench links: into best[n_devices], all zeros at first; as a table; kept, saying
- * so on `out`. */
+/* The parts of bench_devices(), for tsr bench links: measure into best[n_devices], initially all zeros;
+ * print as a table; store, with a line on `out`. */
 tsr_status bench_measure_rates(tsr_runtime *rt, int n_rounds, tsr_device_rates *best);
 void bench_print_rates(const tsr_device_list *list, const tsr_device_rates *rates, FILE *out);
 void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, const tsr_device_rates *rates,
@@ -59,35 +59,36 @@ void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, con
 
 void bench_describe_environment(bench *b);
 
-/* Fill report.tests from the lists. TOOL_GO_ON, or the exit code after saying what is wrong. */
+/* Fill report.tests from the lists. TOOL_GO_ON, or the exit code after an error message. */
 int bench_tests_read(const bench_options *options, bench_report *report);
 
-/* Add the rows that options->ratios names, besides the planner's. Returns an exit code, after saying why if
+/* Add the rows of options->ratios, besides the planner's. Returns an exit code, after an error message if
  * it is not TOOL_GO_ON. */
 int bench_rows_make(bench *b);
 
-/* What --synthetic asks for, in memory; model.model names it from then on, with room in path[64]. With
- * n_layers two models: one more with half of them. TOOL_GO_ON, or an exit code after saying why. */
+/* Create the model of --synthetic in memory and set model.model to its name, which is stored in path[64].
+ * With n_layers also create a second model with half of the layers. TOOL_GO_ON, or an exit code after an
+ * error message. */
 typedef struct bench_synthetic {
     char path[64], half_path[64];
-    int n_layers_whole, n_layers, n_layers_half; /* n_layers_half 0: there is one model */
+    int n_layers_whole, n_layers, n_layers_half; /* n_layers_half 0: one model */
 } bench_synthetic;
 int bench_synthetic_make(bench_options *options, bench_synthetic *synthetic_out);
 
-/* Measure the half, too, and turn every result into what the whole would take: a layer takes what tells the
- * two apart. Noted in the report. */
+/* Measure the half model, too, and extrapolate every result to the whole model: the difference gives the
+ * time per layer. Noted in the report. */
 tsr_status bench_extrapolate(bench *b, const bench_synthetic *synthetic);
 
-/* Text of a split that -ts would take: percentages that sum to 100. */
+/* Text of a split for -ts: percentages that sum to 100. */
 void bench_split_text(const float *split, int n, char text[BENCH_TEXT]);
 
-/* Give every row in [first, n_rows) repetitions; a row's prediction first. What the budget cuts is noted. */
+/* Give every row in [first, n_rows) repetitions, after its prediction. Cuts for the budget are noted. */
 tsr_status bench_measure(bench *b, int first);
 
-/* More repetitions for some rows, taken in turn. */
+/* Further repetitions for some rows, in turn. */
 tsr_status bench_measure_rows(bench *b, bench_row **rows, int n_rows, int n_repetitions);
 
-/* Look for the best division, from the planner's and the even one on. Adds and measures rows. */
+/* Search the best division, starting with the planner's and the even one. Adds and measures rows. */
 tsr_status bench_search(bench *b);
 
 #endif

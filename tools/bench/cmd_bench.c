@@ -1,4 +1,4 @@
-/* tsr bench: how fast the devices are, and a model at different splits. */
+/* tsr bench: the rates of the devices, and a model at different splits. */
 #include "tsr.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 /* -- opening -- */
 
-/* The machine, its devices, and what is known of the links between them. */
+/* The machine, its devices, and the links between them. */
 static tsr_status open_devices(bench *b)
 {
     const bench_options *o = b->options;
@@ -74,7 +74,7 @@ static print_fn *printer(const char *name)
     return NULL;
 }
 
-/* A file for one form; NULL as its path: not wanted. */
+/* Write a file in one format; NULL as its path: not requested. */
 static int write_file(const bench_report *report, const char *path, print_fn *print)
 {
     FILE *file = path ? fopen(path, "w") : NULL;
@@ -104,7 +104,7 @@ static int write_results(const bench_options *o, const bench_report *report, con
 
 /* -- a model -- */
 
-/* Room for the longest test, unless the user says how much. */
+/* Context for the longest test, unless the user sets it. */
 static void set_context(bench *b)
 {
     int longest = 0, prompt = 0;
@@ -120,7 +120,7 @@ static void set_context(bench *b)
         b->engine.config.session.n_batch = prompt;
 }
 
-/* What can be wrong with the request, before anything is measured: that takes a while. */
+/* Check the request before anything is measured, since measuring takes long. */
 static int open_model(bench *b)
 {
     tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
@@ -160,7 +160,7 @@ static int measure(bench *b, const bench_synthetic *synthetic, const bench_repor
     return code;
 }
 
-/* What was measured before, again in another form. */
+/* Show a saved report in another format. */
 static int show(const bench_options *o, const bench_report *before)
 {
     bench_report report = {0};
@@ -184,7 +184,7 @@ static int run(bench *b, const bench_synthetic *synthetic)
     return code;
 }
 
-/* -- what was asked -- */
+/* -- the request -- */
 
 static int refuse(const char *sentence)
 {
@@ -192,7 +192,7 @@ static int refuse(const char *sentence)
     return TOOL_EXIT_USAGE;
 }
 
-/* After the options were read. Returns TOOL_GO_ON or an exit code, after saying why. */
+/* Checks after parsing the options. Returns TOOL_GO_ON or an exit code, after an error message. */
 static int check(const bench_options *o, const bench_report *report)
 {
     if (o->model.tensor_split)

@@ -1,4 +1,4 @@
-/* Two reports side by side: ratios of medians, with what chance could make of them. */
+/* Two reports compared: ratios of medians, with their range by chance. */
 #include <string.h>
 
 #include "bench/output.h"
@@ -14,7 +14,7 @@ static int same_test(const bench_report *report, const bench_test *test)
     return -1;
 }
 
-/* The planner's row matches the planner's even if it chose differently: that is what is compared then. */
+/* The planner's row matches the planner's even if the divisions differ: then the plans are compared. */
 static const bench_row *same_row(const bench_report *report, const bench_row *row)
 {
     for (int r = 0; r < report->n_rows; r++) {

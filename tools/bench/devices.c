@@ -1,4 +1,4 @@
-/* How fast the devices are, measured and kept for tsr plan and tsr run. */
+/* The rates of the devices, measured and stored for tsr plan and tsr run. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -37,7 +37,7 @@ static double small_sync_ns(const tsr_device_rates *rates)
     return rates->sync_bytes_per_s > 0 ? rates->sync_ns + 32768e9 / rates->sync_bytes_per_s : 0;
 }
 
-/* Other processes make devices slower, never faster. */
+/* Other processes can only slow devices down. */
 static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
 {
     if (!best->measured) {
@@ -49,7 +49,7 @@ static void keep_best(tsr_device_rates *best, const tsr_device_rates *rates)
         best->flops_per_s[i] = fmax(best->flops_per_s[i], rates->flops_per_s[i]);
     }
     best->op_ns = fmin(best->op_ns, rates->op_ns);
-    if (small_sync_ns(rates) < small_sync_ns(best)) { /* one line's two numbers */
+    if (small_sync_ns(rates) < small_sync_ns(best)) { /* both numbers are from the same line */
         best->sync_ns = rates->sync_ns;
         best->sync_bytes_per_s = rates->sync_bytes_per_s;
     }
@@ -80,7 +80,7 @@ void bench_keep_rates(const tsr_topology *topo, const tsr_device_list *list, con
 
 tsr_status bench_devices(bench *b)
 {
-    FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout is for its report */
+    FILE *out = b->options->model.model ? stderr : stdout; /* with a model, stdout has the report */
     tsr_status status = bench_measure_rates(b->engine.rt, b->options->n_rounds, b->rates);
     if (status != TSR_OK)
         return status;

@@ -1,6 +1,6 @@
-/* See bench/engine.h. The model is loaded once; another row is another split of it. On host devices that is
- * another set of pointers, on GPUs only what changes its device is copied,
- * and what a sequence holds stays. */
+/* The measured model; see bench/engine.h. It is loaded once; another row is another split of it. On host
+ * devices a split is another set of pointers; on GPUs only weights that change their device are copied,
+ * and sequences keep their tokens. */
 #include "bench/engine.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static void set_split(const bench_engine *engine, const bench_row *row, tsr_mode
     config->split.n_tensor_split = row->kind == BENCH_ROW_PLANNED ? 0 : engine->list->n_devices;
 }
 
-/* What lies where; of the planner's own division also which it is. */
+/* Note the bytes of each device; for the planner's division also the division itself. */
 static void note_devices(const tsr_plan *plan, const bench_report *report, bench_row *row)
 {
     tsr_plan_device device;
@@ -84,8 +84,8 @@ static tsr_status append(bench_engine *engine, int64_t n)
     return tsr_session_decode(engine->session, &batch, engine->logits);
 }
 
-/* Make the sequence `depth` tokens long, whatever they are:
- * anew where windows do not let it be cut so far. */
+/* Make the sequence `depth` tokens long, with any tokens; from the start if windows do not allow cutting
+ * it. */
 static tsr_status go_to(bench_engine *engine, int depth)
 {
     tsr_status status = TSR_OK;
@@ -96,7 +96,7 @@ static tsr_status go_to(bench_engine *engine, int depth)
     return status == TSR_OK && length < depth ? append(engine, depth - length) : status;
 }
 
-/* All zeros for a device that has no part, or whose time is not known. */
+/* All zeros for a device that takes no part, or without measured times. */
 static tsr_status read_shares(const bench_engine *engine, double seconds, bench_shares *shares)
 {
     tsr_status status = TSR_OK;
@@ -135,7 +135,7 @@ tsr_status bench_engine_touch(bench_engine *engine, int depth)
     return status == TSR_OK ? append(engine, 1) : status;
 }
 
-/* A plan's prediction has half of the context before each step, so the context says how deep that is. */
+/* The prediction of a plan assumes half of the context before each step, so the context sets the depth. */
 static tsr_status predict_test(const bench_engine *engine, const tsr_gguf *gguf, const bench_report *report,
                                bench_row *row, int t)
 {

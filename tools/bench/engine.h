@@ -1,4 +1,4 @@
-/* A model opened with one division after another, and the clock around its steps. */
+/* A model opened with one division after another, and the timing of its steps. */
 #ifndef TSR_TOOLS_BENCH_ENGINE_H
 #define TSR_TOOLS_BENCH_ENGINE_H
 
@@ -7,39 +7,38 @@
 #include "bench/report.h"
 
 typedef struct bench_engine {
-    /* What the caller supplies: all borrowed. */
+    /* Supplied by the caller: all borrowed. */
     tsr_runtime *rt;
     const tsr_device_list *list;
     const char *path;
-    tsr_model_config config; /* its tensor_split is that of the row that is open */
+    tsr_model_config config; /* its tensor_split is that of the open row */
 
-    /* The rest is the engine's own. */
+    /* Owned by the engine. */
     tsr_model *model;
     tsr_session *session;
-    const bench_row *row; /* whose split the model has; NULL: none */
-    int32_t *tokens;      /* [longest step], any, as no kernel's time depends on them */
+    const bench_row *row; /* the model has its split; NULL: none */
+    int32_t *tokens;      /* [longest step], arbitrary, as no kernel's time depends on them */
     int64_t n_tokens;
     float *logits; /* [n_vocab] */
 } bench_engine;
 
-/* Divide the model as `row` says, and note in the row what lies where. Nothing happens where it is open. */
+/* Divide the model by `row`, and note the bytes of each device in the row. No effect if the row is open. */
 tsr_status bench_engine_open(bench_engine *engine, const bench_report *report, bench_row *row);
 
-/* Run a test once: `seconds` of its own tokens, not of those before them. Programs of new shapes are compiled
- * in it, so a test's first run after a row was opened is no measurement. shares[n_devices]: how the devices
- * spent the time; NULL: nobody asks. */
+/* Run a test once: `seconds` of its own tokens, without those before them. Programs of new shapes are
+ * compiled in it, so a test's first run after a row was opened is not a measurement. shares[n_devices]:
+ * the devices' shares of the time; NULL: not measured. */
 tsr_status bench_engine_run(bench_engine *engine, const bench_test *test, double *seconds_out,
                             bench_shares *shares);
 
-/* One token behind `depth` others: what a first run costs beside a prompt. */
+/* One token after `depth` others: the part of a first run that is not the prompt's. */
 tsr_status bench_engine_touch(bench_engine *engine, int depth);
 
-/* What the planner expects every test of the row to take, as far as it knows rates, and what would lie
- * where. */
+/* The planner's prediction of every test of the row, if rates are known, and of the bytes of each device. */
 tsr_status bench_engine_predict(const bench_engine *engine, const tsr_gguf *gguf, const bench_report *report,
                                 bench_row *row);
 
-/* Close the model; the engine is all zeros then. All zeros is fine. */
+/* Close the model and zero the engine. All zeros is fine. */
 void bench_engine_close(bench_engine *engine);
 
 #endif

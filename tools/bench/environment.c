@@ -1,4 +1,4 @@
-/* Where and with what a benchmark ran: all that somebody else needs to judge or repeat it. */
+/* The environment of a benchmark: the facts needed to judge or repeat it. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -35,7 +35,7 @@ static bool is_pinned(const tsr_device_desc *desc)
 static void describe_host_device(const tsr_device_desc *desc, const tsr_device_info *info, bench_device *to)
 {
     char duty[48] = "";
-    if (desc->duty_percent < 100) /* a device made slow on purpose must not pass for one that is */
+    if (desc->duty_percent < 100) /* the report must show that a device is throttled */
         snprintf(duty, sizeof duty, ", throttled to %d %% of the time", desc->duty_percent);
     snprintf(to->what, sizeof to->what, "%d thread%s, %s kernels%s%s", info->n_threads,
              info->n_threads == 1 ? "" : "s", info->isa, is_pinned(desc) ? ", pinned" : "", duty);
@@ -68,7 +68,7 @@ static void describe_collectives(const bench *b, bench_environment *e)
                              r ? ", " : "", rows[r].implementation);
 }
 
-/* The type that holds most of the weights; "Q4_K 81 %" where there are others. */
+/* The type of most weights; "Q4_K 81 %" if there are others. */
 static void describe_types(const tsr_gguf *gguf, bench_environment *e)
 {
     uint64_t bytes[64] = {0}, all = 0;

@@ -1,4 +1,4 @@
-/* A report as one page that needs nothing else: no script, no font, no file beside it. */
+/* A report as one self-contained page: no script, no font, no other file. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -43,7 +43,7 @@ static void print_table(const tool_table *table, FILE *out)
     fprintf(out, "</table></div>\n");
 }
 
-/* A printer's text, escaped; it is printed into memory first. */
+/* Print the output of `print`, escaped, by way of memory. */
 static void print_escaped(void (*print)(const bench_report *, FILE *), const bench_report *report, FILE *out)
 {
     char *text = NULL;

@@ -1,5 +1,5 @@
-/* A report as JSON, and back. docs/bench.schema.json describes the document; numbers are written as they are
- * kept, so a report that was read back prints as it did. */
+/* A report written as JSON and read back. docs/bench.schema.json describes the document; numbers are
+ * written unrounded, so a report that was read back prints the same. */
 #include <string.h>
 
 #include "bench/output.h"
@@ -92,7 +92,7 @@ json_t *bench_report_json(const bench_report *report)
 
 /* -- reading -- */
 
-/* Text of another length is cut to fit. */
+/* Longer text is cut. */
 static bool read_text(const json_t *object, const char *key, char *out, size_t capacity)
 {
     const char *text = json_string_value(json_object_get(object, key));
@@ -124,7 +124,7 @@ static bool read_bytes(const json_t *object, const char *key, uint64_t *out)
     return good;
 }
 
-/* A number that is not negative. */
+/* A non-negative number. */
 static bool read_number(const json_t *object, const char *key, double *out)
 {
     const json_t *value = json_object_get(object, key);
@@ -146,7 +146,7 @@ static bool read_model(const json_t *from, bench_environment *e)
 
 static bool read_settings(const json_t *from, bench_environment *e)
 {
-    e->activation_bits = 16; /* in reports from before there was a choice */
+    e->activation_bits = 16; /* in reports of versions without the choice */
     return read_text(from, "type_k", e->type_k, sizeof e->type_k) &&
            read_text(from, "type_v", e->type_v, sizeof e->type_v) &&
            read_text(from, "reduction", e->reduction, sizeof e->reduction) &&

@@ -1,5 +1,5 @@
-/* tsr bench links: how long devices take to hand bytes over and to add up what each has, measured, beside
- * what the link model predicts from the description of the machine. */
+/* tsr bench links: measured times of transfers and all-reduces between devices, with the predictions of
+ * the link model from the description of the machine. */
 #include "tsr.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@ typedef struct links_options {
     bool as_json, verbose;
 } links_options;
 
-/* Two models of the same links: as described, and with what was measured. */
+/* Two models of the same links: from the description, and with measured values. */
 typedef struct links_bench {
     tsr_topology *topo;
     tsr_device_list *list;
@@ -32,11 +32,11 @@ typedef struct links_bench {
     bool kept;
 } links_bench;
 
-static const uint64_t small_bytes = 4096; /* the smallest size that is measured */
+static const uint64_t small_bytes = 4096; /* the smallest measured size */
 
 /* -- tables -- */
 
-/* Device numbers are those of the list, so there is nothing that could fail. */
+/* Both numbers are devices of the list, so the call cannot fail. */
 static tsr_link link_of(const tsr_links *links, int from, int to)
 {
     tsr_link link = {0};
@@ -44,7 +44,7 @@ static tsr_link link_of(const tsr_links *links, int from, int to)
     return link;
 }
 
-/* Both directions were measured as one. */
+/* Transfers are measured in alternating directions, so both have the same value. */
 static void print_pairs(const links_bench *b)
 {
     tool_table table = {0};
@@ -85,8 +85,8 @@ static void name_set(const links_bench *b, uint64_t devices, char *text, size_t 
         snprintf(text, bytes, "all");
 }
 
-/* Columns as nccl-tests has them: algorithm bandwidth is bytes / time, bus bandwidth 2 (n - 1) / n times
- * that, which compares with a link's rate whatever the number of devices
+/* Columns as in nccl-tests: algorithm bandwidth is bytes / time, bus bandwidth 2 (n - 1) / n times that,
+ * which is comparable to a link's rate for any number of devices
  * (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md). */
 static void print_all_reduces(const links_bench *b)
 {
@@ -136,7 +136,7 @@ static void print_matrix(const links_bench *b)
     tool_table_free(&table);
 }
 
-/* What answers on this machine, by size. */
+/* The implementations of all-reduces on this machine, by size. */
 static void print_algorithms(const links_bench *b)
 {
     char bytes[TSR_BYTES_TEXT];

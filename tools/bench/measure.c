@@ -1,6 +1,6 @@
-/* Which row runs when, and how often. Other processes slow down whatever runs while they do, so rows take
- * turns: a few visits to each, in alternating order, and in every visit one run that does not count and then
- * some repetitions of every test. */
+/* The order and number of the rows' runs. Other processes slow down the rows that run at the same time, so
+ * rows run in turn: a few visits to each, in alternating order, each with one warm-up and then some
+ * repetitions of every test. */
 #include <math.h>
 
 #include "bench/bench.h"
@@ -10,14 +10,14 @@
 
 enum {
     MOST_VISITS = 3,
-    LEAST_PROMPT = 32, /* tokens below which a budget does not cut a test */
+    LEAST_PROMPT = 32, /* tokens below which the budget does not cut a test */
     LEAST_GEN = 8,
     LEAST_ROUNDS = 3
 };
 
 /* -- a visit -- */
 
-/* Compiling a prompt's program takes about a millisecond, which only short tests notice. */
+/* Compiling a prompt's program takes about a millisecond, which matters in short tests only. */
 static tsr_status warm_up(bench_engine *engine, const bench_test *test, const bench_cell *cell)
 {
     double seconds, expected = cell->n ? cell->seconds[0] : cell->predicted_s;
@@ -26,7 +26,7 @@ static tsr_status warm_up(bench_engine *engine, const bench_test *test, const be
     return test->n_gen ? bench_engine_touch(engine, test->depth) : TSR_OK;
 }
 
-/* Into the means, before the repetition itself is added. */
+/* Update the means, before the repetition itself is added. */
 static void add_shares(bench_cell *cell, const bench_shares *shares, int n_devices)
 {
     double part = 1.0 / (cell->n + 1);
@@ -38,7 +38,7 @@ static void add_shares(bench_cell *cell, const bench_shares *shares, int n_devic
     }
 }
 
-/* A division that does not fit is a result, too, and no end of the benchmark. */
+/* A division that does not fit is a result, and does not end the benchmark. */
 static tsr_status leave_out(bench *b, bench_row *row, tsr_status status)
 {
     if (status != TSR_ERR_MEMORY)
@@ -105,7 +105,7 @@ static void rename_test(bench_test *test, int *tokens, int cut)
     bench_test_name(test);
 }
 
-/* Halve what was not asked for by number until all rows fit; the cell's time shrinks with it. */
+/* Halve default test sizes until all rows fit; the cell's time decreases in proportion. */
 static bool cut_tests(bench *b, bench_row *row)
 {
     bool any = false;
@@ -122,7 +122,7 @@ static bool cut_tests(bench *b, bench_row *row)
     return any;
 }
 
-/* Time a short version of every test with one row: what a whole one would take. */
+/* Estimate the time of every test with one row from a short version of it. */
 static tsr_status estimate(bench *b, bench_row *row)
 {
     tsr_status status = bench_engine_open(&b->engine, &b->report, row);
@@ -141,7 +141,7 @@ static tsr_status estimate(bench *b, bench_row *row)
     return status;
 }
 
-/* Repetitions that the budget leaves for n_rows rows, after cutting tests where it must. */
+/* The repetitions that fit into the budget for n_rows rows, after cutting tests if necessary. */
 static tsr_status keep_to_budget(bench *b, bench_row *row, int n_rows, int *n_rounds)
 {
     bench_report *report = &b->report;
@@ -149,7 +149,7 @@ static tsr_status keep_to_budget(bench *b, bench_row *row, int n_rows, int *n_ro
     tsr_status status = estimate(b, row);
     if (status != TSR_OK || tool_interrupted)
         return status;
-    /* a visit's run that does not count takes up to as long as one that does */
+    /* a visit's warm-up takes up to as long as a repetition */
     double per_round = 1.3 * n_rows;
     while (seconds_of(report, row) * per_round * LEAST_ROUNDS > b->options->budget_s && cut_tests(b, row))
         cut = true;
@@ -163,7 +163,7 @@ static tsr_status keep_to_budget(bench *b, bench_row *row, int n_rows, int *n_ro
         bench_report_note(report, "shorter tests than pp512 and tg128, to end within %d s (--budget, -p, -n)",
                           b->options->budget_s);
     for (int t = 0; t < report->n_tests; t++)
-        row->cells[t].n = 0; /* estimates are no results */
+        row->cells[t].n = 0; /* estimates are not results */
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* The forms that a report is put into. All of them show the medians of bench_stat_of(). */
+/* The formats of a report. All of them show the medians of bench_stat_of(). */
 #ifndef TSR_TOOLS_BENCH_OUTPUT_H
 #define TSR_TOOLS_BENCH_OUTPUT_H
 
@@ -12,20 +12,20 @@ void bench_print_table(const bench_report *report, FILE *out);
 void bench_print_markdown(const bench_report *report, FILE *out);
 void bench_print_csv(const bench_report *report, FILE *out);
 
-/* Where and with what it was measured, and the notes. */
+/* The environment of the measurement, and the notes. */
 void bench_print_environment(const bench_report *report, FILE *out);
 
-/* The tensor_split to use, and what it gains; nothing where there is one row. */
+/* The tensor_split to use, and its gain; nothing if there is one row. */
 void bench_print_advice(const bench_report *report, FILE *out);
 
-/* As docs/bench.schema.json says; a new reference, NULL when memory is out. */
+/* In the format of docs/bench.schema.json; a new reference, NULL when out of memory. */
 json_t *bench_report_json(const bench_report *report);
 
-/* Read what bench_report_json() wrote. False, after a line on stderr that names the file, if it is not such a
- * document; *report_out is to be freed in any case. */
+/* Read a document written by bench_report_json(). False, after a line on stderr that names the file, if it
+ * is not such a document; *report_out must be freed in any case. */
 bool bench_report_load(const char *path, bench_report *report_out);
 
-/* Rows and tests of both reports side by side, and whether they differ by more than noise. */
+/* Rows and tests of both reports next to each other, and whether they differ by more than noise. */
 void bench_print_comparison(const bench_report *now, const bench_report *before, const char *path, FILE *out);
 
 /* Throughput against the first device's share, and the best row's time shares and memory: one picture. */

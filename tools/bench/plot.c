@@ -1,4 +1,4 @@
-/* See bench/plot.h. */
+/* The pictures of a report; see bench/plot.h. */
 #include "bench/plot.h"
 
 #include <math.h>
@@ -10,8 +10,7 @@
 /* The axes' rectangle inside a panel. */
 static const double left = 52, right = BENCH_PANEL_WIDTH - 28, top = 58, bottom = BENCH_PANEL_HEIGHT - 44;
 
-/* Colours are repeated in every rule, since renderers of pictures
- * (librsvg 2.54) do not know CSS variables. */
+/* Colours are repeated in every rule, since SVG renderers (librsvg 2.54) do not support CSS variables. */
 typedef struct palette {
     const char *ink, *soft, *line, *card, *page, *a, *b, *c, *best;
 } palette;
@@ -60,7 +59,7 @@ void bench_print_text(const char *text, FILE *out)
             fputs("&quot;", out);
             break;
         default:
-            fputc((unsigned char)*text < ' ' ? ' ' : *text, out); /* XML has no control characters */
+            fputc((unsigned char)*text < ' ' ? ' ' : *text, out); /* XML does not allow control characters */
         }
 }
 
@@ -85,15 +84,15 @@ static void begin_panel(FILE *out, int x, int y, const char *title)
 
 /* -- speed against ratio -- */
 
-/* Where rows stand on the x axis: at the first device's share, where that says all,
- * else one after the other. */
+/* Places of rows on the x axis: at the first device's share, if that determines the split, otherwise one
+ * after the other. */
 typedef struct speed_axes {
     const bench_report *report;
     int test;
     bool by_share;
     double y_max, y_step;
     int n;
-    const bench_row **rows; /* [n] with results, by x */
+    const bench_row **rows; /* [n] rows with results, by x */
 } speed_axes;
 
 static double first_share(const bench_report *report, const bench_row *row)
@@ -114,7 +113,7 @@ static bool others_alike(const bench_report *report)
     return report->n_devices > 1;
 }
 
-/* 1, 2 or 5 times a power of ten: at most five steps to `most`. */
+/* 1, 2 or 5 times a power of ten, such that at most five steps reach `most`. */
 static double nice_step(double most)
 {
     double power = pow(10, floor(log10(most / 5))), ratio = most / 5 / power;
@@ -271,7 +270,7 @@ typedef struct bar_part {
     const char *class;
 } bar_part;
 
-/* A label, a bar of parts that together may reach `whole`, and a note at its right. */
+/* A label, a bar whose parts may sum up to `whole`, and a note at its right. */
 static void draw_bar(FILE *out, int index, int n, const char *label, const bar_part *parts, int n_parts,
                      double whole, const char *note)
 {
@@ -284,7 +283,7 @@ static void draw_bar(FILE *out, int index, int n, const char *label, const bar_p
     for (int p = 0; p < n_parts; p++) {
         double part = whole > 0 ? parts[p].value / whole * length : 0;
         if (part < 1 && parts[p].value > 0)
-            part = 1; /* still to be seen */
+            part = 1; /* keep it visible */
         fprintf(out, "<rect class=\"%s bar\" x=\"%.1f\" y=\"%.1f\" width=\"%.2f\" height=\"%.1f\"/>\n",
                 parts[p].class, from, y + 14, part, height > 6 ? height - 6 : 4);
         from += part;
@@ -316,7 +315,8 @@ static void time_panel(const bench_report *report, const bench_row *row, int x, 
     fprintf(out, "</svg>\n");
 }
 
-/* Whether bars may be drawn against what the devices have: else nothing would be seen of what is used. */
+/* Whether bars are drawn in proportion to the devices' capacity: otherwise used memory would be too small
+ * to see. */
 static bool is_to_scale(const bench_report *report, const bench_row *row, double *most)
 {
     bool enough = false;
@@ -339,7 +339,7 @@ static void memory_panel(const bench_report *report, const bench_row *row, int x
     double most = 0;
     bool to_scale = is_to_scale(report, row, &most);
     legend_entry(out, 144, "c",
-                 to_scale ? "other; frame: what the device has" : "other; frame: the most used");
+                 to_scale ? "other; frame: the device's memory" : "other; frame: the most used");
     for (int d = 0; d < n; d++) {
         const bench_row_device *device = &row->devices[d];
         double all = (double)bench_total_bytes(device), weights = (double)device->bytes[TSR_MEMORY_WEIGHTS],
@@ -357,7 +357,7 @@ static void memory_panel(const bench_report *report, const bench_row *row, int x
     fprintf(out, "</svg>\n");
 }
 
-/* -- all of them -- */
+/* -- the whole picture -- */
 
 static bool times_known(const bench_report *report)
 {

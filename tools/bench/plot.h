@@ -1,5 +1,5 @@
-/* The pictures of a report as SVG panels of one size, so that a page can put them side by side or below each
- * other. Colours come from the classes of bench_print_style(), in a light and a dark set. */
+/* The pictures of a report as SVG panels of one size, so that a page can arrange them next to or below
+ * each other. Colours come from the classes of bench_print_style(), in a light and a dark set. */
 #ifndef TSR_TOOLS_BENCH_PLOT_H
 #define TSR_TOOLS_BENCH_PLOT_H
 
@@ -13,10 +13,10 @@ enum { BENCH_PANEL_WIDTH = 420, BENCH_PANEL_HEIGHT = 280 };
  * that was measured), and their memory. */
 int bench_n_panels(const bench_report *report);
 
-/* An <svg> element at (x, y) of whatever surrounds it; both 0 in a page. */
+/* An <svg> element at (x, y) of the surrounding element; both 0 in a page. */
 void bench_print_panel(const bench_report *report, int index, int x, int y, FILE *out);
 
-/* The devices and what joins them. */
+/* The devices and the links between them. */
 void bench_print_machine(const bench_report *report, FILE *out);
 
 /* Content of a <style> element. */

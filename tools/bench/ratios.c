@@ -1,4 +1,4 @@
-/* Which tests are run, and which divisions of the model they are run with. */
+/* The tests to run, and the divisions of the model to run them with. */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,7 @@ typedef struct number_list {
     int values[MOST_NUMBERS];
 } number_list;
 
-/* "0,4096" into numbers of at least `least`. */
+/* Parse "0,4096" into numbers of at least `least`. */
 static int read_numbers(const char *option, const char *text, int least, number_list *out)
 {
     out->n = 0;
@@ -41,7 +41,7 @@ static int read_numbers(const char *option, const char *text, int least, number_
     }
 }
 
-/* 0 as a number of tokens leaves that kind of test out. */
+/* Number of tokens 0: no tests of this kind. */
 static int add_tests(bench_report *report, const number_list *sizes, bool prompt, int depth)
 {
     for (int i = 0; i < sizes->n; i++) {
@@ -75,7 +75,7 @@ int bench_tests_read(const bench_options *options, bench_report *report)
         code = read_numbers("-d", options->depths ? options->depths : "0", 0, &depths);
     if (code != TOOL_GO_ON)
         return code;
-    /* ascending, so that every depth is reached from the one before */
+    /* ascending, so that every depth is reached from the previous one */
     qsort(depths.values, (size_t)depths.n, sizeof *depths.values, by_size);
     for (int d = 0; d < depths.n && code == TOOL_GO_ON; d++) {
         code = add_tests(report, &prompts, true, depths.values[d]);
@@ -91,7 +91,7 @@ int bench_tests_read(const bench_options *options, bench_report *report)
 
 /* -- divisions -- */
 
-/* Without the zeros behind the point: "62.5", "50". */
+/* Print without trailing zeros: "62.5", "50". */
 static int print_percent(char *text, size_t capacity, double percent)
 {
     int n = snprintf(text, capacity, "%.2f", percent);
@@ -143,7 +143,7 @@ static int add_even(bench *b)
     return add_row(b, BENCH_ROW_EVEN, split);
 }
 
-/* What most engines choose. Nothing where the devices do not say how much they have. */
+/* The default of most engines. Nothing if a device has no known capacity. */
 static int add_by_memory(bench *b)
 {
     float split[TSR_MAX_DEVICES];
@@ -161,7 +161,7 @@ static int add_by_memory(bench *b)
     return even ? TOOL_GO_ON : add_row(b, BENCH_ROW_BY_MEMORY, split);
 }
 
-/* Shares of the first device from little to much, the others alike. */
+/* Shares of the first device from small to large, the others equal. */
 static int add_sweep(bench *b, int n_ratios)
 {
     int n_devices = b->list->n_devices, code = TOOL_GO_ON;

@@ -1,4 +1,4 @@
-/* See bench/report.h. */
+/* The data of a report; see bench/report.h. */
 #include "bench/report.h"
 
 #include <stdarg.h>
@@ -74,7 +74,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* sorted[n] at the fraction q of the way from its first to its last. */
+/* The quantile q of sorted[n], interpolated. */
 static double quantile(const double *sorted, int n, double q)
 {
     double at = q * (n - 1);

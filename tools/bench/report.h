@@ -1,6 +1,6 @@
-/* What a benchmark of one model found: the rows are ways to divide it, the tests are what was timed with
- * each. Everything that tsr bench prints, draws or compares is made from this and from nothing else, so all
- * formats show the same numbers. bench/json.c writes it and reads it back. */
+/* The results of a benchmark of one model: rows are divisions of the model, each timed with the same
+ * tests. Everything that tsr bench prints, draws or compares is derived from a report only, so all formats
+ * show the same numbers. bench/json.c writes a report and reads it back. */
 #ifndef TSR_TOOLS_BENCH_REPORT_H
 #define TSR_TOOLS_BENCH_REPORT_H
 
@@ -11,25 +11,25 @@
 
 enum { BENCH_TEXT = 96, BENCH_MAX_TESTS = 24, BENCH_MAX_NOTES = 8, BENCH_MAX_REPETITIONS = 1000 };
 
-/* Either a prompt of n_prompt tokens computed at once or n_gen tokens one after another, behind `depth`
- * tokens that are there already. */
+/* Either a prompt of n_prompt tokens computed in one go or n_gen tokens one after another, after `depth`
+ * tokens in the context. */
 typedef struct bench_test {
-    char name[40]; /* as llama-bench has it: "pp512", "tg128 @ d4096" */
+    char name[40]; /* as in llama-bench: "pp512", "tg128 @ d4096" */
     int n_prompt, n_gen, depth;
 } bench_test;
 
-/* What one device did while a test ran, as parts of its time; they add up to 1. All 0 where unknown. */
+/* Activities of one device during a test, as fractions of the time that add up to 1. All 0 if unknown. */
 typedef struct bench_shares {
     double compute;
     double reduce; /* adding up partial sums, once all devices had arrived */
     double wait;   /* for other devices to arrive */
 } bench_shares;
 
-/* One test with one division: seconds of each repetition, in the order in which they ran. */
+/* One test with one division: seconds of each repetition, in the order of the runs. */
 typedef struct bench_cell {
     int n;
     double *seconds;                      /* [n], owned by the report */
-    double predicted_s;                   /* 0 where the planner knows no rates */
+    double predicted_s;                   /* 0 if the planner has no rates */
     bench_shares shares[TSR_MAX_DEVICES]; /* means over the repetitions */
 } bench_cell;
 
@@ -39,11 +39,11 @@ typedef struct bench_stat {
 } bench_stat;
 
 typedef enum bench_row_kind {
-    BENCH_ROW_PLANNED = 0, /* what the planner chooses */
-    BENCH_ROW_GIVEN,       /* asked for, or a point of a sweep */
+    BENCH_ROW_PLANNED = 0, /* chosen by the planner */
+    BENCH_ROW_GIVEN,       /* given by the user, or a point of a sweep */
     BENCH_ROW_EVEN,
     BENCH_ROW_BY_MEMORY, /* in proportion to the devices' memory */
-    BENCH_ROW_SEARCHED   /* by --ratios auto */
+    BENCH_ROW_SEARCHED   /* found by --ratios auto */
 } bench_row_kind;
 
 /* "planned", "given", "even", "by-memory", "searched". */
@@ -61,14 +61,14 @@ typedef struct bench_row {
     float split[TSR_MAX_DEVICES];
     bench_row_device devices[TSR_MAX_DEVICES];
     bench_cell cells[BENCH_MAX_TESTS]; /* one per test */
-    bool left_out;                     /* it does not fit: a note says why */
+    bool left_out;                     /* does not fit: a note has the reason */
 } bench_row;
 
 typedef struct bench_device {
     char name[32], kind[8], what[BENCH_TEXT]; /* "1 thread, avx512, pinned"; "NVIDIA H100" */
 } bench_device;
 
-/* Where and with what it was measured. */
+/* The environment of the measurement. */
 typedef struct bench_environment {
     char version[24], date[24];    /* of the library; UTC, ISO 8601 */
     char machine[160], driver[64]; /* "1 package, 2 cores, Intel ..."; "" without GPUs */
@@ -80,9 +80,9 @@ typedef struct bench_environment {
     int activation_bits;
     int64_t n_ctx;
     int n_batch;
-    double load_average; /* of the machine, when the benchmark began; negative where unknown */
+    double load_average; /* of the machine, before the benchmark; negative if unknown */
     int n_cpus;
-    int64_t layers_measured, layers_extrapolated; /* both 0: the model is whole */
+    int64_t layers_measured, layers_extrapolated; /* both 0: the model is complete */
 } bench_environment;
 
 typedef struct bench_report {
@@ -98,12 +98,12 @@ typedef struct bench_report {
     char notes[BENCH_MAX_NOTES][192]; /* a sentence each */
 } bench_report;
 
-/* A new row at the end, all zeros; NULL when memory is out. */
+/* A new row at the end, all zeros; NULL when out of memory. */
 bench_row *bench_report_add_row(bench_report *report);
 void bench_report_note(bench_report *report, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void bench_report_free(bench_report *report);
 
-/* False when memory is out. */
+/* False when out of memory. */
 bool bench_cell_add(bench_cell *cell, double seconds);
 
 /* Set the name from the numbers. */
@@ -112,27 +112,27 @@ void bench_test_name(bench_test *test);
 /* Tokens that a test computes. */
 int bench_test_tokens(const bench_test *test);
 
-/* Of the repetitions so far; all 0 without any. Quartiles by linear interpolation. */
+/* Of the repetitions so far; all 0 if there are none. Quartiles by linear interpolation. */
 bench_stat bench_stat_of(const bench_test *test, const bench_cell *cell);
 
-/* Tokens per second as predicted; 0 where the planner knows no rates. */
+/* Predicted tokens per second; 0 if the planner has no rates. */
 double bench_predicted_rate(const bench_test *test, const bench_cell *cell);
 
-/* Whether two results' middle halves overlap: then their difference may be chance. */
+/* Whether the middle halves of two results overlap, so that their difference may be chance. */
 bool bench_within_noise(bench_stat a, bench_stat b);
 
-/* The same in every test of two rows. */
+/* Whether bench_within_noise() holds in every test of two rows. */
 bool bench_rows_within_noise(const bench_report *report, const bench_row *a, const bench_row *b);
 
 /* Bytes of all owners together. */
 uint64_t bench_total_bytes(const bench_row_device *device);
 
-/* Median seconds of all tests together, what the search minimises; 0 where a test is missing. */
+/* Median seconds of all tests together, which the search minimises; 0 if a test is missing. */
 double bench_row_seconds(const bench_report *report, const bench_row *row);
 
-/* The row that took the least time, or of that kind (the first); NULL if there is none. */
+/* The row with the least time, or the first row of a kind; NULL if there is none. */
 const bench_row *bench_best_row(const bench_report *report);
-/* The best row, or the first: what is shown in detail. */
+/* The row shown in detail: the best row, or the first. */
 const bench_row *bench_shown_row(const bench_report *report);
 const bench_row *bench_row_of_kind(const bench_report *report, bench_row_kind kind);
 

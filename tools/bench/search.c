@@ -1,11 +1,11 @@
-/* The best division, searched by measuring. Predictions say where to begin and which neighbours to try first,
- * measurements alone decide.
+/* The best division, searched by measuring. Predictions give the start and the order of neighbours; only
+ * measurements decide.
  *
- * From the best row so far a piece of the whole is moved from one device to another, in turn for every pair;
- * the best neighbour that is faster than can be chance becomes the next centre, and where there is none the
- * piece is halved. The centre is measured again beside its neighbours, so that whatever else the machine does
- * falls on both. Time over the share of a device is a maximum of lines, one per device, which has one valley
- * only; so the search ends in it, as near as noise lets it see. */
+ * From the best row so far a piece of the whole is moved from one device to another, for every pair in
+ * turn. The best neighbour that is faster by more than noise becomes the next centre; if there is none,
+ * the piece is halved. The centre is measured again together with its neighbours, so other load on the
+ * machine affects both. Time as a function of a device's share is a maximum of lines, one per device, and
+ * has one minimum; the search ends there, within noise. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ static bool same_granules(const bench_report *report, const bench_row *a, const 
     return true;
 }
 
-/* A row with granules that another has already would only be measured twice. */
+/* A row with the granules of another row would be measured twice. */
 static bool is_new(const bench_report *report, const bench_row *row)
 {
     for (int r = 0; r < report->n_rows; r++)
@@ -61,7 +61,7 @@ static double predicted_seconds(const bench_report *report, const bench_row *row
     return sum;
 }
 
-/* The centre with a piece moved; dropped again where that changes nothing. */
+/* The centre with a piece moved; dropped if this changes nothing. */
 static tsr_status try_move(search *s, int from, int to, bench_row **row_out)
 {
     bench_report *report = &s->b->report;
@@ -83,11 +83,11 @@ static tsr_status try_move(search *s, int from, int to, bench_row **row_out)
     }
     report->n_rows--;
     free(row);
-    /* a device cannot hold that much: no place to go, and no failure of the benchmark */
+    /* the device's memory is too small: not a neighbour, and not a failure of the benchmark */
     return status == TSR_ERR_MEMORY ? TSR_OK : status;
 }
 
-/* Keep the neighbours that are predicted to be fastest; the others leave the report. */
+/* Keep the neighbours with the best predictions; the others are removed from the report. */
 static int keep_best(search *s, bench_row **rows, int n)
 {
     bench_report *report = &s->b->report;
@@ -107,7 +107,7 @@ static int keep_best(search *s, bench_row **rows, int n)
     return kept;
 }
 
-/* Every neighbour that is new, at the end of the report and in rows[]. */
+/* Add every new neighbour at the end of the report and to rows[]. */
 static tsr_status neighbours(search *s, bench_row *rows[NEIGHBOURS], int *n_out)
 {
     tsr_status status = TSR_OK;
@@ -135,7 +135,7 @@ static bool is_better(const bench_report *report, const bench_row *row, const be
            !bench_rows_within_noise(report, row, than);
 }
 
-/* Measure around the centre, and go to the best neighbour or look closer. */
+/* Measure around the centre, then move to the best neighbour or halve the piece. */
 static tsr_status step(search *s)
 {
     bench_report *report = &s->b->report;
@@ -160,7 +160,7 @@ static tsr_status step(search *s)
     return status;
 }
 
-/* The fastest rows and those that people compare with, once more and in turn. */
+/* Measure the fastest rows and the usual references once more, in turn. */
 static tsr_status compare_finalists(search *s)
 {
     bench_report *report = &s->b->report;

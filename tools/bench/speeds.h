@@ -1,14 +1,14 @@
-/* The two tables of a report, for every form that shows them. */
+/* The two tables of a report, for all formats that show them. */
 #ifndef TSR_TOOLS_BENCH_SPEEDS_H
 #define TSR_TOOLS_BENCH_SPEEDS_H
 
 #include "bench/report.h"
 #include "format.h"
 
-/* A line per division and test. */
+/* One line per division and test. */
 void bench_fill_speeds(const bench_report *report, tool_table *table);
 
-/* With the row that is shown in detail, in the last test: what each device held and did. */
+/* For the row shown in detail, in the last test: memory and time of each device. */
 void bench_fill_devices(const bench_report *report, tool_table *table);
 
 #endif

@@ -1,5 +1,5 @@
-/* Benchmarks of models that nobody needs to download, and of models that are larger than the machine: layers
- * of a transformer are alike, so what a few of them take says what all of them take. */
+/* Benchmarks of synthetic models, which need no download, and of models that are larger than the machine:
+ * layers of a transformer are alike, so the times of a few layers give those of all. */
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -12,9 +12,9 @@ static int make(const synth_shape *shape, tsr_type type, int n_layers, char path
 {
     synth_shape some = *shape;
     some.n_layers = n_layers;
-    if (synth_in_memory(&some, type, 1, path) >= 0) /* open until the process ends */
+    if (synth_in_memory(&some, type, 1, path) >= 0) /* stays open until the process ends */
         return TOOL_GO_ON;
-    fprintf(stderr, "tsr bench: no memory for a synthetic model of %d layers: %s\n", n_layers,
+    fprintf(stderr, "tsr bench: cannot create a synthetic model of %d layers: %s\n", n_layers,
             strerror(errno));
     return TOOL_EXIT_FAILED;
 }
@@ -37,7 +37,7 @@ int bench_synthetic_make(bench_options *options, bench_synthetic *synthetic_out)
     return code;
 }
 
-/* The same division; of the planner's that which it chose for the larger model. */
+/* Copy a row; if it is the planner's, with the division for the larger model. */
 static bench_row *copy_row(bench_report *half, const bench_row *row)
 {
     bench_row *copy = bench_report_add_row(half);
@@ -49,13 +49,13 @@ static bench_row *copy_row(bench_report *half, const bench_row *row)
     return copy;
 }
 
-/* What is not known well of the parts is known worse of the whole: deviations grow with the time. */
+/* Deviations of the parts are scaled by the same factor as the time. */
 static void stretch_cell(const bench_test *test, double more, const bench_cell *half, bench_cell *cell)
 {
     double median = bench_stat_of(test, cell).median, its = bench_stat_of(test, half).median;
     int tokens = bench_test_tokens(test);
     double seconds = median > 0 ? tokens / median : 0, step = its > 0 ? seconds - tokens / its : 0;
-    if (!(step > 0)) { /* nothing that could be extrapolated from */
+    if (!(step > 0)) { /* no positive difference to extrapolate from */
         cell->n = 0;
         return;
     }
@@ -65,7 +65,7 @@ static void stretch_cell(const bench_test *test, double more, const bench_cell *
     cell->predicted_s += more * (cell->predicted_s - half->predicted_s);
 }
 
-/* The half's rows and what is predicted of them. */
+/* Copy the rows of the half model with their predictions. */
 static tsr_status copy_rows(const bench *from, bench *half)
 {
     tsr_status status = TSR_OK;
@@ -76,7 +76,7 @@ static tsr_status copy_rows(const bench *from, bench *half)
     return status;
 }
 
-/* Measure the half in place of the whole; the machine may not hold both. */
+/* Measure the half model in place of the whole one, since the machine may not hold both. */
 static tsr_status measure_half(bench *b, const bench_synthetic *s, bench *half)
 {
     tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
@@ -112,8 +112,7 @@ tsr_status bench_extrapolate(bench *b, const bench_synthetic *s)
     report->interrupted = report->interrupted || half.report.interrupted;
     report->environment.layers_measured = s->n_layers;
     report->environment.layers_extrapolated = s->n_layers_whole;
-    bench_report_note(report,
-                      "extrapolated to %d layers from %d and %d that were measured; memory is that of %d",
+    bench_report_note(report, "extrapolated to %d layers from %d and %d measured ones; memory is that of %d",
                       s->n_layers_whole, s->n_layers, s->n_layers_half, s->n_layers);
     bench_report_free(&half.report);
     return status;

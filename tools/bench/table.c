@@ -1,10 +1,10 @@
-/* A report as text: aligned tables for a terminal, markdown for forum posts, CSV for programs that draw. */
+/* A report as text: aligned tables for a terminal, markdown for forum posts, CSV for plotting programs. */
 #include <string.h>
 
 #include "bench/output.h"
 #include "bench/speeds.h"
 
-/* -- what the three have in common -- */
+/* -- common parts -- */
 
 static void print_environment_lines(const bench_report *report, FILE *out, const char *bullet)
 {
@@ -50,7 +50,7 @@ static void add_spread(tool_table *table, bench_stat stat)
         tool_table_cell(table, "-");
 }
 
-/* A line per division and test. */
+/* One line per division and test. */
 void bench_fill_speeds(const bench_report *report, tool_table *table)
 {
     const bench_row *best = report->n_rows > 1 ? bench_best_row(report) : NULL;
@@ -122,7 +122,7 @@ void bench_print_advice(const bench_report *report, FILE *out)
     if (!best)
         return;
     fprintf(out, "\nUse -ts %s%s\n", best->text,
-            best->kind == BENCH_ROW_PLANNED ? ", which the planner chooses by itself" : "");
+            best->kind == BENCH_ROW_PLANNED ? ", the planner's default" : "");
     print_gain(report, best, BENCH_ROW_EVEN, out);
     print_gain(report, best, BENCH_ROW_BY_MEMORY, out);
     print_gain(report, best, BENCH_ROW_PLANNED, out);
@@ -180,7 +180,7 @@ void bench_print_markdown(const bench_report *report, FILE *out)
 
 /* -- CSV -- */
 
-/* RFC 4180: in quotes, with quotes doubled. */
+/* RFC 4180: quoted, with quotes doubled. */
 static void print_quoted(const char *text, FILE *out)
 {
     fputc('"', out);

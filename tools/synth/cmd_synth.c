@@ -11,7 +11,7 @@
 
 /* Write the file to the disk and drop it from the page cache. Written data is cached in small pages, read
  * data in huge pages where the file system has them, and from huge pages one core decodes up to a seventh
- * faster. A pipe or a device has neither disk nor cache. */
+ * faster. No effect on pipes and devices. */
 static bool settle(FILE *file)
 {
     struct stat about;
@@ -37,7 +37,7 @@ static int write_model(const char *path, const synth_shape *shape, tsr_type type
     fprintf(stderr, "tsr synth: %s cannot be written: %s\n", path, strerror(why));
     struct stat about;
     if (file && stat(path, &about) == 0 && S_ISREG(about.st_mode))
-        remove(path); /* half a model is of no use, and large; devices stay */
+        remove(path); /* an incomplete model is useless and large; devices are not removed */
     return TOOL_EXIT_FAILED;
 }
 

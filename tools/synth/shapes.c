@@ -1,6 +1,5 @@
-/* Shapes of published models, from the config.json beside each on Hugging Face (hidden_size,
- * num_hidden_layers, num_attention_heads, num_key_value_heads, intermediate_size, vocab_size,
- * max_position_embeddings). */
+/* Shapes of published models, from their config.json on Hugging Face (hidden_size, num_hidden_layers,
+ * num_attention_heads, num_key_value_heads, intermediate_size, vocab_size, max_position_embeddings). */
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,7 +18,7 @@ static const synth_shape shapes[] = {
     {"llama-3-70b", 80, 8192, 64, 8, 128, 28672, 128256, 131072, 0, 0, 500000, false},
 };
 
-/* What people say for them. */
+/* Short names. */
 static const char *const other_names[][2] = {
     {"1b", "llama-3.2-1b"},         {"1.1b", "tinyllama-1.1b"},
     {"3b", "llama-3.2-3b"},         {"7b", "llama-2-7b"},

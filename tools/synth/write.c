@@ -1,10 +1,10 @@
 /* Writing a model of random weights as GGUF version 3
  * (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md).
  *
- * A matrix is N(0, 1 / columns), so that its product with a vector is about as large as the vector, however
- * wide the model: activations neither vanish nor overflow. Drawing and encoding every weight would take
- * minutes, so a matrix draws POOL_CHUNKS chunks and repeats them in random order: kernels read all of it all
- * the same. */
+ * A matrix is N(0, 1 / columns), so that its product with a vector is about as large as the vector,
+ * however wide the model: activations neither vanish nor overflow. Drawing and encoding every weight would
+ * take minutes, so a matrix draws POOL_CHUNKS chunks and repeats them in random order; kernels still read
+ * the whole matrix. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@
 #include "synth/synth.h"
 
 enum { ALIGNMENT = 32, CHUNK = 4096, POOL_CHUNKS = 16, MOST_TENSORS_PER_LAYER = 10 };
-enum { N_KEYS = 15, N_EXPERT_KEYS = 2 }; /* that put_keys() writes */
+enum { N_KEYS = 15, N_EXPERT_KEYS = 2 }; /* written by put_keys() */
 
 /* Value types of keys. */
 enum { GGUF_U32 = 4, GGUF_F32 = 6, GGUF_STRING = 8 };
@@ -36,12 +36,12 @@ typedef struct writer {
     tensor *tensors;
     int n_tensors;
     uint64_t data_bytes;
-    uint8_t pool[POOL_CHUNKS][CHUNK * sizeof(float)]; /* chunks of the matrix that is being written */
+    uint8_t pool[POOL_CHUNKS][CHUNK * sizeof(float)]; /* chunks of the current matrix */
 } writer;
 
 /* -- random numbers -- */
 
-/* SplitMix64 (Steele, Lea, Flood, 2014): any seed is good, the sequence is the same everywhere. */
+/* SplitMix64 (Steele, Lea, Flood, 2014): any seed works, the sequence is the same on every machine. */
 static uint64_t draw(writer *w)
 {
     uint64_t z = w->random += UINT64_C(0x9e3779b97f4a7c15);
@@ -63,7 +63,7 @@ static float draw_normal(writer *w)
 
 /* -- the list of tensors -- */
 
-/* F32 for vectors; matrices as asked, where their rows allow it. */
+/* F32 for vectors; the requested type for matrices, if their rows allow it. */
 static tsr_type type_for(const writer *w, int n_dims, int64_t columns)
 {
     if (n_dims == 1)
@@ -73,7 +73,7 @@ static tsr_type type_for(const writer *w, int n_dims, int64_t columns)
     return columns % tsr_type_block_elems(TSR_TYPE_Q8_0) == 0 ? TSR_TYPE_Q8_0 : TSR_TYPE_F16;
 }
 
-/* Extents of 0 are not there; layer -1: of no layer. */
+/* Extents of 0 are omitted; layer -1: outside layers. */
 static void add(writer *w, int layer, const char *name, int64_t ne0, int64_t ne1, int64_t ne2)
 {
     tensor *t = &w->tensors[w->n_tensors++];
@@ -130,7 +130,7 @@ static bool list_tensors(writer *w)
 
 /* -- the header -- */
 
-/* Errors of stdio are looked for once, at the end. */
+/* Errors of stdio are checked once, at the end. */
 static void put(writer *w, const void *bytes, size_t n)
 {
     fwrite(bytes, 1, n, w->file);
@@ -138,7 +138,7 @@ static void put(writer *w, const void *bytes, size_t n)
 
 static void put_u32(writer *w, uint32_t value)
 {
-    put(w, &value, sizeof value); /* little-endian, like every machine that this runs on */
+    put(w, &value, sizeof value); /* little-endian, like all supported machines */
 }
 
 static void put_u64(writer *w, uint64_t value)
@@ -239,7 +239,7 @@ static bool put_matrix(writer *w, const tensor *t)
 {
     float values[CHUNK];
     int64_t n = t->ne[0] * t->ne[1] * t->ne[2];
-    float deviation = sqrtf(1.0f / (float)t->ne[0]); /* IEEE: the same everywhere */
+    float deviation = sqrtf(1.0f / (float)t->ne[0]); /* IEEE: the same on every machine */
     size_t chunk_bytes = tsr_type_row_bytes(t->type, CHUNK);
     for (int c = 0; c < POOL_CHUNKS; c++) {
         for (int i = 0; i < CHUNK; i++)
