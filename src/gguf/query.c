@@ -159,9 +159,8 @@ static tsr_status find_element(const tsr_gguf *gguf, const char *name, int64_t i
     tsr_status status = find_key(gguf, name, true, out, key_out);
     if (status == TSR_OK && (index < 0 || index >= (*key_out)->n))
         return tsr_fail(TSR_ERR_INVALID,
-                        "%s: key \"%s\" has %" PRId64 " elements; index %" PRId64 " is out of range,
-                        tsr_gguf_path(gguf),
-                        name, (*key_out)->n, index);
+                        "%s: key \"%s\" has %" PRId64 " elements; index %" PRId64 " is out of range",
+                        tsr_gguf_path(gguf), name, (*key_out)->n, index);
     return status;
 }
 
