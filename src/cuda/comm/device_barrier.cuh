@@ -11,7 +11,7 @@ enum { TSR_LOOKS_PER_ABORT_LOOK = 256 };
 
 /* Called by all threads of all blocks, TSR_CUDA_MAX_PEERS or more threads per block. Each thread announces to
  * one device and waits for it. */
-TSR_DEVICE void tsr_barrier(const tsr_cuda_barrier &m)
+TSR_DEVICE void tsr_barrier_wait(const tsr_cuda_barrier &m)
 {
     const int other = (int)threadIdx.x;
     if (other < m.n_devices && other != m.self && (m.participants >> other & 1)) {
