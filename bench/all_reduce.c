@@ -156,7 +156,7 @@ static void warn(tsr_log_level level, const char *text, void *user)
 /* Each implementation by itself. One that serves only some of the devices together is left out. */
 static void bench_devices(const char *spec)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     bench b = {0};
     tsr_comm *members[TSR_COMM_MAX_MEMBERS];
     config.devices = spec;

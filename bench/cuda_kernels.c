@@ -22,8 +22,8 @@
 
 #include <tsr/types.h>
 
+#include "core/gpu.h"
 #include "core/quant/fixed.h"
-#include "core/gpu_memory.h"
 #include "cuda/kernels/kernels.h"
 #include "support/measured.h"
 #include "support/opened.h"

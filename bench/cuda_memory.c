@@ -164,7 +164,7 @@ static void time_launches(tsr_device *device, int n_ops)
 int main(int argc, char **argv)
 {
     static weights w;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt;
     tsr_device_info info;
     config.devices = argc > 1 ? argv[1] : "cuda:0";

@@ -95,7 +95,7 @@ int main(int argc, char **argv)
     const struct synth_model_config shape = BENCH_LLAMA_1B_HOLES;
     const bench_file made = argc > 1 ? (bench_file){0} : bench_make(&shape);
     const char *path = argc > 1 ? argv[1] : made.path;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_topology *topo;
     tsr_device_list *devices;
     tsr_runtime *rt;

@@ -32,7 +32,7 @@ static open_model open_with(tsr_runtime *rt, const char *path, const float *spli
 {
     open_model m;
     tsr_step *step;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.split.tensor_split = split;
     config.split.n_tensor_split = 2;
     config.session.n_ctx = N_CTX;
@@ -115,7 +115,7 @@ int main(int argc, char **argv)
 {
     const struct synth_model_config shape = BENCH_LLAMA_1B_HOLES;
     int64_t n_tokens = argc > 2 ? atoll(argv[2]) : 4096;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt;
     if (n_tokens < 0 || n_tokens > N_CTX) {
         fprintf(stderr, "resplit: TOKENS must be 0 to %d\n", N_CTX);

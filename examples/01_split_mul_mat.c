@@ -118,7 +118,7 @@ static int compare_mul_mats(tsr_runtime *rt, const float *x)
  * holds. */
 static const tsr_buffer_type *ffn_buffer_type(tsr_runtime *rt, int axis, const float split[2])
 {
-    tsr_split_buffer_config config = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    tsr_split_buffer_config config = tsr_split_buffer_config_default();
     config.axis = axis;
     config.granule = GRANULE;
     config.tensor_split = split;
@@ -196,7 +196,7 @@ int main(void)
     static float x[X_ELEMS];
     int failed = 1;
     tsr_runtime *rt = NULL;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = "host:2,threads=1"; /* two devices of one core each; cards would do as well */
     fill(x, X_ELEMS, 5);
     TRY(tsr_runtime_open(&config, &rt));

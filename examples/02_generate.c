@@ -47,8 +47,8 @@ static int engine_open(const char *path, const float *split, int n_split, engine
 {
     char devices[64];
     tsr_model_info info;
-    tsr_runtime_config runtime = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config model = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime = tsr_runtime_config_default();
+    tsr_model_config model = tsr_model_config_default();
     snprintf(devices, sizeof devices, "host:%d,threads=1", n_split);
     runtime.devices = devices;
     model.split.tensor_split = split;
@@ -87,7 +87,7 @@ static int generate(engine *e, const char *prompt, char *text)
     size_t n_prompt;
     tsr_sampler *sampler = NULL;
     tsr_detokenizer *stream = NULL;
-    tsr_sampler_config greedy = TSR_SAMPLER_CONFIG_INIT;
+    tsr_sampler_config greedy = tsr_sampler_config_default();
     greedy.temperature = 0;
     text[0] = '\0';
 

@@ -34,7 +34,7 @@ static tsr_status make_plan(const tsr_gguf *gguf, const tsr_topology *machine, c
                             const char *split_text, tsr_plan **plan)
 {
     float split[TSR_MAX_DEVICES];
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_device_list *devices = NULL;
     tsr_status status = tsr_split_parse(split_text, split, TSR_MAX_DEVICES, &config.split.n_tensor_split);
     config.split.tensor_split = split;
@@ -89,7 +89,7 @@ int main(int argc, char **argv)
     int failed = 1;
     tsr_gguf *gguf = NULL;
     tsr_topology *machine = NULL;
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     const char *path = argc > 1 ? argv[1] : "examples/models/glossary-7m-Q8_0.gguf";
     const char *machine_file = argc > 2 ? argv[2] : "synthetic:pack:2 [numa(memory=64GiB)] core:8 pu:2";
     header.header_only = true; /* the tensors' bytes may be missing: a file cut after its header will do */

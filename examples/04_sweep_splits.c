@@ -102,8 +102,8 @@ int main(int argc, char **argv)
     int failed = 1;
     const char *path = argc > 1 ? argv[1] : "examples/models/glossary-7m-Q8_0.gguf";
     sweep s = {0};
-    tsr_runtime_config rc = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config mc = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config rc = tsr_runtime_config_default();
+    tsr_model_config mc = tsr_model_config_default();
     tsr_device_rates rates[TSR_MAX_DEVICES];
     tsr_model_info info;
     float even[] = {1, 1};

@@ -33,7 +33,7 @@ static int generate(tsr_model *model, const int32_t *prompt, int64_t n_prompt, i
     tsr_session *session = NULL;
     tsr_sampler *sampler = NULL;
     tsr_model_info info;
-    tsr_sampler_config greedy = TSR_SAMPLER_CONFIG_INIT;
+    tsr_sampler_config greedy = tsr_sampler_config_default();
     greedy.temperature = 0;
     tsr_model_get_info(model, &info);
     float *logits = malloc((size_t)info.n_vocab * sizeof *logits);
@@ -68,8 +68,8 @@ int main(int argc, char **argv)
     tsr_runtime *rt = NULL;
     tsr_model *model = NULL;
     tsr_tokenizer *tokenizer = NULL;
-    tsr_runtime_config runtime = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
     runtime.devices = "host:2,threads=1";
     config.split.tensor_split = splits[1];
     config.split.n_tensor_split = N_DEVICES;

@@ -31,8 +31,8 @@ static float *decode(const char *path, const char *devices, const tsr_transport 
     tsr_session *session = NULL;
     float *logits = NULL;
     tsr_model_info info;
-    tsr_runtime_config rc = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config mc = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config rc = tsr_runtime_config_default();
+    tsr_model_config mc = tsr_model_config_default();
     float even[TSR_MAX_DEVICES];
     int32_t tokens[N_TOKENS];
     bool done = false;

@@ -41,7 +41,7 @@ static const tsr_device_list *devices(int which)
 static void plan(const tsr_gguf *gguf, unsigned choice)
 {
     static const float split[] = {1, 2, 0};
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan *made = NULL;
     size_t written = 0;
     if (choice & 1) {
@@ -64,7 +64,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char path[64];
     tsr_gguf *gguf = NULL;
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     int fd = memfd_create("fuzz_plan", MFD_CLOEXEC);
     if (fd < 0 || write(fd, data, bytes) != (ssize_t)bytes)
         abort(); /* the machine's fault, not the planner's: stop the run */

@@ -73,8 +73,8 @@ static tsr_status run(const char *path, const variant *v, uint64_t *hash_out)
 {
     tsr_runtime *rt = NULL;
     tsr_model *model = NULL;
-    tsr_runtime_config runtime = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
     runtime.devices = v->devices;
     config.split.tensor_split = v->split;
     config.split.n_tensor_split = v->n_split;

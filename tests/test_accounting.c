@@ -212,7 +212,7 @@ static void a_models_memory_is_told_by_owner(void **state)
     synth_model_write(&synth, path);
     for (int copied = 0; copied < 2; copied++) {
         runner r;
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         int32_t tokens[40] = {1, 2, 3};
         config.load.copy_weights = copied;
         config.session.n_ctx = 512;
@@ -268,7 +268,7 @@ static void what_is_left_over_is_told_by_name(void **state)
 {
     (void)state;
     told t = {0};
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt;
     tsr_context *first, *second;
     config.devices = "host:1,threads=1";
@@ -386,7 +386,7 @@ static void devices_in_one_memory_are_summed_up(void **state)
 static void a_host_device_is_asked_too(void **state)
 {
     (void)state;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt;
     tsr_device_memory m;
     config.devices = "host:1,threads=1";

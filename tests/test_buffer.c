@@ -180,7 +180,7 @@ static void equal_arguments_give_the_same_type(void **state)
     (void)state;
     fake_runtime fake, other;
     float a[3] = {3, 1, 0}, b[2] = {6, 2}, c[3] = {1, 3, 0}, even[3] = {0, 0, 0};
-    tsr_split_buffer_config config = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    tsr_split_buffer_config config = tsr_split_buffer_config_default();
     fake_runtime_open(&fake, 3, NULL);
     fake_runtime_open(&other, 3, NULL);
     const tsr_buffer_type *bt = tsr_split_buffer_type(&fake.rt, 0, a, 3);
@@ -217,7 +217,7 @@ static void bad_splits_are_named(void **state)
     (void)state;
     fake_runtime fake;
     float negative[2] = {1, -1}, nan_split[2] = {1, NAN}, many[4] = {1, 1, 1, 1};
-    tsr_split_buffer_config config = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    tsr_split_buffer_config config = tsr_split_buffer_config_default();
     fake_runtime_open(&fake, 3, NULL);
     expect_no_type(tsr_split_buffer_type(&fake.rt, 0, negative, 2), "entry 2");
     expect_no_type(tsr_split_buffer_type(&fake.rt, 0, nan_split, 2), "entry 2");
@@ -233,7 +233,7 @@ static void bad_splits_are_named(void **state)
     config.granule = -1;
     expect_no_type(tsr_split_buffer_type_ex(&fake.rt, &config), "granule -1");
     config.size = sizeof config + 8;
-    expect_no_type(tsr_split_buffer_type_ex(&fake.rt, &config), "TSR_SPLIT_BUFFER_CONFIG_INIT");
+    expect_no_type(tsr_split_buffer_type_ex(&fake.rt, &config), "newer version");
     /* NULL straight into the allocation: the reason is still told. */
     tsr_context *ctx = NULL;
     tsr_buffer *buffer = NULL;
@@ -252,7 +252,7 @@ static void a_granule_that_cuts_blocks_names_the_tensor(void **state)
     tsr_context *ctx = NULL;
     tsr_buffer *buffer = NULL;
     size_t bytes[2];
-    tsr_split_buffer_config config = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    tsr_split_buffer_config config = tsr_split_buffer_config_default();
     fake_runtime_open(&fake, 2, NULL);
     config.axis = 0;
     config.granule = 48;

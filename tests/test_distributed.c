@@ -69,7 +69,7 @@ static const char *devices_of(const process *self)
 
 static tsr_status open_runtime(process *self, tsr_runtime **rt_out)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = devices_of(self);
     config.collectives = ((const task *)self->user)->collectives;
     config.transport = &self->transport;

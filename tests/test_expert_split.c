@@ -152,7 +152,7 @@ static void the_faster_way_is_chosen(void **state)
     static const float even[] = {1, 1, 1, 1, 1, 1};
     int n_chosen[2] = {0};
     for (int i = 0; i < 12; i++) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         tsr_plan_info info;
         const char *machine = machines[i % 3];
         config.plan.n_tokens = i / 3 % 2 ? 256 : 1;
@@ -181,7 +181,7 @@ static void append(const char *text, void *user)
 static void plans_explain_it(void **state)
 {
     static char text[16384];
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     for (int i = 0; i < 2; i++) {
         config.split.experts = i ? TSR_EXPERT_SPLIT_EXPERTS : TSR_EXPERT_SPLIT_COLUMNS;
         tsr_plan *plan = plan_of(*state, "2x rtx3090", &config);
@@ -208,7 +208,7 @@ static void the_bits_do_not_depend_on_it(void **state)
     for (int i = 0; i < N_TOKENS; i++)
         tokens[i] = (i * 71 + 5) % N_VOCAB;
     for (int i = 0; i < 9; i++) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         tsr_plan_info info;
         runner r;
         config.session.n_ctx = 64;

@@ -74,8 +74,8 @@ static void what_fits_is_left_alone(void **state)
 {
     const fixture *f = *state;
     static const size_t margin = 0;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
+    tsr_fit_config fit_config = tsr_fit_config_default();
     tsr_fit *fit;
     tsr_plan *plan;
     tsr_device_list *list;
@@ -102,13 +102,13 @@ static void the_context_is_cut_to_the_byte(void **state)
 {
     const fixture *f = *state;
     static const size_t margin = 12345;
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_fit_config fit_config = tsr_fit_config_default();
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
     fit_config.n_ctx_min = MODEL_CTX_MIN;
     for (int64_t n_ctx = N_CTX; n_ctx > MODEL_CTX_MIN;
          n_ctx = n_ctx / 2 - n_ctx / 2 % TSR_FIT_CTX_STEP + 256) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         char spec[64];
         tsr_fit *fit;
         config.session.n_ctx = n_ctx;
@@ -130,8 +130,8 @@ static void the_ladder_is_taken_from_the_top(void **state)
 {
     const fixture *f = *state;
     static const size_t margin = 0;
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default();
     char spec[64];
     tsr_fit *fit;
     fit_config.margins = &margin;
@@ -177,8 +177,8 @@ static void the_ladder_is_taken_from_the_top(void **state)
 static void a_short_context_is_not_cut(void **state)
 {
     const fixture *f = *state;
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default();
     tsr_fit *fit = NULL;
     fit_config.n_ctx_min = 2 * N_CTX;
     config.plan.fit = &fit_config;
@@ -193,8 +193,8 @@ static void every_device_keeps_its_own_margin(void **state)
 {
     const fixture *f = *state;
     static const size_t margins[] = {3 << 20, 0, 1 << 20};
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default();
     char spec[128];
     tsr_fit *fit;
     fit_config.margins = margins;
@@ -224,8 +224,8 @@ static void wants_are_told_per_device(void **state)
     const fixture *f = *state;
     static const size_t margin = 1000;
     static const float even[] = {1, 1};
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan_device first, second, planned;
     size_t missing_first, missing_second;
     tsr_device_list *list;
@@ -265,12 +265,12 @@ static void the_error_names_devices_and_bytes(void **state)
     const fixture *f = *state;
     static const size_t margin = 777;
     static const float even[] = {1, 1};
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_fit_config fit_config = tsr_fit_config_default();
     char spec[64], expected[64];
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
     fit_config.n_ctx_min = MODEL_CTX_MIN;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.session.n_ctx = MODEL_CTX_MIN;
     size_t bytes = bytes_of(f, config);
     config.session.n_ctx = 0;
@@ -303,8 +303,8 @@ static void the_error_names_devices_and_bytes(void **state)
 
 #define REFUSED(phrase, ...)                                                        \
     do {                                                                            \
-        tsr_fit_config fc = TSR_FIT_CONFIG_INIT;                                    \
-        tsr_model_config c = TSR_MODEL_CONFIG_INIT;                                 \
+        tsr_fit_config fc = tsr_fit_config_default();                               \
+        tsr_model_config c = tsr_model_config_default();                            \
         tsr_fit *none = NULL;                                                       \
         c.plan.fit = &fc;                                                           \
         __VA_ARGS__;                                                                \
@@ -346,8 +346,8 @@ static const char *const tight = "host:1,mem=8MiB,host:1,mem=5MiB";
 static tsr_model_config tight_config(tsr_fit_config *fit_config)
 {
     static const size_t margins[] = {1 << 20, 1 << 19};
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    *fit_config = (tsr_fit_config)TSR_FIT_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
+    *fit_config = tsr_fit_config_default();
     fit_config->margins = margins;
     fit_config->n_margins = 2;
     fit_config->n_ctx_min = 256;

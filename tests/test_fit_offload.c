@@ -38,7 +38,7 @@ static const struct arch_model *published(const char *title)
 static void open_header(const char *title, char *path, tsr_gguf **gguf, int *n_layers)
 {
     const struct arch_model *model = published(title);
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     gguf_writer *w = arch_model_writer(model, TSR_TYPE_Q8_0);
     header.header_only = true;
     close(mkstemp(path));
@@ -91,8 +91,8 @@ static void experts_go_before_layers(void **state)
 {
     const fixture *f = *state;
     static const char *const spec = "cuda,host:1";
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default(), other;
     tsr_fit *fit;
     config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->moe, spec, &config, &fit), spec);
@@ -126,8 +126,8 @@ static void layers_go_last(void **state)
     const fixture *f = *state;
     static const char *const spec = "cuda:0,mem=2GiB,host:1";
     static const size_t margin = GIB / 4;
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default(), other;
     tsr_fit *fit;
     fit_config.margins = &margin;
     fit_config.n_margins = 1;
@@ -154,8 +154,8 @@ static void layers_go_in_every_mode(void **state)
     static const float split[] = {1, 2};
     for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
         for (int by_hand = 0; by_hand < 2; by_hand++) {
-            tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-            tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
+            tsr_fit_config fit_config = tsr_fit_config_default();
+            tsr_model_config config = tsr_model_config_default(), other;
             tsr_fit *fit;
             config.plan.fit = &fit_config;
             config.split.mode = mode;
@@ -183,8 +183,8 @@ static void what_is_set_stays(void **state)
 {
     const fixture *f = *state;
     static const tsr_offload_rule override = {"blk\\.31\\.ffn", "CPU"};
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT, other;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default(), other;
     tsr_fit *fit;
     config.plan.fit = &fit_config;
     config.offload.n_gpu_layers = 20;
@@ -211,8 +211,8 @@ static void the_host_device_is_apart(void **state)
 {
     const fixture *f = *state;
     static const float shares[] = {1, 1, 1};
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default();
     tsr_fit *fit;
     config.plan.fit = &fit_config;
     runner_ok(fitted_over(f->topo, f->dense, "cuda,host:1", &config, &fit), "room for all");
@@ -230,8 +230,8 @@ static void the_host_device_is_apart(void **state)
 static void the_error_says_who_is_short(void **state)
 {
     const fixture *f = *state;
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit_config fit_config = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default();
     tsr_fit *fit = NULL;
     config.plan.fit = &fit_config;
     assert_int_equal(fitted_over(f->topo, f->moe, "cuda:0,host:1,mem=4GiB", &config, &fit), TSR_ERR_MEMORY);

@@ -102,7 +102,7 @@ static uint64_t read_everything(const tsr_gguf *gguf)
 static tsr_status try_bytes(const uint8_t *data, size_t bytes, bool header_only)
 {
     tsr_gguf *gguf = NULL;
-    tsr_gguf_config config = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config config = tsr_gguf_config_default();
     config.header_only = header_only;
     struct memory_file file = memory_file_create(data, bytes);
     tsr_status status = tsr_gguf_open(file.path, &config, &gguf);

@@ -76,7 +76,7 @@ static void header_only_accepts_a_file_without_its_data(void **state)
     size_t bytes;
     uint8_t *data = gguf_writer_bytes(writer, &bytes);
     struct memory_file file = memory_file_create(data, bytes - 100); /* the end of "second" is missing */
-    tsr_gguf_config config = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config config = tsr_gguf_config_default();
     tsr_gguf *gguf = NULL;
     assert_int_equal(tsr_gguf_open(file.path, &config, &gguf), TSR_ERR_FORMAT);
     assert_non_null(strstr(tsr_last_error(), "\"second\""));

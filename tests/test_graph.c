@@ -32,7 +32,7 @@ typedef struct bench {
 
 static void bench_open(bench *b, const char *devices)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = devices;
     *b = (bench){0};
     runner_ok(tsr_runtime_open(&config, &b->rt), devices);
@@ -78,7 +78,7 @@ static tsr_tensor *weight(bench *b, const tsr_buffer_type *type, int64_t n_cols,
 
 static const tsr_buffer_type *split_type(bench *b, int axis, int64_t granule, const float *split, int n)
 {
-    tsr_split_buffer_config config = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    tsr_split_buffer_config config = tsr_split_buffer_config_default();
     config.axis = axis;
     config.granule = granule;
     config.tensor_split = split;
@@ -108,7 +108,7 @@ static tsr_program_info ffn(const char *devices, const float *split, int n, tsr_
     tsr_tensor *x = tsr_graph_input(b.graph, TSR_TYPE_F32, N_EMBD, N_TOKENS, "x");
     tsr_tensor *h = tsr_mul_mat(b.graph, up, x);
     tsr_tensor *y = tsr_graph_output(b.graph, tsr_add(b.graph, tsr_mul_mat(b.graph, down, h), x));
-    tsr_program_config config = TSR_PROGRAM_CONFIG_INIT;
+    tsr_program_config config = tsr_program_config_default();
     config.reduction = reduction;
     runner_ok(tsr_program_compile(b.graph, &config, &b.program), "compile");
     run(&b, x, data, y, out);
@@ -452,7 +452,7 @@ static void mistakes_are_named(void **state)
     assert_int_equal(tsr_program_compile(b.graph, NULL, &program), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "tsr_graph_output"));
 
-    tsr_program_config config = TSR_PROGRAM_CONFIG_INIT;
+    tsr_program_config config = tsr_program_config_default();
     config.activation_bits = 12;
     assert_int_equal(tsr_program_compile(b.graph, &config, &program), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "activation_bits is 12"));

@@ -297,7 +297,7 @@ static void cards_can_be_named(void **state)
                  {"0-=t4", "has 3 NVIDIA GPUs"},
                  {"1-2-2=t4", "has 3 NVIDIA GPUs"}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+        tsr_topology_config config = tsr_topology_config_default();
         config.cards = wrong[i].cards;
         topo = NULL;
         assert_int_equal(tsr_topology_load(path, &config, &topo), TSR_ERR_INVALID);

@@ -32,7 +32,7 @@ static void ok(tsr_status status, const char *what)
 static world open_world(const char *machine, const char *file, const char *cards, const char *devices)
 {
     world w = {0};
-    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+    tsr_topology_config config = tsr_topology_config_default();
     config.cards = cards;
     ok(machine ? tsr_topology_parse(machine, &config, &w.topo) : tsr_topology_load(file, &config, &w.topo),
        machine ? machine : file);

@@ -91,7 +91,7 @@ static void cards_in_words_can_be_overridden(void **state)
 {
     (void)state;
     tsr_topology *topo = NULL;
-    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+    tsr_topology_config config = tsr_topology_config_default();
     config.cards = "1=rtx3090ti";
     assert_int_equal(tsr_topology_parse("2x rtx3090", &config, &topo), TSR_OK);
     assert_string_equal(topo->gpus[0].name, "NVIDIA GeForce RTX 3090");

@@ -30,7 +30,7 @@ typedef struct pair {
 
 static void open_pair(pair *p)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = "host:2,threads=1";
     runner_ok(tsr_topology_discover(NULL, &p->topo), "topology");
     runner_ok(tsr_device_list_create(p->topo, config.devices, NULL, &p->list), "devices");
@@ -91,7 +91,7 @@ static void plans_count_with_measured_links(void **state)
 {
     (void)state;
     static const char path[] = "examples/models/glossary-7m-Q8_0.gguf";
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_device_rates rates[2];
     const float split[] = {1, 1};
     const double ns[] = {50000, 70000};

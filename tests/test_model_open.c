@@ -172,7 +172,7 @@ typedef struct fixture {
 static int set_up(void **state)
 {
     static fixture f = {.path = "/tmp/tsr_open_XXXXXX"};
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_topology *topo;
     close(mkstemp(f.path));
     runner_ok(tsr_topology_discover(NULL, &topo), "topology");
@@ -522,7 +522,7 @@ static void progress_ends_at_one(void **state)
     fixture *f = *state;
     write_model(f->path, NULL);
     for (int copy = 0; copy < 2; copy++) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         tsr_model *model;
         double last = 0;
         config.load.copy_weights = copy;

@@ -35,7 +35,7 @@ typedef struct fixture {
 
 static tsr_model_config small_config(void)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.session.n_ctx = 64;
     config.session.n_batch = 4;
     config.session.n_outputs_max = 4;
@@ -46,7 +46,7 @@ static int setup(void **state)
 {
     fixture *f = calloc(1, sizeof *f);
     struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
     tsr_model_config config = small_config();
     uint64_t seed = 3;
     runner r;

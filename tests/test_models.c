@@ -79,7 +79,7 @@ static void check_model(const struct synth_model_config *config, const char *dev
     const double bound = error_bound(config->weight_type);
     int32_t tokens[N_TOKENS];
     uint64_t seed = config->seed;
-    tsr_model_config model_config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config model_config = tsr_model_config_default();
     runner r;
     close(mkstemp(path));
     synth_model_write(config, path);

@@ -35,7 +35,7 @@ typedef struct fixture {
 
 static tsr_model_config small_config(int kv)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.session.n_ctx = 64;
     config.session.n_batch = 4;
     config.session.n_outputs_max = 4;
@@ -268,7 +268,7 @@ static void a_small_device_runs_what_it_can_keep(void **state)
     runner_close(&r);
     snprintf(spec, sizeof spec, "host:1,threads=1,mem=%zu,host:1,threads=1", with_two);
     for (int n = -1; n <= N_LAYERS; n++) {
-        tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+        tsr_runtime_config runtime_config = tsr_runtime_config_default();
         runtime_config.devices = spec;
         config.offload.n_gpu_layers = n;
         r = (runner){.n_vocab = N_VOCAB};
@@ -300,7 +300,7 @@ static void caps_hold_beside_pinned_blocks(void **state)
     config.offload.rules = offload_rules;
     config.offload.n_rules = 2;
     for (size_t cap = 300000; cap <= 2400000; cap += 300000) {
-        tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+        tsr_runtime_config runtime_config = tsr_runtime_config_default();
         char spec[96];
         runner r = {.n_vocab = N_VOCAB};
         snprintf(spec, sizeof spec, "host:1,threads=1,mem=%zu,host:2,threads=1", cap);

@@ -65,7 +65,7 @@ static void a_plan_reports_what_rounding_made_of_the_request(void **state)
     runner_ok(tsr_topology_discover(NULL, &topo), "topology");
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct synth_model_config model = SYNTH_MODEL_CONFIG_INIT;
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         char path[] = "/tmp/tsr_rounding_XXXXXX", spec[32];
         double sum = 0;
         tsr_device_list *list;

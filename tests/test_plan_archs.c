@@ -16,7 +16,7 @@
 static tsr_gguf *open_header(const char *path)
 {
     tsr_gguf *gguf;
-    tsr_gguf_config config = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config config = tsr_gguf_config_default();
     config.header_only = true;
     runner_ok(tsr_gguf_open(path, &config, &gguf), path);
     return gguf;
@@ -75,7 +75,7 @@ static bool runs(const tsr_gguf *gguf)
 static void check_plan(const header_fixture *f, const struct arch_model *m, const tsr_gguf *gguf,
                        const char *devices, tsr_split_mode mode)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan *plan;
     tsr_plan_info info;
     int64_t n_params;

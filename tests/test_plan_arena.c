@@ -58,7 +58,7 @@ static size_t needed(int64_t n_outputs, int64_t n_columns)
 static void check_arenas(const header_fixture *f, const float *split, int n_devices)
 {
     enum { ALIGNMENT_SLACK = 8 * 4096 }; /* every input begins at the device's alignment */
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan *plan;
     tsr_plan_info info;
     config.session.n_ctx = N_CTX;
@@ -189,7 +189,7 @@ static void check_shape(const header_fixture *f, const shape *s, uint64_t *seed,
     static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER, TSR_SPLIT_MODE_NONE};
     float split[4];
     int n_devices = 1 + (int)random_below(seed, 4);
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan *plan;
     tsr_plan_info info;
     for (int d = 0; d < n_devices; d++)

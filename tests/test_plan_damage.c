@@ -91,7 +91,7 @@ static void absurd_numbers_end_in_one_line(void **state)
         for (const struct arch_key *k = model.keys; k->suffix; k++) {
             for (size_t v = 0; v < sizeof values / sizeof *values; v++) {
                 tsr_plan *plan = NULL;
-                tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+                tsr_model_config config = tsr_model_config_default();
                 config.session.n_ctx = 64;
                 config.session.n_batch = 4;
                 tsr_status status =

@@ -321,7 +321,7 @@ static void unknown_architectures_are_planned_by_size(void **state)
 /* The first layer's FFN, router included, goes to the second device; nothing else does. */
 static void experts_may_be_offloaded(void **state)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan *plan;
     const size_t experts = 3 * 512 * 1024 * 8 * 2, router = 512 * 8 * 2;
     const size_t attention = 2 * (512 * 512 + 512 * 256) * 2, ends = 512 * 1000 * 2 + 512 * 4;
@@ -341,8 +341,8 @@ static int64_t fitted_context(const header_fixture *f, const struct arch_model *
     tsr_device_list *list;
     tsr_fit *fit;
     tsr_fit_info info;
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
+    tsr_model_config config = tsr_model_config_default();
     gguf_writer *w = arch_model_writer(model, TSR_TYPE_Q8_0);
     header.header_only = true;
     config.session.n_seq_max = 4;
@@ -429,7 +429,7 @@ static void types_without_kernels_are_planned(void **state)
 static void opening_is_refused_by_name(void **state)
 {
     header_fixture *f = *state;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt;
     config.devices = "host:1,threads=1";
     config.topology = f->topo;

@@ -74,7 +74,7 @@ static void a_cap_moves_granules(void **state)
     static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER};
     static const float even[] = {1, 1};
     for (size_t m = 0; m < 2; m++) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         tsr_plan *free_plan;
         config.split.tensor_split = even;
         config.split.n_tensor_split = 2;
@@ -115,7 +115,7 @@ static void caps_are_kept_or_named(void **state)
         char spec[256];
         int n = 2 + (int)random_below(&seed, 3);
         size_t used = 0, sum = 0;
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         config.split.mode = random_below(&seed, 3) ? TSR_SPLIT_MODE_TENSOR : TSR_SPLIT_MODE_LAYER;
         for (int d = 0; d < n; d++) {
             size_t cap = total / (size_t)n / 2 + random_below(&seed, 3 * total / (size_t)n / 2);
@@ -155,7 +155,7 @@ static void what_cannot_fit_names_device_and_bytes(void **state)
                  {"host:3,mem=1", "host", TSR_SPLIT_MODE_LAYER, 0},
                  {"host:2,mem=1MiB", "host", TSR_SPLIT_MODE_TENSOR, 0}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         tsr_plan *plan = NULL;
         int64_t blocks = failing_alloc_live(), maps = failing_alloc_live_maps();
         config.split.mode = cases[i].mode;
@@ -186,7 +186,7 @@ static void the_largest_configs_do_not_overflow(void **state)
     if (TSR_TEST_SANITIZED)
         n_cases -= 2; /* page tables of gigabytes end a sanitized program */
     for (size_t i = 0; i < n_cases; i++) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         tsr_plan *plan = NULL;
         config.session.n_ctx = cases[i].n_ctx;
         config.session.n_seq_max = cases[i].n_seq_max;
@@ -209,7 +209,7 @@ static void a_header_is_enough_for_a_plan(void **state)
     const fixture *f = *state;
     char path[] = "/tmp/tsr_header_XXXXXX";
     struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     static const float split[] = {3, 1, 0, 2};
     synth.n_layers = 4;
     synth.n_ff = 1024;
@@ -218,7 +218,7 @@ static void a_header_is_enough_for_a_plan(void **state)
     synth_model_write(&synth, path);
     header.header_only = true;
     for (tsr_split_mode mode = TSR_SPLIT_MODE_NONE; mode <= TSR_SPLIT_MODE_AUTO; mode++) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         tsr_plan *plan, *of_header;
         tsr_gguf *gguf = NULL;
         config.split.tensor_split = split;
@@ -240,7 +240,7 @@ static void a_header_is_enough_for_a_plan(void **state)
 static void devices_beyond_the_granules_are_remarked_on(void **state)
 {
     const fixture *f = *state;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan *plan;
     int n_notes = 0, n_idle = 0;
     static const float even[] = {1, 1, 1, 1, 1, 1, 1, 1, 1};
@@ -294,8 +294,8 @@ static void more_than_a_node_has_is_remarked_on(void **state)
     assert_null(tsr_plan_note(plan, 1));
     tsr_plan_destroy(plan);
     static const size_t no_margin = 0;
-    tsr_fit_config fit = TSR_FIT_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_fit_config fit = tsr_fit_config_default();
+    tsr_model_config config = tsr_model_config_default();
     fit.margins = &no_margin;
     fit.n_margins = 1;
     config.plan.fit = &fit;
@@ -332,11 +332,11 @@ static void refuse(const fixture *f, const char *field, const tsr_model_config *
 }
 
 /* A default config changed by the statements, and what the message must name. */
-#define REFUSED(field, ...)                         \
-    do {                                            \
-        tsr_model_config c = TSR_MODEL_CONFIG_INIT; \
-        __VA_ARGS__;                                \
-        refuse(f, field, &c);                       \
+#define REFUSED(field, ...)                              \
+    do {                                                 \
+        tsr_model_config c = tsr_model_config_default(); \
+        __VA_ARGS__;                                     \
+        refuse(f, field, &c);                            \
     } while (0)
 
 static void bad_configs_name_the_field(void **state)
@@ -413,8 +413,8 @@ static void planning_a_70b_model_is_quick(void **state)
                                        .rope_freq_base = 500000,
                                        .seed = 1,
                                        .header_only = true};
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
+    tsr_model_config config = tsr_model_config_default();
     tsr_gguf *gguf;
     tsr_plan *one, *eight;
     header.header_only = true;

@@ -31,7 +31,7 @@ static int set_up(void **state)
 {
     static fixture f = {.path = "/tmp/tsr_machines_XXXXXX"};
     struct synth_model_config config = SYNTH_MODEL_CONFIG_INIT;
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     config.n_layers = 80;
     config.n_embd = 8192;
     config.n_heads = 64;
@@ -79,7 +79,7 @@ static void plan_machine(fixture *f, const char *path)
     tsr_device_list *list = NULL;
     tsr_links *links = NULL;
     tsr_plan *plan = NULL;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     double start = now();
     if (tsr_topology_load(path, NULL, &topo) != TSR_OK) {
         check_message(path);

@@ -66,7 +66,7 @@ static void machine(double sync_ns)
         }
     }
     f.list = (tsr_device_list){.n_devices = N, .devices = f.descs};
-    f.config = (tsr_model_config)TSR_MODEL_CONFIG_INIT;
+    f.config = tsr_model_config_default();
     f.config.plan.rates = f.rates;
     f.config.session.n_ctx = 64;
     f.config.session.n_batch = 16;

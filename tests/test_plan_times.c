@@ -38,7 +38,7 @@ static int set_up(void **state)
     config.header_only = true;
     close(mkstemp(f.path));
     synth_model_write(&config, f.path);
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     header.header_only = true;
     runner_ok(tsr_gguf_open(f.path, &header, &f.gguf), f.path);
     for (int d = 0; d < N; d++) {
@@ -88,7 +88,7 @@ static void shares_follow_speed(void **state)
 {
     const fixture *f = *state;
     tsr_device_rates rates[N];
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan_times times;
     free_of_overheads(f, rates);
     config.plan.rates = rates;
@@ -111,7 +111,7 @@ static void a_tensor_split_is_not_improved_on(void **state)
 {
     const fixture *f = *state;
     static const float even[] = {1, 1, 1}, zeros[] = {0, 0, 0};
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan_times times;
     config.split.tensor_split = even;
     config.split.n_tensor_split = N;
@@ -133,7 +133,7 @@ static void a_device_that_slows_the_rest_is_left_out(void **state)
 {
     const fixture *f = *state;
     tsr_device_rates rates[N];
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan_alternative with;
     bool found = false;
     tsr_plan_times times;
@@ -157,7 +157,7 @@ static void a_device_that_slows_the_rest_is_left_out(void **state)
 static void no_alternative_is_faster(void **state)
 {
     const fixture *f = *state;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan_alternative other;
     tsr_plan_times times;
     tsr_plan *plan = plan_of(f, &config);
@@ -174,7 +174,7 @@ static void no_alternative_is_faster(void **state)
 static void memory_comes_first(void **state)
 {
     fixture f = *(fixture *)*state;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_device_rates rates[N];
     free_of_overheads(&f, rates);
     config.plan.rates = rates;
@@ -211,7 +211,7 @@ static void the_explanation_names_parts_devices_and_layouts(void **state)
         "this plan",       "even shares",        "whole layers", "to meet", "not measured"};
     static char text[8192];
     static const float even[] = {1, 1, 1};
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.split.tensor_split = even;
     config.split.n_tensor_split = N;
     tsr_plan *plan = plan_of(f, &config);
@@ -227,7 +227,7 @@ static void unknown_rates_are_refused(void **state)
 {
     const fixture *f = *state;
     tsr_device_rates rates[N];
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan *plan = NULL;
     memset(rates, 0, sizeof rates);
     config.plan.rates = rates;
@@ -248,7 +248,7 @@ static void a_choice_of_the_caller_needs_no_rates(void **state)
     tsr_plan_times times;
     memset(rates, 0, sizeof rates);
     for (int m = 0; m < 3; m++) {
-        tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+        tsr_model_config config = tsr_model_config_default();
         config.plan.rates = rates;
         config.split.mode = modes[m];
         config.split.tensor_split = even;
@@ -270,7 +270,7 @@ static void a_choice_of_the_caller_needs_no_rates(void **state)
 static void measured_rates_are_there_and_leave_nothing(void **state)
 {
     (void)state;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_device_rates rates[2];
     tsr_device_info info;
     static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_Q8_0};
@@ -299,7 +299,7 @@ static void measured_rates_are_there_and_leave_nothing(void **state)
 static void a_device_without_room_cannot_be_measured(void **state)
 {
     (void)state;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_device_rates rates[2];
     tsr_runtime *rt;
     config.devices = "host:1,host:1,mem=1MiB";
@@ -312,7 +312,7 @@ static void a_device_without_room_cannot_be_measured(void **state)
 static void measuring_survives_any_failing_allocation(void **state)
 {
     (void)state;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     static const tsr_type types[] = {TSR_TYPE_Q8_0};
     tsr_runtime *rt;
     config.devices = "host:2,threads=1,mem=64MiB";

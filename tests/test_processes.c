@@ -232,7 +232,7 @@ static void alone_there_is_nothing_to_agree_on(void **state)
 static void transports_are_checked(void **state)
 {
     (void)state;
-    tsr_transport t = TSR_TRANSPORT_INIT;
+    tsr_transport t = tsr_transport_default();
     tsr_processes *p = NULL;
     assert_int_equal(tsr_processes_create(&t, 0, &p), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "lacks a function"));
@@ -241,7 +241,7 @@ static void transports_are_checked(void **state)
     assert_non_null(strstr(tsr_last_error(), "process 0 of 65"));
     t.size = 1;
     assert_int_equal(tsr_processes_create(&t, 0, &p), TSR_ERR_INVALID);
-    assert_non_null(strstr(tsr_last_error(), "TSR_TRANSPORT_INIT"));
+    assert_non_null(strstr(tsr_last_error(), "tsr_transport_default()"));
     assert_null(p);
 }
 

@@ -101,7 +101,7 @@ typedef struct things {
 static tsr_status open_runtime(void *user)
 {
     things *t = user;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = t->devices;
     config.topology = topo;
     return tsr_runtime_open(&config, &t->rt);
@@ -417,7 +417,7 @@ static void a_cap_holds_while_things_are_open(void **state)
 static void a_device_may_have_other_kernels(void **state)
 {
     (void)state;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     tsr_device_info best, first, second;
     config.devices = "host:1";
@@ -443,7 +443,7 @@ static void the_environment_names_the_default_kernels(void **state)
 {
     (void)state;
     tsr_isa_list isa;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     tsr_device_info first, second;
     setenv("TSR_ISA", "generic", 1);
@@ -480,7 +480,7 @@ static void a_wrong_level_in_the_environment_is_refused(void **state)
 {
     (void)state;
     tsr_isa_list isa;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     runner_ok(tsr_isa_discover(&isa), "isa");
     config.devices = "host:1,threads=1";
@@ -520,7 +520,7 @@ static void memory_that_is_left_over_is_told(void **state)
 {
     (void)state;
     told t = {0};
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt;
     config.devices = "host:2,threads=1";
     config.logger = (tsr_logger){hear, &t, TSR_LOG_WARN};
@@ -543,7 +543,7 @@ static void wrong_configs_are_refused(void **state)
     (void)state;
     static const char *const devices[] = {"host:0",      "cuda:0",   "nonsense",        "host:65",
                                           "host:1,mem=", "host:2,,", "host:1,threads=0"};
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     tsr_device_info info;
     config.topology = topo;

@@ -17,7 +17,7 @@ enum { MAX_VOCAB = 64 };
 /* Plain sampling: every filter off, temperature 1. */
 static tsr_sampler_config plain(uint64_t seed)
 {
-    tsr_sampler_config c = TSR_SAMPLER_CONFIG_INIT;
+    tsr_sampler_config c = tsr_sampler_config_default();
     c.temperature = 1.0f;
     c.top_k = 0;
     c.top_p = 1.0f;
@@ -123,7 +123,7 @@ static void test_filters_come_before_the_temperature(void **state)
 static void test_temperature_zero_takes_the_largest_and_of_equals_the_lowest(void **state)
 {
     (void)state;
-    tsr_sampler_config c = TSR_SAMPLER_CONFIG_INIT;
+    tsr_sampler_config c = tsr_sampler_config_default();
     c.temperature = 0.0f;
     tsr_sampler *s = make(c, 8);
     assert_int_equal(sample(s, eight, 8), 2);
@@ -222,7 +222,7 @@ static void test_the_repeat_penalty_looks_back_so_far_and_no_further(void **stat
 {
     (void)state;
     const float logits[4] = {2.0f, 1.9f, -1.0f, 1.5f};
-    tsr_sampler_config c = TSR_SAMPLER_CONFIG_INIT;
+    tsr_sampler_config c = tsr_sampler_config_default();
     c.temperature = 0.0f;
     c.repeat_penalty = 1.5f;
     c.repeat_last_n = 2;
@@ -258,7 +258,7 @@ static void test_the_repeat_penalty_looks_back_so_far_and_no_further(void **stat
 static void test_a_seed_means_the_same_tokens_always(void **state)
 {
     (void)state;
-    tsr_sampler_config c = TSR_SAMPLER_CONFIG_INIT;
+    tsr_sampler_config c = tsr_sampler_config_default();
     c.seed = 42;
     float logits[MAX_VOCAB];
     for (int i = 0; i < MAX_VOCAB; i++)

@@ -150,7 +150,7 @@ static const tsr_logger logger = {hear, NULL, TSR_LOG_INFO};
 
 static tsr_runtime *open_hosts(void)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     config.devices = "host:3,threads=1";
     assert_int_equal(tsr_runtime_open(&config, &rt), TSR_OK);

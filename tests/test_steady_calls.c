@@ -58,8 +58,8 @@ static bool decode(tsr_session *session, int n, float *logits)
 static int decode_filtered(const char *path, const char *devices, bool extra)
 {
     static float logits[512];
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
     tsr_runtime *rt;
     tsr_model *model;
     tsr_session *session;

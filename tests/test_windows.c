@@ -54,7 +54,7 @@ enum { N_BATCH = 32, BEFORE = 2 * N_BATCH, CHUNKS = 5 * N_BATCH, REST = 7, N_CTX
 /* phi3: all layers have a window, of 9 positions here. */
 static void open_phi3(runner *r, const char *path, bool swa_full)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.session.n_ctx = N_CTX;
     config.session.n_batch = N_BATCH;
     config.session.swa_full = swa_full;

@@ -40,7 +40,7 @@ static tsr_status find_chat(const run_options *options, run_engine *engine)
 static tsr_status open_engine(const run_options *options, const tsr_model_config *config,
                               const tool_processes *processes, tsr_runtime **rt, run_engine *engine)
 {
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
     tsr_model_info info;
     runtime_config.isa = options->isa;
     runtime_config.collectives = options->collectives;

@@ -79,7 +79,7 @@ int tool_fit_options_read(const char *command, const tool_fit_options *options,
                           const tool_model_options *model, size_t margins[TSR_MAX_DEVICES],
                           tsr_fit_config *config_out)
 {
-    tsr_fit_config config = TSR_FIT_CONFIG_INIT;
+    tsr_fit_config config = tsr_fit_config_default();
     int code = TOOL_GO_ON;
     if (options->n_ctx_min)
         config.n_ctx_min = options->n_ctx_min;

@@ -19,7 +19,7 @@ int tool_machine_options_check(const char *command, const tool_machine_options *
 tsr_status tool_machine_topology(const tool_machine_options *options, const tsr_logger *logger,
                                  tsr_topology **topo_out)
 {
-    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+    tsr_topology_config config = tsr_topology_config_default();
     config.logger = *logger;
     config.cards = options->cards;
     if (options->text)

@@ -49,7 +49,7 @@ static int read_reduction(const char *command, const char *text, tsr_reduction *
 int tool_model_options_read(const char *command, tool_model_options *options,
                             float tensor_split[TSR_MAX_DEVICES], tsr_model_config *config_out)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     if (!options->model) {
         fprintf(stderr, "tsr %s: no model given; use -m FILE; see `tsr %s --help`\n", command, command);
         return TOOL_EXIT_USAGE;

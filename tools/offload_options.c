@@ -68,7 +68,7 @@ int tool_offload_options_read(const char *command, tool_offload_options *options
 /* 0 if the number cannot be read; errors of the file are reported when it is opened for use. */
 static uint64_t count_layers(const char *model)
 {
-    tsr_gguf_config config = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config config = tsr_gguf_config_default();
     tsr_gguf *gguf = NULL;
     tsr_gguf_string name;
     char key[128];

@@ -7,7 +7,7 @@ tsr_status tool_plan_inputs_open(const tool_model_options *options, const tool_m
                                  const tsr_model_config *config, tool_plan_inputs *in)
 {
     tsr_logger logger = tool_logger(false);
-    tsr_gguf_config gguf_config = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config gguf_config = tsr_gguf_config_default();
     gguf_config.header_only = true;
     in->config = *config;
 

@@ -65,8 +65,8 @@ static void open_model(bench_opened *o, const char *path, const tsr_model_config
 static bench_opened open_as(const char *path, const char *devices, int64_t n_ctx, bool copy_weights)
 {
     bench_opened o = {0};
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
     runtime_config.devices = devices;
     config.session.n_ctx = n_ctx;
     config.load.copy_weights = copy_weights;
@@ -90,8 +90,8 @@ bench_opened bench_open_evenly(const char *path, const char *devices, const tsr_
 {
     bench_opened o = {0};
     float even[TSR_MAX_DEVICES];
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
     runtime_config.devices = devices;
     runtime_config.transport = transport;
     bench_check(tsr_runtime_open(&runtime_config, &o.rt));

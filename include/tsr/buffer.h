@@ -63,11 +63,8 @@ typedef struct tsr_split_buffer_config {
     int n_tensor_split;        /**< 0: even shares */
 } tsr_split_buffer_config;
 
-/** Rows, one at a time, in even shares; main device 0. */
-#define TSR_SPLIT_BUFFER_CONFIG_INIT                      \
-    {                                                     \
-        sizeof(tsr_split_buffer_config), 1, 0, 0, NULL, 0 \
-    }
+/** The defaults: rows, one at a time, in even shares; main device 0. */
+TSR_API tsr_split_buffer_config tsr_split_buffer_config_default(void);
 
 /** The general form: rows or columns, and the granule. A product of two divided matrices (first by rows, then
  * by columns: the two halves of an FFN) needs equal granules and tensor_split in both. */

@@ -19,8 +19,8 @@
  * TSR_FIT_CTX_STEP more tokens would not have fitted. Rungs 2 to 4 are coarser than a step of context; what
  * they leave over is given back to the context.
  *
- *     tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
- *     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+ *     tsr_fit_config fit_config = tsr_fit_config_default();
+ *     tsr_model_config config = tsr_model_config_default();
  *     config.fit = &fit_config;
  *     tsr_fit_create(gguf, devices, &config, &fit);      (allocates nothing on any device)
  *     tsr_fit_print(fit, write, NULL);
@@ -58,11 +58,8 @@ typedef struct tsr_fit_config {
     int n_margins; /**< 0: TSR_FIT_MARGIN on each device */
 } tsr_fit_config;
 
-/** The defaults of a fit: no other KV type, TSR_FIT_MARGIN on each device. */
-#define TSR_FIT_CONFIG_INIT                                                          \
-    {                                                                                \
-        sizeof(tsr_fit_config), TSR_FIT_CTX_MIN, TSR_TYPE_F32, TSR_TYPE_F32, NULL, 0 \
-    }
+/** The defaults: no other KV type, TSR_FIT_CTX_MIN, TSR_FIT_MARGIN on each device. */
+TSR_API tsr_fit_config tsr_fit_config_default(void);
 
 /** A model that was fitted into devices; read-only. */
 typedef struct tsr_fit tsr_fit;

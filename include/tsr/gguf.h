@@ -76,10 +76,7 @@ typedef struct tsr_gguf_config {
 } tsr_gguf_config;
 
 /** The defaults: the file must hold its tensor data. */
-#define TSR_GGUF_CONFIG_INIT           \
-    {                                  \
-        sizeof(tsr_gguf_config), false \
-    }
+TSR_API tsr_gguf_config tsr_gguf_config_default(void);
 
 /** Open a model. `path` of a multi-file model names its first file ("...-00001-of-00003.gguf"); the others
  * are found beside it, their tensors follow in file order, and keys are read from the first file alone.

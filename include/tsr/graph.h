@@ -128,10 +128,7 @@ typedef struct tsr_program_config {
 } tsr_program_config;
 
 /** The defaults: the exact reduction, no time limit, 16-bit activations. */
-#define TSR_PROGRAM_CONFIG_INIT                                \
-    {                                                          \
-        sizeof(tsr_program_config), TSR_REDUCTION_EXACT, 0, 16 \
-    }
+TSR_API tsr_program_config tsr_program_config_default(void);
 
 /** Compile and allocate the arenas. `config` may be NULL; it is only read during the call. TSR_ERR_INVALID
  * when shapes or shardings cannot meet (the message names the tensor), TSR_ERR_MEMORY when an arena does not

@@ -27,12 +27,6 @@ typedef struct tsr_logger {
     tsr_log_level max_level; /**< the least important lines that are wanted */
 } tsr_logger;
 
-/** No log. */
-#define TSR_LOGGER_INIT          \
-    {                            \
-        NULL, NULL, TSR_LOG_WARN \
-    }
-
 /** Where a tsr_<object>_print() function writes: receives pieces of text, newlines included, in order. `text`
  * is valid during the call only.
  *

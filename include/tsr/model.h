@@ -1,7 +1,7 @@
 /** @file
  * Models: a GGUF file laid over the devices of a runtime.
  *
- *     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+ *     tsr_model_config config = tsr_model_config_default();
  *     config.split.tensor_split = split;  config.split.n_tensor_split = 2;  config.session.n_ctx = 8192;
  *     tsr_model *model;
  *     if (tsr_model_open(rt, "model.gguf", &config, &model) != TSR_OK) ...

@@ -8,7 +8,7 @@
  *
  *     tsr_gguf_open("model.gguf", NULL, &gguf);
  *     tsr_device_list_create(topo, "host:2", NULL, &devices);
- *     tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+ *     tsr_model_config config = tsr_model_config_default();
  *     config.split.tensor_split = (float[]){3, 1};  config.split.n_tensor_split = 2;
  *     tsr_plan_create(gguf, devices, &config, &plan);
  *     tsr_plan_print(plan, write, NULL);
@@ -157,15 +157,7 @@ typedef struct tsr_model_config {
 } tsr_model_config;
 
 /** The defaults: tensor mode, shares by the planner, full context, one sequence, F16 keys and values. */
-#define TSR_MODEL_CONFIG_INIT                                                                 \
-    {                                                                                         \
-        sizeof(tsr_model_config), {NULL, 0, TSR_SPLIT_MODE_TENSOR, TSR_EXPERT_SPLIT_AUTO, 0}, \
-            {-1, 0, NULL, 0, NULL}, {0, 1, 512, 0, TSR_TYPE_F16, TSR_TYPE_F16, false, 1},     \
-            {TSR_REDUCTION_EXACT, 16, 0}, {NULL, NULL, 1, NULL},                              \
-        {                                                                                     \
-            NULL, NULL, false, false                                                          \
-        }                                                                                     \
-    }
+TSR_API tsr_model_config tsr_model_config_default(void);
 
 /** What every device will hold and do; read-only. */
 typedef struct tsr_plan tsr_plan;

@@ -4,7 +4,7 @@
  * All state of the library hangs off a runtime; several may coexist. It is opened first and closed last:
  * models, sessions, contexts, buffers and programs must be gone before tsr_runtime_close().
  *
- *     tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+ *     tsr_runtime_config config = tsr_runtime_config_default();
  *     config.devices = "host:2,threads=1";
  *     tsr_runtime *rt;
  *     if (tsr_runtime_open(&config, &rt) != TSR_OK) ...
@@ -48,10 +48,7 @@ typedef struct tsr_runtime_config {
 } tsr_runtime_config;
 
 /** The defaults: a single process, a host device per NUMA node, no log. */
-#define TSR_RUNTIME_CONFIG_INIT                                                         \
-    {                                                                                   \
-        sizeof(tsr_runtime_config), NULL, NULL, NULL, NULL, TSR_LOGGER_INIT, 0, NULL, 0 \
-    }
+TSR_API tsr_runtime_config tsr_runtime_config_default(void);
 
 /** Open the devices and start their threads. `config` may be NULL. TSR_ERR_INVALID for a bad device text or
  * name of collectives, TSR_ERR_UNSUPPORTED for a kind of device that this build or an instruction set that

@@ -1,7 +1,7 @@
 /** @file
  * Sampler: one token from a row of logits.
  *
- *     tsr_sampler_config config = TSR_SAMPLER_CONFIG_INIT;
+ *     tsr_sampler_config config = tsr_sampler_config_default();
  *     config.temperature = 0.7f;
  *     config.seed = 42;
  *     TRY(tsr_sampler_create(&config, n_vocab, &sampler));
@@ -55,11 +55,8 @@ typedef struct tsr_sampler_config {
     uint64_t seed;         /**< of the random numbers */
 } tsr_sampler_config;
 
-/** llama.cpp's defaults, and seed 0. */
-#define TSR_SAMPLER_CONFIG_INIT                                         \
-    {                                                                   \
-        sizeof(tsr_sampler_config), 0.8f, 40, 0.95f, 0.05f, 1.0f, 64, 0 \
-    }
+/** llama.cpp's defaults: temperature 0.8, top_k 40, top_p 0.95, min_p 0.05, no repeat penalty; and seed 0. */
+TSR_API tsr_sampler_config tsr_sampler_config_default(void);
 
 /** A sampler for vocabularies of up to n_vocab tokens; `config` (NULL: the defaults) is copied. All memory is
  * allocated here: 16 bytes per token of the vocabulary and 4 per token of repeat_last_n. TSR_ERR_INVALID: a

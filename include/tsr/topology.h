@@ -248,10 +248,7 @@ typedef struct tsr_topology_config {
 } tsr_topology_config;
 
 /** The defaults: no log, cards as described. */
-#define TSR_TOPOLOGY_CONFIG_INIT                           \
-    {                                                      \
-        sizeof(tsr_topology_config), TSR_LOGGER_INIT, NULL \
-    }
+TSR_API tsr_topology_config tsr_topology_config_default(void);
 
 /** Describe this machine, as far as this process may use it: cores outside its cgroup's cpuset or its CPU
  * affinity are left out. `config` may be NULL. Takes milliseconds; the result is the caller's, freed with

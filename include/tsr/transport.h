@@ -10,7 +10,7 @@
  *
  *     tsr_transport *mpi;                                  (tsr/mpi.h; or a transport of one's own)
  *     tsr_mpi_transport_create(NULL, &mpi);
- *     tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+ *     tsr_runtime_config config = tsr_runtime_config_default();
  *     config.devices = "host:1,threads=16";                (of this process)
  *     config.transport = mpi;
  *     tsr_runtime_open(&config, &rt);                      (blocks until every process has come)
@@ -88,10 +88,7 @@ typedef struct tsr_transport {
 } tsr_transport;
 
 /** A single process, without functions. */
-#define TSR_TRANSPORT_INIT                                                          \
-    {                                                                               \
-        sizeof(tsr_transport), 0, 1, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
-    }
+TSR_API tsr_transport tsr_transport_default(void);
 
 TSR_END_DECLS
 #endif

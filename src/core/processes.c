@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/config.h"
 #include "core/event.h"
 #include "core/mem.h"
 
@@ -294,11 +295,13 @@ const tsr_transport *tsr_processes_transport(const tsr_processes *p)
     return &p->transport;
 }
 
+tsr_transport tsr_transport_default(void)
+{
+    return (tsr_transport){.size = sizeof(tsr_transport), .n_ranks = 1};
+}
+
 static tsr_status check_transport(const tsr_transport *t)
 {
-    if (t->size != sizeof *t)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_transport.size is %zu, not %zu; use TSR_TRANSPORT_INIT",
-                        t->size, sizeof *t);
     if (t->n_ranks < 1 || t->n_ranks > MAX_PROCESSES || t->rank < 0 || t->rank >= t->n_ranks)
         return tsr_fail(TSR_ERR_INVALID, "the transport is process %d of %d; a runtime has 1 to %d", t->rank,
                         t->n_ranks, (int)MAX_PROCESSES);
@@ -314,20 +317,22 @@ tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout
     tsr_status status = TSR_OK;
     tsr_processes *p = NULL;
     int ranks[MAX_PROCESSES];
-    TSR_TRY(check_transport(transport));
-    for (int r = 0; r < transport->n_ranks; r++)
+    tsr_transport own = tsr_transport_default();
+    TSR_TRY(tsr_config_read("tsr_transport", transport, sizeof own, &own, sizeof own));
+    TSR_TRY(check_transport(&own));
+    for (int r = 0; r < own.n_ranks; r++)
         ranks[r] = r;
     TSR_TRY(tsr_mem_array(1, sizeof *p, "the processes of a runtime", &p));
     if (pthread_mutex_init(&p->lock, NULL) != 0) {
         tsr_mem_free(p);
         return tsr_fail(TSR_ERR_MEMORY, "the system refused a lock");
     }
-    p->transport = *transport;
+    p->transport = own;
     p->timeout_ns = timeout_ns;
-    const char *problem = transport->group_create(transport->user, ranks, transport->n_ranks, 0, &p->all);
+    const char *problem = own.group_create(own.user, ranks, own.n_ranks, 0, &p->all);
     if (problem)
-        TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "process %d of %d cannot reach the others: %s", transport->rank,
-                         transport->n_ranks, problem));
+        TSR_TRY(tsr_fail(TSR_ERR_DEVICE, "process %d of %d cannot reach the others: %s", own.rank,
+                         own.n_ranks, problem));
     *processes_out = p;
     p = NULL;
 out:

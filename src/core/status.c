@@ -1,13 +1,20 @@
-/* Status names, the per-thread error sentence (the library's only mutable global), and log lines. */
+/* Version, status names, the per-thread error sentence (the library's only mutable global), and log lines. */
 #include "core/status.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include <tsr/version.h>
+
 enum { MESSAGE_BYTES = 1024 };
 
 static _Thread_local char last_message[MESSAGE_BYTES];
+
+const char *tsr_version(void)
+{
+    return TSR_VERSION_STRING;
+}
 
 const char *tsr_status_name(tsr_status status)
 {

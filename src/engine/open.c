@@ -3,10 +3,10 @@
 
 #include <string.h>
 
-#include "core/hash.h"
 #include "core/mem.h"
 #include "engine/config_copy.h"
 #include "model/config.h"
+#include "model/hash.h"
 #include "model/load.h"
 #include "plan/create.h"
 #include "plan/expert_split.h"
@@ -85,12 +85,13 @@ static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_c
     tsr_plan *plan = NULL;
     tsr_model *model = NULL;
     tsr_model_shape shape;
-    tsr_model_config resolved;
+    tsr_model_config own, resolved;
 
+    TSR_TRY(tsr_model_config_read(config, &own));
     TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
-    TSR_TRY(tsr_model_shape_divide_for(&shape, rt, config));
-    TSR_TRY(plan_model(rt, &shape, config, &resolved, &fit, &plan));
+    TSR_TRY(tsr_model_shape_divide_for(&shape, rt, &own));
+    TSR_TRY(plan_model(rt, &shape, &own, &resolved, &fit, &plan));
     TSR_TRY(check_room(rt, &resolved, plan));
     TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), NULL, &model));
     TSR_TRY(keep_config(model, &resolved));

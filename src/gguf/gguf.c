@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/mem.h"
 
 /* The end of a multi-file model's file names: "-00001-of-00003.gguf". */
@@ -134,8 +135,14 @@ static tsr_status index_tensors(tsr_gguf *gguf)
     return status;
 }
 
+tsr_gguf_config tsr_gguf_config_default(void)
+{
+    return (tsr_gguf_config){.size = sizeof(tsr_gguf_config)};
+}
+
 tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config, tsr_gguf **gguf_out)
 {
+    tsr_gguf_config own = tsr_gguf_config_default();
     tsr_gguf *gguf = NULL;
     tsr_status status = TSR_OK;
     int file, n_files;
@@ -143,13 +150,11 @@ tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config, tsr_gg
 
     if (!path || !gguf_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_gguf_open: path and gguf_out must not be NULL");
-    if (config && config->size < sizeof *config)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_gguf_open: initialise the config with TSR_GGUF_CONFIG_INIT");
-    bool header_only = config && config->header_only;
+    TSR_TRY(tsr_config_read("tsr_gguf_config", config, sizeof own, &own, sizeof own));
 
     TSR_TRY(tsr_mem_array(1, sizeof *gguf, "a model file", &gguf));
     TSR_TRY(tsr_mem_array(1, sizeof *gguf->parts, "a model file", &gguf->parts));
-    TSR_TRY(tsr_gguf_part_open(path, 0, header_only, &gguf->parts[0]));
+    TSR_TRY(tsr_gguf_part_open(path, 0, own.header_only, &gguf->parts[0]));
     gguf->n_parts = 1;
     TSR_TRY(read_split_keys(&gguf->parts[0], &file, &n_files, &n_tensors));
     if (file != 0) {
@@ -161,7 +166,7 @@ tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config, tsr_gg
         goto out;
     }
     if (n_files > 1)
-        TSR_TRY(open_sisters(gguf, n_files, header_only));
+        TSR_TRY(open_sisters(gguf, n_files, own.header_only));
     TSR_TRY(join_tensors(gguf, n_tensors));
     TSR_TRY(index_tensors(gguf));
     *gguf_out = gguf;

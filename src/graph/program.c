@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/mem.h"
 #include "graph/emit/emit.h"
 #include "graph/lower/lower.h"
@@ -218,16 +219,18 @@ out:
     return status;
 }
 
+tsr_program_config tsr_program_config_default(void)
+{
+    return (tsr_program_config){
+        .size = sizeof(tsr_program_config), .reduction = TSR_REDUCTION_EXACT, .activation_bits = 16};
+}
+
 static tsr_status check_config(const tsr_program_config *config)
 {
-    if (config && config->size != sizeof *config)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tsr_program_config.size is %zu, not %zu; use TSR_PROGRAM_CONFIG_INIT", config->size,
-                        sizeof *config);
-    if (config && (config->reduction < TSR_REDUCTION_EXACT || config->reduction > TSR_REDUCTION_BF16))
+    if (config->reduction < TSR_REDUCTION_EXACT || config->reduction > TSR_REDUCTION_BF16)
         return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.reduction is %d; use EXACT, F32 or BF16",
                         (int)config->reduction);
-    if (config && !tsr_activation_bits_known(config->activation_bits))
+    if (!tsr_activation_bits_known(config->activation_bits))
         return tsr_fail(TSR_ERR_INVALID, "tsr_program_config.activation_bits is %d; use 16 or 8",
                         config->activation_bits);
     return TSR_OK;
@@ -244,9 +247,13 @@ tsr_status tsr_program_compile(tsr_graph *graph, const tsr_program_config *confi
     if (!graph || !program_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_program_compile: graph and program_out must not be NULL");
     tsr_program *program = NULL;
-    tsr_status status = check_config(config);
+    tsr_program_config own = tsr_program_config_default();
+    tsr_status status = tsr_config_read("tsr_program_config", config,
+                                        offsetof(tsr_program_config, activation_bits), &own, sizeof own);
     if (status == TSR_OK)
-        status = tsr_processes_agree(graph->rt->processes, compile(graph, config, NULL, &program),
+        status = check_config(&own);
+    if (status == TSR_OK)
+        status = tsr_processes_agree(graph->rt->processes, compile(graph, &own, NULL, &program),
                                      "tsr_program_compile");
     if (status == TSR_OK)
         *program_out = program;

@@ -1,6 +1,7 @@
 /* Checking a model's config and filling in what it leaves open. */
 #include "model/config.h"
 
+#include "core/config.h"
 #include "core/mem.h"
 #include "core/status.h"
 #include "graph/graph.h"
@@ -23,16 +24,34 @@ static tsr_status check_kv_type(const char *name, tsr_type type)
     return tsr_fail(TSR_ERR_INVALID, "%s is %s; use F32, F16, BF16, Q8_0 or Q4_0", name, tsr_type_name(type));
 }
 
+tsr_model_config tsr_model_config_default(void)
+{
+    return (tsr_model_config){
+        .size = sizeof(tsr_model_config),
+        .split = {.mode = TSR_SPLIT_MODE_TENSOR, .experts = TSR_EXPERT_SPLIT_AUTO},
+        .offload = {.n_gpu_layers = -1},
+        .session =
+            {.n_seq_max = 1, .n_batch = 512, .type_k = TSR_TYPE_F16, .type_v = TSR_TYPE_F16, .n_sessions = 1},
+        .compute = {.reduction = TSR_REDUCTION_EXACT, .activation_bits = 16},
+        .plan = {.n_tokens = 1},
+    };
+}
+
+tsr_status tsr_model_config_read(const tsr_model_config *config, tsr_model_config *config_out)
+{
+    tsr_model_config own = tsr_model_config_default();
+    tsr_status status =
+        tsr_config_read("tsr_model_config", config, offsetof(tsr_model_config, plan), &own, sizeof own);
+    if (status == TSR_OK)
+        *config_out = own;
+    return status;
+}
+
 tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_model_config *config,
                                     tsr_model_config *resolved_out)
 {
     tsr_status status = TSR_OK;
-    tsr_model_config c = TSR_MODEL_CONFIG_INIT;
-    if (config && config->size != sizeof *config)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_model_config.size is %zu, not %zu; use TSR_MODEL_CONFIG_INIT",
-                        config->size, sizeof *config);
-    if (config)
-        c = *config;
+    tsr_model_config c = config ? *config : tsr_model_config_default();
     if (c.session.n_ctx == 0)
         c.session.n_ctx = shape->hparams.n_ctx_train;
     if (c.session.n_outputs_max == 0)

@@ -4,7 +4,10 @@
 
 #include "model/shape.h"
 
-/* Check a config (NULL: the defaults) against a shape and fill in what it leaves open. */
+/* The caller's config (NULL: the defaults) as this version of the library has it. */
+tsr_status tsr_model_config_read(const tsr_model_config *config, tsr_model_config *config_out);
+
+/* Check a config that was read (NULL: the defaults) against a shape and fill in what it leaves open. */
 tsr_status tsr_model_config_resolve(const tsr_model_shape *shape, const tsr_model_config *config,
                                     tsr_model_config *resolved_out);
 

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/hash.h"
 #include "core/mem.h"
+#include "model/hash.h"
 
 void tsr_model_get_info(const tsr_model *model, tsr_model_info *info_out)
 {

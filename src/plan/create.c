@@ -43,16 +43,17 @@ tsr_status tsr_plan_create(const tsr_gguf *gguf, const tsr_device_list *devices,
 {
     tsr_status status = TSR_OK;
     tsr_planning planning = {0};
-    tsr_model_config resolved;
+    tsr_model_config own, resolved;
     tsr_plan *plan = NULL;
     if (!plan_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_plan_create: plan_out must not be NULL");
+    TSR_TRY(tsr_model_config_read(config, &own));
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
     TSR_TRY(
-        tsr_model_shape_divide(&planning.shape, planning.props, planning.n_devices, planning.rates, config));
-    TSR_TRY(tsr_model_config_resolve(&planning.shape, config, &resolved));
+        tsr_model_shape_divide(&planning.shape, planning.props, planning.n_devices, planning.rates, &own));
+    TSR_TRY(tsr_model_config_resolve(&planning.shape, &own, &resolved));
     if (resolved.plan.fit) {
-        TSR_TRY(plan_fitted(gguf, devices, config, plan_out));
+        TSR_TRY(plan_fitted(gguf, devices, &own, plan_out));
         goto out;
     }
     if (!resolved.plan.rates)

@@ -119,9 +119,6 @@ out:
 tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_props *props, int n_devices,
                                   const tsr_device_rates *rates, const tsr_model_config *config)
 {
-    const tsr_model_config defaults = TSR_MODEL_CONFIG_INIT;
-    if (!config || config->size != sizeof *config) /* refused when it is resolved */
-        config = &defaults;
     if (shape->hparams.n_expert == 0 || shape->arch->header_only)
         return TSR_OK;
     if (config->split.experts != TSR_EXPERT_SPLIT_AUTO) {

@@ -5,7 +5,7 @@
 #include "model/shape.h"
 #include "runtime/device_props.h"
 
-/* Take the FFN's granules from config->split.experts (NULL: the default), before anything is decided. Where
+/* Take the FFN's granules from config->split.experts before anything is decided. Where
  * that is TSR_EXPERT_SPLIT_AUTO, what takes less time by the rates (config's, else `rates`) on these devices,
  * for steps of config->plan.n_tokens; columns where it is the same, or not known. Errors as
  * tsr_model_config_resolve() and tsr_offload_map_create(). */

@@ -6,7 +6,7 @@
 
 #include "alloc/buffer/dry_device.h"
 #include "comm/local.h"
-#include "core/gpu_memory.h"
+#include "core/gpu.h"
 #include "core/mem.h"
 #include "host/device.h"
 #include "host/memory.h"

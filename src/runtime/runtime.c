@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/mem.h"
 #include "core/runtime.h"
 #ifdef TSR_WITH_CUDA
@@ -166,7 +167,7 @@ static tsr_status open_on_machine(tsr_runtime *rt, const tsr_runtime_config *con
     tsr_status status = TSR_OK;
     tsr_topology *found = NULL;
     if (!config->topology) {
-        tsr_topology_config topo_config = TSR_TOPOLOGY_CONFIG_INIT;
+        tsr_topology_config topo_config = tsr_topology_config_default();
         topo_config.logger = config->logger;
         TSR_TRY(tsr_topology_discover(&topo_config, &found));
     }
@@ -176,25 +177,26 @@ out:
     return status;
 }
 
+tsr_runtime_config tsr_runtime_config_default(void)
+{
+    return (tsr_runtime_config){.size = sizeof(tsr_runtime_config)};
+}
+
 tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out)
 {
     tsr_status status = TSR_OK;
-    tsr_runtime_config defaults = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config own = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
 
     if (!rt_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_open: rt_out must not be NULL");
-    if (!config)
-        config = &defaults;
-    if (config->size != sizeof *config)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tsr_runtime_config.size is %zu, not %zu; use TSR_RUNTIME_CONFIG_INIT", config->size,
-                        sizeof *config);
+    TSR_TRY(tsr_config_read("tsr_runtime_config", config, offsetof(tsr_runtime_config, library_tokens), &own,
+                            sizeof own));
     TSR_TRY(tsr_mem_array(1, sizeof *rt, "a runtime", &rt));
-    rt->logger = config->logger;
+    rt->logger = own.logger;
     TSR_TRY(tsr_mem_array(1, sizeof(runtime_private), "a runtime", &rt->private_data));
-    TSR_TRY(tsr_distributed_begin(rt, config));
-    status = open_on_machine(rt, config);
+    TSR_TRY(tsr_distributed_begin(rt, &own));
+    status = open_on_machine(rt, &own);
     TSR_TRY(tsr_processes_agree(rt->processes, status, "tsr_runtime_open"));
     *rt_out = rt;
     rt = NULL;

@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/mem.h"
 #include "core/status.h"
 
@@ -99,10 +100,6 @@ static double random_unit(tsr_sampler *sampler)
 
 static tsr_status check_config(const tsr_sampler_config *c, int64_t n_vocab)
 {
-    if (c->size != sizeof *c)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tsr_sampler_config.size is %zu, not %zu; use TSR_SAMPLER_CONFIG_INIT", c->size,
-                        sizeof *c);
     if (n_vocab < 1 || n_vocab > INT32_MAX)
         return tsr_fail(TSR_ERR_INVALID, "n_vocab is %lld; 1 to %d are supported", (long long)n_vocab,
                         INT32_MAX);
@@ -121,23 +118,34 @@ static tsr_status check_config(const tsr_sampler_config *c, int64_t n_vocab)
     return TSR_OK;
 }
 
+tsr_sampler_config tsr_sampler_config_default(void)
+{
+    return (tsr_sampler_config){.size = sizeof(tsr_sampler_config),
+                                .temperature = 0.8f,
+                                .top_k = 40,
+                                .top_p = 0.95f,
+                                .min_p = 0.05f,
+                                .repeat_penalty = 1.0f,
+                                .repeat_last_n = 64};
+}
+
 tsr_status tsr_sampler_create(const tsr_sampler_config *config, int64_t n_vocab, tsr_sampler **sampler_out)
 {
-    static const tsr_sampler_config defaults = TSR_SAMPLER_CONFIG_INIT;
+    tsr_sampler_config own = tsr_sampler_config_default();
     tsr_status status = TSR_OK;
     tsr_sampler *sampler = NULL;
 
     if (!sampler_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_sampler_create: sampler_out must not be NULL");
-    config = config ? config : &defaults;
-    TSR_TRY(check_config(config, n_vocab));
+    TSR_TRY(tsr_config_read("tsr_sampler_config", config, sizeof own, &own, sizeof own));
+    TSR_TRY(check_config(&own, n_vocab));
     TSR_TRY(tsr_mem_array(1, sizeof *sampler, "the sampler", &sampler));
-    sampler->config = *config;
+    sampler->config = own;
     sampler->n_vocab = n_vocab;
     TSR_TRY(tsr_mem_array((size_t)n_vocab, sizeof *sampler->candidates, "the sampler", &sampler->candidates));
     TSR_TRY(tsr_mem_array((size_t)n_vocab, sizeof *sampler->weights, "the sampler", &sampler->weights));
-    TSR_TRY(tsr_mem_array((size_t)config->repeat_last_n, sizeof *sampler->recent, "the sampler",
-                          &sampler->recent));
+    TSR_TRY(
+        tsr_mem_array((size_t)own.repeat_last_n, sizeof *sampler->recent, "the sampler", &sampler->recent));
     tsr_sampler_reset(sampler);
     *sampler_out = sampler;
     sampler = NULL;

@@ -95,7 +95,8 @@ tsr_status tsr_topology_discover(const tsr_topology_config *config, tsr_topology
 {
     hwloc_topology_t hw;
     tsr_topology *topo = NULL;
-    tsr_status status = tsr_topo_check_config(config);
+    tsr_topology_config own;
+    tsr_status status = tsr_topo_config_read(config, &own);
     if (status != TSR_OK)
         return status;
     if (hwloc_topology_init(&hw) < 0)
@@ -109,16 +110,15 @@ tsr_status tsr_topology_discover(const tsr_topology_config *config, tsr_topology
     if (topo->is_this_machine)
         count_memory(topo);
     if (topo->is_this_machine)
-        add_gpus(topo, config ? &config->logger : NULL);
+        add_gpus(topo, &own.logger);
     else /* hwloc's variables name another machine */
         status = tsr_topo_complete(topo, NULL);
     if (status != TSR_OK) {
         tsr_topology_destroy(topo);
         return status;
     }
-    if (config)
-        tsr_log(&config->logger, TSR_LOG_INFO, "this machine: %d NUMA nodes, %d cores, %d PCI devices",
-                topo->n_numa_nodes, topo->n_cores, topo->n_pci);
+    tsr_log(&own.logger, TSR_LOG_INFO, "this machine: %d NUMA nodes, %d cores, %d PCI devices",
+            topo->n_numa_nodes, topo->n_cores, topo->n_pci);
     *topo_out = topo;
     return TSR_OK;
 }

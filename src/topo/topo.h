@@ -23,7 +23,7 @@ size_t tsr_topo_bytes(const tsr_topology *shape);
 void tsr_topo_link(tsr_topology *topo);
 
 /* NULL, or a config of this version. */
-tsr_status tsr_topo_check_config(const tsr_topology_config *config);
+tsr_status tsr_topo_config_read(const tsr_topology_config *config, tsr_topology_config *config_out);
 
 /* "0-3,8" for the ascending list[0..n), cut with "..." to fit `bytes`. */
 void tsr_topo_format_list(const int *list, int n, char *text, size_t bytes);

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/mem.h"
 
 /* The arrays in their order inside the block. The order is arbitrary: offsets are rounded up. */
@@ -85,14 +86,19 @@ out:
     return status;
 }
 
-tsr_status tsr_topo_check_config(const tsr_topology_config *config)
+tsr_topology_config tsr_topology_config_default(void)
 {
-    if (config && config->size != sizeof *config)
-        return tsr_fail(
-            TSR_ERR_INVALID,
-            "tsr_topology_config.size is %zu instead of %zu; initialise with TSR_TOPOLOGY_CONFIG_INIT",
-            config->size, sizeof *config);
-    return TSR_OK;
+    return (tsr_topology_config){.size = sizeof(tsr_topology_config)};
+}
+
+tsr_status tsr_topo_config_read(const tsr_topology_config *config, tsr_topology_config *config_out)
+{
+    tsr_topology_config own = tsr_topology_config_default();
+    tsr_status status = tsr_config_read("tsr_topology_config", config, offsetof(tsr_topology_config, cards),
+                                        &own, sizeof own);
+    if (status == TSR_OK)
+        *config_out = own;
+    return status;
 }
 
 void tsr_topology_destroy(tsr_topology *topo)

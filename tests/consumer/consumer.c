@@ -11,7 +11,7 @@ static tsr_status describe(tsr_runtime *rt)
         tsr_status status = tsr_runtime_device(rt, i, &info);
         if (status != TSR_OK)
             return status;
-        printf("tsr %s: %s, %d thread(s), %s kernels\n", TSR_VERSION_STRING, info.name, info.n_threads,
+        printf("tsr %s: %s, %d thread(s), %s kernels\n", tsr_version(), info.name, info.n_threads,
                info.isa);
     }
     return TSR_OK;
@@ -19,7 +19,7 @@ static tsr_status describe(tsr_runtime *rt)
 
 int main(void)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = "host:2,threads=1";
     tsr_runtime *rt = NULL;
     tsr_status status = tsr_runtime_open(&config, &rt);

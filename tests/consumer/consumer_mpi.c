@@ -8,7 +8,7 @@ int main(void)
 {
     tsr_transport *mpi = NULL;
     tsr_runtime *rt = NULL;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     const char *problem = tsr_mpi_transport_create(NULL, &mpi);
     if (problem) {
         fprintf(stderr, "%s\n", problem);

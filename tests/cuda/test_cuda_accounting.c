@@ -52,7 +52,7 @@ static void nothing_is_left(void)
 
 static tsr_runtime *open_runtime(const char *devices, const char *collectives, told *t)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     config.devices = devices;
     config.collectives = collectives;
@@ -229,7 +229,7 @@ static void verified_uploads_read_nothing_back(void **state)
 {
     (void)state;
     char path[] = "/tmp/tsr_books_XXXXXX";
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_model *model = NULL;
     model_file(path, 256);
     machine(2, 256 * MIB);
@@ -254,7 +254,7 @@ static void memory_that_others_took_before_loading_is_noticed(void **state)
     (void)state;
     char path[] = "/tmp/tsr_books_XXXXXX";
     told t = {0};
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_model *model = NULL;
     const float split[] = {1, 1};
     void *others, *more;

@@ -487,7 +487,7 @@ static void only_pairs_that_work_are_believed(void **state)
 
 static int open_runtime(const char *devices, const char *collectives, tsr_collectives_row *rows)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     config.devices = devices;
     config.collectives = collectives;
@@ -503,7 +503,7 @@ static int open_runtime(const char *devices, const char *collectives, tsr_collec
 static void assert_refused(const char *devices, const char *collectives, tsr_status expected,
                            const char *reason)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     config.devices = devices;
     config.collectives = collectives;
@@ -594,7 +594,7 @@ static void a_pair_without_peer_access_leaves_the_rest_its_own(void **state)
 static void opening_fails_cleanly_at_every_call(void **state)
 {
     (void)state;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = "cuda";
     config.collectives = "peer";
     config.logger = logger;
@@ -635,7 +635,7 @@ static void opening_fails_cleanly_at_every_call(void **state)
 static void opening_fails_cleanly_without_memory(void **state)
 {
     (void)state;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.devices = "cuda";
     config.logger = logger;
     for (int n = 1;; n += n < 60 ? 1 : 5) {

@@ -91,8 +91,8 @@ static void machine(int n_devices, bool peer_access)
 static tsr_status open_all(runner *r)
 {
     tsr_status status = TSR_OK;
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config model_config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config model_config = tsr_model_config_default();
     runtime_config.devices = "cuda:0,cuda:1";
     runtime_config.collectives = collectives_of_machine;
     model_config.session.n_ctx = 64;
@@ -328,8 +328,8 @@ static uint64_t time_enough_ns(void)
 static void check_stalled(bool peer_access, bool comes_back)
 {
     float logits[N_VOCAB];
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
     runner r = {.n_vocab = N_VOCAB};
     pthread_t waker;
     int64_t blocks = failing_alloc_live();
@@ -406,8 +406,8 @@ static void memory_that_others_took_is_missed_by_name(void **state)
 static void too_small_a_cap_is_refused_before_anything_is_loaded(void **state)
 {
     (void)state;
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
     tsr_runtime *rt = NULL;
     tsr_model *model = NULL;
     deadline("a small cap", 0);

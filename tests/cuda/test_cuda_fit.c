@@ -55,9 +55,9 @@ static void a_model_is_fitted_into_what_is_free_by_then(void **state)
     char path[] = "/tmp/tsr_cuda_fit_XXXXXX";
     struct synth_model_config synth = SYNTH_MODEL_CONFIG_INIT;
     cudasim_config machine = CUDASIM_CONFIG_INIT;
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
-    tsr_fit_config fit_config = TSR_FIT_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config config = tsr_model_config_default();
+    tsr_fit_config fit_config = tsr_fit_config_default();
     tsr_fit_info before, after;
     tsr_device_info device;
     tsr_runtime *rt;

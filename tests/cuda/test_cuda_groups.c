@@ -66,7 +66,7 @@ static void run(const char *devices, const char *collectives, const char *split,
                 const tsr_device_rates *rates, outcome *o)
 {
     cudasim_config sim = CUDASIM_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     int32_t tokens[N_TOKENS];
     tsr_plan_stage stage;
     runner r;

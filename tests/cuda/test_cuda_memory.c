@@ -295,7 +295,7 @@ static void a_plan_and_a_runtime_see_the_same_cap(void **state)
     tsr_topology *topo = NULL;
     tsr_device_list *list = NULL;
     tsr_runtime *rt = NULL;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     uint64_t on_first = 0;
     plain_machine(3);
     ok(tsr_topology_discover(NULL, &topo));

@@ -34,7 +34,7 @@ static float *run_with(const char *path, const char *devices, const char *collec
                        int64_t chunk, int64_t *n_vocab_out)
 {
     int32_t tokens[N_TOKENS];
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.session.n_ctx = 64;
     config.session.n_batch = N_TOKENS;
     config.session.n_outputs_max = N_TOKENS;

@@ -31,7 +31,7 @@ static void listen(tsr_log_level level, const char *message, void *user)
 static void check_host_goes_on(const char *reason)
 {
     heard h = {0};
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_device_info info;
     tsr_runtime *rt = NULL;
     config.logger = (tsr_logger){.fn = listen, .user = &h, .max_level = TSR_LOG_WARN};

@@ -93,7 +93,7 @@ static void run(const char *model, const machine *m, const char *devices, const 
                 float *logits)
 {
     cudasim_config sim = CUDASIM_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     int32_t tokens[N_TOKENS];
     runner r;
     sim.n_devices = m->n_gpus;
@@ -165,10 +165,10 @@ static void without_a_host_device_there_is_nowhere_to_go(void **state)
 {
     (void)state;
     cudasim_config sim = CUDASIM_CONFIG_INIT;
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     const tsr_offload_rule to_host = {"ffn", "CPU"};
     runner r = {0};
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
     sim.n_devices = 2;
     cudasim_configure(&sim);
     runtime_config.devices = "cuda";

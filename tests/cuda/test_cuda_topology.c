@@ -361,7 +361,7 @@ static void a_host_thread_runs_where_asked(void **state)
     char devices[64];
     lines log;
     tsr_runtime *rt = NULL;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     assert_int_equal(sched_getaffinity(0, sizeof allowed, &allowed), 0);
     if (CPU_COUNT(&allowed) < 2) {
         print_message("skipped: one CPU only\n");
@@ -416,7 +416,7 @@ static void gpus_of_a_described_machine_are_not_opened(void **state)
     machine(1, CUDASIM_NO_NVLINK, 0);
     tsr_topology *topo = describe(&log);
     tsr_runtime *rt = NULL;
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     config.topology = topo;
     assert_int_equal(tsr_runtime_open(&config, &rt), TSR_ERR_UNSUPPORTED);
     assert_non_null(strstr(tsr_last_error(), "is a description"));

@@ -83,8 +83,8 @@ static void ask(uint64_t *seed, const tsr_gguf *gguf, const tsr_topology *topo, 
 {
     static const tsr_type types[] = {TSR_TYPE_F32, TSR_TYPE_F16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
     size_t used = 0;
-    q->fit = (tsr_fit_config)TSR_FIT_CONFIG_INIT;
-    q->config = (tsr_model_config)TSR_MODEL_CONFIG_INIT;
+    q->fit = tsr_fit_config_default();
+    q->config = tsr_model_config_default();
     q->config.split.mode = (tsr_split_mode)random_below(seed, TSR_SPLIT_MODE_AUTO + 1);
     q->config.split.main_device = (int)random_below(seed, (uint64_t)n_devices);
     q->config.session.n_seq_max = 1 + (int)random_below(seed, 3);
@@ -216,7 +216,7 @@ static void check_order(const question *q, const tsr_fit *fit, const tsr_gguf *g
 
 static void load(const question *q, const tsr_fit *fit, const tsr_topology *topo)
 {
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
     tsr_model_config config = q->config;
     tsr_fit_info info, again;
     tsr_runtime *rt;

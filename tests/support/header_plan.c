@@ -35,7 +35,7 @@ tsr_status header_plan(const header_fixture *f, gguf_writer *w, int n_devices, c
 {
     tsr_gguf *gguf;
     tsr_device_list *list;
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     char devices[32];
     header.header_only = true;
     gguf_writer_save_header(w, f->path, false);
@@ -52,7 +52,7 @@ tsr_status header_plan(const header_fixture *f, gguf_writer *w, int n_devices, c
 tsr_plan *header_planned(const header_fixture *f, gguf_writer *w, int n_devices, int64_t n_ctx)
 {
     static const float even[] = {1, 1, 1, 1};
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     tsr_plan *plan;
     config.session.n_ctx = n_ctx;
     config.split.tensor_split = even;

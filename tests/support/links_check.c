@@ -27,7 +27,7 @@ static void check_pair(const tsr_links *links, int from, int to)
 
 void links_check_measured(const char *devices)
 {
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_topology *topo;
     tsr_device_list *list;
     tsr_links *links;

@@ -11,7 +11,7 @@
 #include <cmocka.h>
 
 #include "alloc/kv/kv.h"
-#include "core/gpu_memory.h"
+#include "core/gpu.h"
 #include "core/mem.h"
 #include "plan/plan.h"
 

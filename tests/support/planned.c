@@ -98,7 +98,7 @@ static void random_split(uint64_t *seed, int n_devices, float *split, tsr_model_
 static tsr_model_config random_config(uint64_t *seed, int n_devices, borrowed *own)
 {
     static const tsr_type types[] = {TSR_TYPE_F16, TSR_TYPE_F32, TSR_TYPE_BF16, TSR_TYPE_Q8_0, TSR_TYPE_Q4_0};
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     uint64_t mode = random_below(seed, 8);
     random_split(seed, n_devices, own->split, &config);
     config.split.mode = mode == 0   ? TSR_SPLIT_MODE_NONE
@@ -203,7 +203,7 @@ bool planned_check(const planned_models *models, uint64_t *seed, const tsr_topol
     const char *path = models->paths[random_below(seed, N_MODELS)];
     assert_true(n_devices <= MAX_DEVICES);
     tsr_model_config config = random_config(seed, n_devices, &own);
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
     tsr_gguf *gguf;
     tsr_device_list *list;
     tsr_plan *plan = NULL;

@@ -21,7 +21,7 @@ static void random_split(float *split, int n, uint64_t *seed)
 const tsr_buffer_type *random_buffer_type(tsr_runtime *rt, int64_t block_elems, uint64_t *seed)
 {
     float split[TSR_MAX_DEVICES];
-    tsr_split_buffer_config config = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    tsr_split_buffer_config config = tsr_split_buffer_config_default();
     random_split(split, rt->n_devices, seed);
     config.tensor_split = split;
     config.n_tensor_split = rt->n_devices;

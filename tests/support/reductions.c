@@ -23,7 +23,7 @@ static float *logits_of(const char *path, tsr_reduction reduction, const char *d
 {
     runner r;
     int32_t tokens[N_TOKENS];
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.compute.reduction = reduction;
     config.session.n_outputs_max = N_PROMPT;
     runner_open_with(&r, path, devices, collectives, split, &config);

@@ -140,7 +140,7 @@ void reference_check(const char *name, const char *devices, const char *collecti
                      int activation_bits, int64_t chunk, unsigned prompts)
 {
     char path[256];
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.compute.activation_bits = activation_bits;
     if (!reference_path(name, path, sizeof path))
         skip();

@@ -44,7 +44,7 @@ int walk_model_remove(void **state)
 
 tsr_model_config walk_config(void)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.session.n_ctx = WALK_CTX;
     config.session.n_seq_max = WALK_SEQS;
     config.session.n_batch = 16;
@@ -73,7 +73,7 @@ float *walk_make_plain(walk *w, const char *devices)
 {
     float *plain = malloc(sizeof *plain * WALK_TEXTS * WALK_VOCAB * (size_t)w->length);
     int32_t tokens[WALK_LENGTH];
-    tsr_model_config one = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config one = tsr_model_config_default();
     runner r;
     assert_non_null(plain);
     one.session.n_ctx = w->length;
@@ -105,7 +105,7 @@ static int parse(const char *split, float *proportions)
 
 void walk_open(walk *w, const char *split)
 {
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
     tsr_model_config config = w->config;
     float proportions[TSR_MAX_DEVICES];
     runtime_config.devices = w->devices;

@@ -19,8 +19,8 @@ void runner_ok(tsr_status status, const char *what)
 void runner_open_on(runner *r, const tsr_topology *machine, const char *path, const char *devices,
                     const char *collectives, const char *split, const tsr_model_config *config)
 {
-    tsr_runtime_config runtime_config = TSR_RUNTIME_CONFIG_INIT;
-    tsr_model_config model_config = TSR_MODEL_CONFIG_INIT;
+    tsr_runtime_config runtime_config = tsr_runtime_config_default();
+    tsr_model_config model_config = tsr_model_config_default();
     float proportions[TSR_MAX_DEVICES];
     runtime_config.topology = machine;
     runtime_config.devices = devices;

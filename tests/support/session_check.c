@@ -59,7 +59,7 @@ int session_model_remove(void **state)
 
 tsr_model_config session_config(int64_t n_ctx, int n_seq_max, int n_batch, int n_outputs_max)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.session.n_ctx = n_ctx;
     config.session.n_seq_max = n_seq_max;
     config.session.n_batch = n_batch;

@@ -138,7 +138,7 @@ const char *device_list_fault(const tsr_device_list *list, const tsr_topology *t
 tsr_topology *topology_load(const char *path, const char *cards)
 {
     tsr_topology *topo = NULL;
-    tsr_topology_config config = TSR_TOPOLOGY_CONFIG_INIT;
+    tsr_topology_config config = tsr_topology_config_default();
     config.cards = cards;
     tsr_status status = tsr_topology_load(path, &config, &topo);
     if (status != TSR_OK)

@@ -59,7 +59,7 @@ static void random_offload(uint64_t *seed, int n_devices, tsr_model_config *conf
 
 static way random_way(const way_family *family, uint64_t *seed)
 {
-    way w = {.config = TSR_MODEL_CONFIG_INIT};
+    way w = {.config = tsr_model_config_default()};
     int n_devices = family->prepare(seed, &w);
     uint64_t mode = random_below(seed, 10);
     random_split(seed, n_devices, w.split, sizeof w.split);
@@ -88,7 +88,7 @@ static void run_way(const char *path, const way *w, const int32_t *tokens, float
 static float *make_reference(const way_family *family, const tsr_topology *machine, const char *path,
                              const int32_t *tokens, size_t bytes, tsr_type kv_type, int activation_bits)
 {
-    way plain = {.machine = machine, .split = "1", .config = TSR_MODEL_CONFIG_INIT, .chunk = 1};
+    way plain = {.machine = machine, .split = "1", .config = tsr_model_config_default(), .chunk = 1};
     snprintf(plain.devices, sizeof plain.devices, "%s", family->plain);
     plain.config.session.type_k = plain.config.session.type_v = kv_type;
     plain.config.compute.activation_bits = activation_bits;

@@ -38,7 +38,7 @@ static int below(pair *p, int n)
 
 static tsr_model_config base_config(pair *p)
 {
-    tsr_model_config config = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config config = tsr_model_config_default();
     config.session.n_ctx = WINDOW_WALK_CTX;
     config.session.n_seq_max = WINDOW_WALK_SEQS;
     config.session.n_batch = 1 + below(p, 40);

@@ -18,7 +18,7 @@ static tsr_status open_devices(bench *b)
 {
     const bench_options *o = b->options;
     const tool_machine_options here = {0};
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_logger logger = tool_logger(o->verbose);
     tsr_status status = tool_machine_topology(&here, &logger, &b->topo);
     if (status == TSR_OK)
@@ -123,7 +123,7 @@ static void set_context(bench *b)
 /* Check the request before anything is measured, since measuring takes long. */
 static int open_model(bench *b)
 {
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     header.header_only = true;
     b->engine.path = b->options->model.model;
     tsr_status status = tsr_gguf_open(b->engine.path, &header, &b->gguf);
@@ -271,7 +271,7 @@ int tsr_cmd_bench(int argc, char **argv)
         .pages = "benchmarking devices splitting offload precision"};
     float split[TSR_MAX_DEVICES];
     bench_synthetic synthetic = {0};
-    bench b = {.options = &o, .engine.config = TSR_MODEL_CONFIG_INIT};
+    bench b = {.options = &o, .engine.config = tsr_model_config_default()};
     int code = tool_options_parse(&command, argc, argv, stdout, stderr);
     if (code == TOOL_GO_ON)
         code = bench_tests_read(&o, &b.report);

@@ -183,7 +183,7 @@ static tsr_status measure(const links_options *o, links_bench *b)
 {
     const tool_machine_options here = {0};
     tsr_logger logger = tool_logger(o->verbose);
-    tsr_runtime_config config = TSR_RUNTIME_CONFIG_INIT;
+    tsr_runtime_config config = tsr_runtime_config_default();
     tsr_runtime *rt = NULL;
     tsr_status status = tool_machine_topology(&here, &logger, &b->topo);
     if (status == TSR_OK)

@@ -79,7 +79,7 @@ static tsr_status copy_rows(const bench *from, bench *half)
 /* Measure the half model in place of the whole one, since the machine may not hold both. */
 static tsr_status measure_half(bench *b, const bench_synthetic *s, bench *half)
 {
-    tsr_gguf_config header = TSR_GGUF_CONFIG_INIT;
+    tsr_gguf_config header = tsr_gguf_config_default();
     header.header_only = true;
     *half = (bench){.options = b->options, .list = b->list};
     half->report.n_devices = b->report.n_devices;

@@ -6,6 +6,7 @@
 
 #include <string.h>
 
+#include "core/config.h"
 #include "core/mem.h"
 #include "core/status.h"
 
@@ -88,10 +89,15 @@ const tsr_buffer_type *tsr_replicated_buffer_type(tsr_runtime *rt)
     return intern(&type);
 }
 
+tsr_split_buffer_config tsr_split_buffer_config_default(void)
+{
+    return (tsr_split_buffer_config){.size = sizeof(tsr_split_buffer_config), .axis = 1};
+}
+
 const tsr_buffer_type *tsr_split_buffer_type(tsr_runtime *rt, int main_device, const float *tensor_split,
                                              int n)
 {
-    tsr_split_buffer_config config = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    tsr_split_buffer_config config = tsr_split_buffer_config_default();
     config.main_device = main_device;
     config.tensor_split = tensor_split;
     config.n_tensor_split = n;
@@ -100,18 +106,13 @@ const tsr_buffer_type *tsr_split_buffer_type(tsr_runtime *rt, int main_device, c
 
 const tsr_buffer_type *tsr_split_buffer_type_ex(tsr_runtime *rt, const tsr_split_buffer_config *config)
 {
-    tsr_split_buffer_config c = TSR_SPLIT_BUFFER_CONFIG_INIT;
+    tsr_split_buffer_config c = tsr_split_buffer_config_default();
 
     if (!has_runtime(rt))
         return NULL;
-    if (config && (config->size < sizeof config->size || config->size > sizeof c)) {
-        tsr_fail(TSR_ERR_INVALID,
-                 "split buffer config of %zu bytes, %zu are known; start from TSR_SPLIT_BUFFER_CONFIG_INIT",
-                 config->size, sizeof c);
+    if (tsr_config_read("tsr_split_buffer_config", config, offsetof(tsr_split_buffer_config, main_device), &c,
+                        sizeof c) != TSR_OK)
         return NULL;
-    }
-    if (config)
-        memcpy(&c, config, config->size);
     if (!has_device(rt, c.main_device))
         return NULL;
     if ((c.axis != 0 && c.axis != 1) || c.granule < 0) {

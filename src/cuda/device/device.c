@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "core/event.h"
-#include "core/gpu_memory.h"
+#include "core/gpu.h"
 #include "core/mem.h"
 #include "cuda/api/check.h"
 #include "cuda/api/driver.h"

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/hash.h"
 #include "core/mem.h"
+#include "model/hash.h"
 #include "model/session/file.h"
 
 typedef struct loading {

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/hash.h"
 #include "core/mem.h"
+#include "model/hash.h"
 #include "model/session/file.h"
 
 typedef struct saving {

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/hash.h"
 #include "core/mem.h"
+#include "model/hash.h"
 
 /* -- creation -- */
 

@@ -40,7 +40,7 @@ static void step_free(tsr_step *step)
 
 static tsr_program_config program_config(const tsr_session *session)
 {
-    tsr_program_config config = TSR_PROGRAM_CONFIG_INIT;
+    tsr_program_config config = tsr_program_config_default();
     config.reduction = session->model->config.compute.reduction;
     config.activation_bits = session->model->config.compute.activation_bits;
     config.timeout_ns = session->model->config.compute.timeout_ns;

@@ -1,5 +1,6 @@
 /* Fits as the public sees them: what was wanted, what was cut, and the placement that came of it. */
 #include "model/config.h"
+#include "core/config.h"
 #include "plan/expert_split.h"
 #include "plan/fit/fit.h"
 
@@ -23,11 +24,16 @@ tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_c
 
 /* -- limits -- */
 
+tsr_fit_config tsr_fit_config_default(void)
+{
+    return (tsr_fit_config){.size = sizeof(tsr_fit_config),
+                            .n_ctx_min = TSR_FIT_CTX_MIN,
+                            .type_k = TSR_TYPE_F32,
+                            .type_v = TSR_TYPE_F32};
+}
+
 static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
 {
-    if (fit->size != sizeof *fit)
-        return tsr_fail(TSR_ERR_INVALID, "tsr_fit_config.size is %zu, not %zu; use TSR_FIT_CONFIG_INIT",
-                        fit->size, sizeof *fit);
     if (fit->n_ctx_min < 1)
         return tsr_fail(TSR_ERR_INVALID, "n_ctx_min is %lld; it must be at least 1",
                         (long long)fit->n_ctx_min);
@@ -157,7 +163,6 @@ static tsr_status fit_create(tsr_device_props *props, int n_devices, const tsr_m
                              const tsr_device_rates *rates, const tsr_model_config *config, tsr_fit **fit_out)
 {
     tsr_status status = TSR_OK;
-    tsr_fit_config defaults = TSR_FIT_CONFIG_INIT;
     tsr_fitting *fitting = NULL;
     tsr_fit *fit = NULL;
     tsr_weights weights = {0};
@@ -165,7 +170,9 @@ static tsr_status fit_create(tsr_device_props *props, int n_devices, const tsr_m
     TSR_TRY(tsr_mem_array(1, sizeof *fit, "a fit", &fit));
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
-    fitting->limits = config->plan.fit ? *config->plan.fit : defaults;
+    fitting->limits = tsr_fit_config_default();
+    TSR_TRY(tsr_config_read("tsr_fit_config", config->plan.fit, sizeof(tsr_fit_config), &fitting->limits,
+                            sizeof fitting->limits));
     TSR_TRY(check_limits(&fitting->limits, n_devices));
     set_margins(&fitting->limits, props, n_devices);
     fitting->props = props;
@@ -197,16 +204,16 @@ tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                           const tsr_model_config *config, tsr_fit **fit_out)
 {
     tsr_status status = TSR_OK;
-    const tsr_model_config defaults = TSR_MODEL_CONFIG_INIT;
+    tsr_model_config own;
     tsr_planning planning = {0};
     tsr_fit *fit = NULL;
     if (!fit_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_fit_create: fit_out must not be NULL");
+    TSR_TRY(tsr_model_config_read(config, &own));
     TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
     TSR_TRY(
-        tsr_model_shape_divide(&planning.shape, planning.props, planning.n_devices, planning.rates, config));
-    TSR_TRY(fit_create(planning.props, planning.n_devices, &planning.shape, planning.rates,
-                       config ? config : &defaults, &fit));
+        tsr_model_shape_divide(&planning.shape, planning.props, planning.n_devices, planning.rates, &own));
+    TSR_TRY(fit_create(planning.props, planning.n_devices, &planning.shape, planning.rates, &own, &fit));
     TSR_TRY(tsr_plan_note_shared_memory(devices, fit->plan));
     *fit_out = fit;
     fit = NULL;

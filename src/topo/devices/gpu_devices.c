@@ -6,7 +6,7 @@
 
 #include <tsr/memory.h>
 
-#include "core/gpu_memory.h"
+#include "core/gpu.h"
 #include "core/mem.h"
 #include "topo/devices/devices.h"
 #include "topo/import/builder.h"

@@ -200,12 +200,10 @@ static tsr_status finish(tsr_topology *topo, const char *source, const tsr_topol
     tsr_status status = TSR_OK;
     snprintf(topo->source, sizeof topo->source, "%s", source);
     topo->is_this_machine = false;
-    TSR_TRY(tsr_topo_complete(topo, config ? config->cards : NULL));
-    if (config) {
-        tsr_log(&config->logger, TSR_LOG_INFO, "%s: %d NUMA nodes, %d cores, %d PCI devices, %d GPUs",
-                topo->source, topo->n_numa_nodes, topo->n_cores, topo->n_pci, topo->n_gpus);
-        log_notes(topo, &config->logger);
-    }
+    TSR_TRY(tsr_topo_complete(topo, config->cards));
+    tsr_log(&config->logger, TSR_LOG_INFO, "%s: %d NUMA nodes, %d cores, %d PCI devices, %d GPUs",
+            topo->source, topo->n_numa_nodes, topo->n_cores, topo->n_pci, topo->n_gpus);
+    log_notes(topo, &config->logger);
 out:
     return status;
 }
@@ -214,7 +212,8 @@ tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config
 {
     tsr_status status = TSR_OK;
     tsr_topology *topo = NULL;
-    TSR_TRY(tsr_topo_check_config(config));
+    tsr_topology_config own;
+    TSR_TRY(tsr_topo_config_read(config, &own));
     if (!path || !*path) {
         status = tsr_fail(TSR_ERR_INVALID, "no machine file was named; give its path, or call "
                                            "tsr_topology_discover() for this machine");
@@ -224,7 +223,7 @@ tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config
         TSR_TRY(load_synthetic(path, &topo));
     else
         TSR_TRY(load_path(path, &topo));
-    TSR_TRY(finish(topo, path, config));
+    TSR_TRY(finish(topo, path, &own));
     *topo_out = topo;
     topo = NULL;
 out:
@@ -236,13 +235,14 @@ tsr_status tsr_topology_parse(const char *text, const tsr_topology_config *confi
 {
     tsr_status status = TSR_OK;
     tsr_topology *topo = NULL;
-    TSR_TRY(tsr_topo_check_config(config));
+    tsr_topology_config own;
+    TSR_TRY(tsr_topo_config_read(config, &own));
     if (!text) {
         status = tsr_fail(TSR_ERR_INVALID, "no machine was described; write e.g. '2x rtx3090 nvlink'");
         goto out;
     }
     TSR_TRY(tsr_topo_read_machine_spec(text, &topo));
-    TSR_TRY(finish(topo, text, config));
+    TSR_TRY(finish(topo, text, &own));
     *topo_out = topo;
     topo = NULL;
 out:

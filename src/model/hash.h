@@ -1,6 +1,6 @@
 /* A hash that may be stored in files and compared between processes. */
-#ifndef TSR_CORE_HASH_H
-#define TSR_CORE_HASH_H
+#ifndef TSR_MODEL_HASH_H
+#define TSR_MODEL_HASH_H
 
 #include <stddef.h>
 #include <stdint.h>
