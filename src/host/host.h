@@ -55,8 +55,7 @@ typedef struct tsr_host_device {
     unsigned char gap_0[64];
     tsr_host_counter next[TSR_HOST_RUN_OPS]; /* chunk counters of the ops of the running op run */
     _Atomic bool aborted;                    /* a thread's collective failed */
-    bool stop;                               /* `aborted` as read at the last barrier, the same for all
-                                              * threads */
+    bool stop;                               /* `aborted` as read at the last barrier */
     _Atomic(tsr_device_program *) running;   /* the program and op that run, for messages */
     _Atomic int running_op;
     tsr_host_outcome outcome; /* first failure since the last synchronize */

@@ -29,8 +29,7 @@ typedef struct tsr_kernel_env {
     _Atomic int64_t *next;    /* chunk counter shared by the team, 0 when the op starts */
     _Atomic int *range_fault; /* set to 1 when an exact partial is out of range */
     void *scratch;            /* of this thread, 64-byte aligned, scratch_bytes of the kernel set */
-    void *shared;             /* of the team, 64-byte aligned, shared_bytes; zero before the first op and
-                               * written by kernels alone. NULL: kernels work without it */
+    void *shared;             /* of the team, 64-byte aligned, shared_bytes, initially zero; NULL: none */
     void *packed;             /* the op's activations as pack() packed them; NULL: not packed */
     const tsr_kernel_epilogue *epilogue; /* of MUL_MAT; NULL: nothing */
     tsr_cpu_reading reading;             /* how to read weights: tsr_cpu_reads() */
@@ -47,8 +46,7 @@ typedef struct tsr_kernel_set {
     size_t shared_bytes;             /* per team of more than one thread */
     tsr_kernel_fn run[TSR_OP_COUNT]; /* NULL for the collectives, which the communicator runs */
     bool has_epilogue;               /* MUL_MAT calls env->epilogue */
-    bool pairs;                      /* the processor multiplies pairs of bfloat16; copied to
-                                      * tsr_kernel_env */
+    bool pairs;                      /* the processor multiplies pairs of bfloat16 */
 
     /* Packing of the activations of a MUL_MAT or of EXPERTS for all threads before the op runs. pack_bytes()
      * returns the bytes (0: not packed), pack() packs to env->packed, 64-byte aligned. The result is the same

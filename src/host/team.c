@@ -102,8 +102,7 @@ static bool gather(tsr_team *team, worker *self, int n_members)
         return true;
     phase_wait wait = {team, atomic_load_explicit(&team->phase, memory_order_relaxed)};
     if (atomic_fetch_add_explicit(&team->arrived, 1, memory_order_acq_rel) == n_members - 1) {
-        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed); /* published together with the
-                                                                         * phase */
+        atomic_store_explicit(&team->arrived, 0, memory_order_relaxed); /* published with the phase */
         note_lateness(team, self);
         return true;
     }
@@ -114,8 +113,8 @@ static bool gather(tsr_team *team, worker *self, int n_members)
     if (polls > 0)
         atomic_compare_exchange_strong(&team->asleep_since, &nobody, now);
     tsr_event_sleep(&team->phase_changed, phase_has_changed, &wait, TSR_FOREVER);
-    atomic_compare_exchange_strong(&team->asleep_since, &now, 0); /* slept before this thread's arrival was
-                                                                   * visible */
+    atomic_compare_exchange_strong(&team->asleep_since, &now,
+                                   0); /* still set if the last thread did not see it */
     return false;
 }
 
@@ -343,8 +342,7 @@ tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out)
     if (!team->events_ready)
         TSR_TRY(tsr_fail(TSR_ERR_MEMORY, "%s: the system refused a condition variable", team->name));
     TSR_TRY(start_workers(team));
-    TSR_TRY(tsr_team_submit(team, do_nothing, NULL)); /* its end shows that all threads have started and
-                                                       * are pinned */
+    TSR_TRY(tsr_team_submit(team, do_nothing, NULL)); /* ends when all threads are pinned */
     tsr_team_wait(team, TSR_FOREVER);
     *team_out = team;
     team = NULL;

@@ -54,8 +54,7 @@ typedef struct tsr_cuda_barrier {
     uint64_t participants;                  /* one bit per device; 0: no waiting */
     uint64_t *sent;                         /* own memory: [block][device] barriers announced to the device */
     const uint64_t *received;               /* own memory: [block][device] barriers announced by the device */
-    uint64_t *announce[TSR_CUDA_MAX_PEERS]; /* [device]: the device's `received`, from this device's column
-                                             * on */
+    uint64_t *announce[TSR_CUDA_MAX_PEERS]; /* [device]: its `received`, from this device's column on */
     uint64_t *progress;                     /* pinned: copy of block 0's `sent`, for the host's messages */
     const uint32_t *aborted;                /* pinned: not 0: stop waiting */
 } tsr_cuda_barrier;

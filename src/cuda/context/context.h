@@ -67,8 +67,7 @@ typedef struct tsr_cuda_device {
     struct tsr_comm *watched; /* polled for failures while enqueued work is waited for; NULL = none */
     _Atomic bool hung;        /* the device was given up: only its host memory is still released */
     bool overdue;             /* a deadline has passed since the device was last quiescent */
-    _Atomic(tsr_device_program *) running; /* the running program and the op that it waits for, for
-                                            * messages */
+    _Atomic(tsr_device_program *) running; /* the running program and the op that it waits for */
     _Atomic int running_op;
     tsr_cuda_outcome outcome; /* written by the host thread, read after waiting for it */
 } tsr_cuda_device;

@@ -13,13 +13,11 @@ typedef struct tsr_cuda_device_config {
                         * the upper limit (except with managed and always_wrap) */
     int polls;         /* of the waiting host thread before it sleeps */
     bool always_wrap;  /* read weights in host memory even over a bus (memory/wrap.h) */
-    bool managed;      /* managed memory: may exceed the GPU's memory, at the price of transfers over the
-                        * bus */
+    bool managed;      /* managed memory: may exceed the GPU's, at the price of bus transfers */
     double link_bytes_per_s; /* of the bus to the host, one direction, for messages; 0 if unknown */
     tsr_device *sibling;     /* a CUDA device of the same runtime, NULL for the first */
     int64_t library_tokens;  /* 0: TSR_CUBLAS_TOKENS; negative: never (libs/cublas.h) */
-    uint64_t grace_ns; /* time that the device may take to become quiescent after a deadline before it is
-                        * given up as lost; 0 = 10 s */
+    uint64_t grace_ns;       /* after a deadline, before a busy device is given up; 0 = 10 s */
     /* Called by the device's host thread with thread 0, before tsr_cuda_device_create() returns, to move to
      * processors near the GPU; NULL: the thread runs where the system puts it. A failure is logged, and the
      * device works nevertheless. */

@@ -48,23 +48,21 @@ typedef struct tsr_cuda_stream {
     int *fault;   /* device memory: range faults are atomicMax'd into it as op_index + 1 */
     int op_index; /* of the op in its program */
     void *scratch;
-    size_t scratch_bytes; /* Load the code of all kernels onto the current device, so that no launch loads
-                           * code. */
+    size_t scratch_bytes; /* device memory, 256-byte aligned, used by one op at a time */
     const tsr_cuda_props *props;
 } tsr_cuda_stream;
 
-/* Whether the kernels support this op (types, head_dim); TSR_ERR_UNSUPPORTED names the unsupported part.
- * Collectives are not computed by kernels: TSR_ERR_UNSUPPORTED too. */
+/* Load the code of all kernels onto the current device, so that no launch loads code. */
 tsr_status tsr_cuda_kernels_load(void);
 
-/* Scratch memory with which the op is fastest; with less it is slower. */
+/* Whether the kernels support this op (types, head_dim); TSR_ERR_UNSUPPORTED names the unsupported part.
+ * Collectives are not computed by kernels: TSR_ERR_UNSUPPORTED too. */
 tsr_status tsr_cuda_op_check(const tsr_op *op);
 
-/* Scratch memory with which the op runs best; with less it runs slower. */
+/* Scratch memory with which the op is fastest; with less it is slower. */
 size_t tsr_cuda_op_scratch(const tsr_op *op);
 
-/* Both ropes (q may be NULL) and the write of the second rope's keys, where tsr_cuda_fuse_rope_kv() (fuse.h)
- * allows it. Same bits. */
+/* Call the launcher of op->kind. `op` has passed tsr_cuda_op_check(). */
 tsr_status tsr_cuda_op_launch(const tsr_op *op, const tsr_cuda_stream *s);
 
 tsr_status tsr_cuda_get_rows(const tsr_op_get_rows *op, const tsr_cuda_stream *s);
@@ -73,9 +71,8 @@ tsr_status tsr_cuda_mul_mat(const tsr_op_mul_mat *op, const tsr_cuda_stream *s);
 size_t tsr_cuda_mul_mat_scratch(const tsr_op_mul_mat *op);
 tsr_status tsr_cuda_rope(const tsr_op_rope *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_kv_write(const tsr_op_kv_write *op, const tsr_cuda_stream *s);
-/* The sum of ranks' partials, as in src/comm/reduce.h on the host: y[i] = f32(sum over j of parts[j][i]) (+
- * residual[i]), i < n, parts in order (the order matters for floats only). All pointers are readable from the
- * stream's device (own, peer or mapped memory). y may equal residual. */
+/* Both ropes (q may be NULL) and the write of the second rope's keys, where tsr_cuda_fuse_rope_kv() (fuse.h)
+ * allows it. Same bits. */
 tsr_status tsr_cuda_rope_kv(const tsr_op_rope *q, const tsr_op_rope *k, const tsr_op_kv_write *write,
                             const tsr_cuda_stream *s);
 tsr_status tsr_cuda_attention(const tsr_op_attention *op, const tsr_cuda_stream *s);
@@ -92,10 +89,9 @@ tsr_status tsr_cuda_route(const tsr_op_route *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_experts_glu(const tsr_op_experts_glu *op, const tsr_cuda_stream *s);
 tsr_status tsr_cuda_experts_down(const tsr_op_experts_down *op, const tsr_cuda_stream *s);
 
-/* Adding up ranks' partials, as src/comm/reduce.h does on the host:
- * y[i] = f32(sum over j of parts[j][i]) (+ residual[i]), i < n, parts in order (which matters for floats
- * only). All pointers are readable from the stream's device (own, peer or mapped memory). y may equal
- * residual. */
+/* The sum of ranks' partials, as in src/comm/reduce.h on the host: y[i] = f32(sum over j of parts[j][i]) (+
+ * residual[i]), i < n, parts in order (the order matters for floats only). All pointers are readable from the
+ * stream's device (own, peer or mapped memory). y may equal residual. */
 enum { TSR_CUDA_MAX_PARTS = 64 };
 
 typedef struct tsr_cuda_reduction {

@@ -102,8 +102,7 @@ __global__ void __launch_bounds__(WARPS *TSR_WARP, WARPS == 8 ? 2 : 5) few_kerne
     const int lane = threadIdx.x % TSR_WARP, warp = threadIdx.x / TSR_WARP;
     const int64_t tiles = (a.n_tokens + TOKENS - 1) / TOKENS; /* neighbouring blocks share weights */
     const int64_t row = blockIdx.x / tiles * HALF_ROWS, first = blockIdx.x % tiles * TOKENS;
-    const int64_t g = row + lane / 4, last = a.n_rows - 1; /* rows beyond the last repeat it, and are
-                                                            * dropped */
+    const int64_t g = row + lane / 4, last = a.n_rows - 1; /* rows past the last are dropped */
     const unsigned char *upper = a.w + (size_t)(g < last ? g : last) * a.w_stride;
     const unsigned char *lower = a.w + (size_t)(g + 8 < last ? g + 8 : last) * a.w_stride;
 

@@ -179,8 +179,7 @@ __global__ void __launch_bounds__(MANY_THREADS, EXACT || TYPE == TSR_TYPE_BF16 ?
     }
     for (int stage = 0; stage < stages; stage++) {
         tsr_copy_async_wait<STAGES - 2>();
-        __syncthreads(); /* the stage is complete for all, and the previous one, filled next, is no longer
-                          * read */
+        __syncthreads(); /* the stage is complete, and the previous one is no longer read */
         if (stage + STAGES - 1 < stages)
             many_fill<TYPE>(a, x, tile, stage + STAGES - 1, &ring[(stage + STAGES - 1) % STAGES]);
         tsr_copy_async_commit(); /* a group per stage, even if empty, so that they can be counted */

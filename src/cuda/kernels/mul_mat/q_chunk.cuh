@@ -57,8 +57,7 @@ struct q_args {
     int64_t y_stride;
     int64_t n_rows, k, unit;
     int n_tokens;
-    int chunks, unit_chunks, part_chunks; /* of k, of a whole unit, of a part (the last ones may have
-                                           * fewer) */
+    int chunks, unit_chunks, part_chunks; /* of k, of a whole unit, of a part (the last: fewer) */
     float limit;
     bool exact, bf16;
     bool bytewise;              /* weights are at an odd multiple of two bytes where words are needed */

@@ -97,8 +97,7 @@ TSR_DEVICE void tsr_octet_q8_0(const unsigned char *row, uint32_t index, tsr_oct
 TSR_DEVICE void tsr_octet_q4_0(const unsigned char *row, uint32_t index, tsr_octet *o)
 {
     const unsigned char *block = row + (size_t)(index / 4) * sizeof(tsr_block_q4_0);
-    const int part = (int)(index % 4); /* elements 0..7, 8..15 in low nibbles, 16..23, 24..31 in high
-                                        * nibbles */
+    const int part = (int)(index % 4); /* elements 0..7, 8..15: low nibbles; 16..23, 24..31: high nibbles */
     tsr_bytes_8 bytes = tsr_load_8(block + 2 + part % 2 * 8, false);
     o->scale = tsr_load_half(block);
     TSR_UNROLL

@@ -27,8 +27,7 @@ enum {
     DOT_UNROLL = 2, /* times eight elements per iteration */
 #elif defined(TSR_ISA_AVX2)
     DOT_GROUPS = 2,
-    DOT_VECTORS = 4, /* 4 x 3 of 16, and four for the factors: with twice that per iteration gcc would
-                      * spill */
+    DOT_VECTORS = 4, /* 4 x 3 of 16, and four for the factors: with more gcc would spill */
     DOT_TOKENS = 3,
     DOT_SUMMED = 1,
     DOT_UNROLL = 1,

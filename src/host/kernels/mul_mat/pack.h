@@ -57,10 +57,7 @@ static bool mul_mat_next_stage(const product *p, k_segment *next, k_stage *stage
 
 /* -- few tokens with quantized weights -- */
 
-enum {
-    WALK_PACK_ELEMS = 8192
-}; /* with fewer, encoding in every thread takes less time than an extra
-                                  * barrier */
+enum { WALK_PACK_ELEMS = 8192 }; /* fewer: every thread encodes in less time than a barrier */
 
 /* Whether packing spares each thread at least this many elements. */
 ALWAYS_INLINE bool mul_mat_packs_walk(const product *p)

@@ -19,8 +19,7 @@ enum {
     PAIR_SEGMENT = 512,
     PAIR_SIDE = 4,                                /* rows and tokens per step: 16 sums of 32 registers */
     PAIR_ROWS = 16,                               /* of a panel */
-    PAIR_TILE_TOKENS = 288,                       /* most tokens of a chunk: how often a copied panel is
-                                                   * used */
+    PAIR_TILE_TOKENS = 288,                       /* most tokens: how often a copied panel is used */
     PAIR_MOST_K = PAIR_TILE_TOKENS * PAIR_SEGMENT /* of one token, in scratch */
 };
 

@@ -23,11 +23,10 @@ enum {
 #else
     VECTOR_TOKENS = 1,
 #endif
-    VECTOR_UNIT = 128,   /* elements multiplied per step */
-    STREAM_AHEAD = 2048, /* bytes */
-    TILE_ROWS = 512,     /* most rows of a chunk: the sums of more rows would leave the caches */
-    TILE_TOKENS = 264,   /* most tokens of a chunk: how often decoded weights are used; whole register
-                          * tiles */
+    VECTOR_UNIT = 128,             /* elements multiplied per step */
+    STREAM_AHEAD = 2048,           /* bytes */
+    TILE_ROWS = 512,               /* most rows of a chunk: the sums of more rows would leave the caches */
+    TILE_TOKENS = 264,             /* most tokens, whole register tiles: how often decoded weights are used */
     BATCH_TOKENS = 2 * DOT_TOKENS, /* tokens whose sums are made together */
     X_AHEAD = 3,                   /* tokens */
     FEW_TOKENS = 8                 /* up to here memory still limits the speed, and packing does not pay */

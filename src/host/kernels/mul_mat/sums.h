@@ -20,8 +20,7 @@ typedef struct product {
     const tsr_kernel_env *env;
     unsigned char *packed; /* packed activations (pack.h) of n_packed rows; NULL: not packed */
     int64_t n_packed;
-    const float *weights; /* [op->n_tokens] factors of the sums, which are then added to op->y; NULL: sums
-                           * are stored in op->y */
+    const float *weights; /* [op->n_tokens] factors of the sums, which are added to op->y; NULL: stored */
     bool *fault;          /* set when an exact partial is out of range */
     exact_totals *totals; /* where exact sums of many tokens are added up; NULL: in op->y */
 } product;
@@ -63,7 +62,7 @@ ALWAYS_INLINE void rows_ahead_step(rows_ahead *ahead, const int n_rows)
 }
 
 /* The distance from byte `at` of rows of row_bytes bytes, of which `rows` are read together, to the data that
- * is read `ahead` bytes later: in the same row, or in the row that follows it. */
+ * is read `ahead` bytes later: in the same row, or in the row that is read after it. */
 ALWAYS_INLINE size_t ahead_in_rows(const product *p, int rows, size_t at, size_t row_bytes, size_t ahead)
 {
     return ahead + (ahead + at < row_bytes ? 0 : (size_t)rows * p->op->w_stride - row_bytes);

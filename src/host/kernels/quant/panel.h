@@ -14,15 +14,14 @@ typedef struct quant_traits {
     int group_blocks; /* blocks whose quants share bytes */
     int x_limit;      /* largest magnitude of an activation's integer: 32 products stay below 2^31 */
     int offset;       /* added to q in the type's bytes; subtracted from sums, which is cheaper */
-    int parts;        /* 16 bytes of every row in a group, where words can be made of parts; 0: words need
-                       * columns */
+    int parts;        /* 16 bytes of every row in a group, for words made of parts; 0: by columns */
     int pair_header;  /* bytes before 16 bytes of nibbles, where two blocks are loaded together; or 0 */
     int minima;       /* minima per block: 0, 1, or 2 (one per half) */
     bool is_signed;   /* whether the type's bytes are signed */
     bool sub_scales;  /* two scales per block, one per half */
     bool below_16;    /* whether all bytes of the type are below 16 */
-    bool by_nibbles;  /* a byte has a quant of one block in its low bits, of the next block in its high
-                      * bits; for types without sub-scales */
+    bool by_nibbles;  /* low bits of a byte: a block, high bits: the next block; for types without
+                       * sub-scales */
 } quant_traits;
 
 /* -- one element at a time -- */

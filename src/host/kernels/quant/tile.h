@@ -29,8 +29,7 @@ typedef struct quant_tile {
         byte_quants bytes;
     };
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
-    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* one per half; the second only where a block
-                                                           * has two minima */
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* the second half only with two minima */
     bool is_bytes, sub_scales;                            /* bytes, not words; the type has sub-scales */
 } quant_tile;
 

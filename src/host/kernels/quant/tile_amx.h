@@ -49,8 +49,7 @@ typedef struct quant_tile {
     amx_tiles tiles;
     _Alignas(64) amx_weights low[QUANT_BLOCKS][QUANT_VECTORS], high[QUANT_BLOCKS][QUANT_VECTORS];
     float scale[QUANT_BLOCKS][QUANT_VECTORS][INT_LANES];
-    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* one per half; the second only where a block
-                                                           * has two minima */
+    float min[2][QUANT_BLOCKS][QUANT_VECTORS][INT_LANES]; /* the second half only with two minima */
     bool two_bytes, x_two_bytes; /* whether quants have high bytes, activations low bytes */
 } quant_tile;
 

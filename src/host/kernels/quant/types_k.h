@@ -247,8 +247,7 @@ ALWAYS_INLINE vec q2_k_min(const quant_panel *panel, int b, int half)
 ALWAYS_INLINE void q3_k_header_load(const int_rows *rows, int b, quant_panel *panel)
 {
     (void)b;
-    vec_int last[4]; /* the two bytes before the scales, which begin in the middle of a word, then the
-                      * scales and d */
+    vec_int last[4]; /* two bytes, then the scales, which begin in the middle of a word, then d */
     int_load_rows(rows, offsetof(tsr_block_q3_k, scales) - 2, last);
     UNROLL for (int i = 0; i < 3; i++)
         int_store(panel->word[i], (vec_int)((vec_bits)last[i] >> 16 | (vec_bits)last[i + 1] << 16));

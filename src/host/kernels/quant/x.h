@@ -55,8 +55,7 @@ ALWAYS_INLINE int32_t byte_begin(const x_block *x, int half, int offset)
     return -offset * x->half[half];
 #else
     const __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(x->bytes + half * X_BLOCK / 2));
-    const __m128i twos = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes); /* of each quad the first and the
-                                                                      * second two */
+    const __m128i twos = _mm_maddubs_epi16(_mm_set1_epi8(1), bytes); /* sums of two, two per quad */
     const __m128i two_quads = _mm_add_epi16(twos, _mm_srli_si128(twos, 8));
     const __m128i all = _mm_add_epi16(two_quads, _mm_srli_si128(two_quads, 4));
     return _mm_cvtsi128_si32(_mm_mullo_epi16(all, _mm_set1_epi16((short)-offset)));

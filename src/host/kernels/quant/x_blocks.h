@@ -22,8 +22,7 @@ enum {
 
 typedef struct x_block {
     union {
-        int16_t q[X_BLOCK];        /* elements 0, 2, ... 30, then 1, 3, ... 31: the order in which bytes are
-                             * unpacked to words */
+        int16_t q[X_BLOCK];        /* elements 0, 2, ... 30, then 1, 3, ... 31: the order of unpacked bytes */
         struct {                   /* after x_pack_bytes() */
             int8_t bytes[X_BLOCK]; /* in order */
             int32_t begin[2];      /* for the kernel's use: see x.h */

@@ -94,8 +94,7 @@ ALWAYS_INLINE v16 v16_gelu_tanh(v16 x)
 /* min(x, limit) / (1 + e^(-alpha min(x, limit))) */
 ALWAYS_INLINE v16 v16_clamped_silu(v16 x, float limit, float alpha)
 {
-    const v16 g = v16_min(v16_set1(limit), x); /* v16_min() returns its second operand where x is not a
-                                                * number */
+    const v16 g = v16_min(v16_set1(limit), x); /* keeps the second operand where x is not a number */
     return v16_div(g, v16_add(v16_set1(1.0f), v16_exp(v16_mul(v16_set1(-alpha), g))));
 }
 
