@@ -447,7 +447,7 @@ static void wrong_gpus_are_named_with_a_remedy(void **state)
         {"cuda:x", TSR_ERR_INVALID, "'cuda:x'", "numbered from 0"},
         {"cuda:", TSR_ERR_INVALID, "'cuda:'", "numbered from 0"},
         {"cuda:1:2:3:4:5", TSR_ERR_NOT_FOUND, "'cuda:1:2:3:4:5'", "4 usable GPUs"},
-        {"cuda:0,mem=200GiB", TSR_ERR_INVALID, "200 GiB on GPU 0", "which has 24 GiB; ask for less"},
+        {"cuda:0,mem=200GiB", TSR_ERR_INVALID, "200 GiB on GPU 0", "which has 24 GiB; use a smaller mem="},
         {"cuda:0,mem=20GiB,cuda:0,mem=5GiB", TSR_ERR_INVALID, "25 GiB on GPU 0 altogether", "24 GiB"},
         {"cuda:0,mem=24GiB,cuda:0", TSR_ERR_INVALID, "24 GiB on GPU 0", "nothing is left"},
         {"cuda:0,cpus=", TSR_ERR_INVALID, "'cpus='", "cpus=0-7,16-23"},

@@ -110,7 +110,7 @@ typedef struct tsr_op_mul_mat {
     float limit;
     void *y;          /* [n_tokens][y_stride], n_rows used */
     int64_t y_stride; /* elements of y's type */
-    int x_bits;       /* of the integers that activations beside quantized weights become: 16 (or 0), or 8 */
+    int x_bits; /* of the integers that activations for quantized weights are rounded to: 16 (or 0), or 8 */
 } tsr_op_mul_mat;
 
 /* Whether activations are rounded to 8 bits. GPUs use 16, whatever an op's x_bits is. */

@@ -268,8 +268,8 @@ tsr_status tsr_chat_guess(const tsr_gguf *gguf, const tsr_chat **chat_out)
     if (!tsr_gguf_has_key(gguf, key))
         return tsr_fail(
             TSR_ERR_NOT_FOUND,
-            "%s has no chat template (key %s is missing): it may not be made for conversations; if it "
-            "is, name its template, one of: %s",
+            "%s has no chat template (key %s is missing): the model may not be trained for conversations; "
+            "otherwise name its template, one of: %s",
             tsr_gguf_path(gguf), key, list);
     TSR_TRY(tsr_gguf_get_string(gguf, key, &program));
     for (int i = 0; i < N_TEMPLATES; i++)
@@ -277,8 +277,7 @@ tsr_status tsr_chat_guess(const tsr_gguf *gguf, const tsr_chat **chat_out)
             *chat_out = &templates[i];
             return TSR_OK;
         }
-    status = tsr_fail(TSR_ERR_UNSUPPORTED,
-                      "the chat template in %s is of no family that is known; name one that suits it, of: %s",
+    status = tsr_fail(TSR_ERR_UNSUPPORTED, "unknown chat template in %s; name a similar one of: %s",
                       tsr_gguf_path(gguf), list);
 out:
     return status;

@@ -105,7 +105,8 @@ static tsr_status check_memory(const tsr_topo_placement *p, int gpu)
     count_sharers(p, gpu, &n, &n_open, &asked);
     if (g->memory_bytes == 0 || asked < g->memory_bytes || (asked == g->memory_bytes && n_open == 0))
         return TSR_OK;
-    return tsr_fail(TSR_ERR_INVALID, "devices: mem= asks for %s on GPU %d%s, which has %s%s; ask for less",
+    return tsr_fail(TSR_ERR_INVALID,
+                    "devices: mem= asks for %s on GPU %d%s, which has %s%s; use a smaller mem=",
                     tsr_bytes_text(asked, asked_text), g->ordinal, n > 1 ? " altogether" : "",
                     tsr_bytes_text(g->memory_bytes, has_text),
                     n_open ? " and nothing is left for the other devices" : "");

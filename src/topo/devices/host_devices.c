@@ -280,7 +280,7 @@ static void warn_of_excess(const tsr_device_desc *desc, const tsr_logger *logger
         tsr_log(logger, TSR_LOG_WARN, "%s: %d threads on %d core%s; threads=%d or fewer is usually faster",
                 desc->name, desc->n_threads, desc->n_cores, desc->n_cores == 1 ? "" : "s", desc->n_cores);
     if (desc->mem_cap_bytes && desc->memory_total_bytes && desc->mem_cap_bytes > desc->memory_total_bytes)
-        tsr_log(logger, TSR_LOG_WARN, "%s: mem= asks for %llu bytes and its memory has %llu", desc->name,
+        tsr_log(logger, TSR_LOG_WARN, "%s: mem= is %llu bytes, but its memory has %llu", desc->name,
                 (unsigned long long)desc->mem_cap_bytes, (unsigned long long)desc->memory_total_bytes);
 }
 

@@ -52,14 +52,14 @@ void tsr_topo_note(char *notes, size_t bytes, const char *format, ...) TSR_PRINT
  * gpu_pairs, so that no NVLinks are guessed. */
 tsr_gpu_path tsr_topo_path_between(const tsr_topology *topo, int gpu_a, int gpu_b);
 
-/* Fill what descriptions leave out: `cards` (tsr_topology_config.cards) and the card table complete the GPUs,
- * unknown ones are dropped and gpu_note says so, PCIe speeds of idle links are replaced, and gpu_pairs is
- * worked out where it is not known. Everything taken from elsewhere is marked or noted. Errors name
- * `cards`: TSR_ERR_INVALID. */
+/* Fill facts that descriptions lack: `cards` (tsr_topology_config.cards) and the card table complete the
+ * GPUs, unknown GPUs are dropped and reported in gpu_note, PCIe speeds of idle links are replaced, and
+ * unknown gpu_pairs are derived. All filled values are marked or noted. Errors name `cards`:
+ * TSR_ERR_INVALID. */
 tsr_status tsr_topo_complete(tsr_topology *topo, const char *cards);
 
-/* "17:00.0", "0000:17:00.0", "00000000:17:00.0" as tsr_pci_device has it. False if it is no bus id, as the
- * placeholders of switches in NCCL's files are not. */
+/* Parse "17:00.0", "0000:17:00.0" or "00000000:17:00.0" into the form of tsr_pci_device. False if the text is
+ * not a bus id, such as the placeholders of switches in NCCL's files. */
 bool tsr_bus_id_parse(const char *text, char bus_id[16]);
 
 #endif

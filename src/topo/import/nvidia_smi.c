@@ -146,11 +146,10 @@ static tsr_status read_cell(struct matrix *m, int row, int column, const char *w
                 m->path[row][column] = words[i].path;
             return TSR_OK;
         }
-    return tsr_fail(
-        TSR_ERR_FORMAT,
-        "machine file '%s': GPU%d has '%s' in column %d; the legend knows X, NV#, PIX, PXB, PHB, NODE, "
-        "SYS",
-        m->name, row, word, column + 1);
+    return tsr_fail(TSR_ERR_FORMAT,
+                    "machine file '%s': GPU%d has '%s' in column %d; valid are X, NV#, PIX, PXB, PHB, NODE, "
+                    "SYS",
+                    m->name, row, word, column + 1);
 }
 
 /* A list of CPUs, or a word for none ("N/A"). */

@@ -325,8 +325,8 @@ static double route_rate(const tsr_links *links, const tsr_link_route *route)
     return rate;
 }
 
-/* A ring goes on to the nearest device not yet visited, so that neighbours in the machine are neighbours in
- * it and each uplink is crossed as seldom as can be. */
+/* A ring continues with the nearest device not yet visited, so that neighbours in the machine are neighbours
+ * in the ring and each uplink is crossed as rarely as possible. */
 static void order_ring(tsr_links *links)
 {
     bool visited[TSR_MAX_DEVICES] = {false};
