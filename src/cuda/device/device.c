@@ -170,7 +170,7 @@ out:
     return status;
 }
 
-/* Lower the cap to the free memory. Not for devices whose memory may be outside the GPU. */
+/* Lower the cap to the free memory. Where memory may be outside the GPU, a given cap stays. */
 static void lower_cap(tsr_cuda_device *cuda, size_t available)
 {
     char had[TSR_BYTES_TEXT], has[TSR_BYTES_TEXT];

@@ -124,7 +124,7 @@ TSR_DEVICE bool is_tile(const attention_args &a, int64_t t)
 /* Tokens of a tile; 0 if tiles do not help this op, or are too large for this card. */
 int64_t tsr_cuda_attention_tile_tokens(const tsr_op_attention *op, const tsr_cuda_stream *s);
 
-/* Compute all tiles of one sequence. a.tile_tokens > 0. */
+/* Compute all tiles whose tokens belong to one sequence. a.tile_tokens > 0. */
 tsr_status tsr_cuda_attention_tiles(const attention_args &a, const tsr_cuda_stream *s);
 
 #endif
