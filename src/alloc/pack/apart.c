@@ -70,20 +70,20 @@ out:
 static tsr_status pack_greedily(tsr_pack_work *w, int64_t *best, const char **method_out)
 {
     tsr_status status = TSR_OK;
-    int64_t *trial = NULL;
+    int64_t *candidate = NULL;
 
-    TSR_TRY(tsr_mem_array((size_t)w->n, sizeof *trial, "packing", &trial));
+    TSR_TRY(tsr_mem_array((size_t)w->n, sizeof *candidate, "packing", &candidate));
     TSR_TRY(tsr_pack_best_fit(w, best));
     *method_out = "best fit";
     for (int order = 0; order < TSR_PACK_SKYLINE_ORDERS && tsr_pack_total(w, best) > w->bound; order++) {
-        TSR_TRY(tsr_pack_skyline(w, order, trial));
-        if (tsr_pack_total(w, trial) < tsr_pack_total(w, best)) {
-            memcpy(best, trial, (size_t)w->n * sizeof *best);
+        TSR_TRY(tsr_pack_skyline(w, order, candidate));
+        if (tsr_pack_total(w, candidate) < tsr_pack_total(w, best)) {
+            memcpy(best, candidate, (size_t)w->n * sizeof *best);
             *method_out = "skyline";
         }
     }
 out:
-    tsr_mem_free(trial);
+    tsr_mem_free(candidate);
     return status;
 }
 

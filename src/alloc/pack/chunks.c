@@ -28,7 +28,7 @@ typedef struct chunks {
     int64_t best;         /* bytes of the best packing so far */
     int64_t least;        /* proven for all assignments that were visited */
     int64_t *offset;      /* [n] of the best packing */
-    int64_t *trial;       /* [n] */
+    int64_t *candidate;   /* [n] */
     tsr_pack_item *items; /* [n] of one chunk */
     int *members;         /* [n] item numbers */
     tsr_pack_budget *budget;
@@ -103,7 +103,7 @@ static tsr_status pack_chunk(chunks *c, int chunk, size_t *bytes_out, size_t *le
     TSR_TRY(tsr_pack_apart(&problem, 0, &part, &s));
     tsr_pack_spend(c->budget, nodes - part.nodes);
     for (int k = 0; k < n; k++)
-        c->trial[c->members[k]] = chunk * w->chunk_bytes + (int64_t)s.places[k].offset;
+        c->candidate[c->members[k]] = chunk * w->chunk_bytes + (int64_t)s.places[k].offset;
     *bytes_out = s.total_bytes;
     *least_out = s.optimal ? s.total_bytes : s.bound_bytes;
 out:
@@ -127,7 +127,7 @@ static tsr_status pack_assignment(chunks *c)
     }
     if (fits && total < c->best) {
         c->best = total;
-        memcpy(c->offset, c->trial, (size_t)c->w->n * sizeof *c->offset);
+        memcpy(c->offset, c->candidate, (size_t)c->w->n * sizeof *c->offset);
     }
     if (can_fit)
         c->least = TSR_MIN(c->least, least);
@@ -215,7 +215,7 @@ tsr_status tsr_pack_chunks(tsr_pack_work *w, size_t capacity, tsr_pack_budget *b
 
     TSR_TRY(tsr_mem_array(n, sizeof *c.order, "packing", &c.order));
     TSR_TRY(tsr_mem_array(n, sizeof *c.chunk, "packing", &c.chunk));
-    TSR_TRY(tsr_mem_array(n, sizeof *c.trial, "packing", &c.trial));
+    TSR_TRY(tsr_mem_array(n, sizeof *c.candidate, "packing", &c.candidate));
     TSR_TRY(tsr_mem_array(n, sizeof *c.items, "packing", &c.items));
     TSR_TRY(tsr_mem_array(n, sizeof *c.members, "packing", &c.members));
     TSR_TRY(set_order(&c));
@@ -236,7 +236,7 @@ out:
     tsr_mem_free(c.n_open);
     tsr_mem_free(c.members);
     tsr_mem_free(c.items);
-    tsr_mem_free(c.trial);
+    tsr_mem_free(c.candidate);
     tsr_mem_free(c.chunk);
     tsr_mem_free(c.order);
     return status;

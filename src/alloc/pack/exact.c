@@ -16,7 +16,7 @@ typedef struct exact {
     int64_t grain; /* every total is a multiple of it */
     int64_t lower; /* proven: no packing is smaller */
     int64_t *best, best_total;
-    int64_t *trial;
+    int64_t *candidate;
 } exact;
 
 static int64_t luby(int64_t i) /* i = 1, 2, ... */
@@ -40,12 +40,12 @@ static tsr_pack_answer ask(exact *e, int64_t target, int64_t most_nodes)
          attempt++) {
         /* Twice the items: a dive places each item once, and some backtracking pays. */
         int64_t nodes = TSR_MIN(luby(attempt + 1) * 2 * e->search.n, e->budget->nodes - least);
-        answer = tsr_pack_search_run(&e->search, target, attempt, nodes, e->budget, e->trial);
+        answer = tsr_pack_search_run(&e->search, target, attempt, nodes, e->budget, e->candidate);
     }
     if (answer == TSR_PACK_FOUND) {
         int64_t *swap = e->best;
-        e->best = e->trial;
-        e->trial = swap;
+        e->best = e->candidate;
+        e->candidate = swap;
         e->best_total = tsr_pack_total(e->w, e->best);
     }
     /* With limited chunks `target` is the end of the last chunk, and other chunks may be partly empty, so
@@ -124,7 +124,7 @@ tsr_status tsr_pack_exact(tsr_pack_work *w, int64_t capacity, tsr_pack_budget *b
         return TSR_OK;
     TSR_TRY(tsr_pack_search_init(w, &e.search));
     TSR_TRY(tsr_mem_array((size_t)w->n, sizeof *e.best, "packing", &e.best));
-    TSR_TRY(tsr_mem_array((size_t)w->n, sizeof *e.trial, "packing", &e.trial));
+    TSR_TRY(tsr_mem_array((size_t)w->n, sizeof *e.candidate, "packing", &e.candidate));
     for (int i = 0; i < w->n; i++)
         e.best[i] = offset[i];
     set_grain(&e);
@@ -134,7 +134,7 @@ tsr_status tsr_pack_exact(tsr_pack_work *w, int64_t capacity, tsr_pack_budget *b
     w->n_nodes += nodes - budget->nodes;
     w->least = TSR_MAX(w->least, e.lower);
 out:
-    tsr_mem_free(e.trial);
+    tsr_mem_free(e.candidate);
     tsr_mem_free(e.best);
     tsr_pack_search_free(&e.search);
     return status;

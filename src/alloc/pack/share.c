@@ -212,26 +212,26 @@ static tsr_status pack_pieces(sharing *s, size_t capacity, tsr_pack_budget *budg
                               size_t *least)
 {
     tsr_status status = TSR_OK;
-    tsr_pack_solution trial = {0};
+    tsr_pack_solution candidate = {0};
     tsr_pack_budget part = tsr_pack_budget_half(budget);
     int64_t nodes = part.nodes;
 
     answer(s, s->n_questions);
     tsr_pack_problem pieces = {s->pieces, s->n_pieces, s->problem->max_chunk_bytes};
-    TSR_TRY(tsr_pack_apart(&pieces, capacity, &part, &trial));
+    TSR_TRY(tsr_pack_apart(&pieces, capacity, &part, &candidate));
     tsr_pack_spend(budget, nodes - part.nodes + 1);
-    *least = TSR_MIN(*least, trial.optimal ? trial.total_bytes : trial.bound_bytes);
-    trial.n_nodes += best->n_nodes;
-    if (trial.total_bytes >= best->total_bytes) {
-        best->n_nodes = trial.n_nodes;
+    *least = TSR_MIN(*least, candidate.optimal ? candidate.total_bytes : candidate.bound_bytes);
+    candidate.n_nodes += best->n_nodes;
+    if (candidate.total_bytes >= best->total_bytes) {
+        best->n_nodes = candidate.n_nodes;
     } else {
-        TSR_TRY(spread(s, &trial));
+        TSR_TRY(spread(s, &candidate));
         tsr_pack_solution_free(best);
-        *best = trial;
-        trial = (tsr_pack_solution){0};
+        *best = candidate;
+        candidate = (tsr_pack_solution){0};
     }
 out:
-    tsr_pack_solution_free(&trial);
+    tsr_pack_solution_free(&candidate);
     return status;
 }
 

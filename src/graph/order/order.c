@@ -20,7 +20,7 @@ typedef struct chooser {
     tsr_segment *segments; /* [n_segments] */
     int n_segments;
     size_t *segment_peak; /* [n_segments][n_devices] in the current order; 0: runs nothing there */
-    int *trial;           /* [n_instrs] scratch */
+    int *candidate;       /* [n_instrs] scratch */
     tsr_order *order;     /* the current order */
 } chooser;
 
@@ -155,11 +155,11 @@ static tsr_order_answer lower_device(chooser *c, int d)
     int k;
     memcpy(limit, c->order->peak_bytes, (size_t)s->n_devices * sizeof *limit);
     limit[d] = peak - 1;
-    memcpy(c->trial, c->order->instrs, (size_t)c->order->n_instrs * sizeof *c->trial);
+    memcpy(c->candidate, c->order->instrs, (size_t)c->order->n_instrs * sizeof *c->candidate);
     for (k = 0; k < c->n_segments; k++) {
         const tsr_segment *segment = &c->segments[k];
         if (peak_of(c, k)[d] == peak) {
-            answer = tsr_order_find(s, segment, c->trial + segment->first);
+            answer = tsr_order_find(s, segment, c->candidate + segment->first);
             if (answer != TSR_ORDER_FOUND)
                 break;
         }
@@ -168,7 +168,7 @@ static tsr_order_answer lower_device(chooser *c, int d)
     }
     take_back_segments(c, k);
     if (answer == TSR_ORDER_FOUND) {
-        memcpy(c->order->instrs, c->trial, (size_t)c->order->n_instrs * sizeof *c->trial);
+        memcpy(c->order->instrs, c->candidate, (size_t)c->order->n_instrs * sizeof *c->candidate);
         measure(c, c->order->peak_bytes);
     }
     return answer;
@@ -217,7 +217,7 @@ static tsr_status allocate(chooser *c, tsr_order *order)
     TSR_TRY(find_segments(c));
     TSR_TRY(tsr_mem_array((size_t)c->n_segments * n_devices, sizeof(size_t), "an order of ops",
                           &c->segment_peak));
-    TSR_TRY(tsr_mem_array(n, sizeof(int), "an order of ops", &c->trial));
+    TSR_TRY(tsr_mem_array(n, sizeof(int), "an order of ops", &c->candidate));
     TSR_TRY(tsr_mem_array(n, sizeof(int), "an order of ops", &order->instrs));
     TSR_TRY(tsr_mem_array(n_devices, sizeof(size_t), "an order of ops", &order->given_bytes));
     TSR_TRY(tsr_mem_array(n_devices, sizeof(size_t), "an order of ops", &order->peak_bytes));
@@ -249,7 +249,7 @@ tsr_status tsr_order_choose(const tsr_runtime *rt, const tsr_lowered *lowered, c
     order = (tsr_order){0};
 out:
     tsr_order_free(&order);
-    tsr_mem_free(c.trial);
+    tsr_mem_free(c.candidate);
     tsr_mem_free(c.segment_peak);
     tsr_mem_free(c.segments);
     tsr_order_search_free(&c.search);
