@@ -402,13 +402,13 @@ static void the_validator_knows_who_may_share(void **state)
     items[1].share = TSR_PACK_MAY_SHARE;
     items[1].partner = 0;
     assert_int_equal(tsr_pack_check(&problem, &s), TSR_OK);
-    places[1].offset = 4; /* over the operand, but not at its begin */
+    places[1].offset = 4; /* over the operand, but not at its start */
     assert_int_equal(tsr_pack_check(&problem, &s), TSR_ERR_INVALID);
     places[1].offset = 0;
     items[2].share = TSR_PACK_MUST_SHARE;
     items[2].partner = 0;
     assert_int_equal(tsr_pack_check(&problem, &s), TSR_ERR_INVALID);
-    assert_message_has("items 2 and 0 must share but lie at 8 and 0");
+    assert_message_has("items 2 and 0 must share but are at 8 and 0");
     items[2] = item_of(3, 4, 8); /* behind the operand's life, so free to take its place, */
     places[2].offset = 0;
     assert_int_equal(tsr_pack_check(&problem, &s), TSR_OK);

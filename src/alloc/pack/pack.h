@@ -26,15 +26,16 @@
 
 /* Pack. *solution_out is written only on success and released with tsr_pack_solution_free(). `limits` NULL:
  * the exact search may visit about a million items over all placements (some tenths of a second). Without a
- * time limit the result is deterministic: a problem has the same solution on every machine. 500 items of a
- * transformer meet the bound without a search, in well under a millisecond. TSR_ERR_INVALID: a malformed
- * item, fixed items that overlap, or items that must share but are fixed at different places (the message
- * names them). TSR_ERR_MEMORY: an item is larger than a chunk, or host memory is short. */
+ * time limit the result is deterministic: a problem has the same solution on every machine. Graphs of
+ * transformers (500 items) meet the bound without a search, in well under a millisecond; the exact search
+ * pays for irregular lifetimes, such as minimalloc's challenging set (README.md). TSR_ERR_INVALID: a
+ * malformed item, fixed items that overlap, or items that must share but are fixed at different places (the
+ * message names them). TSR_ERR_MEMORY: an item is larger than a chunk, or host memory is short. */
 TSR_NODISCARD tsr_status tsr_pack_solve(const tsr_pack_problem *problem, const tsr_pack_limits *limits,
                                         tsr_pack_solution *solution_out);
 
-/* The slow and obvious validator: compares every pair of items and measures every chunk. TSR_ERR_INVALID with
- * a message that names the items. Shares no code with the packers. */
+/* The slow and obvious validator: checks every chunk, every item and every pair of items. TSR_ERR_INVALID
+ * names the items; TSR_ERR_MEMORY: host memory is short. Shares no code with the packers. */
 TSR_NODISCARD tsr_status tsr_pack_check(const tsr_pack_problem *problem, const tsr_pack_solution *solution);
 
 #endif
