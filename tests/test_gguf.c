@@ -13,6 +13,7 @@
 
 #include <tsr/gguf.h>
 
+#include "gguf/writer.h"
 #include "support/gguf_open.h"
 #include "support/memory_file.h"
 #include "support/synth_model.h"
@@ -226,6 +227,80 @@ static void tensors_are_views_of_the_file(void **state)
     tsr_gguf_close(gguf);
 }
 
+/* -- the writer -- */
+
+static tsr_gguf_writer *writer_of_two(void)
+{
+    tsr_gguf_writer *w;
+    assert_int_equal(tsr_gguf_writer_create(3, &w), TSR_OK);
+    tsr_gguf_writer_alignment(w, 16);
+    assert_int_equal(tsr_gguf_writer_tensor(w, "floats", TSR_TYPE_F32, 1, (int64_t[]){3}), TSR_OK);
+    assert_int_equal(tsr_gguf_writer_tensor(w, "numbers", TSR_TYPE_I32, 2, (int64_t[]){2, 2}), TSR_OK);
+    assert_int_equal(tsr_gguf_writer_data_bytes(w), 16 + 16);
+    return w;
+}
+
+static void data_is_written_in_pieces_of_any_size(void **state)
+{
+    (void)state;
+    struct {
+        float floats[3];
+        int32_t numbers[4];
+    } data = {{0.5f, -1, 2}, {1, 2, 3, -4}};
+    uint8_t *whole = NULL;
+    size_t whole_bytes = 0;
+    for (size_t piece = 1; piece <= sizeof data; piece++) {
+        char *bytes = NULL;
+        size_t n_bytes = 0;
+        FILE *file = open_memstream(&bytes, &n_bytes);
+        tsr_gguf_writer *w = writer_of_two();
+        assert_int_equal(tsr_gguf_writer_begin(w, file), TSR_OK);
+        for (size_t at = 0, n; at < sizeof data; at += n) {
+            n = sizeof data - at < piece ? sizeof data - at : piece;
+            assert_int_equal(tsr_gguf_writer_put(w, (const uint8_t *)&data + at, n), TSR_OK);
+        }
+        assert_int_equal(tsr_gguf_writer_end(w), TSR_OK);
+        assert_int_equal(tsr_gguf_writer_put(w, &data, 1), TSR_ERR_INVALID);
+        tsr_gguf_writer_destroy(w);
+        fclose(file);
+        assert_true(!whole || (n_bytes == whole_bytes && memcmp(bytes, whole, n_bytes) == 0));
+        free(whole);
+        whole = (uint8_t *)bytes;
+        whole_bytes = n_bytes;
+    }
+    struct memory_file file = memory_file_create(whole, whole_bytes);
+    tsr_gguf *gguf;
+    assert_int_equal(tsr_gguf_open(file.path, NULL, &gguf), TSR_OK);
+    assert_memory_equal(tsr_gguf_tensor_at(gguf, 0)->data, data.floats, sizeof data.floats);
+    assert_memory_equal(tsr_gguf_tensor_at(gguf, 1)->data, data.numbers, sizeof data.numbers);
+    tsr_gguf_close(gguf);
+    memory_file_destroy(&file);
+    free(whole);
+}
+
+static void an_incomplete_file_or_a_full_disk_is_an_error(void **state)
+{
+    (void)state;
+    tsr_gguf_writer *w = writer_of_two();
+    assert_int_equal(tsr_gguf_writer_tensor(w, "cut", TSR_TYPE_Q8_0, 1, (int64_t[]){33}), TSR_ERR_INVALID);
+    assert_int_equal(tsr_gguf_writer_tensor(w, "huge", TSR_TYPE_F32, 2, (int64_t[]){INT64_MAX, 2}),
+                     TSR_ERR_INVALID);
+    assert_int_equal(tsr_gguf_writer_tensor(w, "none", TSR_TYPE_F32, 2, (int64_t[]){4, 0}), TSR_ERR_INVALID);
+    FILE *file = fopen("/dev/full", "wb");
+    assert_non_null(file);
+    assert_int_equal(tsr_gguf_writer_begin(w, file), TSR_OK); /* buffered */
+    assert_int_equal(tsr_gguf_writer_put(w, (float[]){1, 2, 3}, 12), TSR_OK);
+    assert_int_equal(tsr_gguf_writer_end(w), TSR_ERR_INVALID);
+    assert_non_null(strstr(tsr_last_error(), "tensor 1 of 2"));
+    assert_int_equal(tsr_gguf_writer_put(w, (int32_t[]){1, 2, 3, 4}, 16), TSR_OK);
+    assert_int_equal(tsr_gguf_writer_end(w), TSR_ERR_IO);
+    fclose(file);
+    tsr_gguf_writer_destroy(w);
+    tsr_gguf_writer_destroy(NULL);
+}
+
+/* -- whole files -- */
+
 static void many_names_are_all_found(void **state)
 {
     (void)state;
@@ -425,6 +500,8 @@ int main(void)
         cmocka_unit_test(wrong_array_reads_are_refused),
         cmocka_unit_test(keys_are_found_and_listed),
         cmocka_unit_test(tensors_are_views_of_the_file),
+        cmocka_unit_test(data_is_written_in_pieces_of_any_size),
+        cmocka_unit_test(an_incomplete_file_or_a_full_disk_is_an_error),
         cmocka_unit_test(many_names_are_all_found),
         cmocka_unit_test(a_file_may_hold_nothing_but_keys),
         cmocka_unit_test(opening_touches_no_tensor_data),

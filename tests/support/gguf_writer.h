@@ -1,4 +1,5 @@
-/* Writes GGUF files for tests and benchmarks.
+/* Writes GGUF files for tests and benchmarks, through src/gguf/writer.h. In addition this writer makes random
+ * tensors, saves one model to several files, and ends the program on a failure.
  *
  *     gguf_writer *w = gguf_writer_create(3);
  *     gguf_writer_string(w, "general.architecture", "llama");
@@ -8,9 +9,9 @@
  *     gguf_writer_destroy(w);
  *
  * Keys and tensors appear in the file in the order of the calls. Random and zero tensors are made while they
- * are written, so a file may be larger than memory. Nothing is checked beyond what the writer itself needs: a
- * test may well want two keys of one name. A failure (memory, disk, a row that is no multiple of the type's
- * block) prints a sentence and ends the program, since no test can go on after it. */
+ * are written, so a file may be larger than memory. Nothing is checked beyond what the writer itself needs:
+ * some tests add two keys of one name. A failure (memory, disk, rows that are not whole blocks of the type)
+ * prints a message and ends the program, because the test cannot continue without the file. */
 #ifndef TSR_TESTS_GGUF_WRITER_H
 #define TSR_TESTS_GGUF_WRITER_H
 
@@ -18,7 +19,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <tsr/gguf.h>
+#include "gguf/writer.h"
 
 typedef struct gguf_writer gguf_writer;
 
@@ -26,15 +27,15 @@ typedef struct gguf_writer gguf_writer;
 gguf_writer *gguf_writer_create(uint32_t version);
 void gguf_writer_destroy(gguf_writer *writer);
 
-/* Keys. `value` and `values` point to numbers of the given type (bool: one byte each). */
-void gguf_writer_value(gguf_writer *writer, const char *key, tsr_gguf_value_type type, const void *value);
-void gguf_writer_array(gguf_writer *writer, const char *key, tsr_gguf_value_type type, const void *values,
-                       size_t n);
-void gguf_writer_string(gguf_writer *writer, const char *key, const char *value);
-void gguf_writer_strings(gguf_writer *writer, const char *key, const char *const *values, size_t n);
-void gguf_writer_u32(gguf_writer *writer, const char *key, uint32_t value);
-void gguf_writer_f32(gguf_writer *writer, const char *key, float value);
-void gguf_writer_bool(gguf_writer *writer, const char *key, bool value);
+/* The writer of the file's keys, and short names for its functions (gguf/writer.h). */
+tsr_gguf_writer *gguf_writer_keys(gguf_writer *writer);
+#define gguf_writer_value(w, ...)   tsr_gguf_writer_value(gguf_writer_keys(w), __VA_ARGS__)
+#define gguf_writer_array(w, ...)   tsr_gguf_writer_array(gguf_writer_keys(w), __VA_ARGS__)
+#define gguf_writer_string(w, ...)  tsr_gguf_writer_string(gguf_writer_keys(w), __VA_ARGS__)
+#define gguf_writer_strings(w, ...) tsr_gguf_writer_strings(gguf_writer_keys(w), __VA_ARGS__)
+#define gguf_writer_u32(w, ...)     tsr_gguf_writer_u32(gguf_writer_keys(w), __VA_ARGS__)
+#define gguf_writer_f32(w, ...)     tsr_gguf_writer_f32(gguf_writer_keys(w), __VA_ARGS__)
+#define gguf_writer_bool(w, ...)    tsr_gguf_writer_bool(gguf_writer_keys(w), __VA_ARGS__)
 
 /* Align tensor data to `alignment` bytes (32 unless called) and write key general.alignment. */
 void gguf_writer_alignment(gguf_writer *writer, uint32_t alignment);
