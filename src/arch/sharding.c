@@ -54,7 +54,7 @@ static tsr_status group_init(const tsr_hparams *hp, const tsr_model_granules *g,
     TSR_TRY(map_init(hp->n_vocab, TSR_GRANULE_ROWS, n_devices, output, &group->vocab));
     for (int d = 0; d < n_devices; d++)
         if (attention[d] || ffn[d] || output[d])
-            group->devices |= UINT64_C(1) << d;
+            group->devices |= tsr_device_set_one(d);
 out:
     return status;
 }

@@ -18,6 +18,7 @@
 #include <tsr/split.h>
 
 #include "arch/hparams.h"
+#include "core/device_set.h"
 
 /* Sizes of the granules, from the shape and the quantization blocks of the matrices divided by columns. */
 typedef struct tsr_model_granules {
@@ -42,7 +43,7 @@ typedef enum tsr_block {
 /* One group and who holds what in it; begin[] of all maps counts all devices of the runtime. A class that the
  * group has no granules of has a map of nothing. */
 typedef struct tsr_split_group {
-    uint64_t devices;       /* that hold any granule */
+    tsr_device_set devices; /* that hold any granule */
     tsr_shard_map q;        /* query elements = rows of W_q, columns of W_o */
     tsr_shard_map kv;       /* key and value elements = rows of W_k and W_v */
     tsr_shard_map kv_heads; /* the same in KV heads */

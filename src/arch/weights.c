@@ -457,7 +457,7 @@ out:
     return status;
 }
 
-tsr_status tsr_weights_refill(tsr_weights *weights, uint64_t devices, unsigned flags)
+tsr_status tsr_weights_refill(tsr_weights *weights, tsr_device_set devices, unsigned flags)
 {
     tsr_status status = TSR_OK;
     lists l = {0};

@@ -148,8 +148,8 @@ typedef struct tsr_weights_placing {
     void (*progress)(double fraction, void *user); /* NULL: nobody listens */
     void *user;
     const tsr_weights
-        *previous;     /* the same tensors under another split, which stay as they are; NULL: none */
-    uint64_t deferred; /* devices that tsr_weights_refill() is for */
+        *previous;           /* the same tensors under another split, which stay as they are; NULL: none */
+    tsr_device_set deferred; /* devices that tsr_weights_refill() is for */
 } tsr_weights_placing;
 
 /* Put every declared tensor where `split` says. */
@@ -157,6 +157,6 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
                              const tsr_weights_placing *placing);
 
 /* Load what devices lack that have nothing: copies, from the file. On failure they have nothing again. */
-tsr_status tsr_weights_refill(tsr_weights *weights, uint64_t devices, unsigned flags);
+tsr_status tsr_weights_refill(tsr_weights *weights, tsr_device_set devices, unsigned flags);
 
 #endif

@@ -5,7 +5,7 @@
 
 typedef struct phase_wait {
     const tsr_barrier *barrier;
-    uint64_t remaining; /* ranks not yet seen at `phase` */
+    tsr_device_set remaining; /* ranks not yet seen at `phase` */
     uint64_t phase;
 } phase_wait;
 
@@ -56,10 +56,10 @@ tsr_participant tsr_participant_of(tsr_barrier *barrier, tsr_device *device, int
 static bool all_there(phase_wait *wait)
 {
     while (wait->remaining) {
-        int rank = __builtin_ctzll(wait->remaining);
+        int rank = tsr_device_set_first(wait->remaining);
         if (atomic_load(&wait->barrier->ranks[rank].phase) < wait->phase)
             return false;
-        wait->remaining &= wait->remaining - 1;
+        wait->remaining &= ~tsr_device_set_one(rank);
     }
     return true;
 }
@@ -70,7 +70,7 @@ static bool all_there_or_aborted(void *what)
     return all_there(wait) || atomic_load(wait->barrier->aborted);
 }
 
-bool tsr_barrier_await(const tsr_participant *me, uint64_t ranks, uint64_t phase)
+bool tsr_barrier_await(const tsr_participant *me, tsr_device_set ranks, uint64_t phase)
 {
     phase_wait wait = {me->barrier, ranks, phase};
     uint64_t begin = me->clock ? tsr_clock_ns() : 0;
@@ -86,7 +86,7 @@ uint64_t tsr_barrier_next_phase(const tsr_participant *me)
 }
 
 /* When a rank waits for all, only the last rank's notification matters, and the last rank sees all others. */
-void tsr_barrier_arrive(const tsr_participant *me, uint64_t phase, uint64_t awaited)
+void tsr_barrier_arrive(const tsr_participant *me, uint64_t phase, tsr_device_set awaited)
 {
     tsr_barrier_rank *rank = &me->barrier->ranks[me->rank];
     if (me->n_threads > 1) {
@@ -102,20 +102,18 @@ void tsr_barrier_arrive(const tsr_participant *me, uint64_t phase, uint64_t awai
     }
 }
 
-bool tsr_barrier_wait(const tsr_participant *me, uint64_t ranks)
+bool tsr_barrier_wait(const tsr_participant *me, tsr_device_set ranks)
 {
     uint64_t phase = tsr_barrier_next_phase(me);
     tsr_barrier_arrive(me, phase, ranks);
     return tsr_barrier_await(me, ranks, phase);
 }
 
-uint64_t tsr_barrier_behind(const tsr_barrier *barrier, uint64_t ranks, uint64_t phase)
+tsr_device_set tsr_barrier_behind(const tsr_barrier *barrier, tsr_device_set ranks, uint64_t phase)
 {
-    uint64_t behind = 0;
-    for (; ranks; ranks &= ranks - 1) {
-        int rank = __builtin_ctzll(ranks);
+    tsr_device_set behind = 0;
+    TSR_FOR_DEVICES(rank, ranks)
         if (atomic_load(&barrier->ranks[rank].phase) < phase)
-            behind |= (uint64_t)1 << rank;
-    }
+            behind |= tsr_device_set_one(rank);
     return behind;
 }

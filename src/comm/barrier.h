@@ -18,6 +18,7 @@
 #include <stdint.h>
 
 #include "core/device.h"
+#include "core/device_set.h"
 #include "core/event.h"
 
 /* A phase is written by one rank and read by the others, so it has a cache line of its own; the counter
@@ -62,16 +63,16 @@ tsr_participant tsr_participant_of(tsr_barrier *barrier, tsr_device *device, int
 uint64_t tsr_barrier_next_phase(const tsr_participant *me);
 
 /* Arrive at `phase`; wakes sleepers when all `awaited` ranks have arrived (0: immediately). */
-void tsr_barrier_arrive(const tsr_participant *me, uint64_t phase, uint64_t awaited);
+void tsr_barrier_arrive(const tsr_participant *me, uint64_t phase, tsr_device_set awaited);
 
 /* Wait until `ranks` have reached `phase`; false if the communicator was aborted. */
-bool tsr_barrier_await(const tsr_participant *me, uint64_t ranks, uint64_t phase);
+bool tsr_barrier_await(const tsr_participant *me, tsr_device_set ranks, uint64_t phase);
 
 /* Arrive and wait for all of `ranks`, including the caller's own. */
-bool tsr_barrier_wait(const tsr_participant *me, uint64_t ranks);
+bool tsr_barrier_wait(const tsr_participant *me, tsr_device_set ranks);
 
 /* Those of `ranks` that are behind `phase`; any thread. */
-uint64_t tsr_barrier_behind(const tsr_barrier *barrier, uint64_t ranks, uint64_t phase);
+tsr_device_set tsr_barrier_behind(const tsr_barrier *barrier, tsr_device_set ranks, uint64_t phase);
 
 /* Elements [begin, end) of n for part `index` of `count`; boundaries on cache lines of f32. */
 static inline void tsr_divide_elements(int64_t n, int index, int count, int64_t *begin_out, int64_t *end_out)

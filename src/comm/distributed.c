@@ -25,7 +25,7 @@ typedef struct shared_collective shared_collective;
 
 /* Devices of several processes, and the transport's group of these processes. */
 typedef struct device_set {
-    uint64_t devices;
+    tsr_device_set devices;
     void *group; /* NULL: this process has none of the devices */
 } device_set;
 
@@ -34,7 +34,7 @@ struct shared_collective {
     shared_collective *next, **link;
     tsr_collective_desc desc; /* begin and partial are owned copies */
     tsr_reducer reducer;
-    uint64_t here;                    /* participants in this process */
+    tsr_device_set here;              /* participants in this process */
     int voice;                        /* the first of them; -1: none */
     const void *parts[TSR_MAX_RANKS]; /* the partials in this process */
     int n_parts;
@@ -53,7 +53,7 @@ struct distributed_comm {
     tsr_comm *local; /* between the devices of this process */
     tsr_processes *processes;
     tsr_device *const *devices;
-    uint64_t here; /* devices of this process */
+    tsr_device_set here; /* devices of this process */
     shared_collective *collectives;
     device_set *sets;
     int n_sets;
@@ -109,9 +109,9 @@ static bool sum_over_processes(const caller *me, size_t n, tsr_transport_type ty
 static void my_share(const caller *me, int64_t n, int64_t *begin_out, int64_t *end_out)
 {
     int64_t begin, end, from, to;
-    const uint64_t here = me->collective->here;
-    const int index = __builtin_popcountll(here & ((UINT64_C(1) << me->as.rank) - 1));
-    tsr_divide_elements(n, index, __builtin_popcountll(here), &begin, &end);
+    const tsr_device_set here = me->collective->here;
+    const int index = tsr_device_set_place(here, me->as.rank);
+    tsr_divide_elements(n, index, tsr_device_set_count(here), &begin, &end);
     tsr_divide_elements(end - begin, me->as.thread, me->as.n_threads, &from, &to);
     *begin_out = begin + from;
     *end_out = begin + to;
@@ -199,8 +199,7 @@ static bool run_send(const caller *me, const tsr_op *op)
     const tsr_transport *t = tsr_processes_transport(me->comm->processes);
     if (c->local_part && !run_here(me, op))
         return false;
-    for (uint64_t rest = me->as.thread == 0 ? c->desc.participants & ~c->here : 0; rest; rest &= rest - 1) {
-        const int to = __builtin_ctzll(rest);
+    TSR_FOR_DEVICES(to, me->as.thread == 0 ? c->desc.participants & ~c->here : 0) {
         tsr_transfer transfer;
         const char *problem = t->send(t->user, me->comm->devices[to]->process, tag_of(me->as.rank, to),
                                       op->send.x, (size_t)op->send.n * sizeof(float), &transfer);
@@ -214,7 +213,7 @@ static bool run_recv(const caller *me, const tsr_op *op)
 {
     const shared_collective *c = me->collective;
     const tsr_transport *t = tsr_processes_transport(me->comm->processes);
-    const int from = __builtin_ctzll(c->desc.contributors);
+    const int from = tsr_device_set_first(c->desc.contributors);
     tsr_transfer transfer;
     if (c->local_part)
         return run_here(me, op);
@@ -248,11 +247,11 @@ static bool distributed_run(tsr_comm *base, tsr_device *device, const tsr_op *op
 /* -- groups -- */
 
 /* The processes of these devices, ascending. */
-static int processes_of(const distributed_comm *comm, uint64_t devices, int ranks[TSR_MAX_RANKS])
+static int processes_of(const distributed_comm *comm, tsr_device_set devices, int ranks[TSR_MAX_RANKS])
 {
     int n = 0;
-    for (; devices; devices &= devices - 1) {
-        const int process = comm->devices[__builtin_ctzll(devices)]->process;
+    TSR_FOR_DEVICES(d, devices) {
+        const int process = comm->devices[d]->process;
         if (n == 0 || ranks[n - 1] != process) /* devices are numbered process after process */
             ranks[n++] = process;
     }
@@ -260,7 +259,7 @@ static int processes_of(const distributed_comm *comm, uint64_t devices, int rank
 }
 
 /* The group of the devices of an all-reduce or all-gather; created with their first collective. */
-static tsr_status find_group(distributed_comm *comm, uint64_t devices, void **group_out)
+static tsr_status find_group(distributed_comm *comm, tsr_device_set devices, void **group_out)
 {
     enum { N_TAGS = 32767 }; /* 0 is used by the group of all processes */
     tsr_status status = TSR_OK;
@@ -338,10 +337,10 @@ static tsr_status find_parts(distributed_comm *comm, shared_collective *c)
     const tsr_collective_desc *desc = &c->desc;
     const bool gathers = desc->kind == TSR_OP_ALL_GATHER;
     size_t n = (size_t)desc->n, bytes;
-    for (uint64_t rest = gathers ? 0 : desc->contributors & c->here; rest; rest &= rest - 1)
-        c->parts[c->n_parts++] = desc->partial[__builtin_ctzll(rest)];
+    TSR_FOR_DEVICES(d, gathers ? 0 : desc->contributors & c->here)
+        c->parts[c->n_parts++] = desc->partial[d];
     if (c->n_parts > 0)
-        c->sum = desc->partial[__builtin_ctzll(desc->contributors & c->here)];
+        c->sum = desc->partial[tsr_device_set_first(desc->contributors & c->here)];
     if (c->n_parts > 0 || c->voice < 0 || desc->kind == TSR_OP_SEND)
         return TSR_OK;
     if ((gathers && !tsr_mul_size(n, (size_t)desc->n_rows, &n)) ||
@@ -376,7 +375,7 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
     c->base.desc = &c->desc;
     c->desc = *desc;
     c->here = desc->participants & comm->here;
-    c->voice = c->here ? __builtin_ctzll(c->here) : -1;
+    c->voice = c->here ? tsr_device_set_first(c->here) : -1;
     TSR_TRY(tsr_barrier_init(&c->barrier, comm->base.n_devices, &comm->aborted, "a collective's ranks"));
     TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
     memcpy(c->partial, desc->partial, n * sizeof *c->partial);
@@ -403,7 +402,7 @@ out:
 }
 
 /* Whether all of them belong to one process, this one or another. */
-static bool is_of_one_process(const distributed_comm *comm, uint64_t devices)
+static bool is_of_one_process(const distributed_comm *comm, tsr_device_set devices)
 {
     int ranks[TSR_MAX_RANKS];
     return processes_of(comm, devices, ranks) <= 1;
@@ -440,15 +439,15 @@ static void distributed_reset(tsr_comm *base)
 }
 
 /* The missing participants of this process; if all have arrived, those of other processes. */
-static uint64_t distributed_missing(tsr_comm *comm, const tsr_collective *collective, int index)
+static tsr_device_set distributed_missing(tsr_comm *comm, const tsr_collective *collective, int index)
 {
     tsr_comm *local = ((distributed_comm *)comm)->local;
     const shared_collective *c = (const shared_collective *)collective;
     if (c->local_part)
         return local->ops->missing(local, c->local_part, index);
-    const uint64_t others = c->here & ~(UINT64_C(1) << index);
+    const tsr_device_set others = c->here & ~tsr_device_set_one(index);
     const uint64_t phase = atomic_load(&c->barrier.ranks[index].phase);
-    const uint64_t behind = tsr_barrier_behind(&c->barrier, others, phase);
+    const tsr_device_set behind = tsr_barrier_behind(&c->barrier, others, phase);
     return behind ? behind : c->desc.participants & ~c->here;
 }
 
@@ -487,7 +486,7 @@ tsr_status tsr_comm_distributed_create(tsr_processes *processes, tsr_device *con
     comm->processes = processes;
     comm->devices = devices;
     for (int d = 0; d < n_devices; d++)
-        comm->here |= (uint64_t)!devices[d]->elsewhere << d;
+        comm->here |= devices[d]->elsewhere ? 0 : tsr_device_set_one(d);
     TSR_TRY(tsr_comm_local_create(n_devices, &comm->local));
     *comm_out = &comm->base;
     comm = NULL;

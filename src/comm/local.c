@@ -159,7 +159,7 @@ static void local_finish(tsr_comm *comm, const tsr_op *op, int64_t begin, int64_
 
 static tsr_status check_desc(const tsr_comm *comm, const tsr_collective_desc *desc)
 {
-    uint64_t all = comm->n_devices == 64 ? UINT64_MAX : ((uint64_t)1 << comm->n_devices) - 1;
+    tsr_device_set all = tsr_device_set_all(comm->n_devices);
     const char *problem = NULL;
     if (desc->kind != TSR_OP_ALL_REDUCE && desc->kind != TSR_OP_ALL_GATHER && desc->kind != TSR_OP_SEND)
         problem = "is not an all-reduce, all-gather or send";
@@ -169,7 +169,7 @@ static tsr_status check_desc(const tsr_comm *comm, const tsr_collective_desc *de
         problem = "has contributors that do not participate";
     else if (desc->kind == TSR_OP_ALL_REDUCE && desc->contributors == 0)
         problem = "has no contributor";
-    else if (desc->kind == TSR_OP_SEND && __builtin_popcountll(desc->contributors) != 1)
+    else if (desc->kind == TSR_OP_SEND && tsr_device_set_count(desc->contributors) != 1)
         problem = "needs exactly one sender";
     else if (desc->n < 0 || (desc->kind == TSR_OP_ALL_GATHER && (desc->n_rows < 0 || !desc->begin)))
         problem = "has a wrong size";
@@ -177,8 +177,8 @@ static tsr_status check_desc(const tsr_comm *comm, const tsr_collective_desc *de
         problem = "has no buffers";
     for (int i = 0; !problem && i < comm->n_devices; i++) {
         bool needs_buffer = desc->kind == TSR_OP_ALL_GATHER ? desc->begin[i] < desc->begin[i + 1]
-                                                            : desc->contributors >> i & 1;
-        if (needs_buffer && !(desc->participants >> i & 1))
+                                                            : tsr_device_set_has(desc->contributors, i);
+        if (needs_buffer && !tsr_device_set_has(desc->participants, i))
             problem = "gathers a part of a device that does not participate";
         else if (needs_buffer && desc->n > 0 && !desc->partial[i])
             problem = "lacks the buffer of a device that contributes";
@@ -245,9 +245,7 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
     }
     collective->desc.begin = collective->begin;
     collective->desc.partial = collective->partial;
-    for (int i = 0; i < comm->n_devices; i++) {
-        if (!(desc->contributors >> i & 1))
-            continue;
+    TSR_FOR_DEVICES(i, desc->contributors) {
         collective->own[collective->n_parts] = desc->partial[i];
         collective->parts[collective->n_parts++] = desc->partial[i];
     }
@@ -268,10 +266,9 @@ static void local_stage(tsr_comm *comm, tsr_collective *base, int index, void *b
 {
     (void)comm;
     local_collective *collective = (local_collective *)base;
-    uint64_t bit = (uint64_t)1 << index;
     collective->partial[index] = buffer;
-    if (collective->desc.contributors & bit) {
-        int part = __builtin_popcountll(collective->desc.contributors & (bit - 1));
+    if (tsr_device_set_has(collective->desc.contributors, index)) {
+        int part = tsr_device_set_place(collective->desc.contributors, index);
         collective->own[part] = buffer;
         collective->parts[part] = buffer;
     }
@@ -295,14 +292,14 @@ static void local_reset(tsr_comm *base)
 
 /* A rank waits for those behind it. A receiver increments its phase only after the transfer, so for a
  * receiver ranks at the same phase are behind. */
-static uint64_t local_missing(tsr_comm *comm, const tsr_collective *base, int index)
+static tsr_device_set local_missing(tsr_comm *comm, const tsr_collective *base, int index)
 {
     (void)comm;
     const local_collective *collective = (const local_collective *)base;
     const tsr_collective_desc *desc = &collective->desc;
-    bool receives = desc->kind == TSR_OP_SEND && !(desc->contributors >> index & 1);
+    bool receives = desc->kind == TSR_OP_SEND && !tsr_device_set_has(desc->contributors, index);
     uint64_t phase = atomic_load(&collective->barrier.ranks[index].phase) + (receives ? 1 : 0);
-    return tsr_barrier_behind(&collective->barrier, desc->participants & ~((uint64_t)1 << index), phase);
+    return tsr_barrier_behind(&collective->barrier, desc->participants & ~tsr_device_set_one(index), phase);
 }
 
 static void local_destroy(tsr_comm *comm)

@@ -18,7 +18,7 @@ typedef struct preparation {
     tsr_device *const *devices;
     tsr_device_program *const *programs;
     int n_devices;
-    uint64_t busy; /* devices whose capture has not ended, one bit each */
+    tsr_device_set busy; /* devices whose capture has not ended */
     bool refused;
     uint64_t deadline_ns;
 } preparation;
@@ -31,7 +31,7 @@ static tsr_status begin(preparation *p)
             continue;
         status = p->devices[d]->ops->prepare(p->devices[d], p->programs[d]);
         if (status == TSR_OK)
-            p->busy |= (uint64_t)1 << d;
+            p->busy |= tsr_device_set_one(d);
     }
     return status;
 }
@@ -39,13 +39,11 @@ static tsr_status begin(preparation *p)
 /* Poll each busy device once. */
 static tsr_status look(preparation *p)
 {
-    for (int d = 0; d < p->n_devices; d++) {
-        if (!(p->busy >> d & 1))
-            continue;
+    TSR_FOR_DEVICES(d, p->busy) {
         tsr_status status = p->devices[d]->ops->synchronize(p->devices[d], LOOK_NS);
         if (status == TSR_ERR_TIMEOUT)
             continue;
-        p->busy &= ~((uint64_t)1 << d);
+        p->busy &= ~tsr_device_set_one(d);
         p->refused |= status == TSR_ERR_UNSUPPORTED;
         if (status != TSR_OK && status != TSR_ERR_UNSUPPORTED)
             return status;
@@ -61,7 +59,7 @@ static tsr_status wait_for_all(preparation *p)
         status = look(p);
         if (status == TSR_OK && p->busy && !p->refused && tsr_clock_ns() >= p->deadline_ns)
             status = tsr_fail(TSR_ERR_TIMEOUT, "device %s: the program was not captured in time",
-                              p->devices[__builtin_ctzll(p->busy)]->name);
+                              p->devices[tsr_device_set_first(p->busy)]->name);
     }
     return status;
 }
@@ -71,8 +69,8 @@ static tsr_status wait_for_all(preparation *p)
 static void give_up(const preparation *p, tsr_comm *comm)
 {
     comm->ops->abort(comm);
-    for (int d = 0; d < p->n_devices; d++)
-        if (p->busy >> d & 1 && p->devices[d]->ops->synchronize(p->devices[d], RELEASE_NS) == TSR_ERR_TIMEOUT)
+    TSR_FOR_DEVICES(d, p->busy)
+        if (p->devices[d]->ops->synchronize(p->devices[d], RELEASE_NS) == TSR_ERR_TIMEOUT)
             (void)!p->devices[d]->ops->synchronize(p->devices[d], 0);
     for (int d = 0; d < p->n_devices; d++)
         if (p->programs[d] && p->devices[d]->ops->discard)

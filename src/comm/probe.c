@@ -26,14 +26,9 @@ typedef struct probe_run {
     tsr_device_program *programs[MAX_DEVICES];
 } probe_run;
 
-static uint64_t all_of(int n_devices)
-{
-    return n_devices == 64 ? UINT64_MAX : ((uint64_t)1 << n_devices) - 1;
-}
-
 static bool takes_part(const tsr_probe *probe, int device)
 {
-    return probe->config.participants >> device & 1;
+    return tsr_device_set_has(probe->config.participants, device);
 }
 
 /* -- buffers -- */
@@ -67,7 +62,7 @@ tsr_status tsr_probe_create(const tsr_probe_config *config, tsr_probe **probe_ou
     TSR_TRY(tsr_mem_array(1, sizeof *probe, "a probe of the collectives", &probe));
     probe->config = *config;
     if (!config->participants)
-        probe->config.participants = all_of(config->n_devices);
+        probe->config.participants = tsr_device_set_all(config->n_devices);
     TSR_TRY(tsr_mem_array((size_t)config->n, sizeof *scratch, "a probe of the collectives", &scratch));
     for (int d = 0; d < config->n_devices; d++) {
         tsr_device *device = config->devices[d];
@@ -109,7 +104,7 @@ void tsr_probe_destroy(tsr_probe *probe)
 static tsr_collective_desc describe(const tsr_probe *probe, int k)
 {
     const tsr_probe_config *c = &probe->config;
-    uint64_t first = c->participants & ~(c->participants - 1);
+    tsr_device_set first = tsr_device_set_one(tsr_device_set_first(c->participants));
     bool sends = c->kind == TSR_OP_SEND;
     return (tsr_collective_desc){.kind = c->kind,
                                  .participants = c->participants,
@@ -124,7 +119,8 @@ static tsr_collective_desc describe(const tsr_probe *probe, int k)
 
 bool tsr_probe_serves(const tsr_comm *comm)
 {
-    const tsr_probe probe = {.config = {.kind = TSR_OP_ALL_REDUCE, .participants = all_of(comm->n_devices)}};
+    const tsr_probe probe = {
+        .config = {.kind = TSR_OP_ALL_REDUCE, .participants = tsr_device_set_all(comm->n_devices)}};
     const tsr_collective_desc desc = describe(&probe, 0);
     return !comm->ops->serves || comm->ops->serves(comm, &desc);
 }
@@ -136,7 +132,7 @@ static tsr_op make_op(const tsr_probe *probe, tsr_collective *collective, int k,
     tsr_op op = {.kind = c->kind, .name = "probe of the collectives"};
     if (c->kind == TSR_OP_ALL_REDUCE) {
         op.all_reduce = (tsr_op_all_reduce){collective, NULL, probe->sum[d], c->n};
-    } else if (describe(probe, k).contributors >> d & 1) {
+    } else if (tsr_device_set_has(describe(probe, k).contributors, d)) {
         op.send = (tsr_op_send){collective, probe->sum[d], c->n};
     } else {
         op.kind = TSR_OP_RECV;

@@ -9,12 +9,12 @@ enum { TSR_PROBE_MAX_OPS = 32 };
 typedef struct tsr_probe_config {
     tsr_device *const *devices; /* [n_devices], those of the communicators to test */
     int n_devices;
-    uint64_t participants; /* bit i for device i; 0: all devices */
-    tsr_op_kind kind;      /* ALL_REDUCE of exact partials; or SEND between two participants, in
+    tsr_device_set participants; /* 0: all devices */
+    tsr_op_kind kind;            /* ALL_REDUCE of exact partials; or SEND between two participants, in
                             * alternating directions */
-    int64_t n;             /* elements */
-    bool zeros;            /* otherwise numbers whose sum is known */
-    uint64_t timeout_ns;   /* of one timed run; 0: none */
+    int64_t n;                   /* elements */
+    bool zeros;                  /* otherwise numbers whose sum is known */
+    uint64_t timeout_ns;         /* of one timed run; 0: none */
 } tsr_probe_config;
 
 /* Buffers of `n` elements on every participant: two partials, used in turn, and a sum. */

@@ -254,14 +254,13 @@ bool tsr_reducer_select(const char *isa, tsr_reduce_type type, tsr_reducer *redu
 }
 
 /* One row piece at a time. */
-void tsr_gather_parts(const tsr_collective_desc *desc, uint64_t devices, int64_t at, int64_t end,
+void tsr_gather_parts(const tsr_collective_desc *desc, tsr_device_set devices, int64_t at, int64_t end,
                       float *whole)
 {
     while (at < end) {
         const int64_t row = at / desc->n, row_begin = row * desc->n;
         const int64_t from = at - row_begin, to = TSR_MIN(end - row_begin, desc->n);
-        for (uint64_t rest = devices; rest; rest &= rest - 1) {
-            const int d = __builtin_ctzll(rest);
+        TSR_FOR_DEVICES(d, devices) {
             const int64_t width = desc->begin[d + 1] - desc->begin[d];
             const int64_t begin = TSR_MAX(from, desc->begin[d]), stop = TSR_MIN(to, desc->begin[d + 1]);
             if (begin < stop)

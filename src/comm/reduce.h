@@ -27,7 +27,7 @@ typedef struct tsr_reducer {
 
 /* Copy elements [at, end) of the whole [n_rows][n] result of an ALL_GATHER that belong to the parts of
  * `devices` into whole[n_rows * n]; other elements are unchanged. */
-void tsr_gather_parts(const tsr_collective_desc *desc, uint64_t devices, int64_t at, int64_t end,
+void tsr_gather_parts(const tsr_collective_desc *desc, tsr_device_set devices, int64_t at, int64_t end,
                       float *whole);
 
 /* The functions for one instruction set ("generic", "avx2", "avx512"; NULL: the best available); false if

@@ -110,7 +110,7 @@ static bool choice_aborted(tsr_comm *base)
     return false;
 }
 
-static uint64_t choice_missing(tsr_comm *base, const tsr_collective *collective, int index)
+static tsr_device_set choice_missing(tsr_comm *base, const tsr_collective *collective, int index)
 {
     (void)base;
     return collective->comm->ops->missing(collective->comm, collective, index);

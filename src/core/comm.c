@@ -9,13 +9,11 @@ void tsr_comm_destroy(tsr_comm *comm)
         comm->ops->destroy(comm);
 }
 
-void tsr_comm_describe_missing(uint64_t missing, char *text, size_t bytes)
+void tsr_comm_describe_missing(tsr_device_set missing, char *text, size_t bytes)
 {
     size_t used = 0;
     text[0] = '\0';
-    for (int i = 0; i < 64 && missing >> i; i++) {
-        if (!(missing >> i & 1))
-            continue;
+    TSR_FOR_DEVICES(i, missing) {
         int n = snprintf(text + used, bytes - used, "%s device %d", used ? " and" : ";", i);
         if (n < 0 || (size_t)n >= bytes - used)
             return;

@@ -10,24 +10,24 @@
 #include <stdint.h>
 
 #include "core/device.h"
+#include "core/device_set.h"
 #include "core/op.h"
 
 typedef struct tsr_comm tsr_comm;
 
-/* Description of one collective. Arrays are indexed by device index in the runtime; masks have bit i for
- * device i.
+/* Description of one collective. Arrays are indexed by device index in the runtime.
  *
  * A collective does not report when the other ranks have finished reading a buffer. Its creator must keep
  * the buffer unchanged until every reader is known to have arrived at a subsequent collective
  * (src/graph/lower/slots.h). */
 typedef struct tsr_collective_desc {
-    tsr_op_kind kind;       /* ALL_REDUCE, ALL_GATHER, or SEND (the pair SEND/RECV shares one) */
-    uint64_t participants;  /* devices whose programs run it */
-    uint64_t contributors;  /* ALL_REDUCE: those with a partial; SEND: the sender's bit */
-    tsr_reduce_type reduce; /* ALL_REDUCE */
-    int64_t n;              /* elements: ALL_REDUCE and SEND in all; ALL_GATHER per row */
-    int64_t n_rows;         /* ALL_GATHER */
-    const int64_t *begin;   /* ALL_GATHER: [n_devices + 1] first element of each device's part; copied */
+    tsr_op_kind kind;            /* ALL_REDUCE, ALL_GATHER, or SEND (the pair SEND/RECV shares one) */
+    tsr_device_set participants; /* devices whose programs run it */
+    tsr_device_set contributors; /* ALL_REDUCE: those with a partial; SEND: the sender's bit */
+    tsr_reduce_type reduce;      /* ALL_REDUCE */
+    int64_t n;                   /* elements: ALL_REDUCE and SEND in all; ALL_GATHER per row */
+    int64_t n_rows;              /* ALL_GATHER */
+    const int64_t *begin;        /* ALL_GATHER: [n_devices + 1] first element of each device's part; copied */
     /* [n_devices] each device's buffer (the sender's staging buffer for SEND); copied */
     void *const *partial;
     const char *name; /* for messages; must outlive the collective */
@@ -92,8 +92,8 @@ struct tsr_comm_ops {
     void (*abort)(tsr_comm *comm);
     void (*reset)(tsr_comm *comm);
 
-    /* For messages: the devices that device `index` waits for in a collective, one bit each. Any thread. */
-    uint64_t (*missing)(tsr_comm *comm, const tsr_collective *collective, int index);
+    /* For messages: the devices that device `index` waits for in a collective. Any thread. */
+    tsr_device_set (*missing)(tsr_comm *comm, const tsr_collective *collective, int index);
 };
 
 struct tsr_comm {
@@ -119,8 +119,7 @@ struct tsr_collective {
 /* The only participant is the device itself: no waiting. */
 static inline bool tsr_collective_is_alone(const tsr_collective *collective)
 {
-    const uint64_t participants = collective->desc->participants;
-    return (participants & (participants - 1)) == 0;
+    return tsr_device_set_count(collective->desc->participants) <= 1;
 }
 
 void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */
@@ -133,8 +132,8 @@ void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */
 tsr_status tsr_comm_prepare(tsr_comm *comm, tsr_device *const *devices, tsr_device_program *const *programs,
                             int n_devices, uint64_t timeout_ns);
 
-/* The end of a message: "; device 1 and device 3 did not arrive", for the devices with a bit in `missing`;
+/* The end of a message: "; device 1 and device 3 did not arrive", for the devices in `missing`;
  * "" for none. Cut after bytes - 1 characters. */
-void tsr_comm_describe_missing(uint64_t missing, char *text, size_t bytes);
+void tsr_comm_describe_missing(tsr_device_set missing, char *text, size_t bytes);
 
 #endif

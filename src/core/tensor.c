@@ -75,7 +75,7 @@ static tsr_status check_map(const tsr_tensor *tensor, const tsr_placement *place
             placement->axis == 0 ? "columns" : "rows", n_devices);
     int64_t block = tsr_type_block_elems(tensor->type);
     for (int d = 0; d < n_devices; d++) {
-        if (tsr_shard_map_count(map, d) > 0 && !(placement->devices >> d & 1))
+        if (tsr_shard_map_count(map, d) > 0 && !tsr_device_set_has(placement->devices, d))
             return tsr_fail(TSR_ERR_INVALID,
                             "tensor %s: the shard map gives a part to device %s, which is not "
                             "in its device mask",
@@ -108,7 +108,7 @@ tsr_window tsr_placement_window(const tsr_tensor *tensor, const tsr_placement *p
 {
     tsr_window window = {0, tensor->ne[0], 0, tsr_tensor_rows(tensor)};
     if (placement->sharding == TSR_SHARDING_NONE || index < 0 || index >= TSR_MAX_DEVICES ||
-        !(placement->devices >> index & 1))
+        !tsr_device_set_has(placement->devices, index))
         return (tsr_window){0};
     if (placement->sharding != TSR_SHARDING_SPLIT)
         return window;

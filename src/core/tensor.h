@@ -9,6 +9,7 @@
 #include <tsr/types.h>
 
 #include "core/device.h"
+#include "core/device_set.h"
 #include "core/op.h"
 #include "core/runtime.h"
 
@@ -19,7 +20,7 @@ enum { TSR_MAX_NAME = 64, TSR_MAX_SRC = 6 };
 typedef struct tsr_placement {
     tsr_sharding sharding;
     int axis;
-    uint64_t devices;         /* bit per device index */
+    tsr_device_set devices;
     const tsr_shard_map *map; /* SPLIT: borrowed from the buffer type, plan or source tensor */
 } tsr_placement;
 

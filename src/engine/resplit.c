@@ -95,11 +95,10 @@ out:
     return status;
 }
 
-static void drop_weights(tsr_model *model, uint64_t devices)
+static void drop_weights(tsr_model *model, tsr_device_set devices)
 {
-    for (int d = 0; d < model->rt->n_devices; d++)
-        if (devices >> d & 1)
-            tsr_buffer_drop_device(model->weights.buffer, d);
+    TSR_FOR_DEVICES(d, devices)
+        tsr_buffer_drop_device(model->weights.buffer, d);
 }
 
 /* Programs know where weights lie, so those of the old split end with its weights. */

@@ -3,6 +3,7 @@
 #ifndef TSR_ENGINE_RESPLIT_H
 #define TSR_ENGINE_RESPLIT_H
 
+#include "core/device_set.h"
 #include "plan/plan.h"
 #include "model/session/session.h"
 
@@ -18,8 +19,8 @@ typedef struct tsr_resplit {
     tsr_model *model;
     tsr_model *next; /* the same under the new split, with a successor for every session */
     tsr_plan *plan;
-    uint64_t exchanged; /* devices without room for the weights of both splits */
-    bool exchanging;    /* their old weights are gone */
+    tsr_device_set exchanged; /* devices without room for the weights of both splits */
+    bool exchanging;          /* their old weights are gone */
 } tsr_resplit;
 
 /* Several models that change together or not at all. */

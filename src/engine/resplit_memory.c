@@ -95,8 +95,8 @@ static bool same_part(const tsr_model_split *a, const tsr_model_split *b, int d)
             const tsr_split_group *of_b = tsr_model_split_group(b, blocks[k], l);
             const tsr_shard_map *x = tsr_split_group_map(of_a, ids[k]),
                                 *y = tsr_split_group_map(of_b, ids[k]);
-            if ((of_a->devices >> d & 1) != (of_b->devices >> d & 1) || x->begin[d] != y->begin[d] ||
-                x->begin[d + 1] != y->begin[d + 1])
+            if (tsr_device_set_has(of_a->devices, d) != tsr_device_set_has(of_b->devices, d) ||
+                x->begin[d] != y->begin[d] || x->begin[d + 1] != y->begin[d + 1])
                 return false;
         }
     return true;
@@ -158,7 +158,7 @@ tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r)
         size_t room = excess(all->caps[d], all->present[d]);
         besides[d] = n.weights + n.rest;
         if (besides[d] > room && n.weights > n.grown) {
-            r->exchanged |= UINT64_C(1) << d;
+            r->exchanged |= tsr_device_set_one(d);
             besides[d] = n.grown + n.rest;
         }
         taken[d] = n.taken + (n.copies ? besides[d] - n.rest : 0);

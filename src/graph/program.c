@@ -12,9 +12,9 @@
 /* -- collectives -- */
 
 /* The participants of a collective: the devices of its instructions (SEND and RECV share one collective). */
-static uint64_t participants_of(const tsr_lowered *low, int collective)
+static tsr_device_set participants_of(const tsr_lowered *low, int collective)
 {
-    uint64_t mask = 0;
+    tsr_device_set mask = 0;
     for (int i = 0; i < low->n_instrs; i++)
         if (low->instrs[i].collective == collective)
             mask |= low->instrs[i].devices;
@@ -38,10 +38,9 @@ static tsr_status create_collective(tsr_emitter *emitter, tsr_comm *comm, int i,
                                 .name = instr->name};
     if (desc.n == 0)
         return TSR_OK;
-    for (int d = 0; d < n_devices; d++)
-        if (instr->devices >> d & 1)
-            partial[d] = instr->kind == TSR_OP_SEND ? tsr_emit_staging(emitter, i, d)
-                                                    : tsr_emit_address(emitter, instr->in[0], d);
+    TSR_FOR_DEVICES(d, instr->devices)
+        partial[d] = instr->kind == TSR_OP_SEND ? tsr_emit_staging(emitter, i, d)
+                                                : tsr_emit_address(emitter, instr->in[0], d);
     if (instr->kind == TSR_OP_SEND)
         desc.contributors = instr->devices;
     if (instr->kind == TSR_OP_ALL_GATHER) {

@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 
 #include "core/device.h"
+#include "core/device_set.h"
 #include "host/kernels.h"
 #include "host/op_runs.h"
 #include "host/team.h"
@@ -30,7 +31,7 @@ typedef struct tsr_host_outcome {
     tsr_status status; /* TSR_OK, TSR_ERR_RANGE or TSR_ERR_DEVICE */
     tsr_op_kind op_kind;
     char op_name[64];
-    uint64_t missing; /* devices that had not arrived at the collective */
+    tsr_device_set missing; /* devices that had not arrived at the collective */
 } tsr_host_outcome;
 
 /* Room for packed activations (kernels.h) of the products of an op run. 512 tokens of 28672 floats, the

@@ -2,12 +2,14 @@
 #ifndef TSR_MODEL_LOAD_H
 #define TSR_MODEL_LOAD_H
 
+#include "core/device_set.h"
 #include "model/model.h"
 
 /* The same model under another split, on the same devices. */
 typedef struct tsr_model_previous {
     const tsr_model *model;
-    uint64_t exchanged; /* devices without room for both; their weights are left to tsr_weights_refill() */
+    tsr_device_set
+        exchanged; /* devices without room for both; their weights are left to tsr_weights_refill() */
 } tsr_model_previous;
 
 /* Place the weights as `split` (copied) says. The same code loads a model, measures it, and loads it beside a

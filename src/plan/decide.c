@@ -414,9 +414,9 @@ static void share_evenly(planner *dec)
 {
     int n = 0;
     for (int d = 0; d < dec->n_devices; d++)
-        n += !(dec->map.reserved >> d & 1);
+        n += !tsr_device_set_has(dec->map.reserved, d);
     for (int d = 0; d < dec->n_devices; d++)
-        dec->shares[d] = dec->map.reserved >> d & 1 ? 0 : 1.0 / n;
+        dec->shares[d] = tsr_device_set_has(dec->map.reserved, d) ? 0 : 1.0 / n;
 }
 
 static tsr_status find_shares(planner *dec)

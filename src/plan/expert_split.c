@@ -18,7 +18,7 @@ typedef struct comparison {
     const tsr_weights *weights;
     const tsr_model_config *config; /* resolved, with rates */
     int n_devices;
-    uint64_t allowed;
+    tsr_device_set allowed;
     double shares[TSR_MAX_DEVICES];
     bool automatic; /* shares are open */
     tsr_model_cost cost;

@@ -156,31 +156,31 @@ static tsr_status check_config(const tsr_model_config *config)
     return TSR_OK;
 }
 
-static uint64_t devices_of(const tsr_offload_map *map)
+static tsr_device_set devices_of(const tsr_offload_map *map)
 {
-    uint64_t devices = 0;
+    tsr_device_set devices = 0;
     const int single[2] = {map->embedding, map->output};
     for (int i = 0; i < 2; i++)
         if (single[i] != TSR_FREE)
-            devices |= UINT64_C(1) << single[i];
+            devices |= tsr_device_set_one(single[i]);
     for (int64_t l = 0; l < map->n_layers; l++) {
         if (map->attention[l] != TSR_FREE)
-            devices |= UINT64_C(1) << map->attention[l];
+            devices |= tsr_device_set_one(map->attention[l]);
         if (map->ffn[l] != TSR_FREE)
-            devices |= UINT64_C(1) << map->ffn[l];
+            devices |= tsr_device_set_one(map->ffn[l]);
     }
     return devices;
 }
 
 /* Where that would be every device, none is. */
-static uint64_t devices_apart(const tsr_device_props *props, int n_devices, uint64_t pinned,
-                              int offload_device)
+static tsr_device_set devices_apart(const tsr_device_props *props, int n_devices, tsr_device_set pinned,
+                                    int offload_device)
 {
-    uint64_t apart = 0, all = n_devices == 64 ? UINT64_MAX : (UINT64_C(1) << n_devices) - 1;
+    tsr_device_set apart = 0, all = tsr_device_set_all(n_devices);
     bool alike = all_alike(props, n_devices);
-    for (int d = 0; d < n_devices; d++)
-        if (pinned >> d & 1 && (d == offload_device || (!alike && props[d].kind == TSR_DEVICE_HOST)))
-            apart |= UINT64_C(1) << d;
+    TSR_FOR_DEVICES(d, pinned)
+        if (d == offload_device || (!alike && props[d].kind == TSR_DEVICE_HOST))
+            apart |= tsr_device_set_one(d);
     return apart == all ? 0 : apart;
 }
 
@@ -199,10 +199,10 @@ tsr_status tsr_offload_map_create(const tsr_device_props *props, int n_devices, 
     TSR_TRY(pin_layers(config, offload_device, &map));
     TSR_TRY(pin_experts(weights, config, offload_device, &map));
     TSR_TRY(tsr_offload_rules_apply(props, n_devices, weights, config, offload_device, &map));
-    uint64_t pinned = devices_of(&map);
+    tsr_device_set pinned = devices_of(&map);
     map.any = pinned != 0;
     if (config->offload.n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
-        pinned |= UINT64_C(1) << offload_device;
+        pinned |= tsr_device_set_one(offload_device);
     map.reserved = devices_apart(props, n_devices, pinned, offload_device);
     *map_out = map;
     map = (tsr_offload_map){0};

@@ -3,6 +3,7 @@
 #ifndef TSR_PLAN_OFFLOAD_H
 #define TSR_PLAN_OFFLOAD_H
 
+#include "core/device_set.h"
 #include "model/shape.h"
 #include "runtime/device_props.h"
 
@@ -10,9 +11,9 @@ enum { TSR_FREE = -1 };
 
 typedef struct tsr_offload_map {
     int64_t n_layers;
-    int embedding, output; /* device, or TSR_FREE */
-    int *attention, *ffn;  /* [n_layers] the same */
-    uint64_t reserved;     /* devices with pinned blocks that get no share of the free ones unless the
+    int embedding, output;   /* device, or TSR_FREE */
+    int *attention, *ffn;    /* [n_layers] the same */
+    tsr_device_set reserved; /* devices with pinned blocks that get no share of the free ones unless the
                               tensor_split says so: the offload device, and host devices beside others */
     bool any;
 } tsr_offload_map;

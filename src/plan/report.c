@@ -23,14 +23,14 @@ static void fill_layers(const tsr_plan *plan, int d, tsr_plan_device *device)
     const tsr_model_split *split = &plan->split;
     int64_t all[2] = {0};
     for (int64_t l = 0; l < split->n_layers; l++) {
-        uint64_t devices = 0;
+        tsr_device_set devices = 0;
         for (int b = 0; b < 2; b++) {
             int64_t n = granules_in(split, blocks[b], l, ids[b], d);
             device->granules[ids[b]] = TSR_MAX(device->granules[ids[b]], n);
             all[b] += n;
             devices |= tsr_model_split_group(split, blocks[b], l)->devices;
         }
-        device->n_layers += devices >> d & 1;
+        device->n_layers += tsr_device_set_has(devices, d);
     }
     for (int b = 0; b < 2; b++)
         device->achieved[ids[b]] =

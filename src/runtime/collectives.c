@@ -50,11 +50,11 @@ typedef struct candidates {
 } candidates;
 
 /* Check that every device reaches all others; the message names the first pair that does not. */
-static tsr_status check_reach(const tsr_runtime *rt, const uint64_t *reach)
+static tsr_status check_reach(const tsr_runtime *rt, const tsr_device_set *reach)
 {
     for (int i = 0; i < rt->n_devices; i++)
         for (int j = 0; j < i; j++)
-            if (!(reach[i] >> j & 1))
+            if (!tsr_device_set_has(reach[i], j))
                 return tsr_fail(TSR_ERR_UNSUPPORTED,
                                 "collectives 'peer': devices %s and %s cannot access each "
                                 "other's memory; use auto, nccl or staged",
@@ -67,7 +67,7 @@ static tsr_status check_reach(const tsr_runtime *rt, const uint64_t *reach)
 static tsr_status add_peer(tsr_runtime *rt, bool required, candidates *found)
 {
     tsr_status status = TSR_OK;
-    uint64_t reach[TSR_MAX_RANKS] = {0};
+    tsr_device_set reach[TSR_MAX_RANKS] = {0};
     bool any = false;
     TSR_TRY(tsr_cuda_peers_test(rt->devices, rt->n_devices, &rt->logger, reach));
     if (required)

@@ -24,7 +24,8 @@ typedef struct bench {
 } bench;
 
 /* One size; *ns_out is the time of one operation. */
-static tsr_status time_size(bench *b, tsr_op_kind kind, uint64_t devices, uint64_t bytes, uint64_t *ns_out)
+static tsr_status time_size(bench *b, tsr_op_kind kind, tsr_device_set devices, uint64_t bytes,
+                            uint64_t *ns_out)
 {
     tsr_status status = TSR_OK;
     tsr_probe *probe = NULL;
@@ -51,12 +52,12 @@ out:
     return status;
 }
 
-static void add_value(bench *b, int from, uint64_t devices, uint64_t bytes, uint64_t ns)
+static void add_value(bench *b, int from, tsr_device_set devices, uint64_t bytes, uint64_t ns)
 {
     b->values[b->n++] = (tsr_links_value){.from = from, .devices = devices, .bytes = bytes, .ns = (double)ns};
 }
 
-static tsr_status time_all_reduces(bench *b, uint64_t devices)
+static tsr_status time_all_reduces(bench *b, tsr_device_set devices)
 {
     tsr_status status = TSR_OK;
     uint64_t bytes = smallest_bytes, ns = 0;
@@ -71,7 +72,8 @@ out:
 static tsr_status time_transfers(bench *b, int x, int y)
 {
     tsr_status status = TSR_OK;
-    uint64_t bytes = smallest_bytes, ns = 0, one = UINT64_C(1) << x, other = UINT64_C(1) << y;
+    uint64_t bytes = smallest_bytes, ns = 0;
+    tsr_device_set one = tsr_device_set_one(x), other = tsr_device_set_one(y);
     for (int i = 0; i < N_SIZES && ns * GROWTH <= slow_ns; i++, bytes *= GROWTH) {
         TSR_TRY(time_size(b, TSR_OP_SEND, one | other, bytes, &ns));
         add_value(b, x, other, bytes, ns);
@@ -86,7 +88,7 @@ static tsr_status measure_links(tsr_runtime *rt, tsr_links *links)
     tsr_status status = TSR_OK;
     bench b = {.rt = rt};
     int n = rt->n_devices, n_pairs = n * (n - 1) / 2;
-    uint64_t everyone = n >= 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+    tsr_device_set everyone = tsr_device_set_all(n);
     if (n != links->n_devices)
         return tsr_fail(TSR_ERR_INVALID, "the links are between %d devices, the runtime has %d",
                         links->n_devices, n);
@@ -97,7 +99,7 @@ static tsr_status measure_links(tsr_runtime *rt, tsr_links *links)
     for (int x = 0; x < n; x++)
         for (int y = x + 1; y < n; y++) {
             if (n > 2)
-                TSR_TRY(time_all_reduces(&b, UINT64_C(1) << x | UINT64_C(1) << y));
+                TSR_TRY(time_all_reduces(&b, tsr_device_set_one(x) | tsr_device_set_one(y)));
             TSR_TRY(time_transfers(&b, x, y));
         }
     TSR_TRY(time_all_reduces(&b, everyone));

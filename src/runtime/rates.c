@@ -227,7 +227,7 @@ static tsr_status make_collectives(bench *b, int64_t n, tsr_collective **collect
     tsr_status status = TSR_OK;
     void *partial[2][TSR_MAX_DEVICES];
     int n_devices = b->rt->n_devices;
-    uint64_t everyone = n_devices == 64 ? ~UINT64_C(0) : (UINT64_C(1) << n_devices) - 1;
+    tsr_device_set everyone = tsr_device_set_all(n_devices);
     for (int d = 0; d < n_devices; d++)
         for (int slot = 0; slot < 2; slot++) /* alternating: a slow reader may still read the previous
                                               * one's */

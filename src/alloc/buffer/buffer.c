@@ -346,7 +346,7 @@ tsr_status tsr_tensor_place(tsr_tensor *tensor, tsr_buffer *buffer, size_t offse
     TSR_TRY(check_place(tensor, buffer, offset));
     const tsr_buffer_region *region = buffer->regions;
     item.placement =
-        (tsr_placement){.sharding = TSR_SHARDING_REPLICATED, .devices = UINT64_C(1) << region->device};
+        (tsr_placement){.sharding = TSR_SHARDING_REPLICATED, .devices = tsr_device_set_one(region->device)};
     TSR_TRY(tsr_buffer_shards(buffer, 1, &item.shards));
     item.shards[region->device].data = (unsigned char *)region->pointer + offset;
     item.shards[region->device].row_stride = tsr_type_row_bytes(tensor->type, tensor->ne[0]);

@@ -15,11 +15,11 @@
 struct tsr_buffer_type {
     tsr_buffer_type *next; /* in the runtime's cache */
     tsr_runtime *rt;
-    tsr_sharding sharding; /* REPLICATED (over one device, perhaps) or SPLIT */
-    int axis;              /* SPLIT */
-    int64_t granule;       /* SPLIT; 0: one row, or one block of columns */
-    int main_device;       /* read first; one of `devices` */
-    uint64_t devices;      /* devices with a share */
+    tsr_sharding sharding;  /* REPLICATED (over one device, perhaps) or SPLIT */
+    int axis;               /* SPLIT */
+    int64_t granule;        /* SPLIT; 0: one row, or one block of columns */
+    int main_device;        /* read first; one of `devices` */
+    tsr_device_set devices; /* devices with a share */
     double shares[TSR_MAX_DEVICES];
 };
 
@@ -110,7 +110,7 @@ typedef struct tsr_buffer_load_config {
     void *user;
     const tsr_buffer *previous_buffer; /* NULL, or the buffer of the same tensors under another split */
     tsr_tensor *const *previous;       /* [n] its tensors, in the same order; NULL: not in it */
-    uint64_t deferred;                 /* devices that tsr_buffer_fill() fills afterwards */
+    tsr_device_set deferred;           /* devices that tsr_buffer_fill() fills afterwards */
 } tsr_buffer_load_config;
 
 /* Put n tensors on the devices according to their placements. sources[i] is the whole tensor i, dense, in
@@ -137,6 +137,6 @@ tsr_status tsr_buffer_load(tsr_runtime *rt, tsr_tensor *const *tensors, const ts
  * tsr_buffer_drop_device(). `tensors` are in the order of tsr_buffer_load(). On failure the devices have no
  * copies, as before the call. */
 tsr_status tsr_buffer_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
-                           uint64_t devices, unsigned flags);
+                           tsr_device_set devices, unsigned flags);
 
 #endif

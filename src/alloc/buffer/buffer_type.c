@@ -72,7 +72,7 @@ const tsr_buffer_type *tsr_device_buffer_type(tsr_runtime *rt, int device)
     tsr_buffer_type type = {.rt = rt,
                             .sharding = TSR_SHARDING_REPLICATED,
                             .main_device = device,
-                            .devices = UINT64_C(1) << device};
+                            .devices = tsr_device_set_one(device)};
     type.shares[device] = 1;
     return intern(&type);
 }
@@ -83,7 +83,7 @@ const tsr_buffer_type *tsr_replicated_buffer_type(tsr_runtime *rt)
         return NULL;
     tsr_buffer_type type = {.rt = rt, .sharding = TSR_SHARDING_REPLICATED};
     for (int d = 0; d < rt->n_devices; d++) {
-        type.devices |= UINT64_C(1) << d;
+        type.devices |= tsr_device_set_one(d);
         type.shares[d] = 1;
     }
     return intern(&type);
@@ -128,8 +128,8 @@ const tsr_buffer_type *tsr_split_buffer_type_ex(tsr_runtime *rt, const tsr_split
         return NULL;
     for (int d = 0; d < rt->n_devices; d++)
         if (type.shares[d] > 0)
-            type.devices |= UINT64_C(1) << d;
-    bool has_share = type.devices >> c.main_device & 1;
-    type.main_device = has_share ? c.main_device : __builtin_ctzll(type.devices);
+            type.devices |= tsr_device_set_one(d);
+    bool has_share = tsr_device_set_has(type.devices, c.main_device);
+    type.main_device = has_share ? c.main_device : tsr_device_set_first(type.devices);
     return intern(&type);
 }

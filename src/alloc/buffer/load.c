@@ -187,7 +187,7 @@ static size_t part_bytes(const tsr_upload_job *job)
 }
 
 /* Fill the copies on `devices`, in parallel. */
-static tsr_status fill_copies(loading *l, uint64_t devices, tsr_upload_config *config)
+static tsr_status fill_copies(loading *l, tsr_device_set devices, tsr_upload_config *config)
 {
     tsr_status status = TSR_OK;
     tsr_runtime *rt = l->buffer->rt;
@@ -195,18 +195,17 @@ static tsr_status fill_copies(loading *l, uint64_t devices, tsr_upload_config *c
     int n_jobs = 0, n_copied = 0, most = l->config->previous ? 4 : 1; /* parts of an item */
 
     for (int d = 0; d < rt->n_devices; d++)
-        n_copied += devices >> d & 1;
+        n_copied += tsr_device_set_has(devices, d);
     if (n_copied == 0 || rt->no_alloc)
         goto out;
     TSR_TRY(tsr_mem_array((size_t)n_copied, sizeof *jobs, "uploads", &jobs));
     TSR_TRY(tsr_mem_array((size_t)n_copied * (size_t)l->n * (size_t)most, sizeof *l->parts, "uploads",
                           &l->parts));
-    for (int d = 0; d < rt->n_devices; d++)
-        if (devices >> d & 1) {
-            TSR_TRY(fill_device(l, d, &jobs[n_jobs]));
-            config->done_bytes -= part_bytes(&jobs[n_jobs]);
-            n_jobs += jobs[n_jobs].n_parts > 0;
-        }
+    TSR_FOR_DEVICES(d, devices) {
+        TSR_TRY(fill_device(l, d, &jobs[n_jobs]));
+        config->done_bytes -= part_bytes(&jobs[n_jobs]);
+        n_jobs += jobs[n_jobs].n_parts > 0;
+    }
     TSR_TRY(tsr_upload_weights(jobs, n_jobs, config));
 out:
     tsr_mem_free(l->parts);
@@ -223,16 +222,16 @@ static tsr_status load_devices(loading *l)
     tsr_upload_config config = {.verify = l->config->flags & TSR_LOAD_VERIFY,
                                 .progress = l->config->progress,
                                 .user = l->config->user};
-    uint64_t copies = 0;
+    tsr_device_set copies = 0;
     bool copied;
 
     for (int d = 0; d < l->buffer->rt->n_devices; d++) {
         size_t bytes = device_bytes(l, d);
-        if (l->config->deferred >> d & 1)
+        if (tsr_device_set_has(l->config->deferred, d))
             continue;
         TSR_TRY(load_device(l, d, &copied));
         config.total_bytes += bytes;
-        copies |= copied && bytes > 0 ? UINT64_C(1) << d : 0;
+        copies |= copied && bytes > 0 ? tsr_device_set_one(d) : 0;
     }
     config.done_bytes = config.total_bytes;
     TSR_TRY(fill_copies(l, copies, &config));
@@ -294,7 +293,7 @@ out:
 }
 
 tsr_status tsr_buffer_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const void *const *sources, int n,
-                           uint64_t devices, unsigned flags)
+                           tsr_device_set devices, unsigned flags)
 {
     tsr_status status = TSR_OK;
     const tsr_buffer_load_config config = {.flags = flags};
@@ -305,15 +304,13 @@ tsr_status tsr_buffer_fill(tsr_buffer *buffer, tsr_tensor *const *tensors, const
     TSR_TRY(tsr_mem_array((size_t)n, sizeof *l.items, "a list of weights", &l.items));
     for (int i = 0; i < n; i++)
         l.items[i] = (tsr_buffer_item){tensors[i], tensors[i]->placement, sources[i], tensors[i]->shards};
-    for (int d = 0; d < buffer->rt->n_devices; d++)
-        if (devices >> d & 1)
-            TSR_TRY(tsr_buffer_lay_out(buffer, buffer->rt->devices[d], l.items, n, &bytes));
+    TSR_FOR_DEVICES(d, devices)
+        TSR_TRY(tsr_buffer_lay_out(buffer, buffer->rt->devices[d], l.items, n, &bytes));
     TSR_TRY(fill_copies(&l, devices, &upload));
 out:
     tsr_mem_free(l.items);
     if (status != TSR_OK)
-        for (int d = 0; d < buffer->rt->n_devices; d++)
-            if (devices >> d & 1)
-                tsr_buffer_drop_device(buffer, d);
+        TSR_FOR_DEVICES(d, devices)
+            tsr_buffer_drop_device(buffer, d);
     return status;
 }

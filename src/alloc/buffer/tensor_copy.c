@@ -86,14 +86,14 @@ static tsr_status copy_part(const transfer *t, int index, rectangle part)
 }
 
 /* The devices of a transfer: all that hold the tensor; only one for reading an unsplit tensor. */
-static uint64_t devices_of(const tsr_tensor *tensor, bool reading)
+static tsr_device_set devices_of(const tsr_tensor *tensor, bool reading)
 {
-    uint64_t devices = tensor->placement.devices;
+    tsr_device_set devices = tensor->placement.devices;
     if (!reading || tensor->placement.sharding == TSR_SHARDING_SPLIT)
         return devices;
     int main_device = tensor->buffer ? tensor->buffer->main_device : -1;
-    if (main_device >= 0 && devices >> main_device & 1)
-        return UINT64_C(1) << main_device;
+    if (main_device >= 0 && tsr_device_set_has(devices, main_device))
+        return tsr_device_set_one(main_device);
     return devices & (~devices + 1); /* the lowest bit */
 }
 
@@ -102,10 +102,10 @@ static tsr_status transfer_run(const transfer *t, size_t bytes)
     tsr_status status = TSR_OK;
     rectangle parts[3];
     int n_parts = cut_range(t->row_bytes, t->offset, bytes, parts);
-    uint64_t devices = devices_of(t->tensor, t->to != NULL);
+    tsr_device_set devices = devices_of(t->tensor, t->to != NULL);
 
     for (int d = 0; d < t->tensor->rt->n_devices; d++)
-        for (int i = 0; i < n_parts && devices >> d & 1; i++)
+        for (int i = 0; i < n_parts && tsr_device_set_has(devices, d); i++)
             TSR_TRY(copy_part(t, d, parts[i]));
 out:
     return status;

@@ -8,12 +8,14 @@
 #include <tsr/split.h>
 #include <tsr/types.h>
 
+#include "core/device_set.h"
+
 enum { TSR_KV_PAGE_TOKENS = 32, TSR_KV_PART_ALIGNMENT = 64, TSR_KV_MAX_GROUPS = 4 };
 
 /* The devices that keep one layer's KV heads. A device holds its heads of the map if its bit is set,
  * otherwise none. Every head must be on a device. */
 typedef struct tsr_kv_layer {
-    uint64_t devices;
+    tsr_device_set devices;
     const tsr_shard_map *kv_heads; /* extent: KV heads of the layer; read during creation only */
     int64_t window;                /* positions that a token sees, its own included; 0: all */
 } tsr_kv_layer;

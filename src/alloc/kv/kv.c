@@ -42,7 +42,7 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
                         "KV layer %d: needs a map of at least one KV head over the runtime's %d devices",
                         index, rt->n_devices);
     for (int d = 0; d < rt->n_devices; d++)
-        if (tsr_shard_map_count(map, d) > 0 && !(layer->devices >> d & 1))
+        if (tsr_shard_map_count(map, d) > 0 && !tsr_device_set_has(layer->devices, d))
             return tsr_fail(
                 TSR_ERR_INVALID,
                 "KV layer %d: its map gives heads to device %s, which does not hold the layer; give "
@@ -342,7 +342,7 @@ size_t tsr_kv_adopt_bytes(const tsr_kv *from, const tsr_kv_layer *layers, const 
         size_t page = 0;
         for (int l = 0; l < from->n_layers; l++) {
             size_t n_heads = (size_t)tsr_shard_map_count(layers[l].kv_heads, device->index);
-            if (from->group_of[l] == g && layers[l].devices >> device->index & 1)
+            if (from->group_of[l] == g && tsr_device_set_has(layers[l].devices, device->index))
                 page += tsr_align_up(n_heads * k_head, TSR_KV_PART_ALIGNMENT) +
                         tsr_align_up(n_heads * v_head, TSR_KV_PART_ALIGNMENT);
         }

@@ -47,7 +47,7 @@ static bool lay_out_layer(tsr_kv_region *region, const tsr_kv_config *config, co
                    &part->k_whole) ||
         !add_whole(&region->whole_bytes, layer->kv_heads, device, config->page_tokens, v_row, &part->v_whole))
         return false;
-    if (layer->devices >> device & 1)
+    if (tsr_device_set_has(layer->devices, device))
         part->n_heads = tsr_shard_map_count(layer->kv_heads, device);
     if (part->n_heads == 0)
         return true;

@@ -98,15 +98,16 @@ const tsr_cuda_device *tsr_cuda_counters_reset(tsr_cuda_counters *counters)
     return lost;
 }
 
-uint64_t tsr_cuda_counters_missing(const tsr_cuda_counters *counters, uint64_t participants, int index)
+tsr_device_set tsr_cuda_counters_missing(const tsr_cuda_counters *counters, tsr_device_set participants,
+                                         int index)
 {
     const int n = counters->n_devices;
-    uint64_t missing = 0;
+    tsr_device_set missing = 0;
     for (int i = 0; i < n; i++) {
         uint64_t to = __atomic_load_n(&counters->progress[index * n + i], __ATOMIC_SEQ_CST);
         uint64_t from = __atomic_load_n(&counters->progress[i * n + index], __ATOMIC_SEQ_CST);
-        if (participants >> i & 1 && from < to)
-            missing |= (uint64_t)1 << i;
+        if (tsr_device_set_has(participants, i) && from < to)
+            missing |= tsr_device_set_one(i);
     }
     return missing;
 }

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "core/device_set.h"
 #include "cuda/context/context.h"
 
 enum { TSR_CUDA_MAX_COUNTERS = 64 }; /* devices; masks have one bit each */
@@ -32,6 +33,7 @@ void tsr_cuda_counters_destroy(tsr_cuda_counters *counters);
 const tsr_cuda_device *tsr_cuda_counters_reset(tsr_cuda_counters *counters);
 
 /* The devices of `participants` that device `index` waits for: that have arrived less often than `index`. */
-uint64_t tsr_cuda_counters_missing(const tsr_cuda_counters *counters, uint64_t participants, int index);
+tsr_device_set tsr_cuda_counters_missing(const tsr_cuda_counters *counters, tsr_device_set participants,
+                                         int index);
 
 #endif

@@ -16,19 +16,19 @@
 
 #define DEFAULT_TIMEOUT_NS 30000000000u
 
-static uint64_t all_devices(const nccl_comm *comm)
+static tsr_device_set all_devices(const nccl_comm *comm)
 {
-    return UINT64_MAX >> (64 - comm->base.n_devices);
+    return tsr_device_set_all(comm->base.n_devices);
 }
 
 /* -- collectives -- */
 
-static tsr_status make_clique(nccl_comm *comm, uint64_t members, tsr_nccl_clique **clique_out)
+static tsr_status make_clique(nccl_comm *comm, tsr_device_set members, tsr_nccl_clique **clique_out)
 {
     return tsr_nccl_clique_create(&comm->nccl, comm->devices, members, comm->timeout_ns, clique_out);
 }
 
-static tsr_status find_group(nccl_comm *comm, uint64_t members, nccl_group **group_out)
+static tsr_status find_group(nccl_comm *comm, tsr_device_set members, nccl_group **group_out)
 {
     tsr_status status = TSR_OK;
     nccl_group *group = comm->groups;
@@ -93,7 +93,7 @@ static tsr_status nccl_poll(tsr_comm *base, tsr_device *device)
     const nccl_comm *comm = (const nccl_comm *)base;
     tsr_status status = TSR_OK;
     for (nccl_group *group = comm->groups; group && status == TSR_OK; group = group->next)
-        if (group->clique && group->members >> device->index & 1)
+        if (group->clique && tsr_device_set_has(group->members, device->index))
             status = tsr_nccl_clique_poll(group->clique, device->index);
     return status;
 }
@@ -146,7 +146,7 @@ static void nccl_reset(tsr_comm *base)
     atomic_store(&comm->aborted, false);
 }
 
-static uint64_t nccl_missing(tsr_comm *base, const tsr_collective *collective, int index)
+static tsr_device_set nccl_missing(tsr_comm *base, const tsr_collective *collective, int index)
 {
     return tsr_cuda_counters_missing(&((nccl_comm *)base)->counters, collective->desc->participants, index);
 }

@@ -30,7 +30,7 @@ typedef struct clique_rank {
 struct tsr_nccl_clique {
     tsr_nccl_clique *next; /* for the owner's use */
     tsr_nccl_library nccl; /* a copy: the thread may outlive the owner */
-    uint64_t members;
+    tsr_device_set members;
     clique_rank ranks[MAX_RANKS]; /* by device */
     pthread_t thread;
     _Atomic bool asked;     /* abort requested */
@@ -151,31 +151,29 @@ static tsr_status ask(tsr_nccl_clique *clique, int index, const char *call, bool
     return status;
 }
 
-static tsr_status fail_late(const tsr_nccl_clique *clique, uint64_t late, const char *call)
+static tsr_status fail_late(const tsr_nccl_clique *clique, tsr_device_set late, const char *call)
 {
     char names[256] = "";
     size_t used = 0;
     for (int i = 0; i < MAX_RANKS && used < sizeof names; i++)
-        if (late >> i & 1)
+        if (tsr_device_set_has(late, i))
             used += (size_t)snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "",
                                      clique->ranks[i].cuda->base.name);
     return tsr_fail(TSR_ERR_TIMEOUT, "%s did not finish in time on %s", call, names);
 }
 
 /* Wait until the last call of each of the devices has taken effect. */
-static tsr_status wait_until_done(tsr_nccl_clique *clique, uint64_t devices, const char *call,
+static tsr_status wait_until_done(tsr_nccl_clique *clique, tsr_device_set devices, const char *call,
                                   uint64_t deadline_ns)
 {
     for (int looks = 0;; looks++) {
-        for (int i = 0; i < MAX_RANKS; i++) {
+        TSR_FOR_DEVICES(i, devices) {
             bool in_progress;
-            if (!(devices >> i & 1))
-                continue;
             tsr_status status = ask(clique, i, call, &in_progress);
             if (status != TSR_OK)
                 return status;
             if (!in_progress)
-                devices &= ~((uint64_t)1 << i);
+                devices &= ~tsr_device_set_one(i);
         }
         if (devices == 0)
             return TSR_OK;
@@ -206,22 +204,23 @@ tsr_nccl_clique **tsr_nccl_clique_next(tsr_nccl_clique *clique)
 
 int tsr_nccl_clique_rank(const tsr_nccl_clique *clique, int index)
 {
-    return __builtin_popcountll(clique->members & (((uint64_t)1 << index) - 1));
+    return tsr_device_set_place(clique->members, index);
 }
 
 /* Call with the locks of all `devices` held. */
-static tsr_status call_in_group(tsr_nccl_clique *clique, uint64_t devices, tsr_nccl_calls calls, void *what)
+static tsr_status call_in_group(tsr_nccl_clique *clique, tsr_device_set devices, tsr_nccl_calls calls,
+                                void *what)
 {
     const tsr_nccl_library *nccl = &clique->nccl;
     tsr_status status = TSR_OK;
-    for (int i = 0; i < MAX_RANKS; i++)
-        if (devices >> i & 1 && !clique->ranks[i].comm)
+    TSR_FOR_DEVICES(i, devices)
+        if (!clique->ranks[i].comm)
             return fail_aborted(&clique->ranks[i]);
     status = TSR_NCCL(nccl, ncclGroupStart());
     if (status != TSR_OK)
         return status;
     for (int i = 0; i < MAX_RANKS && status == TSR_OK; i++)
-        if (devices >> i & 1) {
+        if (tsr_device_set_has(devices, i)) {
             status = calls(nccl, clique->ranks[i].comm, i, what);
             if (status != TSR_OK)
                 tsr_fail_in(status, "device %s", clique->ranks[i].cuda->base.name);
@@ -230,23 +229,21 @@ static tsr_status call_in_group(tsr_nccl_clique *clique, uint64_t devices, tsr_n
     return status == TSR_OK ? tsr_nccl_result(nccl, NULL, ended, "ncclGroupEnd") : status;
 }
 
-tsr_status tsr_nccl_clique_issue(tsr_nccl_clique *clique, uint64_t devices, tsr_nccl_calls calls, void *what,
-                                 uint64_t deadline_ns)
+tsr_status tsr_nccl_clique_issue(tsr_nccl_clique *clique, tsr_device_set devices, tsr_nccl_calls calls,
+                                 void *what, uint64_t deadline_ns)
 {
-    for (int i = 0; i < MAX_RANKS; i++)
-        if (devices >> i & 1)
-            pthread_mutex_lock(&clique->ranks[i].lock);
+    TSR_FOR_DEVICES(i, devices)
+        pthread_mutex_lock(&clique->ranks[i].lock);
     tsr_status status = call_in_group(clique, devices, calls, what);
-    for (int i = 0; i < MAX_RANKS; i++)
-        if (devices >> i & 1)
-            pthread_mutex_unlock(&clique->ranks[i].lock);
+    TSR_FOR_DEVICES(i, devices)
+        pthread_mutex_unlock(&clique->ranks[i].lock);
     return status == TSR_OK ? wait_until_done(clique, devices, "an NCCL operation", deadline_ns) : status;
 }
 
 /* -- creation -- */
 
-static tsr_status make_clique(const tsr_nccl_library *nccl, tsr_cuda_device *const *devices, uint64_t members,
-                              tsr_nccl_clique **clique_out)
+static tsr_status make_clique(const tsr_nccl_library *nccl, tsr_cuda_device *const *devices,
+                              tsr_device_set members, tsr_nccl_clique **clique_out)
 {
     tsr_nccl_clique *clique = NULL;
     tsr_status status = tsr_mem_array(1, sizeof *clique, "NCCL communicators", &clique);
@@ -257,7 +254,7 @@ static tsr_status make_clique(const tsr_nccl_library *nccl, tsr_cuda_device *con
     bool usable = tsr_event_init(&clique->changed);
     for (int i = 0; i < MAX_RANKS; i++) {
         pthread_mutex_init(&clique->ranks[i].lock, NULL); /* cannot fail on Linux */
-        clique->ranks[i].cuda = members >> i & 1 ? devices[i] : NULL;
+        clique->ranks[i].cuda = tsr_device_set_has(members, i) ? devices[i] : NULL;
     }
     if (usable && pthread_create(&clique->thread, NULL, abort_when_asked, clique) == 0) {
         *clique_out = clique;
@@ -277,7 +274,7 @@ static tsr_status join_one(tsr_nccl_clique *clique, int index, const ncclUniqueI
     config.blocking = 0;
     TSR_TRY(TSR_CUDA(cudaSetDevice(rank->cuda->ordinal)));
     TSR_TRY(
-        TSR_NCCL(&clique->nccl, ncclCommInitRankConfig(&rank->comm, __builtin_popcountll(clique->members),
+        TSR_NCCL(&clique->nccl, ncclCommInitRankConfig(&rank->comm, tsr_device_set_count(clique->members),
                                                        *id, tsr_nccl_clique_rank(clique, index), &config)));
 out:
     return status == TSR_OK ? TSR_OK : tsr_fail_in(status, "device %s", rank->cuda->base.name);
@@ -294,7 +291,7 @@ static tsr_status join_all(tsr_nccl_clique *clique)
     TSR_TRY(TSR_CUDA(cudaGetDevice(&previous)));
     TSR_TRY(TSR_NCCL(nccl, ncclGroupStart()));
     for (int i = 0; i < MAX_RANKS && status == TSR_OK; i++)
-        if (clique->members >> i & 1)
+        if (tsr_device_set_has(clique->members, i))
             status = join_one(clique, i, &id);
     ncclResult_t ended = nccl->ncclGroupEnd(); /* also after a failure */
     if (status == TSR_OK)
@@ -305,7 +302,7 @@ out:
 }
 
 tsr_status tsr_nccl_clique_create(const tsr_nccl_library *nccl, tsr_cuda_device *const *devices,
-                                  uint64_t members, uint64_t timeout_ns, tsr_nccl_clique **clique_out)
+                                  tsr_device_set members, uint64_t timeout_ns, tsr_nccl_clique **clique_out)
 {
     tsr_nccl_clique *clique = NULL;
     tsr_status status = make_clique(nccl, devices, members, &clique);

@@ -14,16 +14,17 @@
 
 #include <stdint.h>
 
+#include "core/device_set.h"
 #include "cuda/comm/nccl_library.h"
 #include "cuda/context/context.h"
 
 typedef struct tsr_nccl_clique tsr_nccl_clique;
 
-/* Communicators of the devices with a bit in `members`; their ranks are in the order of devices. Blocks until
+/* Communicators of the devices in `members`; their ranks are in the order of devices. Blocks until
  * all are connected or `timeout_ns` has passed: TSR_ERR_TIMEOUT names the devices that are not connected.
  * TSR_ERR_DEVICE, TSR_ERR_MEMORY. The devices must outlive the clique. */
 tsr_status tsr_nccl_clique_create(const tsr_nccl_library *nccl, tsr_cuda_device *const *devices,
-                                  uint64_t members, uint64_t timeout_ns, tsr_nccl_clique **clique_out);
+                                  tsr_device_set members, uint64_t timeout_ns, tsr_nccl_clique **clique_out);
 
 /* End the running operations on the devices, and refuse new ones. Returns immediately. Any thread, any number
  * of times. */
@@ -50,8 +51,8 @@ typedef tsr_status (*tsr_nccl_calls)(const tsr_nccl_library *nccl, ncclComm_t co
  * all together. Waits until the operations are enqueued on the streams, which may take until all ranks have
  * issued theirs. TSR_ERR_DEVICE if a call fails, or if the clique is aborted; TSR_ERR_TIMEOUT after
  * `deadline_ns` (tsr_clock_ns()). */
-tsr_status tsr_nccl_clique_issue(tsr_nccl_clique *clique, uint64_t devices, tsr_nccl_calls calls, void *what,
-                                 uint64_t deadline_ns);
+tsr_status tsr_nccl_clique_issue(tsr_nccl_clique *clique, tsr_device_set devices, tsr_nccl_calls calls,
+                                 void *what, uint64_t deadline_ns);
 
 /* Whether an operation of device `index` has failed asynchronously. Any thread. An aborted clique reports
  * success. */

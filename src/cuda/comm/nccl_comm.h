@@ -14,7 +14,7 @@ enum { TSR_NCCL_MAX_RANKS = 64 };
 /* The NCCL communicators of some devices; they are replaced after an abort. */
 typedef struct nccl_group {
     struct nccl_group *next;
-    uint64_t members;
+    tsr_device_set members;
     tsr_nccl_clique *clique; /* NULL: could not be created again */
 } nccl_group;
 
@@ -39,10 +39,5 @@ typedef struct nccl_collective {
     tsr_cuda_collective as;
     nccl_group *group; /* NULL: of one device alone */
 } nccl_collective;
-
-static inline uint64_t tsr_nccl_bit(int index)
-{
-    return (uint64_t)1 << index;
-}
 
 #endif

@@ -28,10 +28,10 @@ typedef struct enqueueing {
     size_t count; /* elements of the reduction; rows of a gather */
 } enqueueing;
 
-static tsr_status announce(const enqueueing *e, uint64_t participants)
+static tsr_status announce(const enqueueing *e, tsr_device_set participants)
 {
     int self = e->cuda->base.index;
-    return tsr_cuda_nccl_announce(participants & ~tsr_nccl_bit(self), e->comm->counters.counts[self],
+    return tsr_cuda_nccl_announce(participants & ~tsr_device_set_one(self), e->comm->counters.counts[self],
                                   e->comm->counters.progress + self * e->comm->base.n_devices, e->stream);
 }
 
@@ -39,8 +39,8 @@ static tsr_status issue(enqueueing *e, tsr_nccl_calls calls)
 {
     if (!e->collective->group->clique)
         return tsr_fail(e->comm->broken, "%s", e->comm->broken_text);
-    return tsr_nccl_clique_issue(e->collective->group->clique, tsr_nccl_bit(e->cuda->base.index), calls, e,
-                                 TSR_FOREVER);
+    return tsr_nccl_clique_issue(e->collective->group->clique, tsr_device_set_one(e->cuda->base.index), calls,
+                                 e, TSR_FOREVER);
 }
 
 static tsr_status call_all_reduce(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
@@ -66,7 +66,7 @@ static tsr_status enqueue_all_reduce(enqueueing *e, const tsr_op_all_reduce *op,
     const tsr_collective_desc *desc = &e->collective->as.desc;
     const tsr_cuda_stream s = {.stream = e->stream, .props = &e->cuda->props};
     size_t size = tsr_reduce_bytes(desc->reduce);
-    bool contributes = desc->contributors >> e->cuda->base.index & 1;
+    bool contributes = tsr_device_set_has(desc->contributors, e->cuda->base.index);
     int64_t piece = op->n;
     if (!is_whole(desc))
         piece = TSR_MIN(piece, (int64_t)(e->comm->scratch_bytes / size));
@@ -157,7 +157,7 @@ static tsr_status call_sends(const tsr_nccl_library *nccl, ncclComm_t comm, int 
     const enqueueing *e = what;
     const tsr_nccl_clique *clique = e->collective->group->clique;
     for (int i = 0; i < e->comm->base.n_devices; i++)
-        if (i != index && e->collective->as.desc.participants >> i & 1)
+        if (i != index && tsr_device_set_has(e->collective->as.desc.participants, i))
             TSR_TRY(TSR_NCCL_ON(
                 nccl, comm,
                 ncclSend(e->from, e->count, ncclFloat32, tsr_nccl_clique_rank(clique, i), comm, e->stream)));
@@ -168,7 +168,7 @@ out:
 static tsr_status call_recv(const tsr_nccl_library *nccl, ncclComm_t comm, int index, void *what)
 {
     const enqueueing *e = what;
-    int sender = __builtin_ctzll(e->collective->as.desc.contributors);
+    int sender = tsr_device_set_first(e->collective->as.desc.contributors);
     (void)index;
     return TSR_NCCL_ON(nccl, comm,
                        ncclRecv(e->to, e->count, ncclFloat32,

@@ -125,7 +125,7 @@ tsr_status tsr_nccl_probe(tsr_nccl_clique *clique, tsr_cuda_device *const *devic
     char text[512];
     TSR_TRY(tsr_mem_array(N_ELEMENTS, sizeof *t.values, "a first sum", &t.values));
     TSR_TRY(fill(&t));
-    TSR_TRY(tsr_nccl_clique_issue(clique, UINT64_MAX >> (64 - n_devices), call_sum, &t, deadline_ns));
+    TSR_TRY(tsr_nccl_clique_issue(clique, tsr_device_set_all(n_devices), call_sum, &t, deadline_ns));
     for (int d = 0; d < n_devices; d++)
         TSR_TRY(wait_idle(devices[d], clique, deadline_ns));
     TSR_TRY(compare(&t));

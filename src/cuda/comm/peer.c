@@ -14,7 +14,7 @@ typedef struct peer_comm {
     bool two_shot;
     int max_blocks;                               /* of a kernel with a barrier */
     tsr_cuda_device *devices[TSR_CUDA_MAX_PEERS]; /* NULL: no access to any other */
-    uint64_t reach[TSR_CUDA_MAX_PEERS];           /* the devices that device i has access to, one bit each */
+    tsr_device_set reach[TSR_CUDA_MAX_PEERS];     /* the devices that device i has access to */
     tsr_cuda_counters counters;                   /* of barriers: [block][n] sent, then received */
     uint32_t *aborted;                            /* pinned, after the counters' progress */
 } peer_comm;
@@ -30,7 +30,7 @@ enum { MAX_ROW_LOADS = 16384 };
 
 /* -- the ops of a stream -- */
 
-static tsr_cuda_barrier barrier_of(const peer_comm *comm, int self, uint64_t participants)
+static tsr_cuda_barrier barrier_of(const peer_comm *comm, int self, tsr_device_set participants)
 {
     int n = comm->base.n_devices;
     tsr_cuda_barrier m = {.self = self,
@@ -47,7 +47,8 @@ static tsr_cuda_barrier barrier_of(const peer_comm *comm, int self, uint64_t par
     return m;
 }
 
-static tsr_status wait_at_barrier(const peer_comm *comm, int self, uint64_t participants, cudaStream_t stream)
+static tsr_status wait_at_barrier(const peer_comm *comm, int self, tsr_device_set participants,
+                                  cudaStream_t stream)
 {
     const tsr_cuda_barrier barrier = barrier_of(comm, self, participants);
     return tsr_cuda_barrier_wait(&barrier, stream);
@@ -57,16 +58,16 @@ static tsr_cuda_reduction reduction_of(const tsr_op_all_reduce *op)
 {
     const tsr_collective_desc *desc = op->collective->desc;
     tsr_cuda_reduction reduction = {.type = desc->reduce, .residual = op->residual, .y = op->y, .n = op->n};
-    for (uint64_t rest = desc->contributors; rest; rest &= rest - 1)
-        reduction.parts[reduction.n_parts++] = desc->partial[__builtin_ctzll(rest)];
+    TSR_FOR_DEVICES(d, desc->contributors)
+        reduction.parts[reduction.n_parts++] = desc->partial[d];
     return reduction;
 }
 
 /* The index of this device's part; -1: none. */
 static int part_of(const tsr_collective_desc *desc, int device)
 {
-    uint64_t bit = (uint64_t)1 << device;
-    return desc->contributors & bit ? __builtin_popcountll(desc->contributors & (bit - 1)) : -1;
+    return tsr_device_set_has(desc->contributors, device) ? tsr_device_set_place(desc->contributors, device)
+                                                          : -1;
 }
 
 static tsr_status enqueue_all_reduce(const peer_comm *comm, int self, const tsr_op_all_reduce *op,
@@ -91,7 +92,7 @@ static tsr_status peer_enqueue_norm(tsr_comm *base, tsr_device *device, const ts
                                     void *stream, bool *done_out)
 {
     const tsr_collective_desc *desc = op->all_reduce.collective->desc;
-    int n_parts = __builtin_popcountll(desc->contributors);
+    int n_parts = tsr_device_set_count(desc->contributors);
     *done_out = !((const peer_collective *)op->all_reduce.collective)->two_shot &&
                 norm->rms_norm.n <= MAX_ROW_LOADS / n_parts;
     if (!*done_out)
@@ -134,7 +135,7 @@ static tsr_status enqueue_recv(const peer_comm *comm, int self, const tsr_op_rec
 {
     tsr_status status = TSR_OK;
     const tsr_collective_desc *desc = op->collective->desc;
-    int sender = __builtin_ctzll(desc->contributors);
+    int sender = tsr_device_set_first(desc->contributors);
     TSR_TRY(wait_at_barrier(comm, self, desc->participants, stream));
     TSR_TRY(TSR_CUDA(cudaMemcpyAsync(op->y, desc->partial[sender], (size_t)op->n * sizeof(float),
                                      cudaMemcpyDefault, stream)));
@@ -166,8 +167,8 @@ static tsr_status peer_enqueue(tsr_comm *base, tsr_device *device, const tsr_op 
 static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
 {
     const peer_comm *comm = (const peer_comm *)base;
-    for (uint64_t rest = desc->participants; rest; rest &= rest - 1)
-        if (desc->participants & ~comm->reach[__builtin_ctzll(rest)])
+    TSR_FOR_DEVICES(d, desc->participants)
+        if (desc->participants & ~comm->reach[d])
             return false;
     return true;
 }
@@ -177,9 +178,9 @@ static bool peer_serves(const tsr_comm *base, const tsr_collective_desc *desc)
 static bool goes_in_two_shots(const peer_comm *comm, const tsr_collective_desc *desc)
 {
     bool can =
-        comm->two_shot && desc->kind == TSR_OP_ALL_REDUCE && __builtin_popcountll(desc->contributors) > 1;
-    for (uint64_t rest = desc->contributors; rest && can; rest &= rest - 1)
-        can = (uintptr_t)desc->partial[__builtin_ctzll(rest)] % 16 == 0;
+        comm->two_shot && desc->kind == TSR_OP_ALL_REDUCE && tsr_device_set_count(desc->contributors) > 1;
+    TSR_FOR_DEVICES(d, desc->contributors)
+        can = can && (uintptr_t)desc->partial[d] % 16 == 0;
     return can;
 }
 
@@ -222,7 +223,7 @@ static void peer_reset(tsr_comm *base)
     __atomic_store_n(comm->aborted, 0u, __ATOMIC_SEQ_CST);
 }
 
-static uint64_t peer_missing(tsr_comm *base, const tsr_collective *collective, int index)
+static tsr_device_set peer_missing(tsr_comm *base, const tsr_collective *collective, int index)
 {
     return tsr_cuda_counters_missing(&((peer_comm *)base)->counters, collective->desc->participants, index);
 }
@@ -283,7 +284,7 @@ static size_t counter_bytes(int n_devices)
     return 2 * (size_t)n_devices * TSR_CUDA_MAX_BARRIER_BLOCKS * sizeof(uint64_t);
 }
 
-tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const uint64_t *reach,
+tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const tsr_device_set *reach,
                                 bool two_shot, tsr_comm **comm_out)
 {
     tsr_status status = TSR_OK;

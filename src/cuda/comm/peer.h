@@ -16,11 +16,11 @@
  * host devices. Peer access is enabled, and tested with patterns in both directions before it is used. A pair
  * that fails is logged as a warning, and is no error. */
 tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
-                               uint64_t *reach_out);
+                               tsr_device_set *reach_out);
 
 /* For CUDA devices, which must outlive the communicator, with devices[i]->index == i and the `reach` of
  * tsr_cuda_peers_test(). It supports collectives whose participants all have access to each other. */
-tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const uint64_t *reach,
+tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const tsr_device_set *reach,
                                 bool two_shot, tsr_comm **comm_out);
 
 #endif

@@ -184,24 +184,24 @@ static bool has_room(tsr_device *const *devices, int n_devices, int i)
 }
 
 tsr_status tsr_cuda_peers_test(tsr_device *const *devices, int n_devices, const tsr_logger *logger,
-                               uint64_t *reach_out)
+                               tsr_device_set *reach_out)
 {
     tsr_status status = TSR_OK;
-    uint64_t reach[TSR_CUDA_MAX_PEERS] = {0};
+    tsr_device_set reach[TSR_CUDA_MAX_PEERS] = {0};
     if (n_devices > TSR_CUDA_MAX_PEERS)
         return tsr_fail(TSR_ERR_INVALID, "peer access between %d devices; at most %d are possible", n_devices,
                         (int)TSR_CUDA_MAX_PEERS);
     for (int i = 0; i < n_devices; i++) {
         if (!is_cuda(devices[i]))
             continue;
-        reach[i] |= (uint64_t)1 << i;
+        reach[i] |= tsr_device_set_one(i);
         for (int j = 0; j < i; j++) {
             bool good = false;
             if (!is_cuda(devices[j]) || !has_room(devices, n_devices, i) || !has_room(devices, n_devices, j))
                 continue;
             TSR_TRY(test_pair(tsr_cuda(devices[i]), tsr_cuda(devices[j]), logger, &good));
-            reach[i] |= (uint64_t)good << j;
-            reach[j] |= (uint64_t)good << i;
+            reach[i] |= good ? tsr_device_set_one(j) : 0;
+            reach[j] |= good ? tsr_device_set_one(i) : 0;
         }
     }
     memcpy(reach_out, reach, (size_t)n_devices * sizeof *reach);

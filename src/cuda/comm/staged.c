@@ -22,7 +22,7 @@ bool tsr_cuda_is_staged(const tsr_op *op)
 static void partial_of(const tsr_collective_desc *desc, int index, const void **partial_out,
                        size_t *bytes_out)
 {
-    bool contributes = desc->contributors >> index & 1;
+    bool contributes = tsr_device_set_has(desc->contributors, index);
     size_t n = (size_t)desc->n, size = sizeof(float);
     if (desc->kind == TSR_OP_ALL_REDUCE)
         size = tsr_reduce_bytes(desc->reduce);

@@ -442,11 +442,11 @@ void tsr_cuda_program_discard(tsr_device *device, tsr_device_program *program)
 
 /* The devices that a program waits for. Where the host thread takes part in a collective, the collective is
  * known. Inside a stream the position is unknown, but the counters show the devices that have not arrived. */
-static uint64_t missing_for(const tsr_device_program *program, const tsr_op *current)
+static tsr_device_set missing_for(const tsr_device_program *program, const tsr_op *current)
 {
     const tsr_collective *collective = tsr_op_collective(current);
     int index = program->cuda->base.index;
-    uint64_t missing = 0;
+    tsr_device_set missing = 0;
     if (tsr_cuda_is_staged(current))
         missing = collective->comm->ops->missing(collective->comm, collective, index);
     for (int i = 0; i < program->n_ops && !missing; i++) {

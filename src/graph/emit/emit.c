@@ -323,7 +323,7 @@ bool tsr_emit_op(const tsr_emitter *emitter, int i, int d, tsr_op *op)
         [TSR_OP_RECV] = emit_collective,
     };
     const tsr_instr *instr = &emitter->low->instrs[i];
-    if (!(instr->devices >> d & 1))
+    if (!tsr_device_set_has(instr->devices, d))
         return false;
     emission e = {.emitter = emitter,
                   .instr = instr,

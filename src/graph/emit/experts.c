@@ -92,7 +92,8 @@ bool tsr_emit_experts_down(const tsr_emission *e, tsr_op *op)
     const tsr_node_args *args = e->instr->args;
     const tsr_expert_weights *w = &args->experts;
     const tsr_value *x = &e->emitter->low->values[e->instr->in[0]];
-    bool onto = e->instr->n_in > 2 && e->emitter->low->values[e->instr->in[2]].contributors >> e->d & 1;
+    bool onto =
+        e->instr->n_in > 2 && tsr_device_set_has(e->emitter->low->values[e->instr->in[2]].contributors, e->d);
     int64_t n_parts = (w->n_ff + w->granule - 1) / w->granule + (w->down_bias != NULL);
     tsr_op_experts_down *a = &op->experts_down;
     *a = (tsr_op_experts_down){.x_bits = e->emitter->x_bits,

@@ -52,9 +52,8 @@ static void find_last_uses(lifetimes *life)
         life->last[k] = -1;
     for (int i = 0; i < low->n_instrs; i++)
         for (int k = 0; k < low->instrs[i].n_in; k++)
-            for (int d = 0; d < life->layout->n_devices; d++)
-                if (low->instrs[i].devices >> d & 1)
-                    *last_of(life, low->instrs[i].in[k], d) = i;
+            TSR_FOR_DEVICES(d, low->instrs[i].devices)
+                *last_of(life, low->instrs[i].in[k], d) = i;
 }
 
 /* Start the life of value `v` on device `d` at instruction `i` (-1: an input). */
@@ -84,7 +83,7 @@ static tsr_status define_workspace(lifetimes *life, int i, int d, tsr_reduce_typ
     bool sends = instr->kind == TSR_OP_SEND;
     const tsr_value *value = &life->low->values[sends ? instr->in[0] : instr->out];
     int64_t cols = instr->kind == TSR_OP_COPY ? tsr_shard_map_count(value->map, d) : value->ne0;
-    bool empty = !sends && instr->kind != TSR_OP_COPY && !(value->contributors >> d & 1);
+    bool empty = !sends && instr->kind != TSR_OP_COPY && !tsr_device_set_has(value->contributors, d);
     size_t bytes, element = instr->kind == TSR_OP_COPY || sends ? sizeof(float) : tsr_reduce_bytes(reduce);
     if (!tsr_mul_size((size_t)cols, (size_t)value->ne1, &bytes) || !tsr_mul_size(bytes, element, &bytes) ||
         bytes > SIZE_MAX / 4)
@@ -107,14 +106,12 @@ static tsr_status define_all(lifetimes *life, tsr_reduce_type reduce)
     const tsr_lowered *low = life->low;
     for (int v = 0; v < low->n_values; v++)
         for (int d = 0; d < life->layout->n_devices; d++)
-            if ((low->values[v].flags & TSR_TENSOR_INPUT) && low->values[v].devices >> d & 1)
+            if ((low->values[v].flags & TSR_TENSOR_INPUT) && tsr_device_set_has(low->values[v].devices, d))
                 TSR_TRY(define(life, v, d, -1));
     for (int i = 0; i < low->n_instrs; i++) {
         const tsr_instr *instr = &low->instrs[i];
         bool partial = instr->out >= 0 && low->values[instr->out].sharding == TSR_SHARDING_PARTIAL;
-        for (int d = 0; d < life->layout->n_devices; d++) {
-            if (!(instr->devices >> d & 1))
-                continue;
+        TSR_FOR_DEVICES(d, instr->devices) {
             if (partial || instr->kind == TSR_OP_SEND)
                 TSR_TRY(define_workspace(life, i, d, reduce));
             else if (instr->out >= 0)

@@ -116,11 +116,11 @@ out:
 }
 
 /* Copy a REPLICATED value to devices that lack it. The lowest device that has the value sends. */
-static tsr_status transfer(tsr_lowering *low, int index, uint64_t missing)
+static tsr_status transfer(tsr_lowering *low, int index, tsr_device_set missing)
 {
     tsr_status status = TSR_OK;
     tsr_value *value = tsr_lowering_value(low, index);
-    uint64_t sender = value->devices & (~value->devices + 1);
+    tsr_device_set sender = tsr_device_set_one(tsr_device_set_first(value->devices));
     tsr_instr instr = {.name = value->name, .n_in = 1, .collective = low->out->n_collectives};
     instr.in[0] = index;
     instr.kind = TSR_OP_SEND;
@@ -134,14 +134,14 @@ static tsr_status transfer(tsr_lowering *low, int index, uint64_t missing)
     TSR_TRY(tsr_lowering_add_instr(low, instr));
     tsr_lowering_value(low, index)->devices |= missing;
     tsr_slots_transfer(&low->slots, low->out->n_collectives++, sender, missing);
-    low->out->n_transfers += __builtin_popcountll(missing);
+    low->out->n_transfers += tsr_device_set_count(missing);
 out:
     return status;
 }
 
 /* Make value `index` whole on every device of `devices`. Inputs need no conversion: the caller fills them
  * there. */
-tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t devices, int *whole_out)
+tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, tsr_device_set devices, int *whole_out)
 {
     tsr_status status = TSR_OK;
     int whole = index;
@@ -154,7 +154,7 @@ tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t device
             TSR_TRY(all_gather(low, index, &whole));
     }
     value = tsr_lowering_value(low, whole);
-    uint64_t missing = devices & ~value->devices;
+    tsr_device_set missing = devices & ~value->devices;
     if (value->flags & TSR_TENSOR_INPUT)
         value->devices |= devices;
     else if (missing)

@@ -19,12 +19,11 @@ out:
 /* Kinds of devices differ in the last bits of logits, so at a near tie they would choose different experts
  * for one token, and the parts of the sum would belong to different experts. So with several kinds one
  * device routes for all. */
-static uint64_t deciders(const tsr_runtime *rt, uint64_t devices)
+static tsr_device_set deciders(const tsr_runtime *rt, tsr_device_set devices)
 {
-    uint64_t first = devices & (~devices + 1);
-    for (int d = 0; d < rt->n_devices; d++)
-        if (devices >> d & 1 && rt->devices[d]->is_gpu != rt->devices[__builtin_ctzll(first)]->is_gpu)
-            return first;
+    TSR_FOR_DEVICES(d, devices)
+        if (rt->devices[d]->is_gpu != rt->devices[tsr_device_set_first(devices)]->is_gpu)
+            return tsr_device_set_one(tsr_device_set_first(devices));
     return devices;
 }
 
@@ -140,12 +139,12 @@ static tsr_value hidden_value(const tsr_node_args *args, const tsr_tensor *node)
                        .map = down->axis == 0 ? down->map : NULL};
 }
 
-static uint64_t holders(const tsr_placement *place)
+static tsr_device_set holders(const tsr_placement *place)
 {
-    uint64_t mask = 0;
+    tsr_device_set mask = 0;
     for (int d = 0; d < place->map->n_devices; d++)
         if (tsr_shard_map_count(place->map, d) > 0)
-            mask |= UINT64_C(1) << d;
+            mask |= tsr_device_set_one(d);
     return mask & place->devices;
 }
 

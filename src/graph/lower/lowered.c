@@ -8,7 +8,7 @@
 
 int64_t tsr_value_cols(const tsr_value *value, int d)
 {
-    if (!(value->devices >> d & 1))
+    if (!tsr_device_set_has(value->devices, d))
         return 0;
     return value->sharding == TSR_SHARDING_SPLIT ? tsr_shard_map_count(value->map, d) : value->ne0;
 }

@@ -3,6 +3,7 @@
 #ifndef TSR_GRAPH_LOWER_LOWERED_H
 #define TSR_GRAPH_LOWER_LOWERED_H
 
+#include "core/device_set.h"
 #include "core/runtime.h"
 #include "graph/graph.h"
 
@@ -15,11 +16,11 @@ typedef struct tsr_value {
     tsr_type type; /* F32 or I32; a PARTIAL holds the reduction's format instead */
     int64_t ne0, ne1;
     tsr_sharding sharding;
-    uint64_t devices;         /* devices that have the value; transfers add devices */
-    const tsr_shard_map *map; /* SPLIT */
-    uint64_t contributors;    /* PARTIAL: devices whose part is not empty */
-    int slot;                 /* PARTIAL: slot of the workspace (slots.h) */
-    int whole;                /* PARTIAL, SPLIT: index of the REPLICATED value made from it, -1 = none yet */
+    tsr_device_set devices;      /* devices that have the value; transfers add devices */
+    const tsr_shard_map *map;    /* SPLIT */
+    tsr_device_set contributors; /* PARTIAL: devices whose part is not empty */
+    int slot;                    /* PARTIAL: slot of the workspace (slots.h) */
+    int whole;      /* PARTIAL, SPLIT: index of the REPLICATED value made from it, -1 = none yet */
     unsigned flags; /* TSR_TENSOR_INPUT: filled by the caller; TSR_TENSOR_OUTPUT: read by the caller */
 } tsr_value;
 
@@ -30,9 +31,9 @@ typedef struct tsr_instr {
     const tsr_tensor *weight; /* the operand that is a weight, NULL if none */
     int in[TSR_INSTR_MAX_IN]; /* values */
     int n_in;
-    int out;          /* value, -1 = none */
-    uint64_t devices; /* devices that run it */
-    int collective;   /* index among the program's collectives, -1 = none */
+    int out;                /* value, -1 = none */
+    tsr_device_set devices; /* devices that run it */
+    int collective;         /* index among the program's collectives, -1 = none */
 } tsr_instr;
 
 typedef struct tsr_lowered {

@@ -3,16 +3,17 @@
 #ifndef TSR_GRAPH_LOWER_LOWERING_H
 #define TSR_GRAPH_LOWER_LOWERING_H
 
+#include "core/device_set.h"
 #include "graph/lower/lowered.h"
 #include "graph/lower/slots.h"
 
 typedef struct tsr_lowering {
     const tsr_graph *graph;
     tsr_lowered *out;
-    int *n_uses;      /* [n_nodes] live consumers */
-    bool *live;       /* [n_nodes] */
-    int pending;      /* PARTIAL value without an all-reduce so far, -1 = none */
-    uint64_t devices; /* devices with weights of the graph; device 0 if there are no weights */
+    int *n_uses;            /* [n_nodes] live consumers */
+    bool *live;             /* [n_nodes] */
+    int pending;            /* PARTIAL value without an all-reduce so far, -1 = none */
+    tsr_device_set devices; /* devices with weights of the graph; device 0 if there are no weights */
     tsr_slots slots;
 } tsr_lowering;
 
@@ -32,7 +33,7 @@ tsr_status tsr_lowering_resolve_pending(tsr_lowering *low);
 
 /* Make value `index` whole on every device of `devices`. Inputs need no conversion: the caller fills them
  * there. A conversion is done once and remembered. */
-tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, uint64_t devices, int *whole_out);
+tsr_status tsr_lowering_need_whole(tsr_lowering *low, int index, tsr_device_set devices, int *whole_out);
 
 /* Make an operand valid for an elementwise op: any sharding but PARTIAL. */
 tsr_status tsr_lowering_need_summed(tsr_lowering *low, int index, int *index_out);

@@ -41,7 +41,7 @@ out:
 }
 
 /* Append a node whose value is PARTIAL over the devices of `weight`. */
-static tsr_status emit_partial(tsr_lowering *low, const tsr_tensor *node, uint64_t contributors,
+static tsr_status emit_partial(tsr_lowering *low, const tsr_tensor *node, tsr_device_set contributors,
                                tsr_instr instr)
 {
     tsr_status status = TSR_OK;
@@ -56,12 +56,12 @@ out:
 }
 
 /* Devices of a divided weight whose shard is not empty. */
-static uint64_t holders(const tsr_tensor *weight)
+static tsr_device_set holders(const tsr_tensor *weight)
 {
-    uint64_t mask = 0;
+    tsr_device_set mask = 0;
     for (int d = 0; d < weight->placement.map->n_devices; d++)
         if (tsr_shard_map_count(weight->placement.map, d) > 0)
-            mask |= UINT64_C(1) << d;
+            mask |= tsr_device_set_one(d);
     return mask & weight->placement.devices;
 }
 
@@ -73,7 +73,7 @@ static tsr_status lower_get_rows(tsr_lowering *low, const tsr_tensor *node)
     if (!tsr_tensor_is_weight(table)) { /* rows of an activation */
         int x = tsr_lowering_value_of(low, table);
         TSR_TRY(tsr_lowering_need_whole(low, x, tsr_lowering_value(low, x)->devices, &instr.in[0]));
-        uint64_t devices = tsr_lowering_value(low, instr.in[0])->devices;
+        tsr_device_set devices = tsr_lowering_value(low, instr.in[0])->devices;
         TSR_TRY(
             tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[1]), devices, &instr.in[1]));
         instr.n_in = 2;
@@ -247,7 +247,7 @@ static tsr_status lower_kv_write(tsr_lowering *low, const tsr_tensor *node)
     if (!same_division(k, v))
         return tsr_fail(TSR_ERR_INVALID, "kv_write: %s and %s must be divided by the same heads", k->name,
                         v->name);
-    uint64_t devices = k->devices;
+    tsr_device_set devices = k->devices;
     for (int i = 2; i < 5; i++)
         TSR_TRY(
             tsr_lowering_need_whole(low, tsr_lowering_value_of(low, node->src[i]), devices, &instr.in[i]));

@@ -35,7 +35,7 @@ static tsr_status add_slot(tsr_slots *slots)
         int *last = tsr_mem_realloc(slots->last, n, sizeof *last);
         if (last)
             slots->last = last;
-        uint64_t *readers = last ? tsr_mem_realloc(slots->readers, n, sizeof *readers) : NULL;
+        tsr_device_set *readers = last ? tsr_mem_realloc(slots->readers, n, sizeof *readers) : NULL;
         if (!readers)
             return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %d workspace slots", capacity);
         slots->readers = readers;
@@ -53,19 +53,19 @@ static tsr_status add_slot(tsr_slots *slots)
 static bool is_free(const tsr_slots *slots, int slot, int d)
 {
     int last = slots->last[slot * slots->n_devices + d];
-    uint64_t readers = slots->readers[slot * slots->n_devices + d];
-    for (int r = 0; r < slots->n_devices; r++)
-        if (readers >> r & 1 && r != d && slots->known[d * slots->n_devices + r] <= last)
+    tsr_device_set readers = slots->readers[slot * slots->n_devices + d];
+    TSR_FOR_DEVICES(r, readers)
+        if (r != d && slots->known[d * slots->n_devices + r] <= last)
             return false;
     return true;
 }
 
-tsr_status tsr_slots_choose(tsr_slots *slots, uint64_t writers, int *slot_out)
+tsr_status tsr_slots_choose(tsr_slots *slots, tsr_device_set writers, int *slot_out)
 {
     for (int s = 0; s < slots->n_slots; s++) {
         bool all_free = true;
         for (int d = 0; d < slots->n_devices && all_free; d++)
-            all_free = !(writers >> d & 1) || is_free(slots, s, d);
+            all_free = !tsr_device_set_has(writers, d) || is_free(slots, s, d);
         if (all_free) {
             *slot_out = s;
             return TSR_OK;
@@ -78,33 +78,31 @@ tsr_status tsr_slots_choose(tsr_slots *slots, uint64_t writers, int *slot_out)
 }
 
 /* Merge the clocks of all devices of `from`, and their arrival at `collective`, into the clocks of `to`. */
-static void learn(tsr_slots *slots, int collective, uint64_t from, uint64_t to)
+static void learn(tsr_slots *slots, int collective, tsr_device_set from, tsr_device_set to)
 {
     int n = slots->n_devices;
     for (int r = 0; r < n; r++) {
-        slots->merged[r] = from >> r & 1 ? collective : -1;
-        for (int d = 0; d < n; d++)
-            if (from >> d & 1)
-                slots->merged[r] = TSR_MAX(slots->merged[r], slots->known[d * n + r]);
+        slots->merged[r] = tsr_device_set_has(from, r) ? collective : -1;
+        TSR_FOR_DEVICES(d, from)
+            slots->merged[r] = TSR_MAX(slots->merged[r], slots->known[d * n + r]);
     }
     for (int d = 0; d < n; d++)
         for (int r = 0; r < n; r++)
-            if (to >> d & 1)
+            if (tsr_device_set_has(to, d))
                 slots->known[d * n + r] = TSR_MAX(slots->known[d * n + r], slots->merged[r]);
 }
 
-void tsr_slots_barrier(tsr_slots *slots, int collective, uint64_t participants, uint64_t writers, int slot)
+void tsr_slots_barrier(tsr_slots *slots, int collective, tsr_device_set participants, tsr_device_set writers,
+                       int slot)
 {
     learn(slots, collective, participants, participants);
-    for (int d = 0; d < slots->n_devices; d++) {
-        if (!(writers >> d & 1))
-            continue;
+    TSR_FOR_DEVICES(d, writers) {
         slots->last[slot * slots->n_devices + d] = collective;
         slots->readers[slot * slots->n_devices + d] = participants;
     }
 }
 
-void tsr_slots_transfer(tsr_slots *slots, int collective, uint64_t sender, uint64_t receivers)
+void tsr_slots_transfer(tsr_slots *slots, int collective, tsr_device_set sender, tsr_device_set receivers)
 {
     learn(slots, collective, sender, receivers);
 }

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 
+#include "core/device_set.h"
 #include "core/status.h"
 
 typedef struct tsr_slots {
@@ -18,19 +19,20 @@ typedef struct tsr_slots {
     int *known;  /* [n_devices][n_devices] last collective at which d knows that r had arrived; -1 = none */
     int *merged; /* [n_devices] scratch */
     int *last;   /* [n_slots][n_devices] collective that last read d's slot; -1 = never used */
-    uint64_t *readers; /* [n_slots][n_devices] ranks that read it in that collective */
+    tsr_device_set *readers; /* [n_slots][n_devices] ranks that read it in that collective */
 } tsr_slots;
 
 tsr_status tsr_slots_init(tsr_slots *slots, int n_devices);
 void tsr_slots_free(tsr_slots *slots);
 
 /* Choose a slot that every device of `writers` may write now. */
-tsr_status tsr_slots_choose(tsr_slots *slots, uint64_t writers, int *slot_out);
+tsr_status tsr_slots_choose(tsr_slots *slots, tsr_device_set writers, int *slot_out);
 
 /* Collective number `collective` (ascending): `participants` arrive and read the writers' slot. */
-void tsr_slots_barrier(tsr_slots *slots, int collective, uint64_t participants, uint64_t writers, int slot);
+void tsr_slots_barrier(tsr_slots *slots, int collective, tsr_device_set participants, tsr_device_set writers,
+                       int slot);
 
 /* A transfer: the sender's clock is merged into the receivers' clocks; the sender's does not change. */
-void tsr_slots_transfer(tsr_slots *slots, int collective, uint64_t sender, uint64_t receivers);
+void tsr_slots_transfer(tsr_slots *slots, int collective, tsr_device_set sender, tsr_device_set receivers);
 
 #endif

@@ -110,10 +110,8 @@ static void run_segment(chooser *c, int index)
     memset(peak, 0, (size_t)s->n_devices * sizeof *peak);
     for (int k = c->segments[index].first; k < c->segments[index].end; k++) {
         int i = c->order->instrs[k];
-        for (int d = 0; d < s->n_devices; d++) {
+        TSR_FOR_DEVICES(d, s->low->instrs[i].devices) {
             size_t during, after;
-            if (!(s->low->instrs[i].devices >> d & 1))
-                continue;
             tsr_order_effect(s, i, d, &during, &after);
             peak[d] = TSR_MAX(peak[d], during);
         }

@@ -39,10 +39,8 @@ static uint64_t *dead_of(tsr_order_search *s, const uint64_t *key)
 static bool fits(const tsr_order_search *s, int i, bool *free_out)
 {
     *free_out = true;
-    for (int d = 0; d < s->n_devices; d++) {
+    TSR_FOR_DEVICES(d, s->low->instrs[i].devices) {
         size_t during, after;
-        if (!(s->low->instrs[i].devices >> d & 1))
-            continue;
         tsr_order_effect(s, i, d, &during, &after);
         if (during > s->limit[d])
             return false;

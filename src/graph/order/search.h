@@ -2,13 +2,14 @@
 #ifndef TSR_GRAPH_ORDER_SEARCH_H
 #define TSR_GRAPH_ORDER_SEARCH_H
 
+#include "core/device_set.h"
 #include "graph/lower/lowered.h"
 
 /* Instructions [first, end) as lowered. Every order runs all earlier instructions before them and all later
  * ones after them, so each segment is ordered by itself. */
 typedef struct tsr_segment {
     int first, end;
-    uint64_t devices; /* devices that run its instructions */
+    tsr_device_set devices; /* devices that run its instructions */
 } tsr_segment;
 
 /* A step on the search's path. */

@@ -163,10 +163,8 @@ void tsr_order_effect(const tsr_order_search *s, int i, int d, size_t *during_ou
 void tsr_order_run(tsr_order_search *s, int i)
 {
     const tsr_instr *instr = &s->low->instrs[i];
-    for (int d = 0; d < s->n_devices; d++) {
+    TSR_FOR_DEVICES(d, instr->devices) {
         size_t during;
-        if (!(instr->devices >> d & 1))
-            continue;
         tsr_order_effect(s, i, d, &during, &s->live[d]);
         for (int k = 0; k < instr->n_in; k++)
             s->n_uses[at(s, instr->in[k], d)]--;
@@ -182,10 +180,8 @@ void tsr_order_take_back(tsr_order_search *s, int i)
     s->done[i] = false;
     for (int k = s->successor_at[i]; k < s->successor_at[i + 1]; k++)
         s->n_waits[s->successors[k]]++;
-    for (int d = 0; d < s->n_devices; d++) {
+    TSR_FOR_DEVICES(d, instr->devices) {
         size_t during, after;
-        if (!(instr->devices >> d & 1))
-            continue;
         for (int k = 0; k < instr->n_in; k++)
             s->n_uses[at(s, instr->in[k], d)]++;
         tsr_order_effect(s, i, d, &during, &after);
@@ -201,7 +197,7 @@ static tsr_status find_values(const tsr_runtime *rt, tsr_order_search *s)
     for (int v = 0; v < low->n_values; v++) {
         const tsr_value *value = &low->values[v];
         for (int d = 0; d < s->n_devices; d++) {
-            if (value->sharding == TSR_SHARDING_PARTIAL || !(value->devices >> d & 1))
+            if (value->sharding == TSR_SHARDING_PARTIAL || !tsr_device_set_has(value->devices, d))
                 continue;
             TSR_TRY(tsr_value_bytes(rt, value, d, &s->bytes[at(s, v, d)]));
             s->live[d] += value->flags & TSR_TENSOR_INPUT ? s->bytes[at(s, v, d)] : 0;
@@ -209,9 +205,8 @@ static tsr_status find_values(const tsr_runtime *rt, tsr_order_search *s)
     }
     for (int i = 0; i < low->n_instrs; i++)
         for (int k = 0; k < low->instrs[i].n_in; k++)
-            for (int d = 0; d < s->n_devices; d++)
-                if (low->instrs[i].devices >> d & 1)
-                    s->n_uses[at(s, low->instrs[i].in[k], d)]++;
+            TSR_FOR_DEVICES(d, low->instrs[i].devices)
+                s->n_uses[at(s, low->instrs[i].in[k], d)]++;
 out:
     return status;
 }

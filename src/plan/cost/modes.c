@@ -43,15 +43,14 @@ static void find_granule_bytes(modes *m)
                                   : m->in_decode.classes[c].granule_bytes * (size_t)m->plan->info.n_layers;
 }
 
-static void append_names(const tsr_plan *plan, uint64_t devices, char *text, size_t size)
+static void append_names(const tsr_plan *plan, tsr_device_set devices, char *text, size_t size)
 {
     const char *separator = "";
-    for (int d = 0; d < plan->info.n_devices; d++)
-        if (devices >> d & 1) {
-            size_t n = strlen(text);
-            snprintf(text + n, size - n, "%s%s", separator, plan->devices[d].name);
-            separator = "+";
-        }
+    TSR_FOR_DEVICES(d, devices) {
+        size_t n = strlen(text);
+        snprintf(text + n, size - n, "%s%s", separator, plan->devices[d].name);
+        separator = "+";
+    }
 }
 
 static void add_alternative(modes *m, const char *text, double decode_ns, double prompt_ns)
@@ -106,7 +105,7 @@ static tsr_status add_single_stage(modes *m, const char *mode, bool alone)
     char text[sizeof m->plan->alternatives->text];
     for (int d = 0; d < (alone ? p->n_devices : 1); d++) {
         bool found;
-        p->allowed = alone ? UINT64_C(1) << d : ~UINT64_C(0);
+        p->allowed = alone ? tsr_device_set_one(d) : tsr_device_set_all(TSR_MAX_DEVICES);
         TSR_TRY(tolerate(m, tsr_split_optimize(p, &result), &found));
         if (found && (best.total_ns == 0 || result.total_ns < best.total_ns))
             best = result;
@@ -118,7 +117,7 @@ static tsr_status add_single_stage(modes *m, const char *mode, bool alone)
         add_alternative(m, text, best.total_ns, prompt.total_ns);
     }
 out:
-    p->allowed = ~UINT64_C(0);
+    p->allowed = tsr_device_set_all(TSR_MAX_DEVICES);
     return status;
 }
 

@@ -85,10 +85,10 @@ static void predict_class(const tsr_model_split *split, const tsr_model_cost *co
 static double transfers_ns(const tsr_model_split *split, const tsr_model_cost *cost)
 {
     double ns = 0;
-    uint64_t here = split->groups[split->embedding_group].devices;
+    tsr_device_set here = split->groups[split->embedding_group].devices;
     for (int64_t l = 0; l < split->n_layers; l++) {
-        uint64_t attention = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l)->devices;
-        uint64_t ffn = tsr_model_split_group(split, TSR_BLOCK_FFN, l)->devices;
+        tsr_device_set attention = tsr_model_split_group(split, TSR_BLOCK_ATTENTION, l)->devices;
+        tsr_device_set ffn = tsr_model_split_group(split, TSR_BLOCK_FFN, l)->devices;
         ns += tsr_model_cost_transfer_ns(cost, here, attention, cost->n_tokens);
         ns += tsr_model_cost_transfer_ns(cost, attention, ffn, cost->n_tokens);
         here = ffn;
@@ -132,7 +132,7 @@ out:
 }
 
 /* The fastest shares of other devices than the plan has, memory aside. */
-static tsr_status add_best_of(predictor *p, const char *text, uint64_t devices)
+static tsr_status add_best_of(predictor *p, const char *text, tsr_device_set devices)
 {
     tsr_status status = TSR_OK;
     tsr_cost_result decode, prompt;
@@ -141,7 +141,7 @@ static tsr_status add_best_of(predictor *p, const char *text, uint64_t devices)
     tsr_cost_evaluate(&p->prompt.problem, decode.counts, &prompt);
     add_alternative(p, text, decode.total_ns, prompt.total_ns);
 out:
-    p->decode.problem.allowed = ~UINT64_C(0);
+    p->decode.problem.allowed = tsr_device_set_all(TSR_MAX_DEVICES);
     return status;
 }
 
@@ -195,12 +195,12 @@ static tsr_status add_alternatives(predictor *p)
     int n_devices = plan->info.n_devices, fastest = 0, n_used = 0;
     double even[TSR_MAX_DEVICES] = {0};
     char text[64];
-    uint64_t used = 0;
+    tsr_device_set used = 0;
     for (int d = 0; d < n_devices; d++) {
         const double *ns = p->decode.classes[TSR_CLASS_FFN].granule_ns;
         even[d] = 1;
         fastest = ns[d] < ns[fastest] ? d : fastest;
-        used |= (uint64_t)plan->devices[d].used << d;
+        used |= plan->devices[d].used ? tsr_device_set_one(d) : 0;
         n_used += plan->devices[d].used;
     }
     TSR_TRY(add_shares(p, "even shares", even));
@@ -209,10 +209,10 @@ static tsr_status add_alternatives(predictor *p)
         if (!plan->devices[d].used)
             TSR_TRY(add_with(p, d));
         else if (n_used > 2) /* of two, that is the other one alone */
-            TSR_TRY(add_best_of(p, text, used & ~(UINT64_C(1) << d)));
+            TSR_TRY(add_best_of(p, text, used & ~tsr_device_set_one(d)));
     }
     snprintf(text, sizeof text, "%s alone", plan->devices[fastest].name);
-    TSR_TRY(add_best_of(p, text, UINT64_C(1) << fastest));
+    TSR_TRY(add_best_of(p, text, tsr_device_set_one(fastest)));
     TSR_TRY(add_whole_layers(p));
 out:
     return status;

@@ -38,7 +38,7 @@ void tsr_stages_problem_init(tsr_model_cost *cost, const tsr_weights *weights, i
     stages->classes[TSR_CLASS_OUTPUT].granule_bytes = part(row_bytes(weights, TSR_LAYER_OUTPUT), rows);
     for (int a = 0; a < p->n_devices; a++)
         for (int b = 0; b < p->n_devices; b++) {
-            uint64_t from = UINT64_C(1) << a, to = UINT64_C(1) << b;
+            tsr_device_set from = tsr_device_set_one(a), to = tsr_device_set_one(b);
             stages->transfer_ns[a][b] = tsr_model_cost_transfer_ns(cost, from, to, cost->n_tokens);
             stages->output_transfer_ns[a][b] = tsr_model_cost_transfer_ns(cost, from, to, cost->n_outputs);
         }
@@ -75,7 +75,7 @@ static tsr_split_mode mode_of(const tsr_pipeline *pipeline)
 {
     bool single = true, ascending = true;
     for (int i = 0; i < pipeline->n_stages; i++) {
-        uint64_t devices = pipeline->stages[i].devices;
+        tsr_device_set devices = pipeline->stages[i].devices;
         single = single && (devices & (devices - 1)) == 0;
         ascending = ascending && (i == 0 || devices > pipeline->stages[i - 1].devices);
     }

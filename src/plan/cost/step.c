@@ -91,13 +91,13 @@ static double attention_ns(const tsr_hparams *hp, const tsr_model_config *config
 }
 
 /* Meetings among fewer devices take less: latency and bytes grow with the others that there are. */
-static double sync_by_rates(const tsr_model_cost *cost, uint64_t devices)
+static double sync_by_rates(const tsr_model_cost *cost, tsr_device_set devices)
 {
-    int n = __builtin_popcountll(devices), all = cost->problem.n_devices;
+    int n = tsr_device_set_count(devices), all = cost->problem.n_devices;
     double ns = 0;
     for (int d = 0; d < all; d++) {
         const tsr_device_rates *r = &cost->rates[d];
-        if (devices >> d & 1 && r->sync_bytes_per_s > 0)
+        if (tsr_device_set_has(devices, d) && r->sync_bytes_per_s > 0)
             ns = TSR_MAX(ns, r->sync_ns + (double)cost->sync_bytes / r->sync_bytes_per_s * 1e9);
     }
     return ns * (n - 1) / (all - 1);
@@ -105,7 +105,7 @@ static double sync_by_rates(const tsr_model_cost *cost, uint64_t devices)
 
 /* The best that is known of this set: its own measured time, else what was measured of all devices together,
  * else what the link model predicts. */
-static double barrier_ns(const tsr_model_cost *cost, uint64_t devices)
+static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices)
 {
     tsr_all_reduce_cost cost_by_links = {.algorithm = TSR_ALL_REDUCE_NONE};
     if (cost->links)
@@ -116,12 +116,12 @@ static double barrier_ns(const tsr_model_cost *cost, uint64_t devices)
 
 /* The same after every class: one row of partial sums per token. The search asks for the same sets over and
  * over. */
-static double sync_ns(void *user, uint64_t devices, int class_index)
+static double sync_ns(void *user, tsr_device_set devices, int class_index)
 {
     tsr_model_cost *cost = user;
     (void)class_index;
     bool remembered = devices < sizeof cost->set_sync_ns / sizeof *cost->set_sync_ns;
-    if (__builtin_popcountll(devices) < 2)
+    if (tsr_device_set_count(devices) < 2)
         return 0;
     if (remembered && cost->set_sync_ns[devices] > 0)
         return cost->set_sync_ns[devices];
@@ -148,15 +148,15 @@ static bool by_links(const tsr_model_cost *cost, int from, int to)
            (link.measured || !cost->rates[0].measured);
 }
 
-double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens)
+double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, tsr_device_set from, tsr_device_set to,
+                                  int64_t n_tokens)
 {
-    uint64_t missing = to & ~from, bytes = cost->row_bytes * (uint64_t)n_tokens;
-    int sender = __builtin_ctzll(from), all = cost->problem.n_devices;
+    tsr_device_set missing = to & ~from;
+    uint64_t bytes = cost->row_bytes * (uint64_t)n_tokens;
+    int sender = tsr_device_set_first(from), all = cost->problem.n_devices;
     double ns = 0;
-    for (int d = 0; d < all; d++) {
+    TSR_FOR_DEVICES(d, missing) {
         const tsr_device_rates *r = &cost->rates[d];
-        if (!(missing >> d & 1))
-            continue;
         if (by_links(cost, sender, d))
             ns = TSR_MAX(ns, tsr_links_copy_ns(cost->links, sender, d, bytes));
         else if (r->sync_bytes_per_s > 0) /* as a meeting of two */
@@ -239,7 +239,7 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
                                        .n_classes = TSR_CLASS_COUNT,
                                        .classes = cost->classes,
                                        .rooms = cost->rooms,
-                                       .allowed = ~UINT64_C(0),
+                                       .allowed = tsr_device_set_all(TSR_MAX_DEVICES),
                                        .sync_ns = sync_ns,
                                        .walk_ns = cost->n_touched ? walk_ns : NULL,
                                        .user = cost};

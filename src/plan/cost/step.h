@@ -3,6 +3,7 @@
 #ifndef TSR_PLAN_COST_STEP_H
 #define TSR_PLAN_COST_STEP_H
 
+#include "core/device_set.h"
 #include "model/shape.h"
 #include "split/search/optimize.h"
 
@@ -31,6 +32,7 @@ tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *
 
 /* Nanoseconds of handing n_tokens rows of activations over, from the devices `from` to those of `to` that do
  * not have them. */
-double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, uint64_t from, uint64_t to, int64_t n_tokens);
+double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, tsr_device_set from, tsr_device_set to,
+                                  int64_t n_tokens);
 
 #endif

@@ -4,7 +4,7 @@
 #include "plan/print/text.h"
 
 /* Devices of a layer; with offload its attention and its FFN may be in two places. */
-static uint64_t devices_of(const tsr_model_split *split, int64_t layer)
+static tsr_device_set devices_of(const tsr_model_split *split, int64_t layer)
 {
     return tsr_model_split_group(split, TSR_BLOCK_ATTENTION, layer)->devices |
            tsr_model_split_group(split, TSR_BLOCK_FFN, layer)->devices;
@@ -13,12 +13,12 @@ static uint64_t devices_of(const tsr_model_split *split, int64_t layer)
 bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *stage_out)
 {
     const tsr_model_split *split = &plan->split;
-    uint64_t output = split->groups[split->output_group].devices;
+    tsr_device_set output = split->groups[split->output_group].devices;
     int64_t first = 0, end = 0;
     if (index < 0)
         return false;
     for (int i = 0; first < split->n_layers; i++, first = end) {
-        uint64_t devices = devices_of(split, first);
+        tsr_device_set devices = devices_of(split, first);
         for (end = first; end < split->n_layers && devices_of(split, end) == devices; end++)
             continue;
         if (i == index)
@@ -45,11 +45,10 @@ void tsr_plan_put_stages(const tsr_plan_printer *p)
             tsr_plan_put(p, "Stage %d: layer %lld on ", i + 1, (long long)s.first_layer);
         else
             tsr_plan_put(p, "Stage %d: the output on ", i + 1);
-        for (int d = 0; d < p->plan->info.n_devices; d++)
-            if (s.devices >> d & 1) {
-                tsr_plan_put(p, "%s%s", any ? ", " : "", p->plan->devices[d].name);
-                any = true;
-            }
+        TSR_FOR_DEVICES(d, s.devices) {
+            tsr_plan_put(p, "%s%s", any ? ", " : "", p->plan->devices[d].name);
+            any = true;
+        }
         tsr_plan_put(p, "\n");
     }
 }

@@ -22,7 +22,7 @@ void tsr_cost_evaluate(const tsr_cost_problem *p, const int64_t counts[][TSR_MAX
         for (int d = 0; d < p->n_devices; d++) {
             double ns = tsr_cost_of(&p->classes[c], d, counts[c][d]);
             if (counts[c][d])
-                r->devices |= UINT64_C(1) << d;
+                r->devices |= tsr_device_set_one(d);
             if (counts[c][d] && (r->slowest[c] < 0 || ns > r->work_ns[c])) {
                 r->slowest[c] = d;
                 r->work_ns[c] = ns;
@@ -51,7 +51,7 @@ tsr_status tsr_cost_check(const tsr_cost_problem *p)
         bool good = k->n_granules >= 0 && k->n_granules <= TSR_SPLIT_MAX_GRANULES && k->repeats > 0 &&
                     isfinite(k->repeats);
         for (int d = 0; d < p->n_devices; d++)
-            if (p->allowed >> d & 1)
+            if (tsr_device_set_has(p->allowed, d))
                 good = good && k->granule_ns[d] > 0 && k->fixed_ns[d] >= 0 && isfinite(k->granule_ns[d]) &&
                        isfinite(k->fixed_ns[d]);
         if (!good)

@@ -7,6 +7,8 @@
 
 #include <tsr/split.h>
 
+#include "core/device_set.h"
+
 /* Times are in nanoseconds, finite and >= 0; granule_ns > 0. */
 typedef struct tsr_cost_class {
     const char *name;     /* for messages */
@@ -21,10 +23,10 @@ typedef struct tsr_cost_problem {
     int n_devices, n_classes; /* n_classes is 1..TSR_SPLIT_MAX_CLASSES */
     const tsr_cost_class *classes;
     const tsr_split_room *rooms; /* [n_devices] */
-    uint64_t allowed;            /* devices that may be used, one bit each */
+    tsr_device_set allowed;      /* devices that may be used */
 
     /* What follows one walk of a class when `devices` share it: the all-reduce. NULL: nothing. */
-    double (*sync_ns)(void *user, uint64_t devices, int class_index);
+    double (*sync_ns)(void *user, tsr_device_set devices, int class_index);
 
     /* What a walk takes with counts[n_devices] of a class where it is more than on the slowest device,
      * because chance decides how much of its part each has to do; less it is never. NULL, or a negative
@@ -37,7 +39,7 @@ typedef struct tsr_cost_problem {
 } tsr_cost_problem;
 
 typedef struct tsr_cost_result {
-    uint64_t devices; /* S: those that hold something */
+    tsr_device_set devices; /* S: those that hold something */
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
     double work_ns[TSR_SPLIT_MAX_CLASSES]; /* one walk on the slowest device */
     double sync_ns[TSR_SPLIT_MAX_CLASSES]; /* one walk */
@@ -55,7 +57,7 @@ void tsr_cost_evaluate(const tsr_cost_problem *problem, const int64_t counts[][T
                        tsr_cost_result *result_out);
 
 /* What follows one walk of a class when `devices` share it. */
-static inline double tsr_cost_sync(const tsr_cost_problem *problem, uint64_t devices, int class_index)
+static inline double tsr_cost_sync(const tsr_cost_problem *problem, tsr_device_set devices, int class_index)
 {
     return problem->sync_ns && problem->classes[class_index].n_granules
                ? problem->sync_ns(problem->user, devices, class_index)

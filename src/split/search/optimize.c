@@ -21,7 +21,7 @@ static const int64_t MOST_WORK = INT64_C(1) << 23;
 
 typedef struct candidate {
     double bound_ns;
-    uint64_t devices;
+    tsr_device_set devices;
 } candidate;
 
 typedef struct optimizer {
@@ -54,7 +54,7 @@ static void find_kinds(optimizer *o)
 {
     for (int d = 0; d < o->p->n_devices; d++) {
         o->kind[d] = -1;
-        if (!(o->p->allowed >> d & 1) || room_of(o->p, d) == 0)
+        if (!tsr_device_set_has(o->p->allowed, d) || room_of(o->p, d) == 0)
             continue;
         o->kind[d] = d;
         for (int e = d - 1; e >= 0; e--)
@@ -64,13 +64,13 @@ static void find_kinds(optimizer *o)
 }
 
 /* Rooms, caps and levels of a set, and what a step takes at least. INFINITY: some class does not fit. */
-static double set_up(const tsr_cost_problem *p, uint64_t devices, tsr_cost_set *set)
+static double set_up(const tsr_cost_problem *p, tsr_device_set devices, tsr_cost_set *set)
 {
     double ns = 0;
     memset(set, 0, sizeof *set);
     set->problem = p;
     for (int d = 0; d < p->n_devices; d++)
-        set->room[d] = devices >> d & 1 ? room_of(p, d) : 0;
+        set->room[d] = tsr_device_set_has(devices, d) ? room_of(p, d) : 0;
     for (int c = 0; c < p->n_classes; c++) {
         const tsr_cost_class *k = &p->classes[c];
         for (int d = 0; k->n_granules && d < p->n_devices; d++)
@@ -83,12 +83,12 @@ static double set_up(const tsr_cost_problem *p, uint64_t devices, tsr_cost_set *
 }
 
 /* How many devices of each kind, and whether all meetings take the same: then two sets are equally good. */
-static bool same_set(const optimizer *o, uint64_t a, uint64_t b)
+static bool same_set(const optimizer *o, tsr_device_set a, tsr_device_set b)
 {
     int n[TSR_MAX_DEVICES] = {0};
     for (int d = 0; d < o->p->n_devices; d++)
         if (o->kind[d] >= 0)
-            n[o->kind[d]] += (int)(a >> d & 1) - (int)(b >> d & 1);
+            n[o->kind[d]] += (int)tsr_device_set_has(a, d) - (int)tsr_device_set_has(b, d);
     for (int d = 0; d < o->p->n_devices; d++)
         if (n[d] != 0)
             return false;
@@ -98,7 +98,7 @@ static bool same_set(const optimizer *o, uint64_t a, uint64_t b)
     return true;
 }
 
-static void add_set(optimizer *o, uint64_t devices)
+static void add_set(optimizer *o, tsr_device_set devices)
 {
     tsr_cost_set set;
     candidate new = {.bound_ns = set_up(o->p, devices, &set), .devices = devices};
@@ -110,12 +110,12 @@ static void add_set(optimizer *o, uint64_t devices)
     o->list[o->n_candidates++] = new;
 }
 
-static uint64_t usable(const optimizer *o)
+static tsr_device_set usable(const optimizer *o)
 {
-    uint64_t devices = 0;
+    tsr_device_set devices = 0;
     for (int d = 0; d < o->p->n_devices; d++)
         if (o->kind[d] >= 0)
-            devices |= UINT64_C(1) << d;
+            devices |= tsr_device_set_one(d);
     return devices;
 }
 
@@ -123,13 +123,13 @@ static uint64_t usable(const optimizer *o)
 static void add_shrinking_sets(optimizer *o)
 {
     tsr_cost_set set;
-    uint64_t devices = usable(o);
+    tsr_device_set devices = usable(o);
     while (devices) {
         double least = INFINITY;
-        uint64_t next = 0;
+        tsr_device_set next = 0;
         add_set(o, devices);
         for (int d = 0; d < o->p->n_devices; d++) {
-            uint64_t without = devices & ~(UINT64_C(1) << d);
+            tsr_device_set without = devices & ~tsr_device_set_one(d);
             if (without == devices || without == 0)
                 continue;
             double ns = set_up(o->p, without, &set);
@@ -145,7 +145,7 @@ static void add_shrinking_sets(optimizer *o)
 static int compare_candidates(const void *a, const void *b)
 {
     const candidate *x = a, *y = b;
-    int n = __builtin_popcountll(x->devices) - __builtin_popcountll(y->devices);
+    int n = tsr_device_set_count(x->devices) - tsr_device_set_count(y->devices);
     if (x->bound_ns != y->bound_ns)
         return x->bound_ns < y->bound_ns ? -1 : 1;
     if (n != 0)
@@ -156,12 +156,12 @@ static int compare_candidates(const void *a, const void *b)
 static tsr_status list_sets(optimizer *o)
 {
     tsr_status status = TSR_OK;
-    uint64_t all = usable(o);
-    o->all_sets = __builtin_popcountll(all) <= TSR_OPTIMIZE_ALL_SUBSETS;
+    tsr_device_set all = usable(o);
+    o->all_sets = tsr_device_set_count(all) <= TSR_OPTIMIZE_ALL_SUBSETS;
     o->capacity = 1 << TSR_OPTIMIZE_ALL_SUBSETS;
     TSR_TRY(tsr_mem_array((size_t)o->capacity, sizeof *o->list, "sets of devices", &o->list));
     if (o->all_sets)
-        for (uint64_t set = all & -all; set;
+        for (tsr_device_set set = all & -all; set;
              set = (set - all) & all) /* ascending: of equals the first devices */
             add_set(o, set);
     else
@@ -205,7 +205,7 @@ out:
     return status;
 }
 
-static tsr_status try_set(optimizer *o, uint64_t devices, bool *proven)
+static tsr_status try_set(optimizer *o, tsr_device_set devices, bool *proven)
 {
     tsr_status status = TSR_OK;
     const tsr_cost_problem *p = o->p;
@@ -227,7 +227,7 @@ out:
     return status;
 }
 
-tsr_status tsr_cost_optimize_set(const tsr_cost_problem *problem, uint64_t devices, double limit_ns,
+tsr_status tsr_cost_optimize_set(const tsr_cost_problem *problem, tsr_device_set devices, double limit_ns,
                                  int64_t *work_left, tsr_cost_result *result_out)
 {
     tsr_status status = TSR_OK;
@@ -254,12 +254,12 @@ static tsr_status fall_back(optimizer *o)
     double shares[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
     int64_t flat[TSR_SPLIT_MAX_CLASSES * TSR_MAX_DEVICES];
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES] = {{0}};
-    uint64_t devices = usable(o) ? usable(o) : p->allowed;
+    tsr_device_set devices = usable(o) ? usable(o) : p->allowed;
     bool ignored, *no_room = p->no_room ? p->no_room : &ignored;
     for (int c = 0; c < p->n_classes; c++) {
         const tsr_cost_class *k = &p->classes[c];
         for (int d = 0; d < p->n_devices; d++)
-            shares[c][d] = devices >> d & 1 ? 1 / k->granule_ns[d] : 0;
+            shares[c][d] = tsr_device_set_has(devices, d) ? 1 / k->granule_ns[d] : 0;
         classes[c] = (tsr_split_class){.name = k->name,
                                        .n_granules = k->n_granules,
                                        .granule_bytes = k->granule_bytes,
@@ -273,7 +273,7 @@ out:
     return status;
 }
 
-static double work_bound(const tsr_cost_problem *p, uint64_t devices)
+static double work_bound(const tsr_cost_problem *p, tsr_device_set devices)
 {
     tsr_cost_set set;
     double ns = set_up(p, devices, &set);

@@ -23,9 +23,9 @@ static const double SAME = 1 + 1e-12;
 typedef struct search {
     const tsr_pipeline_problem *p;
     int n_units, n_sets;
-    uint64_t unit[TSR_PIPELINE_ALL_SETS];
+    tsr_device_set unit[TSR_PIPELINE_ALL_SETS];
     bool alike_before[TSR_PIPELINE_ALL_SETS]; /* a unit is like the one before it in every respect */
-    uint64_t devices[MAX_SETS];
+    tsr_device_set devices[MAX_SETS];
     int64_t room[MAX_SETS];
     int64_t layer_bytes, end_bytes[TSR_STAGE_ROLES];
     double speed[TSR_MAX_DEVICES]; /* most bytes of any class per ns */
@@ -124,7 +124,7 @@ static void find_units(search *s)
     s->n_sets = 1 << s->n_units;
     s->proven = n <= most;
     for (int i = 0; i < n; i++)
-        s->unit[i * s->n_units / n] |= UINT64_C(1) << usable[i];
+        s->unit[i * s->n_units / n] |= tsr_device_set_one(usable[i]);
     for (int u = 0, digit = 1; u < s->n_units; u++, digit *= 3)
         s->row[1 << u] = digit;
     for (int set = 1; set < s->n_sets; set++) {
@@ -155,13 +155,12 @@ static void find_bounds(search *s, int set)
     for (int c = 0; c < TSR_PIPELINE_CLASSES; c++) {
         int64_t cap[TSR_MAX_DEVICES];
         for (int d = 0; d < p->n_devices; d++)
-            cap[d] = s->devices[set] >> d & 1 ? p->classes[c].n_granules : 0;
+            cap[d] = tsr_device_set_has(s->devices[set], d) ? p->classes[c].n_granules : 0;
         level[c] = tsr_cost_level(&p->classes[c], p->n_devices, cap);
         sync[c] = p->sync_ns && p->classes[c].n_granules ? p->sync_ns(p->user, s->devices[set], c) : 0;
     }
-    for (int d = 0; d < p->n_devices; d++)
-        if (s->devices[set] >> d & 1)
-            s->room[set] = TSR_MIN(s->room[set] + tsr_pipeline_room(p, d), INT64_MAX / 2);
+    TSR_FOR_DEVICES(d, s->devices[set])
+        s->room[set] = TSR_MIN(s->room[set] + tsr_pipeline_room(p, d), INT64_MAX / 2);
     s->layer_sync_ns[set] = sync[TSR_PIPELINE_ATTENTION] + sync[TSR_PIPELINE_FFN];
     s->layer_ns[set] = level[TSR_PIPELINE_ATTENTION] + level[TSR_PIPELINE_FFN] + s->layer_sync_ns[set];
     s->end_ns[TSR_STAGE_FIRST][set] = sync[TSR_PIPELINE_OUTPUT];
@@ -180,8 +179,8 @@ static void find_least(search *s, int set)
         s->least_output[set] = fmin(s->least_output[set], s->least_output[without]);
     }
     for (int u = 0; u < s->n_units; u++) {
-        int sender = __builtin_ctzll(s->unit[u]);
-        uint64_t from = UINT64_C(1) << sender, to = s->devices[set];
+        int sender = tsr_device_set_first(s->unit[u]);
+        tsr_device_set from = tsr_device_set_one(sender), to = s->devices[set];
         s->hand_ns[u][set] = tsr_pipeline_transfer(s->p->transfer_ns, s->p->n_devices, from, to);
         s->hand_output_ns[u][set] =
             tsr_pipeline_transfer(s->p->output_transfer_ns, s->p->n_devices, from, to);
@@ -199,15 +198,15 @@ static double fluid_ns(const search *s, int set, tsr_stage_role role, int64_t n_
     if (bytes > s->room[set])
         return INFINITY;
     double left = (double)(role == TSR_STAGE_FIRST ? n_layers * s->layer_bytes : bytes), ns = 0;
-    for (uint64_t full = 0, before = 1; full != before;) {
+    for (tsr_device_set full = 0, before = 1; full != before;) {
         double speed = 0;
         for (int d = 0; d < s->p->n_devices; d++)
-            speed += (s->devices[set] & ~full) >> d & 1 ? s->speed[d] : 0;
+            speed += tsr_device_set_has(s->devices[set] & ~full, d) ? s->speed[d] : 0;
         ns = speed > 0 ? left / speed : ns;
         before = full;
-        for (int d = 0; d < s->p->n_devices; d++)
-            if ((s->devices[set] & ~full) >> d & 1 && s->speed[d] * ns > (double)s->device_room[d]) {
-                full |= UINT64_C(1) << d;
+        TSR_FOR_DEVICES(d, s->devices[set] & ~full)
+            if (s->speed[d] * ns > (double)s->device_room[d]) {
+                full |= tsr_device_set_one(d);
                 left -= (double)s->device_room[d];
             }
     }

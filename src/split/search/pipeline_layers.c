@@ -93,7 +93,7 @@ static void extend(chain *c, int d)
 
 static void put_stage(const chain *c, int d, int64_t n_layers, bool end, tsr_pipeline_stage *stage)
 {
-    *stage = (tsr_pipeline_stage){.devices = UINT64_C(1) << d, .n_layers = n_layers};
+    *stage = (tsr_pipeline_stage){.devices = tsr_device_set_one(d), .n_layers = n_layers};
     for (int k = 0; k < TSR_PIPELINE_CLASSES; k++)
         if (k == TSR_PIPELINE_OUTPUT ? end : n_layers > 0)
             stage->counts[k][d] = c->p->classes[k].n_granules;

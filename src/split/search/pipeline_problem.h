@@ -22,9 +22,9 @@ typedef struct tsr_pipeline_problem {
     /* Of a granule of the output class: in a first stage, and where one stage is first and last. */
     size_t embedding_bytes, shared_bytes;
     const tsr_split_room *rooms; /* [n_devices] */
-    uint64_t allowed;
+    tsr_device_set allowed;
     /* As in tsr_cost_problem; that of the output class follows the embedding. */
-    double (*sync_ns)(void *user, uint64_t devices, int class_index);
+    double (*sync_ns)(void *user, tsr_device_set devices, int class_index);
     void *user;
     /* [from][to]: a stage's lowest device sends to every device of the next, and the longest copy counts;
      * between layers, and to a stage with the output only. NULL: nothing. */
@@ -33,7 +33,7 @@ typedef struct tsr_pipeline_problem {
 } tsr_pipeline_problem;
 
 typedef struct tsr_pipeline_stage {
-    uint64_t devices; /* that hold something */
+    tsr_device_set devices; /* that hold something */
     int64_t n_layers;
     /* Of the output class: rows of the embedding or output matrix, whichever the stage has (or both). */
     int64_t counts[TSR_PIPELINE_CLASSES][TSR_MAX_DEVICES];

@@ -24,7 +24,7 @@ size_t tsr_stage_row_bytes(const tsr_pipeline_problem *p, tsr_stage_role role)
     return 0;
 }
 
-static double stage_sync(void *user, uint64_t devices, int class_index)
+static double stage_sync(void *user, tsr_device_set devices, int class_index)
 {
     const tsr_stage_problem *stage = user;
     const tsr_pipeline_problem *p = stage->pipeline;
@@ -78,7 +78,7 @@ int64_t tsr_stage_end_bytes(const tsr_pipeline_problem *p, tsr_stage_role role)
 
 int64_t tsr_pipeline_room(const tsr_pipeline_problem *p, int d)
 {
-    return p->allowed >> d & 1 ? tsr_cost_room(&p->rooms[d]) : 0;
+    return tsr_device_set_has(p->allowed, d) ? tsr_cost_room(&p->rooms[d]) : 0;
 }
 
 tsr_status tsr_pipeline_check(const tsr_pipeline_problem *p)
@@ -126,13 +126,13 @@ tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *p)
                     (long long)need, name, room, (long long)(need - has));
 }
 
-double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_devices, uint64_t from,
-                             uint64_t to)
+double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_devices, tsr_device_set from,
+                             tsr_device_set to)
 {
     double ns = 0;
     for (int d = 0; between && d < n_devices; d++)
-        if ((to & ~from) >> d & 1)
-            ns = TSR_MAX(ns, between[__builtin_ctzll(from)][d]);
+        if (tsr_device_set_has(to & ~from, d))
+            ns = TSR_MAX(ns, between[tsr_device_set_first(from)][d]);
     return ns;
 }
 

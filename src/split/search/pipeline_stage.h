@@ -2,6 +2,7 @@
 #ifndef TSR_SPLIT_SEARCH_PIPELINE_STAGE_H
 #define TSR_SPLIT_SEARCH_PIPELINE_STAGE_H
 
+#include "core/device_set.h"
 #include "split/search/pipeline_problem.h"
 
 /* Where a stage is in the row; one that is both is the only one. */
@@ -42,7 +43,7 @@ tsr_status tsr_pipeline_check(const tsr_pipeline_problem *pipeline);
 tsr_status tsr_pipeline_fail(const tsr_pipeline_problem *pipeline);
 
 /* The longest copy of a transfer; `between` is one of the problem's matrices. */
-double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_devices, uint64_t from,
-                             uint64_t to);
+double tsr_pipeline_transfer(const double (*between)[TSR_MAX_DEVICES], int n_devices, tsr_device_set from,
+                             tsr_device_set to);
 
 #endif

@@ -27,12 +27,12 @@ struct load {
     bool guessed;
 };
 
-static struct set set_of(const tsr_links *links, uint64_t mask)
+static struct set set_of(const tsr_links *links, tsr_device_set mask)
 {
     struct set set = {0};
     for (int i = 0; i < links->n_devices; i++) {
         int device = links->ring[i];
-        if (mask >> device & 1)
+        if (tsr_device_set_has(mask, device))
             set.devices[set.n++] = device;
     }
     return set;

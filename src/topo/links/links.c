@@ -468,7 +468,7 @@ double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint64_t byte
 {
     if (from == to || from < 0 || to < 0 || from >= links->n_devices || to >= links->n_devices)
         return 0;
-    double measured = tsr_links_measured_ns(links, from, UINT64_C(1) << to, bytes);
+    double measured = tsr_links_measured_ns(links, from, tsr_device_set_one(to), bytes);
     if (measured >= 0)
         return measured;
     const tsr_link_route *route = tsr_links_route(links, from, to);

@@ -4,6 +4,7 @@
 
 #include <tsr/links.h>
 
+#include "core/device_set.h"
 #include "core/status.h"
 
 enum { TSR_LINKS_MAX_WIRES = 4096, TSR_LINKS_MAX_HOPS = 48 };
@@ -40,7 +41,7 @@ static inline const tsr_link_route *tsr_links_route(const tsr_links *links, int 
 
 /* Nanoseconds from the table of measured values; negative if the table has no value of the set (`from` -1)
  * or of the transfer (`devices`: the bit of its target). */
-double tsr_links_measured_ns(const tsr_links *links, int from, uint64_t devices, uint64_t bytes);
+double tsr_links_measured_ns(const tsr_links *links, int from, tsr_device_set devices, uint64_t bytes);
 
 /* Rate and latency of a measured transfer; false, without writing, if there is none. */
 bool tsr_links_measured_link(const tsr_links *links, int from, int to, tsr_link *link);

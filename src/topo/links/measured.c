@@ -10,9 +10,9 @@
 
 enum { MOST_VALUES = 1 << 16 };
 
-static uint64_t all_devices(const tsr_links *links)
+static tsr_device_set all_devices(const tsr_links *links)
 {
-    return links->n_devices >= 64 ? UINT64_MAX : (UINT64_C(1) << links->n_devices) - 1;
+    return tsr_device_set_all(links->n_devices);
 }
 
 /* The order of the table: operation, then bytes. */
@@ -52,7 +52,7 @@ static tsr_status check(const tsr_links *links, const tsr_links_value *value)
     if (value->from >= links->n_devices || (value->from >= 0 && (several || !value->devices)))
         return tsr_fail(TSR_ERR_INVALID, "a measured transfer must go from one device to one other of the %d",
                         links->n_devices);
-    if (value->from >= 0 && value->devices == UINT64_C(1) << value->from)
+    if (value->from >= 0 && value->devices == tsr_device_set_one(value->from))
         return tsr_fail(TSR_ERR_INVALID, "a measured transfer must go to another device than its source");
     return TSR_OK;
 }
@@ -91,7 +91,8 @@ const tsr_links_value *tsr_links_measured(const tsr_links *links, int index)
 /* -- interpolation -- */
 
 /* The values of one set of devices or one route: their number, and the first. */
-static int values_of(const tsr_links *links, int from, uint64_t devices, const tsr_links_value **first_out)
+static int values_of(const tsr_links *links, int from, tsr_device_set devices,
+                     const tsr_links_value **first_out)
 {
     const tsr_links_value *m = links->measured;
     int first = 0, end;
@@ -112,7 +113,7 @@ static double on_line(const tsr_links_value *a, const tsr_links_value *b, double
     return a->ns + TSR_MAX(slope, 0) * (bytes - (double)a->bytes);
 }
 
-double tsr_links_measured_ns(const tsr_links *links, int from, uint64_t devices, uint64_t bytes)
+double tsr_links_measured_ns(const tsr_links *links, int from, tsr_device_set devices, uint64_t bytes)
 {
     const tsr_links_value *m;
     int n = values_of(links, from, devices, &m);
@@ -131,7 +132,7 @@ double tsr_links_measured_ns(const tsr_links *links, int from, uint64_t devices,
 bool tsr_links_measured_link(const tsr_links *links, int from, int to, tsr_link *link)
 {
     const tsr_links_value *m;
-    int n = values_of(links, from, UINT64_C(1) << to, &m);
+    int n = values_of(links, from, tsr_device_set_one(to), &m);
     if (n == 0)
         return false;
     link->latency_ns = m[0].ns;
