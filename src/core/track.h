@@ -23,8 +23,23 @@ struct tsr_tracked {
     tsr_tracked *next, **link; /* link NULL: in no list */
 };
 
-void tsr_track(tsr_tracked **list, tsr_tracked *tracked, const tsr_tracked_kind *kind);
-void tsr_untrack(tsr_tracked *tracked);
+static inline void tsr_track(tsr_tracked **list, tsr_tracked *tracked, const tsr_tracked_kind *kind)
+{
+    *tracked = (tsr_tracked){.kind = kind, .next = *list, .link = list};
+    if (*list)
+        (*list)->link = &tracked->next;
+    *list = tracked;
+}
+
+static inline void tsr_untrack(tsr_tracked *tracked)
+{
+    if (!tracked->link)
+        return;
+    *tracked->link = tracked->next;
+    if (tracked->next)
+        tracked->next->link = tracked->link;
+    tracked->link = NULL;
+}
 
 /* The object that an entry is part of. */
 #define TSR_TRACKED_OBJECT(entry, type) ((const type *)((const char *)(entry)-offsetof(type, tracked)))
