@@ -14,6 +14,7 @@
 #include <tsr/gguf.h>
 
 #include "gguf/writer.h"
+#include "support/failing_alloc.h"
 #include "support/gguf_open.h"
 #include "support/memory_file.h"
 #include "support/synth_model.h"
@@ -299,6 +300,42 @@ static void an_incomplete_file_or_a_full_disk_is_an_error(void **state)
     tsr_gguf_writer_destroy(NULL);
 }
 
+static tsr_status write_header(FILE *file)
+{
+    tsr_gguf_writer *w;
+    tsr_status status = tsr_gguf_writer_create(3, &w);
+    if (status != TSR_OK)
+        return status;
+    for (uint32_t i = 0; i < 100; i++)
+        tsr_gguf_writer_u32(w, "key", i);
+    status = tsr_gguf_writer_tensor(w, "tensor", TSR_TYPE_F32, 1, (int64_t[]){3});
+    if (status == TSR_OK)
+        status = tsr_gguf_writer_begin(w, file);
+    tsr_gguf_writer_destroy(w);
+    return status;
+}
+
+static void every_allocation_of_the_writer_may_fail(void **state)
+{
+    (void)state;
+    FILE *file = fopen("/dev/null", "wb");
+    assert_non_null(file);
+    for (int n = 1;; n++) {
+        int64_t blocks = failing_alloc_live();
+        failing_alloc_set(n);
+        tsr_status status = write_header(file);
+        bool fired = failing_alloc_fired();
+        failing_alloc_set(0);
+        assert_int_equal(failing_alloc_live(), blocks);
+        assert_int_equal(status, fired ? TSR_ERR_MEMORY : TSR_OK);
+        if (!fired) {
+            assert_true(n > 5);
+            break;
+        }
+    }
+    fclose(file);
+}
+
 /* -- whole files -- */
 
 static void many_names_are_all_found(void **state)
@@ -502,6 +539,7 @@ int main(void)
         cmocka_unit_test(tensors_are_views_of_the_file),
         cmocka_unit_test(data_is_written_in_pieces_of_any_size),
         cmocka_unit_test(an_incomplete_file_or_a_full_disk_is_an_error),
+        cmocka_unit_test(every_allocation_of_the_writer_may_fail),
         cmocka_unit_test(many_names_are_all_found),
         cmocka_unit_test(a_file_may_hold_nothing_but_keys),
         cmocka_unit_test(opening_touches_no_tensor_data),

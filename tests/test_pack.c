@@ -240,6 +240,12 @@ static void the_validator_sees_every_fault(void **state)
         tsr_pack_solution s = {places, 3, chunk_bytes, 1, 50, 0, false, 0, ""};
         if (i == sizeof faults / sizeof *faults) {
             assert_int_equal(tsr_pack_check(&problem, &s), TSR_OK);
+            for (int n = 1; n <= 2; n++) {
+                failing_alloc_set(n);
+                tsr_status status = tsr_pack_check(&problem, &s);
+                failing_alloc_set(0);
+                assert_int_equal(status, TSR_ERR_MEMORY);
+            }
             s.total_bytes = 49;
             assert_int_equal(tsr_pack_check(&problem, &s), TSR_ERR_INVALID);
             s.total_bytes = chunk_bytes[0] = 65;
@@ -254,8 +260,8 @@ static void the_validator_sees_every_fault(void **state)
     }
 }
 
-/* Items that lie at one place one after another, as most of a long chain of ops do. The validator compares
- * pairs; a pair must not cost a look at all items, or ten thousand of them take minutes. */
+/* Items with the same offset one after another, like most of a long chain of ops. The validator compares
+ * pairs; comparing a pair must not visit all items, or ten thousand items take minutes. */
 static void the_validator_takes_a_moment_for_each_pair(void **state)
 {
     (void)state;

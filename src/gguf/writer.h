@@ -50,8 +50,8 @@ static inline void tsr_gguf_writer_bool(tsr_gguf_writer *writer, const char *key
     tsr_gguf_writer_value(writer, key, TSR_GGUF_BOOL, &(uint8_t){value});
 }
 
-/* Align tensor data to `alignment` bytes (32 by default) and add the key general.alignment. Call this before
- * the first tensor. */
+/* Align tensor data to `alignment` bytes (a power of two; 32 by default) and add the key general.alignment.
+ * Call this before the first tensor. */
 void tsr_gguf_writer_alignment(tsr_gguf_writer *writer, uint32_t alignment);
 
 /* Add a tensor of n_dims extents. TSR_ERR_INVALID: an extent is not positive, a row is no multiple of the
