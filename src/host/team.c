@@ -109,9 +109,9 @@ static bool gather(tsr_team *team, worker *self, int n_members)
     int polls = atomic_load_explicit(&team->polls, memory_order_relaxed);
     if (tsr_event_poll(phase_has_changed, &wait, polls))
         return false;
-    uint64_t nobody = 0, now = tsr_clock_ns();
+    uint64_t none = 0, now = tsr_clock_ns();
     if (polls > 0)
-        atomic_compare_exchange_strong(&team->asleep_since, &nobody, now);
+        atomic_compare_exchange_strong(&team->asleep_since, &none, now);
     tsr_event_sleep(&team->phase_changed, phase_has_changed, &wait, TSR_FOREVER);
     atomic_compare_exchange_strong(&team->asleep_since, &now,
                                    0); /* still set if the last thread did not see it */

@@ -167,7 +167,7 @@ static void describe_memory(const nvml_library *nvml, const nvml_gpu *at, tsr_gp
         gpu->memory_bytes_per_s = 0;
 }
 
-static int believed(unsigned value, int most)
+static int plausible(unsigned value, int most)
 {
     return value <= (unsigned)most ? (int)value : 0;
 }
@@ -176,18 +176,18 @@ static void describe_card(const nvml_library *nvml, nvmlDevice_t card, tsr_gpu *
 {
     unsigned value = 0;
     if (ASK(nvml, gpu->ordinal, nvmlDeviceGetEnforcedPowerLimit, card, &value))
-        gpu->power_limit_mw = believed(value, 100 * 1000 * 1000);
+        gpu->power_limit_mw = plausible(value, 100 * 1000 * 1000);
     if (gpu->sm_clock_khz == 0 &&
         ASK(nvml, gpu->ordinal, nvmlDeviceGetMaxClockInfo, card, NVML_CLOCK_SM, &value))
-        gpu->sm_clock_khz = believed(value, 1000 * 1000) * 1000;
+        gpu->sm_clock_khz = plausible(value, 1000 * 1000) * 1000;
     if (ASK(nvml, gpu->ordinal, nvmlDeviceGetCurrPcieLinkGeneration, card, &value))
-        gpu->pcie.generation = believed(value, 16);
+        gpu->pcie.generation = plausible(value, 16);
     if (ASK(nvml, gpu->ordinal, nvmlDeviceGetCurrPcieLinkWidth, card, &value))
-        gpu->pcie.width = believed(value, 32);
+        gpu->pcie.width = plausible(value, 32);
     if (ASK(nvml, gpu->ordinal, nvmlDeviceGetMaxPcieLinkGeneration, card, &value))
-        gpu->pcie_max.generation = believed(value, 16);
+        gpu->pcie_max.generation = plausible(value, 16);
     if (ASK(nvml, gpu->ordinal, nvmlDeviceGetMaxPcieLinkWidth, card, &value))
-        gpu->pcie_max.width = believed(value, 32);
+        gpu->pcie_max.width = plausible(value, 32);
 }
 
 /* -- its links -- */
@@ -235,7 +235,7 @@ static tsr_nvlink_end look_along(const nvml_library *nvml, const tsr_gpu *gpu, n
         snprintf(end.bus_id, sizeof end.bus_id, "%04x:%02x:%02x.0", pci.domain & 0xffff, pci.bus & 0xff,
                  pci.device & 0x1f);
     if (ASK(nvml, gpu->ordinal, nvmlDeviceGetNvLinkVersion, card, link, &version))
-        end.version = believed(version, 100);
+        end.version = plausible(version, 100);
     return end;
 }
 

@@ -236,7 +236,7 @@ static void quant_vector_walk(const product *p, const bool bytes, const x_block 
 
 /* Whether AVX2's vectors of eight rows are faster than sixteen rows, with the same bits. Q8_0 is limited by
  * memory more than by arithmetic: Zen 5 reads eight rows a tenth faster than sixteen; Zen 4, which prefetches
- * into its second-level cache, does not. Other types take so many instructions that longer vectors win.
+ * into its second-level cache, does not. Other types take enough instructions for longer vectors to win.
  * Packed activations were packed for several tokens, in the layout of longer vectors. */
 ALWAYS_INLINE bool quant_vector_is_short(const product *p)
 {
