@@ -46,7 +46,7 @@ static void a_device_knows_its_configuration(void **state)
     (void)state;
     tsr_device *device = tiny_device(3, 2, 0);
     assert_string_equal(device->name, "host:3");
-    assert_string_equal(device->ops->kind, "host");
+    assert_int_equal(device->ops->kind, TSR_DEVICE_HOST);
     assert_string_equal(device->isa, "tiny");
     assert_int_equal(device->index, 3);
     assert_int_equal(device->n_threads, 2);

@@ -13,6 +13,7 @@
 #include <stdint.h>
 
 #include <tsr/memory.h>
+#include <tsr/topology.h>
 
 #include "core/op.h"
 #include "core/pool.h"
@@ -28,7 +29,7 @@ typedef struct tsr_device_program tsr_device_program;
  * Pointers given to free/decommit/release are those that alloc/commit/reserve returned, with the same
  * sizes. */
 struct tsr_device_ops {
-    const char *kind; /* "host", "cuda" */
+    tsr_device_kind kind; /* TSR_DEVICE_HOST for devices that allocate nothing, too */
 
     void (*destroy)(tsr_device *device);
 

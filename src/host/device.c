@@ -157,7 +157,7 @@ static void host_destroy(tsr_device *device)
 }
 
 static const struct tsr_device_ops host_ops = {
-    .kind = "host",
+    .kind = TSR_DEVICE_HOST,
     .destroy = host_destroy,
     .alloc = host_alloc,
     .free = host_free,

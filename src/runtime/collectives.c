@@ -88,7 +88,7 @@ static tsr_status create_nccl(tsr_runtime *rt, tsr_comm **comm_out)
 {
     const tsr_comm_nccl_config config = {.logger = &rt->logger};
     for (int d = 0; d < rt->n_devices; d++)
-        if (strcmp(rt->devices[d]->ops->kind, "cuda") != 0)
+        if (rt->devices[d]->ops->kind != TSR_DEVICE_CUDA)
             return tsr_fail(TSR_ERR_UNSUPPORTED, "NCCL does not serve device %s", rt->devices[d]->name);
     return tsr_comm_nccl_create(rt->devices, rt->n_devices, &config, comm_out);
 }
@@ -156,7 +156,7 @@ static bool has_gpu(const tsr_runtime *rt)
 {
     bool any = false;
     for (int d = 0; d < rt->n_devices; d++)
-        any = any || strcmp(rt->devices[d]->ops->kind, "cuda") == 0;
+        any = any || rt->devices[d]->ops->kind == TSR_DEVICE_CUDA;
     return any;
 }
 

@@ -34,8 +34,7 @@ void tsr_device_props_of_desc(const tsr_device_desc *desc, tsr_device_props *pro
 void tsr_device_props_of(const tsr_device *device, tsr_device_props *props_out)
 {
     size_t used = tsr_device_used(device), cap = device->memory_cap;
-    bool gpu = strcmp(device->ops->kind, "cuda") == 0;
-    *props_out = (tsr_device_props){.kind = gpu ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST,
+    *props_out = (tsr_device_props){.kind = device->ops->kind,
                                     .memory_cap = cap == SIZE_MAX ? SIZE_MAX
                                                   : cap > used    ? cap - used
                                                                   : 0,

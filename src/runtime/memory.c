@@ -16,7 +16,7 @@
 
 static bool share_memory(const tsr_device *a, const tsr_device *b)
 {
-    return a->process == b->process && a->place == b->place && strcmp(a->ops->kind, b->ops->kind) == 0;
+    return a->process == b->process && a->place == b->place && a->ops->kind == b->ops->kind;
 }
 
 /* Bytes that this runtime uses of the memory that a device is in. */

@@ -65,7 +65,7 @@ static tsr_status open_host_device(tsr_runtime *rt, const tsr_runtime_config *co
 static tsr_device *first_cuda_device(const tsr_runtime *rt)
 {
     for (int d = 0; d < rt->n_devices; d++)
-        if (rt->devices[d] && strcmp(rt->devices[d]->ops->kind, "cuda") == 0)
+        if (rt->devices[d] && rt->devices[d]->ops->kind == TSR_DEVICE_CUDA)
             return rt->devices[d];
     return NULL;
 }
@@ -239,11 +239,8 @@ tsr_status tsr_runtime_device(const tsr_runtime *rt, int device, tsr_device_info
         return tsr_fail(TSR_ERR_INVALID, "device %d does not exist; the runtime has %d", device,
                         rt->n_devices);
     const tsr_device *d = rt->devices[device];
-    bool is_cuda = strcmp(d->ops->kind, "cuda") == 0;
-    tsr_device_info info = {.kind = is_cuda ? TSR_DEVICE_CUDA : TSR_DEVICE_HOST,
-                            .process = d->process,
-                            .n_threads = d->n_threads,
-                            .memory_cap = d->memory_cap};
+    tsr_device_info info = {
+        .kind = d->ops->kind, .process = d->process, .n_threads = d->n_threads, .memory_cap = d->memory_cap};
     memcpy(info.name, d->name, sizeof info.name);
     memcpy(info.isa, d->isa, sizeof info.isa);
     memcpy(info.used, d->used, sizeof info.used);

@@ -1,6 +1,5 @@
 /* Time counters of devices. The devices' own threads write them while programs run, so they are accessed
  * here only when no program runs: synchronize orders the two. */
-#include <string.h>
 
 #include "core/runtime.h"
 #include "core/status.h"
@@ -26,7 +25,7 @@ tsr_status tsr_runtime_times(const tsr_runtime *rt, int device, tsr_device_times
                         rt->n_devices);
     tsr_device *d = rt->devices[device];
     wait_idle(d);
-    bool known = strcmp(d->ops->kind, "host") == 0;
+    bool known = d->ops->kind == TSR_DEVICE_HOST && !d->elsewhere;
     *times_out = (tsr_device_times){.known = known,
                                     .collective_ns = known ? d->clock.collective_ns : 0,
                                     .wait_ns = known ? d->clock.wait_ns : 0};

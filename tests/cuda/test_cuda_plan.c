@@ -29,7 +29,7 @@ static void compare_with_the_driver(const tsr_runtime *rt)
     for (int d = 0; d < tsr_runtime_n_devices(rt); d++) {
         tsr_device_memory m;
         size_t charged = 0;
-        if (strcmp(rt->devices[d]->ops->kind, "cuda") != 0)
+        if (rt->devices[d]->ops->kind != TSR_DEVICE_CUDA)
             continue;
         runner_ok(tsr_runtime_memory(rt, d, &m), "memory");
         for (int o = 0; o < TSR_MEMORY_COUNT; o++)

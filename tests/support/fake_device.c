@@ -288,7 +288,7 @@ static tsr_status fake_synchronize(tsr_device *device, uint64_t timeout_ns)
 }
 
 static const struct tsr_device_ops fake_ops = {
-    .kind = "fake",
+    .kind = TSR_DEVICE_HOST,
     .destroy = fake_destroy,
     .alloc = fake_alloc,
     .free = fake_free,

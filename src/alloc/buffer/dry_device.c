@@ -109,7 +109,7 @@ static tsr_status measure_synchronize(tsr_device *device, uint64_t timeout_ns)
 }
 
 static const struct tsr_device_ops measure_ops = {
-    .kind = "measure",
+    .kind = TSR_DEVICE_HOST,
     .destroy = measure_destroy,
     .alloc = measure_alloc_checked,
     .free = measure_free,

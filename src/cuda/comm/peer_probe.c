@@ -22,7 +22,7 @@ enum { MAX_PER_GPU = 8 };
 
 static bool is_cuda(const tsr_device *device)
 {
-    return strcmp(device->ops->kind, "cuda") == 0;
+    return device->ops->kind == TSR_DEVICE_CUDA;
 }
 
 /* Give `cuda` access to the other's memory: cudaMalloc's and mapped memory. */

@@ -94,7 +94,7 @@ static void cuda_destroy(tsr_device *device)
 }
 
 static const struct tsr_device_ops cuda_ops = {
-    .kind = "cuda",
+    .kind = TSR_DEVICE_CUDA,
     .destroy = cuda_destroy,
     .alloc = tsr_cuda_alloc,
     .free = tsr_cuda_free,
