@@ -36,7 +36,7 @@ static tsr_status append(tsr_weights *weights, tsr_weight **weight_out)
         weights->list = list;
         weights->capacity = capacity;
     }
-    TSR_TRY(tsr_mem_array(1, sizeof(tsr_weight), "a tensor", &weights->list[weights->n]));
+    TSR_TRY(TSR_NEW(&weights->list[weights->n], "a tensor"));
     *weight_out = weights->list[weights->n++];
 out:
     return status;

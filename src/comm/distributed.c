@@ -370,7 +370,7 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
     tsr_status status = TSR_OK;
     shared_collective *c = NULL;
     const size_t n = (size_t)comm->base.n_devices;
-    TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
+    TSR_TRY(TSR_NEW(&c, "a collective"));
     c->base.comm = &comm->base;
     c->base.desc = &c->desc;
     c->desc = *desc;
@@ -480,7 +480,7 @@ tsr_status tsr_comm_distributed_create(tsr_processes *processes, tsr_device *con
 {
     tsr_status status = TSR_OK;
     distributed_comm *comm = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *comm, "a communicator", &comm));
+    TSR_TRY(TSR_NEW(&comm, "a communicator"));
     comm->base.ops = &distributed_ops;
     comm->base.n_devices = n_devices;
     comm->processes = processes;

@@ -231,7 +231,7 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
     size_t n = (size_t)comm->n_devices;
 
     TSR_TRY(check_desc(comm, desc));
-    TSR_TRY(tsr_mem_array(1, sizeof *collective, "a collective", &collective));
+    TSR_TRY(TSR_NEW(&collective, "a collective"));
     collective->base.comm = comm;
     collective->base.desc = &collective->desc;
     collective->desc = *desc;
@@ -327,7 +327,7 @@ tsr_status tsr_comm_local_create(int n_devices, tsr_comm **comm_out)
     if (n_devices < 1 || n_devices > TSR_MAX_RANKS)
         return tsr_fail(TSR_ERR_INVALID, "a communicator of %d devices; 1 to %d are supported", n_devices,
                         (int)TSR_MAX_RANKS);
-    tsr_status status = tsr_mem_array(1, sizeof *comm, "a communicator", &comm);
+    tsr_status status = TSR_NEW(&comm, "a communicator");
     if (status != TSR_OK)
         return status;
     comm->base.ops = &local_ops;

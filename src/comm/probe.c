@@ -59,7 +59,7 @@ tsr_status tsr_probe_create(const tsr_probe_config *config, tsr_probe **probe_ou
     tsr_probe *probe = NULL;
     int64_t *scratch = NULL;
     size_t partial_bytes = (size_t)config->n * sizeof(int64_t), sum_bytes = (size_t)config->n * sizeof(float);
-    TSR_TRY(tsr_mem_array(1, sizeof *probe, "a probe of the collectives", &probe));
+    TSR_TRY(TSR_NEW(&probe, "a probe of the collectives"));
     probe->config = *config;
     if (!config->participants)
         probe->config.participants = tsr_device_set_all(config->n_devices);

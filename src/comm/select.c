@@ -278,7 +278,7 @@ tsr_status tsr_comm_select_create(tsr_device *const *devices, int n_devices, tsr
     select_comm *selection = NULL;
     tsr_status status = n_comms < 1 || n_comms > TSR_COMM_MAX_MEMBERS
                             ? tsr_fail(TSR_ERR_INVALID, "a selection among %d communicators", n_comms)
-                            : tsr_mem_array(1, sizeof *selection, "a communicator", &selection);
+                            : TSR_NEW(&selection, "a communicator");
     if (status != TSR_OK) {
         for (int c = 0; c < n_comms; c++)
             tsr_comm_destroy(comms[c]);

@@ -25,6 +25,9 @@ char *tsr_mem_strdup(const char *text);
 /* tsr_mem_calloc that reports TSR_ERR_MEMORY with the byte count and `what` in the message. */
 tsr_status tsr_mem_array(size_t count, size_t size, const char *what, void *out_pointer);
 
+/* One zeroed object for a pointer: TSR_TRY(TSR_NEW(&session, "a session")). */
+#define TSR_NEW(out_pointer, what) tsr_mem_array(1, sizeof **(out_pointer), what, out_pointer)
+
 /* a * b and a + b into *out; false on overflow. */
 static inline bool tsr_mul_size(size_t a, size_t b, size_t *out)
 {

@@ -36,7 +36,7 @@ tsr_status tsr_pool_create(const tsr_pool_source *source, void *user, const char
 {
     tsr_status status = TSR_OK;
     tsr_pool *pool = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *pool, "a memory pool", &pool));
+    TSR_TRY(TSR_NEW(&pool, "a memory pool"));
     pool->source = source;
     pool->user = user;
     pool->name = name;
@@ -67,7 +67,7 @@ static tsr_status add_block(tsr_pool *pool, size_t bytes, const char *what, tsr_
 {
     tsr_status status = TSR_OK;
     tsr_pool_block *block = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *block, "a block of a memory pool", &block));
+    TSR_TRY(TSR_NEW(&block, "a block of a memory pool"));
     TSR_TRY(pool->source->get(pool->user, bytes, what, &block->data));
     block->bytes = bytes;
     block->next = pool->blocks;

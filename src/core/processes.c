@@ -322,7 +322,7 @@ tsr_status tsr_processes_create(const tsr_transport *transport, uint64_t timeout
     TSR_TRY(check_transport(&own));
     for (int r = 0; r < own.n_ranks; r++)
         ranks[r] = r;
-    TSR_TRY(tsr_mem_array(1, sizeof *p, "the processes of a runtime", &p));
+    TSR_TRY(TSR_NEW(&p, "the processes of a runtime"));
     if (pthread_mutex_init(&p->lock, NULL) != 0) {
         tsr_mem_free(p);
         return tsr_fail(TSR_ERR_MEMORY, "the system refused a lock");

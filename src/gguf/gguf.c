@@ -152,8 +152,8 @@ tsr_status tsr_gguf_open(const char *path, const tsr_gguf_config *config, tsr_gg
         return tsr_fail(TSR_ERR_INVALID, "tsr_gguf_open: path and gguf_out must not be NULL");
     TSR_TRY(tsr_config_read("tsr_gguf_config", config, sizeof own, &own, sizeof own));
 
-    TSR_TRY(tsr_mem_array(1, sizeof *gguf, "a model file", &gguf));
-    TSR_TRY(tsr_mem_array(1, sizeof *gguf->parts, "a model file", &gguf->parts));
+    TSR_TRY(TSR_NEW(&gguf, "a model file"));
+    TSR_TRY(TSR_NEW(&gguf->parts, "a model file"));
     TSR_TRY(tsr_gguf_part_open(path, 0, own.header_only, &gguf->parts[0]));
     gguf->n_parts = 1;
     TSR_TRY(read_split_keys(&gguf->parts[0], &file, &n_files, &n_tensors));

@@ -77,7 +77,7 @@ static void add_array_key(tsr_gguf_writer *w, const char *key, tsr_gguf_value_ty
 tsr_status tsr_gguf_writer_create(uint32_t version, tsr_gguf_writer **writer_out)
 {
     tsr_gguf_writer *w;
-    tsr_status status = tsr_mem_array(1, sizeof *w, "a GGUF writer", &w);
+    tsr_status status = TSR_NEW(&w, "a GGUF writer");
     if (status != TSR_OK)
         return status;
     w->version = version;

@@ -13,7 +13,7 @@ tsr_status tsr_graph_create(tsr_runtime *rt, tsr_graph **graph_out)
     tsr_graph *graph;
     if (!rt || !graph_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_graph_create: runtime and graph_out must not be NULL");
-    tsr_status status = tsr_mem_array(1, sizeof *graph, "a graph", &graph);
+    tsr_status status = TSR_NEW(&graph, "a graph");
     if (status != TSR_OK)
         return status;
     graph->rt = rt;

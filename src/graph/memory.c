@@ -36,7 +36,7 @@ tsr_status tsr_program_memory_allocate(tsr_runtime *rt, tsr_layout *layout, tsr_
 {
     tsr_status status = TSR_OK;
     tsr_program_memory *memory = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *memory, "program memory", &memory));
+    TSR_TRY(TSR_NEW(&memory, "program memory"));
     memory->rt = rt;
     memory->layout = *layout;
     *layout = (tsr_layout){0};

@@ -185,7 +185,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     size_t n_devices = (size_t)graph->rt->n_devices;
 
     TSR_TRY(plan_graph(graph, config, shared ? &shared->layout : NULL, &lowered, &layout));
-    TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
+    TSR_TRY(TSR_NEW(&program, "a program"));
     program->rt = graph->rt;
     program->graph = graph;
     program->timeout_ns = config ? config->timeout_ns : 0;

@@ -263,7 +263,7 @@ tsr_status tsr_host_device_create(const tsr_host_device_config *config, tsr_devi
     if (config->n_threads < 1)
         return tsr_fail(TSR_ERR_INVALID, "device %s: %d threads; a host device needs at least one",
                         config->name, config->n_threads);
-    TSR_TRY(tsr_mem_array(1, sizeof *host, "a host device", &host));
+    TSR_TRY(TSR_NEW(&host, "a host device"));
     host->base = (tsr_device){
         .ops = &host_ops,
         .index = config->index,

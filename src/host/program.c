@@ -151,7 +151,7 @@ tsr_status tsr_host_program_create(tsr_device *device, const tsr_op *ops, int n_
     tsr_host_device *host = tsr_host(device);
     tsr_device_program *program = NULL;
 
-    TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
+    TSR_TRY(TSR_NEW(&program, "a program"));
     program->host = host;
     program->n_ops = n_ops;
     TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *program->ops, "the ops of a program", &program->ops));

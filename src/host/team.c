@@ -329,7 +329,7 @@ tsr_status tsr_team_create(const tsr_team_config *config, tsr_team **team_out)
     if (config->n_threads < 1)
         return tsr_fail(TSR_ERR_INVALID, "%s: %d threads; a team needs at least one", config->name,
                         config->n_threads);
-    TSR_TRY(tsr_mem_array(1, sizeof *team, "a thread team", &team));
+    TSR_TRY(TSR_NEW(&team, "a thread team"));
     team->config = *config;
     snprintf(team->name, sizeof team->name, "%s", config->name);
     team->config.name = team->name;

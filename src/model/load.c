@@ -92,7 +92,7 @@ tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const t
 {
     tsr_status status = TSR_OK;
     tsr_model *model = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *model, "a model", &model));
+    TSR_TRY(TSR_NEW(&model, "a model"));
     model->rt = rt;
     model->shape = *shape;
     model->config = *resolved;

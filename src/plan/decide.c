@@ -444,7 +444,7 @@ tsr_status tsr_plan_decide(const tsr_device_props *props, int n_devices, const t
     tsr_status status = TSR_OK;
     planner *dec = NULL;
     tsr_plan_choice result = {0};
-    TSR_TRY(tsr_mem_array(1, sizeof *dec, "a decision", &dec));
+    TSR_TRY(TSR_NEW(&dec, "a decision"));
     dec->props = props;
     dec->n_devices = n_devices;
     dec->shape = shape;

@@ -103,7 +103,7 @@ static tsr_status choose_split(tsr_model_shape *shape, const tsr_device_props *p
     if (tsr_offload_n_free(&map, TSR_CLASS_FFN) == 0 ||
         !tsr_model_cost_known(&weights, resolved.plan.rates, n_devices))
         goto out;
-    TSR_TRY(tsr_mem_array(1, sizeof *ch, "a choice", &ch));
+    TSR_TRY(TSR_NEW(&ch, "a choice"));
     ch->weights = &weights;
     ch->config = &resolved;
     ch->n_devices = n_devices;

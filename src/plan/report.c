@@ -67,7 +67,7 @@ tsr_status tsr_plan_report(const tsr_device_props *props, int n_devices, const t
     const tsr_measurement *m = &choice->measurement;
     const tsr_hparams *hp = &shape->hparams;
     const int64_t n_windowed = llround(hp->kv.windowed * (double)hp->n_layers);
-    TSR_TRY(tsr_mem_array(1, sizeof *plan, "a plan", &plan));
+    TSR_TRY(TSR_NEW(&plan, "a plan"));
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *plan->devices, "a plan", &plan->devices));
     plan->split = choice->split;
     choice->split = (tsr_model_split){0};

@@ -50,7 +50,7 @@ tsr_status tsr_runtime_open_dry(const tsr_device_props *props, int n_devices, ts
 {
     tsr_status status = TSR_OK;
     tsr_runtime *rt = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *rt, "a runtime", &rt));
+    TSR_TRY(TSR_NEW(&rt, "a runtime"));
     rt->no_alloc = true;
     TSR_TRY(tsr_mem_array((size_t)n_devices, sizeof *rt->devices, "devices", &rt->devices));
     for (; rt->n_devices < n_devices; rt->n_devices++) {

@@ -192,7 +192,7 @@ tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_o
         return tsr_fail(TSR_ERR_INVALID, "tsr_runtime_open: rt_out must not be NULL");
     TSR_TRY(tsr_config_read("tsr_runtime_config", config, offsetof(tsr_runtime_config, library_tokens), &own,
                             sizeof own));
-    TSR_TRY(tsr_mem_array(1, sizeof *rt, "a runtime", &rt));
+    TSR_TRY(TSR_NEW(&rt, "a runtime"));
     rt->logger = own.logger;
     TSR_TRY(tsr_mem_array(1, sizeof(runtime_private), "a runtime", &rt->private_data));
     TSR_TRY(tsr_distributed_begin(rt, &own));

@@ -139,7 +139,7 @@ tsr_status tsr_sampler_create(const tsr_sampler_config *config, int64_t n_vocab,
         return tsr_fail(TSR_ERR_INVALID, "tsr_sampler_create: sampler_out must not be NULL");
     TSR_TRY(tsr_config_read("tsr_sampler_config", config, sizeof own, &own, sizeof own));
     TSR_TRY(check_config(&own, n_vocab));
-    TSR_TRY(tsr_mem_array(1, sizeof *sampler, "the sampler", &sampler));
+    TSR_TRY(TSR_NEW(&sampler, "the sampler"));
     sampler->config = own;
     sampler->n_vocab = n_vocab;
     TSR_TRY(tsr_mem_array((size_t)n_vocab, sizeof *sampler->candidates, "the sampler", &sampler->candidates));

@@ -31,7 +31,7 @@ tsr_status tsr_topo_pinner_create(tsr_topo_pinner **pinner_out)
 {
     tsr_status status = TSR_OK;
     tsr_topo_pinner *pinner = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *pinner, "the thread pinner", &pinner));
+    TSR_TRY(TSR_NEW(&pinner, "the thread pinner"));
     if (hwloc_topology_init(&pinner->hw) < 0) {
         pinner->hw = NULL;
         status = tsr_fail(TSR_ERR_MEMORY, "hwloc could not start: %s", strerror(errno));

@@ -44,7 +44,7 @@ tsr_status tsr_buffer_create(tsr_runtime *rt, tsr_memory_owner owner, tsr_buffer
     tsr_status status = TSR_OK;
     tsr_buffer *buffer = NULL;
 
-    TSR_TRY(tsr_mem_array(1, sizeof *buffer, "a buffer", &buffer));
+    TSR_TRY(TSR_NEW(&buffer, "a buffer"));
     buffer->rt = rt;
     buffer->owner = owner;
     buffer->main_device = -1;
@@ -100,7 +100,7 @@ tsr_status tsr_buffer_keep_map(tsr_buffer *buffer, const tsr_shard_map *map, con
     while (kept && !tsr_shard_map_equal(&kept->map, map))
         kept = kept->next;
     if (!kept) {
-        TSR_TRY(tsr_mem_array(1, sizeof *kept, "a shard map", &kept));
+        TSR_TRY(TSR_NEW(&kept, "a shard map"));
         kept->map = *map;
         kept->next = buffer->maps;
         buffer->maps = kept;

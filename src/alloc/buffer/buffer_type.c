@@ -40,7 +40,7 @@ static const tsr_buffer_type *intern(const tsr_buffer_type *wanted)
     for (type = rt->buffer_types; type; type = type->next)
         if (same_rule(type, wanted))
             return type;
-    if (tsr_mem_array(1, sizeof *type, "a buffer type", &type) != TSR_OK)
+    if (TSR_NEW(&type, "a buffer type") != TSR_OK)
         return NULL;
     *type = *wanted;
     type->next = rt->buffer_types;

@@ -135,7 +135,7 @@ tsr_status tsr_measure_device_create(const char *name, int index, size_t memory_
     tsr_status status = TSR_OK;
     measure_device *self = NULL;
 
-    TSR_TRY(tsr_mem_array(1, sizeof *self, "a measuring device", &self));
+    TSR_TRY(TSR_NEW(&self, "a measuring device"));
     self->base.ops = &measure_ops;
     self->base.index = index;
     self->base.memory_cap = memory_cap;

@@ -17,7 +17,7 @@ tsr_status tsr_context_create(tsr_runtime *rt, tsr_context **context_out)
 
     if (!rt || !context_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_context_create needs a runtime and a place for the context");
-    TSR_TRY(tsr_mem_array(1, sizeof *context, "a tensor context", &context));
+    TSR_TRY(TSR_NEW(&context, "a tensor context"));
     context->rt = rt;
     tsr_track(&rt->tracked, &context->tracked, &context_kind);
     *context_out = context;
@@ -58,7 +58,7 @@ static tsr_status context_add(tsr_context *context, tsr_type type, const int64_t
     tsr_tensor *tensor = NULL;
 
     TSR_TRY(make_room(context));
-    TSR_TRY(tsr_mem_array(1, sizeof *tensor, "a tensor", &tensor));
+    TSR_TRY(TSR_NEW(&tensor, "a tensor"));
     TSR_TRY(tsr_tensor_init(tensor, context->rt, type, ne, name));
     tensor->index = context->n_tensors;
     context->tensors[context->n_tensors++] = tensor;

@@ -143,7 +143,7 @@ tsr_status tsr_kv_create(tsr_runtime *rt, const tsr_kv_config *given, tsr_kv **k
     config.page_tokens = config.page_tokens ? config.page_tokens : TSR_KV_PAGE_TOKENS;
 
     TSR_TRY(check_config(rt, &config));
-    TSR_TRY(tsr_mem_array(1, sizeof *kv, "a KV region", &kv));
+    TSR_TRY(TSR_NEW(&kv, "a KV region"));
     kv->n_devices = rt->n_devices;
     kv->n_layers = config.n_layers;
     kv->n_seq_max = config.n_seq_max;

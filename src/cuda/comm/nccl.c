@@ -38,7 +38,7 @@ static tsr_status find_group(nccl_comm *comm, tsr_device_set members, nccl_group
         *group_out = group;
         return TSR_OK;
     }
-    TSR_TRY(tsr_mem_array(1, sizeof *group, "NCCL communicators", &group));
+    TSR_TRY(TSR_NEW(&group, "NCCL communicators"));
     group->members = members;
     TSR_TRY(make_clique(comm, members, &group->clique));
     group->next = comm->groups;
@@ -59,7 +59,7 @@ static tsr_status collective_create(tsr_comm *base, const tsr_collective_desc *d
     bool alone = (desc->participants & (desc->participants - 1)) == 0;
     if (comm->broken != TSR_OK)
         return tsr_fail(comm->broken, "%s", comm->broken_text);
-    TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
+    TSR_TRY(TSR_NEW(&c, "a collective"));
     TSR_TRY(tsr_cuda_collective_init(&c->as, base, desc));
     if (!alone)
         TSR_TRY(
@@ -269,7 +269,7 @@ tsr_status tsr_comm_nccl_create(tsr_device *const *devices, int n_devices, const
     if (n_devices < 1 || n_devices > TSR_NCCL_MAX_RANKS)
         return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
                         TSR_NCCL_MAX_RANKS);
-    TSR_TRY(tsr_mem_array(1, sizeof *comm, "a communicator", &comm));
+    TSR_TRY(TSR_NEW(&comm, "a communicator"));
     comm->base = (tsr_comm){.ops = &nccl_ops, .n_devices = n_devices};
     comm->timeout_ns = config && config->timeout_ns ? config->timeout_ns : DEFAULT_TIMEOUT_NS;
     if (config && config->logger)

@@ -246,7 +246,7 @@ static tsr_status make_clique(const tsr_nccl_library *nccl, tsr_cuda_device *con
                               tsr_device_set members, tsr_nccl_clique **clique_out)
 {
     tsr_nccl_clique *clique = NULL;
-    tsr_status status = tsr_mem_array(1, sizeof *clique, "NCCL communicators", &clique);
+    tsr_status status = TSR_NEW(&clique, "NCCL communicators");
     if (status != TSR_OK)
         return status;
     clique->nccl = *nccl;

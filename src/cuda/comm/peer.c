@@ -193,7 +193,7 @@ static tsr_status collective_create(tsr_comm *comm, const tsr_collective_desc *d
         return tsr_fail(TSR_ERR_UNSUPPORTED,
                         "collective '%s' (%s): not all of its devices have peer access to each other",
                         desc->name ? desc->name : "?", tsr_op_kind_name(desc->kind));
-    TSR_TRY(tsr_mem_array(1, sizeof *c, "a collective", &c));
+    TSR_TRY(TSR_NEW(&c, "a collective"));
     TSR_TRY(tsr_cuda_collective_init(&c->as, comm, desc));
     c->two_shot = goes_in_two_shots((const peer_comm *)comm, desc);
     *collective_out = &c->as.base;
@@ -292,7 +292,7 @@ tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const
     if (n_devices < 1 || n_devices > TSR_CUDA_MAX_PEERS)
         return tsr_fail(TSR_ERR_INVALID, "a communicator between %d devices; 1 to %d are possible", n_devices,
                         (int)TSR_CUDA_MAX_PEERS);
-    TSR_TRY(tsr_mem_array(1, sizeof *comm, "a communicator", &comm));
+    TSR_TRY(TSR_NEW(&comm, "a communicator"));
     comm->base = (tsr_comm){.ops = two_shot ? &two_shot_ops : &one_shot_ops, .n_devices = n_devices};
     comm->two_shot = two_shot;
     for (int i = 0; i < n_devices; i++) {

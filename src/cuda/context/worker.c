@@ -49,7 +49,7 @@ static void *work(void *argument)
 tsr_status tsr_cuda_worker_create(int polls, tsr_cuda_worker **worker_out)
 {
     tsr_cuda_worker *worker = NULL;
-    tsr_status status = tsr_mem_array(1, sizeof *worker, "the host thread of a CUDA device", &worker);
+    tsr_status status = TSR_NEW(&worker, "the host thread of a CUDA device");
     if (status != TSR_OK)
         return status;
     worker->polls = polls;

@@ -246,7 +246,7 @@ tsr_status tsr_cuda_device_create(const tsr_cuda_device_config *config, tsr_devi
     tsr_cuda_device *cuda = NULL;
     int previous;
 
-    TSR_TRY(tsr_mem_array(1, sizeof *cuda, "a CUDA device", &cuda));
+    TSR_TRY(TSR_NEW(&cuda, "a CUDA device"));
     cuda->base = (tsr_device){
         .ops = &cuda_ops,
         .index = config->index,

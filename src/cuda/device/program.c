@@ -235,7 +235,7 @@ tsr_status tsr_cuda_program_create(tsr_device *device, const tsr_op *ops, int n_
     status = tsr_cuda_enter(cuda, &previous);
     if (status != TSR_OK)
         return status;
-    TSR_TRY(tsr_mem_array(1, sizeof *program, "a program", &program));
+    TSR_TRY(TSR_NEW(&program, "a program"));
     program->cuda = cuda;
     TSR_TRY(tsr_device_hold_scratch(device)); /* its address is stored in the graphs */
     program->holds_scratch = true;

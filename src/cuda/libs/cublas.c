@@ -58,7 +58,7 @@ static tsr_status get_library(tsr_cuda_device *cuda)
     if (cuda->cublas)
         return TSR_OK;
     before = tsr_cuda_free_bytes();
-    TSR_TRY(tsr_mem_array(1, sizeof *cublas, "a cuBLASLt handle", &cublas));
+    TSR_TRY(TSR_NEW(&cublas, "a cuBLASLt handle"));
     status = tsr_cublas_library_load(&cublas->lt);
     if (status == TSR_OK)
         status = TSR_CUBLAS(&cublas->lt, cublasLtCreate(&cublas->handle));
@@ -264,7 +264,7 @@ tsr_status tsr_cublas_products_create(tsr_cuda_device *cuda, const tsr_op *ops, 
     TSR_TRY(get_library(cuda));
     if (!cuda->cublas->handle)
         return TSR_OK;
-    TSR_TRY(tsr_mem_array(1, sizeof *products, "cuBLASLt products", &products));
+    TSR_TRY(TSR_NEW(&products, "cuBLASLt products"));
     products->cublas = cuda->cublas;
     TSR_TRY(tsr_mem_array((size_t)n_ops, sizeof *products->list, "cuBLASLt products", &products->list));
     products->n_ops = n_ops;

@@ -27,7 +27,7 @@ static tsr_status make_range(tsr_cuda_device *cuda, size_t bytes, tsr_cuda_range
     size_t granule = cuda->base.granularity;
     if (bytes > SIZE_MAX - granule)
         return tsr_fail(TSR_ERR_MEMORY, "%zu bytes exceed the address space", bytes);
-    TSR_TRY(tsr_mem_array(1, sizeof *range, "a range of device memory", &range));
+    TSR_TRY(TSR_NEW(&range, "a range of device memory"));
     range->bytes = tsr_align_up(bytes, granule);
     TSR_TRY(tsr_mem_array(range->bytes / granule, sizeof *range->backed, "a range of device memory",
                           &range->backed));

@@ -57,7 +57,7 @@ tsr_status tsr_cuda_wrapping_open(tsr_cuda_device *cuda, bool forced, double lin
     if (sibling)
         w->registry = tsr_cuda(sibling)->wrapping.registry;
     else
-        TSR_TRY(tsr_mem_array(1, sizeof *w->registry, "a list of registered memory", &w->registry));
+        TSR_TRY(TSR_NEW(&w->registry, "a list of registered memory"));
     w->registry->n_devices++;
 out:
     return status;
@@ -115,7 +115,7 @@ static tsr_status add_registration(tsr_cuda_device *cuda, uintptr_t begin, uintp
     tsr_status status = TSR_OK;
     registration *r = NULL;
     bool foreign = false;
-    TSR_TRY(tsr_mem_array(1, sizeof *r, "a registration of host memory", &r));
+    TSR_TRY(TSR_NEW(&r, "a registration of host memory"));
     cudaError_t error = register_pages(cuda, begin, end);
     if (error == cudaErrorHostMemoryAlreadyRegistered) {
         (void)cudaGetLastError();
@@ -267,7 +267,7 @@ tsr_status tsr_cuda_wrap(tsr_device *device, const void *pointer, size_t bytes, 
         status = refuse(cuda);
         goto out;
     }
-    TSR_TRY(tsr_mem_array(1, sizeof *wrap, "a piece of wrapped memory", &wrap));
+    TSR_TRY(TSR_NEW(&wrap, "a piece of wrapped memory"));
     *wrap = (struct tsr_cuda_wrap){.next = w->wraps, .wrapped = pointer, .bytes = bytes};
     if (!w->coherent && bytes > 0)
         TSR_TRY(map_pages(cuda, pointer, wrap));

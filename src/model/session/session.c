@@ -107,7 +107,7 @@ static tsr_status create_session(tsr_model *model, tsr_session **session_out)
 {
     tsr_status status = TSR_OK;
     tsr_session *session = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *session, "a session", &session));
+    TSR_TRY(TSR_NEW(&session, "a session"));
     session->model = model;
     name_session(session);
     TSR_TRY(create_inputs(session));

@@ -128,7 +128,7 @@ tsr_status tsr_plan_add_modes(tsr_plan *plan, const tsr_model_shape *shape, cons
     modes *m = NULL;
     size_t bytes[TSR_CLASS_COUNT];
     bool is_best = plan->times.automatic;
-    TSR_TRY(tsr_mem_array(1, sizeof *m, "alternatives", &m));
+    TSR_TRY(TSR_NEW(&m, "alternatives"));
     m->plan = plan;
     m->decode = decode;
     m->prompt = prompt;

@@ -264,7 +264,7 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
     times->known = tsr_model_cost_known(weights, resolved->plan.rates, n_devices);
     if (!times->known && !times->automatic)
         return TSR_OK; /* what was asked for needs no rates */
-    TSR_TRY(tsr_mem_array(1, sizeof *p, "a prediction", &p));
+    TSR_TRY(TSR_NEW(&p, "a prediction"));
     TSR_TRY(tsr_mem_array(MAX_ALTERNATIVES, sizeof *plan->alternatives, "a prediction", &plan->alternatives));
     p->plan = plan;
     p->shape = shape;

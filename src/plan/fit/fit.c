@@ -166,8 +166,8 @@ static tsr_status fit_create(tsr_device_props *props, int n_devices, const tsr_m
     tsr_fitting *fitting = NULL;
     tsr_fit *fit = NULL;
     tsr_weights weights = {0};
-    TSR_TRY(tsr_mem_array(1, sizeof *fitting, "a fit", &fitting));
-    TSR_TRY(tsr_mem_array(1, sizeof *fit, "a fit", &fit));
+    TSR_TRY(TSR_NEW(&fitting, "a fit"));
+    TSR_TRY(TSR_NEW(&fit, "a fit"));
     TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
     TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
     fitting->limits = tsr_fit_config_default();

@@ -291,7 +291,7 @@ tsr_status tsr_cost_under_memory(const tsr_cost_set *set, int64_t *work_left, do
     levels *l = NULL;
     combination first = {.ns = set->sync_ns};
     int64_t most[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
-    TSR_TRY(tsr_mem_array(1, sizeof *l, "the search for a split", &l));
+    TSR_TRY(TSR_NEW(&l, "the search for a split"));
     l->set = set;
     l->work_left = work_left;
     l->complete = true;

@@ -424,7 +424,7 @@ static tsr_status try_path(search *s, const path *shortest, bool *all_exact_out)
     tsr_pipeline *new = NULL;
     bool fits = true, proven = true;
     *all_exact_out = true;
-    TSR_TRY(tsr_mem_array(1, sizeof *new, "the search for stages", &new));
+    TSR_TRY(TSR_NEW(&new, "the search for stages"));
     for (int i = shortest->n - 1; i >= 0 && fits; i--) {
         tsr_stage_role role = (i == shortest->n - 1) * TSR_STAGE_FIRST + (i == 0) * TSR_STAGE_LAST;
         tsr_stage_problem stage;
@@ -480,7 +480,7 @@ static tsr_status search_create(const tsr_pipeline_problem *p, search **search_o
 {
     tsr_status status = TSR_OK;
     search *s = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *s, "the search for stages", &s));
+    TSR_TRY(TSR_NEW(&s, "the search for stages"));
     s->p = p;
     s->work_left = MOST_WORK;
     s->transitions_left = MOST_TRANSITIONS;
@@ -523,7 +523,7 @@ static tsr_status try_other_shapes(search *s)
     tsr_pipeline_problem without_caller = *s->p;
     tsr_stage_problem stage;
     tsr_cost_result result;
-    TSR_TRY(tsr_mem_array(1, sizeof *layers, "the search for stages", &layers));
+    TSR_TRY(TSR_NEW(&layers, "the search for stages"));
     without_caller.no_room = &no_room;
     tsr_stage_problem_init(s->p, s->p->n_layers, TSR_STAGE_ONLY, &stage);
     stage.cost.no_room = &no_room;

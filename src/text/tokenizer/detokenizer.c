@@ -28,7 +28,7 @@ tsr_status tsr_detokenizer_create(const tsr_tokenizer *tokenizer, tsr_detokenize
         return tsr_fail(TSR_ERR_INVALID,
                         "tsr_detokenizer_create: tokenizer and detokenizer_out must not be NULL");
     size_t in_bytes = (size_t)tokenizer->vocab->max_piece_bytes + MAX_HELD;
-    TSR_TRY(tsr_mem_array(1, sizeof *detokenizer, "the detokenizer", &detokenizer));
+    TSR_TRY(TSR_NEW(&detokenizer, "the detokenizer"));
     TSR_TRY(tsr_mem_array(in_bytes, 1, "the detokenizer", &detokenizer->in));
     TSR_TRY(tsr_mem_array(in_bytes, sizeof replacement, "the detokenizer", &detokenizer->out));
     detokenizer->tokenizer = tokenizer;

@@ -66,7 +66,7 @@ tsr_status tsr_pretokenizer_create(const tsr_pretokenizer_rule *rule, tsr_pretok
     tsr_status status = TSR_OK;
     tsr_pretokenizer *pretokenizer = NULL;
 
-    TSR_TRY(tsr_mem_array(1, sizeof *pretokenizer, "the pre-tokenizer", &pretokenizer));
+    TSR_TRY(TSR_NEW(&pretokenizer, "the pre-tokenizer"));
     pretokenizer->rule = rule;
     pretokenizer->memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     if (!pretokenizer->memory)

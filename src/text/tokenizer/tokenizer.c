@@ -17,7 +17,7 @@ tsr_status tsr_tokenizer_create(const tsr_gguf *gguf, tsr_tokenizer **tokenizer_
 
     if (!gguf || !tokenizer_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_tokenizer_create: gguf and tokenizer_out must not be NULL");
-    TSR_TRY(tsr_mem_array(1, sizeof *tokenizer, "the tokenizer", &tokenizer));
+    TSR_TRY(TSR_NEW(&tokenizer, "the tokenizer"));
     TSR_TRY(tsr_vocab_load(gguf, &tokenizer->vocab));
     if (tokenizer->vocab->pre)
         TSR_TRY(tsr_pretokenizer_create(tokenizer->vocab->pre, &tokenizer->pretokenizer));

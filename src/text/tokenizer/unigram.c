@@ -87,7 +87,7 @@ tsr_status tsr_unigram_load(const tsr_gguf *gguf, tsr_vocab *vocab)
     tsr_status status = TSR_OK;
     tsr_unigram *unigram = NULL;
 
-    TSR_TRY(tsr_mem_array(1, sizeof *unigram, "the vocabulary", &unigram));
+    TSR_TRY(TSR_NEW(&unigram, "the vocabulary"));
     TSR_TRY(read_entries(gguf, vocab, unigram));
     TSR_TRY(read_charsmap(gguf, unigram));
     TSR_TRY(tsr_vocab_read_flag(gguf, KEY "remove_extra_whitespaces", false, &unigram->merges_spaces));

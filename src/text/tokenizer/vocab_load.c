@@ -346,7 +346,7 @@ tsr_status tsr_vocab_load(const tsr_gguf *gguf, tsr_vocab **vocab_out)
     tsr_status status = TSR_OK;
     tsr_vocab *vocab = NULL;
 
-    TSR_TRY(tsr_mem_array(1, sizeof *vocab, "the vocabulary", &vocab));
+    TSR_TRY(TSR_NEW(&vocab, "the vocabulary"));
     TSR_TRY(read_kind(gguf, vocab));
     TSR_TRY(read_tokens(gguf, vocab));
     find_byte_tokens(vocab);

@@ -12,7 +12,7 @@ tsr_status tsr_builder_create(const char *name, tsr_topo_builder **builder_out)
 {
     tsr_status status = TSR_OK;
     tsr_topo_builder *builder = NULL;
-    TSR_TRY(tsr_mem_array(1, sizeof *builder, "a machine description", &builder));
+    TSR_TRY(TSR_NEW(&builder, "a machine description"));
     builder->name = name;
     TSR_TRY(tsr_mem_array(TSR_MAX_GPUS, sizeof *builder->gpus, "GPUs", &builder->gpus));
     TSR_TRY(tsr_mem_array(TSR_MAX_GPUS, sizeof *builder->pairs, "GPU pairs", &builder->pairs));

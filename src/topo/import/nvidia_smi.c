@@ -418,7 +418,7 @@ tsr_status tsr_topo_read_nvidia_smi(const char *text, size_t bytes, const char *
     struct matrix *m = NULL;
     if (strlen(text) != bytes)
         return tsr_fail(TSR_ERR_FORMAT, "machine file '%s' is not text: it contains zero bytes", name);
-    TSR_TRY(tsr_mem_array(1, sizeof *m, "a matrix of GPUs", &m));
+    TSR_TRY(TSR_NEW(&m, "a matrix of GPUs"));
     TSR_TRY(tsr_builder_create(name, &builder));
     m->name = name;
     TSR_TRY(read_matrix(m, text));

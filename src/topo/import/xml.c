@@ -169,7 +169,7 @@ tsr_status tsr_xml_parse(const char *text, size_t bytes, const char *name, tsr_x
         return tsr_fail(TSR_ERR_FORMAT,
                         "machine file '%s' has %zu bytes, which exceeds the limit; the file may be damaged",
                         name, bytes);
-    TSR_TRY(tsr_mem_array(1, sizeof *b.xml, "a machine file", &b.xml));
+    TSR_TRY(TSR_NEW(&b.xml, "a machine file"));
     b.parser = XML_ParserCreate_MM(NULL, &expat_memory, NULL);
     if (!b.parser) {
         status = tsr_fail(TSR_ERR_MEMORY, "out of host memory for machine file '%s'", name);

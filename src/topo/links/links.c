@@ -387,11 +387,11 @@ tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *dev
     tsr_links *links = NULL;
     struct build *b = NULL;
     size_t n = (size_t)devices->n_devices;
-    TSR_TRY(tsr_mem_array(1, sizeof *links, "the link model", &links));
+    TSR_TRY(TSR_NEW(&links, "the link model"));
     links->n_devices = devices->n_devices;
     TSR_TRY(tsr_mem_array(n * n, sizeof *links->routes, "routes between devices", &links->routes));
     TSR_TRY(tsr_mem_array(TSR_LINKS_MAX_WIRES, sizeof *links->wires, "links between devices", &links->wires));
-    TSR_TRY(tsr_mem_array(1, sizeof *b, "the link model", &b));
+    TSR_TRY(TSR_NEW(&b, "the link model"));
     *b = (struct build){.topo = topo, .devices = devices, .links = links};
     TSR_TRY(tsr_mem_array((size_t)topo->n_bridges, sizeof *b->bridge_wires, "PCI bridges", &b->bridge_wires));
     start_build(b);
@@ -414,7 +414,7 @@ tsr_status tsr_links_copy(const tsr_links *links, tsr_links **copy_out)
     tsr_status status = TSR_OK;
     tsr_links *copy = NULL;
     size_t n_routes = (size_t)links->n_devices * (size_t)links->n_devices;
-    TSR_TRY(tsr_mem_array(1, sizeof *copy, "links", &copy));
+    TSR_TRY(TSR_NEW(&copy, "links"));
     *copy = *links;
     copy->wires = NULL;
     copy->routes = NULL;
