@@ -13,6 +13,8 @@
 #include <string.h>
 #include <sys/mman.h>
 
+#include <tsr/gguf.h>
+
 #include "support/measured.h"
 #include "support/opened.h"
 

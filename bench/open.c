@@ -11,6 +11,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include <tsr/device_list.h>
+#include <tsr/gguf.h>
+#include <tsr/plan.h>
+#include <tsr/runtime.h>
+
 #include "support/measured.h"
 #include "support/opened.h"
 

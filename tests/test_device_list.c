@@ -10,6 +10,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
+#include <tsr/bytes.h>
 #include <tsr/topology.h>
 
 #include "support/failing_alloc.h"

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/machine.h>
+
 #include "plan/cost/experts.h"
 #include "plan/expert_split.h"
 #include "support/header_plan.h"

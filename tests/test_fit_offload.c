@@ -11,6 +11,7 @@
 #include <cmocka.h>
 
 #include <tsr/fit.h>
+#include <tsr/machine.h>
 
 #include "support/fitted.h"
 #include "support/arch_models.h"

@@ -12,6 +12,7 @@
 #include <dirent.h>
 #include <unistd.h>
 
+#include <tsr/machine.h>
 #include <tsr/topology.h>
 
 #include "support/directory.h"

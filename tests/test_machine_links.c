@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <tsr/links.h>
+#include <tsr/machine.h>
 
 #include "support/failing_alloc.h"
 

@@ -6,6 +6,7 @@
 
 #include <cmocka.h>
 
+#include <tsr/machine.h>
 #include <tsr/topology.h>
 
 #include "support/failing_alloc.h"

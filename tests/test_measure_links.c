@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/gguf.h>
+#include <tsr/plan.h>
 #include <tsr/rates.h>
 
 #include "support/failing_alloc.h"

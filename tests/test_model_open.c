@@ -11,6 +11,10 @@
 
 #include <cmocka.h>
 
+#include <tsr/device_list.h>
+#include <tsr/plan.h>
+#include <tsr/runtime.h>
+
 #include "support/failing_alloc.h"
 #include "support/gguf_writer.h"
 #include "support/random.h"

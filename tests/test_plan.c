@@ -9,6 +9,9 @@
 
 #include <cmocka.h>
 
+#include <tsr/gguf.h>
+#include <tsr/plan.h>
+
 #include "support/planned.h"
 #include "support/random.h"
 #include "support/runner.h"

@@ -12,6 +12,7 @@
 
 #include <tsr/fit.h>
 #include <tsr/model.h>
+#include <tsr/runtime.h>
 
 #include "support/arch_models.h"
 #include "support/failing_alloc.h"

@@ -12,6 +12,9 @@
 
 #include <cmocka.h>
 
+#include <tsr/fit.h>
+#include <tsr/gguf.h>
+
 #include "support/failing_alloc.h"
 #include "support/plan_check.h"
 #include "support/random.h"

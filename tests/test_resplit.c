@@ -9,6 +9,10 @@
 
 #include <cmocka.h>
 
+#include <tsr/device_list.h>
+#include <tsr/memory.h>
+#include <tsr/plan.h>
+#include <tsr/runtime.h>
 #include <tsr/split.h>
 
 #include "support/failing_alloc.h"

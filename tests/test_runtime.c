@@ -11,7 +11,9 @@
 
 #include <cmocka.h>
 
+#include <tsr/gguf.h>
 #include <tsr/isa.h>
+#include <tsr/plan.h>
 
 #include "core/runtime.h"
 #include "support/leak_check.h"

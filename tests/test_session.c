@@ -12,6 +12,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/tokenizer.h>
+
 #include "support/random.h"
 #include "support/session_check.h"
 

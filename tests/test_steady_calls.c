@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
+#include <tsr/runtime.h>
 #include <tsr/session.h>
 
 #include "support/sanitized.h"

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/runtime.h>
+
 #include "support/runner.h"
 
 #define MODEL "examples/models/glossary-7m-Q8_0.gguf"

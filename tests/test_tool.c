@@ -10,6 +10,7 @@
 
 #include <cmocka.h>
 
+#include <tsr/bytes.h>
 #include <tsr/memory.h>
 
 #include "../tools/format.h"

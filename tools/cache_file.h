@@ -9,6 +9,7 @@
 
 #include <jansson.h>
 
+#include <tsr/device_list.h>
 #include <tsr/topology.h>
 
 enum { TOOL_PATH = 4096 };

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include <tsr/bytes.h>
 #include <tsr/memory.h>
 #include <tsr/topology.h>
 

@@ -4,6 +4,8 @@
 #include <ctype.h>
 #include <string.h>
 
+#include <tsr/bytes.h>
+
 #include "tsr.h"
 
 /* The part of `text` up to the next comma; NULL after the last. */

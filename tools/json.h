@@ -4,6 +4,7 @@
 
 #include <jansson.h>
 
+#include <tsr/device_list.h>
 #include <tsr/topology.h>
 
 /* New references. Indices refer to the arrays of the same document; sizes are bytes, speeds bytes per

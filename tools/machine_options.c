@@ -1,6 +1,8 @@
 /* The options that name a machine; see machine_options.h. */
 #include "machine_options.h"
 
+#include <tsr/machine.h>
+
 int tool_machine_options_check(const char *command, const tool_machine_options *options)
 {
     if (options->file && options->text) {

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tsr/bytes.h>
 #include <tsr/topology.h>
 
 #include "help.h"

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+#include <tsr/bytes.h>
+
 #include "format.h"
 
 static void add_phase(tool_table *table, const char *name, double seconds, int64_t n_tokens)

@@ -8,6 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <tsr/device_list.h>
+#include <tsr/runtime.h>
+
 #include "support/measured.h"
 
 void bench_check(tsr_status status)

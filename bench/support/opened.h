@@ -3,6 +3,7 @@
 #define TSR_BENCH_OPENED_H
 
 #include <tsr/session.h>
+#include <tsr/transport.h>
 
 #include "support/synth_model.h"
 

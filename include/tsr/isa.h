@@ -2,7 +2,7 @@
  * The instruction sets that host devices have kernels for.
  *
  * One source of kernels is compiled several times, and a host device takes one of these *levels*: the one
- * that its isa= names (tsr/topology.h), else that of tsr_runtime_config.isa, else that of the environment
+ * that its isa= names (tsr/device_list.h), else that of tsr_runtime_config.isa, else that of the environment
  * variable TSR_ISA, else the best that this machine runs. A level that is asked for and cannot run is an
  * error, never replaced by another. docs/exact-reduction.md says which levels agree to the bit.
  *

@@ -25,7 +25,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include <tsr/log.h>
+#include <tsr/device_list.h>
 #include <tsr/status.h>
 #include <tsr/topology.h>
 

@@ -60,12 +60,5 @@ typedef struct tsr_object_info {
 /** "weights", "kv", "arena", "comm", "scratch", "other"; never NULL. */
 TSR_API const char *tsr_memory_owner_name(tsr_memory_owner owner);
 
-/** Room for any byte count as text. */
-#define TSR_BYTES_TEXT 32
-
-/** A byte count as people read it, in powers of 1024: "31.3 GiB", "512 KiB", "17 B". Writes it to
- * text[TSR_BYTES_TEXT] and returns that. The other way round: tsr_bytes_parse(). */
-TSR_API const char *tsr_bytes_text(uint64_t bytes, char *text);
-
 TSR_END_DECLS
 #endif

@@ -12,14 +12,19 @@
 #ifndef TSR_MODEL_H
 #define TSR_MODEL_H
 
+#include <stddef.h>
 #include <stdint.h>
 
-#include <tsr/fit.h>
-#include <tsr/plan.h>
-#include <tsr/runtime.h>
-#include <tsr/tokenizer.h>
+#include <tsr/config.h>
+#include <tsr/status.h>
+#include <tsr/tensor.h>
 
 TSR_BEGIN_DECLS
+
+struct tsr_fit;
+struct tsr_gguf;
+struct tsr_plan;
+struct tsr_tokenizer;
 
 /** A model that is loaded on a runtime. */
 typedef struct tsr_model tsr_model;
@@ -73,18 +78,19 @@ TSR_API void tsr_model_get_info(const tsr_model *model, tsr_model_info *info_out
 
 /** The plan that was carried out. It has room for config.session.n_sessions sessions, after a change of split
  * for the sessions that exist. The plan belongs to the model and is valid until the split changes. */
-TSR_API const tsr_plan *tsr_model_plan(const tsr_model *model);
+TSR_API const struct tsr_plan *tsr_model_plan(const tsr_model *model);
 
 /** What config.fit had to cut; belongs to the model. NULL where it was not set. Its plan is that of the
  * opening. */
-TSR_API const tsr_fit *tsr_model_fit(const tsr_model *model);
+TSR_API const struct tsr_fit *tsr_model_fit(const tsr_model *model);
 
 /** The opened file; belongs to the model. */
-TSR_API const tsr_gguf *tsr_model_gguf(const tsr_model *model);
+TSR_API const struct tsr_gguf *tsr_model_gguf(const tsr_model *model);
 
 /** Read the model's tokenizer; the caller destroys it, before or after the model. Errors as
  * tsr_tokenizer_create(). */
-TSR_NODISCARD TSR_API tsr_status tsr_model_tokenizer(const tsr_model *model, tsr_tokenizer **tokenizer_out);
+TSR_NODISCARD TSR_API tsr_status tsr_model_tokenizer(const tsr_model *model,
+                                                     struct tsr_tokenizer **tokenizer_out);
 
 TSR_END_DECLS
 #endif

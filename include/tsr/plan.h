@@ -22,142 +22,15 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tsr/config.h>
+#include <tsr/device_list.h>
 #include <tsr/gguf.h>
-#include <tsr/graph.h>
-#include <tsr/links.h>
 #include <tsr/log.h>
 #include <tsr/memory.h>
-#include <tsr/rates.h>
-#include <tsr/topology.h>
+#include <tsr/split.h>
 #include <tsr/types.h>
 
 TSR_BEGIN_DECLS
-
-/** How a model is laid over devices; the names are llama.cpp's. */
-typedef enum tsr_split_mode {
-    TSR_SPLIT_MODE_NONE = 0, /**< all of it on main_device */
-    /** Whole layers, in device order. Without a tensor_split as many on each device as take the least time in
-     * its memory: of a step's devices one works at a time, so the fastest get all that they hold. */
-    TSR_SPLIT_MODE_LAYER = 1,
-    TSR_SPLIT_MODE_TENSOR = 2, /**< every matrix divided by rows or columns */
-    /** Whatever takes the least time: one of the above, or several groups of devices one after another, the
-     * matrices divided inside each. With a tensor_split, and where blocks are offloaded, tensor mode. In the
-     * info of a plan: groups one after another; else it names what was chosen. */
-    TSR_SPLIT_MODE_AUTO = 3
-} tsr_split_mode;
-
-/** "none", "layer", "tensor", "auto"; never NULL. */
-TSR_API const char *tsr_split_mode_name(tsr_split_mode mode);
-/** TSR_ERR_INVALID for another name. */
-TSR_NODISCARD TSR_API tsr_status tsr_split_mode_parse(const char *name, tsr_split_mode *mode_out);
-
-/** How the FFN of a mixture of experts is divided; no bit of the result depends on it. */
-typedef enum tsr_expert_split {
-    /** columns of every expert: devices work evenly, whichever a token takes */
-    TSR_EXPERT_SPLIT_COLUMNS = 0,
-    /** Whole experts: for more devices than an expert has granules of columns, and for many tokens at once.
-     * One token keeps only the devices busy that hold its experts. */
-    TSR_EXPERT_SPLIT_EXPERTS = 1,
-    /** What takes less time, when the model is opened or planned; a later change of split keeps it. In the
-     * info of a plan one of the above. */
-    TSR_EXPERT_SPLIT_AUTO = 2
-} tsr_expert_split;
-
-/** "columns", "experts", "auto"; never NULL. */
-TSR_API const char *tsr_expert_split_name(tsr_expert_split split);
-/** TSR_ERR_INVALID for another name. */
-TSR_NODISCARD TSR_API tsr_status tsr_expert_split_parse(const char *name, tsr_expert_split *split_out);
-
-/** The blocks whose tensors' names `pattern` (PCRE2, searched, not anchored) is found in go to `device`. */
-typedef struct tsr_offload_rule {
-    const char *pattern; /**< PCRE2, searched in names of tensors */
-    const char *device; /**< its name in plans ("host0", "cuda1"), its number, or "CPU": the offload device */
-} tsr_offload_rule;
-
-/** How a model is split over devices and run. Each group of fields decides one thing. A later version of the
- * library adds fields at the end only. */
-typedef struct tsr_model_config {
-    size_t size; /**< sizeof(tsr_model_config) */
-
-    /** Which device works on which part of the matrices. */
-    struct {
-        /** [n_tensor_split] proportions in device order; NULL or all 0: the planner chooses those that take
-         * the least time */
-        const float *tensor_split;
-        int n_tensor_split;       /**< entries of `tensor_split` */
-        tsr_split_mode mode;      /**< how the model is divided */
-        tsr_expert_split experts; /**< how the FFN of a mixture of experts is divided */
-        int main_device;          /**< the device of TSR_SPLIT_MODE_NONE */
-    } split;
-
-    /** Blocks that one device works on alone, while the other blocks are divided over the other devices. A
-     * block is the attention or the FFN of a layer, the embedding, or the output. A host device with such
-     * blocks has no part in the divided blocks unless `tensor_split` gives it a share. Among devices of one
-     * kind an offload changes no bit of the logits; GPUs and host devices round differently. */
-    struct {
-        /** Layers that are not offloaded, counted from the last; -1: all. With one more than the model has,
-         * the embedding and the output are not offloaded either: the offload device has no part then, unless
-         * `tensor_split` gives it a share. */
-        int n_gpu_layers;
-        /** the FFN with its experts is offloaded in this number of layers, counted from the first */
-        int n_cpu_moe;
-        /** [n_rules] applied before the two numbers above; of several rules that match, the first counts */
-        const tsr_offload_rule *rules;
-        int n_rules;        /**< entries of `rules` */
-        const char *device; /**< the offload device, by name or number; NULL: the last host device */
-    } offload;
-
-    /** What a session holds, and how much one step computes. */
-    struct {
-        int64_t n_ctx;     /**< tokens of all sequences of a session; 0: the model's trained context */
-        int n_seq_max;     /**< sequences of a session */
-        int n_batch;       /**< most tokens of a step; a longer batch is cut, which changes no bit */
-        int n_outputs_max; /**< most rows of logits of a step; more are cut alike; 0: n_seq_max */
-        tsr_type type_k;   /**< of keys in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
-        tsr_type type_v;   /**< of values in the KV region: F32, F16, BF16, Q8_0, Q4_0 */
-        /** llama.cpp's name. True: layers with a sliding window keep the keys and values of all tokens, so
-         * that sequences can be cut back to any length. False: they keep those of the window and a batch. */
-        bool swa_full;
-        int n_sessions; /**< sessions that a plan has memory for; each has a KV region and an arena */
-    } session;
-
-    /** How a step computes. */
-    struct {
-        tsr_reduction reduction; /**< how partial sums are added up */
-        /** of activations that host devices multiply by quantized weights: 16 or 8 (tsr_program_config) */
-        int activation_bits;
-        uint64_t timeout_ns; /**< a step that takes longer fails with TSR_ERR_TIMEOUT; 0: no limit */
-    } compute;
-
-    /** What the planner is given. */
-    struct {
-        /** [number of devices] how fast the devices are; NULL: guessed from their descriptions
-         * (tsr_device_rates_guess) */
-        const tsr_device_rates *rates;
-        /** Times of transfers and all-reduces between the same devices: measured ones, and predicted ones
-         * unless the rates are measured. NULL: the figures in the rates. */
-        const tsr_links *links;
-        int n_tokens; /**< tokens per step for which the planner minimises the time; 1: decoding */
-        /** reduce what this config leaves open until the model fits (tsr/fit.h); NULL: a model that does not
-         * fit is an error */
-        const struct tsr_fit_config *fit;
-    } plan;
-
-    /** How weights are loaded. */
-    struct {
-        /** called on the calling thread with 0 to 1; NULL: no progress callback */
-        void (*progress)(double fraction, void *user);
-        void *progress_user; /**< passed to `progress` */
-        /** of host devices. True: shards are copied into memory near the device. False: they are read in the
-         * mapped file where that is possible. */
-        bool copy_weights;
-        /** compare copied weights with the file: by checksums made on GPUs, otherwise by reading them back */
-        bool verify_upload;
-    } load;
-} tsr_model_config;
-
-/** The defaults: tensor mode, shares by the planner, full context, one sequence, F16 keys and values. */
-TSR_API tsr_model_config tsr_model_config_default(void);
 
 /** What every device will hold and do; read-only. */
 typedef struct tsr_plan tsr_plan;

@@ -11,6 +11,7 @@
 
 #include <stdbool.h>
 
+#include <tsr/device_list.h>
 #include <tsr/links.h>
 #include <tsr/runtime.h>
 #include <tsr/types.h>

@@ -18,6 +18,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tsr/device_list.h>
 #include <tsr/log.h>
 #include <tsr/memory.h>
 #include <tsr/tensor.h>

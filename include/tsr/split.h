@@ -33,7 +33,7 @@
 
 TSR_BEGIN_DECLS
 
-/** Most devices that one split may name. */
+/** Most devices of a split, a device list, a plan or a runtime. */
 #define TSR_MAX_DEVICES 64
 
 /** Most classes that tsr_split_fit() balances together. */

@@ -1,5 +1,5 @@
 /** @file
- * What a machine looks like, as a plain value, and the devices that a --devices text asks for on it.
+ * What a machine looks like, as a plain value.
  *
  * A tsr_topology comes from this machine (tsr_topology_discover) or from a description of another one
  * (tsr_topology_load): a laptop can plan for a server. It is a struct of arrays, all in one logical order:
@@ -8,17 +8,15 @@
  * os_index.
  *
  *     tsr_topology *topo = NULL;
- *     tsr_device_list *list = NULL;
- *     if (tsr_topology_discover(NULL, &topo) != TSR_OK ||
- *         tsr_device_list_create(topo, "host:2,mem=4GiB", NULL, &list) != TSR_OK)
+ *     if (tsr_topology_discover(NULL, &topo) != TSR_OK)
  *         fprintf(stderr, "%s\n", tsr_last_error());
  *     else
- *         printf("%s has %d cores\n", list->devices[0].name, list->devices[0].n_cores);
- *     tsr_device_list_destroy(list);
+ *         printf("%d cores, %d GPUs\n", topo->n_cores, topo->n_gpus);
  *     tsr_topology_destroy(topo);
  *
- * Both objects are read-only after creation (a caller who owns one may edit it): any number of threads may
- * read.
+ * tsr/machine.h makes a topology of a line of text; tsr/device_list.h makes devices of a topology.
+ *
+ * A topology is read-only after its creation, so any number of threads may read it. Its owner may edit it.
  */
 #ifndef TSR_TOPOLOGY_H
 #define TSR_TOPOLOGY_H
@@ -31,9 +29,6 @@
 #include <tsr/status.h>
 
 TSR_BEGIN_DECLS
-
-/** Most devices that one runtime, plan or device list may have. */
-#define TSR_MAX_DEVICES 64
 
 /** Most GPUs that a topology lists. */
 #define TSR_MAX_GPUS 32
@@ -278,28 +273,6 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
 TSR_NODISCARD TSR_API tsr_status tsr_topology_load(const char *path, const tsr_topology_config *config,
                                                    tsr_topology **topo_out);
 
-/** Describe a machine in a line of text, "2x rtx3090 nvlink, 1x rtx4060ti pcie4x8, 1x host 64GiB 50GB/s".
- * Grammar, blanks separate words:
- *
- *     machine = group { "," group }
- *     group   = [ N "x" ] CARD { word }     N GPUs (default 1), each with a link of its own; "2x" is one word
- *             | [ N "x" ] "host" { word }   N sockets (default: one, 16 cores, 64 GiB)
- *     CARD    = a card of the table, "rtx3090"; the message for an unknown one lists them all
- *     word    = "nvlink" [ K ]              of GPUs: each pair of the group is joined by K NVLinks (default:
- *                                           all that the card has, shared evenly among the others)
- *             | "nvswitch"                  all NVLinks of each lead to NVSwitches
- *             | "switch"                    the group is behind one PCIe switch with an uplink like theirs
- *             | "pcie" GEN "x" LANES        of the GPUs' links, "pcie4x8" (default: the card's)
- *             | "node" I                    NUMA node (default: all cards are spread over the sockets)
- *             | N "cores"                   of a socket
- *             | BYTES                       memory of each GPU or socket, "24GiB"
- *             | NUMBER "GB/s"               memory bandwidth of each GPU or socket
- *
- * Everything that the text does not say is marked as guessed. TSR_ERR_INVALID quotes the place in the text
- * and says what would be right. TSR_ERR_MEMORY. */
-TSR_NODISCARD TSR_API tsr_status tsr_topology_parse(const char *text, const tsr_topology_config *config,
-                                                    tsr_topology **topo_out);
-
 /** Write the machine as NCCL's XML (version 1), as NCCL_TOPO_FILE takes it: NUMA nodes, the PCI tree above
  * GPUs and network cards, NVLinks. Only what that format has: memory and rates are lost, and come back from
  * the table of cards when it is loaded. TSR_ERR_UNSUPPORTED: the machine has no GPU. TSR_ERR_MEMORY. */
@@ -312,119 +285,9 @@ TSR_API void tsr_topology_destroy(tsr_topology *topo);
 /** The machine as an indented tree, and its PCI devices, for people to read. */
 TSR_API void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user);
 
-/** What a device is. */
-typedef enum tsr_device_kind {
-    TSR_DEVICE_HOST = 0, /**< a set of cores and the memory near them */
-    TSR_DEVICE_CUDA = 1
-} tsr_device_kind;
-
-/** Of an instruction set's name ("avx512"), its end included. */
-#define TSR_ISA_NAME_BYTES 16
-
-/** A device as asked for; nothing is allocated or started for it yet. */
-typedef struct tsr_device_desc {
-    char name[32]; /**< "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU */
-    tsr_device_kind kind;  /**< host or CUDA */
-    int gpu;               /**< index into topology.gpus; -1 for host devices */
-    int numa_node;         /**< index of the node that its cores count as theirs, -1 if there are several */
-    uint64_t commit_bytes; /**< unit in which its growing memory is backed; 0 for host devices: a page */
-    uint64_t memory_total_bytes; /**< of the GPU; or of that node, or of all nodes its cores belong to; not
-                                      divided among devices on the same node; at most
-                                      topology.memory_limit_bytes where that is set; 0 if unknown */
-    uint64_t mem_cap_bytes;      /**< most that the device may use, 0 = memory_total_bytes */
-    /** of GPUs: what the device can count on, hence its cap in plans and when it is opened: of what was free
-     * (of all, if unknown) less what the driver takes, its part, and at most mem_cap_bytes. 0 for host
-     * devices */
-    uint64_t memory_usable_bytes;
-    /** of GPUs: no memory but the host's, so weights are read where they lie */
-    bool integrated;
-    bool managed; /**< managed=1 */
-    bool wrap;    /**< wrap=1 */
-    /** Peak rates, 0 where neither the machine nor a table of cards tells; of the whole GPU even where
-     * several devices share it. */
-    double memory_bytes_per_s;    /**< reading its memory */
-    double flops_per_s;           /**< F16 matrix products, operations */
-    double link_bytes_per_s;      /**< to the host, one direction */
-    int n_threads;                /**< of host devices; 0 for GPUs */
-    char isa[TSR_ISA_NAME_BYTES]; /**< isa=, of host devices; "": the runtime's */
-    int duty_percent;             /**< duty=, of host devices: 1..100 */
-    int n_cores;                  /**< entries of `cores` */
-    int n_pus;                    /**< entries of `pus` */
-    const int *cores;      /**< n_cores indices into topology.cores, ascending; of a GPU: those near it, where
-                                its host thread runs (0 if none are known to be) */
-    const int *pus;        /**< n_pus os indices: hardware threads of those cores, of host devices all */
-    const int *thread_pus; /**< n_threads os indices: where to pin each thread; -1 = any of `pus`, for threads
-                                beyond the number of hardware threads; of host devices */
-} tsr_device_desc;
-
-/** The devices that a --devices text asks for. */
-typedef struct tsr_device_list {
-    int n_devices;            /**< entries of `devices` */
-    tsr_device_desc *devices; /**< [n_devices], in the order of the text */
-} tsr_device_list;
-
-/** The devices that `spec` asks for, in its order. NULL or "" means every GPU ("cuda") if there is one, else
- * "host". Grammar, blanks ignored:
- *
- *     spec   = item { "," item }
- *     item   = "host" [ ":" N ] { "," option }        N devices, 1..TSR_MAX_DEVICES
- *            | "cuda" [ ":" GPU ] { "," option }      one GPU; without a name, every GPU
- *     GPU    = its number | its UUID, or enough of it ("GPU-8a56") | its PCI bus id ("0000:65:00.0")
- *     option = "mem=" BYTES                           for each device of the item before it
- *            | "threads=" K                           the same; host devices only
- *            | "isa=" NAME                            the same; host devices only
- *            | "duty=" PERCENT [ "%" ]                the same; host devices only
- *            | "managed=" ( "0" | "1" )               the same; GPUs only
- *            | "wrap=" ( "0" | "1" )                  the same; GPUs only
- *            | "cpus=" LIST                           the same; GPUs only
- *     LIST   = CPU [ "-" CPU ] { "," CPU [ "-" CPU ] }   as the operating system numbers them
- *     BYTES  = number with an optional B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB or K M G T (of 1024)
- *
- * "host" alone is one device per NUMA node that has cores and memory. Otherwise the cores are cut, in their
- * order, into one contiguous set per device: a device with threads=K counts as K cores and one without as a
- * single core; cores left over go first to devices without threads=, and a cut that falls near the edge of a
- * NUMA node moves onto it. Threads sit on the first cores of their set, one each (default: one per core).
- *
- * A GPU may be named several times: each is a device of its own ("virtual"), with its own memory cap, which
- * is an equal part of what the GPU's others leave unless mem= says otherwise. The host thread of a GPU runs
- * on the cores of its NUMA node, or on cpus=; it shares them with host devices.
- *
- * isa=generic and the like take kernels of that instruction set for this host device instead of those that
- * the runtime is opened with. They change no bit of a result, only the speed: a way to have unequal devices.
- *
- * duty=50% lets the threads of a host device rest as long as they work: a device of half the speed on any
- * machine, for tests and for trying splits of unequal devices. It makes nothing else slower.
- *
- * managed=1 takes CUDA's managed memory, which may exceed the GPU's: mem= may then be more than the GPU has,
- * and what does not fit moves over the bus, page by page, whenever it is used. wrap=1 lets the GPU read the
- * weights in host memory, so that only KV and activations lie on it: every token then waits for all weights
- * to cross the bus. The log says what that costs. Both are 0 unless asked for; a GPU that shares the host's
- * memory reads weights in place anyway.
- *
- * With more devices than cores, devices share cores; that, and more threads than cores, warns through
- * `logger` (NULL: silent) and works. So does a host device whose mem= is above its memory; of a GPU that is
- * an error.
- *
- * `topo` is only read during the call. The result is the caller's, freed with tsr_device_list_destroy().
- * TSR_ERR_INVALID names the piece of `spec` that is wrong and what would be right; TSR_ERR_UNSUPPORTED:
- * GPUs where there are none that can be used. TSR_ERR_NOT_FOUND: a GPU that does not exist; the message says
- * which do. TSR_ERR_MEMORY. */
-TSR_NODISCARD TSR_API tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec,
-                                                        const tsr_logger *logger, tsr_device_list **list_out);
-
-/** NULL is fine. */
-TSR_API void tsr_device_list_destroy(tsr_device_list *list);
-
 /** "PIX", "SYS", ... as `nvidia-smi topo -m` calls it; "same", "board", "?" for those that it has no word
  * for; never NULL. */
 TSR_API const char *tsr_gpu_path_name(tsr_gpu_path path);
-
-/** "host" or "cuda". */
-TSR_API const char *tsr_device_kind_name(tsr_device_kind kind);
-
-/** A byte count as people write it ("200MiB", "1.5G", "4096"; the BYTES of the grammar above, fractions
- * allowed). TSR_ERR_INVALID names the text. */
-TSR_NODISCARD TSR_API tsr_status tsr_bytes_parse(const char *text, uint64_t *bytes_out);
 
 TSR_END_DECLS
 #endif

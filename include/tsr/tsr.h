@@ -1,21 +1,25 @@
 /** @file
  * The whole library in one include.
  *
- * From the ground up: status, log, types (values and words); topology, links and split (machines and
- * proportions); runtime, tensor, buffer and graph (devices, and computing on them); gguf, plan, model,
- * session, tokenizer and sampler (language models). An engine that brings its own model code needs the first
- * three groups only. */
+ * In layers, the lowest first: status, log, bytes and types; topology, machine, device_list, links, rates,
+ * isa and split (machines and proportions); runtime, memory, transport, tensor, buffer and graph (devices,
+ * and computing on them); gguf, config, plan, fit, model, session, tokenizer, chat and sampler (language
+ * models). An engine that brings its own model code needs the first three layers only. */
 #ifndef TSR_TSR_H
 #define TSR_TSR_H
 
 #include <tsr/buffer.h>
+#include <tsr/bytes.h>
 #include <tsr/chat.h>
+#include <tsr/config.h>
+#include <tsr/device_list.h>
 #include <tsr/fit.h>
 #include <tsr/gguf.h>
 #include <tsr/graph.h>
 #include <tsr/isa.h>
 #include <tsr/links.h>
 #include <tsr/log.h>
+#include <tsr/machine.h>
 #include <tsr/memory.h>
 #include <tsr/model.h>
 #include <tsr/plan.h>

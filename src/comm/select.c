@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 
+#include <tsr/bytes.h>
 #include <tsr/memory.h>
 
 #include "comm/probe.h"

@@ -1,5 +1,5 @@
 /* Byte counts as text, for every report of the library and of its tools. */
-#include <tsr/memory.h>
+#include <tsr/bytes.h>
 
 #include <stdbool.h>
 #include <stdio.h>

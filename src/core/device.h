@@ -12,8 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include <tsr/device_list.h>
 #include <tsr/memory.h>
-#include <tsr/topology.h>
 
 #include "core/op.h"
 #include "core/pool.h"

@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <tsr/tokenizer.h>
+
 #include "core/mem.h"
 #include "model/hash.h"
 

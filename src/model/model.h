@@ -2,6 +2,7 @@
 #ifndef TSR_MODEL_MODEL_H
 #define TSR_MODEL_MODEL_H
 
+#include <tsr/fit.h>
 #include <tsr/model.h>
 #include <tsr/session.h>
 

@@ -4,6 +4,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include <tsr/bytes.h>
+
 #include "core/mem.h"
 
 tsr_status tsr_plan_add_note(tsr_plan *plan, const char *format, ...)

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <tsr/bytes.h>
 #include <tsr/runtime.h>
 
 #include "core/mem.h"

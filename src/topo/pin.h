@@ -7,6 +7,7 @@
 #ifndef TSR_TOPO_PIN_H
 #define TSR_TOPO_PIN_H
 
+#include <tsr/device_list.h>
 #include <tsr/topology.h>
 
 #include "core/status.h"

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tsr/bytes.h>
 #include <tsr/memory.h>
 
 #include "core/mem.h"

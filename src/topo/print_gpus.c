@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <tsr/bytes.h>
 #include <tsr/memory.h>
 
 #include "core/mem.h"

@@ -21,6 +21,8 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 
+#include <tsr/runtime.h>
+
 #include "core/status.h"
 #include "support/failing_alloc.h"
 #include "support/runner.h"

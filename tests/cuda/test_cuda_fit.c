@@ -12,6 +12,10 @@
 #include <cuda_runtime.h>
 #include <cudasim.h>
 
+#include <tsr/device_list.h>
+#include <tsr/fit.h>
+#include <tsr/runtime.h>
+
 #include "support/fitted.h"
 #include "support/random.h"
 #include "support/runner.h"

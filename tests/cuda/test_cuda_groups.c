@@ -11,6 +11,8 @@
 #include <cmocka.h>
 #include <cudasim.h>
 
+#include <tsr/plan.h>
+
 #include "core/device.h"
 #include "core/runtime.h"
 #include "support/runner.h"

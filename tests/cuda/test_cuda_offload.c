@@ -13,6 +13,8 @@
 #include <cmocka.h>
 #include <cudasim.h>
 
+#include <tsr/plan.h>
+
 #include "core/device.h"
 #include "core/runtime.h"
 #include "support/message.h"

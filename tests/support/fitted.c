@@ -11,6 +11,9 @@
 
 #include <cmocka.h>
 
+#include <tsr/device_list.h>
+#include <tsr/fit.h>
+#include <tsr/runtime.h>
 #include <tsr/session.h>
 
 #include "support/plan_check.h"

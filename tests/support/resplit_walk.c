@@ -11,6 +11,9 @@
 
 #include <cmocka.h>
 
+#include <tsr/memory.h>
+#include <tsr/plan.h>
+#include <tsr/runtime.h>
 #include <tsr/split.h>
 
 #include "support/random.h"

@@ -8,6 +8,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/config.h>
+#include <tsr/runtime.h>
 #include <tsr/split.h>
 
 void runner_ok(tsr_status status, const char *what)

@@ -6,6 +6,7 @@
 #include <stdbool.h>
 
 #include <tsr/session.h>
+#include <tsr/topology.h>
 
 typedef struct runner {
     tsr_runtime *rt;

@@ -11,6 +11,8 @@
 
 #include <cmocka.h>
 
+#include <tsr/gguf.h>
+
 #include "support/random.h"
 #include "support/synth_model.h"
 

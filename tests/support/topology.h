@@ -2,6 +2,7 @@
 #ifndef TSR_TESTS_TOPOLOGY_H
 #define TSR_TESTS_TOPOLOGY_H
 
+#include <tsr/device_list.h>
 #include <tsr/topology.h>
 
 /* Everything that must hold between a topology's arrays, checked one plain statement at a time. NULL if it

@@ -5,6 +5,7 @@
 #define TSR_TESTS_WAYS_H
 
 #include <tsr/session.h>
+#include <tsr/topology.h>
 
 #include "support/synth_arch.h"
 

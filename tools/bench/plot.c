@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <tsr/bytes.h>
+
 #include "bench/output.h"
 
 /* The axes' rectangle inside a panel. */

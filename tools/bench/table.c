@@ -1,6 +1,8 @@
 /* A report as text: aligned tables for a terminal, markdown for forum posts, CSV for plotting programs. */
 #include <string.h>
 
+#include <tsr/bytes.h>
+
 #include "bench/output.h"
 #include "bench/speeds.h"
 

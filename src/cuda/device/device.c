@@ -3,6 +3,8 @@
 
 #include <stdio.h>
 
+#include <tsr/bytes.h>
+
 #include "core/event.h"
 #include "core/gpu.h"
 #include "core/mem.h"

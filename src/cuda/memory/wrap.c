@@ -3,6 +3,8 @@
 
 #include <unistd.h>
 
+#include <tsr/bytes.h>
+
 #include "core/mem.h"
 #include "cuda/api/check.h"
 #include "cuda/context/context.h"

@@ -2,6 +2,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <tsr/bytes.h>
+
 #include "core/mem.h"
 #include "plan/fit/fit.h"
 #include "plan/print/text.h"

@@ -2,6 +2,7 @@
 #ifndef TSR_TOPO_DEVICES_DEVICE_TEXT_H
 #define TSR_TOPO_DEVICES_DEVICE_TEXT_H
 
+#include <tsr/device_list.h>
 #include <tsr/topology.h>
 
 /* Most ranges in one cpus= option. */

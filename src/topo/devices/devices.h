@@ -2,6 +2,7 @@
 #ifndef TSR_TOPO_DEVICES_DEVICES_H
 #define TSR_TOPO_DEVICES_DEVICES_H
 
+#include <tsr/device_list.h>
 #include <tsr/topology.h>
 
 #include "core/status.h"

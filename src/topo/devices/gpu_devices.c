@@ -4,6 +4,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include <tsr/bytes.h>
 #include <tsr/memory.h>
 
 #include "core/gpu.h"

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include <tsr/bytes.h>
+
 #include "core/mem.h"
 #include "topo/import/cards.h"
 #include "topo/import/builder.h"
