@@ -215,7 +215,7 @@ static void a_copy_that_arrives_changed_is_found(void **state)
             assert_int_equal(load(&g, &w, TSR_LOAD_VERIFY, NULL, &buffer), TSR_ERR_DEVICE);
             snprintf(name, sizeof name, "cuda%d", d);
             assert_non_null(strstr(tsr_last_error(), name));
-            assert_non_null(strstr(tsr_last_error(), "came back from it changed"));
+            assert_non_null(strstr(tsr_last_error(), "was read back changed"));
             assert_null(buffer);
             assert_null(w.tensors[0].shards);
             assert_int_equal(failing_alloc_live(), blocks);
@@ -297,7 +297,7 @@ static void every_allocation_may_fail(void **state)
             buffer = NULL;
         }
         /* The simulation maps memory for its kernels, too, and does without where it gets none. */
-        bool its_own = status == TSR_ERR_DEVICE && strstr(tsr_last_error(), "reads back unchanged");
+        bool its_own = status == TSR_ERR_DEVICE && strstr(tsr_last_error(), "was read back unchanged");
         if (status != TSR_OK && status != TSR_ERR_MEMORY && !its_own)
             fail_msg("allocation %d: %s", n, tsr_last_error());
         assert_int_equal(failing_alloc_live(), blocks);

@@ -40,7 +40,7 @@ out:
     return status;
 }
 
-/* -- what a device has already -- */
+/* -- parts that a device has already -- */
 
 static bool same_window(tsr_window a, tsr_window b)
 {

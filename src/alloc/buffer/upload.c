@@ -144,10 +144,11 @@ static tsr_status compare(const uploader *u, const piece *p, const unsigned char
             continue;
         while (is[at] == was[at])
             at++;
-        status = tsr_fail(TSR_ERR_DEVICE,
-                          "device %s: tensor %s came back from it changed: byte %zu of its row %zu there is "
-                          "0x%02x and was 0x%02x; the device's memory or its link is not reliable",
-                          device->name, p->item->tensor->name, at, first + row, is[at], was[at]);
+        status =
+            tsr_fail(TSR_ERR_DEVICE,
+                     "device %s: tensor %s was read back changed: byte %zu of row %zu is 0x%02x instead of "
+                     "0x%02x; the device's memory or its link is not reliable",
+                     device->name, p->item->tensor->name, at, first + row, is[at], was[at]);
     }
     return status;
 }
@@ -178,10 +179,11 @@ static tsr_status verify(const uploader *u, const piece *p, const unsigned char 
     if (there == here)
         goto out;
     TSR_TRY(compare(u, p, data, stride, source, source_stride));
-    status = tsr_fail(TSR_ERR_DEVICE,
-                      "device %s: tensor %s reads back unchanged, but its checksum on the device is another; "
-                      "the device's memory is not reliable",
-                      device->name, p->item->tensor->name);
+    status =
+        tsr_fail(TSR_ERR_DEVICE,
+                 "device %s: tensor %s was read back unchanged, but the device computes another checksum; "
+                 "the device's memory is not reliable",
+                 device->name, p->item->tensor->name);
 out:
     return status;
 }

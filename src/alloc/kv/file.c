@@ -6,7 +6,7 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-/* -- what is kept -- */
+/* -- the saved span -- */
 
 /* The first page of the shortest span that a file may have, and of the longest. The longest includes the
  * positions that the last token saw, so that a loaded sequence can be cut by the last token to compute its
@@ -46,8 +46,8 @@ static tsr_status check_saved(const tsr_kv *kv, int seq, const tsr_kv_saved *sav
         good = tsr_kv_saved_valid(kv, g, saved->length, saved->first[g]);
     if (!good)
         return tsr_fail(TSR_ERR_INVALID,
-                        "sequence %d cannot be restored with %lld tokens; it must be empty, and what was "
-                        "saved must be whole",
+                        "sequence %d cannot be restored with %lld tokens; it must be empty, and the saved "
+                        "sequence complete",
                         seq, (long long)saved->length);
     if (saved->length > kv->n_ctx)
         return tsr_fail(TSR_ERR_FULL,
@@ -98,7 +98,7 @@ static tsr_status find_page(const tsr_kv *kv, int group, int seq, int index, int
     const int32_t *pages = tsr_kv_pages(kv, group, seq, &span);
     if (!pages || index < span.first || index >= span.end)
         return tsr_fail(TSR_ERR_INVALID,
-                        "sequence %d of %lld tokens has no KV page %d; it has the %d from %d on", seq,
+                        "sequence %d of %lld tokens has no KV page %d; it has %d pages from %d on", seq,
                         (long long)tsr_kv_length(kv, seq), index, span.end - span.first, span.first);
     *page_out = pages[index];
     return TSR_OK;

@@ -25,11 +25,10 @@ static tsr_status check_type(const char *what, tsr_type type, int64_t head_dim)
                         tsr_type_name(type));
     int64_t block = tsr_type_block_elems(type);
     if (head_dim % block != 0)
-        return tsr_fail(
-            TSR_ERR_UNSUPPORTED,
-            "%s %s has blocks of %lld elements, and head_dim %lld is no multiple of that; use F16 or "
-            "BF16",
-            what, tsr_type_name(type), (long long)block, (long long)head_dim);
+        return tsr_fail(TSR_ERR_UNSUPPORTED,
+                        "%s %s has blocks of %lld elements, and head_dim %lld is not a multiple; use F16 or "
+                        "BF16",
+                        what, tsr_type_name(type), (long long)block, (long long)head_dim);
     return TSR_OK;
 }
 
@@ -46,7 +45,7 @@ static tsr_status check_layer(const tsr_runtime *rt, const tsr_kv_config *config
             return tsr_fail(
                 TSR_ERR_INVALID,
                 "KV layer %d: its map gives heads to device %s, which does not hold the layer; give "
-                "them to those that do",
+                "them to devices that do",
                 index, rt->devices[d]->name);
     if (layer->window < 0 || layer->window > INT32_MAX)
         return tsr_fail(TSR_ERR_INVALID,
@@ -182,8 +181,8 @@ void tsr_kv_destroy(tsr_kv *kv)
 static tsr_status check_seq(const tsr_kv *kv, int seq)
 {
     if (seq < 0 || seq >= kv->n_seq_max)
-        return tsr_fail(TSR_ERR_INVALID, "there is no sequence %d; the KV region has those from 0 to %d", seq,
-                        kv->n_seq_max - 1);
+        return tsr_fail(TSR_ERR_INVALID, "sequence %d does not exist; the KV region has sequences 0 to %d",
+                        seq, kv->n_seq_max - 1);
     return TSR_OK;
 }
 
@@ -264,11 +263,12 @@ tsr_status tsr_kv_trim(tsr_kv *kv, int seq, int64_t length)
         return tsr_fail(TSR_ERR_INVALID, "sequence %d of %lld tokens cannot be cut to %lld; pass 0 to %lld",
                         seq, (long long)old_length, (long long)length, (long long)old_length);
     if (length > 0 && length < least)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "sequence %d of %lld tokens cannot be cut to %lld: layers with a sliding window no "
-                        "longer have what comes before; cut it to %lld or more, or to 0, or open the model "
-                        "with swa_full",
-                        seq, (long long)old_length, (long long)length, (long long)least);
+        return tsr_fail(
+            TSR_ERR_INVALID,
+            "sequence %d of %lld tokens cannot be cut to %lld: layers with a sliding window no "
+            "longer have the positions before; cut it to %lld or more, or to 0, or open the model "
+            "with swa_full",
+            seq, (long long)old_length, (long long)length, (long long)least);
     for (int g = 0; g < kv->n_groups; g++)
         tsr_kv_group_cut(&kv->groups[g], seq, old_length, length);
     kv->lengths[seq] = length;

@@ -26,7 +26,7 @@
  *     const int32_t *table = tsr_kv_pages(kv, group, seq, &span);    (for tsr_kv_index.page_table)
  *     tsr_kv_view view;
  *     tsr_kv_view_of(kv, device, layer, &view);                      (once, when a program is compiled)
- *     ... run programs that write positions length - n .. length - 1 and attend to what their layers see ...
+ *     ... run programs that write positions length - n .. length - 1 and attend to their layers' windows ...
  *     tsr_kv_trim(kv, seq, shorter);
  *     tsr_kv_remove(kv, seq);
  *

@@ -40,7 +40,7 @@ typedef struct tsr_pack_change {
 } tsr_pack_change;
 
 typedef struct tsr_pack_key {
-    double value[3]; /* what is compared first, second, third; larger comes first */
+    double value[3]; /* compared first, second, third; larger comes first */
     int item;
 } tsr_pack_key;
 

@@ -91,7 +91,7 @@ bool tsr_pack_search_infer(tsr_pack_search *s, const int *list, int n)
     return most <= s->capacity;
 }
 
-/* -- what to decide next -- */
+/* -- choosing the next item -- */
 
 /* An item can be decided on if no unplaced item that is live at the same time fits below it. */
 static bool can_decide(const tsr_pack_search *s, const int *list, int n, int item)

@@ -15,7 +15,7 @@
 #include "core/mem.h"
 
 typedef struct key {
-    double value[3]; /* what is compared first, second, third; larger comes first */
+    double value[3]; /* compared first, second, third; larger comes first */
     int item;
 } key;
 
