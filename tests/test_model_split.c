@@ -146,15 +146,16 @@ static void every_block_may_be_anywhere(void **state)
     uint64_t seed = 17;
     static float logits[N_TOKENS * N_VOCAB];
     for (int round = 0; round < N_ROUNDS; round++) {
-        tsr_model_config config = small_config(), resolved;
+        tsr_model_config config = small_config();
+        tsr_planner planner = {.n_devices = N_DEVICES, .props = f->props, .shape = f->shape};
         tsr_model_split split = {0};
         tsr_measurement m = {0};
         runner r = {.rt = f->rt, .n_vocab = N_VOCAB};
         config.load.copy_weights = random_below(&seed, 2);
-        runner_ok(tsr_model_config_resolve(&f->shape, &config, &resolved), "config");
+        runner_ok(tsr_planner_set_config(&planner, &config), "config");
         random_split(f, &seed, &split);
-        runner_ok(tsr_measurement_create(f->props, N_DEVICES, &f->shape, &resolved, &split, &m), "measure");
-        runner_ok(tsr_model_load(f->rt, &f->shape, &resolved, &split, NULL, &r.model), "load");
+        runner_ok(tsr_measurement_create(&planner, &split, &m), "measure");
+        runner_ok(tsr_model_load(f->rt, &f->shape, &planner.config, &split, NULL, &r.model), "load");
         runner_ok(tsr_session_create(r.model, &r.session), "session");
         assert_accounting(f, &m, round);
         memset(logits, 0xff, sizeof logits);

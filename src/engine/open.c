@@ -9,24 +9,24 @@
 #include "model/hash.h"
 #include "model/load.h"
 #include "plan/create.h"
-#include "plan/expert_split.h"
 #include "plan/fit/fit.h"
+#include "plan/planner_init.h"
 #include "runtime/memory.h"
 
-/* Plan as `config` says, and fit where it says so: *plan_out then belongs to *fit_out. */
-static tsr_status plan_model(const tsr_runtime *rt, const tsr_model_shape *shape,
-                             const tsr_model_config *config, tsr_model_config *resolved_out,
+/* Plan `config`, and fit it if config->plan.fit is set: *plan_out then belongs to *fit_out. The config that
+ * was planned is in planner->config afterwards. */
+static tsr_status plan_model(const tsr_runtime *rt, const tsr_model_config *config, tsr_planner *planner,
                              tsr_fit **fit_out, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
     tsr_model_config fitted;
-    TSR_TRY(tsr_model_config_resolve(shape, config, resolved_out));
-    if (!resolved_out->plan.fit)
-        return tsr_plan_for_runtime(rt, shape, resolved_out, plan_out);
-    TSR_TRY(tsr_fit_for_runtime(rt, shape, config, fit_out));
+    if (!planner->config.plan.fit)
+        return tsr_planner_plan(planner, plan_out);
+    TSR_TRY(tsr_planner_limit_to_free(planner, rt));
+    TSR_TRY(tsr_planner_fit(planner, config, fit_out));
     *plan_out = (*fit_out)->plan;
     tsr_fit_result(*fit_out, &fitted);
-    TSR_TRY(tsr_model_config_resolve(shape, &fitted, resolved_out));
+    TSR_TRY(tsr_planner_set_config(planner, &fitted));
 out:
     return status;
 }
@@ -85,16 +85,17 @@ static tsr_status open_file(tsr_runtime *rt, const char *path, const tsr_model_c
     tsr_plan *plan = NULL;
     tsr_model *model = NULL;
     tsr_model_shape shape;
-    tsr_model_config own, resolved;
+    tsr_model_config own;
+    tsr_planner planner = {0};
 
     TSR_TRY(tsr_model_config_read(config, &own));
     TSR_TRY(tsr_gguf_open(path, NULL, &gguf));
     TSR_TRY(tsr_model_shape_read(gguf, &shape));
-    TSR_TRY(tsr_model_shape_divide_for(&shape, rt, &own));
-    TSR_TRY(plan_model(rt, &shape, &own, &resolved, &fit, &plan));
-    TSR_TRY(check_room(rt, &resolved, plan));
-    TSR_TRY(tsr_model_load(rt, &shape, &resolved, tsr_plan_split(plan), NULL, &model));
-    TSR_TRY(keep_config(model, &resolved));
+    TSR_TRY(tsr_planner_init_for_runtime(rt, &shape, &own, &planner));
+    TSR_TRY(plan_model(rt, &own, &planner, &fit, &plan));
+    TSR_TRY(check_room(rt, &planner.config, plan));
+    TSR_TRY(tsr_model_load(rt, &planner.shape, &planner.config, tsr_plan_split(plan), NULL, &model));
+    TSR_TRY(keep_config(model, &planner.config));
     model->own_gguf = gguf;
     model->plan = plan;
     model->fit = fit;
@@ -109,6 +110,7 @@ out:
     tsr_model_close(model);
     drop_plan(fit, plan);
     tsr_fit_destroy(fit);
+    tsr_planner_free(&planner);
     tsr_gguf_close(gguf);
     return status;
 }

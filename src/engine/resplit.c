@@ -189,9 +189,8 @@ out:
 static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float *tensor_split,
                           int n_tensor_split)
 {
-    tsr_status status = TSR_OK;
-    tsr_resplits all = {
-        .rt = rt, .tensor_split = tensor_split, .n_tensor_split = n_tensor_split, .list = list, .n = n};
+    tsr_resplits all = {.rt = rt, .list = list, .n = n};
+    tsr_status status = tsr_split_request_read(tensor_split, n_tensor_split, rt->n_devices, &all.request);
     for (int d = 0; d < rt->n_devices; d++) {
         all.caps[d] = rt->devices[d]->memory_cap;
         all.present[d] = all.deferred[d] = tsr_device_used(rt->devices[d]);
@@ -199,7 +198,9 @@ static tsr_status resplit(tsr_runtime *rt, tsr_resplit *list, int n, const float
     }
     for (int d = 0; d < rt->n_devices; d++)
         rt->devices[d]->memory_cap = SIZE_MAX;
-    status = tsr_processes_agree(rt->processes, make_all(&all), "a change of split");
+    if (status == TSR_OK)
+        status = make_all(&all);
+    status = tsr_processes_agree(rt->processes, status, "a change of split");
     for (int i = 0; i < n && status == TSR_OK; i++)
         commit(&list[i]);
     for (int i = 0; i < n && status != TSR_OK; i++)

@@ -6,6 +6,7 @@
 #include "core/device_set.h"
 #include "plan/plan.h"
 #include "model/session/session.h"
+#include "split/request.h"
 
 /* Bytes of one model and its sessions on one device, by owner. */
 typedef struct tsr_holding {
@@ -26,9 +27,8 @@ typedef struct tsr_resplit {
 /* Several models that change together or not at all. */
 typedef struct tsr_resplits {
     tsr_runtime *rt;
-    const float *tensor_split; /* [n_tensor_split] */
-    int n_tensor_split;
-    tsr_resplit *list; /* [n] */
+    tsr_split_request request; /* for models of other split modes than "none" */
+    tsr_resplit *list;         /* [n] */
     int n;
     size_t caps[TSR_MAX_DEVICES];     /* of the devices; lifted meanwhile, since the accounting counts both */
     size_t deferred[TSR_MAX_DEVICES]; /* bytes charged once all that is prepared so far is done */

@@ -10,6 +10,7 @@
 #include "core/mem.h"
 #include "engine/resplit.h"
 #include "plan/create.h"
+#include "plan/planner_init.h"
 #include "runtime/memory.h"
 
 void tsr_holding_of(const tsr_model *model, int d, tsr_holding *holding_out)
@@ -39,29 +40,27 @@ static int count_sessions(const tsr_model *model)
 tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
-    tsr_runtime *rt = all->rt;
-    tsr_device_props *props = NULL;
+    tsr_planner planner = {0};
     tsr_model_config config = model->config;
-    config.split.tensor_split = all->tensor_split;
-    config.split.n_tensor_split = all->n_tensor_split;
-    config.plan.rates = config.plan.rates ? config.plan.rates : rt->rates;
-    config.session.n_sessions = TSR_MAX(count_sessions(model), 1);
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
-    for (int d = 0; d < rt->n_devices; d++) {
+    config.split.experts = tsr_expert_split_of(&model->shape.hparams);
+    TSR_TRY(tsr_planner_init_for_runtime(all->rt, &model->shape, &config, &planner));
+    planner.config.session.n_sessions = TSR_MAX(count_sessions(model), 1);
+    if (config.split.mode != TSR_SPLIT_MODE_NONE)
+        planner.request = all->request;
+    for (int d = 0; d < planner.n_devices; d++) {
         tsr_holding own;
         tsr_plan_device before;
         tsr_holding_of(model, d, &own);
-        tsr_device_props_of(rt->devices[d], &props[d]);
         size_t goes = tsr_used_total(own.bytes),
                stays = all->deferred[d] > goes ? all->deferred[d] - goes : 0;
         if (all->caps[d] < SIZE_MAX)
-            props[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
+            planner.props[d].memory_cap = all->caps[d] > stays ? all->caps[d] - stays : 0;
         TSR_TRY(tsr_plan_get_device(model->plan, d, &before));
-        props[d].margin = before.margin_bytes;
+        planner.props[d].margin = before.margin_bytes;
     }
-    TSR_TRY(tsr_plan_for_devices(props, rt->n_devices, &model->shape, &config, plan_out));
+    TSR_TRY(tsr_planner_plan(&planner, plan_out));
 out:
-    tsr_mem_free(props);
+    tsr_planner_free(&planner);
     return status;
 }
 

@@ -9,7 +9,7 @@
 #include "model/session/session.h"
 #include "plan/header_only/dry_run.h"
 
-/* Sessions are alike. */
+/* All sessions of a model hold the same bytes; `session` is one of them. */
 static void read_accounting(const tsr_runtime *rt, const tsr_session *session, int n_sessions,
                             tsr_measurement *m)
 {
@@ -22,8 +22,7 @@ static void read_accounting(const tsr_runtime *rt, const tsr_session *session, i
     m->program = session->memory->info;
 }
 
-tsr_status tsr_measurement_create(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
-                                  const tsr_model_config *resolved, const tsr_model_split *split,
+tsr_status tsr_measurement_create(const tsr_planner *planner, const tsr_model_split *split,
                                   tsr_measurement *measurement_out)
 {
     tsr_status status = TSR_OK;
@@ -31,15 +30,15 @@ tsr_status tsr_measurement_create(const tsr_device_props *props, int n_devices, 
     tsr_model *model = NULL;
     tsr_session *session;
     tsr_measurement m = {0};
-    if (shape->arch->header_only)
-        return tsr_measurement_create_header_only(props, n_devices, shape, resolved, split, measurement_out);
-    tsr_model_config config = *resolved;
+    if (planner->shape.arch->header_only)
+        return tsr_measurement_create_header_only(planner, split, measurement_out);
+    tsr_model_config config = planner->config;
     config.load.progress = NULL;
-    TSR_TRY(tsr_runtime_open_dry(props, n_devices, &rt));
-    TSR_TRY(tsr_model_load(rt, shape, &config, split, NULL, &model));
+    TSR_TRY(tsr_runtime_open_dry(planner->props, planner->n_devices, &rt));
+    TSR_TRY(tsr_model_load(rt, &planner->shape, &config, split, NULL, &model));
     for (int i = 0; i < config.session.n_sessions; i++)
         TSR_TRY(tsr_session_create(model, &session));
-    TSR_TRY(tsr_measurement_init(&m, n_devices));
+    TSR_TRY(tsr_measurement_init(&m, planner->n_devices));
     read_accounting(rt, session, config.session.n_sessions, &m);
     *measurement_out = m;
     m = (tsr_measurement){0};

@@ -2,12 +2,11 @@
 #ifndef TSR_PLAN_DRY_RUN_H
 #define TSR_PLAN_DRY_RUN_H
 
-#include "model/shape.h"
 #include "plan/measurement.h"
-#include "runtime/device_props.h"
+#include "plan/planner.h"
 
-tsr_status tsr_measurement_create(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
-                                  const tsr_model_config *resolved, const tsr_model_split *split,
+/* planner->weights and planner->request are not used. */
+tsr_status tsr_measurement_create(const tsr_planner *planner, const tsr_model_split *split,
                                   tsr_measurement *measurement_out);
 
 #endif

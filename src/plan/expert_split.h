@@ -2,18 +2,12 @@
 #ifndef TSR_PLAN_EXPERT_SPLIT_H
 #define TSR_PLAN_EXPERT_SPLIT_H
 
-#include "model/shape.h"
-#include "runtime/device_props.h"
+#include "plan/planner.h"
 
-/* Take the FFN's granules from config->split.experts before anything is decided. Where
- * that is TSR_EXPERT_SPLIT_AUTO, what takes less time by the rates (config's, else `rates`) on these devices,
- * for steps of config->plan.n_tokens; columns where it is the same, or not known. Errors as
- * tsr_model_config_resolve() and tsr_offload_map_create(). */
-tsr_status tsr_model_shape_divide(tsr_model_shape *shape, const tsr_device_props *props, int n_devices,
-                                  const tsr_device_rates *rates, const tsr_model_config *config);
-
-/* The same on the devices of a runtime. */
-tsr_status tsr_model_shape_divide_for(tsr_model_shape *shape, const tsr_runtime *rt,
-                                      const tsr_model_config *config);
+/* Choose the granules of the FFN of a model with experts, before anything else is decided. The choice is that
+ * of planner->config.split.experts; for TSR_EXPERT_SPLIT_AUTO it is the split that takes less time by the
+ * rates on these devices, for steps of config.plan.n_tokens: columns if both take the same time, or if rates
+ * are not known. planner->shape is divided by columns. Errors are those of tsr_offload_map_create(). */
+tsr_status tsr_expert_split_choose(const tsr_planner *planner, bool *by_expert_out);
 
 #endif

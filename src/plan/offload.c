@@ -10,9 +10,11 @@
 
 /* -- devices -- */
 
-tsr_status tsr_offload_find_device(const tsr_device_props *props, int n_devices, const char *text,
-                                   const char *what, int *device_out)
+tsr_status tsr_offload_find_device(const tsr_planner *planner, const char *text, const char *what,
+                                   int *device_out)
 {
+    const tsr_device_props *props = planner->props;
+    int n_devices = planner->n_devices;
     char names[512] = "", *end;
     size_t used = 0;
     for (int d = 0; d < n_devices; d++) {
@@ -31,44 +33,40 @@ tsr_status tsr_offload_find_device(const tsr_device_props *props, int n_devices,
     return tsr_fail(TSR_ERR_INVALID, "%s: there is no device \"%s\"; there are: %s", what, text, names);
 }
 
-static bool all_alike(const tsr_device_props *props, int n_devices)
+static bool all_alike(const tsr_planner *planner)
 {
-    for (int d = 1; d < n_devices; d++)
-        if (props[d].kind != props[0].kind)
+    for (int d = 1; d < planner->n_devices; d++)
+        if (planner->props[d].kind != planner->props[0].kind)
             return false;
     return true;
 }
 
-/* The last host device; -1 if there is none. */
-static tsr_status find_offload_device(const tsr_device_props *props, int n_devices,
-                                      const tsr_model_config *config, int *device_out)
+/* The device that config.offload.device names, or the last host device; -1 if there is none. */
+static tsr_status find_offload_device(const tsr_planner *planner, int *device_out)
 {
-    if (config->offload.device)
-        return tsr_offload_find_device(props, n_devices, config->offload.device, "offload.device",
-                                       device_out);
+    const char *name = planner->config.offload.device;
+    if (name)
+        return tsr_offload_find_device(planner, name, "offload_device", device_out);
     *device_out = -1;
-    for (int d = 0; d < n_devices; d++)
-        if (props[d].kind == TSR_DEVICE_HOST)
+    for (int d = 0; d < planner->n_devices; d++)
+        if (planner->props[d].kind == TSR_DEVICE_HOST)
             *device_out = d;
     return TSR_OK;
 }
 
-tsr_status tsr_offload_spare_device(const tsr_device_props *props, int n_devices,
-                                    const tsr_model_config *config, int *device_out)
+tsr_status tsr_offload_spare_device(const tsr_planner *planner, int *device_out)
 {
     int d;
-    tsr_status status = find_offload_device(props, n_devices, config, &d);
+    tsr_status status = find_offload_device(planner, &d);
     if (status != TSR_OK)
         return status;
     *device_out = -1;
-    if (d < 0 || n_devices < 2)
+    if (d < 0 || planner->n_devices < 2)
         return TSR_OK;
-    bool alone = config->split.mode == TSR_SPLIT_MODE_NONE;
-    bool beside = config->offload.device || alone || !all_alike(props, n_devices);
-    bool shares = alone ? d == config->split.main_device
-                        : config->split.tensor_split && d < config->split.n_tensor_split &&
-                              config->split.tensor_split[d] > 0;
-    if (beside && !shares)
+    bool alone = planner->config.split.mode == TSR_SPLIT_MODE_NONE;
+    bool is_extra = planner->config.offload.device || alone || !all_alike(planner);
+    bool has_share = !planner->request.automatic && planner->request.share[d] > 0;
+    if (is_extra && !has_share)
         *device_out = d;
     return TSR_OK;
 }
@@ -172,38 +170,38 @@ static tsr_device_set devices_of(const tsr_offload_map *map)
     return devices;
 }
 
-/* Where that would be every device, none is. */
-static tsr_device_set devices_apart(const tsr_device_props *props, int n_devices, tsr_device_set pinned,
-                                    int offload_device)
+/* The devices with pinned blocks that get no share of the free ones; none if that would be every device. */
+static tsr_device_set devices_apart(const tsr_planner *planner, tsr_device_set pinned, int offload_device)
 {
-    tsr_device_set apart = 0, all = tsr_device_set_all(n_devices);
-    bool alike = all_alike(props, n_devices);
+    tsr_device_set apart = 0;
+    bool alike = all_alike(planner);
     TSR_FOR_DEVICES(d, pinned)
-        if (d == offload_device || (!alike && props[d].kind == TSR_DEVICE_HOST))
+        if (d == offload_device || (!alike && planner->props[d].kind == TSR_DEVICE_HOST))
             apart |= tsr_device_set_one(d);
-    return apart == all ? 0 : apart;
+    return apart == tsr_device_set_all(planner->n_devices) ? 0 : apart;
 }
 
-tsr_status tsr_offload_map_create(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
-                                  const tsr_model_config *config, tsr_offload_map *map_out)
+tsr_status tsr_offload_map_create(const tsr_planner *planner, tsr_offload_map *map_out)
 {
     tsr_status status = TSR_OK;
+    const tsr_weights *weights = &planner->weights;
+    const tsr_model_config *config = &planner->config;
     tsr_offload_map map = {.n_layers = weights->n_layers, .embedding = TSR_FREE, .output = TSR_FREE};
     int offload_device;
     TSR_TRY(check_config(config));
-    TSR_TRY(find_offload_device(props, n_devices, config, &offload_device));
+    TSR_TRY(find_offload_device(planner, &offload_device));
     TSR_TRY(tsr_mem_array((size_t)map.n_layers, sizeof(int), "pinned blocks", &map.attention));
     TSR_TRY(tsr_mem_array((size_t)map.n_layers, sizeof(int), "pinned blocks", &map.ffn));
     for (int64_t l = 0; l < map.n_layers; l++)
         map.attention[l] = map.ffn[l] = TSR_FREE;
     TSR_TRY(pin_layers(config, offload_device, &map));
     TSR_TRY(pin_experts(weights, config, offload_device, &map));
-    TSR_TRY(tsr_offload_rules_apply(props, n_devices, weights, config, offload_device, &map));
+    TSR_TRY(tsr_offload_rules_apply(planner, offload_device, &map));
     tsr_device_set pinned = devices_of(&map);
     map.any = pinned != 0;
     if (config->offload.n_gpu_layers >= 0 && offload_device >= 0) /* counted, even if all stay: it is apart */
         pinned |= tsr_device_set_one(offload_device);
-    map.reserved = devices_apart(props, n_devices, pinned, offload_device);
+    map.reserved = devices_apart(planner, pinned, offload_device);
     *map_out = map;
     map = (tsr_offload_map){0};
 out:

@@ -4,8 +4,7 @@
 #define TSR_PLAN_OFFLOAD_H
 
 #include "core/device_set.h"
-#include "model/shape.h"
-#include "runtime/device_props.h"
+#include "plan/planner.h"
 
 enum { TSR_FREE = -1 };
 
@@ -18,11 +17,10 @@ typedef struct tsr_offload_map {
     bool any;
 } tsr_offload_map;
 
-/* `weights` are the declared ones. TSR_ERR_INVALID for a pattern that cannot be compiled, matches nothing, or
- * parts the matrices of a block (the message names the one left behind), for a device that does not exist, or
- * when there is no device to offload to, or no experts. */
-tsr_status tsr_offload_map_create(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
-                                  const tsr_model_config *config, tsr_offload_map *map_out);
+/* Map the blocks that planner->config offloads. TSR_ERR_INVALID for a pattern that cannot be compiled,
+ * matches nothing, or parts the matrices of a block (the message names the matrix left behind), for a device
+ * that does not exist, or if there is no device to offload to, or no experts. */
+tsr_status tsr_offload_map_create(const tsr_planner *planner, tsr_offload_map *map_out);
 void tsr_offload_map_free(tsr_offload_map *map);
 
 /* The pin of a block; `layer` is looked at for attention and FFN only. */
@@ -38,20 +36,18 @@ size_t tsr_offload_free_bytes(const tsr_offload_map *map, const tsr_weights *wei
 tsr_status tsr_offload_apply(const tsr_offload_map *map, const tsr_hparams *hparams,
                              const tsr_model_granules *granules, tsr_model_split *split);
 
-/* Where offload rules put the blocks whose tensors they name: devices into `map`, which is as it was where
- * they name none. `offload_device` is what "CPU" stands for, -1: nothing (see offload_patterns.c). */
-tsr_status tsr_offload_rules_apply(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
-                                   const tsr_model_config *config, int offload_device, tsr_offload_map *map);
+/* Enter the devices of the blocks that offload rules name into `map`; all other blocks stay as they are.
+ * `offload_device` is the meaning of "CPU"; -1: there is no such device (see offload_patterns.c). */
+tsr_status tsr_offload_rules_apply(const tsr_planner *planner, int offload_device, tsr_offload_map *map);
 
-/* The device that could be offloaded to and has no other part: the one that config->offload.device names, or
- * the last host device, if it is beside GPUs or beside the only device of TSR_SPLIT_MODE_NONE. -1: there is
- * none, or tensor_split gives it a share. */
-tsr_status tsr_offload_spare_device(const tsr_device_props *props, int n_devices,
-                                    const tsr_model_config *config, int *device_out);
+/* The device that a fit may offload to, since it has no other part: the device that config.offload.device
+ * names, or the last host device, if there are GPUs as well or if TSR_SPLIT_MODE_NONE uses another device.
+ * -1: there is no such device, or tensor_split gives it a share. */
+tsr_status tsr_offload_spare_device(const tsr_planner *planner, int *device_out);
 
-/* The device that a text names: its name, or its number. TSR_ERR_INVALID lists those there are; `what` is
- * where the text comes from. */
-tsr_status tsr_offload_find_device(const tsr_device_props *props, int n_devices, const char *text,
-                                   const char *what, int *device_out);
+/* The device of a name or number. TSR_ERR_INVALID lists the devices; `what` says where the text comes
+ * from. */
+tsr_status tsr_offload_find_device(const tsr_planner *planner, const char *text, const char *what,
+                                   int *device_out);
 
 #endif

@@ -69,13 +69,13 @@ static tsr_status compile(overrider *o, const char *pattern, searcher *s)
 }
 
 /* llama.cpp calls host memory "CPU". */
-static tsr_status find_target(const tsr_device_props *props, int n_devices, const tsr_offload_rule *rule,
-                              int offload_device, int *device_out)
+static tsr_status find_target(const tsr_planner *planner, const tsr_offload_rule *rule, int offload_device,
+                              int *device_out)
 {
     char what[MAX_LABEL];
     snprintf(what, sizeof what, "rule '%s'", rule->pattern);
     if (strcasecmp(rule->device, "CPU") != 0)
-        return tsr_offload_find_device(props, n_devices, rule->device, what, device_out);
+        return tsr_offload_find_device(planner, rule->device, what, device_out);
     if (offload_device < 0)
         return tsr_fail(TSR_ERR_INVALID,
                         "%s: there is no host device; add one to the devices (-dev cuda,host:1)", what);
@@ -95,13 +95,13 @@ static tsr_status search(const overrider *o, searcher *s, const char *name, bool
     return TSR_OK;
 }
 
-static tsr_status overrider_init(overrider *o, const tsr_device_props *props, int n_devices,
-                                 const tsr_model_config *config, int offload_device, int n_weights)
+static tsr_status overrider_init(overrider *o, const tsr_planner *planner, int offload_device)
 {
     tsr_status status = TSR_OK;
+    const tsr_model_config *config = &planner->config;
     TSR_TRY(
         tsr_mem_array((size_t)config->offload.n_rules, sizeof *o->searchers, "offload rules", &o->searchers));
-    TSR_TRY(tsr_mem_array((size_t)n_weights, sizeof *o->which, "offload rules", &o->which));
+    TSR_TRY(tsr_mem_array((size_t)planner->weights.n, sizeof *o->which, "offload rules", &o->which));
     o->memory = pcre2_general_context_create(pcre_alloc, pcre_free, NULL);
     o->match = o->memory ? pcre2_match_data_create(1, o->memory) : NULL;
     if (!o->match)
@@ -112,7 +112,7 @@ static tsr_status overrider_init(overrider *o, const tsr_device_props *props, in
         if (!rule->pattern || !rule->device)
             TSR_TRY(tsr_fail(TSR_ERR_INVALID, "rule %d lacks a pattern or a device", o->n));
         s->pattern = rule->pattern;
-        TSR_TRY(find_target(props, n_devices, rule, offload_device, &s->device));
+        TSR_TRY(find_target(planner, rule, offload_device, &s->device));
         TSR_TRY(compile(o, rule->pattern, s));
     }
 out:
@@ -230,17 +230,16 @@ out:
     return status;
 }
 
-tsr_status tsr_offload_rules_apply(const tsr_device_props *props, int n_devices, const tsr_weights *weights,
-                                   const tsr_model_config *config, int offload_device, tsr_offload_map *map)
+tsr_status tsr_offload_rules_apply(const tsr_planner *planner, int offload_device, tsr_offload_map *map)
 {
     tsr_status status = TSR_OK;
     overrider o = {0};
-    if (config->offload.n_rules == 0)
+    if (planner->config.offload.n_rules == 0)
         return TSR_OK;
-    TSR_TRY(overrider_init(&o, props, n_devices, config, offload_device, weights->n));
-    TSR_TRY(match_names(&o, weights));
-    TSR_TRY(move_blocks(&o, weights, map));
+    TSR_TRY(overrider_init(&o, planner, offload_device));
+    TSR_TRY(match_names(&o, &planner->weights));
+    TSR_TRY(move_blocks(&o, &planner->weights, map));
 out:
-    overrider_free(&o, config->offload.n_rules);
+    overrider_free(&o, planner->config.offload.n_rules);
     return status;
 }

@@ -58,12 +58,13 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_props *pro
         (double)device->granules[TSR_CLASS_OUTPUT] / (double)plan->info.n_granules[TSR_CLASS_OUTPUT];
 }
 
-tsr_status tsr_plan_report(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
-                           const tsr_weights *weights, const tsr_model_config *resolved,
-                           tsr_plan_choice *choice, tsr_plan **plan_out)
+tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, tsr_plan **plan_out)
 {
     tsr_status status = TSR_OK;
     tsr_plan *plan = NULL;
+    const tsr_model_shape *shape = &planner->shape;
+    const tsr_model_config *resolved = &planner->config;
+    const int n_devices = planner->n_devices;
     const tsr_measurement *m = &choice->measurement;
     const tsr_hparams *hp = &shape->hparams;
     const int64_t n_windowed = llround(hp->kv.windowed * (double)hp->n_layers);
@@ -96,8 +97,8 @@ tsr_status tsr_plan_report(const tsr_device_props *props, int n_devices, const t
         plan->info.granule_size[c] = shape->granules.size[c];
     }
     for (int d = 0; d < n_devices; d++)
-        fill_device(plan, d, &props[d], m, &plan->devices[d]);
-    TSR_TRY(tsr_plan_predict_times(plan, shape, weights, resolved));
+        fill_device(plan, d, &planner->props[d], m, &plan->devices[d]);
+    TSR_TRY(tsr_plan_predict_times(planner, plan));
     for (int i = 0; i < shape->n_remarks; i++)
         TSR_TRY(tsr_plan_add_note(plan, "%s", shape->remarks[i]));
     TSR_TRY(tsr_plan_write_notes(plan, &choice->map));

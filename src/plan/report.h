@@ -6,8 +6,6 @@
 #include "plan/plan.h"
 
 /* The plan of a choice, whose split it takes over. */
-tsr_status tsr_plan_report(const tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
-                           const tsr_weights *weights, const tsr_model_config *resolved,
-                           tsr_plan_choice *choice, tsr_plan **plan_out);
+tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, tsr_plan **plan_out);
 
 #endif

@@ -1,4 +1,4 @@
-/* tensor_split: from text to floats, and from floats to shares.
+/* tensor_split: from text to floats (request.c makes shares of them).
  *
  * Numbers are read by hand because strtod() follows the process's locale: under a German one "0.5" would stop
  * at the point. A proportion needs no correct rounding in the last bit, so a decimal mantissa and a power of
@@ -141,35 +141,4 @@ tsr_status tsr_split_parse(const char *text, float *out, int capacity, int *n_ou
     *n_out = n;
 out:
     return status;
-}
-
-tsr_status tsr_split_check(const float *tensor_split, int n, int n_devices, double *shares_out)
-{
-    double sum = 0;
-
-    if (!shares_out || n < 0 || n_devices < 1 || n_devices > TSR_MAX_DEVICES)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tensor_split of %d entries over %d devices: 1 to %d devices can share", n, n_devices,
-                        TSR_MAX_DEVICES);
-    if (!tensor_split)
-        n = 0;
-    if (n > n_devices)
-        return tsr_fail(TSR_ERR_INVALID,
-                        "tensor_split entry %d has no device: there are %d; drop entries or add devices",
-                        n_devices + 1, n_devices);
-    for (int d = 0; d < n; d++) {
-        if (!isfinite(tensor_split[d]) || tensor_split[d] < 0)
-            return tsr_fail(TSR_ERR_INVALID,
-                            "tensor_split entry %d is %g; it must be finite and not negative, 0 leaves the "
-                            "device out",
-                            d + 1, (double)tensor_split[d]);
-        sum += (double)tensor_split[d];
-    }
-    for (int d = 0; d < n_devices; d++) {
-        if (sum > 0)
-            shares_out[d] = d < n ? (double)tensor_split[d] / sum : 0;
-        else
-            shares_out[d] = 1.0 / n_devices;
-    }
-    return TSR_OK;
 }

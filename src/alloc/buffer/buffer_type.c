@@ -9,6 +9,7 @@
 #include "core/config.h"
 #include "core/mem.h"
 #include "core/status.h"
+#include "split/request.h"
 
 static void buffer_types_destroy(void *types)
 {
@@ -124,8 +125,10 @@ const tsr_buffer_type *tsr_split_buffer_type_ex(tsr_runtime *rt, const tsr_split
         return NULL;
     }
     tsr_buffer_type type = {.rt = rt, .sharding = TSR_SHARDING_SPLIT, .axis = c.axis, .granule = c.granule};
-    if (tsr_split_check(c.tensor_split, c.n_tensor_split, rt->n_devices, type.shares) != TSR_OK)
+    tsr_split_request request;
+    if (tsr_split_request_read(c.tensor_split, c.n_tensor_split, rt->n_devices, &request) != TSR_OK)
         return NULL;
+    memcpy(type.shares, request.share, (size_t)rt->n_devices * sizeof *type.shares);
     for (int d = 0; d < rt->n_devices; d++)
         if (type.shares[d] > 0)
             type.devices |= tsr_device_set_one(d);

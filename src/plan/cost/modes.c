@@ -121,10 +121,12 @@ out:
     return status;
 }
 
-tsr_status tsr_plan_add_modes(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
-                              tsr_model_cost *decode, tsr_model_cost *prompt, tsr_split_mode wanted)
+tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_model_cost *decode, tsr_model_cost *prompt,
+                              tsr_plan *plan)
 {
     tsr_status status = TSR_OK;
+    const tsr_weights *weights = &planner->weights;
+    const tsr_split_mode wanted = planner->config.split.mode;
     modes *m = NULL;
     size_t bytes[TSR_CLASS_COUNT];
     bool is_best = plan->times.automatic;
@@ -135,7 +137,7 @@ tsr_status tsr_plan_add_modes(tsr_plan *plan, const tsr_model_shape *shape, cons
     decode->problem.no_room = &m->no_room;
     for (int c = 0; c < TSR_CLASS_COUNT; c++)
         bytes[c] = tsr_weights_class_bytes(weights, c);
-    for (int d = 0; d < plan->info.n_devices && !shape->hparams.kv.whole; d++)
+    for (int d = 0; d < plan->info.n_devices && !planner->shape.hparams.kv.whole; d++)
         bytes[TSR_CLASS_ATTENTION] += plan->devices[d].bytes[TSR_MEMORY_KV];
     find_rooms(m);
     tsr_stages_problem_init(decode, weights, plan->info.n_layers, bytes, &m->in_decode);

@@ -10,8 +10,8 @@
 enum { MAX_SINGLES = 8, MAX_ALTERNATIVES = 2 * MAX_SINGLES + 3 + TSR_PLAN_MODE_ALTERNATIVES };
 
 typedef struct predictor {
+    const tsr_planner *planner;
     tsr_plan *plan;
-    const tsr_model_shape *shape;
     tsr_model_cost decode, prompt;
 } predictor;
 
@@ -177,7 +177,7 @@ static tsr_status add_whole_layers(predictor *p)
     TSR_TRY(tsr_split_layers(even, n_devices, n_items, NULL, &layers));
     for (int64_t i = 0; i < n_items; i++)
         devices[i] = tsr_shard_map_device(&layers, i);
-    TSR_TRY(tsr_model_split_layers(&p->shape->hparams, &p->shape->granules, even, n_devices,
+    TSR_TRY(tsr_model_split_layers(&p->planner->shape.hparams, &p->planner->shape.granules, even, n_devices,
                                    TSR_SPLIT_MODE_LAYER, devices, &split));
     predict_phase(&split, &p->decode, &decode);
     predict_phase(&split, &p->prompt, &prompt);
@@ -220,20 +220,19 @@ out:
 
 /* The FFN of a mixture of experts divided the other way, memory aside: shares as they were asked for, or the
  * fastest. */
-static tsr_status add_other_expert_split(predictor *p, const tsr_weights *weights,
-                                         const tsr_model_config *resolved)
+static tsr_status add_other_expert_split(predictor *p)
 {
     tsr_status status = TSR_OK;
     const tsr_plan *plan = p->plan;
     int n_devices = plan->info.n_devices;
-    tsr_model_shape other = *p->shape;
+    tsr_planner other = *p->planner;
     tsr_model_cost *costs = NULL; /* of decoding and of a prompt */
     tsr_cost_result decode, prompt;
     double shares[TSR_MAX_DEVICES];
-    tsr_expert_split_set(&other, !p->shape->hparams.by_expert);
+    tsr_expert_split_set(&other.shape, !other.shape.hparams.by_expert);
     TSR_TRY(tsr_mem_array(2, sizeof *costs, "a prediction", &costs));
-    TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, 1, &costs[0]));
-    TSR_TRY(tsr_model_cost_init(&other, weights, resolved, n_devices, resolved->session.n_batch, &costs[1]));
+    TSR_TRY(tsr_model_cost_init(&other, 1, &costs[0]));
+    TSR_TRY(tsr_model_cost_init(&other, other.config.session.n_batch, &costs[1]));
     if (plan->times.automatic) {
         TSR_TRY(tsr_split_optimize(&costs[0].problem, &decode));
     } else {
@@ -241,11 +240,11 @@ static tsr_status add_other_expert_split(predictor *p, const tsr_weights *weight
         for (int d = 0; d < n_devices; d++)
             shares[d] = plan->devices[d].requested;
         for (int c = 0; c < TSR_CLASS_COUNT; c++)
-            TSR_TRY(tsr_split_round(shares, n_devices, other.granules.n[c], NULL, counts[c]));
+            TSR_TRY(tsr_split_round(shares, n_devices, other.shape.granules.n[c], NULL, counts[c]));
         tsr_cost_evaluate(&costs[0].problem, counts, &decode);
     }
     tsr_cost_evaluate(&costs[1].problem, decode.counts, &prompt);
-    add_alternative(p, other.hparams.by_expert ? "whole experts divided" : "columns of experts divided",
+    add_alternative(p, other.shape.hparams.by_expert ? "whole experts divided" : "columns of experts divided",
                     decode.total_ns, prompt.total_ns);
 out:
     tsr_mem_free(costs);
@@ -254,22 +253,22 @@ out:
 
 /* -- the plan -- */
 
-tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
-                                  const tsr_model_config *resolved)
+tsr_status tsr_plan_predict_times(const tsr_planner *planner, tsr_plan *plan)
 {
     tsr_status status = TSR_OK;
+    const tsr_model_config *resolved = &planner->config;
     predictor *p = NULL;
     tsr_plan_times *times = &plan->times;
     int n_devices = plan->info.n_devices;
-    times->known = tsr_model_cost_known(weights, resolved->plan.rates, n_devices);
+    times->known = tsr_model_cost_known(planner);
     if (!times->known && !times->automatic)
         return TSR_OK; /* what was asked for needs no rates */
     TSR_TRY(TSR_NEW(&p, "a prediction"));
     TSR_TRY(tsr_mem_array(MAX_ALTERNATIVES, sizeof *plan->alternatives, "a prediction", &plan->alternatives));
+    p->planner = planner;
     p->plan = plan;
-    p->shape = shape;
-    TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, 1, &p->decode));
-    TSR_TRY(tsr_model_cost_init(shape, weights, resolved, n_devices, resolved->session.n_batch, &p->prompt));
+    TSR_TRY(tsr_model_cost_init(planner, 1, &p->decode));
+    TSR_TRY(tsr_model_cost_init(planner, resolved->session.n_batch, &p->prompt));
     times->measured = true;
     for (int d = 0; d < n_devices; d++)
         times->measured = times->measured && resolved->plan.rates[d].measured;
@@ -281,9 +280,9 @@ tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, 
                     resolved->offload.n_rules > 0;
     if (n_devices > 1 && !offloads && plan->info.has_experts && plan->info.runnable &&
         plan->info.mode == TSR_SPLIT_MODE_TENSOR)
-        TSR_TRY(add_other_expert_split(p, weights, resolved));
+        TSR_TRY(add_other_expert_split(p));
     if (n_devices > 1 && !offloads)
-        TSR_TRY(tsr_plan_add_modes(plan, shape, weights, &p->decode, &p->prompt, resolved->split.mode));
+        TSR_TRY(tsr_plan_add_modes(planner, &p->decode, &p->prompt, plan));
 out:
     tsr_mem_free(p);
     return status;

@@ -6,14 +6,14 @@
 #include "plan/plan.h"
 
 /* Fill plan->times and the alternatives from plan->split and the rates. */
-tsr_status tsr_plan_predict_times(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
-                                  const tsr_model_config *resolved);
+tsr_status tsr_plan_predict_times(const tsr_planner *planner, tsr_plan *plan);
 
 enum { TSR_PLAN_MODE_ALTERNATIVES = 4 };
 
-/* Add the best of every mode to the alternatives, which have room for so many, but of `wanted` where the plan
- * is that. The costs are of its two phases; those of decoding are changed. */
-tsr_status tsr_plan_add_modes(tsr_plan *plan, const tsr_model_shape *shape, const tsr_weights *weights,
-                              tsr_model_cost *decode, tsr_model_cost *prompt, tsr_split_mode wanted);
+/* Add the fastest plan of every split mode to plan->alternatives, which have room for
+ * TSR_PLAN_MODE_ALTERNATIVES more. The mode of config.split.mode is left out if the plan itself is the
+ * fastest of that mode. `decode` and `prompt` are the costs of the plan's two phases; `decode` is changed. */
+tsr_status tsr_plan_add_modes(const tsr_planner *planner, tsr_model_cost *decode, tsr_model_cost *prompt,
+                              tsr_plan *plan);
 
 #endif

@@ -173,28 +173,28 @@ static bool takes_time(const tsr_weight *weight)
 }
 
 /* The first weight whose rate on some device is not known, and that device; NULL: all are. */
-static const tsr_gguf_tensor *find_unknown(const tsr_weights *weights, const tsr_device_rates *rates,
-                                           int n_devices, int *device_out)
+static const tsr_gguf_tensor *find_unknown(const tsr_planner *planner, int *device_out)
 {
+    const tsr_weights *weights = &planner->weights;
     for (int i = 0; i < weights->n; i++)
-        for (int d = 0; takes_time(weights->list[i]) && d < n_devices; d++) {
+        for (int d = 0; takes_time(weights->list[i]) && d < planner->n_devices; d++) {
             *device_out = d;
-            if (!is_known(weights->list[i]->source->type, &rates[d]))
+            if (!is_known(weights->list[i]->source->type, &planner->config.plan.rates[d]))
                 return weights->list[i]->source;
         }
     return NULL;
 }
 
-bool tsr_model_cost_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices)
+bool tsr_model_cost_known(const tsr_planner *planner)
 {
     int device;
-    return !find_unknown(weights, rates, n_devices, &device);
+    return !find_unknown(planner, &device);
 }
 
-static tsr_status check_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices)
+static tsr_status check_known(const tsr_planner *planner)
 {
     int device;
-    const tsr_gguf_tensor *w = find_unknown(weights, rates, n_devices, &device);
+    const tsr_gguf_tensor *w = find_unknown(planner, &device);
     if (w)
         return tsr_fail(TSR_ERR_INVALID,
                         "the rate of device %d with %s weights (%s) is not known; measure "
@@ -218,13 +218,15 @@ static void add_weight(const tsr_weight *weight, const tsr_model_shape *shape, i
     }
 }
 
-tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
-                               const tsr_model_config *config, int n_devices, int64_t n_tokens,
-                               tsr_model_cost *cost)
+tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr_model_cost *cost)
 {
     tsr_status status = TSR_OK;
+    const tsr_model_shape *shape = &planner->shape;
+    const tsr_weights *weights = &planner->weights;
+    const tsr_model_config *config = &planner->config;
     const tsr_device_rates *rates = config->plan.rates;
-    TSR_TRY(check_known(weights, rates, n_devices));
+    const int n_devices = planner->n_devices;
+    TSR_TRY(check_known(planner));
     memset(cost, 0, sizeof *cost);
     cost->rates = rates;
     cost->links = config->plan.links;

@@ -4,7 +4,7 @@
 #define TSR_PLAN_COST_STEP_H
 
 #include "core/device_set.h"
-#include "model/shape.h"
+#include "plan/planner.h"
 #include "split/search/optimize.h"
 
 typedef struct tsr_model_cost {
@@ -20,15 +20,13 @@ typedef struct tsr_model_cost {
     double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
 } tsr_model_cost;
 
-/* Whether all of rates[n_devices] that the weights need are known. */
-bool tsr_model_cost_known(const tsr_weights *weights, const tsr_device_rates *rates, int n_devices);
+/* Whether planner->config.plan.rates has the rates of all weight types of the model, for all devices. */
+bool tsr_model_cost_known(const tsr_planner *planner);
 
-/* Costs of a step of n_tokens (1: decoding), each with half of the context before it. The output costs
- * config->session.n_outputs_max rows. `weights` are the declared ones, rates and links the config's. rooms
- * are unlimited and all devices allowed. TSR_ERR_INVALID where rates are unknown. */
-tsr_status tsr_model_cost_init(const tsr_model_shape *shape, const tsr_weights *weights,
-                               const tsr_model_config *config, int n_devices, int64_t n_tokens,
-                               tsr_model_cost *cost_out);
+/* Costs of a step of n_tokens (1: decoding), each with half of the context before it. The output is computed
+ * for at most config.session.n_outputs_max rows. Rooms are unlimited and all devices are allowed.
+ * TSR_ERR_INVALID if rates are not known. The cost borrows the rates and links of planner->config. */
+tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr_model_cost *cost_out);
 
 /* Nanoseconds of handing n_tokens rows of activations over, from the devices `from` to those of `to` that do
  * not have them. */

@@ -1,15 +1,14 @@
 /* Fits as the public sees them: what was wanted, what was cut, and the placement that came of it. */
-#include "model/config.h"
-#include "core/config.h"
-#include "plan/expert_split.h"
 #include "plan/fit/fit.h"
 
 #include <stdio.h>
 #include <string.h>
 
+#include "core/config.h"
 #include "core/mem.h"
+#include "model/config.h"
 #include "plan/notes.h"
-#include "plan/planning.h"
+#include "plan/planner_init.h"
 #include "plan/report.h"
 
 tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config)
@@ -45,32 +44,26 @@ static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
     return TSR_OK;
 }
 
-static void set_margins(const tsr_fit_config *fit, tsr_device_props *props, int n_devices)
-{
-    for (int d = 0; d < n_devices; d++)
-        props[d].margin = !fit->margins ? TSR_FIT_MARGIN : fit->margins[fit->n_margins == 1 ? 0 : d];
-}
-
 /* -- what is missing -- */
 
 /* A layer more than the model has means that all stay. */
 static bool offloads(const tsr_fitting *fitting, const tsr_fit_choice *choice)
 {
     return choice->n_cpu_moe > 0 ||
-           (choice->n_gpu_layers >= 0 && choice->n_gpu_layers <= fitting->shape->hparams.n_layers);
+           (choice->n_gpu_layers >= 0 && choice->n_gpu_layers <= fitting->planner->shape.hparams.n_layers);
 }
 
 /* Which devices lack how much, as far as everything has been cut. */
 static tsr_status fail_to_fit(const tsr_fitting *fitting)
 {
     enum { TEXT = 560 };
-    tsr_fit_choice choice = tsr_fit_choice_of(fitting->shape, &fitting->now->config);
+    tsr_fit_choice choice = tsr_fit_choice_of(&fitting->planner->shape, &fitting->now->config);
     char text[TEXT] = "";
     size_t used = 0;
     int n_short = 0;
-    for (int d = 0; d < fitting->n_devices && used < TEXT - 160; d++) {
-        const tsr_device_props *props = &fitting->props[d];
-        size_t wanted = tsr_used_total(fitting->now->wanted[d]),
+    for (int d = 0; d < fitting->planner->n_devices && used < TEXT - 160; d++) {
+        const tsr_device_props *props = &fitting->planner->props[d];
+        size_t wanted = tsr_used_total(fitting->now->choice.wanted[d]),
                missing = tsr_device_props_missing(props, wanted);
         if (missing)
             used += (size_t)snprintf(text + used, TEXT - used,
@@ -89,63 +82,46 @@ static tsr_status fail_to_fit(const tsr_fitting *fitting)
 
 /* -- creation -- */
 
-/* Find the device to offload to. All layers stay on the others to begin with, which is said by counting one
- * more than there are. */
+/* Find the device to offload to. All layers stay on the other devices at first: n_gpu_layers is one more than
+ * the model has. */
 static tsr_status set_apart(tsr_fitting *fitting, tsr_model_config *start)
 {
-    tsr_status status = TSR_OK;
-    size_t n = (size_t)fitting->n_devices;
-    TSR_TRY(tsr_offload_spare_device(fitting->props, fitting->n_devices, start, &fitting->offload_device));
-    TSR_TRY(tsr_mem_array(n, sizeof *fitting->lenient, "devices", &fitting->lenient));
-    memcpy(fitting->lenient, fitting->props, n * sizeof *fitting->lenient);
+    const tsr_planner *planner = fitting->planner;
+    tsr_status status = tsr_offload_spare_device(planner, &fitting->offload_device);
+    if (status != TSR_OK)
+        return status;
+    memcpy(fitting->lenient, planner->props, (size_t)planner->n_devices * sizeof *fitting->lenient);
     if (fitting->offload_device < 0)
         return TSR_OK;
     fitting->lenient[fitting->offload_device].memory_cap = SIZE_MAX;
     if (start->offload.n_gpu_layers == -1)
-        start->offload.n_gpu_layers = (int)fitting->shape->hparams.n_layers + 1;
-out:
-    return status;
+        start->offload.n_gpu_layers = (int)planner->shape.hparams.n_layers + 1;
+    return TSR_OK;
 }
 
-static tsr_status begin(tsr_fitting *fitting, const tsr_model_config *given, tsr_fit *fit)
+static void fill_wanted(const tsr_fitting *fitting)
 {
-    tsr_status status = TSR_OK;
-    tsr_model_config start = *given;
-    fitting->given = given;
-    fitting->now = &fitting->attempts[0];
-    fitting->next = &fitting->attempts[1];
-    fitting->spare = &fitting->attempts[2];
-    TSR_TRY(set_apart(fitting, &start));
-    fitting->wanted = tsr_fit_choice_of(fitting->shape, &start);
-    TSR_TRY(tsr_fit_attempt(fitting, fitting->props, &start, fitting->now));
-    TSR_TRY(tsr_mem_array((size_t)fitting->n_devices, sizeof *fit->wanted, "a fit", &fit->wanted));
-    for (int d = 0; d < fitting->n_devices; d++) {
-        tsr_plan_device *device = &fit->wanted[d];
-        memcpy(device->name, fitting->props[d].name, sizeof device->name);
-        memcpy(device->bytes, fitting->now->wanted[d], sizeof device->bytes);
+    for (int d = 0; d < fitting->planner->n_devices; d++) {
+        const tsr_device_props *props = &fitting->planner->props[d];
+        tsr_plan_device *device = &fitting->fit->wanted[d];
+        memcpy(device->name, props->name, sizeof device->name);
+        memcpy(device->bytes, fitting->now->choice.wanted[d], sizeof device->bytes);
         device->total_bytes = tsr_used_total(device->bytes);
         device->used = device->total_bytes > 0;
-        device->memory_cap = fitting->props[d].memory_cap;
-        device->margin_bytes = fitting->props[d].margin;
+        device->memory_cap = props->memory_cap;
+        device->margin_bytes = props->margin;
     }
-out:
-    return status;
 }
 
-static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
+/* The plan of fitting->now, and the given config with what was chosen. */
+static tsr_status fill_result(const tsr_fitting *fitting)
 {
     tsr_status status = TSR_OK;
-    tsr_model_config resolved;
-    TSR_TRY(tsr_model_config_resolve(fitting->shape, &fitting->now->config, &resolved));
-    if (!resolved.plan.rates)
-        resolved.plan.rates = fitting->rates;
-    TSR_TRY(tsr_plan_report(fitting->props, fitting->n_devices, fitting->shape, fitting->weights, &resolved,
-                            &fitting->now->choice, &fit->plan));
-    fit->info = (tsr_fit_info){.n_devices = fitting->n_devices,
-                               .n_steps = fitting->n_steps,
-                               .wanted = fitting->wanted,
-                               .chosen = tsr_fit_choice_of(fitting->shape, &fitting->now->config)};
-    memcpy(fit->steps, fitting->steps, sizeof fit->steps);
+    tsr_fit *fit = fitting->fit;
+    tsr_planner planner = *fitting->planner;
+    TSR_TRY(tsr_planner_set_config(&planner, &fitting->now->config));
+    TSR_TRY(tsr_plan_report(&planner, &fitting->now->choice, &fit->plan));
+    fit->info.chosen = tsr_fit_choice_of(&planner.shape, &fitting->now->config);
     fit->config = *fitting->given;
     fit->config.session.n_ctx = fit->info.chosen.n_ctx;
     fit->config.session.type_k = fit->info.chosen.type_k;
@@ -153,40 +129,52 @@ static tsr_status finish(tsr_fitting *fitting, tsr_fit *fit)
     fit->config.offload.n_gpu_layers = fit->info.chosen.n_gpu_layers;
     fit->config.offload.n_cpu_moe = fit->info.chosen.n_cpu_moe;
     if (fit->config.split.experts == TSR_EXPERT_SPLIT_AUTO)
-        fit->config.split.experts = tsr_expert_split_of(&fitting->shape->hparams);
+        fit->config.split.experts = tsr_expert_split_of(&planner.shape.hparams);
 out:
     return status;
 }
 
-/* `props` are without margins; these are filled in. */
-static tsr_status fit_create(tsr_device_props *props, int n_devices, const tsr_model_shape *shape,
-                             const tsr_device_rates *rates, const tsr_model_config *config, tsr_fit **fit_out)
+/* Plan the config as given, then cut it until it fits. */
+static tsr_status run(tsr_fitting *fitting)
 {
     tsr_status status = TSR_OK;
+    tsr_model_config start = *fitting->given;
+    TSR_TRY(set_apart(fitting, &start));
+    fitting->fit->info.wanted = tsr_fit_choice_of(&fitting->planner->shape, &start);
+    TSR_TRY(tsr_fit_attempt(fitting, false, &start, fitting->now));
+    fill_wanted(fitting);
+    TSR_TRY(tsr_fit_search(fitting));
+    TSR_TRY(fitting->now->fits ? fill_result(fitting) : fail_to_fit(fitting));
+out:
+    return status;
+}
+
+tsr_status tsr_planner_fit(tsr_planner *planner, const tsr_model_config *given, tsr_fit **fit_out)
+{
+    tsr_status status = TSR_OK;
+    const size_t n = (size_t)planner->n_devices;
     tsr_fitting *fitting = NULL;
     tsr_fit *fit = NULL;
-    tsr_weights weights = {0};
     TSR_TRY(TSR_NEW(&fitting, "a fit"));
     TSR_TRY(TSR_NEW(&fit, "a fit"));
-    TSR_TRY(tsr_weights_init(&weights, shape->gguf, shape->hparams.n_layers));
-    TSR_TRY(tsr_arch_declare(shape->arch, &weights, &shape->hparams));
+    TSR_TRY(tsr_mem_array(n, sizeof *fit->wanted, "a fit", &fit->wanted));
+    TSR_TRY(tsr_mem_array(n, sizeof *fitting->lenient, "devices", &fitting->lenient));
+    fit->info.n_devices = planner->n_devices;
+    fitting->planner = planner;
+    fitting->given = given;
     fitting->limits = tsr_fit_config_default();
-    TSR_TRY(tsr_config_read("tsr_fit_config", config->plan.fit, sizeof(tsr_fit_config), &fitting->limits,
+    TSR_TRY(tsr_config_read("tsr_fit_config", given->plan.fit, sizeof(tsr_fit_config), &fitting->limits,
                             sizeof fitting->limits));
-    TSR_TRY(check_limits(&fitting->limits, n_devices));
-    set_margins(&fitting->limits, props, n_devices);
-    fitting->props = props;
-    fitting->n_devices = n_devices;
-    fitting->shape = shape;
-    fitting->weights = &weights;
-    fitting->rates = rates;
-    TSR_TRY(begin(fitting, config, fit));
-    TSR_TRY(tsr_fit_search(fitting));
-    if (!fitting->now->fits) {
-        status = fail_to_fit(fitting);
-        goto out;
-    }
-    TSR_TRY(finish(fitting, fit));
+    fitting->fit = fit;
+    fitting->now = &fitting->attempts[0];
+    fitting->next = &fitting->attempts[1];
+    fitting->spare = &fitting->attempts[2];
+    TSR_TRY(check_limits(&fitting->limits, planner->n_devices));
+    for (int d = 0; d < planner->n_devices; d++)
+        planner->props[d].margin = !fitting->limits.margins
+                                       ? TSR_FIT_MARGIN
+                                       : fitting->limits.margins[fitting->limits.n_margins == 1 ? 0 : d];
+    TSR_TRY(run(fitting));
     *fit_out = fit;
     fit = NULL;
 out:
@@ -195,7 +183,6 @@ out:
     if (fitting)
         tsr_mem_free(fitting->lenient);
     tsr_mem_free(fitting);
-    tsr_weights_free(&weights);
     tsr_fit_destroy(fit);
     return status;
 }
@@ -205,55 +192,41 @@ tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
 {
     tsr_status status = TSR_OK;
     tsr_model_config own;
-    tsr_planning planning = {0};
+    tsr_planner planner = {0};
     tsr_fit *fit = NULL;
     if (!fit_out)
         return tsr_fail(TSR_ERR_INVALID, "tsr_fit_create: fit_out must not be NULL");
     TSR_TRY(tsr_model_config_read(config, &own));
-    TSR_TRY(tsr_planning_of_list(gguf, devices, &planning));
-    TSR_TRY(
-        tsr_model_shape_divide(&planning.shape, planning.props, planning.n_devices, planning.rates, &own));
-    TSR_TRY(fit_create(planning.props, planning.n_devices, &planning.shape, planning.rates, &own, &fit));
+    TSR_TRY(tsr_planner_init_for_list(gguf, devices, &own, &planner));
+    TSR_TRY(tsr_planner_fit(&planner, &own, &fit));
     TSR_TRY(tsr_plan_note_shared_memory(devices, fit->plan));
     *fit_out = fit;
     fit = NULL;
 out:
     tsr_fit_destroy(fit);
-    tsr_planning_free(&planning);
+    tsr_planner_free(&planner);
     return status;
 }
 
-/* What others have taken since the device was opened is not there any more. Where weights are views of the
- * file, what is free says little: the system makes room for them as they are read. */
-static tsr_status limit_to_free(tsr_device *device, bool copy_weights, tsr_device_props *props)
-{
-    size_t free_bytes, total_bytes;
-    if (!device->prefers_copies && !copy_weights)
-        return TSR_OK;
-    tsr_status status = tsr_device_memory_info(device, &free_bytes, &total_bytes);
-    if (status == TSR_ERR_UNSUPPORTED) { /* a system that does not tell */
-        tsr_fail_clear();
-        return TSR_OK;
-    }
-    if (status == TSR_OK)
-        props->memory_cap = TSR_MIN(props->memory_cap, free_bytes);
-    return status;
-}
-
-tsr_status tsr_fit_for_runtime(const tsr_runtime *rt, const tsr_model_shape *shape,
-                               const tsr_model_config *config, tsr_fit **fit_out)
+/* Views of the file are the system's cache, for which the system makes room as they are read, so that devices
+ * with views are not limited. */
+tsr_status tsr_planner_limit_to_free(tsr_planner *planner, const tsr_runtime *rt)
 {
     tsr_status status = TSR_OK;
-    tsr_device_props *props = NULL;
-    TSR_TRY(tsr_mem_array((size_t)rt->n_devices, sizeof *props, "devices", &props));
     for (int d = 0; d < rt->n_devices; d++) {
-        tsr_device_props_of(rt->devices[d], &props[d]);
-        TSR_TRY(limit_to_free(rt->devices[d], config->load.copy_weights, &props[d]));
+        size_t free_bytes, total_bytes;
+        tsr_device_props *props = &planner->props[d];
+        if (!rt->devices[d]->prefers_copies && !planner->config.load.copy_weights)
+            continue;
+        status = tsr_device_memory_info(rt->devices[d], &free_bytes, &total_bytes);
+        if (status == TSR_OK)
+            props->memory_cap = TSR_MIN(props->memory_cap, free_bytes);
+        else if (status != TSR_ERR_UNSUPPORTED)
+            return status;
+        else /* the system does not report free memory */
+            tsr_fail_clear();
     }
-    TSR_TRY(fit_create(props, rt->n_devices, shape, rt->rates, config, fit_out));
-out:
-    tsr_mem_free(props);
-    return status;
+    return TSR_OK;
 }
 
 void tsr_fit_destroy(tsr_fit *fit)

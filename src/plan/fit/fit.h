@@ -18,62 +18,59 @@ struct tsr_fit {
     tsr_plan *plan;
 };
 
-/* One config, planned. */
+/* One config and what it comes to. */
 typedef struct tsr_attempt {
-    tsr_model_config config;                          /* not resolved */
-    size_t wanted[TSR_MAX_DEVICES][TSR_MEMORY_COUNT]; /* if memory were no object */
+    tsr_model_config config; /* not resolved */
     bool fits;
-    tsr_plan_choice choice; /* where it fits */
+    tsr_plan_choice choice; /* of a config that does not fit only `wanted` */
 } tsr_attempt;
 
-/* The work on a fit. */
+/* The state of the search for a fit. */
 typedef struct tsr_fitting {
-    const tsr_device_props *props; /* [n_devices], with margins */
-    tsr_device_props *lenient;     /* [n_devices] the same, but the offload device has no cap */
-    int n_devices;
-    const tsr_model_shape *shape;
-    const tsr_weights *weights;    /* declared */
-    const tsr_device_rates *rates; /* where the config has none */
+    const tsr_planner *planner;    /* with margins in its props */
+    tsr_device_props *lenient;     /* [n_devices] planner->props without a cap of the offload device */
     const tsr_model_config *given; /* not resolved */
     tsr_fit_config limits;
-    int offload_device;    /* -1: none that is apart */
-    tsr_fit_choice wanted; /* before anything was cut */
+    int offload_device; /* -1: no device that has no other part */
+    tsr_fit *fit;       /* the result: steps are added as they are taken */
     tsr_attempt attempts[3];
-    tsr_attempt *now, *next, *spare; /* of them: as far as it has been cut; the next step; to try things in */
-    tsr_fit_step steps[TSR_FIT_MAX_STEPS];
-    int n_steps;
+    tsr_attempt *now, *next, *spare; /* of attempts: all cuts so far; the next step; for trying cuts */
 } tsr_fitting;
 
-/* A rule of the ladder: something that can be cut by 0 (as wanted) to n_cuts (as far as allowed), each cut
- * wanting less than the one before of every device but the offload device. */
+/* Something that can be cut by 0 (as wanted) to n_cuts (as far as allowed). Every cut needs less memory than
+ * the previous one on all devices but the offload device. */
 typedef struct tsr_fit_cut_rule {
     tsr_fit_cut cut;
-    bool offloads; /* what goes from the devices comes to the offload device */
+    bool offloads; /* moves blocks to the offload device */
     int64_t (*n_cuts)(const tsr_fitting *fitting);
     void (*apply)(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config);
 } tsr_fit_cut_rule;
 
-/* From the first to give way to the last; the first is the context. */
+/* In the order in which they are used up; the first is the context. */
 enum { TSR_FIT_CUT_RULES = 4 };
 extern const tsr_fit_cut_rule tsr_fit_cut_rules[TSR_FIT_CUT_RULES];
 
 /* "context 131072 -> 8192 tokens": fill in step->text. */
 void tsr_fit_write_step(const tsr_fitting *fitting, tsr_fit_step *step);
 
-/* Plan `config` on `props` into *attempt_out, whose decision is freed first. That the devices have no room
- * is no failure but attempt_out->fits. */
-tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_props *props,
-                           const tsr_model_config *config, tsr_attempt *attempt_out);
+/* Plan `config` into *attempt_out, whose choice is freed first. With `lenient` the offload device has no cap.
+ * A lack of room on the devices is no failure: attempt_out->fits is false then. */
+tsr_status tsr_fit_attempt(const tsr_fitting *fitting, bool lenient, const tsr_model_config *config,
+                           tsr_attempt *attempt_out);
 
-/* Cut fitting->now down the ladder until it fits, or to the end of the ladder; each cut becomes a step. */
+/* Cut fitting->now until it fits or until nothing is left to cut. fitting->now is the result, and each
+ * cut is a step of fitting->fit. */
 tsr_status tsr_fit_search(tsr_fitting *fitting);
 
-/* What a config that is not resolved chooses. */
+/* The values of a config, which need not be resolved, that a fit may change. */
 tsr_fit_choice tsr_fit_choice_of(const tsr_model_shape *shape, const tsr_model_config *config);
 
-/* tsr_fit_create() for devices that are open; `config` is not resolved, config->fit not NULL. */
-tsr_status tsr_fit_for_runtime(const tsr_runtime *rt, const tsr_model_shape *shape,
-                               const tsr_model_config *config, tsr_fit **fit_out);
+/* Fit `given`, the config that the planner was made from. The margins of planner->props
+ * are set; the plan of the fit has no notes about shared memory. */
+tsr_status tsr_planner_fit(tsr_planner *planner, const tsr_model_config *given, tsr_fit **fit_out);
+
+/* Limit the caps of a planner for a runtime to the memory that is free now, where weights are copied. */
+tsr_status tsr_planner_limit_to_free(tsr_planner *planner, const tsr_runtime *rt);
 
 /* The fit's plan, which the caller now owns. */
 tsr_plan *tsr_fit_take_plan(tsr_fit *fit);

@@ -16,22 +16,20 @@
 
 /* -- one attempt -- */
 
-tsr_status tsr_fit_attempt(const tsr_fitting *fitting, const tsr_device_props *props,
-                           const tsr_model_config *config, tsr_attempt *attempt_out)
+tsr_status tsr_fit_attempt(const tsr_fitting *fitting, bool lenient, const tsr_model_config *config,
+                           tsr_attempt *attempt_out)
 {
     tsr_status status = TSR_OK;
-    tsr_model_config resolved;
+    tsr_planner planner = *fitting->planner;
     tsr_plan_choice_free(&attempt_out->choice);
     attempt_out->config = *config;
     attempt_out->fits = false;
-    tsr_memory_demand demand = {.wanted = attempt_out->wanted};
-    TSR_TRY(tsr_model_config_resolve(fitting->shape, config, &resolved));
-    if (!resolved.plan.rates)
-        resolved.plan.rates = fitting->rates;
-    status = tsr_plan_decide(props, fitting->n_devices, fitting->shape, fitting->weights, &resolved, &demand,
-                             &attempt_out->choice);
+    if (lenient)
+        planner.props = fitting->lenient;
+    TSR_TRY(tsr_planner_set_config(&planner, config));
+    status = tsr_plan_decide(&planner, &attempt_out->choice);
     attempt_out->fits = status == TSR_OK;
-    if (status == TSR_ERR_MEMORY && demand.no_room) {
+    if (attempt_out->choice.no_room) {
         tsr_fail_clear();
         status = TSR_OK;
     }
@@ -44,8 +42,9 @@ out:
 static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
 {
     double all = 0, worst = 0;
-    for (int d = 0; d < fitting->n_devices; d++) {
-        size_t wanted = tsr_used_total(attempt->wanted[d]), room = tsr_device_props_room(&fitting->props[d]);
+    for (int d = 0; d < fitting->planner->n_devices; d++) {
+        size_t wanted = tsr_used_total(attempt->choice.wanted[d]),
+               room = tsr_device_props_room(&fitting->planner->props[d]);
         if (wanted == 0 || room == SIZE_MAX || d == fitting->offload_device)
             continue;
         double over = (double)wanted - (double)room;
@@ -62,7 +61,7 @@ static tsr_status try_cut(tsr_fitting *fitting, const tsr_fit_cut_rule *r, int64
 {
     tsr_model_config config = fitting->now->config;
     r->apply(fitting, cut, &config);
-    return tsr_fit_attempt(fitting, r->offloads ? fitting->lenient : fitting->props, &config, fitting->spare);
+    return tsr_fit_attempt(fitting, r->offloads, &config, fitting->spare);
 }
 
 static void swap(tsr_attempt **a, tsr_attempt **b)
@@ -88,9 +87,9 @@ static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
 {
     const tsr_attempt *fits = fitting->next;
     double growth = INFINITY;
-    for (int d = 0; d < fitting->n_devices; d++) {
+    for (int d = 0; d < fitting->planner->n_devices; d++) {
         const size_t *used = fits->choice.measurement.used[d];
-        size_t room = tsr_device_props_room(&fitting->props[d]);
+        size_t room = tsr_device_props_room(&fitting->planner->props[d]);
         if (used[TSR_MEMORY_KV] > 0 && room != SIZE_MAX)
             growth = fmin(growth, (double)(room - tsr_used_total(used)) / (double)used[TSR_MEMORY_KV]);
     }
@@ -135,13 +134,13 @@ out:
 /* fitting->next is how things stand now. */
 static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)
 {
-    tsr_fit_step *step = &fitting->steps[fitting->n_steps++];
+    tsr_fit_step *step = &fitting->fit->steps[fitting->fit->info.n_steps++];
     step->cut = cut;
-    step->before = tsr_fit_choice_of(fitting->shape, &fitting->now->config);
-    step->after = tsr_fit_choice_of(fitting->shape, &fitting->next->config);
-    for (int d = 0; d < fitting->n_devices; d++) {
-        step->device_bytes[d] = (int64_t)tsr_used_total(fitting->now->wanted[d]) -
-                                (int64_t)tsr_used_total(fitting->next->wanted[d]);
+    step->before = tsr_fit_choice_of(&fitting->planner->shape, &fitting->now->config);
+    step->after = tsr_fit_choice_of(&fitting->planner->shape, &fitting->next->config);
+    for (int d = 0; d < fitting->planner->n_devices; d++) {
+        step->device_bytes[d] = (int64_t)tsr_used_total(fitting->now->choice.wanted[d]) -
+                                (int64_t)tsr_used_total(fitting->next->choice.wanted[d]);
         if (d != fitting->offload_device)
             step->saved_bytes += step->device_bytes[d];
     }
@@ -162,7 +161,7 @@ static tsr_status take_rule(tsr_fitting *fitting, const tsr_fit_cut_rule *r, boo
         TSR_TRY(close_in(fitting, r, 0, excess(fitting, fitting->now), n));
     *end = fitting->next->fits;
     if (r->offloads && fitting->next->fits) {
-        TSR_TRY(tsr_fit_attempt(fitting, fitting->props, &fitting->next->config, fitting->spare));
+        TSR_TRY(tsr_fit_attempt(fitting, false, &fitting->next->config, fitting->spare));
         swap(&fitting->next, &fitting->spare);
     }
     take_step(fitting, r->cut);
@@ -200,7 +199,8 @@ tsr_status tsr_fit_search(tsr_fitting *fitting)
     bool end = fitting->now->fits;
     for (int i = 0; i < TSR_FIT_CUT_RULES && !end; i++)
         TSR_TRY(take_rule(fitting, &tsr_fit_cut_rules[i], &end));
-    if (fitting->now->fits && fitting->n_steps > 1 && fitting->steps[0].cut == TSR_FIT_CUT_CONTEXT)
+    if (fitting->now->fits && fitting->fit->info.n_steps > 1 &&
+        fitting->fit->steps[0].cut == TSR_FIT_CUT_CONTEXT)
         TSR_TRY(grow_context(fitting));
 out:
     return status;

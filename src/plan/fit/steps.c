@@ -10,14 +10,14 @@
 /* Cut 1 is the last whole step below the full context, the last cut the least context itself. */
 static int64_t context_cuts(const tsr_fitting *fitting)
 {
-    int64_t full = fitting->wanted.n_ctx, least = fitting->limits.n_ctx_min;
+    int64_t full = fitting->fit->info.wanted.n_ctx, least = fitting->limits.n_ctx_min;
     bool open = fitting->given->session.n_ctx == 0;
     return open && full > least ? (full - 1) / TSR_FIT_CTX_STEP - least / TSR_FIT_CTX_STEP + 1 : 0;
 }
 
 static void cut_context(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
 {
-    int64_t full = fitting->wanted.n_ctx, n_steps = (full - 1) / TSR_FIT_CTX_STEP - cut + 1;
+    int64_t full = fitting->fit->info.wanted.n_ctx, n_steps = (full - 1) / TSR_FIT_CTX_STEP - cut + 1;
     config->session.n_ctx = cut == 0                       ? full
                             : cut == context_cuts(fitting) ? fitting->limits.n_ctx_min
                                                            : n_steps * TSR_FIT_CTX_STEP;
@@ -34,8 +34,8 @@ static bool is_smaller(tsr_type a, tsr_type b)
 static int64_t kv_type_cuts(const tsr_fitting *fitting)
 {
     const tsr_fit_config *limits = &fitting->limits;
-    return is_smaller(limits->type_k, fitting->wanted.type_k) ||
-           is_smaller(limits->type_v, fitting->wanted.type_v);
+    return is_smaller(limits->type_k, fitting->fit->info.wanted.type_k) ||
+           is_smaller(limits->type_v, fitting->fit->info.wanted.type_v);
 }
 
 static void cut_kv_type(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
@@ -55,9 +55,9 @@ static int64_t expert_cuts(const tsr_fitting *fitting)
     int64_t n = 0;
     if (fitting->offload_device < 0 || fitting->given->offload.n_cpu_moe)
         return 0;
-    for (int i = 0; i < fitting->weights->n; i++)
-        if (fitting->weights->list[i]->expert)
-            n = TSR_MAX(n, fitting->weights->list[i]->layer + 1);
+    for (int i = 0; i < fitting->planner->weights.n; i++)
+        if (fitting->planner->weights.list[i]->expert)
+            n = TSR_MAX(n, fitting->planner->weights.list[i]->layer + 1);
     return n;
 }
 
@@ -71,12 +71,12 @@ static void cut_experts(const tsr_fitting *fitting, int64_t cut, tsr_model_confi
 static int64_t layer_cuts(const tsr_fitting *fitting)
 {
     bool open = fitting->offload_device >= 0 && fitting->given->offload.n_gpu_layers == -1;
-    return open ? fitting->shape->hparams.n_layers + 1 : 0;
+    return open ? fitting->planner->shape.hparams.n_layers + 1 : 0;
 }
 
 static void cut_layers(const tsr_fitting *fitting, int64_t cut, tsr_model_config *config)
 {
-    config->offload.n_gpu_layers = (int)(fitting->shape->hparams.n_layers + 1 - cut);
+    config->offload.n_gpu_layers = (int)(fitting->planner->shape.hparams.n_layers + 1 - cut);
 }
 
 /* -- the ladder -- */
@@ -98,8 +98,8 @@ const char *tsr_fit_cut_name(tsr_fit_cut cut)
 void tsr_fit_write_step(const tsr_fitting *fitting, tsr_fit_step *step)
 {
     const tsr_fit_choice *a = &step->before, *b = &step->after;
-    const char *to = fitting->offload_device < 0 ? "" : fitting->props[fitting->offload_device].name;
-    long long n_layers = (long long)fitting->shape->hparams.n_layers;
+    const char *to = fitting->offload_device < 0 ? "" : fitting->planner->props[fitting->offload_device].name;
+    long long n_layers = (long long)fitting->planner->shape.hparams.n_layers;
     switch (step->cut) {
     case TSR_FIT_CUT_KV_TYPE:
         snprintf(step->text, sizeof step->text, "KV in %s and %s -> %s and %s", tsr_type_name(a->type_k),

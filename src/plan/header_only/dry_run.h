@@ -2,13 +2,11 @@
 #ifndef TSR_PLAN_HEADER_ONLY_DRY_RUN_H
 #define TSR_PLAN_HEADER_ONLY_DRY_RUN_H
 
-#include "model/shape.h"
 #include "plan/measurement.h"
-#include "runtime/device_props.h"
+#include "plan/planner.h"
 
 /* As tsr_measurement_create(); the arena is an estimate. */
-tsr_status tsr_measurement_create_header_only(const tsr_device_props *props, int n_devices,
-                                              const tsr_model_shape *shape, const tsr_model_config *resolved,
-                                              const tsr_model_split *split, tsr_measurement *measurement_out);
+tsr_status tsr_measurement_create_header_only(const tsr_planner *planner, const tsr_model_split *split,
+                                              tsr_measurement *measurement_out);
 
 #endif
