@@ -369,7 +369,7 @@ static void errors_name_what_is_wrong(void **state)
         {{"blk\\.9\\.", "CPU"}, {"no tensor", "blk\\.9\\."}},
         {{"ffn", "cuda0"}, {"no device \"cuda0\"", "host0, host1, host2"}},
         {{"ffn", "3"}, {"no device \"3\"", "host2"}},
-        {{"ffn", NULL}, {"override 0", "lacks"}},
+        {{"ffn", NULL}, {"rule 0", "lacks"}},
     };
     for (size_t i = 0; i < sizeof offload_rules / sizeof *offload_rules; i++) {
         tsr_model_config config = small_config(0);

@@ -403,7 +403,7 @@ static void write_remarks(const tsr_header *p, const char *reason, tsr_model_sha
                shape->hparams.kv.k_elems > 0 ? "KV is that of ordinary attention" : "nor is KV");
         return;
     }
-    remark(shape, "arena estimated: architecture %s is header, not run%s%.160s", p->architecture,
+    remark(shape, "arena estimated: architecture %s is planned, not run%s%.160s", p->architecture,
            reason[0] ? ": " : "", reason);
     remark_strangers(shape);
     remark_window(p, shape);
