@@ -5,8 +5,8 @@
 #include "core/runtime.h"
 #include "plan/planner.h"
 
-/* Both resolve `config`, which tsr_model_config_read() gave, read its tensor_split and settle how experts are divided. The
- * planner borrows gguf and what `config` points to, and is freed with tsr_planner_free(). */
+/* Both resolve `config`, which tsr_model_config_read() gave, read its tensor_split and settle how experts are
+ * divided. The planner borrows gguf and what `config` points to, and is freed with tsr_planner_free(). */
 
 /* A planner for the model of a file, of which the header is enough, on devices that need not be open. */
 tsr_status tsr_planner_init_for_list(const tsr_gguf *gguf, const tsr_device_list *devices,

@@ -1,8 +1,8 @@
 /* Rounding of several classes that share the devices' memory.
  *
- * Rounding each class alone is the answer whenever it fits. Otherwise fractional targets are computed, with
- * the devices that would be over brought down to what they hold, and a search (fit_search.c) finds the
- * nearest whole granules that fit. Everything is counted in bytes and in integers. */
+ * Each class is rounded alone first; if the result fits, it is the answer. Otherwise fractional targets are
+ * computed, in which every device that would be over its room is reduced to its room, and a search
+ * (fit_search.c) finds the nearest whole granules that fit. All arithmetic is in bytes and integers. */
 #include <stdio.h>
 #include <string.h>
 
@@ -48,7 +48,7 @@ out:
 
 enum { DEVICE_TEXT = 48 };
 
-/* What messages call device d; writes to text[DEVICE_TEXT] and returns it. */
+/* The name of device d in messages, written to text[DEVICE_TEXT], which is returned. */
 static const char *device_text(const tsr_split_room *rooms, int d, char *text)
 {
     if (rooms[d].name)
@@ -85,9 +85,10 @@ static int64_t overrun(const fit *f, int d)
     return bytes;
 }
 
-/* Fractional targets in bytes. Devices over their room are pinned at it, all their classes scaled alike; what
- * they lose goes to the devices that are not pinned, in proportion to their shares; and so on while some
- * device is over. Every round pins a device, so there are at most n_devices rounds. */
+/* Fractional targets in bytes. A device over its room is pinned at its room, with all its classes scaled
+ * alike. The bytes that it loses go to the devices that are not pinned, in proportion to their shares. This
+ * is repeated while some device is over its room. Every round pins a device, so there are at most n_devices
+ * rounds. */
 static void set_targets(const fit *f, int64_t target[][TSR_MAX_DEVICES])
 {
     bool pinned[TSR_MAX_DEVICES] = {false}, again = true;

@@ -2,13 +2,14 @@
  *
  * For a permitted deviation (in bytes) every class has an interval of counts on every device. Whether counts
  * inside the intervals fit is decided device by device with dynamic programming: the state after some devices
- * is how many granules of each class but the last have been placed, its value the most granules of the last
- * (smallest) class that can have been placed beside them. Small granules fill what large ones leave, so one
- * value is enough. Intervals confine the states to a narrow band around the targets; a search near the
- * targets looks at few of them, and only a search that must go far looks at many.
+ * is how many granules of each class but the last have been placed, and the value of a state is the most
+ * granules of the last (smallest) class that can have been placed together with them. Small granules fill the
+ * room that large ones leave, so one value is enough. Intervals confine the states to a narrow band around
+ * the targets: a search near the targets visits few states, and only a search far from the targets visits
+ * many.
  *
- * Bisection over the deviation gives its smallest value. The first class (largest granules) is then settled,
- * and the same is asked for the others in the room that is left; the last class is rounded alone. */
+ * Bisection over the deviation gives its smallest value. The counts of the first class (largest granules) are
+ * then fixed, and the other classes are searched in the remaining room. The last class is rounded alone. */
 #include "split/fit.h"
 
 #include <string.h>
@@ -29,7 +30,7 @@ typedef struct band {
 
 typedef struct search {
     const tsr_split_fit_problem *p;
-    int settled;                   /* classes before this one are settled and already out of `room` */
+    int settled;                   /* classes before this one have fixed counts, subtracted from `room` */
     int n_dims;                    /* state classes: settled .. p->n_classes - 2 */
     int64_t room[TSR_MAX_DEVICES]; /* bytes */
     int64_t low[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES], high[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
@@ -38,7 +39,7 @@ typedef struct search {
     int64_t transitions_left;
 } search;
 
-/* Intervals for a deviation; whether each class can still be handed out completely. */
+/* Set the intervals for a deviation. Returns whether each class can be distributed completely. */
 static bool set_intervals(search *s, int64_t deviation)
 {
     const tsr_split_fit_problem *p = s->p;
@@ -60,7 +61,7 @@ static bool set_intervals(search *s, int64_t deviation)
     return true;
 }
 
-/* The counts that can have been reached after each device and from which all can still be handed out. */
+/* The states that are reachable after each device and from which all granules can be distributed. */
 static tsr_status set_bands(search *s, int64_t *n_states_out)
 {
     const tsr_split_fit_problem *p = s->p;
@@ -100,7 +101,8 @@ static void state_counts(const search *s, const band *b, int64_t state, int64_t 
     }
 }
 
-/* The most granules of the last class on device d beside take[]; -1 where its interval does not allow it. */
+/* The most granules of the last class on device d together with take[] of the other classes; -1: its interval
+ * allows none. */
 static int64_t fill(const search *s, int d, const int64_t *take)
 {
     const tsr_split_fit_problem *p = s->p;
@@ -114,7 +116,7 @@ static int64_t fill(const search *s, int d, const int64_t *take)
     return TSR_MIN(s->high[last][d], room / p->granule_bytes[last]);
 }
 
-/* One device's choices from one state: take[] walks over all counts that lead from `count` into the next
+/* The choices of one device in one state: take[] enumerates all counts that lead from `count` into the next
  * band. */
 typedef struct walk {
     int64_t from[MOST_DIMS], to[MOST_DIMS], take[MOST_DIMS];
@@ -180,8 +182,9 @@ static tsr_status fill_values(search *s, int64_t n_states)
     return TSR_OK;
 }
 
-/* Which granules of the state classes each device took on the way to `state`. Any predecessor that explains a
- * state's value will do; states are tried in a fixed order, so the answer is always the same. */
+/* The granules of the state classes that each device took on the path to `state`. Any predecessor that
+ * explains the value of a state is valid; states are tried in a fixed order, so the answer is always the
+ * same. */
 static void trace_back(const search *s, int64_t state, int64_t count_out[][TSR_MAX_DEVICES])
 {
     int64_t reached[MOST_DIMS], count[MOST_DIMS], take[MOST_DIMS];
@@ -210,7 +213,7 @@ static void trace_back(const search *s, int64_t state, int64_t count_out[][TSR_M
     }
 }
 
-/* Whether counts inside the intervals fit; where they do, those of the state classes are written. */
+/* Whether counts inside the intervals fit. If so, the counts of the state classes are written. */
 static tsr_status try_intervals(search *s, bool *possible_out, int64_t count_out[][TSR_MAX_DEVICES])
 {
     tsr_status status = TSR_OK;
@@ -220,7 +223,7 @@ static tsr_status try_intervals(search *s, bool *possible_out, int64_t count_out
     TSR_TRY(set_bands(s, &n_states));
     TSR_TRY(tsr_mem_array((size_t)n_states, sizeof *s->value, "the search for a split", &s->value));
     TSR_TRY(fill_values(s, n_states));
-    /* The last band has one state: everything is handed out. */
+    /* The last band has one state: all granules are distributed. */
     if (s->value[n_states - 1] >= s->p->n_granules[s->p->n_classes - 1]) {
         *possible_out = true;
         trace_back(s, n_states - 1, count_out);
@@ -231,7 +234,8 @@ out:
     return status;
 }
 
-/* Decide one deviation. Where counts exist, those of the first open class are written to count_out. */
+/* Decide whether counts exist for one deviation. If so, the counts of the first open class are written to
+ * count_out. */
 static tsr_status try_deviation(search *s, int64_t deviation, bool *possible_out, int64_t *count_out)
 {
     int64_t counts[MOST_DIMS][TSR_MAX_DEVICES];
@@ -273,7 +277,7 @@ out:
     return status;
 }
 
-/* The last class in what the others have left. */
+/* Round the last class in the room that the other classes leave. */
 static bool round_last(const search *s, int64_t *count_out)
 {
     const tsr_split_fit_problem *p = s->p;
@@ -306,7 +310,7 @@ out:
     return status;
 }
 
-/* The last class fills what the others leave, in device order. */
+/* Place the last class in the room that the other classes leave, in device order. */
 static void place_last(const search *s, int64_t count_out[][TSR_MAX_DEVICES])
 {
     int last = s->p->n_classes - 1;

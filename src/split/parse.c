@@ -1,8 +1,8 @@
 /* tensor_split: from text to floats (request.c makes shares of them).
  *
- * Numbers are read by hand because strtod() follows the process's locale: under a German one "0.5" would stop
- * at the point. A proportion needs no correct rounding in the last bit, so a decimal mantissa and a power of
- * ten are enough. */
+ * Numbers are read by hand because strtod() follows the process's locale: in a German locale, reading "0.5"
+ * would stop at the point. A proportion needs no correct rounding in the last bit, so a decimal mantissa and
+ * a power of ten are enough. */
 #include <tsr/split.h>
 
 #include <ctype.h>
@@ -21,7 +21,8 @@ static const char *skip_blanks(const char *s, const char *end)
     return s;
 }
 
-/* Digits into *value; *scale counts those behind the point. Past 18 digits a double has no room anyway. */
+/* Read digits into *value; *scale counts the digits after the point. A double cannot hold more than 18
+ * digits. */
 static const char *read_digits(const char *s, const char *end, double *value, int *scale, bool fraction)
 {
     for (; s < end && isdigit((unsigned char)*s); s++) {
@@ -69,7 +70,7 @@ static bool read_number(const char *s, const char *end, double *number_out)
     return s == end;
 }
 
-/* "inf", "nan" and friends: numbers to strtod, and worth a message of their own. */
+/* "inf", "nan" and their variants: strtod() reads them as numbers, and they get a message of their own. */
 static bool is_non_finite_word(const char *s, const char *end)
 {
     static const char *const words[] = {"inf", "nan", "infinity"};

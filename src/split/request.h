@@ -1,4 +1,4 @@
-/* A tensor_split after it was read: nothing behind this header interprets the caller's array again. */
+/* A tensor_split after it was read. Code that takes a request never interprets the caller's array again. */
 #ifndef TSR_SPLIT_REQUEST_H
 #define TSR_SPLIT_REQUEST_H
 

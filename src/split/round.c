@@ -4,11 +4,11 @@
  * numbers allow. (To be nearer, a device at distance D would have to move to its other neighbour, and all
  * devices at its side with it; the sum then forces some device a whole granule away, farther than D < 1.)
  *
- * Where a cap is in the way, the smallest largest deviation D is found by bisection: for a given D every
- * device has an interval of allowed counts, and D is possible when no interval is empty and their ends can
- * sum to the total. Inside the intervals of the smallest D, granules follow a common level, count = level *
- * share, as water fills vessels with floors and lids, so that a capped device's part is taken over in
- * proportion. */
+ * If a cap forbids that, the smallest largest deviation D is found by bisection. For a given D every device
+ * has an interval of allowed counts, and D is possible if no interval is empty and the total is between the
+ * sums of their ends. Inside the intervals of the smallest D, granules follow a common level, count = level *
+ * share, as water fills vessels with floors and lids. So the other devices take over a capped device's part
+ * in proportion to their shares. */
 #include "split/round.h"
 
 #include <math.h>
@@ -30,7 +30,8 @@ typedef struct rounding {
 } rounding;
 
 /* Give one granule each to the `left` devices with the largest keys, the lower device first in a tie; a
- * negative key takes no part. False, with count half written, when there are fewer devices than granules. */
+ * negative key takes no part. False if there are fewer devices than granules; count is then partly
+ * written. */
 static bool hand_out(int64_t *key, int n_devices, int64_t left, int64_t *count)
 {
     for (; left > 0; left--) {
@@ -46,7 +47,7 @@ static bool hand_out(int64_t *key, int n_devices, int64_t left, int64_t *count)
     return true;
 }
 
-/* Largest remainder; false where a cap forbids it (or the ideals sum to something else than the total). */
+/* Round by largest remainder. False if a cap forbids the result, or if the ideals do not sum to the total. */
 static bool round_freely(const rounding *r, int64_t *count)
 {
     int64_t fraction[TSR_MAX_DEVICES], left = r->n_granules;
@@ -64,7 +65,8 @@ static bool round_freely(const rounding *r, int64_t *count)
     return true;
 }
 
-/* Set the intervals for a largest deviation of `deviation` units; whether any assignment stays in them. */
+/* Set the intervals for a largest deviation of `deviation` units. Returns whether any assignment is inside
+ * them. */
 static bool set_intervals(rounding *r, int64_t deviation)
 {
     int64_t sum_low = 0, sum_high = 0;
@@ -103,7 +105,7 @@ static void narrow_intervals(rounding *r)
  * can be needed; one step of the level moves a device by less than 2^-20 granule. */
 enum { WEIGHT_BITS = 31, LEVEL_BITS = 51 };
 
-/* Counts at a level, held inside the intervals; their sum. */
+/* Write the counts at a level, clamped to the intervals. Returns their sum. */
 static int64_t fill_to(const rounding *r, const int64_t *weight, wide level, int64_t *count)
 {
     int64_t sum = 0;
@@ -125,8 +127,8 @@ static void fill_intervals(const rounding *r, int64_t *count)
     for (int d = 0; d < r->n_devices; d++)
         weight[d] = TSR_MAX(tsr_split_scale(r->ideal[d], INT64_C(1) << WEIGHT_BITS, whole), 1);
 
-    /* The highest level that does not overflow the total; every device is full at `above`, which may still be
-     * no more than the total: then that is the answer. */
+    /* The highest level that does not overflow the total; every device is full at `above`. If the sum at
+     * `above` is at most the total, `above` is the answer. */
     while (above - below > 1) {
         wide middle = below + (above - below) / 2;
         if (fill_to(r, weight, middle, count) <= r->n_granules)

@@ -17,7 +17,7 @@ static inline int64_t tsr_split_scale(int64_t value, int64_t numerator, int64_t 
 }
 
 /* `count_out` sums to n_granules, count_out[d] <= cap[d] (cap 0: the device gets nothing), with the
- * properties of tsr_split_round. The ideals need not sum to n_granules. False when the caps hold less than
+ * properties of tsr_split_round. The ideals need not sum to n_granules. False: the caps hold less than
  * n_granules. */
 bool tsr_split_round_ideals(const int64_t *ideal, const int64_t *cap, int n_devices, int64_t n_granules,
                             int64_t *count_out);

@@ -1,5 +1,5 @@
-/* What a split costs, as a problem: times of granules, of walks and of what follows them. The formula is in
- * split/search/optimize.h. */
+/* The cost of a split as a problem: times of granules, of walks, and of the all-reduce after a walk. The
+ * formula is in split/search/optimize.h. */
 #ifndef TSR_SPLIT_SEARCH_COST_H
 #define TSR_SPLIT_SEARCH_COST_H
 
@@ -25,39 +25,39 @@ typedef struct tsr_cost_problem {
     const tsr_split_room *rooms; /* [n_devices] */
     tsr_device_set allowed;      /* devices that may be used */
 
-    /* What follows one walk of a class when `devices` share it: the all-reduce. NULL: nothing. */
-    double (*sync_ns)(void *user, tsr_device_set devices, int class_index);
+    /* The time of the all-reduce after one walk of a class that `devices` share. NULL: there is none. */
+    double (*sync_ns)(void *user, uint64_t devices, int class_index);
 
-    /* What a walk takes with counts[n_devices] of a class where it is more than on the slowest device,
-     * because chance decides how much of its part each has to do; less it is never. NULL, or a negative
-     * value: that of the slowest device. The search minimises the slowest device's over counts, and this over
-     * sets of devices; it proves nothing then. */
+    /* The time of a walk with counts[n_devices] of a class, if it is more than that of the slowest device
+     * because chance decides how much of its part each device computes. NULL, or a negative value: the time
+     * of the slowest device. The search minimises the time of the slowest device over counts, and this time
+     * over sets of devices; the result is not proven then. */
     double (*walk_ns)(void *user, int class_index, const int64_t *counts);
     void *user;
 
-    bool *no_room; /* set where the devices' memory is what TSR_ERR_MEMORY is about; NULL: nobody asks */
+    bool *no_room; /* set if TSR_ERR_MEMORY is about the devices' memory; NULL: not reported */
 } tsr_cost_problem;
 
 typedef struct tsr_cost_result {
-    tsr_device_set devices; /* S: those that hold something */
+    uint64_t devices; /* S: the devices that hold granules */
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
     double work_ns[TSR_SPLIT_MAX_CLASSES]; /* one walk on the slowest device */
     double sync_ns[TSR_SPLIT_MAX_CLASSES]; /* one walk */
-    int slowest[TSR_SPLIT_MAX_CLASSES];    /* that device; -1 where nobody has work */
+    int slowest[TSR_SPLIT_MAX_CLASSES];    /* the slowest device; -1: no device has work */
     double total_ns;                       /* of a step */
     double bound_ns;                       /* no split could take less */
     bool proven;                           /* total_ns is the minimum */
 } tsr_cost_result;
 
-/* cost(class, device, n) above. */
+/* cost(class, device, n) of the formula in split/search/optimize.h. */
 double tsr_cost_of(const tsr_cost_class *c, int device, int64_t n);
 
 /* Time of given counts; `devices` is taken from them. bound_ns is 0, proven false. */
 void tsr_cost_evaluate(const tsr_cost_problem *problem, const int64_t counts[][TSR_MAX_DEVICES],
                        tsr_cost_result *result_out);
 
-/* What follows one walk of a class when `devices` share it. */
-static inline double tsr_cost_sync(const tsr_cost_problem *problem, tsr_device_set devices, int class_index)
+/* The time of the all-reduce after one walk of a class that `devices` share. */
+static inline double tsr_cost_sync(const tsr_cost_problem *problem, uint64_t devices, int class_index)
 {
     return problem->sync_ns && problem->classes[class_index].n_granules
                ? problem->sync_ns(problem->user, devices, class_index)

@@ -1,9 +1,10 @@
 /* The fastest split, over all sets of devices.
  *
- * Each class alone, in memory that it has to itself, gives a time that no split over a set can beat. Sets are
- * taken in the order of that bound until it is no better than the best split found. In most of them the
- * classes' own best counts fit together, and the bound is reached; where memory is short,
- * optimize_memory.c searches. Sets of the same kinds of devices with the same meetings are looked at once. */
+ * Each class alone, with all memory for itself, gives a time that no split over the set can beat. Sets are
+ * taken in the order of this bound until the bound is no better than the best split found. In most sets the
+ * best counts of all classes fit together, and the bound is reached; if memory is short, optimize_memory.c
+ * searches. Of several sets with the same kinds of devices and the same times of all-reduces only the first
+ * is tried. */
 #include "split/search/optimize.h"
 
 #include <math.h>
@@ -26,10 +27,10 @@ typedef struct candidate {
 
 typedef struct optimizer {
     const tsr_cost_problem *p;
-    int kind[TSR_MAX_DEVICES]; /* the first device that is just like it; -1: cannot be used */
+    int kind[TSR_MAX_DEVICES]; /* the first device that is equal to it; -1: cannot be used */
     candidate *list;
     int n_candidates, capacity;
-    bool all_sets; /* every set that could matter is in the list */
+    bool all_sets; /* every set that could be the best is in the list */
     int64_t work_left;
     tsr_cost_result best; /* total_ns INFINITY: nothing yet */
 } optimizer;
@@ -63,8 +64,9 @@ static void find_kinds(optimizer *o)
     }
 }
 
-/* Rooms, caps and levels of a set, and what a step takes at least. INFINITY: some class does not fit. */
-static double set_up(const tsr_cost_problem *p, tsr_device_set devices, tsr_cost_set *set)
+/* Set rooms, caps and levels of a set. Returns the least time of a step; INFINITY: some class does not
+ * fit. */
+static double set_up(const tsr_cost_problem *p, uint64_t devices, tsr_cost_set *set)
 {
     double ns = 0;
     memset(set, 0, sizeof *set);
@@ -82,8 +84,9 @@ static double set_up(const tsr_cost_problem *p, tsr_device_set devices, tsr_cost
     return ns + set->sync_ns;
 }
 
-/* How many devices of each kind, and whether all meetings take the same: then two sets are equally good. */
-static bool same_set(const optimizer *o, tsr_device_set a, tsr_device_set b)
+/* Whether two sets have as many devices of each kind and the same times of all-reduces: such sets are equally
+ * good. */
+static bool same_set(const optimizer *o, uint64_t a, uint64_t b)
 {
     int n[TSR_MAX_DEVICES] = {0};
     for (int d = 0; d < o->p->n_devices; d++)
@@ -119,7 +122,7 @@ static tsr_device_set usable(const optimizer *o)
     return devices;
 }
 
-/* With many devices: all of them, then always without the one whose leaving helps most. */
+/* For many devices: the set of all, then always the set without the device whose removal helps most. */
 static void add_shrinking_sets(optimizer *o)
 {
     tsr_cost_set set;
@@ -161,8 +164,7 @@ static tsr_status list_sets(optimizer *o)
     o->capacity = 1 << TSR_OPTIMIZE_ALL_SUBSETS;
     TSR_TRY(tsr_mem_array((size_t)o->capacity, sizeof *o->list, "sets of devices", &o->list));
     if (o->all_sets)
-        for (tsr_device_set set = all & -all; set;
-             set = (set - all) & all) /* ascending: of equals the first devices */
+        for (uint64_t set = all & -all; set; set = (set - all) & all) /* ascending: the first of equal sets */
             add_set(o, set);
     else
         add_shrinking_sets(o);
@@ -185,8 +187,8 @@ static bool fits(const tsr_cost_set *set, const int64_t counts[][TSR_MAX_DEVICES
     return true;
 }
 
-/* Where memory is short, first what is hardly slower than it would be otherwise: searching there is quick,
- * and what is found makes looking further unnecessary. */
+/* If memory is short, a time that is hardly above the bound is tried first: this search is quick, and a
+ * result makes a wider search unnecessary. */
 static tsr_status try_under_memory(optimizer *o, const tsr_cost_set *set, double bound_ns, bool *found,
                                    int64_t counts[][TSR_MAX_DEVICES], bool *proven)
 {
@@ -245,7 +247,8 @@ out:
 
 /* -- the whole -- */
 
-/* tsr_split_fit() finds counts wherever there are any, and says well what is missing where there are none. */
+/* Use tsr_split_fit(): it finds counts whenever there are any, and its message has the missing bytes
+ * otherwise. */
 static tsr_status fall_back(optimizer *o)
 {
     tsr_status status = TSR_OK;
@@ -299,7 +302,7 @@ tsr_status tsr_split_optimize(const tsr_cost_problem *problem, tsr_cost_result *
     if (isinf(o.best.total_ns))
         TSR_TRY(fall_back(&o));
     *result_out = o.best;
-    if (!o.all_sets) /* all devices and no meetings: no set can do better */
+    if (!o.all_sets) /* all devices and no all-reduces: no set can be faster */
         bound_ns = work_bound(problem, usable(&o));
     result_out->bound_ns = fmin(bound_ns, o.best.total_ns);
     result_out->proven =

@@ -1,6 +1,6 @@
-/* One class alone: the shortest time within which all of its granules can be done. Devices work side by side,
- * so a time allows every device a number of granules by itself, and the least time is where those numbers
- * first sum to enough. */
+/* One class alone: the shortest time within which all of its granules can be done. Devices work at the same
+ * time, so a time allows every device a number of granules of its own, and the least time is the first at
+ * which these numbers sum to enough. */
 #include "split/search/optimize_level.h"
 
 #include <math.h>
@@ -14,14 +14,14 @@ int64_t tsr_cost_most(const tsr_cost_class *c, int device, double ns, int64_t ca
         return 0;
     double n = (ns - c->fixed_ns[device]) / c->granule_ns[device];
     int64_t most = n < (double)cap ? TSR_MAX((int64_t)n, 1) : cap;
-    while (most < cap && tsr_cost_of(c, device, most + 1) <= ns) /* what the division rounded off */
+    while (most < cap && tsr_cost_of(c, device, most + 1) <= ns) /* lost in the rounding of the division */
         most++;
     while (tsr_cost_of(c, device, most) > ns)
         most--;
     return most;
 }
 
-/* All granules that `ns` allows; not much more than n_granules are counted. */
+/* All granules that `ns` allows; counting stops soon after n_granules. */
 static int64_t within(const tsr_cost_class *c, int n_devices, const int64_t *cap, double ns)
 {
     int64_t sum = 0;
@@ -42,7 +42,7 @@ double tsr_cost_level(const tsr_cost_class *c, int n_devices, const int64_t *cap
     }
     if (sum < c->n_granules)
         return INFINITY;
-    /* Down to two neighbouring numbers, so that the result is the cost of some count, to the bit. */
+    /* Bisect down to two neighbouring numbers, so that the result is the cost of some count, to the bit. */
     for (;;) {
         double middle = too_short + (enough - too_short) / 2;
         if (middle <= too_short || middle >= enough)

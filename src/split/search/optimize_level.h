@@ -7,12 +7,12 @@
 /* Most granules, at most `cap`, that a device does within `ns`. */
 int64_t tsr_cost_most(const tsr_cost_class *c, int device, double ns, int64_t cap);
 
-/* The shortest time in which devices with cap[n_devices] granules at most do the whole class; INFINITY where
- * the caps are too small. It equals the cost of some count on some device. */
+/* The shortest time in which devices with at most cap[n_devices] granules do the whole class; INFINITY: the
+ * caps are too small. It equals the cost of some count on some device. */
 double tsr_cost_level(const tsr_cost_class *c, int n_devices, const int64_t *cap);
 
-/* Counts, summing to n_granules, that take no longer than `level`, which tsr_cost_level() gave: by speed, as
- * far as that allows. */
+/* Counts, summing to n_granules, that take no longer than `level`, a result of tsr_cost_level(). Within this
+ * limit the counts are in proportion to speed. */
 tsr_status tsr_cost_level_counts(const tsr_cost_class *c, int n_devices, const int64_t *cap, double level,
                                  int64_t *count_out);
 

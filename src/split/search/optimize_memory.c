@@ -27,7 +27,7 @@ enum {
 };
 
 typedef struct combination {
-    double ns;                           /* of a step, at least; the meetings included */
+    double ns;                           /* least time of a step, all-reduces included */
     double level[TSR_SPLIT_MAX_CLASSES]; /* by rank; the last: as a fluid */
 } combination;
 
@@ -55,7 +55,7 @@ static void most_within(const levels *l, int rank, double level, int64_t *most)
         most[d] = tsr_cost_most(class_at(l, rank), d, level, l->set->cap[l->order[rank]][d]);
 }
 
-/* The condition above. */
+/* Whether the condition for every group G of classes (see the top of the file) holds. */
 static bool flows(const levels *l, const int64_t most[][TSR_MAX_DEVICES])
 {
     for (unsigned group = 1; group < 1u << l->n; group++) {
@@ -76,7 +76,7 @@ static bool flows(const levels *l, const int64_t most[][TSR_MAX_DEVICES])
     return true;
 }
 
-/* Of a class: the time in which every device does all that it can hold. */
+/* The time in which every device does all granules of a class that it can hold. */
 static double longest_level(const levels *l, int rank)
 {
     double longest = 0;
@@ -85,8 +85,9 @@ static double longest_level(const levels *l, int rank)
     return longest;
 }
 
-/* The lowest level of the last class with which the others flow at theirs; INFINITY where none does. `most`
- * holds what the others may take, and receives the last one's. */
+/* The lowest level of the last class at which all classes flow, the other classes at their levels; INFINITY:
+ * no such level. `most` has the granules that the other classes may take; those of the last class are
+ * added. */
 static double fluid_level(const levels *l, int64_t most[][TSR_MAX_DEVICES])
 {
     int last = l->n - 1;
@@ -110,7 +111,7 @@ static int compare_doubles(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The levels that rank may have: costs of counts, from the one it needs alone up to `longest`. */
+/* List the levels that rank may have: costs of counts, from the level of the class alone up to `longest`. */
 static tsr_status list_choices(levels *l, int rank, double longest)
 {
     tsr_status status = TSR_OK;
@@ -150,8 +151,8 @@ static void add_combination(levels *l, const combination *c)
         l->list[l->n_combinations++] = *c;
 }
 
-/* Walk the choices of rank and those after it. `c` has the levels so far, c->ns the time with every open
- * class at the level that it needs alone. */
+/* Walk the choices of `rank` and of the ranks after it. `c` has the levels so far; c->ns is the time with
+ * every open class at its level alone. */
 static void combine(levels *l, int rank, combination *c, int64_t most[][TSR_MAX_DEVICES], double best_ns)
 {
     double repeats = class_at(l, rank)->repeats, least = l->set->level[l->order[rank]], ns = c->ns;
@@ -195,8 +196,8 @@ static int64_t last_within(const levels *l, double level)
     return sum;
 }
 
-/* Counts at one combination's levels, the last class's level raised as little as whole granules need. False
- * in *found_out: there are none that beat best_ns. */
+/* Find counts at the levels of one combination; the level of the last class is raised as little as whole
+ * granules need. *found_out is false if no counts beat best_ns. */
 static tsr_status search_combination(levels *l, combination *c, int64_t *work_left, double best_ns,
                                      bool *found_out, int64_t found[][TSR_MAX_DEVICES])
 {
@@ -242,7 +243,7 @@ static int compare_combinations(const void *a, const void *b)
     return memcmp(x->level, y->level, sizeof x->level); /* any fixed order */
 }
 
-/* Try the combinations in order. When the work is used up, what was found stands, unproven. */
+/* Try the combinations in order. When no work is left, the best result so far is returned, unproven. */
 static tsr_status search_all(levels *l, int64_t *work_left, double *best_ns, bool *found_out,
                              int64_t count_out[][TSR_MAX_DEVICES])
 {
@@ -299,7 +300,7 @@ tsr_status tsr_cost_under_memory(const tsr_cost_set *set, int64_t *work_left, do
     for (int i = 0; i < l->n; i++)
         first.ns += class_at(l, i)->repeats * set->level[l->order[i]];
     for (int i = 0; i < l->n - 1; i++) {
-        double slack = (*best_ns - first.ns) / class_at(l, i)->repeats; /* infinite while nothing is known */
+        double slack = (*best_ns - first.ns) / class_at(l, i)->repeats; /* infinite until a split is found */
         TSR_TRY(list_choices(l, i, set->level[l->order[i]] + slack));
     }
     TSR_TRY(tsr_mem_array(MOST_COMBINATIONS, sizeof *l->list, "the search for a split", &l->list));

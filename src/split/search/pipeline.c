@@ -1,5 +1,5 @@
 /* The fastest pipeline, as the shortest path over states (devices used, the last set, layers done) whose
- * prices are bounds until they matter: see pipeline.h. */
+ * prices are bounds until exact prices are needed: see pipeline.h. */
 #include "split/search/pipeline.h"
 
 #include <math.h>
@@ -14,36 +14,36 @@
 enum { MAX_SETS = 1 << TSR_PIPELINE_ALL_SETS };
 
 /* Work of tsr_cost_optimize_set() and transitions between states over the whole search: tens of milliseconds
- * each, on a machine with nothing else to do. */
+ * each, on an idle machine. */
 static const int64_t MOST_WORK = INT64_C(1) << 22, MOST_TRANSITIONS = INT64_C(1) << 25;
 /* Times that differ by rounding only are equal. */
 static const double SAME = 1 + 1e-12;
 
-/* Sets are bits of units: a unit is a device, or several neighbours where there are many. */
+/* Sets are bits of units. A unit is a device, or several neighbouring devices if there are many. */
 typedef struct search {
     const tsr_pipeline_problem *p;
     int n_units, n_sets;
-    tsr_device_set unit[TSR_PIPELINE_ALL_SETS];
-    bool alike_before[TSR_PIPELINE_ALL_SETS]; /* a unit is like the one before it in every respect */
-    tsr_device_set devices[MAX_SETS];
+    uint64_t unit[TSR_PIPELINE_ALL_SETS];
+    bool alike_before[TSR_PIPELINE_ALL_SETS]; /* a unit is equal to the one before it */
+    uint64_t devices[MAX_SETS];
     int64_t room[MAX_SETS];
     int64_t layer_bytes, end_bytes[TSR_STAGE_ROLES];
     double speed[TSR_MAX_DEVICES]; /* most bytes of any class per ns */
     int64_t device_room[TSR_MAX_DEVICES];
     double least_fixed_ns; /* of a layer, on any device */
     double layer_sync_ns[MAX_SETS];
-    double layer_ns[MAX_SETS]; /* one layer, memory aside */
+    double layer_ns[MAX_SETS]; /* one layer, without regard to memory */
     double end_ns[TSR_STAGE_ROLES][MAX_SETS];
     double least_layer[MAX_SETS], least_output[MAX_SETS]; /* over all subsets */
     double hand_ns[TSR_PIPELINE_ALL_SETS][MAX_SETS], hand_output_ns[TSR_PIPELINE_ALL_SETS][MAX_SETS];
     double least_hand[TSR_PIPELINE_ALL_SETS][MAX_SETS]; /* to any unit of a set */
     int row[MAX_SETS];                                  /* index of a set in the base-3 numbering of states */
-    double *price;   /* [n_sets][roles][n_layers + 1] of a stage: exact or a bound */
-    bool *exact;     /* likewise */
-    double *done;    /* [3^n_units][n_layers + 1]: by state, the least for so many layers, more to come */
-    bool *alive;     /* [3^n_units] */
-    double *arrived; /* [n_layers + 1]: the least with a set's activations there, before its layers */
-    int *from;       /* [n_layers + 1]: the set before */
+    double *price; /* [n_sets][roles][n_layers + 1] of a stage: exact or a bound */
+    bool *exact;   /* [n_sets][roles][n_layers + 1] the price is exact, not a bound */
+    double *done;  /* [3^n_units][n_layers + 1]: by state and number of layers done, the least time so far */
+    bool *alive;   /* [3^n_units] */
+    double *arrived; /* [n_layers + 1]: the least time until a set has the activations, before its layers */
+    int *from;       /* [n_layers + 1]: the previous set */
     int64_t work_left, transitions_left;
     bool proven;
     tsr_pipeline best; /* total_ns INFINITY: none yet */
@@ -87,8 +87,8 @@ static uint64_t swapped(uint64_t set, int a, int b)
     return set ^ (bits << a | bits << b);
 }
 
-/* Whether two neighbours may change places in any pipeline: same speeds and room, meetings and transfers.
- * Being neighbours, neither is sender in place of a third device. */
+/* Whether two neighbours may change places in any pipeline: their speeds, rooms, all-reduces and transfers
+ * are the same. Since they are neighbours, the exchange does not change which device sends. */
 static bool interchangeable(const search *s, int a, int b)
 {
     const tsr_pipeline_problem *p = s->p;
@@ -109,7 +109,8 @@ static bool interchangeable(const search *s, int a, int b)
     return same;
 }
 
-/* Devices with room, one to a unit if there are few enough, for the paths not to take too long. */
+/* Make units of the devices with room: one device per unit if there are few enough, so that the search over
+ * paths is not too long. */
 static void find_units(search *s)
 {
     const tsr_pipeline_problem *p = s->p;
@@ -136,7 +137,7 @@ static void find_units(search *s)
         s->alike_before[u] = interchangeable(s, usable[u - 1], usable[u]);
 }
 
-/* Of units that are alike those in front are used first. */
+/* Of equal units the first ones are used first. */
 static bool is_first_choice(const search *s, int used, int set)
 {
     for (int u = 1; u < s->n_units; u++)
@@ -147,7 +148,7 @@ static bool is_first_choice(const search *s, int used, int set)
 
 /* -- prices -- */
 
-/* What sets take if memory is no object. */
+/* Times of sets without regard to memory. */
 static void find_bounds(search *s, int set)
 {
     const tsr_pipeline_problem *p = s->p;
@@ -168,7 +169,7 @@ static void find_bounds(search *s, int set)
     s->end_ns[TSR_STAGE_ONLY][set] = level[TSR_PIPELINE_OUTPUT] + sync[TSR_PIPELINE_OUTPUT];
 }
 
-/* Bounds over subsets; the set without its first unit, and so on, were done before. */
+/* Bounds over all subsets of a set; smaller sets are already done. */
 static void find_least(search *s, int set)
 {
     s->least_layer[set] = s->layer_ns[set];
@@ -185,13 +186,14 @@ static void find_least(search *s, int set)
         s->hand_output_ns[u][set] =
             tsr_pipeline_transfer(s->p->output_transfer_ns, s->p->n_devices, from, to);
         s->least_hand[u][set] = fmin(s->hand_ns[u][set], s->hand_output_ns[u][set]);
-        if (set & (set - 1)) /* several units: no copy to all is shorter than one to the nearest */
+        if (set & (set - 1)) /* several units: a copy to all is at least as long as one to the nearest */
             s->least_hand[u][set] = fmin(s->least_hand[u][set & -set], s->least_hand[u][set & (set - 1)]);
     }
 }
 
-/* A bound where memory is short: no device does more than its room holds, nor more bytes in a time than in
- * the class in which it does most; bytes as a fluid. INFINITY where all rooms together are too small. */
+/* A bound under memory, with bytes as a fluid: no device does more than its room holds, and no device does
+ * more bytes per time than in the class in which it is fastest. INFINITY: all rooms together are too
+ * small. */
 static double fluid_ns(const search *s, int set, tsr_stage_role role, int64_t n_layers)
 {
     int64_t bytes = n_layers * s->layer_bytes + s->end_bytes[role];
@@ -232,7 +234,7 @@ static void find_speeds(search *s)
     }
 }
 
-/* The set of as many devices of each kind, the first ones: it takes the same. */
+/* The set with the same number of devices of each kind that has the first devices: it takes the same time. */
 static int first_like(const search *s, int set)
 {
     int like = 0;
@@ -279,8 +281,9 @@ static void find_prices(search *s)
     }
 }
 
-/* A stage takes `ns`, or at least that. It says something of the same with more layers, and with fewer: with
- * more there is no more room for each, and where memory does not matter, with fewer it does not either. */
+/* Enter the price of a stage: it takes `ns`, or at least `ns`. The price also bounds the same stage with more
+ * layers, each of which has no more room, and, if memory is not short, with fewer layers, for which it is not
+ * short either. */
 static void set_price(search *s, int set, tsr_stage_role role, int64_t n_layers, double ns, bool is_exact)
 {
     double *price = &s->price[price_at(s, set, role, 0)];
@@ -299,7 +302,7 @@ static void set_price(search *s, int set, tsr_stage_role role, int64_t n_layers,
 
 /* -- paths -- */
 
-/* What is still to come at least, after `n_layers` were done, the last of them by `last`. */
+/* The least time of the rest, after `n_layers` layers of which `last` did the last. */
 static double rest_of(const search *s, int unused, int last, int64_t n_layers)
 {
     int64_t left = s->p->n_layers - n_layers;
@@ -309,7 +312,7 @@ static double rest_of(const search *s, int unused, int last, int64_t n_layers)
            s->least_hand[first_unit(last)][unused];
 }
 
-/* s->arrived and s->from for `set` after those in `used`. False: nowhere. */
+/* Set s->arrived and s->from for `set` after the units in `used`. False: no state leads there. */
 static bool arrive(search *s, int used, int set)
 {
     int64_t n = s->p->n_layers;
@@ -334,7 +337,7 @@ static bool arrive(search *s, int used, int set)
     return any;
 }
 
-/* `set` is the last stage after those in `used`. */
+/* End paths: `set` is the last stage after the units in `used`. */
 static void finish(const search *s, int used, int set, path *shortest)
 {
     int64_t n = s->p->n_layers;
@@ -350,7 +353,7 @@ static void finish(const search *s, int used, int set, path *shortest)
     }
 }
 
-/* More is to come after `set`. */
+/* Extend paths: more stages follow `set`. */
 static void go_on(search *s, int used, int set)
 {
     int64_t n = s->p->n_layers;
@@ -375,7 +378,7 @@ static void go_on(search *s, int used, int set)
     s->alive[state_of(s, used | set, set)] = alive;
 }
 
-/* The stages before the last, from where they came. */
+/* Find the stages before the last one, from the states that led to it. */
 static void trace(search *s, path *shortest)
 {
     int used = shortest->used, set = shortest->sets[0];
@@ -416,8 +419,8 @@ static void find_path(search *s, path *shortest)
 
 /* -- the whole -- */
 
-/* Exact prices along a path, as far as it can still be the best; *all_exact_out tells whether they were
- * before. Where its stages all fit it is a pipeline, perhaps the best so far. */
+/* Make the prices along a path exact, until it can no longer be the best. *all_exact_out: whether they were
+ * exact before. A path whose stages all fit is a pipeline, and the best so far is kept. */
 static tsr_status try_path(search *s, const path *shortest, bool *all_exact_out)
 {
     tsr_status status = TSR_OK;
@@ -454,7 +457,8 @@ out:
     return status;
 }
 
-/* One stage alone, so that the search begins with something good: the sets in the order of their bounds. */
+/* Try pipelines of one stage, so that the search starts with a good result: the sets are tried in the order
+ * of their bounds. */
 static tsr_status try_single_stages(search *s)
 {
     tsr_status status = TSR_OK;
@@ -513,8 +517,8 @@ static void search_free(search *s)
     tsr_mem_free(s);
 }
 
-/* What has searches of its own: something good to begin with. That over single stages looks at more of them
- * where there are many devices. */
+/* Start with the results of the specialised searches. The search over single stages tries more sets if there
+ * are many devices. */
 static tsr_status try_other_shapes(search *s)
 {
     tsr_status status = TSR_OK;
@@ -561,7 +565,7 @@ tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *p, tsr_pipeline *pi
     while (!exact) {
         find_path(s, &shortest);
         if (!shortest.sets[0])
-            break; /* none can be shorter than what was found */
+            break; /* no path can be shorter than the best pipeline */
         if (s->work_left <= 0 || s->transitions_left <= 0) {
             s->proven = false;
             break;
@@ -570,7 +574,7 @@ tsr_status tsr_pipeline_optimize(const tsr_pipeline_problem *p, tsr_pipeline *pi
     }
     if (isinf(s->best.total_ns))
         TSR_TRY(tsr_pipeline_fail(p));
-    /* A path over a set of which not every device got work may promise a transfer that there is not. */
+    /* A path over a set in which some device got no work may assume a transfer that does not happen. */
     if (exact && s->best.total_ns > shortest.ns * SAME)
         s->proven = false;
     s->best.proven = s->proven;

@@ -1,8 +1,8 @@
 /* Whole layers on single devices, in device order.
  *
- * Over the devices in order, what the first l layers take at least when device d has the last of them
- * depends only on the same for fewer layers and a device before. A device does its layers in a time that is
- * linear in their number, as many as its room holds. */
+ * The least time of the first l layers, of which device d has the last, depends only on the least times of
+ * fewer layers on the devices before d. A device does layers of the last device in a time that is linear in
+ * their number, as many as its room holds. */
 #include "split/search/pipeline.h"
 
 #include <math.h>
@@ -15,11 +15,11 @@
 typedef struct chain {
     const tsr_pipeline_problem *p;
     double layer_ns[TSR_MAX_DEVICES], output_ns[TSR_MAX_DEVICES];
-    int64_t most[TSR_STAGE_ROLES][TSR_MAX_DEVICES]; /* layers that fit; -1: not even what else the role has */
-    double *done; /* [n_devices][n_layers + 1]: the layers so far, this device the last; INFINITY: not so */
+    int64_t most[TSR_STAGE_ROLES][TSR_MAX_DEVICES]; /* layers that fit; -1: not even 0 */
+    double *done; /* [n_devices][n_layers + 1]: least time if this device has the last layer, or INFINITY */
     double best_ns;
-    int last;          /* the best chain's last device, */
-    int64_t n_at_last; /* its layers */
+    int last;          /* last device of the best chain */
+    int64_t n_at_last; /* layers of the last device */
 } chain;
 
 static void set_up(chain *c)
@@ -46,7 +46,8 @@ static double *done_at(const chain *c, int d)
     return c->done + (size_t)d * (size_t)(c->p->n_layers + 1);
 }
 
-/* The shortest way to have m layers done and the activations on device d; *from_out is who had them. */
+/* The least time until m layers are done and the activations are on device d; *from_out is the device that
+ * had them. */
 static double arrive(const chain *c, int d, int64_t m, int *from_out)
 {
     const double(*between)[TSR_MAX_DEVICES] =
@@ -62,7 +63,7 @@ static double arrive(const chain *c, int d, int64_t m, int *from_out)
     return least;
 }
 
-/* All of device d: as the first, after others, and as the last of all. */
+/* Extend the chains by device d: as the first device, after others, and as the last of all. */
 static void extend(chain *c, int d)
 {
     int64_t n = c->p->n_layers;
@@ -99,7 +100,7 @@ static void put_stage(const chain *c, int d, int64_t n_layers, bool end, tsr_pip
             stage->counts[k][d] = c->p->classes[k].n_granules;
 }
 
-/* How many layers device d has where `end` are done after it. */
+/* The number of layers of device d if `end` layers are done after it. */
 static int64_t layers_of(const chain *c, int d, int64_t end, int *from_out)
 {
     for (int64_t l = 1; l < end && l <= c->most[TSR_STAGE_INNER][d]; l++)

@@ -9,7 +9,8 @@ enum {
     TSR_PIPELINE_FFN,
     TSR_PIPELINE_OUTPUT,
     TSR_PIPELINE_CLASSES,
-    /* Up to so many devices every pipeline is looked at; beyond, neighbours stay together. */
+    /* With at most this number of devices every pipeline is considered; with more, neighbours stay
+     * together. */
     TSR_PIPELINE_ALL_SETS = 8
 };
 
@@ -17,25 +18,27 @@ typedef struct tsr_pipeline_problem {
     int n_devices;
     int64_t n_layers; /* all alike; at least 1 */
     /* [TSR_PIPELINE_CLASSES] as for tsr_split_optimize(); of attention and FFN, granule_bytes are of one
-     * layer. `repeats` is not looked at. */
+     * layer. `repeats` is not used. */
     const tsr_cost_class *classes;
-    /* Of a granule of the output class: in a first stage, and where one stage is first and last. */
+    /* Bytes of a granule of the output class in the first stage, and in a stage that is first and last. */
     size_t embedding_bytes, shared_bytes;
     const tsr_split_room *rooms; /* [n_devices] */
-    tsr_device_set allowed;
-    /* As in tsr_cost_problem; that of the output class follows the embedding. */
-    double (*sync_ns)(void *user, tsr_device_set devices, int class_index);
+    uint64_t allowed;
+    /* As in tsr_cost_problem; for the output class, the all-reduce after the embedding. */
+    double (*sync_ns)(void *user, uint64_t devices, int class_index);
     void *user;
-    /* [from][to]: a stage's lowest device sends to every device of the next, and the longest copy counts;
-     * between layers, and to a stage with the output only. NULL: nothing. */
+    /* [from][to] times of copies. The lowest device of a stage sends to every device of the next stage, and
+     * the longest copy counts. The first matrix is for transfers between layers, the second for transfers to
+     * a stage that has only the output. NULL: transfers take no time. */
     const double (*transfer_ns)[TSR_MAX_DEVICES], (*output_transfer_ns)[TSR_MAX_DEVICES];
     bool *no_room; /* as in tsr_cost_problem */
 } tsr_pipeline_problem;
 
 typedef struct tsr_pipeline_stage {
-    tsr_device_set devices; /* that hold something */
+    uint64_t devices; /* the devices that hold granules */
     int64_t n_layers;
-    /* Of the output class: rows of the embedding or output matrix, whichever the stage has (or both). */
+    /* Granules by class. Those of the output class are rows of the embedding matrix, of the output matrix, or
+     * of both. */
     int64_t counts[TSR_PIPELINE_CLASSES][TSR_MAX_DEVICES];
 } tsr_pipeline_stage;
 

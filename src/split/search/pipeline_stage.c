@@ -1,4 +1,4 @@
-/* One stage of a pipeline as a split problem, and what every search for pipelines needs. */
+/* One stage of a pipeline as a split problem, and functions that all searches for pipelines use. */
 #include "split/search/pipeline_stage.h"
 
 #include <string.h>
@@ -6,7 +6,8 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-/* Looking tokens up takes no time to speak of, but rows must go somewhere: by the speed of the output. */
+/* Reading rows of the embedding takes almost no time, but the rows must be divided: in proportion to the
+ * speeds of the output. */
 static const double EMBEDDING_WORK = 1e-12;
 
 size_t tsr_stage_row_bytes(const tsr_pipeline_problem *p, tsr_stage_role role)

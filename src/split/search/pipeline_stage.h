@@ -1,11 +1,11 @@
-/* One stage of a pipeline as a split problem, and what every search for pipelines needs of the whole. */
+/* One stage of a pipeline as a split problem, and functions that all searches for pipelines use. */
 #ifndef TSR_SPLIT_SEARCH_PIPELINE_STAGE_H
 #define TSR_SPLIT_SEARCH_PIPELINE_STAGE_H
 
 #include "core/device_set.h"
 #include "split/search/pipeline_problem.h"
 
-/* Where a stage is in the row; one that is both is the only one. */
+/* The position of a stage in the pipeline; a single stage is both first and last. */
 typedef enum tsr_stage_role {
     TSR_STAGE_INNER = 0,
     TSR_STAGE_FIRST = 1,
@@ -29,8 +29,9 @@ void tsr_stage_problem_init(const tsr_pipeline_problem *pipeline, int64_t n_laye
 /* Bytes of a granule of the output class in a stage, 0 for an inner one. */
 size_t tsr_stage_row_bytes(const tsr_pipeline_problem *pipeline, tsr_stage_role role);
 
-/* Bytes of one whole layer, and of the output class in a stage. The problem was checked. */
+/* Bytes of one whole layer. The caller has checked the problem. */
 int64_t tsr_pipeline_layer_bytes(const tsr_pipeline_problem *pipeline);
+/* Bytes of the output class in a stage. The caller has checked the problem. */
 int64_t tsr_stage_end_bytes(const tsr_pipeline_problem *pipeline, tsr_stage_role role);
 
 /* Bytes that a device has for granules, at most INT64_MAX / 4. */
