@@ -26,7 +26,7 @@ typedef struct tsr_cost_problem {
     tsr_device_set allowed;      /* devices that may be used */
 
     /* The time of the all-reduce after one walk of a class that `devices` share. NULL: there is none. */
-    double (*sync_ns)(void *user, uint64_t devices, int class_index);
+    double (*sync_ns)(void *user, tsr_device_set devices, int class_index);
 
     /* The time of a walk with counts[n_devices] of a class, if it is more than that of the slowest device
      * because chance decides how much of its part each device computes. NULL, or a negative value: the time
@@ -39,7 +39,7 @@ typedef struct tsr_cost_problem {
 } tsr_cost_problem;
 
 typedef struct tsr_cost_result {
-    uint64_t devices; /* S: the devices that hold granules */
+    tsr_device_set devices; /* S: the devices that hold granules */
     int64_t counts[TSR_SPLIT_MAX_CLASSES][TSR_MAX_DEVICES];
     double work_ns[TSR_SPLIT_MAX_CLASSES]; /* one walk on the slowest device */
     double sync_ns[TSR_SPLIT_MAX_CLASSES]; /* one walk */
@@ -57,7 +57,7 @@ void tsr_cost_evaluate(const tsr_cost_problem *problem, const int64_t counts[][T
                        tsr_cost_result *result_out);
 
 /* The time of the all-reduce after one walk of a class that `devices` share. */
-static inline double tsr_cost_sync(const tsr_cost_problem *problem, uint64_t devices, int class_index)
+static inline double tsr_cost_sync(const tsr_cost_problem *problem, tsr_device_set devices, int class_index)
 {
     return problem->sync_ns && problem->classes[class_index].n_granules
                ? problem->sync_ns(problem->user, devices, class_index)

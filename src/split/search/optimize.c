@@ -66,7 +66,7 @@ static void find_kinds(optimizer *o)
 
 /* Set rooms, caps and levels of a set. Returns the least time of a step; INFINITY: some class does not
  * fit. */
-static double set_up(const tsr_cost_problem *p, uint64_t devices, tsr_cost_set *set)
+static double set_up(const tsr_cost_problem *p, tsr_device_set devices, tsr_cost_set *set)
 {
     double ns = 0;
     memset(set, 0, sizeof *set);
@@ -86,7 +86,7 @@ static double set_up(const tsr_cost_problem *p, uint64_t devices, tsr_cost_set *
 
 /* Whether two sets have as many devices of each kind and the same times of all-reduces: such sets are equally
  * good. */
-static bool same_set(const optimizer *o, uint64_t a, uint64_t b)
+static bool same_set(const optimizer *o, tsr_device_set a, tsr_device_set b)
 {
     int n[TSR_MAX_DEVICES] = {0};
     for (int d = 0; d < o->p->n_devices; d++)
@@ -164,7 +164,8 @@ static tsr_status list_sets(optimizer *o)
     o->capacity = 1 << TSR_OPTIMIZE_ALL_SUBSETS;
     TSR_TRY(tsr_mem_array((size_t)o->capacity, sizeof *o->list, "sets of devices", &o->list));
     if (o->all_sets)
-        for (uint64_t set = all & -all; set; set = (set - all) & all) /* ascending: the first of equal sets */
+        for (tsr_device_set set = all & -all; set;
+             set = (set - all) & all) /* ascending: the first of equal sets */
             add_set(o, set);
     else
         add_shrinking_sets(o);

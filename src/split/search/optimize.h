@@ -26,7 +26,7 @@ tsr_status tsr_split_optimize(const tsr_cost_problem *problem, tsr_cost_result *
 
 /* The fastest split over `devices` together that takes less than limit_ns; without one, total_ns is limit_ns.
  * Work reduces *work_left; `proven` is false if none is left. The caller has checked the problem. */
-tsr_status tsr_cost_optimize_set(const tsr_cost_problem *problem, uint64_t devices, double limit_ns,
+tsr_status tsr_cost_optimize_set(const tsr_cost_problem *problem, tsr_device_set devices, double limit_ns,
                                  int64_t *work_left, tsr_cost_result *result_out);
 
 #endif

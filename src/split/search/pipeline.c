@@ -23,9 +23,9 @@ static const double SAME = 1 + 1e-12;
 typedef struct search {
     const tsr_pipeline_problem *p;
     int n_units, n_sets;
-    uint64_t unit[TSR_PIPELINE_ALL_SETS];
+    tsr_device_set unit[TSR_PIPELINE_ALL_SETS];
     bool alike_before[TSR_PIPELINE_ALL_SETS]; /* a unit is equal to the one before it */
-    uint64_t devices[MAX_SETS];
+    tsr_device_set devices[MAX_SETS];
     int64_t room[MAX_SETS];
     int64_t layer_bytes, end_bytes[TSR_STAGE_ROLES];
     double speed[TSR_MAX_DEVICES]; /* most bytes of any class per ns */

@@ -23,9 +23,9 @@ typedef struct tsr_pipeline_problem {
     /* Bytes of a granule of the output class in the first stage, and in a stage that is first and last. */
     size_t embedding_bytes, shared_bytes;
     const tsr_split_room *rooms; /* [n_devices] */
-    uint64_t allowed;
+    tsr_device_set allowed;
     /* As in tsr_cost_problem; for the output class, the all-reduce after the embedding. */
-    double (*sync_ns)(void *user, uint64_t devices, int class_index);
+    double (*sync_ns)(void *user, tsr_device_set devices, int class_index);
     void *user;
     /* [from][to] times of copies. The lowest device of a stage sends to every device of the next stage, and
      * the longest copy counts. The first matrix is for transfers between layers, the second for transfers to
@@ -35,7 +35,7 @@ typedef struct tsr_pipeline_problem {
 } tsr_pipeline_problem;
 
 typedef struct tsr_pipeline_stage {
-    uint64_t devices; /* the devices that hold granules */
+    tsr_device_set devices; /* the devices that hold granules */
     int64_t n_layers;
     /* Granules by class. Those of the output class are rows of the embedding matrix, of the output matrix, or
      * of both. */
