@@ -408,7 +408,7 @@ static tsr_status decode_refused(process *self, tsr_session *session, int32_t to
 static tsr_status decode_other_token(process *self, tsr_model *model, tsr_session *session)
 {
     (void)model;
-    return decode_refused(self, session, self->rank, TSR_ERR_INVALID, "tsr_session_decode: process");
+    return decode_refused(self, session, self->rank, TSR_ERR_INVALID, "tsr_session_decode: arguments");
 }
 
 static void other_token_body(process *self)
@@ -430,7 +430,7 @@ static void arguments_that_differ_are_refused(void **state)
                   .n_split = 2,
                   .path_of_1 = "examples/models/glossary-7m-Q8_0.gguf"};
     run_task(&files, decode_body, NULL, processes);
-    assert_status(processes, n, TSR_ERR_INVALID, "tsr_model_open: process");
+    assert_status(processes, n, TSR_ERR_INVALID, "tsr_model_open: arguments");
     free_task(&files);
 }
 

@@ -160,7 +160,7 @@ static void wrong_values_are_refused(void **state)
         {TSR_GGUF_ARRAY, TSR_GGUF_ARRAY, 1, TSR_ERR_UNSUPPORTED, "arrays of arrays"},
         {TSR_GGUF_ARRAY, 77, 1, TSR_ERR_FORMAT, "value type 77"},
         {TSR_GGUF_ARRAY, TSR_GGUF_U64, UINT64_MAX / 8 + 2, TSR_ERR_FORMAT, "past the file's end"},
-        {TSR_GGUF_ARRAY, TSR_GGUF_STRING, UINT64_MAX, TSR_ERR_FORMAT, "cannot fit"},
+        {TSR_GGUF_ARRAY, TSR_GGUF_STRING, UINT64_MAX, TSR_ERR_FORMAT, "do not fit"},
         {TSR_GGUF_ARRAY, TSR_GGUF_STRING, 2, TSR_ERR_FORMAT, "past the file's end"},
         {TSR_GGUF_ARRAY, TSR_GGUF_BOOL, 2, TSR_ERR_FORMAT, "bool 0 is 255"},
     };

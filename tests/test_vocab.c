@@ -167,7 +167,7 @@ static const fault faults[] = {
     {"gpt2", merge_without_space, TSR_ERR_FORMAT, {"tokenizer.ggml.merges[1]"}},
     {"gpt2", merge_of_unknown_left, TSR_ERR_FORMAT, {"tokenizer.ggml.merges[1]", "left"}},
     {"gpt2", merge_of_unknown_right, TSR_ERR_FORMAT, {"tokenizer.ggml.merges[0]", "right"}},
-    {"gpt2", merge_into_unknown, TSR_ERR_FORMAT, {"tokenizer.ggml.merges[1]", "makes"}},
+    {"gpt2", merge_into_unknown, TSR_ERR_FORMAT, {"tokenizer.ggml.merges[1]", "its result"}},
     {"gpt2", empty_merge, TSR_ERR_FORMAT, {"tokenizer.ggml.merges[1]"}},
     {"gpt2", overlong_merge, TSR_ERR_FORMAT, {"tokenizer.ggml.merges[1]"}},
     {"llama", no_scores, TSR_ERR_FORMAT, {"tokenizer.ggml.scores"}},

@@ -87,9 +87,9 @@ typedef struct tsr_op_rms_norm {
 
 /* y[t][r] = sum_k w[r][k] * x[t][k].
  *
- * partial == false: f32 y, each row one sum over k in a fixed order. partial == true: K is cut into
- * granules of `granule` elements, counted from the first column held here (the last granule may be
- * shorter); each granule is one f32 sum in the same fixed order, then
+ * partial == false: f32 y, each row one sum over k in a fixed order.
+ * partial == true: K is cut into granules of `granule` elements, counted from the first column held here (the
+ * last granule may be shorter); each granule is one f32 sum in the same fixed order, then
  *
  *     EXACT: y is int64, the sum of tsr_fixed_from_f32(granule sum); out of `limit` raises the device's
  *            range fault;
@@ -119,9 +119,9 @@ static inline bool tsr_op_takes_bytes(int x_bits)
     return x_bits == 8;
 }
 
-/* Rotary embedding of the first n_rot elements of each head, from a table made once per step: table[t][2
- * i] = cos, table[t][2 i + 1] = sin of token t's angle i, i < n_rot / 2. interleaved: pairs (2i, 2i + 1)
- * (llama); otherwise pairs (i, i + n_rot / 2) (neox). x may equal y. */
+/* Rotary embedding of the first n_rot elements of each head, from a table made once per step:
+ * table[t][2 i] = cos, table[t][2 i + 1] = sin of token t's angle i, i < n_rot / 2.
+ * interleaved: pairs (2i, 2i + 1) (llama); otherwise pairs (i, i + n_rot / 2) (neox). x may equal y. */
 typedef struct tsr_op_rope {
     const float *x;     /* [n_tokens][n_heads][head_dim], dense */
     const float *table; /* [n_tokens][n_rot] */
@@ -338,10 +338,10 @@ typedef struct tsr_op_experts_down {
 
 struct tsr_collective; /* core/comm.h */
 
-/* Sum of every contributing rank's partial, as f32, on every participating rank: y[i] = to_f32(sum over
- * ranks partial[rank][i]) (+ residual[i]). residual may equal y. F32 is added in rank order. BF16 is added
- * in f32 in rank order and rounded to bfloat16 once, before the residual. NCCL uses its own order for
- * both, and rounds BF16 at every step. */
+/* Sum of every contributing rank's partial, as f32, on every participating rank:
+ * y[i] = to_f32(sum over ranks partial[rank][i]) (+ residual[i]). residual may equal y.
+ * F32 is added in rank order. BF16 is added in f32 in rank order and rounded to bfloat16 once, before the
+ * residual. NCCL uses its own order for both, and rounds BF16 at every step. */
 typedef struct tsr_op_all_reduce {
     struct tsr_collective *collective;
     const float *residual; /* NULL = none */

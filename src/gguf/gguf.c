@@ -82,8 +82,9 @@ static tsr_status open_sisters(tsr_gguf *gguf, int n_files, bool header_only)
         gguf->n_parts = i + 1;
         TSR_TRY(read_split_keys(&gguf->parts[i], &file, &n, &n_tensors));
         if (file != i || n != n_files) {
-            status = tsr_fail(TSR_ERR_FORMAT, "%s: its keys name file %d of %d, its name %d of %d", path,
-                              file + 1, n, i + 1, n_files);
+            status =
+                tsr_fail(TSR_ERR_FORMAT, "%s: its keys name file %d of %d, not %d of %d as its file name",
+                         path, file + 1, n, i + 1, n_files);
             goto out;
         }
     }
