@@ -26,16 +26,16 @@ struct tsr_device_rates;
 struct tsr_links;
 struct tsr_fit_config;
 
-/** How a model is laid over devices; the names are llama.cpp's. */
+/** How a model is divided over devices; the names are llama.cpp's. */
 typedef enum tsr_split_mode {
-    TSR_SPLIT_MODE_NONE = 0, /**< all of it on main_device */
-    /** Whole layers, in device order. Without a tensor_split as many on each device as take the least time in
-     * its memory: of a step's devices one works at a time, so the fastest get all that they hold. */
+    TSR_SPLIT_MODE_NONE = 0, /**< the whole model on main_device */
+    /** Whole layers, in device order. Without a tensor_split, the planner chooses the numbers of layers that
+     * take the least time. One device works at a time, so the fastest devices get as many as fit. */
     TSR_SPLIT_MODE_LAYER = 1,
     TSR_SPLIT_MODE_TENSOR = 2, /**< every matrix divided by rows or columns */
-    /** Whatever takes the least time: one of the above, or several groups of devices one after another, the
-     * matrices divided inside each. With a tensor_split, and where blocks are offloaded, tensor mode. In the
-     * info of a plan: groups one after another; else it names what was chosen. */
+    /** The mode that takes the least time: one of the above, or several groups of devices one after another,
+     * with matrices divided inside each group. With a tensor_split or offloaded blocks: tensor mode. The info
+     * of a plan has the mode that was chosen; AUTO there means groups one after another. */
     TSR_SPLIT_MODE_AUTO = 3
 } tsr_split_mode;
 
@@ -46,13 +46,13 @@ TSR_NODISCARD TSR_API tsr_status tsr_split_mode_parse(const char *name, tsr_spli
 
 /** How the FFN of a mixture of experts is divided; no bit of the result depends on it. */
 typedef enum tsr_expert_split {
-    /** columns of every expert: devices work evenly, whichever a token takes */
+    /** The columns of every expert: devices work evenly, whatever experts a token uses. */
     TSR_EXPERT_SPLIT_COLUMNS = 0,
-    /** Whole experts: for more devices than an expert has granules of columns, and for many tokens at once.
-     * One token keeps only the devices busy that hold its experts. */
+    /** Whole experts: for more devices than an expert has granules of columns, and for steps of many tokens.
+     * With one token, only the devices that hold its experts work. */
     TSR_EXPERT_SPLIT_EXPERTS = 1,
-    /** What takes less time, when the model is opened or planned; a later change of split keeps it. In the
-     * info of a plan one of the above. */
+    /** The one that takes less time, chosen when the model is opened or planned. A change of split keeps the
+     * choice. The info of a plan has the choice. */
     TSR_EXPERT_SPLIT_AUTO = 2
 } tsr_expert_split;
 

@@ -32,7 +32,7 @@ typedef enum tsr_device_kind {
 /** Of an instruction set's name ("avx512"), its end included. */
 #define TSR_ISA_NAME_BYTES 16
 
-/** A device as asked for; nothing is allocated or started for it yet. */
+/** A device that a text describes. Nothing is allocated or started for it. */
 typedef struct tsr_device_desc {
     char name[32]; /**< "host0", "host1", ...; "cuda0", and "cuda0.1" for a second one on the same GPU */
     tsr_device_kind kind;  /**< host or CUDA */
@@ -47,7 +47,7 @@ typedef struct tsr_device_desc {
      * (of all, if unknown) less what the driver takes, its part, and at most mem_cap_bytes. 0 for host
      * devices */
     uint64_t memory_usable_bytes;
-    /** of GPUs: no memory but the host's, so weights are read where they lie */
+    /** of GPUs: no memory of its own, so weights are read in the host's memory */
     bool integrated;
     bool managed; /**< managed=1 */
     bool wrap;    /**< wrap=1 */
@@ -94,7 +94,8 @@ typedef struct tsr_device_list {
  * "host" alone is one device per NUMA node that has cores and memory. Otherwise the cores are cut, in their
  * order, into one contiguous set per device: a device with threads=K counts as K cores and one without as a
  * single core; cores left over go first to devices without threads=, and a cut that falls near the edge of a
- * NUMA node moves onto it. Threads sit on the first cores of their set, one each (default: one per core).
+ * NUMA node moves onto it. Threads are pinned to the first cores of their set, one each (default: one per
+ * core).
  *
  * A GPU may be named several times: each is a device of its own ("virtual"), with its own memory cap, which
  * is an equal part of what the GPU's others leave unless mem= says otherwise. The host thread of a GPU runs
@@ -103,13 +104,13 @@ typedef struct tsr_device_list {
  * isa=generic and the like take kernels of that instruction set for this host device instead of those that
  * the runtime is opened with. They change no bit of a result, only the speed: a way to have unequal devices.
  *
- * duty=50% lets the threads of a host device rest as long as they work: a device of half the speed on any
- * machine, for tests and for trying splits of unequal devices. It makes nothing else slower.
+ * duty=50% makes the threads of a host device sleep as long as they work. The device has half the speed, for
+ * tests of splits over unequal devices. Other devices do not become slower.
  *
  * managed=1 takes CUDA's managed memory, which may exceed the GPU's: mem= may then be more than the GPU has,
  * and what does not fit moves over the bus, page by page, whenever it is used. wrap=1 lets the GPU read the
- * weights in host memory, so that only KV and activations lie on it: every token then waits for all weights
- * to cross the bus. The log says what that costs. Both are 0 unless asked for; a GPU that shares the host's
+ * weights in host memory, so that it holds KV and activations only: every token then waits for all weights to
+ * cross the bus. The log reports the cost. Both are 0 unless asked for; a GPU that shares the host's
  * memory reads weights in place anyway.
  *
  * With more devices than cores, devices share cores; that, and more threads than cores, warns through

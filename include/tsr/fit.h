@@ -1,35 +1,35 @@
 /** @file
- * Fitting: what gives way so that a model finds room, decided before anything is loaded.
+ * Fitting: reducing what a config leaves open until a model fits, before anything is loaded.
  *
- * A model wants its full context and all of its layers on the devices. Where that is more than they have,
- * tsr_fit_create() cuts what the config leaves open, in this order, no rung before the one above is used up
- * and none further than needed:
+ * By default a model has its full context and all of its layers on the devices. If that does not fit,
+ * tsr_fit_create() reduces what the config leaves open, in these steps:
  *
  *     1. the context (n_ctx 0), in steps of TSR_FIT_CTX_STEP tokens, down to n_ctx_min
  *     2. the types of keys and values, to those that the fit allows
  *     3. experts (n_cpu_moe 0), offloaded from the first layer on
  *     4. layers (n_gpu_layers -1), offloaded with embedding and output, from the first one on
  *
- * until every device keeps its margin free. Rungs 3 and 4 need a device to offload to that has no other part:
- * a host device beside GPUs, or the one that config.offload.device names. While it is not needed nothing is
- * on it, unless tensor_split gives it a share.
+ * until every device keeps its margin free. A step is taken only after the step above has reached its limit,
+ * and only as far as needed. Steps 3 and 4 need an offload device that has no other part: a host device next
+ * to GPUs, or the one that config.offload.device names. An offload device that is not needed is not used,
+ * unless tensor_split gives it a share.
  *
- * What a config sets itself (n_ctx, tensor_split, offload_rules, ...) is never changed. Every candidate is
- * planned as tsr_plan_create() plans, so the result is exact: its bytes are those that loading allocates, and
- * TSR_FIT_CTX_STEP more tokens would not have fitted. Rungs 2 to 4 are coarser than a step of context; what
- * they leave over is given back to the context.
+ * What the config sets itself (n_ctx, tensor_split, offload rules, ...) is never changed. Every candidate is
+ * planned by tsr_plan_create(), so the result is exact: its bytes are those that loading allocates, and
+ * TSR_FIT_CTX_STEP more tokens would not fit. Steps 2 to 4 are coarser than a step of context; the memory
+ * that they leave over is given back to the context.
  *
  *     tsr_fit_config fit_config = tsr_fit_config_default();
  *     tsr_model_config config = tsr_model_config_default();
- *     config.fit = &fit_config;
+ *     config.plan.fit = &fit_config;
  *     tsr_fit_create(gguf, devices, &config, &fit);      (allocates nothing on any device)
  *     tsr_fit_print(fit, write, NULL);
  *     tsr_fit_result(fit, &config);                      (n_ctx, types and layers as they fit)
  *
- * tsr_plan_create() and tsr_model_open() do the same by themselves where config.fit is set; the latter for
- * what its devices have free by then, should others have taken memory since the runtime was opened.
+ * With config.plan.fit set, tsr_plan_create() and tsr_model_open() fit the model themselves. tsr_model_open()
+ * uses the memory that its devices have free at that time.
  *
- * A finished fit is read-only: any number of threads may query it, and make others at the same time. */
+ * A finished fit is read-only: any number of threads may query it, and make other fits at the same time. */
 #ifndef TSR_FIT_H
 #define TSR_FIT_H
 
@@ -37,10 +37,9 @@
 
 TSR_BEGIN_DECLS
 
-/** Bytes that a device keeps free unless a fit says otherwise. */
+/** Bytes that a device keeps free by default. */
 #define TSR_FIT_MARGIN ((size_t)1 << 30)
-/** The context that a fit does not go below unless told otherwise, in tokens. */
-/** The context that a fit does not go below unless told otherwise, and the step that it is cut in: tokens. */
+/** The least context of a fit by default, in tokens. */
 #define TSR_FIT_CTX_MIN 4096
 /** The step in which the context is cut, in tokens. */
 #define TSR_FIT_CTX_STEP 256
@@ -64,10 +63,11 @@ TSR_API tsr_fit_config tsr_fit_config_default(void);
 /** A model that was fitted into devices; read-only. */
 typedef struct tsr_fit tsr_fit;
 
-/** Fit `gguf` (opened whole or header_only) into `devices`. `config` NULL: the defaults; config->fit NULL:
- * the defaults of a fit. All are only read during the call; what `config` points to must outlive the use of
- * tsr_fit_result(). Errors as tsr_plan_create(), and TSR_ERR_INVALID for a bad fit config; TSR_ERR_MEMORY
- * when it does not fit cut as far as allowed: the message names the devices and the bytes that each lacks. */
+/** Fit `gguf` (opened whole or header_only) into `devices`. `config` NULL: the defaults; config->plan.fit
+ * NULL: the defaults of a fit. All are only read during the call; what `config` points to must outlive the
+ * use of tsr_fit_result(). Errors as tsr_plan_create(), and TSR_ERR_INVALID for a bad fit config;
+ * TSR_ERR_MEMORY when it does not fit cut as far as allowed: the message names the devices and the bytes that
+ * each lacks. */
 TSR_NODISCARD TSR_API tsr_status tsr_fit_create(const tsr_gguf *gguf, const tsr_device_list *devices,
                                                 const tsr_model_config *config, tsr_fit **fit_out);
 TSR_API void tsr_fit_destroy(tsr_fit *fit); /**< NULL is fine */
@@ -93,8 +93,8 @@ typedef struct tsr_fit_info {
 /** Write what the fit wanted and chose. */
 TSR_API void tsr_fit_get_info(const tsr_fit *fit, tsr_fit_info *info_out);
 
-/** What a device would hold if nothing were cut and memory were no object, and how many bytes of that and of
- * its margin it does not have (0 where it fits). TSR_ERR_INVALID if there is no such device. */
+/** What a device would hold if nothing were reduced and memory were unlimited, and the bytes of that and of
+ * its margin that the device lacks (0 where it fits). TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_fit_wanted(const tsr_fit *fit, int device, tsr_plan_device *device_out,
                                                 size_t *missing_bytes_out);
 
@@ -117,9 +117,9 @@ typedef struct tsr_fit_step {
     tsr_fit_choice before;                 /**< the choice before the cut */
     tsr_fit_choice after;                  /**< the choice after the cut */
     char text[96];                         /**< "context 131072 -> 8192 tokens" */
-    int64_t saved_bytes;                   /**< on all devices together but the offload device; negative where
+    int64_t saved_bytes;                   /**< on all devices except the offload device; negative where
                                                 context is given back */
-    int64_t device_bytes[TSR_MAX_DEVICES]; /**< on each, the offload device included */
+    int64_t device_bytes[TSR_MAX_DEVICES]; /**< on each device, with the offload device */
 } tsr_fit_step;
 
 /** The cuts in the order in which they were made; false past the last one. */
@@ -128,8 +128,8 @@ TSR_API bool tsr_fit_step_at(const tsr_fit *fit, int index, tsr_fit_step *step_o
 /** The placement that was found; belongs to the fit. */
 TSR_API const tsr_plan *tsr_fit_plan(const tsr_fit *fit);
 
-/** The config with which planning and loading come to just that: the one given, and what was chosen. It
- * points to what the one given pointed to, the fit's margins included. */
+/** Write the config that gives this placement: the caller's config with the choices of the fit. It points to
+ * what the caller's config pointed to, with the margins of the fit. */
 TSR_API void tsr_fit_result(const tsr_fit *fit, tsr_model_config *config_out);
 
 /** Print the whole fit as tables, for people. */

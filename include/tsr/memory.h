@@ -16,7 +16,7 @@ typedef enum tsr_memory_owner {
     TSR_MEMORY_KV = 1,      /**< the KV region at its full size */
     TSR_MEMORY_ARENA = 2,   /**< activations of compiled programs */
     TSR_MEMORY_COMM = 3,    /**< workspace of the collectives */
-    /** what kernels of a GPU work in besides the arena; shared by all its programs */
+    /** memory in which kernels of a GPU work, besides the arena; all programs of the GPU share it */
     TSR_MEMORY_SCRATCH = 4,
     TSR_MEMORY_OTHER = 5, /**< anything a caller allocates for itself */
     TSR_MEMORY_COUNT = 6
@@ -37,16 +37,15 @@ typedef struct tsr_device_memory {
     size_t peak_total;             /**< the most that used_total was since then */
     size_t viewed;       /**< of used: memory of others that is read in place, a mapped file's as a rule */
     size_t kv_committed; /**< of used[TSR_MEMORY_KV]: has memory behind it; the rest are reserved addresses */
-    size_t runtime;      /**< beside used: counters and flags that the runtime itself needs there */
-    size_t library;      /**< beside used and taken: what NCCL and cuBLASLt were seen to take */
+    size_t runtime;      /**< not in used: counters and flags of the runtime */
+    size_t library;      /**< not in used or taken: what NCCL and cuBLASLt took */
     size_t taken;        /**< of the device's memory by this runtime's devices alone, see above */
     size_t pinned;       /**< host memory that is pinned for the device's copies */
     size_t pinned_peak;  /**< the most that `pinned` was */
-    size_t device_free;  /**< what the device itself says is free now, whoever uses the rest */
-    size_t device_total; /**< what the device itself says it has; 0: it does not say */
+    size_t device_free;  /**< free bytes that the device reports now */
+    size_t device_total; /**< all bytes that the device reports; 0: unknown */
     size_t free_at_open; /**< device_free when the runtime had been opened */
-    /** device_total without device_free and what this runtime has taken: other processes, the    driver,
-     * libraries */
+    /** device_total without device_free and `taken`: other processes, the driver, libraries */
     size_t elsewhere;
 } tsr_device_memory;
 

@@ -7,8 +7,8 @@
  *     if (tsr_model_open(rt, "model.gguf", &config, &model) != TSR_OK) ...
  *
  * On host devices the weights are views of the mapped file: opening takes milliseconds and reads no weight. A
- * model is used by one thread at a time, like its runtime, and must be closed before it, after its
- * sessions. */
+ * model is used by one thread at a time, like its runtime. Close a model after its sessions and before its
+ * runtime. */
 #ifndef TSR_MODEL_H
 #define TSR_MODEL_H
 
@@ -37,15 +37,15 @@ TSR_API void tsr_model_close(tsr_model *model); /**< NULL is fine */
 
 /** Change the split of a loaded model and of its sessions: afterwards all are as if the model had been opened
  * with this tensor_split[n_tensor_split] (n 0, or all zeros: the planner chooses anew) and the rest of its
- * config. Handles stay valid, sequences keep their tokens, and decoding goes on with the bits that it would
- * have had without the change. What tsr_model_plan() gave before is gone.
+ * config. Handles stay valid, sequences keep their tokens, and decoding continues with the bits that it would
+ * have had without the change. The plan that tsr_model_plan() returned before is no longer valid.
  *
  * Weights that are views of the file stay where they are; other pointers to them are written. Where devices
  * have copies, a device whose part stays the same keeps them; others get new memory, filled from their own
- * copies as far as these reach and else from the file: it is there, holds the same bytes, and needs no device
- * but the one that is filled. KV pages are copied once, shared ones too, to the devices that hold their heads
- * now. The old split goes on to exist until the new one is complete, so a device must for a moment have room
- * for both: copied weights, committed KV pages, arenas.
+ * copies where they have the bytes, otherwise from the file, which has the same bytes and involves no other
+ * device. KV pages are copied once, shared ones too, to the devices that hold their heads
+ * now. The old split exists until the new one is complete, so a device must have room for both for a
+ * moment: copied weights, committed KV pages, arenas.
  *
  * TSR_ERR_MEMORY when it does not fit: the message names the device and the bytes that are missing.
  * TSR_ERR_INVALID: no such split. A device's own status if it fails. On any failure the model and its
@@ -53,7 +53,7 @@ TSR_API void tsr_model_close(tsr_model *model); /**< NULL is fine */
 TSR_NODISCARD TSR_API tsr_status tsr_model_resplit(tsr_model *model, const float *tensor_split,
                                                    int n_tensor_split);
 
-/** The same for all models that are open on a runtime: all of them change, or none. */
+/** Change the split of all models that are open on a runtime: all of them change, or none. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_resplit(tsr_runtime *rt, const float *tensor_split,
                                                      int n_tensor_split);
 
@@ -80,8 +80,7 @@ TSR_API void tsr_model_get_info(const tsr_model *model, tsr_model_info *info_out
  * for the sessions that exist. The plan belongs to the model and is valid until the split changes. */
 TSR_API const struct tsr_plan *tsr_model_plan(const tsr_model *model);
 
-/** What config.fit had to cut; belongs to the model. NULL where it was not set. Its plan is that of the
- * opening. */
+/** The fit of the opening, with its plan. It belongs to the model. NULL: config.plan.fit was not set. */
 TSR_API const struct tsr_fit *tsr_model_fit(const tsr_model *model);
 
 /** The opened file; belongs to the model. */

@@ -56,24 +56,24 @@ TSR_API const char *tsr_split_class_name(tsr_split_class_id id);
 
 /** What a plan is about. */
 typedef struct tsr_plan_info {
-    int n_devices;                         /**< those without a share included */
-    tsr_split_mode mode;                   /**< as asked for, or what "auto" chose */
-    int64_t n_ctx;                         /**< as planned */
-    int n_seq_max;                         /**< sequences at once, as planned */
-    int n_batch;                           /**< most tokens computed at once, as planned */
-    tsr_type type_k;                       /**< of keys in the KV region */
-    tsr_type type_v;                       /**< of values in the KV region */
-    int64_t n_layers;                      /**< of the model */
-    int64_t n_windowed;                    /**< of these, with a sliding window */
-    int64_t window;                        /**< tokens that they see, the last included; 0 without such */
-    int64_t n_granules[TSR_CLASS_COUNT];   /**< 0 where the model has none */
+    int n_devices;                       /**< those without a share included */
+    tsr_split_mode mode;                 /**< as configured, or the choice of "auto" */
+    int64_t n_ctx;                       /**< as planned */
+    int n_seq_max;                       /**< sequences of a session, as planned */
+    int n_batch;                         /**< most tokens of a step, as planned */
+    tsr_type type_k;                     /**< of keys in the KV region */
+    tsr_type type_v;                     /**< of values in the KV region */
+    int64_t n_layers;                    /**< of the model */
+    int64_t n_windowed;                  /**< layers with a sliding window */
+    int64_t window;                      /**< tokens that they see, with the current one; 0: no such layers */
+    int64_t n_granules[TSR_CLASS_COUNT]; /**< 0 where the model has none */
     int64_t granule_size[TSR_CLASS_COUNT]; /**< KV heads, columns (or experts), rows */
     int n_all_reduces;                     /**< per step */
     int n_transfers;                       /**< per step, from one group of devices to another */
     int n_moved;                           /**< ops of a step that were moved to lower the arenas */
     /** proven: moving others would lower no arena, or raise another */
     bool least_order;
-    bool runnable;                 /**< tsr_model_open() would load it; else a note says why not */
+    bool runnable;                 /**< tsr_model_open() can load it; otherwise a note has the reason */
     bool has_experts;              /**< a mixture of experts, divided as expert_split says */
     tsr_expert_split expert_split; /**< how they are divided */
     bool exact_arena; /**< false: the arena is that of a similar graph, or not counted; a note says which */
@@ -112,14 +112,14 @@ typedef struct tsr_plan_stage {
     int64_t n_layers;    /**< 0: the last stage has the output only */
 } tsr_plan_stage;
 
-/** False past the last one. Tensor mode has one stage. */
+/** Write a stage. False: there is no stage with this index. Tensor mode has one stage. */
 TSR_API bool tsr_plan_stage_at(const tsr_plan *plan, int index, tsr_plan_stage *stage_out);
 
-/** Predicted time of one kind of step: of each class of tensors, `repeats` times the work of the slowest
- * device of the group that works on it and the meeting (all-reduce) after it (of the output's class: after
- * the embedding); and the transfers between groups. Groups work one after another, in a prompt too: the
- * runtime runs one step at a time. Where layers differ, as they do in layer mode and with offload, all are
- * means over the layers. */
+/** Predicted time of one kind of step. Each class of tensors takes `repeats` times the work of the slowest
+ * device of its group and the all-reduce after the work (of the output's class: after the embedding).
+ * Transfers between groups are added. Groups work one after another, in a prompt too, because the runtime
+ * runs one step at a time. Where layers differ, in layer mode and with offload, the times are means over the
+ * layers. */
 typedef struct tsr_plan_phase {
     int64_t n_tokens;                /**< in the step, with half of the context before each */
     double total_ns;                 /**< of the whole step */
@@ -127,48 +127,48 @@ typedef struct tsr_plan_phase {
     double work_ns[TSR_CLASS_COUNT]; /**< of the slowest device, per repeat */
     double sync_ns[TSR_CLASS_COUNT]; /**< of the all-reduce after the work, per repeat */
     double device_ns[TSR_CLASS_COUNT][TSR_MAX_DEVICES]; /**< work of every device */
-    int slowest[TSR_CLASS_COUNT]; /**< the device that is waited for longest; -1 where there is no work */
-    double transfer_ns;           /**< of the whole step */
+    int slowest[TSR_CLASS_COUNT];                       /**< the device with the most work; -1: no work */
+    double transfer_ns;                                 /**< of the whole step */
 } tsr_plan_phase;
 
-/** What a plan will take, by the rates that it was made with. */
+/** Predicted times of a plan, by the rates that it was made with. */
 typedef struct tsr_plan_times {
     bool automatic; /**< the planner chose the shares */
     /** automatic: no other shares, nor other devices, would be faster by these rates */
     bool proven;
-    bool known;            /**< false: some rates are not, so all times are 0 and there are no alternatives */
-    bool measured;         /**< by rates that were measured; else from descriptions or assumed */
+    bool known;            /**< false: some rates are unknown; times are 0, there are no alternatives */
+    bool measured;         /**< the rates were measured; false: described or assumed */
     tsr_plan_phase decode; /**< one token */
     tsr_plan_phase prompt; /**< n_batch tokens */
 } tsr_plan_times;
 
-/** Rates are unknown where a weight type's are 0 in the config's rates. Only a choice of the planner's needs
- * them (it fails without): a plan as the caller's tensor_split or mode says is made all the same. */
+/** Write the predicted times. They are unknown where the config's rates have 0 for a weight type. A plan
+ * whose shares the caller gives needs no rates; one whose shares the planner chooses fails without them. */
 TSR_API void tsr_plan_predict(const tsr_plan *plan, tsr_plan_times *times_out);
 
-/** Another way to lay the model out and what it would take by the same rates: memory aside, or the best of a
- * mode in the devices' memory (none where nothing of that mode fits). */
+/** Another split of the model and its time by the same rates: either regardless of memory, or the best of a
+ * mode that fits into the devices' memory. A mode that does not fit is left out. */
 typedef struct tsr_plan_alternative {
     /** "even shares", "cuda0 alone", "without cuda3", "whole layers"; in memory "none: cuda0", "tensor:
      * cuda0+cuda1", "layer: cuda0 30, cuda1 50" with the layers of each, "auto: cuda0+cuda1 60, cuda2 20" */
     char text[128];
     double decode_ns; /**< a step of one token */
     double prompt_ns; /**< a step of n_batch tokens */
-    bool in_memory;   /**< the best of a mode in the devices' memory; false: memory aside */
+    bool in_memory;   /**< the best of a mode that fits; false: regardless of memory */
 } tsr_plan_alternative;
 
-/** False past the last one. */
+/** Write an alternative. False: there is none with this index. */
 TSR_API bool tsr_plan_alternative_at(const tsr_plan *plan, int index, tsr_plan_alternative *alternative_out);
 
-/** Why the plan is as it is, for people: per phase the slowest device and what the meetings take, what every
- * device does, and the alternatives. */
+/** Explain the plan, for people to read: per phase the slowest device and the time of the all-reduces, the
+ * work of every device, and the alternatives. */
 TSR_API void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user);
 
-/** Remarks a user should see, one sentence each ("host2 gets no attention: 3 devices, 2 granules"); NULL past
- * the last. */
+/** A remark for the user, in one sentence ("host2 gets no attention: 3 devices, 2 granules"). NULL: there is
+ * no remark with this index. */
 TSR_API const char *tsr_plan_note(const tsr_plan *plan, int index);
 
-/** The whole plan as tables, for people. */
+/** Print the whole plan as tables, for people to read. */
 TSR_API void tsr_plan_print(const tsr_plan *plan, tsr_write_fn write, void *user);
 
 TSR_END_DECLS

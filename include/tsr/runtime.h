@@ -39,13 +39,13 @@ typedef struct tsr_runtime_config {
     const char *collectives;
     const tsr_topology *topology; /**< of this machine, only read during the call; NULL: discovered */
     tsr_logger logger;            /**< silent by default */
-    /** GPUs, where the reduction is not exact: from so many tokens at once on, cuBLASLt multiplies F16 and
-     * BF16 weights, if it is installed; 0: 32; negative: never */
+    /** Of GPUs, where the reduction is not exact: steps of at least this number of tokens multiply F16 and
+     * BF16 weights by cuBLASLt, if it is installed. 0: 32; negative: never. */
     int64_t library_tokens;
-    /** NULL: this process is alone. Else its devices are part of a runtime of several (tsr/transport.h),
-     * which has the devices of all of them, process after process; borrowed until the runtime is closed */
+    /** NULL: a single process. Otherwise the runtime spans several processes (tsr/transport.h) and has the
+     * devices of all of them, process after process. Borrowed until the runtime is closed. */
     const tsr_transport *transport;
-    uint64_t transport_timeout_ns; /**< the longest that another process is waited for; 0: for ever */
+    uint64_t transport_timeout_ns; /**< longest wait for another process; 0: no limit */
 } tsr_runtime_config;
 
 /** The defaults: a single process, a host device per NUMA node, no log. */
@@ -57,9 +57,9 @@ TSR_API tsr_runtime_config tsr_runtime_config_default(void);
  * TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_open(const tsr_runtime_config *config, tsr_runtime **rt_out);
 
-/** Stop the devices' threads and free everything; nothing may run or exist on it any more. What still exists
- * is told to the logger as a warning, each object by its name (as tsr_runtime_objects() does) and what is in
- * use by device and owner; it must not be used or destroyed afterwards. NULL is fine. */
+/** Stop the devices' threads and free everything. Nothing may run or exist on the runtime. Objects that still
+ * exist are logged as warnings, each by its name (tsr_runtime_objects), together with the bytes in use by
+ * device and owner. They must not be used or destroyed afterwards. NULL is fine. */
 TSR_API void tsr_runtime_close(tsr_runtime *rt);
 
 /** Devices of the runtime, those of all processes. */
@@ -76,21 +76,21 @@ typedef struct tsr_device_info {
     size_t used[TSR_MEMORY_COUNT]; /**< bytes by owner, now */
 } tsr_device_info;
 
-/** TSR_ERR_INVALID if there is no such device. */
+/** Write what a device is. TSR_ERR_INVALID: there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_device(const tsr_runtime *rt, int device,
                                                     tsr_device_info *info_out);
 
-/** The accounting of one device and what the device says now. Blocks until what runs on the device has
- * finished. In a runtime of several processes all of them call it, since only the device's own process can
- * ask the device. TSR_ERR_INVALID if there is no such device, TSR_ERR_DEVICE where it does not answer. */
+/** Write the accounting of one device and the memory that the device reports now. Blocks until what runs on
+ * the device has finished. In a runtime of several processes, every process makes this call. TSR_ERR_INVALID:
+ * there is no such device. TSR_ERR_DEVICE: the device does not answer. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_memory(const tsr_runtime *rt, int device,
                                                     tsr_device_memory *memory_out);
 
-/** High-water marks begin anew at what is used now. */
+/** Set the peaks to what is used now. */
 TSR_API void tsr_runtime_reset_peaks(tsr_runtime *rt);
 
-/** What exists on the runtime, newest first: fills at most `capacity` of objects[] (NULL with capacity 0) and
- * returns how many there are. */
+/** Write the objects that exist on the runtime, newest first, at most `capacity` of them; objects[] may be
+ * NULL with capacity 0. Returns the number of objects that exist. */
 TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects, int capacity);
 
 /** How the devices' partial sums are added up, by the size of one device's partial:
@@ -103,31 +103,31 @@ TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects,
  * With "auto" those that can serve are timed when the runtime is opened (under 0.1 s for eight GPUs, NCCL's
  * own start-up not included), and each size is served by the fastest; "peer" lets both forms compete. */
 typedef struct tsr_collectives_row {
-    size_t bytes; /**< serves up to so many (and more than the row before); the last row: all larger */
+    size_t bytes;            /**< largest size of this row; of the last row: no limit */
     char implementation[16]; /**< as above */
     uint64_t latency_ns;     /**< of one all-reduce of `bytes`; 0: not measured, there was no alternative */
 } tsr_collectives_row;
 
 enum { TSR_COLLECTIVES_MAX_ROWS = 8 };
 
-/** The value is the number of rows; 0 where devices exchange nothing or share their memory (one device, host
- * devices alone). */
+/** Write the rows. Returns the number of rows; 0 where devices exchange nothing or share their memory (one
+ * device, host devices alone). */
 TSR_API int tsr_runtime_collectives(const tsr_runtime *rt,
                                     tsr_collectives_row rows[TSR_COLLECTIVES_MAX_ROWS]);
 
-/** Where a device's time goes, as far as it depends on the others. Of host devices; elsewhere `known` is
- * false and the rest 0. */
+/** Time that a device spends in collectives. Counted for host devices; of other devices `known` is false and
+ * the times are 0. */
 typedef struct tsr_device_times {
     bool known; /**< false: nothing is counted for this device */
-    uint64_t
-        collective_ns; /**< in all-reduces, all-gathers and transfers, since tsr_runtime_time_collectives()
-        * */
-    uint64_t wait_ns;  /**< of that until all others had arrived (the device's own threads included): what a
-                           better split could save */
+    /** time in all-reduces, all-gathers and transfers since tsr_runtime_time_collectives() */
+    uint64_t collective_ns;
+    /** part of collective_ns until all other devices, and the device's own threads, had arrived: the most
+     * that a better split could save */
+    uint64_t wait_ns;
 } tsr_device_times;
 
-/** Begin to count times from 0, or stop (as at first): counting takes some 50 ns per collective. Blocks until
- * what runs has finished. */
+/** Start counting times from 0, or stop counting, which is the initial state. Counting takes about 50 ns per
+ * collective. Blocks until what runs has finished. */
 TSR_API void tsr_runtime_time_collectives(tsr_runtime *rt, bool on);
 /** Blocks until what runs has finished. TSR_ERR_INVALID if there is no such device. */
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_times(const tsr_runtime *rt, int device,

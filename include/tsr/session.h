@@ -63,7 +63,7 @@ TSR_API int64_t tsr_session_length(const tsr_session *session, int seq);
  * a file one token can be cut off. */
 TSR_API int64_t tsr_session_min_length(const tsr_session *session, int seq);
 
-/** Forget everything behind the first `length` tokens of a sequence; 0 empties it. TSR_ERR_INVALID if it is
+/** Remove all tokens of a sequence except the first `length`; 0 empties it. TSR_ERR_INVALID if it is
  * shorter or unknown, or if `length` is less than tsr_session_min_length() but not 0. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq, int64_t length);
 
@@ -71,8 +71,9 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_trim(tsr_session *session, int seq,
  * 32 tokens for as long as both keep it. TSR_ERR_INVALID: `to` is not empty, or one of them is unknown. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_fork(tsr_session *session, int from, int to);
 
-/** Give memory of the KV region that no sequence uses any more back to the devices: pages in use move
- * together (no bit of them changes) and what lies behind them is freed; it comes back as sequences grow.
+/** Give memory of the KV region that no sequence uses any more back to the devices: pages in use are
+ * moved together, without a change of their bits, and the memory behind them is freed. It is allocated again
+ * as sequences grow.
  * Costs a copy of the pages that move. On failure nothing is lost, and less is given back. Blocks until
  * done. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_compact(tsr_session *session);
@@ -87,7 +88,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_session_save(tsr_session *session, const in
 
 /** Load every sequence of a file: the i-th becomes sequence seqs[i] (n_seqs must be their number), or with
  * seqs NULL the sequence that it was. These must be empty; they share memory as they did. Afterwards decoding
- * goes on with the bits that it would have had without the detour. On any failure they are empty again.
+ * continues with the bits that it would have had without saving. On any failure the sequences are empty.
  * TSR_ERR_FORMAT: not such a file, cut off or damaged. TSR_ERR_INVALID: of another model or other KV types;
  * a sequence is not empty or does not exist. TSR_ERR_FULL: no room. TSR_ERR_UNSUPPORTED: of a later version.
  * TSR_ERR_NOT_FOUND, TSR_ERR_IO, TSR_ERR_MEMORY, TSR_ERR_DEVICE. Blocks until done. */

@@ -155,8 +155,8 @@ typedef struct tsr_shard_map {
                                              begin[0] = 0, begin[n_devices] = all, ascending */
 } tsr_shard_map;
 
-/** Lay counts[n_devices] granules out in device order. extent >= 0, granule >= 1; the counts must be >= 0 and
- * sum to ceil(extent / granule). */
+/** A map that has counts[n_devices] granules in device order. extent >= 0, granule >= 1; the counts must be
+ * >= 0 and sum to ceil(extent / granule). */
 TSR_NODISCARD TSR_API tsr_status tsr_shard_map_init(int64_t extent, int64_t granule, int n_devices,
                                                     const int64_t *counts, tsr_shard_map *map_out);
 
@@ -181,7 +181,7 @@ static inline int64_t tsr_shard_map_n_granules(const tsr_shard_map *map)
 /** First element of device d, 0 <= d <= n_devices (for n_devices: the extent). */
 static inline int64_t tsr_shard_map_first(const tsr_shard_map *map, int d)
 {
-    /** Only the end of the last granule can lie beyond the extent. */
+    /* Only the end of the last granule can be beyond the extent. */
     return map->begin[d] < tsr_shard_map_n_granules(map) ? map->begin[d] * map->granule : map->extent;
 }
 

@@ -86,12 +86,12 @@ TSR_API size_t tsr_tensor_bytes(const tsr_tensor *tensor);       /**< of the log
 TSR_API tsr_sharding tsr_tensor_sharding(const tsr_tensor *tensor);
 TSR_API int tsr_tensor_split_axis(const tsr_tensor *tensor); /**< 0 or 1; -1 unless split */
 
-/** Bytes of the tensor that lie on the device (its own shard or copy, without alignment). */
+/** Bytes of the tensor that are stored on the device (its own shard or copy, without alignment). */
 TSR_API size_t tsr_tensor_device_bytes(const tsr_tensor *tensor, int device);
 
 /** Copy `bytes` bytes of the logical dense tensor, from byte `offset` on, out of `data` into its shards
  * (every copy, if it is replicated), or out of its shards into `data` (replicated: from the buffer's main
- * device if that has a copy, else from the first device that has). Both ends must lie on whole blocks of the
+ * device if that has a copy, else from the first device that has). Both ends must be at whole blocks of the
  * type (whole elements, for plain types); beyond that any range will do, whatever the split. The call blocks
  * until the bytes have arrived. On a runtime that only measures, nothing is copied.
  *

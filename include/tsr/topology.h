@@ -262,8 +262,8 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_discover(const tsr_topology_config
  *   "synthetic:..."    no file: hwloc's synthetic description ("synthetic:pack:2 core:4 pu:2")
  *
  * What the description does not say of a GPU is taken from a table of common cards and marked in
- * tsr_gpu.guessed. A GPU whose memory neither tells (an unknown model; a laptop's or a virtual GPU) is left
- * out, and gpu_note says so and how config->cards can name it. `config` may be NULL.
+ * tsr_gpu.guessed. A GPU whose memory neither has (an unknown model; a laptop's or a virtual GPU) is left
+ * out; gpu_note names it and how config->cards can describe it. `config` may be NULL.
  *
  * hwloc's descriptions are read in a short-lived child process (fork): hwloc crashes on some malformed files
  * and complains on stderr about others, and neither may reach the caller. The child is gone on return.
@@ -282,7 +282,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_topology_write_nccl_xml(const tsr_topology 
 /** NULL is fine. */
 TSR_API void tsr_topology_destroy(tsr_topology *topo);
 
-/** The machine as an indented tree, and its PCI devices, for people to read. */
+/** Print the machine as an indented tree, and its PCI devices, for people to read. */
 TSR_API void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user);
 
 /** "PIX", "SYS", ... as `nvidia-smi topo -m` calls it; "same", "board", "?" for those that it has no word
