@@ -1,8 +1,8 @@
 /** @file
- * Buffers: the bytes of tensors on devices, and the buffer types that say how tensors are spread.
+ * Buffers: the bytes of tensors on devices, and the buffer types that say how tensors are divided.
  *
  * A buffer type is a rule ("whole, on device 1", "rows divided 3:1"); a buffer is memory that was laid out by
- * one. All tensors of a context are allocated at once, after asking what that will take:
+ * one. All tensors of a context are allocated together, after their bytes are known:
  *
  *     const tsr_buffer_type *bt = tsr_split_buffer_type(rt, 0, split, 2);
  *     size_t bytes[2];
@@ -29,7 +29,7 @@
 
 TSR_BEGIN_DECLS
 
-/** How tensors are spread over the devices; belongs to its runtime. */
+/** How tensors are divided over the devices; belongs to its runtime. */
 typedef struct tsr_buffer_type tsr_buffer_type;
 /** Memory on the devices that was laid out by a buffer type. */
 typedef struct tsr_buffer tsr_buffer;
@@ -95,7 +95,7 @@ TSR_NODISCARD TSR_API tsr_status tsr_tensors_alloc(tsr_context *context, const t
  * is destroyed, which does not free it; the library never writes it, and tsr_tensor_set() on what is placed
  * in it is TSR_ERR_INVALID. Host devices use it directly; GPUs where they share the host's memory or read it
  * coherently. TSR_ERR_UNSUPPORTED for other GPUs, unless their devices text says wrap=1: then every use
- * crosses the bus, and the log says what that costs. */
+ * crosses the bus, and the log reports the cost. */
 TSR_NODISCARD TSR_API tsr_status tsr_buffer_from_ptr(tsr_runtime *rt, int device, const void *pointer,
                                                      size_t bytes, tsr_buffer **buffer_out);
 

@@ -51,7 +51,7 @@ typedef struct tsr_device_desc {
     bool integrated;
     bool managed; /**< managed=1 */
     bool wrap;    /**< wrap=1 */
-    /** Peak rates, 0 where neither the machine nor a table of cards tells; of the whole GPU even where
+    /** Peak rates, 0 where neither the machine nor a table of cards has them; of the whole GPU even where
      * several devices share it. */
     double memory_bytes_per_s;    /**< reading its memory */
     double flops_per_s;           /**< F16 matrix products, operations */
@@ -68,26 +68,26 @@ typedef struct tsr_device_desc {
                                 beyond the number of hardware threads; of host devices */
 } tsr_device_desc;
 
-/** The devices that a --devices text asks for. */
+/** The devices that a --devices text makes of a topology. */
 typedef struct tsr_device_list {
     int n_devices;            /**< entries of `devices` */
     tsr_device_desc *devices; /**< [n_devices], in the order of the text */
 } tsr_device_list;
 
-/** The devices that `spec` asks for, in its order. NULL or "" means every GPU ("cuda") if there is one, else
- * "host". Grammar, blanks ignored:
+/** Make the devices of the text `spec`, in its order. NULL or "": every GPU ("cuda"), or "host" if there is
+ * none. Grammar, blanks ignored:
  *
  *     spec   = item { "," item }
  *     item   = "host" [ ":" N ] { "," option }        N devices, 1..TSR_MAX_DEVICES
  *            | "cuda" [ ":" GPU ] { "," option }      one GPU; without a name, every GPU
  *     GPU    = its number | its UUID, or enough of it ("GPU-8a56") | its PCI bus id ("0000:65:00.0")
  *     option = "mem=" BYTES                           for each device of the item before it
- *            | "threads=" K                           the same; host devices only
- *            | "isa=" NAME                            the same; host devices only
- *            | "duty=" PERCENT [ "%" ]                the same; host devices only
- *            | "managed=" ( "0" | "1" )               the same; GPUs only
- *            | "wrap=" ( "0" | "1" )                  the same; GPUs only
- *            | "cpus=" LIST                           the same; GPUs only
+ *            | "threads=" K                           for each; host devices only
+ *            | "isa=" NAME                            for each; host devices only
+ *            | "duty=" PERCENT [ "%" ]                for each; host devices only
+ *            | "managed=" ( "0" | "1" )               for each; GPUs only
+ *            | "wrap=" ( "0" | "1" )                  for each; GPUs only
+ *            | "cpus=" LIST                           for each; GPUs only
  *     LIST   = CPU [ "-" CPU ] { "," CPU [ "-" CPU ] }   as the operating system numbers them
  *     BYTES  = number with an optional B, KB MB GB TB (powers of 1000), KiB MiB GiB TiB or K M G T (of 1024)
  *
@@ -110,7 +110,7 @@ typedef struct tsr_device_list {
  * managed=1 takes CUDA's managed memory, which may exceed the GPU's: mem= may then be more than the GPU has,
  * and what does not fit moves over the bus, page by page, whenever it is used. wrap=1 lets the GPU read the
  * weights in host memory, so that it holds KV and activations only: every token then waits for all weights to
- * cross the bus. The log reports the cost. Both are 0 unless asked for; a GPU that shares the host's
+ * cross the bus. The log reports the cost. Both are 0 by default; a GPU that shares the host's
  * memory reads weights in place anyway.
  *
  * With more devices than cores, devices share cores; that, and more threads than cores, warns through
@@ -119,8 +119,8 @@ typedef struct tsr_device_list {
  *
  * `topo` is only read during the call. The result is the caller's, freed with tsr_device_list_destroy().
  * TSR_ERR_INVALID names the piece of `spec` that is wrong and what would be right; TSR_ERR_UNSUPPORTED:
- * GPUs where there are none that can be used. TSR_ERR_NOT_FOUND: a GPU that does not exist; the message says
- * which do. TSR_ERR_MEMORY. */
+ * GPUs where there are none that can be used. TSR_ERR_NOT_FOUND: a GPU that does not exist; the message lists
+ * those that exist. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_device_list_create(const tsr_topology *topo, const char *spec,
                                                         const tsr_logger *logger, tsr_device_list **list_out);
 

@@ -50,7 +50,7 @@ typedef struct tsr_fit_config {
     int64_t n_ctx_min; /**< tokens; a model trained with fewer is not cut at all */
     tsr_type type_k;   /**< what keys may be stored in instead; TSR_TYPE_F32, or a type that
                             is no smaller than the config's: they stay as they are */
-    tsr_type type_v;   /**< the same of values */
+    tsr_type type_v;   /**< types in which values may be stored instead, as type_k */
     /** [n_margins] bytes to leave free: one for all devices, or one per device in their order; NULL:
      * TSR_FIT_MARGIN on each. Devices without a cap have none */
     const size_t *margins;
@@ -86,7 +86,7 @@ typedef struct tsr_fit_choice {
 typedef struct tsr_fit_info {
     int n_devices;         /**< of the plan */
     int n_steps;           /**< cuts, for tsr_fit_step_at() */
-    tsr_fit_choice wanted; /**< what the config asks for */
+    tsr_fit_choice wanted; /**< the choice of the config */
     tsr_fit_choice chosen; /**< what fits; equal to `wanted` where nothing had to be cut */
 } tsr_fit_info;
 
@@ -132,7 +132,7 @@ TSR_API const tsr_plan *tsr_fit_plan(const tsr_fit *fit);
  * what the caller's config pointed to, with the margins of the fit. */
 TSR_API void tsr_fit_result(const tsr_fit *fit, tsr_model_config *config_out);
 
-/** Print the whole fit as tables, for people. */
+/** Print the whole fit as tables, for people to read. */
 TSR_API void tsr_fit_print(const tsr_fit *fit, tsr_write_fn write, void *user);
 /** Print the fit without the placement, for logs. */
 TSR_API void tsr_fit_print_cuts(const tsr_fit *fit, tsr_write_fn write, void *user);

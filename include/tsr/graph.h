@@ -77,7 +77,7 @@ TSR_API tsr_tensor *tsr_layer_norm(tsr_graph *graph, tsr_tensor *x, tsr_tensor *
 /** Rotary embedding of each head of x [n_heads * head_dim, n_tokens]. `table` is an input [n_rot, n_tokens]
  * of (cos, sin) pairs: row t holds, for i = 0 .. n_rot / 2 - 1, the cosine and sine of token t's angle i at
  * 2i and 2i + 1, e.g. of position * base^(-2i / n_rot). The first n_rot elements of each head are rotated.
- * interleaved: pairs of elements (2i, 2i + 1), as llama; else (i, i + n_rot / 2), as neox. */
+ * interleaved: pairs of elements (2i, 2i + 1), as llama; otherwise (i, i + n_rot / 2), as neox. */
 TSR_API tsr_tensor *tsr_rope(tsr_graph *graph, tsr_tensor *x, tsr_tensor *table, int64_t head_dim,
                              bool interleaved);
 
@@ -96,7 +96,7 @@ TSR_API tsr_tensor *tsr_add(tsr_graph *graph, tsr_tensor *a, tsr_tensor *b);
 
 TSR_API tsr_tensor *tsr_scale(tsr_graph *graph, tsr_tensor *x, float factor); /**< factor * x */
 
-/** cap * tanh(x / cap): hardly changes what is small beside cap, and nothing leaves (-cap, cap). cap > 0. */
+/** cap * tanh(x / cap): close to x where x is small compared with cap, and always in (-cap, cap). cap > 0. */
 TSR_API tsr_tensor *tsr_softcap(tsr_graph *graph, tsr_tensor *x, float cap);
 
 /** softmax(factor * x) over ne0. */
@@ -119,11 +119,12 @@ typedef struct tsr_program_config {
     size_t size;             /**< sizeof(tsr_program_config) */
     tsr_reduction reduction; /**< how PARTIAL results are added up */
     uint64_t timeout_ns;     /**< a run that takes longer fails with TSR_ERR_TIMEOUT; 0 = no limit */
-    /** beside quantized weights on host devices: activations are integers of 16 bits (16 or 0) or 8, as in
-     * llama.cpp, with an f32 scale per 32, and off by up to 2^-16 or 2^-8 of the largest of those. Beside
-     * BF16 weights (with AMX F16 ones, too), where the processor multiplies bfloat16, 8 makes them such, off
-     * by up to 2^-9 of themselves. 8 bits are faster, unless kernels are `generic` or `neon`. Either has the
-     * same bits for every split. GPUs have 16 bits always */
+    /** Of activations that host devices multiply by quantized weights: integers of 16 bits (16 or 0) or of 8
+     * bits, as in llama.cpp. 32 integers share an F32 scale; the error is up to 2^-16 or 2^-8 of the largest
+     * of the 32. Where the processor multiplies bfloat16, 8 also rounds the activations for BF16 weights
+     * (with AMX, for F16 weights too) to bfloat16: an error of up to 2^-9 of each value. 8 is faster, except
+     * with the kernels `generic` and `neon`. Either gives the same bits for every split. GPUs always use 16
+     * bits. */
     int activation_bits;
 } tsr_program_config;
 

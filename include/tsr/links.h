@@ -17,7 +17,7 @@
  *
  * Measured values come from tsr_runtime_measure_links() (tsr/rates.h); to keep them is up to the caller, as
  * `tsr bench links` does. A tsr_links is changed by tsr_links_set_measured() and that only; otherwise any
- * number of threads may read it at once. */
+ * number of threads may read it at a time. */
 #ifndef TSR_LINKS_H
 #define TSR_LINKS_H
 
@@ -42,17 +42,17 @@ typedef enum tsr_link_kind {
     TSR_LINK_C2C,    /**< chip to chip, GPU and processor in one package */
     TSR_LINK_MEMORY, /**< host devices on one NUMA node */
     TSR_LINK_PCIE,   /**< GPUs that reach each other's memory over PCIe */
-    TSR_LINK_SOCKET, /**< the same, or host devices, across the interconnect of sockets */
+    TSR_LINK_SOCKET, /**< GPUs over PCIe, or host devices, across the interconnect of sockets */
     TSR_LINK_STAGED  /**< through host memory: no peer access, or one end is a host device */
 } tsr_link_kind;
 
 /** From one device to another. */
 typedef struct tsr_link {
     tsr_link_kind kind; /**< of the slowest part of the route */
-    double bytes_per_s; /**< one direction, nothing else going on */
+    double bytes_per_s; /**< in one direction, on an idle machine */
     double latency_ns;  /**< of a signal that the other sees */
     bool guessed;       /**< some part of the route is not described by the topology */
-    bool measured;      /**< rate and latency are; else the latency is always a guess */
+    bool measured;      /**< rate and latency are measured; otherwise the latency is guessed */
 } tsr_link;
 
 /** How an all-reduce is made. */
@@ -79,7 +79,7 @@ typedef struct tsr_all_reduce_cost {
 TSR_NODISCARD TSR_API tsr_status tsr_links_create(const tsr_topology *topo, const tsr_device_list *devices,
                                                   tsr_links **links_out);
 
-/** The same once more, measured values included; the caller's as well. TSR_ERR_MEMORY. */
+/** Copy `links` with its measured values. The copy belongs to the caller. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_copy(const tsr_links *links, tsr_links **copy_out);
 
 /** NULL is fine. */
@@ -97,8 +97,8 @@ TSR_API const char *tsr_link_kind_name(tsr_link_kind kind);
 /** "none", "one-shot", "two-shot", "ring", "measured". */
 TSR_API const char *tsr_all_reduce_algorithm_name(tsr_all_reduce_algorithm algorithm);
 
-/** Nanoseconds of handing `bytes` over from one device to another; 0 for from == to, and for numbers that are
- * no devices. */
+/** Nanoseconds of a transfer of `bytes` from one device to another; 0 for from == to, and for numbers that
+ * are no devices. */
 TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint64_t bytes);
 
 /** Nanoseconds of an all-reduce of `bytes` (on each device) over the devices whose bits are set, bit i being
@@ -118,25 +118,25 @@ TSR_API double tsr_links_copy_ns(const tsr_links *links, int from, int to, uint6
  * ring's hops are NCCL's tuning constants. No allocation, no lock: made for a planner's inner loop. */
 TSR_API double tsr_links_all_reduce_ns(const tsr_links *links, uint64_t device_mask, uint64_t bytes);
 
-/** The same with how it came about. */
+/** Write the time of tsr_links_all_reduce_ns() together with its parts. */
 TSR_API void tsr_links_all_reduce(const tsr_links *links, uint64_t device_mask, uint64_t bytes,
                                   tsr_all_reduce_cost *cost_out);
 
-/** A measured time: of an all-reduce, or of handing bytes over from one device to another. */
+/** A measured time of an all-reduce, or of a transfer from one device to another. */
 typedef struct tsr_links_value {
     int from; /**< the sender of a transfer; -1: an all-reduce */
     /** bit i for device i: of an all-reduce all that take part, of a transfer the receiver */
     uint64_t devices;
-    uint64_t bytes; /**< on each device, or handed over */
+    uint64_t bytes; /**< of the all-reduce on each device, or of the transfer */
     double ns;      /**< nanoseconds that it took */
 } tsr_links_value;
 
 /** Record a value, which is copied; a second one for the same devices and size replaces the first. What was
  * measured replaces what is predicted: sizes between two values are interpolated linearly, smaller ones take
- * the smallest value's time, larger ones go on at the rate of the two largest values. tsr_links_pair() then
- * tells the smallest transfer's time as latency, and the largest one's rate. TSR_ERR_INVALID: an all-reduce
- * of fewer than two devices, a transfer that is not from one device to another, or a time that is not
- * positive. TSR_ERR_MEMORY. */
+ * the smallest value's time, larger ones continue at the rate of the two largest values. tsr_links_pair()
+ * then has the smallest transfer's time as latency, and the largest one's rate. TSR_ERR_INVALID: an
+ * all-reduce of fewer than two devices, a transfer that is not from one device to another, or a time that is
+ * not positive. TSR_ERR_MEMORY. */
 TSR_NODISCARD TSR_API tsr_status tsr_links_set_measured(tsr_links *links, const tsr_links_value *value);
 
 /** The number of values that were recorded. */

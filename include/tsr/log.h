@@ -13,7 +13,7 @@ TSR_BEGIN_DECLS
 typedef enum tsr_log_level {
     TSR_LOG_WARN = 0, /**< the caller probably wants to change something */
     TSR_LOG_INFO = 1, /**< once per object: what was chosen and why */
-    TSR_LOG_DEBUG = 2 /**< for people who work on the library */
+    TSR_LOG_DEBUG = 2 /**< for work on the library */
 } tsr_log_level;
 
 /** Receives one line without a newline. May be called from any thread that calls into the library, never from

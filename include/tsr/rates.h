@@ -2,10 +2,10 @@
  * How fast devices are, as far as dividing a model over them is concerned.
  *
  *     tsr_device_rates rates[TSR_MAX_DEVICES];
- *     tsr_runtime_measure(rt, NULL, 0, rates); (a few tenths of a second, all devices at work at once)
+ *     tsr_runtime_measure(rt, NULL, 0, rates); (a few tenths of a second; all devices work together)
  *     config.rates = rates;                    (tsr_plan_create() and tsr_model_open() divide by them)
  *
- * Nothing is measured unless asked: a plan made from descriptions is the plan that loading carries out. */
+ * Nothing is measured by itself: a plan made from descriptions is the plan that loading carries out. */
 #ifndef TSR_RATES_H
 #define TSR_RATES_H
 
@@ -28,7 +28,7 @@ typedef struct tsr_device_rates {
     double op_ns;                            /**< one op, however small */
     double sync_ns;          /**< one small all-reduce between all devices of the runtime; 0 for one device */
     double sync_bytes_per_s; /**< bytes of one device's partial sums that a large one takes per second */
-    bool measured;           /**< by running kernels; else from a description, or guessed */
+    bool measured;           /**< by running kernels; false: described or guessed */
 } tsr_device_rates;
 
 /** Index into the arrays; -1 for other types. */
@@ -36,7 +36,7 @@ TSR_API int tsr_rate_index(tsr_type type);
 /** The type at an index, 0..TSR_RATE_TYPES - 1. */
 TSR_API tsr_type tsr_rate_type(int index);
 
-/** Run matrix products of types[n_types] (NULL: all), empty ops and all-reduces on all devices at once and
+/** Run matrix products of types[n_types] (NULL: all), empty ops and all-reduces on all devices together and
  * fill rates_out[tsr_runtime_n_devices()]; other types' rates are 0. Takes about 0.1 s per type. Nothing else
  * may run on the devices meanwhile. About 70 MiB (host) or 520 MiB (GPU) are allocated on each device for the
  * time, less where that is not free. A type that a device has no kernel for gets 0. TSR_ERR_INVALID for a
@@ -44,9 +44,9 @@ TSR_API tsr_type tsr_rate_type(int index);
 TSR_NODISCARD TSR_API tsr_status tsr_runtime_measure(tsr_runtime *rt, const tsr_type *types, int n_types,
                                                      tsr_device_rates *rates_out);
 
-/** What descriptions say of the speed of devices[n], which work together: memory bandwidth and matrix rates,
- * reduced to what kernels reach of them as a rule; what a description leaves open is assumed (the factors and
- * assumptions are at the definition). `measured` is false. */
+/** Guess the speed of devices[n], which work together, from their descriptions: memory bandwidth and matrix
+ * rates, reduced to what kernels reach of them as a rule; what a description leaves open is assumed (the
+ * factors and assumptions are at the definition). `measured` is false. */
 TSR_API void tsr_device_rates_guess(const tsr_device_desc *devices, int n, tsr_device_rates *rates_out);
 
 /** Time all-reduces over all devices and over every two of them, and transfers between every two (there and

@@ -33,7 +33,7 @@ typedef struct tsr_runtime_config {
     const char *devices; /**< what tsr_device_list_create() takes, e.g. "host:2,mem=4GiB,threads=1"; NULL: one
                               host device per NUMA node */
     const char *isa; /**< kernels of host devices that name none: "generic", "avx2", ... (tsr/isa.h); NULL: as
-                          TSR_ISA in the environment says, else the best that this machine runs */
+                          TSR_ISA in the environment says, otherwise the best that this machine runs */
     /** how devices exchange data: "auto" (NULL), "peer", "nccl" or "staged"; see below. Never changes a
      * result of the exact reduction */
     const char *collectives;
@@ -68,11 +68,11 @@ TSR_API int tsr_runtime_n_devices(const tsr_runtime *rt);
 /** An opened device. */
 typedef struct tsr_device_info {
     char name[32];        /**< in a runtime of several processes "host0@1", device host0 of process 1 */
-    int process;          /**< of several: which one it is of; else 0 */
+    int process;          /**< the process of the device; 0 in a runtime of one process */
     tsr_device_kind kind; /**< host or CUDA */
     char isa[16];         /**< host devices: the kernels in use */
     int n_threads;        /**< host devices */
-    size_t memory_cap;    /**< most that may be used: mem=, else the memory near it; SIZE_MAX = no cap */
+    size_t memory_cap;    /**< most that may be used: mem=, otherwise the memory near it; SIZE_MAX: no cap */
     size_t used[TSR_MEMORY_COUNT]; /**< bytes by owner, now */
 } tsr_device_info;
 
@@ -96,7 +96,7 @@ TSR_API int tsr_runtime_objects(const tsr_runtime *rt, tsr_object_info *objects,
 /** How the devices' partial sums are added up, by the size of one device's partial:
  *
  *     "peer"           kernels read the other GPUs' memory, each adds up everything: least latency
- *     "peer two-shot"  the same, each adds up its share and reads the others' sums: least traffic
+ *     "peer two-shot"  kernels add up one share each and read the others' sums: least traffic
  *     "nccl"           NVIDIA's library
  *     "staged"         through host memory: works between any devices, GPUs and host devices included
  *

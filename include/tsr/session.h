@@ -2,9 +2,9 @@
  * Sessions: sequences of tokens and their KV region, and decoding.
  *
  * A session holds up to n_seq_max sequences, numbered from 0, and n_ctx tokens in all. Decoding a batch
- * appends each token to its sequence and gives logits where asked. The bits of the logits depend on the
- * model, the sequence and the types of the KV region, not on tensor_split, threads, or how tokens are grouped
- * into batches (with the exact reduction).
+ * appends each token to its sequence and gives the logits that are wanted. The bits of the logits depend on
+ * the model, the sequence and the types of the KV region, not on tensor_split, threads, or how tokens are
+ * grouped into batches (with the exact reduction).
  *
  *     tsr_session_create(model, &session);
  *     tsr_batch batch = {.n_tokens = n, .tokens = prompt};
@@ -29,7 +29,7 @@ TSR_BEGIN_DECLS
 /** Sequences of a model, with the KV region that holds them. */
 typedef struct tsr_session tsr_session;
 
-/** Allocate what the model's plan says for KV region, arena and workspace. TSR_ERR_MEMORY names device and
+/** Allocate the KV region, arena and workspace of the model's plan. TSR_ERR_MEMORY names device and
  * bytes. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_create(tsr_model *model, tsr_session **session_out);
 TSR_API void tsr_session_destroy(tsr_session *session); /**< NULL is fine */
@@ -48,9 +48,9 @@ typedef struct tsr_batch {
  * TSR_ERR_MEMORY. TSR_ERR_RANGE, TSR_ERR_TIMEOUT, TSR_ERR_DEVICE: as tsr_program_run(). On any failure every
  * sequence is as it was before the call, and what logits[] holds is unspecified; only where the call had more
  * than n_batch tokens and a layer has a sliding window, sequences may keep the tokens that were computed
- * before the step that failed: tsr_session_length() tells. Blocks until done. Allocates host memory
- * only for a shape (number of tokens and of outputs) that is not among the last 16, and device memory only as
- * the KV region grows into what was reserved. */
+ * before the step that failed: tsr_session_length() has their number. Blocks until done. Allocates host
+ * memory only for a shape (number of tokens and of outputs) that is not among the last 16, and device memory
+ * only as the KV region grows into what was reserved. */
 TSR_NODISCARD TSR_API tsr_status tsr_session_decode(tsr_session *session, const tsr_batch *batch,
                                                     float *logits);
 

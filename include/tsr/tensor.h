@@ -2,7 +2,7 @@
  * Tensors: named arrays of up to four dimensions whose bytes may be divided over the devices of a runtime.
  *
  * A context owns the descriptions of tensors; a buffer (tsr/buffer.h) owns their bytes. Life story: make the
- * tensors, allocate all of them at once in a buffer type, fill them, use them in graphs, destroy the buffer
+ * tensors, allocate all of them together in a buffer type, fill them, use them in graphs, destroy the buffer
  * and the context.
  *
  *     tsr_context *ctx;
@@ -91,9 +91,9 @@ TSR_API size_t tsr_tensor_device_bytes(const tsr_tensor *tensor, int device);
 
 /** Copy `bytes` bytes of the logical dense tensor, from byte `offset` on, out of `data` into its shards
  * (every copy, if it is replicated), or out of its shards into `data` (replicated: from the buffer's main
- * device if that has a copy, else from the first device that has). Both ends must be at whole blocks of the
- * type (whole elements, for plain types); beyond that any range will do, whatever the split. The call blocks
- * until the bytes have arrived. On a runtime that only measures, nothing is copied.
+ * device if that has a copy, otherwise from the first device that has one). Both ends must be at whole blocks
+ * of the type (whole elements, for plain types); beyond that any range will do, whatever the split. The call
+ * blocks until the bytes have arrived. On a runtime that only measures, nothing is copied.
  *
  * Works for allocated tensors of a context and for computed ones of a compiled graph alike. TSR_ERR_INVALID:
  * the range is out of the tensor or cuts a block, the tensor is not allocated (of a graph, only the inputs

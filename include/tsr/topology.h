@@ -52,7 +52,7 @@ typedef struct tsr_numa_node {
                                 (DDR and HBM); core.numa_node tells which of them the cores count as theirs */
     uint64_t memory_bytes; /**< 0 if unknown */
     double bytes_per_s;    /**< of reading it with all its cores; 0 if unknown */
-    /** "" for ordinary memory, else as hwloc calls it ("HBM", "MCDRAM", "GPUMemory") */
+    /** "" for ordinary memory, otherwise hwloc's name ("HBM", "MCDRAM", "GPUMemory") */
     char kind[16];
 } tsr_numa_node;
 
@@ -137,7 +137,7 @@ typedef enum tsr_gpu_fact {
     TSR_GPU_BANDWIDTH = 1 << 1, /**< memory_bytes_per_s */
     TSR_GPU_COMPUTE = 1 << 2,   /**< n_sms, compute_capability, clocks, tensor_flops */
     TSR_GPU_PCIE = 1 << 3,      /**< pcie, pcie_max, pcie_bytes_per_s */
-    TSR_GPU_NVLINK = 1 << 4     /**< nvlinks, and what gpu_pairs says of them */
+    TSR_GPU_NVLINK = 1 << 4     /**< nvlinks, and their part of gpu_pairs */
 } tsr_gpu_fact;
 
 /** A GPU that CUDA can use. Numbers are 0 and texts "" where a thing is unknown. */
@@ -170,7 +170,7 @@ typedef struct tsr_gpu {
                                      code subtracted, packet overhead not */
     int n_nvlink_ends;          /**< entries of nvlink_ends */
     tsr_nvlink_end nvlink_ends[TSR_MAX_NVLINK_ENDS]; /**< one for each end */
-    unsigned guessed; /**< tsr_gpu_fact bits: not told by the machine but taken from a table of cards */
+    unsigned guessed; /**< tsr_gpu_fact bits: unknown to the machine, taken from a table of cards */
 } tsr_gpu;
 
 /** Where the PCIe paths of two GPUs meet: the words of `nvidia-smi topo -m`. */
@@ -224,7 +224,7 @@ typedef struct tsr_topology {
     int n_gpus;                                         /**< entries of `gpus` */
     tsr_gpu gpus[TSR_MAX_GPUS];                         /**< [n_gpus] */
     tsr_gpu_pair gpu_pairs[TSR_MAX_GPUS][TSR_MAX_GPUS]; /**< [n_gpus][n_gpus] */
-    char gpu_note[256];      /**< of this machine: why it has no GPU, or why one is left out; else "" */
+    char gpu_note[256];      /**< of this machine: why it has no GPU, or why one is left out; otherwise "" */
     char driver_version[24]; /**< of the GPUs, "580.65.06"; "" if unknown */
     /** newest CUDA that the driver knows, 1000 * major + 10 * minor; 0 if unknown */
     int cuda_driver_version;

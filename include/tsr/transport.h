@@ -51,12 +51,12 @@ typedef struct tsr_transfer {
 } tsr_transfer;
 
 /** What a transport supplies. Its functions return NULL, or a sentence that says what went wrong, valid until
- * this thread's next call; after that nothing more is asked of it but to destroy groups.
+ * this thread's next call. After a failure only group_destroy is called.
  *
- * Operations only start: they return at once, and what they use stays as it is until test() says that they
- * are done. Calls come from several threads at once, but never two for one group or one pair of processes and
- * tag. Operations of one group start in the same order in every process of it; so do those of one pair and
- * tag. */
+ * Operations only start: they return immediately, and what they use stays as it is until test() reports that
+ * they are done. Several threads make calls at a time, but never two for one group or one pair of processes
+ * and tag. Operations of one group start in the same order in every process of it; so do those of one pair
+ * and tag. */
 typedef struct tsr_transport {
     size_t size; /**< sizeof(tsr_transport) */
     int rank;    /**< of this process, 0 to n_ranks - 1 */
@@ -83,7 +83,7 @@ typedef struct tsr_transport {
     /** The other end of `send`. */
     const char *(*receive)(void *user, int from, int tag, void *bytes, size_t n, tsr_transfer *transfer);
 
-    /** Whether the operation is done, making it go on meanwhile. Never blocks. */
+    /** Advance the operation; write whether it is done. Never blocks. */
     const char *(*test)(void *user, tsr_transfer *transfer, bool *done_out);
 } tsr_transport;
 
