@@ -10,6 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include <tsr/bytes.h>
+
 #include "core/mem.h"
 #include "core/status.h"
 

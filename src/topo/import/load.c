@@ -11,6 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <tsr/machine.h>
+
 #include "core/mem.h"
 #include "topo/import/builder.h"
 #include "topo/import/machine_file.h"
