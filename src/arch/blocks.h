@@ -9,8 +9,8 @@
  *
  * Blocks take what a model may or may not have (biases, norms of queries and keys, scales, windows) from the
  * tensors that were declared and from the hyper-parameters. So an architecture's file says which tensors
- * there are and in which order the blocks follow each other, and nothing about devices: where each tensor
- * lies decides about that (graph/lower/lower.h). */
+ * there are and in which order the blocks follow each other, and nothing about devices: that follows from the
+ * placement of each tensor (graph/lower/lower.h). */
 #ifndef TSR_ARCH_BLOCKS_H
 #define TSR_ARCH_BLOCKS_H
 
@@ -52,7 +52,7 @@ tsr_status tsr_declare_experts(tsr_weights *weights, const tsr_hparams *hparams,
  * optional. */
 tsr_status tsr_declare_shared_experts(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* What the layer has of both. */
+/* The dense FFN or the mixture of experts of the layer, whichever it has. */
 tsr_status tsr_declare_ffn_or_experts(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* -- with LayerNorms (blocks/layer_norm.c) -- */
@@ -71,7 +71,7 @@ tsr_status tsr_refuse_head_norms(const tsr_gguf *gguf);
 /* The layer most models have: norms before both blocks, attention, a dense FFN or a mixture of experts. */
 tsr_status tsr_declare_plain_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
-/* The same where files call the norm before the FFN post_attention_norm. */
+/* tsr_declare_plain_layer() for files that call the norm before the FFN post_attention_norm. */
 tsr_status tsr_declare_renamed_layer(tsr_weights *weights, const tsr_hparams *hparams, int l);
 
 /* Inside a function that declares `layer`, of index l in w: blk.<l>.<name>. */
@@ -119,8 +119,8 @@ tsr_tensor *tsr_block_ffn(const tsr_layer *at, tsr_tensor *h);
 tsr_tensor *tsr_block_experts(const tsr_layer *at, tsr_tensor *h);
 tsr_tensor *tsr_block_shared_experts(const tsr_layer *at, tsr_tensor *h);
 
-/* One layer of attention and an FFN with LayerNorms, one after the other or (hparams->parallel_blocks) side
- * by side, the FFN with a gate or without, as declared. */
+/* One layer of attention and an FFN with LayerNorms, one after the other or (hparams->parallel_blocks) in
+ * parallel, the FFN with a gate or without, as declared. */
 tsr_tensor *tsr_build_layer_norm_layer(const tsr_layer *at, tsr_tensor *x);
 
 /* x + y, y a block's result (by residual_scale); the sum over devices and this one are one pass where y is

@@ -1,5 +1,5 @@
-/* What a family of models supplies: the names of its tensors, how each is divided, and its graph. One file
- * per family in arch/families, made of the blocks of arch/blocks.h. */
+/* The parts of a family of models: the names of its tensors, how each is divided, and its graph. One file per
+ * family in arch/families, made of the blocks of arch/blocks.h. */
 #ifndef TSR_ARCH_FAMILY_H
 #define TSR_ARCH_FAMILY_H
 

@@ -68,8 +68,8 @@ typedef struct tsr_hparams {
     bool relu_squared;    /* activation of FFNs without a gate; else GELU */
 
     tsr_rope_params rope[TSR_ROPE_SLOTS];
-    bool rope_interleaved;  /* pairs of neighbours (llama); else of elements half a rotation apart (neox) */
-    int64_t no_rope_period; /* the last of every so many layers has no rotation; 0: all have */
+    bool rope_interleaved;  /* pairs of neighbours (llama); false: pairs half a rotation apart (neox) */
+    int64_t no_rope_period; /* in every period of layers the last has no rotation; 0: all have */
 
     /* Factors; 0: the model has none. */
     double embedding_scale; /* on the embedding */
@@ -81,7 +81,7 @@ typedef struct tsr_hparams {
     double attention_softcap, logit_softcap;
 
     int64_t window;        /* positions that a layer with a sliding window sees; 0: there are none such */
-    int64_t window_period; /* of every so many layers all but the last have the window; 0: all have */
+    int64_t window_period; /* in every period of layers all but the last have the window; 0: all have */
     tsr_glu_kind ffn_activation;
 } tsr_hparams;
 
@@ -106,7 +106,7 @@ enum { TSR_ALL_LAYERS = -1 };
 tsr_status tsr_hparams_key(const tsr_gguf *gguf, const char *architecture, const char *suffix, int64_t layer,
                            bool required, int64_t low, int64_t high, int64_t *value);
 
-/* The number "<architecture>.<suffix>", likewise. */
+/* The real number "<architecture>.<suffix>"; *value keeps its default where the key is absent. */
 tsr_status tsr_hparams_real(const tsr_gguf *gguf, const char *architecture, const char *suffix, bool required,
                             double low, double high, double *value);
 

@@ -446,7 +446,8 @@ tsr_status tsr_weights_place(tsr_weights *weights, tsr_runtime *rt, const tsr_mo
 
     TSR_TRY(lists_alloc(weights, &l));
     for (int i = 0; i < weights->n; i++)
-        if (!weights->list[i]->tied || !share) /* else both lie in the same places: one tensor serves */
+        if (!weights->list[i]->tied ||
+            !share) /* otherwise both are in the same places, and one tensor serves */
             list_tensor(weights->list[i], previous ? previous->list[i] : NULL, rt, split, &l);
     if (weights->tied_output && share)
         weights->output = weights->embedding;

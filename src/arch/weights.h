@@ -114,7 +114,7 @@ tsr_status tsr_weights_declare_expert_biases(tsr_weights *weights, tsr_weight_ro
  * every `granule` elements. */
 void tsr_weights_cut_every(tsr_tensor *tensor, int64_t granule);
 
-/* The same for a tensor of the file whatever its shape. tensor.ne is [ne[0], rows] with all outer dimensions
+/* Declare a tensor of the file, of any shape. tensor.ne is [ne[0], rows] with all outer dimensions
  * multiplied. */
 tsr_status tsr_weights_append(tsr_weights *weights, const tsr_gguf_tensor *source, tsr_weight_role role,
                               int layer, tsr_weight **weight_out);
@@ -145,7 +145,7 @@ void tsr_weights_scale_map(const tsr_shard_map *like, int64_t extent, int64_t gr
 /* How tensors are placed; flags and `later` are those of tsr_buffer_load(). */
 typedef struct tsr_weights_placing {
     unsigned flags;
-    void (*progress)(double fraction, void *user); /* NULL: nobody listens */
+    void (*progress)(double fraction, void *user); /* NULL: no progress callback */
     void *user;
     const tsr_weights
         *previous;           /* the same tensors under another split, which stay as they are; NULL: none */

@@ -57,7 +57,7 @@ out:
     return status;
 }
 
-/* What they lead to is the caller's, and need not be there later. */
+/* The caller owns what these pointers lead to, and may free it after loading. */
 static void forget_pointers(tsr_model_config *config)
 {
     config->split.tensor_split = NULL;

@@ -5,15 +5,15 @@
 #include "core/device_set.h"
 #include "model/model.h"
 
-/* The same model under another split, on the same devices. */
+/* A model that is being replaced: its weights under the previous split, on the same devices. */
 typedef struct tsr_model_previous {
     const tsr_model *model;
     tsr_device_set
         exchanged; /* devices without room for both; their weights are left to tsr_weights_refill() */
 } tsr_model_previous;
 
-/* Place the weights as `split` (copied) says. The same code loads a model, measures it, and loads it beside a
- * former one (else NULL). */
+/* Place the weights as `split` (copied) says. The same code loads a model, measures it, and loads it together
+ * with `previous` (NULL: there is none). */
 tsr_status tsr_model_load(tsr_runtime *rt, const tsr_model_shape *shape, const tsr_model_config *resolved,
                           const tsr_model_split *split, const tsr_model_previous *previous,
                           tsr_model **model_out);

@@ -1,4 +1,4 @@
-/* What a loaded model tells about itself. */
+/* Information about a loaded model. */
 #include "model/model.h"
 
 #include <stdio.h>

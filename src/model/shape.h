@@ -17,10 +17,10 @@ typedef struct tsr_model_shape {
 /* Read architecture, hyper-parameters and granules. */
 tsr_status tsr_model_shape_read(const tsr_gguf *gguf, tsr_model_shape *shape_out);
 
-/* What was decided. */
+/* How the FFN of a mixture is divided by these hyper-parameters. */
 tsr_expert_split tsr_expert_split_of(const tsr_hparams *hparams);
 
-/* The shape with its FFN divided this way; it is one of experts. */
+/* Divide the FFN of a shape with experts by whole experts, or by columns. */
 void tsr_expert_split_set(tsr_model_shape *shape, bool by_expert);
 
 #endif

@@ -1,4 +1,5 @@
-/* What encloses the layers of a decoder: embedding, last norm, output matrix; and the sums between blocks. */
+/* The parts of a decoder around its layers: embedding, last norm, output matrix; and the sums between
+ * blocks. */
 #include "core/status.h"
 #include "arch/blocks.h"
 

@@ -1,6 +1,9 @@
 /* gemma, gemma2 and gemma3: embeddings grow by sqrt(n_embd), the FFN's activation is GELU. The norms' weights
  * are 1 + w in the models' papers and the sum of both in a file.
  *
+ *     x = x + post(Wo attn(norm(x)))                           post: nothing in gemma, a norm in the others
+ *     x = x + post(Wdown(gelu(Wgate norm(x)) * Wup norm(x)))
+ *
  * Gemma 2 (arXiv:2408.00118) has norms behind the blocks, too, caps scores and logits, and gives every other
  * layer a sliding window. Gemma 3 (arXiv:2503.19786) has head norms instead of the caps; of six layers five
  * have a window and a rotation of their own, which is not stretched. */

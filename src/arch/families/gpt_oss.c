@@ -1,6 +1,9 @@
 /* gpt-oss (OpenAI, 20 and 120 billion parameters; arXiv:2508.10925): attention with a sink per head and a
  * window in every other layer, and a mixture of experts, with biases everywhere and an activation that is
- * clamped. Files call the norm before the experts post_attention_norm. */
+ * clamped. Files call the norm before the experts post_attention_norm.
+ *
+ *     x = x + Wo attn(norm(x))
+ *     x = x + sum over the chosen experts e of weight_e expert_e(norm(x)) */
 #include "core/status.h"
 #include "arch/blocks.h"
 

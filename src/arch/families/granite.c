@@ -1,6 +1,9 @@
 /* granite, granitemoe (with a mixture of experts) and minicpm: llamas with factors on the embedding, on what
  * blocks add, on scores and on logits, which let a large model be trained with a small one's settings
- * (arXiv:2203.03466, arXiv:2404.06395). */
+ * (arXiv:2203.03466, arXiv:2404.06395).
+ *
+ *     x = x + residual_scale Wo attn(norm(x))
+ *     x = x + residual_scale Wdown(silu(Wgate norm(x)) * Wup norm(x)) */
 #include <math.h>
 
 #include "core/status.h"

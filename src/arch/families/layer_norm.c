@@ -1,5 +1,8 @@
 /* Models with LayerNorms whose layers are attention, then an FFN.
  *
+ *     x = x + Wo attn(norm(x))
+ *     x = x + Wdown act(Wup norm(x))                           stablelm: act(Wgate norm(x)) * Wup norm(x)
+ *
  * - starcoder2: StarCoder 2 (arXiv:2402.19173). Biases everywhere, GELU without a gate.
  *
  * - nemotron: Nemotron 4 and Minitron (arXiv:2402.16819). Half a head rotated or so, the square of ReLU

@@ -1,6 +1,10 @@
 /* llama, and models that are llamas under another name: pre-norm layers of attention with grouped query heads
  * and a SwiGLU FFN, or (Mixtral) a mixture of experts with the softmax over the chosen ones as weights.
  *
+ *     x = x + Wo attn(norm(x))
+ *     x = x + Wdown(silu(Wgate norm(x)) * Wup norm(x))
+ *     x = x + sum over the chosen experts e of weight_e expert_e(norm(x))     with a mixture of experts
+ *
  *     mistral3    Ministral 3: queries grow with the logarithm of their position
  *     smollm3     every fourth layer has no rotation (arXiv:2501.18795 calls that NoPE)
  *     exaone      EXAONE 3, rotation of elements half a head apart

@@ -2,6 +2,9 @@
  * query heads and all key heads of a token at once. OLMo 3 has a window in three of four layers, whose
  * rotation is not stretched.
  *
+ *     x = x + norm(Wo attn(x))                                 attention of norm(q), norm(k), v
+ *     x = x + norm(Wdown(silu(Wgate x) * Wup x))
+ *
  * olmoe (arXiv:2409.02060): norms before the blocks, and a mixture of experts whose weights are parts of the
  * softmax over all. */
 #include "core/status.h"

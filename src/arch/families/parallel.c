@@ -1,7 +1,9 @@
-/* Models with LayerNorms whose attention and FFN lie side by side.
+/* Models with LayerNorms whose attention and FFN are computed in parallel.
+ *
+ *     x = x + Wo attn(norm(x)) + Wdown act(Wup norm'(x))       norm': the same norm, or one of its own
  *
  * - gptneox: GPT-NeoX and Pythia (arXiv:2204.06745). Fused Q, K and V, biases everywhere, GELU without a
- *   gate, a norm for each block; side by side unless the file says otherwise.
+ *   gate, a norm for each block; in parallel unless the file says otherwise.
  *
  * - phi2: Phi 1, 1.5 and 2 (arXiv:2309.05463). One norm; the logits have a bias, too.
  *

@@ -1,6 +1,9 @@
 /* phi3 (Phi 3 and 4): llama's layers with queries, keys and values in one tensor and gate and up in another,
  * which tsr_declare_attention() and tsr_declare_ffn() take apart; rotation of elements half a head apart,
- * stretched by LongRoPE in the models for 128k tokens. Some have a sliding window in every layer. */
+ * stretched by LongRoPE in the models for 128k tokens. Some have a sliding window in every layer.
+ *
+ *     x = x + Wo attn(norm(x))
+ *     x = x + Wdown(silu(Wgate norm(x)) * Wup norm(x)) */
 #include "arch/blocks.h"
 
 static tsr_status read_hparams(const tsr_gguf *gguf, tsr_hparams *hp)

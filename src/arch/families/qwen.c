@@ -1,5 +1,8 @@
 /* qwen2, qwen3 and qwen3moe: llama's layers, rotation of elements half a head apart. Qwen 2 has biases of
- * queries, keys and values; Qwen 3 has none, but norms over every query and key head. */
+ * queries, keys and values; Qwen 3 has none, but norms over every query and key head.
+ *
+ *     x = x + Wo attn(norm(x))                                 Qwen 3: attention of norm(q), norm(k), v
+ *     x = x + Wdown(silu(Wgate norm(x)) * Wup norm(x)) */
 #include "core/status.h"
 #include "arch/blocks.h"
 

@@ -1,5 +1,8 @@
 /* Models whose mixtures have experts that every token uses, besides those it chooses.
  *
+ *     x = x + Wo attn(norm(x))
+ *     x = x + sum over the chosen experts e of weight_e expert_e(norm(x)) + shared(norm(x))
+ *
  * - qwen2moe: Qwen 1.5 and 2 (arXiv:2407.10671). qwen2's attention; a token takes a sigmoid's part of the
  *   shared experts; weights are parts of the softmax over all.
  *
@@ -11,9 +14,9 @@
  *
  * - dots1: dots.llm1 (arXiv:2506.05767). Norms of heads; sigmoids, chosen by them and a bias.
  *
- * - glm4moe: GLM 4.5 (arXiv:2508.06471). Likewise, norms of heads in some; half of a head is rotated. Files
- *   call the norm before the FFN post_attention_norm; the layers behind the last one, which predict further
- *   tokens, are left out. */
+ * - glm4moe: GLM 4.5 (arXiv:2508.06471). Sigmoids, chosen by them and a bias; norms of heads in some models;
+ *   half of a head is rotated. Files call the norm before the FFN post_attention_norm; the layers behind the
+ *   last one, which predict further tokens, are left out. */
 #include <stdio.h>
 
 #include "core/status.h"

@@ -1,4 +1,4 @@
-/* Files of saved sequences: what lies in one, for the code that writes and reads it and for tests.
+/* Files of saved sequences: their contents, for the code that writes and reads them and for tests.
  *
  *     header       tsr_saved_header, then per sequence a tsr_saved_sequence
  *     checksum     u64 of all of that
@@ -52,7 +52,8 @@ tsr_saved_header tsr_saved_header_of(const tsr_session *session);
 /* What the header of a file of this session's sequences says of a sequence, its relatives aside. */
 tsr_saved_sequence tsr_saved_sequence_of(const tsr_session *session, int seq);
 
-/* Pages of sequence `index` in a group, and whether one of these is its parent's, and lies there only. */
+/* The pages of sequence `index` in a group. Pages that it shares with its parent are stored with the parent
+ * only. */
 tsr_kv_span tsr_saved_span(const tsr_saved_header *header, const tsr_saved_sequence *sequences,
                            uint32_t index, uint32_t group);
 bool tsr_saved_is_shared(const tsr_saved_header *header, const tsr_saved_sequence *sequences, uint32_t index,

@@ -22,7 +22,7 @@ typedef struct loading {
     unsigned char *page;           /* the largest */
 } loading;
 
-/* A short read is the end of the file, or the system's trouble. */
+/* A short read is the end of the file, or an error of the system. */
 static tsr_status get(loading *l, void *bytes, size_t n)
 {
     if (fread(bytes, 1, n, l->file) == n)
@@ -34,7 +34,7 @@ static tsr_status get(loading *l, void *bytes, size_t n)
 
 /* -- the header -- */
 
-/* What other versions of the format have, too, comes first. */
+/* Read the fields that all versions of the format have first. */
 static tsr_status read_version(loading *l)
 {
     tsr_status status = TSR_OK;
@@ -94,7 +94,7 @@ static tsr_status check_sequence(const loading *l, uint32_t index)
     return TSR_OK;
 }
 
-/* Where it goes: seqs[index], or under its own number. */
+/* Choose the sequence of the session: seqs[index], or the number in the file. */
 static tsr_status place_sequence(loading *l, const int *seqs, uint32_t index)
 {
     tsr_saved_sequence *s = &l->sequences[index];

@@ -1,7 +1,7 @@
 /* Writing sequences to a file.
  *
- * The file is written beside its place under another name, brought to the disk and then renamed: whatever
- * interrupts that leaves the file that was there before. */
+ * The file is written under another name in the same folder, synchronised with the disk and then renamed. An
+ * interruption at any time leaves the previous file. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,8 +35,8 @@ static tsr_status put(saving *s, const void *bytes, size_t n)
 
 /* -- what is shared -- */
 
-/* Pages of two sequences up to the last that is the same for both: what lies before that has the same tokens,
- * whether or not both still keep it. */
+/* Pages of two sequences up to the last that is the same for both: all pages before it have the same tokens,
+ * whether or not both sequences still keep them. */
 static int same_pages(const tsr_kv *kv, int group, int seq, int parent)
 {
     tsr_kv_span mine, theirs;

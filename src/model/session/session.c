@@ -174,7 +174,7 @@ static bool is_output(const tsr_batch *batch, int64_t i)
     return batch->outputs ? batch->outputs[i] : i == batch->n_tokens - 1;
 }
 
-/* As many tokens from `begin` on as fit the largest program. */
+/* The next tokens from `begin` on, as many as the largest program takes. */
 static chunk next_chunk(const tsr_session *session, const tsr_batch *batch, int64_t begin)
 {
     chunk c = {.begin = begin, .end = begin};
@@ -271,7 +271,7 @@ out:
     return status;
 }
 
-/* What a step needs before it runs: its program, room for its tokens, its inputs. */
+/* Prepare a step: its program, room for its tokens, its inputs. */
 static tsr_status prepare_chunk(tsr_session *session, const tsr_batch *batch, const chunk *c,
                                 tsr_step **step_out)
 {
@@ -286,7 +286,7 @@ out:
     return status;
 }
 
-/* What every process must have been given alike. */
+/* A fingerprint of the arguments that must be the same in all processes. */
 static uint64_t fingerprint_of(const tsr_batch *batch, const chunk *c)
 {
     uint64_t sum = 0;
@@ -348,7 +348,7 @@ static void note_lengths(const tsr_session *session, int64_t *lengths)
         lengths[s] = tsr_kv_length(session->kv, s);
 }
 
-/* What cannot fit whatever happens is refused before the first chunk. */
+/* Refuse a batch that cannot fit in any case, before the first chunk. */
 static tsr_status check_lengths(tsr_session *session, const tsr_batch *batch)
 {
     int64_t *lengths = session->chunk_lengths, n_ctx = session->model->config.session.n_ctx;
@@ -373,8 +373,8 @@ static bool can_go_back(const tsr_session *session, const int64_t *lengths)
     return true;
 }
 
-/* Lengths only grow during a decode, so going back is trimming. A chunk can always be taken back; a whole
- * call where windows have not passed over what was there before. */
+/* Lengths only grow during a decode, so a rollback trims sequences. A chunk can always be rolled back; a
+ * whole call only if windows have not moved past earlier positions. */
 static void go_back(tsr_session *session)
 {
     const int64_t *lengths =
