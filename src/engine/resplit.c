@@ -7,8 +7,8 @@
  *
  * Where a device has no room for the copied weights of both splits, the old ones go first, as late as
  * possible, and the new ones come from the file. A failure after that brings the old ones back from there.
- * They are the one thing that is taken anew on the way back: should the device refuse memory that it has just
- * been given back, the model is lost, and says so. */
+ * The old weights are the only thing that is allocated again in a rollback. If the device refuses memory that
+ * was just freed on it, the model is lost, and its calls say so. */
 #include "engine/resplit.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@
 
 /* -- sessions -- */
 
-/* What a session runs next is most likely what it ran last. */
+/* The step that ran last: the session most likely runs it next. */
 static const tsr_step *last_step(const tsr_session *session)
 {
     const tsr_step *last = NULL;
@@ -101,7 +101,8 @@ static void drop_weights(tsr_model *model, tsr_device_set devices)
         tsr_buffer_drop_device(model->weights.buffer, d);
 }
 
-/* Programs know where weights lie, so those of the old split end with its weights. */
+/* Programs contain the addresses of weights, so the programs of the old split are dropped with its
+ * weights. */
 static tsr_status exchange_weights(tsr_resplit *r)
 {
     tsr_model *model = r->model;
@@ -114,7 +115,7 @@ static tsr_status exchange_weights(tsr_resplit *r)
     return tsr_weights_refill(&r->next->weights, r->exchanged, tsr_model_load_flags(&model->config));
 }
 
-/* The way back, from whatever exchanging got to. */
+/* Load the old weights again, wherever exchange_weights() stopped. */
 static void restore_weights(tsr_resplit *r)
 {
     char sentence[512];
@@ -159,7 +160,8 @@ static void commit(tsr_resplit *r)
     r->plan = NULL;
 }
 
-/* Of what is not in use: the successors before a commit, the former contents after it. */
+/* Destroy the half that is not in use: the successors if nothing was committed, otherwise the previous
+ * contents. */
 static void drop(tsr_resplit *r)
 {
     for (tsr_session *s = r->model->sessions; s; s = s->next)
@@ -172,7 +174,7 @@ static void drop(tsr_resplit *r)
 
 /* -- all of them -- */
 
-/* The new splits of all models, whole but for the exchange of contents. */
+/* Prepare the new splits of all models, complete except for the exchange of contents. */
 static tsr_status make_all(tsr_resplits *all)
 {
     tsr_status status = TSR_OK;

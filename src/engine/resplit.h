@@ -1,5 +1,4 @@
-/* Inside a change of split: models made anew beside those that are there,
- * and what that takes of the devices. */
+/* Inside a change of split: new models together with the existing ones, and the memory that this needs. */
 #ifndef TSR_ENGINE_RESPLIT_H
 #define TSR_ENGINE_RESPLIT_H
 
@@ -15,10 +14,10 @@ typedef struct tsr_holding {
     bool copies; /* of weights; else views */
 } tsr_holding;
 
-/* One model on its way. */
+/* One model during the change. */
 typedef struct tsr_resplit {
     tsr_model *model;
-    tsr_model *next; /* the same under the new split, with a successor for every session */
+    tsr_model *next; /* the model under the new split, with a successor for every session */
     tsr_plan *plan;
     tsr_device_set exchanged; /* devices without room for the weights of both splits */
     bool exchanging;          /* their old weights are gone */
@@ -38,12 +37,12 @@ typedef struct tsr_resplits {
 
 void tsr_holding_of(const tsr_model *model, int device, tsr_holding *holding_out);
 
-/* The plan of one model under the new split, in the room that all others leave then. */
+/* Plan one model under the new split, in the room that all other models leave. */
 tsr_status tsr_resplit_plan(const tsr_resplits *all, const tsr_model *model, tsr_plan **plan_out);
 
-/* Whether the old and the new can be there at once, if need be without their copied weights on the devices
- * r->exchanged, which it finds: adds to all->present what the new takes besides, or TSR_ERR_MEMORY naming the
- * device and the bytes that are missing. */
+/* Check that the old and the new split fit together, if necessary without the old copied weights on the
+ * devices r->exchanged, which are found here. The additional bytes are added to all->present. TSR_ERR_MEMORY
+ * names the device and the missing bytes. */
 tsr_status tsr_resplit_admit(tsr_resplits *all, tsr_resplit *r);
 
 void tsr_resplit_correct_peaks(const tsr_resplits *all);

@@ -24,9 +24,9 @@ typedef struct walks {
     double waited_ns[TSR_MAX_DEVICES]; /* for the device, as the slowest of its group */
 } walks;
 
-/* `meeting`: the devices that meet afterwards. */
+/* Add the walks of one group; `participants` are the devices of the all-reduce after each walk. */
 static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, tsr_split_class_id c,
-                      double repeats, uint64_t meeting, walks *sum)
+                      double repeats, tsr_device_set participants, walks *sum)
 {
     const tsr_shard_map *map = tsr_split_group_map(group, c);
     const tsr_cost_problem *problem = &cost->problem;
@@ -47,7 +47,7 @@ static void add_walks(const tsr_model_cost *cost, const tsr_split_group *group, 
     if (slowest >= 0)
         sum->waited_ns[slowest] += repeats * work;
     sum->work_ns += repeats * work;
-    sum->sync_ns += repeats * problem->sync_ns(problem->user, meeting, c);
+    sum->sync_ns += repeats * problem->sync_ns(problem->user, participants, c);
 }
 
 static void predict_class(const tsr_model_split *split, const tsr_model_cost *cost, tsr_split_class_id c,
@@ -64,9 +64,9 @@ static void predict_class(const tsr_model_split *split, const tsr_model_cost *co
             n = split->output_group == g;
         /* The output matrix's parts stay where they are;
          * of its class it is the embedding that is summed up. */
-        int meeting = c == TSR_CLASS_OUTPUT ? split->embedding_group : g;
+        int reducing = c == TSR_CLASS_OUTPUT ? split->embedding_group : g;
         if (n > 0)
-            add_walks(cost, &split->groups[g], c, n, split->groups[meeting].devices, &sum);
+            add_walks(cost, &split->groups[g], c, n, split->groups[reducing].devices, &sum);
     }
     phase->repeats[c] = repeats;
     phase->work_ns[c] = sum.work_ns / repeats;
@@ -81,7 +81,7 @@ static void predict_class(const tsr_model_split *split, const tsr_model_cost *co
     phase->total_ns += sum.work_ns + sum.sync_ns;
 }
 
-/* From each block to the next, where that is another group's. */
+/* The times of the transfers between blocks of different groups. */
 static double transfers_ns(const tsr_model_split *split, const tsr_model_cost *cost)
 {
     double ns = 0;

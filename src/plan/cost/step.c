@@ -1,8 +1,8 @@
 /* Costs of the three classes from the tensors of a file.
  *
- * A matrix takes the longer of reading it and multiplying by it; of a mixture of experts those count that the
- * tokens of the step use. Attention reads the keys and values of half the context besides. Norms, rotations
- * and the like are small and counted as ops. */
+ * The time of a matrix is the longer of reading it and multiplying by it. Of a mixture of experts only the
+ * experts count that the tokens of the step use. Attention also reads the keys and values of half the
+ * context. Norms, rotations and the like are small and counted as ops. */
 #include "plan/cost/step.h"
 
 #include <math.h>
@@ -19,14 +19,14 @@ static const int n_ops[TSR_CLASS_COUNT] = {10, 6, 4};
 /* Of a granule with nothing in it: the search wants times above 0. */
 #define LEAST_NS 1e-6
 
-/* Which part of the experts a step reads, if every token takes any of them alike: for one token those it
- * uses, for a prompt soon all. */
+/* The part of the experts that a step reads, if every expert is equally likely: for one token the experts
+ * that it uses, for a prompt almost all. */
 static double experts_read(const tsr_hparams *hp, int64_t n_tokens)
 {
     return 1 - pow(1 - (double)hp->n_expert_used / (double)hp->n_expert, (double)n_tokens);
 }
 
-/* Types that are not measured take as long as one that is unpacked alike. */
+/* A type that is not measured gets the rate of a measured type with similar unpacking. */
 static int rate_index(tsr_type type)
 {
     switch (type) {
@@ -90,7 +90,7 @@ static double attention_ns(const tsr_hparams *hp, const tsr_model_config *config
     return read_rate > 0 ? TSR_MAX(bytes / read_rate, flops / flop_rate) * 1e9 : 0;
 }
 
-/* Meetings among fewer devices take less: latency and bytes grow with the others that there are. */
+/* All-reduces among fewer devices take less time: latency and bytes grow with the number of other devices. */
 static double sync_by_rates(const tsr_model_cost *cost, tsr_device_set devices)
 {
     int n = tsr_device_set_count(devices), all = cost->problem.n_devices;
@@ -103,8 +103,8 @@ static double sync_by_rates(const tsr_model_cost *cost, tsr_device_set devices)
     return ns * (n - 1) / (all - 1);
 }
 
-/* The best that is known of this set: its own measured time, else what was measured of all devices together,
- * else what the link model predicts. */
+/* The best known time for this set: its own measured time; otherwise the measured time of all devices
+ * together; otherwise the prediction of the link model. */
 static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices)
 {
     tsr_all_reduce_cost cost_by_links = {.algorithm = TSR_ALL_REDUCE_NONE};
@@ -114,8 +114,8 @@ static double barrier_ns(const tsr_model_cost *cost, tsr_device_set devices)
     return cost->links && use_links ? cost_by_links.ns : sync_by_rates(cost, devices);
 }
 
-/* The same after every class: one row of partial sums per token. The search asks for the same sets over and
- * over. */
+/* The time of the all-reduce after any class: one row of partial sums per token. Times are remembered, since
+ * the search needs those of the same sets again and again. */
 static double sync_ns(void *user, tsr_device_set devices, int class_index)
 {
     tsr_model_cost *cost = user;
@@ -140,7 +140,7 @@ static double walk_ns(void *user, int class_index, const int64_t *counts)
                                cost->n_touched);
 }
 
-/* Whether the links know more of a transfer than the rates do. */
+/* Whether the links have a better time for a transfer than the rates. */
 static bool by_links(const tsr_model_cost *cost, int from, int to)
 {
     tsr_link link;
@@ -159,13 +159,14 @@ double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, tsr_device_set fro
         const tsr_device_rates *r = &cost->rates[d];
         if (by_links(cost, sender, d))
             ns = TSR_MAX(ns, tsr_links_copy_ns(cost->links, sender, d, bytes));
-        else if (r->sync_bytes_per_s > 0) /* as a meeting of two */
+        else if (r->sync_bytes_per_s > 0) /* as an all-reduce of two */
             ns = TSR_MAX(ns, (r->sync_ns + (double)bytes / r->sync_bytes_per_s * 1e9) / (all - 1));
     }
     return ns;
 }
 
-/* Norms and biases are small; of the embedding a few rows are read. */
+/* Whether a weight counts in the times. Norms and biases are small, and only a few rows of the embedding are
+ * read. */
 static bool takes_time(const tsr_weight *weight)
 {
     return tsr_weight_class(weight) != TSR_CLASS_COUNT && weight->source->ne[1] > 1 &&

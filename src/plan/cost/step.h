@@ -1,4 +1,4 @@
-/* What a step of a model costs on devices of given rates: the problem that src/split/search/optimize.h
+/* The cost of a step of a model on devices of given rates: the problem that src/split/search/optimize.h
  * solves. */
 #ifndef TSR_PLAN_COST_STEP_H
 #define TSR_PLAN_COST_STEP_H
@@ -12,11 +12,11 @@ typedef struct tsr_model_cost {
     tsr_cost_class classes[TSR_CLASS_COUNT];
     tsr_split_room rooms[TSR_MAX_DEVICES];
     const tsr_device_rates *rates; /* [n_devices]; the caller's */
-    const tsr_links *links;        /* NULL: meetings as the rates say */
+    const tsr_links *links;        /* NULL: all-reduces by the rates */
     int64_t n_tokens, n_outputs;   /* of the step */
     int64_t n_touched;             /* whole experts divided: that a step uses; 0: no such */
     uint64_t row_bytes;            /* of one token's activations */
-    uint64_t sync_bytes;           /* of one device's partial sums in a meeting */
+    uint64_t sync_bytes;           /* of one device's partial sums in an all-reduce */
     double set_sync_ns[1 << TSR_OPTIMIZE_ALL_SUBSETS]; /* by set of devices, once asked for; 0: not yet */
 } tsr_model_cost;
 
@@ -28,8 +28,8 @@ bool tsr_model_cost_known(const tsr_planner *planner);
  * TSR_ERR_INVALID if rates are not known. The cost borrows the rates and links of planner->config. */
 tsr_status tsr_model_cost_init(const tsr_planner *planner, int64_t n_tokens, tsr_model_cost *cost_out);
 
-/* Nanoseconds of handing n_tokens rows of activations over, from the devices `from` to those of `to` that do
- * not have them. */
+/* Nanoseconds of a transfer of n_tokens rows of activations from the devices `from` to the devices of `to`
+ * that do not have them. */
 double tsr_model_cost_transfer_ns(const tsr_model_cost *cost, tsr_device_set from, tsr_device_set to,
                                   int64_t n_tokens);
 

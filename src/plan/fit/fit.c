@@ -1,4 +1,4 @@
-/* Fits as the public sees them: what was wanted, what was cut, and the placement that came of it. */
+/* The public functions of fits: what was wanted, what was cut, and the resulting placement. */
 #include "plan/fit/fit.h"
 
 #include <stdio.h>
@@ -46,14 +46,14 @@ static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
 
 /* -- what is missing -- */
 
-/* A layer more than the model has means that all stay. */
+/* n_gpu_layers above the number of layers means that no layer is offloaded. */
 static bool offloads(const tsr_fitting *fitting, const tsr_fit_choice *choice)
 {
     return choice->n_cpu_moe > 0 ||
            (choice->n_gpu_layers >= 0 && choice->n_gpu_layers <= fitting->planner->shape.hparams.n_layers);
 }
 
-/* Which devices lack how much, as far as everything has been cut. */
+/* Fail with the bytes that each device lacks after all cuts. */
 static tsr_status fail_to_fit(const tsr_fitting *fitting)
 {
     enum { TEXT = 560 };

@@ -1,10 +1,11 @@
-/* Down the ladder: the rules of a fit, and how much of the last one is needed.
+/* The search for a fit: which rules are used, and how much of the last one is needed.
  *
  * A rule is something that can be cut by 0 (nothing) to n_cuts (all that is allowed) with less memory wanted
- * at each cut. A rule that does not suffice is used up; of the first one that does, the least cut is
- * searched. Bytes are very nearly linear in the cut, so the first guess is where the line between both ends
- * meets the room there is; from there the search goes in growing strides to the other side of the border and
- * closes in. What it returns was planned and fits, and the cut below it was planned and does not. */
+ * at each cut. A rule that does not suffice is used up; of the first rule that suffices, the least cut is
+ * searched. Bytes are almost linear in the cut, so the first guess is the cut at which the line between both
+ * ends reaches the room. From there the search continues in growing strides until it crosses the border, and
+ * then narrows the interval. The result was planned and fits; the next smaller cut was planned and does not
+ * fit. */
 #include "model/config.h"
 #include "plan/fit/fit.h"
 
@@ -37,8 +38,8 @@ out:
     return status;
 }
 
-/* Bytes wanted beyond the room of the devices together, the offload device aside; where that is none, of the
- * one that lacks most. */
+/* Bytes wanted beyond the room of all devices but the offload device. If together they have room, the bytes
+ * that the worst of them lacks. */
 static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
 {
     double all = 0, worst = 0;
@@ -56,7 +57,7 @@ static double excess(const tsr_fitting *fitting, const tsr_attempt *attempt)
 
 /* -- the least cut -- */
 
-/* Plan the rule at `cut`, everything else as it stands, into fitting->spare. */
+/* Plan fitting->now with the rule at `cut` into fitting->spare. */
 static tsr_status try_cut(tsr_fitting *fitting, const tsr_fit_cut_rule *r, int64_t cut)
 {
     tsr_model_config config = fitting->now->config;
@@ -71,7 +72,7 @@ static void swap(tsr_attempt **a, tsr_attempt **b)
     *b = t;
 }
 
-/* Where the bytes, taken for linear, come down to the room. */
+/* The cut at which the bytes, taken as linear, reach the room. */
 static int64_t guess_cut(const tsr_fitting *fitting, int64_t low, double low_excess, int64_t high)
 {
     double over = low_excess, under = -excess(fitting, fitting->next);
@@ -97,8 +98,8 @@ static int64_t grow_on_this_split(const tsr_fitting *fitting, int64_t high)
     return high - (int64_t)fmin(floor(steps), (double)high);
 }
 
-/* fitting->next fits at cut `high`, and nothing fits at `low`, where low_excess was found: bring
- * fitting->next to the least cut that fits. */
+/* fitting->next fits at cut `high`, and the excess at `low`, which does not fit, is low_excess: make
+ * fitting->next the least cut that fits. */
 static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_cut_rule *r, int64_t low, double low_excess,
                            int64_t high)
 {
@@ -117,7 +118,8 @@ static tsr_status close_in(tsr_fitting *fitting, const tsr_fit_cut_rule *r, int6
         }
         stride *= 2;
         if (r->cut == TSR_FIT_CUT_CONTEXT && high != grown_from) {
-            /* Strides go on growing, lest splits that give a little each time make this a long walk. */
+            /* Strides keep growing, so that splits which allow a little more each time do not make the search
+             * long. */
             int64_t grown = grow_on_this_split(fitting, high);
             cut = grown_from < 0 && grown < high ? grown : TSR_MIN(cut, grown);
             grown_from = high;
@@ -129,9 +131,9 @@ out:
     return status;
 }
 
-/* -- descending -- */
+/* -- the rules one after another -- */
 
-/* fitting->next is how things stand now. */
+/* Make fitting->next the current state, and record the step. */
 static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)
 {
     tsr_fit_step *step = &fitting->fit->steps[fitting->fit->info.n_steps++];
@@ -148,7 +150,8 @@ static void take_step(tsr_fitting *fitting, tsr_fit_cut cut)
     swap(&fitting->now, &fitting->next);
 }
 
-/* The ladder ends in *end where the devices have room and the offload device has not. */
+/* Use one rule. *end is set if the devices have room; then no further rule is used, even if the offload
+ * device has none. */
 static tsr_status take_rule(tsr_fitting *fitting, const tsr_fit_cut_rule *r, bool *end)
 {
     tsr_status status = TSR_OK;
@@ -169,7 +172,7 @@ out:
     return status;
 }
 
-/* fitting->now fits with the least context: give back what a coarser cut has left over. */
+/* fitting->now fits with the least context: grow the context into the memory that a coarser cut left free. */
 static tsr_status grow_context(tsr_fitting *fitting)
 {
     tsr_status status = TSR_OK;

@@ -1,4 +1,4 @@
-/* The rules of a fit: what gives way, in which order, and in which steps. */
+/* The rules of a fit: what is reduced, in which order, and in which steps. */
 #include <stdio.h>
 #include <string.h>
 
@@ -49,7 +49,7 @@ static void cut_kv_type(const tsr_fitting *fitting, int64_t cut, tsr_model_confi
 
 /* -- offload -- */
 
-/* Layers up to the last one with experts. */
+/* The number of layers up to the last one with experts. */
 static int64_t expert_cuts(const tsr_fitting *fitting)
 {
     int64_t n = 0;
@@ -67,7 +67,7 @@ static void cut_experts(const tsr_fitting *fitting, int64_t cut, tsr_model_confi
     config->offload.n_cpu_moe = (int)cut;
 }
 
-/* Embedding and output go with cut 1, then a layer with each. */
+/* Cut 1 offloads embedding and output, and every further cut one more layer. */
 static int64_t layer_cuts(const tsr_fitting *fitting)
 {
     bool open = fitting->offload_device >= 0 && fitting->given->offload.n_gpu_layers == -1;
@@ -79,7 +79,7 @@ static void cut_layers(const tsr_fitting *fitting, int64_t cut, tsr_model_config
     config->offload.n_gpu_layers = (int)(fitting->planner->shape.hparams.n_layers + 1 - cut);
 }
 
-/* -- the ladder -- */
+/* -- the rules in their order -- */
 
 const tsr_fit_cut_rule tsr_fit_cut_rules[TSR_FIT_CUT_RULES] = {
     {TSR_FIT_CUT_CONTEXT, false, context_cuts, cut_context},

@@ -5,7 +5,7 @@
  * the embedding, and the last set the output matrix (it may have no layer). The stages of a step work one
  * after another: the runtime runs one step at a time, and the chunks of a prompt do not overlap. So
  *
- *     time = sum over stages of (n_layers * (attention + FFN on this set) + embedding's meeting, if first
+ *     time = sum over stages of (n_layers * (attention + FFN on this set) + embedding's all-reduce, if first
  *            + output, if last) + sum of the transfers between them
  *
  * with attention, FFN and output as in tsr_cost_problem: the slowest device of the set, then the all-reduce.
