@@ -289,7 +289,7 @@ static void the_report_is_on_stderr(void **state)
     assert_non_null(strstr(next_text, "\nhost1 "));
     assert_non_null(strstr(next_text, "reductions (exact, 13 per step)"));
     assert_non_null(strstr(next_text, "2 shape programs"));
-    assert_non_null(strstr(next_text, "ended: as many tokens as asked"));
+    assert_non_null(strstr(next_text, "ended: requested number of tokens"));
 }
 
 static void generation_ends_where_the_context_does(void **state)

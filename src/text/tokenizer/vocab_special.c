@@ -1,4 +1,4 @@
-/* Special tokens: those that begin and end a sequence, those that are added, and those that end a
+/* Special tokens: those at the start and end of a sequence, those that are added, and those that end a
  * generation. Files lack some of this, so the conventions of model families are here. */
 #include "text/tokenizer/vocab_load.h"
 
