@@ -28,14 +28,8 @@ void tsr_weights_free(tsr_weights *weights)
 static tsr_status append(tsr_weights *weights, tsr_weight **weight_out)
 {
     tsr_status status = TSR_OK;
-    if (weights->n == weights->capacity) {
-        int capacity = weights->capacity ? 2 * weights->capacity : 64;
-        tsr_weight **list = tsr_mem_realloc(weights->list, (size_t)capacity, sizeof *list);
-        if (!list)
-            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for the list of %d tensors", capacity);
-        weights->list = list;
-        weights->capacity = capacity;
-    }
+    TSR_TRY(tsr_mem_grow(&weights->list, weights->n, &weights->capacity, 64, sizeof(tsr_weight *),
+                         "the list of tensors"));
     TSR_TRY(TSR_NEW(&weights->list[weights->n], "a tensor"));
     *weight_out = weights->list[weights->n++];
 out:

@@ -25,6 +25,11 @@ char *tsr_mem_strdup(const char *text);
 /* tsr_mem_calloc that reports TSR_ERR_MEMORY with the byte count and `what` in the message. */
 tsr_status tsr_mem_array(size_t count, size_t size, const char *what, void *out_pointer);
 
+/* Make room for one more element in an array of n elements of `size` bytes. A full array is reallocated with
+ * twice its *capacity, or with `least` elements if the capacity is 0. array_pointer: address of the pointer to
+ * the array. A failure is reported as by tsr_mem_array and changes nothing. */
+tsr_status tsr_mem_grow(void *array_pointer, int n, int *capacity, int least, size_t size, const char *what);
+
 /* One zeroed object for a pointer: TSR_TRY(TSR_NEW(&session, "a session")). */
 #define TSR_NEW(out_pointer, what) tsr_mem_array(1, sizeof **(out_pointer), what, out_pointer)
 

@@ -46,15 +46,8 @@ void *tsr_graph_fail(tsr_graph *graph, tsr_status status)
 
 static bool reserve_node(tsr_graph *graph)
 {
-    if (graph->n_nodes < graph->capacity)
-        return true;
-    int capacity = graph->capacity ? 2 * graph->capacity : 64;
-    tsr_node **nodes = tsr_mem_realloc(graph->nodes, (size_t)capacity, sizeof(tsr_node *));
-    if (!nodes)
-        return false;
-    graph->nodes = nodes;
-    graph->capacity = capacity;
-    return true;
+    return tsr_mem_grow(&graph->nodes, graph->n_nodes, &graph->capacity, 64, sizeof *graph->nodes,
+                        "the nodes of a graph") == TSR_OK;
 }
 
 tsr_node *tsr_graph_append(tsr_graph *graph, tsr_op_kind op, tsr_type type, int64_t ne0, int64_t ne1,

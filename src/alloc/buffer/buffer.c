@@ -113,15 +113,8 @@ out:
 /* Room for one more region, so that recording the region cannot fail. */
 static tsr_status make_room(tsr_buffer *buffer)
 {
-    if (buffer->n_regions < buffer->region_capacity)
-        return TSR_OK;
-    int capacity = buffer->region_capacity ? 2 * buffer->region_capacity : 8;
-    tsr_buffer_region *regions = tsr_mem_realloc(buffer->regions, (size_t)capacity, sizeof *regions);
-    if (!regions)
-        return tsr_fail(TSR_ERR_MEMORY, "out of host memory for a buffer of %d regions", capacity);
-    buffer->regions = regions;
-    buffer->region_capacity = capacity;
-    return TSR_OK;
+    return tsr_mem_grow(&buffer->regions, buffer->n_regions, &buffer->region_capacity, 8,
+                        sizeof *buffer->regions, "the regions of a buffer");
 }
 
 tsr_status tsr_buffer_add_memory(tsr_buffer *buffer, int device, size_t bytes, const char *what,

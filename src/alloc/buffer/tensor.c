@@ -40,15 +40,8 @@ void tsr_context_destroy(tsr_context *context)
 
 static tsr_status make_room(tsr_context *context)
 {
-    if (context->n_tensors < context->capacity)
-        return TSR_OK;
-    int capacity = context->capacity ? 2 * context->capacity : 16;
-    tsr_tensor **tensors = tsr_mem_realloc(context->tensors, (size_t)capacity, sizeof(tsr_tensor *));
-    if (!tensors)
-        return tsr_fail(TSR_ERR_MEMORY, "out of host memory for a context of %d tensors", capacity);
-    context->tensors = tensors;
-    context->capacity = capacity;
-    return TSR_OK;
+    return tsr_mem_grow(&context->tensors, context->n_tensors, &context->capacity, 16,
+                        sizeof *context->tensors, "the tensors of a context");
 }
 
 static tsr_status context_add(tsr_context *context, tsr_type type, const int64_t ne[4], const char *name,

@@ -6,14 +6,10 @@
 tsr_status tsr_lowering_add_value(tsr_lowering *low, tsr_value value, int *index_out)
 {
     tsr_lowered *out = low->out;
-    if (out->n_values == out->values_capacity) {
-        int capacity = out->values_capacity ? 2 * out->values_capacity : 128;
-        tsr_value *values = tsr_mem_realloc(out->values, (size_t)capacity, sizeof *values);
-        if (!values)
-            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %d graph values", capacity);
-        out->values = values;
-        out->values_capacity = capacity;
-    }
+    tsr_status status = tsr_mem_grow(&out->values, out->n_values, &out->values_capacity, 128,
+                                     sizeof *out->values, "graph values");
+    if (status != TSR_OK)
+        return status;
     value.whole = -1;
     out->values[out->n_values] = value;
     *index_out = out->n_values++;
@@ -23,14 +19,10 @@ tsr_status tsr_lowering_add_value(tsr_lowering *low, tsr_value value, int *index
 tsr_status tsr_lowering_add_instr(tsr_lowering *low, tsr_instr instr)
 {
     tsr_lowered *out = low->out;
-    if (out->n_instrs == out->instrs_capacity) {
-        int capacity = out->instrs_capacity ? 2 * out->instrs_capacity : 128;
-        tsr_instr *instrs = tsr_mem_realloc(out->instrs, (size_t)capacity, sizeof *instrs);
-        if (!instrs)
-            return tsr_fail(TSR_ERR_MEMORY, "out of host memory for %d graph instructions", capacity);
-        out->instrs = instrs;
-        out->instrs_capacity = capacity;
-    }
+    tsr_status status = tsr_mem_grow(&out->instrs, out->n_instrs, &out->instrs_capacity, 128,
+                                     sizeof *out->instrs, "graph instructions");
+    if (status != TSR_OK)
+        return status;
     out->instrs[out->n_instrs++] = instr;
     return TSR_OK;
 }
