@@ -214,23 +214,14 @@ tsr_status tsr_weights_tie_output(tsr_weights *weights)
     return TSR_OK;
 }
 
-static int64_t lcm(int64_t a, int64_t b)
-{
-    int64_t x = a, y = b;
-    while (y) {
-        int64_t t = x % y;
-        x = y;
-        y = t;
-    }
-    return a / x * b;
-}
-
 int64_t tsr_weights_block(const tsr_weights *weights, tsr_weight_role role)
 {
     int64_t block = 1;
     for (int i = 0; i < weights->n; i++)
-        if (weights->list[i]->role == role)
-            block = lcm(block, tsr_type_block_elems(weights->list[i]->source->type));
+        if (weights->list[i]->role == role) { /* least common multiple */
+            int64_t elems = tsr_type_block_elems(weights->list[i]->source->type);
+            block = block / tsr_gcd(block, elems) * elems;
+        }
     return block;
 }
 

@@ -26,8 +26,8 @@ char *tsr_mem_strdup(const char *text);
 tsr_status tsr_mem_array(size_t count, size_t size, const char *what, void *out_pointer);
 
 /* Make room for one more element in an array of n elements of `size` bytes. A full array is reallocated with
- * twice its *capacity, or with `least` elements if the capacity is 0. array_pointer: address of the pointer to
- * the array. A failure is reported as by tsr_mem_array and changes nothing. */
+ * twice its *capacity, or with `least` elements if the capacity is 0. array_pointer: address of the pointer
+ * to the array. A failure is reported as by tsr_mem_array and changes nothing. */
 tsr_status tsr_mem_grow(void *array_pointer, int n, int *capacity, int least, size_t size, const char *what);
 
 /* One zeroed object for a pointer: TSR_TRY(TSR_NEW(&session, "a session")). */
@@ -48,6 +48,17 @@ static inline bool tsr_add_size(size_t a, size_t b, size_t *out)
 static inline size_t tsr_align_up(size_t value, size_t alignment)
 {
     return (value + alignment - 1) & ~(alignment - 1);
+}
+
+/* The greatest common divisor of two positive numbers. */
+static inline int64_t tsr_gcd(int64_t a, int64_t b)
+{
+    while (b) {
+        int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
 }
 
 #define TSR_MIN(a, b) ((a) < (b) ? (a) : (b))

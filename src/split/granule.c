@@ -4,16 +4,6 @@
 #include "core/mem.h"
 #include "core/status.h"
 
-static int64_t gcd(int64_t a, int64_t b)
-{
-    while (b) {
-        int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 tsr_status tsr_granule_attention(int64_t head_dim, int64_t n_head, int64_t n_head_kv, int64_t block_elems,
                                  int64_t *kv_heads_out)
 {
@@ -35,7 +25,7 @@ tsr_status tsr_granule_attention(int64_t head_dim, int64_t n_head, int64_t n_hea
                         "attention output has %lld heads of %lld columns, no multiple of its quantization "
                         "block of %lld: the tensor is malformed",
                         (long long)n_head, (long long)head_dim, (long long)block_elems);
-    *kv_heads_out = block_elems / gcd(block_elems, columns / n_head_kv);
+    *kv_heads_out = block_elems / tsr_gcd(block_elems, columns / n_head_kv);
     return TSR_OK;
 }
 
@@ -49,7 +39,7 @@ tsr_status tsr_granule_ffn(int64_t n_ff, int64_t block_elems, int64_t *columns_o
                         "FFN of %lld columns in quantization blocks of %lld: it must be whole blocks, the "
                         "tensor is malformed",
                         (long long)n_ff, (long long)block_elems);
-    if (__builtin_mul_overflow(block_elems / gcd(block_elems, VECTOR_COLUMNS), VECTOR_COLUMNS, &columns))
+    if (__builtin_mul_overflow(block_elems / tsr_gcd(block_elems, VECTOR_COLUMNS), VECTOR_COLUMNS, &columns))
         columns = n_ff;
     *columns_out = TSR_MIN(columns, n_ff);
     return TSR_OK;
