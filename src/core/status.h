@@ -37,6 +37,12 @@ void tsr_fail_clear(void);
 /* Write one formatted line to the sink, if the level is enabled; `logger` may be NULL. */
 void tsr_log(const tsr_logger *logger, tsr_log_level level, const char *format, ...) TSR_PRINTF(3, 4);
 
+/* The ending of a noun in a text: "" for one, "s" for several. */
+static inline const char *tsr_plural(long long n)
+{
+    return n == 1 ? "" : "s";
+}
+
 TSR_END_DECLS
 
 #endif

@@ -90,7 +90,7 @@ static tsr_status note_shares(tsr_plan *plan, const tsr_offload_map *map)
                 TSR_TRY(tsr_plan_add_note(plan, "%s gets none of %s: %lld granule%s for %d devices",
                                           device->name, tsr_split_class_name(c),
                                           (long long)plan->info.n_granules[c],
-                                          plan->info.n_granules[c] == 1 ? "" : "s", n_wanted));
+                                          tsr_plural(plan->info.n_granules[c]), n_wanted));
     }
 out:
     return status;

@@ -287,11 +287,6 @@ static void put_pci(const struct printer *p)
     }
 }
 
-static const char *plural(int n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static void put_notes(const struct printer *p)
 {
     bool guessed = false;
@@ -310,8 +305,9 @@ void tsr_topology_print(const tsr_topology *topo, tsr_write_fn write, void *user
     put(&p, 0, "%s%s%s%s\n", topo->source, *topo->machine_name ? " (" : "", topo->machine_name,
         *topo->machine_name ? ")" : "");
     put(&p, 1, "%d package%s, %d NUMA node%s, %d core%s, %d CPU%s, %s of memory", topo->n_packages,
-        plural(topo->n_packages), topo->n_numa_nodes, plural(topo->n_numa_nodes), topo->n_cores,
-        plural(topo->n_cores), topo->n_pus, plural(topo->n_pus), tsr_bytes_text(topo->memory_bytes, bytes));
+        tsr_plural(topo->n_packages), topo->n_numa_nodes, tsr_plural(topo->n_numa_nodes), topo->n_cores,
+        tsr_plural(topo->n_cores), topo->n_pus, tsr_plural(topo->n_pus),
+        tsr_bytes_text(topo->memory_bytes, bytes));
     if (topo->memory_limit_bytes)
         put(&p, 0, ", limited to %s", tsr_bytes_text(topo->memory_limit_bytes, bytes));
     put(&p, 0, "\n");

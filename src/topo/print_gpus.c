@@ -12,11 +12,6 @@
 
 #define put tsr_topo_put
 
-static const char *plural(int n)
-{
-    return n == 1 ? "" : "s";
-}
-
 /* "450 GB/s", "4.92 TB/s". */
 static const char *speed_text(double bytes_per_s, char text[32])
 {
@@ -76,7 +71,7 @@ static void put_pcie(const tsr_topo_printer *p, const tsr_gpu *gpu)
 static void put_link_count(const tsr_topo_printer *p, const tsr_gpu *gpu, int n_links, double bytes_per_s)
 {
     char speed[32];
-    put(p, 0, ", %d NVLink%s", n_links, plural(n_links));
+    put(p, 0, ", %d NVLink%s", n_links, tsr_plural(n_links));
     if (bytes_per_s > 0)
         put(p, 0, " %s%s", mark(gpu, TSR_GPU_NVLINK), speed_text(bytes_per_s, speed));
 }
@@ -159,7 +154,7 @@ void tsr_topo_put_gpu_summary(const tsr_topo_printer *p)
     const tsr_topology *topo = p->topo;
     int version = topo->cuda_driver_version;
     if (topo->n_gpus > 0) {
-        put(p, 1, "%d GPU%s", topo->n_gpus, plural(topo->n_gpus));
+        put(p, 1, "%d GPU%s", topo->n_gpus, tsr_plural(topo->n_gpus));
         if (*topo->driver_version)
             put(p, 0, ", driver %s", topo->driver_version);
         if (version)
@@ -198,7 +193,7 @@ static void put_legend(const tsr_topo_printer *p, bool no_peer)
             if (pair->n_nvlinks <= 0 || pair->n_nvlinks > 63 || shown >> pair->n_nvlinks & 1)
                 continue;
             put(p, shown ? 0 : 1, "%sNV%d: %d NVLink%s", shown ? ", " : "", pair->n_nvlinks, pair->n_nvlinks,
-                plural(pair->n_nvlinks));
+                tsr_plural(pair->n_nvlinks));
             if (pair->nvlink_bytes_per_s > 0)
                 put(p, 0, " %s one way", speed_text(pair->nvlink_bytes_per_s, speed));
             shown |= UINT64_C(1) << pair->n_nvlinks;

@@ -40,7 +40,7 @@ static tsr_status check_limits(const tsr_fit_config *fit, int n_devices)
         return tsr_fail(TSR_ERR_INVALID, "a fit's type_k or type_v is no type");
     if (fit->margins && fit->n_margins != 1 && fit->n_margins != n_devices)
         return tsr_fail(TSR_ERR_INVALID, "%d margins for %d device%s; give one for all, or one for each",
-                        fit->n_margins, n_devices, n_devices == 1 ? "" : "s");
+                        fit->n_margins, n_devices, tsr_plural(n_devices));
     return TSR_OK;
 }
 

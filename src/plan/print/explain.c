@@ -23,7 +23,7 @@ static void put_phase(const tsr_plan_printer *p, const char *name, const tsr_pla
 {
     char total[TIME_TEXT], work[TIME_TEXT], sync[TIME_TEXT];
     tsr_plan_put(p, "%s, %lld token%s: %s, %.1f tokens/s\n", name, (long long)phase->n_tokens,
-                 phase->n_tokens == 1 ? "" : "s", time_text(phase->total_ns, total),
+                 tsr_plural(phase->n_tokens), time_text(phase->total_ns, total),
                  (double)phase->n_tokens / phase->total_ns * 1e9);
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         if (phase->slowest[c] < 0)

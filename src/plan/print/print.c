@@ -208,7 +208,7 @@ static void put_kv(const tsr_plan_printer *p)
               info->n_devices > 1 ? &sum : NULL);
     tsr_plan_put(p, "%lld of %lld layers are windowed: they see the last %lld token%s\n",
                  (long long)info->n_windowed, (long long)info->n_layers, (long long)info->window,
-                 info->window == 1 ? "" : "s");
+                 tsr_plural(info->window));
 }
 
 /* -- shares -- */
@@ -250,7 +250,7 @@ static void put_granule_sizes(const tsr_plan_printer *p)
     for (int c = 0; c < TSR_CLASS_COUNT; c++) {
         long long size = (long long)p->plan->info.granule_size[c];
         tsr_plan_put(p, "%s %s %lld %s%s", c ? "," : "", tsr_split_class_name(c), size, units[c],
-                     size == 1 ? "" : "s");
+                     tsr_plural(size));
     }
     tsr_plan_put(p, "\n");
 }
@@ -279,11 +279,6 @@ static void put_shares(const tsr_plan_printer *p)
 
 /* -- the whole -- */
 
-static const char *plural(long long n)
-{
-    return n == 1 ? "" : "s";
-}
-
 static void put_heading(const tsr_plan_printer *p)
 {
     const tsr_plan_info *info = &p->plan->info;
@@ -292,13 +287,13 @@ static void put_heading(const tsr_plan_printer *p)
         n_used += p->plan->devices[d].used;
     tsr_plan_put(
         p, "Split mode %s: %lld layer%s over %d of %d device%s, %d reduction%s and %d transfer%s per step\n",
-        tsr_split_mode_name(info->mode), (long long)info->n_layers, plural(info->n_layers), n_used,
-        info->n_devices, plural(info->n_devices), info->n_all_reduces, plural(info->n_all_reduces),
-        info->n_transfers, plural(info->n_transfers));
+        tsr_split_mode_name(info->mode), (long long)info->n_layers, tsr_plural(info->n_layers), n_used,
+        info->n_devices, tsr_plural(info->n_devices), info->n_all_reduces, tsr_plural(info->n_all_reduces),
+        info->n_transfers, tsr_plural(info->n_transfers));
     tsr_plan_put(
         p, "%lld token%s of context in %d sequence%s, KV in %s and %s, up to %d token%s computed at once\n",
-        (long long)info->n_ctx, plural(info->n_ctx), info->n_seq_max, plural(info->n_seq_max),
-        tsr_type_name(info->type_k), tsr_type_name(info->type_v), info->n_batch, plural(info->n_batch));
+        (long long)info->n_ctx, tsr_plural(info->n_ctx), info->n_seq_max, tsr_plural(info->n_seq_max),
+        tsr_type_name(info->type_k), tsr_type_name(info->type_v), info->n_batch, tsr_plural(info->n_batch));
 }
 
 void tsr_plan_print(const tsr_plan *plan, tsr_write_fn write, void *user)

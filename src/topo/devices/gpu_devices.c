@@ -42,7 +42,7 @@ static tsr_status fail_missing(const tsr_topology *topo, const tsr_device_item *
     snprintf(name, sizeof name, "%d", item->gpu);
     return tsr_fail(TSR_ERR_NOT_FOUND,
                     "devices: 'cuda:%s' does not exist; the machine has %d usable GPU%s: %s%s%s",
-                    *item->gpu_name ? item->gpu_name : name, topo->n_gpus, topo->n_gpus == 1 ? "" : "s", list,
+                    *item->gpu_name ? item->gpu_name : name, topo->n_gpus, tsr_plural(topo->n_gpus), list,
                     *topo->gpu_note ? "; left out: " : "", topo->gpu_note);
 }
 

@@ -173,7 +173,7 @@ static void place(tsr_topo_placement *p, const tsr_logger *logger)
     if (p->n_devices > p->topo->n_cores) {
         tsr_log(logger, TSR_LOG_WARN,
                 "%d devices on %d core%s: devices share cores and slow each other down; name fewer devices",
-                p->n_devices, p->topo->n_cores, p->topo->n_cores == 1 ? "" : "s");
+                p->n_devices, p->topo->n_cores, tsr_plural(p->topo->n_cores));
         place_shared(p);
         return;
     }
@@ -278,7 +278,7 @@ static void warn_of_excess(const tsr_device_desc *desc, const tsr_logger *logger
 {
     if (desc->n_threads > desc->n_cores)
         tsr_log(logger, TSR_LOG_WARN, "%s: %d threads on %d core%s; threads=%d or fewer is usually faster",
-                desc->name, desc->n_threads, desc->n_cores, desc->n_cores == 1 ? "" : "s", desc->n_cores);
+                desc->name, desc->n_threads, desc->n_cores, tsr_plural(desc->n_cores), desc->n_cores);
     if (desc->mem_cap_bytes && desc->memory_total_bytes && desc->mem_cap_bytes > desc->memory_total_bytes)
         tsr_log(logger, TSR_LOG_WARN, "%s: mem= is %llu bytes, but its memory has %llu", desc->name,
                 (unsigned long long)desc->mem_cap_bytes, (unsigned long long)desc->memory_total_bytes);

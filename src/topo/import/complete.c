@@ -102,7 +102,7 @@ static tsr_status parse_choice(const tsr_topology *topo, const char *piece, cons
         return unknown_card(equals + 1);
     if (!parse_which(topo, which, first_out, last_out))
         return tsr_fail(TSR_ERR_INVALID, "cards: '%s': the machine has %d NVIDIA GPU%s, numbered from 0",
-                        piece, topo->n_gpus, topo->n_gpus == 1 ? "" : "s");
+                        piece, topo->n_gpus, tsr_plural(topo->n_gpus));
     return TSR_OK;
 }
 
@@ -158,8 +158,8 @@ static void drop_unknown(tsr_topology *topo, const tsr_card *cards[TSR_MAX_GPUS]
     snprintf(topo->gpu_note, sizeof topo->gpu_note,
              "%d GPU%s of unknown model (the first is number %d%s%s, %s); name the models with cards, e.g. "
              "'%d=rtx3090' or 'all=a100'",
-             topo->n_gpus - n, topo->n_gpus - n == 1 ? "" : "s", first,
-             *topo->gpus[first].bus_id ? " at " : "", topo->gpus[first].bus_id, id, first);
+             topo->n_gpus - n, tsr_plural(topo->n_gpus - n), first, *topo->gpus[first].bus_id ? " at " : "",
+             topo->gpus[first].bus_id, id, first);
     for (int i = 0; i < topo->n_gpus; i++) {
         if (to[i] < 0)
             continue;
