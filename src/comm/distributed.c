@@ -369,22 +369,13 @@ static tsr_status create_shared(distributed_comm *comm, const tsr_collective_des
 {
     tsr_status status = TSR_OK;
     shared_collective *c = NULL;
-    const size_t n = (size_t)comm->base.n_devices;
     TSR_TRY(TSR_NEW(&c, "a collective"));
     c->base.comm = &comm->base;
     c->base.desc = &c->desc;
-    c->desc = *desc;
     c->here = desc->participants & comm->here;
     c->voice = c->here ? tsr_device_set_first(c->here) : -1;
     TSR_TRY(tsr_barrier_init(&c->barrier, comm->base.n_devices, &comm->aborted, "a collective's ranks"));
-    TSR_TRY(tsr_mem_array(n, sizeof *c->partial, "a collective's buffers", &c->partial));
-    memcpy(c->partial, desc->partial, n * sizeof *c->partial);
-    if (desc->begin) {
-        TSR_TRY(tsr_mem_array(n + 1, sizeof *c->begin, "a collective's shards", &c->begin));
-        memcpy(c->begin, desc->begin, (n + 1) * sizeof *c->begin);
-    }
-    c->desc.begin = c->begin;
-    c->desc.partial = c->partial;
+    TSR_TRY(tsr_collective_copy_desc(desc, comm->base.n_devices, &c->desc, &c->begin, &c->partial));
     (void)tsr_reducer_select(NULL, desc->reduce, &c->reducer); /* cannot fail: there is always the generic
                                                                 * one */
     TSR_TRY(find_parts(comm, c));

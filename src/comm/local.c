@@ -228,23 +228,15 @@ static tsr_status local_collective_create(tsr_comm *comm, const tsr_collective_d
 {
     tsr_status status = TSR_OK;
     local_collective *collective = NULL;
-    size_t n = (size_t)comm->n_devices;
 
     TSR_TRY(check_desc(comm, desc));
     TSR_TRY(TSR_NEW(&collective, "a collective"));
     collective->base.comm = comm;
     collective->base.desc = &collective->desc;
-    collective->desc = *desc;
     TSR_TRY(tsr_barrier_init(&collective->barrier, comm->n_devices, &((local_comm *)comm)->aborted,
                              "a collective's ranks"));
-    TSR_TRY(tsr_mem_array(n, sizeof *collective->partial, "a collective's buffers", &collective->partial));
-    memcpy(collective->partial, desc->partial, n * sizeof *collective->partial);
-    if (desc->begin) {
-        TSR_TRY(tsr_mem_array(n + 1, sizeof *collective->begin, "a collective's shards", &collective->begin));
-        memcpy(collective->begin, desc->begin, (n + 1) * sizeof *collective->begin);
-    }
-    collective->desc.begin = collective->begin;
-    collective->desc.partial = collective->partial;
+    TSR_TRY(tsr_collective_copy_desc(desc, comm->n_devices, &collective->desc, &collective->begin,
+                                     &collective->partial));
     TSR_FOR_DEVICES(i, desc->contributors) {
         collective->own[collective->n_parts] = desc->partial[i];
         collective->parts[collective->n_parts++] = desc->partial[i];

@@ -2,6 +2,27 @@
 #include "core/comm.h"
 
 #include <stdio.h>
+#include <string.h>
+
+#include "core/mem.h"
+
+tsr_status tsr_collective_copy_desc(const tsr_collective_desc *desc, int n_devices, tsr_collective_desc *copy,
+                                    int64_t **begin_out, void ***partial_out)
+{
+    tsr_status status = TSR_OK;
+    size_t n = (size_t)n_devices;
+    *copy = *desc;
+    TSR_TRY(tsr_mem_array(n, sizeof **partial_out, "a collective's buffers", partial_out));
+    memcpy(*partial_out, desc->partial, n * sizeof **partial_out);
+    if (desc->begin) {
+        TSR_TRY(tsr_mem_array(n + 1, sizeof **begin_out, "a collective's shards", begin_out));
+        memcpy(*begin_out, desc->begin, (n + 1) * sizeof **begin_out);
+    }
+    copy->partial = *partial_out;
+    copy->begin = *begin_out;
+out:
+    return status;
+}
 
 void tsr_comm_destroy(tsr_comm *comm)
 {

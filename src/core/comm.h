@@ -122,6 +122,11 @@ static inline bool tsr_collective_is_alone(const tsr_collective *collective)
     return tsr_device_set_count(collective->desc->participants) <= 1;
 }
 
+/* For implementations: copy the arrays of a description, which `copy` then names, into new ones that the
+ * caller frees, also after a failure. Both pointers are NULL before. */
+tsr_status tsr_collective_copy_desc(const tsr_collective_desc *desc, int n_devices, tsr_collective_desc *copy,
+                                    int64_t **begin_out, void ***partial_out);
+
 void tsr_comm_destroy(tsr_comm *comm); /* NULL is fine */
 
 /* Capture the programs of all devices that were created together (programs[i] on devices[i], NULL: no
