@@ -1,6 +1,6 @@
 /* A barrier of devices at the beginning of a kernel; see device_barrier.h. */
-#ifndef TSR_CUDA_COMM_MEET_CUH
-#define TSR_CUDA_COMM_MEET_CUH
+#ifndef TSR_CUDA_COMM_DEVICE_BARRIER_CUH
+#define TSR_CUDA_COMM_DEVICE_BARRIER_CUH
 
 #include "cuda/kernels/common.cuh"
 #include "cuda/comm/device_barrier.h"

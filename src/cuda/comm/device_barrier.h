@@ -31,8 +31,8 @@
  *    kernels are loaded when a device is opened (kernels_load.cu).
  *  - No function that waits for the whole GPU (cudaMalloc, cudaFree, cudaDeviceSynchronize) is called between
  *    the launch of a program on the first device and on the last. */
-#ifndef TSR_CUDA_COMM_MEET_H
-#define TSR_CUDA_COMM_MEET_H
+#ifndef TSR_CUDA_COMM_DEVICE_BARRIER_H
+#define TSR_CUDA_COMM_DEVICE_BARRIER_H
 
 #include <stdint.h>
 

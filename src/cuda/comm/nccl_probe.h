@@ -1,7 +1,7 @@
 /* A first sum: it connects the ranks, makes NCCL allocate its memory, and shows that results are correct
  * before anything depends on them. */
-#ifndef TSR_CUDA_COMM_NCCL_TRIAL_H
-#define TSR_CUDA_COMM_NCCL_TRIAL_H
+#ifndef TSR_CUDA_COMM_NCCL_PROBE_H
+#define TSR_CUDA_COMM_NCCL_PROBE_H
 
 #include "cuda/comm/nccl_clique.h"
 

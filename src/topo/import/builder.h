@@ -2,8 +2,8 @@
  * processors, the PCI tree and GPUs, in growing arrays. tsr_topo_build() converts it to a topology;
  * tsr_topo_complete() then fills in missing facts. hwloc's descriptions are imported without the builder
  * and completed in the same way. */
-#ifndef TSR_TOPO_IMPORT_DRAFT_H
-#define TSR_TOPO_IMPORT_DRAFT_H
+#ifndef TSR_TOPO_IMPORT_BUILDER_H
+#define TSR_TOPO_IMPORT_BUILDER_H
 
 #include "topo/topo.h"
 

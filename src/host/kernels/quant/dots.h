@@ -7,8 +7,8 @@
  * unpacked to words, two instructions per four elements. Digits avoid these two: x = 256 * high + low, and
  * both are multiplied with the packed bytes: high as signed bytes, low as unsigned bytes with weights that
  * have no byte above 127. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANT_DOTS_H
-#define TSR_HOST_KERNELS_QUANT_QUANT_DOTS_H
+#ifndef TSR_HOST_KERNELS_QUANT_DOTS_H
+#define TSR_HOST_KERNELS_QUANT_DOTS_H
 
 #include "host/kernels/quant/x.h"
 

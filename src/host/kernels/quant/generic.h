@@ -8,8 +8,8 @@
  *     sum = fma(x.scale * (float)x.half[h], -min[h], sum)        for h = 0, 1: types with one per half
  *
  * fma() rounds once, in hardware or not. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_GENERIC_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_GENERIC_H
+#ifndef TSR_HOST_KERNELS_QUANT_GENERIC_H
+#define TSR_HOST_KERNELS_QUANT_GENERIC_H
 
 #include "host/kernels/quant/types.h"
 

@@ -3,8 +3,8 @@
  * (Q5_0's 16, Q3_K's 4), tables looked up.
  *
  * As in weights.h the type is a constant. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTA_H
-#define TSR_HOST_KERNELS_QUANT_QUANTA_H
+#ifndef TSR_HOST_KERNELS_QUANT_GROUP_BYTES_H
+#define TSR_HOST_KERNELS_QUANT_GROUP_BYTES_H
 
 #include <stddef.h>
 

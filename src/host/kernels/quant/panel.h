@@ -1,7 +1,7 @@
 /* The building blocks of the rules of every quantized type (types_block.h, types_k.h, types_table.h): the
  * constants that describe a type, and vectors of packed bytes whose lanes are rows. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_PANEL_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_PANEL_H
+#ifndef TSR_HOST_KERNELS_QUANT_PANEL_H
+#define TSR_HOST_KERNELS_QUANT_PANEL_H
 
 #include "host/kernels/vec/int_vec.h"
 #include "host/kernels/quant/weights.h"

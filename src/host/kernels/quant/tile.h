@@ -3,8 +3,8 @@
  * A panel of a few rows is expanded once to 16-bit integers, transposed so that one vector holds two elements
  * of INT_LANES rows, and multiplied with the same two elements of every token. With 8-bit activations a panel
  * is expanded to bytes (tile_bytes.h). Formulas and bits are those of generic.h. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_TILE_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_TILE_H
+#ifndef TSR_HOST_KERNELS_QUANT_TILE_H
+#define TSR_HOST_KERNELS_QUANT_TILE_H
 
 #include "host/kernels/quant/x.h"
 

@@ -21,8 +21,8 @@
  * some 45 cycles (65) by this estimate; VNNI takes 128 for its multiplications alone. Sums in f32 stay in 16
  * registers along all blocks of a panel, which fixes the size of D. A block's tile products are started
  * before the sums of the previous block are added up, so the vector work hides the products' latency. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_AMX_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_AMX_H
+#ifndef TSR_HOST_KERNELS_QUANT_TILE_AMX_H
+#define TSR_HOST_KERNELS_QUANT_TILE_AMX_H
 
 #include "host/kernels/vec/amx.h"
 #include "host/kernels/quant/x.h"

@@ -6,8 +6,8 @@
  * not fit into one byte, so sub-scales multiply the sums of half blocks. All of it is exact, like words: 16
  * bits hold the sum of 8 products of a half block, quants up to 32 with activations up to 127, which is
  * 32512. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_BYTES_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_BYTES_H
+#ifndef TSR_HOST_KERNELS_QUANT_TILE_BYTES_H
+#define TSR_HOST_KERNELS_QUANT_TILE_BYTES_H
 
 /* The bytes of a panel of QUANT_ROWS rows. */
 typedef struct byte_quants {

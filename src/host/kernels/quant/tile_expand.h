@@ -2,8 +2,8 @@
  * way for every instruction set. Included by the header that defines quant_tile (a panel in the layout of its
  * instructions), QUANT_VECTORS, QUANT_ROWS and quant_tile_block(), which stores a block's quants; as bytes
  * where the product is one of bytes and QUANT_TILE_HAS_BYTES is 1. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_EXPAND_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_EXPAND_H
+#ifndef TSR_HOST_KERNELS_QUANT_TILE_EXPAND_H
+#define TSR_HOST_KERNELS_QUANT_TILE_EXPAND_H
 
 /* Store the scale and minima of block b of vector v, which do not depend on the instructions. */
 ALWAYS_INLINE void quant_tile_scales(tsr_type type, const quant_panel *panel, int b, int v, quant_tile *tile)

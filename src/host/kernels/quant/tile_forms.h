@@ -1,8 +1,8 @@
 /* The forms of a tile, words or bytes: which form a product takes, and how its tile and activations are
  * prepared. Included by the header that defines quant_tile and quant_tile_n(), which adds the products of
  * n_tokens tokens in a given form. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_FORMS_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_FORMS_H
+#ifndef TSR_HOST_KERNELS_QUANT_TILE_FORMS_H
+#define TSR_HOST_KERNELS_QUANT_TILE_FORMS_H
 
 /* Called before a product's first panel. */
 ALWAYS_INLINE void quant_tile_begin(const tsr_op_mul_mat *op, quant_tile *tile)

@@ -4,8 +4,8 @@
  * The instruction for words multiplies four 16-bit integers, one element of four rows, by one lane of a
  * token's vector and adds to four 32-bit sums. So a panel is expanded such that half a vector holds one
  * element of four rows, and a vector with eight elements of a token serves eight such halves. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_NEON_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_NEON_H
+#ifndef TSR_HOST_KERNELS_QUANT_TILE_NEON_H
+#define TSR_HOST_KERNELS_QUANT_TILE_NEON_H
 
 #include "host/kernels/quant/x.h"
 

@@ -14,8 +14,8 @@
  * To add a type: its rules, functions that begin with its name and a quant_traits, in types_block.h (blocks
  * of 32), types_k.h (super-blocks) or types_table.h (looked up), and its name in the lists here. All
  * functions take the type as a constant and are inlined, so the switches vanish. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_H
+#ifndef TSR_HOST_KERNELS_QUANT_TYPES_H
+#define TSR_HOST_KERNELS_QUANT_TYPES_H
 
 #include "host/kernels/quant/types_block.h"
 #include "host/kernels/quant/types_k.h"

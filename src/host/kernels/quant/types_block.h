@@ -1,7 +1,7 @@
 /* The rules of the quantized types whose blocks are 32 elements with one scale: Q8_0, Q4_0, Q4_1, Q5_0, Q5_1.
  * types.h says what each function does. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_BLOCK_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_BLOCK_H
+#ifndef TSR_HOST_KERNELS_QUANT_TYPES_BLOCK_H
+#define TSR_HOST_KERNELS_QUANT_TYPES_BLOCK_H
 
 #include "host/kernels/quant/panel.h"
 

@@ -1,7 +1,7 @@
 /* The rules of the K types, super-blocks of 256 elements with packed scales: Q4_K, Q5_K, Q6_K, Q2_K, Q3_K.
  * types.h says what each function does. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_K_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_K_H
+#ifndef TSR_HOST_KERNELS_QUANT_TYPES_K_H
+#define TSR_HOST_KERNELS_QUANT_TYPES_K_H
 
 #include "host/kernels/quant/panel.h"
 

@@ -1,7 +1,7 @@
 /* The rules of the types whose nibbles are looked up in a table: IQ4_NL, MXFP4 and IQ4_XS. types.h says what
  * each function does. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANTS_TABLE_H
-#define TSR_HOST_KERNELS_QUANT_QUANTS_TABLE_H
+#ifndef TSR_HOST_KERNELS_QUANT_TYPES_TABLE_H
+#define TSR_HOST_KERNELS_QUANT_TYPES_TABLE_H
 
 #include "host/kernels/quant/types_block.h"
 

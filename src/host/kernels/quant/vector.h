@@ -1,7 +1,7 @@
 /* mul_mat with quantized weights for one token or a few. The weights are read once, INT_LANES neighbouring
  * rows at a time, so memory limits the speed, and are unpacked once for several tokens. Lanes are rows. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANT_VECTOR_H
-#define TSR_HOST_KERNELS_QUANT_QUANT_VECTOR_H
+#ifndef TSR_HOST_KERNELS_QUANT_VECTOR_H
+#define TSR_HOST_KERNELS_QUANT_VECTOR_H
 
 #include "host/kernels/mul_mat/sums.h"
 #include "host/kernels/quant/dots.h"

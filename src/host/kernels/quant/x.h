@@ -1,8 +1,8 @@
 /* A token's activations as a product with quantized weights takes them: bytes where the op asks for 8 bits
  * and the processor multiplies such bytes with the type's quants, otherwise words. Words of 8-bit activations
  * give the same sums. */
-#ifndef TSR_HOST_KERNELS_QUANT_QUANT_X_H
-#define TSR_HOST_KERNELS_QUANT_QUANT_X_H
+#ifndef TSR_HOST_KERNELS_QUANT_X_H
+#define TSR_HOST_KERNELS_QUANT_X_H
 
 #include "core/op.h"
 #include "host/kernels/quant/types.h"
