@@ -44,7 +44,7 @@ typedef struct shape {
 typedef struct card {
     cudaStream_t stream;
     cudaEvent_t begin, end;
-    tsr_cuda_props traits;
+    tsr_cuda_props props;
     int *fault;
     void *scratch;
     bool small;
@@ -117,10 +117,10 @@ static void card_open(card *c)
     CHECK_CUDA(cudaMalloc((void **)&c->fault, sizeof *c->fault));
     CHECK_CUDA(cudaMemset(c->fault, 0, sizeof *c->fault));
     CHECK_CUDA(cudaMalloc(&c->scratch, TSR_GPU_SCRATCH_BYTES));
-    c->traits.n_sms = attribute(cudaDevAttrMultiProcessorCount);
-    c->traits.compute_capability =
+    c->props.n_sms = attribute(cudaDevAttrMultiProcessorCount);
+    c->props.compute_capability =
         10 * attribute(cudaDevAttrComputeCapabilityMajor) + attribute(cudaDevAttrComputeCapabilityMinor);
-    c->traits.shared_bytes = (size_t)attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
+    c->props.shared_bytes = (size_t)attribute(cudaDevAttrMaxSharedMemoryPerBlockOptin);
     c->copy_bytes_per_s = copy_bandwidth(c);
 }
 
@@ -188,7 +188,7 @@ static spread measure(card *c, const tsr_op_mul_mat *op, int copies, size_t matr
                                .fault = c->fault,
                                .scratch = c->scratch,
                                .scratch_bytes = TSR_GPU_SCRATCH_BYTES,
-                               .traits = &c->traits};
+                               .props = &c->props};
     tsr_op_mul_mat one = *op;
     cudaGraph_t graph;
     cudaGraphExec_t ready;
@@ -292,7 +292,7 @@ int main(int argc, char **argv)
         c.small = c.small || strcmp(argv[i], "--small") == 0;
     card_open(&c);
     CHECK_CUDA(cudaGetDeviceProperties(&properties, 0));
-    printf("%s, %d SMs; copies: %.0f GB/s read and written\n\n", properties.name, c.traits.n_sms,
+    printf("%s, %d SMs; copies: %.0f GB/s read and written\n\n", properties.name, c.props.n_sms,
            c.copy_bytes_per_s / 1e9);
     printf("| type | rows x columns | tokens | us [min, max] | GB/s | share | TFLOPS |\n"
            "| --- | --- | --- | --- | --- | --- | --- |\n");
