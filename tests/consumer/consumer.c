@@ -11,8 +11,7 @@ static tsr_status describe(tsr_runtime *rt)
         tsr_status status = tsr_runtime_device(rt, i, &info);
         if (status != TSR_OK)
             return status;
-        printf("tsr %s: %s, %d thread(s), %s kernels\n", tsr_version(), info.name, info.n_threads,
-               info.isa);
+        printf("tsr %s: %s, %d thread(s), %s kernels\n", tsr_version(), info.name, info.n_threads, info.isa);
     }
     return TSR_OK;
 }
