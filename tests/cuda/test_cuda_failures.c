@@ -154,7 +154,7 @@ static void check_sentence(const char *name, uint64_t nth, tsr_status status)
     const char *text = tsr_last_error();
     /* Found out while looking for GPUs, or for access between them: the reason is in plain words (and the
      * call in the log). */
-    if (strstr(text, "no GPU is usable") || strstr(text, "access to each other's memory"))
+    if (strstr(text, "no GPU is usable") || strstr(text, "cannot access each other's memory"))
         return;
     bool named = strstr(text, name) != NULL;
     if (strcmp(name, "cudaLaunchKernel") == 0) /* named by its kernel, or by what it is part of */
