@@ -194,7 +194,7 @@ static void bad_arguments_are_refused(void **state)
     assert_int_equal(tsr_kv_append(f.kv, 0, 7), TSR_OK);
     assert_int_equal(tsr_kv_append(f.kv, N_SEQ, 1), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_append(f.kv, -1, 1), TSR_ERR_INVALID);
-    assert_non_null(strstr(tsr_last_error(), "from 0 to"));
+    assert_non_null(strstr(tsr_last_error(), "sequences 0 to"));
     assert_int_equal(tsr_kv_append(f.kv, 0, -1), TSR_ERR_INVALID);
     assert_int_equal(tsr_kv_trim(f.kv, 0, 8), TSR_ERR_INVALID);
     assert_non_null(strstr(tsr_last_error(), "pass 0 to 7"));
