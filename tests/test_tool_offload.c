@@ -27,7 +27,7 @@ static void mistakes_get_one_line_and_an_exit_code(void **state)
         {"plan " MODEL "-ot ffn=CPU,attn", 2, "not 'attn'"},
         {"plan " MODEL "-ot 'ffn=host7'", 2, "no device \"host7\""},
         {"plan " MODEL HOSTS "-ot 'ffn_up=CPU'", 2, "leaves blk.0.ffn_gate.weight behind"},
-        {"run " MODEL HOSTS "-p x -ot '(=CPU'", 2, "override '('"},
+        {"run " MODEL HOSTS "-p x -ot '(=CPU'", 2, "rule '('"},
         {"plan " MODEL HOSTS "--cpu-moe", 2, "the model has no experts"},
         {"plan " MODEL HOSTS "-ngl 3 --offload-device gpu", 2, "no device \"gpu\""},
         {"plan " MODEL GPUS "-dev cuda -ngl 3", 2, "leaves 3 of 6 layers"},

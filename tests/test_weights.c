@@ -307,7 +307,7 @@ static void what_comes_back_changed_names_device_and_tensor(void **state)
             }
             assert_int_equal(status, TSR_ERR_DEVICE);
             assert_non_null(strstr(tsr_last_error(), fake.devices[d]->name));
-            assert_non_null(strstr(tsr_last_error(), "came back"));
+            assert_non_null(strstr(tsr_last_error(), "read back"));
             assert_null(buffer);
         }
         fake_device_corrupt(fake.devices[d], 0);

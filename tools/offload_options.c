@@ -15,7 +15,7 @@ static int read_override(const char *command, const char *text, size_t length, s
                          tool_offload_options *options, tsr_model_config *config)
 {
     if (config->offload.n_rules == TOOL_MAX_OVERRIDES || *used + length + 1 > sizeof options->text) {
-        fprintf(stderr, "tsr %s: -ot: at most %d overrides of %d characters in all\n", command,
+        fprintf(stderr, "tsr %s: -ot: at most %d rules of %d characters in all\n", command,
                 TOOL_MAX_OVERRIDES, TOOL_OVERRIDE_BYTES);
         return TOOL_EXIT_USAGE;
     }
