@@ -45,6 +45,14 @@ static int check_mpi(const run_options *o)
     return TOOL_EXIT_USAGE;
 }
 
+static int check_fit(const run_options *o)
+{
+    if (o->fit || !(o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins))
+        return TOOL_GO_ON;
+    fprintf(stderr, "tsr run: --fit-ctx, --fit-kv and --fit-margin need --fit\n");
+    return TOOL_EXIT_USAGE;
+}
+
 int run_options_read(int argc, char **argv, run_options *o)
 {
     *o = (run_options){
@@ -111,9 +119,5 @@ int run_options_read(int argc, char **argv, run_options *o)
         code = check_prompt(o);
     if (code == TOOL_GO_ON && o->mpi)
         code = check_mpi(o);
-    if (code == TOOL_GO_ON && !o->fit && (o->fitting.n_ctx_min || o->fitting.kv || o->fitting.margins)) {
-        fprintf(stderr, "tsr run: --fit-ctx, --fit-kv and --fit-margin need --fit\n");
-        code = TOOL_EXIT_USAGE;
-    }
-    return code;
+    return code == TOOL_GO_ON ? check_fit(o) : code;
 }
