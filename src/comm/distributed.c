@@ -69,7 +69,7 @@ typedef struct caller {
     shared_collective *collective;
 } caller;
 
-static bool meet(const caller *me)
+static bool wait_for_all(const caller *me)
 {
     return tsr_barrier_wait(&me->as, me->collective->here);
 }
@@ -100,7 +100,7 @@ static bool sum_over_processes(const caller *me, size_t n, tsr_transport_type ty
         atomic_store(&me->comm->aborted, true);
         tsr_barrier_notify(&me->collective->barrier);
     }
-    return meet(me) && !atomic_load(&me->comm->aborted);
+    return wait_for_all(me) && !atomic_load(&me->comm->aborted);
 }
 
 /* -- collectives -- */
@@ -140,11 +140,11 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
     const shared_collective *c = me->collective;
     const bool exact = c->desc.reduce == TSR_REDUCE_EXACT;
     assert(op->n == c->desc.n);
-    if (!meet(me))
+    if (!wait_for_all(me))
         return false;
     if (c->n_parts != 1) {
         add_here(me, op->n);
-        if (!meet(me))
+        if (!wait_for_all(me))
             return false;
     }
     if (!sum_over_processes(me, (size_t)op->n, exact ? TSR_TRANSPORT_I64 : TSR_TRANSPORT_F32))
@@ -162,12 +162,12 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
     const int64_t n = op->n * op->n_rows;
     int64_t begin, end;
     assert(op->n == c->desc.n && op->n_rows == c->desc.n_rows);
-    if (!meet(me))
+    if (!wait_for_all(me))
         return false;
     my_share(me, n, &begin, &end);
     memset((float *)c->sum + begin, 0, (size_t)(end - begin) * sizeof(float));
     tsr_gather_parts(&c->desc, c->here, begin, end, c->sum);
-    if (!meet(me) || !sum_over_processes(me, (size_t)n, TSR_TRANSPORT_I32))
+    if (!wait_for_all(me) || !sum_over_processes(me, (size_t)n, TSR_TRANSPORT_I32))
         return false;
     tsr_divide_elements(n, me->as.thread, me->as.n_threads, &begin, &end);
     memcpy(op->y + begin, (const float *)c->sum + begin, (size_t)(end - begin) * sizeof(float));

@@ -38,7 +38,7 @@ typedef struct caller {
     local_collective *collective;
 } caller;
 
-static bool meet(const caller *me)
+static bool wait_for_all(const caller *me)
 {
     return tsr_barrier_wait(&me->as, me->collective->desc.participants);
 }
@@ -59,7 +59,7 @@ static bool all_reduce_in_two_steps(const caller *me, const tsr_op_all_reduce *o
         tsr_divide_elements(end - begin, me->as.thread, me->as.n_threads, &from, &to);
         c->reducer.add(c->parts, c->n_parts, c->own[j], begin + from, begin + to);
     }
-    if (!meet(me))
+    if (!wait_for_all(me))
         return false;
     int64_t from, to;
     tsr_divide_elements(op->n, me->as.thread, me->as.n_threads, &from, &to);
@@ -78,7 +78,7 @@ static bool run_all_reduce(const caller *me, const tsr_op_all_reduce *op)
 {
     const local_collective *c = me->collective;
     assert(op->n == c->desc.n);
-    if (!meet(me))
+    if (!wait_for_all(me))
         return false;
     if (c->in_two_steps)
         return all_reduce_in_two_steps(me, op);
@@ -92,7 +92,7 @@ static bool run_all_gather(const caller *me, const tsr_op_all_gather *op)
 {
     const local_collective *c = me->collective;
     assert(op->n == c->desc.n && op->n_rows == c->desc.n_rows);
-    if (!meet(me))
+    if (!wait_for_all(me))
         return false;
     int64_t begin, end;
     tsr_divide_elements(op->n * op->n_rows, me->as.thread, me->as.n_threads, &begin, &end);

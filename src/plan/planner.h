@@ -19,8 +19,7 @@ typedef struct tsr_planner {
     tsr_split_request request; /* read from the config; in split mode "none" the main device has it all */
 } tsr_planner;
 
-/* Resolve `config` for the planner's model and devices. planner->request is left as it
- * is. */
+/* Resolve `config` for the planner's model and devices. planner->request does not change. */
 tsr_status tsr_planner_set_config(tsr_planner *planner, const tsr_model_config *config);
 
 /* Read planner->request from planner->config. TSR_ERR_INVALID names the entry of the tensor_split, or the

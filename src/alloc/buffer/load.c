@@ -91,7 +91,7 @@ static tsr_status borrow_device(loading *l, int d)
     return tsr_buffer_borrow(l->buffer, l->config->previous_buffer, d);
 }
 
-static tsr_window meet(tsr_window a, tsr_window b)
+static tsr_window common_window(tsr_window a, tsr_window b)
 {
     tsr_window both = {TSR_MAX(a.col_begin, b.col_begin), TSR_MIN(a.col_end, b.col_end),
                        TSR_MAX(a.row_begin, b.row_begin), TSR_MIN(a.row_end, b.row_end)};
@@ -140,7 +140,7 @@ static tsr_status fill_device(loading *l, int d, tsr_upload_job *job)
     int begin = l->n_parts;
     for (int i = 0; i < l->n; i++) {
         tsr_window all = window_of(&l->items[i], d);
-        tsr_window kept = keeps ? meet(all, previous_window(l, i, d)) : (tsr_window){0};
+        tsr_window kept = keeps ? common_window(all, previous_window(l, i, d)) : (tsr_window){0};
         if (kept.row_begin < kept.row_end)
             TSR_TRY(keep_part(l, i, d, kept));
         add_missing(l, &l->items[i], all, kept);

@@ -266,7 +266,7 @@ static const struct tsr_comm_ops two_shot_ops = {
 
 /* Waiting blocks of all devices on a GPU take at most half of its multiprocessors; device_barrier.h says
  * why. */
-static int meeting_blocks(const peer_comm *comm)
+static int barrier_blocks(const peer_comm *comm)
 {
     int most = TSR_CUDA_MAX_BARRIER_BLOCKS;
     for (int i = 0; i < comm->base.n_devices; i++) {
@@ -299,7 +299,7 @@ tsr_status tsr_comm_peer_create(tsr_device *const *devices, int n_devices, const
         comm->reach[i] = reach[i];
         comm->devices[i] = reach[i] ? tsr_cuda(devices[i]) : NULL;
     }
-    comm->max_blocks = meeting_blocks(comm);
+    comm->max_blocks = barrier_blocks(comm);
     TSR_TRY(tsr_cuda_counters_create(&comm->counters, comm->devices, n_devices, counter_bytes(n_devices), 1));
     comm->aborted = (uint32_t *)comm->counters.words;
     *comm_out = &comm->base;

@@ -112,12 +112,12 @@ static unsigned blocks_for(int64_t n, int64_t most)
 extern "C" tsr_status tsr_cuda_reduce(const tsr_cuda_reduction *reduction, const tsr_op_rms_norm *norm,
                                       const tsr_cuda_stream *s)
 {
-    static const tsr_cuda_barrier with_nobody = {};
+    static const tsr_cuda_barrier alone = {};
     if (reduction->n == 0)
         return TSR_OK;
     const dim3 grid =
         norm ? tsr_row_grid(norm->n_rows) : dim3(blocks_for(reduction->n, (int64_t)s->props->n_sms * 8));
-    return launch(&with_nobody, reduction, norm, grid, s);
+    return launch(&alone, reduction, norm, grid, s);
 }
 
 extern "C" tsr_status tsr_cuda_barrier_reduce(const tsr_cuda_barrier *barrier,

@@ -202,7 +202,7 @@ static tsr_status host_hops(struct build *b, tsr_link_route *route, int device, 
 }
 
 /* The lowest bridge above both, -1 if there is none. */
-static int meeting_bridge(const struct build *b, int from, int to)
+static int common_bridge(const struct build *b, int from, int to)
 {
     for (int i = bridge_of(b, from); i >= 0; i = b->topo->bridges[i].parent)
         for (int j = bridge_of(b, to); j >= 0; j = b->topo->bridges[j].parent)
@@ -259,7 +259,7 @@ static bool has_peer_access(const struct build *b, int from, int to, const tsr_g
 static tsr_status route_pcie(struct build *b, tsr_link_route *route, int from, int to)
 {
     tsr_status status = TSR_OK;
-    int top = meeting_bridge(b, from, to);
+    int top = common_bridge(b, from, to);
     route->kind = b->site_of[from] == b->site_of[to] ? TSR_LINK_PCIE : TSR_LINK_SOCKET;
     route->latency_ns = pcie_hop_ns;
     TSR_TRY(pcie_hops(b, route, from, top, 0));
