@@ -67,7 +67,7 @@ static void check_arenas(const header_fixture *f, const float *split, int n_devi
     config.split.n_tensor_split = n_devices;
     runner_ok(header_plan(f, arch_model_writer(&llama_8b, TSR_TYPE_Q4_0), n_devices, &config, &plan), "plan");
     tsr_plan_get_info(plan, &info);
-    assert_true(info.runnable && info.exact_arena && info.least_order);
+    assert_true(info.runnable && info.exact_arena);
     for (int d = 0; d < n_devices; d++) {
         tsr_plan_device device;
         runner_ok(tsr_plan_get_device(plan, d, &device), "device");
@@ -184,7 +184,7 @@ static void random_shape(uint64_t *seed, const struct kind *kind, shape *s)
     }
 }
 
-static void check_shape(const header_fixture *f, const shape *s, uint64_t *seed, int *n_moved)
+static void check_shape(const header_fixture *f, const shape *s, uint64_t *seed)
 {
     static const tsr_split_mode modes[] = {TSR_SPLIT_MODE_TENSOR, TSR_SPLIT_MODE_LAYER, TSR_SPLIT_MODE_NONE};
     float split[4];
@@ -202,15 +202,13 @@ static void check_shape(const header_fixture *f, const shape *s, uint64_t *seed,
     config.split.mode = modes[random_below(seed, 3)];
     runner_ok(header_plan(f, arch_model_writer(&s->model, TSR_TYPE_F16), n_devices, &config, &plan), "plan");
     tsr_plan_get_info(plan, &info);
-    if (!info.runnable || !info.least_order)
+    if (!info.runnable)
         fail_msg("%s: %s", s->model.architecture, tsr_plan_note(plan, 0));
     for (int d = 0; d < n_devices; d++) {
         tsr_plan_device device;
         runner_ok(tsr_plan_get_device(plan, d, &device), "device");
         assert_int_equal(device.bytes[TSR_MEMORY_ARENA], device.arena_bound_bytes);
-        assert_true(device.arena_bound_bytes <= device.arena_unordered_bytes);
     }
-    *n_moved += info.n_moved > 0;
     tsr_plan_destroy(plan);
 }
 
@@ -218,14 +216,11 @@ static void many_shapes_need_their_bound(void **state)
 {
     enum { N_KINDS = sizeof kinds / sizeof *kinds };
     uint64_t seed = 51;
-    int n_moved = 0;
     for (int round = 0; round < 25 * N_KINDS; round++) {
         shape s;
         random_shape(&seed, &kinds[round % N_KINDS], &s);
-        check_shape(*state, &s, &seed, &n_moved);
+        check_shape(*state, &s, &seed);
     }
-    print_message("%d of %d have ops moved\n", n_moved, 25 * N_KINDS);
-    assert_true(n_moved > 0);
 }
 
 int main(void)

@@ -36,14 +36,12 @@ static json_t *device_classes(const tsr_plan_device *device)
 static json_t *device_object(const tsr_plan_device *device)
 {
     json_t *cap = device->memory_cap == SIZE_MAX ? json_null() : json_integer((json_int_t)device->memory_cap);
-    return json_pack("{s:s, s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:I, s:o, s:I, s:I}", "name", device->name,
-                     "kind", tsr_device_kind_name(device->kind), "used", device->used, "requested",
-                     device->requested, "classes", device_classes(device), "n_layers",
-                     (json_int_t)device->n_layers, "bytes", tool_json_bytes(device->bytes), "total_bytes",
-                     (json_int_t)device->total_bytes, "kv_windowed_bytes",
-                     (json_int_t)device->kv_windowed_bytes, "memory_cap_bytes", cap, "arena_bound_bytes",
-                     (json_int_t)device->arena_bound_bytes, "arena_unordered_bytes",
-                     (json_int_t)device->arena_unordered_bytes);
+    return json_pack("{s:s, s:s, s:b, s:f, s:o, s:I, s:o, s:I, s:I, s:o, s:I}", "name", device->name, "kind",
+                     tsr_device_kind_name(device->kind), "used", device->used, "requested", device->requested,
+                     "classes", device_classes(device), "n_layers", (json_int_t)device->n_layers, "bytes",
+                     tool_json_bytes(device->bytes), "total_bytes", (json_int_t)device->total_bytes,
+                     "kv_windowed_bytes", (json_int_t)device->kv_windowed_bytes, "memory_cap_bytes", cap,
+                     "arena_bound_bytes", (json_int_t)device->arena_bound_bytes);
 }
 
 static json_t *devices(const tsr_plan *plan, int n)
@@ -99,15 +97,15 @@ json_t *tool_json_plan(const tsr_plan *plan, const char *model)
     tsr_plan_get_info(plan, &info);
     /* json_string() rejects a path that is not UTF-8. */
     json_t *path = json_string(model);
-    return json_pack("{s:o, s:s, s:s?, s:I, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:i, s:b, s:b, s:b, "
-                     "s:o, s:o, s:o, s:o}",
+    return json_pack("{s:o, s:s, s:s?, s:I, s:i, s:i, s:s, s:s, s:I, s:I, s:I, s:i, s:i, s:b, s:b, s:o, "
+                     "s:o, s:o, s:o}",
                      "model", path ? path : json_null(), "split_mode", tsr_split_mode_name(info.mode),
                      "expert_split", info.has_experts ? tsr_expert_split_name(info.expert_split) : NULL,
                      "n_ctx", (json_int_t)info.n_ctx, "n_seq_max", info.n_seq_max, "n_batch", info.n_batch,
                      "type_k", tsr_type_name(info.type_k), "type_v", tsr_type_name(info.type_v), "n_layers",
                      (json_int_t)info.n_layers, "n_windowed", (json_int_t)info.n_windowed, "window",
                      (json_int_t)info.window, "n_all_reduces", info.n_all_reduces, "n_transfers",
-                     info.n_transfers, "n_moved", info.n_moved, "least_order", info.least_order, "runnable",
-                     info.runnable, "exact_arena", info.exact_arena, "classes", classes(&info), "devices",
-                     devices(plan, info.n_devices), "predicted", predicted(plan), "notes", notes(plan));
+                     info.n_transfers, "runnable", info.runnable, "exact_arena", info.exact_arena, "classes",
+                     classes(&info), "devices", devices(plan, info.n_devices), "predicted", predicted(plan),
+                     "notes", notes(plan));
 }

@@ -150,18 +150,14 @@ typedef struct tsr_program_info {
     int n_all_reduces; /**< per run */
     int n_all_gathers; /**< per run */
     int n_transfers;   /**< copies of an activation from one device to another */
-    int n_moved;       /**< ops at another place than in the order in which the graph was built */
-    /** proven: no order of the ops would need less of one device and not more of another */
-    bool least_order;
 } tsr_program_info;
 
 /** What a compiled program needs of one device. */
 typedef struct tsr_program_device_info {
-    int n_ops;              /**< per run */
-    size_t arena_bytes;     /**< packed size of the activations */
-    size_t bound_bytes;     /**< max-live lower bound: no packing can be smaller */
-    size_t comm_bytes;      /**< workspace of the collectives */
-    size_t unordered_bytes; /**< the bound if the ops ran in the order in which the graph was built */
+    int n_ops;          /**< per run */
+    size_t arena_bytes; /**< packed size of the activations */
+    size_t bound_bytes; /**< max-live lower bound: no packing can be smaller */
+    size_t comm_bytes;  /**< workspace of the collectives */
 } tsr_program_device_info;
 
 /** Write what the program needs and does. */

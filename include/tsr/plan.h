@@ -70,9 +70,6 @@ typedef struct tsr_plan_info {
     int64_t granule_size[TSR_CLASS_COUNT]; /**< KV heads, columns (or experts), rows */
     int n_all_reduces;                     /**< per step */
     int n_transfers;                       /**< per step, from one group of devices to another */
-    int n_moved;                           /**< ops of a step that were moved to lower the arenas */
-    /** proven: moving others would lower no arena, or raise another */
-    bool least_order;
     bool runnable;                 /**< tsr_model_open() can load it; otherwise a note has the reason */
     bool has_experts;              /**< a mixture of experts, divided as expert_split says */
     tsr_expert_split expert_split; /**< how they are divided */
@@ -94,8 +91,6 @@ typedef struct tsr_plan_device {
     size_t memory_cap;                 /**< SIZE_MAX = no cap */
     size_t margin_bytes;               /**< of the cap, left free as a fit demanded */
     size_t arena_bound_bytes;          /**< no packing of the activations could be smaller */
-    /** that bound if ops ran in the order in which the architecture has them */
-    size_t arena_unordered_bytes;
 } tsr_plan_device;
 
 /** Write what the plan is about. */

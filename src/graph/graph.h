@@ -86,7 +86,7 @@ typedef struct tsr_node {
 struct tsr_graph {
     tsr_runtime *rt;
     tsr_tracked tracked;
-    tsr_node **nodes; /* in creation order, the order of lowering; order.h chooses the order of execution */
+    tsr_node **nodes; /* in creation order, the order of lowering and of execution */
     int n_nodes, capacity;
     tsr_status status; /* first failure of a constructor */
     char message[512];

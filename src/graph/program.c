@@ -77,32 +77,24 @@ static tsr_reduce_type reduce_of(const tsr_program_config *config)
     return config ? tsr_reduce_type_of(config->reduction) : TSR_REDUCE_EXACT;
 }
 
-/* Lower, choose an order, find lifetimes, pack. */
+/* Lower, find lifetimes, pack. */
 static tsr_status plan_graph(const tsr_graph *graph, const tsr_program_config *config,
                              const tsr_layout *reserved, tsr_lowered *lowered, tsr_layout *layout)
 {
     tsr_status status = TSR_OK;
-    tsr_order order = {0};
     TSR_TRY(tsr_lower(graph, lowered));
-    TSR_TRY(tsr_order_choose(graph->rt, lowered, reserved ? &reserved->order : NULL, &order));
-    TSR_TRY(tsr_order_apply(&order, lowered));
     TSR_TRY(tsr_layout_create(graph->rt, lowered, reduce_of(config), layout));
-    layout->order = order;
-    order = (tsr_order){0};
     TSR_TRY(tsr_layout_pack(graph->rt, reserved, layout));
 out:
-    tsr_order_free(&order);
     return status;
 }
 
-static tsr_program_info info_of(const tsr_lowered *low, const tsr_order *order)
+static tsr_program_info info_of(const tsr_lowered *low, int n_devices)
 {
-    return (tsr_program_info){.n_devices = order->n_devices,
+    return (tsr_program_info){.n_devices = n_devices,
                               .n_all_reduces = low->n_all_reduces,
                               .n_all_gathers = low->n_all_gathers,
-                              .n_transfers = low->n_transfers,
-                              .n_moved = order->n_moved,
-                              .least_order = order->least};
+                              .n_transfers = low->n_transfers};
 }
 
 tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_config *config,
@@ -113,7 +105,7 @@ tsr_status tsr_program_memory_create(const tsr_graph *graph, const tsr_program_c
     tsr_layout layout = {0};
     TSR_TRY(plan_graph(graph, config, NULL, &lowered, &layout));
     TSR_TRY(tsr_program_memory_allocate(graph->rt, &layout, memory_out));
-    (*memory_out)->info = info_of(&lowered, &(*memory_out)->layout.order);
+    (*memory_out)->info = info_of(&lowered, graph->rt->n_devices);
 out:
     tsr_layout_free(&layout);
     tsr_lowered_free(&lowered);
@@ -134,7 +126,6 @@ static tsr_status emit_device(tsr_program *program, const tsr_emitter *emitter, 
         (tsr_program_device_info){.n_ops = n,
                                   .arena_bytes = tsr_layout_arena_bytes(emitter->layout, d),
                                   .bound_bytes = emitter->layout->devices[d].bound_bytes,
-                                  .unordered_bytes = emitter->layout->order.given_bytes[d],
                                   .comm_bytes = tsr_layout_comm_bytes(emitter->layout, d)};
     if (n > 0)
         TSR_TRY(device->ops->program_create(device, ops, n, &program->programs[d]));
@@ -205,7 +196,7 @@ static tsr_status compile(tsr_graph *graph, const tsr_program_config *config, ts
     for (int d = 0; d < graph->rt->n_devices; d++)
         TSR_TRY(emit_device(program, &emitter, d));
     TSR_TRY(prepare(program));
-    program->info = info_of(&lowered, &emitter.layout->order);
+    program->info = info_of(&lowered, graph->rt->n_devices);
     place_tensors(graph, &emitter);
     graph->program = program;
     tsr_track(&program->rt->tracked, &program->tracked, &program_kind);

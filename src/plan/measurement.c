@@ -11,7 +11,6 @@ tsr_status tsr_measurement_init(tsr_measurement *m, int n_devices)
     TSR_TRY(tsr_mem_array(n, sizeof *m->used, "a measurement", &m->used));
     TSR_TRY(tsr_mem_array(n, sizeof *m->kv_windowed, "a measurement", &m->kv_windowed));
     TSR_TRY(tsr_mem_array(n, sizeof *m->arena_bound, "a measurement", &m->arena_bound));
-    TSR_TRY(tsr_mem_array(n, sizeof *m->arena_unordered, "a measurement", &m->arena_unordered));
 out:
     return status;
 }
@@ -21,6 +20,5 @@ void tsr_measurement_free(tsr_measurement *measurement)
     tsr_mem_free(measurement->used);
     tsr_mem_free(measurement->kv_windowed);
     tsr_mem_free(measurement->arena_bound);
-    tsr_mem_free(measurement->arena_unordered);
     *measurement = (tsr_measurement){0};
 }

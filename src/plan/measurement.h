@@ -9,7 +9,6 @@ typedef struct tsr_measurement {
     size_t (*used)[TSR_MEMORY_COUNT]; /* [n_devices] */
     size_t *kv_windowed;              /* [n_devices] of TSR_MEMORY_KV, of layers with a window */
     size_t *arena_bound;              /* [n_devices] */
-    size_t *arena_unordered;          /* [n_devices] */
     tsr_program_info program;
 } tsr_measurement;
 

@@ -47,7 +47,6 @@ static void fill_device(const tsr_plan *plan, int d, const tsr_device_props *pro
     device->memory_cap = props->memory_cap;
     device->margin_bytes = props->margin;
     device->arena_bound_bytes = m->arena_bound[d];
-    device->arena_unordered_bytes = m->arena_unordered[d];
     memcpy(device->bytes, m->used[d], sizeof device->bytes);
     device->total_bytes = tsr_used_total(device->bytes);
     device->kv_windowed_bytes = m->kv_windowed[d];
@@ -86,8 +85,6 @@ tsr_status tsr_plan_report(const tsr_planner *planner, tsr_plan_choice *choice, 
                                  .window = n_windowed > 0 ? hp->kv.window : 0,
                                  .n_all_reduces = m->program.n_all_reduces,
                                  .n_transfers = m->program.n_transfers,
-                                 .n_moved = m->program.n_moved,
-                                 .least_order = m->program.least_order,
                                  .runnable = !shape->arch->header_only,
                                  .has_experts = hp->n_expert > 0,
                                  .expert_split = tsr_expert_split_of(hp),

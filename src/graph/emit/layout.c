@@ -157,7 +157,6 @@ void tsr_layout_free(tsr_layout *layout)
     tsr_mem_free(layout->devices);
     tsr_mem_free(layout->item_of);
     tsr_mem_free(layout->staging_of);
-    tsr_order_free(&layout->order);
     memset(layout, 0, sizeof *layout);
 }
 

@@ -3,7 +3,7 @@
 #ifndef TSR_GRAPH_EMIT_LAYOUT_H
 #define TSR_GRAPH_EMIT_LAYOUT_H
 
-#include "graph/order/order.h"
+#include "graph/lower/lowered.h"
 
 /* A value's piece of the arena, live during instructions [lower, upper). */
 typedef struct tsr_item {
@@ -30,7 +30,6 @@ typedef struct tsr_layout {
     int n_devices, n_values;
     int *item_of;               /* [n_values][n_devices], -1 = not in that device's arena */
     size_t *staging_of;         /* [n_instrs] offset of a SEND's staging buffer behind the slots */
-    tsr_order order;            /* order of the instructions, reused by programs in the same memory */
     tsr_device_layout *devices; /* [n_devices] */
 } tsr_layout;
 

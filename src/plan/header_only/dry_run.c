@@ -54,7 +54,6 @@ static tsr_status run_stand_in(tsr_runtime *rt, const tsr_planner *planner, cons
             if (o != TSR_MEMORY_WEIGHTS && o != TSR_MEMORY_KV)
                 m->used[d][o] = rt->devices[d]->used[o] * n_of(o, &planner->config);
         m->arena_bound[d] = session->memory->layout.devices[d].bound_bytes;
-        m->arena_unordered[d] = session->memory->layout.order.given_bytes[d];
     }
     m->program = session->memory->info;
 out:

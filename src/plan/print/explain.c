@@ -87,27 +87,6 @@ static void put_alternatives(const tsr_plan_printer *p, const char *heading, boo
     }
 }
 
-/* What the order of the ops saves of the arenas. */
-static void put_order(const tsr_plan_printer *p)
-{
-    const tsr_plan_info *info = &p->plan->info;
-    if (info->n_moved == 0) {
-        tsr_plan_put(p, "\nThe ops of a step run in the order of the architecture%s.\n",
-                     info->least_order ? ": none would need a smaller arena" : "");
-        return;
-    }
-    tsr_plan_put(p, "\n%d ops of a step are moved to need less memory%s.\n", info->n_moved,
-                 info->least_order ? "; no order would need less" : "");
-    tsr_plan_put(p, "%-12s  %14s  %14s\n", "alive at once", "without, MiB", "as run, MiB");
-    for (int d = 0; d < info->n_devices; d++) {
-        const tsr_plan_device *device = &p->plan->devices[d];
-        if (device->arena_unordered_bytes > 0)
-            tsr_plan_put(p, "%-12s  %14.1f  %14.1f\n", device->name,
-                         (double)device->arena_unordered_bytes / 1048576,
-                         (double)device->arena_bound_bytes / 1048576);
-    }
-}
-
 void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
 {
     tsr_plan_printer p = {.plan = plan, .write = write, .user = user};
@@ -115,7 +94,6 @@ void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
     if (!t->known) {
         tsr_plan_put(&p, "Times are not predicted: the rates of some devices with this model's types of "
                          "weights are unknown. `tsr bench` measures them.\n");
-        put_order(&p);
         return;
     }
     tsr_plan_put(&p, "Predicted by rates that were %s.\n",
@@ -136,7 +114,6 @@ void tsr_plan_explain(const tsr_plan *plan, tsr_write_fn write, void *user)
     put_phase(&p, "decode", &t->decode);
     put_phase(&p, "prompt", &t->prompt);
     put_devices(&p);
-    put_order(&p);
     put_alternatives(&p, "best of other modes", true);
     put_alternatives(&p, "layout, memory aside", false);
 }
